@@ -1,0 +1,74 @@
+# Millrace. `make help` lists the targets.
+
+GO      ?= go
+PKG     ?= ./...
+ROUNDS  ?= 5
+FUZZTIME ?= 10s
+BENCH   ?= .
+COUNT   ?= 1
+ARGS    ?=
+
+tool    := $(GO) tool -modfile=tools.mod
+version := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+
+# The race detector needs a C compiler.
+compiler := $(shell command -v gcc || command -v clang || command -v cc)
+race     := $(if $(compiler),-race,)
+
+.PHONY: help demo build test check lint fuzz vuln bench chaos
+
+## help: list the targets
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST) | awk -F': ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+## demo: load a shop, rename things while orders are written, verify every copy (under a minute)
+demo:
+	@$(GO) run ./cmd/millrace demo $(ARGS)
+
+## build: bin/millrace, the one binary
+build:
+	$(GO) build -trimpath -ldflags "-X main.version=$(version)" -o bin/millrace ./cmd/millrace
+
+## test: every test, shuffled, with the race detector where a C compiler is found
+test:
+ifeq ($(race),)
+	@echo "no C compiler found: testing without the race detector (install gcc for it)"
+	CGO_ENABLED=0 $(GO) test -shuffle=on -count=$(COUNT) -timeout 60m $(PKG)
+else
+	@echo "testing with the race detector ($(compiler))"
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -timeout 60m $(PKG)
+endif
+
+## check: what must pass before a commit: lint, tests, each fuzz target and benchmark briefly
+check: lint test fuzz vuln
+	$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m $(PKG)
+
+## lint: gofumpt, vet, staticcheck and golangci-lint, as pinned in tools.mod
+lint:
+	@unformatted=$$($(tool) gofumpt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "not formatted; run: $(tool) gofumpt -w ."; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	$(tool) staticcheck ./...
+	$(tool) golangci-lint run ./...
+
+## fuzz: every fuzz target for FUZZTIME (default 10s)
+fuzz:
+	@for pkg in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+			echo "fuzz $$pkg $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg || exit 1; \
+		done; \
+	done
+
+## vuln: known vulnerabilities of what the binary links, where govulncheck is installed
+vuln:
+	@if command -v govulncheck >/dev/null; then govulncheck ./...; \
+	else echo "govulncheck is not installed: skipped (go install golang.org/x/vuln/cmd/govulncheck@latest)"; fi
+
+## bench: all benchmarks, or those that BENCH matches; COUNT=10 for benchstat
+bench:
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) -timeout 0 $(PKG)
+
+## chaos: kill -9 under load, ROUNDS times (default 5)
+chaos:
+	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Chaos' -args -rounds=$(ROUNDS)
