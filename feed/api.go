@@ -1,0 +1,158 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// apiTimeout bounds a request to JetStream's API whose context has no end.
+const apiTimeout = 5 * time.Second
+
+// Headers of JetStream.
+const (
+	headerExpected = "Nats-Expected-Last-Sequence"
+	headerStatus   = "Status"
+	headerReason   = "Description"
+
+	headerPendingBytes = "Nats-Pending-Bytes"
+)
+
+// api makes the few requests of JetStream's API that a log needs, without the
+// layers that hide who answers: a replica that lags must not be believed when
+// it says that there is nothing.
+type api struct {
+	nc     *nats.Conn
+	prefix string // "$JS.API."
+	stream string
+}
+
+func newAPI(js jetstream.JetStream, p Partition) api {
+	prefix := jetstream.DefaultAPIPrefix
+	switch o := js.Options(); {
+	case o.Domain != "":
+		prefix = "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "":
+		prefix = strings.TrimSuffix(o.APIPrefix, ".") + "."
+	}
+	return api{nc: js.Conn(), prefix: prefix, stream: p.Stream()}
+}
+
+// streamInfo is what a log wants to know of its stream.
+type streamInfo struct {
+	Config struct {
+		Metadata map[string]string `json:"metadata"`
+	} `json:"config"`
+	State struct {
+		First LSN `json:"first_seq"`
+		Last  LSN `json:"last_seq"`
+	} `json:"state"`
+}
+
+// logID is the identity that CreateLog wrote.
+func (i *streamInfo) logID() (LogID, error) {
+	text, ok := i.Config.Metadata[metadataLog]
+	if !ok {
+		return LogID{}, errors.New("stream has no metadata " + metadataLog)
+	}
+	id, err := ParseLogID(text)
+	if err != nil {
+		return LogID{}, fmt.Errorf("metadata %s: %w", metadataLog, err)
+	}
+	return id, nil
+}
+
+// info asks the stream's leader for its state. The error is ErrNoLog if there
+// is no stream.
+func (a *api) info(ctx context.Context) (*streamInfo, error) {
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+		streamInfo
+	}
+	m, err := a.request(ctx, "STREAM.INFO."+a.stream, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return nil, fmt.Errorf("stream %s: answer: %w", a.stream, err)
+	}
+	if e := answer.Error; e != nil {
+		if e.ErrorCode == codeStreamNotFound {
+			return nil, fmt.Errorf("%w: stream %s is not there: restore it, or delete and make the container anew", ErrNoLog, a.stream)
+		}
+		return nil, fmt.Errorf("stream %s: %w", a.stream, e)
+	}
+	return &answer.streamInfo, nil
+}
+
+// message returns the message at lsn, from any replica that has it, or
+// ErrNotFound if the leader says that there is none.
+func (a *api) message(ctx context.Context, lsn LSN) ([]byte, error) {
+	query := append(strconv.AppendUint([]byte(`{"seq":`), uint64(lsn), 10), '}')
+	m, err := a.request(ctx, "DIRECT.GET."+a.stream, query)
+	if err == nil && m.Header.Get(headerStatus) == "" {
+		return m.Data, nil
+	}
+	_, data, err := a.leaderMessage(ctx, query)
+	return data, err
+}
+
+// after returns the LSN of the first message at or behind lsn, 0 if there is
+// none.
+func (a *api) after(ctx context.Context, lsn LSN, p Partition) (LSN, error) {
+	query := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, lsn, p.Subject())
+	got, _, err := a.leaderMessage(ctx, query)
+	if errors.Is(err, ErrNotFound) {
+		return 0, nil
+	}
+	return got, err
+}
+
+// leaderMessage asks the stream's leader, whose word on what is not there
+// counts.
+func (a *api) leaderMessage(ctx context.Context, query []byte) (LSN, []byte, error) {
+	var answer struct {
+		Error   *jetstream.APIError `json:"error"`
+		Message struct {
+			Sequence LSN    `json:"seq"`
+			Data     []byte `json:"data"`
+		} `json:"message"`
+	}
+	m, err := a.request(ctx, "STREAM.MSG.GET."+a.stream, query)
+	if err != nil {
+		return 0, nil, err
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return 0, nil, fmt.Errorf("stream %s: answer: %w", a.stream, err)
+	}
+	switch e := answer.Error; {
+	case e == nil:
+		return answer.Message.Sequence, answer.Message.Data, nil
+	case e.ErrorCode == codeNoMessage:
+		return 0, nil, ErrNotFound
+	case e.ErrorCode == codeStreamNotFound:
+		return 0, nil, fmt.Errorf("%w: stream %s is not there", ErrNoLog, a.stream)
+	default:
+		return 0, nil, fmt.Errorf("stream %s: %w", a.stream, e)
+	}
+}
+
+func (a *api) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+	}
+	m, err := a.nc.RequestWithContext(ctx, a.prefix+subject, data)
+	if err != nil {
+		return nil, fmt.Errorf("ask JetStream %s: %w", subject, err)
+	}
+	return m, nil
+}

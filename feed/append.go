@@ -1,0 +1,297 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+const (
+	// appendOverhead is what subject, reply and headers may take of a message.
+	appendOverhead = 1 << 10
+	// settleTries is how often a state of the stream that contradicts what is
+	// known is looked at before it is believed: a new leader may have to catch
+	// up.
+	settleTries = 4
+	// retryMin and retryMax bound the pause between tries.
+	retryMin = 5 * time.Millisecond
+	retryMax = 500 * time.Millisecond
+)
+
+// Append adds data, the encoding of the commit id, after the commit at LSN
+// after, zero for an empty log, and returns its LSN, after+1. It returns once
+// the commit is as durable as the stream is: on disk, or on most replicas. It
+// must not be called concurrently on one Log. data must not be changed before
+// it returns.
+//
+// Where a try gets no answer, or one that tells nothing, Append sends the same
+// bytes again with the same expected sequence, and if that is refused looks
+// whose commit stands there. It goes on until it knows or ctx ends.
+//
+// The error is ErrFenced if the last commit is not the one at after and the
+// one behind it is not this: another process owns the partition and this one
+// must stop serving it. It is ErrUnknown if ctx ended before the outcome was
+// learned; call Append again with the same after, id and data before answering
+// anyone. It is *MismatchError or *GapError if the log is not what it was, and
+// ErrNoLog if it is gone. With ErrStorage, ErrUnavailable and ErrTooLarge
+// nothing was appended, for certain.
+func (l *Log) Append(ctx context.Context, after LSN, id CommitID, data []byte) (LSN, error) {
+	nc := l.api.nc
+	if limit := nc.MaxPayload(); limit > 0 && int64(len(data)+appendOverhead) > limit {
+		return 0, fmt.Errorf("append to partition %s after LSN %d: %w: %d bytes, max_payload %d", l.p, after, ErrTooLarge, len(data), limit)
+	}
+	if l.answers == nil {
+		answers, err := listen(nc)
+		if err != nil {
+			return 0, fmt.Errorf("append to partition %s after LSN %d: %w: %w", l.p, after, ErrUnavailable, err)
+		}
+		l.answers = answers
+	}
+	a := appending{l: l, after: after, id: id, retry: retryMin, open: id == l.unsettled && !id.isZero()}
+	a.message = &nats.Msg{
+		Subject: l.p.Subject(),
+		Reply:   l.answers.next(),
+		Header:  nats.Header{headerExpected: {strconv.FormatUint(uint64(after), 10)}},
+		Data:    data,
+	}
+	lsn, err := a.run(ctx)
+	l.unsettled = CommitID{}
+	if errors.Is(err, ErrUnknown) {
+		l.unsettled = id
+	}
+	if err != nil {
+		return 0, fmt.Errorf("append to partition %s after LSN %d: %w", l.p, after, err)
+	}
+	return lsn, nil
+}
+
+// answers receives the answers to a log's appends. A channel of its own spares
+// the goroutine that stands between connection and caller in a plain request.
+type answers struct {
+	subscription *nats.Subscription
+	messages     chan *nats.Msg
+	connected    chan nats.Status
+	inbox        string
+	count        uint64
+}
+
+func listen(nc *nats.Conn) (*answers, error) {
+	a := &answers{messages: make(chan *nats.Msg, 64), inbox: nc.NewInbox() + "."}
+	var err error
+	if a.subscription, err = nc.ChanSubscribe(a.inbox+"*", a.messages); err != nil {
+		return nil, err
+	}
+	a.connected = nc.StatusChanged(nats.CONNECTED)
+	return a, nil
+}
+
+// next begins the wait for a new append: answers to older ones are dropped.
+func (a *answers) next() (reply string) {
+	for len(a.messages) > 0 {
+		<-a.messages
+	}
+	for len(a.connected) > 0 {
+		<-a.connected
+	}
+	a.count++
+	return a.inbox + strconv.FormatUint(a.count, 10)
+}
+
+func (a *answers) close(nc *nats.Conn) {
+	// The error says that the connection is closed, and the subscription with
+	// it.
+	_ = a.subscription.Unsubscribe()
+	nc.RemoveStatusListener(a.connected)
+}
+
+// appending is one call of Append.
+type appending struct {
+	l       *Log
+	after   LSN
+	id      CommitID
+	message *nats.Msg
+	retry   time.Duration
+
+	// open says that some try may have been, or may yet be, stored.
+	open bool
+	// refusal is why the last try was not, if it is certain that it was not.
+	refusal error
+	// strange counts looks at a stream that contradicts what is known.
+	strange int
+}
+
+// errAgain says that a try decided nothing.
+var errAgain = errors.New("try again")
+
+func (a *appending) run(ctx context.Context) (LSN, error) {
+	for {
+		lsn, err := a.try(ctx)
+		if err == nil || !errors.Is(err, errAgain) {
+			return lsn, err
+		}
+		meters.retries.Add(ctx, 1)
+		if !a.pause(ctx) {
+			return 0, a.ended(ctx)
+		}
+	}
+}
+
+// ended is the error when ctx ended first.
+func (a *appending) ended(ctx context.Context) error {
+	if a.open {
+		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
+	}
+	return fmt.Errorf("%w: %w: last try: %w", ErrUnavailable, context.Cause(ctx), a.refusal)
+}
+
+// try sends the message once and waits for what becomes of it.
+func (a *appending) try(ctx context.Context) (LSN, error) {
+	if ctx.Err() != nil {
+		if a.refusal == nil {
+			a.refusal = errors.New("none was made")
+		}
+		return 0, a.ended(ctx)
+	}
+	if err := a.l.api.nc.PublishMsg(a.message); err != nil {
+		a.refusal = err
+		if errors.Is(err, nats.ErrConnectionClosed) && !a.open {
+			return 0, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		}
+		return 0, errAgain
+	}
+	wasOpen := a.open
+	a.open = true
+	timer := time.NewTimer(a.l.cfg.AppendTimeout)
+	defer timer.Stop()
+	for {
+		select {
+		case m := <-a.l.answers.messages:
+			if m.Subject != a.message.Reply || a.l.lose != nil && a.l.lose(m) {
+				continue
+			}
+			return a.answered(ctx, m, wasOpen)
+		case <-a.l.answers.connected:
+			return 0, errAgain // an answer may have gone to the old connection
+		case <-timer.C:
+			return 0, errAgain
+		case <-ctx.Done():
+			return 0, a.ended(ctx)
+		}
+	}
+}
+
+// answered judges an answer. wasOpen says that an earlier try's outcome is not
+// known, so that a refusal of this one proves nothing yet.
+func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LSN, error) {
+	if m.Header.Get(headerStatus) == "503" {
+		a.open, a.refusal = wasOpen, nats.ErrNoResponders
+		return 0, a.noResponders(ctx)
+	}
+	var ack struct {
+		Error    *jetstream.APIError `json:"error"`
+		Stream   string              `json:"stream"`
+		Sequence LSN                 `json:"seq"`
+	}
+	if err := json.Unmarshal(m.Data, &ack); err != nil {
+		return 0, errAgain
+	}
+	e := ack.Error
+	if e == nil {
+		if ack.Stream != a.l.api.stream || ack.Sequence != a.after+1 {
+			return 0, &MismatchError{Partition: a.l.p, LSN: a.after + 1, What: fmt.Sprintf("stored at %d of stream %s", ack.Sequence, ack.Stream)}
+		}
+		return ack.Sequence, nil
+	}
+	switch {
+	case e.ErrorCode == codeWrongSequence || e.ErrorCode == codeWrongSequenceReplicated:
+		return a.settle(ctx)
+	case wasOpen:
+		return 0, errAgain
+	}
+	a.open, a.refusal = false, e
+	switch {
+	case e.ErrorCode == codeMessageTooLarge:
+		return 0, fmt.Errorf("%w: %w", ErrTooLarge, e)
+	case e.Code == 429, e.Code == 503 && e.ErrorCode != codeInsufficientResources && e.ErrorCode != codeStoreFailed:
+		return 0, errAgain // starting, electing a leader, or busy
+	}
+	return 0, fmt.Errorf("%w: stream %s: %w: free disk space or raise the limit, then write again", ErrStorage, a.l.api.stream, e)
+}
+
+// noResponders tells a server that is starting from a stream that is gone.
+func (a *appending) noResponders(ctx context.Context) error {
+	_, err := a.l.verifiedInfo(ctx)
+	return a.believe(err)
+}
+
+// believe makes errAgain of an error that may pass.
+func (a *appending) believe(err error) error {
+	if _, ok := errors.AsType[*MismatchError](err); ok {
+		return err
+	}
+	if errors.Is(err, ErrNoLog) {
+		if a.strange++; a.strange >= settleTries {
+			return err
+		}
+	}
+	return errAgain
+}
+
+// settle finds out whose commit made the stream refuse ours.
+func (a *appending) settle(ctx context.Context) (LSN, error) {
+	lsn := a.after + 1
+	data, err := a.l.api.message(ctx, lsn)
+	if err == nil {
+		h, err := DecodeHeader(data)
+		switch {
+		case err != nil:
+			return 0, fmt.Errorf("%w: LSN %d: %w", ErrFenced, lsn, err)
+		case h.ID == a.id && h.Log == a.l.id:
+			return lsn, nil
+		}
+		return 0, fmt.Errorf("%w: LSN %d is commit %s of %q, epoch %d", ErrFenced, lsn, h.ID, h.Owner, h.Epoch)
+	}
+	if !errors.Is(err, ErrNotFound) {
+		return 0, a.believe(err)
+	}
+	info, err := a.l.verifiedInfo(ctx)
+	if err != nil {
+		return 0, a.believe(err)
+	}
+	last := info.State.Last
+	if last == a.after {
+		return 0, errAgain // what was in flight has come to nothing
+	}
+	if a.strange++; a.strange < settleTries {
+		return 0, errAgain
+	}
+	if last < a.after {
+		return 0, a.l.movedBack(a.after, last)
+	}
+	got, err := a.l.api.after(ctx, lsn, a.l.p)
+	if err != nil {
+		return 0, errAgain
+	}
+	return 0, &GapError{Partition: a.l.p, Want: lsn, Got: got}
+}
+
+// pause waits before the next try, longer each time, and not in step with
+// others. It reports whether it waited to the end.
+func (a *appending) pause(ctx context.Context) bool {
+	timer := time.NewTimer(a.retry/2 + rand.N(a.retry/2))
+	defer timer.Stop()
+	a.retry = min(2*a.retry, retryMax)
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

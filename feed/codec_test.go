@@ -1,0 +1,338 @@
+package feed_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"flag"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/millrace/millrace/feed"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// same takes an absent byte string for an empty one: the format does not tell
+// them apart everywhere.
+var same = cmpopts.EquateEmpty()
+
+func mustKey(tb testing.TB, components ...any) feed.PartitionKey {
+	tb.Helper()
+	k, err := feed.NewPartitionKey(components...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return k
+}
+
+// sample is a commit with each field that there is.
+func sample(tb testing.TB) *feed.Commit {
+	tb.Helper()
+	const now = 1_732_158_000_123
+	fill := func(b byte) (id [16]byte) { copy(id[:], bytes.Repeat([]byte{b}, 16)); return id }
+	food, hierarchical := mustKey(tb, "food"), mustKey(tb, "Zoë", -1.5, feed.Missing)
+	return &feed.Commit{
+		ID: fill(0xA1), Log: fill(0xB2), Prev: 0x0123456789abcdef, Epoch: 7, Owner: "node-1/kx2", Time: now,
+		Transactions: []feed.Transaction{
+			{Control: &feed.Control{Kind: "takeover", Data: []byte(`{"from":"node-2"}`)}},
+			{
+				TraceParent:    "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+				TraceState:     "vendor=1",
+				IdempotencyKey: "order-17",
+				Changes: []feed.Change{
+					{Op: feed.OpCreate, Key: food, ID: "1", After: []byte(`{"id":"1","n":1.10}`), Modified: now, Written: 42},
+					{
+						Op: feed.OpReplace, Key: food, ID: "2", After: []byte(`{"id":"2","name":"new"}`),
+						Undo: []feed.Splice{
+							{Path: "/name", Offset: 17, Len: 5, Old: []byte(`"before"`)},
+							{Path: "/extra", Offset: 9, Len: 0, Old: []byte(`,"extra":true`)},
+						},
+						Prev: feed.Position{LSN: 41, Index: 300}, PrevModified: now - 60_000, Modified: now, Written: 42,
+					},
+					{
+						Op: feed.OpDelete, Key: hierarchical, ID: "3", Before: []byte(`{"id":"3"}`),
+						Prev: feed.Position{LSN: 1}, PrevModified: math.MinInt64, Modified: math.MaxInt64,
+					},
+					{Op: feed.OpExpire, Key: hierarchical, ID: "", Before: []byte{}, Modified: now + 1, Written: math.MaxUint64},
+				},
+			},
+			{
+				Effect: &feed.Effect{
+					Producer: feed.Producer{Pipeline: "category-names", Generation: 3, Source: "check:c7k2x4ab/0"},
+					Epoch:    9, After: feed.Position{LSN: 5}, UpTo: feed.Position{LSN: 8, Index: 2},
+				},
+				Page: &feed.Page{
+					Source: `["c1"]/c1`, Position: feed.Position{LSN: 8, Index: 2}, Cursor: []byte{0, 1, 0xFF}, Takeover: []byte{7},
+					Wrapped: true, Done: true, FinishedBelow: feed.Position{LSN: 4, Index: 1}, Action: 2,
+					Paths: []string{"/categoryName", "/tags/*/name"}, Digest: 0xfeedface,
+				},
+			},
+		},
+	}
+}
+
+func TestCodec_Golden(t *testing.T) {
+	want := sample(t)
+	data := feed.AppendCommit(nil, want)
+	path := filepath.Join("testdata", "commit-v1.hex")
+	if *update {
+		if err := os.WriteFile(path, []byte(hexLines(data)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden, err := hex.DecodeString(strings.Join(strings.Fields(string(text)), ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(hexLines(golden), hexLines(data)); diff != "" {
+		t.Errorf("encoding differs from the golden file, which readers of version 1 rely on (-want +got):\n%s", diff)
+	}
+	got, err := feed.DecodeCommit(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, same); diff != "" {
+		t.Errorf("decoded (-want +got):\n%s", diff)
+	}
+	if sum := feed.ChecksumOf(golden); got.Sum != sum || want.Sum != sum {
+		t.Errorf("checksum of decoding %s, of encoding %s, want %s", got.Sum, want.Sum, sum)
+	}
+}
+
+func hexLines(data []byte) string {
+	var b strings.Builder
+	for line := range slicesOf(data, 32) {
+		b.WriteString(hex.EncodeToString(line))
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func slicesOf(data []byte, n int) func(func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		for len(data) > 0 {
+			k := min(n, len(data))
+			if !yield(data[:k]) {
+				return
+			}
+			data = data[k:]
+		}
+	}
+}
+
+func TestCodec_AppendsBehindWhatIsThere(t *testing.T) {
+	c := sample(t)
+	alone := feed.AppendCommit(nil, c)
+	sum := c.Sum
+	behind := feed.AppendCommit([]byte("head"), c)
+	if !bytes.Equal(behind[4:], alone) || c.Sum != sum {
+		t.Error("the encoding depends on what stands before it")
+	}
+	if bound := c.SizeMax(); bound < len(alone) || bound > len(alone)+600 {
+		t.Errorf("SizeMax %d for %d bytes", bound, len(alone))
+	}
+}
+
+func TestCodec_HeaderAndViews(t *testing.T) {
+	c := sample(t)
+	data := feed.AppendCommit(nil, c)
+	h, err := feed.DecodeHeader(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := feed.Header{ID: c.ID, Log: c.Log, Prev: c.Prev, Epoch: c.Epoch, Owner: c.Owner, Time: c.Time, Transactions: 3, Changes: 4}
+	if diff := cmp.Diff(want, h); diff != "" {
+		t.Errorf("header (-want +got):\n%s", diff)
+	}
+	var views []feed.Transaction
+	err = feed.Transactions(data, func(v *feed.TransactionView) bool {
+		tx := v.Transaction
+		if v.Count != len(c.Transactions[len(views)].Changes) {
+			t.Errorf("transaction %d: count %d", len(views), v.Count)
+		}
+		if tx.Changes, err = v.DecodeChanges(); err != nil {
+			t.Error(err)
+		}
+		views = append(views, tx)
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(c.Transactions, views, same); diff != "" {
+		t.Errorf("views (-want +got):\n%s", diff)
+	}
+}
+
+func TestCodec_RefusesWhatIsNotAWholeCommit(t *testing.T) {
+	whole := feed.AppendCommit(nil, sample(t))
+	for n := range whole {
+		if _, err := feed.DecodeCommit(whole[:n]); !isFormat(err) {
+			t.Fatalf("first %d bytes: %v", n, err)
+		}
+	}
+	for i := range whole {
+		for bit := range 8 {
+			damaged := bytes.Clone(whole)
+			damaged[i] ^= 1 << bit
+			if _, err := feed.DecodeCommit(damaged); err == nil {
+				t.Fatalf("bit %d of byte %d flipped: no error", bit, i)
+			}
+		}
+	}
+	if _, err := feed.DecodeCommit(append(whole, 0)); !isFormat(err) {
+		t.Errorf("a byte too much: %v", err)
+	}
+}
+
+func isFormat(err error) bool { _, ok := errors.AsType[*feed.FormatError](err); return ok }
+
+func TestCodec_RefusesLaterVersionsByName(t *testing.T) {
+	data := feed.AppendCommit(nil, sample(t))
+	data[0] = feed.FormatVersion + 1
+	_, err := feed.DecodeCommit(data)
+	v, ok := errors.AsType[*feed.VersionError](err)
+	if !ok || v.Version != feed.FormatVersion+1 || !strings.Contains(err.Error(), "version 2") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestCodec_StringsDoNotAliasTheMessage(t *testing.T) {
+	data := feed.AppendCommit(nil, sample(t))
+	c, err := feed.DecodeCommit(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(data)
+	if got := c.Transactions[1].Changes[1].ID + c.Owner + c.Transactions[1].Changes[1].Undo[0].Path; got != "2node-1/kx2/name" {
+		t.Errorf("strings changed with the message: %q", got)
+	}
+}
+
+func TestCodec_RandomCommitsComeBack(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 25 {
+		want := randomCommit(t, r)
+		data := feed.AppendCommit(nil, want)
+		if bound := want.SizeMax(); len(data) > bound {
+			t.Fatalf("%d bytes above SizeMax %d", len(data), bound)
+		}
+		got, err := feed.DecodeCommit(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, same); diff != "" {
+			t.Fatalf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func randomCommit(tb testing.TB, r *rand.Rand) *feed.Commit {
+	tb.Helper()
+	text := func(n int) string {
+		b := make([]byte, r.IntN(n+1))
+		for i := range b {
+			b[i] = byte('a' + r.IntN(26))
+		}
+		return string(b)
+	}
+	position := func() feed.Position { return feed.Position{LSN: feed.LSN(r.Uint64N(1000)), Index: r.Uint32N(500)} }
+	c := &feed.Commit{ID: feed.NewCommitID(), Log: feed.NewLogID(), Prev: feed.Checksum(r.Uint64()), Epoch: r.Uint64(), Owner: text(40), Time: int64(r.Uint64())}
+	for range r.IntN(5) {
+		tx := feed.Transaction{TraceParent: text(60), TraceState: text(3), IdempotencyKey: text(400)}
+		if r.IntN(2) == 0 {
+			tx.Effect = &feed.Effect{Producer: feed.Producer{Pipeline: text(9), Generation: r.Uint32(), Source: text(20)}, Epoch: r.Uint64(), After: position(), UpTo: position()}
+		}
+		if r.IntN(3) == 0 {
+			tx.Page = &feed.Page{Source: text(9), Position: position(), Cursor: []byte(text(50)), Done: r.IntN(2) == 0, Action: uint8(r.Uint32()), Paths: []string{text(4)}, Digest: r.Uint64()}
+		}
+		for range r.IntN(40) {
+			ch := feed.Change{
+				Op: feed.Op(1 + r.IntN(4)), Key: mustKey(tb, text(1), r.IntN(3)), ID: text(300), Prev: position(), PrevModified: int64(r.Uint64()),
+				Modified: int64(r.Uint64()), Written: feed.LSN(r.Uint64()),
+			}
+			if r.IntN(2) == 0 {
+				ch.After = []byte(text(100))
+			}
+			for range r.IntN(4) {
+				ch.Undo = append(ch.Undo, feed.Splice{Path: "/" + text(2), Offset: r.Uint32(), Len: r.Uint32(), Old: []byte(text(30))})
+			}
+			tx.Changes = append(tx.Changes, ch)
+		}
+		c.Transactions = append(c.Transactions, tx)
+	}
+	return c
+}
+
+func FuzzDecodeCommit(f *testing.F) {
+	f.Add(feed.AppendCommit(nil, sample(f)), true)
+	f.Add(feed.AppendCommit(nil, &feed.Commit{}), true)
+	f.Add([]byte{1}, false)
+	f.Fuzz(func(t *testing.T, data []byte, seal bool) {
+		if seal && len(data) >= 8 {
+			// Without a right checksum hardly an input would reach the fields.
+			data = feed.Seal(data)
+		}
+		c, err := feed.DecodeCommit(data)
+		viewed := feed.Transactions(data, func(v *feed.TransactionView) bool {
+			_, err := v.DecodeChanges()
+			return err == nil
+		})
+		if err != nil {
+			return
+		}
+		if viewed != nil {
+			t.Fatalf("decodes, but its views do not: %v", viewed)
+		}
+		for _, tx := range c.Transactions {
+			for i := range tx.Changes {
+				_ = tx.Changes[i].Key.String()
+				_, _ = tx.Changes[i].BeforeBody()
+			}
+		}
+		again, err := feed.DecodeCommit(feed.AppendCommit(nil, c))
+		if err != nil {
+			t.Fatalf("what was decoded does not come back: %v", err)
+		}
+		if diff := cmp.Diff(c, again, same, cmpopts.IgnoreFields(feed.Commit{}, "Sum")); diff != "" {
+			t.Fatalf("decoded twice (-first +second):\n%s", diff)
+		}
+	})
+}
+
+func TestChange_BeforeBody(t *testing.T) {
+	changes := sample(t).Transactions[1].Changes
+	for i, want := range []string{"", `{"id":"2","extra":true,"name":"before"}`, `{"id":"3"}`} {
+		got, err := changes[i].BeforeBody()
+		if err != nil || string(got) != want {
+			t.Errorf("%s: before %q, %v; want %q", changes[i].Op, got, err, want)
+		}
+	}
+	bad := feed.Change{ID: "x", After: []byte("{}"), Undo: []feed.Splice{{Path: "/a", Offset: 1, Len: math.MaxUint32}}}
+	if _, err := bad.BeforeBody(); err == nil || !strings.Contains(err.Error(), "/a") {
+		t.Errorf("undo beyond the item: %v", err)
+	}
+}
+
+func TestChange_Touches(t *testing.T) {
+	patch := &sample(t).Transactions[1].Changes[1]
+	is := func(path string) func(string) bool { return func(p string) bool { return p == path } }
+	if !patch.Touches(is("/extra")) || patch.Touches(is("/other")) {
+		t.Error("a patch touches what it changed and nothing else")
+	}
+	if whole := &sample(t).Transactions[1].Changes[0]; !whole.Touches(is("/other")) {
+		t.Error("a whole item touches everything")
+	}
+}

@@ -1,0 +1,234 @@
+package feed
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// Op is what a change did to its item.
+type Op uint8
+
+// The operations. They are stored: their numbers do not change.
+const (
+	// OpCreate made an item that was not there.
+	OpCreate Op = 1
+	// OpReplace gave an item new content: a replace, an upsert or a patch.
+	OpReplace Op = 2
+	// OpDelete removed an item because a client or a pipeline asked.
+	OpDelete Op = 3
+	// OpExpire removed an item because its time to live had passed.
+	OpExpire Op = 4
+)
+
+// String prints create, replace, delete or expire.
+func (o Op) String() string {
+	switch o {
+	case OpCreate:
+		return "create"
+	case OpReplace:
+		return "replace"
+	case OpDelete:
+		return "delete"
+	case OpExpire:
+		return "expire"
+	}
+	return "op(" + strconv.Itoa(int(o)) + ")"
+}
+
+// Splice is one step that undoes one step of a patch, exact to the byte: in
+// the item, replace the Len bytes at Offset by Old.
+type Splice struct {
+	// Path is the JSON pointer of what the patch changed.
+	Path string
+	// Offset and Len, in bytes, are where Old goes and how much it replaces.
+	Offset, Len uint32
+	// Old are the bytes that stood there before the patch; may be empty.
+	Old []byte
+}
+
+// Change is one create, replace, delete or expiry of one item.
+type Change struct {
+	// Op is what happened.
+	Op Op
+	// Key is the partition key value, ID the item's id: together they name the
+	// item inside its container.
+	Key PartitionKey
+	ID  string
+	// After is the item as it is now; nil for a delete or an expiry.
+	After []byte
+	// Before is the whole item that was replaced. It is nil for a create, and
+	// where Undo tells it. BeforeBody returns it in each case.
+	Before []byte
+	// Undo, applied to After step by step in this order, gives the item
+	// before. It stands in place of Before for a patch.
+	Undo []Splice
+	// Prev is the position of the change that wrote what was replaced; zero
+	// for a create.
+	Prev Position
+	// PrevModified is the TTL clock, in Unix milliseconds, of what was
+	// replaced; zero for a create.
+	PrevModified int64
+	// Modified is the TTL clock of After in Unix milliseconds: the time of the
+	// last client's write. A pipeline's write keeps it.
+	Modified int64
+	// Written is the LSN of the item's last write that was not a pipeline's.
+	Written LSN
+}
+
+// BeforeBody returns the item that the change replaced, or nil if there was
+// none. It applies Undo if that is how the change tells it; the error then
+// names the step that does not fit After. The result may alias the change.
+func (c *Change) BeforeBody() ([]byte, error) {
+	if len(c.Undo) == 0 {
+		return c.Before, nil
+	}
+	body := c.After
+	for i := range c.Undo {
+		s := &c.Undo[i]
+		end := uint64(s.Offset) + uint64(s.Len)
+		if end > uint64(len(body)) {
+			return nil, fmt.Errorf("undo %s of item %q: bytes %d to %d of %d", s.Path, c.ID, s.Offset, end, len(body))
+		}
+		next := make([]byte, 0, len(body)-int(s.Len)+len(s.Old))
+		next = append(next, body[:s.Offset]...)
+		next = append(next, s.Old...)
+		body = append(next, body[end:]...)
+	}
+	return body, nil
+}
+
+// Touches reports whether the change may have altered a value at a JSON
+// pointer for which paths is true. With Undo it asks about each pointer that
+// the patch changed; without, the answer is yes. A pointer may be that of a
+// parent or a child of the value that the caller has in mind.
+func (c *Change) Touches(paths func(pointer string) bool) bool {
+	if len(c.Undo) == 0 {
+		return true
+	}
+	for i := range c.Undo {
+		if paths(c.Undo[i].Path) {
+			return true
+		}
+	}
+	return false
+}
+
+// Producer names who caused a derived write. It is comparable; the zero
+// Producer means none.
+type Producer struct {
+	// Pipeline is the pipeline's id, Generation counts the meanings it has had.
+	Pipeline   string
+	Generation uint32
+	// Source is the partition whose feed was read, as Partition.String prints
+	// it, with a role before it where a pipeline has several:
+	// "check:c7k2x4ab/0".
+	Source string
+}
+
+// String prints "pipeline/generation/source".
+func (p Producer) String() string {
+	return p.Pipeline + "/" + strconv.FormatUint(uint64(p.Generation), 10) + "/" + p.Source
+}
+
+// IsZero reports whether p names nobody.
+func (p Producer) IsZero() bool { return p == Producer{} }
+
+// Effect marks a transaction as a processor's write.
+type Effect struct {
+	Producer Producer
+	// Epoch is that of the lease under which the processor worked. A target
+	// refuses an epoch older than one it has seen from this producer.
+	Epoch uint64
+	// After and UpTo bound the interval (After, UpTo] of source positions that
+	// a write that adds has folded. Both are zero for a write that sets.
+	After, UpTo Position
+}
+
+// Page is the progress of a fan-out, recorded by the commit of its page.
+type Page struct {
+	// Source identifies the source item, Position the change of it whose value
+	// the page sets.
+	Source   string
+	Position Position
+	// Cursor is where the next page goes on. Takeover is where the present
+	// value took over from an older one: a scan that has come round to it is
+	// complete. Both are opaque item keys.
+	Cursor, Takeover []byte
+	// Wrapped says that the scan has passed its end once; Done that it is
+	// complete.
+	Wrapped, Done bool
+	// Planted is the commit that recorded Position first in this partition.
+	Planted LSN
+	// FinishedBelow is the source position below which the processor has
+	// nothing left to do; records of older fan-outs may be forgotten.
+	FinishedBelow Position
+	// Action is what the page does to matching items; opaque to feed.
+	Action uint8
+	// Paths are the JSON pointers, with * for the elements of an array, that
+	// the page may have set.
+	Paths []string
+	// Digest is that of the values that the page sets: equal digests mean
+	// equal values.
+	Digest uint64
+}
+
+// Control changes what decides writes, in the log itself: the first commit,
+// a takeover by a new owner, settings, an index that became ready.
+type Control struct {
+	// Kind is "genesis", "takeover", "settings" or "index-ready".
+	Kind string
+	// Data is JSON, opaque to feed.
+	Data []byte
+}
+
+// Transaction is what happens together: all of its changes or none, never
+// split between commits.
+type Transaction struct {
+	// TraceParent and TraceState are the W3C trace context of the request that
+	// wrote it; either may be empty.
+	TraceParent, TraceState string
+	// IdempotencyKey is the request's, so that it is answered alike when it
+	// comes again; may be empty.
+	IdempotencyKey string
+	// Effect, Page and Control are nil where they do not apply.
+	Effect  *Effect
+	Page    *Page
+	Control *Control
+	// Changes may be empty: a control commit and a page that found nothing to
+	// change have none.
+	Changes []Change
+}
+
+// Commit is one append to a physical partition's log: transactions that become
+// durable together.
+type Commit struct {
+	// ID is new for each commit and the same when its bytes are sent again.
+	ID CommitID
+	// Log is the log to which the commit belongs, Prev the checksum of the
+	// commit before it, zero for the first.
+	Log  LogID
+	Prev Checksum
+	// Epoch and Owner are of the lease under which the commit was decided.
+	Epoch uint64
+	Owner string
+	// Time is when it was decided, in Unix milliseconds, never below that of
+	// the commit before. Applying a commit reads no other clock.
+	Time         int64
+	Transactions []Transaction
+
+	// LSN is where the commit stands in its log. It is not encoded: Log and
+	// Tail set it.
+	LSN LSN
+	// Sum is the checksum of the encoded commit. It is not encoded:
+	// AppendCommit and DecodeCommit set it.
+	Sum Checksum
+}
+
+// ChangeCount is the number of changes in all transactions of the commit.
+func (c *Commit) ChangeCount() int {
+	n := 0
+	for i := range c.Transactions {
+		n += len(c.Transactions[i].Changes)
+	}
+	return n
+}

@@ -1,0 +1,465 @@
+package feed
+
+import (
+	"encoding/binary"
+	"math"
+	"strconv"
+	"unsafe"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// Header is what a commit says before its transactions.
+type Header struct {
+	ID    CommitID
+	Log   LogID
+	Prev  Checksum
+	Epoch uint64
+	Owner string
+	// Time is in Unix milliseconds.
+	Time int64
+	// Transactions and Changes count what follows.
+	Transactions, Changes int
+}
+
+// DecodeHeader reads the header of an encoded commit and nothing else; it does
+// not verify the checksum. The error is *FormatError or *VersionError.
+func DecodeHeader(data []byte) (Header, error) {
+	d := decoder{data: data}
+	h := d.header()
+	return h, d.err
+}
+
+// DecodeCommit reads an encoded commit and sets its Sum. Its byte slices alias
+// data, which must not be changed any more; its strings do not. The error is
+// *FormatError, which covers a wrong checksum, or *VersionError.
+func DecodeCommit(data []byte) (*Commit, error) {
+	d := decoder{data: data}
+	h := d.header()
+	c := &Commit{ID: h.ID, Log: h.Log, Prev: h.Prev, Epoch: h.Epoch, Owner: h.Owner, Time: h.Time}
+	if d.err == nil {
+		c.Sum = d.verify()
+	}
+	if d.err != nil {
+		return nil, d.err
+	}
+	c.Transactions = make([]Transaction, h.Transactions)
+	changes := make([]Change, h.Changes)
+	d.strings.expect(48 * (h.Transactions + h.Changes))
+	for i := range c.Transactions {
+		var n int
+		t := &c.Transactions[i]
+		end := d.transactionHead(t, &n)
+		if n > len(changes) {
+			d.fail("transaction " + strconv.Itoa(i) + ": more changes than the header says")
+		}
+		if d.err != nil {
+			return nil, d.err
+		}
+		if n > 0 {
+			t.Changes, changes = changes[:n:n], changes[n:]
+		}
+		d.changes(t.Changes, h.Time)
+		d.endTransaction(end)
+		if d.err != nil {
+			return nil, d.err
+		}
+	}
+	if len(changes) > 0 {
+		d.fail("fewer changes than the header says")
+	}
+	if d.at != len(d.data) {
+		d.fail("bytes after the last transaction")
+	}
+	return c, d.err
+}
+
+// TransactionView is a transaction whose changes are decoded only if asked
+// for.
+type TransactionView struct {
+	// Transaction has no Changes.
+	Transaction
+	// Count is the number of changes.
+	Count int
+
+	rest decoder // from the first change on
+	time int64
+	end  int
+}
+
+// DecodeChanges decodes the changes. The error is *FormatError.
+func (v *TransactionView) DecodeChanges() ([]Change, error) {
+	d := v.rest
+	changes := make([]Change, v.Count)
+	d.strings.expect(48 * v.Count)
+	d.changes(changes, v.time)
+	d.endTransaction(v.end)
+	if d.err != nil {
+		return nil, d.err
+	}
+	return changes, nil
+}
+
+// Transactions calls f for each transaction of an encoded commit until f
+// returns false, without decoding changes. The error is as of DecodeCommit.
+func Transactions(data []byte, f func(*TransactionView) bool) error {
+	d := decoder{data: data}
+	h := d.header()
+	if d.err == nil {
+		d.verify()
+	}
+	for i := 0; i < h.Transactions && d.err == nil; i++ {
+		v := TransactionView{time: h.Time}
+		v.end = d.transactionHead(&v.Transaction, &v.Count)
+		if d.err == nil && v.Count > (v.end-d.at)/changeMin {
+			d.fail("count of changes: " + strconv.Itoa(v.Count) + " do not fit")
+		}
+		if d.err != nil {
+			break
+		}
+		// A view's decoder is a copy; it must not append where others do.
+		v.rest = decoder{data: d.data, at: d.at}
+		if !f(&v) {
+			return nil
+		}
+		d.at = v.end
+	}
+	return d.err
+}
+
+// decoder reads fields one after the other. After its first error it reads
+// zeros, so callers may look at err late; they must before they allocate by
+// what they read.
+type decoder struct {
+	data    []byte
+	at      int
+	err     error
+	strings arena
+	splices []Splice // not yet given out
+	path    string   // of the last splice: a fan-out repeats it
+}
+
+func (d *decoder) fail(what string) {
+	if d.err == nil {
+		d.err = &FormatError{Offset: d.at, What: what}
+	}
+}
+
+// header reads up to the first transaction and cuts the trailing checksum off
+// the data.
+func (d *decoder) header() (h Header) {
+	if len(d.data) == 0 {
+		d.fail("empty")
+		return h
+	}
+	if v := d.data[0]; v > FormatVersion {
+		d.err = &VersionError{Version: v}
+		return h
+	}
+	if len(d.data) < commitMin || d.data[0] == 0 {
+		d.fail("version " + strconv.Itoa(int(d.data[0])) + " in " + strconv.Itoa(len(d.data)) + " bytes")
+		return h
+	}
+	if f := d.data[atFlags]; f != 0 {
+		d.at = atFlags
+		d.fail("unknown flags " + strconv.Itoa(int(f)))
+		return h
+	}
+	h.ID = CommitID(d.data[atID:atLog])
+	h.Log = LogID(d.data[atLog:atPrev])
+	h.Prev = Checksum(binary.LittleEndian.Uint64(d.data[atPrev:]))
+	h.Epoch = binary.LittleEndian.Uint64(d.data[atEpoch:])
+	h.Time = int64(binary.LittleEndian.Uint64(d.data[atTime:]))
+	d.at = atOwner
+	d.data = d.data[:len(d.data)-sumBytes]
+	h.Owner = d.string("owner")
+	// Each takes some bytes, so no count can ask for more memory than the
+	// bytes justify.
+	h.Transactions = d.count("count of transactions", transactionMin)
+	h.Changes = d.count("count of changes", changeMin)
+	return h
+}
+
+// transactionMin is the least number of bytes of a transaction: length, flags
+// and count of changes.
+const transactionMin = 6
+
+// verify compares the trailing checksum and returns that of the whole.
+func (d *decoder) verify() Checksum {
+	whole := d.data[:len(d.data)+sumBytes]
+	var digest xxhash.Digest
+	digest.Reset()
+	_, _ = digest.Write(d.data)
+	if got, want := digest.Sum64(), binary.LittleEndian.Uint64(whole[len(d.data):]); got != want {
+		d.at = len(d.data)
+		d.fail("checksum " + Checksum(want).String() + ", the bytes have " + Checksum(got).String())
+	}
+	_, _ = digest.Write(whole[len(d.data):])
+	return Checksum(digest.Sum64())
+}
+
+// transactionHead reads up to the first change and returns where the
+// transaction ends.
+func (d *decoder) transactionHead(t *Transaction, changes *int) (end int) {
+	if len(d.data)-d.at < transactionMin {
+		d.fail("transaction is cut short")
+		return 0
+	}
+	length := uint64(binary.LittleEndian.Uint32(d.data[d.at:]))
+	d.at += 4
+	if length > uint64(len(d.data)-d.at) || length < transactionMin-4 {
+		d.fail("transaction of " + strconv.FormatUint(length, 10) + " bytes")
+		return 0
+	}
+	end = d.at + int(length)
+	flags := d.byte("transaction's flags")
+	if flags&^txFlags != 0 {
+		d.at--
+		d.fail("unknown flags of a transaction: " + strconv.Itoa(int(flags)))
+	}
+	if flags&txTraceParent != 0 {
+		t.TraceParent = d.string("trace parent")
+	}
+	if flags&txTraceState != 0 {
+		t.TraceState = d.string("trace state")
+	}
+	if flags&txIdempotency != 0 {
+		t.IdempotencyKey = d.string("idempotency key")
+	}
+	if flags&txEffect != 0 {
+		t.Effect = d.effect()
+	}
+	if flags&txPage != 0 {
+		t.Page = d.page()
+	}
+	if flags&txControl != 0 {
+		t.Control = &Control{Kind: d.string("control kind"), Data: d.bytes("control data")}
+	}
+	*changes = d.count("count of changes", changeMin)
+	return end
+}
+
+func (d *decoder) endTransaction(end int) {
+	if d.err == nil && d.at != end {
+		d.fail("transaction ends at byte " + strconv.Itoa(end))
+	}
+}
+
+func (d *decoder) effect() *Effect {
+	e := new(Effect)
+	e.Producer.Pipeline = d.string("pipeline")
+	e.Producer.Generation = d.uint32("generation")
+	e.Producer.Source = d.string("source")
+	e.Epoch = d.uvarint("epoch")
+	e.After = d.position("after")
+	e.UpTo = d.position("up to")
+	return e
+}
+
+func (d *decoder) page() *Page {
+	p := new(Page)
+	flags := d.byte("page's flags")
+	if flags&^pageFlags != 0 {
+		d.at--
+		d.fail("unknown flags of a page: " + strconv.Itoa(int(flags)))
+	}
+	p.Wrapped, p.Done = flags&pageWrapped != 0, flags&pageDone != 0
+	p.Action = d.byte("page's action")
+	if len(d.data)-d.at < 8 {
+		d.fail("page's digest is cut short")
+		return p
+	}
+	p.Digest = binary.LittleEndian.Uint64(d.data[d.at:])
+	d.at += 8
+	p.Source = d.string("page's source")
+	p.Position = d.position("page's position")
+	p.FinishedBelow = d.position("finished below")
+	p.Cursor = d.bytes("cursor")
+	p.Takeover = d.bytes("takeover")
+	if n := d.count("count of paths", 1); n > 0 {
+		p.Paths = make([]string, n)
+		for i := range p.Paths {
+			p.Paths[i] = d.string("page's path")
+		}
+	}
+	return p
+}
+
+func (d *decoder) changes(changes []Change, time int64) {
+	for i := range changes {
+		c := &changes[i]
+		head := d.byte("change")
+		if c.Op = Op(head & changeOp); c.Op < OpCreate || c.Op > OpExpire {
+			d.at--
+			d.fail("change " + strconv.Itoa(i) + ": unknown " + c.Op.String())
+		}
+		switch {
+		case head&changeSameKey == 0:
+			c.Key = d.key(i)
+		case i == 0:
+			d.fail("first change refers to a key before it")
+		default:
+			c.Key = changes[i-1].Key
+		}
+		c.ID = d.string("id")
+		c.Modified = d.varint("TTL clock") + time
+		c.Written = LSN(d.uvarint("written"))
+		if head&changePrev != 0 {
+			c.Prev = d.position("previous position")
+			c.PrevModified = d.varint("previous TTL clock") + time
+		}
+		if head&changeAfter != 0 {
+			c.After = d.present("item after")
+		}
+		if head&changeBefore != 0 {
+			c.Before = d.present("item before")
+		}
+		if head&changeUndo != 0 {
+			c.Undo = d.undo()
+		}
+		if d.err != nil {
+			return
+		}
+	}
+}
+
+func (d *decoder) key(change int) PartitionKey {
+	enc := d.string("partition key")
+	if enc == "" {
+		return PartitionKey{}
+	}
+	if err := checkKey(enc); err != nil {
+		d.fail("change " + strconv.Itoa(change) + ": partition key: " + err.Error())
+		return PartitionKey{}
+	}
+	return PartitionKey{enc: enc}
+}
+
+func (d *decoder) undo() []Splice {
+	n := d.count("count of splices", spliceMin)
+	if n == 0 {
+		d.fail("undo of no splice")
+		return nil
+	}
+	if n > len(d.splices) {
+		d.splices = make([]Splice, max(n, min(64, (len(d.data)-d.at)/spliceMin)))
+	}
+	undo := d.splices[:n:n]
+	d.splices = d.splices[n:]
+	for i := range undo {
+		s := &undo[i]
+		if path := d.present("splice's path"); string(path) != d.path {
+			d.path = d.strings.add(path)
+		}
+		s.Path = d.path
+		s.Offset = d.uint32("splice's offset")
+		s.Len = d.uint32("splice's length")
+		s.Old = d.bytes("splice's old bytes")
+	}
+	return undo
+}
+
+func (d *decoder) byte(what string) byte {
+	if d.err != nil || d.at >= len(d.data) {
+		d.fail(what + " is cut short")
+		return 0
+	}
+	d.at++
+	return d.data[d.at-1]
+}
+
+func (d *decoder) uvarint(what string) uint64 {
+	if d.err != nil {
+		return 0
+	}
+	n, size := binary.Uvarint(d.data[d.at:])
+	if size <= 0 {
+		d.fail(what + " is cut short or too long")
+		return 0
+	}
+	d.at += size
+	return n
+}
+
+func (d *decoder) varint(what string) int64 {
+	n := d.uvarint(what)
+	return int64(n>>1) ^ -int64(n&1)
+}
+
+func (d *decoder) uint32(what string) uint32 {
+	n := d.uvarint(what)
+	if n > math.MaxUint32 {
+		d.fail(what + " is beyond 32 bits")
+		return 0
+	}
+	return uint32(n)
+}
+
+func (d *decoder) position(what string) Position {
+	return Position{LSN: LSN(d.uvarint(what)), Index: d.uint32(what)}
+}
+
+// count reads how many things follow, each of at least size bytes.
+func (d *decoder) count(what string, size int) int {
+	n := d.uvarint(what)
+	if n > uint64((len(d.data)-d.at)/size) {
+		d.fail(what + ": " + strconv.FormatUint(n, 10) + " do not fit")
+		return 0
+	}
+	return int(n)
+}
+
+// present reads a byte string that is there even if it is empty.
+func (d *decoder) present(what string) []byte {
+	n := d.uvarint(what)
+	if d.err != nil || n > uint64(len(d.data)-d.at) {
+		d.fail(what + " is cut short")
+		return nil
+	}
+	b := d.data[d.at : d.at+int(n) : d.at+int(n)]
+	d.at += int(n)
+	return b
+}
+
+// bytes reads a byte string, nil if it is empty.
+func (d *decoder) bytes(what string) []byte {
+	if b := d.present(what); len(b) > 0 {
+		return b
+	}
+	return nil
+}
+
+func (d *decoder) string(what string) string { return d.strings.add(d.present(what)) }
+
+// arena holds the strings of a commit in few allocations. Strings do not alias
+// the message, so that one id kept in a map does not keep six megabytes.
+type arena struct {
+	free []byte
+	want int
+}
+
+// arenaChunkMax bounds one allocation, and so what one string that is kept can
+// keep besides.
+const arenaChunkMax = 32 << 10
+
+// expect says about how many bytes of strings will follow.
+func (a *arena) expect(n int) { a.want = n }
+
+func (a *arena) add(b []byte) string {
+	n := len(b)
+	if n == 0 {
+		return ""
+	}
+	if n > 256 {
+		return string(b)
+	}
+	if cap(a.free)-len(a.free) < n {
+		size := min(max(a.want, 64, n), arenaChunkMax)
+		a.want -= size
+		a.free = make([]byte, 0, size)
+	}
+	at := len(a.free)
+	a.free = append(a.free, b...)
+	// These bytes are written once, here, before the string exists.
+	return unsafe.String(&a.free[at], n)
+}

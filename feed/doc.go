@@ -1,0 +1,79 @@
+// Package feed is the ground on which Millrace stands: the log of each physical
+// partition, the changes in it, and the ways to read them. Nothing is stored
+// anywhere before it is in a log.
+//
+// # Model
+//
+// A [Partition] is a range of a container's key space, and has one [Log]: a
+// JetStream stream with one subject, from which nothing is deleted. A log is a
+// chain of commits. A [Commit] is one message, with one or more transactions; a
+// [Transaction] is what happens together; a [Change] is one create, replace,
+// delete or expiry of one item. The stream's sequence is the commit's [LSN], and
+// (LSN, index) is the [Position] of a change.
+//
+//	Partition c7k2x4ab/0             stream MILLRACE_c7k2x4ab_0, log id L
+//
+//	LSN 1            LSN 2            LSN 3
+//	┌─────────────┐  ┌─────────────┐  ┌─────────────┐
+//	│ log L       │  │ log L       │  │ log L       │
+//	│ prev 0      │◀─│ prev sum(1) │◀─│ prev sum(2) │◀─ next append expects
+//	│ genesis     │  │ takeover    │  │ txn txn txn │   last sequence 3
+//	└─────────────┘  └─────────────┘  └─────────────┘
+//
+// The owner of a partition appends ([Log.Append]) with the sequence that it
+// expects to be the last, so of two owners one is refused by JetStream itself
+// ([ErrFenced]). Everyone else reads: one commit ([Log.Read]), all from a place
+// on ([Log.Tail]), or through a [Hub], where the readers of a process share one
+// tail and one decoding for each partition. [Log.Resolve] turns a wish, such as
+// "now" or a time, into the position after which to read.
+//
+// A [PartitionKey] is the value that places an item. Its hash, an [EPK], is that
+// of Azure Cosmos DB's version 2, so that clients which hash for themselves
+// agree with the server.
+//
+// FORMAT.md describes the bytes of a commit.
+//
+// # What an append can come to
+//
+//	               ┌──────────── same bytes, same expected sequence ───────────┐
+//	               ▼                                                           │
+//	send ──▶ acknowledged ──▶ durable, LSN after+1                             │
+//	     ──▶ refused: nothing was appended ──▶ ErrStorage, ErrTooLarge         │
+//	     ──▶ no answer, connection lost, server busy ──────────────────────────┤
+//	     ──▶ wrong last sequence ──▶ whose commit is at after+1?               │
+//	                                  ours      ──▶ durable, LSN after+1       │
+//	                                  another's ──▶ ErrFenced                  │
+//	                                  nobody's  ───────────────────────────────┘
+//	context ends ──▶ ErrUnknown if any try may have been stored, else ErrUnavailable
+//
+// # Promises
+//
+//   - A commit is in the log once or not at all, whatever was lost on the way,
+//     and behind the commit that its writer knew to be the last.
+//   - A Tail or a Reader delivers commits in order, each at least once in the
+//     life of a checkpoint and once in the life of the reader, with no gap, and
+//     whole: a transaction is never seen in parts.
+//   - What is missing, damaged, trimmed away, made anew or restored older is
+//     said, with partition and LSN: [GapError], [MismatchError], [FormatError].
+//     Nothing is skipped and nothing is waited out. A stream that merely cannot
+//     be reached is waited for.
+//   - A consumer that is deleted, loses messages or falls silent is made anew
+//     from the reader's own cursor. Silence is noticed within
+//     TailOptions.WatchInterval.
+//   - Opening never creates a log.
+//
+// It does not promise that a commit which was delivered has been applied by its
+// owner; that acknowledged commits survive a loss of power if the server was
+// told not to sync each append; or to tell apart a log that was replaced by
+// another life of itself that has the same id, the same length and other
+// commits, as long as nobody reads across the place where they part.
+//
+// # Concurrency
+//
+// Values (positions, keys, commits that nobody changes) may be shared freely.
+// Log.Append is not to be called concurrently on one Log; the other methods of
+// Log are safe. A Tail, and a Reader, belong to one goroutine at a time. A Hub
+// is safe. The commits that a Hub's readers return are shared between them and
+// must not be changed; slices in a decoded commit alias its message, so a
+// caller that keeps one item for long copies it.
+package feed

@@ -1,0 +1,30 @@
+package feed
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/nats-io/nats.go"
+)
+
+// Lose makes the log and its tails treat messages for which f is true as if
+// they had not arrived. f is called by the goroutines that append and read.
+func (l *Log) Lose(f func(*nats.Msg) bool) { l.lose = f }
+
+// Seal puts the right checksum at the end of data, in place of its last bytes.
+func Seal(data []byte) []byte {
+	data = bytes.Clone(data)
+	body := data[:len(data)-sumBytes]
+	return binary.LittleEndian.AppendUint64(body, xxhash.Sum64(body))
+}
+
+// Buffered is the number of messages that have arrived and were not yet asked
+// for.
+func (t *Tail) Buffered() int { return len(t.messages) }
+
+// Consumer is the name of the present consumer, empty while there is none.
+func (t *Tail) Consumer() string { return t.consumer }
+
+// Own reports whether the reader reads from a tail of its own.
+func (r *Reader) Own() bool { return r.own != nil }

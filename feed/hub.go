@@ -1,0 +1,195 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+)
+
+// HubConfig tunes a Hub. Zero fields take their defaults.
+type HubConfig struct {
+	// RingBytesMax bounds the recent commits that are kept for readers of one
+	// partition, in bytes of their encoding. Default 32 MiB; the last commit is
+	// always kept.
+	RingBytesMax int `yaml:"ringBytesMax"`
+
+	// Tail tunes the tails.
+	Tail TailOptions `yaml:"tail"`
+}
+
+// Hub lets the readers of one process share, for each partition, one tail and
+// one decoding of each commit.
+//
+// The first reader of a partition brings the shared tail. Readers that are
+// within the ring of its recent commits, or at its end, share it; whoever
+// reaches the end first reads on for all. A reader that falls out of the ring,
+// or that begins far from it, has a tail of its own until it is there. So no
+// reader waits for a slower one, and none makes the process read ahead further
+// than the fastest asks.
+//
+// A Hub has no goroutine. It may be used concurrently.
+type Hub struct {
+	open func(ctx context.Context, p Partition) (*Log, error)
+	cfg  HubConfig
+	done chan struct{}
+
+	mu     sync.Mutex
+	shared map[Partition]*shared
+	closed bool
+}
+
+// NewHub makes a Hub that finds logs by open. It does not close them.
+func NewHub(open func(ctx context.Context, p Partition) (*Log, error), cfg HubConfig) *Hub {
+	cfg.RingBytesMax = cmp.Or(cfg.RingBytesMax, 32<<20)
+	cfg.Tail.Prev = 0
+	return &Hub{open: open, cfg: cfg, done: make(chan struct{}), shared: map[Partition]*shared{}}
+}
+
+// Reader reads a partition after a position: the commits behind after.LSN, and
+// if after.Index is not zero the commit at after.LSN too, of which the caller
+// skips what it has done. Commits come whole, so that no transaction is split.
+// The caller closes the reader.
+func (h *Hub) Reader(ctx context.Context, p Partition, after Position) (*Reader, error) {
+	s, err := h.acquire(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("read partition %s: %w", p, err)
+	}
+	next := after.LSN + 1
+	if after.Index > 0 && after.LSN > 0 {
+		next = after.LSN
+	}
+	return &Reader{h: h, s: s, next: next}, nil
+}
+
+// Close ends all readers: their Next returns ErrClosed, also where it waits.
+// It may be called twice.
+func (h *Hub) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.closed = true
+		close(h.done)
+	}
+}
+
+// acquire finds or makes what the readers of a partition share.
+func (h *Hub) acquire(ctx context.Context, p Partition) (*shared, error) {
+	if s, err := h.find(p, nil); s != nil || err != nil {
+		return s, err
+	}
+	l, err := h.open(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	return h.find(p, l)
+}
+
+// find adds a reader to the partition. If nobody reads it yet, l is its log;
+// without l the answer is nil.
+func (h *Hub) find(p Partition, l *Log) (*shared, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, ErrClosed
+	}
+	s := h.shared[p]
+	if s == nil {
+		if l == nil {
+			return nil, nil
+		}
+		s = &shared{log: l, ring: ring{bytesMax: h.cfg.RingBytesMax}, changed: make(chan struct{}), drive: make(chan struct{}, 1)}
+		s.drive <- struct{}{}
+		h.shared[p] = s
+	}
+	s.readers++
+	return s, nil
+}
+
+// release takes a reader from the partition.
+func (h *Hub) release(s *shared) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if s.readers--; s.readers > 0 {
+		return
+	}
+	delete(h.shared, s.log.p)
+	if s.tail != nil {
+		s.tail.Close()
+	}
+}
+
+// tail makes a tail that ends with the hub.
+func (h *Hub) tail(l *Log, from LSN, prev Checksum) (*Tail, error) {
+	opt := h.cfg.Tail
+	opt.Prev = prev
+	t, err := newTail(l, from, opt)
+	if err != nil {
+		return nil, err
+	}
+	t.stop = h.done
+	return t, nil
+}
+
+// shared is what the readers of one partition share.
+type shared struct {
+	log     *Log
+	readers int // guarded by the hub's lock
+
+	// drive holds one token: whoever has it may use tail.
+	drive chan struct{}
+	tail  *Tail
+
+	mu      sync.Mutex
+	ring    ring
+	joined  int           // readers that read from the ring
+	changed chan struct{} // closed when the ring grows
+}
+
+// push adds what the tail brought and wakes those who wait for it.
+func (s *shared) push(c *Commit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ring.push(c)
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// ring holds recent commits without a gap, bounded by bytes.
+type ring struct {
+	bytesMax int
+	commits  []*Commit
+	sizes    []int
+	first    LSN // of commits[0], or of the next to come
+	bytes    int
+}
+
+// end is the LSN of the next commit to be added.
+func (r *ring) end() LSN { return r.first + LSN(len(r.commits)) }
+
+// at returns the commit at lsn, nil if the ring does not have it.
+func (r *ring) at(lsn LSN) *Commit {
+	if lsn < r.first || lsn >= r.end() {
+		return nil
+	}
+	return r.commits[lsn-r.first]
+}
+
+// push adds the commit at the end and drops the oldest that are too much.
+func (r *ring) push(c *Commit) {
+	size := c.SizeMax()
+	r.commits, r.sizes = append(r.commits, c), append(r.sizes, size)
+	r.bytes += size
+	drop := 0
+	for ; r.bytes > r.bytesMax && drop < len(r.commits)-1; drop++ {
+		r.bytes -= r.sizes[drop]
+		r.commits[drop] = nil
+	}
+	r.commits, r.sizes = r.commits[drop:], r.sizes[drop:]
+	r.first += LSN(drop)
+}
+
+// reset empties the ring, to go on at next.
+func (r *ring) reset(next LSN) {
+	*r = ring{bytesMax: r.bytesMax, first: next}
+}

@@ -1,0 +1,142 @@
+package feed
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// checkKey says what is wrong with the encoding of a key, if anything is.
+func checkKey(enc string) error {
+	if enc == "" {
+		return errors.New("empty")
+	}
+	levels, text := 0, 0
+	for rest := enc; rest != ""; levels++ {
+		n, err := checkComponent(rest)
+		if err != nil {
+			return fmt.Errorf("byte %d: %w", len(enc)-len(rest), err)
+		}
+		if rest[0] == keyString {
+			text += n - 2
+		}
+		rest = rest[n:]
+	}
+	if levels > KeyLevelsMax {
+		return fmt.Errorf("%d components, at most %d", levels, KeyLevelsMax)
+	}
+	if text > KeyBytesMax {
+		return fmt.Errorf("strings of %d bytes, at most %d", text, KeyBytesMax)
+	}
+	return nil
+}
+
+// checkComponent returns the length of the first component.
+func checkComponent(enc string) (int, error) {
+	switch enc[0] {
+	case keyMissing, keyNull, keyFalse, keyTrue:
+		return 1, nil
+	case keyNumber:
+		if len(enc) < 9 {
+			return 0, errors.New("number is cut short")
+		}
+		bits := binary.LittleEndian.Uint64([]byte(enc[1:9]))
+		if f := math.Float64frombits(bits); math.IsNaN(f) || math.IsInf(f, 0) || f == 0 && bits != 0 {
+			return 0, fmt.Errorf("number %v has no place in a key", f)
+		}
+		return 9, nil
+	case keyString:
+		end := strings.IndexByte(enc, keyStringEnd)
+		if end < 0 {
+			return 0, errors.New("string has no end")
+		}
+		if !utf8.ValidString(enc[1:end]) {
+			return 0, errors.New("string is not UTF-8")
+		}
+		return end + 1, nil
+	}
+	return 0, fmt.Errorf("unknown type byte %02x", enc[0])
+}
+
+// exactFloat returns the double that text, a JSON number, names. An integer
+// must be held exactly; a fraction must be the shortest that names its double
+// (0.1 is not held exactly, but nothing else of that length is taken for it).
+// So two texts that give one double are equal as decimals.
+func exactFloat(text string) (float64, error) {
+	if !json.Valid([]byte(text)) || text[0] != '-' && (text[0] < '0' || text[0] > '9') {
+		return 0, fmt.Errorf("%q is not a JSON number", text)
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%s is beyond what a double holds", text)
+	}
+	if len(text) <= 15 && !strings.ContainsAny(text, "eE") {
+		return f, nil // a double tells all decimals of 15 digits apart
+	}
+	if !sameDecimal(text, string(appendNumber(nil, f))) {
+		return 0, fmt.Errorf("%s has more digits than a double holds exactly (nearest %s)", text, appendNumber(nil, f))
+	}
+	return f, nil
+}
+
+// appendNumber prints f so that exactFloat reads it back: integers with all
+// digits, others as short as they can be.
+func appendNumber(b []byte, f float64) []byte {
+	if f == math.Trunc(f) {
+		return strconv.AppendFloat(b, f, 'f', 0, 64)
+	}
+	if a := math.Abs(f); a < 1e-6 {
+		return strconv.AppendFloat(b, f, 'e', -1, 64)
+	}
+	return strconv.AppendFloat(b, f, 'f', -1, 64)
+}
+
+// sameDecimal reports whether two JSON numbers have the same value. The effort
+// is bounded by the length of the texts, whatever their exponents say.
+func sameDecimal(a, b string) bool {
+	signA, digitsA, expA := decimal(a)
+	signB, digitsB, expB := decimal(b)
+	return digitsA == digitsB && (digitsA == "" || signA == signB && expA == expB)
+}
+
+// decimal splits a JSON number into its sign, its digits without zeros at
+// either end, and the exponent that makes it 0.digits times ten to exponent.
+func decimal(text string) (negative bool, digits string, exponent int64) {
+	if text[0] == '-' {
+		negative, text = true, text[1:]
+	}
+	if i := strings.IndexAny(text, "eE"); i >= 0 {
+		// Beyond int64 the value saturates, far outside what a double holds.
+		exponent, _ = strconv.ParseInt(text[i+1:], 10, 32)
+		text = text[:i]
+	}
+	whole, fraction, _ := strings.Cut(text, ".")
+	exponent += int64(len(whole))
+	digits = whole + fraction
+	trimmed := strings.TrimLeft(digits, "0")
+	exponent -= int64(len(digits) - len(trimmed))
+	return negative, strings.TrimRight(trimmed, "0"), exponent
+}
+
+const hexDigits = "0123456789abcdef"
+
+// appendJSONString quotes s, which is UTF-8.
+func appendJSONString(b []byte, s string) []byte {
+	b = append(b, '"')
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < 0x20:
+			b = append(b, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xF])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}

@@ -1,0 +1,217 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Names in the metadata of a log's stream.
+const (
+	metadataLog       = "millrace.log"
+	metadataPartition = "millrace.partition"
+)
+
+// duplicatesWindow is the least that JetStream takes. Nothing rests on it:
+// expected sequences tell duplicates.
+const duplicatesWindow = 100 * time.Millisecond
+
+// Codes of JetStream's API errors.
+const (
+	codeInsufficientResources jetstream.ErrorCode = 10023
+	codeNoMessage             jetstream.ErrorCode = 10037
+	codeMessageTooLarge       jetstream.ErrorCode = 10054
+	codeStreamInUse           jetstream.ErrorCode = 10058
+	codeStreamNotFound        jetstream.ErrorCode = 10059
+	codeStoreFailed           jetstream.ErrorCode = 10077 // the message is what the file store said
+	// A single stream and a replicated one refuse a wrong last sequence with
+	// different codes.
+	codeWrongSequence           jetstream.ErrorCode = 10071
+	codeWrongSequenceReplicated jetstream.ErrorCode = 10164
+)
+
+// LogConfig tunes logs. Zero fields take their defaults.
+type LogConfig struct {
+	// Replicas is how many servers hold a new log. Default 1; an odd number, at
+	// most 5.
+	Replicas int `yaml:"replicas"`
+
+	// Compression compresses the files of a new log (S2). It saves disk and
+	// costs CPU on each append. Default off.
+	Compression bool `yaml:"compression"`
+
+	// AppendTimeout is how long one try of an append waits for its answer
+	// before the same bytes are sent again. Default 5s.
+	AppendTimeout time.Duration `yaml:"appendTimeout"`
+}
+
+// CreateLog makes the stream of a partition's log, on file storage, from which
+// nothing can be deleted or purged. If the stream is there already and holds
+// the log id, nothing is changed; if it holds another, the error is
+// *MismatchError.
+func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogID, cfg LogConfig) error {
+	stream := jetstream.StreamConfig{
+		Name:        p.Stream(),
+		Description: "Millrace: log of partition " + p.String(),
+		Subjects:    []string{p.Subject()},
+		Retention:   jetstream.LimitsPolicy,
+		Discard:     jetstream.DiscardNew,
+		Storage:     jetstream.FileStorage,
+		Replicas:    cmp.Or(cfg.Replicas, 1),
+		MaxMsgs:     -1,
+		MaxBytes:    -1,
+		MaxMsgSize:  -1,
+		Duplicates:  duplicatesWindow,
+		DenyDelete:  true,
+		DenyPurge:   true,
+		AllowDirect: true,
+		Metadata:    map[string]string{metadataLog: id.String(), metadataPartition: p.String()},
+	}
+	if cfg.Compression {
+		stream.Compression = jetstream.S2Compression
+	}
+	_, err := js.CreateStream(ctx, stream)
+	if err == nil {
+		return nil
+	}
+	if api, ok := errors.AsType[*jetstream.APIError](err); !ok || api.ErrorCode != codeStreamInUse {
+		return fmt.Errorf("create log of partition %s: %w", p, err)
+	}
+	l, err := OpenLog(ctx, js, p, cfg)
+	if err != nil {
+		return fmt.Errorf("create log of partition %s: %w", p, err)
+	}
+	if l.id != id {
+		return &MismatchError{Partition: p, What: "log " + l.id.String() + " is there, not " + id.String()}
+	}
+	return nil
+}
+
+// DeleteLog deletes the stream of a partition's log with all that it holds. It
+// is no error if there is none.
+func DeleteLog(ctx context.Context, js jetstream.JetStream, p Partition) error {
+	err := js.DeleteStream(ctx, p.Stream())
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+		return fmt.Errorf("delete log of partition %s: %w", p, err)
+	}
+	return nil
+}
+
+// Log is the log of one physical partition, as one process sees it. Append is
+// for its owner alone and is not called concurrently; everything else may be.
+type Log struct {
+	js  jetstream.JetStream
+	api api
+	p   Partition
+	id  LogID
+	cfg LogConfig
+
+	answers   *answers // of appends; nil before the first
+	unsettled CommitID // whose append ended with ErrUnknown
+
+	// lose is set by tests: it reports whether a message that arrived is to be
+	// treated as if it had not.
+	lose func(*nats.Msg) bool
+}
+
+// OpenLog finds the log of a partition. It never creates one: the error is
+// ErrNoLog if there is none, and *MismatchError if the stream is not a log.
+func OpenLog(ctx context.Context, js jetstream.JetStream, p Partition, cfg LogConfig) (*Log, error) {
+	cfg.AppendTimeout = cmp.Or(cfg.AppendTimeout, 5*time.Second)
+	l := &Log{js: js, api: newAPI(js, p), p: p, cfg: cfg}
+	info, err := l.api.info(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("open log of partition %s: %w", p, err)
+	}
+	if l.id, err = info.logID(); err != nil {
+		return nil, &MismatchError{Partition: p, What: err.Error()}
+	}
+	return l, nil
+}
+
+// ID is the identity of the log that OpenLog found.
+func (l *Log) ID() LogID { return l.id }
+
+// Partition is the partition whose log this is.
+func (l *Log) Partition() Partition { return l.p }
+
+// Read returns the commit at lsn, after verifying its checksum and that it
+// belongs to this log. The error is ErrNotFound if the log has no commit
+// there, *FormatError or *VersionError if its bytes cannot be read, and
+// *MismatchError if it is of another log.
+func (l *Log) Read(ctx context.Context, lsn LSN) (*Commit, error) {
+	data, err := l.fetch(ctx, lsn)
+	if err != nil {
+		return nil, err
+	}
+	return l.decode(lsn, data)
+}
+
+// Bounds returns the LSNs of the first and the last commit. In an empty log
+// last is one below first.
+func (l *Log) Bounds(ctx context.Context) (first, last LSN, err error) {
+	info, err := l.verifiedInfo(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("bounds of partition %s: %w", l.p, err)
+	}
+	return info.State.First, info.State.Last, nil
+}
+
+// Close frees what Append holds. It may be called twice; Append opens it
+// again.
+func (l *Log) Close() {
+	if l.answers != nil {
+		l.answers.close(l.api.nc)
+		l.answers = nil
+	}
+}
+
+// fetch returns the bytes of the commit at lsn.
+func (l *Log) fetch(ctx context.Context, lsn LSN) ([]byte, error) {
+	data, err := l.api.message(ctx, lsn)
+	if err != nil {
+		return nil, fmt.Errorf("read partition %s at LSN %d: %w", l.p, lsn, err)
+	}
+	return data, nil
+}
+
+// decode reads a commit and verifies that it is of this log.
+func (l *Log) decode(lsn LSN, data []byte) (*Commit, error) {
+	c, err := DecodeCommit(data)
+	if err != nil {
+		return nil, fmt.Errorf("partition %s at LSN %d: %w", l.p, lsn, err)
+	}
+	if c.Log != l.id {
+		return nil, &MismatchError{Partition: l.p, LSN: lsn, What: "commit of log " + c.Log.String() + ", this is log " + l.id.String()}
+	}
+	c.LSN = lsn
+	return c, nil
+}
+
+// verifiedInfo is the stream's state, of which it is sure that it is this
+// log's.
+func (l *Log) verifiedInfo(ctx context.Context) (*streamInfo, error) {
+	info, err := l.api.info(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := info.logID()
+	if err != nil {
+		return nil, &MismatchError{Partition: l.p, LSN: info.State.Last, What: err.Error()}
+	}
+	if id != l.id {
+		return nil, &MismatchError{Partition: l.p, LSN: info.State.Last, What: "log " + id.String() + " stands in place of " + l.id.String()}
+	}
+	return info, nil
+}
+
+// movedBack is the error of a log that ends before an LSN that was there.
+func (l *Log) movedBack(known, last LSN) error {
+	return &MismatchError{Partition: l.p, LSN: known, What: "the log now ends at LSN " + strconv.FormatUint(uint64(last), 10)}
+}

@@ -1,0 +1,234 @@
+package natsd
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Defaults and limits of Config.
+const (
+	// PortDefault is where clients connect.
+	PortDefault = 4222
+	// PortRandom lets the system choose a free port.
+	PortRandom = -1
+	// MaxPayloadDefault is room for a commit of six MiB.
+	MaxPayloadDefault = 8 << 20
+	// MaxPayloadMax is what JetStream stores in one message with certainty.
+	MaxPayloadMax = 31 << 20
+	// storeMax stands for no limit but the disk.
+	storeMax = math.MaxInt64 / 4
+	// pendingMax is what the server holds for a client that reads slowly: all
+	// that the readers of one process can have asked for.
+	pendingMax = 1 << 30
+)
+
+// Config tunes the embedded server. Zero fields take their defaults, except
+// Dir, which has none.
+type Config struct {
+	// Dir is where streams are stored. The caller sees to it that no other
+	// server uses it.
+	Dir string `yaml:"dir"`
+
+	// Name is the server's; in a cluster each has its own. Default millrace.
+	Name string `yaml:"name"`
+
+	// Host is the address on which clients are accepted. Default 127.0.0.1.
+	Host string `yaml:"host"`
+
+	// Port is the port of clients. Default 4222; PortRandom takes a free one.
+	Port int `yaml:"port"`
+
+	// DontListen serves connections of this process alone. Host and Port then
+	// mean nothing.
+	DontListen bool `yaml:"dontListen"`
+
+	// SyncInterval is how often appends reach the disk. Zero, the default,
+	// syncs each append before it is acknowledged; anything else loses
+	// acknowledged writes of that time when power fails, and is for data that
+	// can be made again.
+	SyncInterval time.Duration `yaml:"syncInterval"`
+
+	// MaxPayload bounds a message in bytes. Default 8 MiB, at most 31 MiB.
+	MaxPayload int `yaml:"maxPayload"`
+
+	// StoreMax bounds what all streams may occupy in bytes. Default no bound
+	// but the disk.
+	StoreMax int64 `yaml:"storeMax"`
+
+	// User and Password are asked of clients that come over the network, if
+	// either is set.
+	User     string `yaml:"user"`
+	Password string `yaml:"password"`
+
+	// TLS secures connections of clients and of the cluster.
+	TLS TLS `yaml:"tls"`
+
+	// Cluster joins the server to others, so that streams can have replicas.
+	Cluster Cluster `yaml:"cluster"`
+
+	// Debug logs what the server has to say at debug level, which is much.
+	Debug bool `yaml:"debug"`
+
+	// Log takes the server's messages. Default slog.Default().
+	Log *slog.Logger `yaml:"-"`
+}
+
+// TLS names the files of a certificate, in PEM form. It is off if both Cert
+// and Key are empty.
+type TLS struct {
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+	// CA, if set, is what certificates of clients and routes must be signed
+	// by; then every client needs one.
+	CA string `yaml:"ca"`
+}
+
+// Cluster tells how to find the other servers. It is off if Name is empty.
+type Cluster struct {
+	// Name is the same on all of its servers.
+	Name string `yaml:"name"`
+	// Host and Port are where other servers connect. Defaults 0.0.0.0 and 6222.
+	Host string `yaml:"host"`
+	Port int    `yaml:"port"`
+	// Routes are URLs of the other servers, such as nats://host:6222.
+	Routes []string `yaml:"routes"`
+	// User and Password are asked of other servers, if either is set.
+	User     string `yaml:"user"`
+	Password string `yaml:"password"`
+}
+
+// withDefaults returns the configuration with defaults in place of zeros, and
+// all that is wrong with it.
+func (c Config) withDefaults() (Config, error) {
+	c.Name = cmp.Or(c.Name, "millrace")
+	c.Host = cmp.Or(c.Host, "127.0.0.1")
+	c.Port = cmp.Or(c.Port, PortDefault)
+	c.MaxPayload = cmp.Or(c.MaxPayload, MaxPayloadDefault)
+	c.StoreMax = cmp.Or(c.StoreMax, int64(storeMax))
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	var errs []error
+	if c.Dir == "" {
+		errs = append(errs, errors.New("dir: none given: name the directory where streams are stored"))
+	}
+	if c.Port < PortRandom || c.Port > math.MaxUint16 {
+		errs = append(errs, fmt.Errorf("port: %d is not a port", c.Port))
+	}
+	if c.MaxPayload < 1<<20 || c.MaxPayload > MaxPayloadMax {
+		errs = append(errs, fmt.Errorf("maxPayload: %d bytes, want 1 MiB to 31 MiB", c.MaxPayload))
+	}
+	if c.SyncInterval < 0 {
+		errs = append(errs, fmt.Errorf("syncInterval: %v is negative", c.SyncInterval))
+	}
+	if c.StoreMax < 0 {
+		errs = append(errs, fmt.Errorf("storeMax: %d is negative", c.StoreMax))
+	}
+	if (c.TLS.Cert == "") != (c.TLS.Key == "") {
+		errs = append(errs, errors.New("tls: cert and key go together"))
+	}
+	if c.Cluster.Name == "" && len(c.Cluster.Routes) > 0 {
+		errs = append(errs, errors.New("cluster: routes without a name: give the cluster a name, the same on all servers"))
+	}
+	return c, errors.Join(errs...)
+}
+
+// options translates the configuration for the server.
+func (c *Config) options() (*server.Options, error) {
+	o := &server.Options{
+		ServerName:             c.Name,
+		Host:                   c.Host,
+		Port:                   c.Port,
+		DontListen:             c.DontListen,
+		JetStream:              true,
+		StoreDir:               c.Dir,
+		JetStreamMaxStore:      c.StoreMax,
+		SyncAlways:             c.SyncInterval == 0,
+		SyncInterval:           c.SyncInterval,
+		MaxPayload:             int32(c.MaxPayload),
+		MaxPending:             pendingMax,
+		Username:               c.User,
+		Password:               c.Password,
+		NoSigs:                 true,
+		DisableJetStreamBanner: true,
+		Debug:                  c.Debug,
+	}
+	var err error
+	if o.TLSConfig, err = c.TLS.config(); err != nil {
+		return nil, err
+	}
+	if o.TLSConfig != nil {
+		o.TLS, o.TLSVerify, o.TLSTimeout = true, c.TLS.CA != "", 5
+	}
+	if c.Cluster.Name == "" {
+		return o, nil
+	}
+	o.Cluster = server.ClusterOpts{
+		Name:      c.Cluster.Name,
+		Host:      cmp.Or(c.Cluster.Host, "0.0.0.0"),
+		Port:      cmp.Or(c.Cluster.Port, 6222),
+		Username:  c.Cluster.User,
+		Password:  c.Cluster.Password,
+		TLSConfig: o.TLSConfig,
+	}
+	for _, route := range c.Cluster.Routes {
+		u, err := url.Parse(route)
+		if err != nil || u.Host == "" {
+			return nil, fmt.Errorf("cluster: route %q: want a URL such as nats://host:6222", route)
+		}
+		o.Routes = append(o.Routes, u)
+	}
+	return o, nil
+}
+
+// config reads the files; it is nil if TLS is off.
+func (t *TLS) config() (*tls.Config, error) {
+	if t.Cert == "" {
+		return nil, nil
+	}
+	pair, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return nil, fmt.Errorf("tls: %w", err)
+	}
+	config := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if t.CA == "" {
+		return config, nil
+	}
+	pem, err := os.ReadFile(t.CA)
+	if err != nil {
+		return nil, fmt.Errorf("tls: ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("tls: ca: no certificate in %s", t.CA)
+	}
+	config.ClientCAs, config.RootCAs, config.ClientAuth = pool, pool, tls.RequireAndVerifyClientCert
+	return config, nil
+}
+
+// checkPort says so if somebody else listens where clients shall connect,
+// before the store is opened.
+func (c *Config) checkPort(ctx context.Context) error {
+	if c.DontListen || c.Port == PortRandom {
+		return nil
+	}
+	address := net.JoinHostPort(c.Host, strconv.Itoa(c.Port))
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("%w at %s: stop the other server, or choose another port: %w", ErrPort, address, err)
+	}
+	return l.Close()
+}

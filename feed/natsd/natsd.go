@@ -1,0 +1,228 @@
+// Package natsd embeds a NATS server with JetStream, so that one Millrace
+// process needs nothing beside it.
+//
+// Open starts the server and returns when it takes connections. A process
+// reaches its own server through Conn, over a pipe in memory; others reach it
+// at ClientURL, unless it does not listen. By default every append is synced to
+// disk before it is acknowledged.
+//
+// JetStream stops writing to a stream for good after an error of its disk, such
+// as no space left, and answers nobody: Health tells, and Reopen, once the
+// cause is gone, starts the server anew; connections made by Conn find it again
+// by themselves.
+//
+// All methods may be called concurrently.
+package natsd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+)
+
+// ErrPort is the cause of Open's error if the port is taken, or not to be had.
+var ErrPort = errors.New("natsd: cannot listen")
+
+// ErrClosed is the error of methods that need a running server.
+var ErrClosed = errors.New("natsd: closed")
+
+// ErrStore is among the causes of Health's error if a stream could not be
+// written. The server writes nothing more to it until Reopen.
+var ErrStore = errors.New("natsd: the store keeps a write error")
+
+// Server is an embedded NATS server.
+type Server struct {
+	cfg Config
+
+	mu      sync.Mutex
+	running *server.Server
+	ended   chan struct{} // closed when running's Start has returned
+}
+
+// Open starts a server and waits until it takes connections, at most until ctx
+// ends. The error wraps ErrPort if the port is taken; it names all fields of
+// cfg that are wrong.
+func Open(ctx context.Context, cfg Config) (*Server, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("natsd: %w", err)
+	}
+	s := &Server{cfg: cfg}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.startLocked(ctx); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// startLocked starts a server. It holds the lock while it waits, because
+// nobody can use the server before.
+func (s *Server) startLocked(ctx context.Context) error {
+	options, err := s.cfg.options()
+	if err != nil {
+		return fmt.Errorf("natsd: %w", err)
+	}
+	if err := s.cfg.checkPort(ctx); err != nil {
+		return err
+	}
+	n, err := server.NewServer(options)
+	if err != nil {
+		return fmt.Errorf("natsd: configure: %w", err)
+	}
+	log := &logger{log: s.cfg.Log, fatal: make(chan string, 1)}
+	n.SetLoggerV2(log, s.cfg.Debug, false, false)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.Start()
+	}()
+	if err := awaitReady(ctx, n, log.fatal); err != nil {
+		n.Shutdown()
+		n.WaitForShutdown()
+		<-ended
+		return fmt.Errorf("natsd: start in %s: %w", s.cfg.Dir, err)
+	}
+	if s.cfg.Port == PortRandom && !s.cfg.DontListen {
+		// Reopen takes the same port, so that ClientURL stays true.
+		s.cfg.Port = n.Addr().(*net.TCPAddr).Port
+	}
+	s.running, s.ended = n, ended
+	return nil
+}
+
+// awaitReady returns when the server takes connections.
+func awaitReady(ctx context.Context, n *server.Server, fatal <-chan string) error {
+	const step = 50 * time.Millisecond
+	for {
+		if n.ReadyForConnections(step) {
+			return nil
+		}
+		select {
+		case what := <-fatal:
+			return errors.New(what)
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %w", context.Cause(ctx))
+		default:
+		}
+	}
+}
+
+// Conn connects to the server from within the process. The connection
+// reconnects for ever, also after Reopen; close it before the server. opts are
+// applied after the defaults.
+func (s *Server) Conn(opts ...nats.Option) (*nats.Conn, error) {
+	all := []nats.Option{
+		nats.Name(s.cfg.Name),
+		nats.InProcessServer(s),
+		nats.MaxReconnects(-1),
+		nats.ReconnectWait(50 * time.Millisecond),
+		nats.ReconnectJitter(20*time.Millisecond, 20*time.Millisecond),
+		nats.ReconnectBufSize(2 * s.cfg.MaxPayload),
+		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
+			subject := ""
+			if sub != nil {
+				subject = sub.Subject
+			}
+			s.cfg.Log.Warn("connection to the embedded server", "subject", subject, "error", err)
+		}),
+	}
+	if s.cfg.User != "" || s.cfg.Password != "" {
+		all = append(all, nats.UserInfo(s.cfg.User, s.cfg.Password))
+	}
+	nc, err := nats.Connect("", append(all, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("natsd: connect in process: %w", err)
+	}
+	return nc, nil
+}
+
+// InProcessConn opens a connection in memory to the server as it is now. It is
+// there for nats.InProcessServer.
+func (s *Server) InProcessConn() (net.Conn, error) {
+	n, err := s.server()
+	if err != nil {
+		return nil, err
+	}
+	return n.InProcessConn()
+}
+
+// ClientURL is where other processes connect; empty if the server does not
+// listen.
+func (s *Server) ClientURL() string {
+	n, err := s.server()
+	if err != nil || s.cfg.DontListen {
+		return ""
+	}
+	return n.ClientURL()
+}
+
+// Health says what keeps the server from serving or storing, nil if nothing
+// does: ErrStore until Reopen, ErrClosed after a Reopen that did not succeed.
+func (s *Server) Health() error {
+	n, err := s.server()
+	if err != nil {
+		return err
+	}
+	status := n.Healthz(&server.HealthzOptions{Details: true})
+	var errs []error
+	for _, e := range status.Errors {
+		err := errors.New(strings.TrimPrefix(e.Error, "JetStream "))
+		if strings.Contains(e.Error, "write error") {
+			err = fmt.Errorf("%w: %w", ErrStore, err)
+		}
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("natsd: %w", errors.Join(errs...))
+	}
+	return nil
+}
+
+// Reopen stops the server and starts it again on the same store and port. It
+// returns as Open does; after an error the server is stopped, and Reopen may
+// be called again.
+func (s *Server) Reopen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended == nil {
+		return ErrClosed
+	}
+	s.stopLocked()
+	return s.startLocked(ctx)
+}
+
+// Close stops the server and waits until everything is on disk and nothing is
+// left running. Open connections break. It may be called twice.
+func (s *Server) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopLocked()
+	s.ended = nil
+}
+
+func (s *Server) stopLocked() {
+	if s.running == nil {
+		return
+	}
+	s.running.Shutdown()
+	s.running.WaitForShutdown()
+	<-s.ended
+	s.running = nil
+}
+
+func (s *Server) server() (*server.Server, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running == nil {
+		return nil, ErrClosed
+	}
+	return s.running, nil
+}

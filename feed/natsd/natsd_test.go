@@ -1,0 +1,143 @@
+package natsd_test
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed/natsd"
+)
+
+func open(t *testing.T, cfg natsd.Config) *natsd.Server {
+	t.Helper()
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
+	s, err := natsd.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestOpen_ServesInProcessAndOverTheNetwork(t *testing.T) {
+	s := open(t, natsd.Config{Port: natsd.PortRandom, User: "u", Password: "p"})
+	in, err := s.Conn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if _, err := nats.Connect(s.ClientURL()); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("connect without password: %v, want %v", err, nats.ErrAuthorization)
+	}
+	out, err := nats.Connect(s.ClientURL(), nats.UserInfo("u", "p"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if got := out.MaxPayload(); got != natsd.MaxPayloadDefault {
+		t.Errorf("max payload %d, want %d", got, natsd.MaxPayloadDefault)
+	}
+	sub, err := in.SubscribeSync("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(in.Flush(), out.Publish("x", []byte("y"))); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := sub.NextMsg(5 * time.Second); err != nil || string(m.Data) != "y" {
+		t.Fatalf("received %v, %v", m, err)
+	}
+}
+
+func TestOpen_DontListen(t *testing.T) {
+	s := open(t, natsd.Config{DontListen: true})
+	if url := s.ClientURL(); url != "" {
+		t.Errorf("client URL %q, want none", url)
+	}
+	nc, err := s.Conn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+}
+
+func TestOpen_PortInUseIsNamed(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	port := l.Addr().(*net.TCPAddr).Port
+	_, err = natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), Port: port})
+	if !errors.Is(err, natsd.ErrPort) || !strings.Contains(err.Error(), l.Addr().String()) {
+		t.Errorf("error %v, want %v that names %v", err, natsd.ErrPort, l.Addr())
+	}
+}
+
+func TestOpen_NamesAllThatIsWrong(t *testing.T) {
+	_, err := natsd.Open(t.Context(), natsd.Config{Port: 70000, MaxPayload: 1, TLS: natsd.TLS{Cert: "x"}})
+	for _, want := range []string{"dir:", "port:", "maxPayload:", "tls:"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v does not name %s", err, want)
+		}
+	}
+}
+
+func TestReopen_KeepsWhatWasStoredAndConnectionsReturn(t *testing.T) {
+	s := open(t, natsd.Config{Port: natsd.PortRandom})
+	url := s.ClientURL()
+	nc, err := s.Conn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "s", []byte("kept")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Health(); err != nil {
+		t.Errorf("health: %v", err)
+	}
+	connected := nc.StatusChanged(nats.CONNECTED)
+	if err := s.Reopen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-connected:
+	case <-time.After(10 * time.Second):
+		t.Fatal("connection did not return")
+	}
+	stream, err := js.Stream(t.Context(), "S")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := stream.GetMsg(t.Context(), 1)
+	if err != nil || string(m.Data) != "kept" {
+		t.Fatalf("message %v, %v", m, err)
+	}
+	if got := s.ClientURL(); got != url {
+		t.Errorf("client URL %s, before %s", got, url)
+	}
+	nc.Close()
+	s.Close()
+	s.Close()
+	if err := s.Reopen(t.Context()); !errors.Is(err, natsd.ErrClosed) {
+		t.Errorf("reopen after close: %v, want %v", err, natsd.ErrClosed)
+	}
+	if err := s.Health(); !errors.Is(err, natsd.ErrClosed) {
+		t.Errorf("health after close: %v, want %v", err, natsd.ErrClosed)
+	}
+}

@@ -1,0 +1,174 @@
+package feed
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// ErrSyntax is the cause of every error of a Parse function of this package.
+// The error's text quotes the input and says what was expected.
+var ErrSyntax = errors.New("feed: malformed")
+
+// LSN is the log sequence number of a commit in its physical partition: the
+// sequence that JetStream gave its message. LSNs begin at 1 and have no holes;
+// zero means none.
+type LSN uint64
+
+// ParseLSN reads the form that LSN.String prints: decimal digits. The error is
+// ErrSyntax.
+func ParseLSN(s string) (LSN, error) {
+	n, err := parseDecimal(s, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w LSN %q: %w", ErrSyntax, s, err)
+	}
+	return LSN(n), nil
+}
+
+// String prints the LSN in decimal.
+func (n LSN) String() string { return strconv.FormatUint(uint64(n), 10) }
+
+// Position is the place of a change in its physical partition: the LSN of its
+// commit and its index among all changes of that commit, counted from zero
+// through the commit's transactions. The zero Position is before everything
+// and means none.
+type Position struct {
+	LSN   LSN
+	Index uint32
+}
+
+// ParsePosition reads the form that Position.String prints, such as "12.3".
+// The error is ErrSyntax.
+func ParsePosition(s string) (Position, error) {
+	lsn, index, ok := strings.Cut(s, ".")
+	if !ok {
+		return Position{}, fmt.Errorf("%w position %q: want LSN.index, such as 12.3", ErrSyntax, s)
+	}
+	n, err := parseDecimal(lsn, 64)
+	if err != nil {
+		return Position{}, fmt.Errorf("%w position %q: LSN: %w", ErrSyntax, s, err)
+	}
+	i, err := parseDecimal(index, 32)
+	if err != nil {
+		return Position{}, fmt.Errorf("%w position %q: index: %w", ErrSyntax, s, err)
+	}
+	return Position{LSN: LSN(n), Index: uint32(i)}, nil
+}
+
+// String prints the position as "LSN.index".
+func (p Position) String() string {
+	b := make([]byte, 0, 24)
+	b = strconv.AppendUint(b, uint64(p.LSN), 10)
+	b = append(b, '.')
+	return string(strconv.AppendUint(b, uint64(p.Index), 10))
+}
+
+// Compare is negative if p is before q, zero if they are equal, else positive.
+func (p Position) Compare(q Position) int {
+	if c := cmp.Compare(p.LSN, q.LSN); c != 0 {
+		return c
+	}
+	return cmp.Compare(p.Index, q.Index)
+}
+
+// Before reports whether p comes before q.
+func (p Position) Before(q Position) bool { return p.Compare(q) < 0 }
+
+// IsZero reports whether p is before everything.
+func (p Position) IsZero() bool { return p == Position{} }
+
+// Checksum is the xxHash64 of a commit's encoded bytes. Each commit names its
+// predecessor's, which chains a log together; zero means that there is none.
+type Checksum uint64
+
+// ParseChecksum reads the form that Checksum.String prints: 16 hexadecimal
+// digits. The error is ErrSyntax.
+func ParseChecksum(s string) (Checksum, error) {
+	if len(s) != 16 {
+		return 0, fmt.Errorf("%w checksum %q: want 16 hexadecimal digits", ErrSyntax, s)
+	}
+	n, err := strconv.ParseUint(s, 16, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w checksum %q: want 16 hexadecimal digits", ErrSyntax, s)
+	}
+	return Checksum(n), nil
+}
+
+// String prints 16 lower-case hexadecimal digits.
+func (s Checksum) String() string { return fmt.Sprintf("%016x", uint64(s)) }
+
+// LogID identifies one life of one log. A stream that was deleted and made
+// anew under the same name has another.
+type LogID [16]byte
+
+// NewLogID returns a random LogID.
+func NewLogID() LogID { return randomID() }
+
+// ParseLogID reads 32 hexadecimal digits. The error is ErrSyntax.
+func ParseLogID(s string) (LogID, error) { return parseID[LogID]("log id", s) }
+
+// String prints 32 lower-case hexadecimal digits.
+func (id LogID) String() string { return hex.EncodeToString(id[:]) }
+
+// IsZero reports whether id names no log.
+func (id LogID) IsZero() bool { return id == LogID{} }
+
+// MarshalText makes a LogID a string in JSON and YAML.
+func (id LogID) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, id[:]), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (id *LogID) UnmarshalText(text []byte) (err error) {
+	*id, err = ParseLogID(string(text))
+	return err
+}
+
+// CommitID identifies one commit. An append whose outcome was not learned is
+// settled by looking for it.
+type CommitID [16]byte
+
+// NewCommitID returns a random CommitID.
+func NewCommitID() CommitID { return randomID() }
+
+// ParseCommitID reads 32 hexadecimal digits. The error is ErrSyntax.
+func ParseCommitID(s string) (CommitID, error) { return parseID[CommitID]("commit id", s) }
+
+// String prints 32 lower-case hexadecimal digits.
+func (id CommitID) String() string { return hex.EncodeToString(id[:]) }
+
+func (id CommitID) isZero() bool { return id == CommitID{} }
+
+// randomID returns 16 bytes that nobody has chosen before.
+func randomID() (id [16]byte) {
+	rand.Read(id[:]) // never returns an error since Go 1.24
+	return id
+}
+
+// parseID reads the hexadecimal form of an id.
+func parseID[T ~[16]byte](what, s string) (id T, err error) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(id) {
+		return T{}, fmt.Errorf("%w %s %q: want 32 hexadecimal digits", ErrSyntax, what, s)
+	}
+	copy(id[:], b)
+	return id, nil
+}
+
+// parseDecimal reads the one decimal form of n: digits alone, no sign, no
+// leading zero.
+func parseDecimal(s string, bits int) (uint64, error) {
+	if s == "" || s[0] == '+' || len(s) > 1 && s[0] == '0' {
+		return 0, errors.New("want decimal digits without a leading zero")
+	}
+	n, err := strconv.ParseUint(s, 10, bits)
+	if errors.Is(err, strconv.ErrRange) {
+		return 0, fmt.Errorf("beyond %d bits", bits)
+	}
+	if err != nil {
+		return 0, errors.New("want decimal digits")
+	}
+	return n, nil
+}

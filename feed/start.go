@@ -1,0 +1,97 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Start says where a reader of a log begins.
+type Start struct {
+	kind  startKind
+	time  time.Time
+	after Position
+}
+
+type startKind uint8
+
+const (
+	startBeginning startKind = iota
+	startNow
+	startTime
+	startAt
+)
+
+// StartBeginning begins with the first commit that the log still has.
+func StartBeginning() Start { return Start{} }
+
+// StartNow begins behind the commit that is the last when it is resolved.
+func StartNow() Start { return Start{kind: startNow} }
+
+// StartTime begins with the first commit whose time is t or later. Times of
+// commits have milliseconds and are those of the owners' clocks; they never go
+// back.
+func StartTime(t time.Time) Start { return Start{kind: startTime, time: t} }
+
+// StartAt begins behind a position that a reader has reached before.
+func StartAt(after Position) Start { return Start{kind: startAt, after: after} }
+
+// Resolve returns the position after which a reader that begins at start
+// reads. It is exact, so that a reader which keeps it misses nothing from this
+// moment on.
+func (l *Log) Resolve(ctx context.Context, start Start) (Position, error) {
+	if start.kind == startAt {
+		return start.after, nil
+	}
+	first, last, err := l.Bounds(ctx)
+	if err != nil {
+		return Position{}, fmt.Errorf("resolve start: %w", err)
+	}
+	if start.kind == startNow {
+		return Position{LSN: last}, nil
+	}
+	if start.kind == startBeginning {
+		return Position{LSN: max(first, 1) - 1}, nil
+	}
+	lsn, err := l.search(ctx, first, last, ceilMillis(start.time))
+	if err != nil {
+		return Position{}, fmt.Errorf("resolve start at %s: %w", start.time.Format(time.RFC3339Nano), err)
+	}
+	return Position{LSN: lsn - 1}, nil
+}
+
+// ceilMillis is the first Unix millisecond that is not before t.
+func ceilMillis(t time.Time) int64 {
+	millis := t.UnixMilli()
+	if t.After(time.UnixMilli(millis)) {
+		millis++
+	}
+	return millis
+}
+
+// search returns the first LSN whose commit is not before a time, last+1 if
+// none is.
+func (l *Log) search(ctx context.Context, first, last LSN, millis int64) (LSN, error) {
+	low, high := max(first, 1), last+1
+	for low < high {
+		middle := low + (high-low)/2
+		data, err := l.fetch(ctx, middle)
+		if errors.Is(err, ErrNotFound) {
+			return 0, &GapError{Partition: l.p, Want: middle, Got: middle + 1}
+		}
+		if err != nil {
+			return 0, err
+		}
+		h, err := DecodeHeader(data)
+		if err != nil {
+			return 0, fmt.Errorf("partition %s at LSN %d: %w", l.p, middle, err)
+		}
+		if h.Time < millis {
+			low = middle + 1
+		} else {
+			high = middle
+		}
+	}
+	return low, nil
+}
