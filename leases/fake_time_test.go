@@ -1,0 +1,258 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// fakeServer is a key-value store in memory, for tests under synctest.
+type fakeServer struct {
+	mu       sync.Mutex
+	revision uint64
+	keys     map[string]entry
+	watches  map[*fakeWatch]bool
+	puts     int
+}
+
+func newFakeServer() *fakeServer {
+	return &fakeServer{keys: map[string]entry{}, watches: map[*fakeWatch]bool{}}
+}
+
+// latency is what one way to the server takes.
+const latency = time.Millisecond
+
+// fakeClient is one process's way to a fakeServer, with faults.
+type fakeClient struct {
+	*fakeServer
+	mu    sync.Mutex
+	down  bool          // nothing arrives, nothing comes back
+	lose  int           // replies of the next puts that are lost
+	delay time.Duration // by which puts arrive late, unless down
+	mute  bool          // watches deliver nothing, now or later
+	put   func(key string)
+}
+
+func (s *fakeServer) client() *fakeClient { return &fakeClient{fakeServer: s} }
+
+// set changes the faults.
+func (c *fakeClient) set(change func(c *fakeClient)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(c)
+	c.fakeServer.mu.Lock()
+	defer c.fakeServer.mu.Unlock()
+	for w := range c.watches {
+		w.notify()
+	}
+}
+
+func (c *fakeClient) isDown() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.down
+}
+
+func (c *fakeClient) isMute() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mute || c.down
+}
+
+// travel is one way to the server or back.
+func (c *fakeClient) travel(ctx context.Context, d time.Duration) error {
+	sleep(ctx, d)
+	if c.isDown() {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+func (c *fakeClient) Get(ctx context.Context, key string) (entry, error) {
+	if err := c.travel(ctx, 2*latency); err != nil {
+		return entry{}, err
+	}
+	c.fakeServer.mu.Lock()
+	defer c.fakeServer.mu.Unlock()
+	e, ok := c.keys[key]
+	if !ok {
+		return entry{}, errNotFound
+	}
+	return e, nil
+}
+
+func (c *fakeClient) Put(ctx context.Context, key string, value []byte, last uint64) (uint64, error) {
+	c.mu.Lock()
+	delay, lose := c.delay, c.lose > 0
+	if lose {
+		c.lose--
+	}
+	if c.put != nil {
+		c.put(key)
+	}
+	c.mu.Unlock()
+	type result struct {
+		revision uint64
+		err      error
+	}
+	replied := make(chan result, 1)
+	if c.isDown() {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	go func() {
+		// What has left arrives, whatever becomes of the sender.
+		time.Sleep(latency + delay)
+		revision, err := c.store(key, value, last)
+		time.Sleep(latency)
+		if !lose && !c.isDown() {
+			replied <- result{revision, err}
+		}
+	}()
+	select {
+	case r := <-replied:
+		return r.revision, r.err
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// store is a conditional write at the server; a nil value deletes.
+func (s *fakeServer) store(key string, value []byte, last uint64) (uint64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	present := s.keys[key]
+	if present.Deleted && last == 0 {
+		last = present.Revision
+	}
+	if present.Revision != last {
+		return 0, fmt.Errorf("put %s: %w", key, errMismatch)
+	}
+	s.revision++
+	s.puts++
+	e := entry{Key: key, Value: value, Revision: s.revision, Created: time.Now(), Deleted: value == nil}
+	s.keys[key] = e
+	for w := range s.watches {
+		w.offer(update{entry: e})
+	}
+	return s.revision, nil
+}
+
+func (c *fakeClient) Delete(ctx context.Context, key string, last uint64) error {
+	if err := c.travel(ctx, 2*latency); err != nil {
+		return err
+	}
+	_, err := c.store(key, nil, last)
+	return err
+}
+
+// fakeWatch is one watch; queue is guarded by the server's mutex.
+type fakeWatch struct {
+	client   *fakeClient
+	dead     bool // delivers nothing any more, and does not say so
+	patterns []string
+	queue    []update
+	wake     chan struct{}
+}
+
+func (w *fakeWatch) offer(u update) {
+	if slices.ContainsFunc(w.patterns, func(p string) bool {
+		return strings.HasPrefix(u.Key, strings.TrimSuffix(p, ">"))
+	}) {
+		w.queue = append(w.queue, u)
+		w.notify()
+	}
+}
+
+func (w *fakeWatch) notify() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *fakeClient) Watch(ctx context.Context, patterns ...string) (<-chan update, error) {
+	if err := c.travel(ctx, 2*latency); err != nil {
+		return nil, err
+	}
+	w := &fakeWatch{client: c, patterns: patterns, wake: make(chan struct{}, 1)}
+	c.fakeServer.mu.Lock()
+	for _, key := range slices.Sorted(maps.Keys(c.keys)) {
+		w.offer(update{entry: c.keys[key]})
+	}
+	w.queue = append(w.queue, update{Ready: true})
+	w.notify()
+	c.watches[w] = true
+	c.fakeServer.mu.Unlock()
+	out := make(chan update)
+	go func() {
+		defer close(out)
+		defer func() {
+			c.fakeServer.mu.Lock()
+			delete(c.watches, w)
+			c.fakeServer.mu.Unlock()
+		}()
+		for {
+			select {
+			case <-w.wake:
+			case <-ctx.Done():
+				return
+			}
+			sleep(ctx, latency)
+			for !c.isMute() {
+				c.fakeServer.mu.Lock()
+				if len(w.queue) == 0 || w.dead {
+					c.fakeServer.mu.Unlock()
+					break
+				}
+				u := w.queue[0]
+				w.queue = w.queue[1:]
+				c.fakeServer.mu.Unlock()
+				select {
+				case out <- u:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	return out, nil
+}
+
+// deafen makes the client's present watches silent for good.
+func (c *fakeClient) deafen() {
+	c.fakeServer.mu.Lock()
+	defer c.fakeServer.mu.Unlock()
+	for w := range c.watches {
+		w.dead = w.dead || w.client == c
+	}
+}
+
+var errNoLease = errors.New("no such lease")
+
+// lease returns what is stored of a lease in group "g".
+func (s *fakeServer) lease(resource string) (leaseRecord, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.keys[leaseKey("g", resource)]
+	if !ok || e.Deleted {
+		return leaseRecord{}, errNoLease
+	}
+	r, err := decodeLease(e.Key, e.Value)
+	if err != nil {
+		return leaseRecord{}, err
+	}
+	return *r, nil
+}
+
+// count returns how many writes were stored.
+func (s *fakeServer) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.puts
+}

@@ -1,0 +1,167 @@
+package leases
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Lease is what the bucket says of one resource, for operators and for
+// [Balance].
+type Lease struct {
+	Group    string
+	Resource string
+
+	// Owner is the holder, "node/incarnation". It is empty when the lease is
+	// free. An owner that died stands here until another takes the lease.
+	Owner string
+
+	// Last is the owner before the lease became free.
+	Last string
+
+	// Host is where the owner runs.
+	Host string
+
+	// Epoch grows at every hand-over and never goes back.
+	Epoch uint64
+
+	// Weight is the resource's cost beside an ordinary one's of 1, as its last
+	// holder published it.
+	Weight float64
+
+	Checkpoint []byte
+
+	// LastError is what the work returned last; Attempts counts the failures in
+	// a row. [Held.Save] clears both.
+	LastError string
+	Attempts  int
+
+	// Acquired and Progress are the holder's wall clock when it took the lease
+	// and when it last called [Held.Progress], as of the last renewal. They are
+	// for people, no decision rests on them.
+	Acquired, Progress time.Time
+
+	// Revision is the bucket's revision of this state.
+	Revision uint64
+
+	// Removed says that the record was deleted; only Watch reports it.
+	Removed bool
+}
+
+func (r *leaseRecord) lease(group string, revision uint64) Lease {
+	return Lease{
+		Group: group, Resource: r.Resource, Owner: r.Owner, Last: r.Last, Host: r.Host,
+		Epoch: r.Epoch, Weight: r.weight(), Checkpoint: r.Checkpoint,
+		LastError: r.LastError, Attempts: r.Attempts,
+		Acquired: unixMilli(r.Acquired), Progress: unixMilli(r.Progress), Revision: revision,
+	}
+}
+
+func (r *leaseRecord) weight() float64 { return weightOrOne(r.Weight) }
+
+func unixMilli(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+// List returns the leases of all groups in the bucket, ordered by group and
+// resource. A bucket that does not exist has none. Leases whose records cannot
+// be read are left out and reported in the error beside the others.
+func List(ctx context.Context, js jetstream.JetStream, bucket string) ([]Lease, error) {
+	b, err := lookupBucket(ctx, js, cmp.Or(bucket, DefaultBucket))
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	updates, err := b.Watch(ctx, leasePrefix+">")
+	if err != nil {
+		return nil, err
+	}
+	var leases []Lease
+	var errs []error
+	for {
+		select {
+		case <-ctx.Done():
+			return leases, ctx.Err()
+		case u, ok := <-updates:
+			if !ok {
+				return leases, fmt.Errorf("list leases in %s: watch ended", bucket)
+			}
+			if u.Ready {
+				slices.SortFunc(leases, func(a, b Lease) int {
+					return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+				})
+				return leases, errors.Join(errs...)
+			}
+			lease, err := u.lease()
+			switch {
+			case err != nil:
+				errs = append(errs, err)
+			case !lease.Removed:
+				leases = append(leases, lease)
+			}
+		}
+	}
+}
+
+// Watch calls f with each lease of all groups as it is now and then with each
+// change, until ctx ends; it returns nil then. Calls are one after another. A
+// change that was followed by another at once may be left out, and after an
+// interruption leases are reported again. Records that cannot be read are left
+// out. A bucket that does not exist is waited for.
+func Watch(ctx context.Context, js jetstream.JetStream, bucket string, f func(Lease)) error {
+	open := func(ctx context.Context) (bucketStore, error) {
+		return lookupBucket(ctx, js, cmp.Or(bucket, DefaultBucket))
+	}
+	return watchLeases(ctx, open, f)
+}
+
+func watchLeases(ctx context.Context, open func(context.Context) (bucketStore, error), f func(Lease)) error {
+	pause := retryPause{first: 100 * time.Millisecond, most: 2 * time.Second}
+	for ctx.Err() == nil {
+		watchCtx, cancel := context.WithCancel(ctx)
+		b, err := open(watchCtx)
+		if err == nil {
+			var updates <-chan update
+			if updates, err = b.Watch(watchCtx, leasePrefix+">"); err == nil {
+				for u := range updates {
+					pause.reset()
+					if u.Ready {
+						continue
+					}
+					if lease, err := u.lease(); err == nil {
+						f(lease)
+					}
+				}
+			}
+		}
+		cancel()
+		pause.wait(ctx)
+	}
+	return nil
+}
+
+// Forget deletes the record of a resource with its epoch and checkpoint. Call
+// it only for a name that is never used again: the next lease of that name
+// would start at epoch 1, which fences refuse. A missing record is no error.
+func Forget(ctx context.Context, js jetstream.JetStream, bucket, group, resource string) error {
+	b, err := lookupBucket(ctx, js, cmp.Or(bucket, DefaultBucket))
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return b.Delete(ctx, leaseKey(group, resource), 0)
+}

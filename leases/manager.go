@@ -1,0 +1,137 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Manager holds this process's share of one group's leases. A process may run
+// several, of different groups, on one bucket. Its methods are safe for
+// concurrent use.
+type Manager struct {
+	cfg         Config
+	store       bucketStore
+	clock       clock
+	metrics     *metrics
+	log         *slog.Logger
+	incarnation string
+	writes      atomic.Uint64
+	beat        beat
+	started     atomic.Bool
+
+	mu        sync.Mutex
+	resources []string // ordered
+	weights   map[string]float64
+	changed   chan struct{} // holds a token when resources or weights changed
+}
+
+// Open announces this process to the group and creates the bucket if it is
+// missing. From here on an earlier process of the same node is superseded, but
+// nothing is taken before Run.
+func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Manager, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	store, err := openBucket(ctx, js, cfg.Bucket, cfg.Replicas)
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, store, newBootClock(), cfg)
+}
+
+// open is Open on any store and clock. cfg has its defaults.
+func open(ctx context.Context, store bucketStore, now clock, cfg Config) (*Manager, error) {
+	instruments, err := newMetrics()
+	if err != nil {
+		return nil, fmt.Errorf("leases: instruments: %w", err)
+	}
+	incarnation := newID(8)
+	switch {
+	case cfg.Node == "":
+		cfg.Node = newID(8)
+	case !cfg.NodeLocked:
+		// Another process may run under this node: be one's own.
+		cfg.Node += "-" + incarnation
+	}
+	m := &Manager{
+		cfg: cfg, store: store, clock: now, metrics: instruments, incarnation: incarnation,
+		changed: make(chan struct{}, 1),
+	}
+	m.log = cfg.Log.With("group", cfg.Group, "holder", m.Holder())
+	m.cfg.Log = m.log
+	m.beat.init(m)
+	if err := m.beat.announce(ctx); err != nil {
+		return nil, fmt.Errorf("announce %s to group %s: %w", m.Holder(), cfg.Group, err)
+	}
+	return m, nil
+}
+
+// Holder returns "node/incarnation". The incarnation is new at every Open.
+func (m *Manager) Holder() string { return m.cfg.Node + "/" + m.incarnation }
+
+// SetResources sets what the group is to hold; each member is told the same
+// set, and while sets differ no lease moves between their members. A resource
+// that is held and no longer in the set is given up with ErrWithdrawn. Weights
+// are costs beside an ordinary resource's 1, such as a measured lag; those of
+// held resources are published to the group, rounded to powers of two between
+// 1/16 and 1024 and no more often than Config.WeightInterval. A missing weight
+// is 1. SetResources panics if a name is empty, longer than ResourceBytesMax, or not
+// UTF-8.
+func (m *Manager) SetResources(resources []string, weights map[string]float64) {
+	for _, resource := range resources {
+		if err := checkResource(resource); err != nil {
+			panic(err)
+		}
+	}
+	resources = slices.Compact(slices.Sorted(slices.Values(resources)))
+	m.mu.Lock()
+	m.resources, m.weights = resources, maps.Clone(weights)
+	m.mu.Unlock()
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (m *Manager) wanted() []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.resources
+}
+
+func (m *Manager) weightOf(resource string) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return weightOrOne(m.weights[resource])
+}
+
+// Work is what is done under a lease. It returns when h.Context ends, or before
+// that when it cannot go on. ctx is h.Context().
+type Work = func(ctx context.Context, h *Held) error
+
+// Run keeps a balanced share of the resources and runs work, in a goroutine of
+// its own, for each lease that it holds. When work returns, its lease is
+// released with its checkpoint. This process takes it again after a backoff; if
+// work returned an error while its context had not ended, the error is recorded
+// in Lease.LastError and the backoff grows with Lease.Attempts.
+//
+// When ctx ends, Run drains: it ends the work with ErrDraining, releases each
+// lease as its work returns, and returns nil, or ErrDrainTimeout if some work
+// did not return within Config.DrainTimeout. It returns ErrSuperseded if a later
+// process announced itself under the same locked node. An unreachable bucket
+// is waited for. Run can be called once.
+func (m *Manager) Run(ctx context.Context, work Work) error {
+	if m.started.Swap(true) {
+		return errors.New("leases: Run called twice")
+	}
+	return newLoop(m, work).run(ctx)
+}

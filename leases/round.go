@@ -1,0 +1,264 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// tardyTime is how long a member that let a free lease lie is given nothing.
+const tardyTime = 30 * time.Second
+
+// round compares what is with what Balance says and acts.
+func (l *loop) round(runCtx context.Context) {
+	now := l.clock()
+	live := l.view.live(now)
+	leases := l.assess(live, now)
+	decision := Balance(l.Holder(), l.members(live, true, now), leases)
+	if l.blame(decision.Plan, now) {
+		decision = Balance(l.Holder(), l.members(live, true, now), leases)
+		l.blame(decision.Plan, now)
+	}
+	for _, resource := range decision.Take {
+		l.take(runCtx, resource, "free")
+	}
+	for _, lease := range leases {
+		vacancy, free := l.vacant[lease.Resource]
+		switch {
+		case !free && lease.Owner == l.Holder():
+			// Of an earlier incarnation, or one whose taking or releasing got no
+			// reply: nobody else may take it yet.
+			l.take(runCtx, lease.Resource, "reclaimed")
+		case free && now-vacancy.since > 2*l.cfg.claimInterval():
+			// Nobody did what the plan says.
+			l.take(runCtx, lease.Resource, "free")
+		}
+	}
+	if now < l.balance {
+		return
+	}
+	l.balance = now + l.cfg.BalanceInterval
+	for _, resource := range Balance(l.Holder(), l.members(live, false, now), leases).GiveUp {
+		if task := l.local[resource]; task != nil && task.held != nil {
+			l.log.Info("lease given up to balance", "resource", resource, "epoch", task.held.epoch)
+			task.held.end(ErrMoved)
+		}
+	}
+}
+
+// assess renders the wanted leases for Balance, and notes which are free. While
+// this process cannot reach the bucket, and a moment longer, no time counts in
+// which a free lease was not taken: after an outage each node gets the chance to
+// take what it had.
+func (l *loop) assess(live map[string]*memberRecord, now time.Duration) []Lease {
+	wanted := l.wanted()
+	vacant := make(map[string]vacancy)
+	leases := make([]Lease, 0, len(wanted))
+	for _, resource := range wanted {
+		if l.view.free(resource, now) {
+			v, known := l.vacant[resource]
+			if !known || !l.settled(now) {
+				v = vacancy{since: now}
+			}
+			vacant[resource] = v
+		}
+		lease := Lease{Resource: resource, Owner: l.view.owner(resource, live, now)}
+		if seen := l.view.leases[resource]; seen != nil && seen.rec != nil {
+			lease.Weight = seen.rec.weight()
+			lease.Last = seen.rec.Last
+			if seen.rec.Owner != "" {
+				lease.Last = seen.rec.Owner
+			}
+		}
+		leases = append(leases, lease)
+	}
+	l.vacant = vacant
+	return leases
+}
+
+// members renders the live members for Balance. One that knows another set of
+// resources is closed, unless strangers are welcome: it may learn of a new
+// resource a moment later, and is given the time to take its share. One that has
+// missed a beat, or let a free lease lie, is closed too.
+func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.Duration) []Member {
+	members := make([]Member, 0, len(live)+1)
+	members = append(members, Member{Holder: l.Holder(), Declines: l.declined()})
+	for node, rec := range live {
+		if node == l.cfg.Node {
+			continue
+		}
+		_, tardy := l.tardy[node]
+		late := l.settled(now) && now-l.view.members[node].since > rec.ttl()/2
+		members = append(members, Member{
+			Holder:   rec.holder(),
+			Closed:   rec.Closed || tardy || late || !strangers && rec.Resources != l.digest,
+			Declines: rec.Declines,
+		})
+	}
+	return members
+}
+
+// blame notes whom the plan wants to take which free lease and marks those who
+// let one lie. It reports whether it marked any.
+func (l *loop) blame(plan map[string]string, now time.Duration) bool {
+	blamed := false
+	for resource, v := range l.vacant {
+		holder := plan[resource]
+		if holder != v.holder {
+			v.holder, v.named = holder, now
+			l.vacant[resource] = v
+		}
+		if holder != "" && holder != l.Holder() && now-v.named > l.cfg.claimInterval() {
+			l.tardy[nodeOf(holder)] = now + tardyTime
+			blamed = true
+		}
+	}
+	return blamed
+}
+
+// take begins to take a lease unless something is going on with it here.
+func (l *loop) take(runCtx context.Context, resource, how string) {
+	now := l.clock()
+	if l.local[resource] != nil || l.pauses[resource].until > now || l.taking() >= l.cfg.TakeMax {
+		return
+	}
+	w := writer{
+		store: l.store, clock: l.clock, number: func() uint64 { return l.writes.Add(1) },
+		tryMax: l.cfg.RenewInterval / 2, holder: l.Holder(), key: leaseKey(l.cfg.Group, resource),
+	}
+	if seen := l.view.leases[resource]; seen != nil {
+		if seen.rec == nil {
+			return
+		}
+		w.rec, w.revision = *seen.rec, seen.revision
+		if seen.rec.Owner != "" && how == "free" {
+			how = "expired"
+		}
+	}
+	previous := w.rec.Owner
+	if previous == "" {
+		previous = w.rec.Last
+	}
+	epoch := max(l.view.epochs[resource], w.rec.Epoch) + 1
+	weight := roundWeight(l.weightOf(resource))
+	acquired := time.Now().UnixMilli()
+	l.local[resource] = new(local)
+	l.tasks.Go(func() {
+		ctx, cancel := context.WithTimeout(runCtx, l.cfg.RenewInterval)
+		defer cancel()
+		start, err := w.put(ctx, func(r *leaseRecord) {
+			r.Resource, r.Owner, r.Last, r.Host, r.Epoch = resource, l.Holder(), previous, l.cfg.Host, epoch
+			r.TTL, r.Acquired, r.Progress = l.cfg.TTL.Milliseconds(), acquired, acquired
+			if r.Weight == 0 {
+				r.Weight = weight
+			}
+		})
+		ended := takeEnded{resource: resource, how: how, err: err}
+		if err == nil {
+			ended.held = newHeld(runCtx, l.Manager, resource, w, start)
+		}
+		l.send(ended)
+	})
+}
+
+func (l *loop) taking() int {
+	n := 0
+	for _, task := range l.local {
+		if task.held == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// takeEnded starts the work under a lease that was taken.
+func (l *loop) takeEnded(runCtx context.Context, e takeEnded) {
+	now := l.clock()
+	l.dirty = true
+	if e.held == nil {
+		delete(l.local, e.resource)
+		l.pauses[e.resource] = pausedFor{until: now + l.cfg.claimInterval()}
+		l.log.Debug("lease not taken", "resource", e.resource, "error", e.err)
+		return
+	}
+	l.local[e.resource].held = e.held
+	l.view.stored(e.held.w.rec, e.held.w.revision, now)
+	l.metrics.took(runCtx, l.cfg.Group, e.how)
+	l.log.Info("lease taken", "resource", e.resource, "epoch", e.held.epoch, "how", e.how, "from", e.held.w.rec.Last)
+	_, wanted := slices.BinarySearch(l.wanted(), e.resource)
+	switch {
+	case l.draining:
+		e.held.end(ErrDraining)
+	case !wanted:
+		e.held.end(ErrWithdrawn)
+	}
+	go l.hold(runCtx, e.held) // drain waits for it, but not for ever
+}
+
+// hold does the work under a lease while it is renewed, and releases it.
+//
+//nolint:contextcheck // the work's scope is the Held
+func (l *loop) hold(runCtx context.Context, h *Held) {
+	keepCtx, stop := context.WithCancel(h.trust)
+	kept := make(chan struct{})
+	go func() {
+		defer close(kept)
+		h.keep(keepCtx)
+	}()
+	var err error
+	if h.ctx.Err() == nil {
+		err = l.work(h.ctx, h)
+	}
+	cause := context.Cause(h.ctx)
+	stop()
+	<-kept
+	switch {
+	case errors.Is(cause, ErrStalled):
+		err = fmt.Errorf("%w for %v", ErrStalled, l.cfg.StallTimeout)
+	case cause != nil:
+		err = nil // it was told to end
+	}
+	h.finish(ErrLost) // before the lease is free
+	ctx, cancel := context.WithTimeout(runCtx, l.cfg.RenewInterval)
+	defer cancel()
+	attempts, releaseErr := h.release(ctx, err)
+	if releaseErr != nil {
+		l.log.Warn("lease not released; it expires", "resource", h.resource, "epoch", h.epoch, "error", releaseErr)
+	}
+	l.send(workEnded{resource: h.resource, held: h, cause: cause, err: err, attempts: attempts})
+}
+
+// workEnded forgets a lease and decides when it may be taken here again.
+func (l *loop) workEnded(runCtx context.Context, e workEnded) {
+	now := l.clock()
+	l.dirty = true
+	delete(l.local, e.resource)
+	l.metrics.gave(runCtx, l.cfg.Group, endName(e.cause, e.err))
+	attrs := []any{"resource", e.resource, "epoch", e.held.epoch, "cause", e.cause}
+	switch {
+	case e.err != nil:
+		pause := l.cfg.RetryBackoff
+		for range min(e.attempts, 30) - 1 {
+			pause = min(pause*2, l.cfg.RetryBackoffMax)
+		}
+		l.pauses[e.resource] = pausedFor{until: now + jitter(pause), decline: true}
+		l.log.Error("work under a lease failed", append(attrs, "error", e.err, "retryAfter", pause)...)
+	case e.cause == nil:
+		l.pauses[e.resource] = pausedFor{until: now + l.cfg.RetryBackoff, decline: true}
+		l.log.Info("work under a lease returned", attrs...)
+	case errors.Is(e.cause, ErrLost):
+		l.log.Warn("lease lost", attrs...)
+	default:
+		l.log.Info("lease released", attrs...)
+	}
+	l.publish()
+}
+
+func endName(cause, err error) string {
+	if cause == nil && err != nil {
+		return "failed"
+	}
+	return causeName(cause)
+}

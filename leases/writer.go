@@ -1,0 +1,138 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// takenError says that a write was refused because the record is another's.
+// Found is nil if it was deleted or cannot be read.
+type takenError struct {
+	Key   string
+	Found *leaseRecord
+}
+
+func (e *takenError) Error() string {
+	switch {
+	case e.Found == nil:
+		return e.Key + " was removed or cannot be read"
+	case e.Found.Owner == "":
+		return fmt.Sprintf("%s was freed in epoch %d", e.Key, e.Found.Epoch)
+	default:
+		return fmt.Sprintf("%s is held by %s in epoch %d", e.Key, e.Found.Owner, e.Found.Epoch)
+	}
+}
+
+// writer writes one lease's record for one holder in one epoch. Writes are
+// conditional on the last known revision, so that another's write is never
+// overwritten. A write whose reply is lost is sent anew; if that is refused, the
+// record is read: the holder and the epoch tell whether an earlier try arrived.
+// It is not safe for concurrent use.
+type writer struct {
+	store    bucketStore
+	clock    clock
+	number   func() uint64 // numbers every try of the process
+	tryMax   time.Duration // bounds one try
+	holder   string
+	key      string
+	rec      leaseRecord // as last known to be stored, or to be stored first
+	revision uint64      // of rec; 0: the key does not exist
+	sent     []try       // whose outcome is unknown
+
+	// landed, if set, is told when a try arrived that was begun at start.
+	landed func(start time.Duration)
+}
+
+type try struct {
+	write uint64
+	start time.Duration
+}
+
+// put stores rec after change. It returns when that try was begun which is known
+// to be stored with the change in it. It tries until ctx ends or the record
+// turns out to be another's, a *takenError. When ctx ends the outcome may be
+// unknown; the next put finds out.
+func (w *writer) put(ctx context.Context, change func(*leaseRecord)) (time.Duration, error) {
+	pause := retryPause{first: w.tryMax / 16, most: w.tryMax / 2}
+	var last error
+	for {
+		if ctx.Err() != nil {
+			if last == nil {
+				last = context.Cause(ctx)
+			}
+			return 0, fmt.Errorf("write %s: %w", w.key, last)
+		}
+		next := w.rec
+		change(&next)
+		next.Version, next.Write = recordVersion, w.number()
+		t := try{write: next.Write, start: w.clock()}
+		w.sent = append(w.sent, t)
+		tryCtx, cancel := context.WithTimeout(ctx, w.tryMax)
+		revision, err := w.store.Put(tryCtx, w.key, encode(&next), w.revision)
+		cancel()
+		if err == nil {
+			w.stored(next, revision, t.start)
+			return t.start, nil
+		}
+		if errors.Is(err, errMismatch) {
+			var done bool
+			if done, err = w.readBack(ctx, &next); done {
+				return t.start, nil
+			}
+			if err == nil {
+				continue // an earlier try had arrived: put the change on it
+			}
+			if _, taken := errors.AsType[*takenError](err); taken {
+				return 0, err
+			}
+		}
+		last = err
+		pause.wait(ctx)
+	}
+}
+
+// stored records that a try is what is stored.
+func (w *writer) stored(rec leaseRecord, revision uint64, start time.Duration) {
+	w.rec, w.revision, w.sent = rec, revision, nil
+	if w.landed != nil {
+		w.landed(start)
+	}
+}
+
+// readBack reads the record after a refusal. It reports whether next is what is
+// stored. A nil error says that the record is ours and was adopted.
+func (w *writer) readBack(ctx context.Context, next *leaseRecord) (bool, error) {
+	tryCtx, cancel := context.WithTimeout(ctx, w.tryMax)
+	defer cancel()
+	found, err := w.store.Get(tryCtx, w.key)
+	switch {
+	case (errors.Is(err, errNotFound) || err == nil && found.Deleted) && w.revision != 0:
+		return false, &takenError{Key: w.key}
+	case err != nil:
+		return false, err
+	case found.Revision <= w.revision:
+		// A replica that lags: the refusal says that there is a later one.
+		return false, fmt.Errorf("read %s: revision %d is older than the stored one", w.key, found.Revision)
+	}
+	rec, err := decodeLease(w.key, found.Value)
+	if err != nil {
+		return false, errors.Join(&takenError{Key: w.key}, err)
+	}
+	freed := rec.Owner == "" && rec.Last == w.holder
+	if rec.Epoch != next.Epoch || rec.Owner != w.holder && !freed {
+		return false, &takenError{Key: w.key, Found: rec}
+	}
+	if freed && next.Owner != "" {
+		return false, &takenError{Key: w.key, Found: rec}
+	}
+	for _, t := range w.sent {
+		if t.write == rec.Write {
+			w.stored(*rec, found.Revision, t.start)
+			return rec.Write == next.Write || freed, nil
+		}
+	}
+	w.rec, w.revision, w.sent = *rec, found.Revision, nil
+	return freed, nil
+}
