@@ -1,0 +1,324 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+)
+
+const catalogBucket = "millrace_catalog"
+
+// CatalogConfig tunes a Catalog.
+type CatalogConfig struct {
+	// Replicas of the catalog's bucket and of new logs. Default 1.
+	Replicas int
+	// Log is the configuration of new logs.
+	Log feed.LogConfig
+}
+
+// Catalog is the list of databases and containers, a JetStream key-value bucket
+// changed by compare-and-set. It says what is wished; what decides writes is in
+// each partition's log. Safe for concurrent use.
+type Catalog struct {
+	js  jetstream.JetStream
+	kv  jetstream.KeyValue
+	cfg CatalogConfig
+}
+
+// OpenCatalog opens the catalog of a NATS system and makes its bucket if there
+// is none.
+func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig) (*Catalog, error) {
+	cfg.Replicas = max(cfg.Replicas, 1)
+	kv, err := js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: catalogBucket, Description: "Millrace: databases and containers", History: 5, Replicas: cfg.Replicas,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the catalog (bucket %s): %w", catalogBucket, err)
+	}
+	return &Catalog{js: js, kv: kv, cfg: cfg}, nil
+}
+
+func catalogKey(database, name string) string { return "container." + database + "." + name }
+
+// Get returns a container, or *NoContainerError.
+func (c *Catalog) Get(ctx context.Context, database, name string) (ContainerInfo, error) {
+	entry, err := c.kv.Get(ctx, catalogKey(database, name))
+	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
+		return ContainerInfo{}, &NoContainerError{database, name}
+	}
+	if err != nil {
+		return ContainerInfo{}, fmt.Errorf("read container %s/%s from the catalog: %w", database, name, err)
+	}
+	return decodeContainer(entry)
+}
+
+func decodeContainer(entry jetstream.KeyValueEntry) (ContainerInfo, error) {
+	var info ContainerInfo
+	if err := json.Unmarshal(entry.Value(), &info); err != nil {
+		return info, fmt.Errorf("catalog record %s: %w", entry.Key(), err)
+	}
+	info.Revision = entry.Revision()
+	return info, nil
+}
+
+// List returns all containers, ordered by database and name.
+func (c *Catalog) List(ctx context.Context) ([]ContainerInfo, error) {
+	keys, err := c.kv.Keys(ctx)
+	if errors.Is(err, jetstream.ErrNoKeysFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the catalog: %w", err)
+	}
+	var infos []ContainerInfo
+	for _, key := range keys {
+		entry, err := c.kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s from the catalog: %w", key, err)
+		}
+		info, err := decodeContainer(entry)
+		if err != nil {
+			return nil, err
+		}
+		infos = append(infos, info)
+	}
+	slices.SortFunc(infos, func(a, b ContainerInfo) int {
+		return strings.Compare(a.Database+"\x00"+a.Name, b.Database+"\x00"+b.Name)
+	})
+	return infos, nil
+}
+
+// Create declares a container and makes its logs. Called again after a crash it
+// finishes what was begun. A container that exists with another spec is 409.
+func (c *Catalog) Create(ctx context.Context, database, name string, spec ContainerSpec) (ContainerInfo, error) {
+	if err := errors.Join(CheckName("database", database), CheckName("container", name)); err != nil {
+		return ContainerInfo{}, err
+	}
+	spec.Normalize()
+	if err := errors.Join(spec.Check()...); err != nil {
+		return ContainerInfo{}, Refuse(StatusBadRequest, "container %s/%s: %v", database, name, err)
+	}
+	info := ContainerInfo{
+		Database: database, Name: name, ID: feed.NewResourceID(), State: ContainerCreating, Spec: spec, Created: time.Now().UTC(),
+	}
+	for i, r := range feed.EvenRanges(spec.Partitions) {
+		info.Partitions = append(info.Partitions, PartitionInfo{Number: uint32(i), Range: r, Log: feed.NewLogID()})
+	}
+	data, err := json.Marshal(info)
+	if err != nil {
+		return ContainerInfo{}, fmt.Errorf("container %s/%s: %w", database, name, err)
+	}
+	_, err = c.kv.Create(ctx, catalogKey(database, name), data)
+	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
+		return ContainerInfo{}, fmt.Errorf("declare container %s/%s: %w", database, name, err)
+	}
+	info, err = c.Get(ctx, database, name)
+	if err != nil {
+		return ContainerInfo{}, err
+	}
+	switch {
+	case !sameSpec(&info.Spec, &spec):
+		return info, Refuse(StatusConflict, "container %s/%s exists with another declaration", database, name)
+	case info.State == ContainerDeleting:
+		return info, Refuse(StatusConflict, "container %s/%s is being deleted; try again when it is gone", database, name)
+	case info.State == ContainerReady:
+		return info, nil
+	}
+	for _, p := range info.Partitions {
+		if err := c.createLog(ctx, &info, p); err != nil {
+			return info, err
+		}
+	}
+	id := info.ID
+	return c.modify(ctx, database, name, func(i *ContainerInfo) error {
+		if i.ID != id || i.State == ContainerDeleting {
+			return Refuse(StatusConflict, "container %s/%s was deleted meanwhile; try again", database, name)
+		}
+		i.State = ContainerReady
+		return nil
+	})
+}
+
+// sameSpec compares as the catalog would write them.
+func sameSpec(a, b *ContainerSpec) bool {
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// createLog makes the log of p and its first commit, which names the log and
+// carries the settings.
+func (c *Catalog) createLog(ctx context.Context, info *ContainerInfo, p PartitionInfo) error {
+	partition := feed.Partition{Container: info.ID, Number: p.Number}
+	if err := feed.CreateLog(ctx, c.js, partition, p.Log, c.cfg.Log); err != nil {
+		return fmt.Errorf("create the log of %s: %w", partition, err)
+	}
+	log, err := feed.OpenLog(ctx, c.js, partition, c.cfg.Log)
+	if err != nil {
+		return fmt.Errorf("open the log of %s: %w", partition, err)
+	}
+	defer log.Close()
+	if _, last, err := log.Bounds(ctx); err != nil || last > 0 {
+		return err
+	}
+	settings := genesis(info)
+	commit := &feed.Commit{
+		ID: feed.NewCommitID(), Log: p.Log, Time: info.Created.UnixMilli(), Owner: "catalog",
+		Transactions: []feed.Transaction{{Control: &feed.Control{Kind: ControlGenesis, Data: settings.Marshal()}}},
+	}
+	_, err = log.Append(ctx, 0, commit.ID, feed.AppendCommit(nil, commit))
+	if errors.Is(err, feed.ErrFenced) {
+		return nil // another creator was faster; its genesis says the same
+	}
+	if err != nil {
+		return fmt.Errorf("begin the log of %s: %w", partition, err)
+	}
+	return nil
+}
+
+// modify changes a record by compare-and-set, trying again while others win.
+func (c *Catalog) modify(ctx context.Context, database, name string, change func(*ContainerInfo) error) (ContainerInfo, error) {
+	for {
+		info, err := c.Get(ctx, database, name)
+		if err != nil {
+			return info, err
+		}
+		if err := change(&info); err != nil {
+			return info, err
+		}
+		data, err := json.Marshal(info)
+		if err != nil {
+			return info, fmt.Errorf("container %s/%s: %w", database, name, err)
+		}
+		info.Revision, err = c.kv.Update(ctx, catalogKey(database, name), data, info.Revision)
+		if err == nil {
+			return info, nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return info, fmt.Errorf("change container %s/%s: %w", database, name, err)
+		}
+	}
+}
+
+// Update changes what may be changed of a container: indexes, time to live and
+// retention. Partition key, partitions and unique keys are fixed at creation:
+// 409.
+func (c *Catalog) Update(ctx context.Context, database, name string, spec ContainerSpec) (ContainerInfo, error) {
+	spec.Normalize()
+	if err := errors.Join(spec.Check()...); err != nil {
+		return ContainerInfo{}, Refuse(StatusBadRequest, "container %s/%s: %v", database, name, err)
+	}
+	return c.modify(ctx, database, name, func(i *ContainerInfo) error {
+		if fixed := i.Spec.FixedDifference(&spec); fixed != "" {
+			return Refuse(StatusConflict, "container %s/%s: %s cannot be changed; declare a new container and copy the items", database, name, fixed)
+		}
+		i.Spec = spec
+		return nil
+	})
+}
+
+// FixedDifference names the first field that differs from other and that cannot
+// be changed after creation; "" if there is none.
+func (s *ContainerSpec) FixedDifference(other *ContainerSpec) string {
+	switch {
+	case !slices.Equal(s.PartitionKey, other.PartitionKey):
+		return "partitionKey"
+	case s.Partitions != other.Partitions:
+		return "partitions"
+	case !slices.EqualFunc(s.UniqueKeys, other.UniqueKeys, slices.Equal[[]string]):
+		return "uniqueKeys"
+	}
+	return ""
+}
+
+// WantIndex records an index that a pipeline needs. It stays when the container's
+// declaration drops it.
+func (c *Catalog) WantIndex(ctx context.Context, database, name, path string) error {
+	_, err := c.modify(ctx, database, name, func(i *ContainerInfo) error {
+		if !slices.Contains(i.IndexesWanted, path) {
+			i.IndexesWanted = append(i.IndexesWanted, path)
+		}
+		return nil
+	})
+	return err
+}
+
+// Delete removes a container, its items and its logs. It may be called again
+// after a crash.
+func (c *Catalog) Delete(ctx context.Context, database, name string) error {
+	info, err := c.modify(ctx, database, name, func(i *ContainerInfo) error {
+		i.State = ContainerDeleting
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, p := range info.Partitions {
+		if err := feed.DeleteLog(ctx, c.js, feed.Partition{Container: info.ID, Number: p.Number}); err != nil {
+			return fmt.Errorf("delete the log of %s/%d: %w", info.ID, p.Number, err)
+		}
+	}
+	if err := c.kv.Delete(ctx, catalogKey(database, name), jetstream.LastRevision(info.Revision)); err != nil {
+		return fmt.Errorf("remove container %s/%s from the catalog: %w", database, name, err)
+	}
+	return nil
+}
+
+// Watch calls f with all containers, once at first and then after every change,
+// until ctx ends. Changes that come close together may be seen as one.
+func (c *Catalog) Watch(ctx context.Context, f func([]ContainerInfo)) error {
+	w, err := c.kv.Watch(ctx, "container.>")
+	if err != nil {
+		return fmt.Errorf("watch the catalog: %w", err)
+	}
+	defer func() { _ = w.Stop() }() // the watcher ends with its connection anyway
+	all := map[string]ContainerInfo{}
+	began := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case entry, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return fmt.Errorf("watch the catalog: %w", errors.New("the watch was closed"))
+			case entry == nil:
+				began = true
+			case entry.Operation() != jetstream.KeyValuePut:
+				delete(all, entry.Key())
+			default:
+				info, err := decodeContainer(entry)
+				if err != nil {
+					return err
+				}
+				all[entry.Key()] = info
+			}
+			if began && len(w.Updates()) == 0 {
+				f(sorted(all))
+			}
+		}
+	}
+}
+
+func sorted(all map[string]ContainerInfo) []ContainerInfo {
+	infos := make([]ContainerInfo, 0, len(all))
+	for _, info := range all {
+		infos = append(infos, info)
+	}
+	slices.SortFunc(infos, func(a, b ContainerInfo) int {
+		return strings.Compare(a.Database+"\x00"+a.Name, b.Database+"\x00"+b.Name)
+	})
+	return infos
+}

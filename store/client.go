@@ -1,0 +1,220 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// ClientConfig tunes a Client. Zero fields take their defaults.
+type ClientConfig struct {
+	// Timeout bounds a request whose context has no earlier deadline, waiting for
+	// an owner included. Default 10s.
+	Timeout time.Duration
+	// Local are the owners of this process, reached without NATS. May be nil.
+	Local *Local
+}
+
+// Client asks the owners of physical partitions, wherever they are: directly in
+// the same process, else over NATS request/reply on the partition's subject, so
+// no routing table exists anywhere. Safe for concurrent use.
+//
+// It asks again by itself only where nothing can have happened: nobody answered
+// the subject, or who answered no longer owns the partition. A write whose
+// answer does not come is ErrUnknown, unless it has an idempotency key; then it
+// is sent again until the deadline.
+type Client struct {
+	nc      *nats.Conn
+	catalog *Catalog
+	cfg     ClientConfig
+}
+
+// NewClient returns a client that finds containers in catalog.
+func NewClient(nc *nats.Conn, catalog *Catalog, cfg ClientConfig) *Client {
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = 10 * time.Second
+	}
+	return &Client{nc: nc, catalog: catalog, cfg: cfg}
+}
+
+// Catalog returns the catalog in which the client finds containers.
+func (c *Client) Catalog() *Catalog { return c.catalog }
+
+// RequestSubject is the NATS subject on which the owner of p answers.
+func RequestSubject(p feed.Partition) string {
+	return fmt.Sprintf("millrace.store.%s.%d", p.Container, p.Number)
+}
+
+// Local holds the handlers of one process, so that a Client in it reaches them
+// without a detour. Safe for concurrent use.
+type Local struct {
+	handlers sync.Map // feed.Partition to Handler
+}
+
+// Add makes h answer for p.
+func (l *Local) Add(p feed.Partition, h Handler) { l.handlers.Store(p, h) }
+
+// Remove ends what Add began, unless another handler has taken its place.
+func (l *Local) Remove(p feed.Partition, h Handler) { l.handlers.CompareAndDelete(p, h) }
+
+func (l *Local) find(p feed.Partition) Handler {
+	if l == nil {
+		return nil
+	}
+	h, ok := l.handlers.Load(p)
+	if !ok {
+		return nil
+	}
+	return h.(Handler)
+}
+
+// Do sends r to the owner of its partition. The error is an *Error if the owner
+// refused the request as a whole, *NoOwnerError if none answered, ErrUnknown for
+// a write whose answer did not come, or the context's.
+func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
+	ctx, cancel := c.bound(ctx)
+	defer cancel()
+	ctx, span := tracer.Start(ctx, "millrace.request "+r.name(), trace.WithSpanKind(trace.SpanKindClient))
+	defer span.End()
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("millrace.partition", r.Partition.String()))
+	}
+	r.TraceParent, r.TraceState = TraceContext(ctx)
+	resp, err := c.send(ctx, r)
+	if err != nil && span.IsRecording() {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+	}
+	return resp, err
+}
+
+// bound gives ctx the client's timeout unless it ends earlier by itself.
+func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if d, ok := ctx.Deadline(); ok && time.Until(d) <= c.cfg.Timeout {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.cfg.Timeout)
+}
+
+func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
+	start := time.Now()
+	pause := 2 * time.Millisecond
+	unknown := false // an attempt went unanswered and may have been carried out
+	for {
+		resp, err := c.once(ctx, r)
+		if err == nil && resp.Err != nil {
+			err = resp.Err
+		}
+		switch {
+		case err == nil:
+			return resp, nil
+		case errors.Is(err, ErrNotOwner), errors.Is(err, nats.ErrNoResponders):
+			// Nothing happened; the owner is on its way.
+		case errors.Is(err, errNoAnswer) && r.repeatable() && ctx.Err() == nil:
+			unknown = unknown || r.Transact != nil && !r.readOnly()
+			// Asked twice is answered alike.
+		case errors.Is(err, errNoAnswer):
+			return nil, fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, err)
+		default:
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			if unknown {
+				return nil, fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, context.Cause(ctx))
+			}
+			if errors.Is(context.Cause(ctx), context.Canceled) {
+				return nil, context.Cause(ctx)
+			}
+			return nil, &NoOwnerError{r.Partition, time.Since(start)}
+		case <-time.After(pause/2 + rand.N(pause)):
+			pause = min(2*pause, 200*time.Millisecond)
+		}
+	}
+}
+
+// errNoAnswer says that a request went out and no answer came back.
+var errNoAnswer = errors.New("no answer")
+
+func (c *Client) once(ctx context.Context, r *Request) (*Response, error) {
+	if h := c.cfg.Local.find(r.Partition); h != nil {
+		resp := h.Handle(ctx, r)
+		if resp.Err != nil && resp.Err.Status == StatusUnknown {
+			return nil, fmt.Errorf("%w: %s", errNoAnswer, resp.Err.Message)
+		}
+		return resp, nil
+	}
+	data := AppendRequest(make([]byte, 0, 1024), r)
+	if limit := c.nc.MaxPayload(); int64(len(data)) > limit {
+		return nil, Refuse(StatusTooLarge, "%s of %d bytes exceeds the %d bytes that the NATS server takes (max_payload)",
+			r.name(), len(data), limit)
+	}
+	attempt, cancel := context.WithTimeout(ctx, r.patience(c.cfg.Timeout))
+	defer cancel()
+	msg, err := c.nc.RequestWithContext(attempt, RequestSubject(r.Partition), data)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, err
+	case err != nil && c.nc.IsClosed():
+		return nil, fmt.Errorf("%s on %s: %w", r.name(), r.Partition, err)
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	return DecodeResponse(msg.Data)
+}
+
+// patience is how long one attempt waits: a request that may be repeated does
+// not stake its whole time on one owner that may have died.
+func (r *Request) patience(timeout time.Duration) time.Duration {
+	if r.repeatable() {
+		return min(timeout, 2*time.Second)
+	}
+	return timeout
+}
+
+// repeatable says whether asking twice is as good as asking once.
+func (r *Request) repeatable() bool {
+	return r.Transact == nil || r.Transact.IdempotencyKey != "" || r.readOnly()
+}
+
+func (r *Request) readOnly() bool {
+	if r.Transact == nil {
+		return false
+	}
+	for i := range r.Transact.Ops {
+		if r.Transact.Ops[i].Kind != OpRead {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *Request) name() string {
+	switch {
+	case r.Transact != nil && len(r.Transact.Ops) == 1 && !r.Transact.Batch:
+		return r.Transact.Ops[0].Kind.String()
+	case r.Transact != nil:
+		return "batch"
+	case r.Read != nil:
+		return "read"
+	case r.Scan != nil:
+		return "scan"
+	case r.Count != nil:
+		return "count"
+	case r.PatchMany != nil:
+		return "patch-many"
+	case r.Repair != nil:
+		return "repair"
+	}
+	return "status"
+}

@@ -1,0 +1,296 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/document"
+)
+
+// Container reads and writes the items of one container. Safe for concurrent
+// use.
+type Container struct {
+	client *Client
+	info   ContainerInfo
+	paths  []document.Path // of the partition key
+}
+
+// WriteOptions guard a write.
+type WriteOptions struct {
+	// IfMatch must be the item's ETag; else 412.
+	IfMatch ETag
+	// Condition must be true of the item for a patch; else 412.
+	Condition string
+	// IdempotencyKey makes the write safe to send again; see Transact.
+	IdempotencyKey string
+}
+
+// Container finds a container in the catalog; *NoContainerError if there is none
+// or it is not ready. It reads the catalog anew at each call.
+func (c *Client) Container(ctx context.Context, database, name string) (*Container, error) {
+	info, err := c.catalog.Get(ctx, database, name)
+	if err != nil {
+		return nil, err
+	}
+	if info.State != ContainerReady {
+		return nil, &NoContainerError{database, name}
+	}
+	return c.Open(info)
+}
+
+// Open returns the container that info describes, without asking the catalog.
+func (c *Client) Open(info ContainerInfo) (*Container, error) {
+	ct := &Container{client: c, info: info}
+	for _, p := range info.Spec.PartitionKey {
+		path, err := document.ParsePointer(p)
+		if err != nil {
+			return nil, fmt.Errorf("container %s/%s: partition key %s: %w", info.Database, info.Name, p, err)
+		}
+		ct.paths = append(ct.paths, path)
+	}
+	return ct, nil
+}
+
+// Info returns the container as the catalog held it when it was opened.
+func (c *Container) Info() ContainerInfo { return c.info }
+
+// KeyOf returns the partition key value of an item's JSON.
+func (c *Container) KeyOf(body []byte) (feed.PartitionKey, error) { return KeyAt(body, c.paths) }
+
+// KeyAt returns the partition key value at paths in an item's JSON. A missing
+// path is a component of its own kind; an array or object is 400.
+func KeyAt(body []byte, paths []document.Path) (feed.PartitionKey, error) {
+	var buf [3]any
+	components := buf[:0]
+	for _, path := range paths {
+		raw, ok := document.Get(body, path)
+		if !ok {
+			components = append(components, feed.Missing)
+			continue
+		}
+		v, err := keyComponent(raw)
+		if err != nil {
+			return feed.PartitionKey{}, Refuse(StatusBadRequest, "partition key %s: %v", path.Pointer(), err)
+		}
+		components = append(components, v)
+	}
+	key, err := feed.NewPartitionKey(components...)
+	if err != nil {
+		return feed.PartitionKey{}, Refuse(StatusBadRequest, "partition key: %v", err)
+	}
+	return key, nil
+}
+
+func keyComponent(raw []byte) (any, error) {
+	switch raw[0] {
+	case '"':
+		if bytes.IndexByte(raw, '\\') < 0 {
+			return string(raw[1 : len(raw)-1]), nil
+		}
+		var s string
+		err := json.Unmarshal(raw, &s)
+		return s, err
+	case 't':
+		return true, nil
+	case 'f':
+		return false, nil
+	case 'n':
+		return nil, nil
+	case '{', '[':
+		return nil, errors.New("an array or object cannot be a partition key")
+	}
+	return json.Number(raw), nil
+}
+
+// PartitionFor returns the physical partition that holds key.
+func (c *Container) PartitionFor(key feed.PartitionKey) feed.Partition {
+	return feed.Partition{Container: c.info.ID, Number: c.info.number(key)}
+}
+
+func (i *ContainerInfo) number(key feed.PartitionKey) uint32 {
+	if len(i.Partitions) == 1 {
+		return i.Partitions[0].Number
+	}
+	epk := key.Hash()
+	at, _ := slices.BinarySearchFunc(i.Partitions, epk, func(p PartitionInfo, e feed.EPK) int {
+		switch {
+		case p.Range.Contains(e):
+			return 0
+		case p.Range.Min > e:
+			return 1
+		}
+		return -1
+	})
+	return i.Partitions[min(at, len(i.Partitions)-1)].Number
+}
+
+// Partitions returns the physical partitions in order of their ranges.
+func (c *Container) Partitions() []feed.Partition {
+	ps := make([]feed.Partition, len(c.info.Partitions))
+	for i, p := range c.info.Partitions {
+		ps[i] = feed.Partition{Container: c.info.ID, Number: p.Number}
+	}
+	return ps
+}
+
+// Create stores a new item: 409 if its id or a unique key is taken.
+func (c *Container) Create(ctx context.Context, body []byte, opts ...WriteOptions) (Item, error) {
+	return c.put(ctx, OpCreate, "", body, opts)
+}
+
+// Upsert creates the item or replaces the one with its id.
+func (c *Container) Upsert(ctx context.Context, body []byte, opts ...WriteOptions) (Item, error) {
+	return c.put(ctx, OpUpsert, "", body, opts)
+}
+
+// Replace replaces the item id, which must exist (404) under the partition key
+// that body has.
+func (c *Container) Replace(ctx context.Context, id string, body []byte, opts ...WriteOptions) (Item, error) {
+	return c.put(ctx, OpReplace, id, body, opts)
+}
+
+func (c *Container) put(ctx context.Context, kind OpKind, id string, body []byte, opts []WriteOptions) (Item, error) {
+	key, err := c.KeyOf(body)
+	if err != nil {
+		// The owner checks the whole item and finds the better words.
+		if syntax := document.Check(body); syntax != nil {
+			return Item{}, Refuse(StatusBadRequest, "item: %v", syntax)
+		}
+		return Item{}, err
+	}
+	return c.one(ctx, key, Operation{Kind: kind, ID: id, Body: body}, opts)
+}
+
+// Delete removes an item: 404 if there is none.
+func (c *Container) Delete(ctx context.Context, key feed.PartitionKey, id string, opts ...WriteOptions) error {
+	_, err := c.one(ctx, key, Operation{Kind: OpDelete, ID: id}, opts)
+	return err
+}
+
+// Patch changes parts of an item and returns it as it is then.
+func (c *Container) Patch(ctx context.Context, key feed.PartitionKey, id string, ops []document.Op, opts ...WriteOptions) (Item, error) {
+	return c.one(ctx, key, Operation{Kind: OpPatch, ID: id, Patch: ops}, opts)
+}
+
+// Read returns an item, or 404.
+func (c *Container) Read(ctx context.Context, key feed.PartitionKey, id string) (Item, error) {
+	return c.one(ctx, key, Operation{Kind: OpRead, ID: id}, nil)
+}
+
+func (c *Container) one(ctx context.Context, key feed.PartitionKey, op Operation, opts []WriteOptions) (Item, error) {
+	t := &Transact{Key: key}
+	if len(opts) > 0 {
+		op.IfMatch, op.Condition = opts[0].IfMatch, opts[0].Condition
+		t.IdempotencyKey = opts[0].IdempotencyKey
+	}
+	t.Ops = []Operation{op}
+	resp, err := c.client.Do(ctx, &Request{Partition: c.PartitionFor(key), Transact: t})
+	if err != nil {
+		return Item{}, err
+	}
+	res := resp.Transact.Results[0]
+	if resp.Transact.Failed {
+		return Item{}, &Error{Status: res.Status, Message: res.Message}
+	}
+	if res.Status == StatusNotModified {
+		return Item{}, ErrNotModified
+	}
+	return res.Item, nil
+}
+
+// Batch runs operations on one logical partition in order, all or nothing. A
+// refused batch is not an error: its result says Failed.
+func (c *Container) Batch(ctx context.Context, key feed.PartitionKey, ops []Operation, idempotencyKey string) (*TransactResult, error) {
+	resp, err := c.client.Do(ctx, &Request{
+		Partition: c.PartitionFor(key),
+		Transact:  &Transact{Key: key, Ops: ops, Batch: true, IdempotencyKey: idempotencyKey},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Transact, nil
+}
+
+// ReadMany reads items of any partitions, in the order asked; an item that is
+// not there has a zero ETag. With settled, see ReadItems.
+func (c *Container) ReadMany(ctx context.Context, refs []ItemRef, settled bool) ([]Item, error) {
+	items := make([]Item, len(refs))
+	at := map[feed.Partition][]int{}
+	for i, ref := range refs {
+		p := c.PartitionFor(ref.Key)
+		at[p] = append(at[p], i)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(16)
+	for p, all := range at {
+		for part := range slices.Chunk(all, ReadManyMax) {
+			g.Go(func() error {
+				r := &ReadItems{Settled: settled, Refs: make([]ItemRef, len(part))}
+				for i, n := range part {
+					r.Refs[i] = refs[n]
+				}
+				resp, err := c.client.Do(ctx, &Request{Partition: p, Read: r})
+				if err != nil {
+					return err
+				}
+				for i, n := range part {
+					items[n] = resp.Read[i]
+				}
+				return nil
+			})
+		}
+	}
+	return items, g.Wait()
+}
+
+// Scan reads a page of items of one physical partition.
+func (c *Container) Scan(ctx context.Context, p feed.Partition, s Scan) (*ScanResult, error) {
+	resp, err := c.client.Do(ctx, &Request{Partition: p, Scan: &s})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Scan, nil
+}
+
+// Count counts the items in a scope of one physical partition.
+func (c *Container) Count(ctx context.Context, p feed.Partition, s Scope) (int, error) {
+	resp, err := c.client.Do(ctx, &Request{Partition: p, Count: &s})
+	if err != nil {
+		return 0, err
+	}
+	return resp.Count, nil
+}
+
+// PatchMany carries out one page of a fan-out in one physical partition.
+func (c *Container) PatchMany(ctx context.Context, p feed.Partition, m *PatchMany) (*PatchManyResult, error) {
+	resp, err := c.client.Do(ctx, &Request{Partition: p, PatchMany: m})
+	if err != nil {
+		return nil, err
+	}
+	return resp.PatchMany, nil
+}
+
+// Repair sets the copies of single items of one physical partition.
+func (c *Container) Repair(ctx context.Context, p feed.Partition, r *Repair) (*RepairResult, error) {
+	resp, err := c.client.Do(ctx, &Request{Partition: p, Repair: r})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Repair, nil
+}
+
+// Status tells how a physical partition is.
+func (c *Container) Status(ctx context.Context, p feed.Partition) (*PartitionStatus, error) {
+	resp, err := c.client.Do(ctx, &Request{Partition: p, Status: &StatusRequest{}})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Status, nil
+}

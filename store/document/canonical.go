@@ -1,0 +1,102 @@
+package document
+
+import "bytes"
+
+// The first byte of a canonical value, in the order of types.
+const (
+	rankNull   = 0x01
+	rankFalse  = 0x02
+	rankTrue   = 0x03
+	rankNumber = 0x05
+	rankString = 0x08
+)
+
+// The second byte of a canonical number.
+const (
+	signNegative = 0x01
+	signZero     = 0x02
+	signPositive = 0x03
+)
+
+// AppendCanonical appends the canonical form of a raw scalar to dst, for keys of
+// indexes. Values that are Equal have equal forms; bytes.Compare orders forms as
+// their values are ordered: null, false, true, numbers by their exact value,
+// strings by their UTF-8. No form is the beginning of another one, so others may
+// follow it in a key. Arrays and objects have none: nothing is appended.
+//
+//	null, false, true   01, 02, 03
+//	number              05 sign exponent digits 00
+//	                    sign: 01 negative, 02 zero (and the end), 03 positive
+//	                    exponent: of 0.digits, plus 2^31, four bytes, big-endian
+//	                    digits: two a byte, plus one: 01 is "00", 64 is "99"
+//	                    of a negative number all behind the sign is complemented
+//	string              08 UTF-8 00 01, where 00 in the string is 00 FF
+//
+// The form of a number has at most 7 bytes and half a byte a digit; that of a
+// string 3 bytes more than its UTF-8 and one for each NUL.
+func AppendCanonical(dst, raw []byte) []byte {
+	raw = trim(raw)
+	if len(raw) == 0 {
+		return dst
+	}
+	switch raw[0] {
+	case 'n':
+		return append(dst, rankNull)
+	case 'f':
+		return append(dst, rankFalse)
+	case 't':
+		return append(dst, rankTrue)
+	case '"':
+		if len(raw) < 2 {
+			return dst
+		}
+		return appendCanonicalString(append(dst, rankString), raw[1:len(raw)-1])
+	case '[', '{':
+		return dst
+	}
+	return appendCanonicalNumber(append(dst, rankNumber), parseDecimal(raw))
+}
+
+// appendCanonicalString appends what raw, the inside of a JSON string, says.
+func appendCanonicalString(dst, raw []byte) []byte {
+	if bytes.IndexByte(raw, '\\') < 0 && bytes.IndexByte(raw, 0) < 0 {
+		return append(append(dst, raw...), 0, 1)
+	}
+	t := textReader{raw: raw}
+	for c, ok := t.next(); ok; c, ok = t.next() {
+		dst = append(dst, c)
+		if c == 0 {
+			dst = append(dst, 0xFF)
+		}
+	}
+	return append(dst, 0, 1)
+}
+
+func appendCanonicalNumber(dst []byte, d decimal) []byte {
+	if len(d.sig) == 0 {
+		return append(dst, signZero)
+	}
+	const half = 1 << 31
+	exp := uint32(min(max(d.exp, -half), half-1) + half)
+	sign, flip := byte(signPositive), byte(0)
+	if d.neg {
+		sign, flip = signNegative, 0xFF
+	}
+	dst = append(dst, sign,
+		byte(exp>>24)^flip, byte(exp>>16)^flip, byte(exp>>8)^flip, byte(exp)^flip)
+	pair, odd := byte(0), false
+	for _, c := range d.sig {
+		switch {
+		case c == '.':
+		case odd:
+			dst = append(dst, (pair+c-'0'+1)^flip)
+			odd = false
+		default:
+			pair, odd = (c-'0')*10, true
+		}
+	}
+	if odd {
+		dst = append(dst, (pair+1)^flip)
+	}
+	return append(dst, flip)
+}

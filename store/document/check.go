@@ -1,0 +1,227 @@
+package document
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// Limits of items, those of Azure Cosmos DB.
+const (
+	SizeMax  = 2 << 20 // bytes of an item
+	DepthMax = 128     // objects and arrays within each other, the item itself counted
+	IDMax    = 1023    // bytes of an id
+)
+
+// Check tells whether body is an item: one JSON object in UTF-8 with nothing but
+// white space around it, at most SizeMax bytes and DepthMax deep, in which no
+// object has two members of one name, no string holds half of a surrogate pair
+// and no number an exponent beyond ExponentMax.
+//
+// The error is a *SizeError or a *SyntaxError.
+func Check(body []byte) error {
+	if len(body) > SizeMax {
+		return &SizeError{Size: len(body)}
+	}
+	i := skipJSONSpace(body, 0)
+	switch {
+	case i == len(body):
+		return syntaxError(body, i, "nothing here, want a JSON object")
+	case bytes.HasPrefix(body, []byte("\xEF\xBB\xBF")):
+		return syntaxError(body, 0, "byte order mark, want a JSON object")
+	case body[i] != '{' && utf8.Valid(body):
+		return syntaxError(body, i, "an item is a JSON object, not %s", describe(body, i))
+	}
+	_, err := check(body, 1)
+	return err
+}
+
+// CheckValue tells whether raw is one JSON value that may stand in an item. The
+// error is as of Check.
+func CheckValue(raw []byte) error {
+	if len(raw) > SizeMax {
+		return &SizeError{Size: len(raw)}
+	}
+	_, err := check(raw, 1)
+	return err
+}
+
+// CheckID tells whether id may be the id of an item: 1 to IDMax bytes of UTF-8
+// without / \ ? and #, which have a meaning in URLs.
+func CheckID(id string) error {
+	switch i := strings.IndexAny(id, `/\?#`); {
+	case id == "":
+		return errors.New("an id must not be empty")
+	case len(id) > IDMax:
+		return fmt.Errorf("the id has %d bytes, more than %d", len(id), IDMax)
+	case !utf8.ValidString(id):
+		return fmt.Errorf("the id %q is not UTF-8", id)
+	case i >= 0:
+		return fmt.Errorf("the id %q holds %q, which must not be in an id", id, id[i])
+	}
+	return nil
+}
+
+// check checks one value whose outermost object or array is at the given depth,
+// and returns how deep it is: 0 for a scalar.
+func check(body []byte, depth int) (deep int, err error) {
+	if !utf8.Valid(body) {
+		i := 0
+		for i < len(body) {
+			r, n := utf8.DecodeRune(body[i:])
+			if r == utf8.RuneError && n == 1 {
+				break
+			}
+			i += n
+		}
+		return 0, syntaxError(body, i, "byte 0x%02X is not UTF-8", body[i])
+	}
+	var space [32]span
+	c := checker{body: body}
+	i := skipJSONSpace(body, 0)
+	if i = c.value(i, depth, space[:0]); c.err == nil {
+		if i = skipJSONSpace(body, i); i < len(body) {
+			c.fail(i, "%s after the end of the value", describe(body, i))
+		}
+	}
+	if c.err != nil {
+		return 0, c.err
+	}
+	return max(0, c.deepest-depth+1), nil
+}
+
+// checker checks a JSON text. Its methods take the index where something must
+// begin and return the one behind it, or -1 after they have set err. In names they
+// hand on room behind the names of the objects that are open.
+type checker struct {
+	body    []byte
+	err     error
+	deepest int
+}
+
+// span is the inside of a string in the body.
+type span struct{ start, end int }
+
+func (c *checker) fail(i int, format string, args ...any) int {
+	if c.err == nil {
+		c.err = syntaxError(c.body, i, format, args...)
+	}
+	return -1
+}
+
+func (c *checker) value(i, depth int, names []span) int {
+	if i >= len(c.body) {
+		return c.fail(i, "the text ends where a value must stand")
+	}
+	switch b := c.body[i]; {
+	case b == '"':
+		return c.text(i)
+	case b == '{' || b == '[':
+		if depth > DepthMax {
+			return c.fail(i, "nested more than %d deep", DepthMax)
+		}
+		c.deepest = max(c.deepest, depth)
+		if b == '{' {
+			return c.object(i, depth, names[len(names):])
+		}
+		return c.array(i, depth, names)
+	case b == '-' || b >= '0' && b <= '9':
+		return c.number(i)
+	case b == 't':
+		return c.word(i, "true")
+	case b == 'f':
+		return c.word(i, "false")
+	case b == 'n':
+		return c.word(i, "null")
+	}
+	return c.fail(i, "%s where a value must stand", describe(c.body, i))
+}
+
+func (c *checker) object(i, depth int, names []span) int {
+	body := c.body
+	var seen map[string]struct{} // for objects with many members
+	i = skipJSONSpace(body, i+1)
+	if i < len(body) && body[i] == '}' {
+		return i + 1
+	}
+	for {
+		if i >= len(body) || body[i] != '"' {
+			return c.fail(i, "%s where the name of a member must stand", describe(body, i))
+		}
+		name := i
+		if i = c.text(i); i < 0 {
+			return -1
+		}
+		if names, seen = c.member(span{name + 1, i - 1}, names, seen); c.err != nil {
+			return -1
+		}
+		i = skipJSONSpace(body, i)
+		if i >= len(body) || body[i] != ':' {
+			return c.fail(i, "%s where the colon after a name must stand", describe(body, i))
+		}
+		if i = c.value(skipJSONSpace(body, i+1), depth+1, names); i < 0 {
+			return -1
+		}
+		i = skipJSONSpace(body, i)
+		if i < len(body) && body[i] == '}' {
+			return i + 1
+		}
+		if i >= len(body) || body[i] != ',' {
+			return c.fail(i, "%s where a comma or } must stand", describe(body, i))
+		}
+		i = skipJSONSpace(body, i+1)
+	}
+}
+
+func (c *checker) array(i, depth int, names []span) int {
+	body := c.body
+	i = skipJSONSpace(body, i+1)
+	if i < len(body) && body[i] == ']' {
+		return i + 1
+	}
+	for {
+		if i = c.value(i, depth+1, names); i < 0 {
+			return -1
+		}
+		i = skipJSONSpace(body, i)
+		if i < len(body) && body[i] == ']' {
+			return i + 1
+		}
+		if i >= len(body) || body[i] != ',' {
+			return c.fail(i, "%s where a comma or ] must stand", describe(body, i))
+		}
+		i = skipJSONSpace(body, i+1)
+	}
+}
+
+// member adds a name to those of its object and refuses one that is there already.
+// It compares with each of a few names and looks many up in seen.
+func (c *checker) member(name span, names []span, seen map[string]struct{}) ([]span, map[string]struct{}) {
+	const few = 16
+	raw := c.body[name.start:name.end]
+	twice := false
+	if seen == nil && len(names) == few {
+		seen = make(map[string]struct{}, 4*few)
+		for _, s := range names {
+			seen[string(appendText(nil, c.body[s.start:s.end]))] = struct{}{}
+		}
+	}
+	if seen != nil {
+		text := string(appendText(nil, raw))
+		_, twice = seen[text]
+		seen[text] = struct{}{}
+	} else {
+		for _, s := range names {
+			if twice = equalStrings(c.body[s.start:s.end], raw); twice {
+				break
+			}
+		}
+		names = append(names, name)
+	}
+	if twice {
+		c.fail(name.start-1, "the object has a member %q already", appendText(nil, raw))
+	}
+	return names, seen
+}

@@ -1,0 +1,158 @@
+package document
+
+import (
+	"bytes"
+	"strings"
+)
+
+// Kind is the type of a JSON value. Kinds are ordered as Cosmos DB orders values
+// of different types.
+type Kind uint8
+
+// The kinds of values. Absent is the kind of no value at all.
+const (
+	Absent Kind = iota
+	Null
+	Bool
+	Number
+	String
+	Array
+	Object
+)
+
+func (k Kind) String() string {
+	return [...]string{"absent", "null", "a boolean", "a number", "a string", "an array", "an object"}[k]
+}
+
+// KindOf returns the kind of a valid raw value, white space before it allowed.
+func KindOf(raw []byte) Kind {
+	i := skipSpace(raw, 0)
+	if i == len(raw) {
+		return Absent
+	}
+	switch raw[i] {
+	case 'n':
+		return Null
+	case 't', 'f':
+		return Bool
+	case '"':
+		return String
+	case '[':
+		return Array
+	case '{':
+		return Object
+	}
+	return Number
+}
+
+// Equal tells whether two raw values are the same: numbers as exact decimals (1.0
+// and 1e0 are 1; 9007199254740993 is not 9007199254740992), strings by what they
+// say, arrays element by element, objects whatever the order of their members.
+// It allocates only for objects of many members in another order.
+func Equal(a, b []byte) bool {
+	a, b = trim(a), trim(b)
+	if bytes.Equal(a, b) {
+		return true
+	}
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	switch {
+	case a[0] == '"':
+		return b[0] == '"' && len(a) > 1 && len(b) > 1 && equalStrings(a[1:len(a)-1], b[1:len(b)-1])
+	case a[0] == '{':
+		return b[0] == '{' && equalObjects(a, b)
+	case a[0] == '[':
+		return b[0] == '[' && equalArrays(a, b)
+	case isNumber(a):
+		return isNumber(b) && equalNumbers(a, b)
+	}
+	return false // true, false and null are written in one way
+}
+
+// equalScalarText is Equal where b is a trimmed scalar in a string.
+func equalScalarText(a []byte, b string) bool {
+	if string(a) == b {
+		return true
+	}
+	if len(a) == 0 || len(b) == 0 {
+		return false
+	}
+	if (a[0] == '"') != (b[0] == '"') {
+		return false
+	}
+	// Two plain strings, which is nearly always, need no copy.
+	if a[0] == '"' && bytes.IndexByte(a, '\\') < 0 && strings.IndexByte(b, '\\') < 0 {
+		return false
+	}
+	return Equal(a, []byte(b))
+}
+
+func equalArrays(a, b []byte) bool {
+	i, j := firstElement(a, 0), firstElement(b, 0)
+	for i >= 0 && j >= 0 {
+		endA, endB := skipValue(a, i), skipValue(b, j)
+		if endA < 0 || endB < 0 || !Equal(a[i:endA], b[j:endB]) {
+			return false
+		}
+		i, j = next(a, endA), next(b, endB)
+	}
+	return i < 0 && j < 0
+}
+
+// equalObjects walks both objects side by side and leaves that path at the first
+// difference of names.
+func equalObjects(a, b []byte) bool {
+	i, j := firstMember(a, 0), firstMember(b, 0)
+	for i >= 0 && j >= 0 {
+		quoteA, valueA := memberValue(a, i)
+		quoteB, valueB := memberValue(b, j)
+		if quoteA < 0 || quoteB < 0 {
+			return false
+		}
+		if !equalStrings(a[i+1:quoteA], b[j+1:quoteB]) {
+			return equalUnordered(a, i, b, j)
+		}
+		endA, endB := skipValue(a, valueA), skipValue(b, valueB)
+		if endA < 0 || endB < 0 || !Equal(a[valueA:endA], b[valueB:endB]) {
+			return false
+		}
+		i, j = next(a, endA), next(b, endB)
+	}
+	return i < 0 && j < 0
+}
+
+// equalUnordered tells whether the members of a from i on are those of b from j
+// on, in any order.
+func equalUnordered(a []byte, i int, b []byte, j int) bool {
+	members := make(map[string][]byte)
+	count := 0
+	for ; j >= 0; j = next(b, j) {
+		quote, value := memberValue(b, j)
+		if quote < 0 {
+			return false
+		}
+		name := string(appendText(nil, b[j+1:quote]))
+		if j = skipValue(b, value); j < 0 {
+			return false
+		}
+		members[name] = b[value:j]
+		count++
+	}
+	for ; i >= 0; i = next(a, i) {
+		quote, value := memberValue(a, i)
+		if quote < 0 {
+			return false
+		}
+		name := appendText(nil, a[i+1:quote])
+		if i = skipValue(a, value); i < 0 {
+			return false
+		}
+		raw, ok := members[string(name)]
+		if !ok || !Equal(a[value:i], raw) {
+			return false
+		}
+		count--
+	}
+	return count == 0
+}

@@ -1,0 +1,133 @@
+package document
+
+import "bytes"
+
+// Get returns the value at p, which shares memory with body. ok is false if there
+// is none. Where p has a step for all elements, it is the first value that Walk
+// finds. Get stops as soon as it has found the value and does not allocate.
+func Get(body []byte, p Path) (raw []byte, ok bool) {
+	i := find(body, skipSpace(body, 0), p)
+	if i < 0 {
+		return nil, false
+	}
+	end := skipValue(body, i)
+	if end < 0 {
+		return nil, false
+	}
+	return body[i:end], true
+}
+
+// find returns the index of the first value at p from the value at b[i], or -1.
+func find(b []byte, i int, p Path) int {
+	for n := range p {
+		if i < 0 || i >= len(b) {
+			return -1
+		}
+		s := &p[n]
+		switch {
+		case b[i] == '{' && s.inObject():
+			i = findMember(b, i, s.Name)
+		case b[i] != '[':
+			return -1
+		case s.IsIndex:
+			i = findElement(b, i, s.Index)
+		case s.KeyValue != "":
+			i = findKey(b, i, s.KeyName, s.KeyValue)
+		case s.All:
+			return findAny(b, i, p[n+1:])
+		default:
+			return -1
+		}
+	}
+	if i >= len(b) {
+		return -1
+	}
+	return i
+}
+
+// findAny returns the index of the first value at p from an element of the array
+// at b[i].
+func findAny(b []byte, i int, p Path) int {
+	for i = firstElement(b, i); i >= 0; i = next(b, i) {
+		if v := find(b, i, p); v >= 0 {
+			return v
+		}
+		if i = skipValue(b, i); i < 0 {
+			return -1
+		}
+	}
+	return -1
+}
+
+// Walk calls f for every value at p, in the order in which they stand in body:
+// the raw value, which shares memory with body, and its offset. It ends when f
+// returns false. It does not allocate.
+func Walk(body []byte, p Path, f func(raw []byte, offset int) bool) {
+	walk(body, skipSpace(body, 0), p, f)
+}
+
+// walk is Walk from the value at b[i]. It returns false if f did.
+func walk(b []byte, i int, p Path, f func(raw []byte, offset int) bool) bool {
+	n := 0
+	for n < len(p) && !p[n].All {
+		n++
+	}
+	if i = find(b, i, p[:n]); i < 0 {
+		return true
+	}
+	if n == len(p) {
+		end := skipValue(b, i)
+		return end < 0 || f(b[i:end], i)
+	}
+	if b[i] == '{' && p[n].inObject() {
+		if i = findMember(b, i, p[n].Name); i < 0 {
+			return true
+		}
+		return walk(b, i, p[n+1:], f)
+	}
+	for i = firstElement(b, i); i >= 0; i = next(b, i) {
+		if !walk(b, i, p[n+1:], f) {
+			return false
+		}
+		if i = skipValue(b, i); i < 0 {
+			return true
+		}
+	}
+	return true
+}
+
+// Members calls f for every member of a raw object, in order: what its name says
+// and its raw value, both shared with obj except for a name with escapes. It ends
+// when f returns false, and does nothing if obj is no object.
+func Members(obj []byte, f func(name, raw []byte) bool) {
+	for i := firstMember(obj, skipSpace(obj, 0)); i >= 0; i = next(obj, i) {
+		if obj[i] != '"' {
+			return
+		}
+		quote, value := memberValue(obj, i)
+		if quote < 0 {
+			return
+		}
+		name := obj[i+1 : quote]
+		if bytes.IndexByte(name, '\\') >= 0 {
+			name = appendText(nil, name)
+		}
+		if i = skipValue(obj, value); i < 0 || !f(name, obj[value:i]) {
+			return
+		}
+	}
+}
+
+// Elements calls f for every element of a raw array, in order: its index and its
+// raw value, which shares memory with arr. It ends when f returns false, and does
+// nothing if arr is no array.
+func Elements(arr []byte, f func(i int, raw []byte) bool) {
+	n := 0
+	for i := firstElement(arr, skipSpace(arr, 0)); i >= 0; i = next(arr, i) {
+		start := i
+		if i = skipValue(arr, i); i < 0 || !f(n, arr[start:i]) {
+			return
+		}
+		n++
+	}
+}

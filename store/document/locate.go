@@ -1,0 +1,139 @@
+package document
+
+import "fmt"
+
+// locate follows p, written as text, to its last step. It fails if what should hold the value is
+// missing or can hold nothing.
+func (a *applier) locate(p Path, text string) (place, *PatchError) {
+	pl := place{path: p, text: text}
+	b, i := a.body, skipSpace(a.body, 0)
+	if i == len(b) {
+		return pl, &PatchError{Msg: errBroken.Msg}
+	}
+	for n := range p {
+		pl.step = &p[n]
+		switch {
+		case b[i] == '{' && pl.step.inObject():
+			pl.inArray = false
+			pl.member(b, i)
+		case b[i] == '[':
+			pl.inArray = true
+			pl.element(b, i)
+			if pl.found && pl.step.KeyValue != "" {
+				pl.indices = append(pl.indices, n, pl.index)
+			}
+		default:
+			end := skipValue(b, i)
+			return pl, &PatchError{Msg: fmt.Sprintf("%s is %s, which holds nothing", parentName(p[:n]), KindOf(b[i:max(i, end)]))}
+		}
+		if pl.broken() {
+			return pl, &PatchError{Msg: errBroken.Msg}
+		}
+		if n == len(p)-1 {
+			break
+		}
+		if !pl.found {
+			err := pl.missing()
+			err.Msg = parentName(p[:n+1]) + ": " + err.Msg
+			return pl, err
+		}
+		i = pl.start
+	}
+	return pl, nil
+}
+
+// parentName names what a path leads to in errors.
+func parentName(p Path) string {
+	if len(p) == 0 {
+		return "the item"
+	}
+	return p.Pointer()
+}
+
+// broken tells whether a scan met what Check would have refused.
+func (pl *place) broken() bool { return pl.last < 0 }
+
+// member looks for the member that the step names in the object at b[i].
+func (pl *place) member(b []byte, i int) {
+	pl.begin(i)
+	for i = firstMember(b, i); i >= 0; i = next(b, i) {
+		if b[i] != '"' {
+			pl.last = -1
+			return
+		}
+		quote, value := memberValue(b, i)
+		end := -1
+		if quote >= 0 {
+			end = skipValue(b, value)
+		}
+		if end < 0 {
+			pl.last = -1
+			return
+		}
+		if sameName(b[i+1:quote], pl.step.Name) {
+			pl.at(b, i, value, end)
+			return
+		}
+		pl.pass(end)
+		i = end
+	}
+}
+
+// element looks for the element that the step means in the array at b[i].
+func (pl *place) element(b []byte, i int) {
+	pl.begin(i)
+	s := pl.step
+	for i = firstElement(b, i); i >= 0; i = next(b, i) {
+		end := skipValue(b, i)
+		if end < 0 {
+			pl.last = -1
+			return
+		}
+		if s.isElement(b[:end], i, pl.count) {
+			pl.at(b, i, i, end)
+			return
+		}
+		pl.pass(end)
+		i = end
+	}
+}
+
+// begin forgets the step before and stands behind the bracket at b[i].
+func (pl *place) begin(i int) {
+	pl.found, pl.count, pl.last = false, 0, i+1
+	pl.prevEnd, pl.nextStart = -1, -1
+}
+
+// pass notes a member or element that was not looked for and ends before end.
+func (pl *place) pass(end int) {
+	pl.count++
+	pl.prevEnd, pl.last = end, end
+}
+
+// at notes what was looked for.
+func (pl *place) at(b []byte, first, start, end int) {
+	pl.found, pl.first, pl.start, pl.end = true, first, start, end
+	pl.index = pl.count
+	pl.nextStart = next(b, end)
+}
+
+// depth returns how many objects and arrays a valid raw value has within each
+// other, itself counted.
+func depth(raw []byte) int {
+	deep, deepest := 0, 0
+	for i := 0; i < len(raw); i++ {
+		switch raw[i] {
+		case '"':
+			if i = skipString(raw, i+1); i < 0 {
+				return deepest
+			}
+			i--
+		case '{', '[':
+			deep++
+			deepest = max(deepest, deep)
+		case '}', ']':
+			deep--
+		}
+	}
+	return deepest
+}

@@ -1,0 +1,119 @@
+package document
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// Undo returns the item as it was before the change that made after and undo: the
+// splices are applied in order. The result shares no memory with after unless
+// there are no splices. The error says that they do not fit after.
+func Undo(after []byte, undo []feed.Splice) ([]byte, error) {
+	if len(undo) == 0 {
+		return after, nil
+	}
+	size, descending := len(after), true
+	end := uint64(len(after))
+	for i := range undo {
+		s := &undo[i]
+		size += len(s.Old) - int(s.Len)
+		if uint64(s.Offset)+uint64(s.Len) > end {
+			descending = false
+		}
+		end = uint64(s.Offset)
+	}
+	if descending {
+		return undoDescending(after, undo, size), nil
+	}
+	body := bytes.Clone(after)
+	for i := range undo {
+		s := &undo[i]
+		from, to := int(s.Offset), int(s.Offset)+int(s.Len)
+		if to > len(body) {
+			return nil, fmt.Errorf("undo splice %d (%s) replaces bytes %d to %d of %d", i, s.Path, from, to, len(body))
+		}
+		body = slices.Replace(body, from, to, s.Old...)
+	}
+	return body, nil
+}
+
+// undoDescending undoes splices of which each lies before the last, so that all
+// offsets are those of after: one copy for all.
+func undoDescending(after []byte, undo []feed.Splice, size int) []byte {
+	body := make([]byte, 0, size)
+	from := 0
+	for i := len(undo) - 1; i >= 0; i-- {
+		s := &undo[i]
+		body = append(append(body, after[from:s.Offset]...), s.Old...)
+		from = int(s.Offset) + int(s.Len)
+	}
+	return append(body, after[from:]...)
+}
+
+// edit replaces body[start:end] by text. It belongs to the change at path.
+type edit struct {
+	start, end int
+	text       []byte
+	path       string
+}
+
+// edits are the edits of one item in the order in which they stand in it; they do
+// not overlap. The first few need no memory but the stack's.
+type edits struct {
+	few  [4]edit
+	n    int // of few
+	more []edit
+}
+
+func (e *edits) add(start, end int, text []byte, path string) {
+	if e.n < len(e.few) {
+		e.few[e.n] = edit{start, end, text, path}
+		e.n++
+		return
+	}
+	e.more = append(e.more, edit{start, end, text, path})
+}
+
+func (e *edits) len() int { return e.n + len(e.more) }
+
+func (e *edits) at(i int) *edit {
+	if i < e.n {
+		return &e.few[i]
+	}
+	return &e.more[i-e.n]
+}
+
+// apply appends the edited body to dst and its splices to undo.
+func (e *edits) apply(dst []byte, undo []feed.Splice, body []byte) ([]byte, []feed.Splice, bool, error) {
+	if e.len() == 0 {
+		return dst, undo, false, nil
+	}
+	size := len(body)
+	for i := range e.len() {
+		size += len(e.at(i).text) - (e.at(i).end - e.at(i).start)
+	}
+	if size > SizeMax {
+		return dst, undo, false, &SizeError{Size: size}
+	}
+	dst = slices.Grow(dst, size)
+	undo = slices.Grow(undo, e.len())
+	base, from, first := len(dst), 0, len(undo)
+	for i := range e.len() {
+		ed := e.at(i)
+		dst = append(dst, body[from:ed.start]...)
+		undo = append(undo, feed.Splice{
+			Path:   ed.path,
+			Offset: uint32(len(dst) - base),
+			Len:    uint32(len(ed.text)),
+			Old:    body[ed.start:ed.end:ed.end],
+		})
+		dst = append(dst, ed.text...)
+		from = ed.end
+	}
+	dst = append(dst, body[from:]...)
+	slices.Reverse(undo[first:])
+	return dst, undo, true, nil
+}

@@ -1,0 +1,212 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/store/engine"
+)
+
+// damage changes a file of a directory at random and says what it did.
+func damage(t testing.TB, r *rand.Rand, dir string, names []string) string {
+	t.Helper()
+	name := names[r.IntN(len(names))]
+	path := filepath.Join(dir, name)
+	data, err := os.ReadFile(path)
+	must(t, err)
+	used := len(data)
+	for used > 0 && data[used-1] == 0 { // logs are mostly empty
+		used--
+	}
+	used = max(used, 1)
+	at := r.IntN(used)
+	what := ""
+	switch r.IntN(5) {
+	case 0:
+		what = "flipped a bit"
+		data[at] ^= 1 << r.IntN(8)
+	case 1:
+		what = "zeroed a page"
+		clear(data[at:min(at+4096, len(data))])
+	case 2:
+		what = "cut"
+		data = data[:at]
+	case 3:
+		what = "filled the end with garbage"
+		for i := at; i < used; i++ {
+			data[i] = byte(r.Uint32())
+		}
+	case 4:
+		must(t, os.Remove(path))
+		return "removed " + name
+	}
+	must(t, os.WriteFile(path, data, 0o644))
+	return fmt.Sprintf("%s %s at %d of %d", what, name, at, used)
+}
+
+// TestOpenOrSetAside damages files. Whatever it was, the DB opens, and applying the
+// log from its State gives what it gave before; what cannot be read was set aside.
+func TestOpenOrSetAside(t *testing.T) {
+	const commits = 80
+	m := newModel(t, 11)
+	for range commits {
+		m.next()
+	}
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "db")
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	p := openPartition(t, db, partA)
+	m.apply(t, p, 0, commits/2)
+	for range 6 {
+		fill(t, openPartition(t, db, partB), 2<<20)
+	}
+	m.apply(t, p, commits/2, commits)
+	want := digest(t, p)
+	must(t, db.Close())
+	original := files(t, dir)
+
+	var tables, others []string
+	for name := range original {
+		if strings.HasSuffix(name, ".sst") {
+			tables = append(tables, name)
+		} else if name == "MANIFEST" || name == "KEYREGISTRY" {
+			others = append(others, name)
+		}
+	}
+	cfg := small
+	cfg.Verify = true
+	asides := 0
+	for seed := range uint64(12) {
+		r := rand.New(rand.NewPCG(seed, 5))
+		copyOf := filepath.Join(parent, fmt.Sprint("copy-", seed))
+		must(t, os.Mkdir(copyOf, 0o755))
+		for name, data := range original {
+			must(t, os.WriteFile(filepath.Join(copyOf, name), data, 0o644))
+		}
+		names := tables
+		if seed%4 == 0 {
+			names = others
+		}
+		what := damage(t, r, copyOf, names)
+		db, aside, err := engine.OpenOrSetAside(copyOf, cfg, quiet)
+		if err != nil {
+			t.Fatalf("seed %d: %s: %v", seed, what, err)
+		}
+		if aside != "" {
+			asides++
+			if _, err := os.Stat(aside); err != nil {
+				t.Errorf("seed %d: %s: %v", seed, what, err)
+			}
+		}
+		p := openPartition(t, db, partA)
+		state, err := p.State()
+		must(t, err)
+		m.apply(t, p, int(state.Applied), commits)
+		if got := digest(t, p); got != want {
+			t.Errorf("seed %d: %s: set aside %q, state %d: the digest differs", seed, what, aside, state.Applied)
+		}
+		must(t, db.Close())
+		must(t, os.RemoveAll(copyOf))
+		must(t, os.RemoveAll(copyOf+".corrupt-1"))
+	}
+	if asides == 0 {
+		t.Error("nothing was set aside")
+	}
+}
+
+// TestOpenOrSetAside_logs damages the log of a memtable after an unclean stop.
+func TestOpenOrSetAside_logs(t *testing.T) {
+	const commits = 90
+	m := newModel(t, 12)
+	for range commits {
+		m.next()
+	}
+	parent := t.TempDir()
+	dir := filepath.Join(parent, "db")
+	db := openDB(t, dir)
+	p := openPartition(t, db, partA)
+	for n := 0; n < commits; n += 30 {
+		m.apply(t, p, n, n+30)
+		must(t, db.SyncPartitions())
+	}
+	want := digest(t, p)
+	original := files(t, dir)
+	for seed := range uint64(10) {
+		r := rand.New(rand.NewPCG(seed, 6))
+		copyOf := filepath.Join(parent, fmt.Sprint("copy-", seed))
+		must(t, os.Mkdir(copyOf, 0o755))
+		var names []string
+		for name, data := range original {
+			must(t, os.WriteFile(filepath.Join(copyOf, name), data, 0o644))
+			if name != "LOCK" && name != "UNCLEAN" && name != "DISCARD" {
+				names = append(names, name)
+			}
+		}
+		what := damage(t, r, copyOf, names)
+		db, aside, err := engine.OpenOrSetAside(copyOf, small, quiet)
+		if err != nil {
+			t.Fatalf("seed %d: %s: %v", seed, what, err)
+		}
+		p := openPartition(t, db, partA)
+		state, err := p.State()
+		must(t, err)
+		m.apply(t, p, int(state.Applied), commits)
+		if got := digest(t, p); got != want {
+			t.Errorf("seed %d: %s: set aside %q, state %d: the digest differs", seed, what, aside, state.Applied)
+		}
+		must(t, db.Close())
+		must(t, os.RemoveAll(copyOf))
+		must(t, os.RemoveAll(copyOf+".corrupt-1"))
+	}
+}
+
+// TestOpen_verifiesAfterCrashes damages a block, which nobody notices at first, and
+// crashes twice: the third time all tables are read.
+func TestOpen_verifiesAfterCrashes(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "db")
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	fill(t, openPartition(t, db, partA), 4<<20)
+	must(t, db.Close())
+	for name, data := range files(t, dir) {
+		if strings.HasSuffix(name, ".sst") {
+			data[len(data)/3] ^= 1
+			must(t, os.WriteFile(filepath.Join(dir, name), data, 0o644))
+		}
+	}
+	unclean := filepath.Join(dir, "UNCLEAN")
+	for stops := range 3 {
+		db, err := engine.Open(dir, small, quiet)
+		if stops == 2 {
+			if !errors.Is(err, engine.ErrCorrupt) {
+				t.Fatalf("the third start after two crashes: %v", err)
+			}
+			return
+		}
+		must(t, err)
+		if err := db.Verify(); !errors.Is(err, engine.ErrCorrupt) {
+			t.Errorf("Verify: %v", err)
+		}
+		must(t, db.Close())
+		must(t, os.WriteFile(unclean, []byte(fmt.Sprint(stops+1)), 0o644)) // as if it had not
+	}
+}
+
+func TestOpen_laterFormat(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "db")
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	must(t, engine.SetVersion(db, 2))
+	must(t, db.Close())
+	_, aside, err := engine.OpenOrSetAside(dir, small, quiet)
+	later, ok := errors.AsType[*engine.FormatError](err)
+	if !ok || aside != "" || later.Version != 2 || later.Known != 1 {
+		t.Errorf("a later format: %q %v", aside, err)
+	}
+}

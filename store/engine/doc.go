@@ -1,0 +1,47 @@
+// Package engine keeps the state of physical partitions on local disk: what you
+// get by applying their logs. It is the only code that names Badger.
+//
+// # Model
+//
+// One DB per node holds all of its partitions; each has a short prefix of its own
+// in the key space (KEYS.md). A Partition holds items in item order (hash of the
+// partition key, then the key, then id), entries of indexes and unique keys, the
+// times at which items expire, records that the owner keeps, and a State that says
+// which commit of which log was applied last.
+//
+//	            Batch.Commit          SyncPartitions
+//	commit n ───────────────▶ State ─────────────────▶ Synced
+//	                            ▲                          │
+//	                            └──────────────────────────┘
+//	                   a partition opened after an unclean stop
+//
+// Writing does not wait for the disk. State is what was applied; Synced is what a
+// power loss cannot take away. When a partition is opened, State is what Synced
+// was, unless the DB was closed in order: whoever applies the log then goes on
+// from State, and may meet keys that later commits left behind. So every write is
+// of absolute values, and applying a commit again is harmless. Found tells how far
+// the log had been applied. What no commit writes is to be done again with the
+// commit that asks for it: BuildIndex, DropIndex, RebuildExpiries.
+//
+// # What it promises
+//
+// A Snapshot shows all of a commit or nothing of it, however large the commit is.
+// After an unclean stop a commit beyond Synced may be there in parts; applying the
+// log from State makes it whole, because every key that a lost commit touched is
+// touched again, in the same order.
+//
+// State never says more than the disk holds. Sync covers all that Badger's own
+// does not: it syncs only the log of the memtable that is being written and of the
+// newest value log, while older memtables wait for their flush with logs that
+// nobody synced.
+//
+// The package reads no clock: what expires when is computed from the times that
+// commits carry.
+//
+// # Concurrency
+//
+// Everything may be used by many goroutines, except that a Batch and a Snapshot
+// belong to one goroutine at a time. Commits of one partition are applied one
+// after the other; those of different partitions overlap. Close waits for open
+// snapshots.
+package engine

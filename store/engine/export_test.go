@@ -1,0 +1,37 @@
+package engine
+
+import "github.com/dgraph-io/badger/v4"
+
+// OnSync makes db call f with the name of every file before it syncs it.
+func OnSync(db *DB, f func(name string)) {
+	db.syncFile = func(name string) error {
+		f(name)
+		return syncFile(name)
+	}
+}
+
+// SetVersion makes db one of another version.
+func SetVersion(db *DB, version byte) error {
+	return db.updateMeta(func(t *tx) error {
+		return t.set(metaKey(metaVersion, ""), []byte{valueVersion, version})
+	})
+}
+
+// Flatten merges all tables, so that readings do not depend on what is merged
+// meanwhile.
+func Flatten(db *DB) error { return db.b.Flatten(2) }
+
+// Sweep deletes all garbage now and returns how many keys of partitions are left.
+func Sweep(db *DB) (left int, err error) {
+	if err := db.sweep(nil); err != nil {
+		return 0, err
+	}
+	return left, db.view(&db.meta, func(txn *badger.Txn) error {
+		it := txn.NewIterator(badger.IteratorOptions{})
+		defer it.Close()
+		for it.Seek([]byte{0, 0, 0, 1}); it.Valid(); it.Next() {
+			left++
+		}
+		return nil
+	})
+}

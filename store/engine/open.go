@@ -1,0 +1,93 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"syscall"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// OpenOrSetAside is Open for those who can rebuild from the log: a directory whose
+// files cannot be read is renamed to dir.corrupt-1 (or the next free number),
+// which is returned as aside, and a new one is made. What is wrong with the machine
+// rather than with the files (no permission, no space, too many open files, another
+// process, a later format) is an error, and the directory stays.
+func OpenOrSetAside(dir string, cfg Config, log *slog.Logger) (db *DB, aside string, err error) {
+	db, err = Open(dir, cfg, log)
+	if err == nil || !errors.Is(err, ErrCorrupt) {
+		return db, "", err
+	}
+	if aside, err = setAside(dir, err, log); err != nil {
+		return nil, "", err
+	}
+	db, err = Open(dir, cfg, log)
+	return db, aside, err
+}
+
+// setAside renames dir because of what is wrong with it.
+func setAside(dir string, wrong error, log *slog.Logger) (string, error) {
+	for n := 1; ; n++ {
+		aside := fmt.Sprintf("%s.corrupt-%d", dir, n)
+		if _, err := os.Lstat(aside); err == nil {
+			continue
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return "", fmt.Errorf("engine: set %s aside: %w", dir, err)
+		}
+		if err := os.Rename(dir, aside); err != nil {
+			return "", fmt.Errorf("engine: set %s aside: %w", dir, err)
+		}
+		log.Error("stored state cannot be read and was moved aside; it is rebuilt from the log",
+			"dir", dir, "aside", aside, "error", wrong)
+		return aside, nil
+	}
+}
+
+// openBadger opens Badger in dir.
+func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = corrupt("open %s: %v", dir, r)
+		}
+	}()
+	opt := cfg.badgerOptions(dir, log)
+	stops := uncleanStops(dir)
+	if err := checkFiles(dir, cfg.Verify, opt); err != nil {
+		return nil, err
+	}
+	if b, err = badger.OpenManaged(opt); err != nil {
+		return nil, openError(dir, err)
+	}
+	if stops >= uncleanMax {
+		stops = 0 // everything was verified
+	}
+	if err := setUnclean(dir, stops+1); err != nil {
+		return nil, errors.Join(openError(dir, err), b.Close())
+	}
+	return b, nil
+}
+
+// machine are the errors that say nothing about the files.
+var machine = []error{
+	fs.ErrPermission, syscall.EACCES, syscall.EPERM, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS,
+	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOTDIR, syscall.EBUSY, syscall.EINTR,
+}
+
+// openError gives an error of opening its cause.
+func openError(dir string, err error) error {
+	if _, ok := errors.AsType[*LockedError](err); ok {
+		return err
+	}
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return &LockedError{Dir: dir, Err: err}
+	}
+	for _, m := range machine {
+		if errors.Is(err, m) {
+			return fmt.Errorf("engine: open %s: %w", dir, err)
+		}
+	}
+	return corrupt("open %s: %v", dir, err)
+}

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"slices"
+	"sync"
+)
+
+// discardEvery is after how many commits Badger learns which old versions nobody
+// reads any more.
+const discardEvery = 64
+
+// oracle hands out Badger's timestamps in place of Badger's own, whose every
+// transaction talks to two goroutines. Every commit has its own timestamp. A
+// snapshot of a partition reads at the newest timestamp below that of the commit
+// which is being written to the partition, if there is one: it need not wait for
+// commits of other partitions, which it does not see.
+type oracle struct {
+	discard func(ts uint64) // told below which timestamp versions are of no use
+
+	mu      sync.Mutex
+	idle    sync.Cond // open has become zero
+	next    uint64
+	writing []uint64       // timestamps of commits in flight
+	reading map[uint64]int // timestamps of open snapshots, and how many
+	open    int            // commits and snapshots
+	closed  bool
+	commits int // since discard was called
+}
+
+// writer is what the oracle knows of one partition, or of the engine's own keys.
+// Whoever writes holds the lock beside it, so there is one commit at a time.
+type writer struct {
+	ts uint64 // of the commit in flight, or zero; guarded by oracle.mu
+}
+
+func newOracle(last uint64, discard func(uint64)) *oracle {
+	o := &oracle{discard: discard, next: last + 1, reading: make(map[uint64]int)}
+	o.idle.L = &o.mu
+	discard(last)
+	return o
+}
+
+// begin returns the timestamp of a new commit of w. Call end after it. closing is
+// for the last commits, after close.
+func (o *oracle) begin(w *writer, closing bool) (uint64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed && !closing {
+		return 0, ErrClosed
+	}
+	ts := o.next
+	o.next++
+	o.open++
+	w.ts = ts
+	o.writing = append(o.writing, ts)
+	return ts, nil
+}
+
+// end makes the commit of w visible.
+func (o *oracle) end(w *writer) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := slices.Index(o.writing, w.ts)
+	o.writing = slices.Delete(o.writing, i, i+1)
+	w.ts = 0
+	if o.commits++; o.commits >= discardEvery {
+		o.commits = 0
+		o.discard(o.lowestLocked())
+	}
+	o.doneLocked()
+}
+
+// read returns the timestamp at which a new snapshot of w's keys reads. Call
+// release after it.
+func (o *oracle) read(w *writer) (uint64, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return 0, ErrClosed
+	}
+	ts := o.next - 1
+	if w.ts != 0 {
+		ts = w.ts - 1
+	}
+	o.reading[ts]++
+	o.open++
+	return ts, nil
+}
+
+// release ends a snapshot that read at ts.
+func (o *oracle) release(ts uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.reading[ts]--; o.reading[ts] == 0 {
+		delete(o.reading, ts)
+	}
+	o.doneLocked()
+}
+
+// close refuses new commits and snapshots and waits for the open ones.
+func (o *oracle) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	for o.open > 0 {
+		o.idle.Wait()
+	}
+}
+
+func (o *oracle) doneLocked() {
+	if o.open--; o.open == 0 {
+		o.idle.Broadcast()
+	}
+}
+
+// lowestLocked returns the highest timestamp at or below which every key needs
+// only its newest version: no snapshot is open below it, and none will be.
+func (o *oracle) lowestLocked() uint64 {
+	lowest := o.next - 1
+	for _, ts := range o.writing {
+		lowest = min(lowest, ts-1)
+	}
+	for ts := range o.reading {
+		lowest = min(lowest, ts)
+	}
+	return lowest
+}
+
+// last returns the newest timestamp that was given out.
+func (o *oracle) last() uint64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.next - 1
+}

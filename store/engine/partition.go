@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dgraph-io/badger/v4"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// Partition is the state of one physical partition.
+type Partition struct {
+	d      *DB
+	id     feed.Partition
+	prefix atomic.Uint32 // replaced by Clear
+	found  State
+
+	mu    sync.Mutex // held by whoever writes
+	w     writer
+	large map[string]uint32 // keys whose values stand in chunks, and how many
+}
+
+// ID returns which partition it is.
+func (p *Partition) ID() feed.Partition { return p.id }
+
+// State returns what was applied; the zero State if nothing was. After an unclean
+// stop it begins as the synced state, see DB.Partition.
+func (p *Partition) State() (State, error) { return p.readState(kindState) }
+
+// Synced returns the last commit that a sync covered, and its checksum: what a
+// power loss cannot take away. Both are zero if there is none.
+func (p *Partition) Synced() (feed.LSN, feed.Checksum, error) {
+	s, err := p.SyncedState()
+	return s.Applied, s.Sum, err
+}
+
+// SyncedState returns the state as of the commit that Synced names.
+func (p *Partition) SyncedState() (State, error) { return p.readState(kindSynced) }
+
+func (p *Partition) readState(kind byte) (s State, err error) {
+	err = p.d.view(&p.w, func(txn *badger.Txn) error {
+		value, err := getValue(txn, p.key(kind))
+		if err != nil || value == nil {
+			return err
+		}
+		s, err = decodeState(value)
+		return err
+	})
+	if err != nil {
+		return State{}, fmt.Errorf("state of %s: %w", p.id, err)
+	}
+	return s, nil
+}
+
+// Clear empties the partition, state included, at once: it takes a new prefix, and
+// what is under the old one is deleted by and by. Open snapshots stay valid. When
+// Clear returns nothing of the old state can come back, even after a power loss.
+func (p *Partition) Clear() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	prefix, err := p.d.newPrefix(p.id, p.prefix.Load())
+	if err != nil {
+		return fmt.Errorf("clear %s: %w", p.id, err)
+	}
+	p.prefix.Store(prefix)
+	clear(p.large)
+	p.d.sweeper.wake()
+	return nil
+}
+
+// Found returns the state as it was found when the partition was opened. After an
+// unclean stop it is later than State was, and parts of it may be lost; but it tells
+// how far the log went, and cannot have gone back.
+func (p *Partition) Found() State { return p.found }
+
+// recover makes State what Synced is, if the partition was not closed in order,
+// and finds the values that stand in chunks.
+func (p *Partition) recover() (err error) {
+	if p.found, err = p.State(); err != nil {
+		return err
+	}
+	synced, err := p.SyncedState()
+	if err != nil {
+		return err
+	}
+	if synced.Applied == 0 {
+		return p.recoverEmpty()
+	}
+	if f := &p.found; f.Applied != synced.Applied || f.Log != synced.Log || f.Sum != synced.Sum {
+		p.d.log.Info("partition was not closed in order; its log is applied again from what was synced",
+			"partition", p.id.String(), "applied", uint64(f.Applied), "synced", uint64(synced.Applied))
+		p.mu.Lock()
+		err := p.update(func(t *tx) error {
+			return p.setValue(t, p.key(kindState), appendState(nil, &synced))
+		})
+		p.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return p.findLarge()
+}
+
+// recoverEmpty empties a partition of which nothing was ever synced: applying its
+// log from the start does not need what may be left, and might not touch all of it.
+func (p *Partition) recoverEmpty() error {
+	s := p.Snapshot()
+	defer s.Close()
+	if s.err != nil {
+		return s.err
+	}
+	prefix := binary.BigEndian.AppendUint32(nil, s.prefix)
+	it := s.txn.NewIterator(badger.IteratorOptions{Prefix: prefix})
+	it.Rewind()
+	left := it.Valid()
+	it.Close()
+	if !left {
+		return nil
+	}
+	p.d.log.Info("partition was not closed in order and nothing of it was synced; its log is applied from the start",
+		"partition", p.id.String(), "applied", uint64(p.found.Applied))
+	return p.Clear()
+}
+
+// findLarge fills p.large from the keys of chunks.
+func (p *Partition) findLarge() error {
+	clear(p.large)
+	return p.d.view(&p.w, func(txn *badger.Txn) error {
+		prefix := p.key(kindChunk)
+		it := txn.NewIterator(badger.IteratorOptions{Prefix: prefix})
+		defer it.Close()
+		for it.Rewind(); it.Valid(); it.Next() {
+			rest := it.Item().Key()[len(prefix):]
+			if len(rest) < 5 {
+				return corrupt("chunk key %x", rest)
+			}
+			n := binary.BigEndian.Uint32(rest[len(rest)-4:])
+			name := string(rest[:len(rest)-4])
+			p.large[name] = max(p.large[name], n+1)
+		}
+		return nil
+	})
+}
+
+// key returns the partition's prefix with a kind.
+func (p *Partition) key(kind byte) []byte {
+	return appendPrefix(make([]byte, 0, prefixLen+1), p.prefix.Load(), kind)
+}
+
+// update runs f in a write transaction. The caller holds p.mu.
+func (p *Partition) update(f func(*tx) error) error { return p.d.update(&p.w, false, f) }
+
+// setValue writes a value of any size and removes chunks of a former one. The
+// caller holds p.mu.
+func (p *Partition) setValue(t *tx, key, value []byte) error {
+	return p.setEntry(t, &badger.Entry{Key: key, Value: value})
+}
+
+// setEntry is setValue without the allocation of an entry.
+func (p *Partition) setEntry(t *tx, e *badger.Entry) error {
+	if len(e.Value) < inlineMax {
+		if len(p.large) > 0 {
+			if err := p.cutChunks(t, e.Key, 0); err != nil {
+				return err
+			}
+		}
+		return t.setEntry(e)
+	}
+	n := chunks(len(e.Value))
+	if err := p.cutChunks(t, e.Key, n); err != nil {
+		return err
+	}
+	for i := range n {
+		part := e.Value[int(i)*chunkBytes : min(int(i+1)*chunkBytes, len(e.Value))]
+		chunk := append(append(make([]byte, 0, 1+len(part)), valueVersion), part...)
+		if err := t.set(chunkKey(e.Key, i), chunk); err != nil {
+			return err
+		}
+	}
+	p.large[string(e.Key[prefixLen:])] = n
+	return t.set(bytes.Clone(e.Key), chunkedValue(len(e.Value)))
+}
+
+// deleteValue removes a key and its chunks. The caller holds p.mu.
+func (p *Partition) deleteValue(t *tx, key []byte) error {
+	if len(p.large) > 0 {
+		if err := p.cutChunks(t, key, 0); err != nil {
+			return err
+		}
+	}
+	return t.delete(key)
+}
+
+// cutChunks removes the chunks of a key's value from number n on.
+func (p *Partition) cutChunks(t *tx, key []byte, n uint32) error {
+	had, ok := p.large[string(key[prefixLen:])]
+	if !ok {
+		return nil
+	}
+	for i := n; i < had; i++ {
+		if err := t.delete(chunkKey(key, i)); err != nil {
+			return err
+		}
+	}
+	if n == 0 {
+		delete(p.large, string(key[prefixLen:]))
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"sync"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// sweepKeys is how many keys of a dropped partition are deleted at a time.
+const sweepKeys = 1000
+
+// sweeper deletes what is under the prefixes of dropped and cleared partitions.
+// Badger's DropPrefix would stop all readers and writers meanwhile.
+type sweeper struct {
+	work     chan struct{}
+	quit     chan struct{}
+	quitOnce sync.Once
+	done     sync.WaitGroup
+}
+
+func (s *sweeper) start(d *DB) {
+	s.work = make(chan struct{}, 1)
+	s.quit = make(chan struct{})
+	s.wake()
+	s.done.Go(func() {
+		for {
+			select {
+			case <-s.quit:
+				return
+			case <-s.work:
+			}
+			if err := d.sweep(s.quit); err != nil && !errors.Is(err, ErrClosed) {
+				d.log.Warn("dropped partitions keep their disk space until the next start", "error", err)
+			}
+		}
+	})
+}
+
+// wake makes the sweeper look for garbage.
+func (s *sweeper) wake() {
+	select {
+	case s.work <- struct{}{}:
+	default:
+	}
+}
+
+func (s *sweeper) stop() {
+	s.quitOnce.Do(func() { close(s.quit) })
+	s.done.Wait()
+}
+
+// sweep deletes all garbage, or ends early when quit is closed.
+func (d *DB) sweep(quit <-chan struct{}) error {
+	var garbage []uint32
+	err := d.eachMeta(metaGarbage, func(rest, _ []byte) error {
+		if len(rest) != prefixLen {
+			return corrupt("garbage key %x", rest)
+		}
+		garbage = append(garbage, binary.BigEndian.Uint32(rest))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, prefix := range garbage {
+		if err := d.sweepPrefix(prefix, quit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sweepPrefix deletes what is under one prefix, and then that it is garbage.
+func (d *DB) sweepPrefix(prefix uint32, quit <-chan struct{}) error {
+	start := binary.BigEndian.AppendUint32(nil, prefix)
+	for from := start; ; {
+		select {
+		case <-quit:
+			return nil
+		default:
+		}
+		var keys [][]byte
+		err := d.view(&d.meta, func(txn *badger.Txn) error {
+			it := txn.NewIterator(badger.IteratorOptions{Prefix: start})
+			defer it.Close()
+			for it.Seek(from); it.Valid() && len(keys) < sweepKeys; it.Next() {
+				keys = append(keys, it.Item().KeyCopy(nil))
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if len(keys) == 0 {
+			break
+		}
+		from = keys[len(keys)-1]
+		err = d.updateMeta(func(t *tx) error {
+			for _, key := range keys {
+				if err := t.delete(key); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := d.Sync(); err != nil { // or deleted keys could come back as nobody's
+		return err
+	}
+	return d.updateMeta(func(t *tx) error { return t.delete(metaKey(metaGarbage, string(start))) })
+}

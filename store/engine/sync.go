@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// Sync returns when all that was committed before is on disk.
+//
+// Badger's own Sync is not enough. It syncs the log of the memtable that is being
+// written (and the value log, which holds nothing here), but not the logs of memtables that wait for
+// their flush, which hold what was committed before. A memtable is on disk in
+// another form only when its table has been written: Badger syncs the table, then
+// the manifest, and then removes the log. So every log that is there is synced
+// first; one that goes away meanwhile has become a table. The directory comes
+// last, because neither a new table's nor a new log's name need be on disk yet.
+//
+// The logs are written through a shared mapping. On Linux fsync covers that.
+func (d *DB) Sync() error {
+	logs, err := filesOf(d.dir, logSuffix)
+	if err != nil {
+		return fmt.Errorf("engine: sync: %w", err)
+	}
+	for _, name := range logs {
+		if err := d.syncFile(name); err != nil {
+			return fmt.Errorf("engine: sync: %w", err)
+		}
+	}
+	// Little is left for it to do, and it does not depend on what fsync covers.
+	if err := d.b.Sync(); err != nil {
+		return fmt.Errorf("engine: sync: %w", err)
+	}
+	if err := d.syncFile(d.dir); err != nil {
+		return fmt.Errorf("engine: sync: %w", err)
+	}
+	return nil
+}
+
+// syncFile syncs a file or directory. One that is not there (any more) is synced.
+func syncFile(name string) error {
+	f, err := os.Open(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = f.Sync()
+	return errors.Join(err, f.Close())
+}
+
+// SyncPartitions syncs the DB and then records for each of the partitions that
+// what it had applied before is covered; for all open ones if none is given. When
+// it returns, the record is on disk too. Two syncs serve all partitions.
+func (d *DB) SyncPartitions(partitions ...*Partition) error {
+	if len(partitions) == 0 {
+		partitions = d.open()
+	}
+	return d.syncPartitions(partitions, false)
+}
+
+func (d *DB) syncPartitions(partitions []*Partition, closing bool) error {
+	d.syncMu.Lock()
+	defer d.syncMu.Unlock()
+	type covered struct {
+		prefix uint32
+		state  []byte // nil if there is none, or it is recorded already
+	}
+	before := make([]covered, len(partitions))
+	for i, p := range partitions {
+		before[i].prefix = p.prefix.Load()
+		state, err := p.unsynced(closing)
+		if err != nil {
+			return fmt.Errorf("sync %s: %w", p.id, err)
+		}
+		before[i].state = state
+	}
+	if err := d.Sync(); err != nil {
+		return err
+	}
+	recorded := false
+	for i, p := range partitions {
+		if before[i].state == nil {
+			continue
+		}
+		if err := p.setSynced(before[i].prefix, before[i].state, closing); err != nil {
+			return fmt.Errorf("sync %s: %w", p.id, err)
+		}
+		recorded = true
+	}
+	if !recorded {
+		return nil
+	}
+	return d.Sync() // of little more than the record
+}
+
+// unsynced returns the stored form of the state, nil if there is none or if it is
+// recorded as synced.
+func (p *Partition) unsynced(closing bool) ([]byte, error) {
+	if closing { // nobody writes, and the oracle makes no more snapshots
+		txn := p.d.b.NewTransactionAt(p.d.o.last(), false)
+		defer txn.Discard()
+		return unsyncedState(txn, p.prefix.Load())
+	}
+	s := p.Snapshot()
+	defer s.Close()
+	if s.err != nil {
+		return nil, s.err
+	}
+	return unsyncedState(s.txn, s.prefix)
+}
+
+func unsyncedState(txn *badger.Txn, prefix uint32) ([]byte, error) {
+	state, err := getValue(txn, appendPrefix(nil, prefix, kindState))
+	if err != nil {
+		return nil, err
+	}
+	synced, err := getValue(txn, appendPrefix(nil, prefix, kindSynced))
+	if err != nil || bytes.Equal(state, synced) {
+		return nil, err
+	}
+	return state, nil
+}
+
+// setSynced records that a state is covered by a sync, unless the partition was
+// cleared meanwhile.
+func (p *Partition) setSynced(prefix uint32, state []byte, closing bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.prefix.Load() != prefix {
+		return nil
+	}
+	return p.d.update(&p.w, closing, func(t *tx) error {
+		return p.setValue(t, p.key(kindSynced), state)
+	})
+}

@@ -1,0 +1,144 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/dgraph-io/badger/v4"
+)
+
+// tx writes keys at one timestamp. What exceeds the size of one Badger transaction
+// goes on in another at the same timestamp, so readers see all of it or nothing;
+// only a crash can leave a part, which applying the commit again makes whole.
+type tx struct {
+	b   *badger.DB
+	ts  uint64
+	txn *badger.Txn
+}
+
+// set writes a key. Both slices must stay as they are until commit returns.
+func (t *tx) set(key, value []byte) error {
+	return t.setEntry(badger.NewEntry(key, value))
+}
+
+// setEntry is set without the allocation of an entry.
+func (t *tx) setEntry(e *badger.Entry) error {
+	err := t.txn.SetEntry(e)
+	if errors.Is(err, badger.ErrTxnTooBig) {
+		if err = t.split(); err == nil {
+			err = t.txn.SetEntry(e)
+		}
+	}
+	return wrapWrite(err)
+}
+
+// delete removes a key, which need not be there.
+func (t *tx) delete(key []byte) error {
+	err := t.txn.Delete(key)
+	if errors.Is(err, badger.ErrTxnTooBig) {
+		if err = t.split(); err == nil {
+			err = t.txn.Delete(key)
+		}
+	}
+	return wrapWrite(err)
+}
+
+func (t *tx) split() error {
+	if err := t.txn.CommitAt(t.ts, nil); err != nil {
+		return err
+	}
+	t.txn = t.b.NewTransactionAt(t.ts, true)
+	return nil
+}
+
+func (t *tx) commit() error { return wrapWrite(t.txn.CommitAt(t.ts, nil)) }
+
+func wrapWrite(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, badger.ErrDBClosed), errors.Is(err, badger.ErrBlockedWrites):
+		return ErrClosed
+	}
+	return fmt.Errorf("engine: write: %w", err)
+}
+
+// getValue returns a copy of the value of a key, nil if there is none, put together
+// from its chunks if it was cut.
+func getValue(txn *badger.Txn, key []byte) ([]byte, error) {
+	item, err := txn.Get(key)
+	if errors.Is(err, badger.ErrKeyNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("engine: read: %w", err)
+	}
+	var value []byte
+	// What Value passes is memory of this item alone: values never come from the
+	// value log, whose memory is shared.
+	err = item.Value(func(v []byte) error {
+		value = v
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("engine: read: %w", err)
+	}
+	if len(value) == 0 {
+		return nil, corrupt("key %x has no value", key)
+	}
+	if value[0] == valueChunked {
+		return joinChunks(txn, key, value)
+	}
+	return value, nil
+}
+
+// A value of inlineMax or more stands in chunks: under its key only their number
+// and its size are kept.
+
+// chunkedValue returns what stands in place of a value of that size.
+func chunkedValue(size int) []byte {
+	b := binary.AppendUvarint([]byte{valueChunked}, uint64(chunks(size)))
+	return binary.AppendUvarint(b, uint64(size))
+}
+
+// chunks is the number of chunks of a value.
+func chunks(size int) uint32 { return uint32((size + chunkBytes - 1) / chunkBytes) }
+
+// chunkKey returns the key of chunk n of the value of key.
+func chunkKey(key []byte, n uint32) []byte {
+	k := make([]byte, 0, len(key)+5)
+	k = append(k, key[:prefixLen]...)
+	k = append(k, kindChunk)
+	k = append(k, key[prefixLen:]...)
+	return binary.BigEndian.AppendUint32(k, n)
+}
+
+// joinChunks returns the value of a key whose stored form is head.
+func joinChunks(txn *badger.Txn, key, head []byte) ([]byte, error) {
+	r := reader{b: head[1:]}
+	n, size := r.uvarint(), r.uvarint()
+	if r.bad || size > 1<<30 || uint64(chunks(int(size))) != n {
+		return nil, corrupt("key %x has the value %x", key, head)
+	}
+	value := make([]byte, 0, size)
+	for i := range uint32(n) {
+		item, err := txn.Get(chunkKey(key, i))
+		if err != nil {
+			return nil, corrupt("chunk %d of key %x: %v", i, key, err)
+		}
+		err = item.Value(func(v []byte) error {
+			if len(v) > 0 {
+				value = append(value, v[1:]...)
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("engine: read: %w", err)
+		}
+	}
+	if uint64(len(value)) != size {
+		return nil, corrupt("key %x has %d bytes in chunks, want %d", key, len(value), size)
+	}
+	return value, nil
+}

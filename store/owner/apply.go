@@ -1,0 +1,281 @@
+package owner
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// applier applies commits to the engine in order. What it does is a function of
+// the commits alone: it reads no clock, and it writes absolute values, so that a
+// commit may be applied again.
+type applier struct {
+	p      *engine.Partition
+	log    *slog.Logger
+	batch  *engine.Batch
+	schema *schema // nil before the first commit
+	last   applied
+	// built are the indexes that this process built step by step while it served,
+	// so that the commit which declares them ready need not.
+	built map[uint32]bool
+}
+
+// apply applies the commit after the last one.
+func (a *applier) apply(c *feed.Commit) error {
+	if a.batch == nil {
+		a.batch = a.p.NewBatch(a.engineSchema())
+	}
+	b := a.batch
+	b.SetSchema(a.engineSchema())
+	for i := range c.Transactions {
+		t := &c.Transactions[i]
+		if t.Control != nil && t.Control.Data != nil {
+			// What stands before it in this commit must be there for what it rebuilds.
+			if err := b.Commit(); err != nil {
+				return err
+			}
+			if err := a.control(t.Control); err != nil {
+				return err
+			}
+			b.SetSchema(a.engineSchema())
+		}
+		for j := range t.Changes {
+			if err := a.change(b, &t.Changes[j], c.LSN, changeIndex(c, i, j)); err != nil {
+				return err
+			}
+		}
+		if err := a.records(b, c, i); err != nil {
+			return err
+		}
+	}
+	if err := a.forget(b, c); err != nil {
+		return err
+	}
+	a.last = applied{lsn: c.LSN, sum: c.Sum, time: c.Time}
+	b.SetState(engine.State{
+		Log: c.Log, Applied: c.LSN, Sum: c.Sum, Time: c.Time, Epoch: c.Epoch, Owner: c.Owner, Settings: a.settings(),
+	})
+	return b.Commit()
+}
+
+func (a *applier) engineSchema() *engine.Schema {
+	if a.schema == nil {
+		return &engine.Schema{}
+	}
+	return &a.schema.engine
+}
+
+func (a *applier) settings() []byte {
+	if a.schema == nil {
+		return nil
+	}
+	return a.schema.settings.Marshal()
+}
+
+// changeIndex is the index of change j of transaction i in the commit.
+func changeIndex(c *feed.Commit, i, j int) uint32 {
+	for k := range i {
+		j += len(c.Transactions[k].Changes)
+	}
+	return uint32(j)
+}
+
+func (a *applier) change(b *engine.Batch, c *feed.Change, lsn feed.LSN, index uint32) error {
+	var before *engine.Item
+	if c.Op != feed.OpCreate && !a.bodyOnly(c) {
+		body, err := c.BeforeBody()
+		if err != nil {
+			return fmt.Errorf("change %s: %w", feed.Position{LSN: lsn, Index: index}, err)
+		}
+		before = &engine.Item{Key: c.Key, ID: c.ID, Body: body, Position: c.Prev, Modified: c.PrevModified}
+	}
+	if c.Op == feed.OpDelete || c.Op == feed.OpExpire {
+		return b.Delete(before)
+	}
+	after := &engine.Item{
+		Key: c.Key, ID: c.ID, Body: c.After, Position: feed.Position{LSN: lsn, Index: index}, Modified: c.Modified, Written: c.Written,
+	}
+	if a.bodyOnly(c) {
+		after.Expires = a.schema.engine.Expires(after.Body, after.Modified)
+		return b.PutBody(after)
+	}
+	return b.Put(after, before)
+}
+
+// bodyOnly says whether a change leaves indexes, unique keys and expiry alone:
+// a patch that touched none of their paths, with the TTL clock as it was.
+func (a *applier) bodyOnly(c *feed.Change) bool {
+	return c.Op == feed.OpReplace && len(c.Undo) > 0 &&
+		(a.schema.engine.DefaultTTL == nil || c.Modified == c.PrevModified) && !c.Touches(a.schema.touches)
+}
+
+// records keeps what a transaction says of its producer, fan-out and
+// idempotency key.
+func (a *applier) records(b *engine.Batch, c *feed.Commit, i int) error {
+	t := &c.Transactions[i]
+	if t.Effect != nil {
+		known := producerState{Epoch: t.Effect.Epoch}
+		if t.Page != nil {
+			known.Finished = t.Page.FinishedBelow
+		}
+		if err := b.PutRecord(recordProducer, []byte(t.Effect.Producer.String()), known.encode()); err != nil {
+			return err
+		}
+	}
+	if t.Page != nil {
+		f := fanOut{
+			Position: t.Page.Position, Cursor: t.Page.Cursor, Takeover: t.Page.Takeover,
+			Wrapped: t.Page.Wrapped, Done: t.Page.Done, Planted: t.Page.Planted,
+		}
+		if t.Page.Planted == c.LSN && !t.Page.FinishedBelow.IsZero() {
+			if err := a.forgetFanOuts(b, t); err != nil {
+				return err
+			}
+		}
+		if err := b.PutRecord(recordFanOut, []byte(fanOutKey(t.Effect.Producer, t.Page.Source)), f.encode()); err != nil {
+			return err
+		}
+	}
+	if t.IdempotencyKey != "" {
+		first := int(changeIndex(c, i, 0))
+		return errors.Join(
+			b.PutRecord(recordIdempotency, []byte(t.IdempotencyKey), encodeIdempotency(c.LSN, first, t.Changes)),
+			b.PutRecord(recordIdemTime, idemTimeKey(c.Time, t.IdempotencyKey), nil))
+	}
+	return nil
+}
+
+// forgetFanOuts drops the producer's finished fan-outs that it will not ask for
+// again.
+func (a *applier) forgetFanOuts(b *engine.Batch, t *feed.Transaction) error {
+	snap := a.p.Snapshot()
+	defer snap.Close()
+	prefix := []byte(fanOutKey(t.Effect.Producer, ""))
+	for r, err := range snap.Records(recordFanOut, prefix) {
+		if err != nil {
+			return err
+		}
+		f, err := decodeFanOut(r.Value)
+		if err != nil {
+			return err
+		}
+		if f.Done && f.Position.Compare(t.Page.FinishedBelow) < 0 {
+			if err := b.DeleteRecord(recordFanOut, r.Key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forget drops idempotency keys whose window has passed, once a minute of the
+// log's own time.
+func (a *applier) forget(b *engine.Batch, c *feed.Commit) error {
+	if c.Time/60000 == a.last.time/60000 {
+		return nil
+	}
+	snap := a.p.Snapshot()
+	defer snap.Close()
+	limit := uint64(max(c.Time-idempotencyWindow.Milliseconds(), 0))
+	for r, err := range snap.Records(recordIdemTime, nil) {
+		if err != nil {
+			return err
+		}
+		if len(r.Key) < 8 || binary.BigEndian.Uint64(r.Key) >= limit {
+			return nil
+		}
+		if err := errors.Join(b.DeleteRecord(recordIdemTime, r.Key), b.DeleteRecord(recordIdempotency, r.Key[8:])); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// control puts new settings in force and does to the engine what they ask.
+func (a *applier) control(c *feed.Control) error {
+	switch c.Kind {
+	case store.ControlGenesis, store.ControlSettings:
+	case store.ControlTakeover:
+		return nil
+	default:
+		return fmt.Errorf("control transaction %q is not known to this release; run a newer one", c.Kind)
+	}
+	next, err := compileSettings(c.Data)
+	if err != nil {
+		return err
+	}
+	old := a.schema
+	a.schema = next
+	if old == nil {
+		return nil
+	}
+	if old.settings.TTL != next.settings.TTL {
+		if err := a.p.RebuildExpiries(&next.engine); err != nil {
+			return fmt.Errorf("rebuild expiries: %w", err)
+		}
+	}
+	for _, index := range old.settings.Indexes {
+		if !hasIndex(next, index.Number) {
+			if err := a.p.DropIndex(index.Number); err != nil {
+				return fmt.Errorf("drop index %s: %w", index.Path, err)
+			}
+		}
+	}
+	for _, index := range next.settings.Indexes {
+		if index.Ready && !wasReady(old, index.Number) && !a.built[index.Number] {
+			if err := a.p.BuildIndex(&next.engine, index.Number, nil); err != nil {
+				return fmt.Errorf("build index %s: %w", index.Path, err)
+			}
+		}
+	}
+	return nil
+}
+
+func hasIndex(s *schema, number uint32) bool {
+	for _, i := range s.settings.Indexes {
+		if i.Number == number {
+			return true
+		}
+	}
+	return false
+}
+
+func wasReady(s *schema, number uint32) bool {
+	for _, i := range s.settings.Indexes {
+		if i.Number == number {
+			return i.Ready
+		}
+	}
+	return false
+}
+
+// controlEpoch reads the epoch of the last takeover from a commit, 0 if it has
+// none.
+func controlEpoch(c *feed.Commit) uint64 {
+	for i := range c.Transactions {
+		if k := c.Transactions[i].Control; k != nil && k.Kind == store.ControlTakeover {
+			return c.Epoch
+		}
+	}
+	return 0
+}
+
+// takeoverData says who took over.
+type takeoverData struct {
+	Owner string `json:"owner"`
+	Epoch uint64 `json:"epoch"`
+}
+
+func takeover(owner string, epoch uint64) *feed.Control {
+	data, err := json.Marshal(takeoverData{owner, epoch})
+	if err != nil {
+		panic(fmt.Sprintf("owner: takeover of %q cannot be marshalled: %v", owner, err))
+	}
+	return &feed.Control{Kind: store.ControlTakeover, Data: data}
+}

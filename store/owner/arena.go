@@ -1,0 +1,59 @@
+package owner
+
+import "slices"
+
+import "github.com/millrace/millrace/feed"
+
+// arena gives a page memory for the many small things that it decides, a piece
+// at a time. What it gave lives as long as anybody points at it.
+type arena struct {
+	bytes   []byte
+	splices []feed.Splice
+}
+
+const (
+	arenaBytes   = 256 << 10
+	arenaSplices = 512
+)
+
+// room returns an empty slice with space for at least n bytes, if n is not
+// large. Whoever appends to it hands the result to took.
+func (a *arena) room(n int) []byte {
+	if cap(a.bytes)-len(a.bytes) < n && n <= arenaBytes {
+		a.bytes = make([]byte, 0, arenaBytes)
+	}
+	return a.bytes[len(a.bytes):]
+}
+
+// took says that b, which begins in the space that room returned, is in use. It
+// returns b with no space behind it.
+func (a *arena) took(b []byte) []byte {
+	free := a.bytes[len(a.bytes):cap(a.bytes)]
+	if len(b) > 0 && len(b) <= len(free) && &b[0] == &free[0] {
+		a.bytes = a.bytes[:len(a.bytes)+len(b)]
+	}
+	return slices.Clip(b)
+}
+
+// keep returns a copy of b.
+func (a *arena) keep(b []byte) []byte { return a.took(append(a.room(len(b)), b...)) }
+
+// undo returns an empty slice of splices with some space.
+func (a *arena) undo() []feed.Splice {
+	if cap(a.splices)-len(a.splices) < 8 {
+		a.splices = make([]feed.Splice, 0, arenaSplices)
+	}
+	return a.splices[len(a.splices):]
+}
+
+// tookUndo says that undo, which began as what undo returned, is in use, and
+// makes what it points at its own: the item before is only a view.
+func (a *arena) tookUndo(undo []feed.Splice) []feed.Splice {
+	for i := range undo {
+		undo[i].Old = a.keep(undo[i].Old)
+	}
+	if len(undo) <= cap(a.splices)-len(a.splices) {
+		a.splices = a.splices[:len(a.splices)+len(undo)]
+	}
+	return slices.Clip(undo)
+}

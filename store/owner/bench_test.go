@@ -1,0 +1,105 @@
+package owner
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// BenchmarkCreate measures acknowledged creates of 1 KiB items in one partition,
+// every append synced.
+func BenchmarkCreate(b *testing.B) {
+	for _, writers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("writers=%d/sync=always", writers), func(b *testing.B) {
+			w := newWorld(b, byA)
+			n := w.start(b.TempDir())
+			pad := strings.Repeat("p", 960)
+			before := n.state.Load().lsn
+			var next atomic.Int64
+			var wg sync.WaitGroup
+			b.SetBytes(1024)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range writers {
+				wg.Go(func() {
+					for {
+						i := next.Add(1)
+						if i > int64(b.N) {
+							return
+						}
+						a := fmt.Sprint("a", i%1000)
+						k, _ := feed.NewPartitionKey(a)
+						if _, err := n.one(k, create(fmt.Sprintf(`{"id":"item-%012d","a":"%s","pad":"%s"}`, i, a, pad))); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			wg.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "items/s")
+			b.ReportMetric(float64(b.N)/float64(n.state.Load().lsn-before), "items/commit")
+		})
+	}
+}
+
+// BenchmarkFanOut measures a rename over all items of a logical partition, two
+// pages asked for at once.
+func BenchmarkFanOut(b *testing.B) {
+	const items = 20_000
+	for _, scoped := range []string{"key", "index"} {
+		b.Run(fmt.Sprintf("scope=%s/items=%d/sync=always", scoped, items), func(b *testing.B) {
+			w := newWorld(b, store.ContainerSpec{PartitionKey: []string{"/a"}, Indexes: []string{"/tags/*/id"}})
+			n := w.start(b.TempDir())
+			k := pk(b, "x")
+			pad := strings.Repeat("p", 850)
+			var wg sync.WaitGroup
+			for g := range 20 {
+				wg.Go(func() {
+					for i := g; i < items; i += 20 {
+						n.mustOne(k, create(fmt.Sprintf(`{"id":"item-%012d","a":"x","name":"old","tags":[{"id":"t","name":"old"}],"pad":"%s"}`, i, pad)))
+					}
+				})
+			}
+			wg.Wait()
+			req := store.PatchMany{Producer: feed.Producer{Pipeline: "p", Generation: 1, Source: "s"}, Epoch: 1, Source: "c"}
+			req.Scope = store.Scope{Key: k}
+			if scoped == "index" {
+				req.Scope = store.Scope{Index: "/tags/*/id", Value: []byte(`"t"`)}
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			patched := atomic.Int64{}
+			for i := range b.N {
+				req.Position = feed.Position{LSN: feed.LSN(i + 1)}
+				req.Copy = store.Copy{Action: store.CopySet, Set: []store.Field{{Path: "name", Value: fmt.Appendf(nil, `"name %d"`, i)}}}
+				if scoped == "index" {
+					req.Copy.Each, req.Copy.Match = "tags", []store.Field{{Path: "id", Value: []byte(`"t"`)}}
+				}
+				for range 2 {
+					wg.Go(func() {
+						for {
+							r := req
+							resp := n.ask(&store.Request{PatchMany: &r})
+							if resp.Err != nil {
+								b.Error(resp.Err)
+								return
+							}
+							patched.Add(int64(resp.PatchMany.Patched))
+							if resp.PatchMany.Done {
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+			}
+			b.ReportMetric(float64(patched.Load())/b.Elapsed().Seconds(), "copies/s")
+		})
+	}
+}

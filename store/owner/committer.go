@@ -1,0 +1,126 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// committer appends decided commits to the log, one at a time, applies them to
+// the engine and answers. One goroutine runs it.
+type committer struct {
+	p       *Partition
+	applier *applier
+	buf     []byte
+}
+
+func newCommitter(p *Partition) *committer {
+	s := p.state.Load()
+	return &committer{p: p, applier: &applier{p: p.engine, log: p.log, schema: s.schema, last: *s, built: map[uint32]bool{}}}
+}
+
+// run commits until finished is closed and nothing is under way, ctx ends, or
+// the partition must not be served any more, which is the error.
+func (c *committer) run(ctx context.Context, finished <-chan struct{}) error {
+	for {
+		select {
+		case d := <-c.p.commits:
+			if err := c.commit(ctx, d); err != nil {
+				return err
+			}
+			c.p.lease.Progress()
+		case f := <-c.p.chores:
+			f(c)
+		case <-finished:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// commit makes one draft durable, applies it and answers. The error means that
+// this process must stop serving the partition.
+func (c *committer) commit(ctx context.Context, d *draft) error {
+	if d.generation != c.p.generation.Load() {
+		d.fail(errNotAppended)
+		return nil
+	}
+	if !c.p.lease.Valid() {
+		d.fail(c.p.notOwner())
+		return fmt.Errorf("partition %s: %w", c.p.id, errLeaseLost)
+	}
+	if len(d.txns) == 0 {
+		for _, r := range d.replies {
+			r.call.answer(r.resp)
+		}
+		return nil
+	}
+	commit := d.commit(c.p.feed.ID(), c.applier.last.sum, c.p.lease.Epoch(), c.p.owner)
+	start := time.Now()
+	c.buf = feed.AppendCommit(c.buf[:0], commit)
+	c.p.inFlight.Store(uint64(d.lsn))
+	if err := c.append(ctx, d, commit); err != nil || commit.LSN == 0 {
+		return err
+	}
+	appended := time.Now()
+	if err := c.applier.apply(commit); err != nil {
+		d.fail(&store.Error{Status: store.StatusUnknown, Message: "the write is in the log and could not be applied: " + err.Error()})
+		return fmt.Errorf("partition %s: apply commit %s: %w", c.p.id, commit.LSN, err)
+	}
+	c.publish()
+	record(ctx, commit, len(c.buf), len(d.replies), start, appended)
+	for _, r := range d.replies {
+		r.call.answer(r.resp)
+	}
+	return nil
+}
+
+var errLeaseLost = errors.New("the lease is not trusted any more")
+
+// append appends the encoded commit. If the append certainly did not happen the
+// callers are told so, all later decisions are void, and commit.LSN is 0.
+func (c *committer) append(ctx context.Context, d *draft, commit *feed.Commit) error {
+	lsn, err := c.p.feed.Append(ctx, d.lsn-1, commit.ID, c.buf)
+	switch {
+	case err == nil && lsn == d.lsn:
+		commit.LSN = lsn
+		return nil
+	case err == nil:
+		panic(fmt.Sprintf("owner: commit decided for LSN %d of %s was stored at %d", d.lsn, c.p.id, lsn))
+	case errors.Is(err, feed.ErrFenced):
+		fencedTotal.Add(ctx, 1)
+		d.fail(c.p.notOwner())
+		return fmt.Errorf("partition %s: %w", c.p.id, err)
+	case errors.Is(err, feed.ErrUnknown), ctx.Err() != nil:
+		d.fail(errOutcome)
+		return fmt.Errorf("partition %s: %w", c.p.id, err)
+	}
+	// It did not happen.
+	commit.LSN = 0
+	c.p.inFlight.Store(uint64(d.lsn - 1))
+	c.p.generation.Add(1)
+	c.p.changed.notify() // who waits for it to be applied waits in vain
+	c.p.log.Error("the log refused a commit; nothing was changed", "lsn", uint64(d.lsn), "error", err)
+	refusal := &store.Error{
+		Status: store.StatusUnavailable, RetryAfter: 250 * time.Millisecond,
+		Message: fmt.Sprintf("the log could not be written, nothing was changed: %v", err),
+	}
+	if errors.Is(err, feed.ErrStorage) {
+		refusal.Status = store.StatusInsufficientDisk
+	}
+	d.fail(refusal)
+	return nil
+}
+
+// publish shows what was applied to readers and to the decider.
+func (c *committer) publish() {
+	s := c.applier.last
+	s.schema = c.applier.schema
+	c.p.state.Store(&s)
+	c.p.changed.notify()
+}

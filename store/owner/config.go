@@ -1,0 +1,113 @@
+package owner
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// DiskReserveDefault is the default of Config.DiskReserve. It is more than
+// engine.Config's Headroom.
+const DiskReserveDefault = 1 << 30
+
+// Config tunes a Server and its partitions. Zero fields take their defaults.
+type Config struct {
+	// QueueMax bounds the requests that wait to be decided in one partition; a
+	// request beyond it is refused with 429. Default 4096.
+	QueueMax int `yaml:"queueMax"`
+
+	// CommitItemsMax bounds the changes of one commit. Default 4000.
+	CommitItemsMax int `yaml:"commitItemsMax"`
+
+	// PageItemsMax bounds the items that one fan-out page changes while no client
+	// writes. Default 500, at most 2000.
+	PageItemsMax int `yaml:"pageItemsMax"`
+
+	// PageItemsBusy bounds them while clients write. Default 32.
+	PageItemsBusy int `yaml:"pageItemsBusy"`
+
+	// PageShare is how many commits of clients may pass between two pages of a
+	// waiting fan-out. Default 4; 0 is the default, so 1 is the largest share.
+	PageShare int `yaml:"pageShare"`
+
+	// SyncInterval is the time between two syncs of the engine; a restart after
+	// an unclean stop replays at most this much of the log, or SyncBytes. Default 2s.
+	SyncInterval time.Duration `yaml:"syncInterval"`
+
+	// ExpiryInterval is the longest time between an item's expiry and its delete
+	// in the change feed; reads do not see it from the expiry on. Default 1s.
+	ExpiryInterval time.Duration `yaml:"expiryInterval"`
+
+	// DiskReserve is the free space, in bytes, below which writes are refused with
+	// 507, on the disk of the data directory and on that of the embedded server's
+	// logs. The engine may need 896 MiB at once with its defaults, and a disk that
+	// is full then ends the process. Default 1 GiB; negative turns the guard off.
+	DiskReserve int64 `yaml:"diskReserve"`
+
+	// DataDir and LogDir are the directories whose disks DiskReserve guards; ""
+	// is none.
+	DataDir string `yaml:"-"`
+	LogDir  string `yaml:"-"`
+
+	// Log is the configuration of the partitions' logs.
+	Log feed.LogConfig `yaml:"-"`
+
+	// Local is where this process's clients find the partitions. May be nil.
+	Local *store.Local `yaml:"-"`
+
+	// Logger gets what an operator should know. Default slog.Default.
+	Logger *slog.Logger `yaml:"-"`
+
+	// now is the wall clock in unix milliseconds; tests replace it.
+	now func() int64
+}
+
+// idempotencyWindow is for how long the log remembers an idempotency key. It is
+// no setting, because state is a function of the log alone.
+const idempotencyWindow = time.Hour
+
+func (c Config) withDefaults() (Config, error) {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.QueueMax, 4096)
+	def(&c.CommitItemsMax, 4000)
+	def(&c.PageItemsMax, 500)
+	def(&c.PageItemsBusy, 32)
+	def(&c.PageShare, 4)
+	if c.SyncInterval == 0 {
+		c.SyncInterval = 2 * time.Second
+	}
+	if c.ExpiryInterval == 0 {
+		c.ExpiryInterval = time.Second
+	}
+	if c.DiskReserve == 0 {
+		c.DiskReserve = DiskReserveDefault
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.now == nil {
+		c.now = func() int64 { return time.Now().UnixMilli() }
+	}
+	var errs []error
+	if c.PageItemsMax > pageItemsLimit || c.PageItemsMax < 1 {
+		errs = append(errs, fmt.Errorf("store.pageItemsMax is %d; 1 to %d are allowed", c.PageItemsMax, pageItemsLimit))
+	}
+	if c.PageItemsBusy < 1 || c.PageItemsBusy > c.PageItemsMax {
+		errs = append(errs, fmt.Errorf("store.pageItemsBusy is %d; 1 to pageItemsMax (%d) are allowed", c.PageItemsBusy, c.PageItemsMax))
+	}
+	if c.QueueMax < 1 || c.CommitItemsMax < store.BatchOpsMax || c.PageShare < 1 {
+		errs = append(errs, fmt.Errorf("store.queueMax and store.pageShare must be at least 1, store.commitItemsMax at least %d", store.BatchOpsMax))
+	}
+	if c.SyncInterval < 0 || c.ExpiryInterval < 0 {
+		errs = append(errs, errors.New("store.syncInterval and store.expiryInterval must not be negative"))
+	}
+	return c, errors.Join(errs...)
+}

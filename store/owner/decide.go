@@ -1,0 +1,196 @@
+package owner
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/query"
+)
+
+// decideTransact runs a client's operations in order against the view. The
+// result says what each did; if it Failed, t must be thrown away.
+func decideTransact(t *txn, r *store.Transact) *store.TransactResult {
+	result := &store.TransactResult{LSN: t.lsn, Results: make([]store.OpResult, len(r.Ops))}
+	size := 0
+	for i := range r.Ops {
+		res := &result.Results[i]
+		refusal := t.operate(&r.Ops[i], r.Key, res)
+		if size += len(res.Item.Body); refusal == nil && size > store.CommitBytesMax {
+			refusal = store.Refuse(store.StatusTooLarge, "the batch's answer exceeds %d bytes; read less at once", store.CommitBytesMax)
+		}
+		if refusal != nil {
+			failAll(result, i, refusal)
+			return result
+		}
+	}
+	return result
+}
+
+// failAll gives operation i its status and all others 424.
+func failAll(result *store.TransactResult, i int, refusal *store.Error) {
+	result.Failed = true
+	result.LSN = 0
+	for j := range result.Results {
+		result.Results[j] = store.OpResult{Status: store.StatusFailedDependency}
+	}
+	result.Results[i] = store.OpResult{Status: refusal.Status, Message: refusal.Message}
+}
+
+func (t *txn) operate(op *store.Operation, key feed.PartitionKey, res *store.OpResult) *store.Error {
+	id := op.ID
+	var refusal *store.Error
+	switch op.Kind {
+	case store.OpCreate, store.OpReplace, store.OpUpsert:
+		if id, refusal = t.bodyFor(op, key); refusal != nil {
+			return refusal
+		}
+	case store.OpRead, store.OpDelete, store.OpPatch:
+		if err := document.CheckID(id); err != nil {
+			return store.Refuse(store.StatusBadRequest, "%v", err)
+		}
+	default:
+		return store.Refuse(store.StatusBadRequest, "operation kind %d is not known", op.Kind)
+	}
+	itemKey := engine.ItemKey(key, id)
+	current, err := t.get(key, id, itemKey)
+	if err != nil {
+		return store.Refuse(store.StatusInternal, "read item %s: %v", id, err)
+	}
+	if current != nil && expired(current, t.now) {
+		if op.Kind != store.OpRead {
+			t.remove(itemKey, current, feed.OpExpire)
+		}
+		current = nil
+	}
+	if refusal := precondition(op, id, current); refusal != nil {
+		return refusal
+	}
+	return t.write(op, key, id, itemKey, current, res)
+}
+
+// precondition checks existence and ETag.
+func precondition(op *store.Operation, id string, current *engine.Item) *store.Error {
+	switch {
+	case op.Kind == store.OpCreate && current != nil:
+		return store.Refuse(store.StatusConflict, "item %q exists already in its logical partition", id)
+	case op.Kind == store.OpCreate || op.Kind == store.OpUpsert && current == nil && op.IfMatch == (store.ETag{}):
+		return nil
+	case op.Kind == store.OpUpsert && current == nil:
+		return store.Refuse(store.StatusPreconditionFailed, "item %q does not exist, the request expects version %s", id, op.IfMatch)
+	case current == nil:
+		return store.Refuse(store.StatusNotFound, "item %q does not exist in its logical partition", id)
+	case op.IfMatch != (store.ETag{}) && op.IfMatch != store.ETag(current.Position):
+		return store.Refuse(store.StatusPreconditionFailed, "item %q is at version %s, the request expects %s; read it again",
+			id, store.ETag(current.Position), op.IfMatch)
+	}
+	return nil
+}
+
+func (t *txn) write(op *store.Operation, key feed.PartitionKey, id string, itemKey []byte, current *engine.Item, res *store.OpResult) *store.Error {
+	switch op.Kind { //nolint:exhaustive // the others store a body
+	case store.OpRead:
+		if op.IfNoneMatch != (store.ETag{}) && op.IfNoneMatch == store.ETag(current.Position) {
+			res.Status = store.StatusNotModified
+			return nil
+		}
+		res.Status, res.Item = store.StatusOK, itemOf(current)
+		return nil
+	case store.OpDelete:
+		t.remove(itemKey, current, feed.OpDelete)
+		res.Status = store.StatusNoContent
+		res.Item = store.Item{Key: key, ID: id}
+		return nil
+	}
+	after := &engine.Item{Key: key, ID: id, Body: op.Body}
+	var undo []feed.Splice
+	if op.Kind == store.OpPatch {
+		var refusal *store.Error
+		if after.Body, undo, refusal = t.patch(op, current); refusal != nil {
+			return refusal
+		}
+	}
+	if refusal := t.put(itemKey, after, current, undo, false); refusal != nil {
+		return refusal
+	}
+	res.Status = store.StatusOK
+	if current == nil {
+		res.Status = store.StatusCreated
+	}
+	res.Item = itemOf(after)
+	return nil
+}
+
+// patch applies a client's patch to the current body.
+func (t *txn) patch(op *store.Operation, current *engine.Item) ([]byte, []feed.Splice, *store.Error) {
+	if len(op.Patch) == 0 || len(op.Patch) > store.PatchOpsMax {
+		return nil, nil, store.Refuse(store.StatusBadRequest, "a patch has 1 to %d operations, this one has %d", store.PatchOpsMax, len(op.Patch))
+	}
+	if op.Condition != "" {
+		holds, err := conditionHolds(op.Condition, current.Body)
+		if err != nil {
+			return nil, nil, store.Refuse(store.StatusBadRequest, "condition: %v", err)
+		}
+		if !holds {
+			return nil, nil, store.Refuse(store.StatusPreconditionFailed, "item %q does not satisfy the condition %s", op.ID, op.Condition)
+		}
+	}
+	for i := range op.Patch {
+		pointers := []string{op.Patch[i].Path}
+		if op.Patch[i].Kind == "move" {
+			pointers = append(pointers, op.Patch[i].From)
+		}
+		for _, pointer := range pointers {
+			if reason := t.schema.protected(pointer); reason != "" {
+				return nil, nil, store.Refuse(store.StatusBadRequest, "patch operation %d (%s %s): %s", i, op.Patch[i].Kind, pointer, reason)
+			}
+		}
+	}
+	compiled, err := document.CompilePatch(op.Patch)
+	if err != nil {
+		return nil, nil, store.Refuse(store.StatusBadRequest, "patch: %v", err)
+	}
+	after, undo, err := compiled.Apply(current.Body)
+	if tooLarge := new(document.SizeError); errors.As(err, &tooLarge) {
+		return nil, nil, store.Refuse(store.StatusTooLarge, "patch: %v", err)
+	}
+	if err != nil {
+		return nil, nil, store.Refuse(store.StatusBadRequest, "patch: %v", err)
+	}
+	if err := document.Check(after); err != nil {
+		return nil, nil, store.Refuse(store.StatusBadRequest, "patch: the item would be: %v", err)
+	}
+	if refusal := t.checkTTL(after); refusal != nil {
+		return nil, nil, refusal
+	}
+	if undo == nil {
+		undo = []feed.Splice{} // a patch that changed nothing still is a write
+	}
+	return after, undo, nil
+}
+
+// conditionHolds evaluates a patch's condition: a predicate, or "from ALIAS
+// where PREDICATE" as the SDKs send it.
+func conditionHolds(condition string, body []byte) (bool, error) {
+	text := strings.TrimSpace(condition)
+	alias := "c"
+	if fields := strings.Fields(text); len(fields) > 3 && strings.EqualFold(fields[0], "from") && strings.EqualFold(fields[2], "where") {
+		alias = fields[1]
+		at := strings.Index(strings.ToLower(text), "where")
+		text = text[at+len("where"):]
+	}
+	e, err := query.ParseExprAs(text, alias)
+	if err != nil {
+		return false, err
+	}
+	return e.True(body), nil
+}
+
+func itemOf(i *engine.Item) store.Item {
+	return store.Item{
+		Key: i.Key, ID: i.ID, Body: i.Body, ETag: store.ETag(i.Position), Modified: i.Modified, Written: i.Written,
+	}
+}

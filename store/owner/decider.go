@@ -1,0 +1,319 @@
+package owner
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// decider decides requests in arrival order against the engine's state and what
+// was already decided, and hands commits to the committer. One goroutine runs
+// it and owns all of its fields.
+type decider struct {
+	p          *Partition
+	generation uint64
+	schema     *schema
+	next       feed.LSN // of the draft
+	time       int64    // of the last draft
+	snap       *engine.Snapshot
+	snapLSN    feed.LSN
+	pending    *overlay
+	draft      *draft
+	carry      *call // did not fit into the draft
+	sincePage  int   // commits handed over since the last page
+	busyUntil  time.Time
+	expiry     *time.Timer
+}
+
+// run decides until ctx ends. What was decided and not handed over is answered
+// as not having happened.
+func (d *decider) run(ctx context.Context) {
+	defer d.close()
+	d.reset()
+	d.expiry = time.NewTimer(d.p.cfg.ExpiryInterval)
+	defer d.expiry.Stop()
+	for {
+		d.drain()
+		in, pages := d.sources()
+		var out chan *draft
+		if d.draft.empty() {
+			d.rest()
+		} else {
+			out = d.p.commits
+		}
+		select {
+		case c := <-in:
+			d.decide(c)
+		case c := <-pages:
+			d.decide(c)
+		case out <- d.draft:
+			d.handedOver()
+		case <-d.expiry.C:
+			d.expire()
+			d.turn()
+			d.expiry.Reset(d.p.cfg.ExpiryInterval)
+		case f := <-d.p.tasks:
+			f(d)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// drain decides what waits already, so that it leaves in one commit.
+func (d *decider) drain() {
+	if d.carry != nil && d.draft.empty() {
+		c := d.carry
+		d.carry = nil
+		d.decide(c)
+	}
+	for d.carry == nil && !d.full() {
+		select {
+		case c := <-d.p.queue:
+			d.decide(c)
+		default:
+			return
+		}
+	}
+}
+
+// sources returns the channels from which the draft may take more. Fan-outs
+// come when no client waits, or when enough commits have passed without them.
+func (d *decider) sources() (in, pages chan *call) {
+	if d.carry != nil || d.full() {
+		return nil, nil
+	}
+	if d.draft.pages == 0 && (len(d.p.queue) == 0 || d.sincePage >= d.p.cfg.PageShare) {
+		pages = d.p.pages
+	}
+	return d.p.queue, pages
+}
+
+func (d *decider) full() bool {
+	return d.draft.changes >= d.p.cfg.CommitItemsMax || d.draft.bytes >= store.CommitBytesMax/2
+}
+
+func (d *decider) handedOver() {
+	if len(d.draft.txns) > 0 {
+		d.next++
+		d.time = d.draft.time
+		d.sincePage++
+	}
+	d.begin()
+}
+
+// begin starts the next draft.
+func (d *decider) begin() {
+	d.draft = &draft{lsn: d.next, generation: d.generation, time: max(d.time, d.p.cfg.now())}
+}
+
+// reset takes the applied state as the truth: at first, and after an append that
+// did not happen took all later decisions with it.
+func (d *decider) reset() {
+	d.generation = d.p.generation.Load()
+	applied := d.p.state.Load()
+	d.next, d.time, d.schema = applied.lsn+1, applied.time, applied.schema
+	d.pending = newOverlay()
+	d.refresh(true)
+	d.begin()
+}
+
+// refresh renews the snapshot when commits were applied since, and forgets from
+// the overlay what the new one shows.
+func (d *decider) refresh(force bool) {
+	applied := d.p.state.Load().lsn
+	if !force && applied == d.snapLSN && d.snap != nil {
+		return
+	}
+	if d.snap != nil {
+		d.snap.Close()
+	}
+	d.snap = d.p.engine.Snapshot()
+	d.snapLSN = applied
+	d.pending.prune(applied)
+}
+
+// rest lets go of the snapshot while nothing is to be decided: what an open one
+// sees cannot be freed on disk.
+func (d *decider) rest() {
+	if d.snap != nil {
+		d.snap.Close()
+		d.snap = nil
+	}
+}
+
+// current drops what rested on an append that did not happen.
+func (d *decider) current() {
+	if d.generation == d.p.generation.Load() {
+		return
+	}
+	lost := d.draft
+	d.reset()
+	for _, r := range lost.replies {
+		r.call.answer(&store.Response{Err: errNotAppended})
+	}
+}
+
+var errNotAppended = &store.Error{
+	Status: store.StatusUnavailable, RetryAfter: 250 * time.Millisecond,
+	Message: "the log could not be written; nothing was changed",
+}
+
+// view returns what the next decision sees.
+func (d *decider) view() *view {
+	d.current()
+	d.refresh(false)
+	if d.draft.empty() {
+		d.draft.time = max(d.time, d.p.cfg.now())
+	}
+	return &view{schema: d.schema, snap: d.snap, pending: d.pending, lsn: d.draft.lsn, now: d.draft.time}
+}
+
+// decide decides one request. Its answer leaves with the draft, for it may rest
+// on decisions that are not durable yet.
+func (d *decider) decide(c *call) {
+	v := d.view()
+	if refusal := d.p.refusing(c.req); refusal != nil {
+		d.draft.refuse(c, refusal)
+		return
+	}
+	t := newTxn(v, d.draft)
+	resp, write := d.dispatch(t, c.req)
+	if !write {
+		d.draft.reply(c, resp)
+		return
+	}
+	if !d.draft.fits(t) {
+		if d.draft.empty() {
+			d.draft.refuse(c, store.Refuse(store.StatusTooLarge,
+				"the transaction needs about %d bytes in the log, what it replaces included; at most %d are allowed", t.bytes, store.CommitBytesMax))
+			return
+		}
+		d.carry = c
+		return
+	}
+	d.draft.add(t, c.req)
+	d.draft.reply(c, resp)
+}
+
+// dispatch runs the decision for the request's kind and says whether it must be
+// written.
+func (d *decider) dispatch(t *txn, r *store.Request) (resp *store.Response, write bool) {
+	switch {
+	case r.Transact != nil:
+		d.busyUntil = time.Now().Add(busyFor)
+		return d.transact(t, r.Transact)
+	case r.PatchMany != nil:
+		result, write, refusal := decidePage(t, r.PatchMany, d.pageItems(r.PatchMany), d.yield)
+		if refusal != nil {
+			return &store.Response{Err: refusal}, false
+		}
+		d.draft.pages++
+		d.sincePage = 0
+		return &store.Response{PatchMany: result}, write
+	case r.Repair != nil:
+		result, refusal := decideRepair(t, r.Repair)
+		if refusal != nil {
+			return &store.Response{Err: refusal}, false
+		}
+		return &store.Response{Repair: result}, t.effect != nil
+	}
+	return &store.Response{Err: store.Refuse(store.StatusBadRequest, "the request asks for nothing")}, false
+}
+
+func (d *decider) transact(t *txn, r *store.Transact) (*store.Response, bool) {
+	remembered, refusal := t.remembered(r)
+	switch {
+	case refusal != nil:
+		return &store.Response{Err: refusal}, false
+	case remembered != nil:
+		return &store.Response{Transact: remembered}, false
+	}
+	result := decideTransact(t, r)
+	if result.Failed && len(r.Ops) == 1 && !r.Batch {
+		res := result.Results[0]
+		return &store.Response{Err: &store.Error{Status: res.Status, Message: res.Message}}, false
+	}
+	if result.Failed || len(t.changes) == 0 {
+		return &store.Response{Transact: result}, false
+	}
+	t.remember(r.IdempotencyKey)
+	t.idemKey = r.IdempotencyKey
+	return &store.Response{Transact: result}, true
+}
+
+// busyFor is how long after a client's write pages stay small.
+const busyFor = 20 * time.Millisecond
+
+func (d *decider) pageItems(r *store.PatchMany) int {
+	n := d.p.cfg.PageItemsMax
+	if r.ItemsMax > 0 {
+		n = min(n, r.ItemsMax)
+	}
+	if time.Now().Before(d.busyUntil) {
+		n = min(n, d.p.cfg.PageItemsBusy)
+	}
+	return n
+}
+
+// yield ends a page early because a client waits.
+func (d *decider) yield(patched int) bool {
+	return len(d.p.queue) > 0 && patched >= d.p.cfg.PageItemsBusy
+}
+
+// expire decides the deletes of items whose time has passed.
+func (d *decider) expire() {
+	if d.schema.engine.DefaultTTL == nil || d.p.refusing(nil) != nil {
+		return
+	}
+	v := d.view()
+	t := newTxn(v, d.draft)
+	refs, err := v.snap.Expired(v.now, expiryMax)
+	if err != nil {
+		d.p.log.Error("look for expired items", "partition", d.p.id.String(), "error", err)
+		return
+	}
+	for _, ref := range refs {
+		itemKey := engine.ItemKey(ref.Key, ref.ID)
+		item, err := t.get(ref.Key, ref.ID, itemKey)
+		if err == nil && item != nil && expired(item, v.now) {
+			t.remove(itemKey, item, feed.OpExpire)
+		}
+		if t.bytes > pageBytesMax {
+			break
+		}
+	}
+	if len(t.changes) > 0 && d.draft.fits(t) {
+		d.draft.add(t, nil)
+	}
+}
+
+// turn tells the lease that both goroutines turn: this one, and the committer if
+// it is free; a busy one tells so after its commit.
+func (d *decider) turn() {
+	select {
+	case d.p.chores <- func(c *committer) { c.p.lease.Progress() }:
+	default:
+	}
+}
+
+// expiryMax bounds the expiries of one round.
+const expiryMax = 1000
+
+func (d *decider) close() {
+	if d.snap != nil {
+		d.snap.Close()
+	}
+	closing := &store.Response{Err: errClosing}
+	for _, r := range d.draft.replies {
+		r.call.answer(closing)
+	}
+	if d.carry != nil {
+		d.carry.answer(closing)
+	}
+}
+
+var errClosing = &store.Error{Status: store.StatusGone, Message: "the partition is moving to another process; nothing was changed"}

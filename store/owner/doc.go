@@ -1,0 +1,53 @@
+// Package owner is the one writer of a physical partition: it decides requests,
+// appends commits to the partition's log, applies them to the engine and answers.
+//
+// # Model
+//
+// Two goroutines work for each partition:
+//
+//	Handle ──▶ queue ──▶ decider ──draft──▶ committer ──▶ append ──▶ apply ──▶ answer
+//	fan-outs ─▶ pages ──────┘                  │
+//	   ▲            reads: a snapshot of the engine ◀─ publish
+//
+// The decider takes requests in arrival order and decides them against the
+// engine's snapshot and its overlay: what was decided and is not applied yet.
+// While the committer appends one commit, everything that arrives is decided
+// into the next; so groups form by themselves and no request waits for a timer.
+// Refusals wait for the commit too, because they may rest on what is in it.
+//
+// A partition's life:
+//
+//	lease taken ─▶ attach (compare engine and log) ─▶ replay ─▶ takeover commit ─▶ serve
+//	                  │ log damaged                                 ▲   │ fenced: replay, again
+//	                  ▼                                             └───┘
+//	            serve reads, refuse writes
+//
+// # What it promises
+//
+//   - I1: one append in flight per partition, each with expected last sequence.
+//     Nothing is served before the takeover commit is applied; an owner whose
+//     append is refused by a commit that is not its own stops.
+//   - I2: nobody is answered before the outcome of the append is known. An append
+//     that certainly did not happen voids every decision made after it.
+//   - I3: apply is a function of the commits: settings come from control commits,
+//     time from the commit, positions from the log. Values are absolute, so a
+//     commit may be applied again. Replay begins behind the last sync of the
+//     engine, never at its unsynced tail.
+//   - I5: a pipeline's write from an older lease epoch than the partition has seen
+//     is refused.
+//   - I7: a pipeline's write that leaves an item as it is makes no change, and a
+//     pipeline's change leaves the item's TTL clock.
+//
+// # Fan-outs
+//
+// A page of a fan-out (store.PatchMany) is decided like any other request, at
+// the state of its own commit: it sees every change before it in the log, also
+// those whose append is still in flight. So an item committed before a page whose
+// range holds it is always found by it. The cursor lives here, under producer and
+// source, and not with the worker: two pages may be asked for at once, the second
+// being decided while the first is appended, and a worker that takes over asks
+// on where the last left off. Pages wait while clients write, except for
+// Config.PageShare, and become small.
+//
+// Handle is safe for concurrent use. Reads do not pass through the decider.
+package owner

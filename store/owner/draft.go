@@ -1,0 +1,78 @@
+package owner
+
+import (
+	"crypto/rand"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// call is one request on its way through the owner.
+type call struct {
+	req  *store.Request
+	done chan *store.Response // holds one; the answer is given once
+}
+
+func newCall(r *store.Request) *call { return &call{req: r, done: make(chan *store.Response, 1)} }
+
+func (c *call) answer(r *store.Response) { c.done <- r }
+
+// reply is an answer that waits for the commit on which it rests.
+type reply struct {
+	call *call
+	resp *store.Response
+}
+
+// draft is a commit while it is being decided, with the answers that rest on it.
+// A draft of refusals alone has no transactions and is never appended: it only
+// waits for the commits before it, on which the refusals may rest.
+type draft struct {
+	lsn        feed.LSN // that it will have
+	generation uint64   // of the decider's state; see Partition.generation
+	time       int64
+	txns       []feed.Transaction
+	replies    []reply
+	changes    int
+	bytes      int
+	pages      int
+}
+
+// empty says that the draft has nobody to answer and nothing to append.
+func (d *draft) empty() bool { return len(d.txns) == 0 && len(d.replies) == 0 }
+
+// transactionOverhead is what a transaction costs in a commit beside its
+// changes, trace context and producer included.
+const transactionOverhead = 512
+
+// commitOverhead is what a commit costs beside its transactions.
+const commitOverhead = 4096
+
+// fits says whether t leaves the draft a commit that always applies.
+func (d *draft) fits(t *txn) bool {
+	return d.bytes+t.bytes+transactionOverhead+commitOverhead <= store.CommitBytesMax
+}
+
+// add takes over a decided transaction and makes it visible to later decisions.
+func (d *draft) add(t *txn, r *store.Request) {
+	tx := feed.Transaction{IdempotencyKey: t.idemKey, Effect: t.effect, Page: t.page, Control: t.control, Changes: t.changes}
+	if r != nil {
+		tx.TraceParent, tx.TraceState = r.TraceParent, r.TraceState
+	}
+	d.txns = append(d.txns, tx)
+	d.changes += len(t.changes)
+	d.bytes += t.bytes + transactionOverhead
+	t.pending.merge(t.lsn, t)
+}
+
+func (d *draft) reply(c *call, resp *store.Response) { d.replies = append(d.replies, reply{c, resp}) }
+
+// refuse answers a call when the commits on which the refusal may rest are
+// resolved.
+func (d *draft) refuse(c *call, refusal *store.Error) { d.reply(c, &store.Response{Err: refusal}) }
+
+// commit is the draft in the log's form.
+func (d *draft) commit(log feed.LogID, prev feed.Checksum, epoch uint64, owner string) *feed.Commit {
+	c := &feed.Commit{Log: log, Prev: prev, Epoch: epoch, Owner: owner, Time: d.time, Transactions: d.txns, LSN: d.lsn}
+	_, _ = rand.Read(c.ID[:]) // crypto/rand.Read never fails
+	return c
+}

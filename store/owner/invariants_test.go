@@ -1,0 +1,453 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+func TestI1_SecondOwnerFencesTheFirst(t *testing.T) {
+	w := newWorld(t, byA)
+	k := pk(t, "x")
+	first := w.start(t.TempDir())
+	first.mustOne(k, create(`{"id":"1","a":"x"}`))
+	arrived, release := first.log.hold()
+	late := make(chan error, 1)
+	go func() {
+		_, err := first.one(k, create(`{"id":"late","a":"x"}`))
+		late <- err
+	}()
+	<-arrived // decided, not yet in the log
+	second := w.start(t.TempDir())
+	release()
+	if err := <-late; !errors.Is(err, store.ErrNotOwner) {
+		t.Errorf("the late write was answered %v", err)
+	}
+	if err := first.ended(); !errors.Is(err, feed.ErrFenced) {
+		t.Errorf("the first owner stopped with %v", err)
+	}
+	if _, err := first.one(k, create(`{"id":"2","a":"x"}`)); !errors.Is(err, store.ErrNotOwner) {
+		t.Errorf("a write to the fenced owner was answered %v", err)
+	}
+	if second.read(k, "1") == "" || second.read(k, "late") != "" {
+		t.Error("the second owner does not show what is in the log")
+	}
+}
+
+func TestI1_TakeoverReplaysWhatCameBetween(t *testing.T) {
+	w := newWorld(t, byA)
+	k := pk(t, "x")
+	first := w.start(t.TempDir())
+	second := w.open(t.TempDir())
+	n := 0
+	second.log.fault(func(_ context.Context, appendIt func() (feed.LSN, error)) (feed.LSN, error) {
+		n++
+		first.mustOne(k, create(fmt.Sprintf(`{"id":"%d","a":"x"}`, n)))
+		return appendIt()
+	})
+	if err := second.open(t.Context(), w.info.Partitions[0].Log); err != nil {
+		t.Fatal(err)
+	}
+	second.serve()
+	if n != 1 || second.read(k, "1") == "" {
+		t.Errorf("after %d refusals the new owner shows %q", n, second.read(k, "1"))
+	}
+}
+
+func TestI1_AnOlderLeaseDoesNotTakeOver(t *testing.T) {
+	w := newWorld(t, byA)
+	old := w.open(t.TempDir())
+	w.start(t.TempDir())
+	err := old.open(t.Context(), w.info.Partitions[0].Log)
+	if _, ok := errors.AsType[*SupersededError](err); !ok {
+		t.Errorf("open under the older lease: %v", err)
+	}
+}
+
+func TestI1_NoServiceWithoutTheLease(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	n.mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+	n.lease.valid.Store(false)
+	for _, op := range []store.Operation{{Kind: store.OpRead, ID: "1"}, create(`{"id":"2","a":"x"}`)} {
+		if _, err := n.one(pk(t, "x"), op); !errors.Is(err, store.ErrNotOwner) {
+			t.Errorf("%s without a lease: %v", op.Kind, err)
+		}
+	}
+}
+
+func TestI2_NobodyIsAnsweredBeforeTheAppend(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	arrived, release := n.log.hold()
+	answers := make(chan error, 2)
+	go func() {
+		_, err := n.one(k, create(`{"id":"1","a":"x"}`))
+		answers <- err
+	}()
+	<-arrived
+	if n.read(k, "1") != "" {
+		t.Error("a read shows what is not durable")
+	}
+	go func() { // rests on the create that is in flight
+		_, err := n.one(k, create(`{"id":"1","a":"x"}`))
+		answers <- err
+	}()
+	n.decided(1)
+	select {
+	case err := <-answers:
+		t.Fatalf("answered (%v) while the append is in flight", err)
+	default:
+	}
+	release()
+	first, second := <-answers, <-answers
+	if (first == nil) == (second == nil) {
+		t.Errorf("answers %v and %v", first, second)
+	}
+}
+
+func TestI2_AnAppendThatDidNotHappenVoidsWhatRestedOnIt(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	in, out := make(chan struct{}), make(chan struct{})
+	n.log.fault(func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) {
+		close(in)
+		<-out
+		return 0, feed.ErrStorage
+	})
+	errs := make(chan error, 2)
+	go func() {
+		_, err := n.one(k, create(`{"id":"1","a":"x"}`))
+		errs <- err
+	}()
+	<-in
+	go func() {
+		_, err := n.one(k, patch("1", set("/b", "1")))
+		errs <- err
+	}()
+	n.decided(1)
+	close(out)
+	for range 2 {
+		if err := <-errs; !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrDiskFull) {
+			t.Errorf("answered %v", err)
+		}
+	}
+	if n.read(k, "1") != "" {
+		t.Error("the item is there")
+	}
+	n.mustOne(k, create(`{"id":"1","a":"x"}`))
+	if got := n.read(k, "1"); got != `{"id":"1","a":"x"}` {
+		t.Errorf("after the trouble: %s", got)
+	}
+}
+
+func TestI2_UnknownOutcomeIsNotAnsweredAsEither(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	n.log.fault(func(_ context.Context, appendIt func() (feed.LSN, error)) (feed.LSN, error) {
+		if _, err := appendIt(); err != nil {
+			return 0, err
+		}
+		return 0, feed.ErrUnknown
+	})
+	_, err := n.one(k, create(`{"id":"1","a":"x"}`))
+	if statusOf(t, err) != store.StatusUnknown {
+		t.Errorf("answered %v", err)
+	}
+	if err := n.ended(); !errors.Is(err, feed.ErrUnknown) {
+		t.Errorf("stopped with %v", err)
+	}
+	if next := w.start(t.TempDir()); next.read(k, "1") == "" {
+		t.Error("what was appended is not there")
+	}
+}
+
+func TestI2_GroupCommit(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	before := n.state.Load().lsn
+	arrived, release := n.log.hold()
+	var wg sync.WaitGroup
+	write := func(i int) {
+		if _, err := n.one(k, create(fmt.Sprintf(`{"id":"%d","a":"x"}`, i))); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Go(func() { write(0) })
+	<-arrived
+	for i := 1; i <= 50; i++ {
+		wg.Go(func() { write(i) })
+	}
+	n.decided(50)
+	release()
+	wg.Wait()
+	if got := n.state.Load().lsn - before; got != 2 {
+		t.Errorf("51 writes took %d commits, want 2", got)
+	}
+}
+
+func TestI3_StateIsAFunctionOfTheLog(t *testing.T) {
+	w := newWorld(t, store.ContainerSpec{
+		PartitionKey: []string{"/a"}, Indexes: []string{"/tags/*/id", "/n"}, UniqueKeys: [][]string{{"/u"}}, TTL: -1,
+	})
+	dir := t.TempDir()
+	n := w.start(dir)
+	m := newModel(t, n, 1)
+	m.run(400)
+	digest := func(n *node) uint64 {
+		t.Helper()
+		d, err := n.engine.Digest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	// Another node, and the same with an engine that is brought up in two steps.
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	again := w.start(dir)
+	m.n = again
+	fresh := w.openAt(t.TempDir(), again.state.Load().lsn)
+	if got, want := fresh, digest(again); got != want {
+		t.Errorf("digest of a rebuilt engine is %x, of the other %x", got, want)
+	}
+	m.run(100)
+	m.check()
+}
+
+// openAt builds an engine from the log alone and returns its digest.
+func (w *world) openAt(dir string, lsn feed.LSN) uint64 {
+	w.t.Helper()
+	n := w.open(dir)
+	defer func() { _ = n.db.Close() }()
+	a := &applier{p: n.engine, log: n.Partition.log}
+	for _, c := range w.commits() {
+		if c.LSN > lsn {
+			break
+		}
+		for range 2 { // twice is harmless
+			if err := a.apply(c); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	d, err := n.engine.Digest()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return d
+}
+
+func TestI5_LateWorkerIsRefused(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	item := n.mustOne(k, create(`{"id":"1","a":"x","name":"old"}`))
+	producer := feed.Producer{Pipeline: "p", Generation: 1, Source: "s/0"}
+	repair := func(epoch uint64, etag store.ETag, name string) *store.Response {
+		return n.ask(&store.Request{Repair: &store.Repair{Producer: producer, Epoch: epoch, Items: []store.RepairItem{{
+			Ref: store.ItemRef{Key: k, ID: "1"}, IfMatch: etag,
+			Copies: []store.Copy{{Action: store.CopySet, Set: []store.Field{{Path: "name", Value: []byte(name)}}}},
+		}}}})
+	}
+	r := repair(5, item.ETag, `"new"`)
+	if r.Err != nil || r.Repair.Statuses[0] != store.StatusOK {
+		t.Fatalf("%+v", r)
+	}
+	item = n.mustOne(k, store.Operation{Kind: store.OpRead, ID: "1"})
+	if r := repair(4, item.ETag, `"older"`); !errors.Is(r.Err, store.ErrFenced) {
+		t.Errorf("an older epoch was answered %+v", r)
+	}
+	page := &store.PatchMany{
+		Producer: producer, Epoch: 4, Source: "c", Position: feed.Position{LSN: 1}, Scope: store.Scope{Key: k},
+		Copy: store.Copy{Action: store.CopySet, Set: []store.Field{{Path: "name", Value: []byte(`"older"`)}}},
+	}
+	if r := n.ask(&store.Request{PatchMany: page}); !errors.Is(r.Err, store.ErrFenced) {
+		t.Errorf("a page of an older epoch was answered %+v", r)
+	}
+	if got := n.read(k, "1"); got != `{"id":"1","a":"x","name":"new"}` {
+		t.Errorf("the item is %s", got)
+	}
+}
+
+func TestI7_APipelineWritesNothingWhereNothingChanges(t *testing.T) {
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/a"}, TTL: 100})
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	item := n.mustOne(k, create(`{"id":"1","a":"x","name":"n"}`))
+	w.clock.Add(50_000)
+	repair := func(etag store.ETag, name string) store.Status {
+		t.Helper()
+		r := n.ask(&store.Request{Repair: &store.Repair{
+			Producer: feed.Producer{Pipeline: "p", Generation: 1, Source: "s/0"}, Epoch: 1, Items: []store.RepairItem{{
+				Ref: store.ItemRef{Key: k, ID: "1"}, IfMatch: etag,
+				Copies: []store.Copy{{Action: store.CopySet, Set: []store.Field{{Path: "name", Value: []byte(name)}}}},
+			}},
+		}})
+		if r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		return r.Repair.Statuses[0]
+	}
+	if got := repair(item.ETag, `"n"`); got != store.StatusNotModified {
+		t.Errorf("status %d", got)
+	}
+	planted := n.state.Load().lsn
+	if got := repair(item.ETag, `"n"`); got != store.StatusNotModified || n.state.Load().lsn != planted {
+		t.Errorf("status %d, %d commits", got, n.state.Load().lsn-planted)
+	}
+	if got := repair(item.ETag, `"m"`); got != store.StatusOK {
+		t.Errorf("status %d", got)
+	}
+	after := n.mustOne(k, store.Operation{Kind: store.OpRead, ID: "1"})
+	if after.Modified != item.Modified || after.Written != item.Written {
+		t.Errorf("a pipeline's write moved the TTL clock: %+v, before %+v", after, item)
+	}
+	w.clock.Add(50_000)
+	if n.read(k, "1") != "" {
+		t.Error("the item outlived its time to live")
+	}
+}
+
+func TestClientsPatchAlwaysCommits(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	first := n.mustOne(k, create(`{"id":"1","a":"x","n":1}`))
+	second := n.mustOne(k, patch("1", set("/n", "1")))
+	if first.ETag == second.ETag || string(first.Body) != string(second.Body) {
+		t.Errorf("first %+v, second %+v", first, second)
+	}
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	w := newWorld(t, byA)
+	dir := t.TempDir()
+	n := w.start(dir)
+	k := pk(t, "x")
+	send := func(key string, ops ...store.Operation) *store.Response {
+		return n.ask(&store.Request{Transact: &store.Transact{Key: k, Ops: ops, IdempotencyKey: key, Batch: true}})
+	}
+	ops := []store.Operation{create(`{"id":"1","a":"x","n":1}`), patch("1", document.Op{Kind: "incr", Path: "/n", Value: []byte("1")})}
+	ops[0].ID = "1"
+	first := send("once", ops...)
+	if first.Err != nil {
+		t.Fatal(first.Err)
+	}
+	strip := func(r *store.Response) *store.TransactResult {
+		out := *r.Transact
+		out.Results = append([]store.OpResult(nil), out.Results...)
+		for i := range out.Results {
+			it := &out.Results[i].Item
+			it.Body, it.Modified, it.Written = nil, 0, 0
+		}
+		return &out
+	}
+	again := send("once", ops...)
+	if diff := cmp.Diff(strip(first), strip(again), cmp.Comparer(func(a, b feed.PartitionKey) bool { return a == b })); diff != "" {
+		t.Errorf("the repetition was answered otherwise:\n%s", diff)
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	n = w.start(dir)
+	if r := send("once", ops...); r.Err != nil || r.Transact.Failed {
+		t.Errorf("after a restart: %+v", r)
+	}
+	if got := n.read(k, "1"); got != `{"id":"1","a":"x","n":2}` {
+		t.Errorf("item %s", got)
+	}
+	w.clock.Add(2 * idempotencyWindow.Milliseconds())
+	n.mustOne(k, upsert(`{"id":"2","a":"x"}`))
+	if r := send("once", ops...); !r.Transact.Failed || r.Transact.Results[0].Status != store.StatusConflict {
+		t.Errorf("after the window: %+v", r.Transact)
+	}
+}
+
+// shortLog is a log that has lost its end.
+type shortLog struct {
+	Log
+	end feed.LSN
+}
+
+func (l shortLog) Bounds(ctx context.Context) (first, last feed.LSN, err error) {
+	first, _, err = l.Log.Bounds(ctx)
+	return first, l.end, err
+}
+
+func TestI2_ALogThatLostItsEndIsSaidAndReadOnly(t *testing.T) {
+	w := newWorld(t, byA)
+	dir := t.TempDir()
+	n := w.start(dir)
+	k := pk(t, "x")
+	fill(t, n, k, 5)
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	n = w.open(dir)
+	n.feed = shortLog{n.log, 3}
+	err := n.open(t.Context(), w.info.Partitions[0].Log)
+	var damage *DamagedError
+	if !errors.As(err, &damage) {
+		t.Fatalf("open: %v", err)
+	}
+	if err := n.openReadOnly(damage); err != nil {
+		t.Fatal(err)
+	}
+	n.serve()
+	if n.read(k, "004") == "" {
+		t.Error("reads do not go on")
+	}
+	if _, err := n.one(k, create(`{"id":"new","a":"x"}`)); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a write was answered %v", err)
+	}
+}
+
+func TestI3_AnEngineOfAnotherHistoryIsRebuilt(t *testing.T) {
+	w := newWorld(t, byA)
+	dir := t.TempDir()
+	n := w.start(dir)
+	k := pk(t, "x")
+	fill(t, n, k, 2)
+	// The engine goes a way of its own: a commit that is not in the log.
+	s := n.state.Load()
+	a := &applier{p: n.engine, schema: s.schema, last: *s}
+	d := &draft{lsn: s.lsn + 1, time: s.time, txns: []feed.Transaction{{Changes: []feed.Change{
+		{Op: feed.OpCreate, Key: k, ID: "ghost", After: []byte(`{"id":"ghost","a":"x"}`), Modified: 1, Written: 1},
+	}}}}
+	c := d.commit(n.log.ID(), s.sum, 1, "ghost")
+	feed.AppendCommit(nil, c)
+	if err := a.apply(c); err != nil {
+		t.Fatal(err)
+	}
+	if n.read(k, "ghost") == "" {
+		t.Fatal("the ghost was not applied")
+	}
+	n.lease.valid.Store(false)
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	other := w.start(t.TempDir()) // appends at the ghost's LSN
+	fill2 := create(`{"id":"other","a":"x"}`)
+	other.mustOne(k, fill2)
+	if err := other.stop(); err != nil {
+		t.Fatal(err)
+	}
+	n = w.start(dir)
+	if n.read(k, "ghost") != "" || n.read(k, "other") == "" || n.read(k, "001") == "" {
+		t.Error("the engine was not rebuilt from the log")
+	}
+}

@@ -1,0 +1,104 @@
+package owner
+
+import (
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// overlay is what was decided and is not yet seen in the engine's snapshot:
+// items, unique keys and records by their keys, with the LSN of the commit that
+// made them. Only the deciding goroutine touches it.
+type overlay struct {
+	items   map[string]pendingItem
+	unique  map[string]pendingID
+	records map[string]pendingRecord
+	log     []pendingKeys // by LSN, oldest first
+}
+
+type pendingItem struct {
+	lsn  feed.LSN
+	item *engine.Item // nil: deleted
+}
+
+type pendingID struct {
+	lsn feed.LSN
+	id  string // "": free
+}
+
+type pendingRecord struct {
+	lsn   feed.LSN
+	value []byte // nil: deleted
+}
+
+// pendingKeys are the keys that one commit put into the overlay.
+type pendingKeys struct {
+	lsn                    feed.LSN
+	items, unique, records []string
+}
+
+func newOverlay() *overlay {
+	return &overlay{items: map[string]pendingItem{}, unique: map[string]pendingID{}, records: map[string]pendingRecord{}}
+}
+
+// prune forgets what commits up to lsn decided: the engine has it now.
+func (o *overlay) prune(lsn feed.LSN) {
+	n := 0
+	for ; n < len(o.log) && o.log[n].lsn <= lsn; n++ {
+		for _, k := range o.log[n].items {
+			if o.items[k].lsn <= lsn {
+				delete(o.items, k)
+			}
+		}
+		for _, k := range o.log[n].unique {
+			if o.unique[k].lsn <= lsn {
+				delete(o.unique, k)
+			}
+		}
+		for _, k := range o.log[n].records {
+			if o.records[k].lsn <= lsn {
+				delete(o.records, k)
+			}
+		}
+	}
+	o.log = slices.Delete(o.log, 0, n)
+}
+
+// keys returns the present commit's list.
+func (o *overlay) keys(lsn feed.LSN) *pendingKeys {
+	if n := len(o.log); n == 0 || o.log[n-1].lsn != lsn {
+		o.log = append(o.log, pendingKeys{lsn: lsn})
+	}
+	return &o.log[len(o.log)-1]
+}
+
+// merge takes over what one transaction decided for the commit at lsn.
+func (o *overlay) merge(lsn feed.LSN, t *txn) {
+	keys := o.keys(lsn)
+	for k, item := range t.items {
+		o.items[k] = pendingItem{lsn, item}
+		keys.items = append(keys.items, k)
+	}
+	for k, id := range t.unique {
+		o.unique[k] = pendingID{lsn, id}
+		keys.unique = append(keys.unique, k)
+	}
+	for k, v := range t.records {
+		o.records[k] = pendingRecord{lsn, v}
+		keys.records = append(keys.records, k)
+	}
+}
+
+// within returns the item keys that begin with prefix and lie after cursor, in
+// order, so that a scan of the engine can be merged with what it does not have.
+func (o *overlay) within(prefix, cursor []byte) []string {
+	var keys []string
+	for k := range o.items {
+		if len(k) >= len(prefix) && k[:len(prefix)] == string(prefix) && k > string(cursor) {
+			keys = append(keys, k)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,264 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// Lease is the right to a physical partition; *leases.Held is one.
+type Lease interface {
+	// Trust ends, with its cause, before the right does.
+	Trust() context.Context
+	// Valid says whether the right is trusted now.
+	Valid() bool
+	// Epoch grows at every hand-over.
+	Epoch() uint64
+	// Progress says that the holder is alive.
+	Progress()
+}
+
+// Log is what a partition needs of its log; *feed.Log is one.
+type Log interface {
+	ID() feed.LogID
+	Append(ctx context.Context, after feed.LSN, id feed.CommitID, data []byte) (feed.LSN, error)
+	Read(ctx context.Context, lsn feed.LSN) (*feed.Commit, error)
+	Bounds(ctx context.Context) (first, last feed.LSN, err error)
+	Tail(ctx context.Context, from feed.LSN, opt feed.TailOptions) (*feed.Tail, error)
+	Close()
+}
+
+// applied is the state that reads see.
+type applied struct {
+	lsn    feed.LSN
+	sum    feed.Checksum
+	time   int64
+	schema *schema
+}
+
+// Partition owns one physical partition: the only process that appends to its
+// log. Two goroutines do the work: the decider decides the next commit while the
+// committer appends, applies and answers the last.
+type Partition struct {
+	id     feed.Partition
+	cfg    Config
+	log    *slog.Logger
+	feed   Log
+	engine *engine.Partition
+	lease  Lease
+	owner  string
+
+	queue   chan *call // clients' requests and repairs
+	pages   chan *call // fan-outs
+	commits chan *draft
+	tasks   chan func(*decider)   // run by the decider
+	chores  chan func(*committer) // run by the committer between two commits
+
+	state      atomic.Pointer[applied]
+	inFlight   atomic.Uint64 // LSN of the last append that was begun
+	generation atomic.Uint64 // grows when an append did not happen
+	trouble    atomic.Pointer[store.Error]
+	fanOuts    atomic.Int64
+	changed    notifier // tells waiters that state moved
+
+	mu     sync.RWMutex
+	closed bool // guards queue and pages against requests after the last answer
+}
+
+func newPartition(id feed.Partition, cfg Config, log Log, db *engine.Partition, lease Lease, owner string) *Partition {
+	return &Partition{
+		id: id, cfg: cfg, log: cfg.Logger.With("partition", id.String()), feed: log, engine: db, lease: lease, owner: owner,
+		queue: make(chan *call, cfg.QueueMax), pages: make(chan *call, cfg.QueueMax), commits: make(chan *draft),
+		tasks: make(chan func(*decider)), chores: make(chan func(*committer)),
+	}
+}
+
+// run serves the partition until ctx ends or the log has another owner. open
+// must have been called. It returns nil after a stop that was asked for.
+//
+//nolint:contextcheck // commits outlive ctx on purpose, and end with the lease
+func (p *Partition) run(ctx context.Context) error {
+	commitCtx, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
+	// Losing the lease ends appends at hand too; a drain lets them finish.
+	trust := p.lease.Trust()
+	unhook := context.AfterFunc(trust, func() { stop(context.Cause(trust)) })
+	defer unhook()
+	deciding, stopDeciding := context.WithCancel(ctx)
+	defer stopDeciding()
+	c := newCommitter(p)
+	var committerErr error
+	var wg sync.WaitGroup
+	finished := make(chan struct{})
+	wg.Go(func() {
+		committerErr = c.run(commitCtx, finished)
+		stopDeciding()
+	})
+	d := &decider{p: p}
+	d.run(deciding)
+	close(finished)
+	wg.Wait()
+	p.refuseRest()
+	return committerErr
+}
+
+// refuseRest answers everybody who came too late.
+func (p *Partition) refuseRest() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.changed.close()
+	for {
+		select {
+		case c := <-p.queue:
+			c.answer(&store.Response{Err: errClosing})
+		case c := <-p.pages:
+			c.answer(&store.Response{Err: errClosing})
+		default:
+			return
+		}
+	}
+}
+
+// Handle answers one request; see store.Handler.
+func (p *Partition) Handle(ctx context.Context, r *store.Request) *store.Response {
+	if !p.lease.Valid() {
+		return &store.Response{Err: p.notOwner()}
+	}
+	switch {
+	case r.Transact != nil:
+		if refusal := checkTransact(r.Transact); refusal != nil {
+			return &store.Response{Err: refusal}
+		}
+		if len(r.Transact.Ops) == 1 && r.Transact.Ops[0].Kind == store.OpRead {
+			return p.readOne(r.Transact)
+		}
+		return p.viaDecider(ctx, r, p.queue)
+	case r.PatchMany != nil:
+		p.fanOuts.Add(1)
+		defer p.fanOuts.Add(-1)
+		return p.viaDecider(ctx, r, p.pages)
+	case r.Repair != nil:
+		return p.viaDecider(ctx, r, p.queue)
+	case r.Read != nil:
+		return p.read(ctx, r.Read)
+	case r.Scan != nil:
+		return p.scan(ctx, r.Scan)
+	case r.Count != nil:
+		return p.count(r.Count)
+	case r.Status != nil:
+		return p.status()
+	}
+	return &store.Response{Err: store.Refuse(store.StatusBadRequest, "the request asks for nothing")}
+}
+
+func (p *Partition) notOwner() *store.Error {
+	return store.Refuse(store.StatusGone, "this process (%s) no longer owns partition %s", p.owner, p.id)
+}
+
+// checkTransact refuses what needs no state to be refused.
+func checkTransact(t *store.Transact) *store.Error {
+	if len(t.Ops) == 0 || len(t.Ops) > store.BatchOpsMax {
+		return store.Refuse(store.StatusBadRequest, "a batch has 1 to %d operations, this one has %d", store.BatchOpsMax, len(t.Ops))
+	}
+	if len(t.IdempotencyKey) > idempotencyKeyMax {
+		return store.Refuse(store.StatusBadRequest, "the idempotency key has %d bytes; at most %d are allowed", len(t.IdempotencyKey), idempotencyKeyMax)
+	}
+	if len(t.Ops) == 1 {
+		return nil
+	}
+	size := 0
+	for i := range t.Ops {
+		size += len(t.Ops[i].Body)
+	}
+	if size > store.BatchBytesMax {
+		return store.Refuse(store.StatusTooLarge, "the batch's items are %d bytes; at most %d are allowed", size, store.BatchBytesMax)
+	}
+	return nil
+}
+
+const idempotencyKeyMax = 128
+
+// viaDecider sends a request through the decider and waits for its answer.
+func (p *Partition) viaDecider(ctx context.Context, r *store.Request, queue chan *call) *store.Response {
+	_, span := tracer.Start(store.WithTraceContext(ctx, r.TraceParent, r.TraceState), "millrace.commit",
+		trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("millrace.partition", p.id.String()))
+		sent := *r
+		r = &sent
+		r.TraceParent, r.TraceState = store.TraceContext(trace.ContextWithSpan(ctx, span))
+	}
+	c := newCall(r)
+	if refusal := p.enqueue(c, queue); refusal != nil {
+		return &store.Response{Err: refusal}
+	}
+	select {
+	case resp := <-c.done:
+		if resp.Err != nil && resp.Err.Status == store.StatusFenced {
+			fencedTotal.Add(ctx, 1)
+		}
+		if resp.Err != nil && span.IsRecording() {
+			span.SetStatus(codes.Error, resp.Err.Message)
+		}
+		return resp
+	case <-ctx.Done():
+		return &store.Response{Err: errOutcome}
+	}
+}
+
+var errOutcome = &store.Error{Status: store.StatusUnknown, Message: "the outcome was not learned in time; the write may happen"}
+
+func (p *Partition) enqueue(c *call, queue chan *call) *store.Error {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.closed {
+		return p.notOwner()
+	}
+	select {
+	case queue <- c:
+		return nil
+	default:
+		return &store.Error{
+			Status: store.StatusTooManyRequests, RetryAfter: indexRetry,
+			Message: fmt.Sprintf("%d requests wait for partition %s already", cap(queue), p.id),
+		}
+	}
+}
+
+// refusing says why writes are refused now; nil if they are not. r may be nil.
+func (p *Partition) refusing(*store.Request) *store.Error { return p.trouble.Load() }
+
+// fail answers the draft's callers with one error.
+func (d *draft) fail(e *store.Error) {
+	for _, r := range d.replies {
+		r.call.answer(&store.Response{Err: e})
+	}
+}
+
+// do runs f in the decider; it returns false if the partition stopped before.
+func (p *Partition) do(ctx context.Context, f func(*decider)) bool {
+	ran := make(chan struct{})
+	select {
+	case p.tasks <- func(d *decider) { f(d); close(ran) }:
+		<-ran
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// errStopped is the cause of an end that nobody needs to hear about.
+var errStopped = errors.New("partition stopped")

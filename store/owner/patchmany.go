@@ -1,0 +1,248 @@
+package owner
+
+import (
+	"bytes"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+)
+
+const (
+	pageItemsLimit = 2000
+	pageBytesMax   = 2 << 20 // of changes in one page
+	pageScanMax    = 20000   // candidates looked at by one page
+	pageTimeMax    = 20 * time.Millisecond
+	// yieldEvery is the number of candidates between two looks at whether a
+	// client waits.
+	yieldEvery = 16
+	indexRetry = 200 * time.Millisecond
+)
+
+// page is one page of a fan-out while it is being decided.
+type page struct {
+	t        *txn
+	req      *store.PatchMany
+	copy     *copier
+	progress *fanOut
+	result   *store.PatchManyResult
+	prefix   []byte
+	shown    engine.Item // what the scan shows, valid until it goes on
+	cursor   []byte      // item key of the last candidate of this sweep
+	itemsMax int
+	yield    func(patched int) bool // whether a client waits for the decider
+	deadline time.Time
+}
+
+// decidePage decides the next page of a fan-out. A nil transaction in the result
+// (commit false) means that nothing needs to be recorded.
+func decidePage(t *txn, r *store.PatchMany, itemsMax int, yield func(int) bool) (*store.PatchManyResult, bool, *store.Error) {
+	known, plant, refusal := t.fence(r.Producer, r.Epoch)
+	if refusal != nil {
+		return nil, false, refusal
+	}
+	recorded, refusal := t.fanOut(r.Producer, r.Source)
+	if refusal != nil {
+		return nil, false, refusal
+	}
+	result := &store.PatchManyResult{LSN: t.lsn - 1, Position: r.Position}
+	progress, fresh := advance(recorded, r, t.lsn)
+	switch {
+	case recorded == nil && r.Position.Before(known.Finished): // done, and forgotten
+		result.Superseded, result.Done, result.Position = true, true, known.Finished
+		return result, false, nil
+	case progress == nil: // a newer version of the source has been here
+		result.Superseded, result.Done, result.Position = true, true, recorded.Position
+		return result, false, nil
+	case r.Plant && !fresh:
+		result.LSN = progress.Planted
+		if !plant {
+			return result, false, nil
+		}
+	case progress.Done && !plant:
+		result.Done = true
+		return result, false, nil
+	}
+	result.LSN = t.lsn
+	if r.Plant {
+		result.LSN = progress.Planted
+	} else if !progress.Done {
+		p := &page{t: t, req: r, progress: progress, result: result, itemsMax: itemsMax, yield: yield}
+		p.deadline = time.Now().Add(pageTimeMax)
+		if refusal := p.run(); refusal != nil {
+			return nil, false, refusal
+		}
+	}
+	result.Done = progress.Done && !r.Plant
+	result.Cursor = progress.Cursor
+	if known.Finished.Before(r.FinishedBelow) {
+		known.Finished = r.FinishedBelow
+	}
+	t.recordPage(r, progress, known.Finished)
+	return result, true, nil
+}
+
+// recordPage puts a page's progress into the transaction: for the log, and for
+// decisions that come before it is applied.
+func (t *txn) recordPage(r *store.PatchMany, f *fanOut, finished feed.Position) {
+	t.effect = &feed.Effect{Producer: r.Producer, Epoch: r.Epoch}
+	t.page = &feed.Page{
+		Source: r.Source, Position: f.Position, Cursor: f.Cursor, Takeover: f.Takeover, Wrapped: f.Wrapped, Done: f.Done,
+		Planted: f.Planted, FinishedBelow: finished, Action: uint8(r.Copy.Action), Paths: copyPaths(&r.Copy), Digest: r.Digest,
+	}
+	if r.Plant {
+		t.page.Action, t.page.Paths = 0, nil
+	}
+	t.setRecord(recordProducer, r.Producer.String(), producerState{r.Epoch, finished}.encode())
+	t.setRecord(recordFanOut, fanOutKey(r.Producer, r.Source), f.encode())
+}
+
+// advance returns the progress from which a request goes on, nil if a newer one
+// took its place, and whether the request's version is new here.
+func advance(recorded *fanOut, r *store.PatchMany, lsn feed.LSN) (progress *fanOut, fresh bool) {
+	switch {
+	case recorded == nil:
+		return &fanOut{Position: r.Position, Planted: lsn}, true
+	case r.Position.Compare(recorded.Position) < 0:
+		return nil, false
+	case r.Position == recorded.Position:
+		p := *recorded
+		return &p, false
+	case recorded.Done:
+		return &fanOut{Position: r.Position, Planted: lsn}, true
+	}
+	// The scan is under way with older values: it goes on from where it is with
+	// the newer ones, to the end, and then round to here.
+	return &fanOut{Position: r.Position, Planted: lsn, Cursor: recorded.Cursor, Takeover: recorded.Cursor}, true
+}
+
+// run scans candidates from the cursor and decides their copies.
+func (p *page) run() *store.Error {
+	copy, refusal := compileCopy(&p.req.Copy, p.t.schema)
+	if refusal != nil {
+		return refusal
+	}
+	p.copy = copy
+	if !p.req.Scope.Key.IsZero() {
+		p.prefix = engine.LogicalPrefix(p.req.Scope.Key)
+	}
+	for {
+		full, refusal := p.sweep()
+		if p.cursor != nil {
+			p.progress.Cursor, p.cursor = p.cursor, nil
+		}
+		if refusal != nil || full {
+			return refusal
+		}
+		f := p.progress
+		if f.Wrapped || f.Takeover == nil {
+			f.Done = true
+			return nil
+		}
+		f.Wrapped, f.Cursor = true, nil
+	}
+}
+
+// sweep looks at candidates after the cursor until the page is full (true), the
+// scope ends, or the scan has come round. Items that the engine's snapshot does
+// not show yet are merged in from the overlay.
+func (p *page) sweep() (full bool, refusal *store.Error) {
+	pending := p.t.pending.within(p.prefix, p.progress.Cursor)
+	candidates, refusal := p.candidates()
+	if refusal != nil {
+		return false, refusal
+	}
+	stop := false
+	visit := func(itemKey []byte, item *engine.Item) bool {
+		if p.cameRound(itemKey) {
+			stop = true
+			return false
+		}
+		if refusal = p.consider(itemKey, item); refusal != nil {
+			return false
+		}
+		full = p.full()
+		return !full
+	}
+	pendingBefore := func(limit []byte) bool {
+		for len(pending) > 0 && (limit == nil || pending[0] < string(limit)) {
+			k := pending[0]
+			pending = pending[1:]
+			if !visit([]byte(k), p.t.pending.items[k].item) {
+				return false
+			}
+		}
+		return true
+	}
+	for c, err := range candidates {
+		if err != nil {
+			return false, store.Refuse(store.StatusInternal, "scan: %v", err)
+		}
+		itemKey := c.ItemKey()
+		if !pendingBefore(itemKey) {
+			return full, refusal
+		}
+		item := &p.shown
+		if len(pending) > 0 && pending[0] == string(itemKey) {
+			item = p.t.pending.items[pending[0]].item
+			pending = pending[1:]
+		} else {
+			p.show(c)
+		}
+		if !visit(itemKey, item) {
+			return full, refusal
+		}
+	}
+	if !stop {
+		pendingBefore(nil)
+	}
+	return full, refusal
+}
+
+// show makes p.shown what the scan shows.
+func (p *page) show(v *engine.View) {
+	p.shown = engine.Item{
+		Key: v.Key(), ID: v.ID(), Body: v.Body, Position: v.Position, Modified: v.Modified, Written: v.Written, Expires: v.Expires,
+	}
+}
+
+// cameRound says whether a scan that began again has reached the place where
+// its values took over.
+func (p *page) cameRound(itemKey []byte) bool {
+	return p.progress.Wrapped && bytes.Compare(itemKey, p.progress.Takeover) > 0
+}
+
+func (p *page) full() bool {
+	r := p.result
+	if r.Patched >= p.itemsMax || p.t.bytes >= pageBytesMax || r.Scanned >= pageScanMax {
+		return true
+	}
+	return r.Scanned%yieldEvery == 0 && (p.yield(r.Patched) || time.Now().After(p.deadline))
+}
+
+// consider decides one candidate. The cursor moves behind it whatever happens.
+func (p *page) consider(itemKey []byte, item *engine.Item) *store.Error {
+	p.result.Scanned++
+	p.cursor = append(p.cursor[:0], itemKey...)
+	if item == nil || expired(item, p.t.now) {
+		return nil
+	}
+	if p.req.NotAfter != 0 && item.Written > p.req.NotAfter {
+		return nil
+	}
+	changed, refusal := p.copy.apply(p.t, itemKey, item)
+	if refusal != nil {
+		if refusal.Status == store.StatusInternal {
+			return refusal
+		}
+		p.result.Refused = append(p.result.Refused, store.Refusal{
+			Ref: store.ItemRef{Key: item.Key, ID: item.ID}, Status: refusal.Status, Reason: refusal.Message,
+		})
+		return nil
+	}
+	if changed {
+		p.result.Patched++
+	}
+	return nil
+}

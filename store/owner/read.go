@@ -1,0 +1,252 @@
+package owner
+
+import (
+	"context"
+	"sync"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/engine"
+)
+
+const (
+	scanItemsDefault = 100
+	scanItemsMax     = 1000
+	scanBytesMax     = 4 << 20
+)
+
+// readOne answers the commonest request without a detour.
+func (p *Partition) readOne(t *store.Transact) *store.Response {
+	op := &t.Ops[0]
+	if err := document.CheckID(op.ID); err != nil {
+		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "%v", err)}
+	}
+	snap, s := p.snapshot()
+	defer snap.Close()
+	item, ok, err := snap.Get(t.Key, op.ID)
+	switch {
+	case err != nil:
+		return p.readFailed(err)
+	case !p.lease.Valid():
+		return &store.Response{Err: p.notOwner()}
+	case !ok || expired(&item, p.cfg.now()):
+		return &store.Response{Err: store.Refuse(store.StatusNotFound, "item %q does not exist in its logical partition", op.ID)}
+	}
+	result := &store.TransactResult{LSN: s.lsn, Results: []store.OpResult{{Status: store.StatusOK}}}
+	if op.IfNoneMatch != (store.ETag{}) && op.IfNoneMatch == store.ETag(item.Position) {
+		result.Results[0].Status = store.StatusNotModified
+	} else {
+		result.Results[0].Item = itemOf(&item)
+	}
+	return &store.Response{Transact: result}
+}
+
+// snapshot returns a view of the engine at least as new as the state with it.
+func (p *Partition) snapshot() (*engine.Snapshot, *applied) {
+	s := p.state.Load()
+	return p.engine.Snapshot(), s
+}
+
+func (p *Partition) readFailed(err error) *store.Response {
+	return &store.Response{Err: store.Refuse(store.StatusInternal, "partition %s: read: %v", p.id, err)}
+}
+
+// settle waits until every append that was in flight when it was called is
+// resolved and applied.
+func (p *Partition) settle(ctx context.Context) *store.Error {
+	want := feed.LSN(p.inFlight.Load())
+	for {
+		wait := p.changed.wait()
+		// An append that did not happen lowers inFlight; then nothing is left to
+		// wait for.
+		if p.state.Load().lsn >= min(want, feed.LSN(p.inFlight.Load())) {
+			return nil
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return &store.Error{Status: store.StatusUnavailable, Message: "the appends in flight were not resolved in time", RetryAfter: indexRetry}
+		}
+		if p.changed.closed() {
+			return p.notOwner()
+		}
+	}
+}
+
+func (p *Partition) read(ctx context.Context, r *store.ReadItems) *store.Response {
+	if len(r.Refs) > store.ReadManyMax {
+		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
+	}
+	if r.Settled {
+		if refusal := p.settle(ctx); refusal != nil {
+			return &store.Response{Err: refusal}
+		}
+	}
+	snap, s := p.snapshot()
+	defer snap.Close()
+	resp := &store.Response{Read: make([]store.Item, len(r.Refs)), ReadLSN: s.lsn}
+	now := p.cfg.now()
+	for i, ref := range r.Refs {
+		item, ok, err := snap.Get(ref.Key, ref.ID)
+		if err != nil {
+			return p.readFailed(err)
+		}
+		if ok && !expired(&item, now) {
+			resp.Read[i] = itemOf(&item)
+		}
+	}
+	if !p.lease.Valid() {
+		return &store.Response{Err: p.notOwner()}
+	}
+	return resp
+}
+
+func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
+	if r.Settled {
+		if refusal := p.settle(ctx); refusal != nil {
+			return &store.Response{Err: refusal}
+		}
+	}
+	itemsMax := r.ItemsMax
+	if itemsMax <= 0 {
+		itemsMax = scanItemsDefault
+	}
+	itemsMax = min(itemsMax, scanItemsMax)
+	bytesMax := r.BytesMax
+	if bytesMax <= 0 || bytesMax > scanBytesMax {
+		bytesMax = scanBytesMax
+	}
+	snap, s := p.snapshot()
+	defer snap.Close()
+	candidates, refusal := scopeItems(snap, s.schema, &r.Scope, r.After)
+	if refusal != nil {
+		return &store.Response{Err: refusal}
+	}
+	result := &store.ScanResult{LSN: s.lsn}
+	now, size := p.cfg.now(), 0
+	for c, err := range candidates {
+		if err != nil {
+			return p.readFailed(err)
+		}
+		if len(result.Items) >= itemsMax || size > 0 && size+len(c.Body) > bytesMax {
+			last := &result.Items[len(result.Items)-1]
+			result.Cursor = engine.ItemKey(last.Key, last.ID)
+			break
+		}
+		if c.Expires != 0 && c.Expires <= now || !inScope(s.schema, &r.Scope, c.Body) {
+			continue
+		}
+		size += len(c.Body)
+		item := c.Item()
+		result.Items = append(result.Items, itemOf(&item))
+	}
+	if !p.lease.Valid() {
+		return &store.Response{Err: p.notOwner()}
+	}
+	return &store.Response{Scan: result}
+}
+
+func (p *Partition) count(r *store.Scope) *store.Response {
+	snap, s := p.snapshot()
+	defer snap.Close()
+	var n int
+	var err error
+	switch {
+	case r.Index != "":
+		index, refusal := s.schema.index(r.Index)
+		if refusal != nil {
+			return &store.Response{Err: refusal}
+		}
+		n, err = snap.CountIndex(index.Number, r.Value)
+	case !r.Key.IsZero():
+		n, err = snap.Count(engine.LogicalPrefix(r.Key))
+	default:
+		n, err = snap.Count(nil)
+	}
+	if err != nil {
+		return p.readFailed(err)
+	}
+	return &store.Response{Count: n}
+}
+
+func (p *Partition) status() *store.Response {
+	s := p.state.Load()
+	st := &store.PartitionStatus{
+		Owner: p.owner, Epoch: p.lease.Epoch(), Log: p.feed.ID(), Applied: s.lsn, Queue: len(p.queue), FanOuts: int(p.fanOuts.Load()),
+	}
+	if synced, _, err := p.engine.Synced(); err == nil {
+		st.Synced = synced
+	}
+	for _, i := range s.schema.settings.Indexes {
+		st.Indexes = append(st.Indexes, store.IndexState{Path: i.Path, Ready: i.Ready})
+	}
+	if trouble := p.trouble.Load(); trouble != nil {
+		st.Refusing = trouble.Message
+	}
+	return &store.Response{Status: st}
+}
+
+// inScope checks an index's candidate against the item: entries may be stale or
+// shared by values that were too long to keep whole.
+func inScope(s *schema, scope *store.Scope, body []byte) bool {
+	if scope.Index == "" {
+		return true
+	}
+	index, refusal := s.index(scope.Index)
+	if refusal != nil {
+		return false
+	}
+	found := false
+	document.Walk(body, index.Path, func(raw []byte, _ int) bool {
+		found = document.Equal(raw, scope.Value)
+		return !found
+	})
+	return found
+}
+
+// notifier wakes everybody who waits for the next change.
+type notifier struct {
+	mu   sync.Mutex
+	ch   chan struct{}
+	done bool
+}
+
+// wait returns a channel that is closed at the next notify.
+func (n *notifier) wait() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch == nil {
+		n.ch = make(chan struct{})
+		if n.done {
+			close(n.ch)
+		}
+	}
+	return n.ch
+}
+
+func (n *notifier) notify() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch != nil && !n.done {
+		close(n.ch)
+		n.ch = nil
+	}
+}
+
+// close wakes everybody for good.
+func (n *notifier) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !n.done && n.ch != nil {
+		close(n.ch)
+	}
+	n.done = true
+	n.ch = nil
+}
+
+func (n *notifier) closed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.done
+}

@@ -1,0 +1,208 @@
+package owner
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// The kinds of records that a partition keeps beside its items; KEYS.md of
+// store/engine says how their keys are stored.
+const (
+	recordProducer    = 'P' // by producer: the highest epoch, and where it is finished
+	recordFanOut      = 'F' // by producer and source: progress
+	recordIdempotency = 'I' // by idempotency key: what the transaction changed
+	recordIdemTime    = 'J' // by time and idempotency key: when to forget it
+)
+
+// producerState is what a partition remembers of a producer.
+type producerState struct {
+	Epoch uint64 // highest seen
+	// Finished is the source position below which the producer has nothing left
+	// to do: records of its finished fan-outs below it are forgotten, and a page
+	// that comes from there is late.
+	Finished feed.Position
+}
+
+// decodeProducer reads what encode wrote; the zero state from nothing.
+func decodeProducer(value []byte) (s producerState) {
+	for _, field := range [...]func(uint64){
+		func(v uint64) { s.Epoch = v },
+		func(v uint64) { s.Finished.LSN = feed.LSN(v) },
+		func(v uint64) { s.Finished.Index = uint32(v) },
+	} {
+		v, n := binary.Uvarint(value)
+		value = value[max(n, 0):]
+		field(v)
+	}
+	return s
+}
+
+func (s producerState) encode() []byte {
+	b := binary.AppendUvarint(nil, s.Epoch)
+	b = binary.AppendUvarint(b, uint64(s.Finished.LSN))
+	return binary.AppendUvarint(b, uint64(s.Finished.Index))
+}
+
+// fence refuses a producer whose lease has passed on. It returns what is known of
+// the producer; plant says that its epoch is new here and must be committed.
+func (v *view) fence(p feed.Producer, epoch uint64) (known producerState, plant bool, refusal *store.Error) {
+	if p.Pipeline == "" || epoch == 0 {
+		return known, false, store.Refuse(store.StatusBadRequest, "a pipeline's write names its producer and lease epoch")
+	}
+	value, err := v.record(recordProducer, p.String())
+	if err != nil {
+		return known, false, store.Refuse(store.StatusInternal, "producer %s: %v", p, err)
+	}
+	known = decodeProducer(value)
+	if known.Epoch > epoch {
+		return known, false, store.Refuse(store.StatusFenced,
+			"producer %s writes under lease epoch %d, the partition has seen %d: the lease has passed on", p, epoch, known.Epoch)
+	}
+	return known, known.Epoch < epoch, nil
+}
+
+// An idempotency record is the LSN of the transaction, then for each change that
+// is not an expiry its index in the commit and its op.
+
+func encodeIdempotency(lsn feed.LSN, first int, changes []feed.Change) []byte {
+	buf := binary.AppendUvarint(nil, uint64(lsn))
+	for i := range changes {
+		if changes[i].Op != feed.OpExpire {
+			buf = binary.AppendUvarint(buf, uint64(first+i))
+			buf = append(buf, byte(changes[i].Op))
+		}
+	}
+	return buf
+}
+
+// remembered answers a transaction that the log already holds under its
+// idempotency key; nil if it does not.
+func (v *view) remembered(r *store.Transact) (*store.TransactResult, *store.Error) {
+	if r.IdempotencyKey == "" {
+		return nil, nil
+	}
+	value, err := v.record(recordIdempotency, r.IdempotencyKey)
+	if err != nil {
+		return nil, store.Refuse(store.StatusInternal, "idempotency key: %v", err)
+	}
+	if value == nil {
+		return nil, nil
+	}
+	lsn, n := binary.Uvarint(value)
+	value = value[max(n, 0):]
+	result := &store.TransactResult{LSN: feed.LSN(lsn), Results: make([]store.OpResult, len(r.Ops))}
+	for i := range r.Ops {
+		res := &result.Results[i]
+		res.Status = store.StatusOK
+		res.Item = store.Item{Key: r.Key, ID: r.Ops[i].ID}
+		if r.Ops[i].Kind == store.OpRead {
+			continue
+		}
+		index, n := binary.Uvarint(value)
+		if n <= 0 || len(value) <= n {
+			return nil, store.Refuse(store.StatusConflict,
+				"idempotency key %q was used for another transaction; choose a new key", r.IdempotencyKey)
+		}
+		switch feed.Op(value[n]) { //nolint:exhaustive // a replace is 200, and an expiry is not recorded
+		case feed.OpCreate:
+			res.Status = store.StatusCreated
+		case feed.OpDelete:
+			res.Status = store.StatusNoContent
+		}
+		if res.Status != store.StatusNoContent {
+			res.Item.ETag = store.ETag{LSN: feed.LSN(lsn), Index: uint32(index)}
+		}
+		value = value[n+1:]
+	}
+	return result, nil
+}
+
+// remember makes the transaction's outcome findable by its idempotency key
+// before it is applied.
+func (t *txn) remember(key string) {
+	if key != "" {
+		t.setRecord(recordIdempotency, key, encodeIdempotency(t.lsn, t.out.changes, t.changes))
+	}
+}
+
+func idemTimeKey(at int64, key string) []byte {
+	return append(binary.BigEndian.AppendUint64(nil, uint64(at)), key...)
+}
+
+// fanOut is the recorded progress of one fan-out of one producer.
+type fanOut struct {
+	Position feed.Position // version of the source that its pages carry
+	Cursor   []byte        // item key of the last item looked at; nil at the start
+	Takeover []byte        // where Position took over from an older one; nil at the start
+	Wrapped  bool          // the scan has come to the end and begun again
+	Done     bool
+	Planted  feed.LSN // commit that recorded Position first
+}
+
+func fanOutKey(p feed.Producer, source string) string { return p.String() + "\x00" + source }
+
+const fanOutVersion = 1
+
+func (f *fanOut) encode() []byte {
+	flags := byte(0)
+	if f.Wrapped {
+		flags |= 1
+	}
+	if f.Done {
+		flags |= 2
+	}
+	buf := []byte{fanOutVersion, flags}
+	buf = binary.AppendUvarint(buf, uint64(f.Position.LSN))
+	buf = binary.AppendUvarint(buf, uint64(f.Position.Index))
+	buf = binary.AppendUvarint(buf, uint64(f.Planted))
+	buf = binary.AppendUvarint(buf, uint64(len(f.Cursor)))
+	buf = append(buf, f.Cursor...)
+	return append(buf, f.Takeover...)
+}
+
+func decodeFanOut(b []byte) (*fanOut, error) {
+	if len(b) < 2 || b[0] != fanOutVersion {
+		return nil, fmt.Errorf("fan-out record of %d bytes is not of version %d", len(b), fanOutVersion)
+	}
+	f := &fanOut{Wrapped: b[1]&1 != 0, Done: b[1]&2 != 0}
+	b = b[2:]
+	var v [4]uint64
+	for i := range v {
+		x, n := binary.Uvarint(b)
+		if n <= 0 {
+			return nil, errors.New("fan-out record ends early")
+		}
+		v[i], b = x, b[n:]
+	}
+	if v[3] > uint64(len(b)) {
+		return nil, errors.New("fan-out record ends early")
+	}
+	f.Position = feed.Position{LSN: feed.LSN(v[0]), Index: uint32(v[1])}
+	f.Planted = feed.LSN(v[2])
+	if v[3] > 0 {
+		f.Cursor = b[:v[3]:v[3]]
+	}
+	if rest := b[v[3]:]; len(rest) > 0 {
+		f.Takeover = rest
+	}
+	return f, nil
+}
+
+func (v *view) fanOut(p feed.Producer, source string) (*fanOut, *store.Error) {
+	value, err := v.record(recordFanOut, fanOutKey(p, source))
+	if err != nil {
+		return nil, store.Refuse(store.StatusInternal, "fan-out of %s: %v", source, err)
+	}
+	if value == nil {
+		return nil, nil
+	}
+	f, err := decodeFanOut(value)
+	if err != nil {
+		return nil, store.Refuse(store.StatusInternal, "fan-out of %s: %v", source, err)
+	}
+	return f, nil
+}

@@ -1,0 +1,213 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// DamagedError says that a partition's log does not hold what was acknowledged:
+// writes are refused, reads go on from what was applied.
+type DamagedError struct {
+	Partition feed.Partition
+	Reason    string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("partition %s refuses writes: %s; reads go on from what was applied. "+
+		"Restore the stream %s from a backup that is not older, or export the items and declare the container anew",
+		e.Partition, e.Reason, e.Partition.Stream())
+}
+
+// SupersededError says that the log was taken over under a newer lease.
+type SupersededError struct {
+	Partition   feed.Partition
+	Epoch, Seen uint64
+}
+
+func (e *SupersededError) Error() string {
+	return fmt.Sprintf("partition %s: lease epoch %d is older than %d in its log", e.Partition, e.Epoch, e.Seen)
+}
+
+// open brings the engine up to the end of the log, appends the takeover commit
+// and applies it. Nothing of an older owner can be stored behind that commit, so
+// the partition may be served. want is the log's id according to the catalog.
+func (p *Partition) open(ctx context.Context, want feed.LogID) error {
+	start := time.Now()
+	a, err := p.attach(ctx, want)
+	if err != nil {
+		return err
+	}
+	from := a.last.lsn
+	for {
+		if err := p.replay(ctx, a); err != nil {
+			return err
+		}
+		err := p.takeOver(ctx, a)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, feed.ErrFenced) {
+			return err
+		}
+		// Somebody appended meanwhile; apply that, and try again.
+	}
+	a.last.schema = a.schema
+	last := a.last
+	p.state.Store(&last)
+	p.inFlight.Store(uint64(last.lsn))
+	p.log.Info("partition opened", "lsn", uint64(last.lsn), "epoch", p.lease.Epoch(),
+		"replayed", uint64(last.lsn-from), "took", time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// attach compares the engine with the log and decides where to replay from:
+// behind the last commit that a sync of the engine covered. An engine that
+// belongs to another log, or to another history of this one, is rebuilt.
+func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, error) {
+	if p.feed.ID() != want {
+		return nil, &DamagedError{p.id, fmt.Sprintf("its stream is log %s, the catalog names log %s: the stream was made anew", p.feed.ID(), want)}
+	}
+	state, err := p.engine.State()
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	a := &applier{p: p.engine, log: p.log}
+	if state.Applied == 0 {
+		return a, nil
+	}
+	_, end, err := p.feed.Bounds(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	// Found is what the engine had applied when it stopped; State is that, or
+	// what was synced before it, if it did not stop in order.
+	found := p.engine.Found()
+	if state.Log == want && end < found.Applied {
+		return nil, &DamagedError{p.id, fmt.Sprintf("commits %d to %d were applied and are not in its log any more: the stream was restored older or has lost its end",
+			end+1, found.Applied)}
+	}
+	reason := ""
+	if state.Log != want {
+		reason = fmt.Sprintf("it belongs to log %s, the catalog names %s", state.Log, want)
+	} else if reason, err = p.diverges(ctx, state, found); err != nil {
+		return nil, err
+	}
+	if reason != "" {
+		p.log.Warn("the engine's copy of the partition is thrown away and rebuilt from the log", "reason", reason)
+		if err := p.engine.Clear(); err != nil {
+			return nil, fmt.Errorf("partition %s: clear: %w", p.id, err)
+		}
+		return a, nil
+	}
+	if a.schema, err = compileSettings(state.Settings); err != nil {
+		return nil, fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	a.last = applied{lsn: state.Applied, sum: state.Sum, time: state.Time}
+	return a, nil
+}
+
+// diverges compares the checksums of the commits that the engine names with
+// those that the log holds there.
+func (p *Partition) diverges(ctx context.Context, states ...engine.State) (string, error) {
+	for _, s := range states {
+		if s.Applied == 0 {
+			continue
+		}
+		c, err := p.feed.Read(ctx, s.Applied)
+		if errors.Is(err, feed.ErrNotFound) {
+			return "", &DamagedError{p.id, fmt.Sprintf("commit %d cannot be read from its log", s.Applied)}
+		}
+		if err != nil {
+			return "", fmt.Errorf("partition %s: %w", p.id, err)
+		}
+		if c.Sum != s.Sum {
+			return fmt.Sprintf("commit %d has checksum %s in the log and %s in the engine: the log has another history", s.Applied, c.Sum, s.Sum), nil
+		}
+	}
+	return "", nil
+}
+
+// replay applies what the log holds behind the last applied commit.
+func (p *Partition) replay(ctx context.Context, a *applier) error {
+	_, end, err := p.feed.Bounds(ctx)
+	if err != nil {
+		return fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	if a.last.lsn >= end {
+		return nil
+	}
+	tail, err := p.feed.Tail(ctx, a.last.lsn+1, feed.TailOptions{Prev: a.last.sum})
+	if err != nil {
+		return fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	defer tail.Close()
+	began, told := time.Now(), time.Now()
+	first := a.last.lsn
+	for a.last.lsn < end {
+		c, err := tail.Next(ctx)
+		var gap *feed.GapError
+		var mismatch *feed.MismatchError
+		if errors.As(err, &gap) || errors.As(err, &mismatch) {
+			return &DamagedError{p.id, err.Error()}
+		}
+		if err != nil {
+			return fmt.Errorf("partition %s: replay from %d: %w", p.id, first+1, err)
+		}
+		if seen := controlEpoch(c); seen > p.lease.Epoch() {
+			return &SupersededError{p.id, p.lease.Epoch(), seen}
+		}
+		if err := a.apply(c); err != nil {
+			return fmt.Errorf("partition %s: apply commit %s: %w", p.id, c.LSN, err)
+		}
+		p.lease.Progress()
+		if time.Since(told) > replayReport {
+			told = time.Now()
+			p.log.Info("replaying the log", "lsn", uint64(a.last.lsn), "of", uint64(end), "since", time.Since(began).Round(time.Second))
+		}
+	}
+	return nil
+}
+
+const replayReport = 5 * time.Second
+
+// takeOver appends and applies the commit that makes this process the owner.
+func (p *Partition) takeOver(ctx context.Context, a *applier) error {
+	if a.schema == nil {
+		return &DamagedError{p.id, "its log has no genesis commit: the container's creation did not finish; apply the declaration again"}
+	}
+	d := &draft{lsn: a.last.lsn + 1, time: max(a.last.time, p.cfg.now())}
+	d.txns = []feed.Transaction{{Control: takeover(p.owner, p.lease.Epoch())}}
+	c := d.commit(p.feed.ID(), a.last.sum, p.lease.Epoch(), p.owner)
+	data := feed.AppendCommit(nil, c)
+	lsn, err := p.feed.Append(ctx, a.last.lsn, c.ID, data)
+	if err != nil {
+		return fmt.Errorf("take over partition %s: %w", p.id, err)
+	}
+	c.LSN = lsn
+	if err := a.apply(c); err != nil {
+		return fmt.Errorf("partition %s: apply takeover: %w", p.id, err)
+	}
+	return nil
+}
+
+// openReadOnly serves what was applied, without a log: the partition is damaged.
+func (p *Partition) openReadOnly(damage *DamagedError) error {
+	state, err := p.engine.State()
+	if err != nil || state.Applied == 0 {
+		return errors.Join(damage, err)
+	}
+	schema, err := compileSettings(state.Settings)
+	if err != nil {
+		return errors.Join(damage, err)
+	}
+	p.state.Store(&applied{lsn: state.Applied, sum: state.Sum, time: state.Time, schema: schema})
+	p.inFlight.Store(uint64(state.Applied))
+	p.trouble.Store(&store.Error{Status: store.StatusUnavailable, Message: damage.Error()})
+	return nil
+}

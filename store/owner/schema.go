@@ -1,0 +1,146 @@
+package owner
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// schema is a partition's Settings, compiled. It does not change; a settings
+// commit makes a new one.
+type schema struct {
+	settings store.Settings
+	engine   engine.Schema
+	key      []document.Path // partition key
+	indexed  []string        // JSON pointers, with *, whose change alters entries beside the item itself
+}
+
+func compileSettings(data []byte) (*schema, error) {
+	s := &schema{}
+	if err := json.Unmarshal(data, &s.settings); err != nil {
+		return nil, fmt.Errorf("settings in the log: %w", err)
+	}
+	for _, p := range s.settings.PartitionKey {
+		path, err := document.ParsePointer(p)
+		if err != nil {
+			return nil, fmt.Errorf("settings in the log: partition key: %w", err)
+		}
+		s.key = append(s.key, path)
+	}
+	for _, i := range s.settings.Indexes {
+		path, err := document.ParsePointer(i.Path)
+		if err != nil {
+			return nil, fmt.Errorf("settings in the log: index: %w", err)
+		}
+		s.engine.Indexes = append(s.engine.Indexes, engine.Index{Number: i.Number, Path: path, Ready: i.Ready})
+		s.indexed = append(s.indexed, i.Path)
+	}
+	for _, u := range s.settings.UniqueKeys {
+		key := engine.UniqueKey{Number: u.Number}
+		for _, p := range u.Paths {
+			path, err := document.ParsePointer(p)
+			if err != nil {
+				return nil, fmt.Errorf("settings in the log: unique key: %w", err)
+			}
+			key.Paths = append(key.Paths, path)
+			s.indexed = append(s.indexed, p)
+		}
+		s.engine.UniqueKeys = append(s.engine.UniqueKeys, key)
+	}
+	if s.settings.TTL != 0 {
+		ttl := int64(s.settings.TTL)
+		s.engine.DefaultTTL = &ttl
+		s.indexed = append(s.indexed, "/ttl")
+	}
+	return s, nil
+}
+
+// touches says whether a change at a JSON pointer can alter index entries,
+// unique keys or the expiry.
+func (s *schema) touches(pointer string) bool {
+	for _, path := range s.indexed {
+		if overlaps(pointer, path) {
+			return true
+		}
+	}
+	return false
+}
+
+// overlaps says whether one of two JSON pointers contains the other. A * step,
+// and a step of brackets (an element by key), stands for any step.
+func overlaps(a, b string) bool {
+	for a != "" && b != "" {
+		var x, y string
+		x, a = step(a)
+		y, b = step(b)
+		if x != y && x != "*" && y != "*" && !strings.HasPrefix(x, "[") && !strings.HasPrefix(y, "[") {
+			return false
+		}
+	}
+	return true
+}
+
+func step(pointer string) (first, rest string) {
+	pointer = strings.TrimPrefix(pointer, "/")
+	if i := strings.IndexByte(pointer, '/'); i >= 0 {
+		return pointer[:i], pointer[i:]
+	}
+	return pointer, ""
+}
+
+// index returns the ready index on path.
+func (s *schema) index(path string) (engine.Index, *store.Error) {
+	for i, index := range s.settings.Indexes {
+		if index.Path != path {
+			continue
+		}
+		if !index.Ready {
+			return engine.Index{}, &store.Error{
+				Status: store.StatusUnavailable, RetryAfter: indexRetry,
+				Message: fmt.Sprintf("index %s is still being built", path),
+			}
+		}
+		return s.engine.Indexes[i], nil
+	}
+	// It may be on its way: the catalog's wish and whoever uses it are not ordered.
+	return engine.Index{}, &store.Error{
+		Status: store.StatusUnavailable, RetryAfter: indexRetry,
+		Message: fmt.Sprintf("the partition has no index on %s (yet); declare it in spec.indexes", path),
+	}
+}
+
+// protected returns the reason why a client's patch may not write pointer.
+func (s *schema) protected(pointer string) string {
+	if pointer == "" {
+		return "the whole item cannot be patched; replace it"
+	}
+	if overlaps(pointer, "/id") {
+		return "the id of an item cannot be changed"
+	}
+	for _, path := range s.settings.PartitionKey {
+		if overlaps(pointer, path) {
+			return "the partition key of an item cannot be changed; delete it and create it under the other key"
+		}
+	}
+	for _, name := range [...]string{"/_rid", "/_ts", "/_self", "/_etag", "/_attachments", "/_lsn"} {
+		if first, _ := step(pointer); "/"+first == name {
+			return "system properties cannot be patched"
+		}
+	}
+	return ""
+}
+
+// uniqueTuple identifies what a unique key forbids twice: its number, the
+// logical partition and the canonical values; a missing value counts as null.
+func uniqueTuple(u *engine.UniqueKey, key feed.PartitionKey, body []byte) (tuple string, values [][]byte) {
+	values = make([][]byte, len(u.Paths))
+	for i, path := range u.Paths {
+		values[i], _ = document.Get(body, path) // nil counts as null
+	}
+	return string(engine.AppendUniqueTuple(make([]byte, 0, 128), key, u.Number, values)), values
+}

@@ -1,0 +1,114 @@
+package owner
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// remoteMax bounds the requests of one partition that came over NATS and are
+// being answered. Those beyond it wait in the subscription.
+const remoteMax = 1024
+
+// subscription answers a partition's requests that come over NATS.
+type subscription struct {
+	sub     *nats.Subscription
+	slots   chan struct{}
+	closed  chan struct{} // no message comes any more
+	answers sync.WaitGroup
+}
+
+// subscribe serves p on its subject until stop is called. A drain ends ctx and
+// not the requests under way: the partition answers everybody before it stops.
+func (s *Server) subscribe(ctx context.Context, p *Partition) (*subscription, error) {
+	ctx = context.WithoutCancel(ctx)
+	o := &subscription{slots: make(chan struct{}, remoteMax), closed: make(chan struct{})}
+	sub, err := s.nc.Subscribe(store.RequestSubject(p.id), func(m *nats.Msg) {
+		o.slots <- struct{}{}
+		o.answers.Go(func() {
+			defer func() { <-o.slots }()
+			s.answer(ctx, p, m)
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
+	}
+	o.sub = sub
+	sub.SetClosedHandler(func(string) { close(o.closed) })
+	if err := sub.SetPendingLimits(16*remoteMax, -1); err != nil {
+		o.stop()
+		return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
+	}
+	return o, nil
+}
+
+// stop ends the subscription and waits until what has come already is answered:
+// by a partition that has stopped, with "not the owner", so that the client asks
+// the next one.
+func (o *subscription) stop() {
+	if err := o.sub.Drain(); err == nil { // an error means that the connection is closed
+		select {
+		case <-o.closed:
+		case <-time.After(drainMax):
+		}
+	}
+	o.answers.Wait()
+}
+
+// drainMax bounds the wait for messages that are on their way while a
+// subscription ends.
+const drainMax = 2 * time.Second
+
+// answer handles one message. A request that cannot be read is answered so; no
+// answer is sent for an unknown outcome, which is what silence means.
+func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg) {
+	r, err := store.DecodeRequest(m.Data)
+	var resp *store.Response
+	switch {
+	case err != nil:
+		resp = &store.Response{Err: store.Refuse(store.StatusBadRequest, "%v", err)}
+		r = &store.Request{Status: &store.StatusRequest{}}
+	case r.Partition != p.id:
+		resp = &store.Response{Err: store.Refuse(store.StatusBadRequest, "request for partition %s came to %s", r.Partition, p.id)}
+	default:
+		resp = p.Handle(ctx, r)
+	}
+	if resp.Err != nil && resp.Err.Status == store.StatusUnknown {
+		return
+	}
+	if resp.Err != nil && resp.Err.Status == store.StatusGone && !p.lease.Valid() && r.Transact != nil && r.Transact.IdempotencyKey == "" {
+		return // the next owner may have got this message too: only its answer counts
+	}
+	data := store.EncodeResponse(resp, r)
+	if limit := s.nc.MaxPayload(); int64(len(data)) > limit {
+		data = store.EncodeResponse(&store.Response{Err: store.Refuse(store.StatusTooLarge,
+			"the answer has %d bytes, the NATS server takes %d; ask for less at once", len(data), limit)}, r)
+	}
+	if err := m.Respond(data); err != nil && !s.nc.IsClosed() {
+		p.log.Warn("an answer could not be sent", "error", err)
+	}
+}
+
+// noLog stands for a stream that is gone: nothing can be read or appended.
+type noLog struct{ id feed.LogID }
+
+func (l noLog) ID() feed.LogID { return l.id }
+func (noLog) Close()           {}
+
+func (noLog) Append(context.Context, feed.LSN, feed.CommitID, []byte) (feed.LSN, error) {
+	return 0, feed.ErrNoLog
+}
+func (noLog) Read(context.Context, feed.LSN) (*feed.Commit, error) { return nil, feed.ErrNoLog }
+func (noLog) Bounds(context.Context) (first, last feed.LSN, err error) {
+	return 0, 0, feed.ErrNoLog
+}
+
+func (noLog) Tail(context.Context, feed.LSN, feed.TailOptions) (*feed.Tail, error) {
+	return nil, feed.ErrNoLog
+}

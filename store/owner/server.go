@@ -1,0 +1,319 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// Server owns physical partitions: those whose leases this process holds. It
+// serves them to the clients of this process and, over NATS, to all others.
+type Server struct {
+	cfg     Config
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	catalog *store.Catalog
+	db      *engine.DB
+	leases  *leases.Manager
+
+	mu         sync.Mutex
+	containers map[feed.ResourceID]store.ContainerInfo
+	open       map[feed.Partition]*serving
+}
+
+// serving is one partition that is open.
+type serving struct {
+	p     *Partition
+	wants chan store.ContainerInfo // holds the newest wish
+}
+
+// NewServer returns a server that owns nothing yet. The manager's group must be
+// that of store partitions; the server sets its resources from the catalog.
+func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *leases.Manager, cfg Config) (*Server, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("owner: %w", err)
+	}
+	return &Server{
+		cfg: cfg, nc: nc, js: js, catalog: catalog, db: db, leases: manager,
+		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{},
+	}, nil
+}
+
+// LeaseResource is the name of the lease on a physical partition.
+func LeaseResource(p feed.Partition) string { return "store/" + p.String() }
+
+func partitionOf(resource string) (feed.Partition, error) {
+	const prefix = "store/"
+	if len(resource) <= len(prefix) || resource[:len(prefix)] != prefix {
+		return feed.Partition{}, fmt.Errorf("lease %q is not of a store partition", resource)
+	}
+	return feed.ParsePartition(resource[len(prefix):])
+}
+
+// Run owns and serves partitions until ctx ends, then finishes what was decided
+// and hands its leases over.
+func (s *Server) Run(ctx context.Context) error {
+	work, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var wg sync.WaitGroup
+	fail := make(chan error, 3)
+	wg.Go(func() {
+		if err := s.catalog.Watch(work, s.catalogChanged); err != nil && work.Err() == nil {
+			fail <- err
+		}
+	})
+	wg.Go(func() { s.syncLoop(work) })
+	wg.Go(func() { s.diskLoop(work) })
+	go func() {
+		select {
+		case err := <-fail:
+			stop(err)
+		case <-work.Done():
+		}
+	}()
+	err := s.leases.Run(work, s.own)
+	stop(nil)
+	wg.Wait()
+	if cause := context.Cause(work); err == nil && cause != nil && ctx.Err() == nil && !errors.Is(cause, context.Canceled) {
+		err = cause
+	}
+	return err
+}
+
+// catalogChanged makes the partitions of all containers this group's resources,
+// passes wishes on to those that are open, and drops what is left of containers
+// that are gone.
+func (s *Server) catalogChanged(infos []store.ContainerInfo) {
+	s.adopt(infos)
+	kept, err := s.db.Partitions()
+	if err != nil {
+		s.cfg.Logger.Error("partitions of the engine", "error", err)
+	}
+	for _, id := range kept {
+		if s.gone(id, infos) {
+			if err := s.db.DropPartition(id); err != nil {
+				s.cfg.Logger.Error("drop the state of a container that was deleted", "partition", id.String(), "error", err)
+			}
+		}
+	}
+}
+
+// gone says whether a partition's container is not in the catalog and nobody
+// serves it any more.
+func (s *Server) gone(id feed.Partition, infos []store.ContainerInfo) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, serving := s.open[id]
+	return !serving && !slices.ContainsFunc(infos, func(i store.ContainerInfo) bool { return i.ID == id.Container })
+}
+
+func (s *Server) adopt(infos []store.ContainerInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.containers = map[feed.ResourceID]store.ContainerInfo{}
+	var resources []string
+	for _, info := range infos {
+		if info.State != store.ContainerReady {
+			continue
+		}
+		s.containers[info.ID] = info
+		for _, p := range info.Partitions {
+			id := feed.Partition{Container: info.ID, Number: p.Number}
+			resources = append(resources, LeaseResource(id))
+			if o := s.open[id]; o != nil {
+				o.wish(info)
+			}
+		}
+	}
+	s.leases.SetResources(resources, nil)
+}
+
+// wish replaces the wish that waits. It never blocks: Server.mu is held.
+func (o *serving) wish(info store.ContainerInfo) {
+	select {
+	case <-o.wants:
+	default:
+	}
+	o.wants <- info
+}
+
+// find returns the log that the catalog names for a partition; false if the
+// catalog does not know the partition.
+func (s *Server) find(id feed.Partition) (log feed.LogID, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.containers[id.Container].Partitions {
+		if p.Number == id.Number {
+			return p.Log, true
+		}
+	}
+	return log, false
+}
+
+// own serves one partition for as long as its lease is held.
+func (s *Server) own(ctx context.Context, held *leases.Held) error {
+	id, err := partitionOf(held.Resource())
+	if err != nil {
+		return err
+	}
+	logID, ok := s.find(id)
+	if !ok {
+		return nil // deleted meanwhile
+	}
+	db, err := s.db.Partition(id)
+	if err != nil {
+		return fmt.Errorf("partition %s: %w", id, err)
+	}
+	log, err := feed.OpenLog(ctx, s.js, id, s.cfg.Log)
+	if err != nil && !errors.Is(err, feed.ErrNoLog) {
+		return fmt.Errorf("partition %s: %w", id, err)
+	}
+	if err != nil {
+		damage := &DamagedError{id, "its stream is gone"}
+		return s.serveDamaged(ctx, newPartition(id, s.cfg, noLog{logID}, db, held, s.leases.Holder()), damage)
+	}
+	defer log.Close()
+	p := newPartition(id, s.cfg, log, db, held, s.leases.Holder())
+	err = p.open(ctx, logID)
+	if damage, ok := errors.AsType[*DamagedError](err); ok {
+		return s.serveDamaged(ctx, p, damage)
+	}
+	if err != nil {
+		return err
+	}
+	o := s.register(p)
+	defer s.unregister(p)
+	sub, err := s.subscribe(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer sub.stop()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wishes, stopWishes := context.WithCancel(ctx)
+	defer stopWishes()
+	wg.Go(func() { s.wishes(wishes, o) })
+	return p.run(ctx)
+}
+
+// wishRetry is the time after which settings are tried again that could not be
+// put in force.
+const wishRetry = time.Second
+
+// wishes brings the partition's settings to what the catalog asks.
+func (s *Server) wishes(ctx context.Context, o *serving) {
+	var info store.ContainerInfo
+	var again <-chan time.Time
+	for {
+		select {
+		case info = <-o.wants:
+		case <-again:
+		case <-ctx.Done():
+			return
+		}
+		again = nil
+		if err := o.p.want(ctx, &info); err != nil {
+			o.p.log.Warn("settings could not be put in force; trying again", "error", err)
+			again = time.After(wishRetry)
+		}
+	}
+}
+
+// serveDamaged answers reads from what was applied and refuses writes, until the
+// lease ends.
+func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *DamagedError) error {
+	p.log.Error(damage.Error())
+	if err := p.openReadOnly(damage); err != nil {
+		return err
+	}
+	s.register(p)
+	defer s.unregister(p)
+	sub, err := s.subscribe(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer sub.stop()
+	return p.run(ctx)
+}
+
+// register makes p known, with what the catalog wishes for it now: it may have
+// changed while p was opened.
+func (s *Server) register(p *Partition) *serving {
+	o := &serving{p: p, wants: make(chan store.ContainerInfo, 1)}
+	s.mu.Lock()
+	s.open[p.id] = o
+	if info, ok := s.containers[p.id.Container]; ok {
+		o.wish(info)
+	}
+	s.mu.Unlock()
+	if s.cfg.Local != nil {
+		s.cfg.Local.Add(p.id, p)
+	}
+	return o
+}
+
+func (s *Server) unregister(p *Partition) {
+	if s.cfg.Local != nil {
+		s.cfg.Local.Remove(p.id, p)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.open[p.id]; o != nil && o.p == p {
+		delete(s.open, p.id)
+	}
+}
+
+func (s *Server) partitions() []*Partition {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*Partition, 0, len(s.open))
+	for _, o := range s.open {
+		all = append(all, o.p)
+	}
+	return all
+}
+
+// syncLoop syncs the engine, so that a restart has little to replay.
+func (s *Server) syncLoop(ctx context.Context) {
+	t := time.NewTicker(s.cfg.SyncInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			s.syncEngine()
+		}
+	}
+}
+
+func (s *Server) syncEngine() {
+	var dirty []*engine.Partition
+	for _, p := range s.partitions() {
+		if synced, _, err := p.engine.Synced(); err == nil && synced < p.state.Load().lsn {
+			dirty = append(dirty, p.engine)
+		}
+	}
+	if len(dirty) == 0 {
+		return
+	}
+	if err := s.db.SyncPartitions(dirty...); err != nil {
+		s.cfg.Logger.Error("sync of the engine", "error", err)
+	}
+}

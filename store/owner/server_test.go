@@ -1,0 +1,277 @@
+package owner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/owner"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// cluster is a NATS server to which store processes connect.
+type cluster struct {
+	t       testing.TB
+	srv     *natsd.Server
+	js      jetstream.JetStream
+	catalog *store.Catalog
+}
+
+func newCluster(t testing.TB) *cluster {
+	t.Helper()
+	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	c := &cluster{t: t, srv: srv}
+	if c.js, err = jetstream.New(c.conn()); err != nil {
+		t.Fatal(err)
+	}
+	if c.catalog, err = store.OpenCatalog(t.Context(), c.js, store.CatalogConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *cluster) conn() *nats.Conn {
+	c.t.Helper()
+	nc, err := c.srv.Conn()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(nc.Close)
+	return nc
+}
+
+// process is one store process: a server with an engine and leases of its own.
+type process struct {
+	client *store.Client
+	stop   func()
+}
+
+func (c *cluster) process(name, dir string) *process {
+	c.t.Helper()
+	nc := c.conn()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	db, err := engine.Open(dir, engine.Config{}, quiet)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	manager, err := leases.Open(c.t.Context(), js, leases.Config{Group: "store", Node: name, Log: quiet})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	local := &store.Local{}
+	srv, err := owner.NewServer(nc, c.catalog, db, manager, owner.Config{Local: local, Logger: quiet})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- srv.Run(ctx) }()
+	p := &process{client: store.NewClient(nc, c.catalog, store.ClientConfig{Local: local})}
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			c.t.Errorf("%s stopped with %v", name, err)
+		}
+		if err := db.Close(); err != nil {
+			c.t.Error(err)
+		}
+	})
+	c.t.Cleanup(p.stop)
+	return p
+}
+
+func (c *cluster) container(client *store.Client, name string) *store.Container {
+	c.t.Helper()
+	ct, err := client.Container(c.t.Context(), "default", name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return ct
+}
+
+func TestTwoProcessesShareAContainer(t *testing.T) {
+	c := newCluster(t)
+	if _, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}, Partitions: 4}); err != nil {
+		t.Fatal(err)
+	}
+	first := c.process("one", t.TempDir())
+	remote := store.NewClient(c.conn(), c.catalog, store.ClientConfig{})
+	ct := c.container(remote, "things")
+	for i := range 40 {
+		if _, err := ct.Create(t.Context(), fmt.Appendf(nil, `{"id":"%d","a":"a%d"}`, i, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.process("two", t.TempDir())
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for owners := 0; owners < 2; {
+		seen := map[string]int{}
+		for _, p := range ct.Partitions() {
+			st, err := ct.Status(ctx, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen[st.Owner]++
+		}
+		owners = len(seen)
+	}
+	began := time.Now()
+	first.stop()
+	var refs []store.ItemRef
+	for i := range 40 {
+		k, err := feed.NewPartitionKey(fmt.Sprint("a", i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		refs = append(refs, store.ItemRef{Key: k, ID: fmt.Sprint(i)})
+	}
+	items, err := ct.ReadMany(ctx, refs, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range items {
+		if items[i].ID != fmt.Sprint(i) {
+			t.Errorf("item %d is %q after the hand-over", i, items[i].ID)
+		}
+	}
+	t.Logf("read by the other process %s after the stop began", time.Since(began))
+}
+
+func TestAnIndexIsBuiltWhileWritesGoOn(t *testing.T) {
+	c := newCluster(t)
+	if _, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
+		t.Fatal(err)
+	}
+	p := c.process("one", t.TempDir())
+	ct := c.container(p.client, "things")
+	put := func(from, to int) {
+		t.Helper()
+		for i := from; i < to; i++ {
+			if _, err := ct.Upsert(t.Context(), fmt.Appendf(nil, `{"id":"%d","a":"x","tags":[{"id":"t%d"}]}`, i, i%3)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	put(0, 100)
+	scope := store.Scope{Index: "/tags/*/id", Value: []byte(`"t0"`)}
+	part := ct.Partitions()[0]
+	if _, err := ct.Count(t.Context(), part, scope); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("a count on an index that is not there: %v", err)
+	}
+	if err := c.catalog.WantIndex(t.Context(), "default", "things", "/tags/*/id"); err != nil {
+		t.Fatal(err)
+	}
+	put(50, 200)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	for {
+		n, err := ct.Count(ctx, part, scope)
+		if err == nil {
+			if n != 67 {
+				t.Errorf("the index finds %d items, want 67", n)
+			}
+			return
+		}
+		if ctx.Err() != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestADeletedContainerIsGone(t *testing.T) {
+	c := newCluster(t)
+	spec := store.ContainerSpec{PartitionKey: []string{"/a"}}
+	if _, err := c.catalog.Create(t.Context(), "default", "things", spec); err != nil {
+		t.Fatal(err)
+	}
+	p := c.process("one", t.TempDir())
+	ct := c.container(p.client, "things")
+	body := []byte(`{"id":"1","a":"x"}`)
+	if _, err := ct.Create(t.Context(), body); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.catalog.Delete(t.Context(), "default", "things"); err != nil {
+		t.Fatal(err)
+	}
+	var none *store.NoContainerError
+	if _, err := p.client.Container(t.Context(), "default", "things"); !errors.As(err, &none) {
+		t.Errorf("after the delete: %v", err)
+	}
+	if _, err := c.catalog.Create(t.Context(), "default", "things", spec); err != nil {
+		t.Fatal(err)
+	}
+	again := c.container(p.client, "things")
+	if again.Info().ID == ct.Info().ID {
+		t.Error("the container made again has its old resource id")
+	}
+	if _, err := again.Create(t.Context(), body); err != nil {
+		t.Errorf("a create in the new container: %v", err)
+	}
+}
+
+func TestAStreamThatIsGoneOrOtherIsSaid(t *testing.T) {
+	for name, harm := range map[string]func(*testing.T, *cluster, feed.Partition){
+		"deleted": func(t *testing.T, c *cluster, p feed.Partition) {
+			t.Helper()
+			if err := c.js.DeleteStream(t.Context(), p.Stream()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"made anew": func(t *testing.T, c *cluster, p feed.Partition) {
+			t.Helper()
+			if err := c.js.DeleteStream(t.Context(), p.Stream()); err != nil {
+				t.Fatal(err)
+			}
+			if err := feed.CreateLog(t.Context(), c.js, p, feed.NewLogID(), feed.LogConfig{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			if _, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
+				t.Fatal(err)
+			}
+			dir := t.TempDir()
+			p := c.process("one", dir)
+			ct := c.container(p.client, "things")
+			if _, err := ct.Create(t.Context(), []byte(`{"id":"1","a":"x"}`)); err != nil {
+				t.Fatal(err)
+			}
+			p.stop()
+			harm(t, c, ct.Partitions()[0])
+			p = c.process("one", dir)
+			ct = c.container(p.client, "things")
+			k, _ := feed.NewPartitionKey("x")
+			if _, err := ct.Read(t.Context(), k, "1"); err != nil {
+				t.Errorf("reads should go on: %v", err)
+			}
+			_, err := ct.Create(t.Context(), []byte(`{"id":"2","a":"x"}`))
+			if !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("a write was answered %v", err)
+			}
+			t.Log(err)
+		})
+	}
+}

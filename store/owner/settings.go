@@ -1,0 +1,138 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// want commits new settings where the catalog's wishes differ from those in
+// force, builds indexes that are not ready, in steps between commits so that
+// writes go on, and commits that they are. After an error it is to be called
+// again: the log may take them later.
+func (p *Partition) want(ctx context.Context, info *store.ContainerInfo) error {
+	settings, err := p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.Wish(info) })
+	for err == nil {
+		at := slices.IndexFunc(settings.Indexes, func(i store.IndexSetting) bool { return !i.Ready })
+		if at < 0 {
+			return nil
+		}
+		number := settings.Indexes[at].Number
+		if err = p.buildIndex(ctx, number); err == nil {
+			settings, err = p.put(ctx, func(s store.Settings) (store.Settings, bool) { return ready(s, number) })
+		}
+	}
+	if errors.Is(err, errStopped) {
+		return nil
+	}
+	return err
+}
+
+// put decides settings from those in force, commits them if they changed, and
+// returns them when they are applied. The error is errNotAppended if the log did
+// not take them, errStopped if ctx ended or the partition stopped.
+func (p *Partition) put(ctx context.Context, decide func(store.Settings) (store.Settings, bool)) (settings store.Settings, err error) {
+	var lsn feed.LSN
+	var generation uint64
+	if !p.do(ctx, func(d *decider) {
+		d.current()
+		if next, changed := decide(d.schema.settings); changed {
+			d.settle(next)
+		}
+		settings, lsn, generation = d.schema.settings, d.decided(), d.generation
+	}) {
+		return settings, errStopped
+	}
+	return settings, p.waitApplied(ctx, lsn, generation)
+}
+
+// ready marks an index as built; false if there is no such index any more.
+func ready(s store.Settings, number uint32) (store.Settings, bool) {
+	at := slices.IndexFunc(s.Indexes, func(i store.IndexSetting) bool { return i.Number == number })
+	if at < 0 {
+		return s, false
+	}
+	s.Indexes = slices.Clone(s.Indexes)
+	s.Indexes[at].Ready = true
+	return s, true
+}
+
+// settle puts a settings transaction into the draft and decides by it from here.
+func (d *decider) settle(next store.Settings) {
+	data := next.Marshal()
+	compiled, err := compileSettings(data)
+	if err != nil {
+		d.p.log.Error("the catalog asks for settings that cannot be", "error", err)
+		return
+	}
+	v := d.view()
+	t := newTxn(v, d.draft)
+	t.control = &feed.Control{Kind: store.ControlSettings, Data: data}
+	d.draft.add(t, nil)
+	d.schema = compiled
+}
+
+// decided is the LSN that the last decided commit has, or will have.
+func (d *decider) decided() feed.LSN {
+	if len(d.draft.txns) == 0 {
+		return d.draft.lsn - 1
+	}
+	return d.draft.lsn
+}
+
+// waitApplied waits until the commit that was decided for lsn is applied. The
+// error is errNotAppended if it will not be, because an append of the decider's
+// generation did not happen, and errStopped if ctx ended or the partition stopped.
+func (p *Partition) waitApplied(ctx context.Context, lsn feed.LSN, generation uint64) error {
+	for {
+		wait := p.changed.wait()
+		applied := p.state.Load().lsn >= lsn // looked at first: another commit may have it
+		switch {
+		case p.generation.Load() != generation:
+			return errNotAppended
+		case applied:
+			return nil
+		case p.changed.closed():
+			return errStopped
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return errStopped
+		}
+	}
+}
+
+// indexStep is how many items one step of an index build reads.
+const indexStep = 2000
+
+func (p *Partition) buildIndex(ctx context.Context, number uint32) error {
+	var after []byte
+	built := 0
+	p.log.Info("building an index", "number", number)
+	for {
+		var err error
+		done := make(chan struct{})
+		select {
+		case p.chores <- func(c *committer) {
+			after, err = p.engine.BuildIndexStep(c.applier.engineSchema(), number, after, indexStep)
+			c.applier.built[number] = err == nil && after == nil
+			close(done)
+		}:
+			<-done
+		case <-ctx.Done():
+			return errStopped
+		}
+		if err != nil {
+			return err
+		}
+		if after == nil {
+			p.log.Info("index built", "number", number, "items", built)
+			return nil
+		}
+		built += indexStep
+	}
+}

@@ -1,0 +1,72 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// Settings that the log did not take, because its disk was full for a moment,
+// are said not to be in force, and can be asked for again.
+func TestSettingsThatTheLogDidNotTake(t *testing.T) {
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/a"}, Partitions: 1})
+	n := w.start(t.TempDir())
+	wish := w.info
+	wish.Spec.Indexes = []string{"/b"}
+	n.log.fault(func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) { return 0, feed.ErrStorage })
+	if err := n.want(t.Context(), &wish); !errors.Is(err, errNotAppended) {
+		t.Fatalf("the append failed, want answers %v", err)
+	}
+	if err := n.want(t.Context(), &wish); err != nil {
+		t.Fatal(err)
+	}
+	resp := n.ask(&store.Request{Status: &store.StatusRequest{}})
+	if resp.Err != nil || fmt.Sprint(resp.Status.Indexes) != "[{/b true}]" {
+		t.Errorf("%v %+v", resp.Err, resp.Status)
+	}
+}
+
+// A settled read that waits for an append which does not happen is answered then,
+// and not with the next commit.
+func TestSettledReadOfAnAppendThatDidNotHappen(t *testing.T) {
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/a"}, Partitions: 1})
+	n := w.start(t.TempDir())
+	arrived, fail := make(chan struct{}), make(chan struct{})
+	n.log.fault(func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) {
+		close(arrived)
+		<-fail
+		return 0, feed.ErrStorage
+	})
+	written := make(chan error, 1)
+	go func() {
+		_, err := n.one(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+		written <- err
+	}()
+	<-arrived
+	read := make(chan *store.Response, 1)
+	go func() {
+		read <- n.ask(&store.Request{Read: &store.ReadItems{Refs: []store.ItemRef{{Key: pk(t, "x"), ID: "1"}}, Settled: true}})
+	}()
+	select {
+	case resp := <-read:
+		t.Fatalf("the read did not wait: %+v", resp)
+	case <-time.After(20 * time.Millisecond):
+	}
+	close(fail)
+	if refusal, ok := errors.AsType[*store.Error](<-written); !ok {
+		t.Errorf("the write was answered %v", refusal)
+	}
+	select {
+	case resp := <-read:
+		if resp.Err != nil || len(resp.Read) != 1 || resp.Read[0].ETag != (store.ETag{}) {
+			t.Errorf("%v %+v", resp.Err, resp.Read)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("the read still waits")
+	}
+}

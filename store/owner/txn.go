@@ -1,0 +1,269 @@
+package owner
+
+import (
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// view is what a decision sees: the engine's snapshot, what was decided since,
+// and the time at which the decision happens.
+type view struct {
+	schema  *schema
+	snap    *engine.Snapshot
+	pending *overlay
+	lsn     feed.LSN // of the commit that is being decided
+	now     int64    // its time, unix milliseconds
+}
+
+// item returns the item as the last decision left it, nil if there is none.
+// An expired item that is not deleted yet is returned too; see expired.
+func (v *view) item(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
+	if p, ok := v.pending.items[string(itemKey)]; ok {
+		return p.item, nil
+	}
+	item, ok, err := v.snap.Get(key, id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return &item, nil
+}
+
+func (v *view) record(kind byte, key string) ([]byte, error) {
+	if p, ok := v.pending.records[string(kind)+key]; ok {
+		return p.value, nil
+	}
+	value, _, err := v.snap.Record(kind, []byte(key))
+	return value, err
+}
+
+func expired(item *engine.Item, now int64) bool { return item.Expires != 0 && item.Expires <= now }
+
+// txn is one transaction while it is being decided: it sees its own changes, and
+// nobody else does until it is merged.
+type txn struct {
+	*view
+	out     *draft
+	items   map[string]*engine.Item
+	unique  map[string]string
+	records map[string][]byte
+	changes []feed.Change
+	bytes   int // estimate of its encoded size
+	effect  *feed.Effect
+	page    *feed.Page
+	control *feed.Control
+	idemKey string
+	arena   arena
+}
+
+func newTxn(v *view, out *draft) *txn { return &txn{view: v, out: out} }
+
+func (t *txn) get(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
+	if item, ok := t.items[string(itemKey)]; ok {
+		return item, nil
+	}
+	return t.item(key, id, itemKey)
+}
+
+// position is that of the next change.
+func (t *txn) position() feed.Position {
+	return feed.Position{LSN: t.lsn, Index: uint32(t.out.changes + len(t.changes))}
+}
+
+// changeOverhead is what a change costs in a commit beside its bodies.
+const changeOverhead = 96
+
+// put decides that after replaces before (nil: creates). A pipeline's write
+// (quiet) leaves the TTL clock and the mark of the last client's write alone.
+// undo, if not nil, stands for before's body.
+func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []feed.Splice, quiet bool) *store.Error {
+	if refusal := t.claim(itemKey, after, before, undo); refusal != nil {
+		return refusal
+	}
+	at := t.position()
+	after.Position = at
+	after.Modified, after.Written = t.now, t.lsn
+	change := feed.Change{Op: feed.OpCreate, Key: after.Key, ID: after.ID, After: after.Body}
+	if before != nil {
+		change.Op = feed.OpReplace
+		change.Prev, change.PrevModified = before.Position, before.Modified
+		if len(undo) > 0 {
+			change.Undo = undo
+		} else {
+			change.Before = before.Body
+		}
+		if quiet {
+			after.Modified, after.Written = before.Modified, before.Written
+		}
+	}
+	change.Modified, change.Written = after.Modified, after.Written
+	after.Expires = t.schema.engine.Expires(after.Body, after.Modified)
+	t.changes = append(t.changes, change)
+	t.bytes += changeBytes(&change)
+	t.setItem(itemKey, after)
+	return nil
+}
+
+// remove decides that before goes, by a delete or by expiry.
+func (t *txn) remove(itemKey []byte, before *engine.Item, op feed.Op) {
+	for i := range t.schema.engine.UniqueKeys {
+		tuple, _ := uniqueTuple(&t.schema.engine.UniqueKeys[i], before.Key, before.Body)
+		t.setUnique(tuple, "")
+	}
+	change := feed.Change{
+		Op: op, Key: before.Key, ID: before.ID, Before: before.Body, Prev: before.Position, PrevModified: before.Modified,
+		Modified: t.now, Written: t.lsn,
+	}
+	t.changes = append(t.changes, change)
+	t.bytes += changeBytes(&change)
+	t.setItem(itemKey, nil)
+}
+
+func changeBytes(c *feed.Change) int {
+	n := changeOverhead + len(c.Key.Encoded()) + len(c.ID) + len(c.After) + len(c.Before)
+	for i := range c.Undo {
+		n += len(c.Undo[i].Path) + len(c.Undo[i].Old) + 16
+	}
+	return n
+}
+
+// claim checks the unique keys of after and moves what before held.
+func (t *txn) claim(itemKey []byte, after, before *engine.Item, undo []feed.Splice) *store.Error {
+	if len(t.schema.engine.UniqueKeys) == 0 || before != nil && undo != nil && !t.touched(undo) {
+		return nil
+	}
+	for i := range t.schema.engine.UniqueKeys {
+		u := &t.schema.engine.UniqueKeys[i]
+		tuple, values := uniqueTuple(u, after.Key, after.Body)
+		holder, err := t.holder(u, after.Key, tuple, values)
+		if err != nil {
+			return store.Refuse(store.StatusInternal, "unique key: %v", err)
+		}
+		if holder != "" && holder != after.ID {
+			return store.Refuse(store.StatusConflict, "item %s: unique key %v is held by item %q of the same logical partition",
+				after.ID, t.schema.settings.UniqueKeys[i].Paths, holder)
+		}
+	}
+	if before != nil {
+		for i := range t.schema.engine.UniqueKeys {
+			tuple, _ := uniqueTuple(&t.schema.engine.UniqueKeys[i], before.Key, before.Body)
+			t.setUnique(tuple, "")
+		}
+	}
+	for i := range t.schema.engine.UniqueKeys {
+		tuple, _ := uniqueTuple(&t.schema.engine.UniqueKeys[i], after.Key, after.Body)
+		t.setUnique(tuple, after.ID)
+	}
+	return nil
+}
+
+func (t *txn) touched(undo []feed.Splice) bool {
+	for i := range undo {
+		if t.schema.touches(undo[i].Path) {
+			return true
+		}
+	}
+	return false
+}
+
+// holder returns the id of the item that holds a unique tuple, "" if none does.
+// An expired holder counts no more.
+func (t *txn) holder(u *engine.UniqueKey, key feed.PartitionKey, tuple string, values [][]byte) (string, error) {
+	if id, ok := t.unique[tuple]; ok {
+		return id, nil
+	}
+	if p, ok := t.pending.unique[tuple]; ok {
+		return p.id, nil
+	}
+	id, ok, err := t.snap.Unique(key, u.Number, values)
+	if err != nil || !ok {
+		return "", err
+	}
+	itemKey := engine.ItemKey(key, id)
+	item, err := t.get(key, id, itemKey)
+	if err != nil {
+		return "", err
+	}
+	if item != nil && expired(item, t.now) {
+		t.remove(itemKey, item, feed.OpExpire)
+		return "", nil
+	}
+	return id, nil
+}
+
+func (t *txn) setItem(itemKey []byte, item *engine.Item) {
+	if t.items == nil {
+		t.items = map[string]*engine.Item{}
+	}
+	t.items[string(itemKey)] = item
+}
+
+func (t *txn) setUnique(tuple, id string) {
+	if t.unique == nil {
+		t.unique = map[string]string{}
+	}
+	t.unique[tuple] = id
+}
+
+func (t *txn) setRecord(kind byte, key string, value []byte) {
+	if t.records == nil {
+		t.records = map[string][]byte{}
+	}
+	t.records[string(kind)+key] = value
+}
+
+// bodyFor checks a new body against the operation and the partition key and
+// returns its id.
+func (t *txn) bodyFor(op *store.Operation, key feed.PartitionKey) (string, *store.Error) {
+	if len(op.Body) > store.ItemBytesMax {
+		return "", store.Refuse(store.StatusTooLarge, "item is %d bytes; at most %d are allowed", len(op.Body), store.ItemBytesMax)
+	}
+	if err := document.Check(op.Body); err != nil {
+		return "", store.Refuse(store.StatusBadRequest, "item: %v", err)
+	}
+	id, ok := document.ID(op.Body)
+	if !ok {
+		return "", store.Refuse(store.StatusBadRequest, "item has no id; a string member \"id\" is expected")
+	}
+	if err := document.CheckID(id); err != nil {
+		return "", store.Refuse(store.StatusBadRequest, "item: %v", err)
+	}
+	if op.ID != "" && op.ID != id {
+		return "", store.Refuse(store.StatusBadRequest, "item has id %q, the request names %q; an id cannot be changed", id, op.ID)
+	}
+	actual, err := store.KeyAt(op.Body, t.schema.key)
+	if err != nil {
+		return "", store.Refuse(store.StatusBadRequest, "item %s: %v", id, err)
+	}
+	if actual != key {
+		return "", store.Refuse(store.StatusBadRequest, "item %s has partition key %s, the request names %s", id, actual, key)
+	}
+	if refusal := t.checkTTL(op.Body); refusal != nil {
+		return "", refusal
+	}
+	return id, nil
+}
+
+// checkTTL refuses a ttl member that is not -1 or 1 to 2147483647 where the
+// container has TTL switched on.
+func (t *txn) checkTTL(body []byte) *store.Error {
+	if t.schema.engine.DefaultTTL == nil {
+		return nil
+	}
+	raw, ok := document.Get(body, ttlPath)
+	if !ok || engine.ValidTTL(raw) {
+		return nil
+	}
+	return store.Refuse(store.StatusBadRequest, "item: ttl is %s; -1 (never) or 1 to 2147483647 seconds are allowed", clip(raw))
+}
+
+var ttlPath = document.Path{{Name: "ttl"}}
+
+// clip shortens a value for a message.
+func clip(raw []byte) string {
+	if len(raw) > 40 {
+		return string(raw[:40]) + "…"
+	}
+	return string(raw)
+}

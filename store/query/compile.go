@@ -1,0 +1,284 @@
+package query
+
+import (
+	"bytes"
+	"math"
+)
+
+// eval computes a value from an item, test a truth value.
+type (
+	eval func(item []byte) Value
+	test func(item []byte) tri
+)
+
+// constant returns what n comes to if it does not depend on the item. Values that
+// may be large are not computed ahead.
+func constant(n node) (v Value, ok bool) {
+	if l, ok := n.(*literal); ok {
+		return l.value, true
+	}
+	switch n.(type) {
+	case *array, *object:
+		is := true
+		visit(n, func(n node) {
+			switch n.(type) {
+			case *literal, *array, *object:
+			default:
+				is = false
+			}
+		})
+		if is {
+			return compileValue(n)(nil), true
+		}
+	}
+	return Value{}, false
+}
+
+// compile returns the function that computes n.
+func compile(n node) eval {
+	if v, ok := constant(n); ok {
+		return func([]byte) Value { return v }
+	}
+	switch n := n.(type) {
+	case *logical, *in, *between, *like:
+		t := compileTest(n)
+		return func(item []byte) Value { return t(item).value() }
+	case *unary:
+		if n.op == "NOT" {
+			t := compileTest(n)
+			return func(item []byte) Value { return t(item).value() }
+		}
+	case *operation:
+		if _, ok := comparisons[n.op]; ok {
+			t := compileTest(n)
+			return func(item []byte) Value { return t(item).value() }
+		}
+	}
+	return compileValue(n)
+}
+
+// compileValue is compile for what is not computed as a truth value.
+func compileValue(n node) eval {
+	switch n := n.(type) {
+	case *path:
+		return func(item []byte) Value { return valueOf(lookup(item, n.steps)) }
+	case *access:
+		return compileAccess(n)
+	case *unary:
+		x := compile(n.x)
+		switch n.op {
+		case "-":
+			return func(item []byte) Value { return arith('-', Value{typ: Number, data: []byte{'0'}}, x(item)) }
+		case "~":
+			return func(item []byte) Value { return bitwise("^", x(item), intValue(-1)) }
+		}
+		return func(item []byte) Value { return only(Number, x(item)) }
+	case *operation:
+		return compileBinary(n)
+	case *choice:
+		condition, yes, no := compileTest(n.condition), compile(n.yes), compile(n.no)
+		return func(item []byte) Value {
+			if condition(item) == isTrue {
+				return yes(item)
+			}
+			return no(item)
+		}
+	case *call:
+		return compileCall(n)
+	case *array:
+		elements := compileAll(n.elements)
+		return func(item []byte) Value { return makeArray(item, elements) }
+	case *object:
+		names, values := n.names, compileAll(n.values)
+		return func(item []byte) Value { return makeObject(item, names, values) }
+	}
+	// A parameter without a value.
+	return func([]byte) Value { return Value{} }
+}
+
+func compileAll(nodes []node) []eval {
+	list := make([]eval, len(nodes))
+	for i, n := range nodes {
+		list[i] = compile(n)
+	}
+	return list
+}
+
+// only returns v if it is of type t, else Undefined.
+func only(t Type, v Value) Value {
+	if v.typ != t {
+		return Value{}
+	}
+	return v
+}
+
+func compileAccess(n *access) eval {
+	of, key := compile(n.of), compile(n.key)
+	return func(item []byte) Value {
+		v, k := of(item), key(item)
+		if v.typ < Array {
+			return Value{}
+		}
+		switch k.typ {
+		case String:
+			return valueOf(lookup(v.data, []step{{name: string(k.data)}}))
+		case Number:
+			if i, ok := k.int(); ok && i >= 0 {
+				return valueOf(lookup(v.data, []step{{index: i, isIndex: true}}))
+			}
+		default:
+		}
+		return Value{}
+	}
+}
+
+func compileBinary(n *operation) eval {
+	x, y, op := compile(n.x), compile(n.y), n.op
+	switch op {
+	case "??":
+		return func(item []byte) Value {
+			if v := x(item); v.typ != Undefined {
+				return v
+			}
+			return y(item)
+		}
+	case "||":
+		return func(item []byte) Value { return concat(x(item), y(item)) }
+	case "+", "-", "*":
+		return func(item []byte) Value { return arith(op[0], x(item), y(item)) }
+	case "/", "%":
+		return func(item []byte) Value { return divide(op[0], x(item), y(item)) }
+	}
+	return func(item []byte) Value { return bitwise(op, x(item), y(item)) }
+}
+
+// makeArray returns the array of what the elements come to; undefined ones are
+// left out.
+func makeArray(item []byte, elements []eval) Value {
+	out := []byte{'['}
+	for _, e := range elements {
+		v := e(item)
+		if v.typ == Undefined {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = v.AppendJSON(out)
+	}
+	return Value{typ: Array, data: append(out, ']')}
+}
+
+// makeObject returns the object of what the values come to; undefined ones are
+// left out.
+func makeObject(item []byte, names []string, values []eval) Value {
+	out := []byte{'{'}
+	for i, e := range values {
+		v := e(item)
+		if v.typ == Undefined {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(appendQuoted(out, []byte(names[i])), ':')
+		out = v.AppendJSON(out)
+	}
+	return Value{typ: Object, data: append(out, '}')}
+}
+
+func concat(x, y Value) Value {
+	if x.typ != String || y.typ != String || len(x.data)+len(y.data) > TextMadeMax {
+		return Value{}
+	}
+	return stringValue(append(append(make([]byte, 0, len(x.data)+len(y.data)), x.data...), y.data...))
+}
+
+// arith computes x op y for + - *.
+func arith(op byte, x, y Value) Value {
+	if x.typ != Number || y.typ != Number {
+		return Value{}
+	}
+	if data, ok := arithmetic(op, x.data, y.data); ok {
+		return Value{typ: Number, data: data}
+	}
+	a, b := x.Float(), y.Float()
+	switch op {
+	case '+':
+		return floatValue(a + b)
+	case '-':
+		return floatValue(a - b)
+	}
+	return floatValue(a * b)
+}
+
+// divide computes x / y and x % y: exactly for integers that divide, else with
+// doubles. By zero it is undefined.
+func divide(op byte, x, y Value) Value {
+	if x.typ != Number || y.typ != Number {
+		return Value{}
+	}
+	a, okA := parseInt(x.data)
+	b, okB := parseInt(y.data)
+	if okA && okB && b != 0 && (op == '%' || a%b == 0) {
+		if op == '%' {
+			return intValue(int(a % b))
+		}
+		return intValue(int(a / b))
+	}
+	p, q := x.Float(), y.Float()
+	if q == 0 {
+		return Value{}
+	}
+	if op == '%' {
+		return floatValue(math.Mod(p, q))
+	}
+	return floatValue(p / q)
+}
+
+// bitwise computes x op y on 32 bits, as JavaScript does.
+func bitwise(op string, x, y Value) Value {
+	if x.typ != Number || y.typ != Number {
+		return Value{}
+	}
+	a, b := int32Of(x.Float()), int32Of(y.Float())
+	switch op {
+	case "&":
+		a &= b
+	case "|":
+		a |= b
+	case "^":
+		a ^= b
+	case "<<":
+		a <<= uint32(b) & 31
+	case ">>":
+		a >>= uint32(b) & 31
+	case ">>>":
+		return intValue(int(uint32(a) >> (uint32(b) & 31)))
+	}
+	return intValue(int(a))
+}
+
+// int32Of returns the low 32 bits of the integer part of f.
+func int32Of(f float64) int32 {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return 0
+	}
+	m := math.Mod(math.Trunc(f), 1<<32)
+	if m < 0 {
+		m += 1 << 32
+	}
+	return int32(uint32(m))
+}
+
+// equalText is = of a raw value and a constant string, decided without decoding
+// where neither has escapes.
+func equalText(raw, quoted []byte, v Value) tri {
+	if len(raw) == 0 || raw[0] != '"' {
+		return isUndefined
+	}
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return triOf(bytes.Equal(raw[1:len(raw)-1], v.data))
+	}
+	return triOf(bytes.Equal(raw, quoted) || bytes.Equal(unquote(raw), v.data))
+}

@@ -1,0 +1,341 @@
+package query
+
+import (
+	"math/big"
+	"math/bits"
+	"slices"
+	"strconv"
+)
+
+// DigitsMax bounds the digits of exact arithmetic; what needs more is computed
+// with doubles.
+const DigitsMax = 512
+
+// exponentMax bounds the exponents of exact products.
+const exponentMax = 999_000
+
+// compareNumbers compares two JSON numbers by their exact values.
+func compareNumbers(a, b []byte) int {
+	x, okX := parseInt(a)
+	y, okY := parseInt(b)
+	if okX && okY {
+		switch {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	}
+	p, q := parseDecimal(a), parseDecimal(b)
+	if p.sign() != q.sign() || p.sign() == 0 {
+		return p.sign() - q.sign()
+	}
+	n := p.compareAbs(q)
+	if p.neg {
+		return -n
+	}
+	return n
+}
+
+// parseInt reads an integer of at most 18 digits.
+func parseInt(raw []byte) (n int64, ok bool) {
+	i := 0
+	if len(raw) > 0 && raw[0] == '-' {
+		i = 1
+	}
+	if len(raw) == i || len(raw) > 18+i {
+		return 0, false
+	}
+	for _, c := range raw[i:] {
+		if !isDigit(c) {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	if i == 1 {
+		n = -n
+	}
+	return n, true
+}
+
+// decimal is the exact value of a JSON number: 0.sig times ten to the power exp.
+type decimal struct {
+	neg bool
+	sig []byte // first to last digit that is not 0, perhaps with a point between; empty for zero
+	exp int64
+}
+
+func (d *decimal) sign() int {
+	switch {
+	case len(d.sig) == 0:
+		return 0
+	case d.neg:
+		return -1
+	}
+	return 1
+}
+
+// parseDecimal reads a valid JSON number.
+func parseDecimal(raw []byte) decimal {
+	var d decimal
+	if len(raw) > 0 && raw[0] == '-' {
+		d.neg, raw = true, raw[1:]
+	}
+	head, last, point, end := -1, -1, -1, len(raw)
+	for i, c := range raw {
+		if c|0x20 == 'e' {
+			end = i
+			break
+		}
+		switch {
+		case c == '.':
+			point = i
+		case c != '0':
+			if head < 0 {
+				head = i
+			}
+			last = i
+		}
+	}
+	if head < 0 {
+		return decimal{} // -0 is 0
+	}
+	d.sig = raw[head : last+1]
+	switch {
+	case point < 0:
+		d.exp = int64(end - head)
+	case head < point:
+		d.exp = int64(point - head)
+	default:
+		d.exp = int64(point + 1 - head)
+	}
+	if end < len(raw) {
+		exp := raw[end+1:]
+		if len(exp) > 0 && exp[0] == '+' {
+			exp = exp[1:]
+		}
+		n, ok := parseInt(exp)
+		if !ok || n > 1<<40 || n < -1<<40 { // beyond, exponents are not told apart
+			n = 1 << 40
+			if len(exp) > 0 && exp[0] == '-' {
+				n = -n
+			}
+		}
+		d.exp += n
+	}
+	return d
+}
+
+// compareAbs compares the amounts of two numbers that are not zero.
+func (d *decimal) compareAbs(e decimal) int {
+	if d.exp != e.exp {
+		if d.exp < e.exp {
+			return -1
+		}
+		return 1
+	}
+	i, j := 0, 0
+	for {
+		if i < len(d.sig) && d.sig[i] == '.' {
+			i++
+		}
+		if j < len(e.sig) && e.sig[j] == '.' {
+			j++
+		}
+		switch {
+		case i == len(d.sig) && j == len(e.sig):
+			return 0
+		case i == len(d.sig):
+			return -1
+		case j == len(e.sig):
+			return 1
+		case d.sig[i] != e.sig[j]:
+			return int(d.sig[i]) - int(e.sig[j])
+		}
+		i, j = i+1, j+1
+	}
+}
+
+// scaled is an integer times ten to the power scale.
+type scaled struct {
+	m     *big.Int
+	scale int64
+}
+
+// scaled returns d as a scaled integer. ok is false if it has too many digits.
+func (d decimal) scaled() (s scaled, ok bool) {
+	if len(d.sig) > DigitsMax {
+		return s, false
+	}
+	digits := make([]byte, 0, len(d.sig)+1)
+	if d.neg {
+		digits = append(digits, '-')
+	}
+	for _, c := range d.sig {
+		if c != '.' {
+			digits = append(digits, c)
+			d.exp--
+		}
+	}
+	m, ok := new(big.Int).SetString(string(digits), 10)
+	if !ok {
+		return scaled{new(big.Int), 0}, true // zero has no digits
+	}
+	return scaled{m, d.exp}, true
+}
+
+// arithmetic computes a op b exactly for +, - and *. ok is false if the result
+// would need too many digits.
+func arithmetic(op byte, a, b []byte) (data []byte, ok bool) {
+	if data, ok = smallArithmetic(op, a, b); ok {
+		return data, true
+	}
+	x, okX := parseDecimal(a).scaled()
+	y, okY := parseDecimal(b).scaled()
+	if !okX || !okY {
+		return nil, false
+	}
+	if op == '*' {
+		scale := x.scale + y.scale
+		return appendScaled(x.m.Mul(x.m, y.m), scale), scale > -exponentMax && scale < exponentMax
+	}
+	if x.m.Sign() == 0 {
+		x.scale = y.scale
+	}
+	if y.m.Sign() == 0 {
+		y.scale = x.scale
+	}
+	scale := min(x.scale, y.scale)
+	if max(x.scale, y.scale)-scale > DigitsMax {
+		return nil, false
+	}
+	for _, s := range []scaled{x, y} {
+		s.m.Mul(s.m, new(big.Int).Exp(big.NewInt(10), big.NewInt(s.scale-scale), nil))
+	}
+	if op == '-' {
+		y.m.Neg(y.m)
+	}
+	return appendScaled(x.m.Add(x.m, y.m), scale), true
+}
+
+// parseSmall reads a number of at most 18 digits without an exponent as an integer
+// divided by ten to the power frac.
+func parseSmall(raw []byte) (m int64, frac int, ok bool) {
+	digits := raw
+	if len(digits) > 0 && digits[0] == '-' {
+		digits = digits[1:]
+	}
+	if len(digits) == 0 || len(digits) > 18 {
+		return 0, 0, false
+	}
+	for i, c := range digits {
+		switch {
+		case isDigit(c):
+			m = m*10 + int64(c-'0')
+		case c == '.':
+			frac = len(digits) - i - 1
+		default:
+			return 0, 0, false
+		}
+	}
+	if len(digits) < len(raw) {
+		m = -m
+	}
+	return m, frac, true
+}
+
+// smallArithmetic is arithmetic on 64 bits; ok is false if they do not suffice.
+func smallArithmetic(op byte, a, b []byte) (data []byte, ok bool) {
+	const most = 1_000_000_000_000_000_000 // below a ninth of the largest integer
+	x, fracX, okX := parseSmall(a)
+	y, fracY, okY := parseSmall(b)
+	if !okX || !okY {
+		return nil, false
+	}
+	if op == '*' {
+		high, low := bits.Mul64(uint64(abs(x)), uint64(abs(y)))
+		if high != 0 || low > most {
+			return nil, false
+		}
+		return appendSmall(x*y, fracX+fracY), true
+	}
+	for ; fracX < fracY; fracX++ {
+		if x *= 10; abs(x) >= most {
+			return nil, false
+		}
+	}
+	for ; fracY < fracX; fracY++ {
+		if y *= 10; abs(y) >= most {
+			return nil, false
+		}
+	}
+	if op == '-' {
+		y = -y
+	}
+	return appendSmall(x+y, fracX), true
+}
+
+// appendSmall returns m divided by ten to the power frac as a JSON number.
+func appendSmall(m int64, frac int) []byte {
+	for frac > 0 && m%10 == 0 {
+		m /= 10
+		frac--
+	}
+	out := make([]byte, 0, 24)
+	if frac == 0 {
+		return strconv.AppendInt(out, m, 10)
+	}
+	if m < 0 {
+		out, m = append(out, '-'), -m
+	}
+	start := len(out)
+	out = strconv.AppendInt(out, m, 10)
+	for len(out)-start <= frac {
+		out = slices.Insert(out, start, '0')
+	}
+	return slices.Insert(out, len(out)-frac, '.')
+}
+
+func abs(n int64) int64 { return max(n, -n) }
+
+// appendScaled returns m times ten to the power scale as a JSON number: plain, or
+// with an exponent where that would have many zeros.
+func appendScaled(m *big.Int, scale int64) []byte {
+	const zerosMax = 20
+	if m.Sign() == 0 {
+		return []byte{'0'}
+	}
+	var dst []byte
+	if m.Sign() < 0 {
+		dst = append(dst, '-')
+	}
+	digits := new(big.Int).Abs(m).Append(nil, 10)
+	for len(digits) > 1 && digits[len(digits)-1] == '0' {
+		digits = digits[:len(digits)-1]
+		scale++
+	}
+	point := int64(len(digits)) + scale // digits before the point
+	switch {
+	case scale > zerosMax || point < -zerosMax:
+		dst = append(dst, digits[0])
+		if len(digits) > 1 {
+			dst = append(append(dst, '.'), digits[1:]...)
+		}
+		return strconv.AppendInt(append(dst, 'e'), point-1, 10)
+	case scale >= 0:
+		dst = append(dst, digits...)
+		for range scale {
+			dst = append(dst, '0')
+		}
+		return dst
+	case point > 0:
+		dst = append(dst, digits[:point]...)
+		return append(append(dst, '.'), digits[point:]...)
+	}
+	dst = append(dst, '0', '.')
+	for range -point {
+		dst = append(dst, '0')
+	}
+	return append(dst, digits...)
+}

@@ -1,0 +1,38 @@
+// Package query understands the Cosmos DB SQL dialect: today its scalar
+// expressions, as they stand in a where, a condition or a column.
+//
+//	type = "category" AND NOT (stock <= 0) AND ARRAY_CONTAINS(tags, {"id": "x"}, true)
+//
+// A text is read by a lexer and a Pratt parser into a tree, the tree is compiled
+// into functions, and these run over the bytes of an item: a property is found by
+// scanning, nothing is decoded that the expression does not read. An Expr may be
+// used by many goroutines at once.
+//
+// # Values
+//
+// A value is undefined, null, a boolean, a number, a string, an array or an
+// object. Undefined is what a missing property and an operation on the wrong types
+// give; it is not null and not an error. Comparing values of two types is
+// undefined. AND, OR and NOT know three values: false AND undefined is false, true
+// OR undefined is true, everything else with undefined is undefined. An item is
+// selected only if its condition is true (Expr.True).
+//
+// Numbers are exact decimals, not doubles: 9007199254740993 is not
+// 9007199254740992, 0.1 + 0.2 is 0.3, and 27.12 * 3 is 81.36. Division, modulo of
+// fractions and the functions of mathematics compute with doubles, and so does
+// what would need more than 512 digits.
+//
+// # Precedence
+//
+// From the weakest: ?: and ??; OR; AND; NOT; = != <> < <= > >= IN BETWEEN LIKE;
+// the concatenation ||; | ^ & as in C; << >> >>>; + -; * / %; unary - + ~; and
+// property access. Where the service's grammar binds | ^ & and || weaker than
+// comparisons, which has no defined value, this one binds them stronger.
+//
+// # Names
+//
+// The item is c, item or root (or what ParseExprAs is told), and need not be
+// written: c.address.city, item.address.city and address.city are the same. A
+// property of the item that is itself named c is c.c. Words of the language are
+// written in brackets as properties where they stand first: c["in"].
+package query

@@ -1,0 +1,172 @@
+package query
+
+import (
+	"math"
+	"slices"
+)
+
+// mathFunctions compute with doubles, but leave integers of up to 18 digits exact.
+var mathFunctions = map[string]*function{
+	"ABS": whole(math.Abs, func(n int64) int64 { return abs(n) }),
+	"CEILING": whole(math.Ceil, func(n int64) int64 {
+		return n
+	}),
+	"EXP":   math1(math.Exp),
+	"FLOOR": whole(math.Floor, func(n int64) int64 { return n }),
+	"LOG": {least: 1, most: 2, two: func(x, base Value) Value {
+		switch {
+		case x.typ != Number || base.typ != Undefined && base.typ != Number:
+			return Value{}
+		case base.typ == Number:
+			return floatValue(math.Log(x.Float()) / math.Log(base.Float()))
+		}
+		return floatValue(math.Log(x.Float()))
+	}},
+	"LOG10": math1(math.Log10),
+	"PI":    {least: 0, most: 0, many: func([]Value) Value { return floatValue(math.Pi) }},
+	"POWER": {least: 2, most: 2, two: func(x, y Value) Value {
+		if x.typ != Number || y.typ != Number {
+			return Value{}
+		}
+		return floatValue(math.Pow(x.Float(), y.Float()))
+	}},
+	"ROUND": whole(math.Round, func(n int64) int64 { return n }), // halves away from zero
+	"SIGN": whole(func(x float64) float64 {
+		if x == 0 {
+			return 0
+		}
+		return math.Copysign(1, x)
+	}, func(n int64) int64 { return min(max(n, -1), 1) }),
+	"SQRT":   math1(math.Sqrt),
+	"SQUARE": {least: 1, most: 1, one: func(x Value) Value { return arith('*', x, x) }},
+	"TRUNC":  whole(math.Trunc, func(n int64) int64 { return n }),
+}
+
+// whole returns a function of numbers that computes exactly on integers.
+func whole(f func(x float64) float64, exact func(n int64) int64) *function {
+	return &function{least: 1, most: 1, one: func(v Value) Value {
+		if v.typ != Number {
+			return Value{}
+		}
+		if n, ok := parseInt(v.data); ok {
+			return intValue(int(exact(n)))
+		}
+		return floatValue(f(v.Float()))
+	}}
+}
+
+// arrayFunctions are the functions of arrays.
+var arrayFunctions = map[string]*function{
+	"ARRAY_CONCAT": {least: 2, most: argsMax, many: arrayConcat},
+	"ARRAY_CONTAINS": {least: 2, most: 3, three: func(arr, v, partial Value) Value {
+		if arr.typ != Array || v.typ == Undefined || partial.typ != Undefined && partial.typ != Bool {
+			return Value{}
+		}
+		return boolValue(arrayContains(arr, v, partial.b))
+	}},
+	"ARRAY_CONTAINS_ALL": {least: 2, most: argsMax, many: func(args []Value) Value {
+		return containsEach(args, func(all bool, one bool) bool { return all && one }, true)
+	}},
+	"ARRAY_CONTAINS_ANY": {least: 2, most: argsMax, many: func(args []Value) Value {
+		return containsEach(args, func(some bool, one bool) bool { return some || one }, false)
+	}},
+	"ARRAY_LENGTH": {least: 1, most: 1, one: func(arr Value) Value {
+		if arr.typ != Array {
+			return Value{}
+		}
+		n := 0
+		elements(arr.data, func([]byte) bool { n++; return true })
+		return intValue(n)
+	}},
+	"ARRAY_SLICE": {least: 2, most: 3, three: arraySlice},
+}
+
+// arrayContains tells whether an element equals v or, if partial is true and v is
+// an object, is an object that has v's properties and perhaps others.
+func arrayContains(arr, v Value, partial bool) bool {
+	found := false
+	elements(arr.data, func(raw []byte) bool {
+		e := valueOf(raw)
+		found = same(e, v) || partial && holds(e, v)
+		return !found
+	})
+	return found
+}
+
+// holds tells whether e is an object with all properties of the object v.
+func holds(e, v Value) bool {
+	if e.typ != Object || v.typ != Object {
+		return false
+	}
+	all := true
+	members(v.data, func(name, raw []byte) bool {
+		i := findMember(e.data, 0, string(name))
+		if all = i >= 0; all {
+			end := skipValue(e.data, i)
+			have, want := valueOf(e.data[i:max(i, end)]), valueOf(raw)
+			all = same(have, want) || holds(have, want)
+		}
+		return all
+	})
+	return all
+}
+
+func containsEach(args []Value, join func(a, b bool) bool, result bool) Value {
+	if args[0].typ != Array {
+		return Value{}
+	}
+	for _, v := range args[1:] {
+		result = join(result, arrayContains(args[0], v, false))
+	}
+	return boolValue(result)
+}
+
+func arrayConcat(args []Value) Value {
+	out := []byte{'['}
+	for _, a := range args {
+		if a.typ != Array || len(out)+len(a.data) > TextMadeMax {
+			return Value{}
+		}
+		elements(a.data, func(raw []byte) bool {
+			if len(out) > 1 {
+				out = append(out, ',')
+			}
+			out = append(out, raw...)
+			return true
+		})
+	}
+	return Value{typ: Array, data: append(out, ']')}
+}
+
+// arraySlice returns the elements from start on, counted from the end if it is
+// negative, at most length of them.
+func arraySlice(arr, start, length Value) Value {
+	from, ok := start.int()
+	if arr.typ != Array || !ok {
+		return Value{}
+	}
+	var all [][]byte
+	elements(arr.data, func(raw []byte) bool {
+		all = append(all, raw)
+		return true
+	})
+	if from < 0 {
+		from = max(0, len(all)+from)
+	}
+	n := len(all)
+	if length.typ != Undefined {
+		if n, ok = length.int(); !ok {
+			return Value{}
+		}
+	}
+	all = all[min(from, len(all)):]
+	all = all[:min(max(0, n), len(all))]
+	out := []byte{'['}
+	for i, raw := range slices.Clip(all) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, raw...)
+	}
+	return Value{typ: Array, data: append(out, ']')}
+}

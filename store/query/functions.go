@@ -1,0 +1,162 @@
+package query
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// TextMadeMax bounds the bytes of a string that a function makes; a longer one is
+// undefined.
+const TextMadeMax = 4 << 20
+
+// function is a function of the language. One of the last four is set; optional
+// arguments that are left out are Undefined.
+type function struct {
+	least, most int
+	one         func(a Value) Value
+	two         func(a, b Value) Value
+	three       func(a, b, c Value) Value
+	many        func(args []Value) Value
+}
+
+// argsMax bounds the arguments of functions that take any number.
+const argsMax = 1000
+
+// arity says how many arguments the function takes instead of n.
+func (f *function) arity(name string, n int) string {
+	takes := fmt.Sprintf("%d to %d arguments", f.least, f.most)
+	switch {
+	case f.most == argsMax:
+		takes = fmt.Sprintf("at least %d arguments", f.least)
+	case f.least == f.most && f.least == 1:
+		takes = "1 argument"
+	case f.least == f.most:
+		takes = fmt.Sprintf("%d arguments", f.least)
+	}
+	return fmt.Sprintf("%s takes %s, not %d", name, takes, n)
+}
+
+// is returns a function that tells whether its argument is of one of the types.
+func is(types ...Type) *function {
+	return &function{least: 1, most: 1, one: func(v Value) Value { return boolValue(slices.Contains(types, v.typ)) }}
+}
+
+// text1 returns a function from string to string.
+func text1(f func(s []byte) []byte) *function {
+	return &function{least: 1, most: 1, one: func(v Value) Value {
+		if v.typ != String {
+			return Value{}
+		}
+		return stringValue(f(v.data))
+	}}
+}
+
+// math1 returns a function from double to double.
+func math1(f func(x float64) float64) *function {
+	return &function{least: 1, most: 1, one: func(v Value) Value {
+		if v.typ != Number {
+			return Value{}
+		}
+		return floatValue(f(v.Float()))
+	}}
+}
+
+// functions are all functions by their names in capitals.
+var functions = merge(typeFunctions, textFunctions, mathFunctions, arrayFunctions)
+
+// functionNames are their names in order.
+var functionNames = slices.Sorted(maps.Keys(functions))
+
+func merge(tables ...map[string]*function) map[string]*function {
+	all := make(map[string]*function)
+	for _, t := range tables {
+		maps.Copy(all, t)
+	}
+	return all
+}
+
+var typeFunctions = map[string]*function{
+	"IS_ARRAY":         is(Array),
+	"IS_BOOL":          is(Bool),
+	"IS_DEFINED":       is(Null, Bool, Number, String, Array, Object),
+	"IS_FINITE_NUMBER": is(Number),
+	"IS_INTEGER": {least: 1, most: 1, one: func(v Value) Value {
+		return boolValue(v.typ == Number && parseDecimalIsInteger(v.data))
+	}},
+	"IS_NULL":      is(Null),
+	"IS_NUMBER":    is(Number),
+	"IS_OBJECT":    is(Object),
+	"IS_PRIMITIVE": is(Null, Bool, Number, String),
+	"IS_STRING":    is(String),
+	"IIF": {least: 3, most: 3, three: func(c, a, b Value) Value {
+		if c.Bool() {
+			return a
+		}
+		return b
+	}},
+	"TOSTRING": {least: 1, most: 1, one: func(v Value) Value {
+		if v.typ == Undefined {
+			return v
+		}
+		return stringValue([]byte(v.Text()))
+	}},
+	"STRINGTOARRAY":   fromText(Array),
+	"STRINGTOBOOLEAN": fromText(Bool),
+	"STRINGTONULL":    fromText(Null),
+	"STRINGTONUMBER":  fromText(Number),
+	"STRINGTOOBJECT":  fromText(Object),
+}
+
+// fromText returns a function that reads a value of type t from a string.
+func fromText(t Type) *function {
+	return &function{least: 1, most: 1, one: func(v Value) Value {
+		if v.typ != String {
+			return Value{}
+		}
+		return only(t, parsed(v.data))
+	}}
+}
+
+// parseDecimalIsInteger tells whether a number has no fraction: 1.0 and 1e2 have
+// none.
+func parseDecimalIsInteger(raw []byte) bool {
+	d := parseDecimal(raw)
+	digits := int64(0)
+	for _, c := range d.sig {
+		if c != '.' {
+			digits++
+		}
+	}
+	return d.exp >= digits
+}
+
+// compileCall compiles a call by the number of arguments, so that they need no
+// slice.
+func compileCall(n *call) eval {
+	f := functions[n.name]
+	if e := compileRegexMatch(n); e != nil {
+		return e
+	}
+	args := compileAll(n.args)
+	if f.many != nil {
+		return func(item []byte) Value {
+			values := make([]Value, len(args))
+			for i, a := range args {
+				values[i] = a(item)
+			}
+			return f.many(values)
+		}
+	}
+	for len(args) < 3 {
+		args = append(args, func([]byte) Value { return Value{} })
+	}
+	a, b, c := args[0], args[1], args[2]
+	switch {
+	case f.one != nil:
+		return func(item []byte) Value { return f.one(a(item)) }
+	case f.two != nil:
+		return func(item []byte) Value { return f.two(a(item), b(item)) }
+	}
+	return func(item []byte) Value { return f.three(a(item), b(item), c(item)) }
+}

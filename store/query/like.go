@@ -1,0 +1,155 @@
+package query
+
+import "unicode/utf8"
+
+// pattern is a compiled pattern of LIKE.
+type pattern []piece
+
+// piece is one character of a pattern, or what stands for characters.
+type piece struct {
+	r      rune
+	any    bool // % stands for any characters
+	one    bool // _ stands for one
+	ranges []runeRange
+	except bool // [^…]
+}
+
+type runeRange struct{ low, high rune }
+
+func (p *piece) matches(r rune) bool {
+	switch {
+	case p.one:
+		return true
+	case p.ranges == nil:
+		return p.r == r
+	}
+	for _, rg := range p.ranges {
+		if r >= rg.low && r <= rg.high {
+			return !p.except
+		}
+	}
+	return p.except
+}
+
+// compileLike compiles a constant pattern once.
+func compileLike(n *like) test {
+	x, text, escape := compile(n.x), compile(n.pattern), eval(func([]byte) Value { return stringValue(nil) })
+	_, fixed := constant(n.pattern)
+	if n.escape != nil {
+		escape = compile(n.escape)
+		_, fixedEscape := constant(n.escape)
+		fixed = fixed && fixedEscape
+	}
+	if fixed {
+		p, ok := newPattern(text(nil), escape(nil))
+		if !ok {
+			return func([]byte) tri { return isUndefined }
+		}
+		return func(item []byte) tri { return p.test(x(item)) }
+	}
+	return func(item []byte) tri {
+		p, ok := newPattern(text(item), escape(item))
+		if !ok {
+			return isUndefined
+		}
+		return p.test(x(item))
+	}
+}
+
+// newPattern compiles a pattern: % stands for any characters, _ for one, [a-z] for
+// one of these and [^a-z] for one other; the character behind escape for itself. ok
+// is false if text is no string, or escape neither empty nor one character.
+func newPattern(text, escape Value) (p pattern, ok bool) {
+	if text.typ != String || escape.typ != String || utf8.RuneCount(escape.data) > 1 {
+		return nil, false
+	}
+	esc := rune(-1)
+	if len(escape.data) > 0 {
+		esc, _ = utf8.DecodeRune(escape.data)
+	}
+	runes := []rune(string(text.data))
+	for i := 0; i < len(runes); i++ {
+		switch r := runes[i]; {
+		case r == esc && i+1 < len(runes):
+			i++
+			p = append(p, piece{r: runes[i]})
+		case r == '%':
+			if len(p) == 0 || !p[len(p)-1].any {
+				p = append(p, piece{any: true})
+			}
+		case r == '_':
+			p = append(p, piece{one: true})
+		case r == '[':
+			set, n := newSet(runes[i:])
+			p = append(p, set)
+			i += n - 1
+		default:
+			p = append(p, piece{r: r})
+		}
+	}
+	return p, true
+}
+
+// newSet reads [a-z] at the beginning of runes and returns its length. A bracket
+// that is not closed stands for itself.
+func newSet(runes []rune) (p piece, n int) {
+	end := -1
+	for i := 1; i < len(runes); i++ {
+		if runes[i] == ']' {
+			end = i
+			break
+		}
+	}
+	if end < 2 {
+		return piece{r: '['}, 1
+	}
+	inside := runes[1:end]
+	if inside[0] == '^' && len(inside) > 1 {
+		p.except, inside = true, inside[1:]
+	}
+	for i := 0; i < len(inside); i++ {
+		if i+2 < len(inside) && inside[i+1] == '-' {
+			p.ranges = append(p.ranges, runeRange{inside[i], inside[i+2]})
+			i += 2
+			continue
+		}
+		p.ranges = append(p.ranges, runeRange{inside[i], inside[i]})
+	}
+	return p, end + 1
+}
+
+// test tells whether the whole of v matches; it is undefined unless v is a string.
+func (p pattern) test(v Value) tri {
+	if v.typ != String {
+		return isUndefined
+	}
+	return triOf(p.match(v.data))
+}
+
+// match walks both side by side and, where they differ, goes back to the last %
+// and lets it stand for one character more.
+func (p pattern) match(s []byte) bool {
+	i, back, from := 0, -1, 0
+	pos := 0
+	for pos < len(s) {
+		r, size := utf8.DecodeRune(s[pos:])
+		switch {
+		case i < len(p) && p[i].any:
+			back, from = i, pos
+			i++
+		case i < len(p) && p[i].matches(r):
+			i++
+			pos += size
+		case back >= 0:
+			_, size = utf8.DecodeRune(s[from:])
+			from += size
+			i, pos = back+1, from
+		default:
+			return false
+		}
+	}
+	for i < len(p) && p[i].any {
+		i++
+	}
+	return i == len(p)
+}

@@ -1,0 +1,381 @@
+package query
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Limits of texts, those of the service where it has one.
+const (
+	TextMax    = 512 << 10 // bytes of a text
+	NestingMax = 256       // expressions within each other
+)
+
+// parser is a Pratt parser. After its first error it stands at the end of the
+// text, and what it returns means nothing.
+type parser struct {
+	lexer   lexer
+	tok     token
+	aliases []string
+	depth   int
+	err     *SyntaxError
+}
+
+// parse reads a text as one expression.
+func parse(text string, aliases []string) (node, error) {
+	p := &parser{lexer: lexer{text: text}, aliases: aliases}
+	if len(text) > TextMax {
+		return nil, p.lexer.fail(0, fmt.Sprintf("the text has %d bytes, more than %d", len(text), TextMax))
+	}
+	p.advance()
+	n := p.expr(0)
+	if p.tok.kind != tokenEnd {
+		p.fail(p.tok, "want an operator or the end")
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	return n, nil
+}
+
+func (p *parser) advance() {
+	if p.err != nil {
+		return
+	}
+	tok, err := p.lexer.next()
+	if err != nil {
+		p.err = err
+		tok = token{start: len(p.lexer.text), end: len(p.lexer.text)}
+	}
+	p.tok = tok
+}
+
+// fail notes the first error.
+func (p *parser) fail(at token, msg string) node {
+	if p.err == nil {
+		p.err = p.lexer.fail(at.start, msg)
+		p.tok = token{start: len(p.lexer.text), end: len(p.lexer.text)}
+	}
+	return &literal{}
+}
+
+// accept skips a sign if it is the next token.
+func (p *parser) accept(sign string) bool {
+	if !p.tok.is(sign) {
+		return false
+	}
+	p.advance()
+	return true
+}
+
+func (p *parser) expect(sign, msg string) {
+	if !p.accept(sign) {
+		p.fail(p.tok, msg)
+	}
+}
+
+// word skips a keyword if it is the next token.
+func (p *parser) word(keyword string) bool {
+	if p.tok.word() != keyword {
+		return false
+	}
+	p.advance()
+	return true
+}
+
+// expr reads an expression whose operators bind stronger than least.
+func (p *parser) expr(least int) node {
+	if p.depth++; p.depth > NestingMax {
+		return p.fail(p.tok, fmt.Sprintf("nested more than %d deep", NestingMax))
+	}
+	depth := p.depth
+	left := p.prefix()
+	for p.err == nil {
+		n, ok := p.infix(left, least)
+		if !ok {
+			break
+		}
+		// A chain of operators nests to the left. Terms of AND and OR do not.
+		if _, flat := n.(*logical); !flat {
+			if p.depth++; p.depth > NestingMax {
+				return p.fail(p.tok, fmt.Sprintf("nested more than %d deep", NestingMax))
+			}
+		}
+		left = n
+	}
+	p.depth = depth - 1
+	return left
+}
+
+// prefix reads an operand with the operators before it.
+func (p *parser) prefix() node {
+	tok := p.tok
+	switch {
+	case p.word("NOT"):
+		return &unary{"NOT", p.expr(precNot - 1)}
+	case tok.is("-"):
+		p.advance()
+		x := p.expr(precUnary - 1)
+		if n, ok := x.(*literal); ok && n.value.typ == Number && n.value.data[0] != '-' {
+			return &literal{Value{typ: Number, data: append([]byte{'-'}, n.value.data...)}}
+		}
+		return &unary{"-", x}
+	case tok.is("+"), tok.is("~"):
+		p.advance()
+		return &unary{tok.text, p.expr(precUnary - 1)}
+	}
+	return p.postfix(p.primary())
+}
+
+// infix reads an operator behind left and what belongs to it. ok is false if there
+// is none that binds stronger than least.
+func (p *parser) infix(left node, least int) (n node, ok bool) {
+	op := p.tok
+	if op.kind == tokenSign {
+		prec := binaryPrec[op.text]
+		switch {
+		case op.text == "?" && least < precChoice:
+			return p.choice(left), true
+		case prec == 0 || prec <= least:
+			return nil, false
+		}
+		p.advance()
+		switch op.text {
+		case "<>":
+			op.text = "!="
+		case "??":
+			prec-- // to the right
+		}
+		return &operation{op.text, left, p.expr(prec)}, true
+	}
+	switch word := op.word(); word {
+	case "AND", "OR":
+		prec := precAnd
+		if word == "OR" {
+			prec = precOr
+		}
+		if prec <= least {
+			return nil, false
+		}
+		terms := []node{left}
+		for p.err == nil && p.word(word) {
+			terms = append(terms, p.expr(prec))
+		}
+		return &logical{word, terms}, true
+	case "NOT", "IN", "BETWEEN", "LIKE":
+		if precCompare <= least {
+			return nil, false
+		}
+		return p.predicate(left), true
+	}
+	return nil, false
+}
+
+func (p *parser) choice(condition node) node {
+	p.advance()
+	yes := p.expr(precChoice - 1)
+	p.expect(":", "want : of the choice begun by ?")
+	return &choice{condition, yes, p.expr(precChoice - 1)}
+}
+
+// predicate reads [NOT] IN, BETWEEN or LIKE behind x.
+func (p *parser) predicate(x node) node {
+	not := p.word("NOT")
+	var n node
+	switch {
+	case p.word("IN"):
+		p.expect("(", "want ( behind IN")
+		n = &in{x, p.list(")")}
+	case p.word("BETWEEN"):
+		low := p.expr(precCompare)
+		if !p.word("AND") {
+			p.fail(p.tok, "want AND of BETWEEN")
+		}
+		n = &between{x, low, p.expr(precCompare)}
+	case p.word("LIKE"):
+		l := &like{x: x, pattern: p.expr(precCompare)}
+		if p.word("ESCAPE") {
+			l.escape = p.expr(precCompare)
+		}
+		n = l
+	default:
+		return p.fail(p.tok, "want IN, BETWEEN or LIKE behind NOT")
+	}
+	if not {
+		return &unary{"NOT", n}
+	}
+	return n
+}
+
+// list reads one or more expressions and the sign behind them.
+func (p *parser) list(end string) []node {
+	list := []node{p.expr(0)}
+	for p.accept(",") {
+		list = append(list, p.expr(0))
+	}
+	p.expect(end, "want , or "+end)
+	return list
+}
+
+// primary reads an operand.
+func (p *parser) primary() node {
+	tok := p.tok
+	p.advance()
+	switch tok.kind {
+	case tokenNumber:
+		return &literal{Value{typ: Number, data: []byte(tok.text)}}
+	case tokenString:
+		return &literal{stringValue([]byte(tok.text))}
+	case tokenParam:
+		return &param{tok.text[1:]}
+	case tokenName:
+		return p.named(tok)
+	case tokenSign:
+		switch tok.text {
+		case "(":
+			n := p.expr(0)
+			p.expect(")", "want )")
+			return n
+		case "[":
+			if p.accept("]") {
+				return &array{}
+			}
+			return &array{p.list("]")}
+		case "{":
+			return p.object()
+		}
+	case tokenEnd:
+	}
+	return p.fail(tok, "want an expression")
+}
+
+// named reads what begins with a name: a constant, a call or a path.
+func (p *parser) named(tok token) node {
+	switch tok.word() {
+	case "TRUE":
+		return &literal{boolValue(true)}
+	case "FALSE":
+		return &literal{boolValue(false)}
+	case "NULL":
+		return &literal{Value{typ: Null}}
+	case "UNDEFINED":
+		return &literal{}
+	}
+	switch {
+	case p.tok.is("("):
+		return p.call(tok)
+	case keywords[tok.word()]:
+		return p.fail(tok, fmt.Sprintf("want an expression; %s is a word of the language", tok.word()))
+	case slices.Contains(p.aliases, tok.text):
+		return &path{}
+	}
+	return &path{[]step{{name: tok.text}}}
+}
+
+func (p *parser) call(name token) node {
+	word := name.word()
+	f, ok := functions[word]
+	if !ok {
+		return p.fail(name, unknownFunction(word))
+	}
+	p.advance()
+	var args []node
+	if !p.accept(")") {
+		args = p.list(")")
+	}
+	if len(args) < f.least || len(args) > f.most {
+		return p.fail(name, f.arity(word, len(args)))
+	}
+	return &call{word, args}
+}
+
+func (p *parser) object() node {
+	n := &object{}
+	if p.accept("}") {
+		return n
+	}
+	for p.err == nil {
+		name := p.tok
+		if name.kind != tokenString && name.kind != tokenName {
+			return p.fail(name, "want the name of a property")
+		}
+		if slices.Contains(n.names, name.text) {
+			return p.fail(name, fmt.Sprintf("the object has a property %q already", name.text))
+		}
+		p.advance()
+		p.expect(":", "want : behind the name of a property")
+		n.names = append(n.names, name.text)
+		n.values = append(n.values, p.expr(0))
+		if !p.accept(",") {
+			break
+		}
+	}
+	p.expect("}", "want , or }")
+	return n
+}
+
+// postfix reads .name and [key] behind n.
+func (p *parser) postfix(n node) node {
+	depth := p.depth
+	for p.err == nil {
+		var key node
+		switch {
+		case p.accept("."):
+			if p.tok.kind != tokenName {
+				return p.fail(p.tok, "want the name of a property behind the point")
+			}
+			key = &literal{stringValue([]byte(p.tok.text))}
+			p.advance()
+		case p.accept("["):
+			key = p.expr(0)
+			p.expect("]", "want ]")
+		default:
+			p.depth = depth
+			return n
+		}
+		if p.depth++; p.depth > NestingMax {
+			return p.fail(p.tok, fmt.Sprintf("nested more than %d deep", NestingMax))
+		}
+		s, constant := stepOf(key)
+		if to, ok := n.(*path); ok && constant {
+			n = &path{append(slices.Clip(to.steps), s)}
+			continue
+		}
+		n = &access{n, key}
+	}
+	return n
+}
+
+// stepOf returns the step that a constant key is.
+func stepOf(key node) (step, bool) {
+	l, ok := key.(*literal)
+	if !ok {
+		return step{}, false
+	}
+	switch l.value.typ {
+	case String:
+		return step{name: string(l.value.data)}, true
+	case Number:
+		n, err := strconv.Atoi(string(l.value.data))
+		return step{index: n, isIndex: true}, err == nil && n >= 0
+	default:
+		return step{}, false
+	}
+}
+
+// unknownFunction says that there is no such function, and which may be meant.
+func unknownFunction(name string) string {
+	msg := "there is no function " + name
+	if strings.HasPrefix(name, "GETCURRENT") {
+		return msg + "; expressions do not depend on the time"
+	}
+	plain := func(s string) string { return strings.ReplaceAll(s, "_", "") }
+	for _, known := range functionNames {
+		if plain(known) == plain(name) {
+			return msg + ", but " + known
+		}
+	}
+	return msg
+}

@@ -1,0 +1,205 @@
+package query
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// printer writes an expression in its fixed form.
+type printer struct {
+	out     []byte
+	aliases []string
+}
+
+func (p *printer) text(s string) { p.out = append(p.out, s...) }
+
+// precedence returns how strongly n binds.
+func precedence(n node) int {
+	switch n := n.(type) {
+	case *choice:
+		return precChoice
+	case *logical:
+		if n.op == "OR" {
+			return precOr
+		}
+		return precAnd
+	case *unary:
+		if n.op == "NOT" {
+			return precNot
+		}
+		return precUnary
+	case *operation:
+		return binaryPrec[n.op]
+	case *in, *between, *like:
+		return precCompare
+	case *literal:
+		if n.value.typ == Number && n.value.data[0] == '-' {
+			return precUnary
+		}
+	}
+	return precPrimary
+}
+
+// node writes n, in parentheses unless it binds stronger than least.
+func (p *printer) node(n node, least int) {
+	if precedence(n) <= least {
+		p.text("(")
+		defer p.text(")")
+	}
+	switch n := n.(type) {
+	case *literal:
+		p.literal(n.value)
+	case *path:
+		p.path(n.steps)
+	case *param:
+		p.text("@" + n.name)
+	case *access:
+		p.access(n)
+	case *unary:
+		p.unary(n)
+	case *operation:
+		prec := binaryPrec[n.op]
+		left, right := prec-1, prec
+		if n.op == "??" {
+			left, right = prec, prec-1
+		}
+		p.node(n.x, left)
+		p.text(" " + n.op + " ")
+		p.node(n.y, right)
+	case *logical:
+		for i, t := range n.terms {
+			if i > 0 {
+				p.text(" " + n.op + " ")
+			}
+			p.node(t, precedence(n))
+		}
+	case *in, *between, *like:
+		p.predicate(n)
+	case *choice:
+		p.node(n.condition, precChoice)
+		p.text(" ? ")
+		p.node(n.yes, precChoice-1)
+		p.text(" : ")
+		p.node(n.no, precChoice-1)
+	case *call:
+		p.text(n.name + "(")
+		p.list(n.args)
+		p.text(")")
+	case *array:
+		p.text("[")
+		p.list(n.elements)
+		p.text("]")
+	case *object:
+		p.object(n)
+	}
+}
+
+func (p *printer) unary(n *unary) {
+	if n.op == "NOT" {
+		p.text("NOT ")
+		p.node(n.x, precNot-1)
+		return
+	}
+	p.text(n.op)
+	// Two minus signs begin a comment, and one before a number belongs to it.
+	l, isLiteral := n.x.(*literal)
+	inner, isUnary := n.x.(*unary)
+	if isUnary && inner.op == "-" || isLiteral && l.value.typ == Number {
+		p.text("(")
+		p.node(n.x, 0)
+		p.text(")")
+		return
+	}
+	p.node(n.x, precUnary-1)
+}
+
+func (p *printer) predicate(n node) {
+	switch n := n.(type) {
+	case *in:
+		p.node(n.x, precCompare-1)
+		p.text(" IN (")
+		p.list(n.list)
+		p.text(")")
+	case *between:
+		p.node(n.x, precCompare-1)
+		p.text(" BETWEEN ")
+		p.node(n.low, precCompare)
+		p.text(" AND ")
+		p.node(n.high, precCompare)
+	case *like:
+		p.node(n.x, precCompare-1)
+		p.text(" LIKE ")
+		p.node(n.pattern, precCompare)
+		if n.escape != nil {
+			p.text(" ESCAPE ")
+			p.node(n.escape, precCompare)
+		}
+	}
+}
+
+func (p *printer) list(list []node) {
+	for i, n := range list {
+		if i > 0 {
+			p.text(", ")
+		}
+		p.node(n, 0)
+	}
+}
+
+func (p *printer) object(n *object) {
+	p.text("{")
+	for i, name := range n.names {
+		if i > 0 {
+			p.text(", ")
+		}
+		p.out = appendQuoted(p.out, []byte(name))
+		p.text(": ")
+		p.node(n.values[i], 0)
+	}
+	p.text("}")
+}
+
+func (p *printer) literal(v Value) {
+	if v.typ == Undefined {
+		p.text("undefined")
+		return
+	}
+	p.out = v.AppendJSON(p.out)
+}
+
+// path writes the steps with the item's name before them only where it is needed.
+func (p *printer) path(steps []step) {
+	bare := len(steps) > 0 && !steps[0].isIndex && plain(steps[0].name) &&
+		!slices.Contains(p.aliases, steps[0].name) && !keywords[strings.ToUpper(steps[0].name)]
+	if bare {
+		p.text(steps[0].name)
+		steps = steps[1:]
+	} else if len(p.aliases) > 0 {
+		p.text(p.aliases[0])
+	}
+	for _, s := range steps {
+		switch {
+		case s.isIndex:
+			p.text("[" + strconv.Itoa(s.index) + "]")
+		case plain(s.name):
+			p.text("." + s.name)
+		default:
+			p.text("[")
+			p.out = appendQuoted(p.out, []byte(s.name))
+			p.text("]")
+		}
+	}
+}
+
+// access writes a property of something computed. A path is put in parentheses
+// only where its next step would be read as part of it.
+func (p *printer) access(n *access) {
+	p.node(n.of, precPrimary-1)
+	p.text("[")
+	p.node(n.key, 0)
+	p.text("]")
+}
+
+// plain tells whether a name may be written without quotes.
+func plain(name string) bool { return name != "" && nameLen(name) == len(name) }

@@ -1,0 +1,129 @@
+package query
+
+// comparisons are the operators that compare, as what the order must be.
+var comparisons = map[string]func(n int) bool{
+	"=":  func(n int) bool { return n == 0 },
+	"!=": func(n int) bool { return n != 0 },
+	"<":  func(n int) bool { return n < 0 },
+	"<=": func(n int) bool { return n <= 0 },
+	">":  func(n int) bool { return n > 0 },
+	">=": func(n int) bool { return n >= 0 },
+}
+
+// compileTest returns the function that computes the truth of n.
+func compileTest(n node) test {
+	switch n := n.(type) {
+	case *logical:
+		return compileLogical(n)
+	case *unary:
+		if n.op == "NOT" {
+			x := compileTest(n.x)
+			return func(item []byte) tri { return x(item).not() }
+		}
+	case *operation:
+		if _, ok := comparisons[n.op]; ok {
+			return compileComparison(n)
+		}
+	case *in:
+		return compileIn(n)
+	case *between:
+		x, low, high := compile(n.x), compile(n.low), compile(n.high)
+		return func(item []byte) tri {
+			v := x(item)
+			return and(compareBy(">=", v, low(item)), compareBy("<=", v, high(item)))
+		}
+	case *like:
+		return compileLike(n)
+	}
+	x := compile(n)
+	return func(item []byte) tri { return x(item).truth() }
+}
+
+func and(a, b tri) tri {
+	switch {
+	case a == isFalse || b == isFalse:
+		return isFalse
+	case a == isTrue && b == isTrue:
+		return isTrue
+	}
+	return isUndefined
+}
+
+// compileLogical joins terms until one decides: false for AND, true for OR.
+func compileLogical(n *logical) test {
+	terms := make([]test, len(n.terms))
+	for i, t := range n.terms {
+		terms[i] = compileTest(t)
+	}
+	decides := isFalse
+	if n.op == "OR" {
+		decides = isTrue
+	}
+	return func(item []byte) tri {
+		all := decides.not()
+		for _, t := range terms {
+			is := t(item)
+			if is == decides {
+				return decides
+			}
+			if is == isUndefined {
+				all = isUndefined
+			}
+		}
+		return all
+	}
+}
+
+func compileComparison(n *operation) test {
+	op := n.op
+	x, y := n.x, n.y
+	if _, ok := constant(x); ok && op == "=" {
+		x, y = y, x
+	}
+	if v, ok := constant(y); ok && (op == "=" || op == "!=") {
+		if p, ok := x.(*path); ok && v.typ == String {
+			quoted := v.AppendJSON(nil)
+			if op == "=" {
+				return func(item []byte) tri { return equalText(lookup(item, p.steps), quoted, v) }
+			}
+			return func(item []byte) tri { return equalText(lookup(item, p.steps), quoted, v).not() }
+		}
+	}
+	a, b := compile(x), compile(y)
+	switch op {
+	case "=":
+		return func(item []byte) tri { return equal(a(item), b(item)) }
+	case "!=":
+		return func(item []byte) tri { return equal(a(item), b(item)).not() }
+	}
+	return func(item []byte) tri { return compareBy(op, a(item), b(item)) }
+}
+
+// compareBy compares by an operator that asks for an order: undefined where there
+// is none.
+func compareBy(op string, a, b Value) tri {
+	n, ok := order(a, b)
+	if !ok {
+		return isUndefined
+	}
+	return triOf(comparisons[op](n))
+}
+
+// compileIn is true if one element of the list is equal, undefined if none is but
+// one cannot be compared.
+func compileIn(n *in) test {
+	x, list := compile(n.x), compileAll(n.list)
+	return func(item []byte) tri {
+		v, found := x(item), isFalse
+		for _, e := range list {
+			switch equal(v, e(item)) {
+			case isTrue:
+				return isTrue
+			case isUndefined:
+				found = isUndefined
+			case isFalse:
+			}
+		}
+		return found
+	}
+}

@@ -1,0 +1,245 @@
+package query
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"math"
+	"slices"
+	"strconv"
+)
+
+// Type is the type of a Value. Types are ordered as ORDER BY orders their values.
+type Type uint8
+
+// The types. The zero Value is Undefined.
+const (
+	Undefined Type = iota
+	Null
+	Bool
+	Number
+	String
+	Array
+	Object
+)
+
+func (t Type) String() string {
+	return [...]string{"undefined", "null", "boolean", "number", "string", "array", "object"}[t]
+}
+
+// Value is what an expression comes to. It may share memory with the item.
+type Value struct {
+	typ  Type
+	b    bool
+	data []byte // what a String says, the text of a Number, the JSON of an Array or Object
+}
+
+// Type returns the type of v.
+func (v Value) Type() Type { return v.typ }
+
+// Bool tells whether v is the boolean true.
+func (v Value) Bool() bool { return v.typ == Bool && v.b }
+
+// Text returns what a String says, the exact text of a Number and the JSON of any
+// other value; "" for Undefined.
+func (v Value) Text() string {
+	if v.typ == String {
+		return string(v.data)
+	}
+	return string(v.AppendJSON(nil))
+}
+
+// Float returns a Number as the nearest double, and 0 for every other value.
+func (v Value) Float() float64 {
+	if v.typ != Number {
+		return 0
+	}
+	f, _ := strconv.ParseFloat(string(v.data), 64)
+	return f
+}
+
+// AppendJSON appends v as JSON to dst; nothing for Undefined.
+func (v Value) AppendJSON(dst []byte) []byte {
+	switch v.typ {
+	case Null:
+		return append(dst, "null"...)
+	case Bool:
+		return strconv.AppendBool(dst, v.b)
+	case Number, Array, Object:
+		return append(dst, v.data...)
+	case String:
+		return appendQuoted(dst, v.data)
+	default:
+		return dst
+	}
+}
+
+// Compare orders values as ORDER BY does: by type, then by value; arrays and
+// objects by their length and bytes. Equal values compare as 0.
+func Compare(a, b Value) int {
+	if a.typ != b.typ {
+		return cmp.Compare(a.typ, b.typ)
+	}
+	if n, ok := order(a, b); ok {
+		return n
+	}
+	if equal(a, b) == isTrue {
+		return 0
+	}
+	if n := cmp.Compare(len(a.data), len(b.data)); n != 0 {
+		return n
+	}
+	return bytes.Compare(a.data, b.data)
+}
+
+func boolValue(b bool) Value     { return Value{typ: Bool, b: b} }
+func stringValue(s []byte) Value { return Value{typ: String, data: s} }
+
+func intValue(n int) Value { return Value{typ: Number, data: strconv.AppendInt(nil, int64(n), 10)} }
+
+// floatValue returns a Number; infinities and NaN are Undefined.
+func floatValue(f float64) Value {
+	switch abs := math.Abs(f); {
+	case math.IsNaN(f) || math.IsInf(f, 0):
+		return Value{}
+	case f == 0:
+		return Value{typ: Number, data: []byte{'0'}}
+	case abs < 1e-6 || abs >= 1e21:
+		return Value{typ: Number, data: strconv.AppendFloat(nil, f, 'e', -1, 64)}
+	}
+	return Value{typ: Number, data: strconv.AppendFloat(nil, f, 'f', -1, 64)}
+}
+
+// int returns a Number that is an integer of at most 15 digits.
+func (v Value) int() (n int, ok bool) {
+	if v.typ != Number {
+		return 0, false
+	}
+	f, err := strconv.ParseFloat(string(v.data), 64)
+	if err != nil || f != math.Trunc(f) || math.Abs(f) > 1e15 {
+		return 0, false
+	}
+	return int(f), true
+}
+
+// valueOf returns the value of a raw JSON value, with which it shares memory.
+func valueOf(raw []byte) Value {
+	if len(raw) == 0 {
+		return Value{}
+	}
+	switch c := raw[0]; {
+	case c == '"':
+		return stringValue(unquote(raw))
+	case c == '{':
+		return Value{typ: Object, data: raw}
+	case c == '[':
+		return Value{typ: Array, data: raw}
+	case c == 't', c == 'f':
+		return boolValue(c == 't')
+	case c == 'n':
+		return Value{typ: Null}
+	case c == '-' || isDigit(c):
+		return Value{typ: Number, data: raw}
+	}
+	return Value{}
+}
+
+// parsed returns the value of a JSON text, Undefined if it is none.
+func parsed(text []byte) Value {
+	text = bytes.TrimSpace(text)
+	if !json.Valid(text) {
+		return Value{}
+	}
+	return valueOf(slices.Clip(text))
+}
+
+// tri is a truth value.
+type tri uint8
+
+const (
+	isUndefined tri = iota
+	isFalse
+	isTrue
+)
+
+func triOf(b bool) tri {
+	if b {
+		return isTrue
+	}
+	return isFalse
+}
+
+func (t tri) value() Value {
+	if t == isUndefined {
+		return Value{}
+	}
+	return boolValue(t == isTrue)
+}
+
+// truth returns the truth value of v: what is no boolean has none.
+func (v Value) truth() tri {
+	if v.typ != Bool {
+		return isUndefined
+	}
+	return triOf(v.b)
+}
+
+func (t tri) not() tri {
+	switch t {
+	case isTrue:
+		return isFalse
+	case isFalse:
+		return isTrue
+	default:
+		return isUndefined
+	}
+}
+
+// equal compares by =: undefined if the types differ or are undefined.
+func equal(a, b Value) tri {
+	if a.typ != b.typ || a.typ == Undefined {
+		return isUndefined
+	}
+	switch a.typ {
+	case Bool:
+		return triOf(a.b == b.b)
+	case Number:
+		return triOf(compareNumbers(a.data, b.data) == 0)
+	case String:
+		return triOf(bytes.Equal(a.data, b.data))
+	case Array:
+		return triOf(equalArrays(a.data, b.data))
+	case Object:
+		return triOf(equalObjects(a.data, b.data))
+	default:
+		return isTrue // null
+	}
+}
+
+// same tells whether a and b are of one type and equal.
+func same(a, b Value) bool { return equal(a, b) == isTrue }
+
+// order compares values of one type that has an order.
+func order(a, b Value) (n int, ok bool) {
+	if a.typ != b.typ {
+		return 0, false
+	}
+	switch a.typ {
+	case Null:
+		return 0, true
+	case Bool:
+		switch {
+		case a.b == b.b:
+			return 0, true
+		case a.b:
+			return 1, true
+		}
+		return -1, true
+	case Number:
+		return compareNumbers(a.data, b.data), true
+	case String:
+		return bytes.Compare(a.data, b.data), true
+	default:
+		return 0, false
+	}
+}

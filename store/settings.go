@@ -1,0 +1,239 @@
+package store
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/store/document"
+)
+
+// Limits of a container's declaration.
+const (
+	PartitionKeyPathsMax = 3
+	PartitionsMax        = 256
+	IndexesMax           = 64
+	retentionDefault     = 168 * time.Hour
+)
+
+// The kinds of control transactions that the store writes.
+const (
+	ControlGenesis  = "genesis"  // Data: Settings; the first transaction of a log
+	ControlTakeover = "takeover" // a new owner's first commit; no data
+	ControlSettings = "settings" // Data: Settings, replacing the former ones
+)
+
+// Settings are what decides writes in a physical partition. They are in its log,
+// so that state is a function of the log; the catalog only says what is wished.
+type Settings struct {
+	PartitionKey []string        `json:"partitionKey"`
+	Indexes      []IndexSetting  `json:"indexes,omitempty"`
+	UniqueKeys   []UniqueSetting `json:"uniqueKeys,omitempty"`
+	TTL          TTL             `json:"ttl,omitzero"`
+	// NextNumber is the number that the next new index gets; numbers are never
+	// used again.
+	NextNumber uint32 `json:"nextNumber"`
+}
+
+// IndexSetting is one index of a partition.
+type IndexSetting struct {
+	Number uint32 `json:"number"`
+	Path   string `json:"path"`
+	Ready  bool   `json:"ready"`
+}
+
+// UniqueSetting is one unique key of a partition.
+type UniqueSetting struct {
+	Number uint32   `json:"number"`
+	Paths  []string `json:"paths"`
+}
+
+// Marshal returns the settings as JSON.
+func (s *Settings) Marshal() []byte {
+	data, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("store: settings cannot be marshalled: %v", err))
+	}
+	return data
+}
+
+// Wish returns the settings that c asks for, given the present ones, and whether
+// they differ. A new index is not ready; indexes that are gone lose their number.
+func (s Settings) Wish(c *ContainerInfo) (Settings, bool) {
+	wanted := slices.Clone(c.Spec.Indexes)
+	for _, path := range c.IndexesWanted {
+		if !slices.Contains(wanted, path) {
+			wanted = append(wanted, path)
+		}
+	}
+	next := s
+	changed := s.TTL != c.Spec.TTL
+	next.TTL = c.Spec.TTL
+	next.Indexes = nil
+	for _, index := range s.Indexes {
+		if slices.Contains(wanted, index.Path) {
+			next.Indexes = append(next.Indexes, index)
+		} else {
+			changed = true
+		}
+	}
+	for _, path := range wanted {
+		if !slices.ContainsFunc(next.Indexes, func(i IndexSetting) bool { return i.Path == path }) {
+			next.Indexes = append(next.Indexes, IndexSetting{Number: next.NextNumber, Path: path})
+			next.NextNumber++
+			changed = true
+		}
+	}
+	return next, changed
+}
+
+// genesis returns the settings of a new partition: every index is ready, for
+// there is nothing to index.
+func genesis(c *ContainerInfo) Settings {
+	s := Settings{PartitionKey: c.Spec.PartitionKey, NextNumber: 1}
+	for _, paths := range c.Spec.UniqueKeys {
+		s.UniqueKeys = append(s.UniqueKeys, UniqueSetting{Number: s.NextNumber, Paths: paths})
+		s.NextNumber++
+	}
+	s, _ = s.Wish(c)
+	for i := range s.Indexes {
+		s.Indexes[i].Ready = true
+	}
+	return s
+}
+
+// Normalize fills the defaults of fields left out.
+func (s *ContainerSpec) Normalize() {
+	if s.Partitions == 0 {
+		s.Partitions = 1
+	}
+	if s.ChangeFeed.Retention == 0 {
+		s.ChangeFeed.Retention = retentionDefault
+	}
+}
+
+// Check returns everything that is wrong with a normalized spec, each error
+// beginning with the field's path.
+func (s *ContainerSpec) Check() []error {
+	var errs []error
+	bad := func(field, format string, args ...any) {
+		errs = append(errs, &FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+	}
+	if n := len(s.PartitionKey); n < 1 || n > PartitionKeyPathsMax {
+		bad("partitionKey", "has %d paths; 1 to %d are allowed", n, PartitionKeyPathsMax)
+	}
+	for i, path := range s.PartitionKey {
+		checkPath(path, false, func(m string) { bad(fmt.Sprintf("partitionKey[%d]", i), "%s", m) })
+		if slices.Index(s.PartitionKey, path) < i {
+			bad(fmt.Sprintf("partitionKey[%d]", i), "%s is there twice", path)
+		}
+	}
+	if s.Partitions < 1 || s.Partitions > PartitionsMax {
+		bad("partitions", "is %d; 1 to %d are allowed", s.Partitions, PartitionsMax)
+	}
+	if len(s.Indexes) > IndexesMax {
+		bad("indexes", "has %d paths; at most %d are allowed", len(s.Indexes), IndexesMax)
+	}
+	for i, path := range s.Indexes {
+		checkPath(path, true, func(m string) { bad(fmt.Sprintf("indexes[%d]", i), "%s", m) })
+		if slices.Index(s.Indexes, path) < i {
+			bad(fmt.Sprintf("indexes[%d]", i), "%s is there twice", path)
+		}
+	}
+	if len(s.UniqueKeys) > UniqueKeysMax {
+		bad("uniqueKeys", "has %d constraints; at most %d are allowed", len(s.UniqueKeys), UniqueKeysMax)
+	}
+	for i, paths := range s.UniqueKeys {
+		if len(paths) < 1 || len(paths) > UniqueKeyPathsMax {
+			bad(fmt.Sprintf("uniqueKeys[%d]", i), "has %d paths; 1 to %d are allowed", len(paths), UniqueKeyPathsMax)
+		}
+		for j, path := range paths {
+			checkPath(path, false, func(m string) { bad(fmt.Sprintf("uniqueKeys[%d][%d]", i, j), "%s", m) })
+		}
+	}
+	if s.TTL < -1 {
+		bad("ttl", "is %d; off, on or a duration of at least 1s is allowed", s.TTL)
+	}
+	if s.ChangeFeed.Retention < 0 {
+		bad("changeFeed.retention", "is negative")
+	}
+	return errs
+}
+
+// FieldError is one thing wrong with a field of a declaration.
+type FieldError struct{ Field, Message string }
+
+func (e *FieldError) Error() string { return e.Field + " " + e.Message }
+
+func checkPath(path string, array bool, bad func(string)) {
+	p, err := document.ParsePointer(path)
+	if err != nil {
+		bad(err.Error())
+		return
+	}
+	if len(p) == 0 {
+		bad("is empty; a path such as /categoryId is expected")
+	}
+	all := 0
+	for _, step := range p {
+		if step.All {
+			all++
+		}
+	}
+	if all > 1 || all == 1 && !array {
+		bad(path + ": * is allowed once in an index, and not elsewhere")
+	}
+}
+
+var databaseName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
+
+// CheckName returns an error unless name can name a database, a container or a
+// pipeline: 1 to 63 letters, digits, - and _, beginning with a letter or digit.
+func CheckName(what, name string) error {
+	if !databaseName.MatchString(name) {
+		return Refuse(StatusBadRequest, "%s name %q: 1 to 63 letters, digits, - and _ are allowed, the first a letter or digit", what, name)
+	}
+	return nil
+}
+
+// String returns off, on or a duration.
+func (t TTL) String() string {
+	switch {
+	case t == 0:
+		return "off"
+	case t < 0:
+		return "on"
+	}
+	return (time.Duration(t) * time.Second).String()
+}
+
+// MarshalText prints the TTL as String does.
+func (t TTL) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads off, on, a duration of whole seconds such as 36h, or a
+// number of seconds.
+func (t *TTL) UnmarshalText(text []byte) error {
+	s := strings.TrimSpace(string(text))
+	switch s {
+	case "off", "":
+		*t = 0
+		return nil
+	case "on":
+		*t = -1
+		return nil
+	}
+	if n, err := strconv.ParseInt(s, 10, 32); err == nil && n > 0 {
+		*t = TTL(n)
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d < time.Second || d%time.Second != 0 || d/time.Second > 1<<31-1 {
+		return fmt.Errorf("ttl %q is not off, on or a duration of whole seconds from 1s to 2147483647s", s)
+	}
+	*t = TTL(d / time.Second)
+	return nil
+}

@@ -1,0 +1,73 @@
+package store
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// ContainerSpec is what an operator declares of a container.
+type ContainerSpec struct {
+	// PartitionKey are 1 to 3 paths such as /categoryId. Cannot be changed.
+	PartitionKey []string `json:"partitionKey" yaml:"partitionKey"`
+	// Partitions is the number of physical partitions, 1 to 256. Default 1.
+	// Cannot be changed; every partition syncs by itself, so fewer are faster
+	// on one disk.
+	Partitions int `json:"partitions,omitempty" yaml:"partitions"`
+	// Indexes are paths beyond id and partition key; one step may be *, which
+	// means every element of an array. At most 64. Can be changed; a new index is
+	// built online.
+	Indexes []string `json:"indexes,omitempty" yaml:"indexes"`
+	// UniqueKeys are lists of paths whose values together are unique inside a
+	// logical partition: at most 10 of at most 16 paths. Cannot be changed.
+	UniqueKeys [][]string `json:"uniqueKeys,omitempty" yaml:"uniqueKeys"`
+	// TTL is off, on (items' own ttl) or a default time to live. Default off.
+	TTL TTL `json:"ttl,omitzero" yaml:"ttl"`
+	// ChangeFeed tells how long changes are kept.
+	ChangeFeed ChangeFeedSpec `json:"changeFeed,omitzero" yaml:"changeFeed"`
+}
+
+// ChangeFeedSpec tells how long changes are kept.
+type ChangeFeedSpec struct {
+	// Retention is for how long at least. Default 168h. Nothing is trimmed yet.
+	Retention time.Duration `json:"retention,omitempty" yaml:"retention"`
+}
+
+// TTL is a container's default time to live in seconds: 0 is off, -1 is on
+// without a default (items' own ttl counts), n > 0 is n seconds after the last
+// write. In YAML and text: off, on, or a Go duration of whole seconds.
+type TTL int32
+
+// ContainerState is where a container is in its life.
+type ContainerState string
+
+// The states of a container: Creating until its logs exist, Ready, Deleting
+// until its logs are gone.
+const (
+	ContainerCreating ContainerState = "creating"
+	ContainerReady    ContainerState = "ready"
+	ContainerDeleting ContainerState = "deleting"
+)
+
+// ContainerInfo is a container as the catalog holds it.
+type ContainerInfo struct {
+	Database string          `json:"database"`
+	Name     string          `json:"name"`
+	ID       feed.ResourceID `json:"id"`
+	State    ContainerState  `json:"state"`
+	Spec     ContainerSpec   `json:"spec"`
+	// IndexesWanted are indexes that pipelines need beyond those of Spec.
+	IndexesWanted []string        `json:"indexesWanted,omitempty"`
+	Partitions    []PartitionInfo `json:"partitions"`
+	Created       time.Time       `json:"created"`
+	// Revision is the catalog's version of this record, for compare-and-set.
+	Revision uint64 `json:"-"`
+}
+
+// PartitionInfo is one physical partition and its range of effective partition
+// keys.
+type PartitionInfo struct {
+	Number uint32     `json:"number"`
+	Range  feed.Range `json:"range"`
+	Log    feed.LogID `json:"log"`
+}

@@ -1,0 +1,193 @@
+package store_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+func key(t testing.TB, components ...any) feed.PartitionKey {
+	t.Helper()
+	k, err := feed.NewPartitionKey(components...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+var compareKeys = cmp.Comparer(func(a, b feed.PartitionKey) bool { return a == b })
+
+func requests(t testing.TB) []*store.Request {
+	t.Helper()
+	p := feed.Partition{Container: "abcdefgh", Number: 3}
+	k := key(t, "bikes", true)
+	producer := feed.Producer{Pipeline: "names", Generation: 2, Source: "source:abcdefgh/0"}
+	c := store.Copy{
+		Where: "x > 1", Each: "tags", Match: []store.Field{{Path: "id", Value: []byte(`"a"`)}},
+		Set: []store.Field{{Path: "name", Value: []byte(`"b"`)}, {Path: "gone"}}, Action: store.CopySet,
+	}
+	return []*store.Request{
+		{Partition: p, TraceParent: "00-1", TraceState: "a=b", Transact: &store.Transact{
+			Key: k, Batch: true, IdempotencyKey: "once", Ops: []store.Operation{
+				{Kind: store.OpCreate, Body: []byte(`{"id":"1"}`)},
+				{
+					Kind: store.OpPatch, ID: "1", Condition: "a = 1", IfMatch: store.ETag{LSN: 4, Index: 5},
+					Patch: []document.Op{{Kind: "set", Path: "/a", Value: json.RawMessage(`1.10`)}},
+				},
+				{Kind: store.OpRead, ID: "1", IfNoneMatch: store.ETag{LSN: 9}},
+			},
+		}},
+		{Partition: p, Read: &store.ReadItems{Settled: true, Refs: []store.ItemRef{{Key: k, ID: "x"}}}},
+		{Partition: p, Scan: &store.Scan{Scope: store.Scope{Index: "/tags/*/id", Value: []byte(`"t"`)}, After: []byte{1}, ItemsMax: 3, BytesMax: 4}},
+		{Partition: p, Count: &store.Scope{Key: k}},
+		{Partition: p, PatchMany: &store.PatchMany{
+			Producer: producer, Epoch: 7, Source: "s", Position: feed.Position{LSN: 3, Index: 1}, FinishedBelow: feed.Position{LSN: 2},
+			Plant: true, Scope: store.Scope{Key: k}, Copy: c, Digest: 1 << 63, NotAfter: 12, ItemsMax: 5,
+		}},
+		{Partition: p, Repair: &store.Repair{Producer: producer, Epoch: 1, Items: []store.RepairItem{
+			{Ref: store.ItemRef{Key: k, ID: "x"}, IfMatch: store.ETag{LSN: 1}, Copies: []store.Copy{c}},
+		}}},
+		{Partition: p, Status: &store.StatusRequest{}},
+	}
+}
+
+func responses(t testing.TB) []*store.Response {
+	t.Helper()
+	item := store.Item{Key: key(t, "a"), ID: "i", Body: []byte(`{}`), ETag: store.ETag{LSN: 1, Index: 2}, Modified: 5, Written: 1}
+	return []*store.Response{
+		{Transact: &store.TransactResult{LSN: 2, Failed: true, Results: []store.OpResult{{Status: 409, Message: "taken"}, {Status: 424, Item: item}}}},
+		{Read: []store.Item{item, {}}, ReadLSN: 9},
+		{Scan: &store.ScanResult{Items: []store.Item{item}, Cursor: []byte("c"), LSN: 4}},
+		{Count: 77},
+		{PatchMany: &store.PatchManyResult{
+			LSN: 1, Scanned: 2, Patched: 3, Done: true, Superseded: true,
+			Position: feed.Position{LSN: 8}, Cursor: []byte{}, Refused: []store.Refusal{{Ref: store.ItemRef{Key: key(t, 1.5), ID: "r"}, Status: 413, Reason: "big"}},
+		}},
+		{Repair: &store.RepairResult{LSN: 1, Statuses: []store.Status{200, 413}, Reasons: []string{"", "big"}}},
+		{Status: &store.PartitionStatus{Owner: "o", Epoch: 1, Applied: 2, Indexes: []store.IndexState{{Path: "/a", Ready: true}}}},
+	}
+}
+
+func TestWireCarriesEveryKind(t *testing.T) {
+	for i, want := range requests(t) {
+		got, err := store.DecodeRequest(store.AppendRequest(nil, want))
+		if err != nil {
+			t.Fatalf("request %d: %v", i, err)
+		}
+		if diff := cmp.Diff(want, got, compareKeys); diff != "" {
+			t.Errorf("request %d (-want +got):\n%s", i, diff)
+		}
+		resp := responses(t)[i]
+		back, err := store.DecodeResponse(store.EncodeResponse(resp, want))
+		if err != nil {
+			t.Fatalf("response %d: %v", i, err)
+		}
+		if diff := cmp.Diff(resp, back, compareKeys); diff != "" {
+			t.Errorf("response %d (-want +got):\n%s", i, diff)
+		}
+	}
+	refusal := &store.Response{Err: &store.Error{Status: 503, Message: "later", RetryAfter: 7}}
+	back, err := store.DecodeResponse(store.EncodeResponse(refusal, requests(t)[0]))
+	if diff := cmp.Diff(refusal, back); diff != "" || err != nil {
+		t.Errorf("refusal: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestWireRefusesWhatItCannotRead(t *testing.T) {
+	for i, r := range requests(t) {
+		data := store.AppendRequest(nil, r)
+		for n := range data {
+			if _, err := store.DecodeRequest(data[:n]); err == nil {
+				t.Errorf("request %d cut to %d of %d bytes was accepted", i, n, len(data))
+			}
+		}
+		if _, err := store.DecodeRequest(append([]byte{9}, data[1:]...)); err == nil {
+			t.Errorf("request %d of a future version was accepted", i)
+		}
+		if _, err := store.DecodeRequest(append(data, 0)); err == nil {
+			t.Errorf("request %d with a byte behind it was accepted", i)
+		}
+	}
+}
+
+func FuzzDecodeRequest(f *testing.F) {
+	for _, r := range requests(f) {
+		f.Add(store.AppendRequest(nil, r))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r, err := store.DecodeRequest(data)
+		if err != nil {
+			return
+		}
+		again, err := store.DecodeRequest(store.AppendRequest(nil, r))
+		if diff := cmp.Diff(r, again, compareKeys); err != nil || diff != "" {
+			t.Errorf("decoded, encoded, decoded: %v\n%s", err, diff)
+		}
+	})
+}
+
+func FuzzDecodeResponse(f *testing.F) {
+	for i, r := range responses(f) {
+		f.Add(store.EncodeResponse(r, requests(f)[i]))
+	}
+	f.Fuzz(func(_ *testing.T, data []byte) {
+		_, _ = store.DecodeResponse(data) // must not panic
+	})
+}
+
+func TestETagPrintsAndParses(t *testing.T) {
+	for _, want := range []store.ETag{{}, {LSN: 1}, {LSN: 1 << 60, Index: 4_000_000_000}} {
+		got, err := store.ParseETag(want.String())
+		if err != nil || got != want {
+			t.Errorf("ParseETag(%q) = %v, %v", want, got, err)
+		}
+		quoted, err := store.ParseETag(`"` + want.String() + `"`)
+		if err != nil || quoted != want {
+			t.Errorf("quoted %q = %v, %v", want, quoted, err)
+		}
+	}
+	for _, bad := range []string{"x", "1-1", "0000000000000001", "0000000000000001-1 ", "0000000000000001-01"} {
+		if e, err := store.ParseETag(bad); err == nil {
+			t.Errorf("ParseETag(%q) = %v", bad, e)
+		}
+	}
+}
+
+func TestTTLPrintsAndParses(t *testing.T) {
+	for text, want := range map[string]store.TTL{"off": 0, "": 0, "on": -1, "36h": 129600, "90": 90, "1s": 1, "2147483647s": 2147483647} {
+		var got store.TTL
+		if err := got.UnmarshalText([]byte(text)); err != nil || got != want {
+			t.Errorf("%q = %d, %v; want %d", text, got, err, want)
+		}
+		var back store.TTL
+		if err := back.UnmarshalText([]byte(got.String())); err != nil || back != want {
+			t.Errorf("%q printed as %q, read as %d, %v", text, got, back, err)
+		}
+	}
+	for _, bad := range []string{"0", "-1", "1ms", "1.5s", "2147483648s", "yes"} {
+		var got store.TTL
+		if err := got.UnmarshalText([]byte(bad)); err == nil {
+			t.Errorf("%q was accepted as %d", bad, got)
+		}
+	}
+}
+
+func TestSettingsWish(t *testing.T) {
+	info := &store.ContainerInfo{Spec: store.ContainerSpec{Indexes: []string{"/a", "/b"}, TTL: 5}, IndexesWanted: []string{"/c", "/a"}}
+	now := store.Settings{NextNumber: 3, Indexes: []store.IndexSetting{{Number: 1, Path: "/a", Ready: true}, {Number: 2, Path: "/old", Ready: true}}}
+	want := store.Settings{NextNumber: 5, TTL: 5, Indexes: []store.IndexSetting{
+		{Number: 1, Path: "/a", Ready: true}, {Number: 3, Path: "/b"}, {Number: 4, Path: "/c"},
+	}}
+	got, changed := now.Wish(info)
+	if diff := cmp.Diff(want, got); diff != "" || !changed {
+		t.Errorf("changed %v (-want +got):\n%s", changed, diff)
+	}
+	if _, changed := got.Wish(info); changed {
+		t.Error("settings as wished are wished anew")
+	}
+}

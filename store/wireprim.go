@@ -1,0 +1,223 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+)
+
+func (w *wireWriter) bytes(b []byte) {
+	if b == nil {
+		w.uint(0)
+		return
+	}
+	w.uint(uint64(len(b)) + 1)
+	w.buf = append(w.buf, b...)
+}
+
+func (w *wireWriter) position(p feed.Position) {
+	w.uint(uint64(p.LSN))
+	w.uint(uint64(p.Index))
+}
+
+func (w *wireWriter) etag(e ETag) { w.position(feed.Position(e)) }
+
+func (w *wireWriter) ref(r ItemRef) {
+	w.str(r.Key.Encoded())
+	w.str(r.ID)
+}
+
+func (w *wireWriter) refs(refs []ItemRef) {
+	w.uint(uint64(len(refs)))
+	for _, r := range refs {
+		w.ref(r)
+	}
+}
+
+func (w *wireWriter) scope(s *Scope) {
+	w.str(s.Key.Encoded())
+	w.str(s.Index)
+	w.bytes(s.Value)
+}
+
+func (w *wireWriter) producer(p feed.Producer) {
+	w.str(p.Pipeline)
+	w.uint(uint64(p.Generation))
+	w.str(p.Source)
+}
+
+func (w *wireWriter) fields(fields []Field) {
+	w.uint(uint64(len(fields)))
+	for _, f := range fields {
+		w.str(f.Path)
+		w.bytes(f.Value)
+	}
+}
+
+func (w *wireWriter) item(it *Item) {
+	w.str(it.Key.Encoded())
+	w.str(it.ID)
+	w.bytes(it.Body)
+	w.etag(it.ETag)
+	w.uint(uint64(it.Modified))
+	w.uint(uint64(it.Written))
+}
+
+func (w *wireWriter) items(items []Item) {
+	w.uint(uint64(len(items)))
+	for i := range items {
+		w.item(&items[i])
+	}
+}
+
+// wireReader reads primitives; after the first fault all reads give zero values
+// and end reports it.
+type wireReader struct {
+	buf []byte
+	at  int
+	err error
+}
+
+func (d *wireReader) fail(err error) {
+	if d.err == nil {
+		d.err = err
+	}
+}
+
+// end reports the first fault, or bytes that are left over.
+func (d *wireReader) end(what string) error {
+	if d.err == nil && d.at != len(d.buf) {
+		d.err = fmt.Errorf("%d bytes left over", len(d.buf)-d.at)
+	}
+	if d.err != nil {
+		return fmt.Errorf("decode %s at byte %d: %w", what, d.at, d.err)
+	}
+	return nil
+}
+
+func (d *wireReader) version() {
+	if v := d.byte(); d.err == nil && v != wireVersion {
+		d.fail(fmt.Errorf("wire format version %d is not known to this release (it knows %d)", v, wireVersion))
+	}
+}
+
+func (d *wireReader) byte() byte {
+	if d.err != nil || d.at >= len(d.buf) {
+		d.fail(errWireShort)
+		return 0
+	}
+	d.at++
+	return d.buf[d.at-1]
+}
+
+func (d *wireReader) bool() bool { return d.byte() == 1 }
+
+func (d *wireReader) uint() uint64 {
+	if d.err != nil {
+		return 0
+	}
+	v, n := binary.Uvarint(d.buf[d.at:])
+	if n <= 0 {
+		d.fail(errWireShort)
+		return 0
+	}
+	d.at += n
+	return v
+}
+
+func (d *wireReader) int() int { return int(min(d.uint(), 1<<62)) }
+
+// count reads a number of elements, each at least a byte long.
+func (d *wireReader) count() int {
+	n := d.uint()
+	if n > uint64(len(d.buf)-d.at) {
+		d.fail(errWireShort)
+		return 0
+	}
+	return int(n)
+}
+
+func (d *wireReader) take(n uint64) []byte {
+	if d.err != nil || n > uint64(len(d.buf)-d.at) {
+		d.fail(errWireShort)
+		return nil
+	}
+	b := d.buf[d.at : d.at+int(n) : d.at+int(n)]
+	d.at += int(n)
+	return b
+}
+
+func (d *wireReader) str() string { return string(d.take(d.uint())) }
+
+func (d *wireReader) bytes() []byte {
+	n := d.uint()
+	if n == 0 {
+		return nil
+	}
+	return d.take(n - 1)
+}
+
+func (d *wireReader) position() feed.Position {
+	return feed.Position{LSN: feed.LSN(d.uint()), Index: uint32(d.uint())}
+}
+
+func (d *wireReader) etag() ETag { return ETag(d.position()) }
+
+func (d *wireReader) key() feed.PartitionKey {
+	enc := d.str()
+	if enc == "" || d.err != nil {
+		return feed.PartitionKey{}
+	}
+	k, err := feed.PartitionKeyFromEncoded(enc)
+	if err != nil {
+		d.fail(err)
+	}
+	return k
+}
+
+func (d *wireReader) ref() ItemRef { return ItemRef{Key: d.key(), ID: d.str()} }
+
+func (d *wireReader) refs() []ItemRef {
+	refs := make([]ItemRef, d.count())
+	for i := range refs {
+		refs[i] = d.ref()
+	}
+	return refs
+}
+
+func (d *wireReader) scope() Scope { return Scope{Key: d.key(), Index: d.str(), Value: d.bytes()} }
+
+func (d *wireReader) producer() feed.Producer {
+	return feed.Producer{Pipeline: d.str(), Generation: uint32(d.uint()), Source: d.str()}
+}
+
+func (d *wireReader) fields() []Field {
+	n := d.count()
+	if n == 0 {
+		return nil
+	}
+	fields := make([]Field, n)
+	for i := range fields {
+		fields[i] = Field{Path: d.str(), Value: d.bytes()}
+	}
+	return fields
+}
+
+func (d *wireReader) item() Item {
+	return Item{
+		Key: d.key(), ID: d.str(), Body: d.bytes(), ETag: d.etag(),
+		Modified: int64(d.uint()), Written: feed.LSN(d.uint()),
+	}
+}
+
+func (d *wireReader) items() []Item {
+	items := make([]Item, d.count())
+	for i := range items {
+		items[i] = d.item()
+	}
+	return items
+}
+
+func durationOf(v uint64) time.Duration { return time.Duration(min(v, uint64(time.Hour))) }
