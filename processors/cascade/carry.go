@@ -1,0 +1,387 @@
+package cascade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// progressInterval is the time between two checkpoints that are written because
+// a fan-out made progress.
+const progressInterval = time.Second
+
+// forgetInterval is the time between two requests that let a target partition
+// forget finished fan-outs.
+const forgetInterval = time.Second
+
+// errStale says that a settled read returned less than the feed had shown. The
+// owner contradicts its log; it is asked again.
+var errStale = errors.New("cascade: a read returned an older version than the change feed")
+
+// carry carries fo out until no newer version of its source is known.
+func (f *FanOut) carry(ctx context.Context, fo *fanOut) error {
+	ctx, span := f.startSpan(ctx, fo)
+	defer span.End()
+	for {
+		v, err := f.attempt(ctx, fo)
+		switch {
+		case err == nil:
+			if f.finish(fo, v) {
+				f.finished(ctx, fo, v)
+				return nil
+			}
+		case processors.FailureOf(ctx, err) == processors.Ended:
+			return nil
+		case processors.FailureOf(ctx, err) == processors.Lost:
+			processors.CountFenced(ctx, f.tenure.Resource)
+			span.SetStatus(codes.Error, err.Error())
+			return errors.Join(processors.ErrLost, err)
+		case f.newer(fo, v): // which may fare better
+		default:
+			span.RecordError(err)
+			span.SetStatus(codes.Error, err.Error())
+			if given, err := f.giveUp(ctx, fo, v, err); given {
+				return err
+			}
+		}
+	}
+}
+
+// attempt brings the newest version of fo's source to its copies and returns it.
+// It returns early, without an error, if a newer one comes.
+func (f *FanOut) attempt(ctx context.Context, fo *fanOut) (*version, error) {
+	v, unread := f.wanted(fo)
+	if unread {
+		var err error
+		if v, err = f.resume(ctx, fo, v); err != nil || v.position.IsZero() {
+			v, _ = f.wanted(fo)
+			return &v, err
+		}
+	}
+	p, ok := f.c.place(fo.ref)
+	switch {
+	case !ok || v.gone && f.c.action() == store.CopySet:
+		return &v, nil
+	case v.gone:
+		return &v, f.vanish(ctx, fo, &v, &p)
+	}
+	return &v, f.each(&p, func(i int) error { return f.pages(ctx, fo, &v, &p, p.partitions[i], 0) })
+}
+
+// resume reads the source of a fan-out that a checkpoint holds. A zero version
+// means that there is nothing to do: the source went after the change that the
+// checkpoint knows, and the change by which it went is still to come.
+func (f *FanOut) resume(ctx context.Context, fo *fanOut, seen version) (version, error) {
+	now, err := f.read(ctx, fo, seen.position)
+	if err != nil {
+		return version{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !fo.unread { // the feed was faster
+		return fo.want, nil
+	}
+	switch {
+	case now.gone && seen.gone:
+		now = seen
+	case now.gone:
+		return version{}, nil
+	case now.digest == seen.digest && !seen.gone:
+		now.position = seen.position // the same values: the scan goes on as it was
+	}
+	fo.want, fo.unread = now, false
+	return now, nil
+}
+
+// read returns the source as it is now, which must not be older than what the
+// feed has shown.
+func (f *FanOut) read(ctx context.Context, fo *fanOut, seen feed.Position) (v version, err error) {
+	err = f.try(ctx, fo, func() error {
+		items, err := f.c.cfg.Source.ReadMany(ctx, []store.ItemRef{fo.ref}, true)
+		if err != nil {
+			return err
+		}
+		at := feed.Position(items[0].ETag)
+		if !at.IsZero() && at.Before(seen) {
+			return fmt.Errorf("%w: %s is at %s, the feed at %s", errStale, fo.source, at, seen)
+		}
+		v = f.c.version(at, items[0].Body)
+		return nil
+	})
+	return v, err
+}
+
+// vanish carries out the fan-out of a source that is gone. First every partition
+// records that it was here, at LSN b; then the source is read. If it is there
+// again, it is taken as the newer version that it is. If not, only items that
+// clients wrote at or before b are touched: whoever wrote later may already have
+// copied from a source that comes next.
+func (f *FanOut) vanish(ctx context.Context, fo *fanOut, v *version, p *place) error {
+	planted := make([]feed.LSN, len(p.partitions))
+	err := f.each(p, func(i int) error {
+		return f.try(ctx, fo, func() error {
+			r := f.request(fo, v, p)
+			r.Plant = true
+			result, err := f.c.cfg.Target.PatchMany(ctx, p.partitions[i], r)
+			if err == nil && !result.Superseded {
+				planted[i] = result.LSN
+			}
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	now, err := f.read(ctx, fo, v.position)
+	if err != nil {
+		return err
+	}
+	if !now.gone {
+		f.offer(fo.source, now)
+		return nil
+	}
+	return f.each(p, func(i int) error {
+		if planted[i] == 0 {
+			return nil
+		}
+		return f.pages(ctx, fo, v, p, p.partitions[i], planted[i])
+	})
+}
+
+// each calls do for every partition of p, some at a time, and waits for all: one
+// that cannot be reached does not hold up the others.
+func (f *FanOut) each(p *place, do func(i int) error) error {
+	if len(p.partitions) == 1 {
+		return do(0)
+	}
+	var g errgroup.Group
+	g.SetLimit(f.c.limits.FanOutPartitionsMax)
+	for i := range p.partitions {
+		g.Go(func() error { return do(i) })
+	}
+	return g.Wait()
+}
+
+// pages sends pages to one partition until it is done or a newer version has
+// come. The first goes alone, for most fan-outs have one; then several are under
+// way, so that the owner decides one while it writes another.
+func (f *FanOut) pages(ctx context.Context, fo *fanOut, v *version, p *place, partition feed.Partition, notAfter feed.LSN) error {
+	page := func() (done bool, err error) {
+		r := f.request(fo, v, p)
+		r.NotAfter, r.FinishedBelow = notAfter, f.finishedBelow(partition)
+		return f.page(ctx, fo, partition, r)
+	}
+	if done, err := page(); done || err != nil {
+		return err
+	}
+	var g errgroup.Group
+	g.Go(func() error { f.estimate(ctx, fo, p, partition); return nil })
+	for range f.c.limits.FanOutPagesInFlight {
+		g.Go(func() error {
+			for !f.newer(fo, v) {
+				if done, err := page(); done || err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+func (f *FanOut) request(fo *fanOut, v *version, p *place) *store.PatchMany {
+	return &store.PatchMany{
+		Producer: f.tenure.Producer(), Epoch: f.tenure.Epoch, Source: fo.source, Position: v.position, Digest: v.digest,
+		Scope: p.scope, Copy: f.c.copy(p, v), ItemsMax: f.c.limits.FanOutPageItems,
+	}
+}
+
+// finishedBelow is what the partition may forget, or zero if it was told so a
+// moment ago: it looks through all that it remembers.
+func (f *FanOut) finishedBelow(partition feed.Partition) feed.Position {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.forgot[partition]) < forgetInterval {
+		return feed.Position{}
+	}
+	f.forgot[partition] = time.Now()
+	return f.tenure.Saved().FinishedBelow()
+}
+
+// page sends one page and takes its outcome.
+func (f *FanOut) page(ctx context.Context, fo *fanOut, partition feed.Partition, r *store.PatchMany) (done bool, err error) {
+	var result *store.PatchManyResult
+	err = f.try(ctx, fo, func() (err error) {
+		result, err = f.c.cfg.Target.PatchMany(ctx, partition, r)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	if err := f.refused(ctx, fo, r, result.Refused); err != nil {
+		return false, err
+	}
+	f.progressed(ctx, fo, result)
+	done = result.Done || result.Superseded
+	if c := f.c; c.rate != nil && result.Patched > 0 && !done {
+		if err := c.rate.WaitN(ctx, min(result.Patched, c.rate.Burst())); err != nil {
+			return false, err
+		}
+	}
+	return done, nil
+}
+
+// refused writes a dead letter for each item that could not take its copy. The
+// fan-out goes on.
+func (f *FanOut) refused(ctx context.Context, fo *fanOut, r *store.PatchMany, refused []store.Refusal) error {
+	for _, x := range refused {
+		err := f.try(ctx, fo, func() error {
+			return f.tenure.DeadLetter(ctx, processors.DeadLetter{
+				Item: fo.source, Position: r.Position, Target: x.Ref.String(), Status: int(x.Status), Reason: x.Reason, Trace: fo.job.Trace,
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *FanOut) progressed(ctx context.Context, fo *fanOut, result *store.PatchManyResult) {
+	meters.copies.Add(ctx, int64(result.Patched), f.c.measured("fan-out"))
+	meters.pages.Add(ctx, 1, f.c.measured("fan-out"))
+	f.tenure.Turned()
+	f.mu.Lock()
+	fo.job.Scanned += int64(result.Scanned)
+	fo.job.Changed += int64(result.Patched)
+	f.counts.Copies += int64(result.Patched)
+	f.counts.Letters += int64(len(result.Refused))
+	tell := time.Since(f.told) >= progressInterval
+	if tell {
+		f.told = time.Now()
+	}
+	f.mu.Unlock()
+	if tell && !result.Done {
+		f.tenure.Changed("")
+	}
+}
+
+// estimate adds the candidates of one partition to the fan-out's total. Nothing
+// but progress rests on it, so a failure is not one.
+func (f *FanOut) estimate(ctx context.Context, fo *fanOut, p *place, partition feed.Partition) {
+	n, err := f.c.cfg.Target.Count(ctx, partition, p.scope)
+	if err != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fo.job.Total += int64(n)
+}
+
+// try does do until it succeeds, the tenure ends, or trying again cannot help.
+func (f *FanOut) try(ctx context.Context, fo *fanOut, do func() error) error {
+	var pauses *processors.Pauses
+	for attempt := 1; ; attempt++ {
+		err := do()
+		if err == nil {
+			if attempt > 1 {
+				f.mu.Lock()
+				fo.job.Attempts, fo.job.LastError = 0, ""
+				f.mu.Unlock()
+			}
+			return nil
+		}
+		switch processors.FailureOf(ctx, err) {
+		case processors.Ended, processors.Lost, processors.Rejected:
+			return err
+		case processors.Doubtful:
+			if attempt >= processors.AttemptsMax {
+				return processors.Reject(err)
+			}
+		case processors.Unreachable:
+		}
+		f.failed(ctx, fo, err, attempt)
+		if pauses == nil {
+			pauses = processors.NewPauses()
+		}
+		if err := pauses.Wait(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+func (f *FanOut) failed(ctx context.Context, fo *fanOut, err error, attempt int) {
+	processors.CountRetry(ctx, f.tenure.Resource)
+	f.mu.Lock()
+	fo.job.Attempts++
+	fo.job.LastError = processors.Clip(err)
+	f.mu.Unlock()
+	f.tenure.Turned()
+	f.tenure.Changed("")
+	level := slog.LevelDebug
+	switch attempt {
+	case 3:
+		level = slog.LevelWarn
+	case processors.StuckAttempts:
+		level = slog.LevelError
+	}
+	f.tenure.Logger.Log(ctx, level, "a fan-out waits", slog.String("source", fo.source), slog.Int("attempts", attempt), slog.Any("error", err))
+}
+
+// giveUp writes the dead letter of a fan-out and parks it; false if a newer
+// version has come, with which it goes on.
+func (f *FanOut) giveUp(ctx context.Context, fo *fanOut, v *version, cause error) (bool, error) {
+	f.mu.Lock()
+	attempts := fo.job.Attempts + 1
+	f.mu.Unlock()
+	letter := processors.DeadLetter{
+		Item: fo.source, Position: v.position, Reason: cause.Error(), Attempts: attempts, Trace: fo.job.Trace,
+	}
+	if refusal, ok := errors.AsType[*store.Error](cause); ok {
+		letter.Status = int(refusal.Status)
+	}
+	pauses := processors.NewPauses()
+	for {
+		err := f.tenure.DeadLetter(ctx, letter)
+		if err == nil {
+			break
+		}
+		f.failed(ctx, fo, err, attempts)
+		if pauses.Wait(ctx, err) != nil {
+			return true, nil //nolint:nilerr // the tenure has ended; the next one goes on
+		}
+	}
+	given, err := f.park(fo, v, cause)
+	f.tenure.Changed(letter.Trace)
+	return given, err
+}
+
+// finished tells what a closed fan-out was.
+func (f *FanOut) finished(ctx context.Context, fo *fanOut, v *version) {
+	meters.fanOutItems.Record(ctx, fo.job.Changed, f.c.measured("fan-out"))
+	meters.fanOutDuration.Record(ctx, max(time.Since(time.UnixMilli(fo.job.Began)).Seconds(), 0), f.c.measured("fan-out"))
+	if span := trace.SpanFromContext(ctx); span.IsRecording() {
+		span.SetAttributes(attribute.Int64("millrace.copies", fo.job.Changed), attribute.Int64("millrace.scanned", fo.job.Scanned),
+			attribute.String("millrace.position", v.position.String()))
+	}
+	f.tenure.Changed(fo.job.Trace)
+}
+
+// startSpan begins the fan-out's span, in the trace of the write that began it.
+func (f *FanOut) startSpan(ctx context.Context, fo *fanOut) (context.Context, trace.Span) {
+	ctx = store.WithTraceContext(ctx, fo.job.Trace, "")
+	return tracer().Start(ctx, "millrace.fan-out", //nolint:spancheck // the caller ends it
+		trace.WithSpanKind(trace.SpanKindInternal),
+		trace.WithAttributes(attribute.String("millrace.pipeline", f.c.cfg.Pipeline)))
+}

@@ -1,0 +1,271 @@
+package cascade
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/query"
+)
+
+// Problem is one thing that is wrong with a declaration.
+type Problem struct {
+	// Field is the place in a pipeline's spec: source.where, cascade.each,
+	// cascade.match.categoryId, cascade.set.categoryName, cascade.onSourceDelete.
+	Field string
+	// Message says what is wrong and what to do.
+	Message string
+	// Line and Column are the place inside the text of an expression, from 1;
+	// zero if the problem is the field as a whole.
+	Line, Column int
+}
+
+func (p Problem) String() string { return p.Field + " " + p.Message }
+
+// Check returns everything that is wrong with the declaration in cfg, whose
+// containers are not looked at: sourceKey and targetKey are their partition key
+// paths, such as /categoryId.
+//
+// What cannot be argued is refused: a match that, with the equalities of the
+// source's where, does not fix the source's whole partition key and id; a match
+// on another field of the source, for items could begin and cease to match
+// without being changed themselves; and a set that writes what its own match,
+// where or partition key reads.
+func Check(cfg *Config, sourceKey, targetKey []string) []Problem {
+	_, problems := declare(cfg, sourceKey, targetKey)
+	return problems
+}
+
+// declaration is a checked Config with everything parsed.
+type declaration struct {
+	sourceWhere, targetWhere *query.Expr // nil: all
+	each                     document.Path
+	match, set               []pair
+	sourceID                 part   // where a source's id comes from
+	sourceKey                []part // and its partition key
+	targetKey                []document.Path
+}
+
+// pair is a parsed Pair.
+type pair struct {
+	Pair
+	target, source document.Path
+}
+
+// part says where a component of a source's key comes from: match[pair], or a
+// constant of the source's where if pair is negative.
+type part struct {
+	pair     int
+	constant []byte // raw JSON; also set beside a pair if both fix it
+}
+
+type checker struct {
+	cfg      *Config
+	d        declaration
+	problems []Problem
+}
+
+func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Problem) {
+	c := &checker{cfg: cfg}
+	c.d.sourceWhere = c.expression("source.where", cfg.SourceWhere)
+	c.d.targetWhere = c.expression("cascade.where", cfg.TargetWhere)
+	if cfg.Each != "" {
+		c.d.each = c.names("cascade.each", cfg.Each)
+	}
+	c.d.match = c.pairs("cascade.match", cfg.Match)
+	c.d.set = c.pairs("cascade.set", cfg.Set)
+	for _, p := range targetKey {
+		path, err := document.ParsePointer(p)
+		if err != nil {
+			c.bad("cascade.into", "has a partition key path that cannot be read: %v", err)
+		}
+		c.d.targetKey = append(c.d.targetKey, path)
+	}
+	c.onSourceDelete()
+	if len(c.problems) == 0 {
+		c.sourceKey(sourceKey)
+		c.writes()
+	}
+	return &c.d, c.problems
+}
+
+func (c *checker) bad(field, format string, args ...any) {
+	c.problems = append(c.problems, Problem{Field: field, Message: fmt.Sprintf(format, args...)})
+}
+
+func (c *checker) expression(field, text string) *query.Expr {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
+	e, err := query.ParseExpr(text)
+	var syntax *query.SyntaxError
+	switch {
+	case errors.As(err, &syntax):
+		c.problems = append(c.problems, Problem{Field: field, Message: syntax.Msg, Line: syntax.Line, Column: syntax.Column})
+	case err != nil:
+		c.bad(field, "%v", err)
+	}
+	return e
+}
+
+// names parses a field made of names alone: such a place can be written and
+// indexed.
+func (c *checker) names(field, text string) document.Path {
+	path, err := document.ParseField(text)
+	if err != nil {
+		c.bad(field, "%v", err)
+		return nil
+	}
+	for i := range path {
+		if s := &path[i]; s.IsIndex || s.All || s.KeyName != "" || s.Name == "-" {
+			c.bad(field, "is %q; names joined by dots are expected, such as order.product", text)
+			return nil
+		}
+	}
+	return path
+}
+
+func (c *checker) pairs(field string, pairs []Pair) []pair {
+	if len(pairs) == 0 || len(pairs) > PairsMax {
+		c.bad(field, "has %d fields; 1 to %d are expected", len(pairs), PairsMax)
+	}
+	parsed := make([]pair, 0, len(pairs))
+	for _, p := range pairs {
+		at := field + "." + p.Target
+		target := c.names(at, p.Target)
+		source, err := document.ParseField(p.Source)
+		if err != nil {
+			c.bad(at, "copies from %v", err)
+		}
+		for i := range source {
+			if source[i].All {
+				c.bad(at, "copies from %q; one value is expected, and [*] means many", p.Source)
+				break
+			}
+		}
+		for i := range parsed {
+			if target != nil && overlap(parsed[i].target, target) {
+				c.bad(at, "is there twice, or lies inside another: %s", parsed[i].Target)
+			}
+		}
+		parsed = append(parsed, pair{Pair: p, target: target, source: source})
+	}
+	return parsed
+}
+
+func (c *checker) onSourceDelete() {
+	switch c.cfg.OnSourceDelete {
+	case "", Keep, Clear:
+	case Delete:
+		if c.cfg.Each != "" {
+			c.bad("cascade.onSourceDelete", "is delete, which would delete the item that holds the array; with each, clear removes the element")
+		}
+	default:
+		c.bad("cascade.onSourceDelete", "is %q; keep, clear or delete is expected", c.cfg.OnSourceDelete)
+	}
+}
+
+// sourceKey finds where each component of a source's identity comes from.
+func (c *checker) sourceKey(paths []string) {
+	constants := map[string][]byte{}
+	if c.d.sourceWhere != nil {
+		for _, e := range c.d.sourceWhere.Equalities() {
+			constants[pathOf(e.Path).Pointer()] = e.Value
+		}
+	}
+	used := make([]bool, len(c.d.match))
+	find := func(pointer string) (part, bool) {
+		p := part{pair: -1, constant: constants[pointer]}
+		for i := range c.d.match {
+			if c.d.match[i].source.Pointer() == pointer {
+				p.pair, used[i] = i, true
+			}
+		}
+		return p, p.pair >= 0 || p.constant != nil
+	}
+	var missing []string
+	for _, pointer := range append(slices.Clone(paths), "/id") {
+		p, ok := find(pointer)
+		if !ok {
+			missing = append(missing, fieldOf(pointer))
+		}
+		c.d.sourceKey = append(c.d.sourceKey, p)
+	}
+	c.d.sourceID = c.d.sourceKey[len(paths)]
+	c.d.sourceKey = c.d.sourceKey[:len(paths)]
+	if len(missing) > 0 {
+		c.bad("cascade.match", "does not say which source item a copy has: its %s is not fixed; match a field of the target with it, "+
+			"or fix it in source.where (%s = ...). Its partition key is %s", strings.Join(missing, " and "), missing[0], fieldsOf(paths))
+	}
+	for i, ok := range used {
+		if !ok {
+			c.bad("cascade.match."+c.d.match[i].Target, "matches the source's %s, which is neither its id nor its partition key (%s); "+
+				"items would begin and cease to match without being changed themselves", c.d.match[i].Source, fieldsOf(paths))
+		}
+	}
+}
+
+// writes refuses a set that writes what decides about itself.
+func (c *checker) writes() {
+	for _, s := range c.d.set {
+		written, at := slices.Concat(c.d.each, s.target), "cascade.set."+s.Target
+		for _, m := range c.d.match {
+			if overlap(written, slices.Concat(c.d.each, m.target)) {
+				c.bad(at, "writes the field by which the copy is matched")
+			}
+		}
+		for _, key := range c.d.targetKey {
+			if overlap(written, key) {
+				c.bad(at, "writes the target's partition key, which cannot be changed")
+			}
+		}
+		if len(c.d.each) == 0 && written[0].Name == "id" {
+			c.bad(at, "writes the target's id, which cannot be changed")
+		}
+		if c.d.targetWhere == nil {
+			continue
+		}
+		for _, read := range c.d.targetWhere.Paths() {
+			if overlap(written, pathOf(read)) {
+				c.bad(at, "writes what cascade.where reads: %s", strings.Join(read, "."))
+			}
+		}
+	}
+}
+
+// overlap says whether one of two paths of names leads to, or into, the other.
+func overlap(a, b document.Path) bool {
+	for i := range min(len(a), len(b)) {
+		if a[i].Name != b[i].Name {
+			return false
+		}
+	}
+	return true
+}
+
+func pathOf(names []string) document.Path {
+	path := make(document.Path, len(names))
+	for i, n := range names {
+		path[i] = document.Step{Name: n}
+	}
+	return path
+}
+
+// fieldOf writes a JSON pointer as a field.
+func fieldOf(pointer string) string {
+	path, err := document.ParsePointer(pointer)
+	if err != nil {
+		return pointer
+	}
+	return path.String()
+}
+
+func fieldsOf(pointers []string) string {
+	fields := make([]string, len(pointers))
+	for i, p := range pointers {
+		fields[i] = fieldOf(p)
+	}
+	return strings.Join(fields, ", ")
+}

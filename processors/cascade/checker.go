@@ -1,0 +1,245 @@
+package cascade
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// Limits of a check.
+const (
+	repairItemsMax = 1000    // of one request; the store's limit
+	repairBytesMax = 1 << 20 // of the copies in one request
+	// roundsMax is how often items that change under a repair are read and tried
+	// again before the batch is.
+	roundsMax = 16
+)
+
+// Checker is the processor that compares the copies in created and replaced
+// items of one target partition with their sources, and repairs those that
+// differ.
+type Checker struct {
+	c         *Cascade
+	partition feed.Partition
+	tenure    *processors.Tenure
+	own       feed.Producer // of the fan-outs whose pages need one comparison; Source is empty
+
+	copies, checked, dangling, letters atomic.Int64
+}
+
+// Check returns a processor of the cascade's target partition, for one tenure.
+func (c *Cascade) Check(partition feed.Partition) processors.Processor {
+	return &Checker{c: c, partition: partition}
+}
+
+// Open takes over the counts of the checkpoint.
+func (k *Checker) Open(_ context.Context, t *processors.Tenure, state processors.State) error {
+	k.tenure = t
+	k.own = t.Producer()
+	k.copies.Store(state.Counts.Copies)
+	k.checked.Store(state.Counts.Checked)
+	k.dangling.Store(state.Counts.Dangling)
+	k.letters.Store(state.Counts.Letters)
+	return nil
+}
+
+// State returns the counts: a check leaves nothing open.
+func (k *Checker) State() processors.State {
+	return processors.State{Counts: processors.Counts{
+		Copies: k.copies.Load(), Checked: k.checked.Load(), Dangling: k.dangling.Load(), Letters: k.letters.Load(),
+	}}
+}
+
+// Run waits: a check does all its work in Process.
+func (k *Checker) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Process checks the items that the batch created or replaced.
+func (k *Checker) Process(ctx context.Context, b *processors.Batch) error {
+	r := newRound(k.c)
+	var pages []*processors.Part
+	for i := range b.Parts {
+		p := &b.Parts[i]
+		switch k.c.interest(p.Transaction, &k.own) {
+		case askNothing:
+		case askOnce:
+			pages = append(pages, p)
+			r.page(p.Transaction.Page)
+		case askEach:
+			for j := range p.Changes {
+				k.look(r, p, j)
+			}
+		}
+	}
+	if len(r.sources) == 0 {
+		return nil
+	}
+	if err := r.read(ctx); err != nil {
+		return err
+	}
+	for _, p := range pages {
+		if r.pageHolds(p.Transaction.Page) {
+			continue
+		}
+		for j := range p.Changes {
+			k.look(r, p, j)
+		}
+	}
+	return k.settle(ctx, r)
+}
+
+// interest says how closely a transaction has to be looked at.
+type interest uint8
+
+const (
+	askNothing interest = iota
+	askOnce             // a page of this cascade: one comparison stands for all its items
+	askEach
+)
+
+// interest tells what the transaction can have done to this cascade's copies. A
+// page of another pipeline names the only places that it may have set.
+func (c *Cascade) interest(t *feed.Transaction, own *feed.Producer) interest {
+	switch {
+	case t.Page == nil || t.Effect == nil:
+		return askEach
+	case store.CopyAction(t.Page.Action) == store.CopyDelete:
+		return askNothing
+	case t.Effect.Producer.Pipeline == own.Pipeline && t.Effect.Producer.Generation == own.Generation:
+		return askOnce
+	case slices.ContainsFunc(t.Page.Paths, c.touchesTarget):
+		return askEach
+	}
+	return askNothing
+}
+
+// look takes one changed item into the round, unless nothing that matters to it
+// can have changed.
+func (k *Checker) look(r *round, p *processors.Part, i int) {
+	ch := &p.Changes[i]
+	if ch.After == nil || ch.Op == feed.OpReplace && !ch.Touches(k.c.touchesTarget) {
+		return
+	}
+	r.add(store.ItemRef{Key: ch.Key, ID: ch.ID}, p.At(i), ch.After, p.Transaction.TraceParent)
+}
+
+// settle compares what the round has collected and repairs it. An item that has
+// changed since is read, and checked again with its sources read anew: its newer
+// change may be one that is not looked at, because nothing that matters to the
+// cascade changed in it.
+func (k *Checker) settle(ctx context.Context, r *round) error {
+	for n := 0; ; n++ {
+		if err := r.read(ctx); err != nil {
+			return err
+		}
+		repairs := r.compare()
+		k.checked.Add(int64(r.checked))
+		k.dangling.Add(int64(r.dangling))
+		meters.checked.Add(ctx, int64(r.checked), k.c.measured("check"))
+		meters.dangling.Add(ctx, int64(r.dangling), k.c.measured("check"))
+		if len(repairs) == 0 {
+			return nil
+		}
+		changed, err := k.repair(ctx, repairs)
+		if err != nil || len(changed) == 0 {
+			return err
+		}
+		if n == roundsMax {
+			return &store.Error{
+				Status: store.StatusUnavailable, RetryAfter: processors.RetryFirst,
+				Message: fmt.Sprintf("%d items change faster than they can be repaired, such as %s", len(changed), changed[0].Ref),
+			}
+		}
+		if r, err = k.again(ctx, changed); err != nil {
+			return err
+		}
+		k.tenure.Turned()
+	}
+}
+
+// again begins a round with the present state of items.
+func (k *Checker) again(ctx context.Context, mends []mend) (*round, error) {
+	refs := make([]store.ItemRef, len(mends))
+	for i := range mends {
+		refs[i] = mends[i].Ref
+	}
+	items, err := k.c.cfg.Target.ReadMany(ctx, refs, true)
+	if err != nil {
+		return nil, err
+	}
+	r := newRound(k.c)
+	for i := range items {
+		if items[i].ETag != (store.ETag{}) {
+			r.add(refs[i], feed.Position(items[i].ETag), items[i].Body, mends[i].trace)
+		}
+	}
+	return r, nil
+}
+
+// repair sends repairs and returns those whose items have changed since they
+// were looked at.
+func (k *Checker) repair(ctx context.Context, mends []mend) (changed []mend, err error) {
+	for len(mends) > 0 {
+		n := requestLen(mends)
+		r := &store.Repair{Producer: k.tenure.Producer(), Epoch: k.tenure.Epoch}
+		for i := range mends[:n] {
+			r.Items = append(r.Items, mends[i].RepairItem)
+		}
+		result, err := k.c.cfg.Target.Repair(ctx, k.partition, r)
+		if err != nil {
+			return nil, err
+		}
+		for i, status := range result.Statuses {
+			switch status {
+			case store.StatusOK:
+				k.copies.Add(1)
+				meters.copies.Add(ctx, 1, k.c.measured("repair"))
+			case store.StatusNotModified, store.StatusNotFound:
+			case store.StatusPreconditionFailed:
+				changed = append(changed, mends[i])
+			default:
+				if err := k.refused(ctx, &mends[i], status, result.Reasons[i]); err != nil {
+					return nil, err
+				}
+			}
+		}
+		mends = mends[n:]
+	}
+	return changed, nil
+}
+
+// refused writes the dead letter of an item that could not take its copies. The
+// others go on.
+func (k *Checker) refused(ctx context.Context, m *mend, status store.Status, reason string) error {
+	k.letters.Add(1)
+	return k.tenure.DeadLetter(ctx, processors.DeadLetter{
+		Item: m.Ref.String(), Position: feed.Position(m.IfMatch), Target: m.Ref.String(), Status: int(status), Reason: reason, Trace: m.trace,
+	})
+}
+
+// requestLen is how many repairs fit into one request.
+func requestLen(mends []mend) int {
+	bytes := 0
+	for i := range mends {
+		for _, c := range mends[i].Copies {
+			for _, f := range c.Set {
+				bytes += len(f.Path) + len(f.Value)
+			}
+			for _, f := range c.Match {
+				bytes += len(f.Path) + len(f.Value)
+			}
+			bytes += len(c.Where)
+		}
+		if i > 0 && (i == repairItemsMax || bytes > repairBytesMax) {
+			return i
+		}
+	}
+	return len(mends)
+}

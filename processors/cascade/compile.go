@@ -1,0 +1,227 @@
+package cascade
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"golang.org/x/time/rate"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+// Cascade is a compiled declaration: what its processors, a verification and a
+// repair share. Safe for concurrent use.
+type Cascade struct {
+	cfg Config
+	*declaration
+	limits Limits
+
+	sourcePaths []document.Path // of a source, whose change can change copies
+	targetPaths []document.Path // of a target, whose change can change what is right
+	scope       scopeKind
+	index       string // JSON pointer of the index that fan-outs use; "" if by key
+	indexPair   int    // whose value is looked up in it
+	rate        *rate.Limiter
+}
+
+// scopeKind is how a fan-out finds the items that may hold copies.
+type scopeKind uint8
+
+const (
+	byIndex scopeKind = iota
+	byKey             // match fixes the target's partition key, and little else
+)
+
+// Compile checks cfg and returns the cascade, or all problems joined.
+func Compile(cfg Config) (*Cascade, error) {
+	if cfg.Source == nil || cfg.Target == nil || cfg.Pipeline == "" {
+		return nil, errors.New("cascade: pipeline, source and target are required")
+	}
+	d, problems := declare(&cfg, cfg.Source.Info().Spec.PartitionKey, cfg.Target.Info().Spec.PartitionKey)
+	if len(problems) > 0 {
+		errs := make([]error, len(problems))
+		for i, p := range problems {
+			errs[i] = errors.New(p.String())
+		}
+		return nil, fmt.Errorf("pipeline %s: %w", cfg.Pipeline, errors.Join(errs...))
+	}
+	limits, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Cascade{cfg: cfg, declaration: d, limits: limits}
+	c.paths()
+	c.plan()
+	if limits.FanOutRateMax > 0 {
+		c.rate = rate.NewLimiter(rate.Limit(limits.FanOutRateMax), max(limits.FanOutRateMax, pageItemsLimit))
+	}
+	return c, nil
+}
+
+// paths collects the places whose change matters.
+func (c *Cascade) paths() {
+	for _, s := range c.set {
+		c.sourcePaths = append(c.sourcePaths, s.source)
+		c.targetPaths = append(c.targetPaths, slices.Concat(c.each, s.target))
+	}
+	for _, m := range c.match {
+		c.targetPaths = append(c.targetPaths, slices.Concat(c.each, m.target))
+	}
+	if c.sourceWhere != nil {
+		for _, p := range c.sourceWhere.Paths() {
+			c.sourcePaths = append(c.sourcePaths, pathOf(p))
+		}
+	}
+	if c.targetWhere != nil {
+		for _, p := range c.targetWhere.Paths() {
+			c.targetPaths = append(c.targetPaths, pathOf(p))
+		}
+	}
+	if len(c.each) > 0 {
+		for i := range c.targetPaths[:len(c.set)+len(c.match)] {
+			c.targetPaths[i] = slices.Insert(c.targetPaths[i], len(c.each), document.Step{All: true})
+		}
+	}
+}
+
+// plan chooses how fan-outs find their items: the logical partition if match
+// fixes the target's partition key and names nothing that is more selective, else
+// the index on a matched field, by preference the one that holds the source's id.
+func (c *Cascade) plan() {
+	c.indexPair = 0
+	for i := range c.match {
+		if c.match[i].source.Pointer() == "/id" {
+			c.indexPair = i
+		}
+	}
+	if len(c.each) == 0 && c.coversTargetKey() {
+		inKey := slices.ContainsFunc(c.targetKey, func(p document.Path) bool {
+			return p.Pointer() == c.match[c.indexPair].target.Pointer()
+		})
+		if inKey || c.match[c.indexPair].target.Pointer() == "/id" {
+			c.scope = byKey
+			return
+		}
+	}
+	path := slices.Clone(c.each)
+	if len(c.each) > 0 {
+		path = append(path, document.Step{All: true})
+	}
+	c.index = append(path, c.match[c.indexPair].target...).Pointer()
+}
+
+// coversTargetKey says whether match fixes the target's whole partition key.
+func (c *Cascade) coversTargetKey() bool {
+	for _, key := range c.targetKey {
+		if !slices.ContainsFunc(c.match, func(m pair) bool { return m.target.Pointer() == key.Pointer() }) {
+			return false
+		}
+	}
+	return true
+}
+
+// Index returns the index, such as /tags/*/id, that the target container must
+// have for fan-outs; "" if none is needed.
+func (c *Cascade) Index() string { return c.index }
+
+// Source returns the container of the originals, Target that of the copies.
+func (c *Cascade) Source() *store.Container { return c.cfg.Source }
+
+// Target returns the container of the copies.
+func (c *Cascade) Target() *store.Container { return c.cfg.Target }
+
+// Resource names the lease of one role of the cascade on partition.
+func (c *Cascade) Resource(role processors.Role, partition feed.Partition) processors.Resource {
+	return processors.Resource{Pipeline: c.cfg.Pipeline, Generation: c.cfg.Generation, Role: role, Partition: partition}
+}
+
+// Writes returns the JSON pointers, with * for elements, that the cascade sets
+// in its target.
+func (c *Cascade) Writes() []string {
+	var pointers []string
+	for _, p := range c.targetPaths[:len(c.set)] {
+		pointers = append(pointers, p.Pointer())
+	}
+	return pointers
+}
+
+// Reads returns the JSON pointers of the source that decide what is written.
+func (c *Cascade) Reads() []string {
+	var pointers []string
+	for _, p := range c.sourcePaths {
+		pointers = append(pointers, p.Pointer())
+	}
+	return pointers
+}
+
+// place is where a fan-out works: one scope in some partitions.
+type place struct {
+	scope      store.Scope
+	partitions []feed.Partition
+	match      []store.Field
+}
+
+// place returns where the copies of a source are. ok is false if there can be
+// none, because a component of its key is missing.
+func (c *Cascade) place(source store.ItemRef) (p place, ok bool) {
+	components := source.Key.Components()
+	p.match = make([]store.Field, len(c.match))
+	for i := range c.match {
+		p.match[i].Path = c.match[i].Target
+	}
+	for i, k := range c.sourceKey {
+		if k.pair < 0 {
+			continue
+		}
+		if p.match[k.pair].Value = appendComponent(nil, components[i]); p.match[k.pair].Value == nil {
+			return p, false
+		}
+	}
+	if c.sourceID.pair >= 0 {
+		p.match[c.sourceID.pair].Value = document.AppendQuote(nil, source.ID)
+	}
+	if c.scope == byIndex {
+		p.scope = store.Scope{Index: c.index, Value: p.match[c.indexPair].Value}
+		p.partitions = c.cfg.Target.Partitions()
+		return p, true
+	}
+	key := make([]any, len(c.targetKey))
+	for i, path := range c.targetKey {
+		at := slices.IndexFunc(c.match, func(m pair) bool { return m.target.Pointer() == path.Pointer() })
+		v, err := component(p.match[at].Value)
+		if err != nil {
+			return p, false
+		}
+		key[i] = v
+	}
+	k, err := feed.NewPartitionKey(key...)
+	if err != nil {
+		return p, false
+	}
+	p.scope = store.Scope{Key: k}
+	p.partitions = []feed.Partition{c.cfg.Target.PartitionFor(k)}
+	return p, true
+}
+
+// appendComponent appends a component of a partition key as JSON; nil for one
+// that is missing or null, by which nothing is matched.
+func appendComponent(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case bool:
+		return strconv.AppendBool(dst, v)
+	case string:
+		return document.AppendQuote(dst, v)
+	case float64:
+		if math.Abs(v) < 1e21 {
+			return strconv.AppendFloat(dst, v, 'f', -1, 64)
+		}
+		return strconv.AppendFloat(dst, v, 'e', -1, 64)
+	}
+	return nil
+}

@@ -1,0 +1,115 @@
+// Package cascade keeps copies of fields equal to their source: a category's name
+// in every product, a tag's name in every element of every product's tags.
+//
+// A cascade has two processors. FanOut reads the feed of the source and brings
+// each change of a copied field to the items that copy it. Check reads the feed
+// of the target and compares every created or replaced item with its source as
+// it is now, which also fills a copy that its writer left out.
+//
+//	source feed ──▶ FanOut ── patch many, page by page ──▶ target partitions
+//	                  ▲ reads a source only after a delete      │
+//	                  │ and when it goes on from a checkpoint   │ commits
+//	                  │                                         ▼
+//	source items ◀────┴──────── read ──────── Check ◀──── target feed
+//	                                            │
+//	                                            └── repair, if-match ──▶ target items
+//
+// # Why copies converge (I6)
+//
+// Everything below rests on three properties of the store. A change is in the
+// feed of its partition, in order, at a position that is also the item's etag.
+// Reads of a source, and pages, are settled: they wait until every append in
+// flight at their arrival is resolved and applied, so that they see at least what
+// was committed before they were asked, even where the feed showed a commit before
+// its owner applied it. And the owner of a target partition keeps, for each
+// producer and source item, the newest position that a page has carried, and
+// answers an older one with "superseded", changing nothing.
+//
+// An insert against a rename. Let P be an item of the target committed at time p,
+// and r the commit of a rename of its source. P is in the target's feed, so it is
+// checked. If the check reads the source after r, it repairs P. If it reads before
+// r, P was committed before r, because its check follows p; then the pages of r's
+// fan-out, all of which are asked after r, find P. A page asked during the insert
+// waits for the insert's append. A scan does not miss P by having passed its place
+// already: that place was scanned with P in it, since P is older than the scan.
+//
+// A repair that comes late. A check that read the source before r may send its
+// repair after r's fan-out has made P right. The repair is guarded by the etag of
+// the P that was looked at; the fan-out's page gave P another, so the repair is
+// refused. If the fan-out found P right already and left it alone, the repair does
+// pass and makes P wrong; but it is itself a change of P, later than r. It comes
+// back on the feed and is checked, by a read of the source that follows it and
+// therefore r. So each wrong repair is followed by a check that reads later, and
+// when renames stop, so does this.
+//
+// A refused repair. The change that refused it may be one that is not looked at,
+// because it touched no field of the cascade. So the item is read, settled, and
+// checked again with its source read anew, until it is right or repaired.
+//
+// Checks that are left out. A patch that touches no field named in match, where or
+// set, or holding or lying in one, leaves what is right as it was, and so does a
+// page of another pipeline that cannot have touched one. A page of this cascade's
+// own fan-out set one set of values in all its items: if the source, read after
+// the page's commit, still has the digest that the page carries, all of them are
+// right. If not, each is checked. That is one read of one source for a batch of
+// pages, and nothing for each item.
+//
+// Renames against renames. A fan-out carries the position of the change whose
+// values it sets. The feed gives a source's changes in order and a later one
+// supersedes an earlier one in every target partition by itself, wherever each
+// fan-out stands, whoever runs it. A newer change does not restart a scan: the
+// owner goes on from the cursor with the newer values and, behind the end, comes
+// round to where they took over. A write of the older values can only be before
+// the first page of the newer ones in that partition, and so is scanned by them.
+//
+// Values come from the change itself, not from a read: the feed holds the whole
+// item at that position. A newer change that is already committed will come, and
+// its fan-out goes over everything once more. A source is read when a fan-out is
+// restored from a checkpoint, which holds no values. If the item then has the
+// digest of the checkpoint, the scan goes on under the position that its pages
+// had; if it has other values, under the etag that was read, which is newer.
+//
+// Deletes. A check never deletes and never clears: a source that is missing may be
+// an import in progress, and the copy dangles. With onSourceDelete clear or
+// delete, the fan-out of the change by which the source went, at position d, first
+// plants d in every target partition in scope; the answer is the LSN b of that
+// commit. Then it reads the source. If it is there again, its version is newer
+// than d and is taken up as every newer change is; it sets. If not, the pages touch
+// only items that a client wrote at or before b. Suppose the source is made again
+// afterwards, at c. Items that clients write after b and that copy from the new
+// source are left alone by the pages of d. Items from before b may be cleared
+// after c, but only before the first page of c's fan-out in their partition,
+// because c supersedes d; and that fan-out, asked after c, sets what is there. (A
+// field cleared is set again; an element or item that was removed was one whose
+// source was gone when its removal was decided on, and it is the operator's wish
+// that it goes.) The planted commit keeps its LSN when it is asked for again, so a
+// crash in the middle does not move b past items written since.
+//
+// Moves. An item that moves to another partition key is a delete and a create; the
+// create is checked. A source that moves is a source that goes and another that
+// comes.
+//
+// Crashes. The checkpoint's position passes a change only once its fan-out is in
+// the same checkpoint. A fan-out that is not in it is found in the feed again;
+// the owner's records answer for what was done: a finished partition says so, an
+// unfinished one goes on from its cursor. A worker that lost its lease and does
+// not know it writes with an old epoch. Where its successor has written, it is
+// refused. Where it has not, the page can only carry a version that is superseded
+// by what the successor will send, or is the same.
+//
+// What is given up. An item that cannot take its copy (413, a unique key) goes to
+// the dead letters and the fan-out goes on. A fan-out that cannot go on at all is
+// parked, with a dead letter, and counts as lag until its source changes again. A
+// verification lists both as drift.
+//
+// # What Check refuses
+//
+// A match that does not fix the source's partition key and id, with the equalities
+// of the source's where, does not say which item a copy copies. A match on any
+// other field of the source is refused too: an item would begin or cease to match
+// without being changed itself, and no feed would tell. A set that writes what its
+// own match or where reads could undo its own reason.
+//
+// A Cascade is safe for concurrent use. Its processors are made anew for each
+// tenure of a lease.
+package cascade

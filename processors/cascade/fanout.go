@@ -1,0 +1,269 @@
+package cascade
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// parkedMax bounds the fan-outs of one source partition that were given up.
+const parkedMax = 200
+
+// FanOut is the processor that brings changes of one source partition to their
+// copies. Each source item has at most one fan-out open; a newer change of the
+// item is taken up by the one that is.
+type FanOut struct {
+	c         *Cascade
+	partition feed.Partition
+	tenure    *processors.Tenure
+	slots     chan struct{} // a token for each fan-out that may run
+	queue     chan *fanOut  // to be run
+
+	mu     sync.Mutex
+	open   map[string]*fanOut
+	parked int
+	counts processors.Counts
+	told   time.Time                    // when a checkpoint was last asked for because of progress
+	forgot map[feed.Partition]time.Time // when each was last let forget
+}
+
+// fanOut is one open fan-out. FanOut.mu guards it, but for source and ref.
+type fanOut struct {
+	source string // as store.ItemRef prints
+	ref    store.ItemRef
+	want   version // the newest one known
+	unread bool    // want came from a checkpoint, without its values
+	job    processors.Job
+	slot   bool // it holds a token
+}
+
+// FanOut returns a processor of the cascade's source partition, for one tenure.
+func (c *Cascade) FanOut(partition feed.Partition) processors.Processor {
+	return &FanOut{c: c, partition: partition, open: map[string]*fanOut{}, forgot: map[feed.Partition]time.Time{}}
+}
+
+// Open goes on with the fan-outs that the checkpoint holds.
+func (f *FanOut) Open(_ context.Context, t *processors.Tenure, state processors.State) error {
+	f.tenure, f.counts = t, state.Counts
+	f.slots = make(chan struct{}, f.c.limits.FanOutsMax)
+	for range f.c.limits.FanOutsMax {
+		f.slots <- struct{}{}
+	}
+	f.queue = make(chan *fanOut, f.c.limits.FanOutsMax+len(state.Jobs))
+	for _, job := range state.Jobs {
+		ref, err := parseRef(job.Source)
+		if err != nil {
+			return fmt.Errorf("checkpoint: %w", err)
+		}
+		fo := &fanOut{source: job.Source, ref: ref, job: job, unread: true}
+		fo.want = version{position: job.Position, gone: job.Gone, digest: job.Digest}
+		f.open[fo.source] = fo
+		if job.Parked {
+			f.parked++
+			continue
+		}
+		select {
+		case <-f.slots:
+			fo.slot = true
+		default:
+		}
+		f.queue <- fo
+	}
+	return nil
+}
+
+// Process takes the changes that matter into open fan-outs, the last one of each
+// source item. It waits while as many are open as may be.
+func (f *FanOut) Process(ctx context.Context, b *processors.Batch) error {
+	last := map[store.ItemRef]int{}
+	type news struct {
+		change   *feed.Change
+		at       feed.Position
+		vanished bool
+		part     *processors.Part
+	}
+	var all []news
+	for i := range b.Parts {
+		p := &b.Parts[i]
+		for j := range p.Changes {
+			ch := &p.Changes[j]
+			relevance, err := f.c.relevance(ch)
+			if err != nil {
+				return processors.Reject(err)
+			}
+			if relevance == irrelevant {
+				continue
+			}
+			n := news{change: ch, at: p.At(j), vanished: relevance == vanished, part: p}
+			ref := store.ItemRef{Key: ch.Key, ID: ch.ID}
+			if k, ok := last[ref]; ok {
+				all[k] = n
+				continue
+			}
+			last[ref] = len(all)
+			all = append(all, n)
+		}
+	}
+	for i := range all {
+		n := &all[i]
+		v := version{position: n.at, gone: true, digest: f.c.digest(nil)}
+		if !n.vanished {
+			v = f.c.version(n.at, n.change.After)
+		}
+		if err := f.take(ctx, store.ItemRef{Key: n.change.Key, ID: n.change.ID}, v, n.part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take gives v to the open fan-out of ref, or opens one.
+func (f *FanOut) take(ctx context.Context, ref store.ItemRef, v version, p *processors.Part) error {
+	source := ref.String()
+	if f.offer(source, v) {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-f.slots:
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fo := f.open[source]
+	if fo == nil {
+		fo = &fanOut{source: source, ref: ref, job: processors.Job{Source: source}}
+		f.open[source] = fo
+	} else { // it is parked
+		f.parked--
+	}
+	fo.want, fo.unread, fo.slot = v, false, true
+	fo.job.Parked, fo.job.Attempts, fo.job.LastError = false, 0, ""
+	fo.job.Trace, fo.job.Began = p.Transaction.TraceParent, p.Commit.Time
+	fo.job.Total, fo.job.Scanned, fo.job.Changed = 0, 0, 0
+	f.queue <- fo // never full: it has room for every token
+	return nil
+}
+
+// offer gives v to the open fan-out of source unless it has a newer version; false
+// if there is none that runs.
+func (f *FanOut) offer(source string, v version) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fo := f.open[source]
+	if fo == nil || fo.job.Parked && fo.want.position.Before(v.position) {
+		return false
+	}
+	if fo.want.position.Before(v.position) {
+		fo.want, fo.unread = v, false
+	} else if fo.unread && fo.want.position == v.position {
+		fo.want, fo.unread = v, false
+	}
+	return true
+}
+
+// State returns the open fan-outs, the oldest version first.
+func (f *FanOut) State() processors.State {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := processors.State{Counts: f.counts}
+	for _, fo := range f.open {
+		job := fo.job
+		job.Position, job.Gone, job.Digest = fo.want.position, fo.want.gone, fo.want.digest
+		s.Jobs = append(s.Jobs, job)
+	}
+	slices.SortFunc(s.Jobs, func(a, b processors.Job) int {
+		return cmp.Or(a.Position.Compare(b.Position), strings.Compare(a.Source, b.Source))
+	})
+	return s
+}
+
+// Run carries out fan-outs until ctx ends.
+func (f *FanOut) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case fo := <-f.queue:
+				g.Go(func() error { return f.carry(ctx, fo) })
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// finish closes fo if v is the newest version of its source.
+func (f *FanOut) finish(fo *fanOut, v *version) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if v.position.Before(fo.want.position) {
+		return false
+	}
+	delete(f.open, fo.source)
+	f.release(fo)
+	return true
+}
+
+// park gives fo up until its source changes again, unless it has already.
+func (f *FanOut) park(fo *fanOut, v *version, cause error) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if v.position.Before(fo.want.position) {
+		return false, nil
+	}
+	fo.job.Parked, fo.job.LastError = true, processors.Clip(cause)
+	f.parked++
+	f.counts.Letters++
+	f.release(fo)
+	if f.parked > parkedMax {
+		return true, &processors.TooManyParkedError{Resource: f.tenure.Resource, Parked: f.parked}
+	}
+	return true, nil
+}
+
+// release returns fo's token.
+func (f *FanOut) release(fo *fanOut) {
+	if fo.slot {
+		fo.slot = false
+		f.slots <- struct{}{} // never full
+	}
+}
+
+// wanted returns the version that fo is to bring to its copies.
+func (f *FanOut) wanted(fo *fanOut) (v version, unread bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fo.want, fo.unread
+}
+
+// newer says whether a newer version than v has come.
+func (f *FanOut) newer(fo *fanOut, v *version) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return v.position.Before(fo.want.position)
+}
+
+// parseRef reads what store.ItemRef.String printed. An id holds no slash.
+func parseRef(s string) (store.ItemRef, error) {
+	i := strings.LastIndexByte(s, '/')
+	if i < 0 {
+		return store.ItemRef{}, fmt.Errorf("item %q: want its partition key as a JSON array, /, its id", s)
+	}
+	key, err := feed.ParsePartitionKey(s[:i])
+	if err != nil {
+		return store.ItemRef{}, fmt.Errorf("item %q: %w", s, err)
+	}
+	return store.ItemRef{Key: key, ID: s[i+1:]}, nil
+}

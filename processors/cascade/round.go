@@ -1,0 +1,204 @@
+package cascade
+
+import (
+	"context"
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+// mend is one repair, and the trace of the write that called for it.
+type mend struct {
+	store.RepairItem
+	trace string
+}
+
+// round is one comparison of items with their sources. Sources are read once
+// for each round, never from an earlier one: what an item may have missed is
+// what its source said after the item was written.
+type round struct {
+	c       *Cascade
+	sources []original
+	byRaw   map[string]int // index in sources by the bytes of the match values
+	items   []checkedItem
+	copies  []checkedCopy
+	unread  int // sources[unread:] are not read
+
+	checked, dangling int
+
+	values [][]byte // of copies: those of match, then those of set
+	name   []byte
+}
+
+// original is a source that some copy refers to.
+type original struct {
+	ref      store.ItemRef
+	possible bool
+	v        version
+}
+
+type checkedItem struct {
+	ref   store.ItemRef
+	at    feed.Position
+	trace string
+	end   int // of its copies
+}
+
+type checkedCopy struct {
+	source int // in sources
+	values int // its first in values
+}
+
+func newRound(c *Cascade) *round { return &round{c: c, byRaw: map[string]int{}} }
+
+// add takes the copies in an item into the round.
+func (r *round) add(ref store.ItemRef, at feed.Position, body []byte, trace string) {
+	if !r.c.Holds(body) {
+		return
+	}
+	r.c.holders(body, func(_ int, holder []byte) {
+		first := len(r.values)
+		values, ok := r.c.matched(r.values, holder)
+		if !ok {
+			r.values = values[:first]
+			return
+		}
+		source := r.source(values[first:])
+		for i := range r.c.set {
+			raw, _ := document.Get(holder, r.c.set[i].target)
+			values = append(values, raw)
+		}
+		r.values = values
+		r.copies = append(r.copies, checkedCopy{source: source, values: first})
+	})
+	r.items = append(r.items, checkedItem{ref: ref, at: at, trace: trace, end: len(r.copies)})
+}
+
+// source returns the index of the source that match values name.
+func (r *round) source(raws [][]byte) int {
+	r.name = r.name[:0]
+	for _, raw := range raws {
+		r.name = append(append(r.name, raw...), 0)
+	}
+	if i, ok := r.byRaw[string(r.name)]; ok {
+		return i
+	}
+	ref, possible := r.c.sourceRef(raws)
+	r.sources = append(r.sources, original{ref: ref, possible: possible})
+	r.byRaw[string(r.name)] = len(r.sources) - 1
+	return len(r.sources) - 1
+}
+
+// pageKey keeps sources by the name that a page gives them apart from those by
+// match values, which are JSON and never begin with a zero byte.
+func pageKey(source string) string { return "\x00" + source }
+
+// page takes the source of a fan-out's page into the round.
+func (r *round) page(p *feed.Page) {
+	if _, ok := r.byRaw[pageKey(p.Source)]; ok {
+		return
+	}
+	ref, err := parseRef(p.Source)
+	r.sources = append(r.sources, original{ref: ref, possible: err == nil})
+	r.byRaw[pageKey(p.Source)] = len(r.sources) - 1
+}
+
+// pageHolds says whether the values that a page set are still those of its
+// source: then all its copies are right.
+func (r *round) pageHolds(p *feed.Page) bool {
+	s := &r.sources[r.byRaw[pageKey(p.Source)]]
+	return s.possible && s.v.digest == p.Digest
+}
+
+// read reads the sources that were added since the last read.
+func (r *round) read(ctx context.Context) error {
+	var refs []store.ItemRef
+	for i := range r.sources[r.unread:] {
+		if s := &r.sources[r.unread+i]; s.possible {
+			refs = append(refs, s.ref)
+		}
+	}
+	if len(refs) > 0 {
+		items, err := r.c.cfg.Source.ReadMany(ctx, refs, true)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for i := range r.sources[r.unread:] {
+			if s := &r.sources[r.unread+i]; s.possible {
+				s.v = r.c.version(feed.Position(items[n].ETag), items[n].Body)
+				n++
+			}
+		}
+	}
+	r.unread = len(r.sources)
+	return nil
+}
+
+// compare returns the repairs of the items whose copies differ from their
+// sources. A copy without a source dangles; a check does nothing to it, for its
+// source may come.
+func (r *round) compare() []mend {
+	var mends []mend
+	index := map[store.ItemRef]int{} // of mends
+	first := 0
+	r.checked, r.dangling = 0, 0
+	for i := range r.items {
+		it := &r.items[i]
+		var copies []store.Copy
+		for _, cp := range r.copies[first:it.end] {
+			s := &r.sources[cp.source]
+			r.checked++
+			if !s.possible || s.v.gone {
+				r.dangling++
+				continue
+			}
+			if r.equal(cp, s.v.set) {
+				continue
+			}
+			match := r.match(cp)
+			if slices.ContainsFunc(copies, func(o store.Copy) bool { return sameMatch(o.Match, match) }) {
+				continue
+			}
+			copies = append(copies, store.Copy{
+				Where: r.c.cfg.TargetWhere, Each: r.c.cfg.Each, Match: match, Set: s.v.set, Action: store.CopySet,
+			})
+		}
+		first = it.end
+		m := mend{RepairItem: store.RepairItem{Ref: it.ref, IfMatch: store.ETag(it.at), Copies: copies}, trace: it.trace}
+		// Of several states of one item the newest counts. They are not in order:
+		// those of pages whose values hold no more come last.
+		switch k, ok := index[it.ref]; {
+		case !ok && len(copies) > 0:
+			index[it.ref] = len(mends)
+			mends = append(mends, m)
+		case ok && feed.Position(mends[k].IfMatch).Before(it.at):
+			mends[k] = m
+		}
+	}
+	return slices.DeleteFunc(mends, func(m mend) bool { return len(m.Copies) == 0 })
+}
+
+func (r *round) equal(cp checkedCopy, want []store.Field) bool {
+	has := r.values[cp.values+len(r.c.match):]
+	for i := range want {
+		if !sameValue(has[i], want[i].Value) {
+			return false
+		}
+	}
+	return true
+}
+
+func (r *round) match(cp checkedCopy) []store.Field {
+	match := make([]store.Field, len(r.c.match))
+	for i := range match {
+		match[i] = store.Field{Path: r.c.match[i].Target, Value: r.values[cp.values+i]}
+	}
+	return match
+}
+
+func sameMatch(a, b []store.Field) bool {
+	return slices.EqualFunc(a, b, func(x, y store.Field) bool { return document.Equal(x.Value, y.Value) })
+}

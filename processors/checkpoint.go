@@ -1,0 +1,161 @@
+package processors
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// checkpointVersion begins every checkpoint; see CHECKPOINT.md.
+const checkpointVersion = 1
+
+// errorBytesMax bounds the errors in a checkpoint, which every renewal of its
+// lease writes again.
+const errorBytesMax = 256
+
+// Clip returns the text of err, cut to what a checkpoint keeps.
+func Clip(err error) string {
+	text := err.Error()
+	if len(text) <= errorBytesMax {
+		return text
+	}
+	return strings.ToValidUTF8(text[:errorBytesMax], "") + "…"
+}
+
+// ErrCheckpointVersion says that a checkpoint was written by a newer Millrace.
+var ErrCheckpointVersion = errors.New("processors: checkpoint of a newer version")
+
+// Checkpoint is what a processor's lease keeps: how far it has come.
+type Checkpoint struct {
+	// Position is that of the last change that was processed, or taken into
+	// State; zero if none was.
+	Position feed.Position
+	// Time is that of its commit, in Unix milliseconds.
+	Time int64
+	// Log and Sum identify the log and the commit that Position lies in, so that
+	// a stream made anew or restored older is noticed; zero if not known.
+	Log feed.LogID
+	Sum feed.Checksum
+	// Attempts counts failures in a row of the changes that follow, LastError
+	// tells the last.
+	Attempts  int
+	LastError string
+	// Parked are items whose change could not be processed and lies in the dead
+	// letters. One is forgotten when a later change of it has been processed.
+	Parked []Job
+	State
+}
+
+// Open is the number of things that the checkpoint's position has passed and that
+// are not finished. They count as lag.
+func (c *Checkpoint) Open() int { return len(c.Parked) + len(c.Jobs) }
+
+// FinishedBelow is the position below which nothing is left to do, whoever goes
+// on from the checkpoint.
+func (c *Checkpoint) FinishedBelow() feed.Position {
+	below := c.Position
+	for i := range c.Jobs {
+		if c.Jobs[i].Position.Before(below) {
+			below = c.Jobs[i].Position
+		}
+	}
+	return below
+}
+
+type checkpointJSON struct {
+	Version   int    `json:"version"`
+	Position  string `json:"position"`
+	Time      int64  `json:"time,omitempty"`
+	Log       string `json:"log,omitempty"`
+	Sum       string `json:"sum,omitempty"`
+	Attempts  int    `json:"attempts,omitempty"`
+	LastError string `json:"lastError,omitempty"`
+	Parked    []Job  `json:"parked,omitempty"`
+	State
+}
+
+// Encode returns the checkpoint in version 1 of its format.
+func (c *Checkpoint) Encode() []byte {
+	w := checkpointJSON{
+		Version: checkpointVersion, Position: c.Position.String(), Time: c.Time, Attempts: c.Attempts, LastError: c.LastError,
+		Parked: c.Parked, State: c.State,
+	}
+	if !c.Log.IsZero() {
+		w.Log, w.Sum = c.Log.String(), c.Sum.String()
+	}
+	data, err := json.Marshal(w)
+	if err != nil {
+		panic(fmt.Sprintf("processors: checkpoint %+v cannot be encoded: %v", c, err))
+	}
+	return data
+}
+
+// DecodeCheckpoint reads what Encode wrote. No data at all is the zero
+// Checkpoint. The error is ErrCheckpointVersion for a version to come.
+func DecodeCheckpoint(data []byte) (*Checkpoint, error) {
+	if len(data) == 0 {
+		return &Checkpoint{}, nil
+	}
+	var form struct{ Version int }
+	if err := json.Unmarshal(data, &form); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	switch {
+	case form.Version > checkpointVersion:
+		return nil, fmt.Errorf("%w: %d, this program knows %d", ErrCheckpointVersion, form.Version, checkpointVersion)
+	case form.Version < 1:
+		return nil, fmt.Errorf("checkpoint: version %d has never been", form.Version)
+	}
+	var w checkpointJSON
+	if err := json.Unmarshal(data, &w); err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	position, err := feed.ParsePosition(w.Position)
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	cp := &Checkpoint{
+		Position: position, Time: w.Time, Attempts: w.Attempts, LastError: w.LastError, Parked: w.Parked, State: w.State,
+	}
+	if w.Log == "" {
+		return cp, nil
+	}
+	if cp.Log, err = feed.ParseLogID(w.Log); err == nil {
+		cp.Sum, err = feed.ParseChecksum(w.Sum)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("checkpoint: %w", err)
+	}
+	return cp, nil
+}
+
+// plainJob is a Job without its methods.
+type plainJob Job
+
+type jobJSON struct {
+	plainJob
+	Position string `json:"position"`
+}
+
+// MarshalJSON writes the position as it is written everywhere, "12.3".
+func (j Job) MarshalJSON() ([]byte, error) {
+	return json.Marshal(jobJSON{plainJob: plainJob(j), Position: j.Position.String()})
+}
+
+// UnmarshalJSON reads what MarshalJSON wrote.
+func (j *Job) UnmarshalJSON(data []byte) error {
+	var w jobJSON
+	if err := json.Unmarshal(data, &w); err != nil {
+		return err
+	}
+	position, err := feed.ParsePosition(w.Position)
+	if err != nil {
+		return err
+	}
+	*j = Job(w.plainJob)
+	j.Position = position
+	return nil
+}

@@ -1,0 +1,225 @@
+package processors
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// Config tunes a Host. Zero fields take their defaults.
+type Config struct {
+	// BatchItemsMax bounds the changes of one batch, except that a commit is
+	// never split. Default 1000.
+	BatchItemsMax int `yaml:"batchItemsMax"`
+
+	// BatchBytesMax bounds the bytes of one batch likewise. Default 4 MiB.
+	BatchBytesMax int `yaml:"batchBytesMax"`
+
+	// ReadAheadCommits and ReadAheadBytes bound what is read and not yet
+	// processed. Defaults 256 and 8 MiB.
+	ReadAheadCommits int `yaml:"readAheadCommits"`
+	ReadAheadBytes   int `yaml:"readAheadBytes"`
+
+	// CheckpointInterval is the time from the first thing that is finished to the
+	// checkpoint that says so, when nothing follows. Default 100ms. A checkpoint
+	// costs a sync of the same disk that writes wait for, so it is not written
+	// at once.
+	CheckpointInterval time.Duration `yaml:"checkpointInterval"`
+
+	// CheckpointBusyInterval is the time between two checkpoints while changes
+	// keep coming. Default 1s. After a crash as much is done again, which costs
+	// reads alone.
+	CheckpointBusyInterval time.Duration `yaml:"checkpointBusyInterval"`
+
+	// ParkedMax bounds the items of one partition whose change could not be
+	// processed; beyond it the processor stops with an error. Default 200.
+	ParkedMax int `yaml:"parkedMax"`
+
+	// Logger gets what an operator should know. Default slog.Default.
+	Logger *slog.Logger `yaml:"-"`
+}
+
+func (c Config) withDefaults() (Config, error) {
+	def := func(v *int, d int) {
+		if *v == 0 {
+			*v = d
+		}
+	}
+	def(&c.BatchItemsMax, 1000)
+	def(&c.BatchBytesMax, 4<<20)
+	def(&c.ReadAheadCommits, 256)
+	def(&c.ReadAheadBytes, 8<<20)
+	def(&c.ParkedMax, 200)
+	if c.CheckpointInterval == 0 {
+		c.CheckpointInterval = 100 * time.Millisecond
+	}
+	if c.CheckpointBusyInterval == 0 {
+		c.CheckpointBusyInterval = time.Second
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if min(c.BatchItemsMax, c.BatchBytesMax, c.ReadAheadCommits, c.ReadAheadBytes, c.ParkedMax) < 0 ||
+		min(c.CheckpointInterval, c.CheckpointBusyInterval) < 0 {
+		return c, fmt.Errorf("processors: a limit or interval is negative: %+v", c)
+	}
+	return c, nil
+}
+
+// Lease is the right to run a processor; leases.Held is one.
+type Lease interface {
+	Epoch() uint64
+	Checkpoint() []byte
+	// Save writes the checkpoint if the lease is still held, and fails if not.
+	Save(ctx context.Context, checkpoint []byte) error
+	// Progress says that the holder makes progress.
+	Progress()
+}
+
+// Task is what to run under a lease.
+type Task struct {
+	Resource
+	// Start is where reading begins, behind this position, if the lease has no
+	// checkpoint.
+	Start feed.Position
+	// Processor is new for each tenure.
+	Processor Processor
+}
+
+// Host runs processors: it reads the feed, hands over batches, tries again what
+// fails, gives up what cannot be processed and writes checkpoints. Safe for
+// concurrent use.
+type Host struct {
+	hub     *feed.Hub
+	letters *DeadLetters
+	cfg     Config
+
+	mu   sync.Mutex
+	runs map[Resource]*run
+}
+
+// NewHost returns a Host that reads through hub and writes what it gives up to
+// letters.
+func NewHost(hub *feed.Hub, letters *DeadLetters, cfg Config) (*Host, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	return &Host{hub: hub, letters: letters, cfg: cfg, runs: map[Resource]*run{}}, nil
+}
+
+// Run runs t under lease until ctx ends, which is how a lease ends; then it
+// abandons what is under way, writes a last checkpoint if the lease still
+// allows, and returns nil. Otherwise the error tells why the processor stopped:
+// ErrLost if another holder has written, feed's errors for a damaged log.
+func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
+	cp, err := DecodeCheckpoint(lease.Checkpoint())
+	if err != nil {
+		return fmt.Errorf("%s: %w", t.Resource, err)
+	}
+	if len(lease.Checkpoint()) == 0 {
+		cp.Position = t.Start
+	}
+	r := newRun(h, lease, t, cp)
+	if err := t.Processor.Open(ctx, r.tenure, cp.State); err != nil {
+		return fmt.Errorf("%s: open: %w", t.Resource, err)
+	}
+	reader, err := h.read(ctx, t.Partition, cp)
+	if err != nil {
+		return fmt.Errorf("%s: read from %s: %w", t.Resource, cp.Position, err)
+	}
+	defer reader.Close()
+	r.log = reader.Log()
+	h.add(r)
+	defer h.remove(r)
+
+	work, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	g, work := errgroup.WithContext(work)
+	g.Go(func() error { return r.input.run(work, reader) })
+	g.Go(func() error { return t.Processor.Run(work) })
+	g.Go(func() error { return r.loop(work) })
+	g.Go(func() error { r.meter(work); return nil })
+	err = g.Wait()
+	r.last(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", t.Resource, err)
+	}
+	return nil
+}
+
+// read opens the feed behind a checkpoint, after a look at whether it is the log
+// that the checkpoint is about.
+func (h *Host) read(ctx context.Context, p feed.Partition, cp *Checkpoint) (*feed.Reader, error) {
+	after := cp.Position
+	if !cp.Log.IsZero() {
+		after.Index = 0 // a checkpoint ends with a commit
+	}
+	reader, err := h.hub.Reader(ctx, p, after)
+	if err != nil || cp.Log.IsZero() {
+		return reader, err
+	}
+	mismatch := &feed.MismatchError{Partition: p, LSN: cp.Position.LSN}
+	_, last, err := reader.Log().Bounds(ctx)
+	switch {
+	case err != nil:
+	case reader.Log().ID() != cp.Log:
+		mismatch.What = fmt.Sprintf("it is log %s, the checkpoint is of log %s", reader.Log().ID(), cp.Log)
+		err = mismatch
+	case last < cp.Position.LSN:
+		mismatch.What = fmt.Sprintf("it ends at %s, the checkpoint is at %s", last, cp.Position.LSN)
+		err = mismatch
+	}
+	if err != nil {
+		reader.Close()
+		return nil, err
+	}
+	reader.Expect(cp.Sum)
+	return reader, nil
+}
+
+func (h *Host) add(r *run) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.runs[r.Resource] = r
+}
+
+func (h *Host) remove(r *run) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.runs[r.Resource] == r {
+		delete(h.runs, r.Resource)
+	}
+}
+
+// Activity is what a processor of this process is doing.
+type Activity struct {
+	Resource
+	// Checkpoint is the present one, not yet durable.
+	Checkpoint Checkpoint
+	// Waiting is whether there is nothing to do.
+	Waiting bool
+	// Turned is when it last made progress.
+	Turned time.Time
+}
+
+// Activities returns what each processor of this process is doing.
+func (h *Host) Activities() []Activity {
+	h.mu.Lock()
+	runs := make([]*run, 0, len(h.runs))
+	for _, r := range h.runs {
+		runs = append(runs, r)
+	}
+	h.mu.Unlock()
+	all := make([]Activity, len(runs))
+	for i, r := range runs {
+		all[i] = r.activity()
+	}
+	return all
+}

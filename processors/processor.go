@@ -1,0 +1,150 @@
+package processors
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// Processor is the running code of one pipeline on one physical partition. A
+// Host calls Open once, then Run and, beside it, Process and State, one at a
+// time, until the lease ends. A Processor is used for one tenure only.
+type Processor interface {
+	// Open begins a tenure. state is what State returned for the checkpoint from
+	// which the tenure begins, zero for a first one.
+	Open(ctx context.Context, t *Tenure, state State) error
+
+	// Process finishes the batch, or takes it into its State. It is called again
+	// with the same changes after an error and after a crash, and with parts of
+	// a batch when the Host looks for the change that cannot be processed. The
+	// error says what to do next: see Reject and Retry.
+	Process(ctx context.Context, b *Batch) error
+
+	// State returns what a checkpoint must hold beside the position: work that
+	// was begun by batches before it and is not finished. It does not wait, and
+	// may be called at any time.
+	State() State
+
+	// Run does work that outlives a batch. It returns nil when ctx ends, with
+	// nothing left running. An error ends the tenure.
+	Run(ctx context.Context) error
+}
+
+// State is what a processor keeps in its checkpoint beside the position.
+type State struct {
+	// Jobs are what it has begun and not finished.
+	Jobs []Job `json:"jobs,omitempty"`
+	// Counts are totals over all tenures.
+	Counts Counts `json:"counts"`
+}
+
+// Counts are what a processor has done since its generation began. They are as
+// durable as the checkpoint: after a crash work is done, and counted, again.
+type Counts struct {
+	Copies   int64 `json:"copies,omitempty"`   // items whose copies were changed
+	Checked  int64 `json:"checked,omitempty"`  // copies compared with their source
+	Dangling int64 `json:"dangling,omitempty"` // copies seen whose source is not there
+	Letters  int64 `json:"letters,omitempty"`  // dead letters written
+}
+
+// Job is a piece of work that outlives its batch, such as a fan-out. It counts as
+// lag until it is gone.
+type Job struct {
+	// Source names the item whose change began the job, as store.ItemRef prints.
+	Source string `json:"source"`
+	// Position is the version of it that the job brings to its copies.
+	Position feed.Position `json:"position"`
+	// Gone says that this version is no item at all.
+	Gone bool `json:"gone,omitempty"`
+	// Digest is that of the values of this version.
+	Digest uint64 `json:"digest,omitempty,string"`
+	// Trace is the W3C traceparent of the write that began the job.
+	Trace string `json:"trace,omitempty"`
+	// Began is when, in Unix milliseconds.
+	Began int64 `json:"began,omitempty"`
+	// Total is how many items it may have to look at, zero while not known;
+	// Scanned how many it has looked at and Changed how many of them it changed.
+	Total   int64 `json:"total,omitempty"`
+	Scanned int64 `json:"scanned,omitempty"`
+	Changed int64 `json:"changed,omitempty"`
+	// Attempts counts failures in a row, LastError tells the last.
+	Attempts  int    `json:"attempts,omitempty"`
+	LastError string `json:"lastError,omitempty"`
+	// Parked says that the job was given up, after a dead letter, until its item
+	// changes again or an operator asks.
+	Parked bool `json:"parked,omitempty"`
+}
+
+// Progress is the share of the job that is done, 0 to 1, and how long the rest
+// will take at the pace so far; ok is false while there is nothing to tell.
+func (j *Job) Progress(now time.Time) (done float64, eta time.Duration, ok bool) {
+	if j.Total <= 0 || j.Scanned <= 0 {
+		return 0, 0, false
+	}
+	done = min(float64(j.Scanned)/float64(j.Total), 1)
+	elapsed := now.Sub(time.UnixMilli(j.Began))
+	return done, max(time.Duration(float64(elapsed)*(1-done)/done), 0), true
+}
+
+// Tenure is the time for which a processor holds its lease, and what it may ask
+// of its Host meanwhile. Its methods may be called from any goroutine.
+type Tenure struct {
+	Resource
+	// Epoch is that of the lease; every write names it.
+	Epoch uint64
+	// Logger names pipeline and partition.
+	Logger *slog.Logger
+
+	// letters takes what cannot be processed.
+	letters letterBox
+	changed chan struct{}
+	turned  func()
+	saved   atomic.Pointer[Checkpoint]
+
+	mu     sync.Mutex
+	traces traceSet // of what Changed told and no checkpoint covers
+}
+
+// Changed asks the Host to write a checkpoint soon, because State has changed.
+// The checkpoint becomes part of the trace of traceParent; it may be empty.
+func (t *Tenure) Changed(traceParent string) {
+	t.mu.Lock()
+	t.traces.add(traceParent, "")
+	t.mu.Unlock()
+	signal(t.changed)
+}
+
+// takeTraces returns the traces of what Changed told, and forgets them.
+func (t *Tenure) takeTraces() traceSet {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	traces := t.traces
+	t.traces = traceSet{}
+	return traces
+}
+
+// Turned tells the Host that the processor makes progress. One that neither
+// returns from Process nor calls Turned for the leases' StallTimeout loses its
+// lease.
+func (t *Tenure) Turned() { t.turned() }
+
+// Saved returns the last checkpoint that is durable. It must not be changed.
+func (t *Tenure) Saved() *Checkpoint { return t.saved.Load() }
+
+// DeadLetter records durably that l was given up. The Host fills in pipeline,
+// partition and time.
+func (t *Tenure) DeadLetter(ctx context.Context, l DeadLetter) error {
+	l.Pipeline, l.Generation, l.Role, l.Partition = t.Pipeline, t.Generation, t.Role, t.Partition.String()
+	l.Time = time.Now().UTC()
+	if err := t.letters.Write(ctx, &l); err != nil {
+		return err
+	}
+	countLetter(ctx, t.Resource)
+	t.Logger.WarnContext(ctx, "a change cannot be processed; it is in the dead letters",
+		slog.String("item", l.Item), slog.String("position", l.Position.String()), slog.String("reason", l.Reason))
+	return nil
+}

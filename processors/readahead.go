@@ -1,0 +1,114 @@
+package processors
+
+import (
+	"context"
+	"sync"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// readAhead keeps commits that are read and not yet processed, bounded by bytes
+// and count, so that reading and processing overlap.
+type readAhead struct {
+	bytesMax, commitsMax int
+
+	ready chan struct{} // holds a token while commits wait
+	space chan struct{} // holds a token while there may be room
+
+	mu      sync.Mutex
+	commits []*feed.Commit
+	sizes   []int
+	bytes   int
+}
+
+func newReadAhead(bytesMax, commitsMax int) *readAhead {
+	return &readAhead{
+		bytesMax: bytesMax, commitsMax: commitsMax,
+		ready: make(chan struct{}, 1), space: make(chan struct{}, 1),
+	}
+}
+
+// commitReader is what a feed.Reader does.
+type commitReader interface {
+	Next(ctx context.Context) (*feed.Commit, error)
+}
+
+// run reads until ctx ends.
+func (a *readAhead) run(ctx context.Context, r commitReader) error {
+	for {
+		c, err := r.Next(ctx)
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // it was asked to end
+			}
+			return err
+		}
+		if !a.put(ctx, c) {
+			return nil
+		}
+	}
+}
+
+// put waits for room and adds c; false if ctx ended first. One commit always
+// fits, however large.
+func (a *readAhead) put(ctx context.Context, c *feed.Commit) bool {
+	size := c.SizeMax()
+	for {
+		a.mu.Lock()
+		if len(a.commits) == 0 || a.bytes+size <= a.bytesMax && len(a.commits) < a.commitsMax {
+			a.commits = append(a.commits, c)
+			a.sizes = append(a.sizes, size)
+			a.bytes += size
+			a.mu.Unlock()
+			signal(a.ready)
+			return true
+		}
+		a.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return false
+		case <-a.space:
+		}
+	}
+}
+
+// take returns commits up to the bounds, at least one if there is one, and leaves
+// a token in ready if more wait.
+func (a *readAhead) take(changesMax, bytesMax int) []*feed.Commit {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n, changes, bytes := 0, 0, 0
+	for n < len(a.commits) {
+		changes += a.commits[n].ChangeCount()
+		bytes += a.sizes[n]
+		if n > 0 && (changes > changesMax || bytes > bytesMax) {
+			break
+		}
+		a.bytes -= a.sizes[n]
+		n++
+	}
+	taken := a.commits[:n:n]
+	a.commits, a.sizes = a.commits[n:], a.sizes[n:]
+	if len(a.commits) > 0 {
+		signal(a.ready)
+	}
+	signal(a.space)
+	return taken
+}
+
+// first returns the time of the oldest commit that waits, 0 if none does.
+func (a *readAhead) first() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.commits) == 0 {
+		return 0
+	}
+	return a.commits[0].Time
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

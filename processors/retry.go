@@ -1,0 +1,117 @@
+package processors
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/store"
+)
+
+// Limits of trying again.
+const (
+	// RetryFirst and RetryMax bound the pause between two attempts.
+	RetryFirst = 10 * time.Millisecond
+	RetryMax   = 5 * time.Second
+	// AttemptsMax is how often a failure that may lie in the change itself is
+	// tried before the change is given up.
+	AttemptsMax = 8
+	// StuckAttempts is after how many failures in a row a processor is stuck.
+	StuckAttempts = 10
+)
+
+// ErrLost says that the processor's lease has passed on: a write was refused
+// because its epoch is old. The tenure ends.
+var ErrLost = errors.New("processors: the lease has passed on")
+
+// rejection marks a failure that trying again cannot mend.
+type rejection struct{ error }
+
+func (r rejection) Unwrap() error { return r.error }
+
+// Reject marks err as one that trying again cannot mend. The Host then looks for
+// the change that causes it and gives it up.
+func Reject(err error) error { return rejection{err} }
+
+// Failure says what an error asks for.
+type Failure uint8
+
+// The kinds of failures.
+const (
+	// Ended: the context ended; nothing is wrong.
+	Ended Failure = iota + 1
+	// Lost: a newer holder of the lease has written; stop.
+	Lost
+	// Unreachable: what is needed is not there now; try until it is.
+	Unreachable
+	// Doubtful: try AttemptsMax times, then take it as Rejected.
+	Doubtful
+	// Rejected: trying again cannot help.
+	Rejected
+)
+
+// FailureOf classifies err, which came from work under ctx.
+func FailureOf(ctx context.Context, err error) Failure {
+	var refusal *store.Error
+	var rejected rejection
+	switch {
+	case errors.Is(err, ErrLost), errors.Is(err, store.ErrFenced):
+		return Lost
+	case ctx.Err() != nil:
+		return Ended
+	case errors.As(err, &rejected):
+		return Rejected
+	case errors.Is(err, store.ErrUnknown), errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrNotOwner),
+		errors.Is(err, store.ErrDiskFull), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrConnectionClosed),
+		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrStaleConnection):
+		return Unreachable
+	case errors.As(err, &refusal):
+		return failureOf(refusal)
+	}
+	return Doubtful
+}
+
+func failureOf(e *store.Error) Failure {
+	switch {
+	case e.Status == store.StatusTooManyRequests, e.RetryAfter > 0:
+		return Unreachable
+	case e.Status >= store.StatusInternal:
+		return Doubtful
+	}
+	return Rejected
+}
+
+// Pauses are the times between attempts: growing, with jitter, bounded by
+// RetryMax. Not safe for concurrent use.
+type Pauses struct{ b *backoff.ExponentialBackOff }
+
+// NewPauses returns pauses that begin at RetryFirst.
+func NewPauses() *Pauses {
+	return &Pauses{backoff.NewExponentialBackOff(backoff.WithInitialInterval(RetryFirst),
+		backoff.WithMaxInterval(RetryMax), backoff.WithMultiplier(2), backoff.WithMaxElapsedTime(0))}
+}
+
+// Wait waits for the next pause, or for as long as err asks, or until ctx ends,
+// whose cause it then returns.
+func (p *Pauses) Wait(ctx context.Context, err error) error {
+	pause := p.b.NextBackOff()
+	var refusal *store.Error
+	if errors.As(err, &refusal) && refusal.RetryAfter > 0 {
+		pause = refusal.RetryAfter
+	}
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// Reset begins again with short pauses.
+func (p *Pauses) Reset() { p.b.Reset() }

@@ -1,0 +1,281 @@
+package processors
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/feed"
+)
+
+const (
+	// turnInterval is how often an idle processor says that it is alive, and lag
+	// is measured.
+	turnInterval = time.Second
+	// measureMax bounds one measurement.
+	measureMax = 2 * time.Second
+	// saveMax bounds the writing of one checkpoint.
+	saveMax = 2 * time.Second
+)
+
+// run is one tenure of one processor in this process. Its loop owns all fields
+// but those behind mu and the atomics.
+type run struct {
+	Resource
+	host   *Host
+	lease  Lease
+	proc   Processor
+	tenure *Tenure
+	input  *readAhead
+	log    *feed.Log
+
+	turned  atomic.Int64 // unix milliseconds
+	waiting atomic.Bool
+
+	mu sync.Mutex
+	cp Checkpoint // without State
+
+	dirty   time.Time // since when the durable checkpoint is behind; zero if it is not
+	written time.Time // when the last checkpoint was begun
+	saves   chan error
+	saving  *Checkpoint
+	traces  traceSet // of what the next checkpoint covers
+}
+
+func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
+	r := &run{
+		Resource: t.Resource, host: h, lease: lease, proc: t.Processor, cp: *cp,
+		input: newReadAhead(h.cfg.ReadAheadBytes, h.cfg.ReadAheadCommits), saves: make(chan error, 1),
+	}
+	r.cp.State = State{}
+	r.tenure = &Tenure{
+		Resource: t.Resource, Epoch: lease.Epoch(), letters: h.letters, changed: make(chan struct{}, 1), turned: r.turn,
+		Logger: h.cfg.Logger.With(slog.String("pipeline", t.Pipeline), slog.String("role", string(t.Role)),
+			slog.String("partition", t.Partition.String())),
+	}
+	r.tenure.saved.Store(cp)
+	r.turn()
+	return r
+}
+
+func (r *run) turn() {
+	r.turned.Store(time.Now().UnixMilli())
+	r.lease.Progress()
+}
+
+// loop takes batches and writes checkpoints until ctx ends.
+func (r *run) loop(ctx context.Context) error {
+	ticker := time.NewTicker(turnInterval)
+	defer ticker.Stop()
+	save := time.NewTimer(time.Hour)
+	defer save.Stop()
+	defer r.settle()
+	for {
+		r.waiting.Store(true)
+		var err error
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.input.ready:
+			r.waiting.Store(false)
+			err = r.batch(ctx)
+		case <-r.tenure.changed:
+			r.soil()
+		case <-save.C:
+			r.save(ctx)
+		case result := <-r.saves:
+			err = r.savedAs(result)
+		case <-ticker.C:
+			r.turn()
+		}
+		if err != nil {
+			if FailureOf(ctx, err) == Ended {
+				return nil
+			}
+			return err
+		}
+		save.Reset(r.untilSave())
+	}
+}
+
+// batch processes what was read ahead.
+func (r *run) batch(ctx context.Context) error {
+	commits := r.input.take(r.host.cfg.BatchItemsMax, r.host.cfg.BatchBytesMax)
+	if len(commits) == 0 {
+		return nil
+	}
+	b := newBatch(r.Partition, commits)
+	if len(b.Parts) > 0 {
+		if err := r.deliver(ctx, b); err != nil {
+			return err
+		}
+	}
+	end := commits[len(commits)-1]
+	r.mu.Lock()
+	r.cp.Position, r.cp.Time = lastPosition(end), end.Time
+	r.cp.Log, r.cp.Sum = end.Log, end.Sum
+	r.cp.Attempts, r.cp.LastError = 0, ""
+	r.mu.Unlock()
+	r.soil()
+	r.turn()
+	return nil
+}
+
+// deliver processes a batch under a span, which is part of the write's trace if
+// all changes come from one.
+func (r *run) deliver(ctx context.Context, b *Batch) error {
+	ctx, span := r.startBatch(ctx, b)
+	defer span.End()
+	start := time.Now()
+	err := r.process(ctx, b, r.attempts())
+	meters.batchItems.Record(ctx, int64(b.Len()), r.attributes())
+	meters.batchDuration.Record(ctx, time.Since(start).Seconds(), r.attributes())
+	if err != nil && FailureOf(ctx, err) != Ended {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+	}
+	return err
+}
+
+// attempts is how often the next changes have failed, in earlier tenures too.
+func (r *run) attempts() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.cp.Attempts
+}
+
+// process tries b, which has failed attempts times, until it is processed or
+// given up.
+func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
+	var pauses *Pauses
+	for {
+		err := r.proc.Process(ctx, b)
+		if err == nil {
+			r.unpark(b)
+			return nil
+		}
+		attempts++
+		failure := FailureOf(ctx, err)
+		if failure == Doubtful && attempts >= AttemptsMax {
+			failure = Rejected
+		}
+		switch failure {
+		case Ended:
+			return err
+		case Lost:
+			CountFenced(ctx, r.Resource)
+			return errors.Join(ErrLost, err)
+		case Rejected:
+			return r.isolate(ctx, b, err, attempts)
+		case Unreachable, Doubtful: // tried again
+		}
+		r.failed(ctx, attempts, err)
+		if pauses == nil {
+			pauses = NewPauses()
+		}
+		if err := pauses.Wait(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// failed notes a failure that is tried again. It is written to the checkpoint,
+// so that status tells of it and a crash does not begin to count anew.
+func (r *run) failed(ctx context.Context, attempts int, err error) {
+	CountRetry(ctx, r.Resource)
+	r.mu.Lock()
+	r.cp.Attempts, r.cp.LastError = attempts, Clip(err)
+	r.mu.Unlock()
+	r.turn()
+	r.soil()
+	level := slog.LevelWarn
+	if attempts == StuckAttempts {
+		level = slog.LevelError
+	}
+	r.tenure.Logger.Log(ctx, level, "changes cannot be processed now; trying again", slog.Int("attempts", attempts), slog.Any("error", err))
+	if r.untilSave() == 0 {
+		r.save(ctx)
+	}
+}
+
+// isolate halves a batch that cannot be processed until the change is found that
+// cannot, and gives that one up. A part of a batch whose failure is doubtful has
+// two attempts, or the search would take minutes.
+func (r *run) isolate(ctx context.Context, b *Batch, cause error, attempts int) error {
+	if b.Len() > 1 {
+		attempts = min(attempts, AttemptsMax-2)
+		first, second := b.split()
+		if err := r.process(ctx, first, attempts); err != nil {
+			return err
+		}
+		return r.process(ctx, second, attempts)
+	}
+	for at, change := range b.Changes() {
+		return r.park(ctx, b, at, change, cause, attempts)
+	}
+	return nil
+}
+
+// park gives up one change: a dead letter, and its item counts as lag until a
+// later change of it has been processed. Later changes are not held back: what a
+// processor writes follows from an item's newest state, which supersedes the one
+// that was given up.
+func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed.Change, cause error, attempts int) error {
+	source := itemName(change)
+	job := Job{
+		Source: source, Position: at, Trace: b.Parts[0].Transaction.TraceParent, Began: b.Parts[0].Commit.Time,
+		Attempts: attempts, LastError: Clip(cause), Parked: true,
+	}
+	pauses := NewPauses()
+	for {
+		err := r.tenure.DeadLetter(ctx, DeadLetter{
+			Item: source, Position: at, Status: statusOf(cause), Reason: cause.Error(), Attempts: attempts, Trace: job.Trace,
+		})
+		if err == nil {
+			break
+		}
+		r.failed(ctx, attempts, err)
+		if err := pauses.Wait(ctx, err); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	r.cp.Parked = append(slices.DeleteFunc(slices.Clone(r.cp.Parked), func(j Job) bool { return j.Source == source }), job)
+	parked := len(r.cp.Parked)
+	r.mu.Unlock()
+	r.soil()
+	if parked > r.host.cfg.ParkedMax {
+		return &TooManyParkedError{Resource: r.Resource, Parked: parked}
+	}
+	return nil
+}
+
+// unpark forgets the parked items of which b holds a change.
+func (r *run) unpark(b *Batch) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.cp.Parked) == 0 {
+		return
+	}
+	names := map[string]bool{}
+	for _, change := range b.Changes() {
+		names[itemName(change)] = true
+	}
+	r.cp.Parked = slices.DeleteFunc(slices.Clone(r.cp.Parked), func(j Job) bool { return names[j.Source] })
+}
+
+func (r *run) startBatch(ctx context.Context, b *Batch) (context.Context, trace.Span) {
+	var traces traceSet
+	for i := range b.Parts {
+		traces.add(b.Parts[i].Transaction.TraceParent, b.Parts[i].Transaction.TraceState)
+	}
+	r.traces.addAll(&traces)
+	return traces.start(ctx, "millrace.process", r.Resource)
+}

@@ -1,0 +1,198 @@
+package processors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// TooManyParkedError says that a processor stopped because too many items of its
+// partition could not be processed: something is wrong with all of them.
+type TooManyParkedError struct {
+	Resource Resource
+	Parked   int
+}
+
+func (e *TooManyParkedError) Error() string {
+	return fmt.Sprintf("%d items could not be processed; mend their cause (dead letters of pipeline %s) and resume", e.Parked, e.Resource.Pipeline)
+}
+
+// soil notes that the durable checkpoint is behind.
+func (r *run) soil() {
+	if r.dirty.IsZero() {
+		r.dirty = time.Now()
+	}
+}
+
+// untilSave is how long to wait before the next checkpoint is written.
+func (r *run) untilSave() time.Duration {
+	if r.dirty.IsZero() || r.saving != nil {
+		return time.Hour
+	}
+	due := r.dirty.Add(r.host.cfg.CheckpointInterval)
+	if len(r.input.ready) > 0 {
+		if busy := r.written.Add(r.host.cfg.CheckpointBusyInterval); busy.After(due) {
+			due = busy
+		}
+	}
+	return max(time.Until(due), 0)
+}
+
+// save begins to write a checkpoint. The loop goes on meanwhile.
+func (r *run) save(ctx context.Context) {
+	if r.dirty.IsZero() || r.saving != nil {
+		return
+	}
+	cp := r.checkpoint()
+	r.saving, r.dirty, r.written = cp, time.Time{}, time.Now()
+	traces := r.covered()
+	data := cp.Encode()
+	go func() { r.saves <- r.write(ctx, data, &traces) }() // awaited by settle
+}
+
+// covered returns the traces of what the next checkpoint covers.
+func (r *run) covered() traceSet {
+	traces := r.traces
+	finished := r.tenure.takeTraces()
+	traces.addAll(&finished)
+	r.traces = traceSet{}
+	return traces
+}
+
+// write writes a checkpoint even if ctx has ended: the lease would not know
+// whether a write that was given up half-way has happened.
+func (r *run) write(ctx context.Context, data []byte, traces *traceSet) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveMax)
+	defer cancel()
+	ctx, span := traces.start(ctx, "millrace.checkpoint", r.Resource)
+	defer span.End()
+	start := time.Now()
+	err := r.lease.Save(ctx, data)
+	meters.checkpoints.Record(ctx, time.Since(start).Seconds(), r.attributes())
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, err.Error())
+	}
+	return err
+}
+
+// savedAs takes the outcome of the checkpoint that was being written. A failure
+// is not the end: the lease ends the tenure when it is lost, and till then the
+// next checkpoint says all that this one said.
+func (r *run) savedAs(err error) error {
+	cp := r.saving
+	r.saving = nil
+	if err == nil {
+		r.tenure.saved.Store(cp)
+		return nil
+	}
+	r.soil()
+	r.tenure.Logger.Warn("the checkpoint was not written; trying again", slog.Any("error", err))
+	return nil
+}
+
+// settle waits for the checkpoint that is being written.
+func (r *run) settle() {
+	if r.saving == nil {
+		return
+	}
+	if err := <-r.saves; err != nil {
+		r.soil()
+	} else {
+		r.tenure.saved.Store(r.saving)
+	}
+	r.saving = nil
+}
+
+// last writes what the tenure leaves behind. It runs when ctx has ended and
+// fails without harm if the lease is lost.
+func (r *run) last(ctx context.Context) {
+	if r.dirty.IsZero() {
+		select {
+		case <-r.tenure.changed:
+		default:
+			return
+		}
+	}
+	traces := r.covered()
+	if err := r.write(ctx, r.checkpoint().Encode(), &traces); err != nil {
+		r.tenure.Logger.Info("the last checkpoint was not written; what it covered is done again", slog.Any("error", err))
+	}
+}
+
+// checkpoint is the present one.
+func (r *run) checkpoint() *Checkpoint {
+	state := r.proc.State()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	cp := r.cp
+	cp.State = state
+	return &cp
+}
+
+func (r *run) activity() Activity {
+	cp := r.checkpoint()
+	return Activity{
+		Resource: r.Resource, Checkpoint: *cp, Waiting: r.waiting.Load() && cp.Open() == 0,
+		Turned: time.UnixMilli(r.turned.Load()),
+	}
+}
+
+// meter measures until ctx ends. It does not hold up the loop, for it asks
+// JetStream.
+func (r *run) meter(ctx context.Context) {
+	ticker := time.NewTicker(turnInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			r.measure(ctx)
+		}
+	}
+}
+
+// measure records how far the processor is behind.
+func (r *run) measure(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, measureMax)
+	defer cancel()
+	cp := r.checkpoint()
+	if _, last, err := r.log.Bounds(ctx); err == nil {
+		meters.lag.Record(ctx, max(int64(last)-int64(cp.Position.LSN), 0), r.attributes())
+	}
+	oldest := r.input.first()
+	parked := len(cp.Parked)
+	for i := range cp.Jobs {
+		if cp.Jobs[i].Parked {
+			parked++
+		}
+		if began := cp.Jobs[i].Began; oldest == 0 || began < oldest {
+			oldest = began
+		}
+	}
+	age := 0.0
+	if oldest > 0 {
+		age = max(time.Since(time.UnixMilli(oldest)).Seconds(), 0)
+	}
+	meters.lagSeconds.Record(ctx, age, r.attributes())
+	meters.jobs.Record(ctx, int64(len(cp.Jobs)), r.attributes())
+	meters.parked.Record(ctx, int64(parked), r.attributes())
+}
+
+// itemName names the item of a change as store.ItemRef does.
+func itemName(c *feed.Change) string { return store.ItemRef{Key: c.Key, ID: c.ID}.String() }
+
+func statusOf(err error) int {
+	if refusal, ok := errors.AsType[*store.Error](err); ok {
+		return int(refusal.Status)
+	}
+	return 0
+}
