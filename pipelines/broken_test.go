@@ -1,0 +1,87 @@
+package pipelines_test
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store"
+)
+
+var update = flag.Bool("update", false, "write golden files anew")
+
+// golden compares got with a file of testdata, or writes it.
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v (run the test with -update)", err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got):\n%s", file, diff)
+	}
+}
+
+// TestBrokenFiles shows what an operator reads for each way to be wrong: one line
+// for each finding, and the same file as it was.
+func TestBrokenFiles(t *testing.T) {
+	files, err := filepath.Glob("testdata/broken/*.yaml")
+	if err != nil || len(files) < 30 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := pipelines.Decode(filepath.Base(file), data)
+			if err == nil {
+				err = r.Check(shop(t))
+			}
+			if err == nil {
+				t.Fatal("nothing was found wrong")
+			}
+			golden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
+		})
+	}
+}
+
+// shop is a world with the WebStore's containers and its category-names.
+func shop(t *testing.T) pipelines.World {
+	t.Helper()
+	r, err := pipelines.Load("../configs/webstore")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var w pipelines.World
+	for _, c := range r.Containers {
+		w.Containers = append(w.Containers, store.ContainerInfo{
+			Database: c.Metadata.Database, Name: c.Metadata.Name, ID: feed.ResourceID("c7k2x4a" + c.Metadata.Name[:1]), State: store.ContainerReady, Spec: c.Spec,
+		})
+	}
+	w.Containers = append(w.Containers, store.ContainerInfo{
+		Database: "default", Name: "leaving", ID: "c7k2x4az", State: store.ContainerDeleting,
+		Spec: store.ContainerSpec{PartitionKey: []string{"/id"}, Partitions: 1},
+	})
+	for _, p := range r.Pipelines {
+		if p.Metadata.Name == "category-names" {
+			w.Pipelines = append(w.Pipelines, pipelines.Record{
+				ID: "category-names-k2x4c7ab", Database: "default", Name: p.Metadata.Name, Generation: 1, Spec: p.Spec,
+			})
+		}
+	}
+	return w
+}

@@ -1,0 +1,28 @@
+// Package pipelines holds what operators declare: containers and pipelines, as
+// YAML documents in the habit of Kubernetes, and everything that turns a
+// declaration into running processors and tells how they are.
+//
+// The way of a declaration:
+//
+//	YAML ── Load ──▶ Resources ── Check ──▶ Findings, each file:line:column
+//	                     │ none
+//	                     ▼
+//	              Registry.Apply ──▶ catalog (containers, indexes)
+//	                     │           bucket millrace_pipelines (Records)
+//	                     ▼ watch
+//	                Supervisor ──▶ leases: a resource for each Record, role and
+//	                     │         physical partition
+//	                     ▼ a lease is taken
+//	                  compile ──▶ a processor, run by processors.Host
+//
+// A Record is one pipeline as it is registered. It has an id, new when a pipeline
+// is deleted and made again, and a generation, which grows with every change of
+// meaning. Leases, checkpoints and producers carry both, so the work of an older
+// meaning can never be taken for that of a newer one.
+//
+// Status reads where every pipeline stands. Verify recomputes every copy from its
+// source, while writes go on, and says which differ.
+//
+// Decoding and checking are pure and safe for concurrent use; so are a Registry,
+// Status and Verify, which keep all state in NATS. A Supervisor runs once.
+package pipelines

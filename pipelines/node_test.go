@@ -1,0 +1,223 @@
+package pipelines_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/owner"
+)
+
+// node is a store and a worker in this process.
+type node struct {
+	*system
+	monitor *pipelines.Monitor
+}
+
+func newNode(t testing.TB) *node {
+	t.Helper()
+	local := &store.Local{}
+	n := &node{system: newSystem(t, local)}
+	quiet := slog.New(slog.DiscardHandler)
+	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	server, err := owner.NewServer(n.nc, n.client.Catalog(), db, n.manager(t, "store"), owner.Config{Local: local, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, server.Run)
+
+	letters, err := processors.OpenDeadLetters(t.Context(), n.js, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hub := feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
+		return feed.OpenLog(ctx, n.js, p, feed.LogConfig{})
+	}, feed.HubConfig{})
+	t.Cleanup(hub.Close)
+	host, err := processors.NewHost(hub, letters, processors.Config{Logger: quiet, CheckpointInterval: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	supervisor := pipelines.NewSupervisor(n.registry, n.client, n.manager(t, "worker"), host, pipelines.SupervisorConfig{Logger: quiet})
+	run(t, supervisor.Run)
+	n.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})
+	t.Cleanup(n.monitor.Close)
+	return n
+}
+
+func (s *system) manager(t testing.TB, group string) *leases.Manager {
+	t.Helper()
+	m, err := leases.Open(t.Context(), s.js, leases.Config{Group: group, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// run runs f until the test ends, before what it uses is closed.
+func run(t testing.TB, f func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("stop: %v", err)
+		}
+	})
+}
+
+// container opens a container of the default database.
+func (n *node) container(t testing.TB, name string) *store.Container {
+	t.Helper()
+	c, err := n.client.Container(t.Context(), "default", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// put creates or replaces items.
+func (n *node) put(t testing.TB, container string, items ...string) {
+	t.Helper()
+	c := n.container(t, container)
+	g, ctx := errgroup.WithContext(t.Context())
+	g.SetLimit(32)
+	for _, item := range items {
+		g.Go(func() error {
+			_, err := c.Upsert(ctx, []byte(item))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// read returns a field of an item.
+func (n *node) read(t testing.TB, container, key, id, field string) string {
+	t.Helper()
+	k, err := feed.NewPartitionKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	item, err := n.container(t, container).Read(t.Context(), k, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(item.Body, &fields); err != nil {
+		t.Fatal(err)
+	}
+	return string(fields[field])
+}
+
+// eventually polls until cond returns no reason to wait.
+func eventually(t testing.TB, cond func() string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	reason := cond()
+	for reason != "" {
+		select {
+		case <-ctx.Done():
+			t.Fatalf("it did not happen: %s", reason)
+		case <-ticker.C:
+			reason = cond()
+		}
+	}
+}
+
+// idle waits until every pipeline has nothing left to do.
+func (n *node) idle(t testing.TB) {
+	t.Helper()
+	eventually(t, func() string {
+		s, err := n.monitor.Read(t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range s.Pipelines {
+			if p.State != pipelines.Idle {
+				var b strings.Builder
+				if err := s.Print(&b, true); err != nil {
+					return err.Error()
+				}
+				return "not all is idle:\n" + b.String()
+			}
+		}
+		return ""
+	})
+}
+
+// verify returns the report on all pipelines, by name.
+func (n *node) verify(t testing.TB, cfg pipelines.VerifyConfig) (*pipelines.Report, map[string]pipelines.PipelineReport) {
+	t.Helper()
+	r, err := pipelines.NewVerifier(n.js, n.registry, n.client, cfg).Verify(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string]pipelines.PipelineReport{}
+	for _, p := range r.Pipelines {
+		by[p.Name] = p
+	}
+	return r, by
+}
+
+// text prints a report for a failed test.
+func text(r *pipelines.Report) string {
+	var b strings.Builder
+	if err := r.Print(&b); err != nil {
+		return err.Error()
+	}
+	return b.String()
+}
+
+// webstore returns the items of a file of the WebStore data set, or skips.
+func webstore(t testing.TB, name string) []string {
+	t.Helper()
+	dir := os.Getenv("MILLRACE_WEBSTORE")
+	if dir == "" {
+		dir = filepath.Join("..", "..", "shared", "data", "webstore")
+	}
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if errors.Is(err, os.ErrNotExist) {
+		t.Skipf("the WebStore data set is not at %s; set MILLRACE_WEBSTORE", dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var raw []json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		t.Fatal(err)
+	}
+	items := make([]string, len(raw))
+	for i := range raw {
+		items[i] = string(raw[i])
+	}
+	return items
+}

@@ -1,0 +1,254 @@
+package pipelines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+const registryBucket = "millrace_pipelines"
+
+// NoPipelineError says that a pipeline is not registered.
+type NoPipelineError struct {
+	Database, Name string
+	// Nearest is a registered pipeline that may be meant; "" if none is.
+	Nearest string
+}
+
+func (e *NoPipelineError) Error() string {
+	s := fmt.Sprintf("pipeline %s/%s is not registered", e.Database, e.Name)
+	if e.Nearest != "" {
+		return s + "; did you mean " + e.Nearest + "?"
+	}
+	return s + "; millrace get pipelines lists those that are"
+}
+
+// Is matches store.ErrNotFound.
+func (e *NoPipelineError) Is(target error) bool { return target == error(store.ErrNotFound) }
+
+// RegistryConfig tunes a Registry.
+type RegistryConfig struct {
+	// Replicas of the registry's bucket. Default 1.
+	Replicas int
+	// Log is the configuration with which the logs of targets are opened.
+	Log feed.LogConfig
+}
+
+// Registry is the list of pipelines, a JetStream key-value bucket changed by
+// compare-and-set. Safe for concurrent use.
+type Registry struct {
+	js     jetstream.JetStream
+	kv     jetstream.KeyValue
+	client *store.Client
+	cfg    RegistryConfig
+}
+
+// OpenRegistry opens the registry of a NATS system and makes its bucket if there
+// is none. Containers are found in the client's catalog.
+func OpenRegistry(ctx context.Context, js jetstream.JetStream, client *store.Client, cfg RegistryConfig) (*Registry, error) {
+	kv, err := js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket: registryBucket, Description: "Millrace: pipelines", History: 5, Replicas: max(cfg.Replicas, 1),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open the registry of pipelines (bucket %s): %w", registryBucket, err)
+	}
+	return &Registry{js: js, kv: kv, client: client, cfg: cfg}, nil
+}
+
+func registryKey(m Metadata) string { return "pipeline." + m.Database + "." + m.Name }
+
+// Get returns a pipeline, or *NoPipelineError.
+func (r *Registry) Get(ctx context.Context, database, name string) (Record, error) {
+	m := Metadata{name, database}
+	entry, err := r.kv.Get(ctx, registryKey(m))
+	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
+		return Record{}, r.none(ctx, m)
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("read pipeline %s: %w", m, err)
+	}
+	return decodeRecord(entry.Key(), entry.Value(), entry.Revision())
+}
+
+// none returns the error for a pipeline that is not there.
+func (r *Registry) none(ctx context.Context, m Metadata) error {
+	all, err := r.List(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for i := range all {
+		if all[i].Database == m.Database {
+			names = append(names, all[i].Name)
+		}
+	}
+	return &NoPipelineError{m.Database, m.Name, nearest(m.Name, names)}
+}
+
+// List returns all pipelines, ordered by database and name.
+func (r *Registry) List(ctx context.Context) ([]Record, error) {
+	keys, err := r.kv.Keys(ctx)
+	if errors.Is(err, jetstream.ErrNoKeysFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the pipelines: %w", err)
+	}
+	var records []Record
+	for _, key := range keys {
+		entry, err := r.kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s of the registry: %w", key, err)
+		}
+		record, err := decodeRecord(key, entry.Value(), entry.Revision())
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, record)
+	}
+	sortRecords(records)
+	return records, nil
+}
+
+func sortRecords(records []Record) {
+	slices.SortFunc(records, func(a, b Record) int {
+		return strings.Compare(a.Metadata().String(), b.Metadata().String())
+	})
+}
+
+// World returns what declarations are checked against: all containers and
+// pipelines.
+func (r *Registry) World(ctx context.Context) (World, error) {
+	containers, err := r.client.Catalog().List(ctx)
+	if err != nil {
+		return World{}, err
+	}
+	records, err := r.List(ctx)
+	return World{containers, records}, err
+}
+
+// Users returns the pipelines that read or write a container. One that has any
+// should not be deleted.
+func (r *Registry) Users(ctx context.Context, database, container string) ([]Record, error) {
+	records, err := r.List(ctx)
+	return slices.DeleteFunc(records, func(rec Record) bool {
+		return rec.Database != database || rec.Spec.Source.Container != container && rec.Spec.target() != container
+	}), err
+}
+
+// target is the name of the container that holds the copies, "" if there is none.
+func (s *PipelineSpec) target() string {
+	if s.Cascade != nil {
+		return s.Cascade.Into
+	}
+	return ""
+}
+
+// Pause ends the work of a pipeline until Resume. What changes meanwhile is done
+// then. To pause one that is paused does nothing.
+func (r *Registry) Pause(ctx context.Context, database, name string) (Record, error) {
+	return r.modify(ctx, Metadata{name, database}, func(rec *Record) { rec.Paused = true })
+}
+
+// Resume ends what Pause began.
+func (r *Registry) Resume(ctx context.Context, database, name string) (Record, error) {
+	return r.modify(ctx, Metadata{name, database}, func(rec *Record) { rec.Paused = false })
+}
+
+// modify changes a record by compare-and-set, trying again while others win.
+func (r *Registry) modify(ctx context.Context, m Metadata, change func(*Record)) (Record, error) {
+	for {
+		rec, err := r.Get(ctx, m.Database, m.Name)
+		if err != nil {
+			return rec, err
+		}
+		before := string(rec.encode())
+		change(&rec)
+		data := rec.encode()
+		if string(data) == before {
+			return rec, nil
+		}
+		rec.Revision, err = r.kv.Update(ctx, registryKey(m), data, rec.Revision)
+		if err == nil {
+			return rec, nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return rec, fmt.Errorf("change pipeline %s: %w", m, err)
+		}
+	}
+}
+
+// Delete removes a pipeline. The copies that it made stay as they are, and are
+// kept equal no longer.
+func (r *Registry) Delete(ctx context.Context, database, name string) error {
+	for {
+		rec, err := r.Get(ctx, database, name)
+		if err != nil {
+			return err
+		}
+		err = r.kv.Delete(ctx, registryKey(rec.Metadata()), jetstream.LastRevision(rec.Revision))
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch):
+			return fmt.Errorf("delete pipeline %s: %w", rec.Metadata(), err)
+		}
+	}
+}
+
+// Watch calls f with all pipelines, once at first and then after every change,
+// until ctx ends. Changes that come close together may be seen as one.
+func (r *Registry) Watch(ctx context.Context, f func([]Record)) error {
+	w, err := r.kv.Watch(ctx, "pipeline.>")
+	if err != nil {
+		return fmt.Errorf("watch the pipelines: %w", err)
+	}
+	defer func() { _ = w.Stop() }() // the watcher ends with its connection anyway
+	all := map[string]Record{}
+	began := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case entry, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return errors.New("watch the pipelines: the watch was closed")
+			case entry == nil:
+				began = true
+			case entry.Operation() != jetstream.KeyValuePut:
+				delete(all, entry.Key())
+			default:
+				record, err := decodeRecord(entry.Key(), entry.Value(), entry.Revision())
+				if err != nil {
+					return err
+				}
+				all[entry.Key()] = record
+			}
+			if began && len(w.Updates()) == 0 {
+				records := make([]Record, 0, len(all))
+				for _, record := range all {
+					records = append(records, record)
+				}
+				sortRecords(records)
+				f(records)
+			}
+		}
+	}
+}
+
+// newID returns an id for a pipeline that is registered for the first time.
+func newID(name string) string { return name + "-" + string(feed.NewResourceID()) }
+
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

@@ -1,0 +1,160 @@
+package pipelines
+
+import (
+	"maps"
+	"strings"
+
+	"github.com/millrace/millrace/store"
+)
+
+// APIVersion is the version of the documents that this release reads.
+const APIVersion = "millrace/v1"
+
+// The kinds of documents.
+const (
+	KindContainer = "Container"
+	KindPipeline  = "Pipeline"
+)
+
+// DatabaseDefault is the database of a document that names none.
+const DatabaseDefault = "default"
+
+// Metadata names a resource.
+type Metadata struct {
+	// Name of the resource, unique among those of its kind in its database: 1 to
+	// 63 letters, digits, - and _, the first a letter or digit.
+	Name string `json:"name" yaml:"name"`
+	// Database is the namespace of the resource and of the containers that it
+	// names. Default default.
+	Database string `json:"database,omitempty" yaml:"database,omitempty"`
+}
+
+// String returns database/name.
+func (m Metadata) String() string { return m.Database + "/" + m.Name }
+
+// Container is a document that declares a container.
+type Container struct {
+	// APIVersion is millrace/v1.
+	APIVersion string `json:"apiVersion" yaml:"apiVersion"`
+	// Kind is Container.
+	Kind string `json:"kind" yaml:"kind"`
+	// Metadata names the container.
+	Metadata Metadata `json:"metadata" yaml:"metadata"`
+	// Spec tells how the items of the container are kept.
+	Spec store.ContainerSpec `json:"spec" yaml:"spec"`
+
+	places places
+}
+
+// Pipeline is a document that declares a pipeline: one copy that is to be kept
+// equal to its source.
+type Pipeline struct {
+	// APIVersion is millrace/v1.
+	APIVersion string `json:"apiVersion" yaml:"apiVersion"`
+	// Kind is Pipeline.
+	Kind string `json:"kind" yaml:"kind"`
+	// Metadata names the pipeline.
+	Metadata Metadata `json:"metadata" yaml:"metadata"`
+	// Spec tells what is copied, and where to.
+	Spec PipelineSpec `json:"spec" yaml:"spec"`
+
+	places places
+}
+
+// PipelineSpec tells what is copied, and where to.
+type PipelineSpec struct {
+	// Source is what is copied.
+	Source Source `json:"source" yaml:"source"`
+	// Cascade copies fields of each source item into the items that name it.
+	Cascade *Cascade `json:"cascade,omitempty" yaml:"cascade,omitempty"`
+}
+
+// Source is what a pipeline copies.
+type Source struct {
+	// Container holds the source items.
+	Container string `json:"container" yaml:"container"`
+	// Where restricts the source items: an expression of the SQL dialect, such as
+	// type = "category". An item for which it is not true is, for the pipeline, not
+	// there. Default: all items.
+	Where string `json:"where,omitempty" yaml:"where,omitempty"`
+}
+
+// OnSourceDelete is what becomes of copies whose source was deleted.
+type OnSourceDelete string
+
+// What becomes of copies whose source was deleted. The zero value is Keep.
+const (
+	Keep   OnSourceDelete = "keep"   // the copies stay as they are
+	Clear  OnSourceDelete = "clear"  // the set fields go; with each, the element goes
+	Delete OnSourceDelete = "delete" // the items that hold the copies go; not with each
+)
+
+// Cascade copies fields of each source item into the items that name it.
+type Cascade struct {
+	// Into is the container of the items that hold the copies, the target.
+	Into string `json:"into" yaml:"into"`
+	// Each is the path of an array in the target's items whose elements are the
+	// copies, such as tags. Default: the item itself holds the copy.
+	Each string `json:"each,omitempty" yaml:"each,omitempty"`
+	// Match says how a copy names its source: field of the target (with each, of
+	// the element): field of the source. Together with the source's where it must
+	// fix the source's partition key and id.
+	Match map[string]string `json:"match" yaml:"match"`
+	// Where restricts the items that hold copies: an expression of the SQL dialect.
+	// Default: all items of the target that have the match fields.
+	Where string `json:"where,omitempty" yaml:"where,omitempty"`
+	// Set says what is copied: field of the target (with each, of the element):
+	// field of the source. A field that the source lacks is removed.
+	Set map[string]string `json:"set" yaml:"set"`
+	// OnSourceDelete is keep, clear (the set fields go; with each, the element
+	// goes) or delete (the items go; not with each). Default keep.
+	OnSourceDelete OnSourceDelete `json:"onSourceDelete,omitempty" yaml:"onSourceDelete,omitempty"`
+}
+
+// Resources is what a set of files declares, in the order of the files.
+type Resources struct {
+	Containers []Container
+	Pipelines  []Pipeline
+}
+
+// places tells where the fields of a document stand: a value under its path, such
+// as spec.cascade.set.name, a key under its path and a final "~".
+type places map[string]Place
+
+// at returns the place of field, or that of the nearest field around it.
+func (p places) at(field string) Place {
+	for {
+		if at, ok := p[field]; ok {
+			return at
+		}
+		if field == "" {
+			return Place{}
+		}
+		field = field[:max(strings.LastIndexAny(field, ".["), 0)]
+	}
+}
+
+// Key returns the place of the key of field.
+func (p places) key(field string) Place {
+	if at, ok := p[field+"~"]; ok {
+		return at
+	}
+	return p.at(field)
+}
+
+// clone returns a copy of s that shares nothing with it.
+func (s PipelineSpec) clone() PipelineSpec {
+	if s.Cascade != nil {
+		c := *s.Cascade
+		c.Match, c.Set = maps.Clone(c.Match), maps.Clone(c.Set)
+		s.Cascade = &c
+	}
+	return s
+}
+
+// normalize fills the defaults of fields left out.
+func (s *PipelineSpec) normalize() {
+	if s.Cascade != nil && s.Cascade.OnSourceDelete == "" {
+		s.Cascade.OnSourceDelete = Keep
+	}
+}

@@ -1,0 +1,128 @@
+package pipelines
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// fanOutsShown bounds the fan-outs of one pipeline that are printed.
+const fanOutsShown = 10
+
+// Print writes the status as a table: a line for each pipeline, its open
+// fan-outs, and with wide a line for each processor.
+func (s *Status) Print(w io.Writer, wide bool) error {
+	if len(s.Pipelines) == 0 {
+		_, err := fmt.Fprintln(w, "No pipeline is registered; declare one with millrace apply -f FILE.")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(cells ...string) { fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t")) } // t keeps the error for Flush
+	row("PIPELINE", "STATE", "LAG", "OLDEST", "COPIES", "RATE", "FAN-OUTS", "PARKED", "DEAD LETTERS")
+	for i := range s.Pipelines {
+		p := &s.Pipelines[i]
+		row(p.title(), string(p.State), count(int64(p.Lag.Commits)), age(p.Lag.Seconds), count(p.Counts.Copies),
+			count(int64(p.Rate))+"/s", count(int64(len(p.FanOuts))), count(int64(p.Parked)), count(p.Counts.Letters))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for i := range s.Pipelines {
+		if err := s.Pipelines[i].details(w, wide); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *PipelineStatus) title() string {
+	if p.Database == DatabaseDefault {
+		return p.Name
+	}
+	return p.Database + "/" + p.Name
+}
+
+// details writes what does not fit into the pipeline's line.
+func (p *PipelineStatus) details(w io.Writer, wide bool) error {
+	var b strings.Builder
+	if p.Reason != "" {
+		fmt.Fprintf(&b, "\n%s is %s: %s\n", p.title(), p.State, p.Reason)
+	}
+	if len(p.FanOuts) > 0 {
+		fmt.Fprintf(&b, "\nFan-outs of %s\n", p.title())
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for i := range min(len(p.FanOuts), fanOutsShown) {
+			fmt.Fprintf(t, "  %s\n", p.FanOuts[i].row())
+		}
+		if more := len(p.FanOuts) - fanOutsShown; more > 0 {
+			fmt.Fprintf(t, "  and %s more\n", count(int64(more)))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	if wide && len(p.Processors) > 0 {
+		fmt.Fprintf(&b, "\nProcessors of %s (%s to %s, generation %d)\n", p.title(), p.Source, p.Target, p.Generation)
+		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(t, "  ROLE\tPARTITION\tSTATE\tPOSITION\tHEAD\tOLDEST\tEPOCH\tOWNER")
+		for i := range p.Processors {
+			r := &p.Processors[i]
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", r.Role, r.Partition, r.State, r.Position, r.Head,
+				age(r.Lag.Seconds), r.Epoch, orDash(r.Owner))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// row prints one fan-out, cells divided by tabs.
+func (f *FanOutStatus) row() string {
+	share, eta := "begun", "-"
+	if f.Total > 0 {
+		share = fmt.Sprintf("%.0f%% of %s", f.Percent, count(f.Total))
+	}
+	if f.ETA > 0 {
+		eta = "ETA " + age(f.ETA.Seconds())
+	}
+	s := fmt.Sprintf("%s\t%s\t%s changed\t%s/s\t%s", f.Source, share, count(f.Changed), count(int64(f.Rate)), eta)
+	if f.LastError != "" {
+		s += "\t" + times(f.Attempts) + " tried: " + f.LastError
+	}
+	return s
+}
+
+// count prints a number with commas.
+func count(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// age prints seconds in few characters; a dash for none.
+func age(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d <= 0:
+		return "-"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,258 @@
+package pipelines
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors/cascade"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+// scan verifies one partition of a target, for all pipelines into it. One
+// goroutine owns it.
+type scan struct {
+	run       *verification
+	pipelines []*verified
+	target    *store.Container
+	partition feed.Partition
+	suspects  []suspect
+}
+
+// suspect is an item whose copies differ from their sources, perhaps because
+// something is in flight.
+type suspect struct {
+	pipeline *verified
+	ref      store.ItemRef
+	etag     store.ETag
+	sources  []origin // of the copies that differ
+}
+
+// origin is a source as it was when a copy was found to differ from it.
+type origin struct {
+	ref  store.ItemRef
+	etag store.ETag // zero if there was none
+	// passed is what the fan-out must have passed to have seen it so.
+	passed feed.Position
+}
+
+// all reads the partition page by page.
+func (s *scan) all(ctx context.Context) error {
+	var cursor []byte
+	for {
+		page, err := s.target.Scan(ctx, s.partition, store.Scan{After: cursor, ItemsMax: s.run.cfg.PageItems})
+		if err != nil {
+			return fmt.Errorf("scan %s of container %s: %w", s.partition, s.target.Info().Name, err)
+		}
+		for _, p := range s.pipelines {
+			if err := s.compare(ctx, p, page.Items); err != nil {
+				return err
+			}
+		}
+		s.run.tell(func(p *VerifyProgress) { p.Items += int64(len(page.Items)) })
+		if len(s.suspects) >= s.run.cfg.SuspectsMax || page.Cursor == nil {
+			if err := s.settle(ctx); err != nil {
+				return err
+			}
+		}
+		if cursor = page.Cursor; cursor == nil {
+			return nil
+		}
+	}
+}
+
+// compare compares the copies of p in items and keeps those in mind that differ.
+func (s *scan) compare(ctx context.Context, p *verified, items []store.Item) error {
+	views, err := s.view(ctx, p, items)
+	if err != nil {
+		return err
+	}
+	for i := range views {
+		v := &views[i]
+		if v.suspicious() {
+			s.suspects = append(s.suspects, v.suspect())
+			s.run.tell(func(p *VerifyProgress) { p.Waiting++ })
+			continue
+		}
+		s.run.settled(v, "")
+	}
+	s.run.mu.Lock()
+	p.result.Items += int64(len(items))
+	s.run.mu.Unlock()
+	return nil
+}
+
+// view is an item with the verdicts on its copies.
+type view struct {
+	pipeline *verified
+	item     *store.Item
+	refs     []cascade.Reference
+	sources  []*store.Item // of refs; no body if there is none
+	verdicts []cascade.Verdict
+	heads    map[feed.Partition]feed.LSN // of source partitions, where one was asked for
+}
+
+// view compares items with their sources as they are now.
+func (s *scan) view(ctx context.Context, p *verified, items []store.Item) ([]view, error) {
+	views := make([]view, 0, len(items))
+	at := map[store.ItemRef]int{}
+	var wanted []store.ItemRef
+	for i := range items {
+		v := view{pipeline: p, item: &items[i]}
+		if items[i].ETag != (store.ETag{}) {
+			v.refs = p.cascade.Expected(items[i].Body)
+		}
+		for _, ref := range v.refs {
+			if _, known := at[ref.Source]; !known && ref.Possible {
+				at[ref.Source] = len(wanted)
+				wanted = append(wanted, ref.Source)
+			}
+		}
+		views = append(views, v)
+	}
+	sources, err := p.source.ReadMany(ctx, wanted, true)
+	if err != nil {
+		return nil, fmt.Errorf("pipeline %s: read the sources of items in %s: %w", p.record.Metadata(), s.partition, err)
+	}
+	heads := map[feed.Partition]feed.LSN{}
+	for i := range views {
+		v := &views[i]
+		v.heads = heads
+		for j := range v.refs {
+			source := &store.Item{}
+			if v.refs[j].Possible {
+				source = &sources[at[v.refs[j].Source]]
+			}
+			verdict := p.cascade.Compare(&v.refs[j], source.Body)
+			v.sources, v.verdicts = append(v.sources, source), append(v.verdicts, verdict)
+			if source.ETag == (store.ETag{}) && v.wrong(j) {
+				if err := s.head(ctx, p, v.refs[j].Source, heads); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	return views, nil
+}
+
+// head notes the LSN of the state in which ref was not there.
+func (s *scan) head(ctx context.Context, p *verified, ref store.ItemRef, heads map[feed.Partition]feed.LSN) error {
+	partition := p.source.PartitionFor(ref.Key)
+	if _, known := heads[partition]; known {
+		return nil
+	}
+	status, err := p.source.Status(ctx, partition)
+	if err != nil {
+		return fmt.Errorf("pipeline %s: %w", p.record.Metadata(), err)
+	}
+	heads[partition] = status.Applied
+	return nil
+}
+
+// suspicious says whether something in flight might make the item equal.
+func (v *view) suspicious() bool {
+	for j := range v.verdicts {
+		if v.wrong(j) {
+			return true
+		}
+	}
+	return false
+}
+
+// wrong says whether copy j differs and ought not to. A copy without a source is
+// as it must be if such copies are kept, or if no source is possible.
+func (v *view) wrong(j int) bool {
+	switch v.verdicts[j] {
+	case cascade.Drift:
+		return true
+	case cascade.Dangling:
+		return v.refs[j].Possible && v.pipeline.record.Spec.Cascade.OnSourceDelete != Keep
+	case cascade.Equal:
+	}
+	return false
+}
+
+// suspect returns what must be passed before the item's copies can be judged.
+func (v *view) suspect() suspect {
+	s := suspect{pipeline: v.pipeline, ref: store.ItemRef{Key: v.item.Key, ID: v.item.ID}, etag: v.item.ETag}
+	for j := range v.refs {
+		if !v.wrong(j) {
+			continue
+		}
+		o := origin{ref: v.refs[j].Source, etag: v.sources[j].ETag, passed: feed.Position(v.sources[j].ETag)}
+		if o.etag == (store.ETag{}) {
+			o.passed = feed.Position{LSN: v.heads[v.pipeline.source.PartitionFor(o.ref.Key)]}
+		}
+		s.sources = append(s.sources, o)
+	}
+	return s
+}
+
+// same says whether the suspect is seen again just as it was.
+func (s *suspect) same(other *suspect) bool {
+	return s.etag == other.etag && slices.EqualFunc(s.sources, other.sources, func(a, b origin) bool {
+		return a.ref == b.ref && a.etag == b.etag
+	})
+}
+
+// settled counts and lists the copies of an item on which judgement is passed.
+// What is wrong is drift, or behind for the reason given.
+func (run *verification) settled(v *view, behind string) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	r := &v.pipeline.result
+	for j := range v.refs {
+		kind := DifferenceDrift
+		switch {
+		case v.verdicts[j] == cascade.Equal:
+			r.Copies++
+			run.progress.Copies++
+			continue
+		case v.wrong(j) && behind != "":
+			kind = DifferenceBehind
+			r.Behind++
+			r.Copies++
+		case v.verdicts[j] == cascade.Dangling:
+			kind = DifferenceDangling
+			r.Dangling++
+		default:
+			r.Drift++
+			r.Copies++
+		}
+		run.progress.Findings++
+		run.list(v, j, kind, behind)
+	}
+}
+
+// list adds copy j to the differences of its kind, unless there are enough.
+func (run *verification) list(v *view, j int, kind DifferenceKind, behind string) {
+	r := &v.pipeline.result
+	listed := 0
+	for i := range r.Differences {
+		if r.Differences[i].Kind == kind {
+			listed++
+		}
+	}
+	if listed >= run.cfg.ListMax {
+		return
+	}
+	ref := &v.refs[j]
+	d := Difference{Kind: kind, Item: store.ItemRef{Key: v.item.Key, ID: v.item.ID}.String(), ETag: v.item.ETag, Element: ref.Element}
+	if ref.Possible {
+		d.Source = ref.Source.String()
+	}
+	if kind == DifferenceBehind {
+		d.Reason = behind
+	}
+	if v.verdicts[j] == cascade.Drift {
+		for i, want := range v.pipeline.cascade.Wanted(v.sources[j].Body) {
+			has := ref.Has[i]
+			if (has.Value == nil) != (want.Value == nil) || has.Value != nil && !document.Equal(has.Value, want.Value) {
+				d.Fields = append(d.Fields, FieldDifference{has.Path, slices.Clone(has.Value), slices.Clone(want.Value)})
+			}
+		}
+	}
+	r.Differences = append(r.Differences, d)
+}

@@ -1,0 +1,222 @@
+package pipelines
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// settle passes judgement on all suspects: it waits until the pipelines have
+// passed what they were read at, then reads them again.
+func (s *scan) settle(ctx context.Context) error {
+	deadline := time.Now().Add(max(s.run.cfg.Timeout, 0))
+	for len(s.suspects) > 0 {
+		progress, err := readProgress(ctx, s.run.js, s.run.cfg.Bucket)
+		if err != nil {
+			return err
+		}
+		var passed, waiting, hopeless []suspect
+		var reasons []string
+		late := !time.Now().Before(deadline)
+		for _, one := range s.suspects {
+			left := progress.left(&one, s.partition)
+			switch {
+			case left == "":
+				passed = append(passed, one)
+			case late || s.run.hopeless(one.pipeline):
+				hopeless, reasons = append(hopeless, one), append(reasons, left)
+			default:
+				waiting = append(waiting, one)
+			}
+		}
+		if late && len(hopeless) > 0 {
+			s.run.expire(hopeless)
+		}
+		if err := s.giveUp(ctx, hopeless, reasons); err != nil {
+			return err
+		}
+		again, err := s.judge(ctx, passed)
+		if err != nil {
+			return err
+		}
+		if late {
+			if err := s.giveUp(ctx, again, slices.Repeat([]string{"it keeps changing"}, len(again))); err != nil {
+				return err
+			}
+			again = nil
+		}
+		before := len(s.suspects)
+		s.suspects = append(waiting, again...)
+		s.run.tell(func(p *VerifyProgress) { p.Waiting -= int64(before - len(s.suspects)) })
+		if len(s.suspects) > 0 {
+			if err := pause(ctx, s.run.cfg.PollInterval); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// hopeless says that waiting for p makes no sense.
+func (run *verification) hopeless(p *verified) bool {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	return p.expired || p.record.Paused
+}
+
+// expire notes that a wait for pipelines has reached the timeout, so that later
+// suspects of theirs are not waited for as long again.
+func (run *verification) expire(suspects []suspect) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	for i := range suspects {
+		suspects[i].pipeline.expired = true
+	}
+}
+
+// judge reads suspects again which the pipelines have passed. Those that are as
+// they were differ for no reason; those that have changed are suspects anew.
+func (s *scan) judge(ctx context.Context, passed []suspect) (again []suspect, err error) {
+	err = s.reread(ctx, passed, func(v *view, was *suspect, _ int) {
+		if now := v.suspect(); v.suspicious() && !now.same(was) {
+			again = append(again, now)
+			return
+		}
+		s.run.settled(v, "")
+	})
+	return again, err
+}
+
+// giveUp reads suspects again that the pipelines have not passed, and says so of
+// those that still differ.
+func (s *scan) giveUp(ctx context.Context, suspects []suspect, reasons []string) error {
+	return s.reread(ctx, suspects, func(v *view, _ *suspect, i int) { s.run.settled(v, reasons[i]) })
+}
+
+// reread reads suspects and their sources as they are now. visit also gets the
+// suspect as it was, and its index.
+func (s *scan) reread(ctx context.Context, suspects []suspect, visit func(v *view, was *suspect, i int)) error {
+	for _, p := range s.pipelines {
+		var refs []store.ItemRef
+		var at []int
+		for i := range suspects {
+			if suspects[i].pipeline == p {
+				refs, at = append(refs, suspects[i].ref), append(at, i)
+			}
+		}
+		for len(refs) > 0 {
+			n := min(len(refs), s.run.cfg.PageItems)
+			items, err := s.target.ReadMany(ctx, refs[:n], true)
+			if err != nil {
+				return fmt.Errorf("read items of %s again: %w", s.partition, err)
+			}
+			views, err := s.view(ctx, p, items)
+			if err != nil {
+				return err
+			}
+			for k := range views {
+				visit(&views[k], &suspects[at[k]], at[k])
+			}
+			refs, at = refs[n:], at[n:]
+		}
+	}
+	return nil
+}
+
+// progress is the checkpoints of all processors, by the names of their leases.
+type progress map[string]*processors.Checkpoint
+
+func readProgress(ctx context.Context, js jetstream.JetStream, bucket string) (progress, error) {
+	all, err := leases.List(ctx, js, bucket)
+	if err != nil {
+		return nil, fmt.Errorf("read the checkpoints: %w", err)
+	}
+	p := progress{}
+	for i := range all {
+		if _, err := processors.ParseResource(all[i].Resource); err != nil {
+			continue // not a processor's
+		}
+		cp, err := processors.DecodeCheckpoint(all[i].Checkpoint)
+		if err != nil {
+			return nil, fmt.Errorf("lease %s: %w", all[i].Resource, err)
+		}
+		if len(all[i].Checkpoint) > 0 {
+			p[all[i].Resource] = cp
+		}
+	}
+	return p, nil
+}
+
+// left says what the pipeline has not done yet of what might mend the suspect in
+// partition; "" if it has done all.
+func (p progress) left(s *suspect, partition feed.Partition) string {
+	rec := &s.pipeline.record
+	name := func(role processors.Role, at feed.Partition) string {
+		return processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: role, Partition: at}.String()
+	}
+	paused := ""
+	if rec.Paused {
+		paused = "; the pipeline is paused"
+	}
+	check := p[name(processors.RoleTarget, partition)]
+	if check == nil {
+		check = &processors.Checkpoint{Position: rec.start(partition.Number)}
+	}
+	if at := feed.Position(s.etag); check.Position.Before(at) {
+		return fmt.Sprintf("the check of %s stands at %s, before %s%s", partition, check.Position, at, paused)
+	}
+	if job := openJob(check, s.ref); job != nil {
+		return "its check was given up: " + job.LastError + paused
+	}
+	for i := range s.sources {
+		o := &s.sources[i]
+		at := s.pipeline.source.PartitionFor(o.ref.Key)
+		fanOut := p[name(processors.RoleSource, at)]
+		if fanOut == nil {
+			fanOut = &processors.Checkpoint{}
+		}
+		if fanOut.Position.Before(o.passed) {
+			return fmt.Sprintf("the fan-outs of %s stand at %s, before %s%s", at, fanOut.Position, o.passed, paused)
+		}
+		switch job := openJob(fanOut, o.ref); {
+		case job == nil:
+		case job.Parked:
+			return "the fan-out of its source was given up: " + job.LastError + paused
+		default:
+			return "the fan-out of its source is open" + paused
+		}
+	}
+	return ""
+}
+
+// openJob returns the job or parked item that is about ref, nil if there is none.
+func openJob(cp *processors.Checkpoint, ref store.ItemRef) *processors.Job {
+	name := ref.String()
+	for _, jobs := range [][]processors.Job{cp.Jobs, cp.Parked} {
+		for i := range jobs {
+			if jobs[i].Source == name {
+				return &jobs[i]
+			}
+		}
+	}
+	return nil
+}

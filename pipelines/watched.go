@@ -1,0 +1,159 @@
+package pipelines
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
+)
+
+// watched is what is known of one processor, from which its state is told.
+type watched struct {
+	resource   processors.Resource
+	record     *Record
+	lease      *leases.Lease // nil if there has never been one
+	checkpoint *processors.Checkpoint
+	head       feed.LSN
+	oldest     time.Time // of the first commit that is not processed; zero if all are
+	now        time.Time
+	stuckAfter time.Duration
+	still      time.Duration // for how long nothing has moved, as far as the Monitor has seen
+}
+
+// mark changes when the processor gets on.
+func (w *watched) mark() string {
+	cp := w.checkpoint
+	var scanned, changed int64
+	for i := range cp.Jobs {
+		scanned, changed = scanned+cp.Jobs[i].Scanned, changed+cp.Jobs[i].Changed
+	}
+	return fmt.Sprint(cp.Position, len(cp.Jobs), scanned, changed, cp.Counts)
+}
+
+// status tells where the processor stands.
+func (w *watched) status() ProcessorStatus {
+	cp := w.checkpoint
+	s := ProcessorStatus{
+		Role: w.resource.Role, Partition: w.resource.Partition.String(), Position: cp.Position.String(), Head: uint64(w.head),
+		Lag: w.lag(), Counts: cp.Counts, Parked: len(w.parked()),
+	}
+	if w.lease != nil {
+		s.Owner, s.Host, s.Epoch = w.lease.Owner, w.lease.Host, w.lease.Epoch
+	}
+	s.State, s.Reason = w.state(s.Lag)
+	return s
+}
+
+func (w *watched) lag() Lag {
+	l := Lag{Jobs: w.checkpoint.Open()}
+	if w.head > w.checkpoint.Position.LSN {
+		l.Commits = uint64(w.head - w.checkpoint.Position.LSN)
+	}
+	age := func(t time.Time) {
+		if !t.IsZero() && t.UnixMilli() > 0 {
+			l.Seconds = max(l.Seconds, w.now.Sub(t).Seconds())
+		}
+	}
+	age(w.oldest)
+	for _, jobs := range [][]processors.Job{w.checkpoint.Jobs, w.checkpoint.Parked} {
+		for i := range jobs {
+			age(time.UnixMilli(jobs[i].Began))
+		}
+	}
+	return l
+}
+
+// parked returns the items that were given up and wait for their next change.
+func (w *watched) parked() []*processors.Job {
+	var all []*processors.Job
+	for i := range w.checkpoint.Parked {
+		all = append(all, &w.checkpoint.Parked[i])
+	}
+	for i := range w.checkpoint.Jobs {
+		if j := &w.checkpoint.Jobs[i]; j.Parked {
+			all = append(all, j)
+		}
+	}
+	return all
+}
+
+// state tells the state and, if it is not well, why and what to do.
+func (w *watched) state(lag Lag) (State, string) {
+	switch {
+	case w.record.Paused:
+		return Paused, ""
+	case w.lease == nil:
+		if w.now.Sub(w.record.Changed) > w.stuckAfter {
+			return Stuck, "no worker has taken it; is a worker process running?"
+		}
+		return Uninitialised, ""
+	case lag.None():
+		return Idle, ""
+	}
+	cp := w.checkpoint
+	switch {
+	case w.lease.Attempts > 0 && w.lease.LastError != "":
+		return Stuck, fmt.Sprintf("stopped %s: %s", times(w.lease.Attempts), w.lease.LastError)
+	case cp.Attempts >= processors.StuckAttempts:
+		return Stuck, fmt.Sprintf("what follows %s was tried %s: %s", cp.Position, times(cp.Attempts), cp.LastError)
+	}
+	failing := w.failing()
+	if failing != nil && failing.Attempts >= processors.StuckAttempts {
+		return Stuck, fmt.Sprintf("the fan-out of %s was tried %s: %s", failing.Source, times(failing.Attempts), failing.LastError)
+	}
+	if silent := w.now.Sub(w.lease.Progress); silent > w.stuckAfter {
+		if w.lease.Owner == "" {
+			return Stuck, fmt.Sprintf("no worker has held it for %s; is a worker process running?", silent.Round(time.Second))
+		}
+		return Stuck, fmt.Sprintf("its holder has not moved for %s", silent.Round(time.Second))
+	}
+	if w.still > w.stuckAfter {
+		return Stuck, fmt.Sprintf("nothing has moved for %s", w.still.Round(time.Second))
+	}
+	if failing != nil {
+		return Behind, fmt.Sprintf("the fan-out of %s is tried again: %s", failing.Source, failing.LastError)
+	}
+	if parked := w.parked(); len(parked) > 0 {
+		first := parked[0]
+		return Behind, fmt.Sprintf("%d given up, such as %s: %s; see millrace dead-letters list %s",
+			len(parked), first.Source, first.LastError, w.record.Name)
+	}
+	return Behind, ""
+}
+
+// failing returns the open fan-out that has failed most often in a row, nil if
+// none has failed.
+func (w *watched) failing() *processors.Job {
+	var worst *processors.Job
+	for i := range w.checkpoint.Jobs {
+		j := &w.checkpoint.Jobs[i]
+		if !j.Parked && j.Attempts > 0 && (worst == nil || j.Attempts > worst.Attempts) {
+			worst = j
+		}
+	}
+	return worst
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+// fanOut tells how far one job is.
+func (w *watched) fanOut(j *processors.Job) FanOutStatus {
+	f := FanOutStatus{
+		Partition: w.resource.Partition.String(), Source: j.Source, Position: j.Position.String(), Began: time.UnixMilli(j.Began).UTC(),
+		Scanned: j.Scanned, Changed: j.Changed, Total: j.Total, Attempts: j.Attempts, LastError: j.LastError,
+	}
+	if done, eta, ok := j.Progress(w.now); ok {
+		f.Percent, f.ETA, f.Seconds = 100*done, eta, eta.Seconds()
+	}
+	if passed := w.now.Sub(time.UnixMilli(j.Began)).Seconds(); passed > 0 && j.Began > 0 {
+		f.Rate = float64(j.Changed) / passed
+	}
+	return f
+}

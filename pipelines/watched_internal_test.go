@@ -1,0 +1,176 @@
+package pipelines
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+
+func TestState(t *testing.T) {
+	at := feed.Position{LSN: 10}
+	holds := func(progress time.Duration) *leases.Lease {
+		return &leases.Lease{Owner: "n/1", Progress: noon.Add(-progress)}
+	}
+	for _, c := range []struct {
+		name   string
+		w      watched
+		state  State
+		reason string
+	}{
+		{"registered a moment ago", watched{record: &Record{Changed: noon}, checkpoint: &processors.Checkpoint{}, head: 5}, Uninitialised, ""},
+		{"registered a minute ago, and nobody took it", watched{record: &Record{Changed: noon.Add(-time.Minute)}, checkpoint: &processors.Checkpoint{}}, Stuck, "no worker has taken it"},
+		{"all is done", watched{lease: holds(0), checkpoint: &processors.Checkpoint{Position: at}, head: 10}, Idle, ""},
+		{"all is done, and no worker runs", watched{lease: &leases.Lease{}, checkpoint: &processors.Checkpoint{Position: at}, head: 10}, Idle, ""},
+		{"commits to read", watched{lease: holds(0), checkpoint: &processors.Checkpoint{Position: at}, head: 12}, Behind, ""},
+		{
+			"an open fan-out", watched{lease: holds(0), head: 10, checkpoint: &processors.Checkpoint{
+				Position: at, State: processors.State{Jobs: []processors.Job{{Source: "a"}}},
+			}}, Behind, "",
+		},
+		{
+			"a fan-out that fails", watched{lease: holds(0), head: 10, checkpoint: &processors.Checkpoint{
+				Position: at, State: processors.State{Jobs: []processors.Job{{Source: "a", Attempts: 12, LastError: "no owner"}}},
+			}}, Stuck, "the fan-out of a was tried 12 times: no owner",
+		},
+		{
+			"an item given up", watched{lease: holds(0), head: 10, record: &Record{Name: "names"}, checkpoint: &processors.Checkpoint{
+				Position: at, Parked: []processors.Job{{Source: "a", Parked: true, LastError: "too large"}},
+			}}, Behind, "1 given up, such as a: too large; see millrace dead-letters list names",
+		},
+		{
+			"changes that fail",
+			watched{lease: holds(0), head: 12, checkpoint: &processors.Checkpoint{Position: at, Attempts: 10, LastError: "no owner"}},
+			Stuck, "what follows 10.0 was tried 10 times: no owner",
+		},
+		{
+			"a fan-out that failed a moment ago", watched{lease: holds(0), head: 10, checkpoint: &processors.Checkpoint{
+				Position: at, State: processors.State{Jobs: []processors.Job{{Source: "a", Attempts: 1, LastError: "no owner"}}},
+			}}, Behind, "the fan-out of a is tried again: no owner",
+		},
+		{"a holder that renews and does nothing", watched{lease: holds(0), still: time.Minute, checkpoint: &processors.Checkpoint{Position: at}, head: 12}, Stuck, "nothing has moved for 1m0s"},
+		{"a dead holder", watched{lease: holds(time.Minute), checkpoint: &processors.Checkpoint{Position: at}, head: 12}, Stuck, "its holder has not moved for 1m0s"},
+		{
+			"work that ended",
+			watched{lease: &leases.Lease{Attempts: 1, LastError: "a gap in the log", Progress: noon}, checkpoint: &processors.Checkpoint{Position: at}, head: 12},
+			Stuck, "stopped once: a gap in the log",
+		},
+		{"paused", watched{record: &Record{Paused: true}, lease: holds(time.Minute), checkpoint: &processors.Checkpoint{Position: at}, head: 12}, Paused, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.w.now, c.w.stuckAfter = noon, 30*time.Second
+			if c.w.record == nil {
+				c.w.record = &Record{}
+			}
+			s := c.w.status()
+			if s.State != c.state || !strings.HasPrefix(s.Reason, c.reason) || (c.reason == "") != (s.Reason == "") {
+				t.Errorf("%s %q, want %s %q", s.State, s.Reason, c.state, c.reason)
+			}
+		})
+	}
+}
+
+func TestLag(t *testing.T) {
+	w := watched{
+		now: noon, head: 14, oldest: noon.Add(-3 * time.Second),
+		checkpoint: &processors.Checkpoint{
+			Position: feed.Position{LSN: 10},
+			Parked:   []processors.Job{{Began: noon.Add(-9 * time.Second).UnixMilli()}},
+			State:    processors.State{Jobs: []processors.Job{{Began: noon.Add(-5 * time.Second).UnixMilli()}}},
+		},
+	}
+	if diff := cmp.Diff(Lag{Commits: 4, Jobs: 2, Seconds: 9}, w.lag()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestWhatIsLeft shows what must be passed before a copy that differs is drift.
+func TestWhatIsLeft(t *testing.T) {
+	rec := Record{ID: "names-k2x4c7ab", Generation: 2, Starts: []Start{{Partition: 0, After: feed.Position{LSN: 5}}}}
+	info := store.ContainerInfo{ID: "c7k2x4ab", Spec: store.ContainerSpec{PartitionKey: []string{"/id"}}, Partitions: []store.PartitionInfo{{Number: 0}}}
+	source, err := (&store.Client{}).Open(info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := feed.NewPartitionKey("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := feed.Partition{Container: "d7k2x4ab", Number: 0}
+	ref := store.ItemRef{Key: key, ID: "a"}
+	one := &suspect{
+		pipeline: &verified{record: rec, source: source}, ref: store.ItemRef{Key: key, ID: "t"}, etag: store.ETag{LSN: 7, Index: 3},
+		sources: []origin{{ref: ref, passed: feed.Position{LSN: 9, Index: 1}}},
+	}
+	const check, fanOut = "pipe/names-k2x4c7ab/2/target/d7k2x4ab/0", "pipe/names-k2x4c7ab/2/source/c7k2x4ab/0"
+	passed := func(lsn feed.LSN, index uint32, jobs ...processors.Job) *processors.Checkpoint {
+		return &processors.Checkpoint{Position: feed.Position{LSN: lsn, Index: index}, State: processors.State{Jobs: jobs}}
+	}
+	for _, c := range []struct {
+		name string
+		p    progress
+		want string
+	}{
+		{"nothing was done yet", progress{}, "the check of d7k2x4ab/0 stands at 5.0, before 7.3"},
+		{"the commit is read, but not to the item", progress{check: passed(7, 2)}, "the check of d7k2x4ab/0 stands at 7.2, before 7.3"},
+		{"the check is done, no fan-out has begun", progress{check: passed(7, 3)}, "the fan-outs of c7k2x4ab/0 stand at 0.0, before 9.1"},
+		{"the fan-out is open", progress{check: passed(8, 0), fanOut: passed(12, 0, processors.Job{Source: ref.String()})}, "the fan-out of its source is open"},
+		{"the fan-out was given up", progress{check: passed(8, 0), fanOut: passed(12, 0, processors.Job{Source: ref.String(), Parked: true, LastError: "x"})}, "the fan-out of its source was given up: x"},
+		{"another item's fan-out is open", progress{check: passed(8, 0), fanOut: passed(12, 0, processors.Job{Source: `["b"]/b`})}, ""},
+		{"an older generation has done it", progress{"pipe/names-k2x4c7ab/1/target/d7k2x4ab/0": passed(9, 0)}, "the check of d7k2x4ab/0 stands at 5.0, before 7.3"},
+		{"the check was given up", progress{check: {Position: feed.Position{LSN: 8}, Parked: []processors.Job{{Source: one.ref.String(), LastError: "too large"}}}}, "its check was given up: too large"},
+		{"all is done", progress{check: passed(7, 3), fanOut: passed(9, 1)}, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := c.p.left(one, target); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestResourceNames(t *testing.T) {
+	containers := []store.ContainerInfo{
+		{ID: "c7k2x4ab", State: store.ContainerReady, Partitions: []store.PartitionInfo{{Number: 0}}},
+		{ID: "d7k2x4ab", State: store.ContainerReady, Partitions: []store.PartitionInfo{{Number: 0}, {Number: 1}}},
+		{ID: "e7k2x4ab", State: store.ContainerDeleting, Partitions: []store.PartitionInfo{{Number: 0}}},
+	}
+	records := []Record{
+		{ID: "a-1", Generation: 3, Source: "c7k2x4ab", Target: "d7k2x4ab"},
+		{ID: "b-1", Generation: 1, Source: "c7k2x4ab", Target: "d7k2x4ab", Paused: true},
+		{ID: "c-1", Generation: 1, Source: "e7k2x4ab", Target: "d7k2x4ab"},
+		{ID: "d-1", Generation: 1, Source: "c7k2x4ab", Target: "f7k2x4ab"},
+	}
+	want := []string{"pipe/a-1/3/source/c7k2x4ab/0", "pipe/a-1/3/target/d7k2x4ab/0", "pipe/a-1/3/target/d7k2x4ab/1"}
+	if diff := cmp.Diff(want, resourceNames(records, containers)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestStill counts from the first reading at which something was to be done and
+// had not moved since.
+func TestStill(t *testing.T) {
+	m := NewMonitor(nil, nil, MonitorConfig{})
+	w := &watched{record: &Record{}, checkpoint: &processors.Checkpoint{}, now: noon}
+	at := func(seconds int, head feed.LSN, position feed.LSN) time.Duration {
+		w.now, w.head = noon.Add(time.Duration(seconds)*time.Second), head
+		w.checkpoint.Position.LSN = position
+		m.begin(w.now)
+		return m.still(w)
+	}
+	var got []time.Duration
+	for _, c := range [][3]int{{0, 5, 5}, {10, 6, 5}, {20, 7, 5}, {30, 7, 6}, {40, 9, 6}, {50, 9, 9}, {60, 10, 9}} {
+		got = append(got, at(c[0], feed.LSN(c[1]), feed.LSN(c[2]))/time.Second)
+	}
+	if diff := cmp.Diff([]time.Duration{0, 10, 20, 0, 10, 0, 10}, got); diff != "" {
+		t.Error(diff)
+	}
+}
