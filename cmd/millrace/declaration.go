@@ -1,0 +1,73 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// declaration returns a declared document as JSON in the form in which apply
+// reads it: the keys and texts of its YAML, durations such as 168h among them.
+// What is empty is left out.
+func declaration(doc any) (json.RawMessage, error) {
+	var n yaml.Node
+	if err := n.Encode(doc); err != nil {
+		return nil, fmt.Errorf("print: %w", err)
+	}
+	var out bytes.Buffer
+	if err := appendJSON(&out, &n); err != nil {
+		return nil, fmt.Errorf("print: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+func appendJSON(out *bytes.Buffer, n *yaml.Node) error {
+	switch n.Kind {
+	case yaml.MappingNode:
+		out.WriteByte('{')
+		first := true
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			value := n.Content[i+1]
+			if empty(value) {
+				continue
+			}
+			if !first {
+				out.WriteByte(',')
+			}
+			first = false
+			fmt.Fprintf(out, "%q:", n.Content[i].Value)
+			if err := appendJSON(out, value); err != nil {
+				return err
+			}
+		}
+		out.WriteByte('}')
+	case yaml.SequenceNode:
+		out.WriteByte('[')
+		for i, e := range n.Content {
+			if i > 0 {
+				out.WriteByte(',')
+			}
+			if err := appendJSON(out, e); err != nil {
+				return err
+			}
+		}
+		out.WriteByte(']')
+	default:
+		if tag := n.ShortTag(); tag == "!!int" || tag == "!!bool" || tag == "!!null" {
+			out.WriteString(n.Value)
+			return nil
+		}
+		text, err := json.Marshal(n.Value)
+		if err != nil {
+			return err
+		}
+		out.Write(text)
+	}
+	return nil
+}
+
+func empty(n *yaml.Node) bool {
+	return n.ShortTag() == "!!null" || (n.Kind == yaml.SequenceNode || n.Kind == yaml.MappingNode) && len(n.Content) == 0
+}

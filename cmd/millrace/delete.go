@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func newDelete(a *app) *cobra.Command {
+	var yes bool
+	cmd := &cobra.Command{
+		Use:   "delete container|pipeline NAME",
+		Short: "Delete a container with its items, or a pipeline",
+		Long: `Delete removes a pipeline, whose copies stay as they are, or a container with all
+its items and its change feed. A container that a pipeline uses is not deleted,
+and one that holds items only with --yes.`,
+		Example: "  millrace delete pipeline tag-names",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := parseKind(args[0])
+			if err != nil {
+				return err
+			}
+			database, name := a.split(args[1])
+			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				if k == kindPipeline {
+					err = s.registry.Delete(ctx, database, name)
+				} else {
+					err = deleteContainer(ctx, s, database, name, yes)
+				}
+				if err != nil {
+					return err
+				}
+				return a.printDone(string(k), database, name, "deleted")
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&yes, "yes", false, "delete a container although it holds items")
+	return cmd
+}
+
+func deleteContainer(ctx context.Context, s *session, database, name string, yes bool) error {
+	users, err := s.registry.Users(ctx, database, name)
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		var names []string
+		for i := range users {
+			names = append(names, users[i].Name)
+		}
+		return bad("container %s/%s is used by the pipelines %s\nnext: delete them first, with millrace delete pipeline NAME", database, name, join(names))
+	}
+	info, err := s.client.Catalog().Get(ctx, database, name)
+	if err != nil {
+		return err
+	}
+	if !yes {
+		ct, err := s.client.Open(info)
+		if err != nil {
+			return err
+		}
+		items, err := countItems(ctx, ct)
+		if err != nil {
+			return err
+		}
+		if items > 0 {
+			return bad("container %s/%s holds %s\nnext: export them with millrace export %s, or delete it with --yes", database, name, plural(items, "item", "items"), name)
+		}
+	}
+	return s.client.Catalog().Delete(ctx, database, name)
+}
+
+// printDone tells that something was done with one resource.
+func (a *app) printDone(kind, database, name, what string) error {
+	v := map[string]string{"kind": kind, "database": database, "name": name, "action": what}
+	return a.print(v, func(w io.Writer) error {
+		fmt.Fprintf(w, "%s %s/%s %s\n", kind, database, name, what)
+		return nil
+	})
+}
+
+func join(names []string) string { return strings.Join(names, ", ") }

@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/cmd/millrace/demo"
+	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/cmd/millrace/webstore"
+	"github.com/millrace/millrace/pipelines"
+)
+
+// demoFlags are those of demo.
+type demoFlags struct {
+	dir, data string
+	products  int
+	customers int
+	renames   int
+	seed      uint64
+}
+
+func newDemo(a *app) *cobra.Command {
+	var f demoFlags
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Load a shop, rename things while orders are written, verify every copy",
+		Long: `Demo starts everything in this process, loads a shop, renames categories and tags
+while orders and products are written, shows how the copies follow, and verifies
+each of them. It takes less than a minute and leaves nothing behind, unless --dir
+names a directory to keep.
+
+With --data it does the same on WebStore files: productMeta.json, product.json and
+customer.json.`,
+		Example: "  millrace demo\n  millrace demo --dir shop && millrace up --dir shop",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.products < 1 || f.customers < 1 || f.renames < 1 {
+				return &usageError{errors.New("--products, --customers and --renames are at least 1")}
+			}
+			return a.demo(cmd.Context(), &f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.dir, "dir", "", "directory to keep (default a temporary one)")
+	flags.StringVar(&f.data, "data", "", "directory of WebStore files to use instead of a generated shop")
+	flags.IntVar(&f.products, "products", 3000, "products of the generated shop; categories and tags go with them")
+	flags.IntVar(&f.customers, "customers", 8000, "customers of the generated shop; each has about two orders")
+	flags.IntVar(&f.renames, "renames", 400, "categories and tags to rename")
+	flags.Uint64Var(&f.seed, "seed", 1, "seed of the generated shop")
+	return cmd
+}
+
+func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
+	dir, keep := f.dir, f.dir != ""
+	if !keep {
+		if dir, err = os.MkdirTemp("", "millrace-demo-*"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	}
+	// Nothing listens: the demo runs beside whatever runs here.
+	a.sets = append([]string{"dir=" + dir, "nats.dontListen=true", "http.listen=off"}, a.sets...)
+	if a.logLevel == "" {
+		a.sets = append(a.sets, "log.level=warn")
+	}
+	cfg, err := a.config()
+	if err != nil {
+		return err
+	}
+	screen := newScreen(a)
+	began := time.Now()
+	screen.Say("", "A shop whose products carry copies: of their category's name, and of their tags' names.", "")
+	n, err := node.Open(ctx, cfg, node.Roles{NATS: true, Store: true, Worker: true}, nil, a.logger(cfg))
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- n.Run(running) }()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-done, n.Close())
+	}()
+	if !waitReady(ctx, n, done) {
+		return context.Cause(ctx)
+	}
+	screen.Step("Start", "NATS, store and workers in this process", time.Since(began))
+	scale := webstore.Scale(f.seed, float64(f.products)*float64(f.products)/(295*295))
+	scale.Products, scale.Customers = f.products, f.customers
+	report, err := demo.Run(ctx, demo.Config{
+		DataDir: f.data, Store: scale, Renames: f.renames, Screen: screen, Client: n.Client(), Registry: n.Registry(),
+		JS: n.JetStream(), Bucket: cfg.Leases.Bucket, Log: cfg.Feed.Log,
+	})
+	if err != nil {
+		screen.clear()
+		return err
+	}
+	return a.printDemo(report, time.Since(began), dir, keep)
+}
+
+func (a *app) printDemo(report *demo.Report, took time.Duration, dir string, keep bool) error {
+	err := a.print(report, func(w io.Writer) error {
+		for i := range report.Verify.Pipelines {
+			if p := &report.Verify.Pipelines[i]; p.Verdict != pipelines.VerdictEqual {
+				return report.Verify.Print(w)
+			}
+		}
+		fmt.Fprintf(w, "\nAll of it in %s. ", took.Round(100*time.Millisecond))
+		if keep {
+			fmt.Fprintf(w, "The shop lies in %s. Try\n\n", dir)
+			fmt.Fprintf(w, "  millrace up --dir %s                     # and in another terminal\n", dir)
+			fmt.Fprintln(w, "  millrace status --watch")
+			fmt.Fprintln(w, "  millrace feed product --from now --follow")
+			fmt.Fprintln(w, "  millrace query productMeta --key category --limit 3")
+			fmt.Fprintln(w, "  millrace verify")
+			return nil
+		}
+		fmt.Fprintln(w, "Nothing is left of it. Try")
+		fmt.Fprintln(w)
+		fmt.Fprintln(w, "  millrace demo --dir shop                 # keeps the shop in a directory")
+		fmt.Fprintln(w, "  millrace up --dir shop                   # and in another terminal")
+		fmt.Fprintln(w, "  millrace status --watch")
+		fmt.Fprintln(w, "  millrace get pipelines -o yaml           # what was declared")
+		fmt.Fprintln(w, "  millrace verify")
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if report.Verify.Verdict != pipelines.VerdictEqual {
+		return &badNews{errTold}
+	}
+	return nil
+}
+
+// screen shows a demo: in place on a terminal, line by line elsewhere, and on
+// standard error if standard output is for JSON or YAML.
+type screen struct {
+	w     io.Writer
+	width int  // 0: no terminal
+	color bool // may be used
+	live  bool // a line is to be cleared
+	told  time.Time
+}
+
+func newScreen(a *app) *screen {
+	s := &screen{w: a.out, told: time.Now()}
+	if a.output != "table" {
+		s.w = a.err
+	}
+	s.width, s.color = terminal(s.w)
+	s.color = s.color && os.Getenv("NO_COLOR") == ""
+	return s
+}
+
+func (s *screen) Step(name, what string, took time.Duration) {
+	s.clear()
+	fmt.Fprintf(s.w, "%s %s  %s%s\n", s.paint("32", "✓"), s.paint("1", fmt.Sprintf("%-9s", name)), what,
+		s.paint("2", fmt.Sprintf("  (%s)", took.Round(time.Millisecond))))
+}
+
+// Live shows a line that the next one replaces. Without a terminal it is shown
+// every few seconds.
+func (s *screen) Live(name, what string) {
+	if s.width == 0 {
+		if time.Since(s.told) > progressEvery {
+			s.told = time.Now()
+			fmt.Fprintf(s.w, "  %-9s  %s\n", name, what)
+		}
+		return
+	}
+	s.live = true
+	line := cut(fmt.Sprintf("  %-9s  %s", name, what), s.width-1)
+	fmt.Fprintf(s.w, "\r\x1b[K%s", line)
+}
+
+func (s *screen) Say(lines ...string) {
+	s.clear()
+	for _, line := range lines {
+		if line == "Before" || line == "After" {
+			line = s.paint("1", line)
+		}
+		if s.width > 0 && !strings.Contains(line, "\x1b") {
+			line = cut(line, s.width)
+		}
+		fmt.Fprintln(s.w, line)
+	}
+}
+
+func (s *screen) clear() {
+	if s.live {
+		fmt.Fprint(s.w, "\r\x1b[K")
+		s.live = false
+	}
+}
+
+func (s *screen) paint(code, text string) string {
+	if !s.color {
+		return text
+	}
+	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}

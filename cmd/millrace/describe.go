@@ -1,0 +1,136 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store"
+)
+
+func newDescribe(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "describe container|pipeline NAME",
+		Short:   "Show one container or pipeline with how it is now",
+		Example: "  millrace describe pipeline category-names",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			k, err := parseKind(args[0])
+			if err != nil {
+				return err
+			}
+			database, name := a.split(args[1])
+			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				if k == kindContainer {
+					return a.describeContainer(ctx, s, database, name)
+				}
+				return a.describePipeline(ctx, s, database, name)
+			})
+		},
+	}
+}
+
+// partitionNow is one physical partition of a described container.
+type partitionNow struct {
+	store.PartitionInfo
+	Items  int                    `json:"items"`
+	Status *store.PartitionStatus `json:"status,omitempty"`
+	Error  string                 `json:"error,omitempty"`
+}
+
+func (a *app) describeContainer(ctx context.Context, s *session, database, name string) error {
+	ct, err := s.client.Container(ctx, database, name)
+	if err != nil {
+		return err
+	}
+	info := ct.Info()
+	users, err := s.registry.Users(ctx, database, name)
+	if err != nil {
+		return err
+	}
+	var now []partitionNow
+	for i, p := range ct.Partitions() {
+		one := partitionNow{PartitionInfo: info.Partitions[i]}
+		if one.Status, err = ct.Status(ctx, p); err == nil {
+			one.Items, err = ct.Count(ctx, p, store.Scope{})
+		}
+		if err != nil {
+			one.Error = err.Error()
+		}
+		now = append(now, one)
+	}
+	names := []string{}
+	for i := range users {
+		names = append(names, users[i].Name)
+	}
+	doc, err := declaration(pipelines.ContainerDocument(&info))
+	if err != nil {
+		return err
+	}
+	v := map[string]any{"declaration": doc, "id": info.ID, "state": info.State, "created": info.Created, "partitions": now, "pipelines": names}
+	return a.print(v, func(w io.Writer) error {
+		if err := writeYAML(w, doc); err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "\nid %s, %s, created %s, used by %s\n\n", info.ID, info.State, info.Created.Format(time.RFC3339), dash(join(names)))
+		var rows [][]string
+		for _, p := range now {
+			rows = append(rows, p.row())
+		}
+		return columns(w, []string{"PARTITION", "ITEMS", "LSN", "EPOCH", "OWNER", "INDEXES", "NOTE"}, rows)
+	})
+}
+
+func (p *partitionNow) row() []string {
+	row := []string{strconv.Itoa(int(p.Number)), count(p.Items)}
+	if p.Status == nil {
+		return append(row, "-", "-", "-", "-", p.Error)
+	}
+	ready := 0
+	for _, index := range p.Status.Indexes {
+		if index.Ready {
+			ready++
+		}
+	}
+	note := p.Error
+	if p.Status.Refusing != "" {
+		note = "refuses writes: " + p.Status.Refusing
+	}
+	return append(row, count(uint64(p.Status.Applied)), count(p.Status.Epoch), p.Status.Owner,
+		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), note)
+}
+
+func (a *app) describePipeline(ctx context.Context, s *session, database, name string) error {
+	rec, err := s.registry.Get(ctx, database, name)
+	if err != nil {
+		return err
+	}
+	monitor := s.monitor()
+	defer monitor.Close()
+	status, err := monitor.Read(ctx)
+	if err != nil {
+		return err
+	}
+	status.Pipelines = slices.DeleteFunc(status.Pipelines, func(p pipelines.PipelineStatus) bool { return p.ID != rec.ID })
+	doc, err := declaration(rec.Document())
+	if err != nil {
+		return err
+	}
+	v := map[string]any{"declaration": doc, "id": rec.ID, "generation": rec.Generation, "created": rec.Created, "changed": rec.Changed, "paused": rec.Paused}
+	if len(status.Pipelines) == 1 {
+		v["status"] = status.Pipelines[0]
+	}
+	return a.print(v, func(w io.Writer) error {
+		if err := writeYAML(w, doc); err != nil {
+			return err
+		}
+		fmt.Fprintf(w, "\nid %s, generation %d of %s\n\n", rec.ID, rec.Generation, rec.Changed.Format(time.RFC3339))
+		return status.Print(w, true)
+	})
+}

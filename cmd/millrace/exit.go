@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store"
+)
+
+// The exit codes.
+const (
+	codeOK       = 0
+	codeBad      = 1 // the answer is bad news
+	codeNotAsked = 2 // it could not be asked
+)
+
+func isCanceled(err error) bool { return errors.Is(err, context.Canceled) }
+
+// explain turns an error into an exit code and what an operator reads: what is
+// wrong and what to do next. It is the one table from errors to exit codes.
+func explain(err error) (code int, text string) {
+	code, next := classify(err)
+	text = strings.TrimSpace(err.Error())
+	if text != "" && !isFindings(err) {
+		text = "millrace: " + text
+	}
+	if next != "" {
+		text += "\nnext: " + next
+	}
+	return code, text
+}
+
+func isFindings(err error) bool {
+	_, ok := errors.AsType[pipelines.Findings](err)
+	return ok
+}
+
+func classify(err error) (code int, next string) {
+	var dir *leases.DirLockedError
+	var payload *node.PayloadError
+	switch {
+	case errors.Is(err, errTold):
+		return codeBad, ""
+	case isType[*usageError](err):
+		return codeNotAsked, ""
+	case isType[*configError](err):
+		return codeNotAsked, "every key is explained in configs/millrace.yaml"
+	case isFindings(err):
+		return codeBad, "mend the declarations and apply again; nothing was changed"
+	case errors.As(err, &dir):
+		return codeNotAsked, "name another directory with --dir"
+	case errors.As(err, &payload):
+		return codeNotAsked, "restart the NATS server with it and try again"
+	case isType[*node.AddressError](err):
+		return codeNotAsked, "choose another address with --listen, or --listen off"
+	case errors.Is(err, natsd.ErrPort):
+		return codeNotAsked, "choose another port with --port (-1 takes a free one)"
+	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout) && !errors.Is(err, store.ErrUnknown):
+		return codeNotAsked, "start Millrace with millrace up, or name a server with --server"
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return codeNotAsked, "name credentials with --creds, or connect.user and connect.password in the configuration"
+	case isType[*badNews](err):
+		return codeBad, ""
+	case errors.Is(err, store.ErrDiskFull):
+		return codeNotAsked, "free some space on the store's disk; writing goes on by itself"
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnknown):
+		return codeNotAsked, "see millrace status, and try again"
+	case isType[*store.NoContainerError](err):
+		return codeBad, "millrace get containers"
+	case isType[*pipelines.NoPipelineError](err), isType[*store.Error](err):
+		return codeBad, ""
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return codeNotAsked, ""
+	}
+	return codeNotAsked, ""
+}
+
+func isType[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bufio"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// scanItems is the size of a page of a scan.
+const scanItems = 1000
+
+func newExport(a *app) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "export CONTAINER",
+		Short: "Write the items of a container to a file, one a line",
+		Long: `Export writes every item of a container as it stands in the store, one a line, to
+standard output or to a file; a file whose name ends in .gz is gzipped. Each
+physical partition is read in order while writes go on: an item that is written
+meanwhile may be in the file as it was before or as it is after.
+
+What export writes, import takes.`,
+		Example: "  millrace export product --file product.ndjson.gz",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				database, name := a.split(args[0])
+				ct, err := s.client.Container(ctx, database, name)
+				if err != nil {
+					return err
+				}
+				return a.export(ctx, ct, file)
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write (default standard output)")
+	return cmd
+}
+
+func (a *app) export(ctx context.Context, ct *store.Container, file string) (err error) {
+	out, closeOut, err := a.exportTo(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeOut()) }()
+	total, err := countItems(ctx, ct)
+	if err != nil {
+		return err
+	}
+	bar := newProgress(a.err, "exporting "+containerName(ct), "items")
+	defer bar.done()
+	written := int64(0)
+	for _, p := range ct.Partitions() {
+		err := scan(ctx, ct, p, func(items []store.Item) error {
+			for i := range items {
+				if err := writeLine(out, items[i].Body); err != nil {
+					return err
+				}
+			}
+			written += int64(len(items))
+			bar.set(written, int64(total), containerName(ct))
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if file != "" {
+		bar.done()
+		fmt.Fprintf(a.err, "%s of %s written to %s\n", plural(written, "item", "items"), containerName(ct), file)
+	}
+	return nil
+}
+
+// exportTo opens what is written to, and returns how to finish it.
+func (a *app) exportTo(file string) (io.Writer, func() error, error) {
+	if file == "" {
+		out := bufio.NewWriterSize(a.out, 256<<10)
+		return out, out.Flush, nil
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	out := bufio.NewWriterSize(f, 256<<10)
+	if !strings.HasSuffix(file, ".gz") {
+		return out, func() error { return errors.Join(out.Flush(), f.Sync(), f.Close()) }, nil
+	}
+	zip := gzip.NewWriter(out)
+	return zip, func() error { return errors.Join(zip.Close(), out.Flush(), f.Sync(), f.Close()) }, nil
+}
+
+// writeLine writes one item in one line. White space between its tokens may be
+// new lines, which mean nothing and become blanks; inside a string there is none.
+func writeLine(w io.Writer, body []byte) error {
+	line := make([]byte, 0, len(body)+1)
+	for _, c := range body {
+		if c == '\n' || c == '\r' {
+			c = ' '
+		}
+		line = append(line, c)
+	}
+	_, err := w.Write(append(line, '\n'))
+	return err
+}
+
+// scan calls f with every page of a physical partition.
+func scan(ctx context.Context, ct *store.Container, p feed.Partition, f func([]store.Item) error) error {
+	request := store.Scan{ItemsMax: scanItems}
+	for {
+		page, err := ct.Scan(ctx, p, request)
+		if err != nil {
+			return fmt.Errorf("scan %s: %w", p, err)
+		}
+		if err := f(page.Items); err != nil {
+			return err
+		}
+		if page.Cursor == nil {
+			return nil
+		}
+		request.After = page.Cursor
+	}
+}
+
+// countItems counts the items of all physical partitions.
+func countItems(ctx context.Context, ct *store.Container) (int, error) {
+	counts := make([]int, len(ct.Partitions()))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8)
+	for i, p := range ct.Partitions() {
+		g.Go(func() (err error) {
+			counts[i], err = ct.Count(ctx, p, store.Scope{})
+			return err
+		})
+	}
+	err := g.Wait()
+	total := 0
+	for _, n := range counts {
+		total += n
+	}
+	return total, err
+}

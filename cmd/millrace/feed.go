@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// feedFlags are those of feed.
+type feedFlags struct {
+	from   string
+	follow bool
+	limit  int64
+	before bool
+}
+
+// changeView is a change as feed prints it.
+type changeView struct {
+	Partition string          `json:"partition"`
+	Position  string          `json:"position"`
+	Time      time.Time       `json:"time"`
+	Op        string          `json:"op"`
+	Key       json.RawMessage `json:"partitionKey"`
+	ID        string          `json:"id"`
+	// Pipeline made the change, if a pipeline did; Trace is the trace that it
+	// belongs to.
+	Pipeline string          `json:"pipeline,omitempty"`
+	Trace    string          `json:"trace,omitempty"`
+	Item     json.RawMessage `json:"item,omitempty"`
+	Before   json.RawMessage `json:"before,omitempty"`
+}
+
+func newFeed(a *app) *cobra.Command {
+	var f feedFlags
+	cmd := &cobra.Command{
+		Use:   "feed CONTAINER",
+		Short: "Show the change feed of a container",
+		Long: `Feed shows the changes of a container in the order of each physical partition,
+from --from on: the beginning, now, or a time, which is an age such as 10m or an
+instant such as 2026-01-02T15:04:05Z. With --follow it waits for what comes.
+
+With -o json it prints one change in a line.`,
+		Example: "  millrace feed product --from now --follow",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			start, err := parseStart(f.from, time.Now())
+			if err != nil {
+				return err
+			}
+			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				database, name := a.split(args[0])
+				ct, err := s.client.Container(ctx, database, name)
+				if err != nil {
+					return err
+				}
+				return a.tail(ctx, s, ct, start, &f)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&f.from, "from", "beginning", "where to begin: beginning, now, an age such as 10m, or an instant")
+	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "wait for what comes, until interrupted")
+	cmd.Flags().Int64Var(&f.limit, "limit", 0, "changes to show at most (default all)")
+	cmd.Flags().BoolVar(&f.before, "before", false, "show the item as it was before, too")
+	return cmd
+}
+
+// parseStart reads --from.
+func parseStart(text string, now time.Time) (feed.Start, error) {
+	switch text {
+	case "beginning":
+		return feed.StartBeginning(), nil
+	case "now":
+		return feed.StartNow(), nil
+	}
+	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
+		return feed.StartTime(now.Add(-age)), nil
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		return feed.StartTime(at), nil
+	}
+	return feed.Start{}, &usageError{fmt.Errorf("--from %s: beginning, now, an age such as 10m, or an instant such as 2026-01-02T15:04:05Z is expected", text)}
+}
+
+// tail shows the changes of all partitions.
+func (a *app) tail(ctx context.Context, s *session, ct *store.Container, start feed.Start, f *feedFlags) error {
+	p := &changePrinter{a: a, flags: f}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, partition := range ct.Partitions() {
+		g.Go(func() error { return p.follow(ctx, s, partition, start) })
+	}
+	err := g.Wait()
+	if errors.Is(err, errEnough) || f.follow && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// changePrinter prints changes of several partitions, whole lines.
+type changePrinter struct {
+	a     *app
+	flags *feedFlags
+
+	mu    sync.Mutex
+	shown int64
+}
+
+func (p *changePrinter) follow(ctx context.Context, s *session, partition feed.Partition, start feed.Start) error {
+	log, err := feed.OpenLog(ctx, s.js, partition, s.cfg.Feed.Log)
+	if err != nil {
+		return fmt.Errorf("open the change feed of %s: %w", partition, err)
+	}
+	defer log.Close()
+	after, err := log.Resolve(ctx, start)
+	if err != nil {
+		return fmt.Errorf("find %s in the change feed of %s: %w", p.flags.from, partition, err)
+	}
+	_, last, err := log.Bounds(ctx)
+	if err != nil {
+		return fmt.Errorf("find the end of the change feed of %s: %w", partition, err)
+	}
+	if !p.flags.follow && after.LSN >= last {
+		return nil
+	}
+	tail, err := log.Tail(ctx, after.LSN+1, feed.TailOptions{})
+	if err != nil {
+		return fmt.Errorf("read the change feed of %s: %w", partition, err)
+	}
+	defer tail.Close()
+	for {
+		commit, err := tail.Next(ctx)
+		if err != nil {
+			return err
+		}
+		if err := p.print(partition, commit); err != nil {
+			return err
+		}
+		if !p.flags.follow && commit.LSN >= last {
+			return nil
+		}
+	}
+}
+
+func (p *changePrinter) print(partition feed.Partition, commit *feed.Commit) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	index := uint32(0)
+	for i := range commit.Transactions {
+		t := &commit.Transactions[i]
+		for j := range t.Changes {
+			if p.flags.limit > 0 && p.shown == p.flags.limit {
+				return errEnough
+			}
+			p.shown++
+			v, err := p.view(partition, commit, t, &t.Changes[j], index)
+			if err != nil {
+				return err
+			}
+			if err := p.a.printChange(v); err != nil {
+				return err
+			}
+			index++
+		}
+	}
+	return nil
+}
+
+func (p *changePrinter) view(partition feed.Partition, commit *feed.Commit, t *feed.Transaction, c *feed.Change, index uint32) (*changeView, error) {
+	v := &changeView{
+		Partition: partition.String(), Position: feed.Position{LSN: commit.LSN, Index: index}.String(), Time: time.UnixMilli(commit.Time).UTC(),
+		Op: opName(c.Op), Key: json.RawMessage(c.Key.String()), ID: c.ID, Item: c.After,
+	}
+	if t.Effect != nil {
+		v.Pipeline = t.Effect.Producer.Pipeline
+	}
+	if sc := store.ParseTraceContext(t.TraceParent, ""); sc.IsValid() {
+		v.Trace = sc.TraceID().String()
+	}
+	if p.flags.before {
+		before, err := c.BeforeBody()
+		if err != nil {
+			return nil, fmt.Errorf("change %s of %s: %w", v.Position, partition, err)
+		}
+		v.Before = before
+	}
+	return v, nil
+}
+
+func opName(op feed.Op) string {
+	switch op {
+	case feed.OpCreate:
+		return "create"
+	case feed.OpReplace:
+		return "replace"
+	case feed.OpDelete:
+		return "delete"
+	case feed.OpExpire:
+		return "expire"
+	}
+	return fmt.Sprintf("op %d", op)
+}
+
+func (a *app) printChange(v *changeView) error {
+	switch a.output {
+	case "json":
+		enc := json.NewEncoder(a.out)
+		enc.SetEscapeHTML(false)
+		return enc.Encode(v)
+	case "yaml":
+		if _, err := io.WriteString(a.out, "---\n"); err != nil {
+			return err
+		}
+		return writeYAML(a.out, v)
+	}
+	var body bytes.Buffer
+	if len(v.Item) > 0 {
+		if err := json.Compact(&body, v.Item); err != nil {
+			return err
+		}
+	}
+	by := ""
+	if v.Pipeline != "" {
+		by = " by " + v.Pipeline
+	}
+	line := fmt.Sprintf("%s %s %s %-7s %s%s %s", v.Time.Format("15:04:05.000"), v.Partition, v.Position, v.Op, v.Key, by, body.String())
+	if len(v.Item) == 0 {
+		line += v.ID
+	}
+	if width, ok := terminal(a.out); ok {
+		line = cut(line, width)
+	}
+	_, err := fmt.Fprintln(a.out, line)
+	return err
+}

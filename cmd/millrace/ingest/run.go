@@ -1,0 +1,245 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+// Defaults and limits of Config.
+const (
+	writersDefault = 64
+	// queueMax is how many records may wait for each writer.
+	queueMax = 32
+	// patienceDefault is for how long an item is tried while the store cannot
+	// take it.
+	patienceDefault = time.Minute
+	saveEvery       = time.Second
+)
+
+// Config says how to import. Zero fields take their defaults.
+type Config struct {
+	// Write puts an item into the store, replacing one with its id. It is called
+	// by many goroutines.
+	Write func(ctx context.Context, body []byte) error
+	// Writers is how many items are under way at a time. Default 64.
+	Writers int
+	// Patience is for how long an item is tried while the store is unavailable.
+	// Default 1m; then the import stops and can be gone on with.
+	Patience time.Duration
+	// Save is called now and then with the state, and at the end. May be nil.
+	Save func(*State) error
+	// Rejected is called with each rejection, in no order, by one goroutine at a
+	// time. May be nil.
+	Rejected func(Rejection)
+	// Progress is called with the number of records that are finished, by one
+	// goroutine at a time. It must not block. May be nil.
+	Progress func(done int64)
+}
+
+// Run imports the records of r behind state.Done. It returns nil when all were
+// written or rejected; otherwise it stopped, and state says where to go on.
+func Run(ctx context.Context, r *Reader, state *State, cfg Config) error {
+	if cfg.Writers <= 0 {
+		cfg.Writers = writersDefault
+	}
+	if cfg.Patience <= 0 {
+		cfg.Patience = patienceDefault
+	}
+	im := &importer{cfg: cfg, state: state, open: map[int64]Rejection{}, saved: time.Now()}
+	for skip := state.Done; skip > 0; skip-- {
+		if _, err := r.Next(); err != nil {
+			return fmt.Errorf("skip what was imported before: %w", unexpected(err))
+		}
+	}
+	var unread error // why the file could not be read to its end; what was read is written
+	g, ctx := errgroup.WithContext(ctx)
+	queues := make([]chan Record, cfg.Writers)
+	for i := range queues {
+		queues[i] = make(chan Record, queueMax)
+		g.Go(func() error { return im.write(ctx, queues[i]) })
+	}
+	g.Go(func() error {
+		defer func() {
+			for _, q := range queues {
+				close(q)
+			}
+		}()
+		unread = im.read(ctx, r, queues)
+		return context.Cause(ctx)
+	})
+	err := g.Wait()
+	if err == nil {
+		err = unread
+	}
+	return errors.Join(err, im.save(true))
+}
+
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// importer carries out one import.
+type importer struct {
+	cfg Config
+
+	mu    sync.Mutex // guards what follows
+	state *State
+	open  map[int64]Rejection // finished records behind state.Done; no reason: written
+	saved time.Time
+}
+
+var seed = maphash.MakeSeed()
+
+// read hands the records out. Those with one id go to one writer, so that the
+// last of them wins.
+func (im *importer) read(ctx context.Context, r *Reader, queues []chan Record) error {
+	for {
+		rec, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		n := uint64(rec.Number)
+		if id, ok := document.Get(rec.Body, idPath); ok {
+			n = maphash.Bytes(seed, id)
+		}
+		select {
+		case queues[n%uint64(len(queues))] <- rec:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+var idPath = document.Path{{Name: "id"}}
+
+// write finishes the records of one queue.
+func (im *importer) write(ctx context.Context, records <-chan Record) error {
+	for rec := range records {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		reason := ""
+		if err := im.one(ctx, rec); err != nil {
+			reason = rejection(err)
+			if reason == "" {
+				return fmt.Errorf("line %d: %w", rec.Line, err)
+			}
+		}
+		if err := im.finish(rec, reason); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one writes one record, trying again while the store cannot take it. Done twice
+// an upsert is done once, so an unknown outcome is tried again too.
+func (im *importer) one(ctx context.Context, rec Record) error {
+	if rec.Err != nil {
+		return &broken{rec.Err}
+	}
+	if err := document.Check(rec.Body); err != nil {
+		return &broken{err}
+	}
+	pauses := backoff.NewExponentialBackOff(backoff.WithInitialInterval(5*time.Millisecond),
+		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(im.cfg.Patience))
+	return backoff.Retry(func() error {
+		err := im.cfg.Write(ctx, rec.Body)
+		if err == nil || later(err) && ctx.Err() == nil {
+			return err
+		}
+		return backoff.Permanent(err)
+	}, backoff.WithContext(pauses, ctx))
+}
+
+// broken is a record that is no item.
+type broken struct{ error }
+
+// later says whether it may go better later.
+func later(err error) bool {
+	refusal, ok := errors.AsType[*store.Error](err)
+	switch {
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnknown), errors.Is(err, store.ErrDiskFull),
+		errors.Is(err, store.ErrNotOwner):
+		return true
+	case ok:
+		return refusal.Status == store.StatusTooManyRequests || refusal.RetryAfter > 0
+	}
+	return false
+}
+
+// rejection returns why an item was refused for good, "" if it was not.
+func rejection(err error) string {
+	if b, ok := errors.AsType[*broken](err); ok {
+		return b.Error()
+	}
+	refusal, ok := errors.AsType[*store.Error](err)
+	if !ok || later(err) || refusal.Status >= store.StatusInternal {
+		return ""
+	}
+	return refusal.Error()
+}
+
+// finish takes note that a record was written, or rejected for a reason. The state
+// counts the records up to the first that is under way; what is finished behind
+// it is done again after a stop.
+func (im *importer) finish(rec Record, reason string) error {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	if reason != "" && im.cfg.Rejected != nil {
+		im.cfg.Rejected(Rejection{rec.Line, reason})
+	}
+	im.open[rec.Number] = Rejection{rec.Line, reason}
+	for {
+		r, ok := im.open[im.state.Done+1]
+		if !ok {
+			break
+		}
+		im.state.Done++
+		delete(im.open, im.state.Done)
+		if r.Reason == "" {
+			im.state.Written++
+			continue
+		}
+		im.state.Rejected++
+		if len(im.state.Rejections) < rejectionsMax {
+			im.state.Rejections = append(im.state.Rejections, r)
+		}
+	}
+	if im.cfg.Progress != nil {
+		im.cfg.Progress(im.state.Done + int64(len(im.open)))
+	}
+	return im.saveLocked(false)
+}
+
+func (im *importer) save(now bool) error {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	return im.saveLocked(now)
+}
+
+// saveLocked saves the state if it is time.
+func (im *importer) saveLocked(now bool) error {
+	if im.cfg.Save == nil || !now && time.Since(im.saved) < saveEvery {
+		return nil
+	}
+	im.saved = time.Now()
+	return im.cfg.Save(im.state)
+}

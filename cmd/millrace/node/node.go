@@ -1,0 +1,295 @@
+// Package node starts and stops the roles of a Millrace process, and is the one
+// place that sets up telemetry.
+//
+// A node is made of layers; each is opened after those below it and stopped
+// before them:
+//
+//	HTTP: /healthz /readyz /metrics
+//	worker: lease manager, host, pipelines.Supervisor     drains first
+//	store:  lease manager, engine, owner.Server           then this
+//	catalog, registry, client, change feed hub
+//	NATS: embedded (natsd) or a connection
+//	directory: its lock, and the node's identity          last
+//
+// Which roles a node has is decided by the verb: up has all of them with an
+// embedded server, store and worker have one each and connect to a server.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/owner"
+)
+
+// openTimeout bounds the opening of what lies on the network.
+const openTimeout = 30 * time.Second
+
+// The lease groups.
+const (
+	GroupStore  = "store"
+	GroupWorker = "worker"
+)
+
+// Roles say what a node does.
+type Roles struct {
+	// NATS is to run a NATS server in the process. Without it the node connects to
+	// Config.Server.
+	NATS bool
+	// Store is to own physical partitions.
+	Store bool
+	// Worker is to run pipelines.
+	Worker bool
+	// Anonymous is to keep nothing in Config.Dir: a worker needs no directory, but
+	// when it starts again it waits for the leases of its earlier life to expire.
+	Anonymous bool
+}
+
+// Node is a Millrace process: what is open, and what runs.
+type Node struct {
+	cfg       *configs.Config
+	roles     Roles
+	log       *slog.Logger
+	telemetry *Telemetry
+
+	lock     *leases.DirLock
+	server   *natsd.Server // nil: remote
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	local    *store.Local
+	catalog  *store.Catalog
+	client   *store.Client
+	registry *pipelines.Registry
+	hub      *feed.Hub
+
+	db         *engine.DB            // of a store
+	owners     *owner.Server         // of a store
+	storeHeld  *leases.Manager       // of a store
+	supervisor *pipelines.Supervisor // of a worker
+	workerHeld *leases.Manager       // of a worker
+	listener   net.Listener          // nil: off
+
+	watch *watch
+}
+
+// Open opens all that the roles need, and announces the node to its lease groups.
+// Nothing is owned before Run. telemetry may be nil; then there are no metrics to
+// scrape. Errors that an operator can mend are of types: *leases.DirLockedError,
+// natsd.ErrPort, *PayloadError.
+func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Telemetry, log *slog.Logger) (*Node, error) {
+	n := &Node{cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{}}
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	for _, step := range []func(context.Context) error{
+		n.openDir, n.openNATS, n.openCatalog, n.openStore, n.openWorker, n.openHTTP,
+	} {
+		if err := step(ctx); err != nil {
+			return nil, errors.Join(err, n.Close())
+		}
+	}
+	n.watch = newWatch(n)
+	return n, nil
+}
+
+// openDir locks the node's directory.
+func (n *Node) openDir(context.Context) (err error) {
+	if n.roles.Anonymous {
+		return nil
+	}
+	n.lock, err = leases.LockDir(n.cfg.Dir)
+	return err
+}
+
+// openNATS starts the embedded server or connects to another.
+func (n *Node) openNATS(ctx context.Context) (err error) {
+	if n.roles.NATS {
+		cfg := n.cfg.NATS
+		cfg.Log = n.log
+		if n.server, err = natsd.Open(ctx, cfg); err != nil {
+			return err
+		}
+		n.nc, err = n.server.Conn()
+	} else {
+		n.nc, err = Connect(ctx, n.cfg.Server, n.name(), n.cfg.Connect, n.log)
+	}
+	if err != nil {
+		return err
+	}
+	n.js, err = jetstream.New(n.nc)
+	if err != nil {
+		return fmt.Errorf("JetStream: %w", err)
+	}
+	return AdoptReplicas(ctx, n.js, n.cfg)
+}
+
+func (n *Node) name() string {
+	switch {
+	case n.roles.Store && n.roles.Worker:
+		return "millrace up"
+	case n.roles.Store:
+		return "millrace store"
+	}
+	return "millrace worker"
+}
+
+// openCatalog opens what all roles share.
+func (n *Node) openCatalog(ctx context.Context) (err error) {
+	replicas := n.cfg.Replicas()
+	if n.catalog, err = store.OpenCatalog(ctx, n.js, store.CatalogConfig{Replicas: replicas, Log: n.cfg.Feed.Log}); err != nil {
+		return err
+	}
+	n.client = store.NewClient(n.nc, n.catalog, store.ClientConfig{Local: n.local})
+	n.registry, err = pipelines.OpenRegistry(ctx, n.js, n.client, pipelines.RegistryConfig{Replicas: replicas, Log: n.cfg.Feed.Log})
+	if err != nil {
+		return err
+	}
+	n.hub = feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
+		return feed.OpenLog(ctx, n.js, p, n.cfg.Feed.Log)
+	}, n.cfg.Feed.Hub)
+	return nil
+}
+
+// manager announces the node to a lease group.
+func (n *Node) manager(ctx context.Context, group string) (*leases.Manager, error) {
+	cfg := n.cfg.Leases
+	cfg.Group, cfg.Log = group, n.log
+	if n.lock != nil {
+		cfg.Node, cfg.NodeLocked = n.lock.Node(), true
+	}
+	cfg.Host, _ = os.Hostname() // for people; without it they see none
+	return leases.Open(ctx, n.js, cfg)
+}
+
+func (n *Node) openStore(ctx context.Context) error {
+	if !n.roles.Store {
+		return nil
+	}
+	dir := filepath.Join(n.cfg.Dir, "engine")
+	db, aside, err := engine.OpenOrSetAside(dir, n.cfg.Engine, n.log)
+	if err != nil {
+		return fmt.Errorf("open the engine in %s: %w", dir, err)
+	}
+	n.db = db
+	if aside != "" {
+		n.log.Warn("the engine's directory could not be opened and was moved aside; its content is rebuilt from the logs",
+			slog.String("dir", dir), slog.String("aside", aside))
+	}
+	if n.storeHeld, err = n.manager(ctx, GroupStore); err != nil {
+		return err
+	}
+	cfg := n.cfg.Store
+	if need := n.cfg.Engine.Headroom(); cfg.DiskReserve != 0 && cfg.DiskReserve < need {
+		n.log.Warn("store.diskReserve is less than the engine may need at once; a disk that is full then ends the process",
+			slog.Int64("diskReserve", cfg.DiskReserve), slog.Int64("need", need))
+	}
+	cfg.Local, cfg.Logger, cfg.Log = n.local, n.log, n.cfg.Feed.Log
+	if n.roles.NATS {
+		cfg.LogDir = n.cfg.NATS.Dir
+	}
+	n.owners, err = owner.NewServer(n.nc, n.catalog, n.db, n.storeHeld, cfg)
+	return err
+}
+
+func (n *Node) openWorker(ctx context.Context) error {
+	if !n.roles.Worker {
+		return nil
+	}
+	letters, err := processors.OpenDeadLetters(ctx, n.js, n.cfg.Replicas())
+	if err != nil {
+		return err
+	}
+	cfg := n.cfg.Processors
+	cfg.Logger = n.log
+	host, err := processors.NewHost(n.hub, letters, cfg)
+	if err != nil {
+		return err
+	}
+	if n.workerHeld, err = n.manager(ctx, GroupWorker); err != nil {
+		return err
+	}
+	n.supervisor = pipelines.NewSupervisor(n.registry, n.client, n.workerHeld, host,
+		pipelines.SupervisorConfig{Cascade: n.cfg.Cascade, Logger: n.log})
+	return nil
+}
+
+// Close frees what Open opened. It may be called twice, not while Run runs.
+func (n *Node) Close() error {
+	var errs []error
+	if n.listener != nil {
+		if err := n.listener.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if n.watch != nil {
+		n.watch.close()
+	}
+	if n.hub != nil {
+		n.hub.Close()
+	}
+	if n.db != nil {
+		if err := n.db.Close(); err != nil {
+			errs = append(errs, fmt.Errorf("close the engine: %w", err))
+		}
+		n.db = nil
+	}
+	if n.nc != nil {
+		n.nc.Close()
+	}
+	if n.server != nil {
+		n.server.Close()
+	}
+	if n.lock != nil {
+		errs = append(errs, n.lock.Close())
+		n.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+// Conn is the node's connection to NATS. It is the node's to close.
+func (n *Node) Conn() *nats.Conn { return n.nc }
+
+// Local finds the partitions that this process owns.
+func (n *Node) Local() *store.Local { return n.local }
+
+// Client asks the owners of partitions.
+func (n *Node) Client() *store.Client { return n.client }
+
+// Registry is the list of pipelines.
+func (n *Node) Registry() *pipelines.Registry { return n.registry }
+
+// ServerURL is where other processes reach the embedded server; "" if there is
+// none or it does not listen.
+func (n *Node) ServerURL() string {
+	if n.server == nil {
+		return ""
+	}
+	return n.server.ClientURL()
+}
+
+// Address is where HTTP is served; "" if it is off.
+func (n *Node) Address() string {
+	if n.listener == nil {
+		return ""
+	}
+	return n.listener.Addr().String()
+}
+
+// JetStream is the node's JetStream.
+func (n *Node) JetStream() jetstream.JetStream { return n.js }

@@ -1,0 +1,90 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// httpStopTimeout bounds how long a request for metrics may take at the end.
+const httpStopTimeout = 2 * time.Second
+
+// Run does what the roles say until ctx ends. Then it stops in order: workers
+// finish what is under way and hand their leases over, then stores do. An error
+// tells why the node stopped by itself. Call Close after it.
+func (n *Node) Run(ctx context.Context) error {
+	var errs failures
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	// Each layer runs under a context that ends only when those above it are done.
+	background := context.WithoutCancel(ctx)
+	var serving, storing, working sync.WaitGroup
+	storeCtx, stopStore := context.WithCancel(background)
+	defer stopStore()
+	watchCtx, stopWatch := context.WithCancel(background)
+	defer stopWatch()
+
+	web := n.web()
+	if n.listener != nil {
+		serving.Go(func() {
+			if err := web.Serve(n.listener); !errors.Is(err, http.ErrServerClosed) {
+				errs.add(fmt.Errorf("http: %w", err))
+				stop(err)
+			}
+		})
+	}
+	serving.Go(func() { n.watch.run(watchCtx) })
+	if n.owners != nil {
+		storing.Go(func() { errs.run(stop, "store", func() error { return n.owners.Run(storeCtx) }) })
+	}
+	if n.supervisor != nil {
+		working.Go(func() { errs.run(stop, "worker", func() error { return n.supervisor.Run(ctx) }) })
+	}
+	<-ctx.Done()
+	began := time.Now()
+	n.log.Info("stopping")
+	n.watch.stopping.Store(true)
+	working.Wait()
+	stopStore()
+	storing.Wait()
+	stopWatch()
+	end, cancel := context.WithTimeout(background, httpStopTimeout)
+	defer cancel()
+	if err := web.Shutdown(end); err != nil {
+		n.log.Debug("http", slog.Any("error", err))
+	}
+	serving.Wait()
+	n.log.Info("stopped", slog.Duration("took", time.Since(began)))
+	return errs.err()
+}
+
+// failures gathers the errors of several goroutines.
+type failures struct {
+	mu   sync.Mutex
+	errs []error
+}
+
+func (f *failures) add(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.errs = append(f.errs, err)
+}
+
+// run runs one layer; an error stops the node.
+func (f *failures) run(stop context.CancelCauseFunc, what string, layer func() error) {
+	if err := layer(); err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+		f.add(err)
+		stop(err)
+	}
+}
+
+func (f *failures) err() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return errors.Join(f.errs...)
+}

@@ -1,0 +1,230 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/owner"
+)
+
+const (
+	// watchInterval is the time between two looks at how the node does.
+	watchInterval = 2 * time.Second
+	// reopenFree is the free space below which the embedded server is not opened
+	// anew, whatever the reserve: some of its largest messages.
+	reopenFree = 32 << 20
+	// reopenTimeout bounds the opening, which may have to read every stream.
+	reopenTimeout = 5 * time.Minute
+)
+
+// Readiness tells whether a node does its work, by progress and not by mere life.
+type Readiness struct {
+	Ready bool `json:"ready"`
+	// Problems say what is wrong and what to do; none if the node is ready.
+	Problems []string  `json:"problems,omitempty"`
+	Checked  time.Time `json:"checked"`
+}
+
+// watch looks at the node now and then: at its connection, the partitions that it
+// owns, its embedded server's disk and the pipelines' progress.
+type watch struct {
+	n        *Node
+	monitor  *pipelines.Monitor // nil unless a worker
+	stuck    map[string]bool    // pipelines that were told to be
+	last     atomic.Pointer[Readiness]
+	stopping atomic.Bool
+
+	mu     sync.Mutex // held during a look
+	closed bool
+}
+
+func newWatch(n *Node) *watch {
+	w := &watch{n: n, stuck: map[string]bool{}}
+	w.last.Store(&Readiness{Problems: []string{"starting"}})
+	if n.roles.Worker {
+		w.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{Bucket: n.cfg.Leases.Bucket, Log: n.cfg.Feed.Log})
+	}
+	return w
+}
+
+func (w *watch) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.monitor != nil && !w.closed {
+		w.monitor.Close()
+	}
+	w.closed = true
+}
+
+func (w *watch) run(ctx context.Context) {
+	tick := time.NewTicker(watchInterval)
+	defer tick.Stop()
+	for {
+		w.look(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// Ready tells whether the node does its work, as of at most a few seconds ago.
+func (n *Node) Ready() Readiness {
+	if n.watch.stopping.Load() {
+		return Readiness{Problems: []string{"stopping"}, Checked: time.Now().UTC()}
+	}
+	return *n.watch.last.Load()
+}
+
+// Look looks at the node now.
+func (n *Node) Look(ctx context.Context) Readiness {
+	n.watch.look(ctx)
+	return n.Ready()
+}
+
+func (w *watch) look(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closed {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, watchInterval)
+	defer cancel()
+	r := Readiness{Checked: time.Now().UTC()}
+	check := func(err error) {
+		if err != nil && ctx.Err() == nil {
+			r.Problems = append(r.Problems, err.Error())
+		}
+	}
+	check(w.server(ctx))
+	if !w.n.nc.IsConnected() {
+		check(errors.New("NATS cannot be reached; connecting again"))
+	} else {
+		if w.n.roles.Store {
+			check(w.partitions(ctx))
+		}
+		if w.monitor != nil {
+			check(w.pipelines(ctx))
+		}
+	}
+	if ctx.Err() != nil && len(r.Problems) == 0 {
+		r.Problems = []string{"the checks took longer than " + watchInterval.String()}
+	}
+	r.Ready = len(r.Problems) == 0
+	w.last.Store(&r)
+}
+
+// server looks at the embedded server. Its store refuses everything after a write
+// error until the server is opened anew, which is done once there is room: a
+// server that starts on a full disk makes things worse.
+func (w *watch) server(ctx context.Context) error {
+	if w.n.server == nil {
+		return nil
+	}
+	err := w.n.server.Health()
+	if !errors.Is(err, natsd.ErrStore) && !errors.Is(err, natsd.ErrClosed) {
+		return err
+	}
+	dir := w.n.cfg.NATS.Dir
+	need := max(cmp.Or(w.n.cfg.Store.DiskReserve, owner.DiskReserveDefault), reopenFree)
+	if free := freeBytes(dir); free >= 0 && free < need {
+		return fmt.Errorf("the disk of %s is full: %d MiB are free, %d MiB are needed to go on; free some space (%w)", dir, free>>20, need>>20, err)
+	}
+	w.n.log.Warn("the embedded NATS server could not write and is opened anew", slog.Any("error", err))
+	w.last.Store(&Readiness{Problems: []string{"the embedded NATS server is opened anew"}, Checked: time.Now().UTC()})
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenTimeout)
+	defer cancel()
+	if err := w.n.server.Reopen(ctx); err != nil {
+		return fmt.Errorf("open the embedded NATS server anew: %w", err)
+	}
+	w.n.log.Info("the embedded NATS server is open again")
+	return nil
+}
+
+// partitions looks at the partitions that this node owns.
+func (w *watch) partitions(ctx context.Context) error {
+	held, err := leases.List(ctx, w.n.js, w.n.cfg.Leases.Bucket)
+	if err != nil {
+		return fmt.Errorf("read the leases: %w", err)
+	}
+	owned := map[string]bool{}
+	for i := range held {
+		if held[i].Group == GroupStore && held[i].Owner != "" {
+			owned[held[i].Resource] = held[i].Owner == w.n.storeHeld.Holder()
+		}
+	}
+	infos, err := w.n.catalog.List(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range infos {
+		if infos[i].State == store.ContainerReady {
+			errs = append(errs, w.container(ctx, &infos[i], owned))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// container looks at the partitions of one container: each must have an owner,
+// and those of this node must take writes.
+func (w *watch) container(ctx context.Context, info *store.ContainerInfo, owned map[string]bool) error {
+	ct, err := w.n.client.Open(*info)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, p := range ct.Partitions() {
+		mine, has := owned["store/"+p.String()]
+		switch {
+		case !has:
+			errs = append(errs, fmt.Errorf("partition %s of %s has no owner yet", p, info.Name))
+		case mine:
+			status, err := ct.Status(ctx, p)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("partition %s of %s does not answer: %w", p, info.Name, err))
+			} else if status.Refusing != "" {
+				errs = append(errs, fmt.Errorf("partition %s of %s refuses writes: %s", p, info.Name, status.Refusing))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// pipelines looks at the progress of all pipelines, and says once when one is
+// stuck and when it goes on.
+func (w *watch) pipelines(ctx context.Context) error {
+	status, err := w.monitor.Read(ctx)
+	if err != nil {
+		return fmt.Errorf("read the pipelines' progress: %w", err)
+	}
+	recordStatus(ctx, status)
+	var errs []error
+	for i := range status.Pipelines {
+		p := &status.Pipelines[i]
+		if stuck := p.State == pipelines.Stuck; stuck != w.stuck[p.ID] {
+			w.stuck[p.ID] = stuck
+			attrs := []any{slog.String("pipeline", p.Database+"/"+p.Name), slog.Uint64("lag", p.Lag.Commits), slog.String("reason", p.Reason)}
+			if stuck {
+				w.n.log.Error("a pipeline is stuck", attrs...)
+			} else {
+				w.n.log.Info("a pipeline goes on", attrs...)
+			}
+		}
+		if p.State == pipelines.Stuck {
+			errs = append(errs, fmt.Errorf("pipeline %s/%s is stuck: %s", p.Database, p.Name, p.Reason))
+		}
+	}
+	return errors.Join(errs...)
+}

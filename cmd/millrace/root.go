@@ -1,0 +1,173 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/pipelines"
+)
+
+// streams are where a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// terminal says whether w is one, and how wide.
+func terminal(w io.Writer) (columns int, ok bool) {
+	f, isFile := w.(*os.File)
+	if !isFile || !term.IsTerminal(int(f.Fd())) {
+		return 0, false
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil || columns < 20 {
+		columns = 80
+	}
+	return columns, true
+}
+
+// app holds what all verbs share: the streams and the flags of the root.
+type app struct {
+	streams
+
+	configFile string
+	sets       []string
+	output     string
+	database   string
+	timeout    time.Duration
+	logLevel   string
+}
+
+// outputs are the forms of output.
+var outputs = []string{"table", "json", "yaml"}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "millrace",
+		Short: "Millrace keeps copies true",
+		Long: `Millrace stores JSON items in partitioned containers and keeps what is copied
+between them equal to its source: a category's name in every product, a tag's
+name in every list of tags. Declare the copies in YAML; workers follow the
+change feed and keep them equal; millrace verify proves it.
+
+Try it:  millrace demo`,
+		SilenceErrors: true, SilenceUsage: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return a.checkFlags(cmd) },
+	}
+	flags := root.PersistentFlags()
+	flags.StringVarP(&a.configFile, "config", "c", os.Getenv("MILLRACE_CONFIG"), "configuration file; its keys are explained in configs/millrace.yaml")
+	flags.StringArrayVar(&a.sets, "set", nil, "set a key of the configuration, as in --set store.queueMax=1000")
+	flags.StringVarP(&a.output, "output", "o", "table", "form of the output: table, json or yaml")
+	flags.StringVarP(&a.database, "database", "d", pipelines.DatabaseDefault, "database of the containers and pipelines that are named")
+	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long one request may take")
+	flags.StringVar(&a.logLevel, "log-level", "", "debug, info, warn or error")
+	// These set keys of the configuration, whose environment variables count too.
+	flags.String("server", "", "URL of the NATS servers (MILLRACE_SERVER; default "+configs.ServerDefault+")")
+	flags.String("creds", "", "file with NATS credentials (MILLRACE_CONNECT_CREDS)")
+	flags.String("ca", "", "PEM file that signs the server's certificate (MILLRACE_CONNECT_CA)")
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return &usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
+	})
+	root.AddGroup(&cobra.Group{ID: "run", Title: "Run:"}, &cobra.Group{ID: "declare", Title: "Declare:"},
+		&cobra.Group{ID: "watch", Title: "Watch and prove:"}, &cobra.Group{ID: "items", Title: "Items:"})
+	add := func(group string, verbs ...*cobra.Command) {
+		for _, v := range verbs {
+			v.GroupID = group
+			checkArgs(v)
+			root.AddCommand(v)
+		}
+	}
+	add("run", newUp(a), newStore(a), newWorker(a), newDemo(a))
+	add("declare", newApply(a), newGet(a), newDescribe(a), newDelete(a), newPause(a), newResume(a))
+	add("watch", newStatus(a), newVerify(a), newFeed(a))
+	add("items", newImport(a), newExport(a), newQuery(a))
+	v := newVersion(a)
+	checkArgs(v)
+	root.AddCommand(v)
+	return root
+}
+
+// checkArgs makes wrong arguments a usage error.
+func checkArgs(v *cobra.Command) {
+	check := v.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	v.Args = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return &usageError{fmt.Errorf("%w; usage: %s", err, cmd.UseLine())}
+		}
+		return nil
+	}
+}
+
+// flagKeys are the flags that set keys of the configuration.
+var flagKeys = map[string]string{
+	"server": "server", "creds": "connect.creds", "ca": "connect.ca", "dir": "dir", "listen": "http.listen", "durability": "durability",
+}
+
+// checkFlags looks at the flags of the root.
+func (a *app) checkFlags(cmd *cobra.Command) error {
+	if !slices.Contains(outputs, a.output) {
+		return &usageError{fmt.Errorf("--output %s: %s is expected", a.output, strings.Join(outputs, ", "))}
+	}
+	if a.timeout <= 0 {
+		return &usageError{fmt.Errorf("--timeout %s: a time above 0 is expected", a.timeout)}
+	}
+	for name, key := range flagKeys {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
+			a.sets = append(a.sets, key+"="+f.Value.String())
+		}
+	}
+	if a.logLevel != "" {
+		a.sets = append(a.sets, "log.level="+a.logLevel)
+	}
+	return nil
+}
+
+// config returns the configuration of this command line.
+func (a *app) config() (*configs.Config, error) {
+	c, err := configs.Load(a.configFile, os.Environ(), a.sets)
+	if err != nil {
+		return nil, &configError{err}
+	}
+	return c, nil
+}
+
+// logger makes the logger of the process, on standard error, its default too.
+func (a *app) logger(c *configs.Config) *slog.Logger {
+	log := node.NewLogger(a.err, c.Log)
+	slog.SetDefault(log)
+	return log
+}
+
+// usageError is a command line that cannot be understood.
+type usageError struct{ error }
+
+func (e *usageError) Unwrap() error { return e.error }
+
+// configError is a configuration that cannot be understood.
+type configError struct{ error }
+
+func (e *configError) Unwrap() error { return e.error }
+
+// badNews is an answer that is bad news.
+type badNews struct{ error }
+
+func (e *badNews) Unwrap() error { return e.error }
+
+func bad(format string, args ...any) error { return &badNews{fmt.Errorf(format, args...)} }
+
+// errTold is bad news that was told already.
+var errTold = errors.New("")

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/pipelines"
+)
+
+func newStatus(a *app) *cobra.Command {
+	var watch, wide bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "status [PIPELINE]",
+		Short: "Tell where every pipeline stands",
+		Long: `Status tells of each pipeline its state, its lag in commits and the age of the
+oldest of them, the copies changed, and its fan-outs with per cent and ETA. With
+--wide it tells of each physical partition, and who owns it.
+
+It exits with 1 if a pipeline is stuck: it has something to do and makes no
+progress.`,
+		Example: "  millrace status --watch",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if every < 100*time.Millisecond {
+				return &usageError{fmt.Errorf("--every %s: at least 100ms is expected", every)}
+			}
+			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				monitor := s.monitor()
+				defer monitor.Close()
+				read := func() (*pipelines.Status, error) { return a.readStatus(ctx, s, monitor, args) }
+				if watch {
+					return a.watchStatus(ctx, every, wide, read)
+				}
+				status, err := read()
+				if err != nil {
+					return err
+				}
+				if err := a.print(status, func(w io.Writer) error { return status.Print(w, wide) }); err != nil {
+					return err
+				}
+				if !status.Healthy() {
+					return &badNews{errTold}
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "tell again and again, until interrupted")
+	cmd.Flags().BoolVar(&wide, "wide", false, "tell of each physical partition")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "time between two looks with --watch")
+	return cmd
+}
+
+func (a *app) readStatus(ctx context.Context, s *session, monitor *pipelines.Monitor, args []string) (*pipelines.Status, error) {
+	status, err := monitor.Read(ctx)
+	if err != nil || len(args) == 0 {
+		return status, err
+	}
+	database, name := a.split(args[0])
+	rec, err := s.registry.Get(ctx, database, name)
+	if err != nil {
+		return nil, err
+	}
+	status.Pipelines = slices.DeleteFunc(status.Pipelines, func(p pipelines.PipelineStatus) bool { return p.ID != rec.ID })
+	return status, nil
+}
+
+// watchStatus shows the status until ctx ends: in place on a terminal, else one
+// after the other.
+func (a *app) watchStatus(ctx context.Context, every time.Duration, wide bool, read func() (*pipelines.Status, error)) error {
+	_, onTerminal := terminal(a.out)
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		status, err := read()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		var page bytes.Buffer
+		if a.output == "table" {
+			fmt.Fprintf(&page, "%s\n\n", status.Time.Format("15:04:05"))
+			if err := status.Print(&page, wide); err != nil {
+				return err
+			}
+			if onTerminal {
+				// Home, the page with each line cleared to its end, and what is below.
+				fmt.Fprintf(a.out, "\x1b[H%s\x1b[J", bytes.ReplaceAll(page.Bytes(), []byte("\n"), []byte("\x1b[K\n")))
+			} else {
+				fmt.Fprintf(a.out, "%s\n", page.Bytes())
+			}
+		} else if err := a.print(status, nil); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/configs"
+)
+
+// readyEvery is the time between two looks at whether a node is ready.
+const readyEvery = 20 * time.Millisecond
+
+func newUp(a *app) *cobra.Command {
+	var port int
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run everything in one process: NATS, store and workers",
+		Long: `Up runs an embedded NATS server, the store, the workers and HTTP for health and
+metrics in one process, and keeps all data in one directory. Every write is synced
+to disk before it is acknowledged.
+
+It runs until interrupted, then finishes what is under way. A second interrupt
+ends it at once; nothing that was acknowledged is lost.`,
+		Example: "  millrace up --dir /var/lib/millrace",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("port") {
+				a.sets = append(a.sets, fmt.Sprintf("nats.port=%d", port))
+			}
+			return a.serve(cmd.Context(), node.Roles{NATS: true, Store: true, Worker: true})
+		},
+	}
+	a.nodeFlags(cmd)
+	cmd.Flags().IntVar(&port, "port", 4222, "port of the embedded NATS server; -1 takes a free one")
+	return cmd
+}
+
+// nodeFlags adds the flags of verbs that run a node.
+func (a *app) nodeFlags(cmd *cobra.Command) {
+	cmd.Flags().String("dir", configs.DirDefault, "directory of all that the process keeps (MILLRACE_DIR)")
+	cmd.Flags().String("listen", configs.HTTPDefault, "address of /healthz, /readyz and /metrics, or off (MILLRACE_HTTP_LISTEN)")
+	cmd.Flags().String("durability", configs.DurabilityDisk, "disk or replicas (MILLRACE_DURABILITY)")
+}
+
+// serve runs a node until ctx ends.
+func (a *app) serve(ctx context.Context, roles node.Roles) error {
+	cfg, err := a.config()
+	if err != nil {
+		return err
+	}
+	log := a.logger(cfg)
+	telemetry, err := node.OpenTelemetry(ctx, versionText())
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err := telemetry.Close(); err != nil {
+			log.Warn("the last telemetry could not be sent", slog.Any("error", err))
+		}
+	}()
+	began := time.Now()
+	n, err := node.Open(ctx, cfg, roles, telemetry, log)
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	if waitReady(ctx, n, done) {
+		if err := a.printReady(n, cfg, roles, time.Since(began)); err != nil {
+			log.Debug("standard output is gone", slog.Any("error", err))
+		}
+	}
+	err = <-done
+	if closeErr := n.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// waitReady waits until the node is ready; false if it stops before.
+func waitReady(ctx context.Context, n *node.Node, done chan error) bool {
+	tick := time.NewTicker(readyEvery)
+	defer tick.Stop()
+	for {
+		if n.Look(ctx).Ready {
+			return true
+		}
+		select {
+		case err := <-done:
+			done <- err
+			return false
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+	}
+}
+
+func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, took time.Duration) error {
+	v := map[string]any{"ready": true, "seconds": took.Seconds()}
+	dir := cfg.Dir
+	if roles.Anonymous {
+		dir = "none"
+	}
+	v["dir"] = dir
+	server := n.ServerURL()
+	if server == "" {
+		server = cfg.Server
+	}
+	v["server"] = server
+	if address := n.Address(); address != "" {
+		v["http"] = "http://" + address
+	}
+	return a.print(v, func(w io.Writer) error {
+		fmt.Fprintf(w, "millrace is ready after %s\n", took.Round(time.Millisecond))
+		fmt.Fprintf(w, "  data    %s\n  server  %s\n", dir, server)
+		if address := n.Address(); address != "" {
+			fmt.Fprintf(w, "  http    http://%s/readyz, /healthz, /metrics\n", address)
+		}
+		if roles.NATS {
+			fmt.Fprintln(w, "next, in another terminal: millrace apply -f FILE, then millrace status --watch")
+		}
+		return nil
+	})
+}

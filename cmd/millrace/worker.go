@@ -1,0 +1,30 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/configs"
+)
+
+func newWorker(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "worker",
+		Short: "Run a worker process over a NATS cluster",
+		Long: `Worker runs a process that carries out pipelines. Several of them share the work,
+physical partition by physical partition; when one dies the others go on where it
+stood, within ten seconds.
+
+A worker needs no directory. With --dir it keeps its identity there, and when it
+starts again it has its leases at once and does not wait for them to expire.`,
+		Example: "  millrace worker --server nats://a:4222,nats://b:4222",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			named := cmd.Flags().Changed("dir") || os.Getenv(configs.EnvName("dir")) != "" || a.configFile != ""
+			return a.serve(cmd.Context(), node.Roles{Worker: true, Anonymous: !named})
+		},
+	}
+	a.nodeFlags(cmd)
+	return cmd
+}

@@ -1,0 +1,184 @@
+package configs
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/cascade"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/owner"
+)
+
+// Defaults of Config that others name.
+const (
+	// DirDefault is the default of Config.Dir.
+	DirDefault = "millrace-data"
+	// ServerDefault is where the embedded NATS server of another process is.
+	ServerDefault = "nats://127.0.0.1:4222"
+	// HTTPDefault is the default of HTTP.Listen.
+	HTTPDefault = "127.0.0.1:8081"
+)
+
+// The durabilities of Config.Durability.
+const (
+	DurabilityDisk     = "disk"
+	DurabilityReplicas = "replicas"
+)
+
+// replicas is the number of copies that DurabilityReplicas asks for.
+const replicas = 3
+
+// Config is the configuration of one process. Zero fields take their defaults.
+type Config struct {
+	// Dir is the directory of all that the process keeps: the logs of the
+	// embedded NATS server, the engine's cache, the node's identity. One process
+	// uses it at a time. Default millrace-data.
+	Dir string `yaml:"dir"`
+
+	// Server is the URL of the NATS servers to connect to, several separated by
+	// commas. millrace up has a server of its own and does not look at it.
+	// Default nats://127.0.0.1:4222.
+	Server string `yaml:"server"`
+
+	// Connect says how to connect to Server.
+	Connect Connect `yaml:"connect"`
+
+	// Durability is what an acknowledged write outlives: disk, a power failure of
+	// this machine, for each append is synced before it is acknowledged; replicas,
+	// the loss of a machine, for which streams have three replicas in a NATS
+	// cluster of three servers or more. It counts when a stream is made. Default
+	// disk.
+	Durability string `yaml:"durability"`
+
+	// HTTP is the listener for health and metrics.
+	HTTP HTTP `yaml:"http"`
+
+	// Log says what is logged, to standard error.
+	Log Log `yaml:"log"`
+
+	// NATS tunes the embedded NATS server of millrace up.
+	NATS natsd.Config `yaml:"nats"`
+
+	// Feed tunes logs and their readers.
+	Feed Feed `yaml:"feed"`
+
+	// Leases tunes how processes share partitions and pipelines.
+	Leases leases.Config `yaml:"leases"`
+
+	// Engine tunes the key-value engine under the items.
+	Engine engine.Config `yaml:"engine"`
+
+	// Store tunes the owners of physical partitions.
+	Store owner.Config `yaml:"store"`
+
+	// Processors tunes what runs pipelines.
+	Processors processors.Config `yaml:"processors"`
+
+	// Cascade bounds the work of cascades.
+	Cascade cascade.Limits `yaml:"cascade"`
+}
+
+// Connect says how to connect to a NATS server.
+type Connect struct {
+	// Creds is a file with a user's credentials, as nsc makes it.
+	Creds string `yaml:"creds"`
+
+	// User and Password, if the server asks for them.
+	User     string `yaml:"user"`
+	Password string `yaml:"password"`
+
+	// CA is a file, in PEM form, with what the server's certificate must be
+	// signed by. Default: what the system trusts.
+	CA string `yaml:"ca"`
+
+	// Cert and Key are files, in PEM form, with the certificate to show, if the
+	// server asks for one.
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+}
+
+// HTTP is a listener.
+type HTTP struct {
+	// Listen is the address of /healthz, /readyz and /metrics; off is none.
+	// Default 127.0.0.1:8081.
+	Listen string `yaml:"listen"`
+}
+
+// Log says what is logged.
+type Log struct {
+	// Level is debug, info, warn or error. Default info.
+	Level string `yaml:"level"`
+
+	// Format is text or json. Default text.
+	Format string `yaml:"format"`
+}
+
+// Feed tunes logs and their readers.
+type Feed struct {
+	// Log tunes the logs.
+	Log feed.LogConfig `yaml:"log"`
+
+	// Hub tunes the readers that the pipelines of one process share.
+	Hub feed.HubConfig `yaml:"hub"`
+}
+
+// SlogLevel returns the level of Log.
+func (l *Log) SlogLevel() slog.Level {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(cmp.Or(l.Level, "info"))); err != nil {
+		return slog.LevelInfo // complete has refused it
+	}
+	return level
+}
+
+// complete fills in the defaults that concern several packages and returns all
+// that is wrong with what is set here. Each package checks its own part.
+func (c *Config) complete() error {
+	c.Dir = cmp.Or(c.Dir, DirDefault)
+	c.Server = cmp.Or(c.Server, ServerDefault)
+	c.Durability = cmp.Or(c.Durability, DurabilityDisk)
+	c.HTTP.Listen = cmp.Or(c.HTTP.Listen, HTTPDefault)
+	c.Log.Level, c.Log.Format = cmp.Or(c.Log.Level, "info"), cmp.Or(c.Log.Format, "text")
+	c.NATS.Dir = cmp.Or(c.NATS.Dir, filepath.Join(c.Dir, "nats"))
+	c.Store.DataDir = c.Dir
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	switch c.Durability {
+	case DurabilityDisk:
+	case DurabilityReplicas:
+		c.Feed.Log.Replicas = cmp.Or(c.Feed.Log.Replicas, replicas)
+		c.Leases.Replicas = cmp.Or(c.Leases.Replicas, replicas)
+	default:
+		bad("durability is %q; disk or replicas is expected", c.Durability)
+	}
+	var level slog.Level
+	if level.UnmarshalText([]byte(c.Log.Level)) != nil {
+		bad("log.level is %q; debug, info, warn or error is expected", c.Log.Level)
+	}
+	if c.Log.Format != "text" && c.Log.Format != "json" {
+		bad("log.format is %q; text or json is expected", c.Log.Format)
+	}
+	if _, _, err := net.SplitHostPort(c.HTTP.Listen); err != nil && c.HTTP.Listen != "off" {
+		bad("http.listen is %q; host:port, such as %s, or off is expected", c.HTTP.Listen, HTTPDefault)
+	}
+	if (c.Connect.Cert == "") != (c.Connect.Key == "") {
+		bad("connect.cert and connect.key go together")
+	}
+	if strings.TrimSpace(c.Server) == "" {
+		bad("server is blank")
+	}
+	c.Store.Log = c.Feed.Log
+	return errors.Join(errs...)
+}
+
+// Replicas is the number of replicas that buckets and streams are made with.
+func (c *Config) Replicas() int { return max(c.Feed.Log.Replicas, 1) }

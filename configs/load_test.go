@@ -1,0 +1,152 @@
+package configs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLoad_LaterSourcesWin(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "millrace.yaml")
+	write(t, file, "store: {queueMax: 1, pageShare: 1}\nleases: {ttl: 9s}\nengine: {memTableBytes: 128MiB}\n"+
+		"nats:\n  cluster: {routes: [nats://a:1, nats://b:2]}\n  port:\n")
+	c, err := Load(file, []string{"MILLRACE_STORE_QUEUE_MAX=2", "MILLRACE_STORE_PAGE_SHARE=2", "MILLRACE_SERVICE_HOST=10.0.0.1", "HOME=/"},
+		[]string{"store.queueMax=3", "nats.syncInterval=5ms"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"set above variable":  3,
+		"variable above file": 2,
+		"duration":            9 * time.Second,
+		"size":                int64(128 << 20),
+		"list":                []string{"nats://a:1", "nats://b:2"},
+		"no value":            0,
+		"duration by set":     5 * time.Millisecond,
+	}
+	got := map[string]any{
+		"set above variable":  c.Store.QueueMax,
+		"variable above file": c.Store.PageShare,
+		"duration":            c.Leases.TTL,
+		"size":                c.Engine.MemTableBytes,
+		"list":                c.NATS.Cluster.Routes,
+		"no value":            c.NATS.Port,
+		"duration by set":     c.NATS.SyncInterval,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestLoad_TellsAllThatIsWrong(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "millrace.yaml")
+	write(t, file, `dir: /tmp/x
+colour: red
+nats:
+  prot: 4222
+  port: many
+  cluster: east
+  cluster: {routes: {a: b}}
+leases:
+  ttl: 7
+durability: hope
+`)
+	_, err := Load(file, []string{"MILLRACE_STORE_QUEUE_MAX=lots"}, []string{"store.queueMax", "a.b=1"})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	got := strings.ReplaceAll(err.Error(), file, "FILE")
+	want := strings.Join([]string{
+		"FILE:2:1: at the top: there is no key colour; known are " + strings.Join(topKeys(), ", "),
+		"FILE:4:3: nats: there is no key prot; known are dir, name, host, port, dontListen, syncInterval, maxPayload, storeMax, user, password, tls, cluster, debug",
+		"FILE:5:9: nats.port: \"many\" is not a number, such as 1000 or 64MiB",
+		"FILE:6:12: nats.cluster: keys are expected: name, host, port, routes, user, password",
+		"FILE:7:3: cluster is there twice",
+		"FILE:9:8: leases.ttl: \"7\" is not a duration, such as 5s or 100ms",
+		"MILLRACE_STORE_QUEUE_MAX: \"lots\" is not a number, such as 1000 or 64MiB",
+		"--set store.queueMax: KEY=VALUE is expected, such as store.queueMax=1000",
+		"--set a.b=1: there is no key a.b; configs/millrace.yaml explains all",
+		"durability is \"hope\"; disk or replicas is expected",
+	}, "\n")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func topKeys() []string {
+	return []string{
+		"dir", "server", "connect", "durability", "http", "log", "nats", "feed", "leases", "engine", "store", "processors", "cascade",
+	}
+}
+
+func TestLoad_BrokenFilesNameTheLine(t *testing.T) {
+	for name, c := range map[string]struct{ text, want string }{
+		"not YAML":       {"dir: [", "FILE:1:1: not YAML near this line: did not find expected node content"},
+		"a list":         {"- dir\n", "FILE:1:1: at the top: keys are expected: " + strings.Join(topKeys(), ", ")},
+		"two documents":  {"dir: a\n---\ndir: b\n", "FILE:2:1: a second document; a configuration is one"},
+		"a list as text": {"dir: [a]\n", "FILE:1:6: dir: a text is expected"},
+	} {
+		file := filepath.Join(t.TempDir(), "millrace.yaml")
+		write(t, file, c.text)
+		_, err := Load(file, nil, nil)
+		if err == nil || strings.ReplaceAll(err.Error(), file, "FILE") != c.want {
+			t.Errorf("%s: error %v, want %s", name, err, c.want)
+		}
+	}
+}
+
+func TestLoad_NothingGivesDefaults(t *testing.T) {
+	c, err := Load("", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Dir != "millrace-data" || c.NATS.Dir != filepath.Join("millrace-data", "nats") || c.HTTP.Listen != "127.0.0.1:8081" || c.Replicas() != 1 {
+		t.Errorf("defaults are %+v", c)
+	}
+}
+
+func TestLoad_ReplicasReachEveryPackage(t *testing.T) {
+	c, err := Load("", nil, []string{"durability=replicas"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Replicas() != 3 || c.Leases.Replicas != 3 || c.Store.Log.Replicas != 3 {
+		t.Errorf("replicas are %d, %d and %d, want 3", c.Replicas(), c.Leases.Replicas, c.Store.Log.Replicas)
+	}
+}
+
+func TestEnvName_EachKeyHasItsOwn(t *testing.T) {
+	seen := map[string]string{}
+	for _, key := range Keys() {
+		name := EnvName(key)
+		if other, ok := seen[name]; ok {
+			t.Errorf("%s and %s are both %s", key, other, name)
+		}
+		seen[name] = key
+	}
+	if got := EnvName("feed.log.appendTimeout"); got != "MILLRACE_FEED_LOG_APPEND_TIMEOUT" {
+		t.Errorf("got %s", got)
+	}
+	if got := EnvName("connect.ca"); got != "MILLRACE_CONNECT_CA" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestWebStore_HoldsTheDeclarations(t *testing.T) {
+	files, err := fs.Glob(WebStore(), "*.yaml")
+	if err != nil || len(files) < 5 {
+		t.Errorf("the web store has %d files, %v; want three containers and two pipelines", len(files), err)
+	}
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
