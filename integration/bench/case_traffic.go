@@ -1,0 +1,181 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/integration/bench/dataset"
+	"github.com/millrace/millrace/integration/bench/measure"
+)
+
+// actor is what a system offers the case of traffic.
+type actor struct {
+	name string
+	// replace writes a product, as the writer with this number.
+	replace func(ctx context.Context, writer, p int) error
+	// rename renames and returns when that is acknowledged; await returns when the
+	// last copy can be read.
+	rename func(ctx context.Context, s dataset.Source) error
+	await  func(ctx context.Context, s dataset.Source) error
+	// touch changes a field of the renamed category that nobody copies.
+	touch func(ctx context.Context, s dataset.Source) error
+	rest  func(ctx context.Context) error
+	close func()
+}
+
+// traffic is the case of others who write while a fan-out runs.
+func (b *bench) traffic(ctx context.Context) error {
+	return b.withMixed(ctx, func(w *world) error {
+		t := b.table("traffic", "Writers beside a fan-out",
+			"Writers replace products of other categories, as fast as they are answered, first alone, then while a category is renamed "+
+				"in a tenth of the products. The same category is written again, in a field that nobody copies, 5 ms after the rename was sent.")
+		s, err := w.category(w.set.Sized(len(w.set.Sizes()) - 1))
+		if err != nil {
+			return err
+		}
+		for round := range b.cfg.rounds {
+			b.say("  round %d of %d", round+1, b.cfg.rounds)
+			actors, err := w.actors(ctx, s)
+			if err != nil {
+				return err
+			}
+			for _, a := range actors {
+				err := w.trafficRound(ctx, t, s, a)
+				a.close()
+				if err = errors.Join(err, a.rest(ctx), b.quiet(ctx)); err != nil {
+					return err
+				}
+			}
+		}
+		w.trafficBars(t)
+		return nil
+	})
+}
+
+func (w *world) trafficBars(t *measure.Table) {
+	judged := w.b.cfg.judged()
+	idle, busy := t.Series(ofMillrace, "idle p99 ms"), t.Series(ofMillrace, "p99 ms")
+	t.AtMost("other writers' p99 during the fan-out, or 10 ms", busy, max(2*idle.Median(), 10), "ms", judged)
+	t.AtMost("the renaming writer's own answer, beside twice the idle p99", t.Series(ofMillrace, "rename ms"), 2*idle.Median(), "ms", judged)
+}
+
+// trafficRound measures one system.
+func (w *world) trafficRound(ctx context.Context, t *measure.Table, s subject, a *actor) error {
+	random := make([]*rand.Rand, w.b.cfg.foreground)
+	for i := range random {
+		random[i] = rand.New(rand.NewPCG(w.b.cfg.seed, uint64(i)))
+	}
+	writers := crowd{len(random), func(ctx context.Context, writer, _ int) error {
+		return a.replace(ctx, writer, w.set.Cold(random[writer]))
+	}}
+	idle, err := w.b.drive(ctx, writers, w.b.cfg.warmup, w.b.cfg.writeTime)
+	if err != nil {
+		return err
+	}
+	run := w.b.start(ctx, writers)
+	if err := run.wait(w.b.cfg.warmup); err != nil {
+		return run.stopWith(err)
+	}
+	source := w.rename(s)
+	run.measure()
+	start := time.Now()
+	var touched time.Duration
+	var touchErr error
+	var second sync.WaitGroup
+	second.Go(func() {
+		if touchErr = wait(ctx, 5*time.Millisecond); touchErr == nil {
+			sent := time.Now()
+			touchErr = a.touch(ctx, source)
+			touched = time.Since(sent)
+		}
+	})
+	err = a.rename(ctx, source)
+	renamed := time.Since(start)
+	if err == nil {
+		err = a.await(ctx, source)
+	}
+	took := run.pause()
+	second.Wait()
+	if err = errors.Join(err, touchErr); err != nil {
+		return run.stopWith(err)
+	}
+	busy, err := run.stop()
+	if err != nil {
+		return err
+	}
+	busy.perSecond = float64(len(busy.latencies)) / took.Seconds()
+	r := t.Row(a.name)
+	r.Add("idle writes/s", idle.perSecond)
+	r.Add("idle p50 ms", measure.Milliseconds(idle.latencies.Quantile(0.5)))
+	r.Add("idle p99 ms", measure.Milliseconds(idle.latencies.Quantile(0.99)))
+	r.Add("writes/s", busy.perSecond)
+	r.Add("p50 ms", measure.Milliseconds(busy.latencies.Quantile(0.5)))
+	r.Add("p99 ms", measure.Milliseconds(busy.latencies.Quantile(0.99)))
+	r.Add("rename ms", measure.Milliseconds(renamed))
+	r.Add("same item ms", measure.Milliseconds(touched))
+	r.Add("copies/s", float64(len(s.products))/took.Seconds())
+	t.Others = append(t.Others, busy.others)
+	w.b.say("  %s: p99 %.2f ms idle, %.2f ms during a fan-out of %.2f s", a.name, measure.Milliseconds(idle.latencies.Quantile(0.99)),
+		measure.Milliseconds(busy.latencies.Quantile(0.99)), took.Seconds())
+	return nil
+}
+
+// actors returns the systems. Each writer of PostgreSQL has its own connection.
+func (w *world) actors(ctx context.Context, s subject) ([]*actor, error) {
+	actors := []*actor{{
+		name:    ofMillrace,
+		replace: func(ctx context.Context, _, p int) error { return w.cat.replace(ctx, p) },
+		rename:  w.cat.rename,
+		await: func(ctx context.Context, source dataset.Source) error {
+			return w.cat.await(ctx, s.lasts, source.Name, false)
+		},
+		touch: func(ctx context.Context, source dataset.Source) error { return w.cat.touch(ctx, source, w.revision) },
+		rest:  w.cat.settled,
+		close: func() {},
+	}}
+	for _, t := range []*tables{w.jsonb, w.plain} {
+		if t == nil {
+			continue
+		}
+		a, err := w.tableActor(ctx, t)
+		if err != nil {
+			return nil, err
+		}
+		actors = append(actors, a)
+	}
+	return actors, nil
+}
+
+func (w *world) tableActor(ctx context.Context, t *tables) (*actor, error) {
+	conns := make([]*pgx.Conn, 0, w.b.cfg.foreground+1)
+	closeAll := func() {
+		for _, conn := range conns {
+			closeConn(ctx, conn)
+		}
+	}
+	for range w.b.cfg.foreground + 1 {
+		conn, err := t.pg.connect(ctx, t.schema)
+		if err != nil {
+			closeAll()
+			return nil, err
+		}
+		conns = append(conns, conn)
+	}
+	last := conns[len(conns)-1]
+	return &actor{
+		name:    "PostgreSQL " + t.kind,
+		replace: func(ctx context.Context, writer, p int) error { return t.replace(ctx, conns[writer], p) },
+		rename:  func(ctx context.Context, s dataset.Source) error { return t.rename(ctx, t.conn, s) },
+		await:   func(context.Context, dataset.Source) error { return nil }, // the rename's transaction made them
+		touch:   func(ctx context.Context, s dataset.Source) error { return t.touch(ctx, last, s, w.revision) },
+		rest:    t.settle,
+		close:   closeAll,
+	}, nil
+}

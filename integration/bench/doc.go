@@ -1,0 +1,34 @@
+//go:build linux
+
+// Command bench measures what Millrace promises, beside what a user would
+// otherwise build, in one run:
+//
+//	go run ./integration/bench                    all cases at full size: 1,000,000 products, about an hour
+//	go run ./integration/bench -products 10000 -rounds 1 -write-time 1s        a look, in minutes
+//	go run ./integration/bench -run 'writes|rename' -docs docs/benchmarks.md   some cases, into the documentation
+//
+// Every case does the same work on each system, round after round: Millrace, then
+// its peers, then Millrace again. A ratio is taken within a round, so that it
+// compares minutes and not hours of a machine that others use too; its noise, the
+// lowest and highest round, stands beside it. Each run of a rename is verified: all
+// copies are counted when the clock has stopped.
+//
+// The peers:
+//
+//   - the bare loop: what any store of this design cannot beat, one JetStream
+//     message for each group of writes and their transaction in Badger;
+//   - PostgreSQL with whole items in jsonb and a trigger that keeps the copies;
+//   - PostgreSQL with plain columns and a trigger;
+//   - PostgreSQL with the consumer that teams write by hand, told by NOTIFY,
+//     which replaces one product after another.
+//
+// PostgreSQL is started by postgres.sh in a directory beside Millrace's, with
+// fsync and synchronous_commit on; -postgres names another, or turns it off.
+// Millrace syncs each append, and so does the bare loop. Millrace and the bare
+// loop are reached in process, as millrace up is by its own roles; PostgreSQL over
+// loopback, as it always is. Memory and restarts are measured on child processes
+// of the binary that the run builds.
+//
+// Everything follows from one seed (package dataset). Package measure holds the
+// report. The exit status is 1 if a bar was missed and 2 if something failed.
+package main

@@ -1,0 +1,132 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/integration/bench/measure"
+)
+
+// driven is what writers did while they were measured.
+type driven struct {
+	latencies measure.Latencies
+	perSecond float64
+	cpu       time.Duration // of Millrace or the peer, and the writers, for one write
+	others    float64       // per cent of the machine that others used
+}
+
+// addTo puts the figures into a row.
+func (d *driven) addTo(r *measure.Row) {
+	r.Add("writes/s", d.perSecond)
+	r.Add("p50 ms", measure.Milliseconds(d.latencies.Quantile(0.5)))
+	r.Add("p99 ms", measure.Milliseconds(d.latencies.Quantile(0.99)))
+	r.Add("CPU µs/write", float64(d.cpu)/float64(time.Microsecond))
+}
+
+// crowd is a number of writers that write as fast as they are answered.
+type crowd struct {
+	writers int
+	// write does the nth write of a writer.
+	write func(ctx context.Context, writer, n int) error
+}
+
+// drive runs the crowd and measures it for window, after warmup.
+func (b *bench) drive(ctx context.Context, c crowd, warmup, window time.Duration) (*driven, error) {
+	run := b.start(ctx, c)
+	if err := run.wait(warmup); err != nil {
+		return nil, run.stopWith(err)
+	}
+	run.measure()
+	if err := run.wait(window); err != nil {
+		return nil, run.stopWith(err)
+	}
+	return run.stop()
+}
+
+// running is a crowd at work.
+type running struct {
+	b     *bench
+	ctx   context.Context //nolint:containedctx // ends when a writer fails; it is the scope of this run
+	group *errgroup.Group
+
+	stopped   atomic.Bool // writers finish the write at hand; it is not cancelled
+	measuring atomic.Bool
+	began     time.Time
+	watch     *measure.Watch
+
+	mu        sync.Mutex
+	latencies measure.Latencies
+}
+
+// start sets the crowd to work.
+func (b *bench) start(ctx context.Context, c crowd) *running {
+	r := &running{b: b}
+	r.group, r.ctx = errgroup.WithContext(ctx)
+	for w := range c.writers {
+		r.group.Go(func() error {
+			latencies := make(measure.Latencies, 0, 1<<16)
+			for n := 0; !r.stopped.Load(); n++ {
+				counts := r.measuring.Load()
+				start := time.Now()
+				if err := c.write(r.ctx, w, n); err != nil {
+					return fmt.Errorf("writer %d: %w", w, err)
+				}
+				if counts && r.measuring.Load() {
+					latencies = append(latencies, time.Since(start))
+				}
+			}
+			r.mu.Lock()
+			r.latencies = append(r.latencies, latencies...)
+			r.mu.Unlock()
+			return nil
+		})
+	}
+	return r
+}
+
+// wait lets the crowd work for d, or until a writer fails.
+func (r *running) wait(d time.Duration) error { return wait(r.ctx, d) }
+
+// measure counts the writes that begin from now on.
+func (r *running) measure() {
+	r.began, r.watch = time.Now(), r.b.watch()
+	r.measuring.Store(true)
+}
+
+// pause counts no more; the writers go on. It returns for how long was counted.
+func (r *running) pause() time.Duration {
+	r.measuring.Store(false)
+	return time.Since(r.began)
+}
+
+// stop ends the crowd and returns what was counted.
+func (r *running) stop() (*driven, error) {
+	took := r.pause()
+	d := &driven{others: r.watch.Others(), cpu: r.watch.Ours()}
+	r.stopped.Store(true)
+	if err := r.group.Wait(); err != nil {
+		return nil, err
+	}
+	d.latencies = r.latencies
+	d.perSecond = float64(len(d.latencies)) / took.Seconds()
+	if n := len(d.latencies); n > 0 {
+		d.cpu /= time.Duration(n)
+	}
+	return d, nil
+}
+
+// stopWith ends the crowd because of err; what a writer said comes first.
+func (r *running) stopWith(err error) error {
+	r.stopped.Store(true)
+	if failed := r.group.Wait(); failed != nil {
+		return failed
+	}
+	return err
+}

@@ -1,0 +1,173 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// config is what the command line says.
+type config struct {
+	run        *regexp.Regexp
+	list       bool
+	products   int
+	rounds     int
+	seed       uint64
+	partitions int
+	writers    int
+	foreground int
+	renames    int
+	writeTime  time.Duration
+	warmup     time.Duration
+	dir        string
+	keep       bool
+	postgres   string
+	binary     string
+	json       bool
+	save       string
+	docs       string
+	profiles   string
+}
+
+// full is the number of products that the bars are about.
+const full = 1_000_000
+
+func main() {
+	os.Exit(command(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// command runs the program and returns its exit status.
+func command(args []string, out, progress io.Writer) int {
+	cfg, err := parse(args, progress)
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(progress, "bench:", err)
+		return 2
+	}
+	if cfg.list {
+		for _, c := range cases {
+			fmt.Fprintf(out, "%-10s %s\n", c.name, c.about)
+		}
+		return 0
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	b, err := newBench(ctx, cfg, progress)
+	if err == nil {
+		err = errors.Join(b.run(ctx), b.close(ctx))
+	}
+	if b != nil && len(b.report.Tables) > 0 {
+		err = errors.Join(err, b.publish(out))
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintln(progress, "bench:", err)
+		return 2
+	case len(b.report.Missed()) > 0:
+		fmt.Fprintf(progress, "bench: %d bars were missed\n", len(b.report.Missed()))
+		return 1
+	}
+	return 0
+}
+
+// parse reads the command line.
+func parse(args []string, usage io.Writer) (*config, error) {
+	cfg := &config{}
+	var pattern string
+	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.SetOutput(usage)
+	f.StringVar(&pattern, "run", "", "run only the cases whose name `matches`; see -list")
+	f.BoolVar(&cfg.list, "list", false, "list the cases")
+	f.IntVar(&cfg.products, "products", full, "number of products, at least 1,000; bars are judged at 1,000,000")
+	f.IntVar(&cfg.rounds, "rounds", 5, "times that each measurement is taken")
+	f.Uint64Var(&cfg.seed, "seed", 1, "decides the data")
+	f.IntVar(&cfg.partitions, "partitions", 1, "physical partitions of the product container, except in writes, which does 1 and 4")
+	f.IntVar(&cfg.writers, "writers", 64, "concurrent writers in writes and growth")
+	f.IntVar(&cfg.foreground, "foreground", 8, "concurrent writers beside a fan-out in traffic")
+	f.IntVar(&cfg.renames, "renames", 500, "renames of a category of one product, each round of freshness")
+	f.DurationVar(&cfg.writeTime, "write-time", 5*time.Second, "how long writers are measured each round")
+	f.DurationVar(&cfg.warmup, "warmup", time.Second, "how long writers run before that")
+	f.StringVar(&cfg.dir, "dir", "", "`directory` for all data, on the disk to be measured; default a new one in $TMPDIR")
+	f.BoolVar(&cfg.keep, "keep", false, "leave the data where it is")
+	f.StringVar(&cfg.postgres, "postgres", "auto", "auto starts one by postgres.sh, off does without, else a `URL`")
+	f.StringVar(&cfg.binary, "binary", "", "millrace `binary` for memory and restart; default is built from this module")
+	f.BoolVar(&cfg.json, "json", false, "print the report as JSON")
+	f.StringVar(&cfg.save, "save", "", "also write the report as JSON to this `file`")
+	f.StringVar(&cfg.docs, "docs", "", "write the tables into this `page`, between their markers, and leave the rest of it")
+	f.StringVar(&cfg.profiles, "profiles", "", "keep CPU profiles of Millrace's measurements in this `directory`")
+	if err := f.Parse(args); err != nil {
+		return nil, err
+	}
+	if f.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q; -h lists the flags", f.Arg(0))
+	}
+	var err error
+	if cfg.run, err = regexp.Compile(pattern); err != nil {
+		return nil, fmt.Errorf("-run: %w", err)
+	}
+	return cfg, cfg.check()
+}
+
+func (c *config) check() error {
+	var wrong []string
+	for _, f := range []struct {
+		name       string
+		value, low int
+	}{
+		{"products", c.products, 1000},
+		{"rounds", c.rounds, 1},
+		{"partitions", c.partitions, 1},
+		{"writers", c.writers, 1},
+		{"foreground", c.foreground, 1},
+		{"renames", c.renames, 1},
+		{"write-time", int(c.writeTime.Milliseconds()), 100},
+	} {
+		if f.value < f.low {
+			wrong = append(wrong, fmt.Sprintf("-%s must be at least %d", f.name, f.low))
+		}
+	}
+	if wrong != nil {
+		return errors.New(strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// judged says whether the run is of the size that the bars are about.
+func (c *config) judged() bool { return c.products >= full }
+
+// publish prints the report and writes it where it was asked for.
+func (b *bench) publish(out io.Writer) error {
+	if b.cfg.docs != "" {
+		if err := b.report.WritePage(b.cfg.docs); err != nil {
+			return err
+		}
+	}
+	data, err := json.MarshalIndent(b.report, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode the report: %w", err)
+	}
+	data = append(data, '\n')
+	if b.cfg.save != "" {
+		if err := os.WriteFile(b.cfg.save, data, 0o644); err != nil {
+			return fmt.Errorf("save the report: %w", err)
+		}
+	}
+	if b.cfg.json {
+		_, err = out.Write(data)
+		return err
+	}
+	return b.report.Markdown(out)
+}

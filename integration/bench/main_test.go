@@ -1,0 +1,76 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/integration/bench/measure"
+)
+
+func TestWrongFlagsExitWith2(t *testing.T) {
+	for _, args := range [][]string{
+		{"-products", "10"}, {"-rounds", "0"}, {"-run", "("}, {"-nonsense"}, {"extra"}, {"-run", "nothing", "-postgres", "off", "-dir", t.TempDir()},
+	} {
+		var out, said strings.Builder
+		if status := command(args, &out, &said); status != 2 {
+			t.Errorf("%v exits with %d: %s", args, status, said.String())
+		}
+	}
+}
+
+func TestListNamesTheCases(t *testing.T) {
+	var out, said strings.Builder
+	if status := command([]string{"-list"}, &out, &said); status != 0 {
+		t.Fatalf("exits with %d: %s", status, said.String())
+	}
+	if got := strings.Count(out.String(), "\n"); got != len(cases) {
+		t.Errorf("%d lines for %d cases:\n%s", got, len(cases), out.String())
+	}
+}
+
+// The smallest run there is: it loads, renames, verifies and reports.
+func TestSmallRun(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := measure.Inspect(dir); err != nil {
+		t.Skip(err)
+	}
+	page := filepath.Join(dir, "benchmarks.md")
+	var out, said strings.Builder
+	status := command([]string{
+		"-products", "1000", "-rounds", "2", "-write-time", "100ms", "-warmup", "0s", "-renames", "5", "-foreground", "2",
+		"-postgres", "off", "-dir", filepath.Join(dir, "data"), "-run", "rename|traffic|freshness", "-json", "-docs", page,
+	}, &out, &said)
+	if status != 0 {
+		t.Fatalf("exits with %d: %s", status, said.String())
+	}
+	var r measure.Report
+	if err := json.Unmarshal([]byte(out.String()), &r); err != nil {
+		t.Fatal(err)
+	}
+	for _, table := range r.Tables {
+		for _, row := range table.Rows {
+			for column, s := range row.Values {
+				if len(s) != 2 {
+					t.Errorf("%s, %s, %s has %d samples, want 2", table.ID, row.Name, column, len(s))
+				}
+			}
+		}
+	}
+	if len(r.Tables) != 3 {
+		t.Errorf("%d tables, want 3", len(r.Tables))
+	}
+	data, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"machine", "rename", "traffic", "freshness"} {
+		if !strings.Contains(string(data), "<!-- bench:"+id+" -->") {
+			t.Errorf("the page has no table %s", id)
+		}
+	}
+}

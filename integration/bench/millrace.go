@@ -1,0 +1,116 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store"
+)
+
+// quietLog lets warnings and errors of what is measured through.
+func quietLog() *slog.Logger {
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+}
+
+// session is what clients have of a Millrace, in this process or in others.
+type session struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	catalog  *store.Catalog
+	client   *store.Client
+	registry *pipelines.Registry
+	monitor  *pipelines.Monitor
+}
+
+// newSession opens what clients need; local may be nil.
+func newSession(ctx context.Context, nc *nats.Conn, local *store.Local) (s session, err error) {
+	s.nc = nc
+	if s.js, err = jetstream.New(nc); err != nil {
+		return s, fmt.Errorf("JetStream: %w", err)
+	}
+	if s.catalog, err = store.OpenCatalog(ctx, s.js, store.CatalogConfig{}); err != nil {
+		return s, err
+	}
+	s.client = store.NewClient(nc, s.catalog, store.ClientConfig{Local: local})
+	if s.registry, err = pipelines.OpenRegistry(ctx, s.js, s.client, pipelines.RegistryConfig{}); err != nil {
+		return s, err
+	}
+	s.monitor = pipelines.NewMonitor(s.js, s.registry, pipelines.MonitorConfig{})
+	return s, nil
+}
+
+// dial opens a session over the network.
+func dial(ctx context.Context, url string) (s session, err error) {
+	nc, err := nats.Connect(url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
+	if err != nil {
+		return s, fmt.Errorf("connect to %s: %w", url, err)
+	}
+	if s, err = newSession(ctx, nc, nil); err != nil {
+		nc.Close()
+	}
+	return s, err
+}
+
+// close ends a session that dial opened.
+func (s *session) close() {
+	if s.nc != nil {
+		s.monitor.Close()
+		s.nc.Close()
+	}
+}
+
+// millrace is a whole Millrace in this process: the node that millrace up runs,
+// with its default configuration, without a network and HTTP.
+type millrace struct {
+	session
+	node   *node.Node
+	cancel context.CancelFunc
+	ended  chan error
+}
+
+// openMillrace starts one in dir and waits until it is ready.
+func openMillrace(ctx context.Context, dir string) (*millrace, error) {
+	cfg, err := configs.Load("", nil, []string{"dir=" + dir, "nats.dontListen=true", "http.listen=off"})
+	if err != nil {
+		return nil, fmt.Errorf("configure Millrace: %w", err)
+	}
+	n, err := node.Open(ctx, cfg, node.Roles{NATS: true, Store: true, Worker: true}, nil, quietLog())
+	if err != nil {
+		return nil, err
+	}
+	m := &millrace{node: n, ended: make(chan error, 1)}
+	// It is stopped by close, in good order, even if ctx ends before.
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	m.cancel = cancel
+	go func() { m.ended <- n.Run(running) }()
+	m.session, err = newSession(ctx, n.Conn(), n.Local())
+	for err == nil && !n.Look(ctx).Ready {
+		err = wait(ctx, 20*time.Millisecond)
+	}
+	if err != nil {
+		return nil, errors.Join(err, m.close())
+	}
+	return m, nil
+}
+
+// close stops the roles in good order, then what is under them.
+func (m *millrace) close() error {
+	m.cancel()
+	err := <-m.ended
+	if m.monitor != nil {
+		m.monitor.Close()
+	}
+	return errors.Join(err, m.node.Close())
+}

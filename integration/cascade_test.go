@@ -1,0 +1,240 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/cascade"
+	"github.com/millrace/millrace/store"
+)
+
+// read returns an item as plain values, nil if it is not there.
+func (w *cascadeWorld) read(c *store.Container, id string, key ...any) map[string]any {
+	w.t.Helper()
+	item, err := c.Read(w.t.Context(), keyOf(w.t, key...), id)
+	if gone(err) != nil {
+		w.t.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	var v map[string]any
+	if err := json.Unmarshal(item.Body, &v); err != nil {
+		w.t.Fatal(err)
+	}
+	return v
+}
+
+type object = map[string]any
+
+// Several fields, at nested places, for items that where selects; a field that
+// its source does not have goes from the copies.
+func TestCascade_NestedFieldsAndWhere(t *testing.T) {
+	w := newCascadeWorld(t)
+	person := w.container("person", store.ContainerSpec{PartitionKey: []string{"/region", "/kind"}})
+	order := w.container("order", store.ContainerSpec{PartitionKey: []string{"/id"}, Partitions: 2, Indexes: []string{"/by/person/id"}})
+	k := w.start([]cascade.Config{{
+		Pipeline: "people", Generation: 1, Source: person, SourceWhere: `kind = "customer" AND NOT IS_DEFINED(closed)`,
+		Target: order, TargetWhere: `state IN ("new", "paid")`,
+		Match: []cascade.Pair{{Target: "by.person.id", Source: "id"}, {Target: "by.region", Source: "region"}},
+		Set:   []cascade.Pair{{Target: "by.person.name", Source: "name.last"}, {Target: "by.phone", Source: "phones[0].number"}},
+	}})
+	w.put(person, object{"id": "7", "region": 1, "kind": "customer", "name": object{"last": "Ek"}, "phones": []any{object{"number": "555"}}})
+	for i, state := range []string{"new", "paid", "shipped"} {
+		w.put(order, object{"id": state, "state": state, "n": i, "by": object{"region": 1.0, "person": object{"id": "7"}}})
+	}
+	w.put(order, object{"id": "other", "state": "new", "by": object{"region": 2, "person": object{"id": "7"}}})
+	w.quiet(k)
+	check := func(when string, want map[string]any) {
+		t.Helper()
+		got := map[string]any{}
+		for id := range want {
+			got[id] = w.read(order, id, id)["by"]
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	untouched := object{"region": 1.0, "person": object{"id": "7"}}
+	dangling := object{"region": 2.0, "person": object{"id": "7"}}
+	filled := object{"region": 1.0, "person": object{"id": "7", "name": "Ek"}, "phone": "555"}
+	check("filled", object{"new": filled, "paid": filled, "shipped": untouched, "other": dangling})
+
+	w.put(person, object{"id": "7", "region": 1, "kind": "customer", "name": object{"last": "Öst"}})
+	w.quiet(k)
+	renamed := object{"region": 1.0, "person": object{"id": "7", "name": "Öst"}}
+	check("renamed, without a phone", object{"new": renamed, "paid": renamed, "shipped": untouched, "other": dangling})
+
+	// An item that begins to be selected is checked.
+	w.put(order, object{"id": "shipped", "state": "new", "by": untouched})
+	w.quiet(k)
+	check("selected later", object{"shipped": renamed})
+
+	// A source that where selects no more is none, and its copies are kept.
+	w.put(person, object{"id": "7", "region": 1, "kind": "customer", "name": object{"last": "Å"}, "closed": true})
+	w.quiet(k)
+	check("closed", object{"new": renamed})
+}
+
+// What becomes of copies when their source is gone.
+func TestCascade_OnSourceDelete(t *testing.T) {
+	for action, want := range map[cascade.OnSourceDelete]object{
+		cascade.Keep:   {"id": "P", "categoryId": "1", "categoryName": "A"},
+		cascade.Clear:  {"id": "P", "categoryId": "1"},
+		cascade.Delete: nil,
+	} {
+		for name, vanish := range map[string]func(*cascadeWorld, *store.Container) error{
+			"deleted": func(w *cascadeWorld, meta *store.Container) error {
+				return meta.Delete(t.Context(), keyOf(t, "category"), "1")
+			},
+			"no category any more": func(w *cascadeWorld, meta *store.Container) error {
+				return put(t.Context(), meta, object{"id": "1", "type": "category", "name": "A", "hidden": true})
+			},
+		} {
+			t.Run(string(action)+", "+name, func(t *testing.T) {
+				w := newCascadeWorld(t)
+				meta, product := w.webstore()
+				cfg := categoryNames(meta, product)
+				cfg.SourceWhere += " AND NOT IS_DEFINED(hidden)"
+				cfg.OnSourceDelete = action
+				k := w.start([]cascade.Config{cfg})
+				w.category(meta, "1", "A")
+				w.put(product, productItem{ID: "P", CategoryID: "1"})
+				w.quiet(k)
+				if err := vanish(w, meta); err != nil {
+					t.Fatal(err)
+				}
+				w.quiet(k)
+				if diff := cmp.Diff(want, w.read(product, "P", "1")); diff != "" {
+					t.Errorf("the copy (-want +got):\n%s", diff)
+				}
+				if action == cascade.Delete {
+					return
+				}
+				w.category(meta, "1", "Again")
+				w.quiet(k)
+				if got := w.product(product, "1", "P").CategoryName; got != "Again" {
+					t.Errorf("made again, the source has copy %q", got)
+				}
+			})
+		}
+	}
+}
+
+// An item that cannot take its copy goes to the dead letters, and the others are
+// set: by a fan-out, and by a check.
+func TestCascade_AnItemThatRefuses(t *testing.T) {
+	w := newCascadeWorld(t)
+	meta, product := w.webstore()
+	w.category(meta, "1", "A")
+	cfg := categoryNames(meta, product)
+	k := w.start([]cascade.Config{cfg})
+	full := productItem{ID: "full", CategoryID: "1", CategoryName: "A"}
+	body, err := json.Marshal(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pad := strings.Repeat("x", store.ItemBytesMax-len(body)-len(`,"pad":""`))
+	for i := range 20 {
+		w.put(product, productItem{ID: fmt.Sprint(i), CategoryID: "1", CategoryName: "A"})
+	}
+	w.put(product, object{"id": "full", "categoryId": "1", "categoryName": "A", "pad": pad})
+	w.quiet(k)
+	w.category(meta, "1", "A longer name")
+	w.quiet(k)
+	for i := range 20 {
+		if got := w.product(product, "1", fmt.Sprint(i)).CategoryName; got != "A longer name" {
+			t.Errorf("item %d has %q", i, got)
+		}
+	}
+	letters, err := w.letters.List(t.Context(), cfg.Pipeline, 0, 10)
+	if err != nil || len(letters) != 1 {
+		t.Fatalf("dead letters after the fan-out: %+v, %v", letters, err)
+	}
+	if l := letters[0]; l.Item != `["category"]/1` || l.Target != `["1"]/full` || l.Status != int(store.StatusTooLarge) || l.Reason == "" || l.Role != processors.RoleSource {
+		t.Errorf("dead letter %+v", l)
+	}
+	w.put(product, object{"id": "full", "categoryId": "1", "pad": pad})
+	w.put(product, productItem{ID: "next", CategoryID: "1"})
+	w.quiet(k)
+	if got := w.product(product, "1", "next").CategoryName; got != "A longer name" {
+		t.Errorf("behind the item that refuses, another has %q", got)
+	}
+	letters, err = w.letters.List(t.Context(), cfg.Pipeline, letters[0].Sequence, 10)
+	if err != nil || len(letters) != 1 || letters[0].Target != `["1"]/full` || letters[0].Role != processors.RoleTarget {
+		t.Errorf("dead letters after the check: %+v, %v", letters, err)
+	}
+}
+
+// A fan-out that cannot succeed is parked with a dead letter, counts as open,
+// also for the next worker, and is taken up when its source changes again.
+func TestCascade_AParkedFanOut(t *testing.T) {
+	w := newCascadeWorld(t)
+	meta, product := w.webstore()
+	w.put(product, productItem{ID: "P", CategoryID: "1", Tags: []tagItem{{"T", "A"}}})
+	cfg := tagNames(meta, product)
+	k := w.start([]cascade.Config{cfg}, processors.RoleSource)
+	k.tap.refusing(func(r *store.Request) *store.Error {
+		if r.PatchMany == nil || r.PatchMany.Source != `["tag"]/T` {
+			return nil
+		}
+		return store.Refuse(store.StatusBadRequest, "not this one")
+	})
+	w.tag(meta, "T", "B")
+	w.tag(meta, "U", "B")
+	parked := func() {
+		t.Helper()
+		eventually(t, func() (bool, string) {
+			var jobs []processors.Job
+			for _, a := range k.host.Activities() {
+				jobs = append(jobs, a.Checkpoint.Jobs...)
+			}
+			return len(jobs) == 1 && jobs[0].Parked && jobs[0].Source == `["tag"]/T`, fmt.Sprintf("%+v", jobs)
+		})
+	}
+	parked()
+	letters, err := w.letters.List(t.Context(), cfg.Pipeline, 0, 10)
+	if err != nil || len(letters) != 1 || letters[0].Item != `["tag"]/T` || letters[0].Status != int(store.StatusBadRequest) {
+		t.Fatalf("dead letters %+v, %v", letters, err)
+	}
+	k.stop()
+	k = w.start([]cascade.Config{cfg}, processors.RoleSource)
+	parked()
+	w.tag(meta, "T", "C")
+	w.quiet(k)
+	if got := w.product(product, "1", "P").Tags[0].Name; got != "C" {
+		t.Errorf("the copy is %q, want C", got)
+	}
+}
+
+// An index that is not there yet is waited for, and status can tell why.
+func TestCascade_WaitsForItsIndex(t *testing.T) {
+	w := newCascadeWorld(t)
+	meta := w.container("productMeta", store.ContainerSpec{PartitionKey: []string{"/type"}})
+	product := w.container("product", store.ContainerSpec{PartitionKey: []string{"/categoryId"}})
+	w.put(product, productItem{ID: "P", CategoryID: "1", Tags: []tagItem{{"T", "A"}}})
+	k := w.start([]cascade.Config{tagNames(meta, product)}, processors.RoleSource)
+	w.tag(meta, "T", "B")
+	eventually(t, func() (bool, string) {
+		for _, a := range k.host.Activities() {
+			for _, job := range a.Checkpoint.Jobs {
+				if job.Attempts > 0 && strings.Contains(job.LastError, "/tags/*/id") {
+					return true, ""
+				}
+			}
+		}
+		return false, "no fan-out says that it waits for the index"
+	})
+	if err := w.catalog.WantIndex(t.Context(), "default", "product", "/tags/*/id"); err != nil {
+		t.Fatal(err)
+	}
+	w.quiet(k)
+	if got := w.product(product, "1", "P").Tags[0].Name; got != "B" {
+		t.Errorf("the copy is %q, want B", got)
+	}
+}

@@ -1,0 +1,415 @@
+//go:build linux
+
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/store"
+)
+
+// ownMounts says, in its environment, that the process may mount.
+const ownMounts = "MILLRACE_TEST_OWN_MOUNTS"
+
+// withOwnMounts runs a test in a child process that has a mount namespace of its
+// own, as unshare -rm makes it, so that nothing is left mounted whatever happens.
+// It returns true in the child; the parent has nothing left to do.
+func withOwnMounts(t *testing.T) bool {
+	t.Helper()
+	if os.Getenv(ownMounts) != "" {
+		return true
+	}
+	probe := func(args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+		}
+		return cmd
+	}
+	if out, err := probe("mount", "-t", "tmpfs", "tmpfs", t.TempDir()).CombinedOutput(); err != nil {
+		t.Skipf("a small disk cannot be mounted here: %v %s", err, out)
+	}
+	cmd := probe(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
+	cmd.Env = append(os.Environ(), ownMounts+"=1", givenBinary+"="+millrace(t))
+	out, err := cmd.CombinedOutput()
+	t.Logf("with mounts of its own:\n%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+	return false
+}
+
+// disk is a small disk.
+type disk struct {
+	t   testing.TB
+	dir string
+}
+
+func mountDisk(t testing.TB, megabytes int) *disk {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "disk")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", megabytes)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
+	return &disk{t, dir}
+}
+
+// ballast takes megabytes of the disk until free is called.
+func (d *disk) ballast(megabytes int) (free func()) {
+	d.t.Helper()
+	file := filepath.Join(d.dir, "ballast")
+	if err := os.WriteFile(file, make([]byte, megabytes<<20), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+	return func() {
+		d.t.Helper()
+		if err := os.Remove(file); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
+func (d *disk) freeMegabytes() int64 {
+	d.t.Helper()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(d.dir, &fs); err != nil {
+		d.t.Fatal(err)
+	}
+	return int64(fs.Bavail) * fs.Bsize >> 20
+}
+
+// filler writes products with much text in them, and knows which of them were
+// acknowledged.
+type filler struct {
+	product *store.Container
+	next    atomic.Int64
+
+	mu    sync.Mutex
+	acked map[int64]bool
+	tried map[int64]bool
+}
+
+func fillerBody(n int64) []byte {
+	return fmt.Appendf(nil, `{"id":"f%d","categoryId":"c%02d","n":%d,"tags":[{"id":%q}],"text":%q}`,
+		n, n%catalogueCategories, n, catalogueTag, strings.Repeat(strconv.FormatInt(n, 36)+" ", 4000))
+}
+
+// one writes the next product.
+func (f *filler) one(ctx context.Context) error {
+	n := f.next.Add(1)
+	f.mu.Lock()
+	f.tried[n] = true
+	f.mu.Unlock()
+	_, err := f.product.Upsert(ctx, fillerBody(n))
+	if err == nil {
+		f.mu.Lock()
+		f.acked[n] = true
+		f.mu.Unlock()
+	}
+	return err
+}
+
+// fill writes by several writers until each of them was refused, for a reason for
+// which over holds, and for as long as patience without a write between, and
+// returns the last reasons.
+func (f *filler) fill(t *testing.T, patience time.Duration, over func(error) bool) (reasons []error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	for range 8 {
+		wg.Go(func() {
+			var since time.Time
+			for ctx.Err() == nil {
+				err := f.one(ctx)
+				switch {
+				case err == nil || !over(err):
+					since = time.Time{}
+					continue
+				case since.IsZero():
+					since = time.Now()
+				case time.Since(since) < patience:
+					pause(t, 20*time.Millisecond)
+					continue
+				}
+				if time.Since(since) >= patience {
+					mu.Lock()
+					reasons = append(reasons, err)
+					mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		t.Fatal("the disk is not full after a minute")
+	}
+	return reasons
+}
+
+// check reads every product that was tried: those that were acknowledged are
+// there, as they were written.
+func (f *filler) check(t *testing.T) (acked, unanswered int) {
+	t.Helper()
+	for n := range f.tried {
+		key := keyOf(t, fmt.Sprintf("c%02d", n%catalogueCategories))
+		items, err := f.product.ReadMany(t.Context(), []store.ItemRef{{Key: key, ID: fmt.Sprint("f", n)}}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := items[0].ETag != (store.ETag{})
+		switch {
+		case f.acked[n] && !there:
+			t.Errorf("product %d was acknowledged and is not there", n)
+		case f.acked[n]:
+			acked++
+		case there:
+			unanswered++
+		}
+		var got, want struct{ Text string }
+		if there {
+			if err := errors.Join(json.Unmarshal(items[0].Body, &got), json.Unmarshal(fillerBody(n), &want)); err != nil || got != want {
+				t.Errorf("product %d is not as it was written: %v", n, err)
+			}
+		}
+	}
+	return acked, unanswered
+}
+
+// ready asks a process whether it is.
+func ready(t testing.TB, address string) (r node.Readiness, status int) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+"/readyz", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&r); err != nil {
+		t.Fatal(err)
+	}
+	return r, resp.StatusCode
+}
+
+// TestDiskFull_WritesAreRefusedBeforeAnythingBreaks fills a small disk under load
+// up to the reserve: writes are refused with the reason, reads go on, nothing
+// breaks, and when there is space again all goes on by itself.
+func TestDiskFull_WritesAreRefusedBeforeAnythingBreaks(t *testing.T) {
+	if !withOwnMounts(t) {
+		return
+	}
+	const reserve = 160
+	d := mountDisk(t, 512)
+	free := d.ballast(200)
+	port, address := strconv.Itoa(freePort(t)), "127.0.0.1:"+strconv.Itoa(freePort(t))
+	server := "nats://127.0.0.1:" + port
+	up := spawn(t, "up", "--dir", filepath.Join(d.dir, "data"), "--port", port, "--listen", address,
+		"--set", fmt.Sprintf("store.diskReserve=%dMiB", reserve), "--set", "engine.memTableBytes=8MiB", "--set", "engine.memTables=2")
+	tellOnFailure(t, up)
+	meta, f := fillable(t, server)
+	// The reserve is reached, and stays.
+	for _, err := range f.fill(t, 3*time.Second, func(err error) bool { return errors.Is(err, store.ErrDiskFull) }) {
+		for _, part := range []string{"disk nearly full", "store.diskReserve", fmt.Sprintf("below %d MiB", reserve), "free some space"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("the refusal does not say %q: %v", part, err)
+			}
+		}
+	}
+	left := d.freeMegabytes()
+	if left < reserve/2 || left > reserve {
+		t.Errorf("writes were refused with %d MiB free; the reserve is %d", left, reserve)
+	}
+	eventually(t, func() (bool, string) {
+		r, status := ready(t, address)
+		return status == http.StatusServiceUnavailable && strings.Contains(strings.Join(r.Problems, "\n"), "disk nearly full"),
+			fmt.Sprintf("/readyz says %d %v", status, r.Problems)
+	})
+	if err := put(t.Context(), meta, metaItem{catalogueTag, "tag", "v1"}); !errors.Is(err, store.ErrDiskFull) {
+		t.Errorf("a rename is answered %v", err)
+	}
+	if out, exit := run(t, server, "feed", "product", "--limit", "1"); exit != 0 {
+		t.Errorf("feed: exit %d\n%s", exit, out)
+	}
+	acked, unanswered := f.check(t) // reads go on
+	t.Logf("refused with %d MiB free, after %d products; all can be read", left, acked)
+	if unanswered > 0 {
+		t.Errorf("%d products are there though they were refused", unanswered)
+	}
+	if bytes.Contains([]byte(up.output()), []byte("no space")) {
+		t.Errorf("something met the end of the disk:\n%s", up.output())
+	}
+
+	free()
+	began := time.Now()
+	f.goOn(t, meta)
+	t.Logf("writes are taken again, and 100 more were, %s after space was freed", time.Since(began).Round(time.Millisecond))
+	r := verify(t, server)
+	if r.exit != 0 {
+		t.Errorf("with space again:\n%s", &r)
+	}
+	f.check(t)
+	eventually(t, func() (bool, string) {
+		r, status := ready(t, address)
+		return status == http.StatusOK, fmt.Sprintf("/readyz says %d %v", status, r.Problems)
+	})
+}
+
+// TestDiskFull_TheLogMeetsTheEnd lets the embedded server itself run into the end
+// of its disk, with nothing that guards it: nothing that was acknowledged is
+// lost, it is said, and when there is space again it recovers by itself.
+func TestDiskFull_TheLogMeetsTheEnd(t *testing.T) {
+	if !withOwnMounts(t) {
+		return
+	}
+	d := mountDisk(t, 160)
+	free := d.ballast(100)
+	port, address := strconv.Itoa(freePort(t)), "127.0.0.1:"+strconv.Itoa(freePort(t))
+	server := "nats://127.0.0.1:" + port
+	up := spawn(t, "up", "--dir", t.TempDir(), "--port", port, "--listen", address,
+		"--set", "nats.dir="+filepath.Join(d.dir, "nats"), "--set", "store.diskReserve=-1", "--set", "leases.ttl=2s")
+	tellOnFailure(t, up)
+	meta, f := fillable(t, server)
+	for _, err := range f.fill(t, 0, func(error) bool { return true }) {
+		if !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrDiskFull) {
+			t.Errorf("a writer was answered: %v", err)
+		}
+	}
+	for looks := range 5 { // it says so, and again
+		eventually(t, func() (bool, string) {
+			r, status := ready(t, address)
+			return status == http.StatusServiceUnavailable && strings.Contains(strings.Join(r.Problems, "\n"), "is full: "),
+				fmt.Sprintf("look %d: /readyz says %d %q", looks, status, r.Problems)
+		})
+		pause(t, 500*time.Millisecond)
+	}
+	t.Logf("full: %d products acknowledged, %d MiB free", len(f.acked), d.freeMegabytes())
+
+	free()
+	began := time.Now()
+	f.goOn(t, meta)
+	t.Logf("writes are taken again, and 100 more were, %s after space was freed", time.Since(began).Round(time.Millisecond))
+	r := verify(t, server)
+	if r.exit != 0 {
+		t.Errorf("with space again:\n%s", &r)
+	}
+	acked, unanswered := f.check(t)
+	t.Logf("%d products were acknowledged and all are there; %d are there whose writer was not answered", acked, unanswered)
+	eventually(t, func() (bool, string) {
+		r, status := ready(t, address)
+		return status == http.StatusOK, fmt.Sprintf("/readyz says %d %q", status, r.Problems)
+	})
+	if n := strings.Count(up.output(), "is opened anew"); n != 1 {
+		t.Errorf("the embedded server was opened anew %d times, want once: when there was space", n)
+	}
+}
+
+// TestDiskFull_NothingIsGuarded lets everything share a small disk that nothing
+// guards. The engine writes through mappings, for which a full disk ends the
+// process: that is why the reserve is there. Started again when there is space,
+// nothing that was acknowledged is lost.
+func TestDiskFull_NothingIsGuarded(t *testing.T) {
+	if !withOwnMounts(t) {
+		return
+	}
+	d := mountDisk(t, 512)
+	free := d.ballast(360)
+	port := strconv.Itoa(freePort(t))
+	server := "nats://127.0.0.1:" + port
+	up := spawn(t, "up", "--dir", filepath.Join(d.dir, "data"), "--port", port, "--listen", "off",
+		"--set", "store.diskReserve=-1", "--set", "leases.ttl=2s", "--set", "engine.memTableBytes=8MiB", "--set", "engine.memTables=2")
+	tellOnFailure(t, up)
+	meta, f := fillable(t, server)
+	f.fill(t, 0, func(error) bool { return true })
+	alive := true
+	select {
+	case <-up.ended:
+		alive = false
+	case <-time.After(2 * time.Second):
+	}
+	t.Logf("full: %d products acknowledged, %d MiB free, the process lives: %t", len(f.acked), d.freeMegabytes(), alive)
+
+	free()
+	if !alive {
+		up.start()
+	}
+	f.goOn(t, meta)
+	r := verify(t, server)
+	if r.exit != 0 {
+		t.Errorf("with space again:\n%s", &r)
+	}
+	acked, unanswered := f.check(t)
+	t.Logf("%d products were acknowledged and all are there; %d are there whose writer was not answered", acked, unanswered)
+}
+
+// tellOnFailure shows what a process said if the test fails.
+func tellOnFailure(t *testing.T, c *child) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s said:\n%s", c.name, c.output())
+		}
+	})
+}
+
+// fillable declares the WebStore with one tag, and returns what fills it.
+func fillable(t *testing.T, server string) (meta *store.Container, f *filler) {
+	t.Helper()
+	mustRun(t, server, "apply", "-f", "../configs/webstore")
+	client := dial(t, server)
+	meta = open(t, client, "productMeta")
+	for _, s := range []metaItem{{catalogueTag, "tag", "v0"}, {"c00", "category", "First"}} {
+		if err := put(t.Context(), meta, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return meta, &filler{product: open(t, client, "product"), acked: map[int64]bool{}, tried: map[int64]bool{}}
+}
+
+// goOn waits until a rename is taken, and then writes on.
+func (f *filler) goOn(t *testing.T, meta *store.Container) {
+	t.Helper()
+	eventually(t, func() (bool, string) {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		err := put(ctx, meta, metaItem{catalogueTag, "tag", "v1"})
+		return err == nil, fmt.Sprint("after space was freed: ", err)
+	})
+	for range 100 {
+		if err := f.one(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

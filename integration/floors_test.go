@@ -1,0 +1,135 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/millrace/millrace"
+
+// floors says what each folder may import of the module, beside itself. A folder
+// that is not named may import nothing. depguard holds the same in editors.
+var floors = map[string][]string{
+	"feed":        {},
+	"leases":      {},
+	"store":       {"feed", "leases"},
+	"processors":  {"feed", "leases", "store"},
+	"pipelines":   {"feed", "leases", "store", "processors"},
+	"configs":     {"feed", "leases", "store", "processors", "pipelines"},
+	"cmd":         {"feed", "leases", "store", "processors", "pipelines", "configs"},
+	"integration": {"feed", "leases", "store", "processors", "pipelines", "configs", "cmd"},
+}
+
+// walls are rules for parts of a floor: who may not import what.
+var walls = []struct{ who, what, why string }{
+	{"processors", "store/owner", "owners are asked, through store.Client"},
+	{"processors", "store/engine", "owners are asked, through store.Client"},
+	{"pipelines", "store/owner", "owners are asked, through store.Client"},
+	{"pipelines", "store/engine", "owners are asked, through store.Client"},
+	{"store/query", "", "the query language stands by itself"},
+}
+
+// homes are dependencies that are named in one place. Benchmarks of the whole
+// system name its peers and parts.
+var homes = map[string][]string{
+	"github.com/dgraph-io/badger":           {"store/engine", "integration/bench"},
+	"github.com/jackc/pgx":                  {"processors/project/pgsink", "integration/bench"},
+	"go.opentelemetry.io/otel/sdk":          {"cmd/millrace/node"},
+	"go.opentelemetry.io/otel/exporters":    {"cmd/millrace/node"},
+	"go.opentelemetry.io/contrib/exporters": {"cmd/millrace/node"},
+	"github.com/nats-io/nats-server":        {"feed/natsd", "integration/bench"},
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+}
+
+func TestFloors_EachFolderImportsOnlyWhatStandsBelow(t *testing.T) {
+	packages := list(t)
+	if len(packages) == 0 {
+		t.Fatal("go list found no packages")
+	}
+	for _, p := range packages {
+		who := strings.TrimPrefix(p.ImportPath, module+"/")
+		for _, path := range p.Imports {
+			if what, ours := strings.CutPrefix(path, module+"/"); ours {
+				checkFloor(t, who, what)
+				continue
+			}
+			for dependency, home := range homes {
+				if within(path, dependency) && !slices.ContainsFunc(home, func(h string) bool { return within(who, h) }) {
+					t.Errorf("%s imports %s, which only %s may name", who, path, strings.Join(home, ", "))
+				}
+			}
+		}
+	}
+}
+
+func checkFloor(t *testing.T, who, what string) {
+	t.Helper()
+	from, _, _ := strings.Cut(who, "/")
+	to, _, _ := strings.Cut(what, "/")
+	below, known := floors[from]
+	if !known {
+		t.Errorf("%s: folder %s has no floor; name it in floors", who, from)
+		return
+	}
+	if from != to && !slices.Contains(below, to) {
+		t.Errorf("%s imports %s; below %s stand only %s", who, what, from, strings.Join(below, ", "))
+	}
+	for _, wall := range walls {
+		if within(who, wall.who) && (wall.what == "" || within(what, wall.what)) {
+			t.Errorf("%s imports %s: %s", who, what, wall.why)
+		}
+	}
+}
+
+// within says whether path is folder or lies in it.
+func within(path, folder string) bool {
+	rest, ok := strings.CutPrefix(path, folder)
+	return ok && (rest == "" || rest[0] == '/')
+}
+
+// list returns the packages of the module with what they import outside tests.
+func list(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./...")
+	cmd.Dir = root(t)
+	out, err := cmd.Output()
+	if err != nil {
+		if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+			t.Fatalf("go list: %v\n%s", err, failed.Stderr)
+		}
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []listed
+	dec := json.NewDecoder(strings.NewReader(string(out)))
+	for {
+		var p listed
+		err := dec.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+// root returns the folder of go.mod.
+func root(tb testing.TB) string {
+	tb.Helper()
+	dir, err := filepath.Abs("..")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,193 @@
+package integration_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/store"
+)
+
+// givenBinary names the binary in the environment, where it was built already.
+const givenBinary = "MILLRACE_TEST_BINARY"
+
+// binary builds the one binary, once for all tests of the package.
+var binary = sync.OnceValues(func() (string, error) {
+	if path := os.Getenv(givenBinary); path != "" {
+		return path, nil
+	}
+	dir, err := os.MkdirTemp("", "millrace-test-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "millrace")
+	out, err := exec.Command("go", "build", "-o", path, "github.com/millrace/millrace/cmd/millrace").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func millrace(t testing.TB) string {
+	t.Helper()
+	path, err := binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// freePort finds a port that nobody listens on.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// child is a process of the binary that a test kills when it likes.
+type child struct {
+	t     testing.TB
+	name  string
+	args  []string
+	cmd   *exec.Cmd
+	ready chan struct{} // closed when it says that it is ready
+	ended chan struct{}
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// spawn starts the binary and waits until it says that it is ready.
+func spawn(t testing.TB, args ...string) *child {
+	t.Helper()
+	c := &child{t: t, name: args[0], args: args}
+	c.start()
+	t.Cleanup(c.kill)
+	return c
+}
+
+func (c *child) start() {
+	c.t.Helper()
+	c.cmd = exec.Command(millrace(c.t), c.args...)
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.cmd.Stderr = c.cmd.Stdout
+	if err := c.cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.ready, c.ended = make(chan struct{}), make(chan struct{})
+	go func(ready, ended chan struct{}, cmd *exec.Cmd) {
+		defer close(ended)
+		lines := bufio.NewScanner(out)
+		for lines.Scan() {
+			c.mu.Lock()
+			c.log.WriteString(lines.Text() + "\n")
+			c.mu.Unlock()
+			if ready != nil && strings.Contains(lines.Text(), "is ready after") {
+				close(ready)
+				ready = nil
+			}
+		}
+		_ = cmd.Wait() // a killed process ends with an error
+	}(c.ready, c.ended, c.cmd)
+	select {
+	case <-c.ready:
+	case <-c.ended:
+		c.t.Fatalf("%s ended at once:\n%s", c.name, c.output())
+	case <-time.After(60 * time.Second):
+		c.t.Fatalf("%s is not ready after a minute:\n%s", c.name, c.output())
+	}
+}
+
+// kill ends the process as kill -9 does.
+func (c *child) kill() { c.signal(syscall.SIGKILL) }
+
+// stop asks the process to end.
+func (c *child) stop() { c.signal(syscall.SIGTERM) }
+
+func (c *child) signal(s syscall.Signal) {
+	c.t.Helper()
+	_ = c.cmd.Process.Signal(s) // it may have ended already
+	select {
+	case <-c.ended:
+	case <-time.After(30 * time.Second):
+		c.t.Errorf("%s does not end after signal %s", c.name, s)
+	}
+}
+
+func (c *child) output() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.log.String()
+}
+
+// run runs a command of the binary to its end.
+func run(t testing.TB, server string, args ...string) (output string, exit int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), millrace(t), append(args, "--server", server)...)
+	out, err := cmd.CombinedOutput()
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// mustRun is run for commands that must succeed.
+func mustRun(t testing.TB, server string, args ...string) string {
+	t.Helper()
+	out, exit := run(t, server, args...)
+	if exit != 0 {
+		t.Fatalf("millrace %s: exit %d\n%s", strings.Join(args, " "), exit, out)
+	}
+	return out
+}
+
+// dial connects a client to the processes behind a NATS server, through its
+// absences too.
+func dial(t testing.TB, server string) *store.Client {
+	t.Helper()
+	nc, err := nats.Connect(server, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	catalog, err := store.OpenCatalog(ctx, js, store.CatalogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store.NewClient(nc, catalog, store.ClientConfig{Timeout: 2 * time.Second})
+}
+
+func open(t testing.TB, c *store.Client, name string) *store.Container {
+	t.Helper()
+	ct, err := c.Container(t.Context(), "default", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ct
+}
