@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -325,8 +326,14 @@ func TestI6_TwoWorkersAndOneWakesUpLate(t *testing.T) {
 	}
 }
 
-// metrics reads the instruments of this process, which take the first provider
-// that is set.
+// TestMain sets the provider of metrics before any test does: the instruments of
+// a process take the first one that is set, whatever the order of the tests.
+func TestMain(m *testing.M) {
+	metrics()
+	os.Exit(m.Run())
+}
+
+// metrics reads the instruments of this process.
 var metrics = sync.OnceValue(func() *metric.ManualReader {
 	reader := metric.NewManualReader()
 	otel.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(reader)))
