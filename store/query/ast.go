@@ -1,5 +1,10 @@
 package query
 
+import (
+	"slices"
+	"strconv"
+)
+
 // node is an expression. The trees of one expression written in two ways are
 // equal; they hold no positions.
 type node interface {
@@ -10,8 +15,36 @@ type node interface {
 // literal is a constant, undefined included.
 type literal struct{ value Value }
 
-// path is the item, or a property or element in it.
-type path struct{ steps []step }
+// path is a root, or a property or element in it.
+type path struct {
+	root  int
+	steps []step
+}
+
+// in returns the root that the path begins at; nil if it is undefined.
+func (n *path) in(item []byte, roots [][]byte) []byte {
+	if n.root == 0 {
+		return item
+	}
+	if n.root < len(roots) {
+		return roots[n.root]
+	}
+	return nil
+}
+
+// child returns the path of a property or element at the path.
+func (n *path) child(s step) *path { return &path{n.root, append(slices.Clip(n.steps), s)} }
+
+// names returns the steps as Paths does.
+func (n *path) names() []string {
+	names := make([]string, len(n.steps))
+	for i, s := range n.steps {
+		if names[i] = s.name; s.isIndex {
+			names[i] = strconv.Itoa(s.index)
+		}
+	}
+	return names
+}
 
 // step is the name of a property, or an index of an array.
 type step struct {

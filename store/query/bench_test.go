@@ -65,6 +65,53 @@ func BenchmarkEval(b *testing.B) {
 	}
 }
 
+// BenchmarkTrueIn reads an element of 40 bytes, the item that it is in and its
+// index, from roots that are used again.
+func BenchmarkTrueIn(b *testing.B) {
+	for _, c := range []struct{ name, text string }{
+		{"element", `name = "Tag-5"`},
+		{"item", `item.type = "category"`},
+		{"index", `index = 1`},
+		{"and", `name = "Tag-5" AND item.type = "category" AND index > 0`},
+	} {
+		b.Run("expr="+c.name, func(b *testing.B) {
+			e, err := query.ParseScoped(c.text, elementRoots)
+			if err != nil {
+				b.Fatal(err)
+			}
+			item := product(true)
+			roots := [][]byte{[]byte(`{"id":"6C2F05C8","name":"Tag-5"}`), item, item, []byte(`1`), nil}
+			b.ReportAllocs()
+			for b.Loop() {
+				if !e.TrueIn(roots...) {
+					b.Fatal("not true")
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkConvert reads a number as columns do.
+func BenchmarkConvert(b *testing.B) {
+	v := query.ValueOf([]byte(`27.12`))
+	n := query.ValueOf([]byte(`9007199254740993`))
+	for name, f := range map[string]func() bool{
+		"int64":   func() bool { _, ok := n.Int64(); return ok },
+		"float64": func() bool { _, ok := v.Float64(); return ok },
+		"decimal": func() bool { _, _, ok := v.Decimal(); return ok },
+		"fixed":   func() bool { _, ok := v.Fixed(10, 2); return ok },
+	} {
+		b.Run("to="+name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if !f() {
+					b.Fatal("no number")
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkParseExpr(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

@@ -5,13 +5,14 @@ import (
 	"math"
 )
 
-// eval computes a value from an item, test a truth value.
+// eval computes a value, test a truth value. item is root 0; roots are all roots,
+// or nil if there are no others, so that a single one needs no slice.
 type (
-	eval func(item []byte) Value
-	test func(item []byte) tri
+	eval func(item []byte, roots [][]byte) Value
+	test func(item []byte, roots [][]byte) tri
 )
 
-// constant returns what n comes to if it does not depend on the item. Values that
+// constant returns what n comes to if it does not depend on a root. Values that
 // may be large are not computed ahead.
 func constant(n node) (v Value, ok bool) {
 	if l, ok := n.(*literal); ok {
@@ -28,7 +29,7 @@ func constant(n node) (v Value, ok bool) {
 			}
 		})
 		if is {
-			return compileValue(n)(nil), true
+			return compileValue(n)(nil, nil), true
 		}
 	}
 	return Value{}, false
@@ -37,21 +38,21 @@ func constant(n node) (v Value, ok bool) {
 // compile returns the function that computes n.
 func compile(n node) eval {
 	if v, ok := constant(n); ok {
-		return func([]byte) Value { return v }
+		return func([]byte, [][]byte) Value { return v }
 	}
 	switch n := n.(type) {
 	case *logical, *in, *between, *like:
 		t := compileTest(n)
-		return func(item []byte) Value { return t(item).value() }
+		return func(item []byte, roots [][]byte) Value { return t(item, roots).value() }
 	case *unary:
 		if n.op == "NOT" {
 			t := compileTest(n)
-			return func(item []byte) Value { return t(item).value() }
+			return func(item []byte, roots [][]byte) Value { return t(item, roots).value() }
 		}
 	case *operation:
 		if _, ok := comparisons[n.op]; ok {
 			t := compileTest(n)
-			return func(item []byte) Value { return t(item).value() }
+			return func(item []byte, roots [][]byte) Value { return t(item, roots).value() }
 		}
 	}
 	return compileValue(n)
@@ -61,39 +62,50 @@ func compile(n node) eval {
 func compileValue(n node) eval {
 	switch n := n.(type) {
 	case *path:
-		return func(item []byte) Value { return valueOf(lookup(item, n.steps)) }
+		return compilePath(n)
 	case *access:
 		return compileAccess(n)
 	case *unary:
 		x := compile(n.x)
 		switch n.op {
 		case "-":
-			return func(item []byte) Value { return arith('-', Value{typ: Number, data: []byte{'0'}}, x(item)) }
+			return func(item []byte, roots [][]byte) Value {
+				return arith('-', Value{typ: Number, data: []byte{'0'}}, x(item, roots))
+			}
 		case "~":
-			return func(item []byte) Value { return bitwise("^", x(item), intValue(-1)) }
+			return func(item []byte, roots [][]byte) Value { return bitwise("^", x(item, roots), intValue(-1)) }
 		}
-		return func(item []byte) Value { return only(Number, x(item)) }
+		return func(item []byte, roots [][]byte) Value { return only(Number, x(item, roots)) }
 	case *operation:
 		return compileBinary(n)
 	case *choice:
 		condition, yes, no := compileTest(n.condition), compile(n.yes), compile(n.no)
-		return func(item []byte) Value {
-			if condition(item) == isTrue {
-				return yes(item)
+		return func(item []byte, roots [][]byte) Value {
+			if condition(item, roots) == isTrue {
+				return yes(item, roots)
 			}
-			return no(item)
+			return no(item, roots)
 		}
 	case *call:
 		return compileCall(n)
 	case *array:
 		elements := compileAll(n.elements)
-		return func(item []byte) Value { return makeArray(item, elements) }
+		return func(item []byte, roots [][]byte) Value { return makeArray(item, roots, elements) }
 	case *object:
 		names, values := n.names, compileAll(n.values)
-		return func(item []byte) Value { return makeObject(item, names, values) }
+		return func(item []byte, roots [][]byte) Value { return makeObject(item, roots, names, values) }
 	}
 	// A parameter without a value.
-	return func([]byte) Value { return Value{} }
+	return func([]byte, [][]byte) Value { return Value{} }
+}
+
+// compilePath has a function for root 0 alone, which most paths read.
+func compilePath(n *path) eval {
+	steps := n.steps
+	if n.root == 0 {
+		return func(item []byte, _ [][]byte) Value { return valueOf(lookup(item, steps)) }
+	}
+	return func(item []byte, roots [][]byte) Value { return valueOf(lookup(n.in(item, roots), steps)) }
 }
 
 func compileAll(nodes []node) []eval {
@@ -114,8 +126,8 @@ func only(t Type, v Value) Value {
 
 func compileAccess(n *access) eval {
 	of, key := compile(n.of), compile(n.key)
-	return func(item []byte) Value {
-		v, k := of(item), key(item)
+	return func(item []byte, roots [][]byte) Value {
+		v, k := of(item, roots), key(item, roots)
 		if v.typ < Array {
 			return Value{}
 		}
@@ -136,28 +148,28 @@ func compileBinary(n *operation) eval {
 	x, y, op := compile(n.x), compile(n.y), n.op
 	switch op {
 	case "??":
-		return func(item []byte) Value {
-			if v := x(item); v.typ != Undefined {
+		return func(item []byte, roots [][]byte) Value {
+			if v := x(item, roots); v.typ != Undefined {
 				return v
 			}
-			return y(item)
+			return y(item, roots)
 		}
 	case "||":
-		return func(item []byte) Value { return concat(x(item), y(item)) }
+		return func(item []byte, roots [][]byte) Value { return concat(x(item, roots), y(item, roots)) }
 	case "+", "-", "*":
-		return func(item []byte) Value { return arith(op[0], x(item), y(item)) }
+		return func(item []byte, roots [][]byte) Value { return arith(op[0], x(item, roots), y(item, roots)) }
 	case "/", "%":
-		return func(item []byte) Value { return divide(op[0], x(item), y(item)) }
+		return func(item []byte, roots [][]byte) Value { return divide(op[0], x(item, roots), y(item, roots)) }
 	}
-	return func(item []byte) Value { return bitwise(op, x(item), y(item)) }
+	return func(item []byte, roots [][]byte) Value { return bitwise(op, x(item, roots), y(item, roots)) }
 }
 
 // makeArray returns the array of what the elements come to; undefined ones are
 // left out.
-func makeArray(item []byte, elements []eval) Value {
+func makeArray(item []byte, roots [][]byte, elements []eval) Value {
 	out := []byte{'['}
 	for _, e := range elements {
-		v := e(item)
+		v := e(item, roots)
 		if v.typ == Undefined {
 			continue
 		}
@@ -171,10 +183,10 @@ func makeArray(item []byte, elements []eval) Value {
 
 // makeObject returns the object of what the values come to; undefined ones are
 // left out.
-func makeObject(item []byte, names []string, values []eval) Value {
+func makeObject(item []byte, roots [][]byte, names []string, values []eval) Value {
 	out := []byte{'{'}
 	for i, e := range values {
-		v := e(item)
+		v := e(item, roots)
 		if v.typ == Undefined {
 			continue
 		}
@@ -271,14 +283,14 @@ func int32Of(f float64) int32 {
 	return int32(uint32(m))
 }
 
-// equalText is = of a raw value and a constant string, decided without decoding
-// where neither has escapes.
-func equalText(raw, quoted []byte, v Value) tri {
+// equalText tells whether being equal to a constant string is what is wanted of a
+// raw value, decided without decoding where neither has escapes.
+func equalText(raw, quoted, text []byte, want bool) tri {
 	if len(raw) == 0 || raw[0] != '"' {
 		return isUndefined
 	}
 	if bytes.IndexByte(raw, '\\') < 0 {
-		return triOf(bytes.Equal(raw[1:len(raw)-1], v.data))
+		return triOf(bytes.Equal(raw[1:len(raw)-1], text) == want)
 	}
-	return triOf(bytes.Equal(raw, quoted) || bytes.Equal(unquote(raw), v.data))
+	return triOf((bytes.Equal(raw, quoted) || bytes.Equal(unquote(raw), text)) == want)
 }

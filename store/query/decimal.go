@@ -1,6 +1,7 @@
 package query
 
 import (
+	"bytes"
 	"math/big"
 	"math/bits"
 	"slices"
@@ -111,20 +112,35 @@ func parseDecimal(raw []byte) decimal {
 		d.exp = int64(point + 1 - head)
 	}
 	if end < len(raw) {
-		exp := raw[end+1:]
-		if len(exp) > 0 && exp[0] == '+' {
-			exp = exp[1:]
-		}
-		n, ok := parseInt(exp)
-		if !ok || n > 1<<40 || n < -1<<40 { // beyond, exponents are not told apart
-			n = 1 << 40
-			if len(exp) > 0 && exp[0] == '-' {
-				n = -n
-			}
-		}
-		d.exp += n
+		d.exp += parseExponent(raw[end+1:])
 	}
 	return d
+}
+
+// parseExponent reads the exponent of a JSON number. Beyond 1<<40 in either
+// direction, exponents are not told apart.
+func parseExponent(raw []byte) int64 {
+	const most = 1 << 40
+	neg := len(raw) > 0 && raw[0] == '-'
+	if neg || len(raw) > 0 && raw[0] == '+' {
+		raw = raw[1:]
+	}
+	n := int64(0)
+	for _, c := range raw {
+		n = min(n*10+int64(c-'0'), most)
+	}
+	if neg {
+		return -n
+	}
+	return n
+}
+
+// digits returns how many digits sig has.
+func (d *decimal) digits() int64 {
+	if bytes.IndexByte(d.sig, '.') >= 0 {
+		return int64(len(d.sig)) - 1
+	}
+	return int64(len(d.sig))
 }
 
 // compareAbs compares the amounts of two numbers that are not zero.
@@ -298,44 +314,3 @@ func appendSmall(m int64, frac int) []byte {
 }
 
 func abs(n int64) int64 { return max(n, -n) }
-
-// appendScaled returns m times ten to the power scale as a JSON number: plain, or
-// with an exponent where that would have many zeros.
-func appendScaled(m *big.Int, scale int64) []byte {
-	const zerosMax = 20
-	if m.Sign() == 0 {
-		return []byte{'0'}
-	}
-	var dst []byte
-	if m.Sign() < 0 {
-		dst = append(dst, '-')
-	}
-	digits := new(big.Int).Abs(m).Append(nil, 10)
-	for len(digits) > 1 && digits[len(digits)-1] == '0' {
-		digits = digits[:len(digits)-1]
-		scale++
-	}
-	point := int64(len(digits)) + scale // digits before the point
-	switch {
-	case scale > zerosMax || point < -zerosMax:
-		dst = append(dst, digits[0])
-		if len(digits) > 1 {
-			dst = append(append(dst, '.'), digits[1:]...)
-		}
-		return strconv.AppendInt(append(dst, 'e'), point-1, 10)
-	case scale >= 0:
-		dst = append(dst, digits...)
-		for range scale {
-			dst = append(dst, '0')
-		}
-		return dst
-	case point > 0:
-		dst = append(dst, digits[:point]...)
-		return append(append(dst, '.'), digits[point:]...)
-	}
-	dst = append(dst, '0', '.')
-	for range -point {
-		dst = append(dst, '0')
-	}
-	return append(dst, digits...)
-}

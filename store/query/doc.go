@@ -4,9 +4,9 @@
 //	type = "category" AND NOT (stock <= 0) AND ARRAY_CONTAINS(tags, {"id": "x"}, true)
 //
 // A text is read by a lexer and a Pratt parser into a tree, the tree is compiled
-// into functions, and these run over the bytes of an item: a property is found by
-// scanning, nothing is decoded that the expression does not read. An Expr may be
-// used by many goroutines at once.
+// into functions, and these run over the bytes of an item, or of several roots: a
+// property is found by scanning, nothing is decoded that the expression does not
+// read. An Expr may be used by many goroutines at once.
 //
 // # Values
 //
@@ -22,6 +22,11 @@
 // fractions and the functions of mathematics compute with doubles, and so does
 // what would need more than 512 digits.
 //
+// A Value is read as what a typed column holds without a detour by text: Int64,
+// Float64, Fixed for decimal(p, s), Decimal for any exact number, Text, Bool with
+// Type, and Raw for JSON. They say whether the value is exactly that, and round
+// nothing but doubles. AppendDecimal writes an exact number.
+//
 // # Precedence
 //
 // From the weakest: ?: and ??; OR; AND; NOT; = != <> < <= > >= IN BETWEEN LIKE;
@@ -35,4 +40,26 @@
 // written: c.address.city, item.address.city and address.city are the same. A
 // property of the item that is itself named c is c.c. Words of the language are
 // written in brackets as properties where they stand first: c["in"].
+//
+// # Roots
+//
+// ParseScoped reads an expression over several roots, each of which is JSON of its
+// own: an element of an array, what it is in, the item, the element's index. With
+// the roots {element}, {parent}, {item, c, root} and {index},
+//
+//	quantity > 1 AND parent.options[index].price < item.total
+//
+// reads quantity of the element. The rules are few:
+//
+//   - A name that stands first is the root of that name, else a property of root 0.
+//   - A root hides the property of root 0 that is named like it, which is written
+//     behind its root: element.index.
+//   - Everywhere else, names are properties: parent.parent is a property.
+//   - A root may be a scalar: index is a number, and index.x is undefined.
+//   - A root without a value, nil or left out, is undefined like a missing property.
+//   - Names of roots have a case: Index is a property.
+//   - Behind a root's name, ( begins a call: index(1) is one of a function INDEX.
+//
+// Paths and Equalities are those of root 0, PathsIn and EqualitiesIn of any root.
+// ParseExpr is ParseScoped with one root, and Eval(item) is EvalIn(item).
 package query

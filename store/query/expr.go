@@ -3,45 +3,48 @@ package query
 import (
 	"fmt"
 	"slices"
-	"strconv"
 )
 
-// aliasesDefault are the names of the item.
-var aliasesDefault = []string{"c", "item", "root"}
+// scopeDefault are the names of the item.
+var scopeDefault = scope{{"c", "item", "root"}}
 
 // Expr is a compiled scalar expression. It is safe for concurrent use.
 type Expr struct {
-	root    node
-	aliases []string
-	eval    eval
-	test    test
+	root  node
+	scope scope
+	eval  eval
+	test  test
 }
 
 // ParseExpr reads a text of at most TextMax bytes as one scalar expression. The
 // item may be called c, item or root. The error is a *SyntaxError.
-func ParseExpr(text string) (*Expr, error) { return ParseExprAs(text, aliasesDefault...) }
+func ParseExpr(text string) (*Expr, error) { return parseIn(text, scopeDefault) }
 
 // ParseExprAs is ParseExpr where the item may be called by the given names instead.
 func ParseExprAs(text string, aliases ...string) (*Expr, error) {
-	root, err := parse(text, aliases)
+	return parseIn(text, scope{aliases})
+}
+
+func parseIn(text string, s scope) (*Expr, error) {
+	root, err := parse(text, s)
 	if err != nil {
 		return nil, err
 	}
-	return newExpr(root, aliases), nil
+	return newExpr(root, s), nil
 }
 
-func newExpr(root node, aliases []string) *Expr {
-	return &Expr{root: root, aliases: aliases, eval: compile(root), test: compileTest(root)}
+func newExpr(root node, s scope) *Expr {
+	return &Expr{root: root, scope: s, eval: compile(root), test: compileTest(root)}
 }
 
 // Eval returns what the expression comes to for an item, which must be valid JSON.
 // The value may share memory with item.
-func (e *Expr) Eval(item []byte) Value { return e.eval(item) }
+func (e *Expr) Eval(item []byte) Value { return e.eval(item, nil) }
 
 // True tells whether the expression is true for an item: false and undefined are
 // not. It allocates only for arithmetic, functions that make text, and text with
 // escapes.
-func (e *Expr) True(item []byte) bool { return e.test(item) == isTrue }
+func (e *Expr) True(item []byte) bool { return e.test(item, nil) == isTrue }
 
 // Bind returns the expression with parameters replaced by raw JSON values, found
 // by their names without @. The error names a parameter that has none, or whose
@@ -52,7 +55,7 @@ func (e *Expr) Bind(params map[string][]byte) (*Expr, error) {
 		if a, ok := n.(*access); ok {
 			s, constant := stepOf(a.key)
 			if of, ok := a.of.(*path); ok && constant {
-				return &path{append(slices.Clip(of.steps), s)}
+				return of.child(s)
 			}
 		}
 		p, ok := n.(*param)
@@ -73,31 +76,39 @@ func (e *Expr) Bind(params map[string][]byte) (*Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newExpr(root, e.aliases), nil
+	return newExpr(root, e.scope), nil
 }
 
 // Paths returns the paths of the item that the expression reads, each once, in the
 // order in which they are written; an index is written in digits. The empty path
 // is the whole item. A path covers what is below it: where an index is computed,
 // the path ends before it.
-func (e *Expr) Paths() [][]string {
+func (e *Expr) Paths() [][]string { return e.PathsIn(0) }
+
+// PathsIn is Paths of one root.
+func (e *Expr) PathsIn(root int) [][]string {
 	var paths [][]string
 	visit(e.root, func(n node) {
 		p, ok := n.(*path)
-		if !ok {
+		if !ok || p.root != root {
 			return
 		}
-		names := make([]string, len(p.steps))
-		for i, s := range p.steps {
-			if names[i] = s.name; s.isIndex {
-				names[i] = strconv.Itoa(s.index)
-			}
-		}
+		names := p.names()
 		if !slices.ContainsFunc(paths, func(q []string) bool { return slices.Equal(names, q) }) {
 			paths = append(paths, names)
 		}
 	})
 	return paths
+}
+
+// Path returns the root and the path if the expression is nothing but one, written
+// as Paths does; ok is false for everything else.
+func (e *Expr) Path() (root int, names []string, ok bool) {
+	p, ok := e.root.(*path)
+	if !ok {
+		return 0, nil, false
+	}
+	return p.root, p.names(), true
 }
 
 // Equality is a path of properties and the scalar that it must equal.
@@ -109,14 +120,17 @@ type Equality struct {
 // Equalities returns the conditions of the form property = constant without all of
 // which the expression cannot be true: the expression itself, or the terms of its
 // outermost AND. Constants are scalars; paths have no indexes.
-func (e *Expr) Equalities() []Equality { return equalities(nil, e.root) }
+func (e *Expr) Equalities() []Equality { return e.EqualitiesIn(0) }
 
-func equalities(list []Equality, n node) []Equality {
+// EqualitiesIn is Equalities of the properties of one root.
+func (e *Expr) EqualitiesIn(root int) []Equality { return equalities(nil, e.root, root) }
+
+func equalities(list []Equality, n node, root int) []Equality {
 	switch n := n.(type) {
 	case *logical:
 		if n.op == "AND" {
 			for _, t := range n.terms {
-				list = equalities(list, t)
+				list = equalities(list, t, root)
 			}
 		}
 	case *operation:
@@ -126,7 +140,7 @@ func equalities(list []Equality, n node) []Equality {
 		}
 		p, isPath := x.(*path)
 		l, isLiteral := y.(*literal)
-		if n.op != "=" || !isPath || !isLiteral || l.value.typ == Undefined || len(p.steps) == 0 {
+		if n.op != "=" || !isPath || p.root != root || !isLiteral || l.value.typ == Undefined || len(p.steps) == 0 {
 			return list
 		}
 		var names []string
@@ -153,10 +167,10 @@ func (e *Expr) Params() []string {
 	return names
 }
 
-// String returns the expression in one fixed form, which ParseExprAs with the same
-// names of the item reads as an equal expression.
+// String returns the expression in one fixed form, which parsing with the same
+// names of the roots reads as an equal expression.
 func (e *Expr) String() string {
-	p := printer{aliases: e.aliases}
+	p := printer{scope: e.scope}
 	p.node(e.root, 0)
 	return string(p.out)
 }

@@ -122,13 +122,7 @@ func fromText(t Type) *function {
 // none.
 func parseDecimalIsInteger(raw []byte) bool {
 	d := parseDecimal(raw)
-	digits := int64(0)
-	for _, c := range d.sig {
-		if c != '.' {
-			digits++
-		}
-	}
-	return d.exp >= digits
+	return d.exp >= d.digits()
 }
 
 // compileCall compiles a call by the number of arguments, so that they need no
@@ -140,23 +134,25 @@ func compileCall(n *call) eval {
 	}
 	args := compileAll(n.args)
 	if f.many != nil {
-		return func(item []byte) Value {
+		return func(item []byte, roots [][]byte) Value {
 			values := make([]Value, len(args))
 			for i, a := range args {
-				values[i] = a(item)
+				values[i] = a(item, roots)
 			}
 			return f.many(values)
 		}
 	}
 	for len(args) < 3 {
-		args = append(args, func([]byte) Value { return Value{} })
+		args = append(args, func([]byte, [][]byte) Value { return Value{} })
 	}
 	a, b, c := args[0], args[1], args[2]
 	switch {
 	case f.one != nil:
-		return func(item []byte) Value { return f.one(a(item)) }
+		return func(item []byte, roots [][]byte) Value { return f.one(a(item, roots)) }
 	case f.two != nil:
-		return func(item []byte) Value { return f.two(a(item), b(item)) }
+		return func(item []byte, roots [][]byte) Value { return f.two(a(item, roots), b(item, roots)) }
 	}
-	return func(item []byte) Value { return f.three(a(item), b(item), c(item)) }
+	return func(item []byte, roots [][]byte) Value {
+		return f.three(a(item, roots), b(item, roots), c(item, roots))
+	}
 }

@@ -33,7 +33,7 @@ func (p *piece) matches(r rune) bool {
 
 // compileLike compiles a constant pattern once.
 func compileLike(n *like) test {
-	x, text, escape := compile(n.x), compile(n.pattern), eval(func([]byte) Value { return stringValue(nil) })
+	x, text, escape := compile(n.x), compile(n.pattern), eval(func([]byte, [][]byte) Value { return stringValue(nil) })
 	_, fixed := constant(n.pattern)
 	if n.escape != nil {
 		escape = compile(n.escape)
@@ -41,18 +41,18 @@ func compileLike(n *like) test {
 		fixed = fixed && fixedEscape
 	}
 	if fixed {
-		p, ok := newPattern(text(nil), escape(nil))
+		p, ok := newPattern(text(nil, nil), escape(nil, nil))
 		if !ok {
-			return func([]byte) tri { return isUndefined }
+			return func([]byte, [][]byte) tri { return isUndefined }
 		}
-		return func(item []byte) tri { return p.test(x(item)) }
+		return func(item []byte, roots [][]byte) tri { return p.test(x(item, roots)) }
 	}
-	return func(item []byte) tri {
-		p, ok := newPattern(text(item), escape(item))
+	return func(item []byte, roots [][]byte) tri {
+		p, ok := newPattern(text(item, roots), escape(item, roots))
 		if !ok {
 			return isUndefined
 		}
-		return p.test(x(item))
+		return p.test(x(item, roots))
 	}
 }
 

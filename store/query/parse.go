@@ -16,16 +16,16 @@ const (
 // parser is a Pratt parser. After its first error it stands at the end of the
 // text, and what it returns means nothing.
 type parser struct {
-	lexer   lexer
-	tok     token
-	aliases []string
-	depth   int
-	err     *SyntaxError
+	lexer lexer
+	tok   token
+	scope scope
+	depth int
+	err   *SyntaxError
 }
 
 // parse reads a text as one expression.
-func parse(text string, aliases []string) (node, error) {
-	p := &parser{lexer: lexer{text: text}, aliases: aliases}
+func parse(text string, s scope) (node, error) {
+	p := &parser{lexer: lexer{text: text}, scope: s}
 	if len(text) > TextMax {
 		return nil, p.lexer.fail(0, fmt.Sprintf("the text has %d bytes, more than %d", len(text), TextMax))
 	}
@@ -266,12 +266,13 @@ func (p *parser) named(tok token) node {
 	switch {
 	case p.tok.is("("):
 		return p.call(tok)
-	case keywords[tok.word()]:
+	case reserved(tok.text):
 		return p.fail(tok, fmt.Sprintf("want an expression; %s is a word of the language", tok.word()))
-	case slices.Contains(p.aliases, tok.text):
-		return &path{}
 	}
-	return &path{[]step{{name: tok.text}}}
+	if root, ok := p.scope.root(tok.text); ok {
+		return &path{root: root}
+	}
+	return &path{steps: []step{{name: tok.text}}}
 }
 
 func (p *parser) call(name token) node {
@@ -340,7 +341,7 @@ func (p *parser) postfix(n node) node {
 		}
 		s, constant := stepOf(key)
 		if to, ok := n.(*path); ok && constant {
-			n = &path{append(slices.Clip(to.steps), s)}
+			n = to.child(s)
 			continue
 		}
 		n = &access{n, key}

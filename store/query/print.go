@@ -1,15 +1,11 @@
 package query
 
-import (
-	"slices"
-	"strconv"
-	"strings"
-)
+import "strconv"
 
 // printer writes an expression in its fixed form.
 type printer struct {
-	out     []byte
-	aliases []string
+	out   []byte
+	scope scope
 }
 
 func (p *printer) text(s string) { p.out = append(p.out, s...) }
@@ -51,7 +47,7 @@ func (p *printer) node(n node, least int) {
 	case *literal:
 		p.literal(n.value)
 	case *path:
-		p.path(n.steps)
+		p.path(n)
 	case *param:
 		p.text("@" + n.name)
 	case *access:
@@ -168,15 +164,15 @@ func (p *printer) literal(v Value) {
 	p.out = v.AppendJSON(p.out)
 }
 
-// path writes the steps with the item's name before them only where it is needed.
-func (p *printer) path(steps []step) {
-	bare := len(steps) > 0 && !steps[0].isIndex && plain(steps[0].name) &&
-		!slices.Contains(p.aliases, steps[0].name) && !keywords[strings.ToUpper(steps[0].name)]
-	if bare {
+// path writes the steps behind the root's name, that of root 0 only where it is
+// needed.
+func (p *printer) path(n *path) {
+	steps := n.steps
+	if n.root == 0 && len(steps) > 0 && p.bare(steps[0]) {
 		p.text(steps[0].name)
 		steps = steps[1:]
-	} else if len(p.aliases) > 0 {
-		p.text(p.aliases[0])
+	} else {
+		p.text(p.scope.name(n.root))
 	}
 	for _, s := range steps {
 		switch {
@@ -190,6 +186,15 @@ func (p *printer) path(steps []step) {
 			p.text("]")
 		}
 	}
+}
+
+// bare tells whether a step may stand first.
+func (p *printer) bare(s step) bool {
+	if s.isIndex || !plain(s.name) || reserved(s.name) {
+		return false
+	}
+	_, hidden := p.scope.root(s.name)
+	return !hidden
 }
 
 // access writes a property of something computed. A path is put in parentheses

@@ -18,7 +18,7 @@ func compileTest(n node) test {
 	case *unary:
 		if n.op == "NOT" {
 			x := compileTest(n.x)
-			return func(item []byte) tri { return x(item).not() }
+			return func(item []byte, roots [][]byte) tri { return x(item, roots).not() }
 		}
 	case *operation:
 		if _, ok := comparisons[n.op]; ok {
@@ -28,15 +28,15 @@ func compileTest(n node) test {
 		return compileIn(n)
 	case *between:
 		x, low, high := compile(n.x), compile(n.low), compile(n.high)
-		return func(item []byte) tri {
-			v := x(item)
-			return and(compareBy(">=", v, low(item)), compareBy("<=", v, high(item)))
+		return func(item []byte, roots [][]byte) tri {
+			v := x(item, roots)
+			return and(compareBy(">=", v, low(item, roots)), compareBy("<=", v, high(item, roots)))
 		}
 	case *like:
 		return compileLike(n)
 	}
 	x := compile(n)
-	return func(item []byte) tri { return x(item).truth() }
+	return func(item []byte, roots [][]byte) tri { return x(item, roots).truth() }
 }
 
 func and(a, b tri) tri {
@@ -59,10 +59,10 @@ func compileLogical(n *logical) test {
 	if n.op == "OR" {
 		decides = isTrue
 	}
-	return func(item []byte) tri {
+	return func(item []byte, roots [][]byte) tri {
 		all := decides.not()
 		for _, t := range terms {
-			is := t(item)
+			is := t(item, roots)
 			if is == decides {
 				return decides
 			}
@@ -82,21 +82,29 @@ func compileComparison(n *operation) test {
 	}
 	if v, ok := constant(y); ok && (op == "=" || op == "!=") {
 		if p, ok := x.(*path); ok && v.typ == String {
-			quoted := v.AppendJSON(nil)
-			if op == "=" {
-				return func(item []byte) tri { return equalText(lookup(item, p.steps), quoted, v) }
-			}
-			return func(item []byte) tri { return equalText(lookup(item, p.steps), quoted, v).not() }
+			return compileEqualText(p, v, op == "=")
 		}
 	}
 	a, b := compile(x), compile(y)
 	switch op {
 	case "=":
-		return func(item []byte) tri { return equal(a(item), b(item)) }
+		return func(item []byte, roots [][]byte) tri { return equal(a(item, roots), b(item, roots)) }
 	case "!=":
-		return func(item []byte) tri { return equal(a(item), b(item)).not() }
+		return func(item []byte, roots [][]byte) tri { return equal(a(item, roots), b(item, roots)).not() }
 	}
-	return func(item []byte) tri { return compareBy(op, a(item), b(item)) }
+	return func(item []byte, roots [][]byte) tri { return compareBy(op, a(item, roots), b(item, roots)) }
+}
+
+// compileEqualText compares a path with a constant string. A single root has a
+// function of its own, as most conditions are of this form.
+func compileEqualText(p *path, v Value, want bool) test {
+	steps, text, quoted := p.steps, v.data, v.AppendJSON(nil)
+	if p.root == 0 {
+		return func(item []byte, _ [][]byte) tri { return equalText(lookup(item, steps), quoted, text, want) }
+	}
+	return func(item []byte, roots [][]byte) tri {
+		return equalText(lookup(p.in(item, roots), steps), quoted, text, want)
+	}
 }
 
 // compareBy compares by an operator that asks for an order: undefined where there
@@ -113,10 +121,10 @@ func compareBy(op string, a, b Value) tri {
 // one cannot be compared.
 func compileIn(n *in) test {
 	x, list := compile(n.x), compileAll(n.list)
-	return func(item []byte) tri {
-		v, found := x(item), isFalse
+	return func(item []byte, roots [][]byte) tri {
+		v, found := x(item, roots), isFalse
 		for _, e := range list {
-			switch equal(v, e(item)) {
+			switch equal(v, e(item, roots)) {
 			case isTrue:
 				return isTrue
 			case isUndefined:

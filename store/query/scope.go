@@ -1,0 +1,71 @@
+package query
+
+import (
+	"slices"
+	"strings"
+)
+
+// scope are the names of the roots. A name that several roots have is the first
+// one's.
+type scope [][]string
+
+// root returns the root that a name is.
+func (s scope) root(name string) (root int, ok bool) {
+	for i, names := range s {
+		if slices.Contains(names, name) {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// name returns how a root is written; "" if it cannot be.
+func (s scope) name(root int) string {
+	if root >= len(s) {
+		return ""
+	}
+	for _, name := range s[root] {
+		if r, _ := s.root(name); r == root && plain(name) && !reserved(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// reserved tells whether a name is a word of the language.
+func reserved(name string) bool { return keywords[strings.ToUpper(name)] }
+
+// ParseScoped reads a text as one expression over several roots, such as an
+// element, the item that it is in, and its index. roots[i] are the names of root i;
+// if two roots have a name, it is the first one's. A name of a root hides the
+// property of root 0 that is named so; every other name that stands first is a
+// property of root 0. A root without names cannot be read, except for root 0. The
+// error is a *SyntaxError.
+func ParseScoped(text string, roots [][]string) (*Expr, error) {
+	s := make(scope, len(roots))
+	for i := range roots {
+		s[i] = slices.Clone(roots[i])
+	}
+	return parseIn(text, s)
+}
+
+// EvalIn returns what the expression comes to where root i is roots[i], valid JSON.
+// A root that is nil or left out is undefined; roots beyond those of the expression
+// are not read. The value may share memory with the roots. The slice is not kept,
+// but one that is written at the call is allocated by it: where this counts, pass
+// one that is used again.
+func (e *Expr) EvalIn(roots ...[]byte) Value {
+	if len(roots) == 0 {
+		return e.eval(nil, nil)
+	}
+	return e.eval(roots[0], roots)
+}
+
+// TrueIn tells whether the expression is true where root i is roots[i], as EvalIn
+// says. It allocates no more than True does.
+func (e *Expr) TrueIn(roots ...[]byte) bool {
+	if len(roots) == 0 {
+		return e.test(nil, nil) == isTrue
+	}
+	return e.test(roots[0], roots) == isTrue
+}
