@@ -34,6 +34,7 @@ const (
 	txEffect
 	txPage
 	txControl
+	txFolds
 	txFlags = 1<<iota - 1
 )
 
@@ -57,6 +58,13 @@ const (
 // changeMin is the least number of bytes that a change occupies: operation,
 // length of id, TTL clock and LSN of the last client's write.
 const changeMin = 4
+
+// foldMin is the least number of bytes that a fold occupies: pipeline,
+// generation and count of records. recordMin is that of a record: key and value.
+const (
+	foldMin   = 3
+	recordMin = 2
+)
 
 // spliceMin is the least number of bytes that a splice occupies: path, offset,
 // length and old bytes.
@@ -152,6 +160,10 @@ func appendTransaction(dst []byte, t *Transaction, time int64) []byte {
 		flags |= txControl
 		dst = appendString(dst, t.Control.Kind)
 		dst = appendBytes(dst, t.Control.Data)
+	}
+	if len(t.Folds) > 0 {
+		flags |= txFolds
+		dst = appendFolds(dst, t.Folds)
 	}
 	dst[flagsAt] = flags
 	dst = binary.AppendUvarint(dst, uint64(len(t.Changes)))
@@ -252,6 +264,27 @@ func appendPage(dst []byte, p *Page) []byte {
 	return dst
 }
 
+func appendFolds(dst []byte, folds []Fold) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(folds)))
+	for i := range folds {
+		f := &folds[i]
+		dst = appendString(dst, f.Pipeline)
+		dst = binary.AppendUvarint(dst, uint64(f.Generation))
+		dst = binary.AppendUvarint(dst, uint64(len(f.Records)))
+		for j := range f.Records {
+			r := &f.Records[j]
+			dst = appendBytes(dst, r.Key)
+			if r.Value == nil {
+				dst = append(dst, 0)
+				continue
+			}
+			dst = binary.AppendUvarint(dst, uint64(len(r.Value))+1)
+			dst = append(dst, r.Value...)
+		}
+	}
+	return dst
+}
+
 func appendPosition(dst []byte, p Position) []byte {
 	dst = binary.AppendUvarint(dst, uint64(p.LSN))
 	return binary.AppendUvarint(dst, uint64(p.Index))
@@ -274,9 +307,11 @@ const (
 	positionMax    = uint64Max + lengthMax
 	changeFixed    = 1 + 2*lengthMax + 2*uint64Max + positionMax + uint64Max + 3*lengthMax
 	spliceFixed    = 4 * lengthMax
-	transactionMax = 4 + 1 + 3*lengthMax + lengthMax
+	transactionMax = 4 + 1 + 3*lengthMax + 2*lengthMax
 	effectFixed    = 3*lengthMax + uint64Max + 2*positionMax
 	pageFixed      = 2 + 8 + 4*lengthMax + 2*positionMax
+	foldFixed      = 3 * lengthMax
+	recordFixed    = 2 * lengthMax
 )
 
 // SizeMax is a bound on the bytes that AppendCommit appends for c, at most a
@@ -304,8 +339,20 @@ func (t *Transaction) SizeMax() int {
 	if t.Control != nil {
 		n += 2*lengthMax + len(t.Control.Kind) + len(t.Control.Data)
 	}
+	for i := range t.Folds {
+		n += t.Folds[i].SizeMax()
+	}
 	for i := range t.Changes {
 		n += t.Changes[i].SizeMax()
+	}
+	return n
+}
+
+// SizeMax is a bound on what f adds to the encoding of a commit.
+func (f *Fold) SizeMax() int {
+	n := foldFixed + len(f.Pipeline)
+	for i := range f.Records {
+		n += recordFixed + len(f.Records[i].Key) + len(f.Records[i].Value)
 	}
 	return n
 }

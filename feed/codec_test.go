@@ -79,10 +79,40 @@ func sample(tb testing.TB) *feed.Commit {
 	}
 }
 
+// sampleFolds is a commit with the state of aggregates.
+func sampleFolds(tb testing.TB) *feed.Commit {
+	tb.Helper()
+	const now = 1_732_158_000_123
+	return &feed.Commit{
+		Prev: 1, Epoch: 7, Owner: "node-1/kx2", Time: now,
+		Transactions: []feed.Transaction{
+			{
+				Folds: []feed.Fold{
+					{Pipeline: "customer-totals", Generation: math.MaxUint32, Records: []feed.Record{
+						{Key: []byte{8, 'c', 0, 1}, Value: []byte{1, 2, 3}},
+						{Key: []byte{8, 'c', 0, 1, 2}},
+						{Key: []byte{8, 'c', 0, 1, 3}, Value: []byte{}},
+						{Value: bytes.Repeat([]byte{7}, 127)},
+					}},
+					{Pipeline: "nothing-came-of-it"},
+				},
+				Changes: []feed.Change{{Op: feed.OpCreate, Key: mustKey(tb, "c"), ID: "o1", After: []byte(`{"id":"o1"}`), Modified: now}},
+			},
+			{Folds: []feed.Fold{{Pipeline: "a", Generation: 1, Records: []feed.Record{{Key: []byte("k"), Value: []byte("v")}}}}},
+		},
+	}
+}
+
 func TestCodec_Golden(t *testing.T) {
-	want := sample(t)
+	for name, want := range map[string]*feed.Commit{"commit-v1": sample(t), "commit-v1-folds": sampleFolds(t)} {
+		t.Run(name, func(t *testing.T) { golden(t, name, want) })
+	}
+}
+
+func golden(t *testing.T, name string, want *feed.Commit) {
+	t.Helper()
 	data := feed.AppendCommit(nil, want)
-	path := filepath.Join("testdata", "commit-v1.hex")
+	path := filepath.Join("testdata", name+".hex")
 	if *update {
 		if err := os.WriteFile(path, []byte(hexLines(data)), 0o644); err != nil {
 			t.Fatal(err)
@@ -108,6 +138,17 @@ func TestCodec_Golden(t *testing.T) {
 	}
 	if sum := feed.ChecksumOf(golden); got.Sum != sum || want.Sum != sum {
 		t.Errorf("checksum of decoding %s, of encoding %s, want %s", got.Sum, want.Sum, sum)
+	}
+}
+
+func TestCodec_ARecordThatIsGoneIsNotAnEmptyOne(t *testing.T) {
+	c, err := feed.DecodeCommit(feed.AppendCommit(nil, sampleFolds(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	records := c.Transactions[0].Folds[0].Records
+	if records[1].Value != nil || records[2].Value == nil || len(records[2].Value) != 0 {
+		t.Errorf("gone is %v, empty is %v", records[1].Value, records[2].Value)
 	}
 }
 
@@ -147,6 +188,7 @@ func TestCodec_AppendsBehindWhatIsThere(t *testing.T) {
 
 func TestCodec_HeaderAndViews(t *testing.T) {
 	c := sample(t)
+	c.Transactions[1].Folds = sampleFolds(t).Transactions[0].Folds
 	data := feed.AppendCommit(nil, c)
 	h, err := feed.DecodeHeader(data)
 	if err != nil {
@@ -177,7 +219,12 @@ func TestCodec_HeaderAndViews(t *testing.T) {
 }
 
 func TestCodec_RefusesWhatIsNotAWholeCommit(t *testing.T) {
-	whole := feed.AppendCommit(nil, sample(t))
+	refusesParts(t, feed.AppendCommit(nil, sample(t)))
+	refusesParts(t, feed.AppendCommit(nil, sampleFolds(t)))
+}
+
+func refusesParts(t *testing.T, whole []byte) {
+	t.Helper()
 	for n := range whole {
 		if _, err := feed.DecodeCommit(whole[:n]); !isFormat(err) {
 			t.Fatalf("first %d bytes: %v", n, err)
@@ -258,6 +305,17 @@ func randomCommit(tb testing.TB, r *rand.Rand) *feed.Commit {
 		if r.IntN(3) == 0 {
 			tx.Page = &feed.Page{Source: text(9), Position: position(), Cursor: []byte(text(50)), Done: r.IntN(2) == 0, Action: uint8(r.Uint32()), Paths: []string{text(4)}, Digest: r.Uint64()}
 		}
+		for range r.IntN(3) {
+			f := feed.Fold{Pipeline: text(9), Generation: r.Uint32()}
+			for range r.IntN(4) {
+				rec := feed.Record{Key: []byte(text(20))}
+				if r.IntN(3) > 0 {
+					rec.Value = []byte(text(200))
+				}
+				f.Records = append(f.Records, rec)
+			}
+			tx.Folds = append(tx.Folds, f)
+		}
 		for range r.IntN(40) {
 			ch := feed.Change{
 				Op: feed.Op(1 + r.IntN(4)), Key: mustKey(tb, text(1), r.IntN(3)), ID: text(300), Prev: position(), PrevModified: int64(r.Uint64()),
@@ -278,6 +336,7 @@ func randomCommit(tb testing.TB, r *rand.Rand) *feed.Commit {
 
 func FuzzDecodeCommit(f *testing.F) {
 	f.Add(feed.AppendCommit(nil, sample(f)), true)
+	f.Add(feed.AppendCommit(nil, sampleFolds(f)), true)
 	f.Add(feed.AppendCommit(nil, &feed.Commit{}), true)
 	f.Add([]byte{1}, false)
 	f.Fuzz(func(t *testing.T, data []byte, seal bool) {

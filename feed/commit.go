@@ -181,6 +181,26 @@ type Control struct {
 	Data []byte
 }
 
+// Fold is what a transaction changed in the state of one aggregate, in the
+// partition of the transaction.
+type Fold struct {
+	// Pipeline and Generation name the aggregate.
+	Pipeline   string
+	Generation uint32
+	// Records are the pieces of state as they are now. There may be none: then
+	// the changes of the transaction were folded and came to nothing.
+	Records []Record
+}
+
+// Record is a piece of state that a partition keeps beside its items.
+type Record struct {
+	// Key is unique among the records of one aggregate and generation.
+	Key []byte
+	// Value is opaque to feed; nil means that the record is gone. A value that
+	// is empty is none that is gone.
+	Value []byte
+}
+
 // Transaction is what happens together: all of its changes or none, never
 // split between commits.
 type Transaction struct {
@@ -194,6 +214,11 @@ type Transaction struct {
 	Effect  *Effect
 	Page    *Page
 	Control *Control
+	// Folds are what the transaction changed in the state of aggregates, at most
+	// one of each pipeline and generation. A change of an aggregate's source has
+	// been folded by the partition's owner itself if its transaction has a Fold
+	// of it; otherwise the aggregate's processor folds it.
+	Folds []Fold
 	// Changes may be empty: a control commit and a page that found nothing to
 	// change have none.
 	Changes []Change

@@ -136,6 +136,8 @@ type decoder struct {
 	err     error
 	strings arena
 	splices []Splice // not yet given out
+	folds   []Fold   // likewise
+	records []Record // likewise
 	path    string   // of the last splice: a fan-out repeats it
 }
 
@@ -235,6 +237,9 @@ func (d *decoder) transactionHead(t *Transaction, changes *int) (end int) {
 	if flags&txControl != 0 {
 		t.Control = &Control{Kind: d.string("control kind"), Data: d.bytes("control data")}
 	}
+	if flags&txFolds != 0 {
+		t.Folds = d.readFolds()
+	}
 	*changes = d.count("count of changes", changeMin)
 	return end
 }
@@ -283,6 +288,50 @@ func (d *decoder) page() *Page {
 		}
 	}
 	return p
+}
+
+func (d *decoder) readFolds() []Fold {
+	n := d.count("count of folds", foldMin)
+	if n == 0 {
+		d.fail("folds of no aggregate")
+		return nil
+	}
+	var folds []Fold
+	folds, d.folds = take(d.folds, n, (len(d.data)-d.at)/foldMin)
+	for i := range folds {
+		f := &folds[i]
+		f.Pipeline = d.string("fold's pipeline")
+		f.Generation = d.uint32("fold's generation")
+		f.Records = d.readRecords()
+	}
+	return folds
+}
+
+func (d *decoder) readRecords() []Record {
+	n := d.count("count of records", recordMin)
+	if n == 0 {
+		return nil
+	}
+	var records []Record
+	records, d.records = take(d.records, n, (len(d.data)-d.at)/recordMin)
+	for i := range records {
+		records[i].Key = d.bytes("record's key")
+		if d.err == nil && d.at < len(d.data) && d.data[d.at] == 0 {
+			d.at++
+			continue
+		}
+		records[i].Value = d.value("record's value")
+	}
+	return records
+}
+
+// take cuts n things off pool, which it makes anew if it is too short: with room
+// for more, of which there are at most limit.
+func take[T any](pool []T, n, limit int) (taken, rest []T) {
+	if n > len(pool) {
+		pool = make([]T, max(n, min(64, limit)))
+	}
+	return pool[:n:n], pool[n:]
 }
 
 func (d *decoder) changes(changes []Change, time int64) {
@@ -341,11 +390,8 @@ func (d *decoder) undo() []Splice {
 		d.fail("undo of no splice")
 		return nil
 	}
-	if n > len(d.splices) {
-		d.splices = make([]Splice, max(n, min(64, (len(d.data)-d.at)/spliceMin)))
-	}
-	undo := d.splices[:n:n]
-	d.splices = d.splices[n:]
+	var undo []Splice
+	undo, d.splices = take(d.splices, n, (len(d.data)-d.at)/spliceMin)
 	for i := range undo {
 		s := &undo[i]
 		if path := d.present("splice's path"); string(path) != d.path {
@@ -418,6 +464,19 @@ func (d *decoder) present(what string) []byte {
 	}
 	b := d.data[d.at : d.at+int(n) : d.at+int(n)]
 	d.at += int(n)
+	return b
+}
+
+// value reads a byte string that is there, whose length is written plus one.
+func (d *decoder) value(what string) []byte {
+	n := d.uvarint(what)
+	if d.err != nil || n == 0 || n-1 > uint64(len(d.data)-d.at) {
+		d.fail(what + " is cut short")
+		return nil
+	}
+	end := d.at + int(n-1)
+	b := d.data[d.at:end:end]
+	d.at = end
 	return b
 }
 
