@@ -77,3 +77,16 @@ type ItemRef struct {
 }
 
 func (r ItemRef) String() string { return r.Key.String() + "/" + r.ID }
+
+// ParseItemRef reads what ItemRef.String printed. An id holds no slash.
+func ParseItemRef(s string) (ItemRef, error) {
+	i := strings.LastIndexByte(s, '/')
+	if i < 0 {
+		return ItemRef{}, fmt.Errorf("item %q: want its partition key as a JSON array, /, its id", s)
+	}
+	key, err := feed.ParsePartitionKey(s[:i])
+	if err != nil {
+		return ItemRef{}, fmt.Errorf("item %q: %w", s, err)
+	}
+	return ItemRef{Key: key, ID: s[i+1:]}, nil
+}

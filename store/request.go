@@ -27,6 +27,9 @@ type Request struct {
 	Count     *Scope
 	PatchMany *PatchMany
 	Repair    *Repair
+	Fold      *FoldMany
+	Groups    *ReadGroups
+	PutRows   *PutRows
 	Status    *StatusRequest
 }
 
@@ -41,6 +44,9 @@ type Response struct {
 	Count     int
 	PatchMany *PatchManyResult
 	Repair    *RepairResult
+	Fold      *FoldResult
+	Groups    *GroupsResult
+	PutRows   *PutRowsResult
 	Status    *PartitionStatus
 }
 
@@ -269,6 +275,7 @@ type PartitionStatus struct {
 	Synced  feed.LSN     `json:"synced"` // covered by a sync of the engine
 	Changes uint64       `json:"changes"`
 	Indexes []IndexState `json:"indexes,omitempty"`
+	Rules   []RuleState  `json:"rules,omitempty"`
 	// Refusing says why writes are refused; "" if they are not.
 	Refusing string `json:"refusing,omitempty"`
 	Queue    int    `json:"queue"` // requests waiting to be decided

@@ -33,6 +33,7 @@ type Settings struct {
 	PartitionKey []string        `json:"partitionKey"`
 	Indexes      []IndexSetting  `json:"indexes,omitempty"`
 	UniqueKeys   []UniqueSetting `json:"uniqueKeys,omitempty"`
+	Rules        []RuleSetting   `json:"rules,omitempty"`
 	TTL          TTL             `json:"ttl,omitzero"`
 	// NextNumber is the number that the next new index gets; numbers are never
 	// used again.
@@ -44,6 +45,10 @@ type IndexSetting struct {
 	Number uint32 `json:"number"`
 	Path   string `json:"path"`
 	Ready  bool   `json:"ready"`
+	// Where is a condition on the items that the index holds; "" for all.
+	Where string `json:"where,omitempty"`
+	// Rule is the pipeline whose rule needs the index; "" for a declared one.
+	Rule string `json:"rule,omitempty"`
 }
 
 // UniqueSetting is one unique key of a partition.
@@ -71,18 +76,22 @@ func (s Settings) Wish(c *ContainerInfo) (Settings, bool) {
 		}
 	}
 	next := s
-	changed := s.TTL != c.Spec.TTL
-	next.TTL = c.Spec.TTL
 	next.Indexes = nil
+	changed := next.wishRules(c)
+	changed = changed || s.TTL != c.Spec.TTL
+	next.TTL = c.Spec.TTL
+	ruled := func(i IndexSetting) bool {
+		return slices.ContainsFunc(next.Rules, func(r RuleSetting) bool { return r.Index == i.Number })
+	}
 	for _, index := range s.Indexes {
-		if slices.Contains(wanted, index.Path) {
+		if index.Rule == "" && slices.Contains(wanted, index.Path) || index.Rule != "" && ruled(index) {
 			next.Indexes = append(next.Indexes, index)
 		} else {
 			changed = true
 		}
 	}
 	for _, path := range wanted {
-		if !slices.ContainsFunc(next.Indexes, func(i IndexSetting) bool { return i.Path == path }) {
+		if !slices.ContainsFunc(next.Indexes, func(i IndexSetting) bool { return i.Rule == "" && i.Path == path }) {
 			next.Indexes = append(next.Indexes, IndexSetting{Number: next.NextNumber, Path: path})
 			next.NextNumber++
 			changed = true
@@ -100,8 +109,8 @@ func genesis(c *ContainerInfo) Settings {
 		s.NextNumber++
 	}
 	s, _ = s.Wish(c)
-	for i := range s.Indexes {
-		s.Indexes[i].Ready = true
+	for _, index := range slices.Clone(s.Indexes) {
+		s, _ = s.IndexReady(index.Number)
 	}
 	return s
 }

@@ -57,9 +57,11 @@ type ContainerInfo struct {
 	State    ContainerState  `json:"state"`
 	Spec     ContainerSpec   `json:"spec"`
 	// IndexesWanted are indexes that pipelines need beyond those of Spec.
-	IndexesWanted []string        `json:"indexesWanted,omitempty"`
-	Partitions    []PartitionInfo `json:"partitions"`
-	Created       time.Time       `json:"created"`
+	IndexesWanted []string `json:"indexesWanted,omitempty"`
+	// Rules are the aggregates whose accumulators the container keeps.
+	Rules      []RuleWish      `json:"rules,omitempty"`
+	Partitions []PartitionInfo `json:"partitions"`
+	Created    time.Time       `json:"created"`
 	// Revision is the catalog's version of this record, for compare-and-set.
 	Revision uint64 `json:"-"`
 }

@@ -23,6 +23,9 @@ const (
 	wireRepair
 	wireStatus
 	wireError // responses only
+	wireFold
+	wireGroups
+	wirePutRows
 )
 
 var errWireShort = errors.New("message ends early")
@@ -54,6 +57,12 @@ func AppendRequest(dst []byte, r *Request) []byte {
 		w.patchMany(r.PatchMany)
 	case r.Repair != nil:
 		w.repair(r.Repair)
+	case r.Fold != nil:
+		w.fold(r.Fold)
+	case r.Groups != nil:
+		w.readGroups(r.Groups)
+	case r.PutRows != nil:
+		w.putRows(r.PutRows)
 	}
 	return w.buf
 }
@@ -74,6 +83,12 @@ func (r *Request) kind() byte {
 		return wireRepair
 	case r.Status != nil:
 		return wireStatus
+	case r.Fold != nil:
+		return wireFold
+	case r.Groups != nil:
+		return wireGroups
+	case r.PutRows != nil:
+		return wirePutRows
 	}
 	return 0
 }
@@ -105,6 +120,12 @@ func DecodeRequest(data []byte) (*Request, error) {
 		r.Repair = d.repair()
 	case wireStatus:
 		r.Status = &StatusRequest{}
+	case wireFold:
+		r.Fold = d.fold()
+	case wireGroups:
+		r.Groups = d.readGroups()
+	case wirePutRows:
+		r.PutRows = d.putRows()
 	default:
 		d.fail(fmt.Errorf("unknown request kind %d", kind))
 	}
@@ -154,6 +175,12 @@ func appendResponse(dst []byte, r *Response, kind byte) []byte {
 		}
 	case wireStatus:
 		w.json(r.Status)
+	case wireFold:
+		w.foldResult(r.Fold)
+	case wireGroups:
+		w.groups(r.Groups)
+	case wirePutRows:
+		w.putRowsResult(r.PutRows)
 	}
 	return w.buf
 }
@@ -192,6 +219,12 @@ func DecodeResponse(data []byte) (*Response, error) {
 	case wireStatus:
 		r.Status = &PartitionStatus{}
 		d.json(r.Status)
+	case wireFold:
+		r.Fold = d.foldResult()
+	case wireGroups:
+		r.Groups = d.groups()
+	case wirePutRows:
+		r.PutRows = d.putRowsResult()
 	default:
 		d.fail(fmt.Errorf("unknown response kind %d", kind))
 	}
@@ -265,23 +298,14 @@ func (w *wireWriter) patchManyResult(p *PatchManyResult) {
 	w.bool(p.Superseded)
 	w.position(p.Position)
 	w.bytes(p.Cursor)
-	w.uint(uint64(len(p.Refused)))
-	for _, f := range p.Refused {
-		w.ref(f.Ref)
-		w.uint(uint64(f.Status))
-		w.str(f.Reason)
-	}
+	w.refusals(p.Refused)
 }
 
 func (d *wireReader) patchManyResult() *PatchManyResult {
-	p := &PatchManyResult{
+	return &PatchManyResult{
 		LSN: feed.LSN(d.uint()), Scanned: d.int(), Patched: d.int(), Done: d.bool(), Superseded: d.bool(),
-		Position: d.position(), Cursor: d.bytes(),
+		Position: d.position(), Cursor: d.bytes(), Refused: d.refusals(),
 	}
-	for range d.count() {
-		p.Refused = append(p.Refused, Refusal{Ref: d.ref(), Status: Status(d.uint()), Reason: d.str()})
-	}
-	return p
 }
 
 func (w *wireWriter) repair(r *Repair) {

@@ -249,10 +249,10 @@ func (b *Batch) putIndexes(at int, after, before *Item) {
 		b.before.reset()
 		b.after.reset()
 		if before != nil {
-			b.before.collect(before.Body, x.Path)
+			b.before.of(x, before.Body)
 		}
 		if after != nil {
-			b.after.collect(after.Body, x.Path)
+			b.after.of(x, after.Body)
 		}
 		if bytes.Equal(b.before.buf, b.after.buf) {
 			continue

@@ -54,7 +54,7 @@ func (p *Partition) buildIndexPage(schema *Schema, index uint32, after []byte, l
 		if err := v.set(key, value); err != nil {
 			return err
 		}
-		found.collect(v.Body, schema.Indexes[i].Path)
+		found.of(&schema.Indexes[i], v.Body)
 		for i := range found.len() {
 			entry := binary.BigEndian.AppendUint32(p.key(kindIndex), index)
 			entry = append(append(entry, found.get(i)...), v.ItemKey()...)
@@ -86,6 +86,18 @@ func (p *Partition) DropIndex(index uint32) error {
 	})
 	if err != nil {
 		return fmt.Errorf("drop index %d of %s: %w", index, p.id, err)
+	}
+	return nil
+}
+
+// DropRecords removes all records of a kind whose keys begin with prefix. Nothing
+// may write such records meanwhile. Dropping again is harmless.
+func (p *Partition) DropRecords(kind byte, prefix []byte) error {
+	err := p.rewrite(kindRecord, append([]byte{kind}, prefix...), func(t *tx, _ *Snapshot, key, _ []byte) error {
+		return p.deleteValue(t, bytes.Clone(key))
+	})
+	if err != nil {
+		return fmt.Errorf("drop records %c %q of %s: %w", kind, prefix, p.id, err)
 	}
 	return nil
 }

@@ -190,6 +190,11 @@ type Record struct{ Key, Value []byte }
 // Records lists the records of a kind whose key begins with prefix, in the order
 // of their keys. The bytes are valid until the scan goes on.
 func (s *Snapshot) Records(kind byte, prefix []byte) iter.Seq2[Record, error] {
+	return s.RecordsFrom(kind, prefix, nil)
+}
+
+// RecordsFrom is Records from the record key from on, nil for the first.
+func (s *Snapshot) RecordsFrom(kind byte, prefix, from []byte) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		if s.err != nil {
 			yield(Record{}, s.err)
@@ -198,6 +203,9 @@ func (s *Snapshot) Records(kind byte, prefix []byte) iter.Seq2[Record, error] {
 		head := append(appendPrefix(nil, s.prefix, kindRecord), kind)
 		it, start := s.scan(append(slices.Clip(head), prefix...), 0, nil)
 		defer it.Close()
+		if bytes.Compare(from, prefix) > 0 {
+			start = append(slices.Clip(head), from...)
+		}
 		var r Record
 		show := func(value []byte) (err error) {
 			if len(value) > 0 && value[0] == valueChunked {

@@ -25,7 +25,10 @@ type Schema struct {
 type Index struct {
 	Number uint32        // never used again for another path
 	Path   document.Path // may hold one step for all elements
-	Ready  bool          // for the owner; the engine does not look at it
+	// Where restricts the index to items for which it is true; nil takes all. It
+	// must give the same answer for the same body always.
+	Where func(body []byte) bool
+	Ready bool // for the owner; the engine does not look at it
 }
 
 // UniqueKey is a list of paths whose values together are unique inside a logical
@@ -113,7 +116,16 @@ func (v *values) has(b []byte) bool {
 	return false
 }
 
-// collect sets v to the values that an index has in an item: its scalars at path.
+// of sets v to the values that the index has in an item.
+func (v *values) of(x *Index, body []byte) {
+	if x.Where != nil && !x.Where(body) {
+		v.reset()
+		return
+	}
+	v.collect(body, x.Path)
+}
+
+// collect sets v to the scalars of an item at path.
 func (v *values) collect(body []byte, path document.Path) {
 	v.reset()
 	all := slices.ContainsFunc(path, func(s document.Step) bool { return s.All })

@@ -120,7 +120,7 @@ func (a *applier) bodyOnly(c *feed.Change) bool {
 func (a *applier) records(b *engine.Batch, c *feed.Commit, i int) error {
 	t := &c.Transactions[i]
 	if t.Effect != nil {
-		known := producerState{Epoch: t.Effect.Epoch}
+		known := producerState{Epoch: t.Effect.Epoch, Position: t.Effect.UpTo}
 		if t.Page != nil {
 			known.Finished = t.Page.FinishedBelow
 		}
@@ -142,11 +142,34 @@ func (a *applier) records(b *engine.Batch, c *feed.Commit, i int) error {
 			return err
 		}
 	}
+	for j := range t.Folds {
+		if err := applyFold(b, &t.Folds[j]); err != nil {
+			return err
+		}
+	}
 	if t.IdempotencyKey != "" {
 		first := int(changeIndex(c, i, 0))
 		return errors.Join(
 			b.PutRecord(recordIdempotency, []byte(t.IdempotencyKey), encodeIdempotency(c.LSN, first, t.Changes)),
 			b.PutRecord(recordIdemTime, idemTimeKey(c.Time, t.IdempotencyKey), nil))
+	}
+	return nil
+}
+
+// applyFold keeps what a transaction says of accumulators.
+func applyFold(b *engine.Batch, f *feed.Fold) error {
+	prefix := rulePrefix(f.Pipeline, f.Generation)
+	for i := range f.Records {
+		key := append([]byte(prefix), f.Records[i].Key...)
+		var err error
+		if f.Records[i].Value == nil {
+			err = b.DeleteRecord(recordAccumulator, key)
+		} else {
+			err = b.PutRecord(recordAccumulator, key, f.Records[i].Value)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -224,6 +247,13 @@ func (a *applier) control(c *feed.Control) error {
 		if !hasIndex(next, index.Number) {
 			if err := a.p.DropIndex(index.Number); err != nil {
 				return fmt.Errorf("drop index %s: %w", index.Path, err)
+			}
+		}
+	}
+	for _, r := range old.settings.Rules {
+		if next.rule(r.Pipeline, r.Generation) == nil {
+			if err := a.p.DropRecords(recordAccumulator, []byte(rulePrefix(r.Pipeline, r.Generation))); err != nil {
+				return fmt.Errorf("drop the accumulators of %s: %w", r.Pipeline, err)
 			}
 		}
 	}

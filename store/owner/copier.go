@@ -164,10 +164,11 @@ func decideRepair(t *txn, r *store.Repair) (*store.RepairResult, *store.Error) {
 	if len(r.Items) == 0 || len(r.Items) > store.ReadManyMax {
 		return nil, store.Refuse(store.StatusBadRequest, "a repair has 1 to %d items, this one has %d", store.ReadManyMax, len(r.Items))
 	}
-	known, plant, refusal := t.fence(r.Producer, r.Epoch)
+	_, plant, refusal := t.fence(r.Producer, r.Epoch)
 	if refusal != nil {
 		return nil, refusal
 	}
+	t.sent = t.schema.rule(r.Producer.Pipeline, r.Producer.Generation)
 	result := &store.RepairResult{
 		LSN: t.lsn, Statuses: make([]store.Status, len(r.Items)), Reasons: make([]string, len(r.Items)),
 	}
@@ -183,7 +184,7 @@ func decideRepair(t *txn, r *store.Repair) (*store.RepairResult, *store.Error) {
 	}
 	if len(t.changes) > 0 || plant {
 		t.effect = &feed.Effect{Producer: r.Producer, Epoch: r.Epoch}
-		t.setRecord(recordProducer, r.Producer.String(), producerState{r.Epoch, known.Finished}.encode())
+		t.setRecord(recordProducer, r.Producer.String(), producerState{Epoch: r.Epoch}.encode())
 	}
 	return result, nil
 }

@@ -186,6 +186,10 @@ func (d *decider) decide(c *call) {
 		d.draft.reply(c, resp)
 		return
 	}
+	if refusal := d.settleDerived(t); refusal != nil {
+		d.draft.refuse(c, refusal)
+		return
+	}
 	if !d.draft.fits(t) {
 		if d.draft.empty() {
 			d.draft.refuse(c, store.Refuse(store.StatusTooLarge,
@@ -220,6 +224,18 @@ func (d *decider) dispatch(t *txn, r *store.Request) (resp *store.Response, writ
 			return &store.Response{Err: refusal}, false
 		}
 		return &store.Response{Repair: result}, t.effect != nil
+	case r.Fold != nil:
+		result, write, refusal := decideFold(t, r.Fold)
+		if refusal != nil {
+			return &store.Response{Err: refusal}, false
+		}
+		return &store.Response{Fold: result}, write
+	case r.PutRows != nil:
+		result, write, refusal := decidePutRows(t, r.PutRows)
+		if refusal != nil {
+			return &store.Response{Err: refusal}, false
+		}
+		return &store.Response{PutRows: result}, write
 	}
 	return &store.Response{Err: store.Refuse(store.StatusBadRequest, "the request asks for nothing")}, false
 }
@@ -239,6 +255,9 @@ func (d *decider) transact(t *txn, r *store.Transact) (*store.Response, bool) {
 	}
 	if result.Failed || len(t.changes) == 0 {
 		return &store.Response{Transact: result}, false
+	}
+	if refusal := t.settleStrict(r, result); refusal != nil {
+		return &store.Response{Err: refusal}, false
 	}
 	t.remember(r.IdempotencyKey)
 	t.idemKey = r.IdempotencyKey
@@ -270,12 +289,32 @@ func (d *decider) expire() {
 		return
 	}
 	v := d.view()
-	t := newTxn(v, d.draft)
 	refs, err := v.snap.Expired(v.now, expiryMax)
 	if err != nil {
 		d.p.log.Error("look for expired items", "partition", d.p.id.String(), "error", err)
 		return
 	}
+	// What follows from rules may be too much for one commit with all of them.
+	for n := len(refs); n > 0; n /= 2 {
+		t, refusal := d.expireSome(v, refs[:n])
+		switch {
+		case refusal != nil:
+			d.p.log.Error("expired items stay for now", "error", refusal)
+			return
+		case len(t.changes) == 0:
+			return
+		case d.draft.fits(t):
+			d.draft.add(t, nil)
+			return
+		case !d.draft.empty():
+			return // it leaves first
+		}
+	}
+}
+
+// expireSome decides the deletes of some items.
+func (d *decider) expireSome(v *view, refs []engine.ItemRef) (*txn, *store.Error) {
+	t := newTxn(v, d.draft)
 	for _, ref := range refs {
 		itemKey := engine.ItemKey(ref.Key, ref.ID)
 		item, err := t.get(ref.Key, ref.ID, itemKey)
@@ -286,9 +325,7 @@ func (d *decider) expire() {
 			break
 		}
 	}
-	if len(t.changes) > 0 && d.draft.fits(t) {
-		d.draft.add(t, nil)
-	}
+	return t, d.settleDerived(t)
 }
 
 // turn tells the lease that both goroutines turn: this one, and the committer if

@@ -54,7 +54,9 @@ func (d *draft) fits(t *txn) bool {
 
 // add takes over a decided transaction and makes it visible to later decisions.
 func (d *draft) add(t *txn, r *store.Request) {
-	tx := feed.Transaction{IdempotencyKey: t.idemKey, Effect: t.effect, Page: t.page, Control: t.control, Changes: t.changes}
+	tx := feed.Transaction{
+		IdempotencyKey: t.idemKey, Effect: t.effect, Page: t.page, Control: t.control, Folds: t.foldRecords(), Changes: t.changes,
+	}
 	if r != nil {
 		tx.TraceParent, tx.TraceState = r.TraceParent, r.TraceState
 	}

@@ -14,7 +14,8 @@ type overlay struct {
 	items   map[string]pendingItem
 	unique  map[string]pendingID
 	records map[string]pendingRecord
-	log     []pendingKeys // by LSN, oldest first
+	targets map[string][]pendingTarget // by rule prefix and group
+	log     []pendingKeys              // by LSN, oldest first
 }
 
 type pendingItem struct {
@@ -32,14 +33,20 @@ type pendingRecord struct {
 	value []byte // nil: deleted
 }
 
+// pendingTarget is an item that became the target of a group.
+type pendingTarget struct {
+	lsn feed.LSN
+	key string // of the item
+}
+
 // pendingKeys are the keys that one commit put into the overlay.
 type pendingKeys struct {
-	lsn                    feed.LSN
-	items, unique, records []string
+	lsn                             feed.LSN
+	items, unique, records, targets []string
 }
 
 func newOverlay() *overlay {
-	return &overlay{items: map[string]pendingItem{}, unique: map[string]pendingID{}, records: map[string]pendingRecord{}}
+	return &overlay{items: map[string]pendingItem{}, unique: map[string]pendingID{}, records: map[string]pendingRecord{}, targets: map[string][]pendingTarget{}}
 }
 
 // prune forgets what commits up to lsn decided: the engine has it now.
@@ -59,6 +66,12 @@ func (o *overlay) prune(lsn feed.LSN) {
 		for _, k := range o.log[n].records {
 			if o.records[k].lsn <= lsn {
 				delete(o.records, k)
+			}
+		}
+		for _, k := range o.log[n].targets {
+			left := slices.DeleteFunc(o.targets[k], func(p pendingTarget) bool { return p.lsn <= lsn })
+			if o.targets[k] = left; len(left) == 0 {
+				delete(o.targets, k)
 			}
 		}
 	}
@@ -87,6 +100,12 @@ func (o *overlay) merge(lsn feed.LSN, t *txn) {
 	for k, v := range t.records {
 		o.records[k] = pendingRecord{lsn, v}
 		keys.records = append(keys.records, k)
+	}
+	for k, items := range t.targets {
+		for _, item := range items {
+			o.targets[k] = append(o.targets[k], pendingTarget{lsn, item})
+		}
+		keys.targets = append(keys.targets, k)
 	}
 }
 

@@ -149,8 +149,10 @@ func (p *Partition) Handle(ctx context.Context, r *store.Request) *store.Respons
 		p.fanOuts.Add(1)
 		defer p.fanOuts.Add(-1)
 		return p.viaDecider(ctx, r, p.pages)
-	case r.Repair != nil:
+	case r.Repair != nil, r.Fold != nil, r.PutRows != nil:
 		return p.viaDecider(ctx, r, p.queue)
+	case r.Groups != nil:
+		return p.groups(ctx, r.Groups)
 	case r.Read != nil:
 		return p.read(ctx, r.Read)
 	case r.Scan != nil:

@@ -94,7 +94,7 @@ func (t *txn) recordPage(r *store.PatchMany, f *fanOut, finished feed.Position) 
 	if r.Plant {
 		t.page.Action, t.page.Paths = 0, nil
 	}
-	t.setRecord(recordProducer, r.Producer.String(), producerState{r.Epoch, finished}.encode())
+	t.setRecord(recordProducer, r.Producer.String(), producerState{Epoch: r.Epoch, Finished: finished}.encode())
 	t.setRecord(recordFanOut, fanOutKey(r.Producer, r.Source), f.encode())
 }
 

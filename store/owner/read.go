@@ -178,7 +178,16 @@ func (p *Partition) status() *store.Response {
 	if synced, _, err := p.engine.Synced(); err == nil {
 		st.Synced = synced
 	}
+	for i := range s.schema.settings.Rules {
+		r := &s.schema.settings.Rules[i]
+		st.Rules = append(st.Rules, store.RuleState{
+			Pipeline: r.Pipeline, Generation: r.Generation, Active: r.Active, Folds: r.Folds, Published: r.Published, Swept: r.Swept, Since: r.Since,
+		})
+	}
 	for _, i := range s.schema.settings.Indexes {
+		if i.Rule != "" {
+			continue
+		}
 		st.Indexes = append(st.Indexes, store.IndexState{Path: i.Path, Ready: i.Ready})
 	}
 	if trouble := p.trouble.Load(); trouble != nil {

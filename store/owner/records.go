@@ -7,6 +7,8 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/engine"
 )
 
 // The kinds of records that a partition keeps beside its items; KEYS.md of
@@ -16,6 +18,7 @@ const (
 	recordFanOut      = 'F' // by producer and source: progress
 	recordIdempotency = 'I' // by idempotency key: what the transaction changed
 	recordIdemTime    = 'J' // by time and idempotency key: when to forget it
+	recordAccumulator = 'A' // by pipeline, generation and a key of their own: accumulators, claims on rows
 )
 
 // producerState is what a partition remembers of a producer.
@@ -25,6 +28,8 @@ type producerState struct {
 	// to do: records of its finished fan-outs below it are forgotten, and a page
 	// that comes from there is late.
 	Finished feed.Position
+	// Position is the source position up to which its intervals are folded.
+	Position feed.Position
 }
 
 // decodeProducer reads what encode wrote; the zero state from nothing.
@@ -33,6 +38,8 @@ func decodeProducer(value []byte) (s producerState) {
 		func(v uint64) { s.Epoch = v },
 		func(v uint64) { s.Finished.LSN = feed.LSN(v) },
 		func(v uint64) { s.Finished.Index = uint32(v) },
+		func(v uint64) { s.Position.LSN = feed.LSN(v) },
+		func(v uint64) { s.Position.Index = uint32(v) },
 	} {
 		v, n := binary.Uvarint(value)
 		value = value[max(n, 0):]
@@ -44,7 +51,9 @@ func decodeProducer(value []byte) (s producerState) {
 func (s producerState) encode() []byte {
 	b := binary.AppendUvarint(nil, s.Epoch)
 	b = binary.AppendUvarint(b, uint64(s.Finished.LSN))
-	return binary.AppendUvarint(b, uint64(s.Finished.Index))
+	b = binary.AppendUvarint(b, uint64(s.Finished.Index))
+	b = binary.AppendUvarint(b, uint64(s.Position.LSN))
+	return binary.AppendUvarint(b, uint64(s.Position.Index))
 }
 
 // fence refuses a producer whose lease has passed on. It returns what is known of
@@ -66,7 +75,8 @@ func (v *view) fence(p feed.Producer, epoch uint64) (known producerState, plant 
 }
 
 // An idempotency record is the LSN of the transaction, then for each change that
-// is not an expiry its index in the commit and its op.
+// is not an expiry its index in the commit and its op. Changes that follow from
+// rules come last.
 
 func encodeIdempotency(lsn feed.LSN, first int, changes []feed.Change) []byte {
 	buf := binary.AppendUvarint(nil, uint64(lsn))
@@ -98,7 +108,7 @@ func (v *view) remembered(r *store.Transact) (*store.TransactResult, *store.Erro
 	for i := range r.Ops {
 		res := &result.Results[i]
 		res.Status = store.StatusOK
-		res.Item = store.Item{Key: r.Key, ID: r.Ops[i].ID}
+		res.Item = store.Item{Key: r.Key, ID: opID(&r.Ops[i])}
 		if r.Ops[i].Kind == store.OpRead {
 			continue
 		}
@@ -118,7 +128,46 @@ func (v *view) remembered(r *store.Transact) (*store.TransactResult, *store.Erro
 		}
 		value = value[n+1:]
 	}
-	return result, nil
+	return result, v.passed(r, result, value)
+}
+
+// opID is the id of the item of an operation.
+func opID(op *store.Operation) string {
+	if op.ID != "" || op.Body == nil {
+		return op.ID
+	}
+	id, _ := document.ID(op.Body)
+	return id
+}
+
+// passed gives results the ETags that rules have given their items afterwards in
+// the same transaction, as the first answer did. rest are the changes by rules. An
+// item that has changed since keeps the ETag of the operation, which is old anyway.
+func (v *view) passed(r *store.Transact, result *store.TransactResult, rest []byte) *store.Error {
+	last := -1
+	for len(rest) > 0 {
+		index, n := binary.Uvarint(rest)
+		if n <= 0 || len(rest) <= n {
+			break
+		}
+		last, rest = int(index), rest[n+1:]
+	}
+	seen := map[string]bool{} // only the last operation on an item is passed
+	for i := len(r.Ops) - 1; i >= 0 && last >= 0; i-- {
+		item := &result.Results[i].Item
+		if r.Ops[i].Kind == store.OpRead || seen[item.ID] {
+			continue
+		}
+		seen[item.ID] = true
+		now, err := v.item(r.Key, item.ID, engine.ItemKey(r.Key, item.ID))
+		if err != nil {
+			return store.Refuse(store.StatusInternal, "read item %s: %v", item.ID, err)
+		}
+		if now != nil && item.ETag != (store.ETag{}) && now.Position.LSN == result.LSN && int(now.Position.Index) <= last {
+			item.ETag = store.ETag(now.Position)
+		}
+	}
+	return nil
 }
 
 // remember makes the transaction's outcome findable by its idempotency key

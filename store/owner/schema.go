@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/query"
 )
 
 // schema is a partition's Settings, compiled. It does not change; a settings
@@ -18,6 +19,7 @@ type schema struct {
 	engine   engine.Schema
 	key      []document.Path // partition key
 	indexed  []string        // JSON pointers, with *, whose change alters entries beside the item itself
+	rules    []*rule
 }
 
 func compileSettings(data []byte) (*schema, error) {
@@ -37,8 +39,19 @@ func compileSettings(data []byte) (*schema, error) {
 		if err != nil {
 			return nil, fmt.Errorf("settings in the log: index: %w", err)
 		}
-		s.engine.Indexes = append(s.engine.Indexes, engine.Index{Number: i.Number, Path: path, Ready: i.Ready})
+		index := engine.Index{Number: i.Number, Path: path, Ready: i.Ready}
 		s.indexed = append(s.indexed, i.Path)
+		if i.Where != "" {
+			where, err := query.ParseExpr(i.Where)
+			if err != nil {
+				return nil, fmt.Errorf("settings in the log: condition of index %s: %w", i.Path, err)
+			}
+			index.Where = where.True
+			for _, names := range where.Paths() {
+				s.indexed = append(s.indexed, pointerOf(names))
+			}
+		}
+		s.engine.Indexes = append(s.engine.Indexes, index)
 	}
 	for _, u := range s.settings.UniqueKeys {
 		key := engine.UniqueKey{Number: u.Number}
@@ -52,12 +65,24 @@ func compileSettings(data []byte) (*schema, error) {
 		}
 		s.engine.UniqueKeys = append(s.engine.UniqueKeys, key)
 	}
+	if err := s.compileRules(); err != nil {
+		return nil, fmt.Errorf("settings in the log: %w", err)
+	}
 	if s.settings.TTL != 0 {
 		ttl := int64(s.settings.TTL)
 		s.engine.DefaultTTL = &ttl
 		s.indexed = append(s.indexed, "/ttl")
 	}
 	return s, nil
+}
+
+// pointerOf is the JSON pointer of a path of property names.
+func pointerOf(names []string) string {
+	path := make(document.Path, len(names))
+	for i, name := range names {
+		path[i] = document.Step{Name: name}
+	}
+	return path.Pointer()
 }
 
 // touches says whether a change at a JSON pointer can alter index entries,
@@ -96,7 +121,7 @@ func step(pointer string) (first, rest string) {
 // index returns the ready index on path.
 func (s *schema) index(path string) (engine.Index, *store.Error) {
 	for i, index := range s.settings.Indexes {
-		if index.Path != path {
+		if index.Path != path || index.Rule != "" {
 			continue
 		}
 		if !index.Ready {

@@ -17,12 +17,20 @@ func (p *Partition) want(ctx context.Context, info *store.ContainerInfo) error {
 	settings, err := p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.Wish(info) })
 	for err == nil {
 		at := slices.IndexFunc(settings.Indexes, func(i store.IndexSetting) bool { return !i.Ready })
-		if at < 0 {
+		unswept := slices.IndexFunc(settings.Rules, func(r store.RuleSetting) bool { return r.Active && r.Published && !r.Swept })
+		switch {
+		case at >= 0:
+			number := settings.Indexes[at].Number
+			if err = p.buildIndex(ctx, number); err == nil {
+				settings, err = p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.IndexReady(number) })
+			}
+		case unswept >= 0:
+			rule := settings.Rules[unswept].RuleWish
+			if err = p.sweep(ctx, rule.Pipeline, rule.Generation); err == nil {
+				settings, err = p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.RuleSwept(rule.Pipeline, rule.Generation) })
+			}
+		default:
 			return nil
-		}
-		number := settings.Indexes[at].Number
-		if err = p.buildIndex(ctx, number); err == nil {
-			settings, err = p.put(ctx, func(s store.Settings) (store.Settings, bool) { return ready(s, number) })
 		}
 	}
 	if errors.Is(err, errStopped) {
@@ -49,26 +57,16 @@ func (p *Partition) put(ctx context.Context, decide func(store.Settings) (store.
 	return settings, p.waitApplied(ctx, lsn, generation)
 }
 
-// ready marks an index as built; false if there is no such index any more.
-func ready(s store.Settings, number uint32) (store.Settings, bool) {
-	at := slices.IndexFunc(s.Indexes, func(i store.IndexSetting) bool { return i.Number == number })
-	if at < 0 {
-		return s, false
-	}
-	s.Indexes = slices.Clone(s.Indexes)
-	s.Indexes[at].Ready = true
-	return s, true
-}
-
 // settle puts a settings transaction into the draft and decides by it from here.
 func (d *decider) settle(next store.Settings) {
+	v := d.view()
+	next.RulesSince(&d.schema.settings, v.lsn)
 	data := next.Marshal()
 	compiled, err := compileSettings(data)
 	if err != nil {
 		d.p.log.Error("the catalog asks for settings that cannot be", "error", err)
 		return
 	}
-	v := d.view()
 	t := newTxn(v, d.draft)
 	t.control = &feed.Control{Kind: store.ControlSettings, Data: data}
 	d.draft.add(t, nil)

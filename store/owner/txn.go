@@ -3,6 +3,7 @@ package owner
 import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
 	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
 )
@@ -55,6 +56,12 @@ type txn struct {
 	control *feed.Control
 	idemKey string
 	arena   arena
+
+	deltas  map[*rule]*accumulator.Delta // not yet added to accumulators
+	folds   map[*rule]folded
+	sent    *rule               // whose processor has sent the request
+	targets map[string][]string // keys of items that became targets, by rule prefix and group
+	claims  []feed.Fold
 }
 
 func newTxn(v *view, out *draft) *txn { return &txn{view: v, out: out} }
@@ -78,9 +85,16 @@ const changeOverhead = 96
 // (quiet) leaves the TTL clock and the mark of the last client's write alone.
 // undo, if not nil, stands for before's body.
 func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []feed.Splice, quiet bool) *store.Error {
+	if len(t.schema.rules) > 0 {
+		var refusal *store.Error
+		if undo, refusal = t.carry(itemKey, after, undo); refusal != nil {
+			return refusal
+		}
+	}
 	if refusal := t.claim(itemKey, after, before, undo); refusal != nil {
 		return refusal
 	}
+	t.share(after.Key, after.ID, before, after, undo)
 	at := t.position()
 	after.Position = at
 	after.Modified, after.Written = t.now, t.lsn
@@ -107,6 +121,7 @@ func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []feed.Splice
 
 // remove decides that before goes, by a delete or by expiry.
 func (t *txn) remove(itemKey []byte, before *engine.Item, op feed.Op) {
+	t.share(before.Key, before.ID, before, nil, nil)
 	for i := range t.schema.engine.UniqueKeys {
 		tuple, _ := uniqueTuple(&t.schema.engine.UniqueKeys[i], before.Key, before.Body)
 		t.setUnique(tuple, "")

@@ -1,0 +1,246 @@
+package accumulator
+
+import (
+	"bytes"
+	"slices"
+)
+
+// Delta is what changes of members mean for groups. Deltas add up, in any order,
+// and each has an inverse: the removal of a member may come before its addition. A
+// Delta belongs to one Rule and is not safe for concurrent use.
+type Delta struct {
+	rule   *Rule
+	shares map[Group]*Share
+	free   []*Share // emptied, for new groups
+	size   int
+	arena  []byte // keys and copies of entries
+	place  place
+	group  []byte
+	form   []byte
+	text   []byte
+	copied []byte
+}
+
+// Share is what a Delta means for one group.
+type Share struct {
+	members int64
+	parts   []part
+}
+
+// part is what a Share means for one field. count is of count and avg, sum of sum
+// and avg, entries of the others.
+type part struct {
+	count   int64
+	sum     decimal
+	entries []entry
+	loose   bool // entries are not in order, or not yet added up
+}
+
+// entry is how many members more stand under a key. copied is what latest copies of
+// such a member; it may be missing where n is negative.
+type entry struct {
+	key, copied []byte
+	n           int64
+}
+
+// NewDelta returns an empty Delta.
+func (r *Rule) NewDelta() *Delta {
+	return &Delta{rule: r, shares: map[Group]*Share{}}
+}
+
+// Empty tells whether nothing comes of d: it has no share that is not Zero.
+func (d *Delta) Empty() bool {
+	for _, s := range d.shares {
+		if !s.Zero() {
+			return false
+		}
+	}
+	return true
+}
+
+// Groups returns the groups with a share that is not Zero, in order.
+func (d *Delta) Groups() []Group { return sortedGroups(d.shares) }
+
+// Share returns the share of a group, nil if it has none. It is d's, and good until
+// d is changed.
+func (d *Delta) Share(g Group) *Share { return d.shares[g] }
+
+// Size returns about how many bytes Append will append. It grows with what was
+// folded; what cancels out counts until Reset.
+func (d *Delta) Size() int { return d.size }
+
+// Only returns the shares of the groups for which keep is true. It shares them with
+// d: neither may be changed afterwards.
+func (d *Delta) Only(keep func(Group) bool) *Delta {
+	only := d.rule.NewDelta()
+	for g, s := range d.shares {
+		if keep(g) {
+			only.shares[g] = s
+			only.size += d.rule.sizeOf(g, s)
+		}
+	}
+	return only
+}
+
+// Merge adds o, which must be of the same rule, to d.
+func (d *Delta) Merge(o *Delta) {
+	d.rule.own(o)
+	for g, s := range o.shares {
+		into := d.shares[g]
+		if into == nil {
+			into = d.newShare(g)
+		}
+		into.members += s.members
+		for i := range s.parts {
+			from, to := &s.parts[i], &into.parts[i]
+			to.count += from.count
+			to.sum = to.sum.add(from.sum)
+			for _, e := range from.entries {
+				d.addEntry(to, e.key, e.copied, e.n)
+			}
+		}
+	}
+}
+
+// Negate turns d into its inverse: merged, the two are empty. Copies that Append or
+// Content left out of removals are missing in it; it can be applied where their
+// members are kept already.
+func (d *Delta) Negate() {
+	for _, s := range d.shares {
+		s.members = -s.members
+		for i := range s.parts {
+			p := &s.parts[i]
+			p.count = -p.count
+			p.sum = p.sum.neg()
+			for j := range p.entries {
+				p.entries[j].n = -p.entries[j].n
+			}
+		}
+	}
+}
+
+// Reset empties d, whose memory is used again: shares of it are no longer good.
+func (d *Delta) Reset() {
+	const freeMax = 1024
+	for _, s := range d.shares {
+		if len(d.free) >= freeMax {
+			break
+		}
+		s.members = 0
+		for i := range s.parts {
+			clear(s.parts[i].entries)
+			s.parts[i] = part{entries: s.parts[i].entries[:0]}
+		}
+		d.free = append(d.free, s)
+	}
+	clear(d.shares)
+	d.size = 0
+	d.arena = d.arena[:0]
+}
+
+// Zero tells whether the share changes nothing.
+func (s *Share) Zero() bool {
+	if s.members != 0 {
+		return false
+	}
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.count != 0 || p.sum.sign() != 0 || len(p.settled()) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// own panics if d is of another rule.
+func (r *Rule) own(d *Delta) {
+	if d.rule != r && d.rule.digest != r.digest {
+		panic("accumulator: a Delta of another rule")
+	}
+}
+
+// share returns the share of a group, a new one if it has none.
+func (d *Delta) share(g []byte) *Share {
+	if s := d.shares[Group(g)]; s != nil {
+		return s
+	}
+	return d.newShare(Group(g))
+}
+
+func (d *Delta) newShare(g Group) *Share {
+	var s *Share
+	if n := len(d.free); n > 0 {
+		s, d.free = d.free[n-1], d.free[:n-1]
+	} else {
+		s = &Share{parts: make([]part, len(d.rule.fields))}
+	}
+	d.shares[g] = s
+	d.size += d.rule.sizeOf(g, s)
+	return s
+}
+
+// sizeOf is about how many bytes a share has when it is encoded.
+func (r *Rule) sizeOf(g Group, s *Share) int {
+	n := len(g) + 8
+	for i := range s.parts {
+		n += 12
+		for _, e := range s.parts[i].entries {
+			n += entrySize(e.key, e.copied)
+		}
+	}
+	return n
+}
+
+func entrySize(key, copied []byte) int { return len(key) + len(copied) + 4 }
+
+// addEntry adds n members under a key to p. It keeps neither slice.
+func (d *Delta) addEntry(p *part, key, copied []byte, n int64) {
+	d.size += entrySize(key, copied)
+	p.entries = append(p.entries, entry{d.keep(key), d.keep(copied), n})
+	p.loose = true
+}
+
+// keep returns a copy of b that lives as long as what is folded in d.
+func (d *Delta) keep(b []byte) []byte {
+	const chunkMin, chunkMax = 512, 64 << 10
+	if len(b) == 0 {
+		return nil
+	}
+	if cap(d.arena)-len(d.arena) < len(b) {
+		d.arena = make([]byte, 0, max(len(b), min(max(2*cap(d.arena), chunkMin), chunkMax)))
+	}
+	at := len(d.arena)
+	d.arena = append(d.arena, b...)
+	return d.arena[at:len(d.arena):len(d.arena)]
+}
+
+// settled returns the entries in order, each key once, none of them zero.
+func (p *part) settled() []entry {
+	if !p.loose {
+		return p.entries
+	}
+	p.loose = false
+	if len(p.entries) > 1 {
+		slices.SortFunc(p.entries, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
+	}
+	out := p.entries[:0]
+	for _, e := range p.entries {
+		if last := len(out) - 1; last >= 0 && bytes.Equal(out[last].key, e.key) {
+			out[last].n += e.n
+			if out[last].copied == nil {
+				out[last].copied = e.copied
+			}
+			continue
+		}
+		if last := len(out) - 1; last >= 0 && out[last].n == 0 {
+			out = out[:last]
+		}
+		out = append(out, e)
+	}
+	if last := len(out) - 1; last >= 0 && out[last].n == 0 {
+		out = out[:last]
+	}
+	clear(p.entries[len(out):])
+	p.entries = out
+	return out
+}

@@ -1,0 +1,31 @@
+package store
+
+import (
+	"bytes"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// AppendCursor appends to dst the cursor of a scan that ends at an item: the number
+// of levels of its partition key, the hash of that, its encoding, and the id. Scans
+// show items in the order of their cursors.
+func AppendCursor(dst []byte, key feed.PartitionKey, id string) []byte {
+	dst = append(dst, byte(key.Levels()))
+	dst = append(dst, key.Hash()...)
+	dst = append(dst, key.Encoded()...)
+	return append(dst, id...)
+}
+
+// CompareCursors orders cursors as scans show items; an empty one, which is the end
+// of the last page, lies behind all.
+func CompareCursors(a, b []byte) int {
+	switch {
+	case len(a) == 0 && len(b) == 0:
+		return 0
+	case len(a) == 0:
+		return 1
+	case len(b) == 0:
+		return -1
+	}
+	return bytes.Compare(a, b)
+}

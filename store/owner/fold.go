@@ -1,0 +1,197 @@
+package owner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// ruleFor returns the rule to which a pipeline folds, or why it must wait.
+func (s *schema) ruleFor(pipeline string, generation uint32) (*rule, *store.Error) {
+	r := s.rule(pipeline, generation)
+	if r != nil && r.setting.Active {
+		return r, nil
+	}
+	refusal := store.Refuse(store.StatusUnavailable, "the rule of pipeline %s, generation %d, is not in force here yet", pipeline, generation)
+	refusal.RetryAfter = indexRetry
+	return nil, refusal
+}
+
+// decideFold decides the folding of a source interval. write says whether there
+// is something to commit.
+func decideFold(t *txn, f *store.FoldMany) (result *store.FoldResult, write bool, refusal *store.Error) {
+	known, plant, refusal := t.fence(f.Producer, f.Epoch)
+	if refusal != nil {
+		return nil, false, refusal
+	}
+	r, refusal := t.schema.ruleFor(f.Producer.Pipeline, f.Producer.Generation)
+	if refusal != nil {
+		return nil, false, refusal
+	}
+	result = &store.FoldResult{LSN: t.lsn, Position: known.Position}
+	known.Epoch = f.Epoch
+	if f.Ask || !f.Mend && f.After != known.Position {
+		t.effectOf(f.Producer, known)
+		return result, plant, nil
+	}
+	delta, err := r.DecodeDelta(f.Delta)
+	if err != nil {
+		return nil, false, store.Refuse(store.StatusBadRequest, "delta: %v", err)
+	}
+	if f.Mend {
+		if refusal := t.unchanged(r, delta, f.Content); refusal != nil {
+			return nil, false, refusal
+		}
+	} else {
+		if !known.Position.Before(f.UpTo) {
+			return nil, false, store.Refuse(store.StatusBadRequest, "the interval (%s, %s] is empty", f.After, f.UpTo)
+		}
+		known.Position = f.UpTo
+	}
+	if !delta.Empty() {
+		if t.deltas == nil {
+			t.deltas = map[*rule]*accumulator.Delta{}
+		}
+		t.deltas[r] = delta
+	}
+	t.sent = r
+	if result.Refused, refusal = t.settleRules(); refusal != nil {
+		return nil, false, refusal
+	}
+	t.effectOf(f.Producer, known)
+	result.Applied, result.Position = true, known.Position
+	return result, true, nil
+}
+
+// effectOf names the producer and where it stands in the transaction.
+func (t *txn) effectOf(p feed.Producer, known producerState) {
+	t.effect = &feed.Effect{Producer: p, Epoch: known.Epoch, UpTo: known.Position}
+	t.setRecord(recordProducer, p.String(), known.encode())
+}
+
+// unchanged refuses unless the groups of delta have the contents of which digest
+// is the sum.
+func (t *txn) unchanged(r *rule, delta *accumulator.Delta, digest uint64) *store.Error {
+	content, err := r.contentOf(ruleRecords{t, r}, delta.Groups())
+	if err != nil {
+		return store.Refuse(store.StatusInternal, "accumulator of %s: %v", r.setting.Pipeline, err)
+	}
+	if xxhash.Sum64(content.Append(nil)) != digest {
+		return store.Refuse(store.StatusPreconditionFailed, "the accumulators have changed since they were read; read them again")
+	}
+	return nil
+}
+
+// contentOf is what would make groups from nothing.
+func (r *rule) contentOf(records ruleRecords, groups []accumulator.Group) (*accumulator.Delta, error) {
+	content := r.NewDelta()
+	for _, g := range groups {
+		if err := r.Content(content, records, g); err != nil {
+			return nil, err
+		}
+	}
+	return content, nil
+}
+
+// groupsAfter lists groups that have an accumulator or members, in order.
+func (r *rule) groupsAfter(snap *engine.Snapshot, after accumulator.Group, limit int) (groups []accumulator.Group, err error) {
+	from := []byte(r.prefix)
+	if after != "" {
+		from = after.AppendEnd(from)
+	}
+	for len(groups) < limit {
+		found := false
+		for rec, err := range snap.RecordsFrom(recordAccumulator, []byte(r.prefix), from) {
+			if err != nil {
+				return nil, err
+			}
+			g, _, ok := r.GroupOfKey(rec.Key[len(r.prefix):])
+			if !ok {
+				return nil, fmt.Errorf("record %x of %s is of no group", rec.Key, r.setting.Pipeline)
+			}
+			groups, found = append(groups, g), true
+			from = g.AppendEnd([]byte(r.prefix)) // over its members
+			break
+		}
+		if !found {
+			return groups, nil
+		}
+	}
+	return groups, nil
+}
+
+const (
+	groupsDefault = 100
+	groupsMax     = 1000
+)
+
+// groups reads accumulators.
+func (p *Partition) groups(ctx context.Context, r *store.ReadGroups) *store.Response {
+	if len(r.Groups) > groupsMax {
+		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "at most %d groups are read at once, these are %d", groupsMax, len(r.Groups))}
+	}
+	if refusal := p.settle(ctx); refusal != nil {
+		return &store.Response{Err: refusal}
+	}
+	snap, s := p.snapshot()
+	defer snap.Close()
+	rule := s.schema.rule(r.Pipeline, r.Generation)
+	if rule == nil {
+		_, refusal := s.schema.ruleFor(r.Pipeline, r.Generation)
+		return &store.Response{Err: refusal}
+	}
+	// A transaction that decides nothing sees the engine as it is.
+	records := ruleRecords{newTxn(&view{schema: s.schema, snap: snap, pending: newOverlay(), lsn: s.lsn}, &draft{}), rule}
+	result := &store.GroupsResult{LSN: s.lsn}
+	var groups []accumulator.Group
+	var err error
+	if r.Groups == nil {
+		limit := r.Max
+		if limit <= 0 {
+			limit = groupsDefault
+		}
+		groups, err = rule.groupsAfter(snap, accumulator.Group(r.After), min(limit, groupsMax))
+		if len(groups) == min(limit, groupsMax) {
+			result.Last = string(groups[len(groups)-1])
+		}
+	}
+	for _, g := range r.Groups {
+		groups = append(groups, accumulator.Group(g))
+	}
+	if err != nil {
+		return p.readFailed(err)
+	}
+	content, err := rule.contentOf(records, groups)
+	if err != nil {
+		return p.readFailed(err)
+	}
+	result.Content = content.Append(nil)
+	result.Digest = xxhash.Sum64(result.Content)
+	if result.Positions, err = positions(snap, r.Pipeline, r.Generation); err != nil {
+		return p.readFailed(err)
+	}
+	if !p.lease.Valid() {
+		return &store.Response{Err: p.notOwner()}
+	}
+	return &store.Response{Groups: result}
+}
+
+// positions returns what is recorded of a pipeline's producers.
+func positions(snap *engine.Snapshot, pipeline string, generation uint32) ([]store.ProducerPosition, error) {
+	prefix := feed.Producer{Pipeline: pipeline, Generation: generation}.String()
+	var all []store.ProducerPosition
+	for r, err := range snap.Records(recordProducer, []byte(prefix)) {
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, store.ProducerPosition{Source: string(r.Key[len(prefix):]), Position: decodeProducer(slices.Clone(r.Value)).Position})
+	}
+	return all, nil
+}

@@ -1,0 +1,259 @@
+package owner
+
+import (
+	"encoding/binary"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// rule is an aggregate's rule in force, compiled. Its accumulators are records
+// whose keys begin with prefix.
+type rule struct {
+	*accumulator.Rule
+	setting *store.RuleSetting
+	prefix  string
+	reads   []document.Path // of a source item
+	sets    bool            // the fields of targets are set
+}
+
+// rulePrefix begins the keys of the records of one generation of a pipeline.
+func rulePrefix(pipeline string, generation uint32) string {
+	return string(binary.BigEndian.AppendUint32(append([]byte(pipeline), 0), generation))
+}
+
+// compileRules compiles the rules of s.settings. One that does not compile was
+// written by a newer release, or by nobody: the partition must not be served
+// without it.
+func (s *schema) compileRules() error {
+	for i := range s.settings.Rules {
+		setting := &s.settings.Rules[i]
+		compiled, err := accumulator.Compile(setting.Spec)
+		if err != nil {
+			return err
+		}
+		s.rules = append(s.rules, &rule{
+			Rule: compiled, setting: setting, prefix: rulePrefix(setting.Pipeline, setting.Generation),
+			reads: compiled.SourceReads(), sets: setting.Active && setting.Published,
+		})
+	}
+	return nil
+}
+
+// rule returns a pipeline's rule, nil if there is none.
+func (s *schema) rule(pipeline string, generation uint32) *rule {
+	for _, r := range s.rules {
+		if r.setting.Pipeline == pipeline && r.setting.Generation == generation {
+			return r
+		}
+	}
+	return nil
+}
+
+// reading says whether a change that undo tells may have a share in the rule.
+func (r *rule) reading(undo []feed.Splice) bool {
+	if len(undo) == 0 {
+		return true
+	}
+	for i := range undo {
+		for _, path := range r.reads {
+			if path.Touched(undo[i].Path) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// folded is what a transaction has changed in the accumulators of one rule: keys
+// without prefix, nil for what is gone.
+type folded map[string][]byte
+
+// ruleRecords is what a rule sees of its accumulators during a transaction.
+type ruleRecords struct {
+	t *txn
+	r *rule
+}
+
+// Get implements accumulator.Records.
+func (a ruleRecords) Get(key []byte) ([]byte, error) {
+	if value, ok := a.t.folds[a.r][string(key)]; ok {
+		return value, nil
+	}
+	return a.t.record(recordAccumulator, a.r.prefix+string(key))
+}
+
+// Put implements accumulator.Records.
+func (a ruleRecords) Put(key, value []byte) {
+	if a.t.folds == nil {
+		a.t.folds = map[*rule]folded{}
+	}
+	if a.t.folds[a.r] == nil {
+		a.t.folds[a.r] = folded{}
+	}
+	a.t.folds[a.r][string(key)] = value
+}
+
+// Range implements accumulator.Records: what the engine has, with what was decided
+// since in its place.
+func (a ruleRecords) Range(prefix []byte) iter.Seq2[feed.Record, error] {
+	return func(yield func(feed.Record, error) bool) {
+		newer := a.newer(string(prefix))
+		keys := slices.Sorted(maps.Keys(newer))
+		before := func(limit string, all bool) bool {
+			for len(keys) > 0 && (all || keys[0] < limit) {
+				k := keys[0]
+				keys = keys[1:]
+				if value := newer[k]; value != nil && !yield(feed.Record{Key: []byte(k), Value: value}, nil) {
+					return false
+				}
+			}
+			return true
+		}
+		for rec, err := range a.t.snap.Records(recordAccumulator, append([]byte(a.r.prefix), prefix...)) {
+			if err != nil {
+				yield(feed.Record{}, err)
+				return
+			}
+			key := rec.Key[len(a.r.prefix):]
+			if !before(string(key), false) {
+				return
+			}
+			if _, ok := newer[string(key)]; ok {
+				continue // comes from newer, or is gone
+			}
+			if !yield(feed.Record{Key: slices.Clone(key), Value: slices.Clone(rec.Value)}, nil) {
+				return
+			}
+		}
+		before("", true)
+	}
+}
+
+// newer returns what was decided and is not in the engine's snapshot.
+func (a ruleRecords) newer(prefix string) folded {
+	newer := folded{}
+	whole := string(recordAccumulator) + a.r.prefix + prefix
+	for k, p := range a.t.pending.records {
+		if strings.HasPrefix(k, whole) {
+			newer[k[1+len(a.r.prefix):]] = p.value
+		}
+	}
+	for k, value := range a.t.folds[a.r] {
+		if strings.HasPrefix(k, prefix) {
+			newer[k] = value
+		}
+	}
+	return newer
+}
+
+// foldRecords returns what the transaction says of accumulators in the log, and
+// makes it visible to later decisions.
+func (t *txn) foldRecords() []feed.Fold {
+	var folds []feed.Fold
+	for _, r := range t.schema.rules {
+		changed := t.folds[r]
+		if len(changed) == 0 {
+			continue
+		}
+		f := feed.Fold{Pipeline: r.setting.Pipeline, Generation: r.setting.Generation, Records: make([]feed.Record, 0, len(changed))}
+		for _, key := range slices.Sorted(maps.Keys(changed)) {
+			f.Records = append(f.Records, feed.Record{Key: []byte(key), Value: changed[key]})
+			t.setRecord(recordAccumulator, r.prefix+key, changed[key])
+		}
+		folds = append(folds, f)
+	}
+	return append(folds, t.claims...)
+}
+
+// recordOverhead is what a record costs in a commit beside key and value.
+const recordOverhead = 16
+
+// settleDerived adds what the transaction's changes mean to the accumulators.
+// Targets that cannot take their fields are told in the log of the process: a
+// pipeline's page is not held up by them.
+func (d *decider) settleDerived(t *txn) *store.Error {
+	refused, refusal := t.settleRules()
+	for i := range refused {
+		d.p.log.Warn("a target cannot take the fields of its aggregate", "item", refused[i].Ref.String(), "reason", refused[i].Reason)
+	}
+	for _, changed := range t.folds {
+		for key, value := range changed {
+			t.bytes += len(key) + len(value) + recordOverhead
+		}
+	}
+	return refusal
+}
+
+// settleStrict does so for a client's transaction, of which every result must
+// hold: it is refused whole where a target cannot take its fields. Results show
+// items as the transaction leaves them.
+func (t *txn) settleStrict(r *store.Transact, result *store.TransactResult) *store.Error {
+	if len(t.deltas) == 0 {
+		return nil
+	}
+	keys := make([]string, len(result.Results)) // of items that the last operation on them has written
+	for i := range result.Results {
+		res := &result.Results[i]
+		if res.Item.Body == nil || r.Ops[i].Kind == store.OpRead {
+			continue
+		}
+		key := string(engine.ItemKey(r.Key, res.Item.ID))
+		if item := t.items[key]; item != nil && item.Position == feed.Position(res.Item.ETag) {
+			keys[i] = key
+		}
+	}
+	refused, refusal := t.settleRules()
+	if refusal != nil {
+		return refusal
+	}
+	if len(refused) > 0 {
+		return store.Refuse(refused[0].Status, "the aggregates that follow from it cannot be kept: %s", refused[0].Reason)
+	}
+	for i, key := range keys {
+		if item := t.items[key]; item != nil {
+			result.Results[i].Item = itemOf(item)
+		}
+	}
+	return nil
+}
+
+// share notes what a change of an item means to the rules that the owner folds
+// itself. before and after are nil where there is no item. What follows from the
+// request of an aggregate's processor is left to that processor, by whose name in
+// the transaction it is told apart: the transaction's fold is of what was sent.
+func (t *txn) share(key feed.PartitionKey, id string, before, after *engine.Item, undo []feed.Splice) {
+	for _, r := range t.schema.rules {
+		if !r.setting.Folds || r == t.sent || before != nil && after != nil && !r.reading(undo) {
+			continue
+		}
+		r.Fold(t.delta(r), key, id, bodyOf(before), bodyOf(after))
+	}
+}
+
+func bodyOf(item *engine.Item) []byte {
+	if item == nil {
+		return nil
+	}
+	return item.Body
+}
+
+// delta returns what waits to be added to the accumulators of r.
+func (t *txn) delta(r *rule) *accumulator.Delta {
+	d := t.deltas[r]
+	if d == nil {
+		if t.deltas == nil {
+			t.deltas = map[*rule]*accumulator.Delta{}
+		}
+		d = r.NewDelta()
+		t.deltas[r] = d
+	}
+	return d
+}

@@ -1,0 +1,183 @@
+package owner
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/engine"
+)
+
+const (
+	sweepItems = 200 // looked at by one step
+	sweepTime  = 2 * time.Millisecond
+)
+
+// sweep sets the fields of every target of a rule, and makes those that are
+// missing, in steps between requests. It begins anew after a crash, which costs
+// reads alone. The commit that published the rule is applied, so the engine shows
+// every item and accumulator that was written before it.
+func (p *Partition) sweep(ctx context.Context, pipeline string, generation uint32) error {
+	p.log.Info("setting the fields of an aggregate", "pipeline", pipeline)
+	var item []byte
+	err := p.steps(ctx, func(d *decider) (done bool, err error) {
+		item, done, err = d.sweepStep(pipeline, generation, item)
+		return done, err
+	})
+	if err != nil {
+		return err
+	}
+	var group accumulator.Group
+	return p.steps(ctx, func(d *decider) (done bool, err error) {
+		group, done, err = d.createStep(pipeline, generation, group)
+		return done, err
+	})
+}
+
+// steps repeats a step between requests until it is done and applied.
+func (p *Partition) steps(ctx context.Context, step func(*decider) (done bool, err error)) error {
+	for {
+		var lsn feed.LSN
+		var generation uint64
+		var err error
+		done := false
+		if !p.do(ctx, func(d *decider) {
+			d.current()
+			switch refusal := d.p.refusing(nil); {
+			case refusal != nil:
+				err = refusal // whoever asked comes again
+			case !d.full(): // else the draft leaves first
+				done, err = step(d)
+			}
+			lsn, generation = d.decided(), d.generation
+		}) {
+			return errStopped
+		}
+		if err != nil {
+			return err
+		}
+		if err := p.waitApplied(ctx, lsn, generation); err != nil || done {
+			return err
+		}
+	}
+}
+
+// sweepStep decides the fields of the targets among some items after an item key.
+func (d *decider) sweepStep(pipeline string, generation uint32, after []byte) (next []byte, done bool, err error) {
+	v := d.view()
+	r := v.schema.rule(pipeline, generation)
+	if r == nil || !r.sets {
+		return nil, true, nil
+	}
+	t := newTxn(v, d.draft)
+	seen, deadline := 0, time.Now().Add(sweepTime)
+	done = true
+	for shown, err := range v.snap.Items(after, nil) {
+		if err != nil {
+			return nil, false, err
+		}
+		next = append(next[:0], shown.ItemKey()...)
+		if refusal := t.sweepOne(r, next, shown); refusal != nil {
+			d.p.log.Warn("a target cannot take the fields of its aggregate", "pipeline", pipeline, "reason", refusal.Message)
+		}
+		if seen++; seen >= sweepItems || t.bytes > pageBytesMax || time.Now().After(deadline) {
+			done = false
+			break
+		}
+	}
+	if refusal := d.settleDerived(t); refusal != nil {
+		return nil, false, refusal
+	}
+	if len(t.changes) == 0 {
+		return next, done, nil
+	}
+	if !d.draft.fits(t) {
+		return after, false, nil // it leaves first; then this step comes again
+	}
+	d.draft.add(t, nil)
+	return next, done, nil
+}
+
+// sweepOne sets the fields of one item, if it is a target.
+func (t *txn) sweepOne(r *rule, itemKey []byte, shown *engine.View) *store.Error {
+	if _, ok := r.TargetGroup(shown.Body); !ok {
+		return nil // it may have become one since; then its fields were set
+	}
+	item, err := t.get(shown.Key(), shown.ID(), itemKey)
+	if err != nil {
+		return store.Refuse(store.StatusInternal, "read item %s: %v", shown.ID(), err)
+	}
+	if item == nil || expired(item, t.now) {
+		return nil
+	}
+	g, ok := r.TargetGroup(item.Body)
+	if !ok {
+		return nil
+	}
+	state, err := r.State(ruleRecords{t, r}, g)
+	if err != nil {
+		return store.Refuse(store.StatusInternal, "accumulator of %s: %v", r.setting.Pipeline, err)
+	}
+	itemKey = slices.Clone(itemKey)
+	t.setItem(itemKey, item)
+	return t.setFields(itemKey, state)
+}
+
+// createStep makes the targets that some groups after a group have not.
+func (d *decider) createStep(pipeline string, generation uint32, after accumulator.Group) (next accumulator.Group, done bool, err error) {
+	v := d.view()
+	r := v.schema.rule(pipeline, generation)
+	if r == nil || !r.sets || !r.setting.Spec.Create {
+		return "", true, nil
+	}
+	groups, err := r.groupsAfter(v.snap, after, sweepItems)
+	if err != nil {
+		return after, false, err
+	}
+	t := newTxn(v, d.draft)
+	next, done = after, len(groups) < sweepItems
+	for deadline := time.Now().Add(sweepTime); len(groups) > 0; groups = groups[1:] {
+		if t.bytes > pageBytesMax || next != after && time.Now().After(deadline) {
+			done = false
+			break
+		}
+		refused, refusal := t.createMissing(r, groups[0])
+		if refusal != nil {
+			return after, false, refusal
+		}
+		for i := range refused {
+			d.p.log.Warn("a target of an aggregate cannot be made", "pipeline", pipeline, "item", refused[i].Ref.String(), "reason", refused[i].Reason)
+		}
+		next = groups[0]
+	}
+	if refusal := d.settleDerived(t); refusal != nil {
+		return after, false, refusal
+	}
+	if len(t.changes) == 0 {
+		return next, done, nil
+	}
+	if !d.draft.fits(t) {
+		return after, false, nil // it leaves first; then this step comes again
+	}
+	d.draft.add(t, nil)
+	return next, done, nil
+}
+
+// createMissing makes the target of a group that has members and no target.
+func (t *txn) createMissing(r *rule, g accumulator.Group) ([]store.Refusal, *store.Error) {
+	state, err := r.State(ruleRecords{t, r}, g)
+	if err != nil {
+		return nil, store.Refuse(store.StatusInternal, "accumulator of %s: %v", r.setting.Pipeline, err)
+	}
+	if state.Empty() {
+		return nil, nil
+	}
+	targets, refusal := t.targetsOf(r, g)
+	if refusal != nil || len(targets) > 0 {
+		return nil, refusal
+	}
+	return t.createTarget(r, g, state)
+}

@@ -1,0 +1,235 @@
+package owner
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// settleRules adds what the transaction's changes mean to the accumulators, and
+// sets the fields of their targets. Targets may be members of other aggregates,
+// so it goes on until nothing is left; that it ends is checked when pipelines are
+// applied. A target that cannot take its fields is refused: its accumulator is
+// right, and its fields are set when either changes again.
+func (t *txn) settleRules() (refused []store.Refusal, err *store.Error) {
+	for range len(t.schema.rules) + 1 {
+		if len(t.deltas) == 0 {
+			return refused, nil
+		}
+		deltas := t.deltas
+		t.deltas = nil
+		for _, r := range t.schema.rules {
+			d := deltas[r]
+			if d == nil || d.Empty() {
+				continue
+			}
+			for _, g := range d.Groups() {
+				some, err := t.addShare(r, g, d.Share(g))
+				if err != nil {
+					return nil, err
+				}
+				refused = append(refused, some...)
+			}
+		}
+	}
+	for r, d := range t.deltas {
+		if !d.Empty() {
+			return nil, store.Refuse(store.StatusInternal, "the aggregates that follow from it do not come to rest, at last %s; "+
+				"one of them counts what another one makes", r.setting.Pipeline)
+		}
+	}
+	return refused, nil
+}
+
+// addShare adds a share to one group and sets the fields of its targets.
+func (t *txn) addShare(r *rule, g accumulator.Group, share *accumulator.Share) ([]store.Refusal, *store.Error) {
+	if share.Zero() {
+		return nil, nil
+	}
+	state, err := r.Add(ruleRecords{t, r}, g, share)
+	if err != nil {
+		return nil, store.Refuse(store.StatusInternal, "accumulator of %s: %v", r.setting.Pipeline, err)
+	}
+	if !r.sets {
+		return nil, nil
+	}
+	targets, refusal := t.targetsOf(r, g)
+	if refusal != nil {
+		return nil, refusal
+	}
+	if len(targets) == 0 && r.setting.Spec.Create && !state.Empty() {
+		return t.createTarget(r, g, state)
+	}
+	var refused []store.Refusal
+	for _, itemKey := range targets {
+		if refusal := t.setFields(itemKey, state); refusal != nil {
+			item := t.items[string(itemKey)]
+			ref := store.ItemRef{}
+			if item != nil {
+				ref = store.ItemRef{Key: item.Key, ID: item.ID}
+			}
+			refused = append(refused, store.Refusal{Ref: ref, Status: refusal.Status, Reason: refusal.Message})
+		}
+	}
+	return refused, nil
+}
+
+// targetsOf returns the keys of the items that carry the fields of a group.
+func (t *txn) targetsOf(r *rule, g accumulator.Group) ([][]byte, *store.Error) {
+	if id, ok := r.TargetID(g); ok {
+		key, ok := r.TargetKey(g, t.schema.key)
+		if !ok {
+			return nil, nil
+		}
+		itemKey := engine.ItemKey(key, id)
+		return t.onlyTargets(r, g, [][]byte{itemKey}, key, id)
+	}
+	var keys [][]byte
+	if r.setting.Index != 0 {
+		for v, err := range t.snap.IndexItems(r.setting.Index, g.Values()[0], nil) {
+			if err != nil {
+				return nil, store.Refuse(store.StatusInternal, "targets of %s: %v", r.setting.Pipeline, err)
+			}
+			keys = append(keys, slices.Clone(v.ItemKey()))
+		}
+	}
+	for _, itemKey := range t.pending.targets[r.prefix+string(g)] {
+		keys = append(keys, []byte(itemKey.key))
+	}
+	for _, itemKey := range t.targets[r.prefix+string(g)] {
+		keys = append(keys, []byte(itemKey))
+	}
+	slices.SortFunc(keys, slices.Compare)
+	keys = slices.CompactFunc(keys, slices.Equal)
+	return t.onlyTargets(r, g, keys, feed.PartitionKey{}, "")
+}
+
+// onlyTargets keeps those that are targets of the group as the transaction sees
+// them, and makes them its own.
+func (t *txn) onlyTargets(r *rule, g accumulator.Group, keys [][]byte, key feed.PartitionKey, id string) ([][]byte, *store.Error) {
+	targets := keys[:0]
+	for _, itemKey := range keys {
+		k, name, err := key, id, error(nil)
+		if name == "" {
+			if k, name, err = engine.ParseItemKey(itemKey); err != nil {
+				return nil, store.Refuse(store.StatusInternal, "targets of %s: %v", r.setting.Pipeline, err)
+			}
+		}
+		item, err := t.get(k, name, itemKey)
+		if err != nil {
+			return nil, store.Refuse(store.StatusInternal, "read item %s: %v", name, err)
+		}
+		if item == nil || expired(item, t.now) {
+			continue
+		}
+		if of, ok := r.TargetGroup(item.Body); !ok || of != g {
+			continue
+		}
+		t.setItem(itemKey, item)
+		targets = append(targets, itemKey)
+	}
+	return targets, nil
+}
+
+// setFields makes the fields of a target, which the transaction has at hand, what
+// the accumulator says.
+func (t *txn) setFields(itemKey []byte, state *accumulator.State) *store.Error {
+	item := t.items[string(itemKey)]
+	setter, err := document.NewSetter(state.Values())
+	if err != nil {
+		return store.Refuse(store.StatusInternal, "fields of item %s: %v", item.ID, err)
+	}
+	body, undo, changed, err := setter.Apply(item.Body)
+	switch tooLarge := new(document.SizeError); {
+	case errors.As(err, &tooLarge), len(body) > store.ItemBytesMax:
+		return store.Refuse(store.StatusTooLarge, "item %s would be %d bytes with its aggregates; at most %d are allowed", item.ID, len(body), store.ItemBytesMax)
+	case err != nil:
+		return store.Refuse(store.StatusBadRequest, "aggregates of item %s: %v", item.ID, err)
+	case !changed:
+		return nil
+	}
+	after := &engine.Item{Key: item.Key, ID: item.ID, Body: body}
+	return t.put(itemKey, after, item, undo, true)
+}
+
+// createTarget makes the item that a group's fields are to be in.
+func (t *txn) createTarget(r *rule, g accumulator.Group, state *accumulator.State) ([]store.Refusal, *store.Error) {
+	id, ok := r.TargetID(g)
+	key, fixed := r.TargetKey(g, t.schema.key)
+	if !ok || !fixed {
+		return nil, nil
+	}
+	itemKey := engine.ItemKey(key, id)
+	ref := store.ItemRef{Key: key, ID: id}
+	current, err := t.get(key, id, itemKey)
+	switch {
+	case err != nil:
+		return nil, store.Refuse(store.StatusInternal, "read item %s: %v", id, err)
+	case current != nil && expired(current, t.now):
+		t.remove(itemKey, current, feed.OpExpire)
+	case current != nil: // an item of another kind
+		return []store.Refusal{{Ref: ref, Status: store.StatusConflict, Reason: "an item that is no target has the id of the target to create"}}, nil
+	}
+	body, ok := r.NewTarget(g, state, t.schema.key)
+	if !ok {
+		return nil, nil
+	}
+	if refusal := t.put(itemKey, &engine.Item{Key: key, ID: id, Body: body}, nil, nil, false); refusal != nil {
+		return []store.Refusal{{Ref: ref, Status: refusal.Status, Reason: refusal.Message}}, nil
+	}
+	return nil, nil
+}
+
+// carry gives an item that is about to be written the fields that rules set in
+// it, whatever the writer wrote there, and notes for which groups it is a target.
+// undo is returned as nil if the body is another one now.
+func (t *txn) carry(itemKey []byte, after *engine.Item, undo []feed.Splice) ([]feed.Splice, *store.Error) {
+	for _, r := range t.schema.rules {
+		if !r.setting.Active {
+			continue
+		}
+		g, ok := r.TargetGroup(after.Body)
+		if !ok {
+			continue
+		}
+		if r.setting.Index != 0 {
+			t.noteTarget(r, g, itemKey)
+		}
+		if !r.sets {
+			continue
+		}
+		state, err := r.State(ruleRecords{t, r}, g)
+		if err != nil {
+			return undo, store.Refuse(store.StatusInternal, "accumulator of %s: %v", r.setting.Pipeline, err)
+		}
+		setter, err := document.NewSetter(state.Values())
+		if err != nil {
+			return undo, store.Refuse(store.StatusInternal, "fields of item %s: %v", after.ID, err)
+		}
+		body, _, changed, err := setter.Apply(after.Body)
+		switch tooLarge := new(document.SizeError); {
+		case errors.As(err, &tooLarge), len(body) > store.ItemBytesMax:
+			return undo, store.Refuse(store.StatusTooLarge, "item %s would be %d bytes with its aggregates; at most %d are allowed", after.ID, len(body), store.ItemBytesMax)
+		case err != nil:
+			return undo, store.Refuse(store.StatusBadRequest, "item %s cannot take its aggregates: %v", after.ID, err)
+		case changed:
+			after.Body, undo = body, nil
+		}
+	}
+	return undo, nil
+}
+
+func (t *txn) noteTarget(r *rule, g accumulator.Group, itemKey []byte) {
+	if t.targets == nil {
+		t.targets = map[string][]string{}
+	}
+	k := r.prefix + string(g)
+	if !slices.Contains(t.targets[k], string(itemKey)) {
+		t.targets[k] = append(t.targets[k], string(itemKey))
+	}
+}
