@@ -52,6 +52,7 @@ const (
 const (
 	pageWrapped = 1 << iota
 	pageDone
+	pagePlanted
 	pageFlags = 1<<iota - 1
 )
 
@@ -250,6 +251,9 @@ func appendPage(dst []byte, p *Page) []byte {
 	if p.Done {
 		flags |= pageDone
 	}
+	if p.Planted != 0 {
+		flags |= pagePlanted
+	}
 	dst = append(dst, flags, p.Action)
 	dst = binary.LittleEndian.AppendUint64(dst, p.Digest)
 	dst = appendString(dst, p.Source)
@@ -260,6 +264,9 @@ func appendPage(dst []byte, p *Page) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(p.Paths)))
 	for _, path := range p.Paths {
 		dst = appendString(dst, path)
+	}
+	if p.Planted != 0 {
+		dst = binary.AppendUvarint(dst, uint64(p.Planted))
 	}
 	return dst
 }
@@ -309,7 +316,7 @@ const (
 	spliceFixed    = 4 * lengthMax
 	transactionMax = 4 + 1 + 3*lengthMax + 2*lengthMax
 	effectFixed    = 3*lengthMax + uint64Max + 2*positionMax
-	pageFixed      = 2 + 8 + 4*lengthMax + 2*positionMax
+	pageFixed      = 2 + 8 + 4*lengthMax + 2*positionMax + uint64Max
 	foldFixed      = 3 * lengthMax
 	recordFixed    = 2 * lengthMax
 )

@@ -303,7 +303,7 @@ func randomCommit(tb testing.TB, r *rand.Rand) *feed.Commit {
 			tx.Effect = &feed.Effect{Producer: feed.Producer{Pipeline: text(9), Generation: r.Uint32(), Source: text(20)}, Epoch: r.Uint64(), After: position(), UpTo: position()}
 		}
 		if r.IntN(3) == 0 {
-			tx.Page = &feed.Page{Source: text(9), Position: position(), Cursor: []byte(text(50)), Done: r.IntN(2) == 0, Action: uint8(r.Uint32()), Paths: []string{text(4)}, Digest: r.Uint64()}
+			tx.Page = &feed.Page{Planted: feed.LSN(r.Uint64N(3)), Source: text(9), Position: position(), Cursor: []byte(text(50)), Done: r.IntN(2) == 0, Action: uint8(r.Uint32()), Paths: []string{text(4)}, Digest: r.Uint64()}
 		}
 		for range r.IntN(3) {
 			f := feed.Fold{Pipeline: text(9), Generation: r.Uint32()}

@@ -287,6 +287,9 @@ func (d *decoder) page() *Page {
 			p.Paths[i] = d.string("page's path")
 		}
 	}
+	if flags&pagePlanted != 0 {
+		p.Planted = LSN(d.uvarint("page's first commit"))
+	}
 	return p
 }
 

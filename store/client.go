@@ -215,6 +215,12 @@ func (r *Request) name() string {
 		return "patch-many"
 	case r.Repair != nil:
 		return "repair"
+	case r.Fold != nil:
+		return "fold"
+	case r.Groups != nil:
+		return "groups"
+	case r.PutRows != nil:
+		return "put-rows"
 	}
 	return "status"
 }

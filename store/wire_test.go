@@ -53,6 +53,21 @@ func requests(t testing.TB) []*store.Request {
 			{Ref: store.ItemRef{Key: k, ID: "x"}, IfMatch: store.ETag{LSN: 1}, Copies: []store.Copy{c}},
 		}}},
 		{Partition: p, Status: &store.StatusRequest{}},
+		{Partition: p, Fold: &store.FoldMany{
+			Producer: producer, Epoch: 7, After: feed.Position{LSN: 3, Index: 1}, UpTo: feed.Position{LSN: 1 << 60, Index: 1 << 31}, Delta: []byte{1, 0, 255},
+		}},
+		{Partition: p, Fold: &store.FoldMany{Producer: producer, Epoch: 1, Ask: true}},
+		{Partition: p, Fold: &store.FoldMany{Producer: producer, Epoch: 1, Delta: []byte{}, Mend: true, Content: 1 << 63}},
+		{Partition: p, Groups: &store.ReadGroups{Pipeline: "totals", Generation: 1<<32 - 1, Groups: []string{"a", "", "\x08c\x00"}}},
+		{Partition: p, Groups: &store.ReadGroups{Pipeline: "totals", Generation: 1, Groups: []string{}}},
+		{Partition: p, Groups: &store.ReadGroups{Pipeline: "totals", Generation: 1, After: "\x08c\x00", Max: 1000}},
+		{Partition: p, PutRows: &store.PutRows{
+			Producer: producer, Epoch: 2, After: feed.Position{LSN: 1}, UpTo: feed.Position{LSN: 2}, Rows: []store.Row{
+				{Ref: store.ItemRef{Key: k, ID: "r"}, Body: []byte(`{"id":"r"}`), Source: `customer/["c"]/o#3`},
+				{Ref: store.ItemRef{Key: k, ID: "gone"}, Source: "s"},
+			},
+		}},
+		{Partition: p, PutRows: &store.PutRows{Producer: producer, Epoch: 2, Ask: true}},
 	}
 }
 
@@ -69,7 +84,20 @@ func responses(t testing.TB) []*store.Response {
 			Position: feed.Position{LSN: 8}, Cursor: []byte{}, Refused: []store.Refusal{{Ref: store.ItemRef{Key: key(t, 1.5), ID: "r"}, Status: 413, Reason: "big"}},
 		}},
 		{Repair: &store.RepairResult{LSN: 1, Statuses: []store.Status{200, 413}, Reasons: []string{"", "big"}}},
-		{Status: &store.PartitionStatus{Owner: "o", Epoch: 1, Applied: 2, Indexes: []store.IndexState{{Path: "/a", Ready: true}}}},
+		{Status: &store.PartitionStatus{Owner: "o", Epoch: 1, Applied: 2, Indexes: []store.IndexState{{Path: "/a", Ready: true}}, Rules: []store.RuleState{
+			{Pipeline: "totals", Generation: 2, Active: true, Folds: true, Published: true, Swept: true, Since: 9},
+		}}},
+		{Fold: &store.FoldResult{LSN: 4, Applied: true, Position: feed.Position{LSN: 8, Index: 3}}},
+		{Fold: &store.FoldResult{LSN: 4, Position: feed.Position{LSN: 8}}},
+		{Fold: &store.FoldResult{LSN: 4, Applied: true, Refused: []store.Refusal{{Ref: store.ItemRef{Key: key(t, 1.5), ID: "r"}, Status: 413, Reason: "big"}}}},
+		{Groups: &store.GroupsResult{
+			LSN: 5, Content: []byte{1, 2}, Digest: 1 << 63, Last: "\x08c\x00",
+			Positions: []store.ProducerPosition{{Source: "source:abcdefgh/0", Position: feed.Position{LSN: 7, Index: 1}}, {Source: "repair"}},
+		}},
+		{Groups: &store.GroupsResult{LSN: 5, Content: []byte{}}},
+		{Groups: &store.GroupsResult{LSN: 5}},
+		{PutRows: &store.PutRowsResult{LSN: 6, Applied: true, Position: feed.Position{LSN: 9}, Refused: []store.Refusal{{Ref: store.ItemRef{Key: key(t, "a"), ID: "r"}, Status: 409, Reason: "held"}}}},
+		{PutRows: &store.PutRowsResult{LSN: 6, Position: feed.Position{LSN: 9}}},
 	}
 }
 

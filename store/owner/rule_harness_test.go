@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -303,7 +302,7 @@ func (s *shop) operation(rng *rand.Rand, c, id string) store.Operation {
 func (s *shop) expired() {
 	s.t.Helper()
 	s.w.clock.Add(5000)
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		left := 0
 		for _, item := range s.scanAll() {
@@ -351,5 +350,3 @@ func (s *shop) folds() (n int) {
 	}
 	return n
 }
-
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

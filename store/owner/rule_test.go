@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -85,6 +86,75 @@ func TestTransactional_ATargetMadeAfterItsMembers(t *testing.T) {
 	if n := len(got); n != 6 {
 		t.Fatalf("%d items", n)
 	}
+}
+
+// An order is decided while its customer, or a change by which it became one, is on
+// its way to the log.
+func TestTransactional_ATargetInFlight(t *testing.T) {
+	for name, spec := range map[string]accumulator.Spec{"by index": totals(), "by id": byID()} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t, ruled(spec, true, true))
+			s.do("c2", create(strings.Replace(customer("c2"), `"customer"`, `"nobody"`, 1)))
+			for c, op := range map[string]store.Operation{"c1": create(customer("c1")), "c2": patch("c2", set("/type", `"customer"`))} {
+				arrived, release := s.log.hold()
+				var wg sync.WaitGroup
+				send := func(op store.Operation) {
+					wg.Go(func() {
+						if _, err := s.one(s.key(c), op); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				send(op)
+				<-arrived
+				for i := range 5 {
+					send(create(order(fmt.Sprint("o", i), c, i+1, 10)))
+				}
+				s.decided(5)
+				send(remove("o4")) // the newest, so that the list is read anew
+				s.decided(6)
+				release()
+				wg.Wait()
+				s.check(c)
+			}
+			s.rebuilt()
+		})
+	}
+}
+
+// An append that did not happen takes the shares of its orders with it.
+func TestTransactional_AnAppendThatDidNotHappen(t *testing.T) {
+	s := newShop(t, ruled(totals(), true, true))
+	s.do("c1", create(customer("c1")))
+	s.do("c1", create(order("o1", "c1", 1, 10)))
+	s.log.fault(func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) { return 0, feed.ErrStorage })
+	if _, err := s.one(s.key("c1"), create(order("o2", "c1", 2, 10))); err == nil {
+		t.Fatal("the order was taken")
+	}
+	s.check("not appended")
+	s.do("c1", create(order("o3", "c1", 3, 10)))
+	s.check("the next one")
+	s.rebuilt()
+}
+
+// What a cascade writes into members counts too, in the commit of its page.
+func TestTransactional_PagesOfACascade(t *testing.T) {
+	s := newShop(t, ruled(totals(), true, true))
+	s.do("c1", create(customer("c1")))
+	for i := range 25 {
+		s.do("c1", create(order(fmt.Sprintf("o%02d", i), "c1", i%9+1, 10)))
+	}
+	f := newFan(t, s.node, store.Scope{Key: s.key("c1")})
+	f.req.Position = feed.Position{LSN: 10}
+	f.req.Copy = store.Copy{Where: `type = "salesOrder"`, Action: store.CopySet, Set: []store.Field{{Path: "orderDate", Value: []byte(`"2025-01-01"`)}}}
+	for done := false; !done; {
+		done = f.page().Done
+		s.check("a page")
+	}
+	if f.patched != 25 {
+		t.Errorf("%d items were patched", f.patched)
+	}
+	s.rebuilt()
 }
 
 // With create the order makes its customer; a second one finds it.
@@ -175,14 +245,14 @@ func TestTransactional_Expiry(t *testing.T) {
 // So many items expire at once that what follows does not fit into one commit.
 func TestTransactional_ExpiriesThatFillACommit(t *testing.T) {
 	s := newShop(t, ruled(totals(), true, true))
-	pad := strings.Repeat("x", 150_000)
-	for i := range 60 {
+	const customers, pad = 9, 800_000
+	for i := range customers {
 		c := fmt.Sprint("c", i)
-		s.do(c, create(strings.Replace(customer(c), "{", fmt.Sprintf(`{"pad":%q,`, pad), 1)))
+		s.do(c, create(strings.Replace(customer(c), "{", fmt.Sprintf(`{"pad":%q,`, strings.Repeat("x", pad)), 1)))
 		s.do(c, create(strings.Replace(order("o", c, 1, 10), "{", `{"ttl":1,`, 1)))
 	}
 	s.expired()
-	for i := range 60 {
+	for i := range customers {
 		c := fmt.Sprint("c", i)
 		if body := s.read(s.key(c), c); !strings.Contains(body, `"salesOrderCount":0`) {
 			t.Fatalf("%s: %s", c, body[len(body)-200:])

@@ -58,7 +58,11 @@ func (p *Partition) put(ctx context.Context, decide func(store.Settings) (store.
 }
 
 // settle puts a settings transaction into the draft and decides by it from here.
+// The snapshot is taken anew: an index that is ready now was built without a
+// commit, so the one at hand may be as new as the last commit and not show it.
 func (d *decider) settle(next store.Settings) {
+	d.current()
+	d.refresh(true)
 	v := d.view()
 	next.RulesSince(&d.schema.settings, v.lsn)
 	data := next.Marshal()

@@ -70,3 +70,41 @@ func TestSettledReadOfAnAppendThatDidNotHappen(t *testing.T) {
 		t.Error("the read still waits")
 	}
 }
+
+// I6: an index that is built while the decider holds a snapshot is built without a
+// commit. The first page that uses it, in the very commit that says it is ready,
+// sees all that is in it.
+func TestI6_AnIndexIsSeenWholeByTheCommitThatMakesItReady(t *testing.T) {
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/a"}, Partitions: 1})
+	n := w.start(t.TempDir())
+	for i := range 5 {
+		if _, err := n.one(pk(t, "x"), create(fmt.Sprintf(`{"id":"%d","a":"x","b":"y"}`, i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wish := w.info
+	wish.Spec.Indexes = []string{"/b"}
+	settings, err := n.put(t.Context(), func(s store.Settings) (store.Settings, bool) { return s.Wish(&wish) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := settings.Indexes[0].Number
+	seen := 0
+	n.do(t.Context(), func(d *decider) {
+		d.view() // holds a snapshot as new as the last commit
+		if _, err = n.engine.BuildIndexStep(&d.schema.engine, number, nil, 100); err != nil {
+			return
+		}
+		next, _ := d.schema.settings.IndexReady(number)
+		d.settle(next)
+		for _, e := range d.view().snap.IndexItems(number, []byte(`"y"`), nil) {
+			if err = e; err != nil {
+				return
+			}
+			seen++
+		}
+	})
+	if err != nil || seen != 5 {
+		t.Errorf("the index shows %d items, %v; want 5", seen, err)
+	}
+}

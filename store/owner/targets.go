@@ -180,7 +180,7 @@ func (t *txn) createTarget(r *rule, g accumulator.Group, state *accumulator.Stat
 		return nil, nil
 	}
 	if refusal := t.put(itemKey, &engine.Item{Key: key, ID: id, Body: body}, nil, nil, false); refusal != nil {
-		return []store.Refusal{{Ref: ref, Status: refusal.Status, Reason: refusal.Message}}, nil
+		return []store.Refusal{{Ref: ref, Status: refusal.Status, Reason: refusal.Message}}, nil //nolint:nilerr // it is told of the item
 	}
 	return nil, nil
 }
