@@ -31,8 +31,11 @@ var ErrCheckpointVersion = errors.New("processors: checkpoint of a newer version
 // Checkpoint is what a processor's lease keeps: how far it has come.
 type Checkpoint struct {
 	// Position is that of the last change that was processed, or taken into
-	// State; zero if none was.
+	// State; zero if none was. Reading begins behind it.
 	Position feed.Position
+	// Taken is that of the last change that the processor holds where that is behind
+	// Position: after a crash it is read again. Zero if it holds none.
+	Taken feed.Position
 	// Time is that of its commit, in Unix milliseconds.
 	Time int64
 	// Log and Sum identify the log and the commit that Position lies in, so that
@@ -43,6 +46,11 @@ type Checkpoint struct {
 	// tells the last.
 	Attempts  int
 	LastError string
+	// Halted says that the processor stopped at the first of them, which cannot be
+	// processed, as Task.Halt asks. Each tenure tries it again.
+	Halted bool
+	// Rewinds is the Task's of the tenure that wrote the checkpoint.
+	Rewinds uint32
 	// Parked are items whose change could not be processed and lies in the dead
 	// letters. One is forgotten when a later change of it has been processed.
 	Parked []Job
@@ -68,11 +76,15 @@ func (c *Checkpoint) FinishedBelow() feed.Position {
 type checkpointJSON struct {
 	Version   int    `json:"version"`
 	Position  string `json:"position"`
+	Taken     string `json:"taken,omitempty"`
+	Recorded  string `json:"recorded,omitempty"`
 	Time      int64  `json:"time,omitempty"`
 	Log       string `json:"log,omitempty"`
 	Sum       string `json:"sum,omitempty"`
 	Attempts  int    `json:"attempts,omitempty"`
 	LastError string `json:"lastError,omitempty"`
+	Halted    bool   `json:"halted,omitempty"`
+	Rewinds   uint32 `json:"rewinds,omitempty"`
 	Parked    []Job  `json:"parked,omitempty"`
 	State
 }
@@ -81,10 +93,16 @@ type checkpointJSON struct {
 func (c *Checkpoint) Encode() []byte {
 	w := checkpointJSON{
 		Version: checkpointVersion, Position: c.Position.String(), Time: c.Time, Attempts: c.Attempts, LastError: c.LastError,
-		Parked: c.Parked, State: c.State,
+		Halted: c.Halted, Rewinds: c.Rewinds, Parked: c.Parked, State: c.State,
 	}
 	if !c.Log.IsZero() {
 		w.Log, w.Sum = c.Log.String(), c.Sum.String()
+	}
+	if !c.Taken.IsZero() {
+		w.Taken = c.Taken.String()
+	}
+	if !c.Recorded.IsZero() {
+		w.Recorded = c.Recorded.String()
 	}
 	data, err := json.Marshal(w)
 	if err != nil {
@@ -113,12 +131,19 @@ func DecodeCheckpoint(data []byte) (*Checkpoint, error) {
 	if err := json.Unmarshal(data, &w); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	position, err := feed.ParsePosition(w.Position)
-	if err != nil {
-		return nil, fmt.Errorf("checkpoint: %w", err)
-	}
-	cp := &Checkpoint{
-		Position: position, Time: w.Time, Attempts: w.Attempts, LastError: w.LastError, Parked: w.Parked, State: w.State,
+	cp := &Checkpoint{Time: w.Time, Attempts: w.Attempts, LastError: w.LastError, Halted: w.Halted, Rewinds: w.Rewinds, Parked: w.Parked, State: w.State}
+	var err error
+	for _, p := range []struct {
+		text string
+		into *feed.Position
+		must bool
+	}{{w.Position, &cp.Position, true}, {w.Taken, &cp.Taken, false}, {w.Recorded, &cp.Recorded, false}} {
+		if p.text == "" && !p.must {
+			continue
+		}
+		if *p.into, err = feed.ParsePosition(p.text); err != nil {
+			return nil, fmt.Errorf("checkpoint: %w", err)
+		}
 	}
 	if w.Log == "" {
 		return cp, nil

@@ -5,29 +5,40 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+// The container of dead letters, which a Millrace declares for itself.
+const (
+	DeadLetterDatabase  = "system"
+	DeadLetterContainer = "deadLetters"
 )
 
 const (
-	deadLetterStream  = "MILLRACE_DEADLETTERS"
-	deadLetterSubject = "millrace.deadletters."
-
-	// deadLetterVersion begins every record; see DEADLETTERS.md.
+	// deadLetterVersion is in every letter; see DEADLETTERS.md.
 	deadLetterVersion = 1
-	// deadLettersMax bounds the stream: the oldest letters go first.
-	deadLettersMax = 1_000_000
 	// reasonBytesMax bounds the reason of one letter.
 	reasonBytesMax = 4 << 10
+	letterPage     = 200
 )
 
 // DeadLetter is a change, or an item that should have followed one, that a
-// pipeline gave up.
+// pipeline gave up. It is an item of the container system/deadLetters, in the
+// logical partition of its pipeline.
 type DeadLetter struct {
+	// ID is the item's: the same for the same change, so that a letter written
+	// again after a crash is still one.
+	ID string `json:"id"`
+	// Pipeline is the id of the pipeline's incarnation.
 	Pipeline   string    `json:"pipeline"`
 	Generation uint32    `json:"generation"`
 	Role       Role      `json:"role"`
@@ -47,8 +58,14 @@ type DeadLetter struct {
 	Attempts int    `json:"attempts,omitempty"`
 	// Trace is the W3C traceparent of the write.
 	Trace string `json:"trace,omitempty"`
-	// Sequence orders letters; it is their stream's. Not stored.
-	Sequence uint64 `json:"-"`
+	// Retry is when an operator asked to try again; zero if nobody did, or if it
+	// was tried since.
+	Retry time.Time `json:"retry,omitzero"`
+}
+
+// Of says whether l was written by the processor of r.
+func (l *DeadLetter) Of(r Resource) bool {
+	return l.Pipeline == r.Pipeline && l.Generation == r.Generation && l.Role == r.Role && l.Partition == r.Partition.String()
 }
 
 type plainLetter DeadLetter
@@ -59,68 +76,199 @@ type letterJSON struct {
 	Position string `json:"position"`
 }
 
+// letterID is the id of a letter.
+func (l *DeadLetter) letterID() string {
+	id := strings.Join([]string{
+		string(l.Role), strings.ReplaceAll(l.Partition, "/", "."), strconv.FormatUint(uint64(l.Generation), 10), l.Position.String(),
+	}, "-")
+	if l.Target != "" {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(l.Target)) // never fails
+		id += fmt.Sprintf("-%016x", h.Sum64())
+	}
+	return id
+}
+
 // letterBox takes dead letters. DeadLetters is one; tests have others.
 type letterBox interface {
 	Write(ctx context.Context, l *DeadLetter) error
 }
 
-// DeadLetters is the stream of what pipelines gave up. Safe for concurrent use.
+// DeadLetters is the container of what pipelines gave up. Safe for concurrent use.
 type DeadLetters struct {
-	js     jetstream.JetStream
-	stream jetstream.Stream
+	client *store.Client
+
+	mu        sync.Mutex
+	container *store.Container
 }
 
-// OpenDeadLetters opens the stream of dead letters of a NATS system and makes it
-// if there is none.
-func OpenDeadLetters(ctx context.Context, js jetstream.JetStream, replicas int) (*DeadLetters, error) {
-	stream, err := js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
-		Name: deadLetterStream, Description: "Millrace: changes that could not be processed",
-		Subjects: []string{deadLetterSubject + "*"}, Storage: jetstream.FileStorage, Retention: jetstream.LimitsPolicy,
-		MaxMsgs: deadLettersMax, Discard: jetstream.DiscardOld, AllowDirect: true, Replicas: max(replicas, 1),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open the dead letters (stream %s): %w", deadLetterStream, err)
+// OpenDeadLetters declares the container of dead letters if it is not there. It
+// needs no owner.
+func OpenDeadLetters(ctx context.Context, client *store.Client) (*DeadLetters, error) {
+	spec := store.ContainerSpec{PartitionKey: []string{"/pipeline"}}
+	if _, err := client.Catalog().Create(ctx, DeadLetterDatabase, DeadLetterContainer, spec); err != nil {
+		return nil, fmt.Errorf("open the dead letters: %w", err)
 	}
-	return &DeadLetters{js: js, stream: stream}, nil
+	return &DeadLetters{client: client}, nil
 }
 
-// Write stores l durably. The same letter may be stored twice after a crash.
+// open returns the container, found once.
+func (d *DeadLetters) open(ctx context.Context) (*store.Container, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.container == nil {
+		c, err := d.client.Container(ctx, DeadLetterDatabase, DeadLetterContainer)
+		if err != nil {
+			return nil, fmt.Errorf("open the dead letters: %w", err)
+		}
+		d.container = c
+	}
+	return d.container, nil
+}
+
+// Write stores l durably under its id.
 func (d *DeadLetters) Write(ctx context.Context, l *DeadLetter) error {
+	c, err := d.open(ctx)
+	if err != nil {
+		return err
+	}
 	letter := *l
+	letter.ID = letter.letterID()
 	if len(letter.Reason) > reasonBytesMax {
 		letter.Reason = strings.ToValidUTF8(letter.Reason[:reasonBytesMax], "")
 	}
-	data, err := json.Marshal(letterJSON{Version: deadLetterVersion, plainLetter: plainLetter(letter), Position: l.Position.String()})
-	if err != nil {
-		return fmt.Errorf("dead letter of %s: %w", l.Item, err)
-	}
-	if _, err := d.js.Publish(ctx, deadLetterSubject+l.Pipeline, data); err != nil {
+	if _, err := c.Upsert(ctx, letter.encode()); err != nil {
 		return fmt.Errorf("write the dead letter of %s: %w", l.Item, err)
 	}
 	return nil
 }
 
-// List returns up to limit letters of a pipeline, the oldest first, with greater
-// sequences than after.
-func (d *DeadLetters) List(ctx context.Context, pipeline string, after uint64, limit int) ([]DeadLetter, error) {
+func (l *DeadLetter) encode() []byte {
+	data, err := json.Marshal(letterJSON{Version: deadLetterVersion, plainLetter: plainLetter(*l), Position: l.Position.String()})
+	if err != nil {
+		panic(fmt.Sprintf("processors: dead letter %+v cannot be encoded: %v", l, err))
+	}
+	return data
+}
+
+// List returns up to limit letters of a pipeline, the oldest first.
+func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]DeadLetter, error) {
+	c, key, err := d.at(ctx, pipeline)
+	if err != nil {
+		return nil, err
+	}
 	var letters []DeadLetter
-	for len(letters) < limit {
-		msg, err := d.stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(deadLetterSubject+pipeline))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break
-		}
+	var cursor []byte
+	for {
+		page, err := c.Scan(ctx, c.PartitionFor(key), store.Scan{Scope: store.Scope{Key: key}, After: cursor, ItemsMax: letterPage, Settled: true})
 		if err != nil {
 			return nil, fmt.Errorf("read the dead letters of %s: %w", pipeline, err)
 		}
-		l, err := decodeDeadLetter(msg.Data)
-		if err != nil {
-			return nil, fmt.Errorf("dead letter %d: %w", msg.Sequence, err)
+		for i := range page.Items {
+			l, err := decodeDeadLetter(page.Items[i].Body)
+			if err != nil {
+				return nil, fmt.Errorf("dead letter %s: %w", page.Items[i].ID, err)
+			}
+			letters = append(letters, *l)
 		}
-		l.Sequence = msg.Sequence
-		letters = append(letters, *l)
-		after = msg.Sequence
+		if cursor = page.Cursor; cursor == nil {
+			break
+		}
 	}
-	return letters, nil
+	slices.SortFunc(letters, func(a, b DeadLetter) int {
+		if byTime := a.Time.Compare(b.Time); byTime != 0 {
+			return byTime
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return letters[:min(limit, len(letters))], nil
+}
+
+// at returns the container and the partition key of a pipeline's letters.
+func (d *DeadLetters) at(ctx context.Context, pipeline string) (*store.Container, feed.PartitionKey, error) {
+	c, err := d.open(ctx)
+	if err != nil {
+		return nil, feed.PartitionKey{}, err
+	}
+	key, err := feed.NewPartitionKey(pipeline)
+	return c, key, err
+}
+
+// Get returns one letter. The error is store.ErrNotFound if it is not there.
+func (d *DeadLetters) Get(ctx context.Context, pipeline, id string) (*DeadLetter, error) {
+	c, key, err := d.at(ctx, pipeline)
+	if err != nil {
+		return nil, err
+	}
+	item, err := c.Read(ctx, key, id)
+	if err != nil {
+		return nil, fmt.Errorf("dead letter %s: %w", id, err)
+	}
+	return decodeDeadLetter(item.Body)
+}
+
+// Retry asks the processor that gave a letter up to try again. When that has
+// succeeded the letter is gone; otherwise it tells the new reason.
+func (d *DeadLetters) Retry(ctx context.Context, pipeline, id string) error {
+	c, key, err := d.at(ctx, pipeline)
+	if err != nil {
+		return err
+	}
+	now, err := json.Marshal(time.Now().UTC())
+	if err != nil {
+		return fmt.Errorf("dead letter %s: %w", id, err)
+	}
+	if _, err := c.Patch(ctx, key, id, []document.Op{{Kind: document.OpSet, Path: "/retry", Value: now}}); err != nil {
+		return fmt.Errorf("retry the dead letter %s: %w", id, err)
+	}
+	return nil
+}
+
+// Drop forgets a letter. What it was about stays undone: verify lists it.
+func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
+	c, key, err := d.at(ctx, pipeline)
+	if err != nil {
+		return err
+	}
+	if err := c.Delete(ctx, key, id); err != nil {
+		return fmt.Errorf("drop the dead letter %s: %w", id, err)
+	}
+	return nil
+}
+
+// asked returns the letters of a processor whose retry an operator asked for, in
+// the order of their changes.
+func (d *DeadLetters) asked(ctx context.Context, r Resource) ([]DeadLetter, error) {
+	all, err := d.List(ctx, r.Pipeline, deadLettersAskedMax)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(l DeadLetter) bool { return l.Retry.IsZero() || !l.Of(r) })
+	slices.SortStableFunc(all, func(a, b DeadLetter) int { return a.Position.Compare(b.Position) })
+	return all, nil
+}
+
+// deadLettersAskedMax bounds the letters among which those to be tried again are
+// looked for at a time.
+const deadLettersAskedMax = 10_000
+
+// failedAgain writes that a retry has failed.
+func (d *DeadLetters) failedAgain(ctx context.Context, l *DeadLetter, cause error) error {
+	letter := *l
+	letter.Retry = time.Time{}
+	letter.Attempts++
+	letter.Reason = cause.Error()
+	letter.Status = statusOf(cause)
+	letter.Time = time.Now().UTC()
+	return d.Write(ctx, &letter)
+}
+
+// done drops a letter that a retry has made good. One that is gone is no error.
+func (d *DeadLetters) done(ctx context.Context, l *DeadLetter) error {
+	if err := d.Drop(ctx, l.Pipeline, l.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 func decodeDeadLetter(data []byte) (*DeadLetter, error) {

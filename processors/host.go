@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -88,6 +89,13 @@ type Task struct {
 	// Start is where reading begins, behind this position, if the lease has no
 	// checkpoint.
 	Start feed.Position
+	// Rewinds counts how often an operator set the reading back to Start. A
+	// checkpoint of fewer is set back there, unless it lies before; what is processed
+	// again must do no harm. The number never falls.
+	Rewinds uint32
+	// Halt is to stop with *HaltedError at the first change that cannot be processed,
+	// instead of giving it up and going on.
+	Halt bool
 	// Processor is new for each tenure.
 	Processor Processor
 }
@@ -126,13 +134,17 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	if len(lease.Checkpoint()) == 0 {
 		cp.Position = t.Start
 	}
+	if cp.Rewinds < t.Rewinds {
+		cp.Recorded = feed.Position{} // the sink may have been emptied for that
+	}
+	cp.rewind(&t)
 	r := newRun(h, lease, t, cp)
 	if err := t.Processor.Open(ctx, r.tenure, cp.State); err != nil {
-		return fmt.Errorf("%s: open: %w", t.Resource, err)
+		return ended(ctx, fmt.Errorf("%s: open: %w", t.Resource, err))
 	}
 	reader, err := h.read(ctx, t.Partition, cp)
 	if err != nil {
-		return fmt.Errorf("%s: read from %s: %w", t.Resource, cp.Position, err)
+		return ended(ctx, fmt.Errorf("%s: read from %s: %w", t.Resource, cp.Position, err))
 	}
 	defer reader.Close()
 	r.log = reader.Log()
@@ -141,17 +153,29 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if t.Halt {
+		r.tenure.halt = func(halted *HaltedError) { cancel(halted) }
+	}
 	g, work := errgroup.WithContext(work)
 	g.Go(func() error { return r.input.run(work, reader) })
 	g.Go(func() error { return t.Processor.Run(work) })
 	g.Go(func() error { return r.loop(work) })
 	g.Go(func() error { r.meter(work); return nil })
-	err = g.Wait()
+	g.Go(func() error { r.ask(work); return nil })
+	err = cmp.Or(g.Wait(), r.halted(work))
 	r.last(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.Resource, err)
 	}
 	return nil
+}
+
+// ended returns err, or nil if it only says that ctx has ended.
+func ended(ctx context.Context, err error) error {
+	if FailureOf(ctx, err) == Ended {
+		return nil
+	}
+	return err
 }
 
 // read opens the feed behind a checkpoint, after a look at whether it is the log

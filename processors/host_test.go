@@ -62,9 +62,7 @@ func newStage(t testing.TB, cfg processors.Config) *stage {
 		return feed.OpenLog(ctx, js, p, feed.LogConfig{})
 	}, feed.HubConfig{})
 	t.Cleanup(hub.Close)
-	if s.letters, err = processors.OpenDeadLetters(t.Context(), js, 1); err != nil {
-		t.Fatal(err)
-	}
+	s.letters = openLetters(t, nc, js)
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	if s.host, err = processors.NewHost(hub, s.letters, cfg); err != nil {
 		t.Fatal(err)
@@ -205,11 +203,13 @@ func (r *recorder) seen() []string {
 
 // run starts a tenure; the returned function ends it and returns Run's error.
 func (s *stage) run(l *lease, p processors.Processor) (stop func() error) {
+	return s.runTask(l, processors.Task{Resource: resource, Processor: p})
+}
+
+func (s *stage) runTask(l *lease, task processors.Task) (stop func() error) {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan error, 1)
-	go func() {
-		done <- s.host.Run(ctx, l, processors.Task{Resource: resource, Processor: p})
-	}()
+	go func() { done <- s.host.Run(ctx, l, task) }()
 	stop = sync.OnceValue(func() error {
 		cancel()
 		return <-done
@@ -317,7 +317,7 @@ func TestABadChangeIsIsolated(t *testing.T) {
 					t.Errorf("%s was not processed", id)
 				}
 			}
-			letters, err := s.letters.List(t.Context(), "names", 0, 10)
+			letters, err := s.letters.List(t.Context(), "names", 10)
 			if err != nil || len(letters) != 1 {
 				t.Fatalf("dead letters %+v, %v, want one", letters, err)
 			}
@@ -329,7 +329,7 @@ func TestABadChangeIsIsolated(t *testing.T) {
 			if got.Attempts == 0 || got.Time.IsZero() {
 				t.Errorf("dead letter without attempts or time: %+v", got)
 			}
-			got.Attempts, got.Time, got.Sequence = 0, time.Time{}, 0
+			got.Attempts, got.Time, got.ID = 0, time.Time{}, ""
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("dead letter (-want +got):\n%s", diff)
 			}

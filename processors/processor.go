@@ -2,6 +2,7 @@ package processors
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -18,10 +19,10 @@ type Processor interface {
 	// which the tenure begins, zero for a first one.
 	Open(ctx context.Context, t *Tenure, state State) error
 
-	// Process finishes the batch, or takes it into its State. It is called again
-	// with the same changes after an error and after a crash, and with parts of
-	// a batch when the Host looks for the change that cannot be processed. The
-	// error says what to do next: see Reject and Retry.
+	// Process finishes the batch, takes it into its State, or holds it and says so
+	// by State.Durable. It is called again with the same changes after an error and
+	// after a crash, and with parts of a batch when the Host looks for the change
+	// that cannot be processed. The error says what to do next: see Reject and Retry.
 	Process(ctx context.Context, b *Batch) error
 
 	// State returns what a checkpoint must hold beside the position: work that
@@ -40,6 +41,31 @@ type State struct {
 	Jobs []Job `json:"jobs,omitempty"`
 	// Counts are totals over all tenures.
 	Counts Counts `json:"counts"`
+	// Durable is for a processor that holds what it took, to write much at once. It
+	// is the position up to which all that Process was given is finished or in Jobs,
+	// where that lies behind; nil where it does not. The checkpoint's Position stays
+	// at the last commit that ends there, and reading begins behind that after a
+	// crash. It never goes back in a tenure, and is not written itself.
+	Durable *feed.Position `json:"-"`
+	// Recorded is the position that the sink has recorded together with what it
+	// keeps; zero if the processor has no such sink. A sink that is found before it
+	// has been emptied or restored older.
+	Recorded feed.Position `json:"-"`
+	// Rejected tells of the rows that were rejected last, for people: at most
+	// RejectedMax.
+	Rejected []string `json:"rejected,omitempty"`
+	// Trouble is what Run tries again; nil if nothing. It is shown as Attempts and
+	// LastError of the checkpoint, unless what follows its position fails too.
+	Trouble *Trouble `json:"-"`
+}
+
+// RejectedMax bounds State.Rejected.
+const RejectedMax = 5
+
+// Trouble is a failure of work that outlives a batch.
+type Trouble struct {
+	Attempts  int    // in a row
+	LastError string // as Clip cuts it
 }
 
 // Counts are what a processor has done since its generation began. They are as
@@ -49,6 +75,8 @@ type Counts struct {
 	Checked  int64 `json:"checked,omitempty"`  // copies compared with their source
 	Dangling int64 `json:"dangling,omitempty"` // copies seen whose source is not there
 	Letters  int64 `json:"letters,omitempty"`  // dead letters written
+	Rows     int64 `json:"rows,omitempty"`     // rows put into a sink, or dropped from it
+	Rejects  int64 `json:"rejects,omitempty"`  // rows that could not take their place in a sink
 }
 
 // Job is a piece of work that outlives its batch, such as a fan-out. It counts as
@@ -104,6 +132,8 @@ type Tenure struct {
 	changed chan struct{}
 	turned  func()
 	saved   atomic.Pointer[Checkpoint]
+	wrote   atomic.Bool        // a dead letter
+	halt    func(*HaltedError) // ends the tenure; nil unless the Task is to halt
 
 	mu     sync.Mutex
 	traces traceSet // of what Changed told and no checkpoint covers
@@ -136,13 +166,20 @@ func (t *Tenure) Turned() { t.turned() }
 func (t *Tenure) Saved() *Checkpoint { return t.saved.Load() }
 
 // DeadLetter records durably that l was given up. The Host fills in pipeline,
-// partition and time.
+// partition and time. If a whole change was given up and the Task is to halt, there
+// is no letter: the tenure ends, and with it ctx, and the error is *HaltedError.
 func (t *Tenure) DeadLetter(ctx context.Context, l DeadLetter) error {
+	if t.halt != nil && l.Target == "" {
+		halted := &HaltedError{Resource: t.Resource, Item: l.Item, Position: l.Position, Cause: errors.New(l.Reason)}
+		t.halt(halted)
+		return halted
+	}
 	l.Pipeline, l.Generation, l.Role, l.Partition = t.Pipeline, t.Generation, t.Role, t.Partition.String()
 	l.Time = time.Now().UTC()
 	if err := t.letters.Write(ctx, &l); err != nil {
 		return err
 	}
+	t.wrote.Store(true)
 	countLetter(ctx, t.Resource)
 	t.Logger.WarnContext(ctx, "a change cannot be processed; it is in the dead letters",
 		slog.String("item", l.Item), slog.String("position", l.Position.String()), slog.String("reason", l.Reason))

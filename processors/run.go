@@ -39,8 +39,10 @@ type run struct {
 	turned  atomic.Int64 // unix milliseconds
 	waiting atomic.Bool
 
-	mu sync.Mutex
-	cp Checkpoint // without State
+	mu    sync.Mutex
+	cp    Checkpoint       // without State; of all that was taken
+	redos chan *DeadLetter // to be tried again
+	marks []mark           // where the checkpoint may stand: the last durable one and all behind it
 
 	dirty   time.Time // since when the durable checkpoint is behind; zero if it is not
 	written time.Time // when the last checkpoint was begun
@@ -49,12 +51,21 @@ type run struct {
 	traces  traceSet // of what the next checkpoint covers
 }
 
+// mark is the end of a batch.
+type mark struct {
+	position feed.Position
+	time     int64
+	log      feed.LogID
+	sum      feed.Checksum
+}
+
 func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
 	r := &run{
 		Resource: t.Resource, host: h, lease: lease, proc: t.Processor, cp: *cp,
-		input: newReadAhead(h.cfg.ReadAheadBytes, h.cfg.ReadAheadCommits), saves: make(chan error, 1),
+		input: newReadAhead(h.cfg.ReadAheadBytes, h.cfg.ReadAheadCommits), saves: make(chan error, 1), redos: make(chan *DeadLetter),
 	}
-	r.cp.State = State{}
+	r.cp.State, r.cp.Taken = State{}, feed.Position{}
+	r.marks = []mark{{cp.Position, cp.Time, cp.Log, cp.Sum}}
 	r.tenure = &Tenure{
 		Resource: t.Resource, Epoch: lease.Epoch(), letters: h.letters, changed: make(chan struct{}, 1), turned: r.turn,
 		Logger: h.cfg.Logger.With(slog.String("pipeline", t.Pipeline), slog.String("role", string(t.Role)),
@@ -90,8 +101,10 @@ func (r *run) loop(ctx context.Context) error {
 			r.soil()
 		case <-save.C:
 			r.save(ctx)
+		case l := <-r.redos:
+			err = r.redo(ctx, l)
 		case result := <-r.saves:
-			err = r.savedAs(result)
+			r.savedAs(result)
 		case <-ticker.C:
 			r.turn()
 		}
@@ -121,11 +134,28 @@ func (r *run) batch(ctx context.Context) error {
 	r.mu.Lock()
 	r.cp.Position, r.cp.Time = lastPosition(end), end.Time
 	r.cp.Log, r.cp.Sum = end.Log, end.Sum
-	r.cp.Attempts, r.cp.LastError = 0, ""
+	r.cp.Attempts, r.cp.LastError, r.cp.Halted = 0, "", false
+	r.marks = append(thinned(r.marks), mark{r.cp.Position, r.cp.Time, r.cp.Log, r.cp.Sum})
 	r.mu.Unlock()
 	r.soil()
 	r.turn()
 	return nil
+}
+
+// marksMax bounds the marks of one run.
+const marksMax = 4096
+
+// thinned returns marks to which one more may be added: when there are too many,
+// every other one. A checkpoint then stands a little further back.
+func thinned(marks []mark) []mark {
+	if len(marks) < marksMax {
+		return marks
+	}
+	few := make([]mark, 0, marksMax)
+	for i := 0; i < len(marks); i += 2 {
+		few = append(few, marks[i])
+	}
+	return few
 }
 
 // deliver processes a batch under a span, which is part of the write's trace if
@@ -158,7 +188,9 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 	for {
 		err := r.proc.Process(ctx, b)
 		if err == nil {
-			r.unpark(b)
+			if _, adds := r.proc.(Additive); !adds {
+				r.unpark(b)
+			}
 			return nil
 		}
 		attempts++
@@ -200,6 +232,11 @@ func (r *run) failed(ctx context.Context, attempts int, err error) {
 		level = slog.LevelError
 	}
 	r.tenure.Logger.Log(ctx, level, "changes cannot be processed now; trying again", slog.Int("attempts", attempts), slog.Any("error", err))
+	select {
+	case result := <-r.saves: // the loop does not come to it while this goes on
+		r.savedAs(result)
+	default:
+	}
 	if r.untilSave() == 0 {
 		r.save(ctx)
 	}
@@ -240,6 +277,9 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 		})
 		if err == nil {
 			break
+		}
+		if FailureOf(ctx, err) == Ended {
+			return err
 		}
 		r.failed(ctx, attempts, err)
 		if err := pauses.Wait(ctx, err); err != nil {

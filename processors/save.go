@@ -51,6 +51,7 @@ func (r *run) save(ctx context.Context) {
 		return
 	}
 	cp := r.checkpoint()
+	r.trim(cp.Position)
 	r.saving, r.dirty, r.written = cp, time.Time{}, time.Now()
 	traces := r.covered()
 	data := cp.Encode()
@@ -86,16 +87,15 @@ func (r *run) write(ctx context.Context, data []byte, traces *traceSet) error {
 // savedAs takes the outcome of the checkpoint that was being written. A failure
 // is not the end: the lease ends the tenure when it is lost, and till then the
 // next checkpoint says all that this one said.
-func (r *run) savedAs(err error) error {
+func (r *run) savedAs(err error) {
 	cp := r.saving
 	r.saving = nil
 	if err == nil {
 		r.tenure.saved.Store(cp)
-		return nil
+		return
 	}
 	r.soil()
 	r.tenure.Logger.Warn("the checkpoint was not written; trying again", slog.Any("error", err))
-	return nil
 }
 
 // settle waits for the checkpoint that is being written.
@@ -127,20 +127,62 @@ func (r *run) last(ctx context.Context) {
 	}
 }
 
-// checkpoint is the present one.
+// checkpoint is the present one. The state is asked for last: it may know more than
+// the position, which is harmless, and not less.
 func (r *run) checkpoint() *Checkpoint {
-	state := r.proc.State()
+	r.mu.Lock()
+	cp, marks := r.cp, r.marks
+	r.mu.Unlock()
+	cp.State = r.proc.State()
+	if durable := cp.Durable; durable != nil {
+		m := marks[0]
+		for _, next := range marks[1:] {
+			if durable.Before(next.position) {
+				break
+			}
+			m = next
+		}
+		if m.position.Before(cp.Position) {
+			cp.Taken = cp.Position
+		}
+		cp.Position, cp.Time, cp.Log, cp.Sum = m.position, m.time, m.log, m.sum
+	}
+	if t := cp.Trouble; t != nil && cp.Attempts == 0 {
+		cp.Attempts, cp.LastError = t.Attempts, t.LastError
+	}
+	cp.Durable, cp.Trouble = nil, nil
+	return &cp
+}
+
+// trim forgets the marks before position, to which no checkpoint goes back.
+func (r *run) trim(position feed.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	cp := r.cp
-	cp.State = state
-	return &cp
+	for len(r.marks) > 1 && !position.Before(r.marks[1].position) {
+		r.marks = r.marks[1:]
+	}
+}
+
+// held returns the time of the oldest commit that the processor holds, 0 if it
+// holds none.
+func (r *run) held(cp *Checkpoint) int64 {
+	if cp.Taken.IsZero() {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, m := range r.marks {
+		if cp.Position.Before(m.position) {
+			return m.time
+		}
+	}
+	return 0
 }
 
 func (r *run) activity() Activity {
 	cp := r.checkpoint()
 	return Activity{
-		Resource: r.Resource, Checkpoint: *cp, Waiting: r.waiting.Load() && cp.Open() == 0,
+		Resource: r.Resource, Checkpoint: *cp, Waiting: r.waiting.Load() && cp.Open() == 0 && cp.Taken.IsZero(),
 		Turned: time.UnixMilli(r.turned.Load()),
 	}
 }
@@ -168,7 +210,10 @@ func (r *run) measure(ctx context.Context) {
 	if _, last, err := r.log.Bounds(ctx); err == nil {
 		meters.lag.Record(ctx, max(int64(last)-int64(cp.Position.LSN), 0), r.attributes())
 	}
-	oldest := r.input.first()
+	oldest := r.held(cp)
+	if oldest == 0 {
+		oldest = r.input.first()
+	}
 	parked := len(cp.Parked)
 	for i := range cp.Jobs {
 		if cp.Jobs[i].Parked {

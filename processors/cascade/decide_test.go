@@ -327,13 +327,13 @@ func TestRoundCompares(t *testing.T) {
 
 func TestParseRef(t *testing.T) {
 	for _, want := range []store.ItemRef{{Key: key(t, "a/b", nil, 1.5), ID: "x"}, {Key: key(t, feed.Missing), ID: "é"}} {
-		got, err := parseRef(want.String())
+		got, err := store.ParseItemRef(want.String())
 		if err != nil || got != want {
 			t.Errorf("%s parses to %s, %v", want, got, err)
 		}
 	}
 	for _, bad := range []string{"", "x", `["a"]`, `{}/x`} {
-		if got, err := parseRef(bad); err == nil {
+		if got, err := store.ParseItemRef(bad); err == nil {
 			t.Errorf("%q parses to %s", bad, got)
 		}
 	}

@@ -61,7 +61,7 @@ func (f *FanOut) Open(_ context.Context, t *processors.Tenure, state processors.
 	}
 	f.queue = make(chan *fanOut, f.c.limits.FanOutsMax+len(state.Jobs))
 	for _, job := range state.Jobs {
-		ref, err := parseRef(job.Source)
+		ref, err := store.ParseItemRef(job.Source)
 		if err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
@@ -253,17 +253,4 @@ func (f *FanOut) newer(fo *fanOut, v *version) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return v.position.Before(fo.want.position)
-}
-
-// parseRef reads what store.ItemRef.String printed. An id holds no slash.
-func parseRef(s string) (store.ItemRef, error) {
-	i := strings.LastIndexByte(s, '/')
-	if i < 0 {
-		return store.ItemRef{}, fmt.Errorf("item %q: want its partition key as a JSON array, /, its id", s)
-	}
-	key, err := feed.ParsePartitionKey(s[:i])
-	if err != nil {
-		return store.ItemRef{}, fmt.Errorf("item %q: %w", s, err)
-	}
-	return store.ItemRef{Key: key, ID: s[i+1:]}, nil
 }

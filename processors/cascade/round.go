@@ -100,7 +100,7 @@ func (r *round) page(p *feed.Page) {
 	if _, ok := r.byRaw[pageKey(p.Source)]; ok {
 		return
 	}
-	ref, err := parseRef(p.Source)
+	ref, err := store.ParseItemRef(p.Source)
 	r.sources = append(r.sources, original{ref: ref, possible: err == nil})
 	r.byRaw[pageKey(p.Source)] = len(r.sources) - 1
 }

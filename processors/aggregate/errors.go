@@ -1,0 +1,69 @@
+package aggregate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// BehindError says that a partition of the target has folded less of a source
+// partition than it had folded before: it was restored from an older state, or
+// emptied. What lies between is missing in its accumulators, and nothing is folded
+// until the pipeline reads it again.
+type BehindError struct {
+	Pipeline string
+	// Source is the partition whose changes are folded, Target the one that is
+	// behind.
+	Source, Target feed.Partition
+	// Position is what Target has recorded for Source, Before what it had.
+	Position, Before feed.Position
+}
+
+func (e *BehindError) Error() string {
+	return fmt.Sprintf("partition %s has folded the changes of %s up to %s, and had folded them up to %s: it was restored older, or emptied; "+
+		"set the pipeline back (millrace rewind %s --to beginning): what is missing there is folded again, and nothing twice",
+		e.Target, e.Source, e.Position, e.Before, e.Pipeline)
+}
+
+// Is matches store.ErrUnavailable: it is no fault of the changes, which wait.
+func (e *BehindError) Is(target error) bool { return target == error(store.ErrUnavailable) }
+
+// doubtError is a failure because of which no change must be given up, such as that
+// of a write which may have happened.
+type doubtError struct{ error }
+
+func (e doubtError) Unwrap() error { return e.error }
+
+// Is matches store.ErrUnavailable: it is tried again.
+func (e doubtError) Is(target error) bool { return target == error(store.ErrUnavailable) }
+
+// refusal says whether a partition has refused a write for good, so that nothing
+// has happened: it looks at the interval before it refuses anything.
+func refusal(ctx context.Context, err error) bool {
+	if _, ok := errors.AsType[*store.Error](err); !ok {
+		return false
+	}
+	failure := processors.FailureOf(ctx, err)
+	return failure == processors.Rejected || failure == processors.Doubtful
+}
+
+// inDoubt returns err so that it is tried again without end, unless it is a refusal.
+func inDoubt(ctx context.Context, err error) error {
+	if refusal(ctx, err) {
+		return err
+	}
+	return waiting(err)
+}
+
+// waiting returns err so that it is tried again without end, unless the lease is
+// lost: it is no fault of a change.
+func waiting(err error) error {
+	if errors.Is(err, store.ErrFenced) {
+		return err
+	}
+	return doubtError{err}
+}

@@ -1,0 +1,245 @@
+package aggregate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/document"
+)
+
+// owed is the position of a change's own producer in a partition that has refused
+// the change, from when it is given up until it is tried again with success.
+var owed = feed.Position{Index: 1}
+
+// retrying begins the sources of producers under which changes are tried again.
+const retrying = "retry:"
+
+// sourceOf is what the sources of such producers of one partition begin with.
+func sourceOf(p feed.Partition) string { return retrying + p.String() + "@" }
+
+// producerOf is the producer under which a change that was given up is tried again.
+func (f *Folder) producerOf(at feed.Position) feed.Producer {
+	p := f.tenure.Producer()
+	p.Source = sourceOf(f.partition) + at.String()
+	return p
+}
+
+// failed notes that a change by itself cannot be processed. If the Host goes on
+// behind it, it was given up.
+func (f *Folder) failed(ctx context.Context, b *processors.Batch, err error) {
+	f.suspect = feed.Position{}
+	if failure := processors.FailureOf(ctx, err); b.Len() == 1 && (failure == processors.Rejected || failure == processors.Doubtful) {
+		f.suspect = b.Parts[0].At(0)
+	}
+}
+
+// given notes which changes have been given up: by earlier tenures, and the last one
+// that failed if what comes next is behind it.
+func (f *Folder) given(next feed.Position) {
+	if !f.begun {
+		f.begun = true
+		for _, job := range f.tenure.Saved().Parked {
+			f.gave = append(f.gave, job.Position)
+		}
+	}
+	if !f.suspect.IsZero() && f.suspect.Before(next) {
+		f.gave = append(f.gave, f.suspect)
+	}
+	f.suspect = feed.Position{}
+}
+
+// owe plants, for each change that was given up, what makes a retry exact: in the
+// partitions that have not taken it, before they are told anything behind it. Those
+// that have taken it stand at its position or behind.
+func (f *Folder) owe(ctx context.Context) error {
+	for len(f.gave) > 0 {
+		at := f.gave[0]
+		err := f.each(func(t *target) bool { return t.at.Before(at) && !t.owes[at] }, func(t *target) error {
+			_, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
+				Producer: f.producerOf(at), Epoch: f.tenure.Epoch, UpTo: owed, Delta: f.a.rule.NewDelta().Append(nil),
+			})
+			if err != nil {
+				return fmt.Errorf("note in %s that change %s is owed: %w", t.partition, at, waiting(err))
+			}
+			f.tenure.Turned()
+			t.owes[at] = true
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		f.gave = f.gave[1:]
+	}
+	return nil
+}
+
+// owing returns what a partition owes of the changes of the one that is read.
+func (f *Folder) owing(ctx context.Context, t *target) (map[feed.Position]bool, error) {
+	result, err := f.a.cfg.Target.ReadGroups(ctx, t.partition, &store.ReadGroups{
+		Pipeline: f.a.cfg.Pipeline, Generation: f.a.cfg.Generation, Groups: []string{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	owes := map[feed.Position]bool{}
+	for _, p := range result.Positions {
+		text, ok := strings.CutPrefix(p.Source, sourceOf(f.partition))
+		if !ok || p.Position != owed {
+			continue
+		}
+		at, err := feed.ParsePosition(text)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s has a producer %q: %w", t.partition, p.Source, err)
+		}
+		owes[at] = true
+	}
+	return owes, nil
+}
+
+// lettered counts letters of which the checkpoint may not know.
+func (f *Folder) lettered(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.counts.Letters = max(f.counts.Letters, int64(n))
+}
+
+// Retry folds a change that was given up into the partitions that owe it, each
+// once; or it gives an item the fields that it could not take.
+func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
+	if err := f.take(ctx); err != nil {
+		return err
+	}
+	defer f.release()
+	if p.Target != "" {
+		return f.mend(ctx, p.Target)
+	}
+	// The Host has gone on behind it.
+	f.given(feed.Position{LSN: p.At.LSN, Index: p.At.Index + 1})
+	if err := f.ask(ctx); err != nil {
+		return err
+	}
+	if err := f.owe(ctx); err != nil {
+		return err
+	}
+	members := []member{{p.Change, p.At, &processors.Part{Commit: p.Commit, Transaction: p.Transaction}}}
+	d := f.a.rule.NewDelta()
+	if _, err := f.a.fold(d, members, 1); err != nil {
+		return err
+	}
+	for _, t := range f.targets {
+		s := f.a.sharesOf(d, t.partition)
+		if s.data == nil {
+			continue
+		}
+		result, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
+			Producer: f.producerOf(p.At), Epoch: f.tenure.Epoch, After: owed, UpTo: p.At, Delta: s.data,
+		})
+		if err != nil {
+			return fmt.Errorf("fold change %s into %s: %w", p.At, t.partition, err)
+		}
+		// Not applied: it is not owed there, or not any more.
+		if result.Applied {
+			f.folded(ctx, s)
+			if err := f.refused(ctx, members, p.At, result.Refused); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mendMax bounds the attempts to mend an item that changes meanwhile.
+const mendMax = 16
+
+// mend gives an item its fields.
+func (f *Folder) mend(ctx context.Context, name string) error {
+	ref, err := store.ParseItemRef(name)
+	if err != nil {
+		return processors.Reject(err)
+	}
+	for range mendMax {
+		if done, err := f.mendOnce(ctx, ref); done || err != nil {
+			return err
+		}
+	}
+	return &store.Error{
+		Status: store.StatusUnavailable, RetryAfter: processors.RetryFirst,
+		Message: fmt.Sprintf("item %s changes faster than it can be mended", name),
+	}
+}
+
+// mendOnce is one attempt; done is false if the item has changed meanwhile.
+func (f *Folder) mendOnce(ctx context.Context, ref store.ItemRef) (done bool, err error) {
+	items, err := f.a.cfg.Target.ReadMany(ctx, []store.ItemRef{ref}, true)
+	if err != nil || items[0].ETag == (store.ETag{}) {
+		return true, err
+	}
+	g, ok := f.a.rule.TargetGroup(items[0].Body)
+	if !ok {
+		return true, nil
+	}
+	values, err := f.values(ctx, f.a.cfg.Target.PartitionFor(ref.Key), g)
+	if err != nil {
+		return false, err
+	}
+	setter, err := document.NewSetter(values)
+	if err != nil {
+		return false, err
+	}
+	if right, err := setter.Holds(items[0].Body); err == nil && right {
+		return true, nil
+	}
+	// The owner sets the fields in whatever is written, as they are then.
+	set := make([]store.Field, len(values))
+	for i, v := range values {
+		set[i] = store.Field{Path: v.Path.String(), Value: v.Value}
+	}
+	result, err := f.a.cfg.Target.Repair(ctx, f.a.cfg.Target.PartitionFor(ref.Key), &store.Repair{
+		Producer: f.producerOf(feed.Position{}), Epoch: f.tenure.Epoch, Items: []store.RepairItem{{
+			Ref: ref, IfMatch: items[0].ETag, Copies: []store.Copy{{Set: set, Action: store.CopySet}},
+		}},
+	})
+	if err != nil {
+		return false, err
+	}
+	switch status := result.Statuses[0]; status {
+	case store.StatusOK, store.StatusNotModified, store.StatusNotFound:
+		return true, nil
+	case store.StatusPreconditionFailed:
+		return false, nil
+	default:
+		return false, store.Refuse(status, "item %s: %s", ref, result.Reasons[0])
+	}
+}
+
+// values returns the fields of a group as they are in its partition.
+func (f *Folder) values(ctx context.Context, p feed.Partition, g accumulator.Group) ([]document.FieldValue, error) {
+	result, err := f.a.cfg.Target.ReadGroups(ctx, p, &store.ReadGroups{
+		Pipeline: f.a.cfg.Pipeline, Generation: f.a.cfg.Generation, Groups: []string{string(g)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	content, err := f.a.rule.DecodeDelta(result.Content)
+	if err != nil {
+		return nil, err
+	}
+	records := accumulator.NewMemory()
+	if err := f.a.rule.Apply(records, content); err != nil {
+		return nil, err
+	}
+	state, err := f.a.rule.State(records, g)
+	if err != nil {
+		return nil, err
+	}
+	return state.Values(), nil
+}
+
+// Additive says that a change which was given up is missing until it is tried
+// again; see processors.Additive.
+func (f *Folder) Additive() {}

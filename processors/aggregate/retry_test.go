@@ -1,0 +1,216 @@
+package aggregate_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// refuse makes a worker's partitions refuse shares of customers whose names hold a
+// text, until the returned function is called.
+func refuse(k *worker, text string) (allow func()) {
+	var allowed atomic.Bool
+	k.tap.onRequest(func(r *store.Request) *store.Error {
+		if r.Fold != nil && !allowed.Load() && strings.Contains(string(r.Fold.Delta), text) {
+			return store.Refuse(store.StatusBadRequest, "not this group")
+		}
+		return nil
+	})
+	return func() { allowed.Store(true) }
+}
+
+// parked waits until so many items are parked.
+func parked(t *testing.T, k *worker, want int) {
+	t.Helper()
+	eventually(t, func() (bool, string) {
+		n := 0
+		for _, a := range k.host.Activities() {
+			n += len(a.Checkpoint.Parked)
+		}
+		return n == want, fmt.Sprintf("%d items are parked", n)
+	})
+}
+
+// letter waits for the dead letter of an item.
+func (s *shop) letter(item string) (found processors.DeadLetter) {
+	s.t.Helper()
+	eventually(s.t, func() (bool, string) {
+		letters, err := s.letters.List(s.t.Context(), s.cfg.Pipeline, 10)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, l := range letters {
+			if l.Item == item {
+				found = l
+				return true, ""
+			}
+		}
+		return false, fmt.Sprintf("%s has no dead letter: %+v", item, letters)
+	})
+	return found
+}
+
+// retry asks to try the letter of an item again and waits until it is gone.
+func (s *shop) retry(item string) {
+	s.t.Helper()
+	l := s.letter(item)
+	if err := s.letters.Retry(s.t.Context(), l.Pipeline, l.ID); err != nil {
+		s.t.Fatal(err)
+	}
+	eventually(s.t, func() (bool, string) {
+		now, err := s.letters.Get(s.t.Context(), l.Pipeline, l.ID)
+		return errors.Is(err, store.ErrNotFound), fmt.Sprintf("the dead letter is still there: %+v, %v", now, err)
+	})
+}
+
+// An order moves from one customer to another, of which one partition takes its
+// part and the other does not. What was given up is folded by a retry, there and
+// nowhere else, whatever has happened to the order since, and whoever tries.
+func TestI5_RetryFoldsWhatWasGivenUp(t *testing.T) {
+	for name, between := range map[string]func(s *shop, k *worker) *worker{
+		"at once": func(_ *shop, k *worker) *worker { return k },
+		"the order has changed since": func(s *shop, k *worker) *worker {
+			s.order("o", "c2", 5, 50)
+			s.quiet(k)
+			return k
+		},
+		"by another worker": func(s *shop, k *worker) *worker {
+			s.order("p", "c2", 5, 50)
+			s.quiet(k)
+			k.stop()
+			return s.start(s.cfg)
+		},
+		"by another worker, before any other change": func(s *shop, k *worker) *worker {
+			k.stop()
+			return s.start(s.cfg)
+		},
+		"by a worker that is given the change again": func(s *shop, k *worker) *worker {
+			s.order("o", "c2", 5, 50)
+			s.quiet(k)
+			k.crash()
+			s.setBack() // as after a crash before the checkpoint: it knows of nothing parked
+			k = s.start(s.cfg)
+			s.quiet(k)
+			return k
+		},
+		"by a worker that is given the change again, before anything behind it was folded": func(s *shop, k *worker) *worker {
+			planted := make(chan struct{})
+			var once sync.Once
+			k.tap.onRequest(func(r *store.Request) *store.Error {
+				switch {
+				case r.Fold == nil || r.Fold.Ask:
+				case strings.HasPrefix(r.Fold.Producer.Source, "source:"):
+					once.Do(func() { close(planted) })
+					return &store.Error{Status: store.StatusUnavailable, Message: "not now", RetryAfter: time.Millisecond}
+				}
+				return nil
+			})
+			s.order("o", "c2", 5, 50)
+			<-planted
+			k.crash()
+			s.setBack()
+			k = s.start(s.cfg)
+			s.quiet(k)
+			return k
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newShop(t)
+			// Customers of which each is in a partition of its own.
+			seen := map[feed.Partition]bool{}
+			bad, good := "bad", ""
+			seen[s.cfg.Target.PartitionFor(keyOf(t, bad))] = true
+			for i := 0; good == ""; i++ {
+				if c := fmt.Sprint("c", i); !seen[s.cfg.Target.PartitionFor(keyOf(t, c))] {
+					good = c
+				}
+			}
+			k := s.start(s.cfg)
+			allow := refuse(k, bad)
+			s.order("o", good, 1, 10)
+			s.order("x", good, 1, 10)
+			s.quiet(k)
+			s.order("o", bad, 2, 20)
+			s.letter(`["o"]/o`)
+			parked(t, k, 1)
+			s.quiet(k)
+			if _, customers := s.state(); customers[good].Orders != 1 || customers[bad].Orders != 0 {
+				t.Errorf("while it is given up: %+v", customers)
+			}
+			allow()
+			k = between(s, k)
+			s.retry(`["o"]/o`)
+			s.quiet(k)
+			s.check("tried again")
+			s.order("o", good, 3, 30)
+			s.quiet(k)
+			s.check("moved back")
+		})
+	}
+}
+
+// The change was given up, and no checkpoint says so: it is processed again with
+// success. Its letter is out of date, and a retry does nothing.
+func TestI5_RetryOfALetterThatIsOutOfDate(t *testing.T) {
+	s := newShop(t)
+	k := s.start(s.cfg)
+	refuse(k, "bad")
+	s.order("o", "bad", 2, 20)
+	s.letter(`["o"]/o`)
+	k.crash()
+	s.setBack()
+	k = s.start(s.cfg)
+	s.quiet(k)
+	s.check("processed again")
+	refuse(k, "other")
+	for i := range 9 { // each processor looks for letters once it has written one
+		s.order(fmt.Sprint("p", i), "other", 1, 1)
+		s.letter(fmt.Sprintf(`["p%d"]/p%d`, i, i))
+	}
+	s.retry(`["o"]/o`)
+	if _, customers := s.state(); customers["bad"].Orders != 1 {
+		t.Errorf("tried again, the customer says %+v", customers["bad"])
+	}
+}
+
+// A target that could not take its fields takes them by a retry.
+func TestRetryOfATargetThatRefused(t *testing.T) {
+	s := newShop(t)
+	k := s.start(s.cfg)
+	s.order("o1", "c", 1, 10)
+	s.quiet(k)
+	item, err := s.cfg.Target.Read(t.Context(), keyOf(t, "c"), "c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pad := strings.Repeat("x", store.ItemBytesMax-len(item.Body)-len(`,"pad":""`))
+	full := strings.Replace(string(item.Body), "{", fmt.Sprintf(`{"pad":%q,`, pad), 1)
+	if _, err := s.cfg.Target.Upsert(t.Context(), []byte(full)); err != nil {
+		t.Fatal(err)
+	}
+	s.order("o2", "c", 2, 1_000_000)
+	s.quiet(k)
+	l := s.letter(`["o2"]/o2`)
+	if err := s.letters.Retry(t.Context(), l.Pipeline, l.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() (bool, string) {
+		again := s.letter(l.Item)
+		return again.Retry.IsZero() && again.Attempts > l.Attempts && again.Status == int(store.StatusTooLarge), fmt.Sprintf("%+v", again)
+	})
+	if err := s.cfg.Target.Delete(t.Context(), keyOf(t, "c"), "c"); err != nil {
+		t.Fatal(err)
+	}
+	s.retry(l.Item)
+	s.order("o3", "c", 3, 1)
+	s.quiet(k)
+	s.check("made again")
+}

@@ -1,0 +1,106 @@
+package cascade
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// Retry begins a fan-out again that was given up, with its source as it is now; or
+// brings its copies to the one item that refused them. A fan-out that a newer
+// change has begun again meanwhile is left alone.
+func (f *FanOut) Retry(ctx context.Context, p *processors.Parked) error {
+	if p.Target != "" {
+		return f.c.mendItem(ctx, f.tenure, p.Target)
+	}
+	source := store.ItemRef{Key: p.Change.Key, ID: p.Change.ID}.String()
+	if !f.isParked(source) {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-f.slots:
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fo := f.open[source]
+	if fo == nil || !fo.job.Parked {
+		f.slots <- struct{}{} // never full
+		return nil
+	}
+	f.parked--
+	fo.unread, fo.slot = true, true
+	fo.job.Parked, fo.job.Attempts, fo.job.LastError = false, 0, ""
+	f.queue <- fo // never full: it has room for every token
+	return nil
+}
+
+func (f *FanOut) isParked(source string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fo := f.open[source]
+	return fo != nil && fo.job.Parked
+}
+
+// Retry checks an item again that could not take its copies.
+func (k *Checker) Retry(ctx context.Context, p *processors.Parked) error {
+	target := p.Target
+	if target == "" {
+		target = store.ItemRef{Key: p.Change.Key, ID: p.Change.ID}.String()
+	}
+	return k.c.mendItem(ctx, k.tenure, target)
+}
+
+// mendItem brings one item's copies to what their sources are now. An item that
+// refuses them is the error.
+func (c *Cascade) mendItem(ctx context.Context, tenure *processors.Tenure, target string) error {
+	ref, err := store.ParseItemRef(target)
+	if err != nil {
+		return processors.Reject(err)
+	}
+	for range roundsMax {
+		done, err := c.mendOnce(ctx, tenure, ref)
+		if done || err != nil {
+			return err
+		}
+	}
+	return &store.Error{
+		Status: store.StatusUnavailable, RetryAfter: processors.RetryFirst,
+		Message: fmt.Sprintf("item %s changes faster than it can be repaired", target),
+	}
+}
+
+// mendOnce is one attempt; done is false if the item has changed meanwhile.
+func (c *Cascade) mendOnce(ctx context.Context, tenure *processors.Tenure, ref store.ItemRef) (done bool, err error) {
+	items, err := c.cfg.Target.ReadMany(ctx, []store.ItemRef{ref}, true)
+	if err != nil || items[0].ETag == (store.ETag{}) {
+		return true, err
+	}
+	r := newRound(c)
+	r.add(ref, feed.Position(items[0].ETag), items[0].Body, "")
+	if err := r.read(ctx); err != nil {
+		return false, err
+	}
+	mends := r.compare()
+	if len(mends) == 0 {
+		return true, nil
+	}
+	result, err := c.cfg.Target.Repair(ctx, c.cfg.Target.PartitionFor(ref.Key), &store.Repair{
+		Producer: tenure.Producer(), Epoch: tenure.Epoch, Items: []store.RepairItem{mends[0].RepairItem},
+	})
+	if err != nil {
+		return false, err
+	}
+	switch status := result.Statuses[0]; status {
+	case store.StatusOK, store.StatusNotModified, store.StatusNotFound:
+		return true, nil
+	case store.StatusPreconditionFailed:
+		return false, nil
+	default:
+		return false, store.Refuse(status, "item %s: %s", ref, result.Reasons[0])
+	}
+}

@@ -1,0 +1,113 @@
+package processors_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/owner"
+)
+
+// openLetters opens the dead letters of a NATS system, with a store that serves
+// them until the test ends.
+func openLetters(t testing.TB, nc *nats.Conn, js jetstream.JetStream) *processors.DeadLetters {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	catalog, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	manager, err := leases.Open(t.Context(), js, leases.Config{Group: "store", Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	local := &store.Local{}
+	server, err := owner.NewServer(nc, catalog, db, manager, owner.Config{Local: local, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- server.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("store: %v", err)
+		}
+	})
+	letters, err := processors.OpenDeadLetters(t.Context(), store.NewClient(nc, catalog, store.ClientConfig{Local: local}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return letters
+}
+
+// A letter is one item, however often it is written; it may be asked for again
+// and dropped.
+func TestDeadLetters(t *testing.T) {
+	letters := newStage(t, processors.Config{}).letters
+	at := func(lsn feed.LSN, target string) *processors.DeadLetter {
+		return &processors.DeadLetter{
+			Pipeline: "names-x", Generation: 2, Role: processors.RoleSource, Partition: partition.String(), Time: time.UnixMilli(int64(lsn)).UTC(),
+			Item: `["k"]/a`, Position: feed.Position{LSN: lsn, Index: 3}, Target: target, Status: 413, Reason: "too large", Attempts: 1,
+		}
+	}
+	written := []*processors.DeadLetter{at(7, ""), at(9, `["k"]/b`), at(9, `["k"]/c`)}
+	for range 2 {
+		for _, l := range written {
+			if err := letters.Write(t.Context(), l); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	got, err := letters.List(t.Context(), "names-x", 10)
+	if err != nil || len(got) != len(written) {
+		t.Fatalf("%d letters, %v, want %d", len(got), err, len(written))
+	}
+	for i := range got {
+		want := *written[i]
+		for _, w := range written {
+			if w.Target == got[i].Target && w.Position == got[i].Position {
+				want = *w
+			}
+		}
+		want.ID = got[i].ID
+		if diff := cmp.Diff(want, got[i]); diff != "" {
+			t.Errorf("letter (-want +got):\n%s", diff)
+		}
+	}
+	id := got[0].ID
+	if err := letters.Retry(t.Context(), "names-x", id); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := letters.Get(t.Context(), "names-x", id); err != nil || l.Retry.IsZero() {
+		t.Errorf("after a retry was asked for: %+v, %v", l, err)
+	}
+	if err := letters.Drop(t.Context(), "names-x", id); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := letters.Get(t.Context(), "names-x", id); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a letter that was dropped: %v", err)
+	}
+	for _, err := range []error{letters.Retry(t.Context(), "names-x", id), letters.Drop(t.Context(), "names-x", id)} {
+		if !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("of a letter that is gone: %v", err)
+		}
+	}
+}

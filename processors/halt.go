@@ -1,0 +1,57 @@
+package processors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// HaltedError says that a processor stopped at a change that cannot be processed,
+// because its Task asks for that. Everything before the change is done; what
+// follows waits until the change can be processed.
+type HaltedError struct {
+	Resource Resource
+	// Item is the changed item, as store.ItemRef prints; Position is that of the
+	// change.
+	Item     string
+	Position feed.Position
+	Cause    error
+}
+
+func (e *HaltedError) Error() string {
+	return fmt.Sprintf("halted at the change %s of %s, which cannot be processed: %v", e.Position, e.Item, e.Cause)
+}
+
+func (e *HaltedError) Unwrap() error { return e.Cause }
+
+// halted returns why a tenure halted whose work has ended, nil if it did not, and
+// notes it in the checkpoint, with so many attempts that the next tenure does not
+// begin to count anew.
+func (r *run) halted(work context.Context) error {
+	halted, ok := errors.AsType[*HaltedError](context.Cause(work))
+	if !ok {
+		return nil
+	}
+	r.mu.Lock()
+	r.cp.Attempts, r.cp.LastError, r.cp.Halted = max(r.cp.Attempts, AttemptsMax, StuckAttempts), Clip(halted), true
+	r.mu.Unlock()
+	r.soil()
+	return halted
+}
+
+// rewind sets the checkpoint back to where an operator wished, once for each wish.
+// Never forward: what lies between would be left out.
+func (c *Checkpoint) rewind(t *Task) {
+	if c.Rewinds >= t.Rewinds {
+		return
+	}
+	c.Rewinds = t.Rewinds
+	c.Attempts, c.LastError, c.Halted = 0, "", false
+	if t.Start.Before(c.Position) {
+		c.Position, c.Time = t.Start, 0
+		c.Log, c.Sum = feed.LogID{}, 0
+		c.Recorded = feed.Position{} // a place that is found before it is to be filled again
+	}
+}

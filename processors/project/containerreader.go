@@ -1,0 +1,88 @@
+package project
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// readPageItems bounds the items of one page of a Reader.
+const readPageItems = 1000
+
+// Rows yields the rows of a table, page by page, each page settled.
+func (s *ContainerSink) Rows(ctx context.Context, schema *Schema, table int) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		sh, err := s.shape(&schema.Tables[table])
+		if err != nil {
+			yield(Row{}, err)
+			return
+		}
+		for item, err := range scan(ctx, sh.container) {
+			if err != nil {
+				yield(Row{}, err)
+				return
+			}
+			r, ok, err := sh.row(table, &item)
+			if err != nil {
+				yield(Row{}, err)
+				return
+			}
+			if ok && !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Rejects yields the rejects of a table, if there is a container for them. Claims
+// are not among them: the store keeps them.
+func (s *ContainerSink) Rejects(ctx context.Context, schema *Schema, table int) iter.Seq2[Reject, error] {
+	return func(yield func(Reject, error) bool) {
+		if s.rejects == nil {
+			return
+		}
+		for item, err := range scan(ctx, s.rejects) {
+			if err != nil {
+				yield(Reject{}, err)
+				return
+			}
+			r, ok := rejectOf(schema.Pipeline, table, schema.Tables[table].Name, &item)
+			if ok && !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Positions returns none: a partition tells a position to its producer alone.
+func (s *ContainerSink) Positions(context.Context, *Schema) (map[string]feed.Position, error) {
+	return map[string]feed.Position{}, nil
+}
+
+// scan yields all items of a container.
+func scan(ctx context.Context, c *store.Container) iter.Seq2[store.Item, error] {
+	return func(yield func(store.Item, error) bool) {
+		for _, p := range c.Partitions() {
+			page := store.Scan{ItemsMax: readPageItems, Settled: true}
+			for {
+				result, err := c.Scan(ctx, p, page)
+				if err != nil {
+					yield(store.Item{}, fmt.Errorf("scan %s: %w", p, err))
+					return
+				}
+				for i := range result.Items {
+					if !yield(result.Items[i], nil) {
+						return
+					}
+				}
+				if result.Cursor == nil {
+					break
+				}
+				page.After = result.Cursor
+			}
+		}
+	}
+}

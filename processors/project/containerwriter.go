@@ -1,0 +1,247 @@
+package project
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// Bounds of one request to a partition.
+const (
+	putRowsMax  = 2000
+	putBytesMax = 2 << 20
+)
+
+// containerWriter writes for one source partition.
+type containerWriter struct {
+	tenure  Tenure
+	schema  *Schema
+	shapes  []*shape
+	rejects *store.Container // nil: none
+	parts   map[feed.Partition]*containerPart
+	order   []feed.Partition
+	taken   feed.Position // the furthest that a partition has recorded
+}
+
+// containerPart is one physical partition of a container.
+type containerPart struct {
+	container *store.Container
+	partition feed.Partition
+	position  feed.Position // recorded for the producer
+	rows      []put         // of the batch at hand
+}
+
+// put is a row on its way, and where it comes from in the batch; of is nil for
+// what is no row of Put.
+type put struct {
+	store.Row
+	of *Row
+}
+
+// ask records the epoch and learns the position.
+func (p *containerPart) ask(ctx context.Context, t *Tenure) error {
+	result, err := p.container.PutRows(ctx, p.partition, &store.PutRows{Producer: t.Producer, Epoch: t.Epoch, Ask: true})
+	if err != nil {
+		return fmt.Errorf("ask partition %s: %w", p.partition, err)
+	}
+	p.position = result.Position
+	return nil
+}
+
+// Write sends each partition its rows. Partitions record positions of their own: a
+// batch that is written again, after some took it, is sent to the others.
+func (w *containerWriter) Write(ctx context.Context, b *Batch) (Written, error) {
+	if w.taken.Before(b.After) {
+		return Written{}, fmt.Errorf("%w: it begins behind %s, recorded is %s", ErrPosition, b.After, w.taken)
+	}
+	if err := w.sort(b); err != nil {
+		return Written{}, err
+	}
+	written := Written{Skipped: true}
+	var mu sync.Mutex
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(askMax)
+	for _, p := range w.order {
+		part := w.parts[p]
+		if len(part.rows) == 0 || !part.position.Before(b.UpTo) {
+			continue
+		}
+		written.Skipped = false
+		g.Go(func() error {
+			refused, err := part.send(gctx, &w.tenure, b.UpTo)
+			mu.Lock()
+			defer mu.Unlock()
+			w.note(&written, part, refused)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return Written{}, err
+	}
+	w.taken = maxPosition(w.taken, b.UpTo)
+	written.Durable = w.taken
+	return written, nil
+}
+
+// Flush has nothing to do.
+func (w *containerWriter) Flush(context.Context) (feed.Position, error) { return w.taken, nil }
+
+// Close has nothing to do.
+func (w *containerWriter) Close() error { return nil }
+
+// sort gives each partition its rows, those that go before those that come. If
+// nobody has any, one records the position alone.
+func (w *containerWriter) sort(b *Batch) error {
+	for _, part := range w.parts {
+		part.rows = part.rows[:0]
+	}
+	for i := range b.Drop {
+		r := &b.Drop[i]
+		if err := w.add(w.shapes[r.Table], r, nil); err != nil {
+			return err
+		}
+	}
+	for i := range b.Put {
+		r := &b.Put[i]
+		if err := w.add(w.shapes[r.Table], r, w.shapes[r.Table].body(r)); err != nil {
+			return err
+		}
+	}
+	if w.rejects != nil {
+		for i := range b.Accept {
+			if err := w.addReject(&b.Accept[i], true); err != nil {
+				return err
+			}
+		}
+		for i := range b.Reject {
+			if err := w.addReject(&b.Reject[i], false); err != nil {
+				return err
+			}
+		}
+	}
+	for _, part := range w.parts {
+		if len(part.rows) > 0 {
+			return nil
+		}
+	}
+	first := w.parts[w.order[0]]
+	first.rows = append(first.rows, put{})
+	return nil
+}
+
+// add gives a row to its partition; no body means that it goes.
+func (w *containerWriter) add(sh *shape, r *Row, body []byte) error {
+	ref, err := sh.ref(r.Key)
+	if err != nil {
+		return processors.Reject(fmt.Errorf("row of %s: %w", r.Source, err))
+	}
+	p := put{Row: store.Row{Ref: ref, Source: r.Source, Body: body}}
+	if body != nil {
+		p.of = r
+	}
+	part := w.parts[sh.container.PartitionFor(ref.Key)]
+	part.rows = append(part.rows, p)
+	return nil
+}
+
+// note counts the rows that a partition refused, and forgets the rows.
+func (w *containerWriter) note(written *Written, part *containerPart, refused []store.Refusal) {
+	rows := map[store.ItemRef]*Row{}
+	for i := range part.rows {
+		if of := part.rows[i].of; of != nil {
+			rows[part.rows[i].Ref] = of
+		}
+	}
+	for _, refusal := range refused {
+		r := rows[refusal.Ref]
+		if refusal.Status == store.StatusConflict && strings.HasPrefix(refusal.Reason, heldByPrefix) {
+			written.Claims++
+			continue
+		}
+		if r != nil {
+			written.Refused = append(written.Refused, Reject{
+				Table: r.Table, Source: r.Source, Element: r.Element, Reason: fmt.Sprintf("%s (%d)", refusal.Reason, refusal.Status),
+			})
+		}
+	}
+	part.rows = nil
+}
+
+// send writes the rows of a partition in as many requests as they need. All but
+// the last record a position that no change has, between the one before and upTo:
+// a batch says how rows are, so that after a crash it is sent again as a whole.
+func (p *containerPart) send(ctx context.Context, t *Tenure, upTo feed.Position) ([]store.Refusal, error) {
+	var refused []store.Refusal
+	rows, most := p.rows, putRowsMax
+	for p.position.Before(upTo) {
+		n, next := requestRows(rows, most), upTo
+		between := feed.Position{LSN: p.position.LSN, Index: p.position.Index + 1}
+		divisible := n > 1 && between.Before(upTo)
+		if n < len(rows) && between.Before(upTo) {
+			next = between
+		} else {
+			n = len(rows)
+		}
+		result, err := p.put(ctx, t, next, rows[:n])
+		switch {
+		case errors.Is(err, store.ErrTooLarge) && divisible:
+			most = n / 2
+		case err != nil:
+			return refused, err
+		case !result.Applied:
+			if result.Position.Before(p.position) {
+				return refused, fmt.Errorf("%w: partition %s has gone back from %s to %s", ErrPosition, p.partition, p.position, result.Position)
+			}
+			p.position, rows = result.Position, p.rows // an answer was lost
+		default:
+			refused = append(refused, result.Refused...)
+			p.position, rows = result.Position, rows[n:]
+		}
+	}
+	return refused, nil
+}
+
+// put sends one request.
+func (p *containerPart) put(ctx context.Context, t *Tenure, upTo feed.Position, rows []put) (*store.PutRowsResult, error) {
+	r := &store.PutRows{Producer: t.Producer, Epoch: t.Epoch, After: p.position, UpTo: upTo}
+	for i := range rows {
+		if rows[i].Source != "" {
+			r.Rows = append(r.Rows, rows[i].Row)
+		}
+	}
+	result, err := p.container.PutRows(ctx, p.partition, r)
+	if err != nil {
+		return nil, fmt.Errorf("put %d rows into partition %s: %w", len(r.Rows), p.partition, err)
+	}
+	if t.Turned != nil {
+		t.Turned()
+	}
+	return result, nil
+}
+
+// requestRows is how many rows fit into one request.
+func requestRows(rows []put, most int) int {
+	bytes := 0
+	for i := range rows {
+		bytes += len(rows[i].Body) + len(rows[i].Source) + len(rows[i].Ref.ID)
+		if i > 0 && (i == most || bytes > putBytesMax) {
+			return i
+		}
+	}
+	return len(rows)
+}
+
+func maxPosition(a, b feed.Position) feed.Position {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,86 @@
+// Package project keeps rows of tables equal to the items of a container: a row
+// for each customer, a row for each line of each order, in other containers,
+// Parquet files or PostgreSQL.
+//
+// A projection has one processor for each partition of its source. It reads the
+// feed, makes the rows of each item before and after a change, and hands the
+// difference to a Sink, with the interval of positions that it covers.
+//
+//	source feed ──▶ RowWriter ── Batch (After, UpTo] ──▶ Writer ──▶ rows, rejects
+//	                  │ RowsOf(before), RowsOf(after)       │
+//	                  │ newest state of each row            └─ position, epoch
+//	                  ▼                                        in the same step
+//	              checkpoint: behind what is durable
+//
+// # What a row is
+//
+// RowsOf is a pure function of an item: for each table, the row of the item, or
+// of each element of an array in it, whose columns are expressions with types.
+// Undefined and null become Null. A value that its type does not take is never made
+// Null: the row becomes a Reject with column and reason, and counts. Numbers lose
+// only what their declared type leaves out: a double is the nearest one, a decimal
+// is rounded to its scale, a timestamp has microseconds.
+// So does a row whose key has a Null in it, and the second of two elements of an
+// item that have one key.
+//
+// A Batch says how rows are, not what was done to them: the newest state of each
+// row that the interval touched. Whatever the sink had before, it is right at UpTo
+// afterwards. So a part of a batch may be written twice, a crash anywhere in it
+// costs writing it again, and no list of processed ids is kept anywhere.
+//
+// # Why effects happen once (I5)
+//
+// A sink makes rows durable in one step with the position that they reach, under
+// the producer, and refuses an older epoch of it. What it has recorded it skips.
+// A worker that wakes up late is refused as soon as its successor has opened the
+// sink; before, it can only write what the successor will find recorded.
+//
+// The checkpoint of the processor does not pass what the sink has made durable. A
+// sink that buffers is given batches and makes them durable later, when it holds
+// FlushRowsMax rows or FlushBytesMax bytes or FlushInterval has passed; after a
+// crash the feed is read again from the last that was durable. The checkpoint also
+// holds the position that the sink has recorded: a sink found before it has been
+// emptied or restored older, and the processor stops and says so, instead of
+// writing the changes that follow into a gap.
+//
+// # Whose row it is (I6)
+//
+// A row records its source: container, partition key and id of its item. Put and
+// Drop name it, and a sink lets only the same source replace or remove a row. A
+// row whose key another source holds waits as a claim, among the rejects with the
+// reason; when the holder's row goes, the claim with the smallest source takes its
+// place. A claim is withdrawn as a row is, by its own source.
+//
+// An item that moves to another partition key is a delete in one feed and a create
+// in another, which lag as they like. If the delete comes first, the row goes and
+// comes. If the create comes first, the new row waits, and takes its place when
+// the old one goes: the delete cannot remove it, because it names the old source.
+// Two items that claim one key by mistake end with one row and one reject, which
+// tells of the other; they never end in each other's place.
+//
+// Changes of one item are in one feed and in order, so what its rows are at last
+// is what the item is at last. What different items say does not depend on the
+// order in which the sink hears it, but for which of several claims has the row.
+//
+// # What is left alone
+//
+// With OnExpire Keep the rows of an item that the store removed because its time
+// to live has passed stay, for good: also when an item of the same name comes
+// again, unless it makes rows with the same keys. A key that an expired item holds
+// stays taken.
+//
+// A change of a projection that only adds tables, or columns outside of keys, goes
+// on in the tables that are there, see Rebuild; every other one fills a shadow,
+// which takes their place by Swap.
+//
+// # Failures
+//
+// A sink that cannot be reached is waited for. A row that it can never take is
+// found by Write, or before by its Limiter, and ends in the dead letters or among
+// the rejects. A failure to make durable what was taken is nobody's change's fault
+// and is tried again without end; it shows as attempts and error of the checkpoint,
+// and the lag grows.
+//
+// A Projection is safe for concurrent use. Its processors are made anew for each
+// tenure of a lease.
+package project

@@ -1,0 +1,292 @@
+package project
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+)
+
+// gatherer collects what changes mean and keeps the newest state of each row and
+// of each reject.
+type gatherer struct {
+	p       *Projection
+	sources map[string]int // index in touched
+	touched []touched
+	bytes   int // of what was taken, estimated
+}
+
+// touched is what has become of one item's rows and rejects, in the order in
+// which they were touched first.
+type touched struct {
+	rows    []rowState
+	rejects []rejectState
+	byKey   map[string]int // rows, when they are many
+	byPlace map[place]int  // rejects, when they are many
+}
+
+// place identifies a reject of one item.
+type place struct {
+	table   int
+	element string
+}
+
+// rowState is a row as it is, or was before it went.
+type rowState struct {
+	Row
+	gone bool
+}
+
+type rejectState struct {
+	Reject
+	gone bool
+}
+
+func newGatherer(p *Projection) *gatherer {
+	return &gatherer{p: p, sources: map[string]int{}}
+}
+
+// empty says whether nothing was taken.
+func (g *gatherer) empty() bool { return len(g.touched) == 0 }
+
+// change takes what a change means. The error says that it cannot be understood.
+func (g *gatherer) change(ch *feed.Change) error {
+	switch {
+	case ch.Op == feed.OpExpire && g.p.cfg.OnExpire != Delete:
+		return nil
+	case ch.Op == feed.OpReplace && !ch.Touches(g.p.touches):
+		return nil
+	}
+	before, err := ch.BeforeBody()
+	if err != nil {
+		return processors.Reject(err)
+	}
+	oldRows, oldRejects := g.p.RowsOf(ch.Key, ch.ID, before)
+	rows, rejects := g.p.RowsOf(ch.Key, ch.ID, ch.After)
+	g.differ(oldRows, rows)
+	g.differRejects(oldRejects, rejects)
+	return nil
+}
+
+// mend takes all that an item is, whatever the sink has of it. What was of it, or
+// is of the body before, goes if it is not.
+func (g *gatherer) mend(was *Was, before, body []byte) {
+	oldRows, oldRejects := g.p.RowsOf(was.Key, was.ID, before)
+	for _, rows := range [][]Row{was.Rows, oldRows} {
+		for i := range rows {
+			g.row(&rows[i], true)
+		}
+	}
+	for _, rejects := range [][]Reject{was.Rejects, oldRejects} {
+		for i := range rejects {
+			g.reject(&rejects[i], true)
+		}
+	}
+	rows, rejects := g.p.RowsOf(was.Key, was.ID, body)
+	for i := range rows {
+		g.row(&rows[i], false)
+	}
+	for i := range rejects {
+		g.reject(&rejects[i], false)
+	}
+}
+
+// differ takes the difference between the rows that one item had and has.
+func (g *gatherer) differ(before, after []Row) {
+	old := finder{rows: before}
+	for i := range after {
+		if was := old.find(&after[i]); was == nil || !EqualRows(was, &after[i]) {
+			g.row(&after[i], false)
+		}
+	}
+	if len(before) == 0 {
+		return
+	}
+	now := finder{rows: after}
+	for i := range before {
+		if now.find(&before[i]) == nil {
+			g.row(&before[i], true)
+		}
+	}
+}
+
+// manyRows is from how many rows on one is looked up in a map.
+const manyRows = 16
+
+// finder finds rows of one item by table and key.
+type finder struct {
+	rows  []Row
+	byKey map[string]int
+	key   []byte
+}
+
+func (f *finder) find(r *Row) *Row {
+	if len(f.rows) < manyRows {
+		i := slices.IndexFunc(f.rows, func(x Row) bool { return x.Table == r.Table && slices.Equal(x.Key, r.Key) })
+		if i < 0 {
+			return nil
+		}
+		return &f.rows[i]
+	}
+	if f.byKey == nil {
+		f.byKey = make(map[string]int, len(f.rows))
+		for i := range f.rows {
+			f.key = appendTableKey(f.key[:0], &f.rows[i])
+			f.byKey[string(f.key)] = i
+		}
+	}
+	f.key = appendTableKey(f.key[:0], r)
+	if i, ok := f.byKey[string(f.key)]; ok {
+		return &f.rows[i]
+	}
+	return nil
+}
+
+func appendTableKey(dst []byte, r *Row) []byte {
+	return AppendKey(binary.AppendUvarint(dst, uint64(r.Table)), r.Key)
+}
+
+// differRejects takes the difference between the rejects that one item had and
+// has.
+func (g *gatherer) differRejects(before, after []Reject) {
+	if len(before) == 0 && len(after) == 0 {
+		return
+	}
+	old := make(map[place]*Reject, len(before))
+	for i := range before {
+		old[place{before[i].Table, before[i].Element}] = &before[i]
+	}
+	for i := range after {
+		r := &after[i]
+		at := place{r.Table, r.Element}
+		was := old[at]
+		delete(old, at)
+		if was == nil || was.Column != r.Column || was.Reason != r.Reason || string(was.Row) != string(r.Row) {
+			g.reject(r, false)
+		}
+	}
+	for i := range before {
+		if r := &before[i]; old[place{r.Table, r.Element}] != nil {
+			g.reject(r, true)
+		}
+	}
+}
+
+// of returns what was taken of an item.
+func (g *gatherer) of(source string) *touched {
+	i, ok := g.sources[source]
+	if !ok {
+		i = len(g.touched)
+		g.sources[source] = i
+		g.touched = append(g.touched, touched{})
+	}
+	return &g.touched[i]
+}
+
+// row takes what a row is, or that it is gone.
+func (g *gatherer) row(r *Row, gone bool) {
+	state := rowState{Row: *r, gone: gone}
+	if gone {
+		state.Values = nil
+	}
+	g.bytes += rowBytes(&state.Row)
+	t := g.of(r.Source)
+	if i := t.find(r); i >= 0 {
+		t.rows[i] = state
+		return
+	}
+	if t.byKey != nil {
+		t.byKey[string(appendTableKey(nil, r))] = len(t.rows)
+	}
+	t.rows = append(t.rows, state)
+}
+
+// find returns the index of a row, -1 if it was not touched yet.
+func (t *touched) find(r *Row) int {
+	if len(t.rows) < manyRows {
+		return slices.IndexFunc(t.rows, func(x rowState) bool { return x.Table == r.Table && slices.Equal(x.Key, r.Key) })
+	}
+	if t.byKey == nil {
+		t.byKey = make(map[string]int, 2*len(t.rows))
+		for i := range t.rows {
+			t.byKey[string(appendTableKey(nil, &t.rows[i].Row))] = i
+		}
+	}
+	if i, ok := t.byKey[string(appendTableKey(nil, r))]; ok {
+		return i
+	}
+	return -1
+}
+
+// reject takes what a reject is, or that it is gone.
+func (g *gatherer) reject(r *Reject, gone bool) {
+	state := rejectState{Reject: *r, gone: gone}
+	if gone {
+		state.Reject = Reject{Table: r.Table, Source: r.Source, Element: r.Element}
+	}
+	g.bytes += len(r.Row) + len(r.Reason) + len(r.Source)
+	t := g.of(r.Source)
+	if i := t.findReject(r); i >= 0 {
+		t.rejects[i] = state
+		return
+	}
+	if t.byPlace != nil {
+		t.byPlace[place{r.Table, r.Element}] = len(t.rejects)
+	}
+	t.rejects = append(t.rejects, state)
+}
+
+// findReject returns the index of a reject, -1 if it was not touched yet.
+func (t *touched) findReject(r *Reject) int {
+	if len(t.rejects) < manyRows {
+		return slices.IndexFunc(t.rejects, func(x rejectState) bool { return x.Table == r.Table && x.Element == r.Element })
+	}
+	if t.byPlace == nil {
+		t.byPlace = make(map[place]int, 2*len(t.rejects))
+		for i := range t.rejects {
+			t.byPlace[place{t.rejects[i].Table, t.rejects[i].Element}] = i
+		}
+	}
+	if i, ok := t.byPlace[place{r.Table, r.Element}]; ok {
+		return i
+	}
+	return -1
+}
+
+// batch returns all that was taken, in the order in which it was touched first.
+func (g *gatherer) batch(after, upTo feed.Position) *Batch {
+	b := &Batch{After: after, UpTo: upTo}
+	puts := 0
+	for i := range g.touched {
+		puts += len(g.touched[i].rows)
+	}
+	b.Put = make([]Row, 0, puts)
+	for i := range g.touched {
+		t := &g.touched[i]
+		for j := range t.rows {
+			if t.rows[j].gone {
+				b.Drop = append(b.Drop, t.rows[j].Row)
+			} else {
+				b.Put = append(b.Put, t.rows[j].Row)
+			}
+		}
+		for j := range t.rejects {
+			if t.rejects[j].gone {
+				b.Accept = append(b.Accept, t.rejects[j].Reject)
+			} else {
+				b.Reject = append(b.Reject, t.rejects[j].Reject)
+			}
+		}
+	}
+	return b
+}
+
+// rowBytes estimates what a row takes in memory.
+func rowBytes(r *Row) int {
+	n := 64 + len(r.Source)
+	for i := range r.Values {
+		n += 40 + len(r.Values[i].s)
+	}
+	return n
+}

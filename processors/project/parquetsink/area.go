@@ -1,0 +1,167 @@
+package parquetsink
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/project"
+)
+
+// reservedFolders are names in the root that no table takes.
+var reservedFolders = []string{currentLink}
+
+// lost is the error for a writer that has been succeeded.
+func lost(p feed.Producer, format string, args ...any) error {
+	return fmt.Errorf("parquet sink: %s: %s: %w", p, fmt.Sprintf(format, args...), processors.ErrLost)
+}
+
+// admit takes a tenure and its schema into a manifest that may be changed, and
+// says whether that changed anything. A table that was made has no files yet.
+func (m *manifest) admit(s *project.Schema, t project.Tenure) (changed bool, err error) {
+	a, changed, err := m.join(s, t.Producer)
+	if err != nil {
+		return false, err
+	}
+	for i := range s.Tables {
+		more, err := a.add(&s.Tables[i])
+		if err != nil {
+			return false, err
+		}
+		changed = changed || more
+	}
+	recorded := a.source(t.Producer)
+	switch {
+	case recorded == nil:
+		a.record(t.Producer, t.Epoch, feed.Position{})
+	case recorded.Epoch > t.Epoch:
+		return false, lost(t.Producer, "epoch %d, a newer one %d has begun", t.Epoch, recorded.Epoch)
+	case recorded.Epoch == t.Epoch:
+		return changed, nil
+	default:
+		recorded.Epoch = t.Epoch
+	}
+	return true, nil
+}
+
+// join returns the area of a generation, which it makes or goes on in.
+func (m *manifest) join(s *project.Schema, p feed.Producer) (a *area, changed bool, err error) {
+	if m.Pipeline == "" {
+		m.Pipeline = s.Pipeline
+	}
+	if m.Pipeline != s.Pipeline {
+		return nil, false, fmt.Errorf("parquet sink: the files there belong to pipeline %q: give pipeline %q another path", m.Pipeline, s.Pipeline)
+	}
+	if a = m.area(s.Generation); a != nil {
+		if newest := a.newest(); newest > s.Generation {
+			return nil, false, lost(p, "generation %d has taken over", newest)
+		}
+		return a, false, nil
+	}
+	current := m.current()
+	if current != nil && current.newest() > s.Generation {
+		return nil, false, lost(p, "generation %d has taken over", current.newest())
+	}
+	if current == nil || s.Shadow {
+		a = &area{Generations: []uint32{s.Generation}, Current: !s.Shadow}
+		m.Areas = append(m.Areas, a)
+		return a, true, nil
+	}
+	current.Generations = append(current.Generations, s.Generation)
+	return current, true, nil
+}
+
+// add adds a table, or the columns of it that are new.
+func (a *area) add(s *project.TableSchema) (changed bool, err error) {
+	t := a.table(s.Name)
+	if t == nil {
+		taken := names{}
+		for _, name := range reservedFolders {
+			taken.hold(name)
+		}
+		for _, other := range a.Tables {
+			taken.hold(other.As)
+			taken.hold(other.RejectsAs)
+		}
+		t = &table{Name: s.Name, As: taken.take(s.Name)}
+		t.RejectsAs = taken.take(t.As + "_rejects")
+		for _, i := range s.Key {
+			t.Key = append(t.Key, s.Columns[i].Name)
+		}
+		if s.PartitionBy >= 0 {
+			t.PartitionBy = s.Columns[s.PartitionBy].Name
+			t.PartitionAs = plain(t.PartitionBy + "_partition")
+		}
+		a.Tables = append(a.Tables, t)
+		changed = true
+	}
+	if err := t.fits(s); err != nil {
+		return false, err
+	}
+	taken := names{}
+	for _, name := range []string{sourceColumn, elementColumn, t.PartitionAs} {
+		taken.hold(name)
+	}
+	for _, c := range t.Columns {
+		taken.hold(c.As)
+	}
+	for _, c := range s.Columns {
+		if slices.ContainsFunc(t.Columns, func(o tableColumn) bool { return o.Name == c.Name }) {
+			continue
+		}
+		t.Columns = append(t.Columns, tableColumn{Name: c.Name, As: taken.take(c.Name), Type: c.Type.String()})
+		changed = true
+	}
+	return changed, nil
+}
+
+// fits says why a table that is there cannot go on with a schema.
+func (t *table) fits(s *project.TableSchema) error {
+	change := func(what, was, is string) error {
+		return fmt.Errorf("parquet sink: table %s: %s was %s and is %s: rebuild it in a shadow generation", s.Name, what, was, is)
+	}
+	key := []string{}
+	for _, i := range s.Key {
+		key = append(key, s.Columns[i].Name)
+	}
+	if !slices.Equal(key, t.Key) {
+		return change("the key", fmt.Sprint(t.Key), fmt.Sprint(key))
+	}
+	by := ""
+	if s.PartitionBy >= 0 {
+		by = s.Columns[s.PartitionBy].Name
+	}
+	if by != t.PartitionBy {
+		return change("the column of partitions", fmt.Sprintf("%q", t.PartitionBy), fmt.Sprintf("%q", by))
+	}
+	for _, c := range s.Columns {
+		for _, o := range t.Columns {
+			if o.Name == c.Name && o.Type != c.Type.String() {
+				return change("column "+c.Name, fmt.Sprintf("%q", o.Type), fmt.Sprintf("%q", c.Type))
+			}
+		}
+	}
+	return nil
+}
+
+// swap makes the area of a generation the current one and removes the areas of
+// generations before it. It says whether that changed anything.
+func (m *manifest) swap(generation uint32, drop func(*file)) (changed bool, err error) {
+	if current := m.current(); current != nil && current.newest() >= generation {
+		return false, nil
+	}
+	a := m.area(generation)
+	if a == nil {
+		return false, fmt.Errorf("parquet sink: generation %d of %s has not been opened", generation, m.Pipeline)
+	}
+	a.Current = true
+	m.Areas = slices.DeleteFunc(m.Areas, func(b *area) bool {
+		if b == a || b.newest() > a.newest() {
+			return false
+		}
+		b.files(func(f *file) bool { drop(f); return true })
+		return true
+	})
+	return true, nil
+}

@@ -1,0 +1,79 @@
+// Package parquetsink keeps the rows of a projection in Parquet files that a stock
+// reader (DuckDB, Spark, pandas) reads as the current state of each table at a
+// position: in a local directory, or in a bucket of an S3-compatible server.
+//
+//	store := parquetsink.NewDir("./analytics")             // or NewS3
+//	sink, err := parquetsink.New(store, parquetsink.Config{})
+//
+// # Reading
+//
+// The files of all tables at one commit, as a list of paths below the root, are in
+// _current.json; those of one table in TABLE/_files.json. A local directory has the
+// folder current besides, in which the files stand under TABLE. In DuckDB:
+//
+//	SELECT * FROM read_parquet('analytics/current/orders/**/*.parquet', union_by_name = true);
+//
+//	SET VARIABLE files = (SELECT list('s3://bucket/analytics/' || json)
+//	                      FROM read_json('s3://bucket/analytics/orders/_files.json'));
+//	SELECT * FROM read_parquet(getvariable('files'), union_by_name = true);
+//
+//	SET VARIABLE files = (SELECT list_transform(tables.orders, lambda f: 's3://bucket/analytics/' || f)
+//	                      FROM read_json('s3://bucket/analytics/_current.json'));
+//
+// In Spark and pandas:
+//
+//	files = [root + f for f in json.load(open(root + "orders/_files.json"))]
+//	spark.read.option("mergeSchema", "true").parquet(*files)
+//	pandas.concat(pandas.read_parquet(f) for f in files)
+//
+// What is in the folder data is not the current state: superseded files stay there
+// for Config.Grace, so that whoever has read a list can read its files. A reader of
+// the folder current that is between listing and opening when a commit exchanges it
+// is told that a file is missing, and reads again; it never sees half a commit.
+//
+// Columns are named and typed as declared. Names that engines cannot read are
+// mapped, and the mapping is kept. Two columns come last: _element, the place of
+// the element in the item that made the row, and _source, the item. The rejects of
+// a table, claims among them, are the table TABLE_rejects.
+//
+// # Writing
+//
+// Write takes batches into memory; Flush, or the sink when its writers hold much,
+// commits everything that all writers of the sink hold. A commit
+//
+//  1. finds the live files that hold a row it is about, by an index of hashes,
+//  2. decides what each row comes to: put, replaced, dropped, waiting as a claim,
+//  3. writes new files: of each file that changes without, or with, the rows that
+//     changed, and of rows that are new; small files are merged on the way,
+//  4. makes the next manifest, _manifest/NUMBER.json, which names all live files and
+//     the position and epoch of each source partition,
+//  5. shows it to readers: the lists, and the folder current.
+//
+// Step 4 is the commit. A manifest is made exclusively (by a hard link, or
+// If-None-Match: *), so of two processes that commit at once one wins; the other
+// reads what has come, writes again what that touches, and tries the next number.
+// A process that stood still, whose number others have used and removed since, sees
+// later manifests that do not follow on its own, and tries again likewise. No lease
+// is needed for that, and no clock. Epochs older than the recorded one are refused,
+// with an error that matches processors.ErrLost.
+//
+// A process that is killed leaves either a commit or nothing; files that no
+// manifest names are removed later, after a manifest that forbids commits begun
+// before it (its floor). So nothing is lost, and nothing happens twice: a batch
+// whose position is recorded is skipped, and one whose fate was unknown changes
+// nothing when it is carried out again.
+//
+// # Limits
+//
+// A row that changes has its file written anew, at most Config.FileRowsMax rows and
+// FileBytesMax bytes. Memory is bounded by twice BufferBytesMax for what was taken
+// and is committed, IndexBytesMax for the index, and for each of up to four cores
+// about four times FileBytesMax for files at work. Nothing is spilled. A manifest
+// takes about 200 bytes a file; tables of more than ten thousand files make commits
+// slow. Clocks of processes that write the same tables should not be further apart
+// than a small part of Grace, which is all that they decide.
+//
+// A Sink, a Dir, an S3 and everything else exported is safe for concurrent use, except for
+// a Writer, which is used by one goroutine at a time. FORMAT.md describes what is
+// stored.
+package parquetsink

@@ -1,0 +1,89 @@
+package parquetsink
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/millrace/millrace/processors/project"
+)
+
+// Shown is what a reader of the lists sees.
+type Shown struct {
+	Commit     uint64
+	Generation uint32
+	Positions  map[string]string
+	Tables     map[string][]string
+}
+
+// ReadShown reads the list of all tables; nil if there is none.
+func ReadShown(ctx context.Context, store ObjectStore) (*Shown, error) {
+	data, err := store.Get(ctx, currentName)
+	if missing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &Shown{}
+	return s, json.Unmarshal(data, s)
+}
+
+// ReadList reads the list of one table.
+func ReadList(ctx context.Context, store ObjectStore, as string) (paths []string, err error) {
+	data, err := store.Get(ctx, listName(as))
+	if err != nil {
+		return nil, err
+	}
+	return paths, json.Unmarshal(data, &paths)
+}
+
+// ReadFiles reads the rows of files of a table whose names are not mapped.
+func ReadFiles(ctx context.Context, store ObjectStore, s *project.TableSchema, index int, paths []string) ([]project.Row, error) {
+	a := &area{}
+	if _, err := a.add(s); err != nil {
+		return nil, err
+	}
+	l, err := newLayout(a.Tables[0])
+	if err != nil {
+		return nil, err
+	}
+	r := &rowReader{l: l, schema: s, table: index}
+	r.columns = r.columnsFor()
+	var rows []project.Row
+	for _, name := range paths {
+		data, err := store.Get(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		err = scan(data, l, func(_ int64, some []parquet.Row) error {
+			for _, row := range some {
+				rows = append(rows, r.read(row))
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+// Newest returns the files that the newest manifest names as live, the ones it
+// names as removed, and its number.
+func Newest(ctx context.Context, store ObjectStore) (live, gone []string, number uint64, err error) {
+	c := newChain(store)
+	if err := c.refresh(ctx); err != nil {
+		return nil, nil, 0, err
+	}
+	for _, a := range c.last.Areas {
+		a.files(func(f *file) bool { live = append(live, f.Path); return true })
+	}
+	for _, r := range c.last.Removed {
+		gone = append(gone, r.Path)
+	}
+	slices.Sort(live)
+	return live, gone, c.last.Number, nil
+}

@@ -1,0 +1,61 @@
+package parquetsink
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Names of what files hold beside the columns of a table.
+const (
+	sourceColumn  = "_source"
+	elementColumn = "_element"
+	hashColumn    = "_hash"
+)
+
+// nameBytesMax bounds a mapped name, so that folders and objects can bear it.
+const nameBytesMax = 120
+
+// names gives out names that engines can read: letters, digits and underscores,
+// no digit first, none twice even where case is not told apart.
+type names map[string]bool
+
+// take returns name, or what it is mapped to.
+func (n names) take(name string) string {
+	base := plain(name)
+	mapped := base
+	for i := 2; n[strings.ToLower(mapped)]; i++ {
+		mapped = base + "_" + strconv.Itoa(i)
+	}
+	n.hold(mapped)
+	return mapped
+}
+
+// hold keeps a name from being given out.
+func (n names) hold(name string) { n[strings.ToLower(name)] = true }
+
+// plain returns name with everything that is no letter, digit or underscore made
+// an underscore. A first underscore hides columns and folders from some engines.
+func plain(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		switch {
+		case b.Len()+utf8.RuneLen(max(r, 0)) > nameBytesMax:
+			return b.String()
+		case unicode.IsLetter(r), unicode.IsDigit(r) && i > 0, r == '_' && i > 0:
+			b.WriteRune(r)
+		case i == 0 && unicode.IsDigit(r):
+			b.WriteString("n_")
+			b.WriteRune(r)
+		case i == 0:
+			b.WriteString("n_")
+		default:
+			b.WriteByte('_')
+		}
+	}
+	if b.Len() == 0 {
+		return "n_"
+	}
+	return b.String()
+}

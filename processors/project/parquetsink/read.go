@@ -1,0 +1,183 @@
+package parquetsink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors/project"
+)
+
+// errStopped ends a scan whose reader wants no more.
+var errStopped = errors.New("parquet sink: stopped")
+
+// newest returns the newest manifest, beside commits.
+func (s *Sink) newest(ctx context.Context) (*manifest, error) {
+	c := newChain(s.store)
+	err := c.refresh(ctx)
+	return c.last, err
+}
+
+// Rows yields the rows of a table as of one commit. Reading must not take longer
+// than Grace.
+func (s *Sink) Rows(ctx context.Context, schema *project.Schema, table int) iter.Seq2[project.Row, error] {
+	return func(yield func(project.Row, error) bool) {
+		t, err := s.tableOf(ctx, schema, table)
+		if err != nil {
+			yield(project.Row{}, err)
+			return
+		}
+		if t == nil {
+			return
+		}
+		l, err := newLayout(t)
+		if err != nil {
+			yield(project.Row{}, unreachable("read", fmt.Errorf("%w: %w", errManifest, err)))
+			return
+		}
+		r := &rowReader{l: l, schema: &schema.Tables[table], table: table}
+		r.columns = r.columnsFor()
+		err = s.each(ctx, t.Files, l, func(row parquet.Row) bool { return yield(r.read(row), nil) })
+		if err != nil {
+			yield(project.Row{}, err)
+		}
+	}
+}
+
+// rowReader makes rows of a schema of those of files.
+type rowReader struct {
+	l       *layout
+	schema  *project.TableSchema
+	table   int
+	columns []int // of the layout, -1 for one that it does not have
+}
+
+func (r *rowReader) columnsFor() []int {
+	columns := make([]int, len(r.schema.Columns))
+	for i := range columns {
+		columns[i] = r.l.table.Column(r.schema.Columns[i].Name)
+	}
+	return columns
+}
+
+func (r *rowReader) read(row parquet.Row) project.Row {
+	values := make([]project.Value, len(r.columns))
+	for i, column := range r.columns {
+		if column >= 0 {
+			values[i] = r.l.decode(column, row[column])
+		}
+	}
+	return project.Row{
+		Table: r.table, Key: r.schema.KeyOf(values), Values: values,
+		Source: textOf(row[r.l.source]), Element: textOf(row[r.l.element]),
+	}
+}
+
+// Rejects yields the rejects of a table, claims among them, as of one commit.
+func (s *Sink) Rejects(ctx context.Context, schema *project.Schema, table int) iter.Seq2[project.Reject, error] {
+	return func(yield func(project.Reject, error) bool) {
+		t, err := s.tableOf(ctx, schema, table)
+		if err != nil {
+			yield(project.Reject{}, err)
+			return
+		}
+		if t == nil {
+			return
+		}
+		var bad error
+		err = s.each(ctx, t.Rejects, newRejectLayout(t.RejectsAs), func(row parquet.Row) bool {
+			var r project.Reject
+			if r, bad = rejectOf(&schema.Tables[table], table, row); bad != nil {
+				return false
+			}
+			return yield(r, nil)
+		})
+		if err = errors.Join(err, bad); err != nil {
+			yield(project.Reject{}, err)
+		}
+	}
+}
+
+func rejectOf(s *project.TableSchema, table int, row parquet.Row) (project.Reject, error) {
+	r := project.Reject{
+		Table: table, Source: textOf(row[rejectSource]), Element: textOf(row[rejectElement]),
+		Column: textOf(row[rejectColumn]), Reason: textOf(row[rejectReason]),
+	}
+	if v := row[rejectRow]; !v.IsNull() {
+		r.Row = []byte(textOf(v))
+	}
+	if row[rejectKey].IsNull() {
+		return r, nil
+	}
+	values, err := s.ParseRow(r.Row)
+	if err != nil {
+		return r, unreachable("read a claim", err)
+	}
+	r.Key = s.KeyOf(values)
+	return r, nil
+}
+
+// Positions returns what is recorded for a generation.
+func (s *Sink) Positions(ctx context.Context, schema *project.Schema) (map[string]feed.Position, error) {
+	m, err := s.newest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	positions := map[string]feed.Position{}
+	a := m.area(schema.Generation)
+	if a == nil {
+		return positions, nil
+	}
+	for i := range a.Sources {
+		if src := &a.Sources[i]; src.Generation == schema.Generation {
+			at, err := src.at()
+			if err != nil {
+				return nil, unreachable("read", fmt.Errorf("%w: %w", errManifest, err))
+			}
+			positions[src.Source] = at
+		}
+	}
+	return positions, nil
+}
+
+// tableOf returns a table as of the newest manifest, nil if nobody has opened it.
+func (s *Sink) tableOf(ctx context.Context, schema *project.Schema, index int) (*table, error) {
+	m, err := s.newest(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a := m.area(schema.Generation)
+	if a == nil {
+		return nil, nil
+	}
+	return a.table(schema.Tables[index].Name), nil
+}
+
+// each calls f for the rows of files until it returns false.
+func (s *Sink) each(ctx context.Context, files []file, l *layout, f func(parquet.Row) bool) error {
+	for i := range files {
+		data, err := s.files.read(ctx, &files[i])
+		if err != nil {
+			return unreachable("read", err)
+		}
+		err = scan(data, l, func(_ int64, rows []parquet.Row) error {
+			for _, row := range rows {
+				if !f(row) {
+					return errStopped
+				}
+			}
+			return nil
+		})
+		if errors.Is(err, errStopped) {
+			return nil
+		}
+		if err != nil {
+			return unreachable("read "+files[i].Path, err)
+		}
+	}
+	return nil
+}

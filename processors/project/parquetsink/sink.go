@@ -1,0 +1,256 @@
+package parquetsink
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors/project"
+)
+
+var _ interface {
+	project.Sink
+	project.Reader
+	project.Swapper
+	project.Limiter
+	project.Checker
+} = (*Sink)(nil)
+
+var errClosed = errors.New("parquet sink: closed")
+
+// Sink is a project.Sink of Parquet files in an ObjectStore. See the package's
+// documentation.
+type Sink struct {
+	cfg   Config
+	store ObjectStore
+	files *files
+
+	// token holds one while somebody uses what follows.
+	token     chan struct{}
+	chain     *chain
+	layouts   map[string]*layouts
+	published uint64              // the manifest whose Changed readers see
+	shown     map[string][]string // by name: the lists that were published
+	collected time.Time           // when orphans were last looked for
+	pruned    uint64              // manifests up to this one have been removed
+
+	// background runs f until it is done or the sink is closed.
+	background func(f func(ctx context.Context)) bool
+	stop       func()
+
+	mu          sync.Mutex
+	writers     map[feed.Producer]*Writer
+	closed      bool
+	running     bool // a commit in the background
+	unseen      bool // something was committed and is not published
+	rows        int  // that writers hold, not sealed
+	bytes       int
+	sealedRows  int // that are being committed
+	sealedBytes int
+	ended       time.Time     // when the last commit ended
+	took        time.Duration // and what it took
+	full        chan struct{} // closed when writers hold much; made anew by a commit
+}
+
+// New returns a sink of the files in store. It touches the store only when it is
+// opened.
+func New(store ObjectStore, cfg Config) (*Sink, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	parallel := min(runtime.GOMAXPROCS(0), 4)
+	s := &Sink{
+		cfg: cfg, store: store,
+		files: &files{
+			store: store, index: newIndex(cfg.IndexBytesMax), rowsMax: int64(cfg.FileRowsMax), bytesMax: int64(cfg.FileBytesMax),
+			parallel: parallel, slots: make(chan struct{}, parallel),
+		},
+		token: make(chan struct{}, 1), chain: newChain(store), layouts: map[string]*layouts{},
+		shown: map[string][]string{}, writers: map[feed.Producer]*Writer{}, full: make(chan struct{}),
+	}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var work sync.WaitGroup
+	s.background = func(f func(context.Context)) bool {
+		if ctx.Err() != nil {
+			return false
+		}
+		work.Go(func() { f(ctx) })
+		return true
+	}
+	s.stop = func() {
+		cancel(errClosed)
+		work.Wait()
+	}
+	return s, nil
+}
+
+// acquire waits for the chain.
+func (s *Sink) acquire(ctx context.Context) error {
+	select {
+	case s.token <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Sink) release() { <-s.token }
+
+// Open makes the tables and columns that are missing and begins a tenure, in one
+// commit. A writer of the same producer in this process ends.
+func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Tenure) (project.Writer, feed.Position, error) {
+	var none feed.Position
+	if problems := s.Check(schema); len(problems) > 0 {
+		return nil, none, fmt.Errorf("parquet sink: %s", problems[0])
+	}
+	if err := s.acquire(ctx); err != nil {
+		return nil, none, err
+	}
+	defer s.release()
+	m, err := s.admit(ctx, schema, t)
+	if err != nil {
+		return nil, none, err
+	}
+	if err := s.publish(ctx, m); err != nil {
+		return nil, none, err
+	}
+	s.tidy(ctx, m)
+	a := m.area(schema.Generation)
+	at, err := a.source(t.Producer).at()
+	if err != nil {
+		return nil, none, unreachable("open", fmt.Errorf("%w: %w", errManifest, err))
+	}
+	w := &Writer{sink: s, producer: t.Producer, epoch: t.Epoch, active: newBuffer(nil), durable: at, taken: at}
+	for i := range schema.Tables {
+		l, err := s.layoutsOf(a.table(schema.Tables[i].Name))
+		if err != nil {
+			return nil, none, err
+		}
+		columns, err := l.rows.columnsOf(&schema.Tables[i])
+		if err != nil {
+			return nil, none, err
+		}
+		w.tables = append(w.tables, writerTable{l: l, columns: columns, key: len(schema.Tables[i].Key)})
+	}
+	if err := s.enlist(w); err != nil {
+		return nil, none, err
+	}
+	return w, at, nil
+}
+
+// admit commits a tenure, unless it is there, and returns the newest manifest.
+func (s *Sink) admit(ctx context.Context, schema *project.Schema, t project.Tenure) (*manifest, error) {
+	_, err := s.chain.advance(ctx, func(ctx context.Context, base *manifest, _ int) (*manifest, error) {
+		next := base.clone()
+		changed, err := next.admit(schema, t)
+		if err != nil || !changed {
+			return nil, err
+		}
+		return next, s.fillEmpty(ctx, next, base.Number)
+	})
+	return s.chain.last, err
+}
+
+// fillEmpty gives a file to every table that has none.
+func (s *Sink) fillEmpty(ctx context.Context, m *manifest, from uint64) error {
+	for _, a := range m.Areas {
+		for _, t := range a.Tables {
+			if len(t.Files) > 0 {
+				continue
+			}
+			l, err := s.layoutsOf(t)
+			if err != nil {
+				return err
+			}
+			g := s.stage(a, t, l, from)
+			for _, set := range []struct {
+				to *[]file
+				l  *layout
+			}{{&t.Files, l.rows}, {&t.Rejects, l.rejects}} {
+				made, err := g.empty(ctx, set.l)
+				if err != nil {
+					return err
+				}
+				*set.to = []file{made}
+			}
+			if a.Current {
+				m.Changed = from + 1
+			}
+		}
+	}
+	return nil
+}
+
+// enlist makes w the writer of its producer.
+func (s *Sink) enlist(w *Writer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	if old := s.writers[w.producer]; old != nil {
+		s.discardLocked(old, lost(w.producer, "its tenure of epoch %d has been succeeded by one of epoch %d", old.epoch, w.epoch))
+	}
+	s.writers[w.producer] = w
+	return nil
+}
+
+// Close ends commits that are under way and discards what was not flushed.
+func (s *Sink) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	for _, w := range s.writers {
+		s.discardLocked(w, errClosed)
+	}
+	s.mu.Unlock()
+	s.stop()
+	return nil
+}
+
+// Swap makes the tables of a generation the current ones.
+func (s *Sink) Swap(ctx context.Context, schema *project.Schema) error {
+	if err := s.acquire(ctx); err != nil {
+		return err
+	}
+	defer s.release()
+	_, err := s.chain.advance(ctx, func(_ context.Context, base *manifest, _ int) (*manifest, error) {
+		next := base.clone()
+		changed, err := next.swap(schema.Generation, next.drop)
+		if err != nil || !changed {
+			return nil, err
+		}
+		next.Changed = base.Number + 1
+		return next, nil
+	})
+	if err != nil {
+		return err
+	}
+	return s.publish(ctx, s.chain.last)
+}
+
+// layoutsOf returns the layouts of a table. Equal tables share them.
+func (s *Sink) layoutsOf(t *table) (*layouts, error) {
+	same := fmt.Sprintf("%q %q %q %q %q %q", t.Name, t.As, t.Columns, t.Key, t.PartitionBy, t.PartitionAs)
+	if l := s.layouts[same]; l != nil {
+		return l, nil
+	}
+	rows, err := newLayout(t)
+	if err != nil {
+		return nil, unreachable("open", fmt.Errorf("%w: %w", errManifest, err))
+	}
+	l := &layouts{rows: rows, rejects: newRejectLayout(t.RejectsAs)}
+	s.layouts[same] = l
+	return l, nil
+}
+
+// stage returns a stage of a table that begins from a manifest.
+func (s *Sink) stage(a *area, t *table, l *layouts, from uint64) *stage {
+	return &stage{files: s.files, from: from, area: a, table: t, l: l, token: strings.ToLower(rand.Text()[:8])}
+}

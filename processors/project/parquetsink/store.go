@@ -1,0 +1,69 @@
+package parquetsink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"iter"
+	"syscall"
+	"time"
+
+	"github.com/millrace/millrace/store"
+)
+
+// ObjectStore keeps objects by name. Names are paths with slashes. Every method is
+// safe for concurrent use, by several processes too.
+type ObjectStore interface {
+	// Get returns an object; the error is fs.ErrNotExist if there is none.
+	Get(ctx context.Context, name string) ([]byte, error)
+	// Put makes or replaces an object in one step. It is durable when Put returns.
+	Put(ctx context.Context, name string, data []byte) error
+	// PutExclusive makes an object, durably and in one step; the error is fs.ErrExist
+	// if there is one already. Of several at once one succeeds.
+	PutExclusive(ctx context.Context, name string, data []byte) error
+	// List yields the objects whose names begin with prefix, which is empty or ends
+	// with a slash, and come after the name after, in the order of their names. It
+	// sees everything that was made before it began.
+	List(ctx context.Context, prefix, after string) iter.Seq2[Object, error]
+	// Delete removes objects. One that is not there is no error.
+	Delete(ctx context.Context, names ...string) error
+}
+
+// Object is one object in a list.
+type Object struct {
+	Name string
+	// Modified is when it was made or replaced, on the store's clock.
+	Modified time.Time
+}
+
+// viewer is a store of files in which the present ones can be shown in folders of
+// their own.
+type viewer interface {
+	// View makes the folder "current" show files, from path in it to name of the
+	// object, in one step, unless it shows a later commit.
+	View(ctx context.Context, commit uint64, files map[string]string) error
+	// Tidy removes what no one needs for longer than grace: older views, and what
+	// crashes have left.
+	Tidy(ctx context.Context, grace time.Duration) error
+}
+
+// unreachable marks an error of a store so that it is tried again without end: no
+// row is at fault. What came of an ended context stays what it is.
+func unreachable(what string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrDiskFull):
+		return fmt.Errorf("%s: %w", what, err)
+	case errors.Is(err, syscall.ENOSPC):
+		return fmt.Errorf("%s: %w: %w", what, err, store.ErrDiskFull)
+	}
+	return fmt.Errorf("%s: %w: %w", what, err, store.ErrUnavailable)
+}
+
+// missing and exists tell the two answers of a store that are none of its
+// failures.
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+func exists(err error) bool  { return errors.Is(err, fs.ErrExist) }

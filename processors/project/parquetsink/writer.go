@@ -1,0 +1,231 @@
+package parquetsink
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/project"
+)
+
+// Writer is a project.Writer: it takes batches into memory, and Flush, or the
+// sink when it holds much, commits them together with those of the sink's other
+// writers.
+type Writer struct {
+	sink     *Sink
+	producer feed.Producer
+	epoch    uint64
+	tables   []writerTable
+	arena    arena
+
+	// What follows is guarded by the sink's mu.
+	ended   error         // why it takes nothing any more
+	active  *buffer       // taken
+	sealed  []*buffer     // being committed
+	taken   feed.Position // up to which batches were taken
+	durable feed.Position
+}
+
+// writerTable is a table of the schema with which the writer was opened.
+type writerTable struct {
+	l       *layouts
+	columns []int // where those of the schema stand
+	key     int   // how many columns the key has
+}
+
+// Write takes a batch. It waits while the sink holds as much as it may.
+func (w *Writer) Write(ctx context.Context, b *project.Batch) (project.Written, error) {
+	if err := w.sink.room(ctx); err != nil {
+		return project.Written{}, err
+	}
+	skip, err := w.follows(b)
+	if err != nil || skip {
+		return project.Written{Durable: w.position(), Skipped: skip && err == nil}, err
+	}
+	e, err := w.encode(b)
+	if err != nil {
+		return project.Written{}, err
+	}
+	return w.take(b, e)
+}
+
+// follows says whether a batch is to be taken.
+func (w *Writer) follows(b *project.Batch) (skip bool, err error) {
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
+	switch {
+	case w.ended != nil:
+		return false, w.ended
+	case b.UpTo == b.After:
+		return false, nil
+	case b.UpTo.Compare(w.taken) <= 0:
+		return true, nil
+	case w.taken.Before(b.After):
+		return false, fmt.Errorf("parquet sink: %s: a batch after %s, recorded is %s: %w", w.producer, b.After, w.taken, project.ErrPosition)
+	}
+	return false, nil
+}
+
+func (w *Writer) position() feed.Position {
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
+	return w.durable
+}
+
+// encoded is a batch in the form of files.
+type encoded struct {
+	drops, puts, accepts, rejects []encodedRow
+	bytes                         int
+}
+
+type encodedRow struct {
+	table int
+	hash  uint64
+	row   parquet.Row
+}
+
+// encode finds out what is wrong with the rows of a batch.
+func (w *Writer) encode(b *project.Batch) (*encoded, error) {
+	e, before := &encoded{}, w.arena.size
+	var err error
+	if e.drops, err = w.encodeRows(b.Drop, w.keyRow); err != nil {
+		return nil, err
+	}
+	if e.puts, err = w.encodeRows(b.Put, w.row); err != nil {
+		return nil, err
+	}
+	for i := range b.Accept {
+		if e.accepts, err = w.addReject(e.accepts, &b.Accept[i]); err != nil {
+			return nil, err
+		}
+	}
+	for i := range b.Reject {
+		if e.rejects, err = w.addReject(e.rejects, &b.Reject[i]); err != nil {
+			return nil, err
+		}
+	}
+	e.bytes = w.arena.size - before
+	return e, nil
+}
+
+func (w *Writer) encodeRows(rows []project.Row, encode func(*writerTable, *project.Row) (parquet.Row, error)) ([]encodedRow, error) {
+	all := make([]encodedRow, 0, len(rows))
+	for i := range rows {
+		r := &rows[i]
+		if r.Table < 0 || r.Table >= len(w.tables) {
+			return nil, processors.Reject(fmt.Errorf("parquet sink: a row of table %d, there are %d", r.Table, len(w.tables)))
+		}
+		t := &w.tables[r.Table]
+		row, err := encode(t, r)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, encodedRow{table: r.Table, hash: t.l.rows.hashOf(row), row: row})
+	}
+	return all, nil
+}
+
+func (w *Writer) keyRow(t *writerTable, r *project.Row) (parquet.Row, error) {
+	return t.l.rows.keyRow(&w.arena, r)
+}
+
+func (w *Writer) row(t *writerTable, r *project.Row) (parquet.Row, error) {
+	if len(r.Values) != len(t.columns) {
+		return nil, processors.Reject(fmt.Errorf("parquet sink: table %s: a row of %d values for %d columns", t.l.rows.as, len(r.Values), len(t.columns)))
+	}
+	row, err := t.l.rows.row(&w.arena, r, t.columns)
+	if err != nil {
+		return nil, err
+	}
+	if column, reason := t.l.rows.cannotHold(row); reason != "" {
+		return nil, t.l.rows.refuse(column, reason)
+	}
+	return row, nil
+}
+
+func (w *Writer) addReject(all []encodedRow, r *project.Reject) ([]encodedRow, error) {
+	if r.Table < 0 || r.Table >= len(w.tables) {
+		return nil, processors.Reject(fmt.Errorf("parquet sink: a reject of table %d, there are %d", r.Table, len(w.tables)))
+	}
+	row, hash := w.tables[r.Table].l.rejects.reject(&w.arena, r)
+	return append(all, encodedRow{table: r.Table, hash: hash, row: row}), nil
+}
+
+// take adds a batch to what the writer holds.
+func (w *Writer) take(b *project.Batch, e *encoded) (project.Written, error) {
+	s := w.sink
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w.ended != nil {
+		return project.Written{}, w.ended
+	}
+	bytes, rows := w.active.bytes, w.active.rows
+	w.active.add(w.tables, e)
+	if w.taken.Before(b.UpTo) {
+		w.taken = b.UpTo
+	}
+	s.heldLocked(w.active.rows-rows, w.active.bytes-bytes)
+	return project.Written{Durable: w.durable}, nil
+}
+
+// Flush commits what the writers of the sink hold, and returns the position up to
+// which all that this one took is durable.
+func (w *Writer) Flush(ctx context.Context) (feed.Position, error) {
+	s := w.sink
+	for {
+		dirty, err := w.dirty()
+		if err != nil {
+			return feed.Position{}, err
+		}
+		if !dirty {
+			return w.position(), nil
+		}
+		if err := s.pace(ctx); err != nil {
+			return feed.Position{}, err
+		}
+		if err := s.acquire(ctx); err != nil {
+			return feed.Position{}, err
+		}
+		if dirty, err = w.dirty(); err == nil && dirty {
+			err = s.commit(ctx)
+		}
+		s.release()
+		if err != nil {
+			return feed.Position{}, err
+		}
+	}
+}
+
+// dirty says whether something that w took is not durable, or not to be seen.
+func (w *Writer) dirty() (bool, error) {
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
+	return !w.active.empty() || len(w.sealed) > 0 || w.durable.Before(w.taken) || w.sink.unseen, w.ended
+}
+
+// Close discards what was not flushed.
+func (w *Writer) Close() error {
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
+	if w.sink.writers[w.producer] == w {
+		delete(w.sink.writers, w.producer)
+	}
+	w.sink.discardLocked(w, errClosed)
+	return nil
+}
+
+// discardLocked ends a writer for a reason.
+func (s *Sink) discardLocked(w *Writer, why error) {
+	if w.ended != nil {
+		return
+	}
+	w.ended = why
+	s.rows, s.bytes = s.rows-w.active.rows, s.bytes-w.active.bytes
+	for _, b := range w.sealed {
+		s.sealedRows, s.sealedBytes = s.sealedRows-b.rows, s.sealedBytes-b.bytes
+	}
+	w.active, w.sealed = newBuffer(nil), nil
+}

@@ -1,0 +1,69 @@
+// Package pgsink keeps the rows of a projection in tables of a PostgreSQL database.
+//
+// The tables are made from the declaration, in one PostgreSQL schema; a pipeline's
+// users read them with everything that speaks SQL. TABLES.md describes them, those
+// of rejects beside them, and the few in which the sink keeps positions, names and
+// generations.
+//
+// # A batch is a transaction
+//
+//	begin                       shares the pipeline's advisory lock
+//	lock the position           of the source partition: epoch older? ErrLost;
+//	                            batch recorded? skipped; gap? ErrPosition
+//	drop, put, reject           one statement for up to 2000 rows of a table
+//	record epoch and position
+//	commit                      on disk when it returns
+//
+// So rows and position are durable together or not at all, whatever dies when. If
+// the answer to the commit is lost, the batch is written again and skipped.
+//
+// # Why a late worker is refused
+//
+// Every transaction first locks the row of its producer's position, and reads the
+// epoch and position in it. Open raises the epoch in the same row. A worker whose
+// tenure has passed on is either before that: then Open waited for its commit and
+// returned its position; or behind it: then it reads the newer epoch and writes
+// nothing. A row of a table needs no fence of its own, because it is written for one
+// source, whose changes come from one source partition: all that may overwrite the
+// row take turns at the same lock. (A repair writes for the same sources under a
+// producer of its own; project.Mend says why that ends right.) A worker that hangs
+// within a transaction is ended by the server after 10s, which frees the lock. Swap
+// removes the positions of former generations, and with them their writers.
+//
+// # Claims
+//
+// A row is written by an upsert that leaves a row of another source as it is, and
+// locks it. The newcomer is put among the rejects as a claim in the same
+// transaction, before that lock is released. Whoever removes the row waits for it
+// and looks for claims after it has removed the row, with a view of the data that is
+// newer than the lock: it sees the claim. Whoever withdraws a claim removes the
+// claim first and the row then: if the claim was being made a row meanwhile, the
+// first step waits for that and the second finds the row. So a claim never waits for
+// a key that nobody holds, and a row never outlives its item.
+//
+// Transactions take locks in the order of keys where they can. Where they end in a
+// deadlock all the same the batch is written again while no other of the pipeline
+// is.
+//
+// # What PostgreSQL does not take
+//
+// The sink is a project.Limiter: U+0000, numbers in JSON of too many digits, and keys
+// that are too long for an index make a row a reject before it is written. What only
+// the server knows, such as a constraint that its users have added, fails the
+// batch's statements; they are then tried in halves under savepoints until the row is
+// found, which goes among the rejects as refused, and what it was before goes, too.
+// A row that cannot be removed, because other tables refer to it, stays and is told
+// of among the rejects. Everything else that fails is no row's fault: such errors
+// match store.ErrUnavailable and are tried again until the server is back or an
+// operator has helped.
+//
+// # What is not promised
+//
+// Readers see the batches of one source partition in order, and each whole; between
+// partitions there is no order. What is added by hand to a table (indexes,
+// constraints, triggers) stays until a shadow generation is swapped in; rights that
+// were granted are carried over. The connection string comes from an environment
+// variable and is in no error.
+//
+// A Sink is safe for concurrent use; a writer is used by one goroutine at a time.
+package pgsink

@@ -1,0 +1,138 @@
+package pgsink
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors/project"
+)
+
+// Open makes and alters tables if the schema asks for it, and begins a tenure. The
+// error is a *SchemaError if the tables that are there would have to be filled anew,
+// or if a table has its name that is not the pipeline's.
+func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Tenure) (project.Writer, feed.Position, error) {
+	w := &writer{s: s, schema: schema, tenure: t}
+	k, err := s.conns.take(ctx)
+	if err != nil {
+		return nil, feed.Position{}, failure(ctx, "connect", err)
+	}
+	defer s.conns.give(ctx, k)
+	defer rollback(ctx, k)
+	ready, err := w.open(ctx, k)
+	if err == nil && !ready {
+		rollback(ctx, k)
+		if err = s.prepare(ctx, k, schema, t); err == nil {
+			ready, err = w.open(ctx, k)
+		}
+	}
+	if err == nil && !ready {
+		err = &Error{Doing: "open", Message: "the tables are altered by another at the same time"}
+	}
+	if err != nil {
+		return nil, feed.Position{}, failure(ctx, "open "+t.Producer.String(), err)
+	}
+	return w, w.at, nil
+}
+
+// open begins the tenure if the tables are as the schema wants them.
+func (w *writer) open(ctx context.Context, k *conn) (ready bool, err error) {
+	if _, err := ask(ctx, k, w.s.begin(w.schema.Pipeline, manner{})); err != nil {
+		return false, err
+	}
+	c, err := w.s.read(ctx, k, w.schema.Pipeline)
+	if err != nil {
+		return false, err
+	}
+	if err := superseded(c, w.tenure); err != nil {
+		return false, err
+	}
+	g := c.generation(w.schema.Generation)
+	if g == nil {
+		return false, nil
+	}
+	changes, err := w.s.compare(g, w.schema)
+	if err != nil || changes.any() {
+		return false, err
+	}
+	rows, err := ask(ctx, k, w.s.plant(w.tenure.Producer, w.tenure.Epoch))
+	if err != nil {
+		return false, err
+	}
+	if w.at, err = w.position(rows); err != nil {
+		return false, err
+	}
+	w.layout = w.s.layout(g, w.schema)
+	return true, commit(ctx, k)
+}
+
+// superseded returns ErrLost for a generation in whose place another has come, or
+// is coming.
+func superseded(c *catalogue, t project.Tenure) error {
+	number := t.Producer.Generation
+	if g := c.generation(number); g != nil && g.live {
+		return nil
+	}
+	if newest := c.newest(); newest > number {
+		return lost(t, fmt.Sprintf("generation %d has begun", newest))
+	}
+	return nil
+}
+
+// prepare makes and alters tables in one transaction.
+func (s *Sink) prepare(ctx context.Context, k *conn, schema *project.Schema, t project.Tenure) error {
+	c, err := s.alone(ctx, k, schema.Pipeline)
+	if err != nil {
+		return err
+	}
+	if err := superseded(c, t); err != nil {
+		return err
+	}
+	b, err := s.builder(ctx, k, schema)
+	if err != nil {
+		return err
+	}
+	if err := b.build(c); err != nil {
+		return err
+	}
+	if _, err := ask(ctx, k, b.sql.String()); err != nil {
+		return err
+	}
+	return commit(ctx, k)
+}
+
+// alone begins a transaction that has the pipeline to itself, makes the sink's own
+// tables if they are missing, and returns the catalogue.
+func (s *Sink) alone(ctx context.Context, k *conn, pipeline string) (*catalogue, error) {
+	if _, err := ask(ctx, k, s.beginAlone(pipeline)); err != nil {
+		return nil, err
+	}
+	c, err := s.read(ctx, k, pipeline)
+	if err != nil || c.exists {
+		return c, err
+	}
+	return c, s.makeOwn(ctx, k)
+}
+
+// makeOwn makes the schema and the sink's own tables.
+func (s *Sink) makeOwn(ctx context.Context, k *conn) error {
+	// CREATE SCHEMA IF NOT EXISTS asks for the right to create one even where there
+	// is one.
+	rows, err := ask(ctx, k, "select from pg_namespace where nspname = "+literal(s.cfg.Schema))
+	if err != nil {
+		return err
+	}
+	sql := ""
+	if len(rows) == 0 {
+		sql = "create schema " + quoteName(s.cfg.Schema) + ";\n"
+	}
+	_, err = ask(ctx, k, sql+
+		"create table "+s.own("format")+" (version integer not null);\n"+
+		"insert into "+s.own("format")+fmt.Sprintf(" values (%d);\n", formatVersion)+
+		"create table "+s.own("generations")+" (pipeline text, generation bigint, live boolean not null, primary key (pipeline, generation));\n"+
+		"create table "+s.own("tables")+" (pipeline text, generation bigint, name text, relation text not null, rejects text not null, "+
+		"definition json not null, primary key (pipeline, generation, name));\n"+
+		"create table "+s.own("positions")+" (pipeline text, generation bigint, producer text, epoch bigint not null, lsn bigint not null, "+
+		"idx bigint not null, updated timestamp with time zone not null default now(), primary key (pipeline, generation, producer));\n")
+	return err
+}

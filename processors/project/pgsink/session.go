@@ -1,0 +1,106 @@
+package pgsink
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// How many results the statements of begin and of tenureQuery have.
+const (
+	preludeResults = 3
+	tenureResults  = 2
+)
+
+// begin begins a transaction of a writer, which shares the pipeline's lock. The
+// statements of writers find rows by key: a plan that reads a table whole would be
+// made for a table that has grown since. What is committed must be on disk, since
+// the pipeline's checkpoint rests on it, whatever the server's default is.
+//
+// Transactions that work step by step have a lock of their own, one at a time: they
+// would often end in a deadlock. The locks come before all others.
+func (s *Sink) begin(pipeline string, how manner) string {
+	lock := "select pg_advisory_xact_lock_shared(" + s.lockKey(pipeline) + ")"
+	switch {
+	case how.alone:
+		lock = "select pg_advisory_xact_lock(" + s.lockKey(pipeline) + ")"
+	case how.careful:
+		lock += ", pg_advisory_xact_lock(" + s.lockKey(pipeline+"/carefully") + ")"
+	}
+	return "begin; select " + settings("statement_timeout", milliseconds(writeMax), "enable_seqscan", "off", "enable_hashjoin", "off", "enable_mergejoin", "off") + ", set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' " +
+		"else current_setting('synchronous_commit') end, true); " + lock + ";\n"
+}
+
+// beginAlone begins a transaction that makes, alters or swaps tables: it has the
+// lock of the sink's own tables, and that of the pipeline, to itself.
+func (s *Sink) beginAlone(pipeline string) string {
+	return "begin; select " + settings() + "; select pg_advisory_xact_lock(" + s.lockKey("") + "); " +
+		"select pg_advisory_xact_lock(" + s.lockKey(pipeline) + ");\n"
+}
+
+// settings are for one transaction: those that every transaction has, and more.
+func settings(more ...string) string {
+	all := append([]string{"lock_timeout", milliseconds(lockMax), "idle_in_transaction_session_timeout", milliseconds(idleMax)}, more...)
+	var list []string
+	for pair := range slices.Chunk(all, 2) {
+		list = append(list, "set_config('"+pair[0]+"', '"+pair[1]+"', true)")
+	}
+	return strings.Join(list, ", ")
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// lockKey is the key of the advisory lock of a pipeline; "" is that of the sink's
+// own tables.
+func (s *Sink) lockKey(pipeline string) string {
+	name := strings.TrimSuffix("millrace/"+s.cfg.Schema+"/"+pipeline, "/")
+	sum := sha256.Sum256([]byte(name))
+	return strconv.FormatInt(int64(binary.BigEndian.Uint64(sum[:])), 10)
+}
+
+// generationMatch is the condition of one generation in the own tables.
+func generationMatch(pipeline string, number uint32) string {
+	return "pipeline = " + literal(pipeline) + " and generation = " + strconv.FormatUint(uint64(number), 10)
+}
+
+// tenureQuery asks whether a producer's generation is live, no row for a generation
+// that is not there, and locks its position.
+func (s *Sink) tenureQuery(p feed.Producer) string {
+	match := generationMatch(p.Pipeline, p.Generation)
+	return "select live from " + s.own("generations") + " where " + match + ";\n" +
+		"select epoch, lsn, idx from " + s.own("positions") + " where " + match + " and producer = " + literal(p.Source) + " for update;\n"
+}
+
+// moveStatement records the position of (pipeline, generation, producer, epoch, LSN,
+// index).
+func (s *Sink) moveStatement() string {
+	return "insert into " + s.own("positions") + " as p (pipeline, generation, producer, epoch, lsn, idx) values ($1, $2, $3, $4, $5, $6) " +
+		"on conflict (pipeline, generation, producer) do update set epoch = excluded.epoch, lsn = excluded.lsn, idx = excluded.idx, updated = now()"
+}
+
+// plant begins a tenure: it raises the epoch of a producer and returns the epoch
+// and position that are recorded now. A newer epoch stays.
+func (s *Sink) plant(p feed.Producer, epoch uint64) string {
+	return fmt.Sprintf("insert into %s as p (pipeline, generation, producer, epoch, lsn, idx) values (%s, %d, %s, %d, 0, 0) "+
+		"on conflict (pipeline, generation, producer) do update set epoch = greatest(p.epoch, excluded.epoch) returning epoch, lsn, idx;\n",
+		s.own("positions"), literal(p.Pipeline), p.Generation, literal(p.Source), epoch)
+}
+
+// commit ends a transaction. That of one that failed before is an error.
+func commit(ctx context.Context, k *conn) error {
+	results, err := askAll(ctx, k, "commit")
+	if err != nil {
+		return err
+	}
+	if tag := results[0].CommandTag.String(); tag != "COMMIT" {
+		return fmt.Errorf("the transaction ended by %s", tag)
+	}
+	return nil
+}

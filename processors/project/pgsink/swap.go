@@ -1,0 +1,136 @@
+package pgsink
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/millrace/millrace/processors/project"
+)
+
+// Swap gives the names of the live tables to those of the schema's generation and
+// removes the former ones, in one transaction. Rights that were granted on the
+// former tables are granted on the new ones; everything else that was added by hand
+// goes with them. A view that rests on a former table is an error.
+func (s *Sink) Swap(ctx context.Context, schema *project.Schema) error {
+	k, err := s.conns.take(ctx)
+	if err != nil {
+		return failure(ctx, "connect", err)
+	}
+	defer s.conns.give(ctx, k)
+	defer rollback(ctx, k)
+	return failure(ctx, fmt.Sprintf("swap in generation %d of %s", schema.Generation, schema.Pipeline), s.swap(ctx, k, schema))
+}
+
+func (s *Sink) swap(ctx context.Context, k *conn, schema *project.Schema) error {
+	c, err := s.alone(ctx, k, schema.Pipeline)
+	if err != nil {
+		return err
+	}
+	g := c.generation(schema.Generation)
+	switch {
+	case g == nil:
+		return &Error{Doing: "swap", Message: fmt.Sprintf("generation %d of pipeline %s has no tables, or has been replaced", schema.Generation, schema.Pipeline)}
+	case g.live:
+		return nil
+	}
+	b, err := s.builder(ctx, k, schema)
+	if err != nil {
+		return err
+	}
+	grants, err := s.grants(ctx, k, c.live(), g)
+	if err != nil {
+		return err
+	}
+	if err := b.swap(c, g); err != nil {
+		return err
+	}
+	for _, grant := range grants {
+		b.write("%s", grant)
+	}
+	if _, err := ask(ctx, k, b.sql.String()); err != nil {
+		return err
+	}
+	return commit(ctx, k)
+}
+
+// swap renames the tables of g, a shadow, and removes all generations before it.
+func (b *builder) swap(c *catalogue, g *generation) error {
+	names := map[string]relation{} // the former tables by their declared names
+	if live := c.live(); live != nil {
+		for _, t := range live.tables {
+			names[t.declared] = t
+		}
+	}
+	for i := range c.generations {
+		if old := &c.generations[i]; old.number < g.number {
+			b.remove(old)
+		}
+	}
+	for i := range g.tables {
+		t := &g.tables[i]
+		former, ok := names[t.declared]
+		if !ok {
+			var err error
+			if former.name, err = b.tableName(t.declared, ""); err != nil {
+				return &SchemaError{Pipeline: b.schema.Pipeline, Problems: []string{err.Error()}}
+			}
+			b.used[former.name] = b.schema.Pipeline
+			former.rejects = relationName(t.declared, rejectsSuffix, b.reserved)
+		}
+		b.used[former.name], b.used[former.rejects] = b.schema.Pipeline, b.schema.Pipeline
+		b.rename(t.name, former.name)
+		b.rename(t.rejects, former.rejects)
+		b.write("update %s set relation = %s, rejects = %s where %s and name = %s", b.s.own("tables"), literal(former.name),
+			literal(former.rejects), generationMatch(b.schema.Pipeline, g.number), literal(t.declared))
+	}
+	b.write("update %s set live = true where %s", b.s.own("generations"), generationMatch(b.schema.Pipeline, g.number))
+	return nil
+}
+
+func (b *builder) rename(from, to string) {
+	if from != to {
+		b.write("alter table %s rename to %s", b.s.qualified(from), quoteName(to))
+	}
+}
+
+// grants are the statements that grant on the tables of g what is granted on those
+// of the live generation.
+func (s *Sink) grants(ctx context.Context, k *conn, live, g *generation) ([]string, error) {
+	if live == nil {
+		return nil, nil
+	}
+	var statements []string
+	for i := range live.tables {
+		old := &live.tables[i]
+		if g.table(old.declared) == nil {
+			continue
+		}
+		for _, name := range []string{old.name, old.rejects} {
+			rows, err := ask(ctx, k, "select a.privilege_type, a.is_grantable, coalesce(r.rolname, '') from pg_class c, aclexplode(c.relacl) a "+
+				"left join pg_roles r on r.oid = a.grantee where c.oid = to_regclass("+literal(s.qualified(name))+") and a.grantee <> c.relowner")
+			if err != nil {
+				return nil, err
+			}
+			for _, row := range rows {
+				statements = append(statements, s.grant(name, row))
+			}
+		}
+	}
+	return statements, nil
+}
+
+// grant writes one right on a table that has got the former one's name.
+func (s *Sink) grant(name string, row [][]byte) string {
+	var sql strings.Builder
+	sql.WriteString("grant " + string(row[0]) + " on " + s.qualified(name) + " to ")
+	if role := string(row[2]); role != "" {
+		sql.WriteString(quoteName(role))
+	} else {
+		sql.WriteString("public")
+	}
+	if string(row[1]) == "t" {
+		sql.WriteString(" with grant option")
+	}
+	return sql.String()
+}

@@ -1,0 +1,108 @@
+package pgsink
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// call is one statement with its parameters.
+type call struct {
+	sql string
+	// args appends the parameters; nil for none.
+	args func(a *arguments)
+}
+
+// result is what a statement did.
+type result struct {
+	rows     [][][]byte
+	affected int64
+}
+
+// callError tells which of several calls failed.
+type callError struct {
+	index int
+	err   error
+}
+
+func (e *callError) Error() string { return e.err.Error() }
+func (e *callError) Unwrap() error { return e.err }
+
+// run sends calls together and returns their results, whose values are binary. The
+// error is that of the first that failed; those behind it were not run.
+func run(ctx context.Context, k *conn, a *arguments, calls ...call) ([]result, error) {
+	if len(calls) == 0 {
+		return nil, nil
+	}
+	p := k.StartPipeline(ctx)
+	binary := []int16{1}
+	for i := range calls {
+		a.reset()
+		if calls[i].args != nil {
+			calls[i].args(a)
+		}
+		p.SendQueryParams(calls[i].sql, a.values(), a.oids, binary, binary)
+	}
+	results, err := collect(p, len(calls))
+	if closeErr := p.Close(); err == nil && closeErr != nil {
+		err = closeErr
+	}
+	return results, err
+}
+
+// collect sends what is in the pipeline and reads n results.
+func collect(p *pgconn.Pipeline, n int) ([]result, error) {
+	if err := p.Sync(); err != nil {
+		return nil, err
+	}
+	results := make([]result, n)
+	for i := range results {
+		got, err := p.GetResults()
+		if err != nil {
+			return nil, &callError{i, err}
+		}
+		reader, ok := got.(*pgconn.ResultReader)
+		if !ok {
+			return nil, &callError{i, fmt.Errorf("the driver answered with %T", got)}
+		}
+		r := reader.Read()
+		if r.Err != nil {
+			return nil, &callError{i, r.Err}
+		}
+		results[i] = result{r.Rows, r.CommandTag.RowsAffected()}
+	}
+	return results, nil
+}
+
+// one runs one call.
+func one(ctx context.Context, k *conn, a *arguments, c call) (result, error) {
+	results, err := run(ctx, k, a, c)
+	if err != nil {
+		return result{}, err
+	}
+	return results[0], nil
+}
+
+// ask runs statements without parameters and returns the rows of the last one as
+// text.
+func ask(ctx context.Context, k *conn, sql string) ([][][]byte, error) {
+	results, err := askAll(ctx, k, sql)
+	if err != nil || len(results) == 0 {
+		return nil, err
+	}
+	return results[len(results)-1].Rows, nil
+}
+
+// askAll returns the results of all of them.
+func askAll(ctx context.Context, k *conn, sql string) ([]*pgconn.Result, error) {
+	return k.Exec(ctx, sql).ReadAll()
+}
+
+// rollback ends a transaction that failed, if the connection is still there.
+func rollback(ctx context.Context, k *conn) {
+	if k.IsClosed() || k.TxStatus() == 'I' {
+		return
+	}
+	_, _ = askAll(ctx, k, "rollback") // if this fails give closes the connection
+}

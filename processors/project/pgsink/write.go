@@ -1,0 +1,261 @@
+package pgsink
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/project"
+)
+
+// attemptsMax is how often a transaction is tried that fails because another came
+// in between.
+const attemptsMax = 4
+
+// errCarefully says that a batch must be written step by step.
+var errCarefully = errors.New("step by step")
+
+// writer writes for one source partition: each batch is one transaction.
+type writer struct {
+	s      *Sink
+	schema *project.Schema
+	tenure project.Tenure
+	layout *layout       // as last seen; nil to look again
+	at     feed.Position // recorded, as last seen
+	args   arguments
+	closed bool
+}
+
+// Write writes b in one transaction with its position.
+func (w *writer) Write(ctx context.Context, b *project.Batch) (project.Written, error) {
+	if w.closed {
+		return project.Written{}, failure(ctx, "write", errClosed)
+	}
+	limited, cancel := context.WithTimeout(ctx, writeMax)
+	defer cancel()
+	parts, how := w.split(b), manner{}
+	for attempt := 1; ; attempt++ {
+		written, err := w.transact(limited, b, parts, how)
+		switch {
+		case err == nil:
+			return written, nil
+		case errors.Is(err, errCarefully), rowFault(err) && !how.careful:
+			how.careful = true
+		case again(err) && attempt < attemptsMax:
+			how.alone = true
+		case missing(err) && attempt == 1: // swapped, perhaps
+			w.layout = nil
+		default:
+			return project.Written{Durable: w.at}, failure(ctx, "write "+strconv.Itoa(b.Len())+" rows of "+w.tenure.Producer.String(), err)
+		}
+	}
+}
+
+// Flush has nothing to make durable, and looks whether the tenure lasts.
+func (w *writer) Flush(ctx context.Context) (feed.Position, error) {
+	limited, cancel := context.WithTimeout(ctx, writeMax)
+	defer cancel()
+	at, err := w.flush(limited)
+	return at, failure(ctx, "flush "+w.tenure.Producer.String(), err)
+}
+
+func (w *writer) flush(ctx context.Context) (feed.Position, error) {
+	if w.closed {
+		return feed.Position{}, errClosed
+	}
+	k, err := w.s.conns.take(ctx)
+	if err != nil {
+		return feed.Position{}, err
+	}
+	defer w.s.conns.give(ctx, k)
+	defer rollback(ctx, k)
+	results, err := askAll(ctx, k, w.s.begin(w.schema.Pipeline, manner{})+w.s.tenureQuery(w.tenure.Producer))
+	if err != nil {
+		return feed.Position{}, err
+	}
+	_, at, err := w.recorded(results)
+	return at, err
+}
+
+// Close ends the use of the writer.
+func (w *writer) Close() error {
+	w.closed = true
+	return nil
+}
+
+// manner is how a transaction works.
+type manner struct {
+	careful bool // step by step
+	alone   bool // while no other transaction of the pipeline writes
+}
+
+// transact writes b in one transaction.
+func (w *writer) transact(ctx context.Context, b *project.Batch, parts []*part, how manner) (project.Written, error) {
+	k, err := w.s.conns.take(ctx)
+	if err != nil {
+		return project.Written{}, err
+	}
+	defer w.s.conns.give(ctx, k)
+	defer rollback(ctx, k)
+	t := &transaction{w: w, k: k, parts: parts}
+	skip, err := t.begin(ctx, b, how)
+	if err != nil || skip {
+		return project.Written{Durable: w.at, Skipped: skip}, err
+	}
+	if how.careful {
+		err = t.carefully(ctx, b)
+	} else {
+		err = t.together(ctx, b)
+	}
+	if err == nil {
+		err = commit(ctx, k)
+	}
+	if err != nil {
+		return project.Written{}, err
+	}
+	w.at = b.UpTo
+	return project.Written{Durable: w.at, Claims: t.claimed, Refused: t.refused}, nil
+}
+
+// transaction is one attempt to write a batch.
+type transaction struct {
+	w         *writer
+	k         *conn
+	parts     []*part
+	some      []some // of the tables of parts
+	promoting bool   // what is written was a claim
+
+	claimed int              // rows of the batch that wait for a key
+	refused []project.Reject // rows of the batch that PostgreSQL did not take
+}
+
+// some says what there is among the rejects of a table.
+type some struct{ claims, refused bool }
+
+// place is where the rows of a part go.
+func (t *transaction) place(p *part) *place { return &t.w.layout.tables[p.table] }
+
+// begin begins the transaction, locks the producer's position and says whether the
+// batch was written before.
+func (t *transaction) begin(ctx context.Context, b *project.Batch, how manner) (skip bool, err error) {
+	w := t.w
+	sql := w.s.begin(w.schema.Pipeline, how) + w.s.tenureQuery(w.tenure.Producer)
+	asked := w.layout != nil
+	if asked {
+		sql += t.someQuery()
+	}
+	results, err := askAll(ctx, t.k, sql)
+	if err != nil {
+		return false, err
+	}
+	live, at, err := w.recorded(results)
+	if err != nil {
+		return false, err
+	}
+	w.at = at
+	switch {
+	case !at.Before(b.UpTo):
+		return true, nil
+	case at.Before(b.After):
+		return false, fmt.Errorf("pgsink: %w: it is at %s, the batch goes from %s to %s", project.ErrPosition, at, b.After, b.UpTo)
+	}
+	if asked && w.layout.live == live {
+		t.takeSome(results[preludeResults+tenureResults:])
+		return false, nil
+	}
+	return false, t.lookAgain(ctx)
+}
+
+// recorded reads what begin and tenureQuery answered: whether the generation's
+// tables are the ones that readers see, and the producer's position.
+func (w *writer) recorded(results []*pgconn.Result) (live bool, at feed.Position, err error) {
+	generation, position := results[preludeResults].Rows, results[preludeResults+1].Rows
+	if len(generation) == 0 {
+		return false, at, lost(w.tenure, "the generation has been replaced")
+	}
+	at, err = w.position(position)
+	return string(generation[0][0]) == "t", at, err
+}
+
+// position reads the producer's row.
+func (w *writer) position(rows [][][]byte) (feed.Position, error) {
+	if len(rows) == 0 {
+		return feed.Position{}, nil // somebody has removed it
+	}
+	var n [3]uint64
+	for i := range n {
+		var err error
+		if n[i], err = strconv.ParseUint(string(rows[0][i]), 10, 64); err != nil {
+			return feed.Position{}, fmt.Errorf("%s: %w", w.s.own("positions"), err)
+		}
+	}
+	if n[0] > w.tenure.Epoch {
+		return feed.Position{}, lost(w.tenure, "epoch "+strconv.FormatUint(n[0], 10)+" has begun")
+	}
+	return feed.Position{LSN: feed.LSN(n[1]), Index: uint32(n[2])}, nil
+}
+
+// lost says that the tenure is over.
+func lost(t project.Tenure, why string) error {
+	return fmt.Errorf("pgsink: %w: %s, this is epoch %d of %s", processors.ErrLost, why, t.Epoch, t.Producer)
+}
+
+// lookAgain finds where the tables are now, and what is in their rejects.
+func (t *transaction) lookAgain(ctx context.Context) error {
+	w := t.w
+	c, err := w.s.read(ctx, t.k, w.schema.Pipeline)
+	if err != nil {
+		return err
+	}
+	g := c.generation(w.schema.Generation)
+	if g == nil {
+		return lost(w.tenure, "the generation has been replaced")
+	}
+	w.layout = w.s.layout(g, w.schema)
+	if !w.layout.whole() {
+		return &Error{Doing: "write", Message: "a table or column is not there; the next start of the pipeline's worker makes it"}
+	}
+	if sql := t.someQuery(); sql != "" {
+		results, err := askAll(ctx, t.k, sql)
+		if err != nil {
+			return err
+		}
+		t.takeSome(results)
+	}
+	return nil
+}
+
+// someQuery asks what there is among the rejects of each table of the batch.
+func (t *transaction) someQuery() string {
+	var sql strings.Builder
+	for _, p := range t.parts {
+		sql.WriteString(t.place(p).sql.some + ";\n")
+	}
+	return sql.String()
+}
+
+func (t *transaction) takeSome(results []*pgconn.Result) {
+	t.some = make([]some, len(t.parts))
+	for i, r := range results {
+		t.some[i] = some{claims: string(r.Rows[0][0]) == "t", refused: string(r.Rows[0][1]) == "t"}
+	}
+}
+
+// move is the call that records the position of a batch.
+func (t *transaction) move(b *project.Batch) call {
+	w := t.w
+	return call{w.s.moveStatement(), func(a *arguments) {
+		a.text(w.schema.Pipeline)
+		a.int(int64(w.schema.Generation))
+		a.text(w.tenure.Producer.Source)
+		a.int(int64(w.tenure.Epoch))
+		a.int(int64(b.UpTo.LSN))
+		a.int(int64(b.UpTo.Index))
+	}}
+}

@@ -1,0 +1,274 @@
+package project
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/codes"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// RowWriter is the processor that brings the changes of one source partition to
+// the sink.
+type RowWriter struct {
+	p      *Projection
+	tenure *processors.Tenure
+	start  feed.Position // behind which reading began
+	broken chan error    // ends the tenure
+
+	// turn holds a token while somebody uses what follows.
+	turn   chan struct{}
+	writer Writer        // nil until it is open
+	after  feed.Position // up to which the writer has been told everything
+	rows   int           // that the sink holds and has not made durable
+	bytes  int           // of them
+	held   chan struct{} // has a token when the sink has begun to hold rows
+
+	mu       sync.Mutex
+	counts   processors.Counts
+	rejected []string
+	through  feed.Position // up to which changes have been processed
+	durable  feed.Position // up to which they are durable, while holding
+	holding  bool
+	recorded feed.Position // that the sink is known to have recorded
+	trouble  *processors.Trouble
+}
+
+// Rows returns a processor of the projection's source partition, for one tenure.
+// It is a *RowWriter.
+func (p *Projection) Rows(feed.Partition) processors.Processor {
+	return &RowWriter{
+		p: p, turn: make(chan struct{}, 1), held: make(chan struct{}, 1), broken: make(chan error, 1),
+	}
+}
+
+// Open takes over the counts of the checkpoint. The sink is opened when there is
+// something to write.
+func (r *RowWriter) Open(_ context.Context, t *processors.Tenure, state processors.State) error {
+	r.tenure, r.start = t, t.Saved().Position
+	r.through = r.start
+	r.counts, r.rejected, r.recorded = state.Counts, state.Rejected, state.Recorded
+	return nil
+}
+
+// State returns the counts and how far the rows are durable.
+func (r *RowWriter) State() processors.State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := processors.State{Counts: r.counts, Rejected: r.rejected, Recorded: r.recorded, Trouble: r.trouble}
+	if r.holding {
+		durable := r.durable
+		s.Durable = &durable
+	}
+	return s
+}
+
+// Process writes the rows that the batch has made, changed and removed.
+func (r *RowWriter) Process(ctx context.Context, b *processors.Batch) error {
+	g := newGatherer(r.p)
+	var upTo feed.Position
+	for at, change := range b.Changes() {
+		if err := g.change(change); err != nil {
+			return err
+		}
+		upTo = at
+	}
+	if !g.empty() {
+		if err := r.write(ctx, g, upTo); err != nil {
+			return r.ended(ctx, err)
+		}
+	}
+	r.mu.Lock()
+	r.through = upTo
+	r.mu.Unlock()
+	return nil
+}
+
+// acquire waits for the writer.
+func (r *RowWriter) acquire(ctx context.Context) error {
+	select {
+	case r.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (r *RowWriter) release() { <-r.turn }
+
+// write hands what was gathered up to a position to the sink. What is written a
+// second time after an error has been taken then, and is only made durable.
+func (r *RowWriter) write(ctx context.Context, g *gatherer, upTo feed.Position) error {
+	if err := r.acquire(ctx); err != nil {
+		return err
+	}
+	defer r.release()
+	if err := r.open(ctx); err != nil {
+		return err
+	}
+	if r.after.Before(upTo) {
+		b := g.batch(r.after, upTo)
+		w, err := r.send(ctx, b)
+		if err != nil {
+			return err
+		}
+		r.after = upTo
+		r.wrote(ctx, b, w, g.bytes)
+	}
+	return r.flushFull(ctx)
+}
+
+// open begins the tenure at the sink. Its failures are not those of a change: they
+// are tried again until they are over.
+func (r *RowWriter) open(ctx context.Context) error {
+	if r.writer != nil {
+		return nil
+	}
+	w, at, err := r.p.cfg.Sink.Open(ctx, &r.p.schema, Tenure{Producer: r.tenure.Producer(), Epoch: r.tenure.Epoch, Turned: r.tenure.Turned})
+	if err != nil {
+		return r.waiting(ctx, "open the sink", err)
+	}
+	r.mu.Lock()
+	recorded := r.recorded
+	r.mu.Unlock()
+	if at.Before(recorded) {
+		return errors.Join(fatal{fmt.Errorf("the sink has recorded the changes of %s up to %s, and %s was written: "+
+			"it has been emptied or restored older; fill it again with millrace rewind %s",
+			r.tenure.Partition, at, recorded, r.p.cfg.Pipeline)}, w.Close())
+	}
+	r.writer, r.after = w, at
+	if r.start.Before(at) {
+		r.after = r.start
+	}
+	return nil
+}
+
+// waiting returns an error of the sink as a whole as one that is tried again
+// without end, except for that of a tenure that is over.
+func (r *RowWriter) waiting(ctx context.Context, what string, err error) error {
+	switch processors.FailureOf(ctx, err) {
+	case processors.Lost, processors.Ended:
+		return fmt.Errorf("%s: %w", what, err)
+	default:
+		refusal := store.Refuse(store.StatusUnavailable, "%s: %v", what, err)
+		if cause, ok := errors.AsType[*store.Error](err); ok {
+			refusal.RetryAfter = cause.RetryAfter
+		}
+		return refusal
+	}
+}
+
+// fatal is an error that neither trying again nor giving up a change can mend.
+type fatal struct{ error }
+
+// ended returns err, unless it is fatal: then Run ends the tenure with it, for
+// which this waits.
+func (r *RowWriter) ended(ctx context.Context, err error) error {
+	end, ok := errors.AsType[fatal](err)
+	if !ok {
+		return err
+	}
+	select {
+	case r.broken <- end.error:
+	default:
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// send writes a batch under a span.
+func (r *RowWriter) send(ctx context.Context, b *Batch) (Written, error) {
+	ctx, span := tracer().Start(ctx, "millrace.project.write")
+	defer span.End()
+	start := time.Now()
+	w, err := r.writer.Write(ctx, b)
+	meters.writeDuration.Record(ctx, time.Since(start).Seconds(), r.p.measured(""))
+	if err == nil {
+		meters.writeRows.Record(ctx, int64(b.Len()), r.p.measured(""))
+		return w, nil
+	}
+	span.RecordError(err)
+	span.SetStatus(codes.Error, err.Error())
+	if errors.Is(err, ErrPosition) {
+		return w, fatal{fmt.Errorf("%s: %w", r.tenure.Partition, err)}
+	}
+	return w, fmt.Errorf("write %d rows: %w", b.Len(), err)
+}
+
+// wrote notes what the sink took.
+func (r *RowWriter) wrote(ctx context.Context, b *Batch, w Written, bytes int) {
+	r.measure(ctx, b, w)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !w.Skipped {
+		r.counts.Rows += int64(len(b.Put) + len(b.Drop))
+		r.counts.Rejects += int64(len(b.Reject) + w.Claims + len(w.Refused))
+		r.tell(b.Reject)
+		r.tell(w.Refused)
+	}
+	r.rows, r.bytes = r.rows+b.Len(), r.bytes+bytes
+	if r.recorded.Before(w.Durable) {
+		r.recorded = w.Durable
+	}
+	if !w.Durable.Before(r.after) {
+		r.durableLocked()
+		return
+	}
+	if !r.holding {
+		r.holding, r.durable = true, r.through
+		r.signalHeld()
+	}
+	if r.durable.Before(w.Durable) {
+		r.durable = w.Durable
+	}
+}
+
+func (r *RowWriter) measure(ctx context.Context, b *Batch, w Written) {
+	if w.Skipped {
+		meters.skipped.Add(ctx, 1, r.p.measured(""))
+		return
+	}
+	meters.rows.Add(ctx, int64(len(b.Put)), r.p.measured("put"))
+	meters.rows.Add(ctx, int64(len(b.Drop)), r.p.measured("drop"))
+	meters.rejects.Add(ctx, int64(len(b.Reject)+len(w.Refused)), r.p.measured("value"))
+	meters.rejects.Add(ctx, int64(w.Claims), r.p.measured("claim"))
+}
+
+func (r *RowWriter) signalHeld() {
+	select {
+	case r.held <- struct{}{}:
+	default:
+	}
+}
+
+// tell keeps the last rejects for status.
+func (r *RowWriter) tell(rejects []Reject) {
+	if len(rejects) == 0 {
+		return
+	}
+	rejects = rejects[max(len(rejects)-processors.RejectedMax, 0):]
+	told := append([]string{}, r.rejected...)
+	for i := range rejects {
+		j := &rejects[i]
+		text := r.p.schema.Tables[j.Table].Name + " " + j.Source
+		if j.Element != "" {
+			text += " element " + j.Element
+		}
+		if j.Column != "" {
+			text += " column " + j.Column
+		}
+		told = append(told, processors.Clip(errors.New(text+": "+j.Reason)))
+	}
+	r.rejected = told[max(len(told)-processors.RejectedMax, 0):]
+}
+
+// durableLocked notes that all that the sink took for changes is durable.
+func (r *RowWriter) durableLocked() {
+	r.holding, r.rows, r.bytes, r.trouble = false, 0, 0, nil
+}

@@ -1,0 +1,202 @@
+package project
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// ErrPosition says that a Batch begins behind what the sink has recorded: what
+// lies between is missing. The sink has been restored older or emptied, or
+// another writer is at work.
+var ErrPosition = errors.New("project: the batch does not follow what the sink has recorded")
+
+// Schema is what a Sink has to know of a projection. Names are those of the
+// declaration; a sink whose engine cannot take one maps it and keeps the mapping.
+type Schema struct {
+	Pipeline   string
+	Generation uint32
+	// Shadow says that the rows of this generation are kept apart from those of the
+	// one before until Swap puts them in their place. Without it the generation
+	// goes on in the tables that are there: columns and tables that were added are
+	// made, the first one makes all, and writers of generations before it are refused
+	// as those of older epochs are. After Swap it has no meaning.
+	Shadow bool
+	Tables []TableSchema
+}
+
+// TableSchema is one table of a Schema.
+type TableSchema struct {
+	Name    string
+	Columns []ColumnSchema
+	// Key are the indexes in Columns of the columns that identify a row, at least
+	// one. They hold neither Null, doubles nor JSON.
+	Key []int
+	// Index are lists of such indexes: columns on which a sink that can keeps an
+	// index of its engine.
+	Index [][]int
+	// PartitionBy is the index of the column by which files are kept apart, -1 for
+	// none.
+	PartitionBy int
+}
+
+// ColumnSchema is one column of a table.
+type ColumnSchema struct {
+	Name string
+	Type Type
+}
+
+// Column returns the index of a column, -1 if there is none of that name.
+func (t *TableSchema) Column(name string) int {
+	for i := range t.Columns {
+		if t.Columns[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// Tenure is the time for which one process writes for one source partition.
+type Tenure struct {
+	// Producer is who writes; Producer.Source names the source partition.
+	Producer feed.Producer
+	// Epoch grows with every tenure of a Producer.
+	Epoch uint64
+	// Turned says that the sink makes progress, which one that needs many requests
+	// for one batch tells after each; nil if nobody wants to know.
+	Turned func()
+}
+
+// Batch is what the changes in an interval of source positions mean: the newest
+// state of each row, and of each reject, that they touched. It shares memory with
+// nothing that changes, and must not be changed.
+//
+// A sink carries out Drop before Put, and Accept before Reject. No row is in both
+// Put and Drop, no reject in both Reject and Accept. What a Batch says holds
+// whatever was there before, so that carrying it out twice changes nothing more.
+type Batch struct {
+	// After and UpTo bound the interval (After, UpTo], which is never empty.
+	After, UpTo feed.Position
+	// Put are rows as they are now. A row whose key the row of another Source holds
+	// becomes a claim: a Reject with Key, the reason HeldBy and the row. A row, or a
+	// claim, of the same Source and key is replaced.
+	Put []Row
+	// Drop are Table, Key and Source of rows that are gone. The row goes only if it
+	// is of that Source; else the claim of that Source on the key goes, if there is
+	// one. When a row goes, the claim on its key with the smallest Source takes its
+	// place.
+	Drop []Row
+	// Reject are rows that cannot be; they replace the ones with the same Table,
+	// Source and Element.
+	Reject []Reject
+	// Accept are Table, Source and Element of rejects that are gone. Claims are not
+	// meant.
+	Accept []Reject
+}
+
+// Empty says whether the batch changes nothing.
+func (b *Batch) Empty() bool {
+	return len(b.Put) == 0 && len(b.Drop) == 0 && len(b.Reject) == 0 && len(b.Accept) == 0
+}
+
+// Len is the number of rows and rejects in the batch.
+func (b *Batch) Len() int { return len(b.Put) + len(b.Drop) + len(b.Reject) + len(b.Accept) }
+
+// Written is what a Write did.
+type Written struct {
+	// Durable is the position up to which everything is durable and recorded; for a
+	// sink that does not buffer that is the UpTo of the batch. It never goes back.
+	Durable feed.Position
+	// Claims are rows of the batch that wait for a key, as far as the sink knows
+	// yet.
+	Claims int
+	// Skipped says that the batch was recorded before, and nothing was done.
+	Skipped bool
+	// Refused are rows of Put that turned out to be none that the sink can take,
+	// where it does not keep them among its rejects by itself. They are counted, and
+	// told of in status. A sink that can tell before it writes is a Limiter.
+	Refused []Reject
+}
+
+// Sink keeps the rows of one pipeline. It is safe for concurrent use by the
+// partitions of the pipeline.
+//
+// Errors tell what to do next in the way that processors.FailureOf reads: those of
+// a sink that cannot be reached match store.ErrUnavailable and are tried again
+// without end; those of a tenure that has been succeeded match processors.ErrLost;
+// those of a row that can never be written are made by processors.Reject, and the
+// row's change ends in the dead letters. Everything else is tried for a while.
+type Sink interface {
+	// Open makes what is missing (tables, columns that were added), begins a tenure,
+	// and returns the position recorded for its producer, zero if there is none; a
+	// sink with several parts returns the furthest. From then on every Write and
+	// Flush of an older epoch of the producer is refused, and so is Open, with an
+	// error that matches processors.ErrLost. Opening the same epoch again is allowed.
+	Open(ctx context.Context, s *Schema, t Tenure) (Writer, feed.Position, error)
+
+	// Close frees what the sink holds in this process. It discards what was not
+	// flushed, and may be called twice.
+	Close() error
+}
+
+// Writer writes for one source partition. It is used by one goroutine at a time.
+type Writer interface {
+	// Write takes b. With position P recorded or taken before:
+	//
+	//	b.UpTo <= P    nothing is done: Written.Skipped
+	//	b.After <= P   b is carried out and P becomes b.UpTo
+	//	b.After > P    ErrPosition
+	//
+	// Rows and position become durable together, all or nothing: at once, or by
+	// Flush if the sink buffers. What can be wrong with a row is found here. After an
+	// error the same batch, or parts of it, may be written again, whether or not it
+	// was carried out.
+	Write(ctx context.Context, b *Batch) (Written, error)
+
+	// Flush makes durable what Write took and returns the position up to which all
+	// is. After an error it may be called again.
+	Flush(ctx context.Context) (feed.Position, error)
+
+	// Close ends the tenure in this process and discards what was not flushed. It
+	// may be called twice.
+	Close() error
+}
+
+// Reader reads what a sink has made durable, for verify and repair. It may be used
+// beside writers. Every Sink is one. s is the schema of the generation that is
+// read; one that nobody has opened has no rows.
+type Reader interface {
+	// Rows yields the rows of a table in any order, those that are claims not. An
+	// error ends it.
+	Rows(ctx context.Context, s *Schema, table int) iter.Seq2[Row, error]
+	// Rejects yields the rejects of a table in any order, claims among them.
+	Rejects(ctx context.Context, s *Schema, table int) iter.Seq2[Reject, error]
+	// Positions returns the positions recorded for the producers of the generation,
+	// by Producer.Source; those of repairs are not positions of a feed. A sink that
+	// can tell them to their producers only returns none.
+	Positions(ctx context.Context, s *Schema) (map[string]feed.Position, error)
+}
+
+// Swapper puts the rows of a shadow generation in place of the former ones. Every
+// Sink is one.
+type Swapper interface {
+	// Swap makes the generation of s the one that readers see, in one step, and
+	// removes the rows of generations before it, whose writers are refused from then
+	// on. It may be called again after an error, and once done changes nothing.
+	Swap(ctx context.Context, s *Schema) error
+}
+
+// Limiter is a Sink that cannot hold every row. What it cannot hold becomes a
+// Reject with the column ("" for the row as a whole) and the reason it returns; an
+// empty reason means that it can. The answer depends on nothing but r.
+type Limiter interface {
+	CannotHold(s *Schema, r *Row) (column, reason string)
+}
+
+// Checker is a Sink that cannot hold every schema. Check returns everything that
+// is wrong with one, as the function Check does.
+type Checker interface {
+	Check(s *Schema) []Problem
+}

@@ -1,0 +1,124 @@
+package sinktest
+
+import (
+	"slices"
+
+	"github.com/millrace/millrace/processors/project"
+)
+
+// grown returns the next generation of the schema, to which columns and a table
+// were added.
+func grown() *project.Schema {
+	s := Schema(2)
+	orders := &s.Tables[Orders]
+	note := project.ColumnSchema{Name: "note", Type: project.Type{Kind: project.KindString}}
+	paid := project.ColumnSchema{Name: "Paid", Type: project.Type{Kind: project.KindBool}}
+	orders.Columns = append(slices.Insert(orders.Columns, 1, note), paid)
+	orders.Index = nil
+	s.Tables = append(s.Tables, project.TableSchema{
+		Name: "added", Key: []int{0}, PartitionBy: -1, Columns: []project.ColumnSchema{{Name: "id"}, {Name: "n", Type: project.Type{Kind: project.KindInt64}}},
+	})
+	return s
+}
+
+func evolves(b *bench) {
+	old := b.start(0, 7)
+	a, c := source(b, "c1", "a"), source(b, "c1", "c")
+	old.write(10, project.Batch{
+		Put:    []project.Row{order(a, "a", "Ann", 1), order(c, "c", "Cid", 2), line(a, "a", 0, "x")},
+		Reject: []project.Reject{reject(Lines, a, "1", "line")},
+	})
+	waits := source(b, "c2", "c")
+	old.write(20, put(order(waits, "c", "waits", 3)))
+	old.flush()
+
+	former := b.schema
+	b.schema = grown()
+	b.want = b.want.evolve(former, b.schema)
+	w := b.start(0, 1)
+	if !w.at.IsZero() && !b.o.InPlace {
+		b.Errorf("a new generation begins at %s", w.at)
+	}
+	if !b.o.InPlace {
+		old.refused("the generation before writes", drop(order(a, "a", "", 0)))
+	}
+	b.check()
+	values := []project.Value{project.TextOf("a"), project.TextOf("noted"), project.TextOf("Ann"), project.SmallDecimalOf(1, 2), {}, project.BoolOf(true)}
+	wider := project.Row{Table: Orders, Key: values[:1:1], Values: values, Source: a}
+	n := []project.Value{project.TextOf("a"), project.IntOf(1)}
+	w.write(10, put(wider, project.Row{Table: 3, Key: n[:1:1], Values: n, Source: a}))
+	w.flush()
+	b.check()
+	if _, claims := b.keeps(); claims { // the claim of the generation before is still there
+		w.write(20, project.Batch{Drop: []project.Row{gone(order(c, "c", "", 0))}})
+		w.flush()
+		b.check()
+	}
+	b.reopen()
+	w = b.start(0, 2)
+	if w.at.IsZero() {
+		b.Error("the position of the generation is lost")
+	}
+	b.check()
+}
+
+func swapped(b *bench) {
+	if b.o.InPlace {
+		b.Skip("the sink has no shadows")
+	}
+	a, c := source(b, "c1", "a"), source(b, "c1", "c")
+	old := b.start(0, 7)
+	old.write(100, project.Batch{
+		Put:    []project.Row{order(a, "a", "old", 1), order(c, "c", "old", 2), line(a, "a", 0, "x")},
+		Reject: []project.Reject{reject(Lines, a, "1", "line")},
+	})
+	old.flush()
+
+	// The shadow has other columns of the same names, and is filled from the start.
+	shadow := &bench{TB: b.TB, o: b.o, open: b.open, sink: b.sink, schema: Schema(2)}
+	shadow.schema.Shadow = true
+	total := shadow.schema.Tables[Orders].Column("total")
+	shadow.schema.Tables[Orders].Columns[total].Type = project.Type{Kind: project.KindDouble}
+	wide := func(r project.Row, total float64) project.Row {
+		r.Values = slices.Clone(r.Values)
+		r.Values[2] = project.FloatOf(total)
+		return r
+	}
+	w := shadow.start(0, 1)
+	if !w.at.IsZero() {
+		b.Fatalf("the shadow begins at %s", w.at)
+	}
+	w.write(50, put(wide(order(a, "a", "new", 1), 0.5), line(a, "a", 0, "new")))
+	w.flush()
+	shadow.check()
+	b.check() // nothing is to be seen of it yet
+	old.write(110, put(order(c, "c", "old, still written", 3)))
+	old.flush()
+	b.check()
+	w.write(110, put(wide(order(c, "c", "new", 1), 1.5)))
+	w.flush()
+
+	for range 2 {
+		if err := shadow.sink.Swap(b.Context(), shadow.schema); err != nil {
+			b.Fatalf("swap: %v", err)
+		}
+		shadow.check()
+	}
+	old.refused("the former generation writes", put(order(a, "a", "late", 9)))
+	shadow.check()
+	w.write(120, drop(order(a, "a", "", 0)))
+	w.flush()
+	shadow.check()
+	shadow.reopen()
+	w = shadow.start(0, 2)
+	if w.at != at(120) {
+		b.Errorf("the swapped generation goes on at %s, want %s", w.at, at(120))
+	}
+	w.write(130, put(wide(order(a, "a", "again", 1), 2.5)))
+	w.flush()
+	shadow.check()
+	if err := shadow.sink.Swap(b.Context(), shadow.schema); err != nil {
+		b.Fatalf("swap by the next process: %v", err)
+	}
+	shadow.check()
+}

@@ -1,0 +1,21 @@
+// Package sinktest is what every project.Sink has to pass: the same cases for
+// containers, Parquet files and PostgreSQL.
+//
+//	func TestSink(t *testing.T) {
+//		sinktest.Run(t, func(t testing.TB) sinktest.Open {
+//			dir := t.TempDir() // storage of one case
+//			return func(t testing.TB) sinktest.Sink { … }
+//		})
+//	}
+//
+// Storage outlives the sinks that are opened on it: a case kills a sink by
+// forgetting it, without a Close, and opens another, as the next process would.
+//
+// Beside the cases there is a random model: several source partitions write
+// random batches, are killed, go on from what the sink has recorded, are fenced by
+// successors, and whatever order that leads to, the sink must hold the newest
+// state of every row, and exactly one row of each key that several items claim.
+//
+// Memory is a sink in memory that passes. It is the reference for the others, and
+// what tests of the processor write to, who can make it fail.
+package sinktest

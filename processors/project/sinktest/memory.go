@@ -1,0 +1,228 @@
+package sinktest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/project"
+)
+
+// Disk is where Memory sinks keep what is durable: it outlives them. Safe for
+// concurrent use.
+type Disk struct {
+	mu        sync.Mutex
+	epochs    map[feed.Producer]uint64
+	positions map[feed.Producer]feed.Position
+	tables    map[uint32]*tables // by generation
+	schemas   map[uint32]*project.Schema
+	live      uint32 // the generation that readers see; 0 for none yet
+}
+
+// NewDisk returns an empty Disk.
+func NewDisk() *Disk {
+	return &Disk{
+		epochs: map[feed.Producer]uint64{}, positions: map[feed.Producer]feed.Position{},
+		tables: map[uint32]*tables{}, schemas: map[uint32]*project.Schema{},
+	}
+}
+
+// Memory is a project.Sink on a Disk.
+type Memory struct {
+	disk   *Disk
+	buffer bool
+	// Fail is asked before each open, write and flush; an error of it is that of the
+	// sink. May be nil.
+	Fail func(step string) error
+}
+
+// NewMemory returns a sink that writes through to disk or, with buffer, at
+// Flush.
+func NewMemory(disk *Disk, buffer bool) *Memory { return &Memory{disk: disk, buffer: buffer} }
+
+func (m *Memory) fail(step string) error {
+	if m.Fail == nil {
+		return nil
+	}
+	return m.Fail(step)
+}
+
+// Close does nothing.
+func (m *Memory) Close() error { return nil }
+
+// Open begins a tenure.
+func (m *Memory) Open(_ context.Context, s *project.Schema, t project.Tenure) (project.Writer, feed.Position, error) {
+	if err := m.fail("open"); err != nil {
+		return nil, feed.Position{}, err
+	}
+	d := m.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.join(s); err != nil {
+		return nil, feed.Position{}, err
+	}
+	if err := d.fence(t); err != nil {
+		return nil, feed.Position{}, err
+	}
+	d.epochs[t.Producer] = t.Epoch
+	return &memoryWriter{m: m, tenure: t, taken: d.positions[t.Producer]}, d.positions[t.Producer], nil
+}
+
+// join makes the tables of a generation.
+func (d *Disk) join(s *project.Schema) error {
+	switch {
+	case d.tables[s.Generation] != nil:
+		return nil
+	case s.Generation < d.live:
+		return fmt.Errorf("generation %d has been succeeded: %w", s.Generation, processors.ErrLost)
+	case d.live == 0:
+		d.tables[s.Generation], d.live = newTables(), s.Generation
+	case s.Shadow:
+		d.tables[s.Generation] = newTables()
+	default:
+		d.tables[s.Generation] = d.tables[d.live].evolve(d.schemas[d.live], s)
+		d.succeed(s.Generation)
+	}
+	d.schemas[s.Generation] = s
+	return nil
+}
+
+// succeed makes a generation the one that readers see.
+func (d *Disk) succeed(generation uint32) {
+	d.live = generation
+	for old := range d.tables {
+		if old < generation {
+			delete(d.tables, old)
+		}
+	}
+}
+
+func (d *Disk) fence(t project.Tenure) error {
+	switch {
+	case d.tables[t.Producer.Generation] == nil:
+		return fmt.Errorf("generation %d has been succeeded: %w", t.Producer.Generation, processors.ErrLost)
+	case d.epochs[t.Producer] > t.Epoch:
+		return fmt.Errorf("epoch %d of %s, %d has been seen: %w", t.Epoch, t.Producer, d.epochs[t.Producer], processors.ErrLost)
+	}
+	return nil
+}
+
+// Swap makes a shadow generation the one that readers see.
+func (m *Memory) Swap(_ context.Context, s *project.Schema) error {
+	d := m.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.live >= s.Generation:
+		return nil
+	case d.tables[s.Generation] == nil:
+		return fmt.Errorf("generation %d has not been opened", s.Generation)
+	}
+	d.succeed(s.Generation)
+	return nil
+}
+
+type memoryWriter struct {
+	m       *Memory
+	tenure  project.Tenure
+	taken   feed.Position
+	batches []*project.Batch
+}
+
+func (w *memoryWriter) Write(_ context.Context, b *project.Batch) (project.Written, error) {
+	if err := w.m.fail("write"); err != nil {
+		return project.Written{}, err
+	}
+	d := w.m.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.fence(w.tenure); err != nil {
+		return project.Written{}, err
+	}
+	recorded := d.positions[w.tenure.Producer]
+	switch {
+	case w.taken.Before(b.After):
+		return project.Written{}, fmt.Errorf("%w: %s, taken is %s", project.ErrPosition, b.After, w.taken)
+	case !w.taken.Before(b.UpTo):
+		return project.Written{Durable: recorded, Skipped: true}, nil
+	}
+	w.taken = b.UpTo
+	if w.m.buffer {
+		w.batches = append(w.batches, b)
+		return project.Written{Durable: recorded}, nil
+	}
+	claims := d.tables[w.tenure.Producer.Generation].apply(b)
+	d.positions[w.tenure.Producer] = b.UpTo
+	return project.Written{Durable: b.UpTo, Claims: claims}, nil
+}
+
+func (w *memoryWriter) Flush(context.Context) (feed.Position, error) {
+	if err := w.m.fail("flush"); err != nil {
+		return feed.Position{}, err
+	}
+	d := w.m.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.fence(w.tenure); err != nil {
+		return feed.Position{}, err
+	}
+	for _, b := range w.batches {
+		d.tables[w.tenure.Producer.Generation].apply(b)
+	}
+	w.batches = nil
+	d.positions[w.tenure.Producer] = w.taken
+	return w.taken, nil
+}
+
+func (w *memoryWriter) Close() error { return nil }
+
+// read returns a copy of what a generation has.
+func (m *Memory) read(s *project.Schema) *tables {
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	if t := m.disk.tables[s.Generation]; t != nil {
+		return t.clone()
+	}
+	return newTables()
+}
+
+// Rows yields the rows of a table.
+func (m *Memory) Rows(_ context.Context, s *project.Schema, table int) iter.Seq2[project.Row, error] {
+	return func(yield func(project.Row, error) bool) {
+		for _, r := range m.read(s).rows {
+			if r.Table == table && !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Rejects yields the rejects of a table.
+func (m *Memory) Rejects(_ context.Context, s *project.Schema, table int) iter.Seq2[project.Reject, error] {
+	return func(yield func(project.Reject, error) bool) {
+		t := m.read(s)
+		for _, r := range append(slices.Collect(maps.Values(t.rejects)), t.waiting(s)...) {
+			if r.Table == table && !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Positions returns the positions of a generation's producers.
+func (m *Memory) Positions(_ context.Context, s *project.Schema) (map[string]feed.Position, error) {
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	positions := map[string]feed.Position{}
+	for producer, position := range m.disk.positions {
+		if producer.Generation == s.Generation {
+			positions[producer.Source] = position
+		}
+	}
+	return positions, nil
+}

@@ -1,0 +1,137 @@
+package sinktest
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/millrace/millrace/processors/project"
+)
+
+// tables are what a sink keeps, as simply as it can be said.
+type tables struct {
+	rows    map[string]project.Row            // by table and key
+	claims  map[string]map[string]project.Row // by table and key, by source
+	rejects map[string]project.Reject         // by table, source and element
+}
+
+func newTables() *tables {
+	return &tables{rows: map[string]project.Row{}, claims: map[string]map[string]project.Row{}, rejects: map[string]project.Reject{}}
+}
+
+func (m *tables) clone() *tables {
+	c := &tables{rows: maps.Clone(m.rows), claims: map[string]map[string]project.Row{}, rejects: maps.Clone(m.rejects)}
+	for key, claims := range m.claims {
+		c.claims[key] = maps.Clone(claims)
+	}
+	return c
+}
+
+// evolve returns the tables under a schema to which tables and columns were added.
+func (m *tables) evolve(from, to *project.Schema) *tables {
+	evolved := newTables()
+	row := func(r project.Row) project.Row {
+		old := &from.Tables[r.Table]
+		r.Table = slices.IndexFunc(to.Tables, func(t project.TableSchema) bool { return t.Name == old.Name })
+		values := make([]project.Value, len(to.Tables[r.Table].Columns))
+		for i, v := range r.Values {
+			values[to.Tables[r.Table].Column(old.Columns[i].Name)] = v
+		}
+		r.Values = values
+		return r
+	}
+	for _, r := range m.rows {
+		r = row(r)
+		evolved.rows[rowKey(r.Table, r.Key)] = r
+	}
+	for _, claims := range m.claims {
+		for _, r := range claims {
+			r = row(r)
+			evolved.put(&r)
+		}
+	}
+	for _, r := range m.rejects {
+		r.Table = slices.IndexFunc(to.Tables, func(t project.TableSchema) bool { return t.Name == from.Tables[r.Table].Name })
+		evolved.rejects[rejectKey(&r)] = r
+	}
+	return evolved
+}
+
+func rowKey(table int, key []project.Value) string {
+	return string(project.AppendKey(binary.AppendUvarint(nil, uint64(table)), key))
+}
+
+func rejectKey(r *project.Reject) string {
+	b := binary.AppendUvarint(nil, uint64(r.Table))
+	return string(append(append(append(b, r.Source...), '#'), r.Element...))
+}
+
+// apply carries out a batch and returns how many of its rows wait.
+func (m *tables) apply(b *project.Batch) (claims int) {
+	for i := range b.Drop {
+		m.drop(&b.Drop[i])
+	}
+	for i := range b.Put {
+		if !m.put(&b.Put[i]) {
+			claims++
+		}
+	}
+	for i := range b.Accept {
+		delete(m.rejects, rejectKey(&b.Accept[i]))
+	}
+	for i := range b.Reject {
+		m.rejects[rejectKey(&b.Reject[i])] = b.Reject[i]
+	}
+	return claims
+}
+
+func (m *tables) drop(r *project.Row) {
+	key := rowKey(r.Table, r.Key)
+	if held, ok := m.rows[key]; !ok || held.Source != r.Source {
+		m.withdraw(key, r.Source)
+		return
+	}
+	delete(m.rows, key)
+	if claims := m.claims[key]; len(claims) > 0 {
+		next := slices.Min(slices.Collect(maps.Keys(claims)))
+		m.rows[key] = claims[next]
+		m.withdraw(key, next)
+	}
+}
+
+// put is false if the row waits.
+func (m *tables) put(r *project.Row) bool {
+	key := rowKey(r.Table, r.Key)
+	if held, ok := m.rows[key]; !ok || held.Source == r.Source {
+		m.rows[key] = *r
+		m.withdraw(key, r.Source)
+		return true
+	}
+	if m.claims[key] == nil {
+		m.claims[key] = map[string]project.Row{}
+	}
+	m.claims[key][r.Source] = *r
+	return false
+}
+
+func (m *tables) withdraw(key, source string) {
+	delete(m.claims[key], source)
+	if len(m.claims[key]) == 0 {
+		delete(m.claims, key)
+	}
+}
+
+// waiting returns the claims as rejects.
+func (m *tables) waiting(s *project.Schema) []project.Reject {
+	var all []project.Reject
+	for key, claims := range m.claims {
+		held := m.rows[key]
+		for _, r := range claims {
+			all = append(all, project.Reject{
+				Table: r.Table, Key: r.Key, Source: r.Source, Element: r.Element,
+				Reason: project.HeldBy(held.Source), Row: s.Tables[r.Table].AppendRow(nil, r.Values),
+			})
+		}
+	}
+	return all
+}

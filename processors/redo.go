@@ -1,0 +1,152 @@
+package processors
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// Retrier is a Processor that can do again what it gave up. Retry is called
+// between batches, never beside Process. Changes after the one that was given up
+// have been processed: it must bring about what would be there if nothing had been
+// given up. It may be called again after it has succeeded.
+type Retrier interface {
+	Retry(ctx context.Context, p *Parked) error
+}
+
+// Additive is a Processor whose changes add up: one that was given up is missing
+// until it is tried again, whatever comes after it.
+type Additive interface {
+	Additive()
+}
+
+// Parked is a change that was given up and is tried again.
+type Parked struct {
+	// Commit, Transaction and Change are as the log holds them, At is where.
+	Commit      *feed.Commit
+	Transaction *feed.Transaction
+	Change      *feed.Change
+	At          feed.Position
+	// Target is the item that refused its copy, as store.ItemRef prints; "" if the
+	// change itself was given up.
+	Target string
+}
+
+// askInterval is how often a processor with parked items looks whether an
+// operator asks to try again.
+// Others may have letters of an earlier tenure, and look every askSeldom.
+const (
+	askInterval = time.Second
+	askSeldom   = 10 * time.Second
+)
+
+// retryMax bounds one retry.
+const retryMax = 30 * time.Second
+
+// ask looks for letters whose retry was asked for, until ctx ends, and hands them
+// to the loop. It does not hold up the loop, for it asks the store.
+func (r *run) ask(ctx context.Context) {
+	ticker := time.NewTicker(askInterval)
+	defer ticker.Stop()
+	looked := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if !r.lettered() && time.Since(looked) < askSeldom {
+			continue
+		}
+		looked = time.Now()
+		asked, err := r.host.letters.asked(ctx, r.Resource)
+		if err != nil {
+			if ctx.Err() == nil {
+				r.tenure.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
+			}
+			continue
+		}
+		for i := range asked {
+			select {
+			case r.redos <- &asked[i]:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}
+
+// lettered says whether the pipeline may have dead letters: it has written some,
+// or has something parked.
+func (r *run) lettered() bool {
+	state := r.proc.State()
+	if state.Counts.Letters > 0 || r.tenure.wrote.Load() {
+		return true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.cp.Parked) > 0
+}
+
+// redo tries a letter again. A failure is written to the letter; it never ends
+// the tenure, unless the lease is lost.
+func (r *run) redo(ctx context.Context, l *DeadLetter) error {
+	bounded, cancel := context.WithTimeout(ctx, retryMax)
+	defer cancel()
+	err := r.tryLetter(bounded, l)
+	switch {
+	case err == nil:
+		r.forgive(l)
+		err = r.host.letters.done(ctx, l)
+		r.tenure.Logger.InfoContext(ctx, "a dead letter was tried again and is done", slog.String("item", l.Item), slog.String("letter", l.ID))
+	case FailureOf(ctx, err) == Lost:
+		CountFenced(ctx, r.Resource)
+		return errors.Join(ErrLost, err)
+	case ctx.Err() != nil:
+		return nil
+	default:
+		r.tenure.Logger.WarnContext(ctx, "a dead letter was tried again without success", slog.String("item", l.Item), slog.Any("error", err))
+		err = r.host.letters.failedAgain(ctx, l, err)
+	}
+	if err != nil && ctx.Err() == nil {
+		r.tenure.Logger.WarnContext(ctx, "the outcome of a retry was not written; it is tried again", slog.Any("error", err))
+	}
+	r.soil()
+	r.turn()
+	return nil
+}
+
+// tryLetter reads the change of a letter from the log and processes it again.
+func (r *run) tryLetter(ctx context.Context, l *DeadLetter) error {
+	retrier, ok := r.proc.(Retrier)
+	if !ok {
+		return errors.New("a pipeline of this kind cannot try a change again; change the item, or rewind the pipeline")
+	}
+	commit, err := r.log.Read(ctx, l.Position.LSN)
+	if err != nil {
+		return fmt.Errorf("read commit %s, in which the change lies: %w", l.Position.LSN, err)
+	}
+	p := &Parked{Commit: commit, At: l.Position, Target: l.Target}
+	index := int(l.Position.Index)
+	for i := range commit.Transactions {
+		t := &commit.Transactions[i]
+		if index < len(t.Changes) {
+			p.Transaction, p.Change = t, &t.Changes[index]
+			return retrier.Retry(ctx, p)
+		}
+		index -= len(t.Changes)
+	}
+	return fmt.Errorf("commit %s has no change %d", l.Position.LSN, l.Position.Index)
+}
+
+// forgive forgets that the change of l is parked.
+func (r *run) forgive(l *DeadLetter) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cp.Parked = slices.DeleteFunc(slices.Clone(r.cp.Parked), func(j Job) bool { return j.Position == l.Position })
+}
