@@ -6,13 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
 )
 
@@ -51,11 +46,40 @@ func (o Outcome) String() string {
 	return s
 }
 
+// ApplyOptions say what Apply may do beyond what surprises nobody.
+type ApplyOptions struct {
+	// Backfill lets pipelines change their meaning. They begin anew with all that
+	// the log of their source holds. New pipelines do so without it.
+	Backfill bool
+	// FromNow lets pipelines, new ones too, begin with what changes from now on.
+	// What was written before stays as it is. Not for aggregates.
+	FromNow bool
+	// Plan, unless it is "", is the hash of the plan that was looked at: nothing is
+	// done if the plan would be another one now. See PlanHash.
+	Plan string
+}
+
 // Apply makes containers and pipelines be as declared, containers first. To apply
-// the same again does nothing. The error is Findings if the declarations are
-// wrong; then nothing was changed. After another error what stands in the
-// outcomes was done; apply again to do the rest.
-func (r *Registry) Apply(ctx context.Context, declared *Resources) ([]Outcome, error) {
+// the same again does nothing.
+//
+// A new pipeline begins with all that is there: it reads the log of its source
+// from the beginning. So does one whose containers were made again. One that
+// changes its meaning, so that what it has written does not hold any more, is
+// refused with *RefusedError unless opts say how it begins.
+//
+// The error is Findings if the declarations are wrong, and *PlanError if the plan
+// is not the one of opts; then, and after *RefusedError, nothing was changed.
+// After another error what stands in the outcomes was done; apply again to do the
+// rest.
+func (r *Registry) Apply(ctx context.Context, declared *Resources, opts ...ApplyOptions) ([]Outcome, error) {
+	var o ApplyOptions
+	if len(opts) > 0 {
+		o = opts[0]
+	}
+	declared, err := declared.absolute()
+	if err != nil {
+		return nil, err
+	}
 	world, err := r.World(ctx)
 	if err != nil {
 		return nil, err
@@ -63,20 +87,26 @@ func (r *Registry) Apply(ctx context.Context, declared *Resources) ([]Outcome, e
 	if err := declared.Check(world); err != nil {
 		return nil, err
 	}
+	if err := o.checkPlan(declared, world); err != nil {
+		return nil, err
+	}
+	if err := o.refuse(declared, world); err != nil {
+		return nil, err
+	}
 	var done []Outcome
 	for i := range declared.Containers {
-		o, err := r.applyContainer(ctx, &declared.Containers[i], world)
+		outcome, err := r.applyContainer(ctx, &declared.Containers[i], world)
 		if err != nil {
 			return done, err
 		}
-		done = append(done, o)
+		done = append(done, outcome)
 	}
 	for i := range declared.Pipelines {
-		o, err := r.applyPipeline(ctx, &declared.Pipelines[i])
+		outcome, err := r.applyPipeline(ctx, &declared.Pipelines[i], &o)
 		if err != nil {
 			return done, err
 		}
-		done = append(done, o)
+		done = append(done, outcome)
 	}
 	return done, nil
 }
@@ -132,120 +162,9 @@ func (r *Registry) keepIndexes(ctx context.Context, target *store.ContainerInfo,
 		if err != nil {
 			return err
 		}
-		if _, err := r.wantIndex(ctx, rec, &source, target); err != nil {
+		if _, err := r.wantIndex(ctx, rec, &bound{source: &source, target: target}); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// wantIndex asks for the index that the fan-outs of rec need, and returns it, ""
-// if they need none.
-func (r *Registry) wantIndex(ctx context.Context, rec *Record, source, target *store.ContainerInfo) (string, error) {
-	c, err := compileCascade(r.client, rec, source, target, cascade.Limits{})
-	if err != nil || c.Index() == "" {
-		return "", err
-	}
-	return c.Index(), r.client.Catalog().WantIndex(ctx, target.Database, target.Name, c.Index())
-}
-
-// applyPipeline registers a pipeline, or changes it.
-func (r *Registry) applyPipeline(ctx context.Context, d *Pipeline) (Outcome, error) {
-	o := Outcome{Kind: KindPipeline, Database: d.Metadata.Database, Name: d.Metadata.Name}
-	source, err := r.client.Catalog().Get(ctx, o.Database, d.Spec.Source.Container)
-	if err != nil {
-		return o, fmt.Errorf("pipeline %s: source: %w", d.Metadata, err)
-	}
-	target, err := r.client.Catalog().Get(ctx, o.Database, d.Spec.target())
-	if err != nil {
-		return o, fmt.Errorf("pipeline %s: into: %w", d.Metadata, err)
-	}
-	for {
-		there, err := r.Get(ctx, o.Database, o.Name)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return o, err
-		}
-		var next Record
-		next, o.Action, o.Notes = there.next(d, source.ID, target.ID)
-		o.Generation = next.Generation
-		index, err := r.wantIndex(ctx, &next, &source, &target)
-		if err != nil {
-			return o, err
-		}
-		if index != "" && next.Generation != there.Generation && !hasIndex(&target, index) {
-			o.Notes = append(o.Notes, fmt.Sprintf("index %s is added to container %s", index, target.Name))
-		}
-		if o.Action == Unchanged {
-			return o, nil
-		}
-		if next.Generation != there.Generation {
-			if next.Starts, err = r.starts(ctx, &target); err != nil {
-				return o, fmt.Errorf("pipeline %s: %w", d.Metadata, err)
-			}
-		}
-		err = r.put(ctx, &next, there.Revision)
-		if err == nil || !errors.Is(err, jetstream.ErrKeyExists) && !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
-			return o, err
-		}
-	}
-}
-
-// next returns the record that follows r, zero if there is none, when d is
-// applied.
-func (r *Record) next(d *Pipeline, source, target feed.ResourceID) (Record, Action, []string) {
-	next := *r
-	next.Spec = d.Spec.clone()
-	next.Source, next.Target = source, target
-	switch {
-	case r.ID == "":
-		next.ID, next.Database, next.Name, next.Created = newID(d.Metadata.Name), d.Metadata.Database, d.Metadata.Name, now()
-		next.Generation, next.Changed = 1, next.Created
-		return next, Created, nil
-	case r.Source == source && r.Target == target && r.Spec.sameText(&next.Spec):
-		return next, Unchanged, nil
-	case r.Source == source && r.Target == target && r.Spec.sameMeaning(&next.Spec):
-		return next, Changed, []string{"it means the same, so nothing is copied anew"}
-	}
-	next.Generation++
-	next.Changed = now()
-	return next, Changed, []string{fmt.Sprintf("generation %d: every copy is set again where it differs", next.Generation)}
-}
-
-func hasIndex(c *store.ContainerInfo, path string) bool {
-	return slices.Contains(c.Spec.Indexes, path) || slices.Contains(c.IndexesWanted, path)
-}
-
-// starts returns the ends of the target's logs.
-func (r *Registry) starts(ctx context.Context, target *store.ContainerInfo) ([]Start, error) {
-	starts := make([]Start, 0, len(target.Partitions))
-	for _, p := range target.Partitions {
-		partition := feed.Partition{Container: target.ID, Number: p.Number}
-		log, err := feed.OpenLog(ctx, r.js, partition, r.cfg.Log)
-		if err != nil {
-			return nil, fmt.Errorf("open the log of %s: %w", partition, err)
-		}
-		after, err := log.Resolve(ctx, feed.StartNow())
-		log.Close()
-		if err != nil {
-			return nil, fmt.Errorf("find the end of the log of %s: %w", partition, err)
-		}
-		starts = append(starts, Start{p.Number, after})
-	}
-	return starts, nil
-}
-
-// put writes a record if its revision, 0 for none, is still the present one;
-// otherwise the error is jetstream.ErrKeyExists or
-// jetstream.ErrKeyRevisionMismatch.
-func (r *Registry) put(ctx context.Context, rec *Record, revision uint64) error {
-	key, err := registryKey(rec.Metadata()), error(nil)
-	if revision == 0 {
-		_, err = r.kv.Create(ctx, key, rec.encode())
-	} else {
-		_, err = r.kv.Update(ctx, key, rec.encode(), revision)
-	}
-	if err != nil {
-		return fmt.Errorf("register pipeline %s: %w", rec.Metadata(), err)
 	}
 	return nil
 }

@@ -20,11 +20,13 @@ type World struct {
 // A pipeline is checked against the containers of r and w, and against all other
 // pipelines of both; one of w that r declares anew counts as r declares it.
 // Refused is what cannot be argued to converge: a cascade whose match and where
-// do not fix the source's whole partition key and id, a field set by two
-// pipelines, a set that writes what its own match or where reads or a partition
-// key, and cycles of fields that need not come to rest. Refused too is what would
-// surprise: another partition key, number of partitions or unique keys for a
-// container that exists.
+// do not fix the source's whole partition key and id, an aggregate whose match and
+// where do not fix its target's whole partition key (with create, its id too), a
+// transactional one that leaves the logical partition, a field set by two
+// pipelines, a table written by two, a set that writes what its own match or where
+// reads or a partition key, and cycles of fields that need not come to rest.
+// Refused too is what would surprise: another partition key, number of partitions
+// or unique keys for a container that exists.
 func (r *Resources) Check(w World) error {
 	c := newChecker(r, w)
 	for i := range r.Containers {
@@ -36,6 +38,7 @@ func (r *Resources) Check(w World) error {
 		}
 	}
 	c.conflicts()
+	c.sinks()
 	c.cycles()
 	return c.findings.sorted().Err()
 }
@@ -56,8 +59,8 @@ type knownPipeline struct {
 	Metadata
 	spec     PipelineSpec
 	places   places
-	declared bool   // in the files at hand, so findings can name a place
-	shape    *shape // nil if the pipeline is itself wrong
+	declared bool     // in the files at hand, so findings can name a place
+	shapes   []*shape // none if the pipeline is itself wrong
 }
 
 func newChecker(r *Resources, w World) *checker {
@@ -84,7 +87,7 @@ func newChecker(r *Resources, w World) *checker {
 		rec := &w.Pipelines[i]
 		if !declared[rec.Metadata()] {
 			p := &knownPipeline{Metadata: rec.Metadata(), spec: rec.Spec}
-			p.shape = c.shapeOf(p)
+			p.shapes = c.shapesOf(p)
 			c.pipelines = append(c.pipelines, p)
 		}
 	}
@@ -129,21 +132,30 @@ func fixed(s *store.ContainerSpec, field string) string {
 
 // pipeline checks one declared pipeline by itself.
 func (c *checker) pipeline(p *knownPipeline) {
-	if p.spec.Cascade == nil {
-		return // a finding of the decoder
-	}
 	source := c.find(p, "spec.source.container", p.spec.Source.Container)
-	target := c.find(p, "spec.cascade.into", p.spec.Cascade.Into)
-	if source == nil || target == nil {
-		return
+	ok := source != nil
+	switch {
+	case p.spec.Cascade != nil:
+		target := c.find(p, "spec.cascade.into", p.spec.Cascade.Into)
+		ok = ok && target != nil && c.cascade(p, source, target)
+	case p.spec.Aggregate != nil:
+		target := c.find(p, "spec.aggregate.into", p.spec.Aggregate.Into)
+		ok = ok && target != nil && c.aggregate(p, target)
+	case p.spec.Project != nil:
+		ok = c.project(p) && ok
 	}
-	if c.rules(p, source, target) {
-		p.shape = c.shapeOf(p)
+	if ok {
+		p.shapes = c.shapesOf(p)
 	}
 }
 
 // find returns the container that a field of p names.
 func (c *checker) find(p *knownPipeline, field, name string) *knownContainer {
+	return c.findAt(p, p.places.at(field), field, name)
+}
+
+// findAt is find with the place of what names the container.
+func (c *checker) findAt(p *knownPipeline, at Place, field, name string) *knownContainer {
 	if name == "" {
 		return nil // a finding of the decoder
 	}
@@ -161,42 +173,6 @@ func (c *checker) find(p *knownPipeline, field, name string) *knownContainer {
 	if hint == "" {
 		hint = "; declare it with kind: Container"
 	}
-	c.findings.add(p.places.at(field), "%s: container %s/%s does not exist%s", field, p.Database, name, hint)
+	c.findings.add(at, "%s: container %s/%s does not exist%s", field, p.Database, name, hint)
 	return nil
-}
-
-// conflicts finds fields that two pipelines set.
-func (c *checker) conflicts() {
-	sets := c.setPaths()
-	for i, p := range c.pipelines {
-		for _, q := range c.pipelines[:i] {
-			if p.shape == nil || q.shape == nil || p.shape.target != q.shape.target || disjoint(p.shape.targetIs, q.shape.targetIs, sets[p.shape.target]) {
-				continue
-			}
-			for _, mine := range p.shape.sets {
-				for _, other := range q.shape.sets {
-					if overlap(mine.target, other.target) {
-						c.conflict(p, q, mine, other)
-					}
-				}
-			}
-		}
-	}
-}
-
-// conflict reports that mine of p and other of q are one field. Pipelines that
-// exist come after those declared, so p may be the one without a place.
-func (c *checker) conflict(p, q *knownPipeline, mine, other setField) {
-	if !p.declared && !q.declared {
-		return // refused when the later one was applied, or by neither
-	}
-	if !p.declared {
-		p, q, mine, other = q, p, other, mine
-	}
-	where := ""
-	if q.declared {
-		where = " at " + q.places.key(other.yaml).String()
-	}
-	c.findings.add(p.places.key(mine.yaml), "%s: field %s of %s is set by pipeline %s too%s; a field has one source",
-		mine.yaml, mine.target, p.shape.target, q.Metadata, where)
 }

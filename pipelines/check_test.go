@@ -44,6 +44,89 @@ spec:
   source: {container: productMeta, where: type = "category"}
   cascade: {into: product, match: {categoryId: id}, set: {categoryName: title}}
 `,
+		"a count and a name on the same items": `
+metadata: {name: product-counts}
+spec:
+  source: {container: product}
+  aggregate: {into: productMeta, where: type = "category", match: {id: categoryId}, set: {products: {count: true}, dearest: {max: price}}}
+`,
+		"pipelines that compose: product to order line, order line to category, category to product": `
+metadata: {name: line-categories}
+spec:
+  source: {container: product}
+  cascade: {into: customer, where: type = "salesOrder", each: details, match: {productId: id, productCategory: categoryId}, set: {categoryId: categoryId, categoryName: categoryName}}
+---
+metadata: {name: category-sales}
+spec:
+  source: {container: customer, where: type = "salesOrder"}
+  aggregate:
+    into: productMeta
+    each: details
+    where: type = "category"
+    match: {id: categoryId}
+    set: {sales: {sum: price * quantity}}
+---
+metadata: {name: customer-totals}
+spec:
+  source: {container: customer, where: type = "salesOrder"}
+  aggregate:
+    into: customer
+    where: type = "customer"
+    match: {customerId: customerId}
+    set: {salesOrderCount: {count: true}, lines: {count: true, each: details}}
+    consistency: transactional
+---
+metadata: {name: top-customers}
+spec:
+  source: {container: customer, where: type = "customer"}
+  aggregate:
+    into: productMeta
+    where: type = "list" AND id = "top-customers"
+    create: true
+    set: {customers: {latest: 10, by: salesOrderCount, fields: [id, salesOrderCount]}}
+---
+metadata: {name: analytics}
+spec:
+  source: {container: customer}
+  project:
+    sink: {parquet: {path: ./analytics}}
+    tables: {customers: {key: [id], columns: {id: id, orders: salesOrderCount}}}
+---
+metadata: {name: more-analytics}
+spec:
+  source: {container: product}
+  project:
+    sink: {parquet: {path: ./analytics-of-products}}
+    tables: {products: {key: [id], columns: {id: id}}}
+`,
+		"transactional: the partition key is matched, or fixed alike in both wheres": `
+metadata: {name: brands-of-makers}
+spec:
+  source: {container: productMeta, where: type = "meta" AND kind = "brand"}
+  aggregate: {into: productMeta, where: type = "meta" AND kind = "maker", match: {id: makerId}, set: {brands: {count: true}}, consistency: transactional}
+`,
+		"a count of rows in the items that they are made of, which the rows do not depend on": `
+metadata: {name: flat-products}
+spec:
+  source: {container: customer, where: type = "salesOrder"}
+  project: {sink: {container: {}}, tables: {product: {each: details, key: [categoryId, id], columns: {categoryId: categoryId, id: sku, orders: item.lineCount}}}}
+---
+metadata: {name: category-names}
+spec:
+  source: {container: product}
+  aggregate: {into: customer, where: type = "customer", match: {customerId: categoryId}, set: {rows: {count: true}}}
+`,
+		"rows with a constant, beside what another pipeline sets in others": `
+metadata: {name: flat-products}
+spec:
+  source: {container: customer, where: type = "salesOrder"}
+  project: {sink: {container: {}}, tables: {product: {each: details, key: [categoryId, id], columns: {categoryId: categoryId, id: sku, kind: '"row"'}}}}
+---
+metadata: {name: category-names}
+spec:
+  source: {container: productMeta, where: type = "category"}
+  cascade: {into: product, where: kind = "product", match: {categoryId: id}, set: {categoryName: name}}
+`,
 		"several fields, nested": `
 metadata: {name: brands}
 spec:

@@ -10,70 +10,107 @@ import (
 // write is a node of the graph of fields: a field that a pipeline sets.
 type write struct {
 	pipeline *knownPipeline
-	set      setField
+	shape    *shape
+	set      *setField
 }
 
 // cycles refuses cycles of fields. A field leads to another if the pipeline that
-// sets the other reads it: as the value, or in a match or where, which decide
-// what the value is taken from. Copies along a path come to rest when its
+// sets the other reads it: as the value, or in a match, where, array or key, which
+// decide what the value is taken from. Copies along a path come to rest when its
 // beginning does. Around a cycle a value can chase another one for ever, each
 // copy undoing the last, unless the wheres keep the items apart.
+//
+// A row of a projection into a container is also a node as a whole: it comes and
+// goes, which every pipeline with that container as its source sees.
 func (c *checker) cycles() {
-	var nodes []write
-	for _, p := range c.pipelines {
-		if p.shape != nil {
-			for _, s := range p.shape.sets {
-				nodes = append(nodes, write{p, s})
-			}
-		}
-	}
-	sets := c.setPaths()
-	next := make([][]int, len(nodes))
-	for i := range nodes {
-		for j := range nodes {
-			if nodes[i].leadsTo(&nodes[j], sets) {
-				next[i] = append(next[i], j)
-			}
-		}
-	}
+	nodes, next := c.graph()
 	reported := make([]bool, len(nodes))
 	for i := range nodes {
 		if reported[i] || !nodes[i].pipeline.declared {
 			continue
 		}
-		cycle := shortestCycle(next, i)
-		if cycle == nil {
-			continue
+		if cycle := shortestCycle(next, i); cycle != nil {
+			c.cycle(nodes, append([]int{i}, cycle...), reported)
 		}
-		var drawn strings.Builder
-		drawn.WriteString(nodes[i].String())
-		for _, n := range cycle {
-			reported[n] = true
-			drawn.WriteString(" -> " + nodes[n].String() + " (pipeline " + nodes[n].pipeline.Name + ")")
-		}
-		c.findings.add(nodes[i].pipeline.places.key(nodes[i].set.yaml),
-			"%s: a cycle of fields that need not come to rest: %s; leave one of these copies out, or keep their items apart by wheres",
-			nodes[i].set.yaml, &drawn)
 	}
 }
 
-// String prints container.field, with the database unless it is the default one.
-func (w *write) String() string {
-	container := strings.TrimPrefix(w.pipeline.shape.target, DatabaseDefault+"/")
-	return container + "." + w.set.target.String()
-}
-
-// leadsTo tells whether the field w decides what to is set to.
-func (w *write) leadsTo(to *write, sets map[string][]document.Path) bool {
-	mine, other := w.pipeline.shape, to.pipeline.shape
-	if mine.target == other.source && !disjoint(mine.targetIs, other.sourceIs, sets[mine.target]) {
-		if overlap(w.set.target, to.set.value) || touches(w.set.target, other.sourceReads) {
-			return true
+// graph returns the graph of fields: its nodes, and for each the nodes that it leads
+// to.
+func (c *checker) graph() (nodes []write, next [][]int) {
+	first := map[*shape]int{} // its first node
+	for _, p := range c.pipelines {
+		for _, s := range p.shapes {
+			first[s] = len(nodes)
+			for i := range s.sets {
+				nodes = append(nodes, write{p, s, &s.sets[i]})
+			}
 		}
 	}
+	next = make([][]int, len(nodes))
+	sets := c.setPaths()
+	for _, p := range c.pipelines {
+		for _, from := range p.shapes {
+			for _, q := range c.pipelines {
+				for _, to := range q.shapes {
+					from.lead(to, p == q, sets[from.target], func(i, j int) {
+						next[first[from]+i] = append(next[first[from]+i], first[to]+j)
+					})
+				}
+			}
+		}
+	}
+	return nodes, next
+}
+
+// lead calls edge for each field of s and each field of to that it decides. set
+// are the fields of the target of s that pipelines set.
+func (s *shape) lead(to *shape, own bool, set []document.Path, edge func(i, j int)) {
+	read := s.target == to.source && !disjoint(s.targetIs, to.sourceIs, set)
 	// A pipeline that sets what its own match reads is refused by itself.
-	return w.pipeline != to.pipeline && mine.target == other.target &&
-		!disjoint(mine.targetIs, other.targetIs, sets[mine.target]) && touches(w.set.target, other.targetReads)
+	matched := !own && s.target == to.target && !disjoint(s.targetIs, to.targetIs, set)
+	if !read && !matched {
+		return
+	}
+	for i := range s.sets {
+		field := &s.sets[i]
+		all := read && (field == s.whole || touches(field.target, to.sourceReads)) || matched && touches(field.target, to.targetReads)
+		for j := range to.sets {
+			if all || read && touches(field.target, to.sets[j].values) {
+				edge(i, j)
+			}
+		}
+	}
+}
+
+// cycle draws a cycle and marks what is reported with it: its nodes, and where
+// whole rows are among them, all columns of these rows.
+func (c *checker) cycle(nodes []write, cycle []int, reported []bool) {
+	first := &nodes[cycle[0]]
+	var drawn strings.Builder
+	drawn.WriteString(first.String())
+	for _, n := range cycle[1:] {
+		reported[n] = true
+		if s := nodes[n].shape; s.whole == nodes[n].set {
+			for i := range nodes {
+				reported[i] = reported[i] || nodes[i].shape == s
+			}
+		}
+		drawn.WriteString(" -> " + nodes[n].String() + " (pipeline " + nodes[n].pipeline.Name + ")")
+	}
+	c.findings.add(first.pipeline.places.key(first.set.yaml),
+		"%s: a cycle of fields that need not come to rest: %s; leave one of these copies out, or keep their items apart by wheres",
+		first.set.yaml, &drawn)
+}
+
+// String prints container.field, with the database unless it is the default one;
+// container.* for whole items.
+func (w *write) String() string {
+	container := strings.TrimPrefix(w.shape.target, DatabaseDefault+"/")
+	if w.set == w.shape.whole {
+		return container + ".*"
+	}
+	return container + "." + w.set.target.String()
 }
 
 func touches(path document.Path, any []document.Path) bool {

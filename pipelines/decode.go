@@ -17,6 +17,7 @@ type decoder struct {
 	lines    []string
 	findings Findings
 	places   places // of the document at hand
+	tests    bool   // documents of kind Test are read
 }
 
 // field is one field that a mapping may have.
@@ -162,32 +163,74 @@ func (d *decoder) list(n *yaml.Node, path, example string, read func(*yaml.Node,
 	}
 }
 
-// pairs reads a mapping of field names of the target to those of the source.
-func (d *decoder) pairs(into *map[string]string, example string, check func(n *yaml.Node, path, text string)) func(*yaml.Node, string) {
+// boolean reads true or false.
+func (d *decoder) boolean(into *bool) func(*yaml.Node, string) {
 	return func(n *yaml.Node, path string) {
-		if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
-			d.bad(n, "%s is %s; field of the target: field of the source is expected, such as %s", path, describe(n), example)
-			return
-		}
-		values := d.keys(n, path)
-		*into = make(map[string]string, len(values))
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			key := resolve(n.Content[i])
-			value, ok := values[key.Value]
-			if !ok || key.Kind != yaml.ScalarNode {
-				continue
+		switch {
+		case n.Kind == yaml.ScalarNode && n.Tag == "!!bool" && strings.EqualFold(n.Value, "true"):
+			*into = true
+		case n.Kind == yaml.ScalarNode && n.Tag == "!!bool" && strings.EqualFold(n.Value, "false"):
+			*into = false
+		default:
+			hint := ""
+			switch strings.ToLower(n.Value) {
+			case "yes", "on":
+				hint = ": write true"
+			case "no", "off":
+				hint = ": write false"
+			case "true", "false":
+				hint = ": write it without quotes"
 			}
-			delete(values, key.Value) // a doubled key is checked once
-			check(n.Content[i], join(path, key.Value), key.Value)
-			if isNull(value) {
-				d.bad(value, "%s is empty; the name of a field of the source is expected", join(path, key.Value))
+			d.bad(n, "%s is %s; true or false is expected%s", path, describe(n), hint)
+		}
+	}
+}
+
+// entry is a key of a mapping and its value.
+type entry struct {
+	name       string
+	key, value *yaml.Node
+}
+
+// entries returns the entries of a mapping at path in their order, those with the
+// same key once. What is no mapping or an empty one is reported with what is
+// expected.
+func (d *decoder) entries(n *yaml.Node, path, expected string) []entry {
+	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
+		d.bad(n, "%s is %s; %s", path, describe(n), expected)
+		return nil
+	}
+	values := d.keys(n, path)
+	var all []entry
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := resolve(n.Content[i])
+		value, ok := values[key.Value]
+		if !ok || key.Kind != yaml.ScalarNode {
+			continue
+		}
+		delete(values, key.Value) // a doubled key is read once
+		all = append(all, entry{key.Value, n.Content[i], value})
+	}
+	return all
+}
+
+// pairs reads a mapping of field names of the target to those of the source.
+func (d *decoder) pairs(into *map[string]string, example string, target, source func(n *yaml.Node, path, text string)) func(*yaml.Node, string) {
+	return func(n *yaml.Node, path string) {
+		entries := d.entries(n, path, "field of the target: field of the source is expected, such as "+example)
+		*into = make(map[string]string, len(entries))
+		for _, e := range entries {
+			at := join(path, e.name)
+			target(e.key, at, e.name)
+			if isNull(e.value) {
+				d.bad(e.value, "%s is empty; the name of a field of the source is expected", at)
 				continue
 			}
 			var text string
-			d.text(&text)(value, join(path, key.Value))
+			d.text(&text)(e.value, at)
 			if text != "" {
-				check(value, join(path, key.Value), text)
-				(*into)[key.Value] = text
+				source(e.value, at, text)
+				(*into)[e.name] = text
 			}
 		}
 	}

@@ -11,8 +11,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
-	"github.com/millrace/millrace/store/query"
 )
 
 // document reads one document into r.
@@ -48,9 +46,11 @@ func (d *decoder) document(r *Resources, n *yaml.Node) {
 			d.pipeline(spec, &p.Spec)
 		}
 		r.Pipelines = append(r.Pipelines, p)
+	case KindTest:
+		d.test(r, Test{APIVersion: version, Kind: kind, Metadata: meta, places: d.places}, spec)
 	case "":
 	default:
-		kinds := []string{KindContainer, KindPipeline}
+		kinds := []string{KindContainer, KindPipeline, KindTest}
 		hint := didYouMean(kind, kinds)
 		if hint == "" {
 			hint = "; " + oneOf(kinds) + " is expected"
@@ -172,99 +172,4 @@ func durationHint(text string) string {
 		unit = "s"
 	}
 	return fmt.Sprintf(": write %d%s", n, unit)
-}
-
-// pipeline reads the spec of a pipeline.
-func (d *decoder) pipeline(n *yaml.Node, s *PipelineSpec) {
-	later := func(kind string) func(*yaml.Node, string) {
-		return func(_ *yaml.Node, path string) {
-			d.findings.add(d.places.key(path), "%s: the kind %s is not supported by this version; only cascade is", path, kind)
-		}
-	}
-	other := false
-	kindOf := func(kind string) field {
-		read := later(kind)
-		return field{kind, "", func(n *yaml.Node, path string) { other = true; read(n, path) }}
-	}
-	ok := d.mapping(n, "spec",
-		field{"source", "it names the container that is copied: {container: productMeta}", func(n *yaml.Node, path string) {
-			d.mapping(n, path,
-				field{"container", "the name of the container that is copied is expected", d.text(&s.Source.Container)},
-				field{"where", "", d.where(&s.Source.Where)},
-			)
-		}},
-		field{"cascade", "", func(n *yaml.Node, path string) {
-			s.Cascade = &Cascade{}
-			d.cascade(n, path, s.Cascade)
-		}},
-		kindOf("aggregate"), kindOf("project"),
-	)
-	if ok && s.Cascade == nil && !other {
-		d.findings.add(d.places.at("spec"), "spec.cascade is missing; it says what is copied, and where to: {into: product, match: {categoryId: id}, set: {categoryName: name}}")
-	}
-	s.normalize()
-}
-
-func (d *decoder) cascade(n *yaml.Node, path string, c *Cascade) {
-	var onDelete string
-	d.mapping(n, path,
-		field{"into", "the name of the container that holds the copies is expected", d.text(&c.Into)},
-		field{"each", "", func(n *yaml.Node, path string) {
-			d.text(&c.Each)(n, path)
-			if c.Each != "" {
-				d.fieldPath(n, path, c.Each)
-			}
-		}},
-		field{"match", "it says how a copy names its source, field of the target: field of the source, such as {categoryId: id}", d.pairs(&c.Match, "{categoryId: id}", d.fieldPath)},
-		field{"where", "", d.where(&c.Where)},
-		field{"set", "it says what is copied, field of the target: field of the source, such as {categoryName: name}", d.pairs(&c.Set, "{categoryName: name}", d.fieldPath)},
-		field{"onSourceDelete", "", func(n *yaml.Node, path string) {
-			d.text(&onDelete)(n, path)
-			switch c.OnSourceDelete = OnSourceDelete(onDelete); c.OnSourceDelete {
-			case "", Keep, Clear, Delete:
-			default:
-				all := []string{string(Keep), string(Clear), string(Delete)}
-				d.bad(n, "%s is %q; %s is expected%s", path, onDelete, oneOf(all), didYouMean(onDelete, all))
-			}
-		}},
-	)
-}
-
-// fieldPath checks the path of a field.
-func (d *decoder) fieldPath(n *yaml.Node, path, text string) {
-	_, err := document.ParseField(text)
-	pe, ok := errors.AsType[*document.PathError](err)
-	switch {
-	case ok:
-		d.findings.add(scalarPlace(d.file, d.lines, n, pe.Offset), "%s: %q is not the path of a field such as name or address.city: %s", path, text, pe.Msg)
-	case err != nil:
-		d.bad(n, "%s: %s", path, err)
-	case strings.HasPrefix(text, "/"):
-		d.bad(n, "%s: %q is written as a pointer; a field is expected: %s", path, text,
-			strings.ReplaceAll(strings.TrimPrefix(text, "/"), "/", "."))
-	}
-}
-
-// where reads an expression and points into it where it is wrong.
-func (d *decoder) where(into *string) func(*yaml.Node, string) {
-	return func(n *yaml.Node, path string) {
-		if n.Kind != yaml.ScalarNode {
-			d.bad(n, "%s is %s; an expression is expected, such as type = \"category\"", path, describe(n))
-			return
-		}
-		_, err := query.ParseExpr(n.Value)
-		if se, ok := errors.AsType[*query.SyntaxError](err); ok {
-			near := "at the end"
-			if se.Near != "" {
-				near = "near " + se.Near
-			}
-			d.findings.add(scalarPlace(d.file, d.lines, n, se.Offset), "%s: %s, %s", path, se.Msg, near)
-			return
-		}
-		if err != nil {
-			d.bad(n, "%s: %s", path, err)
-			return
-		}
-		*into = n.Value
-	}
 }

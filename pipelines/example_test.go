@@ -62,7 +62,7 @@ func ExampleStatus_Print() {
 	s := &pipelines.Status{Pipelines: []pipelines.PipelineStatus{
 		{
 			Database: "default", Name: "category-names", State: pipelines.Behind, Rate: 81234,
-			Lag:    pipelines.Lag{Commits: 3, Jobs: 1, Seconds: 0.41},
+			Lag:    pipelines.Lag{Commits: 3, Changes: 3, Jobs: 1, Seconds: 0.41},
 			Counts: processors.Counts{Copies: 43210},
 			FanOuts: []pipelines.FanOutStatus{{
 				Source: `["category"]/75BF1ACB`, Scanned: 43000, Changed: 43000, Total: 100000, Percent: 43, ETA: 700 * time.Millisecond, Rate: 81234,

@@ -67,6 +67,7 @@ func (f Findings) sorted() Findings {
 			cmp.Compare(a.Place.File, b.Place.File),
 			cmp.Compare(a.Place.Line, b.Place.Line),
 			cmp.Compare(a.Place.Column, b.Place.Column),
+			strings.Compare(a.Message, b.Message),
 		)
 	})
 	return slices.Compact(f)

@@ -24,8 +24,9 @@ const (
 
 // Load reads files, and of directories the files whose names end in .yaml or
 // .yml, in order of name and without those in folders below. A path of - is
-// standard input. The error is Findings if the files could be read: everything
-// that is wrong with all of them. Nothing is looked up anywhere; see Check.
+// standard input. Documents of kind Test are passed over; see LoadTests. The error is
+// Findings if the files could be read: everything that is wrong with all of them.
+// Nothing is looked up anywhere; see Check.
 func Load(paths ...string) (*Resources, error) {
 	var files []string
 	for _, path := range paths {
@@ -114,7 +115,11 @@ func readFile(name string) (data []byte, err error) {
 
 // decode adds the documents of one file.
 func (r *Resources) decode(file string, data []byte) Findings {
-	d := &decoder{file: file, lines: strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")}
+	return r.decodeBy(&decoder{file: file}, data)
+}
+
+func (r *Resources) decodeBy(d *decoder, data []byte) Findings {
+	d.lines = strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	for {
 		var doc yaml.Node
@@ -128,6 +133,7 @@ func (r *Resources) decode(file string, data []byte) Findings {
 			return d.findings
 		}
 		if doc.Kind == yaml.DocumentNode && len(doc.Content) == 1 {
+			d.stitch(doc.Content[0])
 			d.document(r, doc.Content[0])
 		}
 	}
@@ -138,6 +144,9 @@ var (
 	yamlLine   = regexp.MustCompile(`^(?:yaml: )?(?:line (\d+): )?`)
 	yamlParser = regexp.MustCompile(`^did not find expected ([',<]|key|node content)`)
 )
+
+// cutExpression is a call with more than one argument.
+var cutExpression = regexp.MustCompile(`[A-Za-z]\([^()]*,`)
 
 // syntax reports that a file is not YAML.
 func (d *decoder) syntax(err error) {
@@ -159,7 +168,11 @@ func (d *decoder) syntax(err error) {
 			return
 		}
 	}
-	d.findings.add(Place{d.file, min(line, len(d.lines)), 1}, "not YAML near this line: %s", message)
+	at := min(line, len(d.lines))
+	if near := d.lines[max(at-2, 0)] + d.lines[at-1]; strings.Contains(near, "{") && cutExpression.MatchString(near) {
+		message += "; inside { } a comma ends a value: put an expression that has one in quotes, or each field in a line of its own"
+	}
+	d.findings.add(Place{d.file, at, 1}, "not YAML near this line: %s", message)
 }
 
 // twice finds resources that are declared more than once.
@@ -182,6 +195,9 @@ func (r *Resources) twice() Findings {
 	}
 	for i := range r.Pipelines {
 		see(KindPipeline, r.Pipelines[i].Metadata, r.Pipelines[i].places)
+	}
+	for i := range r.Tests {
+		see(KindTest, r.Tests[i].Metadata, r.Tests[i].places)
 	}
 	return slices.Clip(findings)
 }

@@ -35,15 +35,17 @@ func TestLoadWebStore(t *testing.T) {
 			OnSourceDelete: pipelines.Clear,
 		},
 	}
+	found := false
 	for _, p := range r.Pipelines {
 		if p.Metadata.Name == "tag-names" {
+			found = true
 			if diff := cmp.Diff(want, p.Spec); diff != "" {
 				t.Errorf("tag-names (-want +got):\n%s", diff)
 			}
 		}
 	}
-	if len(r.Containers) != 3 || len(r.Pipelines) != 2 {
-		t.Errorf("%d containers and %d pipelines, want 3 and 2", len(r.Containers), len(r.Pipelines))
+	if !found {
+		t.Error("there is no pipeline tag-names")
 	}
 }
 
@@ -121,7 +123,7 @@ func TestLoadManyFiles(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, pattern := range []string{"../configs/webstore/*.yaml", "testdata/broken/*.yaml"} {
+	for _, pattern := range []string{"../configs/webstore/*.yaml", "testdata/good/*.yaml", "testdata/broken/*.yaml"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			f.Fatal(err)

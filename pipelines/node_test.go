@@ -48,7 +48,7 @@ func newNode(t testing.TB) *node {
 	}
 	run(t, server.Run)
 
-	letters, err := processors.OpenDeadLetters(t.Context(), n.js, 1)
+	letters, err := processors.OpenDeadLetters(t.Context(), n.client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,9 @@ func newNode(t testing.TB) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	supervisor := pipelines.NewSupervisor(n.registry, n.client, n.manager(t, "worker"), host, pipelines.SupervisorConfig{Logger: quiet})
+	supervisor := pipelines.NewSupervisor(n.registry, n.client, n.manager(t, "worker"), host, pipelines.SupervisorConfig{
+		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second},
+	})
 	run(t, supervisor.Run)
 	n.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})
 	t.Cleanup(n.monitor.Close)

@@ -1,19 +1,18 @@
 package pipelines
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
-	"github.com/millrace/millrace/store/query"
+	"github.com/millrace/millrace/store/accumulator"
 )
 
-// recordVersion begins every record in the registry; see RECORD.md.
-const recordVersion = 1
+// recordVersion begins every record in the registry; see RECORD.md. Version 1
+// knew cascades only.
+const recordVersion = 2
 
 // Record is one pipeline as it is registered.
 type Record struct {
@@ -28,13 +27,37 @@ type Record struct {
 	Generation uint32       `json:"generation"`
 	Spec       PipelineSpec `json:"spec"`
 	// Source and Target are the containers that the generation was registered
-	// for: one made again under the same name is another.
-	Source feed.ResourceID `json:"source"`
-	Target feed.ResourceID `json:"target"`
+	// for: one made again under the same name is another. A projection has no
+	// Target; Tables are the containers of its tables, in their order, and of its
+	// rejects, if its sink is of containers.
+	Source feed.ResourceID   `json:"source"`
+	Target feed.ResourceID   `json:"target,omitempty"`
+	Tables []feed.ResourceID `json:"tables,omitempty"`
 	// Starts are the positions behind which the target's feed is checked, the
-	// ends of its logs when the generation was registered. What is older is found
-	// by the fan-outs, which read the source's feed from its beginning.
-	Starts []Start `json:"starts"`
+	// ends of its logs when the generation of a cascade was registered. What is
+	// older is found by the fan-outs.
+	Starts []Start `json:"starts,omitempty"`
+	// From are the positions behind which the source's feed is read. A partition
+	// that is not named is read from the beginning of its log.
+	From []Start `json:"from,omitempty"`
+	// Heads are the ends of the source's logs when the generation was registered,
+	// or set back: up to there its reading is a backfill.
+	Heads []Start `json:"heads,omitempty"`
+	// Rewinds counts how often the generation was set back to From.
+	Rewinds uint32 `json:"rewinds,omitempty"`
+	// Rule is what the partitions are told of an aggregate. It keeps its words for
+	// as long as the generation lasts: accumulators belong to them.
+	Rule *accumulator.Spec `json:"rule,omitempty"`
+	// Published says that the fields of an aggregate's targets follow its
+	// accumulators. Until then, in a backfill, they stay as they were.
+	Published bool `json:"published,omitempty"`
+	// Shadow says that a projection writes beside the rows of Former, and takes
+	// their place when it has reached Heads. Former is kept up to date meanwhile.
+	Shadow bool    `json:"shadow,omitempty"`
+	Former *Former `json:"former,omitempty"`
+	// Settled says that the generation was seen to be in force everywhere, as
+	// declared: an aggregate's rule in each partition, and the processors beyond it.
+	Settled bool `json:"settled,omitempty"`
 	// Paused says that no processor of the pipeline is to run.
 	Paused  bool      `json:"paused,omitempty"`
 	Created time.Time `json:"created"`
@@ -86,16 +109,6 @@ func ContainerDocument(info *store.ContainerInfo) Container {
 	}
 }
 
-// start returns the position behind which the check of partition begins.
-func (r *Record) start(partition uint32) feed.Position {
-	for _, s := range r.Starts {
-		if s.Partition == partition {
-			return s.After
-		}
-	}
-	return feed.Position{}
-}
-
 type plainRecord Record
 
 type recordJSON struct {
@@ -116,64 +129,10 @@ func decodeRecord(key string, data []byte, revision uint64) (Record, error) {
 	if err := json.Unmarshal(data, &w); err != nil {
 		return Record{}, fmt.Errorf("pipeline record %s: %w", key, err)
 	}
-	if w.Version != recordVersion {
-		return Record{}, fmt.Errorf("pipeline record %s has version %d; this release knows %d: was it written by a newer one?", key, w.Version, recordVersion)
+	if w.Version < 1 || w.Version > recordVersion {
+		return Record{}, fmt.Errorf("pipeline record %s has version %d; this release knows up to %d: was it written by a newer one?", key, w.Version, recordVersion)
 	}
 	r := Record(w.plainRecord)
 	r.Revision = revision
 	return r, nil
-}
-
-// sameText tells whether two specs are written alike.
-func (s *PipelineSpec) sameText(other *PipelineSpec) bool { return bytes.Equal(s.json(), other.json()) }
-
-// sameMeaning tells whether two specs copy the same in the same way, however
-// their expressions and paths are written.
-func (s *PipelineSpec) sameMeaning(other *PipelineSpec) bool {
-	return bytes.Equal(s.meaning().json(), other.meaning().json())
-}
-
-func (s *PipelineSpec) json() []byte {
-	data, err := json.Marshal(s)
-	if err != nil {
-		panic(fmt.Sprintf("pipelines: spec %+v cannot be encoded: %v", s, err))
-	}
-	return data
-}
-
-// meaning returns the spec with every expression and path in its one form.
-func (s *PipelineSpec) meaning() *PipelineSpec {
-	m := s.clone()
-	m.normalize()
-	m.Source.Where = sameExpression(m.Source.Where)
-	if c := m.Cascade; c != nil {
-		c.Where, c.Each = sameExpression(c.Where), sameField(c.Each)
-		c.Match, c.Set = sameFields(c.Match), sameFields(c.Set)
-	}
-	return &m
-}
-
-func sameExpression(text string) string {
-	if text == "" {
-		return ""
-	}
-	if e, err := query.ParseExpr(text); err == nil {
-		return e.String()
-	}
-	return text
-}
-
-func sameField(text string) string {
-	if p, err := document.ParseField(text); err == nil {
-		return p.String()
-	}
-	return text
-}
-
-func sameFields(fields map[string]string) map[string]string {
-	same := make(map[string]string, len(fields))
-	for target, source := range fields {
-		same[sameField(target)] = sameField(source)
-	}
-	return same
 }

@@ -143,16 +143,8 @@ func (r *Registry) World(ctx context.Context) (World, error) {
 func (r *Registry) Users(ctx context.Context, database, container string) ([]Record, error) {
 	records, err := r.List(ctx)
 	return slices.DeleteFunc(records, func(rec Record) bool {
-		return rec.Database != database || rec.Spec.Source.Container != container && rec.Spec.target() != container
+		return rec.Database != database || !slices.Contains(rec.Spec.containers(), container)
 	}), err
-}
-
-// target is the name of the container that holds the copies, "" if there is none.
-func (s *PipelineSpec) target() string {
-	if s.Cascade != nil {
-		return s.Cascade.Into
-	}
-	return ""
 }
 
 // Pause ends the work of a pipeline until Resume. What changes meanwhile is done
@@ -189,8 +181,8 @@ func (r *Registry) modify(ctx context.Context, m Metadata, change func(*Record))
 	}
 }
 
-// Delete removes a pipeline. The copies that it made stay as they are, and are
-// kept equal no longer.
+// Delete removes a pipeline. The copies, fields and rows that it made stay as
+// they are, and are kept equal no longer. The accumulators of an aggregate go.
 func (r *Registry) Delete(ctx context.Context, database, name string) error {
 	for {
 		rec, err := r.Get(ctx, database, name)
@@ -199,6 +191,8 @@ func (r *Registry) Delete(ctx context.Context, database, name string) error {
 		}
 		err = r.kv.Delete(ctx, registryKey(rec.Metadata()), jetstream.LastRevision(rec.Revision))
 		switch {
+		case err == nil && rec.Spec.Kind() == AggregateKind:
+			return r.dropRule(ctx, &rec)
 		case err == nil:
 			return nil
 		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch):

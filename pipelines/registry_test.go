@@ -51,9 +51,9 @@ func newSystem(t testing.TB, local *store.Local) *system {
 }
 
 // apply applies text, or files, and returns a line for each outcome.
-func (s *system) apply(t testing.TB, r *pipelines.Resources) []string {
+func (s *system) apply(t testing.TB, r *pipelines.Resources, opts ...pipelines.ApplyOptions) []string {
 	t.Helper()
-	outcomes, err := s.registry.Apply(t.Context(), r)
+	outcomes, err := s.registry.Apply(t.Context(), r, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func decode(t testing.TB, text string) *pipelines.Resources {
 
 func TestApply(t *testing.T) {
 	s := newSystem(t, nil)
-	r := load(t, "../configs/webstore")
+	r := load(t, "testdata/shop")
 	want := []string{
 		"container default/customer created",
 		"container default/product created",
@@ -132,7 +132,7 @@ func tagNamesWith(t testing.TB, where, set string) *pipelines.Resources {
 
 func TestApplyChanges(t *testing.T) {
 	s := newSystem(t, nil)
-	s.apply(t, load(t, "../configs/webstore"))
+	s.apply(t, load(t, "testdata/shop"))
 	get := func() pipelines.Record {
 		t.Helper()
 		rec, err := s.registry.Get(t.Context(), "default", "tag-names")
@@ -154,7 +154,16 @@ func TestApplyChanges(t *testing.T) {
 		t.Errorf("other words: %+v", rec)
 	}
 
-	got = s.apply(t, tagNamesWith(t, `(type="tag")`, "{name: name, colour: colour}"))
+	other := tagNamesWith(t, `(type="tag")`, "{name: name, colour: colour}")
+	_, err := s.registry.Apply(t.Context(), other)
+	if refused, ok := errors.AsType[*pipelines.RefusedError](err); !ok || !strings.Contains(refused.Error(), "test.yaml:6:3: pipeline default/tag-names: what it has written as generation 1 does not hold") {
+		t.Errorf("another meaning, unasked: %v", err)
+	}
+	if rec := get(); rec.Generation != 1 {
+		t.Errorf("another meaning, unasked: %+v", rec)
+	}
+
+	got = s.apply(t, other, pipelines.ApplyOptions{Backfill: true})
 	if want := "pipeline default/tag-names changed: generation 2: every copy is set again where it differs"; got[0] != want {
 		t.Errorf("another meaning: %s", got[0])
 	}
@@ -178,7 +187,7 @@ func TestApplyChanges(t *testing.T) {
 // the old one are those of logs that are gone.
 func TestApplyAfterContainerWasMadeAgain(t *testing.T) {
 	s := newSystem(t, nil)
-	r := load(t, "../configs/webstore")
+	r := load(t, "testdata/shop")
 	s.apply(t, r)
 	if err := s.client.Catalog().Delete(t.Context(), "default", "product"); err != nil {
 		t.Fatal(err)
@@ -200,8 +209,8 @@ func TestApplyKeepsIndexesThatPipelinesNeed(t *testing.T) {
 	s := newSystem(t, nil)
 	const product = "apiVersion: millrace/v1\nkind: Container\nmetadata: {name: product}\nspec: {partitionKey: [/categoryId], partitions: 4, indexes: INDEXES}\n"
 	s.apply(t, decode(t, strings.Replace(product, "INDEXES", "[/tags/*/id, /sku]", 1)))
-	s.apply(t, load(t, "../configs/webstore/productMeta.yaml"))
-	s.apply(t, load(t, "../configs/webstore/tag-names.yaml"))
+	s.apply(t, load(t, "testdata/shop/productMeta.yaml"))
+	s.apply(t, load(t, "testdata/shop/tag-names.yaml"))
 	if got := s.apply(t, decode(t, strings.Replace(product, "INDEXES", "[/sku]", 1))); got[0] != "container default/product changed" {
 		t.Errorf("%v", got)
 	}
@@ -229,7 +238,7 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 
 func TestRegistryTellsWhatIsMeant(t *testing.T) {
 	s := newSystem(t, nil)
-	s.apply(t, load(t, "../configs/webstore"))
+	s.apply(t, load(t, "testdata/shop"))
 	_, err := s.registry.Pause(t.Context(), "default", "tagnames")
 	if want := "pipeline default/tagnames is not registered; did you mean tag-names?"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
@@ -263,7 +272,7 @@ func TestWatchSeesEveryState(t *testing.T) {
 		}
 	}
 	until("the empty registry", func(all []pipelines.Record) bool { return len(all) == 0 })
-	s.apply(t, load(t, "../configs/webstore"))
+	s.apply(t, load(t, "testdata/shop"))
 	until("two pipelines", func(all []pipelines.Record) bool { return len(all) == 2 && all[0].Name == "category-names" })
 	if _, err := s.registry.Pause(t.Context(), "default", "tag-names"); err != nil {
 		t.Fatal(err)

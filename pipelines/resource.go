@@ -14,6 +14,7 @@ const APIVersion = "millrace/v1"
 const (
 	KindContainer = "Container"
 	KindPipeline  = "Pipeline"
+	KindTest      = "Test" // read by LoadTests alone
 )
 
 // DatabaseDefault is the database of a document that names none.
@@ -67,7 +68,26 @@ type PipelineSpec struct {
 	Source Source `json:"source" yaml:"source"`
 	// Cascade copies fields of each source item into the items that name it.
 	Cascade *Cascade `json:"cascade,omitempty" yaml:"cascade,omitempty"`
+	// Aggregate counts, sums or lists source items, or elements in them, in fields
+	// of the items that they belong to.
+	Aggregate *Aggregate `json:"aggregate,omitempty" yaml:"aggregate,omitempty"`
+	// Project writes source items, or elements in them, as rows of tables.
+	Project *Project `json:"project,omitempty" yaml:"project,omitempty"`
+	// OnError is what becomes of the pipeline when a change cannot be processed:
+	// park (its key waits as a dead letter, all others go on) or halt (the pipeline
+	// stops at it until an operator acts). Default park.
+	OnError OnError `json:"onError,omitempty" yaml:"onError,omitempty"`
 }
+
+// OnError is what becomes of a pipeline when a change cannot be processed.
+type OnError string
+
+// What becomes of a pipeline when a change cannot be processed. The zero value is
+// Park.
+const (
+	Park OnError = "park" // its key waits as a dead letter, all others go on
+	Halt OnError = "halt" // the pipeline stops at it until an operator acts
+)
 
 // Source is what a pipeline copies.
 type Source struct {
@@ -115,6 +135,8 @@ type Cascade struct {
 type Resources struct {
 	Containers []Container
 	Pipelines  []Pipeline
+	// Tests are there after LoadTests; Load and Decode pass over them.
+	Tests []Test
 }
 
 // places tells where the fields of a document stand: a value under its path, such
@@ -149,6 +171,12 @@ func (s PipelineSpec) clone() PipelineSpec {
 		c.Match, c.Set = maps.Clone(c.Match), maps.Clone(c.Set)
 		s.Cascade = &c
 	}
+	if s.Aggregate != nil {
+		s.Aggregate = s.Aggregate.clone()
+	}
+	if s.Project != nil {
+		s.Project = s.Project.clone()
+	}
 	return s
 }
 
@@ -156,5 +184,11 @@ func (s PipelineSpec) clone() PipelineSpec {
 func (s *PipelineSpec) normalize() {
 	if s.Cascade != nil && s.Cascade.OnSourceDelete == "" {
 		s.Cascade.OnSourceDelete = Keep
+	}
+	if s.Aggregate != nil && s.Aggregate.Consistency == "" {
+		s.Aggregate.Consistency = Eventual
+	}
+	if s.Project != nil {
+		s.Project.normalize()
 	}
 }

@@ -1,11 +1,14 @@
 package pipelines
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/processors/cascade"
+	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/store/accumulator"
 )
 
 // cascadeConfig returns what a spec says in the words of the processor. The
@@ -27,9 +30,69 @@ func pairsOf(fields map[string]string) []cascade.Pair {
 	return pairs
 }
 
-// rules applies the rules of the pipeline's kind to p, and returns whether it
-// keeps them.
-func (c *checker) rules(p *knownPipeline, source, target *knownContainer) bool {
+// aggregateSpec returns what a spec says in the words of accumulators.
+func aggregateSpec(s *PipelineSpec) accumulator.Spec {
+	a := s.Aggregate
+	spec := accumulator.Spec{SourceWhere: s.Source.Where, Each: a.Each, TargetWhere: a.Where, Create: a.Create}
+	for _, target := range slices.Sorted(maps.Keys(a.Match)) {
+		spec.Match = append(spec.Match, accumulator.Pair{Target: target, Source: a.Match[target]})
+	}
+	for _, path := range slices.Sorted(maps.Keys(a.Set)) {
+		f := a.Set[path]
+		function, expr := f.function()
+		spec.Set = append(spec.Set, accumulator.Field{
+			Path: path, Func: function, Expr: expr, Each: f.Each, Where: f.Where, N: f.Latest, By: f.By, Fields: slices.Clone(f.Fields),
+		})
+	}
+	return spec
+}
+
+// function returns what a field is, and the expression that it is of.
+func (f *AggregateField) function() (accumulator.Func, string) {
+	switch {
+	case f.Count:
+		return accumulator.Count, ""
+	case f.Sum != "":
+		return accumulator.Sum, f.Sum
+	case f.Min != "":
+		return accumulator.Min, f.Min
+	case f.Max != "":
+		return accumulator.Max, f.Max
+	case f.Avg != "":
+		return accumulator.Avg, f.Avg
+	case f.Latest != 0:
+		return accumulator.Latest, ""
+	}
+	return "", ""
+}
+
+// projectTables returns the tables of a spec in the words of the processor.
+func projectTables(s *PipelineSpec) ([]project.Table, error) {
+	tables := make([]project.Table, 0, len(s.Project.Tables))
+	for i := range s.Project.Tables {
+		t := &s.Project.Tables[i]
+		table := project.Table{Name: t.Name, Where: t.Where, Each: t.Each, Key: slices.Clone(t.Key), Index: t.Index, PartitionBy: t.PartitionBy}
+		for _, c := range t.Columns {
+			typ, err := project.ParseType(c.Type)
+			if err != nil {
+				return nil, fmt.Errorf("table %s: column %s: %w", t.Name, c.Name, err)
+			}
+			table.Columns = append(table.Columns, project.Column{Name: c.Name, Expr: c.Expr, Type: typ})
+		}
+		tables = append(tables, table)
+	}
+	return tables, nil
+}
+
+// projectConfig returns what a spec says in the words of the processor. The
+// source, the sink, the limits and the pipeline's identity are left out.
+func projectConfig(s *PipelineSpec) (project.Config, error) {
+	tables, err := projectTables(s)
+	return project.Config{SourceWhere: s.Source.Where, OnExpire: project.OnExpire(s.Project.OnExpire), Tables: tables}, err
+}
+
+// cascade applies the rules of cascades to p, and returns whether it keeps them.
+func (c *checker) cascade(p *knownPipeline, source, target *knownContainer) bool {
 	cfg := cascadeConfig(&p.spec)
 	problems := cascade.Check(&cfg, source.spec.PartitionKey, target.spec.PartitionKey)
 	for _, problem := range problems {

@@ -5,21 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
-	"regexp"
-	"strconv"
 	"testing"
-	"time"
 
-	"github.com/invopop/jsonschema"
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
-
-	"github.com/millrace/millrace/pipelines"
-	"github.com/millrace/millrace/store"
 )
 
 const schemaFile = "../configs/millrace.schema.json"
@@ -34,9 +25,13 @@ func TestSchema(t *testing.T) {
 // schema refuses what only a schema can know to be wrong.
 func TestSchemaAgreesWithDecode(t *testing.T) {
 	compiled := compileSchema(t)
-	good, err := filepath.Glob("../configs/webstore/*.yaml")
-	if err != nil || len(good) == 0 {
-		t.Fatal(good, err)
+	var good []string
+	for _, pattern := range []string{"../configs/*/*.yaml", "../configs/*/tests/*.yaml", "testdata/good/*.yaml", "testdata/tests/*.yaml", "testdata/tests/tests/*.yaml"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatal(files, err)
+		}
+		good = append(good, files...)
 	}
 	for _, file := range good {
 		for _, doc := range documents(t, file) {
@@ -45,7 +40,16 @@ func TestSchemaAgreesWithDecode(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"all-missing", "cascade-fields", "kind-misspelt", "unknown-fields", "version-unknown", "wrong-types", "names"} {
+	for i, doc := range documents(t, "testdata/tests-broken/broken.yaml") {
+		if compiled.Validate(doc) == nil {
+			t.Errorf("tests-broken: document %d is valid for the schema", i)
+		}
+	}
+	for _, name := range []string{
+		"all-missing", "cascade-fields", "kind-misspelt", "unknown-fields", "version-unknown", "wrong-types", "names",
+		"aggregate-unknown-fields", "aggregate-functions", "aggregate-consistency", "kinds-two", "on-error",
+		"project-empty", "project-on-expire", "project-types", "sink", "sink-s3", "aggregate-count",
+	} {
 		for i, doc := range documents(t, "testdata/broken/"+name+".yaml") {
 			if compiled.Validate(doc) == nil {
 				t.Errorf("%s: document %d is valid for the schema", name, i)
@@ -99,77 +103,4 @@ func documents(t *testing.T, file string) []any {
 		}
 		all = append(all, doc)
 	}
-}
-
-// schema generates the schema from the types of the documents.
-func schema(t *testing.T) []byte {
-	t.Helper()
-	r := &jsonschema.Reflector{Anonymous: true, Mapper: mapType}
-	for _, dir := range []string{".", "../store"} {
-		if err := r.AddGoComments("github.com/millrace/millrace/pipelines", dir, jsonschema.WithFullComment()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	lines := regexp.MustCompile(`\s*\n\s*`)
-	for key, text := range r.CommentMap {
-		r.CommentMap[key] = lines.ReplaceAllString(text, " ")
-	}
-	root := &jsonschema.Schema{
-		Version: jsonschema.Version, Title: "Millrace", Description: "A document that millrace apply reads: a container or a pipeline.",
-		Definitions: jsonschema.Definitions{},
-	}
-	for _, kind := range []struct {
-		name     string
-		document any
-	}{{pipelines.KindContainer, pipelines.Container{}}, {pipelines.KindPipeline, pipelines.Pipeline{}}} {
-		s := r.Reflect(kind.document)
-		maps.Copy(root.Definitions, s.Definitions)
-		def := root.Definitions[kind.name]
-		set(t, def, "apiVersion", func(p *jsonschema.Schema) { p.Const = pipelines.APIVersion })
-		set(t, def, "kind", func(p *jsonschema.Schema) { p.Const = kind.name })
-		root.OneOf = append(root.OneOf, &jsonschema.Schema{Ref: "#/$defs/" + kind.name})
-	}
-	name := `^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`
-	set(t, root.Definitions["Metadata"], "name", func(p *jsonschema.Schema) { p.Pattern = name })
-	set(t, root.Definitions["Metadata"], "database", func(p *jsonschema.Schema) { p.Pattern = name })
-	one := uint64(1)
-	for _, field := range []string{"match", "set"} {
-		set(t, root.Definitions["Cascade"], field, func(p *jsonschema.Schema) { p.MinProperties = &one })
-	}
-	three, most := uint64(store.PartitionKeyPathsMax), json.Number(strconv.Itoa(store.PartitionsMax))
-	set(t, root.Definitions["ContainerSpec"], "partitionKey", func(p *jsonschema.Schema) { p.MinItems, p.MaxItems = &one, &three })
-	set(t, root.Definitions["ContainerSpec"], "partitions", func(p *jsonschema.Schema) { p.Minimum, p.Maximum = "1", most })
-	root.Definitions["PipelineSpec"].Required = append(root.Definitions["PipelineSpec"].Required, "cascade")
-	data, err := json.MarshalIndent(root, "", "  ")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(data, '\n')
-}
-
-// set changes a property.
-func set(t *testing.T, s *jsonschema.Schema, name string, change func(*jsonschema.Schema)) {
-	t.Helper()
-	p, ok := s.Properties.Get(name)
-	if !ok {
-		t.Fatalf("there is no property %s", name)
-	}
-	change(p)
-}
-
-// mapType says how types are written whose Go kind does not tell.
-func mapType(t reflect.Type) *jsonschema.Schema {
-	switch t {
-	case reflect.TypeFor[time.Duration]():
-		return &jsonschema.Schema{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))+$`, Examples: []any{"168h"}}
-	case reflect.TypeFor[store.TTL]():
-		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
-			{Enum: []any{"off", "on"}},
-			{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s))+$`, Examples: []any{"36h"}},
-			{Type: "integer", Minimum: "1"},
-		}}
-	case reflect.TypeFor[pipelines.OnSourceDelete]():
-		return &jsonschema.Schema{Type: "string", Enum: []any{string(pipelines.Keep), string(pipelines.Clear), string(pipelines.Delete)}, Default: string(pipelines.Keep)}
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package pipelines
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -8,52 +9,72 @@ import (
 	"github.com/millrace/millrace/store/query"
 )
 
-// shape is which fields a pipeline reads and writes, for what is checked between
-// pipelines. Containers are named database/name.
+// shape is which fields a pipeline reads and writes in one target, for what is
+// checked between pipelines. Containers are named database/name.
 type shape struct {
 	source, target string
 	// sourceIs and targetIs are what the wheres say of every item: path = value.
 	sourceIs, targetIs []query.Equality
-	// sourceReads and targetReads decide which copies there are: where and match.
+	// sourceReads and targetReads decide which copies there are: where, match,
+	// arrays whose elements are read, keys of rows.
 	sourceReads, targetReads []document.Path
 	sets                     []setField
+	// whole is the entry of sets that stands for whole items; nil if there is none.
+	whole *setField
 }
 
-// setField is one entry of set.
+// setField is one field that a pipeline sets.
 type setField struct {
-	yaml   string        // path of the entry in the document
-	target document.Path // from the root of the target's item
-	value  document.Path // in the source item
+	yaml   string          // path of its entry in the document
+	target document.Path   // from the root of the target's item; empty: the item comes and goes
+	values []document.Path // in the source item
+	// made says that the field is written only when an item is made, with a value
+	// that it then has for good.
+	made bool
 }
 
-// shapeOf returns the shape of p, nil if a part of it does not parse.
-func (c *checker) shapeOf(p *knownPipeline) *shape {
-	cascade := p.spec.Cascade
-	if cascade == nil {
+// shapesOf returns the shapes of p, one for each container that it writes; nil if
+// it writes none, or if a part of it does not parse.
+func (c *checker) shapesOf(p *knownPipeline) []*shape {
+	s := shape{source: Metadata{p.spec.Source.Container, p.Database}.String()}
+	where, is, err := whereFields(p.spec.Source.Where)
+	if err != nil {
 		return nil
 	}
-	s := &shape{
-		source: Metadata{p.spec.Source.Container, p.Database}.String(),
-		target: Metadata{cascade.Into, p.Database}.String(),
+	s.sourceReads, s.sourceIs = where, is
+	var ok bool
+	switch {
+	case p.spec.Cascade != nil:
+		s.target = Metadata{p.spec.Cascade.Into, p.Database}.String()
+		ok = s.cascade(p.spec.Cascade)
+	case p.spec.Aggregate != nil:
+		s.target = Metadata{p.spec.Aggregate.Into, p.Database}.String()
+		ok = s.aggregate(p.spec.Aggregate)
+	case p.spec.Project != nil && p.spec.Project.Sink.Container != nil:
+		return tableShapes(&s, p.Database, p.spec.Project)
 	}
+	if !ok {
+		return nil
+	}
+	return []*shape{&s}
+}
+
+func (s *shape) cascade(cascade *Cascade) bool {
 	var err error
-	if s.sourceReads, s.sourceIs, err = whereFields(p.spec.Source.Where); err != nil {
-		return nil
-	}
 	if s.targetReads, s.targetIs, err = whereFields(cascade.Where); err != nil {
-		return nil
+		return false
 	}
 	var prefix document.Path
 	if cascade.Each != "" {
 		if prefix, err = document.ParseField(cascade.Each); err != nil {
-			return nil
+			return false
 		}
 		prefix = append(prefix, document.Step{All: true})
 	}
 	for _, name := range slices.Sorted(maps.Keys(cascade.Match)) {
 		target, value, ok := pair(prefix, name, cascade.Match[name])
 		if !ok {
-			return nil
+			return false
 		}
 		s.targetReads = append(s.targetReads, target)
 		s.sourceReads = append(s.sourceReads, value)
@@ -61,11 +82,11 @@ func (c *checker) shapeOf(p *knownPipeline) *shape {
 	for _, name := range slices.Sorted(maps.Keys(cascade.Set)) {
 		target, value, ok := pair(prefix, name, cascade.Set[name])
 		if !ok {
-			return nil
+			return false
 		}
-		s.sets = append(s.sets, setField{"spec.cascade.set." + name, target, value})
+		s.sets = append(s.sets, setField{yaml: "spec.cascade.set." + name, target: target, values: []document.Path{value}})
 	}
-	return s
+	return true
 }
 
 // pair parses a field of the target and one of the source.
@@ -80,30 +101,169 @@ func pair(prefix document.Path, target, source string) (t, s document.Path, ok b
 	return slices.Concat(prefix, t), s, true
 }
 
-// whereFields returns what an expression reads, and what it says is equal.
+func (s *shape) aggregate(a *Aggregate) bool {
+	var err error
+	if s.targetReads, s.targetIs, err = whereFields(a.Where); err != nil {
+		return false
+	}
+	members, err := scopeOf(a.Each)
+	if err != nil {
+		return false
+	}
+	s.sourceReads = append(s.sourceReads, members.counts()...)
+	var made []setField
+	for _, name := range slices.Sorted(maps.Keys(a.Match)) {
+		target, err := document.ParseField(name)
+		if err != nil {
+			return false
+		}
+		value, ok := members.refReads(a.Match[name])
+		if !ok {
+			return false
+		}
+		s.targetReads = append(s.targetReads, target)
+		s.sourceReads = append(s.sourceReads, value...)
+		made = append(made, setField{yaml: "spec.aggregate.match." + name, target: target, values: value, made: true})
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.Set)) {
+		set := setField{yaml: "spec.aggregate.set." + name}
+		var ok bool
+		if set.target, err = document.ParseField(name); err != nil {
+			return false
+		}
+		if set.values, ok = a.fieldReads(a.Set[name]); !ok {
+			return false
+		}
+		s.sets = append(s.sets, set)
+	}
+	if a.Create {
+		s.sets = append(s.sets, made...)
+	}
+	return true
+}
+
+// fieldReads returns what decides the value of a field beyond which members its
+// group has.
+func (a *Aggregate) fieldReads(f AggregateField) (reads []document.Path, ok bool) {
+	s, err := scopeOf(a.Each, f.Each)
+	if err != nil {
+		return nil, false
+	}
+	if f.Each != "" {
+		reads = append(reads, s.counts()...)
+	}
+	for _, text := range []string{f.Sum, f.Min, f.Max, f.Avg, f.By, f.Where} {
+		if text == "" {
+			continue
+		}
+		more, ok := s.readsOf(text)
+		if !ok {
+			return nil, false
+		}
+		reads = append(reads, more...)
+	}
+	for _, text := range f.Fields {
+		more, ok := s.refReads(text)
+		if !ok {
+			return nil, false
+		}
+		reads = append(reads, more...)
+	}
+	return reads, true
+}
+
+// tableShapes returns a shape for each table of a projection into containers. A
+// row is a whole item, which comes, goes and is written anew: besides a field for
+// each column, it sets the item as such.
+func tableShapes(of *shape, database string, p *Project) []*shape {
+	var shapes []*shape
+	rejects := *of // may come of whatever is read
+	for i := range p.Tables {
+		s := *of
+		s.target = Metadata{p.Tables[i].Name, database}.String()
+		if !s.table(&p.Tables[i]) {
+			return nil
+		}
+		shapes = append(shapes, &s)
+		rejects.sourceReads = slices.Concat(rejects.sourceReads, s.sourceReads)
+		for j := range s.sets {
+			rejects.sourceReads = append(rejects.sourceReads, s.sets[j].values...)
+		}
+	}
+	if name := p.Sink.Container.Rejects; name != "" {
+		rejects.target = Metadata{name, database}.String()
+		rejects.sets = []setField{{yaml: "spec.project.sink.container.rejects"}}
+		rejects.whole = &rejects.sets[0]
+		shapes = append(shapes, &rejects)
+	}
+	return shapes
+}
+
+func (s *shape) table(t *NamedTable) bool {
+	members, err := scopeOf(t.Each)
+	if err != nil {
+		return false
+	}
+	s.sourceReads = append(slices.Clip(s.sourceReads), members.counts()...)
+	if t.Where != "" {
+		reads, ok := scope{members.arrays, true}.readsOf(t.Where)
+		if !ok {
+			return false
+		}
+		s.sourceReads = append(s.sourceReads, reads...)
+	}
+	yaml := "spec.project.tables." + t.Name
+	s.sets = []setField{{yaml: yaml}}
+	for i := range t.Columns {
+		column := &t.Columns[i]
+		values, ok := members.readsOf(column.Expr)
+		if !ok {
+			return false
+		}
+		if slices.Contains(t.Key, column.Name) {
+			s.sourceReads = append(s.sourceReads, values...)
+		}
+		s.targetIs = append(s.targetIs, constant(column)...)
+		s.sets = append(s.sets, setField{yaml: yaml + ".columns." + column.Name, target: document.Path{{Name: column.Name}}, values: values, made: len(values) == 0})
+	}
+	s.whole = &s.sets[0]
+	return true
+}
+
+// constant returns what a column says of every row, if it is a constant.
+func constant(c *NamedColumn) []query.Equality {
+	e, err := query.ParseExpr(fmt.Sprintf("item[%s] = (%s)", document.AppendQuote(nil, c.Name), c.Expr))
+	if err != nil || c.Type != "" {
+		return nil
+	}
+	return e.Equalities()
+}
+
+// readsOf returns the paths in the item that a text reads; ok is false if it does
+// not parse.
+func (s scope) readsOf(text string) (reads []document.Path, ok bool) {
+	e, err := s.parse(text)
+	if err != nil {
+		return nil, false
+	}
+	return s.reads(e), true
+}
+
+// whereFields returns what a condition on an item reads, and what it says is
+// equal.
 func whereFields(text string) (reads []document.Path, is []query.Equality, err error) {
 	if text == "" {
 		return nil, nil, nil
 	}
-	e, err := query.ParseExpr(text)
+	e, err := scope{}.parse(text)
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, names := range e.Paths() {
-		reads = append(reads, named(names))
-	}
-	return reads, e.Equalities(), nil
+	return scope{}.reads(e), e.Equalities(), nil
 }
 
-func named(names []string) document.Path {
-	p := make(document.Path, len(names))
-	for i, n := range names {
-		p[i] = document.Step{Name: n}
-	}
-	return p
-}
-
-// overlap tells whether one of two paths may lead into what the other does.
+// overlap tells whether one of two paths may lead into what the other does. An
+// empty path is the item, which holds all others.
 func overlap(a, b document.Path) bool { return a.Touched(b.Pointer()) }
 
 // disjoint tells whether no item can satisfy both: some field that no pipeline
@@ -123,16 +283,18 @@ func disjoint(a, b []query.Equality, set []document.Path) bool {
 	return false
 }
 
-// setPaths returns, for each container, the paths that pipelines set: all others
-// change by clients alone, and a where on them divides the items for good.
+// setPaths returns, for each container, the paths that pipelines set in items that
+// are there: all others change by clients alone, and a where on them divides the
+// items for good. A row's constants are its own: they never change.
 func (c *checker) setPaths() map[string][]document.Path {
 	set := map[string][]document.Path{}
 	for _, p := range c.pipelines {
-		if p.shape == nil {
-			continue
-		}
-		for _, s := range p.shape.sets {
-			set[p.shape.target] = append(set[p.shape.target], s.target)
+		for _, s := range p.shapes {
+			for i := range s.sets {
+				if f := &s.sets[i]; !f.made && f != s.whole {
+					set[s.target] = append(set[s.target], f.target)
+				}
+			}
 		}
 	}
 	return set

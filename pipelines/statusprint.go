@@ -12,6 +12,9 @@ import (
 // fanOutsShown bounds the fan-outs of one pipeline that are printed.
 const fanOutsShown = 10
 
+// rejectsShown bounds the rejected rows of one pipeline that are printed.
+const rejectsShown = 5
+
 // Print writes the status as a table: a line for each pipeline, its open
 // fan-outs, and with wide a line for each processor.
 func (s *Status) Print(w io.Writer, wide bool) error {
@@ -24,7 +27,7 @@ func (s *Status) Print(w io.Writer, wide bool) error {
 	row("PIPELINE", "STATE", "LAG", "OLDEST", "COPIES", "RATE", "FAN-OUTS", "PARKED", "DEAD LETTERS")
 	for i := range s.Pipelines {
 		p := &s.Pipelines[i]
-		row(p.title(), string(p.State), count(int64(p.Lag.Commits)), age(p.Lag.Seconds), count(p.Counts.Copies),
+		row(p.title(), string(p.State), p.Lag.text(), age(p.Lag.Seconds), count(p.Counts.Copies+p.Counts.Rows),
 			count(int64(p.Rate))+"/s", count(int64(len(p.FanOuts))), count(int64(p.Parked)), count(p.Counts.Letters))
 	}
 	if err := t.Flush(); err != nil {
@@ -51,6 +54,18 @@ func (p *PipelineStatus) details(w io.Writer, wide bool) error {
 	if p.Reason != "" {
 		fmt.Fprintf(&b, "\n%s is %s: %s\n", p.title(), p.State, p.Reason)
 	}
+	if p.Backfill != nil {
+		fmt.Fprintf(&b, "\nBackfill of %s: %s\n", p.title(), p.Backfill.text())
+	}
+	if p.Sink != nil && p.Sink.Error != "" {
+		fmt.Fprintf(&b, "\nSink of %s: %s %s failed %s: %s\n", p.title(), p.Sink.Kind, p.Sink.Where, times(p.Sink.Attempts), p.Sink.Error)
+	}
+	if n := p.Counts.Rejects; n > 0 && p.Sink != nil {
+		fmt.Fprintf(&b, "\nRejects of %s: %s\n", p.title(), count(n))
+		for i := range min(len(p.Sink.Rejected), rejectsShown) {
+			fmt.Fprintf(&b, "  %s\n", p.Sink.Rejected[i])
+		}
+	}
 	if len(p.FanOuts) > 0 {
 		fmt.Fprintf(&b, "\nFan-outs of %s\n", p.title())
 		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -65,13 +80,17 @@ func (p *PipelineStatus) details(w io.Writer, wide bool) error {
 		}
 	}
 	if wide && len(p.Processors) > 0 {
-		fmt.Fprintf(&b, "\nProcessors of %s (%s to %s, generation %d)\n", p.title(), p.Source, p.Target, p.Generation)
+		fmt.Fprintf(&b, "\nProcessors of %s (%s, %s to %s, generation %d)\n", p.title(), p.Kind, p.Source, p.Target, p.Generation)
 		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "  ROLE\tPARTITION\tSTATE\tPOSITION\tHEAD\tOLDEST\tEPOCH\tOWNER")
+		fmt.Fprintln(t, "  ROLE\tPARTITION\tSTATE\tPOSITION\tHEAD\tLAG\tOLDEST\tEPOCH\tOWNER")
 		for i := range p.Processors {
 			r := &p.Processors[i]
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%s\t%d\t%s\n", r.Role, r.Partition, r.State, r.Position, r.Head,
-				age(r.Lag.Seconds), r.Epoch, orDash(r.Owner))
+			role := string(r.Role)
+			if r.Generation != p.Generation {
+				role += fmt.Sprintf(" of generation %d", r.Generation)
+			}
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", role, r.Partition, r.State, r.Position, r.Head,
+				r.Lag.text(), age(r.Lag.Seconds), r.Epoch, orDash(r.Owner))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -93,6 +112,26 @@ func (f *FanOutStatus) row() string {
 	s := fmt.Sprintf("%s\t%s\t%s changed\t%s/s\t%s", f.Source, share, count(f.Changed), count(int64(f.Rate)), eta)
 	if f.LastError != "" {
 		s += "\t" + times(f.Attempts) + " tried: " + f.LastError
+	}
+	return s
+}
+
+// text tells the changes, about how many if not all were counted.
+func (l *Lag) text() string {
+	if l.Estimated {
+		return "~" + count(int64(l.Changes))
+	}
+	return count(int64(l.Changes))
+}
+
+// text tells how far a backfill is.
+func (b *BackfillStatus) text() string {
+	s := fmt.Sprintf("%.0f%% of %s commits", b.Percent, count(int64(b.Total)))
+	if b.ETA > 0 {
+		s += ", ETA " + age(b.ETA.Seconds())
+	}
+	if b.Shadow {
+		s += "; then its rows take the place of the former ones"
 	}
 	return s
 }

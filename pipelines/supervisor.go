@@ -3,53 +3,56 @@ package pipelines
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
+	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
 )
 
-// SupervisorConfig tunes a Supervisor.
+// SupervisorConfig tunes a Supervisor. Zero fields take their defaults.
 type SupervisorConfig struct {
-	// Cascade bounds the work of each cascade in this process.
+	// Cascade bounds the work of each cascade in this process, Project that of each
+	// projection.
 	Cascade cascade.Limits `yaml:"cascade"`
+	Project project.Limits `yaml:"project"`
+	// Steward tunes the duties that one worker of the group has for all.
+	Steward StewardConfig `yaml:"steward"`
+	// Bucket holds the leases of the manager. Default leases.DefaultBucket.
+	Bucket string `yaml:"-"`
 	// Logger gets what an operator should know. Default slog.Default.
 	Logger *slog.Logger `yaml:"-"`
 }
 
 // Supervisor runs a worker's share of all pipelines. It follows the registry and
 // the catalog, tells the lease manager what there is to hold, one resource for
-// each unpaused pipeline, role and physical partition, and runs a processor for
-// each lease that the manager takes.
+// each generation that runs, role and physical partition and one for the steward,
+// and runs a processor for each lease that the manager takes.
 type Supervisor struct {
 	registry *Registry
 	client   *store.Client
 	manager  *leases.Manager
 	host     *processors.Host
 	cfg      SupervisorConfig
+	steward  *steward
 
 	mu         sync.Mutex
 	records    map[string]Record // by id; nil until the registry was seen
 	containers []store.ContainerInfo
 	seen       bool // the catalog was
-	compiled   map[cascadeKey]*cascade.Cascade
+	machines   map[machineKey]*machine
 }
 
-// cascadeKey names one generation of a pipeline. Its processors of this process
-// share a Cascade, and with it the limit of their rate.
-type cascadeKey struct {
-	id         string
-	generation uint32
-}
+// errRemade ends a tenure whose processor is to be made anew.
+var errRemade = errors.New("pipelines: the declaration has changed")
 
 // NewSupervisor returns a Supervisor of the pipelines in registry. The manager's
 // group is that of the workers.
@@ -57,9 +60,11 @@ func NewSupervisor(registry *Registry, client *store.Client, manager *leases.Man
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	return &Supervisor{
-		registry: registry, client: client, manager: manager, host: host, cfg: cfg, compiled: map[cascadeKey]*cascade.Cascade{},
+	s := &Supervisor{
+		registry: registry, client: client, manager: manager, host: host, cfg: cfg, machines: map[machineKey]*machine{},
 	}
+	s.steward = newSteward(s)
+	return s
 }
 
 // Run works until ctx ends and its leases are handed over. An error tells why it
@@ -104,9 +109,12 @@ func (s *Supervisor) setRecords(records []Record) {
 	for _, rec := range records {
 		s.records[rec.ID] = rec
 	}
-	maps.DeleteFunc(s.compiled, func(k cascadeKey, _ *cascade.Cascade) bool {
-		return s.records[k.id].Generation != k.generation
-	})
+	for key, m := range s.machines {
+		if s.keyOf(key.id, key.generation) != key {
+			delete(s.machines, key)
+			close(m.remade)
+		}
+	}
 	s.mu.Unlock()
 	s.publish()
 }
@@ -118,14 +126,21 @@ func (s *Supervisor) setContainers(containers []store.ContainerInfo) {
 	s.publish()
 }
 
+// world returns all pipelines and containers as they were seen last; false before
+// both were.
+func (s *Supervisor) world() (World, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := World{Containers: s.containers, Pipelines: slices.Collect(maps.Values(s.records))}
+	sortRecords(w.Pipelines)
+	return w, s.records != nil && s.seen
+}
+
 // publish tells the manager what there is to hold, once both lists were seen.
 func (s *Supervisor) publish() {
-	s.mu.Lock()
-	ready := s.records != nil && s.seen
-	records, containers := slices.Collect(maps.Values(s.records)), s.containers
-	s.mu.Unlock()
-	if ready {
-		s.manager.SetResources(resourceNames(records, containers), nil)
+	if w, ready := s.world(); ready {
+		names := append(resourceNames(w.Pipelines, w.Containers), stewardResource)
+		s.manager.SetResources(names, map[string]float64{stewardResource: stewardWeight})
 	}
 }
 
@@ -141,82 +156,70 @@ func resourceNames(records []Record, containers []store.ContainerInfo) []string 
 	return names
 }
 
-// resources returns what the processors of a pipeline hold leases on: none while
-// it is paused or a container that it was registered for is not there.
-func (r *Record) resources(containers []store.ContainerInfo) []processors.Resource {
-	source, target := r.find(containers, r.Source), r.find(containers, r.Target)
-	if r.Paused || source == nil || target == nil {
-		return nil
-	}
-	return r.readers(source, target)
-}
-
-// readers returns one resource for each partition that the pipeline reads.
-func (r *Record) readers(source, target *store.ContainerInfo) []processors.Resource {
-	var all []processors.Resource
-	add := func(role processors.Role, c *store.ContainerInfo) {
-		for _, p := range c.Partitions {
-			all = append(all, processors.Resource{
-				Pipeline: r.ID, Generation: r.Generation, Role: role, Partition: feed.Partition{Container: c.ID, Number: p.Number},
-			})
-		}
-	}
-	add(processors.RoleSource, source)
-	add(processors.RoleTarget, target)
-	return all
-}
-
-// find returns the container with an id, nil if it is not there or not ready.
-func (r *Record) find(containers []store.ContainerInfo, id feed.ResourceID) *store.ContainerInfo {
-	for i := range containers {
-		if containers[i].ID == id && containers[i].State == store.ContainerReady {
-			return &containers[i]
-		}
-	}
-	return nil
-}
-
-// work runs the processor of one lease until the lease ends.
+// work does what one lease gives the right to until the lease ends.
 func (s *Supervisor) work(ctx context.Context, held *leases.Held) error {
+	if held.Resource() == stewardResource {
+		return s.steward.run(ctx, held)
+	}
 	resource, err := processors.ParseResource(held.Resource())
 	if err != nil {
 		return err
 	}
-	rec, cas, err := s.compile(resource)
-	if err != nil {
-		return err
+	for {
+		remade, err := s.tenure(ctx, held, resource)
+		if !remade || ctx.Err() != nil {
+			return err
+		}
+		if !s.runs(resource) {
+			return awaitEnd(ctx)
+		}
 	}
-	task := processors.Task{Resource: resource, Processor: newProcessor(cas, resource)}
-	if resource.Role == processors.RoleTarget {
-		task.Start = rec.start(resource.Partition.Number)
-	}
-	err = s.host.Run(ctx, held, task)
-	if errors.Is(err, processors.ErrLost) {
-		return nil // another holds it now, which is no fault of the pipeline
-	}
-	return err
 }
 
-// compile returns the record of a resource and its cascade, compiled once.
-func (s *Supervisor) compile(resource processors.Resource) (*Record, *cascade.Cascade, error) {
+// runs tells whether a resource is still one of a generation that runs.
+func (s *Supervisor) runs(r processors.Resource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rec, ok := s.records[resource.Pipeline]
-	if !ok || rec.Generation != resource.Generation {
-		return nil, nil, fmt.Errorf("pipeline %s has no generation %d any more", resource.Pipeline, resource.Generation)
+	return s.keyOf(r.Pipeline, r.Generation) != machineKey{}
+}
+
+// withdrawMax is how long work that is of no use any more waits to be told so.
+const withdrawMax = 2 * time.Second
+
+// awaitEnd waits for the lease to be withdrawn, so that it is not counted as one
+// whose work ended by itself.
+func awaitEnd(ctx context.Context) error {
+	timer := time.NewTimer(withdrawMax)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
 	}
-	source, target := rec.find(s.containers, rec.Source), rec.find(s.containers, rec.Target)
-	if source == nil || target == nil {
-		return nil, nil, fmt.Errorf("pipeline %s: a container that it copies from or into is gone", rec.Metadata())
-	}
-	key := cascadeKey{rec.ID, rec.Generation}
-	if c := s.compiled[key]; c != nil {
-		return &rec, c, nil
-	}
-	c, err := compileCascade(s.client, &rec, source, target, s.cfg.Cascade)
+	return nil
+}
+
+// tenure runs a processor until the lease ends, or its machine is remade.
+func (s *Supervisor) tenure(ctx context.Context, held *leases.Held, resource processors.Resource) (remade bool, err error) {
+	m, err := s.take(resource)
 	if err != nil {
-		return nil, nil, err
+		return false, err
 	}
-	s.compiled[key] = c
-	return &rec, c, nil
+	defer s.release(ctx, m)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		select {
+		case <-m.remade:
+			cancel(errRemade)
+		case <-ctx.Done():
+		}
+	})
+	err = s.host.Run(ctx, held, m.task(resource))
+	cancel(nil)
+	watch.Wait()
+	if errors.Is(err, processors.ErrLost) {
+		err = nil // another holds it now, which is no fault of the pipeline
+	}
+	return errors.Is(context.Cause(ctx), errRemade), err
 }

@@ -25,7 +25,7 @@ const (
 func newShop(t *testing.T) *node {
 	t.Helper()
 	n := newNode(t)
-	n.apply(t, load(t, "../configs/webstore"))
+	n.apply(t, load(t, "testdata/shop"))
 	n.put(t, "productMeta", bikes, parts, red, blue)
 	var products []string
 	for i := range 40 {
@@ -41,7 +41,7 @@ func newShop(t *testing.T) *node {
 func TestVerifyWebStore(t *testing.T) {
 	products, meta := webstore(t, "product.json"), webstore(t, "productMeta.json")
 	n := newNode(t)
-	n.apply(t, load(t, "../configs/webstore"))
+	n.apply(t, load(t, "testdata/shop"))
 	n.put(t, "productMeta", meta...)
 	n.put(t, "product", products...)
 	check := func(when string) {
@@ -125,6 +125,12 @@ func (n *node) released(t *testing.T, id string) {
 // skip sets the checkpoint of a paused processor to a position.
 func (n *node) skip(t *testing.T, r processors.Resource, to feed.Position) {
 	t.Helper()
+	n.set(t, r, func(cp *processors.Checkpoint) { cp.Position = to })
+}
+
+// set changes the checkpoint of a paused processor.
+func (n *node) set(t *testing.T, r processors.Resource, change func(*processors.Checkpoint)) {
+	t.Helper()
 	m := n.manager(t, "worker")
 	m.SetResources([]string{r.String()}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -134,7 +140,7 @@ func (n *node) skip(t *testing.T, r processors.Resource, to feed.Position) {
 		defer cancel()
 		cp, err := processors.DecodeCheckpoint(h.Checkpoint())
 		if err == nil {
-			cp.Position = to
+			change(cp)
 			err = h.Save(context.WithoutCancel(ctx), cp.Encode())
 		}
 		saved = err

@@ -40,21 +40,32 @@ type Report struct {
 
 // PipelineReport is the outcome for one pipeline.
 type PipelineReport struct {
-	Database   string  `json:"database"`
-	Name       string  `json:"name"`
-	Generation uint32  `json:"generation"`
-	Verdict    Verdict `json:"verdict"`
+	Database   string       `json:"database"`
+	Name       string       `json:"name"`
+	Kind       PipelineKind `json:"kind"`
+	Generation uint32       `json:"generation"`
+	Verdict    Verdict      `json:"verdict"`
 	// Reason tells why a verdict is behind, if it is not the single copies.
 	Reason string `json:"reason,omitempty"`
-	// Items is the number of target items read; Copies that of copies compared
-	// with a source that is there.
-	Items  int64 `json:"items"`
+	// Items is the number of items read, of the target, and of the source where
+	// its items were read one by one.
+	Items int64 `json:"items"`
+	// Copies is the number of copies compared: of a cascade those whose source is
+	// there, of an aggregate the items that carry its fields, of a projection rows
+	// and rejects. Groups are the accumulators of an aggregate that were compared
+	// with their members besides.
 	Copies int64 `json:"copies"`
-	// Drift and Behind are copies among those; Dangling are references besides,
-	// whose source is not there. They alone make no bad verdict.
+	Groups int64 `json:"groups,omitempty"`
+	// Kept are rows, among the copies, whose item has expired.
+	Kept int64 `json:"kept,omitempty"`
+	// Drift and Behind are copies, or groups, among those; Dangling are references
+	// besides whose source, or groups whose target, is not there. They alone make no
+	// bad verdict.
 	Drift    int64 `json:"drift"`
 	Behind   int64 `json:"behind"`
 	Dangling int64 `json:"dangling"`
+	// Mended are those that a repair has mended. They are no drift any more.
+	Mended int64 `json:"mended,omitempty"`
 	// Differences are the first of each kind.
 	Differences []Difference `json:"differences,omitempty"`
 }
@@ -63,10 +74,42 @@ func (r *PipelineReport) verdict() Verdict {
 	switch {
 	case r.Drift > 0:
 		return VerdictDrift
-	case r.Behind > 0:
+	case r.Behind > 0, r.Reason != "":
 		return VerdictBehind
 	}
 	return VerdictEqual
+}
+
+// add counts a difference, and lists it if there are fewer of its kind than
+// listMax.
+func (r *PipelineReport) add(d Difference, listMax int) {
+	switch d.Kind {
+	case DifferenceDrift:
+		r.Drift++
+	case DifferenceBehind:
+		r.Behind++
+	case DifferenceDangling:
+		r.Dangling++
+	case DifferenceMended:
+		r.Mended++
+	}
+	switch {
+	case d.Kind == DifferenceDangling:
+	case d.onlyGroup() && d.Kind == DifferenceMended: // and proved then
+	case d.onlyGroup():
+		r.Groups++
+	default:
+		r.Copies++
+	}
+	listed := 0
+	for i := range r.Differences {
+		if r.Differences[i].Kind == d.Kind {
+			listed++
+		}
+	}
+	if listed < listMax {
+		r.Differences = append(r.Differences, d)
+	}
 }
 
 // DifferenceKind is what is wrong with a copy.
@@ -77,23 +120,39 @@ const (
 	DifferenceDrift    DifferenceKind = "drift"
 	DifferenceBehind   DifferenceKind = "behind"
 	DifferenceDangling DifferenceKind = "dangling"
+	DifferenceMended   DifferenceKind = "mended" // it was drift
 )
 
-// Difference is one copy that does not equal its source, or has none.
+// Difference is one copy, row or group that does not equal its source, or has none.
 type Difference struct {
 	Kind DifferenceKind `json:"kind"`
 	// Item holds the copy, in its version ETag; Element is the index in the array
-	// of each, -1 if the item itself is the copy.
-	Item    string     `json:"item"`
-	ETag    store.ETag `json:"etag"`
+	// of each, -1 if the item itself is the copy. Of a group it is the target, where
+	// that is known by its name; without an ETag, the accumulator itself differs.
+	Item    string     `json:"item,omitempty"`
+	ETag    store.ETag `json:"etag,omitzero"`
 	Element int        `json:"element"`
+	// Group is the group of an aggregate: the values of match.
+	Group string `json:"group,omitempty"`
+	// Table and Row are the table and the key of a row. Missing and Surplus say that
+	// it is not there, and that it should not be.
+	Table   string          `json:"table,omitempty"`
+	Row     json.RawMessage `json:"row,omitempty"`
+	Missing bool            `json:"missing,omitempty"`
+	Surplus bool            `json:"surplus,omitempty"`
 	// Source is the item that it copies; "" if the match fields can name none.
 	Source string `json:"source,omitempty"`
-	// Fields are those that differ; none if the source is not there.
+	// Fields are those that differ, of a row its columns; none if the source is not
+	// there.
 	Fields []FieldDifference `json:"fields,omitempty"`
+	// Note tells what the rest does not.
+	Note string `json:"note,omitempty"`
 	// Reason tells what the pipeline has not done; only of what is behind.
 	Reason string `json:"reason,omitempty"`
 }
+
+// onlyGroup says that it is an accumulator which differs.
+func (d *Difference) onlyGroup() bool { return d.Group != "" && d.ETag == (store.ETag{}) }
 
 // FieldDifference is one field of a copy. An absent field is empty.
 type FieldDifference struct {
@@ -104,27 +163,70 @@ type FieldDifference struct {
 
 // String returns a line that tells what is wrong.
 func (d *Difference) String() string {
-	item := d.Item
-	if d.Element >= 0 {
-		item += fmt.Sprintf(" element %d", d.Element)
+	s := string(d.Kind) + " " + d.what()
+	switch {
+	case d.Kind == DifferenceDangling && d.Group != "":
+		return s + ": it has members and no target"
+	case d.Kind == DifferenceDangling:
+		return s + ": there is no source " + d.source()
 	}
-	source := d.Source
-	if source == "" {
-		source = "no possible item"
+	s += ": " + d.how()
+	switch {
+	case d.Group != "":
+	case d.Source != "" || d.Table == "":
+		s += " (source " + d.source() + ")"
 	}
-	s := fmt.Sprintf("%s %s", d.Kind, item)
-	if d.Kind == DifferenceDangling {
-		return s + ": there is no source " + source
-	}
-	fields := make([]string, len(d.Fields))
-	for i, f := range d.Fields {
-		fields[i] = fmt.Sprintf("%s is %s, of its source %s", f.Field, orAbsent(f.Has), orAbsent(f.Want))
-	}
-	s += ": " + strings.Join(fields, ", ") + " (source " + source + ")"
 	if d.Reason != "" {
 		s += "; " + d.Reason
 	}
 	return s
+}
+
+// what names the copy.
+func (d *Difference) what() string {
+	switch {
+	case d.Table != "":
+		return fmt.Sprintf("table %s row %s", d.Table, d.Row)
+	case d.Group != "" && d.Item == "":
+		return "group " + d.Group
+	case d.Group != "":
+		return fmt.Sprintf("%s group %s", d.Item, d.Group)
+	case d.Element >= 0:
+		return fmt.Sprintf("%s element %d", d.Item, d.Element)
+	}
+	return d.Item
+}
+
+// how tells what is wrong with it.
+func (d *Difference) how() string {
+	of := "of its source"
+	switch {
+	case d.onlyGroup():
+		of = "of its members"
+	case d.Group != "":
+		of = "of its group"
+	}
+	var all []string
+	for _, f := range d.Fields {
+		all = append(all, fmt.Sprintf("%s is %s, %s %s", f.Field, orAbsent(f.Has), of, orAbsent(f.Want)))
+	}
+	switch {
+	case d.Missing:
+		all = append(all, "is missing")
+	case d.Surplus:
+		all = append(all, "should not be there")
+	}
+	if d.Note != "" {
+		all = append(all, d.Note)
+	}
+	return strings.Join(all, ", ")
+}
+
+func (d *Difference) source() string {
+	if d.Source == "" {
+		return "no possible item"
+	}
+	return d.Source
 }
 
 func orAbsent(raw json.RawMessage) string {
@@ -180,7 +282,7 @@ func (r *PipelineReport) details(w io.Writer) error {
 			return err
 		}
 	}
-	more := r.Drift + r.Behind + r.Dangling - int64(len(r.Differences))
+	more := r.Drift + r.Behind + r.Dangling + r.Mended - int64(len(r.Differences))
 	if more > 0 {
 		if _, err := fmt.Fprintf(w, "  and %s more\n", count(more)); err != nil {
 			return err

@@ -8,7 +8,6 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // scan verifies one partition of a target, for all pipelines into it. One
@@ -60,6 +59,9 @@ func (s *scan) all(ctx context.Context) error {
 		if cursor = page.Cursor; cursor == nil {
 			return nil
 		}
+		if err := s.run.pacer.pace(ctx); err != nil {
+			return err
+		}
 	}
 }
 
@@ -92,6 +94,7 @@ type view struct {
 	sources  []*store.Item // of refs; no body if there is none
 	verdicts []cascade.Verdict
 	heads    map[feed.Partition]feed.LSN // of source partitions, where one was asked for
+	told     bool                        // of drift, by a repair
 }
 
 // view compares items with their sources as they are now.
@@ -161,6 +164,9 @@ func (v *view) suspicious() bool {
 	return false
 }
 
+// drifts says whether a copy is not what its source says.
+func (v *view) drifts() bool { return slices.Contains(v.verdicts, cascade.Drift) }
+
 // wrong says whether copy j differs and ought not to. A copy without a source is
 // as it must be if such copies are kept, or if no source is possible.
 func (v *view) wrong(j int) bool {
@@ -204,55 +210,41 @@ func (run *verification) settled(v *view, behind string) {
 	defer run.mu.Unlock()
 	r := &v.pipeline.result
 	for j := range v.refs {
-		kind := DifferenceDrift
-		switch {
-		case v.verdicts[j] == cascade.Equal:
+		if v.verdicts[j] == cascade.Equal {
 			r.Copies++
 			run.progress.Copies++
 			continue
-		case v.wrong(j) && behind != "":
-			kind = DifferenceBehind
-			r.Behind++
-			r.Copies++
-		case v.verdicts[j] == cascade.Dangling:
-			kind = DifferenceDangling
-			r.Dangling++
-		default:
-			r.Drift++
-			r.Copies++
+		}
+		if v.told && v.verdicts[j] == cascade.Drift {
+			continue
 		}
 		run.progress.Findings++
-		run.list(v, j, kind, behind)
+		r.add(v.difference(j, behind), run.cfg.ListMax)
 	}
 }
 
-// list adds copy j to the differences of its kind, unless there are enough.
-func (run *verification) list(v *view, j int, kind DifferenceKind, behind string) {
-	r := &v.pipeline.result
-	listed := 0
-	for i := range r.Differences {
-		if r.Differences[i].Kind == kind {
-			listed++
-		}
-	}
-	if listed >= run.cfg.ListMax {
-		return
-	}
+// difference tells what is wrong with copy j.
+func (v *view) difference(j int, behind string) Difference {
 	ref := &v.refs[j]
-	d := Difference{Kind: kind, Item: store.ItemRef{Key: v.item.Key, ID: v.item.ID}.String(), ETag: v.item.ETag, Element: ref.Element}
+	d := Difference{
+		Kind: DifferenceDrift, Item: store.ItemRef{Key: v.item.Key, ID: v.item.ID}.String(), ETag: v.item.ETag, Element: ref.Element,
+	}
+	switch {
+	case v.wrong(j) && behind != "":
+		d.Kind, d.Reason = DifferenceBehind, behind
+	case v.verdicts[j] == cascade.Dangling:
+		d.Kind = DifferenceDangling
+	}
 	if ref.Possible {
 		d.Source = ref.Source.String()
 	}
-	if kind == DifferenceBehind {
-		d.Reason = behind
+	if v.verdicts[j] != cascade.Drift {
+		return d
 	}
-	if v.verdicts[j] == cascade.Drift {
-		for i, want := range v.pipeline.cascade.Wanted(v.sources[j].Body) {
-			has := ref.Has[i]
-			if (has.Value == nil) != (want.Value == nil) || has.Value != nil && !document.Equal(has.Value, want.Value) {
-				d.Fields = append(d.Fields, FieldDifference{has.Path, slices.Clone(has.Value), slices.Clone(want.Value)})
-			}
+	for i, want := range v.pipeline.cascade.Wanted(v.sources[j].Body) {
+		if has := ref.Has[i]; !sameRaw(has.Value, want.Value) {
+			d.Fields = append(d.Fields, FieldDifference{has.Path, slices.Clone(has.Value), slices.Clone(want.Value)})
 		}
 	}
-	r.Differences = append(r.Differences, d)
+	return d
 }

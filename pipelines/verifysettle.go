@@ -6,10 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
@@ -19,7 +16,7 @@ import (
 func (s *scan) settle(ctx context.Context) error {
 	deadline := time.Now().Add(max(s.run.cfg.Timeout, 0))
 	for len(s.suspects) > 0 {
-		progress, err := readProgress(ctx, s.run.js, s.run.cfg.Bucket)
+		progress, err := s.run.ask(ctx)
 		if err != nil {
 			return err
 		}
@@ -38,7 +35,9 @@ func (s *scan) settle(ctx context.Context) error {
 			}
 		}
 		if late && len(hopeless) > 0 {
-			s.run.expire(hopeless)
+			for i := range hopeless {
+				s.run.expire(hopeless[i].pipeline)
+			}
 		}
 		if err := s.giveUp(ctx, hopeless, reasons); err != nil {
 			return err
@@ -57,7 +56,7 @@ func (s *scan) settle(ctx context.Context) error {
 		s.suspects = append(waiting, again...)
 		s.run.tell(func(p *VerifyProgress) { p.Waiting -= int64(before - len(s.suspects)) })
 		if len(s.suspects) > 0 {
-			if err := pause(ctx, s.run.cfg.PollInterval); err != nil {
+			if err := s.run.wait(ctx, s.run.cfg.PollInterval); err != nil {
 				return err
 			}
 		}
@@ -65,43 +64,24 @@ func (s *scan) settle(ctx context.Context) error {
 	return nil
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
-}
-
-// hopeless says that waiting for p makes no sense.
-func (run *verification) hopeless(p *verified) bool {
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	return p.expired || p.record.Paused
-}
-
-// expire notes that a wait for pipelines has reached the timeout, so that later
-// suspects of theirs are not waited for as long again.
-func (run *verification) expire(suspects []suspect) {
-	run.mu.Lock()
-	defer run.mu.Unlock()
-	for i := range suspects {
-		suspects[i].pipeline.expired = true
-	}
-}
-
 // judge reads suspects again which the pipelines have passed. Those that are as
 // they were differ for no reason; those that have changed are suspects anew.
 func (s *scan) judge(ctx context.Context, passed []suspect) (again []suspect, err error) {
-	err = s.reread(ctx, passed, func(v *view, was *suspect, _ int) {
-		if now := v.suspect(); v.suspicious() && !now.same(was) {
-			again = append(again, now)
-			return
+	err = s.reread(ctx, passed, func(v *view, was *suspect, _ int) error {
+		now := v.suspect()
+		changed := v.suspicious() && !now.same(was)
+		if !changed && s.run.repair != nil && v.drifts() {
+			if changed, err = s.run.repair.copies(ctx, s, v); err != nil {
+				return err
+			}
+			v.told = true
 		}
-		s.run.settled(v, "")
+		if changed {
+			again = append(again, now)
+		} else {
+			s.run.settled(v, "")
+		}
+		return nil
 	})
 	return again, err
 }
@@ -109,12 +89,15 @@ func (s *scan) judge(ctx context.Context, passed []suspect) (again []suspect, er
 // giveUp reads suspects again that the pipelines have not passed, and says so of
 // those that still differ.
 func (s *scan) giveUp(ctx context.Context, suspects []suspect, reasons []string) error {
-	return s.reread(ctx, suspects, func(v *view, _ *suspect, i int) { s.run.settled(v, reasons[i]) })
+	return s.reread(ctx, suspects, func(v *view, _ *suspect, i int) error {
+		s.run.settled(v, reasons[i])
+		return nil
+	})
 }
 
 // reread reads suspects and their sources as they are now. visit also gets the
 // suspect as it was, and its index.
-func (s *scan) reread(ctx context.Context, suspects []suspect, visit func(v *view, was *suspect, i int)) error {
+func (s *scan) reread(ctx context.Context, suspects []suspect, visit func(v *view, was *suspect, i int) error) error {
 	for _, p := range s.pipelines {
 		var refs []store.ItemRef
 		var at []int
@@ -134,7 +117,9 @@ func (s *scan) reread(ctx context.Context, suspects []suspect, visit func(v *vie
 				return err
 			}
 			for k := range views {
-				visit(&views[k], &suspects[at[k]], at[k])
+				if err := visit(&views[k], &suspects[at[k]], at[k]); err != nil {
+					return err
+				}
 			}
 			refs, at = refs[n:], at[n:]
 		}
@@ -142,45 +127,15 @@ func (s *scan) reread(ctx context.Context, suspects []suspect, visit func(v *vie
 	return nil
 }
 
-// progress is the checkpoints of all processors, by the names of their leases.
-type progress map[string]*processors.Checkpoint
-
-func readProgress(ctx context.Context, js jetstream.JetStream, bucket string) (progress, error) {
-	all, err := leases.List(ctx, js, bucket)
-	if err != nil {
-		return nil, fmt.Errorf("read the checkpoints: %w", err)
-	}
-	p := progress{}
-	for i := range all {
-		if _, err := processors.ParseResource(all[i].Resource); err != nil {
-			continue // not a processor's
-		}
-		cp, err := processors.DecodeCheckpoint(all[i].Checkpoint)
-		if err != nil {
-			return nil, fmt.Errorf("lease %s: %w", all[i].Resource, err)
-		}
-		if len(all[i].Checkpoint) > 0 {
-			p[all[i].Resource] = cp
-		}
-	}
-	return p, nil
-}
-
 // left says what the pipeline has not done yet of what might mend the suspect in
 // partition; "" if it has done all.
 func (p progress) left(s *suspect, partition feed.Partition) string {
 	rec := &s.pipeline.record
-	name := func(role processors.Role, at feed.Partition) string {
-		return processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: role, Partition: at}.String()
-	}
 	paused := ""
 	if rec.Paused {
 		paused = "; the pipeline is paused"
 	}
-	check := p[name(processors.RoleTarget, partition)]
-	if check == nil {
-		check = &processors.Checkpoint{Position: rec.start(partition.Number)}
-	}
+	check := p.of(rec, processors.RoleTarget, partition)
 	if at := feed.Position(s.etag); check.Position.Before(at) {
 		return fmt.Sprintf("the check of %s stands at %s, before %s%s", partition, check.Position, at, paused)
 	}
@@ -190,10 +145,7 @@ func (p progress) left(s *suspect, partition feed.Partition) string {
 	for i := range s.sources {
 		o := &s.sources[i]
 		at := s.pipeline.source.PartitionFor(o.ref.Key)
-		fanOut := p[name(processors.RoleSource, at)]
-		if fanOut == nil {
-			fanOut = &processors.Checkpoint{}
-		}
+		fanOut := p.of(rec, processors.RoleSource, at)
 		if fanOut.Position.Before(o.passed) {
 			return fmt.Sprintf("the fan-outs of %s stand at %s, before %s%s", at, fanOut.Position, o.passed, paused)
 		}

@@ -17,6 +17,8 @@ type watched struct {
 	checkpoint *processors.Checkpoint
 	head       feed.LSN
 	oldest     time.Time // of the first commit that is not processed; zero if all are
+	changes    uint64    // in commits that are not processed
+	estimated  bool      // changes are
 	now        time.Time
 	stuckAfter time.Duration
 	still      time.Duration // for how long nothing has moved, as far as the Monitor has seen
@@ -36,7 +38,7 @@ func (w *watched) mark() string {
 func (w *watched) status() ProcessorStatus {
 	cp := w.checkpoint
 	s := ProcessorStatus{
-		Role: w.resource.Role, Partition: w.resource.Partition.String(), Position: cp.Position.String(), Head: uint64(w.head),
+		Generation: w.resource.Generation, Role: w.resource.Role, Partition: w.resource.Partition.String(), Position: cp.Position.String(), Head: uint64(w.head),
 		Lag: w.lag(), Counts: cp.Counts, Parked: len(w.parked()),
 	}
 	if w.lease != nil {
@@ -50,6 +52,7 @@ func (w *watched) lag() Lag {
 	l := Lag{Jobs: w.checkpoint.Open()}
 	if w.head > w.checkpoint.Position.LSN {
 		l.Commits = uint64(w.head - w.checkpoint.Position.LSN)
+		l.Changes, l.Estimated = w.changes, w.estimated
 	}
 	age := func(t time.Time) {
 		if !t.IsZero() && t.UnixMilli() > 0 {
@@ -81,6 +84,7 @@ func (w *watched) parked() []*processors.Job {
 
 // state tells the state and, if it is not well, why and what to do.
 func (w *watched) state(lag Lag) (State, string) {
+	cp := w.checkpoint
 	switch {
 	case w.record.Paused:
 		return Paused, ""
@@ -91,36 +95,55 @@ func (w *watched) state(lag Lag) (State, string) {
 		return Uninitialised, ""
 	case lag.None():
 		return Idle, ""
+	case cp.Halted:
+		return Halted, cp.LastError + "; it is tried again by itself: mend the item, or apply the pipeline with onError: park"
 	}
-	cp := w.checkpoint
-	switch {
-	case w.lease.Attempts > 0 && w.lease.LastError != "":
-		return Stuck, fmt.Sprintf("stopped %s: %s", times(w.lease.Attempts), w.lease.LastError)
-	case cp.Attempts >= processors.StuckAttempts:
-		return Stuck, fmt.Sprintf("what follows %s was tried %s: %s", cp.Position, times(cp.Attempts), cp.LastError)
+	if reason := w.stuck(); reason != "" {
+		return Stuck, reason
 	}
-	failing := w.failing()
-	if failing != nil && failing.Attempts >= processors.StuckAttempts {
-		return Stuck, fmt.Sprintf("the fan-out of %s was tried %s: %s", failing.Source, times(failing.Attempts), failing.LastError)
+	return w.moving()
+}
+
+// moving tells of a processor that has something to do and does it.
+func (w *watched) moving() (State, string) {
+	state := Behind
+	if _, to := w.record.goals(w.resource); uint64(w.checkpoint.Position.LSN) < to {
+		state = Backfilling
 	}
-	if silent := w.now.Sub(w.lease.Progress); silent > w.stuckAfter {
-		if w.lease.Owner == "" {
-			return Stuck, fmt.Sprintf("no worker has held it for %s; is a worker process running?", silent.Round(time.Second))
-		}
-		return Stuck, fmt.Sprintf("its holder has not moved for %s", silent.Round(time.Second))
-	}
-	if w.still > w.stuckAfter {
-		return Stuck, fmt.Sprintf("nothing has moved for %s", w.still.Round(time.Second))
-	}
-	if failing != nil {
-		return Behind, fmt.Sprintf("the fan-out of %s is tried again: %s", failing.Source, failing.LastError)
+	if failing := w.failing(); failing != nil {
+		return state, fmt.Sprintf("the fan-out of %s is tried again: %s", failing.Source, failing.LastError)
 	}
 	if parked := w.parked(); len(parked) > 0 {
 		first := parked[0]
-		return Behind, fmt.Sprintf("%d given up, such as %s: %s; see millrace dead-letters list %s",
+		return state, fmt.Sprintf("%d given up, such as %s: %s; see millrace dead-letters list %s",
 			len(parked), first.Source, first.LastError, w.record.Name)
 	}
-	return Behind, ""
+	return state, ""
+}
+
+// stuck says why a processor that has something to do makes no progress, "" if it
+// does.
+func (w *watched) stuck() string {
+	cp := w.checkpoint
+	switch {
+	case w.lease.Attempts > 0 && w.lease.LastError != "":
+		return fmt.Sprintf("stopped %s: %s", times(w.lease.Attempts), w.lease.LastError)
+	case cp.Attempts >= processors.StuckAttempts:
+		return fmt.Sprintf("what follows %s was tried %s: %s", cp.Position, times(cp.Attempts), cp.LastError)
+	}
+	if failing := w.failing(); failing != nil && failing.Attempts >= processors.StuckAttempts {
+		return fmt.Sprintf("the fan-out of %s was tried %s: %s", failing.Source, times(failing.Attempts), failing.LastError)
+	}
+	if silent := w.now.Sub(w.lease.Progress); silent > w.stuckAfter {
+		if w.lease.Owner == "" {
+			return fmt.Sprintf("no worker has held it for %s; is a worker process running?", silent.Round(time.Second))
+		}
+		return fmt.Sprintf("its holder has not moved for %s", silent.Round(time.Second))
+	}
+	if w.still > w.stuckAfter {
+		return fmt.Sprintf("nothing has moved for %s", w.still.Round(time.Second))
+	}
+	return ""
 }
 
 // failing returns the open fan-out that has failed most often in a row, nil if

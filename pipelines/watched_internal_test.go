@@ -63,10 +63,29 @@ func TestState(t *testing.T) {
 			watched{lease: &leases.Lease{Attempts: 1, LastError: "a gap in the log", Progress: noon}, checkpoint: &processors.Checkpoint{Position: at}, head: 12},
 			Stuck, "stopped once: a gap in the log",
 		},
+		{
+			"what was there is being read",
+			watched{record: &Record{Heads: []Start{{0, feed.Position{LSN: 11}}}}, lease: holds(0), checkpoint: &processors.Checkpoint{Position: at}, head: 12},
+			Backfilling, "",
+		},
+		{
+			"what was there is read",
+			watched{record: &Record{Heads: []Start{{0, feed.Position{LSN: 10}}}}, lease: holds(0), checkpoint: &processors.Checkpoint{Position: at}, head: 12},
+			Behind, "",
+		},
+		{
+			"a change at which it halts, while nobody holds it",
+			watched{
+				lease: &leases.Lease{Attempts: 1, LastError: "halted"}, head: 12,
+				checkpoint: &processors.Checkpoint{Position: at, Halted: true, Attempts: 10, LastError: "halted at the change 11.0 of a"},
+			},
+			Halted, "halted at the change 11.0 of a; it is tried again by itself",
+		},
 		{"paused", watched{record: &Record{Paused: true}, lease: holds(time.Minute), checkpoint: &processors.Checkpoint{Position: at}, head: 12}, Paused, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.w.now, c.w.stuckAfter = noon, 30*time.Second
+			c.w.resource.Role = processors.RoleSource
 			if c.w.record == nil {
 				c.w.record = &Record{}
 			}
@@ -87,7 +106,8 @@ func TestLag(t *testing.T) {
 			State:    processors.State{Jobs: []processors.Job{{Began: noon.Add(-5 * time.Second).UnixMilli()}}},
 		},
 	}
-	if diff := cmp.Diff(Lag{Commits: 4, Jobs: 2, Seconds: 9}, w.lag()); diff != "" {
+	w.changes, w.estimated = 40, true
+	if diff := cmp.Diff(Lag{Commits: 4, Changes: 40, Estimated: true, Jobs: 2, Seconds: 9}, w.lag()); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -143,13 +163,24 @@ func TestResourceNames(t *testing.T) {
 		{ID: "d7k2x4ab", State: store.ContainerReady, Partitions: []store.PartitionInfo{{Number: 0}, {Number: 1}}},
 		{ID: "e7k2x4ab", State: store.ContainerDeleting, Partitions: []store.PartitionInfo{{Number: 0}}},
 	}
+	cascade := PipelineSpec{Source: Source{Container: "c"}, Cascade: &Cascade{Into: "d"}}
+	aggregate := PipelineSpec{Source: Source{Container: "d"}, Aggregate: &Aggregate{Into: "c"}}
+	files := PipelineSpec{Source: Source{Container: "c"}, Project: &Project{Sink: Sink{Parquet: &ParquetSink{Path: "a"}}}}
+	items := PipelineSpec{Source: Source{Container: "c"}, Project: &Project{Sink: Sink{Container: &ContainerSink{}}, Tables: Tables{{Name: "d"}, {Name: "e"}}}}
 	records := []Record{
-		{ID: "a-1", Generation: 3, Source: "c7k2x4ab", Target: "d7k2x4ab"},
-		{ID: "b-1", Generation: 1, Source: "c7k2x4ab", Target: "d7k2x4ab", Paused: true},
-		{ID: "c-1", Generation: 1, Source: "e7k2x4ab", Target: "d7k2x4ab"},
-		{ID: "d-1", Generation: 1, Source: "c7k2x4ab", Target: "f7k2x4ab"},
+		{ID: "a-1", Generation: 3, Spec: cascade, Source: "c7k2x4ab", Target: "d7k2x4ab"},
+		{ID: "b-1", Generation: 1, Spec: cascade, Source: "c7k2x4ab", Target: "d7k2x4ab", Paused: true},
+		{ID: "c-1", Generation: 1, Spec: cascade, Source: "e7k2x4ab", Target: "d7k2x4ab"},
+		{ID: "d-1", Generation: 1, Spec: cascade, Source: "c7k2x4ab", Target: "f7k2x4ab"},
+		{ID: "e-1", Generation: 1, Spec: aggregate, Source: "d7k2x4ab", Target: "c7k2x4ab"},
+		{ID: "f-1", Generation: 2, Spec: files, Source: "c7k2x4ab", Shadow: true, Former: &Former{Generation: 1, Spec: files}},
+		{ID: "g-1", Generation: 1, Spec: items, Source: "c7k2x4ab", Tables: []feed.ResourceID{"d7k2x4ab", "e7k2x4ab"}},
 	}
-	want := []string{"pipe/a-1/3/source/c7k2x4ab/0", "pipe/a-1/3/target/d7k2x4ab/0", "pipe/a-1/3/target/d7k2x4ab/1"}
+	want := []string{
+		"pipe/a-1/3/source/c7k2x4ab/0", "pipe/a-1/3/target/d7k2x4ab/0", "pipe/a-1/3/target/d7k2x4ab/1",
+		"pipe/e-1/1/source/d7k2x4ab/0", "pipe/e-1/1/source/d7k2x4ab/1",
+		"pipe/f-1/1/source/c7k2x4ab/0", "pipe/f-1/2/source/c7k2x4ab/0",
+	}
 	if diff := cmp.Diff(want, resourceNames(records, containers)); diff != "" {
 		t.Error(diff)
 	}

@@ -1,0 +1,119 @@
+package pipelines_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/millrace/millrace/pipelines"
+)
+
+// TestAuditorTellsWhatItFinds lets a continuous verification find a planted fault,
+// and prove all equal when it is mended.
+func TestAuditorTellsWhatItFinds(t *testing.T) {
+	reader := metric.NewManualReader()
+	provider := metric.NewMeterProvider(metric.WithReader(reader))
+	before := otel.GetMeterProvider()
+	otel.SetMeterProvider(provider)
+	t.Cleanup(func() { otel.SetMeterProvider(before) })
+
+	m := newMart(t)
+	m.fill(t, 5, 6)
+	auditor := pipelines.NewAuditor(m.js, m.registry, m.client, "", pipelines.AuditConfig{SharePercent: 100, Interval: 50 * time.Millisecond}, slog.New(slog.DiscardHandler))
+	turned := make(chan struct{}, 1)
+	run(t, func(ctx context.Context) error {
+		return auditor.Run(ctx, func() {
+			select {
+			case turned <- struct{}{}:
+			default:
+			}
+		})
+	})
+	<-turned
+	began := time.Now()
+	gauge := func(name, pipeline string) float64 {
+		var rm metricdata.ResourceMetrics
+		if err := reader.Collect(t.Context(), &rm); err != nil {
+			t.Fatal(err)
+		}
+		for _, scope := range rm.ScopeMetrics {
+			for _, one := range scope.Metrics {
+				if one.Name != "millrace.verify."+name {
+					continue
+				}
+				switch data := one.Data.(type) {
+				case metricdata.Gauge[float64]:
+					for _, p := range data.DataPoints {
+						if v, _ := p.Attributes.Value("pipeline"); v.AsString() == pipeline {
+							return p.Value
+						}
+					}
+				case metricdata.Gauge[int64]:
+					for _, p := range data.DataPoints {
+						if v, _ := p.Attributes.Value("pipeline"); v.AsString() == pipeline {
+							return float64(p.Value)
+						}
+					}
+				}
+			}
+		}
+		return -1
+	}
+	proved := func() {
+		t.Helper()
+		since := time.Now()
+		eventually(t, func() string {
+			for _, name := range []string{"totals", "days", "lines", "files"} {
+				coverage, age, drift := gauge("coverage", name), gauge("position_age", name), gauge("drift", name)
+				if coverage != 1 || drift != 0 || age < 0 || age > time.Since(since).Seconds() {
+					return fmt.Sprintf("%s: coverage %g, age %g, drift %g", name, coverage, age, drift)
+				}
+			}
+			return ""
+		})
+	}
+	proved()
+	m.plantItem(t, "line", "o1-2", "0", "", "")
+	eventually(t, func() string {
+		if coverage, drift := gauge("coverage", "lines"), gauge("drift", "lines"); drift != 1 || coverage >= 1 || coverage < 0.9 {
+			return fmt.Sprintf("coverage %g, drift %g", coverage, drift)
+		}
+		return ""
+	})
+	if age := gauge("position_age", "lines"); age > time.Since(began).Seconds() {
+		t.Errorf("the last proof is %g s old", age)
+	}
+	if _, by := m.repair(t, pipelines.VerifyConfig{}); by["lines"].Mended != 1 {
+		t.Errorf("mended: %+v", by["lines"])
+	}
+	proved()
+}
+
+func TestAuditConfig(t *testing.T) {
+	for _, c := range []struct {
+		cfg  pipelines.AuditConfig
+		on   bool
+		want string
+	}{
+		{cfg: pipelines.AuditConfig{}, on: true},
+		{cfg: pipelines.AuditConfig{Continuous: "off", SharePercent: 1}},
+		{cfg: pipelines.AuditConfig{Continuous: "false"}},
+		{cfg: pipelines.AuditConfig{Continuous: "maybe"}, on: true, want: `verify.continuous is "maybe"; on or off is expected`},
+		{cfg: pipelines.AuditConfig{Continuous: "on", SharePercent: 200}, on: true, want: "verify.sharePercent is 200; 1 to 100 are expected"},
+		{cfg: pipelines.AuditConfig{Interval: -1}, on: true, want: "verify.interval and verify.bytesMax must not be negative"},
+	} {
+		got := ""
+		if err := c.cfg.Check(); err != nil {
+			got = err.Error()
+		}
+		if got != c.want || c.cfg.On() != c.on {
+			t.Errorf("%+v: %q, on %t", c.cfg, got, c.cfg.On())
+		}
+	}
+}

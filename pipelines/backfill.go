@@ -1,0 +1,51 @@
+package pipelines
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/processors"
+)
+
+// backfill adds up how far the readers of a pipeline's present generation are in
+// what was there when it began.
+type backfill struct {
+	rec         *Record
+	done, total uint64
+}
+
+func newBackfill(rec *Record) *backfill { return &backfill{rec: rec} }
+
+// goals returns the LSNs between which the reading of a source partition is a
+// backfill. They are the same where there is none.
+func (r *Record) goals(reader processors.Resource) (from, to uint64) {
+	if reader.Role != processors.RoleSource {
+		return 0, 0
+	}
+	from = uint64(positionOf(r.From, reader.Partition.Number).LSN)
+	return from, max(from, uint64(positionOf(r.Heads, reader.Partition.Number).LSN))
+}
+
+// add takes in one reader.
+func (b *backfill) add(w *watched) {
+	if w.record != b.rec {
+		return // of a former generation
+	}
+	from, to := b.rec.goals(w.resource)
+	at := min(max(uint64(w.checkpoint.Position.LSN), from), to)
+	b.done, b.total = b.done+at-from, b.total+to-from
+}
+
+// status returns nil when all is done.
+func (b *backfill) status(now time.Time) *BackfillStatus {
+	if b.done == b.total {
+		return nil
+	}
+	s := &BackfillStatus{
+		Generation: b.rec.Generation, Done: b.done, Total: b.total, Percent: 100 * float64(b.done) / float64(b.total), Shadow: b.rec.Shadow,
+	}
+	if passed := now.Sub(b.rec.Changed); b.done > 0 && passed > 0 && !b.rec.Paused {
+		s.ETA = time.Duration(float64(passed) * float64(b.total-b.done) / float64(b.done))
+		s.Seconds = s.ETA.Seconds()
+	}
+	return s
+}

@@ -1,0 +1,265 @@
+package pipelines
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// PipelineKind is what a pipeline does with its source.
+type PipelineKind string
+
+// The kinds of pipelines.
+const (
+	CascadeKind   PipelineKind = "cascade"
+	AggregateKind PipelineKind = "aggregate"
+	ProjectKind   PipelineKind = "project"
+)
+
+// Kind returns what the pipeline does, "" for a spec that says nothing.
+func (s *PipelineSpec) Kind() PipelineKind {
+	switch {
+	case s.Cascade != nil:
+		return CascadeKind
+	case s.Aggregate != nil:
+		return AggregateKind
+	case s.Project != nil:
+		return ProjectKind
+	}
+	return ""
+}
+
+// target is the name of the container that holds the copies, "" if there is none.
+func (s *PipelineSpec) target() string {
+	switch {
+	case s.Cascade != nil:
+		return s.Cascade.Into
+	case s.Aggregate != nil:
+		return s.Aggregate.Into
+	}
+	return ""
+}
+
+// tables are the names of the containers that hold the rows of a projection, in
+// the order of its tables, and last the one for rejects if there is one; none
+// unless its sink is of containers.
+func (s *PipelineSpec) tables() []string {
+	if s.Project == nil || s.Project.Sink.Container == nil {
+		return nil
+	}
+	names := make([]string, len(s.Project.Tables))
+	for i := range s.Project.Tables {
+		names[i] = s.Project.Tables[i].Name
+	}
+	if rejects := s.Project.Sink.Container.Rejects; rejects != "" {
+		names = append(names, rejects)
+	}
+	return names
+}
+
+// containers are the names of all containers that the pipeline reads or writes.
+func (s *PipelineSpec) containers() []string {
+	names := append([]string{s.Source.Container}, s.tables()...)
+	if target := s.target(); target != "" {
+		names = append(names, target)
+	}
+	return names
+}
+
+// Former is the generation of a projection whose rows are read while those of the
+// next one are built beside them.
+type Former struct {
+	Generation uint32            `json:"generation"`
+	Spec       PipelineSpec      `json:"spec"`
+	Tables     []feed.ResourceID `json:"tables,omitempty"`
+	From       []Start           `json:"from,omitempty"`
+	Heads      []Start           `json:"heads,omitempty"`
+}
+
+// former returns the record of the generation that stands until the present one
+// takes its place, nil if there is none.
+func (r *Record) former() *Record {
+	if r.Former == nil {
+		return nil
+	}
+	f := *r
+	f.Generation, f.Spec, f.Tables = r.Former.Generation, r.Former.Spec, r.Former.Tables
+	f.From, f.Heads, f.Former, f.Shadow = r.Former.From, r.Former.Heads, nil, false
+	return &f
+}
+
+// generations returns the records of all generations that run, the present one
+// first.
+func (r *Record) generations() []*Record {
+	all := []*Record{r}
+	if f := r.former(); f != nil {
+		all = append(all, f)
+	}
+	return all
+}
+
+// generation returns the record of one generation that runs, nil if it does not.
+func (r *Record) generation(number uint32) *Record {
+	for _, g := range r.generations() {
+		if g.Generation == number {
+			return g
+		}
+	}
+	return nil
+}
+
+// form tells apart what the processors of a generation are made from: when it
+// changes, they are made anew.
+func (r *Record) form() string {
+	return string(r.Spec.json()) + strconv.FormatUint(uint64(r.Rewinds), 10)
+}
+
+// positionOf returns the position of one partition, the zero Position if it is
+// not there.
+func positionOf(starts []Start, partition uint32) feed.Position {
+	for _, s := range starts {
+		if s.Partition == partition {
+			return s.After
+		}
+	}
+	return feed.Position{}
+}
+
+// start returns the position behind which a target's partition is checked.
+func (r *Record) start(partition uint32) feed.Position { return positionOf(r.Starts, partition) }
+
+// begin returns the position behind which a reader begins that has no checkpoint.
+func (r *Record) begin(reader processors.Resource) feed.Position {
+	if reader.Role == processors.RoleTarget {
+		return r.start(reader.Partition.Number)
+	}
+	return positionOf(r.From, reader.Partition.Number)
+}
+
+// find returns the container with an id, nil if it is not there or not ready.
+func (r *Record) find(containers []store.ContainerInfo, id feed.ResourceID) *store.ContainerInfo {
+	for i := range containers {
+		if containers[i].ID == id && containers[i].State == store.ContainerReady {
+			return &containers[i]
+		}
+	}
+	return nil
+}
+
+// bound are the containers that a generation was registered for.
+type bound struct {
+	source *store.ContainerInfo
+	target *store.ContainerInfo   // nil for a projection
+	tables []*store.ContainerInfo // of a projection into containers, as Record.Tables
+}
+
+// bound finds the record's containers. If one is not there, or not ready, gone is
+// its name.
+func (r *Record) bound(containers []store.ContainerInfo) (b bound, gone string) {
+	if b.source = r.find(containers, r.Source); b.source == nil {
+		return b, r.Spec.Source.Container
+	}
+	if name := r.Spec.target(); name != "" {
+		if b.target = r.find(containers, r.Target); b.target == nil {
+			return b, name
+		}
+	}
+	for i, name := range r.Spec.tables() {
+		var table *store.ContainerInfo
+		if i < len(r.Tables) {
+			table = r.find(containers, r.Tables[i])
+		}
+		if table == nil {
+			return b, name
+		}
+		b.tables = append(b.tables, table)
+	}
+	return b, ""
+}
+
+// resources returns what the processors of a pipeline hold leases on: none while
+// it is paused or a container that it was registered for is not there.
+func (r *Record) resources(containers []store.ContainerInfo) []processors.Resource {
+	if r.Paused {
+		return nil
+	}
+	var all []processors.Resource
+	for _, g := range r.generations() {
+		if b, gone := g.bound(containers); gone == "" {
+			all = append(all, g.readers(&b)...)
+		}
+	}
+	return all
+}
+
+// readers returns one resource for each partition that a generation reads: those
+// of its source, and of a cascade those of its target.
+func (r *Record) readers(b *bound) []processors.Resource {
+	all := r.readersOf(processors.RoleSource, b.source)
+	if r.Spec.Kind() == CascadeKind {
+		all = append(all, r.readersOf(processors.RoleTarget, b.target)...)
+	}
+	return all
+}
+
+func (r *Record) readersOf(role processors.Role, c *store.ContainerInfo) []processors.Resource {
+	all := make([]processors.Resource, 0, len(c.Partitions))
+	for _, p := range c.Partitions {
+		all = append(all, processors.Resource{
+			Pipeline: r.ID, Generation: r.Generation, Role: role, Partition: feed.Partition{Container: c.ID, Number: p.Number},
+		})
+	}
+	return all
+}
+
+// sameContainers tells whether a declaration finds the containers for which the
+// record was registered.
+func (r *Record) sameContainers(b *bound) bool {
+	tables := func(ids []feed.ResourceID) []feed.ResourceID { return slices.Sorted(slices.Values(ids)) }
+	return r.Source == b.source.ID && r.Target == idOf(b.target) && slices.Equal(tables(r.Tables), tables(idsOf(b.tables)))
+}
+
+func idOf(c *store.ContainerInfo) feed.ResourceID {
+	if c == nil {
+		return ""
+	}
+	return c.ID
+}
+
+func idsOf(containers []*store.ContainerInfo) []feed.ResourceID {
+	var ids []feed.ResourceID
+	for _, c := range containers {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+// Keeps says in a few words what the pipeline keeps, such as "cascade into product,
+// each of tags".
+func (s *PipelineSpec) Keeps() string {
+	switch s.Kind() {
+	case CascadeKind:
+		return "cascade into " + s.Cascade.Into + eachOf(s.Cascade.Each)
+	case AggregateKind:
+		return string(s.Aggregate.Consistency) + " aggregate into " + s.Aggregate.Into + eachOf(s.Aggregate.Each)
+	case ProjectKind:
+		sink := newSinkStatus(s)
+		tables := "1 table"
+		if n := len(s.Project.Tables); n != 1 {
+			tables = fmt.Sprintf("%d tables", n)
+		}
+		return fmt.Sprintf("%s in %s %s", tables, sink.Kind, sink.Where)
+	}
+	return ""
+}
+
+func eachOf(array string) string {
+	if array == "" {
+		return ""
+	}
+	return ", each of " + array
+}

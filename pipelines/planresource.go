@@ -1,0 +1,247 @@
+package pipelines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// container plans what becomes of a container, and notes how it would be.
+func (run *planning) container(ctx context.Context, d *Container) error {
+	r := PlannedResource{Outcome: Outcome{Kind: KindContainer, Database: d.Metadata.Database, Name: d.Metadata.Name, Action: Unchanged}}
+	at := slices.IndexFunc(run.after, func(c store.ContainerInfo) bool {
+		return c.Database == d.Metadata.Database && c.Name == d.Metadata.Name
+	})
+	if at < 0 {
+		r.Action = Created
+		// It gets an id when it is made. Until then its name tells it apart.
+		run.after = append(run.after, store.ContainerInfo{
+			Database: d.Metadata.Database, Name: d.Metadata.Name, ID: feed.ResourceID("planned " + d.Metadata.String()),
+			State: store.ContainerReady, Spec: d.Spec,
+		})
+		run.plan.Resources = append(run.plan.Resources, r)
+		return nil
+	}
+	info := &run.after[at]
+	was := info.Spec
+	info.Spec = d.Spec
+	switch {
+	case info.State == store.ContainerCreating:
+		r.Action, info.State = Created, store.ContainerReady
+	case !sameSpec(&was, &d.Spec):
+		r.Action = Changed
+		var err error
+		if r.Definition, err = definition(was, d.Spec); err != nil {
+			return err
+		}
+		if r.Indexes, err = run.declaredIndexes(ctx, info, &was); err != nil {
+			return err
+		}
+		for _, path := range was.Indexes {
+			if !hasIndex(info, path) {
+				r.Notes = append(r.Notes, fmt.Sprintf("index %s goes", path))
+			}
+		}
+	}
+	run.plan.Resources = append(run.plan.Resources, r)
+	return nil
+}
+
+// declaredIndexes returns the indexes that a container's declaration adds.
+func (run *planning) declaredIndexes(ctx context.Context, info *store.ContainerInfo, was *store.ContainerSpec) ([]PlannedIndex, error) {
+	before := *info
+	before.Spec = *was
+	var added []PlannedIndex
+	for _, path := range info.Spec.Indexes {
+		if hasIndex(&before, path) {
+			continue
+		}
+		index, err := run.index(ctx, info, path, "")
+		if err != nil {
+			return nil, err
+		}
+		added = append(added, index)
+	}
+	return added, nil
+}
+
+// index tells of an index that is added to a container.
+func (run *planning) index(ctx context.Context, c *store.ContainerInfo, path, where string) (PlannedIndex, error) {
+	items, err := run.items(ctx, c)
+	return PlannedIndex{Container: c.Name, Path: path, Where: where, Items: items}, err
+}
+
+// items counts the items of a container.
+func (run *planning) items(ctx context.Context, info *store.ContainerInfo) (total int64, err error) {
+	c, err := run.client.Open(*info)
+	if err != nil {
+		return 0, err
+	}
+	for _, partition := range c.Partitions() {
+		n, err := c.Count(ctx, partition, store.Scope{})
+		if err != nil {
+			return 0, fmt.Errorf("count the items of %s: %w", partition, err)
+		}
+		total += int64(n)
+	}
+	return total, nil
+}
+
+// pipeline plans what becomes of a pipeline. It returns why Apply refuses it, "" if it
+// does not.
+func (run *planning) pipeline(ctx context.Context, d *Pipeline) (refused string, err error) {
+	r := PlannedResource{Outcome: Outcome{Kind: KindPipeline, Database: d.Metadata.Database, Name: d.Metadata.Name}}
+	b, gone := d.bound(run.after)
+	if gone != "" {
+		return "", fmt.Errorf("pipeline %s: %w", d.Metadata, &store.NoContainerError{Database: d.Metadata.Database, Name: gone})
+	}
+	var there Record
+	if at := slices.IndexFunc(run.world.Pipelines, func(r Record) bool { return r.Metadata() == d.Metadata }); at >= 0 {
+		there = run.world.Pipelines[at]
+	}
+	opts := run.opts
+	what := there.change(&d.Spec, &b, &opts)
+	if reason := opts.refusal(&there, d, what); reason != "" {
+		if opts.Backfill || opts.FromNow {
+			return reason, nil
+		}
+		r.Choice, run.plan.Choice = reason, true
+		opts.Backfill = true
+	}
+	next := there.next(d, &b, what, &opts, &r.Outcome)
+	r.Generation = next.Generation
+	if what != changeNew && what != changeNone {
+		if r.Definition, err = definition(there.Spec, d.Spec); err != nil {
+			return "", err
+		}
+	}
+	if next.Generation != there.Generation {
+		if err := run.anew(ctx, &r, &next, &b); err != nil {
+			return "", err
+		}
+		r.Notes = append(r.Notes, there.Spec.leaves(&d.Spec)...)
+		if !opts.FromNow {
+			run.works = append(run.works, planWork{len(run.plan.Resources), d, there, next, b})
+		}
+	}
+	run.plan.Resources = append(run.plan.Resources, r)
+	return "", nil
+}
+
+// anew tells what a new generation asks of the containers that it writes to.
+func (run *planning) anew(ctx context.Context, r *PlannedResource, next *Record, b *bound) error {
+	path, err := indexOf(run.client, next, b)
+	if err != nil {
+		return err
+	}
+	if path != "" && !hasIndex(b.target, path) {
+		index, err := run.index(ctx, b.target, path, "")
+		if err != nil {
+			return err
+		}
+		r.Indexes = append(r.Indexes, index)
+		r.Notes = append(r.Notes, fmt.Sprintf("index %s is added to container %s", path, b.target.Name))
+		b.target.IndexesWanted = append(slices.Clip(b.target.IndexesWanted), path) // for those that follow
+	}
+	if next.Spec.Kind() == AggregateKind {
+		return run.rule(ctx, r, next, b)
+	}
+	return nil
+}
+
+// rule tells how the partitions of its target keep an aggregate.
+func (run *planning) rule(ctx context.Context, r *PlannedResource, next *Record, b *bound) error {
+	spec := aggregateSpec(&next.Spec)
+	next.Rule = &spec
+	partitions := "the partition"
+	if n := b.target.Spec.Partitions; n > 1 {
+		partitions = fmt.Sprintf("each of the %d partitions", n)
+	}
+	r.Notes = append(r.Notes, fmt.Sprintf("its rule is put in force in %s of container %s, %s", partitions, b.target.Name, next.Spec.Aggregate.Consistency))
+	// As a partition without any rule would take it.
+	wish := store.ContainerInfo{Rules: []store.RuleWish{next.ruleWish()}}
+	settings, _ := store.Settings{}.Wish(&wish)
+	for _, i := range settings.Indexes {
+		index, err := run.index(ctx, b.target, i.Path, i.Where)
+		if err != nil {
+			return err
+		}
+		r.Indexes = append(r.Indexes, index)
+	}
+	return nil
+}
+
+// leaves tells what of former writings stays though next does not write it.
+func (s *PipelineSpec) leaves(next *PipelineSpec) []string {
+	var left []string
+	switch {
+	case s.Cascade != nil && next.Cascade != nil && s.Cascade.Into == next.Cascade.Into && s.Cascade.Each == next.Cascade.Each:
+		left = withoutKeys(s.Cascade.Set, next.Cascade.Set)
+	case s.Aggregate != nil && next.Aggregate != nil && s.Aggregate.Into == next.Aggregate.Into:
+		left = withoutKeys(s.Aggregate.Set, next.Aggregate.Set)
+	case s.Kind() != next.Kind() && s.target() != "":
+		return []string{"what it has written into container " + s.target() + " stays"}
+	}
+	var notes []string
+	for _, field := range left {
+		notes = append(notes, fmt.Sprintf("field %s is set no more; its values stay as they are", field))
+	}
+	return notes
+}
+
+func withoutKeys[V any](all, without map[string]V) []string {
+	var left []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if _, ok := without[key]; !ok {
+			left = append(left, key)
+		}
+	}
+	return left
+}
+
+// definition returns where two specs differ, as they are written.
+func definition(was, is any) ([]Edit, error) {
+	before, errWas := declaredJSON(was)
+	after, errIs := declaredJSON(is)
+	if err := errors.Join(errWas, errIs); err != nil {
+		return nil, err
+	}
+	return diffJSON("spec", before, after), nil
+}
+
+// declaredJSON returns a spec as JSON with the texts of its YAML, such as 168h,
+// without what is empty.
+func declaredJSON(spec any) ([]byte, error) {
+	var n yaml.Node
+	if err := n.Encode(spec); err != nil {
+		return nil, fmt.Errorf("show a declaration: %w", err)
+	}
+	dropEmpty(&n)
+	w := yamlWriter{}
+	w.value(&n, "")
+	return w.out.Bytes(), nil
+}
+
+// dropEmpty removes the fields that are null, and lists of nothing.
+func dropEmpty(n *yaml.Node) {
+	for _, child := range n.Content {
+		dropEmpty(child)
+	}
+	if n.Kind != yaml.MappingNode {
+		return
+	}
+	kept := n.Content[:0:0]
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if v := n.Content[i+1]; !isNull(v) && (v.Kind != yaml.SequenceNode || len(v.Content) > 0) {
+			kept = append(kept, n.Content[i], v)
+		}
+	}
+	n.Content = kept
+}

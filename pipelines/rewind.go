@@ -1,0 +1,233 @@
+package pipelines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// RewindTo is where the reading of a pipeline is set to. The zero value is the
+// beginning.
+type RewindTo struct {
+	kind rewindKind
+	time time.Time
+	lsn  feed.LSN
+}
+
+type rewindKind uint8
+
+const (
+	rewindBeginning rewindKind = iota
+	rewindNow
+	rewindTime
+	rewindLSN
+)
+
+// ParseRewindTo reads beginning, now, a time such as 2026-11-21T08:30:00Z, an age
+// such as 2h, or the LSN of the first commit that is read again.
+func ParseRewindTo(text string, now time.Time) (RewindTo, error) {
+	switch text = strings.TrimSpace(text); text {
+	case "beginning":
+		return RewindTo{}, nil
+	case "now":
+		return RewindTo{kind: rewindNow}, nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return RewindTo{kind: rewindTime, time: t}, nil
+	}
+	if age, err := time.ParseDuration(text); err == nil && age > 0 {
+		return RewindTo{kind: rewindTime, time: now.Add(-age)}, nil
+	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil && n > 0 {
+		return RewindTo{kind: rewindLSN, lsn: feed.LSN(n)}, nil
+	}
+	return RewindTo{}, fmt.Errorf("%q is none of beginning, now, a time such as 2026-11-21T08:30:00Z, an age such as 2h, and an LSN", text)
+}
+
+// String prints the place as ParseRewindTo reads it.
+func (t RewindTo) String() string {
+	switch t.kind {
+	case rewindNow:
+		return "now"
+	case rewindTime:
+		return t.time.UTC().Format(time.RFC3339Nano)
+	case rewindLSN:
+		return t.lsn.String()
+	case rewindBeginning:
+	}
+	return "beginning"
+}
+
+// Rewind lets a pipeline read the feed of its source again from a place before,
+// while it runs. What has come before that place and was not finished is done
+// too, unless the place is now: then what is not done yet is left out.
+//
+// A cascade, or a projection, does so in a new generation, which sets its copies
+// and rows again. One of a projection that begins at the beginning builds its rows
+// beside those that are there, and then replaces them; others set rows among
+// them. An aggregate stays in its generation: its partitions know what they have
+// folded, so that what they have is passed over.
+//
+// The error is *NoPipelineError, or says what cannot be: an aggregate that would
+// leave something out, an LSN of a source with several partitions.
+func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindTo, bucket string) (Record, error) {
+	for {
+		rec, err := r.Get(ctx, database, name)
+		if err != nil {
+			return rec, err
+		}
+		containers, err := r.client.Catalog().List(ctx)
+		if err != nil {
+			return rec, err
+		}
+		b, gone := rec.bound(containers)
+		if gone != "" {
+			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), &store.NoContainerError{Database: database, Name: gone})
+		}
+		held, err := leases.List(ctx, r.js, bucket)
+		if err != nil {
+			return rec, fmt.Errorf("read the checkpoints: %w", err)
+		}
+		next, err := r.rewound(ctx, &rec, &b, to, progressOf(held))
+		if err != nil {
+			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
+		}
+		if err = r.put(ctx, &next, rec.Revision); err == nil {
+			return r.Get(ctx, database, name)
+		}
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return rec, err
+		}
+	}
+}
+
+// rewound returns the record of a pipeline that reads from a place again.
+func (r *Registry) rewound(ctx context.Context, rec *Record, b *bound, to RewindTo, at positions) (Record, error) {
+	next := *rec
+	if to.kind == rewindNow && rec.Spec.Kind() == AggregateKind {
+		return next, errors.New("an aggregate cannot leave out what it has not folded: its fields would be wrong for good; rewind it to a place before")
+	}
+	if rec.Shadow && to.kind != rewindBeginning {
+		return next, errors.New("its rows are being built anew, and nothing is there that it could go back among; wait until that is done, or rewind it to the beginning")
+	}
+	start, err := r.rewindStart(ctx, b.source, to)
+	if err != nil {
+		return next, err
+	}
+	if next.From, err = r.positions(ctx, b.source, start); err != nil {
+		return next, err
+	}
+	if next.Heads, err = r.positions(ctx, b.source, feed.StartNow()); err != nil {
+		return next, err
+	}
+	next.Changed = now()
+	if rec.Spec.Kind() == AggregateKind {
+		next.Rewinds++
+		return next, nil
+	}
+	next.succeed(rec, &ApplyOptions{FromNow: to.kind != rewindBeginning})
+	next.Generation++
+	next.From = rec.unfinished(processors.RoleSource, b.source, next.From, to, at)
+	if rec.Spec.Kind() == CascadeKind {
+		if next.Starts, err = r.rewindChecks(ctx, rec, b, to, start, at); err != nil {
+			return next, err
+		}
+	}
+	return next, nil
+}
+
+// rewindStart returns where the place is in the logs of the source.
+func (r *Registry) rewindStart(ctx context.Context, source *store.ContainerInfo, to RewindTo) (feed.Start, error) {
+	switch to.kind {
+	case rewindNow:
+		return feed.StartNow(), nil
+	case rewindTime:
+		return feed.StartTime(to.time), nil
+	case rewindLSN:
+		if n := len(source.Partitions); n > 1 {
+			return feed.Start{}, fmt.Errorf("the source has %d physical partitions, each with LSNs of its own; name a time instead", n)
+		}
+		ends, err := r.positions(ctx, source, feed.StartNow())
+		if err != nil {
+			return feed.Start{}, err
+		}
+		if end := ends[0].After.LSN; to.lsn > end+1 {
+			return feed.Start{}, fmt.Errorf("the log of the source ends at %s, before %s", end, to.lsn)
+		}
+		return feed.StartAt(feed.Position{LSN: to.lsn - 1}), nil
+	case rewindBeginning:
+	}
+	return feed.StartBeginning(), nil
+}
+
+// rewindChecks returns where the checks of a cascade's target begin. Fan-outs from
+// the beginning find every item, so the checks begin now; so they do when the rest
+// is to be left out. Otherwise they go back by the same time as the fan-outs.
+func (r *Registry) rewindChecks(ctx context.Context, rec *Record, b *bound, to RewindTo, start feed.Start, at positions) ([]Start, error) {
+	switch to.kind {
+	case rewindBeginning, rewindNow:
+		return r.positions(ctx, b.target, feed.StartNow())
+	case rewindLSN:
+		var err error
+		if start, err = r.timeOf(ctx, b.source, to.lsn); err != nil {
+			return nil, err
+		}
+	case rewindTime:
+	}
+	starts, err := r.positions(ctx, b.target, start)
+	return rec.unfinished(processors.RoleTarget, b.target, starts, to, at), err
+}
+
+// timeOf returns the time of a commit in the one log of a container, or now if it
+// is yet to come.
+func (r *Registry) timeOf(ctx context.Context, c *store.ContainerInfo, lsn feed.LSN) (feed.Start, error) {
+	partition := feed.Partition{Container: c.ID, Number: c.Partitions[0].Number}
+	log, err := feed.OpenLog(ctx, r.js, partition, r.cfg.Log)
+	if err != nil {
+		return feed.Start{}, fmt.Errorf("open the log of %s: %w", partition, err)
+	}
+	defer log.Close()
+	commit, err := log.Read(ctx, lsn)
+	if errors.Is(err, feed.ErrNotFound) {
+		return feed.StartNow(), nil
+	}
+	if err != nil {
+		return feed.Start{}, fmt.Errorf("read commit %s of %s: %w", lsn, partition, err)
+	}
+	return feed.StartTime(time.UnixMilli(commit.Time)), nil
+}
+
+// unfinished returns starts with those moved back to what the readers of the record
+// have not finished: a generation that ends leaves nothing undone, unless that is
+// the wish.
+func (r *Record) unfinished(role processors.Role, c *store.ContainerInfo, starts []Start, to RewindTo, at positions) []Start {
+	if to.kind == rewindNow {
+		return starts
+	}
+	starts = slices.Clone(starts)
+	readers := r.readersOf(role, c)
+	for i := range starts {
+		reader := readers[slices.IndexFunc(readers, func(p processors.Resource) bool { return p.Partition.Number == starts[i].Partition })]
+		done := r.begin(reader)
+		if cp := at[reader.String()]; cp != nil {
+			if done = cp.Position; cp.FinishedBelow() != cp.Position {
+				done = feed.Position{LSN: cp.FinishedBelow().LSN - 1} // a job's own change is read again
+			}
+		}
+		if done.Before(starts[i].After) {
+			starts[i].After = done
+		}
+	}
+	return starts
+}

@@ -1,0 +1,83 @@
+package pipelines_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/processors"
+)
+
+// everyState is a status with a pipeline of each kind and state.
+func everyState() *pipelines.Status {
+	at := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	reader := func(generation uint32, state pipelines.State, position string, lag pipelines.Lag) pipelines.ProcessorStatus {
+		return pipelines.ProcessorStatus{
+			Generation: generation, Role: processors.RoleSource, Partition: "c7k2x4ab/0", State: state, Owner: "n1/k2x4", Epoch: 3,
+			Position: position, Head: 120_000, Lag: lag,
+		}
+	}
+	lag := pipelines.Lag{Commits: 90_000, Changes: 1_250_000, Estimated: true, Seconds: 61}
+	return &pipelines.Status{Time: at, Pipelines: []pipelines.PipelineStatus{
+		{
+			Database: "default", Name: "analytics", ID: "analytics-k2x4c7ab", Kind: pipelines.ProjectKind, Generation: 2, Source: "customer", Target: "./analytics",
+			State: pipelines.Backfilling, Lag: lag, Counts: processors.Counts{Rows: 400_000, Rejects: 2}, Rate: 51_234,
+			Backfill: &pipelines.BackfillStatus{Generation: 2, Done: 30_000, Total: 120_000, Percent: 25, ETA: 3 * time.Minute, Seconds: 180, Shadow: true},
+			Sink:     &pipelines.SinkStatus{Kind: "parquet", Where: "./analytics", Rejected: []string{`orders customer/["c1"]/o7 column total: "many" is no double`}},
+			Processors: []pipelines.ProcessorStatus{
+				reader(2, pipelines.Backfilling, "30000.4", lag), reader(1, pipelines.Idle, "120000.0", pipelines.Lag{}),
+			},
+		},
+		{
+			Database: "default", Name: "copies-to-pg", Kind: pipelines.ProjectKind, Generation: 1, Source: "customer", Target: "$ANALYTICS_DSN public",
+			State: pipelines.Stuck, Reason: "source c7k2x4ab/0: what follows 4.0 was tried 12 times: connection refused",
+			Lag:  pipelines.Lag{Commits: 7, Changes: 9, Seconds: 41},
+			Sink: &pipelines.SinkStatus{Kind: "postgres", Where: "$ANALYTICS_DSN public", Attempts: 12, Error: "connection refused"},
+		},
+		{
+			Database: "default", Name: "customer-totals", Kind: pipelines.AggregateKind, Generation: 1, Source: "customer", Target: "customer",
+			State: pipelines.Switching, Reason: "its fields are being set, or partitions and readers pass on who computes them", Counts: processors.Counts{Copies: 12},
+		},
+		{
+			Database: "default", Name: "halting", Kind: pipelines.CascadeKind, Generation: 1, Source: "a", Target: "b", State: pipelines.Halted,
+			Reason: "source c7k2x4ab/0: halted at the change 11.0 of [\"a\"]/a, which cannot be processed: too large; it is tried again by itself: mend the item, or apply the pipeline with onError: park",
+			Lag:    pipelines.Lag{Commits: 1, Changes: 1, Seconds: 3},
+		},
+	}}
+}
+
+func TestStatusIsPrinted(t *testing.T) {
+	s := everyState()
+	var table bytes.Buffer
+	if err := s.Print(&table, true); err != nil {
+		t.Fatal(err)
+	}
+	document, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, got := range map[string][]byte{"status.txt": table.Bytes(), "status.json": append(document, '\n')} {
+		path := filepath.Join("testdata", name)
+		if *update {
+			if err := os.WriteFile(path, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	if s.Healthy() {
+		t.Error("a halted pipeline is healthy")
+	}
+}

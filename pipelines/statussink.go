@@ -1,0 +1,52 @@
+package pipelines
+
+import (
+	"path"
+	"strings"
+
+	"github.com/millrace/millrace/processors"
+)
+
+// destination says where a pipeline writes to: the container of its target, or the
+// place of its sink.
+func (s *PipelineSpec) destination() string {
+	if sink := newSinkStatus(s); sink != nil {
+		return sink.Where
+	}
+	return s.target()
+}
+
+// newSinkStatus says what sink a projection has; nil for another pipeline.
+func newSinkStatus(s *PipelineSpec) *SinkStatus {
+	if s.Project == nil {
+		return nil
+	}
+	sink := &s.Project.Sink
+	switch {
+	case sink.Container != nil:
+		return &SinkStatus{Kind: "container", Where: strings.Join(s.tables(), ", ")}
+	case sink.Parquet != nil && sink.Parquet.S3 != nil:
+		return &SinkStatus{Kind: "parquet", Where: "s3://" + path.Join(sink.Parquet.S3.Bucket, sink.Parquet.S3.Prefix)}
+	case sink.Parquet != nil:
+		return &SinkStatus{Kind: "parquet", Where: sink.Parquet.Path}
+	case sink.Postgres != nil:
+		return &SinkStatus{Kind: "postgres", Where: "$" + sink.Postgres.DSNEnv + " " + sink.Postgres.Schema}
+	}
+	return &SinkStatus{}
+}
+
+// add takes in what one reader finds.
+func (s *SinkStatus) add(w *watched) {
+	attempts, text := 0, ""
+	switch cp := w.checkpoint; {
+	case w.resource.Role != processors.RoleSource:
+	case cp.Attempts > 0:
+		attempts, text = cp.Attempts, cp.LastError
+	case w.lease != nil && w.lease.Attempts > 0:
+		attempts, text = w.lease.Attempts, w.lease.LastError
+	}
+	if attempts > s.Attempts {
+		s.Attempts, s.Error = attempts, text
+	}
+	s.Rejected = append(s.Rejected, w.checkpoint.Rejected...)
+}

@@ -1,0 +1,198 @@
+package pipelines
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/store"
+)
+
+const (
+	// stewardResource is the lease of the steward, one for all pipelines.
+	stewardResource = "steward"
+	// stewardWeight is its cost beside a processor's: next to nothing.
+	stewardWeight = 1.0 / 16
+)
+
+// StewardConfig tunes the steward. Zero fields take their defaults.
+type StewardConfig struct {
+	// Interval is the time between two rounds. Default 1s.
+	Interval time.Duration `yaml:"interval"`
+	// Grace is for how long something must have been of no use before it is removed:
+	// who applies a pipeline asks for what it needs a moment before it is
+	// registered. Default 1m.
+	Grace time.Duration `yaml:"grace"`
+}
+
+// steward does, in one process for all, what follows from the registry and from
+// how far processors have come:
+//
+//   - an aggregate is published when its backfill is done (stewardpublish.go);
+//   - the shadow rows of a projection take the place of the former ones when they
+//     have caught up (stewardswap.go);
+//   - a generation that is in force everywhere is noted to be (stewardsettle.go);
+//   - the catalog asks for the rules and indexes that pipelines need, and for no
+//     others (stewardwish.go);
+//   - leases of pipelines and generations that are gone are forgotten
+//     (stewardforget.go).
+//
+// Whatever it writes is conditional on what it has read, and doing it again
+// changes nothing. So two stewards at a time, or one that wakes up late, do no
+// harm; the lease only saves work.
+type steward struct {
+	registry *Registry
+	client   *store.Client
+	bucket   string
+	cfg      StewardConfig
+	log      *slog.Logger
+	world    func() (World, bool)
+	project  project.Limits
+
+	idle   sightings // since when things are of no use
+	tidied time.Time // when it last looked for them
+}
+
+func newSteward(s *Supervisor) *steward {
+	cfg := s.cfg.Steward
+	if cfg.Interval <= 0 {
+		cfg.Interval = time.Second
+	}
+	if cfg.Grace <= 0 {
+		cfg.Grace = time.Minute
+	}
+	return &steward{
+		registry: s.registry, client: s.client, bucket: s.cfg.Bucket, cfg: cfg, log: s.cfg.Logger, world: s.world, project: s.cfg.Project,
+	}
+}
+
+// run does its duties until ctx ends.
+func (s *steward) run(ctx context.Context, held *leases.Held) error {
+	s.idle, s.tidied = sightings{}, time.Time{}
+	ticker := time.NewTicker(s.cfg.Interval)
+	defer ticker.Stop()
+	for {
+		s.round(ctx)
+		held.Progress()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// round does each duty once. One that fails is done again in the next round. When
+// every pipeline has settled there is nothing to do but to tidy up now and then.
+func (s *steward) round(ctx context.Context) {
+	w, ready := s.world()
+	tidy := time.Since(s.tidied) >= s.cfg.Grace/4
+	busy := slices.ContainsFunc(w.Pipelines, func(r Record) bool { return !r.Settled })
+	if !ready || !tidy && !busy {
+		return
+	}
+	held, err := leases.List(ctx, s.registry.js, s.bucket)
+	if err != nil {
+		s.warn(ctx, "the leases could not be read", err)
+		return
+	}
+	at := progressOf(held)
+	for i := range w.Pipelines {
+		rec := &w.Pipelines[i]
+		if err := s.tend(ctx, rec, w.Containers, at); err != nil {
+			s.warn(ctx, "a pipeline could not be seen to", err, slog.String("pipeline", rec.Metadata().String()))
+		}
+	}
+	if err := s.wishes(ctx, &w); err != nil {
+		s.warn(ctx, "the catalog could not be brought to what pipelines need", err)
+	}
+	if !tidy {
+		return
+	}
+	s.tidied = time.Now()
+	if err := s.forget(ctx, &w, held); err != nil {
+		s.warn(ctx, "leases that are of no use could not be forgotten", err)
+	}
+}
+
+// tend brings one pipeline that has not settled a step further.
+func (s *steward) tend(ctx context.Context, rec *Record, containers []store.ContainerInfo, at positions) error {
+	b, gone := rec.bound(containers)
+	if rec.Settled || gone != "" || !rec.passed(&b, at, rec.Heads) {
+		return nil
+	}
+	switch rec.Spec.Kind() {
+	case AggregateKind:
+		return s.tendAggregate(ctx, rec, &b, at)
+	case ProjectKind:
+		if rec.Shadow {
+			return s.swap(ctx, rec, &b)
+		}
+	case CascadeKind:
+	}
+	return s.settle(ctx, rec)
+}
+
+// settle notes that a generation is in force.
+func (s *steward) settle(ctx context.Context, rec *Record) error {
+	return s.note(ctx, rec, "a pipeline is in force", func(now *Record) { now.Settled = true })
+}
+
+// note changes the record of a pipeline unless it has changed meanwhile: then the
+// next round looks again.
+func (s *steward) note(ctx context.Context, rec *Record, what string, change func(*Record)) error {
+	form := rec.form()
+	done := false
+	now, err := s.registry.modify(ctx, rec.Metadata(), func(now *Record) {
+		if done = now.ID == rec.ID && now.Generation == rec.Generation && now.form() == form; done {
+			change(now)
+		}
+	})
+	if err == nil && done {
+		s.log.InfoContext(ctx, what, slog.String("pipeline", rec.Metadata().String()), slog.Uint64("generation", uint64(now.Generation)))
+	}
+	return err
+}
+
+func (s *steward) warn(ctx context.Context, what string, err error, attrs ...any) {
+	if ctx.Err() == nil {
+		s.log.WarnContext(ctx, what, append(attrs, slog.Any("error", err))...)
+	}
+}
+
+// positions is how far processors have come, by the names of their leases.
+type positions map[string]*processors.Checkpoint
+
+// progressOf reads the checkpoints of leases. One that cannot be read has come
+// nowhere.
+func progressOf(held []leases.Lease) positions {
+	at := positions{}
+	for i := range held {
+		if len(held[i].Checkpoint) == 0 {
+			continue
+		}
+		if cp, err := processors.DecodeCheckpoint(held[i].Checkpoint); err == nil {
+			at[held[i].Resource] = cp
+		}
+	}
+	return at
+}
+
+// passed tells whether the readers of a generation's source have come to goals.
+func (r *Record) passed(b *bound, at positions, goals []Start) bool {
+	for _, reader := range r.readersOf(processors.RoleSource, b.source) {
+		goal := positionOf(goals, reader.Partition.Number).LSN
+		position := positionOf(r.From, reader.Partition.Number)
+		if cp := at[reader.String()]; cp != nil {
+			position = cp.Position
+		}
+		if position.LSN < goal {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,83 @@
+package pipelines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
+)
+
+// forget removes the leases of processors whose pipeline or generation is gone, or
+// whose partition is, once nobody has held or renewed them for a while. Their names
+// never come back: ids of pipelines and containers are new each time, and
+// generations only grow.
+func (s *steward) forget(ctx context.Context, w *World, held []leases.Lease) error {
+	now, round := time.Now(), map[string]bool{}
+	var due []*leases.Lease
+	for i := range held {
+		l := &held[i]
+		if w.wants(l) {
+			continue
+		}
+		// A revision that does not change says that nobody renews it.
+		if s.idle.see(fmt.Sprintf("lease %s at %d", l.Resource, l.Revision), now, round) >= s.cfg.Grace {
+			due = append(due, l)
+		}
+	}
+	s.idle.keep("lease ", round)
+	if len(due) == 0 {
+		return nil
+	}
+	fresh, err := s.registry.World(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, l := range due {
+		if !fresh.wants(l) {
+			errs = append(errs, leases.Forget(ctx, s.registry.js, s.bucket, l.Group, l.Resource))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wants tells whether a lease can still be of use, in general because it is none of
+// a processor's; also while its pipeline is paused.
+func (w *World) wants(l *leases.Lease) bool {
+	r, err := processors.ParseResource(l.Resource)
+	if err != nil {
+		return true
+	}
+	runs := slices.ContainsFunc(w.Pipelines, func(rec Record) bool {
+		return rec.ID == r.Pipeline && rec.generation(r.Generation) != nil
+	})
+	for i := range w.Containers {
+		if w.Containers[i].ID == r.Partition.Container {
+			return runs
+		}
+	}
+	return false
+}
+
+// sightings remember since when something was seen in each round.
+type sightings map[string]time.Time
+
+// see notes that name was seen in a round, and returns for how long it has been.
+func (s sightings) see(name string, now time.Time, round map[string]bool) time.Duration {
+	round[name] = true
+	if _, seen := s[name]; !seen {
+		s[name] = now
+	}
+	return now.Sub(s[name])
+}
+
+// keep forgets the names with a prefix that were not seen in a round.
+func (s sightings) keep(prefix string, round map[string]bool) {
+	maps.DeleteFunc(s, func(name string, _ time.Time) bool { return strings.HasPrefix(name, prefix) && !round[name] })
+}

@@ -1,0 +1,135 @@
+package pipelines
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+const (
+	// statusMax bounds the partitions that are asked at a time how they are.
+	statusMax = 16
+	// statusTimeout bounds the asking of all partitions of a container.
+	statusTimeout = 5 * time.Second
+)
+
+// tendAggregate publishes an aggregate whose readers have come to its heads, and
+// settles one that is published.
+//
+// Before it is published, the accumulators must hold every change. The readers
+// have folded those before the heads. If the aggregate is transactional, the
+// owner of a partition folds the changes behind the commit that put the rule in
+// force there; those between the head and that commit are the reader's, so it
+// must have passed that commit too.
+func (s *steward) tendAggregate(ctx context.Context, rec *Record, b *bound, at positions) error {
+	rules, err := s.rules(ctx, rec, b.target)
+	if err != nil {
+		return err
+	}
+	switch left := rec.unsettled(b, rules, at); {
+	case !rec.Published && left == unsettledSwept:
+		return s.publish(ctx, rec)
+	case left == "":
+		return s.settle(ctx, rec)
+	default:
+		s.log.DebugContext(ctx, "a pipeline has not settled", slog.String("pipeline", rec.Metadata().String()), slog.String("reason", left))
+		return nil
+	}
+}
+
+// publish makes the fields follow the accumulators.
+func (s *steward) publish(ctx context.Context, rec *Record) error {
+	err := s.note(ctx, rec, "the fields of an aggregate follow its accumulators", func(now *Record) { now.Published = true })
+	if err != nil {
+		return err
+	}
+	now, err := s.registry.Get(ctx, rec.Database, rec.Name)
+	if err != nil {
+		return err
+	}
+	return s.registry.agree(ctx, &now, &now)
+}
+
+// rules asks each partition of a container how it keeps an aggregate. One that
+// does not know the generation yet has the zero state.
+func (s *steward) rules(ctx context.Context, rec *Record, target *store.ContainerInfo) (map[uint32]store.RuleState, error) {
+	c, err := s.client.Open(*target)
+	if err != nil {
+		return nil, err
+	}
+	partitions := c.Partitions()
+	states := make([]store.RuleState, len(partitions))
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(statusMax)
+	for i, p := range partitions {
+		g.Go(func() error {
+			status, err := c.Status(ctx, p)
+			if err != nil {
+				return fmt.Errorf("partition %s: %w", p, err)
+			}
+			states[i] = ruleOf(status, rec)
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	rules := make(map[uint32]store.RuleState, len(states))
+	for i, p := range partitions {
+		rules[p.Number] = states[i]
+	}
+	return rules, nil
+}
+
+func ruleOf(status *store.PartitionStatus, rec *Record) store.RuleState {
+	at := slices.IndexFunc(status.Rules, func(r store.RuleState) bool {
+		return r.Pipeline == rec.ID && r.Generation == rec.Generation
+	})
+	if at < 0 {
+		return store.RuleState{}
+	}
+	return status.Rules[at]
+}
+
+// unsettledSwept is what is left when all is in force but the fields.
+const unsettledSwept = "the fields of its targets are being set"
+
+// unsettled says what is left to do until an aggregate is in force as declared in
+// every partition of its target; "" if nothing is.
+func (r *Record) unsettled(b *bound, rules map[uint32]store.RuleState, at positions) string {
+	transactional := r.Spec.Aggregate.Consistency == Transactional
+	swept := true
+	for _, p := range b.target.Partitions {
+		rule := rules[p.Number]
+		partition := feed.Partition{Container: b.target.ID, Number: p.Number}
+		switch {
+		case !rule.Active:
+			return fmt.Sprintf("its rule is not in force in %s yet", partition)
+		case rule.Folds != transactional:
+			return fmt.Sprintf("%s is not %s yet", partition, r.Spec.Aggregate.Consistency)
+		}
+		swept = swept && rule.Published && rule.Swept
+	}
+	if b.source.ID == b.target.ID {
+		since := make([]Start, 0, len(rules))
+		for number, rule := range rules {
+			since = append(since, Start{number, feed.Position{LSN: rule.Since}})
+		}
+		if !r.passed(b, at, since) {
+			return "its readers have not passed the commits that put its rule in force"
+		}
+	}
+	if !swept {
+		return unsettledSwept
+	}
+	return ""
+}

@@ -1,0 +1,150 @@
+package pipelines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// wishes brings what the catalog asks of containers to what pipelines need. What
+// is missing, because who applied a pipeline died in between, is asked for at
+// once. What is of no use is removed when it has been so for a while, and after a
+// look at the registry itself: what was seen of it may be old.
+func (s *steward) wishes(ctx context.Context, w *World) error {
+	extra, err := s.ask(ctx, w)
+	now, round := time.Now(), map[string]bool{}
+	due := slices.DeleteFunc(extra, func(e extraWish) bool { return s.idle.see(e.String(), now, round) < s.cfg.Grace })
+	s.idle.keep("wish ", round)
+	if err != nil || len(due) == 0 {
+		return err
+	}
+	fresh, err := s.registry.World(ctx)
+	if err != nil {
+		return err
+	}
+	still, err := s.ask(ctx, &fresh)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, e := range due {
+		if slices.ContainsFunc(still, func(x extraWish) bool { return x.String() == e.String() }) {
+			errs = append(errs, e.drop(ctx, s.client.Catalog()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// extraWish is an index or a rule that the catalog asks for and no pipeline needs.
+type extraWish struct {
+	container *store.ContainerInfo
+	index     string // or
+	pipeline  string
+}
+
+func (e extraWish) String() string {
+	return fmt.Sprintf("wish of %s: index %q, rule %q", e.container.ID, e.index, e.pipeline)
+}
+
+func (e extraWish) drop(ctx context.Context, catalog *store.Catalog) error {
+	if e.index != "" {
+		return catalog.DropIndex(ctx, e.container.Database, e.container.Name, e.index)
+	}
+	return catalog.DropRule(ctx, e.container.Database, e.container.Name, e.pipeline)
+}
+
+// need is what pipelines need of one container.
+type need struct {
+	indexes   []string
+	rules     []store.RuleWish
+	pipelines []string // that have rules there
+	unsure    bool     // it is not known which indexes a pipeline needs
+}
+
+// ask asks for what is missing, and returns what is asked for without need.
+func (s *steward) ask(ctx context.Context, w *World) ([]extraWish, error) {
+	needs := map[feed.ResourceID]*need{}
+	for i := range w.Containers {
+		needs[w.Containers[i].ID] = &need{}
+	}
+	var errs []error
+	for i := range w.Pipelines {
+		rec := &w.Pipelines[i]
+		if n := needs[rec.Target]; n != nil {
+			errs = append(errs, n.add(s.client, rec, w.Containers))
+		}
+	}
+	var extra []extraWish
+	for i := range w.Containers {
+		c := &w.Containers[i]
+		if c.State != store.ContainerReady {
+			continue
+		}
+		errs = append(errs, s.askOne(ctx, c, needs[c.ID]))
+		extra = append(extra, needs[c.ID].extra(c)...)
+	}
+	return extra, errors.Join(errs...)
+}
+
+// add notes what one pipeline needs of its target.
+func (n *need) add(client *store.Client, rec *Record, containers []store.ContainerInfo) error {
+	b, gone := rec.bound(containers)
+	if rec.Spec.Kind() == AggregateKind {
+		n.pipelines = append(n.pipelines, rec.ID)
+		if gone == "" {
+			n.rules = append(n.rules, rec.ruleWish())
+		}
+		return nil
+	}
+	if gone != "" {
+		n.unsure = true
+		return nil
+	}
+	index, err := indexOf(client, rec, &b)
+	if err != nil {
+		n.unsure = true
+		return fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
+	}
+	if index != "" {
+		n.indexes = append(n.indexes, index)
+	}
+	return nil
+}
+
+// askOne asks for what is missing in one container.
+func (s *steward) askOne(ctx context.Context, c *store.ContainerInfo, n *need) error {
+	catalog := s.client.Catalog()
+	var errs []error
+	for _, index := range n.indexes {
+		if !hasIndex(c, index) {
+			errs = append(errs, catalog.WantIndex(ctx, c.Database, c.Name, index))
+		}
+	}
+	for i := range n.rules {
+		if !hasRule(c, &n.rules[i]) {
+			errs = append(errs, catalog.WantRule(ctx, c.Database, c.Name, n.rules[i]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// extra returns what is asked of a container without need.
+func (n *need) extra(c *store.ContainerInfo) []extraWish {
+	var extra []extraWish
+	for _, index := range c.IndexesWanted {
+		if !n.unsure && !slices.Contains(n.indexes, index) {
+			extra = append(extra, extraWish{container: c, index: index})
+		}
+	}
+	for _, rule := range c.Rules {
+		if !slices.Contains(n.pipelines, rule.Pipeline) {
+			extra = append(extra, extraWish{container: c, pipeline: rule.Pipeline})
+		}
+	}
+	return extra
+}

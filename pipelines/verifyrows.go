@@ -1,0 +1,339 @@
+package pipelines
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/store"
+)
+
+// rowCheck compares the rows in a projection's sink with those that its items have.
+//
+// For each source item and table there is a sum of digests: of the rows, and the
+// rejects, that the item must have, less those that are there. Histories of the
+// source's partitions tell what must be as of a place that the pipeline has passed,
+// with all that it wrote up to there made durable. Then the sink is read, which need
+// not be one view: what it shows of an item is as it was at that place, or at a
+// later one up to the end of the log when the reading is done. So a sum is right if
+// it comes to nothing with the changes up to any such place.
+//
+// Items of which the sum comes to nothing nowhere are looked at one by one
+// (rowJudge). So a row that is held back by a claim, or mixed of two versions
+// because a sink of containers is not read at once, costs time, and is no alarm.
+type rowCheck struct {
+	run    *verification
+	p      *verified
+	reader project.Reader
+	keeps  bool // the sink keeps rejects
+	slices sliceQueue
+
+	sources []*history
+	mu      sync.Mutex // guards what follows while sources are scanned
+	sums    map[uint64]uint64
+	unasked map[uint64]uint64   // of items that need not have rows: what they would be
+	flight  map[uint64][]uint64 // what later changes make of sums, one after the other
+	unknown map[uint64]string   // sources of rows that no item must have
+	rows    int                 // of the sink
+
+	left string // why some rows could not be compared
+}
+
+// sumBytes is about what a sum takes in memory.
+const sumBytes = 48
+
+// Forgetful sinks do not keep everything that they are told of rejects.
+func newRowCheck(run *verification, p *verified) (*rowCheck, error) {
+	reader, ok := p.projection.Sink().(project.Reader)
+	if !ok {
+		return nil, fmt.Errorf("its sink cannot be read: %T", p.projection.Sink())
+	}
+	c := &rowCheck{run: run, p: p, reader: reader, keeps: true, slices: newSliceQueue()}
+	if f, ok := p.projection.Sink().(project.Forgetful); ok {
+		c.keeps, _ = f.Keeps()
+	}
+	return c, nil
+}
+
+// rows verifies a projection.
+func (run *verification) rows(ctx context.Context, p *verified) error {
+	if p.record.Shadow {
+		run.late(p, "its rows are being built beside those that are read")
+		return nil
+	}
+	c, err := newRowCheck(run, p)
+	if err != nil {
+		return err
+	}
+	for c.left == "" && c.slices.next() {
+		if err := c.one(ctx); err != nil {
+			return err
+		}
+	}
+	if c.left != "" {
+		run.late(p, c.left)
+	}
+	return nil
+}
+
+// one compares the rows of one slice.
+func (c *rowCheck) one(ctx context.Context) error {
+	c.sums, c.unasked = map[uint64]uint64{}, map[uint64]uint64{}
+	c.flight, c.unknown, c.rows = map[uint64][]uint64{}, map[uint64]string{}, 0
+	defer func() {
+		for _, h := range c.sources {
+			h.close()
+		}
+	}()
+	if err := c.items(ctx); err != nil {
+		return err
+	}
+	goals := map[feed.Partition]feed.LSN{}
+	for _, h := range c.sources {
+		goals[h.partition] = h.high
+	}
+	at, left, err := c.run.awaitSources(ctx, c.p, goals)
+	if c.left = left; err != nil || left != "" {
+		return err
+	}
+	if err := c.followTo(ctx, func(h *history) (feed.LSN, error) {
+		return at.of(&c.p.record, processors.RoleSource, h.partition).Position.LSN, nil
+	}, c.add); err != nil {
+		return err
+	}
+	if err := c.sink(ctx); err != nil {
+		return err
+	}
+	if err := c.followTo(ctx, func(h *history) (feed.LSN, error) { return h.end(ctx) }, c.later); err != nil {
+		return err
+	}
+	suspects := c.suspects()
+	if len(suspects) == 0 {
+		c.run.proved(c.p, c.rows)
+		return nil
+	}
+	return c.judge(ctx, suspects)
+}
+
+// items takes the rows of all items, each partition up to the LSN at which its
+// history is complete.
+func (c *rowCheck) items(ctx context.Context) error {
+	c.sources = nil
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(c.run.cfg.PartitionsMax)
+	for _, partition := range c.p.source.Partitions() {
+		h := c.run.history(c.p.source, partition)
+		c.sources = append(c.sources, h)
+		g.Go(func() error {
+			if err := c.begin(ctx, h); err != nil {
+				return err
+			}
+			return h.follow(ctx, h.high, func(e *event) error {
+				err := c.add(h, e)
+				c.mu.Lock()
+				c.limit()
+				c.mu.Unlock()
+				return err
+			})
+		})
+	}
+	return g.Wait()
+}
+
+// begin takes the rows of what the pages of a source partition hold.
+func (c *rowCheck) begin(ctx context.Context, h *history) error {
+	from := positionOf(c.p.record.From, h.partition.Number)
+	if h.replays() {
+		return h.replay(ctx, from.LSN)
+	}
+	return h.scan(ctx, c.run.cfg.PageItems, func(items []store.Item) error {
+		page := newRowSums(c.p.projection, c.keeps)
+		for i := range items {
+			page.unasked = !from.Before(feed.Position(items[i].ETag))
+			page.item(items[i].Key, items[i].ID, items[i].Body, 1)
+		}
+		c.run.read(c.p, len(items))
+		c.take(page)
+		return nil
+	}, func(e *event) error { return c.add(h, e) })
+}
+
+// followTo shows the changes of each source up to an LSN.
+func (c *rowCheck) followTo(ctx context.Context, to func(*history) (feed.LSN, error), visit func(*history, *event) error) error {
+	for _, h := range c.sources {
+		lsn, err := to(h)
+		if err != nil {
+			return err
+		}
+		if err := h.follow(ctx, lsn, func(e *event) error { return visit(h, e) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take takes the rows of a page.
+func (c *rowCheck) take(page *rowSums) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range page.sums {
+		if !c.slices.now.has(s.name) {
+			continue
+		}
+		c.sums[s.name] += s.digest
+		if s.unasked {
+			c.unasked[s.name] += s.digest
+		}
+	}
+	c.limit()
+}
+
+// limit leaves half of the sums for later while there are too many.
+func (c *rowCheck) limit() {
+	for len(c.sums)*sumBytes > c.run.cfg.BytesMax && c.slices.halve() {
+		for name := range c.sums {
+			if !c.slices.now.has(name) {
+				delete(c.sums, name)
+				delete(c.unasked, name)
+			}
+		}
+	}
+}
+
+// add takes what a change means.
+func (c *rowCheck) add(_ *history, e *event) error {
+	sums, err := c.changed(e)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range sums {
+		if c.slices.now.has(s.name) {
+			c.sums[s.name] += s.digest
+			delete(c.unasked, s.name)
+		}
+	}
+	return nil
+}
+
+// later notes what a change means that may or may not be in the sink.
+func (c *rowCheck) later(_ *history, e *event) error {
+	sums, err := c.changed(e)
+	if err != nil {
+		return err
+	}
+	for _, s := range sums {
+		if !c.slices.now.has(s.name) {
+			continue
+		}
+		all, last := c.flight[s.name], uint64(0)
+		if n := len(all); n > 0 {
+			last = all[n-1]
+		}
+		c.flight[s.name] = append(all, last+s.digest)
+	}
+	return nil
+}
+
+// changed returns what a change makes of sums, each named once.
+func (c *rowCheck) changed(e *event) ([]rowSum, error) {
+	if e.Op == feed.OpExpire && !c.p.dropsExpired() {
+		return nil, nil
+	}
+	before, err := e.BeforeBody()
+	if err != nil {
+		return nil, err
+	}
+	sums := newRowSums(c.p.projection, c.keeps)
+	sums.item(e.Key, e.ID, before, -1)
+	sums.item(e.Key, e.ID, e.After, 1)
+	return sums.joined(), nil
+}
+
+// dropsExpired says whether the rows of expired items go.
+func (p *verified) dropsExpired() bool { return p.record.Spec.Project.OnExpire == DeleteRows }
+
+// sink takes away what is there.
+func (c *rowCheck) sink(ctx context.Context) error {
+	schema := c.p.projection.Schema()
+	digests := newRowSums(c.p.projection, c.keeps)
+	for table := range schema.Tables {
+		for row, err := range c.reader.Rows(ctx, schema, table) {
+			if err != nil {
+				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
+			}
+			c.less(table, row.Source, digests.rowDigest(&row))
+			if err := c.pace(ctx); err != nil {
+				return err
+			}
+		}
+		if !c.keeps {
+			continue
+		}
+		for reject, err := range c.reader.Rejects(ctx, schema, table) {
+			if err != nil {
+				return fmt.Errorf("read the rejects of table %s: %w", schema.Tables[table].Name, err)
+			}
+			digest, err := digests.rejectOrClaim(&reject)
+			if err != nil {
+				return err
+			}
+			c.less(table, reject.Source, digest)
+		}
+	}
+	return nil
+}
+
+// pace lets the sink be read at leisure, unless it holds a transaction open
+// meanwhile: then the rest comes afterwards.
+func (c *rowCheck) pace(ctx context.Context) error {
+	if c.rows%c.run.cfg.PageItems != 0 || c.p.record.Spec.Project.Sink.Postgres != nil {
+		return nil
+	}
+	return c.run.pacer.pace(ctx)
+}
+
+// less takes away what a row of the sink says.
+func (c *rowCheck) less(table int, source string, digest uint64) {
+	name := sumName(table, source)
+	if !c.slices.now.has(name) {
+		return
+	}
+	c.rows++
+	if _, known := c.sums[name]; !known {
+		c.unknown[name] = source
+	}
+	c.sums[name] -= digest
+}
+
+// suspects returns the sums that come to nothing nowhere.
+func (c *rowCheck) suspects() map[uint64]bool {
+	suspects := map[uint64]bool{}
+	for name, sum := range c.sums {
+		if !c.explained(name, sum) {
+			suspects[name] = true
+		}
+	}
+	return suspects
+}
+
+func (c *rowCheck) explained(name, sum uint64) bool {
+	if sum == 0 {
+		return true
+	}
+	if would, ok := c.unasked[name]; ok && sum == would {
+		return true // nothing is there, and nothing must be
+	}
+	for _, change := range c.flight[name] {
+		if sum+change == 0 {
+			return true
+		}
+	}
+	return false
+}
