@@ -13,23 +13,36 @@ import (
 
 func newApply(a *app) *cobra.Command {
 	var files []string
+	var opts pipelines.ApplyOptions
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|DIR...",
 		Short: "Declare containers and pipelines, or change them",
 		Long: `Apply makes containers and pipelines be as the files declare them. To apply the
 same again does nothing. If anything is wrong with the declarations, all of it is
-told with file, line and column, and nothing is changed.`,
-		Example: "  millrace apply -f configs/webstore",
+told with file, line and column, and nothing is changed.
+
+A new pipeline begins with all that is there: it reads the change feed of its source
+from the beginning, while it follows what changes. If a pipeline changes its meaning,
+so that what it has written does not hold any more, apply is refused, unless you
+choose how it begins anew: --backfill, with all that is there, or --from-now, with
+what changes from now on, which leaves what was written as it is.
+
+With --plan HASH, the hash that millrace plan printed, nothing is done if a
+definition, generation or index has changed since.`,
+		Example: "  millrace apply -f configs/webstore\n  millrace apply -f orders.yaml --backfill",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(files) == 0 {
 				return &usageError{errors.New("name what to apply: millrace apply -f FILE, a directory, or - for standard input")}
+			}
+			if opts.Backfill && opts.FromNow {
+				return &usageError{errors.New("--backfill begins with all that is there, --from-now leaves it out: choose one")}
 			}
 			declared, err := pipelines.Load(files...)
 			if err != nil {
 				return err
 			}
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				done, err := s.registry.Apply(ctx, declared)
+				done, err := s.registry.Apply(ctx, declared, opts)
 				if len(done) > 0 {
 					if printErr := a.printOutcomes(done); printErr != nil {
 						return printErr
@@ -40,6 +53,9 @@ told with file, line and column, and nothing is changed.`,
 		},
 	}
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "file or directory of declarations; - is standard input; may be given again")
+	cmd.Flags().BoolVar(&opts.Backfill, "backfill", false, "let pipelines change their meaning, and begin anew with all that is there")
+	cmd.Flags().BoolVar(&opts.FromNow, "from-now", false, "let pipelines begin with what changes from now on; not for aggregates")
+	cmd.Flags().StringVar(&opts.Plan, "plan", "", "do only what the plan with this hash said")
 	return cmd
 }
 

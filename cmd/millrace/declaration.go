@@ -10,7 +10,8 @@ import (
 
 // declaration returns a declared document as JSON in the form in which apply
 // reads it: the keys and texts of its YAML, durations such as 168h among them.
-// What is empty is left out.
+// What is empty is left out, but for a choice that is made by being there, such as
+// sink: {container: {}}.
 func declaration(doc any) (json.RawMessage, error) {
 	var n yaml.Node
 	if err := n.Encode(doc); err != nil {
@@ -30,7 +31,7 @@ func appendJSON(out *bytes.Buffer, n *yaml.Node) error {
 		first := true
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			value := n.Content[i+1]
-			if empty(value) {
+			if empty(value) && !chosen[n.Content[i].Value] {
 				continue
 			}
 			if !first {
@@ -67,6 +68,9 @@ func appendJSON(out *bytes.Buffer, n *yaml.Node) error {
 	}
 	return nil
 }
+
+// chosen are the keys whose empty mapping says something.
+var chosen = map[string]bool{"container": true, "parquet": true, "postgres": true}
 
 func empty(n *yaml.Node) bool {
 	return n.ShortTag() == "!!null" || (n.Kind == yaml.SequenceNode || n.Kind == yaml.MappingNode) && len(n.Content) == 0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -32,8 +33,9 @@ func newDemo(a *app) *cobra.Command {
 		Use:   "demo",
 		Short: "Load a shop, rename things while orders are written, verify every copy",
 		Long: `Demo starts everything in this process, loads a shop, renames categories and tags
-while orders and products are written, shows how the copies follow, and verifies
-each of them. It takes less than a minute and leaves nothing behind, unless --dir
+while orders and products are written, shows how the copies follow - names in
+products, counts and sums in customers and categories, flat tables for analysts -
+and verifies each of them. It takes less than a minute and leaves nothing behind, unless --dir
 names a directory to keep.
 
 With --data it does the same on WebStore files: productMeta.json, product.json and
@@ -75,7 +77,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
 	}
 	screen := newScreen(a)
 	began := time.Now()
-	screen.Say("", "A shop whose products carry copies: of their category's name, and of their tags' names.", "")
+	screen.Say("", "A shop that is full of copies: of names in products, of counts and sums in customers", "and categories, of everything in flat tables for analysts.", "")
 	n, err := node.Open(ctx, cfg, node.Roles{NATS: true, Store: true, Worker: true}, nil, a.logger(cfg))
 	if err != nil {
 		return err
@@ -94,7 +96,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
 	scale := webstore.Scale(f.seed, float64(f.products)*float64(f.products)/(295*295))
 	scale.Products, scale.Customers = f.products, f.customers
 	report, err := demo.Run(ctx, demo.Config{
-		DataDir: f.data, Store: scale, Renames: f.renames, Screen: screen, Client: n.Client(), Registry: n.Registry(),
+		Dir: dir, DataDir: f.data, Store: scale, Renames: f.renames, Screen: screen, Client: n.Client(), Registry: n.Registry(),
 		JS: n.JetStream(), Bucket: cfg.Leases.Bucket, Log: cfg.Feed.Log,
 	})
 	if err != nil {
@@ -118,6 +120,7 @@ func (a *app) printDemo(report *demo.Report, took time.Duration, dir string, kee
 			fmt.Fprintln(w, "  millrace status --watch")
 			fmt.Fprintln(w, "  millrace feed product --from now --follow")
 			fmt.Fprintln(w, "  millrace query productMeta --key category --limit 3")
+			fmt.Fprintf(w, "  duckdb -c \"SELECT * FROM '%s/current/orderItems/*.parquet' LIMIT 5\"\n", filepath.Join(dir, "analytics"))
 			fmt.Fprintln(w, "  millrace verify")
 			return nil
 		}

@@ -83,14 +83,14 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		for _, p := range now {
 			rows = append(rows, p.row())
 		}
-		return columns(w, []string{"PARTITION", "ITEMS", "LSN", "EPOCH", "OWNER", "INDEXES", "NOTE"}, rows)
+		return columns(w, []string{"PARTITION", "ITEMS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "NOTE"}, rows)
 	})
 }
 
 func (p *partitionNow) row() []string {
 	row := []string{strconv.Itoa(int(p.Number)), count(p.Items)}
 	if p.Status == nil {
-		return append(row, "-", "-", "-", "-", p.Error)
+		return append(row, "-", "-", "-", "-", "-", p.Error)
 	}
 	ready := 0
 	for _, index := range p.Status.Indexes {
@@ -98,12 +98,18 @@ func (p *partitionNow) row() []string {
 			ready++
 		}
 	}
+	inForce := 0
+	for _, rule := range p.Status.Rules {
+		if rule.Active && rule.Published && rule.Swept {
+			inForce++
+		}
+	}
 	note := p.Error
 	if p.Status.Refusing != "" {
 		note = "refuses writes: " + p.Status.Refusing
 	}
 	return append(row, count(uint64(p.Status.Applied)), count(p.Status.Epoch), p.Status.Owner,
-		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), note)
+		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), fmt.Sprintf("%d of %d in force", inForce, len(p.Status.Rules)), note)
 }
 
 func (a *app) describePipeline(ctx context.Context, s *session, database, name string) error {

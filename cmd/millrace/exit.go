@@ -40,7 +40,7 @@ func explain(err error) (code int, text string) {
 
 func isFindings(err error) bool {
 	_, ok := errors.AsType[pipelines.Findings](err)
-	return ok
+	return ok || isType[*pipelines.RefusedError](err)
 }
 
 func classify(err error) (code int, next string) {
@@ -53,6 +53,10 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, ""
 	case isType[*configError](err):
 		return codeNotAsked, "every key is explained in configs/millrace.yaml"
+	case isType[*pipelines.RefusedError](err):
+		return codeBad, "choose, and apply again; nothing was changed"
+	case isType[*pipelines.PlanError](err):
+		return codeBad, "millrace plan -f with the same files; nothing was changed"
 	case isFindings(err):
 		return codeBad, "mend the declarations and apply again; nothing was changed"
 	case errors.As(err, &dir):

@@ -162,7 +162,7 @@ func (p *changePrinter) print(partition feed.Partition, commit *feed.Commit) err
 				return errEnough
 			}
 			p.shown++
-			v, err := p.view(partition, commit, t, &t.Changes[j], index)
+			v, err := newChangeView(partition, commit, t, feed.Position{LSN: commit.LSN, Index: index}, &t.Changes[j], p.flags.before)
 			if err != nil {
 				return err
 			}
@@ -175,9 +175,11 @@ func (p *changePrinter) print(partition feed.Partition, commit *feed.Commit) err
 	return nil
 }
 
-func (p *changePrinter) view(partition feed.Partition, commit *feed.Commit, t *feed.Transaction, c *feed.Change, index uint32) (*changeView, error) {
+// newChangeView returns a change as commands print it, with what it replaced if
+// before is set.
+func newChangeView(partition feed.Partition, commit *feed.Commit, t *feed.Transaction, at feed.Position, c *feed.Change, before bool) (*changeView, error) {
 	v := &changeView{
-		Partition: partition.String(), Position: feed.Position{LSN: commit.LSN, Index: index}.String(), Time: time.UnixMilli(commit.Time).UTC(),
+		Partition: partition.String(), Position: at.String(), Time: time.UnixMilli(commit.Time).UTC(),
 		Op: opName(c.Op), Key: json.RawMessage(c.Key.String()), ID: c.ID, Item: c.After,
 	}
 	if t.Effect != nil {
@@ -186,12 +188,12 @@ func (p *changePrinter) view(partition feed.Partition, commit *feed.Commit, t *f
 	if sc := store.ParseTraceContext(t.TraceParent, ""); sc.IsValid() {
 		v.Trace = sc.TraceID().String()
 	}
-	if p.flags.before {
-		before, err := c.BeforeBody()
+	if before {
+		body, err := c.BeforeBody()
 		if err != nil {
-			return nil, fmt.Errorf("change %s of %s: %w", v.Position, partition, err)
+			return nil, fmt.Errorf("change %s of %s: %w", at, partition, err)
 		}
-		v.Before = before
+		v.Before = body
 	}
 	return v, nil
 }

@@ -98,14 +98,7 @@ func (a *app) printPipelines(records []pipelines.Record, one bool) error {
 			if r.Paused {
 				state = "paused"
 			}
-			what := ""
-			if c := r.Spec.Cascade; c != nil {
-				what = "cascade into " + c.Into
-				if c.Each != "" {
-					what += ", each of " + c.Each
-				}
-			}
-			rows = append(rows, []string{r.Name, state, r.Spec.Source.Container, what, dash(r.Spec.Source.Where), strconv.Itoa(int(r.Generation))})
+			rows = append(rows, []string{r.Name, state, r.Spec.Source.Container, r.Spec.Keeps(), dash(r.Spec.Source.Where), strconv.Itoa(int(r.Generation))})
 		}
 		return columns(w, []string{"PIPELINE", "STATE", "SOURCE", "KEEPS", "WHERE", "GENERATION"}, rows)
 	})

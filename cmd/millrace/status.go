@@ -19,12 +19,17 @@ func newStatus(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status [PIPELINE]",
 		Short: "Tell where every pipeline stands",
-		Long: `Status tells of each pipeline its state, its lag in commits and the age of the
-oldest of them, the copies changed, and its fan-outs with per cent and ETA. With
---wide it tells of each physical partition, and who owns it.
+		Long: `Status tells of each pipeline its state, its lag in changes and the age of the
+oldest of them, the copies changed or rows written, and its backfill and fan-outs
+with per cent and ETA. With --wide it tells of each physical partition, and who owns
+it. A lag with ~ is estimated from some of the commits.
 
-It exits with 1 if a pipeline is stuck: it has something to do and makes no
-progress.`,
+The states: idle, behind, backfilling (what was there when it began is being read),
+switching (it has caught up, and is not in force in every partition yet),
+uninitialised (no worker has taken it yet), stuck, halted, paused.
+
+It exits with 1 if a pipeline is stuck, which means that it has something to do and
+makes no progress, or halted at a change that cannot be processed.`,
 		Example: "  millrace status --watch",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

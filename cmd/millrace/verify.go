@@ -17,8 +17,9 @@ func newVerify(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [PIPELINE...]",
 		Short: "Recompute every copy from its source and tell what differs",
-		Long: `Verify reads every item that holds copies and compares each copy with its source,
-while writes go on. The answer is equal; behind, if copies differ that the
+		Long: `Verify reads all items and compares each copy with its source: fields with the
+items that they are copied from, aggregates with their members, rows with their
+items, while writes go on. The answer is equal; behind, if copies differ that the
 pipeline has not come to within --wait; or drift, if nothing in flight explains
 the difference. References whose source is not there are dangling and told
 besides.
@@ -27,22 +28,11 @@ It exits with 1 unless all copies are equal.`,
 		Example: "  millrace verify\n  millrace verify category-names -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				var names []pipelines.Metadata
-				for _, arg := range args {
-					database, name := a.split(arg)
-					names = append(names, pipelines.Metadata{Name: name, Database: database})
-				}
-				report, err := a.verify(ctx, s, pipelines.VerifyConfig{Timeout: wait, ListMax: list}, names)
+				report, err := a.verify(ctx, s, pipelines.VerifyConfig{Timeout: wait, ListMax: list}, a.pipelines(args))
 				if err != nil {
 					return err
 				}
-				if err := a.print(report, func(w io.Writer) error { return printReport(w, report) }); err != nil {
-					return err
-				}
-				if report.Verdict != pipelines.VerdictEqual {
-					return &badNews{errTold}
-				}
-				return nil
+				return a.tell(report, func(w io.Writer) error { return printReport(w, report) })
 			})
 		},
 	}
@@ -52,42 +42,78 @@ It exits with 1 unless all copies are equal.`,
 	return cmd
 }
 
+// pipelines reads the names of pipelines.
+func (a *app) pipelines(args []string) []pipelines.Metadata {
+	var names []pipelines.Metadata
+	for _, arg := range args {
+		database, name := a.split(arg)
+		names = append(names, pipelines.Metadata{Name: name, Database: database})
+	}
+	return names
+}
+
+// tell prints a report, which is bad news unless all is equal.
+func (a *app) tell(report *pipelines.Report, text func(io.Writer) error) error {
+	if err := a.print(report, text); err != nil {
+		return err
+	}
+	if report.Verdict != pipelines.VerdictEqual {
+		return &badNews{errTold}
+	}
+	return nil
+}
+
 // verify compares copies and shows how far it is on standard error.
 func (a *app) verify(ctx context.Context, s *session, cfg pipelines.VerifyConfig, names []pipelines.Metadata) (*pipelines.Report, error) {
 	bar := newProgress(a.err, "verifying", "items")
+	defer bar.done()
+	return pipelines.NewVerifier(s.js, s.registry, s.client, a.watched(s, cfg, bar)).Verify(ctx, names...)
+}
+
+// watched returns cfg with its progress shown by bar.
+func (a *app) watched(s *session, cfg pipelines.VerifyConfig, bar *progress) pipelines.VerifyConfig {
 	cfg.Bucket = s.cfg.Leases.Bucket
 	cfg.Progress = func(p pipelines.VerifyProgress) {
 		note := plural(p.Copies, "copy", "copies")
 		if p.Waiting > 0 {
 			note += fmt.Sprintf(", waiting for %s in flight", plural(p.Waiting, "item", "items"))
 		}
-		bar.set(p.Items, p.Total, note)
+		bar.set(p.Items, max(p.Total, p.Items), note)
 	}
-	report, err := pipelines.NewVerifier(s.js, s.registry, s.client, cfg).Verify(ctx, names...)
-	bar.done()
-	return report, err
+	return cfg
 }
 
 func printReport(w io.Writer, report *pipelines.Report) error {
+	return printFound(w, report, map[pipelines.Verdict]string{
+		pipelines.VerdictBehind: "see millrace status; a paused pipeline goes on with millrace resume",
+		pipelines.VerdictDrift:  "write the source again, or the item that holds the copy, or let millrace repair mend what differs",
+	})
+}
+
+// printFound prints a report, its sum in one line, and what to do next.
+func printFound(w io.Writer, report *pipelines.Report, next map[pipelines.Verdict]string) error {
 	if err := report.Print(w); err != nil || len(report.Pipelines) == 0 {
 		return err
 	}
-	var copies, dangling int64
-	for _, p := range report.Pipelines {
-		copies += p.Copies
-		dangling += p.Dangling
+	var copies, groups, mended, dangling int64
+	for i := range report.Pipelines {
+		p := &report.Pipelines[i]
+		copies, groups, mended, dangling = copies+p.Copies, groups+p.Groups, mended+p.Mended, dangling+p.Dangling
 	}
-	fmt.Fprintf(w, "\n%s: %s in %s", report.Verdict, plural(copies, "copy", "copies"), report.Duration.Round(time.Millisecond))
+	fmt.Fprintf(w, "\n%s: %s", report.Verdict, plural(copies, "copy", "copies"))
+	if groups > 0 {
+		fmt.Fprintf(w, " and %s", plural(groups, "group", "groups"))
+	}
+	fmt.Fprintf(w, " in %s", report.Duration.Round(time.Millisecond))
+	if mended > 0 {
+		fmt.Fprintf(w, "; %s mended", plural(mended, "difference", "differences"))
+	}
 	if dangling > 0 {
 		fmt.Fprintf(w, "; %s", plural(dangling, "dangling reference", "dangling references"))
 	}
 	fmt.Fprintln(w)
-	switch report.Verdict {
-	case pipelines.VerdictBehind:
-		fmt.Fprintln(w, "next: see millrace status; a paused pipeline goes on with millrace resume")
-	case pipelines.VerdictDrift:
-		fmt.Fprintln(w, "next: write the source again, or the item that holds the copy: its pipeline then compares anew")
-	case pipelines.VerdictEqual:
+	if todo := next[report.Verdict]; todo != "" {
+		fmt.Fprintln(w, "next: "+todo)
 	}
 	return nil
 }

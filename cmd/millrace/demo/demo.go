@@ -1,17 +1,20 @@
 // Package demo shows what Millrace is for, on a shop: products carry copies of
-// their category's name and of their tags' names, and the copies stay true while
-// names change and orders and products are written.
+// their category's name and of their tags' names, customers the count and the worth
+// of their orders, categories their sales, and analysts flat tables of it all; and
+// the copies stay true while names change and orders and products are written.
 //
-//	declare ─▶ load ─▶ before ─▶ rename, order, write ─▶ last copy ─▶ after ─▶ verify
+//	declare ─▶ load ─▶ before ─▶ rename, order, write ─▶ last copy ─▶ after ─▶ totals ─▶ verify
 //
 // What every copy must be is known without asking the store: the demo keeps the
-// names that it wrote, and compares all products with them.
+// names that it wrote and adds up the orders itself, and compares all products and
+// customers with them.
 package demo
 
 import (
 	"context"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -26,6 +29,8 @@ import (
 
 // Config says what to show. Zero fields take their defaults.
 type Config struct {
+	// Dir is where the analysts' tables go.
+	Dir string
 	// DataDir is a directory of WebStore files; "" generates a shop from Store.
 	DataDir string
 	// Store sizes the generated shop.
@@ -83,6 +88,10 @@ type Report struct {
 	FreshnessMillis    float64 `json:"freshnessMillis"`
 	FreshnessMaxMillis float64 `json:"freshnessMaxMillis"`
 
+	// Totals are the customers whose count, worth and newest order were added up
+	// again and found right.
+	Totals int `json:"totals"`
+
 	Verify *pipelines.Report `json:"verify"`
 }
 
@@ -109,7 +118,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	d := &demo{cfg: cfg, report: &Report{}}
 	for _, step := range []func(context.Context) error{
-		d.stock, d.declare, d.load, d.settle, d.rename, d.freshness, d.verify,
+		d.stock, d.declare, d.load, d.settle, d.rename, d.totals, d.freshness, d.verify,
 	} {
 		if err := step(ctx); err != nil {
 			return d.report, err
@@ -159,6 +168,12 @@ func (d *demo) declare(ctx context.Context) error {
 		}
 		declared.Containers = append(declared.Containers, part.Containers...)
 		declared.Pipelines = append(declared.Pipelines, part.Pipelines...)
+	}
+	for i := range declared.Pipelines {
+		if p := declared.Pipelines[i].Spec.Project; p != nil && p.Sink.Parquet != nil {
+			p.Sink.Parquet.Path = filepath.Join(d.cfg.Dir, p.Sink.Parquet.Path)
+			p.Sink.Parquet.CommitInterval = pipelines.Duration(time.Second)
+		}
 	}
 	if _, err := d.cfg.Registry.Apply(ctx, declared); err != nil {
 		return err
@@ -225,7 +240,7 @@ func (d *demo) settle(ctx context.Context) error {
 			return err
 		}
 		if idle(status) {
-			d.cfg.Screen.Step("Settle", "both pipelines have read all of it and looked for the copies of each name", time.Since(began))
+			d.cfg.Screen.Step("Settle", "every pipeline has read all of it and made the copies that follow", time.Since(began))
 			return nil
 		}
 		if time.Now().After(deadline) {
@@ -242,7 +257,7 @@ func (d *demo) settle(ctx context.Context) error {
 
 func idle(s *pipelines.Status) bool {
 	for i := range s.Pipelines {
-		if !s.Pipelines[i].Lag.None() {
+		if s.Pipelines[i].State != pipelines.Idle {
 			return false
 		}
 	}

@@ -31,9 +31,9 @@ var meters = func() *instruments {
 	i.parked, _ = m.Int64Gauge("millrace.pipeline.parked", metric.WithUnit("{item}"),
 		metric.WithDescription("Items whose newest state was given up and lies in the dead letters."))
 	i.stuck, _ = m.Int64Gauge("millrace.pipeline.stuck",
-		metric.WithDescription("1 if the pipeline has something to do and makes no progress."))
+		metric.WithDescription("1 if the pipeline has something to do and makes no progress, or has halted."))
 	i.copies, _ = m.Int64Gauge("millrace.pipeline.copies", metric.WithUnit("{copy}"),
-		metric.WithDescription("Copies changed since the pipeline's generation began."))
+		metric.WithDescription("Copies changed, or rows written, since the pipeline's generation began."))
 	return i
 }()
 
@@ -43,7 +43,7 @@ func recordStatus(ctx context.Context, s *pipelines.Status) {
 		which := metric.WithAttributeSet(attribute.NewSet(
 			attribute.String("database", p.Database), attribute.String("pipeline", p.Name)))
 		stuck := int64(0)
-		if p.State == pipelines.Stuck {
+		if p.State.Unwell() {
 			stuck = 1
 		}
 		meters.lag.Record(ctx, int64(p.Lag.Commits), which)
@@ -51,6 +51,6 @@ func recordStatus(ctx context.Context, s *pipelines.Status) {
 		meters.jobs.Record(ctx, int64(len(p.FanOuts)), which)
 		meters.parked.Record(ctx, int64(p.Parked), which)
 		meters.stuck.Record(ctx, stuck, which)
-		meters.copies.Record(ctx, p.Counts.Copies, which)
+		meters.copies.Record(ctx, p.Counts.Copies+p.Counts.Rows, which)
 	}
 }

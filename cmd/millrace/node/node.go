@@ -211,7 +211,7 @@ func (n *Node) openWorker(ctx context.Context) error {
 	if !n.roles.Worker {
 		return nil
 	}
-	letters, err := processors.OpenDeadLetters(ctx, n.js, n.cfg.Replicas())
+	letters, err := processors.OpenDeadLetters(ctx, n.client)
 	if err != nil {
 		return err
 	}
@@ -225,7 +225,7 @@ func (n *Node) openWorker(ctx context.Context) error {
 		return err
 	}
 	n.supervisor = pipelines.NewSupervisor(n.registry, n.client, n.workerHeld, host,
-		pipelines.SupervisorConfig{Cascade: n.cfg.Cascade, Logger: n.log})
+		pipelines.SupervisorConfig{Cascade: n.cfg.Cascade, Bucket: n.cfg.Leases.Bucket, Logger: n.log})
 	return nil
 }
 

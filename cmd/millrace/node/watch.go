@@ -52,7 +52,9 @@ func newWatch(n *Node) *watch {
 	w := &watch{n: n, stuck: map[string]bool{}}
 	w.last.Store(&Readiness{Problems: []string{"starting"}})
 	if n.roles.Worker {
-		w.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{Bucket: n.cfg.Leases.Bucket, Log: n.cfg.Feed.Log})
+		w.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{
+			Bucket: n.cfg.Leases.Bucket, Log: n.cfg.Feed.Log, SampleMax: 1, // nobody looks at the changes here
+		})
 	}
 	return w
 }
@@ -213,17 +215,17 @@ func (w *watch) pipelines(ctx context.Context) error {
 	var errs []error
 	for i := range status.Pipelines {
 		p := &status.Pipelines[i]
-		if stuck := p.State == pipelines.Stuck; stuck != w.stuck[p.ID] {
+		if stuck := p.State.Unwell(); stuck != w.stuck[p.ID] {
 			w.stuck[p.ID] = stuck
 			attrs := []any{slog.String("pipeline", p.Database+"/"+p.Name), slog.Uint64("lag", p.Lag.Commits), slog.String("reason", p.Reason)}
 			if stuck {
-				w.n.log.Error("a pipeline is stuck", attrs...)
+				w.n.log.Error("a pipeline makes no progress", append(attrs, slog.String("state", string(p.State)))...)
 			} else {
 				w.n.log.Info("a pipeline goes on", attrs...)
 			}
 		}
-		if p.State == pipelines.Stuck {
-			errs = append(errs, fmt.Errorf("pipeline %s/%s is stuck: %s", p.Database, p.Name, p.Reason))
+		if p.State.Unwell() {
+			errs = append(errs, fmt.Errorf("pipeline %s/%s is %s: %s", p.Database, p.Name, p.State, p.Reason))
 		}
 	}
 	return errors.Join(errs...)

@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// lettersMax bounds what one command lists or acts on.
+const lettersMax = 10_000
+
+func newDeadLetters(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "dead-letters list|show|retry|drop",
+		Aliases: []string{"deadletters"},
+		Short:   "Look after changes that a pipeline gave up",
+		Long: `A change that cannot be processed is tried again, then given up, so that others
+go on: it becomes a dead letter. Dead letters are items of the container
+system/deadLetters and can be queried as any other.`,
+	}
+	cmd.AddCommand(newLettersList(a), newLettersShow(a), newLettersRetry(a), newLettersDrop(a))
+	return cmd
+}
+
+// letterView is a dead letter as commands print it.
+type letterView struct {
+	Database string `json:"database"`
+	Name     string `json:"pipeline"`
+	processors.DeadLetter
+	Position string `json:"position"`
+	// Change is what was given up, as the log holds it; only shown of one letter.
+	Change *changeView `json:"change,omitempty"`
+	// Missing says why it cannot be shown.
+	Missing string `json:"missing,omitempty"`
+}
+
+func viewLetter(rec *pipelines.Record, l *processors.DeadLetter) letterView {
+	return letterView{Database: rec.Database, Name: rec.Name, DeadLetter: *l, Position: l.Position.String()}
+}
+
+func newLettersList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "list [PIPELINE]",
+		Short:   "List the dead letters of a pipeline, or of all",
+		Example: "  millrace dead-letters list category-names",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				views, err := a.letters(ctx, s, args)
+				if err != nil {
+					return err
+				}
+				return a.print(views, func(w io.Writer) error { return printLetters(w, views) })
+			})
+		},
+	}
+}
+
+// letters reads the letters of the pipeline that args name, of all without.
+func (a *app) letters(ctx context.Context, s *session, args []string) ([]letterView, error) {
+	letters, err := processors.OpenDeadLetters(ctx, s.client)
+	if err != nil {
+		return nil, err
+	}
+	records, err := a.recordsOf(ctx, s, args)
+	if err != nil {
+		return nil, err
+	}
+	views := []letterView{}
+	for i := range records {
+		all, err := letters.List(ctx, records[i].ID, lettersMax)
+		if err != nil {
+			return nil, err
+		}
+		for j := range all {
+			views = append(views, viewLetter(&records[i], &all[j]))
+		}
+	}
+	return views, nil
+}
+
+func (a *app) recordsOf(ctx context.Context, s *session, args []string) ([]pipelines.Record, error) {
+	if len(args) == 0 {
+		return s.registry.List(ctx)
+	}
+	database, name := a.split(args[0])
+	rec, err := s.registry.Get(ctx, database, name)
+	return []pipelines.Record{rec}, err
+}
+
+func printLetters(w io.Writer, views []letterView) error {
+	if len(views) == 0 {
+		_, err := fmt.Fprintln(w, "no dead letters")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "PIPELINE\tID\tITEM\tTARGET\tAGE\tATTEMPTS\tREASON")
+	for i := range views {
+		l := &views[i]
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", l.Name, l.ID, l.Item, l.Target, time.Since(l.Time).Round(time.Second), l.Attempts, oneLine(l.Reason, 80))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintln(w, "next: millrace dead-letters show PIPELINE ID, then retry or drop")
+	return err
+}
+
+// oneLine cuts a text for a table.
+func oneLine(text string, most int) string {
+	runes := []rune(text)
+	if len(runes) > most {
+		runes = append(runes[:most-1], '…')
+	}
+	for i, r := range runes {
+		if r == '\n' || r == '\t' {
+			runes[i] = ' '
+		}
+	}
+	return string(runes)
+}
+
+func newLettersShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "show PIPELINE ID",
+		Short:   "Show one dead letter with the change that was given up",
+		Example: "  millrace dead-letters show category-names source-c7k2x4ab.0-1-12.3",
+		Args:    cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				rec, l, err := a.letter(ctx, s, args)
+				if err != nil {
+					return err
+				}
+				view := viewLetter(rec, l)
+				if view.Change, err = changeOf(ctx, s, l); err != nil {
+					view.Missing = err.Error()
+				}
+				return a.print(&view, func(w io.Writer) error { return printLetter(w, &view) })
+			})
+		},
+	}
+}
+
+// letter reads the letter that args name: pipeline and id.
+func (a *app) letter(ctx context.Context, s *session, args []string) (*pipelines.Record, *processors.DeadLetter, error) {
+	letters, err := processors.OpenDeadLetters(ctx, s.client)
+	if err != nil {
+		return nil, nil, err
+	}
+	records, err := a.recordsOf(ctx, s, args[:1])
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := letters.Get(ctx, records[0].ID, args[1])
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil, bad("pipeline %s has no dead letter %s\nnext: millrace dead-letters list %s", records[0].Name, args[1], records[0].Name)
+	}
+	return &records[0], l, err
+}
+
+// changeOf reads the change of a letter from the log.
+func changeOf(ctx context.Context, s *session, l *processors.DeadLetter) (*changeView, error) {
+	partition, err := feed.ParsePartition(l.Partition)
+	if err != nil {
+		return nil, err
+	}
+	log, err := feed.OpenLog(ctx, s.js, partition, s.cfg.Feed.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	commit, err := log.Read(ctx, l.Position.LSN)
+	if err != nil {
+		return nil, err
+	}
+	index := int(l.Position.Index)
+	for i := range commit.Transactions {
+		t := &commit.Transactions[i]
+		if index < len(t.Changes) {
+			return newChangeView(partition, commit, t, l.Position, &t.Changes[index], true)
+		}
+		index -= len(t.Changes)
+	}
+	return nil, fmt.Errorf("commit %s has no change %d", l.Position.LSN, l.Position.Index)
+}
+
+func printLetter(w io.Writer, l *letterView) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(t, "%s\t%s\n", name, value)
+		}
+	}
+	line("pipeline", fmt.Sprintf("%s/%s (generation %d)", l.Database, l.Name, l.Generation))
+	line("item", l.Item)
+	line("change", fmt.Sprintf("%s of %s", l.Position, l.Partition))
+	line("target", l.Target)
+	line("given up", l.Time.Format(time.RFC3339))
+	line("attempts", fmt.Sprint(l.Attempts))
+	line("reason", l.Reason)
+	if l.Status != 0 {
+		line("status", fmt.Sprint(l.Status))
+	}
+	line("trace", l.Trace)
+	if !l.Retry.IsZero() {
+		line("retry", "asked for at "+l.Retry.Format(time.RFC3339))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if l.Change == nil {
+		_, err := fmt.Fprintf(w, "the change cannot be shown: %s\n", l.Missing)
+		return err
+	}
+	for _, part := range []struct {
+		name string
+		body json.RawMessage
+	}{{"before", l.Change.Before}, {"after", l.Change.Item}} {
+		if part.body != nil {
+			fmt.Fprintf(w, "%s  %s\n", part.name, part.body)
+		}
+	}
+	return nil
+}
+
+func newLettersRetry(a *app) *cobra.Command {
+	return newLettersAct(a, "retry", "Try dead letters again, in the order of their changes",
+		`Retry asks the worker that gave a change up to try it again, within a second or
+two. A letter that succeeds is gone; one that fails again tells the new reason.`,
+		(*processors.DeadLetters).Retry, "will be tried again")
+}
+
+func newLettersDrop(a *app) *cobra.Command {
+	return newLettersAct(a, "drop", "Forget dead letters",
+		`Drop forgets a letter. What it was about stays undone: millrace verify lists it,
+and millrace repair mends it.`,
+		(*processors.DeadLetters).Drop, "dropped")
+}
+
+// newLettersAct is a command that does something with one letter, or with all.
+func newLettersAct(a *app, verb, short, long string, act func(*processors.DeadLetters, context.Context, string, string) error, done string) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use: verb + " PIPELINE ID|--all", Short: short, Long: long,
+		Example: "  millrace dead-letters " + verb + " category-names --all",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all != (len(args) == 1) {
+				return &usageError{errors.New("name one dead letter, or all of the pipeline's with --all")}
+			}
+			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				letters, err := processors.OpenDeadLetters(ctx, s.client)
+				if err != nil {
+					return err
+				}
+				var ids []string
+				records, err := a.recordsOf(ctx, s, args[:1])
+				if err != nil {
+					return err
+				}
+				if all {
+					list, err := letters.List(ctx, records[0].ID, lettersMax)
+					if err != nil {
+						return err
+					}
+					for i := range list {
+						ids = append(ids, list[i].ID)
+					}
+				} else {
+					_, l, err := a.letter(ctx, s, args)
+					if err != nil {
+						return err
+					}
+					ids = []string{l.ID}
+				}
+				for _, id := range ids {
+					if err := act(letters, ctx, records[0].ID, id); err != nil && !errors.Is(err, store.ErrNotFound) {
+						return err
+					}
+				}
+				result := map[string]any{"pipeline": records[0].Name, "action": verb, "letters": ids}
+				return a.print(result, func(w io.Writer) error {
+					_, err := fmt.Fprintf(w, "%s %s\n", plural(len(ids), "dead letter", "dead letters"), done)
+					return err
+				})
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the pipeline")
+	return cmd
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/pipelines"
+)
+
+func newPlan(a *app) *cobra.Command {
+	var files []string
+	var opts pipelines.ApplyOptions
+	var cfg pipelines.PlanConfig
+	cmd := &cobra.Command{
+		Use:   "plan -f FILE|DIR...",
+		Short: "Tell what apply would do, and touch nothing",
+		Long: `Plan tells what apply would do with the same files and flags: which containers and
+pipelines it would make or change, which indexes it would add, how many items or rows
+would not be as they are, with some of them before and after, which field decides
+which, and about how long it would take. It reads, and writes nothing.
+
+What would change is counted on the data as it is now. What a pipeline of the plan
+would write for another one to read is not there yet, and a note says so.
+
+If a pipeline changes its meaning, apply asks for --backfill or --from-now; without
+either, plan counts as with --backfill.
+
+The hash at the end is of definitions, generations and indexes, not of counts:
+millrace apply --plan HASH does nothing if one of them has changed since.
+
+It exits with 1 if apply would refuse the declarations.`,
+		Example: "  millrace plan -f configs/webstore\n  millrace plan -f orders.yaml --backfill -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if len(files) == 0 {
+				return &usageError{errors.New("name what to plan: millrace plan -f FILE, a directory, or - for standard input")}
+			}
+			if opts.Backfill && opts.FromNow {
+				return &usageError{errors.New("--backfill begins with all that is there, --from-now leaves it out: choose one")}
+			}
+			if cfg.WritesPerSecond < 0 {
+				return &usageError{fmt.Errorf("--rate %d: a number above 0 is expected", cfg.WritesPerSecond)}
+			}
+			if cfg.SamplesMax == 0 {
+				cfg.SamplesMax = -1
+			}
+			declared, err := pipelines.Load(files...)
+			if err != nil {
+				return err
+			}
+			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				return a.plan(ctx, s, declared, files, opts, cfg)
+			})
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringArrayVarP(&files, "file", "f", nil, "file or directory of declarations; - is standard input; may be given again")
+	flags.BoolVar(&opts.Backfill, "backfill", false, "plan as for apply --backfill")
+	flags.BoolVar(&opts.FromNow, "from-now", false, "plan as for apply --from-now")
+	flags.IntVar(&cfg.SamplesMax, "samples", 3, "items or rows to show of each pipeline; 0 is none")
+	flags.IntVar(&cfg.WritesPerSecond, "rate", 0, "writes per second to estimate the time by (default one for each kind of pipeline and sink)")
+	return cmd
+}
+
+// plan makes a plan and prints it.
+func (a *app) plan(ctx context.Context, s *session, declared *pipelines.Resources, files []string, opts pipelines.ApplyOptions, cfg pipelines.PlanConfig) error {
+	bar := newProgress(a.err, "planning", "items")
+	cfg.Progress = func(p pipelines.PlanProgress) {
+		bar.set(p.Items, p.Total, plural(p.Changes, "change", "changes"))
+	}
+	plan, err := pipelines.NewPlanner(s.js, s.registry, s.client, cfg).Plan(ctx, declared, opts)
+	bar.done()
+	style := planStyle(a.out)
+	if err != nil {
+		if plan != nil && len(plan.Graph.Cycles) > 0 && a.output == "table" {
+			if printErr := plan.Graph.Print(a.out, style); printErr != nil {
+				return printErr
+			}
+		}
+		return err
+	}
+	return a.print(plan, func(w io.Writer) error {
+		if err := plan.Print(w, style); err != nil {
+			return err
+		}
+		return printPlanNext(w, plan, files)
+	})
+}
+
+// planStyle returns how to print on w.
+func planStyle(w io.Writer) pipelines.PlanStyle {
+	var style pipelines.PlanStyle
+	style.Width, style.Color = terminal(w)
+	style.Color = style.Color && os.Getenv("NO_COLOR") == ""
+	return style
+}
+
+// printPlanNext tells how to bring a plan about.
+func printPlanNext(w io.Writer, plan *pipelines.Plan, files []string) error {
+	if !plan.Changes() {
+		_, err := fmt.Fprintln(w, "\nApply would change nothing.")
+		return err
+	}
+	apply := "millrace apply"
+	for _, f := range files {
+		apply += " -f " + quoted(f)
+	}
+	option := ""
+	switch {
+	case plan.Backfill, plan.Choice:
+		option = " --backfill"
+	case plan.FromNow:
+		option = " --from-now"
+	}
+	_, err := fmt.Fprintf(w, "next: %s%s --plan %s\n", apply, option, plan.Hash)
+	if plan.Choice && err == nil {
+		_, err = fmt.Fprintln(w, "      or with --from-now in place of --backfill, where what is there may stay as it is")
+	}
+	return err
+}
+
+// quoted writes an argument as a shell takes it.
+func quoted(arg string) string {
+	if arg != "" && !strings.ContainsAny(arg, " \t\n\"'`$&|;<>()*?[]#~!\\{}") {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}

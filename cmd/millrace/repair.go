@@ -1,0 +1,55 @@
+package main
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/pipelines"
+)
+
+func newRepair(a *app) *cobra.Command {
+	var wait time.Duration
+	var list int
+	cmd := &cobra.Command{
+		Use:   "repair [PIPELINE...]",
+		Short: "Mend what verify lists as drift",
+		Long: `Repair recomputes every copy from its source, as verify does, and mends those that
+differ, while writes and pipelines go on. Each is mended by a write that is
+carried out only if what was seen is still there; nothing else is touched. What
+a pipeline has not come to within --wait is left to it. References whose source
+is not there stay as they are.
+
+It exits with 1 unless all copies are equal then.`,
+		Example: "  millrace repair\n  millrace repair customer-totals -o json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				report, err := a.repair(ctx, s, pipelines.VerifyConfig{Timeout: wait, ListMax: list}, a.pipelines(args))
+				if err != nil {
+					return err
+				}
+				return a.tell(report, func(w io.Writer) error { return printRepair(w, report) })
+			})
+		},
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to wait for what is in flight; below 0 is not at all")
+	cmd.Flags().IntVar(&list, "list", 100, "differences to list of each pipeline and kind; all are counted")
+	return cmd
+}
+
+// repair mends copies and shows how far it is on standard error.
+func (a *app) repair(ctx context.Context, s *session, cfg pipelines.VerifyConfig, names []pipelines.Metadata) (*pipelines.Report, error) {
+	bar := newProgress(a.err, "repairing", "items")
+	defer bar.done()
+	return pipelines.NewRepairer(s.js, s.registry, s.client, a.watched(s, cfg, bar)).Repair(ctx, names...)
+}
+
+func printRepair(w io.Writer, report *pipelines.Report) error {
+	return printFound(w, report, map[pipelines.Verdict]string{
+		pipelines.VerdictBehind: "see millrace status, and repair again when the pipeline has caught up",
+		pipelines.VerdictDrift:  "the reasons why the rest could not be mended are listed above",
+	})
+}
