@@ -37,6 +37,9 @@ ifeq ($(race),)
 else
 	@echo "testing with the race detector ($(compiler))"
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -timeout 60m $(PKG)
+ifeq ($(PKG),./...)
+	cd integration/duckdb && CGO_ENABLED=1 $(GO) test -count=$(COUNT) -timeout 20m ./...
+endif
 endif
 
 ## check: what must pass before a commit: lint, tests, each fuzz target and benchmark briefly

@@ -152,7 +152,7 @@ func TestCascade_AnItemThatRefuses(t *testing.T) {
 			t.Errorf("item %d has %q", i, got)
 		}
 	}
-	letters, err := w.letters.List(t.Context(), cfg.Pipeline, 0, 10)
+	letters, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
 	if err != nil || len(letters) != 1 {
 		t.Fatalf("dead letters after the fan-out: %+v, %v", letters, err)
 	}
@@ -165,10 +165,38 @@ func TestCascade_AnItemThatRefuses(t *testing.T) {
 	if got := w.product(product, "1", "next").CategoryName; got != "A longer name" {
 		t.Errorf("behind the item that refuses, another has %q", got)
 	}
-	letters, err = w.letters.List(t.Context(), cfg.Pipeline, letters[0].Sequence, 10)
-	if err != nil || len(letters) != 1 || letters[0].Target != `["1"]/full` || letters[0].Role != processors.RoleTarget {
-		t.Errorf("dead letters after the check: %+v, %v", letters, err)
+	letters, err = w.letters.List(t.Context(), cfg.Pipeline, 10)
+	if err != nil || len(letters) != 2 || letters[1].Target != `["1"]/full` || letters[1].Role != processors.RoleTarget {
+		t.Fatalf("dead letters after the check: %+v, %v", letters, err)
 	}
+
+	// A retry that fails says why; when there is room, both are done and gone.
+	retry := func() {
+		for i := range letters {
+			if err := w.letters.Retry(t.Context(), cfg.Pipeline, letters[i].ID); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	retry()
+	eventually(t, func() (bool, string) {
+		now, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
+		if err != nil || len(now) != 2 {
+			return false, fmt.Sprintf("dead letters %+v, %v", now, err)
+		}
+		for i := range now {
+			if !now[i].Retry.IsZero() || now[i].Attempts == 0 {
+				return false, "a retry was not tried"
+			}
+		}
+		return true, ""
+	})
+	w.put(product, object{"id": "full", "categoryId": "1", "pad": "x"})
+	retry()
+	eventually(t, func() (bool, string) {
+		now, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
+		return err == nil && len(now) == 0, fmt.Sprintf("dead letters %+v, %v", now, err)
+	})
 }
 
 // A fan-out that cannot succeed is parked with a dead letter, counts as open,
@@ -198,7 +226,7 @@ func TestCascade_AParkedFanOut(t *testing.T) {
 		})
 	}
 	parked()
-	letters, err := w.letters.List(t.Context(), cfg.Pipeline, 0, 10)
+	letters, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
 	if err != nil || len(letters) != 1 || letters[0].Item != `["tag"]/T` || letters[0].Status != int(store.StatusBadRequest) {
 		t.Fatalf("dead letters %+v, %v", letters, err)
 	}

@@ -23,7 +23,7 @@ import (
 // command runs the binary to its end and tells its two outputs apart.
 func command(t *testing.T, stdin string, env []string, args ...string) (stdout, stderr string, exit int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), millrace(t), args...)
+	cmd := invocation(t, args...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer

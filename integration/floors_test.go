@@ -33,6 +33,9 @@ var walls = []struct{ who, what, why string }{
 	{"pipelines", "store/owner", "owners are asked, through store.Client"},
 	{"pipelines", "store/engine", "owners are asked, through store.Client"},
 	{"store/query", "", "the query language stands by itself"},
+	{"store/accumulator", "store/engine", "what an aggregate means touches no disk; state is kept by Records"},
+	{"store/accumulator", "store/owner", "what an aggregate means touches no disk; state is kept by Records"},
+	{"store/accumulator", "leases", "what an aggregate means knows no owners"},
 }
 
 // homes are dependencies that are named in one place. Benchmarks of the whole

@@ -76,9 +76,6 @@ func newCascadeWorldOn(t testing.TB, cfg natsd.Config) *cascadeWorld {
 	if w.catalog, err = store.OpenCatalog(t.Context(), w.js, store.CatalogConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	if w.letters, err = processors.OpenDeadLetters(t.Context(), w.js, 1); err != nil {
-		t.Fatal(err)
-	}
 	w.hub = feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
 		return feed.OpenLog(ctx, w.js, p, feed.LogConfig{})
 	}, feed.HubConfig{})
@@ -99,6 +96,9 @@ func newCascadeWorldOn(t testing.TB, cfg natsd.Config) *cascadeWorld {
 		t.Fatal(err)
 	}
 	w.client = store.NewClient(nc, w.catalog, store.ClientConfig{Local: local, Timeout: 30 * time.Second})
+	if w.letters, err = processors.OpenDeadLetters(t.Context(), w.client); err != nil {
+		t.Fatal(err)
+	}
 	background(t, "owners", server.Run)
 	t.Cleanup(w.gate.open)
 	return w

@@ -436,7 +436,7 @@ func (m *model) compare() {
 			t.Errorf("review %+v is not there", r)
 		}
 	}
-	if letters, err := m.w.letters.List(context.Background(), "tag-names", 0, 1); err != nil || len(letters) > 0 {
+	if letters, err := m.w.letters.List(context.Background(), "tag-names", 1); err != nil || len(letters) > 0 {
 		t.Errorf("dead letters: %+v, %v", letters, err)
 	}
 }

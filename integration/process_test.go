@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -66,6 +67,7 @@ type child struct {
 	t     testing.TB
 	name  string
 	args  []string
+	dir   string // working directory, where pipelines put their files
 	cmd   *exec.Cmd
 	ready chan struct{} // closed when it says that it is ready
 	ended chan struct{}
@@ -77,7 +79,7 @@ type child struct {
 // spawn starts the binary and waits until it says that it is ready.
 func spawn(t testing.TB, args ...string) *child {
 	t.Helper()
-	c := &child{t: t, name: args[0], args: args}
+	c := &child{t: t, name: args[0], args: args, dir: t.TempDir()}
 	c.start()
 	t.Cleanup(c.kill)
 	return c
@@ -86,6 +88,7 @@ func spawn(t testing.TB, args ...string) *child {
 func (c *child) start() {
 	c.t.Helper()
 	c.cmd = exec.Command(millrace(c.t), c.args...)
+	c.cmd.Dir = c.dir
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		c.t.Fatal(err)
@@ -140,10 +143,52 @@ func (c *child) output() string {
 	return c.log.String()
 }
 
+// workDirs are the directories in which commands to a server run: what they
+// register is relative to it.
+var workDirs sync.Map
+
+// workDir is the one directory for commands with these arguments, of which the
+// last is the server.
+func workDir(t testing.TB, args []string) string {
+	t.Helper()
+	server := ""
+	if n := len(args); n > 1 && args[n-2] == "--server" {
+		server = args[n-1]
+	}
+	if dir, ok := workDirs.Load(server); ok {
+		return dir.(string)
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(millrace(t)), "work-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	actual, _ := workDirs.LoadOrStore(server, dir)
+	return actual.(string)
+}
+
+// invocation is a command of the binary in a directory of its server's own. Its
+// arguments may be relative to this package.
+func invocation(t testing.TB, args ...string) *exec.Cmd {
+	t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if strings.HasPrefix(arg, "../") || strings.HasPrefix(arg, "testdata/") {
+			args[i] = filepath.Join(here, arg)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), millrace(t), args...)
+	cmd.Dir = workDir(t, args)
+	return cmd
+}
+
 // run runs a command of the binary to its end.
 func run(t testing.TB, server string, args ...string) (output string, exit int) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), millrace(t), append(args, "--server", server)...)
+	cmd := invocation(t, append(args, "--server", server)...)
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -57,7 +56,7 @@ func webstoreItems[T any](t testing.TB, file string) (items []T) {
 func runJSON(t testing.TB, server string, into any, args ...string) (exit int) {
 	t.Helper()
 	args = append(args, "-o", "json", "--server", server)
-	cmd := exec.CommandContext(t.Context(), millrace(t), args...)
+	cmd := invocation(t, args...)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil && cmd.ProcessState == nil {

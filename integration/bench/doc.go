@@ -22,7 +22,7 @@
 //   - PostgreSQL with the consumer that teams write by hand, told by NOTIFY,
 //     which replaces one product after another.
 //
-// PostgreSQL is started by postgres.sh in a directory beside Millrace's, with
+// PostgreSQL is started by package postgres in a directory beside Millrace's, with
 // fsync and synchronous_commit on; -postgres names another, or turns it off.
 // Millrace syncs each append, and so does the bare loop. Millrace and the bare
 // loop are reached in process, as millrace up is by its own roles; PostgreSQL over

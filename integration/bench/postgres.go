@@ -4,68 +4,56 @@ package main
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	server "github.com/millrace/millrace/integration/postgres"
 )
 
-//go:embed postgres.sh
-var postgresScript string
+// postgresSettings give PostgreSQL the durability that Millrace is compared at:
+// every commit is on disk before it is answered. Vacuum and checkpoints are done
+// between measurements, not during them; this favours PostgreSQL. A large WAL keeps
+// it from doing more of them.
+var postgresSettings = []string{
+	"fsync = on",
+	"synchronous_commit = on",
+	"full_page_writes = on",
+	"shared_buffers = 2GB",
+	"max_wal_size = 8GB",
+	"checkpoint_timeout = 30min",
+	"autovacuum = off",
+	"work_mem = 64MB",
+	"maintenance_work_mem = 512MB",
+}
 
 // postgres is the cluster that Millrace is compared with.
 type postgres struct {
-	dsn  string
-	dir  string // of a cluster of our own; "" if it is somebody else's
-	port int
+	dsn string
+	// server is nil if it is somebody else's.
+	server *server.Server
 	// pid is the postmaster's, 0 if it is not on this machine.
 	pid int
 }
 
-// startPostgres makes a cluster in dir and starts it, by the script.
+// startPostgres makes a cluster in dir and starts it.
 func startPostgres(ctx context.Context, dir string) (*postgres, error) {
-	port, err := freePort(ctx)
+	s, err := server.Open(ctx, server.Config{Dir: dir, Settings: postgresSettings})
 	if err != nil {
 		return nil, err
 	}
-	p := &postgres{dir: dir, port: port}
-	out, err := p.script(ctx, "start", dir, strconv.Itoa(port))
-	if err != nil {
-		return nil, err
-	}
-	p.dsn = strings.TrimSpace(out)
-	if data, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid")); err == nil {
-		first, _, _ := strings.Cut(string(data), "\n")
-		p.pid, _ = strconv.Atoi(first)
-	}
-	return p, nil
-}
-
-// script runs postgres.sh and returns what it printed.
-func (p *postgres) script(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "bash", append([]string{"-s", "--"}, args...)...)
-	var out strings.Builder
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(postgresScript), &out, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("postgres.sh %s: %w", strings.Join(args, " "), err)
-	}
-	return out.String(), nil
+	return &postgres{dsn: s.DSN(), server: s, pid: s.PID()}, nil
 }
 
 // stop stops a cluster of our own.
 func (p *postgres) stop(ctx context.Context) error {
-	if p == nil || p.dir == "" {
+	if p == nil || p.server == nil {
 		return nil
 	}
 	// The run may have been interrupted; the cluster must stop all the same.
-	_, err := p.script(context.WithoutCancel(ctx), "stop", p.dir)
-	return err
+	return p.server.Stop(context.WithoutCancel(ctx))
 }
 
 // connect opens one connection; each concurrent client has its own.

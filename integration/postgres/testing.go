@@ -1,0 +1,45 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// Start starts a server in a directory of its own for the test, which is skipped
+// if PostgreSQL is not installed. Both go with the test.
+func Start(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	s, err := Open(tb.Context(), Config{Settings: settings})
+	if errors.Is(err, ErrMissing) {
+		tb.Skip(err)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return s
+}
+
+// Database makes a new, empty database for the test and returns how to connect to
+// it.
+func (s *Server) Database(tb testing.TB) string {
+	tb.Helper()
+	dsn, err := s.CreateDatabase(tb.Context())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return dsn
+}
+
+// Restart kills the server and starts it again.
+func (s *Server) Restart(tb testing.TB) {
+	tb.Helper()
+	if err := errors.Join(s.Kill(), s.Run(context.WithoutCancel(tb.Context()))); err != nil {
+		tb.Fatal(err)
+	}
+}

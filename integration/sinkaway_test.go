@@ -1,0 +1,187 @@
+package integration_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/millrace/millrace/integration/postgres"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store"
+)
+
+var sinkAway = flag.Duration("sinkaway", 4*time.Second, "how long PostgreSQL is away; a minute is a thorough run")
+
+// wideOrders is a projection into a container that a huge array does not fit.
+const wideOrders = `
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: wide}
+spec: {partitionKey: [/orderId]}
+---
+apiVersion: millrace/v1
+kind: Pipeline
+metadata: {name: wide}
+spec:
+  source: {container: customer}
+  project:
+    sink: {container: {}}
+    onExpire: delete
+    tables:
+      wide:
+        where: type = "salesOrder"
+        each: details
+        key: [orderId, line]
+        columns: {orderId: item.id, line: {expr: index, type: int64}, sku: sku}
+`
+
+// statusOf returns where the pipelines stand, by name.
+func (w *town) statusOf() map[string]*pipelines.PipelineStatus {
+	w.t.Helper()
+	monitor := pipelines.NewMonitor(w.JetStream(), w.Registry(), pipelines.MonitorConfig{})
+	defer monitor.Close()
+	status, err := monitor.Read(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	by := map[string]*pipelines.PipelineStatus{}
+	for i := range status.Pipelines {
+		by[status.Pipelines[i].Name] = &status.Pipelines[i]
+	}
+	return by
+}
+
+// order writes an order of a customer, whose lines have some quantity.
+func (w *town) order(customers *store.Container, n int, quantity string) {
+	w.t.Helper()
+	o := everyOrder{ID: fmt.Sprint("o", n), CustomerID: fmt.Sprint("u", n%everyCustomers), Type: "salesOrder", OrderDate: "2026"}
+	o.Details = []everyLine{{SKU: "s", Price: "1.50", Quantity: []byte(quantity)}}
+	if err := insist(w.t, func(ctx context.Context) error { return put(ctx, customers, o) }); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// othersIdle waits until every pipeline but one has nothing left to do.
+func (w *town) othersIdle(but string) {
+	w.t.Helper()
+	soon(w.t, time.Minute, func() string {
+		for name, p := range w.statusOf() {
+			if name != but && (p.State != pipelines.Idle || !p.Lag.None()) {
+				return fmt.Sprintf("%s is %s: %s", name, p.State, p.Reason)
+			}
+		}
+		return ""
+	})
+}
+
+// count counts the rows of a table.
+func rowCount(t *testing.T, dsn, table string) (n int) {
+	t.Helper()
+	db, err := pgx.Connect(t.Context(), dsn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close(context.WithoutCancel(t.Context()))
+	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize()).Scan(&n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestSinkAway stops PostgreSQL for a while: the pipeline that writes to it waits,
+// says why, and catches up, and the others do not notice. What cannot be a row is
+// among the rejects, and holds up nothing.
+func TestSinkAway(t *testing.T) {
+	server := postgres.Start(t)
+	dsn := server.Database(t)
+	t.Setenv("MILLRACE_TEST_DSN", dsn)
+	w := newTown(t, 1)
+	w.apply(everyContainer + "---" + everyPipelineIn(t.TempDir()) + "---" + postgresPipeline + "---" + wideOrders)
+	customers := open(t, w.Client(), "customer")
+	for n := range 40 {
+		w.order(customers, n, "2")
+	}
+	w.idle()
+
+	if err := server.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	away := time.Now()
+	for n := range 40 {
+		w.order(customers, 100+n, "3")
+	}
+	w.othersIdle("relational")
+	t.Logf("the others were idle after %s", time.Since(away).Round(time.Millisecond))
+	soon(t, 30*time.Second, func() string {
+		p := w.statusOf()["relational"]
+		if p.State == pipelines.Idle || p.Lag.None() || p.Reason == "" && (p.Sink == nil || p.Sink.Error == "") {
+			return fmt.Sprintf("it is %s, lag %+v, reason %q, sink %+v", p.State, p.Lag, p.Reason, p.Sink)
+		}
+		t.Logf("it is %s: %s; %+v", p.State, p.Reason, p.Sink)
+		return ""
+	})
+	time.Sleep(time.Until(away.Add(*sinkAway)))
+	if err := server.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	back := time.Now()
+	w.idle()
+	t.Logf("it was idle %s after PostgreSQL was back", time.Since(back).Round(time.Millisecond))
+	if n := rowCount(t, dsn, "orders"); n != 80 {
+		t.Errorf("%d orders, want 80", n)
+	}
+
+	w.order(customers, 200, `"a dozen"`)
+	w.order(customers, 201, "4")
+	soon(t, time.Minute, func() string {
+		p := w.statusOf()["relational"]
+		if n := rowCount(t, dsn, "lines"); n != 81 || p.Sink == nil || len(p.Sink.Rejected) == 0 {
+			return fmt.Sprintf("%d lines, want 81; sink %+v", n, p.Sink)
+		}
+		return ""
+	})
+	w.idle()
+	w.equal("with a reject", "relational")
+	w.hugeArray(customers)
+}
+
+// hugeArray writes an order of more lines than one commit takes, and one of the
+// same partition behind it.
+func (w *town) hugeArray(customers *store.Container) {
+	w.t.Helper()
+	body := []byte(`{"id":"huge","customerId":"u0","type":"salesOrder","orderDate":"2026","details":[{"sku":"s"}`)
+	body = append(append(body, bytes.Repeat([]byte(`,{"sku":"s"}`), 6_000)...), "]}"...)
+	if _, err := customers.Upsert(w.t.Context(), body); err != nil {
+		w.t.Fatal(err)
+	}
+	w.order(customers, 8*100, "5") // of u0 too
+	wide := open(w.t, w.Client(), "wide")
+	soon(w.t, 2*time.Minute, func() string {
+		key := keyOf(w.t, "o800")
+		n, err := wide.Count(w.t.Context(), wide.PartitionFor(key), store.Scope{Key: key})
+		if err != nil || n != 1 {
+			return fmt.Sprintf("the order behind the huge one has %d rows, %v; %+v", n, err, w.statusOf()["wide"])
+		}
+		return ""
+	})
+	soon(w.t, 2*time.Minute, func() string {
+		for name, p := range w.statusOf() {
+			if p.State != pipelines.Idle || p.Lag.Commits > 0 {
+				return fmt.Sprintf("%s is %s with a lag of %+v: %s", name, p.State, p.Lag, p.Reason)
+			}
+		}
+		return ""
+	})
+	n, err := wide.Count(w.t.Context(), wide.Partitions()[0], store.Scope{})
+	rest := w.statusOf()["wide"]
+	w.t.Logf("the container has %d rows, %v; %d parked, counts %+v, rejected %+v", n, err, rest.Parked, rest.Counts, rest.Sink)
+	if n < 6_000 && rest.Parked == 0 && len(rest.Sink.Rejected) == 0 {
+		w.t.Error(errors.New("the huge array is neither there, nor parked, nor rejected"))
+	}
+}
