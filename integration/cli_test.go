@@ -318,7 +318,7 @@ func TestCLI_ExitCodesAndWhatToDoNext(t *testing.T) {
 		"no such input":              {[]string{"import", "product", filepath.Join(dir, "none.json")}, 2, "no such file"},
 		"a key that is not known":    {[]string{"status", "--config", config}, 2, config + ":2:3: store: there is no key queue; known are queueMax"},
 		"a start that is none":       {[]string{"feed", "product", "--from", "yesterday"}, 2, "beginning, now, an age such as 10m"},
-		"a container that is in use": {[]string{"delete", "container", "product"}, 1, "is used by the pipelines category-names, tag-names"},
+		"a container that is in use": {[]string{"delete", "container", "product"}, 1, "is used by the pipelines category-names, skus, tag-names"},
 	} {
 		out, errs, exit := command(t, "", []string{"MILLRACE_SERVER=" + server}, c.args...)
 		if exit != c.exit || !strings.Contains(errs, c.want) || out != "" {

@@ -396,9 +396,9 @@ func TestCluster_KilledWorkersResumeTheFanOut(t *testing.T) {
 	began := time.Now()
 	meta, product := c.load(n)
 	t.Logf("%d products written in %s", n, time.Since(began).Round(time.Millisecond))
-	mustRun(t, c.server, "apply", "-f", "../configs/webstore")
+	mustRun(t, c.server, "apply", "-f", "../pipelines/testdata/shop")
 	partitions := len(product.Partitions())
-	c.balanced(c.stores, "store/", partitions+1+4) // with productMeta and customer
+	c.balanced(c.stores, "store/", partitions+1+4+1) // with productMeta, customer and the dead letters
 	c.balanced(c.workers, "pipe/", 2*(partitions+1))
 	want := map[string]int64{"category-names": int64(n), "tag-names": int64(2 * n)}
 	r := verify(t, c.server)

@@ -106,6 +106,7 @@ func newEveryModel(t *testing.T) *everyModel {
 // while workers and the store crash, leases are stolen and pipelines are rewound.
 // At rest everything equals a recomputation from the sources, and verify agrees.
 func TestEveryKind_Model(t *testing.T) {
+	onlyLong(t)
 	t.Logf("seed %d", *everySeed)
 	m := newEveryModel(t)
 	for round := 0; int(m.steps.Load()) < *everySteps && !t.Failed(); round++ {
@@ -205,7 +206,8 @@ func (m *everyModel) rewind(rng *rand.Rand) string {
 
 // insist writes until it is acknowledged. Every write here may be repeated.
 func insist(t testing.TB, write func(context.Context) error) error {
-	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	t.Helper()
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a client tries again
 		err := write(context.WithoutCancel(t.Context()))
 		if err == nil || time.Now().After(deadline) {
 			return err

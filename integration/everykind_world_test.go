@@ -117,7 +117,7 @@ func (m *machine) crash() {
 // these, and lets what it has sent meanwhile go then.
 func (m *machine) stall() {
 	m.network.close()
-	time.Sleep(6 * time.Second)
+	time.Sleep(6 * time.Second) //nolint:forbidigo // what is tested is that time passes
 	m.network.open()
 }
 
@@ -177,7 +177,7 @@ func (w *town) equal(when string, names ...string) {
 // soon polls under a deadline and fails with the last reason.
 func soon(t testing.TB, limit time.Duration, ok func() string) {
 	t.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // it polls
 		why := ok()
 		if why == "" {
 			return

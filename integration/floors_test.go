@@ -42,7 +42,7 @@ var walls = []struct{ who, what, why string }{
 // system name its peers and parts.
 var homes = map[string][]string{
 	"github.com/dgraph-io/badger":           {"store/engine", "integration/bench"},
-	"github.com/jackc/pgx":                  {"processors/project/pgsink", "integration/bench"},
+	"github.com/jackc/pgx":                  {"processors/project/pgsink", "integration"},
 	"go.opentelemetry.io/otel/sdk":          {"cmd/millrace/node"},
 	"go.opentelemetry.io/otel/exporters":    {"cmd/millrace/node"},
 	"go.opentelemetry.io/contrib/exporters": {"cmd/millrace/node"},

@@ -155,13 +155,14 @@ func (s *slaughter) equal() {
 // TestKill_BetweenTargetWriteAndCheckpoint kills at random moments while pipelines
 // of all kinds work, whose checkpoints are a second behind what they wrote.
 func TestKill_BetweenTargetWriteAndCheckpoint(t *testing.T) {
+	onlyLong(t)
 	s := newSlaughter(t)
 	s.apply(everyPipelineIn(s.files))
 	stop := s.clients()
 	defer stop()
 	rng := rand.New(rand.NewPCG(*everySeed, 1))
 	for range *killRounds * 2 {
-		time.Sleep(time.Duration(1500+rng.IntN(2000)) * time.Millisecond)
+		time.Sleep(time.Duration(1500+rng.IntN(2000)) * time.Millisecond) //nolint:forbidigo // a moment that nobody announces
 		s.kill()
 	}
 	stop()
@@ -171,6 +172,7 @@ func TestKill_BetweenTargetWriteAndCheckpoint(t *testing.T) {
 // TestKill_MidBackfill declares pipelines of all kinds over data that is there, and
 // kills while they read it.
 func TestKill_MidBackfill(t *testing.T) {
+	onlyLong(t)
 	s := newSlaughter(t)
 	s.fill(4000)
 	s.apply(everyPipelineIn(s.files))
@@ -204,7 +206,7 @@ func TestKill_MidBackfill(t *testing.T) {
 func (s *slaughter) killAtFile(text string, limit time.Duration) bool {
 	s.t.Helper()
 	before := s.filesOf(text)
-	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(200 * time.Microsecond) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(200 * time.Microsecond) { //nolint:forbidigo // it polls
 		for name := range s.filesOf(text) {
 			if !before[name] {
 				s.kill()
@@ -244,6 +246,7 @@ func (s *slaughter) onlyAnalytics() string {
 // TestKill_MidManifest kills when rows have been staged and not committed, when a
 // manifest has just been written, and at random moments.
 func TestKill_MidManifest(t *testing.T) {
+	onlyLong(t)
 	s := newSlaughter(t)
 	s.apply(s.onlyAnalytics())
 	stop := s.clients()
@@ -262,6 +265,7 @@ func TestKill_MidManifest(t *testing.T) {
 // TestKill_MidCompaction kills again and again when so many small files have been
 // committed that the next commits merge some.
 func TestKill_MidCompaction(t *testing.T) {
+	onlyLong(t)
 	s := newSlaughter(t)
 	s.apply(s.onlyAnalytics())
 	stop := s.clients()
@@ -269,7 +273,7 @@ func TestKill_MidCompaction(t *testing.T) {
 	merged := 0
 	for range *killRounds * 2 {
 		was := s.liveFiles("lines")
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) { //nolint:forbidigo // it polls
 			now := s.liveFiles("lines")
 			if now < was { // files have become one
 				merged++
@@ -333,6 +337,7 @@ func awaitTransaction(t *testing.T, db *pgx.Conn) {
 // TestKill_MidPostgresTransaction kills Millrace while it has a transaction open in
 // PostgreSQL, and then PostgreSQL.
 func TestKill_MidPostgresTransaction(t *testing.T) {
+	onlyLong(t)
 	server := postgres.Start(t)
 	dsn := server.Database(t)
 	t.Setenv("MILLRACE_TEST_DSN", dsn)

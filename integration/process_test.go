@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -21,6 +22,16 @@ import (
 
 	"github.com/millrace/millrace/store"
 )
+
+// long runs the tests that take minutes and crash much.
+var long = flag.Bool("long", false, "run the long tests of crashes and models too")
+
+func onlyLong(t *testing.T) {
+	t.Helper()
+	if !*long {
+		t.Skip("it takes minutes: run it with -long")
+	}
+}
 
 // givenBinary names the binary in the environment, where it was built already.
 const givenBinary = "MILLRACE_TEST_BINARY"
@@ -158,7 +169,7 @@ func workDir(t testing.TB, args []string) string {
 	if dir, ok := workDirs.Load(server); ok {
 		return dir.(string)
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(millrace(t)), "work-")
+	dir, err := os.MkdirTemp(filepath.Dir(millrace(t)), "work-") //nolint:usetesting // it outlives the test that is first
 	if err != nil {
 		t.Fatal(err)
 	}

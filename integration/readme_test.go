@@ -59,7 +59,7 @@ func TestREADME_CommandsDoWhatTheySay(t *testing.T) {
 			t.Fatalf("fence %d: %v\n%s", i+1, err, out.String())
 		}
 	}
-	for _, want := range []string{`"categoryName":"Bikes"`, `"categoryName":"Bicycles"`, `"name":"new"`, "equal: 2 copies"} {
+	for _, want := range []string{`"categoryName":"Bikes"`, `"categoryName":"Bicycles"`, `"name":"new"`, "equal: 3 copies"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the README's commands do not show %s:\n%s", want, out.String())
 		}

@@ -87,7 +87,7 @@ func rowCount(t *testing.T, dsn, table string) (n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer db.Close(context.WithoutCancel(t.Context()))
+	defer func() { _ = db.Close(context.WithoutCancel(t.Context())) }() // it has only read
 	if err := db.QueryRow(t.Context(), "SELECT count(*) FROM "+pgx.Identifier{table}.Sanitize()).Scan(&n); err != nil {
 		t.Fatal(err)
 	}
@@ -98,6 +98,7 @@ func rowCount(t *testing.T, dsn, table string) (n int) {
 // says why, and catches up, and the others do not notice. What cannot be a row is
 // among the rejects, and holds up nothing.
 func TestSinkAway(t *testing.T) {
+	onlyLong(t)
 	server := postgres.Start(t)
 	dsn := server.Database(t)
 	t.Setenv("MILLRACE_TEST_DSN", dsn)

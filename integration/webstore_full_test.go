@@ -59,7 +59,7 @@ func readFull(t *testing.T, file string) map[string]*wantedTotals {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	unzipped, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)

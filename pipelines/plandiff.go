@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"bytes"
+	"slices"
 
 	"github.com/millrace/millrace/store/document"
 )
@@ -40,7 +41,7 @@ func (d *differ) value(path document.Path, old, is []byte) {
 // then those that are new.
 func (d *differ) objects(path document.Path, old, is []byte) {
 	child := func(name []byte) document.Path {
-		return append(path[:len(path):len(path)], document.Step{Name: string(name)})
+		return append(slices.Clip(path), document.Step{Name: string(name)})
 	}
 	document.Members(old, func(name, raw []byte) bool {
 		other, _ := document.Get(is, document.Path{{Name: string(name)}})
@@ -65,7 +66,7 @@ func (d *differ) arrays(path document.Path, old, is []byte) {
 		if i < len(b) {
 			y = b[i]
 		}
-		d.value(append(path[:len(path):len(path)], document.Step{Index: i, IsIndex: true}), x, y)
+		d.value(append(slices.Clip(path), document.Step{Index: i, IsIndex: true}), x, y)
 	}
 }
 

@@ -319,11 +319,12 @@ func (g *FieldGraph) Conclusion() []string {
 	}
 	lines := []string{"No path leads back to a field that it comes from."}
 	for _, way := range g.Returns {
-		text := way[0].From
+		var text strings.Builder
+		text.WriteString("Containers lead back, and their fields do not: " + way[0].From)
 		for _, step := range way {
-			text += " -> " + step.Into + " (" + step.Pipeline + ")"
+			text.WriteString(" -> " + step.Into + " (" + step.Pipeline + ")")
 		}
-		lines = append(lines, "Containers lead back, and their fields do not: "+text)
+		lines = append(lines, text.String())
 	}
 	return lines
 }

@@ -37,7 +37,7 @@ func (p *Plan) Print(w io.Writer, style PlanStyle) error {
 		}
 	}
 	o.unchanged(p.Resources)
-	p.Graph.print(o)
+	p.Graph.tell(o)
 	if p.Changes() {
 		o.line(0, "")
 		o.line(0, "%s", p.summary())
@@ -49,12 +49,12 @@ func (p *Plan) Print(w io.Writer, style PlanStyle) error {
 // Print writes the graph for people.
 func (g *FieldGraph) Print(w io.Writer, style PlanStyle) error {
 	o := &planPrinter{style: style}
-	g.print(o)
+	g.tell(o)
 	_, err := io.WriteString(w, strings.TrimPrefix(o.out.String(), "\n"))
 	return err
 }
 
-func (g *FieldGraph) print(o *planPrinter) {
+func (g *FieldGraph) tell(o *planPrinter) {
 	if len(g.Fields) == 0 {
 		return
 	}
@@ -180,7 +180,7 @@ func (o *planPrinter) effect(e *Effect) {
 		o.line(2, "%s", note)
 	}
 	if e.Cost.Reads+e.Cost.Writes > 0 {
-		o.line(2, "%s", e.Cost.print())
+		o.line(2, "%s", e.Cost.text())
 	}
 }
 
@@ -287,7 +287,7 @@ func (o *planPrinter) unchanged(resources []PlannedResource) {
 }
 
 // print tells what it takes.
-func (c *PlanCost) print() string {
+func (c *PlanCost) text() string {
 	s := fmt.Sprintf("about %s: to read %s at %s/s", seconds(c.Seconds), amount(c.Reads, "change", "changes"), count(int64(c.ReadsPerSecond)))
 	if c.Writes > 0 {
 		s += fmt.Sprintf(", to write %s at %s/s, %s", count(c.Writes), count(int64(c.WritesPerSecond)), bytesText(c.Bytes))

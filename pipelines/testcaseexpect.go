@@ -81,7 +81,7 @@ func (m *matcher) object(path document.Path, want, is []byte) {
 	document.Members(want, func(name, raw []byte) bool {
 		step := document.Path{{Name: string(name)}}
 		has, _ := document.Get(is, step)
-		m.value(append(path[:len(path):len(path)], step...), raw, has)
+		m.value(append(slices.Clip(path), step...), raw, has)
 		return true
 	})
 	if !m.exact {
@@ -90,7 +90,7 @@ func (m *matcher) object(path document.Path, want, is []byte) {
 	document.Members(is, func(name, raw []byte) bool {
 		step := document.Path{{Name: string(name)}}
 		if _, ok := document.Get(want, step); !ok && (len(path) > 0 || !strings.HasPrefix(string(name), "_")) {
-			m.differs(append(path[:len(path):len(path)], step...), nil, raw)
+			m.differs(append(slices.Clip(path), step...), nil, raw)
 		}
 		return true
 	})
@@ -111,7 +111,7 @@ func (m *matcher) value(path document.Path, want, is []byte) {
 			return
 		}
 		for i := range a {
-			m.value(append(path[:len(path):len(path)], document.Step{Index: i, IsIndex: true}), a[i], b[i])
+			m.value(append(slices.Clip(path), document.Step{Index: i, IsIndex: true}), a[i], b[i])
 		}
 	case !document.Equal(want, is):
 		m.differs(path, want, is)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 	"time"
 
@@ -208,10 +209,10 @@ func printLetter(w io.Writer, l *letterView) error {
 	line("change", fmt.Sprintf("%s of %s", l.Position, l.Partition))
 	line("target", l.Target)
 	line("given up", l.Time.Format(time.RFC3339))
-	line("attempts", fmt.Sprint(l.Attempts))
+	line("attempts", strconv.Itoa(l.Attempts))
 	line("reason", l.Reason)
 	if l.Status != 0 {
-		line("status", fmt.Sprint(l.Status))
+		line("status", strconv.Itoa(l.Status))
 	}
 	line("trace", l.Trace)
 	if !l.Retry.IsZero() {

@@ -106,9 +106,10 @@ func printPlanNext(w io.Writer, plan *pipelines.Plan, files []string) error {
 		_, err := fmt.Fprintln(w, "\nApply would change nothing.")
 		return err
 	}
-	apply := "millrace apply"
+	var apply strings.Builder
+	apply.WriteString("millrace apply")
 	for _, f := range files {
-		apply += " -f " + quoted(f)
+		apply.WriteString(" -f " + quoted(f))
 	}
 	option := ""
 	switch {
@@ -117,7 +118,7 @@ func printPlanNext(w io.Writer, plan *pipelines.Plan, files []string) error {
 	case plan.FromNow:
 		option = " --from-now"
 	}
-	_, err := fmt.Fprintf(w, "next: %s%s --plan %s\n", apply, option, plan.Hash)
+	_, err := fmt.Fprintf(w, "next: %s%s --plan %s\n", apply.String(), option, plan.Hash)
 	if plan.Choice && err == nil {
 		_, err = fmt.Fprintln(w, "      or with --from-now in place of --backfill, where what is there may stay as it is")
 	}

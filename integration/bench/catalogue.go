@@ -75,7 +75,7 @@ type catalogue struct {
 
 // apply declares containers or pipelines.
 func (s *session) apply(ctx context.Context, yaml string) error {
-	declared, err := pipelines.Decode("bench", []byte(yaml))
+	declared, err := pipelines.Decode("bench", []byte(yaml)) //nolint:contextcheck // it only reads
 	if err != nil {
 		return err
 	}

@@ -162,7 +162,7 @@ func (d *demo) declare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		part, err := pipelines.Decode(name, data)
+		part, err := pipelines.Decode(name, data) //nolint:contextcheck // it only reads
 		if err != nil {
 			return err
 		}

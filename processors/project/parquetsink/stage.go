@@ -90,6 +90,10 @@ func (g *stage) gather() {
 			g.contest(g.rowHash[i])
 		}
 	}
+	if len(g.hashes) == 0 {
+		g.hashes = g.rowHash
+		return
+	}
 	g.hashes = append(g.hashes, g.rowHash...)
 	slices.Sort(g.hashes)
 }
