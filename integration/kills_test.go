@@ -320,7 +320,7 @@ spec:
 // awaitTransaction waits until somebody has written in a transaction of a database.
 func awaitTransaction(t *testing.T, db *pgx.Conn) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Microsecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Microsecond) { //nolint:forbidigo // the time itself is the test
 		var writing int
 		err := db.QueryRow(t.Context(), `SELECT count(*) FROM pg_stat_activity
 			WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_xid IS NOT NULL`).Scan(&writing)
@@ -354,7 +354,7 @@ func TestKill_MidPostgresTransaction(t *testing.T) {
 			awaitTransaction(t, db)
 			victim()
 			_ = db.Close(context.WithoutCancel(t.Context())) // it may be gone with the server
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) //nolint:forbidigo // the time itself is the test
 		}
 	}
 	stop()

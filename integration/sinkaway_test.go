@@ -127,7 +127,7 @@ func TestSinkAway(t *testing.T) {
 		t.Logf("it is %s: %s; %+v", p.State, p.Reason, p.Sink)
 		return ""
 	})
-	time.Sleep(time.Until(away.Add(*sinkAway)))
+	time.Sleep(time.Until(away.Add(*sinkAway))) //nolint:forbidigo // the time itself is the test
 	if err := server.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
