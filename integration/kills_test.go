@@ -354,7 +354,7 @@ func TestKill_MidPostgresTransaction(t *testing.T) {
 			awaitTransaction(t, db)
 			victim()
 			_ = db.Close(context.WithoutCancel(t.Context())) // it may be gone with the server
-			time.Sleep(time.Second) //nolint:forbidigo // the time itself is the test
+			time.Sleep(time.Second)                          //nolint:forbidigo // the time itself is the test
 		}
 	}
 	stop()
