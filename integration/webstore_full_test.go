@@ -117,9 +117,7 @@ func worthOf(t *testing.T, order *fullItem) *big.Rat {
 // they must have, and verify agrees.
 func TestWebStore_EveryKindOfCopy(t *testing.T) {
 	file := webstoreFile(t, "customer-full.ndjson.gz")
-	if testing.Short() {
-		t.Skip("the whole data set takes a minute")
-	}
+	onlyLong(t)
 	want := readFull(t, file)
 	for _, when := range []string{"before the data", "after the data", "in the middle"} {
 		t.Run(when, func(t *testing.T) {
