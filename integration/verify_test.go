@@ -259,7 +259,7 @@ func TestVerify_ExitCodes(t *testing.T) {
 		exit         int
 		says         string
 	}{
-		{"equal", s.server, []string{"verify"}, 0, "equal: 120 copies"},
+		{"equal", s.server, []string{"verify"}, 0, "equal: 122 copies"},
 		{"a pipeline that is not there", s.server, []string{"verify", "category-name"}, 1, "category-name"},
 		{"a wrong flag", s.server, []string{"verify", "--wait", "soon"}, 2, "--wait"},
 		{"no server", nobody, []string{"verify", "--timeout", "1s"}, 2, "millrace up"},

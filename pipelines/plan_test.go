@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store"
 )
 
 // planShop is a small fixed shop: categories and tags, products that copy their names,
@@ -194,8 +195,8 @@ func TestPlan(t *testing.T) {
 		}
 	})
 
-	n.apply(t, names("categoryName"))
-	n.apply(t, decode(t, planTotals))
+	n.happens(t, names("categoryName"))
+	n.happens(t, decode(t, planTotals))
 	n.apply(t, planRowsWith(t, sink, "price: {expr: price, type: double}"))
 	n.idle(t)
 	t.Run("nothing is left to do", func(t *testing.T) {
@@ -232,6 +233,60 @@ metadata: {name: product}
 spec: {partitionKey: [/categoryId], indexes: [/sku], ttl: 36h}
 `))
 	})
+}
+
+// happens applies declarations that were planned, and sees that as many items become
+// other ones as the plan has said of all pipelines together, none of which changes what
+// another one does.
+func (n *node) happens(t testing.TB, r *pipelines.Resources) {
+	t.Helper()
+	var changes, creates int64
+	plan, _ := n.plan(t, r)
+	touched := map[string]bool{}
+	for _, p := range plan.Resources {
+		creates += p.Effect.Created
+		for _, s := range p.Effect.Samples {
+			if s.Action == pipelines.SampleChanged {
+				touched[s.Item] = true
+			}
+		}
+		changes += p.Effect.Changed
+	}
+	before := n.items(t)
+	n.apply(t, r, pipelines.ApplyOptions{Plan: plan.Hash})
+	n.idle(t)
+	after := n.items(t)
+	var changed int64
+	for name, body := range before {
+		if after[name] != body {
+			changed++
+			if _, item, _ := strings.Cut(name, " "); !touched[item] {
+				t.Errorf("%s has become %s, of which the plan says nothing", name, after[name])
+			}
+		}
+	}
+	if created := int64(len(after) - len(before)); created != creates || changed != int64(len(touched)) || changes < changed {
+		t.Errorf("%d items have changed and %d were made; the plan said %d of %d copies and %d", changed, created, len(touched), changes, creates)
+	}
+}
+
+// items returns all items, by container and reference.
+func (n *node) items(t testing.TB) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, name := range []string{"productMeta", "product", "customer"} {
+		c := n.container(t, name)
+		for _, partition := range c.Partitions() {
+			page, err := c.Scan(t.Context(), partition, store.Scan{ItemsMax: 1000, Settled: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, item := range page.Items {
+				all[name+" "+store.ItemRef{Key: item.Key, ID: item.ID}.String()] = string(item.Body)
+			}
+		}
+	}
+	return all
 }
 
 // withoutTimes returns the plan without what is another one each time.

@@ -1,6 +1,7 @@
 package pipelines
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -48,6 +49,7 @@ const plannedRowBytes = 64
 // rowPair is a row that would change, as it is in the sink.
 type rowPair struct {
 	name uint64 // of table and key
+	key  string // as samples show it
 	old  *project.Row
 	of   project.TableSchema
 }
@@ -308,9 +310,7 @@ func (n *rowCount) stored(ctx context.Context, table int, all *Effect) error {
 		default:
 			all.Changed++
 			n.put(all, want)
-			if len(n.pairs) < n.run.cfg.SamplesMax {
-				n.pairs = append(n.pairs, rowPair{name: name, old: &row, of: *t})
-			}
+			n.pair(rowPair{name: name, key: string(keyJSON(row.Key)), old: &row, of: *t})
 		}
 		delete(n.rows, name)
 	}
@@ -332,9 +332,20 @@ func (n *rowCount) surplus(all *Effect, t *project.TableSchema, row *project.Row
 	if !n.rebuilt {
 		all.Cost.Writes, all.Cost.Bytes = all.Cost.Writes+1, all.Cost.Bytes+int64(size)
 	}
-	if len(n.pairs) < n.run.cfg.SamplesMax {
-		n.pairs = append(n.pairs, rowPair{old: row, of: *t})
+	n.pair(rowPair{key: string(keyJSON(row.Key)), old: row, of: *t})
+}
+
+// pair takes a row of which a sample can be made. Those of the least keys are shown, so
+// that it is always the same ones, in whatever order a sink tells its rows.
+func (n *rowCount) pair(p rowPair) {
+	at, _ := slices.BinarySearchFunc(n.pairs, p, func(a, b rowPair) int {
+		return cmp.Or(cmp.Compare(a.of.Name, b.of.Name), cmp.Compare(a.key, b.key))
+	})
+	if at == n.run.cfg.SamplesMax {
+		return
 	}
+	n.pairs = slices.Insert(n.pairs, at, p)
+	n.pairs = n.pairs[:min(len(n.pairs), n.run.cfg.SamplesMax)]
 }
 
 // shown makes samples of rows that change, and if there is room, of some that come.

@@ -3,6 +3,7 @@ package pipelines
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -10,12 +11,12 @@ import (
 // rest waits until every pipeline of the test has come to rest. One that cannot is a
 // failure.
 //
-// A reading of the status sees the pipelines one after the other, and one that was seen
-// idle may have got something to do from one that was seen later. So all must be idle
-// in two readings, and no log may have grown in between. In the second reading, then,
-// nobody had anything to do: whoever would have written to a log after it was first
-// read had something to do in the first reading, or has written before, which the end
-// of the log in the second would show.
+// A reading of the status sees the checkpoints of all readers, and then the ends of the
+// logs. If every reader is where its log ends, what was in the logs by then had been
+// processed before the checkpoints were read, and whatever was written because of it is
+// in the logs too. So nobody has anything left to do. That the same is seen twice, with
+// no log grown in between, makes up for what is no reader, such as an owner that sets
+// fields.
 func (run *testRun) rest(ctx context.Context) error {
 	deadline := time.Now().Add(run.cfg.Timeout)
 	before := ""
@@ -47,13 +48,13 @@ func (run *testRun) rest(ctx context.Context) error {
 // the logs end that they read.
 func (run *testRun) left(status *Status) (ends string, left *PipelineStatus) {
 	var b strings.Builder
-	seen := 0
-	for i := range status.Pipelines {
-		p := &status.Pipelines[i]
-		if p.Database != run.database {
-			continue
+	for i := range run.resources.Pipelines {
+		name := run.resources.Pipelines[i].Metadata.Name
+		at := slices.IndexFunc(status.Pipelines, func(p PipelineStatus) bool { return p.Database == run.database && p.Name == name })
+		if at < 0 {
+			return "", &PipelineStatus{Database: run.database, Name: name, State: Uninitialised}
 		}
-		seen++
+		p := &status.Pipelines[at]
 		if !p.rests() && left == nil {
 			left = p
 		}
@@ -61,7 +62,6 @@ func (run *testRun) left(status *Status) (ends string, left *PipelineStatus) {
 			fmt.Fprintf(&b, "%s/%s/%s:%d ", p.ID, p.Processors[j].Role, p.Processors[j].Partition, p.Processors[j].Head)
 		}
 	}
-	fmt.Fprintf(&b, "%d pipelines", seen)
 	return b.String(), left
 }
 

@@ -3,6 +3,7 @@ package pipelines
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,6 +13,9 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 )
+
+// errForgotten says that a log does not reach back to where it is needed.
+var errForgotten = errors.New("the log does not reach back far enough to tell what its items were")
 
 // history knows the items of one physical partition as they are at any one place
 // of its log, without a snapshot that is held open.
@@ -159,7 +163,7 @@ func (h *history) replay(ctx context.Context, after feed.LSN) error {
 		return err
 	}
 	if first > after+1 {
-		return fmt.Errorf("the log of %s begins at LSN %d only: what its items were before cannot be told", h.partition, first)
+		return fmt.Errorf("%s begins at LSN %d: %w", h.partition, first, errForgotten)
 	}
 	h.begin(after)
 	h.complete, h.replayed, h.high = true, true, max(last, after)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -535,4 +536,28 @@ func TestVerifyAsksForNoRowsOfBefore(t *testing.T) {
 	check("changed", 3, 0)
 	m.plantItem(t, "sale", "c1", "o1-8", `"total":5.5`, `"total":6.5`)
 	check("planted", 3, 1)
+}
+
+// TestVerifyKnowsTheWrongSink verifies, and repairs, where the files of a projection
+// are not: nothing is written there.
+func TestVerifyKnowsTheWrongSink(t *testing.T) {
+	m := newMart(t)
+	m.fill(t, 3, 2)
+	here := m.dir + ".moved"
+	if err := os.Rename(m.dir, here); err != nil {
+		t.Fatal(err)
+	}
+	_, by := m.repair(t, pipelines.VerifyConfig{})
+	if p := by["files"]; p.Verdict != pipelines.VerdictBehind || !strings.Contains(p.Reason, "not where the workers write to") || p.Mended != 0 {
+		t.Errorf("elsewhere: %+v", p)
+	}
+	if err := os.RemoveAll(m.dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(here, m.dir); err != nil {
+		t.Fatal(err)
+	}
+	if _, by = m.verify(t, pipelines.VerifyConfig{}); by["files"].Verdict != pipelines.VerdictEqual {
+		t.Errorf("back again: %+v", by["files"])
+	}
 }

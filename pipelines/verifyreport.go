@@ -134,8 +134,8 @@ type Difference struct {
 	Element int        `json:"element"`
 	// Group is the group of an aggregate: the values of match.
 	Group string `json:"group,omitempty"`
-	// Table and Row are the table and the key of a row. Missing and Surplus say that
-	// it is not there, and that it should not be.
+	// Table and Row are the table and the key of a row; a reject has none. Missing and
+	// Surplus say that it is not there, and that it should not be.
 	Table   string          `json:"table,omitempty"`
 	Row     json.RawMessage `json:"row,omitempty"`
 	Missing bool            `json:"missing,omitempty"`
@@ -185,6 +185,8 @@ func (d *Difference) String() string {
 // what names the copy.
 func (d *Difference) what() string {
 	switch {
+	case d.Table != "" && d.Row == nil:
+		return "table " + d.Table + " reject"
 	case d.Table != "":
 		return fmt.Sprintf("table %s row %s", d.Table, d.Row)
 	case d.Group != "" && d.Item == "":

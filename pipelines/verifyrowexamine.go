@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
@@ -227,11 +228,11 @@ func (x *examined) surplus(r *project.Row, note string) rowDifference {
 
 // rejects compares the rejects of an item.
 func (x *examined) rejects(one *examinedItem, stored map[string]*project.Reject) (found []rowDifference) {
-	tell := func(r *project.Reject, note string) rowDifference {
+	tell := func(r *project.Reject) rowDifference {
 		return rowDifference{
 			Difference: Difference{
 				Kind: DifferenceDrift, Element: -1, Table: x.j.p.projection.Schema().Tables[r.Table].Name, Source: r.Source,
-				Note: fmt.Sprintf("%s: %s %s", note, r.Column, r.Reason),
+				Note: strings.TrimSpace(r.Column + " " + r.Reason),
 			},
 			reject: r,
 		}
@@ -241,14 +242,14 @@ func (x *examined) rejects(one *examinedItem, stored map[string]*project.Reject)
 		is := stored[rejectName(want)]
 		delete(stored, rejectName(want))
 		if is == nil || is.Column != want.Column {
-			d := tell(want, "it is not among the rejects")
+			d := tell(want)
 			d.Missing = is == nil
 			found = append(found, d)
 		}
 	}
 	for i := range one.stored {
 		if r := &one.stored[i]; !r.Claim() && stored[rejectName(r)] == r {
-			d := tell(r, "it is among the rejects")
+			d := tell(r)
 			d.Surplus = true
 			found = append(found, d)
 		}

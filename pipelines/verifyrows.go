@@ -98,6 +98,9 @@ func (c *rowCheck) one(ctx context.Context) error {
 		goals[h.partition] = h.high
 	}
 	at, left, err := c.run.awaitSources(ctx, c.p, goals)
+	if err == nil && left == "" {
+		left, err = c.elsewhere(ctx, at)
+	}
 	if c.left = left; err != nil || left != "" {
 		return err
 	}
@@ -258,82 +261,3 @@ func (c *rowCheck) changed(e *event) ([]rowSum, error) {
 
 // dropsExpired says whether the rows of expired items go.
 func (p *verified) dropsExpired() bool { return p.record.Spec.Project.OnExpire == DeleteRows }
-
-// sink takes away what is there.
-func (c *rowCheck) sink(ctx context.Context) error {
-	schema := c.p.projection.Schema()
-	digests := newRowSums(c.p.projection, c.keeps)
-	for table := range schema.Tables {
-		for row, err := range c.reader.Rows(ctx, schema, table) {
-			if err != nil {
-				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
-			}
-			c.less(table, row.Source, digests.rowDigest(&row))
-			if err := c.pace(ctx); err != nil {
-				return err
-			}
-		}
-		if !c.keeps {
-			continue
-		}
-		for reject, err := range c.reader.Rejects(ctx, schema, table) {
-			if err != nil {
-				return fmt.Errorf("read the rejects of table %s: %w", schema.Tables[table].Name, err)
-			}
-			digest, err := digests.rejectOrClaim(&reject)
-			if err != nil {
-				return err
-			}
-			c.less(table, reject.Source, digest)
-		}
-	}
-	return nil
-}
-
-// pace lets the sink be read at leisure, unless it holds a transaction open
-// meanwhile: then the rest comes afterwards.
-func (c *rowCheck) pace(ctx context.Context) error {
-	if c.rows%c.run.cfg.PageItems != 0 || c.p.record.Spec.Project.Sink.Postgres != nil {
-		return nil
-	}
-	return c.run.pacer.pace(ctx)
-}
-
-// less takes away what a row of the sink says.
-func (c *rowCheck) less(table int, source string, digest uint64) {
-	name := sumName(table, source)
-	if !c.slices.now.has(name) {
-		return
-	}
-	c.rows++
-	if _, known := c.sums[name]; !known {
-		c.unknown[name] = source
-	}
-	c.sums[name] -= digest
-}
-
-// suspects returns the sums that come to nothing nowhere.
-func (c *rowCheck) suspects() map[uint64]bool {
-	suspects := map[uint64]bool{}
-	for name, sum := range c.sums {
-		if !c.explained(name, sum) {
-			suspects[name] = true
-		}
-	}
-	return suspects
-}
-
-func (c *rowCheck) explained(name, sum uint64) bool {
-	if sum == 0 {
-		return true
-	}
-	if would, ok := c.unasked[name]; ok && sum == would {
-		return true // nothing is there, and nothing must be
-	}
-	for _, change := range c.flight[name] {
-		if sum+change == 0 {
-			return true
-		}
-	}
-	return false
-}

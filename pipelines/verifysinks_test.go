@@ -1,0 +1,156 @@
+package pipelines_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/postgres"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/processors/project/parquetsink"
+	"github.com/millrace/millrace/processors/project/pgsink"
+	"github.com/millrace/millrace/store"
+)
+
+const peoplePipeline = `
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: people}
+spec: {partitionKey: [/name]}
+---
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: refused}
+spec: {partitionKey: [/id]}
+---
+apiVersion: millrace/v1
+kind: Pipeline
+metadata: {name: flat}
+spec:
+  source: {container: sale, where: type = "person"}
+  project:
+    sink: SINK
+    tables:
+      people: {key: [name], columns: {name: name, n: {expr: n, type: int64}, more: {expr: more, type: json}}}
+`
+
+// TestVerifyEverySink plants faults in every kind of sink: rows, one that waits for
+// its key because another item has it, and one that cannot be.
+func TestVerifyEverySink(t *testing.T) {
+	for _, kind := range []string{"container", "parquet", "postgres"} {
+		t.Run(kind, func(t *testing.T) {
+			m := newMart(t)
+			dir := t.TempDir()
+			sink := map[string]string{
+				"container": "{container: {rejects: refused}}", "parquet": "{parquet: {path: " + dir + ", commitInterval: 100ms}}",
+				"postgres": "{postgres: {dsnEnv: MILLRACE_TEST_DSN}}",
+			}[kind]
+			if kind == "postgres" {
+				t.Setenv("MILLRACE_TEST_DSN", postgres.Start(t).Database(t))
+			}
+			m.apply(t, decode(t, strings.ReplaceAll(peoplePipeline, "SINK", sink)))
+			for i := range 6 {
+				m.put(t, "sale", fmt.Sprintf(`{"id":"p%d","customerId":"k%d","type":"person","name":"Name %d","n":%d,"more":{"b":[1.0],"a":"x"}}`, i, i%2, i, i))
+			}
+			m.idle(t)
+			m.put(t, "sale", `{"id":"twin","customerId":"k9","type":"person","name":"Name 3","n":33}`,
+				`{"id":"bad","customerId":"k9","type":"person","name":"Bad","n":"many"}`)
+			m.idle(t)
+			check := func(when string, repair bool, want ...string) {
+				t.Helper()
+				r, by := m.verify(t, pipelines.VerifyConfig{})
+				if repair {
+					r, by = m.repair(t, pipelines.VerifyConfig{})
+				}
+				if diff := cmp.Diff(want, lines(by["flat"])); diff != "" || by["flat"].Copies < 7 {
+					t.Errorf("%s: %s\n%s", when, diff, text(r))
+				}
+			}
+			check("at rest", false)
+
+			m.plantPeople(t, kind, dir)
+			claim := `drift table people row ["Name 3"]: is missing, its key is held by sale/["k1"]/p3, and it does not wait for it (source sale/["k9"]/twin)`
+			want := []string{
+				`drift table people reject: is missing, n is a string, "many", and the column takes numbers (int64) (source sale/["k9"]/bad)`,
+				`drift table people row ["Ghost"]: should not be there (source sale/["k1"]/ghost)`,
+				`drift table people row ["Name 2"]: is missing (source sale/["k0"]/p2)`,
+				claim,
+				`drift table people row ["Name 4"]: n is 5, of its source 4 (source sale/["k0"]/p4)`,
+			}
+			if kind == "container" { // the store keeps claims to itself
+				want = append(want[:3], want[4:]...)
+			}
+			check("planted", false, want...)
+			if _, by := m.repair(t, pipelines.VerifyConfig{}); int(by["flat"].Mended) != len(want) || by["flat"].Verdict != pipelines.VerdictEqual {
+				t.Errorf("mended: %+v", by["flat"])
+			}
+			check("after the repair", false)
+			check("again", true)
+		})
+	}
+}
+
+// plantPeople plants faults through a sink of its own.
+func (m *mart) plantPeople(t testing.TB, kind, dir string) {
+	t.Helper()
+	rec := m.record(t, "flat")
+	cfg := project.Config{Pipeline: rec.ID, Generation: rec.Generation, Source: m.container(t, "sale")}
+	sinks := map[string]func() (project.Sink, error){
+		"container": func() (project.Sink, error) {
+			return project.NewContainerSink(map[string]*store.Container{"people": m.container(t, "people")}, m.container(t, "refused")), nil
+		},
+		"parquet": func() (project.Sink, error) {
+			return parquetsink.New(parquetsink.NewDir(dir), parquetsink.Config{})
+		},
+		"postgres": func() (project.Sink, error) { return pgsink.New(pgsink.Config{DSNEnv: "MILLRACE_TEST_DSN"}) },
+	}
+	var err error
+	if cfg.Sink, err = sinks[kind](); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cfg.Sink.Close() })
+	number, _ := project.ParseType("int64")
+	json, _ := project.ParseType("json")
+	cfg.Tables = []project.Table{{Name: "people", Key: []string{"name"}, Columns: []project.Column{
+		{Name: "name", Expr: "name"}, {Name: "n", Expr: "n", Type: number}, {Name: "more", Expr: "more", Type: json},
+	}}}
+	p, err := project.Compile(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, at, err := cfg.Sink.Open(t.Context(), p.Schema(), project.Tenure{Producer: feed.Producer{Pipeline: rec.ID, Generation: rec.Generation, Source: "plant"}, Epoch: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+	source := func(key, id string) string {
+		k, err := feed.NewPartitionKey(key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return project.SourceOf("sale", k, id)
+	}
+	name := func(s string) []project.Value { return []project.Value{project.TextOf(s)} }
+	b := &project.Batch{
+		After: at, UpTo: feed.Position{LSN: at.LSN + 1},
+		Put: []project.Row{
+			{Key: name("Ghost"), Values: []project.Value{project.TextOf("Ghost"), {}, {}}, Source: source("k1", "ghost")},
+			{Key: name("Name 4"), Values: []project.Value{project.TextOf("Name 4"), project.IntOf(5), project.JSONOf(`{"a":"x","b":[1]}`)}, Source: source("k0", "p4")},
+		},
+		Drop: []project.Row{
+			{Key: name("Name 2"), Source: source("k0", "p2")},
+			{Key: name("Name 3"), Source: source("k9", "twin")}, // which waits
+		},
+		Accept: []project.Reject{{Source: source("k9", "bad")}},
+	}
+	if _, err := w.Write(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
