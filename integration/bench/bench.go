@@ -26,9 +26,14 @@ var cases = []struct {
 	{"rename", "renames of categories of every size, of a tag in a tenth of the products, and the one-by-one consumer", (*bench).rename},
 	{"traffic", "other writers beside a fan-out over a tenth of the products, and the renaming writer itself", (*bench).traffic},
 	{"freshness", "from an acknowledged rename to its one visible copy", (*bench).freshness},
+	{"verify", "comparison of all copies at rest with their sources", (*bench).verify},
 	{"all", "rename of a category that has all products", (*bench).renameAll},
 	{"memory", "memory of up idle, of a worker in a fan-out, of a store with all products", (*bench).memory},
 	{"restart", "restart with all products, after a clean stop and after kill -9", (*bench).restart},
+	{"orders", "orders counted in their own commit, by 64 clients, on one hot customer, by one client", (*bench).orders},
+	{"flatten", "orders counted, and their lines kept flat in Parquet files or in PostgreSQL", (*bench).flatten},
+	{"lag", "orders counted behind the commit, at half of the rate that they can be placed at", (*bench).lag},
+	{"backfill", "flat rows of orders that are there already, into Parquet files and into PostgreSQL", (*bench).backfill},
 }
 
 // bench is one run.
@@ -177,11 +182,14 @@ func (b *bench) remove(dir string) {
 
 // quiet waits until what was measured last has come to rest: flushes and
 // compactions of Millrace's engine go on for a while, and must not be charged to
-// who comes next. It gives up after a minute, because others may be at work.
+// who comes next. It gives up after a while, because others may be at work.
 func (b *bench) quiet(ctx context.Context) error {
 	runtime.GC() // of what loading and verifying left behind
 	const step, still = 500 * time.Millisecond, 50 * time.Millisecond
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+	if b.cfg.rest == 0 {
+		return nil
+	}
+	for deadline := time.Now().Add(b.cfg.rest); time.Now().Before(deadline); {
 		w := b.watch()
 		if err := wait(ctx, step); err != nil {
 			return err
@@ -190,7 +198,7 @@ func (b *bench) quiet(ctx context.Context) error {
 			return nil
 		}
 	}
-	b.say("the engine is still at work after a minute; going on")
+	b.say("the engine is still at work after %s; going on", b.cfg.rest)
 	return nil
 }
 

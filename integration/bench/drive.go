@@ -25,9 +25,14 @@ type driven struct {
 // addTo puts the figures into a row.
 func (d *driven) addTo(r *measure.Row) {
 	r.Add("writes/s", d.perSecond)
+	d.addLatencies(r, "write")
+}
+
+// addLatencies puts what one of the writes took into a row, and what it is called.
+func (d *driven) addLatencies(r *measure.Row, write string) {
 	r.Add("p50 ms", measure.Milliseconds(d.latencies.Quantile(0.5)))
 	r.Add("p99 ms", measure.Milliseconds(d.latencies.Quantile(0.99)))
-	r.Add("CPU µs/write", float64(d.cpu)/float64(time.Microsecond))
+	r.Add("CPU µs/"+write, float64(d.cpu)/float64(time.Microsecond))
 }
 
 // crowd is a number of writers that write as fast as they are answered.

@@ -22,6 +22,8 @@ type config struct {
 	run        *regexp.Regexp
 	list       bool
 	products   int
+	customers  int
+	orders     int
 	rounds     int
 	seed       uint64
 	partitions int
@@ -30,6 +32,7 @@ type config struct {
 	renames    int
 	writeTime  time.Duration
 	warmup     time.Duration
+	rest       time.Duration
 	dir        string
 	keep       bool
 	postgres   string
@@ -92,6 +95,8 @@ func parse(args []string, usage io.Writer) (*config, error) {
 	f.StringVar(&pattern, "run", "", "run only the cases whose name `matches`; see -list")
 	f.BoolVar(&cfg.list, "list", false, "list the cases")
 	f.IntVar(&cfg.products, "products", full, "number of products, at least 1,000; bars are judged at 1,000,000")
+	f.IntVar(&cfg.customers, "customers", fullShop, "number of customers in orders, flatten and lag; bars are judged at 20,000")
+	f.IntVar(&cfg.orders, "orders", fullBackfill, "number of orders in backfill; bars are judged at 250,000")
 	f.IntVar(&cfg.rounds, "rounds", 5, "times that each measurement is taken")
 	f.Uint64Var(&cfg.seed, "seed", 1, "decides the data")
 	f.IntVar(&cfg.partitions, "partitions", 1, "physical partitions of the product container, except in writes, which does 1 and 4")
@@ -100,6 +105,7 @@ func parse(args []string, usage io.Writer) (*config, error) {
 	f.IntVar(&cfg.renames, "renames", 500, "renames of a category of one product, each round of freshness")
 	f.DurationVar(&cfg.writeTime, "write-time", 5*time.Second, "how long writers are measured each round")
 	f.DurationVar(&cfg.warmup, "warmup", time.Second, "how long writers run before that")
+	f.DurationVar(&cfg.rest, "rest", time.Minute, "how long at most is waited before a measurement until the last one has come to rest")
 	f.StringVar(&cfg.dir, "dir", "", "`directory` for all data, on the disk to be measured; default a new one in $TMPDIR")
 	f.BoolVar(&cfg.keep, "keep", false, "leave the data where it is")
 	f.StringVar(&cfg.postgres, "postgres", "auto", "auto starts the one that is installed, off does without, else a `URL`")
@@ -128,6 +134,8 @@ func (c *config) check() error {
 		value, low int
 	}{
 		{"products", c.products, 1000},
+		{"customers", c.customers, 1},
+		{"orders", c.orders, 1},
 		{"rounds", c.rounds, 1},
 		{"partitions", c.partitions, 1},
 		{"writers", c.writers, 1},

@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/integration/bench/measure"
+	server "github.com/millrace/millrace/integration/postgres"
 )
 
 func TestWrongFlagsExitWith2(t *testing.T) {
@@ -35,6 +37,19 @@ func TestListNamesTheCases(t *testing.T) {
 
 // The smallest run there is: it loads, renames, verifies and reports.
 func TestSmallRun(t *testing.T) {
+	smallRun(t, []string{"rename", "traffic", "freshness"}, "off", 2)
+}
+
+// The shop, beside PostgreSQL: triggers, sinks and what is written by hand do the
+// same work, which each case verifies.
+func TestSmallShop(t *testing.T) {
+	peer := server.Start(t)
+	smallRun(t, []string{"verify", "orders", "flatten", "lag", "backfill"}, peer.Database(t), 1)
+}
+
+// smallRun runs cases with little data and looks at the report and the page.
+func smallRun(t *testing.T, cases []string, database string, rounds int) {
+	t.Helper()
 	dir := t.TempDir()
 	if _, err := measure.Inspect(dir); err != nil {
 		t.Skip(err)
@@ -42,8 +57,9 @@ func TestSmallRun(t *testing.T) {
 	page := filepath.Join(dir, "benchmarks.md")
 	var out, said strings.Builder
 	status := command([]string{
-		"-products", "1000", "-rounds", "2", "-write-time", "100ms", "-warmup", "0s", "-renames", "5", "-foreground", "2",
-		"-postgres", "off", "-dir", filepath.Join(dir, "data"), "-run", "rename|traffic|freshness", "-json", "-docs", page,
+		"-products", "1000", "-customers", "50", "-orders", "300", "-rounds", strconv.Itoa(rounds), "-write-time", "100ms", "-warmup", "0s", "-rest", "0s",
+		"-renames", "5", "-foreground", "2", "-postgres", database, "-dir", filepath.Join(dir, "data"),
+		"-run", "^(" + strings.Join(cases, "|") + ")$", "-json", "-docs", page,
 	}, &out, &said)
 	if status != 0 {
 		t.Fatalf("exits with %d: %s", status, said.String())
@@ -55,20 +71,20 @@ func TestSmallRun(t *testing.T) {
 	for _, table := range r.Tables {
 		for _, row := range table.Rows {
 			for column, s := range row.Values {
-				if len(s) != 2 {
-					t.Errorf("%s, %s, %s has %d samples, want 2", table.ID, row.Name, column, len(s))
+				if len(s) != rounds {
+					t.Errorf("%s, %s, %s has %d samples, want %d", table.ID, row.Name, column, len(s), rounds)
 				}
 			}
 		}
 	}
-	if len(r.Tables) != 3 {
-		t.Errorf("%d tables, want 3", len(r.Tables))
+	if len(r.Tables) != len(cases) {
+		t.Errorf("%d tables, want %d", len(r.Tables), len(cases))
 	}
 	data, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, id := range []string{"machine", "rename", "traffic", "freshness"} {
+	for _, id := range append([]string{"machine"}, cases...) {
 		if !strings.Contains(string(data), "<!-- bench:"+id+" -->") {
 			t.Errorf("the page has no table %s", id)
 		}

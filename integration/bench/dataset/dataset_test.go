@@ -2,6 +2,7 @@ package dataset_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -92,5 +93,51 @@ func TestColdProductsAreNeverRenamed(t *testing.T) {
 		if s.HasHotTag(p) || s.CategoryOf(p) < s.Singles()+len(s.Sizes()) {
 			t.Fatalf("product %d is not left alone", p)
 		}
+	}
+}
+
+func TestShopIsJSON(t *testing.T) {
+	s := dataset.NewShop(1, 100)
+	for c := range s.Customers() {
+		var customer struct{ ID, Type, CustomerID string }
+		body := s.AppendCustomer(nil, c)
+		if err := json.Unmarshal(body, &customer); err != nil {
+			t.Fatalf("customer %d: %v: %s", c, err, body)
+		}
+		if id := s.CustomerID(c); len(body) != dataset.CustomerBytes || customer.ID != id || customer.CustomerID != id || customer.Type != "customer" {
+			t.Errorf("customer %d has %d bytes: %s", c, len(body), body)
+		}
+	}
+	ids := map[string]bool{}
+	for n := range 1000 {
+		o := s.Order(s.Drawn(n), n)
+		ids[o.ID] = true
+		var order struct {
+			ID, Type, CustomerID string
+			Details              []struct {
+				SKU, Name string
+				Price     json.Number
+				Quantity  int64
+			}
+		}
+		body := o.AppendJSON(nil)
+		if err := json.Unmarshal(body, &order); err != nil {
+			t.Fatalf("order %d: %v: %s", n, err, body)
+		}
+		if order.ID != o.ID || order.CustomerID != o.CustomerID || order.Type != "salesOrder" || len(order.Details) != dataset.OrderLines {
+			t.Errorf("order %d: %s", n, body)
+		}
+		if len(body) < 550 || len(body) > 600 {
+			t.Fatalf("order %d has %d bytes", n, len(body))
+		}
+		for i, d := range order.Details {
+			want := o.Lines[i]
+			if price := fmt.Sprintf("%d.%02d", want.Cents/100, want.Cents%100); d.SKU != want.SKU || d.Name != want.Name || d.Quantity != want.Quantity || d.Price.String() != price {
+				t.Errorf("order %d, line %d: %+v, want %+v", n, i, d, want)
+			}
+		}
+	}
+	if len(ids) != 1000 {
+		t.Errorf("1000 orders have %d ids", len(ids))
 	}
 }

@@ -1,0 +1,195 @@
+//go:build linux
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/bench/measure"
+)
+
+const (
+	// lagProbes is how many customers of their own place an order and look when it
+	// is counted, one order after another, beside the others.
+	lagProbes = 4
+	// lagPause is the time between two looks, so the error of a lag.
+	lagPause = 250 * time.Microsecond
+	lagBar   = 20 // ms
+)
+
+// The rows of the case of lag.
+const (
+	atFull = "as many orders as can be placed"
+	atHalf = "half as many"
+)
+
+// lag is the case of orders that are counted behind their commit.
+func (b *bench) lag(ctx context.Context) error {
+	t := b.table("lag", "Lag of eventual counts", fmt.Sprintf(
+		"As above, with consistency: eventual: a worker counts behind the commit. %d clients first place as many orders as they can, then half "+
+			"as many a second. Meanwhile %d more place an order each and read their customer, every %s, until it is counted: the lag is the time "+
+			"from the order's acknowledgement. In PostgreSQL a trigger has no lag and holds the writer instead: see orders.",
+		crowdOfClients, lagProbes, lagPause))
+	s, err := b.openShop(ctx)
+	if err != nil {
+		return err
+	}
+	run := func() error {
+		probes, err := s.openProbes(ctx)
+		if err != nil {
+			return err
+		}
+		if err := s.declare(ctx, fmt.Sprintf(shopCount, eventual)); err != nil {
+			return err
+		}
+		for round := range b.cfg.rounds {
+			b.say("  round %d of %d", round+1, b.cfg.rounds)
+			full, err := s.lagAt(ctx, t, atFull, probes, 0)
+			if err != nil {
+				return err
+			}
+			err = b.profiled("lag", func() error {
+				_, err := s.lagAt(ctx, t, atHalf, probes, full/2)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+		}
+		_, err = s.verify(ctx)
+		return err
+	}
+	if err := errors.Join(run(), s.close()); err != nil {
+		return err
+	}
+	t.AtMost("lag, p99, "+atHalf, t.Series(atHalf, "lag p99 ms"), lagBar, "ms", b.cfg.judgedShop())
+	return nil
+}
+
+// lagAt measures the lag while so many orders are placed a second, as many as can
+// be if that is 0. It returns how many there were.
+func (s *shop) lagAt(ctx context.Context, t *measure.Table, name string, probes []*probe, perSecond float64) (float64, error) {
+	if err := s.b.quiet(ctx); err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	clients := crowd{crowdOfClients, func(ctx context.Context, _, n int) error {
+		if perSecond > 0 {
+			due := began.Add(time.Duration(float64(n*crowdOfClients) / perSecond * float64(time.Second)))
+			if err := wait(ctx, time.Until(due)); err != nil {
+				return err
+			}
+		}
+		return s.place(ctx, drawn)
+	}}
+	var seen measure.Latencies
+	var done atomic.Bool
+	var mu sync.Mutex
+	g, probing := errgroup.WithContext(ctx)
+	for _, p := range probes {
+		g.Go(func() error {
+			lags, err := p.run(probing, s, &done)
+			mu.Lock()
+			seen = append(seen, lags...)
+			mu.Unlock()
+			return err
+		})
+	}
+	d, err := s.b.drive(probing, clients, s.b.cfg.warmup, s.b.cfg.writeTime)
+	done.Store(true)
+	if err = errors.Join(g.Wait(), err); err != nil {
+		return 0, err
+	}
+	start := time.Now()
+	if err := s.settled(ctx); err != nil {
+		return 0, err
+	}
+	r := t.Row(name)
+	r.Add("orders/s", d.perSecond)
+	r.Add("CPU µs/order", float64(d.cpu)/float64(time.Microsecond))
+	for _, q := range []struct {
+		column string
+		at     float64
+	}{{"lag p50 ms", 0.5}, {"lag p99 ms", 0.99}, {"lag max ms", 1}} {
+		r.Add(q.column, measure.Milliseconds(seen.Quantile(q.at)))
+	}
+	r.Add("counted after the last order s", time.Since(start).Seconds())
+	t.Others = append(t.Others, d.others)
+	s.b.say("  %s: %s orders/s, lag p50 %.3f ms, p99 %.3f ms of %d", name, measure.Number(d.perSecond),
+		measure.Milliseconds(seen.Quantile(0.5)), measure.Milliseconds(seen.Quantile(0.99)), len(seen))
+	return d.perSecond, nil
+}
+
+// probe is a customer who places one order after another and looks when each is
+// counted.
+type probe struct {
+	customer int
+	key      feed.PartitionKey
+	placed   int
+}
+
+// openProbes stores the customers of the probes, who follow those of the shop.
+func (s *shop) openProbes(ctx context.Context) ([]*probe, error) {
+	var all []*probe
+	for i := range lagProbes {
+		p := &probe{customer: s.data.Customers() + i}
+		var err error
+		if p.key, err = feed.NewPartitionKey(s.data.CustomerID(p.customer)); err != nil {
+			return nil, err
+		}
+		if _, err := s.items.Create(ctx, s.data.AppendCustomer(nil, p.customer)); err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+// run places orders until done and returns the lag of each.
+func (p *probe) run(ctx context.Context, s *shop, done *atomic.Bool) (lags measure.Latencies, err error) {
+	for !done.Load() {
+		if err := s.place(ctx, p.customer); err != nil {
+			return nil, err
+		}
+		acknowledged := time.Now()
+		p.placed++
+		for {
+			item, err := s.items.Read(ctx, p.key, s.data.CustomerID(p.customer))
+			if err != nil {
+				return nil, err
+			}
+			if orderCount(item.Body) >= p.placed {
+				break
+			}
+			if err := errors.Join(nap(lagPause), ctx.Err()); err != nil {
+				return nil, err
+			}
+		}
+		lags = append(lags, time.Since(acknowledged))
+	}
+	return lags, nil
+}
+
+// orderCount returns the count in a customer, 0 if there is none yet.
+func orderCount(customer []byte) int {
+	_, rest, _ := bytes.Cut(customer, []byte(`"salesOrderCount":`))
+	end := bytes.IndexAny(rest, ",}")
+	if end < 0 {
+		return 0
+	}
+	n, err := strconv.Atoi(string(rest[:end]))
+	if err != nil {
+		return 0
+	}
+	return n
+}
