@@ -12,8 +12,10 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
+	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/owner"
 )
@@ -85,6 +87,19 @@ type Config struct {
 
 	// Cascade bounds the work of cascades.
 	Cascade cascade.Limits `yaml:"cascade"`
+
+	// Project bounds the work of projections.
+	Project project.Limits `yaml:"project"`
+
+	// Sinks tunes what writes the rows of projections.
+	Sinks pipelines.SinkLimits `yaml:"sinks"`
+
+	// Steward tunes the duties that one worker of the group has for all pipelines.
+	Steward pipelines.StewardConfig `yaml:"steward"`
+
+	// Verify tunes the continuous verification, which one worker of the group does
+	// for all. What it finds is told by millrace status and by metrics.
+	Verify pipelines.AuditConfig `yaml:"verify"`
 }
 
 // Connect says how to connect to a NATS server.
@@ -175,6 +190,11 @@ func (c *Config) complete() error {
 	}
 	if strings.TrimSpace(c.Server) == "" {
 		bad("server is blank")
+	}
+	for _, err := range []error{c.Verify.Check(), c.Steward.Check(), c.Sinks.Check()} {
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
 	c.Store.Log = c.Feed.Log
 	return errors.Join(errs...)

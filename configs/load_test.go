@@ -81,6 +81,7 @@ durability: hope
 func topKeys() []string {
 	return []string{
 		"dir", "server", "connect", "durability", "http", "log", "nats", "feed", "leases", "engine", "store", "processors", "cascade",
+		"project", "sinks", "steward", "verify",
 	}
 }
 

@@ -106,6 +106,9 @@ func defaultOf(doc fieldDoc, v reflect.Value) string {
 		text = shared[doc.place]
 	}
 	text = strings.Trim(text, `"`)
+	if v.CanInt() && v.Type() != durationType {
+		text = strings.ReplaceAll(text, ",", "")
+	}
 	if v.Kind() == reflect.String && strings.Contains(text, " ") {
 		return "" // said in words
 	}

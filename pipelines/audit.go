@@ -2,200 +2,249 @@ package pipelines
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace/millrace/processors"
-	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
 )
 
-// AuditConfig tunes the continuous verification. Zero fields take their defaults.
-type AuditConfig struct {
-	// Continuous says whether one worker of the group verifies all pipelines for
-	// ever, one after the other: on or off. Default on.
-	Continuous string `yaml:"continuous"`
-
-	// SharePercent is the part of its time in which it works: it rests for the other
-	// part after each page. It does one thing at a time, so this is the share of one
-	// processor, the store that answers it included. Default 2, at most 100.
-	SharePercent int `yaml:"sharePercent"`
-
-	// Interval is the least time between the beginnings of two rounds over all
-	// pipelines. Default 30s.
-	Interval time.Duration `yaml:"interval"`
-
-	// BytesMax bounds its memory for the groups or rows of one pipeline, in bytes;
-	// what is more takes several passes. Default 64 MiB.
-	BytesMax int `yaml:"bytesMax"`
-}
-
-// On says whether there is to be a continuous verification.
-func (c *AuditConfig) On() bool { return c.Continuous != "off" && c.Continuous != "false" }
-
-// Check returns what is wrong with the configuration, nil if nothing is.
-func (c *AuditConfig) Check() error {
-	var errs []error
-	if !slices.Contains([]string{"", "on", "off", "true", "false"}, c.Continuous) {
-		errs = append(errs, fmt.Errorf("verify.continuous is %q; on or off is expected", c.Continuous))
-	}
-	if c.SharePercent < 0 || c.SharePercent > 100 {
-		errs = append(errs, fmt.Errorf("verify.sharePercent is %d; 1 to 100 are expected", c.SharePercent))
-	}
-	if c.Interval < 0 || c.BytesMax < 0 {
-		errs = append(errs, errors.New("verify.interval and verify.bytesMax must not be negative"))
-	}
-	return errors.Join(errs...)
-}
-
-func (c AuditConfig) withDefaults() AuditConfig {
-	if c.SharePercent <= 0 {
-		c.SharePercent = 2
-	}
-	c.SharePercent = min(c.SharePercent, 100)
-	if c.Interval <= 0 {
-		c.Interval = 30 * time.Second
-	}
-	if c.BytesMax <= 0 {
-		c.BytesMax = 64 << 20
-	}
-	return c
-}
-
-// Auditor verifies all pipelines for ever, in a small share of its time, and tells
-// by metrics what it finds:
-//
-//	millrace.verify.coverage      share of copies that the last pass proved equal
-//	millrace.verify.position_age  age of the oldest state that the last full proof was of
-//	millrace.verify.drift         copies that the last pass found to differ for no reason
-//
-// each for each pipeline. It mends nothing: what it finds it logs, and millrace
-// repair mends. It is safe to run two at a time, which costs twice the work.
-type Auditor struct {
-	verifier *Verifier
-	registry *Registry
-	cfg      AuditConfig
-	log      *slog.Logger
-
-	mu     sync.Mutex
-	audits map[string]*audit // by pipeline id
-}
-
-// audit is what was found of one pipeline.
-type audit struct {
-	title    string
-	coverage float64
-	drift    int64
-	proved   time.Time // when the last pass began that proved all; zero if none did
-	began    time.Time // when it was first seen
-}
-
-// NewAuditor returns an Auditor of the pipelines in registry. bucket holds the
-// leases; "" is leases.DefaultBucket.
-func NewAuditor(js jetstream.JetStream, registry *Registry, client *store.Client, bucket string, cfg AuditConfig, log *slog.Logger) *Auditor {
-	if log == nil {
-		log = slog.Default()
-	}
-	cfg = cfg.withDefaults()
-	v := NewVerifier(js, registry, client, VerifyConfig{
-		Bucket: bucket, BytesMax: cfg.BytesMax, PartitionsMax: 1, PageItems: auditPageItems, ListMax: auditListMax,
-		PollInterval: auditPollInterval,
-	})
-	return &Auditor{verifier: v, registry: registry, cfg: cfg, log: log, audits: map[string]*audit{}}
-}
-
 const (
+	// auditResource is the lease of the auditor, one for all pipelines.
+	auditResource = "verify"
 	// auditPageItems keeps the auditor from occupying an owner for long.
 	auditPageItems = 200
 	// auditPollInterval keeps it from reading the leases often.
 	auditPollInterval = 500 * time.Millisecond
 	// auditListMax is how many differences of each kind and pipeline are logged.
 	auditListMax = 5
+	// auditSaveInterval is the least time between two saves of what was found, while
+	// it is all well.
+	auditSaveInterval = 20 * time.Second
+	// proofSharePercent is the part of its time in which a pipeline is verified on
+	// whose proof somebody waits.
+	proofSharePercent = 25
 )
 
-// Run verifies until ctx ends. turned is called often, to show that it is alive.
-func (a *Auditor) Run(ctx context.Context, turned func()) error {
+// auditor verifies pipelines in one process for all. If it is to, it goes round over
+// all of them for ever, in a small share of its time; and those that wait for a proof
+// (Record.Unproven) it verifies in any case, at once. What it finds it tells by
+// metrics,
+//
+//	millrace.verify.coverage      share of copies that the last pass proved equal
+//	millrace.verify.position      LSN up to which changes were last proved to be copied
+//	millrace.verify.position_age  age of the state that was last proved
+//	millrace.verify.drift         copies that the last pass found to differ for no reason
+//
+// each for each pipeline, and keeps it in its lease (AUDIT.md), where status finds
+// it and the next holder goes on from it. It mends nothing: what it finds it logs,
+// and millrace repair mends.
+//
+// It writes nothing but that, and Record.Unproven by compare-and-set. So two at a
+// time do no harm; the lease only saves work.
+type auditor struct {
+	verifier *Verifier
+	registry *Registry
+	world    func() (World, bool)
+	cfg      AuditConfig
+	tick     time.Duration // between two looks at what waits for a proof
+	log      *slog.Logger
+
+	mu     sync.Mutex
+	audits map[string]*audit // by pipeline id
+	saved  time.Time         // when they were saved last; zero if something has to be said
+}
+
+func newAuditor(s *Supervisor) *auditor {
+	cfg := s.cfg.Verify.withDefaults()
+	return &auditor{
+		registry: s.registry, world: s.world, cfg: cfg, tick: s.steward.cfg.Interval, log: s.cfg.Logger, audits: map[string]*audit{},
+		verifier: NewVerifier(s.registry.js, s.registry, s.client, VerifyConfig{
+			Bucket: s.cfg.Bucket, BytesMax: cfg.BytesMax, PartitionsMax: 1, PageItems: auditPageItems, ListMax: auditListMax,
+			PollInterval: auditPollInterval,
+		}),
+	}
+}
+
+// run verifies until ctx ends.
+func (a *auditor) run(ctx context.Context, held *leases.Held) error {
+	if err := a.restore(held.Checkpoint()); err != nil {
+		a.log.WarnContext(ctx, "what was verified before is not known", slog.Any("error", err))
+	}
 	forget, err := observeAudits(a.each)
 	if err != nil {
 		return err
 	}
 	defer forget()
-	paced := *a.verifier
-	paced.pacer = &pacer{share: float64(a.cfg.SharePercent) / 100, turned: turned, since: time.Now()}
-	pauses := processors.NewPauses()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.prove(ctx, held) })
+	if a.cfg.On() {
+		g.Go(func() error { return a.patrol(ctx, held) })
+	}
+	return g.Wait()
+}
+
+// paced returns a verifier that works in a share of its time.
+func (a *auditor) paced(held *leases.Held, percent int) *Verifier {
+	v := *a.verifier
+	v.pacer = &pacer{share: float64(percent) / 100, turned: held.Progress, since: time.Now()}
+	return &v
+}
+
+// patrol verifies all pipelines, one after the other, for ever.
+func (a *auditor) patrol(ctx context.Context, held *leases.Held) error {
+	v := a.paced(held, a.cfg.SharePercent)
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := a.round(ctx, &paced)
-		turned()
-		switch {
-		case ctx.Err() != nil:
-		case err != nil:
-			a.log.DebugContext(ctx, "a round of the continuous verification failed", slog.Any("error", err))
-			_ = pauses.Wait(ctx, err) // that ctx has ended is seen above
-		default:
-			pauses.Reset()
-			_ = paced.pacer.rest(ctx, a.cfg.Interval-time.Since(began)) // likewise
+		w, ready := a.world()
+		for i := range w.Pipelines {
+			if ready && ctx.Err() == nil {
+				a.one(ctx, v, held, &w, &w.Pipelines[i])
+			}
 		}
+		left := a.cfg.Interval - time.Since(began)
+		if !ready {
+			left = a.tick
+		}
+		_ = v.pacer.rest(ctx, max(left, paceMin)) // that ctx has ended is seen above
 	}
 	return nil
 }
 
-// round verifies every pipeline once.
-func (a *Auditor) round(ctx context.Context, v *Verifier) error {
-	records, err := a.registry.List(ctx)
+// prove verifies pipelines that wait for a proof. One that was not proved is looked
+// at again when it has changed, or after a while.
+func (a *auditor) prove(ctx context.Context, held *leases.Held) error {
+	v := a.paced(held, max(a.cfg.SharePercent, proofSharePercent))
+	type try struct {
+		revision uint64
+		at       time.Time
+	}
+	tried := map[string]try{}
+	for ctx.Err() == nil {
+		w, _ := a.world()
+		waits := map[string]try{}
+		for i := range w.Pipelines {
+			rec := &w.Pipelines[i]
+			if !rec.Unproven || !rec.Settled || rec.Paused {
+				continue
+			}
+			last := tried[rec.ID]
+			if last.revision != rec.Revision || time.Since(last.at) >= a.cfg.Interval {
+				last = try{rec.Revision, time.Now()}
+				if a.one(ctx, v, held, &w, rec) {
+					a.proved(ctx, rec)
+				}
+			}
+			waits[rec.ID] = last
+		}
+		tried = waits
+		held.Progress()
+		_ = v.pacer.rest(ctx, a.tick) // that ctx has ended is seen above
+	}
+	return nil
+}
+
+// one verifies one pipeline and notes what is found. It tells whether all copies
+// were proved to be equal.
+func (a *auditor) one(ctx context.Context, v *Verifier, held *leases.Held, w *World, rec *Record) (proved bool) {
+	began := time.Now()
+	v.pacer.resume()
+	heads, err := a.heads(ctx, w, rec)
+	var report *Report
+	if err == nil {
+		report, err = v.runOn(ctx, nil, w.Containers, []Record{*rec})
+	}
+	var now Record
+	if err == nil {
+		now, err = a.registry.Get(ctx, rec.Database, rec.Name)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err != nil:
+		a.failed(ctx, rec, err)
+		return false
+	case now.Revision != rec.Revision:
+		return false // what was verified is not what is declared now
+	}
+	r := &report.Pipelines[0]
+	a.note(ctx, w, rec, r, heads, began)
+	if err := a.save(ctx, held); err != nil && ctx.Err() == nil {
+		a.log.DebugContext(ctx, "what was verified could not be saved", slog.Any("error", err))
+	}
+	return r.Verdict == VerdictEqual
+}
+
+// proved notes that a pipeline has the proof for which it waited.
+func (a *auditor) proved(ctx context.Context, rec *Record) {
+	done := false
+	_, err := a.registry.modify(ctx, rec.Metadata(), func(now *Record) {
+		if done = now.Revision == rec.Revision; done {
+			now.Unproven = false
+		}
+	})
+	switch {
+	case err != nil && ctx.Err() == nil:
+		a.log.WarnContext(ctx, "a proof could not be noted", slog.String("pipeline", rec.Metadata().String()), slog.Any("error", err))
+	case err == nil && done:
+		a.log.InfoContext(ctx, "a pipeline is in force and verified", slog.String("pipeline", rec.Metadata().String()))
+	}
+}
+
+// heads returns the LSN up to which the source of a pipeline is applied.
+func (a *auditor) heads(ctx context.Context, w *World, rec *Record) ([]Start, error) {
+	b, gone := rec.bound(w.Containers)
+	if gone != "" {
+		return nil, nil
+	}
+	source, err := a.verifier.client.Open(*b.source)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	a.keep(records)
-	for i := range records {
-		rec := &records[i]
-		began := time.Now()
-		v.pacer.resume()
-		report, err := v.run(ctx, nil, []Metadata{rec.Metadata()})
-		switch {
-		case err == nil:
-			a.note(ctx, rec, &report.Pipelines[0], began)
-		case ctx.Err() != nil:
-			return ctx.Err()
-		default:
-			a.log.WarnContext(ctx, "a pipeline cannot be verified", slog.String("pipeline", rec.Metadata().String()), slog.Any("error", err))
+	var heads []Start
+	for _, p := range source.Partitions() {
+		status, err := source.Status(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: %w", p, err)
 		}
+		heads = append(heads, Start{p.Number, feed.Position{LSN: status.Applied}})
 	}
-	return nil
+	return heads, nil
 }
 
-// keep forgets pipelines that are gone.
-func (a *Auditor) keep(records []Record) {
+// failed says once that a pipeline cannot be verified.
+func (a *auditor) failed(ctx context.Context, rec *Record, err error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	was := a.audits
-	a.audits = make(map[string]*audit, len(records))
-	for i := range records {
-		rec := &records[i]
-		if a.audits[rec.ID] = was[rec.ID]; was[rec.ID] == nil {
-			title := PipelineReport{Database: rec.Database, Name: rec.Name}
-			a.audits[rec.ID] = &audit{title: title.title(), began: time.Now()}
-		}
+	one := a.of(rec)
+	told := one.failed
+	one.failed = err.Error()
+	a.mu.Unlock()
+	if told != err.Error() {
+		a.log.WarnContext(ctx, "a pipeline cannot be verified", slog.String("pipeline", rec.Metadata().String()), slog.Any("error", err))
 	}
 }
 
-// note takes over what was found of a pipeline.
-func (a *Auditor) note(ctx context.Context, rec *Record, r *PipelineReport, began time.Time) {
+// note takes over what was found of a pipeline, and forgets pipelines that are gone.
+func (a *auditor) note(ctx context.Context, w *World, rec *Record, r *PipelineReport, heads []Start, began time.Time) {
 	a.mu.Lock()
-	one := a.audits[rec.ID]
-	before := one.drift
-	one.drift = r.Drift
-	one.coverage = r.coverage()
-	if r.Verdict == VerdictEqual {
-		one.proved = began
+	for id := range a.audits {
+		if !slices.ContainsFunc(w.Pipelines, func(r Record) bool { return r.ID == id }) {
+			delete(a.audits, id)
+		}
+	}
+	one := a.of(rec)
+	before := one.ProofStatus
+	one.take(rec, r, heads, began)
+	if before.Drift != one.Drift || before.Verdict != one.Verdict {
+		a.saved = time.Time{}
 	}
 	a.mu.Unlock()
-	if r.Drift > 0 && r.Drift != before {
+	if r.Drift > 0 && r.Drift != before.Drift {
 		examples := make([]string, 0, auditListMax)
 		for i := range r.Differences {
 			if r.Differences[i].Kind == DifferenceDrift {
@@ -207,28 +256,12 @@ func (a *Auditor) note(ctx context.Context, rec *Record, r *PipelineReport, bega
 	}
 }
 
-// coverage is the share of copies and groups that were proved to be equal, 0 if the
-// pipeline could not be judged.
-func (r *PipelineReport) coverage() float64 {
-	all := r.Copies + r.Groups
-	switch {
-	case r.Reason != "":
-		return 0
-	case all == 0:
-		return 1
+// of returns what is known of a pipeline. a.mu is held.
+func (a *auditor) of(rec *Record) *audit {
+	one := a.audits[rec.ID]
+	if one == nil {
+		one = &audit{Database: rec.Database, Name: rec.Name, Since: time.Now()}
+		a.audits[rec.ID] = one
 	}
-	return float64(max(all-r.Drift-r.Behind, 0)) / float64(all)
-}
-
-// each tells what was found of each pipeline.
-func (a *Auditor) each(f func(title string, coverage, age float64, drift int64)) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, one := range a.audits {
-		since := one.proved
-		if since.IsZero() {
-			since = one.began
-		}
-		f(one.title, one.coverage, time.Since(since).Seconds(), one.drift)
-	}
+	return one
 }

@@ -1,9 +1,7 @@
 package pipelines_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
@@ -23,19 +21,8 @@ func TestAuditorTellsWhatItFinds(t *testing.T) {
 	otel.SetMeterProvider(provider)
 	t.Cleanup(func() { otel.SetMeterProvider(before) })
 
-	m := newMart(t)
+	m := newMartVerified(t, pipelines.AuditConfig{SharePercent: 100, Interval: 50 * time.Millisecond})
 	m.fill(t, 5, 6)
-	auditor := pipelines.NewAuditor(m.js, m.registry, m.client, "", pipelines.AuditConfig{SharePercent: 100, Interval: 50 * time.Millisecond}, slog.New(slog.DiscardHandler))
-	turned := make(chan struct{}, 1)
-	run(t, func(ctx context.Context) error {
-		return auditor.Run(ctx, func() {
-			select {
-			case turned <- struct{}{}:
-			default:
-			}
-		})
-	})
-	<-turned
 	began := time.Now()
 	gauge := func(name, pipeline string) float64 {
 		var rm metricdata.ResourceMetrics
@@ -89,10 +76,25 @@ func TestAuditorTellsWhatItFinds(t *testing.T) {
 	if age := gauge("position_age", "lines"); age > time.Since(began).Seconds() {
 		t.Errorf("the last proof is %g s old", age)
 	}
+	eventually(t, func() string {
+		switch proof := m.status(t, "lines").Proof; {
+		case proof == nil || proof.Drift != 1 || proof.Verdict != pipelines.VerdictDrift:
+			return fmt.Sprintf("status tells of %+v", proof)
+		case proof.Proved.IsZero() || len(proof.ProvedAt) != 2 || proof.Coverage() >= 1:
+			return fmt.Sprintf("status tells of no proof: %+v", proof)
+		}
+		return ""
+	})
 	if _, by := m.repair(t, pipelines.VerifyConfig{}); by["lines"].Mended != 1 {
 		t.Errorf("mended: %+v", by["lines"])
 	}
 	proved()
+	eventually(t, func() string {
+		if proof := m.status(t, "lines").Proof; proof.Drift != 0 || proof.Verdict != pipelines.VerdictEqual {
+			return fmt.Sprintf("status tells of %+v", proof)
+		}
+		return ""
+	})
 }
 
 func TestAuditConfig(t *testing.T) {
@@ -116,4 +118,20 @@ func TestAuditConfig(t *testing.T) {
 			t.Errorf("%+v: %q, on %t", c.cfg, got, c.cfg.On())
 		}
 	}
+}
+
+// status returns where one pipeline stands.
+func (n *node) status(t testing.TB, name string) *pipelines.PipelineStatus {
+	t.Helper()
+	s, err := n.monitor.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range s.Pipelines {
+		if s.Pipelines[i].Name == name {
+			return &s.Pipelines[i]
+		}
+	}
+	t.Fatalf("status tells nothing of %s", name)
+	return nil
 }

@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"context"
+	"strconv"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -10,10 +11,15 @@ import (
 
 // observeAudits publishes what a continuous verification has found, which each tells
 // whenever it is asked for, until forget is called.
-func observeAudits(each func(f func(title string, coverage, age float64, drift int64))) (forget func(), err error) {
+func observeAudits(each func(f func(one *audit))) (forget func(), err error) {
 	m := otel.Meter(instrumentation)
 	coverage, err := m.Float64ObservableGauge("millrace.verify.coverage", metric.WithUnit("1"),
 		metric.WithDescription("Share of copies that the continuous verification proved equal in its last pass."))
+	if err != nil {
+		return nil, err
+	}
+	position, err := m.Int64ObservableGauge("millrace.verify.position", metric.WithUnit("{lsn}"),
+		metric.WithDescription("LSN of a source's partition up to which the continuous verification last proved all changes to be copied."))
 	if err != nil {
 		return nil, err
 	}
@@ -28,14 +34,19 @@ func observeAudits(each func(f func(title string, coverage, age float64, drift i
 		return nil, err
 	}
 	registration, err := m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
-		each(func(title string, c, a float64, d int64) {
-			pipeline := metric.WithAttributes(attribute.String("pipeline", title))
-			o.ObserveFloat64(coverage, c, pipeline)
-			o.ObserveFloat64(age, a, pipeline)
-			o.ObserveInt64(drift, d, pipeline)
+		each(func(one *audit) {
+			which := []attribute.KeyValue{attribute.String("database", one.Database), attribute.String("pipeline", one.Name)}
+			set := metric.WithAttributes(which...)
+			o.ObserveFloat64(coverage, one.Coverage(), set)
+			o.ObserveFloat64(age, one.age(), set)
+			o.ObserveInt64(drift, one.Drift, set)
+			for _, at := range one.ProvedAt {
+				partition := attribute.String("partition", strconv.FormatUint(uint64(at.Partition), 10))
+				o.ObserveInt64(position, int64(at.After.LSN), metric.WithAttributes(append(which[:2:2], partition)...))
+			}
 		})
 		return nil
-	}, coverage, age, drift)
+	}, coverage, position, age, drift)
 	if err != nil {
 		return nil, err
 	}

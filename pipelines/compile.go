@@ -35,7 +35,7 @@ func (s *Supervisor) compile(rec *Record, b *bound) (c compiled, err error) {
 	case AggregateKind:
 		c.aggregate, err = compileAggregate(s.client, rec, b)
 	case ProjectKind:
-		c.projection, err = compileProject(s.client, rec, b, s.cfg.Project)
+		c.projection, err = compileProject(s.client, rec, b, s.rowLimits())
 	default:
 		err = fmt.Errorf("pipeline %s says nothing that this release knows", rec.Metadata())
 	}
@@ -85,20 +85,28 @@ func compileAggregate(client *store.Client, rec *Record, b *bound) (*aggregate.A
 	return aggregate.Compile(cfg)
 }
 
+// rowLimits bound a projection and its sink.
+type rowLimits struct {
+	project project.Limits
+	sinks   SinkLimits
+}
+
+func (s *Supervisor) rowLimits() rowLimits { return rowLimits{s.cfg.Project, s.cfg.Sinks} }
+
 // compileProject returns the projection that a record declares, with its sink.
-func compileProject(client *store.Client, rec *Record, b *bound, limits project.Limits) (*project.Projection, error) {
+func compileProject(client *store.Client, rec *Record, b *bound, limits rowLimits) (*project.Projection, error) {
 	cfg, err := projectConfig(&rec.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
-	cfg.Pipeline, cfg.Generation, cfg.Shadow, cfg.Limits = rec.ID, rec.Generation, rec.Shadow, limits
+	cfg.Pipeline, cfg.Generation, cfg.Shadow, cfg.Limits = rec.ID, rec.Generation, rec.Shadow, limits.project
 	if cfg.Source, err = client.Open(*b.source); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
 	if sink := rec.Spec.Project.Sink.Parquet; sink != nil && sink.CommitInterval > 0 {
 		cfg.FlushInterval = time.Duration(sink.CommitInterval)
 	}
-	if cfg.Sink, err = newSink(client, rec, b); err != nil {
+	if cfg.Sink, err = newSink(client, rec, b, &limits.sinks); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
 	p, err := project.Compile(cfg)

@@ -74,9 +74,9 @@ func ExampleStatus_Print() {
 		fmt.Println(err)
 	}
 	// Output:
-	// PIPELINE        STATE   LAG  OLDEST  COPIES  RATE      FAN-OUTS  PARKED  DEAD LETTERS
-	// category-names  behind  3    410ms   43,210  81,234/s  1         0       0
-	// tag-names       paused  0    -       0       0/s       0         1       2
+	// PIPELINE        STATE   LAG  OLDEST  COPIES  RATE      FAN-OUTS  PARKED  DEAD LETTERS  VERIFIED
+	// category-names  behind  3    410ms   43,210  81,234/s  1         0       0             -
+	// tag-names       paused  0    -       0       0/s       0         1       2             -
 	//
 	// Fan-outs of category-names
 	//   ["category"]/75BF1ACB  43% of 100,000  43,000 changed  81,234/s  ETA 700ms

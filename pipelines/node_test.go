@@ -30,6 +30,12 @@ type node struct {
 
 func newNode(t testing.TB) *node {
 	t.Helper()
+	return newNodeThrough(t, func(s *system) *store.Client { return s.client })
+}
+
+// newNodeThrough has a worker that reaches the store through a client of its own.
+func newNodeThrough(t testing.TB, workers func(*system) *store.Client) *node {
+	t.Helper()
 	local := &store.Local{}
 	n := &node{system: newSystem(t, local)}
 	quiet := slog.New(slog.DiscardHandler)
@@ -60,8 +66,9 @@ func newNode(t testing.TB) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	supervisor := pipelines.NewSupervisor(n.registry, n.client, n.manager(t, "worker"), host, pipelines.SupervisorConfig{
+	supervisor := pipelines.NewSupervisor(n.registry, workers(n.system), n.manager(t, "worker"), host, pipelines.SupervisorConfig{
 		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second},
+		Verify: pipelines.AuditConfig{Continuous: "off"},
 	})
 	run(t, supervisor.Run)
 	n.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})

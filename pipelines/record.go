@@ -58,6 +58,9 @@ type Record struct {
 	// Settled says that the generation was seen to be in force everywhere, as
 	// declared: an aggregate's rule in each partition, and the processors beyond it.
 	Settled bool `json:"settled,omitempty"`
+	// Unproven says that its consistency has changed, and that its copies have not
+	// been verified since: until they are, once it has settled, it is switching.
+	Unproven bool `json:"unproven,omitempty"`
 	// Paused says that no processor of the pipeline is to run.
 	Paused  bool      `json:"paused,omitempty"`
 	Created time.Time `json:"created"`

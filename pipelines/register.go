@@ -125,6 +125,7 @@ func (r *Record) next(d *Pipeline, b *bound, what change, opts *ApplyOptions, o 
 		return next
 	case changeLive:
 		next.Settled = false
+		next.Unproven = r.Unproven || r.Spec.switches(&next.Spec)
 		o.Notes = append(o.Notes, r.Spec.liveNotes(&next.Spec)...)
 		return next
 	case changeContainers, changeMeaning:
@@ -138,7 +139,7 @@ func (r *Record) next(d *Pipeline, b *bound, what change, opts *ApplyOptions, o 
 
 // succeed makes next a new generation that comes after r.
 func (next *Record) succeed(r *Record, opts *ApplyOptions) {
-	next.Published, next.Settled, next.Rewinds = false, false, 0
+	next.Published, next.Settled, next.Unproven, next.Rewinds = false, false, false, 0
 	next.Shadow, next.Former = false, nil
 	project, was := next.Spec.Project, r.Spec.Project
 	if r.Former != nil {
@@ -157,10 +158,15 @@ func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	}
 }
 
+// switches says whether next changes who folds the changes of an aggregate.
+func (s *PipelineSpec) switches(next *PipelineSpec) bool {
+	return s.Aggregate != nil && next.Aggregate != nil && s.Aggregate.Consistency != next.Aggregate.Consistency
+}
+
 // liveNotes tell what becomes of a pipeline that goes on in another way.
 func (s *PipelineSpec) liveNotes(next *PipelineSpec) []string {
 	var notes []string
-	if s.Aggregate != nil && s.Aggregate.Consistency != next.Aggregate.Consistency {
+	if s.switches(next) {
 		notes = append(notes, fmt.Sprintf("it is %s from a commit in each partition on; nothing is computed anew", next.Aggregate.Consistency))
 	}
 	if s.Project != nil && gainsColumns(s.Project, next.Project) {

@@ -1,6 +1,7 @@
 package pipelines
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -13,10 +14,12 @@ import (
 // newParquetSink returns a sink of files in a directory or a bucket.
 //
 //nolint:contextcheck,nolintlint // a sink outlives whoever asks for it; the linter reads this and does not say so
-func newParquetSink(spec *ParquetSink) (project.Sink, error) {
+func newParquetSink(spec *ParquetSink, cfg parquetsink.Config) (project.Sink, error) {
 	// The projection gathers rows for the interval that is declared; what the sink
 	// adds, so that commits of several readers fall together, is not to make it longer.
-	cfg := parquetsink.Config{CommitInterval: min(time.Duration(spec.CommitInterval), time.Second)}
+	if declared := time.Duration(spec.CommitInterval); declared > 0 {
+		cfg.CommitInterval = min(declared, cmp.Or(cfg.CommitInterval, time.Second))
+	}
 	if spec.S3 == nil {
 		return parquetsink.New(parquetsink.NewDir(spec.Path), cfg)
 	}

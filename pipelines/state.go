@@ -71,6 +71,9 @@ type PipelineStatus struct {
 	Backfill *BackfillStatus `json:"backfill,omitempty"`
 	// Sink tells of the sink of a projection; nil for other kinds.
 	Sink *SinkStatus `json:"sink,omitempty"`
+	// Proof is what the continuous verification has found of this generation; nil
+	// while it has found nothing.
+	Proof *ProofStatus `json:"proof,omitempty"`
 	// FanOuts are those that are open, the oldest first.
 	FanOuts    []FanOutStatus    `json:"fanOuts"`
 	Processors []ProcessorStatus `json:"processors"`

@@ -76,6 +76,7 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	for i := range held {
 		byResource[held[i].Resource] = &held[i]
 	}
+	audits := proofs(byResource)
 	s := &Status{Time: time.Now()}
 	m.begin(s.Time)
 	defer func() { m.last.end(&m.now) }()
@@ -92,7 +93,7 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 		return nil, err
 	}
 	for i := range world.Pipelines {
-		p := m.pipeline(&world.Pipelines[i], world.Containers, readers[i])
+		p := m.pipeline(&world.Pipelines[i], world.Containers, readers[i], audits)
 		p.Rate = m.rate(p)
 		s.Pipelines = append(s.Pipelines, *p)
 	}
@@ -140,8 +141,9 @@ func (m *Monitor) rate(p *PipelineStatus) float64 {
 }
 
 // pipeline tells where one pipeline stands.
-func (m *Monitor) pipeline(rec *Record, containers []store.ContainerInfo, readers []*watched) *PipelineStatus {
+func (m *Monitor) pipeline(rec *Record, containers []store.ContainerInfo, readers []*watched, audits map[string]*audit) *PipelineStatus {
 	p := newPipelineStatus(rec)
+	p.Proof = proofOf(audits, rec)
 	if _, gone := rec.bound(containers); gone != "" {
 		p.State = Stuck
 		p.Reason = fmt.Sprintf("container %s/%s was deleted, or made again; apply the pipeline again or delete it", rec.Database, gone)
@@ -176,7 +178,10 @@ func (p *PipelineStatus) settle(rec *Record) {
 	switch {
 	case rec.Paused:
 		p.State, p.Reason = Paused, "millrace resume "+rec.Name
-	case rec.Spec.Kind() == CascadeKind || rec.Settled || p.Backfill != nil || severity[p.State] >= severity[Switching]:
+	case rec.Spec.Kind() == CascadeKind || p.Backfill != nil || severity[p.State] >= severity[Switching]:
+	case rec.Settled && rec.Unproven:
+		p.State, p.Reason = Switching, p.Proof.unproven(rec.Name)
+	case rec.Settled:
 	case rec.Spec.Kind() == AggregateKind && !rec.Published:
 		p.State, p.Reason = Switching, "what was there is computed; its fields follow when each partition has its rule in force"
 	case rec.Spec.Kind() == AggregateKind:

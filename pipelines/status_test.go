@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/processors"
 )
@@ -43,11 +44,16 @@ func everyState() *pipelines.Status {
 		{
 			Database: "default", Name: "customer-totals", Kind: pipelines.AggregateKind, Generation: 1, Source: "customer", Target: "customer",
 			State: pipelines.Switching, Reason: "its fields are being set, or partitions and readers pass on who computes them", Counts: processors.Counts{Copies: 12},
+			Proof: &pipelines.ProofStatus{
+				At: at.Add(-42 * time.Second), Seconds: 0.25, Verdict: pipelines.VerdictDrift, Copies: 1200, Drift: 3,
+				Proved: at.Add(-5 * time.Minute), ProvedAt: []pipelines.Start{{Partition: 0, After: feed.Position{LSN: 119_000}}},
+			},
 		},
 		{
 			Database: "default", Name: "halting", Kind: pipelines.CascadeKind, Generation: 1, Source: "a", Target: "b", State: pipelines.Halted,
 			Reason: "source c7k2x4ab/0: halted at the change 11.0 of [\"a\"]/a, which cannot be processed: too large; it is tried again by itself: mend the item, or apply the pipeline with onError: park",
 			Lag:    pipelines.Lag{Commits: 1, Changes: 1, Seconds: 3},
+			Proof:  &pipelines.ProofStatus{At: at.Add(-90 * time.Second), Seconds: 2, Verdict: pipelines.VerdictEqual, Copies: 1, Proved: at.Add(-90 * time.Second)},
 		},
 	}}
 }

@@ -24,17 +24,17 @@ func (s *Status) Print(w io.Writer, wide bool) error {
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	row := func(cells ...string) { fmt.Fprintln(t, strings.TrimRight(strings.Join(cells, "\t"), "\t")) } // t keeps the error for Flush
-	row("PIPELINE", "STATE", "LAG", "OLDEST", "COPIES", "RATE", "FAN-OUTS", "PARKED", "DEAD LETTERS")
+	row("PIPELINE", "STATE", "LAG", "OLDEST", "COPIES", "RATE", "FAN-OUTS", "PARKED", "DEAD LETTERS", "VERIFIED")
 	for i := range s.Pipelines {
 		p := &s.Pipelines[i]
 		row(p.title(), string(p.State), p.Lag.text(), age(p.Lag.Seconds), count(p.Counts.Copies+p.Counts.Rows),
-			count(int64(p.Rate))+"/s", count(int64(len(p.FanOuts))), count(int64(p.Parked)), count(p.Counts.Letters))
+			count(int64(p.Rate))+"/s", count(int64(len(p.FanOuts))), count(int64(p.Parked)), count(p.Counts.Letters), p.Proof.cell(s.Time))
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
 	for i := range s.Pipelines {
-		if err := s.Pipelines[i].details(w, wide); err != nil {
+		if err := s.Pipelines[i].details(w, wide, s.Time); err != nil {
 			return err
 		}
 	}
@@ -49,7 +49,7 @@ func (p *PipelineStatus) title() string {
 }
 
 // details writes what does not fit into the pipeline's line.
-func (p *PipelineStatus) details(w io.Writer, wide bool) error {
+func (p *PipelineStatus) details(w io.Writer, wide bool, now time.Time) error {
 	var b strings.Builder
 	if p.Reason != "" {
 		fmt.Fprintf(&b, "\n%s is %s: %s\n", p.title(), p.State, p.Reason)
@@ -66,6 +66,9 @@ func (p *PipelineStatus) details(w io.Writer, wide bool) error {
 			fmt.Fprintf(&b, "  %s\n", p.Sink.Rejected[i])
 		}
 	}
+	if p.Proof != nil && (wide || p.Proof.Verdict == VerdictDrift) {
+		fmt.Fprintf(&b, "\nVerified of %s: %s\n", p.title(), p.Proof.text(now, p.Name))
+	}
 	if len(p.FanOuts) > 0 {
 		fmt.Fprintf(&b, "\nFan-outs of %s\n", p.title())
 		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -80,24 +83,29 @@ func (p *PipelineStatus) details(w io.Writer, wide bool) error {
 		}
 	}
 	if wide && len(p.Processors) > 0 {
-		fmt.Fprintf(&b, "\nProcessors of %s (%s, %s to %s, generation %d)\n", p.title(), p.Kind, p.Source, p.Target, p.Generation)
-		t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(t, "  ROLE\tPARTITION\tSTATE\tPOSITION\tHEAD\tLAG\tOLDEST\tEPOCH\tOWNER")
-		for i := range p.Processors {
-			r := &p.Processors[i]
-			role := string(r.Role)
-			if r.Generation != p.Generation {
-				role += fmt.Sprintf(" of generation %d", r.Generation)
-			}
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", role, r.Partition, r.State, r.Position, r.Head,
-				r.Lag.text(), age(r.Lag.Seconds), r.Epoch, orDash(r.Owner))
-		}
-		if err := t.Flush(); err != nil {
+		if err := p.readers(&b); err != nil {
 			return err
 		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// readers writes a line for each processor.
+func (p *PipelineStatus) readers(b *strings.Builder) error {
+	fmt.Fprintf(b, "\nProcessors of %s (%s, %s to %s, generation %d)\n", p.title(), p.Kind, p.Source, p.Target, p.Generation)
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "  ROLE\tPARTITION\tSTATE\tPOSITION\tHEAD\tLAG\tOLDEST\tEPOCH\tOWNER")
+	for i := range p.Processors {
+		r := &p.Processors[i]
+		role := string(r.Role)
+		if r.Generation != p.Generation {
+			role += fmt.Sprintf(" of generation %d", r.Generation)
+		}
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", role, r.Partition, r.State, r.Position, r.Head,
+			r.Lag.text(), age(r.Lag.Seconds), r.Epoch, orDash(r.Owner))
+	}
+	return t.Flush()
 }
 
 // row prints one fan-out, cells divided by tabs.

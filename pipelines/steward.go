@@ -2,13 +2,13 @@ package pipelines
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
-	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
 )
 
@@ -23,10 +23,19 @@ const (
 type StewardConfig struct {
 	// Interval is the time between two rounds. Default 1s.
 	Interval time.Duration `yaml:"interval"`
+
 	// Grace is for how long something must have been of no use before it is removed:
 	// who applies a pipeline asks for what it needs a moment before it is
 	// registered. Default 1m.
 	Grace time.Duration `yaml:"grace"`
+}
+
+// Check returns what is wrong with the configuration, nil if nothing is.
+func (c *StewardConfig) Check() error {
+	if c.Interval < 0 || c.Grace < 0 {
+		return errors.New("steward.interval and steward.grace must not be negative")
+	}
+	return nil
 }
 
 // steward does, in one process for all, what follows from the registry and from
@@ -51,7 +60,7 @@ type steward struct {
 	cfg      StewardConfig
 	log      *slog.Logger
 	world    func() (World, bool)
-	project  project.Limits
+	rows     rowLimits
 
 	idle   sightings // since when things are of no use
 	tidied time.Time // when it last looked for them
@@ -66,7 +75,7 @@ func newSteward(s *Supervisor) *steward {
 		cfg.Grace = time.Minute
 	}
 	return &steward{
-		registry: s.registry, client: s.client, bucket: s.cfg.Bucket, cfg: cfg, log: s.cfg.Logger, world: s.world, project: s.cfg.Project,
+		registry: s.registry, client: s.client, bucket: s.cfg.Bucket, cfg: cfg, log: s.cfg.Logger, world: s.world, rows: s.rowLimits(),
 	}
 }
 

@@ -24,8 +24,12 @@ type SupervisorConfig struct {
 	// projection.
 	Cascade cascade.Limits `yaml:"cascade"`
 	Project project.Limits `yaml:"project"`
+	// Sinks tunes the sinks of projections in this process.
+	Sinks SinkLimits `yaml:"sinks"`
 	// Steward tunes the duties that one worker of the group has for all.
 	Steward StewardConfig `yaml:"steward"`
+	// Verify tunes the continuous verification, likewise of one worker.
+	Verify AuditConfig `yaml:"verify"`
 	// Bucket holds the leases of the manager. Default leases.DefaultBucket.
 	Bucket string `yaml:"-"`
 	// Logger gets what an operator should know. Default slog.Default.
@@ -34,8 +38,8 @@ type SupervisorConfig struct {
 
 // Supervisor runs a worker's share of all pipelines. It follows the registry and
 // the catalog, tells the lease manager what there is to hold, one resource for
-// each generation that runs, role and physical partition and one for the steward,
-// and runs a processor for each lease that the manager takes.
+// each generation that runs, role and physical partition, one for the steward and
+// one for the auditor, and runs a processor for each lease that the manager takes.
 type Supervisor struct {
 	registry *Registry
 	client   *store.Client
@@ -43,6 +47,7 @@ type Supervisor struct {
 	host     *processors.Host
 	cfg      SupervisorConfig
 	steward  *steward
+	auditor  *auditor
 
 	mu         sync.Mutex
 	records    map[string]Record // by id; nil until the registry was seen
@@ -64,6 +69,7 @@ func NewSupervisor(registry *Registry, client *store.Client, manager *leases.Man
 		registry: registry, client: client, manager: manager, host: host, cfg: cfg, machines: map[machineKey]*machine{},
 	}
 	s.steward = newSteward(s)
+	s.auditor = newAuditor(s)
 	return s
 }
 
@@ -139,8 +145,8 @@ func (s *Supervisor) world() (World, bool) {
 // publish tells the manager what there is to hold, once both lists were seen.
 func (s *Supervisor) publish() {
 	if w, ready := s.world(); ready {
-		names := append(resourceNames(w.Pipelines, w.Containers), stewardResource)
-		s.manager.SetResources(names, map[string]float64{stewardResource: stewardWeight})
+		names := append(resourceNames(w.Pipelines, w.Containers), stewardResource, auditResource)
+		s.manager.SetResources(names, map[string]float64{stewardResource: stewardWeight, auditResource: stewardWeight})
 	}
 }
 
@@ -158,8 +164,11 @@ func resourceNames(records []Record, containers []store.ContainerInfo) []string 
 
 // work does what one lease gives the right to until the lease ends.
 func (s *Supervisor) work(ctx context.Context, held *leases.Held) error {
-	if held.Resource() == stewardResource {
+	switch held.Resource() {
+	case stewardResource:
 		return s.steward.run(ctx, held)
+	case auditResource:
+		return s.auditor.run(ctx, held)
 	}
 	resource, err := processors.ParseResource(held.Resource())
 	if err != nil {

@@ -150,7 +150,7 @@ func (run *testRun) rowsOf(ctx context.Context, t *TestTable) (rows [][]byte, sc
 	if gone != "" {
 		return nil, nil, &store.NoContainerError{Database: run.database, Name: gone}
 	}
-	p, err := compileProject(run.client, &rec, &b, project.Limits{})
+	p, err := compileProject(run.client, &rec, &b, rowLimits{})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -114,8 +114,8 @@ func (v *Verifier) Verify(ctx context.Context, names ...Metadata) (*Report, erro
 	return report, err
 }
 
-// run verifies pipelines, and mends what differs if there is a repair.
-func (v *Verifier) run(ctx context.Context, r *repair, names []Metadata) (report *Report, err error) {
+// run verifies the named pipelines, and mends what differs if there is a repair.
+func (v *Verifier) run(ctx context.Context, r *repair, names []Metadata) (*Report, error) {
 	started := time.Now()
 	world, err := v.registry.World(ctx)
 	if err != nil {
@@ -125,10 +125,20 @@ func (v *Verifier) run(ctx context.Context, r *repair, names []Metadata) (report
 	if err != nil {
 		return nil, err
 	}
+	report, err := v.runOn(ctx, r, world.Containers, records)
+	if err == nil {
+		report.Duration, report.Seconds = time.Since(started), time.Since(started).Seconds()
+	}
+	return report, err
+}
+
+// runOn verifies pipelines whose records, and those of the containers, are known.
+func (v *Verifier) runOn(ctx context.Context, r *repair, containers []store.ContainerInfo, records []Record) (report *Report, err error) {
+	started := time.Now()
 	run := &verification{Verifier: v, repair: r}
 	defer func() { err = errors.Join(err, run.close()) }()
 	for i := range records {
-		if err := run.add(&records[i], world.Containers); err != nil {
+		if err := run.add(&records[i], containers); err != nil {
 			return nil, err
 		}
 	}

@@ -109,6 +109,12 @@ spec:
 
 func newMart(t testing.TB) *mart {
 	t.Helper()
+	return newMartVerified(t, pipelines.AuditConfig{Continuous: "off"})
+}
+
+// newMartVerified is a mart whose worker verifies as told.
+func newMartVerified(t testing.TB, audit pipelines.AuditConfig) *mart {
+	t.Helper()
 	local := &store.Local{}
 	m := &mart{node: &node{system: newSystem(t, local)}, dir: t.TempDir()}
 	quiet := slog.New(slog.DiscardHandler)
@@ -139,7 +145,7 @@ func newMart(t testing.TB) *mart {
 		t.Fatal(err)
 	}
 	supervisor := pipelines.NewSupervisor(m.registry, m.client, m.manager(t, "worker"), host, pipelines.SupervisorConfig{
-		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second},
+		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second}, Verify: audit,
 	})
 	run(t, supervisor.Run)
 	m.monitor = pipelines.NewMonitor(m.js, m.registry, pipelines.MonitorConfig{})

@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors/cascade"
-	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
 )
 
@@ -61,7 +60,7 @@ func (run *verification) add(rec *Record, containers []store.ContainerInfo) (err
 			p.source, p.target = p.aggregate.Source(), p.aggregate.Target()
 		}
 	case ProjectKind:
-		if p.projection, err = compileProject(run.client, rec, &p.bound, project.Limits{}); err == nil {
+		if p.projection, err = compileProject(run.client, rec, &p.bound, rowLimits{}); err == nil {
 			p.source = p.projection.Source()
 		}
 	}

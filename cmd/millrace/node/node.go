@@ -224,8 +224,10 @@ func (n *Node) openWorker(ctx context.Context) error {
 	if n.workerHeld, err = n.manager(ctx, GroupWorker); err != nil {
 		return err
 	}
-	n.supervisor = pipelines.NewSupervisor(n.registry, n.client, n.workerHeld, host,
-		pipelines.SupervisorConfig{Cascade: n.cfg.Cascade, Bucket: n.cfg.Leases.Bucket, Logger: n.log})
+	n.supervisor = pipelines.NewSupervisor(n.registry, n.client, n.workerHeld, host, pipelines.SupervisorConfig{
+		Cascade: n.cfg.Cascade, Project: n.cfg.Project, Sinks: n.cfg.Sinks, Steward: n.cfg.Steward, Verify: n.cfg.Verify,
+		Bucket: n.cfg.Leases.Bucket, Logger: n.log,
+	})
 	return nil
 }
 

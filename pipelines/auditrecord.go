@@ -1,0 +1,182 @@
+package pipelines
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/leases"
+)
+
+// auditVersion begins what the auditor keeps in its lease; see AUDIT.md.
+const auditVersion = 1
+
+// ProofStatus is what the continuous verification has found of a pipeline.
+type ProofStatus struct {
+	// At is when the last pass began, Seconds how long it took.
+	At      time.Time `json:"at"`
+	Seconds float64   `json:"seconds"`
+	// Verdict is what it found, and Reason why it could not judge the pipeline as a
+	// whole.
+	Verdict Verdict `json:"verdict"`
+	Reason  string  `json:"reason,omitempty"`
+	// Copies were compared, groups included; Drift of them differ for no reason, and
+	// Behind may be in flight.
+	Copies int64 `json:"copies"`
+	Drift  int64 `json:"drift"`
+	Behind int64 `json:"behind"`
+	// Proved is when the last pass began that proved all copies equal, zero if none
+	// did; all changes of the source up to ProvedAt were then copied.
+	Proved   time.Time `json:"proved,omitzero"`
+	ProvedAt []Start   `json:"provedAt,omitempty"`
+}
+
+// Coverage is the share of copies that the last pass proved to be equal, 0 if the
+// pipeline could not be judged.
+func (p *ProofStatus) Coverage() float64 {
+	switch {
+	case p.Reason != "" || p.At.IsZero():
+		return 0
+	case p.Copies == 0:
+		return 1
+	}
+	return float64(max(p.Copies-p.Drift-p.Behind, 0)) / float64(p.Copies)
+}
+
+// audit is what is known of one pipeline.
+type audit struct {
+	Database   string    `json:"database"`
+	Name       string    `json:"name"`
+	Generation uint32    `json:"generation"`
+	Since      time.Time `json:"since"` // when it was first looked at
+	ProofStatus
+
+	failed string // why the last try found nothing
+}
+
+// take takes over a report. What was proved of another generation says nothing of
+// this one.
+func (o *audit) take(rec *Record, r *PipelineReport, heads []Start, began time.Time) {
+	if o.Generation != rec.Generation {
+		o.Proved, o.ProvedAt = time.Time{}, nil
+	}
+	o.failed, o.Generation = "", rec.Generation
+	o.At, o.Seconds = began.UTC().Truncate(time.Millisecond), time.Since(began).Seconds()
+	o.Verdict, o.Reason = r.Verdict, r.Reason
+	o.Copies, o.Drift, o.Behind = r.Copies+r.Groups, r.Drift, r.Behind
+	if r.Verdict == VerdictEqual {
+		o.Proved, o.ProvedAt = o.At, heads
+	}
+}
+
+type auditJSON struct {
+	Version   int               `json:"version"`
+	Pipelines map[string]*audit `json:"pipelines"` // by id
+}
+
+func decodeAudits(data []byte) (map[string]*audit, error) {
+	w := auditJSON{Pipelines: map[string]*audit{}}
+	if len(data) == 0 {
+		return w.Pipelines, nil
+	}
+	if err := json.Unmarshal(data, &w); err != nil {
+		return nil, fmt.Errorf("lease %s: %w", auditResource, err)
+	}
+	if w.Version != auditVersion {
+		return nil, fmt.Errorf("lease %s has version %d; this release knows %d: was it written by a newer one?", auditResource, w.Version, auditVersion)
+	}
+	maps.DeleteFunc(w.Pipelines, func(_ string, one *audit) bool { return one == nil })
+	return w.Pipelines, nil
+}
+
+// encodeAudits leaves out the positions, and then those that were looked at the
+// longest ago, where all is more than a lease takes.
+func encodeAudits(audits map[string]*audit) []byte {
+	w := auditJSON{auditVersion, maps.Clone(audits)}
+	for {
+		data, err := json.Marshal(w)
+		if err != nil {
+			panic(fmt.Sprintf("pipelines: what was verified cannot be encoded: %v", err))
+		}
+		if len(data) <= leases.CheckpointBytesMax || len(w.Pipelines) == 0 {
+			return data
+		}
+		w.shrink()
+	}
+}
+
+// shrink leaves out the positions, or half of the pipelines if there are none.
+func (w *auditJSON) shrink() {
+	ids := slices.SortedFunc(maps.Keys(w.Pipelines), func(a, b string) int { return w.Pipelines[a].At.Compare(w.Pipelines[b].At) })
+	had := false
+	for _, id := range ids {
+		one := *w.Pipelines[id]
+		had = had || one.ProvedAt != nil
+		one.ProvedAt = nil
+		w.Pipelines[id] = &one
+	}
+	if !had {
+		for _, id := range ids[:(len(ids)+1)/2] {
+			delete(w.Pipelines, id)
+		}
+	}
+}
+
+// restore takes over what an earlier holder of the lease has found.
+func (a *auditor) restore(checkpoint []byte) error {
+	audits, err := decodeAudits(checkpoint)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.audits, a.saved = audits, time.Now()
+	return nil
+}
+
+// save keeps what was found in the lease: at once if it is news, else now and then.
+func (a *auditor) save(ctx context.Context, held *leases.Held) error {
+	a.mu.Lock()
+	if time.Since(a.saved) < auditSaveInterval {
+		a.mu.Unlock()
+		return nil
+	}
+	a.saved = time.Now()
+	data := encodeAudits(a.audits)
+	a.mu.Unlock()
+	return held.Save(ctx, data)
+}
+
+// each tells what was found of each pipeline.
+func (a *auditor) each(f func(one *audit)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, one := range a.audits {
+		if !one.At.IsZero() {
+			f(one)
+		}
+	}
+}
+
+// age is how old the state is that was last proved; while none was, for how long
+// none has been.
+func (o *audit) age() float64 {
+	if o.Proved.IsZero() {
+		return time.Since(o.Since).Seconds()
+	}
+	return time.Since(o.Proved).Seconds()
+}
+
+// proofOf returns what the auditor has found of a record, nil if it has not looked
+// at its generation yet.
+func proofOf(audits map[string]*audit, rec *Record) *ProofStatus {
+	one := audits[rec.ID]
+	if one == nil || one.At.IsZero() || one.Generation != rec.Generation {
+		return nil
+	}
+	proof := one.ProofStatus
+	return &proof
+}

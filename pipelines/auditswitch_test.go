@@ -1,0 +1,58 @@
+package pipelines_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/pipelines"
+)
+
+// TestSwitchWaitsForItsProof goes from one consistency to the other and back, under
+// writes, with a fault planted before: the aggregate is switching until it has been
+// verified, which it is not before the fault is mended; also where nothing is
+// verified continuously.
+func TestSwitchWaitsForItsProof(t *testing.T) {
+	m := newMartVerified(t, pipelines.AuditConfig{Continuous: "off", SharePercent: 100, Interval: 100 * time.Millisecond})
+	m.fill(t, 5, 6)
+	stop := m.traffic(t, 20, 4)
+	totals, _, ok := strings.Cut(martPipelines[strings.Index(martPipelines, "apiVersion"):], "---")
+	if !ok || !strings.Contains(totals, "consistency: transactional") {
+		t.Fatalf("no transactional aggregate: %s", totals)
+	}
+	if m.record(t, "totals").Unproven {
+		t.Error("a new aggregate waits for a proof")
+	}
+	for _, consistency := range []string{"eventual", "transactional"} {
+		m.plantGroup(t, "totals", martOrder(2, 9, 100))
+		m.apply(t, decode(t, strings.Replace(totals, "consistency: transactional", "consistency: "+consistency, 1)))
+		eventually(t, func() string {
+			p := m.status(t, "totals")
+			if p.State != pipelines.Switching || !strings.Contains(p.Reason, "1 of its copies differs") {
+				return fmt.Sprintf("%s: %s, %s, proof %+v", consistency, p.State, p.Reason, p.Proof)
+			}
+			return ""
+		})
+		if rec := m.record(t, "totals"); !rec.Unproven || !rec.Settled {
+			t.Errorf("%s: settled %t, unproven %t", consistency, rec.Settled, rec.Unproven)
+		}
+		if _, by := m.repair(t, pipelines.VerifyConfig{}); by["totals"].Mended != 1 {
+			t.Errorf("%s: mended %+v", consistency, by["totals"])
+		}
+		eventually(t, func() string {
+			if p := m.status(t, "totals"); p.State != pipelines.Idle && p.State != pipelines.Behind {
+				return fmt.Sprintf("%s and mended: %s, %s, proof %+v", consistency, p.State, p.Reason, p.Proof)
+			}
+			return ""
+		})
+		if p := m.status(t, "totals").Proof; p == nil || p.Verdict != pipelines.VerdictEqual || m.record(t, "totals").Unproven {
+			t.Errorf("%s: it is in force without a proof: %+v", consistency, p)
+		}
+	}
+	stop()
+	m.idle(t)
+	if r, _ := m.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+		t.Errorf("in the end:\n%s", text(r))
+	}
+}
