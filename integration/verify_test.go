@@ -29,11 +29,11 @@ type stall struct {
 
 const stallProducts = 40
 
-func newStall(t *testing.T) *stall {
+func newStall(t *testing.T, options ...string) *stall {
 	t.Helper()
 	port := strconv.Itoa(freePort(t))
 	s := &stall{server: "nats://127.0.0.1:" + port}
-	spawn(t, "up", "--dir", t.TempDir(), "--port", port, "--listen", "off")
+	spawn(t, append([]string{"up", "--dir", t.TempDir(), "--port", port, "--listen", "off"}, options...)...)
 	mustRun(t, s.server, "apply", "-f", "../configs/webstore")
 	client := dial(t, s.server)
 	nc, err := nats.Connect(s.server)
