@@ -3,6 +3,7 @@ package feed
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // Op is what a change did to its item.
@@ -132,6 +133,21 @@ func (p Producer) String() string {
 
 // IsZero reports whether p names nobody.
 func (p Producer) IsZero() bool { return p == Producer{} }
+
+// Of returns the producer under which p does a part of its work by itself, with a
+// position of its own. An epoch that a partition refuses for p it refuses for the
+// part too.
+func (p Producer) Of(part string) Producer {
+	p.Source += "@" + part
+	return p
+}
+
+// Parent returns the producer of whose work p does a part, and the name of the part;
+// ok is false if p is nobody's part.
+func (p Producer) Parent() (parent Producer, part string, ok bool) {
+	p.Source, part, ok = strings.Cut(p.Source, "@")
+	return p, part, ok
+}
 
 // Effect marks a transaction as a processor's write.
 type Effect struct {

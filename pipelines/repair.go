@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
@@ -24,12 +26,15 @@ import (
 //   - a copy by the write with which the pipeline's own check repairs, guarded by the
 //     item's ETag;
 //   - an accumulator by adding what is missing in it, which stays the same whatever is
-//     folded meanwhile, guarded by a digest of what it holds. The fields of its
-//     targets follow in the same commit, and then it is compared once more;
+//     folded meanwhile, guarded by a digest of what it holds, and by which changes were
+//     given up there. The fields of its targets follow in the same commit, and then it
+//     is compared once more;
 //   - fields that differ from their accumulator, as a copy;
 //   - a row as project.Projection.Mend says: the item is read, its rows are written,
 //     and the item read again, until it is the same. What the pipeline writes of a
 //     later change it writes after that.
+//
+// Before that, what was given up is tried once more; see settle.
 //
 // So the pipeline need not stop, and a repair takes no lease from anybody. Its
 // writes name a producer of its own, repair:PARTITION, whose epoch is the time of
@@ -48,6 +53,9 @@ func NewRepairer(js jetstream.JetStream, registry *Registry, client *store.Clien
 // mended, and as drift what could not be; its verdict is equal if nothing else is
 // left. A pipeline that is behind is to be repaired again when it has caught up.
 func (r *Repairer) Repair(ctx context.Context, names ...Metadata) (*Report, error) {
+	if err := r.settle(ctx, names); err != nil {
+		return nil, err
+	}
 	return r.v.run(ctx, newRepair(), names)
 }
 
@@ -145,8 +153,19 @@ func (r *repair) copies(ctx context.Context, s *scan, v *view) (again bool, err 
 // folds between the reading and the write.
 const mendTriesMax = 2000
 
-// group adds to an accumulator what is missing in it.
-func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partition, g accumulator.Group, d Difference) (mended bool, err error) {
+// group adds to an accumulator what is missing in it. again says that it is to be
+// looked at again: it was mended, or a change that was given up has been tried again
+// since the view in which it differs.
+func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partition, view *groupView, g accumulator.Group, d Difference) (again bool, err error) {
+	gaveUp, err := aggregate.GivenUpOf(view.Positions)
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(gaveUp, func(g aggregate.GivenUp) bool { return g.Owed }) {
+		d.Kind, d.Reason = DifferenceBehind, "a change was given up, and no worker has tried it again"
+		c.run.found(c.p, d)
+		return false, nil
+	}
 	delta := c.delta.Only(func(o accumulator.Group) bool { return o == g }).Append(nil)
 	for range mendTriesMax {
 		now, err := c.p.target.ReadGroups(ctx, partition, &store.ReadGroups{
@@ -154,6 +173,9 @@ func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partit
 		})
 		if err != nil {
 			return false, fmt.Errorf("read the accumulator of group %s: %w", g, err)
+		}
+		if is, err := aggregate.GivenUpOf(now.Positions); err != nil || !slices.Equal(is, gaveUp) {
+			return err == nil, err
 		}
 		result, err := c.p.target.Fold(ctx, partition, &store.FoldMany{
 			Producer: r.producer(c.p, partition), Epoch: r.epoch, Mend: true, Delta: delta, Content: now.Digest,

@@ -128,12 +128,12 @@ func (c *groupCheck) suspect(ctx context.Context, partition feed.Partition, view
 			c.run.found(c.p, d)
 			continue
 		}
-		mended, err := c.run.repair.group(ctx, c, partition, g, d)
+		unsure, err := c.run.repair.group(ctx, c, partition, view, g, d)
 		if err != nil {
 			return nil, err
 		}
-		if mended {
-			again = append(again, g) // to prove that it is
+		if unsure {
+			again = append(again, g)
 			delete(c.looks, g)
 		}
 	}

@@ -61,7 +61,13 @@ type DeadLetter struct {
 	// Retry is when an operator asked to try again; zero if nobody did, or if it
 	// was tried since.
 	Retry time.Time `json:"retry,omitzero"`
+	// Settle is when a repair asked to try again once more; zero as Retry is. What
+	// fails even so is the repair's to mend, see Additive.
+	Settle time.Time `json:"settle,omitzero"`
 }
+
+// Asked says whether somebody waits for the letter to be tried again.
+func (l *DeadLetter) Asked() bool { return !l.Retry.IsZero() || !l.Settle.IsZero() }
 
 // Of says whether l was written by the processor of r.
 func (l *DeadLetter) Of(r Resource) bool {
@@ -224,7 +230,41 @@ func (d *DeadLetters) Retry(ctx context.Context, pipeline, id string) error {
 	return nil
 }
 
-// Drop forgets a letter. What it was about stays undone: verify lists it.
+// Settle writes l, which may be gone, and asks the processor that gave it up to try
+// once more. The letter is gone then, or tells the new reason.
+func (d *DeadLetters) Settle(ctx context.Context, l *DeadLetter) error {
+	letter := *l
+	letter.Settle = time.Now().UTC()
+	return d.Write(ctx, &letter)
+}
+
+// Unask takes back what Settle asked for, unless that is done.
+func (d *DeadLetters) Unask(ctx context.Context, pipeline, id string) error {
+	c, key, err := d.at(ctx, pipeline)
+	if err != nil {
+		return err
+	}
+	op := document.Op{Kind: document.OpRemove, Path: "/settle"}
+	_, err = c.Patch(ctx, key, id, []document.Op{op})
+	if refusal, ok := errors.AsType[*store.Error](err); ok && (refusal.Status == store.StatusNotFound || refusal.Status == store.StatusBadRequest) {
+		return nil // it was answered meanwhile
+	}
+	return err
+}
+
+// LetterOf returns the letter of a change that a processor has parked, as its
+// checkpoint tells of it. An operator may have dropped the one that was written.
+func LetterOf(r Resource, j *Job) DeadLetter {
+	l := DeadLetter{
+		Pipeline: r.Pipeline, Generation: r.Generation, Role: r.Role, Partition: r.Partition.String(), Time: time.Now().UTC(),
+		Item: j.Source, Position: j.Position, Reason: j.LastError, Attempts: j.Attempts, Trace: j.Trace,
+	}
+	l.ID = l.letterID()
+	return l
+}
+
+// Drop forgets a letter. What it was about stays undone: verify lists it, and a repair
+// mends it.
 func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 	c, key, err := d.at(ctx, pipeline)
 	if err != nil {
@@ -243,7 +283,7 @@ func (d *DeadLetters) asked(ctx context.Context, r Resource) ([]DeadLetter, erro
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(l DeadLetter) bool { return l.Retry.IsZero() || !l.Of(r) })
+	all = slices.DeleteFunc(all, func(l DeadLetter) bool { return !l.Asked() || !l.Of(r) })
 	slices.SortStableFunc(all, func(a, b DeadLetter) int { return a.Position.Compare(b.Position) })
 	return all, nil
 }
@@ -255,7 +295,7 @@ const deadLettersAskedMax = 10_000
 // failedAgain writes that a retry has failed.
 func (d *DeadLetters) failedAgain(ctx context.Context, l *DeadLetter, cause error) error {
 	letter := *l
-	letter.Retry = time.Time{}
+	letter.Retry, letter.Settle = time.Time{}, time.Time{}
 	letter.Attempts++
 	letter.Reason = cause.Error()
 	letter.Status = statusOf(cause)

@@ -22,7 +22,11 @@ type Retrier interface {
 // Additive is a Processor whose changes add up: one that was given up is missing
 // until it is tried again, whatever comes after it.
 type Additive interface {
-	Additive()
+	Retrier
+	// Settle tries like Retry, and if the change fails again as before, lets it go:
+	// nobody adds it any more, also not when it comes again by the feed. What is
+	// missing then is for whoever asked to mend; if that is not done, verify lists it.
+	Settle(ctx context.Context, p *Parked) error
 }
 
 // Parked is a change that was given up and is tried again.
@@ -121,7 +125,8 @@ func (r *run) redo(ctx context.Context, l *DeadLetter) error {
 	return nil
 }
 
-// tryLetter reads the change of a letter from the log and processes it again.
+// tryLetter reads the change of a letter from the log and processes it again, or
+// settles it.
 func (r *run) tryLetter(ctx context.Context, l *DeadLetter) error {
 	retrier, ok := r.proc.(Retrier)
 	if !ok {
@@ -137,6 +142,9 @@ func (r *run) tryLetter(ctx context.Context, l *DeadLetter) error {
 		t := &commit.Transactions[i]
 		if index < len(t.Changes) {
 			p.Transaction, p.Change = t, &t.Changes[index]
+			if additive, ok := r.proc.(Additive); ok && !l.Settle.IsZero() {
+				return additive.Settle(ctx, p)
+			}
 			return retrier.Retry(ctx, p)
 		}
 		index -= len(t.Changes)

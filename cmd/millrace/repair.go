@@ -22,6 +22,10 @@ carried out only if what was seen is still there; nothing else is touched. What
 a pipeline has not come to within --wait is left to it. References whose source
 is not there stay as they are.
 
+First the dead letters of the pipelines are tried once more, for up to --wait, and
+those that were dropped. The letter of a change that an aggregate still cannot fold
+goes then, for the repair adds what it means, and no retry will.
+
 It exits with 1 unless all copies are equal then.`,
 		Example: "  millrace repair\n  millrace repair customer-totals -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -104,12 +104,18 @@
 // gets a producer of its own, with a position that says "owed". From then on the
 // change is folded in that partition by a retry alone, which is an interval of that
 // producer, and is applied once like any other; when the change comes again by the
-// feed, it is left out there. A crash before it is planted leaves it in the feed, or
-// parked in the checkpoint, with the position still before it. A partition that has
-// taken it, before or after the letter was written, does not owe it, and the retry
-// changes nothing. What an operator drops stays owed, and verification lists it. A
-// repair recomputes the group, the missing change included: its letter is to be
-// dropped then.
+// feed, it is left out there, also after the retry. That producer is a part of the
+// one that reads, and is fenced with it: a late worker can neither plant nor retry. A
+// crash before it is planted leaves the change in the feed, or parked in the
+// checkpoint, with the position still before it. A partition that has taken it, before
+// or after the letter was written, does not owe it, and the retry changes nothing.
+// What an operator drops stays owed, and verification lists it.
+//
+// A repair adds to a group what is missing in it, whatever the reason. Before it looks
+// it lets all that is owed be settled: tried again, or, where that fails, let go, which
+// is an interval of the same producer that means nothing. And it adds to a group only
+// while the partition says of what was given up the same as when it looked. So a share
+// is the feed's, the retry's or the repair's, and never two of them.
 //
 // An Aggregate is safe for concurrent use. Its processors are made anew for each
 // tenure of a lease.

@@ -46,7 +46,8 @@ type target struct {
 	asked     bool          // at is known from this tenure
 	known     bool          // and not in doubt
 	at        feed.Position // recorded there for this producer
-	// owes are changes that were given up for it: they are folded by Retry alone.
+	// owes are changes that were given up for it: they are folded by Retry alone. The
+	// value says whether that is still to come.
 	owes map[feed.Position]bool
 }
 

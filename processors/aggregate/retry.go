@@ -2,8 +2,9 @@ package aggregate
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"strings"
+	"log/slog"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
@@ -16,17 +17,39 @@ import (
 // the change, from when it is given up until it is tried again with success.
 var owed = feed.Position{Index: 1}
 
-// retrying begins the sources of producers under which changes are tried again.
-const retrying = "retry:"
-
-// sourceOf is what the sources of such producers of one partition begin with.
-func sourceOf(p feed.Partition) string { return retrying + p.String() + "@" }
-
-// producerOf is the producer under which a change that was given up is tried again.
+// producerOf is the producer under which a change that was given up is tried again:
+// one of those of the Folder's own, so that it is fenced with it.
 func (f *Folder) producerOf(at feed.Position) feed.Producer {
-	p := f.tenure.Producer()
-	p.Source = sourceOf(f.partition) + at.String()
-	return p
+	return f.tenure.Producer().Of(at.String())
+}
+
+// GivenUp is a change that was given up, and that a partition of the target has not
+// taken by the feed.
+type GivenUp struct {
+	Source string // of the producer that reads it, as feed.Producer has it
+	At     feed.Position
+	// Owed says that it is yet to be folded there, by a retry. Without it, it was, or
+	// has been let go.
+	Owed bool
+}
+
+// GivenUpOf returns the changes among the positions of an aggregate's producers,
+// which a partition tells with its groups, that were given up there.
+func GivenUpOf(positions []store.ProducerPosition) (all []GivenUp, err error) {
+	for _, p := range positions {
+		source, text, ok := feed.Producer{Source: p.Source}.Parent()
+		if !ok {
+			continue
+		}
+		at, err := feed.ParsePosition(text)
+		if err != nil {
+			return nil, fmt.Errorf("producer %q: %w", p.Source, err)
+		}
+		if !p.Position.IsZero() { // it has more than an epoch
+			all = append(all, GivenUp{Source: source.Source, At: at, Owed: p.Position == owed})
+		}
+	}
+	return all, nil
 }
 
 // failed notes that a change by itself cannot be processed. If the Host goes on
@@ -59,7 +82,7 @@ func (f *Folder) given(next feed.Position) {
 func (f *Folder) owe(ctx context.Context) error {
 	for len(f.gave) > 0 {
 		at := f.gave[0]
-		err := f.each(func(t *target) bool { return t.at.Before(at) && !t.owes[at] }, func(t *target) error {
+		err := f.each(func(t *target) bool { return t.at.Before(at) && !t.gaveUp(at) }, func(t *target) error {
 			_, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
 				Producer: f.producerOf(at), Epoch: f.tenure.Epoch, UpTo: owed, Delta: f.a.rule.NewDelta().Append(nil),
 			})
@@ -78,7 +101,15 @@ func (f *Folder) owe(ctx context.Context) error {
 	return nil
 }
 
-// owing returns what a partition owes of the changes of the one that is read.
+// gaveUp says whether a change is a retry's to fold into t.
+func (t *target) gaveUp(at feed.Position) bool {
+	_, is := t.owes[at]
+	return is
+}
+
+// owing returns which changes of the partition that is read were given up for t: those
+// that it still owes, and those that a retry has settled. None of them is folded there
+// when it comes again by the feed.
 func (f *Folder) owing(ctx context.Context, t *target) (map[feed.Position]bool, error) {
 	result, err := f.a.cfg.Target.ReadGroups(ctx, t.partition, &store.ReadGroups{
 		Pipeline: f.a.cfg.Pipeline, Generation: f.a.cfg.Generation, Groups: []string{},
@@ -86,17 +117,15 @@ func (f *Folder) owing(ctx context.Context, t *target) (map[feed.Position]bool, 
 	if err != nil {
 		return nil, err
 	}
+	all, err := GivenUpOf(result.Positions)
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: %w", t.partition, err)
+	}
 	owes := map[feed.Position]bool{}
-	for _, p := range result.Positions {
-		text, ok := strings.CutPrefix(p.Source, sourceOf(f.partition))
-		if !ok || p.Position != owed {
-			continue
+	for _, g := range all {
+		if g.Source == f.tenure.Producer().Source {
+			owes[g.At] = g.Owed
 		}
-		at, err := feed.ParsePosition(text)
-		if err != nil {
-			return nil, fmt.Errorf("partition %s has a producer %q: %w", t.partition, p.Source, err)
-		}
-		owes[at] = true
 	}
 	return owes, nil
 }
@@ -118,12 +147,7 @@ func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
 	if p.Target != "" {
 		return f.mend(ctx, p.Target)
 	}
-	// The Host has gone on behind it.
-	f.given(feed.Position{LSN: p.At.LSN, Index: p.At.Index + 1})
-	if err := f.ask(ctx); err != nil {
-		return err
-	}
-	if err := f.owe(ctx); err != nil {
+	if err := f.planted(ctx, p); err != nil {
 		return err
 	}
 	members := []member{{p.Change, p.At, &processors.Part{Commit: p.Commit, Transaction: p.Transaction}}}
@@ -131,26 +155,70 @@ func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
 	if _, err := f.a.fold(d, members, 1); err != nil {
 		return err
 	}
+	return f.repay(ctx, p.At, func(t *target) shares { return f.a.sharesOf(d, t.partition) }, members)
+}
+
+// Settle tries a change that was given up once more. Partitions that refuse it again
+// never fold it: what it means is missing in their accumulators from then on, as
+// whatever else may be, and is for whoever asks to mend.
+func (f *Folder) Settle(ctx context.Context, p *processors.Parked) error {
+	err := f.Retry(ctx, p)
+	if failure := processors.FailureOf(ctx, err); err == nil || p.Target != "" || failure != processors.Rejected && failure != processors.Doubtful {
+		return err
+	}
+	f.tenure.Logger.WarnContext(ctx, "a change that was given up is let go, for a repair mends what it means",
+		slog.String("position", p.At.String()), slog.Any("error", err))
+	if err := f.take(ctx); err != nil {
+		return err
+	}
+	defer f.release()
+	if err := f.planted(ctx, p); err != nil {
+		return err
+	}
+	return f.repay(ctx, p.At, func(*target) shares { return shares{} }, nil)
+}
+
+// planted makes sure that the partitions that have not taken a change know that they
+// owe it. The Host has gone on behind it.
+func (f *Folder) planted(ctx context.Context, p *processors.Parked) error {
+	f.given(feed.Position{LSN: p.At.LSN, Index: p.At.Index + 1})
+	if err := f.ask(ctx); err != nil {
+		return err
+	}
+	return f.owe(ctx)
+}
+
+// repay folds what a change means, which members tell of, into the partitions that
+// owe it. They owe it no more then, also where it means nothing.
+func (f *Folder) repay(ctx context.Context, at feed.Position, mean func(*target) shares, members []member) error {
+	var errs []error
 	for _, t := range f.targets {
-		s := f.a.sharesOf(d, t.partition)
-		if s.data == nil {
+		if !t.owes[at] {
 			continue
 		}
+		s := mean(t)
+		nothing := s.data == nil
+		if nothing {
+			s.data = f.a.rule.NewDelta().Append(nil)
+		}
 		result, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
-			Producer: f.producerOf(p.At), Epoch: f.tenure.Epoch, After: owed, UpTo: p.At, Delta: s.data,
+			Producer: f.producerOf(at), Epoch: f.tenure.Epoch, After: owed, UpTo: at, Delta: s.data,
 		})
 		if err != nil {
-			return fmt.Errorf("fold change %s into %s: %w", p.At, t.partition, err)
+			errs = append(errs, fmt.Errorf("fold change %s into %s: %w", at, t.partition, err))
+			continue
 		}
-		// Not applied: it is not owed there, or not any more.
-		if result.Applied {
-			f.folded(ctx, s)
-			if err := f.refused(ctx, members, p.At, result.Refused); err != nil {
-				return err
-			}
+		f.tenure.Turned()
+		t.owes[at] = false
+		if nothing || !result.Applied { // not applied: an attempt of which no answer came was carried out
+			continue
+		}
+		f.folded(ctx, s)
+		if err := f.refused(ctx, members, at, result.Refused); err != nil {
+			errs = append(errs, err)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // mendMax bounds the attempts to mend an item that changes meanwhile.
@@ -239,7 +307,3 @@ func (f *Folder) values(ctx context.Context, p feed.Partition, g accumulator.Gro
 	}
 	return state.Values(), nil
 }
-
-// Additive says that a change which was given up is missing until it is tried
-// again; see processors.Additive.
-func (f *Folder) Additive() {}

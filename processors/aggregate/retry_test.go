@@ -181,6 +181,74 @@ func TestI5_RetryOfALetterThatIsOutOfDate(t *testing.T) {
 	}
 }
 
+// A change that was tried again with success comes again by the feed, to a worker that
+// knows of nothing parked, before the partition was told anything behind it.
+func TestI5_WhatWasTriedAgainIsNotFoldedByTheFeed(t *testing.T) {
+	s := newShop(t)
+	s.cfg.RecordInterval = -1
+	k := s.start(s.cfg)
+	allow := refuse(k, "bad")
+	s.order("o", "bad", 2, 20)
+	s.letter(`["o"]/o`)
+	parked(t, k, 1)
+	allow()
+	s.retry(`["o"]/o`)
+	s.check("tried again")
+	k.crash()
+	s.setBack()
+	k = s.start(s.cfg)
+	s.quiet(k)
+	s.check("given again")
+}
+
+// A worker that has given a change up falls asleep before it says so to the target.
+// Its successor folds the change, and what the late one says then is refused: no retry
+// folds it a second time.
+func TestI5_ALateWorkerOwesNothing(t *testing.T) {
+	s := newShop(t)
+	late := s.start(s.cfg)
+	there, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	late.tap.onRequest(func(r *store.Request) *store.Error {
+		if r.Fold == nil {
+			return nil
+		}
+		if strings.Contains(r.Fold.Producer.Source, "@") {
+			once.Do(func() { close(there) })
+			<-goOn
+		}
+		if strings.Contains(string(r.Fold.Delta), "bad") {
+			return store.Refuse(store.StatusBadRequest, "not this group")
+		}
+		return nil
+	})
+	s.order("o", "bad", 2, 20)
+	s.letter(`["o"]/o`)
+	s.order("o", "bad", 3, 30) // in the same partition: before it is processed, the target is told
+	<-there
+	s.setBack()
+	k := s.start(s.cfg)
+	s.quiet(k)
+	s.check("folded by the successor")
+	close(goOn)
+	eventually(t, func() (bool, string) {
+		errs := late.failures()
+		return len(errs) == 1 && errors.Is(errs[0], processors.ErrLost), fmt.Sprintf("the late worker: %v", errs)
+	})
+	late.stop()
+	k.stop()
+	k = s.start(s.cfg)
+	refuse(k, "other")
+	for i := range 9 { // each processor looks for letters once it has written one
+		s.order(fmt.Sprint("p", i), "other", 1, 1)
+		s.letter(fmt.Sprintf(`["p%d"]/p%d`, i, i))
+	}
+	s.retry(`["o"]/o`)
+	if _, customers := s.state(); customers["bad"].Orders != 1 {
+		t.Errorf("tried again, the customer says %+v", customers["bad"])
+	}
+}
+
 // A target that could not take its fields takes them by a retry.
 func TestRetryOfATargetThatRefused(t *testing.T) {
 	s := newShop(t)

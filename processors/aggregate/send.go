@@ -33,7 +33,7 @@ func (f *Folder) ask(ctx context.Context) error {
 			if t.owes, err = f.owing(ctx, t); err != nil {
 				return fmt.Errorf("ask %s what it owes: %w", t.partition, waiting(err))
 			}
-			f.lettered(len(t.owes))
+			f.lettered(t.owed())
 		}
 		f.tenure.Turned()
 		expected := t.at // by this tenure
@@ -124,7 +124,7 @@ func (f *Folder) deliver(ctx context.Context, t *target, members []member, upTo 
 // given up.
 func (f *Folder) anew(t *target, members []member) (shares, error) {
 	if t.owesAny(members) {
-		members = slices.DeleteFunc(slices.Clone(members), func(m member) bool { return t.owes[m.at] })
+		members = slices.DeleteFunc(slices.Clone(members), func(m member) bool { return t.gaveUp(m.at) })
 	}
 	d := f.a.rule.NewDelta()
 	if _, err := f.a.fold(d, members, math.MaxInt); err != nil {
@@ -135,7 +135,17 @@ func (f *Folder) anew(t *target, members []member) (shares, error) {
 
 // owesAny says whether one of the members was given up for t.
 func (t *target) owesAny(members []member) bool {
-	return len(t.owes) > 0 && slices.ContainsFunc(members, func(m member) bool { return t.owes[m.at] })
+	return len(t.owes) > 0 && slices.ContainsFunc(members, func(m member) bool { return t.gaveUp(m.at) })
+}
+
+// owed is how many changes are yet to be folded by a retry.
+func (t *target) owed() (n int) {
+	for _, still := range t.owes {
+		if still {
+			n++
+		}
+	}
+	return n
 }
 
 // request sends one interval to one target, and notes where it stands then.

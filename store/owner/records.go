@@ -56,22 +56,33 @@ func (s producerState) encode() []byte {
 	return binary.AppendUvarint(b, uint64(s.Position.Index))
 }
 
-// fence refuses a producer whose lease has passed on. It returns what is known of
-// the producer; plant says that its epoch is new here and must be committed.
+// fence refuses a producer whose lease has passed on, and one that does a part of such
+// a producer's work. It returns what is known of the producer; plant says that its
+// epoch is new here and must be committed.
 func (v *view) fence(p feed.Producer, epoch uint64) (known producerState, plant bool, refusal *store.Error) {
 	if p.Pipeline == "" || epoch == 0 {
 		return known, false, store.Refuse(store.StatusBadRequest, "a pipeline's write names its producer and lease epoch")
 	}
+	if parent, _, ok := p.Parent(); ok {
+		if _, refusal := v.known(parent, epoch); refusal != nil {
+			return known, false, refusal
+		}
+	}
+	known, refusal = v.known(p, epoch)
+	return known, known.Epoch < epoch, refusal
+}
+
+// known returns what is remembered of a producer, and refuses an epoch older than that.
+func (v *view) known(p feed.Producer, epoch uint64) (known producerState, refusal *store.Error) {
 	value, err := v.record(recordProducer, p.String())
 	if err != nil {
-		return known, false, store.Refuse(store.StatusInternal, "producer %s: %v", p, err)
+		return known, store.Refuse(store.StatusInternal, "producer %s: %v", p, err)
 	}
-	known = decodeProducer(value)
-	if known.Epoch > epoch {
-		return known, false, store.Refuse(store.StatusFenced,
+	if known = decodeProducer(value); known.Epoch > epoch {
+		return known, store.Refuse(store.StatusFenced,
 			"producer %s writes under lease epoch %d, the partition has seen %d: the lease has passed on", p, epoch, known.Epoch)
 	}
-	return known, known.Epoch < epoch, nil
+	return known, nil
 }
 
 // An idempotency record is the LSN of the transaction, then for each change that
