@@ -60,6 +60,12 @@ type auditor struct {
 	saved  time.Time         // when they were saved last; zero if something has to be said
 }
 
+// auditLease is what the auditor asks of its lease.
+type auditLease interface {
+	Progress()
+	Save(ctx context.Context, checkpoint []byte) error
+}
+
 func newAuditor(s *Supervisor) *auditor {
 	cfg := s.cfg.Verify.withDefaults()
 	return &auditor{
@@ -90,21 +96,21 @@ func (a *auditor) run(ctx context.Context, held *leases.Held) error {
 }
 
 // paced returns a verifier that works in a share of its time.
-func (a *auditor) paced(held *leases.Held, percent int) *Verifier {
+func (a *auditor) paced(lease auditLease, percent int) *Verifier {
 	v := *a.verifier
-	v.pacer = &pacer{share: float64(percent) / 100, turned: held.Progress, since: time.Now()}
+	v.pacer = &pacer{share: float64(percent) / 100, turned: lease.Progress, since: time.Now()}
 	return &v
 }
 
 // patrol verifies all pipelines, one after the other, for ever.
-func (a *auditor) patrol(ctx context.Context, held *leases.Held) error {
-	v := a.paced(held, a.cfg.SharePercent)
+func (a *auditor) patrol(ctx context.Context, lease auditLease) error {
+	v := a.paced(lease, a.cfg.SharePercent)
 	for ctx.Err() == nil {
 		began := time.Now()
 		w, ready := a.world()
 		for i := range w.Pipelines {
 			if ready && ctx.Err() == nil {
-				a.one(ctx, v, held, &w, &w.Pipelines[i])
+				a.one(ctx, v, lease, &w, &w.Pipelines[i])
 			}
 		}
 		left := a.cfg.Interval - time.Since(began)
@@ -118,8 +124,8 @@ func (a *auditor) patrol(ctx context.Context, held *leases.Held) error {
 
 // prove verifies pipelines that wait for a proof. One that was not proved is looked
 // at again when it has changed, or after a while.
-func (a *auditor) prove(ctx context.Context, held *leases.Held) error {
-	v := a.paced(held, max(a.cfg.SharePercent, proofSharePercent))
+func (a *auditor) prove(ctx context.Context, lease auditLease) error {
+	v := a.paced(lease, max(a.cfg.SharePercent, proofSharePercent))
 	type try struct {
 		revision uint64
 		at       time.Time
@@ -136,14 +142,14 @@ func (a *auditor) prove(ctx context.Context, held *leases.Held) error {
 			last := tried[rec.ID]
 			if last.revision != rec.Revision || time.Since(last.at) >= a.cfg.Interval {
 				last = try{rec.Revision, time.Now()}
-				if a.one(ctx, v, held, &w, rec) {
+				if a.one(ctx, v, lease, &w, rec) {
 					a.proved(ctx, rec)
 				}
 			}
 			waits[rec.ID] = last
 		}
 		tried = waits
-		held.Progress()
+		lease.Progress()
 		_ = v.pacer.rest(ctx, a.tick) // that ctx has ended is seen above
 	}
 	return nil
@@ -151,7 +157,7 @@ func (a *auditor) prove(ctx context.Context, held *leases.Held) error {
 
 // one verifies one pipeline and notes what is found. It tells whether all copies
 // were proved to be equal.
-func (a *auditor) one(ctx context.Context, v *Verifier, held *leases.Held, w *World, rec *Record) (proved bool) {
+func (a *auditor) one(ctx context.Context, v *Verifier, lease auditLease, w *World, rec *Record) (proved bool) {
 	began := time.Now()
 	v.pacer.resume()
 	heads, err := a.heads(ctx, w, rec)
@@ -174,7 +180,7 @@ func (a *auditor) one(ctx context.Context, v *Verifier, held *leases.Held, w *Wo
 	}
 	r := &report.Pipelines[0]
 	a.note(ctx, w, rec, r, heads, began)
-	if err := a.save(ctx, held); err != nil && ctx.Err() == nil {
+	if err := a.save(ctx, lease); err != nil && ctx.Err() == nil {
 		a.log.DebugContext(ctx, "what was verified could not be saved", slog.Any("error", err))
 	}
 	return r.Verdict == VerdictEqual

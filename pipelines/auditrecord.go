@@ -138,7 +138,7 @@ func (a *auditor) restore(checkpoint []byte) error {
 }
 
 // save keeps what was found in the lease: at once if it is news, else now and then.
-func (a *auditor) save(ctx context.Context, held *leases.Held) error {
+func (a *auditor) save(ctx context.Context, lease auditLease) error {
 	a.mu.Lock()
 	if time.Since(a.saved) < auditSaveInterval {
 		a.mu.Unlock()
@@ -147,7 +147,7 @@ func (a *auditor) save(ctx context.Context, held *leases.Held) error {
 	a.saved = time.Now()
 	data := encodeAudits(a.audits)
 	a.mu.Unlock()
-	return held.Save(ctx, data)
+	return lease.Save(ctx, data)
 }
 
 // each tells what was found of each pipeline.

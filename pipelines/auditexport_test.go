@@ -1,0 +1,35 @@
+package pipelines
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/millrace/millrace/store"
+)
+
+// Patrol verifies all pipelines continuously until ctx ends, without a lease.
+// passed tells how many pipelines were verified.
+func Patrol(ctx context.Context, registry *Registry, client *store.Client, cfg AuditConfig) (passed int, err error) {
+	w, err := registry.World(ctx)
+	if err != nil {
+		return 0, err
+	}
+	s := NewSupervisor(registry, client, nil, nil, SupervisorConfig{Verify: cfg, Logger: slog.New(slog.DiscardHandler)})
+	s.records, s.containers, s.seen = map[string]Record{}, w.Containers, true
+	for _, rec := range w.Pipelines {
+		s.records[rec.ID] = rec
+	}
+	lease := &passes{}
+	err = s.auditor.patrol(ctx, lease)
+	return lease.saved, err
+}
+
+// passes counts what is saved.
+type passes struct{ saved int }
+
+func (*passes) Progress() {}
+
+func (p *passes) Save(context.Context, []byte) error {
+	p.saved++
+	return nil
+}
