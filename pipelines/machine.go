@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
 )
 
@@ -86,8 +87,9 @@ func (s *Supervisor) release(ctx context.Context, m *machine) {
 
 // task returns what to run under the lease of one of the machine's resources.
 func (m *machine) task(resource processors.Resource) processors.Task {
+	_, heads := m.record.goals(resource)
 	return processors.Task{
-		Resource: resource, Processor: m.processor(resource), Start: m.record.begin(resource),
+		Resource: resource, Processor: m.processor(resource), Start: m.record.begin(resource), BackfillTo: feed.LSN(heads),
 		Rewinds: m.record.Rewinds, Halt: m.record.Spec.OnError == Halt,
 	}
 }

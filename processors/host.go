@@ -38,6 +38,11 @@ type Config struct {
 	// reads alone.
 	CheckpointBusyInterval time.Duration `yaml:"checkpointBusyInterval"`
 
+	// BackfillPercent is the part of its time, 1 to 100, in which a processor works
+	// that reads what was there before its pipeline, while others write to the log that
+	// it reads; while nobody does, it works all the time. Default 50.
+	BackfillPercent int `yaml:"backfillPercent"`
+
 	// ParkedMax bounds the items of one partition whose change could not be
 	// processed; beyond it the processor stops with an error. Default 200.
 	ParkedMax int `yaml:"parkedMax"`
@@ -57,6 +62,10 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.ReadAheadCommits, 256)
 	def(&c.ReadAheadBytes, 8<<20)
 	def(&c.ParkedMax, 200)
+	def(&c.BackfillPercent, 50)
+	if c.BackfillPercent < 1 || c.BackfillPercent > 100 {
+		return c, fmt.Errorf("processors.backfillPercent is %d; 1 to 100 are allowed", c.BackfillPercent)
+	}
 	if c.CheckpointInterval == 0 {
 		c.CheckpointInterval = 100 * time.Millisecond
 	}
@@ -93,6 +102,9 @@ type Task struct {
 	// checkpoint of fewer is set back there, unless it lies before; what is processed
 	// again must do no harm. The number never falls.
 	Rewinds uint32
+	// BackfillTo is where the log ended when the generation began: what lies before it
+	// is read at Config.BackfillPercent while others write.
+	BackfillTo feed.LSN
 	// Halt is to stop with *HaltedError at the first change that cannot be processed,
 	// instead of giving it up and going on.
 	Halt bool

@@ -38,6 +38,7 @@ type run struct {
 
 	turned  atomic.Int64 // unix milliseconds
 	waiting atomic.Bool
+	pace    pace
 
 	mu    sync.Mutex
 	cp    Checkpoint       // without State; of all that was taken
@@ -64,6 +65,7 @@ func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
 		Resource: t.Resource, host: h, lease: lease, proc: t.Processor, cp: *cp,
 		input: newReadAhead(h.cfg.ReadAheadBytes, h.cfg.ReadAheadCommits), saves: make(chan error, 1), redos: make(chan *DeadLetter),
 	}
+	r.pace.share, r.pace.to = float64(h.cfg.BackfillPercent)/100, t.BackfillTo
 	r.cp.State, r.cp.Taken = State{}, feed.Position{}
 	r.marks = []mark{{cp.Position, cp.Time, cp.Log, cp.Sum}}
 	r.tenure = &Tenure{
@@ -88,15 +90,24 @@ func (r *run) loop(ctx context.Context) error {
 	save := time.NewTimer(time.Hour)
 	defer save.Stop()
 	defer r.settle()
+	rested := time.NewTimer(time.Hour)
+	defer rested.Stop()
 	for {
-		r.waiting.Store(true)
+		ready := r.input.ready
+		rest := r.pace.rest()
+		if rest > 0 {
+			ready = nil
+			rested.Reset(rest)
+		}
+		r.waiting.Store(rest == 0)
 		var err error
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-r.input.ready:
+		case <-ready:
 			r.waiting.Store(false)
 			err = r.batch(ctx)
+		case <-rested.C:
 		case <-r.tenure.changed:
 			r.soil()
 		case <-save.C:
@@ -125,11 +136,13 @@ func (r *run) batch(ctx context.Context) error {
 		return nil
 	}
 	b := newBatch(r.Partition, commits)
+	begun := time.Now()
 	if len(b.Parts) > 0 {
 		if err := r.deliver(ctx, b); err != nil {
 			return err
 		}
 	}
+	r.pace.worked(commits[0].LSN, time.Since(begun))
 	end := commits[len(commits)-1]
 	r.mu.Lock()
 	r.cp.Position, r.cp.Time = lastPosition(end), end.Time

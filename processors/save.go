@@ -208,6 +208,7 @@ func (r *run) measure(ctx context.Context) {
 	defer cancel()
 	cp := r.checkpoint()
 	if _, last, err := r.log.Bounds(ctx); err == nil {
+		r.pace.ends(last)
 		meters.lag.Record(ctx, max(int64(last)-int64(cp.Position.LSN), 0), r.attributes())
 	}
 	oldest := r.held(cp)

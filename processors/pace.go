@@ -1,0 +1,41 @@
+package processors
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// restMax bounds one rest, so that a batch that waited for long does not stand for
+// work.
+const restMax = 2 * time.Second
+
+// pace is how fast a processor reads what was there before its pipeline: while others
+// write to the log it rests after each batch, so that it works for a share of its time.
+// ends may be called beside the others, which belong to the loop.
+type pace struct {
+	share float64
+	to    feed.LSN
+	until time.Time
+
+	end  atomic.Uint64 // of the log, when it was looked at last; 0 if never
+	busy atomic.Bool   // the log has grown between two looks
+}
+
+// ends notes where the log ends now.
+func (p *pace) ends(last feed.LSN) {
+	before := p.end.Swap(uint64(last))
+	p.busy.Store(before != 0 && uint64(last) > before)
+}
+
+// worked notes a batch that began at an LSN and took a while.
+func (p *pace) worked(from feed.LSN, took time.Duration) {
+	if from > p.to || !p.busy.Load() {
+		return
+	}
+	p.until = time.Now().Add(min(time.Duration(float64(took)*(1-p.share)/p.share), restMax))
+}
+
+// rest returns how long to wait before the next batch.
+func (p *pace) rest() time.Duration { return max(time.Until(p.until), 0) }
