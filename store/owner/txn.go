@@ -1,6 +1,8 @@
 package owner
 
 import (
+	"bytes"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
@@ -83,13 +85,19 @@ const changeOverhead = 96
 
 // put decides that after replaces before (nil: creates). A pipeline's write
 // (quiet) leaves the TTL clock and the mark of the last client's write alone.
-// undo, if not nil, stands for before's body.
+// undo, if not nil, stands for before's body, which is not kept then.
 func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []feed.Splice, quiet bool) *store.Error {
 	if len(t.schema.rules) > 0 {
-		var refusal *store.Error
-		if undo, refusal = t.carry(itemKey, after, undo); refusal != nil {
+		left, refusal := t.carry(itemKey, after, undo)
+		if refusal != nil {
 			return refusal
 		}
+		if undo != nil && left == nil { // it is kept now, and may be what a scan shows
+			kept := *before
+			kept.Body = bytes.Clone(before.Body)
+			before = &kept
+		}
+		undo = left
 	}
 	if refusal := t.claim(itemKey, after, before, undo); refusal != nil {
 		return refusal
