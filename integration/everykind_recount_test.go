@@ -35,8 +35,6 @@ type everyCategory struct {
 }
 
 // rest waits until what is to expire has expired and nothing is left to be done.
-// What clients have deleted of what a pipeline makes is put back: it stays away
-// until its group changes.
 func (m *everyModel) rest() {
 	m.t.Helper()
 	soon(m.t, time.Minute, func() string {
@@ -52,11 +50,6 @@ func (m *everyModel) rest() {
 		}
 		return fmt.Sprintf("%d items, %d shown, some of them mortal: %t, %v", there, len(shown), mortal, err)
 	})
-	for n := range everyRegions {
-		if err := m.put(m.region, object{"id": fmt.Sprint("r", n)}); err != nil {
-			m.t.Fatal(err)
-		}
-	}
 	m.settle("productMeta", "product", "customer", "sku", "region")
 }
 
@@ -238,7 +231,7 @@ func (m *everyModel) compareCategories(orders []everyOrder) {
 // their customers. It returns the customers as they are.
 func (m *everyModel) compareCustomers(orders []everyOrder) (customers []everyCustomer) {
 	m.t.Helper()
-	people, ordered := map[string]int{}, map[string]int{}
+	people, ordered, there := map[string]int{}, map[string]int{}, map[string]bool{}
 	for _, c := range scanAll[everyCustomer](m.t, m.customer) {
 		if c.Type != "customer" {
 			continue
@@ -259,8 +252,14 @@ func (m *everyModel) compareCustomers(orders []everyOrder) (customers []everyCus
 		m.t.Errorf("%d customers, want %d", len(customers), len(m.customers))
 	}
 	for _, r := range scanAll[mallRegion](m.t, m.region) {
+		there[r.ID] = true
 		if rational(r.Customers) != fmt.Sprint(people[r.ID]) || rational(r.Orders) != fmt.Sprint(ordered[r.ID]) {
 			m.t.Errorf("region %s says %s customers and %s orders, want %d and %d", r.ID, r.Customers, r.Orders, people[r.ID], ordered[r.ID])
+		}
+	}
+	for id, n := range people {
+		if !there[id] {
+			m.t.Errorf("region %s of %d customers is not there", id, n)
 		}
 	}
 	return customers

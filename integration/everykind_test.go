@@ -361,7 +361,8 @@ func (m *everyModel) removeCustomer(writer int, rng *rand.Rand) error {
 	return m.remove(m.customer, id, id)
 }
 
-// upsetRegion deletes what a pipeline has made, or writes nonsense into it.
+// upsetRegion deletes what a pipeline has made and makes again, or writes nonsense
+// into it.
 func (m *everyModel) upsetRegion(rng *rand.Rand) error {
 	id := fmt.Sprint("r", rng.IntN(everyRegions))
 	if rng.IntN(2) == 0 {

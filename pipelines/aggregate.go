@@ -29,7 +29,8 @@ type Aggregate struct {
 	// fields.
 	Where string `json:"where,omitempty" yaml:"where,omitempty"`
 	// Create makes a target item that is missing, of the values that match and
-	// where fix and the fields. Default false: the fields appear when the item does.
+	// where fix and the fields; and again when it goes while it has members. Default
+	// false: the fields appear when the item does.
 	Create bool `json:"create,omitempty" yaml:"create,omitempty"`
 	// Set says what each field of the target is.
 	Set map[string]AggregateField `json:"set" yaml:"set"`

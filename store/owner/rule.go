@@ -194,19 +194,20 @@ func (d *decider) settleDerived(t *txn) *store.Error {
 
 // settleStrict does so for a client's transaction, of which every result must
 // hold: it is refused whole where a target cannot take its fields. Results show
-// items as the transaction leaves them.
+// items as the transaction leaves them; what was read and is written by a later
+// operation is shown as it was read.
 func (t *txn) settleStrict(r *store.Transact, result *store.TransactResult) *store.Error {
-	if len(t.deltas) == 0 {
+	if len(t.deltas) == 0 && len(t.bereft) == 0 {
 		return nil
 	}
-	keys := make([]string, len(result.Results)) // of items that the last operation on them has written
+	keys := make([]string, len(result.Results)) // of items that no later operation has written
 	for i := range result.Results {
 		res := &result.Results[i]
-		if res.Item.Body == nil || r.Ops[i].Kind == store.OpRead {
+		if res.Item.Body == nil {
 			continue
 		}
 		key := string(engine.ItemKey(r.Key, res.Item.ID))
-		if item := t.items[key]; item != nil && item.Position == feed.Position(res.Item.ETag) {
+		if item, ok := t.items[key]; !ok || item != nil && item.Position == feed.Position(res.Item.ETag) {
 			keys[i] = key
 		}
 	}
@@ -218,7 +219,7 @@ func (t *txn) settleStrict(r *store.Transact, result *store.TransactResult) *sto
 		return store.Refuse(refused[0].Status, "the aggregates that follow from it cannot be kept: %s", refused[0].Reason)
 	}
 	for i, key := range keys {
-		if item := t.items[key]; item != nil {
+		if item := t.items[key]; key != "" && item != nil {
 			result.Results[i].Item = itemOf(item)
 		}
 	}

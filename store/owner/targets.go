@@ -17,8 +17,8 @@ import (
 // applied. A target that cannot take its fields is refused: its accumulator is
 // right, and its fields are set when either changes again.
 func (t *txn) settleRules() (refused []store.Refusal, err *store.Error) {
-	for range len(t.schema.rules) + 1 {
-		if len(t.deltas) == 0 {
+	for range len(t.schema.rules) + 2 {
+		if len(t.deltas) == 0 && len(t.bereft) == 0 {
 			return refused, nil
 		}
 		deltas := t.deltas
@@ -35,6 +35,9 @@ func (t *txn) settleRules() (refused []store.Refusal, err *store.Error) {
 				}
 				refused = append(refused, some...)
 			}
+		}
+		if err := t.makeAgain(); err != nil {
+			return nil, err
 		}
 	}
 	for r, d := range t.deltas {
@@ -185,43 +188,94 @@ func (t *txn) createTarget(r *rule, g accumulator.Group, state *accumulator.Stat
 	return nil, nil
 }
 
+// bereft is a group whose target has gone.
+type bereft struct {
+	rule  *rule
+	group accumulator.Group
+}
+
+// bereave notes for which groups an item that goes is a target that a rule makes.
+func (t *txn) bereave(item *engine.Item) {
+	for _, r := range t.schema.rules {
+		if !r.sets || !r.setting.Spec.Create {
+			continue
+		}
+		if g, ok := r.TargetGroup(item.Body); ok {
+			t.bereft = append(t.bereft, bereft{r, g})
+		}
+	}
+}
+
+// makeAgain makes the targets that have gone and whose groups have members. What
+// cannot be made, because an item of another kind has its id now, stays away until
+// its group changes.
+func (t *txn) makeAgain() *store.Error {
+	all := t.bereft
+	t.bereft = nil
+	for _, b := range all {
+		if _, err := t.createMissing(b.rule, b.group); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // carry gives an item that is about to be written the fields that rules set in
 // it, whatever the writer wrote there, and notes for which groups it is a target.
 // undo is returned as nil if the body is another one now.
 func (t *txn) carry(itemKey []byte, after *engine.Item, undo []feed.Splice) ([]feed.Splice, *store.Error) {
-	for _, r := range t.schema.rules {
-		if !r.setting.Active {
-			continue
+	for range t.schema.rules {
+		again := false
+		for i, r := range t.schema.rules {
+			changed, err := t.carryOne(r, itemKey, after)
+			if err != nil {
+				return undo, err
+			}
+			if changed {
+				undo = nil
+				again = again || i > 0 // those before it may look at what it set
+			}
 		}
-		g, ok := r.TargetGroup(after.Body)
-		if !ok {
-			continue
-		}
-		if r.setting.Index != 0 {
-			t.noteTarget(r, g, itemKey)
-		}
-		if !r.sets {
-			continue
-		}
-		state, err := r.State(ruleRecords{t, r}, g)
-		if err != nil {
-			return undo, store.Refuse(store.StatusInternal, "accumulator of %s: %v", r.setting.Pipeline, err)
-		}
-		setter, err := document.NewSetter(state.Values())
-		if err != nil {
-			return undo, store.Refuse(store.StatusInternal, "fields of item %s: %v", after.ID, err)
-		}
-		body, _, changed, err := setter.Apply(after.Body)
-		switch tooLarge := new(document.SizeError); {
-		case errors.As(err, &tooLarge), len(body) > store.ItemBytesMax:
-			return undo, store.Refuse(store.StatusTooLarge, "item %s would be %d bytes with its aggregates; at most %d are allowed", after.ID, len(body), store.ItemBytesMax)
-		case err != nil:
-			return undo, store.Refuse(store.StatusBadRequest, "item %s cannot take its aggregates: %v", after.ID, err)
-		case changed:
-			after.Body, undo = body, nil
+		if !again {
+			break
 		}
 	}
 	return undo, nil
+}
+
+// carryOne does so for one rule.
+func (t *txn) carryOne(r *rule, itemKey []byte, after *engine.Item) (changed bool, refusal *store.Error) {
+	if !r.setting.Active {
+		return false, nil
+	}
+	g, ok := r.TargetGroup(after.Body)
+	if !ok {
+		return false, nil
+	}
+	if r.setting.Index != 0 {
+		t.noteTarget(r, g, itemKey)
+	}
+	if !r.sets {
+		return false, nil
+	}
+	state, err := r.State(ruleRecords{t, r}, g)
+	if err != nil {
+		return false, store.Refuse(store.StatusInternal, "accumulator of %s: %v", r.setting.Pipeline, err)
+	}
+	setter, err := document.NewSetter(state.Values())
+	if err != nil {
+		return false, store.Refuse(store.StatusInternal, "fields of item %s: %v", after.ID, err)
+	}
+	body, _, changed, err := setter.Apply(after.Body)
+	switch tooLarge := new(document.SizeError); {
+	case errors.As(err, &tooLarge), len(body) > store.ItemBytesMax:
+		return false, store.Refuse(store.StatusTooLarge, "item %s would be %d bytes with its aggregates; at most %d are allowed", after.ID, len(body), store.ItemBytesMax)
+	case err != nil:
+		return false, store.Refuse(store.StatusBadRequest, "item %s cannot take its aggregates: %v", after.ID, err)
+	case changed:
+		after.Body = body
+	}
+	return changed, nil
 }
 
 func (t *txn) noteTarget(r *rule, g accumulator.Group, itemKey []byte) {

@@ -63,6 +63,7 @@ type txn struct {
 	folds   map[*rule]folded
 	sent    *rule               // whose processor has sent the request
 	targets map[string][]string // keys of items that became targets, by rule prefix and group
+	bereft  []bereft            // groups whose targets go, of rules that make them
 	claims  []feed.Fold
 }
 
@@ -130,6 +131,7 @@ func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []feed.Splice
 // remove decides that before goes, by a delete or by expiry.
 func (t *txn) remove(itemKey []byte, before *engine.Item, op feed.Op) {
 	t.share(before.Key, before.ID, before, nil, nil)
+	t.bereave(before)
 	for i := range t.schema.engine.UniqueKeys {
 		tuple, _ := uniqueTuple(&t.schema.engine.UniqueKeys[i], before.Key, before.Body)
 		t.setUnique(tuple, "")
