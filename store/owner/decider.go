@@ -180,38 +180,44 @@ func (d *decider) decide(c *call) {
 		d.draft.refuse(c, refusal)
 		return
 	}
-	t := newTxn(v, d.draft)
-	resp, write := d.dispatch(t, c.req)
-	if !write {
-		d.draft.reply(c, resp)
-		return
-	}
-	if refusal := d.settleDerived(t); refusal != nil {
-		d.draft.refuse(c, refusal)
-		return
-	}
-	if !d.draft.fits(t) {
-		if d.draft.empty() {
+	for pageItems := pageItemsLimit; ; {
+		t := newTxn(v, d.draft)
+		resp, write := d.dispatch(t, c.req, pageItems)
+		if !write {
+			d.draft.reply(c, resp)
+			return
+		}
+		if refusal := d.settleDerived(t); refusal != nil {
+			d.draft.refuse(c, refusal)
+			return
+		}
+		if d.draft.fits(t) {
+			d.draft.add(t, c.req)
+			d.draft.reply(c, resp)
+			return
+		}
+		if !d.draft.empty() {
+			d.carry = c // the draft leaves first
+			return
+		}
+		if page := resp.PatchMany; page == nil || page.Patched < 2 {
 			d.draft.refuse(c, store.Refuse(store.StatusTooLarge,
 				"the transaction needs about %d bytes in the log, what it replaces included; at most %d are allowed", t.bytes, store.CommitBytesMax))
 			return
 		}
-		d.carry = c
-		return
+		pageItems = resp.PatchMany.Patched / 2 // what follows from rules was too much
 	}
-	d.draft.add(t, c.req)
-	d.draft.reply(c, resp)
 }
 
 // dispatch runs the decision for the request's kind and says whether it must be
-// written.
-func (d *decider) dispatch(t *txn, r *store.Request) (resp *store.Response, write bool) {
+// written. A page patches pageItems at most.
+func (d *decider) dispatch(t *txn, r *store.Request, pageItems int) (resp *store.Response, write bool) {
 	switch {
 	case r.Transact != nil:
 		d.busyUntil = time.Now().Add(busyFor)
 		return d.transact(t, r.Transact)
 	case r.PatchMany != nil:
-		result, write, refusal := decidePage(t, r.PatchMany, d.pageItems(r.PatchMany), d.yield)
+		result, write, refusal := decidePage(t, r.PatchMany, min(pageItems, d.pageItems(r.PatchMany)), d.yield)
 		if refusal != nil {
 			return &store.Response{Err: refusal}, false
 		}

@@ -146,3 +146,57 @@ func TestPagesThatMakeTargets(t *testing.T) {
 	}
 	s.rebuilt()
 }
+
+// A page whose consequences do not fit into one commit becomes smaller.
+func TestTransactional_APageWithMuchToFollow(t *testing.T) {
+	const customers, pad = 9, 800_000
+	s := newShop(t, ruled(totals(), true, true))
+	for i := range customers {
+		c := fmt.Sprint("c", i)
+		s.do(c, create(strings.Replace(customer(c), "{", fmt.Sprintf(`{"pad":%q,`, strings.Repeat("x", pad)), 1)))
+		s.do(c, create(order("o", c, 1, 10)))
+	}
+	f := newFan(t, s.node, store.Scope{})
+	f.req.Position, f.req.ItemsMax = feed.Position{LSN: 10}, 1000
+	f.req.Copy = store.Copy{Where: `type = "salesOrder"`, Action: store.CopySet, Set: []store.Field{{Path: "orderDate", Value: []byte(`"2025-01-01"`)}}}
+	f.finish()
+	if f.patched != customers {
+		t.Errorf("%d items were patched", f.patched)
+	}
+	for i := range customers {
+		c := fmt.Sprint("c", i)
+		if body := s.read(s.key(c), c); !strings.Contains(body, `"lastOrderDate":"2025-01-01"`) {
+			t.Errorf("%s: %s", c, body[max(0, len(body)-200):])
+		}
+	}
+}
+
+// What follows from the fields that a sweep sets may be more than a commit takes.
+func TestPublishedLater_WithMuchToFollow(t *testing.T) {
+	const customers, pad = 9, 800_000
+	named := accumulator.Spec{
+		SourceWhere: `type = "customer"`,
+		Match:       []accumulator.Pair{{Target: "id", Source: "name"}, {Target: "customerId", Source: "customerId"}},
+		Set:         []accumulator.Field{{Path: "orders", Func: accumulator.Sum, Expr: "salesOrderCount"}},
+	}
+	follows := store.RuleWish{Pipeline: "named", Generation: 1, Spec: named, Source: true, Published: true}
+	s := newShop(t, follows)
+	for i := range customers {
+		c := fmt.Sprint("c", i)
+		s.do(c, create(customer(c)))
+		s.do(c, create(order("o", c, 1, 10)))
+		s.do(c, create(fmt.Sprintf(`{"id":"N","customerId":%q,"pad":%q}`, c, strings.Repeat("x", pad))))
+	}
+	s.wish(follows, ruled(totals(), true, false))
+	for i := range customers {
+		c := fmt.Sprint("c", i)
+		s.do(c, upsert(order("p", c, 1, 10)))
+	}
+	s.wish(follows, ruled(totals(), true, true))
+	for i := range customers {
+		c := fmt.Sprint("c", i)
+		if body := s.read(s.key(c), "N"); !strings.Contains(body, `"orders":1`) {
+			t.Errorf("%s: %s", c, body[max(0, len(body)-100):])
+		}
+	}
+}

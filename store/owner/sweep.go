@@ -72,33 +72,61 @@ func (d *decider) sweepStep(pipeline string, generation uint32, after []byte) (n
 	if r == nil || !r.sets {
 		return nil, true, nil
 	}
-	t := newTxn(v, d.draft)
+	taken, err := d.offer(r, func(limit int) (t *txn, err error) {
+		t, next, done, err = d.sweepSome(v, r, after, limit)
+		return t, err
+	})
+	if !taken {
+		return after, false, err
+	}
+	return next, done, nil
+}
+
+// sweepSome decides the fields of the targets among at most limit items.
+func (d *decider) sweepSome(v *view, r *rule, after []byte, limit int) (t *txn, next []byte, done bool, err error) {
+	t = newTxn(v, d.draft)
 	seen, deadline := 0, time.Now().Add(sweepTime)
-	done = true
 	for shown, err := range v.snap.Items(after, nil) {
 		if err != nil {
-			return nil, false, err
+			return nil, nil, false, err
 		}
 		next = append(next[:0], shown.ItemKey()...)
 		if refusal := t.sweepOne(r, next, shown); refusal != nil {
-			d.p.log.Warn("a target cannot take the fields of its aggregate", "pipeline", pipeline, "reason", refusal.Message)
+			d.p.log.Warn("a target cannot take the fields of its aggregate", "pipeline", r.setting.Pipeline, "reason", refusal.Message)
 		}
-		if seen++; seen >= sweepItems || t.bytes > pageBytesMax || time.Now().After(deadline) {
-			done = false
-			break
+		if seen++; seen >= limit || t.bytes > pageBytesMax || time.Now().After(deadline) {
+			return t, next, false, nil
 		}
 	}
-	if refusal := d.settleDerived(t); refusal != nil {
-		return nil, false, refusal
+	return t, next, true, nil
+}
+
+// offer puts into the draft what some decides of at most limit things, of fewer
+// where the draft has no room for what follows from them. Nothing is taken if the
+// draft is to leave first. One thing alone that is too much is told and left out.
+func (d *decider) offer(r *rule, some func(limit int) (*txn, error)) (taken bool, err error) {
+	for limit := sweepItems; ; limit /= 2 {
+		t, err := some(limit)
+		if err != nil {
+			return false, err
+		}
+		if refusal := d.settleDerived(t); refusal != nil {
+			return false, refusal
+		}
+		switch {
+		case len(t.changes) == 0:
+			return true, nil
+		case d.draft.fits(t):
+			d.draft.add(t, nil)
+			return true, nil
+		case !d.draft.empty():
+			return false, nil
+		case limit <= 1:
+			d.p.log.Warn("a target cannot take the fields of its aggregate: what follows is too much for one commit",
+				"pipeline", r.setting.Pipeline, "item", store.ItemRef{Key: t.changes[0].Key, ID: t.changes[0].ID}.String(), "bytes", t.bytes)
+			return true, nil
+		}
 	}
-	if len(t.changes) == 0 {
-		return next, done, nil
-	}
-	if !d.draft.fits(t) {
-		return after, false, nil // it leaves first; then this step comes again
-	}
-	d.draft.add(t, nil)
-	return next, done, nil
 }
 
 // sweepOne sets the fields of one item, if it is a target.
@@ -137,33 +165,38 @@ func (d *decider) createStep(pipeline string, generation uint32, after accumulat
 	if err != nil {
 		return after, false, err
 	}
-	t := newTxn(v, d.draft)
-	next, done = after, len(groups) < sweepItems
-	for deadline := time.Now().Add(sweepTime); len(groups) > 0; groups = groups[1:] {
-		if t.bytes > pageBytesMax || next != after && time.Now().After(deadline) {
-			done = false
+	taken, err := d.offer(r, func(limit int) (t *txn, err error) {
+		var n int
+		t, n, err = d.createSome(v, r, groups[:min(limit, len(groups))])
+		if next = after; n > 0 {
+			next = groups[n-1]
+		}
+		done = n == len(groups) && n < sweepItems
+		return t, err
+	})
+	if !taken {
+		return after, false, err
+	}
+	return next, done, nil
+}
+
+// createSome makes the targets that groups have not, and tells of how many it knows
+// now: one at least, if there is one.
+func (d *decider) createSome(v *view, r *rule, groups []accumulator.Group) (t *txn, n int, err error) {
+	t = newTxn(v, d.draft)
+	for deadline := time.Now().Add(sweepTime); n < len(groups); n++ {
+		if t.bytes > pageBytesMax || n > 0 && time.Now().After(deadline) {
 			break
 		}
-		refused, refusal := t.createMissing(r, groups[0])
+		refused, refusal := t.createMissing(r, groups[n])
 		if refusal != nil {
-			return after, false, refusal
+			return nil, 0, refusal
 		}
 		for i := range refused {
-			d.p.log.Warn("a target of an aggregate cannot be made", "pipeline", pipeline, "item", refused[i].Ref.String(), "reason", refused[i].Reason)
+			d.p.log.Warn("a target of an aggregate cannot be made", "pipeline", r.setting.Pipeline, "item", refused[i].Ref.String(), "reason", refused[i].Reason)
 		}
-		next = groups[0]
 	}
-	if refusal := d.settleDerived(t); refusal != nil {
-		return after, false, refusal
-	}
-	if len(t.changes) == 0 {
-		return next, done, nil
-	}
-	if !d.draft.fits(t) {
-		return after, false, nil // it leaves first; then this step comes again
-	}
-	d.draft.add(t, nil)
-	return next, done, nil
+	return t, n, nil
 }
 
 // createMissing makes the target of a group that has members and no target.
