@@ -3,7 +3,6 @@ package owner
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"maps"
 	"slices"
 
@@ -18,7 +17,7 @@ type rows struct {
 	t        *txn
 	pipeline string
 	gen      uint32
-	claims   map[string][]byte // changed: by record key; nil value: gone
+	claims   folded // changed
 	refused  []store.Refusal
 }
 
@@ -37,7 +36,7 @@ func decidePutRows(t *txn, r *store.PutRows) (result *store.PutRowsResult, write
 	if !known.Position.Before(r.UpTo) {
 		return nil, false, store.Refuse(store.StatusBadRequest, "the interval (%s, %s] is empty", r.After, r.UpTo)
 	}
-	w := &rows{t: t, pipeline: r.Producer.Pipeline, gen: r.Producer.Generation, claims: map[string][]byte{}}
+	w := &rows{t: t, pipeline: r.Producer.Pipeline, gen: r.Producer.Generation, claims: folded{}}
 	for i := range r.Rows {
 		if refusal := w.row(&r.Rows[i]); refusal != nil {
 			if refusal.Status == store.StatusInternal {
@@ -110,15 +109,12 @@ func (w *rows) write(ref store.ItemRef, itemKey []byte, current *engine.Item, bo
 
 // vacate removes a row. The claim with the smallest source takes its place.
 func (w *rows) vacate(ref store.ItemRef, itemKey []byte, current *engine.Item) *store.Error {
-	claims, refusal := w.claimsOf(itemKey)
-	if refusal != nil {
-		return refusal
-	}
-	for _, source := range slices.Sorted(maps.Keys(claims)) {
-		body := claims[source]
-		delete(claims, source)
-		w.setClaims(itemKey, claims)
-		if refusal := w.write(ref, itemKey, current, body); refusal == nil {
+	for claim, err := range w.t.derived(rulePrefix(w.pipeline, w.gen), claimKey(itemKey, ""), w.claims) {
+		if err != nil {
+			return store.Refuse(store.StatusInternal, "claims: %v", err)
+		}
+		if refusal := w.write(ref, itemKey, current, claim.Value); refusal == nil {
+			w.claims[string(claim.Key)] = nil
 			return nil
 		}
 	}
@@ -129,77 +125,33 @@ func (w *rows) vacate(ref store.ItemRef, itemKey []byte, current *engine.Item) *
 // claim notes that a row waits for holder's place, or with no body that it does
 // not wait any more.
 func (w *rows) claim(itemKey []byte, row *store.Row, holder string) *store.Error {
-	claims, refusal := w.claimsOf(itemKey)
-	if refusal != nil {
-		return refusal
+	key := string(claimKey(itemKey, row.Source))
+	said, changed := w.claims[key]
+	if !changed {
+		var err error
+		if said, err = w.t.record(recordAccumulator, rulePrefix(w.pipeline, w.gen)+key); err != nil {
+			return store.Refuse(store.StatusInternal, "claims: %v", err)
+		}
+	}
+	if !bytes.Equal(said, row.Body) {
+		w.claims[key] = row.Body
 	}
 	if row.Body == nil {
-		if _, waits := claims[row.Source]; waits {
-			delete(claims, row.Source)
-			w.setClaims(itemKey, claims)
-		}
 		return nil
 	}
-	claims[row.Source] = row.Body
-	w.setClaims(itemKey, claims)
 	if holder == "" {
 		holder = "an item that no projection made"
 	}
 	return store.Refuse(store.StatusConflict, "key is held by %s", holder)
 }
 
-// Claims are records of the pipeline, by the key of the item that they claim: for
-// each, in order of sources, source and body.
-
-const claimPrefix = "c"
-
-func (w *rows) claimsOf(itemKey []byte) (map[string][]byte, *store.Error) {
-	key := claimPrefix + string(itemKey)
-	value, ok := w.claims[key]
-	if !ok {
-		var err error
-		if value, err = w.t.record(recordAccumulator, rulePrefix(w.pipeline, w.gen)+key); err != nil {
-			return nil, store.Refuse(store.StatusInternal, "claims: %v", err)
-		}
-	}
-	claims, err := decodeClaims(value)
-	if err != nil {
-		return nil, store.Refuse(store.StatusInternal, "claims of %x: %v", itemKey, err)
-	}
-	return claims, nil
-}
-
-func (w *rows) setClaims(itemKey []byte, claims map[string][]byte) {
-	var value []byte
-	for _, source := range slices.Sorted(maps.Keys(claims)) {
-		value = binary.AppendUvarint(value, uint64(len(source)))
-		value = append(value, source...)
-		value = binary.AppendUvarint(value, uint64(len(claims[source])))
-		value = append(value, claims[source]...)
-	}
-	w.claims[claimPrefix+string(itemKey)] = value
-}
-
-func decodeClaims(value []byte) (map[string][]byte, error) {
-	claims := map[string][]byte{}
-	next := func() ([]byte, bool) {
-		n, size := binary.Uvarint(value)
-		if size <= 0 || n > uint64(len(value)-size) {
-			return nil, false
-		}
-		part := value[size : size+int(n)]
-		value = value[size+int(n):]
-		return part, true
-	}
-	for len(value) > 0 {
-		source, ok := next()
-		body, ok2 := next()
-		if !ok || !ok2 {
-			return nil, errors.New("the record ends early")
-		}
-		claims[string(source)] = slices.Clone(body)
-	}
-	return claims, nil
+// claimKey is the key of the record of a claim: a mark, the length of the key of the
+// item that is claimed, that key, and the source. So the claims on one item stand
+// together, in the order of their sources. The value is the row.
+func claimKey(itemKey []byte, source string) []byte {
+	key := make([]byte, 0, 1+binary.MaxVarintLen32+len(itemKey)+len(source))
+	key = binary.AppendUvarint(append(key, 'c'), uint64(len(itemKey)))
+	return append(append(key, itemKey...), source...)
 }
 
 // finish puts the claims that changed into the transaction.

@@ -72,8 +72,8 @@ func (r *rule) reading(undo []feed.Splice) bool {
 	return false
 }
 
-// folded is what a transaction has changed in the accumulators of one rule: keys
-// without prefix, nil for what is gone.
+// folded is what a transaction has changed in the accumulators of one rule, or in
+// the claims of one projection: keys without prefix, nil for what is gone.
 type folded map[string][]byte
 
 // ruleRecords is what a rule sees of its accumulators during a transaction.
@@ -101,11 +101,17 @@ func (a ruleRecords) Put(key, value []byte) {
 	a.t.folds[a.r][string(key)] = value
 }
 
-// Range implements accumulator.Records: what the engine has, with what was decided
-// since in its place.
+// Range implements accumulator.Records.
 func (a ruleRecords) Range(prefix []byte) iter.Seq2[feed.Record, error] {
+	return a.t.derived(a.r.prefix, prefix, a.t.folds[a.r])
+}
+
+// derived yields the accumulators or claims whose keys behind those of their owner
+// begin with prefix: what the engine has, with what was decided since in its place,
+// own by this transaction.
+func (t *txn) derived(owner string, prefix []byte, own folded) iter.Seq2[feed.Record, error] {
 	return func(yield func(feed.Record, error) bool) {
-		newer := a.newer(string(prefix))
+		newer := t.newer(owner, string(prefix), own)
 		keys := slices.Sorted(maps.Keys(newer))
 		before := func(limit string, all bool) bool {
 			for len(keys) > 0 && (all || keys[0] < limit) {
@@ -117,12 +123,12 @@ func (a ruleRecords) Range(prefix []byte) iter.Seq2[feed.Record, error] {
 			}
 			return true
 		}
-		for rec, err := range a.t.snap.Records(recordAccumulator, append([]byte(a.r.prefix), prefix...)) {
+		for rec, err := range t.snap.Records(recordAccumulator, append([]byte(owner), prefix...)) {
 			if err != nil {
 				yield(feed.Record{}, err)
 				return
 			}
-			key := rec.Key[len(a.r.prefix):]
+			key := rec.Key[len(owner):]
 			if !before(string(key), false) {
 				return
 			}
@@ -138,15 +144,15 @@ func (a ruleRecords) Range(prefix []byte) iter.Seq2[feed.Record, error] {
 }
 
 // newer returns what was decided and is not in the engine's snapshot.
-func (a ruleRecords) newer(prefix string) folded {
+func (t *txn) newer(owner, prefix string, own folded) folded {
 	newer := folded{}
-	whole := string(recordAccumulator) + a.r.prefix + prefix
-	for k, p := range a.t.pending.records {
+	whole := string(recordAccumulator) + owner + prefix
+	for k, p := range t.pending.records {
 		if strings.HasPrefix(k, whole) {
-			newer[k[1+len(a.r.prefix):]] = p.value
+			newer[k[1+len(owner):]] = p.value
 		}
 	}
-	for k, value := range a.t.folds[a.r] {
+	for k, value := range own {
 		if strings.HasPrefix(k, prefix) {
 			newer[k] = value
 		}
