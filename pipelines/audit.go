@@ -23,9 +23,9 @@ const (
 	auditPollInterval = 500 * time.Millisecond
 	// auditListMax is how many differences of each kind and pipeline are logged.
 	auditListMax = 5
-	// auditSaveInterval is the least time between two saves of what was found, while
-	// it is all well.
-	auditSaveInterval = 20 * time.Second
+	// auditSaveInterval is the time between two saves of what was found in one round,
+	// while it is no news.
+	auditSaveInterval = time.Minute
 	// proofSharePercent is the part of its time in which a pipeline is verified on
 	// whose proof somebody waits.
 	proofSharePercent = 25
@@ -113,6 +113,7 @@ func (a *auditor) patrol(ctx context.Context, lease auditLease) error {
 				a.one(ctx, v, lease, &w, &w.Pipelines[i])
 			}
 		}
+		a.save(ctx, lease, time.Second)
 		left := a.cfg.Interval - time.Since(began)
 		if !ready {
 			left = a.tick
@@ -180,9 +181,7 @@ func (a *auditor) one(ctx context.Context, v *Verifier, lease auditLease, w *Wor
 	}
 	r := &report.Pipelines[0]
 	a.note(ctx, w, rec, r, heads, began)
-	if err := a.save(ctx, lease); err != nil && ctx.Err() == nil {
-		a.log.DebugContext(ctx, "what was verified could not be saved", slog.Any("error", err))
-	}
+	a.save(ctx, lease, auditSaveInterval)
 	return r.Verdict == VerdictEqual
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"time"
@@ -137,17 +138,20 @@ func (a *auditor) restore(checkpoint []byte) error {
 	return nil
 }
 
-// save keeps what was found in the lease: at once if it is news, else now and then.
-func (a *auditor) save(ctx context.Context, lease auditLease) error {
+// save keeps what was found in the lease: at once if it is news, else if the last time
+// is long ago.
+func (a *auditor) save(ctx context.Context, lease auditLease, long time.Duration) {
 	a.mu.Lock()
-	if time.Since(a.saved) < auditSaveInterval {
+	if time.Since(a.saved) < long {
 		a.mu.Unlock()
-		return nil
+		return
 	}
 	a.saved = time.Now()
 	data := encodeAudits(a.audits)
 	a.mu.Unlock()
-	return lease.Save(ctx, data)
+	if err := lease.Save(ctx, data); err != nil && ctx.Err() == nil {
+		a.log.DebugContext(ctx, "what was verified could not be saved", slog.Any("error", err))
+	}
 }
 
 // each tells what was found of each pipeline.

@@ -110,23 +110,29 @@ func (s *rowSums) rejectOrClaim(r *project.Reject) (uint64, error) {
 // jsonDigest is equal for JSON values that document.Equal says are the same.
 func jsonDigest(raw []byte) uint64 {
 	kind := document.KindOf(raw)
-	buf := []byte{byte(kind)}
+	sum := uint64(kind)
 	switch kind {
 	case document.Object:
-		var sum uint64 // members have no order
 		document.Members(raw, func(name, value []byte) bool {
-			member := append(binary.AppendUvarint(nil, uint64(len(name))), name...)
-			sum += xxhash.Sum64(binary.LittleEndian.AppendUint64(member, jsonDigest(value)))
+			sum += mixed(xxhash.Sum64(name), jsonDigest(value)) // members have no order
 			return true
 		})
-		buf = binary.LittleEndian.AppendUint64(buf, sum)
+		return mixed(uint64(kind), sum)
 	case document.Array:
 		document.Elements(raw, func(_ int, value []byte) bool {
-			buf = binary.LittleEndian.AppendUint64(buf, jsonDigest(value))
+			sum = mixed(sum, jsonDigest(value))
 			return true
 		})
-	default:
-		buf = document.AppendCanonical(buf, raw)
+		return sum
 	}
-	return xxhash.Sum64(buf)
+	var scratch [64]byte
+	return xxhash.Sum64(document.AppendCanonical(append(scratch[:0], byte(kind)), raw))
+}
+
+// mixed is a digest of two, in their order.
+func mixed(a, b uint64) uint64 {
+	var both [16]byte
+	binary.LittleEndian.PutUint64(both[:8], a)
+	binary.LittleEndian.PutUint64(both[8:], b)
+	return xxhash.Sum64(both[:])
 }
