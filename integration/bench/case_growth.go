@@ -73,9 +73,11 @@ func (b *bench) growMillrace(ctx context.Context, t *measure.Table, set *dataset
 				return err
 			}
 			from = n
-			err := b.growthAt(ctx, t, grown(ofMillrace, n), n, func(ctx context.Context, _, p int) error {
-				_, err := into.Upsert(ctx, set.AppendProduct(nil, p))
-				return err
+			err := b.profiled("growth "+measure.Number(float64(n)), func() error {
+				return b.growthAt(ctx, t, grown(ofMillrace, n), n, func(ctx context.Context, _, p int) error {
+					_, err := into.Upsert(ctx, set.AppendProduct(nil, p))
+					return err
+				})
 			})
 			if err != nil {
 				return err
