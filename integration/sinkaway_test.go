@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,7 +122,7 @@ func TestSinkAway(t *testing.T) {
 	t.Logf("the others were idle after %s", time.Since(away).Round(time.Millisecond))
 	soon(t, 30*time.Second, func() string {
 		p := w.statusOf()["relational"]
-		if p.State == pipelines.Idle || p.Lag.None() || p.Reason == "" && (p.Sink == nil || p.Sink.Error == "") {
+		if p.State == pipelines.Idle || p.Lag.None() || !strings.Contains(p.Reason, "tried again") || p.Sink.Error == "" || p.Sink.Since.IsZero() {
 			return fmt.Sprintf("it is %s, lag %+v, reason %q, sink %+v", p.State, p.Lag, p.Reason, p.Sink)
 		}
 		t.Logf("it is %s: %s; %+v", p.State, p.Reason, p.Sink)

@@ -118,8 +118,10 @@ type SinkStatus struct {
 	// Error is what the last write failed with that is tried again; "" while the
 	// sink takes what is written.
 	Error string `json:"error,omitempty"`
-	// Attempts counts the failures in a row.
-	Attempts int `json:"attempts,omitempty"`
+	// Attempts counts the failures in a row, and Since is when the first was; zero if
+	// that is not known.
+	Attempts int       `json:"attempts,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
 	// Rejected tells of rows that were rejected of late, such as for the type of a
 	// column; at most processors.RejectedMax of each reader.
 	Rejected []string `json:"rejected,omitempty"`

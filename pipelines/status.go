@@ -117,7 +117,7 @@ func (m *Monitor) readers(rec *Record, containers []store.ContainerInfo, held ma
 		}
 		for _, resource := range g.readers(&b) {
 			all = append(all, &watched{
-				resource: resource, record: g, lease: held[resource.String()], now: m.now.time, stuckAfter: m.cfg.StuckAfter,
+				resource: resource, record: g, lease: held[resource.String()], steward: held[stewardResource], now: m.now.time, stuckAfter: m.cfg.StuckAfter,
 			})
 		}
 	}

@@ -37,9 +37,9 @@ func everyState() *pipelines.Status {
 		},
 		{
 			Database: "default", Name: "copies-to-pg", Kind: pipelines.ProjectKind, Generation: 1, Source: "customer", Target: "$ANALYTICS_DSN public",
-			State: pipelines.Stuck, Reason: "source c7k2x4ab/0: what follows 4.0 was tried 12 times: connection refused",
+			State: pipelines.Stuck, Reason: "source c7k2x4ab/0: what follows 4.0 failed 12 times in 40s, and is tried again by itself within 5s: connection refused",
 			Lag:  pipelines.Lag{Commits: 7, Changes: 9, Seconds: 41},
-			Sink: &pipelines.SinkStatus{Kind: "postgres", Where: "$ANALYTICS_DSN public", Attempts: 12, Error: "connection refused"},
+			Sink: &pipelines.SinkStatus{Kind: "postgres", Where: "$ANALYTICS_DSN public", Attempts: 12, Since: at.Add(-40 * time.Second), Error: "connection refused"},
 		},
 		{
 			Database: "default", Name: "customer-totals", Kind: pipelines.AggregateKind, Generation: 1, Source: "customer", Target: "customer",

@@ -58,7 +58,11 @@ func (p *PipelineStatus) details(w io.Writer, wide bool, now time.Time) error {
 		fmt.Fprintf(&b, "\nBackfill of %s: %s\n", p.title(), p.Backfill.text())
 	}
 	if p.Sink != nil && p.Sink.Error != "" {
-		fmt.Fprintf(&b, "\nSink of %s: %s %s failed %s: %s\n", p.title(), p.Sink.Kind, p.Sink.Where, times(p.Sink.Attempts), p.Sink.Error)
+		since := ""
+		if !p.Sink.Since.IsZero() {
+			since = ", first " + ago(now, p.Sink.Since)
+		}
+		fmt.Fprintf(&b, "\nSink of %s: %s %s failed %s%s: %s\n", p.title(), p.Sink.Kind, p.Sink.Where, times(p.Sink.Attempts), since, p.Sink.Error)
 	}
 	if n := p.Counts.Rejects; n > 0 && p.Sink != nil {
 		fmt.Fprintf(&b, "\nRejects of %s: %s\n", p.title(), count(n))

@@ -3,6 +3,7 @@ package pipelines
 import (
 	"path"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/processors"
 )
@@ -37,16 +38,19 @@ func newSinkStatus(s *PipelineSpec) *SinkStatus {
 
 // add takes in what one reader finds.
 func (s *SinkStatus) add(w *watched) {
-	attempts, text := 0, ""
+	attempts, text, since := 0, "", int64(0)
 	switch cp := w.checkpoint; {
 	case w.resource.Role != processors.RoleSource:
 	case cp.Attempts > 0:
-		attempts, text = cp.Attempts, cp.LastError
+		attempts, text, since = cp.Attempts, cp.LastError, cp.Since
 	case w.lease != nil && w.lease.Attempts > 0:
 		attempts, text = w.lease.Attempts, w.lease.LastError
 	}
 	if attempts > s.Attempts {
-		s.Attempts, s.Error = attempts, text
+		s.Attempts, s.Error, s.Since = attempts, text, time.Time{}
+		if since > 0 {
+			s.Since = time.UnixMilli(since).UTC()
+		}
 	}
 	s.Rejected = append(s.Rejected, w.checkpoint.Rejected...)
 }

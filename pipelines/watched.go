@@ -14,6 +14,7 @@ type watched struct {
 	resource   processors.Resource
 	record     *Record
 	lease      *leases.Lease // nil if there has never been one
+	steward    *leases.Lease // held by one of the workers; nil if never
 	checkpoint *processors.Checkpoint
 	head       feed.LSN
 	oldest     time.Time // of the first commit that is not processed; zero if all are
@@ -90,7 +91,7 @@ func (w *watched) state(lag Lag) (State, string) {
 		return Paused, ""
 	case w.lease == nil:
 		if w.now.Sub(w.record.Changed) > w.stuckAfter {
-			return Stuck, "no worker has taken it; is a worker process running?"
+			return Stuck, "no worker has taken it; " + w.workers()
 		}
 		return Uninitialised, ""
 	case lag.None():
@@ -113,6 +114,9 @@ func (w *watched) moving() (State, string) {
 	if failing := w.failing(); failing != nil {
 		return state, fmt.Sprintf("the fan-out of %s is tried again: %s", failing.Source, failing.LastError)
 	}
+	if cp := w.checkpoint; cp.Attempts > 0 {
+		return state, w.retried()
+	}
 	if parked := w.parked(); len(parked) > 0 {
 		first := parked[0]
 		return state, fmt.Sprintf("%d given up, such as %s: %s; see millrace dead-letters list %s",
@@ -129,14 +133,14 @@ func (w *watched) stuck() string {
 	case w.lease.Attempts > 0 && w.lease.LastError != "":
 		return fmt.Sprintf("stopped %s: %s", times(w.lease.Attempts), w.lease.LastError)
 	case cp.Attempts >= processors.StuckAttempts:
-		return fmt.Sprintf("what follows %s was tried %s: %s", cp.Position, times(cp.Attempts), cp.LastError)
+		return w.retried()
 	}
 	if failing := w.failing(); failing != nil && failing.Attempts >= processors.StuckAttempts {
 		return fmt.Sprintf("the fan-out of %s was tried %s: %s", failing.Source, times(failing.Attempts), failing.LastError)
 	}
 	if silent := w.now.Sub(w.lease.Progress); silent > w.stuckAfter {
 		if w.lease.Owner == "" {
-			return fmt.Sprintf("no worker has held it for %s; is a worker process running?", silent.Round(time.Second))
+			return fmt.Sprintf("no worker has held it for %s; %s", silent.Round(time.Second), w.workers())
 		}
 		return fmt.Sprintf("its holder has not moved for %s", silent.Round(time.Second))
 	}
@@ -144,6 +148,31 @@ func (w *watched) stuck() string {
 		return fmt.Sprintf("nothing has moved for %s", w.still.Round(time.Second))
 	}
 	return ""
+}
+
+// retried tells of what is tried again: how often it has failed, since when, and
+// when the next try is.
+func (w *watched) retried() string {
+	cp := w.checkpoint
+	since := ""
+	if cp.Since > 0 {
+		since = fmt.Sprintf(" in %s", age(max(w.now.Sub(time.UnixMilli(cp.Since)), time.Millisecond).Seconds()))
+	}
+	return fmt.Sprintf("what follows %s failed %s%s, and is tried again by itself within %s: %s", cp.Position, times(cp.Attempts), since, processors.RetryMax, cp.LastError)
+}
+
+// workers says what to do about a lease that nobody takes, by whether a worker takes
+// others: one of the group holds the steward's whenever there is one.
+func (w *watched) workers() string {
+	s := w.steward
+	if s == nil || s.Owner == "" || w.now.Sub(s.Progress) > w.stuckAfter {
+		return "is a worker process running?"
+	}
+	who := s.Owner
+	if s.Host != "" {
+		who += " on " + s.Host
+	}
+	return fmt.Sprintf("worker %s runs and has not come to it: it is short of processor or disk, or its log says why", who)
 }
 
 // failing returns the open fan-out that has failed most often in a row, nil if

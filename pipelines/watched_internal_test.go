@@ -49,7 +49,24 @@ func TestState(t *testing.T) {
 		{
 			"changes that fail",
 			watched{lease: holds(0), head: 12, checkpoint: &processors.Checkpoint{Position: at, Attempts: 10, LastError: "no owner"}},
-			Stuck, "what follows 10.0 was tried 10 times: no owner",
+			Stuck, "what follows 10.0 failed 10 times, and is tried again by itself within 5s: no owner",
+		},
+		{
+			"a sink that is away",
+			watched{lease: holds(0), head: 12, checkpoint: &processors.Checkpoint{
+				Position: at, Attempts: 1, LastError: "connection refused", Since: noon.Add(-3 * time.Second).UnixMilli(),
+			}},
+			Behind, "what follows 10.0 failed once in 3s, and is tried again by itself within 5s: connection refused",
+		},
+		{
+			"registered a minute ago, and a worker has not come to it",
+			watched{record: &Record{Changed: noon.Add(-time.Minute)}, checkpoint: &processors.Checkpoint{}, steward: &leases.Lease{Owner: "n/1", Host: "a", Progress: noon.Add(-time.Second)}},
+			Stuck, "no worker has taken it; worker n/1 on a runs and has not come to it",
+		},
+		{
+			"registered a minute ago, and the worker is gone",
+			watched{record: &Record{Changed: noon.Add(-time.Minute)}, checkpoint: &processors.Checkpoint{}, steward: &leases.Lease{Owner: "n/1", Progress: noon.Add(-time.Minute)}},
+			Stuck, "no worker has taken it; is a worker process running?",
 		},
 		{
 			"a fan-out that failed a moment ago", watched{lease: holds(0), head: 10, checkpoint: &processors.Checkpoint{

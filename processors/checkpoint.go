@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 )
@@ -43,9 +44,10 @@ type Checkpoint struct {
 	Log feed.LogID
 	Sum feed.Checksum
 	// Attempts counts failures in a row of the changes that follow, LastError
-	// tells the last.
+	// tells the last, and Since is the time of the first, in Unix milliseconds.
 	Attempts  int
 	LastError string
+	Since     int64
 	// Halted says that the processor stopped at the first of them, which cannot be
 	// processed, as Task.Halt asks. Each tenure tries it again.
 	Halted bool
@@ -56,6 +58,17 @@ type Checkpoint struct {
 	Parked []Job
 	State
 }
+
+// fails notes a failure of what follows.
+func (c *Checkpoint) fails(attempts int, text string) {
+	if c.Attempts == 0 || c.Since == 0 {
+		c.Since = time.Now().UnixMilli()
+	}
+	c.Attempts, c.LastError = attempts, text
+}
+
+// succeeds says that what followed has not failed any more.
+func (c *Checkpoint) succeeds() { c.Attempts, c.LastError, c.Since, c.Halted = 0, "", 0, false }
 
 // Open is the number of things that the checkpoint's position has passed and that
 // are not finished. They count as lag.
@@ -83,6 +96,7 @@ type checkpointJSON struct {
 	Sum       string `json:"sum,omitempty"`
 	Attempts  int    `json:"attempts,omitempty"`
 	LastError string `json:"lastError,omitempty"`
+	Since     int64  `json:"since,omitempty"`
 	Halted    bool   `json:"halted,omitempty"`
 	Rewinds   uint32 `json:"rewinds,omitempty"`
 	Parked    []Job  `json:"parked,omitempty"`
@@ -92,7 +106,7 @@ type checkpointJSON struct {
 // Encode returns the checkpoint in version 1 of its format.
 func (c *Checkpoint) Encode() []byte {
 	w := checkpointJSON{
-		Version: checkpointVersion, Position: c.Position.String(), Time: c.Time, Attempts: c.Attempts, LastError: c.LastError,
+		Version: checkpointVersion, Position: c.Position.String(), Time: c.Time, Attempts: c.Attempts, LastError: c.LastError, Since: c.Since,
 		Halted: c.Halted, Rewinds: c.Rewinds, Parked: c.Parked, State: c.State,
 	}
 	if !c.Log.IsZero() {
@@ -131,7 +145,10 @@ func DecodeCheckpoint(data []byte) (*Checkpoint, error) {
 	if err := json.Unmarshal(data, &w); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
 	}
-	cp := &Checkpoint{Time: w.Time, Attempts: w.Attempts, LastError: w.LastError, Halted: w.Halted, Rewinds: w.Rewinds, Parked: w.Parked, State: w.State}
+	cp := &Checkpoint{
+		Time: w.Time, Attempts: w.Attempts, LastError: w.LastError, Since: w.Since,
+		Halted: w.Halted, Rewinds: w.Rewinds, Parked: w.Parked, State: w.State,
+	}
 	var err error
 	for _, p := range []struct {
 		text string

@@ -35,7 +35,8 @@ func (r *run) halted(work context.Context) error {
 		return nil
 	}
 	r.mu.Lock()
-	r.cp.Attempts, r.cp.LastError, r.cp.Halted = max(r.cp.Attempts, AttemptsMax, StuckAttempts), Clip(halted), true
+	r.cp.fails(max(r.cp.Attempts, AttemptsMax, StuckAttempts), Clip(halted))
+	r.cp.Halted = true
 	r.mu.Unlock()
 	r.soil()
 	return halted
@@ -48,7 +49,7 @@ func (c *Checkpoint) rewind(t *Task) {
 		return
 	}
 	c.Rewinds = t.Rewinds
-	c.Attempts, c.LastError, c.Halted = 0, "", false
+	c.succeeds()
 	if t.Start.Before(c.Position) {
 		c.Position, c.Time = t.Start, 0
 		c.Log, c.Sum = feed.LogID{}, 0

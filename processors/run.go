@@ -45,6 +45,8 @@ type run struct {
 	redos chan *DeadLetter // to be tried again
 	marks []mark           // where the checkpoint may stand: the last durable one and all behind it
 
+	trouble int64 // since when State.Trouble says so, in unix milliseconds; 0 if it does not
+
 	dirty   time.Time // since when the durable checkpoint is behind; zero if it is not
 	written time.Time // when the last checkpoint was begun
 	saves   chan error
@@ -147,7 +149,7 @@ func (r *run) batch(ctx context.Context) error {
 	r.mu.Lock()
 	r.cp.Position, r.cp.Time = lastPosition(end), end.Time
 	r.cp.Log, r.cp.Sum = end.Log, end.Sum
-	r.cp.Attempts, r.cp.LastError, r.cp.Halted = 0, "", false
+	r.cp.succeeds()
 	r.marks = append(thinned(r.marks), mark{r.cp.Position, r.cp.Time, r.cp.Log, r.cp.Sum})
 	r.mu.Unlock()
 	r.soil()
@@ -236,7 +238,7 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 func (r *run) failed(ctx context.Context, attempts int, err error) {
 	CountRetry(ctx, r.Resource)
 	r.mu.Lock()
-	r.cp.Attempts, r.cp.LastError = attempts, Clip(err)
+	r.cp.fails(attempts, Clip(err))
 	r.mu.Unlock()
 	r.turn()
 	r.soil()

@@ -148,10 +148,26 @@ func (r *run) checkpoint() *Checkpoint {
 		cp.Position, cp.Time, cp.Log, cp.Sum = m.position, m.time, m.log, m.sum
 	}
 	if t := cp.Trouble; t != nil && cp.Attempts == 0 {
-		cp.Attempts, cp.LastError = t.Attempts, t.LastError
+		cp.Attempts, cp.LastError, cp.Since = t.Attempts, t.LastError, r.troubled(t)
+	} else if t == nil {
+		r.troubled(nil)
 	}
 	cp.Durable, cp.Trouble = nil, nil
 	return &cp
+}
+
+// troubled returns since when there is trouble, in Unix milliseconds; 0 if there is
+// none.
+func (r *run) troubled(t *Trouble) int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case t == nil:
+		r.trouble = 0
+	case r.trouble == 0:
+		r.trouble = time.Now().UnixMilli()
+	}
+	return r.trouble
 }
 
 // trim forgets the marks before position, to which no checkpoint goes back.
