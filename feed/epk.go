@@ -58,17 +58,21 @@ func (e *EPK) UnmarshalText(text []byte) (err error) {
 // for several levels), so that clients which place keys themselves agree.
 func (k PartitionKey) Hash() EPK {
 	var buf [KeyLevelsMax * epkLen]byte
-	b := buf[:0]
+	return EPK(k.AppendHash(buf[:0]))
+}
+
+// AppendHash appends the bytes of Hash to dst.
+func (k PartitionKey) AppendHash(dst []byte) []byte {
 	for rest := k.enc; rest != ""; {
 		n := componentLen(rest)
 		low, high := murmur3.StringSum128(rest[:n])
-		at := len(b)
-		b = binary.BigEndian.AppendUint64(b, high)
-		b = binary.BigEndian.AppendUint64(b, low)
-		b[at] &= epkFirstMask
+		at := len(dst)
+		dst = binary.BigEndian.AppendUint64(dst, high)
+		dst = binary.BigEndian.AppendUint64(dst, low)
+		dst[at] &= epkFirstMask
 		rest = rest[n:]
 	}
-	return EPK(b)
+	return dst
 }
 
 // Range is a range of effective partition keys: Min belongs to it, Max does

@@ -84,7 +84,7 @@ func (l *Local) find(p feed.Partition) Handler {
 func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
-	ctx, span := tracer.Start(ctx, "millrace.request "+r.name(), trace.WithSpanKind(trace.SpanKindClient))
+	ctx, span := tracer.Start(ctx, r.spanName(), asClient...)
 	defer span.End()
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String("millrace.partition", r.Partition.String()))
@@ -97,6 +97,28 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 	}
 	return resp, err
 }
+
+// asClient is made once: spans are begun even if nobody collects them.
+var asClient = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
+
+// spanName names the span of a request. The names of the commonest are put
+// together once.
+func (r *Request) spanName() string {
+	if t := r.Transact; t != nil && len(t.Ops) == 1 && !t.Batch && int(t.Ops[0].Kind) < len(spanNames) {
+		return spanNames[t.Ops[0].Kind]
+	}
+	return spanPrefix + r.name()
+}
+
+const spanPrefix = "millrace.request "
+
+// spanNames are those of single operations, by their kind.
+var spanNames = func() (names [OpPatch + 1]string) {
+	for kind := range names {
+		names[kind] = spanPrefix + OpKind(kind).String()
+	}
+	return names
+}()
 
 // bound gives ctx the client's timeout unless it ends earlier by itself.
 func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {

@@ -68,8 +68,7 @@ func LogicalPrefix(k feed.PartitionKey) []byte {
 // AppendLogicalPrefix appends LogicalPrefix(k) to dst.
 func AppendLogicalPrefix(dst []byte, k feed.PartitionKey) []byte {
 	dst = append(dst, byte(k.Levels()))
-	dst = append(dst, k.Hash()...)
-	return append(dst, k.Encoded()...)
+	return append(k.AppendHash(dst), k.Encoded()...)
 }
 
 // HashPrefix returns what the keys of all items begin with whose container has

@@ -68,10 +68,22 @@ func (s *Snapshot) Get(k feed.PartitionKey, id string) (Item, bool, error) {
 	if !ok {
 		return Item{}, false, err
 	}
-	return Item{
-		Key: k, ID: id, Body: v.body,
-		Position: v.position, Modified: v.modified, Written: v.written, Expires: v.expires,
-	}, true, nil
+	return v.item(k, id), true, nil
+}
+
+// GetAt is Get for who has made the ItemKey of k and id already. The item is nil
+// if there is none.
+func (s *Snapshot) GetAt(itemKey []byte, k feed.PartitionKey, id string) (*Item, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	s.buf = append(s.keyOf(kindItem), itemKey...)
+	v, ok, err := s.at(s.buf, k, id)
+	if !ok {
+		return nil, err
+	}
+	item := v.item(k, id)
+	return &item, nil
 }
 
 // Has tells whether there is an item.
@@ -93,7 +105,12 @@ func (s *Snapshot) get(k feed.PartitionKey, id string) (f fields, ok bool, err e
 	if s.err != nil {
 		return f, false, s.err
 	}
-	value, err := getValue(s.txn, s.itemKey(k, id))
+	return s.at(s.itemKey(k, id), k, id)
+}
+
+// at returns the item k, id, whose key in Badger is known.
+func (s *Snapshot) at(key []byte, k feed.PartitionKey, id string) (f fields, ok bool, err error) {
+	value, err := getValue(s.txn, key)
 	if err != nil || value == nil {
 		return f, false, err
 	}

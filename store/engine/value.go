@@ -56,6 +56,14 @@ type fields struct {
 	expires  int64
 }
 
+// item returns the item that has the fields.
+func (f *fields) item(k feed.PartitionKey, id string) Item {
+	return Item{
+		Key: k, ID: id, Body: f.body,
+		Position: f.position, Modified: f.modified, Written: f.written, Expires: f.expires,
+	}
+}
+
 // decode reads a stored item; false if the bytes are none.
 func (f *fields) decode(value []byte) bool {
 	if len(value) == 0 || value[0] != valueVersion {

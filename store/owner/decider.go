@@ -20,6 +20,7 @@ type decider struct {
 	time       int64    // of the last draft
 	snap       *engine.Snapshot
 	snapLSN    feed.LSN
+	found      map[groupIndexed][][]byte // in snap; see view.indexed
 	pending    *overlay
 	draft      *draft
 	carry      *call // did not fit into the draft
@@ -132,6 +133,7 @@ func (d *decider) refresh(force bool) {
 		d.snap.Close()
 	}
 	d.snap = d.p.engine.Snapshot()
+	clear(d.found)
 	d.snapLSN = applied
 	d.pending.prune(applied)
 }
@@ -169,7 +171,7 @@ func (d *decider) view() *view {
 	if d.draft.empty() {
 		d.draft.time = max(d.time, d.p.cfg.now())
 	}
-	return &view{schema: d.schema, snap: d.snap, pending: d.pending, lsn: d.draft.lsn, now: d.draft.time}
+	return &view{schema: d.schema, snap: d.snap, pending: d.pending, found: d.found, lsn: d.draft.lsn, now: d.draft.time}
 }
 
 // decide decides one request. Its answer leaves with the draft, for it may rest

@@ -89,7 +89,7 @@ func (o *overlay) keys(lsn feed.LSN) *pendingKeys {
 // merge takes over what one transaction decided for the commit at lsn.
 func (o *overlay) merge(lsn feed.LSN, t *txn) {
 	keys := o.keys(lsn)
-	for k, item := range t.items {
+	for k, item := range t.items.all {
 		o.items[k] = pendingItem{lsn, item}
 		keys.items = append(keys.items, k)
 	}

@@ -105,7 +105,7 @@ func (p *Partition) run(ctx context.Context) error {
 		committerErr = c.run(commitCtx, finished)
 		stopDeciding()
 	})
-	d := &decider{p: p}
+	d := &decider{p: p, found: map[groupIndexed][][]byte{}}
 	d.run(deciding)
 	close(finished)
 	wg.Wait()
@@ -192,10 +192,12 @@ func checkTransact(t *store.Transact) *store.Error {
 
 const idempotencyKeyMax = 128
 
+// asServer is made once: spans are begun even if nobody collects them.
+var asServer = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
+
 // viaDecider sends a request through the decider and waits for its answer.
 func (p *Partition) viaDecider(ctx context.Context, r *store.Request, queue chan *call) *store.Response {
-	_, span := tracer.Start(store.WithTraceContext(ctx, r.TraceParent, r.TraceState), "millrace.commit",
-		trace.WithSpanKind(trace.SpanKindServer))
+	_, span := tracer.Start(store.WithTraceContext(ctx, r.TraceParent, r.TraceState), "millrace.commit", asServer...)
 	defer span.End()
 	if span.IsRecording() {
 		span.SetAttributes(attribute.String("millrace.partition", p.id.String()))

@@ -206,14 +206,14 @@ func (t *txn) settleStrict(r *store.Transact, result *store.TransactResult) *sto
 	if len(t.deltas) == 0 && len(t.bereft) == 0 {
 		return nil
 	}
-	keys := make([]string, len(result.Results)) // of items that no later operation has written
+	keys := make([][]byte, len(result.Results)) // of items that no later operation has written
 	for i := range result.Results {
 		res := &result.Results[i]
 		if res.Item.Body == nil {
 			continue
 		}
-		key := string(engine.ItemKey(r.Key, res.Item.ID))
-		if item, ok := t.items[key]; !ok || item != nil && item.Position == feed.Position(res.Item.ETag) {
+		key := engine.ItemKey(r.Key, res.Item.ID)
+		if item, ok := t.items.get(key); !ok || item != nil && item.Position == feed.Position(res.Item.ETag) {
 			keys[i] = key
 		}
 	}
@@ -225,7 +225,7 @@ func (t *txn) settleStrict(r *store.Transact, result *store.TransactResult) *sto
 		return store.Refuse(refused[0].Status, "the aggregates that follow from it cannot be kept: %s", refused[0].Reason)
 	}
 	for i, key := range keys {
-		if item := t.items[key]; key != "" && item != nil {
+		if item, _ := t.items.get(key); key != nil && item != nil {
 			result.Results[i].Item = itemOf(item)
 		}
 	}

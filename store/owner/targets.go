@@ -71,7 +71,7 @@ func (t *txn) addShare(r *rule, g accumulator.Group, share *accumulator.Share) (
 	var refused []store.Refusal
 	for _, itemKey := range targets {
 		if refusal := t.setFields(itemKey, state); refusal != nil {
-			item := t.items[string(itemKey)]
+			item, _ := t.items.get(itemKey)
 			ref := store.ItemRef{}
 			if item != nil {
 				ref = store.ItemRef{Key: item.Key, ID: item.ID}
@@ -94,12 +94,11 @@ func (t *txn) targetsOf(r *rule, g accumulator.Group) ([][]byte, *store.Error) {
 	}
 	var keys [][]byte
 	if r.setting.Index != 0 {
-		for v, err := range t.snap.IndexItems(r.setting.Index, g.Values()[0], nil) {
-			if err != nil {
-				return nil, store.Refuse(store.StatusInternal, "targets of %s: %v", r.setting.Pipeline, err)
-			}
-			keys = append(keys, slices.Clone(v.ItemKey()))
+		found, err := t.indexed(r.setting.Index, g)
+		if err != nil {
+			return nil, store.Refuse(store.StatusInternal, "targets of %s: %v", r.setting.Pipeline, err)
 		}
+		keys = append(keys, found...)
 	}
 	for _, itemKey := range t.pending.targets[r.prefix+string(g)] {
 		keys = append(keys, []byte(itemKey.key))
@@ -110,6 +109,38 @@ func (t *txn) targetsOf(r *rule, g accumulator.Group) ([][]byte, *store.Error) {
 	slices.SortFunc(keys, slices.Compare)
 	keys = slices.CompactFunc(keys, slices.Equal)
 	return t.onlyTargets(r, g, keys, feed.PartitionKey{}, "")
+}
+
+// groupIndexed names the items of a group in an index.
+type groupIndexed struct {
+	index uint32
+	group accumulator.Group
+}
+
+// indexedMax bounds the item keys of one group that are remembered for as long as
+// a snapshot lasts.
+const indexedMax = 64
+
+// indexed returns the keys of the items that the snapshot has in an index for a
+// group, and of some that are gone. Many changes of one commit share a group where
+// many write at once, and to look into an index costs more than all else that is
+// decided for one: so what was found is remembered while the snapshot is the same.
+func (v *view) indexed(index uint32, g accumulator.Group) ([][]byte, error) {
+	of := groupIndexed{index, g}
+	if keys, ok := v.found[of]; ok {
+		return keys, nil
+	}
+	var keys [][]byte
+	for key, err := range v.snap.IndexEntries(index, g.Values()[0], nil) {
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, slices.Clone(key))
+	}
+	if v.found != nil && len(keys) <= indexedMax {
+		v.found[of] = keys
+	}
+	return keys, nil
 }
 
 // onlyTargets keeps those that are targets of the group as the transaction sees
@@ -142,7 +173,7 @@ func (t *txn) onlyTargets(r *rule, g accumulator.Group, keys [][]byte, key feed.
 // setFields makes the fields of a target, which the transaction has at hand, what
 // the accumulator says.
 func (t *txn) setFields(itemKey []byte, state *accumulator.State) *store.Error {
-	item := t.items[string(itemKey)]
+	item, _ := t.items.get(itemKey)
 	setter, err := document.NewSetter(state.Values())
 	if err != nil {
 		return store.Refuse(store.StatusInternal, "fields of item %s: %v", item.ID, err)

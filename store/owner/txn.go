@@ -16,8 +16,9 @@ type view struct {
 	schema  *schema
 	snap    *engine.Snapshot
 	pending *overlay
-	lsn     feed.LSN // of the commit that is being decided
-	now     int64    // its time, unix milliseconds
+	found   map[groupIndexed][][]byte // by snap, see indexed
+	lsn     feed.LSN                  // of the commit that is being decided
+	now     int64                     // its time, unix milliseconds
 }
 
 // item returns the item as the last decision left it, nil if there is none.
@@ -26,11 +27,7 @@ func (v *view) item(key feed.PartitionKey, id string, itemKey []byte) (*engine.I
 	if p, ok := v.pending.items[string(itemKey)]; ok {
 		return p.item, nil
 	}
-	item, ok, err := v.snap.Get(key, id)
-	if err != nil || !ok {
-		return nil, err
-	}
-	return &item, nil
+	return v.snap.GetAt(itemKey, key, id)
 }
 
 func (v *view) record(kind byte, key string) ([]byte, error) {
@@ -48,7 +45,7 @@ func expired(item *engine.Item, now int64) bool { return item.Expires != 0 && it
 type txn struct {
 	*view
 	out     *draft
-	items   map[string]*engine.Item
+	items   changedItems
 	unique  map[string]string
 	records map[string][]byte
 	changes []feed.Change
@@ -70,7 +67,7 @@ type txn struct {
 func newTxn(v *view, out *draft) *txn { return &txn{view: v, out: out} }
 
 func (t *txn) get(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
-	if item, ok := t.items[string(itemKey)]; ok {
+	if item, ok := t.items.get(itemKey); ok {
 		return item, nil
 	}
 	return t.item(key, id, itemKey)
@@ -220,12 +217,7 @@ func (t *txn) holder(u *engine.UniqueKey, key feed.PartitionKey, tuple string, v
 	return id, nil
 }
 
-func (t *txn) setItem(itemKey []byte, item *engine.Item) {
-	if t.items == nil {
-		t.items = map[string]*engine.Item{}
-	}
-	t.items[string(itemKey)] = item
-}
+func (t *txn) setItem(itemKey []byte, item *engine.Item) { t.items.set(itemKey, item) }
 
 func (t *txn) setUnique(tuple, id string) {
 	if t.unique == nil {

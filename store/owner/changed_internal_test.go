@@ -1,0 +1,36 @@
+package owner
+
+import (
+	"maps"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/store/engine"
+)
+
+func TestChangedItemsAreThoseSetLast(t *testing.T) {
+	var c changedItems
+	want := map[string]*engine.Item{}
+	if item, ok := c.get([]byte("a")); ok || item != nil {
+		t.Errorf("an empty one has %v", item)
+	}
+	for _, step := range []struct {
+		key  string
+		item *engine.Item
+	}{
+		{"a", &engine.Item{ID: "a1"}}, {"a", &engine.Item{ID: "a2"}}, {"b", &engine.Item{ID: "b"}}, {"a", nil}, {"c", nil}, {"c", &engine.Item{ID: "c"}},
+	} {
+		c.set([]byte(step.key), step.item)
+		want[step.key] = step.item
+		got := maps.Collect(c.all)
+		if diff := cmp.Diff(len(want), len(got)); diff != "" {
+			t.Errorf("after %s: %s", step.key, diff)
+		}
+		for key, item := range want {
+			if found, ok := c.get([]byte(key)); !ok || found != item || got[key] != item {
+				t.Errorf("after %s: %s is %v and among all %v, want %v", step.key, key, found, got[key], item)
+			}
+		}
+	}
+}
