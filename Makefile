@@ -15,7 +15,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test check lint fuzz vuln bench chaos
+.PHONY: help demo build test check lint fuzz vuln bench chaos model
 
 ## help: list the targets
 help:
@@ -71,6 +71,10 @@ vuln:
 ## bench: all benchmarks, or those that BENCH matches; COUNT=10 for benchstat
 bench:
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) -timeout 0 $(PKG)
+
+## model: 100,000 random operations over every kind of copy, from SEED on (default 1)
+model:
+	$(GO) test ./integration -count=1 -timeout 0 -v -run 'EveryKind_Model' -args -long -everykind.seed=$(or $(SEED),1)
 
 ## chaos: kill -9 under load, ROUNDS times (default 5)
 chaos:

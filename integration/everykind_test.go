@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -19,19 +20,21 @@ import (
 )
 
 var (
-	everySeed  = flag.Uint64("everykind.seed", 1, "seed of the model of every kind of copy")
-	everySteps = flag.Int("everykind.steps", 400, "operations of the model of every kind of copy; 100,000 is a thorough run")
+	everySeed  = flag.Uint64("everykind.seed", 1, "first seed of the model of every kind of copy")
+	everySeeds = flag.Int("everykind.seeds", 0, "seeds of the model of every kind of copy; 0 is 2, with -long 4")
+	everySteps = flag.Int("everykind.steps", 0, "operations of the model of every kind of copy, all seeds together; 0 is 2,400, with -long 100,000")
 )
 
 const (
-	everyRoundSteps = 400 // between two comparisons, at most
-	everyWriters    = 8
-	everyCategories = 8
-	everyTags       = 16
-	everyProducts   = 40
-	everyCustomers  = 8
+	everyRoundSteps = 2500 // between two comparisons, at most
+	everyCalm       = 300  // between two upsets, on an average
+	everyWriters    = 32   // so many that commits are shared: one by one, they wait for answers most of the time
+	everyCategories = 32
+	everyTags       = 64
+	everyProducts   = 160
+	everyCustomers  = 32
 	everyRegions    = 3
-	everyOrders     = 96
+	everyOrders     = 384
 )
 
 // everyLine is a line of an order. Its quantity is a number, or is none.
@@ -77,6 +80,8 @@ type everyProduct struct {
 type everyModel struct {
 	*town
 	files string // of the tables
+	seed  uint64
+	most  int // steps
 	steps atomic.Int64
 
 	meta, product, customer, region *store.Container
@@ -89,10 +94,12 @@ type everyModel struct {
 	removed   map[string]bool          // tags that were deleted at some time
 }
 
-func newEveryModel(t *testing.T) *everyModel {
+func newEveryModel(t *testing.T, seed uint64, steps int) *everyModel {
 	t.Helper()
 	m := &everyModel{
-		town: newTown(t, 2), files: t.TempDir(), metas: map[string]metaItem{}, products: map[string]everyProduct{},
+		// What crashes is gone soon, so that most of the time something is done.
+		town:  newTown(t, 2, "leases.drainTimeout=100ms", "leases.renewInterval=500ms"),
+		files: t.TempDir(), seed: seed, most: steps, metas: map[string]metaItem{}, products: map[string]everyProduct{},
 		customers: map[string]everyCustomer{}, orders: map[string]everyOrder{}, removed: map[string]bool{},
 	}
 	m.apply(everyContainer + "---" + everyPipelineIn(m.files))
@@ -106,17 +113,27 @@ func newEveryModel(t *testing.T) *everyModel {
 // while workers and the store crash, leases are stolen and pipelines are rewound.
 // At rest everything equals a recomputation from the sources, and verify agrees.
 func TestEveryKind_Model(t *testing.T) {
-	onlyLong(t)
-	t.Logf("seed %d", *everySeed)
-	m := newEveryModel(t)
-	for round := 0; int(m.steps.Load()) < *everySteps && !t.Failed(); round++ {
+	seeds, steps := 2, 2400
+	if *long {
+		seeds, steps = 4, 100_000
+	}
+	seeds, steps = cmp.Or(*everySeeds, seeds), cmp.Or(*everySteps, steps)
+	for n := range seeds {
+		seed := *everySeed + uint64(n)
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { newEveryModel(t, seed, (steps+seeds-1)/seeds).run(t) })
+	}
+}
+
+// run does the steps of one seed.
+func (m *everyModel) run(t *testing.T) {
+	for round := 0; int(m.steps.Load()) < m.most && !t.Failed(); round++ {
 		began := time.Now()
 		stop := make(chan struct{})
-		upsets := m.chaos(rand.New(rand.NewPCG(*everySeed, uint64(1000+round))), stop)
+		upsets := m.chaos(rand.New(rand.NewPCG(m.seed, uint64(1000+round))), stop)
 		var writing sync.WaitGroup
-		each := min(everyRoundSteps, *everySteps-int(m.steps.Load()))/everyWriters + 1
+		each := min(everyRoundSteps, m.most-int(m.steps.Load())+everyWriters-1) / everyWriters
 		for n := range everyWriters {
-			rng := rand.New(rand.NewPCG(*everySeed, uint64(round*everyWriters+n)))
+			rng := rand.New(rand.NewPCG(m.seed, uint64(round*everyWriters+n)))
 			writing.Go(func() { m.write(n, each, rng) })
 		}
 		writing.Wait()
@@ -151,7 +168,7 @@ func (m *everyModel) chaos(rng *rand.Rand, stop <-chan struct{}) func() string {
 	}
 	go func() {
 		defer close(done)
-		for pass(20 + rng.Int64N(80)) {
+		for pass(everyCalm/2 + rng.Int64N(everyCalm)) {
 			began := time.Now()
 			did = append(did, m.upset(rng)+" in "+time.Since(began).Round(10*time.Millisecond).String())
 		}
@@ -204,11 +221,17 @@ func (m *everyModel) rewind(rng *rand.Rand) string {
 	return ""
 }
 
+// insistEach is how long one attempt waits for its answer, which never comes if who
+// was to give it has crashed.
+const insistEach = 2 * time.Second
+
 // insist writes until it is acknowledged. Every write here may be repeated.
 func insist(t testing.TB, write func(context.Context) error) error {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // a client tries again
-		err := write(context.WithoutCancel(t.Context()))
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), insistEach)
+		err := write(ctx)
+		cancel()
 		if err == nil || time.Now().After(deadline) {
 			return err
 		}
@@ -409,11 +432,13 @@ func (m *everyModel) putOrder(o everyOrder, rng *rand.Rand) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(m.t.Context(), insistEach)
+	defer cancel()
 	switch rng.IntN(3) {
 	case 0:
-		_, err = m.customer.Create(m.t.Context(), body)
+		_, err = m.customer.Create(ctx, body)
 	case 1:
-		_, err = m.customer.Replace(m.t.Context(), o.ID, body)
+		_, err = m.customer.Replace(ctx, o.ID, body)
 	default:
 		return m.put(m.customer, o)
 	}
