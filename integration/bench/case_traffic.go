@@ -47,7 +47,12 @@ func (b *bench) traffic(ctx context.Context) error {
 				return err
 			}
 			for _, a := range actors {
-				err := w.trafficRound(ctx, t, s, a)
+				measured := func() error { return w.trafficRound(ctx, t, s, a) }
+				if a.name == ofMillrace {
+					err = b.profiled("traffic", measured)
+				} else {
+					err = measured()
+				}
 				a.close()
 				if err = errors.Join(err, a.rest(ctx), b.quiet(ctx)); err != nil {
 					return err

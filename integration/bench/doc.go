@@ -3,8 +3,8 @@
 // Command bench measures what Millrace promises, beside what a user would
 // otherwise build, in one run:
 //
-//	go run ./integration/bench                    all cases at full size: 1,000,000 products, about an hour
-//	go run ./integration/bench -products 10000 -rounds 1 -write-time 1s        a look, in minutes
+//	go run ./integration/bench                    all cases at full size: 1,000,000 products, some hours
+//	go run ./integration/bench -products 10000 -orders 10000 -rounds 1 -write-time 1s        a look, in minutes
 //	go run ./integration/bench -run 'writes|rename' -docs docs/benchmarks.md   some cases, into the documentation
 //
 // Every case does the same work on each system, round after round: Millrace, then
@@ -19,6 +19,9 @@
 //     message for each group of writes and their transaction in Badger;
 //   - PostgreSQL with whole items in jsonb and a trigger that keeps the copies;
 //   - PostgreSQL with plain columns and a trigger;
+//   - for orders, PostgreSQL with triggers that count them and that keep their
+//     lines flat;
+//   - for flat rows, a program written by hand that upserts them with pgx;
 //   - PostgreSQL with the consumer that teams write by hand, told by NOTIFY,
 //     which replaces one product after another.
 //
