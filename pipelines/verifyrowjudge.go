@@ -23,7 +23,6 @@ type rowJudge struct {
 	*rowCheck
 	items  map[string]store.ItemRef // by source, as rows name it
 	other  map[string]bool          // sources that are no items of the container
-	claims bool                     // the sink tells of claims
 	differ int                      // rows that are there and not proved
 }
 
@@ -32,10 +31,7 @@ const judgeItemsMax = 5000
 
 // judge looks at the items of sums.
 func (c *rowCheck) judge(ctx context.Context, suspects map[uint64]bool) error {
-	j := &rowJudge{rowCheck: c, items: map[string]store.ItemRef{}, other: map[string]bool{}, claims: true}
-	if f, ok := c.p.projection.Sink().(project.Forgetful); ok {
-		_, j.claims = f.Keeps()
-	}
+	j := &rowJudge{rowCheck: c, items: map[string]store.ItemRef{}, other: map[string]bool{}}
 	if err := j.resolve(ctx, suspects); err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ type rowCheck struct {
 	p      *verified
 	reader project.Reader
 	keeps  bool // the sink keeps rejects
+	claims bool // the sink tells of claims
 	slices sliceQueue
 
 	sources []*history
@@ -53,9 +54,9 @@ func newRowCheck(run *verification, p *verified) (*rowCheck, error) {
 	if !ok {
 		return nil, fmt.Errorf("its sink cannot be read: %T", p.projection.Sink())
 	}
-	c := &rowCheck{run: run, p: p, reader: reader, keeps: true, slices: newSliceQueue()}
+	c := &rowCheck{run: run, p: p, reader: reader, keeps: true, claims: true, slices: newSliceQueue()}
 	if f, ok := p.projection.Sink().(project.Forgetful); ok {
-		c.keeps, _ = f.Keeps()
+		c.keeps, c.claims = f.Keeps()
 	}
 	return c, nil
 }

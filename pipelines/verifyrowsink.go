@@ -43,7 +43,7 @@ func (c *rowCheck) sink(ctx context.Context) error {
 				return err
 			}
 		}
-		if !c.keeps {
+		if !c.keeps && !c.claims {
 			continue
 		}
 		for reject, err := range c.reader.Rejects(ctx, schema, table) {

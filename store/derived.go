@@ -100,6 +100,30 @@ type PutRowsResult struct {
 	Refused  []Refusal     // rows that wait as claims (409), or that the partition cannot take
 }
 
+// ReadClaims reads the rows of one projection that wait for a place in one physical
+// partition, page by page, each in one view that waits for what is in flight.
+type ReadClaims struct {
+	Pipeline   string
+	Generation uint32
+	After      []byte // Last of the page before; nil at first
+	Max        int    // claims of a page, default 100, at most 1000
+}
+
+// ClaimsResult is what ReadClaims read.
+type ClaimsResult struct {
+	LSN    feed.LSN
+	Claims []Claim
+	// Last is where the next page goes on; nil when nothing follows.
+	Last []byte
+}
+
+// Claim is a row that waits: Body takes its place when the holder's row goes, unless
+// another source that waits comes first.
+type Claim struct {
+	Source string
+	Body   []byte
+}
+
 // Fold adds to accumulators of one physical partition.
 func (c *Container) Fold(ctx context.Context, p feed.Partition, f *FoldMany) (*FoldResult, error) {
 	resp, err := c.client.Do(ctx, &Request{Partition: p, Fold: f})
@@ -125,4 +149,13 @@ func (c *Container) PutRows(ctx context.Context, p feed.Partition, r *PutRows) (
 		return nil, err
 	}
 	return resp.PutRows, nil
+}
+
+// ReadClaims reads the rows of a projection that wait in one physical partition.
+func (c *Container) ReadClaims(ctx context.Context, p feed.Partition, r *ReadClaims) (*ClaimsResult, error) {
+	resp, err := c.client.Do(ctx, &Request{Partition: p, Claims: r})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Claims, nil
 }

@@ -30,6 +30,7 @@ type Request struct {
 	Fold      *FoldMany
 	Groups    *ReadGroups
 	PutRows   *PutRows
+	Claims    *ReadClaims
 	Status    *StatusRequest
 }
 
@@ -47,6 +48,7 @@ type Response struct {
 	Fold      *FoldResult
 	Groups    *GroupsResult
 	PutRows   *PutRowsResult
+	Claims    *ClaimsResult
 	Status    *PartitionStatus
 }
 

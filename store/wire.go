@@ -26,6 +26,7 @@ const (
 	wireFold
 	wireGroups
 	wirePutRows
+	wireClaims
 )
 
 var errWireShort = errors.New("message ends early")
@@ -63,6 +64,8 @@ func AppendRequest(dst []byte, r *Request) []byte {
 		w.readGroups(r.Groups)
 	case r.PutRows != nil:
 		w.putRows(r.PutRows)
+	case r.Claims != nil:
+		w.readClaims(r.Claims)
 	}
 	return w.buf
 }
@@ -89,6 +92,8 @@ func (r *Request) kind() byte {
 		return wireGroups
 	case r.PutRows != nil:
 		return wirePutRows
+	case r.Claims != nil:
+		return wireClaims
 	}
 	return 0
 }
@@ -126,6 +131,8 @@ func DecodeRequest(data []byte) (*Request, error) {
 		r.Groups = d.readGroups()
 	case wirePutRows:
 		r.PutRows = d.putRows()
+	case wireClaims:
+		r.Claims = d.readClaims()
 	default:
 		d.fail(fmt.Errorf("unknown request kind %d", kind))
 	}
@@ -181,6 +188,8 @@ func appendResponse(dst []byte, r *Response, kind byte) []byte {
 		w.groups(r.Groups)
 	case wirePutRows:
 		w.putRowsResult(r.PutRows)
+	case wireClaims:
+		w.claims(r.Claims)
 	}
 	return w.buf
 }
@@ -225,6 +234,8 @@ func DecodeResponse(data []byte) (*Response, error) {
 		r.Groups = d.groups()
 	case wirePutRows:
 		r.PutRows = d.putRowsResult()
+	case wireClaims:
+		r.Claims = d.claims()
 	default:
 		d.fail(fmt.Errorf("unknown response kind %d", kind))
 	}

@@ -68,6 +68,8 @@ func requests(t testing.TB) []*store.Request {
 			},
 		}},
 		{Partition: p, PutRows: &store.PutRows{Producer: producer, Epoch: 2, Ask: true}},
+		{Partition: p, Claims: &store.ReadClaims{Pipeline: "flat", Generation: 1<<32 - 1, After: []byte("c\x00"), Max: 1000}},
+		{Partition: p, Claims: &store.ReadClaims{Pipeline: "flat", Generation: 1}},
 	}
 }
 
@@ -98,6 +100,8 @@ func responses(t testing.TB) []*store.Response {
 		{Groups: &store.GroupsResult{LSN: 5}},
 		{PutRows: &store.PutRowsResult{LSN: 6, Applied: true, Position: feed.Position{LSN: 9}, Refused: []store.Refusal{{Ref: store.ItemRef{Key: key(t, "a"), ID: "r"}, Status: 409, Reason: "held"}}}},
 		{PutRows: &store.PutRowsResult{LSN: 6, Position: feed.Position{LSN: 9}}},
+		{Claims: &store.ClaimsResult{LSN: 7, Claims: []store.Claim{{Source: "sale/[\"k\"]/a", Body: []byte(`{"id":"r"}`)}, {Source: "b", Body: []byte("{}")}}, Last: []byte("c\x01")}},
+		{Claims: &store.ClaimsResult{LSN: 7}},
 	}
 }
 

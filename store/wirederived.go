@@ -108,6 +108,36 @@ func (d *wireReader) putRowsResult() *PutRowsResult {
 	return &PutRowsResult{LSN: feed.LSN(d.uint()), Applied: d.bool(), Position: d.position(), Refused: d.refusals()}
 }
 
+func (w *wireWriter) readClaims(r *ReadClaims) {
+	w.str(r.Pipeline)
+	w.uint(uint64(r.Generation))
+	w.bytes(r.After)
+	w.uint(uint64(r.Max))
+}
+
+func (d *wireReader) readClaims() *ReadClaims {
+	return &ReadClaims{Pipeline: d.str(), Generation: uint32(d.uint()), After: d.bytes(), Max: d.int()}
+}
+
+func (w *wireWriter) claims(r *ClaimsResult) {
+	w.uint(uint64(r.LSN))
+	w.uint(uint64(len(r.Claims)))
+	for i := range r.Claims {
+		w.str(r.Claims[i].Source)
+		w.bytes(r.Claims[i].Body)
+	}
+	w.bytes(r.Last)
+}
+
+func (d *wireReader) claims() *ClaimsResult {
+	r := &ClaimsResult{LSN: feed.LSN(d.uint())}
+	for range d.count() {
+		r.Claims = append(r.Claims, Claim{Source: d.str(), Body: d.bytes()})
+	}
+	r.Last = d.bytes()
+	return r
+}
+
 func (w *wireWriter) refusals(all []Refusal) {
 	w.uint(uint64(len(all)))
 	for _, f := range all {

@@ -37,10 +37,24 @@ func (s *ContainerSink) Rows(ctx context.Context, schema *Schema, table int) ite
 	}
 }
 
-// Rejects yields the rejects of a table, if there is a container for them. Claims
-// are not among them: the store keeps them.
+// Rejects yields the claims of a table, which the store keeps beside its rows, and
+// the rejects, if there is a container for them.
 func (s *ContainerSink) Rejects(ctx context.Context, schema *Schema, table int) iter.Seq2[Reject, error] {
 	return func(yield func(Reject, error) bool) {
+		sh, err := s.shape(&schema.Tables[table])
+		if err != nil {
+			yield(Reject{}, err)
+			return
+		}
+		for claim, err := range claims(ctx, sh.container, schema) {
+			var r Reject
+			if err == nil {
+				r, err = sh.claim(table, &claim)
+			}
+			if !yield(r, err) || err != nil {
+				return
+			}
+		}
 		if s.rejects == nil {
 			return
 		}
@@ -60,6 +74,30 @@ func (s *ContainerSink) Rejects(ctx context.Context, schema *Schema, table int) 
 // Positions returns none: a partition tells a position to its producer alone.
 func (s *ContainerSink) Positions(context.Context, *Schema) (map[string]feed.Position, error) {
 	return map[string]feed.Position{}, nil
+}
+
+// claims yields all claims of a projection in a container.
+func claims(ctx context.Context, c *store.Container, schema *Schema) iter.Seq2[store.Claim, error] {
+	return func(yield func(store.Claim, error) bool) {
+		for _, p := range c.Partitions() {
+			page := store.ReadClaims{Pipeline: schema.Pipeline, Generation: schema.Generation, Max: readPageItems}
+			for {
+				result, err := c.ReadClaims(ctx, p, &page)
+				if err != nil {
+					yield(store.Claim{}, fmt.Errorf("read the claims in %s: %w", p, err))
+					return
+				}
+				for i := range result.Claims {
+					if !yield(result.Claims[i], nil) {
+						return
+					}
+				}
+				if page.After = result.Last; page.After == nil {
+					break
+				}
+			}
+		}
+	}
 }
 
 // scan yields all items of a container.

@@ -181,6 +181,19 @@ func (sh *shape) row(table int, item *store.Item) (r Row, ok bool, err error) {
 	return Row{Table: table, Key: sh.table.KeyOf(values), Values: values, Source: source, Element: element}, true, nil
 }
 
+// claim returns the claim of a row that waits.
+func (sh *shape) claim(table int, c *store.Claim) (Reject, error) {
+	values, err := sh.table.ParseRow(c.Body)
+	if err != nil {
+		return Reject{}, fmt.Errorf("claim of %s: %w", c.Source, err)
+	}
+	element, _ := textAt(c.Body, ElementColumn)
+	return Reject{
+		Table: table, Key: sh.table.KeyOf(values), Source: c.Source, Element: element, Reason: HeldBy("another item"),
+		Row: sh.table.AppendRow(nil, values),
+	}, nil
+}
+
 // textAt returns a member that is a string.
 func textAt(body []byte, name string) (string, bool) {
 	raw, ok := document.Get(body, document.Path{{Name: name}})

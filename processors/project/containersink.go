@@ -149,6 +149,6 @@ func (s *ContainerSink) shape(t *TableSchema) (*shape, error) {
 	return sh, err
 }
 
-// Keeps says that the sink keeps rejects only with a container for them, and that
-// claims are kept by the store.
-func (s *ContainerSink) Keeps() (rejects, claims bool) { return s.rejects != nil, false }
+// Keeps says that the sink keeps rejects only with a container for them, and claims in
+// any case.
+func (s *ContainerSink) Keeps() (rejects, claims bool) { return s.rejects != nil, true }

@@ -153,6 +153,8 @@ func (p *Partition) Handle(ctx context.Context, r *store.Request) *store.Respons
 		return p.viaDecider(ctx, r, p.queue)
 	case r.Groups != nil:
 		return p.groups(ctx, r.Groups)
+	case r.Claims != nil:
+		return p.claims(ctx, r.Claims)
 	case r.Read != nil:
 		return p.read(ctx, r.Read)
 	case r.Scan != nil:

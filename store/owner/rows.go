@@ -145,12 +145,15 @@ func (w *rows) claim(itemKey []byte, row *store.Row, holder string) *store.Error
 	return store.Refuse(store.StatusConflict, "key is held by %s", holder)
 }
 
+// claimMark begins the key of a claim.
+const claimMark = 'c'
+
 // claimKey is the key of the record of a claim: a mark, the length of the key of the
 // item that is claimed, that key, and the source. So the claims on one item stand
 // together, in the order of their sources. The value is the row.
 func claimKey(itemKey []byte, source string) []byte {
 	key := make([]byte, 0, 1+binary.MaxVarintLen32+len(itemKey)+len(source))
-	key = binary.AppendUvarint(append(key, 'c'), uint64(len(itemKey)))
+	key = binary.AppendUvarint(append(key, claimMark), uint64(len(itemKey)))
 	return append(append(key, itemKey...), source...)
 }
 

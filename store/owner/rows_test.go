@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
@@ -52,6 +54,30 @@ func (x *table) row(want string) {
 	}
 }
 
+// claims reads the claims, in pages of several sizes.
+func (x *table) claims(want ...string) {
+	x.t.Helper()
+	for _, page := range []int{0, 1, 2, 3, 4} {
+		var got []string
+		ask := &store.ReadClaims{Pipeline: x.producer.Pipeline, Generation: x.producer.Generation, Max: page}
+		for more := true; more; more = ask.After != nil {
+			r := x.ask(&store.Request{Claims: ask})
+			if r.Err != nil || page > 0 && len(r.Claims.Claims) > page {
+				x.t.Fatalf("%v %+v", r.Err, r.Claims)
+			}
+			for _, c := range r.Claims.Claims {
+				_, name, _ := strings.Cut(string(c.Body), `"name":"`)
+				name, _, _ = strings.Cut(name, `"`)
+				got = append(got, c.Source+" "+name)
+			}
+			ask.After = r.Claims.Last
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			x.t.Errorf("the claims in pages of %d: %s", page, diff)
+		}
+	}
+}
+
 // A row whose key is held waits; when the holder's goes, the claim of the smallest
 // source takes its place, as it was said last.
 func TestRows_ClaimsWaitTheirTurn(t *testing.T) {
@@ -63,6 +89,7 @@ func TestRows_ClaimsWaitTheirTurn(t *testing.T) {
 	x.put(x.of("a", "A"), x.of("ab", "AB"))
 	x.put(x.of("c", "C2"))
 	x.restart(t.TempDir())
+	x.claims("a A", "ab AB", "c C2")
 	x.put(x.of("b", ""))
 	x.row("A")
 	x.put(x.of("ab", ""), x.of("a", "")) // a claim that goes, and the holder
@@ -71,6 +98,7 @@ func TestRows_ClaimsWaitTheirTurn(t *testing.T) {
 	x.row("C3")
 	x.put(x.of("c", ""))
 	x.row("")
+	x.claims()
 	snap := x.engine.Snapshot()
 	defer snap.Close()
 	for r, err := range snap.Records(recordAccumulator, nil) {
