@@ -74,7 +74,7 @@ func appendMembers(dst, body []byte) (out []byte, empty bool) {
 			dst = append(dst, ',')
 		}
 		empty = false
-		dst = append(append(append(dst, '"'), name...), `":`...)
+		dst = append(document.AppendQuote(dst, string(name)), ':')
 		dst = append(dst, raw...)
 		return true
 	})

@@ -17,6 +17,7 @@ func TestSystemPropertiesAreAppended(t *testing.T) {
 		"with white space kept inside":     {"{\n \"id\": \"1\"\n}\n", "{\n \"id\": \"1\"," + system},
 		"in place of those that came":      {`{"_ts":1,"id":"1","_etag":"x","_rid":"y"}`, `{"id":"1",` + system},
 		"where nothing else is there":      {`{"_ts":1}`, `{` + system},
+		"beside names with escapes":        {`{"_ts":1,"a\"b\u00e9":[1, 2]}`, `{"a\"bé":[1, 2],` + system},
 		"beside names that begin likewise": {`{"_tsx":1,"a":{"_ts":2}}`, `{"_tsx":1,"a":{"_ts":2},` + system},
 	} {
 		t.Run(name, func(t *testing.T) {
