@@ -207,6 +207,8 @@ func (r *Request) name() string {
 		return "batch"
 	case r.Read != nil:
 		return "read"
+	case r.Versions != nil:
+		return "versions"
 	case r.Scan != nil:
 		return "scan"
 	case r.Count != nil:

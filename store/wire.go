@@ -26,6 +26,7 @@ const (
 	wireFold
 	wireGroups
 	wirePutRows
+	wireVersions
 )
 
 var errWireShort = errors.New("message ends early")
@@ -63,6 +64,8 @@ func AppendRequest(dst []byte, r *Request) []byte {
 		w.readGroups(r.Groups)
 	case r.PutRows != nil:
 		w.putRows(r.PutRows)
+	case r.Versions != nil:
+		w.refs(r.Versions.Refs)
 	}
 	return w.buf
 }
@@ -89,6 +92,8 @@ func (r *Request) kind() byte {
 		return wireGroups
 	case r.PutRows != nil:
 		return wirePutRows
+	case r.Versions != nil:
+		return wireVersions
 	}
 	return 0
 }
@@ -126,6 +131,8 @@ func DecodeRequest(data []byte) (*Request, error) {
 		r.Groups = d.readGroups()
 	case wirePutRows:
 		r.PutRows = d.putRows()
+	case wireVersions:
+		r.Versions = &ReadVersions{Refs: d.refs()}
 	default:
 		d.fail(fmt.Errorf("unknown request kind %d", kind))
 	}
@@ -181,6 +188,11 @@ func appendResponse(dst []byte, r *Response, kind byte) []byte {
 		w.groups(r.Groups)
 	case wirePutRows:
 		w.putRowsResult(r.PutRows)
+	case wireVersions:
+		w.uint(uint64(len(r.Versions)))
+		for _, e := range r.Versions {
+			w.etag(e)
+		}
 	}
 	return w.buf
 }
@@ -225,6 +237,11 @@ func DecodeResponse(data []byte) (*Response, error) {
 		r.Groups = d.groups()
 	case wirePutRows:
 		r.PutRows = d.putRowsResult()
+	case wireVersions:
+		r.Versions = make([]ETag, d.count())
+		for i := range r.Versions {
+			r.Versions[i] = d.etag()
+		}
 	default:
 		d.fail(fmt.Errorf("unknown response kind %d", kind))
 	}

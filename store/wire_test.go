@@ -43,6 +43,7 @@ func requests(t testing.TB) []*store.Request {
 			},
 		}},
 		{Partition: p, Read: &store.ReadItems{Settled: true, Refs: []store.ItemRef{{Key: k, ID: "x"}}}},
+		{Partition: p, Versions: &store.ReadVersions{Refs: []store.ItemRef{{Key: k, ID: "x"}, {Key: k, ID: "y"}}}},
 		{Partition: p, Scan: &store.Scan{Scope: store.Scope{Index: "/tags/*/id", Value: []byte(`"t"`)}, After: []byte{1}, ItemsMax: 3, BytesMax: 4}},
 		{Partition: p, Count: &store.Scope{Key: k}},
 		{Partition: p, PatchMany: &store.PatchMany{
@@ -77,6 +78,7 @@ func responses(t testing.TB) []*store.Response {
 	return []*store.Response{
 		{Transact: &store.TransactResult{LSN: 2, Failed: true, Results: []store.OpResult{{Status: 409, Message: "taken"}, {Status: 424, Item: item}}}},
 		{Read: []store.Item{item, {}}, ReadLSN: 9},
+		{Versions: []store.ETag{{LSN: 4, Index: 1}, {}}},
 		{Scan: &store.ScanResult{Items: []store.Item{item}, Cursor: []byte("c"), LSN: 4}},
 		{Count: 77},
 		{PatchMany: &store.PatchManyResult{
@@ -209,7 +211,7 @@ func TestSettingsWish(t *testing.T) {
 	info := &store.ContainerInfo{Spec: store.ContainerSpec{Indexes: []string{"/a", "/b"}, TTL: 5}, IndexesWanted: []string{"/c", "/a"}}
 	now := store.Settings{NextNumber: 3, Indexes: []store.IndexSetting{{Number: 1, Path: "/a", Ready: true}, {Number: 2, Path: "/old", Ready: true}}}
 	want := store.Settings{NextNumber: 5, TTL: 5, Indexes: []store.IndexSetting{
-		{Number: 1, Path: "/a", Ready: true}, {Number: 3, Path: "/b"}, {Number: 4, Path: "/c"},
+		{Number: 1, Path: "/a", Ready: true}, {Number: 3, Path: "/b", Ordered: true}, {Number: 4, Path: "/c", Ordered: true},
 	}}
 	got, changed := now.Wish(info)
 	if diff := cmp.Diff(want, got); diff != "" || !changed {

@@ -155,6 +155,8 @@ func (p *Partition) Handle(ctx context.Context, r *store.Request) *store.Respons
 		return p.groups(ctx, r.Groups)
 	case r.Read != nil:
 		return p.read(ctx, r.Read)
+	case r.Versions != nil:
+		return p.versions(ctx, r.Versions)
 	case r.Scan != nil:
 		return p.scan(ctx, r.Scan)
 	case r.Count != nil:
