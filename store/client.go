@@ -37,6 +37,7 @@ type Client struct {
 	nc      *nats.Conn
 	catalog *Catalog
 	cfg     ClientConfig
+	logs    logs
 }
 
 // NewClient returns a client that finds containers in catalog.
