@@ -60,6 +60,15 @@ type ChangesPage struct {
 	// End says that nothing was behind the page when it was read. A page that is
 	// empty and not the end looked as far as one request may.
 	End bool
+	// Reached are the last commits that were looked at, one of each partition in
+	// the scope.
+	Reached []PartitionLSN
+}
+
+// PartitionLSN is a commit of a physical partition of some container.
+type PartitionLSN struct {
+	Number uint32
+	LSN    feed.LSN
 }
 
 // ItemChange is one change of one item.
@@ -118,7 +127,11 @@ func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage
 	// The page after this one begins with the partitions that this one had no room
 	// for, so that a busy one does not keep the others away.
 	reached.positions = append(slices.Clone(reached.positions[turn:]), reached.positions[:turn]...)
-	return &ChangesPage{Changes: page.changes, Continuation: reached.String(), End: end}, nil
+	result := &ChangesPage{Changes: page.changes, Continuation: reached.String(), End: end}
+	for _, p := range reached.positions {
+		result.Reached = append(result.Reached, PartitionLSN{p.number, p.after.LSN})
+	}
+	return result, nil
 }
 
 // partitionsIn returns the numbers of the partitions that hold a scope, in order
