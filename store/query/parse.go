@@ -18,14 +18,42 @@ const (
 type parser struct {
 	lexer lexer
 	tok   token
-	scope scope
+	scope scope // of an expression; empty in a query
 	depth int
 	err   *SyntaxError
+
+	query    bool      // the text is a query, so names are aliases
+	selects  int       // selections around
+	bindings []binding // the aliases that are seen, inner ones last
+	slots    int       // roots that are taken
+
+	aggregates int // whether they may stand here
+}
+
+// binding is what an alias stands for.
+type binding struct {
+	name string
+	slot int
+}
+
+// bound returns the slot of an alias.
+func (p *parser) bound(name string) (slot int, ok bool) {
+	for i := len(p.bindings) - 1; i >= 0; i-- {
+		if p.bindings[i].name == name {
+			return p.bindings[i].slot, true
+		}
+	}
+	return 0, false
+}
+
+// reserved tells whether a name is a word of the language here.
+func (p *parser) reserved(name string) bool {
+	return reserved(name) || p.selects > 0 && clauseWords[strings.ToUpper(name)]
 }
 
 // parse reads a text as one expression.
 func parse(text string, s scope) (node, error) {
-	p := &parser{lexer: lexer{text: text}, scope: s}
+	p := &parser{lexer: lexer{text: text}, scope: s, slots: max(1, len(s))}
 	if len(text) > TextMax {
 		return nil, p.lexer.fail(0, fmt.Sprintf("the text has %d bytes, more than %d", len(text), TextMax))
 	}
@@ -235,6 +263,9 @@ func (p *parser) primary() node {
 	case tokenSign:
 		switch tok.text {
 		case "(":
+			if p.tok.word() == "SELECT" {
+				return p.subquery(tok, "")
+			}
 			n := p.expr(0)
 			p.expect(")", "want )")
 			return n
@@ -266,8 +297,14 @@ func (p *parser) named(tok token) node {
 	switch {
 	case p.tok.is("("):
 		return p.call(tok)
-	case reserved(tok.text):
+	case p.reserved(tok.text):
 		return p.fail(tok, fmt.Sprintf("want an expression; %s is a word of the language", tok.word()))
+	}
+	if slot, ok := p.bound(tok.text); ok {
+		return &path{root: slot}
+	}
+	if p.query {
+		return p.fail(tok, p.unbound(tok.text))
 	}
 	if root, ok := p.scope.root(tok.text); ok {
 		return &path{root: root}
@@ -277,9 +314,19 @@ func (p *parser) named(tok token) node {
 
 func (p *parser) call(name token) node {
 	word := name.word()
-	f, ok := functions[word]
+	if word == "EXISTS" || word == "ARRAY" {
+		p.advance()
+		if p.tok.word() != "SELECT" {
+			return p.fail(p.tok, "want SELECT of "+word)
+		}
+		return p.subquery(name, word)
+	}
+	if aggregates[word] && p.selects > 0 {
+		return p.aggregate(name)
+	}
+	f, ok := p.function(word)
 	if !ok {
-		return p.fail(name, unknownFunction(word))
+		return p.fail(name, unknownFunction(word, p.query))
 	}
 	p.advance()
 	var args []node
@@ -366,11 +413,26 @@ func stepOf(key node) (step, bool) {
 	}
 }
 
+// function returns the function of a name. Those that ask for the time are of
+// queries.
+func (p *parser) function(word string) (f *function, ok bool) {
+	if f, ok = functions[word]; !ok && p.query {
+		f, ok = clockFunctions[word]
+	}
+	return f, ok
+}
+
 // unknownFunction says that there is no such function, and which may be meant.
-func unknownFunction(name string) string {
+func unknownFunction(name string, query bool) string {
 	msg := "there is no function " + name
-	if strings.HasPrefix(name, "GETCURRENT") {
+	if reason, ok := refusedFunctions[name]; ok {
+		return msg + "; " + reason
+	}
+	if _, ok := clockFunctions[name]; ok && !query {
 		return msg + "; expressions do not depend on the time"
+	}
+	if aggregates[name] {
+		return msg + " outside of SELECT; it takes all rows of one"
 	}
 	plain := func(s string) string { return strings.ReplaceAll(s, "_", "") }
 	for _, known := range functionNames {
