@@ -1,0 +1,24 @@
+package gateway
+
+import "strconv"
+
+// Request charges. They are a documented function of what was asked and what was
+// answered, so that the same request on the same data is charged the same; see
+// docs/gateway.md.
+const (
+	chargeRefusal  = 1.0 // of an error
+	chargeResource = 1.0 // reading what is no item
+	chargeDeclare  = 5.0 // making, changing and deleting what is no item
+	chargeRead     = 1.0 // each begun KiB of an item that is read
+	chargeWrite    = 5.0 // each begun KiB of an item that is written; 5 for a delete
+	chargePage     = 2.0 // a page of a query or feed
+	chargePageKiB  = 0.5 // and each begun KiB of its answer
+)
+
+func kibs(bytes int) float64 { return float64(max((bytes+1023)/1024, 1)) }
+
+func readCharge(bytes int) float64  { return chargeRead * kibs(bytes) }
+func writeCharge(bytes int) float64 { return chargeWrite * kibs(bytes) }
+func pageCharge(bytes int) float64  { return chargePage + chargePageKiB*kibs(bytes) }
+
+func formatCharge(charge float64) string { return strconv.FormatFloat(charge, 'f', -1, 64) }
