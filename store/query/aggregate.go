@@ -78,7 +78,7 @@ func (s *state) add(name string, v Value) {
 			return
 		}
 		n := Compare(v, s.best)
-		if s.best.typ == Undefined || name == "MIN" && n < 0 || name == "MAX" && n > 0 {
+		if s.best.typ == Undefined || name == "MIN" && n < 0 || name == "MAX" && n > 0 || n == 0 && plainer(v.data, s.best.data) {
 			s.best = v
 			s.best.data = slices.Clone(v.data)
 		}

@@ -34,15 +34,3 @@ func setClock(n node, now time.Time) node {
 		return n
 	})
 }
-
-// ticksAtEpoch are the ticks, of 100 ns since the beginning of year 1, at the
-// beginning of 1970.
-const ticksAtEpoch = 621_355_968_000_000_000
-
-// ticks returns 100 ns since 1970, as DateTimeToTicks has it.
-func ticks(t time.Time) int64 { return t.Unix()*1e7 + int64(t.Nanosecond()/100) }
-
-// appendTime appends a time as YYYY-MM-DDThh:mm:ss.fffffffZ.
-func appendTime(dst []byte, t time.Time) []byte {
-	return t.UTC().AppendFormat(dst, "2006-01-02T15:04:05.0000000Z")
-}

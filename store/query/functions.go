@@ -63,7 +63,7 @@ func math1(f func(x float64) float64) *function {
 }
 
 // functions are all functions by their names in capitals.
-var functions = merge(typeFunctions, textFunctions, mathFunctions, arrayFunctions)
+var functions = merge(typeFunctions, textFunctions, mathFunctions, angleFunctions, integerFunctions, arrayFunctions, setFunctions, dateFunctions)
 
 // functionNames are their names in order.
 var functionNames = slices.Sorted(maps.Keys(functions))

@@ -96,12 +96,23 @@ type groupState struct {
 	states []state
 }
 
-// key appends what tells groups apart.
-func (p *groupPlan) key(dst, item []byte, f *frame) []byte {
-	for _, k := range p.keys {
-		dst = appendSortKey(dst, k(item, f), false)
+// key appends what tells groups apart, and leaves the values in a slice of their
+// number.
+func (p *groupPlan) key(dst []byte, values []Value, item []byte, f *frame) []byte {
+	for i, k := range p.keys {
+		values[i] = k(item, f)
+		dst = appendSortKey(dst, values[i], false)
 	}
 	return dst
+}
+
+// choose chooses how the keys are written.
+func (g *groupState) choose(values []Value) {
+	for i, v := range values {
+		if v.typ >= Number && v.typ != String && plainer(v.data, g.keys[i]) {
+			g.keys[i] = slices.Clone(v.data)
+		}
+	}
 }
 
 // open returns the group of the row at hand, without the row.
@@ -178,6 +189,11 @@ func (p *groupPlan) read(b []byte) (*groupState, error) {
 
 // merge takes in another part of the same group.
 func (p *groupPlan) merge(g, o *groupState) {
+	for i, k := range o.keys {
+		if plainer(k, g.keys[i]) {
+			g.keys[i] = k
+		}
+	}
 	for i := range g.states {
 		g.states[i].merge(p.names[i], &o.states[i])
 	}

@@ -125,12 +125,15 @@ func (m *merger) take(key []byte) ([]byte, error) {
 		if m.at[i] == len(p.Rows) || !bytes.Equal(p.Rows[m.at[i]].Key, key) {
 			continue
 		}
-		row = p.Rows[m.at[i]].Body
+		body := p.Rows[m.at[i]].Body
 		m.at[i]++
 		if m.plan.group == nil {
+			if row == nil || plainer(body, row) {
+				row = body
+			}
 			continue
 		}
-		g, err := m.plan.group.read(row)
+		g, err := m.plan.group.read(body)
 		if err != nil {
 			return nil, err
 		}

@@ -303,6 +303,9 @@ func (p *parser) named(tok token) node {
 	if slot, ok := p.bound(tok.text); ok {
 		return &path{root: slot}
 	}
+	if p.query && tok.word() == "UDF" && p.tok.is(".") {
+		return p.fail(tok, "user-defined functions are not supported")
+	}
 	if p.query {
 		return p.fail(tok, p.unbound(tok.text))
 	}

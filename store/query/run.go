@@ -68,8 +68,9 @@ type Run struct {
 	number uint32 // rows of it so far
 	paused bool
 
-	key   []byte // scratch
-	value []byte
+	key    []byte // scratch
+	value  []byte
+	values []Value
 }
 
 // runRow is a row, or a group, at hand.
@@ -124,6 +125,7 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	r.emit = r.row
 	if p.group != nil {
 		r.emit = r.grouped
+		r.values = make([]Value, len(p.group.keys))
 	}
 	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots))}
 	if len(p.text.from) == 0 {
@@ -192,6 +194,12 @@ func (r *Run) row() bool {
 		key = binary.BigEndian.AppendUint32(appendEscaped(key, r.rank), r.number)
 	}
 	r.key = key
+	if same := r.known[string(key)]; same != nil && row.typ >= Number && row.typ != String && plainer(row.data, same.body) {
+		r.bytes -= same.size
+		same.body = slices.Clone(row.data)
+		same.size = same.measure()
+		r.bytes += same.size
+	}
 	if !r.wants(key) {
 		return true
 	}
@@ -206,12 +214,18 @@ func (r *Run) row() bool {
 	return r.keep(&runRow{key: slices.Clone(key), body: row.AppendJSON(nil)})
 }
 
+// plainer chooses between two ways in which equal values are written, 1 and 1.0, so
+// that it does not matter which comes first.
+func plainer(a, b []byte) bool {
+	return len(a) < len(b) || len(a) == len(b) && bytes.Compare(a, b) < 0
+}
+
 // grouped takes in a row of a group.
 func (r *Run) grouped() bool {
 	g, f, body := r.plan.group, r.frame, r.body
 	r.key = r.key[:0]
 	if len(g.keys) > 0 {
-		r.value = g.key(r.value[:0], body, f)
+		r.value = g.key(r.value[:0], r.values, body, f)
 		r.key = appendIdentity(r.key, r.value)
 	}
 	row := r.known[string(r.key)]
@@ -222,6 +236,7 @@ func (r *Run) grouped() bool {
 		row = &runRow{key: slices.Clone(r.key), group: g.open(body, f)}
 		r.keep(row)
 	}
+	row.group.choose(r.values)
 	g.add(row.group, body, f)
 	r.bytes -= row.size
 	row.size = row.measure()

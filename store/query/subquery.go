@@ -138,8 +138,9 @@ func (p *plan) groups(item []byte, f *frame) []subRow {
 		index[""] = order[0]
 	}
 	var key []byte
+	values := make([]Value, len(p.group.keys))
 	p.each(item, f, func() bool {
-		key = p.group.key(key[:0], item, f)
+		key = p.group.key(key[:0], values, item, f)
 		g := index[string(key)]
 		if g == nil {
 			g = p.group.open(item, f)

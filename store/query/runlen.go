@@ -1,0 +1,5 @@
+package query
+
+// Len returns how many rows, or groups, the run has at hand. One whose rows are kept
+// as they come can end when it has as many as the query still needs.
+func (r *Run) Len() int { return len(r.rows) }
