@@ -72,10 +72,9 @@ func (c *collection) changesRequest(x *exchange) (*store.ChangesRequest, error) 
 	if err != nil {
 		return nil, err
 	}
-	if len(sc.partitions) == 0 {
-		return nil, refuse(http.StatusBadRequest, "the partition key, the range id and the effective partition keys of the request have nothing in common")
-	}
-	r.Scope = store.ChangeScope{Key: sc.key}
+	// A client may name a key and ask one range after the other: those that do not
+	// hold the key have nothing for it.
+	r.Scope = store.ChangeScope{Key: sc.key, Partitions: []uint32{}}
 	if sc.key.IsZero() && sc.span != all {
 		r.Scope.Range = sc.span
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/query"
 )
 
 // The substatuses that clients look at.
@@ -96,6 +97,10 @@ func translate(err error) *failure {
 		return refuse(http.StatusRequestTimeout, "the request took too long: %v", err)
 	case errors.Is(err, context.Canceled):
 		return &failure{status: http.StatusServiceUnavailable, message: "the request was given up: " + err.Error(), retryAfter: retryAfterDefault}
+	case isType[*query.SyntaxError](err):
+		return refuse(http.StatusBadRequest, "the query is wrong: %v", err)
+	case errors.Is(err, store.ErrBadRequest):
+		return refuse(http.StatusBadRequest, "%v", err)
 	case errors.Is(err, feed.ErrKey), errors.Is(err, feed.ErrSyntax):
 		return refuse(http.StatusBadRequest, "%v", err)
 	}

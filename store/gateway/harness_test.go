@@ -243,3 +243,8 @@ func (w *world) container(name, body string) {
 }
 
 const byPK = `{"partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}}`
+
+// usedBy says that pipelines use every container.
+func usedBy(names ...string) func(context.Context, string, string) ([]string, error) {
+	return func(context.Context, string, string) ([]string, error) { return names, nil }
+}

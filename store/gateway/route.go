@@ -142,8 +142,11 @@ func (s *Server) route(t *target, r *http.Request) (*operation, error) {
 		return nil, refuse(http.StatusNotFound, "there is nothing at %s", r.URL.EscapedPath())
 	}
 	method := r.Method
-	if method == http.MethodPost {
+	switch {
+	case method == http.MethodPost:
 		method = postKind(r.Header)
+	case method == http.MethodGet && t.noun == nounItems && r.Header.Get(headerIncremental) != "":
+		method = getChanges
 	}
 	op, ok := operations[method]
 	if !ok {
@@ -154,6 +157,9 @@ func (s *Server) route(t *target, r *http.Request) (*operation, error) {
 	}
 	return &op, nil
 }
+
+// getChanges is a GET for the change feed.
+const getChanges = "changes"
 
 // The kinds of POST requests.
 const (

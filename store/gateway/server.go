@@ -51,6 +51,7 @@ func (s *Server) newTable() map[noun]map[string]operation {
 		nounAccount: {get: {name: "read account", serve: s.readAccount}},
 		nounDatabases: {
 			get:        {name: "list databases", serve: s.listDatabases},
+			postQuery:  {name: "query databases", bodyMax: otherBytesMax, serve: s.queryDatabases},
 			postCreate: {name: "create database", writes: true, bodyMax: otherBytesMax, serve: s.createDatabase},
 		},
 		nounDatabase: {
@@ -59,6 +60,7 @@ func (s *Server) newTable() map[noun]map[string]operation {
 		},
 		nounContainers: {
 			get:        {name: "list containers", serve: s.listContainers},
+			postQuery:  {name: "query containers", bodyMax: otherBytesMax, serve: s.queryContainers},
 			postCreate: {name: "create container", writes: true, bodyMax: otherBytesMax, serve: s.createContainer},
 		},
 		nounContainer: {
@@ -69,6 +71,7 @@ func (s *Server) newTable() map[noun]map[string]operation {
 		nounRanges: {get: {name: "read ranges", serve: s.readRanges}},
 		nounItems: {
 			get:        {name: "read feed", serve: s.readItems},
+			getChanges: {name: "read change feed", serve: s.readChanges},
 			postCreate: {name: "create item", writes: true, bodyMax: store.ItemBytesMax, serve: s.createItem},
 			postBatch:  {name: "batch", writes: true, bodyMax: bodyBytesMax, serve: s.batch},
 		},
