@@ -93,7 +93,8 @@ type ItemChange struct {
 //
 // The error is 400 if the continuation is not one, is of another container or of
 // other partitions than the scope, or if a log does not hold what comes behind it;
-// 410 if no partition is in the scope.
+// 410 if the scope names a partition that the container has not. Parts of a scope
+// that have nothing in common have no changes.
 func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage, error) {
 	token, err := parseContinuation(r.Continuation, c.info.ID)
 	if err != nil {
@@ -105,12 +106,13 @@ func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage
 	}
 	page := &changesPage{ct: c, r: &r, room: itemsMax, bytes: ChangesBytesMax, commits: changesCommitsMax, read: changesReadMax}
 	reached := continuation{container: c.info.ID}
-	begin := c.begin(&r, token)
-	if len(begin) == 0 {
-		return nil, Refuse(StatusGone, "no partition of container %s/%s holds what is asked for", c.info.Database, c.info.Name)
+	for _, number := range r.Scope.Partitions {
+		if !slices.ContainsFunc(c.info.Partitions, func(p PartitionInfo) bool { return p.Number == number }) {
+			return nil, Refuse(StatusGone, "container %s/%s has no partition %d", c.info.Database, c.info.Name, number)
+		}
 	}
 	end, turn := true, 0
-	for i, from := range begin {
+	for i, from := range c.begin(&r, token) {
 		if from == nil {
 			return nil, Refuse(StatusBadRequest, "continuation %q is not of the partitions that are asked for: begin anew", r.Continuation)
 		}

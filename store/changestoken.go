@@ -73,6 +73,9 @@ func parseContinuation(text string, container feed.ResourceID) (*continuation, e
 		return nil, Refuse(StatusBadRequest, "continuation %q is not of this container, which is %s: begin anew", text, container)
 	}
 	c := &continuation{container: container}
+	if rest == "" {
+		return c, nil // of a scope that has no partition
+	}
 	for part := range strings.SplitSeq(rest, ",") {
 		p, err := parsePartitionPosition(part)
 		if _, twice := c.after(p.number); err != nil || twice || len(c.positions) == PartitionsMax {

@@ -240,6 +240,7 @@ func TestChangesOfScopes(t *testing.T) {
 	same("a key", []string{"i7", "i27", "i47"}, ids(store.ChangeScope{Key: f.key("k7")}, 1))
 	p := f.ct.PartitionFor(f.key("k7")).Number
 	same("a key in its partition", []string{"i7", "i27", "i47"}, ids(store.ChangeScope{Key: f.key("k7"), Partitions: []uint32{p}}, 1))
+	same("a key in another partition", nil, ids(store.ChangeScope{Key: f.key("k7"), Partitions: []uint32{(p + 1) % 4}}, 1))
 	if _, err := f.remote.Changes(t.Context(), store.ChangesRequest{Scope: store.ChangeScope{Partitions: []uint32{9}}}); !errors.Is(err, store.ErrNotOwner) {
 		t.Errorf("a partition that is not there: %v", err)
 	}
@@ -252,8 +253,11 @@ func TestChangesRefuseForeignContinuations(t *testing.T) {
 	one := f.read(store.ChangesRequest{Scope: store.ChangeScope{Partitions: []uint32{1}}}).Continuation
 	f.read(store.ChangesRequest{Scope: store.ChangeScope{Partitions: []uint32{1}}, Continuation: good}) // has more than is needed
 	rid := string(f.ct.Info().ID)
+	nowhere := store.ChangesRequest{Scope: store.ChangeScope{Partitions: []uint32{}}}
+	nowhere.Continuation = f.read(nowhere).Continuation
+	f.want(f.read(nowhere), true)
 	for _, text := range []string{
-		one, "abcdefgh" + strings.TrimPrefix(good, rid), rid + "/0@99999,1@1", rid, rid + "/", rid + "/0@1", rid + "/0@1,0@1,1@1", rid + "/0@1.0,1@1",
+		one, nowhere.Continuation, "abcdefgh" + strings.TrimPrefix(good, rid), rid + "/0@99999,1@1", rid, rid + "/", rid + "/0@1", rid + "/0@1,0@1,1@1", rid + "/0@1.0,1@1",
 		rid + "/0@0.5,1@1", rid + "/0@01,1@1", rid + "/0@-1,1@1", rid + "/0@1,1@1,", rid + "/0@18446744073709551615,1@1", "x", "/", "*",
 	} {
 		if _, err := f.remote.Changes(t.Context(), store.ChangesRequest{Continuation: text}); !errors.Is(err, store.ErrBadRequest) {
