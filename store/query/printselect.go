@@ -79,7 +79,7 @@ func (p *printer) from(s *selection) {
 		default:
 			p.node(of, 0)
 		}
-		if !f.each && f.alias != "" {
+		if !f.each && f.alias != "" && f.alias != p.implied(f.of) {
 			p.text(" AS " + f.alias)
 		}
 		p.aliases[f.slot] = f.alias
@@ -87,6 +87,24 @@ func (p *printer) from(s *selection) {
 			p.open = append(p.open, f.alias)
 		}
 	}
+}
+
+// implied returns the alias that a source has if none is written.
+func (p *printer) implied(of node) string {
+	to, ok := of.(*path)
+	switch {
+	case of == nil:
+		return p.container
+	case !ok:
+		return ""
+	case len(to.steps) == 0:
+		return p.root(to.root)
+	}
+	last := to.steps[len(to.steps)-1]
+	if last.isIndex {
+		return ""
+	}
+	return last.name
 }
 
 func (p *printer) clauses(s *selection) {

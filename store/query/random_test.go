@@ -168,7 +168,33 @@ func (g gen) condition(aliases []string, depth int) nExpr {
 			return nExpr{text: "(NOT " + p.text + ")", eval: func(e env) any { return notOp(p.eval(e)) }}
 		}
 	}
-	switch g.IntN(7) {
+	switch g.IntN(10) {
+	case 5:
+		return nExpr{text: pick(g, `(%s LIKE "a%%")`, `STARTSWITH(%s, "a")`, `(NOT NOT STARTSWITH(%s, 'a', false))`), eval: func(e env) any {
+			s, ok := x.eval(e).(string)
+			if !ok {
+				return undefined{}
+			}
+			return strings.HasPrefix(s, "a")
+		}}.of(x.text)
+	case 6:
+		l := g.literal()
+		return nExpr{text: `ARRAY_CONTAINS(c.u, {"k": ` + l.text + `}, true)`, eval: func(e env) any {
+			list, ok := at("c", "u").eval(e).([]any)
+			if !ok {
+				return undefined{}
+			}
+			return slices.ContainsFunc(list, func(v any) bool { return compareOp("=", at("e", "k").eval(env{"e": v}), l.eval(e)) == true })
+		}}
+	case 7:
+		l, m := g.literal(), g.literal()
+		return nExpr{text: "ARRAY_CONTAINS([" + l.text + ", " + m.text + "], " + x.text + ")", eval: func(e env) any {
+			v := x.eval(e)
+			if v == (undefined{}) {
+				return v
+			}
+			return compareOp("=", v, l.eval(e)) == true || compareOp("=", v, m.eval(e)) == true
+		}}
 	case 0:
 		return nExpr{text: "IS_DEFINED(" + x.text + ")", eval: func(e env) any { return x.eval(e) != undefined{} }}
 	case 1:
@@ -348,6 +374,9 @@ func TestRandom(t *testing.T) {
 			items = append(items, g.item(id))
 			envs = append(envs, env{"c": decode(items[id])})
 		}
+		if !q.Distinct() && q.Kind() != query.Grouped && n.top < 0 && n.limit < 0 {
+			checkBounds(t, seed, q, items)
+		}
 		whole := ask(t, q, items)
 		checkRows(t, seed, n, n.run(envs), whole)
 		var parts [][]string
@@ -412,4 +441,68 @@ func checkRows(t *testing.T, seed uint64, n *nQuery, all []any, got []string) {
 	if !ok {
 		t.Fatalf("seed %d: %s gives\n%s, want\n%s", seed, n.text(), strings.Join(have, "\n"), strings.Join(expected, "\n"))
 	}
+}
+
+// of writes the text of another expression into this one's.
+func (x nExpr) of(text string) nExpr {
+	x.text = fmt.Sprintf(x.text, text)
+	return x
+}
+
+// checkBounds tells whether the items that give rows are within the bounds, pass the
+// filter, and have the values that are known.
+func checkBounds(t *testing.T, seed uint64, q *query.Query, items []string) {
+	t.Helper()
+	paths := [][]string{{"a"}, {"o", "x"}}
+	tuples, known := q.Tuples(paths...)
+	for _, item := range items {
+		if len(ask(t, q, []string{item})) == 0 {
+			continue
+		}
+		if f := q.Filter(); f != nil && !f.True([]byte(item)) {
+			t.Fatalf("seed %d: %s gives rows of %s, of which %s is not true", seed, q, item, f)
+		}
+		e := env{"c": decode(item)}
+		for _, b := range q.Bounds() {
+			if !within(b, at("c", b.Path...).eval(e)) {
+				t.Fatalf("seed %d: %s gives rows of %s, which is not within %+v", seed, q, item, b)
+			}
+		}
+		if known && !slices.ContainsFunc(tuples, func(values [][]byte) bool {
+			return canon(at("c", paths[0]...).eval(e)) == canon(decode(string(values[0]))) &&
+				canon(at("c", paths[1]...).eval(e)) == canon(decode(string(values[1])))
+		}) {
+			t.Fatalf("seed %d: %s gives rows of %s, whose values are none of %s", seed, q, item, tuples)
+		}
+	}
+}
+
+// within tells whether a value is within a bound.
+func within(b query.Bound, v any) bool {
+	if b.Each {
+		list, ok := v.([]any)
+		path, element := b.Element, b
+		element.Each = false
+		return ok && slices.ContainsFunc(list, func(v any) bool { return within(element, at("e", path...).eval(env{"e": v})) })
+	}
+	if v == (undefined{}) {
+		return false
+	}
+	if b.Values != nil && !slices.ContainsFunc(b.Values, func(raw []byte) bool { return canon(decode(string(raw))) == canon(v) }) {
+		return false
+	}
+	ops := [2]string{">=", "<="}
+	if b.LowOpen {
+		ops[0] = ">"
+	}
+	if b.HighOpen {
+		ops[1] = "<"
+	}
+	for i, raw := range [][]byte{b.Low, b.High} {
+		if raw != nil && compareOp(ops[i], v, decode(string(raw))) != true {
+			return false
+		}
+	}
+	s, _ := v.(string)
+	return strings.HasPrefix(s, b.Prefix)
 }
