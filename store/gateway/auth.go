@@ -47,17 +47,15 @@ func (s *Server) authorize(x *exchange) (access, error) {
 }
 
 // parseAuthorization reads the header: type, version and signature, URL-encoded as
-// a whole. A client that does not encode it is understood too.
+// a whole. A client that does not encode it, or not all of it, is understood too.
 func parseAuthorization(header string) (signature []byte, err error) {
 	if header == "" {
 		return nil, refuse(http.StatusUnauthorized, "the header authorization is missing; sign the request with a master key")
 	}
-	text := header
-	if !strings.Contains(header, "&sig=") {
-		// Not as a query is, for the + of base64 is no space.
-		if text, err = url.PathUnescape(header); err != nil {
-			return nil, refuse(http.StatusUnauthorized, "the header authorization is not URL-encoded")
-		}
+	// Not decoded as a query is, for the + of base64 is no space.
+	text, err := url.PathUnescape(header)
+	if err != nil {
+		return nil, refuse(http.StatusUnauthorized, "the header authorization is not URL-encoded")
 	}
 	fields := map[string]string{}
 	for field := range strings.SplitSeq(text, "&") {
