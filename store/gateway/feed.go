@@ -11,9 +11,6 @@ import (
 // readItems reads the items of a container page by page, in the order of their
 // effective partition keys.
 func (s *Server) readItems(x *exchange) error {
-	if x.header(headerIncremental) != "" {
-		return s.readChanges(x)
-	}
 	c, err := s.collection(x)
 	if err != nil {
 		return err

@@ -73,6 +73,8 @@ func (s *Server) newTable() map[noun]map[string]operation {
 			get:        {name: "read feed", serve: s.readItems},
 			getChanges: {name: "read change feed", serve: s.readChanges},
 			postCreate: {name: "create item", writes: true, bodyMax: store.ItemBytesMax, serve: s.createItem},
+			postQuery:  {name: "query", bodyMax: otherBytesMax, serve: s.queryItems},
+			postPlan:   {name: "query plan", bodyMax: otherBytesMax, serve: s.planQuery},
 			postBatch:  {name: "batch", writes: true, bodyMax: bodyBytesMax, serve: s.batch},
 		},
 		nounItem: {
