@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/store/query"
 )
@@ -33,7 +34,7 @@ func pages(t testing.TB, q *query.Query, parts [][]string, rowsPart, rowsPage in
 	for {
 		found := make([]query.Part, len(parts))
 		for i, items := range parts {
-			run, err := q.Run(query.RunConfig{After: after, Rows: rowsPart})
+			run, err := q.Run(query.RunConfig{Now: time.Unix(0, 0), After: after, Rows: rowsPart})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ type Row struct {
 // RunConfig says which rows a Run is to find.
 type RunConfig struct {
 	// Now is what GetCurrentDateTime and its kind say; it has to be the same on all
-	// pages. The zero Time is 1970.
+	// pages. The zero Time is the beginning of year 1.
 	Now time.Time
 	// After is the key behind which rows are wanted; nil at the beginning.
 	After []byte

@@ -118,8 +118,10 @@ func TestShape(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`SELECT * FROM c`, `stream, reads [[]]`},
 		{`SELECT c.id FROM c WHERE c.a.b > 1`, `stream, reads [[id] [a b]], filter a.b > 1`},
-		{`SELECT VALUE t.x FROM c JOIN t IN c.tags WHERE c.a = 1 AND t.x = c.b AND EXISTS(SELECT VALUE u FROM u IN c.us)`,
-			`stream, reads [[tags] [a] [b] [us]], filter a = 1 AND EXISTS(SELECT VALUE u FROM u IN us)`},
+		{
+			`SELECT VALUE t.x FROM c JOIN t IN c.tags WHERE c.a = 1 AND t.x = c.b AND EXISTS(SELECT VALUE u FROM u IN c.us)`,
+			`stream, reads [[tags] [a] [b] [us]], filter a = 1 AND EXISTS(SELECT VALUE u FROM u IN us)`,
+		},
 		{`SELECT TOP 3 c.id FROM c ORDER BY c.a.b DESC, LENGTH(c.x)`, `sorted, reads [[id] [a b] [x]], order [{[a b] true} {[] false}], need 3`},
 		{`SELECT DISTINCT c.a FROM c OFFSET 2 LIMIT 5`, `sorted, distinct, reads [[a]], need 7`},
 		{`SELECT VALUE COUNT(1) FROM c`, `grouped, reads []`},
