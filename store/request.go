@@ -24,6 +24,7 @@ type Request struct {
 	Transact  *Transact
 	Read      *ReadItems
 	Versions  *ReadVersions
+	Query     *Query
 	Scan      *Scan
 	Count     *Scope
 	PatchMany *PatchMany
@@ -42,6 +43,7 @@ type Response struct {
 	Read      []Item // in the order asked; a missing item has a zero ETag
 	ReadLSN   feed.LSN
 	Versions  []ETag // in the order asked; a missing item has a zero ETag
+	Query     *QueryResult
 	Scan      *ScanResult
 	Count     int
 	PatchMany *PatchManyResult

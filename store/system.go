@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -67,7 +68,7 @@ func appendMembers(dst, body []byte) (out []byte, empty bool) {
 	}
 	dst, empty = append(dst, '{'), true
 	document.Members(body, func(name, raw []byte) bool {
-		if isSystem(name) {
+		if IsSystemProperty(string(name)) {
 			return true
 		}
 		if !empty {
@@ -81,12 +82,5 @@ func appendMembers(dst, body []byte) (out []byte, empty bool) {
 	return dst, empty
 }
 
-// isSystem tells whether a name is one of SystemProperties.
-func isSystem(name []byte) bool {
-	for _, s := range SystemProperties {
-		if string(name) == s {
-			return true
-		}
-	}
-	return false
-}
+// IsSystemProperty tells whether a name is one of SystemProperties.
+func IsSystemProperty(name string) bool { return slices.Contains(SystemProperties[:], name) }

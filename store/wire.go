@@ -27,6 +27,7 @@ const (
 	wireGroups
 	wirePutRows
 	wireVersions
+	wireQuery
 )
 
 var errWireShort = errors.New("message ends early")
@@ -66,6 +67,8 @@ func AppendRequest(dst []byte, r *Request) []byte {
 		w.putRows(r.PutRows)
 	case r.Versions != nil:
 		w.refs(r.Versions.Refs)
+	case r.Query != nil:
+		w.query(r.Query)
 	}
 	return w.buf
 }
@@ -94,6 +97,8 @@ func (r *Request) kind() byte {
 		return wirePutRows
 	case r.Versions != nil:
 		return wireVersions
+	case r.Query != nil:
+		return wireQuery
 	}
 	return 0
 }
@@ -133,6 +138,8 @@ func DecodeRequest(data []byte) (*Request, error) {
 		r.PutRows = d.putRows()
 	case wireVersions:
 		r.Versions = &ReadVersions{Refs: d.refs()}
+	case wireQuery:
+		r.Query = d.query()
 	default:
 		d.fail(fmt.Errorf("unknown request kind %d", kind))
 	}
@@ -193,6 +200,8 @@ func appendResponse(dst []byte, r *Response, kind byte) []byte {
 		for _, e := range r.Versions {
 			w.etag(e)
 		}
+	case wireQuery:
+		w.queryResult(r.Query)
 	}
 	return w.buf
 }
@@ -242,6 +251,8 @@ func DecodeResponse(data []byte) (*Response, error) {
 		for i := range r.Versions {
 			r.Versions[i] = d.etag()
 		}
+	case wireQuery:
+		r.Query = d.queryResult()
 	default:
 		d.fail(fmt.Errorf("unknown response kind %d", kind))
 	}

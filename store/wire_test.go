@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -69,6 +70,12 @@ func requests(t testing.TB) []*store.Request {
 			},
 		}},
 		{Partition: p, PutRows: &store.PutRows{Producer: producer, Epoch: 2, Ask: true}},
+		{Partition: p, Query: &store.Query{
+			Text: "SELECT * FROM c WHERE c.a = @a", Params: []store.QueryParam{{Name: "a", Value: []byte("1.50")}, {Name: "b", Value: []byte("null")}},
+			Key: k, Range: feed.Range{Min: "\x01", Max: feed.EPKMax}, Now: time.UnixMicro(1700000000000001).UTC(), After: []byte{0, 1},
+			Via: "/price", RowsMax: 10, BytesMax: 1 << 20, Last: true, System: true, RID: [8]byte{1, 255}, Explain: true,
+		}},
+		{Partition: p, Query: &store.Query{Text: "SELECT 1", Now: time.UnixMicro(0).UTC(), After: []byte{}}},
 	}
 }
 
@@ -100,6 +107,11 @@ func responses(t testing.TB) []*store.Response {
 		{Groups: &store.GroupsResult{LSN: 5}},
 		{PutRows: &store.PutRowsResult{LSN: 6, Applied: true, Position: feed.Position{LSN: 9}, Refused: []store.Refusal{{Ref: store.ItemRef{Key: key(t, "a"), ID: "r"}, Status: 409, Reason: "held"}}}},
 		{PutRows: &store.PutRowsResult{LSN: 6, Position: feed.Position{LSN: 9}}},
+		{Query: &store.QueryResult{
+			Rows: []store.QueryRow{{Key: []byte{1, 0}, Body: []byte(`{"a":1.50}`)}, {Key: []byte{}, Body: []byte{2}}}, More: true, Reached: []byte{3}, Via: "items",
+			Metrics: store.QueryMetrics{Access: "scan", Index: "/a", Entries: 1, Items: 2, Bytes: 3, Rows: 4, Time: time.Second}, LSN: 77,
+		}},
+		{Query: &store.QueryResult{}},
 	}
 }
 

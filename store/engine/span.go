@@ -124,18 +124,24 @@ func (s *Snapshot) ItemSpan(span Span, desc bool) iter.Seq2[*View, error] {
 	}
 }
 
-// CountSpan returns the number of items in a span, without reading them.
-func (s *Snapshot) CountSpan(span Span) (n int, err error) {
-	if s.err != nil {
-		return 0, s.err
-	}
-	for _, err := range s.span(appendPrefix(nil, s.prefix, kindItem), span, false) {
-		if err != nil {
-			return 0, err
+// ItemKeys lists the keys of the items in a span, in order, without reading the
+// items. The bytes are valid until the scan goes on.
+func (s *Snapshot) ItemKeys(span Span) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		if s.err != nil {
+			yield(nil, s.err)
+			return
 		}
-		n++
+		for it, err := range s.span(appendPrefix(nil, s.prefix, kindItem), span, false) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !yield(it.Key()[prefixLen+1:], nil) {
+				return
+			}
+		}
 	}
-	return n, nil
 }
 
 // span lists the keys in a span behind a prefix.
@@ -239,6 +245,9 @@ func (f *Finder) Find(itemKey []byte) (*View, error) {
 
 // Close frees the finder.
 func (f *Finder) Close() { f.f.close() }
+
+// IsCut tells whether the index form of a value is not all of it.
+func IsCut(form []byte) bool { return len(form) > 0 && form[0]&longMark != 0 }
 
 // IndexValueLen returns how many bytes of the key of an index entry are the form
 // of its value; -1 if it is none.

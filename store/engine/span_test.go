@@ -136,8 +136,16 @@ func TestSpansShowTheirKeysInOrder(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("items from %x to %x, desc %v (-want +got):\n%s", span.Min, span.Max, desc, diff)
 		}
-		if n, err := s.CountSpan(span); err != nil || n != len(want) {
-			t.Fatalf("counted %d items, %v; want %d", n, err, len(want))
+		n := 0
+		for itemKey, err := range s.ItemKeys(span) {
+			must(t, err)
+			if want := within(w.items, span, false); string(itemKey) != want[n] {
+				t.Fatalf("item key %d is %x, want %x", n, itemKey, want[n])
+			}
+			n++
+		}
+		if n != len(want) {
+			t.Fatalf("%d item keys, want %d", n, len(want))
 		}
 	}
 }
