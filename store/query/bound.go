@@ -1,6 +1,7 @@
 package query
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -59,9 +60,7 @@ type resolver struct{ sources map[int]*path }
 func newResolver(outer *resolver, s *selection) *resolver {
 	r := &resolver{make(map[int]*path)}
 	if outer != nil {
-		for slot, to := range outer.sources {
-			r.sources[slot] = to
-		}
+		maps.Copy(r.sources, outer.sources)
 	}
 	for _, f := range s.from {
 		to, ok := f.of.(*path)

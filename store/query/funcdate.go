@@ -123,6 +123,9 @@ var partLength = map[part]time.Duration{
 	milliPart: time.Millisecond, microPart: time.Microsecond, nanoPart: time.Nanosecond,
 }
 
+// monthsOfYear are as many as ever.
+const monthsOfYear = 12
+
 func partOf(v Value) part {
 	if v.typ != String {
 		return noPart
@@ -138,14 +141,15 @@ func addTime(t time.Time, p part, n int64) (time.Time, bool) {
 		return t, false
 	case yearPart, monthPart:
 		if p == yearPart {
-			n *= 12
+			n *= monthsOfYear
 		}
-		if abs(n) > 12*yearsMost {
+		if abs(n) > monthsOfYear*yearsMost {
 			return t, false
 		}
 		first := time.Date(t.Year(), t.Month()+time.Month(n), 1, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 		last := first.AddDate(0, 1, -1).Day()
 		return first.AddDate(0, 0, min(t.Day(), last)-1), true
+	default:
 	}
 	unit := int64(partLength[p])
 	// Seconds and the rest apart, since a Duration holds less than 300 years.
@@ -175,7 +179,8 @@ func timeDiff(name, from, to Value) Value {
 	case yearPart:
 		return intValue(b.Year() - a.Year())
 	case monthPart:
-		return intValue(12*(b.Year()-a.Year()) + int(b.Month()) - int(a.Month()))
+		return intValue(monthsOfYear*(b.Year()-a.Year()) + int(b.Month()) - int(a.Month()))
+	default:
 	}
 	unit := int64(partLength[p])
 	if unit >= int64(time.Second) {
@@ -216,8 +221,9 @@ func partValue(t time.Time, p part) Value {
 		return intValue(t.Nanosecond() / 1e3)
 	case nanoPart:
 		return intValue(t.Nanosecond())
+	default:
+		return Value{}
 	}
-	return Value{}
 }
 
 // timeFromParts returns the time of year, month, day, hour, minute, second and

@@ -3,6 +3,7 @@ package query_test
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"math/big"
 	"slices"
 	"sort"
@@ -21,9 +22,7 @@ type env map[string]any
 
 func (e env) with(name string, v any) env {
 	out := env{}
-	for k, x := range e {
-		out[k] = x
-	}
+	maps.Copy(out, e)
 	out[name] = v
 	return out
 }

@@ -38,9 +38,9 @@ type binding struct {
 
 // bound returns the slot of an alias.
 func (p *parser) bound(name string) (slot int, ok bool) {
-	for i := len(p.bindings) - 1; i >= 0; i-- {
-		if p.bindings[i].name == name {
-			return p.bindings[i].slot, true
+	for _, b := range slices.Backward(p.bindings) {
+		if b.name == name {
+			return b.slot, true
 		}
 	}
 	return 0, false

@@ -126,7 +126,7 @@ func (p *parser) bind(s *selection, f source, at token) {
 		}
 	}
 	if _, is := p.scope.root(f.alias); is {
-		p.fail(at, fmt.Sprintf("%s has a meaning already; take another alias", f.alias))
+		p.fail(at, f.alias+" has a meaning already; take another alias")
 		return
 	}
 	s.from = append(s.from, f)

@@ -21,12 +21,12 @@ var family = []string{
 // ask runs a query over items in one partition and page.
 func ask(t testing.TB, q *query.Query, items []string) []string {
 	t.Helper()
-	return pages(t, q, [][]string{items}, 0, 0)
+	return pages(t, q, [][]string{items}, query.RunConfig{}, 0)
 }
 
-// pages runs a query over items in several partitions, in pages of a number of rows;
-// 0 for all.
-func pages(t testing.TB, q *query.Query, parts [][]string, rowsPart, rowsPage int) []string {
+// pages runs a query over items in several partitions, in pages of a number of rows,
+// 0 for all, and runs of a configuration.
+func pages(t testing.TB, q *query.Query, parts [][]string, cfg query.RunConfig, rowsPage int) []string {
 	t.Helper()
 	var rows []string
 	var after []byte
@@ -34,7 +34,8 @@ func pages(t testing.TB, q *query.Query, parts [][]string, rowsPart, rowsPage in
 	for {
 		found := make([]query.Part, len(parts))
 		for i, items := range parts {
-			run, err := q.Run(query.RunConfig{Now: time.Unix(0, 0), After: after, Rows: rowsPart})
+			cfg.Now, cfg.After = time.Unix(0, 0), after
+			run, err := q.Run(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,7 @@
 package query_test
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
 	"math/big"
@@ -9,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/millrace/millrace/store/query"
@@ -387,10 +389,14 @@ func TestRandom(t *testing.T) {
 			}
 			parts, rest = append(parts, rest[:size]), rest[size:]
 		}
-		rowsPart, rowsPage := 1+g.IntN(5), 1+g.IntN(5)
-		if got := pages(t, q, parts, rowsPart, rowsPage); !slices.Equal(got, whole) {
-			t.Fatalf("seed %d: %s over %d partitions in pages of %d and %d gives\n%v, in one\n%v\nof\n%s", seed, n.text(), len(parts),
-				rowsPart, rowsPage, got, whole, strings.Join(items, "\n"))
+		cfg, rowsPage := query.RunConfig{Rows: 1 + g.IntN(5), Bytes: pick(g, 0, 1+g.IntN(600))}, 1+g.IntN(5)
+		if got := pages(t, q, parts, cfg, rowsPage); !slices.Equal(got, whole) {
+			t.Fatalf("seed %d: %s over %d partitions by %+v in pages of %d gives\n%v, in one\n%v\nof\n%s", seed, n.text(), len(parts),
+				cfg, rowsPage, got, whole, strings.Join(items, "\n"))
+		}
+		if got := pausedPages(t, g, n, q, items); !slices.Equal(got, whole) {
+			t.Fatalf("seed %d: %s in the order of an index and with pauses gives\n%v, else\n%v\nof\n%s", seed, n.text(), got, whole,
+				strings.Join(items, "\n"))
 		}
 		again, err := query.ParseQuery(q.String())
 		if err != nil || again.String() != q.String() {
@@ -505,4 +511,62 @@ func within(b query.Bound, v any) bool {
 	}
 	s, _ := v.(string)
 	return strings.HasPrefix(s, b.Prefix)
+}
+
+// pausedPages runs a query over items in its own order, as an index has them, in
+// pages that end behind any item, where the query can be run so.
+func pausedPages(t *testing.T, g gen, n *nQuery, q *query.Query, items []string) []string {
+	t.Helper()
+	var ranks []int
+	for i := range items {
+		ranks = append(ranks, i)
+	}
+	for _, o := range n.order {
+		if !strings.Contains(o.by.text, "c.") {
+			return ask(t, q, items)
+		}
+	}
+	slices.SortStableFunc(ranks, func(a, b int) int {
+		for _, o := range n.order {
+			x, y := o.by.eval(env{"c": decode(items[a])}), o.by.eval(env{"c": decode(items[b])})
+			if c := compareAny(x, y); c != 0 {
+				if o.desc {
+					return -c
+				}
+				return c
+			}
+		}
+		return 0
+	})
+	var rows []string
+	var page query.Page
+	for {
+		run, err := q.Run(query.RunConfig{Now: time.Unix(0, 0), Ordered: true, After: page.After, Rows: 1 + g.IntN(4)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range ranks {
+			if err := run.Item([]byte(items[i]), fmt.Appendf(nil, "0/%04d", i)); err != nil {
+				t.Fatal(err)
+			}
+			if run.Full() || g.IntN(6) == 0 && run.Pause() {
+				break
+			}
+		}
+		next, err := q.Merge([]query.Part{run.Part()}, query.PageConfig{Passed: page.Passed})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, row := range next.Rows {
+			rows = append(rows, string(row))
+		}
+		if next.After == nil {
+			return rows
+		}
+		// A page may end before the last one, if the items begin anew.
+		if bytes.Compare(next.After, page.After) > 0 {
+			page.After = next.After
+		}
+		page.Passed = next.Passed
+	}
 }

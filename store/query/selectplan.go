@@ -187,7 +187,7 @@ func (p *plan) join(item []byte, f *frame, at int, emit func() bool) bool {
 		}
 		return p.join(item, f, at+1, emit)
 	}
-	var found func(raw []byte) bool = value
+	found := value
 	if s.each {
 		found = func(raw []byte) bool { return eachElement(raw, value) }
 	}

@@ -2,6 +2,7 @@ package query_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -173,10 +174,7 @@ func TestBindQuery(t *testing.T) {
 		t.Error("ran without values of parameters")
 	}
 	for name, raw := range map[string]string{"n": `-1`, "p": `"name"`, "a": `{`, "b": ``} {
-		wrong := map[string][]byte{}
-		for k, v := range params {
-			wrong[k] = v
-		}
+		wrong := maps.Clone(params)
 		wrong[name] = []byte(raw)
 		if _, err := q.Bind(wrong); err == nil {
 			t.Errorf("bound @%s to %q", name, raw)

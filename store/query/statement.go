@@ -1,6 +1,9 @@
 package query
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // selection is SELECT … FROM … WHERE …, of a query or a subquery.
 type selection struct {
@@ -178,13 +181,5 @@ func (s *selection) outputs() []node {
 
 // grouped tells whether the rows are groups.
 func (s *selection) grouped() bool {
-	if len(s.group) > 0 {
-		return true
-	}
-	for _, n := range s.outputs() {
-		if aggregated(n) {
-			return true
-		}
-	}
-	return false
+	return len(s.group) > 0 || slices.ContainsFunc(s.outputs(), aggregated)
 }
