@@ -248,3 +248,11 @@ const byPK = `{"partitionKey":{"paths":["/pk"],"kind":"Hash","version":2}}`
 func usedBy(names ...string) func(context.Context, string, string) ([]string, error) {
 	return func(context.Context, string, string) ([]string, error) { return names, nil }
 }
+
+// gatewayPartitions makes a container of several physical partitions.
+func (w *world) gatewayPartitions(name string, n int) {
+	w.t.Helper()
+	if _, err := w.catalog.Create(w.t.Context(), "shop", name, store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: n}); err != nil {
+		w.t.Fatal(err)
+	}
+}
