@@ -256,3 +256,12 @@ func (w *world) gatewayPartitions(name string, n int) {
 		w.t.Fatal(err)
 	}
 }
+
+func quote(t testing.TB, text string) string {
+	t.Helper()
+	raw, err := json.Marshal(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(raw)
+}
