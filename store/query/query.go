@@ -30,6 +30,13 @@ func (q *Query) String() string {
 	return string(p.out)
 }
 
+// Container returns the name that FROM gives the container, such as c; "" without FROM.
+func (q *Query) Container() string { return q.container }
+
+// ReadsItems tells whether the query has a FROM. One without gives its row whatever
+// items there are.
+func (q *Query) ReadsItems() bool { return len(q.text.from) > 0 }
+
 // Params returns the names of the parameters without @, each once.
 func (q *Query) Params() []string { return paramsOf(&subquery{of: q.text}) }
 
