@@ -17,7 +17,7 @@ func BenchmarkQuery(b *testing.B) {
 		items = append(items, fmt.Appendf(nil, `{"id":"027D0B9A-F9D9-4C96-8213-%012d","categoryId":"26C74104-40BC-4541-8EF5-%012d",`+
 			`"categoryName":"Components, Saddles","sku":"SE-R%03d","name":"LL Road Seat/Saddle","price":%d.12,"stock":%d,`+
 			`"tags":[{"id":"0573D684-9140-4DEE-89AF-%012d","name":"Tag-%d"},{"id":"6C2F05C8-1E61-4912-BE1A-C67A378429BB","name":"Tag-5"}],`+
-			`"description":"%s","type":"product"}`, i, i%10, i%100, i%50, i, i%10, i%10, strings.Repeat("x", 120)))
+			`"description":"%s","type":"product"}`, i, i%10, i%100, i%50, i, i%10, i%10, strings.Repeat("x", 230)))
 		ranks = append(ranks, fmt.Appendf(nil, "%08d", i))
 	}
 	for _, c := range []struct{ name, text string }{

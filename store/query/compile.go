@@ -167,7 +167,7 @@ func compileBinary(n *operation) eval {
 }
 
 // makeArray returns the array of what the elements come to; undefined ones are
-// left out.
+// left out. One of more than TextMadeMax bytes is undefined.
 func makeArray(item []byte, f *frame, elements []eval) Value {
 	out := []byte{'['}
 	for _, e := range elements {
@@ -178,13 +178,15 @@ func makeArray(item []byte, f *frame, elements []eval) Value {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = v.AppendJSON(out)
+		if out = v.AppendJSON(out); len(out) > TextMadeMax {
+			return Value{}
+		}
 	}
 	return Value{typ: Array, data: append(out, ']')}
 }
 
 // makeObject returns the object of what the values come to; undefined ones are
-// left out.
+// left out. One of more than TextMadeMax bytes is undefined.
 func makeObject(item []byte, f *frame, names []string, values []eval) Value {
 	out := []byte{'{'}
 	for i, e := range values {
@@ -196,7 +198,9 @@ func makeObject(item []byte, f *frame, names []string, values []eval) Value {
 			out = append(out, ',')
 		}
 		out = append(appendQuoted(out, []byte(names[i])), ':')
-		out = v.AppendJSON(out)
+		if out = v.AppendJSON(out); len(out) > TextMadeMax {
+			return Value{}
+		}
 	}
 	return Value{typ: Object, data: append(out, '}')}
 }

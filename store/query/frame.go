@@ -1,21 +1,28 @@
 package query
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // frame is what an evaluation works in: the roots, and what its subqueries may
 // still spend.
 type frame struct {
-	roots [][]byte // those of the caller, then what the aliases of subqueries stand for
-	steps int      // rows that were tried
-	spent bool     // too many of them, or too large a result
+	roots [][]byte  // those of the caller, then what the aliases of subqueries stand for
+	steps int       // rows that were tried
+	spent bool      // too many of them, too large a result, or too late
+	end   time.Time // when it is too late; zero for never
 }
 
 // stepsMax bounds the rows that JOINs and subqueries try for one item.
 const stepsMax = 1 << 20
 
+// stepsTick is after how many of them the clock is looked at.
+const stepsTick = 256
+
 // step counts a row. It returns false when there were too many.
 func (f *frame) step() bool {
-	if f.steps++; f.steps > stepsMax {
+	if f.steps++; f.steps > stepsMax || f.steps%stepsTick == 0 && !f.end.IsZero() && time.Now().After(f.end) {
 		f.spent = true
 	}
 	return !f.spent

@@ -19,13 +19,15 @@ var setFunctions = map[string]*function{
 	}},
 	"OBJECTTOARRAY": {least: 1, most: 3, three: objectToArray},
 	"SETINTERSECT": {least: 2, most: 2, two: func(a, b Value) Value {
-		return setOf(a, b, []Value{a}, func(v Value) bool { return arrayContains(b, v, false) })
+		in := membersOf(b)
+		return setOf(a, b, []Value{a}, func(key string) bool { return in[key] })
 	}},
 	"SETDIFFERENCE": {least: 2, most: 2, two: func(a, b Value) Value {
-		return setOf(a, b, []Value{a}, func(v Value) bool { return !arrayContains(b, v, false) })
+		in := membersOf(b)
+		return setOf(a, b, []Value{a}, func(key string) bool { return !in[key] })
 	}},
 	"SETUNION": {least: 2, most: 2, two: func(a, b Value) Value {
-		return setOf(a, b, []Value{a, b}, func(Value) bool { return true })
+		return setOf(a, b, []Value{a, b}, func(string) bool { return true })
 	}},
 	"STRINGJOIN":  {least: 2, most: 2, two: stringJoin},
 	"STRINGSPLIT": {least: 2, most: 2, two: stringSplit},
@@ -46,8 +48,18 @@ func ofElements(name string) *function {
 	}}
 }
 
-// setOf returns the values of arrays that are wanted, each once.
-func setOf(a, b Value, from []Value, want func(Value) bool) Value {
+// membersOf returns the sort keys of the elements of an array.
+func membersOf(arr Value) map[string]bool {
+	in := make(map[string]bool)
+	elements(arr.data, func(raw []byte) bool {
+		in[string(appendSortKey(nil, valueOf(raw), false))] = true
+		return true
+	})
+	return in
+}
+
+// setOf returns the values of arrays whose sort keys are wanted, each once.
+func setOf(a, b Value, from []Value, want func(key string) bool) Value {
 	if a.typ != Array || b.typ != Array {
 		return Value{}
 	}
@@ -55,8 +67,7 @@ func setOf(a, b Value, from []Value, want func(Value) bool) Value {
 	seen := make(map[string]bool)
 	for _, arr := range from {
 		elements(arr.data, func(raw []byte) bool {
-			v := valueOf(raw)
-			if key := string(appendSortKey(nil, v, false)); !seen[key] && want(v) {
+			if key := string(appendSortKey(nil, valueOf(raw), false)); !seen[key] && want(key) {
 				seen[key] = true
 				if len(out) > 1 {
 					out = append(out, ',')

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/store/query"
 )
@@ -30,6 +31,20 @@ func TestTooMuch(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
+	run, err := mustParse(t, `SELECT VALUE COUNT(1) FROM c JOIN a IN c.t`).Run(query.RunConfig{End: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Item(wide, nil); !errors.Is(err, query.ErrTooMuch) {
+		t.Errorf("behind its end: %v", err)
+	}
+	many := mustParse(t, `SELECT c.t AS a0`+fields(2000)+` FROM c`)
+	if run, err = many.Run(query.RunConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := run.Item(wide, nil); !errors.Is(err, query.ErrTooMuch) {
+		t.Errorf("a row that is too long: %v", err)
+	}
 	e, err := query.ParseExpr(`NOT EXISTS(SELECT VALUE 1 FROM a IN t JOIN b IN t WHERE a != b)`)
 	if err != nil {
 		t.Fatal(err)
@@ -37,6 +52,15 @@ func TestTooMuch(t *testing.T) {
 	if v := e.Eval(wide); v.Type() != query.Undefined || e.True(wide) {
 		t.Errorf("an expression that tries too much is %s", v.Text())
 	}
+}
+
+// fields are further fields of a SELECT list.
+func fields(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, ", c.t AS a%d", i+1)
+	}
+	return b.String()
 }
 
 // A run holds no more than the rows of a page.

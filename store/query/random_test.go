@@ -170,7 +170,7 @@ func (g gen) condition(aliases []string, depth int) nExpr {
 			return nExpr{text: "(NOT " + p.text + ")", eval: func(e env) any { return notOp(p.eval(e)) }}
 		}
 	}
-	switch g.IntN(10) {
+	switch g.IntN(11) {
 	case 5:
 		return nExpr{text: pick(g, `(%s LIKE "a%%")`, `STARTSWITH(%s, "a")`, `(NOT NOT STARTSWITH(%s, 'a', false))`), eval: func(e env) any {
 			s, ok := x.eval(e).(string)
@@ -199,6 +199,20 @@ func (g gen) condition(aliases []string, depth int) nExpr {
 		}}
 	case 0:
 		return nExpr{text: "IS_DEFINED(" + x.text + ")", eval: func(e env) any { return x.eval(e) != undefined{} }}
+	case 8:
+		var list []nExpr
+		text := x.text + " NOT IN ("
+		for i := range 9 {
+			list = append(list, g.literal())
+			text += []string{"", ", "}[min(i, 1)] + list[i].text
+		}
+		return nExpr{text: "(" + text + "))", eval: func(e env) any {
+			var is []any
+			for _, l := range list {
+				is = append(is, compareOp("=", x.eval(e), l.eval(e)))
+			}
+			return notOp(andOp(true, is...))
+		}}
 	case 1:
 		z := g.literal()
 		return nExpr{text: "(" + x.text + " IN (" + z.text + ", " + y.text + "))", eval: func(e env) any {

@@ -16,9 +16,9 @@ const (
 	BytesMax = 64 << 20 // of these
 )
 
-// ErrTooMuch says that one item gives more rows by JOIN than a query may try, or
-// that a subquery makes too much of it.
-var ErrTooMuch = fmt.Errorf("query: JOINs and subqueries try more than %d rows of one item, or make more than %d bytes", stepsMax, TextMadeMax)
+// ErrTooMuch says that a query tries more rows of one item by JOINs and subqueries than
+// it may, makes too much of it, or was late at that.
+var ErrTooMuch = fmt.Errorf("query: JOINs and subqueries took too long, tried more than %d rows of one item or made more than %d bytes of it", stepsMax, TextMadeMax)
 
 // Row is a row of a query between its two halves.
 type Row struct {
@@ -35,6 +35,9 @@ type RunConfig struct {
 	// Now is what GetCurrentDateTime and its kind say; it has to be the same on all
 	// pages. The zero Time is the beginning of year 1.
 	Now time.Time
+	// End is when it is too late to try further rows of an item, whose Item is ErrTooMuch
+	// then; zero for never.
+	End time.Time
 	// After is the key behind which rows are wanted; nil at the beginning.
 	After []byte
 	// Rows is how many rows are wanted at most. Default and most: RowsMax.
@@ -127,7 +130,7 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 		r.emit = r.grouped
 		r.values = make([]Value, len(p.group.keys))
 	}
-	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots))}
+	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots)), end: cfg.End}
 	if len(p.text.from) == 0 {
 		r.alone()
 		return r, nil
@@ -211,7 +214,7 @@ func (r *Run) row() bool {
 	if f.spent {
 		return false
 	}
-	return r.keep(&runRow{key: slices.Clone(key), body: row.AppendJSON(nil)})
+	return r.keep(&runRow{key: slices.Clone(key), body: p.owned(row)})
 }
 
 // plainer chooses between two ways in which equal values are written, 1 and 1.0, so
@@ -300,6 +303,10 @@ func (r *Run) shrink() {
 
 // Full tells whether the run has all rows that it may have, whatever items follow.
 func (r *Run) Full() bool { return r.stream && r.more || len(r.plan.text.from) == 0 }
+
+// Len returns how many rows, or groups, the run has at hand. One whose rows are kept
+// as they come can end when it has as many as the query still needs.
+func (r *Run) Len() int { return len(r.rows) }
 
 // Pause says that the caller ends behind the last item that it gave, although there
 // are more. It returns false if the run cannot end there, since only the last item

@@ -84,6 +84,9 @@ func (s *selection) fields() []node {
 	return list
 }
 
+// rowSize is room for a row of a few properties.
+const rowSize = 128
+
 // compileRow returns what computes a row, of VALUE or of a list.
 func compileRow(s *selection, value node, list []node) eval {
 	switch {
@@ -102,7 +105,7 @@ func compileRow(s *selection, value node, list []node) eval {
 		values[i] = compileRaw(n)
 	}
 	return func(item []byte, f *frame) Value {
-		out := []byte{'{'}
+		out := append(make([]byte, 0, rowSize), '{')
 		for i, e := range values {
 			size := len(out)
 			if size > 1 {
@@ -112,6 +115,10 @@ func compileRow(s *selection, value node, list []node) eval {
 			before := len(out)
 			if out = e(out, item, f); len(out) == before {
 				out = out[:size]
+			}
+			if len(out) > TextMadeMax {
+				f.spent = true
+				return Value{}
 			}
 		}
 		return Value{typ: Object, data: append(out, '}')}
@@ -237,4 +244,12 @@ func visitSelection(s *selection, f func(*path)) {
 			}
 		})
 	}
+}
+
+// owned returns a row as JSON that shares no memory with the item.
+func (p *plan) owned(row Value) []byte {
+	if p.text.list != nil {
+		return row.data // made for the row
+	}
+	return row.AppendJSON(nil)
 }

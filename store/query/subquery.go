@@ -138,7 +138,7 @@ func (p *plan) groups(item []byte, f *frame) []subRow {
 		index[""] = order[0]
 	}
 	var key []byte
-	values := make([]Value, len(p.group.keys))
+	values, size := make([]Value, len(p.group.keys)), 0
 	p.each(item, f, func() bool {
 		key = p.group.key(key[:0], values, item, f)
 		g := index[string(key)]
@@ -146,9 +146,11 @@ func (p *plan) groups(item []byte, f *frame) []subRow {
 			g = p.group.open(item, f)
 			index[string(key)] = g
 			order = append(order, g)
+			size += len(key)
+			f.spent = f.spent || size > TextMadeMax
 		}
 		p.group.add(g, item, f)
-		return true
+		return !f.spent
 	})
 	var rows []subRow
 	for _, g := range order {

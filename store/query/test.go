@@ -120,6 +120,9 @@ func compareBy(op string, a, b Value) tri {
 // compileIn is true if one element of the list is equal, undefined if none is but
 // one cannot be compared.
 func compileIn(n *in) test {
+	if t := compileInSet(n); t != nil {
+		return t
+	}
 	x, list := compile(n.x), compileAll(n.list)
 	return func(item []byte, f *frame) tri {
 		v, found := x(item, f), isFalse
@@ -133,5 +136,44 @@ func compileIn(n *in) test {
 			}
 		}
 		return found
+	}
+}
+
+// compileInSet looks a value up in a long list of constants; it returns nil for every
+// other list.
+func compileInSet(n *in) test {
+	const long = 8
+	if len(n.list) < long {
+		return nil
+	}
+	texts, others := make(map[string]bool), make(map[string]bool)
+	only, mixed := Undefined, false
+	for i, e := range n.list {
+		v, ok := constant(e)
+		if !ok {
+			return nil
+		}
+		mixed = mixed || v.typ == Undefined || i > 0 && v.typ != only
+		only = v.typ
+		if v.typ == String {
+			texts[string(v.data)] = true
+		} else if v.typ != Undefined {
+			others[string(appendSortKey(nil, v, false))] = true
+		}
+	}
+	x := compile(n.x)
+	return func(item []byte, f *frame) tri {
+		v := x(item, f)
+		switch {
+		case v.typ == Undefined:
+			return isUndefined
+		case v.typ == String && texts[string(v.data)]:
+			return isTrue
+		case v.typ != String && others[string(appendSortKey(nil, v, false))]:
+			return isTrue
+		case mixed || v.typ != only:
+			return isUndefined
+		}
+		return isFalse
 	}
 }
