@@ -1,5 +1,5 @@
 import { readFileSync } from "node:fs";
-import { CosmosClient } from "@azure/cosmos";
+import { ChangeFeedStartFrom, CosmosClient } from "@azure/cosmos";
 import { assert, client, container, endpoint, key, refused, sorted, test } from "./harness.js";
 
 // The same items and queries that the Go SDK is asked.
@@ -16,6 +16,7 @@ async function shared() {
 
 for (const { name, query, parameters, key, ordered, want } of cases) {
   for (const [how, options] of [["page=0", {}], ["page=2", { maxItemCount: 2 }], ["plan", { forceQueryPlan: true }]]) {
+    if (options.forceQueryPlan && key !== undefined) continue; // the SDK does not send the key then
     test(`query: ${name}/${how}`, async () => {
       const c = await shared();
       const spec = { query, parameters: Object.entries(parameters ?? {}).map(([name, value]) => ({ name, value })) };
@@ -45,11 +46,11 @@ test("query: a continuation in another client", async () => {
   await refused(400, c.items.query("SELECT * FROM c", { partitionKey: "a", continuationToken: "nonsense" }).fetchNext());
 });
 
-test("query: over a feed range", async () => {
+test("query: by feed ranges", async () => {
   const c = await shared();
   const ids = [];
-  for (const range of (await c.getFeedRanges())) {
-    const changes = c.items.getChangeFeedIterator({ changeFeedStartFrom: (await import("@azure/cosmos")).ChangeFeedStartFrom.Beginning(range) });
+  for (const range of await c.getFeedRanges()) {
+    const changes = c.items.getChangeFeedIterator({ changeFeedStartFrom: ChangeFeedStartFrom.Beginning(range) });
     for (let page = await changes.readNext(); page.statusCode === 200; page = await changes.readNext()) ids.push(...page.result.map((r) => r.id));
   }
   assert.deepEqual(ids.sort(), items.map((i) => i.id).sort());
