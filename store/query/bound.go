@@ -1,7 +1,6 @@
 package query
 
 import (
-	"maps"
 	"slices"
 	"strings"
 )
@@ -28,93 +27,11 @@ type Bound struct {
 	Prefix string
 }
 
-// TuplesMax bounds the combinations that Tuples returns.
-const TuplesMax = 1024
-
 // Bounds returns what is known of the items that give rows. Parameters that are not
 // bound are not known.
 func (q *Query) Bounds() []Bound {
 	r := newResolver(nil, q.text)
 	return r.bounds(nil, q.text.where)
-}
-
-// Tuples returns combinations of values of the paths, as raw JSON, one of which every
-// item has that gives rows: such as partition keys and ids, written as IN or as
-// (a AND b) OR (c AND d). ok is false if they are not known or more than TuplesMax.
-func (q *Query) Tuples(paths ...[]string) (tuples [][][]byte, ok bool) {
-	r := newResolver(nil, q.text)
-	tuples = r.tuples(q.text.where, paths)
-	for _, t := range tuples {
-		if slices.ContainsFunc(t, func(raw []byte) bool { return raw == nil }) {
-			return nil, false
-		}
-	}
-	return tuples, true
-}
-
-// resolver writes paths behind aliases as those of the item.
-type resolver struct{ sources map[int]*path }
-
-// newResolver knows what the outer one knows, and the sources of a selection. A
-// source of IN stands for the path of its array.
-func newResolver(outer *resolver, s *selection) *resolver {
-	r := &resolver{make(map[int]*path)}
-	if outer != nil {
-		maps.Copy(r.sources, outer.sources)
-	}
-	for _, f := range s.from {
-		to, ok := f.of.(*path)
-		if !ok {
-			continue
-		}
-		to, ok = r.whole(to)
-		switch {
-		case !ok:
-		case f.each:
-			r.sources[f.slot] = to.child(step{isIndex: true, index: eachIndex})
-		default:
-			r.sources[f.slot] = to
-		}
-	}
-	return r
-}
-
-// eachIndex is the step from an array to any of its elements.
-const eachIndex = -1
-
-// whole returns a path as one of the item.
-func (r *resolver) whole(p *path) (*path, bool) {
-	if p.root == 0 {
-		return p, true
-	}
-	to, ok := r.sources[p.root]
-	if !ok {
-		return nil, false
-	}
-	return &path{steps: slices.Concat(to.steps, p.steps)}, true
-}
-
-// resolve returns the properties that n is a path of: those of the item or, if each
-// is not nil, those within an element of the array there.
-func (r *resolver) resolve(n node) (names, each []string, ok bool) {
-	p, ok := n.(*path)
-	if !ok {
-		return nil, nil, false
-	}
-	if p, ok = r.whole(p); !ok {
-		return nil, nil, false
-	}
-	for _, s := range p.steps {
-		switch {
-		case !s.isIndex:
-			names = append(names, s.name)
-		case s.index == eachIndex && each == nil && len(names) > 0:
-			each, names = names, nil
-		default:
-			return nil, nil, false
-		}
-	}
-	return names, each, len(names) > 0 || each != nil
 }
 
 // bound returns a bound of what n is a path of.
@@ -354,62 +271,4 @@ func likePrefix(pattern Value) (prefix string, exact bool) {
 		return text[:i], false
 	}
 	return text, true
-}
-
-// tuples returns combinations for n to be true; a value that is not known is nil.
-func (r *resolver) tuples(n node, paths [][]string) [][][]byte {
-	open := [][][]byte{make([][]byte, len(paths))}
-	l, ok := n.(*logical)
-	if !ok {
-		for _, b := range r.bounds(nil, n) {
-			at := slices.IndexFunc(paths, func(p []string) bool { return slices.Equal(p, b.Path) })
-			if at < 0 || b.Each || b.Values == nil || len(b.Values) > TuplesMax {
-				continue
-			}
-			var all [][][]byte
-			for _, v := range b.Values {
-				t := make([][]byte, len(paths))
-				t[at] = v
-				all = append(all, t)
-			}
-			return all
-		}
-		return open
-	}
-	if l.op == "OR" {
-		var all [][][]byte
-		for _, t := range l.terms {
-			if all = append(all, r.tuples(t, paths)...); len(all) > TuplesMax {
-				return open
-			}
-		}
-		return all
-	}
-	for _, t := range l.terms {
-		open = combine(open, r.tuples(t, paths))
-	}
-	return open
-}
-
-// combine returns what both lists say; what the second says of values that the first
-// knows is left out, and so is all of it if that would be too many.
-func combine(a, b [][][]byte) [][][]byte {
-	if len(a)*len(b) > TuplesMax {
-		return a
-	}
-	all := [][][]byte{}
-	for _, s := range a {
-		for _, t := range b {
-			sum := slices.Clone(s)
-			for i := range sum {
-				if sum[i] == nil {
-					sum[i] = t[i]
-				}
-			}
-			if !slices.ContainsFunc(all, func(o [][]byte) bool { return slices.EqualFunc(o, sum, slices.Equal[[]byte]) }) {
-				all = append(all, sum)
-			}
-		}
-	}
-	return all
 }

@@ -20,16 +20,6 @@ const (
 // it may, makes too much of it, or was late at that.
 var ErrTooMuch = fmt.Errorf("query: JOINs and subqueries took too long, tried more than %d rows of one item or made more than %d bytes of it", stepsMax, TextMadeMax)
 
-// Row is a row of a query between its two halves.
-type Row struct {
-	// Key orders the rows of all partitions, and is the place behind which a later
-	// page goes on: the sort keys, then the item's rank and the row's number in the
-	// item; for DISTINCT and GROUP BY, what tells rows apart instead of a rank.
-	Key []byte
-	// Body is the row as JSON; for a Grouped query, what is known of a group.
-	Body []byte
-}
-
 // RunConfig says which rows a Run is to find.
 type RunConfig struct {
 	// Now is what GetCurrentDateTime and its kind say; it has to be the same on all
@@ -74,29 +64,6 @@ type Run struct {
 	key    []byte // scratch
 	value  []byte
 	values []Value
-}
-
-// runRow is a row, or a group, at hand.
-type runRow struct {
-	key   []byte
-	body  []byte
-	group *groupState
-	size  int // as it is counted
-}
-
-// measure returns what a row is counted as.
-func (r *runRow) measure() int {
-	const overhead = 64
-	n := overhead + len(r.key) + len(r.body)
-	if r.group != nil {
-		for _, k := range r.group.keys {
-			n += len(k)
-		}
-		for i := range r.group.states {
-			n += overhead + len(r.group.states[i].best.data) + len(r.group.states[i].sum.rest)
-		}
-	}
-	return n
 }
 
 // Run returns a run of the query. The error names a parameter that is not bound.
@@ -215,12 +182,6 @@ func (r *Run) row() bool {
 		return false
 	}
 	return r.keep(&runRow{key: slices.Clone(key), body: p.owned(row)})
-}
-
-// plainer chooses between two ways in which equal values are written, 1 and 1.0, so
-// that it does not matter which comes first.
-func plainer(a, b []byte) bool {
-	return len(a) < len(b) || len(a) == len(b) && bytes.Compare(a, b) < 0
 }
 
 // grouped takes in a row of a group.
@@ -342,20 +303,6 @@ func (r *Run) Part() Part {
 		}
 	}
 	return part
-}
-
-// rowHeap has the greatest key first.
-type rowHeap []*runRow
-
-func (h rowHeap) Len() int           { return len(h) }
-func (h rowHeap) Less(i, j int) bool { return bytes.Compare(h[i].key, h[j].key) > 0 }
-func (h rowHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *rowHeap) Push(x any)        { *h = append(*h, x.(*runRow)) }
-func (h *rowHeap) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
 }
 
 // Place says where in the order of the query's rows a key is: the values of ORDER BY,
