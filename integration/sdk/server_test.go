@@ -76,6 +76,7 @@ var binary = sync.OnceValues(func() (string, error) {
 type server struct {
 	dir      string
 	endpoint string
+	nats     string // of the embedded server, for commands
 	env      []string
 
 	cmd   *exec.Cmd
@@ -86,8 +87,8 @@ type server struct {
 }
 
 // newServer starts millrace up. With secure it speaks TLS with a certificate that
-// it made for itself.
-func newServer(dir string, secure bool) (*server, error) {
+// it made for itself. What env sets counts more than what the tests need.
+func newServer(dir string, secure bool, env ...string) (*server, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func newServer(dir string, secure bool) (*server, error) {
 		return nil, err
 	}
 	address := "127.0.0.1:" + ports[0]
-	s := &server{dir: dir, endpoint: "https://" + address}
+	s := &server{dir: dir, endpoint: "https://" + address, nats: "nats://127.0.0.1:" + ports[1]}
 	s.env = append(os.Environ(),
 		"MILLRACE_DIR="+dir, "MILLRACE_NATS_PORT="+ports[1], "MILLRACE_HTTP_LISTEN=off",
 		"MILLRACE_GATEWAY_LISTEN="+address, "MILLRACE_GATEWAY_PARTITIONS="+strconv.Itoa(partitions),
@@ -106,6 +107,7 @@ func newServer(dir string, secure bool) (*server, error) {
 		s.endpoint = "http://" + address
 		s.env = append(s.env, "MILLRACE_GATEWAY_TLS=off")
 	}
+	s.env = append(s.env, env...)
 	return s, s.start()
 }
 
@@ -182,9 +184,9 @@ func (s *server) output() string {
 var shared = sync.OnceValues(func() (*server, error) { return newServer(filepath.Join(scratch, "shared"), false) })
 
 // start is newServer for one test.
-func start(t *testing.T, secure bool) *server {
+func start(t *testing.T, secure bool, env ...string) *server {
 	t.Helper()
-	s, err := newServer(t.TempDir(), secure)
+	s, err := newServer(filepath.Join(t.TempDir(), "shop"), secure, env...)
 	if err != nil {
 		t.Fatal(err)
 	}
