@@ -230,7 +230,7 @@ func arith(op byte, x, y Value) Value {
 	return floatValue(a * b)
 }
 
-// divide computes x / y and x % y: exactly for integers that divide, else with
+// divide computes x / y and x % y: exactly for integers, if they divide, else with
 // doubles. By zero it is undefined.
 func divide(op byte, x, y Value) Value {
 	if x.typ != Number || y.typ != Number {
@@ -247,6 +247,11 @@ func divide(op byte, x, y Value) Value {
 	p, q := x.Float(), y.Float()
 	if q == 0 {
 		return Value{}
+	}
+	if !okA || !okB {
+		if data, ok := divideLarge(op, x.data, y.data); ok {
+			return Value{typ: Number, data: data}
+		}
 	}
 	if op == '%' {
 		return floatValue(math.Mod(p, q))

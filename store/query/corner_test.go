@@ -76,6 +76,10 @@ func TestCorners(t *testing.T) {
 		{"ARRAY of no rows", "D subquery", family[2:], `SELECT VALUE ARRAY(SELECT VALUE f FROM f IN c.children) FROM c`, `[]`},
 		{"aggregates of a subquery", "D subquery", family, `SELECT VALUE (SELECT VALUE SUM(f.grade) FROM f IN c.children) FROM c`, `5 9 0`},
 
+		{"what LINQ writes", "R", family, `SELECT VALUE root["id"] FROM root JOIN (SELECT VALUE EXISTS(SELECT VALUE p0 FROM root JOIN p0 IN root["children"] WHERE (p0["grade"] > 6))) AS v0 WHERE (v0 AND (root["type"] = "family")) ORDER BY root["id"] ASC`, `"w"`},
+		{"a subquery sees the aliases around it", "D subquery", family, `SELECT VALUE ARRAY(SELECT VALUE {"of": c.id, "n": ARRAY(SELECT VALUE p.name FROM p IN f.pets)} FROM f IN c.children) FROM c WHERE c.id = "w"`, `[{"of":"w","n":["Goofy","Shadow"]},{"of":"w","n":[]}]`},
+		{"an inner alias hides an outer one", "M", family[:1], `SELECT VALUE (SELECT VALUE MAX(c.grade) FROM c IN c.children) FROM c`, `5`},
+		{"AVG of integers that divide is exact", "M", []string{`{"n":90071992547409930000001}`, `{"n":90071992547409930000003}`}, `SELECT VALUE AVG(c.n) FROM c`, `90071992547409930000002`},
 		{"words as names behind a point", "M: the service wants brackets", []string{`{"order":1,"value":2,"in":3}`}, `SELECT c.order, c.value, c["in"] FROM c`, `{"order":1,"value":2,"in":3}`},
 		{"TOP 0", "D select", mixed, `SELECT TOP 0 * FROM c`, ``},
 		{"OFFSET beyond the end", "D offset-limit", mixed, `SELECT * FROM c OFFSET 100 LIMIT 5`, ``},
@@ -192,6 +196,44 @@ func TestQueryErrors(t *testing.T) {
 		}
 		if e.Near != c.near || !strings.Contains(e.Msg, c.msg) {
 			t.Errorf("%s: %v", c.text, err)
+		}
+	}
+}
+
+// Expressions have subqueries too. Aliases must not have the names of roots; words of
+// clauses are names outside of them.
+func TestExpr_Subqueries(t *testing.T) {
+	const item = `{"id":"1","from":5,"tags":[{"id":"x","n":1},{"id":"y","n":2}],"limit":2}`
+	for _, c := range []struct{ text, want string }{
+		{`EXISTS(SELECT VALUE t FROM t IN tags WHERE t.id = "y" AND item.limit = t.n)`, `true`},
+		{`ARRAY(SELECT VALUE t.id FROM t IN c.tags ORDER BY t.n DESC)`, `["y","x"]`},
+		{`(SELECT VALUE SUM(t.n) FROM t IN tags) + from`, `8`},
+		{`from + limit`, `7`},
+		{`ARRAY(SELECT VALUE c.from FROM t IN tags)`, `[5,5]`},
+		{`(SELECT VALUE id)`, `1`},
+	} {
+		e, err := query.ParseExpr(c.text)
+		if err != nil {
+			t.Errorf("%s: %v", c.text, err)
+			continue
+		}
+		if got := e.Eval([]byte(item)).Text(); got != c.want {
+			t.Errorf("%s is %s, want %s", c.text, got, c.want)
+		}
+		if got := e.True([]byte(item)); got != (c.want == "true") {
+			t.Errorf("%s is true: %v", c.text, got)
+		}
+		again, err := query.ParseExpr(e.String())
+		if err != nil || again.Eval([]byte(item)).Text() != c.want {
+			t.Errorf("%s printed as %s, which is read as %v (%v)", c.text, e, again, err)
+		}
+	}
+	for _, text := range []string{
+		`EXISTS(SELECT VALUE c FROM c IN tags)`, `EXISTS(SELECT VALUE 1 FROM tags AS item)`, `COUNT(1) > 2`, `EXISTS(tags)`, `ARRAY(tags)`,
+		`(SELECT VALUE t FROM t IN tags)`, `GetCurrentTimestamp() > 5`,
+	} {
+		if e, err := query.ParseExpr(text); err == nil {
+			t.Errorf("%s was read as %s", text, e)
 		}
 	}
 }

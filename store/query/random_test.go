@@ -216,10 +216,9 @@ func pausedPages(t *testing.T, g gen, n *nQuery, q *query.Query, items []string)
 		if next.After == nil {
 			return rows
 		}
-		// A page may end before the last one, if the items begin anew.
-		if bytes.Compare(next.After, page.After) > 0 {
-			page.After = next.After
+		if bytes.Compare(next.After, page.After) < 0 {
+			t.Fatalf("a page goes on at %x, before %x", next.After, page.After)
 		}
-		page.Passed = next.Passed
+		page.After, page.Passed = next.After, next.Passed
 	}
 }

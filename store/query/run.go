@@ -283,7 +283,11 @@ func (r *Run) until() []byte {
 	for i, k := range r.plan.keys {
 		key = appendSortKey(key, k(r.body, r.frame), r.plan.descs[i])
 	}
-	return binary.BigEndian.AppendUint32(appendEscaped(key, r.rank), math.MaxUint32)
+	key = binary.BigEndian.AppendUint32(appendEscaped(key, r.rank), math.MaxUint32)
+	if bytes.Compare(key, r.config.After) < 0 {
+		return r.config.After // the item stands before
+	}
+	return key
 }
 
 // Part returns the rows so far in the order of their keys. The run must not be used
