@@ -1,9 +1,14 @@
 package sdk_test
 
 import (
+	"bufio"
+	"bytes"
 	"fmt"
 	"net/http"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,18 +59,32 @@ func TestGo_KilledUnderLoad(t *testing.T) {
 			}
 		})
 	}
+	var byNode atomic.Int64
+	script := writeByNode(t, s, db.ID(), &byNode)
+	goOn := func() {
+		t.Helper()
+		before, beforeNode := written.Load(), byNode.Load()
+		eventually(t, func() (bool, string) { return written.Load() >= before+writers, "the writers in Go do not go on" })
+		eventually(t, func() (bool, string) { return script == nil || byNode.Load() > beforeNode, "the writer in JavaScript does not go on" })
+	}
 	for range rounds {
-		before := written.Load()
-		eventually(t, func() (bool, string) { return written.Load() >= before+20, "the writers do not go on" })
+		goOn()
 		s.kill()
 		if err := s.start(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	before := written.Load()
-	eventually(t, func() (bool, string) { return written.Load() >= before+20, "the writers do not go on" })
+	goOn()
 	stop.Store(true)
 	writing.Wait()
+	if script != nil {
+		told := script()
+		items := query(t, c, pk("js"), "SELECT VALUE c.n FROM c WHERE c.id != 'head'", 0)
+		if len(items) < told || told == 0 {
+			t.Errorf("the writer in JavaScript was told %d batches and there are %d items", told, len(items))
+		}
+		t.Logf("%d batches acknowledged in JavaScript", told)
+	}
 	total := 0
 	for w := range writers {
 		key := pk(fmt.Sprint("w", w))
@@ -83,6 +102,46 @@ func TestGo_KilledUnderLoad(t *testing.T) {
 	// with its head.
 	if got := strings.Fields(follow(t, c, azcosmos.ChangeFeedOptions{}).rest()); len(got) < total+writers {
 		t.Errorf("the change feed shows %d items, at least %d were written", len(got), total+writers)
+	}
+}
+
+// writeByNode writes with the JavaScript SDK until the function that it returns is
+// called, which tells the last batch that the SDK said was written; nil if there is
+// no SDK.
+func writeByNode(t *testing.T, s *server, database string, written *atomic.Int64) func() int {
+	t.Helper()
+	if err := packages(); err != nil {
+		t.Logf("@azure/cosmos cannot be had, nothing is written with it: %v", err)
+		return nil
+	}
+	cmd := exec.CommandContext(t.Context(), "node", "writer.js")
+	cmd.Dir = "js"
+	cmd.Env = append(os.Environ(), "MILLRACE_ENDPOINT="+s.endpoint, "MILLRACE_KEY="+masterKey, "MILLRACE_DATABASE="+database)
+	stdin, err := cmd.StdinPipe()
+	must(t, err)
+	stdout, err := cmd.StdoutPipe()
+	must(t, err)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	must(t, cmd.Start())
+	last := make(chan int, 1)
+	go func() {
+		n := 0
+		for lines := bufio.NewScanner(stdout); lines.Scan(); {
+			if v, err := strconv.Atoi(lines.Text()); err == nil {
+				n = v
+				written.Add(1)
+			}
+		}
+		last <- n
+	}()
+	return func() int {
+		_ = stdin.Close() // the script ends behind the batch at hand
+		told := <-last
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("node writer.js: %v\n%s", err, stderr.String())
+		}
+		return told
 	}
 }
 
