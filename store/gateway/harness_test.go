@@ -38,6 +38,8 @@ type world struct {
 	gateway *gateway.Server
 	web     *httptest.Server
 	key     gateway.Key // with which requests are signed
+	// stopOwners ends the store, so that nobody owns a partition.
+	stopOwners func()
 }
 
 func newWorld(t testing.TB, cfg gateway.Config) *world {
@@ -85,18 +87,22 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := owners.Run(ctx); err != nil {
+	owning, disown := context.WithCancel(ctx)
+	var running, storing sync.WaitGroup
+	storing.Go(func() {
+		if err := owners.Run(owning); err != nil {
 			t.Errorf("the store ended with %v", err)
 		}
 	})
+	w.stopOwners = func() { disown(); storing.Wait() }
 	running.Go(func() { w.gateway.Run(ctx) })
 	w.web = httptest.NewServer(w.gateway)
+	web := w.web
 	t.Cleanup(func() {
-		w.web.Close()
+		web.Close()
 		cancel()
 		running.Wait()
+		storing.Wait()
 	})
 	return w
 }
@@ -264,4 +270,21 @@ func quote(t testing.TB, text string) string {
 		t.Fatal(err)
 	}
 	return string(raw)
+}
+
+// serve puts another gateway before the store.
+func (w *world) serve(cfg gateway.Config) {
+	w.t.Helper()
+	ring, err := gateway.OpenKeys(&gateway.Config{Keys: w.keys}, quiet)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cfg.Logger = quiet
+	server, err := gateway.New(w.client, ring, cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	web := httptest.NewServer(server)
+	w.t.Cleanup(web.Close)
+	w.web = web
 }

@@ -113,12 +113,13 @@ func pointerOf(path string) (string, error) {
 				end = len(rest)
 			}
 			name, rest = rest[:end], rest[end:]
-			if name == "[]" {
-				name = "*"
-			}
 		}
-		if name == "" || rest != "" && rest[0] != '/' {
+		// What means every element in a pointer is no name, nor is what holds a quote.
+		if name == "" || name == "*" || strings.Contains(name, `"`) || rest != "" && rest[0] != '/' {
 			return "", bad
+		}
+		if name == "[]" {
+			name = "*"
 		}
 		out.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
 	}
