@@ -76,6 +76,10 @@ func TestCorners(t *testing.T) {
 		{"ARRAY of no rows", "D subquery", family[2:], `SELECT VALUE ARRAY(SELECT VALUE f FROM f IN c.children) FROM c`, `[]`},
 		{"aggregates of a subquery", "D subquery", family, `SELECT VALUE (SELECT VALUE SUM(f.grade) FROM f IN c.children) FROM c`, `5 9 0`},
 
+		{"GROUP BY of a subquery", "M", []string{`{"t":[1,2,1,3]}`}, `SELECT VALUE ARRAY(SELECT t, COUNT(1) AS n FROM t IN c.t GROUP BY t OFFSET 0 LIMIT 2) FROM c`, `[{"t":1,"n":2},{"t":2,"n":1}]`},
+		{"DISTINCT in an order of what is selected", "M", mixed, `SELECT DISTINCT VALUE {"a": {"v": c.v}} FROM c WHERE IS_STRING(c.v) ORDER BY c.v DESC`, `{"a":{"v":"b"}} {"a":{"v":"a"}}`},
+		{"DISTINCT of whole items", "D select", []string{`{"a":1,"b":2}`, `{"b":2.0,"a":1}`}, `SELECT DISTINCT * FROM c`, `{"a":1,"b":2}`},
+		{"a container inside of FROM", "M", family, `SELECT VALUE s.x FROM (SELECT c.id AS x, c.type FROM c WHERE c.registered) AS s WHERE s.type = "family"`, `"a"`},
 		{"what LINQ writes", "R", family, `SELECT VALUE root["id"] FROM root JOIN (SELECT VALUE EXISTS(SELECT VALUE p0 FROM root JOIN p0 IN root["children"] WHERE (p0["grade"] > 6))) AS v0 WHERE (v0 AND (root["type"] = "family")) ORDER BY root["id"] ASC`, `"w"`},
 		{"a subquery sees the aliases around it", "D subquery", family, `SELECT VALUE ARRAY(SELECT VALUE {"of": c.id, "n": ARRAY(SELECT VALUE p.name FROM p IN f.pets)} FROM f IN c.children) FROM c WHERE c.id = "w"`, `[{"of":"w","n":["Goofy","Shadow"]},{"of":"w","n":[]}]`},
 		{"an inner alias hides an outer one", "M", family[:1], `SELECT VALUE (SELECT VALUE MAX(c.grade) FROM c IN c.children) FROM c`, `5`},

@@ -135,16 +135,19 @@ func partOf(v Value) part {
 
 // addTime adds n parts. Months keep the day, or take the last one of a shorter month.
 func addTime(t time.Time, p part, n int64) (time.Time, bool) {
-	const yearsMost = 10000
+	const (
+		yearsMost   = 10_000
+		secondsMost = yearsMost * 366 * 24 * 3600
+	)
 	switch p {
 	case noPart:
 		return t, false
 	case yearPart, monthPart:
+		if far(n, monthsOfYear*yearsMost) {
+			return t, false
+		}
 		if p == yearPart {
 			n *= monthsOfYear
-		}
-		if abs(n) > monthsOfYear*yearsMost {
-			return t, false
 		}
 		first := time.Date(t.Year(), t.Month()+time.Month(n), 1, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 		last := first.AddDate(0, 1, -1).Day()
@@ -156,16 +159,19 @@ func addTime(t time.Time, p part, n int64) (time.Time, bool) {
 	perSecond := int64(time.Second) / max(1, min(unit, int64(time.Second)))
 	seconds, rest := n/perSecond, n%perSecond*unit
 	if unit > int64(time.Second) {
-		seconds, rest = n*(unit/int64(time.Second)), 0
-		if abs(n) > yearsMost*366*24*3600 {
+		if far(n, secondsMost) {
 			return t, false
 		}
+		seconds, rest = n*(unit/int64(time.Second)), 0
 	}
-	if abs(seconds) > yearsMost*366*24*3600 {
+	if far(seconds, secondsMost) {
 		return t, false
 	}
 	return time.Unix(t.Unix()+seconds, int64(t.Nanosecond())+rest), true
 }
+
+// far tells whether n is beyond most in either direction.
+func far(n, most int64) bool { return n < -most || n > most }
 
 // timeDiff counts the boundaries of a part that lie between two times.
 func timeDiff(name, from, to Value) Value {

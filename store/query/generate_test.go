@@ -159,6 +159,11 @@ func (g gen) condition(aliases []string, depth int) nExpr {
 			return nExpr{text: "(NOT " + p.text + ")", eval: func(e env) any { return notOp(p.eval(e)) }}
 		}
 	}
+	return g.predicate(aliases, x, y, depth)
+}
+
+// predicate is a condition on x, and perhaps y.
+func (g gen) predicate(aliases []string, x, y nExpr, depth int) nExpr {
 	switch g.IntN(11) {
 	case 5:
 		return nExpr{text: pick(g, `(%s LIKE "a%%")`, `STARTSWITH(%s, "a")`, `(NOT NOT STARTSWITH(%s, 'a', false))`), eval: func(e env) any {
