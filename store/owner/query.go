@@ -195,7 +195,7 @@ func (e *execution) read(ctx context.Context, result *store.QueryResult) *store.
 		return store.Refuse(store.StatusBadRequest, "the continuation is none of this query: %v", err)
 	}
 	e.on, err = e.q.Run(query.RunConfig{
-		Now: e.r.Now, After: e.r.After, Ordered: e.access.Kind == plan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
+		Now: e.r.Now, End: e.started.Add(e.p.cfg.QueryTime), After: e.r.After, Ordered: e.access.Kind == plan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
 		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax),
 	})
 	if err != nil {
