@@ -41,6 +41,9 @@ ifeq ($(PKG),./...)
 	cd integration/duckdb && CGO_ENABLED=1 $(GO) test -count=$(COUNT) -timeout 20m ./...
 endif
 endif
+ifeq ($(PKG),./...)
+	cd integration/sdk && $(GO) test -count=$(COUNT) -timeout 20m ./...
+endif
 
 ## check: what must pass before a commit: lint, tests, each fuzz target and benchmark briefly
 check: lint test fuzz vuln

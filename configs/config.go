@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
 )
 
@@ -27,7 +28,7 @@ const (
 	// ServerDefault is where the embedded NATS server of another process is.
 	ServerDefault = "nats://127.0.0.1:4222"
 	// HTTPDefault is the default of HTTP.Listen.
-	HTTPDefault = "127.0.0.1:8081"
+	HTTPDefault = "127.0.0.1:8082"
 )
 
 // The durabilities of Config.Durability.
@@ -82,6 +83,10 @@ type Config struct {
 	// Store tunes the owners of physical partitions.
 	Store owner.Config `yaml:"store"`
 
+	// Gateway is the Azure Cosmos DB protocol, by which applications read and write
+	// items. It belongs to stores.
+	Gateway gateway.Config `yaml:"gateway"`
+
 	// Processors tunes what runs pipelines.
 	Processors processors.Config `yaml:"processors"`
 
@@ -124,7 +129,7 @@ type Connect struct {
 // HTTP is a listener.
 type HTTP struct {
 	// Listen is the address of /healthz, /readyz and /metrics; off is none.
-	// Default 127.0.0.1:8081.
+	// Default 127.0.0.1:8082.
 	Listen string `yaml:"listen"`
 }
 
@@ -165,6 +170,7 @@ func (c *Config) complete() error {
 	c.Log.Level, c.Log.Format = cmp.Or(c.Log.Level, "info"), cmp.Or(c.Log.Format, "text")
 	c.NATS.Dir = cmp.Or(c.NATS.Dir, filepath.Join(c.Dir, "nats"))
 	c.Store.DataDir = c.Dir
+	c.Gateway.Dir = filepath.Join(c.Dir, "gateway")
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch c.Durability {
@@ -188,6 +194,9 @@ func (c *Config) complete() error {
 	if (c.Connect.Cert == "") != (c.Connect.Key == "") {
 		bad("connect.cert and connect.key go together")
 	}
+	if err := c.Gateway.Check(); err != nil {
+		errs = append(errs, err)
+	}
 	if strings.TrimSpace(c.Server) == "" {
 		bad("server is blank")
 	}
@@ -196,7 +205,7 @@ func (c *Config) complete() error {
 			errs = append(errs, err)
 		}
 	}
-	c.Store.Log = c.Feed.Log
+	c.Store.Log, c.Gateway.Log = c.Feed.Log, c.Feed.Log
 	return errors.Join(errs...)
 }
 

@@ -80,7 +80,7 @@ durability: hope
 
 func topKeys() []string {
 	return []string{
-		"dir", "server", "connect", "durability", "http", "log", "nats", "feed", "leases", "engine", "store", "processors", "cascade",
+		"dir", "server", "connect", "durability", "http", "log", "nats", "feed", "leases", "engine", "store", "gateway", "processors", "cascade",
 		"project", "sinks", "steward", "verify",
 	}
 }
@@ -106,7 +106,7 @@ func TestLoad_NothingGivesDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Dir != "millrace-data" || c.NATS.Dir != filepath.Join("millrace-data", "nats") || c.HTTP.Listen != "127.0.0.1:8081" || c.Replicas() != 1 {
+	if c.Dir != "millrace-data" || c.NATS.Dir != filepath.Join("millrace-data", "nats") || c.HTTP.Listen != "127.0.0.1:8082" || c.Replicas() != 1 {
 		t.Errorf("defaults are %+v", c)
 	}
 }

@@ -23,6 +23,7 @@ const (
 	headerReason   = "Description"
 
 	headerPendingBytes = "Nats-Pending-Bytes"
+	headerSequence     = "Nats-Sequence"
 )
 
 // api makes the few requests of JetStream's API that a log needs, without the

@@ -41,14 +41,14 @@ func newTown(t testing.TB, workers int, sets ...string) *town {
 	port := strconv.Itoa(freePort(t))
 	// Nobody pulls the plug here, so the disk need not be waited for.
 	base := &machine{t: t, roles: node.Roles{NATS: true}, sets: append([]string{
-		"dir=" + t.TempDir(), "nats.port=" + port, "nats.syncInterval=1m", "http.listen=off",
+		"dir=" + t.TempDir(), "nats.port=" + port, "nats.syncInterval=1m", "http.listen=off", "gateway.listen=off",
 	}, sets...)}
 	base.start()
 	w := &town{Node: base.up, t: t}
 	spawn := func(roles node.Roles) *machine {
 		m := &machine{t: t, roles: roles, network: newRelay(t, "nats://127.0.0.1:"+port)}
 		m.sets = append([]string{
-			"dir=" + t.TempDir(), "server=" + m.network.url, "http.listen=off", "leases.ttl=5s", "leases.drainTimeout=1s",
+			"dir=" + t.TempDir(), "server=" + m.network.url, "http.listen=off", "gateway.listen=off", "leases.ttl=5s", "leases.drainTimeout=1s",
 			"leases.retryBackoffMax=1s", "store.expiryInterval=50ms", "engine.memTableBytes=8MiB",
 		}, sets...)
 		m.start()

@@ -90,6 +90,9 @@ type child struct {
 // spawn starts the binary and waits until it says that it is ready.
 func spawn(t testing.TB, args ...string) *child {
 	t.Helper()
+	if args[0] == "up" && !slices.Contains(args, "--gateway") && os.Getenv("MILLRACE_GATEWAY_LISTEN") == "" {
+		args = append(slices.Clone(args), "--gateway", "off") // its port is one, and many run at once
+	}
 	c := &child{t: t, name: args[0], args: args, dir: t.TempDir()}
 	c.start()
 	t.Cleanup(c.kill)

@@ -132,7 +132,7 @@ func attribute(span *traces.Span, key string) string {
 // upInProcess runs all roles in this process.
 func upInProcess(t *testing.T, telemetry *node.Telemetry) *node.Node {
 	t.Helper()
-	cfg, err := configs.Load("", nil, []string{"dir=" + t.TempDir(), "nats.dontListen=true", "http.listen=off"})
+	cfg, err := configs.Load("", nil, []string{"dir=" + t.TempDir(), "nats.dontListen=true", "http.listen=off", "gateway.listen=off"})
 	if err != nil {
 		t.Fatal(err)
 	}

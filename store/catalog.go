@@ -47,7 +47,9 @@ func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig)
 	return &Catalog{js: js, kv: kv, cfg: cfg}, nil
 }
 
-func catalogKey(database, name string) string { return "container." + database + "." + name }
+const containerPrefix = "container."
+
+func catalogKey(database, name string) string { return containerPrefix + database + "." + name }
 
 // Get returns a container, or *NoContainerError.
 func (c *Catalog) Get(ctx context.Context, database, name string) (ContainerInfo, error) {
@@ -81,6 +83,9 @@ func (c *Catalog) List(ctx context.Context) ([]ContainerInfo, error) {
 	}
 	var infos []ContainerInfo
 	for _, key := range keys {
+		if !strings.HasPrefix(key, containerPrefix) {
+			continue // a database
+		}
 		entry, err := c.kv.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			continue
@@ -279,7 +284,7 @@ func (c *Catalog) Delete(ctx context.Context, database, name string) error {
 // Watch calls f with all containers, once at first and then after every change,
 // until ctx ends. Changes that come close together may be seen as one.
 func (c *Catalog) Watch(ctx context.Context, f func([]ContainerInfo)) error {
-	w, err := c.kv.Watch(ctx, "container.>")
+	w, err := c.kv.Watch(ctx, containerPrefix+">")
 	if err != nil {
 		return fmt.Errorf("watch the catalog: %w", err)
 	}

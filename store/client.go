@@ -37,6 +37,7 @@ type Client struct {
 	nc      *nats.Conn
 	catalog *Catalog
 	cfg     ClientConfig
+	logs    logs
 }
 
 // NewClient returns a client that finds containers in catalog.
@@ -198,7 +199,7 @@ func (c *Client) once(ctx context.Context, r *Request) (*Response, error) {
 // patience is how long one attempt waits: a request that may be repeated does
 // not stake its whole time on one owner that may have died.
 func (r *Request) patience(timeout time.Duration) time.Duration {
-	if r.repeatable() {
+	if r.repeatable() && r.Query == nil { // which may take its time
 		return min(timeout, 2*time.Second)
 	}
 	return timeout
@@ -229,6 +230,10 @@ func (r *Request) name() string {
 		return "batch"
 	case r.Read != nil:
 		return "read"
+	case r.Versions != nil:
+		return "versions"
+	case r.Query != nil:
+		return "query"
 	case r.Scan != nil:
 		return "scan"
 	case r.Count != nil:

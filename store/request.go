@@ -23,6 +23,8 @@ type Request struct {
 
 	Transact  *Transact
 	Read      *ReadItems
+	Versions  *ReadVersions
+	Query     *Query
 	Scan      *Scan
 	Count     *Scope
 	PatchMany *PatchMany
@@ -41,6 +43,8 @@ type Response struct {
 	Transact  *TransactResult
 	Read      []Item // in the order asked; a missing item has a zero ETag
 	ReadLSN   feed.LSN
+	Versions  []ETag // in the order asked; a missing item has a zero ETag
+	Query     *QueryResult
 	Scan      *ScanResult
 	Count     int
 	PatchMany *PatchManyResult
@@ -137,6 +141,13 @@ type ReadItems struct {
 	// resolved and applied: whoever follows the change feed may have seen a
 	// change before its owner applied it, and must not read what it replaced.
 	Settled bool
+}
+
+// ReadVersions asks for the ETags of items of one physical partition in one
+// consistent view, settled as a ReadItems can be: whoever has seen a change in
+// the feed learns whether the item is still as the change left it.
+type ReadVersions struct {
+	Refs []ItemRef // at most ReadManyMax
 }
 
 // Scope selects items of one physical partition: those of a logical partition,

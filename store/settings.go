@@ -45,6 +45,9 @@ type IndexSetting struct {
 	Number uint32 `json:"number"`
 	Path   string `json:"path"`
 	Ready  bool   `json:"ready"`
+	// Ordered says that arrays and objects have entries too; see engine.Index. An
+	// index that was declared before there was such a thing keeps what it has.
+	Ordered bool `json:"ordered,omitempty"`
 	// Where is a condition on the items that the index holds; "" for all.
 	Where string `json:"where,omitempty"`
 	// Rule is the pipeline whose rule needs the index; "" for a declared one.
@@ -92,7 +95,7 @@ func (s Settings) Wish(c *ContainerInfo) (Settings, bool) {
 	}
 	for _, path := range wanted {
 		if !slices.ContainsFunc(next.Indexes, func(i IndexSetting) bool { return i.Rule == "" && i.Path == path }) {
-			next.Indexes = append(next.Indexes, IndexSetting{Number: next.NextNumber, Path: path})
+			next.Indexes = append(next.Indexes, IndexSetting{Number: next.NextNumber, Path: path, Ordered: true})
 			next.NextNumber++
 			changed = true
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/json"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -61,7 +62,10 @@ type ContainerInfo struct {
 	// Rules are the aggregates whose accumulators the container keeps.
 	Rules      []RuleWish      `json:"rules,omitempty"`
 	Partitions []PartitionInfo `json:"partitions"`
-	Created    time.Time       `json:"created"`
+	// Policies are what a client of the Azure Cosmos DB protocol declared beyond
+	// Spec, such as its indexing policy, in that protocol's JSON. May be empty.
+	Policies json.RawMessage `json:"policies,omitempty"`
+	Created  time.Time       `json:"created"`
 	// Revision is the catalog's version of this record, for compare-and-set.
 	Revision uint64 `json:"-"`
 }

@@ -26,6 +26,8 @@ const (
 	wireFold
 	wireGroups
 	wirePutRows
+	wireVersions
+	wireQuery
 	wireClaims
 )
 
@@ -64,6 +66,10 @@ func AppendRequest(dst []byte, r *Request) []byte {
 		w.readGroups(r.Groups)
 	case r.PutRows != nil:
 		w.putRows(r.PutRows)
+	case r.Versions != nil:
+		w.refs(r.Versions.Refs)
+	case r.Query != nil:
+		w.query(r.Query)
 	case r.Claims != nil:
 		w.readClaims(r.Claims)
 	}
@@ -92,6 +98,10 @@ func (r *Request) kind() byte {
 		return wireGroups
 	case r.PutRows != nil:
 		return wirePutRows
+	case r.Versions != nil:
+		return wireVersions
+	case r.Query != nil:
+		return wireQuery
 	case r.Claims != nil:
 		return wireClaims
 	}
@@ -131,6 +141,10 @@ func DecodeRequest(data []byte) (*Request, error) {
 		r.Groups = d.readGroups()
 	case wirePutRows:
 		r.PutRows = d.putRows()
+	case wireVersions:
+		r.Versions = &ReadVersions{Refs: d.refs()}
+	case wireQuery:
+		r.Query = d.query()
 	case wireClaims:
 		r.Claims = d.readClaims()
 	default:
@@ -188,6 +202,13 @@ func appendResponse(dst []byte, r *Response, kind byte) []byte {
 		w.groups(r.Groups)
 	case wirePutRows:
 		w.putRowsResult(r.PutRows)
+	case wireVersions:
+		w.uint(uint64(len(r.Versions)))
+		for _, e := range r.Versions {
+			w.etag(e)
+		}
+	case wireQuery:
+		w.queryResult(r.Query)
 	case wireClaims:
 		w.claims(r.Claims)
 	}
@@ -234,6 +255,13 @@ func DecodeResponse(data []byte) (*Response, error) {
 		r.Groups = d.groups()
 	case wirePutRows:
 		r.PutRows = d.putRowsResult()
+	case wireVersions:
+		r.Versions = make([]ETag, d.count())
+		for i := range r.Versions {
+			r.Versions[i] = d.etag()
+		}
+	case wireQuery:
+		r.Query = d.queryResult()
 	case wireClaims:
 		r.Claims = d.claims()
 	default:

@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -43,6 +44,7 @@ func requests(t testing.TB) []*store.Request {
 			},
 		}},
 		{Partition: p, Read: &store.ReadItems{Settled: true, Refs: []store.ItemRef{{Key: k, ID: "x"}}}},
+		{Partition: p, Versions: &store.ReadVersions{Refs: []store.ItemRef{{Key: k, ID: "x"}, {Key: k, ID: "y"}}}},
 		{Partition: p, Scan: &store.Scan{Scope: store.Scope{Index: "/tags/*/id", Value: []byte(`"t"`)}, After: []byte{1}, ItemsMax: 3, BytesMax: 4}},
 		{Partition: p, Count: &store.Scope{Key: k}},
 		{Partition: p, PatchMany: &store.PatchMany{
@@ -68,6 +70,12 @@ func requests(t testing.TB) []*store.Request {
 			},
 		}},
 		{Partition: p, PutRows: &store.PutRows{Producer: producer, Epoch: 2, Ask: true}},
+		{Partition: p, Query: &store.Query{
+			Text: "SELECT * FROM c WHERE c.a = @a", Params: []store.QueryParam{{Name: "a", Value: []byte("1.50")}, {Name: "b", Value: []byte("null")}},
+			Key: k, Range: feed.Range{Min: "\x01", Max: feed.EPKMax}, Now: time.UnixMicro(1700000000000001).UTC(), After: []byte{0, 1},
+			Via: "/price", RowsMax: 10, BytesMax: 1 << 20, Last: true, System: true, RID: [8]byte{1, 255}, Explain: true,
+		}},
+		{Partition: p, Query: &store.Query{Text: "SELECT 1", Now: time.UnixMicro(0).UTC(), After: []byte{}}},
 		{Partition: p, Claims: &store.ReadClaims{Pipeline: "flat", Generation: 1<<32 - 1, After: []byte("c\x00"), Max: 1000}},
 		{Partition: p, Claims: &store.ReadClaims{Pipeline: "flat", Generation: 1}},
 	}
@@ -79,6 +87,7 @@ func responses(t testing.TB) []*store.Response {
 	return []*store.Response{
 		{Transact: &store.TransactResult{LSN: 2, Failed: true, Results: []store.OpResult{{Status: 409, Message: "taken"}, {Status: 424, Item: item}}}},
 		{Read: []store.Item{item, {}}, ReadLSN: 9},
+		{Versions: []store.ETag{{LSN: 4, Index: 1}, {}}},
 		{Scan: &store.ScanResult{Items: []store.Item{item}, Cursor: []byte("c"), LSN: 4}},
 		{Count: 77},
 		{PatchMany: &store.PatchManyResult{
@@ -100,6 +109,11 @@ func responses(t testing.TB) []*store.Response {
 		{Groups: &store.GroupsResult{LSN: 5}},
 		{PutRows: &store.PutRowsResult{LSN: 6, Applied: true, Position: feed.Position{LSN: 9}, Refused: []store.Refusal{{Ref: store.ItemRef{Key: key(t, "a"), ID: "r"}, Status: 409, Reason: "held"}}}},
 		{PutRows: &store.PutRowsResult{LSN: 6, Position: feed.Position{LSN: 9}}},
+		{Query: &store.QueryResult{
+			Rows: []store.QueryRow{{Key: []byte{1, 0}, Body: []byte(`{"a":1.50}`)}, {Key: []byte{}, Body: []byte{2}}}, More: true, Reached: []byte{3}, Via: "items",
+			Metrics: store.QueryMetrics{Access: "scan", Index: "/a", Entries: 1, Items: 2, Bytes: 3, Rows: 4, Time: time.Second}, LSN: 77,
+		}},
+		{Query: &store.QueryResult{}},
 		{Claims: &store.ClaimsResult{LSN: 7, Claims: []store.Claim{{Source: "sale/[\"k\"]/a", Body: []byte(`{"id":"r"}`)}, {Source: "b", Body: []byte("{}")}}, Last: []byte("c\x01")}},
 		{Claims: &store.ClaimsResult{LSN: 7}},
 	}
@@ -213,7 +227,7 @@ func TestSettingsWish(t *testing.T) {
 	info := &store.ContainerInfo{Spec: store.ContainerSpec{Indexes: []string{"/a", "/b"}, TTL: 5}, IndexesWanted: []string{"/c", "/a"}}
 	now := store.Settings{NextNumber: 3, Indexes: []store.IndexSetting{{Number: 1, Path: "/a", Ready: true}, {Number: 2, Path: "/old", Ready: true}}}
 	want := store.Settings{NextNumber: 5, TTL: 5, Indexes: []store.IndexSetting{
-		{Number: 1, Path: "/a", Ready: true}, {Number: 3, Path: "/b"}, {Number: 4, Path: "/c"},
+		{Number: 1, Path: "/a", Ready: true}, {Number: 3, Path: "/b", Ordered: true}, {Number: 4, Path: "/c", Ordered: true},
 	}}
 	got, changed := now.Wish(info)
 	if diff := cmp.Diff(want, got); diff != "" || !changed {

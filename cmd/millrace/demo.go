@@ -67,7 +67,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
 	// Nothing listens: the demo runs beside whatever runs here.
-	a.sets = append([]string{"dir=" + dir, "nats.dontListen=true", "http.listen=off"}, a.sets...)
+	a.sets = append([]string{"dir=" + dir, "nats.dontListen=true", "http.listen=off", "gateway.listen=off"}, a.sets...)
 	if a.logLevel == "" {
 		a.sets = append(a.sets, "log.level=warn")
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/gateway"
 )
 
 // The exit codes.
@@ -65,6 +66,8 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, "restart the NATS server with it and try again"
 	case isType[*node.AddressError](err):
 		return codeNotAsked, "choose another address with --listen, or --listen off"
+	case isType[*gateway.AddressError](err):
+		return codeNotAsked, "choose another address with --gateway, or --gateway off"
 	case errors.Is(err, natsd.ErrPort):
 		return codeNotAsked, "choose another port with --port (-1 takes a free one)"
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout) && !errors.Is(err, store.ErrUnknown):

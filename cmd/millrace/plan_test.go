@@ -51,7 +51,7 @@ func up(t *testing.T) string {
 	ready, writes := net.Pipe()
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, []string{"up", "--dir", dir, "--port", port, "--listen", "off", "--log-level", "error"}, streams{strings.NewReader(""), writes, os.Stderr})
+		done <- run(ctx, []string{"up", "--dir", dir, "--port", port, "--listen", "off", "--gateway", "off", "--log-level", "error"}, streams{strings.NewReader(""), writes, os.Stderr})
 	}()
 	t.Cleanup(func() {
 		stop()

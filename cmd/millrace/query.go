@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,49 +19,88 @@ import (
 
 // queryFlags are those of query.
 type queryFlags struct {
-	id, key string
-	limit   int
+	container, id, key string
+	limit              int
+	limited            bool // limit was asked for
+	output             string
+	explain            bool
+	params             []string
 }
 
 func newQuery(a *app) *cobra.Command {
 	var f queryFlags
 	cmd := &cobra.Command{
-		Use:   "query CONTAINER --key KEY [--id ID]",
-		Short: "Read an item by id and partition key, or all items of a partition key",
-		Long: `Query reads the item with --id in the logical partition --key, or all items of
-that partition. Without --key, the first items of the container are read; with
---id alone, the id is looked for in every physical partition.
+		Use:   "query 'SELECT …' | CONTAINER [--key KEY] [--id ID]",
+		Short: "Answer a query, or read an item or the items of a partition key",
+		Long: `Query answers a query of the SQL dialect of docs/sql.md, with all its rows, of the
+container that --container or FROM names. With --key it reads one logical partition,
+else all. A parameter is JSON, or a text if it cannot be read as such. With --explain
+it says how the query would be answered, and reads nothing.
+
+With the name of a container it reads the item with --id in the logical partition
+--key, or all items of that partition. Without --key, the first items of the
+container are read; with --id alone, the id is looked for in every physical partition.
 
 A key is a text, or JSON if it can be read as such: 12 is the number and '"12"' the
-text, and '["eu", 7]' is a hierarchical key.`,
-		Example: "  millrace query productMeta --key tag --id 4F3…\n  millrace query product --key 75BF1ACB-… -o json",
-		Args:    cobra.ExactArgs(1),
+text, and '["eu", 7]' is a hierarchical key, or the beginning of one.`,
+		Example: `  millrace query "SELECT TOP 10 c.id, c.salesOrderCount FROM customer c ORDER BY c.salesOrderCount DESC"
+  millrace query 'SELECT * FROM c WHERE c.price < @most' -c product --param most=20 -o ndjson
+  millrace query product --key 75BF1ACB-… --id 0A7E57DA-…`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if f.limit < 1 {
 				return &usageError{fmt.Errorf("--limit %d: at least 1 is expected", f.limit)}
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				database, name := a.split(args[0])
-				ct, err := s.client.Container(ctx, database, name)
-				if err != nil {
-					return err
-				}
-				items, more, err := query(ctx, ct, &f)
-				if err != nil {
-					return err
-				}
-				return a.printItems(items, more, f.limit)
-			})
+			f.limited = cmd.Flags().Changed("limit")
+			if isQuery(args[0]) {
+				return a.querySQL(cmd.Context(), args[0], &f)
+			}
+			return a.queryItems(cmd.Context(), args[0], &f)
 		},
 	}
-	cmd.Flags().StringVar(&f.id, "id", "", "id of the item")
-	cmd.Flags().StringVarP(&f.key, "key", "k", "", "partition key value")
-	cmd.Flags().IntVar(&f.limit, "limit", 100, "items to read at most")
+	flags := cmd.Flags()
+	flags.StringVarP(&f.container, "container", "c", "", "container of the query; default what FROM names")
+	flags.StringVar(&f.id, "id", "", "id of the item")
+	flags.StringVarP(&f.key, "key", "k", "", "partition key value")
+	flags.IntVar(&f.limit, "limit", 100, "items to read at most; of a query, rows, and all by default")
+	flags.BoolVar(&f.explain, "explain", false, "say how the query would be answered")
+	flags.StringArrayVarP(&f.params, "param", "p", nil, "value of a parameter, as in --param name=json")
+	flags.StringVarP(&f.output, "output", "o", "table", "form of the output: "+strings.Join(queryOutputs, ", "))
+	// The root's shorthand of this flag is --container here.
+	flags.StringVar(&a.configFile, "config", a.configFile, "configuration file; its keys are explained in configs/millrace.yaml")
 	return cmd
 }
 
-// query reads items; more says that there are more than the limit.
-func query(ctx context.Context, ct *store.Container, f *queryFlags) (items []store.Item, more bool, err error) {
+// isQuery tells a query from the name of a container.
+func isQuery(text string) bool {
+	word := strings.TrimLeft(text, " \t\r\n")
+	return strings.HasPrefix(word, "--") || len(word) > 6 && strings.EqualFold(word[:6], "SELECT") && strings.ContainsAny(word[6:7], " \t\r\n*'\"(-[{@")
+}
+
+// queryItems prints items of a container.
+func (a *app) queryItems(ctx context.Context, container string, f *queryFlags) error {
+	if f.container != "" || f.explain || len(f.params) > 0 {
+		return &usageError{errors.New("--container, --explain and --param belong to a query: millrace query 'SELECT …'")}
+	}
+	if a.output = f.output; !slices.Contains(outputs, a.output) {
+		return &usageError{fmt.Errorf("--output %s: %s is expected where no query is asked", a.output, strings.Join(outputs, ", "))}
+	}
+	return a.with(ctx, func(ctx context.Context, s *session) error {
+		database, name := a.split(container)
+		ct, err := s.client.Container(ctx, database, name)
+		if err != nil {
+			return err
+		}
+		items, more, err := readItems(ctx, ct, f)
+		if err != nil {
+			return err
+		}
+		return a.printItems(items, more, f.limit)
+	})
+}
+
+// readItems reads items; more says that there are more than the limit.
+func readItems(ctx context.Context, ct *store.Container, f *queryFlags) (items []store.Item, more bool, err error) {
 	if f.key == "" {
 		return queryAll(ctx, ct, f)
 	}
@@ -123,10 +163,25 @@ func queryAll(ctx context.Context, ct *store.Container, f *queryFlags) (items []
 
 // parseKey reads a partition key of a number of levels from the command line.
 func parseKey(text string, levels int) (feed.PartitionKey, error) {
+	key, n, err := parsePrefix(text)
+	if err == nil && n != levels {
+		return key, wrongLevels(text, n, levels)
+	}
+	return key, err
+}
+
+func wrongLevels(text string, n, levels int) error {
+	return &usageError{fmt.Errorf("--key %s has %d components; the container's partition key has %d: %s",
+		text, n, levels, strings.TrimSuffix(`["a", "b", "c"`, `, "c"`)+"]")}
+}
+
+// parsePrefix reads a partition key, or the beginning of one, and counts its
+// components.
+func parsePrefix(text string) (key feed.PartitionKey, n int, err error) {
 	dec := json.NewDecoder(strings.NewReader(text))
 	dec.UseNumber()
 	var v any
-	err := dec.Decode(&v)
+	err = dec.Decode(&v)
 	if err == nil {
 		_, err = dec.Token()
 	}
@@ -137,15 +192,10 @@ func parseKey(text string, levels int) (feed.PartitionKey, error) {
 	if !isList {
 		components = []any{v}
 	}
-	if len(components) != levels {
-		return feed.PartitionKey{}, &usageError{fmt.Errorf("--key %s has %d components; the container's partition key has %d: %s",
-			text, len(components), levels, strings.TrimSuffix(`["a", "b", "c"`, `, "c"`)+"]")}
+	if key, err = feed.NewPartitionKey(components...); err != nil {
+		return key, 0, &usageError{fmt.Errorf("--key %s: %w", text, err)}
 	}
-	key, err := feed.NewPartitionKey(components...)
-	if err != nil {
-		return key, &usageError{fmt.Errorf("--key %s: %w", text, err)}
-	}
-	return key, nil
+	return key, len(components), nil
 }
 
 // itemView is an item as commands print it.

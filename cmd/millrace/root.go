@@ -88,7 +88,7 @@ Try it:  millrace demo`,
 			root.AddCommand(v)
 		}
 	}
-	add("run", newUp(a), newStore(a), newWorker(a), newDemo(a))
+	add("run", newUp(a), newStore(a), newWorker(a), newDemo(a), newKeys(a))
 	add("declare", newApply(a), newPlan(a), newTest(a), newGet(a), newDescribe(a), newDelete(a), newPause(a), newResume(a), newRewind(a), newDeadLetters(a))
 	add("watch", newStatus(a), newVerify(a), newRepair(a), newFeed(a))
 	add("items", newImport(a), newExport(a), newQuery(a))
@@ -115,6 +115,7 @@ func checkArgs(v *cobra.Command) {
 // flagKeys are the flags that set keys of the configuration.
 var flagKeys = map[string]string{
 	"server": "server", "creds": "connect.creds", "ca": "connect.ca", "dir": "dir", "listen": "http.listen", "durability": "durability",
+	"gateway": "gateway.listen", "gateway-tls": "gateway.tls",
 }
 
 // checkFlags looks at the flags of the root.

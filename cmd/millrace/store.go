@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/store/gateway"
 )
 
 func newStore(a *app) *cobra.Command {
@@ -19,5 +20,6 @@ in its directory is a cache; everything is in the logs, in NATS.`,
 		},
 	}
 	a.nodeFlags(cmd)
+	gatewayFlags(cmd, gateway.Off)
 	return cmd
 }

@@ -113,7 +113,7 @@ const (
 // bench runs f beside a store and a worker in this process, which nobody else sees.
 func (a *app) bench(ctx context.Context, dir string, f func(ctx context.Context, n *node.Node, cfg *configs.Config) error) (err error) {
 	// What a test writes need not outlive the machine.
-	a.sets = append([]string{"dir=" + dir, "nats.dontListen=true", "nats.syncInterval=1m", "http.listen=off"}, a.sets...)
+	a.sets = append([]string{"dir=" + dir, "nats.dontListen=true", "nats.syncInterval=1m", "http.listen=off", "gateway.listen=off"}, a.sets...)
 	cfg, err := a.config()
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/store/gateway"
 )
 
 // readyEvery is the time between two looks at whether a node is ready.
@@ -23,7 +24,8 @@ func newUp(a *app) *cobra.Command {
 		Short: "Run everything in one process: NATS, store and workers",
 		Long: `Up runs an embedded NATS server, the store, the workers and HTTP for health and
 metrics in one process, and keeps all data in one directory. Every write is synced
-to disk before it is acknowledged.
+to disk before it is acknowledged. Applications connect with the SDKs of Azure
+Cosmos DB for NoSQL; see millrace keys show.
 
 It runs until interrupted, then finishes what is under way. A second interrupt
 ends it at once; nothing that was acknowledged is lost.`,
@@ -36,6 +38,7 @@ ends it at once; nothing that was acknowledged is lost.`,
 		},
 	}
 	a.nodeFlags(cmd)
+	gatewayFlags(cmd, gateway.ListenDefault)
 	cmd.Flags().IntVar(&port, "port", 4222, "port of the embedded NATS server; -1 takes a free one")
 	return cmd
 }
@@ -45,6 +48,12 @@ func (a *app) nodeFlags(cmd *cobra.Command) {
 	cmd.Flags().String("dir", configs.DirDefault, "directory of all that the process keeps (MILLRACE_DIR)")
 	cmd.Flags().String("listen", configs.HTTPDefault, "address of /healthz, /readyz and /metrics, or off (MILLRACE_HTTP_LISTEN)")
 	cmd.Flags().String("durability", configs.DurabilityDisk, "disk or replicas (MILLRACE_DURABILITY)")
+}
+
+// gatewayFlags adds the flags of verbs that run a store.
+func gatewayFlags(cmd *cobra.Command, listen string) {
+	cmd.Flags().String("gateway", listen, "address of the Cosmos DB protocol, or off (MILLRACE_GATEWAY_LISTEN)")
+	cmd.Flags().String("gateway-tls", "on", "on or off: HTTPS or plain HTTP for the Cosmos DB protocol (MILLRACE_GATEWAY_TLS)")
 }
 
 // serve runs a node until ctx ends.
@@ -116,11 +125,21 @@ func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, to
 	if address := n.Address(); address != "" {
 		v["http"] = "http://" + address
 	}
+	if g := n.Gateway(); g != nil {
+		v["gateway"] = g.URL()
+		v["certificate"] = g.SelfSigned()
+	}
 	return a.print(v, func(w io.Writer) error {
 		fmt.Fprintf(w, "millrace is ready after %s\n", took.Round(time.Millisecond))
 		fmt.Fprintf(w, "  data    %s\n  server  %s\n", dir, server)
 		if address := n.Address(); address != "" {
 			fmt.Fprintf(w, "  http    http://%s/readyz, /healthz, /metrics\n", address)
+		}
+		if g := n.Gateway(); g != nil {
+			fmt.Fprintf(w, "  gateway %s, for the SDKs of Azure Cosmos DB; millrace keys show tells keys\n", g.URL())
+			if file := g.SelfSigned(); file != "" {
+				fmt.Fprintf(w, "          trust its certificate: NODE_EXTRA_CA_CERTS=%[1]s, SSL_CERT_FILE=%[1]s or curl --cacert %[1]s\n", file)
+			}
 		}
 		if roles.NATS {
 			fmt.Fprintln(w, "next, in another terminal: millrace apply -f FILE, then millrace status --watch")

@@ -74,7 +74,7 @@ func (b *bench) startChild(ctx context.Context, verb string, args ...string) (*c
 // up starts millrace up in dir with its NATS server at port, and waits until it is
 // ready.
 func (b *bench) up(ctx context.Context, dir string, port int) (*child, error) {
-	c, err := b.startChild(ctx, "up", "--dir", dir, "--port", strconv.Itoa(port))
+	c, err := b.startChild(ctx, "up", "--dir", dir, "--port", strconv.Itoa(port), "--gateway", "off")
 	if err != nil {
 		return nil, err
 	}

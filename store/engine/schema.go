@@ -28,7 +28,11 @@ type Index struct {
 	// Where restricts the index to items for which it is true; nil takes all. It
 	// must give the same answer for the same body always.
 	Where func(body []byte) bool
-	Ready bool // for the owner; the engine does not look at it
+	// Ordered gives arrays and objects an entry too, so that the entries are all
+	// items that have a value at Path, in order. It has no effect on a path with a
+	// step for all elements.
+	Ordered bool
+	Ready   bool // for the owner; the engine does not look at it
 }
 
 // UniqueKey is a list of paths whose values together are unique inside a logical
@@ -123,6 +127,29 @@ func (v *values) of(x *Index, body []byte) {
 		return
 	}
 	v.collect(body, x.Path)
+	if x.Ordered && v.len() == 0 {
+		v.mark(body, x.Path)
+	}
+}
+
+// mark sets v to the mark of an array or object of an item at path.
+func (v *values) mark(body []byte, path document.Path) {
+	if slices.ContainsFunc(path, func(s document.Step) bool { return s.All }) {
+		return
+	}
+	raw, ok := document.Get(body, path)
+	if !ok || len(raw) == 0 {
+		return
+	}
+	switch raw[0] {
+	case '[':
+		v.buf = append(v.buf, markArray)
+	case '{':
+		v.buf = append(v.buf, markObject)
+	default:
+		return
+	}
+	v.at = append(v.at, len(v.buf))
 }
 
 // collect sets v to the scalars of an item at path.

@@ -34,6 +34,18 @@ type Config struct {
 	// waiting fan-out. Default 4; 0 is the default, so 1 is the largest share.
 	PageShare int `yaml:"pageShare"`
 
+	// QueriesMax bounds the queries under way in one partition; others wait. Default 16.
+	QueriesMax int `yaml:"queriesMax"`
+
+	// QueryPageTime is after how long a page of a query ends with what it has, if its
+	// rows can be given as they come. Default 1s.
+	QueryPageTime time.Duration `yaml:"queryPageTime"`
+
+	// QueryTime is after how long a query is refused that has to read all items before
+	// its first row, for ORDER BY without an index, DISTINCT, GROUP BY or aggregates.
+	// Default 5s.
+	QueryTime time.Duration `yaml:"queryTime"`
+
 	// SyncInterval is the time between two syncs of the engine; a restart after
 	// an unclean stop replays at most this much of the log, or SyncBytes. Default 2s.
 	SyncInterval time.Duration `yaml:"syncInterval"`
@@ -81,6 +93,13 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.PageItemsMax, 500)
 	def(&c.PageItemsBusy, 32)
 	def(&c.PageShare, 4)
+	def(&c.QueriesMax, 16)
+	if c.QueryPageTime == 0 {
+		c.QueryPageTime = time.Second
+	}
+	if c.QueryTime == 0 {
+		c.QueryTime = 5 * time.Second
+	}
 	if c.SyncInterval == 0 {
 		c.SyncInterval = 2 * time.Second
 	}
@@ -105,6 +124,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.QueueMax < 1 || c.CommitItemsMax < store.BatchOpsMax || c.PageShare < 1 {
 		errs = append(errs, fmt.Errorf("store.queueMax and store.pageShare must be at least 1, store.commitItemsMax at least %d", store.BatchOpsMax))
+	}
+	if c.QueriesMax < 1 || c.QueryPageTime < 0 || c.QueryTime < c.QueryPageTime {
+		errs = append(errs, errors.New("store.queriesMax must be at least 1, and store.queryTime at least store.queryPageTime"))
 	}
 	if c.SyncInterval < 0 || c.ExpiryInterval < 0 {
 		errs = append(errs, errors.New("store.syncInterval and store.expiryInterval must not be negative"))

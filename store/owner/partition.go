@@ -59,8 +59,9 @@ type Partition struct {
 	lease  Lease
 	owner  string
 
-	queue   chan *call // clients' requests and repairs
-	pages   chan *call // fan-outs
+	queries chan struct{} // a place for each query under way
+	queue   chan *call    // clients' requests and repairs
+	pages   chan *call    // fan-outs
 	commits chan *draft
 	tasks   chan func(*decider)   // run by the decider
 	chores  chan func(*committer) // run by the committer between two commits
@@ -79,7 +80,8 @@ type Partition struct {
 func newPartition(id feed.Partition, cfg Config, log Log, db *engine.Partition, lease Lease, owner string) *Partition {
 	return &Partition{
 		id: id, cfg: cfg, log: cfg.Logger.With("partition", id.String()), feed: log, engine: db, lease: lease, owner: owner,
-		queue: make(chan *call, cfg.QueueMax), pages: make(chan *call, cfg.QueueMax), commits: make(chan *draft),
+		queries: make(chan struct{}, cfg.QueriesMax),
+		queue:   make(chan *call, cfg.QueueMax), pages: make(chan *call, cfg.QueueMax), commits: make(chan *draft),
 		tasks: make(chan func(*decider)), chores: make(chan func(*committer)),
 	}
 }
@@ -157,6 +159,10 @@ func (p *Partition) Handle(ctx context.Context, r *store.Request) *store.Respons
 		return p.claims(ctx, r.Claims)
 	case r.Read != nil:
 		return p.read(ctx, r.Read)
+	case r.Versions != nil:
+		return p.versions(ctx, r.Versions)
+	case r.Query != nil:
+		return p.query(ctx, r.Query)
 	case r.Scan != nil:
 		return p.scan(ctx, r.Scan)
 	case r.Count != nil:

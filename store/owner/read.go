@@ -102,6 +102,32 @@ func (p *Partition) read(ctx context.Context, r *store.ReadItems) *store.Respons
 	return resp
 }
 
+func (p *Partition) versions(ctx context.Context, r *store.ReadVersions) *store.Response {
+	if len(r.Refs) > store.ReadManyMax {
+		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
+	}
+	if refusal := p.settle(ctx); refusal != nil {
+		return &store.Response{Err: refusal}
+	}
+	snap, _ := p.snapshot()
+	defer snap.Close()
+	versions := make([]store.ETag, len(r.Refs))
+	now := p.cfg.now()
+	for i, ref := range r.Refs {
+		item, ok, err := snap.Get(ref.Key, ref.ID)
+		if err != nil {
+			return p.readFailed(err)
+		}
+		if ok && !expired(&item, now) {
+			versions[i] = store.ETag(item.Position)
+		}
+	}
+	if !p.lease.Valid() {
+		return &store.Response{Err: p.notOwner()}
+	}
+	return &store.Response{Versions: versions}
+}
+
 func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
 	if r.Settled {
 		if refusal := p.settle(ctx); refusal != nil {

@@ -39,7 +39,7 @@ func compileSettings(data []byte) (*schema, error) {
 		if err != nil {
 			return nil, fmt.Errorf("settings in the log: index: %w", err)
 		}
-		index := engine.Index{Number: i.Number, Path: path, Ready: i.Ready}
+		index := engine.Index{Number: i.Number, Path: path, Ordered: i.Ordered, Ready: i.Ready}
 		s.indexed = append(s.indexed, i.Path)
 		if i.Where != "" {
 			where, err := query.ParseExpr(i.Where)

@@ -22,12 +22,12 @@ type path struct {
 }
 
 // in returns the root that the path begins at; nil if it is undefined.
-func (n *path) in(item []byte, roots [][]byte) []byte {
+func (n *path) in(item []byte, f *frame) []byte {
 	if n.root == 0 {
 		return item
 	}
-	if n.root < len(roots) {
-		return roots[n.root]
+	if f != nil && n.root < len(f.roots) {
+		return f.roots[n.root]
 	}
 	return nil
 }
@@ -162,4 +162,11 @@ var binaryPrec = map[string]int{
 var keywords = map[string]bool{
 	"AND": true, "OR": true, "NOT": true, "IN": true, "BETWEEN": true, "LIKE": true, "ESCAPE": true,
 	"TRUE": true, "FALSE": true, "NULL": true, "UNDEFINED": true,
+	"SELECT": true,
+}
+
+// clauseWords are the words that, within a SELECT, are no names either.
+var clauseWords = map[string]bool{
+	"FROM": true, "JOIN": true, "AS": true, "WHERE": true, "GROUP": true, "ORDER": true, "BY": true, "OFFSET": true, "LIMIT": true,
+	"EXISTS": true,
 }

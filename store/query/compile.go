@@ -5,11 +5,11 @@ import (
 	"math"
 )
 
-// eval computes a value, test a truth value. item is root 0; roots are all roots,
-// or nil if there are no others, so that a single one needs no slice.
+// eval computes a value, test a truth value. item is root 0; the frame has all
+// roots, and is nil if there are no others, so that a single one needs none.
 type (
-	eval func(item []byte, roots [][]byte) Value
-	test func(item []byte, roots [][]byte) tri
+	eval func(item []byte, f *frame) Value
+	test func(item []byte, f *frame) tri
 )
 
 // constant returns what n comes to if it does not depend on a root. Values that
@@ -38,21 +38,21 @@ func constant(n node) (v Value, ok bool) {
 // compile returns the function that computes n.
 func compile(n node) eval {
 	if v, ok := constant(n); ok {
-		return func([]byte, [][]byte) Value { return v }
+		return func([]byte, *frame) Value { return v }
 	}
 	switch n := n.(type) {
 	case *logical, *in, *between, *like:
 		t := compileTest(n)
-		return func(item []byte, roots [][]byte) Value { return t(item, roots).value() }
+		return func(item []byte, f *frame) Value { return t(item, f).value() }
 	case *unary:
 		if n.op == "NOT" {
 			t := compileTest(n)
-			return func(item []byte, roots [][]byte) Value { return t(item, roots).value() }
+			return func(item []byte, f *frame) Value { return t(item, f).value() }
 		}
 	case *operation:
 		if _, ok := comparisons[n.op]; ok {
 			t := compileTest(n)
-			return func(item []byte, roots [][]byte) Value { return t(item, roots).value() }
+			return func(item []byte, f *frame) Value { return t(item, f).value() }
 		}
 	}
 	return compileValue(n)
@@ -69,43 +69,45 @@ func compileValue(n node) eval {
 		x := compile(n.x)
 		switch n.op {
 		case "-":
-			return func(item []byte, roots [][]byte) Value {
-				return arith('-', Value{typ: Number, data: []byte{'0'}}, x(item, roots))
+			return func(item []byte, f *frame) Value {
+				return arith('-', Value{typ: Number, data: []byte{'0'}}, x(item, f))
 			}
 		case "~":
-			return func(item []byte, roots [][]byte) Value { return bitwise("^", x(item, roots), intValue(-1)) }
+			return func(item []byte, f *frame) Value { return bitwise("^", x(item, f), intValue(-1)) }
 		}
-		return func(item []byte, roots [][]byte) Value { return only(Number, x(item, roots)) }
+		return func(item []byte, f *frame) Value { return only(Number, x(item, f)) }
 	case *operation:
 		return compileBinary(n)
 	case *choice:
 		condition, yes, no := compileTest(n.condition), compile(n.yes), compile(n.no)
-		return func(item []byte, roots [][]byte) Value {
-			if condition(item, roots) == isTrue {
-				return yes(item, roots)
+		return func(item []byte, f *frame) Value {
+			if condition(item, f) == isTrue {
+				return yes(item, f)
 			}
-			return no(item, roots)
+			return no(item, f)
 		}
 	case *call:
 		return compileCall(n)
 	case *array:
 		elements := compileAll(n.elements)
-		return func(item []byte, roots [][]byte) Value { return makeArray(item, roots, elements) }
+		return func(item []byte, f *frame) Value { return makeArray(item, f, elements) }
+	case *subquery:
+		return compileSubquery(n)
 	case *object:
 		names, values := n.names, compileAll(n.values)
-		return func(item []byte, roots [][]byte) Value { return makeObject(item, roots, names, values) }
+		return func(item []byte, f *frame) Value { return makeObject(item, f, names, values) }
 	}
 	// A parameter without a value.
-	return func([]byte, [][]byte) Value { return Value{} }
+	return func([]byte, *frame) Value { return Value{} }
 }
 
 // compilePath has a function for root 0 alone, which most paths read.
 func compilePath(n *path) eval {
 	steps := n.steps
 	if n.root == 0 {
-		return func(item []byte, _ [][]byte) Value { return valueOf(lookup(item, steps)) }
+		return func(item []byte, _ *frame) Value { return valueOf(lookup(item, steps)) }
 	}
-	return func(item []byte, roots [][]byte) Value { return valueOf(lookup(n.in(item, roots), steps)) }
+	return func(item []byte, f *frame) Value { return valueOf(lookup(n.in(item, f), steps)) }
 }
 
 func compileAll(nodes []node) []eval {
@@ -126,8 +128,8 @@ func only(t Type, v Value) Value {
 
 func compileAccess(n *access) eval {
 	of, key := compile(n.of), compile(n.key)
-	return func(item []byte, roots [][]byte) Value {
-		v, k := of(item, roots), key(item, roots)
+	return func(item []byte, f *frame) Value {
+		v, k := of(item, f), key(item, f)
 		if v.typ < Array {
 			return Value{}
 		}
@@ -148,45 +150,47 @@ func compileBinary(n *operation) eval {
 	x, y, op := compile(n.x), compile(n.y), n.op
 	switch op {
 	case "??":
-		return func(item []byte, roots [][]byte) Value {
-			if v := x(item, roots); v.typ != Undefined {
+		return func(item []byte, f *frame) Value {
+			if v := x(item, f); v.typ != Undefined {
 				return v
 			}
-			return y(item, roots)
+			return y(item, f)
 		}
 	case "||":
-		return func(item []byte, roots [][]byte) Value { return concat(x(item, roots), y(item, roots)) }
+		return func(item []byte, f *frame) Value { return concat(x(item, f), y(item, f)) }
 	case "+", "-", "*":
-		return func(item []byte, roots [][]byte) Value { return arith(op[0], x(item, roots), y(item, roots)) }
+		return func(item []byte, f *frame) Value { return arith(op[0], x(item, f), y(item, f)) }
 	case "/", "%":
-		return func(item []byte, roots [][]byte) Value { return divide(op[0], x(item, roots), y(item, roots)) }
+		return func(item []byte, f *frame) Value { return divide(op[0], x(item, f), y(item, f)) }
 	}
-	return func(item []byte, roots [][]byte) Value { return bitwise(op, x(item, roots), y(item, roots)) }
+	return func(item []byte, f *frame) Value { return bitwise(op, x(item, f), y(item, f)) }
 }
 
 // makeArray returns the array of what the elements come to; undefined ones are
-// left out.
-func makeArray(item []byte, roots [][]byte, elements []eval) Value {
+// left out. One of more than TextMadeMax bytes is undefined.
+func makeArray(item []byte, f *frame, elements []eval) Value {
 	out := []byte{'['}
 	for _, e := range elements {
-		v := e(item, roots)
+		v := e(item, f)
 		if v.typ == Undefined {
 			continue
 		}
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		out = v.AppendJSON(out)
+		if out = v.AppendJSON(out); len(out) > TextMadeMax {
+			return Value{}
+		}
 	}
 	return Value{typ: Array, data: append(out, ']')}
 }
 
 // makeObject returns the object of what the values come to; undefined ones are
-// left out.
-func makeObject(item []byte, roots [][]byte, names []string, values []eval) Value {
+// left out. One of more than TextMadeMax bytes is undefined.
+func makeObject(item []byte, f *frame, names []string, values []eval) Value {
 	out := []byte{'{'}
 	for i, e := range values {
-		v := e(item, roots)
+		v := e(item, f)
 		if v.typ == Undefined {
 			continue
 		}
@@ -194,7 +198,9 @@ func makeObject(item []byte, roots [][]byte, names []string, values []eval) Valu
 			out = append(out, ',')
 		}
 		out = append(appendQuoted(out, []byte(names[i])), ':')
-		out = v.AppendJSON(out)
+		if out = v.AppendJSON(out); len(out) > TextMadeMax {
+			return Value{}
+		}
 	}
 	return Value{typ: Object, data: append(out, '}')}
 }
@@ -224,7 +230,7 @@ func arith(op byte, x, y Value) Value {
 	return floatValue(a * b)
 }
 
-// divide computes x / y and x % y: exactly for integers that divide, else with
+// divide computes x / y and x % y: exactly for integers, if they divide, else with
 // doubles. By zero it is undefined.
 func divide(op byte, x, y Value) Value {
 	if x.typ != Number || y.typ != Number {
@@ -241,6 +247,11 @@ func divide(op byte, x, y Value) Value {
 	p, q := x.Float(), y.Float()
 	if q == 0 {
 		return Value{}
+	}
+	if !okA || !okB {
+		if data, ok := divideLarge(op, x.data, y.data); ok {
+			return Value{typ: Number, data: data}
+		}
 	}
 	if op == '%' {
 		return floatValue(math.Mod(p, q))

@@ -235,6 +235,33 @@ func arithmetic(op byte, a, b []byte) (data []byte, ok bool) {
 	return appendScaled(x.m.Add(x.m, y.m), scale), true
 }
 
+// divideLarge computes a / b, if b divides a, and a % b for integers of up to DigitsMax
+// digits.
+func divideLarge(op byte, a, b []byte) (data []byte, ok bool) {
+	x, okX := parseDecimal(a).integer()
+	y, okY := parseDecimal(b).integer()
+	if !okX || !okY || y.Sign() == 0 {
+		return nil, false
+	}
+	q, r := new(big.Int).QuoRem(x, y, new(big.Int))
+	if op == '%' {
+		return appendScaled(r, 0), true
+	}
+	return appendScaled(q, 0), r.Sign() == 0
+}
+
+// integer returns d if it is an integer of up to DigitsMax digits.
+func (d decimal) integer() (n *big.Int, ok bool) {
+	if d.exp > DigitsMax || d.exp < d.digits() {
+		return nil, false
+	}
+	s, ok := d.scaled()
+	if !ok {
+		return nil, false
+	}
+	return s.m.Mul(s.m, new(big.Int).Exp(big.NewInt(10), big.NewInt(s.scale), nil)), true
+}
+
 // parseSmall reads a number of at most 18 digits without an exponent as an integer
 // divided by ten to the power frac.
 func parseSmall(raw []byte) (m int64, frac int, ok bool) {

@@ -1,12 +1,33 @@
-// Package query understands the Cosmos DB SQL dialect: today its scalar
-// expressions, as they stand in a where, a condition or a column.
+// Package query understands the Cosmos DB SQL dialect: its queries, and its scalar
+// expressions by themselves, as they stand in a where, a condition or a column.
+// docs/sql.md says what of the dialect there is.
 //
+//	SELECT TOP 10 c.id, t.name FROM c JOIN t IN c.tags WHERE c.price > @least ORDER BY c.price DESC
 //	type = "category" AND NOT (stock <= 0) AND ARRAY_CONTAINS(tags, {"id": "x"}, true)
 //
 // A text is read by a lexer and a Pratt parser into a tree, the tree is compiled
 // into functions, and these run over the bytes of an item, or of several roots: a
 // property is found by scanning, nothing is decoded that the expression does not
-// read. An Expr may be used by many goroutines at once.
+// read. A Query and an Expr may be used by many goroutines at once.
+//
+// # Queries
+//
+// The package knows no storage. A planner asks a Query for its Kind, Order, Filter,
+// Bounds, Tuples and Paths, decides which items to read, and runs it in two halves:
+//
+//	items of a partition ─→ Run ─→ Part ─┐
+//	items of a partition ─→ Run ─→ Part ─┴→ Merge ─→ Page
+//
+// A Run takes the items of one partition, one by one, and keeps the rows that the
+// page can use. Every row has a key, whose order is that of the query's rows over all
+// partitions; Merge takes the rows by their keys, and a page ends with the key behind
+// which the next one goes on. DISTINCT and GROUP BY put what tells rows apart into the
+// key, so that equal rows and parts of a group meet. That is why a run never holds more
+// than the rows, or groups, of a page: the least keys behind the last page. FORMAT.md
+// describes keys and partial groups byte by byte.
+//
+// A Run is used by one goroutine; rows are the same however items are spread over
+// partitions and rows over pages, as long as ranks are.
 //
 // # Values
 //

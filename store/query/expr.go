@@ -12,6 +12,7 @@ var scopeDefault = scope{{"c", "item", "root"}}
 type Expr struct {
 	root  node
 	scope scope
+	slots int // roots and aliases of subqueries; 0 if there are no subqueries
 	eval  eval
 	test  test
 }
@@ -34,24 +35,54 @@ func parseIn(text string, s scope) (*Expr, error) {
 }
 
 func newExpr(root node, s scope) *Expr {
-	return &Expr{root: root, scope: s, eval: compile(root), test: compileTest(root)}
+	return &Expr{root: root, scope: s, slots: slotsOf(root), eval: compile(root), test: compileTest(root)}
+}
+
+// slotsOf returns how many roots a frame for n needs, 0 if n has no subqueries.
+func slotsOf(n node) int {
+	slots := 0
+	visit(n, func(n node) {
+		if q, ok := n.(*subquery); ok {
+			slots = max(slots, q.of.slots)
+		}
+	})
+	return slots
 }
 
 // Eval returns what the expression comes to for an item, which must be valid JSON.
 // The value may share memory with item.
-func (e *Expr) Eval(item []byte) Value { return e.eval(item, nil) }
+func (e *Expr) Eval(item []byte) Value {
+	if e.slots == 0 {
+		return e.eval(item, nil)
+	}
+	return e.EvalIn(item)
+}
 
 // True tells whether the expression is true for an item: false and undefined are
 // not. It allocates only for arithmetic, functions that make text, and text with
 // escapes.
-func (e *Expr) True(item []byte) bool { return e.test(item, nil) == isTrue }
+func (e *Expr) True(item []byte) bool {
+	if e.slots == 0 {
+		return e.test(item, nil) == isTrue
+	}
+	return e.TrueIn(item)
+}
 
 // Bind returns the expression with parameters replaced by raw JSON values, found
 // by their names without @. The error names a parameter that has none, or whose
 // value is no JSON.
 func (e *Expr) Bind(params map[string][]byte) (*Expr, error) {
 	var err error
-	root := transform(e.root, func(n node) node {
+	root := transform(e.root, binder(params, &err))
+	if err != nil {
+		return nil, err
+	}
+	return newExpr(root, e.scope), nil
+}
+
+// binder returns the function that replaces parameters, and notes the first error.
+func binder(params map[string][]byte, err *error) func(node) node {
+	return func(n node) node {
 		if a, ok := n.(*access); ok {
 			s, constant := stepOf(a.key)
 			if of, ok := a.of.(*path); ok && constant {
@@ -59,24 +90,21 @@ func (e *Expr) Bind(params map[string][]byte) (*Expr, error) {
 			}
 		}
 		p, ok := n.(*param)
-		if !ok {
+		if !ok || *err != nil {
 			return n
 		}
 		raw, ok := params[p.name]
-		switch {
-		case !ok:
-			err = fmt.Errorf("parameter @%s has no value", p.name)
-		case parsed(raw).typ == Undefined:
-			err = fmt.Errorf("the value of parameter @%s is no JSON", p.name)
-		default:
-			return &literal{parsed(raw)}
+		if !ok {
+			*err = fmt.Errorf("parameter @%s has no value", p.name)
+			return n
 		}
-		return n
-	})
-	if err != nil {
-		return nil, err
+		v := parsed(raw)
+		if v.typ == Undefined {
+			*err = fmt.Errorf("the value of parameter @%s is no JSON", p.name)
+			return n
+		}
+		return &literal{v}
 	}
-	return newExpr(root, e.scope), nil
 }
 
 // Paths returns the paths of the item that the expression reads, each once, in the
@@ -157,9 +185,11 @@ func equalities(list []Equality, n node, root int) []Equality {
 
 // Params returns the names of the parameters without @, each once, in the order in
 // which they are written.
-func (e *Expr) Params() []string {
+func (e *Expr) Params() []string { return paramsOf(e.root) }
+
+func paramsOf(n node) []string {
 	var names []string
-	visit(e.root, func(n node) {
+	visit(n, func(n node) {
 		if p, ok := n.(*param); ok && !slices.Contains(names, p.name) {
 			names = append(names, p.name)
 		}
@@ -186,40 +216,47 @@ func visit(n node, f func(node)) {
 // transform returns a copy of n in which every node is replaced by what f makes of
 // it, those within it first.
 func transform(n node, f func(node) node) node {
+	return f(rebuild(n, func(child node) node { return transform(child, f) }))
+}
+
+// rebuild returns a copy of n whose children are replaced by what one makes of them.
+func rebuild(n node, one func(node) node) node {
 	all := func(list []node) []node {
 		out := make([]node, len(list))
 		for i := range list {
-			out[i] = transform(list[i], f)
+			out[i] = one(list[i])
 		}
 		return out
 	}
 	switch n := n.(type) {
 	case *access:
-		return f(&access{transform(n.of, f), transform(n.key, f)})
+		return &access{one(n.of), one(n.key)}
 	case *unary:
-		return f(&unary{n.op, transform(n.x, f)})
+		return &unary{n.op, one(n.x)}
 	case *operation:
-		return f(&operation{n.op, transform(n.x, f), transform(n.y, f)})
+		return &operation{n.op, one(n.x), one(n.y)}
 	case *logical:
-		return f(&logical{n.op, all(n.terms)})
+		return &logical{n.op, all(n.terms)}
 	case *in:
-		return f(&in{transform(n.x, f), all(n.list)})
+		return &in{one(n.x), all(n.list)}
 	case *between:
-		return f(&between{transform(n.x, f), transform(n.low, f), transform(n.high, f)})
+		return &between{one(n.x), one(n.low), one(n.high)}
 	case *like:
-		out := &like{x: transform(n.x, f), pattern: transform(n.pattern, f)}
+		out := &like{x: one(n.x), pattern: one(n.pattern)}
 		if n.escape != nil {
-			out.escape = transform(n.escape, f)
+			out.escape = one(n.escape)
 		}
-		return f(out)
+		return out
 	case *choice:
-		return f(&choice{transform(n.condition, f), transform(n.yes, f), transform(n.no, f)})
+		return &choice{one(n.condition), one(n.yes), one(n.no)}
 	case *call:
-		return f(&call{n.name, all(n.args)})
+		return &call{n.name, all(n.args)}
 	case *array:
-		return f(&array{all(n.elements)})
+		return &array{all(n.elements)}
 	case *object:
-		return f(&object{n.names, all(n.values)})
+		return &object{n.names, all(n.values)}
+	case *subquery:
+		return &subquery{n.kind, n.of.rebuild(one)}
 	}
-	return f(n)
+	return n
 }

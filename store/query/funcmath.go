@@ -87,7 +87,11 @@ func arrayContains(arr, v Value, partial bool) bool {
 	found := false
 	elements(arr.data, func(raw []byte) bool {
 		e := valueOf(raw)
-		found = same(e, v) || partial && holds(e, v)
+		if partial && v.typ == Object {
+			found = holds(e, v) // as equal objects do
+		} else {
+			found = same(e, v)
+		}
 		return !found
 	})
 	return found

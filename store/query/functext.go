@@ -214,5 +214,5 @@ func compileRegexMatch(n *call) eval {
 		values[i] = v
 	}
 	s, re := compile(n.args[0]), newRegexp(values[0], values[1])
-	return func(item []byte, roots [][]byte) Value { return regexMatch(s(item, roots), re) }
+	return func(item []byte, f *frame) Value { return regexMatch(s(item, f), re) }
 }

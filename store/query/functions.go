@@ -63,13 +63,13 @@ func math1(f func(x float64) float64) *function {
 }
 
 // functions are all functions by their names in capitals.
-var functions = merge(typeFunctions, textFunctions, mathFunctions, arrayFunctions)
+var functions = merge(typeFunctions, textFunctions, mathFunctions, angleFunctions, integerFunctions, arrayFunctions, setFunctions, dateFunctions)
 
 // functionNames are their names in order.
 var functionNames = slices.Sorted(maps.Keys(functions))
 
-func merge(tables ...map[string]*function) map[string]*function {
-	all := make(map[string]*function)
+func merge[V any](tables ...map[string]V) map[string]V {
+	all := make(map[string]V)
 	for _, t := range tables {
 		maps.Copy(all, t)
 	}
@@ -128,31 +128,34 @@ func parseDecimalIsInteger(raw []byte) bool {
 // compileCall compiles a call by the number of arguments, so that they need no
 // slice.
 func compileCall(n *call) eval {
-	f := functions[n.name]
+	fn := functions[n.name]
 	if e := compileRegexMatch(n); e != nil {
 		return e
 	}
+	if fn == nil {
+		return func([]byte, *frame) Value { return Value{} } // a clock that nobody set
+	}
 	args := compileAll(n.args)
-	if f.many != nil {
-		return func(item []byte, roots [][]byte) Value {
+	if fn.many != nil {
+		return func(item []byte, f *frame) Value {
 			values := make([]Value, len(args))
 			for i, a := range args {
-				values[i] = a(item, roots)
+				values[i] = a(item, f)
 			}
-			return f.many(values)
+			return fn.many(values)
 		}
 	}
 	for len(args) < 3 {
-		args = append(args, func([]byte, [][]byte) Value { return Value{} })
+		args = append(args, func([]byte, *frame) Value { return Value{} })
 	}
 	a, b, c := args[0], args[1], args[2]
 	switch {
-	case f.one != nil:
-		return func(item []byte, roots [][]byte) Value { return f.one(a(item, roots)) }
-	case f.two != nil:
-		return func(item []byte, roots [][]byte) Value { return f.two(a(item, roots), b(item, roots)) }
+	case fn.one != nil:
+		return func(item []byte, f *frame) Value { return fn.one(a(item, f)) }
+	case fn.two != nil:
+		return func(item []byte, f *frame) Value { return fn.two(a(item, f), b(item, f)) }
 	}
-	return func(item []byte, roots [][]byte) Value {
-		return f.three(a(item, roots), b(item, roots), c(item, roots))
+	return func(item []byte, f *frame) Value {
+		return fn.three(a(item, f), b(item, f), c(item, f))
 	}
 }

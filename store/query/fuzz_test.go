@@ -22,6 +22,7 @@ func FuzzParse(f *testing.F) {
 		`ARRAY_CONTAINS(tags, {"id": "x"}, true) AND CONTAINS(b, "X", true)`,
 		`- - 1`, `NOT NOT a`, `a = NOT b = c`, `(a ? b : c) ? d : e`, `(a ?? b) ?? c`, `in.x`, `c`, `root[0]`, `-1[0]`, `f(`, `a--b`,
 		`SUBSTRING(b, 0, 1) || REPLICATE("x", 3) || ToString(a + 0.1)`, `REGEXMATCH(b, "x*")`, `{"a": undefined}.a[1][b]`,
+		`EXISTS(SELECT VALUE t FROM t IN tags WHERE t.id = b)`, `ARRAY(SELECT c.c, x FROM x IN c.c.c JOIN y IN [1]) = from`, `(SELECT VALUE MAX(x) FROM x IN c.c) ?? where`,
 	} {
 		f.Add(s)
 	}

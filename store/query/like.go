@@ -33,7 +33,7 @@ func (p *piece) matches(r rune) bool {
 
 // compileLike compiles a constant pattern once.
 func compileLike(n *like) test {
-	x, text, escape := compile(n.x), compile(n.pattern), eval(func([]byte, [][]byte) Value { return stringValue(nil) })
+	x, text, escape := compile(n.x), compile(n.pattern), eval(func([]byte, *frame) Value { return stringValue(nil) })
 	_, fixed := constant(n.pattern)
 	if n.escape != nil {
 		escape = compile(n.escape)
@@ -43,16 +43,16 @@ func compileLike(n *like) test {
 	if fixed {
 		p, ok := newPattern(text(nil, nil), escape(nil, nil))
 		if !ok {
-			return func([]byte, [][]byte) tri { return isUndefined }
+			return func([]byte, *frame) tri { return isUndefined }
 		}
-		return func(item []byte, roots [][]byte) tri { return p.test(x(item, roots)) }
+		return func(item []byte, f *frame) tri { return p.test(x(item, f)) }
 	}
-	return func(item []byte, roots [][]byte) tri {
-		p, ok := newPattern(text(item, roots), escape(item, roots))
+	return func(item []byte, f *frame) tri {
+		p, ok := newPattern(text(item, f), escape(item, f))
 		if !ok {
 			return isUndefined
 		}
-		return p.test(x(item, roots))
+		return p.test(x(item, f))
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // Limits of texts, those of the service where it has one.
@@ -18,14 +17,21 @@ const (
 type parser struct {
 	lexer lexer
 	tok   token
-	scope scope
+	scope scope // of an expression; empty in a query
 	depth int
 	err   *SyntaxError
+
+	query    bool      // the text is a query, so names are aliases
+	selects  int       // selections around
+	bindings []binding // the aliases that are seen, inner ones last
+	slots    int       // roots that are taken
+
+	aggregates int // whether they may stand here
 }
 
 // parse reads a text as one expression.
 func parse(text string, s scope) (node, error) {
-	p := &parser{lexer: lexer{text: text}, scope: s}
+	p := &parser{lexer: lexer{text: text}, scope: s, slots: max(1, len(s))}
 	if len(text) > TextMax {
 		return nil, p.lexer.fail(0, fmt.Sprintf("the text has %d bytes, more than %d", len(text), TextMax))
 	}
@@ -235,6 +241,9 @@ func (p *parser) primary() node {
 	case tokenSign:
 		switch tok.text {
 		case "(":
+			if p.tok.word() == "SELECT" {
+				return p.subquery(tok, "")
+			}
 			n := p.expr(0)
 			p.expect(")", "want )")
 			return n
@@ -249,47 +258,6 @@ func (p *parser) primary() node {
 	case tokenEnd:
 	}
 	return p.fail(tok, "want an expression")
-}
-
-// named reads what begins with a name: a constant, a call or a path.
-func (p *parser) named(tok token) node {
-	switch tok.word() {
-	case "TRUE":
-		return &literal{boolValue(true)}
-	case "FALSE":
-		return &literal{boolValue(false)}
-	case "NULL":
-		return &literal{Value{typ: Null}}
-	case "UNDEFINED":
-		return &literal{}
-	}
-	switch {
-	case p.tok.is("("):
-		return p.call(tok)
-	case reserved(tok.text):
-		return p.fail(tok, fmt.Sprintf("want an expression; %s is a word of the language", tok.word()))
-	}
-	if root, ok := p.scope.root(tok.text); ok {
-		return &path{root: root}
-	}
-	return &path{steps: []step{{name: tok.text}}}
-}
-
-func (p *parser) call(name token) node {
-	word := name.word()
-	f, ok := functions[word]
-	if !ok {
-		return p.fail(name, unknownFunction(word))
-	}
-	p.advance()
-	var args []node
-	if !p.accept(")") {
-		args = p.list(")")
-	}
-	if len(args) < f.least || len(args) > f.most {
-		return p.fail(name, f.arity(word, len(args)))
-	}
-	return &call{word, args}
 }
 
 func (p *parser) object() node {
@@ -364,19 +332,4 @@ func stepOf(key node) (step, bool) {
 	default:
 		return step{}, false
 	}
-}
-
-// unknownFunction says that there is no such function, and which may be meant.
-func unknownFunction(name string) string {
-	msg := "there is no function " + name
-	if strings.HasPrefix(name, "GETCURRENT") {
-		return msg + "; expressions do not depend on the time"
-	}
-	plain := func(s string) string { return strings.ReplaceAll(s, "_", "") }
-	for _, known := range functionNames {
-		if plain(known) == plain(name) {
-			return msg + ", but " + known
-		}
-	}
-	return msg
 }

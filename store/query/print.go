@@ -1,11 +1,18 @@
 package query
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
 
 // printer writes an expression in its fixed form.
 type printer struct {
-	out   []byte
-	scope scope
+	out       []byte
+	scope     scope
+	container string         // the name that stands first in the FROM of a query
+	aliases   map[int]string // of slots
+	open      []string       // the aliases that are seen
 }
 
 func (p *printer) text(s string) { p.out = append(p.out, s...) }
@@ -88,6 +95,10 @@ func (p *printer) node(n node, least int) {
 		p.text("]")
 	case *object:
 		p.object(n)
+	case *subquery:
+		p.text(n.kind + "(")
+		p.selection(n.of)
+		p.text(")")
 	}
 }
 
@@ -172,7 +183,7 @@ func (p *printer) path(n *path) {
 		p.text(steps[0].name)
 		steps = steps[1:]
 	} else {
-		p.text(p.scope.name(n.root))
+		p.text(p.root(n.root))
 	}
 	for _, s := range steps {
 		switch {
@@ -190,7 +201,8 @@ func (p *printer) path(n *path) {
 
 // bare tells whether a step may stand first.
 func (p *printer) bare(s step) bool {
-	if s.isIndex || !plain(s.name) || reserved(s.name) {
+	if p.container != "" || p.aliases[0] != "" || s.isIndex || !plain(s.name) || reserved(s.name) ||
+		len(p.aliases) > 0 && clauseWords[strings.ToUpper(s.name)] || slices.Contains(p.open, s.name) {
 		return false
 	}
 	_, hidden := p.scope.root(s.name)

@@ -55,17 +55,20 @@ func ParseScoped(text string, roots [][]string) (*Expr, error) {
 // but one that is written at the call is allocated by it: where this counts, pass
 // one that is used again.
 func (e *Expr) EvalIn(roots ...[]byte) Value {
-	if len(roots) == 0 {
-		return e.eval(nil, nil)
+	f := newFrame(e.slots, roots)
+	v := e.eval(f.item(), f)
+	if f.spent {
+		v = Value{}
 	}
-	return e.eval(roots[0], roots)
+	f.free()
+	return v
 }
 
 // TrueIn tells whether the expression is true where root i is roots[i], as EvalIn
 // says. It allocates no more than True does.
 func (e *Expr) TrueIn(roots ...[]byte) bool {
-	if len(roots) == 0 {
-		return e.test(nil, nil) == isTrue
-	}
-	return e.test(roots[0], roots) == isTrue
+	f := newFrame(e.slots, roots)
+	is := e.test(f.item(), f) == isTrue && !f.spent
+	f.free()
+	return is
 }

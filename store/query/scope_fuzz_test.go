@@ -33,7 +33,9 @@ func FuzzParseScoped(f *testing.F) {
 		`index`, `element`, `parent`, `index.a`, `index(1)`, `element.element`, `Parent.x`, `parent[i][index].y`,
 		`IIF(index IN (parentIndex, 0), CONCAT(b, parent.b), ToString(item))`, `item.a.b ? element : parentIndex`,
 		`b LIKE parent.b || "%" AND NOT (a BETWEEN parentIndex AND index)`, `element = "scalar"`, `ARRAY_CONTAINS(parent.x, {y: index})`,
-		`REGEXMATCH(b, parent.b)`, `-index - -parentIndex`, `parent.x[@i].y = @j`, `element["a b"]["in"][0]`, `element[0] || c["c"]`,
+		`REGEXMATCH(b, parent.b)`, `-index - -parentIndex`,
+		`EXISTS(SELECT VALUE x.y FROM x IN parent.x WHERE x.y = a AND index = 1)`, `(SELECT VALUE COUNT(x) FROM x IN parent.x JOIN d IN item.details) = parentIndex`,
+		`ARRAY(SELECT TOP 2 e FROM parent.x AS e)`, `parent.x[@i].y = @j`, `element["a b"]["in"][0]`, `element[0] || c["c"]`,
 	} {
 		f.Add(s)
 	}
@@ -89,7 +91,7 @@ func checkEqualities(t *testing.T, e *Expr, roots [][]byte) {
 // joinRoots returns e over a single item with the roots as its properties.
 func joinRoots(e *Expr) *Expr {
 	return newExpr(transform(e.root, func(n node) node {
-		if p, ok := n.(*path); ok {
+		if p, ok := n.(*path); ok && p.root < len(fuzzScope) {
 			return &path{steps: append([]step{{name: strconv.Itoa(p.root)}}, p.steps...)}
 		}
 		return n

@@ -18,7 +18,7 @@ func compileTest(n node) test {
 	case *unary:
 		if n.op == "NOT" {
 			x := compileTest(n.x)
-			return func(item []byte, roots [][]byte) tri { return x(item, roots).not() }
+			return func(item []byte, f *frame) tri { return x(item, f).not() }
 		}
 	case *operation:
 		if _, ok := comparisons[n.op]; ok {
@@ -28,15 +28,15 @@ func compileTest(n node) test {
 		return compileIn(n)
 	case *between:
 		x, low, high := compile(n.x), compile(n.low), compile(n.high)
-		return func(item []byte, roots [][]byte) tri {
-			v := x(item, roots)
-			return and(compareBy(">=", v, low(item, roots)), compareBy("<=", v, high(item, roots)))
+		return func(item []byte, f *frame) tri {
+			v := x(item, f)
+			return and(compareBy(">=", v, low(item, f)), compareBy("<=", v, high(item, f)))
 		}
 	case *like:
 		return compileLike(n)
 	}
 	x := compile(n)
-	return func(item []byte, roots [][]byte) tri { return x(item, roots).truth() }
+	return func(item []byte, f *frame) tri { return x(item, f).truth() }
 }
 
 func and(a, b tri) tri {
@@ -59,10 +59,10 @@ func compileLogical(n *logical) test {
 	if n.op == "OR" {
 		decides = isTrue
 	}
-	return func(item []byte, roots [][]byte) tri {
+	return func(item []byte, f *frame) tri {
 		all := decides.not()
 		for _, t := range terms {
-			is := t(item, roots)
+			is := t(item, f)
 			if is == decides {
 				return decides
 			}
@@ -88,11 +88,11 @@ func compileComparison(n *operation) test {
 	a, b := compile(x), compile(y)
 	switch op {
 	case "=":
-		return func(item []byte, roots [][]byte) tri { return equal(a(item, roots), b(item, roots)) }
+		return func(item []byte, f *frame) tri { return equal(a(item, f), b(item, f)) }
 	case "!=":
-		return func(item []byte, roots [][]byte) tri { return equal(a(item, roots), b(item, roots)).not() }
+		return func(item []byte, f *frame) tri { return equal(a(item, f), b(item, f)).not() }
 	}
-	return func(item []byte, roots [][]byte) tri { return compareBy(op, a(item, roots), b(item, roots)) }
+	return func(item []byte, f *frame) tri { return compareBy(op, a(item, f), b(item, f)) }
 }
 
 // compileEqualText compares a path with a constant string. A single root has a
@@ -100,10 +100,10 @@ func compileComparison(n *operation) test {
 func compileEqualText(p *path, v Value, want bool) test {
 	steps, text, quoted := p.steps, v.data, v.AppendJSON(nil)
 	if p.root == 0 {
-		return func(item []byte, _ [][]byte) tri { return equalText(lookup(item, steps), quoted, text, want) }
+		return func(item []byte, _ *frame) tri { return equalText(lookup(item, steps), quoted, text, want) }
 	}
-	return func(item []byte, roots [][]byte) tri {
-		return equalText(lookup(p.in(item, roots), steps), quoted, text, want)
+	return func(item []byte, f *frame) tri {
+		return equalText(lookup(p.in(item, f), steps), quoted, text, want)
 	}
 }
 
@@ -120,11 +120,14 @@ func compareBy(op string, a, b Value) tri {
 // compileIn is true if one element of the list is equal, undefined if none is but
 // one cannot be compared.
 func compileIn(n *in) test {
+	if t := compileInSet(n); t != nil {
+		return t
+	}
 	x, list := compile(n.x), compileAll(n.list)
-	return func(item []byte, roots [][]byte) tri {
-		v, found := x(item, roots), isFalse
+	return func(item []byte, f *frame) tri {
+		v, found := x(item, f), isFalse
 		for _, e := range list {
-			switch equal(v, e(item, roots)) {
+			switch equal(v, e(item, f)) {
 			case isTrue:
 				return isTrue
 			case isUndefined:
@@ -133,5 +136,44 @@ func compileIn(n *in) test {
 			}
 		}
 		return found
+	}
+}
+
+// compileInSet looks a value up in a long list of constants; it returns nil for every
+// other list.
+func compileInSet(n *in) test {
+	const long = 8
+	if len(n.list) < long {
+		return nil
+	}
+	texts, others := make(map[string]bool), make(map[string]bool)
+	only, mixed := Undefined, false
+	for i, e := range n.list {
+		v, ok := constant(e)
+		if !ok {
+			return nil
+		}
+		mixed = mixed || v.typ == Undefined || i > 0 && v.typ != only
+		only = v.typ
+		if v.typ == String {
+			texts[string(v.data)] = true
+		} else if v.typ != Undefined {
+			others[string(appendSortKey(nil, v, false))] = true
+		}
+	}
+	x := compile(n.x)
+	return func(item []byte, f *frame) tri {
+		v := x(item, f)
+		switch {
+		case v.typ == Undefined:
+			return isUndefined
+		case v.typ == String && texts[string(v.data)]:
+			return isTrue
+		case v.typ != String && others[string(appendSortKey(nil, v, false))]:
+			return isTrue
+		case mixed || v.typ != only:
+			return isUndefined
+		}
+		return isFalse
 	}
 }

@@ -5,6 +5,7 @@
 // before them:
 //
 //	HTTP: /healthz /readyz /metrics
+//	gateway: the Cosmos DB protocol                       finishes requests, then
 //	worker: lease manager, host, pipelines.Supervisor     drains first
 //	store:  lease manager, engine, owner.Server           then this
 //	catalog, registry, client, change feed hub
@@ -36,6 +37,7 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
 )
 
@@ -85,6 +87,7 @@ type Node struct {
 	supervisor *pipelines.Supervisor // of a worker
 	workerHeld *leases.Manager       // of a worker
 	listener   net.Listener          // nil: off
+	gateway    *gateway.Listener     // nil: off
 
 	watch *watch
 }
@@ -98,7 +101,7 @@ func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Tele
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	for _, step := range []func(context.Context) error{
-		n.openDir, n.openNATS, n.openCatalog, n.openStore, n.openWorker, n.openHTTP,
+		n.openDir, n.openNATS, n.openCatalog, n.openStore, n.openWorker, n.openHTTP, n.openGateway,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, n.Close())
@@ -239,6 +242,9 @@ func (n *Node) Close() error {
 			errs = append(errs, err)
 		}
 	}
+	if n.gateway != nil {
+		errs = append(errs, n.gateway.Close())
+	}
 	if n.watch != nil {
 		n.watch.close()
 	}
@@ -292,6 +298,9 @@ func (n *Node) Address() string {
 	}
 	return n.listener.Addr().String()
 }
+
+// Gateway is where the Cosmos DB protocol is served; nil if it is off.
+func (n *Node) Gateway() *gateway.Listener { return n.gateway }
 
 // JetStream is the node's JetStream.
 func (n *Node) JetStream() jetstream.JetStream { return n.js }

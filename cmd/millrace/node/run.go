@@ -44,6 +44,9 @@ func (n *Node) Run(ctx context.Context) error {
 	if n.supervisor != nil {
 		working.Go(func() { errs.run(stop, "worker", func() error { return n.supervisor.Run(ctx) }) })
 	}
+	if n.gateway != nil {
+		working.Go(func() { errs.run(stop, "gateway", func() error { return n.gateway.Run(ctx) }) })
+	}
 	<-ctx.Done()
 	began := time.Now()
 	n.log.Info("stopping")

@@ -1,0 +1,45 @@
+package node
+
+import (
+	"context"
+
+	"github.com/millrace/millrace/store/gateway"
+)
+
+// openGateway opens the listener of the Cosmos DB protocol.
+func (n *Node) openGateway(ctx context.Context) error {
+	cfg := n.cfg.Gateway
+	// A node that is everything is what applications connect to. Stores that share
+	// their work are told where and with which keys.
+	if cfg.Listen == "" && n.roles.NATS {
+		cfg.Listen = gateway.ListenDefault
+	}
+	if !n.roles.Store || cfg.Listen == "" || cfg.Listen == gateway.Off {
+		return nil
+	}
+	cfg.Logger = n.log
+	cfg.Users = n.users
+	keys, err := gateway.OpenKeys(&cfg, n.log)
+	if err != nil {
+		return err
+	}
+	server, err := gateway.New(n.client, keys, cfg)
+	if err != nil {
+		return err
+	}
+	n.gateway, err = server.Listen(ctx)
+	return err
+}
+
+// users names the pipelines that use a container.
+func (n *Node) users(ctx context.Context, database, container string) ([]string, error) {
+	records, err := n.registry.Users(ctx, database, container)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(records))
+	for i := range records {
+		names[i] = records[i].Name
+	}
+	return names, nil
+}

@@ -1,0 +1,84 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// pagePatience is how long ReadPage waits for one more message of its answer.
+const pagePatience = 5 * time.Second
+
+// ReadPage returns the commits from LSN from on: at most so many, and none more
+// once their bytes exceed bytesMax. It asks once and leaves nothing behind at
+// the server, which suits who reads now and then; who follows a log uses Tail.
+//
+// No commits and no error mean that whoever answered has none at from or behind
+// it. That may be a replica that lags: Bounds asks the leader. The error is
+// *GapError if the page does not begin at from or has a hole, and otherwise as
+// of Read.
+func (l *Log) ReadPage(ctx context.Context, from LSN, commitsMax, bytesMax int) ([]*Commit, error) {
+	ctx, cancel := context.WithTimeout(ctx, pagePatience)
+	defer cancel()
+	inbox := l.api.nc.NewRespInbox()
+	sub, err := l.api.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, fmt.Errorf("read partition %s from LSN %d: %w", l.p, from, err)
+	}
+	defer func() { _ = sub.Unsubscribe() }() // fails only where the connection is closed
+	query := fmt.Appendf(nil, `{"seq":%d,"batch":%d,"max_bytes":%d}`, from, commitsMax, bytesMax)
+	if err := l.api.nc.PublishRequest(l.api.prefix+"DIRECT.GET."+l.api.stream, inbox, query); err != nil {
+		return nil, fmt.Errorf("read partition %s from LSN %d: %w", l.p, from, err)
+	}
+	var page []*Commit
+	for {
+		m, err := sub.NextMsgWithContext(ctx)
+		if errors.Is(err, nats.ErrNoResponders) { // say whether there is a stream
+			_, gone := l.verifiedInfo(ctx)
+			err = cmp.Or(gone, err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read partition %s from LSN %d: %w", l.p, from+LSN(len(page)), err)
+		}
+		switch status := m.Header.Get(headerStatus); status {
+		case "":
+			c, err := l.pageCommit(m, page, from)
+			if err != nil {
+				return nil, err
+			}
+			page = append(page, c)
+		case "204", "404": // the end of the page, or nothing there
+			return page, nil
+		default:
+			return nil, fmt.Errorf("read partition %s from LSN %d: JetStream answered %s %s", l.p, from, status, m.Header.Get(headerReason))
+		}
+	}
+}
+
+// pageCommit reads the next commit of a page and verifies that it follows the
+// one before.
+func (l *Log) pageCommit(m *nats.Msg, page []*Commit, from LSN) (*Commit, error) {
+	want := from + LSN(len(page))
+	n, err := strconv.ParseUint(m.Header.Get(headerSequence), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("read partition %s at LSN %d: JetStream's header %s: %w", l.p, want, headerSequence, errors.Unwrap(err))
+	}
+	if got := LSN(n); got != want {
+		return nil, &GapError{Partition: l.p, Want: want, Got: got}
+	}
+	c, err := l.decode(want, m.Data)
+	if err != nil {
+		return nil, err
+	}
+	if len(page) > 0 {
+		if before := page[len(page)-1]; c.Prev != before.Sum {
+			return nil, &MismatchError{Partition: l.p, LSN: want, What: fmt.Sprintf("commit follows checksum %s, the one before has %s", c.Prev, before.Sum)}
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,11 @@
+// Package sdk drives a real millrace process with the official SDKs of Azure
+// Cosmos DB for Go (azcosmos) and for JavaScript (@azure/cosmos): what an
+// application does with them must do the same here. It is a module of its own, so
+// that the product links none of them. Run it with
+//
+//	cd integration/sdk && go test ./...
+//
+// The JavaScript cases stand in js and need Node 20 with npm; without, they are
+// skipped and say so. -long runs more rounds of kills, and -webstore the data set of
+// which MILLRACE_WEBSTORE names the directory.
+package sdk

@@ -1,0 +1,101 @@
+package sdk_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// nodeMajorMin is the oldest Node on which the SDK runs.
+const nodeMajorMin = 20
+
+// packages are the Node packages of js, installed as its lock file says, once. The
+// error says why they are not there.
+var packages = sync.OnceValue(func() error {
+	out, err := exec.Command("node", "--version").Output()
+	if err != nil {
+		return fmt.Errorf("no Node: %w", err)
+	}
+	major, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(string(out)), "v"), ".")
+	if n, err := strconv.Atoi(major); err != nil || n < nodeMajorMin {
+		return fmt.Errorf("Node %s is older than %d", out, nodeMajorMin)
+	}
+	lock, err := os.ReadFile(filepath.Join("js", "package-lock.json"))
+	if err != nil {
+		return err
+	}
+	// What was installed last is said by the lock file beside it.
+	mark := filepath.Join("js", "node_modules", ".millrace-lock")
+	if done, err := os.ReadFile(mark); err == nil && bytes.Equal(done, lock) {
+		return nil
+	}
+	cmd := exec.Command("npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts")
+	cmd.Dir = "js"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("npm ci: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return os.WriteFile(mark, lock, 0o644)
+})
+
+// node runs a script of js against a server and returns what it printed.
+func node(t *testing.T, s *server, env []string, args ...string) []byte {
+	t.Helper()
+	if err := packages(); err != nil {
+		t.Skipf("@azure/cosmos cannot be had: %v", err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", args...)
+	cmd.Dir = "js"
+	cmd.Env = slices.Concat(os.Environ(), env, []string{
+		"MILLRACE_ENDPOINT=" + s.endpoint, "MILLRACE_KEY=" + masterKey, "MILLRACE_READ_ONLY_KEY=" + readOnlyKey,
+		"MILLRACE_PARTITIONS=" + strconv.Itoa(partitions),
+	})
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Errorf("node %v: %v\n%s%s", args, err, out, stderr.String())
+	}
+	return out
+}
+
+// TestJS runs the cases of js, each as a test of its own.
+func TestJS(t *testing.T) {
+	s, err := shared()
+	must(t, err)
+	var ran int
+	for lines := bufio.NewScanner(bytes.NewReader(node(t, s, nil, "run.js"))); lines.Scan(); ran++ {
+		var c struct {
+			Name, Error  string
+			Milliseconds int
+		}
+		must(t, json.Unmarshal(lines.Bytes(), &c))
+		t.Run(c.Name, func(t *testing.T) {
+			t.Logf("%s in JavaScript", time.Duration(c.Milliseconds)*time.Millisecond)
+			if c.Error != "" {
+				t.Error(c.Error)
+			}
+		})
+	}
+	if ran < 100 && !t.Failed() && !t.Skipped() {
+		t.Errorf("%d cases ran", ran)
+	}
+}
+
+// TestJS_TLS runs some of them over TLS, with the certificate that the process made.
+func TestJS_TLS(t *testing.T) {
+	s := start(t, true)
+	out := node(t, s, []string{"NODE_EXTRA_CA_CERTS=" + s.certificate()}, "run.js", "^(account|conditions of etags)$")
+	if n := bytes.Count(out, []byte(`"error":""`)); n != 2 {
+		t.Errorf("%d cases of 2 pass over TLS: %s", n, out)
+	}
+}

@@ -1,0 +1,170 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// continuation is how far a reader of changes has come: a container, and a
+// position in each of some of its partitions. Its text is
+//
+//	c7k2x4ab/0@42,1@17.3
+//
+// the container's resource id, then for each partition its number and what was
+// read: all up to commit 42, and all up to the first three changes of commit 17.
+type continuation struct {
+	container feed.ResourceID
+	positions []partitionPosition
+}
+
+type partitionPosition struct {
+	number uint32
+	after  feed.Position
+}
+
+// after returns the position in a partition.
+func (c *continuation) after(number uint32) (feed.Position, bool) {
+	for _, p := range c.positions {
+		if p.number == number {
+			return p.after, true
+		}
+	}
+	return feed.Position{}, false
+}
+
+// String prints the continuation.
+func (c *continuation) String() string {
+	b := append([]byte(c.container), '/')
+	for i, p := range c.positions {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = strconv.AppendUint(b, uint64(p.number), 10)
+		b = append(b, '@')
+		b = strconv.AppendUint(b, uint64(p.after.LSN), 10)
+		if p.after.Index > 0 {
+			b = append(b, '.')
+			b = strconv.AppendUint(b, uint64(p.after.Index), 10)
+		}
+	}
+	return string(b)
+}
+
+// parseContinuation reads what String printed. The error is 400 if it is not that,
+// or is of another container than the given one.
+func parseContinuation(text string, container feed.ResourceID) (*continuation, error) {
+	if text == "" {
+		return &continuation{container: container}, nil
+	}
+	rid, rest, ok := strings.Cut(text, "/")
+	if !ok {
+		return nil, badContinuation(text)
+	}
+	if feed.ResourceID(rid) != container {
+		return nil, Refuse(StatusBadRequest, "continuation %q is not of this container, which is %s: begin anew", text, container)
+	}
+	c := &continuation{container: container}
+	if rest == "" {
+		return c, nil // of a scope that has no partition
+	}
+	for part := range strings.SplitSeq(rest, ",") {
+		p, err := parsePartitionPosition(part)
+		if _, twice := c.after(p.number); err != nil || twice || len(c.positions) == PartitionsMax {
+			return nil, badContinuation(text)
+		}
+		c.positions = append(c.positions, p)
+	}
+	if c.String() != text {
+		return nil, badContinuation(text)
+	}
+	return c, nil
+}
+
+func parsePartitionPosition(text string) (p partitionPosition, err error) {
+	number, position, _ := strings.Cut(text, "@")
+	n, err := strconv.ParseUint(number, 10, 32)
+	if err != nil {
+		return p, err
+	}
+	p.number = uint32(n)
+	lsn, index, split := strings.Cut(position, ".")
+	if p.after.LSN, err = feed.ParseLSN(lsn); err != nil || !split {
+		return p, err
+	}
+	n, err = strconv.ParseUint(index, 10, 32)
+	if p.after.Index = uint32(n); err == nil && p.after.LSN == 0 {
+		err = feed.ErrSyntax
+	}
+	return p, err
+}
+
+func badContinuation(text string) error {
+	return Refuse(StatusBadRequest, "%q is not a continuation of a change feed; send one as it was received", text)
+}
+
+// logsMax bounds the logs that a client keeps open.
+const logsMax = 1024
+
+// feedRetry is how long whoever finds a log out of reach waits.
+const feedRetry = time.Second
+
+// logs are the logs that a client reads, each found once. Safe for concurrent use;
+// the zero value is ready.
+type logs struct {
+	mu    sync.Mutex
+	found map[feed.Partition]*feed.Log
+}
+
+// open returns the log of a partition.
+func (l *logs) open(ctx context.Context, c *Catalog, p feed.Partition) (*feed.Log, error) {
+	l.mu.Lock()
+	log := l.found[p]
+	l.mu.Unlock()
+	if log != nil {
+		return log, nil
+	}
+	log, err := feed.OpenLog(ctx, c.js, p, c.cfg.Log)
+	if err != nil {
+		return nil, l.failed(p, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.found == nil {
+		l.found = map[feed.Partition]*feed.Log{}
+	}
+	for other := range l.found { // any one: finding it again costs one request
+		if len(l.found) < logsMax {
+			break
+		}
+		delete(l.found, other)
+	}
+	l.found[p] = log
+	return log, nil
+}
+
+// failed forgets the log of a partition, and returns the error of reading it as one
+// that callers know: a container that was deleted is 404, and JetStream that does
+// not answer is 503.
+func (l *logs) failed(p feed.Partition, err error) error {
+	l.mu.Lock()
+	delete(l.found, p)
+	l.mu.Unlock()
+	switch {
+	case errors.Is(err, feed.ErrNoLog):
+		return Refuse(StatusNotFound, "changes of %s: %v", p, err)
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrConnectionClosed):
+		return &Error{Status: StatusUnavailable, Message: fmt.Sprintf("changes of %s: %v", p, err), RetryAfter: feedRetry}
+	}
+	return fmt.Errorf("changes of %s: %w", p, err)
+}

@@ -1,0 +1,205 @@
+package store
+
+import (
+	"context"
+	"encoding/base32"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// DatabaseInfo is a database as the catalog holds it. A database is there if it
+// was created, or if it has a container: a declaration makes containers in
+// databases that nobody created.
+type DatabaseInfo struct {
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+	// Revision is the catalog's version of the record; 0 if the database has
+	// none and is there because of its containers.
+	Revision uint64 `json:"-"`
+}
+
+// NoDatabaseError says that a database is neither created nor has a container.
+type NoDatabaseError struct{ Name string }
+
+func (e *NoDatabaseError) Error() string { return fmt.Sprintf("database %s does not exist", e.Name) }
+
+// Is matches ErrNotFound.
+func (e *NoDatabaseError) Is(target error) bool { return target == error(ErrNotFound) }
+
+const databasePrefix = "database."
+
+// CreateDatabase records a database; 409 if it is there.
+func (c *Catalog) CreateDatabase(ctx context.Context, name string) (DatabaseInfo, error) {
+	if err := CheckName("database", name); err != nil {
+		return DatabaseInfo{}, err
+	}
+	exists := Refuse(StatusConflict, "database %s exists already", name)
+	if _, err := c.Database(ctx, name); !errors.Is(err, ErrNotFound) {
+		if err == nil {
+			err = exists
+		}
+		return DatabaseInfo{}, err
+	}
+	info := DatabaseInfo{Name: name, Created: time.Now().UTC()}
+	data, err := json.Marshal(info)
+	if err != nil {
+		return info, fmt.Errorf("database %s: %w", name, err)
+	}
+	info.Revision, err = c.kv.Create(ctx, databasePrefix+name, data)
+	if errors.Is(err, jetstream.ErrKeyExists) {
+		return info, exists
+	}
+	if err != nil {
+		return info, fmt.Errorf("create database %s: %w", name, err)
+	}
+	return info, nil
+}
+
+// Database returns a database, or *NoDatabaseError.
+func (c *Catalog) Database(ctx context.Context, name string) (DatabaseInfo, error) {
+	if CheckName("database", name) != nil {
+		return DatabaseInfo{}, &NoDatabaseError{name}
+	}
+	entry, err := c.kv.Get(ctx, databasePrefix+name)
+	if err == nil {
+		return decodeDatabase(entry)
+	}
+	if !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return DatabaseInfo{}, fmt.Errorf("read database %s from the catalog: %w", name, err)
+	}
+	containers, err := c.List(ctx)
+	if err != nil {
+		return DatabaseInfo{}, err
+	}
+	if info, ok := implied(containers)[name]; ok {
+		return info, nil
+	}
+	return DatabaseInfo{}, &NoDatabaseError{name}
+}
+
+// Databases returns all databases, ordered by name.
+func (c *Catalog) Databases(ctx context.Context) ([]DatabaseInfo, error) {
+	containers, err := c.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := implied(containers)
+	keys, err := c.kv.Keys(ctx)
+	if err != nil && !errors.Is(err, jetstream.ErrNoKeysFound) {
+		return nil, fmt.Errorf("list the catalog: %w", err)
+	}
+	for _, key := range keys {
+		if !strings.HasPrefix(key, databasePrefix) {
+			continue
+		}
+		entry, err := c.kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s from the catalog: %w", key, err)
+		}
+		info, err := decodeDatabase(entry)
+		if err != nil {
+			return nil, err
+		}
+		all[info.Name] = info
+	}
+	infos := make([]DatabaseInfo, 0, len(all))
+	for _, info := range all {
+		infos = append(infos, info)
+	}
+	slices.SortFunc(infos, func(a, b DatabaseInfo) int { return strings.Compare(a.Name, b.Name) })
+	return infos, nil
+}
+
+// implied returns the databases that containers are in, as old as their oldest.
+func implied(containers []ContainerInfo) map[string]DatabaseInfo {
+	all := map[string]DatabaseInfo{}
+	for i := range containers {
+		name, created := containers[i].Database, containers[i].Created
+		if info, ok := all[name]; !ok || created.Before(info.Created) {
+			all[name] = DatabaseInfo{Name: name, Created: created}
+		}
+	}
+	return all
+}
+
+func decodeDatabase(entry jetstream.KeyValueEntry) (DatabaseInfo, error) {
+	var info DatabaseInfo
+	if err := json.Unmarshal(entry.Value(), &info); err != nil {
+		return info, fmt.Errorf("catalog record %s: %w", entry.Key(), err)
+	}
+	info.Revision = entry.Revision()
+	return info, nil
+}
+
+// DeleteDatabase removes a database with all its containers, or returns
+// *NoDatabaseError. It may be called again after a crash; what is left meanwhile
+// is a database with fewer containers.
+func (c *Catalog) DeleteDatabase(ctx context.Context, name string) error {
+	if _, err := c.Database(ctx, name); err != nil {
+		return err
+	}
+	containers, err := c.List(ctx)
+	if err != nil {
+		return err
+	}
+	for i := range containers {
+		if containers[i].Database != name {
+			continue
+		}
+		if err := c.Delete(ctx, name, containers[i].Name); err != nil && !errors.Is(err, ErrNotFound) {
+			return err
+		}
+	}
+	if err := c.kv.Delete(ctx, databasePrefix+name); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
+		return fmt.Errorf("remove database %s from the catalog: %w", name, err)
+	}
+	return nil
+}
+
+// SetPolicies records what the maker of a container declared beyond its spec, as
+// JSON that the store does not look at. It is 409 if another has recorded theirs
+// since the container was seen at revision.
+func (c *Catalog) SetPolicies(ctx context.Context, seen *ContainerInfo, policies json.RawMessage) (ContainerInfo, error) {
+	return c.modify(ctx, seen.Database, seen.Name, func(i *ContainerInfo) error {
+		if i.ID != seen.ID || i.State != ContainerReady || string(i.Policies) != string(seen.Policies) {
+			return Refuse(StatusConflict, "container %s/%s was changed meanwhile; read it again", seen.Database, seen.Name)
+		}
+		i.Policies = policies
+		return nil
+	})
+}
+
+// DatabaseRID returns the resource id of a database in the Azure Cosmos DB
+// protocol, four bytes that its name decides.
+func DatabaseRID(name string) [4]byte {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name)) // a hash takes everything
+	return [4]byte(h.Sum(nil))
+}
+
+// RID returns the resource id of the container in the Azure Cosmos DB protocol:
+// the four bytes of its database and four of its own, of which the first has the
+// high bit set. A container that is made anew has another.
+func (i *ContainerInfo) RID() [8]byte {
+	var rid [8]byte
+	database := DatabaseRID(i.Database)
+	copy(rid[:4], database[:])
+	if id, err := base32.StdEncoding.DecodeString(strings.ToUpper(string(i.ID))); err == nil && len(id) == 5 {
+		copy(rid[4:], id[1:])
+	}
+	rid[4] |= 0x80
+	return rid
+}
+
+// RIDText returns the text of a resource id of 4, 8 or 16 bytes: base64 with - for /.
+func RIDText(rid []byte) string { return encodeRID(rid) }

@@ -1,0 +1,162 @@
+package gateway
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/store"
+)
+
+// dateWindow is how far the date of a signature may be off, as in the service.
+const dateWindow = 15 * time.Minute
+
+// access is what a key allows.
+type access uint8
+
+const (
+	accessNone access = iota
+	accessRead
+	accessWrite
+)
+
+// authorize checks the signature of a request and returns what its key allows.
+func (s *Server) authorize(x *exchange) (access, error) {
+	signature, err := parseAuthorization(x.r.Header.Get("Authorization"))
+	if err != nil {
+		return accessNone, err
+	}
+	date := x.r.Header.Get(headerDate)
+	text := signedText(x.r.Method, &x.target, date, x.r.Header.Get("Date"))
+	granted := accessNone
+	for _, link := range s.links(&x.target) {
+		granted = max(granted, s.verify(text(link), signature))
+	}
+	if granted == accessNone {
+		return accessNone, refuse(http.StatusUnauthorized,
+			"the signature is not that of a key in force; the text to sign, with \\n at the end of each of its five lines, is %q", text(x.target.link))
+	}
+	if date == "" {
+		date = x.r.Header.Get("Date")
+	}
+	return granted, checkDate(date, time.Now())
+}
+
+// parseAuthorization reads the header: type, version and signature, URL-encoded as
+// a whole. A client that does not encode it, or not all of it, is understood too.
+func parseAuthorization(header string) (signature []byte, err error) {
+	if header == "" {
+		return nil, refuse(http.StatusUnauthorized, "the header authorization is missing; sign the request with a master key")
+	}
+	// Not decoded as a query is, for the + of base64 is no space.
+	text, err := url.PathUnescape(header)
+	if err != nil {
+		return nil, refuse(http.StatusUnauthorized, "the header authorization is not URL-encoded")
+	}
+	fields := map[string]string{}
+	for field := range strings.SplitSeq(text, "&") {
+		name, value, _ := strings.Cut(field, "=")
+		fields[name] = value
+	}
+	switch {
+	case fields["type"] != "master":
+		return nil, refuse(http.StatusUnauthorized, "authorization of type %q is not served; master keys are", clip(fields["type"]))
+	case fields["ver"] != "1.0" && fields["ver"] != "1":
+		return nil, refuse(http.StatusUnauthorized, "authorization has version %q; 1.0 is expected", clip(fields["ver"]))
+	}
+	signature, err = base64.StdEncoding.DecodeString(fields["sig"])
+	if err != nil || len(signature) != sha256.Size {
+		return nil, refuse(http.StatusUnauthorized, "the signature is not base64 of %d bytes", sha256.Size)
+	}
+	return signature, nil
+}
+
+// clip shortens what a client sent for a message.
+func clip(text string) string {
+	if len(text) > 40 {
+		return strings.ToValidUTF8(text[:40], "") + "…"
+	}
+	return text
+}
+
+// signedText returns what is signed, for a link: verb, type, link and date, a line
+// each, the last for the Date header of those that send no x-ms-date.
+func signedText(method string, t *target, msDate, date string) func(link string) string {
+	if msDate != "" {
+		date = ""
+	}
+	head := strings.ToLower(method) + "\n" + strings.ToLower(t.kind) + "\n"
+	tail := "\n" + strings.ToLower(msDate) + "\n" + strings.ToLower(date) + "\n"
+	return func(link string) string { return head + link + tail }
+}
+
+// links are the forms of a link that clients sign: by name as it is, as it stands in
+// the URL, in lower case, and by the resource id of the container, which is how
+// some sign what they know by its id.
+func (s *Server) links(t *target) []string {
+	links := append(make([]string, 0, 6), t.link)
+	add := func(link string) {
+		for _, l := range links {
+			if l == link {
+				return
+			}
+		}
+		links = append(links, link)
+	}
+	add(t.raw)
+	add(strings.ToLower(t.link))
+	if t.noun == nounRanges || t.noun == nounItems || t.noun == nounContainer {
+		if c := s.directory.cached(t.database, t.container); c != nil {
+			add(strings.ToLower(c.ridText))
+		}
+	}
+	if t.noun == nounDatabase || t.noun == nounContainers {
+		rid := store.DatabaseRID(t.database)
+		add(strings.ToLower(store.RIDText(rid[:])))
+	}
+	return links
+}
+
+// verify returns what the key allows whose signature of text this is. It compares
+// with every key, each in constant time.
+func (s *Server) verify(text string, signature []byte) access {
+	granted := accessNone
+	for _, key := range s.keys.current() {
+		mac := hmac.New(sha256.New, key.raw)
+		_, _ = mac.Write([]byte(text)) // a hash takes everything
+		if hmac.Equal(mac.Sum(nil), signature) {
+			granted = max(granted, key.access)
+		}
+	}
+	return granted
+}
+
+// checkDate refuses a signature that is not of this time.
+func checkDate(text string, now time.Time) error {
+	date, err := parseHTTPDate(text)
+	if err != nil {
+		return refuse(http.StatusUnauthorized, "x-ms-date is %q; a time such as Thu, 27 Apr 2017 00:51:12 GMT is expected", clip(text))
+	}
+	if off := now.Sub(date); off > dateWindow || off < -dateWindow {
+		return refuse(http.StatusForbidden, "the signature is of %s and it is %s here; more than %s apart are not accepted",
+			date.UTC().Format(http.TimeFormat), now.UTC().Format(http.TimeFormat), dateWindow)
+	}
+	return nil
+}
+
+// parseHTTPDate reads a time as HTTP has it, with any name of its zone that means
+// UTC and in any case.
+func parseHTTPDate(text string) (time.Time, error) {
+	text = strings.TrimSpace(text)
+	if i := strings.LastIndexByte(text, ' '); i >= 0 {
+		switch strings.ToUpper(text[i+1:]) {
+		case "UTC", "GMT", "Z":
+			text = text[:i] + " GMT"
+		}
+	}
+	return http.ParseTime(text)
+}

@@ -1,0 +1,161 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/store/gateway"
+)
+
+// outcome is one operation's.
+type outcome struct {
+	StatusCode, SubStatusCode int
+	RequestCharge             float64
+	ETag                      string          `json:"eTag"`
+	ResourceBody              json.RawMessage `json:"resourceBody"`
+}
+
+func (a *answer) outcomes(want ...int) []outcome {
+	a.t.Helper()
+	var all []outcome
+	a.into(&all)
+	var got []int
+	for _, o := range all {
+		got = append(got, o.StatusCode)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		a.t.Errorf("%s: %s\n%s", a.what, diff, a.body)
+	}
+	return all
+}
+
+// A batch holds as a whole: later operations see earlier ones, and if one fails
+// nothing happened.
+func TestBatch_HoldsAsAWhole(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	batch := func(body string, more ...string) *answer {
+		t.Helper()
+		return w.ask("POST", docs, body, append([]string{keyHeader, `["a"]`, isBatch, "True", atomic, "true"}, more...)...)
+	}
+	all := batch(`[
+		{"operationType":"Create","resourceBody":{"id":"1","pk":"a","n":1}},
+		{"operationType":"Patch","id":"1","resourceBody":{"operations":[{"op":"incr","path":"/n","value":1}]}},
+		{"operationType":"Read","id":"1"},
+		{"operationType":"Upsert","resourceBody":{"id":"2","pk":"a"}},
+		{"operationType":"Replace","id":"2","resourceBody":{"id":"2","pk":"a","n":1}},
+		{"operationType":"Delete","id":"2"}
+	]`).is(200).outcomes(201, 200, 200, 201, 200, 204)
+	if !strings.Contains(string(all[2].ResourceBody), `"n":2`) || all[2].ETag == "" || all[0].RequestCharge <= 0 {
+		t.Errorf("the read says %+v", all[2])
+	}
+	before := w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(200)
+	etag, err := json.Marshal(before.header.Get("etag"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		last      string
+		status    int
+		substatus int
+	}{
+		"a conflict":                {`{"operationType":"Create","resourceBody":{"id":"1","pk":"a"}}`, 409, 0},
+		"a missing item":            {`{"operationType":"Replace","id":"9","resourceBody":{"id":"9","pk":"a"}}`, 404, 0},
+		"another etag":              {`{"operationType":"Delete","id":"1","ifMatch":"\"0000000000000001-0\""}`, 412, 0},
+		"an etag of another world":  {`{"operationType":"Delete","id":"1","ifMatch":"abc"}`, 412, 0},
+		"a condition that is false": {`{"operationType":"Patch","id":"1","resourceBody":{"condition":"from c where c.n > 9","operations":[{"op":"set","path":"/n","value":0}]}}`, 412, 1110},
+		"another partition key":     {`{"operationType":"Create","resourceBody":{"id":"7","pk":"b"}}`, 400, 1001},
+		"no id":                     {`{"operationType":"Create","resourceBody":{"pk":"a"}}`, 400, 0},
+		"an operation that is none": {`{"operationType":"Execute","id":"1"}`, 400, 0},
+		"a patch that cannot be":    {`{"operationType":"Patch","id":"1","resourceBody":{"operations":[{"op":"remove","path":"/none"}]}}`, 400, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := batch(`[{"operationType":"Create","resourceBody":{"id":"new","pk":"a"}},`+c.last+`,{"operationType":"Read","id":"1"}]`).
+				is(207).outcomes(424, c.status, 424)
+			if all[1].SubStatusCode != c.substatus {
+				t.Errorf("substatus %d, want %d", all[1].SubStatusCode, c.substatus)
+			}
+			w.ask("GET", docs+"/new", "", keyHeader, `["a"]`).is(404)
+			if a := w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(200); string(a.body) != string(before.body) {
+				t.Errorf("the item was %s and is %s", before.body, a.body)
+			}
+		})
+	}
+	batch(fmt.Sprintf(`[{"operationType":"Patch","id":"1","ifMatch":%s,"resourceBody":[{"op":"set","path":"/n","value":0}]}]`, etag)).is(200).outcomes(200)
+	minimal := batch(`[{"operationType":"Upsert","resourceBody":{"id":"1","pk":"a"}},{"operationType":"Read","id":"1"}]`, "Prefer", "return=minimal").is(200).outcomes(200, 200)
+	if minimal[0].ResourceBody != nil || minimal[1].ResourceBody == nil {
+		t.Errorf("return=minimal leaves out the bodies of writes alone: %+v", minimal)
+	}
+}
+
+func TestBatch_Refusals(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	read := `{"operationType":"Read","id":"1"}`
+	many := "[" + strings.TrimSuffix(strings.Repeat(read+",", 101), ",") + "]"
+	body := `{"id":"1","pk":"a","text":"` + strings.Repeat("x", 1100<<10) + `"}`
+	large := `[{"operationType":"Upsert","resourceBody":` + body + `},{"operationType":"Upsert","resourceBody":` + body + `}]`
+	for name, c := range map[string]struct {
+		body   string
+		key    string
+		status int
+	}{
+		"too many operations": {many, `["a"]`, 400},
+		"no operation":        {`[]`, `["a"]`, 400},
+		"no list":             {read, `["a"]`, 400},
+		"no key":              {"[" + read + "]", "", 400},
+		"two levels of key":   {"[" + read + "]", `["a","b"]`, 400},
+		"too many bytes":      {large, `["a"]`, 413},
+		"far too many bytes":  {strings.Repeat(" ", 5<<20), `["a"]`, 413},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := w.ask("POST", docs, c.body, keyHeader, c.key, isBatch, "True", atomic, "True")
+			if a.is(c.status, a.header.Get("x-ms-substatus")); a.header.Get("x-ms-substatus") != "" && name != "two levels of key" {
+				t.Errorf("substatus %s", a.header.Get("x-ms-substatus"))
+			}
+		})
+	}
+	w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(404)
+}
+
+// In bulk each operation stands for itself.
+func TestBulk_EachForItself(t *testing.T) {
+	w := newWorld(t, gateway.Config{Partitions: 2})
+	w.container("things", byPK)
+	bulk := func(body string, more ...string) *answer {
+		t.Helper()
+		return w.ask("POST", docs, body, append([]string{isBatch, "true", atomic, "false", goesOn, "true"}, more...)...)
+	}
+	bulk(`[
+		{"operationType":"Create","partitionKey":"[\"a\"]","resourceBody":{"id":"1","pk":"a"}},
+		{"operationType":"Create","partitionKey":"[\"a\"]","resourceBody":{"id":"1","pk":"a"}},
+		{"operationType":"Create","partitionKey":"[\"b\"]","resourceBody":{"id":"1","pk":"b"}},
+		{"operationType":"Create","resourceBody":{"id":"1","pk":3}},
+		{"operationType":"Read","partitionKey":"[{}]","id":"none"},
+		{"operationType":"Create","partitionKey":"[\"c\"]","resourceBody":{"id":"1","pk":"a"}},
+		{"operationType":"Patch","partitionKey":"[\"a\"]","id":"1","resourceBody":[{"op":"add","path":"/n","value":1}]},
+		{"operationType":"Delete","id":"1"}
+	]`).is(207).outcomes(201, 409, 201, 201, 404, 400, 200, 400)
+	bulk(`[{"operationType":"Read","partitionKey":"[\"a\"]","id":"1"},{"operationType":"Read","partitionKey":"[3]","id":"1"}]`).is(200).outcomes(200, 200)
+	// Without going on, what stands behind a failure is not carried out.
+	bulk(`[{"operationType":"Delete","partitionKey":"[\"x\"]","id":"1"},{"operationType":"Delete","partitionKey":"[\"a\"]","id":"1"}]`, goesOn, "false").is(207).outcomes(404, 424)
+	w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(200)
+	// A client that placed an operation in the wrong range learns that.
+	got := bulk(`[{"operationType":"Read","partitionKey":"[\"a\"]","id":"1"},{"operationType":"Read","partitionKey":"[\"b\"]","id":"1"},{"operationType":"Read","partitionKey":"[3]","id":"1"}]`, rangeHeader, "0").is(207)
+	var all []outcome
+	got.into(&all)
+	gone := 0
+	for _, o := range all {
+		if o.StatusCode == 410 && o.SubStatusCode == 1002 {
+			gone++
+		}
+	}
+	if gone == 0 || gone == 3 {
+		t.Errorf("%d of 3 operations are not in range 0: %s", gone, got.body)
+	}
+	bulk(`[{"operationType":"Read","partitionKey":"[\"a\"]","id":"1"}]`, rangeHeader, "7").is(410, "1002")
+}

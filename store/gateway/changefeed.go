@@ -1,0 +1,165 @@
+package gateway
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// The modes of a change feed, as the header A-IM names them.
+const (
+	modeLatest      = "Incremental feed"
+	modeAllVersions = "Full-Fidelity Feed"
+)
+
+// readChanges reads a page of the change feed. Its etag is where the page ends, and
+// comes with 304 too, when nothing was behind the place that the client named: a
+// client keeps it and asks with it again.
+func (s *Server) readChanges(x *exchange) error {
+	c, err := s.collection(x)
+	if err != nil {
+		return err
+	}
+	r, err := c.changesRequest(x)
+	if err != nil {
+		return err
+	}
+	page, err := c.Changes(x.ctx, *r)
+	if err != nil {
+		return s.absence(x, c, err)
+	}
+	x.etag(page.Continuation)
+	sessions := make([]string, 0, len(page.Reached))
+	for _, p := range page.Reached {
+		sessions = append(sessions, sessionToken(feed.Partition{Container: c.info.ID, Number: p.Number}, p.LSN))
+	}
+	x.session(sessions...)
+	if len(page.Reached) == 1 {
+		x.w.Header().Set(headerLSN, page.Reached[0].LSN.String())
+	}
+	if len(page.Changes) == 0 && page.End {
+		x.answer(http.StatusNotModified, chargePage, nil)
+		return nil
+	}
+	items := make([][]byte, len(page.Changes))
+	for i := range page.Changes {
+		if r.AllVersions {
+			items[i] = c.appendVersion(nil, &page.Changes[i])
+		} else {
+			items[i] = c.appendChanged(nil, &page.Changes[i])
+		}
+	}
+	body := appendList(nil, c.ridText, "Documents", items)
+	x.w.Header().Set(headerItemCount, strconv.Itoa(len(items)))
+	x.answer(http.StatusOK, pageCharge(len(body)), body)
+	return nil
+}
+
+// changesRequest reads the headers that say what is asked for.
+func (c *collection) changesRequest(x *exchange) (*store.ChangesRequest, error) {
+	r := &store.ChangesRequest{}
+	switch mode := strings.TrimSpace(x.header(headerIncremental)); {
+	case strings.EqualFold(mode, modeAllVersions):
+		r.AllVersions = true
+	case !strings.EqualFold(mode, modeLatest):
+		return nil, refuse(http.StatusBadRequest, "a-im is %q; %s or %s is expected", clip(mode), modeLatest, modeAllVersions)
+	}
+	sc, err := c.scope(x)
+	if err != nil {
+		return nil, err
+	}
+	// A client may name a key and ask one range after the other: those that do not
+	// hold the key have nothing for it.
+	r.Scope = store.ChangeScope{Key: sc.key, Partitions: []uint32{}}
+	if sc.key.IsZero() && sc.span != all {
+		r.Scope.Range = sc.span
+	}
+	for i := range sc.partitions {
+		r.Scope.Partitions = append(r.Scope.Partitions, sc.partitions[i].Number)
+	}
+	if r.ItemsMax, err = parseHeaderInt(x.header(headerPageItems), headerPageItems); err != nil {
+		return nil, err
+	}
+	return r, readStart(x, r)
+}
+
+// readStart reads where to begin: behind an etag of this feed, now, at a time, or at
+// the beginning. An etag counts more than a time, which clients send again with it.
+func readStart(x *exchange, r *store.ChangesRequest) error {
+	since := x.header("If-Modified-Since")
+	switch match := strings.TrimSpace(x.header("If-None-Match")); {
+	case match == "*":
+		r.Start = feed.StartNow()
+	case match != "":
+		r.Continuation = parseMatchingText(match)
+	case since != "":
+		at, err := parseHTTPDate(since)
+		if err != nil {
+			return refuse(http.StatusBadRequest, "if-modified-since is %q; a time such as Thu, 27 Apr 2017 00:51:12 GMT is expected", clip(since))
+		}
+		r.Start = feed.StartTime(at)
+	}
+	return nil
+}
+
+// appendChanged appends an item as the feed of latest versions shows it: with the
+// LSN of its commit.
+func (c *collection) appendChanged(dst []byte, change *store.ItemChange) []byte {
+	dst = c.appendItem(dst, &change.Item)
+	dst = append(dst[:len(dst)-1], `,"_lsn":`...)
+	return append(strconv.AppendUint(dst, uint64(change.Item.ETag.LSN), 10), '}')
+}
+
+// changeMetadata tells what happened to an item.
+type changeMetadata struct {
+	Operation   string                     `json:"operationType"`
+	LSN         feed.LSN                   `json:"lsn"`
+	Time        int64                      `json:"crts"` // of the commit in whole seconds
+	PreviousLSN feed.LSN                   `json:"previousImageLSN,omitempty"`
+	Expired     bool                       `json:"timeToLiveExpired,omitempty"`
+	ID          string                     `json:"id,omitempty"` // of an item that is gone, as is its key
+	Key         map[string]json.RawMessage `json:"partitionKey,omitempty"`
+}
+
+// appendVersion appends a change as the feed of all versions and deletes shows it.
+func (c *collection) appendVersion(dst []byte, change *store.ItemChange) []byte {
+	m := changeMetadata{
+		Operation: change.Op.String(), LSN: change.Item.ETag.LSN, Time: change.Time / 1000, PreviousLSN: change.Previous.LSN,
+	}
+	dst = append(dst, `{"current":`...)
+	switch change.Op {
+	case feed.OpDelete, feed.OpExpire:
+		m.Operation, m.Expired = feed.OpDelete.String(), change.Op == feed.OpExpire
+		m.ID, m.Key = change.Item.ID, c.keyMembers(change.Item.Key)
+		dst = append(dst, `{}`...)
+	case feed.OpCreate, feed.OpReplace:
+		dst = c.appendChanged(dst, change)
+	}
+	metadata, err := json.Marshal(m)
+	if err != nil {
+		panic("gateway: metadata of a change cannot be marshalled: " + err.Error())
+	}
+	dst = append(append(dst, `,"metadata":`...), metadata...)
+	return append(dst, '}')
+}
+
+// keyMembers names the components of a partition key by their paths, without the
+// slash that these begin with. A component that the item did not have is left out.
+func (c *collection) keyMembers(key feed.PartitionKey) map[string]json.RawMessage {
+	members := map[string]json.RawMessage{}
+	for i, component := range key.Components() {
+		if component == feed.Missing || i >= len(c.info.Spec.PartitionKey) {
+			continue
+		}
+		raw, err := json.Marshal(component)
+		if err != nil {
+			panic("gateway: a partition key cannot be marshalled: " + err.Error())
+		}
+		members[strings.TrimPrefix(c.info.Spec.PartitionKey[i], "/")] = raw
+	}
+	return members
+}

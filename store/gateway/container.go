@@ -1,0 +1,205 @@
+package gateway
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/store"
+)
+
+func (s *Server) createContainer(x *exchange) error {
+	if _, err := s.database(x); err != nil {
+		return err
+	}
+	var asked containerJSON
+	if err := x.decode(&asked); err != nil {
+		return err
+	}
+	spec, err := asked.spec()
+	if err != nil {
+		return err
+	}
+	spec.Partitions = s.cfg.Partitions
+	catalog := s.client.Catalog()
+	exists := refuse(http.StatusConflict, "container %s/%s exists already", x.target.database, asked.ID)
+	switch info, err := catalog.Get(x.ctx, x.target.database, asked.ID); {
+	case err == nil && info.State != store.ContainerCreating:
+		return exists
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		return err
+	}
+	info, err := catalog.Create(x.ctx, x.target.database, asked.ID, spec.ContainerSpec)
+	if err != nil {
+		return err
+	}
+	// Two that make the same container at once both get this far; the policies are
+	// the first one's, and the other is told that it exists.
+	policies, err := asked.policies(x.activity)
+	if err != nil {
+		return err
+	}
+	if info.Policies != nil {
+		return exists
+	}
+	if info, err = catalog.SetPolicies(x.ctx, &info, policies); err != nil {
+		return err
+	}
+	return answerContainer(x, http.StatusCreated, chargeDeclare, &info)
+}
+
+// found returns the container of a request as the catalog holds it now.
+func (s *Server) found(x *exchange) (store.ContainerInfo, error) {
+	info, err := s.client.Catalog().Get(x.ctx, x.target.database, x.target.container)
+	if err == nil && info.State != store.ContainerReady {
+		err = &store.NoContainerError{Database: x.target.database, Name: x.target.container}
+	}
+	if isType[*store.NoContainerError](err) {
+		return info, refuse(http.StatusNotFound, "container %s/%s does not exist", x.target.database, x.target.container)
+	}
+	return info, err
+}
+
+func (s *Server) readContainer(x *exchange) error {
+	info, err := s.found(x)
+	if err != nil {
+		return err
+	}
+	if parseMatchingText(x.header("If-None-Match")) == revisionTag(info.Revision) {
+		x.etag(revisionTag(info.Revision))
+		x.answer(http.StatusNotModified, chargeResource, nil)
+		return nil
+	}
+	return answerContainer(x, http.StatusOK, chargeResource, &info)
+}
+
+func answerContainer(x *exchange, status int, charge float64, info *store.ContainerInfo) error {
+	body, err := containerBody(info)
+	if err != nil {
+		return err
+	}
+	rid := info.RID()
+	h := x.w.Header()
+	h.Set(headerContentPath, store.RIDText(rid[:]))
+	h.Set(headerAltPath, "dbs/"+info.Database+"/colls/"+info.Name)
+	x.etag(revisionTag(info.Revision))
+	return x.answerJSON(status, charge, body)
+}
+
+// replaceContainer changes time to live and indexes. What cannot change must be as
+// it is.
+func (s *Server) replaceContainer(x *exchange) error {
+	info, err := s.found(x)
+	if err != nil {
+		return err
+	}
+	var asked containerJSON
+	if err := x.decode(&asked); err != nil {
+		return err
+	}
+	if asked.ID != info.Name {
+		return refuse(http.StatusBadRequest, "the container is %q, the body has the id %q; an id cannot be changed", info.Name, clip(asked.ID))
+	}
+	if match := x.header("If-Match"); match != "" && match != "*" && parseMatchingText(match) != revisionTag(info.Revision) {
+		return refuse(http.StatusPreconditionFailed, "container %s has changed; read it again", info.Name)
+	}
+	spec, err := asked.spec()
+	if err != nil {
+		return err
+	}
+	spec.Partitions, spec.ChangeFeed = info.Spec.Partitions, info.Spec.ChangeFeed
+	if asked.IndexingPolicy == nil {
+		spec.Indexes = info.Spec.Indexes
+	}
+	if asked.UniqueKeyPolicy == nil {
+		spec.UniqueKeys = info.Spec.UniqueKeys
+	}
+	if fixed := info.Spec.FixedDifference(spec.normalized()); fixed != "" {
+		return refuse(http.StatusBadRequest, "%s of container %s cannot be changed; make a new container and copy the items", fixed, info.Name)
+	}
+	if info, err = s.client.Catalog().Update(x.ctx, info.Database, info.Name, spec.ContainerSpec); err != nil {
+		return err
+	}
+	policies, err := asked.policies(creatorOf(info.Policies))
+	if err != nil {
+		return err
+	}
+	if info, err = s.client.Catalog().SetPolicies(x.ctx, &info, policies); err != nil {
+		return err
+	}
+	return answerContainer(x, http.StatusOK, chargeDeclare, &info)
+}
+
+func (s *Server) deleteContainer(x *exchange) error {
+	info, err := s.found(x)
+	if err != nil {
+		return err
+	}
+	if err := s.unused(x.ctx, &info); err != nil {
+		return err
+	}
+	if err := s.client.Catalog().Delete(x.ctx, info.Database, info.Name); err != nil {
+		return err
+	}
+	s.directory.forget(info.ID)
+	x.answer(http.StatusNoContent, chargeDeclare, nil)
+	return nil
+}
+
+// unused refuses the deletion of a container that pipelines use.
+func (s *Server) unused(ctx context.Context, info *store.ContainerInfo) error {
+	if s.cfg.Users == nil {
+		return nil
+	}
+	users, err := s.cfg.Users(ctx, info.Database, info.Name)
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		return refuse(http.StatusConflict, "container %s/%s is used by the pipelines %s; delete them first, with millrace delete pipeline NAME",
+			info.Database, info.Name, strings.Join(users, ", "))
+	}
+	return nil
+}
+
+// containersOf returns the containers of a request's database.
+func (s *Server) containersOf(x *exchange) ([]store.ContainerInfo, error) {
+	all, err := s.client.Catalog().List(x.ctx)
+	return slices.DeleteFunc(all, func(i store.ContainerInfo) bool {
+		return i.Database != x.target.database || i.State != store.ContainerReady
+	}), err
+}
+
+// containerBodies are the bodies of a database's containers, by name.
+func (s *Server) containerBodies(x *exchange) (bodies []json.RawMessage, rid string, err error) {
+	if _, err := s.database(x); err != nil {
+		return nil, "", err
+	}
+	infos, err := s.containersOf(x)
+	if err != nil {
+		return nil, "", err
+	}
+	bodies = make([]json.RawMessage, len(infos))
+	for i := range infos {
+		body, err := containerBody(&infos[i])
+		if err != nil {
+			return nil, "", err
+		}
+		if bodies[i], err = json.Marshal(body); err != nil {
+			return nil, "", err
+		}
+	}
+	database := store.DatabaseRID(x.target.database)
+	return bodies, store.RIDText(database[:]), nil
+}
+
+func (s *Server) listContainers(x *exchange) error {
+	bodies, rid, err := s.containerBodies(x)
+	if err != nil {
+		return err
+	}
+	return answerList(x, rid, "DocumentCollections", bodies)
+}

@@ -1,0 +1,261 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/millrace/millrace/store"
+)
+
+// containerJSON is the body of a container. What Millrace has no equivalent for is
+// kept and shown again.
+type containerJSON struct {
+	ID                 string           `json:"id"`
+	PartitionKey       json.RawMessage  `json:"partitionKey,omitempty"`
+	DefaultTTL         *json.Number     `json:"defaultTtl,omitempty"`
+	UniqueKeyPolicy    *uniqueKeyPolicy `json:"uniqueKeyPolicy,omitempty"`
+	IndexingPolicy     json.RawMessage  `json:"indexingPolicy,omitempty"`
+	ConflictResolution json.RawMessage  `json:"conflictResolutionPolicy,omitempty"`
+	Geospatial         json.RawMessage  `json:"geospatialConfig,omitempty"`
+	AnalyticalTTL      json.RawMessage  `json:"analyticalStorageTtl,omitempty"`
+	ChangeFeedPolicy   json.RawMessage  `json:"changeFeedPolicy,omitempty"`
+
+	// These change what queries and items mean, so they are refused unless empty.
+	ComputedProperties json.RawMessage `json:"computedProperties,omitempty"`
+	VectorEmbedding    json.RawMessage `json:"vectorEmbeddingPolicy,omitempty"`
+	FullText           json.RawMessage `json:"fullTextPolicy,omitempty"`
+	ClientEncryption   json.RawMessage `json:"clientEncryptionPolicy,omitempty"`
+	// Creator tells who made the container from who made it at the same time.
+	Creator string `json:"creator,omitempty"`
+}
+
+type uniqueKeyPolicy struct {
+	UniqueKeys []uniqueKey `json:"uniqueKeys"`
+}
+
+type uniqueKey struct {
+	Paths []string `json:"paths"`
+}
+
+// partitionKeyJSON is a partition key definition.
+type partitionKeyJSON struct {
+	Paths   []string `json:"paths"`
+	Kind    string   `json:"kind,omitempty"`
+	Version int      `json:"version,omitempty"`
+}
+
+// The kinds of partition keys.
+const (
+	kindHash  = "Hash"
+	kindMulti = "MultiHash"
+)
+
+// containerSpec is the spec that a body asks for.
+type containerSpec struct{ store.ContainerSpec }
+
+func (c containerSpec) normalized() *store.ContainerSpec {
+	c.Normalize()
+	return &c.ContainerSpec
+}
+
+// spec reads what a body declares.
+func (c *containerJSON) spec() (containerSpec, error) {
+	var spec containerSpec
+	if c.ID == "" {
+		return spec, refuse(http.StatusBadRequest, "the container has no id")
+	}
+	for name, value := range map[string]json.RawMessage{
+		"computedProperties": c.ComputedProperties, "vectorEmbeddingPolicy": c.VectorEmbedding,
+		"fullTextPolicy": c.FullText, "clientEncryptionPolicy": c.ClientEncryption,
+	} {
+		if !isEmpty(value) {
+			return spec, refuse(http.StatusBadRequest, "%s is not served by Millrace", name)
+		}
+	}
+	var err error
+	if spec.PartitionKey, err = parsePartitionKey(c.PartitionKey); err != nil {
+		return spec, err
+	}
+	if spec.TTL, err = parseTTL(c.DefaultTTL); err != nil {
+		return spec, err
+	}
+	if c.UniqueKeyPolicy != nil {
+		for _, key := range c.UniqueKeyPolicy.UniqueKeys {
+			var pointers []string
+			for _, path := range key.Paths {
+				pointer, err := pointerOf(path)
+				if err != nil {
+					return spec, refuse(http.StatusBadRequest, "uniqueKeyPolicy: %v", err)
+				}
+				pointers = append(pointers, pointer)
+			}
+			spec.UniqueKeys = append(spec.UniqueKeys, pointers)
+		}
+	}
+	spec.Indexes, err = indexesOf(c.IndexingPolicy)
+	return spec, err
+}
+
+// isEmpty tells whether a value is missing, null, or has nothing in it.
+func isEmpty(raw json.RawMessage) bool {
+	switch text := string(bytes.TrimSpace(raw)); text {
+	case "", "null", "[]", "{}":
+		return true
+	default:
+		var policy map[string]json.RawMessage
+		if json.Unmarshal(raw, &policy) != nil {
+			return false
+		}
+		for name, value := range policy {
+			if name != "defaultLanguage" && !isEmpty(value) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+// parsePartitionKey reads a partition key definition, or one path as a text.
+func parsePartitionKey(raw json.RawMessage) ([]string, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, refuse(http.StatusBadRequest, `the container has no partitionKey; {"paths": ["/path"], "kind": "Hash"} is expected`)
+	}
+	var def partitionKeyJSON
+	if raw[0] == '"' {
+		def.Paths = make([]string, 1)
+		if err := json.Unmarshal(raw, &def.Paths[0]); err != nil {
+			return nil, refuse(http.StatusBadRequest, "partitionKey: %v", err)
+		}
+	} else if err := json.Unmarshal(raw, &def); err != nil {
+		return nil, refuse(http.StatusBadRequest, "partitionKey: %v", err)
+	}
+	n := len(def.Paths)
+	switch {
+	case n < 1 || n > store.PartitionKeyPathsMax:
+		return nil, refuse(http.StatusBadRequest, "partitionKey has %d paths; 1 to %d are allowed", n, store.PartitionKeyPathsMax)
+	case def.Kind != "" && def.Kind != kindHash && def.Kind != kindMulti:
+		return nil, refuse(http.StatusBadRequest, "partitionKey.kind is %q; Hash or MultiHash is expected", clip(def.Kind))
+	case n > 1 && def.Kind == kindHash:
+		return nil, refuse(http.StatusBadRequest, "partitionKey has %d paths; its kind must be MultiHash", n)
+	case def.Version < 0 || def.Version > 2:
+		return nil, refuse(http.StatusBadRequest, "partitionKey.version is %d; 2 is expected", def.Version)
+	}
+	pointers := make([]string, n)
+	for i, path := range def.Paths {
+		var err error
+		if pointers[i], err = pointerOf(path); err != nil {
+			return nil, refuse(http.StatusBadRequest, "partitionKey: %v", err)
+		}
+	}
+	return pointers, nil
+}
+
+// parseTTL reads defaultTtl: missing is off, -1 on, else seconds.
+func parseTTL(n *json.Number) (store.TTL, error) {
+	if n == nil {
+		return 0, nil
+	}
+	v, err := n.Int64()
+	if err != nil || v < -1 || v == 0 || v > 1<<31-1 {
+		return 0, refuse(http.StatusBadRequest, "defaultTtl is %s; -1 or 1 to 2147483647 seconds are allowed", clip(n.String()))
+	}
+	return store.TTL(v), nil
+}
+
+// policies is what is kept of a body beside its spec.
+func (c *containerJSON) policies(creator string) (json.RawMessage, error) {
+	kept := containerJSON{
+		IndexingPolicy: c.IndexingPolicy, ConflictResolution: c.ConflictResolution, Geospatial: c.Geospatial,
+		AnalyticalTTL: c.AnalyticalTTL, ChangeFeedPolicy: c.ChangeFeedPolicy, Creator: creator,
+	}
+	data, err := json.Marshal(kept)
+	if err != nil {
+		return nil, fmt.Errorf("container policies: %w", err)
+	}
+	return data, nil
+}
+
+func creatorOf(policies json.RawMessage) string {
+	var kept containerJSON
+	_ = json.Unmarshal(policies, &kept) // what cannot be read has no creator
+	return kept.Creator
+}
+
+// containerAnswer is the body of a container as it is shown.
+type containerAnswer struct {
+	ID                 string           `json:"id"`
+	IndexingPolicy     json.RawMessage  `json:"indexingPolicy"`
+	PartitionKey       partitionKeyJSON `json:"partitionKey"`
+	DefaultTTL         *int64           `json:"defaultTtl,omitempty"`
+	UniqueKeyPolicy    *uniqueKeyPolicy `json:"uniqueKeyPolicy,omitempty"`
+	ConflictResolution json.RawMessage  `json:"conflictResolutionPolicy"`
+	Geospatial         json.RawMessage  `json:"geospatialConfig"`
+	AnalyticalTTL      json.RawMessage  `json:"analyticalStorageTtl,omitempty"`
+	ChangeFeedPolicy   json.RawMessage  `json:"changeFeedPolicy,omitempty"`
+	RID                string           `json:"_rid"`
+	Modified           int64            `json:"_ts"`
+	Self               string           `json:"_self"`
+	ETag               string           `json:"_etag"`
+	Documents          string           `json:"_docs"`
+	Procedures         string           `json:"_sprocs"`
+	Triggers           string           `json:"_triggers"`
+	Functions          string           `json:"_udfs"`
+	Conflicts          string           `json:"_conflicts"`
+}
+
+var (
+	conflictDefault   = json.RawMessage(`{"mode":"LastWriterWins","conflictResolutionPath":"/_ts","conflictResolutionProcedure":""}`)
+	geospatialDefault = json.RawMessage(`{"type":"Geography"}`)
+)
+
+// containerBody shows a container, whoever declared it.
+func containerBody(info *store.ContainerInfo) (*containerAnswer, error) {
+	var kept containerJSON
+	if len(info.Policies) > 0 {
+		if err := json.Unmarshal(info.Policies, &kept); err != nil {
+			return nil, fmt.Errorf("policies of container %s: %w", info.Name, err)
+		}
+	}
+	rid := info.RID()
+	database, text := store.RIDText(rid[:4]), store.RIDText(rid[:])
+	key := partitionKeyJSON{Kind: kindHash, Version: 2}
+	for _, pointer := range info.Spec.PartitionKey {
+		key.Paths = append(key.Paths, pathOf(pointer))
+	}
+	if len(key.Paths) > 1 {
+		key.Kind = kindMulti
+	}
+	c := &containerAnswer{
+		ID: info.Name, PartitionKey: key, IndexingPolicy: indexingPolicyOf(&info.Spec, kept.IndexingPolicy),
+		ConflictResolution: orDefault(kept.ConflictResolution, conflictDefault),
+		Geospatial:         orDefault(kept.Geospatial, geospatialDefault),
+		AnalyticalTTL:      kept.AnalyticalTTL, ChangeFeedPolicy: kept.ChangeFeedPolicy,
+		RID: text, Modified: unixSeconds(info.Created), Self: "dbs/" + database + "/colls/" + text + "/",
+		ETag: `"` + revisionTag(info.Revision) + `"`, Documents: "docs/", Procedures: "sprocs/", Triggers: "triggers/",
+		Functions: "udfs/", Conflicts: "conflicts/",
+	}
+	if ttl := int64(info.Spec.TTL); ttl != 0 {
+		c.DefaultTTL = &ttl
+	}
+	if len(info.Spec.UniqueKeys) > 0 {
+		c.UniqueKeyPolicy = &uniqueKeyPolicy{}
+		for _, pointers := range info.Spec.UniqueKeys {
+			var key uniqueKey
+			for _, pointer := range pointers {
+				key.Paths = append(key.Paths, pathOf(pointer))
+			}
+			c.UniqueKeyPolicy.UniqueKeys = append(c.UniqueKeyPolicy.UniqueKeys, key)
+		}
+	}
+	return c, nil
+}
+
+func orDefault(raw, otherwise json.RawMessage) json.RawMessage {
+	if len(raw) == 0 || strings.TrimSpace(string(raw)) == "null" {
+		return otherwise
+	}
+	return raw
+}

@@ -1,0 +1,175 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/millrace/millrace/store"
+)
+
+// databaseJSON is the body of a database.
+type databaseJSON struct {
+	ID         string `json:"id"`
+	RID        string `json:"_rid"`
+	Self       string `json:"_self"`
+	ETag       string `json:"_etag"`
+	Containers string `json:"_colls"`
+	Users      string `json:"_users"`
+	Modified   int64  `json:"_ts"`
+	etagText   string
+}
+
+func databaseBody(info *store.DatabaseInfo) databaseJSON {
+	rid := store.DatabaseRID(info.Name)
+	text := store.RIDText(rid[:])
+	etag := revisionTag(info.Revision)
+	return databaseJSON{
+		ID: info.Name, RID: text, Self: "dbs/" + text + "/", ETag: `"` + etag + `"`, Containers: "colls/", Users: "users/",
+		Modified: unixSeconds(info.Created), etagText: etag,
+	}
+}
+
+// revisionTag is the etag of what the catalog holds.
+func revisionTag(revision uint64) string { return fmt.Sprintf("%016x", revision) }
+
+func (s *Server) createDatabase(x *exchange) error {
+	var asked struct {
+		ID *string `json:"id"`
+	}
+	if err := x.decode(&asked); err != nil {
+		return err
+	}
+	if asked.ID == nil || *asked.ID == "" {
+		return refuse(http.StatusBadRequest, "the database has no id")
+	}
+	info, err := s.client.Catalog().CreateDatabase(x.ctx, *asked.ID)
+	if err != nil {
+		return err
+	}
+	body := databaseBody(&info)
+	x.etag(body.etagText)
+	return x.answerJSON(http.StatusCreated, chargeDeclare, body)
+}
+
+func (s *Server) readDatabase(x *exchange) error {
+	info, err := s.database(x)
+	if err != nil {
+		return err
+	}
+	body := databaseBody(&info)
+	x.etag(body.etagText)
+	if parseMatchingText(x.header("If-None-Match")) == body.etagText {
+		x.answer(http.StatusNotModified, chargeResource, nil)
+		return nil
+	}
+	return x.answerJSON(http.StatusOK, chargeResource, body)
+}
+
+// parseMatchingText returns the etag of a resource that is no item, without quotes.
+func parseMatchingText(text string) string {
+	if n := len(text); n >= 2 && text[0] == '"' && text[n-1] == '"' {
+		return text[1 : n-1]
+	}
+	return text
+}
+
+// database finds the database of a request. One that is asked for itself and is
+// missing has no substatus.
+func (s *Server) database(x *exchange) (store.DatabaseInfo, error) {
+	info, err := s.client.Catalog().Database(x.ctx, x.target.database)
+	if isType[*store.NoDatabaseError](err) && x.target.noun == nounDatabase {
+		return info, refuse(http.StatusNotFound, "%v", err)
+	}
+	return info, err
+}
+
+func (s *Server) deleteDatabase(x *exchange) error {
+	if _, err := s.database(x); err != nil {
+		return err
+	}
+	containers, err := s.containersOf(x)
+	if err != nil {
+		return err
+	}
+	for i := range containers {
+		if err := s.unused(x.ctx, &containers[i]); err != nil {
+			return err
+		}
+	}
+	if err := s.client.Catalog().DeleteDatabase(x.ctx, x.target.database); err != nil {
+		return err
+	}
+	for i := range containers {
+		s.directory.forget(containers[i].ID)
+	}
+	x.answer(http.StatusNoContent, chargeDeclare, nil)
+	return nil
+}
+
+func (s *Server) listDatabases(x *exchange) error {
+	bodies, err := s.databaseBodies(x)
+	if err != nil {
+		return err
+	}
+	return answerList(x, "", "Databases", bodies)
+}
+
+// databaseBodies are the bodies of all databases, by name.
+func (s *Server) databaseBodies(x *exchange) ([]json.RawMessage, error) {
+	infos, err := s.client.Catalog().Databases(x.ctx)
+	if err != nil {
+		return nil, err
+	}
+	bodies := make([]json.RawMessage, len(infos))
+	for i := range infos {
+		if bodies[i], err = json.Marshal(databaseBody(&infos[i])); err != nil {
+			return nil, err
+		}
+	}
+	return bodies, nil
+}
+
+// answerList answers a page of resources that are no items. Its continuation is the
+// number of those before it, for lists that are short and seldom change.
+func answerList(x *exchange, rid, name string, all []json.RawMessage) error {
+	limit, err := parseHeaderInt(x.header(headerPageItems), headerPageItems)
+	if err != nil {
+		return err
+	}
+	from := 0
+	if token := x.header(headerContinuation); token != "" {
+		if from, err = strconv.Atoi(token); err != nil || from < 0 || from > len(all) {
+			return refuse(http.StatusBadRequest, "the continuation %q is not one of this list", clip(token))
+		}
+	}
+	page := all[from:]
+	if limit > 0 && len(page) > limit {
+		page = page[:limit]
+		x.w.Header().Set(headerContinuation, strconv.Itoa(from+limit))
+	}
+	body := appendList(nil, rid, name, page)
+	x.w.Header().Set(headerItemCount, strconv.Itoa(len(page)))
+	x.answer(http.StatusOK, pageCharge(len(body)), body)
+	return nil
+}
+
+// appendList appends a feed: _rid of the owner, the resources and their count.
+func appendList[T ~[]byte](dst []byte, rid, name string, all []T) []byte {
+	size := 64
+	for _, r := range all {
+		size += len(r) + 1
+	}
+	out := bytes.NewBuffer(append(make([]byte, 0, len(dst)+size), dst...))
+	out.WriteString(`{"_rid":"` + rid + `","` + name + `":[`)
+	for i, r := range all {
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.Write(r)
+	}
+	out.WriteString(`],"_count":` + strconv.Itoa(len(all)) + `}`)
+	return out.Bytes()
+}

@@ -1,0 +1,28 @@
+// Package gateway serves the Azure Cosmos DB for NoSQL REST protocol in gateway
+// mode, so that the official SDKs are clients of Millrace.
+//
+// # Model
+//
+// A request passes these steps; each may end it with an error in the protocol's
+// form, {"code", "message"}, and then nothing was changed:
+//
+//	route      path and method to a noun and what is done with it    route.go
+//	authorize  the signature over verb, noun and link; read or write auth.go
+//	body       read whole, within its limit and time                 exchange.go
+//	slot       at most RequestsMax are carried out at once           server.go
+//	noun       account, databases, containers, ranges, items, …      a file each
+//	answer     JSON with activity id, charge, session token, etag    exchange.go
+//
+// Nothing is read of a body before its sender is known, and no slot is held while
+// one is read: slow and unknown clients cost a connection and nothing else.
+//
+// # Promises
+//
+//   - Containers made here and by YAML are the same thing.
+//   - What the gateway acknowledges is what store.Client acknowledges.
+//   - Every answer has a body that the SDKs understand, those of the router too.
+//   - Errors become status, substatus and code in one table, errors.go.
+//
+// A Server keeps no state of its own beyond a cache of the catalog: several of them
+// may serve the same containers. It is safe for concurrent use.
+package gateway

@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/query"
+)
+
+// The substatuses that clients look at.
+const (
+	subKeyMismatch      = 1001 // 400: the key of the header and that of the item differ
+	subOwnerNotFound    = 1003 // 404: the container or database is missing
+	subRangeGone        = 1002 // 410: the range is gone
+	subConditionFailed  = 1110 // 412: a patch's condition is false
+	subRequestRateLarge = 3200 // 429
+)
+
+// retryAfterDefault is what a client is told to wait where the refusal itself does
+// not say.
+const retryAfterDefault = 100 * time.Millisecond
+
+// failure is an error of the protocol.
+type failure struct {
+	status     int
+	substatus  int // 0: none
+	message    string
+	retryAfter time.Duration // 0: none
+}
+
+func (f *failure) Error() string { return f.message }
+
+// refuse returns a failure with a formatted message.
+func refuse(status int, format string, args ...any) *failure {
+	return &failure{status: status, message: fmt.Sprintf(format, args...)}
+}
+
+// refuseAs returns a failure with a substatus.
+func refuseAs(status, substatus int, format string, args ...any) *failure {
+	return &failure{status: status, substatus: substatus, message: fmt.Sprintf(format, args...)}
+}
+
+// codeNames are the protocol's names of statuses.
+var codeNames = map[int]string{
+	http.StatusBadRequest:            "BadRequest",
+	http.StatusUnauthorized:          "Unauthorized",
+	http.StatusForbidden:             "Forbidden",
+	http.StatusNotFound:              "NotFound",
+	http.StatusMethodNotAllowed:      "MethodNotAllowed",
+	http.StatusRequestTimeout:        "RequestTimeout",
+	http.StatusConflict:              "Conflict",
+	http.StatusGone:                  "Gone",
+	http.StatusPreconditionFailed:    "PreconditionFailed",
+	http.StatusRequestEntityTooLarge: "RequestEntityTooLarge",
+	http.StatusFailedDependency:      "FailedDependency",
+	http.StatusTooManyRequests:       "TooManyRequests",
+	statusRetryWith:                  "RetryWith",
+	http.StatusInternalServerError:   "InternalServerError",
+	http.StatusNotImplemented:        "NotImplemented",
+	http.StatusServiceUnavailable:    "ServiceUnavailable",
+}
+
+// statusRetryWith is the protocol's status for writes that met each other.
+const statusRetryWith = 449
+
+// statuses is the table from what the store answers to what the protocol says.
+// Statuses that are not in it are the protocol's own.
+var statuses = map[store.Status]failure{
+	store.StatusGone:             {status: http.StatusServiceUnavailable, retryAfter: retryAfterDefault},
+	store.StatusTooManyRequests:  {status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault},
+	store.StatusUnavailable:      {status: http.StatusServiceUnavailable, retryAfter: retryAfterDefault},
+	store.StatusUnknown:          {status: http.StatusRequestTimeout},
+	store.StatusInsufficientDisk: {status: http.StatusServiceUnavailable, retryAfter: time.Second},
+}
+
+// translate is the table from errors to failures.
+func translate(err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	if e, ok := errors.AsType[*store.Error](err); ok {
+		return translateStatus(e.Status, e.Message, e.RetryAfter)
+	}
+	switch {
+	case isType[*store.NoContainerError](err), isType[*store.NoDatabaseError](err):
+		return refuseAs(http.StatusNotFound, subOwnerNotFound, "%v", err)
+	case isType[*store.NoOwnerError](err):
+		return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: retryAfterDefault}
+	case errors.Is(err, store.ErrUnknown):
+		return refuse(http.StatusRequestTimeout, "the outcome of the write was not learned in time; read it before you write again: %v", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return refuse(http.StatusRequestTimeout, "the request took too long: %v", err)
+	case errors.Is(err, context.Canceled):
+		return &failure{status: http.StatusServiceUnavailable, message: "the request was given up: " + err.Error(), retryAfter: retryAfterDefault}
+	case isType[*query.SyntaxError](err):
+		return refuse(http.StatusBadRequest, "the query is wrong: %v", err)
+	case errors.Is(err, store.ErrBadRequest):
+		return refuse(http.StatusBadRequest, "%v", err)
+	case errors.Is(err, feed.ErrKey), errors.Is(err, feed.ErrSyntax):
+		return refuse(http.StatusBadRequest, "%v", err)
+	}
+	return refuse(http.StatusInternalServerError, "%v", err)
+}
+
+func translateStatus(status store.Status, message string, retryAfter time.Duration) *failure {
+	f, ok := statuses[status]
+	if !ok {
+		f = failure{status: int(status)}
+	}
+	f.message = message
+	if retryAfter > 0 {
+		f.retryAfter = retryAfter
+	}
+	return &f
+}
+
+func isType[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}

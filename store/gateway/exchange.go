@@ -1,0 +1,219 @@
+package gateway
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// exchange is one request and its answer.
+type exchange struct {
+	w        http.ResponseWriter
+	r        *http.Request
+	ctx      context.Context //nolint:containedctx // an exchange is the scope of one request
+	target   target
+	op       *operation // nil until it is known
+	body     []byte
+	activity string
+	status   int // of the answer; 0 before it
+}
+
+func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
+	x := &exchange{w: w, r: r, ctx: r.Context(), activity: activityID(r.Header.Get(headerActivity))}
+	h := w.Header()
+	h.Set("X-Ms-Activity-Id", x.activity)
+	h.Set("X-Ms-Gatewayversion", "version=2.0.0")
+	h.Set(headerSchemaVersion, "1.16")
+	h.Set("Cache-Control", "no-store, no-cache")
+	return x
+}
+
+func (x *exchange) name() string {
+	if x.op == nil {
+		return "refused"
+	}
+	return x.op.name
+}
+
+const activityBytesMax = 64
+
+// activityID echoes the client's id if it is one that can be echoed.
+func activityID(asked string) string {
+	ok := asked != "" && len(asked) <= activityBytesMax
+	for i := 0; ok && i < len(asked); i++ {
+		c := asked[i]
+		ok = c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+	}
+	if ok {
+		return asked
+	}
+	var b [16]byte
+	rand.Read(b[:]) // never returns an error since Go 1.24
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// header returns a header of the request.
+func (x *exchange) header(name string) string { return x.r.Header.Get(name) }
+
+// bodyRoom is what is allocated for a body before its first byte has come.
+const bodyRoom = 64 << 10
+
+// readBody reads the body of a request that may have at most limit bytes.
+func (x *exchange) readBody(limit int64) error {
+	if limit == 0 || x.r.Body == nil {
+		return nil
+	}
+	tooLarge := refuse(http.StatusRequestEntityTooLarge, "the body has more than the %d bytes that are allowed", limit)
+	if x.r.ContentLength > limit {
+		return tooLarge
+	}
+	body := make([]byte, 0, min(max(x.r.ContentLength, 512), bodyRoom)+1)
+	in := http.MaxBytesReader(x.w, x.r.Body, limit)
+	for {
+		n, err := in.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case errors.Is(err, io.EOF):
+			x.body = body
+			return nil
+		case isType[*http.MaxBytesError](err):
+			return tooLarge
+		case err != nil:
+			return refuse(http.StatusRequestTimeout, "the body did not come whole and in time: %v", err)
+		case len(body) == cap(body):
+			body = append(body, 0)[:len(body)]
+		}
+	}
+}
+
+// decode reads the body as one JSON value.
+func (x *exchange) decode(into any) error {
+	if err := json.Unmarshal(x.body, into); err != nil {
+		return refuse(http.StatusBadRequest, "the body is not the JSON that is expected: %v", err)
+	}
+	return nil
+}
+
+// answer sends JSON, or nothing for an empty body.
+func (x *exchange) answer(status int, charge float64, body []byte) {
+	h := x.w.Header()
+	h.Set(headerCharge, formatCharge(charge))
+	if len(body) > 0 {
+		h.Set("Content-Type", "application/json")
+	}
+	if status != http.StatusNoContent && status != http.StatusNotModified {
+		h.Set("Content-Length", strconv.Itoa(len(body)))
+	}
+	x.status = status
+	x.w.WriteHeader(status)
+	if len(body) > 0 && x.r.Method != http.MethodHead {
+		_, _ = x.w.Write(body) // who asked may have gone
+	}
+}
+
+// answerJSON sends a value.
+func (x *exchange) answerJSON(status int, charge float64, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode the answer: %w", err)
+	}
+	x.answer(status, charge, body)
+	return nil
+}
+
+// errorBody is the body of every error.
+type errorBody struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+}
+
+// fail sends an error. If the answer has begun there is nothing left to say.
+func (x *exchange) fail(f *failure) {
+	if x.status != 0 {
+		return
+	}
+	h := x.w.Header()
+	if f.substatus != 0 {
+		h.Set(headerSubstatus, strconv.Itoa(f.substatus))
+	}
+	if f.retryAfter > 0 {
+		h.Set(headerRetryAfter, strconv.FormatInt(max(f.retryAfter.Milliseconds(), 1), 10))
+	}
+	code := codeNames[f.status]
+	if code == "" {
+		code = strconv.Itoa(f.status)
+	}
+	body, err := json.Marshal(errorBody{code, f.message})
+	if err != nil {
+		panic(fmt.Sprintf("gateway: two texts cannot be marshalled: %v", err))
+	}
+	x.answer(f.status, chargeRefusal, body)
+}
+
+// session tells where the client may read on: the number of a physical partition
+// and an LSN of its log. Several are joined by commas.
+func (x *exchange) session(tokens ...string) {
+	if len(tokens) > 0 {
+		x.w.Header().Set(headerSession, strings.Join(tokens, ","))
+	}
+}
+
+// sessionToken is the session token of one partition: range, version and LSN. Its
+// shape never changes, because clients merge tokens by it.
+func sessionToken(p feed.Partition, lsn feed.LSN) string {
+	b := strconv.AppendUint(make([]byte, 0, 24), uint64(p.Number), 10)
+	b = append(b, ":-1#"...)
+	return string(strconv.AppendUint(b, uint64(lsn), 10))
+}
+
+// etag shows an etag in the header that is for it.
+func (x *exchange) etag(text string) { x.w.Header().Set(headerETag, `"`+text+`"`) }
+
+// minimal tells whether the client asked for no content in answers to writes.
+func (x *exchange) minimal() bool {
+	for _, prefer := range x.r.Header.Values("Prefer") {
+		if strings.Contains(strings.ToLower(prefer), "return=minimal") {
+			return true
+		}
+	}
+	return false
+}
+
+// unixSeconds is how the protocol shows times.
+func unixSeconds(t time.Time) int64 { return t.Unix() }
+
+// matching is what If-Match or If-None-Match asks.
+type matching struct {
+	etag store.ETag // zero: none
+	any  bool       // *
+}
+
+// noETag is no item's: what a client sends that is none of ours matches nothing.
+var noETag = store.ETag{LSN: 1<<64 - 1, Index: 1<<32 - 1}
+
+// parseMatching reads the value of If-Match or If-None-Match.
+func parseMatching(text string) matching {
+	text = strings.TrimSpace(text)
+	switch text {
+	case "":
+		return matching{}
+	case "*":
+		return matching{any: true}
+	}
+	etag, err := store.ParseETag(strings.TrimPrefix(text, "W/"))
+	if err != nil || etag == (store.ETag{}) {
+		etag = noETag
+	}
+	return matching{etag: etag}
+}

@@ -1,0 +1,126 @@
+package gateway
+
+import (
+	"net/http"
+	"strconv"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// readItems reads the items of a container page by page, in the order of their
+// effective partition keys.
+func (s *Server) readItems(x *exchange) error {
+	c, err := s.collection(x)
+	if err != nil {
+		return err
+	}
+	sc, err := c.scope(x)
+	if err != nil {
+		return err
+	}
+	limit, err := parseHeaderInt(x.header(headerPageItems), headerPageItems)
+	if err != nil {
+		return err
+	}
+	page := &feedPage{limit: pageItemsMax, levels: len(c.info.Spec.PartitionKey)}
+	if limit > 0 {
+		page.limit = min(limit, pageItemsMax)
+	}
+	at := feedToken{}
+	if token := x.header(headerContinuation); token != "" {
+		if at, err = c.decodeToken(token, sc.hash()); err != nil {
+			return err
+		}
+	} else if len(sc.partitions) > 0 {
+		at.partition = sc.partitions[0].Number
+	}
+	if err := s.fillPage(x, c, sc, at, page); err != nil {
+		return s.absence(x, c, err)
+	}
+	if page.next != nil {
+		x.w.Header().Set(headerContinuation, c.encodeToken(*page.next, sc.hash()))
+	}
+	x.session(page.sessions...)
+	body := appendList(nil, c.ridText, "Documents", page.items)
+	x.w.Header().Set(headerItemCount, strconv.Itoa(len(page.items)))
+	x.answer(http.StatusOK, pageCharge(len(body)), body)
+	return nil
+}
+
+// feedPage is a page while it is filled.
+type feedPage struct {
+	limit    int
+	levels   int
+	items    [][]byte
+	bytes    int
+	next     *feedToken // nil: nothing follows
+	sessions []string
+}
+
+// fillPage reads from at on until the page is full or the scope at its end.
+func (s *Server) fillPage(x *exchange, c *collection, sc *scope, at feedToken, page *feedPage) error {
+	begun := false
+	for i := range sc.partitions {
+		p := &sc.partitions[i]
+		after := []byte(nil)
+		if !begun {
+			if p.Number != at.partition {
+				continue
+			}
+			begun, after = true, at.cursor
+		}
+		if page.full() {
+			page.next = &feedToken{partition: p.Number}
+			return nil
+		}
+		if err := s.fillFrom(x, c, sc, p, after, page); err != nil || page.next != nil {
+			return err
+		}
+	}
+	if !begun && len(sc.partitions) > 0 {
+		return refuseAs(http.StatusGone, subRangeGone, "the range of the continuation is gone; read the ranges again")
+	}
+	return nil
+}
+
+func (p *feedPage) full() bool { return len(p.items) >= p.limit || p.bytes >= pageBytesMax }
+
+// fillFrom reads from one physical partition.
+func (s *Server) fillFrom(x *exchange, c *collection, sc *scope, p *store.PartitionInfo, after []byte, page *feedPage) error {
+	partition := feed.Partition{Container: c.info.ID, Number: p.Number}
+	span := intersect(p.Range, sc.span)
+	if len(after) == 0 && sc.key.IsZero() && span.Min > p.Range.Min {
+		after = cursorAt(page.levels, span.Min)
+	}
+	session := ""
+	defer func() {
+		if session != "" {
+			page.sessions = append(page.sessions, session) // one for each range
+		}
+	}()
+	for {
+		result, err := c.Scan(x.ctx, partition, store.Scan{
+			Scope: store.Scope{Key: sc.key}, After: after, ItemsMax: page.limit - len(page.items), BytesMax: pageBytesMax - page.bytes,
+		})
+		if err != nil {
+			return err
+		}
+		session = sessionToken(partition, result.LSN)
+		for i := range result.Items {
+			item := &result.Items[i]
+			if sc.key.IsZero() && item.Key.Hash() >= span.Max {
+				return nil
+			}
+			body := c.appendItem(nil, item)
+			page.items, page.bytes = append(page.items, body), page.bytes+len(body)
+		}
+		if result.Cursor == nil {
+			return nil
+		}
+		if after = result.Cursor; page.full() {
+			page.next = &feedToken{partition: p.Number, cursor: after}
+			return nil
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package gateway
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+// indexingPolicy is what Millrace looks at of an indexing policy. Each included path
+// of one scalar, such as /name/? or /tags/[]/id/?, becomes a declared index, up to
+// store.IndexesMax of them in their order. A wildcard names no index: what has none
+// is found by a scan, so a policy never changes what a query answers.
+type indexingPolicy struct {
+	Mode     string      `json:"indexingMode"`
+	Included []indexPath `json:"includedPaths"`
+}
+
+type indexPath struct {
+	Path string `json:"path"`
+}
+
+// indexesOf returns the indexes that a policy declares.
+func indexesOf(raw json.RawMessage) ([]string, error) {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil, nil
+	}
+	var policy indexingPolicy
+	if err := json.Unmarshal(raw, &policy); err != nil {
+		return nil, refuse(http.StatusBadRequest, "indexingPolicy: %v", err)
+	}
+	switch strings.ToLower(policy.Mode) {
+	case "", "consistent", "lazy":
+	case "none":
+		return nil, nil
+	default:
+		return nil, refuse(http.StatusBadRequest, "indexingPolicy.indexingMode is %q; consistent or none is expected", clip(policy.Mode))
+	}
+	var indexes []string
+	for _, p := range policy.Included {
+		scalar, ok := strings.CutSuffix(p.Path, "/?")
+		if !ok {
+			if !strings.HasSuffix(p.Path, "/*") {
+				return nil, refuse(http.StatusBadRequest, "indexingPolicy: the included path %q ends neither with /? nor with /*", clip(p.Path))
+			}
+			continue
+		}
+		pointer, err := pointerOf(scalar)
+		if err != nil {
+			return nil, refuse(http.StatusBadRequest, "indexingPolicy: %v", err)
+		}
+		if strings.Count(pointer+"/", "/*/") > 1 || isItemOwn(pointer) || slices.Contains(indexes, pointer) {
+			continue // arrays in arrays have no index; id and system properties need none
+		}
+		indexes = append(indexes, pointer)
+	}
+	return indexes[:min(len(indexes), store.IndexesMax)], nil
+}
+
+// isItemOwn tells whether a path is the id or a system property.
+func isItemOwn(pointer string) bool {
+	return pointer == "/id" || slices.Contains(store.SystemProperties[:], strings.TrimPrefix(pointer, "/"))
+}
+
+// indexingPolicyOf shows the policy that was declared if it still says what is
+// indexed, else one that does.
+func indexingPolicyOf(spec *store.ContainerSpec, declared json.RawMessage) json.RawMessage {
+	if len(declared) > 0 && string(declared) != "null" {
+		if indexes, err := indexesOf(declared); err == nil && slices.Equal(indexes, spec.Indexes) {
+			return declared
+		}
+	}
+	policy := struct {
+		Mode      string      `json:"indexingMode"`
+		Automatic bool        `json:"automatic"`
+		Included  []indexPath `json:"includedPaths"`
+		Excluded  []indexPath `json:"excludedPaths"`
+	}{Mode: "consistent", Automatic: true, Included: []indexPath{{"/*"}}, Excluded: []indexPath{{`/"_etag"/?`}}}
+	for _, pointer := range spec.Indexes {
+		policy.Included = append(policy.Included, indexPath{pathOf(pointer) + "/?"})
+	}
+	raw, err := json.Marshal(policy)
+	if err != nil {
+		panic(fmt.Sprintf("gateway: an indexing policy cannot be marshalled: %v", err))
+	}
+	return raw
+}
+
+// pointerOf turns a path of the protocol, /a/"b c"/[]/d, into a JSON pointer.
+func pointerOf(path string) (string, error) {
+	bad := fmt.Errorf("the path %q is none; a path such as /name or /address/city is expected", clip(path))
+	if len(path) < 2 || path[0] != '/' {
+		return "", bad
+	}
+	var out strings.Builder
+	for rest := path; rest != ""; {
+		rest = rest[1:] // the slash
+		var name string
+		switch {
+		case strings.HasPrefix(rest, `"`):
+			end := strings.IndexByte(rest[1:], '"')
+			if end < 0 {
+				return "", bad
+			}
+			name, rest = rest[1:end+1], rest[end+2:]
+		default:
+			end := strings.IndexByte(rest, '/')
+			if end < 0 {
+				end = len(rest)
+			}
+			name, rest = rest[:end], rest[end:]
+		}
+		// What means every element in a pointer is no name, nor is what holds a quote.
+		if name == "" || name == "*" || strings.Contains(name, `"`) || rest != "" && rest[0] != '/' {
+			return "", bad
+		}
+		if name == "[]" {
+			name = "*"
+		}
+		out.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name))
+	}
+	if _, err := document.ParsePointer(out.String()); err != nil {
+		return "", bad
+	}
+	return out.String(), nil
+}
+
+// pathOf is the other way: a name that is no plain word is quoted.
+func pathOf(pointer string) string {
+	var out strings.Builder
+	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		name := strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
+		switch {
+		case name == "*":
+			name = "[]"
+		case strings.ContainsAny(name, "/ ~-") || name == "":
+			name = `"` + name + `"`
+		}
+		out.WriteString("/" + name)
+	}
+	return out.String()
+}

@@ -1,0 +1,261 @@
+package gateway
+
+import (
+	"bytes"
+	"net/http"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+// itemWrite is a write of one item as its request asks for it.
+type itemWrite struct {
+	c   *collection
+	key feed.PartitionKey
+	op  store.Operation
+	// only412 says that a conflict means a precondition that does not hold.
+	only412 bool
+}
+
+func (s *Server) createItem(x *exchange) error {
+	w, err := s.newWrite(x, store.OpCreate)
+	if err != nil {
+		return err
+	}
+	if isTrue(x.header(headerUpsert)) {
+		w.op.Kind = store.OpUpsert
+		if err := w.guardUpsert(x.header("If-Match"), x.header("If-None-Match")); err != nil {
+			return err
+		}
+	}
+	return s.write(x, w)
+}
+
+// guardUpsert takes in the conditions of an upsert: with If-Match: * it must not
+// create, with If-None-Match: * it must not replace.
+func (w *itemWrite) guardUpsert(ifMatch, ifNoneMatch string) error {
+	match, none := parseMatching(ifMatch), parseMatching(ifNoneMatch)
+	switch {
+	case none.any && (match.any || match.etag != (store.ETag{})):
+		return refuse(http.StatusBadRequest, "if-match and if-none-match: * exclude each other")
+	case none.any:
+		w.op.Kind, w.only412 = store.OpCreate, true
+	case match.any:
+		w.op.Kind, w.only412 = store.OpReplace, true
+	default:
+		w.op.IfMatch = match.etag
+	}
+	return nil
+}
+
+func (s *Server) replaceItem(x *exchange) error {
+	w, err := s.newWrite(x, store.OpReplace)
+	if err != nil {
+		return err
+	}
+	w.op.ID, w.op.IfMatch = x.target.id, parseMatching(x.header("If-Match")).etag
+	return s.write(x, w)
+}
+
+func (s *Server) patchItem(x *exchange) error {
+	w, err := s.newWrite(x, store.OpPatch)
+	if err != nil {
+		return err
+	}
+	w.op.ID, w.op.IfMatch = x.target.id, parseMatching(x.header("If-Match")).etag
+	return s.write(x, w)
+}
+
+func (s *Server) deleteItem(x *exchange) error {
+	w, err := s.newWrite(x, store.OpDelete)
+	if err != nil {
+		return err
+	}
+	w.op.ID, w.op.IfMatch = x.target.id, parseMatching(x.header("If-Match")).etag
+	return s.write(x, w)
+}
+
+// newWrite reads what all writes of items share: container, key and body.
+func (s *Server) newWrite(x *exchange, kind store.OpKind) (*itemWrite, error) {
+	for _, name := range []string{headerPreTrigger, headerPostTrigger} {
+		if x.header(name) != "" {
+			return nil, refuse(http.StatusBadRequest, "triggers are not served by Millrace")
+		}
+	}
+	c, err := s.collection(x)
+	if err != nil {
+		return nil, err
+	}
+	w := &itemWrite{c: c, op: store.Operation{Kind: kind}}
+	key, given, err := c.parseKey(x.header(headerKey))
+	if err != nil {
+		return nil, err
+	}
+	w.key = key
+	switch kind { //nolint:exhaustive // the others have a body
+	case store.OpDelete:
+		if !given {
+			return nil, errNoKey
+		}
+		return w, nil
+	case store.OpPatch:
+		if !given {
+			return nil, errNoKey
+		}
+		w.op.Patch, w.op.Condition, err = parsePatch(x.body)
+		return w, err
+	}
+	return w, w.setBody(x.body, given)
+}
+
+// errNoKey refuses a request for an item without its partition key.
+var errNoKey = refuse(http.StatusBadRequest, "the partition key is missing: the header x-ms-documentdb-partitionkey is expected, such as [\"a\"]")
+
+// setBody checks a body against the key of the request, which it gives if the
+// request does not.
+func (w *itemWrite) setBody(body []byte, given bool) error {
+	if len(body) > store.ItemBytesMax {
+		return refuse(http.StatusRequestEntityTooLarge, "the item has %d bytes; at most %d are allowed", len(body), store.ItemBytesMax)
+	}
+	if err := document.Check(body); err != nil {
+		return refuse(http.StatusBadRequest, "the item is not served: %v", err)
+	}
+	w.op.Body = withoutSystem(body)
+	key, err := w.c.KeyOf(w.op.Body)
+	if err != nil {
+		return err
+	}
+	if given && key != w.key {
+		return refuseAs(http.StatusBadRequest, subKeyMismatch,
+			"the partition key of the item is %s, the header names %s", key, w.key)
+	}
+	w.key = key
+	return nil
+}
+
+// withoutSystem returns an item without the properties that the store adds, which
+// clients send back as they got them.
+func withoutSystem(body []byte) []byte {
+	if !bytes.Contains(body, []byte(`"_`)) && !bytes.Contains(body, []byte(`\u005`)) {
+		return body
+	}
+	found := false
+	document.Members(body, func(name, _ []byte) bool {
+		found = isSystem(name)
+		return !found
+	})
+	if !found {
+		return body
+	}
+	out, first := append(make([]byte, 0, len(body)), '{'), true
+	document.Members(body, func(name, raw []byte) bool {
+		if isSystem(name) {
+			return true
+		}
+		if !first {
+			out = append(out, ',')
+		}
+		first = false
+		out = append(document.AppendQuote(out, string(name)), ':')
+		out = append(out, raw...)
+		return true
+	})
+	return append(out, '}')
+}
+
+// isSystem tells whether a property is the store's own. _lsn is that of the change
+// feed.
+func isSystem(name []byte) bool {
+	if string(name) == "_lsn" {
+		return true
+	}
+	for _, s := range store.SystemProperties {
+		if string(name) == s {
+			return true
+		}
+	}
+	return false
+}
+
+// write carries out one write and answers it.
+func (s *Server) write(x *exchange, w *itemWrite) error {
+	resp, err := s.client.Do(x.ctx, &store.Request{
+		Partition: w.c.PartitionFor(w.key),
+		Transact:  &store.Transact{Key: w.key, Ops: []store.Operation{w.op}},
+	})
+	if err != nil {
+		return s.absence(x, w.c, w.explain(err))
+	}
+	res := &resp.Transact.Results[0]
+	x.session(sessionToken(w.c.PartitionFor(w.key), resp.Transact.LSN))
+	if w.op.Kind == store.OpDelete {
+		x.answer(http.StatusNoContent, chargeWrite, nil)
+		return nil
+	}
+	x.etag(res.Item.ETag.String())
+	charge := writeCharge(len(res.Item.Body))
+	if x.minimal() {
+		x.answer(int(res.Status), charge, nil)
+		return nil
+	}
+	x.answer(int(res.Status), charge, w.c.appendItem(nil, &res.Item))
+	return nil
+}
+
+// explain gives a refused write the status and substatus that the protocol has for
+// it.
+func (w *itemWrite) explain(err error) error {
+	f := translate(err)
+	switch {
+	case w.only412 && (f.status == http.StatusConflict || f.status == http.StatusNotFound):
+		return refuse(http.StatusPreconditionFailed, "%s", f.message)
+	case f.status == http.StatusPreconditionFailed && w.op.Condition != "" && w.op.IfMatch == (store.ETag{}):
+		return refuseAs(f.status, subConditionFailed, "%s", f.message)
+	}
+	return err
+}
+
+// appendItem appends an item as it is shown.
+func (c *collection) appendItem(dst []byte, item *store.Item) []byte {
+	rid := store.ItemRID(c.rid, item.Key, item.ID)
+	if dst == nil {
+		dst = make([]byte, 0, len(item.Body)+256)
+	}
+	return store.AppendSystem(dst, item.Body, rid, store.ItemSelf(c.rid, rid), item.ETag, item.Modified)
+}
+
+func (s *Server) readItem(x *exchange) error {
+	c, err := s.collection(x)
+	if err != nil {
+		return err
+	}
+	key, given, err := c.parseKey(x.header(headerKey))
+	if err != nil {
+		return err
+	}
+	if !given {
+		return errNoKey
+	}
+	p := c.PartitionFor(key)
+	resp, err := s.client.Do(x.ctx, &store.Request{Partition: p, Transact: &store.Transact{Key: key, Ops: []store.Operation{
+		{Kind: store.OpRead, ID: x.target.id, IfNoneMatch: parseMatching(x.header("If-None-Match")).etag},
+	}}})
+	if err != nil {
+		return s.absence(x, c, err)
+	}
+	res := &resp.Transact.Results[0]
+	x.session(sessionToken(p, resp.Transact.LSN))
+	if res.Status == store.StatusNotModified || parseMatching(x.header("If-None-Match")).any {
+		if res.Item.ETag != (store.ETag{}) {
+			x.etag(res.Item.ETag.String())
+		} else {
+			x.etag(parseMatchingText(x.header("If-None-Match")))
+		}
+		x.answer(http.StatusNotModified, chargeRead, nil)
+		return nil
+	}
+	x.etag(res.Item.ETag.String())
+	x.answer(http.StatusOK, readCharge(len(res.Item.Body)), c.appendItem(nil, &res.Item))
+	return nil
+}

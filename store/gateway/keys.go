@@ -1,0 +1,281 @@
+package gateway
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// keyBytes is the size of a key that is made here, that of the service's.
+	keyBytes = 64
+	// keyBytesMin is the least size of a key that is accepted.
+	keyBytesMin = 16
+	// keyFileMax bounds the key file.
+	keyFileMax = 64 << 10
+	// keyLookInterval is the time between two looks at whether the key file changed.
+	keyLookInterval = time.Second
+)
+
+// Key is a master key in base64. It does not print itself.
+type Key string
+
+// String returns a mark instead of the key.
+func (k Key) String() string {
+	if k == "" {
+		return ""
+	}
+	return "(secret)"
+}
+
+// LogValue keeps the key out of logs.
+func (k Key) LogValue() slog.Value { return slog.StringValue(k.String()) }
+
+// Keys are the master keys of a server. Two of each kind are in force at once, so
+// that one can be replaced while clients use the other. An empty one is not in
+// force.
+type Keys struct {
+	// Primary and Secondary read and write, in base64.
+	Primary   Key `yaml:"primary" json:"primary"`
+	Secondary Key `yaml:"secondary" json:"secondary"`
+
+	// PrimaryReadOnly and SecondaryReadOnly read.
+	PrimaryReadOnly   Key `yaml:"primaryReadOnly" json:"primaryReadOnly"`
+	SecondaryReadOnly Key `yaml:"secondaryReadOnly" json:"secondaryReadOnly"`
+}
+
+// The names of keys, as commands take them.
+const (
+	KeyPrimary           = "primary"
+	KeySecondary         = "secondary"
+	KeyPrimaryReadOnly   = "primary-read-only"
+	KeySecondaryReadOnly = "secondary-read-only"
+)
+
+// KeyNames are the names of all keys.
+var KeyNames = []string{KeyPrimary, KeySecondary, KeyPrimaryReadOnly, KeySecondaryReadOnly}
+
+func (k *Keys) named(name string) *Key {
+	return []*Key{&k.Primary, &k.Secondary, &k.PrimaryReadOnly, &k.SecondaryReadOnly}[slices.Index(KeyNames, name)]
+}
+
+// Named returns a key by its name; "" for a name that is none.
+func (k *Keys) Named(name string) Key {
+	if !slices.Contains(KeyNames, name) {
+		return ""
+	}
+	return *k.named(name)
+}
+
+func (k *Keys) check() error {
+	var errs []error
+	for _, name := range KeyNames {
+		if key := k.Named(name); key != "" {
+			if raw, err := base64.StdEncoding.DecodeString(string(key)); err != nil || len(raw) < keyBytesMin {
+				errs = append(errs, fmt.Errorf("%s is not base64 of at least %d bytes", name, keyBytesMin))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// NewKeys makes four keys.
+func NewKeys() Keys {
+	var k Keys
+	for _, name := range KeyNames {
+		*k.named(name) = newKey()
+	}
+	return k
+}
+
+func newKey() Key {
+	var raw [keyBytes]byte
+	rand.Read(raw[:]) // never returns an error since Go 1.24
+	return Key(base64.StdEncoding.EncodeToString(raw[:]))
+}
+
+// KeyPath is where the key file of c is.
+func (c *Config) KeyPath() string {
+	if c.KeyFile != "" {
+		return c.KeyFile
+	}
+	return filepath.Join(c.Dir, "keys.json")
+}
+
+// ReadKeys reads a key file. The error is fs.ErrNotExist if there is none.
+func ReadKeys(path string) (Keys, error) {
+	var k Keys
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return k, fmt.Errorf("read the keys: %w", err)
+	}
+	if len(data) > keyFileMax {
+		return k, fmt.Errorf("key file %s has %d bytes, more than %d", path, len(data), keyFileMax)
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&k); err != nil {
+		return Keys{}, fmt.Errorf("key file %s is not what millrace keys rotate writes: %w", path, err)
+	}
+	if err := k.check(); err != nil {
+		return Keys{}, fmt.Errorf("key file %s: %w", path, err)
+	}
+	if k == (Keys{}) {
+		return k, fmt.Errorf("key file %s has no key; delete it, and new ones are made", path)
+	}
+	return k, nil
+}
+
+// WriteKeys replaces a key file at once, readable for its owner alone.
+func WriteKeys(path string, k Keys) error {
+	data, err := json.MarshalIndent(k, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the keys: %w", err)
+	}
+	return writeSecret(path, append(data, '\n'))
+}
+
+// writeSecret replaces a file whole, readable for its owner alone, and syncs it.
+func writeSecret(path string, data []byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+		}
+	}()
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// RotateKey replaces one key of a key file by a new one and returns all of them.
+func RotateKey(path, name string) (Keys, error) {
+	if !slices.Contains(KeyNames, name) {
+		return Keys{}, fmt.Errorf("there is no key %s; %s are known", name, strings.Join(KeyNames, ", "))
+	}
+	k, err := ReadKeys(path)
+	if err != nil {
+		return k, err
+	}
+	*k.named(name) = newKey()
+	return k, WriteKeys(path, k)
+}
+
+// KeyRing holds the keys in force. Safe for concurrent use.
+type KeyRing struct {
+	path string // "": the keys are fixed
+	log  *slog.Logger
+
+	mu     sync.Mutex
+	secret []secret
+	looked time.Time
+	stamp  fileStamp
+}
+
+// secret is one key that is in force.
+type secret struct {
+	raw    []byte
+	access access
+}
+
+// fileStamp tells whether a file is another than before.
+type fileStamp struct {
+	modified time.Time
+	size     int64
+}
+
+// OpenKeys returns the keys that c names. A key file that is not there is made.
+func OpenKeys(c *Config, log *slog.Logger) (*KeyRing, error) {
+	r := &KeyRing{log: log}
+	if c.Keys != (Keys{}) {
+		if err := c.Keys.check(); err != nil {
+			return nil, fmt.Errorf("gateway.keys: %w", err)
+		}
+		r.secret = secrets(&c.Keys)
+		return r, nil
+	}
+	r.path = c.KeyPath()
+	keys, err := ReadKeys(r.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		keys = NewKeys()
+		err = WriteKeys(r.path, keys)
+		log.Info("the gateway's keys were made; see them with millrace keys show", slog.String("file", r.path))
+	}
+	if err != nil {
+		return nil, err
+	}
+	r.secret = secrets(&keys)
+	r.looked = time.Now()
+	r.stamp = stampOf(r.path)
+	return r, nil
+}
+
+func secrets(k *Keys) []secret {
+	var all []secret
+	for i, name := range KeyNames {
+		key := k.Named(name)
+		if key == "" {
+			continue
+		}
+		raw, err := base64.StdEncoding.DecodeString(string(key))
+		if err != nil {
+			panic("gateway: a key was not checked") // check has seen it
+		}
+		right := accessWrite
+		if i >= 2 {
+			right = accessRead
+		}
+		all = append(all, secret{raw, right})
+	}
+	return all
+}
+
+func stampOf(path string) fileStamp {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileStamp{}
+	}
+	return fileStamp{info.ModTime(), info.Size()}
+}
+
+// current returns the keys in force, and looks now and then whether the file has
+// others. A file that cannot be read leaves the keys as they are.
+func (r *KeyRing) current() []secret {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.path == "" || time.Since(r.looked) < keyLookInterval {
+		return r.secret
+	}
+	r.looked = time.Now()
+	stamp := stampOf(r.path)
+	if stamp == r.stamp {
+		return r.secret
+	}
+	keys, err := ReadKeys(r.path)
+	if err != nil {
+		r.log.Error("the gateway's keys cannot be read; those before stay in force", slog.Any("error", err))
+		return r.secret
+	}
+	r.stamp, r.secret = stamp, secrets(&keys)
+	r.log.Info("the gateway's keys were read again", slog.String("file", r.path))
+	return r.secret
+}

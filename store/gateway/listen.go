@@ -1,0 +1,234 @@
+package gateway
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// AddressError says that the address of the gateway is not to be had.
+type AddressError struct {
+	Address string
+	Err     error
+}
+
+func (e *AddressError) Error() string {
+	return fmt.Sprintf("the gateway cannot listen at %s: %v", e.Address, e.Err)
+}
+
+func (e *AddressError) Unwrap() error { return e.Err }
+
+// Listener is a Server on the network.
+type Listener struct {
+	server      *Server
+	listener    net.Listener
+	http        *http.Server
+	idle        *idleConns
+	certificate *Certificate // nil: plain HTTP
+}
+
+// Listen opens the address of the server's configuration. With TLS the certificate
+// is the configured one, or one that is made and kept in Config.Dir. The error is an
+// *AddressError if the address is not to be had.
+func (s *Server) Listen(ctx context.Context) (*Listener, error) {
+	l := &Listener{server: s}
+	var secure *tls.Config
+	if s.cfg.TLS != Off {
+		var err error
+		if l.certificate, err = openCertificate(&s.cfg); err != nil {
+			return nil, err
+		}
+		secure = &tls.Config{Certificates: []tls.Certificate{l.certificate.pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+	}
+	inner, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = errors.New("another process listens there")
+	}
+	if err != nil {
+		return nil, &AddressError{s.cfg.Listen, err}
+	}
+	l.idle = newIdleConns(s.cfg.ConnectionsMax)
+	l.listener = &boundedListener{inner, l.idle}
+	if secure != nil {
+		l.listener = tls.NewListener(l.listener, secure)
+	}
+	// HTTP/1.1 alone: every client speaks it, one slow stream holds up no other, and
+	// the times below bound each request by itself.
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	l.http = &http.Server{
+		Handler: s, Protocols: protocols, MaxHeaderBytes: headerBytesMax,
+		ReadHeaderTimeout: s.cfg.HeaderTimeout, ReadTimeout: s.cfg.BodyTimeout,
+		WriteTimeout: s.cfg.AnswerTimeout, IdleTimeout: s.cfg.IdleTimeout,
+		ConnState: l.idle.changed, ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+	}
+	return l, nil
+}
+
+// Address is where the listener listens.
+func (l *Listener) Address() string { return l.listener.Addr().String() }
+
+// URL is the endpoint that clients of this machine take.
+func (l *Listener) URL() string {
+	if l.server.cfg.public != nil {
+		return l.server.cfg.PublicURL
+	}
+	scheme := "https"
+	if l.certificate == nil {
+		scheme = "http"
+	}
+	host, port, err := net.SplitHostPort(l.Address())
+	if err != nil {
+		return scheme + "://" + l.Address()
+	}
+	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() || ip.IsLoopback() {
+		host = "localhost"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// SelfSigned is the file of the certificate that the server made itself, which
+// clients must be told to trust; "" if it has another or none.
+func (l *Listener) SelfSigned() string {
+	if l.certificate == nil || !l.certificate.selfSigned {
+		return ""
+	}
+	return l.certificate.file
+}
+
+// drainTimeout bounds the finishing of requests that are under way at the end.
+const drainTimeout = 5 * time.Second
+
+// Run serves until ctx ends, then finishes what is under way.
+func (l *Listener) Run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	wg.Go(func() { l.server.Run(ctx) })
+	failed := make(chan error, 1)
+	wg.Go(func() {
+		err := l.http.Serve(l.listener)
+		if !errors.Is(err, http.ErrServerClosed) {
+			failed <- fmt.Errorf("gateway: %w", err)
+		}
+	})
+	defer wg.Wait()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	if err := l.http.Shutdown(stop); err != nil {
+		_ = l.http.Close() // what is left is cut off
+	}
+	return nil
+}
+
+// Close frees the address. It may be called twice.
+func (l *Listener) Close() error {
+	if err := l.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// idleConns bounds connections: a new one beyond the bound takes the place of the
+// one that has been idle longest, and is refused only if none is idle. A client
+// finds its idle connection closed and opens another; a writer gets through however
+// many hold connections that they do not use.
+type idleConns struct {
+	max int
+
+	mu   sync.Mutex
+	open map[net.Conn]*list.Element // nil: at work
+	idle *list.List                 // of net.Conn, the oldest in front
+}
+
+func newIdleConns(most int) *idleConns {
+	return &idleConns{max: most, open: map[net.Conn]*list.Element{}, idle: list.New()}
+}
+
+// changed is told of every connection's state by the HTTP server.
+func (c *idleConns) changed(conn net.Conn, state http.ConnState) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	conn = bare(conn)
+	element, known := c.open[conn]
+	if element != nil {
+		c.idle.Remove(element)
+	}
+	switch state {
+	case http.StateNew, http.StateIdle:
+		// One that has sent nothing yet is as idle as one between two requests.
+		if known {
+			c.open[conn] = c.idle.PushBack(conn)
+		}
+	case http.StateActive:
+		if known {
+			c.open[conn] = nil
+		}
+	case http.StateClosed, http.StateHijacked:
+		c.removeLocked(conn)
+	}
+}
+
+func (c *idleConns) removeLocked(conn net.Conn) {
+	if _, known := c.open[conn]; known {
+		delete(c.open, conn)
+		connections.Add(context.Background(), -1)
+	}
+}
+
+// admit takes in a new connection; false if there is no place for it.
+func (c *idleConns) admit(conn net.Conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.open) >= c.max {
+		connectionsEvicted.Add(context.Background(), 1)
+		oldest := c.idle.Front()
+		if oldest == nil {
+			return false
+		}
+		victim := c.idle.Remove(oldest).(net.Conn)
+		c.removeLocked(victim)
+		_ = victim.Close() // its server sees that it is closed
+	}
+	c.open[conn] = nil
+	connections.Add(context.Background(), 1)
+	return true
+}
+
+// bare is the connection below TLS.
+func bare(conn net.Conn) net.Conn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		return secure.NetConn()
+	}
+	return conn
+}
+
+// boundedListener accepts connections as long as there is a place for them.
+type boundedListener struct {
+	net.Listener
+	conns *idleConns
+}
+
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if l.conns.admit(conn) {
+			return conn, nil
+		}
+		_ = conn.Close() // refused
+	}
+}

@@ -1,0 +1,355 @@
+package gateway_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/store/gateway"
+)
+
+// crowd is how many connections the test of a crowd opens; 10000 is the promise.
+var crowd = flag.Int("crowd", 400, "idle connections of the test of a crowd; a fiftieth of them are slow ones")
+
+// listen puts a server on the network and stops it at the end of the test.
+func listen(t *testing.T, w *world, cfg gateway.Config) (l *gateway.Listener, stop func()) {
+	t.Helper()
+	if cfg.Listen == "" {
+		cfg.Listen = "127.0.0.1:0"
+	}
+	cfg.Logger = quiet
+	ring, err := gateway.OpenKeys(&gateway.Config{Keys: w.keys}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := gateway.New(w.client, ring, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l, err = server.Listen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := errors.Join(<-done, l.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
+	return l, stop
+}
+
+// get sends a signed request for the databases.
+func get(t *testing.T, w *world, client *http.Client, endpoint string) error {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, endpoint+"/dbs", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign(t, r, w.key)
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("status %d", resp.StatusCode)
+	}
+	return nil
+}
+
+// trusting is a client that trusts a certificate file and nothing else.
+func trusting(t *testing.T, file string) *http.Client {
+	t.Helper()
+	pool := x509.NewCertPool()
+	if file != "" {
+		data, err := os.ReadFile(file)
+		if err != nil || !pool.AppendCertsFromPEM(data) {
+			t.Fatalf("certificate %s: %v", file, err)
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// The certificate of the server's own is made once, and whoever trusts its file
+// reaches it by every name of this machine.
+func TestListen_CertificateOfItsOwn(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	dir := filepath.Join(t.TempDir(), "gateway")
+	l, stop := listen(t, w, gateway.Config{Dir: dir, PublicURL: "https://db.example.com"})
+	cert, err := os.ReadFile(l.SelfSigned())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "key.pem")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key has mode %v, %v", info.Mode(), err)
+	}
+	_, port, err := net.SplitHostPort(l.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, host := range []string{"localhost", "127.0.0.1"} {
+		if err := get(t, w, trusting(t, l.SelfSigned()), "https://"+net.JoinHostPort(host, port)); err != nil {
+			t.Errorf("%s: %v", host, err)
+		}
+	}
+	if err := get(t, w, trusting(t, ""), "https://localhost:"+port); err == nil {
+		t.Error("a client that does not trust the certificate was answered")
+	}
+	stop()
+	l, stop = listen(t, w, gateway.Config{Dir: dir, PublicURL: "https://db.example.com"})
+	if again, err := os.ReadFile(l.SelfSigned()); err != nil || string(again) != string(cert) {
+		t.Errorf("a second start made another certificate: %v", err)
+	}
+	stop()
+	// One that does not name what clients reach it by is made anew.
+	l, stop = listen(t, w, gateway.Config{Dir: dir, PublicURL: "https://other.example.com"})
+	if again, err := os.ReadFile(l.SelfSigned()); err != nil || string(again) == string(cert) {
+		t.Errorf("a new name has the certificate of before: %v", err)
+	}
+	stop()
+	// A given one is taken as it is.
+	l, _ = listen(t, w, gateway.Config{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")})
+	if l.SelfSigned() != "" {
+		t.Errorf("a given certificate counts as made here: %s", l.SelfSigned())
+	}
+	if err := get(t, w, trusting(t, filepath.Join(dir, "cert.pem")), "https://"+l.Address()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestListen_AddressInUse(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	ring, err := gateway.OpenKeys(&gateway.Config{Keys: w.keys}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := gateway.New(w.client, ring, gateway.Config{Listen: taken.Addr().String(), TLS: gateway.Off, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Listen(t.Context()); !isAddressError(err) || !strings.Contains(err.Error(), taken.Addr().String()) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func isAddressError(err error) bool {
+	_, ok := errors.AsType[*gateway.AddressError](err)
+	return ok
+}
+
+// Many idle connections, and slow ones that send their requests a byte at a time,
+// do not stop a writer. Slow ones are cut off.
+func TestListen_ACrowdDoesNotStopAWriter(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	l, _ := listen(t, w, gateway.Config{TLS: gateway.Off, ConnectionsMax: *crowd/2 + *crowd/50 + 10, HeaderTimeout: 3 * time.Second, BodyTimeout: 4 * time.Second})
+	endpoint := "http://" + l.Address()
+	dial := func() net.Conn {
+		t.Helper()
+		conn, err := net.Dial("tcp", l.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	for range *crowd {
+		dial() // half of them do not fit: the server closes those that are idle longest
+	}
+	var slow []net.Conn
+	for i := range max(*crowd/50, 4) {
+		conn := dial()
+		slow = append(slow, conn)
+		text := "POST " + docs + " HTTP/1.1\r\nHost: x\r\nX-Slow: "
+		if i%2 == 0 { // signed, and the body never ends
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint+docs, http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sign(t, r, w.key)
+			text = fmt.Sprintf("POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\nx-ms-date: %s\r\nauthorization: %s\r\n\r\n{", docs,
+				r.Header.Get("x-ms-date"), r.Header.Get("authorization"))
+		}
+		if _, err := conn.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writer := &http.Client{Timeout: 20 * time.Second}
+	for i := range 50 {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, endpoint+docs, strings.NewReader(fmt.Sprintf(`{"id":"%d","pk":"a"}`, i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sign(t, r, w.key)
+		resp, err := writer.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusCreated {
+			t.Fatalf("write %d: status %d", i, resp.StatusCode)
+		}
+	}
+	for _, conn := range slow {
+		if err := conn.SetReadDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		data, err := io.ReadAll(conn) // until the server closes it
+		if ne, ok := errors.AsType[net.Error](err); ok && ne.Timeout() {
+			t.Fatalf("a slow connection is still open: %q", data)
+		}
+	}
+}
+
+// Requests beyond those that may be carried out at once are told to come again, and
+// nothing is done of them.
+func TestServer_TooManyRequests(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	hold := func(context.Context, string, string) ([]string, error) {
+		close(arrived)
+		<-release
+		return []string{"a pipeline"}, nil
+	}
+	w := newWorld(t, gateway.Config{RequestsMax: 1, Users: hold})
+	w.container("things", byPK)
+	var held sync.WaitGroup
+	held.Go(func() { w.ask("DELETE", "/dbs/shop/colls/things", "").is(409) })
+	<-arrived
+	a := w.ask("POST", docs, `{"id":"1","pk":"a"}`, keyHeader, `["a"]`).is(429, "3200")
+	if a.header.Get("x-ms-retry-after-ms") == "" {
+		t.Error("no word of when to come again")
+	}
+	close(release)
+	held.Wait()
+	w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(404)
+	w.ask("POST", docs, `{"id":"1","pk":"a"}`, keyHeader, `["a"]`).is(201)
+}
+
+// Without an owner of its partition a write is refused as unavailable, to be tried
+// again; it works when there is one.
+func TestServer_NoOwner(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	w.stopOwners()
+	w.serve(gateway.Config{RequestTimeout: 300 * time.Millisecond})
+	a := w.ask("POST", docs, `{"id":"1","pk":"a"}`, keyHeader, `["a"]`).is(503)
+	if a.header.Get("x-ms-retry-after-ms") == "" {
+		t.Error("no word of when to come again")
+	}
+	w.ask("GET", docs+"/1", "", keyHeader, `["a"]`).is(503)
+	all := w.ask("POST", docs, `[{"operationType":"Create","partitionKey":"[\"a\"]","resourceBody":{"id":"1","pk":"a"}}]`, isBatch, "true", atomic, "false", goesOn, "true").is(207).outcomes(503)
+	if all[0].RequestCharge <= 0 {
+		t.Errorf("%+v", all)
+	}
+}
+
+// What is too much of a request is refused while it comes, in bytes and headers.
+func TestListen_LimitsOfARequest(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	l, _ := listen(t, w, gateway.Config{TLS: gateway.Off})
+	conn, err := net.Dial("tcp", l.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() {
+		_, _ = io.WriteString(conn, "GET /dbs HTTP/1.1\r\nHost: x\r\nX-Large: "+strings.Repeat("x", 200<<10)+"\r\n\r\n") // it may be cut off
+	}()
+	if err := conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("status %d", resp.StatusCode)
+	}
+	// Of an unknown sender's body nothing is read.
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Address()+docs, io.LimitReader(endless{}, 1<<30))
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err = http.DefaultClient.Do(r)
+	if err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("status %d", resp.StatusCode)
+		}
+	}
+}
+
+// endless gives spaces for ever.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+// A request that is under way when the server stops is answered.
+func TestListen_StopFinishesRequests(t *testing.T) {
+	arrived, release := make(chan struct{}), make(chan struct{})
+	hold := func(context.Context, string, string) ([]string, error) {
+		close(arrived)
+		<-release
+		return []string{"a pipeline"}, nil
+	}
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	l, stop := listen(t, w, gateway.Config{TLS: gateway.Off, Users: hold})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+l.Address()+"/dbs/shop/colls/things", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign(t, r, w.key)
+	status := make(chan int, 1)
+	go func() {
+		resp, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Error(err)
+			status <- 0
+			return
+		}
+		_ = resp.Body.Close()
+		status <- resp.StatusCode
+	}()
+	<-arrived
+	var stopping sync.WaitGroup
+	stopping.Go(stop)
+	close(release)
+	if got := <-status; got != http.StatusConflict {
+		t.Errorf("status %d", got)
+	}
+	stopping.Wait()
+}

@@ -1,0 +1,32 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+// parsePatch reads a patch: a bare array of operations, or an object of them with a
+// condition. What type of content the request names does not matter; clients differ.
+func parsePatch(body []byte) (ops []document.Op, condition string, err error) {
+	var patch struct {
+		Condition  string        `json:"condition"`
+		Operations []document.Op `json:"operations"`
+	}
+	body = bytes.TrimSpace(body)
+	if len(body) > 0 && body[0] == '[' {
+		err = json.Unmarshal(body, &patch.Operations)
+	} else {
+		err = json.Unmarshal(body, &patch)
+	}
+	if err != nil {
+		return nil, "", refuse(http.StatusBadRequest, "the body is not a patch, {\"operations\": [...]}: %v", err)
+	}
+	if n := len(patch.Operations); n < 1 || n > store.PatchOpsMax {
+		return nil, "", refuse(http.StatusBadRequest, "the patch has %d operations; 1 to %d are allowed", n, store.PatchOpsMax)
+	}
+	return patch.Operations, patch.Condition, nil
+}

@@ -1,0 +1,125 @@
+package gateway
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// queryItems answers a page of a query over items, of all physical partitions that
+// it needs: a client has nothing to merge.
+func (s *Server) queryItems(x *exchange) error {
+	c, err := s.collection(x)
+	if err != nil {
+		return err
+	}
+	sc, err := c.scope(x)
+	if err != nil {
+		return err
+	}
+	if cross := x.header(headerCross); sc.whole && cross != "" && !isTrue(cross) {
+		return refuse(http.StatusBadRequest, "the query has no partition key and cross partition queries are switched off by x-ms-documentdb-query-enablecrosspartition")
+	}
+	r, err := c.queryRequest(x, sc)
+	if err != nil {
+		return err
+	}
+	if len(sc.partitions) == 0 {
+		// A key and a range that meet nowhere have no item between them.
+		x.w.Header().Set(headerItemCount, "0")
+		x.answer(http.StatusOK, chargePage, appendList[[]byte](nil, c.ridText, "Documents", nil))
+		return nil
+	}
+	page, err := c.Query(x.ctx, *r)
+	if err != nil {
+		return s.absence(x, c, err)
+	}
+	answerRows(x, c, page)
+	return nil
+}
+
+// queryRequest reads the body and the headers of a query.
+func (c *collection) queryRequest(x *exchange, sc *scope) (*store.QueryRequest, error) {
+	spec, err := parseQuery(x.body)
+	if err != nil {
+		return nil, err
+	}
+	text, marked := strings.CutPrefix(spec.Text, wholeMark)
+	if marked && sc.key.IsZero() {
+		c.wholeScope(sc)
+	}
+	r := &store.QueryRequest{Text: text, Key: sc.key, Continuation: x.header(headerContinuation), System: true}
+	for _, p := range spec.Params {
+		r.Params = append(r.Params, store.QueryParam{Name: p.Name, Value: p.Value})
+	}
+	if r.RowsMax, err = parseHeaderInt(x.header(headerPageItems), headerPageItems); err != nil {
+		return nil, err
+	}
+	if !sc.whole && sc.key.IsZero() && len(sc.partitions) > 0 {
+		r.Range, err = sc.stretch()
+	}
+	return r, err
+}
+
+// stretch is the one range of effective partition keys that a scope without a whole
+// key comes to.
+func (sc *scope) stretch() (feed.Range, error) {
+	span := intersect(sc.partitions[0].Range, sc.span)
+	for i := range sc.partitions[1:] {
+		next := intersect(sc.partitions[i+1].Range, sc.span)
+		if next.Min != span.Max {
+			return span, refuse(http.StatusBadRequest, "the ranges of the request do not lie beside each other; ask for one at a time")
+		}
+		span.Max = next.Max
+	}
+	return span, nil
+}
+
+// answerRows answers a page of rows.
+func answerRows(x *exchange, c *collection, page *store.QueryPage) {
+	h := x.w.Header()
+	if page.Continuation != "" {
+		h.Set(headerContinuation, page.Continuation)
+	}
+	var sessions []string
+	for number := range page.LSNs {
+		sessions = append(sessions, sessionToken(feed.Partition{Container: c.info.ID, Number: number}, page.LSNs[number]))
+	}
+	slices.Sort(sessions) // in one order, whatever that of the map
+	x.session(sessions...)
+	if isTrue(x.header(headerIndexMetrics)) || isTrue(x.header(headerIndexMetrics2)) {
+		h.Set(headerIndexUse, indexMetrics(&page.Metrics))
+	}
+	h.Set(headerItemCount, strconv.Itoa(len(page.Rows)))
+	body := appendList(nil, c.ridText, "Documents", page.Rows)
+	x.answer(http.StatusOK, queryCharge(&page.Metrics, len(body)), body)
+}
+
+// indexUse is one index in the metrics.
+type indexUse struct {
+	Spec  string `json:"IndexSpec"`
+	Score string `json:"IndexImpactScore"`
+}
+
+// indexMetrics tells which index a query used, in the protocol's form and its base64.
+func indexMetrics(m *store.QueryMetrics) string {
+	single := []indexUse{}
+	if m.Index != "" {
+		single = append(single, indexUse{pathOf(m.Index) + "/?", "High"})
+	}
+	data, err := json.Marshal(map[string]any{
+		"UtilizedIndexes":  map[string]any{"SingleIndexes": single, "CompositeIndexes": []indexUse{}},
+		"PotentialIndexes": map[string]any{"SingleIndexes": []indexUse{}, "CompositeIndexes": []indexUse{}},
+		"Access":           m.Access,
+	})
+	if err != nil {
+		panic("gateway: metrics cannot be marshalled: " + err.Error())
+	}
+	return base64.StdEncoding.EncodeToString(data)
+}

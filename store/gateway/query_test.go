@@ -1,0 +1,174 @@
+package gateway_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/store/gateway"
+)
+
+// query asks a query and returns its rows of all pages.
+func (w *world) query(text string, with ...string) []string {
+	w.t.Helper()
+	body, err := json.Marshal(map[string]string{"query": text})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var rows []string
+	for token := ""; ; {
+		a := w.ask("POST", docs, string(body), append([]string{isQuery, "True", goOn, token}, with...)...).is(200)
+		var list struct{ Documents []json.RawMessage }
+		a.into(&list)
+		for _, row := range list.Documents {
+			rows = append(rows, string(row))
+		}
+		if token = a.header.Get(goOn); token == "" {
+			return rows
+		}
+		if len(token) > 1024 {
+			w.t.Errorf("a continuation of %d bytes", len(token))
+		}
+	}
+}
+
+func TestQuery_AnswersWhatTheClientWouldHaveToMerge(t *testing.T) {
+	w := newWorld(t, gateway.Config{Partitions: 3})
+	w.container("things", byPK)
+	for i := range 24 {
+		pk := fmt.Sprintf("k%d", i%6)
+		w.ask("POST", docs, fmt.Sprintf(`{"id":"%02d","pk":%q,"n":%d}`, i, pk, i), keyHeader, fmt.Sprintf("[%q]", pk)).is(201)
+	}
+	for text, want := range map[string][]string{
+		"SELECT VALUE COUNT(1) FROM c":                                           {"24"},
+		"SELECT VALUE SUM(c.n) FROM c WHERE c.pk = 'k1'":                         {"40"},
+		"SELECT VALUE c.n FROM c WHERE c.n >= 20 ORDER BY c.n DESC":              {"23", "22", "21", "20"},
+		"SELECT TOP 2 c.id FROM c ORDER BY c.n":                                  {`{"id":"00"}`, `{"id":"01"}`},
+		"SELECT VALUE c.n FROM c ORDER BY c.n OFFSET 22 LIMIT 5":                 {"22", "23"},
+		"SELECT DISTINCT VALUE c.n % 2 FROM c ORDER BY c.n % 2":                  {"0", "1"},
+		"SELECT c.pk, COUNT(1) AS n FROM c WHERE c.pk < 'k2' GROUP BY c.pk":      {`{"pk":"k0","n":4}`, `{"pk":"k1","n":4}`},
+		"SELECT VALUE 1 FROM c WHERE c.pk = 'none'":                              nil,
+		"SELECT VALUE COUNT(1) FROM c WHERE IS_DEFINED(c._ts) AND c._etag != ''": {"24"},
+	} {
+		t.Run(text, func(t *testing.T) {
+			for _, size := range []string{"-1", "1", "3"} {
+				got := w.query(text, pageItems, size)
+				if strings.Contains(text, "GROUP BY") {
+					slices.Sort(got)
+				}
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("by %s: %s", size, diff)
+				}
+			}
+		})
+	}
+	const count = "SELECT VALUE COUNT(1) FROM c"
+	if got := w.query(count, keyHeader, `["k1"]`); !cmp.Equal(got, []string{"4"}) {
+		t.Errorf("a key counts %v", got)
+	}
+	total := 0
+	for _, id := range []string{"0", "1", "2"} {
+		var n int
+		if err := json.Unmarshal([]byte(w.query(count, rangeHeader, id)[0]), &n); err != nil {
+			t.Fatal(err)
+		}
+		total += n
+	}
+	if total != 24 {
+		t.Errorf("the ranges count %d together, want 24", total)
+	}
+	a := w.ask("POST", docs, `{"query":"SELECT * FROM c WHERE c.id = @id","parameters":[{"name":"@id","value":"07"}]}`, "Content-Type", "application/query+json",
+		"x-ms-cosmos-populateindexmetrics", "true").is(200)
+	if ids := a.ids("Documents"); !cmp.Equal(ids, []string{"07"}) || !strings.Contains(string(a.body), `"_etag"`) {
+		t.Errorf("%s", a.body)
+	}
+	metrics, err := base64.StdEncoding.DecodeString(a.header.Get("x-ms-cosmos-index-utilization"))
+	if err != nil || !json.Valid(metrics) || !strings.Contains(string(metrics), "UtilizedIndexes") {
+		t.Errorf("index metrics %s, %v", metrics, err)
+	}
+	if tokens := strings.Split(a.header.Get("x-ms-session-token"), ","); len(tokens) != 3 {
+		t.Errorf("session tokens %v, want one for each range", tokens)
+	}
+}
+
+func TestQuery_Refusals(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	for i := range 3 {
+		w.ask("POST", docs, fmt.Sprintf(`{"id":"%d","pk":"a"}`, i), keyHeader, `["a"]`).is(201)
+	}
+	ask := func(body string, with ...string) *answer {
+		t.Helper()
+		return w.ask("POST", docs, body, append([]string{isQuery, "true"}, with...)...)
+	}
+	a := ask(`{"query":"SELECT * FROM c WHERE c.n = = 1"}`).is(400)
+	if !strings.Contains(string(a.body), "1:29") && !strings.Contains(string(a.body), "column 29") {
+		t.Errorf("no place in %s", a.body)
+	}
+	ask(`{"query":"SELECT NONSENSE(c.n) FROM c"}`).is(400)
+	ask(`{"query":"SELECT * FROM c WHERE c.n = @n"}`).is(400)
+	ask(`{"query":""}`).is(400)
+	ask(`{"query":1}`).is(400)
+	ask(`nonsense`).is(400)
+	ask(`{"query":"SELECT * FROM c","parameters":[{"name":"n","value":1}]}`).is(400)
+	ask(`{"query":"SELECT * FROM c"}`, "x-ms-documentdb-query-enablecrosspartition", "false").is(400)
+	ask(`{"query":"SELECT * FROM c"}`, rangeHeader, "9").is(410, "1002")
+	ask(`{"query":"SELECT * FROM c"}`, keyHeader, `["a","b"]`).is(400, "1001")
+	ask(`{"query":"SELECT * FROM c"}`, goOn, "nonsense").is(400)
+	ask(`{"query":"` + strings.Repeat("x", 2<<20) + `"}`).is(413)
+	token := ask(`{"query":"SELECT * FROM c"}`, pageItems, "1").is(200).header.Get(goOn)
+	ask(`{"query":"SELECT c.id FROM c"}`, pageItems, "1", goOn, token).is(400)
+	ask(`{"query":"SELECT * FROM c"}`, pageItems, "1", goOn, token).is(200)
+	w.ask("POST", "/dbs/shop/colls/none/docs", `{"query":"SELECT * FROM c"}`, isQuery, "true").is(404, "1003")
+}
+
+// A plan is looked for before the query is, since it carries the same headers.
+func TestQueryPlan(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	w.gatewayPartitions("wide", 2)
+	plan := func(container, text string) *answer {
+		t.Helper()
+		return w.ask("POST", "/dbs/shop/colls/"+container+"/docs", `{"query":"`+text+`"}`,
+			isQuery, "true", "x-ms-cosmos-is-query-plan-request", "True", "Content-Type", "application/query+json")
+	}
+	body := plan("things", "SELECT TOP 3 * FROM c ORDER BY c.n").is(200).object()
+	if body["queryInfo"] == nil || body["queryRanges"] == nil {
+		t.Errorf("plan %v", body)
+	}
+	plan("wide", "SELECT * FROM c WHERE c.n > 1").is(200)
+	plan("things", "SELEC").is(400)
+	// A client asks every range for the rewritten text and joins what comes.
+	for i := range 9 {
+		w.ask("POST", "/dbs/shop/colls/wide/docs", fmt.Sprintf(`{"id":"%d","pk":"k%d","n":%d}`, i, i, i), keyHeader, fmt.Sprintf(`["k%d"]`, i)).is(201)
+	}
+	var p struct {
+		QueryInfo   struct{ RewrittenQuery string }
+		QueryRanges []struct{ Min, Max string }
+	}
+	plan("wide", "SELECT VALUE c.n FROM c ORDER BY c.n DESC OFFSET 2 LIMIT 4").is(200).into(&p)
+	body2, err := json.Marshal(map[string]string{"query": p.QueryInfo.RewrittenQuery})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var joined []int
+	for _, id := range []string{"0", "1"} {
+		for token := ""; ; {
+			a := w.ask("POST", "/dbs/shop/colls/wide/docs", string(body2), isQuery, "true", rangeHeader, id, pageItems, "3", goOn, token).is(200)
+			var list struct{ Documents []int }
+			a.into(&list)
+			joined = append(joined, list.Documents...)
+			if token = a.header.Get(goOn); token == "" {
+				break
+			}
+		}
+	}
+	if diff := cmp.Diff([]int{6, 5, 4, 3}, joined); diff != "" || len(p.QueryRanges) != 1 {
+		t.Errorf("joined: %s, ranges %v", diff, p.QueryRanges)
+	}
+}

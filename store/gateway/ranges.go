@@ -1,0 +1,62 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"github.com/millrace/millrace/store"
+)
+
+// rangeJSON is one physical partition as clients that place keys themselves see it.
+type rangeJSON struct {
+	RID                string   `json:"_rid"`
+	ID                 string   `json:"id"`
+	ETag               string   `json:"_etag"`
+	MinInclusive       string   `json:"minInclusive"`
+	MaxExclusive       string   `json:"maxExclusive"`
+	RIDPrefix          uint32   `json:"ridPrefix"`
+	Self               string   `json:"_self"`
+	ThroughputFraction float64  `json:"throughputFraction"`
+	Status             string   `json:"status"`
+	Parents            []string `json:"parents"`
+	Modified           int64    `json:"_ts"`
+	LSN                int      `json:"lsn"`
+}
+
+// readRanges lists the physical partitions. A client asks again with the etag of the
+// answer until it is told that nothing changed.
+func (s *Server) readRanges(x *exchange) error {
+	c, err := s.collection(x)
+	if err != nil {
+		return err
+	}
+	etag := string(c.info.ID) + "-" + strconv.Itoa(len(c.info.Partitions))
+	x.etag(etag)
+	if match := x.header("If-None-Match"); match != "" && parseMatchingText(match) == etag {
+		x.answer(http.StatusNotModified, chargeResource, nil)
+		return nil
+	}
+	answer := struct {
+		RID    string      `json:"_rid"`
+		Ranges []rangeJSON `json:"PartitionKeyRanges"`
+		Count  int         `json:"_count"`
+	}{RID: c.ridText}
+	for i := range c.info.Partitions {
+		answer.Ranges = append(answer.Ranges, c.rangeBody(&c.info.Partitions[i], etag))
+	}
+	answer.Count = len(answer.Ranges)
+	x.w.Header().Set(headerItemCount, strconv.Itoa(answer.Count))
+	return x.answerJSON(http.StatusOK, chargeResource, answer)
+}
+
+func (c *collection) rangeBody(p *store.PartitionInfo, etag string) rangeJSON {
+	rid := store.RIDText(fmt.Appendf(c.rid[:], "%08d", p.Number))
+	return rangeJSON{
+		RID: rid, ID: strconv.FormatUint(uint64(p.Number), 10), ETag: `"` + etag + `"`,
+		MinInclusive: p.Range.Min.Hex(), MaxExclusive: p.Range.Max.Hex(), RIDPrefix: p.Number,
+		Self:               "dbs/" + store.RIDText(c.rid[:4]) + "/colls/" + c.ridText + "/pkranges/" + rid + "/",
+		ThroughputFraction: 1 / float64(len(c.info.Partitions)), Status: "online", Parents: []string{},
+		Modified: unixSeconds(c.info.Created),
+	}
+}

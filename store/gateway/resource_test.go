@@ -1,0 +1,247 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/gateway"
+)
+
+// ids returns the ids in a list.
+func (a *answer) ids(name string) []string {
+	a.t.Helper()
+	var list map[string]json.RawMessage
+	a.into(&list)
+	var all []struct{ ID string }
+	if err := json.Unmarshal(list[name], &all); err != nil {
+		a.t.Fatalf("%s: %v: %s", a.what, err, a.body)
+	}
+	ids := []string{}
+	for _, r := range all {
+		ids = append(ids, r.ID)
+	}
+	if count := string(list["_count"]); count != fmt.Sprint(len(ids)) {
+		a.t.Errorf("%s: _count is %s of %d", a.what, count, len(ids))
+	}
+	return ids
+}
+
+func TestAccount_NamesThePlaceByWhichItWasReached(t *testing.T) {
+	w := newWorld(t, gateway.Config{TrustedProxies: []string{"127.0.0.1"}})
+	type location struct{ DatabaseAccountEndpoint string }
+	var account struct {
+		ID                                   string
+		WritableLocations, ReadableLocations []location
+		UserConsistencyPolicy                struct{ DefaultConsistencyLevel string }
+		QueryEngineConfiguration             string
+		EnableMultipleWriteLocations         bool
+	}
+	w.ask("GET", "/", "").is(200).into(&account)
+	if len(account.WritableLocations) != 1 || account.WritableLocations[0].DatabaseAccountEndpoint != w.web.URL+"/" {
+		t.Errorf("locations %+v, want %s", account.WritableLocations, w.web.URL)
+	}
+	if account.ID == "localhost" || account.ID == "" || account.UserConsistencyPolicy.DefaultConsistencyLevel != "Session" {
+		t.Errorf("account %+v", account)
+	}
+	if !json.Valid([]byte(account.QueryEngineConfiguration)) {
+		t.Errorf("queryEngineConfiguration %q is no JSON", account.QueryEngineConfiguration)
+	}
+	w.ask("GET", "/", "", "X-Forwarded-Host", "db.example.com", "X-Forwarded-Proto", "https").is(200).into(&account)
+	if got := account.WritableLocations[0].DatabaseAccountEndpoint; got != "https://db.example.com/" {
+		t.Errorf("behind a trusted proxy: %s", got)
+	}
+	public := newWorld(t, gateway.Config{PublicURL: "https://shop.example.com:444"})
+	public.ask("GET", "/", "", "X-Forwarded-Host", "evil.example.com").is(200).into(&account)
+	if got := account.WritableLocations[0].DatabaseAccountEndpoint; got != "https://shop.example.com:444/" {
+		t.Errorf("with a public URL: %s", got)
+	}
+}
+
+func TestDatabase_Life(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	a := w.ask("POST", "/dbs", `{"id":"shop"}`).is(201)
+	if body := a.object(); body["id"] != "shop" || body["_etag"] != a.header.Get("etag") || body["_rid"] == nil {
+		t.Errorf("created %s", a.body)
+	}
+	w.ask("POST", "/dbs", `{"id":"shop"}`).is(409)
+	w.ask("POST", "/dbs", `{"id":""}`).is(400)
+	w.ask("POST", "/dbs", `{"id":"a/b"}`).is(400)
+	w.ask("POST", "/dbs", `{`).is(400)
+	w.ask("POST", "/dbs", `{"id":"bank"}`).is(201)
+	w.ask("GET", "/dbs/shop/", "").is(200)
+	w.ask("GET", "/dbs/none", "").is(404)
+	if diff := cmp.Diff([]string{"bank", "shop"}, w.ask("GET", "/dbs", "").is(200).ids("Databases")); diff != "" {
+		t.Error(diff)
+	}
+	a = w.ask("GET", "/dbs", "", pageItems, "1").is(200)
+	next := w.ask("GET", "/dbs", "", pageItems, "1", goOn, a.header.Get(goOn)).is(200)
+	if diff := cmp.Diff([]string{"bank", "shop"}, append(a.ids("Databases"), next.ids("Databases")...)); diff != "" || next.header.Get(goOn) != "" {
+		t.Errorf("pages: %s, then %q", diff, next.header.Get(goOn))
+	}
+	w.ask("GET", "/dbs", "", goOn, "nowhere").is(400)
+	a = w.ask("POST", "/dbs", `{"query":"SELECT * FROM root r WHERE r.id = @id","parameters":[{"name":"@id","value":"shop"}]}`, isQuery, "true").is(200)
+	if diff := cmp.Diff([]string{"shop"}, a.ids("Databases")); diff != "" {
+		t.Error(diff)
+	}
+	w.ask("POST", "/dbs", `{"query":"SELEC * FROM root"}`, isQuery, "true").is(400)
+	w.ask("DELETE", "/dbs/shop", "").is(204)
+	w.ask("DELETE", "/dbs/shop", "").is(404)
+	w.ask("POST", "/dbs/shop/colls", byPK).is(404, "1003")
+	w.ask("GET", "/dbs/shop/colls", "").is(404, "1003")
+}
+
+// Containers that are made here and those that are declared are the same thing.
+func TestContainer_MadeHereOrDeclared(t *testing.T) {
+	w := newWorld(t, gateway.Config{Partitions: 2})
+	w.container("things", `{"partitionKey":{"paths":["/pk"]},"defaultTtl":-1,"uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/sku"]}]},
+		"indexingPolicy":{"indexingMode":"consistent","includedPaths":[{"path":"/*"},{"path":"/price/?"},{"path":"/tags/[]/id/?"}],"excludedPaths":[]}}`)
+	info, err := w.catalog.Get(t.Context(), "shop", "things")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 2, Indexes: []string{"/price", "/tags/*/id"}, UniqueKeys: [][]string{{"/sku"}}, TTL: -1}
+	want.Normalize()
+	if diff := cmp.Diff(want, info.Spec); diff != "" {
+		t.Error(diff)
+	}
+	declared := store.ContainerSpec{PartitionKey: []string{"/a", "/b/c"}, Indexes: []string{"/n"}, TTL: 60}
+	if _, err := w.catalog.Create(t.Context(), "shop", "declared", declared); err != nil {
+		t.Fatal(err)
+	}
+	var shown struct {
+		ID           string
+		PartitionKey struct {
+			Paths   []string
+			Kind    string
+			Version int
+		}
+		DefaultTTL     int
+		IndexingPolicy struct{ IncludedPaths []struct{ Path string } }
+	}
+	a := w.ask("GET", "/dbs/shop/colls/declared", "").is(200).into(&shown)
+	if shown.PartitionKey.Kind != "MultiHash" || shown.PartitionKey.Version != 2 || shown.DefaultTTL != 60 ||
+		!cmp.Equal(shown.PartitionKey.Paths, []string{"/a", "/b/c"}) || len(shown.IndexingPolicy.IncludedPaths) != 2 {
+		t.Errorf("shown %s", a.body)
+	}
+	// What was read may be sent back, with a change.
+	changed := strings.Replace(string(a.body), `"defaultTtl":60`, `"defaultTtl":90`, 1)
+	w.ask("PUT", "/dbs/shop/colls/declared", changed).is(200)
+	if info, err = w.catalog.Get(t.Context(), "shop", "declared"); err != nil || info.Spec.TTL != 90 || !cmp.Equal(info.Spec.Indexes, []string{"/n"}) {
+		t.Errorf("after the change: %+v, %v", info.Spec, err)
+	}
+	w.ask("PUT", "/dbs/shop/colls/declared", strings.Replace(changed, `"/a"`, `"/z"`, 1)).is(400)
+	w.ask("PUT", "/dbs/shop/colls/declared", changed, "If-Match", a.header.Get("etag")).is(412)
+	a = w.ask("POST", "/dbs/shop/colls", `{"query":"SELECT * FROM root r WHERE r.partitionKey.kind = 'MultiHash'"}`, "Content-Type", "application/query+json").is(200)
+	if diff := cmp.Diff([]string{"declared"}, a.ids("DocumentCollections")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"declared", "things"}, w.ask("GET", "/dbs/shop/colls", "").is(200).ids("DocumentCollections")); diff != "" {
+		t.Error(diff)
+	}
+	w.ask("DELETE", "/dbs/shop/colls/declared", "").is(204)
+	w.ask("GET", "/dbs/shop/colls/declared", "").is(404)
+	w.ask("GET", "/dbs/shop/colls/declared/docs/1", "", keyHeader, `["a","b"]`).is(404, "1003")
+}
+
+func TestContainer_Refusals(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	const colls = "/dbs/shop/colls"
+	w.ask("POST", colls, `{"id":"things","partitionKey":{"paths":["/pk"]}}`).is(409)
+	for name, body := range map[string]string{
+		"no id":                 `{"partitionKey":{"paths":["/pk"]}}`,
+		"no key":                `{"id":"x"}`,
+		"no paths":              `{"id":"x","partitionKey":{"paths":[]}}`,
+		"four paths":            `{"id":"x","partitionKey":{"paths":["/a","/b","/c","/d"],"kind":"MultiHash"}}`,
+		"a path without slash":  `{"id":"x","partitionKey":{"paths":["pk"]}}`,
+		"two paths of one kind": `{"id":"x","partitionKey":{"paths":["/a","/b"],"kind":"Hash"}}`,
+		"a kind that is none":   `{"id":"x","partitionKey":{"paths":["/a"],"kind":"Range"}}`,
+		"ttl of zero":           `{"id":"x","partitionKey":{"paths":["/a"]},"defaultTtl":0}`,
+		"ttl of a fraction":     `{"id":"x","partitionKey":{"paths":["/a"]},"defaultTtl":1.5}`,
+		"a bad included path":   `{"id":"x","partitionKey":{"paths":["/a"]},"indexingPolicy":{"includedPaths":[{"path":"/a"}]}}`,
+		"computed properties":   `{"id":"x","partitionKey":{"paths":["/a"]},"computedProperties":[{"name":"n","query":"SELECT VALUE 1 FROM c"}]}`,
+		"no JSON":               `{"id":"x"`,
+		"a list":                `[]`,
+		"a bad name":            `{"id":"a b","partitionKey":{"paths":["/a"]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w.ask("POST", colls, body).is(400)
+		})
+	}
+	if infos, err := w.catalog.List(t.Context()); err != nil || len(infos) != 1 {
+		t.Errorf("there are %v, %v; want the one of before", infos, err)
+	}
+	w.ask("PUT", colls+"/none", `{"id":"none","partitionKey":{"paths":["/pk"]}}`).is(404)
+	w.ask("DELETE", colls+"/none", "").is(404)
+}
+
+// A container that pipelines use is not deleted, nor is its database.
+func TestContainer_InUseStays(t *testing.T) {
+	w := newWorld(t, gateway.Config{Users: usedBy("category-names")})
+	w.container("things", byPK)
+	w.ask("DELETE", "/dbs/shop/colls/things", "").is(409)
+	w.ask("DELETE", "/dbs/shop", "").is(409)
+	w.ask("GET", "/dbs/shop/colls/things", "").is(200)
+}
+
+// A client that reads the ranges until nothing changed comes to an end.
+func TestRanges_AreContiguousAndEnd(t *testing.T) {
+	w := newWorld(t, gateway.Config{Partitions: 3})
+	w.container("things", byPK)
+	var list struct {
+		Ranges []struct{ ID, MinInclusive, MaxExclusive string } `json:"PartitionKeyRanges"`
+		Count  int                                               `json:"_count"`
+	}
+	a := w.ask("GET", "/dbs/shop/colls/things/pkranges", "", "A-IM", "Incremental Feed").is(200).into(&list)
+	at := ""
+	for _, r := range list.Ranges {
+		if r.MinInclusive != at || r.ID == "" {
+			t.Errorf("range %+v, want it to begin at %q", r, at)
+		}
+		at = r.MaxExclusive
+	}
+	if at != "FF" || len(list.Ranges) != 3 || list.Count != 3 {
+		t.Errorf("ranges %+v", list)
+	}
+	w.ask("GET", "/dbs/shop/colls/things/pkranges", "", "A-IM", "Incremental Feed", "If-None-Match", a.header.Get("etag")).is(304)
+}
+
+func TestOffers_ThereAreNone(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	a := w.ask("POST", "/offers", `{"query":"SELECT * FROM c WHERE c.offerResourceId = 'abc'"}`, isQuery, "true").is(200)
+	if ids := a.ids("Offers"); len(ids) != 0 {
+		t.Errorf("offers %v", ids)
+	}
+	w.ask("GET", "/offers/AbC=", "").is(404)
+}
+
+func TestRouter_AnswersInTheProtocolsForm(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	for _, c := range []struct {
+		method, path string
+		status       int
+	}{
+		{"GET", "/nothing", 404},
+		{"GET", "/dbs/shop/nothing", 404},
+		{"GET", "/dbs/shop/colls/things/docs/1/2/3", 404},
+		{"PUT", "/dbs", 405},
+		{"DELETE", "/", 405},
+		{"PATCH", "/dbs/shop", 405},
+		{"OPTIONS", "/dbs", 405},
+		{"POST", "/dbs/shop/colls/things/sprocs", 501},
+		{"GET", "/dbs/shop/colls/things/triggers", 501},
+		{"GET", "/dbs/shop/colls/things/udfs/x", 501},
+		{"GET", "/dbs/shop/users", 501},
+		{"GET", "/dbs/shop/colls/things/conflicts", 501},
+	} {
+		t.Run(c.method+" "+c.path, func(t *testing.T) {
+			w.ask(c.method, c.path, "").is(c.status)
+		})
+	}
+}

@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// noun is what a path names.
+type noun uint8
+
+const (
+	nounUnknown noun = iota
+	nounAccount
+	nounDatabases
+	nounDatabase
+	nounContainers
+	nounContainer
+	nounRanges
+	nounItems
+	nounItem
+	nounOffers
+	nounOffer
+	nounUnserved // known to the protocol, not to Millrace
+)
+
+var nounNames = [...]string{
+	"unknown", "account", "databases", "database", "containers", "container", "ranges", "items", "item", "offers", "offer", "unserved",
+}
+
+func (n noun) String() string { return nounNames[n] }
+
+// target is what a request is about.
+type target struct {
+	noun noun
+	// kind and link are what a signature covers; raw is the link as it was sent,
+	// with its escapes.
+	kind, link, raw string
+	database        string
+	container       string
+	id              string
+}
+
+// unserved are resources of the protocol that Millrace does not have.
+var unserved = []string{
+	"sprocs", "triggers", "udfs", "conflicts", "users", "permissions", "clientencryptionkeys", "operations", "attachments", "partitionkeydelete",
+	"schemas", "media", "snapshots",
+}
+
+// parseTarget reads a path. Names are decoded once; a trailing slash means nothing.
+func parseTarget(u *url.URL) (target, error) {
+	path := strings.Trim(u.EscapedPath(), "/")
+	if path == "" {
+		return target{noun: nounAccount}, nil
+	}
+	raw := strings.Split(path, "/")
+	segments := make([]string, len(raw))
+	for i, s := range raw {
+		name, err := url.PathUnescape(s)
+		if err != nil {
+			return target{}, refuse(http.StatusBadRequest, "the path %q is not percent-encoded as a URL is", path)
+		}
+		segments[i] = name
+	}
+	t := target{}
+	// A noun alone is signed with the link of its parent.
+	n := len(segments)
+	if n%2 == 0 {
+		t.kind, t.link, t.raw = segments[n-2], strings.Join(segments, "/"), strings.Join(raw, "/")
+	} else {
+		t.kind, t.link, t.raw = segments[n-1], strings.Join(segments[:n-1], "/"), strings.Join(raw[:n-1], "/")
+	}
+	t.noun = t.classify(segments)
+	if t.noun == nounOffer {
+		t.link = strings.ToLower(t.id) // an offer is signed by its rid alone
+	}
+	return t, nil
+}
+
+// classify tells what the segments name and takes the names from them.
+func (t *target) classify(segments []string) noun {
+	word := func(i int, want string) bool { return i < len(segments) && segments[i] == want }
+	n := len(segments)
+	switch {
+	case word(0, "offers") && n == 1:
+		return nounOffers
+	case word(0, "offers") && n == 2:
+		t.id = segments[1]
+		return nounOffer
+	case !word(0, "dbs"):
+		return nounUnknown
+	case n == 1:
+		return nounDatabases
+	}
+	t.database = segments[1]
+	switch {
+	case n == 2:
+		return nounDatabase
+	case n > 2 && slices.Contains(unserved, segments[2]):
+		return nounUnserved
+	case !word(2, "colls"):
+		return nounUnknown
+	case n == 3:
+		return nounContainers
+	}
+	t.container = segments[3]
+	switch {
+	case n == 4:
+		return nounContainer
+	case slices.Contains(unserved, segments[4]):
+		return nounUnserved
+	case word(4, "pkranges") && n == 5:
+		return nounRanges
+	case word(4, "docs") && n == 5:
+		return nounItems
+	case word(4, "docs") && n == 6:
+		t.id = segments[5]
+		return nounItem
+	case word(4, "docs") && n > 6 && slices.Contains(unserved, segments[6]):
+		return nounUnserved
+	}
+	return nounUnknown
+}
+
+// operation is what is done with a noun.
+type operation struct {
+	// name is that of metrics and spans.
+	name string
+	// writes says that a read-only key is not enough.
+	writes bool
+	// bodyMax bounds the body; 0 means that there is none.
+	bodyMax int64
+	serve   func(*exchange) error
+}
+
+// route finds the operation of a request, by method and, where the method alone
+// does not tell, by headers.
+func (s *Server) route(t *target, r *http.Request) (*operation, error) {
+	operations, known := s.operations(t.noun)
+	if !known {
+		return nil, refuse(http.StatusNotFound, "there is nothing at %s", r.URL.EscapedPath())
+	}
+	method := r.Method
+	switch {
+	case method == http.MethodPost:
+		method = postKind(r.Header)
+	case method == http.MethodGet && t.noun == nounItems && r.Header.Get(headerIncremental) != "":
+		method = getChanges
+	}
+	op, ok := operations[method]
+	if !ok {
+		if t.noun == nounUnserved {
+			return nil, refuse(http.StatusNotImplemented, "%s are not served by Millrace", t.kind)
+		}
+		return nil, refuse(http.StatusMethodNotAllowed, "%s is not allowed on %s", r.Method, r.URL.EscapedPath())
+	}
+	return &op, nil
+}
+
+// getChanges is a GET for the change feed.
+const getChanges = "changes"
+
+// The kinds of POST requests.
+const (
+	postCreate = http.MethodPost
+	postQuery  = "query"
+	postPlan   = "plan"
+	postBatch  = "batch"
+)
+
+// postKind tells what a POST asks for. A request for a plan carries the headers of
+// a query too.
+func postKind(h http.Header) string {
+	switch {
+	case isTrue(h.Get(headerQueryPlan)):
+		return postPlan
+	case isTrue(h.Get(headerBatch)):
+		return postBatch
+	case isTrue(h.Get(headerQuery)), isTrue(h.Get(headerIsQuery)),
+		strings.HasPrefix(strings.ToLower(h.Get("Content-Type")), "application/query+json"):
+		return postQuery
+	}
+	return postCreate
+}
+
+func isTrue(text string) bool { return strings.EqualFold(strings.TrimSpace(text), "true") }

@@ -1,0 +1,208 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/store"
+)
+
+// Server answers the protocol. It is an http.Handler; Listen puts it on the network.
+type Server struct {
+	cfg       Config
+	client    *store.Client
+	keys      *KeyRing
+	directory *directory
+	slots     chan struct{}
+	table     map[noun]map[string]operation
+}
+
+// New returns a server for the containers that client finds. Requests are signed
+// with the keys of ring.
+func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: make(chan struct{}, cfg.RequestsMax),
+	}
+	s.table = s.newTable()
+	return s, nil
+}
+
+// Run keeps the server's view of the catalog until ctx ends. Without it each request
+// asks the catalog.
+func (s *Server) Run(ctx context.Context) { s.directory.run(ctx, s.cfg.Logger) }
+
+// newTable is the table from noun and method to operation.
+func (s *Server) newTable() map[noun]map[string]operation {
+	const get, put, patch, remove = http.MethodGet, http.MethodPut, http.MethodPatch, http.MethodDelete
+	return map[noun]map[string]operation{
+		nounAccount: {get: {name: "read account", serve: s.readAccount}},
+		nounDatabases: {
+			get:        {name: "list databases", serve: s.listDatabases},
+			postQuery:  {name: "query databases", bodyMax: otherBytesMax, serve: s.queryDatabases},
+			postCreate: {name: "create database", writes: true, bodyMax: otherBytesMax, serve: s.createDatabase},
+		},
+		nounDatabase: {
+			get:    {name: "read database", serve: s.readDatabase},
+			remove: {name: "delete database", writes: true, serve: s.deleteDatabase},
+		},
+		nounContainers: {
+			get:        {name: "list containers", serve: s.listContainers},
+			postQuery:  {name: "query containers", bodyMax: otherBytesMax, serve: s.queryContainers},
+			postCreate: {name: "create container", writes: true, bodyMax: otherBytesMax, serve: s.createContainer},
+		},
+		nounContainer: {
+			get:    {name: "read container", serve: s.readContainer},
+			put:    {name: "replace container", writes: true, bodyMax: otherBytesMax, serve: s.replaceContainer},
+			remove: {name: "delete container", writes: true, serve: s.deleteContainer},
+		},
+		nounRanges: {get: {name: "read ranges", serve: s.readRanges}},
+		nounItems: {
+			get:        {name: "read feed", serve: s.readItems},
+			getChanges: {name: "read change feed", serve: s.readChanges},
+			postCreate: {name: "create item", writes: true, bodyMax: store.ItemBytesMax, serve: s.createItem},
+			postQuery:  {name: "query", bodyMax: otherBytesMax, serve: s.queryItems},
+			postPlan:   {name: "query plan", bodyMax: otherBytesMax, serve: s.planQuery},
+			postBatch:  {name: "batch", writes: true, bodyMax: bodyBytesMax, serve: s.batch},
+		},
+		nounItem: {
+			get:    {name: "read item", serve: s.readItem},
+			put:    {name: "replace item", writes: true, bodyMax: store.ItemBytesMax, serve: s.replaceItem},
+			patch:  {name: "patch item", writes: true, bodyMax: store.ItemBytesMax, serve: s.patchItem},
+			remove: {name: "delete item", writes: true, serve: s.deleteItem},
+		},
+		nounOffers: {
+			get:       {name: "list offers", serve: s.listOffers},
+			postQuery: {name: "query offers", bodyMax: otherBytesMax, serve: s.listOffers},
+		},
+		nounOffer:    {get: {name: "read offer", serve: s.readOffer}, put: {name: "replace offer", writes: true, bodyMax: otherBytesMax, serve: s.readOffer}},
+		nounUnserved: {},
+	}
+}
+
+func (s *Server) operations(n noun) (map[string]operation, bool) {
+	ops, ok := s.table[n]
+	return ops, ok
+}
+
+// ServeHTTP answers one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	x := newExchange(w, r)
+	err := s.serve(x)
+	if err != nil {
+		x.fail(translate(err))
+	}
+	record(r.Context(), x, time.Since(began))
+	if x.status >= http.StatusInternalServerError {
+		s.cfg.Logger.Warn("a request failed", slog.String("operation", x.name()), slog.Int("status", x.status),
+			slog.String("activity", x.activity), slog.Any("error", err))
+	}
+}
+
+// serve takes the steps of a request up to its operation.
+func (s *Server) serve(x *exchange) error {
+	t, err := parseTarget(x.r.URL)
+	if err != nil {
+		return err
+	}
+	x.target = t
+	// Who is not known learns nothing, not even what there is.
+	access, err := s.authorize(x)
+	if err != nil {
+		return err
+	}
+	op, err := s.route(&x.target, x.r)
+	if err != nil {
+		return err
+	}
+	x.op = op
+	if op.writes && access != accessWrite {
+		return refuse(http.StatusForbidden, "a read-only key cannot %s; use a key that writes", op.name)
+	}
+	if err := x.readBody(op.bodyMax); err != nil {
+		return err
+	}
+	release, err := s.slot()
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(x.r.Context(), s.cfg.RequestTimeout)
+	defer cancel()
+	parent := x.r.Header.Get("Traceparent")
+	ctx, span := tracer.Start(store.WithTraceContext(ctx, parent, x.r.Header.Get("Tracestate")), "millrace.gateway "+op.name,
+		trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
+	x.ctx = ctx
+	err = op.serve(x)
+	if span.IsRecording() {
+		span.SetAttributes(attribute.String("millrace.activity", x.activity), attribute.String("millrace.container", x.target.container))
+		if err != nil {
+			f := translate(err)
+			span.SetAttributes(attribute.Int("http.response.status_code", f.status))
+			if f.status >= http.StatusInternalServerError {
+				span.RecordError(err)
+				span.SetStatus(codes.Error, err.Error())
+			}
+		}
+	}
+	return err
+}
+
+// slot takes one of the places for requests that are carried out.
+func (s *Server) slot() (release func(), err error) {
+	select {
+	case s.slots <- struct{}{}:
+		inFlight.Add(context.Background(), 1)
+		return func() { <-s.slots; inFlight.Add(context.Background(), -1) }, nil
+	default:
+		return nil, &failure{
+			status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,
+			message: "as many requests are carried out as gateway.requestsMax allows (" + strconv.Itoa(cap(s.slots)) + "); try again",
+		}
+	}
+}
+
+// absence looks why an item's container did not answer: a container that is gone is
+// not found, and one that was made anew is another.
+func (s *Server) absence(x *exchange, c *collection, err error) error {
+	if !errors.Is(err, store.ErrUnavailable) && !isType[*store.NoOwnerError](err) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), time.Second)
+	defer cancel()
+	info, lookup := s.client.Catalog().Get(ctx, c.info.Database, c.info.Name)
+	switch {
+	case errors.Is(lookup, store.ErrNotFound):
+		return lookup
+	case lookup == nil && info.ID != c.info.ID:
+		return refuseAs(http.StatusGone, 1000, "container %s was made anew; read it again", c.info.Name)
+	}
+	return err
+}
+
+// parseHeaderInt reads a number of a header; -1 and nothing are zero.
+func parseHeaderInt(text, name string) (int, error) {
+	text = strings.TrimSpace(text)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < -1 || n == 0 {
+		return 0, refuse(http.StatusBadRequest, "header %s is %q; -1 or a number from 1 is expected", strings.ToLower(name), text)
+	}
+	return max(n, 0), nil
+}

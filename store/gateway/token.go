@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"hash/crc32"
+	"hash/fnv"
+	"net/http"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// feedTokenVersion is the version of the continuation of a read feed. It holds, one
+// after the other:
+//
+//	version            1 byte
+//	container          8 bytes, its resource id: made anew it is another
+//	scope              4 bytes, a hash of the headers that name a part
+//	partition          4 bytes, the number of the physical partition to go on in
+//	cursor             the position in it; empty at its beginning
+//	checksum           4 bytes, CRC-32 of all before
+//
+// in base64url. It says nothing that the client has not seen, and survives writes,
+// restarts and a partition that moves.
+const feedTokenVersion = 1
+
+const feedTokenHead = 1 + 8 + 4 + 4
+
+type feedToken struct {
+	partition uint32
+	cursor    []byte
+}
+
+func (c *collection) encodeToken(t feedToken, scopeHash uint32) string {
+	b := make([]byte, 0, feedTokenHead+len(t.cursor)+4)
+	b = append(b, feedTokenVersion)
+	b = append(b, c.rid[:]...)
+	b = binary.BigEndian.AppendUint32(b, scopeHash)
+	b = binary.BigEndian.AppendUint32(b, t.partition)
+	b = append(b, t.cursor...)
+	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func (c *collection) decodeToken(text string, scopeHash uint32) (feedToken, error) {
+	bad := refuse(http.StatusBadRequest, "the continuation is not one of this container and part of it; send it as it was received, with the same headers")
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(b) < feedTokenHead+4 || b[0] != feedTokenVersion {
+		return feedToken{}, bad
+	}
+	body := b[:len(b)-4]
+	switch {
+	case crc32.ChecksumIEEE(body) != binary.BigEndian.Uint32(b[len(body):]),
+		string(body[1:9]) != string(c.rid[:]),
+		binary.BigEndian.Uint32(body[9:]) != scopeHash:
+		return feedToken{}, bad
+	}
+	return feedToken{partition: binary.BigEndian.Uint32(body[13:]), cursor: body[feedTokenHead:]}, nil
+}
+
+// hash tells scopes apart.
+func (sc *scope) hash() uint32 {
+	h := fnv.New32a()
+	for _, part := range []string{sc.key.Encoded(), string(sc.span.Min), string(sc.span.Max)} {
+		_, _ = h.Write([]byte(part)) // a hash takes everything
+		_, _ = h.Write([]byte{0xFE})
+	}
+	for i := range sc.partitions {
+		_, _ = h.Write(binary.BigEndian.AppendUint32(nil, sc.partitions[i].Number))
+	}
+	return h.Sum32()
+}
+
+// cursorAt is the position before all items whose effective partition key is at
+// least epk.
+func cursorAt(levels int, epk feed.EPK) []byte {
+	return append([]byte{byte(levels)}, epk...)
+}

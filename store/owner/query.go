@@ -1,0 +1,354 @@
+package owner
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/plan"
+	"github.com/millrace/millrace/store/query"
+)
+
+// queryTick is after how many entries or items a query looks at the clock.
+const queryTick = 256
+
+// query answers a page of a query. It reads a snapshot beside the commit loop, and
+// waits for its turn where many are under way.
+func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
+	refuse := func(e *store.Error) *store.Response { return &store.Response{Err: e} }
+	select {
+	case p.queries <- struct{}{}:
+		defer func() { <-p.queries }()
+	case <-ctx.Done():
+		return refuse(&store.Error{
+			Status: store.StatusTooManyRequests, RetryAfter: indexRetry,
+			Message: "too many queries wait for the partition",
+		})
+	}
+	q, refusal := parseQuery(r)
+	if refusal != nil {
+		return refuse(refusal)
+	}
+	snap, s := p.snapshot()
+	defer snap.Close()
+	e := &execution{p: p, snap: snap, schema: s.schema, r: r, q: q, started: time.Now(), now: p.cfg.now()}
+	result, refusal := e.run(ctx)
+	switch {
+	case refusal != nil:
+		return refuse(refusal)
+	case !p.lease.Valid():
+		return refuse(p.notOwner())
+	}
+	result.LSN = s.lsn
+	result.Metrics.Time = time.Since(e.started)
+	return &store.Response{Query: result}
+}
+
+// parseQuery reads the text and binds the parameters.
+func parseQuery(r *store.Query) (*query.Query, *store.Error) {
+	q, err := query.ParseQuery(r.Text)
+	if err == nil && len(r.Params) > 0 {
+		params := make(map[string][]byte, len(r.Params))
+		for _, p := range r.Params {
+			params[p.Name] = p.Value
+		}
+		q, err = q.Bind(params)
+	}
+	if err != nil {
+		return nil, store.Refuse(store.StatusBadRequest, "query: %v", err)
+	}
+	return q, nil
+}
+
+// execution is a page of a query under way.
+type execution struct {
+	p       *Partition
+	snap    *engine.Snapshot
+	schema  *schema
+	r       *store.Query
+	q       *query.Query
+	started time.Time
+	now     int64
+
+	access   *plan.Access
+	on       *query.Run
+	down     bool        // ranks descend
+	filter   *query.Expr // tested before system properties are composed; nil is none
+	composes bool        // system properties
+	prefix   string      // of encoded partition keys; "" for all
+	metrics  store.QueryMetrics
+	seen     int  // candidates since the clock was looked at
+	late     bool // the page is to end where it can
+	body     []byte
+}
+
+func (e *execution) run(ctx context.Context) (*store.QueryResult, *store.Error) {
+	t, refusal := e.table()
+	if refusal != nil {
+		return nil, refusal
+	}
+	access, ok, err := plan.Choose(e.q, t, counter{e.snap})
+	switch {
+	case err != nil:
+		return nil, e.failed(err)
+	case !ok:
+		return nil, store.Refuse(store.StatusBadRequest, "the index %s, in whose order the pages before came, is gone; begin the query again", e.r.Via)
+	}
+	e.access = access
+	if access.Kind == plan.Order {
+		if err := e.checkOrder(); err != nil {
+			return nil, e.failed(err)
+		}
+	}
+	result := &store.QueryResult{Via: e.via()}
+	if !e.r.Explain {
+		if refusal := e.read(ctx, result); refusal != nil {
+			return nil, refusal
+		}
+	}
+	result.Metrics = e.metrics
+	result.Metrics.Access = e.access.String()
+	if e.access.Kind >= plan.Values {
+		result.Metrics.Index = e.access.Index.Path
+	}
+	result.Metrics.Rows = int64(len(result.Rows))
+	return result, nil
+}
+
+// table says what there is to choose from.
+func (e *execution) table() (*plan.Table, *store.Error) {
+	if e.r.Key.Levels() > len(e.schema.key) {
+		return nil, store.Refuse(store.StatusBadRequest, "the partition key %s has %d levels, those of the container have %d",
+			e.r.Key, e.r.Key.Levels(), len(e.schema.key))
+	}
+	t := &plan.Table{Key: e.r.Key, Hashes: e.r.Range, Keys: store.KeyOfValues, InOrder: e.r.Via == store.QueryItems}
+	if e.r.Via != store.QueryItems {
+		t.Via = e.r.Via
+	}
+	for _, path := range e.schema.key {
+		var names []string
+		for i := range path {
+			names = append(names, path[i].Name)
+		}
+		t.Paths = append(t.Paths, names)
+	}
+	for i := range e.schema.settings.Indexes {
+		x := &e.schema.settings.Indexes[i]
+		if x.Ready && x.Rule == "" {
+			t.Indexes = append(t.Indexes, plan.Index{Number: x.Number, Path: x.Path, Ordered: x.Ordered})
+		}
+	}
+	if !e.r.Key.IsZero() && e.r.Key.Levels() < len(e.schema.key) {
+		e.prefix = e.r.Key.Encoded()
+	}
+	return t, nil
+}
+
+// via returns what the keys of rows depend on.
+func (e *execution) via() string {
+	switch {
+	case e.q.Kind() != query.Stream:
+		return ""
+	case e.access.Kind == plan.Range:
+		return e.access.Index.Path
+	}
+	return store.QueryItems
+}
+
+// checkOrder gives up the order of an index that holds values whose order it does not
+// have: arrays, objects and those that were cut.
+func (e *execution) checkOrder() error {
+	for _, span := range e.access.Spans {
+		span = span.From(plan.PlainMax())
+		if span.Empty() {
+			continue
+		}
+		for _, err := range e.snap.IndexSpan(e.access.Index.Number, span, false) {
+			if err != nil {
+				return err
+			}
+			e.sortInstead()
+			return nil
+		}
+	}
+	return nil
+}
+
+// sortInstead gives up the order of an index.
+func (e *execution) sortInstead() {
+	e.access = &plan.Access{
+		Kind: plan.Items, Items: e.access.Items, What: "scan of all items",
+		Why: "index " + e.access.Index.Path + " holds arrays, objects or values of more than 512 bytes, whose order it does not have; " +
+			"each page reads them all and keeps the first rows in order",
+	}
+}
+
+// failed says that the engine could not read.
+func (e *execution) failed(err error) *store.Error { return e.p.readFailed(err).Err }
+
+// read takes items in until the page is full.
+func (e *execution) read(ctx context.Context, result *store.QueryResult) *store.Error {
+	e.prepare()
+	at, err := e.place()
+	if err != nil {
+		return store.Refuse(store.StatusBadRequest, "the continuation is none of this query: %v", err)
+	}
+	e.on, err = e.q.Run(query.RunConfig{
+		Now: e.r.Now, End: e.started.Add(e.p.cfg.QueryTime), After: e.r.After, Ordered: e.access.Kind == plan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
+		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax),
+	})
+	if err != nil {
+		return store.Refuse(store.StatusBadRequest, "query: %v", err)
+	}
+	part, refusal := e.take(ctx, at)
+	if refusal != nil {
+		return refusal
+	}
+	result.More = part.More
+	result.Rows = make([]store.QueryRow, len(part.Rows))
+	for i, row := range part.Rows {
+		result.Rows[i] = store.QueryRow{Key: row.Key, Body: row.Body}
+		result.Reached = row.Key
+	}
+	if part.Until != nil {
+		result.Reached = part.Until
+	}
+	return nil
+}
+
+// bounded returns n, or most if n is none or too many.
+func bounded(n, most int) int {
+	if n <= 0 || n > most {
+		return most
+	}
+	return n
+}
+
+// prepare finds out whether items need their system properties, and what can be
+// tested without.
+func (e *execution) prepare() {
+	if order := e.q.Order(); len(order) > 0 {
+		e.down = order[0].Desc
+	}
+	if !e.r.System {
+		return
+	}
+	for _, name := range store.SystemProperties {
+		e.composes = e.composes || e.q.Reads(name)
+	}
+	filter := e.q.Filter()
+	if !e.composes || filter == nil {
+		return
+	}
+	for _, path := range filter.Paths() {
+		if len(path) == 0 || store.IsSystemProperty(path[0]) {
+			return
+		}
+	}
+	e.filter = filter
+}
+
+// take gives items to the run until it has enough.
+func (e *execution) take(ctx context.Context, at *place) (part query.Part, refusal *store.Error) {
+	for c, err := range e.items(at) {
+		if err != nil {
+			return part, e.failed(err)
+		}
+		if e.on.Full() {
+			break
+		}
+		if refusal := e.tick(ctx); refusal != nil {
+			return part, refusal
+		}
+		given, err := e.item(c)
+		if err != nil {
+			return part, store.Refuse(store.StatusBadRequest, "%v", err)
+		}
+		if e.r.Last && e.streams() && e.on.Len() >= e.r.RowsMax {
+			break
+		}
+		if given && e.late && e.on.Pause() {
+			return e.on.Part(), nil // while the item is valid
+		}
+	}
+	return e.on.Part(), nil
+}
+
+// streams tells whether rows are kept as they come.
+func (e *execution) streams() bool {
+	return e.q.Kind() == query.Stream || e.q.Kind() == query.Sorted && e.access.Kind == plan.Order
+}
+
+// tick looks at the clock now and then: a page that can end anywhere is to end when
+// it took its time. One that cannot is refused.
+func (e *execution) tick(ctx context.Context) *store.Error {
+	if e.seen++; e.seen < queryTick {
+		return nil
+	}
+	e.seen = 0
+	if ctx.Err() != nil {
+		return store.Refuse(store.StatusUnavailable, "the query was given up: %v", context.Cause(ctx))
+	}
+	took := time.Since(e.started)
+	e.late = e.streams() && took >= e.p.cfg.QueryPageTime
+	if took < e.p.cfg.QueryTime {
+		return nil
+	}
+	return store.Refuse(store.StatusBadRequest,
+		"the query found no end of its page in %s, after %d items of one partition (%s); "+
+			"ask with a partition key or a narrower WHERE, declare an index that serves it, or raise store.queryTime",
+		e.p.cfg.QueryTime, e.metrics.Items, e.access)
+}
+
+// item gives an item to the run, unless it cannot give rows. One at which the page is
+// to end is given anyway, so that the run knows the place.
+func (e *execution) item(c candidate) (given bool, err error) {
+	if c.body != nil {
+		return true, e.on.Item(c.body, nil)
+	}
+	e.metrics.Items++
+	e.metrics.Bytes += int64(len(c.view.Body))
+	if c.skip || c.view.Expires != 0 && c.view.Expires <= e.now {
+		return false, nil
+	}
+	body := c.view.Body
+	if e.filter != nil && !e.late && !e.filter.True(body) {
+		return false, nil
+	}
+	if e.composes {
+		key, id := c.view.Key(), c.view.ID()
+		rid := store.ItemRID(e.r.RID, key, id)
+		etag := store.ETag(c.view.Position)
+		e.body = store.AppendSystem(e.body[:0], body, rid, store.ItemSelf(e.r.RID, rid), etag, c.view.Modified)
+		body = e.body
+	}
+	return true, e.on.Item(body, c.rank)
+}
+
+// counter counts for the planner.
+type counter struct{ snap *engine.Snapshot }
+
+func (c counter) CountItems(spans []engine.Span, most int) (n int, err error) {
+	for _, span := range spans {
+		for _, err := range c.snap.ItemKeys(span) {
+			if err != nil || n == most {
+				return n, err
+			}
+			n++
+		}
+	}
+	return n, nil
+}
+
+func (c counter) CountEntries(index uint32, spans []engine.Span, most int) (n int, err error) {
+	for _, span := range spans {
+		for _, err := range c.snap.IndexSpan(index, span, false) {
+			if err != nil || n == most {
+				return n, err
+			}
+			n++
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,524 @@
+package owner
+
+import (
+	"bytes"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/plan"
+	"github.com/millrace/millrace/store/query"
+)
+
+// candidate is an item that may give rows, and its rank in the order in which items
+// come. Both are valid until the next.
+type candidate struct {
+	view *engine.View
+	rank []byte
+	skip bool   // it is none, and shown only for the clock
+	body []byte // what stands for an item that need not be read
+}
+
+// place is where a page goes on: at an item, behind some of its rows or all.
+type place struct {
+	itemKey []byte // of the item; nil begins
+	entry   []byte // of the index that Range and Order read, as far as it is known
+	missing bool   // the item has no value in the index of Order
+}
+
+// place returns where the page goes on. Where all items are read anyway there is
+// nothing to know; the run leaves out what earlier pages had.
+func (e *execution) place() (*place, error) {
+	at := &place{}
+	if e.r.After == nil || e.q.Kind() == query.Grouped || e.q.Distinct() {
+		return at, nil
+	}
+	values, rank, number, err := e.q.Place(e.r.After)
+	if err != nil {
+		return nil, err
+	}
+	if e.q.Kind() == query.Sorted {
+		if e.access.Kind == plan.Order {
+			e.placeOrder(at, values[0], rank)
+		}
+		return at, nil
+	}
+	if e.access.Kind == plan.Range {
+		at.entry = rank
+		return at, nil
+	}
+	if at.itemKey = rank; number == math.MaxUint32 {
+		at.itemKey = append(at.itemKey, 0)
+	}
+	return at, nil
+}
+
+// placeOrder finds the place in an index from the value of ORDER BY and the rank.
+func (e *execution) placeOrder(at *place, value, rank []byte) {
+	itemKey := itemKeyOf(rank, e.access.Desc)
+	if value == nil {
+		at.itemKey, at.missing = itemKey, true
+		return
+	}
+	if at.entry = engine.AppendIndexValue(nil, value); len(at.entry) == 0 {
+		at.entry = plan.PlainMax() // behind it are arrays and objects
+		return
+	}
+	if engine.IsCut(at.entry) {
+		e.sortInstead()
+		at.entry = nil
+		return
+	}
+	at.entry = append(at.entry, itemKey...)
+}
+
+// rankOf returns the rank of an item in the order of a query that sorts: its key, or
+// if the order descends, what sorts the other way.
+func rankOf(dst, itemKey []byte, desc bool) []byte {
+	if !desc {
+		return append(dst, itemKey...)
+	}
+	for {
+		i := bytes.IndexByte(itemKey, 0)
+		if i < 0 {
+			break
+		}
+		dst = append(append(dst, itemKey[:i]...), 0, 0xFF)
+		itemKey = itemKey[i+1:]
+	}
+	dst = append(append(dst, itemKey...), 0, 1)
+	for i := range dst {
+		dst[i] = ^dst[i]
+	}
+	return dst
+}
+
+// itemKeyOf returns the item key of which rankOf made a rank.
+func itemKeyOf(rank []byte, desc bool) []byte {
+	if !desc {
+		return rank
+	}
+	var key []byte
+	for i := 0; i < len(rank)-2; i++ {
+		key = append(key, ^rank[i])
+		if ^rank[i] == 0 {
+			i++ // the byte that says that it is no end
+		}
+	}
+	return key
+}
+
+// items returns the items that the access reaches from a place on.
+func (e *execution) items(at *place) iter.Seq2[candidate, error] {
+	if body := e.standIn(); body != nil {
+		return e.keysOnly(body)
+	}
+	switch e.access.Kind {
+	case plan.Items:
+		if e.access.Exact {
+			return e.ranked(e.points(at))
+		}
+		return e.ranked(e.scanned(at))
+	case plan.Values:
+		return e.ranked(e.valued(at))
+	case plan.Range:
+		return e.ranged(at)
+	case plan.Order:
+		return e.ordered(at)
+	}
+	return func(func(candidate, error) bool) {}
+}
+
+// standIn returns what stands for every item of the access, so that none has to be
+// read: where the rows depend on nothing of it, or on the one value in the index by
+// which it was found. nil if there is no such thing.
+func (e *execution) standIn() []byte {
+	if e.q.Kind() != query.Grouped || e.schema.engine.DefaultTTL != nil || e.prefix != "" || e.access.Exact {
+		return nil
+	}
+	body := []byte("{}")
+	paths := e.q.Paths()
+	switch {
+	case e.access.Kind == plan.Items && len(paths) == 0 && e.q.Filter() == nil:
+		return body
+	case e.access.Kind != plan.Values || e.access.Constant == nil || len(e.access.Constant) > engine.IndexValueMax/2:
+		return nil
+	case document.KindOf(e.access.Constant) >= document.Array:
+		return nil
+	}
+	for _, path := range paths {
+		if pointerOf(path) != e.access.Index.Path {
+			return nil
+		}
+	}
+	return objectOf(e.indexPath(), e.access.Constant)
+}
+
+// objectOf returns the object that has nothing but a value at a path of names.
+func objectOf(path document.Path, raw []byte) []byte {
+	body := bytes.Clone(raw)
+	for _, step := range slices.Backward(path) {
+		body = append(append(append(document.AppendQuote([]byte{'{'}, step.Name), ':'), body...), '}')
+	}
+	return body
+}
+
+// keysOnly shows the stand-in once for every item of the access.
+func (e *execution) keysOnly(body []byte) iter.Seq2[candidate, error] {
+	return func(yield func(candidate, error) bool) {
+		if e.access.Kind == plan.Values {
+			for entry, err := range e.entries(e.access.Spans[0], &place{}) {
+				if (err != nil || e.wanted(entry.ItemKey())) && !yield(candidate{body: body}, err) {
+					return
+				}
+			}
+			return
+		}
+		for _, span := range e.access.Items {
+			for _, err := range e.snap.ItemKeys(span) {
+				e.metrics.Entries++
+				if !yield(candidate{body: body}, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// ranked gives items their ranks.
+func (e *execution) ranked(items iter.Seq2[*engine.View, error]) iter.Seq2[candidate, error] {
+	return func(yield func(candidate, error) bool) {
+		var rank []byte
+		for v, err := range items {
+			if err != nil {
+				yield(candidate{}, err)
+				return
+			}
+			rank = rankOf(rank[:0], v.ItemKey(), e.down)
+			if !yield(candidate{view: v, rank: rank}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// wanted tells whether an item key is one that the access wants.
+func (e *execution) wanted(itemKey []byte) bool {
+	for _, s := range e.access.Items {
+		if s.Contains(itemKey) {
+			return e.begins(itemKey)
+		}
+	}
+	return false
+}
+
+// begins tells whether an item's partition key begins with that of the request. A
+// hash is not enough: other keys can share it.
+func (e *execution) begins(itemKey []byte) bool {
+	if e.prefix == "" {
+		return true
+	}
+	k, _, err := engine.ParseItemKey(itemKey)
+	return err == nil && strings.HasPrefix(k.Encoded(), e.prefix)
+}
+
+// scanned reads the items of the access in order.
+func (e *execution) scanned(at *place) iter.Seq2[*engine.View, error] {
+	return func(yield func(*engine.View, error) bool) {
+		for _, span := range e.access.Items {
+			for v, err := range e.snap.ItemSpan(span.From(at.itemKey), false) {
+				if err == nil && !e.begins(v.ItemKey()) {
+					continue
+				}
+				if !yield(v, err) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// points reads single items.
+func (e *execution) points(at *place) iter.Seq2[*engine.View, error] {
+	return func(yield func(*engine.View, error) bool) {
+		for _, span := range e.access.Items {
+			if bytes.Compare(span.Min, at.itemKey) < 0 {
+				continue
+			}
+			v, err := e.snap.Find(span.Min)
+			if (err != nil || v != nil) && !yield(v, err) {
+				return
+			}
+		}
+	}
+}
+
+// valued reads the items that have one of some values in an index, in the order of
+// item keys: it reads the entries of all values side by side.
+func (e *execution) valued(at *place) iter.Seq2[*engine.View, error] {
+	return func(yield func(*engine.View, error) bool) {
+		finder, err := e.snap.NewFinder()
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		defer finder.Close()
+		for itemKey, err := range e.merged(at) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			v, err := finder.Find(itemKey)
+			if (err != nil || v != nil) && !yield(v, err) {
+				return
+			}
+		}
+	}
+}
+
+// merged returns the item keys of all values of the access, each once and in order.
+func (e *execution) merged(at *place) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		var heads []head
+		defer func() {
+			for _, h := range heads {
+				h.stop()
+			}
+		}()
+		for _, span := range e.access.Spans {
+			h := head{}
+			h.next, h.stop = iter.Pull2(e.entries(span, at))
+			if ok, err := h.advance(); err != nil {
+				h.stop()
+				yield(nil, err)
+				return
+			} else if ok {
+				heads = append(heads, h)
+			} else {
+				h.stop()
+			}
+		}
+		var last []byte
+		for len(heads) > 0 {
+			least := 0
+			for i := range heads {
+				if bytes.Compare(heads[i].itemKey, heads[least].itemKey) < 0 {
+					least = i
+				}
+			}
+			h := &heads[least]
+			if !bytes.Equal(h.itemKey, last) || last == nil {
+				last = append(last[:0], h.itemKey...)
+				if e.wanted(last) && !yield(last, nil) {
+					return
+				}
+			}
+			ok, err := h.advance()
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if !ok {
+				h.stop()
+				heads = slices.Delete(heads, least, least+1)
+			}
+		}
+	}
+}
+
+// head is the next entry of one value.
+type head struct {
+	itemKey []byte
+	next    func() (engine.Entry, error, bool)
+	stop    func()
+}
+
+func (h *head) advance() (ok bool, err error) {
+	entry, err, ok := h.next()
+	if ok && err == nil {
+		h.itemKey = entry.ItemKey()
+	}
+	return ok, err
+}
+
+// entries returns the entries of one value from a place on.
+func (e *execution) entries(span engine.Span, at *place) iter.Seq2[engine.Entry, error] {
+	form := span.Min
+	if len(e.access.Items) == 1 {
+		only := e.access.Items[0]
+		span = span.From(join(form, only.Min))
+		if only.Max != nil {
+			span = span.Until(join(form, only.Max))
+		}
+	}
+	if at.itemKey != nil {
+		span = span.From(join(form, at.itemKey))
+	}
+	return e.counted(e.snap.IndexSpan(e.access.Index.Number, span, false))
+}
+
+// counted counts the entries that are read.
+func (e *execution) counted(entries iter.Seq2[engine.Entry, error]) iter.Seq2[engine.Entry, error] {
+	return func(yield func(engine.Entry, error) bool) {
+		for entry, err := range entries {
+			e.metrics.Entries++
+			if !yield(entry, err) {
+				return
+			}
+		}
+	}
+}
+
+func join(a, b []byte) []byte { return append(slices.Clip(a), b...) }
+
+// ranged reads the items whose value lies in some stretches of an index, in the order
+// of the value, then of item keys: the entry is the rank. Of an array whose elements
+// have several such values, the least counts.
+func (e *execution) ranged(at *place) iter.Seq2[candidate, error] {
+	each := slices.ContainsFunc(e.indexPath(), func(s document.Step) bool { return s.All })
+	return func(yield func(candidate, error) bool) {
+		for _, span := range e.access.Spans {
+			for entry, err := range e.counted(e.snap.IndexSpan(e.access.Index.Number, span.From(at.entry), false)) {
+				if err != nil {
+					yield(candidate{}, err)
+					return
+				}
+				if !e.wanted(entry.ItemKey()) {
+					continue
+				}
+				v, err := e.snap.Find(entry.ItemKey())
+				if err != nil {
+					yield(candidate{}, err)
+					return
+				}
+				if v == nil {
+					continue
+				}
+				c := candidate{view: v, rank: entry.Key, skip: each && !e.isLeast(v.Body, entry)}
+				if e.q.Kind() == query.Sorted {
+					c.rank = rankOf(nil, v.ItemKey(), e.down)
+				}
+				if !yield(c, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// indexPath is the path of the access's index.
+func (e *execution) indexPath() document.Path {
+	for i := range e.schema.engine.Indexes {
+		if x := &e.schema.engine.Indexes[i]; x.Number == e.access.Index.Number {
+			return x.Path
+		}
+	}
+	return nil
+}
+
+// isLeast tells whether no other value of the item that the access reads lies before
+// that of an entry.
+func (e *execution) isLeast(body []byte, entry engine.Entry) bool {
+	least, form := true, []byte(nil)
+	document.Walk(body, e.indexPath(), func(raw []byte, _ int) bool {
+		form = engine.AppendIndexValue(form[:0], raw)
+		if len(form) == 0 || bytes.Compare(form, entry.Value()) >= 0 {
+			return true
+		}
+		least = !slices.ContainsFunc(e.access.Spans, func(s engine.Span) bool { return s.Contains(form) })
+		return least
+	})
+	return least
+}
+
+// ordered reads all items in the order of an index; those without a value first, or
+// last if the order descends.
+func (e *execution) ordered(at *place) iter.Seq2[candidate, error] {
+	if e.access.Desc {
+		return func(yield func(candidate, error) bool) {
+			if (at.missing || e.inIndex(at, yield)) && e.access.Undefined {
+				e.missing(at, yield)
+			}
+		}
+	}
+	return func(yield func(candidate, error) bool) {
+		if at.entry != nil || !e.access.Undefined || e.missing(at, yield) {
+			e.inIndex(at, yield)
+		}
+	}
+}
+
+// inIndex reads the items of an index in its order. It returns false if that is
+// enough.
+func (e *execution) inIndex(at *place, yield func(candidate, error) bool) bool {
+	spans := slices.Clone(e.access.Spans)
+	if e.access.Desc {
+		slices.Reverse(spans)
+	}
+	var rank []byte
+	for _, span := range spans {
+		switch {
+		case at.entry == nil:
+		case e.access.Desc:
+			span = span.Until(append(slices.Clip(at.entry), 0))
+		default:
+			span = span.From(at.entry)
+		}
+		for entry, err := range e.counted(e.snap.IndexSpan(e.access.Index.Number, span, e.access.Desc)) {
+			if err != nil {
+				yield(candidate{}, err)
+				return false
+			}
+			if !e.wanted(entry.ItemKey()) {
+				continue
+			}
+			v, err := e.snap.Find(entry.ItemKey())
+			if err != nil {
+				yield(candidate{}, err)
+				return false
+			}
+			if v == nil {
+				continue
+			}
+			rank = rankOf(rank[:0], v.ItemKey(), e.access.Desc)
+			if !yield(candidate{view: v, rank: rank}, nil) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// missing reads the items that are not in an index.
+func (e *execution) missing(at *place, yield func(candidate, error) bool) bool {
+	path := e.indexPath()
+	spans := slices.Clone(e.access.Items)
+	if e.access.Desc {
+		slices.Reverse(spans)
+	}
+	var rank []byte
+	for _, span := range spans {
+		switch {
+		case !at.missing:
+		case e.access.Desc:
+			span = span.Until(append(slices.Clip(at.itemKey), 0))
+		default:
+			span = span.From(at.itemKey)
+		}
+		for v, err := range e.snap.ItemSpan(span, e.access.Desc) {
+			if err != nil {
+				yield(candidate{}, err)
+				return false
+			}
+			_, has := document.Get(v.Body, path)
+			rank = rankOf(rank[:0], v.ItemKey(), e.access.Desc)
+			if !yield(candidate{view: v, rank: rank, skip: has || !e.begins(v.ItemKey())}, nil) {
+				return false
+			}
+		}
+	}
+	return true
+}

@@ -1,0 +1,16 @@
+package query
+
+import (
+	"maps"
+	"slices"
+)
+
+// FunctionNames are the names of all functions, those of the time and the aggregates
+// included; RefusedNames of those that are refused.
+func FunctionNames() []string {
+	names := slices.Concat(functionNames, slices.Collect(maps.Keys(clockFunctions)), slices.Collect(maps.Keys(aggregates)))
+	slices.Sort(names)
+	return names
+}
+
+func RefusedNames() []string { return slices.Sorted(maps.Keys(refusedFunctions)) }

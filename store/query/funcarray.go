@@ -1,0 +1,150 @@
+package query
+
+import (
+	"bytes"
+	"slices"
+)
+
+// setFunctions are the functions of arrays taken as sets, and of objects.
+var setFunctions = map[string]*function{
+	"ARRAY_AVG": ofElements("AVG"),
+	"ARRAY_MAX": ofElements("MAX"),
+	"ARRAY_MIN": ofElements("MIN"),
+	"ARRAY_SUM": ofElements("SUM"),
+	"CHOOSE": {least: 2, most: argsMax, many: func(args []Value) Value {
+		if n, ok := args[0].int(); ok && n >= 1 && n < len(args) {
+			return args[n]
+		}
+		return Value{}
+	}},
+	"OBJECTTOARRAY": {least: 1, most: 3, three: objectToArray},
+	"SETINTERSECT": {least: 2, most: 2, two: func(a, b Value) Value {
+		in := membersOf(b)
+		return setOf(a, b, []Value{a}, func(key string) bool { return in[key] })
+	}},
+	"SETDIFFERENCE": {least: 2, most: 2, two: func(a, b Value) Value {
+		in := membersOf(b)
+		return setOf(a, b, []Value{a}, func(key string) bool { return !in[key] })
+	}},
+	"SETUNION": {least: 2, most: 2, two: func(a, b Value) Value {
+		return setOf(a, b, []Value{a, b}, func(string) bool { return true })
+	}},
+	"STRINGJOIN":  {least: 2, most: 2, two: stringJoin},
+	"STRINGSPLIT": {least: 2, most: 2, two: stringSplit},
+}
+
+// ofElements returns a function that computes an aggregate over an array.
+func ofElements(name string) *function {
+	return &function{least: 1, most: 1, one: func(arr Value) Value {
+		if arr.typ != Array {
+			return Value{}
+		}
+		var s state
+		elements(arr.data, func(raw []byte) bool {
+			s.add(name, valueOf(raw))
+			return true
+		})
+		return s.value(name)
+	}}
+}
+
+// membersOf returns the sort keys of the elements of an array.
+func membersOf(arr Value) map[string]bool {
+	in := make(map[string]bool)
+	elements(arr.data, func(raw []byte) bool {
+		in[string(appendSortKey(nil, valueOf(raw), false))] = true
+		return true
+	})
+	return in
+}
+
+// setOf returns the values of arrays whose sort keys are wanted, each once.
+func setOf(a, b Value, from []Value, want func(key string) bool) Value {
+	if a.typ != Array || b.typ != Array {
+		return Value{}
+	}
+	out := []byte{'['}
+	seen := make(map[string]bool)
+	for _, arr := range from {
+		elements(arr.data, func(raw []byte) bool {
+			if key := string(appendSortKey(nil, valueOf(raw), false)); !seen[key] && want(key) {
+				seen[key] = true
+				if len(out) > 1 {
+					out = append(out, ',')
+				}
+				out = append(out, raw...)
+			}
+			return true
+		})
+	}
+	return Value{typ: Array, data: append(out, ']')}
+}
+
+// objectToArray returns [{"k": name, "v": value}, …], with other names if they are
+// given.
+func objectToArray(v, k, val Value) Value {
+	names := [2][]byte{[]byte("k"), []byte("v")}
+	for i, name := range []Value{k, val} {
+		switch name.typ {
+		case String:
+			names[i] = name.data
+		case Undefined:
+		default:
+			return Value{}
+		}
+	}
+	if v.typ != Object || bytes.Equal(names[0], names[1]) {
+		return Value{}
+	}
+	out := []byte{'['}
+	members(v.data, func(name, raw []byte) bool {
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(appendQuoted(append(out, '{'), names[0]), ':')
+		out = append(appendQuoted(out, name), ',')
+		out = append(appendQuoted(out, names[1]), ':')
+		out = append(append(out, raw...), '}')
+		return len(out) <= TextMadeMax
+	})
+	if len(out) > TextMadeMax {
+		return Value{}
+	}
+	return Value{typ: Array, data: append(out, ']')}
+}
+
+func stringJoin(arr, separator Value) Value {
+	if arr.typ != Array || separator.typ != String {
+		return Value{}
+	}
+	out, ok, some := []byte{}, true, false
+	elements(arr.data, func(raw []byte) bool {
+		v := valueOf(raw)
+		if some {
+			out = append(out, separator.data...)
+		}
+		out, some = append(out, v.data...), true
+		ok = v.typ == String && len(out) <= TextMadeMax
+		return ok
+	})
+	if !ok {
+		return Value{}
+	}
+	return stringValue(out)
+}
+
+func stringSplit(s, separator Value) Value {
+	if s.typ != String || separator.typ != String || len(separator.data) == 0 {
+		return Value{}
+	}
+	out := []byte{'['}
+	for i, piece := range bytes.Split(slices.Clip(s.data), separator.data) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		if out = appendQuoted(out, piece); len(out) > TextMadeMax {
+			return Value{}
+		}
+	}
+	return Value{typ: Array, data: append(out, ']')}
+}

@@ -1,0 +1,183 @@
+package query
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+)
+
+// count reads the number of TOP, OFFSET or LIMIT.
+func (p *parser) count(of string) node {
+	tok := p.tok
+	switch tok.kind {
+	case tokenNumber, tokenParam:
+		n := p.primary()
+		if p.err == nil {
+			if err := checkCount(n); err != "" {
+				return p.fail(tok, of+" "+err)
+			}
+		}
+		return n
+	default:
+		return p.fail(tok, "want a number or a parameter behind "+of)
+	}
+}
+
+// checkCount says why a constant cannot be a number of rows.
+func checkCount(n node) string {
+	l, ok := n.(*literal)
+	if !ok {
+		return ""
+	}
+	if k, ok := l.value.int(); !ok || k < 0 || k > CountMax {
+		return fmt.Sprintf("takes an integer from 0 to %d", CountMax)
+	}
+	return ""
+}
+
+// clauses reads what stands behind FROM.
+func (p *parser) clauses(s *selection, at token) {
+	if p.word("WHERE") {
+		s.where = p.expr(0)
+	}
+	if group := p.tok; p.word("GROUP") {
+		p.by("GROUP")
+		s.group = p.exprs(GroupMax, "GROUP BY")
+		if p.err == nil && s.distinct {
+			p.fail(group, "GROUP BY is not supported together with DISTINCT")
+		}
+	}
+	if order := p.tok; p.word("ORDER") {
+		p.by("ORDER")
+		p.orderings(s)
+		if p.err == nil && s.grouped() {
+			p.fail(order, "ORDER BY is not supported together with GROUP BY or aggregates")
+		}
+		if p.err == nil && s.distinct && !s.ordersOutput() {
+			p.fail(order, "ORDER BY of DISTINCT takes what is selected")
+		}
+	}
+	if offset := p.tok; p.word("OFFSET") {
+		s.offset = p.count("OFFSET")
+		if !p.word("LIMIT") {
+			p.fail(p.tok, "want LIMIT behind OFFSET")
+		}
+		s.limit = p.count("LIMIT")
+		if p.err == nil && s.top != nil {
+			p.fail(offset, "OFFSET LIMIT is not supported together with TOP")
+		}
+	}
+	if p.err != nil {
+		return
+	}
+	if word := p.tok.word(); refusedClauses[word] {
+		p.fail(p.tok, word+" is not supported here")
+		return
+	}
+	if s.grouped() {
+		s.base = p.slots
+		g, alien := regroup(s)
+		switch {
+		case len(s.from) == 0:
+			p.fail(at, "aggregates and GROUP BY want FROM")
+		case s.star:
+			p.fail(at, "SELECT * is not supported together with GROUP BY")
+		case alien != nil:
+			name := printer{scope: p.scope, aliases: map[int]string{alien.root: p.nameOf(alien.root)}}
+			name.path(alien)
+			p.fail(at, string(name.out)+" is neither in GROUP BY nor within an aggregate")
+		}
+		p.slots += len(g.keys) + len(g.aggregates)
+	}
+	s.slots = p.slots
+}
+
+// refusedClauses are clauses of SQL that the language does not have.
+var refusedClauses = map[string]bool{
+	"HAVING": true, "UNION": true, "INTERSECT": true, "EXCEPT": true, "LIMIT": true, "WITH": true, "FOR": true, "WINDOW": true,
+	"LEFT": true, "RIGHT": true, "INNER": true, "OUTER": true, "CROSS": true, "FULL": true, "NATURAL": true, "ON": true, "USING": true,
+	"FETCH": true, "TOP": true,
+}
+
+func (p *parser) by(clause string) {
+	if !p.word("BY") {
+		p.fail(p.tok, "want BY behind "+clause)
+	}
+}
+
+// exprs reads one or more expressions, at most most.
+func (p *parser) exprs(most int, of string) []node {
+	at := p.tok
+	list := []node{p.expr(0)}
+	for p.accept(",") {
+		list = append(list, p.expr(0))
+	}
+	if len(list) > most {
+		p.fail(at, fmt.Sprintf("more than %d expressions of %s", most, of))
+	}
+	return list
+}
+
+func (p *parser) orderings(s *selection) {
+	at := p.tok
+	if p.tok.word() == "RANK" {
+		p.fail(p.tok, "ORDER BY RANK is not supported")
+		return
+	}
+	for p.err == nil {
+		o := ordering{by: p.expr(0)}
+		if p.word("DESC") {
+			o.desc = true
+		} else {
+			p.word("ASC")
+		}
+		s.order = append(s.order, o)
+		if !p.accept(",") {
+			break
+		}
+	}
+	if len(s.order) > OrderMax {
+		p.fail(at, fmt.Sprintf("more than %d expressions of ORDER BY", OrderMax))
+	}
+}
+
+// ordersOutput tells whether rows that are equal have equal sort keys: each is
+// selected, or is below what is selected.
+func (s *selection) ordersOutput() bool {
+	if s.star {
+		return true
+	}
+	var leaves []node
+	for _, n := range s.outputs() {
+		leaves = append(leaves, parts(n)...)
+	}
+	for _, o := range s.order {
+		if !slices.ContainsFunc(leaves, func(n node) bool { return below(o.by, n) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// parts are the expressions that an object is made of, or n itself.
+func parts(n node) []node {
+	o, ok := n.(*object)
+	if !ok {
+		return []node{n}
+	}
+	var all []node
+	for _, v := range o.values {
+		all = append(all, parts(v)...)
+	}
+	return all
+}
+
+// below tells whether n is the expression of, or a path in it.
+func below(n, of node) bool {
+	p, ok := n.(*path)
+	q, okQ := of.(*path)
+	if ok && okQ {
+		return p.root == q.root && len(p.steps) >= len(q.steps) && slices.Equal(p.steps[:len(q.steps)], q.steps)
+	}
+	return reflect.DeepEqual(n, of)
+}

@@ -1,0 +1,118 @@
+package query
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// binding is what an alias stands for.
+type binding struct {
+	name string
+	slot int
+}
+
+// bound returns the slot of an alias.
+func (p *parser) bound(name string) (slot int, ok bool) {
+	for _, b := range slices.Backward(p.bindings) {
+		if b.name == name {
+			return b.slot, true
+		}
+	}
+	return 0, false
+}
+
+// reserved tells whether a name is a word of the language here.
+func (p *parser) reserved(name string) bool {
+	return reserved(name) || p.selects > 0 && clauseWords[strings.ToUpper(name)]
+}
+
+// named reads what begins with a name: a constant, a call or a path.
+func (p *parser) named(tok token) node {
+	switch tok.word() {
+	case "TRUE":
+		return &literal{boolValue(true)}
+	case "FALSE":
+		return &literal{boolValue(false)}
+	case "NULL":
+		return &literal{Value{typ: Null}}
+	case "UNDEFINED":
+		return &literal{}
+	}
+	switch {
+	case p.tok.is("("):
+		return p.call(tok)
+	case p.reserved(tok.text):
+		return p.fail(tok, fmt.Sprintf("want an expression; %s is a word of the language", tok.word()))
+	}
+	if slot, ok := p.bound(tok.text); ok {
+		return &path{root: slot}
+	}
+	if p.query && tok.word() == "UDF" && p.tok.is(".") {
+		return p.fail(tok, "user-defined functions are not supported")
+	}
+	if p.query {
+		return p.fail(tok, p.unbound(tok.text))
+	}
+	if root, ok := p.scope.root(tok.text); ok {
+		return &path{root: root}
+	}
+	return &path{steps: []step{{name: tok.text}}}
+}
+
+func (p *parser) call(name token) node {
+	word := name.word()
+	if word == "EXISTS" || word == "ARRAY" {
+		p.advance()
+		if p.tok.word() != "SELECT" {
+			return p.fail(p.tok, "want SELECT of "+word)
+		}
+		return p.subquery(name, word)
+	}
+	if aggregates[word] && p.selects > 0 {
+		return p.aggregate(name)
+	}
+	f, ok := p.function(word)
+	if !ok {
+		return p.fail(name, unknownFunction(word, p.query))
+	}
+	p.advance()
+	var args []node
+	if !p.accept(")") {
+		args = p.list(")")
+	}
+	if len(args) < f.least || len(args) > f.most {
+		return p.fail(name, f.arity(word, len(args)))
+	}
+	return &call{word, args}
+}
+
+// function returns the function of a name. Those that ask for the time are of
+// queries.
+func (p *parser) function(word string) (f *function, ok bool) {
+	if f, ok = functions[word]; !ok && p.query {
+		f, ok = clockFunctions[word]
+	}
+	return f, ok
+}
+
+// unknownFunction says that there is no such function, and which may be meant.
+func unknownFunction(name string, query bool) string {
+	msg := "there is no function " + name
+	if reason, ok := refusedFunctions[name]; ok {
+		return msg + "; " + reason
+	}
+	if _, ok := clockFunctions[name]; ok && !query {
+		return msg + "; expressions do not depend on the time"
+	}
+	if aggregates[name] {
+		return msg + " outside of SELECT; it takes all rows of one"
+	}
+	plain := func(s string) string { return strings.ReplaceAll(s, "_", "") }
+	for _, known := range functionNames {
+		if plain(known) == plain(name) {
+			return msg + ", but " + known
+		}
+	}
+	return msg
+}

@@ -1,0 +1,136 @@
+package query
+
+import "maps"
+
+// root returns how a root is written.
+func (p *printer) root(root int) string {
+	if name := p.aliases[root]; name != "" {
+		return name
+	}
+	if root == 0 && p.container != "" {
+		return p.container
+	}
+	return p.scope.name(root)
+}
+
+// aside returns what f writes.
+func (p *printer) aside(f func()) []byte {
+	before := p.out
+	p.out = nil
+	f()
+	out := p.out
+	p.out = before
+	return out
+}
+
+// selection writes a SELECT. What FROM names is known before the list is written.
+func (p *printer) selection(s *selection) {
+	aliases, seen := p.aliases, len(p.open)
+	p.aliases = maps.Clone(aliases)
+	if p.aliases == nil {
+		p.aliases = make(map[int]string)
+	}
+	from := p.aside(func() { p.from(s) })
+	p.text("SELECT ")
+	if s.distinct {
+		p.text("DISTINCT ")
+	}
+	if s.top != nil {
+		p.text("TOP ")
+		p.node(s.top, 0)
+		p.text(" ")
+	}
+	switch {
+	case s.star:
+		p.text("*")
+	case s.value != nil:
+		p.text("VALUE ")
+		p.node(s.value, 0)
+	}
+	for i, f := range s.list {
+		if i > 0 {
+			p.text(", ")
+		}
+		p.node(f.of, 0)
+		if f.as != "" {
+			p.text(" AS " + f.as)
+		}
+	}
+	p.out = append(p.out, from...)
+	p.clauses(s)
+	p.aliases, p.open = aliases, p.open[:seen]
+}
+
+func (p *printer) from(s *selection) {
+	for i, f := range s.from {
+		if i == 0 {
+			p.text(" FROM ")
+		} else {
+			p.text(" JOIN ")
+		}
+		if f.each {
+			p.text(f.alias + " IN ")
+		}
+		switch of := f.of.(type) {
+		case nil:
+			p.text(p.container)
+		case *path:
+			p.path(of)
+		default:
+			p.node(of, 0)
+		}
+		if !f.each && f.alias != "" && f.alias != p.implied(f.of) {
+			p.text(" AS " + f.alias)
+		}
+		p.aliases[f.slot] = f.alias
+		if f.alias != "" {
+			p.open = append(p.open, f.alias)
+		}
+	}
+}
+
+// implied returns the alias that a source has if none is written.
+func (p *printer) implied(of node) string {
+	to, ok := of.(*path)
+	switch {
+	case of == nil:
+		return p.container
+	case !ok:
+		return ""
+	case len(to.steps) == 0:
+		return p.root(to.root)
+	}
+	last := to.steps[len(to.steps)-1]
+	if last.isIndex {
+		return ""
+	}
+	return last.name
+}
+
+func (p *printer) clauses(s *selection) {
+	if s.where != nil {
+		p.text(" WHERE ")
+		p.node(s.where, 0)
+	}
+	if len(s.group) > 0 {
+		p.text(" GROUP BY ")
+		p.list(s.group)
+	}
+	for i, o := range s.order {
+		if i == 0 {
+			p.text(" ORDER BY ")
+		} else {
+			p.text(", ")
+		}
+		p.node(o.by, 0)
+		if o.desc {
+			p.text(" DESC")
+		}
+	}
+	if s.limit != nil {
+		p.text(" OFFSET ")
+		p.node(s.offset, 0)
+		p.text(" LIMIT ")
+		p.node(s.limit, 0)
+	}
+}

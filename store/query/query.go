@@ -1,0 +1,191 @@
+package query
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Query is a query as it was parsed. It is safe for concurrent use.
+type Query struct {
+	text      *selection
+	container string
+	plan      *plan
+}
+
+// ParseQuery reads a text of at most TextMax bytes as one query. The error is a
+// *SyntaxError; it names the place of everything that is wrong or not supported.
+func ParseQuery(text string) (*Query, error) {
+	s, container, err := parseQuery(text)
+	if err != nil {
+		return nil, err
+	}
+	return &Query{s, container, newPlan(s)}, nil
+}
+
+// String returns the query in one fixed form, which parses to the same query.
+func (q *Query) String() string {
+	p := printer{container: q.container}
+	p.selection(q.text)
+	return string(p.out)
+}
+
+// Container returns the name that FROM gives the container, such as c; "" without FROM.
+func (q *Query) Container() string { return q.container }
+
+// ReadsItems tells whether the query has a FROM. One without gives its row whatever
+// items there are.
+func (q *Query) ReadsItems() bool { return len(q.text.from) > 0 }
+
+// Params returns the names of the parameters without @, each once.
+func (q *Query) Params() []string { return paramsOf(&subquery{of: q.text}) }
+
+// Bind returns the query with parameters replaced by raw JSON values, found by their
+// names without @; values that the query does not name are ignored. The error names a
+// parameter that has no value, or one that is no JSON, or no number of rows where TOP,
+// OFFSET or LIMIT stand.
+func (q *Query) Bind(params map[string][]byte) (*Query, error) {
+	var err error
+	n := transform(&subquery{of: q.text}, binder(params, &err)).(*subquery)
+	if err != nil {
+		return nil, err
+	}
+	visit(n, func(n node) {
+		if q, ok := n.(*subquery); ok && err == nil {
+			err = checkCounts(q.of)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &Query{n.of, q.container, newPlan(n.of)}, nil
+}
+
+func checkCounts(s *selection) error {
+	for _, c := range []struct {
+		of string
+		n  node
+	}{{"TOP", s.top}, {"OFFSET", s.offset}, {"LIMIT", s.limit}} {
+		if msg := checkCount(c.n); msg != "" {
+			return fmt.Errorf("%s %s", c.of, msg)
+		}
+	}
+	if name := s.twice(); name != "" {
+		return fmt.Errorf("SELECT has two properties %q; name one of them by AS", name)
+	}
+	return nil
+}
+
+// Kind is how the rows of a query come about, which decides how it is run.
+type Kind uint8
+
+const (
+	// Stream says that each item gives its rows, in the order of the items.
+	Stream Kind = iota
+	// Sorted says that the order of the rows is known only behind the last item,
+	// because of ORDER BY or DISTINCT, unless the items come in that order.
+	Sorted
+	// Grouped says that rows are made of many items, by GROUP BY or aggregates.
+	Grouped
+)
+
+func (k Kind) String() string { return [...]string{"stream", "sorted", "grouped"}[k] }
+
+// Kind returns the kind of the query.
+func (q *Query) Kind() Kind {
+	switch {
+	case q.text.grouped():
+		return Grouped
+	case len(q.text.order) > 0 || q.text.distinct:
+		return Sorted
+	}
+	return Stream
+}
+
+// Distinct tells whether equal rows are one.
+func (q *Query) Distinct() bool { return q.text.distinct }
+
+// Window returns how many rows are left out first and how many are wanted then, by
+// TOP or OFFSET LIMIT: 0 and math.MaxInt64 if nothing is said. Parameters that are
+// not bound count as nothing said.
+func (q *Query) Window() (offset, limit int64) { return q.text.window() }
+
+func (s *selection) window() (offset, limit int64) {
+	limit = math.MaxInt64
+	for _, n := range []node{s.top, s.limit} {
+		if l, ok := n.(*literal); ok {
+			k, _ := l.value.int()
+			limit = int64(k)
+		}
+	}
+	if l, ok := s.offset.(*literal); ok {
+		k, _ := l.value.int()
+		offset = int64(k)
+	}
+	return offset, limit
+}
+
+// Need returns how many rows more the query can use when it has passed a number of
+// them, those that OFFSET leaves out included.
+func (q *Query) Need(passed int64) int64 {
+	offset, limit := q.Window()
+	if limit > math.MaxInt64-offset {
+		return math.MaxInt64
+	}
+	return max(0, offset+limit-passed)
+}
+
+// Order is an expression of ORDER BY.
+type Order struct {
+	// Path are the properties of the item to sort by, from outside; nil for another
+	// expression, or one of what JOIN and IN name.
+	Path []string
+	// Desc says that the greatest value comes first.
+	Desc bool
+}
+
+// Order returns what the rows are ordered by; nil if that is left open.
+func (q *Query) Order() []Order {
+	var list []Order
+	r := newResolver(nil, q.text)
+	for _, o := range q.text.order {
+		p, each, ok := r.resolve(o.by)
+		if !ok || each != nil {
+			p = nil
+		}
+		list = append(list, Order{p, o.desc})
+	}
+	return list
+}
+
+// Filter returns the condition of WHERE as far as it speaks of the item alone, not of
+// what JOIN and IN name: an item of which it is not true gives no rows. It is nil if
+// there is none. A run tests it by itself.
+func (q *Query) Filter() *Expr {
+	terms := q.plan.filter
+	switch len(terms) {
+	case 0:
+		return nil
+	case 1:
+		return newExpr(terms[0], q.plan.scope)
+	}
+	return newExpr(&logical{"AND", terms}, q.plan.scope)
+}
+
+// Paths returns the paths of the item that the query reads, as Expr.Paths does. The
+// empty path is the whole item.
+func (q *Query) Paths() [][]string {
+	var paths [][]string
+	add := func(p *path) {
+		if names := p.names(); p.root == 0 && !slices.ContainsFunc(paths, func(q []string) bool { return slices.Equal(q, names) }) {
+			paths = append(paths, names)
+		}
+	}
+	q.plan.reads(add)
+	return paths
+}
+
+// Reads tells whether the query reads a property of the item, or the whole item.
+func (q *Query) Reads(property string) bool {
+	return slices.ContainsFunc(q.Paths(), func(p []string) bool { return len(p) == 0 || p[0] == property })
+}

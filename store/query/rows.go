@@ -1,0 +1,58 @@
+package query
+
+import (
+	"bytes"
+)
+
+// Row is a row of a query between its two halves.
+type Row struct {
+	// Key orders the rows of all partitions, and is the place behind which a later
+	// page goes on: the sort keys, then the item's rank and the row's number in the
+	// item; for DISTINCT and GROUP BY, what tells rows apart instead of a rank.
+	Key []byte
+	// Body is the row as JSON; for a Grouped query, what is known of a group.
+	Body []byte
+}
+
+// runRow is a row, or a group, at hand.
+type runRow struct {
+	key   []byte
+	body  []byte
+	group *groupState
+	size  int // as it is counted
+}
+
+// measure returns what a row is counted as.
+func (r *runRow) measure() int {
+	const overhead = 64
+	n := overhead + len(r.key) + len(r.body)
+	if r.group != nil {
+		for _, k := range r.group.keys {
+			n += len(k)
+		}
+		for i := range r.group.states {
+			n += overhead + len(r.group.states[i].best.data) + len(r.group.states[i].sum.rest)
+		}
+	}
+	return n
+}
+
+// plainer chooses between two ways in which equal values are written, 1 and 1.0, so
+// that it does not matter which comes first.
+func plainer(a, b []byte) bool {
+	return len(a) < len(b) || len(a) == len(b) && bytes.Compare(a, b) < 0
+}
+
+// rowHeap has the greatest key first.
+type rowHeap []*runRow
+
+func (h rowHeap) Len() int           { return len(h) }
+func (h rowHeap) Less(i, j int) bool { return bytes.Compare(h[i].key, h[j].key) > 0 }
+func (h rowHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *rowHeap) Push(x any)        { *h = append(*h, x.(*runRow)) }
+func (h *rowHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return last
+}

@@ -1,0 +1,333 @@
+package query
+
+import (
+	"bytes"
+	"container/heap"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Limits of a run, which a RunConfig may lower.
+const (
+	RowsMax  = 100_000  // rows, or groups, that a run holds
+	BytesMax = 64 << 20 // of these
+)
+
+// ErrTooMuch says that a query tries more rows of one item by JOINs and subqueries than
+// it may, makes too much of it, or was late at that.
+var ErrTooMuch = fmt.Errorf("query: JOINs and subqueries took too long, tried more than %d rows of one item or made more than %d bytes of it", stepsMax, TextMadeMax)
+
+// RunConfig says which rows a Run is to find.
+type RunConfig struct {
+	// Now is what GetCurrentDateTime and its kind say; it has to be the same on all
+	// pages. The zero Time is the beginning of year 1.
+	Now time.Time
+	// End is when it is too late to try further rows of an item, whose Item is ErrTooMuch
+	// then; zero for never.
+	End time.Time
+	// After is the key behind which rows are wanted; nil at the beginning.
+	After []byte
+	// Rows is how many rows are wanted at most. Default and most: RowsMax.
+	Rows int
+	// Bytes is how many bytes of rows are wanted at most, but at least one row.
+	// Default and most: BytesMax.
+	Bytes int
+	// Ordered says that the items come in the order of the query, as an index has
+	// them; items that are equal in it, in the order of their ranks. It means nothing
+	// unless the query is Sorted and not Distinct, and ORDER BY speaks of the item alone.
+	Ordered bool
+}
+
+// Run is the first half of a query over the items of one partition. Give it items
+// until it is Full, then take its Rows. It holds the rows that are wanted and no
+// others, whatever the number of items. It is not safe for concurrent use.
+type Run struct {
+	plan   *plan
+	config RunConfig
+	stream bool // rows are kept as they come
+	frame  *frame
+	rows   []*runRow // a heap with the greatest key first unless stream
+	known  map[string]*runRow
+	bytes  int
+	more   bool
+	err    error
+
+	emit   func() bool // takes in a row of the item at hand
+	body   []byte      // the item
+	rank   []byte
+	number uint32 // rows of it so far
+	paused bool
+
+	key    []byte // scratch
+	value  []byte
+	values []Value
+}
+
+// Run returns a run of the query. The error names a parameter that is not bound.
+func (q *Query) Run(cfg RunConfig) (*Run, error) {
+	if params := q.Params(); len(params) > 0 {
+		return nil, fmt.Errorf("parameter @%s has no value", params[0])
+	}
+	if cfg.Rows <= 0 || cfg.Rows > RowsMax {
+		cfg.Rows = RowsMax
+	}
+	if cfg.Bytes <= 0 || cfg.Bytes > BytesMax {
+		cfg.Bytes = BytesMax
+	}
+	p := q.plan
+	if q.asksTime() {
+		p = newPlan(setClock(&subquery{of: q.text}, cfg.Now).(*subquery).of)
+	}
+	r := &Run{plan: p, config: cfg}
+	switch q.Kind() {
+	case Stream:
+		r.stream = true
+	case Sorted:
+		r.stream = cfg.Ordered && !q.Distinct() && p.ordersItem()
+	case Grouped:
+	}
+	if q.Distinct() || q.Kind() == Grouped {
+		r.known = make(map[string]*runRow)
+	}
+	r.emit = r.row
+	if p.group != nil {
+		r.emit = r.grouped
+		r.values = make([]Value, len(p.group.keys))
+	}
+	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots)), end: cfg.End}
+	if len(p.text.from) == 0 {
+		r.alone()
+		return r, nil
+	}
+	if p.group != nil && len(p.group.keys) == 0 && cfg.After == nil {
+		r.keep(&runRow{key: []byte{}, group: p.group.open(nil, r.frame)})
+	}
+	return r, nil
+}
+
+// alone makes the one row of a query without FROM, which needs no item. All
+// partitions give it the same key, so that it is one.
+func (r *Run) alone() {
+	r.plan.each(nil, r.frame, r.emit)
+	if r.frame.spent {
+		r.err = ErrTooMuch
+	}
+}
+
+func (q *Query) asksTime() bool {
+	asks := false
+	visit(&subquery{of: q.text}, func(n node) {
+		c, ok := n.(*call)
+		asks = asks || ok && clockFunctions[c.name] != nil
+	})
+	return asks
+}
+
+// Item takes in an item, valid JSON, which may change afterwards. rank orders the
+// items of all partitions and is part of the keys: the same item has the same rank on
+// all pages. Items may come again only in another run. After an error the run is of
+// no use.
+func (r *Run) Item(body, rank []byte) error {
+	if r.err != nil || r.Full() || len(r.plan.text.from) == 0 {
+		return r.err
+	}
+	body = body[skipSpace(body, 0):]
+	f := r.frame
+	f.steps, f.spent, f.roots[0] = 0, false, body
+	r.body, r.rank, r.number = body, rank, 0
+	r.plan.each(body, f, r.emit)
+	if f.spent {
+		r.err = ErrTooMuch
+	}
+	return r.err
+}
+
+// row takes in a row of an item. It returns false if no later one is wanted.
+func (r *Run) row() bool {
+	p, f, body := r.plan, r.frame, r.body
+	r.number++
+	key := r.key[:0]
+	for i, k := range p.keys {
+		key = appendSortKey(key, k(body, f), p.descs[i])
+	}
+	var row Value
+	if p.text.distinct {
+		if row = p.row(body, f); row.typ == Undefined {
+			return true
+		}
+		r.value = appendSortKey(r.value[:0], row, false)
+		key = appendIdentity(key, r.value)
+	} else {
+		key = binary.BigEndian.AppendUint32(appendEscaped(key, r.rank), r.number)
+	}
+	r.key = key
+	if same := r.known[string(key)]; same != nil && row.typ >= Number && row.typ != String && plainer(row.data, same.body) {
+		r.bytes -= same.size
+		same.body = slices.Clone(row.data)
+		same.size = same.measure()
+		r.bytes += same.size
+	}
+	if !r.wants(key) {
+		return true
+	}
+	if row.typ == Undefined {
+		if row = p.row(body, f); row.typ == Undefined {
+			return true
+		}
+	}
+	if f.spent {
+		return false
+	}
+	return r.keep(&runRow{key: slices.Clone(key), body: p.owned(row)})
+}
+
+// grouped takes in a row of a group.
+func (r *Run) grouped() bool {
+	g, f, body := r.plan.group, r.frame, r.body
+	r.key = r.key[:0]
+	if len(g.keys) > 0 {
+		r.value = g.key(r.value[:0], r.values, body, f)
+		r.key = appendIdentity(r.key, r.value)
+	}
+	row := r.known[string(r.key)]
+	if row == nil {
+		if len(g.keys) == 0 || !r.wants(r.key) {
+			return !f.spent
+		}
+		row = &runRow{key: slices.Clone(r.key), group: g.open(body, f)}
+		r.keep(row)
+	}
+	row.group.choose(r.values)
+	g.add(row.group, body, f)
+	r.bytes -= row.size
+	row.size = row.measure()
+	r.bytes += row.size
+	r.shrink()
+	return !f.spent
+}
+
+// wants tells whether a row of a key may be among those that are wanted.
+func (r *Run) wants(key []byte) bool {
+	if r.config.After != nil && bytes.Compare(key, r.config.After) <= 0 {
+		return false
+	}
+	if r.stream {
+		return true
+	}
+	if r.known[string(key)] != nil {
+		return false
+	}
+	if r.more && len(r.rows) > 0 && bytes.Compare(key, r.rows[0].key) > 0 {
+		return false
+	}
+	if len(r.rows) == r.config.Rows && bytes.Compare(key, r.rows[0].key) > 0 {
+		r.more = true
+		return false
+	}
+	return true
+}
+
+// keep keeps a row, and drops those that are too many. It returns false if no later
+// row is wanted.
+func (r *Run) keep(row *runRow) bool {
+	row.size = row.measure()
+	if r.stream {
+		if len(r.rows) == r.config.Rows || len(r.rows) > 0 && r.bytes+row.size > r.config.Bytes {
+			r.more = true
+			return false
+		}
+		r.rows = append(r.rows, row)
+		r.bytes += row.size
+		return true
+	}
+	heap.Push((*rowHeap)(&r.rows), row)
+	if r.known != nil {
+		r.known[string(row.key)] = row
+	}
+	r.bytes += row.size
+	r.shrink()
+	return true
+}
+
+// shrink drops the last rows until there are not too many.
+func (r *Run) shrink() {
+	for len(r.rows) > r.config.Rows || len(r.rows) > 1 && r.bytes > r.config.Bytes {
+		last := heap.Pop((*rowHeap)(&r.rows)).(*runRow)
+		delete(r.known, string(last.key))
+		r.bytes -= last.size
+		r.more = true
+	}
+}
+
+// Full tells whether the run has all rows that it may have, whatever items follow.
+func (r *Run) Full() bool { return r.stream && r.more || len(r.plan.text.from) == 0 }
+
+// Len returns how many rows, or groups, the run has at hand. One whose rows are kept
+// as they come can end when it has as many as the query still needs.
+func (r *Run) Len() int { return len(r.rows) }
+
+// Pause says that the caller ends behind the last item that it gave, although there
+// are more. It returns false if the run cannot end there, since only the last item
+// decides which rows come first.
+func (r *Run) Pause() bool {
+	r.paused = r.stream && r.body != nil
+	return r.paused
+}
+
+// until returns the key of the last row that the item at hand could have.
+func (r *Run) until() []byte {
+	var key []byte
+	for i, k := range r.plan.keys {
+		key = appendSortKey(key, k(r.body, r.frame), r.plan.descs[i])
+	}
+	key = binary.BigEndian.AppendUint32(appendEscaped(key, r.rank), math.MaxUint32)
+	if bytes.Compare(key, r.config.After) < 0 {
+		return r.config.After // the item stands before
+	}
+	return key
+}
+
+// Part returns the rows so far in the order of their keys. The run must not be used
+// afterwards.
+func (r *Run) Part() Part {
+	if !r.stream {
+		slices.SortFunc(r.rows, func(a, b *runRow) int { return bytes.Compare(a.key, b.key) })
+	}
+	part := Part{More: r.more || r.paused, Rows: make([]Row, len(r.rows))}
+	if r.paused && !r.more {
+		part.Until = r.until()
+	}
+	for i, row := range r.rows {
+		part.Rows[i] = Row{row.key, row.body}
+		if row.group != nil {
+			part.Rows[i].Body = r.plan.group.append(nil, row.group)
+		}
+	}
+	return part
+}
+
+// Place says where in the order of the query's rows a key is: the values of ORDER BY,
+// as raw JSON, nil where one is undefined, and the item's rank and the row's number in
+// it, from 1. Of a Distinct or Grouped query, only the values are known. The error is
+// ErrKey if it is no key of the query.
+func (q *Query) Place(key []byte) (values [][]byte, rank []byte, number int, err error) {
+	rest := key
+	for _, desc := range q.plan.descs {
+		v, behind, ok := readSortKey(rest, desc)
+		if !ok {
+			return nil, nil, 0, ErrKey
+		}
+		values, rest = append(values, v.Raw()), behind
+	}
+	if q.Distinct() || q.Kind() == Grouped {
+		return values, nil, 0, nil
+	}
+	rank, rest, ok := readEscaped(rest)
+	if !ok || len(rest) != 4 {
+		return nil, nil, 0, ErrKey
+	}
+	return values, rank, int(binary.BigEndian.Uint32(rest)), nil
+}

@@ -1,0 +1,297 @@
+package query
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strconv"
+)
+
+// Sort keys are bytes whose order is that of the values, as FORMAT.md says.
+const (
+	keyUndefined = 1 + iota
+	keyNull
+	keyFalse
+	keyTrue
+	keyNumber
+	keyString
+	keyArray
+	keyObject
+)
+
+// ErrKey says that bytes are no key of the query, such as a continuation that was
+// made for another one.
+var ErrKey = errors.New("query: no key of this query")
+
+// appendSortKey appends the key of v; of a descending order if desc is true.
+func appendSortKey(dst []byte, v Value, desc bool) []byte {
+	start := len(dst)
+	switch v.typ {
+	case Undefined:
+		dst = append(dst, keyUndefined)
+	case Null:
+		dst = append(dst, keyNull)
+	case Bool:
+		if v.b {
+			dst = append(dst, keyTrue)
+		} else {
+			dst = append(dst, keyFalse)
+		}
+	case Number:
+		dst = appendNumberKey(append(dst, keyNumber), v.data)
+	case String:
+		dst = appendEscaped(append(dst, keyString), v.data)
+	case Array:
+		dst = appendEscaped(append(dst, keyArray), appendCanonical(nil, v.data))
+	case Object:
+		dst = appendEscaped(append(dst, keyObject), appendCanonical(nil, v.data))
+	}
+	if desc {
+		complement(dst[start:])
+	}
+	return dst
+}
+
+func complement(b []byte) {
+	for i := range b {
+		b[i] = ^b[i]
+	}
+}
+
+// appendEscaped appends text so that its end orders before everything that could
+// follow: 0 becomes 0 255, and 0 1 ends it.
+func appendEscaped(dst, text []byte) []byte {
+	for {
+		i := bytes.IndexByte(text, 0)
+		if i < 0 {
+			return append(append(dst, text...), 0, 1)
+		}
+		dst = append(append(dst, text[:i]...), 0, 0xFF)
+		text = text[i+1:]
+	}
+}
+
+// readEscaped reads what appendEscaped wrote.
+func readEscaped(b []byte) (text, rest []byte, ok bool) {
+	for {
+		i := bytes.IndexByte(b, 0)
+		if i < 0 || i+1 == len(b) {
+			return nil, nil, false
+		}
+		text = append(text, b[:i]...)
+		switch b[i+1] {
+		case 1:
+			return text, b[i+2:], true
+		case 0xFF:
+			text = append(text, 0)
+		default:
+			return nil, nil, false
+		}
+		b = b[i+2:]
+	}
+}
+
+// The first bytes of a number's key, and of its exponent.
+const (
+	signNegative = 1 + iota
+	signZero
+	signPositive
+
+	exponentNear = 100 // exponents up to it take one byte
+	exponentZero = 128 // that of exponent 0
+	exponentLow  = 1   // 8 bytes follow
+	exponentHigh = 255
+)
+
+// appendNumberKey appends sign, exponent and digits, two of them in a byte; for
+// negative numbers, the complement of exponent and digits.
+func appendNumberKey(dst, raw []byte) []byte {
+	d := parseDecimal(raw)
+	switch d.sign() {
+	case 0:
+		return append(dst, signZero)
+	case 1:
+		dst = append(dst, signPositive)
+	default:
+		dst = append(dst, signNegative)
+	}
+	start := len(dst)
+	switch {
+	case d.exp < -exponentNear:
+		dst = binary.BigEndian.AppendUint64(append(dst, exponentLow), uint64(d.exp)^1<<63)
+	case d.exp > exponentNear:
+		dst = binary.BigEndian.AppendUint64(append(dst, exponentHigh), uint64(d.exp)^1<<63)
+	default:
+		dst = append(dst, byte(exponentZero+d.exp))
+	}
+	pair, half := byte(0), false
+	for _, c := range d.sig {
+		switch {
+		case c == '.':
+		case half:
+			dst, half = append(dst, pair+c-'0'+1), false
+		default:
+			pair, half = (c-'0')*10, true
+		}
+	}
+	if half {
+		dst = append(dst, pair+1)
+	}
+	dst = append(dst, 0)
+	if d.neg {
+		complement(dst[start:])
+	}
+	return dst
+}
+
+// readNumberKey reads what appendNumberKey wrote, as a JSON number.
+func readNumberKey(b []byte) (raw, rest []byte, ok bool) {
+	if len(b) == 0 {
+		return nil, nil, false
+	}
+	sign := b[0]
+	b = b[1:]
+	if sign == signZero {
+		return []byte{'0'}, b, true
+	}
+	flip := byte(0)
+	if sign == signNegative {
+		flip = 0xFF
+		raw = append(raw, '-')
+	}
+	if sign != signNegative && sign != signPositive || len(b) == 0 {
+		return nil, nil, false
+	}
+	e := b[0] ^ flip
+	exp := int64(e) - exponentZero
+	b = b[1:]
+	if e == exponentLow || e == exponentHigh {
+		if len(b) < 8 {
+			return nil, nil, false
+		}
+		exp = int64(binary.BigEndian.Uint64(b) ^ 1<<63)
+		if flip != 0 {
+			exp = int64(^binary.BigEndian.Uint64(b) ^ 1<<63)
+		}
+		b = b[8:]
+	}
+	var digits []byte
+	for i, c := range b {
+		if c ^= flip; c == 0 {
+			rest, ok = b[i+1:], true
+			break
+		}
+		if c > 100 {
+			return nil, nil, false
+		}
+		digits = append(digits, '0'+(c-1)/10, '0'+(c-1)%10)
+	}
+	digits = bytes.TrimRight(digits, "0")
+	if !ok || len(digits) == 0 || digits[0] == '0' {
+		return nil, nil, false
+	}
+	exp -= int64(len(digits))
+	if exp >= -20 && exp <= 20 {
+		raw = appendDigits(nil, flip != 0, digits, exp, false)
+		return raw, rest, true
+	}
+	raw = append(append(raw, digits...), 'e')
+	return strconv.AppendInt(raw, exp, 10), rest, true
+}
+
+// readSortKey reads what appendSortKey wrote. Of arrays and objects, it returns their
+// canonical form.
+func readSortKey(b []byte, desc bool) (v Value, rest []byte, ok bool) {
+	if desc {
+		b = slices.Clone(b)
+		complement(b)
+		v, rest, ok = readSortKey(b, false)
+		rest = slices.Clone(rest)
+		complement(rest)
+		return v, rest, ok
+	}
+	if len(b) == 0 {
+		return Value{}, nil, false
+	}
+	tag, b := b[0], b[1:]
+	switch tag {
+	case keyUndefined:
+		return Value{}, b, true
+	case keyNull:
+		return Value{typ: Null}, b, true
+	case keyFalse, keyTrue:
+		return boolValue(tag == keyTrue), b, true
+	case keyNumber:
+		raw, rest, ok := readNumberKey(b)
+		return Value{typ: Number, data: raw}, rest, ok
+	case keyString:
+		text, rest, ok := readEscaped(b)
+		return stringValue(text), rest, ok
+	case keyArray, keyObject:
+		text, rest, ok := readEscaped(b)
+		v = parsed(text)
+		return v, rest, ok && v.typ == Array+Type(tag-keyArray)
+	}
+	return Value{}, nil, false
+}
+
+// appendCanonical appends JSON in the one form that equal values share: no space,
+// members in the order of their names, numbers by their digits.
+func appendCanonical(dst, raw []byte) []byte {
+	v := valueOf(raw)
+	switch v.typ {
+	case Number:
+		if m, frac, ok := parseSmall(v.data); ok {
+			return append(dst, appendSmall(m, frac)...)
+		}
+		if s, ok := parseDecimal(v.data).scaled(); ok {
+			return append(dst, appendScaled(s.m, s.scale)...)
+		}
+		return append(dst, v.data...)
+	case Array:
+		dst = append(dst, '[')
+		size := len(dst)
+		elements(v.data, func(raw []byte) bool {
+			if len(dst) > size {
+				dst = append(dst, ',')
+			}
+			dst = appendCanonical(dst, raw)
+			return true
+		})
+		return append(dst, ']')
+	case Object:
+		type member struct{ name, raw []byte }
+		var all []member
+		members(v.data, func(name, raw []byte) bool {
+			all = append(all, member{name, raw})
+			return true
+		})
+		slices.SortStableFunc(all, func(a, b member) int { return bytes.Compare(a.name, b.name) })
+		dst = append(dst, '{')
+		for i, m := range all {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(appendQuoted(dst, m.name), ':')
+			dst = appendCanonical(dst, m.raw)
+		}
+		return append(dst, '}')
+	default:
+		return v.AppendJSON(dst)
+	}
+}
+
+// identityMax bounds the bytes that a value's identity takes up to its digest.
+const identityMax = 64
+
+// appendIdentity appends bytes that equal values share and others do not: the sort
+// key, or its beginning and its digest, so that values sort roughly.
+func appendIdentity(dst, key []byte) []byte {
+	if len(key) <= identityMax {
+		return appendEscaped(dst, key)
+	}
+	sum := sha256.Sum256(key)
+	return append(appendEscaped(dst, key[:identityMax]), sum[:16]...)
+}

@@ -1,0 +1,185 @@
+package query
+
+import (
+	"slices"
+	"strconv"
+)
+
+// selection is SELECT … FROM … WHERE …, of a query or a subquery.
+type selection struct {
+	distinct bool
+	top      node // or nil
+	star     bool
+	value    node // of SELECT VALUE, or nil
+	list     []field
+	from     []source
+	where    node // or nil
+	group    []node
+	order    []ordering
+	offset   node // or nil; with limit
+	limit    node
+
+	base  int // the first slot of what groups have: their keys, then their aggregates
+	slots int // all slots up to here
+}
+
+// field is an expression of a SELECT list, the name behind AS, "" if there is none,
+// and the alias if the expression is nothing else.
+type field struct {
+	of    node
+	as    string
+	alias string
+}
+
+// source is what FROM or JOIN names. Each value that it has, one or those of the
+// array behind IN, stands in the root slot.
+type source struct {
+	alias string // "" if it cannot be named
+	slot  int
+	each  bool // IN
+	of    node // a path or a subquery; nil for the container's item, which is slot 0
+}
+
+// ordering is an expression of ORDER BY.
+type ordering struct {
+	by   node
+	desc bool
+}
+
+// subquery is a selection in parentheses: EXISTS(…), ARRAY(…), or a single value.
+type subquery struct {
+	kind string // "EXISTS", "ARRAY" or ""
+	of   *selection
+}
+
+func (n *subquery) children() []node { return n.of.children() }
+
+// children are all expressions of the selection.
+func (s *selection) children() []node {
+	var all []node
+	add := func(n node) {
+		if n != nil {
+			all = append(all, n)
+		}
+	}
+	add(s.top)
+	add(s.value)
+	for _, f := range s.list {
+		add(f.of)
+	}
+	for _, f := range s.from {
+		add(f.of)
+	}
+	add(s.where)
+	for _, n := range s.group {
+		add(n)
+	}
+	for _, o := range s.order {
+		add(o.by)
+	}
+	add(s.offset)
+	add(s.limit)
+	return all
+}
+
+// rebuild returns a copy whose expressions are replaced by what f makes of them.
+func (s *selection) rebuild(f func(node) node) *selection {
+	one := func(n node) node {
+		if n == nil {
+			return nil
+		}
+		return f(n)
+	}
+	out := *s
+	out.top, out.value, out.where, out.offset, out.limit = one(s.top), one(s.value), one(s.where), one(s.offset), one(s.limit)
+	out.list, out.from, out.group, out.order = nil, nil, nil, nil
+	for _, e := range s.list {
+		out.list = append(out.list, field{one(e.of), e.as, e.alias})
+	}
+	for _, e := range s.from {
+		out.from = append(out.from, source{e.alias, e.slot, e.each, one(e.of)})
+	}
+	for _, e := range s.group {
+		out.group = append(out.group, one(e))
+	}
+	for _, e := range s.order {
+		out.order = append(out.order, ordering{one(e.by), e.desc})
+	}
+	return &out
+}
+
+// names returns the names of the SELECT list: those behind AS, those of the last
+// property of paths, and $1, $2, … for other expressions.
+func (s *selection) names() []string {
+	names := make([]string, len(s.list))
+	unnamed := 0
+	for i, f := range s.list {
+		if names[i] = f.as; f.as != "" {
+			continue
+		}
+		if names[i] = natural(f); names[i] == "" {
+			unnamed++
+			names[i] = "$" + strconv.Itoa(unnamed)
+		}
+	}
+	return names
+}
+
+// natural returns the name that a field has without AS; "" if it has none.
+func natural(f field) string {
+	switch n := f.of.(type) {
+	case *path:
+		if len(n.steps) == 0 {
+			return f.alias
+		}
+		return n.steps[len(n.steps)-1].name
+	case *access:
+		if s, ok := stepOf(n.key); ok {
+			return s.name
+		}
+	}
+	return ""
+}
+
+// aggregates are the functions that take all rows.
+var aggregates = map[string]bool{"COUNT": true, "SUM": true, "AVG": true, "MIN": true, "MAX": true}
+
+// aggregated tells whether an expression has an aggregate of its own, not one of a
+// subquery.
+func aggregated(n node) bool {
+	found := false
+	visitOwn(n, func(n node) {
+		if c, ok := n.(*call); ok && aggregates[c.name] {
+			found = true
+		}
+	})
+	return found
+}
+
+// visitOwn is visit that leaves out subqueries.
+func visitOwn(n node, f func(node)) {
+	f(n)
+	if _, ok := n.(*subquery); ok {
+		return
+	}
+	for _, child := range n.children() {
+		visitOwn(child, f)
+	}
+}
+
+// outputs are the expressions that make the rows.
+func (s *selection) outputs() []node {
+	if s.value != nil {
+		return []node{s.value}
+	}
+	var all []node
+	for _, f := range s.list {
+		all = append(all, f.of)
+	}
+	return all
+}
+
+// grouped tells whether the rows are groups.
+func (s *selection) grouped() bool {
+	return len(s.group) > 0 || slices.ContainsFunc(s.outputs(), aggregated)
+}

@@ -1,0 +1,162 @@
+package query
+
+import (
+	"bytes"
+	"slices"
+)
+
+// compileSubquery returns what computes a subquery. One that tries too many rows, or
+// makes an array that is too long, is undefined, and so is what it stands in.
+func compileSubquery(n *subquery) eval {
+	p := newPlan(n.of)
+	switch n.kind {
+	case "EXISTS":
+		return func(item []byte, f *frame) Value {
+			found := false
+			p.rows(item, f, func(Value) bool {
+				found = true
+				return false
+			})
+			return boolValue(found)
+		}
+	case "ARRAY":
+		return func(item []byte, f *frame) Value {
+			out := []byte{'['}
+			p.rows(item, f, func(v Value) bool {
+				if len(out) > 1 {
+					out = append(out, ',')
+				}
+				out = v.AppendJSON(out)
+				f.spent = f.spent || len(out) > TextMadeMax
+				return !f.spent
+			})
+			return Value{typ: Array, data: append(out, ']')}
+		}
+	}
+	return func(item []byte, f *frame) Value {
+		var first Value
+		p.rows(item, f, func(v Value) bool {
+			first = v
+			return false
+		})
+		return first
+	}
+}
+
+// rows calls yield with the rows of a subquery that have a value, until it returns
+// false. It returns false then, or if too many were tried.
+func (p *plan) rows(item []byte, f *frame, yield func(Value) bool) bool {
+	if p.limit == 0 {
+		return true
+	}
+	var rows []subRow
+	switch {
+	case p.group != nil:
+		rows = p.groups(item, f)
+	case len(p.keys) > 0 || p.text.distinct:
+		rows = p.sorted(item, f)
+	default:
+		return p.stream(item, f, yield)
+	}
+	if f.spent {
+		return false
+	}
+	for i, r := range rows {
+		if int64(i) < p.offset {
+			continue
+		}
+		if int64(i)-p.offset >= p.limit {
+			break
+		}
+		if !yield(r.v) {
+			return false
+		}
+	}
+	return true
+}
+
+// stream yields the rows as they come. That the limit is reached does not end what
+// this stands in.
+func (p *plan) stream(item []byte, f *frame, yield func(Value) bool) bool {
+	passed, on := int64(0), true
+	p.each(item, f, func() bool {
+		v := p.row(item, f)
+		if v.typ == Undefined {
+			return true
+		}
+		if passed++; passed <= p.offset {
+			return true
+		}
+		on = yield(v)
+		return on && passed-p.offset < p.limit
+	})
+	return on && !f.spent
+}
+
+// subRow is a row of a subquery and what it is sorted by.
+type subRow struct {
+	key []byte
+	v   Value
+}
+
+// sorted returns the rows in order; of those that are equal, the first.
+func (p *plan) sorted(item []byte, f *frame) []subRow {
+	var rows []subRow
+	size := 0
+	seen := make(map[string]bool)
+	p.each(item, f, func() bool {
+		v := p.row(item, f)
+		if v.typ == Undefined {
+			return true
+		}
+		if p.text.distinct {
+			identity := string(appendSortKey(nil, v, false))
+			if seen[identity] {
+				return true
+			}
+			seen[identity] = true
+		}
+		r := subRow{v: v}
+		for i, k := range p.keys {
+			r.key = appendSortKey(r.key, k(item, f), p.descs[i])
+		}
+		rows = append(rows, r)
+		size += len(r.key) + len(v.data)
+		f.spent = f.spent || size > TextMadeMax
+		return !f.spent
+	})
+	slices.SortStableFunc(rows, func(a, b subRow) int { return bytes.Compare(a.key, b.key) })
+	return rows
+}
+
+// groups returns a row for each group, in the order of their first rows.
+func (p *plan) groups(item []byte, f *frame) []subRow {
+	index := make(map[string]*groupState)
+	var order []*groupState
+	if len(p.group.keys) == 0 {
+		order = append(order, p.group.open(item, f))
+		index[""] = order[0]
+	}
+	var key []byte
+	values, size := make([]Value, len(p.group.keys)), 0
+	p.each(item, f, func() bool {
+		key = p.group.key(key[:0], values, item, f)
+		g := index[string(key)]
+		if g == nil {
+			g = p.group.open(item, f)
+			index[string(key)] = g
+			order = append(order, g)
+			size += len(key)
+			f.spent = f.spent || size > TextMadeMax
+		}
+		p.group.add(g, item, f)
+		return !f.spent
+	})
+	var rows []subRow
+	for _, g := range order {
+		if v := p.group.result(g, f); v.typ != Undefined {
+			rows = append(rows, subRow{v: v})
+		}
+	}
+	return rows
+}

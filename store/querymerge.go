@@ -1,0 +1,109 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/store/query"
+)
+
+// queryPartBytesMin is the least share of a page's bytes that one partition gets.
+const queryPartBytesMin = 256 << 10
+
+// source is a partition whose rows are merged with those of others.
+type source struct {
+	info  *PartitionInfo
+	part  query.Part // what is not in the page yet
+	asked bool
+	after []byte // where it goes on
+}
+
+// merge brings the rows of all partitions together in the order of their keys.
+func (p *pager) merge(ctx context.Context) error { return p.mergeFrom(ctx, nil, nil) }
+
+// mergeFrom is merge where one partition has been asked already.
+func (p *pager) mergeFrom(ctx context.Context, first *PartitionInfo, result *QueryResult) error {
+	sources := make([]source, len(p.targets))
+	for i := range sources {
+		sources[i] = source{info: &p.targets[i], after: p.at.after}
+		if sources[i].info == first {
+			sources[i].part, sources[i].asked = partOf(result), true
+		}
+	}
+	for {
+		if err := p.fill(ctx, sources); err != nil {
+			return err
+		}
+		parts := make([]query.Part, len(sources))
+		for i := range sources {
+			parts[i] = sources[i].part
+		}
+		more, err := p.add(parts)
+		if err != nil || !more {
+			return err
+		}
+		if p.full() || p.tired() {
+			return p.end()
+		}
+		for i := range sources {
+			sources[i].drop(p.at.after)
+		}
+	}
+}
+
+// drop removes the rows up to a key.
+func (s *source) drop(after []byte) {
+	n := slices.IndexFunc(s.part.Rows, func(r query.Row) bool { return bytes.Compare(r.Key, after) > 0 })
+	if n < 0 {
+		n = len(s.part.Rows)
+	}
+	if n == len(s.part.Rows) && s.part.Until == nil && n > 0 {
+		s.part.Until = s.part.Rows[n-1].Key
+	}
+	s.part.Rows = s.part.Rows[n:]
+}
+
+// fill asks the partitions of which no rows are left and more may come.
+func (p *pager) fill(ctx context.Context, sources []source) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(queryFanOut)
+	rows, size := p.share(len(sources))
+	results := make([]*QueryResult, len(sources))
+	for i := range sources {
+		s := &sources[i]
+		if len(s.part.Rows) > 0 || s.asked && !s.part.More {
+			continue
+		}
+		if s.asked && s.part.Until != nil {
+			s.after = s.part.Until
+		}
+		g.Go(func() (err error) {
+			results[i], err = p.ask(ctx, s.info, s.after, rows, size)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, result := range results {
+		if result != nil {
+			p.note(sources[i].info, result)
+			sources[i].part, sources[i].asked = partOf(result), true
+		}
+	}
+	return nil
+}
+
+// share returns how many rows and bytes each of n partitions is asked for. What one
+// gives too much is read again for the next page, so a large page asks for little more
+// than a partition's share.
+func (p *pager) share(n int) (rows, size int) {
+	rows = p.wants()
+	if rows > queryRowsDefault && n > 2 {
+		rows = max(queryRowsDefault, 2*rows/n)
+	}
+	return rows, min(p.r.BytesMax, max(queryPartBytesMin, 2*p.r.BytesMax/n))
+}

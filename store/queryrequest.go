@@ -1,0 +1,85 @@
+package store
+
+import (
+	"time"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// Limits of queries.
+const (
+	QueryRowsMax   = 1000    // rows of a page
+	QueryBytesMax  = 4 << 20 // of the rows of a page; one larger row is a page
+	QueryParamsMax = 2048    // parameters of a query
+	QueryTokenMax  = 1024    // bytes of a continuation token
+)
+
+// QueryItems is the Via of a query that reads items in the order of their keys.
+const QueryItems = "items"
+
+// Query asks the owner of a physical partition for its part of a page of a query, in
+// one snapshot of the partition. What partitions answer is brought together by
+// query.Query's Merge.
+type Query struct {
+	Text   string
+	Params []QueryParam
+	// Key restricts the query to a logical partition, or with fewer levels than the
+	// container's keys have to all that begin with it; zero for none.
+	Key feed.PartitionKey
+	// Range restricts it to a range of effective partition keys; zero for none.
+	Range feed.Range
+	// Now is what the query's clock says, the same on all pages.
+	Now time.Time
+	// After is the key behind which rows are wanted; nil begins.
+	After []byte
+	// Via is the order in which a stream's rows come, QueryResult.Via of the page
+	// before; "" lets the owner choose.
+	Via string
+	// RowsMax and BytesMax bound the rows of the answer; zero is the owner's limit.
+	RowsMax, BytesMax int
+	// Last says that the query has no use for more than RowsMax rows.
+	Last bool
+	// System gives items their system properties where the query reads them, with
+	// rids that begin with RID.
+	System bool
+	RID    [8]byte
+	// Explain asks for nothing but how the query would be answered.
+	Explain bool
+}
+
+// QueryParam is a parameter of a query.
+type QueryParam struct {
+	Name  string // without @
+	Value []byte // raw JSON
+}
+
+// QueryRow is a row, or what is known of a group; see query.Row.
+type QueryRow struct{ Key, Body []byte }
+
+// QueryResult is what one physical partition has of a page.
+type QueryResult struct {
+	Rows []QueryRow // in the order of their keys
+	// More says that rows may follow, and Reached is the key behind which: that of
+	// the last row, or a later one.
+	More    bool
+	Reached []byte
+	// Via is QueryItems, or the path of the index in whose order a stream comes; ""
+	// where the keys of rows do not depend on how items are reached.
+	Via     string
+	Metrics QueryMetrics
+	LSN     feed.LSN // of the state that was read
+}
+
+// QueryMetrics tell how a page came about.
+type QueryMetrics struct {
+	// Access is the access path in one line, and why it was chosen.
+	Access string `json:"access"`
+	// Index is the path of the index that was used; "" if none was.
+	Index   string `json:"index,omitempty"`
+	Entries int64  `json:"entries"` // of the index that were read
+	Items   int64  `json:"items"`   // that were read
+	Bytes   int64  `json:"bytes"`   // of those items
+	Rows    int64  `json:"rows"`
+	// Time is how long owners worked, all together.
+	Time time.Duration `json:"time"`
+}

@@ -1,0 +1,86 @@
+package store
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/document"
+)
+
+// SystemProperties are the names of the properties that the Azure Cosmos DB
+// protocol shows in every item and that no item holds: AppendSystem composes them.
+var SystemProperties = [...]string{"_rid", "_self", "_etag", "_attachments", "_ts"}
+
+// attachments is what _attachments says of every item.
+const attachments = "attachments/"
+
+// ItemRID returns the _rid of an item: 16 bytes in the protocol's base64, which has
+// - for /. The first eight are those of its container, the others a hash of the
+// partition key and the id; so an item that is deleted and made again has the same.
+func ItemRID(containerRID [8]byte, key feed.PartitionKey, id string) string {
+	var buf [256]byte
+	// The encoding of a key ends itself, so what follows it is the id.
+	text := append(append(buf[:0], key.Encoded()...), id...)
+	sum := sha256.Sum256(text)
+	rid := append(containerRID[:], sum[:8]...)
+	return encodeRID(rid)
+}
+
+// ItemSelf returns the _self of an item, a link by rids that ends with a slash.
+func ItemSelf(containerRID [8]byte, itemRID string) string {
+	return "dbs/" + encodeRID(containerRID[:4]) + "/colls/" + encodeRID(containerRID[:]) + "/docs/" + itemRID + "/"
+}
+
+// encodeRID returns the text of a rid of 4, 8 or 16 bytes.
+func encodeRID(rid []byte) string {
+	return strings.ReplaceAll(base64.StdEncoding.EncodeToString(rid), "/", "-")
+}
+
+// AppendSystem appends to dst the JSON of an item, body, with its system properties
+// as the last members; those that body has itself are left out. etag is the item's
+// ETag, and modified is Item.Modified: _ts is that in whole seconds. It is the time
+// of the last client's write, from which a time to live runs, and not that of a
+// pipeline's, which changes _etag alone.
+func AppendSystem(dst, body []byte, rid, self string, etag ETag, modified int64) []byte {
+	dst, empty := appendMembers(dst, body)
+	if !empty {
+		dst = append(dst, ',')
+	}
+	dst = append(append(dst, `"_rid":"`...), rid...)
+	dst = append(append(dst, `","_self":"`...), self...)
+	dst = append(append(dst, `","_etag":"\"`...), etag.String()...)
+	dst = append(dst, `\"","_attachments":"`+attachments+`","_ts":`...)
+	return append(strconv.AppendInt(dst, modified/1000, 10), '}')
+}
+
+// appendMembers appends an object without its closing brace and without system
+// properties.
+func appendMembers(dst, body []byte) (out []byte, empty bool) {
+	body = bytes.TrimSpace(body)
+	if !bytes.Contains(body, []byte(`"_`)) {
+		rest := bytes.TrimRight(body[:max(len(body)-1, 0)], " \t\r\n")
+		return append(dst, rest...), len(rest) <= 1
+	}
+	dst, empty = append(dst, '{'), true
+	document.Members(body, func(name, raw []byte) bool {
+		if IsSystemProperty(string(name)) {
+			return true
+		}
+		if !empty {
+			dst = append(dst, ',')
+		}
+		empty = false
+		dst = append(document.AppendQuote(dst, string(name)), ':')
+		dst = append(dst, raw...)
+		return true
+	})
+	return dst, empty
+}
+
+// IsSystemProperty tells whether a name is one of SystemProperties.
+func IsSystemProperty(name string) bool { return slices.Contains(SystemProperties[:], name) }
