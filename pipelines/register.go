@@ -191,7 +191,7 @@ func (s *PipelineSpec) anew(opts *ApplyOptions, shadow bool) string {
 	case shadow:
 		return "its rows are built anew and then take the place of those that are there"
 	case s.Kind() == ProjectKind && s.Project.Sink.Container != nil:
-		return "its rows are written anew over those that are there; millrace verify finds those that are no longer rows"
+		return "its rows are written anew over those that are there, for a sink of containers has no room beside them; millrace repair then removes those that are no longer rows"
 	case s.Kind() == ProjectKind:
 		return "its rows are built anew"
 	}
