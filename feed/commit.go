@@ -198,7 +198,9 @@ type Control struct {
 }
 
 // Fold is what a transaction changed in the state of one aggregate, in the
-// partition of the transaction.
+// partition of the transaction. It is of the transaction's own changes, unless its
+// Effect names the same pipeline and generation: then it is of a delta that the
+// aggregate's processor has sent, and the changes are what followed from it.
 type Fold struct {
 	// Pipeline and Generation name the aggregate.
 	Pipeline   string
@@ -232,8 +234,8 @@ type Transaction struct {
 	Control *Control
 	// Folds are what the transaction changed in the state of aggregates, at most
 	// one of each pipeline and generation. A change of an aggregate's source has
-	// been folded by the partition's owner itself if its transaction has a Fold
-	// of it; otherwise the aggregate's processor folds it.
+	// been folded by the partition's owner itself if its transaction has a Fold of
+	// it and no Effect of the aggregate; otherwise the aggregate's processor folds it.
 	Folds []Fold
 	// Changes may be empty: a control commit and a page that found nothing to
 	// change have none.

@@ -20,6 +20,11 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
+const (
+	killWriters = 8
+	killItems   = 400 // of each kind; so few that rows change often, and so many that not every commit touches every file
+)
+
 var killRounds = flag.Int("kills.rounds", 2, "rounds of each test that kills processes")
 
 // slaughter is a whole Millrace in a process of its own, clients that write to it,
@@ -65,7 +70,7 @@ func (s *slaughter) apply(yaml string) {
 func (s *slaughter) clients() (stop func()) {
 	done := make(chan struct{})
 	var writing sync.WaitGroup
-	for n := range everyWriters {
+	for n := range killWriters {
 		rng := rand.New(rand.NewPCG(*everySeed, uint64(n)))
 		writing.Go(func() {
 			for {
@@ -89,7 +94,7 @@ func (s *slaughter) clients() (stop func()) {
 
 // write makes, replaces or deletes one item of a writer.
 func (s *slaughter) write(writer int, rng *rand.Rand) error {
-	n := mine(writer, 50*everyWriters, rng)
+	n := rng.IntN(killItems/killWriters)*killWriters + writer
 	customer := fmt.Sprint("u", n%everyCustomers)
 	switch rng.IntN(10) {
 	case 0:
@@ -106,7 +111,7 @@ func (s *slaughter) write(writer int, rng *rand.Rand) error {
 	o := everyOrder{ID: fmt.Sprint("o", n), CustomerID: customer, Type: "salesOrder", OrderDate: fmt.Sprint(2000 + rng.IntN(20))}
 	for range rng.IntN(4) {
 		o.Details = append(o.Details, everyLine{
-			SKU: fmt.Sprint("s", rng.IntN(50*everyWriters)), Price: number(rng.IntN(100)), Quantity: fmt.Append(nil, rng.IntN(9)),
+			SKU: fmt.Sprint("s", rng.IntN(killItems)), Price: number(rng.IntN(100)), Quantity: fmt.Append(nil, rng.IntN(9)),
 		})
 	}
 	return insist(s.t, func(ctx context.Context) error { return put(ctx, s.customer, o) })
@@ -115,10 +120,10 @@ func (s *slaughter) write(writer int, rng *rand.Rand) error {
 // fill writes n orders and as many products before any pipeline is there.
 func (s *slaughter) fill(n int) {
 	var writing sync.WaitGroup
-	for writer := range everyWriters {
+	for writer := range killWriters {
 		rng := rand.New(rand.NewPCG(*everySeed, uint64(100+writer)))
 		writing.Go(func() {
-			for range n / everyWriters {
+			for range n / killWriters {
 				if err := s.write(writer, rng); err != nil {
 					s.t.Error(err)
 					return
@@ -273,7 +278,7 @@ func TestKill_MidCompaction(t *testing.T) {
 	merged := 0
 	for range *killRounds * 2 {
 		was := s.liveFiles("lines")
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) { //nolint:forbidigo // it polls
+		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) { //nolint:forbidigo // it polls
 			now := s.liveFiles("lines")
 			if now < was { // files have become one
 				merged++

@@ -195,7 +195,7 @@ func TestApplyProjection(t *testing.T) {
 
 	more := "{customerId: customerId, orderId: id, date: date, total: {expr: total, type: double}}"
 	got := s.apply(t, rows(t, sink, more))
-	if want := "pipeline default/order-rows changed: rows get the new columns when their items change; --backfill fills them now"; got[0] != want {
+	if want := "pipeline default/order-rows changed: the new columns are filled in the rows that are there, beside what changes; see millrace status"; got[0] != want {
 		t.Errorf("%s\nwant %s", got[0], want)
 	}
 	if rec := s.record(t, "order-rows"); rec.Generation != 1 || rec.Shadow {

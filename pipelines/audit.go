@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -133,7 +134,10 @@ func (a *auditor) prove(ctx context.Context, lease auditLease) error {
 	}
 	tried := map[string]try{}
 	for ctx.Err() == nil {
-		w, _ := a.world()
+		w, ready := a.world()
+		if ready {
+			a.keep(&w)
+		}
 		waits := map[string]try{}
 		for i := range w.Pipelines {
 			rec := &w.Pipelines[i]
@@ -180,7 +184,7 @@ func (a *auditor) one(ctx context.Context, v *Verifier, lease auditLease, w *Wor
 		return false // what was verified is not what is declared now
 	}
 	r := &report.Pipelines[0]
-	a.note(ctx, w, rec, r, heads, began)
+	a.note(ctx, rec, r, heads, began)
 	a.save(ctx, lease, auditSaveInterval)
 	return r.Verdict == VerdictEqual
 }
@@ -234,14 +238,18 @@ func (a *auditor) failed(ctx context.Context, rec *Record, err error) {
 	}
 }
 
-// note takes over what was found of a pipeline, and forgets pipelines that are gone.
-func (a *auditor) note(ctx context.Context, w *World, rec *Record, r *PipelineReport, heads []Start, began time.Time) {
+// keep forgets what was found of pipelines that are gone.
+func (a *auditor) keep(w *World) {
 	a.mu.Lock()
-	for id := range a.audits {
-		if !slices.ContainsFunc(w.Pipelines, func(r Record) bool { return r.ID == id }) {
-			delete(a.audits, id)
-		}
-	}
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.audits, func(id string, _ *audit) bool {
+		return !slices.ContainsFunc(w.Pipelines, func(r Record) bool { return r.ID == id })
+	})
+}
+
+// note takes over what was found of a pipeline.
+func (a *auditor) note(ctx context.Context, rec *Record, r *PipelineReport, heads []Start, began time.Time) {
+	a.mu.Lock()
 	one := a.of(rec)
 	before := one.ProofStatus
 	one.take(rec, r, heads, began)

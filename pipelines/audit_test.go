@@ -95,6 +95,15 @@ func TestAuditorTellsWhatItFinds(t *testing.T) {
 		}
 		return ""
 	})
+	if err := m.registry.Delete(t.Context(), "default", "lines"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if drift := gauge("drift", "lines"); drift != -1 {
+			return fmt.Sprintf("it is gone, and the metric tells of %g", drift)
+		}
+		return ""
+	})
 }
 
 func TestAuditConfig(t *testing.T) {

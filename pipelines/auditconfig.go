@@ -11,7 +11,8 @@ import (
 type AuditConfig struct {
 	// Continuous says whether one worker of the group verifies all pipelines for
 	// ever, one after the other: on or off. A pipeline that passes from one
-	// consistency to the other is verified once in any case. Default on.
+	// consistency to the other is verified once in any case. All workers of a group
+	// are to be told the same: what counts is what the one is told. Default on.
 	Continuous string `yaml:"continuous"`
 
 	// SharePercent is the part of its time in which it works: it rests for the other

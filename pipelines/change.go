@@ -46,7 +46,7 @@ func (r *Record) change(spec *PipelineSpec, b *bound, opts *ApplyOptions) change
 // differ in no more than
 //   - onError;
 //   - the consistency of an aggregate, whose accumulators are exact under both;
-//   - columns that a projection gains, which are filled as items change, unless a
+//   - columns that a projection gains, which are filled beside what changes, unless a
 //     backfill is asked for; its indexes and its commit interval.
 func (s *PipelineSpec) goesOnAs(next *PipelineSpec, opts *ApplyOptions) bool {
 	was, is := s.meaning(), next.meaning()

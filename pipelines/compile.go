@@ -100,6 +100,7 @@ func compileProject(client *store.Client, rec *Record, b *bound, limits rowLimit
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
 	cfg.Pipeline, cfg.Generation, cfg.Shadow, cfg.Limits = rec.ID, rec.Generation, rec.Shadow, limits.project
+	cfg.Fill = rec.Fills
 	if cfg.Source, err = client.Open(*b.source); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}

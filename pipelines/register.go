@@ -126,6 +126,9 @@ func (r *Record) next(d *Pipeline, b *bound, what change, opts *ApplyOptions, o 
 	case changeLive:
 		next.Settled = false
 		next.Unproven = r.Unproven || r.Spec.switches(&next.Spec)
+		if next.Spec.Project != nil && gainsColumns(r.Spec.Project, next.Spec.Project) {
+			next.Fills++
+		}
 		o.Notes = append(o.Notes, r.Spec.liveNotes(&next.Spec)...)
 		return next
 	case changeContainers, changeMeaning:
@@ -139,7 +142,7 @@ func (r *Record) next(d *Pipeline, b *bound, what change, opts *ApplyOptions, o 
 
 // succeed makes next a new generation that comes after r.
 func (next *Record) succeed(r *Record, opts *ApplyOptions) {
-	next.Published, next.Settled, next.Unproven, next.Rewinds = false, false, false, 0
+	next.Published, next.Settled, next.Unproven, next.Rewinds, next.Fills = false, false, false, 0, 0
 	next.Shadow, next.Former = false, nil
 	project, was := next.Spec.Project, r.Spec.Project
 	if r.Former != nil {
@@ -170,7 +173,7 @@ func (s *PipelineSpec) liveNotes(next *PipelineSpec) []string {
 		notes = append(notes, fmt.Sprintf("it is %s from a commit in each partition on; nothing is computed anew", next.Aggregate.Consistency))
 	}
 	if s.Project != nil && gainsColumns(s.Project, next.Project) {
-		notes = append(notes, "rows get the new columns when their items change; --backfill fills them now")
+		notes = append(notes, "the new columns are filled in the rows that are there, beside what changes; see millrace status")
 	}
 	if len(notes) == 0 {
 		notes = []string{"it goes on where it stands"}
@@ -188,7 +191,7 @@ func (s *PipelineSpec) anew(opts *ApplyOptions, shadow bool) string {
 	case shadow:
 		return "its rows are built anew and then take the place of those that are there"
 	case s.Kind() == ProjectKind && s.Project.Sink.Container != nil:
-		return "its rows are written anew over those that are there; millrace verify finds those that are no longer rows"
+		return "its rows are written anew over those that are there, for a sink of containers has no room beside them; millrace repair then removes those that are no longer rows"
 	case s.Kind() == ProjectKind:
 		return "its rows are built anew"
 	}

@@ -137,6 +137,9 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *bound, to Rewind
 		return next, nil
 	}
 	next.succeed(rec, &ApplyOptions{FromNow: to.kind != rewindBeginning})
+	if !next.Shadow {
+		next.Fills = rec.Fills // of the rows among which it goes on
+	}
 	next.Generation++
 	next.From = rec.unfinished(processors.RoleSource, b.source, next.From, to, at)
 	if rec.Spec.Kind() == CascadeKind {

@@ -141,6 +141,9 @@ func (s *steward) tend(ctx context.Context, rec *Record, containers []store.Cont
 		if rec.Shadow {
 			return s.swap(ctx, rec, &b)
 		}
+		if !rec.filled(&b, at) {
+			return nil
+		}
 	case CascadeKind:
 	}
 	return s.settle(ctx, rec)

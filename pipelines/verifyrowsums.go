@@ -124,9 +124,10 @@ func jsonDigest(raw []byte) uint64 {
 			return true
 		})
 		return sum
+	default:
+		var scratch [64]byte
+		return xxhash.Sum64(document.AppendCanonical(append(scratch[:0], byte(kind)), raw))
 	}
-	var scratch [64]byte
-	return xxhash.Sum64(document.AppendCanonical(append(scratch[:0], byte(kind)), raw))
 }
 
 // mixed is a digest of two, in their order.

@@ -156,7 +156,7 @@ func (w *watched) retried() string {
 	cp := w.checkpoint
 	since := ""
 	if cp.Since > 0 {
-		since = fmt.Sprintf(" in %s", age(max(w.now.Sub(time.UnixMilli(cp.Since)), time.Millisecond).Seconds()))
+		since = " in " + age(max(w.now.Sub(time.UnixMilli(cp.Since)), time.Millisecond).Seconds())
 	}
 	return fmt.Sprintf("what follows %s failed %s%s, and is tried again by itself within %s: %s", cp.Position, times(cp.Attempts), since, processors.RetryMax, cp.LastError)
 }

@@ -39,6 +39,10 @@
 // from an item's newest state alone; holding them back would keep copies wrong
 // that could be right.
 //
+// A processor may hold what it took, to write much at once, as one whose sink is of
+// files does. It says so by State.Durable: the checkpoint stays behind what it holds,
+// which counts as lag, and is read again after a crash.
+//
 // A checkpoint is not written at once when a processor becomes idle, but
 // CheckpointInterval later. It costs a sync of the disk for which the writes that
 // follow wait too, and the work that it would save after a crash is reads.

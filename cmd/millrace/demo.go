@@ -51,9 +51,9 @@ customer.json.`,
 	flags := cmd.Flags()
 	flags.StringVar(&f.dir, "dir", "", "directory to keep (default a temporary one)")
 	flags.StringVar(&f.data, "data", "", "directory of WebStore files to use instead of a generated shop")
-	flags.IntVar(&f.products, "products", 3000, "products of the generated shop; categories and tags go with them")
-	flags.IntVar(&f.customers, "customers", 8000, "customers of the generated shop; each has about two orders")
-	flags.IntVar(&f.renames, "renames", 400, "categories and tags to rename")
+	flags.IntVar(&f.products, "products", 2000, "products of the generated shop; categories and tags go with them")
+	flags.IntVar(&f.customers, "customers", 3000, "customers of the generated shop; each has about two orders")
+	flags.IntVar(&f.renames, "renames", 250, "categories and tags to rename")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the generated shop")
 	return cmd
 }

@@ -45,6 +45,9 @@ type Config struct {
 	Tables []Table
 	// Shadow is as in Schema.
 	Shadow bool
+	// Fill counts how often the tables have gained columns in this generation: each
+	// time the rows that are there are filled.
+	Fill uint32
 	// Sink keeps the rows. Check does without.
 	Sink Sink
 

@@ -70,8 +70,9 @@
 // stays taken.
 //
 // A change of a projection that only adds tables, or columns outside of keys, goes
-// on in the tables that are there, see Rebuild; every other one fills a shadow,
-// which takes their place by Swap.
+// on in the tables that are there, see Rebuild, whose rows are filled beside what
+// changes (fill.go), but for those of items that have expired; every other one fills
+// a shadow, which takes their place by Swap.
 //
 // # Failures
 //

@@ -6,13 +6,23 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/millrace/millrace/processors"
 )
 
-// Run makes durable what a sink that buffers has held for FlushInterval, until ctx
-// ends.
+// Run makes durable what a sink that buffers has held for FlushInterval, and fills
+// columns that were added, until ctx ends.
 func (r *RowWriter) Run(ctx context.Context) error {
 	defer r.close()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return r.flushNow(ctx) })
+	g.Go(func() error { return r.fillAll(ctx) })
+	return g.Wait()
+}
+
+// flushNow flushes now and then.
+func (r *RowWriter) flushNow(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	pauses := processors.NewPauses()

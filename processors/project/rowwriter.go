@@ -38,6 +38,7 @@ type RowWriter struct {
 	holding  bool
 	recorded feed.Position // that the sink is known to have recorded
 	trouble  *processors.Trouble
+	fill     *processors.Fill // of columns that were added; nil if none were
 }
 
 // Rows returns a processor of the projection's source partition, for one tenure.
@@ -54,6 +55,7 @@ func (r *RowWriter) Open(_ context.Context, t *processors.Tenure, state processo
 	r.tenure, r.start = t, t.Saved().Position
 	r.through = r.start
 	r.counts, r.rejected, r.recorded = state.Counts, state.Rejected, state.Recorded
+	r.beginFill(state.Fill)
 	return nil
 }
 
@@ -61,7 +63,7 @@ func (r *RowWriter) Open(_ context.Context, t *processors.Tenure, state processo
 func (r *RowWriter) State() processors.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := processors.State{Counts: r.counts, Rejected: r.rejected, Recorded: r.recorded, Trouble: r.trouble}
+	s := processors.State{Counts: r.counts, Rejected: r.rejected, Recorded: r.recorded, Trouble: r.trouble, Fill: r.fill, Jobs: r.jobLocked()}
 	if r.holding {
 		durable := r.durable
 		s.Durable = &durable

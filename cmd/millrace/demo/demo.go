@@ -37,10 +37,11 @@ type Config struct {
 	Store webstore.Config
 	// Writers is how many writes are under way at a time. Default 64.
 	Writers int
-	// Renames bounds the categories and tags that are renamed. Default 400; the
+	// Renames bounds the categories and tags that are renamed. Default 250; the
 	// most copied ones are.
 	Renames int
-	// CopiesTimeout is how long to wait for the last copy. Default 60s.
+	// CopiesTimeout is how long to wait for the last copy. Default 5m, for machines that
+	// have much else to do.
 	CopiesTimeout time.Duration
 	// Screen shows what happens.
 	Screen Screen
@@ -111,10 +112,10 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		cfg.Writers = 64
 	}
 	if cfg.Renames <= 0 {
-		cfg.Renames = 400
+		cfg.Renames = 250
 	}
 	if cfg.CopiesTimeout <= 0 {
-		cfg.CopiesTimeout = time.Minute
+		cfg.CopiesTimeout = 5 * time.Minute
 	}
 	d := &demo{cfg: cfg, report: &Report{}}
 	for _, step := range []func(context.Context) error{

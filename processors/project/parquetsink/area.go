@@ -51,7 +51,8 @@ func (m *manifest) join(s *project.Schema, p feed.Producer) (a *area, changed bo
 		m.Pipeline = s.Pipeline
 	}
 	if m.Pipeline != s.Pipeline {
-		return nil, false, fmt.Errorf("parquet sink: the files there belong to pipeline %q: give pipeline %q another path", m.Pipeline, s.Pipeline)
+		return nil, false, fmt.Errorf("parquet sink: the files there belong to pipeline %q, not to %q: give this one another path; "+
+			"or, if the other was deleted, remove all that is there: it is tried again by itself, and builds its own", m.Pipeline, s.Pipeline)
 	}
 	if a = m.area(s.Generation); a != nil {
 		if newest := a.newest(); newest > s.Generation {

@@ -260,7 +260,8 @@ func (b *builder) tableName(declared, suffix string) (string, error) {
 	case owner == b.schema.Pipeline || suffix != "":
 		return relationName(declared, suffix, b.reserved), nil
 	case owner != "":
-		return "", fmt.Errorf("table %s: pipeline %s has a table of this name; rename one of them, or give the sinks different schemas", declared, owner)
+		return "", fmt.Errorf("table %s: pipeline %s has a table of this name; rename one of them, or give the sinks different schemas; "+
+			"or, if that pipeline was deleted, drop table %s: it is tried again by itself, and builds its own", declared, owner, b.s.qualified(name))
 	}
 	return "", fmt.Errorf("table %s: PostgreSQL has a table, view or index %s that is not millrace's; rename one of them, or give the sink a schema of its own",
 		declared, b.s.qualified(name))

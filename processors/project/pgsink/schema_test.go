@@ -130,6 +130,15 @@ func TestTablesOfOthersAreLeftAlone(t *testing.T) {
 	if _, _, err = other.Open(t.Context(), rival, tenure(rival, 0, 1)); !errors.As(err, &refused) || !strings.Contains(err.Error(), "pipeline shop has") {
 		t.Fatalf("got %v", err)
 	}
+	// The pipeline was deleted, and made again: it is another one.
+	next := `drop table "of its own"."orders"`
+	if !strings.Contains(err.Error(), next) {
+		t.Fatalf("%v does not say: %s", err, next)
+	}
+	exec(t, dsn, next)
+	w := open(t, other, rival, 0, 1)
+	write(t, w, project.Batch{UpTo: at(1), Put: []project.Row{order("s", "a", "mine", 1)}})
+	wantQuery(t, dsn, `select count(*) from "of its own".orders`, "(1)")
 }
 
 func TestSwapKeepsGrantsAndRefusesToBreakViews(t *testing.T) {

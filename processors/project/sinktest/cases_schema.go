@@ -65,6 +65,65 @@ func evolves(b *bench) {
 	b.check()
 }
 
+// fills adds columns within a generation: it goes on from its position, and another
+// producer fills the rows that are there, beside it.
+func fills(b *bench) {
+	a, c := source(b, "c1", "a"), source(b, "c1", "c")
+	old := b.start(0, 7)
+	old.write(10, put(order(a, "a", "Ann", 1), order(c, "c", "Cid", 2), line(a, "a", 0, "x")))
+	old.flush()
+
+	former := b.schema
+	b.schema = grown()
+	b.schema.Generation = former.Generation
+	b.want = b.want.evolve(former, b.schema)
+	w := b.start(0, 8)
+	if w.at != at(10) {
+		b.Fatalf("with columns added the generation goes on at %s", w.at)
+	}
+	old.refused("the tenure before writes", drop(order(a, "a", "", 0)))
+	b.check()
+
+	wider := func(source, id, note string, cents int64) project.Row {
+		values := []project.Value{project.TextOf(id), project.TextOf(note), project.TextOf("filled"), project.SmallDecimalOf(cents, 2), {}, project.BoolOf(true)}
+		return project.Row{Table: Orders, Key: values[:1:1], Values: values, Source: source}
+	}
+	filler := func(epoch uint64) *writer {
+		t := tenure(b.schema, 0, epoch)
+		t.Producer.Source = "fill:" + t.Producer.Source
+		f, from, err := b.sink.Open(b.Context(), b.schema, t)
+		if err != nil {
+			b.Fatalf("open for the filler: %v", err)
+		}
+		return &writer{b: b, Writer: f, at: from}
+	}
+	f := filler(8)
+	if !f.at.IsZero() {
+		b.Fatalf("the filler begins at %s", f.at)
+	}
+	f.write(1, put(wider(a, "a", "noted", 1)))
+	f.flush()
+	b.check()
+	w.write(20, put(wider(c, "c", "by the feed", 3)))
+	w.flush()
+	f.write(2, put(wider(c, "c", "by the feed", 3), line(a, "a", 0, "x")))
+	f.flush()
+	w.write(30, drop(order(a, "a", "", 0)))
+	w.flush()
+	b.check()
+
+	b.reopen()
+	late := f
+	if f = filler(9); f.at != at(2) {
+		b.Errorf("the filler goes on at %s", f.at)
+	}
+	if w = b.start(0, 9); w.at != at(30) {
+		b.Errorf("the generation goes on at %s", w.at)
+	}
+	late.refused("the filler before writes", put(wider(a, "a", "late", 9)))
+	b.check()
+}
+
 func swapped(b *bench) {
 	if b.o.InPlace {
 		b.Skip("the sink has no shadows")

@@ -55,6 +55,7 @@ func Run(t *testing.T, storage func(t testing.TB) Open, o Options) {
 		{"all types and extremes come back", allTypes},
 		{"keys of every type are told apart", keyTypes},
 		{"columns and tables are added in place", evolves},
+		{"columns added within a generation are filled beside it", fills},
 		{"a shadow generation takes its place by Swap", swapped},
 		{"partitions write at the same time", concurrent},
 		{"many rows", manyRows},
