@@ -17,7 +17,7 @@ func TestLike_Texts(t *testing.T) {
 		return out
 	}
 	matched := 0
-	for range 20000 {
+	for range 5000 {
 		p, ok := newPattern(stringValue(text("ab%é", 7)), stringValue(nil))
 		if !ok || p.texts == nil {
 			t.Fatal("no pattern of texts")
@@ -31,7 +31,7 @@ func TestLike_Texts(t *testing.T) {
 			t.Fatalf("%q matches %q: %v, want %v", s, p.texts, got, want)
 		}
 	}
-	if matched < 1000 {
-		t.Errorf("%d of 20000 match", matched)
+	if matched < 250 {
+		t.Errorf("%d of 5000 match", matched)
 	}
 }
