@@ -65,7 +65,9 @@ func TestGo_KilledUnderLoad(t *testing.T) {
 		t.Helper()
 		before, beforeNode := written.Load(), byNode.Load()
 		eventually(t, func() (bool, string) { return written.Load() >= before+writers, "the writers in Go do not go on" })
-		eventually(t, func() (bool, string) { return script == nil || byNode.Load() > beforeNode, "the writer in JavaScript does not go on" })
+		eventually(t, func() (bool, string) {
+			return script == nil || byNode.Load() > beforeNode, "the writer in JavaScript does not go on"
+		})
 	}
 	for range rounds {
 		goOn()

@@ -3,6 +3,7 @@ package sdk_test
 import (
 	"bufio"
 	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -141,7 +142,7 @@ func TestGo_QueriesOfTheShopInFull(t *testing.T) {
 	}
 	file, err := os.Open(filepath.Join(os.Getenv("MILLRACE_WEBSTORE"), "customer-full.ndjson.gz"))
 	must(t, err)
-	defer file.Close()
+	defer func() { must(t, file.Close()) }()
 	unzipped, err := gzip.NewReader(file)
 	must(t, err)
 	byCustomer, counts, n := map[string][][]byte{}, map[string]int{}, 0
@@ -206,6 +207,22 @@ func TestGo_QueriesOfTheShopInFull(t *testing.T) {
 		}
 		return len(got)
 	})
+	pager := s.customers.NewQueryItemsPager("SELECT TOP 10 * FROM c WHERE c.type = 'customer' ORDER BY c.salesOrderCount DESC", pk(), &azcosmos.QueryOptions{PopulateIndexMetrics: true})
+	page, err := pager.NextPage(t.Context())
+	must(t, err)
+	if page.IndexMetrics == nil {
+		t.Fatal("no index metrics came")
+	}
+	metrics, err := base64.StdEncoding.DecodeString(*page.IndexMetrics)
+	if err != nil || !strings.Contains(string(metrics), "/salesOrderCount") {
+		t.Errorf("the top ten do not say that they use the index: %s, %v", *page.IndexMetrics, err)
+	}
+	t.Logf("the top ten are charged %v and use %s", page.RequestCharge, metrics)
+	srv, err := shared()
+	must(t, err)
+	asked, err := json.Marshal(map[string]any{"id": most, "orders": counts[most], "top": want[:10]})
+	must(t, err)
+	t.Logf("in JavaScript:\n%s", node(t, srv, []string{"MILLRACE_DATABASE=" + s.db.ID(), "MILLRACE_WANT=" + string(asked)}, "webstore.js"))
 	all := fields(t, query(t, s.customers, pk(), "SELECT * FROM c WHERE c.type = 'customer' ORDER BY c.salesOrderCount DESC", 1000), "salesOrderCount")
 	if !slices.IsSortedFunc(all, func(a, b string) int { return len(b)*1000 + strings.Compare(b, a) - len(a)*1000 }) || len(all) != len(byCustomer) {
 		t.Errorf("%d customers by their number of orders, of %d", len(all), len(byCustomer))
@@ -323,8 +340,7 @@ func TestGo_OperationsOfTheShop(t *testing.T) {
 
 // status is the one of an SDK's error, 0 for another.
 func status(err error) int {
-	var response *azcore.ResponseError
-	if errors.As(err, &response) {
+	if response, ok := errors.AsType[*azcore.ResponseError](err); ok {
 		return response.StatusCode
 	}
 	return 0

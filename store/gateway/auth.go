@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -100,12 +101,9 @@ func signedText(method string, t *target, msDate, date string) func(link string)
 func (s *Server) links(t *target) []string {
 	links := append(make([]string, 0, 6), t.link)
 	add := func(link string) {
-		for _, l := range links {
-			if l == link {
-				return
-			}
+		if !slices.Contains(links, link) {
+			links = append(links, link)
 		}
-		links = append(links, link)
 	}
 	add(t.raw)
 	add(strings.ToLower(t.link))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -216,5 +217,52 @@ func TestKeys_BadFiles(t *testing.T) {
 				t.Error("it was taken")
 			}
 		})
+	}
+}
+
+// A key that is rotated while the server runs is taken without a restart; the other
+// one works all the while.
+func TestKeys_RotatedWhileRunning(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	path := filepath.Join(t.TempDir(), "keys.json")
+	ring, err := gateway.OpenKeys(&gateway.Config{KeyFile: path}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := gateway.ReadKeys(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := gateway.New(w.client, ring, gateway.Config{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	web := httptest.NewServer(server)
+	defer web.Close()
+	old := w.web
+	w.web = web
+	defer func() { w.web = old }()
+	status := func(key gateway.Key) int {
+		w.key = key
+		return w.ask("GET", "/dbs", "").status
+	}
+	if got := status(before.Primary); got != 200 {
+		t.Fatalf("the primary key: %d", got)
+	}
+	after, err := gateway.RotateKey(path, gateway.KeyPrimary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(time.Minute)
+	for status(after.Primary) != 200 {
+		if got := status(before.Secondary); got != 200 {
+			t.Fatalf("the secondary key: %d", got)
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the new key is not taken")
+		}
+	}
+	if got := status(before.Primary); got != 401 {
+		t.Errorf("the key of before: %d", got)
 	}
 }

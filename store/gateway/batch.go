@@ -151,10 +151,10 @@ func failedOperation(f *failure) operationAnswer {
 // answer shows the outcome of an operation that holds.
 func (w *itemWrite) answer(res *store.OpResult, minimal bool) operationAnswer {
 	a := operationAnswer{status: int(res.Status), etag: res.Item.ETag.String()}
-	switch {
-	case w.op.Kind == store.OpDelete:
+	switch w.op.Kind {
+	case store.OpDelete:
 		a.charge = chargeWrite
-	case w.op.Kind == store.OpRead:
+	case store.OpRead:
 		a.charge = readCharge(len(res.Item.Body))
 	default:
 		a.charge = writeCharge(len(res.Item.Body))

@@ -135,7 +135,7 @@ func (s *Server) serve(x *exchange) error {
 	if err := x.readBody(op.bodyMax); err != nil {
 		return err
 	}
-	release, err := s.slot()
+	release, err := s.slot(x.ctx)
 	if err != nil {
 		return err
 	}
@@ -163,11 +163,11 @@ func (s *Server) serve(x *exchange) error {
 }
 
 // slot takes one of the places for requests that are carried out.
-func (s *Server) slot() (release func(), err error) {
+func (s *Server) slot(ctx context.Context) (release func(), err error) {
 	select {
 	case s.slots <- struct{}{}:
-		inFlight.Add(context.Background(), 1)
-		return func() { <-s.slots; inFlight.Add(context.Background(), -1) }, nil
+		inFlight.Add(ctx, 1)
+		return func() { <-s.slots; inFlight.Add(ctx, -1) }, nil
 	default:
 		return nil, &failure{
 			status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,

@@ -117,6 +117,7 @@ func (e *execution) items(at *place) iter.Seq2[candidate, error] {
 		return e.keysOnly(body)
 	}
 	switch e.access.Kind {
+	case plan.Nothing:
 	case plan.Items:
 		if e.access.Exact {
 			return e.ranked(e.points(at))

@@ -42,10 +42,13 @@ func (c *chooser) reach() {
 // points makes the items those of some ids, if the condition names keys and ids.
 func (c *chooser) points(base engine.Span) bool {
 	id := []string{"id"}
-	paths := append(slices.Clone(c.Paths), id)
+	paths, at := append(slices.Clone(c.Paths), id), len(c.Paths)
+	if of := slices.IndexFunc(c.Paths, func(p []string) bool { return slices.Equal(p, id) }); of >= 0 {
+		paths, at = c.Paths, of // the id is part of the key
+	}
 	whole := !c.Key.IsZero() && c.Key.Levels() == len(c.Paths)
 	if whole {
-		paths = [][]string{id}
+		paths, at = [][]string{id}, 0
 	}
 	tuples, ok := c.q.Tuples(paths...)
 	if !ok {
@@ -55,11 +58,11 @@ func (c *chooser) points(base engine.Span) bool {
 	for _, t := range tuples {
 		key := c.Key
 		if !whole {
-			if key, ok = c.Keys(t[:len(t)-1]); !ok {
+			if key, ok = c.Keys(t[:len(c.Paths)]); !ok {
 				continue
 			}
 		}
-		text, ok := document.Text(t[len(t)-1])
+		text, ok := document.Text(t[at])
 		if !ok || text == "" {
 			continue // no item has such an id
 		}
@@ -68,7 +71,7 @@ func (c *chooser) points(base engine.Span) bool {
 	}
 	c.items = inside(spans, base)
 	c.exact = true
-	c.what = fmt.Sprintf("point read of %s", number(len(c.items), "one item", "items"))
+	c.what = "point read of " + number(len(c.items), "one item", "items")
 	return true
 }
 

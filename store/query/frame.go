@@ -9,6 +9,7 @@ import (
 // still spend.
 type frame struct {
 	roots [][]byte  // those of the caller, then what the aliases of subqueries stand for
+	ticks int       // as steps, of all items
 	steps int       // rows that were tried
 	spent bool      // too many of them, too large a result, or too late
 	end   time.Time // when it is too late; zero for never
@@ -22,7 +23,9 @@ const stepsTick = 256
 
 // step counts a row. It returns false when there were too many.
 func (f *frame) step() bool {
-	if f.steps++; f.steps > stepsMax || f.steps%stepsTick == 0 && !f.end.IsZero() && time.Now().After(f.end) {
+	f.steps++
+	f.ticks++
+	if f.steps > stepsMax || f.ticks%stepsTick == 0 && !f.end.IsZero() && time.Now().After(f.end) {
 		f.spent = true
 	}
 	return !f.spent

@@ -1,9 +1,15 @@
 package query
 
-import "unicode/utf8"
+import (
+	"bytes"
+	"unicode/utf8"
+)
 
 // pattern is a compiled pattern of LIKE.
-type pattern []piece
+type pattern struct {
+	pieces []piece
+	texts  [][]byte // what stands before, between and behind each %, if that is text alone
+}
 
 // piece is one character of a pattern, or what stands for characters.
 type piece struct {
@@ -61,8 +67,31 @@ func compileLike(n *like) test {
 // is false if text is no string, or escape neither empty nor one character.
 func newPattern(text, escape Value) (p pattern, ok bool) {
 	if text.typ != String || escape.typ != String || utf8.RuneCount(escape.data) > 1 {
-		return nil, false
+		return pattern{}, false
 	}
+	pieces := newPieces(text, escape)
+	return pattern{pieces, textsOf(pieces)}, true
+}
+
+// textsOf returns the texts of a pattern that knows no other signs than %, else nil.
+func textsOf(pieces []piece) [][]byte {
+	texts := [][]byte{{}}
+	for _, p := range pieces {
+		last := len(texts) - 1
+		switch {
+		case p.any:
+			texts = append(texts, []byte{})
+		case p.one, p.ranges != nil, p.r == utf8.RuneError:
+			return nil
+		default:
+			texts[last] = utf8.AppendRune(texts[last], p.r)
+		}
+	}
+	return texts
+}
+
+// newPieces reads a pattern, which is a string.
+func newPieces(text, escape Value) (p []piece) {
 	esc := rune(-1)
 	if len(escape.data) > 0 {
 		esc, _ = utf8.DecodeRune(escape.data)
@@ -87,7 +116,7 @@ func newPattern(text, escape Value) (p pattern, ok bool) {
 			p = append(p, piece{r: r})
 		}
 	}
-	return p, true
+	return p
 }
 
 // newSet reads [a-z] at the beginning of runes and returns its length. A bracket
@@ -123,12 +152,35 @@ func (p pattern) test(v Value) tri {
 	if v.typ != String {
 		return isUndefined
 	}
-	return triOf(p.match(v.data))
+	if p.texts != nil {
+		return triOf(matchTexts(v.data, p.texts))
+	}
+	return triOf(match(v.data, p.pieces))
+}
+
+// matchTexts finds each text behind the one before it.
+func matchTexts(s []byte, texts [][]byte) bool {
+	first, last := texts[0], texts[len(texts)-1]
+	if len(texts) == 1 {
+		return bytes.Equal(s, first)
+	}
+	if len(s) < len(first)+len(last) || !bytes.HasPrefix(s, first) || !bytes.HasSuffix(s, last) {
+		return false
+	}
+	s = s[len(first) : len(s)-len(last)]
+	for _, text := range texts[1 : len(texts)-1] {
+		i := bytes.Index(s, text)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(text):]
+	}
+	return true
 }
 
 // match walks both side by side and, where they differ, goes back to the last %
 // and lets it stand for one character more.
-func (p pattern) match(s []byte) bool {
+func match(s []byte, p []piece) bool {
 	i, back, from := 0, -1, 0
 	pos := 0
 	for pos < len(s) {

@@ -17,11 +17,8 @@ var wide = []byte(`{"id":"1","t":[` + strings.Repeat("1,", 2000) + `1]}`)
 // process.
 func TestTooMuch(t *testing.T) {
 	for _, text := range []string{
-		`SELECT VALUE 1 FROM c JOIN a IN c.t JOIN b IN c.t JOIN d IN c.t WHERE a + b + d = 4`,
 		`SELECT VALUE COUNT(1) FROM c JOIN a IN c.t JOIN b IN c.t`,
-		`SELECT VALUE c.id FROM c WHERE EXISTS(SELECT VALUE 1 FROM a IN c.t JOIN b IN c.t WHERE a != b)`,
 		`SELECT VALUE ARRAY(SELECT VALUE c.t FROM a IN c.t) FROM c`,
-		`SELECT VALUE c.id FROM c ORDER BY (SELECT VALUE SUM(a) FROM a IN c.t JOIN b IN c.t)`,
 	} {
 		run, err := mustParse(t, text).Run(query.RunConfig{})
 		if err != nil {
@@ -45,7 +42,7 @@ func TestTooMuch(t *testing.T) {
 	if err := run.Item(wide, nil); !errors.Is(err, query.ErrTooMuch) {
 		t.Errorf("a row that is too long: %v", err)
 	}
-	e, err := query.ParseExpr(`NOT EXISTS(SELECT VALUE 1 FROM a IN t JOIN b IN t WHERE a != b)`)
+	e, err := query.ParseExpr(`NOT EXISTS(SELECT VALUE 1 FROM a IN t JOIN b IN t WHERE b = 2)`)
 	if err != nil {
 		t.Fatal(err)
 	}
