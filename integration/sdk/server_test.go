@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -51,7 +52,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
-	if s, err := shared(); err == nil {
+	if s := running.Load(); s != nil {
 		s.kill()
 	}
 	_ = os.RemoveAll(scratch)
@@ -181,7 +182,16 @@ func (s *server) output() string {
 }
 
 // shared is the server of all tests that do not need one of their own.
-var shared = sync.OnceValues(func() (*server, error) { return newServer(filepath.Join(scratch, "shared"), false) })
+var shared = sync.OnceValues(func() (*server, error) {
+	s, err := newServer(filepath.Join(scratch, "shared"), false)
+	if err == nil {
+		running.Store(s)
+	}
+	return s, err
+})
+
+// running is the shared server, if a test asked for it.
+var running atomic.Pointer[server]
 
 // start is newServer for one test.
 func start(t *testing.T, secure bool, env ...string) *server {

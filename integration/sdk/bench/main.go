@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -61,13 +62,13 @@ func main() {
 	cases = slices.DeleteFunc(cases, func(w workload) bool { return !matches.MatchString(w.name) })
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, &c); err != nil {
+	if err := run(ctx, &c, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1) //nolint:gocritic // nothing is left to stop
 	}
 }
 
-func run(ctx context.Context, c *config) error {
+func run(ctx context.Context, c *config, out io.Writer) error {
 	dir, err := os.MkdirTemp("", "millrace-sdk-bench-")
 	if err != nil {
 		return err
@@ -109,10 +110,10 @@ func run(ctx context.Context, c *config) error {
 			}
 		}
 	}
-	fmt.Printf("| %d clients | millrace | p50 | p99 | CPU | cosmium | p50 | p99 | CPU | times |\n|---|---|---|---|---|---|---|---|---|---|\n", c.connections)
+	fmt.Fprintf(out, "| %d clients | millrace | p50 | p99 | CPU | cosmium | p50 | p99 | CPU | times |\n|---|---|---|---|---|---|---|---|---|---|\n", c.connections)
 	for _, k := range cases {
 		a, b := best[k.name]["millrace"], best[k.name]["cosmium"]
-		fmt.Printf("| %s | %s | %s | %.1f |\n", k.name, a, b, a.perSecond/b.perSecond)
+		fmt.Fprintf(out, "| %s | %s | %s | %.1f |\n", k.name, a, b, a.perSecond/b.perSecond)
 	}
 	return nil
 }

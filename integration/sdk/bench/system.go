@@ -33,8 +33,9 @@ type system struct {
 
 func (s *system) endpoint() string { return "http://127.0.0.1:" + s.port }
 
-func freePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (string, error) {
+	var listen net.ListenConfig
+	l, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
@@ -44,12 +45,12 @@ func freePort() (string, error) {
 
 // start runs the process and waits until it answers.
 func (s *system) start(ctx context.Context) (err error) {
-	if s.port, err = freePort(); err != nil {
+	if s.port, err = freePort(ctx); err != nil {
 		return err
 	}
 	key := base64.StdEncoding.EncodeToString(secret)
 	if s.name == "millrace" {
-		nats, err := freePort()
+		nats, err := freePort(ctx)
 		if err != nil {
 			return err
 		}
@@ -67,8 +68,9 @@ func (s *system) start(ctx context.Context) (err error) {
 	if err := errors.Join(s.cmd.Start(), log.Close()); err != nil {
 		return err
 	}
+	var dialer net.Dialer
 	for deadline := time.Now().Add(time.Minute); ; {
-		conn, err := net.Dial("tcp", "127.0.0.1:"+s.port)
+		conn, err := dialer.DialContext(ctx, "tcp", "127.0.0.1:"+s.port)
 		if err == nil {
 			return conn.Close()
 		}
