@@ -80,7 +80,9 @@ const sinkDSN = "MILLRACE_BENCH_DSN"
 
 // parquetSink returns a sink of files in a directory that is not there yet, in
 // which new rows are seen after a second.
-func parquetSink(dir string) string { return fmt.Sprintf("parquet: {path: %q, commitInterval: 1s}", dir) }
+func parquetSink(dir string) string {
+	return fmt.Sprintf("parquet: {path: %q, commitInterval: 1s}", dir)
+}
 
 // postgresSink returns a sink of tables in a schema of the cluster that is
 // compared with.
