@@ -21,6 +21,7 @@ func BenchmarkItem(b *testing.B) {
 	defer client.CloseIdleConnections()
 	var n counter.Int64
 	ask := func(b *testing.B, method, path, body, key string, status int) {
+		b.Helper()
 		r, err := http.NewRequestWithContext(b.Context(), method, w.web.URL+path, strings.NewReader(body))
 		if err != nil {
 			b.Fatal(err)
@@ -39,8 +40,12 @@ func BenchmarkItem(b *testing.B) {
 		}
 	}
 	for name, one := range map[string]func(*testing.B){
-		"read": func(b *testing.B) { ask(b, "GET", docs+"/1", "", `["a"]`, 200) },
+		"read": func(b *testing.B) {
+			b.Helper()
+			ask(b, "GET", docs+"/1", "", `["a"]`, 200)
+		},
 		"create": func(b *testing.B) {
+			b.Helper()
 			id := n.Add(1)
 			key := fmt.Sprintf("k%d", id)
 			ask(b, "POST", docs, fmt.Sprintf(`{"id":"%d","pk":%q,"x":%q}`, id, key, pad), fmt.Sprintf("[%q]", key), 201)
