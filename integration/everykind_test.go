@@ -126,6 +126,7 @@ func TestEveryKind_Model(t *testing.T) {
 
 // run does the steps of one seed.
 func (m *everyModel) run(t *testing.T) {
+	t.Helper()
 	for round := 0; int(m.steps.Load()) < m.most && !t.Failed(); round++ {
 		began := time.Now()
 		stop := make(chan struct{})
