@@ -73,10 +73,14 @@ func (m *Memory) Open(_ context.Context, s *project.Schema, t project.Tenure) (p
 	return &memoryWriter{m: m, tenure: t, taken: d.positions[t.Producer]}, d.positions[t.Producer], nil
 }
 
-// join makes the tables of a generation.
+// join makes the tables of a generation, or the columns that it has gained.
 func (d *Disk) join(s *project.Schema) error {
 	switch {
 	case d.tables[s.Generation] != nil:
+		if former := d.schemas[s.Generation]; width(s) > width(former) {
+			d.tables[s.Generation] = d.tables[s.Generation].evolve(former, s)
+			break
+		}
 		return nil
 	case s.Generation < d.live:
 		return fmt.Errorf("generation %d has been succeeded: %w", s.Generation, processors.ErrLost)
@@ -90,6 +94,15 @@ func (d *Disk) join(s *project.Schema) error {
 	}
 	d.schemas[s.Generation] = s
 	return nil
+}
+
+// width counts the columns of all tables: a schema with more of them is a later one
+// of its generation, to which they were added.
+func width(s *project.Schema) (columns int) {
+	for i := range s.Tables {
+		columns += len(s.Tables[i].Columns)
+	}
+	return columns
 }
 
 // succeed makes a generation the one that readers see.
