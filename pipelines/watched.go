@@ -29,10 +29,14 @@ type watched struct {
 func (w *watched) mark() string {
 	cp := w.checkpoint
 	var scanned, changed int64
+	var newest feed.Position // of the jobs, of which one may have taken another's place
 	for i := range cp.Jobs {
 		scanned, changed = scanned+cp.Jobs[i].Scanned, changed+cp.Jobs[i].Changed
+		if newest.Before(cp.Jobs[i].Position) {
+			newest = cp.Jobs[i].Position
+		}
 	}
-	return fmt.Sprint(cp.Position, len(cp.Jobs), scanned, changed, cp.Counts)
+	return fmt.Sprint(cp.Position, cp.Taken, len(cp.Parked), len(cp.Jobs), newest, scanned, changed, cp.Counts)
 }
 
 // status tells where the processor stands.

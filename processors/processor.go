@@ -12,8 +12,8 @@ import (
 )
 
 // Processor is the running code of one pipeline on one physical partition. A
-// Host calls Open once, then Run and, beside it, Process and State, one at a
-// time, until the lease ends. A Processor is used for one tenure only.
+// Host calls Open once, then Run and, beside it, Process, one batch at a time, and
+// State, until the lease ends. A Processor is used for one tenure only.
 type Processor interface {
 	// Open begins a tenure. state is what State returned for the checkpoint from
 	// which the tenure begins, zero for a first one.

@@ -201,7 +201,7 @@ func (r *run) attempts() int {
 func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 	var pauses *Pauses
 	for {
-		err := r.proc.Process(ctx, b)
+		err := r.attempt(ctx, b)
 		if err == nil {
 			if _, adds := r.proc.(Additive); !adds {
 				r.unpark(b)
@@ -229,6 +229,26 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 		}
 		if err := pauses.Wait(ctx, err); err != nil {
 			return err
+		}
+	}
+}
+
+// attempt hands b over. While that takes long, for a cascade waits in it for its open
+// fan-outs, checkpoints tell what becomes of the work that was begun.
+func (r *run) attempt(ctx context.Context, b *Batch) error {
+	done := make(chan error, 1)
+	go func() { done <- r.proc.Process(ctx, b) }() // awaited below
+	ticker := time.NewTicker(turnInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case result := <-r.saves:
+			r.savedAs(result)
+		case <-ticker.C:
+			r.soil()
+			r.save(ctx)
 		}
 	}
 }
