@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
 )
 
 // Retrier is a Processor that can do again what it gave up. Retry is called
@@ -102,7 +103,17 @@ func (r *run) lettered() bool {
 func (r *run) redo(ctx context.Context, l *DeadLetter) error {
 	bounded, cancel := context.WithTimeout(ctx, retryMax)
 	defer cancel()
-	err := r.tryLetter(bounded, l)
+	// Others were tried since it was asked for: it may have been answered, or dropped.
+	now, err := r.host.letters.Get(bounded, l.Pipeline, l.ID)
+	switch {
+	case err != nil && !errors.Is(err, store.ErrNotFound):
+		r.tenure.Logger.DebugContext(ctx, "a dead letter cannot be read now", slog.String("letter", l.ID), slog.Any("error", err))
+		return nil // it is still asked for
+	case err != nil || !now.Asked():
+		return nil
+	}
+	l = now
+	err = r.tryLetter(bounded, l)
 	switch {
 	case err == nil:
 		r.forgive(l)
