@@ -35,7 +35,8 @@ func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error 
 }
 
 // again writes what was gathered between two batches, under a position that no
-// change has: behind all that were processed, in their last commit.
+// change has: behind all that were processed, in their last commit. There may be
+// others before it, of earlier tenures.
 func (r *RowWriter) again(ctx context.Context, g *gatherer) error {
 	if err := r.acquire(ctx); err != nil {
 		return err
@@ -47,6 +48,9 @@ func (r *RowWriter) again(ctx context.Context, g *gatherer) error {
 	r.mu.Lock()
 	upTo := maxPosition(r.after, r.through)
 	r.mu.Unlock()
+	if r.found.LSN == upTo.LSN {
+		upTo = maxPosition(upTo, r.found)
+	}
 	if upTo.Index == math.MaxUint32 {
 		return store.Refuse(store.StatusUnavailable, "no position is left behind %s; try again after the next change", upTo)
 	}

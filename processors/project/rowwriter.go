@@ -26,6 +26,7 @@ type RowWriter struct {
 	turn   chan struct{}
 	writer Writer        // nil until it is open
 	after  feed.Position // up to which the writer has been told everything
+	found  feed.Position // that the sink had recorded when it was opened
 	rows   int           // that the sink holds and has not made durable
 	bytes  int           // of them
 	held   chan struct{} // has a token when the sink has begun to hold rows
@@ -144,7 +145,7 @@ func (r *RowWriter) open(ctx context.Context) error {
 			"it has been emptied or restored older; fill it again with millrace rewind %s",
 			r.tenure.Partition, at, recorded, r.p.cfg.Pipeline)}, w.Close())
 	}
-	r.writer, r.after = w, at
+	r.writer, r.after, r.found = w, at, at
 	if r.start.Before(at) {
 		r.after = r.start
 	}
