@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync"
 
@@ -46,8 +47,19 @@ type put struct {
 	of *Row
 }
 
-// ask records the epoch and learns the position.
+// succeeded is the epoch that nobody has: writers of a generation are refused under it
+// once the next one has begun.
+const succeeded = math.MaxUint64
+
+// ask records the epoch and learns the position. Whoever still writes rows of the same
+// items as the generation before is late.
 func (p *containerPart) ask(ctx context.Context, t *Tenure) error {
+	if former := t.Producer; former.Generation > 1 {
+		former.Generation--
+		if _, err := p.container.PutRows(ctx, p.partition, &store.PutRows{Producer: former, Epoch: succeeded, Ask: true}); err != nil {
+			return fmt.Errorf("refuse generation %d in partition %s: %w", former.Generation, p.partition, err)
+		}
+	}
 	result, err := p.container.PutRows(ctx, p.partition, &store.PutRows{Producer: t.Producer, Epoch: t.Epoch, Ask: true})
 	if err != nil {
 		return fmt.Errorf("ask partition %s: %w", p.partition, err)

@@ -15,7 +15,7 @@ import (
 // items that change get the new columns by the feed; those of the others are filled by
 // the processor of their partition, beside that. Page by page, in the order of the
 // items, it reads what they are and writes their rows, all columns of them, under a
-// producer of its own, whose positions count its pages.
+// producer that is a part of the processor's, whose positions count its pages.
 //
 // A page is read and written in the writer's turn. What the feed has brought to the
 // sink is contained in what is read then, for the read is settled; what it brings later
@@ -139,9 +139,7 @@ func (f *filler) open(ctx context.Context) (err error) {
 	if f.writer != nil {
 		return nil
 	}
-	producer := f.r.tenure.Producer()
-	producer.Source = "fill:" + f.r.tenure.Partition.String()
-	t := Tenure{Producer: producer, Epoch: f.r.tenure.Epoch, Turned: f.r.tenure.Turned}
+	t := Tenure{Producer: f.r.tenure.Producer().Of("fill"), Epoch: f.r.tenure.Epoch, Turned: f.r.tenure.Turned}
 	f.writer, f.at, err = f.r.p.cfg.Sink.Open(ctx, &f.r.p.schema, t)
 	return err
 }

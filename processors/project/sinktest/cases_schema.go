@@ -42,9 +42,7 @@ func evolves(b *bench) {
 	if !w.at.IsZero() && !b.o.InPlace {
 		b.Errorf("a new generation begins at %s", w.at)
 	}
-	if !b.o.InPlace {
-		old.refused("the generation before writes", drop(order(a, "a", "", 0)))
-	}
+	old.refused("the generation before writes", drop(order(a, "a", "", 0)))
 	b.check()
 	values := []project.Value{project.TextOf("a"), project.TextOf("noted"), project.TextOf("Ann"), project.SmallDecimalOf(1, 2), {}, project.BoolOf(true)}
 	wider := project.Row{Table: Orders, Key: values[:1:1], Values: values, Source: a}
@@ -90,7 +88,7 @@ func fills(b *bench) {
 	}
 	filler := func(epoch uint64) *writer {
 		t := tenure(b.schema, 0, epoch)
-		t.Producer.Source = "fill:" + t.Producer.Source
+		t.Producer = t.Producer.Of("fill")
 		f, from, err := b.sink.Open(b.Context(), b.schema, t)
 		if err != nil {
 			b.Fatalf("open for the filler: %v", err)
