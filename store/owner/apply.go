@@ -50,6 +50,9 @@ func (a *applier) apply(c *feed.Commit) error {
 				return err
 			}
 		}
+		if err := a.succeed(b, t); err != nil {
+			return err
+		}
 		if err := a.records(b, c, i); err != nil {
 			return err
 		}
@@ -154,6 +157,44 @@ func (a *applier) records(b *engine.Batch, c *feed.Commit, i int) error {
 			b.PutRecord(recordIdemTime, idemTimeKey(c.Time, t.IdempotencyKey), nil))
 	}
 	return nil
+}
+
+// succeed drops the claims of earlier generations when a producer of a later one asks
+// where it stands for the first time: nobody takes a row from them any more.
+// Accumulators have gone with their rule before.
+func (a *applier) succeed(b *engine.Batch, t *feed.Transaction) error {
+	e := t.Effect
+	if e == nil || e.Producer.Generation < 2 || !e.UpTo.IsZero() || t.Page != nil || len(t.Changes)+len(t.Folds) > 0 {
+		return nil
+	}
+	if err := b.Commit(); err != nil { // what stands before it must be seen
+		return err
+	}
+	for {
+		former, err := a.claimed(e.Producer.Pipeline)
+		if err != nil || former == 0 || former >= e.Producer.Generation || a.schema.rule(e.Producer.Pipeline, former) != nil {
+			return err
+		}
+		if err := a.p.DropRecords(recordAccumulator, []byte(rulePrefix(e.Producer.Pipeline, former))); err != nil {
+			return fmt.Errorf("drop the claims of generation %d of %s: %w", former, e.Producer.Pipeline, err)
+		}
+	}
+}
+
+// claimed returns the earliest generation of a pipeline that has claims or
+// accumulators, 0 if none has.
+func (a *applier) claimed(pipeline string) (uint32, error) {
+	prefix := rulePrefix(pipeline, 0)
+	prefix = prefix[:len(prefix)-4]
+	snap := a.p.Snapshot()
+	defer snap.Close()
+	for r, err := range snap.Records(recordAccumulator, []byte(prefix)) {
+		if err != nil {
+			return 0, err
+		}
+		return binary.BigEndian.Uint32(r.Key[len(prefix):]), nil
+	}
+	return 0, nil
 }
 
 // applyFold keeps what a transaction says of accumulators.

@@ -78,6 +78,26 @@ func (x *table) claims(want ...string) {
 	}
 }
 
+// The claims of a generation go when the next one begins, and only they.
+func TestRows_ClaimsGoWithTheirGeneration(t *testing.T) {
+	x := newTable(t)
+	x.put(x.of("c", "C"))
+	x.put(x.of("a", "A"))
+	other := &table{shop: x.shop, producer: feed.Producer{Pipeline: "flatter", Generation: 1, Source: x.producer.Source}}
+	other.put(other.of("b", "B"))
+	x.claims("a A")
+	first := *x
+	x.producer.Generation, x.at = 2, 0
+	if r := x.ask(&store.Request{PutRows: &store.PutRows{Producer: x.producer, Epoch: 1, Ask: true}}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	first.claims()
+	other.claims("b B")
+	x.put(x.of("d", "D"))
+	x.claims("d D")
+	x.rebuilt()
+}
+
 // A row whose key is held waits; when the holder's goes, the claim of the smallest
 // source takes its place, as it was said last.
 func TestRows_ClaimsWaitTheirTurn(t *testing.T) {
