@@ -212,8 +212,8 @@ func (r *Registry) timeOf(ctx context.Context, c *store.ContainerInfo, lsn feed.
 }
 
 // unfinished returns starts with those moved back to what the readers of the record
-// have not finished: a generation that ends leaves nothing undone, unless that is
-// the wish.
+// have not finished, or have given up: a generation that ends leaves nothing undone,
+// unless that is the wish.
 func (r *Record) unfinished(role processors.Role, c *store.ContainerInfo, starts []Start, to RewindTo, at positions) []Start {
 	if to.kind == rewindNow {
 		return starts
@@ -224,8 +224,14 @@ func (r *Record) unfinished(role processors.Role, c *store.ContainerInfo, starts
 		reader := readers[slices.IndexFunc(readers, func(p processors.Resource) bool { return p.Partition.Number == starts[i].Partition })]
 		done := r.begin(reader)
 		if cp := at[reader.String()]; cp != nil {
-			if done = cp.Position; cp.FinishedBelow() != cp.Position {
-				done = feed.Position{LSN: cp.FinishedBelow().LSN - 1} // a job's own change is read again
+			below := cp.FinishedBelow()
+			for j := range cp.Parked {
+				if cp.Parked[j].Position.Before(below) {
+					below = cp.Parked[j].Position
+				}
+			}
+			if done = cp.Position; below != done {
+				done = feed.Position{LSN: below.LSN - 1} // the change itself is read again
 			}
 		}
 		if done.Before(starts[i].After) {

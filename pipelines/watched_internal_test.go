@@ -222,3 +222,51 @@ func TestStill(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestMark changes while fan-outs change nothing and one takes another's place.
+func TestMark(t *testing.T) {
+	w := &watched{checkpoint: &processors.Checkpoint{}}
+	mark := func(jobs ...processors.Job) string {
+		w.checkpoint.Jobs = jobs
+		return w.mark()
+	}
+	one := mark(processors.Job{Source: "a", Position: feed.Position{LSN: 7}}, processors.Job{Source: "b", Position: feed.Position{LSN: 8}})
+	if mark(processors.Job{Source: "b", Position: feed.Position{LSN: 8}}, processors.Job{Source: "c", Position: feed.Position{LSN: 9}}) == one {
+		t.Error("a fan-out that is done and one that is begun are no progress")
+	}
+	if w.checkpoint.Jobs = w.checkpoint.Jobs[:1]; w.mark() == one {
+		t.Error("a fan-out that is done is no progress")
+	}
+}
+
+// TestUnfinished lets the next generation read what the one before has not done.
+func TestUnfinished(t *testing.T) {
+	c := &store.ContainerInfo{ID: "c7k2x4ab", Partitions: []store.PartitionInfo{{Number: 0}}}
+	rec := &Record{ID: "a-1", Generation: 2}
+	const reader = "pipe/a-1/2/source/c7k2x4ab/0"
+	job := func(lsn feed.LSN) []processors.Job {
+		return []processors.Job{{Position: feed.Position{LSN: lsn, Index: 3}}}
+	}
+	for name, one := range map[string]struct {
+		at   *processors.Checkpoint
+		to   rewindKind
+		want feed.LSN
+	}{
+		"nothing is done":            {nil, rewindTime, 0},
+		"it has not come so far":     {&processors.Checkpoint{Position: feed.Position{LSN: 5}}, rewindTime, 5},
+		"all is done":                {&processors.Checkpoint{Position: feed.Position{LSN: 50}}, rewindTime, 20},
+		"a fan-out is open":          {&processors.Checkpoint{Position: feed.Position{LSN: 50}, State: processors.State{Jobs: job(8)}}, rewindTime, 7},
+		"a change was given up":      {&processors.Checkpoint{Position: feed.Position{LSN: 50}, Parked: job(9)}, rewindTime, 8},
+		"one that is read again":     {&processors.Checkpoint{Position: feed.Position{LSN: 50}, Parked: job(30)}, rewindTime, 20},
+		"what is left is to be left": {&processors.Checkpoint{Position: feed.Position{LSN: 5}, Parked: job(3)}, rewindNow, 20},
+	} {
+		at := positions{}
+		if one.at != nil {
+			at[reader] = one.at
+		}
+		starts := []Start{{Partition: 0, After: feed.Position{LSN: 20}}}
+		if got := rec.unfinished(processors.RoleSource, c, starts, RewindTo{kind: one.to}, at)[0].After; got != (feed.Position{LSN: one.want}) {
+			t.Errorf("%s: it begins behind %s, want %d", name, got, one.want)
+		}
+	}
+}
