@@ -227,12 +227,22 @@ func TestProjectionIntoContainers(t *testing.T) {
 	}
 }
 
-// TestStewardTidiesUp removes what nobody needs: leases, an index, and a rule that
+// TestStewardTidiesUp removes what nobody needs: leases, dead letters, an index, and a rule that
 // whoever applied it did not live to register.
 func TestStewardTidiesUp(t *testing.T) {
 	n := newShop(t)
 	n.idle(t)
 	rec := n.record(t, "tag-names")
+	letters, err := processors.OpenDeadLetters(t.Context(), n.client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	letter := processors.DeadLetter{
+		Pipeline: rec.ID, Generation: rec.Generation, Role: processors.RoleSource, Partition: feed.Partition{Container: rec.Source}.String(), Item: `["a"]/a`,
+	}
+	if err := letters.Write(t.Context(), &letter); err != nil {
+		t.Fatal(err)
+	}
 	if err := n.registry.Delete(t.Context(), "default", "tag-names"); err != nil {
 		t.Fatal(err)
 	}
@@ -250,6 +260,9 @@ func TestStewardTidiesUp(t *testing.T) {
 		}
 		if at := slices.IndexFunc(all, func(l leases.Lease) bool { return strings.HasPrefix(l.Resource, "pipe/"+rec.ID+"/") }); at >= 0 {
 			return all[at].Resource + " is remembered"
+		}
+		if left, err := letters.List(t.Context(), rec.ID, 10); err != nil || len(left) > 0 {
+			return fmt.Sprintf("dead letters %+v are kept, %v", left, err)
 		}
 		product, err := n.client.Catalog().Get(t.Context(), "default", "product")
 		if err != nil {

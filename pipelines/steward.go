@@ -47,7 +47,7 @@ func (c *StewardConfig) Check() error {
 //   - a generation that is in force everywhere is noted to be (stewardsettle.go);
 //   - the catalog asks for the rules and indexes that pipelines need, and for no
 //     others (stewardwish.go);
-//   - leases of pipelines and generations that are gone are forgotten
+//   - leases and dead letters of pipelines and generations that are gone are forgotten
 //     (stewardforget.go).
 //
 // Whatever it writes is conditional on what it has read, and doing it again

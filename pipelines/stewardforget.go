@@ -14,9 +14,9 @@ import (
 )
 
 // forget removes the leases of processors whose pipeline or generation is gone, or
-// whose partition is, once nobody has held or renewed them for a while. Their names
-// never come back: ids of pipelines and containers are new each time, and
-// generations only grow.
+// whose partition is, once nobody has held or renewed them for a while, and before
+// them the dead letters, which nobody could try again. Their names never come back:
+// ids of pipelines and containers are new each time, and generations only grow.
 func (s *steward) forget(ctx context.Context, w *World, held []leases.Lease) error {
 	now, round := time.Now(), map[string]bool{}
 	var due []*leases.Lease
@@ -38,11 +38,20 @@ func (s *steward) forget(ctx context.Context, w *World, held []leases.Lease) err
 	if err != nil {
 		return err
 	}
+	letters, err := processors.OpenDeadLetters(ctx, s.client)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	for _, l := range due {
-		if !fresh.wants(l) {
-			errs = append(errs, leases.Forget(ctx, s.registry.js, s.bucket, l.Group, l.Resource))
+		r, err := processors.ParseResource(l.Resource)
+		if err != nil || fresh.wants(l) {
+			continue
 		}
+		if err = letters.Forget(ctx, r); err == nil {
+			err = leases.Forget(ctx, s.registry.js, s.bucket, l.Group, l.Resource)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -276,6 +277,22 @@ func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 	return nil
 }
 
+// Forget drops all letters of a processor that never runs again.
+func (d *DeadLetters) Forget(ctx context.Context, r Resource) error {
+	all, err := d.List(ctx, r.Pipeline, math.MaxInt)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		if all[i].Of(r) {
+			if err := d.done(ctx, &all[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // asked returns the letters of a processor whose retry an operator asked for, in
 // the order of their changes.
 func (d *DeadLetters) asked(ctx context.Context, r Resource) ([]DeadLetter, error) {
@@ -303,7 +320,7 @@ func (d *DeadLetters) failedAgain(ctx context.Context, l *DeadLetter, cause erro
 	return d.Write(ctx, &letter)
 }
 
-// done drops a letter that a retry has made good. One that is gone is no error.
+// done drops a letter of which nothing is left to do. One that is gone is no error.
 func (d *DeadLetters) done(ctx context.Context, l *DeadLetter) error {
 	if err := d.Drop(ctx, l.Pipeline, l.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
