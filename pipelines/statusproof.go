@@ -61,6 +61,9 @@ func (p *ProofStatus) unproven(pipeline string) string {
 		return inForce + fmt.Sprintf("%s for no reason; see millrace verify %s, then millrace repair %s", plural(p.Drift, "of its copies differs", "of its copies differ"), pipeline, pipeline)
 	case p != nil && p.Reason != "":
 		return inForce + "cannot be verified yet: " + p.Reason
+	case p != nil && p.Behind > 0:
+		return inForce + fmt.Sprintf("%s because something is in flight or was given up; see millrace verify %s and millrace dead-letters list %s",
+			plural(p.Behind, "of its copies differs", "of its copies differ"), pipeline, pipeline)
 	}
 	return inForce + "its copies are being verified"
 }

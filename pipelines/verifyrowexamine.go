@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
@@ -56,6 +57,7 @@ func rowName(table int, key []project.Value) string {
 func (x *examined) sink(ctx context.Context) error {
 	schema := x.j.p.projection.Schema()
 	for table := range schema.Tables {
+		x.j.reading = time.Now()
 		for row, err := range x.j.reader.Rows(ctx, schema, table) {
 			if err != nil {
 				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
@@ -65,6 +67,9 @@ func (x *examined) sink(ctx context.Context) error {
 			}
 			if name := rowName(table, row.Key); x.asked(name) {
 				x.holder[name] = row.Source
+			}
+			if err := x.j.pace(ctx); err != nil {
+				return err
 			}
 		}
 		if !x.j.keeps && !x.j.claims {
@@ -76,6 +81,9 @@ func (x *examined) sink(ctx context.Context) error {
 			}
 			if one := x.items[reject.Source]; one != nil {
 				one.stored = append(one.stored, reject)
+			}
+			if err := x.j.pace(ctx); err != nil {
+				return err
 			}
 		}
 	}

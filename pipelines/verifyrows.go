@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -41,6 +42,9 @@ type rowCheck struct {
 	flight  map[uint64][]uint64 // what later changes make of sums, one after the other
 	unknown map[uint64]string   // sources of rows that no item must have
 	rows    int                 // of the sink
+
+	looked  int       // rows and rejects that were read of the sink
+	reading time.Time // when the reading of the table at hand began
 
 	left string // why some rows could not be compared
 }

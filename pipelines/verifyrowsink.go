@@ -3,6 +3,7 @@ package pipelines
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/millrace/millrace/processors"
 )
@@ -34,6 +35,7 @@ func (c *rowCheck) sink(ctx context.Context) error {
 	schema := c.p.projection.Schema()
 	digests := newRowSums(c.p.projection, c.keeps)
 	for table := range schema.Tables {
+		c.reading = time.Now()
 		for row, err := range c.reader.Rows(ctx, schema, table) {
 			if err != nil {
 				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
@@ -55,15 +57,23 @@ func (c *rowCheck) sink(ctx context.Context) error {
 				return err
 			}
 			c.less(table, reject.Source, digest)
+			if err := c.pace(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+// leisureMax bounds the time in which one table is read at leisure: files that were
+// superseded meanwhile do not stay for ever.
+const leisureMax = 5 * time.Minute
+
 // pace lets the sink be read at leisure, unless it holds a transaction open
-// meanwhile: then the rest comes afterwards.
+// meanwhile, or that takes too long: then the rest comes afterwards.
 func (c *rowCheck) pace(ctx context.Context) error {
-	if c.rows%c.run.cfg.PageItems != 0 || c.p.record.Spec.Project.Sink.Postgres != nil {
+	c.looked++
+	if c.looked%c.run.cfg.PageItems != 0 || c.p.record.Spec.Project.Sink.Postgres != nil || time.Since(c.reading) > leisureMax {
 		return nil
 	}
 	return c.run.pacer.pace(ctx)
