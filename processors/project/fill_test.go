@@ -63,10 +63,11 @@ func TestI5_AFillThatIsKilledGoesOn(t *testing.T) {
 	cfg := analytics(t)
 	disk := sinktest.NewDisk()
 	all := cfg.Tables[0].Columns
+	all[1].Expr = "CONCAT(firstName, firstName, firstName)" // a page of items is one of rows
 	cfg.Source, cfg.Sink, cfg.Tables[0].Columns = source, sinktest.NewMemory(disk, true), slices.Clone(all[:len(all)-1])
 
-	const customers = 24 // three pages of bytes
-	long := strings.Repeat("x", 1_100_000)
+	const customers = 20 // three pages of bytes
+	long := strings.Repeat("x", 500_000)
 	for i := range customers {
 		id := fmt.Sprintf("c%02d", i)
 		s.items[id] = fmt.Sprintf(`{"id":%q,"customerId":"c1","type":"customer","firstName":%q,"lastName":"Lee","addresses":[{"city":"Rome"}]}`, id, long)
