@@ -126,6 +126,7 @@ func (c *Container) pager(r *QueryRequest) (*pager, error) {
 		}
 		p.at = *at
 	}
+	p.q = p.q.At(p.at.now)
 	if r.RowsMax <= 0 {
 		r.RowsMax = queryRowsDefault
 	}

@@ -55,16 +55,9 @@ func (s *Server) planQuery(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	q, err := query.ParseQuery(spec.Text)
+	q, err := spec.query()
 	if err != nil {
 		return err
-	}
-	params := map[string][]byte{}
-	for _, p := range spec.Params {
-		params[p.Name] = p.Value
-	}
-	if q, err = q.Bind(params); err != nil {
-		return refuse(http.StatusBadRequest, "%v", err)
 	}
 	sc, err := c.scope(x)
 	if err != nil {

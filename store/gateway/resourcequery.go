@@ -45,6 +45,22 @@ func parseQuery(body []byte) (*querySpec, error) {
 	return &spec, nil
 }
 
+// query returns the query with its parameters.
+func (spec *querySpec) query() (*query.Query, error) {
+	q, err := query.ParseQuery(spec.Text)
+	if err != nil {
+		return nil, err
+	}
+	params := map[string][]byte{}
+	for _, p := range spec.Params {
+		params[p.Name] = p.Value
+	}
+	if q, err = q.Bind(params); err != nil {
+		return nil, refuse(http.StatusBadRequest, "%v", err)
+	}
+	return q, nil
+}
+
 func (s *Server) queryDatabases(x *exchange) error {
 	bodies, err := s.databaseBodies(x)
 	if err != nil {
@@ -68,18 +84,13 @@ func queryResources(x *exchange, rid, name string, bodies []json.RawMessage) err
 	if err != nil {
 		return err
 	}
-	q, err := query.ParseQuery(spec.Text)
+	q, err := spec.query()
 	if err != nil {
 		return err
 	}
-	params := map[string][]byte{}
-	for _, p := range spec.Params {
-		params[p.Name] = p.Value
-	}
-	if q, err = q.Bind(params); err != nil {
-		return refuse(http.StatusBadRequest, "%v", err)
-	}
-	run, err := q.Run(query.RunConfig{Now: time.Now()})
+	q = q.At(time.Now())
+	end, _ := x.ctx.Deadline()
+	run, err := q.Run(query.RunConfig{End: end})
 	if err != nil {
 		return refuse(http.StatusBadRequest, "%v", err)
 	}

@@ -45,7 +45,7 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	return &store.Response{Query: result}
 }
 
-// parseQuery reads the text and binds the parameters.
+// parseQuery reads the text, binds the parameters and sets the clock.
 func parseQuery(r *store.Query) (*query.Query, *store.Error) {
 	q, err := query.ParseQuery(r.Text)
 	if err == nil && len(r.Params) > 0 {
@@ -58,7 +58,7 @@ func parseQuery(r *store.Query) (*query.Query, *store.Error) {
 	if err != nil {
 		return nil, store.Refuse(store.StatusBadRequest, "query: %v", err)
 	}
-	return q, nil
+	return q.At(r.Now), nil
 }
 
 // execution is a page of a query under way.
@@ -195,7 +195,7 @@ func (e *execution) read(ctx context.Context, result *store.QueryResult) *store.
 		return store.Refuse(store.StatusBadRequest, "the continuation is none of this query: %v", err)
 	}
 	e.on, err = e.q.Run(query.RunConfig{
-		Now: e.r.Now, End: e.started.Add(e.p.cfg.QueryTime), After: e.r.After, Ordered: e.access.Kind == plan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
+		End: e.started.Add(e.p.cfg.QueryTime), After: e.r.After, Ordered: e.access.Kind == plan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
 		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax),
 	})
 	if err != nil {

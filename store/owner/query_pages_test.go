@@ -214,10 +214,11 @@ func TestQueriesReadSystemProperties(t *testing.T) {
 	whole := string(store.AppendSystem(nil, item.Body, rid, store.ItemSelf(info.RID(), rid), item.ETag, item.Modified))
 	etag := strings.Trim(fmt.Sprintf("%q", `"`+item.ETag.String()+`"`), " ")
 	for text, want := range map[string]string{
-		`SELECT * FROM c WHERE c.id = "` + item.ID + `"`:                           whole,
-		`SELECT VALUE c._etag FROM c WHERE c.id = "` + item.ID + `"`:               etag,
-		`SELECT c._rid FROM c WHERE c._ts > 1600000000 AND c._rid = "` + rid + `"`: `{"_rid":"` + rid + `"}`,
-		`SELECT VALUE c.shop FROM c WHERE c._rid = "` + rid + `"`:                  `"s1"`,
+		`SELECT * FROM c WHERE c.id = "` + item.ID + `"`:                                     whole,
+		`SELECT VALUE c._etag FROM c WHERE c.id = "` + item.ID + `"`:                         etag,
+		`SELECT c._rid FROM c WHERE c._ts > 1600000000 AND c._rid = "` + rid + `"`:           `{"_rid":"` + rid + `"}`,
+		`SELECT VALUE c.shop FROM c WHERE c._rid = "` + rid + `"`:                            `"s1"`,
+		`SELECT * FROM c WHERE c.id = "` + item.ID + `" AND c.price < GetCurrentTimestamp()`: whole,
 	} {
 		page, err := s.ct.Query(t.Context(), store.QueryRequest{Text: text, System: true})
 		if err != nil || len(page.Rows) != 1 || string(page.Rows[0]) != want {

@@ -5,12 +5,31 @@ import (
 	"time"
 )
 
-// clockFunctions are the functions that ask for the time. A run of a query asks
-// once, so that all of its rows and pages see the same time.
+// clockFunctions are the functions that ask for the time, which is set once, so that
+// all rows and pages see the same.
 var clockFunctions = map[string]*function{
 	"GETCURRENTDATETIME": {}, "GETCURRENTDATETIMESTATIC": {},
 	"GETCURRENTTICKS": {}, "GETCURRENTTICKSSTATIC": {},
 	"GETCURRENTTIMESTAMP": {}, "GETCURRENTTIMESTAMPSTATIC": {},
+}
+
+// At returns the query at a time, that which GetCurrentDateTime and its kind say. It
+// has to be the same on all pages.
+func (q *Query) At(now time.Time) *Query {
+	if !q.asksTime() {
+		return q
+	}
+	text := setClock(&subquery{of: q.text}, now).(*subquery).of
+	return &Query{text, q.container, newPlan(text)}
+}
+
+func (q *Query) asksTime() bool {
+	asks := false
+	visit(&subquery{of: q.text}, func(n node) {
+		c, ok := n.(*call)
+		asks = asks || ok && clockFunctions[c.name] != nil
+	})
+	return asks
 }
 
 // clockValue returns what such a function comes to.

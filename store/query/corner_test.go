@@ -2,6 +2,7 @@ package query_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -128,15 +129,34 @@ func TestCorners(t *testing.T) {
 }
 
 func TestClock(t *testing.T) {
-	run, err := mustParse(t, `SELECT VALUE GetCurrentDateTime() FROM c WHERE GetCurrentTimestamp() > 5`).Run(query.RunConfig{Now: time.Unix(5, 100)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := run.Item([]byte(`{}`), nil); err != nil {
-		t.Fatal(err)
-	}
-	if rows := run.Part().Rows; len(rows) != 1 || string(rows[0].Body) != `"1970-01-01T00:00:05.0000001Z"` {
-		t.Errorf("gives %s", rows)
+	for text, want := range map[string]string{
+		`SELECT VALUE GetCurrentDateTime() FROM c WHERE GetCurrentTimestamp() > 5`:                  `["1970-01-01T00:00:05.0000001Z"]`,
+		`SELECT COUNT(1) AS n, GetCurrentTimestamp() AS at FROM c`:                                  `[{"n":1,"at":5000}]`,
+		`SELECT c.a, MAX(c.a) < GetCurrentTicks() AS past FROM c GROUP BY c.a`:                      `[{"a":1,"past":true}]`,
+		`SELECT VALUE (SELECT VALUE COUNT(1) FROM c.a AS a WHERE GetCurrentTimestamp() > 5) FROM c`: `[1]`,
+	} {
+		q := mustParse(t, text)
+		if _, err := q.Run(query.RunConfig{}); err == nil {
+			t.Errorf("%s runs without a clock", text)
+		}
+		q = q.At(time.Unix(5, 100))
+		run, err := q.Run(query.RunConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := run.Item([]byte(`{"a":1}`), nil); err != nil {
+			t.Fatal(err)
+		}
+		page, err := q.Merge([]query.Part{run.Part()}, query.PageConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%s", page.Rows); got != want {
+			t.Errorf("%s gives %s, want %s", text, got, want)
+		}
+		if f := q.Filter(); f != nil && !f.True([]byte(`{"a":1}`)) {
+			t.Errorf("%s: the condition %s by itself is not true", text, f)
+		}
 	}
 }
 

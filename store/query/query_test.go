@@ -31,10 +31,11 @@ func pages(t testing.TB, q *query.Query, parts [][]string, cfg query.RunConfig, 
 	var rows []string
 	var after []byte
 	passed := int64(0)
+	q = q.At(time.Unix(0, 0))
 	for {
 		found := make([]query.Part, len(parts))
 		for i, items := range parts {
-			cfg.Now, cfg.After = time.Unix(0, 0), after
+			cfg.After = after
 			run, err := q.Run(cfg)
 			if err != nil {
 				t.Fatal(err)

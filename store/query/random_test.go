@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/millrace/millrace/store/query"
 )
@@ -194,7 +193,7 @@ func pausedPages(t *testing.T, g gen, n *nQuery, q *query.Query, items []string)
 	var rows []string
 	var page query.Page
 	for {
-		run, err := q.Run(query.RunConfig{Now: time.Unix(0, 0), Ordered: true, After: page.After, Rows: 1 + g.IntN(4)})
+		run, err := q.Run(query.RunConfig{Ordered: true, After: page.After, Rows: 1 + g.IntN(4)})
 		if err != nil {
 			t.Fatal(err)
 		}

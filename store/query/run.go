@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/heap"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -22,9 +23,6 @@ var ErrTooMuch = fmt.Errorf("query: JOINs and subqueries took too long, tried mo
 
 // RunConfig says which rows a Run is to find.
 type RunConfig struct {
-	// Now is what GetCurrentDateTime and its kind say; it has to be the same on all
-	// pages. The zero Time is the beginning of year 1.
-	Now time.Time
 	// End is when it is too late to try further rows of an item, whose Item is ErrTooMuch
 	// then; zero for never.
 	End time.Time
@@ -66,7 +64,8 @@ type Run struct {
 	values []Value
 }
 
-// Run returns a run of the query. The error names a parameter that is not bound.
+// Run returns a run of the query. The error names a parameter that is not bound, or
+// says that the query asks for the time and has none; see At.
 func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	if params := q.Params(); len(params) > 0 {
 		return nil, fmt.Errorf("parameter @%s has no value", params[0])
@@ -77,10 +76,10 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	if cfg.Bytes <= 0 || cfg.Bytes > BytesMax {
 		cfg.Bytes = BytesMax
 	}
-	p := q.plan
 	if q.asksTime() {
-		p = newPlan(setClock(&subquery{of: q.text}, cfg.Now).(*subquery).of)
+		return nil, errors.New("the query asks for the time, which is not set")
 	}
+	p := q.plan
 	r := &Run{plan: p, config: cfg}
 	switch q.Kind() {
 	case Stream:
@@ -115,15 +114,6 @@ func (r *Run) alone() {
 	if r.frame.spent {
 		r.err = ErrTooMuch
 	}
-}
-
-func (q *Query) asksTime() bool {
-	asks := false
-	visit(&subquery{of: q.text}, func(n node) {
-		c, ok := n.(*call)
-		asks = asks || ok && clockFunctions[c.name] != nil
-	})
-	return asks
 }
 
 // Item takes in an item, valid JSON, which may change afterwards. rank orders the
