@@ -24,6 +24,9 @@ type applier struct {
 	// built are the indexes that this process built step by step while it served,
 	// so that the commit which declares them ready need not.
 	built map[uint32]bool
+	// hide makes readers go by a schema before indexes that it lacks are dropped; nil
+	// while there are none.
+	hide func(*schema)
 }
 
 // apply applies the commit after the last one.
@@ -283,6 +286,9 @@ func (a *applier) control(c *feed.Control) error {
 		if err := a.p.RebuildExpiries(&next.engine); err != nil {
 			return fmt.Errorf("rebuild expiries: %w", err)
 		}
+	}
+	if a.hide != nil {
+		a.hide(old.within(next))
 	}
 	for _, index := range old.settings.Indexes {
 		if !hasIndex(next, index.Number) {

@@ -20,7 +20,9 @@ type committer struct {
 
 func newCommitter(p *Partition) *committer {
 	s := p.state.Load()
-	return &committer{p: p, applier: &applier{p: p.engine, log: p.log, schema: s.schema, last: *s, built: map[uint32]bool{}}}
+	return &committer{p: p, applier: &applier{
+		p: p.engine, log: p.log, schema: s.schema, last: *s, built: map[uint32]bool{}, hide: p.hide,
+	}}
 }
 
 // run commits until finished is closed and nothing is under way, ctx ends, or
@@ -123,4 +125,11 @@ func (c *committer) publish() {
 	s.schema = c.applier.schema
 	c.p.state.Store(&s)
 	c.p.changed.notify()
+}
+
+// hide shows readers a schema in place of the one that was applied.
+func (p *Partition) hide(s *schema) {
+	shown := *p.state.Load()
+	shown.schema = s
+	p.state.Store(&shown)
 }

@@ -131,6 +131,63 @@ func ordered(t *testing.T, text string, rows []string) []string {
 
 // TestAContinuationOutlivesItsOwner goes on with pages after the process that gave the
 // first of them stopped, at another one.
+// TestQueriesWhileAnIndexGoes drops and declares an index under queries that it
+// serves: they find every item with it and without.
+func TestQueriesWhileAnIndexGoes(t *testing.T) {
+	const items = 2000
+	s := newShelf(t, shelfSpec(1), 0)
+	for i := 0; i < items; i += store.BatchOpsMax {
+		var ops []store.Operation
+		for n := range store.BatchOpsMax {
+			ops = append(ops, store.Operation{Kind: store.OpCreate, Body: fmt.Appendf(nil, `{"id":"i%d","shop":"s1","kind":"book"}`, i+n)})
+		}
+		if result, err := s.ct.Batch(t.Context(), shopKey(t, "s1"), ops, ""); err != nil || result.Failed {
+			t.Fatal(result, err)
+		}
+	}
+	ask := func(explain bool) (*store.QueryPage, error) {
+		return s.ct.Query(t.Context(), store.QueryRequest{Text: `SELECT VALUE COUNT(1) FROM c WHERE c.kind = "book"`, Explain: explain})
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var readers errgroup.Group
+	for range 2 {
+		readers.Go(func() error {
+			for ctx.Err() == nil {
+				page, err := ask(false)
+				if err != nil {
+					return err
+				}
+				if got := string(page.Rows[0]); got != fmt.Sprint(items) {
+					return fmt.Errorf("%s items by %s, want %d", got, page.Metrics.Access, items)
+				}
+			}
+			return nil
+		})
+	}
+	with, without := shelfSpec(1), shelfSpec(1)
+	without.Indexes = without.Indexes[1:]
+	for i := range 8 {
+		spec, want := without, ""
+		if i%2 > 0 {
+			spec, want = with, "/kind"
+		}
+		if _, err := s.catalog.Update(t.Context(), "default", "shelf", spec); err != nil {
+			t.Fatal(err)
+		}
+		for index := "?"; index != want; {
+			page, err := ask(true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			index = page.Metrics.Index
+		}
+	}
+	stop()
+	if err := readers.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestAContinuationOutlivesItsOwner(t *testing.T) {
 	c := newCluster(t)
 	if _, err := c.catalog.Create(t.Context(), "default", "shelf", shelfSpec(4)); err != nil {

@@ -42,10 +42,18 @@ func (p *Partition) readOne(t *store.Transact) *store.Response {
 	return &store.Response{Transact: result}
 }
 
-// snapshot returns a view of the engine at least as new as the state with it.
+// snapshot returns a view of the engine at least as new as the state with it, whose
+// indexes are whole in it: one is dropped behind a change of the schema, and built
+// before one.
 func (p *Partition) snapshot() (*engine.Snapshot, *applied) {
-	s := p.state.Load()
-	return p.engine.Snapshot(), s
+	for {
+		s := p.state.Load()
+		snap := p.engine.Snapshot()
+		if p.state.Load().schema == s.schema {
+			return snap, s
+		}
+		snap.Close()
+	}
 }
 
 func (p *Partition) readFailed(err error) *store.Response {

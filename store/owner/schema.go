@@ -139,6 +139,19 @@ func (s *schema) index(path string) (engine.Index, *store.Error) {
 	}
 }
 
+// within returns the schema without the indexes that next has not.
+func (s *schema) within(next *schema) *schema {
+	left := *s
+	left.settings.Indexes, left.engine.Indexes = nil, nil
+	for i, index := range s.settings.Indexes {
+		if hasIndex(next, index.Number) {
+			left.settings.Indexes = append(left.settings.Indexes, index)
+			left.engine.Indexes = append(left.engine.Indexes, s.engine.Indexes[i])
+		}
+	}
+	return &left
+}
+
 // protected returns the reason why a client's patch may not write pointer.
 func (s *schema) protected(pointer string) string {
 	if pointer == "" {
