@@ -3,6 +3,7 @@ package owner
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -172,6 +173,10 @@ func (t *txn) patch(op *store.Operation, current *engine.Item) ([]byte, []feed.S
 	return after, undo, nil
 }
 
+// conditionTime bounds the evaluation of a patch's condition: the other writes of the
+// partition wait for it.
+const conditionTime = 100 * time.Millisecond
+
 // conditionHolds evaluates a patch's condition: a predicate, or "from ALIAS
 // where PREDICATE" as the SDKs send it.
 func conditionHolds(condition string, body []byte) (bool, error) {
@@ -186,7 +191,7 @@ func conditionHolds(condition string, body []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return e.True(body), nil
+	return e.Holds(body, time.Now().Add(conditionTime))
 }
 
 func itemOf(i *engine.Item) store.Item {

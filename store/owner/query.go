@@ -2,6 +2,7 @@ package owner
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/store"
@@ -10,8 +11,12 @@ import (
 	"github.com/millrace/millrace/store/query"
 )
 
-// queryTick is after how many entries or items a query looks at the clock.
-const queryTick = 256
+// queryTick is after how many entries or items a query looks at the clock. An item
+// counts again for each queryTickBytes of it.
+const (
+	queryTick      = 256
+	queryTickBytes = 4 << 10
+)
 
 // query answers a page of a query. It reads a snapshot beside the commit loop, and
 // waits for its turn where many are under way.
@@ -73,12 +78,12 @@ type execution struct {
 
 	access   *plan.Access
 	on       *query.Run
-	down     bool        // ranks descend
-	filter   *query.Expr // tested before system properties are composed; nil is none
-	composes bool        // system properties
-	prefix   string      // of encoded partition keys; "" for all
+	down     bool   // ranks descend
+	filter   bool   // the condition is tested before system properties are composed
+	composes bool   // system properties
+	prefix   string // of encoded partition keys; "" for all
 	metrics  store.QueryMetrics
-	seen     int  // candidates since the clock was looked at
+	seen     int  // since the clock was looked at
 	late     bool // the page is to end where it can
 	body     []byte
 }
@@ -241,12 +246,9 @@ func (e *execution) prepare() {
 	if !e.composes || filter == nil {
 		return
 	}
-	for _, path := range filter.Paths() {
-		if len(path) == 0 || store.IsSystemProperty(path[0]) {
-			return
-		}
-	}
-	e.filter = filter
+	e.filter = !slices.ContainsFunc(filter.Paths(), func(path []string) bool {
+		return len(path) == 0 || store.IsSystemProperty(path[0])
+	})
 }
 
 // take gives items to the run until it has enough.
@@ -258,7 +260,7 @@ func (e *execution) take(ctx context.Context, at *place) (part query.Part, refus
 		if e.on.Full() {
 			break
 		}
-		if refusal := e.tick(ctx); refusal != nil {
+		if refusal := e.tick(ctx, c.view); refusal != nil {
 			return part, refusal
 		}
 		given, err := e.item(c)
@@ -282,8 +284,11 @@ func (e *execution) streams() bool {
 
 // tick looks at the clock now and then: a page that can end anywhere is to end when
 // it took its time. One that cannot is refused.
-func (e *execution) tick(ctx context.Context) *store.Error {
-	if e.seen++; e.seen < queryTick {
+func (e *execution) tick(ctx context.Context, v *engine.View) *store.Error {
+	if e.seen++; v != nil {
+		e.seen += len(v.Body) / queryTickBytes
+	}
+	if e.seen < queryTick {
 		return nil
 	}
 	e.seen = 0
@@ -313,7 +318,7 @@ func (e *execution) item(c candidate) (given bool, err error) {
 		return false, nil
 	}
 	body := c.view.Body
-	if e.filter != nil && !e.late && !e.filter.True(body) {
+	if e.filter && !e.late && !e.on.Passes(body) {
 		return false, nil
 	}
 	if e.composes {

@@ -170,7 +170,10 @@ func compileBinary(n *operation) eval {
 // left out. One of more than TextMadeMax bytes is undefined.
 func makeArray(item []byte, f *frame, elements []eval) Value {
 	out := []byte{'['}
-	for _, e := range elements {
+	for i, e := range elements {
+		if pause(i) && f.late() {
+			return Value{}
+		}
 		v := e(item, f)
 		if v.typ == Undefined {
 			continue
@@ -190,6 +193,9 @@ func makeArray(item []byte, f *frame, elements []eval) Value {
 func makeObject(item []byte, f *frame, names []string, values []eval) Value {
 	out := []byte{'{'}
 	for i, e := range values {
+		if pause(i) && f.late() {
+			return Value{}
+		}
 		v := e(item, f)
 		if v.typ == Undefined {
 			continue

@@ -3,6 +3,7 @@ package query
 import (
 	"fmt"
 	"slices"
+	"time"
 )
 
 // scopeDefault are the names of the item.
@@ -66,6 +67,19 @@ func (e *Expr) True(item []byte) bool {
 		return e.test(item, nil) == isTrue
 	}
 	return e.TrueIn(item)
+}
+
+// Holds is True up to an end. The error is ErrTooMuch if the expression takes longer
+// than that, or its subqueries try too much.
+func (e *Expr) Holds(item []byte, end time.Time) (bool, error) {
+	f := newFrame(max(e.slots, 1), [][]byte{item})
+	f.end = end
+	holds, spent := e.test(item, f) == isTrue, f.spent
+	f.free()
+	if spent {
+		return false, ErrTooMuch
+	}
+	return holds, nil
 }
 
 // Bind returns the expression with parameters replaced by raw JSON values, found

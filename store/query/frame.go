@@ -31,12 +31,30 @@ func (f *frame) step() bool {
 	return !f.spent
 }
 
+// late looks at the clock for work that tries no rows. It returns true if it is too
+// late, or was too much before. Without a frame it never is.
+func (f *frame) late() bool {
+	if f == nil {
+		return false
+	}
+	if !f.end.IsZero() && time.Now().After(f.end) {
+		f.spent = true
+	}
+	return f.spent
+}
+
+// pause tells whether the clock is to be looked at before one of many steps, such as
+// the terms of an OR, each of which may read the whole item.
+func pause(step int) bool { return step%pauseSteps == pauseSteps-1 }
+
+const pauseSteps = 64
+
 var frames = sync.Pool{New: func() any { return new(frame) }}
 
 // newFrame returns a frame of n roots, of which the first are given.
 func newFrame(n int, roots [][]byte) *frame {
 	f := frames.Get().(*frame)
-	f.steps, f.spent = 0, false
+	f.steps, f.spent, f.end = 0, false, time.Time{}
 	f.roots = append(f.roots[:0], roots...)
 	for len(f.roots) < n {
 		f.roots = append(f.roots, nil)

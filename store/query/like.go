@@ -51,14 +51,14 @@ func compileLike(n *like) test {
 		if !ok {
 			return func([]byte, *frame) tri { return isUndefined }
 		}
-		return func(item []byte, f *frame) tri { return p.test(x(item, f)) }
+		return func(item []byte, f *frame) tri { return p.test(x(item, f), f) }
 	}
 	return func(item []byte, f *frame) tri {
 		p, ok := newPattern(text(item, f), escape(item, f))
 		if !ok {
 			return isUndefined
 		}
-		return p.test(x(item, f))
+		return p.test(x(item, f), f)
 	}
 }
 
@@ -148,14 +148,14 @@ func newSet(runes []rune) (p piece, n int) {
 }
 
 // test tells whether the whole of v matches; it is undefined unless v is a string.
-func (p pattern) test(v Value) tri {
+func (p pattern) test(v Value, f *frame) tri {
 	if v.typ != String {
 		return isUndefined
 	}
 	if p.texts != nil {
 		return triOf(matchTexts(v.data, p.texts))
 	}
-	return triOf(match(v.data, p.pieces))
+	return triOf(match(v.data, p.pieces, f))
 }
 
 // matchTexts finds each text behind the one before it.
@@ -178,12 +178,20 @@ func matchTexts(s []byte, texts [][]byte) bool {
 	return true
 }
 
+// matchTick is after how many steps match looks at the clock.
+const matchTick = 1 << 16
+
 // match walks both side by side and, where they differ, goes back to the last %
-// and lets it stand for one character more.
-func match(s []byte, p []piece) bool {
+// and lets it stand for one character more. That may take as many steps as s has
+// characters times those of the pattern, so it looks at the clock; what it returns
+// when it is too late means nothing.
+func match(s []byte, p []piece, f *frame) bool {
 	i, back, from := 0, -1, 0
 	pos := 0
-	for pos < len(s) {
+	for steps := 1; pos < len(s); steps++ {
+		if steps%matchTick == 0 && f.late() {
+			return false
+		}
 		r, size := utf8.DecodeRune(s[pos:])
 		switch {
 		case i < len(p) && p[i].any:

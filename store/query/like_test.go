@@ -23,7 +23,7 @@ func TestLike_Texts(t *testing.T) {
 			t.Fatal("no pattern of texts")
 		}
 		s := text("abé", 9)
-		want := match(s, p.pieces)
+		want := match(s, p.pieces, nil)
 		if want {
 			matched++
 		}

@@ -51,6 +51,44 @@ func TestTooMuch(t *testing.T) {
 	}
 }
 
+// An item ends the query when it takes too long, whatever it is that does.
+func TestTooLate(t *testing.T) {
+	item := []byte(`{"id":"1","s":"` + strings.Repeat("a", 3000) + `"}`)
+	many := func(term, join string) string { return term + strings.Repeat(join+term, 200) }
+	for _, condition := range []string{
+		`s LIKE "%` + strings.Repeat("a", 100) + `_b"`,
+		many(`x = 0`, " OR "),
+		`IS_DEFINED(id) AND ` + many(`id = "1"`, " AND "),
+		`ARRAY_LENGTH([` + many(`x`, ", ") + `]) = 0`,
+	} {
+		e, err := query.ParseExpr(condition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Holds(item, time.Now()); !errors.Is(err, query.ErrTooMuch) {
+			t.Errorf("%.40s: %v", condition, err)
+		}
+		if holds, err := e.Holds(item, time.Now().Add(time.Hour)); holds != e.True(item) || err != nil {
+			t.Errorf("%.40s: %v, %v; want %v", condition, holds, err, e.True(item))
+		}
+		run, err := mustParse(t, `SELECT VALUE c.id FROM c JOIN (SELECT VALUE c.s) AS s JOIN (SELECT VALUE c.id) AS id JOIN (SELECT VALUE c) AS x WHERE `+
+			condition).Run(query.RunConfig{End: time.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := run.Item(item, nil); !errors.Is(err, query.ErrTooMuch) {
+			t.Errorf("%.40s in a query: %v", condition, err)
+		}
+	}
+	run, err := mustParse(t, `SELECT * FROM c WHERE c.s LIKE "%`+strings.Repeat("a", 100)+`_b"`).Run(query.RunConfig{End: time.Now()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !run.Passes(item) || !errors.Is(run.Item(item, nil), query.ErrTooMuch) {
+		t.Error("a condition that takes too long excludes the item")
+	}
+}
+
 // fields are further fields of a SELECT list.
 func fields(n int) string {
 	var b strings.Builder

@@ -17,14 +17,14 @@ const (
 	BytesMax = 64 << 20 // of these
 )
 
-// ErrTooMuch says that a query tries more rows of one item by JOINs and subqueries than
-// it may, makes too much of it, or was late at that.
-var ErrTooMuch = fmt.Errorf("query: JOINs and subqueries took too long, tried more than %d rows of one item or made more than %d bytes of it", stepsMax, TextMadeMax)
+// ErrTooMuch says that one item took too long, or that JOINs and subqueries try more
+// rows of it than they may or make too much of it.
+var ErrTooMuch = fmt.Errorf("query: one item took too long, or JOINs and subqueries tried more than %d rows of it or made more than %d bytes", stepsMax, TextMadeMax)
 
 // RunConfig says which rows a Run is to find.
 type RunConfig struct {
-	// End is when it is too late to try further rows of an item, whose Item is ErrTooMuch
-	// then; zero for never.
+	// End is when it is too late to go on with an item, whose Item is ErrTooMuch then;
+	// zero for never.
 	End time.Time
 	// After is the key behind which rows are wanted; nil at the beginning.
 	After []byte
@@ -133,6 +133,19 @@ func (r *Run) Item(body, rank []byte) error {
 		r.err = ErrTooMuch
 	}
 	return r.err
+}
+
+// Passes tells whether an item can have rows: whether the part of WHERE that speaks of
+// the item alone is true. body need not have properties that this does not read.
+func (r *Run) Passes(body []byte) bool {
+	f := r.frame
+	body = body[skipSpace(body, 0):]
+	f.steps, f.spent, f.roots[0] = 0, false, body
+	passed := passes(r.plan.tests, body, f)
+	if f.spent {
+		r.err = ErrTooMuch
+	}
+	return passed || f.spent // Item says so
 }
 
 // row takes in a row of an item. It returns false if no later one is wanted.

@@ -107,6 +107,9 @@ func compileRow(s *selection, value node, list []node) eval {
 	return func(item []byte, f *frame) Value {
 		out := append(make([]byte, 0, rowSize), '{')
 		for i, e := range values {
+			if pause(i) && f.late() {
+				return Value{}
+			}
 			size := len(out)
 			if size > 1 {
 				out = append(out, ',')
@@ -168,12 +171,17 @@ func (p *plan) depthOf(n node) int {
 // each calls emit for every row of FROM of which WHERE is true, until it returns
 // false or too many were tried.
 func (p *plan) each(item []byte, f *frame, emit func() bool) bool {
-	for _, t := range p.tests {
-		if t(item, f) != isTrue {
-			return true
+	return !passes(p.tests, item, f) || p.join(item, f, 0, emit)
+}
+
+// passes tells whether all tests are true.
+func passes(tests []test, item []byte, f *frame) bool {
+	for i, t := range tests {
+		if pause(i) && f.late() || t(item, f) != isTrue {
+			return false
 		}
 	}
-	return p.join(item, f, 0, emit)
+	return true
 }
 
 // join goes through the values of the sources from one on.
@@ -187,12 +195,7 @@ func (p *plan) join(item []byte, f *frame, at int, emit func() bool) bool {
 			return false
 		}
 		f.roots[s.slot] = raw
-		for _, t := range s.tests {
-			if t(item, f) != isTrue {
-				return true
-			}
-		}
-		return p.join(item, f, at+1, emit)
+		return !passes(s.tests, item, f) || p.join(item, f, at+1, emit)
 	}
 	found := value
 	if s.each {

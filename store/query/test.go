@@ -61,7 +61,10 @@ func compileLogical(n *logical) test {
 	}
 	return func(item []byte, f *frame) tri {
 		all := decides.not()
-		for _, t := range terms {
+		for i, t := range terms {
+			if pause(i) && f.late() {
+				return isUndefined
+			}
 			is := t(item, f)
 			if is == decides {
 				return decides
