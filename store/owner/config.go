@@ -34,7 +34,8 @@ type Config struct {
 	// waiting fan-out. Default 4; 0 is the default, so 1 is the largest share.
 	PageShare int `yaml:"pageShare"`
 
-	// QueriesMax bounds the queries under way in one partition; others wait. Default 16.
+	// QueriesMax bounds the queries under way in one partition; others wait, for
+	// queryTime at most. Default 16.
 	QueriesMax int `yaml:"queriesMax"`
 
 	// QueryPageTime is after how long a page of a query ends with what it has, if its

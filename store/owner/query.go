@@ -22,15 +22,13 @@ const (
 // waits for its turn where many are under way.
 func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	refuse := func(e *store.Error) *store.Response { return &store.Response{Err: e} }
-	select {
-	case p.queries <- struct{}{}:
-		defer func() { <-p.queries }()
-	case <-ctx.Done():
+	if !p.beginQuery(ctx) {
 		return refuse(&store.Error{
 			Status: store.StatusTooManyRequests, RetryAfter: indexRetry,
 			Message: "too many queries wait for the partition",
 		})
 	}
+	defer func() { <-p.queries }()
 	q, refusal := parseQuery(r)
 	if refusal != nil {
 		return refuse(refusal)
@@ -48,6 +46,24 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	result.LSN = s.lsn
 	result.Metrics.Time = time.Since(e.started)
 	return &store.Response{Query: result}
+}
+
+// beginQuery waits for a place among the queries under way. Whoever asked over NATS may
+// have gone meanwhile, so it does not wait for longer than a query takes.
+func (p *Partition) beginQuery(ctx context.Context) bool {
+	select {
+	case p.queries <- struct{}{}:
+		return true
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.QueryTime)
+	defer cancel()
+	select {
+	case p.queries <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // parseQuery reads the text, binds the parameters and sets the clock.
