@@ -65,7 +65,11 @@ func boundOf(b *query.Bound, x *Index) (_ bound, ok bool) {
 
 // valuesOf returns the stretches of entries with one of some values.
 func valuesOf(values [][]byte, x *Index) (_ bound, ok bool) {
-	b := bound{equal: true}
+	type entry struct {
+		span  engine.Span
+		value []byte
+	}
+	all := make([]entry, 0, len(values))
 	for _, raw := range values {
 		form := engine.AppendIndexValue(nil, raw)
 		if len(form) == 0 {
@@ -74,12 +78,14 @@ func valuesOf(values [][]byte, x *Index) (_ bound, ok bool) {
 			}
 			form = markOf(raw)
 		}
-		span := engine.PrefixSpan(form)
-		if slices.ContainsFunc(b.spans, func(s engine.Span) bool { return bytes.Equal(s.Min, span.Min) }) {
-			continue
+		all = append(all, entry{engine.PrefixSpan(form), raw})
+	}
+	slices.SortStableFunc(all, func(a, b entry) int { return compareSpans(a.span, b.span) })
+	b := bound{equal: true}
+	for i, x := range all {
+		if i == 0 || compareSpans(all[i-1].span, x.span) != 0 {
+			b.spans, b.values = append(b.spans, x.span), append(b.values, x.value)
 		}
-		at, _ := slices.BinarySearchFunc(b.spans, span, compareSpans)
-		b.spans, b.values = slices.Insert(b.spans, at, span), slices.Insert(b.values, at, raw)
 	}
 	return b, true
 }
@@ -145,20 +151,21 @@ func (b bound) and(o bound) bound {
 	if o.equal && !b.equal {
 		b, o = o, b
 	}
-	var both bound
-	both.equal = b.equal
-	for i, s := range b.spans {
-		kept := false
-		for _, t := range o.spans {
-			if u := s.From(t.Min).Until(t.Max); !u.Empty() {
-				both.spans, kept = append(both.spans, u), true
+	both := bound{equal: b.equal}
+	for i, j := 0, 0; i < len(b.spans) && j < len(o.spans); {
+		s, t := b.spans[i], o.spans[j]
+		if u := s.From(t.Min).Until(t.Max); !u.Empty() {
+			both.spans = append(both.spans, u)
+			if b.equal {
+				both.values = append(both.values, b.values[i])
 			}
 		}
-		if kept && b.equal && i < len(b.values) {
-			both.values = append(both.values, b.values[i])
+		if t.Max == nil || s.Max != nil && bytes.Compare(s.Max, t.Max) <= 0 {
+			i++
+		} else {
+			j++
 		}
 	}
-	slices.SortFunc(both.spans, compareSpans)
 	return both
 }
 

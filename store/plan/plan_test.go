@@ -1,6 +1,8 @@
 package plan_test
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -168,6 +170,7 @@ func TestSpansMissNothing(t *testing.T) {
 		`c.price = 3`, `c.price IN (3, "a", null)`, `c.price > 3`, `c.price >= 3`, `c.price < 3`, `c.price <= 3`, `c.price BETWEEN -4.5 AND 3`,
 		`c.price > "ab"`, `c.price >= "ab"`, `c.price < "ab"`, `c.price <= "ab"`, `c.price < "n"`, `c.price > "m"`, `STARTSWITH(c.price, "ab")`,
 		`STARTSWITH(c.price, "m")`, `c.price LIKE "a%c"`, `c.price >= false`, `c.price < true`, `c.price <= null`, `c.price > 1 AND c.price < 4`,
+		`c.price IN (3, "a", null, 4) AND c.price IN ("a", "ab", 4, 3)`, `c.price IN (5, 4, 3) AND c.price >= 3 AND c.price < 4`,
 		`c.price = [3]`, `c.price = {}`, `c.price > 3 AND c.price IN (3, 4, 5)`, `c.price > "z"`, `c.price = true OR c.price = 4`,
 		`c.price >= ` + long, `c.price <= ` + long, `c.price = ` + long,
 	} {
@@ -201,5 +204,27 @@ func TestSpansMissNothing(t *testing.T) {
 				t.Errorf("%s: %.20s is selected and in none of the stretches of %s", condition, v, a)
 			}
 		}
+	}
+}
+
+// A long list of values must not take longer for each of them.
+func BenchmarkChoose_LongIn(b *testing.B) {
+	for _, n := range []int{100, 16_000} {
+		b.Run(fmt.Sprintf("values=%d", n), func(b *testing.B) {
+			list := make([]string, n)
+			for i := range list {
+				list[i] = strconv.Itoa((i * 7919) % n)
+			}
+			in := " IN (" + strings.Join(list, ",") + ")"
+			q, err := query.ParseQuery("SELECT * FROM c WHERE c.price" + in + " AND c.price" + in)
+			if err != nil {
+				b.Fatal(err)
+			}
+			for b.Loop() {
+				if a, _, err := plan.Choose(q, table(), counts{}); err != nil || len(a.Spans) != n {
+					b.Fatal(a, err)
+				}
+			}
+		})
 	}
 }
