@@ -1,0 +1,99 @@
+package owner
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/plan"
+	"github.com/millrace/millrace/store/query"
+)
+
+// place is where a page goes on: at an item, behind some of its rows or all.
+type place struct {
+	itemKey []byte // of the item; nil begins
+	entry   []byte // of the index that Range and Order read, as far as it is known
+	missing bool   // the item has no value in the index of Order
+}
+
+// place returns where the page goes on. Where all items are read anyway there is
+// nothing to know; the run leaves out what earlier pages had.
+func (e *execution) place() (*place, error) {
+	at := &place{}
+	if e.r.After == nil || e.q.Kind() == query.Grouped || e.q.Distinct() {
+		return at, nil
+	}
+	values, rank, number, err := e.q.Place(e.r.After)
+	if err != nil {
+		return nil, err
+	}
+	if e.q.Kind() == query.Sorted {
+		if e.access.Kind == plan.Order {
+			e.placeOrder(at, values[0], rank)
+		}
+		return at, nil
+	}
+	if e.access.Kind == plan.Range {
+		at.entry = rank
+		return at, nil
+	}
+	if at.itemKey = rank; number == math.MaxUint32 {
+		at.itemKey = append(at.itemKey, 0)
+	}
+	return at, nil
+}
+
+// placeOrder finds the place in an index from the value of ORDER BY and the rank.
+func (e *execution) placeOrder(at *place, value, rank []byte) {
+	itemKey := itemKeyOf(rank, e.access.Desc)
+	if value == nil {
+		at.itemKey, at.missing = itemKey, true
+		return
+	}
+	if at.entry = engine.AppendIndexValue(nil, value); len(at.entry) == 0 {
+		at.entry = plan.PlainMax() // behind it are arrays and objects
+		return
+	}
+	if engine.IsCut(at.entry) {
+		e.sortInstead()
+		at.entry = nil
+		return
+	}
+	at.entry = append(at.entry, itemKey...)
+}
+
+// rankOf returns the rank of an item in the order of a query that sorts: its key, or
+// if the order descends, what sorts the other way.
+func rankOf(dst, itemKey []byte, desc bool) []byte {
+	if !desc {
+		return append(dst, itemKey...)
+	}
+	for {
+		i := bytes.IndexByte(itemKey, 0)
+		if i < 0 {
+			break
+		}
+		dst = append(append(dst, itemKey[:i]...), 0, 0xFF)
+		itemKey = itemKey[i+1:]
+	}
+	dst = append(append(dst, itemKey...), 0, 1)
+	for i := range dst {
+		dst[i] = ^dst[i]
+	}
+	return dst
+}
+
+// itemKeyOf returns the item key of which rankOf made a rank.
+func itemKeyOf(rank []byte, desc bool) []byte {
+	if !desc {
+		return rank
+	}
+	var key []byte
+	for i := 0; i < len(rank)-2; i++ {
+		key = append(key, ^rank[i])
+		if ^rank[i] == 0 {
+			i++ // the byte that says that it is no end
+		}
+	}
+	return key
+}
