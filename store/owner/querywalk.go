@@ -59,6 +59,10 @@ func (e *execution) standIn() []byte {
 		return nil
 	case document.KindOf(e.access.Constant) >= document.Array:
 		return nil
+	case document.KindOf(e.access.Constant) == document.Number && e.q.Selects():
+		return nil // an item may have written it in another way
+	case slices.ContainsFunc(e.indexPath(), func(s document.Step) bool { return s != document.Step{Name: s.Name} }):
+		return nil // it has entries of elements too
 	}
 	for _, path := range paths {
 		if pointerOf(path) != e.access.Index.Path {

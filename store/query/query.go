@@ -172,6 +172,15 @@ func (q *Query) Filter() *Expr {
 	return newExpr(&logical{"AND", terms}, q.plan.scope)
 }
 
+// Selects tells whether the rows are made of what is in items, and not only of which
+// items there are.
+func (q *Query) Selects() bool {
+	s, reads := *q.text, false
+	s.where = nil
+	visitSelection(&s, func(*path) { reads = true })
+	return reads
+}
+
 // Paths returns the paths of the item that the query reads, as Expr.Paths does. The
 // empty path is the whole item.
 func (q *Query) Paths() [][]string {
