@@ -279,7 +279,9 @@ func (w *world) serve(cfg gateway.Config) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cfg.Logger = quiet
+	if cfg.Logger == nil {
+		cfg.Logger = quiet
+	}
 	server, err := gateway.New(w.client, ring, cfg)
 	if err != nil {
 		w.t.Fatal(err)

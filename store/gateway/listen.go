@@ -107,9 +107,13 @@ func (l *Listener) SelfSigned() string {
 // drainTimeout bounds the finishing of requests that are under way at the end.
 const drainTimeout = 5 * time.Second
 
-// Run serves until ctx ends, then finishes what is under way.
+// Run serves until ctx ends, then finishes what is under way. The error is that of
+// the network, at which it ends by itself.
 func (l *Listener) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	wg.Go(func() { l.server.Run(ctx) })
 	failed := make(chan error, 1)
 	wg.Go(func() {
@@ -118,7 +122,6 @@ func (l *Listener) Run(ctx context.Context) error {
 			failed <- fmt.Errorf("gateway: %w", err)
 		}
 	})
-	defer wg.Wait()
 	select {
 	case err := <-failed:
 		return err

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -352,4 +353,64 @@ func TestListen_StopFinishesRequests(t *testing.T) {
 		t.Errorf("status %d", got)
 	}
 	stopping.Wait()
+}
+
+// A listener that the network gives up ends with an error, and does not wait for
+// somebody to stop it.
+func TestListen_EndsWithItsNetwork(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	ring, err := gateway.OpenKeys(&gateway.Config{Keys: w.keys}, quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := gateway.New(w.client, ring, gateway.Config{Listen: "127.0.0.1:0", TLS: gateway.Off, Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := server.Listen(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- l.Run(t.Context()) }()
+	if err := get(t, w, http.DefaultClient, "http://"+l.Address()); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		if !errors.Is(err, net.ErrClosed) {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it still runs")
+	}
+}
+
+// lines are what is logged.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// A panic is an answer to the client and an error in the log, and frees its place.
+func TestServer_Panic(t *testing.T) {
+	log := make(lines, 8)
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	w.serve(gateway.Config{
+		RequestsMax: 1, Logger: slog.New(slog.NewTextHandler(log, nil)),
+		Users: func(context.Context, string, string) ([]string, error) { panic("nobody knows") },
+	})
+	for range 2 {
+		a := w.ask("DELETE", "/dbs/shop/colls/things", "").is(500)
+		if text := <-log; !strings.Contains(text, "level=ERROR") || !strings.Contains(text, "nobody knows") || !strings.Contains(text, a.header.Get("x-ms-activity-id")) {
+			t.Errorf("logged: %s", text)
+		}
+	}
+	w.ask("GET", "/dbs/shop/colls/things", "").is(200)
 }

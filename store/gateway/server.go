@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -101,6 +102,7 @@ func (s *Server) operations(n noun) (map[string]operation, bool) {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	x := newExchange(w, r)
+	defer s.broken(x)
 	err := s.serve(x)
 	if err != nil {
 		x.fail(translate(err))
@@ -110,6 +112,21 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.cfg.Logger.Warn("a request failed", slog.String("operation", x.name()), slog.Int("status", x.status),
 			slog.String("activity", x.activity), slog.Any("error", err))
 	}
+}
+
+// broken ends a request at which a panic came up, which is an error in Millrace: an
+// operator has to know, and the client gets an answer as far as none was begun.
+func (s *Server) broken(x *exchange) {
+	reason := recover()
+	if reason == nil {
+		return
+	}
+	s.cfg.Logger.Error("a request broke; this is a fault of Millrace, please report it", slog.String("operation", x.name()), slog.String("activity", x.activity),
+		slog.Any("panic", reason), slog.String("stack", string(debug.Stack())))
+	if x.status != 0 {
+		panic(http.ErrAbortHandler) // what was sent is not the whole answer
+	}
+	x.fail(refuse(http.StatusInternalServerError, "the request broke; the log of the server says where, by its activity id %s", x.activity))
 }
 
 // serve takes the steps of a request up to its operation.
