@@ -214,10 +214,12 @@ func OpenKeys(c *Config, log *slog.Logger) (*KeyRing, error) {
 		return r, nil
 	}
 	r.path = c.KeyPath()
+	r.stamp = stampOf(r.path) // before it is read: what changes meanwhile is seen at the next look
 	keys, err := ReadKeys(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		keys = NewKeys()
 		err = WriteKeys(r.path, keys)
+		r.stamp = stampOf(r.path)
 		log.Info("the gateway's keys were made; see them with millrace keys show", slog.String("file", r.path))
 	}
 	if err != nil {
@@ -225,7 +227,6 @@ func OpenKeys(c *Config, log *slog.Logger) (*KeyRing, error) {
 	}
 	r.secret = secrets(&keys)
 	r.looked = time.Now()
-	r.stamp = stampOf(r.path)
 	return r, nil
 }
 
@@ -260,22 +261,34 @@ func stampOf(path string) fileStamp {
 // current returns the keys in force, and looks now and then whether the file has
 // others. A file that cannot be read leaves the keys as they are.
 func (r *KeyRing) current() []secret {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.path == "" || time.Since(r.looked) < keyLookInterval {
-		return r.secret
+	known, before, due := r.look(time.Now())
+	if !due {
+		return known
 	}
-	r.looked = time.Now()
 	stamp := stampOf(r.path)
-	if stamp == r.stamp {
-		return r.secret
+	if stamp == before {
+		return known
 	}
 	keys, err := ReadKeys(r.path)
 	if err != nil {
 		r.log.Error("the gateway's keys cannot be read; those before stay in force", slog.Any("error", err))
-		return r.secret
+		return known
 	}
-	r.stamp, r.secret = stamp, secrets(&keys)
+	known = secrets(&keys)
+	r.mu.Lock()
+	r.stamp, r.secret = stamp, known
+	r.mu.Unlock()
 	r.log.Info("the gateway's keys were read again", slog.String("file", r.path))
-	return r.secret
+	return known
+}
+
+// look returns the keys that are known, and whether the caller is the one who looks at
+// the file now, while others go on with them.
+func (r *KeyRing) look(now time.Time) (known []secret, stamp fileStamp, due bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if due = r.path != "" && now.Sub(r.looked) >= keyLookInterval; due {
+		r.looked = now
+	}
+	return r.secret, r.stamp, due
 }
