@@ -38,7 +38,7 @@ func (s *Server) createContainer(x *exchange) error {
 	}
 	// Two that make the same container at once both get this far; the policies are
 	// the first one's, and the other is told that it exists.
-	policies, err := asked.policies(x.activity)
+	policies, err := asked.policies()
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *Server) replaceContainer(x *exchange) error {
 	if info, err = s.client.Catalog().Update(x.ctx, info.Database, info.Name, spec.ContainerSpec); err != nil {
 		return err
 	}
-	policies, err := asked.policies(creatorOf(info.Policies))
+	policies, err := asked.policies()
 	if err != nil {
 		return err
 	}

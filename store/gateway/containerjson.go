@@ -28,8 +28,6 @@ type containerJSON struct {
 	VectorEmbedding    json.RawMessage `json:"vectorEmbeddingPolicy,omitempty"`
 	FullText           json.RawMessage `json:"fullTextPolicy,omitempty"`
 	ClientEncryption   json.RawMessage `json:"clientEncryptionPolicy,omitempty"`
-	// Creator tells who made the container from who made it at the same time.
-	Creator string `json:"creator,omitempty"`
 }
 
 type uniqueKeyPolicy struct {
@@ -166,22 +164,16 @@ func parseTTL(n *json.Number) (store.TTL, error) {
 }
 
 // policies is what is kept of a body beside its spec.
-func (c *containerJSON) policies(creator string) (json.RawMessage, error) {
+func (c *containerJSON) policies() (json.RawMessage, error) {
 	kept := containerJSON{
 		IndexingPolicy: c.IndexingPolicy, ConflictResolution: c.ConflictResolution, Geospatial: c.Geospatial,
-		AnalyticalTTL: c.AnalyticalTTL, ChangeFeedPolicy: c.ChangeFeedPolicy, Creator: creator,
+		AnalyticalTTL: c.AnalyticalTTL, ChangeFeedPolicy: c.ChangeFeedPolicy,
 	}
 	data, err := json.Marshal(kept)
 	if err != nil {
 		return nil, fmt.Errorf("container policies: %w", err)
 	}
 	return data, nil
-}
-
-func creatorOf(policies json.RawMessage) string {
-	var kept containerJSON
-	_ = json.Unmarshal(policies, &kept) // what cannot be read has no creator
-	return kept.Creator
 }
 
 // containerAnswer is the body of a container as it is shown.

@@ -3,7 +3,9 @@ package gateway_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -243,5 +245,23 @@ func TestRouter_AnswersInTheProtocolsForm(t *testing.T) {
 		t.Run(c.method+" "+c.path, func(t *testing.T) {
 			w.ask(c.method, c.path, "").is(c.status)
 		})
+	}
+}
+
+// Of those that make one container at the same time, one has made it.
+func TestContainer_MadeOnce(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.ask("POST", "/dbs", `{"id":"shop"}`).is(201)
+	statuses := make([]int, 6)
+	var makers sync.WaitGroup
+	for i := range statuses {
+		makers.Go(func() {
+			statuses[i] = w.ask("POST", "/dbs/shop/colls", `{"id":"things","partitionKey":{"paths":["/pk"],"kind":"Hash"}}`).status
+		})
+	}
+	makers.Wait()
+	slices.Sort(statuses)
+	if diff := cmp.Diff([]int{201, 409, 409, 409, 409, 409}, statuses); diff != "" {
+		t.Error(diff)
 	}
 }
