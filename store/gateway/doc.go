@@ -6,8 +6,9 @@
 // A request passes these steps; each may end it with an error in the protocol's
 // form, {"code", "message"}, and then nothing was changed:
 //
-//	route      path and method to a noun and what is done with it    route.go
+//	target     the path to a noun and its names                      route.go
 //	authorize  the signature over verb, noun and link; read or write auth.go
+//	route      method and headers to what is done with the noun      route.go
 //	body       read whole, within its limit and time                 exchange.go
 //	slot       at most RequestsMax are carried out at once           server.go
 //	noun       account, databases, containers, ranges, items, …      a file each

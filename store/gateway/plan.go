@@ -65,6 +65,9 @@ func (s *Server) planQuery(x *exchange) error {
 	}
 	rewritten := ""
 	if len(sc.partitions) > 1 && !eachForItself(q) {
+		if !sc.whole { // the first range, which answers, may be none of those that the client asks
+			return refuse(http.StatusBadRequest, "there is no plan for a part of a container in several ranges; ask the query without one")
+		}
 		rewritten = wholeMark + spec.Text
 	}
 	none := []string{}

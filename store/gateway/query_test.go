@@ -143,6 +143,10 @@ func TestQueryPlan(t *testing.T) {
 	}
 	plan("wide", "SELECT * FROM c WHERE c.n > 1").is(200)
 	plan("things", "SELEC").is(400)
+	// The first range answers for the whole container, and for no part of it.
+	for text, status := range map[string]int{"SELECT * FROM c ORDER BY c.n": 400, "SELECT * FROM c": 200} {
+		w.ask("POST", "/dbs/shop/colls/wide/docs", `{"query":"`+text+`"}`, "x-ms-cosmos-is-query-plan-request", "True", rangeHeader, "0,1").is(status)
+	}
 	// A client asks every range for the rewritten text and joins what comes.
 	for i := range 9 {
 		w.ask("POST", "/dbs/shop/colls/wide/docs", fmt.Sprintf(`{"id":"%d","pk":"k%d","n":%d}`, i, i, i), keyHeader, fmt.Sprintf(`["k%d"]`, i)).is(201)
