@@ -138,15 +138,14 @@ func each(t *testing.T, dsn string, stride int, harm func()) {
 			s := newSink(t)
 			p.plan(n, after, harm)
 			play(t, s, schema, script())
-			done, messages := p.done()
-			p.plan(0, false, nil)
+			harmed, messages := p.finish()
 			if diff := cmp.Diff(finished, contents(t, s, schema)); diff != "" {
 				t.Fatalf("harm at message %d of %d (after it: %t): the end differs (-want +got):\n%s", n, messages, after, diff)
 			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			if !done {
+			if !harmed {
 				t.Logf("%d messages, after: %t", messages, after)
 				break
 			}

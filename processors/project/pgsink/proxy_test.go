@@ -21,9 +21,10 @@ type proxy struct {
 	mu    sync.Mutex
 	conns []net.Conn
 	count int
-	at    int    // the message at which harm is done; 0 for never
-	after bool   // when the server has answered it, of which the client hears nothing
-	harm  func() // nil once it is done
+	at    int           // the message at which harm is done; 0 for never
+	after bool          // when the server has answered it, of which the client hears nothing
+	harm  func()        // nil from when it begins
+	done  chan struct{} // closed when it has ended
 }
 
 // newProxy returns a proxy and the connection string that leads through it.
@@ -53,14 +54,21 @@ func newProxy(t testing.TB, dsn string) (*proxy, string) {
 func (p *proxy) plan(n int, after bool, harm func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.count, p.at, p.after, p.harm = 0, n, after, harm
+	p.count, p.at, p.after, p.harm, p.done = 0, n, after, harm, make(chan struct{})
 }
 
-// done says whether harm was done, and how many messages there were.
-func (p *proxy) done() (bool, int) {
+// finish ends the plan: it says whether harm was done, of which it awaits the end,
+// and how many messages there were.
+func (p *proxy) finish() (harmed bool, messages int) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.harm == nil, p.count
+	harmed, messages = p.harm == nil, p.count
+	done := p.done
+	p.at = 0
+	p.mu.Unlock()
+	if harmed {
+		<-done
+	}
+	return harmed, messages
 }
 
 // cut closes all connections.
@@ -135,8 +143,12 @@ func (p *proxy) next() (harm func(), after bool) {
 	if p.harm == nil || p.at == 0 || p.count != p.at {
 		return nil, false
 	}
-	harm, p.harm = p.harm, nil
-	return harm, p.after
+	do, done := p.harm, p.done
+	p.harm = nil
+	return func() {
+		defer close(done)
+		do()
+	}, p.after
 }
 
 func (p *proxy) toClient(client, server net.Conn, silent, answered chan struct{}) {
