@@ -63,6 +63,9 @@ func compileCascade(client *store.Client, rec *Record, source, target *store.Con
 	cfg := cascadeConfig(&rec.Spec)
 	cfg.Pipeline, cfg.Generation, cfg.Limits = rec.ID, rec.Generation, limits
 	var err error
+	if cfg.Fill, err = rec.FillScope.request(rec.Fills); err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
+	}
 	if cfg.Source, err = client.Open(*source); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
@@ -100,7 +103,9 @@ func compileProject(client *store.Client, rec *Record, b *bound, limits rowLimit
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
 	cfg.Pipeline, cfg.Generation, cfg.Shadow, cfg.Limits = rec.ID, rec.Generation, rec.Shadow, limits.project
-	cfg.Fill = rec.Fills
+	if cfg.Fill, err = rec.FillScope.request(rec.Fills); err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
+	}
 	if cfg.Source, err = client.Open(*b.source); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}

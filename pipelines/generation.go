@@ -89,6 +89,7 @@ func (r *Record) former() *Record {
 	f := *r
 	f.Generation, f.Spec, f.Tables = r.Former.Generation, r.Former.Spec, r.Former.Tables
 	f.From, f.Heads, f.Former, f.Shadow, f.Fills = r.Former.From, r.Former.Heads, nil, false, 0
+	f.FillScope = FillScope{}
 	return &f
 }
 
@@ -112,21 +113,10 @@ func (r *Record) generation(number uint32) *Record {
 	return nil
 }
 
-// filled tells whether the columns that a projection gained are filled everywhere.
-func (r *Record) filled(b *bound, at map[string]*processors.Checkpoint) bool {
-	if r.Fills == 0 {
-		return true
-	}
-	return !slices.ContainsFunc(r.readersOf(processors.RoleSource, b.source), func(reader processors.Resource) bool {
-		cp := at[reader.String()]
-		return cp == nil || cp.Fill == nil || cp.Fill.Number < r.Fills || !cp.Fill.Done
-	})
-}
-
 // form tells apart what the processors of a generation are made from: when it
 // changes, they are made anew.
 func (r *Record) form() string {
-	return string(r.Spec.json()) + strconv.FormatUint(uint64(r.Rewinds), 10)
+	return string(r.Spec.json()) + strconv.FormatUint(uint64(r.Rewinds), 10) + " " + strconv.FormatUint(uint64(r.Fills), 10)
 }
 
 // positionOf returns the position of one partition, the zero Position if it is

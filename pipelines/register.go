@@ -128,6 +128,7 @@ func (r *Record) next(d *Pipeline, b *bound, what change, opts *ApplyOptions, o 
 		next.Unproven = r.Unproven || r.Spec.switches(&next.Spec)
 		if next.Spec.Project != nil && gainsColumns(r.Spec.Project, next.Spec.Project) {
 			next.Fills++
+			next.FillScope = FillScope{}
 		}
 		o.Notes = append(o.Notes, r.Spec.liveNotes(&next.Spec)...)
 		return next
@@ -143,6 +144,7 @@ func (r *Record) next(d *Pipeline, b *bound, what change, opts *ApplyOptions, o 
 // succeed makes next a new generation that comes after r.
 func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	next.Published, next.Settled, next.Unproven, next.Rewinds, next.Fills = false, false, false, 0, 0
+	next.FillScope = FillScope{}
 	next.Shadow, next.Former = false, nil
 	project, was := next.Spec.Project, r.Spec.Project
 	if r.Former != nil {

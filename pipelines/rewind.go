@@ -137,8 +137,8 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *bound, to Rewind
 		return next, nil
 	}
 	next.succeed(rec, &ApplyOptions{FromNow: to.kind != rewindBeginning})
-	if !next.Shadow {
-		next.Fills = rec.Fills // of the rows among which it goes on
+	if to.kind != rewindBeginning { // which brings all that was there
+		next.Fills, next.FillScope = rec.Fills, rec.FillScope
 	}
 	next.Generation++
 	next.From = rec.unfinished(processors.RoleSource, b.source, next.From, to, at)

@@ -141,10 +141,10 @@ func (s *steward) tend(ctx context.Context, rec *Record, containers []store.Cont
 		if rec.Shadow {
 			return s.swap(ctx, rec, &b)
 		}
-		if !rec.filled(&b, at) {
-			return nil
-		}
 	case CascadeKind:
+	}
+	if !rec.filled(&b, at) {
+		return nil
 	}
 	return s.settle(ctx, rec)
 }

@@ -71,14 +71,7 @@ func (run *verification) rows(ctx context.Context, p *verified) error {
 		run.late(p, "its rows are being built beside those that are read")
 		return nil
 	}
-	left, err := run.await(ctx, p, func(at progress) (string, error) {
-		if !p.record.filled(&p.bound, at) {
-			return "columns that were added are being filled", nil
-		}
-		return "", nil
-	})
-	if err != nil || left != "" {
-		run.late(p, left)
+	if full, err := run.awaitFill(ctx, p); err != nil || !full {
 		return err
 	}
 	c, err := newRowCheck(run, p)

@@ -160,6 +160,11 @@ func (run *verification) scan(ctx context.Context) error {
 		if p.cascade == nil {
 			continue
 		}
+		if full, err := run.awaitFill(ctx, p); err != nil {
+			return err
+		} else if !full {
+			continue
+		}
 		id := p.target.Info().ID
 		if groups[id] == nil {
 			order = append(order, id)

@@ -108,6 +108,20 @@ func (run *verification) await(ctx context.Context, p *verified, done func(progr
 	}
 }
 
+// awaitFill waits until p has filled what it was to fill of what was there.
+func (run *verification) awaitFill(ctx context.Context, p *verified) (full bool, err error) {
+	left, err := run.await(ctx, p, func(at progress) (string, error) {
+		if !p.record.filled(&p.bound, at) {
+			return "what was there is being filled", nil
+		}
+		return "", nil
+	})
+	if left != "" {
+		run.late(p, left)
+	}
+	return err == nil && left == "", err
+}
+
 // awaitSources waits until the readers of p's source have passed LSNs, and returns
 // where they are then.
 func (run *verification) awaitSources(ctx context.Context, p *verified, goals map[feed.Partition]feed.LSN) (now progress, left string, err error) {

@@ -55,6 +55,9 @@ func (w *watched) status() ProcessorStatus {
 
 func (w *watched) lag() Lag {
 	l := Lag{Jobs: w.checkpoint.Open()}
+	if l.Jobs == 0 && w.filling() {
+		l.Jobs = 1 // which has yet to begin
+	}
 	if w.head > w.checkpoint.Position.LSN {
 		l.Commits = uint64(w.head - w.checkpoint.Position.LSN)
 		l.Changes, l.Estimated = w.changes, w.estimated
@@ -72,6 +75,9 @@ func (w *watched) lag() Lag {
 	}
 	return l
 }
+
+// filling says whether the processor has something to fill of what was there.
+func (w *watched) filling() bool { return w.record.fillsLeft(w.resource, w.checkpoint) }
 
 // parked returns the items that were given up and wait for their next change.
 func (w *watched) parked() []*processors.Job {
@@ -112,7 +118,7 @@ func (w *watched) state(lag Lag) (State, string) {
 // moving tells of a processor that has something to do and does it.
 func (w *watched) moving() (State, string) {
 	state := Behind
-	if _, to := w.record.goals(w.resource); uint64(w.checkpoint.Position.LSN) < to {
+	if _, to := w.record.goals(w.resource); uint64(w.checkpoint.Position.LSN) < to || w.filling() {
 		state = Backfilling
 	}
 	if failing := w.failing(); failing != nil {

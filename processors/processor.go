@@ -54,28 +54,12 @@ type State struct {
 	// Rejected tells of the rows that were rejected last, for people: at most
 	// RejectedMax.
 	Rejected []string `json:"rejected,omitempty"`
-	// Fill is how far a projection has filled the columns that its tables gained; nil
-	// if they did not. While it is not done there is a Job for it.
+	// Fill is how far the processor is in the items that were there, if it was asked to
+	// go through them; see Filling. While it is not done there is a Job for it.
 	Fill *Fill `json:"fill,omitempty"`
 	// Trouble is what Run tries again; nil if nothing. It is shown as Attempts and
 	// LastError of the checkpoint, unless what follows its position fails too.
 	Trouble *Trouble `json:"-"`
-}
-
-// Fill is how far the rows of a partition's items have been given columns that were
-// added. It is never changed once it is in a State.
-type Fill struct {
-	// Number tells which addition of the generation it is, from 1; it contains those
-	// before it.
-	Number uint32 `json:"number"`
-	// Cursor is where to go on among the items of the partition, Done whether they are
-	// through.
-	Cursor []byte `json:"cursor,omitempty"`
-	Done   bool   `json:"done,omitempty"`
-	// Began is when, in Unix milliseconds; Total and Scanned are items.
-	Began   int64 `json:"began"`
-	Total   int64 `json:"total,omitempty"`
-	Scanned int64 `json:"scanned,omitempty"`
 }
 
 // RejectedMax bounds State.Rejected.

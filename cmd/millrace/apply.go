@@ -25,7 +25,8 @@ A new pipeline begins with all that is there: it reads the change feed of its so
 from the beginning, while it follows what changes. If a pipeline changes its meaning,
 so that what it has written does not hold any more, apply is refused, unless you
 choose how it begins anew: --backfill, with all that is there, or --from-now, with
-what changes from now on, which leaves what was written as it is.
+what changes from now on, which leaves what was written as it is. Then millrace
+backfill brings what is there, as a whole or part by part.
 
 With --plan HASH, the hash that millrace plan printed, nothing is done if a
 definition, generation or index has changed since.`,

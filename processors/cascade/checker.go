@@ -22,19 +22,22 @@ const (
 
 // Checker is the processor that compares the copies in created and replaced
 // items of one target partition with their sources, and repairs those that
-// differ.
+// differ. Beside that it does so with items that are there, if it is asked to.
 type Checker struct {
 	c         *Cascade
 	partition feed.Partition
 	tenure    *processors.Tenure
 	own       feed.Producer // of the fan-outs whose pages need one comparison; Source is empty
+	fill      *processors.Filling
 
 	copies, checked, dangling, letters atomic.Int64
 }
 
 // Check returns a processor of the cascade's target partition, for one tenure.
 func (c *Cascade) Check(partition feed.Partition) processors.Processor {
-	return &Checker{c: c, partition: partition}
+	k := &Checker{c: c, partition: partition}
+	k.fill = processors.NewFilling(c.cfg.Fill, c.cfg.Target, k.page)
+	return k
 }
 
 // Open takes over the counts of the checkpoint.
@@ -45,20 +48,41 @@ func (k *Checker) Open(_ context.Context, t *processors.Tenure, state processors
 	k.checked.Store(state.Counts.Checked)
 	k.dangling.Store(state.Counts.Dangling)
 	k.letters.Store(state.Counts.Letters)
+	k.fill.Open(t, state.Fill)
 	return nil
 }
 
-// State returns the counts: a check leaves nothing open.
+// State returns the counts, and how far the check of what was there is.
 func (k *Checker) State() processors.State {
-	return processors.State{Counts: processors.Counts{
+	s := processors.State{Counts: processors.Counts{
 		Copies: k.copies.Load(), Checked: k.checked.Load(), Dangling: k.dangling.Load(), Letters: k.letters.Load(),
 	}}
+	k.fill.State(&s)
+	return s
 }
 
-// Run waits: a check does all its work in Process.
+// Run checks what was there, if that is asked for, and waits: what changes is checked
+// in Process.
 func (k *Checker) Run(ctx context.Context) error {
+	if err := k.fill.Run(ctx); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	return nil
+}
+
+// page checks the items that follow. It is a check like that of a change, so what comes
+// beside it, a fan-out or a check by the feed, does it no harm.
+func (k *Checker) page(ctx context.Context, next *processors.Fill) error {
+	r := newRound(k.c)
+	if _, err := k.fill.Scan(ctx, next, func(item *store.Item) {
+		r.add(store.ItemRef{Key: item.Key, ID: item.ID}, feed.Position(item.ETag), item.Body, "")
+	}); err != nil {
+		return err
+	}
+	repaired, err := k.settle(ctx, r)
+	next.Changed += repaired
+	return err
 }
 
 // Process checks the items that the batch created or replaced.
@@ -92,7 +116,8 @@ func (k *Checker) Process(ctx context.Context, b *processors.Batch) error {
 			k.look(r, p, j)
 		}
 	}
-	return k.settle(ctx, r)
+	_, err := k.settle(ctx, r)
+	return err
 }
 
 // interest says how closely a transaction has to be looked at.
@@ -133,11 +158,11 @@ func (k *Checker) look(r *round, p *processors.Part, i int) {
 // settle compares what the round has collected and repairs it. An item that has
 // changed since is read, and checked again with its sources read anew: its newer
 // change may be one that is not looked at, because nothing that matters to the
-// cascade changed in it.
-func (k *Checker) settle(ctx context.Context, r *round) error {
-	for n := 0; ; n++ {
+// cascade changed in it. It returns how many were repaired.
+func (k *Checker) settle(ctx context.Context, r *round) (repaired int64, err error) {
+	for rounds := 0; ; rounds++ {
 		if err := r.read(ctx); err != nil {
-			return err
+			return repaired, err
 		}
 		repairs := r.compare()
 		k.checked.Add(int64(r.checked))
@@ -145,20 +170,21 @@ func (k *Checker) settle(ctx context.Context, r *round) error {
 		meters.checked.Add(ctx, int64(r.checked), k.c.measured("check"))
 		meters.dangling.Add(ctx, int64(r.dangling), k.c.measured("check"))
 		if len(repairs) == 0 {
-			return nil
+			return repaired, nil
 		}
-		changed, err := k.repair(ctx, repairs)
+		changed, n, err := k.repair(ctx, repairs)
+		repaired += n
 		if err != nil || len(changed) == 0 {
-			return err
+			return repaired, err
 		}
-		if n == roundsMax {
-			return &store.Error{
+		if rounds == roundsMax {
+			return repaired, &store.Error{
 				Status: store.StatusUnavailable, RetryAfter: processors.RetryFirst,
-				Message: fmt.Sprintf("%d items change faster than they can be repaired, such as %s", len(changed), changed[0].Ref),
+				Message: fmt.Sprintf("%d of the items change faster than they can be repaired, such as %s", len(changed), changed[0].Ref),
 			}
 		}
 		if r, err = k.again(ctx, changed); err != nil {
-			return err
+			return repaired, err
 		}
 		k.tenure.Turned()
 	}
@@ -184,8 +210,8 @@ func (k *Checker) again(ctx context.Context, mends []mend) (*round, error) {
 }
 
 // repair sends repairs and returns those whose items have changed since they
-// were looked at.
-func (k *Checker) repair(ctx context.Context, mends []mend) (changed []mend, err error) {
+// were looked at, and how many were repaired.
+func (k *Checker) repair(ctx context.Context, mends []mend) (changed []mend, repaired int64, err error) {
 	for len(mends) > 0 {
 		n := requestLen(mends)
 		r := &store.Repair{Producer: k.tenure.Producer(), Epoch: k.tenure.Epoch}
@@ -194,11 +220,12 @@ func (k *Checker) repair(ctx context.Context, mends []mend) (changed []mend, err
 		}
 		result, err := k.c.cfg.Target.Repair(ctx, k.partition, r)
 		if err != nil {
-			return nil, err
+			return nil, repaired, err
 		}
 		for i, status := range result.Statuses {
 			switch status {
 			case store.StatusOK:
+				repaired++
 				k.copies.Add(1)
 				meters.copies.Add(ctx, 1, k.c.measured("repair"))
 			case store.StatusNotModified, store.StatusNotFound:
@@ -206,13 +233,13 @@ func (k *Checker) repair(ctx context.Context, mends []mend) (changed []mend, err
 				changed = append(changed, mends[i])
 			default:
 				if err := k.refused(ctx, &mends[i], status, result.Reasons[i]); err != nil {
-					return nil, err
+					return nil, repaired, err
 				}
 			}
 		}
 		mends = mends[n:]
 	}
-	return changed, nil
+	return changed, repaired, nil
 }
 
 // refused writes the dead letter of an item that could not take its copies. The

@@ -3,6 +3,7 @@ package cascade
 import (
 	"fmt"
 
+	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
 
@@ -53,6 +54,9 @@ type Config struct {
 	Set   []Pair
 	// OnSourceDelete is what becomes of copies whose source is gone; "" is Keep.
 	OnSourceDelete OnSourceDelete
+
+	// Fill asks for the check of the target's items that are there.
+	Fill processors.FillRequest
 
 	Limits
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
 
@@ -45,9 +46,9 @@ type Config struct {
 	Tables []Table
 	// Shadow is as in Schema.
 	Shadow bool
-	// Fill counts how often the tables have gained columns in this generation: each
-	// time the rows that are there are filled.
-	Fill uint32
+	// Fill asks for the rows of items that are there, such as when the tables have gained
+	// columns.
+	Fill processors.FillRequest
 	// Sink keeps the rows. Check does without.
 	Sink Sink
 

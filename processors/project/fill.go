@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
@@ -13,8 +12,9 @@ import (
 
 // A projection whose tables gain columns goes on with the rows that are there. Rows of
 // items that change get the new columns by the feed; those of the others are filled by
-// the processor of their partition, beside that. Page by page, in the order of the
-// items, it reads what they are and writes their rows, all columns of them, under a
+// the processor of their partition, beside that. So are the rows of items that were
+// there when a generation began without them. Page by page, in the order of the items,
+// the filler reads what they are and writes their rows, all columns of them, under a
 // producer that is a part of the processor's, whose positions count its pages.
 //
 // A page is read and written in the writer's turn. What the feed has brought to the
@@ -22,106 +22,31 @@ import (
 // is of changes that come after, or that are older than what was read, and lead up to
 // it. So a row that goes meanwhile goes after it was filled, also if a crash falls in
 // between: the change is read again.
-//
-// How far it is stands in the checkpoint, so a crash repeats one page. It rests after
-// each page for as long as that took, so that changes come first.
 
 // Limits of a page that is filled.
 const (
 	fillItemsMax = 5_000   // items
 	fillBytesMax = 8 << 20 // of their rows, estimated
-	fillRestMax  = time.Second
 )
-
-// fillJob is the name under which a fill is shown among the open jobs.
-const fillJob = "added columns"
-
-// beginFill goes on with what a checkpoint says of columns that are to be filled.
-func (r *RowWriter) beginFill(was *processors.Fill) {
-	r.fill = was
-	if n := r.p.cfg.Fill; n > 0 && (was == nil || was.Number < n) {
-		r.fill = &processors.Fill{Number: n, Began: time.Now().UnixMilli()}
-	}
-}
-
-// filling returns what is left to be filled, nil if nothing is.
-func (r *RowWriter) filling() *processors.Fill {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.fill == nil || r.fill.Done {
-		return nil
-	}
-	f := *r.fill
-	return &f
-}
-
-// count counts rows that were filled.
-func (r *RowWriter) count(rows int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.counts.Rows += int64(rows)
-}
-
-// jobLocked shows a fill that is not done. The caller holds mu.
-func (r *RowWriter) jobLocked() []processors.Job {
-	if r.fill == nil || r.fill.Done {
-		return nil
-	}
-	return []processors.Job{{
-		Source: fillJob, Position: r.through, Began: r.fill.Began, Total: r.fill.Total, Scanned: r.fill.Scanned, Changed: r.fill.Scanned,
-	}}
-}
-
-// fillAll fills the columns that were added, until that is done or ctx ends.
-func (r *RowWriter) fillAll(ctx context.Context) error {
-	if r.filling() == nil {
-		return nil
-	}
-	f := &filler{r: r}
-	defer f.close()
-	pauses := processors.NewPauses()
-	for {
-		began := time.Now()
-		done, err := f.page(ctx)
-		switch failure := processors.FailureOf(ctx, err); {
-		case err == nil && done:
-			r.tenure.Logger.InfoContext(ctx, "the columns that were added are filled")
-			return nil
-		case err == nil:
-			pauses.Reset()
-			if err := wait(ctx, min(time.Since(began), fillRestMax)); err != nil {
-				return nil
-			}
-			continue
-		case failure == processors.Ended:
-			return nil
-		case failure == processors.Lost:
-			processors.CountFenced(ctx, r.tenure.Resource)
-			return err
-		}
-		r.failed(ctx, fmt.Errorf("fill the columns that were added: %w", err))
-		if err := pauses.Wait(ctx, err); err != nil {
-			return nil
-		}
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
-}
 
 // filler writes pages of rows.
 type filler struct {
+	*processors.Filling
 	r      *RowWriter
 	writer Writer // nil until it is open
 	at     feed.Position
+}
+
+func newFiller(r *RowWriter) *filler {
+	f := &filler{r: r}
+	f.Filling = processors.NewFilling(r.p.cfg.Fill, r.p.cfg.Source, f.page)
+	return f
+}
+
+// Run fills what is left, until that is done or ctx ends.
+func (f *filler) Run(ctx context.Context) error {
+	defer f.close()
+	return f.Filling.Run(ctx)
 }
 
 func (f *filler) close() {
@@ -129,7 +54,7 @@ func (f *filler) close() {
 		return
 	}
 	if err := f.writer.Close(); err != nil {
-		f.r.tenure.Logger.Warn("the writer that fills columns was not closed", slog.Any("error", err))
+		f.r.tenure.Logger.Warn("the writer that fills rows was not closed", slog.Any("error", err))
 	}
 	f.writer = nil
 }
@@ -144,45 +69,24 @@ func (f *filler) open(ctx context.Context) (err error) {
 	return err
 }
 
-// page fills one page, and says whether it was the last.
-func (f *filler) page(ctx context.Context) (done bool, err error) {
-	r := f.r
-	next := r.filling()
-	if next.Total == 0 {
-		n, err := r.p.cfg.Source.Count(ctx, r.tenure.Partition, store.Scope{})
-		if err != nil {
-			return false, err
-		}
-		next.Total = int64(n)
+// page fills the rows of the items that follow.
+func (f *filler) page(ctx context.Context, next *processors.Fill) error {
+	if err := f.r.acquire(ctx); err != nil {
+		return err
 	}
-	if err := r.acquire(ctx); err != nil {
-		return false, err
-	}
-	defer r.release()
-	g := newGatherer(r.p)
+	defer f.r.release()
+	g := newGatherer(f.r.p)
 	for items := 0; items < fillItemsMax && g.bytes < fillBytesMax && !next.Done; {
-		page, err := r.p.cfg.Source.Scan(ctx, r.tenure.Partition, store.Scan{After: next.Cursor, ItemsMax: 1000, Settled: true})
-		if err != nil {
-			return false, err
-		}
-		for i := range page.Items {
-			item := &page.Items[i]
+		read, err := f.Scan(ctx, next, func(item *store.Item) {
 			g.mend(&Was{ItemRef: store.ItemRef{Key: item.Key, ID: item.ID}}, nil, item.Body)
+			next.Changed++
+		})
+		if err != nil {
+			return err
 		}
-		items += len(page.Items)
-		next.Scanned += int64(len(page.Items))
-		next.Cursor, next.Done = page.Cursor, page.Cursor == nil
+		items += read
 	}
-	if err := f.write(ctx, g); err != nil {
-		return false, err
-	}
-	r.mu.Lock()
-	r.fill = next
-	r.trouble = nil
-	r.mu.Unlock()
-	r.tenure.Turned()
-	r.tenure.Changed("")
-	return next.Done, nil
+	return f.write(ctx, g)
 }
 
 // write makes durable what was gathered. After an error the writer begins anew, so
@@ -211,12 +115,12 @@ func (f *filler) put(ctx context.Context, b *Batch) error {
 	switch {
 	case err == nil:
 		f.at = b.UpTo
-		f.r.count(len(b.Put))
+		f.r.filled(len(b.Put))
 		return nil
 	case processors.FailureOf(ctx, err) != processors.Rejected:
 		return fmt.Errorf("write %d rows: %w", b.Len(), err)
 	case b.Len() == 1:
-		f.r.tenure.Logger.WarnContext(ctx, "the sink does not take a row with the columns that were added; it stays as it was", slog.Any("error", err))
+		f.r.tenure.Logger.WarnContext(ctx, "the sink does not take a row that is filled; it stays as it was", slog.Any("error", err))
 		return nil
 	}
 	first, second := &Batch{Put: b.Put[:len(b.Put)/2]}, &Batch{Put: b.Put[len(b.Put)/2:]}
@@ -234,4 +138,11 @@ func (f *filler) put(ctx context.Context, b *Batch) error {
 		}
 	}
 	return nil
+}
+
+// filled counts rows that were filled.
+func (r *RowWriter) filled(rows int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts.Rows += int64(rows)
 }

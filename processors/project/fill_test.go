@@ -95,7 +95,7 @@ func TestI5_AFillThatIsKilledGoesOn(t *testing.T) {
 			<-killed
 		}
 	}
-	cfg.Tables[0].Columns, cfg.Fill, cfg.Sink = all, 1, first
+	cfg.Tables[0].Columns, cfg.Fill.Number, cfg.Sink = all, 1, first
 	stop = s.run(l, compile(t, cfg))
 	<-reached
 	cp := l.wait(t, func(cp *processors.Checkpoint) bool { return cp.Fill != nil && cp.Fill.Scanned > 0 })

@@ -12,12 +12,12 @@ import (
 )
 
 // Run makes durable what a sink that buffers has held for FlushInterval, and fills
-// columns that were added, until ctx ends.
+// rows of items that are there, until ctx ends.
 func (r *RowWriter) Run(ctx context.Context) error {
 	defer r.close()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.flushNow(ctx) })
-	g.Go(func() error { return r.fillAll(ctx) })
+	g.Go(func() error { return r.fill.Run(ctx) })
 	return g.Wait()
 }
 

@@ -21,6 +21,7 @@ type RowWriter struct {
 	tenure *processors.Tenure
 	start  feed.Position // behind which reading began
 	broken chan error    // ends the tenure
+	fill   *filler
 
 	// turn holds a token while somebody uses what follows.
 	turn   chan struct{}
@@ -39,15 +40,16 @@ type RowWriter struct {
 	holding  bool
 	recorded feed.Position // that the sink is known to have recorded
 	trouble  *processors.Trouble
-	fill     *processors.Fill // of columns that were added; nil if none were
 }
 
 // Rows returns a processor of the projection's source partition, for one tenure.
 // It is a *RowWriter.
 func (p *Projection) Rows(feed.Partition) processors.Processor {
-	return &RowWriter{
+	r := &RowWriter{
 		p: p, turn: make(chan struct{}, 1), held: make(chan struct{}, 1), broken: make(chan error, 1),
 	}
+	r.fill = newFiller(r)
+	return r
 }
 
 // Open takes over the counts of the checkpoint. The sink is opened when there is
@@ -56,7 +58,7 @@ func (r *RowWriter) Open(_ context.Context, t *processors.Tenure, state processo
 	r.tenure, r.start = t, t.Saved().Position
 	r.through = r.start
 	r.counts, r.rejected, r.recorded = state.Counts, state.Rejected, state.Recorded
-	r.beginFill(state.Fill)
+	r.fill.Open(t, state.Fill)
 	return nil
 }
 
@@ -64,7 +66,8 @@ func (r *RowWriter) Open(_ context.Context, t *processors.Tenure, state processo
 func (r *RowWriter) State() processors.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := processors.State{Counts: r.counts, Rejected: r.rejected, Recorded: r.recorded, Trouble: r.trouble, Fill: r.fill, Jobs: r.jobLocked()}
+	s := processors.State{Counts: r.counts, Rejected: r.rejected, Recorded: r.recorded, Trouble: r.trouble}
+	r.fill.State(&s)
 	if r.holding {
 		durable := r.durable
 		s.Durable = &durable

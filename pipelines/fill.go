@@ -1,0 +1,171 @@
+package pipelines
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/query"
+)
+
+// FillScope says which of the items that are there a backfill is about: those that hold
+// the copies of a cascade, those whose rows a projection keeps. The zero value is all.
+type FillScope struct {
+	// Where is an expression that is true for them; "" is all.
+	Where string `json:"where,omitempty"`
+	// Key is their partition key, a JSON array; "" is all.
+	Key string `json:"key,omitempty"`
+}
+
+// String says it in words.
+func (s FillScope) String() string {
+	var words []string
+	if s.Key != "" {
+		words = append(words, "under key "+s.Key)
+	}
+	if s.Where != "" {
+		words = append(words, "where "+s.Where)
+	}
+	if len(words) == 0 {
+		return "all items"
+	}
+	return "the items " + strings.Join(words, ", ")
+}
+
+// Backfill lets a pipeline go once through the items that are there, all of them or a
+// part: a cascade sets their copies where these differ from their sources, a projection
+// writes their rows. It does so page by page, beside what changes, and goes on after a
+// crash where it was. So a pipeline that began with what changes from then on gets what
+// was there before, as a whole or part by part.
+//
+// Rows that ought not to be there stay; Repairer removes them.
+//
+// The error is *NoPipelineError, *query.SyntaxError, or says what cannot be: an
+// aggregate, which is right about a group only if it knows all its members; a backfill
+// while another is under way.
+func (r *Registry) Backfill(ctx context.Context, database, name string, scope FillScope, bucket string) (Record, error) {
+	for {
+		rec, err := r.Get(ctx, database, name)
+		if err != nil {
+			return rec, err
+		}
+		if err := r.mayFill(ctx, &rec, &scope, bucket); err != nil {
+			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
+		}
+		next := rec
+		next.Fills++
+		next.FillScope, next.Settled = scope, false
+		if err = r.put(ctx, &next, rec.Revision); err == nil {
+			return r.Get(ctx, database, name)
+		}
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return rec, err
+		}
+	}
+}
+
+// mayFill tells whether a pipeline can begin to fill a scope.
+func (r *Registry) mayFill(ctx context.Context, rec *Record, scope *FillScope, bucket string) error {
+	containers, err := r.client.Catalog().List(ctx)
+	if err != nil {
+		return err
+	}
+	b, gone := rec.bound(containers)
+	switch {
+	case gone != "":
+		return &store.NoContainerError{Database: rec.Database, Name: gone}
+	case rec.Spec.Kind() == AggregateKind:
+		return errors.New("an aggregate knows all members of its groups, or its fields would be wrong; millrace repair mends fields that differ")
+	case rec.Shadow:
+		return errors.New("its rows are being built anew, those of all items; see millrace status")
+	}
+	levels := len(rec.filledItems(&b).Spec.PartitionKey)
+	if _, err := scope.request(1); err != nil {
+		return err
+	}
+	if key, _ := scope.key(); !key.IsZero() && key.Levels() != levels {
+		return fmt.Errorf("key %s has %d components, and the partition key of container %s has %d",
+			scope.Key, key.Levels(), rec.filledItems(&b).Name, levels)
+	}
+	held, err := leases.List(ctx, r.js, bucket)
+	if err != nil {
+		return fmt.Errorf("read the checkpoints: %w", err)
+	}
+	if !rec.filled(&b, progressOf(held)) {
+		return fmt.Errorf("a backfill of %s is under way: see millrace status %s, and ask again when it is done", rec.FillScope, rec.Name)
+	}
+	return nil
+}
+
+// key returns the partition key, zero for all.
+func (s FillScope) key() (feed.PartitionKey, error) {
+	if s.Key == "" {
+		return feed.PartitionKey{}, nil
+	}
+	key, err := feed.ParsePartitionKey(s.Key)
+	if err != nil {
+		return key, fmt.Errorf("key %s: %w", s.Key, err)
+	}
+	return key, nil
+}
+
+// request returns what a processor is asked for; number 0 asks for nothing.
+func (s FillScope) request(number uint32) (processors.FillRequest, error) {
+	r := processors.FillRequest{Number: number}
+	if number == 0 {
+		return r, nil
+	}
+	var err error
+	if r.Key, err = s.key(); err != nil || s.Where == "" {
+		return r, err
+	}
+	where, err := query.ParseExpr(s.Where)
+	if err != nil {
+		return r, fmt.Errorf("where: %w", err)
+	}
+	r.Where = where.True
+	return r, nil
+}
+
+// fillRole is the role of the readers that fill: those of the items that hold the
+// copies of a cascade, and of those whose rows a projection keeps.
+func (r *Record) fillRole() processors.Role {
+	if r.Spec.Kind() == CascadeKind {
+		return processors.RoleTarget
+	}
+	return processors.RoleSource
+}
+
+// filledItems is the container whose items a fill goes through.
+func (r *Record) filledItems(b *bound) *store.ContainerInfo {
+	if r.fillRole() == processors.RoleTarget {
+		return b.target
+	}
+	return b.source
+}
+
+// fillsLeft tells whether a reader has yet to do what the record asks it to fill.
+func (r *Record) fillsLeft(reader processors.Resource, cp *processors.Checkpoint) bool {
+	if r.Fills == 0 || reader.Role != r.fillRole() || reader.Generation != r.Generation {
+		return false
+	}
+	return cp == nil || cp.Fill == nil || cp.Fill.Number < r.Fills || !cp.Fill.Done
+}
+
+// filled tells whether what was to be filled is filled everywhere.
+func (r *Record) filled(b *bound, at map[string]*processors.Checkpoint) bool {
+	if r.Fills == 0 {
+		return true
+	}
+	return !slices.ContainsFunc(r.readersOf(r.fillRole(), r.filledItems(b)), func(reader processors.Resource) bool {
+		return r.fillsLeft(reader, at[reader.String()])
+	})
+}
