@@ -221,6 +221,22 @@ func (c *Catalog) modify(ctx context.Context, database, name string, change func
 // retention. Partition key, partitions and unique keys are fixed at creation:
 // 409.
 func (c *Catalog) Update(ctx context.Context, database, name string, spec ContainerSpec) (ContainerInfo, error) {
+	return c.update(ctx, database, name, spec, func(*ContainerInfo) error { return nil })
+}
+
+// Replace is Update that also records policies, as SetPolicies does. With a revision
+// other than 0 it is 412 unless that is still the container's.
+func (c *Catalog) Replace(ctx context.Context, database, name string, revision uint64, spec ContainerSpec, policies json.RawMessage) (ContainerInfo, error) {
+	return c.update(ctx, database, name, spec, func(i *ContainerInfo) error {
+		if revision != 0 && i.Revision != revision {
+			return Refuse(StatusPreconditionFailed, "container %s/%s has changed; read it again", database, name)
+		}
+		i.Policies = policies
+		return nil
+	})
+}
+
+func (c *Catalog) update(ctx context.Context, database, name string, spec ContainerSpec, more func(*ContainerInfo) error) (ContainerInfo, error) {
 	spec.Normalize()
 	if err := errors.Join(spec.Check()...); err != nil {
 		return ContainerInfo{}, Refuse(StatusBadRequest, "container %s/%s: %v", database, name, err)
@@ -230,7 +246,7 @@ func (c *Catalog) Update(ctx context.Context, database, name string, spec Contai
 			return Refuse(StatusConflict, "container %s/%s: %s cannot be changed; declare a new container and copy the items", database, name, fixed)
 		}
 		i.Spec = spec
-		return nil
+		return more(i)
 	})
 }
 

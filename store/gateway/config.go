@@ -75,6 +75,10 @@ type Config struct {
 	// answered 429. Default 1024.
 	RequestsMax int `yaml:"requestsMax"`
 
+	// BodiesMax bounds the bytes of the bodies of all requests under way; one that
+	// needs more is answered 429. Default 268435456 (256 MiB), at least 8388608 (8 MiB).
+	BodiesMax int64 `yaml:"bodiesMax"`
+
 	// HeaderTimeout is how long a request's headers may take. Default 5s.
 	HeaderTimeout time.Duration `yaml:"headerTimeout"`
 
@@ -113,6 +117,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.TLS = cmp.Or(c.TLS, "on")
 	c.Partitions = cmp.Or(c.Partitions, 1)
 	c.ConnectionsMax, c.RequestsMax = cmp.Or(c.ConnectionsMax, 16384), cmp.Or(c.RequestsMax, 1024)
+	c.BodiesMax = cmp.Or(c.BodiesMax, 256<<20)
 	c.HeaderTimeout, c.BodyTimeout = cmp.Or(c.HeaderTimeout, 5*time.Second), cmp.Or(c.BodyTimeout, 30*time.Second)
 	c.RequestTimeout, c.AnswerTimeout = cmp.Or(c.RequestTimeout, 10*time.Second), cmp.Or(c.AnswerTimeout, time.Minute)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
@@ -158,6 +163,9 @@ func (c *Config) check() error {
 			bad("connectionsMax and gateway.requestsMax must be at least 1")
 			break
 		}
+	}
+	if c.BodiesMax < 2*bodyBytesMax {
+		bad("bodiesMax is %d; at least %d are needed", c.BodiesMax, 2*bodyBytesMax)
 	}
 	for _, d := range []time.Duration{c.HeaderTimeout, c.BodyTimeout, c.RequestTimeout, c.AnswerTimeout, c.IdleTimeout} {
 		if d < 0 {

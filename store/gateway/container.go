@@ -103,8 +103,12 @@ func (s *Server) replaceContainer(x *exchange) error {
 	if asked.ID != info.Name {
 		return refuse(http.StatusBadRequest, "the container is %q, the body has the id %q; an id cannot be changed", info.Name, clip(asked.ID))
 	}
-	if match := x.header("If-Match"); match != "" && match != "*" && parseMatchingText(match) != revisionTag(info.Revision) {
-		return refuse(http.StatusPreconditionFailed, "container %s has changed; read it again", info.Name)
+	revision := uint64(0) // any
+	if match := x.header("If-Match"); match != "" && match != "*" {
+		if parseMatchingText(match) != revisionTag(info.Revision) {
+			return refuse(http.StatusPreconditionFailed, "container %s has changed; read it again", info.Name)
+		}
+		revision = info.Revision
 	}
 	spec, err := asked.spec()
 	if err != nil {
@@ -120,14 +124,11 @@ func (s *Server) replaceContainer(x *exchange) error {
 	if fixed := info.Spec.FixedDifference(spec.normalized()); fixed != "" {
 		return refuse(http.StatusBadRequest, "%s of container %s cannot be changed; make a new container and copy the items", fixed, info.Name)
 	}
-	if info, err = s.client.Catalog().Update(x.ctx, info.Database, info.Name, spec.ContainerSpec); err != nil {
-		return err
-	}
 	policies, err := asked.policies()
 	if err != nil {
 		return err
 	}
-	if info, err = s.client.Catalog().SetPolicies(x.ctx, &info, policies); err != nil {
+	if info, err = s.client.Catalog().Replace(x.ctx, info.Database, info.Name, revision, spec.ContainerSpec, policies); err != nil {
 		return err
 	}
 	return answerContainer(x, http.StatusOK, chargeDeclare, &info)

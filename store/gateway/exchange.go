@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -26,6 +27,7 @@ type exchange struct {
 	body     []byte
 	activity string
 	status   int // of the answer; 0 before it
+	room     int // that the body has taken of bodyRoom
 }
 
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
@@ -66,11 +68,12 @@ func activityID(asked string) string {
 // header returns a header of the request.
 func (x *exchange) header(name string) string { return x.r.Header.Get(name) }
 
-// bodyRoom is what is allocated for a body before its first byte has come.
-const bodyRoom = 64 << 10
+// bodyStart is what is allocated for a body before its first byte has come.
+const bodyStart = 64 << 10
 
-// readBody reads the body of a request that may have at most limit bytes.
-func (x *exchange) readBody(limit int64) error {
+// readBody reads the body of a request that may have at most limit bytes. What it
+// allocates is taken from room until the exchange ends.
+func (x *exchange) readBody(limit int64, room *bodyRoom) error {
 	if limit == 0 || x.r.Body == nil {
 		return nil
 	}
@@ -78,9 +81,15 @@ func (x *exchange) readBody(limit int64) error {
 	if x.r.ContentLength > limit {
 		return tooLarge
 	}
-	body := make([]byte, 0, min(max(x.r.ContentLength, 512), bodyRoom)+1)
+	body := make([]byte, 0, min(max(x.r.ContentLength, 512), bodyStart)+1)
 	in := http.MaxBytesReader(x.w, x.r.Body, limit)
 	for {
+		if more := cap(body) - x.room; more > 0 {
+			if !room.take(more) {
+				return errNoRoom
+			}
+			x.room += more
+		}
 		n, err := in.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		switch {
@@ -95,6 +104,28 @@ func (x *exchange) readBody(limit int64) error {
 			body = append(body, 0)[:len(body)]
 		}
 	}
+}
+
+// bodyRoom bounds the bytes of all bodies that are being received or are held, so that
+// many who send slowly cannot fill the memory.
+type bodyRoom struct {
+	max   int64
+	taken atomic.Int64
+}
+
+func (r *bodyRoom) take(bytes int) bool {
+	if r.taken.Add(int64(bytes)) <= r.max {
+		return true
+	}
+	r.taken.Add(-int64(bytes))
+	return false
+}
+
+func (r *bodyRoom) free(bytes int) { r.taken.Add(-int64(bytes)) }
+
+var errNoRoom = &failure{
+	status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,
+	message: "the bodies of all requests under way are as many bytes as are allowed (gateway.bodiesMax); try again",
 }
 
 // decode reads the body as one JSON value.

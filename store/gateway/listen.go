@@ -107,6 +107,10 @@ func (l *Listener) SelfSigned() string {
 // drainTimeout bounds the finishing of requests that are under way at the end.
 const drainTimeout = 5 * time.Second
 
+// drainInterval is how often connections on which nothing is under way are looked for
+// meanwhile: one that has sent nothing yet Shutdown would wait for.
+const drainInterval = 50 * time.Millisecond
+
 // Run serves until ctx ends, then finishes what is under way. The error is that of
 // the network, at which it ends by itself.
 func (l *Listener) Run(ctx context.Context) error {
@@ -127,12 +131,29 @@ func (l *Listener) Run(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
-	defer cancel()
-	if err := l.http.Shutdown(stop); err != nil {
-		_ = l.http.Close() // what is left is cut off
-	}
+	l.drain(context.WithoutCancel(ctx))
 	return nil
+}
+
+// drain finishes the requests that are under way.
+func (l *Listener) drain(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- l.http.Shutdown(ctx) }()
+	ticker := time.NewTicker(drainInterval)
+	defer ticker.Stop()
+	for {
+		l.idle.close()
+		select {
+		case err := <-ended:
+			if err != nil {
+				_ = l.http.Close() // what is left is cut off
+			}
+			return
+		case <-ticker.C:
+		}
+	}
 }
 
 // Close frees the address. It may be called twice.
@@ -180,6 +201,15 @@ func (c *idleConns) changed(conn net.Conn, state http.ConnState) {
 		}
 	case http.StateClosed, http.StateHijacked:
 		c.removeLocked(conn)
+	}
+}
+
+// close closes the connections that are idle.
+func (c *idleConns) close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for e := c.idle.Front(); e != nil; e = e.Next() {
+		_ = e.Value.(net.Conn).Close() // its server sees that it is closed
 	}
 }
 

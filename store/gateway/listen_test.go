@@ -253,6 +253,85 @@ func TestServer_TooManyRequests(t *testing.T) {
 	w.ask("POST", docs, `{"id":"1","pk":"a"}`, keyHeader, `["a"]`).is(201)
 }
 
+// Bodies that are sent slowly take no more memory than they may: who comes when they
+// have taken it is told to come again, and is served when there is room.
+func TestListen_TooManyBodies(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	l, _ := listen(t, w, gateway.Config{TLS: gateway.Off, BodiesMax: 8 << 20})
+	send := func(body io.Reader, bytes int64) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Address()+docs, body)
+		if err != nil {
+			return nil, err
+		}
+		r.ContentLength = bytes
+		r.Header.Set(keyHeader, `["a"]`)
+		sign(t, r, w.key)
+		return http.DefaultClient.Do(r)
+	}
+	const slow, bytes = 5, 2 << 20 // of which all but the last byte is sent at once
+	var hold []*io.PipeWriter
+	statuses := make(chan int, slow)
+	for i := range slow {
+		in, out := io.Pipe()
+		hold = append(hold, out)
+		item := fmt.Sprintf(`{"id":"%d","pk":"a","text":"%s"}`, i, strings.Repeat("x", bytes-len(`{"id":"0","pk":"a","text":""}`)))
+		go func() { _, _ = io.WriteString(out, item[:bytes-1]) }() // it may be refused meanwhile
+		go func() {
+			resp, err := send(in, bytes)
+			if err != nil {
+				statuses <- 0 // cut off in the middle of its body
+				return
+			}
+			_ = resp.Body.Close()
+			statuses <- resp.StatusCode
+		}()
+	}
+	refused := <-statuses // nobody can have been served: no body is whole
+	if refused != http.StatusTooManyRequests && refused != 0 {
+		t.Fatalf("status %d", refused)
+	}
+	for _, out := range hold {
+		_, _ = io.WriteString(out, "}") // it may be refused
+		_ = out.Close()
+	}
+	served := 0
+	for range slow - 1 {
+		if <-statuses == http.StatusCreated {
+			served++
+		}
+	}
+	if served < 2 {
+		t.Errorf("%d of the slow ones were served", served)
+	}
+	resp, err := send(strings.NewReader(`{"id":"small","pk":"a"}`), int64(len(`{"id":"small","pk":"a"}`)))
+	if err != nil || resp.StatusCode != http.StatusCreated {
+		t.Fatalf("%+v, %v; want 201 when there is room again", resp, err)
+	}
+	_ = resp.Body.Close()
+}
+
+// A connection that has sent nothing does not hold up the end of a server.
+func TestListen_EndsBesideSilentConnections(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	for _, tls := range []string{"on", gateway.Off} {
+		l, stop := listen(t, w, gateway.Config{TLS: tls, Dir: t.TempDir()})
+		conn, err := net.Dial("tcp", l.Address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := get(t, w, trusting(t, l.SelfSigned()), l.URL()); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > 3*time.Second { // it would be 5
+			t.Errorf("TLS %s: to stop took %s", tls, took)
+		}
+		_ = conn.Close()
+	}
+}
+
 // Without an owner of its partition a write is refused as unavailable, to be tried
 // again; it works when there is one.
 func TestServer_NoOwner(t *testing.T) {

@@ -138,6 +138,21 @@ func TestContainer_MadeHereOrDeclared(t *testing.T) {
 	}
 	w.ask("PUT", "/dbs/shop/colls/declared", strings.Replace(changed, `"/a"`, `"/z"`, 1)).is(400)
 	w.ask("PUT", "/dbs/shop/colls/declared", changed, "If-Match", a.header.Get("etag")).is(412)
+	// Of several who change the same version one succeeds.
+	etag := w.ask("GET", "/dbs/shop/colls/declared", "").is(200).header.Get("etag")
+	const clients = 8
+	statuses := make(chan int, clients)
+	for i := range clients {
+		body := strings.Replace(changed, `"defaultTtl":90`, fmt.Sprintf(`"defaultTtl":%d`, 100+i), 1)
+		go func() { statuses <- w.ask("PUT", "/dbs/shop/colls/declared", body, "If-Match", etag).status }()
+	}
+	count := map[int]int{}
+	for range clients {
+		count[<-statuses]++
+	}
+	if diff := cmp.Diff(map[int]int{200: 1, 412: clients - 1}, count); diff != "" {
+		t.Error(diff)
+	}
 	a = w.ask("POST", "/dbs/shop/colls", `{"query":"SELECT * FROM root r WHERE r.partitionKey.kind = 'MultiHash'"}`, "Content-Type", "application/query+json").is(200)
 	if diff := cmp.Diff([]string{"declared"}, a.ids("DocumentCollections")); diff != "" {
 		t.Error(diff)

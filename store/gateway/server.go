@@ -24,6 +24,7 @@ type Server struct {
 	keys      *KeyRing
 	directory *directory
 	slots     chan struct{}
+	bodies    *bodyRoom
 	table     map[noun]map[string]operation
 }
 
@@ -36,6 +37,7 @@ func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: make(chan struct{}, cfg.RequestsMax),
+		bodies: &bodyRoom{max: cfg.BodiesMax},
 	}
 	s.table = s.newTable()
 	return s, nil
@@ -149,7 +151,8 @@ func (s *Server) serve(x *exchange) error {
 	if op.writes && access != accessWrite {
 		return refuse(http.StatusForbidden, "a read-only key cannot %s; use a key that writes", op.name)
 	}
-	if err := x.readBody(op.bodyMax); err != nil {
+	defer func() { s.bodies.free(x.room) }()
+	if err := x.readBody(op.bodyMax, s.bodies); err != nil {
 		return err
 	}
 	release, err := s.slot(x.ctx)
