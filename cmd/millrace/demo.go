@@ -69,7 +69,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
 	// Nothing listens: the demo runs beside whatever runs here.
 	a.sets = append([]string{"dir=" + dir, "nats.dontListen=true", "http.listen=off", "gateway.listen=off"}, a.sets...)
 	if a.logLevel == "" {
-		a.sets = append(a.sets, "log.level=warn")
+		a.sets = append(a.sets, "log.level=error") // what is tried again is not its subject
 	}
 	cfg, err := a.config()
 	if err != nil {
