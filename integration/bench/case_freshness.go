@@ -53,7 +53,16 @@ func (w *world) freshRound(ctx context.Context, t *measure.Table, system string,
 		return err
 	}
 	watch := w.b.watch()
-	f, err := run(ctx, all)
+	var f *fresh
+	measured := func() error {
+		f, err = run(ctx, all)
+		return err
+	}
+	if system == ofMillrace {
+		err = w.b.profiled("freshness", measured)
+	} else {
+		err = measured()
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", system, err)
 	}

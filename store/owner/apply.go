@@ -21,6 +21,8 @@ type applier struct {
 	batch  *engine.Batch
 	schema *schema // nil before the first commit
 	last   applied
+	// finished is nil before the first commit.
+	finished *finishedFanOuts
 	// built are the indexes that this process built step by step while it served,
 	// so that the commit which declares them ready need not.
 	built map[uint32]bool
@@ -32,6 +34,10 @@ type applier struct {
 // apply applies the commit after the last one.
 func (a *applier) apply(c *feed.Commit) error {
 	if a.batch == nil {
+		var err error
+		if a.finished, err = loadFinished(a.p); err != nil {
+			return err
+		}
 		a.batch = a.p.NewBatch(a.engineSchema())
 	}
 	b := a.batch
@@ -67,6 +73,7 @@ func (a *applier) apply(c *feed.Commit) error {
 	b.SetState(engine.State{
 		Log: c.Log, Applied: c.LSN, Sum: c.Sum, Time: c.Time, Epoch: c.Epoch, Owner: c.Owner, Settings: a.settings(),
 	})
+	a.finished.settle()
 	return b.Commit()
 }
 
@@ -144,9 +151,11 @@ func (a *applier) records(b *engine.Batch, c *feed.Commit, i int) error {
 				return err
 			}
 		}
-		if err := b.PutRecord(recordFanOut, []byte(fanOutKey(t.Effect.Producer, t.Page.Source)), f.encode()); err != nil {
+		key := fanOutKey(t.Effect.Producer, t.Page.Source)
+		if err := b.PutRecord(recordFanOut, []byte(key), f.encode()); err != nil {
 			return err
 		}
+		a.finished.note(t.Effect.Producer.String(), key, f.Position, f.Done)
 	}
 	for j := range t.Folds {
 		if err := applyFold(b, &t.Folds[j]); err != nil {
@@ -221,22 +230,12 @@ func applyFold(b *engine.Batch, f *feed.Fold) error {
 // forgetFanOuts drops the producer's finished fan-outs that it will not ask for
 // again.
 func (a *applier) forgetFanOuts(b *engine.Batch, t *feed.Transaction) error {
-	snap := a.p.Snapshot()
-	defer snap.Close()
-	prefix := []byte(fanOutKey(t.Effect.Producer, ""))
-	for r, err := range snap.Records(recordFanOut, prefix) {
-		if err != nil {
+	producer := t.Effect.Producer.String()
+	for _, key := range a.finished.below(producer, t.Page.FinishedBelow) {
+		if err := b.DeleteRecord(recordFanOut, []byte(key)); err != nil {
 			return err
 		}
-		f, err := decodeFanOut(r.Value)
-		if err != nil {
-			return err
-		}
-		if f.Done && f.Position.Compare(t.Page.FinishedBelow) < 0 {
-			if err := b.DeleteRecord(recordFanOut, r.Key); err != nil {
-				return err
-			}
-		}
+		a.finished.note(producer, key, feed.Position{}, false)
 	}
 	return nil
 }

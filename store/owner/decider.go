@@ -20,8 +20,9 @@ type decider struct {
 	time       int64    // of the last draft
 	snap       *engine.Snapshot
 	snapLSN    feed.LSN
-	found      map[groupIndexed][][]byte // in snap; see view.indexed
 	pending    *overlay
+	cache      *ruleCache
+	applied    *schema // by which cache was read
 	draft      *draft
 	carry      *call // did not fit into the draft
 	sincePage  int   // commits handed over since the last page
@@ -118,6 +119,7 @@ func (d *decider) reset() {
 	applied := d.p.state.Load()
 	d.next, d.time, d.schema = applied.lsn+1, applied.time, applied.schema
 	d.pending = newOverlay()
+	d.cache.clear()
 	d.refresh(true)
 	d.begin()
 }
@@ -125,7 +127,8 @@ func (d *decider) reset() {
 // refresh renews the snapshot when commits were applied since, and forgets from
 // the overlay what the new one shows.
 func (d *decider) refresh(force bool) {
-	applied := d.p.state.Load().lsn
+	state := d.p.state.Load()
+	applied := state.lsn
 	if !force && applied == d.snapLSN && d.snap != nil {
 		return
 	}
@@ -133,9 +136,12 @@ func (d *decider) refresh(force bool) {
 		d.snap.Close()
 	}
 	d.snap = d.p.engine.Snapshot()
-	clear(d.found)
 	d.snapLSN = applied
-	d.pending.prune(applied)
+	d.pending.prune(applied, d.cache)
+	if d.applied != state.schema {
+		d.applied = state.schema
+		d.cache.clear()
+	}
 }
 
 // rest lets go of the snapshot while nothing is to be decided: what an open one
@@ -171,7 +177,7 @@ func (d *decider) view() *view {
 	if d.draft.empty() {
 		d.draft.time = max(d.time, d.p.cfg.now())
 	}
-	return &view{schema: d.schema, snap: d.snap, pending: d.pending, found: d.found, lsn: d.draft.lsn, now: d.draft.time}
+	return &view{schema: d.schema, snap: d.snap, pending: d.pending, cache: d.cache, lsn: d.draft.lsn, now: d.draft.time}
 }
 
 // decide decides one request. Its answer leaves with the draft, for it may rest

@@ -49,12 +49,14 @@ func newOverlay() *overlay {
 	return &overlay{items: map[string]pendingItem{}, unique: map[string]pendingID{}, records: map[string]pendingRecord{}, targets: map[string][]pendingTarget{}}
 }
 
-// prune forgets what commits up to lsn decided: the engine has it now.
-func (o *overlay) prune(lsn feed.LSN) {
+// prune forgets what commits up to lsn decided: the engine has it now. It tells r of
+// it.
+func (o *overlay) prune(lsn feed.LSN, r *ruleCache) {
 	n := 0
 	for ; n < len(o.log) && o.log[n].lsn <= lsn; n++ {
 		for _, k := range o.log[n].items {
-			if o.items[k].lsn <= lsn {
+			if p, ok := o.items[k]; ok && p.lsn <= lsn {
+				r.items.update(k, p.item)
 				delete(o.items, k)
 			}
 		}
@@ -64,11 +66,15 @@ func (o *overlay) prune(lsn feed.LSN) {
 			}
 		}
 		for _, k := range o.log[n].records {
-			if o.records[k].lsn <= lsn {
+			if p, ok := o.records[k]; ok && p.lsn <= lsn {
+				r.records.update(k, p.value)
 				delete(o.records, k)
 			}
 		}
 		for _, k := range o.log[n].targets {
+			for _, p := range o.targets[k] {
+				r.target(k, p.key)
+			}
 			left := slices.DeleteFunc(o.targets[k], func(p pendingTarget) bool { return p.lsn <= lsn })
 			if o.targets[k] = left; len(left) == 0 {
 				delete(o.targets, k)

@@ -207,6 +207,50 @@ func TestAPageThatComesAfterItsFanOutWasForgottenIsLate(t *testing.T) {
 	}
 }
 
+// Of many fan-outs, one after the other, the owner remembers the last ones only, whether
+// it was there all the time, has begun in the middle or reads the whole log.
+func TestI3_FinishedFanOutsAreForgotten(t *testing.T) {
+	w := newWorld(t, byA)
+	dir := t.TempDir()
+	n := w.start(dir)
+	k := pk(t, "x")
+	fill(t, n, k, 3)
+	f := newFan(t, n, store.Scope{Key: k})
+	const fanOuts = 60
+	for i := range feed.LSN(fanOuts) {
+		if i == fanOuts/2 {
+			if err := n.stop(); err != nil {
+				t.Fatal(err)
+			}
+			n = w.start(dir)
+			f.n = n
+		}
+		f.req.Source = fmt.Sprint("source ", i)
+		f.req.FinishedBelow = feed.Position{LSN: 10 + i}
+		f.set(10+i, fmt.Sprintf(`"%d"`, i))
+		f.finish()
+	}
+	snap := n.engine.Snapshot()
+	defer snap.Close()
+	left := 0
+	for _, err := range snap.Records(recordFanOut, nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		left++
+	}
+	if left != 1 {
+		t.Errorf("%d fan-outs are remembered, want the last one", left)
+	}
+	want, err := n.engine.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.openAt(t.TempDir(), n.state.Load().lsn); got != want {
+		t.Errorf("digest of a rebuilt engine is %x, of the other %x", got, want)
+	}
+}
+
 func TestPlantKeepsItsCommit(t *testing.T) {
 	w := newWorld(t, byA)
 	dir := t.TempDir()

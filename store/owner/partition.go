@@ -107,7 +107,7 @@ func (p *Partition) run(ctx context.Context) error {
 		committerErr = c.run(commitCtx, finished)
 		stopDeciding()
 	})
-	d := &decider{p: p, found: map[groupIndexed][][]byte{}}
+	d := &decider{p: p, cache: newRuleCache()}
 	d.run(deciding)
 	close(finished)
 	wg.Wait()

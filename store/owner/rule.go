@@ -87,7 +87,7 @@ func (a ruleRecords) Get(key []byte) ([]byte, error) {
 	if value, ok := a.t.folds[a.r][string(key)]; ok {
 		return value, nil
 	}
-	return a.t.record(recordAccumulator, a.r.prefix+string(key))
+	return a.t.accumulator(a.r.prefix + string(key))
 }
 
 // Put implements accumulator.Records.

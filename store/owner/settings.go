@@ -75,6 +75,7 @@ func (d *decider) settle(next store.Settings) {
 	t.control = &feed.Control{Kind: store.ControlSettings, Data: data}
 	d.draft.add(t, nil)
 	d.schema = compiled
+	d.cache.clear()
 }
 
 // decided is the LSN that the last decided commit has, or will have.

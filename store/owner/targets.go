@@ -94,16 +94,17 @@ func (t *txn) targetsOf(r *rule, g accumulator.Group) ([][]byte, *store.Error) {
 	}
 	var keys [][]byte
 	if r.setting.Index != 0 {
-		found, err := t.indexed(r.setting.Index, g)
+		found, err := t.indexed(r, g)
 		if err != nil {
 			return nil, store.Refuse(store.StatusInternal, "targets of %s: %v", r.setting.Pipeline, err)
 		}
 		keys = append(keys, found...)
 	}
-	for _, itemKey := range t.pending.targets[r.prefix+string(g)] {
+	name := groupName(r, g)
+	for _, itemKey := range t.pending.targets[name] {
 		keys = append(keys, []byte(itemKey.key))
 	}
-	for _, itemKey := range t.targets[r.prefix+string(g)] {
+	for _, itemKey := range t.targets[name] {
 		keys = append(keys, []byte(itemKey))
 	}
 	slices.SortFunc(keys, slices.Compare)
@@ -111,34 +112,22 @@ func (t *txn) targetsOf(r *rule, g accumulator.Group) ([][]byte, *store.Error) {
 	return t.onlyTargets(r, g, keys, feed.PartitionKey{}, "")
 }
 
-// groupIndexed names the items of a group in an index.
-type groupIndexed struct {
-	index uint32
-	group accumulator.Group
-}
-
-// indexedMax bounds the item keys of one group that are remembered for as long as
-// a snapshot lasts.
-const indexedMax = 64
-
-// indexed returns the keys of the items that the snapshot has in an index for a
-// group, and of some that are gone. Many changes of one commit share a group where
-// many write at once, and to look into an index costs more than all else that is
-// decided for one: so what was found is remembered while the snapshot is the same.
-func (v *view) indexed(index uint32, g accumulator.Group) ([][]byte, error) {
-	of := groupIndexed{index, g}
-	if keys, ok := v.found[of]; ok {
+// indexed returns the keys of the items that the snapshot has in the rule's index for a
+// group, and of some that are gone.
+func (v *view) indexed(r *rule, g accumulator.Group) ([][]byte, error) {
+	name := groupName(r, g)
+	if keys, ok := v.cache.found.get(name); ok {
 		return keys, nil
 	}
 	var keys [][]byte
-	for key, err := range v.snap.IndexEntries(index, g.Values()[0], nil) {
+	for key, err := range v.snap.IndexEntries(r.setting.Index, g.Values()[0], nil) {
 		if err != nil {
 			return nil, err
 		}
 		keys = append(keys, slices.Clone(key))
 	}
-	if v.found != nil && len(keys) <= indexedMax {
-		v.found[of] = keys
+	if len(keys) <= foundMax {
+		v.cache.found.put(name, keys)
 	}
 	return keys, nil
 }
@@ -154,7 +143,7 @@ func (t *txn) onlyTargets(r *rule, g accumulator.Group, keys [][]byte, key feed.
 				return nil, store.Refuse(store.StatusInternal, "targets of %s: %v", r.setting.Pipeline, err)
 			}
 		}
-		item, err := t.get(k, name, itemKey)
+		item, err := t.target(k, name, itemKey)
 		if err != nil {
 			return nil, store.Refuse(store.StatusInternal, "read item %s: %v", name, err)
 		}
@@ -313,7 +302,7 @@ func (t *txn) noteTarget(r *rule, g accumulator.Group, itemKey []byte) {
 	if t.targets == nil {
 		t.targets = map[string][]string{}
 	}
-	k := r.prefix + string(g)
+	k := groupName(r, g)
 	if !slices.Contains(t.targets[k], string(itemKey)) {
 		t.targets[k] = append(t.targets[k], string(itemKey))
 	}

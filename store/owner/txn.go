@@ -16,9 +16,9 @@ type view struct {
 	schema  *schema
 	snap    *engine.Snapshot
 	pending *overlay
-	found   map[groupIndexed][][]byte // by snap, see indexed
-	lsn     feed.LSN                  // of the commit that is being decided
-	now     int64                     // its time, unix milliseconds
+	cache   *ruleCache
+	lsn     feed.LSN // of the commit that is being decided
+	now     int64    // its time, unix milliseconds
 }
 
 // item returns the item as the last decision left it, nil if there is none.
@@ -28,6 +28,38 @@ func (v *view) item(key feed.PartitionKey, id string, itemKey []byte) (*engine.I
 		return p.item, nil
 	}
 	return v.snap.GetAt(itemKey, key, id)
+}
+
+// target is item for what may be the target of a rule.
+func (v *view) target(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
+	if p, ok := v.pending.items[string(itemKey)]; ok {
+		return p.item, nil
+	}
+	k := string(itemKey)
+	if item, ok := v.cache.items.get(k); ok {
+		return item, nil
+	}
+	item, err := v.snap.GetAt(itemKey, key, id)
+	if err == nil {
+		v.cache.items.put(k, item)
+	}
+	return item, err
+}
+
+// accumulator is record for an accumulator of a rule.
+func (v *view) accumulator(key string) ([]byte, error) {
+	k := string(recordAccumulator) + key
+	if p, ok := v.pending.records[k]; ok {
+		return p.value, nil
+	}
+	if value, ok := v.cache.records.get(k); ok {
+		return value, nil
+	}
+	value, _, err := v.snap.Record(recordAccumulator, []byte(key))
+	if err == nil {
+		v.cache.records.put(k, value)
+	}
+	return value, err
 }
 
 func (v *view) record(kind byte, key string) ([]byte, error) {
@@ -65,6 +97,14 @@ type txn struct {
 }
 
 func newTxn(v *view, out *draft) *txn { return &txn{view: v, out: out} }
+
+// target is get for what may be the target of a rule.
+func (t *txn) target(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
+	if item, ok := t.items.get(itemKey); ok {
+		return item, nil
+	}
+	return t.view.target(key, id, itemKey)
+}
 
 func (t *txn) get(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
 	if item, ok := t.items.get(itemKey); ok {

@@ -1,0 +1,78 @@
+package owner
+
+import (
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// finishedFanOuts are the records of fan-outs that are done and not forgotten, as the
+// engine has them behind the last commit: so that who forgets them need not look for
+// them among all that were forgotten before, which the engine drops only later.
+type finishedFanOuts struct {
+	positions map[string]map[string]feed.Position // by producer and record key
+	notes     []finishedNote                      // of the commit that is being applied
+}
+
+// finishedNote is a record that a commit writes or drops.
+type finishedNote struct {
+	producer, key string
+	position      feed.Position
+	done          bool // false: it goes on, or is dropped
+}
+
+// loadFinished reads what the engine has.
+func loadFinished(p *engine.Partition) (*finishedFanOuts, error) {
+	f := &finishedFanOuts{positions: map[string]map[string]feed.Position{}}
+	snap := p.Snapshot()
+	defer snap.Close()
+	for r, err := range snap.Records(recordFanOut, nil) {
+		if err != nil {
+			return nil, err
+		}
+		record, err := decodeFanOut(r.Value)
+		if err != nil {
+			return nil, err
+		}
+		producer, _, _ := strings.Cut(string(r.Key), "\x00")
+		f.note(producer, string(r.Key), record.Position, record.Done)
+	}
+	f.settle()
+	return f, nil
+}
+
+// note keeps in mind what a commit says of a record.
+func (f *finishedFanOuts) note(producer, key string, position feed.Position, done bool) {
+	f.notes = append(f.notes, finishedNote{producer, key, position, done})
+}
+
+// settle takes in what was noted.
+func (f *finishedFanOuts) settle() {
+	for _, n := range f.notes {
+		of := f.positions[n.producer]
+		switch {
+		case n.done && of == nil:
+			f.positions[n.producer] = map[string]feed.Position{n.key: n.position}
+		case n.done:
+			of[n.key] = n.position
+		default:
+			delete(of, n.key)
+			if len(of) == 0 {
+				delete(f.positions, n.producer)
+			}
+		}
+	}
+	f.notes = f.notes[:0]
+}
+
+// below returns the keys of a producer's records of versions below a position.
+func (f *finishedFanOuts) below(producer string, position feed.Position) []string {
+	var keys []string
+	for key, at := range f.positions[producer] {
+		if at.Before(position) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
