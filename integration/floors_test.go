@@ -47,6 +47,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io/otel/exporters":    {"cmd/millrace/node"},
 	"go.opentelemetry.io/contrib/exporters": {"cmd/millrace/node"},
 	"github.com/nats-io/nats-server":        {"feed/natsd", "integration/bench"},
+	"github.com/Azure/azure-sdk-for-go":     {"cmd/millrace/remote"},
 }
 
 type listed struct {

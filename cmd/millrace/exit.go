@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/cmd/millrace/remote"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines"
@@ -50,7 +51,7 @@ func classify(err error) (code int, next string) {
 	switch {
 	case errors.Is(err, errTold):
 		return codeBad, ""
-	case isType[*usageError](err):
+	case isType[*usageError](err), isType[*remote.ConfigError](err):
 		return codeNotAsked, ""
 	case isType[*configError](err):
 		return codeNotAsked, "every key is explained in configs/millrace.yaml"
@@ -76,6 +77,14 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, "name credentials with --creds, or connect.user and connect.password in the configuration"
 	case isType[*badNews](err):
 		return codeBad, ""
+	case isType[*remote.UnreachableError](err):
+		return codeNotAsked, "start a node with millrace up, or name another endpoint with --endpoint"
+	case isType[*remote.TrustError](err):
+		return codeNotAsked, "name the certificate to trust with --ca; a node keeps its own in DIR/gateway/cert.pem"
+	case isType[*remote.KeyError](err):
+		return codeNotAsked, "name a key in force with MILLRACE_KEY or --key-file; millrace keys show prints those of a node"
+	case isType[*remote.NoContainerError](err):
+		return codeBad, "name one that is there, or its database with --database; import makes one with --partition-key"
 	case errors.Is(err, store.ErrDiskFull):
 		return codeNotAsked, "free some space on the store's disk; writing goes on by itself"
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnknown):

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/cmd/millrace/remote"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 )
@@ -22,6 +23,7 @@ const scanItems = 1000
 
 func newExport(a *app) *cobra.Command {
 	var file string
+	var at endpointFlags
 	cmd := &cobra.Command{
 		Use:   "export CONTAINER",
 		Short: "Write the items of a container to a file, one a line",
@@ -31,12 +33,13 @@ physical partition is read in order while writes go on: an item that is written
 meanwhile may be in the file as it was before or as it is after.
 
 What export writes, import takes.`,
-		Example: "  millrace export product --file product.ndjson.gz",
-		Args:    cobra.ExactArgs(1),
+		Example: `  millrace export product --file product.ndjson.gz
+  MILLRACE_KEY=… millrace export product --endpoint https://shop:8081 --ca cert.pem`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+			return a.withClient(cmd, &at, func(ctx context.Context, c client) error {
 				database, name := a.split(args[0])
-				ct, err := s.client.Container(ctx, database, name)
+				ct, err := c.Container(ctx, database, name)
 				if err != nil {
 					return err
 				}
@@ -45,36 +48,35 @@ What export writes, import takes.`,
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write (default standard output)")
+	a.addEndpoint(cmd, &at)
 	return cmd
 }
 
-func (a *app) export(ctx context.Context, ct *store.Container, file string) (err error) {
+func (a *app) export(ctx context.Context, ct itemReader, file string) (err error) {
 	out, closeOut, err := a.exportTo(file)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeOut()) }()
-	total, err := countItems(ctx, ct)
+	total, err := ct.Count(ctx)
 	if err != nil {
 		return err
 	}
 	bar := newProgress(a.err, "exporting "+containerName(ct), "items")
 	defer bar.done()
 	written := int64(0)
-	for _, p := range ct.Partitions() {
-		err := scan(ctx, ct, p, func(items []store.Item) error {
-			for i := range items {
-				if err := writeLine(out, items[i].Body); err != nil {
-					return err
-				}
+	err = ct.Items(ctx, remote.Selection{PageMax: scanItems}, func(items []store.Item) error {
+		for i := range items {
+			if err := writeLine(out, items[i].Body); err != nil {
+				return err
 			}
-			written += int64(len(items))
-			bar.set(written, int64(total), containerName(ct))
-			return nil
-		})
-		if err != nil {
-			return err
 		}
+		written += int64(len(items))
+		bar.set(written, int64(total), containerName(ct))
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	if file != "" {
 		bar.done()
@@ -116,8 +118,7 @@ func writeLine(w io.Writer, body []byte) error {
 }
 
 // scan calls f with every page of a physical partition.
-func scan(ctx context.Context, ct *store.Container, p feed.Partition, f func([]store.Item) error) error {
-	request := store.Scan{ItemsMax: scanItems}
+func scan(ctx context.Context, ct *store.Container, p feed.Partition, request store.Scan, f func([]store.Item) error) error {
 	for {
 		page, err := ct.Scan(ctx, p, request)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/cmd/millrace/remote"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 )
@@ -23,16 +24,20 @@ type feedFlags struct {
 	follow bool
 	limit  int64
 	before bool
+	at     endpointFlags
 }
 
 // changeView is a change as feed prints it.
 type changeView struct {
-	Partition string          `json:"partition"`
-	Position  string          `json:"position"`
-	Time      time.Time       `json:"time"`
-	Op        string          `json:"op"`
-	Key       json.RawMessage `json:"partitionKey"`
-	ID        string          `json:"id"`
+	Partition string `json:"partition,omitempty"`
+	Position  string `json:"position,omitempty"`
+	// LSN is all that an endpoint tells of partition and position; of what happened it
+	// tells nothing.
+	LSN  uint64          `json:"lsn,omitempty"`
+	Time time.Time       `json:"time"`
+	Op   string          `json:"op,omitempty"`
+	Key  json.RawMessage `json:"partitionKey"`
+	ID   string          `json:"id"`
 	// Pipeline made the change, if a pipeline did; Trace is the trace that it
 	// belongs to.
 	Pipeline string          `json:"pipeline,omitempty"`
@@ -50,7 +55,11 @@ func newFeed(a *app) *cobra.Command {
 from --from on: the beginning, now, or a time, which is an age such as 10m or an
 instant such as 2026-01-02T15:04:05Z. With --follow it waits for what comes.
 
-With -o json it prints one change in a line.`,
+With -o json it prints one change in a line.
+
+An endpoint's feed tells less: each item once, as it is now, with the LSN of its last
+write and no position; no deletes; what a pipeline wrote is not marked; a time is in
+whole seconds. --before is refused.`,
 		Example: "  millrace feed product --from now --follow",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,13 +67,28 @@ With -o json it prints one change in a line.`,
 			if err != nil {
 				return err
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				database, name := a.split(args[0])
-				ct, err := s.client.Container(ctx, database, name)
+			if err := f.at.resolve(cmd); err != nil {
+				return err
+			}
+			database, name := a.split(args[0])
+			if f.at.url == "" {
+				return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+					ct, err := s.client.Container(ctx, database, name)
+					if err != nil {
+						return err
+					}
+					return a.tail(ctx, s, ct, start.start(), &f)
+				})
+			}
+			if f.before {
+				return &usageError{errors.New("--before: the feed of an endpoint does not tell what an item was before; ask the server for it with --server")}
+			}
+			return a.withRemote(cmd, &f.at, func(ctx context.Context, c *remote.Client) error {
+				ct, err := c.Container(ctx, database, name)
 				if err != nil {
 					return err
 				}
-				return a.tail(ctx, s, ct, start, &f)
+				return a.tailRemote(ctx, ct, start, &f)
 			})
 		},
 	}
@@ -72,24 +96,42 @@ With -o json it prints one change in a line.`,
 	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "wait for what comes, until interrupted")
 	cmd.Flags().Int64Var(&f.limit, "limit", 0, "changes to show at most (default all)")
 	cmd.Flags().BoolVar(&f.before, "before", false, "show the item as it was before, too")
+	a.addEndpoint(cmd, &f.at)
 	return cmd
 }
 
+// feedStart is where a feed begins: now, at a time, or the zero feedStart, which is
+// the beginning.
+type feedStart struct {
+	now   bool
+	since time.Time
+}
+
+func (s feedStart) start() feed.Start {
+	switch {
+	case s.now:
+		return feed.StartNow()
+	case !s.since.IsZero():
+		return feed.StartTime(s.since)
+	}
+	return feed.StartBeginning()
+}
+
 // parseStart reads --from.
-func parseStart(text string, now time.Time) (feed.Start, error) {
+func parseStart(text string, now time.Time) (feedStart, error) {
 	switch text {
 	case "beginning":
-		return feed.StartBeginning(), nil
+		return feedStart{}, nil
 	case "now":
-		return feed.StartNow(), nil
+		return feedStart{now: true}, nil
 	}
 	if age, err := time.ParseDuration(text); err == nil && age >= 0 {
-		return feed.StartTime(now.Add(-age)), nil
+		return feedStart{since: now.Add(-age)}, nil
 	}
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
-		return feed.StartTime(at), nil
+		return feedStart{since: at}, nil
 	}
-	return feed.Start{}, &usageError{fmt.Errorf("--from %s: beginning, now, an age such as 10m, or an instant such as 2026-01-02T15:04:05Z is expected", text)}
+	return feedStart{}, &usageError{fmt.Errorf("--from %s: beginning, now, an age such as 10m, or an instant such as 2026-01-02T15:04:05Z is expected", text)}
 }
 
 // tail shows the changes of all partitions.
@@ -100,6 +142,33 @@ func (a *app) tail(ctx context.Context, s *session, ct *store.Container, start f
 		g.Go(func() error { return p.follow(ctx, s, partition, start) })
 	}
 	err := g.Wait()
+	if errors.Is(err, errEnough) || f.follow && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// tailRemote shows the changes that an endpoint tells of.
+func (a *app) tailRemote(ctx context.Context, ct *remote.Container, start feedStart, f *feedFlags) error {
+	shown := int64(0)
+	waits := func(err error) { fmt.Fprintf(a.err, "%v; trying again until it answers\n", err) }
+	err := ct.Changes(ctx, remote.Feed{Now: start.now, Since: start.since, Follow: f.follow, Waits: waits}, func(changes []remote.Change) error {
+		for i := range changes {
+			if f.limit > 0 && shown == f.limit {
+				return errEnough
+			}
+			shown++
+			c := &changes[i]
+			v := &changeView{LSN: c.LSN, Time: c.Time, Key: json.RawMessage(c.Item.Key.String()), ID: c.Item.ID, Item: c.Item.Body}
+			if err := a.printChange(v); err != nil {
+				return err
+			}
+		}
+		if f.limit > 0 && shown == f.limit {
+			return errEnough // before it waits for another
+		}
+		return nil
+	})
 	if errors.Is(err, errEnough) || f.follow && errors.Is(err, context.Canceled) {
 		return nil
 	}
@@ -235,6 +304,9 @@ func (a *app) printChange(v *changeView) error {
 		by = " by " + v.Pipeline
 	}
 	line := fmt.Sprintf("%s %s %s %-7s %s%s %s", v.Time.Format("15:04:05.000"), v.Partition, v.Position, v.Op, v.Key, by, body.String())
+	if v.Partition == "" {
+		line = fmt.Sprintf("%s lsn %d %s %s", v.Time.Format("15:04:05"), v.LSN, v.Key, body.String())
+	}
 	if len(v.Item) == 0 {
 		line += v.ID
 	}

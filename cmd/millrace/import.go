@@ -25,6 +25,7 @@ type importFlags struct {
 	partitionKey []string
 	partitions   int
 	show         int
+	at           endpointFlags
 }
 
 // importReport tells what an import did.
@@ -63,8 +64,11 @@ It exits with 1 if anything was rejected.`,
 			if f.state != "" && len(args) > 2 {
 				return &usageError{errors.New("--state is for one file at a time")}
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				ct, err := a.importInto(ctx, s, args[0], &f)
+			return a.withClient(cmd, &f.at, func(ctx context.Context, c client) error {
+				if f.at.url != "" && cmd.Flags().Changed("partitions") {
+					return &usageError{fmt.Errorf("--partitions: %s decides itself how many a container gets; of a Millrace node, gateway.partitions says so", f.at.url)}
+				}
+				ct, err := a.importInto(ctx, c, args[0], &f)
 				if err != nil {
 					return err
 				}
@@ -78,25 +82,26 @@ It exits with 1 if anything was rejected.`,
 	flags.StringSliceVar(&f.partitionKey, "partition-key", nil, "paths, such as /categoryId: make the container if it is not there")
 	flags.IntVar(&f.partitions, "partitions", 1, "with --partition-key: physical partitions of a container that is made")
 	flags.IntVar(&f.show, "show", 100, "rejections to show of each file; all are counted")
+	a.addEndpoint(cmd, &f.at)
 	return cmd
 }
 
 // importInto finds the container, or makes it if the flags say how.
-func (a *app) importInto(ctx context.Context, s *session, arg string, f *importFlags) (*store.Container, error) {
+func (a *app) importInto(ctx context.Context, c client, arg string, f *importFlags) (container, error) {
 	database, name := a.split(arg)
-	ct, err := s.client.Container(ctx, database, name)
+	ct, err := c.Container(ctx, database, name)
 	if !errors.Is(err, store.ErrNotFound) || len(f.partitionKey) == 0 {
 		return ct, err
 	}
 	spec := store.ContainerSpec{PartitionKey: f.partitionKey, Partitions: f.partitions}
-	if _, err := s.client.Catalog().Create(ctx, database, name, spec); err != nil {
+	if err := c.Create(ctx, database, name, spec); err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(a.err, "container %s/%s created\n", database, name)
-	return s.client.Container(ctx, database, name)
+	return c.Container(ctx, database, name)
 }
 
-func (a *app) importFiles(ctx context.Context, ct *store.Container, files []string, f *importFlags) error {
+func (a *app) importFiles(ctx context.Context, ct container, files []string, f *importFlags) error {
 	var reports []importReport
 	var rejected int64
 	var failed error
@@ -142,7 +147,7 @@ func (r *importReport) line() string {
 }
 
 // importFile imports one file and returns what it did.
-func (a *app) importFile(ctx context.Context, ct *store.Container, file string, f *importFlags) (*importReport, error) {
+func (a *app) importFile(ctx context.Context, ct container, file string, f *importFlags) (*importReport, error) {
 	in, size, state, stateFile, err := a.openInput(ct, file, f.state)
 	if err != nil {
 		return nil, err
@@ -162,10 +167,7 @@ func (a *app) importFile(ctx context.Context, ct *store.Container, file string, 
 	shownSoFar := 0
 	cfg := ingest.Config{
 		Writers: f.writers,
-		Write: func(ctx context.Context, body []byte) error {
-			_, err := ct.Upsert(ctx, body)
-			return err
-		},
+		Write:   ct.Upsert,
 		Rejected: func(rejection ingest.Rejection) {
 			if shownSoFar++; shownSoFar <= f.show {
 				fmt.Fprintf(a.err, "%s:%d: rejected: %s\n", report.Input, rejection.Line, rejection.Reason)
@@ -204,7 +206,7 @@ func stopped(err error, state *ingest.State, stateFile string) error {
 }
 
 // openInput opens a file, and the state of an import of it.
-func (a *app) openInput(ct *store.Container, file, stateFile string) (in io.ReadCloser, size int64, state *ingest.State, stateAt string, err error) {
+func (a *app) openInput(ct container, file, stateFile string) (in io.ReadCloser, size int64, state *ingest.State, stateAt string, err error) {
 	target := containerName(ct) + "@" + string(ct.Info().ID)
 	if file == "-" {
 		state, stale, err := &ingest.State{Container: target}, false, error(nil)
@@ -268,7 +270,7 @@ func shown(file string) string {
 	return file
 }
 
-func containerName(ct *store.Container) string {
+func containerName(ct interface{ Info() store.ContainerInfo }) string {
 	info := ct.Info()
 	return strings.TrimPrefix(info.Database+"/"+info.Name, pipelines.DatabaseDefault+"/")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/millrace/remote"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 )
@@ -25,6 +26,7 @@ type queryFlags struct {
 	output             string
 	explain            bool
 	params             []string
+	at                 endpointFlags
 }
 
 func newQuery(a *app) *cobra.Command {
@@ -35,7 +37,9 @@ func newQuery(a *app) *cobra.Command {
 		Long: `Query answers a query of the SQL dialect of docs/sql.md, with all its rows, of the
 container that --container or FROM names. With --key it reads one logical partition,
 else all. A parameter is JSON, or a text if it cannot be read as such. With --explain
-it says how the query would be answered, and reads nothing.
+it says how the query would be answered, and reads nothing; an endpoint tells it only
+beside a row, which is read, and other endpoints than a Millrace node tell just the
+indexes.
 
 With the name of a container it reads the item with --id in the logical partition
 --key, or all items of that partition. Without --key, the first items of the
@@ -53,9 +57,9 @@ text, and '["eu", 7]' is a hierarchical key, or the beginning of one.`,
 			}
 			f.limited = cmd.Flags().Changed("limit")
 			if isQuery(args[0]) {
-				return a.querySQL(cmd.Context(), args[0], &f)
+				return a.querySQL(cmd, args[0], &f)
 			}
-			return a.queryItems(cmd.Context(), args[0], &f)
+			return a.queryItems(cmd, args[0], &f)
 		},
 	}
 	flags := cmd.Flags()
@@ -67,6 +71,7 @@ text, and '["eu", 7]' is a hierarchical key, or the beginning of one.`,
 	flags.StringArrayVarP(&f.params, "param", "p", nil, "value of a parameter, as in --param name=json")
 	flags.StringVarP(&f.output, "output", "o", "table", "form of the output: "+strings.Join(queryOutputs, ", "))
 	// The root's shorthand of this flag is --container here.
+	a.addEndpoint(cmd, &f.at)
 	flags.StringVar(&a.configFile, "config", a.configFile, "configuration file; its keys are explained in configs/millrace.yaml")
 	return cmd
 }
@@ -78,16 +83,16 @@ func isQuery(text string) bool {
 }
 
 // queryItems prints items of a container.
-func (a *app) queryItems(ctx context.Context, container string, f *queryFlags) error {
+func (a *app) queryItems(cmd *cobra.Command, container string, f *queryFlags) error {
 	if f.container != "" || f.explain || len(f.params) > 0 {
 		return &usageError{errors.New("--container, --explain and --param belong to a query: millrace query 'SELECT …'")}
 	}
 	if a.output = f.output; !slices.Contains(outputs, a.output) {
 		return &usageError{fmt.Errorf("--output %s: %s is expected where no query is asked", a.output, strings.Join(outputs, ", "))}
 	}
-	return a.with(ctx, func(ctx context.Context, s *session) error {
+	return a.withClient(cmd, &f.at, func(ctx context.Context, c client) error {
 		database, name := a.split(container)
-		ct, err := s.client.Container(ctx, database, name)
+		ct, err := c.Container(ctx, database, name)
 		if err != nil {
 			return err
 		}
@@ -99,66 +104,42 @@ func (a *app) queryItems(ctx context.Context, container string, f *queryFlags) e
 	})
 }
 
-// readItems reads items; more says that there are more than the limit.
-func readItems(ctx context.Context, ct *store.Container, f *queryFlags) (items []store.Item, more bool, err error) {
-	if f.key == "" {
-		return queryAll(ctx, ct, f)
-	}
-	key, err := parseKey(f.key, len(ct.Info().Spec.PartitionKey))
-	if err != nil {
-		return nil, false, err
-	}
-	if f.id != "" {
-		item, err := ct.Read(ctx, key, f.id)
-		if errors.Is(err, store.ErrNotFound) {
-			return nil, false, bad("there is no item %s in the logical partition %s of %s", f.id, key, containerName(ct))
-		}
-		return []store.Item{item}, false, err
-	}
-	page, err := ct.Scan(ctx, ct.PartitionFor(key), store.Scan{Scope: store.Scope{Key: key}, ItemsMax: min(f.limit, scanItems)})
-	for err == nil && page.Cursor != nil && len(items)+len(page.Items) < f.limit {
-		items = append(items, page.Items...)
-		page, err = ct.Scan(ctx, ct.PartitionFor(key), store.Scan{
-			Scope: store.Scope{Key: key}, ItemsMax: min(f.limit-len(items), scanItems), After: page.Cursor,
-		})
-	}
-	if err != nil {
-		return nil, false, err
-	}
-	return append(items, page.Items...), page.Cursor != nil, nil
-}
-
 // errEnough ends a scan.
 var errEnough = errors.New("enough")
 
-// queryAll reads the first items of all partitions, those with the id if one is
-// named.
-func queryAll(ctx context.Context, ct *store.Container, f *queryFlags) (items []store.Item, more bool, err error) {
-	for _, p := range ct.Partitions() {
-		err := scan(ctx, ct, p, func(page []store.Item) error {
-			for i := range page {
-				if f.id != "" && page[i].ID != f.id {
-					continue
-				}
-				if len(items) == f.limit {
-					more = true
-					return errEnough
-				}
-				items = append(items, page[i])
-			}
-			return nil
-		})
-		if errors.Is(err, errEnough) {
-			break
-		}
-		if err != nil {
+// readItems reads items: one, those of a logical partition, or the first ones of all;
+// more says that there are more than the limit.
+func readItems(ctx context.Context, ct itemReader, f *queryFlags) (items []store.Item, more bool, err error) {
+	s := remote.Selection{ID: f.id, PageMax: scanItems}
+	if f.id == "" {
+		s.PageMax = min(f.limit+1, scanItems) // the one that is too many tells that there are more
+	}
+	if f.key != "" {
+		if s.Key, err = parseKey(f.key, len(ct.Info().Spec.PartitionKey)); err != nil {
 			return nil, false, err
 		}
+		if f.id != "" {
+			item, err := ct.Read(ctx, s.Key, f.id)
+			if errors.Is(err, store.ErrNotFound) {
+				return nil, false, bad("there is no item %s in the logical partition %s of %s", f.id, s.Key, containerName(ct))
+			}
+			return []store.Item{item}, false, err
+		}
+	}
+	err = ct.Items(ctx, s, func(page []store.Item) error {
+		items = append(items, page...)
+		if more = len(items) > f.limit; more {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return nil, false, err
 	}
 	if f.id != "" && len(items) == 0 {
 		return nil, false, bad("there is no item %s in %s", f.id, containerName(ct))
 	}
-	return items, more, nil
+	return items[:min(len(items), f.limit)], more, nil
 }
 
 // parseKey reads a partition key of a number of levels from the command line.

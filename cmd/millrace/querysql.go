@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
+
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/query"
 )
@@ -18,10 +20,14 @@ import (
 var queryOutputs = []string{"table", "json", "ndjson", "csv", "yaml"}
 
 // querySQL answers a query and prints its rows as they come.
-func (a *app) querySQL(ctx context.Context, text string, f *queryFlags) error {
-	q, err := query.ParseQuery(text)
-	if err != nil {
-		return &usageError{caret(text, err)}
+func (a *app) querySQL(cmd *cobra.Command, text string, f *queryFlags) error {
+	if err := f.at.resolve(cmd); err != nil {
+		return err
+	}
+	q, unknown := query.ParseQuery(text)
+	if unknown != nil && (f.at.url == "" || f.container == "") {
+		// An endpoint may know more of the dialect, if it need not be asked what FROM names.
+		return &usageError{caret(text, unknown)}
 	}
 	params, err := parseParams(f.params)
 	if err != nil {
@@ -33,8 +39,8 @@ func (a *app) querySQL(ctx context.Context, text string, f *queryFlags) error {
 	case !slices.Contains(queryOutputs, f.output):
 		return &usageError{fmt.Errorf("--output %s: %s is expected", f.output, strings.Join(queryOutputs, ", "))}
 	}
-	return a.with(ctx, func(ctx context.Context, s *session) error {
-		ct, err := a.queried(ctx, s, q, f.container)
+	err = a.withClient(cmd, &f.at, func(ctx context.Context, c client) error {
+		ct, err := a.queried(ctx, c, q, f.container)
 		if err != nil {
 			return err
 		}
@@ -59,25 +65,31 @@ func (a *app) querySQL(ctx context.Context, text string, f *queryFlags) error {
 		}
 		return a.printQuery(ctx, ct, r, f)
 	})
+	if unknown != nil && errors.Is(err, store.ErrBadRequest) {
+		return &usageError{fmt.Errorf("query: %w", err)}
+	}
+	return err
 }
 
 // queried returns the container of a query: the one that is named, else the one that
 // FROM names, else the only one.
-func (a *app) queried(ctx context.Context, s *session, q *query.Query, named string) (*store.Container, error) {
+func (a *app) queried(ctx context.Context, c client, q *query.Query, named string) (container, error) {
 	if named != "" {
 		database, name := a.split(named)
-		return s.client.Container(ctx, database, name)
+		return c.Container(ctx, database, name)
 	}
-	ct, err := s.client.Container(ctx, a.database, q.Container())
-	if !errors.Is(err, store.ErrNotFound) {
-		return ct, err
+	if q.Container() != "" {
+		ct, err := c.Container(ctx, a.database, q.Container())
+		if !errors.Is(err, store.ErrNotFound) {
+			return ct, err
+		}
 	}
-	infos, err := s.containers(ctx, a.database, "")
+	infos, err := c.Containers(ctx, a.database)
 	if err != nil {
 		return nil, err
 	}
 	if len(infos) == 1 {
-		return s.client.Open(infos[0])
+		return c.Container(ctx, a.database, infos[0].Name)
 	}
 	names := make([]string, len(infos))
 	for i := range infos {
@@ -137,14 +149,22 @@ func caret(text string, err error) error {
 func (a *app) printExplain(page *store.QueryPage, output string) error {
 	if output == "json" || output == "yaml" {
 		a.output = output
-		return a.print(map[string]any{"access": page.Metrics.Access, "index": page.Metrics.Index, "partitions": page.Partitions}, nil)
+		v := map[string]any{"access": page.Metrics.Access}
+		if page.Partitions > 0 { // an endpoint tells no more
+			v["index"], v["partitions"] = page.Metrics.Index, page.Partitions
+		}
+		return a.print(v, nil)
 	}
-	_, err := fmt.Fprintf(a.out, "%s\nasks %s\n", page.Metrics.Access, plural(page.Partitions, "partition", "partitions"))
+	text := page.Metrics.Access + "\n"
+	if page.Partitions > 0 {
+		text += "asks " + plural(page.Partitions, "partition", "partitions") + "\n"
+	}
+	_, err := io.WriteString(a.out, text)
 	return err
 }
 
 // printQuery prints all rows of a query, page by page.
-func (a *app) printQuery(ctx context.Context, ct *store.Container, r store.QueryRequest, f *queryFlags) error {
+func (a *app) printQuery(ctx context.Context, ct container, r store.QueryRequest, f *queryFlags) error {
 	out := newRowWriter(a.out, f.output)
 	var total store.QueryMetrics
 	rows := 0
@@ -191,6 +211,9 @@ func cost(rows int, m *store.QueryMetrics, more bool) string {
 	text := plural(rows, "row", "rows")
 	if more {
 		text += ", and more"
+	}
+	if m.Access == "" { // an endpoint does not tell
+		return text
 	}
 	return fmt.Sprintf("%s; %s; %s read in %.1f ms", text, m.Access, plural(m.Items, "item", "items"), float64(m.Time.Microseconds())/1000)
 }

@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/cmd/millrace/remote"
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// client finds containers: over NATS, or at an endpoint of the Cosmos DB protocol.
+type client interface {
+	Container(ctx context.Context, database, name string) (container, error)
+	// Containers lists those of a database.
+	Containers(ctx context.Context, database string) ([]store.ContainerInfo, error)
+	Create(ctx context.Context, database, name string, spec store.ContainerSpec) error
+}
+
+// itemReader reads the items of a container.
+type itemReader interface {
+	Info() store.ContainerInfo
+	Read(ctx context.Context, key feed.PartitionKey, id string) (store.Item, error)
+	// Items calls f with page after page.
+	Items(ctx context.Context, s remote.Selection, f func([]store.Item) error) error
+	// Count counts the items; 0 if that cannot be known.
+	Count(ctx context.Context) (int, error)
+}
+
+// container is what commands do with a container, over either client.
+type container interface {
+	itemReader
+	Upsert(ctx context.Context, body []byte) error
+	Query(ctx context.Context, r store.QueryRequest) (*store.QueryPage, error)
+}
+
+// endpointFlags say at which endpoint a command works; without one it is NATS.
+type endpointFlags struct {
+	url, keyFile string
+	fromEnv      bool // url is that of the environment
+}
+
+// The environment variables of an endpoint.
+const (
+	envEndpoint = "MILLRACE_ENDPOINT"
+	envKey      = "MILLRACE_KEY"
+)
+
+// endpointHelp ends the help of commands that work over either client.
+const endpointHelp = `
+
+With --endpoint it works over the protocol of Azure Cosmos DB instead of NATS: at the
+gateway of a Millrace node or any other endpoint, with its key in ` + envKey + ` or
+--key-file, and with --ca the certificate to trust, which a node keeps in
+DIR/gateway/cert.pem.`
+
+// addEndpoint gives a command the flags of an endpoint.
+func (a *app) addEndpoint(cmd *cobra.Command, f *endpointFlags) {
+	cmd.Long += endpointHelp
+	flags := cmd.Flags()
+	flags.StringVar(&f.url, "endpoint", "", "URL of an endpoint of the Cosmos DB protocol, such as https://localhost:8081 ("+envEndpoint+")")
+	flags.StringVar(&f.keyFile, "key-file", "", "file with the key of the endpoint (default "+envKey+")")
+	flags.String("ca", "", "PEM file that signs the server's certificate (MILLRACE_CONNECT_CA), or the endpoint's")
+}
+
+// resolve takes the endpoint of the environment if the command line names neither an
+// endpoint nor a server.
+func (f *endpointFlags) resolve(cmd *cobra.Command) error {
+	server := cmd.Flags().Changed("server")
+	switch {
+	case f.url != "" && server:
+		return &usageError{errors.New("--endpoint and --server: one of them is expected")}
+	case f.url == "" && !server:
+		f.url = os.Getenv(envEndpoint)
+		f.fromEnv = f.url != ""
+	}
+	if f.keyFile != "" && f.url == "" {
+		return &usageError{errors.New("--key-file is the key of an endpoint; name that with --endpoint")}
+	}
+	return nil
+}
+
+// key reads the key of the endpoint. It is never on the command line, which others on
+// the machine can see.
+func (f *endpointFlags) key() (string, error) {
+	if f.keyFile == "" {
+		if key := strings.TrimSpace(os.Getenv(envKey)); key != "" {
+			return key, nil
+		}
+		return "", &usageError{fmt.Errorf("endpoint %s: its key is expected in %s, or in a file named with --key-file", f.url, envKey)}
+	}
+	data, err := os.ReadFile(f.keyFile)
+	if err != nil {
+		return "", fmt.Errorf("read the key: %w", err)
+	}
+	if key := strings.TrimSpace(string(data)); key != "" {
+		return key, nil
+	}
+	return "", &usageError{fmt.Errorf("--key-file %s is empty; a key is expected, such as millrace keys show primary prints", f.keyFile)}
+}
+
+// withClient runs work with a client of the endpoint, or over NATS if there is none.
+func (a *app) withClient(cmd *cobra.Command, f *endpointFlags, work func(ctx context.Context, c client) error) error {
+	if err := f.resolve(cmd); err != nil {
+		return err
+	}
+	if f.url == "" {
+		return a.with(cmd.Context(), func(ctx context.Context, s *session) error { return work(ctx, localClient{s}) })
+	}
+	return a.withRemote(cmd, f, func(ctx context.Context, c *remote.Client) error { return work(ctx, remoteClient{c}) })
+}
+
+// withRemote runs work with a client of the endpoint.
+func (a *app) withRemote(cmd *cobra.Command, f *endpointFlags, work func(ctx context.Context, c *remote.Client) error) error {
+	key, err := f.key()
+	if err != nil {
+		return err
+	}
+	c, err := remote.Open(cmd.Context(), remote.Config{Endpoint: f.url, Key: key, CA: cmd.Flag("ca").Value.String(), Timeout: a.timeout})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return work(cmd.Context(), c)
+}
+
+// remoteClient is a client of an endpoint.
+type remoteClient struct{ *remote.Client }
+
+func (c remoteClient) Container(ctx context.Context, database, name string) (container, error) {
+	ct, err := c.Client.Container(ctx, database, name)
+	if err != nil {
+		return nil, err // and not a nil *remote.Container
+	}
+	return ct, nil
+}
+
+// localClient is a client over NATS.
+type localClient struct{ s *session }
+
+func (c localClient) Container(ctx context.Context, database, name string) (container, error) {
+	ct, err := c.s.client.Container(ctx, database, name)
+	if err != nil {
+		return nil, err
+	}
+	return localContainer{ct}, nil
+}
+
+func (c localClient) Containers(ctx context.Context, database string) ([]store.ContainerInfo, error) {
+	return c.s.containers(ctx, database, "")
+}
+
+func (c localClient) Create(ctx context.Context, database, name string, spec store.ContainerSpec) error {
+	_, err := c.s.client.Catalog().Create(ctx, database, name, spec)
+	return err
+}
+
+// localContainer is a container over NATS.
+type localContainer struct{ *store.Container }
+
+func (c localContainer) Upsert(ctx context.Context, body []byte) error {
+	_, err := c.Container.Upsert(ctx, body)
+	return err
+}
+
+func (c localContainer) Count(ctx context.Context) (int, error) { return countItems(ctx, c.Container) }
+
+// Items reads the physical partitions one after the other.
+func (c localContainer) Items(ctx context.Context, s remote.Selection, f func([]store.Item) error) error {
+	request := store.Scan{ItemsMax: s.PageMax}
+	partitions := c.Partitions()
+	if !s.Key.IsZero() {
+		request.Key = s.Key
+		partitions = []feed.Partition{c.PartitionFor(s.Key)}
+	}
+	for _, p := range partitions {
+		err := scan(ctx, c.Container, p, request, func(items []store.Item) error {
+			if s.ID != "" {
+				items = slices.DeleteFunc(items, func(item store.Item) bool { return item.ID != s.ID })
+			}
+			return f(items)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
