@@ -93,14 +93,15 @@ type Column struct {
 // Limits bound a projection's work. Zero fields take their defaults.
 type Limits struct {
 	// FlushRowsMax bounds the rows of one source partition that a sink which
-	// buffers holds before they are made durable. Default 200,000.
+	// buffers holds before they are made durable; while that is under way as many
+	// again may come. Default 200,000.
 	FlushRowsMax int `yaml:"flushRowsMax"`
 
 	// FlushBytesMax bounds their bytes, estimated, likewise. Default 64 MiB.
 	FlushBytesMax int `yaml:"flushBytesMax"`
 
-	// FlushInterval bounds the time for which a sink that buffers holds rows.
-	// Default 5s.
+	// FlushInterval bounds the time for which a sink that buffers holds rows. The end
+	// of a stream of rows that has filled the sink is not held for as long. Default 5s.
 	FlushInterval time.Duration `yaml:"flushInterval"`
 }
 

@@ -37,8 +37,9 @@
 //
 // The checkpoint of the processor does not pass what the sink has made durable. A
 // sink that buffers is given batches and makes them durable later, when it holds
-// FlushRowsMax rows or FlushBytesMax bytes or FlushInterval has passed; after a
-// crash the feed is read again from the last that was durable. The checkpoint also
+// FlushRowsMax rows or FlushBytesMax bytes or FlushInterval has passed, beside the
+// next batches, which it takes meanwhile; after a crash the feed is read again from
+// the last that was durable. The checkpoint also
 // holds the position that the sink has recorded: a sink found before it has been
 // emptied or restored older, and the processor stops and says so, instead of
 // writing the changes that follow into a gap.

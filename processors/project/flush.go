@@ -11,8 +11,8 @@ import (
 	"github.com/millrace/millrace/processors"
 )
 
-// Run makes durable what a sink that buffers has held for FlushInterval, and fills
-// rows of items that are there, until ctx ends.
+// Run makes durable what a sink that buffers holds, when it is full or has held it for
+// FlushInterval, and fills rows of items that are there, until ctx ends.
 func (r *RowWriter) Run(ctx context.Context) error {
 	defer r.close()
 	g, ctx := errgroup.WithContext(ctx)
@@ -21,26 +21,91 @@ func (r *RowWriter) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// flushNow flushes now and then.
+// flushNow flushes when the sink has held rows for long enough, or is full. Meanwhile
+// the next batches are gathered and taken.
 func (r *RowWriter) flushNow(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	pauses := processors.NewPauses()
 	for {
+		full := false
 		select {
 		case <-ctx.Done():
 			return nil
 		case err := <-r.broken:
 			return err
+		case <-r.full:
+			full = r.fills(1)
 		case <-r.held:
-			timer.Reset(r.p.limits.FlushInterval)
 		case <-timer.C:
-			if err := r.flushAll(ctx, pauses); err != nil {
-				if processors.FailureOf(ctx, err) == processors.Ended {
-					return nil
-				}
-				return err
+		}
+		if due := r.due(); !full && due > 0 {
+			timer.Reset(due)
+			continue
+		}
+		if err := r.flushAll(ctx, full, pauses); err != nil {
+			if processors.FailureOf(ctx, err) == processors.Ended {
+				return nil
 			}
+			return err
+		}
+		timer.Reset(r.due())
+	}
+}
+
+// burstEnds is how long nothing may come after a flush of a full sink before what
+// came last is flushed too: the end of a backfill is not waited for.
+const burstEnds = 100 * time.Millisecond
+
+// due is how long what the sink holds may wait.
+func (r *RowWriter) due() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.taken) == 0 {
+		return time.Hour
+	}
+	at := r.taken[0].at.Add(r.p.limits.FlushInterval)
+	if ends := r.taken[len(r.taken)-1].at.Add(burstEnds); r.burst && ends.Before(at) {
+		at = ends
+	}
+	return max(time.Until(at), 0)
+}
+
+// fills says whether the sink holds so many times what it may.
+func (r *RowWriter) fills(times int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fillsLocked(times)
+}
+
+func (r *RowWriter) fillsLocked(times int) bool {
+	return r.rows >= times*r.p.limits.FlushRowsMax || r.bytes >= times*r.p.limits.FlushBytesMax
+}
+
+// room asks for a flush if the sink holds as much as it may, and waits while it holds
+// twice that. The error is that of a flush which has failed meanwhile; it is not that
+// of a change.
+func (r *RowWriter) room(ctx context.Context) error {
+	for {
+		r.mu.Lock()
+		full, over, flushed := r.fillsLocked(1), r.fillsLocked(2), r.flushed
+		r.mu.Unlock()
+		if full {
+			token(r.full)
+		}
+		if !over {
+			return nil
+		}
+		select {
+		case <-flushed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		r.mu.Lock()
+		err := r.failure
+		r.mu.Unlock()
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -58,9 +123,14 @@ func (r *RowWriter) close() {
 }
 
 // flushAll flushes, and tries again what fails.
-func (r *RowWriter) flushAll(ctx context.Context, pauses *processors.Pauses) error {
+func (r *RowWriter) flushAll(ctx context.Context, full bool, pauses *processors.Pauses) error {
 	for {
-		err := r.flushTurn(ctx)
+		err := r.flush(ctx)
+		r.mu.Lock()
+		r.failure, r.burst = err, full
+		close(r.flushed)
+		r.flushed = make(chan struct{})
+		r.mu.Unlock()
 		if err == nil {
 			pauses.Reset()
 			r.tenure.Changed("")
@@ -99,27 +169,11 @@ func (r *RowWriter) failed(ctx context.Context, err error) {
 	r.tenure.Logger.Log(ctx, level, "rows cannot be made durable now; trying again", slog.Int("attempts", t.Attempts), slog.Any("error", err))
 }
 
-// flushTurn flushes when it is this goroutine's turn.
-func (r *RowWriter) flushTurn(ctx context.Context) error {
-	if err := r.acquire(ctx); err != nil {
-		return err
-	}
-	defer r.release()
-	return r.flush(ctx)
-}
-
-// flushFull flushes if the sink holds as much as it may.
-func (r *RowWriter) flushFull(ctx context.Context) error {
-	if r.rows < r.p.limits.FlushRowsMax && r.bytes < r.p.limits.FlushBytesMax {
-		return nil
-	}
-	return r.flush(ctx)
-}
-
-// flush makes durable what the sink holds. Its failures are not those of a
-// change.
+// flush makes durable what the sink holds, beside what is written to it meanwhile. Its
+// failures are not those of a change.
 func (r *RowWriter) flush(ctx context.Context) error {
-	if !r.holds() {
+	rows, some := r.holds()
+	if !some {
 		return nil
 	}
 	ctx, span := tracer().Start(ctx, "millrace.project.flush")
@@ -128,28 +182,19 @@ func (r *RowWriter) flush(ctx context.Context) error {
 	at, err := r.writer.Flush(ctx)
 	if err != nil {
 		span.RecordError(err)
-		return r.waiting(ctx, fmt.Sprintf("make %d rows durable", r.rows), err)
+		return r.waiting(ctx, fmt.Sprintf("make %d rows durable", rows), err)
 	}
 	meters.flushDuration.Record(ctx, time.Since(start).Seconds(), r.p.measured(""))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.recorded.Before(at) {
-		r.recorded = at
-	}
-	if !at.Before(r.after) {
-		r.durableLocked()
-		return nil
-	}
-	if r.durable.Before(at) {
-		r.durable = at
-	}
+	r.durableLocked(at)
 	r.trouble = nil
-	r.signalHeld()
 	return nil
 }
 
-func (r *RowWriter) holds() bool {
+// holds is how many rows the sink holds, and whether there is a batch that it does.
+func (r *RowWriter) holds() (rows int, some bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.holding
+	return r.rows, len(r.taken) > 0
 }

@@ -28,25 +28,38 @@ type RowWriter struct {
 	writer Writer        // nil until it is open
 	after  feed.Position // up to which the writer has been told everything
 	found  feed.Position // that the sink had recorded when it was opened
-	rows   int           // that the sink holds and has not made durable
-	bytes  int           // of them
-	held   chan struct{} // has a token when the sink has begun to hold rows
+
+	held chan struct{} // has a token when the sink has begun to hold rows
+	full chan struct{} // has a token when it holds as many as it may
 
 	mu       sync.Mutex
+	taken    []taken       // what the sink holds and has not made durable, in order
+	rows     int           // of it
+	bytes    int           // of it
+	flushed  chan struct{} // closed when a flush by Run ends
+	failure  error         // of that flush
+	burst    bool          // the last flush was one because the sink was full
 	counts   processors.Counts
 	rejected []string
 	through  feed.Position // up to which changes have been processed
-	durable  feed.Position // up to which they are durable, while holding
-	holding  bool
+	durable  feed.Position // up to which they are durable, while something is taken
 	recorded feed.Position // that the sink is known to have recorded
 	trouble  *processors.Trouble
+}
+
+// taken is a batch that the sink took.
+type taken struct {
+	upTo        feed.Position
+	rows, bytes int
+	at          time.Time
 }
 
 // Rows returns a processor of the projection's source partition, for one tenure.
 // It is a *RowWriter.
 func (p *Projection) Rows(feed.Partition) processors.Processor {
 	r := &RowWriter{
-		p: p, turn: make(chan struct{}, 1), held: make(chan struct{}, 1), broken: make(chan error, 1),
+		p: p, turn: make(chan struct{}, 1), broken: make(chan error, 1),
+		held: make(chan struct{}, 1), full: make(chan struct{}, 1), flushed: make(chan struct{}),
 	}
 	r.fill = newFiller(r)
 	return r
@@ -68,7 +81,7 @@ func (r *RowWriter) State() processors.State {
 	defer r.mu.Unlock()
 	s := processors.State{Counts: r.counts, Rejected: r.rejected, Recorded: r.recorded, Trouble: r.trouble}
 	r.fill.State(&s)
-	if r.holding {
+	if len(r.taken) > 0 {
 		durable := r.durable
 		s.Durable = &durable
 	}
@@ -127,7 +140,7 @@ func (r *RowWriter) write(ctx context.Context, g *gatherer, upTo feed.Position) 
 		r.after = upTo
 		r.wrote(ctx, b, w, g.bytes)
 	}
-	return r.flushFull(ctx)
+	return r.room(ctx)
 }
 
 // open begins the tenure at the sink. Its failures are not those of a change: they
@@ -218,20 +231,14 @@ func (r *RowWriter) wrote(ctx context.Context, b *Batch, w Written, bytes int) {
 		r.tell(b.Reject)
 		r.tell(w.Refused)
 	}
+	if len(r.taken) == 0 {
+		r.durable = maxPosition(r.durable, r.through)
+	}
+	r.taken = append(r.taken, taken{b.UpTo, b.Len(), bytes, time.Now()})
 	r.rows, r.bytes = r.rows+b.Len(), r.bytes+bytes
-	if r.recorded.Before(w.Durable) {
-		r.recorded = w.Durable
-	}
-	if !w.Durable.Before(r.after) {
-		r.durableLocked()
-		return
-	}
-	if !r.holding {
-		r.holding, r.durable = true, r.through
-		r.signalHeld()
-	}
-	if r.durable.Before(w.Durable) {
-		r.durable = w.Durable
+	r.durableLocked(w.Durable)
+	if len(r.taken) == 1 {
+		token(r.held)
 	}
 }
 
@@ -246,9 +253,10 @@ func (r *RowWriter) measure(ctx context.Context, b *Batch, w Written) {
 	meters.rejects.Add(ctx, int64(w.Claims), r.p.measured("claim"))
 }
 
-func (r *RowWriter) signalHeld() {
+// token sees to it that c holds a token.
+func token(c chan struct{}) {
 	select {
-	case r.held <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -274,7 +282,15 @@ func (r *RowWriter) tell(rejects []Reject) {
 	r.rejected = told[max(len(told)-processors.RejectedMax, 0):]
 }
 
-// durableLocked notes that all that the sink took for changes is durable.
-func (r *RowWriter) durableLocked() {
-	r.holding, r.rows, r.bytes, r.trouble = false, 0, 0, nil
+// durableLocked notes up to where the sink has made durable what it took.
+func (r *RowWriter) durableLocked(at feed.Position) {
+	r.recorded = maxPosition(r.recorded, at)
+	n := 0
+	for ; n < len(r.taken) && !r.recorded.Before(r.taken[n].upTo); n++ {
+		r.durable = maxPosition(r.durable, r.taken[n].upTo)
+		r.rows, r.bytes = r.rows-r.taken[n].rows, r.bytes-r.taken[n].bytes
+	}
+	if r.taken = r.taken[n:]; len(r.taken) == 0 {
+		r.taken, r.trouble = nil, nil
+	}
 }

@@ -141,7 +141,9 @@ type Sink interface {
 	Close() error
 }
 
-// Writer writes for one source partition. It is used by one goroutine at a time.
+// Writer writes for one source partition. It is used by one goroutine at a time, but
+// for the Flush of a sink that buffers, which others may call beside a Write and
+// beside each other.
 type Writer interface {
 	// Write takes b. With position P recorded or taken before:
 	//
@@ -155,8 +157,8 @@ type Writer interface {
 	// was carried out.
 	Write(ctx context.Context, b *Batch) (Written, error)
 
-	// Flush makes durable what Write took and returns the position up to which all
-	// is. After an error it may be called again.
+	// Flush makes durable what Write had taken when it was called, and returns the
+	// position up to which all is. After an error it may be called again.
 	Flush(ctx context.Context) (feed.Position, error)
 
 	// Close ends the tenure in this process and discards what was not flushed. It

@@ -13,7 +13,7 @@ import (
 
 // Writer is a project.Writer: it takes batches into memory, and Flush, or the
 // sink when it holds much, commits them together with those of the sink's other
-// writers.
+// writers. Write is called by one goroutine at a time.
 type Writer struct {
 	sink     *Sink
 	producer feed.Producer
@@ -172,11 +172,13 @@ func (w *Writer) take(b *project.Batch, e *encoded) (project.Written, error) {
 }
 
 // Flush commits what the writers of the sink hold, and returns the position up to
-// which all that this one took is durable.
+// which all that this one took is durable. It may be called beside a Write, which it
+// does not wait for, and beside another Flush.
 func (w *Writer) Flush(ctx context.Context) (feed.Position, error) {
 	s := w.sink
+	upTo := w.holds()
 	for {
-		dirty, err := w.dirty()
+		dirty, err := w.dirty(upTo)
 		if err != nil {
 			return feed.Position{}, err
 		}
@@ -189,7 +191,7 @@ func (w *Writer) Flush(ctx context.Context) (feed.Position, error) {
 		if err := s.acquire(ctx); err != nil {
 			return feed.Position{}, err
 		}
-		if dirty, err = w.dirty(); err == nil && dirty {
+		if dirty, err = w.dirty(upTo); err == nil && dirty {
 			err = s.commit(ctx)
 		}
 		s.release()
@@ -199,11 +201,19 @@ func (w *Writer) Flush(ctx context.Context) (feed.Position, error) {
 	}
 }
 
-// dirty says whether something that w took is not durable, or not to be seen.
-func (w *Writer) dirty() (bool, error) {
+// holds is the position up to which w took batches.
+func (w *Writer) holds() feed.Position {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
-	return !w.active.empty() || len(w.sealed) > 0 || w.durable.Before(w.taken) || w.sink.unseen, w.ended
+	return w.taken
+}
+
+// dirty says whether something that w took up to a position is not durable, or not to
+// be seen.
+func (w *Writer) dirty(upTo feed.Position) (bool, error) {
+	w.sink.mu.Lock()
+	defer w.sink.mu.Unlock()
+	return w.durable.Before(upTo) || w.sink.unseen, w.ended
 }
 
 // Close discards what was not flushed.
