@@ -48,6 +48,8 @@ type table struct {
 type column struct {
 	expr *query.Expr
 	typ  Type
+	path *query.Expr // the same over one root alone, if it is nothing but a path; else nil
+	root int         // that root
 }
 
 type checker struct {
@@ -192,7 +194,11 @@ func (c *checker) columns(t *table, declared *Table, at string) {
 			c.bad(field, "has no expression")
 		}
 		t.Columns = append(t.Columns, ColumnSchema{Name: col.Name, Type: col.Type})
-		t.columns = append(t.columns, column{expr: c.expression(field, col.Expr, t.each.parseColumn), typ: col.Type})
+		parsed := column{expr: c.expression(field, col.Expr, t.each.parseColumn), typ: col.Type}
+		if parsed.expr != nil {
+			parsed.path, parsed.root = t.each.path(parsed.expr, col.Expr)
+		}
+		t.columns = append(t.columns, parsed)
 	}
 }
 

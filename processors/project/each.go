@@ -68,6 +68,26 @@ func (s scope) parseColumn(text string) (*query.Expr, error) {
 	return query.ParseScoped(text, append([][]string{elementNames, itemNames}, indexRoots...))
 }
 
+// path returns the expression of a column over one root alone, and that root, if it is
+// nothing but a path, which most are; else nil.
+func (s scope) path(e *query.Expr, text string) (alone *query.Expr, root int) {
+	root, names, ok := e.Path()
+	switch {
+	case !ok:
+		return nil, 0
+	case root == rootBare:
+		return e, root
+	}
+	alone, err := query.ParseScoped(text, append([][]string{elementNames, itemNames}, indexRoots...)[root:root+1])
+	if err != nil {
+		return nil, 0
+	}
+	if at, same, ok := alone.Path(); !ok || at != 0 || !slices.Equal(names, same) {
+		return nil, 0
+	}
+	return alone, root
+}
+
 // parseWhere reads the condition of a table, whose bare names are those of the
 // item.
 func (s scope) parseWhere(text string) (*query.Expr, error) {

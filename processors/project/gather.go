@@ -15,6 +15,10 @@ type gatherer struct {
 	sources map[string]int // index in touched
 	touched []touched
 	bytes   int // of what was taken, estimated
+
+	before, after maker
+	slab          []rowState // of which those of items are cut
+	source        string     // of the row that was counted last
 }
 
 // touched is what has become of one item's rows and rejects, in the order in
@@ -44,7 +48,7 @@ type rejectState struct {
 }
 
 func newGatherer(p *Projection) *gatherer {
-	return &gatherer{p: p, sources: map[string]int{}}
+	return &gatherer{p: p, sources: map[string]int{}, before: maker{p: p, many: true}, after: maker{p: p, many: true}}
 }
 
 // empty says whether nothing was taken.
@@ -62,8 +66,8 @@ func (g *gatherer) change(ch *feed.Change) error {
 	if err != nil {
 		return processors.Reject(err)
 	}
-	oldRows, oldRejects := g.p.RowsOf(ch.Key, ch.ID, before)
-	rows, rejects := g.p.RowsOf(ch.Key, ch.ID, ch.After)
+	oldRows, oldRejects := g.before.item(ch.Key, ch.ID, before)
+	rows, rejects := g.after.item(ch.Key, ch.ID, ch.After)
 	g.differ(oldRows, rows)
 	g.differRejects(oldRejects, rejects)
 	return nil
@@ -94,6 +98,9 @@ func (g *gatherer) mend(was *Was, before, body []byte) {
 
 // differ takes the difference between the rows that one item had and has.
 func (g *gatherer) differ(before, after []Row) {
+	if len(before) == 0 && g.come(after) {
+		return
+	}
 	old := finder{rows: before}
 	for i := range after {
 		if was := old.find(&after[i]); was == nil || !EqualRows(was, &after[i]) {
@@ -110,6 +117,31 @@ func (g *gatherer) differ(before, after []Row) {
 		}
 	}
 }
+
+// come takes all rows of an item that has not been touched before, which are different
+// ones. It is false if the item has been.
+func (g *gatherer) come(rows []Row) bool {
+	if len(rows) == 0 {
+		return true
+	}
+	if _, ok := g.sources[rows[0].Source]; ok {
+		return false
+	}
+	if len(g.slab) < len(rows) {
+		g.slab = make([]rowState, max(slabRows, len(rows)))
+	}
+	states := g.slab[:len(rows):len(rows)]
+	g.slab = g.slab[len(rows):]
+	for i := range rows {
+		states[i].Row = rows[i]
+		g.bytes += g.rowBytes(&rows[i])
+	}
+	g.of(rows[0].Source).rows = states
+	return true
+}
+
+// slabRows is how many rows of items are allocated at once.
+const slabRows = 128
 
 // manyRows is from how many rows on one is looked up in a map.
 const manyRows = 16
@@ -190,7 +222,7 @@ func (g *gatherer) row(r *Row, gone bool) {
 	if gone {
 		state.Values = nil
 	}
-	g.bytes += rowBytes(&state.Row)
+	g.bytes += g.rowBytes(&state.Row)
 	t := g.of(r.Source)
 	if i := t.find(r); i >= 0 {
 		t.rows[i] = state
@@ -280,6 +312,16 @@ func (g *gatherer) batch(after, upTo feed.Position) *Batch {
 		}
 	}
 	return b
+}
+
+// rowBytes estimates what a row takes in memory. The rows of an item share its name.
+func (g *gatherer) rowBytes(r *Row) int {
+	n := rowBytes(r)
+	if g.source == r.Source {
+		return n - len(r.Source)
+	}
+	g.source = r.Source
+	return n
 }
 
 // rowBytes estimates what a row takes in memory.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/query"
 )
 
 // ItemRowsMax bounds the rows of one item in one table. An item with more has one
@@ -20,19 +21,14 @@ const itemShownMax = 1 << 20
 // cannot be, table by table, elements in order. A nil body has none. The answer
 // depends on nothing but the arguments, of which it keeps nothing.
 func (p *Projection) RowsOf(key feed.PartitionKey, id string, body []byte) ([]Row, []Reject) {
-	if body == nil || p.sourceWhere != nil && !p.sourceWhere.True(body) {
-		return nil, nil
-	}
-	m := maker{p: p, body: body, key: key, id: id}
-	for i := range p.tables {
-		m.table(&p.tables[i])
-	}
-	return m.rows, m.rejects
+	m := maker{p: p}
+	return m.item(key, id, body)
 }
 
-// maker makes the rows of one item.
+// maker makes the rows of one item after the other.
 type maker struct {
 	p       *Projection
+	many    bool // items will come; the rows of one are not kept until the next does
 	key     feed.PartitionKey
 	id      string
 	body    []byte
@@ -41,6 +37,7 @@ type maker struct {
 	rejects []Reject
 
 	t       *table
+	kept    []Value        // of a row of the table, whose columns of the item are those of all
 	first   int            // of the table's rows
 	refused int            // of the table's rejects, the first
 	told    int            // bytes that rejects show
@@ -53,12 +50,32 @@ type maker struct {
 	slab    []Value // of which rows are cut
 }
 
+// item makes the rows and rejects of an item.
+func (m *maker) item(key feed.PartitionKey, id string, body []byte) ([]Row, []Reject) {
+	if body == nil || m.p.sourceWhere != nil && !m.p.sourceWhere.True(body) {
+		return nil, nil
+	}
+	m.body, m.key, m.id = body, key, id
+	m.source, m.rows, m.rejects, m.told = "", m.rows[:0], nil, 0
+	for i := range m.p.tables {
+		m.table(&m.p.tables[i])
+	}
+	return m.rows, m.rejects
+}
+
+// slabValues is how many values of many items are allocated at once.
+const slabValues = 512
+
 // values returns the room for the values of a row.
 func (m *maker) values(n int) []Value {
 	if len(m.slab) < n {
 		rows := 1
-		if len(m.t.each) > 0 {
+		switch {
+		case m.many:
+			rows = max(slabValues/n, 1)
+		case len(m.t.each) > 0:
 			rows = min(max(len(m.rows)-m.first, 4), 64)
+		default:
 		}
 		m.slab = make([]Value, rows*n)
 	}
@@ -68,7 +85,7 @@ func (m *maker) values(n int) []Value {
 }
 
 func (m *maker) table(t *table) {
-	m.t, m.first, m.refused, m.seen = t, len(m.rows), len(m.rejects), nil
+	m.t, m.kept, m.first, m.refused, m.seen = t, nil, len(m.rows), len(m.rejects), nil
 	if t.where != nil && t.perItem && !t.where.True(m.body) {
 		return
 	}
@@ -153,13 +170,18 @@ func (m *maker) row(element string) {
 	t := m.t
 	values := m.values(len(t.columns))
 	for i := range t.columns {
+		c := &t.columns[i]
+		if m.kept != nil && c.path != nil && c.root == rootOther {
+			values[i] = m.kept[i]
+			continue
+		}
 		var err error
-		v := t.columns[i].expr.EvalIn(m.roots[:]...)
-		if values[i], m.scratch, err = t.columns[i].typ.convert(v, m.scratch); err != nil {
+		if values[i], m.scratch, err = c.typ.convert(m.eval(c), m.scratch); err != nil {
 			m.refuse(element, t.Columns[i].Name, err.Error())
 			return
 		}
 	}
+	m.kept = values
 	for _, k := range t.Key {
 		if values[k].IsNull() {
 			m.refuse(element, t.Columns[k].Name, "is missing or null, and is part of the key")
@@ -178,6 +200,14 @@ func (m *maker) row(element string) {
 		return
 	}
 	m.rows = append(m.rows, r)
+}
+
+// eval returns what the expression of a column comes to.
+func (m *maker) eval(c *column) query.Value {
+	if c.path != nil {
+		return c.path.Eval(m.roots[c.root])
+	}
+	return c.expr.EvalIn(m.roots[:]...)
 }
 
 // key returns the key of a row, which shares its memory if the columns allow.
