@@ -102,9 +102,10 @@ func (w *set) planFolder(at *folder, units []unit, work *int64) []unit {
 	return units
 }
 
-// full says whether a file is not merged with others any more.
+// full says whether a file is not merged with others any more: tierFiles of its size
+// are more than one may hold.
 func (w *set) full(f *file) bool {
-	return f.Rows*2 > w.g.files.rowsMax || f.Bytes*2 > w.g.files.bytesMax
+	return f.Rows*tierFiles > w.g.files.rowsMax || f.Bytes*tierFiles > w.g.files.bytesMax
 }
 
 // tier chooses small files to merge, with the file of so many rows that is written

@@ -100,6 +100,35 @@ func TestLayout_SmallFilesAreMerged(t *testing.T) {
 	t.Logf("%d live files; %d bytes written for %d that stay", len(live), storage.bytes, storage.size(t, live))
 }
 
+// TestLayout_LargeFilesAreNotMerged commits rows of which four commits are more than a
+// file may hold, and some fewer: only those are written again.
+func TestLayout_LargeFilesAreNotMerged(t *testing.T) {
+	for _, c := range []struct {
+		rows   int
+		merged bool
+	}{{11, false}, {10, true}} {
+		storage := newMemory()
+		cfg := quick()
+		cfg.FileRowsMax = 40
+		w := openWriter(t, open(t, storage, cfg), 0, 1)
+		for n := 1; n <= 8; n++ {
+			var rows []project.Row
+			for i := range c.rows {
+				id := fmt.Sprintf("o%d-%d", n, i)
+				rows = append(rows, orderRow("customer/[\"a\"]/"+id, id, int64(n)))
+			}
+			writeRows(t, w, n, rows...)
+			flush(t, w)
+		}
+		live, _, _, err := parquetsink.Newest(t.Context(), storage)
+		must(t, err)
+		live = slices.DeleteFunc(live, func(name string) bool { return !strings.HasPrefix(name, "orders/") })
+		if merged := len(live) < 8; merged != c.merged {
+			t.Errorf("%d files after 8 commits of %d rows, want merged %v", len(live), c.rows, c.merged)
+		}
+	}
+}
+
 // counting counts what is written to files of orders.
 type counting struct {
 	objects

@@ -57,6 +57,10 @@ func (l *layout) mark(a *arena, row parquet.Row, r *project.Row) {
 		row[l.element] = l.text(a, l.element, r.Element)
 	}
 	row[l.source] = l.text(a, l.source, r.Source)
+	if a.source == r.Source { // the rows of an item share its name
+		a.size -= len(r.Source)
+	}
+	a.source = r.Source
 }
 
 // values returns the values of a row's columns.

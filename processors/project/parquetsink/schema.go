@@ -124,8 +124,9 @@ const (
 	decimal64Max = 18
 )
 
-// node is the column's Parquet type: text and JSON by dictionary where that is
-// shorter, unless each row has its own.
+// node is the column's Parquet type: text by dictionary where that is shorter. Keys and
+// sources have what each differs in from the one before: rows of one item are side by
+// side.
 func (c *column) node(partition bool) parquet.Node {
 	switch c.typ.Kind {
 	case project.KindInt64:
@@ -144,7 +145,7 @@ func (c *column) node(partition bool) parquet.Node {
 		return parquet.JSON()
 	default:
 		if c.required && !partition {
-			return parquet.String()
+			return parquet.Encoded(parquet.String(), &parquet.DeltaByteArray)
 		}
 		return parquet.Encoded(parquet.String(), &parquet.RLEDictionary)
 	}

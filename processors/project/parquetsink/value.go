@@ -15,7 +15,8 @@ import (
 type arena struct {
 	values []parquet.Value
 	text   []byte
-	size   int // bytes given out
+	source string // that was shared last
+	size   int    // bytes given out, and shared
 }
 
 // Sizes of an arena's pieces.
@@ -33,6 +34,12 @@ func (a *arena) row(n int) parquet.Row {
 	a.values = a.values[n:]
 	a.size += n * int(unsafe.Sizeof(parquet.Value{}))
 	return row
+}
+
+// share returns the bytes of s, which must not be changed.
+func (a *arena) share(s string) []byte {
+	a.size += len(s)
+	return unsafe.Slice(unsafe.StringData(s), len(s))
 }
 
 // copyText returns a copy of s.
@@ -63,9 +70,9 @@ func (a *arena) clone(row parquet.Row) parquet.Row {
 	return to
 }
 
-// text returns a value of a text column.
+// text returns a value of a text column, which shares the memory of s.
 func (l *layout) text(a *arena, column int, s string) parquet.Value {
-	return l.place(parquet.ByteArrayValue(a.copyText(s)), column)
+	return l.place(parquet.ByteArrayValue(a.share(s)), column)
 }
 
 // place puts a value, or null, in its column.
