@@ -181,6 +181,29 @@ func TestBackfillRefusals(t *testing.T) {
 	if r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1}); by["names"].Verdict != pipelines.VerdictBehind {
 		t.Errorf("while it is to be filled it is not behind:\n%s", text(r))
 	}
+
+	// A rewind takes over what is open, unless it brings all, and nothing that is done.
+	rewind := func(to string, fills uint32, scope pipelines.FillScope) {
+		t.Helper()
+		place, err := pipelines.ParseRewindTo(to, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := n.registry.Rewind(t.Context(), "default", "names", place, leases.DefaultBucket)
+		if err != nil || rec.Fills != fills || rec.FillScope != scope {
+			t.Errorf("rewound to %s it is to fill %d, %+v, want %d, %+v; %v", to, rec.Fills, rec.FillScope, fills, scope, err)
+		}
+	}
+	rewind("now", 1, pipelines.FillScope{Key: `["t1"]`})
+	if _, err := n.registry.Resume(t.Context(), "default", "names"); err != nil {
+		t.Fatal(err)
+	}
+	n.idle(t)
+	rewind("now", 0, pipelines.FillScope{})
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{Key: `["t1"]`}, leases.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
+	rewind("beginning", 0, pipelines.FillScope{})
 }
 
 // bodies returns the items of a container.

@@ -62,10 +62,8 @@ func (c *compiled) processor(r processors.Resource) processors.Processor {
 func compileCascade(client *store.Client, rec *Record, source, target *store.ContainerInfo, limits cascade.Limits) (*cascade.Cascade, error) {
 	cfg := cascadeConfig(&rec.Spec)
 	cfg.Pipeline, cfg.Generation, cfg.Limits = rec.ID, rec.Generation, limits
+	cfg.Fill = rec.FillScope.request(rec.Fills)
 	var err error
-	if cfg.Fill, err = rec.FillScope.request(rec.Fills); err != nil {
-		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
-	}
 	if cfg.Source, err = client.Open(*source); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
@@ -103,9 +101,7 @@ func compileProject(client *store.Client, rec *Record, b *bound, limits rowLimit
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
 	cfg.Pipeline, cfg.Generation, cfg.Shadow, cfg.Limits = rec.ID, rec.Generation, rec.Shadow, limits.project
-	if cfg.Fill, err = rec.FillScope.request(rec.Fills); err != nil {
-		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
-	}
+	cfg.Fill = rec.FillScope.request(rec.Fills)
 	if cfg.Source, err = client.Open(*b.source); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}

@@ -88,7 +88,7 @@ func (r *Registry) mayFill(ctx context.Context, rec *Record, scope *FillScope, b
 		return errors.New("its rows are being built anew, those of all items; see millrace status")
 	}
 	levels := len(rec.filledItems(&b).Spec.PartitionKey)
-	if _, err := scope.request(1); err != nil {
+	if err := scope.request(1).Broken; err != nil {
 		return err
 	}
 	if key, _ := scope.key(); !key.IsZero() && key.Levels() != levels {
@@ -99,8 +99,12 @@ func (r *Registry) mayFill(ctx context.Context, rec *Record, scope *FillScope, b
 	if err != nil {
 		return fmt.Errorf("read the checkpoints: %w", err)
 	}
-	if !rec.filled(&b, progressOf(held)) {
-		return fmt.Errorf("a backfill of %s is under way: see millrace status %s, and ask again when it is done", rec.FillScope, rec.Name)
+	if rec.FillScope.request(rec.Fills).Broken == nil && !rec.filled(&b, progressOf(held)) {
+		paused := ""
+		if rec.Paused {
+			paused = ", and the pipeline is paused"
+		}
+		return fmt.Errorf("a backfill of %s is under way%s: see millrace status %s, and ask again when it is done", rec.FillScope, paused, rec.Name)
 	}
 	return nil
 }
@@ -117,22 +121,23 @@ func (s FillScope) key() (feed.PartitionKey, error) {
 	return key, nil
 }
 
-// request returns what a processor is asked for; number 0 asks for nothing.
-func (s FillScope) request(number uint32) (processors.FillRequest, error) {
+// request returns what a processor is asked for; number 0 asks for nothing. It is
+// broken if this release does not understand the scope.
+func (s FillScope) request(number uint32) processors.FillRequest {
 	r := processors.FillRequest{Number: number}
 	if number == 0 {
-		return r, nil
+		return r
 	}
-	var err error
-	if r.Key, err = s.key(); err != nil || s.Where == "" {
-		return r, err
+	if r.Key, r.Broken = s.key(); r.Broken != nil || s.Where == "" {
+		return r
 	}
 	where, err := query.ParseExpr(s.Where)
 	if err != nil {
-		return r, fmt.Errorf("where: %w", err)
+		r.Broken = fmt.Errorf("where: %w", err)
+		return r
 	}
 	r.Where = where.True
-	return r, nil
+	return r
 }
 
 // fillRole is the role of the readers that fill: those of the items that hold the

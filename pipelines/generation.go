@@ -71,13 +71,15 @@ func (s *PipelineSpec) containers() []string {
 }
 
 // Former is the generation of a projection whose rows are read while those of the
-// next one are built beside them.
+// next one are built beside them. It goes on as it was, also with what it was to fill.
 type Former struct {
 	Generation uint32            `json:"generation"`
 	Spec       PipelineSpec      `json:"spec"`
 	Tables     []feed.ResourceID `json:"tables,omitempty"`
 	From       []Start           `json:"from,omitempty"`
 	Heads      []Start           `json:"heads,omitempty"`
+	Fills      uint32            `json:"fills,omitempty"`
+	FillScope  FillScope         `json:"fillScope,omitzero"`
 }
 
 // former returns the record of the generation that stands until the present one
@@ -88,8 +90,8 @@ func (r *Record) former() *Record {
 	}
 	f := *r
 	f.Generation, f.Spec, f.Tables = r.Former.Generation, r.Former.Spec, r.Former.Tables
-	f.From, f.Heads, f.Former, f.Shadow, f.Fills = r.Former.From, r.Former.Heads, nil, false, 0
-	f.FillScope = FillScope{}
+	f.From, f.Heads, f.Former, f.Shadow = r.Former.From, r.Former.Heads, nil, false
+	f.Fills, f.FillScope = r.Former.Fills, r.Former.FillScope
 	return &f
 }
 

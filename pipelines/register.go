@@ -159,7 +159,9 @@ func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	case r.Former != nil:
 		next.Former = r.Former
 	case !r.Shadow:
-		next.Former = &Former{Generation: r.Generation, Spec: r.Spec, Tables: r.Tables, From: r.From, Heads: r.Heads}
+		next.Former = &Former{
+			Generation: r.Generation, Spec: r.Spec, Tables: r.Tables, From: r.From, Heads: r.Heads, Fills: r.Fills, FillScope: r.FillScope,
+		}
 	}
 }
 

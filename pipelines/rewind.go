@@ -137,7 +137,7 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *bound, to Rewind
 		return next, nil
 	}
 	next.succeed(rec, &ApplyOptions{FromNow: to.kind != rewindBeginning})
-	if to.kind != rewindBeginning { // which brings all that was there
+	if to.kind != rewindBeginning && !rec.filled(b, at) { // the beginning brings all that was there
 		next.Fills, next.FillScope = rec.Fills, rec.FillScope
 	}
 	next.Generation++

@@ -26,6 +26,7 @@ func (s *steward) swap(ctx context.Context, rec *Record, b *bound) (err error) {
 		return fmt.Errorf("put the rows of generation %d in place: %w", rec.Generation, err)
 	}
 	return s.note(ctx, rec, "the rows of a new generation have taken the place of the former ones", func(now *Record) {
-		now.Shadow, now.Former, now.Settled = false, nil, true
+		now.Shadow, now.Former = false, nil
+		now.Settled = now.Fills == 0 // else when what was there is filled
 	})
 }

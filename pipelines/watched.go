@@ -211,6 +211,9 @@ func (w *watched) fanOut(j *processors.Job) FanOutStatus {
 		Partition: w.resource.Partition.String(), Source: j.Source, Position: j.Position.String(), Began: time.UnixMilli(j.Began).UTC(),
 		Scanned: j.Scanned, Changed: j.Changed, Total: j.Total, Attempts: j.Attempts, LastError: j.LastError,
 	}
+	if j.Source == processors.FillJob {
+		f.Source = "backfill of " + w.record.FillScope.String()
+	}
 	if done, eta, ok := j.Progress(w.now); ok {
 		f.Percent, f.ETA, f.Seconds = 100*done, eta, eta.Seconds()
 	}

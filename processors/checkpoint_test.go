@@ -76,6 +76,9 @@ func TestFinishedBelow(t *testing.T) {
 		"a job from beyond the position does not": {processors.Checkpoint{Position: at(3), State: processors.State{
 			Jobs: []processors.Job{{Position: at(7)}},
 		}}, at(3)},
+		"what is filled does not": {processors.Checkpoint{Position: at(9), State: processors.State{
+			Jobs: []processors.Job{{Source: processors.FillJob}, {Position: at(7)}},
+		}}, at(7)},
 	} {
 		if got := c.cp.FinishedBelow(); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)

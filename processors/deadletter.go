@@ -49,8 +49,8 @@ type DeadLetter struct {
 	// prints; Position is that of the change.
 	Item     string        `json:"item"`
 	Position feed.Position `json:"-"`
-	// Target is the item that refused its copy; empty if the change itself could
-	// not be processed.
+	// Target is the item that refused its copy, or what a sink did not take of a
+	// backfill; empty if the change itself could not be processed.
 	Target string `json:"target,omitempty"`
 	// Status is the store's code, 0 if there was none.
 	Status int `json:"status,omitempty"`

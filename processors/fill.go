@@ -2,6 +2,7 @@ package processors
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -20,8 +21,11 @@ type FillRequest struct {
 	// Key narrows it to the items of one logical partition; zero is all.
 	Key feed.PartitionKey
 	// Where narrows it to the items for which it is true, as they are when the fill comes
-	// to them; nil is all.
+	// to them; nil is all. It is called concurrently.
 	Where func(item []byte) bool
+	// Broken says why the request cannot be carried out, nil if it can: the processor
+	// tells of it and does the rest of its work.
+	Broken error
 }
 
 // Fill is how far a processor is in the items that were there. It is never changed
@@ -76,16 +80,20 @@ func NewFilling(request FillRequest, items *store.Container, page func(ctx conte
 	return &Filling{request: request, items: items, page: page}
 }
 
-// Open begins a tenure with what State said for the checkpoint.
+// Open begins a tenure with what State said for the checkpoint. What was begun is only
+// gone on with if it is what is asked for.
 func (f *Filling) Open(t *Tenure, was *Fill) {
 	f.tenure, f.fill = t, was
-	if n := f.request.Number; n > 0 && (was == nil || was.Number < n) {
+	switch n := f.request.Number; {
+	case n == 0:
+		f.fill = nil
+	case was == nil || was.Number < n:
 		f.fill = &Fill{Number: n, Began: time.Now().UnixMilli()}
 	}
 }
 
-// State adds the fill to s. Its job stands at the last checkpoint: whoever reads on from
-// a place before it has nothing of the fill to do again.
+// State adds the fill to s, with a Job for people while it is not done. The Job is not
+// about a change: it has no position, and FinishedBelow passes over it.
 func (f *Filling) State(s *State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -96,10 +104,11 @@ func (f *Filling) State(s *State) {
 	if f.fill == nil || f.fill.Done {
 		return
 	}
-	s.Jobs = append(s.Jobs, Job{
-		Source: FillJob, Position: f.tenure.Saved().Position, Began: f.fill.Began, Total: f.fill.Total, Scanned: f.fill.Scanned, Changed: f.fill.Changed,
-	})
+	s.Jobs = append(s.Jobs, Job{Source: FillJob, Began: f.fill.Began, Total: f.fill.Total, Scanned: f.fill.Scanned, Changed: f.fill.Changed})
 }
+
+// Left tells whether something is left to be filled.
+func (f *Filling) Left() bool { return f.left() != nil }
 
 // left returns what is left to be filled, nil if nothing is.
 func (f *Filling) left() *Fill {
@@ -115,19 +124,17 @@ func (f *Filling) left() *Fill {
 // Run fills what is left, until that is done or ctx ends. An error ends the tenure.
 func (f *Filling) Run(ctx context.Context) error {
 	pauses := NewPauses()
-	for {
+	for ctx.Err() == nil {
 		next := f.left()
 		if next == nil {
-			return nil
+			break
 		}
 		began := time.Now()
 		err := f.turn(ctx, next)
 		if err == nil {
 			pauses.Reset()
 			f.turned(ctx, next)
-			if f.rest(ctx, min(time.Since(began), fillRestMax)) != nil {
-				return nil
-			}
+			rest(ctx, min(time.Since(began), fillRestMax))
 			continue
 		}
 		switch FailureOf(ctx, err) {
@@ -135,18 +142,20 @@ func (f *Filling) Run(ctx context.Context) error {
 			return nil
 		case Lost:
 			CountFenced(ctx, f.tenure.Resource)
-			return err
+			return errors.Join(ErrLost, err)
 		default:
 		}
 		f.failed(ctx, err)
-		if pauses.Wait(ctx, err) != nil {
-			return nil
-		}
+		_ = pauses.Wait(ctx, err) // that ctx has ended is seen above
 	}
+	return nil
 }
 
 // turn does one page.
 func (f *Filling) turn(ctx context.Context, next *Fill) error {
+	if f.request.Broken != nil {
+		return f.request.Broken
+	}
 	if f.elsewhere() {
 		next.Done = true
 		return nil
@@ -218,13 +227,12 @@ func (f *Filling) failed(ctx context.Context, err error) {
 	f.tenure.Logger.Log(ctx, level, "what was there cannot be filled now; trying again", slog.Int("attempts", t.Attempts), slog.Any("error", err))
 }
 
-func (f *Filling) rest(ctx context.Context, d time.Duration) error {
+// rest waits for d, or until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
-		return context.Cause(ctx)
 	case <-timer.C:
-		return nil
 	}
 }

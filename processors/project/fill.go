@@ -22,6 +22,11 @@ import (
 // is of changes that come after, or that are older than what was read, and lead up to
 // it. So a row that goes meanwhile goes after it was filled, also if a crash falls in
 // between: the change is read again.
+//
+// While there is something to fill, neither producer writes before the sink knows the
+// epoch of both. A tenure that has lost its lease while it held a page, or rows of the
+// feed, is refused before its successor writes: it would bring back a row that has gone
+// since, or one without its new columns.
 
 // Limits of a page that is filled.
 const (
@@ -33,7 +38,7 @@ const (
 type filler struct {
 	*processors.Filling
 	r      *RowWriter
-	writer Writer // nil until it is open
+	writer Writer // nil while it is not open; used in r's turn
 	at     feed.Position
 }
 
@@ -43,12 +48,7 @@ func newFiller(r *RowWriter) *filler {
 	return f
 }
 
-// Run fills what is left, until that is done or ctx ends.
-func (f *filler) Run(ctx context.Context) error {
-	defer f.close()
-	return f.Filling.Run(ctx)
-}
-
+// close frees the writer. It is the caller's turn.
 func (f *filler) close() {
 	if f.writer == nil {
 		return
@@ -59,9 +59,10 @@ func (f *filler) close() {
 	f.writer = nil
 }
 
-// open begins the tenure of the filler's producer.
+// open begins the tenure of the filler's producer, if there is something to fill. It
+// is the caller's turn.
 func (f *filler) open(ctx context.Context) (err error) {
-	if f.writer != nil {
+	if f.writer != nil || !f.Left() {
 		return nil
 	}
 	t := Tenure{Producer: f.r.tenure.Producer().Of("fill"), Epoch: f.r.tenure.Epoch, Turned: f.r.tenure.Turned}
@@ -75,18 +76,28 @@ func (f *filler) page(ctx context.Context, next *processors.Fill) error {
 		return err
 	}
 	defer f.r.release()
+	if err := f.r.open(ctx); err != nil {
+		return f.r.ended(ctx, err)
+	}
 	g := newGatherer(f.r.p)
+	g.filling = true
 	for items := 0; items < fillItemsMax && g.bytes < fillBytesMax && !next.Done; {
 		read, err := f.Scan(ctx, next, func(item *store.Item) {
 			g.mend(&Was{ItemRef: store.ItemRef{Key: item.Key, ID: item.ID}}, nil, item.Body)
-			next.Changed++
 		})
 		if err != nil {
 			return err
 		}
 		items += read
 	}
-	return f.write(ctx, g)
+	next.Changed += int64(len(g.touched))
+	if err := f.write(ctx, g); err != nil {
+		return err
+	}
+	if next.Done {
+		f.close()
+	}
+	return nil
 }
 
 // write makes durable what was gathered. After an error the writer begins anew, so
@@ -95,9 +106,6 @@ func (f *filler) write(ctx context.Context, g *gatherer) (err error) {
 	if g.empty() {
 		return nil
 	}
-	if err := f.open(ctx); err != nil {
-		return err
-	}
 	if err = f.put(ctx, g.batch(feed.Position{}, feed.Position{})); err != nil {
 		f.close()
 	}
@@ -105,34 +113,24 @@ func (f *filler) write(ctx context.Context, g *gatherer) (err error) {
 }
 
 // put writes rows and rejects, without those that the sink does not take: these stay
-// as they were.
+// as they were, and are in the dead letters.
 func (f *filler) put(ctx context.Context, b *Batch) error {
 	b.After, b.UpTo = f.at, feed.Position{LSN: f.at.LSN + 1}
-	_, err := f.writer.Write(ctx, b)
-	if err == nil {
-		_, err = f.writer.Flush(ctx)
-	}
+	w, err := f.writer.Write(ctx, b)
 	switch {
 	case err == nil:
+		if _, err := f.writer.Flush(ctx); err != nil {
+			return f.r.waiting(ctx, fmt.Sprintf("make %d rows durable", b.Len()), err)
+		}
 		f.at = b.UpTo
-		f.r.filled(len(b.Put))
+		f.r.filled(ctx, b, &w)
 		return nil
 	case processors.FailureOf(ctx, err) != processors.Rejected:
 		return fmt.Errorf("write %d rows: %w", b.Len(), err)
 	case b.Len() == 1:
-		f.r.tenure.Logger.WarnContext(ctx, "the sink does not take a row that is filled; it stays as it was", slog.Any("error", err))
-		return nil
+		return f.refused(ctx, b, err)
 	}
-	first, second := &Batch{Put: b.Put[:len(b.Put)/2]}, &Batch{Put: b.Put[len(b.Put)/2:]}
-	if len(b.Put) < 2 {
-		second.Reject = b.Reject[len(b.Reject)/2:]
-		b.Reject = b.Reject[:len(b.Reject)/2]
-	}
-	first.Reject = b.Reject
-	for _, half := range []*Batch{first, second} {
-		if half.Len() == 0 {
-			continue
-		}
+	for _, half := range halves(b) {
 		if err := f.put(ctx, half); err != nil {
 			return err
 		}
@@ -140,9 +138,61 @@ func (f *filler) put(ctx context.Context, b *Batch) error {
 	return nil
 }
 
-// filled counts rows that were filled.
-func (r *RowWriter) filled(rows int) {
+// halves returns two batches that are not empty and together say what b says, which
+// says more than one thing.
+func halves(b *Batch) [2]*Batch {
+	n := b.Len()
+	switch n {
+	case len(b.Put):
+		return [2]*Batch{{Put: b.Put[:n/2]}, {Put: b.Put[n/2:]}}
+	case len(b.Drop):
+		return [2]*Batch{{Drop: b.Drop[:n/2]}, {Drop: b.Drop[n/2:]}}
+	case len(b.Reject):
+		return [2]*Batch{{Reject: b.Reject[:n/2]}, {Reject: b.Reject[n/2:]}}
+	case len(b.Drop) + len(b.Reject):
+		return [2]*Batch{{Drop: b.Drop}, {Reject: b.Reject}}
+	}
+	return [2]*Batch{{Drop: b.Drop, Reject: b.Reject}, {Put: b.Put}}
+}
+
+// filled counts rows that were filled, and tells of rejects.
+func (r *RowWriter) filled(ctx context.Context, b *Batch, w *Written) {
+	r.measure(ctx, b, *w)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counts.Rows += int64(rows)
+	r.counts.Rows += int64(len(b.Put) + len(b.Drop))
+	r.counts.Rejects += int64(len(b.Reject) + w.Claims + len(w.Refused))
+	r.tell(b.Reject)
+	r.tell(w.Refused)
+}
+
+// refused writes the dead letter of the one thing in a batch that the sink does not
+// take. The letter stands at the last change of the row's item; an item that
+// has gone meanwhile takes the row with it.
+func (f *filler) refused(ctx context.Context, b *Batch, cause error) error {
+	var table int
+	var source, what string
+	switch {
+	case len(b.Put) == 1:
+		table, source, what = b.Put[0].Table, b.Put[0].Source, fmt.Sprint("row ", b.Put[0].Key)
+	case len(b.Drop) == 1:
+		table, source, what = b.Drop[0].Table, b.Drop[0].Source, fmt.Sprint("the end of row ", b.Drop[0].Key)
+	default:
+		table, source, what = b.Reject[0].Table, b.Reject[0].Source, "a reject"
+	}
+	_, key, id, err := ParseSource(source)
+	if err != nil {
+		return err
+	}
+	ref := store.ItemRef{Key: key, ID: id}
+	items, err := f.r.p.cfg.Source.ReadMany(ctx, []store.ItemRef{ref}, true)
+	if err != nil || bodyOf(&items[0]) == nil {
+		return err
+	}
+	f.r.mu.Lock()
+	f.r.counts.Letters++
+	f.r.mu.Unlock()
+	return f.r.tenure.DeadLetter(ctx, processors.DeadLetter{
+		Item: ref.String(), Position: feed.Position(items[0].ETag), Target: what + " of " + f.r.p.schema.Tables[table].Name, Reason: cause.Error(),
+	})
 }

@@ -2,22 +2,29 @@ package project_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/sinktest"
+	"github.com/millrace/millrace/store"
 )
 
-// pages is a Memory that shows the pages of columns that are filled.
+// pages is a Memory that shows the pages that are filled.
 type pages struct {
 	*sinktest.Memory
-	rows []int  // of each page that was written
-	made func() // after a page was made durable; may be nil
+	rows  []int                      // of each page that was written
+	write func(*project.Batch) error // before that; its error is that of Write; may be nil
+	made  func()                     // after a page was made durable; may be nil
 }
 
 func (s *pages) Open(ctx context.Context, schema *project.Schema, t project.Tenure) (project.Writer, feed.Position, error) {
@@ -34,6 +41,11 @@ type pageWriter struct {
 }
 
 func (w *pageWriter) Write(ctx context.Context, b *project.Batch) (project.Written, error) {
+	if w.pages.write != nil {
+		if err := w.pages.write(b); err != nil {
+			return project.Written{}, err
+		}
+	}
 	w.pages.rows = append(w.pages.rows, len(b.Put))
 	return w.Writer.Write(ctx, b)
 }
@@ -53,6 +65,42 @@ func sum(counts []int) (n int) {
 	return n
 }
 
+// filledBefore puts customers with first names into a source, and lets the projection
+// make the rows of them before it gains columns. It returns the lease.
+func (s *stage) filledBefore(p *project.Projection, source *store.Container, customers int, first func(i int) string) *lease {
+	s.t.Helper()
+	var ops []store.Operation
+	for i := range customers {
+		id := fmt.Sprintf("c%04d", i)
+		body := fmt.Sprintf(`{"id":%q,"customerId":"c1","type":"customer","firstName":%q,"lastName":"Lee","addresses":[{"city":"Rome"}]}`, id, first(i))
+		s.items[id] = body
+		ops = append(ops, store.Operation{Kind: store.OpUpsert, Body: []byte(body)})
+	}
+	for some := range slices.Chunk(ops, min(store.BatchOpsMax, 1+1<<20/len(ops[0].Body))) {
+		if r, err := source.Batch(s.t.Context(), key(s.t, "c1"), some, ""); err != nil || r.Failed {
+			s.t.Fatal(r, err)
+		}
+	}
+	s.applied(source)
+	l := newLease()
+	stop := s.run(l, p)
+	s.done(l)
+	if err := stop(); err != nil {
+		s.t.Fatal(err)
+	}
+	return l
+}
+
+// applied notes where the log of the source ends.
+func (s *stage) applied(source *store.Container) {
+	s.t.Helper()
+	status, err := source.Status(s.t.Context(), s.partition)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.last = status.Applied
+}
+
 // TestI5_AFillThatIsKilledGoesOn kills the process that fills added columns when a page
 // is in the sink and not in the checkpoint. The next one writes that page again, those
 // behind it, and none before it.
@@ -68,24 +116,7 @@ func TestI5_AFillThatIsKilledGoesOn(t *testing.T) {
 
 	const customers = 20 // three pages of bytes
 	long := strings.Repeat("x", 500_000)
-	for i := range customers {
-		id := fmt.Sprintf("c%02d", i)
-		s.items[id] = fmt.Sprintf(`{"id":%q,"customerId":"c1","type":"customer","firstName":%q,"lastName":"Lee","addresses":[{"city":"Rome"}]}`, id, long)
-		if _, err := source.Upsert(t.Context(), []byte(s.items[id])); err != nil {
-			t.Fatal(err)
-		}
-	}
-	status, err := source.Status(t.Context(), s.partition)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.last = status.Applied
-	l := newLease()
-	stop := s.run(l, compile(t, cfg))
-	s.done(l)
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	l := s.filledBefore(compile(t, cfg), source, customers, func(int) string { return long })
 
 	reached, killed := make(chan struct{}), make(chan struct{})
 	first := &pages{Memory: sinktest.NewMemory(disk, true)}
@@ -96,7 +127,7 @@ func TestI5_AFillThatIsKilledGoesOn(t *testing.T) {
 		}
 	}
 	cfg.Tables[0].Columns, cfg.Fill.Number, cfg.Sink = all, 1, first
-	stop = s.run(l, compile(t, cfg))
+	stop := s.run(l, compile(t, cfg))
 	<-reached
 	cp := l.wait(t, func(cp *processors.Checkpoint) bool { return cp.Fill != nil && cp.Fill.Scanned > 0 })
 	if cp.Fill.Number != 1 || cp.Fill.Done || cp.Fill.Total != customers || len(cp.Jobs) != 1 || cp.Open() != 1 {
@@ -119,5 +150,154 @@ func TestI5_AFillThatIsKilledGoesOn(t *testing.T) {
 	if first.rows[0]+sum(second.rows) != customers || len(second.rows) < 2 {
 		t.Errorf("the first process wrote pages of %v rows, the second of %v; %d items", first.rows, second.rows, customers)
 	}
+	s.equal(p)
+}
+
+// behind passes requests on when wait returns.
+type behind struct {
+	client *store.Client
+	wait   func(*store.Request)
+}
+
+func (b behind) Handle(ctx context.Context, r *store.Request) *store.Response {
+	b.wait(r)
+	resp, err := b.client.Do(ctx, r)
+	if err != nil {
+		return &store.Response{Err: store.Refuse(store.StatusUnavailable, "%v", err)}
+	}
+	return resp
+}
+
+// TestI5_ALatePageOfAFillIsRefused lets a process hang between the reading and the
+// writing of a page. Meanwhile an item of the page goes, and another process, which has
+// not come to fill anything yet, takes its row away: the late page does not bring it back.
+func TestI5_ALatePageOfAFillIsRefused(t *testing.T) {
+	s := newStage(t)
+	source := s.container(t, "customer", 1, "/customerId")
+	s.partition = source.Partitions()[0]
+	cfg := analytics(t)
+	disk := sinktest.NewDisk()
+	all := cfg.Tables[0].Columns
+	cfg.Source, cfg.Sink, cfg.Tables[0].Columns = source, sinktest.NewMemory(disk, false), slices.Clone(all[:len(all)-1])
+	l := s.filledBefore(compile(t, cfg), source, 5, strconv.Itoa)
+	second := newLease()
+	second.epoch, second.checkpoint = l.epoch+1, l.Checkpoint()
+
+	read, late := make(chan struct{}), make(chan struct{})
+	slow := &pages{Memory: sinktest.NewMemory(disk, false), write: func(*project.Batch) error {
+		close(read)
+		<-late
+		return nil
+	}}
+	cfg.Tables[0].Columns, cfg.Fill.Number, cfg.Sink = all, 1, slow
+	ended := make(chan error, 1)
+	go func(p *project.Projection) { ended <- s.ends(l, p) }(compile(t, cfg))
+	<-read
+	if err := source.Delete(t.Context(), key(t, "c1"), "c0003"); err != nil {
+		t.Fatal(err)
+	}
+	delete(s.items, "c0003")
+	s.applied(source)
+
+	gone := make(chan struct{})
+	local := &store.Local{}
+	local.Add(s.partition, behind{s.client, func(r *store.Request) {
+		if r.Count != nil { // with which a fill begins
+			<-gone
+		}
+	}})
+	var err error
+	if cfg.Source, err = store.NewClient(nil, s.client.Catalog(), store.ClientConfig{Local: local}).Open(source.Info()); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Sink = sinktest.NewMemory(disk, false)
+	p := compile(t, cfg)
+	s.run(second, p)
+	s.done(second)
+	close(late)
+	if err := <-ended; !errors.Is(err, processors.ErrLost) {
+		t.Errorf("the tenure with the late page ended with %v, want ErrLost", err)
+	}
+	close(gone)
+	second.wait(t, func(cp *processors.Checkpoint) bool { return cp.Fill != nil && cp.Fill.Done })
+	s.equal(p)
+}
+
+// TestAFillOfManyPages fills more items than a page holds. Of the last page the sink does
+// not take one row: the others are filled, it stays as it was and has a dead letter,
+// with which it is written when the sink takes it. A row that an added column refuses goes,
+// and is told of as a reject.
+func TestAFillOfManyPages(t *testing.T) {
+	const customers, page = 5_400, 5_000
+	s := newStage(t)
+	source := s.container(t, "customer", 1, "/customerId")
+	s.partition = source.Partitions()[0]
+	cfg := analytics(t)
+	disk := sinktest.NewDisk()
+	number, err := project.ParseType("int64")
+	if err != nil {
+		t.Fatal(err)
+	}
+	less := cfg.Tables[0].Columns
+	more := append(slices.Clone(less), project.Column{Name: "number", Expr: `StringToNumber(firstName)`, Type: number})
+	cfg.Source, cfg.Sink = source, sinktest.NewMemory(disk, true)
+	l := s.filledBefore(compile(t, cfg), source, customers, func(i int) string {
+		if i == 5_300 {
+			return "0.5"
+		}
+		return strconv.Itoa(i)
+	})
+
+	const refused = "c5000"
+	var takes atomic.Bool
+	sink := &pages{Memory: sinktest.NewMemory(disk, true)}
+	sink.write = func(b *project.Batch) error {
+		for i := range b.Put {
+			if strings.HasSuffix(b.Put[i].Source, refused) && !takes.Load() {
+				return processors.Reject(errors.New("no room for it"))
+			}
+		}
+		return nil
+	}
+	cfg.Tables[0].Columns, cfg.Fill.Number, cfg.Sink = more, 1, sink
+	p := compile(t, cfg)
+	s.run(l, p)
+	cp := l.wait(t, func(cp *processors.Checkpoint) bool { return cp.Fill != nil && cp.Fill.Done })
+	if f := cp.Fill; f.Scanned != customers || f.Total != customers || f.Changed != customers || len(cp.Jobs) != 0 {
+		t.Errorf("when it is done the checkpoint is %+v", cp)
+	}
+	if sink.rows[0] != page || sum(sink.rows) != customers-2 || len(sink.rows) < 3 {
+		t.Errorf("pages of %v rows, want %d, and others without one row", sink.rows, page)
+	}
+	of := func(id string) string { return project.SourceOf(source.Info().Name, key(t, "c1"), id) }
+	want := []string{"customers " + of("c5300") + " column number: is 0.5, and the column takes integers"}
+	if diff := cmp.Diff(want, cp.Rejected); diff != "" || cp.Counts.Rejects != 1 || cp.Counts.Rows != 2*customers-1 || cp.Counts.Letters != 1 {
+		t.Errorf("counts %+v, rejects that are told (-want +got):\n%s", cp.Counts, diff)
+	}
+	c := p.Compare()
+	for id, body := range s.items {
+		c.Expect(key(t, "c1"), id, []byte(body))
+	}
+	if err := c.Read(t.Context(), sink); err != nil {
+		t.Fatal(err)
+	}
+	if suspects := c.Suspects(); len(suspects) != 1 || suspects[0] != of(refused) || c.Rows != customers-1 {
+		t.Errorf("of %d rows these differ: %v", c.Rows, suspects)
+	}
+
+	letters, err := s.letters.List(t.Context(), "analytics", 10)
+	if err != nil || len(letters) != 1 {
+		t.Fatalf("dead letters %+v, %v", letters, err)
+	}
+	if letter := letters[0]; letter.Item != `["c1"]/`+refused || letter.Position.IsZero() || letter.Target != "row ["+refused+"] of customers" ||
+		!strings.Contains(letter.Reason, "no room for it") {
+		t.Errorf("dead letter %+v", letter)
+	}
+	takes.Store(true)
+	if err := s.letters.Retry(t.Context(), "analytics", letters[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	rows := cp.Counts.Rows
+	l.wait(t, func(cp *processors.Checkpoint) bool { return cp.Counts.Rows > rows })
 	s.equal(p)
 }

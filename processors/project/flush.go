@@ -114,6 +114,7 @@ func (r *RowWriter) room(ctx context.Context) error {
 // the tenure.
 func (r *RowWriter) close() {
 	r.turn <- struct{}{} // ctx has ended, or ends with Run
+	r.fill.close()
 	if r.writer == nil {
 		return
 	}

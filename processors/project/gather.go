@@ -19,6 +19,10 @@ type gatherer struct {
 	before, after maker
 	slab          []rowState // of which those of items are cut
 	source        string     // of the row that was counted last
+
+	// filling says that the sink may have rows from before columns were added, of which
+	// these make rejects.
+	filling bool
 }
 
 // touched is what has become of one item's rows and rejects, in the order in
@@ -68,6 +72,10 @@ func (g *gatherer) change(ch *feed.Change) error {
 	}
 	oldRows, oldRejects := g.before.item(ch.Key, ch.ID, before)
 	rows, rejects := g.after.item(ch.Key, ch.ID, ch.After)
+	if g.filling && len(oldRejects)+len(rejects) > 0 {
+		g.refused(ch.Key, ch.ID, before, rows)
+		g.refused(ch.Key, ch.ID, ch.After, rows)
+	}
 	g.differ(oldRows, rows)
 	g.differRejects(oldRejects, rejects)
 	return nil
@@ -88,11 +96,24 @@ func (g *gatherer) mend(was *Was, before, body []byte) {
 		}
 	}
 	rows, rejects := g.p.RowsOf(was.Key, was.ID, body)
+	if g.filling && len(rejects) > 0 {
+		g.refused(was.Key, was.ID, body, rows)
+	}
 	for i := range rows {
 		g.row(&rows[i], false)
 	}
 	for i := range rejects {
 		g.reject(&rejects[i], false)
+	}
+}
+
+// refused takes the rows that a body is refused as gone, unless they are among rows.
+func (g *gatherer) refused(key feed.PartitionKey, id string, body []byte, rows []Row) {
+	now := finder{rows: rows}
+	for _, r := range g.p.refusedKeys(key, id, body) {
+		if now.find(&r) == nil {
+			g.row(&r, true)
+		}
 	}
 }
 

@@ -25,6 +25,14 @@ func (p *Projection) RowsOf(key feed.PartitionKey, id string, body []byte) ([]Ro
 	return m.item(key, id, body)
 }
 
+// refusedKeys returns Table, Key and Source of the rows of an item that cannot be. The
+// sink may have such a row if it was made before a column was added that refuses it.
+func (p *Projection) refusedKeys(key feed.PartitionKey, id string, body []byte) []Row {
+	m := maker{p: p, keep: true}
+	m.item(key, id, body)
+	return m.keys
+}
+
 // maker makes the rows of one item after the other.
 type maker struct {
 	p       *Projection
@@ -35,6 +43,8 @@ type maker struct {
 	source  string // made when it is needed
 	rows    []Row
 	rejects []Reject
+	keep    bool  // also the keys of refused rows
+	keys    []Row // those
 
 	t       *table
 	kept    []Value        // of a row of the table, whose columns of the item are those of all
@@ -264,6 +274,22 @@ func (m *maker) refuse(element, column, reason string) {
 		m.told += len(r.Row)
 	}
 	m.rejects = append(m.rejects, r)
+	if m.keep {
+		m.keepKey()
+	}
+}
+
+// keepKey keeps the key of the row of which the roots are set, if it has one.
+func (m *maker) keepKey() {
+	key := make([]Value, len(m.t.Key))
+	for i, k := range m.t.Key {
+		var err error
+		c := &m.t.columns[k]
+		if key[i], m.scratch, err = c.typ.convert(m.eval(c), m.scratch); err != nil || key[i].IsNull() {
+			return
+		}
+	}
+	m.keys = append(m.keys, Row{Table: m.t.index, Key: key, Source: m.sourceName()})
 }
 
 // shown returns what the columns came to, before they were converted.

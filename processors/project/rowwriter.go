@@ -91,6 +91,7 @@ func (r *RowWriter) State() processors.State {
 // Process writes the rows that the batch has made, changed and removed.
 func (r *RowWriter) Process(ctx context.Context, b *processors.Batch) error {
 	g := newGatherer(r.p)
+	g.filling = r.fill.Left()
 	var upTo feed.Position
 	for at, change := range b.Changes() {
 		if err := g.change(change); err != nil {
@@ -143,9 +144,12 @@ func (r *RowWriter) write(ctx context.Context, g *gatherer, upTo feed.Position) 
 	return r.room(ctx)
 }
 
-// open begins the tenure at the sink. Its failures are not those of a change: they
-// are tried again until they are over.
+// open begins the tenure at the sink, and the filler's; see there. Its failures are
+// not those of a change: they are tried again until they are over.
 func (r *RowWriter) open(ctx context.Context) error {
+	if err := r.fill.open(ctx); err != nil {
+		return r.waiting(ctx, "open the sink", err)
+	}
 	if r.writer != nil {
 		return nil
 	}

@@ -1,0 +1,124 @@
+package integration_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/cascade"
+	"github.com/millrace/millrace/store"
+)
+
+// TestI5_ACascadesFillGoesOnElsewhere takes the lease of a cascade's fill away when a
+// page is about to be in the target and not in the checkpoint: from a process that is
+// killed when it is there, and from one that hangs before it and wakes up late. The next
+// tenure reads that page again and none before it, repairs no item a second time, and
+// the page that comes late is refused.
+func TestI5_ACascadesFillGoesOnElsewhere(t *testing.T) {
+	const page, products = 1000, 2500 // three pages
+	for _, killed := range []bool{true, false} {
+		t.Run(fmt.Sprintf("killed=%t", killed), func(t *testing.T) {
+			w := newCascadeWorld(t)
+			meta, product := w.webstore()
+			cfg := categoryNames(meta, product)
+			var g errgroup.Group
+			g.SetLimit(64)
+			for i := range products {
+				g.Go(func() error {
+					return put(t.Context(), product, productItem{ID: fmt.Sprintf("p%04d", i), CategoryID: "1", CategoryName: "Old"})
+				})
+			}
+			if err := g.Wait(); err != nil {
+				t.Fatal(err)
+			}
+			checks := w.start([]cascade.Config{cfg}, processors.RoleTarget)
+			w.quiet(checks)
+			checks.stop()
+			w.category(meta, "1", "New") // nobody fans it out
+			partition := partitionOf(t, product, "1")
+
+			goOn := make(chan struct{})
+			cfg.Fill = processors.FillRequest{Number: 1, Where: func([]byte) bool { <-goOn; return true }}
+			first := w.start([]cascade.Config{cfg}, processors.RoleTarget)
+			var requests, looked atomic.Int64
+			here := repairedBy(first.tap)
+			there, let := first.tap.hold(func(r *store.Request) bool { return r.Repair != nil && requests.Add(1) == 2 })
+			close(goOn)
+			<-there
+			resource := first.leases[slices.IndexFunc(first.leases, func(l *bookLease) bool { return l.r.Partition == partition })].r
+			checkpoint := func() *processors.Checkpoint {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				cp, err := processors.DecodeCheckpoint(w.book[resource].checkpoint)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return cp
+			}
+			eventually(t, func() (bool, string) {
+				cp := checkpoint()
+				return cp.Fill != nil && cp.Fill.Scanned == page && !cp.Fill.Done, fmt.Sprintf("the checkpoint is %+v", cp)
+			})
+			if killed {
+				for _, l := range first.leases {
+					l.dead.Store(true) // no checkpoint tells of the page
+				}
+				let()
+				eventually(t, func() (bool, string) { return here.Load() == 2*page, fmt.Sprintf("%d items repaired", here.Load()) })
+				first.crash()
+			}
+
+			goOn = make(chan struct{})
+			cfg.Fill.Where = func([]byte) bool { <-goOn; looked.Add(1); return true }
+			second := w.start([]cascade.Config{cfg}, processors.RoleTarget)
+			elsewhere := repairedBy(second.tap)
+			close(goOn)
+			w.quiet(second)
+			if !killed { // it wakes up
+				let()
+				eventually(t, func() (bool, string) { return len(first.failures()) > 0, "the late tenure goes on" })
+				if err := first.failures()[0]; !errors.Is(err, processors.ErrLost) {
+					t.Errorf("the late tenure ended with %v, want ErrLost", err)
+				}
+			}
+			if n := looked.Load(); n != products-page {
+				t.Errorf("the next tenure has looked at %d items, want the page that no checkpoint tells of and those behind it", n)
+			}
+			if n := here.Load() + elsewhere.Load(); n != products {
+				t.Errorf("%d and %d items were repaired, want each of %d once", here.Load(), elsewhere.Load(), products)
+			}
+			cp := checkpoint()
+			if f := cp.Fill; f == nil || !f.Done || f.Scanned != products || f.Total != products || len(cp.Jobs) != 0 {
+				t.Errorf("when it is done the checkpoint is %+v", cp)
+			} else if n := page + elsewhere.Load(); f.Changed != n {
+				t.Errorf("%d items are told as changed, want %d: those that checkpoints know of", f.Changed, n)
+			}
+			for i := range products {
+				if got := w.product(product, "1", fmt.Sprintf("p%04d", i)).CategoryName; got != "New" {
+					t.Fatalf("item %d has %q", i, got)
+				}
+			}
+		})
+	}
+}
+
+// repairedBy counts the items that the repairs of a worker change.
+func repairedBy(tap *tap) *atomic.Int64 {
+	n := new(atomic.Int64)
+	tap.onResponse(func(r *store.Request, resp *store.Response) {
+		if r.Repair == nil || resp.Repair == nil {
+			return
+		}
+		for _, status := range resp.Repair.Statuses {
+			if status == store.StatusOK {
+				n.Add(1)
+			}
+		}
+	})
+	return n
+}

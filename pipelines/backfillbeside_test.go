@@ -1,0 +1,251 @@
+package pipelines_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store"
+)
+
+// putTenants puts products of a category whose name is old in them, of as many tenants.
+func (n *node) putTenants(t testing.TB, tenants, products int) {
+	t.Helper()
+	var items []string
+	for i := range products {
+		items = append(items, fmt.Sprintf(`{"id":"p%d","tenant":"t%d","categoryId":"c%d","categoryName":"old","size":%d}`, i, i%tenants, i%10, i))
+	}
+	n.put(t, "product", items...)
+}
+
+// TestI6_ABackfillBesideWrites lets a cascade and a projection go through what is there
+// while sources are renamed and removed, and targets come, change, move and go. When the
+// writes stop, all is equal.
+func TestI6_ABackfillBesideWrites(t *testing.T) {
+	const tenants, products, writers = 7, 4_000, 4
+	n := newNode(t)
+	n.apply(t, decode(t, tenantContainers))
+	for i := range 10 {
+		n.put(t, "category", fmt.Sprintf(`{"id":"c%d","name":"name 0"}`, i))
+	}
+	n.putTenants(t, tenants, products)
+	n.apply(t, decode(t, tenantPipelines), pipelines.ApplyOptions{FromNow: true})
+	n.idle(t)
+
+	stop := make(chan struct{})
+	category, product := n.container(t, "category"), n.container(t, "product")
+	var g errgroup.Group
+	for writer := range writers {
+		rng := rand.New(rand.NewPCG(1, uint64(writer)))
+		g.Go(func() error {
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return nil
+				default:
+				}
+				c, p := rng.IntN(10), rng.IntN(products)
+				key, err := feed.NewPartitionKey(fmt.Sprint("t", p%tenants))
+				if err != nil {
+					return err
+				}
+				switch rng.IntN(8) {
+				case 0, 1:
+					_, err = category.Upsert(t.Context(), fmt.Appendf(nil, `{"id":"c%d","name":"name %d of %d"}`, c, i, writer))
+				case 2:
+					err = product.Delete(t.Context(), key, fmt.Sprint("p", p))
+				case 3:
+					_, err = product.Upsert(t.Context(), fmt.Appendf(nil, `{"id":"n%d-%d","tenant":"t%d","categoryId":"c%d","categoryName":"stale","size":1}`, writer, i, p%tenants, c))
+				default:
+					_, err = product.Upsert(t.Context(), fmt.Appendf(nil, `{"id":"p%d","tenant":"t%d","categoryId":"c%d","categoryName":"stale","size":%d}`, p, p%tenants, c, i))
+				}
+				if err != nil && !errors.Is(err, store.ErrNotFound) {
+					return err
+				}
+			}
+		})
+	}
+	for _, name := range []string{"names", "flat-products"} {
+		if _, err := n.registry.Backfill(t.Context(), "default", name, pipelines.FillScope{}, leases.DefaultBucket); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"names", "flat-products"} {
+		eventually(t, func() string {
+			if !n.record(t, name).Settled {
+				return name + " has not settled"
+			}
+			return ""
+		})
+	}
+	close(stop)
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	n.idle(t)
+	r, by := n.verify(t, pipelines.VerifyConfig{PollInterval: 10 * time.Millisecond})
+	if r.Verdict != pipelines.VerdictEqual || by["names"].Copies < products/2 || by["flat-products"].Copies < products/2 {
+		t.Errorf("%d copies, %d rows:\n%s", by["names"].Copies, by["flat-products"].Copies, text(r))
+	}
+}
+
+// turnstile lets a worker scan as often as it has tokens, and without end when they are
+// closed.
+type turnstile struct {
+	gate
+	tokens chan struct{}
+}
+
+func (s *turnstile) Handle(ctx context.Context, r *store.Request) *store.Response {
+	if r.Scan != nil {
+		select {
+		case <-s.tokens:
+		case <-ctx.Done():
+			return &store.Response{Err: store.Refuse(store.StatusUnavailable, "%v", context.Cause(ctx))}
+		}
+	}
+	return s.gate.Handle(ctx, r)
+}
+
+// TestStatusOfABackfill reads the status of a cascade from when a backfill is asked for
+// until it is done: it is backfilling all the time, of which scope, how far, and for how
+// long still; and it is behind for who verifies.
+func TestStatusOfABackfill(t *testing.T) {
+	const products = 2_500 // three pages
+	behind, gate := &store.Local{}, &turnstile{tokens: make(chan struct{})}
+	n := newNodeThrough(t, func(s *system) *store.Client {
+		gate.inner = s.client
+		return store.NewClient(s.nc, s.client.Catalog(), store.ClientConfig{Local: behind})
+	})
+	n.apply(t, decode(t, strings.ReplaceAll(tenantContainers, "partitions: 2", "partitions: 1")))
+	for _, p := range n.container(t, "product").Partitions() {
+		behind.Add(p, gate)
+	}
+	for i := range 10 {
+		n.put(t, "category", fmt.Sprintf(`{"id":"c%d","name":"new"}`, i))
+	}
+	n.putTenants(t, 3, products)
+	declared := decode(t, tenantPipelines)
+	declared.Pipelines = declared.Pipelines[:1]
+	n.apply(t, declared, pipelines.ApplyOptions{FromNow: true})
+	n.idle(t)
+
+	status := func() *pipelines.PipelineStatus {
+		t.Helper()
+		s, err := n.monitor.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &s.Pipelines[0]
+	}
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{Where: "size >= 0"}, leases.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
+	if p := status(); p.State != pipelines.Backfilling || p.Lag.Jobs != 1 {
+		t.Errorf("when it is asked for, it is %s with a lag of %+v", p.State, p.Lag)
+	}
+	gate.tokens <- struct{}{}
+	eventually(t, func() string {
+		p := status()
+		if p.State != pipelines.Backfilling {
+			t.Fatalf("while it is not done, it is %s: %s", p.State, p.Reason)
+		}
+		if len(p.FanOuts) != 1 || p.FanOuts[0].Scanned == 0 {
+			return fmt.Sprintf("no page is done: %+v", p.FanOuts)
+		}
+		if f := p.FanOuts[0]; f.Source != "backfill of the items where size >= 0" || f.Percent != 40 || f.ETA <= 0 || f.Changed != 1000 || f.Rate <= 0 {
+			t.Errorf("after a page it tells %+v", f)
+		}
+		return ""
+	})
+	if r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1}); by["names"].Verdict != pipelines.VerdictBehind {
+		t.Errorf("in the middle it is not behind:\n%s", text(r))
+	}
+	close(gate.tokens)
+	eventually(t, func() string {
+		p := status()
+		switch {
+		case p.State == pipelines.Backfilling:
+			return "it is backfilling"
+		case p.State == pipelines.Behind: // by the feed of its own repairs
+			return "it is behind"
+		case p.State != pipelines.Idle || p.Lag.Jobs != 0 || len(p.FanOuts) != 0 || p.Counts.Copies != products:
+			t.Errorf("when it is done it tells %+v", p)
+		}
+		return ""
+	})
+}
+
+// TestABackfillThatIsNotUnderstood writes a record as a release with another dialect may
+// have: the pipeline does all but the backfill and says why, and another takes its place.
+func TestABackfillThatIsNotUnderstood(t *testing.T) {
+	n := newNode(t)
+	n.apply(t, decode(t, tenantContainers))
+	n.put(t, "category", `{"id":"c0","name":"new"}`)
+	n.put(t, "product", `{"id":"p0","tenant":"t0","categoryId":"c0","categoryName":"old"}`)
+	n.apply(t, decode(t, tenantPipelines), pipelines.ApplyOptions{FromNow: true})
+	n.idle(t)
+	if _, err := n.registry.Pause(t.Context(), "default", "names"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{Where: "size > 5"}, leases.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
+	kv, err := n.js.KeyValue(t.Context(), "millrace_pipelines")
+	if err != nil {
+		t.Fatal(err)
+	}
+	entry, err := kv.Get(t.Context(), "pipeline.default.names")
+	if err != nil {
+		t.Fatal(err)
+	}
+	foreign := bytes.Replace(entry.Value(), []byte(`size \u003e 5`), []byte(`size ~~ 5`), 1)
+	if bytes.Equal(foreign, entry.Value()) {
+		t.Fatalf("the record is %s", foreign)
+	}
+	if _, err := kv.Update(t.Context(), "pipeline.default.names", foreign, entry.Revision()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.registry.Resume(t.Context(), "default", "names"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		s, err := n.monitor.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range s.Pipelines {
+			if p.Name == "names" && strings.Contains(p.Reason, "where: ") {
+				return ""
+			}
+		}
+		return "status does not say why"
+	})
+	n.put(t, "product", `{"id":"p1","tenant":"t0","categoryId":"c0","categoryName":"old"}`)
+	eventually(t, func() string {
+		if name := n.read(t, "product", "t0", "p1", "categoryName"); name != `"new"` {
+			return "what changes has the name " + name
+		}
+		return ""
+	})
+	if r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1}); by["names"].Verdict != pipelines.VerdictBehind || by["flat-products"].Verdict == pipelines.VerdictBehind {
+		t.Errorf("it is not behind, or not alone:\n%s", text(r))
+	}
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{}, leases.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
+	n.idle(t)
+	if name := n.read(t, "product", "t0", "p0", "categoryName"); name != `"new"` {
+		t.Errorf("what was there has the name %s", name)
+	}
+}

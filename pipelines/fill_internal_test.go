@@ -1,0 +1,31 @@
+package pipelines
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// The generation whose rows are read while others are built beside them goes on with
+// what it was to fill, by the processors that it has.
+func TestFormerGenerationFillsOn(t *testing.T) {
+	rows := Project{Sink: Sink{Parquet: &ParquetSink{Path: "rows"}}}
+	rec := Record{ID: "x", Generation: 3, Spec: PipelineSpec{Project: &rows}, Fills: 2, FillScope: FillScope{Where: "size > 5", Key: `["t1"]`}}
+	next := rec
+	next.succeed(&rec, &ApplyOptions{Backfill: true})
+	next.Generation++
+	if next.Fills != 0 || next.FillScope != (FillScope{}) || !next.Shadow {
+		t.Errorf("the next generation is to fill %d, %+v; shadow %t", next.Fills, next.FillScope, next.Shadow)
+	}
+	read, err := decodeRecord("x", next.encode(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := read.former()
+	if former.Fills != rec.Fills || former.FillScope != rec.FillScope {
+		t.Errorf("the former generation is to fill %d, %+v", former.Fills, former.FillScope)
+	}
+	if diff := cmp.Diff(rec.form(), former.form()); diff != "" {
+		t.Errorf("its processors are made anew (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,36 @@
+package processors_test
+
+import (
+	"testing"
+
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// What was begun is gone on with if it is what is asked for, and not otherwise.
+func TestFillingGoesOnWithWhatIsAskedFor(t *testing.T) {
+	open := &processors.Fill{Number: 2, Cursor: []byte("c"), Began: 1, Total: 9, Scanned: 4}
+	done := &processors.Fill{Number: 2, Done: true, Began: 1, Scanned: 9}
+	for name, c := range map[string]struct {
+		number  uint32
+		was     *processors.Fill
+		left    bool
+		scanned int64
+	}{
+		"nothing is asked for":                   {0, nil, false, 0},
+		"nothing is, and a checkpoint has some":  {0, open, false, 0},
+		"it goes on":                             {2, open, true, 4},
+		"it is done":                             {2, done, false, 9},
+		"another takes its place":                {3, open, true, 0},
+		"another comes after it":                 {3, done, true, 0},
+		"the first, of a checkpoint without one": {1, nil, true, 0},
+	} {
+		f := processors.NewFilling(processors.FillRequest{Number: c.number}, (*store.Container)(nil), nil)
+		f.Open(&processors.Tenure{}, c.was)
+		var s processors.State
+		f.State(&s)
+		if f.Left() != c.left || c.left != (len(s.Jobs) == 1) || s.Fill != nil && s.Fill.Scanned != c.scanned || c.left && s.Fill.Number != c.number {
+			t.Errorf("%s: left %t, %+v, jobs %+v", name, f.Left(), s.Fill, s.Jobs)
+		}
+	}
+}
