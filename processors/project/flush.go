@@ -9,12 +9,14 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
 )
 
 // Run makes durable what a sink that buffers holds, when it is full or has held it for
 // FlushInterval, and fills rows of items that are there, until ctx ends.
 func (r *RowWriter) Run(ctx context.Context) error {
 	defer r.close()
+	defer close(r.over) // whoever waits for room has the turn that close waits for
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.flushNow(ctx) })
 	g.Go(func() error { return r.fill.Run(ctx) })
@@ -98,6 +100,8 @@ func (r *RowWriter) room(ctx context.Context) error {
 		}
 		select {
 		case <-flushed:
+		case <-r.over:
+			return store.Refuse(store.StatusUnavailable, "nobody makes the rows durable any more: the tenure ends")
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}

@@ -31,6 +31,7 @@ type RowWriter struct {
 
 	held chan struct{} // has a token when the sink has begun to hold rows
 	full chan struct{} // has a token when it holds as many as it may
+	over chan struct{} // closed when Run flushes no more
 
 	mu       sync.Mutex
 	taken    []taken       // what the sink holds and has not made durable, in order
@@ -59,7 +60,7 @@ type taken struct {
 func (p *Projection) Rows(feed.Partition) processors.Processor {
 	r := &RowWriter{
 		p: p, turn: make(chan struct{}, 1), broken: make(chan error, 1),
-		held: make(chan struct{}, 1), full: make(chan struct{}, 1), flushed: make(chan struct{}),
+		held: make(chan struct{}, 1), full: make(chan struct{}, 1), flushed: make(chan struct{}), over: make(chan struct{}),
 	}
 	r.fill = newFiller(r)
 	return r
