@@ -94,9 +94,8 @@ func access(metrics *string) (string, error) {
 		data = decoded
 	}
 	type indexes struct {
-		SingleIndexes, CompositeIndexes []struct {
-			IndexSpec json.RawMessage
-		}
+		SingleIndexes    []struct{ IndexSpec string }
+		CompositeIndexes []struct{ IndexSpecs []string }
 	}
 	var m struct {
 		Access                            string
@@ -110,8 +109,11 @@ func access(metrics *string) (string, error) {
 	}
 	list := func(x indexes) string {
 		var specs []string
-		for _, index := range append(x.SingleIndexes, x.CompositeIndexes...) {
-			specs = append(specs, strings.Trim(string(index.IndexSpec), `"`))
+		for _, index := range x.SingleIndexes {
+			specs = append(specs, index.IndexSpec)
+		}
+		for _, index := range x.CompositeIndexes {
+			specs = append(specs, "("+strings.Join(index.IndexSpecs, ", ")+")")
 		}
 		if specs == nil {
 			return "none"

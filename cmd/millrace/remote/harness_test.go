@@ -1,0 +1,134 @@
+package remote_test
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/cmd/millrace/remote"
+	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/gateway"
+	"github.com/millrace/millrace/store/owner"
+)
+
+var quiet = slog.New(slog.DiscardHandler)
+
+// partitions are those of containers that clients make.
+const partitions = 3
+
+// world is a store in this process with a gateway before it, whose answers a test can
+// replace.
+type world struct {
+	t    *testing.T
+	keys gateway.Keys
+	web  *httptest.Server
+
+	mu      sync.Mutex
+	instead func(http.ResponseWriter, *http.Request) bool // true if it has answered
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, keys: gateway.NewKeys()}
+	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
+	must(t, err)
+	t.Cleanup(srv.Close)
+	nc, err := srv.Conn()
+	must(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	must(t, err)
+	catalog, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
+	must(t, err)
+	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
+	must(t, err)
+	t.Cleanup(func() { _ = db.Close() })
+	manager, err := leases.Open(t.Context(), js, leases.Config{Group: "store", Node: "one", Log: quiet})
+	must(t, err)
+	local := &store.Local{}
+	owners, err := owner.NewServer(nc, catalog, db, manager, owner.Config{Local: local, Logger: quiet, DiskReserve: -1})
+	must(t, err)
+	ring, err := gateway.OpenKeys(&gateway.Config{Keys: w.keys}, quiet)
+	must(t, err)
+	front, err := gateway.New(store.NewClient(nc, catalog, store.ClientConfig{Local: local}), ring,
+		gateway.Config{Partitions: partitions, Logger: quiet})
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := owners.Run(ctx); err != nil {
+			t.Errorf("the store ended with %v", err)
+		}
+	})
+	running.Go(func() { front.Run(ctx) })
+	w.web = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		w.mu.Lock()
+		instead := w.instead
+		w.mu.Unlock()
+		if instead == nil || !instead(rw, r) {
+			front.ServeHTTP(rw, r)
+		}
+	}))
+	t.Cleanup(func() {
+		w.web.Close()
+		cancel()
+		running.Wait()
+	})
+	return w
+}
+
+// answer lets instead answer from now on, where it returns true.
+func (w *world) answer(instead func(http.ResponseWriter, *http.Request) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.instead = instead
+}
+
+// fail answers the next n requests about items with a status, and counts all of them.
+func (w *world) fail(n int64, status int) (asked *atomic.Int64) {
+	asked = &atomic.Int64{}
+	w.answer(func(rw http.ResponseWriter, r *http.Request) bool {
+		if !isAboutItems(r) || asked.Add(1) > n {
+			return false
+		}
+		rw.WriteHeader(status)
+		return true
+	})
+	return asked
+}
+
+func (w *world) open() *remote.Client { return w.openWith(w.keys.Primary, time.Minute) }
+
+func (w *world) openWith(key gateway.Key, timeout time.Duration) *remote.Client {
+	w.t.Helper()
+	c, err := remote.Open(w.t.Context(), remote.Config{Endpoint: w.web.URL, Key: string(key), Timeout: timeout})
+	must(w.t, err)
+	w.t.Cleanup(c.Close)
+	return c
+}
+
+// container makes a container.
+func (w *world) container(c *remote.Client, paths ...string) *remote.Container {
+	w.t.Helper()
+	must(w.t, c.Create(w.t.Context(), "default", "things", store.ContainerSpec{PartitionKey: paths}))
+	ct, err := c.Container(w.t.Context(), "default", "things")
+	must(w.t, err)
+	return ct
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
