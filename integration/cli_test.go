@@ -197,17 +197,20 @@ func TestCLI_ImportSaysWhatItRejected(t *testing.T) {
 	}
 }
 
-func TestCLI_ImportGoesOnWhereItWasStopped(t *testing.T) {
-	server := upOnce(t)
+// importInTwo imports items of container many, interrupts that when it has begun, and
+// imports them again, which goes on behind what was written. It skips the test if there
+// was nothing to interrupt.
+func importInTwo(t *testing.T, items int, env []string, at ...string) {
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "many.ndjson")
-	const items = 60_000
 	var text strings.Builder
 	for i := range items {
 		fmt.Fprintf(&text, "{\"id\":\"%d\",\"k\":\"%d\",\"pad\":\"%064d\"}\n", i, i%100, i)
 	}
 	writeFile(t, file, text.String())
-	args := []string{"import", "many", file, "--partition-key", "/k", "--server", server}
+	args := append([]string{"import", "many", file, "--partition-key", "/k"}, at...)
 	first := exec.Command(millrace(t), args...)
+	first.Env = append(os.Environ(), env...)
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +225,7 @@ func TestCLI_ImportGoesOnWhereItWasStopped(t *testing.T) {
 	if first.ProcessState.ExitCode() == 0 {
 		t.Skip("the import was done before it could be interrupted")
 	}
-	out, errs, exit := command(t, "", nil, append(args, "-o", "json")...)
+	out, errs, exit := command(t, "", env, append(args, "-o", "json")...)
 	var report struct {
 		Imports []struct{ Resumed, Written int }
 	}
@@ -232,6 +235,12 @@ func TestCLI_ImportGoesOnWhereItWasStopped(t *testing.T) {
 	if got := report.Imports[0]; got.Resumed == 0 || got.Written != items || !strings.Contains(errs, "going on behind") {
 		t.Errorf("the second run reports %+v\n%s", got, errs)
 	}
+}
+
+func TestCLI_ImportGoesOnWhereItWasStopped(t *testing.T) {
+	server := upOnce(t)
+	const items = 60_000
+	importInTwo(t, items, nil, "--server", server)
 	described := mustRun(t, server, "describe", "container", "many", "-o", "json")
 	var now struct {
 		Partitions []struct{ Items int }

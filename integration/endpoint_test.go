@@ -336,41 +336,8 @@ func TestEndpoint_ErrorsSayWhatToDo(t *testing.T) {
 
 func TestEndpoint_ImportGoesOnWhereItWasStopped(t *testing.T) {
 	e := upEndpoint(t)
-	file := filepath.Join(t.TempDir(), "many.ndjson")
 	const items = 20_000
-	var text strings.Builder
-	for i := range items {
-		fmt.Fprintf(&text, "{\"id\":\"%d\",\"k\":\"%d\",\"pad\":\"%064d\"}\n", i, i%100, i)
-	}
-	writeFile(t, file, text.String())
-	args := []string{"import", "many", file, "--partition-key", "/k", "--endpoint", e.url, "--ca", e.ca}
-	env := []string{"MILLRACE_KEY=" + e.key}
-	first := exec.Command(millrace(t), args...)
-	first.Env = append(os.Environ(), env...)
-	if err := first.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func() (bool, string) {
-		_, err := os.Stat(file + ".import")
-		return err == nil, fmt.Sprintf("the import has no state yet: %v", err)
-	})
-	if err := first.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	_ = first.Wait() // it was interrupted
-	if first.ProcessState.ExitCode() == 0 {
-		t.Skip("the import was done before it could be interrupted")
-	}
-	out, errs, exit := command(t, "", env, append(args, "-o", "json")...)
-	var report struct {
-		Imports []struct{ Resumed, Written int }
-	}
-	if err := json.Unmarshal([]byte(out), &report); err != nil || exit != 0 || len(report.Imports) != 1 {
-		t.Fatalf("exit %d, %v\n%s%s", exit, err, out, errs)
-	}
-	if got := report.Imports[0]; got.Resumed == 0 || got.Written != items || !strings.Contains(errs, "going on behind") {
-		t.Errorf("the second run reports %+v\n%s", got, errs)
-	}
+	importInTwo(t, items, []string{"MILLRACE_KEY=" + e.key}, "--endpoint", e.url, "--ca", e.ca)
 	if got := e.must("query", "SELECT VALUE COUNT(1) FROM c", "-c", "many", "-o", "ndjson"); got != fmt.Sprintf("%d\n", items) {
 		t.Errorf("the container holds %s", got)
 	}

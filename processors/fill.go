@@ -211,20 +211,10 @@ func (f *Filling) turned(ctx context.Context, next *Fill) {
 }
 
 func (f *Filling) failed(ctx context.Context, err error) {
-	CountRetry(ctx, f.tenure.Resource)
 	f.mu.Lock()
-	t := Trouble{Attempts: 1, LastError: Clip(fmt.Errorf("fill what was there: %w", err))}
-	if f.trouble != nil {
-		t.Attempts += f.trouble.Attempts
-	}
-	f.trouble = &t
+	f.trouble = f.tenure.Failed(ctx, f.trouble, "what was there cannot be filled now", fmt.Errorf("fill what was there: %w", err))
 	f.mu.Unlock()
 	f.tenure.Changed("")
-	level := slog.LevelWarn
-	if t.Attempts == StuckAttempts {
-		level = slog.LevelError
-	}
-	f.tenure.Logger.Log(ctx, level, "what was there cannot be filled now; trying again", slog.Int("attempts", t.Attempts), slog.Any("error", err))
 }
 
 // rest waits for d, or until ctx ends.

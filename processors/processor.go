@@ -165,6 +165,23 @@ func (t *Tenure) takeTraces() traceSet {
 // lease.
 func (t *Tenure) Turned() { t.turned() }
 
+// Failed returns what State says when work that outlives a batch has failed once more
+// and is tried again; was is what it said before, nil if all was well. The log tells
+// what cannot be done, as an error when that has failed StuckAttempts times.
+func (t *Tenure) Failed(ctx context.Context, was *Trouble, what string, err error) *Trouble {
+	CountRetry(ctx, t.Resource)
+	trouble := &Trouble{Attempts: 1, LastError: Clip(err)}
+	if was != nil {
+		trouble.Attempts += was.Attempts
+	}
+	level := slog.LevelWarn
+	if trouble.Attempts == StuckAttempts {
+		level = slog.LevelError
+	}
+	t.Logger.Log(ctx, level, what+"; trying again", slog.Int("attempts", trouble.Attempts), slog.Any("error", err))
+	return trouble
+}
+
 // Saved returns the last checkpoint that is durable. It must not be changed.
 func (t *Tenure) Saved() *Checkpoint { return t.saved.Load() }
 

@@ -11,10 +11,12 @@ import (
 // slow is a processor whose jobs get on while it holds a batch.
 type slow struct {
 	recorder
-	hold chan struct{}
+	began chan struct{} // gets a token for each batch
+	hold  chan struct{}
 }
 
 func (s *slow) Process(ctx context.Context, _ *processors.Batch) error {
+	s.began <- struct{}{}
 	select {
 	case <-s.hold:
 		return nil
@@ -28,9 +30,10 @@ func (s *slow) Process(ctx context.Context, _ *processors.Batch) error {
 func TestWorkIsToldWhileABatchTakesLong(t *testing.T) {
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
-	p := &slow{hold: make(chan struct{})}
+	p := &slow{began: make(chan struct{}, 100), hold: make(chan struct{})}
 	s.run(l, p)
 	s.append("a")
+	<-p.began
 	for scanned := int64(1); scanned <= 2; scanned++ {
 		p.mu.Lock()
 		p.jobs = []processors.Job{{Source: `["k"]/x`, Scanned: scanned}}

@@ -158,20 +158,10 @@ func (r *RowWriter) flushAll(ctx context.Context, full bool, pauses *processors.
 
 // failed notes a flush that is tried again, so that status tells of it.
 func (r *RowWriter) failed(ctx context.Context, err error) {
-	processors.CountRetry(ctx, r.tenure.Resource)
 	r.mu.Lock()
-	t := processors.Trouble{Attempts: 1, LastError: processors.Clip(err)}
-	if r.trouble != nil {
-		t.Attempts += r.trouble.Attempts
-	}
-	r.trouble = &t
+	r.trouble = r.tenure.Failed(ctx, r.trouble, "rows cannot be made durable now", err)
 	r.mu.Unlock()
 	r.tenure.Changed("")
-	level := slog.LevelWarn
-	if t.Attempts == processors.StuckAttempts {
-		level = slog.LevelError
-	}
-	r.tenure.Logger.Log(ctx, level, "rows cannot be made durable now; trying again", slog.Int("attempts", t.Attempts), slog.Any("error", err))
 }
 
 // flush makes durable what the sink holds, beside what is written to it meanwhile. Its
