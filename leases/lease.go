@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -88,17 +89,19 @@ func List(ctx context.Context, js jetstream.JetStream, bucket string) ([]Lease, 
 	if err != nil {
 		return nil, err
 	}
-	var leases []Lease
 	var errs []error
+	type name struct{ group, resource string }
+	all := map[name]Lease{} // one that changes meanwhile comes twice, and the last counts
 	for {
 		select {
 		case <-ctx.Done():
-			return leases, ctx.Err()
+			return nil, ctx.Err()
 		case u, ok := <-updates:
 			if !ok {
-				return leases, fmt.Errorf("list leases in %s: watch ended", bucket)
+				return nil, fmt.Errorf("list leases in %s: watch ended", bucket)
 			}
 			if u.Ready {
+				leases := slices.Collect(maps.Values(all))
 				slices.SortFunc(leases, func(a, b Lease) int {
 					return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
 				})
@@ -108,8 +111,10 @@ func List(ctx context.Context, js jetstream.JetStream, bucket string) ([]Lease, 
 			switch {
 			case err != nil:
 				errs = append(errs, err)
-			case !lease.Removed:
-				leases = append(leases, lease)
+			case lease.Removed:
+				delete(all, name{lease.Group, lease.Resource})
+			default:
+				all[name{lease.Group, lease.Resource}] = lease
 			}
 		}
 	}
