@@ -125,7 +125,7 @@ func decodeEscape(raw []byte) (r rune, size int) {
 	return utf8.RuneError, 2
 }
 
-// hexRune returns the number of the escape \uXXXX at the beginning of raw, or -1.
+// hexRune returns the number of an escape, \u and four hexadecimal digits, at the beginning of raw, or -1.
 func hexRune(raw []byte) rune {
 	if len(raw) < 6 {
 		return -1

@@ -293,7 +293,7 @@ func unescape(s string) (r rune, n int) {
 	return 0, 0
 }
 
-// hexRune returns the number of the escape \uXXXX at the beginning of s, or -1.
+// hexRune returns the number of an escape, \u and four hexadecimal digits, at the beginning of s, or -1.
 func hexRune(s string) rune {
 	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
 		return -1
