@@ -390,7 +390,7 @@ func TestCLI_WhatIsInUseIsNamed(t *testing.T) {
 func TestCLI_StopsOnSignalAndStartsAgainAtOnce(t *testing.T) {
 	dir, port := t.TempDir(), strconv.Itoa(freePort(t))
 	server := "nats://127.0.0.1:" + port
-	node := spawn(t, "up", "--dir", dir, "--port", port, "--listen", "off")
+	node := spawn(t, "up", "--dir", dir, "--port", port, "--listen", "off", "--set", "leases.ttl=5m")
 	mustRun(t, server, "apply", "-f", "../configs/webstore")
 	if out, errs, exit := command(t, `{"id":"t","type":"tag","name":"T"}`, nil, "import", "productMeta", "-", "--server", server); exit != 0 {
 		t.Fatalf("exit %d\n%s%s", exit, out, errs)
@@ -402,7 +402,7 @@ func TestCLI_StopsOnSignalAndStartsAgainAtOnce(t *testing.T) {
 		if out := mustRun(t, server, "query", "productMeta", "--key", "tag"); !strings.Contains(out, `"name":"T"`) {
 			t.Errorf("after a restart the item is %s", out)
 		}
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > time.Minute { // nothing has expired
 			t.Errorf("a restart took %s; the directory's leases are its own", took)
 		}
 	}
