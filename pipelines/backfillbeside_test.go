@@ -171,19 +171,36 @@ func TestStatusOfABackfill(t *testing.T) {
 	if r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1}); by["names"].Verdict != pipelines.VerdictBehind {
 		t.Errorf("in the middle it is not behind:\n%s", text(r))
 	}
+	done := func(copies int64) {
+		t.Helper()
+		eventually(t, func() string {
+			p := status()
+			switch {
+			case p.State == pipelines.Backfilling:
+				return "it is backfilling"
+			case p.State == pipelines.Behind: // by the feed of its own repairs
+				return "it is behind"
+			case p.State != pipelines.Idle || p.Lag.Jobs != 0 || len(p.FanOuts) != 0 || p.Counts.Copies != copies:
+				t.Errorf("when it is done it tells %+v, want %d copies", p, copies)
+			}
+			return ""
+		})
+	}
+	if _, err := n.registry.StopBackfill(t.Context(), "default", "names", leases.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
+	done(1000) // those of the page stay
+	if _, err := n.registry.StopBackfill(t.Context(), "default", "names", leases.DefaultBucket); err == nil || !strings.Contains(err.Error(), "no backfill that can be stopped") {
+		t.Errorf("to stop what is done: %v", err)
+	}
+	if r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1}); by["names"].Verdict != pipelines.VerdictDrift || by["names"].Drift != products-1000 {
+		t.Errorf("what was stopped is not told as it is:\n%s", text(r))
+	}
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{}, leases.DefaultBucket); err != nil {
+		t.Fatal(err)
+	}
 	close(gate.tokens)
-	eventually(t, func() string {
-		p := status()
-		switch {
-		case p.State == pipelines.Backfilling:
-			return "it is backfilling"
-		case p.State == pipelines.Behind: // by the feed of its own repairs
-			return "it is behind"
-		case p.State != pipelines.Idle || p.Lag.Jobs != 0 || len(p.FanOuts) != 0 || p.Counts.Copies != products:
-			t.Errorf("when it is done it tells %+v", p)
-		}
-		return ""
-	})
+	done(products)
 }
 
 // TestABackfillThatIsNotUnderstood writes a record as a release with another dialect may

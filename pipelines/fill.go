@@ -23,10 +23,15 @@ type FillScope struct {
 	Where string `json:"where,omitempty"`
 	// Key is their partition key, a JSON array; "" is all.
 	Key string `json:"key,omitempty"`
+	// None says that it is about no items: a backfill was stopped.
+	None bool `json:"none,omitempty"`
 }
 
 // String says it in words.
 func (s FillScope) String() string {
+	if s.None {
+		return "no items"
+	}
 	var words []string
 	if s.Key != "" {
 		words = append(words, "under key "+s.Key)
@@ -52,12 +57,27 @@ func (s FillScope) String() string {
 // aggregate, which is right about a group only if it knows all its members; a backfill
 // while another is under way.
 func (r *Registry) Backfill(ctx context.Context, database, name string, scope FillScope, bucket string) (Record, error) {
+	return r.fill(ctx, database, name, scope, func(rec *Record) error { return r.mayFill(ctx, rec, &scope, bucket) })
+}
+
+// StopBackfill ends the backfill of a pipeline that Backfill, or a column that its table
+// gained, has begun. What it has brought till then stays.
+//
+// The error is *NoPipelineError, or says that no backfill is under way. That with which a
+// pipeline begins cannot be stopped: it is how the pipeline knows what it is about.
+func (r *Registry) StopBackfill(ctx context.Context, database, name, bucket string) (Record, error) {
+	return r.fill(ctx, database, name, FillScope{None: true}, func(rec *Record) error { return r.mayStop(ctx, rec, bucket) })
+}
+
+// fill asks the processors of a pipeline for a scope, in the place of what was asked
+// before, if may allows it.
+func (r *Registry) fill(ctx context.Context, database, name string, scope FillScope, may func(rec *Record) error) (Record, error) {
 	for {
 		rec, err := r.Get(ctx, database, name)
 		if err != nil {
 			return rec, err
 		}
-		if err := r.mayFill(ctx, &rec, &scope, bucket); err != nil {
+		if err := may(&rec); err != nil {
 			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 		}
 		next := rec
@@ -74,14 +94,10 @@ func (r *Registry) Backfill(ctx context.Context, database, name string, scope Fi
 
 // mayFill tells whether a pipeline can begin to fill a scope.
 func (r *Registry) mayFill(ctx context.Context, rec *Record, scope *FillScope, bucket string) error {
-	containers, err := r.client.Catalog().List(ctx)
-	if err != nil {
-		return err
-	}
-	b, gone := rec.bound(containers)
+	b, err := r.containersOf(ctx, rec)
 	switch {
-	case gone != "":
-		return &store.NoContainerError{Database: rec.Database, Name: gone}
+	case err != nil:
+		return err
 	case rec.Spec.Kind() == AggregateKind:
 		return errors.New("an aggregate knows all members of its groups, or its fields would be wrong; millrace repair mends fields that differ")
 	case rec.Shadow:
@@ -95,18 +111,52 @@ func (r *Registry) mayFill(ctx context.Context, rec *Record, scope *FillScope, b
 		return fmt.Errorf("key %s has %d components, and the partition key of container %s has %d",
 			scope.Key, key.Levels(), rec.filledItems(&b).Name, levels)
 	}
+	filled, err := r.isFilled(ctx, rec, &b, bucket)
+	if err != nil || filled || rec.FillScope.request(rec.Fills).Broken != nil {
+		return err
+	}
+	paused := ""
+	if rec.Paused {
+		paused = ", and the pipeline is paused"
+	}
+	return fmt.Errorf("a backfill of %s is under way%s: see millrace status %s, and ask again when it is done, or stop it by millrace backfill %s --stop",
+		rec.FillScope, paused, rec.Name, rec.Name)
+}
+
+// mayStop tells whether a pipeline has a backfill that can be stopped.
+func (r *Registry) mayStop(ctx context.Context, rec *Record, bucket string) error {
+	b, err := r.containersOf(ctx, rec)
+	if err != nil {
+		return err
+	}
+	filled, err := r.isFilled(ctx, rec, &b, bucket)
+	if err == nil && filled {
+		return fmt.Errorf("no backfill that can be stopped is under way: see millrace status %s", rec.Name)
+	}
+	return err
+}
+
+// containersOf looks up the containers of a pipeline that is registered.
+func (r *Registry) containersOf(ctx context.Context, rec *Record) (bound, error) {
+	containers, err := r.client.Catalog().List(ctx)
+	if err != nil {
+		return bound{}, err
+	}
+	b, gone := rec.bound(containers)
+	if gone != "" {
+		return b, &store.NoContainerError{Database: rec.Database, Name: gone}
+	}
+	return b, nil
+}
+
+// isFilled tells whether what was to be filled is filled everywhere, as the checkpoints
+// say.
+func (r *Registry) isFilled(ctx context.Context, rec *Record, b *bound, bucket string) (bool, error) {
 	held, err := leases.List(ctx, r.js, bucket)
 	if err != nil {
-		return fmt.Errorf("read the checkpoints: %w", err)
+		return false, fmt.Errorf("read the checkpoints: %w", err)
 	}
-	if rec.FillScope.request(rec.Fills).Broken == nil && !rec.filled(&b, progressOf(held)) {
-		paused := ""
-		if rec.Paused {
-			paused = ", and the pipeline is paused"
-		}
-		return fmt.Errorf("a backfill of %s is under way%s: see millrace status %s, and ask again when it is done", rec.FillScope, paused, rec.Name)
-	}
-	return nil
+	return rec.filled(b, progressOf(held)), nil
 }
 
 // key returns the partition key, zero for all.
@@ -124,8 +174,8 @@ func (s FillScope) key() (feed.PartitionKey, error) {
 // request returns what a processor is asked for; number 0 asks for nothing. It is
 // broken if this release does not understand the scope.
 func (s FillScope) request(number uint32) processors.FillRequest {
-	r := processors.FillRequest{Number: number}
-	if number == 0 {
+	r := processors.FillRequest{Number: number, None: s.None}
+	if number == 0 || s.None {
 		return r
 	}
 	if r.Key, r.Broken = s.key(); r.Broken != nil || s.Where == "" {

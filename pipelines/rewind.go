@@ -87,13 +87,9 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 		if err != nil {
 			return rec, err
 		}
-		containers, err := r.client.Catalog().List(ctx)
+		b, err := r.containersOf(ctx, &rec)
 		if err != nil {
-			return rec, err
-		}
-		b, gone := rec.bound(containers)
-		if gone != "" {
-			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), &store.NoContainerError{Database: database, Name: gone})
+			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 		}
 		held, err := leases.List(ctx, r.js, bucket)
 		if err != nil {

@@ -129,9 +129,9 @@ type SinkStatus struct {
 
 // FanOutStatus tells how far one fan-out is.
 type FanOutStatus struct {
-	Partition string        `json:"partition"` // of the source
-	Source    string        `json:"source"`    // the item whose change is fanned out
-	Position  string        `json:"position"`  // the version that it brings
+	Partition string        `json:"partition"`          // of the source
+	Source    string        `json:"source"`             // the item whose change is fanned out
+	Position  string        `json:"position,omitempty"` // the version that it brings; "" for a backfill
 	Began     time.Time     `json:"began"`
 	Scanned   int64         `json:"scanned"`
 	Changed   int64         `json:"changed"`

@@ -208,11 +208,13 @@ func times(n int) string {
 // fanOut tells how far one job is.
 func (w *watched) fanOut(j *processors.Job) FanOutStatus {
 	f := FanOutStatus{
-		Partition: w.resource.Partition.String(), Source: j.Source, Position: j.Position.String(), Began: time.UnixMilli(j.Began).UTC(),
+		Partition: w.resource.Partition.String(), Source: j.Source, Began: time.UnixMilli(j.Began).UTC(),
 		Scanned: j.Scanned, Changed: j.Changed, Total: j.Total, Attempts: j.Attempts, LastError: j.LastError,
 	}
 	if j.Source == processors.FillJob {
 		f.Source = "backfill of " + w.record.FillScope.String()
+	} else {
+		f.Position = j.Position.String()
 	}
 	if done, eta, ok := j.Progress(w.now); ok {
 		f.Percent, f.ETA, f.Seconds = 100*done, eta, eta.Seconds()

@@ -23,6 +23,8 @@ type FillRequest struct {
 	// Where narrows it to the items for which it is true, as they are when the fill comes
 	// to them; nil is all. It is called concurrently.
 	Where func(item []byte) bool
+	// None asks for no items: the request only ends the one before it.
+	None bool
 	// Broken says why the request cannot be carried out, nil if it can: the processor
 	// tells of it and does the rest of its work.
 	Broken error
@@ -156,7 +158,7 @@ func (f *Filling) turn(ctx context.Context, next *Fill) error {
 	if f.request.Broken != nil {
 		return f.request.Broken
 	}
-	if f.elsewhere() {
+	if f.request.None || f.elsewhere() {
 		next.Done = true
 		return nil
 	}

@@ -12,8 +12,9 @@ import (
 
 func newBackfill(a *app) *cobra.Command {
 	var scope pipelines.FillScope
+	var stop bool
 	cmd := &cobra.Command{
-		Use:   "backfill PIPELINE [--where EXPR] [--key KEY]",
+		Use:   "backfill PIPELINE [--where EXPR] [--key KEY] | --stop",
 		Short: "Let a pipeline go through the items that are there, all or a part",
 		Long: `Backfill lets a pipeline go once through the items that are there, page by page,
 beside what changes: a cascade sets the copies that differ from their sources, a
@@ -25,11 +26,14 @@ after a crash where it was, and millrace status shows how far it is.
 those of one logical partition. They are those that hold the copies of a cascade, and
 those whose rows a projection keeps. A key is a text or JSON, as of millrace query.
 
+--stop ends one that is under way; what it has brought stays.
+
 Rows that are there and ought not to be stay; millrace repair removes them. An
 aggregate always knows all its members and has no backfill of its own.`,
 		Example: `  millrace apply -f orders.yaml --from-now
   millrace backfill order-rows --where 'c.region = "EU"'
-  millrace backfill category-names --key 75BF1ACB-…`,
+  millrace backfill category-names --key 75BF1ACB-…
+  millrace backfill category-names --stop`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("key") {
@@ -41,6 +45,12 @@ aggregate always knows all its members and has no backfill of its own.`,
 			}
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
 				database, name := a.split(args[0])
+				if stop {
+					if _, err := s.registry.StopBackfill(ctx, database, name, s.cfg.Leases.Bucket); err != nil {
+						return err
+					}
+					return a.printDone("pipeline", database, name, "backfill stopped")
+				}
 				rec, err := s.registry.Backfill(ctx, database, name, scope, s.cfg.Leases.Bucket)
 				if err != nil {
 					return err
@@ -57,5 +67,8 @@ aggregate always knows all its members and has no backfill of its own.`,
 	}
 	cmd.Flags().StringVar(&scope.Where, "where", "", "only items for which this expression is true")
 	cmd.Flags().StringVarP(&scope.Key, "key", "k", "", "only items of this partition key")
+	cmd.Flags().BoolVar(&stop, "stop", false, "end the backfill that is under way")
+	cmd.MarkFlagsMutuallyExclusive("stop", "where")
+	cmd.MarkFlagsMutuallyExclusive("stop", "key")
 	return cmd
 }

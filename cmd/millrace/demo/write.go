@@ -8,12 +8,18 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/cmd/millrace/ingest"
 )
 
 // liveEvery is the time between two looks at how a step does.
 const liveEvery = 100 * time.Millisecond
 
-// op is one write. Those with one id happen in order.
+// patience is how long a write is tried again that the store cannot take.
+const patience = time.Minute
+
+// op is one write, which does the same when it is done twice. Those with one id happen
+// in order.
 type op struct {
 	id string
 	do func(ctx context.Context) error
@@ -43,7 +49,7 @@ func (d *demo) run(ctx context.Context, ops []op, live func(done int)) error {
 				if ctx.Err() != nil {
 					continue // the reader of the tape ends it
 				}
-				if err := o.do(ctx); err != nil {
+				if err := ingest.Retry(ctx, patience, func() error { return o.do(ctx) }); err != nil {
 					return err
 				}
 				done.Add(1)

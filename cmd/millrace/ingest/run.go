@@ -149,8 +149,7 @@ func (im *importer) write(ctx context.Context, records <-chan Record) error {
 	return nil
 }
 
-// one writes one record, trying again while the store cannot take it. Done twice
-// an upsert is done once, so an unknown outcome is tried again too.
+// one writes one record.
 func (im *importer) one(ctx context.Context, rec Record) error {
 	if rec.Err != nil {
 		return &broken{rec.Err}
@@ -158,10 +157,17 @@ func (im *importer) one(ctx context.Context, rec Record) error {
 	if err := document.Check(rec.Body); err != nil {
 		return &broken{err}
 	}
+	return Retry(ctx, im.cfg.Patience, func() error { return im.cfg.Write(ctx, rec.Body) })
+}
+
+// Retry carries out a write that does the same when it is done twice, as an upsert: again
+// while the store cannot take it or its outcome is unknown, for as long as patience and
+// ctx last. It returns what the write returned last.
+func Retry(ctx context.Context, patience time.Duration, write func() error) error {
 	pauses := backoff.NewExponentialBackOff(backoff.WithInitialInterval(5*time.Millisecond),
-		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(im.cfg.Patience))
+		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(patience))
 	return backoff.Retry(func() error {
-		err := im.cfg.Write(ctx, rec.Body)
+		err := write()
 		if err == nil || later(err) && ctx.Err() == nil {
 			return err
 		}
