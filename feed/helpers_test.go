@@ -129,7 +129,7 @@ type nexter interface {
 // expect reads the commits from first to last, in order.
 func expect(tb testing.TB, r nexter, first, last feed.LSN) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
 	for lsn := first; lsn <= last; lsn++ {
 		c, err := r.Next(ctx)
@@ -145,7 +145,7 @@ func expect(tb testing.TB, r nexter, first, last feed.LSN) {
 // fails reads until an error comes.
 func fails(tb testing.TB, r nexter) error {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
 	for {
 		if _, err := r.Next(ctx); err != nil {

@@ -216,7 +216,7 @@ func TestI4_HubUnderChurn(t *testing.T) {
 	for i := range readers {
 		r := mustReader(t, h, b, feed.Position{LSN: feed.LSN(i * 3)})
 		group.Go(func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			next := feed.LSN(i*3 + 1)
 			for next <= commits {

@@ -346,7 +346,7 @@ func TestLog_Resolve(t *testing.T) {
 // eventually polls cond, at the edge of a process, and reports the last reason.
 func eventually(tb testing.TB, cond func() error) {
 	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()

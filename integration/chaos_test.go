@@ -247,7 +247,7 @@ func version(t *testing.T, product *store.Container, id string) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	items, err := product.ReadMany(ctx, []store.ItemRef{{Key: k, ID: id}}, false)
 	if err != nil {

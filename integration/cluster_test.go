@@ -349,7 +349,7 @@ func (c *cluster) load(n int) (meta, product *store.Container) {
 // insist repeats a write whose outcome was not learned.
 func (c *cluster) insist(write func(ctx context.Context) error) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Minute)
 	defer cancel()
 	for {
 		err := write(ctx)

@@ -130,7 +130,7 @@ func (c *child) start() {
 	case <-c.ready:
 	case <-c.ended:
 		c.t.Fatalf("%s ended at once:\n%s", c.name, c.output())
-	case <-time.After(60 * time.Second):
+	case <-time.After(time.Minute):
 		c.t.Fatalf("%s is not ready after a minute:\n%s", c.name, c.output())
 	}
 }
@@ -146,7 +146,7 @@ func (c *child) signal(s syscall.Signal) {
 	_ = c.cmd.Process.Signal(s) // it may have ended already
 	select {
 	case <-c.ended:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		c.t.Errorf("%s does not end after signal %s", c.name, s)
 	}
 }
@@ -233,7 +233,7 @@ func dial(t testing.TB, server string) *store.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	catalog, err := store.OpenCatalog(ctx, js, store.CatalogConfig{})
 	if err != nil {

@@ -78,7 +78,7 @@ func TestReplicatedBucket(t *testing.T) {
 		return js
 	}
 	js := dial()
-	for deadline := time.Now().Add(30 * time.Second); ; { // until there is a leader
+	for deadline := time.Now().Add(time.Minute); ; { // until there is a leader
 		_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: leases.DefaultBucket, Replicas: 3})
 		if err == nil {
 			break
@@ -146,7 +146,7 @@ func eventually(tb testing.TB, ok func() error) {
 	tb.Helper()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(time.Minute)
 	var last error
 	for {
 		select {
@@ -155,7 +155,7 @@ func eventually(tb testing.TB, ok func() error) {
 				return
 			}
 		case <-timeout:
-			tb.Fatalf("not within 30s: %v", last)
+			tb.Fatalf("not within a minute: %v", last)
 		}
 	}
 }

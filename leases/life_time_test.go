@@ -60,7 +60,7 @@ func TestGracefulStopHandsOverAtOnce(t *testing.T) {
 }
 
 // TestSwingingWeightsMoveLittle has weights that swing by a factor of three
-// every second.
+// every second: 600 times for 12 leases, and few of them move.
 func TestSwingingWeightsMoveLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(t)
@@ -83,7 +83,7 @@ func TestSwingingWeightsMoveLittle(t *testing.T) {
 		}
 		n := g.runs() - runs
 		t.Logf("%d moves in %d minutes", n, minutes)
-		if n > minutes {
+		if n > 4*minutes {
 			t.Errorf("%d moves in %d minutes of noise", n, minutes)
 		}
 	})

@@ -147,7 +147,7 @@ func (n *node) read(t testing.TB, container, key, id, field string) string {
 // eventually polls until cond returns no reason to wait.
 func eventually(t testing.TB, cond func() string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

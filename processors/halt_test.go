@@ -21,7 +21,7 @@ func (s *stage) tenure(l *lease, t processors.Task) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		s.t.Fatal("the tenure does not end")
 		return nil
 	}

@@ -130,7 +130,7 @@ func (l *lease) Save(_ context.Context, checkpoint []byte) error {
 // waitCheckpoint waits for a checkpoint of which ok is true.
 func (l *lease) waitCheckpoint(t testing.TB, ok func(*processors.Checkpoint) bool) *processors.Checkpoint {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	var last *processors.Checkpoint
 	for {
 		select {

@@ -61,7 +61,7 @@ func TestALetterThatIsDroppedIsNotTried(t *testing.T) {
 		}
 	}
 	s.run(l, r)
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		letters, err := s.letters.List(t.Context(), "names", 10)
 		if err != nil {

@@ -83,7 +83,7 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.client = store.NewClient(nc, w.catalog, store.ClientConfig{Local: local, Timeout: 30 * time.Second})
+	w.client = store.NewClient(nc, w.catalog, store.ClientConfig{Local: local, Timeout: time.Minute})
 	if w.letters, err = processors.OpenDeadLetters(t.Context(), w.client); err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func (s *gate) flushing(t *testing.T) (through chan struct{}) {
 	t.Helper()
 	select {
 	case through = <-s.flushes:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing is flushed")
 	}
 	return through
@@ -73,7 +73,7 @@ func (s *gate) wrote(t *testing.T, rows int) {
 		if n != rows {
 			t.Fatalf("%d rows were written, want %d", n, rows)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing is written")
 	}
 }

@@ -331,7 +331,7 @@ func TestADeadLetterIsTriedAgain(t *testing.T) {
 // gone waits until a letter is not there any more.
 func (s *stage) gone(l *lease, id string) {
 	s.t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		letter, err := s.letters.Get(s.t.Context(), "analytics", id)
 		if errors.Is(err, store.ErrNotFound) {

@@ -127,7 +127,7 @@ func (l *lease) Save(_ context.Context, checkpoint []byte) error {
 // wait waits for a checkpoint of which ok is true.
 func (l *lease) wait(t testing.TB, ok func(*processors.Checkpoint) bool) *processors.Checkpoint {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	var last *processors.Checkpoint
 	for {
 		select {
@@ -173,7 +173,7 @@ func (s *stage) ends(l *lease, p *project.Projection) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		s.t.Fatal("the tenure does not end")
 		return nil
 	}

@@ -47,7 +47,9 @@ func (a *answer) place() string {
 
 func (w *world) put(pk, id string) {
 	w.t.Helper()
-	w.ask("POST", docs, fmt.Sprintf(`{"id":%q,"pk":%q}`, id, pk), keyHeader, fmt.Sprintf(`[%q]`, pk), upsert, "true")
+	if a := w.ask("POST", docs, fmt.Sprintf(`{"id":%q,"pk":%q}`, id, pk), keyHeader, fmt.Sprintf(`[%q]`, pk), upsert, "true"); a.status > 201 {
+		w.t.Fatalf("put %s: %d %s", id, a.status, a.body)
+	}
 }
 
 func TestChangeFeed_Starts(t *testing.T) {
@@ -236,7 +238,7 @@ func TestChangeFeed_AllVersionsAndDeletes(t *testing.T) {
 // A feed goes on while nothing owns its partitions: an empty one says so, and what
 // needs an owner is 503 and soon.
 func TestChangeFeed_WithoutOwners(t *testing.T) {
-	w := newWorld(t, gateway.Config{RequestTimeout: 300 * time.Millisecond})
+	w := newWorld(t, gateway.Config{RequestTimeout: 5 * time.Second})
 	w.container("things", byPK)
 	w.put("a", "1")
 	w.changes().is(200)

@@ -161,7 +161,7 @@ func (n *node) stop() error {
 			n.w.t.Fatal(err)
 		}
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		n.w.t.Fatal("the partition did not stop")
 		return nil
 	}
@@ -174,7 +174,7 @@ func (n *node) ended() error {
 	case err := <-n.stopped:
 		n.stopped <- err
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		n.w.t.Fatal("the partition did not stop")
 		return nil
 	}
@@ -182,7 +182,7 @@ func (n *node) ended() error {
 
 func (n *node) ask(r *store.Request) *store.Response {
 	n.w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	r.Partition = n.id
 	return n.Handle(ctx, r)
@@ -191,7 +191,7 @@ func (n *node) ask(r *store.Request) *store.Response {
 // decided waits until count requests are decided into the commit that comes next.
 func (n *node) decided(count int) {
 	n.w.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for got := -1; got < count; {
 		if !n.do(ctx, func(d *decider) { got = len(d.draft.replies) }) {

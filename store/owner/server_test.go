@@ -123,7 +123,7 @@ func TestTwoProcessesShareAContainer(t *testing.T) {
 		}
 	}
 	c.process("two", t.TempDir())
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for owners := 0; owners < 2; {
 		seen := map[string]int{}
@@ -183,7 +183,7 @@ func TestAnIndexIsBuiltWhileWritesGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(50, 200)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
 		n, err := ct.Count(ctx, part, scope)

@@ -14,7 +14,7 @@ func (c *cluster) indexesReady(ct *store.Container, n int) {
 	c.t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for _, p := range ct.Partitions() {
 		for {
 			status, err := ct.Status(c.t.Context(), p)

@@ -49,7 +49,7 @@ func TestFlush_BesideWrites(t *testing.T) {
 			}
 		}()
 	}
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	for range 10 {
 		select {
 		case problem := <-flushed:

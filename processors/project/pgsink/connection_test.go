@@ -132,7 +132,7 @@ func TestI5_HungWorkerDoesNotHoldUpItsSuccessor(t *testing.T) {
 	<-stopped
 	setenv(t, dsn)
 	s := newSink(t)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	pauses := processors.NewPauses()
 	for {
