@@ -19,6 +19,7 @@ import (
 // The password is in no error, whatever is wrong.
 func TestPasswordIsNeverTold(t *testing.T) {
 	good := newDatabase(t)
+	exec(t, good, `drop database if exists other`)
 	exec(t, good, `create database other encoding 'SQL_ASCII' template template0`)
 	const secret = "hush-Hush/%41:9"
 	change := func(f func(*url.URL)) string {
