@@ -112,7 +112,7 @@ func (r *Registry) mayFill(ctx context.Context, rec *Record, scope *FillScope, b
 			scope.Key, key.Levels(), rec.filledItems(&b).Name, levels)
 	}
 	filled, err := r.isFilled(ctx, rec, &b, bucket)
-	if err != nil || filled || rec.FillScope.request(rec.Fills).Broken != nil {
+	if err != nil || filled || rec.FillScope.None || rec.FillScope.request(rec.Fills).Broken != nil {
 		return err
 	}
 	paused := ""
