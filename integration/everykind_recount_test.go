@@ -349,11 +349,11 @@ func chosen(claims map[string][]string, got []string) (rows []string) {
 
 // fileRows reads the rows of a table as any reader of Parquet does.
 func fileRows(dir string) (all []string, err error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*.parquet"))
+	names, err := filepath.Glob(filepath.Join(dir, "*", "*.parquet"))
 	if err != nil {
 		return nil, err
 	}
-	more, err := filepath.Glob(filepath.Join(dir, "*", "*.parquet"))
+	more, err := filepath.Glob(filepath.Join(dir, "*", "*", "*.parquet"))
 	if err != nil {
 		return nil, err
 	}

@@ -120,7 +120,7 @@ func TestDuckDB_ReadsAllTypes(t *testing.T) {
 	b.commit(batch)
 	b.each("kinds", asText, func(b *bench, rows []string) { b.same(rows, slices.Clone(want)) })
 
-	types, err := b.query(fmt.Sprintf("SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM read_parquet('%s/current/kinds/*.parquet'))", b.dir))
+	types, err := b.query(fmt.Sprintf("SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM read_parquet('%s/current/kinds/**/*.parquet'))", b.dir))
 	b.must(err)
 	b.same(types, []string{
 		`["k" "BIGINT"]`, `["any" "VARCHAR"]`, `["text" "VARCHAR"]`, `["int" "BIGINT"]`, `["double" "DOUBLE"]`, `["small" "DECIMAL(9,4)"]`,

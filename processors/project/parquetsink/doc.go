@@ -9,7 +9,7 @@
 //
 // The files of all tables at one commit, as a list of paths below the root, are in
 // _current.json; those of one table in TABLE/_files.json. A local directory has the
-// folder current besides, in which the files stand under TABLE. In DuckDB:
+// folder current besides, in which the files stand under TABLE/COMMIT. In DuckDB:
 //
 //	SELECT * FROM read_parquet('analytics/current/orders/**/*.parquet', union_by_name = true);
 //
@@ -29,7 +29,8 @@
 // What is in the folder data is not the current state: superseded files stay there
 // for Config.Grace, so that whoever has read a list can read its files. A reader of
 // the folder current that is between listing and opening when a commit exchanges it
-// is told that a file is missing, and reads again; it never sees half a commit.
+// is told that a file is missing, or all, and reads again; it never sees half a commit,
+// for each commit has paths of its own there.
 //
 // Columns are named and typed as declared. Names that engines cannot read are
 // mapped, and the mapping is kept. Two columns come last: _element, the place of

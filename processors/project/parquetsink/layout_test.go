@@ -41,7 +41,7 @@ func TestLayout_Columns(t *testing.T) {
 	openWriter(t, open(t, parquetsink.NewDir(dir), quick()), 0, 1)
 	file := func(table string) string {
 		t.Helper()
-		found, err := filepath.Glob(filepath.Join(dir, "current", table, "*.parquet"))
+		found, err := filepath.Glob(filepath.Join(dir, "current", table, "*", "*.parquet"))
 		must(t, err)
 		if len(found) != 1 {
 			t.Fatalf("files of the new table %s: %q, want one without rows", table, found)
@@ -213,7 +213,7 @@ func TestLayout_Partitions(t *testing.T) {
 	flush(t, w)
 	folders := func() (names []string) {
 		t.Helper()
-		found, err := filepath.Glob(filepath.Join(dir, "current", "visits_by_city", "*", "*.parquet"))
+		found, err := filepath.Glob(filepath.Join(dir, "current", "visits_by_city", "*", "*", "*.parquet"))
 		must(t, err)
 		for _, name := range found {
 			names = append(names, filepath.Base(filepath.Dir(name)))
@@ -293,7 +293,7 @@ func TestLayout_NamesStayMapped(t *testing.T) {
 	if !slices.Equal(tables, want) {
 		t.Errorf("tables are %q, want %q", tables, want)
 	}
-	found, err := filepath.Glob(filepath.Join(dir, "current", "a_b", "*.parquet"))
+	found, err := filepath.Glob(filepath.Join(dir, "current", "a_b", "*", "*.parquet"))
 	must(t, err)
 	got := columnsOf(t, found[0])
 	wantColumns := []string{"x_y", "X_Y_2", "n_source", "n_1st", "x_y_3", "_element", "_source"}
@@ -353,9 +353,32 @@ func TestDir_ViewsGo(t *testing.T) {
 	if len(temps) > 0 {
 		t.Errorf("%d temporary files are left", len(temps))
 	}
-	found, err := filepath.Glob(filepath.Join(dir, "current", "orders", "*.parquet"))
+	found, err := filepath.Glob(filepath.Join(dir, "current", "orders", "*", "*.parquet"))
 	must(t, err)
 	if len(found) != 1 {
 		t.Errorf("the view shows %q", found)
+	}
+}
+
+// TestDir_NoPathIsInTwoViews sees to it that a reader who lists the files of one commit
+// and opens them in the view of the next finds none of them, and not a part.
+func TestDir_NoPathIsInTwoViews(t *testing.T) {
+	dir := t.TempDir()
+	w := openWriter(t, open(t, parquetsink.NewDir(dir), quick()), 0, 1)
+	seen := map[string]bool{}
+	for n := 1; n < 5; n++ {
+		writeRows(t, w, n, orderRow(fmt.Sprintf("customer/[\"a\"]/o%d", n), fmt.Sprint("o", n), int64(n)))
+		flush(t, w)
+		found, err := filepath.Glob(filepath.Join(dir, "current", "orders", "*", "*.parquet"))
+		must(t, err)
+		if len(found) == 0 {
+			t.Fatal("the view is empty")
+		}
+		for _, name := range found {
+			if seen[name] {
+				t.Errorf("%s was in a view before", name)
+			}
+			seen[name] = true
+		}
 	}
 }

@@ -15,27 +15,34 @@ import (
 
 // View links the files into a folder of the commit, and makes the symbolic link
 // "current" lead there. It is not synced: it is made anew from the manifest.
+//
+// Under each table they stand in a folder that is named after the commit too. Readers
+// list first and open then, by paths through "current", and pass over what is gone when
+// they look at what they have listed. So that what they then open is all of one commit
+// or nothing, no path leads into two commits.
 func (d *Dir) View(ctx context.Context, commit uint64, files map[string]string) error {
 	if d.viewed() >= commit {
 		return nil
 	}
-	folder := path.Join(viewsFolder, fmt.Sprintf("%020d-%s", commit, rand.Text()[:6]))
+	name := fmt.Sprintf("%020d-%s", commit, rand.Text()[:6])
+	folder := path.Join(viewsFolder, name)
 	if err := os.MkdirAll(d.path(folder), 0o755); err != nil {
 		return err
 	}
 	made := map[string]bool{}
-	for at, name := range files {
+	for at, file := range files {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		to := d.path(path.Join(folder, at))
+		table, rest, _ := strings.Cut(at, "/")
+		to := d.path(path.Join(folder, table, name, rest))
 		if above := filepath.Dir(to); !made[above] {
 			if err := os.MkdirAll(above, 0o755); err != nil {
 				return err
 			}
 			made[above] = true
 		}
-		if err := os.Link(d.path(name), to); err != nil {
+		if err := os.Link(d.path(file), to); err != nil {
 			return err
 		}
 	}
