@@ -5,11 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // Lease is what the bucket says of one resource, for operators and for
@@ -75,47 +76,76 @@ func unixMilli(ms int64) time.Time {
 // List returns the leases of all groups in the bucket, ordered by group and
 // resource. A bucket that does not exist has none. Leases whose records cannot
 // be read are left out and reported in the error beside the others.
-func List(ctx context.Context, js jetstream.JetStream, bucket string) ([]Lease, error) {
-	b, err := lookupBucket(ctx, js, cmp.Or(bucket, DefaultBucket))
+func List(ctx context.Context, js jetstream.JetStream, name string) ([]Lease, error) {
+	name = cmp.Or(name, DefaultBucket)
+	b, err := lookupBucket(ctx, js, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	updates, err := b.Watch(ctx, leasePrefix+">")
+	entries, err := watched(ctx, b, leasePrefix+">")
+	if err != nil {
+		return nil, fmt.Errorf("list leases in %s: %w", name, err)
+	}
+	// What was written while the watch began is missing from it.
+	keys, err := bucket.Keys(ctx, js, name, leasePrefix+">")
 	if err != nil {
 		return nil, err
 	}
+	for _, key := range keys {
+		if _, ok := entries[key]; ok {
+			continue
+		}
+		e, err := b.Get(ctx, key)
+		if errors.Is(err, errNotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		entries[key] = e
+	}
+	var leases []Lease
 	var errs []error
-	type name struct{ group, resource string }
-	all := map[name]Lease{} // one that changes meanwhile comes twice, and the last counts
+	for _, e := range entries {
+		lease, err := e.lease()
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+		case !lease.Removed:
+			leases = append(leases, lease)
+		}
+	}
+	slices.SortFunc(leases, func(a, b Lease) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+	})
+	return leases, errors.Join(errs...)
+}
+
+// watched returns the entries, by their keys, that a watch has at first: the last one of
+// a key that comes twice because it changes meanwhile.
+func watched(ctx context.Context, b bucketStore, pattern string) (map[string]entry, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	updates, err := b.Watch(ctx, pattern)
+	if err != nil {
+		return nil, err
+	}
+	entries := map[string]entry{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case u, ok := <-updates:
-			if !ok {
-				return nil, fmt.Errorf("list leases in %s: watch ended", bucket)
-			}
-			if u.Ready {
-				leases := slices.Collect(maps.Values(all))
-				slices.SortFunc(leases, func(a, b Lease) int {
-					return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
-				})
-				return leases, errors.Join(errs...)
-			}
-			lease, err := u.lease()
 			switch {
-			case err != nil:
-				errs = append(errs, err)
-			case lease.Removed:
-				delete(all, name{lease.Group, lease.Resource})
-			default:
-				all[name{lease.Group, lease.Resource}] = lease
+			case !ok:
+				return nil, errors.New("watch ended")
+			case u.Ready:
+				return entries, nil
 			}
+			entries[u.Key] = u.entry
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases/bucket"
 	"github.com/millrace/millrace/store"
 )
 
@@ -95,10 +96,7 @@ func (r *Registry) none(ctx context.Context, m Metadata) error {
 
 // List returns all pipelines, ordered by database and name.
 func (r *Registry) List(ctx context.Context) ([]Record, error) {
-	keys, err := r.kv.Keys(ctx)
-	if errors.Is(err, jetstream.ErrNoKeysFound) {
-		return nil, nil
-	}
+	keys, err := bucket.Keys(ctx, r.js, r.kv.Bucket(), "pipeline.>")
 	if err != nil {
 		return nil, fmt.Errorf("list the pipelines: %w", err)
 	}

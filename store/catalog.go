@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 const catalogBucket = "millrace_catalog"
@@ -74,18 +75,12 @@ func decodeContainer(entry jetstream.KeyValueEntry) (ContainerInfo, error) {
 
 // List returns all containers, ordered by database and name.
 func (c *Catalog) List(ctx context.Context) ([]ContainerInfo, error) {
-	keys, err := c.kv.Keys(ctx)
-	if errors.Is(err, jetstream.ErrNoKeysFound) {
-		return nil, nil
-	}
+	keys, err := bucket.Keys(ctx, c.js, c.kv.Bucket(), containerPrefix+">")
 	if err != nil {
 		return nil, fmt.Errorf("list the catalog: %w", err)
 	}
 	var infos []ContainerInfo
 	for _, key := range keys {
-		if !strings.HasPrefix(key, containerPrefix) {
-			continue // a database
-		}
 		entry, err := c.kv.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			continue

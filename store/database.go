@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // DatabaseInfo is a database as the catalog holds it. A database is there if it
@@ -91,14 +93,11 @@ func (c *Catalog) Databases(ctx context.Context) ([]DatabaseInfo, error) {
 		return nil, err
 	}
 	all := implied(containers)
-	keys, err := c.kv.Keys(ctx)
-	if err != nil && !errors.Is(err, jetstream.ErrNoKeysFound) {
+	keys, err := bucket.Keys(ctx, c.js, c.kv.Bucket(), databasePrefix+">")
+	if err != nil {
 		return nil, fmt.Errorf("list the catalog: %w", err)
 	}
 	for _, key := range keys {
-		if !strings.HasPrefix(key, databasePrefix) {
-			continue
-		}
 		entry, err := c.kv.Get(ctx, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) {
 			continue

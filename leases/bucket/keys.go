@@ -1,0 +1,43 @@
+// Package bucket adds to JetStream's key-value buckets what their client does not
+// promise: a list of keys that lacks none.
+package bucket
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Keys returns the keys of a bucket that match a pattern, such as "lease.>", in order.
+// Keys that were deleted may be among them; who reads them gets
+// jetstream.ErrKeyNotFound. The error is jetstream.ErrBucketNotFound if there is no
+// such bucket.
+//
+// jetstream.KeyValue.Keys and the first values of a watch may lack a key that is
+// written at that moment: a watch goes through the bucket in order of the last writes,
+// and the key has left its former place and is behind the end that the watch was told
+// of. Keys asks the stream, which knows all its subjects at one moment.
+func Keys(ctx context.Context, js jetstream.JetStream, bucket, pattern string) ([]string, error) {
+	stream, err := js.Stream(ctx, "KV_"+bucket)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("keys of %s: %w", bucket, jetstream.ErrBucketNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keys of %s: %w", bucket, err)
+	}
+	prefix := "$KV." + bucket + "."
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(prefix+pattern))
+	if err != nil {
+		return nil, fmt.Errorf("keys of %s: %w", bucket, err)
+	}
+	keys := slices.Sorted(maps.Keys(info.State.Subjects))
+	for i, subject := range keys {
+		keys[i] = strings.TrimPrefix(subject, prefix)
+	}
+	return keys, nil
+}
