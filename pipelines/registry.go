@@ -96,20 +96,13 @@ func (r *Registry) none(ctx context.Context, m Metadata) error {
 
 // List returns all pipelines, ordered by database and name.
 func (r *Registry) List(ctx context.Context) ([]Record, error) {
-	keys, err := bucket.Keys(ctx, r.js, r.kv.Bucket(), "pipeline.>")
+	entries, err := bucket.Entries(ctx, r.js, r.kv, "pipeline.>")
 	if err != nil {
 		return nil, fmt.Errorf("list the pipelines: %w", err)
 	}
 	var records []Record
-	for _, key := range keys {
-		entry, err := r.kv.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s of the registry: %w", key, err)
-		}
-		record, err := decodeRecord(key, entry.Value(), entry.Revision())
+	for _, entry := range entries {
+		record, err := decodeRecord(entry.Key(), entry.Value(), entry.Revision())
 		if err != nil {
 			return nil, err
 		}

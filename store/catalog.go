@@ -75,19 +75,12 @@ func decodeContainer(entry jetstream.KeyValueEntry) (ContainerInfo, error) {
 
 // List returns all containers, ordered by database and name.
 func (c *Catalog) List(ctx context.Context) ([]ContainerInfo, error) {
-	keys, err := bucket.Keys(ctx, c.js, c.kv.Bucket(), containerPrefix+">")
+	entries, err := bucket.Entries(ctx, c.js, c.kv, containerPrefix+">")
 	if err != nil {
 		return nil, fmt.Errorf("list the catalog: %w", err)
 	}
 	var infos []ContainerInfo
-	for _, key := range keys {
-		entry, err := c.kv.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s from the catalog: %w", key, err)
-		}
+	for _, entry := range entries {
 		info, err := decodeContainer(entry)
 		if err != nil {
 			return nil, err

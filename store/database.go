@@ -93,18 +93,11 @@ func (c *Catalog) Databases(ctx context.Context) ([]DatabaseInfo, error) {
 		return nil, err
 	}
 	all := implied(containers)
-	keys, err := bucket.Keys(ctx, c.js, c.kv.Bucket(), databasePrefix+">")
+	entries, err := bucket.Entries(ctx, c.js, c.kv, databasePrefix+">")
 	if err != nil {
 		return nil, fmt.Errorf("list the catalog: %w", err)
 	}
-	for _, key := range keys {
-		entry, err := c.kv.Get(ctx, key)
-		if errors.Is(err, jetstream.ErrKeyNotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read %s from the catalog: %w", key, err)
-		}
+	for _, entry := range entries {
 		info, err := decodeDatabase(entry)
 		if err != nil {
 			return nil, err

@@ -41,3 +41,23 @@ func Keys(ctx context.Context, js jetstream.JetStream, bucket, pattern string) (
 	}
 	return keys, nil
 }
+
+// Entries returns what stands under those keys of kv, as it is when each is read.
+func Entries(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, pattern string) ([]jetstream.KeyValueEntry, error) {
+	keys, err := Keys(ctx, js, kv.Bucket(), pattern)
+	if err != nil {
+		return nil, err
+	}
+	entries := make([]jetstream.KeyValueEntry, 0, len(keys))
+	for _, key := range keys {
+		e, err := kv.Get(ctx, key)
+		if errors.Is(err, jetstream.ErrKeyNotFound) { // ErrKeyDeleted too
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read %s of %s: %w", key, kv.Bucket(), err)
+		}
+		entries = append(entries, e)
+	}
+	return entries, nil
+}

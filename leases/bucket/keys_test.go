@@ -54,6 +54,12 @@ func TestKeys_WhileTheyAreWritten(t *testing.T) {
 	}
 	_, err = kv.Put(t.Context(), "b.00", nil)
 	must(t, err)
+	_, err = kv.Put(t.Context(), "b.01", []byte("x"))
+	must(t, err)
+	must(t, kv.Delete(t.Context(), "b.00"))
+	if entries, err := bucket.Entries(t.Context(), js, kv, "b.>"); err != nil || len(entries) != 1 || entries[0].Key() != "b.01" || string(entries[0].Value()) != "x" {
+		t.Errorf("entries are %v, %v; want b.01 alone", entries, err)
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	var writers sync.WaitGroup
 	for _, key := range want[:4] {
