@@ -20,7 +20,7 @@ import (
 
 // The container of dead letters, which a Millrace declares for itself.
 const (
-	DeadLetterDatabase  = "system"
+	DeadLetterDatabase  = store.SystemDatabase
 	DeadLetterContainer = "deadLetters"
 )
 

@@ -37,6 +37,10 @@ func (e *NoDatabaseError) Is(target error) bool { return target == error(ErrNotF
 
 const databasePrefix = "database."
 
+// SystemDatabase holds what Millrace keeps for itself as items, such as the dead
+// letters. Applications may read it; the gateway writes nothing there.
+const SystemDatabase = "system"
+
 // CreateDatabase records a database; 409 if it is there.
 func (c *Catalog) CreateDatabase(ctx context.Context, name string) (DatabaseInfo, error) {
 	if err := CheckName("database", name); err != nil {

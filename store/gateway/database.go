@@ -45,6 +45,9 @@ func (s *Server) createDatabase(x *exchange) error {
 	if asked.ID == nil || *asked.ID == "" {
 		return refuse(http.StatusBadRequest, "the database has no id")
 	}
+	if *asked.ID == store.SystemDatabase {
+		return readOnlySystem(x.op.name)
+	}
 	info, err := s.client.Catalog().CreateDatabase(x.ctx, *asked.ID)
 	if err != nil {
 		return err

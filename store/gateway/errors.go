@@ -45,6 +45,15 @@ func refuseAs(status, substatus int, format string, args ...any) *failure {
 	return &failure{status: status, substatus: substatus, message: fmt.Sprintf(format, args...)}
 }
 
+// readOnlySystem refuses a write of the database that Millrace keeps for itself,
+// whatever the key: who could delete a dead letter, or make one up, could hide what
+// a pipeline has not done.
+func readOnlySystem(operation string) *failure {
+	return refuse(http.StatusForbidden,
+		"cannot %s: the database %s is Millrace's own and read-only for every key; millrace dead-letters retries and drops letters",
+		operation, store.SystemDatabase)
+}
+
 // codeNames are the protocol's names of statuses.
 var codeNames = map[int]string{
 	http.StatusBadRequest:            "BadRequest",

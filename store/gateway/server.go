@@ -151,6 +151,9 @@ func (s *Server) serve(x *exchange) error {
 	if op.writes && access != accessWrite {
 		return refuse(http.StatusForbidden, "a read-only key cannot %s; use a key that writes", op.name)
 	}
+	if op.writes && t.database == store.SystemDatabase {
+		return readOnlySystem(op.name)
+	}
 	defer func() { s.bodies.free(x.room) }()
 	if err := x.readBody(op.bodyMax, s.bodies); err != nil {
 		return err
