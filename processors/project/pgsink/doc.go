@@ -7,10 +7,10 @@
 //
 // # A batch is a transaction
 //
-//	begin                       shares the pipeline's advisory lock
+//	begin                       shares the pipeline's advisory lock, or has it alone
 //	lock the position           of the source partition: epoch older? ErrLost;
 //	                            batch recorded? skipped; gap? ErrPosition
-//	drop, put, reject           one statement for up to 2000 rows of a table
+//	put, drop, reject           one statement for up to 2000 rows of a table
 //	record epoch and position
 //	commit                      on disk when it returns
 //
@@ -36,14 +36,19 @@
 // locks it. The newcomer is put among the rejects as a claim in the same
 // transaction, before that lock is released. Whoever removes the row waits for it
 // and looks for claims after it has removed the row, with a view of the data that is
-// newer than the lock: it sees the claim. Whoever withdraws a claim removes the
-// claim first and the row then: if the claim was being made a row meanwhile, the
-// first step waits for that and the second finds the row. So a claim never waits for
-// a key that nobody holds, and a row never outlives its item.
+// newer than the lock: it sees the claim. A claim is made a row while no other
+// transaction of the pipeline writes, so that none withdraws it meanwhile. So a claim
+// never waits for a key that nobody holds, and a row never outlives its item.
 //
-// Transactions take locks in the order of keys where they can. Where they end in a
-// deadlock all the same the batch is written again while no other of the pipeline
-// is.
+// # One order of locks
+//
+// Transactions of a pipeline that run side by side do not end in deadlocks. They take
+// the locks of what they put in the order of tables and keys, and wait for those; then
+// those of what they drop and of rejects, which they wait for so shortly that
+// PostgreSQL does not look for a deadlock. Whoever would wait longer gives up all of
+// its locks and writes its batch again alone: it has the pipeline's advisory lock to
+// itself. So does every transaction that works step by step, one that makes a claim a
+// row among them, since it finds out as it goes what it has to lock.
 //
 // # What PostgreSQL does not take
 //

@@ -91,11 +91,12 @@ func failure(ctx context.Context, doing string, err error) error {
 
 // Classes and codes of SQLSTATE, see PostgreSQL's appendix "Error Codes".
 const (
-	codeDeadlock       = "40P01"
-	codeSerialization  = "40001"
-	codeDependents     = "2BP01"
-	codeUndefinedTable = "42P01"
-	codeUndefinedSpace = "3F000" // a schema
+	codeDeadlock         = "40P01"
+	codeSerialization    = "40001"
+	codeLockNotAvailable = "55P03"
+	codeDependents       = "2BP01"
+	codeUndefinedTable   = "42P01"
+	codeUndefinedSpace   = "3F000" // a schema
 )
 
 // rowFault says whether an error is about the rows that were written: their
@@ -117,6 +118,12 @@ func rowFault(err error) bool {
 func again(err error) bool {
 	a := answerOf(err)
 	return a != nil && (a.code == codeDeadlock || a.code == codeSerialization)
+}
+
+// busy says whether a lock was not free in time.
+func busy(err error) bool {
+	a := answerOf(err)
+	return a != nil && a.code == codeLockNotAvailable
 }
 
 // missing says whether a table was not there.

@@ -1,13 +1,32 @@
 package pgsink
 
-import "github.com/millrace/millrace/processors/project"
+import (
+	"slices"
+
+	"github.com/millrace/millrace/processors/project"
+)
 
 // part is what a batch says of one table.
 type part struct {
 	table     int
-	put, drop []*project.Row // the former ordered by key
+	put, drop []*project.Row // ordered by key
 	reject    []reject       // conflicts
 	accept    []id           // of conflicts, and of what PostgreSQL did not take
+}
+
+// hands says whether a key passes from one source to another: what is dropped has to
+// go before what is put can come.
+func (p *part) hands() bool {
+	drop := p.drop
+	for _, r := range p.put {
+		for len(drop) > 0 && compareKeys(drop[0], r) < 0 {
+			drop = drop[1:]
+		}
+		if len(drop) > 0 && slices.Equal(drop[0].Key, r.Key) {
+			return true
+		}
+	}
+	return false
 }
 
 // split divides a batch by tables.

@@ -11,14 +11,16 @@ import (
 // sortByKey orders rows by key, and leaves those of one key in their order. In one
 // order transactions wait for each other instead of in a circle.
 func sortByKey(rows []*project.Row) {
-	slices.SortStableFunc(rows, func(a, b *project.Row) int {
-		for i := range a.Key {
-			if c := compareValues(a.Key[i], b.Key[i]); c != 0 {
-				return c
-			}
+	slices.SortStableFunc(rows, compareKeys)
+}
+
+func compareKeys(a, b *project.Row) int {
+	for i := range a.Key {
+		if c := compareValues(a.Key[i], b.Key[i]); c != 0 {
+			return c
 		}
-		return 0
-	})
+	}
+	return 0
 }
 
 // compareValues orders values of one column of a key.

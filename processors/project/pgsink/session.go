@@ -19,22 +19,21 @@ const (
 	tenureResults  = 2
 )
 
-// begin begins a transaction of a writer, which shares the pipeline's lock. The
-// statements of writers find rows by key: a plan that reads a table whole would be
-// made for a table that has grown since. What is committed must be on disk, since
-// the pipeline's checkpoint rests on it, whatever the server's default is.
+// begin begins a transaction of a writer, which shares the pipeline's lock, or has
+// it to itself. The statements of writers find rows by key: a plan that reads a table
+// whole would be made for a table that has grown since. What is committed must be on
+// disk, since the pipeline's checkpoint rests on it, whatever the server's default is.
 //
-// Transactions that work step by step have a lock of their own, one at a time: they
-// would often end in a deadlock. The locks come before all others.
+// The pipeline's lock comes before all others, and is waited for as long as a Write
+// may take: who has it alone may have a large batch to write step by step.
 func (s *Sink) begin(pipeline string, how manner) string {
-	lock := "select pg_advisory_xact_lock_shared(" + s.lockKey(pipeline) + ")"
-	switch {
-	case how.alone:
-		lock = "select pg_advisory_xact_lock(" + s.lockKey(pipeline) + ")"
-	case how.careful:
-		lock += ", pg_advisory_xact_lock(" + s.lockKey(pipeline+"/carefully") + ")"
+	lock := "pg_advisory_xact_lock_shared"
+	if how.alone {
+		lock = "pg_advisory_xact_lock"
 	}
-	return "begin; select " + settings("statement_timeout", milliseconds(writeMax), "enable_seqscan", "off", "enable_hashjoin", "off", "enable_mergejoin", "off") + ", set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' " +
+	lock = "select " + lock + "(" + s.lockKey(pipeline) + "), " + setting("lock_timeout", milliseconds(lockMax))
+	return "begin; select " + settings("lock_timeout", milliseconds(writeMax), "statement_timeout", milliseconds(writeMax),
+		"enable_seqscan", "off", "enable_hashjoin", "off", "enable_mergejoin", "off") + ", set_config('synchronous_commit', case current_setting('synchronous_commit') when 'off' then 'on' " +
 		"else current_setting('synchronous_commit') end, true); " + lock + ";\n"
 }
 
@@ -50,10 +49,13 @@ func settings(more ...string) string {
 	all := append([]string{"lock_timeout", milliseconds(lockMax), "idle_in_transaction_session_timeout", milliseconds(idleMax)}, more...)
 	var list []string
 	for pair := range slices.Chunk(all, 2) {
-		list = append(list, "set_config('"+pair[0]+"', '"+pair[1]+"', true)")
+		list = append(list, setting(pair[0], pair[1]))
 	}
 	return strings.Join(list, ", ")
 }
+
+// setting sets one for the rest of a transaction.
+func setting(name, value string) string { return "set_config('" + name + "', '" + value + "', true)" }
 
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 

@@ -30,6 +30,10 @@ const (
 	// lockMax is how long a transaction waits for a lock, such as that of a reader
 	// on a table that is altered.
 	lockMax = 10 * time.Second
+	// outOfOrderMax is how long a transaction that others write beside waits for what
+	// it does not lock in order. It is well below PostgreSQL's deadlock_timeout, 1s by
+	// default, and longer than most transactions take to end.
+	outOfOrderMax = 200 * time.Millisecond
 	// idleMax is after how long PostgreSQL ends the transaction of a worker that
 	// says nothing, so that its successor is not held up.
 	idleMax = 10 * time.Second

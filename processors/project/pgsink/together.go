@@ -11,22 +11,35 @@ import (
 
 // together writes a batch by statements that are sent together. The error is
 // errCarefully if what they meet needs an answer first.
+//
+// Other transactions do the same at the same time, so locks are taken in one order:
+//
+//	put      by table and key: each waits for those before it in the order only
+//	drop     } does not wait, or not for long: whoever would have to lets go of
+//	rejects  } everything and comes back alone
+//
+// Dropping first would make a circle: one that drops k5 and puts k1 would wait for
+// one that drops k1 and puts k5.
 func (t *transaction) together(ctx context.Context, b *project.Batch) error {
 	var calls []call
 	var puts []put
 	var asks []int // indexes of calls that must return nothing
+	for _, part := range t.parts {
+		p := t.place(part)
+		for _, rows := range statementsOf(part.put) {
+			puts = append(puts, put{p, rows, len(calls)})
+			calls = append(calls, upsert(p, rows))
+		}
+	}
+	calls = append(calls, call{sql: "select " + setting("lock_timeout", milliseconds(outOfOrderMax))})
 	for i, part := range t.parts {
 		p := t.place(part)
-		if ids := t.forgotten(i); len(ids) > 0 {
-			calls = append(calls, forget(p, ids))
-		}
 		for _, rows := range bounded(part.drop) {
 			calls = append(calls, drop(p, rows), waiting(p, rows))
 			asks = append(asks, len(calls)-1)
 		}
-		for _, rows := range statementsOf(part.put) {
-			puts = append(puts, put{p, rows, len(calls)})
-			calls = append(calls, upsert(p, rows))
+		if ids := t.forgotten(i); len(ids) > 0 {
+			calls = append(calls, forget(p, ids))
 		}
 		if len(part.reject) > 0 {
 			calls = append(calls, writeRejects(p, part.reject))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -40,14 +41,17 @@ func (w *writer) Write(ctx context.Context, b *project.Batch) (project.Written, 
 	limited, cancel := context.WithTimeout(ctx, writeMax)
 	defer cancel()
 	parts, how := w.split(b), manner{}
+	if slices.ContainsFunc(parts, (*part).hands) {
+		how = manner{careful: true, alone: true}
+	}
 	for attempt := 1; ; attempt++ {
 		written, err := w.transact(limited, b, parts, how)
 		switch {
 		case err == nil:
 			return written, nil
 		case errors.Is(err, errCarefully), rowFault(err) && !how.careful:
-			how.careful = true
-		case again(err) && attempt < attemptsMax:
+			how = manner{careful: true, alone: true}
+		case again(err) && attempt < attemptsMax, busy(err) && !how.alone:
 			how.alone = true
 		case missing(err) && attempt == 1: // swapped, perhaps
 			w.layout = nil
@@ -91,8 +95,11 @@ func (w *writer) Close() error {
 
 // manner is how a transaction works.
 type manner struct {
-	careful bool // step by step
-	alone   bool // while no other transaction of the pipeline writes
+	// careful is step by step. It takes locks as it goes, in no order, so it is
+	// always alone.
+	careful bool
+	// alone is while no other transaction of the pipeline writes.
+	alone bool
 }
 
 // transact writes b in one transaction.
