@@ -185,7 +185,7 @@ func (d *decoder) itemID(n *yaml.Node, path string, body []byte) bool {
 		d.findings.add(at, "%s.id is %s; a text is expected: if you mean the text, quote it", path, raw)
 		return false
 	}
-	if err := document.CheckID(id); err != nil {
+	if err := document.CheckNewID(id); err != nil {
 		d.findings.add(at, "%s.id: %s", path, err)
 		return false
 	}

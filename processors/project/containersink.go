@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
 )
 
 // askMax bounds the partitions that a container sink asks or writes at a time.
@@ -86,7 +87,11 @@ func (s *ContainerSink) CannotHold(schema *Schema, r *Row) (column, reason strin
 	if err != nil {
 		return "", err.Error()
 	}
-	if _, err := sh.ref(r.Key); err != nil {
+	ref, err := sh.ref(r.Key)
+	if err == nil {
+		err = document.CheckNewID(ref.ID)
+	}
+	if err != nil {
 		return "", err.Error()
 	}
 	if rowBytes(r) > store.ItemBytesMax/6 { // an escaped byte takes six

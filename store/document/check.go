@@ -64,6 +64,17 @@ func CheckID(id string) error {
 	return nil
 }
 
+// CheckNewID tells whether an item may be made with id: CheckID, and it is neither
+// . nor .., which every URL library takes out of a path, so that no SDK could read
+// or delete the item. CheckID allows them, so that an item of an earlier version
+// with such an id can still be reached over NATS.
+func CheckNewID(id string) error {
+	if id == "." || id == ".." {
+		return fmt.Errorf("the id %q is not allowed: a URL drops it from its path, so no SDK could address the item; choose another id", id)
+	}
+	return CheckID(id)
+}
+
 // check checks one value whose outermost object or array is at the given depth,
 // and returns how deep it is: 0 for a scalar.
 func check(body []byte, depth int) (deep int, err error) {

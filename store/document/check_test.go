@@ -81,6 +81,14 @@ func TestCheckID(t *testing.T) {
 	}
 }
 
+func TestCheckNewID(t *testing.T) {
+	for id, ok := range map[string]bool{"x": true, "...": true, ".a": true, ".": false, "..": false, "": false, "a/b": false} {
+		if err := document.CheckNewID(id); (err == nil) != ok {
+			t.Errorf("%.20q: %v", id, err)
+		}
+	}
+}
+
 func manyMembers(n int) string {
 	var b strings.Builder
 	for i := range n {

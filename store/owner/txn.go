@@ -286,7 +286,11 @@ func (t *txn) bodyFor(op *store.Operation, key feed.PartitionKey) (string, *stor
 	if !ok {
 		return "", store.Refuse(store.StatusBadRequest, "item has no id; a string member \"id\" is expected")
 	}
-	if err := document.CheckID(id); err != nil {
+	checkID := document.CheckNewID
+	if op.Kind == store.OpReplace { // it is there already
+		checkID = document.CheckID
+	}
+	if err := checkID(id); err != nil {
 		return "", store.Refuse(store.StatusBadRequest, "item: %v", err)
 	}
 	if op.ID != "" && op.ID != id {
