@@ -26,8 +26,9 @@ type exchange struct {
 	op       *operation // nil until it is known
 	body     []byte
 	activity string
-	status   int // of the answer; 0 before it
-	room     int // that the body has taken of bodyRoom
+	status   int  // of the answer; 0 before it
+	room     int  // that the body has taken of bodyRoom
+	whole    bool // the body was read to its end, or there is none
 }
 
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
@@ -82,7 +83,8 @@ func (x *exchange) readBody(limit int64, room *bodyRoom) error {
 		return tooLarge
 	}
 	body := make([]byte, 0, min(max(x.r.ContentLength, 512), bodyStart)+1)
-	in := http.MaxBytesReader(x.w, x.r.Body, limit)
+	// A byte more than the limit tells that there are more.
+	in := io.LimitReader(x.r.Body, limit+1)
 	for {
 		if more := cap(body) - x.room; more > 0 {
 			if !room.take(more) {
@@ -93,16 +95,43 @@ func (x *exchange) readBody(limit int64, room *bodyRoom) error {
 		n, err := in.Read(body[len(body):cap(body)])
 		body = body[:len(body)+n]
 		switch {
-		case errors.Is(err, io.EOF):
-			x.body = body
-			return nil
-		case isType[*http.MaxBytesError](err):
+		case int64(len(body)) > limit:
 			return tooLarge
+		case errors.Is(err, io.EOF):
+			x.body, x.whole = body, true
+			return nil
 		case err != nil:
 			return refuse(http.StatusRequestTimeout, "the body did not come whole and in time: %v", err)
 		case len(body) == cap(body):
 			body = append(body, 0)[:len(body)]
 		}
+	}
+}
+
+// discardBytesMax bounds what is read of a body that is refused, only to be thrown
+// away.
+const discardBytesMax = 64 << 20
+
+// refuse sends an error and then reads what is left of the request's body, within
+// BodyTimeout. Most clients send all of a body before they look for an answer: to one
+// whose connection is closed meanwhile, the refusal looks like a broken network, and
+// it sends the body again. One that asks first (Expect: 100-continue) sends nothing
+// any more.
+func (x *exchange) refuse(f *failure) {
+	if x.whole || x.r.ContentLength == 0 || x.r.Body == nil || x.header("Expect") != "" {
+		x.fail(f)
+		return
+	}
+	control := http.NewResponseController(x.w)
+	// Else the answer would wait for the body, which a slow client may never end.
+	if err := control.EnableFullDuplex(); err != nil {
+		x.fail(f)
+		return
+	}
+	x.w.Header().Set("Connection", "close") // the rest of the body may never come
+	x.fail(f)
+	if control.Flush() == nil { // else who asked has gone
+		_, _ = io.CopyN(io.Discard, x.r.Body, discardBytesMax) // it is of no use to anybody
 	}
 }
 

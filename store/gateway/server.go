@@ -107,7 +107,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer s.broken(x)
 	err := s.serve(x)
 	if err != nil {
-		x.fail(translate(err))
+		x.refuse(translate(err))
 	}
 	record(r.Context(), x, time.Since(began))
 	if x.status >= http.StatusInternalServerError {
