@@ -18,9 +18,6 @@ import (
 // fileBytesMax bounds a configuration file.
 const fileBytesMax = 1 << 20
 
-// envPrefix begins the environment variables that are looked at.
-const envPrefix = "MILLRACE_"
-
 // Finding is one thing wrong with a configuration.
 type Finding struct {
 	// Where is file:line:column, the variable or the flag.
@@ -176,44 +173,6 @@ func (d *decoder) leaf(path string, n *yaml.Node, v reflect.Value) {
 			d.bad(n, "%s: %v", path, err)
 		}
 	}
-}
-
-// environment sets the keys that variables name. Others of the prefix belong to
-// somebody else, such as a cluster's own.
-func (c *Config) environment(known map[string]reflect.Value, environ []string) []error {
-	byName := map[string]reflect.Value{}
-	for path, v := range known {
-		byName[EnvName(path)] = v
-	}
-	var errs []error
-	for _, entry := range environ {
-		name, value, _ := strings.Cut(entry, "=")
-		if v, ok := byName[name]; ok && value != "" {
-			if err := setText(v, value); err != nil {
-				errs = append(errs, &Finding{name, err.Error()})
-			}
-		}
-	}
-	return errs
-}
-
-// EnvName returns the environment variable of a key: store.queueMax is set by
-// MILLRACE_STORE_QUEUE_MAX.
-func EnvName(key string) string {
-	var out strings.Builder
-	out.WriteString(envPrefix)
-	for i, r := range key {
-		switch {
-		case r == '.':
-			out.WriteByte('_')
-		case r >= 'A' && r <= 'Z' && i > 0 && key[i-1] != '.':
-			out.WriteByte('_')
-			out.WriteRune(r)
-		default:
-			out.WriteString(strings.ToUpper(string(r)))
-		}
-	}
-	return out.String()
 }
 
 // Keys returns all keys, such as store.queueMax, in order.

@@ -85,6 +85,37 @@ func topKeys() []string {
 	}
 }
 
+// A variable that was meant to name a key is not passed over in silence; what belongs
+// to somebody else is.
+func TestLoad_MistypedVariables(t *testing.T) {
+	for name, want := range map[string]string{
+		"MILLRACE_STORE_QUEU_MAX":   "there is no such variable; did you mean MILLRACE_STORE_QUEUE_MAX?",
+		"MILLRACE_STORE_QUEUEMAX":   "there is no such variable; did you mean MILLRACE_STORE_QUEUE_MAX?",
+		"MILLRACE_QUEUE_MAX":        "there is no such variable; did you mean MILLRACE_STORE_QUEUE_MAX?",
+		"millrace_store_queue_max":  "there is no such variable; did you mean MILLRACE_STORE_QUEUE_MAX?",
+		"MILLRACE_DIRR":             "there is no such variable; did you mean MILLRACE_DIR?",
+		"MILLRACE_SEVER":            "there is no such variable; did you mean MILLRACE_SERVER?",
+		"MILLRACE_DURABILTY":        "there is no such variable; did you mean MILLRACE_DURABILITY?",
+		"MILLRACE_ENDPIONT":         "there is no such variable; did you mean MILLRACE_ENDPOINT?",
+		"MILLRACE_STORE_COLOUR_MAP": "store has no such key; configs/millrace.yaml explains all",
+	} {
+		_, err := Load("", []string{name + "=/secret/of/mine"}, nil)
+		if err == nil || err.Error() != name+": "+want {
+			t.Errorf("%s: error %v, want %s", name, err, want)
+		}
+	}
+	for _, entry := range []string{
+		"MILLRACE_DSN=postgres://a", "MILLRACE_TEST_DSN=postgres://a", "MILLRACE_WEBSTORE=/data", "MILLRACE_PROJECT_DSN=postgres://a", "MILLRACE_CONFIG=a", "MILLRACE_KEY=a",
+		"MILLRACE_ENDPOINT=a", "HOME=/", "WINDMILLRACE_DIRR=a", "MILLRACE_SERVICE_HOST=10.0.0.1", "MILLRACE_SERVICE_PORT=8081",
+		"MILLRACE_SERVICE_PORT_GATEWAY=8081", "MILLRACE_PORT=tcp://10.0.0.1:8081", "MILLRACE_PORT_8081_TCP=tcp://10.0.0.1:8081",
+		"MILLRACE_PORT_8081_TCP_ADDR=10.0.0.1", "MILLRACE_NATS_PORT=tcp://10.0.0.1:4222", "MILLRACE_STORE_QUEUE_MAX=",
+	} {
+		if _, err := Load("", []string{entry}, nil); err != nil {
+			t.Errorf("%s: %v", entry, err)
+		}
+	}
+}
+
 func TestLoad_BrokenFilesNameTheLine(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"not YAML":       {"dir: [", "FILE:1:1: not YAML near this line: did not find expected node content"},

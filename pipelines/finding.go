@@ -80,7 +80,7 @@ func nearest(name string, names []string) string {
 		if strings.EqualFold(n, name) {
 			return n
 		}
-		if d := distance(name, n); d < bestAt {
+		if d := Distance(name, n); d < bestAt {
 			best, bestAt = n, d
 		}
 	}
@@ -95,9 +95,9 @@ func didYouMean(name string, names []string) string {
 	return ""
 }
 
-// distance is how many letters must be changed, added, removed or swapped with
+// Distance is how many letters must be changed, added, removed or swapped with
 // their neighbour to make b of a (optimal string alignment).
-func distance(a, b string) int {
+func Distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	var before, row []int
 	next := make([]int, len(y)+1)
