@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -76,7 +77,7 @@ func (d *decoder) cascade(n *yaml.Node, path string, c *Cascade) {
 		}},
 		field{
 			"match", "it says how a copy names its source, field of the target: field of the source, such as {categoryId: id}",
-			d.pairs(&c.Match, "{categoryId: id}", d.fieldPath, d.fieldPath),
+			d.match(&c.Match),
 		},
 		field{"where", "", d.where(&c.Where)},
 		field{
@@ -85,6 +86,40 @@ func (d *decoder) cascade(n *yaml.Node, path string, c *Cascade) {
 		},
 		field{"onSourceDelete", "", oneOfTexts(d, &c.OnSourceDelete, Keep, Clear, Delete)},
 	)
+}
+
+// match reads how a copy names its source: fields of the target to fields of the
+// source, or to lists of them.
+func (d *decoder) match(into *map[string]SourceFields) func(*yaml.Node, string) {
+	return func(n *yaml.Node, path string) {
+		entries := d.entries(n, path, "field of the target: field of the source is expected, such as {categoryId: id}")
+		*into = make(map[string]SourceFields, len(entries))
+		for _, e := range entries {
+			at := join(path, e.name)
+			d.fieldPath(e.key, at, e.name)
+			var fields []string
+			switch {
+			case isNull(e.value), e.value.Kind == yaml.SequenceNode && len(e.value.Content) == 0:
+				d.bad(e.value, "%s is empty; the name of a field of the source is expected, or a list of such", at)
+				continue
+			case e.value.Kind == yaml.SequenceNode:
+				d.texts(&fields, "[customerId, id]")(e.value, at)
+				for i, text := range fields {
+					if text != "" {
+						d.fieldPath(resolve(e.value.Content[i]), fmt.Sprintf("%s[%d]", at, i), text)
+					}
+				}
+			default:
+				fields = make([]string, 1)
+				if d.text(&fields[0])(e.value, at); fields[0] != "" {
+					d.fieldPath(e.value, at, fields[0])
+				}
+			}
+			if !slices.Contains(fields, "") {
+				(*into)[e.name] = fields
+			}
+		}
+	}
 }
 
 // oneOfTexts reads one of some texts.

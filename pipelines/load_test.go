@@ -31,7 +31,7 @@ func TestLoadWebStore(t *testing.T) {
 	want := pipelines.PipelineSpec{
 		Source: pipelines.Source{Container: "productMeta", Where: `type = "tag"`},
 		Cascade: &pipelines.Cascade{
-			Into: "product", Each: "tags", Match: map[string]string{"id": "id"}, Set: map[string]string{"name": "name"},
+			Into: "product", Each: "tags", Match: map[string]pipelines.SourceFields{"id": {"id"}}, Set: map[string]string{"name": "name"},
 			OnSourceDelete: pipelines.Clear,
 		},
 	}
@@ -58,7 +58,7 @@ func TestDocumentsAreReadBack(t *testing.T) {
 	rec := pipelines.Record{Database: "shop", Name: "names", Spec: pipelines.PipelineSpec{
 		Source: pipelines.Source{Container: "people", Where: "type = 'person: \"x\"'"},
 		Cascade: &pipelines.Cascade{
-			Into: "orders", Where: "true", Match: map[string]string{"customerId": "id"},
+			Into: "orders", Where: "true", Match: map[string]pipelines.SourceFields{"customerId": {"customerId", "id"}, "year": {"year"}},
 			Set: map[string]string{"customer.name": "name"}, OnSourceDelete: pipelines.Delete,
 		},
 	}}

@@ -41,7 +41,7 @@ func (s *PipelineSpec) meaning() *PipelineSpec {
 	m.Source.Where = scope{}.same(m.Source.Where)
 	if c := m.Cascade; c != nil {
 		c.Where, c.Each = scope{}.same(c.Where), sameField(c.Each)
-		c.Match, c.Set = sameFields(c.Match), sameFields(c.Set)
+		c.Match, c.Set = sameMatch(c.Match), sameFields(c.Set)
 	}
 	if m.Aggregate != nil {
 		m.Aggregate.meaning()
@@ -133,6 +133,21 @@ func sameField(text string) string {
 		return p.String()
 	}
 	return text
+}
+
+// sameMatch returns match in its one form. The order of fields that one field equals
+// says nothing.
+func sameMatch(match map[string]SourceFields) map[string]SourceFields {
+	same := make(map[string]SourceFields, len(match))
+	for _, target := range slices.Sorted(maps.Keys(match)) {
+		fields := make(SourceFields, len(match[target]))
+		for i, source := range match[target] {
+			fields[i] = sameField(source)
+		}
+		slices.Sort(fields)
+		same[sameField(target)] = fields
+	}
+	return same
 }
 
 func sameFields(fields map[string]string) map[string]string {

@@ -10,9 +10,13 @@ import (
 	"github.com/millrace/millrace/store/accumulator"
 )
 
-// recordVersion begins every record in the registry; see RECORD.md. Version 1
-// knew cascades only.
-const recordVersion = 2
+// recordVersion is the newest version of records in the registry; see RECORD.md.
+// Version 1 knew cascades only. A record that needs no more than an older version is
+// written as that: the release before can go on with it.
+const (
+	recordVersion        = 3 // a cascade's match may name several fields of the source
+	recordVersionOneEach = 2
+)
 
 // Record is one pipeline as it is registered.
 type Record struct {
@@ -125,11 +129,23 @@ type recordJSON struct {
 }
 
 func (r *Record) encode() []byte {
-	data, err := json.Marshal(recordJSON{recordVersion, plainRecord(*r)})
+	data, err := json.Marshal(recordJSON{r.version(), plainRecord(*r)})
 	if err != nil {
 		panic(fmt.Sprintf("pipelines: record %+v cannot be encoded: %v", r, err))
 	}
 	return data
+}
+
+// version returns the version that the record needs.
+func (r *Record) version() int {
+	if c := r.Spec.Cascade; c != nil {
+		for _, fields := range c.Match {
+			if len(fields) > 1 {
+				return recordVersion
+			}
+		}
+	}
+	return recordVersionOneEach
 }
 
 func decodeRecord(key string, data []byte, revision uint64) (Record, error) {

@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/store"
@@ -117,9 +118,10 @@ type Cascade struct {
 	// copies, such as tags. Default: the item itself holds the copy.
 	Each string `json:"each,omitempty" yaml:"each,omitempty"`
 	// Match says how a copy names its source: field of the target (with each, of
-	// the element): field of the source. Together with the source's where it must
-	// fix the source's partition key and id.
-	Match map[string]string `json:"match" yaml:"match"`
+	// the element): field of the source, or a list of its fields, all of which it
+	// equals, such as customerId: [customerId, id]. Together with the source's where
+	// it must fix the source's partition key and id.
+	Match map[string]SourceFields `json:"match" yaml:"match"`
 	// Where restricts the items that hold copies: an expression of the SQL dialect.
 	// Default: all items of the target that have the match fields.
 	Where string `json:"where,omitempty" yaml:"where,omitempty"`
@@ -169,6 +171,9 @@ func (s PipelineSpec) clone() PipelineSpec {
 	if s.Cascade != nil {
 		c := *s.Cascade
 		c.Match, c.Set = maps.Clone(c.Match), maps.Clone(c.Set)
+		for target, fields := range c.Match {
+			c.Match[target] = slices.Clone(fields)
+		}
 		s.Cascade = &c
 	}
 	if s.Aggregate != nil {

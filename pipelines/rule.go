@@ -17,8 +17,20 @@ func cascadeConfig(s *PipelineSpec) cascade.Config {
 	c := s.Cascade
 	return cascade.Config{
 		SourceWhere: s.Source.Where, TargetWhere: c.Where, Each: c.Each,
-		Match: pairsOf(c.Match), Set: pairsOf(c.Set), OnSourceDelete: cascade.OnSourceDelete(c.OnSourceDelete),
+		Match: matchOf(c.Match), Set: pairsOf(c.Set), OnSourceDelete: cascade.OnSourceDelete(c.OnSourceDelete),
 	}
+}
+
+// matchOf orders match by the field of the target. One that equals several fields of
+// the source is in as many pairs.
+func matchOf(match map[string]SourceFields) []cascade.Pair {
+	pairs := make([]cascade.Pair, 0, len(match))
+	for _, target := range slices.Sorted(maps.Keys(match)) {
+		for _, source := range match[target] {
+			pairs = append(pairs, cascade.Pair{Target: target, Source: source})
+		}
+	}
+	return pairs
 }
 
 // pairsOf orders pairs by the field of the target.

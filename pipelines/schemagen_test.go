@@ -159,6 +159,11 @@ func mapType(t reflect.Type) *jsonschema.Schema {
 			{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s))+$`, Examples: []any{"36h"}},
 			{Type: "integer", Minimum: "1"},
 		}}
+	case reflect.TypeFor[pipelines.SourceFields]():
+		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
+			{Type: "string"},
+			{Type: "array", MinItems: &one, Items: &jsonschema.Schema{Type: "string"}, Examples: []any{[]any{"customerId", "id"}}},
+		}}
 	case reflect.TypeFor[pipelines.OnSourceDelete]():
 		return enum(pipelines.Keep, pipelines.Clear, pipelines.Delete)
 	case reflect.TypeFor[pipelines.OnError]():

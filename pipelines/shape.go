@@ -72,12 +72,14 @@ func (s *shape) cascade(cascade *Cascade) bool {
 		prefix = append(prefix, document.Step{All: true})
 	}
 	for _, name := range slices.Sorted(maps.Keys(cascade.Match)) {
-		target, value, ok := pair(prefix, name, cascade.Match[name])
-		if !ok {
-			return false
+		for _, field := range cascade.Match[name] {
+			target, value, ok := pair(prefix, name, field)
+			if !ok {
+				return false
+			}
+			s.targetReads = append(s.targetReads, target)
+			s.sourceReads = append(s.sourceReads, value)
 		}
-		s.targetReads = append(s.targetReads, target)
-		s.sourceReads = append(s.sourceReads, value)
 	}
 	for _, name := range slices.Sorted(maps.Keys(cascade.Set)) {
 		target, value, ok := pair(prefix, name, cascade.Set[name])

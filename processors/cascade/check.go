@@ -42,7 +42,8 @@ func Check(cfg *Config, sourceKey, targetKey []string) []Problem {
 type declaration struct {
 	sourceWhere, targetWhere *query.Expr // nil: all
 	each                     document.Path
-	match, set               []pair
+	match                    []matchPair
+	set                      []pair
 	sourceID                 part   // where a source's id comes from
 	sourceKey                []part // and its partition key
 	targetKey                []document.Path
@@ -54,11 +55,39 @@ type pair struct {
 	target, source document.Path
 }
 
-// part says where a component of a source's key comes from: match[pair], or a
-// constant of the source's where if pair is negative.
+// matchPair is a field of the target and the fields of the source that it equals.
+type matchPair struct {
+	pair               // with the first field of the source
+	more []sourceField // the others
+}
+
+// sourceField is a field of the source as it was written.
+type sourceField struct {
+	text string
+	path document.Path
+}
+
+// all visits every field of the source that the pair names.
+func (m *matchPair) all(visit func(f sourceField)) {
+	visit(sourceField{m.Source, m.source})
+	for _, f := range m.more {
+		visit(f)
+	}
+}
+
+// names says whether one of the source's fields is that of pointer.
+func (m *matchPair) names(pointer string) bool {
+	found := false
+	m.all(func(f sourceField) { found = found || f.path.Pointer() == pointer })
+	return found
+}
+
+// part says where a component of a source's key comes from: from the fields of the
+// target that pairs name, all of which have to hold it, or, if there are none, from
+// a constant of the source's where.
 type part struct {
-	pair     int
-	constant []byte // raw JSON; also set beside a pair if both fix it
+	pairs    []int  // in match
+	constant []byte // raw JSON; also set beside pairs if both fix it
 }
 
 type checker struct {
@@ -74,7 +103,7 @@ func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Proble
 	if cfg.Each != "" {
 		c.d.each = c.names("cascade.each", cfg.Each)
 	}
-	c.d.match = c.pairs("cascade.match", cfg.Match)
+	c.d.match = c.matches(cfg.Match)
 	c.d.set = c.pairs("cascade.set", cfg.Set)
 	for _, p := range targetKey {
 		path, err := document.ParsePointer(p)
@@ -127,6 +156,50 @@ func (c *checker) names(field, text string) document.Path {
 	return path
 }
 
+// matches parses match. Pairs with one field of the target are one pair, whose field
+// equals several fields of the source.
+func (c *checker) matches(pairs []Pair) []matchPair {
+	var first []Pair
+	more := map[string][]string{}
+	for _, p := range pairs {
+		if slices.ContainsFunc(first, func(o Pair) bool { return o.Target == p.Target }) {
+			more[p.Target] = append(more[p.Target], p.Source)
+		} else {
+			first = append(first, p)
+		}
+	}
+	parsed := c.pairs("cascade.match", first)
+	matches := make([]matchPair, len(parsed))
+	for i := range parsed {
+		m := matchPair{pair: parsed[i]}
+		at := "cascade.match." + m.Target
+		for _, text := range more[m.Target] {
+			path := c.source(at, text)
+			if m.names(path.Pointer()) {
+				c.bad(at, "names the source's %s twice", text)
+			}
+			m.more = append(m.more, sourceField{text, path})
+		}
+		matches[i] = m
+	}
+	return matches
+}
+
+// source parses the field of the source that the field at copies or equals.
+func (c *checker) source(at, text string) document.Path {
+	path, err := document.ParseField(text)
+	if err != nil {
+		c.bad(at, "copies from %v", err)
+	}
+	for i := range path {
+		if path[i].All {
+			c.bad(at, "copies from %q; one value is expected, and [*] means many", text)
+			break
+		}
+	}
+	return path
+}
+
 func (c *checker) pairs(field string, pairs []Pair) []pair {
 	if len(pairs) == 0 || len(pairs) > PairsMax {
 		c.bad(field, "has %d fields; 1 to %d are expected", len(pairs), PairsMax)
@@ -135,16 +208,7 @@ func (c *checker) pairs(field string, pairs []Pair) []pair {
 	for _, p := range pairs {
 		at := field + "." + p.Target
 		target := c.names(at, p.Target)
-		source, err := document.ParseField(p.Source)
-		if err != nil {
-			c.bad(at, "copies from %v", err)
-		}
-		for i := range source {
-			if source[i].All {
-				c.bad(at, "copies from %q; one value is expected, and [*] means many", p.Source)
-				break
-			}
-		}
+		source := c.source(at, p.Source)
 		for i := range parsed {
 			if target != nil && overlap(parsed[i].target, target) {
 				c.bad(at, "is there twice, or lies inside another: %s", parsed[i].Target)
@@ -175,20 +239,16 @@ func (c *checker) sourceKey(paths []string) {
 			constants[pathOf(e.Path).Pointer()] = e.Value
 		}
 	}
-	used := make([]bool, len(c.d.match))
-	find := func(pointer string) (part, bool) {
-		p := part{pair: -1, constant: constants[pointer]}
+	pointers := append(slices.Clone(paths), "/id")
+	var missing []string
+	for _, pointer := range pointers {
+		p := part{constant: constants[pointer]}
 		for i := range c.d.match {
-			if c.d.match[i].source.Pointer() == pointer {
-				p.pair, used[i] = i, true
+			if c.d.match[i].names(pointer) {
+				p.pairs = append(p.pairs, i)
 			}
 		}
-		return p, p.pair >= 0 || p.constant != nil
-	}
-	var missing []string
-	for _, pointer := range append(slices.Clone(paths), "/id") {
-		p, ok := find(pointer)
-		if !ok {
+		if len(p.pairs) == 0 && p.constant == nil {
 			missing = append(missing, fieldOf(pointer))
 		}
 		c.d.sourceKey = append(c.d.sourceKey, p)
@@ -196,15 +256,29 @@ func (c *checker) sourceKey(paths []string) {
 	c.d.sourceID = c.d.sourceKey[len(paths)]
 	c.d.sourceKey = c.d.sourceKey[:len(paths)]
 	if len(missing) > 0 {
-		c.bad("cascade.match", "does not say which source item a copy has: its %s is not fixed; match a field of the target with it, "+
-			"or fix it in source.where (%s = ...). Its partition key is %s", strings.Join(missing, " and "), missing[0], fieldsOf(paths))
+		c.bad("cascade.match", "does not say which source item a copy has: its %s is not fixed; match a field of the target with it%s, "+
+			"or fix it in source.where (%s = ...). Its partition key is %s",
+			strings.Join(missing, " and "), c.alsoNamed(missing[0], pointers), missing[0], fieldsOf(paths))
 	}
-	for i, ok := range used {
-		if !ok {
-			c.bad("cascade.match."+c.d.match[i].Target, "matches the source's %s, which is neither its id nor its partition key (%s); "+
-				"items would begin and cease to match without being changed themselves", c.d.match[i].Source, fieldsOf(paths))
-		}
+	for i := range c.d.match {
+		c.d.match[i].all(func(f sourceField) {
+			if !slices.Contains(pointers, f.path.Pointer()) {
+				c.bad("cascade.match."+c.d.match[i].Target, "matches the source's %s, which is neither its id nor its partition key (%s); "+
+					"items would begin and cease to match without being changed themselves", f.text, fieldsOf(paths))
+			}
+		})
 	}
+}
+
+// alsoNamed says how a field of the target that is matched with one of pointers
+// already would be matched with missing too.
+func (c *checker) alsoNamed(missing string, pointers []string) string {
+	at := slices.IndexFunc(c.d.match, func(m matchPair) bool { return slices.Contains(pointers, m.source.Pointer()) })
+	if at < 0 {
+		return ""
+	}
+	m := &c.d.match[at]
+	return fmt.Sprintf(" (if both are equal, %s: [%s, %s])", m.Target, m.Source, missing)
 }
 
 // writes refuses a set that writes what decides about itself.

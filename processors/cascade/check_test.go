@@ -60,6 +60,27 @@ func TestCheck(t *testing.T) {
 			base: categories, spoil: func(c *cascade.Config) { c.Match = append(c.Match, pair("region", "region")) },
 			want: map[string]string{"cascade.match.region": "neither its id nor its partition key"},
 		},
+		"one field that is key and id": {
+			base: categories, sourceKey: []string{"/customerId"}, targetKey: []string{"/customerId"},
+			spoil: func(c *cascade.Config) {
+				c.SourceWhere, c.Match = "", []cascade.Pair{pair("customerId", "customerId"), pair("customerId", "id")}
+			},
+		},
+		"one field that is the key alone": {
+			base: categories, sourceKey: []string{"/customerId"}, targetKey: []string{"/customerId"},
+			spoil: func(c *cascade.Config) {
+				c.SourceWhere, c.Match = "", []cascade.Pair{pair("customerId", "customerId")}
+			},
+			want: map[string]string{"cascade.match": "if both are equal, customerId: [customerId, id]"},
+		},
+		"a list with a field that may change": {
+			base: categories, spoil: func(c *cascade.Config) { c.Match = append(c.Match, pair("categoryId", "region")) },
+			want: map[string]string{"cascade.match.categoryId": "matches the source's region, which is neither its id nor its partition key"},
+		},
+		"a list with a field twice": {
+			base: categories, spoil: func(c *cascade.Config) { c.Match = append(c.Match, pair("categoryId", "id")) },
+			want: map[string]string{"cascade.match.categoryId": "names the source's id twice"},
+		},
 		"no match, no set": {
 			base: categories, spoil: func(c *cascade.Config) { c.Match, c.Set = nil, nil },
 			want: map[string]string{"cascade.match": "has 0 fields", "cascade.set": "has 0 fields"},

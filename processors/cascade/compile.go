@@ -96,7 +96,7 @@ func (c *Cascade) paths() {
 func (c *Cascade) plan() {
 	c.indexPair = 0
 	for i := range c.match {
-		if c.match[i].source.Pointer() == "/id" {
+		if c.match[i].names("/id") {
 			c.indexPair = i
 		}
 	}
@@ -119,7 +119,7 @@ func (c *Cascade) plan() {
 // coversTargetKey says whether match fixes the target's whole partition key.
 func (c *Cascade) coversTargetKey() bool {
 	for _, key := range c.targetKey {
-		if !slices.ContainsFunc(c.match, func(m pair) bool { return m.target.Pointer() == key.Pointer() }) {
+		if !slices.ContainsFunc(c.match, func(m matchPair) bool { return m.target.Pointer() == key.Pointer() }) {
 			return false
 		}
 	}
@@ -168,23 +168,31 @@ type place struct {
 }
 
 // place returns where the copies of a source are. ok is false if there can be
-// none, because a component of its key is missing.
+// none, because a component of its key is missing or null, or because fields differ
+// that one field of a copy has to equal.
 func (c *Cascade) place(source store.ItemRef) (p place, ok bool) {
-	components := source.Key.Components()
 	p.match = make([]store.Field, len(c.match))
 	for i := range c.match {
 		p.match[i].Path = c.match[i].Target
 	}
-	for i, k := range c.sourceKey {
-		if k.pair < 0 {
-			continue
+	fix := func(part *part, value []byte) bool {
+		for _, i := range part.pairs {
+			m := &p.match[i]
+			if value == nil || m.Value != nil && !document.Equal(m.Value, value) {
+				return false
+			}
+			m.Value = value
 		}
-		if p.match[k.pair].Value = appendComponent(nil, components[i]); p.match[k.pair].Value == nil {
+		return true
+	}
+	components := source.Key.Components()
+	for i := range c.sourceKey {
+		if !fix(&c.sourceKey[i], appendComponent(nil, components[i])) {
 			return p, false
 		}
 	}
-	if c.sourceID.pair >= 0 {
-		p.match[c.sourceID.pair].Value = document.AppendQuote(nil, source.ID)
+	if !fix(&c.sourceID, document.AppendQuote(nil, source.ID)) {
+		return p, false
 	}
 	if c.scope == byIndex {
 		p.scope = store.Scope{Index: c.index, Value: p.match[c.indexPair].Value}
@@ -193,7 +201,7 @@ func (c *Cascade) place(source store.ItemRef) (p place, ok bool) {
 	}
 	key := make([]any, len(c.targetKey))
 	for i, path := range c.targetKey {
-		at := slices.IndexFunc(c.match, func(m pair) bool { return m.target.Pointer() == path.Pointer() })
+		at := slices.IndexFunc(c.match, func(m matchPair) bool { return m.target.Pointer() == path.Pointer() })
 		v, err := component(p.match[at].Value)
 		if err != nil {
 			return p, false

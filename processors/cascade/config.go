@@ -49,7 +49,9 @@ type Config struct {
 
 	// Each is the array whose elements hold the copies; "" if the item does.
 	Each string
-	// Match relates a copy to its source, Set are the fields that are copied.
+	// Match relates a copy to its source, Set are the fields that are copied. A
+	// target's field that is in several pairs of Match equals all of their source
+	// fields; a source in which these differ has no copies.
 	Match []Pair
 	Set   []Pair
 	// OnSourceDelete is what becomes of copies whose source is gone; "" is Keep.

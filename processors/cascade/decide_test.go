@@ -164,6 +164,14 @@ func TestPlace(t *testing.T) {
 			[]store.Field{{Path: "region", Value: []byte(`7`)}, {Path: "customer.id", Value: []byte(`"1"`)}},
 			false,
 		},
+		"the items beside their parent, whose id is its partition key": {
+			parentOfItsPartition(t),
+			store.ItemRef{Key: key(t, "k1"), ID: "k1"},
+			"",
+			store.Scope{Key: key(t, "k1")},
+			[]store.Field{{Path: "customerId", Value: []byte(`"k1"`)}},
+			true,
+		},
 		"one to one: the same id under the same key": {
 			func(cfg *Config) {
 				cfg.SourceWhere, cfg.Source, cfg.Target = "", open(t, "a", 1, "/pk"), open(t, "b", 2, "/pk")
@@ -199,6 +207,44 @@ func TestPlace(t *testing.T) {
 		cfg.Match = append(cfg.Match, Pair{"region", "region"})
 	}).place(store.ItemRef{Key: key(t, feed.Missing), ID: "1"}); ok {
 		t.Error("a source without a partition key has copies")
+	}
+}
+
+// parentOfItsPartition declares copies of the item whose id is their partition key.
+func parentOfItsPartition(t *testing.T) func(*Config) {
+	return func(cfg *Config) {
+		cfg.SourceWhere, cfg.Source, cfg.Target = "", open(t, "customer", 2, "/customerId"), open(t, "order", 2, "/customerId")
+		cfg.Match = []Pair{{"customerId", "customerId"}, {"customerId", "id"}}
+	}
+}
+
+// A field that equals several fields of the source names only sources in which they
+// are equal; the others have no copies.
+func TestMatchOfSeveralFields(t *testing.T) {
+	cas := compile(t, parentOfItsPartition(t))
+	refs := cas.Expected([]byte(`{"id":"o1","customerId":"k1"}`))
+	if want := (store.ItemRef{Key: key(t, "k1"), ID: "k1"}); len(refs) != 1 || !refs[0].Possible || refs[0].Source != want {
+		t.Errorf("an order names %+v, want %s", refs, want)
+	}
+	for name, order := range map[string]string{"a number": `{"id":"o1","customerId":7}`, "a boolean": `{"id":"o1","customerId":true}`} {
+		if refs := cas.Expected([]byte(order)); len(refs) != 1 || refs[0].Possible {
+			t.Errorf("%s is the id of a source: %+v", name, refs)
+		}
+	}
+	for _, source := range []store.ItemRef{{Key: key(t, "k1"), ID: "o1"}, {Key: key(t, 7), ID: "7"}, {Key: key(t, feed.Missing), ID: "k1"}} {
+		if p, ok := cas.place(source); ok {
+			t.Errorf("%s has copies at %+v", source, p)
+		}
+	}
+	// Two fields of the target that both have to be the id.
+	both := compile(t, func(cfg *Config) { cfg.Match = append(cfg.Match, Pair{"alsoId", "id"}) })
+	if refs := both.Expected([]byte(`{"categoryId":"1","alsoId":"2"}`)); len(refs) != 1 || refs[0].Possible {
+		t.Errorf("two ids name a source: %+v", refs)
+	}
+	p, ok := both.place(store.ItemRef{Key: key(t, "category"), ID: "1"})
+	want := []store.Field{{Path: "categoryId", Value: []byte(`"1"`)}, {Path: "alsoId", Value: []byte(`"1"`)}}
+	if diff := cmp.Diff(want, p.match); diff != "" || !ok {
+		t.Errorf("copies by two fields (-want +got):\n%s", diff)
 	}
 }
 

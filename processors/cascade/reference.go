@@ -138,16 +138,17 @@ func (c *Cascade) matched(dst [][]byte, holder []byte) (raws [][]byte, ok bool) 
 // sourceRef returns the source that match values name; ok is false if they cannot
 // name any.
 func (c *Cascade) sourceRef(raws [][]byte) (ref store.ItemRef, ok bool) {
-	value := func(p part) ([]byte, bool) {
-		switch {
-		case p.pair < 0:
-			return p.constant, true
-		case p.constant != nil && !document.Equal(p.constant, raws[p.pair]):
-			return nil, false
+	value := func(p *part) ([]byte, bool) {
+		raw := p.constant
+		for _, i := range p.pairs {
+			if raw != nil && !document.Equal(raw, raws[i]) {
+				return nil, false
+			}
+			raw = raws[i]
 		}
-		return raws[p.pair], true
+		return raw, true
 	}
-	raw, ok := value(c.sourceID)
+	raw, ok := value(&c.sourceID)
 	if !ok {
 		return ref, false
 	}
@@ -157,8 +158,8 @@ func (c *Cascade) sourceRef(raws [][]byte) (ref store.ItemRef, ok bool) {
 	}
 	var buf [feed.KeyLevelsMax]any
 	components := buf[:0]
-	for _, p := range c.sourceKey {
-		raw, ok := value(p)
+	for i := range c.sourceKey {
+		raw, ok := value(&c.sourceKey[i])
 		if !ok {
 			return ref, false
 		}
