@@ -35,7 +35,7 @@ func upEndpoint(t *testing.T) *endpoint {
 	port := strconv.Itoa(freePort(t))
 	e := &endpoint{t: t, url: "https://" + address, dir: filepath.Join(t.TempDir(), "shop"), server: "nats://127.0.0.1:" + port}
 	spawn(t, "up", "--dir", e.dir, "--port", port, "--listen", "off", "--gateway", address)
-	e.ca = filepath.Join(e.dir, "gateway", "cert.pem")
+	e.ca = filepath.Join(e.dir, "gateway", "ca.pem")
 	out, _, exit := command(t, "", nil, "keys", "show", "primary", "--dir", e.dir)
 	if exit != 0 {
 		t.Fatalf("keys show: exit %d", exit)
@@ -304,7 +304,7 @@ func TestEndpoint_ErrorsSayWhatToDo(t *testing.T) {
 		{"a wrong key", with("MILLRACE_KEY=" + wrong), with("export", "things", "--endpoint", e.url, "--ca", e.ca), 2, with("does not take the key", "next: name a key in force")},
 		{"no key at all", with("MILLRACE_KEY=what is this"), with("export", "things", "--endpoint", e.url, "--ca", e.ca), 2, with("the key is not one of an account: base64")},
 		{"a key that reads", nil, with("import", "things", "-", "--endpoint", e.url, "--ca", e.ca, "--key-file", keyFile), 2, with("read-only key", "next: name a key")},
-		{"a certificate that is not trusted", with("MILLRACE_KEY=" + e.key), with("feed", "things", "--endpoint", e.url), 2, with("the certificate of "+e.url+" is not trusted", "next: name the certificate to trust with --ca")},
+		{"a certificate that is not trusted", with("MILLRACE_KEY=" + e.key), with("feed", "things", "--endpoint", e.url), 2, with("the certificate of "+e.url+" is not trusted", "next: name the authority to trust with --ca")},
 		{"no certificate", with("MILLRACE_KEY=" + e.key), with("feed", "things", "--endpoint", e.url, "--ca", keyFile), 2, with("holds no certificate")},
 		{"nobody there", with("MILLRACE_KEY=" + e.key), with("query", "things", "--endpoint", gone), 2, with(gone+" cannot be reached", "connection refused", "next: start a node")},
 		{"plain HTTP to HTTPS", with("MILLRACE_KEY=" + e.key), with("query", "things", "--endpoint", strings.Replace(e.url, "https", "http", 1)), 2, with("not of the Cosmos DB protocol", "HTTPS")},

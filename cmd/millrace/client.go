@@ -58,7 +58,7 @@ const endpointHelp = `
 With --endpoint it works over the protocol of Azure Cosmos DB instead of NATS: at the
 gateway of a Millrace node or any other endpoint, with its key in ` + envKey + ` or
 --key-file, and with --ca the certificate to trust, which a node keeps in
-DIR/gateway/cert.pem.`
+DIR/gateway/ca.pem.`
 
 // addEndpoint gives a command the flags of an endpoint.
 func (a *app) addEndpoint(cmd *cobra.Command, f *endpointFlags) {

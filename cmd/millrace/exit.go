@@ -80,7 +80,7 @@ func classify(err error) (code int, next string) {
 	case isType[*remote.UnreachableError](err):
 		return codeNotAsked, "start a node with millrace up, or name another endpoint with --endpoint"
 	case isType[*remote.TrustError](err):
-		return codeNotAsked, "name the certificate to trust with --ca; a node keeps its own in DIR/gateway/cert.pem"
+		return codeNotAsked, "name the authority to trust with --ca; a node keeps its own in DIR/gateway/ca.pem"
 	case isType[*remote.KeyError](err):
 		return codeNotAsked, "name a key in force with MILLRACE_KEY or --key-file; millrace keys show prints those of a node"
 	case isType[*remote.NoContainerError](err):

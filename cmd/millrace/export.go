@@ -34,7 +34,7 @@ meanwhile may be in the file as it was before or as it is after.
 
 What export writes, import takes.`,
 		Example: `  millrace export product --file product.ndjson.gz
-  MILLRACE_KEY=… millrace export product --endpoint https://shop:8081 --ca cert.pem`,
+  MILLRACE_KEY=… millrace export product --endpoint https://shop:8081 --ca ca.pem`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd, &at, func(ctx context.Context, c client) error {

@@ -127,7 +127,7 @@ func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, to
 	}
 	if g := n.Gateway(); g != nil {
 		v["gateway"] = g.URL()
-		v["certificate"] = g.SelfSigned()
+		v["certificate"] = g.Authority()
 	}
 	return a.print(v, func(w io.Writer) error {
 		fmt.Fprintf(w, "millrace is ready after %s\n", took.Round(time.Millisecond))
@@ -137,7 +137,7 @@ func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, to
 		}
 		if g := n.Gateway(); g != nil {
 			fmt.Fprintf(w, "  gateway %s, for the SDKs of Azure Cosmos DB; millrace keys show tells keys\n", g.URL())
-			if file := g.SelfSigned(); file != "" {
+			if file := g.Authority(); file != "" {
 				fmt.Fprintf(w, "          trust its certificate: NODE_EXTRA_CA_CERTS=%[1]s, SSL_CERT_FILE=%[1]s or curl --cacert %[1]s\n", file)
 			}
 		}

@@ -174,5 +174,5 @@ func TestGo_TLS(t *testing.T) {
 	}
 }
 
-// certificate is the file of the certificate that the process made.
-func (s *server) certificate() string { return filepath.Join(s.dir, "gateway", "cert.pem") }
+// certificate is the file of the authority that the process made.
+func (s *server) certificate() string { return filepath.Join(s.dir, "gateway", "ca.pem") }

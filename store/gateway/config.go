@@ -47,13 +47,18 @@ type Config struct {
 	// X-Forwarded-Host and X-Forwarded-Proto are believed. Without any, nobody is.
 	TrustedProxies []string `yaml:"trustedProxies"`
 
-	// TLS is on or off. With on and no Cert the node makes a certificate at its
-	// first start, keeps it in its directory and tells how to trust it. Default on.
+	// TLS is on or off. With on and no Cert the node makes an authority at its first
+	// start, which may sign for this node's names alone, keeps it in its directory,
+	// tells how to trust it, and makes its certificates with it. Default on.
 	TLS string `yaml:"tls"`
 
 	// Cert and Key are files of a certificate, in PEM form.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
+
+	// CertificateLife is how long a certificate holds that the node makes; it is
+	// renewed when two thirds of it are over. Default 8760h, at least 3s.
+	CertificateLife time.Duration `yaml:"certificateLife"`
 
 	// KeyFile holds the master keys. It is made at the first start, readable for its
 	// owner alone, and read again when it changes. By default it is
@@ -102,6 +107,9 @@ type Config struct {
 	// May be nil.
 	Users func(ctx context.Context, database, container string) ([]string, error) `yaml:"-"`
 
+	// Now is the clock of certificates. Default time.Now.
+	Now func() time.Time `yaml:"-"`
+
 	// Log opens the logs that change feeds read.
 	Log feed.LogConfig `yaml:"-"`
 
@@ -120,6 +128,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.BodiesMax = cmp.Or(c.BodiesMax, 256<<20)
 	c.HeaderTimeout, c.BodyTimeout = cmp.Or(c.HeaderTimeout, 5*time.Second), cmp.Or(c.BodyTimeout, 30*time.Second)
 	c.RequestTimeout, c.AnswerTimeout = cmp.Or(c.RequestTimeout, 10*time.Second), cmp.Or(c.AnswerTimeout, time.Minute)
+	c.CertificateLife = cmp.Or(c.CertificateLife, certificateLifeDefault)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -154,6 +163,9 @@ func (c *Config) check() error {
 	}
 	if (c.Cert == "") != (c.Key == "") {
 		bad("cert and gateway.key go together")
+	}
+	if c.CertificateLife < 3*time.Second || c.CertificateLife > certificateLifeDefault {
+		bad("certificateLife is %s; 3s to %s are allowed", c.CertificateLife, certificateLifeDefault)
 	}
 	if c.Partitions < 1 || c.Partitions > store.PartitionsMax {
 		bad("partitions is %d; 1 to %d are allowed", c.Partitions, store.PartitionsMax)

@@ -46,7 +46,7 @@ func (s *Server) Listen(ctx context.Context) (*Listener, error) {
 		if l.certificate, err = openCertificate(&s.cfg); err != nil {
 			return nil, err
 		}
-		secure = &tls.Config{Certificates: []tls.Certificate{l.certificate.pair}, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+		secure = &tls.Config{GetCertificate: l.certificate.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	}
 	inner, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -95,13 +95,13 @@ func (l *Listener) URL() string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// SelfSigned is the file of the certificate that the server made itself, which
-// clients must be told to trust; "" if it has another or none.
-func (l *Listener) SelfSigned() string {
-	if l.certificate == nil || !l.certificate.selfSigned {
+// Authority is the file of the authority that the server made itself, which clients
+// must be told to trust; "" if its certificate is a given one or it has none.
+func (l *Listener) Authority() string {
+	if l.certificate == nil || l.certificate.authority == nil {
 		return ""
 	}
-	return l.certificate.file
+	return l.certificate.authority.file
 }
 
 // drainTimeout bounds the finishing of requests that are under way at the end.

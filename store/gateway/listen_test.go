@@ -13,7 +13,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -91,53 +90,6 @@ func trusting(t *testing.T, file string) *http.Client {
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
 	t.Cleanup(client.CloseIdleConnections)
 	return client
-}
-
-// The certificate of the server's own is made once, and whoever trusts its file
-// reaches it by every name of this machine.
-func TestListen_CertificateOfItsOwn(t *testing.T) {
-	w := newWorld(t, gateway.Config{})
-	dir := filepath.Join(t.TempDir(), "gateway")
-	l, stop := listen(t, w, gateway.Config{Dir: dir, PublicURL: "https://db.example.com"})
-	cert, err := os.ReadFile(l.SelfSigned())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(filepath.Join(dir, "key.pem")); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the key has mode %v, %v", info.Mode(), err)
-	}
-	_, port, err := net.SplitHostPort(l.Address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, host := range []string{"localhost", "127.0.0.1"} {
-		if err := get(t, w, trusting(t, l.SelfSigned()), "https://"+net.JoinHostPort(host, port)); err != nil {
-			t.Errorf("%s: %v", host, err)
-		}
-	}
-	if err := get(t, w, trusting(t, ""), "https://localhost:"+port); err == nil {
-		t.Error("a client that does not trust the certificate was answered")
-	}
-	stop()
-	l, stop = listen(t, w, gateway.Config{Dir: dir, PublicURL: "https://db.example.com"})
-	if again, err := os.ReadFile(l.SelfSigned()); err != nil || string(again) != string(cert) {
-		t.Errorf("a second start made another certificate: %v", err)
-	}
-	stop()
-	// One that does not name what clients reach it by is made anew.
-	l, stop = listen(t, w, gateway.Config{Dir: dir, PublicURL: "https://other.example.com"})
-	if again, err := os.ReadFile(l.SelfSigned()); err != nil || string(again) == string(cert) {
-		t.Errorf("a new name has the certificate of before: %v", err)
-	}
-	stop()
-	// A given one is taken as it is.
-	l, _ = listen(t, w, gateway.Config{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")})
-	if l.SelfSigned() != "" {
-		t.Errorf("a given certificate counts as made here: %s", l.SelfSigned())
-	}
-	if err := get(t, w, trusting(t, filepath.Join(dir, "cert.pem")), "https://"+l.Address()); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestListen_AddressInUse(t *testing.T) {
@@ -320,7 +272,7 @@ func TestListen_EndsBesideSilentConnections(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := get(t, w, trusting(t, l.SelfSigned()), l.URL()); err != nil {
+		if err := get(t, w, trusting(t, l.Authority()), l.URL()); err != nil {
 			t.Fatal(err)
 		}
 		began := time.Now()
