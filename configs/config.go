@@ -8,6 +8,7 @@ import (
 	"net"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
@@ -37,6 +38,9 @@ const (
 	DurabilityReplicas = "replicas"
 )
 
+// drainTimeoutDefault is the default of Config.DrainTimeout.
+const drainTimeoutDefault = 10 * time.Second
+
 // replicas is the number of copies that DurabilityReplicas asks for.
 const replicas = 3
 
@@ -61,6 +65,12 @@ type Config struct {
 	// cluster of three servers or more. It counts when a stream is made. Default
 	// disk.
 	Durability string `yaml:"durability"`
+
+	// DrainTimeout bounds a stop: what is under way is finished and handed over, and
+	// what has not ended by then, such as a write to a disk that does not answer, is
+	// named in the log and cut off. Nothing that was acknowledged is lost. Default
+	// 10s, at least 1s.
+	DrainTimeout time.Duration `yaml:"drainTimeout"`
 
 	// HTTP is the listener for health and metrics.
 	HTTP HTTP `yaml:"http"`
@@ -166,6 +176,7 @@ func (c *Config) complete() error {
 	c.Dir = cmp.Or(c.Dir, DirDefault)
 	c.Server = cmp.Or(c.Server, ServerDefault)
 	c.Durability = cmp.Or(c.Durability, DurabilityDisk)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, drainTimeoutDefault)
 	c.HTTP.Listen = cmp.Or(c.HTTP.Listen, HTTPDefault)
 	c.Log.Level, c.Log.Format = cmp.Or(c.Log.Level, "info"), cmp.Or(c.Log.Format, "text")
 	c.NATS.Dir = cmp.Or(c.NATS.Dir, filepath.Join(c.Dir, "nats"))
@@ -184,6 +195,9 @@ func (c *Config) complete() error {
 		c.Leases.Replicas = cmp.Or(c.Leases.Replicas, replicas)
 	default:
 		bad("durability is %q; disk or replicas is expected", c.Durability)
+	}
+	if c.DrainTimeout < time.Second {
+		bad("drainTimeout is %s; at least 1s is expected", c.DrainTimeout)
 	}
 	var level slog.Level
 	if level.UnmarshalText([]byte(c.Log.Level)) != nil {

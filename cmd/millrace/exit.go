@@ -69,6 +69,8 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, "choose another address with --listen, or --listen off"
 	case isType[*gateway.AddressError](err):
 		return codeNotAsked, "choose another address with --gateway, or --gateway off"
+	case isType[*node.StopError](err):
+		return codeBad, "start again with the same directory once its disk answers; the log names what did not end"
 	case errors.Is(err, natsd.ErrPort):
 		return codeNotAsked, "choose another port with --port (-1 takes a free one)"
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout) && !errors.Is(err, store.ErrUnknown):

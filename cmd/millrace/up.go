@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -73,7 +74,7 @@ func (a *app) serve(ctx context.Context, roles node.Roles) error {
 		}
 	}()
 	began := time.Now()
-	n, err := node.Open(ctx, cfg, roles, telemetry, log)
+	n, err := open(ctx, cfg, func() (*node.Node, error) { return node.Open(ctx, cfg, roles, telemetry, log) })
 	if err != nil {
 		return err
 	}
@@ -84,11 +85,35 @@ func (a *app) serve(ctx context.Context, roles node.Roles) error {
 			log.Debug("standard output is gone", slog.Any("error", err))
 		}
 	}
-	err = <-done
-	if closeErr := n.Close(); err == nil {
-		err = closeErr
+	return errors.Join(<-done, n.Close())
+}
+
+// open opens a node, and does not wait for it longer than a stop may take once ctx
+// has ended: the engine's directory, for one, is read without asking whether anybody
+// still wants it.
+func open(ctx context.Context, cfg *configs.Config, opening func() (*node.Node, error)) (*node.Node, error) {
+	type outcome struct {
+		n   *node.Node
+		err error
 	}
-	return err
+	done := make(chan outcome, 1)
+	go func() {
+		n, err := opening()
+		done <- outcome{n, err}
+	}()
+	select {
+	case o := <-done:
+		return o.n, o.err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(cfg.DrainTimeout)
+	defer timer.Stop()
+	select {
+	case o := <-done:
+		return o.n, o.err
+	case <-timer.C:
+		return nil, &node.StopError{Timeout: cfg.DrainTimeout, Left: []string{"opening of " + cfg.Dir}}
+	}
 }
 
 // waitReady waits until the node is ready; false if it stops before.

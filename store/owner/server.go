@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -288,6 +289,16 @@ func (s *Server) partitions() []*Partition {
 		all = append(all, o.p)
 	}
 	return all
+}
+
+// Serving returns the partitions that this process serves now, in order.
+func (s *Server) Serving() []feed.Partition {
+	var ids []feed.Partition
+	for _, p := range s.partitions() {
+		ids = append(ids, p.id)
+	}
+	slices.SortFunc(ids, func(a, b feed.Partition) int { return strings.Compare(a.String(), b.String()) })
+	return ids
 }
 
 // syncLoop syncs the engine, so that a restart has little to replay.

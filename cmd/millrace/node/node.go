@@ -24,6 +24,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -90,6 +91,9 @@ type Node struct {
 	gateway    *gateway.Listener     // nil: off
 
 	watch *watch
+
+	stopMu  sync.Mutex
+	stopped *stopping // nil: not yet; guarded by stopMu
 }
 
 // Open opens all that the roles need, and announces the node to its lease groups.
@@ -234,8 +238,11 @@ func (n *Node) openWorker(ctx context.Context) error {
 	return n.supervisor.Announce(ctx)
 }
 
-// Close frees what Open opened. It may be called twice, not while Run runs.
+// Close frees what Open opened. It may be called twice, not while Run runs. The error
+// is a *StopError if something did not end within Config.DrainTimeout; then the
+// process should end, for it cannot be freed.
 func (n *Node) Close() error {
+	end := n.stop()
 	var errs []error
 	if n.listener != nil {
 		if err := n.listener.Close(); !errors.Is(err, net.ErrClosed) {
@@ -245,29 +252,44 @@ func (n *Node) Close() error {
 	if n.gateway != nil {
 		errs = append(errs, n.gateway.Close())
 	}
-	if n.watch != nil {
-		n.watch.close()
-	}
-	if n.hub != nil {
-		n.hub.Close()
-	}
-	if n.db != nil {
-		if err := n.db.Close(); err != nil {
-			errs = append(errs, fmt.Errorf("close the engine: %w", err))
-		}
-		n.db = nil
-	}
-	if n.nc != nil {
-		n.nc.Close()
-	}
-	if n.server != nil {
-		n.server.Close()
+	// Under what still runs nothing is closed: to lose the process harms no data, and
+	// to pull the engine away from under an owner may.
+	if end.clean() {
+		n.closeLayers(end, &errs)
 	}
 	if n.lock != nil {
 		errs = append(errs, n.lock.Close())
 		n.lock = nil
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, end.err())...)
+}
+
+// closeLayers closes what holds data and connections, from above.
+func (n *Node) closeLayers(end *stopping, errs *[]error) {
+	end.step("readers", shareClose, func() {
+		if n.watch != nil {
+			n.watch.close()
+		}
+		if n.hub != nil {
+			n.hub.Close()
+		}
+	}, nil)
+	if db := n.db; db != nil && end.clean() {
+		n.db = nil
+		var err error
+		if end.step("engine", shareEngine, func() { err = db.Close() }, func() string { return "writing what is in memory to " + n.cfg.Dir }) && err != nil {
+			*errs = append(*errs, fmt.Errorf("close the engine: %w", err))
+		}
+	}
+	// NATS knows nothing of the engine, and is shut whatever becomes of it.
+	end.step("NATS", shareClose, func() {
+		if n.nc != nil {
+			n.nc.Close()
+		}
+		if n.server != nil {
+			n.server.Close()
+		}
+	}, nil)
 }
 
 // Conn is the node's connection to NATS. It is the node's to close.

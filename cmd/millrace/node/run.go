@@ -15,7 +15,9 @@ const httpStopTimeout = 2 * time.Second
 
 // Run does what the roles say until ctx ends. Then it stops in order: workers
 // finish what is under way and hand their leases over, then stores do. An error
-// tells why the node stopped by itself. Call Close after it.
+// tells why the node stopped by itself. Call Close after it. Both together take no
+// longer than Config.DrainTimeout from the end of ctx, whatever hangs; what did not
+// end in time keeps running, and Close tells of it.
 func (n *Node) Run(ctx context.Context) error {
 	var errs failures
 	ctx, stop := context.WithCancelCause(ctx)
@@ -48,20 +50,24 @@ func (n *Node) Run(ctx context.Context) error {
 		working.Go(func() { errs.run(stop, "gateway", func() error { return n.gateway.Run(ctx) }) })
 	}
 	<-ctx.Done()
-	began := time.Now()
-	n.log.Info("stopping")
+	end := n.stop()
+	n.log.Info("stopping", slog.Duration("drainTimeout", end.timeout))
 	n.watch.stopping.Store(true)
-	working.Wait()
+	end.step("workers and gateway", shareWork, working.Wait, nil)
 	stopStore()
-	storing.Wait()
+	end.step("store", shareStore, storing.Wait, n.serving)
 	stopWatch()
-	end, cancel := context.WithTimeout(background, httpStopTimeout)
-	defer cancel()
-	if err := web.Shutdown(end); err != nil {
-		n.log.Debug("http", slog.Any("error", err))
+	end.step("health and metrics", shareHTTP, func() {
+		shutdown, cancel := context.WithTimeout(background, httpStopTimeout)
+		defer cancel()
+		if err := web.Shutdown(shutdown); err != nil {
+			n.log.Debug("http", slog.Any("error", err))
+		}
+		serving.Wait()
+	}, nil)
+	if end.clean() {
+		n.log.Info("stopped", slog.Duration("took", time.Since(end.began)))
 	}
-	serving.Wait()
-	n.log.Info("stopped", slog.Duration("took", time.Since(began)))
 	return errs.err()
 }
 
