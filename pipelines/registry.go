@@ -41,10 +41,6 @@ type RegistryConfig struct {
 	Replicas int
 	// Log is the configuration with which the logs of targets are opened.
 	Log feed.LogConfig
-	// SinkRoot is where a directory lies that is declared without its beginning, as
-	// long as no worker has said where its sinks may write. Default the working
-	// directory.
-	SinkRoot string
 }
 
 // Registry is the list of pipelines, a JetStream key-value bucket changed by
@@ -73,7 +69,7 @@ func registryKey(m Metadata) string { return "pipeline." + m.Database + "." + m.
 // Get returns a pipeline, or *NoPipelineError.
 func (r *Registry) Get(ctx context.Context, database, name string) (Record, error) {
 	m := Metadata{name, database}
-	entry, err := r.kv.Get(ctx, registryKey(m))
+	entry, err := bucket.Get(ctx, r.js, r.kv, registryKey(m))
 	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
 		return Record{}, r.none(ctx, m)
 	}

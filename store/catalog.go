@@ -54,7 +54,7 @@ func catalogKey(database, name string) string { return containerPrefix + databas
 
 // Get returns a container, or *NoContainerError.
 func (c *Catalog) Get(ctx context.Context, database, name string) (ContainerInfo, error) {
-	entry, err := c.kv.Get(ctx, catalogKey(database, name))
+	entry, err := bucket.Get(ctx, c.js, c.kv, catalogKey(database, name))
 	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
 		return ContainerInfo{}, &NoContainerError{database, name}
 	}

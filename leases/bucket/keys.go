@@ -50,7 +50,7 @@ func Entries(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue,
 	}
 	entries := make([]jetstream.KeyValueEntry, 0, len(keys))
 	for _, key := range keys {
-		e, err := kv.Get(ctx, key)
+		e, err := Get(ctx, js, kv, key)
 		if errors.Is(err, jetstream.ErrKeyNotFound) { // ErrKeyDeleted too
 			continue
 		}

@@ -1,0 +1,67 @@
+package bucket_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/leases/bucket"
+)
+
+// lagging is a bucket of which the replica that answers has not seen the last writes.
+type lagging struct {
+	jetstream.KeyValue
+	gets int // that it has not seen them for
+}
+
+func (l *lagging) Get(ctx context.Context, key string) (jetstream.KeyValueEntry, error) {
+	if l.gets--; l.gets >= 0 {
+		return nil, jetstream.ErrKeyNotFound
+	}
+	return l.KeyValue.Get(ctx, key)
+}
+
+// TestGet_AReplicaThatLagsIsNotBelieved reads a key that was written a moment ago.
+func TestGet_AReplicaThatLagsIsNotBelieved(t *testing.T) {
+	s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: t.TempDir(), DontListen: true, NoLog: true, NoSigs: true})
+	must(t, err)
+	s.Start()
+	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the server is not ready")
+	}
+	nc, err := nats.Connect("", nats.InProcessServer(s))
+	must(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	must(t, err)
+	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b", Storage: jetstream.MemoryStorage, LimitMarkerTTL: time.Minute})
+	must(t, err)
+	for _, key := range []string{"there", "deleted", "purged"} {
+		_, err := kv.Put(t.Context(), key, []byte("x"))
+		must(t, err)
+	}
+	must(t, kv.Delete(t.Context(), "deleted"))
+	must(t, kv.Purge(t.Context(), "purged"))
+
+	e, err := bucket.Get(t.Context(), js, &lagging{kv, 3}, "there")
+	must(t, err)
+	if string(e.Value()) != "x" {
+		t.Errorf("value %q", e.Value())
+	}
+	for _, key := range []string{"never", "deleted", "purged"} {
+		if _, err := bucket.Get(t.Context(), js, &lagging{kv, 1 << 20}, key); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	entries, err := bucket.Entries(t.Context(), js, &lagging{kv, 3}, ">")
+	must(t, err)
+	if len(entries) != 1 || entries[0].Key() != "there" {
+		t.Errorf("entries %v", entries)
+	}
+}
