@@ -134,7 +134,18 @@ type Connect struct {
 	// server asks for one.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
+
+	// SilenceMax is how long a server may say nothing, though it is asked for a sign
+	// of life several times, before it is left for another. A server that was cut off
+	// or stopped is noticed by nothing else. Default 3s, at least 300ms.
+	SilenceMax time.Duration `yaml:"silenceMax"`
 }
+
+// The default and the least of Connect.SilenceMax.
+const (
+	silenceDefault = 3 * time.Second
+	silenceMin     = 300 * time.Millisecond
+)
 
 // HTTP is a listener.
 type HTTP struct {
@@ -182,10 +193,6 @@ func (c *Config) complete() error {
 	c.NATS.Dir = cmp.Or(c.NATS.Dir, filepath.Join(c.Dir, "nats"))
 	c.Store.DataDir = c.Dir
 	c.Gateway.Dir = filepath.Join(c.Dir, "gateway")
-	if len(c.Sinks.Roots) == 0 {
-		c.Sinks.Roots = []string{c.Dir}
-	}
-	c.Sinks.Own = []string{c.NATS.Dir, c.Gateway.Dir, filepath.Join(c.Dir, "engine")}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch c.Durability {
@@ -208,6 +215,10 @@ func (c *Config) complete() error {
 	}
 	if _, _, err := net.SplitHostPort(c.HTTP.Listen); err != nil && c.HTTP.Listen != "off" {
 		bad("http.listen is %q; host:port, such as %s, or off is expected", c.HTTP.Listen, HTTPDefault)
+	}
+	c.Connect.SilenceMax = cmp.Or(c.Connect.SilenceMax, silenceDefault)
+	if c.Connect.SilenceMax < silenceMin {
+		bad("connect.silenceMax is %v; %v or more is expected", c.Connect.SilenceMax, silenceMin)
 	}
 	if (c.Connect.Cert == "") != (c.Connect.Key == "") {
 		bad("connect.cert and connect.key go together")

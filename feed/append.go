@@ -227,8 +227,16 @@ func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LS
 
 // noResponders tells a server that is starting from a stream that is gone.
 func (a *appending) noResponders(ctx context.Context) error {
+	ctx, cancel := a.patience(ctx)
+	defer cancel()
 	_, err := a.l.verifiedInfo(ctx)
 	return a.believe(err)
+}
+
+// patience bounds the questions about a try, as the try was: who should answer may
+// be gone.
+func (a *appending) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, a.l.cfg.AppendTimeout)
 }
 
 // believe makes errAgain of an error that may pass.
@@ -246,6 +254,8 @@ func (a *appending) believe(err error) error {
 
 // settle finds out whose commit made the stream refuse ours.
 func (a *appending) settle(ctx context.Context) (LSN, error) {
+	ctx, cancel := a.patience(ctx)
+	defer cancel()
 	lsn := a.after + 1
 	data, err := a.l.api.message(ctx, lsn)
 	if err == nil {

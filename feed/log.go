@@ -47,7 +47,8 @@ type LogConfig struct {
 	Compression bool `yaml:"compression"`
 
 	// AppendTimeout is how long one try of an append waits for its answer
-	// before the same bytes are sent again. Default 5s.
+	// before the same bytes are sent again: the server that was to answer may be
+	// gone, and another is elected without a word. Default 2s.
 	AppendTimeout time.Duration `yaml:"appendTimeout"`
 }
 
@@ -123,7 +124,7 @@ type Log struct {
 // OpenLog finds the log of a partition. It never creates one: the error is
 // ErrNoLog if there is none, and *MismatchError if the stream is not a log.
 func OpenLog(ctx context.Context, js jetstream.JetStream, p Partition, cfg LogConfig) (*Log, error) {
-	cfg.AppendTimeout = cmp.Or(cfg.AppendTimeout, 5*time.Second)
+	cfg.AppendTimeout = cmp.Or(cfg.AppendTimeout, 2*time.Second)
 	l := &Log{js: js, api: newAPI(js, p), p: p, cfg: cfg}
 	info, err := l.api.info(ctx)
 	if err != nil {

@@ -329,6 +329,9 @@ func TestI6_TwoWorkersAndOneWakesUpLate(t *testing.T) {
 // TestMain sets the provider of metrics before any test does: the instruments of
 // a process take the first one that is set, whatever the order of the tests.
 func TestMain(m *testing.M) {
+	if server := os.Getenv(witnessEnv); server != "" {
+		os.Exit(witnessMain(server))
+	}
 	metrics()
 	os.Exit(m.Run())
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/integration/netns"
 	"github.com/millrace/millrace/store"
 )
 
@@ -78,7 +79,8 @@ type child struct {
 	t     testing.TB
 	name  string
 	args  []string
-	dir   string // working directory, where pipelines put their files
+	dir   string      // working directory, where pipelines put their files
+	host  *netns.Host // where it runs; nil: here
 	cmd   *exec.Cmd
 	ready chan struct{} // closed when it says that it is ready
 	ended chan struct{}
@@ -101,7 +103,17 @@ func spawn(t testing.TB, args ...string) *child {
 
 func (c *child) start() {
 	c.t.Helper()
+	c.begin()
+	c.awaitReady()
+}
+
+// begin starts the process and does not wait.
+func (c *child) begin() {
+	c.t.Helper()
 	c.cmd = exec.Command(millrace(c.t), c.args...)
+	if c.host != nil {
+		c.cmd = c.host.Command(context.Background(), millrace(c.t), c.args...)
+	}
 	c.cmd.Dir = c.dir
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
@@ -126,6 +138,11 @@ func (c *child) start() {
 		}
 		_ = cmd.Wait() // a killed process ends with an error
 	}(c.ready, c.ended, c.cmd)
+}
+
+// awaitReady waits until the process says that it is ready.
+func (c *child) awaitReady() {
+	c.t.Helper()
 	select {
 	case <-c.ready:
 	case <-c.ended:

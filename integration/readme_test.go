@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
 	"go.yaml.in/yaml/v3"
@@ -111,6 +112,12 @@ func TestDeploy_FilesAreUnderstood(t *testing.T) {
 	}
 	if !options.SyncAlways || options.MaxPayload < 7<<20 || options.StoreDir == "" || len(options.Routes) != 3 {
 		t.Errorf("nats.conf asks for sync always %t, payload %d, store %q, %d routes", options.SyncAlways, options.MaxPayload, options.StoreDir, len(options.Routes))
+	}
+	// A peer or a client that falls silent is noticed within some seconds.
+	clients := options.PingInterval * time.Duration(options.MaxPingsOut+1)
+	peers := options.Cluster.PingInterval * time.Duration(options.Cluster.MaxPingsOut+1)
+	if clients == 0 || clients > 6*time.Second || peers == 0 || peers > 3*time.Second {
+		t.Errorf("nats.conf gives up silent clients after %s and silent servers after %s", clients, peers)
 	}
 	data, err := os.ReadFile("../deploy/compose.yaml")
 	if err != nil {

@@ -9,24 +9,28 @@ import (
 // when it breaks or the loop says so.
 func (l *loop) watch(ctx context.Context) {
 	pause := retryPause{first: l.cfg.RenewInterval / 16, most: l.cfg.RenewInterval}
+	patience := l.cfg.RenewInterval
 	for ctx.Err() == nil {
-		if l.watchOnce(ctx) {
+		if l.watchOnce(ctx, patience) {
 			pause.reset()
+			patience = l.cfg.RenewInterval
+		} else {
+			patience = min(2*patience, l.cfg.TTL)
 		}
 		pause.wait(ctx)
 	}
 }
 
-// watchOnce reports whether the watch delivered anything.
-func (l *loop) watchOnce(ctx context.Context) bool {
+// watchOnce reports whether the watch delivered anything. Opening it may take as
+// long as patience says: the request for it is lost where a server falls silent.
+func (l *loop) watchOnce(ctx context.Context, patience time.Duration) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {
 	case <-l.kick: // it was about the last one
 	default:
 	}
-	// Opening may hang while the server is away.
-	opened := time.AfterFunc(l.cfg.TTL, cancel)
+	opened := time.AfterFunc(patience, cancel)
 	updates, err := l.store.Watch(ctx, l.view.patterns()...)
 	opened.Stop()
 	if err != nil {

@@ -33,6 +33,16 @@ const (
 	// pendingMax is what the server holds for a client that reads slowly: all
 	// that the readers of one process can have asked for.
 	pendingMax = 1 << 30
+
+	// A client that was cut off stays subscribed until it is given up, and what is
+	// asked of it meanwhile gets no answer, not even that nobody is there. It is
+	// given up after pingsOutMax+1 intervals; a client asks of itself more often.
+	// These are longer than a disk may stall, since the connection of the process
+	// itself waits for it too.
+	pingInterval = 5 * time.Second
+	// Other servers hear from each other all the time, or something is wrong.
+	routePingInterval = time.Second
+	pingsOutMax       = 2
 )
 
 // Config tunes the embedded server. Zero fields take their defaults, except
@@ -160,6 +170,8 @@ func (c *Config) options() (*server.Options, error) {
 		SyncInterval:           c.SyncInterval,
 		MaxPayload:             int32(c.MaxPayload),
 		MaxPending:             pendingMax,
+		PingInterval:           pingInterval,
+		MaxPingsOut:            pingsOutMax,
 		Username:               c.User,
 		Password:               c.Password,
 		NoSigs:                 true,
@@ -177,12 +189,14 @@ func (c *Config) options() (*server.Options, error) {
 		return o, nil
 	}
 	o.Cluster = server.ClusterOpts{
-		Name:      c.Cluster.Name,
-		Host:      cmp.Or(c.Cluster.Host, "0.0.0.0"),
-		Port:      cmp.Or(c.Cluster.Port, 6222),
-		Username:  c.Cluster.User,
-		Password:  c.Cluster.Password,
-		TLSConfig: o.TLSConfig,
+		Name:         c.Cluster.Name,
+		Host:         cmp.Or(c.Cluster.Host, "0.0.0.0"),
+		Port:         cmp.Or(c.Cluster.Port, 6222),
+		Username:     c.Cluster.User,
+		Password:     c.Cluster.Password,
+		TLSConfig:    o.TLSConfig,
+		PingInterval: routePingInterval,
+		MaxPingsOut:  pingsOutMax,
 	}
 	for _, route := range c.Cluster.Routes {
 		u, err := url.Parse(route)

@@ -34,8 +34,10 @@ func (e *PayloadError) Error() string {
 func Connect(ctx context.Context, url, name string, how configs.Connect, log *slog.Logger) (*nats.Conn, error) {
 	options := []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
-		nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond), nats.Timeout(5 * time.Second),
+		nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond), nats.Timeout(dialTimeout),
 		nats.ReconnectBufSize(16 << 20),
+		// The client asks for signs of life; the wire judges what comes.
+		nats.SetCustomDialer(&dialer{silenceMax: how.SilenceMax}), nats.PingInterval(how.SilenceMax / 3), nats.MaxPingsOutstanding(1 << 20),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("the NATS server cannot be reached; trying again", "error", err)

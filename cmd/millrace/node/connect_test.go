@@ -1,0 +1,118 @@
+package node_test
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/feed/natsd"
+)
+
+// hole passes connections on to an address, until it swallows what those that are
+// open send, both ways, without a word.
+type hole struct {
+	net.Listener
+	to string
+
+	mu    sync.Mutex
+	conns []*holeConn
+}
+
+func newHole(t *testing.T, to string) *hole {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &hole{Listener: l, to: to}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			up, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = conn.Close()
+				continue
+			}
+			a, b := &holeConn{Conn: conn}, &holeConn{Conn: up}
+			h.mu.Lock()
+			h.conns = append(h.conns, a, b)
+			h.mu.Unlock()
+			running.Go(func() { _, _ = io.Copy(a, b) })
+			running.Go(func() { _, _ = io.Copy(b, a) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		h.mu.Lock()
+		for _, c := range h.conns {
+			_ = c.Close()
+		}
+		h.mu.Unlock()
+		running.Wait()
+	})
+	return h
+}
+
+// swallow makes the connections that are open silent.
+func (h *hole) swallow() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range h.conns {
+		c.mu.Lock()
+		c.silent = true
+		c.mu.Unlock()
+	}
+}
+
+type holeConn struct {
+	net.Conn
+	mu     sync.Mutex
+	silent bool
+}
+
+func (c *holeConn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.silent {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// TestConnect_ASilentServerIsLeft has a server fall silent without closing anything.
+func TestConnect_ASilentServerIsLeft(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	server, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), Port: natsd.PortRandom, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	hole := newHole(t, strings.TrimPrefix(server.ClientURL(), "nats://"))
+	nc, err := node.Connect(t.Context(), "nats://"+hole.Addr().String(), "test", configs.Connect{SilenceMax: 300 * time.Millisecond}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	back := nc.StatusChanged(nats.CONNECTED)
+	hole.swallow()
+	select {
+	case <-back:
+	case <-time.After(time.Minute):
+		t.Fatal("still connected to a server that says nothing")
+	}
+	if err := nc.Flush(); err != nil {
+		t.Error(err)
+	}
+}
