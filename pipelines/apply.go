@@ -57,6 +57,18 @@ type ApplyOptions struct {
 	// Plan, unless it is "", is the hash of the plan that was looked at: nothing is
 	// done if the plan would be another one now. See PlanHash.
 	Plan string
+	// Await, unless it is nil, does each step of Apply, named for what it needs: again
+	// where an error may pass by itself. Every step may be done again after any error.
+	// Without it the first error ends Apply, with a part of the declarations in force.
+	Await func(ctx context.Context, what string, step func(ctx context.Context) error) error
+}
+
+// await does a step.
+func (o *ApplyOptions) await(ctx context.Context, what string, step func(ctx context.Context) error) error {
+	if o.Await == nil {
+		return step(ctx)
+	}
+	return o.Await(ctx, what, step)
 }
 
 // Apply makes containers and pipelines be as declared, containers first. To apply
@@ -76,18 +88,21 @@ func (r *Registry) Apply(ctx context.Context, declared *Resources, opts ...Apply
 	if len(opts) > 0 {
 		o = opts[0]
 	}
-	world, err := r.World(ctx)
+	declared, err := declared.absolute()
 	if err != nil {
 		return nil, err
 	}
-	placed, err := r.place(ctx, declared, world)
+	var world World
+	err = o.await(ctx, "the catalog", func(ctx context.Context) (err error) {
+		world, err = r.World(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if err := placed.check(); err != nil {
+	if err := declared.Check(world); err != nil {
 		return nil, err
 	}
-	declared = placed.Resources
 	if err := o.checkPlan(declared, world); err != nil {
 		return nil, err
 	}
@@ -96,21 +111,42 @@ func (r *Registry) Apply(ctx context.Context, declared *Resources, opts ...Apply
 	}
 	var done []Outcome
 	for i := range declared.Containers {
-		outcome, err := r.applyContainer(ctx, &declared.Containers[i], world)
+		d := &declared.Containers[i]
+		outcome, err := o.apply(ctx, "container "+d.Metadata.String(), func(ctx context.Context) (Outcome, error) {
+			return r.applyContainer(ctx, d, world)
+		})
 		if err != nil {
 			return done, err
 		}
 		done = append(done, outcome)
 	}
 	for i := range declared.Pipelines {
-		outcome, err := r.applyPipeline(ctx, &declared.Pipelines[i], &o)
+		d := &declared.Pipelines[i]
+		outcome, err := o.apply(ctx, "pipeline "+d.Metadata.String(), func(ctx context.Context) (Outcome, error) {
+			return r.applyPipeline(ctx, d, &o)
+		})
 		if err != nil {
 			return done, err
 		}
-		outcome.Notes = append(outcome.Notes, placed.notes(&declared.Pipelines[i])...)
 		done = append(done, outcome)
 	}
 	return done, nil
+}
+
+// apply applies one declaration. What a try did whose answer was lost counts: the
+// one after it finds nothing left to do.
+func (o *ApplyOptions) apply(ctx context.Context, what string, one func(ctx context.Context) (Outcome, error)) (outcome Outcome, err error) {
+	var tried Outcome
+	err = o.await(ctx, "what "+what+" needs", func(ctx context.Context) (err error) {
+		if outcome, err = one(ctx); err != nil {
+			tried = outcome
+		}
+		return err
+	})
+	if err == nil && outcome.Action == Unchanged && tried.Action != "" {
+		outcome.Action, outcome.Notes = tried.Action, tried.Notes
+	}
+	return outcome, err
 }
 
 // applyContainer makes a container be as declared.

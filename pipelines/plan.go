@@ -200,21 +200,20 @@ const (
 // if Apply refuses them with these options.
 func (p *Planner) Plan(ctx context.Context, declared *Resources, opts ...ApplyOptions) (*Plan, error) {
 	began := time.Now()
+	declared, err := declared.absolute()
+	if err != nil {
+		return nil, err
+	}
 	w, err := p.registry.World(ctx)
 	if err != nil {
 		return nil, err
 	}
-	placed, err := p.registry.place(ctx, declared, w)
-	if err != nil {
-		return nil, err
-	}
-	declared = placed.Resources
 	shapes := newShapes(declared, w)
 	graph := shapes.fieldGraph()
-	if err := placed.check(); err != nil {
+	if err := declared.Check(w); err != nil {
 		return &Plan{Graph: graph}, err
 	}
-	run := &planning{Planner: p, world: w, shapes: shapes, placed: placed}
+	run := &planning{Planner: p, world: w, shapes: shapes}
 	if len(opts) > 0 {
 		run.opts = opts[0]
 	}
@@ -247,7 +246,6 @@ type planning struct {
 	opts   ApplyOptions
 	world  World
 	shapes *checker
-	placed *placed
 	after  []store.ContainerInfo // as they would be
 	plan   *Plan
 	works  []planWork // of pipelines whose effect is to be counted

@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/pace"
 )
 
 // VerifyConfig tunes a Verifier. Zero fields take their defaults.
@@ -81,7 +80,7 @@ type Verifier struct {
 	registry *Registry
 	client   *store.Client
 	cfg      VerifyConfig
-	pacer    *pace.Pacer // nil: as fast as it can
+	pacer    *pacer // nil: as fast as it can
 }
 
 // NewVerifier returns a Verifier of the pipelines in registry.

@@ -28,6 +28,9 @@ choose how it begins anew: --backfill, with all that is there, or --from-now, wi
 what changes from now on, which leaves what was written as it is. Then millrace
 backfill brings what is there, as a whole or part by part.
 
+What is not there yet, such as a quorum of NATS servers, is waited for, as long as
+--wait says, so that apply does not stop half-way through the files.
+
 With --plan HASH, the hash that millrace plan printed, nothing is done if a
 definition, generation or index has changed since.`,
 		Example: "  millrace apply -f configs/webstore\n  millrace apply -f orders.yaml --backfill",
@@ -43,6 +46,7 @@ definition, generation or index has changed since.`,
 				return err
 			}
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				opts.Await = a.await
 				done, err := s.registry.Apply(ctx, declared, opts)
 				if len(done) > 0 {
 					if printErr := a.printOutcomes(done); printErr != nil {

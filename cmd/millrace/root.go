@@ -46,6 +46,7 @@ type app struct {
 	output     string
 	database   string
 	timeout    time.Duration
+	wait       time.Duration
 	logLevel   string
 }
 
@@ -71,6 +72,7 @@ Try it:  millrace demo`,
 	flags.StringVarP(&a.output, "output", "o", "table", "form of the output: table, json or yaml")
 	flags.StringVarP(&a.database, "database", "d", pipelines.DatabaseDefault, "database of the containers and pipelines that are named")
 	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long one request may take")
+	flags.DurationVar(&a.wait, "wait", 30*time.Second, "how long to wait for NATS and for what a command needs of it; 0 is not at all")
 	flags.StringVar(&a.logLevel, "log-level", "", "debug, info, warn or error")
 	// These set keys of the configuration, whose environment variables count too.
 	flags.String("server", "", "URL of the NATS servers (MILLRACE_SERVER; default "+configs.ServerDefault+")")
@@ -125,6 +127,9 @@ func (a *app) checkFlags(cmd *cobra.Command) error {
 	}
 	if a.timeout <= 0 {
 		return &usageError{fmt.Errorf("--timeout %s: a time above 0 is expected", a.timeout)}
+	}
+	if a.wait < 0 {
+		return &usageError{fmt.Errorf("--wait %s: a time of 0 or more is expected", a.wait)}
 	}
 	for name, key := range flagKeys {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {

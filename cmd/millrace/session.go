@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/cmd/millrace/await"
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/pipelines"
@@ -32,16 +34,40 @@ func (a *app) open(ctx context.Context) (*session, error) {
 	if a.logLevel == "" {
 		cfg.Log.Level = "warn"
 	}
-	nc, err := node.Connect(ctx, cfg.Server, "millrace command", cfg.Connect, a.logger(cfg))
+	log := a.logger(cfg)
+	var nc *nats.Conn
+	err = a.await(ctx, "NATS at "+cfg.Server, func(ctx context.Context) (err error) {
+		nc, err = node.Connect(ctx, cfg.Server, "millrace command", cfg.Connect, log)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	s, err := newSession(ctx, nc, cfg, nil, a)
+	var s *session
+	err = a.await(ctx, "JetStream", func(ctx context.Context) (err error) {
+		s, err = newSession(ctx, nc, cfg, nil, a)
+		return err
+	})
 	if err != nil {
 		nc.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// await does a step that needs others until it succeeds, for as long as the command
+// line says, and says on standard error what it waits for.
+func (a *app) await(ctx context.Context, what string, step func(ctx context.Context) error) error {
+	if a.wait == 0 {
+		return step(ctx)
+	}
+	ctx, cancel := context.WithTimeout(ctx, a.wait)
+	defer cancel()
+	return await.Until(ctx, func(what string, waited time.Duration, err error) {
+		if err != nil {
+			fmt.Fprintf(a.err, "waiting for %s since %s: %v\n", what, waited.Round(time.Second), err)
+		}
+	}, what, step)
 }
 
 // newSession opens what commands need over a connection. local finds owners of
@@ -61,9 +87,7 @@ func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, local *
 		return nil, err
 	}
 	client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: a.timeout, Local: local})
-	registry, err := pipelines.OpenRegistry(ctx, js, client, pipelines.RegistryConfig{
-		Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0],
-	})
+	registry, err := pipelines.OpenRegistry(ctx, js, client, pipelines.RegistryConfig{Replicas: cfg.Replicas(), Log: cfg.Feed.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -22,28 +22,23 @@ import (
 //
 // The logs are written through a shared mapping. On Linux fsync covers that.
 func (d *DB) Sync() error {
-	if err := d.syncFiles(); err != nil {
-		forgetBoot(d.dir)
-		return fmt.Errorf("engine: sync: %w", err)
-	}
-	return nil
-}
-
-func (d *DB) syncFiles() error {
 	logs, err := filesOf(d.dir, logSuffix)
 	if err != nil {
-		return err
+		return fmt.Errorf("engine: sync: %w", err)
 	}
 	for _, name := range logs {
 		if err := d.syncFile(name); err != nil {
-			return err
+			return fmt.Errorf("engine: sync: %w", err)
 		}
 	}
 	// Little is left for it to do, and it does not depend on what fsync covers.
 	if err := d.b.Sync(); err != nil {
-		return err
+		return fmt.Errorf("engine: sync: %w", err)
 	}
-	return d.syncFile(d.dir)
+	if err := d.syncFile(d.dir); err != nil {
+		return fmt.Errorf("engine: sync: %w", err)
+	}
+	return nil
 }
 
 // syncFile syncs a file or directory. One that is not there (any more) is synced.

@@ -205,16 +205,10 @@ func (p *Partition) count(r *store.Scope) *store.Response {
 }
 
 func (p *Partition) status() *store.Response {
-	st := &store.PartitionStatus{
-		Owner: p.owner, Epoch: p.lease.Epoch(), Log: p.feed.ID(), Queue: len(p.queue), FanOuts: int(p.fanOuts.Load()),
-	}
-	st.Scrub = p.scrubbed.Load()
-	if why := p.closedFor.Load(); why != nil {
-		st.Refusing, st.Unreadable = why.Message, true
-		return &store.Response{Status: st}
-	}
 	s := p.state.Load()
-	st.Applied = s.lsn
+	st := &store.PartitionStatus{
+		Owner: p.owner, Epoch: p.lease.Epoch(), Log: p.feed.ID(), Applied: s.lsn, Queue: len(p.queue), FanOuts: int(p.fanOuts.Load()),
+	}
 	if synced, _, err := p.engine.Synced(); err == nil {
 		st.Synced = synced
 	}

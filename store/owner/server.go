@@ -28,8 +28,6 @@ type Server struct {
 	db      *engine.DB
 	leases  *leases.Manager
 
-	opened chan struct{} // holds a token when a partition was opened; for the scrub
-
 	mu         sync.Mutex
 	containers map[feed.ResourceID]store.ContainerInfo
 	open       map[feed.Partition]*serving
@@ -53,7 +51,7 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 		return nil, fmt.Errorf("owner: %w", err)
 	}
 	return &Server{
-		cfg: cfg, nc: nc, js: js, catalog: catalog, db: db, leases: manager, opened: make(chan struct{}, 1),
+		cfg: cfg, nc: nc, js: js, catalog: catalog, db: db, leases: manager,
 		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{},
 	}, nil
 }
@@ -72,33 +70,36 @@ func partitionOf(resource string) (feed.Partition, error) {
 // Run owns and serves partitions until ctx ends, then finishes what was decided
 // and hands its leases over.
 func (s *Server) Run(ctx context.Context) error {
-	work, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
+	work, stop := context.WithCancel(ctx)
+	defer stop()
 	var wg sync.WaitGroup
-	fail := make(chan error, 3)
-	wg.Go(func() {
-		if err := s.catalog.Watch(work, s.catalogChanged); err != nil && work.Err() == nil {
-			fail <- err
-		}
-	})
+	wg.Go(func() { s.watchCatalog(work) })
 	wg.Go(func() { s.syncLoop(work) })
 	wg.Go(func() { s.diskLoop(work) })
-	wg.Go(func() { s.checkLoop(work) })
-	wg.Go(func() { s.scrubLoop(work) })
-	go func() {
-		select {
-		case err := <-fail:
-			stop(err)
-		case <-work.Done():
-		}
-	}()
 	err := s.leases.Run(work, s.own)
-	stop(nil)
+	stop()
 	wg.Wait()
-	if cause := context.Cause(work); err == nil && cause != nil && ctx.Err() == nil && !errors.Is(cause, context.Canceled) {
-		err = cause
-	}
 	return err
+}
+
+// watchRetry is the time after which a watch is made anew that could not be made,
+// or that broke.
+const watchRetry = time.Second
+
+// watchCatalog follows the catalog until ctx ends. What was seen last stays in force
+// while the catalog cannot be reached.
+func (s *Server) watchCatalog(ctx context.Context) {
+	for {
+		err := s.catalog.Watch(ctx, s.catalogChanged)
+		if ctx.Err() != nil {
+			return
+		}
+		s.cfg.Logger.Warn("the watch of the catalog ended and is made anew", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(watchRetry):
+		}
+	}
 }
 
 // catalogChanged makes the partitions of all containers this group's resources,
@@ -177,16 +178,6 @@ func (s *Server) own(ctx context.Context, held *leases.Held) error {
 	if err != nil {
 		return err
 	}
-	for {
-		if err := s.serve(ctx, id, held); !errors.Is(err, errHealed) {
-			return err
-		}
-	}
-}
-
-// serve opens one partition and serves it. The error errHealed says that it is to be
-// opened anew.
-func (s *Server) serve(ctx context.Context, id feed.Partition, held *leases.Held) error {
 	logID, ok := s.find(id)
 	if !ok {
 		return nil // deleted meanwhile
@@ -200,8 +191,8 @@ func (s *Server) serve(ctx context.Context, id feed.Partition, held *leases.Held
 		return fmt.Errorf("partition %s: %w", id, err)
 	}
 	if err != nil {
-		p := newPartition(id, s.cfg, noLog{logID}, db, held, s.leases.Holder())
-		return s.serveDamaged(ctx, p, p.damaged(nil, "its stream is gone"))
+		damage := &DamagedError{id, "its stream is gone"}
+		return s.serveDamaged(ctx, newPartition(id, s.cfg, noLog{logID}, db, held, s.leases.Holder()), damage)
 	}
 	defer log.Close()
 	p := newPartition(id, s.cfg, log, db, held, s.leases.Holder())
@@ -250,6 +241,23 @@ func (s *Server) wishes(ctx context.Context, o *serving) {
 	}
 }
 
+// serveDamaged answers reads from what was applied and refuses writes, until the
+// lease ends.
+func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *DamagedError) error {
+	p.log.Error(damage.Error())
+	if err := p.openReadOnly(damage); err != nil {
+		return err
+	}
+	s.register(p)
+	defer s.unregister(p)
+	sub, err := s.subscribe(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer sub.stop()
+	return p.run(ctx)
+}
+
 // register makes p known, with what the catalog wishes for it now: it may have
 // changed while p was opened.
 func (s *Server) register(p *Partition) *serving {
@@ -262,10 +270,6 @@ func (s *Server) register(p *Partition) *serving {
 	s.mu.Unlock()
 	if s.cfg.Local != nil {
 		s.cfg.Local.Add(p.id, p)
-	}
-	select {
-	case s.opened <- struct{}{}:
-	default:
 	}
 	return o
 }

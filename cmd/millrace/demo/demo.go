@@ -172,9 +172,7 @@ func (d *demo) declare(ctx context.Context) error {
 	}
 	for i := range declared.Pipelines {
 		if p := declared.Pipelines[i].Spec.Project; p != nil && p.Sink.Parquet != nil {
-			if p.Sink.Parquet.Path, err = filepath.Abs(filepath.Join(d.cfg.Dir, p.Sink.Parquet.Path)); err != nil {
-				return err
-			}
+			p.Sink.Parquet.Path = filepath.Join(d.cfg.Dir, p.Sink.Parquet.Path)
 			p.Sink.Parquet.CommitInterval = pipelines.Duration(time.Second)
 		}
 	}

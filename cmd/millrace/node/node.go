@@ -30,6 +30,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/cmd/millrace/await"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
@@ -42,8 +43,9 @@ import (
 	"github.com/millrace/millrace/store/owner"
 )
 
-// openTimeout bounds the opening of what lies on the network.
-const openTimeout = 30 * time.Second
+// openTimeout bounds the opening of the embedded server, which may have to read
+// every stream.
+const openTimeout = reopenTimeout
 
 // The lease groups.
 const (
@@ -98,12 +100,11 @@ type Node struct {
 
 // Open opens all that the roles need, and announces the node to its lease groups.
 // Nothing is owned before Run. telemetry may be nil; then there are no metrics to
-// scrape. Errors that an operator can mend are of types: *leases.DirLockedError,
-// natsd.ErrPort, *PayloadError.
+// scrape. What is not there yet, such as NATS, its JetStream or a quorum, is waited
+// for until ctx ends. Errors that an operator can mend are of types:
+// *leases.DirLockedError, natsd.ErrPort, *PayloadError.
 func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Telemetry, log *slog.Logger) (*Node, error) {
 	n := &Node{cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{}}
-	ctx, cancel := context.WithTimeout(ctx, openTimeout)
-	defer cancel()
 	for _, step := range []func(context.Context) error{
 		n.openDir, n.openNATS, n.openCatalog, n.openStore, n.openWorker, n.openHTTP, n.openGateway,
 	} {
@@ -124,17 +125,33 @@ func (n *Node) openDir(context.Context) (err error) {
 	return err
 }
 
+// await does a step that needs others, again until it succeeds or ctx ends.
+func (n *Node) await(ctx context.Context, what string, step func(context.Context) error) error {
+	return await.Until(ctx, func(what string, waited time.Duration, err error) {
+		if err == nil {
+			n.log.Info("waited, and goes on", slog.String("for", what), slog.Duration("waited", waited))
+			return
+		}
+		n.log.Warn("waiting, and trying again", slog.String("for", what), slog.Duration("waited", waited), slog.Any("error", err))
+	}, what, step)
+}
+
 // openNATS starts the embedded server or connects to another.
 func (n *Node) openNATS(ctx context.Context) (err error) {
 	if n.roles.NATS {
 		cfg := n.cfg.NATS
 		cfg.Log = n.log
-		if n.server, err = natsd.Open(ctx, cfg); err != nil {
+		opening, cancel := context.WithTimeout(ctx, openTimeout)
+		defer cancel()
+		if n.server, err = natsd.Open(opening, cfg); err != nil {
 			return err
 		}
 		n.nc, err = n.server.Conn()
 	} else {
-		n.nc, err = Connect(ctx, n.cfg.Server, n.name(), n.cfg.Connect, n.log)
+		err = n.await(ctx, "NATS at "+n.cfg.Server, func(ctx context.Context) (err error) {
+			n.nc, err = Connect(ctx, n.cfg.Server, n.name(), n.cfg.Connect, n.log)
+			return err
+		})
 	}
 	if err != nil {
 		return err
@@ -143,7 +160,7 @@ func (n *Node) openNATS(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("JetStream: %w", err)
 	}
-	return AdoptReplicas(ctx, n.js, n.cfg)
+	return n.await(ctx, "JetStream", func(ctx context.Context) error { return AdoptReplicas(ctx, n.js, n.cfg) })
 }
 
 func (n *Node) name() string {
@@ -159,11 +176,18 @@ func (n *Node) name() string {
 // openCatalog opens what all roles share.
 func (n *Node) openCatalog(ctx context.Context) (err error) {
 	replicas := n.cfg.Replicas()
-	if n.catalog, err = store.OpenCatalog(ctx, n.js, store.CatalogConfig{Replicas: replicas, Log: n.cfg.Feed.Log}); err != nil {
+	err = n.await(ctx, "the catalog", func(ctx context.Context) (err error) {
+		n.catalog, err = store.OpenCatalog(ctx, n.js, store.CatalogConfig{Replicas: replicas, Log: n.cfg.Feed.Log})
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	n.client = store.NewClient(n.nc, n.catalog, store.ClientConfig{Local: n.local})
-	n.registry, err = pipelines.OpenRegistry(ctx, n.js, n.client, pipelines.RegistryConfig{Replicas: replicas, Log: n.cfg.Feed.Log})
+	err = n.await(ctx, "the registry of pipelines", func(ctx context.Context) (err error) {
+		n.registry, err = pipelines.OpenRegistry(ctx, n.js, n.client, pipelines.RegistryConfig{Replicas: replicas, Log: n.cfg.Feed.Log})
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -174,14 +198,18 @@ func (n *Node) openCatalog(ctx context.Context) (err error) {
 }
 
 // manager announces the node to a lease group.
-func (n *Node) manager(ctx context.Context, group string) (*leases.Manager, error) {
+func (n *Node) manager(ctx context.Context, group string) (m *leases.Manager, err error) {
 	cfg := n.cfg.Leases
 	cfg.Group, cfg.Log = group, n.log
 	if n.lock != nil {
 		cfg.Node, cfg.NodeLocked = n.lock.Node(), true
 	}
 	cfg.Host, _ = os.Hostname() // for people; without it they see none
-	return leases.Open(ctx, n.js, cfg)
+	err = n.await(ctx, "the leases", func(ctx context.Context) (err error) {
+		m, err = leases.Open(ctx, n.js, cfg)
+		return err
+	})
+	return m, err
 }
 
 func (n *Node) openStore(ctx context.Context) error {
@@ -218,7 +246,11 @@ func (n *Node) openWorker(ctx context.Context) error {
 	if !n.roles.Worker {
 		return nil
 	}
-	letters, err := processors.OpenDeadLetters(ctx, n.client)
+	var letters *processors.DeadLetters
+	err := n.await(ctx, "the container of dead letters", func(ctx context.Context) (err error) {
+		letters, err = processors.OpenDeadLetters(ctx, n.client)
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -235,7 +267,7 @@ func (n *Node) openWorker(ctx context.Context) error {
 		Cascade: n.cfg.Cascade, Project: n.cfg.Project, Sinks: n.cfg.Sinks, Steward: n.cfg.Steward, Verify: n.cfg.Verify,
 		Bucket: n.cfg.Leases.Bucket, Logger: n.log,
 	})
-	return n.supervisor.Announce(ctx)
+	return nil
 }
 
 // Close frees what Open opened. It may be called twice, not while Run runs. The error
