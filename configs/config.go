@@ -72,6 +72,9 @@ type Config struct {
 	// 10s, at least 1s.
 	DrainTimeout time.Duration `yaml:"drainTimeout"`
 
+	// Memory bounds the memory of the process.
+	Memory Memory `yaml:"memory"`
+
 	// HTTP is the listener for health and metrics.
 	HTTP HTTP `yaml:"http"`
 
@@ -222,6 +225,9 @@ func (c *Config) complete() error {
 	}
 	if (c.Connect.Cert == "") != (c.Connect.Key == "") {
 		bad("connect.cert and connect.key go together")
+	}
+	if err := c.fit(); err != nil {
+		errs = append(errs, err)
 	}
 	if err := c.Gateway.Check(); err != nil {
 		errs = append(errs, err)

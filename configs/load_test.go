@@ -80,7 +80,7 @@ durability: hope
 
 func topKeys() []string {
 	return []string{
-		"dir", "server", "connect", "durability", "drainTimeout", "http", "log", "nats", "feed", "leases", "engine", "store", "gateway", "processors", "cascade",
+		"dir", "server", "connect", "durability", "drainTimeout", "memory", "http", "log", "nats", "feed", "leases", "engine", "store", "gateway", "processors", "cascade",
 		"project", "sinks", "steward", "verify",
 	}
 }

@@ -47,6 +47,7 @@ func DecodeCommit(data []byte) (*Commit, error) {
 	for i := range c.Transactions {
 		var n int
 		t := &c.Transactions[i]
+		d.transactions = h.Transactions - i
 		end := d.transactionHead(t, &n)
 		if n > len(changes) {
 			d.fail("transaction " + strconv.Itoa(i) + ": more changes than the header says")
@@ -57,6 +58,7 @@ func DecodeCommit(data []byte) (*Commit, error) {
 		if n > 0 {
 			t.Changes, changes = changes[:n:n], changes[n:]
 		}
+		d.behind = len(changes)
 		d.changes(t.Changes, h.Time)
 		d.endTransaction(end)
 		if d.err != nil {
@@ -137,6 +139,11 @@ type decoder struct {
 	folds   []Fold   // likewise
 	records []Record // likewise
 	path    string   // of the last splice: a fan-out repeats it
+
+	// How much is still to come, this one included: pools are made for that much.
+	transactions  int
+	changesToCome int
+	behind        int // changes behind those of the present transaction
 }
 
 func (d *decoder) fail(what string) {
@@ -298,7 +305,7 @@ func (d *decoder) readFolds() []Fold {
 		return nil
 	}
 	var folds []Fold
-	folds, d.folds = take(d.folds, n, (len(d.data)-d.at)/foldMin)
+	folds, d.folds = take(d.folds, n, d.transactions)
 	for i := range folds {
 		f := &folds[i]
 		f.Pipeline = d.string("fold's pipeline")
@@ -314,7 +321,7 @@ func (d *decoder) readRecords() []Record {
 		return nil
 	}
 	var records []Record
-	records, d.records = take(d.records, n, (len(d.data)-d.at)/recordMin)
+	records, d.records = take(d.records, n, d.transactions)
 	for i := range records {
 		records[i].Key = d.bytes("record's key")
 		if d.err == nil && d.at < len(d.data) && d.data[d.at] == 0 {
@@ -326,11 +333,13 @@ func (d *decoder) readRecords() []Record {
 	return records
 }
 
-// take cuts n things off pool, which it makes anew if it is too short: with room
-// for more, of which there are at most limit.
-func take[T any](pool []T, n, limit int) (taken, rest []T) {
+// take cuts n things off pool, which it makes anew if it is too short: for as many
+// owners as are still to come, if each has n, but for no more than 64 things. What
+// nobody takes is held as long as the commit, and most commits are small: pools of
+// 64 made one order with its aggregate take seven times its bytes.
+func take[T any](pool []T, n, owners int) (taken, rest []T) {
 	if n > len(pool) {
-		pool = make([]T, max(n, min(64, limit)))
+		pool = make([]T, max(n, min(64, n*owners)))
 	}
 	return pool[:n:n], pool[n:]
 }
@@ -338,6 +347,7 @@ func take[T any](pool []T, n, limit int) (taken, rest []T) {
 func (d *decoder) changes(changes []Change, time int64) {
 	for i := range changes {
 		c := &changes[i]
+		d.changesToCome = len(changes) - i + d.behind
 		head := d.byte("change")
 		if c.Op = Op(head & changeOp); c.Op < OpCreate || c.Op > OpExpire {
 			d.at--
@@ -392,7 +402,7 @@ func (d *decoder) undo() []Splice {
 		return nil
 	}
 	var undo []Splice
-	undo, d.splices = take(d.splices, n, (len(d.data)-d.at)/spliceMin)
+	undo, d.splices = take(d.splices, n, d.changesToCome)
 	for i := range undo {
 		s := &undo[i]
 		if path := d.present("splice's path"); string(path) != d.path {

@@ -28,3 +28,13 @@ func (t *Tail) Consumer() string { return t.consumer }
 
 // Own reports whether the reader reads from a tail of its own.
 func (r *Reader) Own() bool { return r.own != nil }
+
+// Held returns how much memory the commits in the ring of a partition take.
+func (h *Hub) Held(p Partition) int {
+	h.mu.Lock()
+	s := h.shared[p]
+	h.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ring.bytes
+}

@@ -10,8 +10,9 @@ import (
 // HubConfig tunes a Hub. Zero fields take their defaults.
 type HubConfig struct {
 	// RingBytesMax bounds the recent commits that are kept for readers of one
-	// partition, in bytes of their encoding. Default 32 MiB; the last commit is
-	// always kept.
+	// partition, in bytes of memory. Commits that all readers have passed are kept
+	// up to an eighth of it, for readers that come. Default 16 MiB; the last
+	// commit is always kept.
 	RingBytesMax int `yaml:"ringBytesMax"`
 
 	// Tail tunes the tails.
@@ -41,7 +42,7 @@ type Hub struct {
 
 // NewHub makes a Hub that finds logs by open. It does not close them.
 func NewHub(open func(ctx context.Context, p Partition) (*Log, error), cfg HubConfig) *Hub {
-	cfg.RingBytesMax = cmp.Or(cfg.RingBytesMax, 32<<20)
+	cfg.RingBytesMax = cmp.Or(cfg.RingBytesMax, 16<<20)
 	cfg.Tail.Prev = 0
 	return &Hub{open: open, cfg: cfg, done: make(chan struct{}), shared: map[Partition]*shared{}}
 }
@@ -142,8 +143,17 @@ type shared struct {
 
 	mu      sync.Mutex
 	ring    ring
-	joined  int           // readers that read from the ring
+	joined  []*Reader     // those that read from the ring
 	changed chan struct{} // closed when the ring grows
+}
+
+// passLocked drops commits that every reader of the ring has passed.
+func (s *shared) passLocked() {
+	passed := s.ring.end()
+	for _, r := range s.joined {
+		passed = min(passed, r.passed)
+	}
+	s.ring.pass(passed)
 }
 
 // push adds what the tail brought and wakes those who wait for it.
@@ -155,7 +165,7 @@ func (s *shared) push(c *Commit) {
 	s.changed = make(chan struct{})
 }
 
-// ring holds recent commits without a gap, bounded by bytes.
+// ring holds recent commits without a gap, bounded by the memory that they take.
 type ring struct {
 	bytesMax int
 	commits  []*Commit
@@ -177,16 +187,27 @@ func (r *ring) at(lsn LSN) *Commit {
 
 // push adds the commit at the end and drops the oldest that are too much.
 func (r *ring) push(c *Commit) {
-	size := c.SizeMax()
+	size := c.Memory()
 	r.commits, r.sizes = append(r.commits, c), append(r.sizes, size)
 	r.bytes += size
-	drop := 0
-	for ; r.bytes > r.bytesMax && drop < len(r.commits)-1; drop++ {
-		r.bytes -= r.sizes[drop]
-		r.commits[drop] = nil
+	r.drop(r.bytesMax, r.end())
+}
+
+// pass drops commits below lsn, which no reader needs any more. Some are kept: a
+// reader that comes, or comes back from a tail of its own, is rarely at the very
+// end, and without them it would read and decode by itself what is here.
+func (r *ring) pass(lsn LSN) { r.drop(r.bytesMax/8, lsn) }
+
+// drop drops the oldest commits below lsn while the ring holds more than bytesMax;
+// never the last one.
+func (r *ring) drop(bytesMax int, lsn LSN) {
+	n := 0
+	for ; r.bytes > bytesMax && n < len(r.commits)-1 && r.first+LSN(n) < lsn; n++ {
+		r.bytes -= r.sizes[n]
+		r.commits[n] = nil
 	}
-	r.commits, r.sizes = r.commits[drop:], r.sizes[drop:]
-	r.first += LSN(drop)
+	r.commits, r.sizes = r.commits[n:], r.sizes[n:]
+	r.first += LSN(n)
 }
 
 // reset empties the ring, to go on at next.

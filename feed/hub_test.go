@@ -92,6 +92,32 @@ func TestHub_SlowReaderReadsOnItsOwnAndJoins(t *testing.T) {
 	}
 }
 
+// What every reader has passed is not held until the ring is full: it would be
+// full for ever after the first burst of writes.
+func TestHub_ForgetsWhatReadersHavePassed(t *testing.T) {
+	b := newBed(t)
+	w := newWriter(t, b.log(t))
+	const ringBytesMax = 256 << 10
+	h := newHub(t, b, feed.HubConfig{RingBytesMax: ringBytesMax})
+	fast, slow := mustReader(t, h, b, feed.Position{}), mustReader(t, h, b, feed.Position{})
+	w.append(200)
+	expect(t, slow, 1, 1)
+	expect(t, fast, 1, 200)
+	if held := h.Held(b.p); held <= ringBytesMax/8 || held > ringBytesMax {
+		t.Fatalf("%d bytes are held for the slow reader, the ring has %d", held, ringBytesMax)
+	}
+	expect(t, slow, 2, 200)
+	if slow.Own() {
+		t.Fatal("the slow reader fell out of the ring")
+	}
+	w.append(1)
+	expect(t, slow, 201, 201)
+	expect(t, fast, 201, 201)
+	if held := h.Held(b.p); held > ringBytesMax/8 {
+		t.Errorf("%d bytes are held for nobody; at most %d for readers that come", held, ringBytesMax/8)
+	}
+}
+
 // The first reader is far behind; one that begins at the end is not held up.
 func TestHub_ReaderAheadOfTheShared(t *testing.T) {
 	b := newBed(t)

@@ -22,6 +22,9 @@ const (
 // expected sequences tell duplicates.
 const duplicatesWindow = 100 * time.Millisecond
 
+// messagesNoLimit is a limit that no log reaches.
+const messagesNoLimit = 1 << 53
+
 // Codes of JetStream's API errors.
 const (
 	codeInsufficientResources jetstream.ErrorCode = 10023
@@ -68,11 +71,15 @@ func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogI
 		MaxMsgs:     -1,
 		MaxBytes:    -1,
 		MaxMsgSize:  -1,
-		Duplicates:  duplicatesWindow,
-		DenyDelete:  true,
-		DenyPurge:   true,
-		AllowDirect: true,
-		Metadata:    map[string]string{metadataLog: id.String(), metadataPartition: p.String()},
+		// Never reached, and so without a meaning of its own. JetStream stores a stream
+		// with such a limit in blocks of 4 MiB instead of 8, and keeps the block that it
+		// writes, and each that somebody reads, in memory whole.
+		MaxMsgsPerSubject: messagesNoLimit,
+		Duplicates:        duplicatesWindow,
+		DenyDelete:        true,
+		DenyPurge:         true,
+		AllowDirect:       true,
+		Metadata:          map[string]string{metadataLog: id.String(), metadataPartition: p.String()},
 	}
 	if cfg.Compression {
 		stream.Compression = jetstream.S2Compression

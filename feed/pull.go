@@ -18,8 +18,11 @@ const (
 	// inactiveThreshold is how long the server keeps a consumer that nobody
 	// asks. A reader that pauses longer gets a new one from its cursor.
 	inactiveThreshold = 2 * pullExpiry
-	// pullBytesMax bounds the growth of pulls for a server whose messages are
-	// larger than it says.
+	// pullBytesMin and pullBytesMax bound what one request asks for. A request
+	// must have room for a whole message, and the largest has eight megabytes; but
+	// nearly all are small, and what is asked for is what is held. So requests
+	// begin small and grow when the server says that a message does not fit.
+	pullBytesMin = 64 << 10
 	pullBytesMax = 64 << 20
 )
 
@@ -29,6 +32,7 @@ const (
 type pull struct {
 	reply string
 	made  time.Time
+	bytes int // that it asked for
 }
 
 // pulls are the open requests of one consumer. No more than what pullsMax
@@ -40,7 +44,8 @@ type pulls struct {
 	inbox   string
 	count   uint64
 	commits int // messages per request
-	bytes   int // bytes per request
+	base    int // bytes per request
+	bytes   int // bytes of the next request: base, or more where a message needs it
 	open    []pull
 }
 
@@ -66,11 +71,14 @@ func (p *pulls) ask() (bool, error) {
 		if err := p.nc.PublishRequest(p.subject, reply, b); err != nil {
 			return asked, err
 		}
-		p.open = append(p.open, pull{reply: reply, made: now})
+		p.open = append(p.open, pull{reply: reply, made: now, bytes: p.bytes})
 		asked = true
 	}
 	return asked, nil
 }
+
+// shrink brings requests back to their base by and by, behind a large message.
+func (p *pulls) shrink() { p.bytes = max(p.bytes/2, p.base) }
 
 func (p *pulls) close(i int) { p.open = slices.Delete(p.open, i, i+1) }
 
@@ -104,11 +112,16 @@ func (p *pulls) status(i int, m *nats.Msg) (alive bool) {
 	case "409":
 		switch {
 		case strings.HasPrefix(reason, "Batch Completed"):
+			p.shrink()
 			p.close(i)
 			return true
 		case strings.HasPrefix(reason, "Message Size Exceeds"):
-			if unused, _ := strconv.Atoi(m.Header.Get(headerPendingBytes)); unused == p.bytes {
-				p.bytes = min(2*p.bytes, pullBytesMax)
+			// All of it unused: the next message is larger than the request. Else the
+			// request was filled as far as messages allow.
+			if unused, _ := strconv.Atoi(m.Header.Get(headerPendingBytes)); unused == p.open[i].bytes {
+				p.bytes = max(p.bytes, min(2*unused, pullBytesMax))
+			} else {
+				p.shrink()
 			}
 			p.close(i)
 			return true

@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"fmt"
+	"slices"
 )
 
 // Reader reads the commits of one partition through a Hub. It is used, and
@@ -13,9 +14,12 @@ type Reader struct {
 	s      *shared
 	next   LSN
 	prev   Checksum // of the commit before next; zero if not known
-	joined bool
-	own    *Tail // while the reader is outside the ring
+	own    *Tail    // while the reader is outside the ring
 	closed bool
+
+	// Guarded by the lock of what is shared.
+	joined bool
+	passed LSN // the commits below it have been returned
 }
 
 // Log is the log that is read.
@@ -99,7 +103,7 @@ func (r *Reader) ready() (*Commit, error) {
 	}
 	s := r.s
 	s.mu.Lock()
-	if s.joined == 0 {
+	if len(s.joined) == 0 {
 		if err := r.seatLocked(); err != nil {
 			s.mu.Unlock()
 			return nil, err
@@ -113,9 +117,11 @@ func (r *Reader) ready() (*Commit, error) {
 	}
 	if !r.joined {
 		r.joined = true
-		s.joined++
+		s.joined = append(s.joined, r)
 	}
 	c := s.ring.at(r.next)
+	r.passed = r.next
+	s.passLocked()
 	s.mu.Unlock()
 	r.closeOwn()
 	if c == nil {
@@ -204,7 +210,8 @@ func (r *Reader) deliver(c *Commit) (*Commit, error) {
 func (r *Reader) leaveLocked() {
 	if r.joined {
 		r.joined = false
-		r.s.joined--
+		r.s.joined = slices.DeleteFunc(r.s.joined, func(other *Reader) bool { return other == r })
+		r.s.passLocked()
 	}
 }
 

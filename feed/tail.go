@@ -19,8 +19,8 @@ type TailOptions struct {
 	// chain is.
 	Prev Checksum `yaml:"-"`
 
-	// BytesMax bounds what is read ahead. Default 16 MiB; never less than two
-	// messages of the server's maximum payload.
+	// BytesMax bounds what is read ahead, except that one message always fits,
+	// however large. Default 4 MiB, at least 128 KiB.
 	BytesMax int `yaml:"bytesMax"`
 
 	// CommitsMax bounds the commits that are read ahead. Default 512.
@@ -75,7 +75,7 @@ func (l *Log) Tail(_ context.Context, from LSN, opt TailOptions) (*Tail, error) 
 }
 
 func newTail(l *Log, from LSN, opt TailOptions) (*Tail, error) {
-	opt.BytesMax = cmp.Or(opt.BytesMax, 16<<20)
+	opt.BytesMax = cmp.Or(opt.BytesMax, 4<<20)
 	opt.CommitsMax = cmp.Or(opt.CommitsMax, 512)
 	opt.WatchInterval = cmp.Or(opt.WatchInterval, time.Second)
 	nc := l.api.nc
@@ -83,8 +83,8 @@ func newTail(l *Log, from LSN, opt TailOptions) (*Tail, error) {
 		l: l, opt: opt, next: max(from, 1), prev: opt.Prev,
 		inbox: nc.NewInbox(), patience: opt.WatchInterval, retry: retryMin, timer: time.NewTimer(time.Hour),
 	}
-	t.pulls = pulls{nc: nc, commits: max(opt.CommitsMax/pullsMax, 1)}
-	t.pulls.bytes = max(opt.BytesMax/pullsMax, int(nc.MaxPayload())+appendOverhead)
+	base := max(opt.BytesMax/pullsMax, pullBytesMin)
+	t.pulls = pulls{nc: nc, commits: max(opt.CommitsMax/pullsMax, 1), base: base, bytes: base}
 	// Beside the messages of all requests each may bring a last word.
 	t.messages = make(chan *nats.Msg, pullsMax*(t.pulls.commits+1)+64)
 	var err error

@@ -7,7 +7,7 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
-// readAhead keeps commits that are read and not yet processed, bounded by bytes
+// readAhead keeps commits that are read and not yet processed, bounded by memory
 // and count, so that reading and processing overlap.
 type readAhead struct {
 	bytesMax, commitsMax int
@@ -52,7 +52,7 @@ func (a *readAhead) run(ctx context.Context, r commitReader) error {
 // put waits for room and adds c; false if ctx ended first. One commit always
 // fits, however large.
 func (a *readAhead) put(ctx context.Context, c *feed.Commit) bool {
-	size := c.SizeMax()
+	size := c.Memory()
 	for {
 		a.mu.Lock()
 		if len(a.commits) == 0 || a.bytes+size <= a.bytesMax && len(a.commits) < a.commitsMax {

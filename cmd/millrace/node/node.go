@@ -104,6 +104,7 @@ type Node struct {
 // for until ctx ends. Errors that an operator can mend are of types:
 // *leases.DirLockedError, natsd.ErrPort, *PayloadError.
 func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Telemetry, log *slog.Logger) (*Node, error) {
+	limitMemory(cfg.Memory, log)
 	n := &Node{cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{}}
 	for _, step := range []func(context.Context) error{
 		n.openDir, n.openNATS, n.openCatalog, n.openStore, n.openWorker, n.openHTTP, n.openGateway,

@@ -1,0 +1,26 @@
+package node
+
+import (
+	"log/slog"
+	"os"
+	"runtime/debug"
+
+	"github.com/millrace/millrace/configs"
+)
+
+// gcPercent is how much garbage may gather beside what is in use before it is
+// collected. Go's default of 100 doubles what the process takes; the collector's
+// part of the CPU grows from two to four per cent.
+const gcPercent = 50
+
+// limitMemory applies the memory limit to Go's runtime. What the environment says
+// in GOGC and GOMEMLIMIT counts where the configuration says nothing.
+func limitMemory(m configs.Memory, log *slog.Logger) {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	if limit := m.GoLimit(); limit > 0 {
+		debug.SetMemoryLimit(limit)
+		log.Info("memory is limited", slog.Int64("limit", m.Limit), slog.Int64("heap", limit))
+	}
+}
