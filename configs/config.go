@@ -196,6 +196,10 @@ func (c *Config) complete() error {
 	c.NATS.Dir = cmp.Or(c.NATS.Dir, filepath.Join(c.Dir, "nats"))
 	c.Store.DataDir = c.Dir
 	c.Gateway.Dir = filepath.Join(c.Dir, "gateway")
+	if len(c.Sinks.Roots) == 0 {
+		c.Sinks.Roots = []string{c.Dir}
+	}
+	c.Sinks.Own = []string{c.NATS.Dir, c.Gateway.Dir, filepath.Join(c.Dir, "engine")}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch c.Durability {

@@ -96,10 +96,11 @@ type everyModel struct {
 
 func newEveryModel(t *testing.T, seed uint64, steps int) *everyModel {
 	t.Helper()
+	files := t.TempDir()
 	m := &everyModel{
 		// What crashes is gone soon, so that most of the time something is done.
-		town:  newTown(t, 2, "leases.drainTimeout=100ms", "leases.renewInterval=500ms"),
-		files: t.TempDir(), seed: seed, most: steps, metas: map[string]metaItem{}, products: map[string]everyProduct{},
+		town:  newTown(t, 2, "leases.drainTimeout=100ms", "leases.renewInterval=500ms", "sinks.roots="+files),
+		files: files, seed: seed, most: steps, metas: map[string]metaItem{}, products: map[string]everyProduct{},
 		customers: map[string]everyCustomer{}, orders: map[string]everyOrder{}, removed: map[string]bool{},
 	}
 	m.apply(everyContainer + "---" + everyPipelineIn(m.files))

@@ -88,21 +88,22 @@ func (r *Registry) Apply(ctx context.Context, declared *Resources, opts ...Apply
 	if len(opts) > 0 {
 		o = opts[0]
 	}
-	declared, err := declared.absolute()
-	if err != nil {
-		return nil, err
-	}
 	var world World
-	err = o.await(ctx, "the catalog", func(ctx context.Context) (err error) {
+	err := o.await(ctx, "the catalog", func(ctx context.Context) (err error) {
 		world, err = r.World(ctx)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := declared.Check(world); err != nil {
+	placed, err := r.place(ctx, declared, world)
+	if err != nil {
 		return nil, err
 	}
+	if err := placed.check(); err != nil {
+		return nil, err
+	}
+	declared = placed.Resources
 	if err := o.checkPlan(declared, world); err != nil {
 		return nil, err
 	}
@@ -128,6 +129,7 @@ func (r *Registry) Apply(ctx context.Context, declared *Resources, opts ...Apply
 		if err != nil {
 			return done, err
 		}
+		outcome.Notes = append(outcome.Notes, placed.notes(&declared.Pipelines[i])...)
 		done = append(done, outcome)
 	}
 	return done, nil

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store/pace"
 )
 
 const (
@@ -99,7 +100,7 @@ func (a *auditor) run(ctx context.Context, held *leases.Held) error {
 // paced returns a verifier that works in a share of its time.
 func (a *auditor) paced(lease auditLease, percent int) *Verifier {
 	v := *a.verifier
-	v.pacer = &pacer{share: float64(percent) / 100, turned: lease.Progress, since: time.Now()}
+	v.pacer = pace.New(float64(percent)/100, lease.Progress)
 	return &v
 }
 
@@ -119,7 +120,7 @@ func (a *auditor) patrol(ctx context.Context, lease auditLease) error {
 		if !ready {
 			left = a.tick
 		}
-		_ = v.pacer.rest(ctx, max(left, paceMin)) // that ctx has ended is seen above
+		_ = v.pacer.Rest(ctx, max(left, pace.WorkMin)) // that ctx has ended is seen above
 	}
 	return nil
 }
@@ -155,7 +156,7 @@ func (a *auditor) prove(ctx context.Context, lease auditLease) error {
 		}
 		tried = waits
 		lease.Progress()
-		_ = v.pacer.rest(ctx, a.tick) // that ctx has ended is seen above
+		_ = v.pacer.Rest(ctx, a.tick) // that ctx has ended is seen above
 	}
 	return nil
 }
@@ -164,7 +165,7 @@ func (a *auditor) prove(ctx context.Context, lease auditLease) error {
 // were proved to be equal.
 func (a *auditor) one(ctx context.Context, v *Verifier, lease auditLease, w *World, rec *Record) (proved bool) {
 	began := time.Now()
-	v.pacer.resume()
+	v.pacer.Resume()
 	heads, err := a.heads(ctx, w, rec)
 	var report *Report
 	if err == nil {

@@ -33,3 +33,8 @@ func (p *passes) Save(context.Context, []byte) error {
 	p.saved++
 	return nil
 }
+
+// AdmitSink says whether a worker with these limits may write the files of a pipeline.
+func AdmitSink(ctx context.Context, limits *SinkLimits, rec *Record) error {
+	return limits.admit(ctx, rec)
+}

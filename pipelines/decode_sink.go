@@ -1,6 +1,8 @@
 package pipelines
 
 import (
+	"net/url"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -70,7 +72,7 @@ func (d *decoder) parquet(n *yaml.Node, path string, s *ParquetSink) {
 	var c choice
 	before := len(d.findings)
 	ok := d.mapping(n, path,
-		c.field("path", d.text(&s.Path)),
+		c.field("path", d.directory(&s.Path)),
 		c.field("s3", func(n *yaml.Node, path string) {
 			s.S3 = &S3{}
 			d.s3(n, path, s.S3)
@@ -87,6 +89,59 @@ func (d *decoder) parquet(n *yaml.Node, path string, s *ParquetSink) {
 	if ok && (len(c.there) > 0 || before == len(d.findings)) {
 		c.one(d, n, path, "does not say where the files are; path: ./analytics or s3: {bucket: analytics} is expected")
 	}
+}
+
+// scheme begins what is no directory but the place of something.
+var scheme = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9+.-]*):`)
+
+// directory reads the path of a directory, of which file:///path is a way to write it.
+// What only looks like one would become a folder of that name.
+func (d *decoder) directory(into *string) func(*yaml.Node, string) {
+	return func(n *yaml.Node, path string) {
+		d.text(into)(n, path)
+		at, written := *into, *into
+		if m := scheme.FindStringSubmatch(at); m != nil {
+			switch kind := strings.ToLower(m[1]); kind {
+			case "file":
+				u, err := url.Parse(at)
+				if err != nil || u.Opaque != "" || u.Host != "" && u.Host != "localhost" || u.Path == "" || u.RawQuery != "" || u.Fragment != "" {
+					d.bad(n, "%s: %q is not the place of a directory of this machine; write file:///srv/analytics, or the path alone", path, written)
+					return
+				}
+				at = u.Path
+			case "s3", "s3a", "s3n":
+				bucket, prefix, _ := strings.Cut(strings.TrimLeft(at[len(m[0]):], "/"), "/")
+				d.bad(n, "%s: %q is a bucket, not a directory; instead of path write s3: {bucket: %s%s}", path, written, bucket, prefixOf(prefix))
+				return
+			case "gs":
+				bucket, prefix, _ := strings.Cut(strings.TrimLeft(at[len(m[0]):], "/"), "/")
+				d.bad(n, "%s: %q is a bucket, not a directory; it is written by its S3 protocol: instead of path write s3: {endpoint: storage.googleapis.com, bucket: %s%s, accessKeyEnv: ..., secretKeyEnv: ...}, with an HMAC key",
+					path, written, bucket, prefixOf(prefix))
+				return
+			default:
+				d.bad(n, "%s: %q begins with %s:, which is no directory; a path, or s3: {bucket: ...} instead of path, is expected", path, written, m[1])
+				return
+			}
+		}
+		clean := filepath.Clean(at)
+		switch {
+		case at == "":
+		case strings.HasPrefix(at, "~"), strings.HasPrefix(at, "$"):
+			d.bad(n, "%s: %q is for a shell, which is not asked; write the directory in full, or one below the workers' root", path, written)
+		case clean == "..", strings.HasPrefix(clean, "../"):
+			d.bad(n, "%s: %q leaves the workers' root, below which it lies; write the directory in full", path, written)
+		default:
+			*into = at
+		}
+	}
+}
+
+// prefixOf writes the field for the folder in a bucket.
+func prefixOf(prefix string) string {
+	if prefix = strings.Trim(prefix, "/"); prefix == "" {
+		return ""
+	}
+	return ", prefix: " + prefix
 }
 
 var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)

@@ -36,6 +36,12 @@ func newNode(t testing.TB) *node {
 // newNodeThrough has a worker that reaches the store through a client of its own.
 func newNodeThrough(t testing.TB, workers func(*system) *store.Client) *node {
 	t.Helper()
+	return newNodeOf(t, workers, pipelines.SinkLimits{})
+}
+
+// newNodeOf has a worker whose sinks are tuned.
+func newNodeOf(t testing.TB, workers func(*system) *store.Client, sinks pipelines.SinkLimits) *node {
+	t.Helper()
 	local := &store.Local{}
 	n := &node{system: newSystem(t, local)}
 	quiet := slog.New(slog.DiscardHandler)
@@ -54,6 +60,16 @@ func newNodeThrough(t testing.TB, workers func(*system) *store.Client) *node {
 	}
 	run(t, server.Run)
 
+	n.work(t, workers(n.system), sinks)
+	n.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})
+	t.Cleanup(n.monitor.Close)
+	return n
+}
+
+// work runs a worker until the test ends.
+func (n *node) work(t testing.TB, client *store.Client, sinks pipelines.SinkLimits) {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
 	letters, err := processors.OpenDeadLetters(t.Context(), n.client)
 	if err != nil {
 		t.Fatal(err)
@@ -66,14 +82,11 @@ func newNodeThrough(t testing.TB, workers func(*system) *store.Client) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	supervisor := pipelines.NewSupervisor(n.registry, workers(n.system), n.manager(t, "worker"), host, pipelines.SupervisorConfig{
+	supervisor := pipelines.NewSupervisor(n.registry, client, n.manager(t, "worker"), host, pipelines.SupervisorConfig{
 		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second},
-		Verify: pipelines.AuditConfig{Continuous: "off"},
+		Verify: pipelines.AuditConfig{Continuous: "off"}, Sinks: sinks,
 	})
 	run(t, supervisor.Run)
-	n.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})
-	t.Cleanup(n.monitor.Close)
-	return n
 }
 
 func (s *system) manager(t testing.TB, group string) *leases.Manager {

@@ -200,20 +200,21 @@ const (
 // if Apply refuses them with these options.
 func (p *Planner) Plan(ctx context.Context, declared *Resources, opts ...ApplyOptions) (*Plan, error) {
 	began := time.Now()
-	declared, err := declared.absolute()
-	if err != nil {
-		return nil, err
-	}
 	w, err := p.registry.World(ctx)
 	if err != nil {
 		return nil, err
 	}
+	placed, err := p.registry.place(ctx, declared, w)
+	if err != nil {
+		return nil, err
+	}
+	declared = placed.Resources
 	shapes := newShapes(declared, w)
 	graph := shapes.fieldGraph()
-	if err := declared.Check(w); err != nil {
+	if err := placed.check(); err != nil {
 		return &Plan{Graph: graph}, err
 	}
-	run := &planning{Planner: p, world: w, shapes: shapes}
+	run := &planning{Planner: p, world: w, shapes: shapes, placed: placed}
 	if len(opts) > 0 {
 		run.opts = opts[0]
 	}
@@ -246,6 +247,7 @@ type planning struct {
 	opts   ApplyOptions
 	world  World
 	shapes *checker
+	placed *placed
 	after  []store.ContainerInfo // as they would be
 	plan   *Plan
 	works  []planWork // of pipelines whose effect is to be counted

@@ -131,6 +131,7 @@ func (run *planning) pipeline(ctx context.Context, d *Pipeline) (refused string,
 			run.works = append(run.works, planWork{len(run.plan.Resources), d, there, next, b})
 		}
 	}
+	r.Notes = append(r.Notes, run.placed.notes(d)...)
 	run.plan.Resources = append(run.plan.Resources, r)
 	return "", nil
 }

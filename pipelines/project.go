@@ -52,9 +52,11 @@ type ContainerSink struct {
 // ParquetSink keeps tables as Parquet files: in the directory Path or in the
 // bucket S3, exactly one of them.
 type ParquetSink struct {
-	// Path is a directory, made if it is missing; one that is not absolute lies
-	// below the directory in which apply is run. All workers must see it under that
-	// name, and no other pipeline may write there.
+	// Path is a directory, made if it is missing. It lies below one of the workers'
+	// roots (sinks.roots in their configuration, by default their directory dir); one
+	// that is not absolute is below the first. It may be written file:///analytics. All
+	// workers must see the same files under that name, and no other pipeline may write
+	// there.
 	Path string `json:"path,omitempty" yaml:"path,omitempty"`
 	// S3 is a bucket of Amazon S3 or of a store that speaks its protocol.
 	S3 *S3 `json:"s3,omitempty" yaml:"s3,omitempty"`

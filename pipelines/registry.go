@@ -41,6 +41,10 @@ type RegistryConfig struct {
 	Replicas int
 	// Log is the configuration with which the logs of targets are opened.
 	Log feed.LogConfig
+	// SinkRoot is where a directory lies that is declared without its beginning, as
+	// long as no worker has said where its sinks may write. Default the working
+	// directory.
+	SinkRoot string
 }
 
 // Registry is the list of pipelines, a JetStream key-value bucket changed by

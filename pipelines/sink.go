@@ -12,6 +12,15 @@ import (
 
 // SinkLimits tunes the sinks of projections. Zero fields take their defaults.
 type SinkLimits struct {
+	// Roots are the directories below which pipelines may have Parquet files written,
+	// as this process sees them: everything else is refused, and so are the folders
+	// of Millrace itself. A path that is not absolute is below the first one, which is
+	// to be the same for all workers. Without any it is the directory dir.
+	Roots []string `yaml:"roots"`
+
+	// Own are the folders of the process itself, which no sink may touch.
+	Own []string `yaml:"-"`
+
 	// Parquet tunes what writes files.
 	Parquet parquetsink.Config `yaml:"parquet"`
 
@@ -57,7 +66,7 @@ func newSink(client *store.Client, rec *Record, b *bound, limits *SinkLimits) (p
 	case sink.Container != nil:
 		return newContainerSink(client, rec, b)
 	case sink.Parquet != nil:
-		return newParquetSink(sink.Parquet, limits.Parquet)
+		return newParquetSink(rec, limits)
 	case sink.Postgres != nil:
 		return pgsink.New(pgsink.Config{
 			DSNEnv: sink.Postgres.DSNEnv, Schema: sink.Postgres.Schema, ConnectionsMax: limits.Postgres.ConnectionsMax,

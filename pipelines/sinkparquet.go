@@ -2,11 +2,11 @@ package pipelines
 
 import (
 	"cmp"
-	"fmt"
-	"path/filepath"
-	"slices"
+	"context"
+	"errors"
 	"time"
 
+	"github.com/millrace/millrace/pipelines/roots"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 )
@@ -14,14 +14,17 @@ import (
 // newParquetSink returns a sink of files in a directory or a bucket.
 //
 //nolint:contextcheck,nolintlint // a sink outlives whoever asks for it; the linter reads this and does not say so
-func newParquetSink(spec *ParquetSink, cfg parquetsink.Config) (project.Sink, error) {
+func newParquetSink(rec *Record, limits *SinkLimits) (project.Sink, error) {
+	spec, cfg := rec.Spec.Project.Sink.Parquet, limits.Parquet
 	// The projection gathers rows for the interval that is declared; what the sink
 	// adds, so that commits of several readers fall together, is not to make it longer.
 	if declared := time.Duration(spec.CommitInterval); declared > 0 {
 		cfg.CommitInterval = min(declared, cmp.Or(cfg.CommitInterval, time.Second))
 	}
 	if spec.S3 == nil {
-		return parquetsink.New(parquetsink.NewDir(spec.Path), cfg)
+		dir := parquetsink.NewDir(spec.Path)
+		dir.Guard(func(ctx context.Context) error { return limits.admit(ctx, rec) })
+		return parquetsink.New(dir, cfg)
 	}
 	s3 := parquetsink.S3Config{
 		Endpoint: spec.S3.Endpoint, Bucket: spec.S3.Bucket, Prefix: spec.S3.Prefix, Region: spec.S3.Region,
@@ -34,22 +37,24 @@ func newParquetSink(spec *ParquetSink, cfg parquetsink.Config) (project.Sink, er
 	return parquetsink.New(bucket, cfg)
 }
 
-// absolute returns r with the directories of Parquet sinks made absolute: whoever
-// opens them later, a worker or a command that verifies, runs elsewhere.
-func (r *Resources) absolute() (*Resources, error) {
-	same := *r
-	same.Pipelines = slices.Clone(r.Pipelines)
-	for i := range same.Pipelines {
-		p := &same.Pipelines[i]
-		if p.Spec.Project == nil || p.Spec.Project.Sink.Parquet == nil || p.Spec.Project.Sink.Parquet.Path == "" {
-			continue
-		}
-		path, err := filepath.Abs(p.Spec.Project.Sink.Parquet.Path)
-		if err != nil {
-			return nil, fmt.Errorf("pipeline %s: the directory %s: %w", p.Metadata, p.Spec.Project.Sink.Parquet.Path, err)
-		}
-		p.Spec = p.Spec.clone()
-		p.Spec.Project.Sink.Parquet.Path = path
+// admit returns why this process may not write the files of a pipeline where it says,
+// nil if it may.
+func (l *SinkLimits) admit(ctx context.Context, rec *Record) error {
+	if rec.Spec.Project == nil || rec.Spec.Project.Sink.Parquet == nil || rec.Spec.Project.Sink.Parquet.S3 != nil {
+		return nil
 	}
-	return &same, nil
+	allowed, err := roots.New(l.Roots, l.Own)
+	if err != nil {
+		return err
+	}
+	path := rec.Spec.Project.Sink.Parquet.Path
+	err = allowed.Check(path)
+	if outside, ok := errors.AsType[*roots.OutsideError](err); ok && outside.Own == "" {
+		// Releases without roots have taken any directory. One that holds the
+		// pipeline's own files was given to it then, and going on adds nothing to that.
+		if owner, ownerErr := parquetsink.Owner(ctx, parquetsink.NewDir(path)); ownerErr == nil && owner == rec.ID {
+			return nil
+		}
+	}
+	return err
 }

@@ -3,15 +3,19 @@ package pipelines
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/roots"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/processors/project"
@@ -87,11 +91,48 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	watches.Go(func() {
 		s.watch(watching, func() error { return s.client.Catalog().Watch(watching, s.setContainers) })
 	})
+	announcing, hush := context.WithCancel(ctx)
+	defer hush()
+	watches.Go(func() { s.announce(announcing) })
 	g.Go(func() error { return s.manager.Run(working, s.work) })
 	err := g.Wait()
 	stop()
+	hush()
 	watches.Wait()
 	return err
+}
+
+// Announce tells those who declare pipelines where this worker's sinks may write; Run
+// does so again and again. Who calls it before saying that it is ready can be declared
+// to at once.
+func (s *Supervisor) Announce(ctx context.Context) error {
+	w, err := s.rooted()
+	if w == nil || err != nil {
+		return err
+	}
+	return roots.Announce(ctx, s.registry.kv, w)
+}
+
+// announce does so until ctx ends.
+func (s *Supervisor) announce(ctx context.Context) {
+	w, err := s.rooted()
+	if w == nil || err != nil {
+		return // whoever takes a lease is told
+	}
+	roots.KeepAnnounced(ctx, s.registry.kv, w, func(err error) {
+		s.cfg.Logger.WarnContext(ctx, "apply cannot know where this worker's sinks may write; it is tried again", slog.Any("error", err))
+	})
+}
+
+// rooted is what this worker announces; nil if its sinks may write everywhere.
+func (s *Supervisor) rooted() (*roots.Worker, error) {
+	allowed, err := roots.New(s.cfg.Sinks.Roots, s.cfg.Sinks.Own)
+	if err != nil || allowed == nil {
+		return nil, err
+	}
+	node, _, _ := strings.Cut(s.manager.Holder(), "/")
+	host, _ := os.Hostname() // for people
+	return &roots.Worker{Node: node, Host: host, Roots: allowed.Paths()}, nil
 }
 
 // watch keeps a watch going until ctx ends.
@@ -214,6 +255,9 @@ func (s *Supervisor) tenure(ctx context.Context, held *leases.Held, resource pro
 		return false, err
 	}
 	defer s.release(ctx, m)
+	if err := s.cfg.Sinks.admit(ctx, &m.record); err != nil {
+		return false, fmt.Errorf("spec.project.sink.parquet.path: %w", err)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var watch sync.WaitGroup

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/pace"
 )
 
 // VerifyConfig tunes a Verifier. Zero fields take their defaults.
@@ -80,7 +81,7 @@ type Verifier struct {
 	registry *Registry
 	client   *store.Client
 	cfg      VerifyConfig
-	pacer    *pacer // nil: as fast as it can
+	pacer    *pace.Pacer // nil: as fast as it can
 }
 
 // NewVerifier returns a Verifier of the pipelines in registry.

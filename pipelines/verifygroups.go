@@ -236,7 +236,7 @@ func (c *groupCheck) partition(ctx context.Context, partition feed.Partition) er
 			return err
 		}
 		c.differs = append(c.differs, differ...)
-		if err := c.run.pacer.pace(ctx); err != nil {
+		if err := c.run.pacer.Pace(ctx); err != nil {
 			return err
 		}
 		if after = accumulator.Group(view.Last); after == "" {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/pace"
 )
 
 // errForgotten says that a log does not reach back to where it is needed.
@@ -38,7 +39,7 @@ var errForgotten = errors.New("the log does not reach back far enough to tell wh
 // A history is used by one goroutine at a time. Callers close it.
 type history struct {
 	js        jetstream.JetStream
-	pacer     *pacer
+	pacer     *pace.Pacer
 	container *store.Container
 	partition feed.Partition
 
@@ -83,7 +84,7 @@ func (run *verification) pages(ctx context.Context, container *store.Container, 
 		if err := visit(result.Items); err != nil {
 			return err
 		}
-		if err := run.pacer.pace(ctx); err != nil {
+		if err := run.pacer.Pace(ctx); err != nil {
 			return err
 		}
 		if page.After = result.Cursor; page.After == nil {
@@ -107,7 +108,7 @@ func (h *history) scan(ctx context.Context, itemsMax int, items func([]store.Ite
 		if err := items(page.Items); err != nil {
 			return err
 		}
-		if err := h.pacer.pace(ctx); err != nil {
+		if err := h.pacer.Pace(ctx); err != nil {
 			return err
 		}
 		if page.Cursor != nil {
@@ -188,7 +189,7 @@ func (h *history) end(ctx context.Context) (feed.LSN, error) {
 // more slowly than others write would never be done.
 func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) error) error {
 	if began := time.Now(); !h.replayed {
-		defer func() { h.pacer.excuse(time.Since(began)) }()
+		defer func() { h.pacer.Excuse(time.Since(began)) }()
 	}
 	for h.at < to {
 		if err := h.open(ctx); err != nil {
@@ -204,7 +205,7 @@ func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) e
 		if h.at = c.LSN; h.at > h.high || !h.replayed {
 			continue
 		}
-		if err := h.pacer.pace(ctx); err != nil {
+		if err := h.pacer.Pace(ctx); err != nil {
 			return err
 		}
 	}

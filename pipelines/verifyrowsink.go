@@ -76,7 +76,7 @@ func (c *rowCheck) pace(ctx context.Context) error {
 	if c.looked%c.run.cfg.PageItems != 0 || c.p.record.Spec.Project.Sink.Postgres != nil || time.Since(c.reading) > leisureMax {
 		return nil
 	}
-	return c.run.pacer.pace(ctx)
+	return c.run.pacer.Pace(ctx)
 }
 
 // less takes away what a row of the sink says.

@@ -59,7 +59,7 @@ func (s *scan) all(ctx context.Context) error {
 		if cursor = page.Cursor; cursor == nil {
 			return nil
 		}
-		if err := s.run.pacer.pace(ctx); err != nil {
+		if err := s.run.pacer.Pace(ctx); err != nil {
 			return err
 		}
 	}

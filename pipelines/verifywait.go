@@ -163,7 +163,7 @@ func (run *verification) expire(p *verified) {
 
 // wait waits, which is no work.
 func (run *verification) wait(ctx context.Context, d time.Duration) error {
-	defer run.pacer.resume()
+	defer run.pacer.Resume()
 	return pause(ctx, d)
 }
 

@@ -209,8 +209,15 @@ func (h *Host) read(ctx context.Context, p feed.Partition, cp *Checkpoint) (*fee
 		mismatch.What = fmt.Sprintf("it is log %s, the checkpoint is of log %s", reader.Log().ID(), cp.Log)
 		err = mismatch
 	case last < cp.Position.LSN:
-		mismatch.What = fmt.Sprintf("it ends at %s, the checkpoint is at %s", last, cp.Position.LSN)
+		mismatch.What = fmt.Sprintf("it ends at %s, the checkpoint is at %s: it was restored older, or has lost its end", last, cp.Position.LSN)
 		err = mismatch
+	default:
+		// The next commit would tell as well, but it may be long in coming.
+		c, missing := reader.Log().Read(ctx, cp.Position.LSN)
+		if missing == nil && c.Sum != cp.Sum {
+			mismatch.What = fmt.Sprintf("its commit has checksum %s, the checkpoint's had %s: it was restored older and went on", c.Sum, cp.Sum)
+			err = mismatch
+		}
 	}
 	if err != nil {
 		reader.Close()

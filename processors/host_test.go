@@ -388,6 +388,7 @@ func TestI3_AnotherLogIsRefused(t *testing.T) {
 	for name, change := range map[string]func(*processors.Checkpoint){
 		"made anew":      func(cp *processors.Checkpoint) { cp.Log = feed.NewLogID() },
 		"restored older": func(cp *processors.Checkpoint) { cp.Position.LSN = 5 },
+		"other end":      func(cp *processors.Checkpoint) { cp.Sum = 1234 },
 		"other contents": func(cp *processors.Checkpoint) { cp.Position.LSN, cp.Sum = 1, 1234 },
 	} {
 		other := *cp

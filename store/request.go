@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/document"
@@ -291,8 +292,27 @@ type PartitionStatus struct {
 	Rules   []RuleState  `json:"rules,omitempty"`
 	// Refusing says why writes are refused; "" if they are not.
 	Refusing string `json:"refusing,omitempty"`
-	Queue    int    `json:"queue"` // requests waiting to be decided
-	FanOuts  int    `json:"fanOuts"`
+	// Unreadable says that reads are refused too.
+	Unreadable bool `json:"unreadable,omitempty"`
+	// Scrub is the last time that the whole log was read; nil if it has not been since
+	// the partition was opened.
+	Scrub *ScrubState `json:"scrub,omitempty"`
+	// EngineScrub is the same of the engine of the owner's process.
+	EngineScrub *ScrubState `json:"engineScrub,omitempty"`
+	Queue       int         `json:"queue"` // requests waiting to be decided
+	FanOuts     int         `json:"fanOuts"`
+}
+
+// ScrubState tells of a pass in which everything stored was read and its checksums
+// compared.
+type ScrubState struct {
+	Ended time.Time     `json:"ended"`
+	Took  time.Duration `json:"took"`
+	// Commits or blocks that were read.
+	Commits uint64 `json:"commits,omitempty"`
+	Blocks  uint64 `json:"blocks,omitempty"`
+	// Finding is what was wrong; "" if nothing was.
+	Finding string `json:"finding,omitempty"`
 }
 
 // IndexState tells whether an index can be used.

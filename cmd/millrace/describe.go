@@ -83,14 +83,14 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		for _, p := range now {
 			rows = append(rows, p.row())
 		}
-		return columns(w, []string{"PARTITION", "ITEMS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "NOTE"}, rows)
+		return columns(w, []string{"PARTITION", "ITEMS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "NOTE"}, rows)
 	})
 }
 
 func (p *partitionNow) row() []string {
 	row := []string{strconv.Itoa(int(p.Number)), count(p.Items)}
 	if p.Status == nil {
-		return append(row, "-", "-", "-", "-", "-", p.Error)
+		return append(row, "-", "-", "-", "-", "-", "-", p.Error)
 	}
 	ready := 0
 	for _, index := range p.Status.Indexes {
@@ -105,11 +105,26 @@ func (p *partitionNow) row() []string {
 		}
 	}
 	note := p.Error
-	if p.Status.Refusing != "" {
+	switch {
+	case p.Status.Unreadable:
+		note = p.Status.Refusing // which says so
+	case p.Status.Refusing != "":
 		note = "refuses writes: " + p.Status.Refusing
 	}
 	return append(row, count(uint64(p.Status.Applied)), count(p.Status.Epoch), p.Status.Owner,
-		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), fmt.Sprintf("%d of %d in force", inForce, len(p.Status.Rules)), note)
+		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), fmt.Sprintf("%d of %d in force", inForce, len(p.Status.Rules)),
+		scrubbed(p.Status.Scrub), note)
+}
+
+// scrubbed tells when a log was last read as a whole, and whether it was.
+func scrubbed(s *store.ScrubState) string {
+	switch {
+	case s == nil:
+		return "-"
+	case s.Finding != "":
+		return "damaged"
+	}
+	return time.Since(s.Ended).Round(time.Second).String() + " ago"
 }
 
 func (a *app) describePipeline(ctx context.Context, s *session, database, name string) error {

@@ -87,7 +87,9 @@ func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, local *
 		return nil, err
 	}
 	client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: a.timeout, Local: local})
-	registry, err := pipelines.OpenRegistry(ctx, js, client, pipelines.RegistryConfig{Replicas: cfg.Replicas(), Log: cfg.Feed.Log})
+	registry, err := pipelines.OpenRegistry(ctx, js, client, pipelines.RegistryConfig{
+		Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0],
+	})
 	if err != nil {
 		return nil, err
 	}

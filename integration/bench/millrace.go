@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -82,7 +83,7 @@ type millrace struct {
 
 // openMillrace starts one in dir and waits until it is ready.
 func openMillrace(ctx context.Context, dir string) (*millrace, error) {
-	cfg, err := configs.Load("", nil, []string{"dir=" + dir, "nats.dontListen=true", "http.listen=off", "gateway.listen=off"})
+	cfg, err := configs.Load("", nil, []string{"dir=" + dir, "sinks.roots=" + filepath.Dir(dir), "nats.dontListen=true", "http.listen=off", "gateway.listen=off"})
 	if err != nil {
 		return nil, fmt.Errorf("configure Millrace: %w", err)
 	}

@@ -18,10 +18,11 @@ const keysVersion = 1
 
 // DB holds the partitions of one node in one directory.
 type DB struct {
-	dir string
-	log *slog.Logger
-	b   *badger.DB
-	o   *oracle
+	dir  string
+	log  *slog.Logger
+	b    *badger.DB
+	o    *oracle
+	kept bool // see Partition.Kept
 
 	metaMu sync.Mutex // held by whoever writes the engine's own keys
 	meta   writer
@@ -46,11 +47,11 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := openBadger(dir, cfg, log)
+	b, kept, err := openBadger(dir, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{dir: dir, log: log, b: b, syncFile: syncFile, partitions: make(map[feed.Partition]*Partition)}
+	d := &DB{dir: dir, log: log, b: b, kept: kept, syncFile: syncFile, partitions: make(map[feed.Partition]*Partition)}
 	d.o = newOracle(b.MaxVersion(), b.SetDiscardTs)
 	if err := d.checkVersion(); err != nil {
 		return nil, errors.Join(err, b.Close())

@@ -47,7 +47,7 @@ func setAside(dir string, wrong error, log *slog.Logger) (string, error) {
 }
 
 // openBadger opens Badger in dir.
-func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, err error) {
+func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, kept bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = corrupt("open %s: %v", dir, r)
@@ -56,18 +56,18 @@ func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, err err
 	opt := cfg.badgerOptions(dir, log)
 	stops := uncleanStops(dir)
 	if err := checkFiles(dir, cfg.Verify, opt); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	if b, err = badger.OpenManaged(opt); err != nil {
-		return nil, openError(dir, err)
+		return nil, false, openError(dir, err)
 	}
 	if stops >= uncleanMax {
 		stops = 0 // everything was verified
 	}
 	if err := setUnclean(dir, stops+1); err != nil {
-		return nil, errors.Join(openError(dir, err), b.Close())
+		return nil, false, errors.Join(openError(dir, err), b.Close())
 	}
-	return b, nil
+	return b, noteBoot(dir), nil
 }
 
 // machine are the errors that say nothing about the files.

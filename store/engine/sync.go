@@ -22,23 +22,28 @@ import (
 //
 // The logs are written through a shared mapping. On Linux fsync covers that.
 func (d *DB) Sync() error {
+	if err := d.syncFiles(); err != nil {
+		forgetBoot(d.dir)
+		return fmt.Errorf("engine: sync: %w", err)
+	}
+	return nil
+}
+
+func (d *DB) syncFiles() error {
 	logs, err := filesOf(d.dir, logSuffix)
 	if err != nil {
-		return fmt.Errorf("engine: sync: %w", err)
+		return err
 	}
 	for _, name := range logs {
 		if err := d.syncFile(name); err != nil {
-			return fmt.Errorf("engine: sync: %w", err)
+			return err
 		}
 	}
 	// Little is left for it to do, and it does not depend on what fsync covers.
 	if err := d.b.Sync(); err != nil {
-		return fmt.Errorf("engine: sync: %w", err)
+		return err
 	}
-	if err := d.syncFile(d.dir); err != nil {
-		return fmt.Errorf("engine: sync: %w", err)
-	}
-	return nil
+	return d.syncFile(d.dir)
 }
 
 // syncFile syncs a file or directory. One that is not there (any more) is synced.

@@ -21,6 +21,7 @@ type applier struct {
 	batch  *engine.Batch
 	schema *schema // nil before the first commit
 	last   applied
+	damage *DamagedError // of the log, before what the engine holds
 	// finished is nil before the first commit.
 	finished *finishedFanOuts
 	// built are the indexes that this process built step by step while it served,

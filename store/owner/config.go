@@ -55,6 +55,13 @@ type Config struct {
 	// in the change feed; reads do not see it from the expiry on. Default 1s.
 	ExpiryInterval time.Duration `yaml:"expiryInterval"`
 
+	// CheckInterval is the time between two looks at whether each log still has all
+	// that was applied. Default 5s.
+	CheckInterval time.Duration `yaml:"checkInterval"`
+
+	// Scrub tells how logs and the engine are read to find what has changed on disk.
+	Scrub ScrubConfig `yaml:"scrub"`
+
 	// DiskReserve is the free space, in bytes, below which writes are refused with
 	// 507, on the disk of the data directory and on that of the embedded server's
 	// logs. The engine may need 512 MiB at once with its defaults, and a disk that
@@ -107,6 +114,13 @@ func (c Config) withDefaults() (Config, error) {
 	if c.ExpiryInterval == 0 {
 		c.ExpiryInterval = time.Second
 	}
+	if c.CheckInterval == 0 {
+		c.CheckInterval = 5 * time.Second
+	}
+	def(&c.Scrub.SharePercent, 2)
+	if c.Scrub.Interval == 0 {
+		c.Scrub.Interval = time.Minute
+	}
 	if c.DiskReserve == 0 {
 		c.DiskReserve = DiskReserveDefault
 	}
@@ -129,8 +143,11 @@ func (c Config) withDefaults() (Config, error) {
 	if c.QueriesMax < 1 || c.QueryPageTime < 0 || c.QueryTime < c.QueryPageTime {
 		errs = append(errs, errors.New("store.queriesMax must be at least 1, and store.queryTime at least store.queryPageTime"))
 	}
-	if c.SyncInterval < 0 || c.ExpiryInterval < 0 {
-		errs = append(errs, errors.New("store.syncInterval and store.expiryInterval must not be negative"))
+	if c.SyncInterval < 0 || c.ExpiryInterval < 0 || c.CheckInterval < 0 {
+		errs = append(errs, errors.New("store.syncInterval, store.expiryInterval and store.checkInterval must not be negative"))
+	}
+	if c.Scrub.SharePercent < 1 || c.Scrub.SharePercent > 100 || c.Scrub.Interval < 0 {
+		errs = append(errs, fmt.Errorf("store.scrub.sharePercent is %d; 1 to 100 are allowed, and store.scrub.interval must not be negative", c.Scrub.SharePercent))
 	}
 	return c, errors.Join(errs...)
 }

@@ -35,6 +35,7 @@ type Log interface {
 	Append(ctx context.Context, after feed.LSN, id feed.CommitID, data []byte) (feed.LSN, error)
 	Read(ctx context.Context, lsn feed.LSN) (*feed.Commit, error)
 	Bounds(ctx context.Context) (first, last feed.LSN, err error)
+	Shape(ctx context.Context) (*feed.Shape, error)
 	Tail(ctx context.Context, from feed.LSN, opt feed.TailOptions) (*feed.Tail, error)
 	Close()
 }
@@ -67,9 +68,12 @@ type Partition struct {
 	chores  chan func(*committer) // run by the committer between two commits
 
 	state      atomic.Pointer[applied]
-	inFlight   atomic.Uint64 // LSN of the last append that was begun
-	generation atomic.Uint64 // grows when an append did not happen
-	trouble    atomic.Pointer[store.Error]
+	inFlight   atomic.Uint64                // LSN of the last append that was begun
+	generation atomic.Uint64                // grows when an append did not happen
+	trouble    atomic.Pointer[store.Error]  // why writes are refused
+	closedFor  atomic.Pointer[store.Error]  // why everything is
+	harm       atomic.Pointer[DamagedError] // of the log, found while it is served
+	scrubbed   atomic.Pointer[store.ScrubState]
 	fanOuts    atomic.Int64
 	changed    notifier // tells waiters that state moved
 
@@ -137,6 +141,9 @@ func (p *Partition) refuseRest() {
 func (p *Partition) Handle(ctx context.Context, r *store.Request) *store.Response {
 	if !p.lease.Valid() {
 		return &store.Response{Err: p.notOwner()}
+	}
+	if why := p.closedFor.Load(); why != nil && r.Status == nil {
+		return &store.Response{Err: why}
 	}
 	switch {
 	case r.Transact != nil:

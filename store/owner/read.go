@@ -205,10 +205,16 @@ func (p *Partition) count(r *store.Scope) *store.Response {
 }
 
 func (p *Partition) status() *store.Response {
-	s := p.state.Load()
 	st := &store.PartitionStatus{
-		Owner: p.owner, Epoch: p.lease.Epoch(), Log: p.feed.ID(), Applied: s.lsn, Queue: len(p.queue), FanOuts: int(p.fanOuts.Load()),
+		Owner: p.owner, Epoch: p.lease.Epoch(), Log: p.feed.ID(), Queue: len(p.queue), FanOuts: int(p.fanOuts.Load()),
 	}
+	st.Scrub = p.scrubbed.Load()
+	if why := p.closedFor.Load(); why != nil {
+		st.Refusing, st.Unreadable = why.Message, true
+		return &store.Response{Status: st}
+	}
+	s := p.state.Load()
+	st.Applied = s.lsn
 	if synced, _, err := p.engine.Synced(); err == nil {
 		st.Synced = synced
 	}

@@ -7,22 +7,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 )
-
-// DamagedError says that a partition's log does not hold what was acknowledged:
-// writes are refused, reads go on from what was applied.
-type DamagedError struct {
-	Partition feed.Partition
-	Reason    string
-}
-
-func (e *DamagedError) Error() string {
-	return fmt.Sprintf("partition %s refuses writes: %s; reads go on from what was applied. "+
-		"Restore the stream %s from a backup that is not older, or export the items and declare the container anew",
-		e.Partition, e.Reason, e.Partition.Stream())
-}
 
 // SupersededError says that the log was taken over under a newer lease.
 type SupersededError struct {
@@ -48,6 +34,10 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 		if err := p.replay(ctx, a); err != nil {
 			return err
 		}
+		if a.damage != nil {
+			p.show(a)
+			return a.damage
+		}
 		err := p.takeOver(ctx, a)
 		if err == nil {
 			break
@@ -57,13 +47,19 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 		}
 		// Somebody appended meanwhile; apply that, and try again.
 	}
+	p.show(a)
+	last := a.last
+	p.log.Info("partition opened", "lsn", uint64(last.lsn), "epoch", p.lease.Epoch(),
+		"replayed", uint64(last.lsn-from), "took", time.Since(start).Round(time.Millisecond))
+	return nil
+}
+
+// show makes what was applied the state that readers see.
+func (p *Partition) show(a *applier) {
 	a.last.schema = a.schema
 	last := a.last
 	p.state.Store(&last)
 	p.inFlight.Store(uint64(last.lsn))
-	p.log.Info("partition opened", "lsn", uint64(last.lsn), "epoch", p.lease.Epoch(),
-		"replayed", uint64(last.lsn-from), "took", time.Since(start).Round(time.Millisecond))
-	return nil
 }
 
 // attach compares the engine with the log and decides where to replay from:
@@ -71,31 +67,32 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 // belongs to another log, or to another history of this one, is rebuilt.
 func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, error) {
 	if p.feed.ID() != want {
-		return nil, &DamagedError{p.id, fmt.Sprintf("its stream is log %s, the catalog names log %s: the stream was made anew", p.feed.ID(), want)}
+		return nil, p.damaged(nil, "its stream is log %s, the catalog names log %s: the stream was made anew", p.feed.ID(), want)
 	}
 	state, err := p.engine.State()
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
-	a := &applier{p: p.engine, log: p.log}
-	if state.Applied == 0 {
-		return a, nil
-	}
-	_, end, err := p.feed.Bounds(ctx)
+	shape, err := p.feed.Shape(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
+	a := &applier{p: p.engine, log: p.log}
+	if state.Applied == 0 {
+		return a, p.whole(a, shape)
+	}
+	end := shape.Last
 	// Found is what the engine had applied when it stopped; State is that, or
 	// what was synced before it, if it did not stop in order.
 	found := p.engine.Found()
 	if state.Log == want && end < found.Applied {
-		return nil, &DamagedError{p.id, fmt.Sprintf("commits %d to %d were applied and are not in its log any more: the stream was restored older or has lost its end",
-			end+1, found.Applied)}
+		return nil, p.damaged(shape, "LSN %d to %d were applied and are not in its log any more: the stream was restored older or has lost its end",
+			end+1, found.Applied)
 	}
 	reason := ""
 	if state.Log != want {
 		reason = fmt.Sprintf("it belongs to log %s, the catalog names %s", state.Log, want)
-	} else if reason, err = p.diverges(ctx, state, found); err != nil {
+	} else if reason, err = p.diverges(ctx, shape, state, found); err != nil {
 		return nil, err
 	}
 	if reason != "" {
@@ -103,25 +100,46 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 		if err := p.engine.Clear(); err != nil {
 			return nil, fmt.Errorf("partition %s: clear: %w", p.id, err)
 		}
-		return a, nil
+		return a, p.whole(a, shape)
+	}
+	if shape.Missing != nil && p.engine.Kept() {
+		state = found // what the log lacks behind the last sync is in the engine
 	}
 	if a.schema, err = compileSettings(state.Settings); err != nil {
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
 	a.last = applied{lsn: state.Applied, sum: state.Sum, time: state.Time}
-	return a, nil
+	return a, p.whole(a, shape)
+}
+
+// whole compares what the log has with what the engine needs of it. What it lacks
+// behind the last commit that the engine holds is lost to this process; what it
+// lacks before is in the engine, so that reads may go on.
+func (p *Partition) whole(a *applier, shape *feed.Shape) error {
+	if len(shape.Missing) == 0 {
+		return nil
+	}
+	damage := p.damaged(shape, "its log lacks %s", shape.Lacks())
+	if last := shape.Missing[len(shape.Missing)-1]; last.To > a.last.lsn {
+		damage.unreadable()
+		return damage
+	}
+	a.damage = damage
+	return nil
 }
 
 // diverges compares the checksums of the commits that the engine names with
 // those that the log holds there.
-func (p *Partition) diverges(ctx context.Context, states ...engine.State) (string, error) {
+func (p *Partition) diverges(ctx context.Context, shape *feed.Shape, states ...engine.State) (string, error) {
 	for _, s := range states {
-		if s.Applied == 0 {
-			continue
+		if s.Applied == 0 || shape.Misses(s.Applied) {
+			continue // whole tells of what is missing
 		}
 		c, err := p.feed.Read(ctx, s.Applied)
-		if errors.Is(err, feed.ErrNotFound) {
-			return "", &DamagedError{p.id, fmt.Sprintf("commit %d cannot be read from its log", s.Applied)}
+		if errors.Is(err, feed.ErrNotFound) || feed.Damaged(err) {
+			damage := p.damaged(shape, "LSN %d cannot be read from its log: %v", s.Applied, err)
+			damage.read = feed.Stretch{From: s.Applied, To: s.Applied}
+			return "", damage
 		}
 		if err != nil {
 			return "", fmt.Errorf("partition %s: %w", p.id, err)
@@ -151,10 +169,12 @@ func (p *Partition) replay(ctx context.Context, a *applier) error {
 	first := a.last.lsn
 	for a.last.lsn < end {
 		c, err := tail.Next(ctx)
-		var gap *feed.GapError
-		var mismatch *feed.MismatchError
-		if errors.As(err, &gap) || errors.As(err, &mismatch) {
-			return &DamagedError{p.id, err.Error()}
+		if feed.Damaged(err) {
+			damage := p.damaged(nil, "%s", lacking(err, a.last.lsn+1, end))
+			damage.unreadable()
+			_, damage.stays = errors.AsType[*feed.MismatchError](err)
+			damage.read = feed.Stretch{From: a.last.lsn + 1, To: a.last.lsn + 1}
+			return damage
 		}
 		if err != nil {
 			return fmt.Errorf("partition %s: replay from %d: %w", p.id, first+1, err)
@@ -179,7 +199,10 @@ const replayReport = 5 * time.Second
 // takeOver appends and applies the commit that makes this process the owner.
 func (p *Partition) takeOver(ctx context.Context, a *applier) error {
 	if a.schema == nil {
-		return &DamagedError{p.id, "its log has no genesis commit: the container's creation did not finish; apply the declaration again"}
+		return &DamagedError{
+			Partition: p.id, Unreadable: true, Reason: "its log has no genesis commit: the container's creation did not finish",
+			Heal: "Apply the declaration again", need: a.last.lsn + 1,
+		}
 	}
 	d := &draft{lsn: a.last.lsn + 1, time: max(a.last.time, p.cfg.now())}
 	d.txns = []feed.Transaction{{Control: takeover(p.owner, p.lease.Epoch())}}
@@ -193,21 +216,5 @@ func (p *Partition) takeOver(ctx context.Context, a *applier) error {
 	if err := a.apply(c); err != nil {
 		return fmt.Errorf("partition %s: apply takeover: %w", p.id, err)
 	}
-	return nil
-}
-
-// openReadOnly serves what was applied, without a log: the partition is damaged.
-func (p *Partition) openReadOnly(damage *DamagedError) error {
-	state, err := p.engine.State()
-	if err != nil || state.Applied == 0 {
-		return errors.Join(damage, err)
-	}
-	schema, err := compileSettings(state.Settings)
-	if err != nil {
-		return errors.Join(damage, err)
-	}
-	p.state.Store(&applied{lsn: state.Applied, sum: state.Sum, time: state.Time, schema: schema})
-	p.inFlight.Store(uint64(state.Applied))
-	p.trouble.Store(&store.Error{Status: store.StatusUnavailable, Message: damage.Error()})
 	return nil
 }

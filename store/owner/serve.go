@@ -109,6 +109,8 @@ func (noLog) Bounds(context.Context) (first, last feed.LSN, err error) {
 	return 0, 0, feed.ErrNoLog
 }
 
+func (noLog) Shape(context.Context) (*feed.Shape, error) { return nil, feed.ErrNoLog }
+
 func (noLog) Tail(context.Context, feed.LSN, feed.TailOptions) (*feed.Tail, error) {
 	return nil, feed.ErrNoLog
 }

@@ -28,6 +28,8 @@ type Server struct {
 	db      *engine.DB
 	leases  *leases.Manager
 
+	opened chan struct{} // holds a token when a partition was opened; for the scrub
+
 	mu         sync.Mutex
 	containers map[feed.ResourceID]store.ContainerInfo
 	open       map[feed.Partition]*serving
@@ -51,7 +53,7 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 		return nil, fmt.Errorf("owner: %w", err)
 	}
 	return &Server{
-		cfg: cfg, nc: nc, js: js, catalog: catalog, db: db, leases: manager,
+		cfg: cfg, nc: nc, js: js, catalog: catalog, db: db, leases: manager, opened: make(chan struct{}, 1),
 		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{},
 	}, nil
 }
@@ -76,6 +78,8 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.watchCatalog(work) })
 	wg.Go(func() { s.syncLoop(work) })
 	wg.Go(func() { s.diskLoop(work) })
+	wg.Go(func() { s.checkLoop(work) })
+	wg.Go(func() { s.scrubLoop(work) })
 	err := s.leases.Run(work, s.own)
 	stop()
 	wg.Wait()
@@ -178,6 +182,16 @@ func (s *Server) own(ctx context.Context, held *leases.Held) error {
 	if err != nil {
 		return err
 	}
+	for {
+		if err := s.serve(ctx, id, held); !errors.Is(err, errHealed) {
+			return err
+		}
+	}
+}
+
+// serve opens one partition and serves it. The error errHealed says that it is to be
+// opened anew.
+func (s *Server) serve(ctx context.Context, id feed.Partition, held *leases.Held) error {
 	logID, ok := s.find(id)
 	if !ok {
 		return nil // deleted meanwhile
@@ -191,8 +205,8 @@ func (s *Server) own(ctx context.Context, held *leases.Held) error {
 		return fmt.Errorf("partition %s: %w", id, err)
 	}
 	if err != nil {
-		damage := &DamagedError{id, "its stream is gone"}
-		return s.serveDamaged(ctx, newPartition(id, s.cfg, noLog{logID}, db, held, s.leases.Holder()), damage)
+		p := newPartition(id, s.cfg, noLog{logID}, db, held, s.leases.Holder())
+		return s.serveDamaged(ctx, p, p.damaged(nil, "its stream is gone"))
 	}
 	defer log.Close()
 	p := newPartition(id, s.cfg, log, db, held, s.leases.Holder())
@@ -241,23 +255,6 @@ func (s *Server) wishes(ctx context.Context, o *serving) {
 	}
 }
 
-// serveDamaged answers reads from what was applied and refuses writes, until the
-// lease ends.
-func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *DamagedError) error {
-	p.log.Error(damage.Error())
-	if err := p.openReadOnly(damage); err != nil {
-		return err
-	}
-	s.register(p)
-	defer s.unregister(p)
-	sub, err := s.subscribe(ctx, p)
-	if err != nil {
-		return err
-	}
-	defer sub.stop()
-	return p.run(ctx)
-}
-
 // register makes p known, with what the catalog wishes for it now: it may have
 // changed while p was opened.
 func (s *Server) register(p *Partition) *serving {
@@ -270,6 +267,10 @@ func (s *Server) register(p *Partition) *serving {
 	s.mu.Unlock()
 	if s.cfg.Local != nil {
 		s.cfg.Local.Add(p.id, p)
+	}
+	select {
+	case s.opened <- struct{}{}:
+	default:
 	}
 	return o
 }

@@ -172,7 +172,9 @@ func (d *demo) declare(ctx context.Context) error {
 	}
 	for i := range declared.Pipelines {
 		if p := declared.Pipelines[i].Spec.Project; p != nil && p.Sink.Parquet != nil {
-			p.Sink.Parquet.Path = filepath.Join(d.cfg.Dir, p.Sink.Parquet.Path)
+			if p.Sink.Parquet.Path, err = filepath.Abs(filepath.Join(d.cfg.Dir, p.Sink.Parquet.Path)); err != nil {
+				return err
+			}
 			p.Sink.Parquet.CommitInterval = pipelines.Duration(time.Second)
 		}
 	}

@@ -268,7 +268,7 @@ func (n *Node) openWorker(ctx context.Context) error {
 		Cascade: n.cfg.Cascade, Project: n.cfg.Project, Sinks: n.cfg.Sinks, Steward: n.cfg.Steward, Verify: n.cfg.Verify,
 		Bucket: n.cfg.Leases.Bucket, Logger: n.log,
 	})
-	return nil
+	return n.supervisor.Announce(ctx)
 }
 
 // Close frees what Open opened. It may be called twice, not while Run runs. The error

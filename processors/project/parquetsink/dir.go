@@ -21,12 +21,21 @@ const (
 	currentLink = "current"
 )
 
+// What a Dir makes can be read by its group, and by nobody else.
+const (
+	fileMode   = 0o640
+	folderMode = 0o750
+)
+
 // Dir is an ObjectStore in a local directory. An object is a file; it is written
 // beside its place, synced, and moved there, and its folder is synced, so that
 // after a crash it is there whole or not at all. The file system must have hard
 // links: they make PutExclusive exclusive, and the view of the present files.
 type Dir struct {
 	root string
+	// may is asked before something is written; nil for a directory that anybody may
+	// write to.
+	may func(context.Context) error
 	// synced are folders whose own place is known to be durable.
 	synced sync.Map
 }
@@ -34,6 +43,10 @@ type Dir struct {
 // NewDir returns the store in the directory at root, which is made when something
 // is written.
 func NewDir(root string) *Dir { return &Dir{root: filepath.Clean(root)} }
+
+// Guard has may asked before each write, whose error it is if there is one: a
+// directory may have become another one since the last.
+func (d *Dir) Guard(may func(context.Context) error) { d.may = may }
 
 // String returns the directory's path.
 func (d *Dir) String() string { return d.root }
@@ -44,17 +57,22 @@ func (d *Dir) path(name string) string { return filepath.Join(d.root, filepath.F
 func (d *Dir) Get(_ context.Context, name string) ([]byte, error) { return os.ReadFile(d.path(name)) }
 
 // Put writes a file.
-func (d *Dir) Put(_ context.Context, name string, data []byte) error {
-	return d.place(name, data, os.Rename)
+func (d *Dir) Put(ctx context.Context, name string, data []byte) error {
+	return d.place(ctx, name, data, os.Rename)
 }
 
 // PutExclusive writes a file that is not there.
-func (d *Dir) PutExclusive(_ context.Context, name string, data []byte) error {
-	return d.place(name, data, os.Link)
+func (d *Dir) PutExclusive(ctx context.Context, name string, data []byte) error {
+	return d.place(ctx, name, data, os.Link)
 }
 
 // place writes data beside its place and moves it there.
-func (d *Dir) place(name string, data []byte, move func(from, to string) error) error {
+func (d *Dir) place(ctx context.Context, name string, data []byte, move func(from, to string) error) error {
+	if d.may != nil {
+		if err := d.may(ctx); err != nil {
+			return err
+		}
+	}
 	temp, err := d.temp(data)
 	if err != nil {
 		return err
@@ -97,12 +115,12 @@ func (d *Dir) syncFolders(folder string) error {
 // temp writes and syncs a file of a name that nobody has.
 func (d *Dir) temp(data []byte) (string, error) {
 	name := filepath.Join(d.root, tempFolder, rand.Text())
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 	if missing(err) {
 		if err = d.makeFolder(filepath.Dir(name)); err != nil {
 			return "", err
 		}
-		f, err = os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		f, err = os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 	}
 	if err != nil {
 		return "", err
@@ -132,7 +150,7 @@ func (d *Dir) makeFolder(folder string) error {
 			return err
 		}
 	}
-	if err := os.Mkdir(folder, 0o755); err != nil && !exists(err) {
+	if err := os.Mkdir(folder, folderMode); err != nil && !exists(err) {
 		return err
 	}
 	return syncFolder(above)

@@ -91,6 +91,15 @@ func New(store ObjectStore, cfg Config) (*Sink, error) {
 	return s, nil
 }
 
+// Owner returns the id of the pipeline whose files are in store, "" if there are none.
+func Owner(ctx context.Context, store ObjectStore) (string, error) {
+	c := newChain(store)
+	if err := c.refresh(ctx); err != nil {
+		return "", unreachable("read whose files there are", err)
+	}
+	return c.last.Pipeline, nil
+}
+
 // acquire waits for the chain.
 func (s *Sink) acquire(ctx context.Context) error {
 	select {

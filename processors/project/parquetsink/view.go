@@ -24,9 +24,14 @@ func (d *Dir) View(ctx context.Context, commit uint64, files map[string]string) 
 	if d.viewed() >= commit {
 		return nil
 	}
+	if d.may != nil {
+		if err := d.may(ctx); err != nil {
+			return err
+		}
+	}
 	name := fmt.Sprintf("%020d-%s", commit, rand.Text()[:6])
 	folder := path.Join(viewsFolder, name)
-	if err := os.MkdirAll(d.path(folder), 0o755); err != nil {
+	if err := os.MkdirAll(d.path(folder), folderMode); err != nil {
 		return err
 	}
 	made := map[string]bool{}
@@ -37,7 +42,7 @@ func (d *Dir) View(ctx context.Context, commit uint64, files map[string]string) 
 		table, rest, _ := strings.Cut(at, "/")
 		to := d.path(path.Join(folder, table, name, rest))
 		if above := filepath.Dir(to); !made[above] {
-			if err := os.MkdirAll(above, 0o755); err != nil {
+			if err := os.MkdirAll(above, folderMode); err != nil {
 				return err
 			}
 			made[above] = true

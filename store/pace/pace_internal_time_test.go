@@ -1,4 +1,4 @@
-package pipelines
+package pace
 
 import (
 	"testing"
@@ -11,11 +11,11 @@ import (
 func TestPacerWorksInItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		turns := 0
-		p := &pacer{share: 0.02, turned: func() { turns++ }, since: time.Now()}
+		p := New(0.02, func() { turns++ })
 		began := time.Now()
 		for range 10 {
 			time.Sleep(10 * time.Millisecond)
-			if err := p.pace(t.Context()); err != nil {
+			if err := p.Pace(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -23,20 +23,20 @@ func TestPacerWorksInItsShare(t *testing.T) {
 			t.Errorf("100ms of work took %s, at a share of 2 %% that is 5s", got)
 		}
 		time.Sleep(time.Minute)
-		p.resume()
+		p.Resume()
 		began = time.Now()
-		if err := p.pace(t.Context()); err != nil || time.Since(began) != 0 {
+		if err := p.Pace(t.Context()); err != nil || time.Since(began) != 0 {
 			t.Errorf("waiting is taken for work: %s, %v", time.Since(began), err)
 		}
 		time.Sleep(time.Second)
-		p.excuse(time.Second - time.Millisecond)
-		if err := p.pace(t.Context()); err != nil || time.Since(began) != time.Second {
+		p.Excuse(time.Second - time.Millisecond)
+		if err := p.Pace(t.Context()); err != nil || time.Since(began) != time.Second {
 			t.Errorf("what is excused is taken for work: %s, %v", time.Since(began), err)
 		}
 		turns, began = 0, time.Now()
-		p.resume()
+		p.Resume()
 		time.Sleep(time.Minute)
-		if err := p.pace(t.Context()); err != nil || time.Since(began) != time.Minute+restMax || turns < 10 {
+		if err := p.Pace(t.Context()); err != nil || time.Since(began) != time.Minute+restMax || turns < 10 {
 			t.Errorf("a rest of %s with %d turns, %v", time.Since(began)-time.Minute, turns, err)
 		}
 	})

@@ -1,0 +1,169 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Stretch is a part of a log, both ends included.
+type Stretch struct{ From, To LSN }
+
+// String prints "LSN 7" or "LSN 7 to 12".
+func (r Stretch) String() string {
+	if r.From == r.To {
+		return fmt.Sprintf("LSN %d", r.From)
+	}
+	return fmt.Sprintf("LSN %d to %d", r.From, r.To)
+}
+
+// Shape is what a stream says of itself: where it begins and ends, and what it
+// lacks in between. It is cheap to ask for, and tells of what the server knows to be
+// gone; bytes that changed where nobody looked show when they are read.
+type Shape struct {
+	Log         LogID
+	First, Last LSN // Last is one below First in an empty log
+	Commits     uint64
+	// Missing are the commits between Begin and Last that the stream has not, in
+	// order; of very many the last one spans the rest.
+	Missing []Stretch
+	// Time is the server's clock when it answered.
+	Time time.Time
+	// Replicas are the servers that hold a copy beside the leader, and are current.
+	Replicas []string
+}
+
+// Begin is the LSN with which the log begins. Nothing is trimmed from logs, so it
+// is 1 in each.
+func (s *Shape) Begin() LSN { return 1 }
+
+// Misses tells whether a commit is missing, at the end of the log too.
+func (s *Shape) Misses(lsn LSN) bool {
+	for _, r := range s.Missing {
+		if r.From <= lsn && lsn <= r.To {
+			return true
+		}
+	}
+	return lsn > s.Last
+}
+
+// Lacks tells of the missing commits in a sentence's middle; "" if none is missing.
+func (s *Shape) Lacks() string {
+	if len(s.Missing) == 0 {
+		return ""
+	}
+	parts := make([]string, 0, len(s.Missing))
+	count := uint64(0)
+	for _, r := range s.Missing {
+		count += uint64(r.To-r.From) + 1
+		parts = append(parts, strings.TrimPrefix(r.String(), "LSN "))
+	}
+	const shown = 8
+	more := ""
+	if n := len(parts) - shown; n > 0 {
+		more, parts = fmt.Sprintf(" and %d more places", n), parts[:shown]
+	}
+	return fmt.Sprintf("LSN %s%s (%d of %d commits)", strings.Join(parts, ", "), more, count, uint64(s.Last))
+}
+
+// missingRangesMax bounds Shape.Missing.
+const missingRangesMax = 1000
+
+// shapeAnswer is the part of the stream's information that a Shape is made of.
+type shapeAnswer struct {
+	Error *jetstream.APIError `json:"error"`
+	streamInfo
+	State struct {
+		First    LSN    `json:"first_seq"`
+		Last     LSN    `json:"last_seq"`
+		Messages uint64 `json:"messages"`
+		Deleted  []LSN  `json:"deleted"`
+	} `json:"state"`
+	Cluster *struct {
+		Replicas []struct {
+			Name    string `json:"name"`
+			Current bool   `json:"current"`
+			Offline bool   `json:"offline"`
+		} `json:"replicas"`
+	} `json:"cluster"`
+	Time time.Time `json:"ts"`
+}
+
+// Shape asks the stream's leader how the log stands. The error is ErrNoLog if there
+// is no stream, and *MismatchError if it is not this log.
+func (l *Log) Shape(ctx context.Context) (*Shape, error) {
+	a, err := l.shape(ctx, false)
+	if err == nil && a.State.Messages != uint64(a.State.Last-a.State.First)+1 && a.State.Last >= a.State.First {
+		a, err = l.shape(ctx, true) // the list of what is not there may be long
+	}
+	if err != nil {
+		return nil, fmt.Errorf("shape of partition %s: %w", l.p, err)
+	}
+	s := &Shape{Log: l.id, First: a.State.First, Last: a.State.Last, Commits: a.State.Messages, Time: a.Time}
+	if s.First > s.Begin() && s.Last > 0 {
+		s.Missing = append(s.Missing, Stretch{s.Begin(), s.First - 1})
+	}
+	slices.Sort(a.State.Deleted)
+	for _, lsn := range a.State.Deleted {
+		switch n := len(s.Missing); {
+		case n > 0 && (s.Missing[n-1].To+1 == lsn || n == missingRangesMax):
+			s.Missing[n-1].To = lsn
+		default:
+			s.Missing = append(s.Missing, Stretch{lsn, lsn})
+		}
+	}
+	if a.Cluster != nil {
+		for _, r := range a.Cluster.Replicas {
+			if r.Current && !r.Offline {
+				s.Replicas = append(s.Replicas, r.Name)
+			}
+		}
+	}
+	return s, nil
+}
+
+// shape asks once.
+func (l *Log) shape(ctx context.Context, details bool) (*shapeAnswer, error) {
+	var query []byte
+	if details {
+		query = []byte(`{"deleted_details":true}`)
+	}
+	m, err := l.api.request(ctx, "STREAM.INFO."+l.api.stream, query)
+	if err != nil {
+		return nil, err
+	}
+	a := &shapeAnswer{}
+	if err := json.Unmarshal(m.Data, a); err != nil {
+		return nil, fmt.Errorf("stream %s: answer: %w", l.api.stream, err)
+	}
+	if e := a.Error; e != nil {
+		if e.ErrorCode == codeStreamNotFound {
+			return nil, fmt.Errorf("%w: stream %s is not there", ErrNoLog, l.api.stream)
+		}
+		return nil, fmt.Errorf("stream %s: %w", l.api.stream, e)
+	}
+	id, err := a.logID()
+	if err != nil {
+		return nil, &MismatchError{Partition: l.p, LSN: a.State.Last, What: err.Error()}
+	}
+	if id != l.id {
+		return nil, &MismatchError{Partition: l.p, LSN: a.State.Last, What: "log " + id.String() + " stands in place of " + l.id.String()}
+	}
+	return a, nil
+}
+
+// Damaged tells whether an error says that a log is not what it was, or cannot be
+// read in a place: waiting does not heal it. A commit of a later version is not
+// damage.
+func Damaged(err error) bool {
+	var gap *GapError
+	var mismatch *MismatchError
+	var format *FormatError
+	return errors.As(err, &gap) || errors.As(err, &mismatch) || errors.As(err, &format)
+}

@@ -1,0 +1,277 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// DamagedError says that a partition's log does not hold what was acknowledged.
+// Writes are refused. Reads go on from what was applied, unless that is not all of
+// it: then nothing is answered, because it would be the past.
+type DamagedError struct {
+	Partition feed.Partition
+	Reason    string
+	// Unreadable says that reads are refused too.
+	Unreadable bool
+	// Heal says what an operator can do.
+	Heal string
+
+	stays bool         // does not heal by itself
+	need  feed.LSN     // where the log must end at least to be whole
+	read  feed.Stretch // cannot be read though the stream lists it; zero if there is none
+}
+
+func (e *DamagedError) Error() string {
+	if e.Unreadable {
+		return fmt.Sprintf("partition %s answers nothing: %s, and the engine of this process does not hold all that was in it. %s",
+			e.Partition, e.Reason, e.Heal)
+	}
+	return fmt.Sprintf("partition %s refuses writes: %s; reads go on from what was applied. %s", e.Partition, e.Reason, e.Heal)
+}
+
+// damaged returns the damage of the partition's log. Only what works today is offered.
+func (p *Partition) damaged(shape *feed.Shape, format string, args ...any) *DamagedError {
+	e := &DamagedError{Partition: p.id, Reason: fmt.Sprintf(format, args...)}
+	stream := p.id.Stream()
+	e.Heal = fmt.Sprintf("Restore the stream %s from a backup that is not older, or export the items (millrace export), "+
+		"delete the container, declare it anew and import them", stream)
+	if shape != nil && len(shape.Replicas) > 0 {
+		e.Heal = fmt.Sprintf("The stream %s has copies on %s that may be whole: let one of them lead (nats stream cluster step-down %s) "+
+			"and see whether this message ends; then remove the damaged copy. Otherwise: %s", stream, strings.Join(shape.Replicas, ", "), stream,
+			strings.Replace(e.Heal, "Restore", "restore", 1))
+	}
+	return e
+}
+
+// unreadable makes the damage one under which nothing is answered.
+func (e *DamagedError) unreadable() {
+	e.Unreadable = true
+	e.Heal = fmt.Sprintf("Restore the stream %s from a backup that is not older, or start the process that owned the partition before, with its directory: "+
+		"its engine may be whole", e.Partition.Stream())
+}
+
+// lacking tells why a log cannot be read at an LSN.
+func lacking(err error, at, last feed.LSN) string {
+	var gap *feed.GapError
+	if !errors.As(err, &gap) {
+		return fmt.Sprintf("LSN %d of %d cannot be read from its log: %v", at, last, err)
+	}
+	missing := feed.Shape{Last: last, Missing: []feed.Stretch{{From: gap.Want, To: last}}}
+	if gap.Got != 0 {
+		missing.Missing[0].To = gap.Got - 1
+	}
+	return "its log lacks " + missing.Lacks()
+}
+
+// errHealed ends a tenure whose log is whole again: the partition is opened anew.
+var errHealed = errors.New("the log is whole again")
+
+// serveDamaged answers reads from what was applied and refuses writes, or refuses
+// both if what was applied is not all, until the lease ends or the log is whole.
+func (s *Server) serveDamaged(ctx context.Context, p *Partition, damage *DamagedError) error {
+	readable, err := p.openReadOnly(damage)
+	if err != nil {
+		return err
+	}
+	p.log.Error(damage.Error())
+	s.register(p)
+	defer s.unregister(p)
+	sub, err := s.subscribe(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer sub.stop()
+	watched, heal := context.WithCancelCause(ctx)
+	defer heal(nil)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if s.awaitHealed(watched, p, damage) {
+			heal(errHealed)
+		}
+	}()
+	if readable {
+		err = p.run(watched)
+	} else {
+		<-watched.Done()
+	}
+	heal(nil)
+	<-done
+	if errors.Is(context.Cause(watched), errHealed) {
+		p.log.Info("the log is whole again; the partition is opened anew")
+		return errHealed
+	}
+	return err
+}
+
+// awaitHealed looks now and then whether a damaged log is whole; false if ctx ended
+// first.
+func (s *Server) awaitHealed(ctx context.Context, p *Partition, damage *DamagedError) bool {
+	t := time.NewTicker(s.cfg.CheckInterval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-t.C:
+		}
+		p.lease.Progress()
+		want, known := s.find(p.id)
+		log, err := feed.OpenLog(ctx, s.js, p.id, s.cfg.Log)
+		if err != nil {
+			continue
+		}
+		healed := known && log.ID() == want && damage.healed(ctx, log)
+		log.Close()
+		if healed {
+			return true
+		}
+	}
+}
+
+// healed tells whether a log has what it lacked.
+func (e *DamagedError) healed(ctx context.Context, log Log) bool {
+	if e.stays {
+		return false
+	}
+	shape, err := log.Shape(ctx)
+	if err != nil || len(shape.Missing) > 0 || shape.Last < e.need {
+		return false
+	}
+	for lsn := e.read.From; lsn != 0 && lsn <= e.read.To; lsn++ {
+		if _, err := log.Read(ctx, lsn); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// openReadOnly serves what was applied, without a log, and tells whether it can be
+// read: the partition is damaged. The partition may have been opened so far that it
+// has a state.
+func (p *Partition) openReadOnly(damage *DamagedError) (readable bool, err error) {
+	state, err := p.engine.State()
+	if err != nil {
+		return false, errors.Join(damage, err)
+	}
+	if found := p.engine.Found(); p.state.Load() == nil && found.Applied != state.Applied {
+		// Commits between the two were applied and may be lost in parts.
+		if p.engine.Kept() {
+			state = found
+		} else {
+			damage.unreadable()
+		}
+	}
+	damage.need = max(damage.need, state.Applied, p.engine.Found().Applied)
+	if damage.Unreadable || state.Applied == 0 {
+		if !damage.Unreadable {
+			damage.unreadable()
+		}
+		p.state.Store(&applied{})
+		p.closedFor.Store(&store.Error{Status: store.StatusUnavailable, Message: damage.Error()})
+		return false, nil
+	}
+	schema, err := compileSettings(state.Settings)
+	if err != nil {
+		return false, errors.Join(damage, err)
+	}
+	if p.state.Load() == nil {
+		p.state.Store(&applied{lsn: state.Applied, sum: state.Sum, time: state.Time, schema: schema})
+		p.inFlight.Store(uint64(state.Applied))
+	}
+	p.trouble.Store(&store.Error{Status: store.StatusUnavailable, Message: damage.Error()})
+	return true, nil
+}
+
+// checkLoop compares every open partition's log with what was applied, now and then,
+// and refuses writes where the log has lost something.
+func (s *Server) checkLoop(ctx context.Context) {
+	t := time.NewTicker(s.cfg.CheckInterval)
+	defer t.Stop()
+	suspects := map[*Partition]int{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		open := s.partitions()
+		for _, p := range open {
+			known := p.state.Load().lsn // before the stream is asked
+			shape, err := p.feed.Shape(ctx)
+			damage := p.judge(known, shape, err)
+			if damage == nil {
+				delete(suspects, p)
+				if harm := p.harm.Load(); harm != nil && err == nil && harm.read == (feed.Stretch{}) {
+					p.takeWrites(harm)
+				}
+				continue
+			}
+			// A new leader may have to catch up: what it says is believed when it says
+			// so again.
+			if suspects[p]++; suspects[p] >= checksMax {
+				delete(suspects, p)
+				p.refuseWrites(damage)
+			}
+		}
+		for p := range suspects {
+			if p.isClosed() {
+				delete(suspects, p)
+			}
+		}
+	}
+}
+
+// checksMax is how often a log must look damaged before it is believed.
+const checksMax = 3
+
+// judge tells of the damage that a stream's shape shows; nil if there is none, or
+// nothing is known.
+func (p *Partition) judge(known feed.LSN, shape *feed.Shape, err error) *DamagedError {
+	var mismatch *feed.MismatchError
+	switch {
+	case errors.Is(err, feed.ErrNoLog):
+		return p.damaged(nil, "its stream is gone")
+	case errors.As(err, &mismatch):
+		return p.damaged(nil, "%s", mismatch.What)
+	case err != nil: //nolint:nilerr // nothing is known
+		return nil
+	case len(shape.Missing) > 0:
+		return p.damaged(shape, "its log lacks %s", shape.Lacks())
+	case shape.Last < known:
+		return p.damaged(shape, "LSN %d to %d were applied and are not in its log any more", shape.Last+1, known)
+	}
+	return nil
+}
+
+// takeWrites ends what refuseWrites began: the log has been restored.
+func (p *Partition) takeWrites(harm *DamagedError) {
+	if !p.harm.CompareAndSwap(harm, nil) {
+		return
+	}
+	if why := p.trouble.Load(); why != nil && why.Message == harm.Error() {
+		p.trouble.CompareAndSwap(why, nil)
+	}
+	p.log.Info("the log is whole again; writes are taken")
+}
+
+// refuseWrites says once that the log is damaged, and refuses writes from now on.
+func (p *Partition) refuseWrites(damage *DamagedError) {
+	if p.harm.CompareAndSwap(nil, damage) {
+		p.trouble.Store(&store.Error{Status: store.StatusUnavailable, Message: damage.Error()})
+		p.log.Error(damage.Error())
+	}
+}
+
+// isClosed says whether the partition has answered its last request.
+func (p *Partition) isClosed() bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.closed
+}

@@ -1,0 +1,208 @@
+package owner_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/store"
+)
+
+// harmed is a cluster whose stream files a test may change while it is stopped.
+type harmed struct {
+	*cluster
+	dir    string // of the NATS server
+	engine string
+	items  int
+	id     feed.Partition
+}
+
+// newHarmed writes items into a container of one partition, so large that its stream
+// has several files, and stops everything.
+func newHarmed(t *testing.T) *harmed {
+	t.Helper()
+	h := &harmed{cluster: &cluster{t: t}, dir: t.TempDir(), engine: filepath.Join(t.TempDir(), "engine"), items: 20}
+	h.start()
+	if _, err := h.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
+		t.Fatal(err)
+	}
+	p := h.process("one", h.engine)
+	ct := h.container(p.client, "things")
+	h.id = ct.Partitions()[0]
+	for i := range h.items {
+		if _, err := ct.Create(t.Context(), h.body(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.stop()
+	h.srv.Close()
+	if blocks, _ := filepath.Glob(filepath.Join(h.blocks(), "*.blk")); len(blocks) < 2 {
+		t.Fatalf("the stream has %d files", len(blocks))
+	}
+	return h
+}
+
+func (h *harmed) body(i int) []byte {
+	return fmt.Appendf(nil, `{"id":"%d","a":"x","fill":%q}`, i, strings.Repeat(string(rune('a'+i%26)), 1<<20))
+}
+
+// start starts the NATS server.
+func (h *harmed) start() {
+	h.t.Helper()
+	srv, err := natsd.Open(h.t.Context(), natsd.Config{Dir: h.dir, DontListen: true, Log: quiet})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	h.srv = srv
+	h.t.Cleanup(srv.Close)
+	if h.js, err = jetstream.New(h.conn()); err != nil {
+		h.t.Fatal(err)
+	}
+	if h.catalog, err = store.OpenCatalog(h.t.Context(), h.js, store.CatalogConfig{}); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// blocks is the folder of the stream's files.
+func (h *harmed) blocks() string {
+	h.t.Helper()
+	found, err := filepath.Glob(filepath.Join(h.dir, "jetstream", "*", "streams", h.id.Stream(), "msgs"))
+	if err != nil || len(found) != 1 {
+		h.t.Fatalf("folders of the stream: %v, %v", found, err)
+	}
+	return found[0]
+}
+
+// harms are what happens to a stream's first file.
+var harms = map[string]func(t *testing.T, file string){
+	"flipped": func(t *testing.T, file string) {
+		t.Helper()
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data[len(data)/3] ^= 4
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	},
+	"cut": func(t *testing.T, file string) {
+		t.Helper()
+		info, err := os.Stat(file)
+		if err == nil {
+			err = os.Truncate(file, info.Size()/3)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	},
+	"deleted": func(t *testing.T, file string) {
+		t.Helper()
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	},
+}
+
+// eventually waits until a condition holds, and reports the last reason why not.
+func eventually(t *testing.T, cond func() error) {
+	t.Helper()
+	var err error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
+		if err = cond(); err == nil {
+			return
+		}
+	}
+	t.Fatal(err)
+}
+
+// TestI2_AHoleBehindAWholeEngineIsSaid damages the first file of a stream whose
+// commits the engine has all applied.
+func TestI2_AHoleBehindAWholeEngineIsSaid(t *testing.T) {
+	for name, harm := range harms {
+		t.Run(name, func(t *testing.T) {
+			h := newHarmed(t)
+			harm(t, filepath.Join(h.blocks(), "1.blk"))
+			h.start()
+			p := h.process("one", h.engine)
+			ct := h.container(p.client, "things")
+			eventually(t, func() error {
+				_, err := ct.Upsert(t.Context(), []byte(`{"id":"new","a":"x"}`))
+				if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "LSN ") {
+					return fmt.Errorf("a write was answered %w", err)
+				}
+				t.Log(err)
+				return nil
+			})
+			k := mustKey(t)
+			for i := range h.items {
+				item, err := ct.Read(t.Context(), k, fmt.Sprint(i))
+				if err != nil {
+					t.Fatalf("item %d, which the engine has: %v", i, err)
+				}
+				if string(item.Body) != string(h.body(i)) {
+					t.Fatalf("item %d is another", i)
+				}
+			}
+			status, err := ct.Status(t.Context(), h.id)
+			if err != nil || !strings.Contains(status.Refusing, "LSN ") || status.Unreadable {
+				t.Errorf("status %+v, %v", status, err)
+			}
+		})
+	}
+}
+
+// TestI3_APartitionThatLacksItsPastAnswersNothingElse damages a stream whose
+// partition has to be rebuilt from it: what was acknowledged must not be said not to
+// exist.
+func TestI3_APartitionThatLacksItsPastAnswersNothingElse(t *testing.T) {
+	for name, harm := range harms {
+		t.Run(name, func(t *testing.T) {
+			h := newHarmed(t)
+			harm(t, filepath.Join(h.blocks(), "1.blk"))
+			if err := os.RemoveAll(h.engine); err != nil {
+				t.Fatal(err)
+			}
+			h.start()
+			p := h.process("one", h.engine)
+			ct := h.container(p.client, "things")
+			k := mustKey(t)
+			said := ""
+			for i := range h.items {
+				_, err := ct.Read(t.Context(), k, fmt.Sprint(i))
+				if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "LSN ") {
+					t.Fatalf("item %d of a partition that lacks its past was answered %v", i, err)
+				}
+				said = err.Error()
+			}
+			t.Log(said)
+			if _, err := ct.Count(t.Context(), h.id, store.Scope{}); !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("a count was answered %v", err)
+			}
+			if _, err := ct.Create(t.Context(), []byte(`{"id":"new","a":"x"}`)); !errors.Is(err, store.ErrUnavailable) {
+				t.Errorf("a write was answered %v", err)
+			}
+			status, err := ct.Status(t.Context(), h.id)
+			if err != nil || !status.Unreadable {
+				t.Errorf("status %+v, %v", status, err)
+			}
+		})
+	}
+}
+
+func mustKey(t *testing.T) feed.PartitionKey {
+	t.Helper()
+	k, err := feed.NewPartitionKey("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}

@@ -1,0 +1,148 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/pace"
+)
+
+// ScrubConfig tunes the scrub. Zero fields take their defaults.
+type ScrubConfig struct {
+	// SharePercent is the part of its time in which one process reads the logs of its
+	// partitions and the blocks of its engine, one after the other, to find what has
+	// changed on disk: it is the share of one processor. Default 2, at most 100.
+	SharePercent int `yaml:"sharePercent"`
+
+	// Interval is the least time between the beginnings of two passes. Default 1m.
+	Interval time.Duration `yaml:"interval"`
+}
+
+const (
+	// scrubCommits is how many commits the scrub reads ahead.
+	scrubCommits = 64
+	// scrubFindingsMax bounds the places of one log that a pass tells of.
+	scrubFindingsMax = 100
+	// scrubProbesMax bounds the commits behind a place that cannot be read at which
+	// the scrub tries to go on.
+	scrubProbesMax = 10_000
+)
+
+// scrubLoop reads the logs of all open partitions and the engine again and again.
+func (s *Server) scrubLoop(ctx context.Context) {
+	pacer := pace.New(float64(s.cfg.Scrub.SharePercent)/100, func() {})
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		all := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-next.C:
+			all = true
+			next.Reset(s.cfg.Scrub.Interval)
+		case <-s.opened: // what was opened is read at once
+		}
+		pacer.Resume()
+		for _, p := range s.partitions() {
+			if p.closedFor.Load() == nil && (all || p.scrubbed.Load() == nil) {
+				s.scrubLog(ctx, p, pacer)
+			}
+		}
+	}
+}
+
+// scrubLog reads the log of a partition up to what was applied when it began, and
+// refuses writes if it is not whole.
+func (s *Server) scrubLog(ctx context.Context, p *Partition, pacer *pace.Pacer) {
+	known := *p.state.Load()
+	began := time.Now()
+	state := &store.ScrubState{Commits: uint64(known.lsn)}
+	var damage *DamagedError
+	var bad feed.Shape
+	next := feed.LSN(1)
+	for next <= known.lsn {
+		reached, err := p.readLog(ctx, next, &known, pacer)
+		if err == nil {
+			break
+		}
+		if !feed.Damaged(err) {
+			return // it could not be read to the end, which tells nothing
+		}
+		from := reached + 1
+		to, ok := p.unreadable(ctx, from, known.lsn, pacer)
+		bad.Missing = append(bad.Missing, feed.Stretch{From: from, To: to})
+		if damage == nil {
+			damage = &DamagedError{read: feed.Stretch{From: from, To: to}, stays: !ok}
+			if _, gap := errors.AsType[*feed.GapError](err); !gap {
+				damage.Reason = ": " + err.Error()
+			}
+		}
+		if next = to + 1; len(bad.Missing) >= scrubFindingsMax {
+			break
+		}
+	}
+	if p.isClosed() || ctx.Err() != nil {
+		return
+	}
+	if damage != nil {
+		bad.Last = known.lsn
+		shape, err := p.feed.Shape(ctx)
+		if err != nil {
+			shape = nil // without it nothing is said of replicas
+		}
+		named := p.damaged(shape, "its log cannot be read at %s%s", bad.Lacks(), damage.Reason)
+		named.read, named.stays = damage.read, damage.stays
+		p.refuseWrites(named)
+		state.Finding = named.Reason
+	} else if harm := p.harm.Load(); harm != nil && harm.read != (feed.Stretch{}) {
+		p.takeWrites(harm)
+	}
+	state.Ended, state.Took = time.Now().UTC(), time.Since(began)
+	p.scrubbed.Store(state)
+}
+
+// readLog reads and verifies commits from an LSN up to a known one, and returns the
+// last that was whole. At the known one the checksum must be that of what was applied.
+func (p *Partition) readLog(ctx context.Context, from feed.LSN, known *applied, pacer *pace.Pacer) (feed.LSN, error) {
+	tail, err := p.feed.Tail(ctx, from, feed.TailOptions{CommitsMax: scrubCommits})
+	if err != nil {
+		return from - 1, err
+	}
+	defer tail.Close()
+	for lsn := from; lsn <= known.lsn; lsn++ {
+		c, err := tail.Next(ctx)
+		if err != nil {
+			return lsn - 1, err
+		}
+		if lsn == known.lsn && c.Sum != known.sum {
+			return lsn - 1, &feed.MismatchError{Partition: p.id, LSN: lsn, What: "checksum " + c.Sum.String() + ", what was applied had " + known.sum.String()}
+		}
+		if err := pacer.Pace(ctx); err != nil {
+			return lsn, err
+		}
+		if p.isClosed() {
+			return lsn, errStopped
+		}
+	}
+	return known.lsn, nil
+}
+
+// unreadable returns the last LSN of a stretch that begins with one that cannot be
+// read, or cannot follow the one before it; false if it can be read by itself.
+func (p *Partition) unreadable(ctx context.Context, from, last feed.LSN, pacer *pace.Pacer) (to feed.LSN, ok bool) {
+	for lsn := from; lsn < min(last, from+scrubProbesMax); lsn++ {
+		if _, err := p.feed.Read(ctx, lsn); err == nil {
+			return max(lsn, from+1) - 1, lsn > from
+		} else if !errors.Is(err, feed.ErrNotFound) && !feed.Damaged(err) {
+			return lsn, true
+		}
+		if err := pacer.Pace(ctx); err != nil {
+			return lsn, true
+		}
+	}
+	return last, true
+}

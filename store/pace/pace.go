@@ -1,0 +1,97 @@
+// Package pace lets background work take a small share of one goroutine's time: it
+// works, and rests for as long as the share asks. Verification of copies and the
+// scrub of logs and engines work so.
+package pace
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// WorkMin is the least work after which there is a rest.
+	WorkMin = 2 * time.Millisecond
+	// restMax bounds one rest: what was taken for work was mostly waiting then.
+	restMax = 10 * time.Second
+)
+
+// Pacer lets somebody work in a share of his time. A nil *Pacer lets him work all
+// the time. It may be used by several goroutines; they share the share.
+type Pacer struct {
+	share  float64
+	turned func()
+
+	mu    sync.Mutex
+	since time.Time // when the work at hand began
+}
+
+// New returns a pacer for work that begins now. share is above 0 and at most 1;
+// turned is called at least once a second while he rests.
+func New(share float64, turned func()) *Pacer {
+	return &Pacer{share: share, turned: turned, since: time.Now()}
+}
+
+// Pace rests for as long as the work since the last rest asks for.
+func (p *Pacer) Pace(ctx context.Context) error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turned()
+	worked := time.Since(p.since)
+	if worked < WorkMin {
+		return nil
+	}
+	err := p.Rest(ctx, min(time.Duration(float64(worked)*(1/p.share-1)), restMax))
+	p.since = time.Now()
+	return err
+}
+
+// Rest waits.
+func (p *Pacer) Rest(ctx context.Context, d time.Duration) error {
+	for d > 0 {
+		some := min(d, time.Second)
+		if err := pause(ctx, some); err != nil {
+			return err
+		}
+		p.turned()
+		d -= some
+	}
+	return nil
+}
+
+// Excuse says that some of what was done since the last rest does not count.
+func (p *Pacer) Excuse(d time.Duration) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turned()
+	p.since = p.since.Add(d)
+}
+
+// Resume says that what was done since the last rest was waiting.
+func (p *Pacer) Resume() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turned()
+	p.since = time.Now()
+}
+
+// pause waits, at most until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
