@@ -15,7 +15,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test check lint fuzz vuln bench chaos model
+.PHONY: help demo build test check lint fuzz vuln bench soak chaos model
 
 ## help: list the targets
 help:
@@ -78,6 +78,10 @@ bench:
 ## model: 100,000 random operations over every kind of copy, from SEED on (default 1)
 model:
 	$(GO) test ./integration -count=1 -timeout 0 -v -run 'EveryKind_Model' -args -long -everykind.seed=$(or $(SEED),1)
+
+## soak: an hour of writes at 2,000/s under the WebStore's pipelines; memory stays flat (SOAK=10m for less)
+soak:
+	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Soak' -args -soak=$(or $(SOAK),1h)
 
 ## chaos: kill -9 under load, ROUNDS times (default 5)
 chaos:
