@@ -184,7 +184,7 @@ func (c *Client) once(ctx context.Context, r *Request) (*Response, error) {
 	}
 	attempt, cancel := context.WithTimeout(ctx, r.patience(c.cfg.Timeout))
 	defer cancel()
-	msg, err := c.nc.RequestWithContext(attempt, RequestSubject(r.Partition), data)
+	msg, err := c.ask(attempt, r, data)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, err

@@ -41,7 +41,7 @@ func (p *pager) mergeFrom(ctx context.Context, first *PartitionInfo, result *Que
 		for i := range sources {
 			parts[i] = sources[i].part
 		}
-		more, err := p.add(parts)
+		more, err := p.add(ctx, parts)
 		if err != nil || !more {
 			return err
 		}

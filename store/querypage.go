@@ -240,13 +240,17 @@ func (p *pager) wants() int {
 
 // add puts rows of parts into the page, as many as there is room for, and sets the
 // place where the next ones are. It returns false if the parts have no more.
-func (p *pager) add(parts []query.Part) (more bool, err error) {
+func (p *pager) add(ctx context.Context, parts []query.Part) (more bool, err error) {
 	room := p.room(parts)
 	if room == 0 { // the next row is too large for this page
 		p.bytes = p.r.BytesMax
 		return true, nil
 	}
-	page, err := p.q.Merge(parts, query.PageConfig{Passed: p.at.passed, Rows: room})
+	end, _ := ctx.Deadline()
+	page, err := p.q.Merge(parts, query.PageConfig{Passed: p.at.passed, Rows: room, End: end, Done: ctx.Done()})
+	if err != nil && ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
 	if err != nil {
 		return false, Refuse(StatusBadRequest, "%v", err)
 	}

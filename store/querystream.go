@@ -50,7 +50,7 @@ func (p *pager) streamOne(ctx context.Context, part *PartitionInfo) (done bool, 
 		if p.merges() && len(p.targets) > 1 {
 			return false, p.switchOver(ctx, part, result)
 		}
-		more, err := p.add([]query.Part{partOf(result)})
+		more, err := p.add(ctx, []query.Part{partOf(result)})
 		if err != nil || !more {
 			return true, err
 		}

@@ -2,14 +2,11 @@ package owner
 
 import (
 	"errors"
-	"strings"
-	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/query"
 )
 
 // decideTransact runs a client's operations in order against the view. The
@@ -130,14 +127,8 @@ func (t *txn) patch(op *store.Operation, current *engine.Item) ([]byte, []feed.S
 	if len(op.Patch) == 0 || len(op.Patch) > store.PatchOpsMax {
 		return nil, nil, store.Refuse(store.StatusBadRequest, "a patch has 1 to %d operations, this one has %d", store.PatchOpsMax, len(op.Patch))
 	}
-	if op.Condition != "" {
-		holds, err := conditionHolds(op.Condition, current.Body)
-		if err != nil {
-			return nil, nil, store.Refuse(store.StatusBadRequest, "condition: %v", err)
-		}
-		if !holds {
-			return nil, nil, store.Refuse(store.StatusPreconditionFailed, "item %q does not satisfy the condition %s", op.ID, op.Condition)
-		}
+	if refusal := t.satisfies(op, current); refusal != nil {
+		return nil, nil, refusal
 	}
 	for i := range op.Patch {
 		pointers := []string{op.Patch[i].Path}
@@ -171,27 +162,6 @@ func (t *txn) patch(op *store.Operation, current *engine.Item) ([]byte, []feed.S
 		undo = []feed.Splice{} // a patch that changed nothing still is a write
 	}
 	return after, undo, nil
-}
-
-// conditionTime bounds the evaluation of a patch's condition: the other writes of the
-// partition wait for it.
-const conditionTime = 100 * time.Millisecond
-
-// conditionHolds evaluates a patch's condition: a predicate, or "from ALIAS
-// where PREDICATE" as the SDKs send it.
-func conditionHolds(condition string, body []byte) (bool, error) {
-	text := strings.TrimSpace(condition)
-	alias := "c"
-	if fields := strings.Fields(text); len(fields) > 3 && strings.EqualFold(fields[0], "from") && strings.EqualFold(fields[2], "where") {
-		alias = fields[1]
-		at := strings.Index(strings.ToLower(text), "where")
-		text = text[at+len("where"):]
-	}
-	e, err := query.ParseExprAs(text, alias)
-	if err != nil {
-		return false, err
-	}
-	return e.Holds(body, time.Now().Add(conditionTime))
 }
 
 func itemOf(i *engine.Item) store.Item {

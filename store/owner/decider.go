@@ -54,11 +54,15 @@ func (d *decider) run(ctx context.Context) {
 		case out <- d.draft:
 			d.handedOver()
 		case <-d.expiry.C:
+			d.occupy("the expiry of items")
 			d.expire()
+			d.free()
 			d.turn()
 			d.expiry.Reset(d.p.cfg.ExpiryInterval)
 		case f := <-d.p.tasks:
+			d.occupy("a change of settings, or the targets of an aggregate")
 			f(d)
+			d.free()
 		case <-ctx.Done():
 			return
 		}
@@ -183,6 +187,8 @@ func (d *decider) view() *view {
 // decide decides one request. Its answer leaves with the draft, for it may rest
 // on decisions that are not durable yet.
 func (d *decider) decide(c *call) {
+	d.occupy(c.what)
+	defer d.free()
 	v := d.view()
 	if refusal := d.p.refusing(c.req); refusal != nil {
 		d.draft.refuse(c, refusal)
@@ -190,6 +196,7 @@ func (d *decider) decide(c *call) {
 	}
 	for pageItems := pageItemsLimit; ; {
 		t := newTxn(v, d.draft)
+		t.conditions = c.conditions
 		resp, write := d.dispatch(t, c.req, pageItems)
 		if !write {
 			d.draft.reply(c, resp)

@@ -49,5 +49,14 @@
 // on where the last left off. Pages wait while clients write, except for
 // Config.PageShare, and become small.
 //
+// # Time
+//
+// The decider is one goroutine, so nothing that it evaluates may take long. Conditions
+// of patches have conditionTime by the clock: a refusal never enters the log, so replay
+// need not repeat it. They are read, and their regular expressions compiled, before the
+// decider has the request. Conditions of indexes and rules are part of apply, and count
+// their work (query.WorkMax). What holds the decider for longer than a second all the
+// same is told by Server.Held, the log and a metric.
+//
 // Handle is safe for concurrent use. Reads do not pass through the decider.
 package owner

@@ -9,11 +9,15 @@ import (
 
 // call is one request on its way through the owner.
 type call struct {
-	req  *store.Request
-	done chan *store.Response // holds one; the answer is given once
+	req        *store.Request
+	what       string               // that it asks for
+	conditions map[string]condition // of patches, by their texts
+	done       chan *store.Response // holds one; the answer is given once
 }
 
-func newCall(r *store.Request) *call { return &call{req: r, done: make(chan *store.Response, 1)} }
+func newCall(r *store.Request) *call {
+	return &call{req: r, what: what(r), conditions: readConditions(r), done: make(chan *store.Response, 1)}
+}
 
 func (c *call) answer(r *store.Response) { c.done <- r }
 

@@ -31,6 +31,10 @@ var (
 		metric.WithUnit("{change}"), metric.WithDescription("Changes committed, by cause: client, pipeline or expiry, and by container: its heat.")))
 	fencedTotal = must(meter.Int64Counter("millrace.fenced",
 		metric.WithUnit("{write}"), metric.WithDescription("Writes refused because their writer had lost its lease: appends of an owner, and pipelines' writes of an older epoch.")))
+	heldTotal = must(meter.Int64Counter("millrace.decider.held",
+		metric.WithUnit("{event}"), metric.WithDescription("How often one thing held all writes of a partition for more than a second; the log says what.")))
+	heldDuration = must(meter.Float64Gauge("millrace.decider.held.duration",
+		metric.WithUnit("s"), metric.WithDescription("For how long one thing has held all writes of a partition; the longest of this process, 0 below a second.")))
 	diskFree = must(meter.Int64Gauge("millrace.disk.free",
 		metric.WithUnit("By"), metric.WithDescription("Free space on the disk of the data directory, or on that of the embedded server's logs if it is less.")))
 )

@@ -75,7 +75,8 @@ type Partition struct {
 	harm       atomic.Pointer[DamagedError] // of the log, found while it is served
 	scrubbed   atomic.Pointer[store.ScrubState]
 	fanOuts    atomic.Int64
-	changed    notifier // tells waiters that state moved
+	changed    notifier                   // tells waiters that state moved
+	occupation atomic.Pointer[occupation] // of the decider; nil while it waits
 
 	mu     sync.RWMutex
 	closed bool // guards queue and pages against requests after the last answer

@@ -216,7 +216,7 @@ func (e *execution) read(ctx context.Context, result *store.QueryResult) *store.
 		return store.Refuse(store.StatusBadRequest, "the continuation is none of this query: %v", err)
 	}
 	e.on, err = e.q.Run(query.RunConfig{
-		End: e.started.Add(e.p.cfg.QueryTime), After: e.r.After, Ordered: e.access.Kind == plan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
+		End: e.started.Add(e.p.cfg.QueryTime), Done: ctx.Done(), After: e.r.After, Ordered: e.access.Kind == plan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
 		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax),
 	})
 	if err != nil {
@@ -280,6 +280,9 @@ func (e *execution) take(ctx context.Context, at *place) (part query.Part, refus
 			return part, refusal
 		}
 		given, err := e.item(c)
+		if err != nil && ctx.Err() != nil {
+			return part, givenUp(ctx)
+		}
 		if err != nil {
 			return part, store.Refuse(store.StatusBadRequest, "%v", err)
 		}
@@ -309,7 +312,7 @@ func (e *execution) tick(ctx context.Context, v *engine.View) *store.Error {
 	}
 	e.seen = 0
 	if ctx.Err() != nil {
-		return store.Refuse(store.StatusUnavailable, "the query was given up: %v", context.Cause(ctx))
+		return givenUp(ctx)
 	}
 	took := time.Since(e.started)
 	e.late = e.streams() && took >= e.p.cfg.QueryPageTime
@@ -320,6 +323,11 @@ func (e *execution) tick(ctx context.Context, v *engine.View) *store.Error {
 		"the query found no end of its page in %s, after %d items of one partition (%s); "+
 			"ask with a partition key or a narrower WHERE, declare an index that serves it, or raise store.queryTime",
 		e.p.cfg.QueryTime, e.metrics.Items, e.access)
+}
+
+// givenUp says that nobody waits for the query any more.
+func givenUp(ctx context.Context) *store.Error {
+	return store.Refuse(store.StatusUnavailable, "the query was given up: %v", context.Cause(ctx))
 }
 
 // item gives an item to the run, unless it cannot give rows. One at which the page is

@@ -22,17 +22,26 @@ type subscription struct {
 	slots   chan struct{}
 	closed  chan struct{} // no message comes any more
 	answers sync.WaitGroup
+
+	mu      sync.Mutex
+	queries map[string]context.CancelFunc // under way, by the names that their clients gave them
 }
 
 // subscribe serves p on its subject until stop is called. A drain ends ctx and
 // not the requests under way: the partition answers everybody before it stops.
 func (s *Server) subscribe(ctx context.Context, p *Partition) (*subscription, error) {
 	ctx = context.WithoutCancel(ctx)
-	o := &subscription{slots: make(chan struct{}, remoteMax), closed: make(chan struct{})}
+	o := &subscription{slots: make(chan struct{}, remoteMax), closed: make(chan struct{}), queries: map[string]context.CancelFunc{}}
 	sub, err := s.nc.Subscribe(store.RequestSubject(p.id), func(m *nats.Msg) {
+		if id := m.Header.Get(store.HeaderCancel); id != "" {
+			o.cancel(id)
+			return
+		}
 		o.slots <- struct{}{}
+		ctx, end := o.begin(ctx, m.Header.Get(store.HeaderQuery)) // before the message that ends it can come
 		o.answers.Go(func() {
 			defer func() { <-o.slots }()
+			defer end()
 			s.answer(ctx, p, m)
 		})
 	})
@@ -46,6 +55,32 @@ func (s *Server) subscribe(ctx context.Context, p *Partition) (*subscription, er
 		return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
 	}
 	return o, nil
+}
+
+// begin returns the context of a request, which ends when its client cancels it by id.
+func (o *subscription) begin(ctx context.Context, id string) (context.Context, func()) {
+	if id == "" {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.queries[id] = cancel
+	return ctx, func() {
+		o.mu.Lock()
+		delete(o.queries, id)
+		o.mu.Unlock()
+		cancel()
+	}
+}
+
+// cancel ends the query of that id, if it is under way.
+func (o *subscription) cancel(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if cancel := o.queries[id]; cancel != nil {
+		cancel()
+	}
 }
 
 // stop ends the subscription and waits until what has come already is answered:

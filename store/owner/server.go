@@ -80,6 +80,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.diskLoop(work) })
 	wg.Go(func() { s.checkLoop(work) })
 	wg.Go(func() { s.scrubLoop(work) })
+	wg.Go(func() { s.heldLoop(work) })
 	err := s.leases.Run(work, s.own)
 	stop()
 	wg.Wait()

@@ -2,6 +2,7 @@ package owner
 
 import (
 	"bytes"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -87,6 +88,9 @@ type txn struct {
 	control *feed.Control
 	idemKey string
 	arena   arena
+
+	conditions    map[string]condition // of the request's patches
+	conditionTook time.Duration        // their evaluation, so far
 
 	deltas  map[*rule]*accumulator.Delta // not yet added to accumulators
 	folds   map[*rule]folded

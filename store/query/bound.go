@@ -27,6 +27,10 @@ type Bound struct {
 	Prefix string
 }
 
+// boundsMax is about how many bounds of one AND are looked at. One that is left out
+// only makes the choice of an index poorer.
+const boundsMax = 64
+
 // Bounds returns what is known of the items that give rows. Parameters that are not
 // bound are not known.
 func (q *Query) Bounds() []Bound {
@@ -50,8 +54,8 @@ func (r *resolver) bounds(list []Bound, n node) []Bound {
 		if n.op == "OR" {
 			return append(list, r.either(n.terms)...)
 		}
-		for _, t := range n.terms {
-			list = r.bounds(list, t)
+		for i := 0; i < len(n.terms) && len(list) < boundsMax; i++ {
+			list = r.bounds(list, n.terms[i])
 		}
 	case *path:
 		return r.equals(list, n, boolValue(true))

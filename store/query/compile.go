@@ -70,7 +70,7 @@ func compileValue(n node) eval {
 		switch n.op {
 		case "-":
 			return func(item []byte, f *frame) Value {
-				return arith('-', Value{typ: Number, data: []byte{'0'}}, x(item, f))
+				return f.arith('-', Value{typ: Number, data: []byte{'0'}}, x(item, f))
 			}
 		case "~":
 			return func(item []byte, f *frame) Value { return bitwise("^", x(item, f), intValue(-1)) }
@@ -105,9 +105,9 @@ func compileValue(n node) eval {
 func compilePath(n *path) eval {
 	steps := n.steps
 	if n.root == 0 {
-		return func(item []byte, _ *frame) Value { return valueOf(lookup(item, steps)) }
+		return func(item []byte, f *frame) Value { return f.value(f.lookup(item, steps)) }
 	}
-	return func(item []byte, f *frame) Value { return valueOf(lookup(n.in(item, f), steps)) }
+	return func(item []byte, f *frame) Value { return f.value(f.lookup(n.in(item, f), steps)) }
 }
 
 func compileAll(nodes []node) []eval {
@@ -135,10 +135,10 @@ func compileAccess(n *access) eval {
 		}
 		switch k.typ {
 		case String:
-			return valueOf(lookup(v.data, []step{{name: string(k.data)}}))
+			return f.value(f.lookup(v.data, []step{{name: string(k.data)}}))
 		case Number:
 			if i, ok := k.int(); ok && i >= 0 {
-				return valueOf(lookup(v.data, []step{{index: i, isIndex: true}}))
+				return f.value(f.lookup(v.data, []step{{index: i, isIndex: true}}))
 			}
 		default:
 		}
@@ -157,23 +157,29 @@ func compileBinary(n *operation) eval {
 			return y(item, f)
 		}
 	case "||":
-		return func(item []byte, f *frame) Value { return concat(x(item, f), y(item, f)) }
+		return func(item []byte, f *frame) Value { return f.concat(x(item, f), y(item, f)) }
 	case "+", "-", "*":
-		return func(item []byte, f *frame) Value { return arith(op[0], x(item, f), y(item, f)) }
+		return func(item []byte, f *frame) Value { return f.arith(op[0], x(item, f), y(item, f)) }
 	case "/", "%":
-		return func(item []byte, f *frame) Value { return divide(op[0], x(item, f), y(item, f)) }
+		return func(item []byte, f *frame) Value { return f.divide(op[0], x(item, f), y(item, f)) }
 	}
 	return func(item []byte, f *frame) Value { return bitwise(op, x(item, f), y(item, f)) }
+}
+
+// value is valueOf; a string that had to be decoded is made.
+func (f *frame) value(raw []byte) Value {
+	v := valueOf(raw)
+	if f != nil && v.typ == String && len(v.data)+2 != len(raw) {
+		f.makes(len(raw))
+	}
+	return v
 }
 
 // makeArray returns the array of what the elements come to; undefined ones are
 // left out. One of more than TextMadeMax bytes is undefined.
 func makeArray(item []byte, f *frame, elements []eval) Value {
 	out := []byte{'['}
-	for i, e := range elements {
-		if pause(i) && f.late() {
-			return Value{}
-		}
+	for _, e := range elements {
 		v := e(item, f)
 		if v.typ == Undefined {
 			continue
@@ -181,7 +187,7 @@ func makeArray(item []byte, f *frame, elements []eval) Value {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		if out = v.AppendJSON(out); len(out) > TextMadeMax {
+		if out = v.AppendJSON(out); len(out) > TextMadeMax || !f.makes(workNode+len(v.data)) {
 			return Value{}
 		}
 	}
@@ -193,9 +199,6 @@ func makeArray(item []byte, f *frame, elements []eval) Value {
 func makeObject(item []byte, f *frame, names []string, values []eval) Value {
 	out := []byte{'{'}
 	for i, e := range values {
-		if pause(i) && f.late() {
-			return Value{}
-		}
 		v := e(item, f)
 		if v.typ == Undefined {
 			continue
@@ -204,23 +207,39 @@ func makeObject(item []byte, f *frame, names []string, values []eval) Value {
 			out = append(out, ',')
 		}
 		out = append(appendQuoted(out, []byte(names[i])), ':')
-		if out = v.AppendJSON(out); len(out) > TextMadeMax {
+		if out = v.AppendJSON(out); len(out) > TextMadeMax || !f.makes(workNode+len(v.data)) {
 			return Value{}
 		}
 	}
 	return Value{typ: Object, data: append(out, '}')}
 }
 
-func concat(x, y Value) Value {
-	if x.typ != String || y.typ != String || len(x.data)+len(y.data) > TextMadeMax {
+func (f *frame) concat(x, y Value) Value {
+	if !f.makes(len(x.data)+len(y.data)) || x.typ != String || y.typ != String || len(x.data)+len(y.data) > TextMadeMax {
 		return Value{}
 	}
 	return stringValue(append(append(make([]byte, 0, len(x.data)+len(y.data)), x.data...), y.data...))
 }
 
-// arith computes x op y for + - *.
-func arith(op byte, x, y Value) Value {
+// arith is that of no frame.
+func arith(op byte, x, y Value) Value { return (*frame)(nil).arith(op, x, y) }
+
+// numbers counts the work of an operation on two numbers. It returns false if they are
+// none, or the budget is spent.
+func (f *frame) numbers(x, y Value) bool {
 	if x.typ != Number || y.typ != Number {
+		return false
+	}
+	work := workNode + len(x.data) + len(y.data)
+	if len(x.data) > smallDigits || len(y.data) > smallDigits || bytes.ContainsAny(x.data, "eE") || bytes.ContainsAny(y.data, "eE") {
+		work += workBig
+	}
+	return f.charge(work)
+}
+
+// arith computes x op y for + - *.
+func (f *frame) arith(op byte, x, y Value) Value {
+	if !f.numbers(x, y) {
 		return Value{}
 	}
 	if data, ok := arithmetic(op, x.data, y.data); ok {
@@ -236,10 +255,13 @@ func arith(op byte, x, y Value) Value {
 	return floatValue(a * b)
 }
 
+// divide is that of no frame.
+func divide(op byte, x, y Value) Value { return (*frame)(nil).divide(op, x, y) }
+
 // divide computes x / y and x % y: exactly for integers, if they divide, else with
 // doubles. By zero it is undefined.
-func divide(op byte, x, y Value) Value {
-	if x.typ != Number || y.typ != Number {
+func (f *frame) divide(op byte, x, y Value) Value {
+	if !f.numbers(x, y) {
 		return Value{}
 	}
 	a, okA := parseInt(x.data)

@@ -262,6 +262,9 @@ func (d decimal) integer() (n *big.Int, ok bool) {
 	return s.m.Mul(s.m, new(big.Int).Exp(big.NewInt(10), big.NewInt(s.scale), nil)), true
 }
 
+// smallDigits is how many digits parseSmall reads.
+const smallDigits = 18
+
 // parseSmall reads a number of at most 18 digits without an exponent as an integer
 // divided by ten to the power frac.
 func parseSmall(raw []byte) (m int64, frac int, ok bool) {
@@ -269,7 +272,7 @@ func parseSmall(raw []byte) (m int64, frac int, ok bool) {
 	if len(digits) > 0 && digits[0] == '-' {
 		digits = digits[1:]
 	}
-	if len(digits) == 0 || len(digits) > 18 {
+	if len(digits) == 0 || len(digits) > smallDigits {
 		return 0, 0, false
 	}
 	for i, c := range digits {

@@ -48,6 +48,26 @@
 // Type, and Raw for JSON. They say whether the value is exactly that, and round
 // nothing but doubles. AppendDecimal writes an exact number.
 //
+// # Budget
+//
+// Nothing evaluates without an end. A frame counts the work of every path, comparison,
+// call and character of a regular expression, in units of about a nanosecond, and looks
+// at what there is after each 4096 of them. There are two budgets:
+//
+//   - Holds and Run have an end by the clock, and Run a channel that closes when nobody
+//     waits any more. When it is over they return ErrTooMuch, soon: no single step
+//     takes longer than some tens of milliseconds. So a time limit holds within twice
+//     itself for limits from 100 ms on. What they decide is not repeated from a log.
+//   - True, Eval, TrueIn and EvalIn decide which items an index or a rule has, which
+//     replay must decide alike. So WorkMax counts and no clock is asked, and what is
+//     beyond it is undefined, not an error: the write that made the item so large is in
+//     the log. Light expressions, of a few nodes each of which reads the item once, need
+//     no count.
+//
+// The memory of values that are made is bounded in both (MadeMax). Regular expressions
+// have a size that is checked before they are compiled (RegexpInstMax); a match of much
+// work reads its text through a reader that ends when the budget does.
+//
 // # Precedence
 //
 // From the weakest: ?: and ??; OR; AND; NOT; = != <> < <= > >= IN BETWEEN LIKE;

@@ -1,8 +1,8 @@
 package query
 
 import (
+	"encoding/binary"
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -13,22 +13,23 @@ var scopeDefault = scope{{"c", "item", "root"}}
 type Expr struct {
 	root  node
 	scope scope
-	slots int // roots and aliases of subqueries; 0 if there are no subqueries
+	slots int  // roots and aliases of subqueries; 0 if there are no subqueries
+	light bool // so little work that it needs no budget, and no frame
 	eval  eval
 	test  test
 }
 
 // ParseExpr reads a text of at most TextMax bytes as one scalar expression. The
 // item may be called c, item or root. The error is a *SyntaxError.
-func ParseExpr(text string) (*Expr, error) { return parseIn(text, scopeDefault) }
+func ParseExpr(text string) (*Expr, error) { return parseIn(text, scopeDefault, false) }
 
 // ParseExprAs is ParseExpr where the item may be called by the given names instead.
 func ParseExprAs(text string, aliases ...string) (*Expr, error) {
-	return parseIn(text, scope{aliases})
+	return parseIn(text, scope{aliases}, true)
 }
 
-func parseIn(text string, s scope) (*Expr, error) {
-	root, err := parse(text, s)
+func parseIn(text string, s scope, strict bool) (*Expr, error) {
+	root, err := parse(text, s, strict)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +37,8 @@ func parseIn(text string, s scope) (*Expr, error) {
 }
 
 func newExpr(root node, s scope) *Expr {
-	return &Expr{root: root, scope: s, slots: slotsOf(root), eval: compile(root), test: compileTest(root)}
+	slots := slotsOf(root)
+	return &Expr{root: root, scope: s, slots: slots, light: slots == 0 && light(root), eval: compile(root), test: compileTest(root)}
 }
 
 // slotsOf returns how many roots a frame for n needs, 0 if n has no subqueries.
@@ -51,9 +53,10 @@ func slotsOf(n node) int {
 }
 
 // Eval returns what the expression comes to for an item, which must be valid JSON.
-// The value may share memory with item.
+// The value may share memory with item. One that takes more than WorkMax, or makes
+// more than MadeMax, is undefined.
 func (e *Expr) Eval(item []byte) Value {
-	if e.slots == 0 {
+	if e.light {
 		return e.eval(item, nil)
 	}
 	return e.EvalIn(item)
@@ -63,7 +66,7 @@ func (e *Expr) Eval(item []byte) Value {
 // not. It allocates only for arithmetic, functions that make text, and text with
 // escapes.
 func (e *Expr) True(item []byte) bool {
-	if e.slots == 0 {
+	if e.light {
 		return e.test(item, nil) == isTrue
 	}
 	return e.TrueIn(item)
@@ -73,7 +76,7 @@ func (e *Expr) True(item []byte) bool {
 // than that, or its subqueries try too much.
 func (e *Expr) Holds(item []byte, end time.Time) (bool, error) {
 	f := newFrame(max(e.slots, 1), [][]byte{item})
-	f.end = end
+	f.end, f.madeMax = end, MadeMax
 	holds, spent := e.test(item, f) == isTrue, f.spent
 	f.free()
 	if spent {
@@ -88,6 +91,9 @@ func (e *Expr) Holds(item []byte, end time.Time) (bool, error) {
 func (e *Expr) Bind(params map[string][]byte) (*Expr, error) {
 	var err error
 	root := transform(e.root, binder(params, &err))
+	if err == nil {
+		err = checkRegexps(root)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -129,18 +135,41 @@ func (e *Expr) Paths() [][]string { return e.PathsIn(0) }
 
 // PathsIn is Paths of one root.
 func (e *Expr) PathsIn(root int) [][]string {
-	var paths [][]string
+	var paths pathSet
 	visit(e.root, func(n node) {
-		p, ok := n.(*path)
-		if !ok || p.root != root {
-			return
-		}
-		names := p.names()
-		if !slices.ContainsFunc(paths, func(q []string) bool { return slices.Equal(names, q) }) {
-			paths = append(paths, names)
+		if p, ok := n.(*path); ok && p.root == root {
+			paths.add(p)
 		}
 	})
-	return paths
+	return paths.list
+}
+
+// pathSet are paths, each once, in the order in which they came.
+type pathSet struct {
+	list  [][]string
+	known map[string]bool
+}
+
+func (s *pathSet) add(p *path) {
+	names := p.names()
+	key := identityOf(names)
+	if s.known[key] {
+		return
+	}
+	if s.known == nil {
+		s.known = map[string]bool{}
+	}
+	s.known[key] = true
+	s.list = append(s.list, names)
+}
+
+// identityOf returns what tells lists of texts apart.
+func identityOf[T ~string | ~[]byte](texts []T) string {
+	var key []byte
+	for _, text := range texts {
+		key = append(binary.AppendUvarint(key, uint64(len(text))), text...)
+	}
+	return string(key)
 }
 
 // Path returns the root and the path if the expression is nothing but one, written
@@ -203,8 +232,10 @@ func (e *Expr) Params() []string { return paramsOf(e.root) }
 
 func paramsOf(n node) []string {
 	var names []string
+	known := map[string]bool{}
 	visit(n, func(n node) {
-		if p, ok := n.(*param); ok && !slices.Contains(names, p.name) {
+		if p, ok := n.(*param); ok && !known[p.name] {
+			known[p.name] = true
 			names = append(names, p.name)
 		}
 	})

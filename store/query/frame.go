@@ -5,57 +5,113 @@ import (
 	"time"
 )
 
-// frame is what an evaluation works in: the roots, and what its subqueries may
-// still spend.
+// frame is what an evaluation works in: the roots, and its budget.
 type frame struct {
-	roots [][]byte  // those of the caller, then what the aliases of subqueries stand for
-	ticks int       // as steps, of all items
-	steps int       // rows that were tried
-	spent bool      // too many of them, too large a result, or too late
-	end   time.Time // when it is too late; zero for never
+	roots [][]byte // those of the caller, then what the aliases of subqueries stand for
+	spent bool     // the budget is, and what the evaluation comes to means nothing
+
+	// What one item has used.
+	steps int // rows that were tried
+	made  int // bytes of values that were made
+
+	// What all items have used, and when to look at it.
+	work, next int64
+
+	// Set once, before the evaluation.
+	workMax int64           // 0 for no bound
+	madeMax int             // 0 for no bound
+	end     time.Time       // when it is too late; zero for never
+	done    <-chan struct{} // closed when nobody waits any more; nil for never
 }
 
-// stepsMax bounds the rows that JOINs and subqueries try for one item.
-const stepsMax = 1 << 20
+// Bounds of one evaluation, of one item.
+const (
+	// WorkMax bounds the work of an expression that is evaluated without an end, in
+	// units of about a nanosecond. Such an expression decides what a log means, so it
+	// must come to the same everywhere: the bound counts and knows no clock.
+	WorkMax = 1 << 28
+	// MadeMax bounds the bytes of all values that an evaluation makes on its way.
+	MadeMax = 256 << 20
+	// stepsMax bounds the rows that JOINs and subqueries try for one item.
+	stepsMax = 1 << 20
+	// argsBytesMax bounds the bytes of the arguments of one call.
+	argsBytesMax = 64 << 20
+)
 
-// stepsTick is after how many of them the clock is looked at.
-const stepsTick = 256
+// The costs of work in units of about a nanosecond. They are part of the meaning of
+// expressions in a log: other costs need another Meaning.
+const (
+	workTick   = 4 << 10 // after how much work the clock is looked at
+	workNode   = 32      // a path, a term, a call
+	workStep   = 8       // a character that is compared with a pattern
+	workMember = 128     // a member or an element that is compared
+	workBig    = 8 << 10 // an operation on numbers of hundreds of digits
+	workInst   = 8       // an instruction of a regular expression at one character
+	workRegexp = 8 << 10 // a byte of a regular expression that is compiled
+	workScan   = 2       // bytes that are scanned in one unit
+)
 
-// step counts a row. It returns false when there were too many.
-func (f *frame) step() bool {
-	f.steps++
-	f.ticks++
-	if f.steps > stepsMax || f.ticks%stepsTick == 0 && !f.end.IsZero() && time.Now().After(f.end) {
+// charge counts work. It returns false when the budget is spent; whoever works in a
+// loop ends it then, and what is returned means nothing. There is no budget without a
+// frame.
+func (f *frame) charge(work int) bool {
+	if f == nil {
+		return true
+	}
+	if f.work += int64(work); f.work < f.next {
+		return !f.spent
+	}
+	return f.look()
+}
+
+// scan counts bytes that are scanned.
+func (f *frame) scan(size int) bool { return f.charge(size / workScan) }
+
+// look compares what was used with what there is.
+func (f *frame) look() bool {
+	f.next = f.work + workTick
+	select {
+	case <-f.done:
+		f.spent = true
+	default:
+	}
+	if f.workMax > 0 && f.work > f.workMax || !f.end.IsZero() && time.Now().After(f.end) {
 		f.spent = true
 	}
 	return !f.spent
 }
 
-// late looks at the clock for work that tries no rows. It returns true if it is too
-// late, or was too much before. Without a frame it never is.
-func (f *frame) late() bool {
+// makes counts the bytes of a value that was made.
+func (f *frame) makes(size int) bool {
 	if f == nil {
-		return false
+		return true
 	}
-	if !f.end.IsZero() && time.Now().After(f.end) {
+	if f.made += size; f.madeMax > 0 && f.made > f.madeMax {
 		f.spent = true
 	}
-	return f.spent
+	return f.charge(size)
 }
 
-// pause tells whether the clock is to be looked at before one of many steps, such as
-// the terms of an OR, each of which may read the whole item.
-func pause(step int) bool { return step%pauseSteps == pauseSteps-1 }
+// step counts a row. It returns false when there were too many.
+func (f *frame) step() bool {
+	if f.steps++; f.steps > stepsMax {
+		f.spent = true
+	}
+	return f.charge(workNode)
+}
 
-const pauseSteps = 64
+// begin begins another item in the same frame.
+func (f *frame) begin(item []byte) {
+	f.steps, f.made, f.spent, f.roots[0] = 0, 0, false, item
+}
 
 var frames = sync.Pool{New: func() any { return new(frame) }}
 
-// newFrame returns a frame of n roots, of which the first are given.
+// newFrame returns a frame of n roots, of which the first are given, without a budget
+// but for rows.
 func newFrame(n int, roots [][]byte) *frame {
 	f := frames.Get().(*frame)
-	f.steps, f.spent, f.end = 0, false, time.Time{}
-	f.roots = append(f.roots[:0], roots...)
+	*f = frame{roots: append(f.roots[:0], roots...)}
 	for len(f.roots) < n {
 		f.roots = append(f.roots, nil)
 	}

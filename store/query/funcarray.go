@@ -2,7 +2,6 @@ package query
 
 import (
 	"bytes"
-	"slices"
 )
 
 // setFunctions are the functions of arrays taken as sets, and of objects.
@@ -18,16 +17,16 @@ var setFunctions = map[string]*function{
 		return Value{}
 	}},
 	"OBJECTTOARRAY": {least: 1, most: 3, three: objectToArray},
-	"SETINTERSECT": {least: 2, most: 2, two: func(a, b Value) Value {
-		in := membersOf(b)
-		return setOf(a, b, []Value{a}, func(key string) bool { return in[key] })
+	"SETINTERSECT": {least: 2, most: 2, framed: func(f *frame, a, b, _ Value) Value {
+		in := f.membersOf(b)
+		return f.setOf(a, b, []Value{a}, func(key string) bool { return in[key] })
 	}},
-	"SETDIFFERENCE": {least: 2, most: 2, two: func(a, b Value) Value {
-		in := membersOf(b)
-		return setOf(a, b, []Value{a}, func(key string) bool { return !in[key] })
+	"SETDIFFERENCE": {least: 2, most: 2, framed: func(f *frame, a, b, _ Value) Value {
+		in := f.membersOf(b)
+		return f.setOf(a, b, []Value{a}, func(key string) bool { return !in[key] })
 	}},
-	"SETUNION": {least: 2, most: 2, two: func(a, b Value) Value {
-		return setOf(a, b, []Value{a, b}, func(string) bool { return true })
+	"SETUNION": {least: 2, most: 2, framed: func(f *frame, a, b, _ Value) Value {
+		return f.setOf(a, b, []Value{a, b}, func(string) bool { return true })
 	}},
 	"STRINGJOIN":  {least: 2, most: 2, two: stringJoin},
 	"STRINGSPLIT": {least: 2, most: 2, two: stringSplit},
@@ -35,31 +34,33 @@ var setFunctions = map[string]*function{
 
 // ofElements returns a function that computes an aggregate over an array.
 func ofElements(name string) *function {
-	return &function{least: 1, most: 1, one: func(arr Value) Value {
+	return &function{least: 1, most: 1, framed: func(f *frame, arr, _, _ Value) Value {
 		if arr.typ != Array {
 			return Value{}
 		}
 		var s state
 		elements(arr.data, func(raw []byte) bool {
-			s.add(name, valueOf(raw))
-			return true
+			v := valueOf(raw)
+			f.numbers(v, v)
+			s.add(name, v)
+			return f.charge(workMember + len(raw))
 		})
 		return s.value(name)
 	}}
 }
 
 // membersOf returns the sort keys of the elements of an array.
-func membersOf(arr Value) map[string]bool {
+func (f *frame) membersOf(arr Value) map[string]bool {
 	in := make(map[string]bool)
 	elements(arr.data, func(raw []byte) bool {
-		in[string(appendSortKey(nil, valueOf(raw), false))] = true
-		return true
+		in[string(f.appendSortKey(nil, valueOf(raw), false))] = true
+		return f.charge(workMember)
 	})
 	return in
 }
 
 // setOf returns the values of arrays whose sort keys are wanted, each once.
-func setOf(a, b Value, from []Value, want func(key string) bool) Value {
+func (f *frame) setOf(a, b Value, from []Value, want func(key string) bool) Value {
 	if a.typ != Array || b.typ != Array {
 		return Value{}
 	}
@@ -67,14 +68,14 @@ func setOf(a, b Value, from []Value, want func(key string) bool) Value {
 	seen := make(map[string]bool)
 	for _, arr := range from {
 		elements(arr.data, func(raw []byte) bool {
-			if key := string(appendSortKey(nil, valueOf(raw), false)); !seen[key] && want(key) {
+			if key := string(f.appendSortKey(nil, valueOf(raw), false)); !seen[key] && want(key) {
 				seen[key] = true
 				if len(out) > 1 {
 					out = append(out, ',')
 				}
 				out = append(out, raw...)
 			}
-			return true
+			return f.charge(workMember)
 		})
 	}
 	return Value{typ: Array, data: append(out, ']')}
@@ -138,10 +139,12 @@ func stringSplit(s, separator Value) Value {
 		return Value{}
 	}
 	out := []byte{'['}
-	for i, piece := range bytes.Split(slices.Clip(s.data), separator.data) {
-		if i > 0 {
+	for rest, more := s.data, true; more; {
+		var piece []byte
+		if len(out) > 1 {
 			out = append(out, ',')
 		}
+		piece, rest, more = bytes.Cut(rest, separator.data)
 		if out = appendQuoted(out, piece); len(out) > TextMadeMax {
 			return Value{}
 		}

@@ -58,17 +58,17 @@ func whole(f func(x float64) float64, exact func(n int64) int64) *function {
 // arrayFunctions are the functions of arrays.
 var arrayFunctions = map[string]*function{
 	"ARRAY_CONCAT": {least: 2, most: argsMax, many: arrayConcat},
-	"ARRAY_CONTAINS": {least: 2, most: 3, three: func(arr, v, partial Value) Value {
+	"ARRAY_CONTAINS": {least: 2, most: 3, framed: func(f *frame, arr, v, partial Value) Value {
 		if arr.typ != Array || v.typ == Undefined || partial.typ != Undefined && partial.typ != Bool {
 			return Value{}
 		}
-		return boolValue(arrayContains(arr, v, partial.b))
+		return boolValue(f.arrayContains(arr, v, partial.b))
 	}},
-	"ARRAY_CONTAINS_ALL": {least: 2, most: argsMax, many: func(args []Value) Value {
-		return containsEach(args, func(all bool, one bool) bool { return all && one }, true)
+	"ARRAY_CONTAINS_ALL": {least: 2, most: argsMax, manyFramed: func(f *frame, args []Value) Value {
+		return f.containsEach(args, func(all bool, one bool) bool { return all && one }, true)
 	}},
-	"ARRAY_CONTAINS_ANY": {least: 2, most: argsMax, many: func(args []Value) Value {
-		return containsEach(args, func(some bool, one bool) bool { return some || one }, false)
+	"ARRAY_CONTAINS_ANY": {least: 2, most: argsMax, manyFramed: func(f *frame, args []Value) Value {
+		return f.containsEach(args, func(some bool, one bool) bool { return some || one }, false)
 	}},
 	"ARRAY_LENGTH": {least: 1, most: 1, one: func(arr Value) Value {
 		if arr.typ != Array {
@@ -83,44 +83,47 @@ var arrayFunctions = map[string]*function{
 
 // arrayContains tells whether an element equals v or, if partial is true and v is
 // an object, is an object that has v's properties and perhaps others.
-func arrayContains(arr, v Value, partial bool) bool {
+func (f *frame) arrayContains(arr, v Value, partial bool) bool {
 	found := false
 	elements(arr.data, func(raw []byte) bool {
 		e := valueOf(raw)
 		if partial && v.typ == Object {
-			found = holds(e, v) // as equal objects do
+			found = f.holds(e, v) // as equal objects do
 		} else {
-			found = same(e, v)
+			found = f.same(e, v)
 		}
-		return !found
+		return !found && f.charge(workMember)
 	})
 	return found
 }
 
 // holds tells whether e is an object with all properties of the object v.
-func holds(e, v Value) bool {
+func (f *frame) holds(e, v Value) bool {
 	if e.typ != Object || v.typ != Object {
 		return false
 	}
 	all := true
 	members(v.data, func(name, raw []byte) bool {
 		i := findMember(e.data, 0, string(name))
-		if all = i >= 0; all {
+		if i < 0 {
+			f.charge(len(e.data))
+		}
+		if all = i >= 0 && f.charge(workMember+i); all {
 			end := skipValue(e.data, i)
 			have, want := valueOf(e.data[i:max(i, end)]), valueOf(raw)
-			all = same(have, want) || holds(have, want)
+			all = f.same(have, want) || f.holds(have, want)
 		}
 		return all
 	})
 	return all
 }
 
-func containsEach(args []Value, join func(a, b bool) bool, result bool) Value {
+func (f *frame) containsEach(args []Value, join func(a, b bool) bool, result bool) Value {
 	if args[0].typ != Array {
 		return Value{}
 	}
 	for _, v := range args[1:] {
-		result = join(result, arrayContains(args[0], v, false))
+		result = join(result, f.arrayContains(args[0], v, false))
 	}
 	return boolValue(result)
 }

@@ -2,9 +2,7 @@ package query
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
-	"strings"
 	"unicode/utf8"
 )
 
@@ -37,8 +35,8 @@ var textFunctions = map[string]*function{
 	"LTRIM": trimmed(true, false),
 	"RTRIM": trimmed(false, true),
 	"TRIM":  trimmed(true, true),
-	"REGEXMATCH": {least: 2, most: 3, three: func(s, re, flags Value) Value {
-		return regexMatch(s, newRegexp(re, flags))
+	"REGEXMATCH": {least: 2, most: 3, framed: func(f *frame, s, re, flags Value) Value {
+		return f.regexMatch(s, f.newRegexp(re, flags))
 	}},
 	"REPLACE":   {least: 3, most: 3, three: replace},
 	"REPLICATE": {least: 2, most: 2, two: replicate},
@@ -136,12 +134,16 @@ func trimmed(left, right bool) *function {
 		if cut.typ == String {
 			set = string(cut.data)
 		}
+		in := make(map[rune]bool) // to look into the set itself would take its length for each character
+		for _, r := range set {
+			in[r] = true
+		}
 		out := s.data
 		if left {
-			out = bytes.TrimLeft(out, set)
+			out = bytes.TrimLeftFunc(out, func(r rune) bool { return in[r] })
 		}
 		if right {
-			out = bytes.TrimRight(out, set)
+			out = bytes.TrimRightFunc(out, func(r rune) bool { return in[r] })
 		}
 		return stringValue(out)
 	}}
@@ -170,49 +172,4 @@ func replicate(s, count Value) Value {
 		return s
 	}
 	return stringValue(bytes.Repeat(s.data, n))
-}
-
-// newRegexp compiles a regular expression (RE2) with the flags c, i, m, s and x,
-// of which x is not known and c means nothing. It is nil if that cannot be done.
-func newRegexp(re, flags Value) *regexp.Regexp {
-	if re.typ != String || flags.typ != Undefined && flags.typ != String {
-		return nil
-	}
-	text := string(re.data)
-	if f := strings.ReplaceAll(string(flags.data), "c", ""); f != "" {
-		if strings.Trim(f, "ims") != "" {
-			return nil
-		}
-		text = "(?" + f + ")" + text
-	}
-	compiled, err := regexp.Compile(text)
-	if err != nil {
-		return nil
-	}
-	return compiled
-}
-
-func regexMatch(s Value, re *regexp.Regexp) Value {
-	if s.typ != String || re == nil {
-		return Value{}
-	}
-	return boolValue(re.Match(s.data))
-}
-
-// compileRegexMatch compiles a call of REGEXMATCH whose regular expression is
-// constant; it returns nil for every other call.
-func compileRegexMatch(n *call) eval {
-	if n.name != "REGEXMATCH" {
-		return nil
-	}
-	var values [2]Value
-	for i, arg := range n.args[1:] {
-		v, ok := constant(arg)
-		if !ok {
-			return nil
-		}
-		values[i] = v
-	}
-	s, re := compile(n.args[0]), newRegexp(values[0], values[1])
-	return func(item []byte, f *frame) Value { return regexMatch(s(item, f), re) }
 }

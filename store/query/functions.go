@@ -10,14 +10,17 @@ import (
 // undefined.
 const TextMadeMax = 4 << 20
 
-// function is a function of the language. One of the last four is set; optional
-// arguments that are left out are Undefined.
+// function is a function of the language. One of the last six is set; optional
+// arguments that are left out are Undefined. Those without a frame take time in
+// proportion to their arguments and what they make; the others count their work.
 type function struct {
 	least, most int
 	one         func(a Value) Value
 	two         func(a, b Value) Value
 	three       func(a, b, c Value) Value
 	many        func(args []Value) Value
+	framed      func(f *frame, a, b, c Value) Value
+	manyFramed  func(f *frame, args []Value) Value
 }
 
 // argsMax bounds the arguments of functions that take any number.
@@ -129,20 +132,25 @@ func parseDecimalIsInteger(raw []byte) bool {
 // slice.
 func compileCall(n *call) eval {
 	fn := functions[n.name]
-	if e := compileRegexMatch(n); e != nil {
-		return e
+	if n.name == "REGEXMATCH" {
+		if e := compileRegexMatch(n); e != nil {
+			return e
+		}
 	}
 	if fn == nil {
 		return func([]byte, *frame) Value { return Value{} } // a clock that nobody set
 	}
 	args := compileAll(n.args)
-	if fn.many != nil {
+	if fn.many != nil || fn.manyFramed != nil {
 		return func(item []byte, f *frame) Value {
-			values := make([]Value, len(args))
-			for i, a := range args {
-				values[i] = a(item, f)
+			values, ok := f.arguments(item, args)
+			switch {
+			case !ok:
+				return Value{}
+			case fn.manyFramed != nil:
+				return fn.manyFramed(f, values)
 			}
-			return fn.many(values)
+			return f.result(fn.many(values))
 		}
 	}
 	for len(args) < 3 {
@@ -151,11 +159,53 @@ func compileCall(n *call) eval {
 	a, b, c := args[0], args[1], args[2]
 	switch {
 	case fn.one != nil:
-		return func(item []byte, f *frame) Value { return fn.one(a(item, f)) }
+		return func(item []byte, f *frame) Value {
+			v := a(item, f)
+			if !f.charge(workNode + len(v.data)) {
+				return Value{}
+			}
+			return f.result(fn.one(v))
+		}
 	case fn.two != nil:
-		return func(item []byte, f *frame) Value { return fn.two(a(item, f), b(item, f)) }
+		return func(item []byte, f *frame) Value {
+			v, w := a(item, f), b(item, f)
+			if !f.charge(workNode + len(v.data) + len(w.data)) {
+				return Value{}
+			}
+			return f.result(fn.two(v, w))
+		}
 	}
 	return func(item []byte, f *frame) Value {
-		return fn.three(a(item, f), b(item, f), c(item, f))
+		v, w, x := a(item, f), b(item, f), c(item, f)
+		if !f.charge(workNode + len(v.data) + len(w.data) + len(x.data)) {
+			return Value{}
+		}
+		if fn.framed != nil {
+			return f.result(fn.framed(f, v, w, x))
+		}
+		return f.result(fn.three(v, w, x))
 	}
+}
+
+// result counts what a function made.
+func (f *frame) result(v Value) Value {
+	f.makes(len(v.data))
+	return v
+}
+
+// arguments computes the arguments of a call. ok is false if they are too large
+// together.
+func (f *frame) arguments(item []byte, args []eval) (values []Value, ok bool) {
+	values = make([]Value, len(args))
+	size := 0
+	for i, a := range args {
+		values[i] = a(item, f)
+		if size += len(values[i].data); size > argsBytesMax && f != nil && f.madeMax > 0 {
+			f.spent = true
+		}
+		if !f.charge(workNode + len(values[i].data)) {
+			return nil, false
+		}
+	}
+	return values, true
 }

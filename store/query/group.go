@@ -101,7 +101,7 @@ type groupState struct {
 func (p *groupPlan) key(dst []byte, values []Value, item []byte, f *frame) []byte {
 	for i, k := range p.keys {
 		values[i] = k(item, f)
-		dst = appendSortKey(dst, values[i], false)
+		dst = f.appendSortKey(dst, values[i], false)
 	}
 	return dst
 }
@@ -127,7 +127,9 @@ func (p *groupPlan) open(item []byte, f *frame) *groupState {
 // add takes in the row at hand.
 func (p *groupPlan) add(g *groupState, item []byte, f *frame) {
 	for i, arg := range p.args {
-		g.states[i].add(p.names[i], arg(item, f))
+		v := arg(item, f)
+		f.numbers(v, v)
+		g.states[i].add(p.names[i], v)
 	}
 }
 

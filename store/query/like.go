@@ -20,6 +20,9 @@ type piece struct {
 	except bool // [^…]
 }
 
+// pieceSize is about what a character of a pattern becomes in memory.
+const pieceSize = 40
+
 type runeRange struct{ low, high rune }
 
 func (p *piece) matches(r rune) bool {
@@ -54,7 +57,11 @@ func compileLike(n *like) test {
 		return func(item []byte, f *frame) tri { return p.test(x(item, f), f) }
 	}
 	return func(item []byte, f *frame) tri {
-		p, ok := newPattern(text(item, f), escape(item, f))
+		pattern := text(item, f)
+		if !f.makes(pieceSize * len(pattern.data)) {
+			return isUndefined
+		}
+		p, ok := newPattern(pattern, escape(item, f))
 		if !ok {
 			return isUndefined
 		}
@@ -97,6 +104,9 @@ func newPieces(text, escape Value) (p []piece) {
 		esc, _ = utf8.DecodeRune(escape.data)
 	}
 	runes := []rune(string(text.data))
+	closed := len(runes) - 1 // the last ]
+	for ; closed >= 0 && runes[closed] != ']'; closed-- {
+	}
 	for i := 0; i < len(runes); i++ {
 		switch r := runes[i]; {
 		case r == esc && i+1 < len(runes):
@@ -108,7 +118,7 @@ func newPieces(text, escape Value) (p []piece) {
 			}
 		case r == '_':
 			p = append(p, piece{one: true})
-		case r == '[':
+		case r == '[' && i < closed:
 			set, n := newSet(runes[i:])
 			p = append(p, set)
 			i += n - 1
@@ -153,6 +163,7 @@ func (p pattern) test(v Value, f *frame) tri {
 		return isUndefined
 	}
 	if p.texts != nil {
+		f.charge(workNode + len(v.data)/workScan)
 		return triOf(matchTexts(v.data, p.texts))
 	}
 	return triOf(match(v.data, p.pieces, f))
@@ -178,18 +189,19 @@ func matchTexts(s []byte, texts [][]byte) bool {
 	return true
 }
 
-// matchTick is after how many steps match looks at the clock.
-const matchTick = 1 << 16
-
 // match walks both side by side and, where they differ, goes back to the last %
 // and lets it stand for one character more. That may take as many steps as s has
-// characters times those of the pattern, so it looks at the clock; what it returns
-// when it is too late means nothing.
+// characters times those of the pattern, so it counts them; what it returns when that
+// is too much means nothing.
 func match(s []byte, p []piece, f *frame) bool {
 	i, back, from := 0, -1, 0
 	pos := 0
-	for steps := 1; pos < len(s); steps++ {
-		if steps%matchTick == 0 && f.late() {
+	for pos < len(s) {
+		work := workStep
+		if i < len(p) {
+			work += len(p[i].ranges)
+		}
+		if !f.charge(work) {
 			return false
 		}
 		r, size := utf8.DecodeRune(s[pos:])

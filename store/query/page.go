@@ -3,6 +3,7 @@ package query
 import (
 	"bytes"
 	"math"
+	"time"
 )
 
 // Part is what the first half found in a partition.
@@ -28,6 +29,9 @@ type PageConfig struct {
 	Passed int64
 	// Rows is how many rows are wanted at most; 0 for all that there are.
 	Rows int
+	// End and Done are those of RunConfig, for what is made of groups.
+	End  time.Time
+	Done <-chan struct{}
 }
 
 // Page is what a query gives at once.
@@ -55,7 +59,7 @@ func (q *Query) Merge(parts []Part, cfg PageConfig) (*Page, error) {
 	}
 	m := merger{plan: q.plan, at: make([]int, len(parts)), parts: parts}
 	if q.plan.group != nil {
-		m.frame = &frame{roots: make([][]byte, max(1, q.plan.text.slots))}
+		m.frame = &frame{roots: make([][]byte, max(1, q.plan.text.slots)), madeMax: MadeMax, end: cfg.End, done: cfg.Done}
 	}
 	page := &Page{Passed: cfg.Passed}
 	var last []byte
@@ -144,7 +148,7 @@ func (m *merger) take(key []byte) ([]byte, error) {
 		}
 	}
 	if group != nil {
-		m.frame.steps, m.frame.spent = 0, false
+		m.frame.begin(nil)
 		row = m.plan.group.result(group, m.frame).Raw()
 		if m.frame.spent {
 			return nil, ErrTooMuch

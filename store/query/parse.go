@@ -2,7 +2,6 @@ package query
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 )
 
@@ -27,11 +26,14 @@ type parser struct {
 	slots    int       // roots that are taken
 
 	aggregates int // whether they may stand here
+
+	strict  bool // regular expressions beyond their limits are refused; else undefined
+	regexps int  // bytes of regular expressions
 }
 
 // parse reads a text as one expression.
-func parse(text string, s scope) (node, error) {
-	p := &parser{lexer: lexer{text: text}, scope: s, slots: max(1, len(s))}
+func parse(text string, s scope, strict bool) (node, error) {
+	p := &parser{lexer: lexer{text: text}, scope: s, slots: max(1, len(s)), strict: strict}
 	if len(text) > TextMax {
 		return nil, p.lexer.fail(0, fmt.Sprintf("the text has %d bytes, more than %d", len(text), TextMax))
 	}
@@ -262,6 +264,7 @@ func (p *parser) primary() node {
 
 func (p *parser) object() node {
 	n := &object{}
+	known := map[string]bool{}
 	if p.accept("}") {
 		return n
 	}
@@ -270,9 +273,10 @@ func (p *parser) object() node {
 		if name.kind != tokenString && name.kind != tokenName {
 			return p.fail(name, "want the name of a property")
 		}
-		if slices.Contains(n.names, name.text) {
+		if known[name.text] {
 			return p.fail(name, fmt.Sprintf("the object has a property %q already", name.text))
 		}
+		known[name.text] = true
 		p.advance()
 		p.expect(":", "want : behind the name of a property")
 		n.names = append(n.names, name.text)

@@ -7,10 +7,9 @@ func (p *parser) sources(s *selection, container *string) {
 	at := p.tok
 	p.source(s, container)
 	for p.err == nil && p.word("JOIN") {
-		p.source(s, nil)
-	}
-	if len(s.from) > SourcesMax {
-		p.fail(at, fmt.Sprintf("more than %d JOINs", SourcesMax-1))
+		if p.source(s, nil); len(s.from) > SourcesMax {
+			p.fail(at, fmt.Sprintf("more than %d JOINs", SourcesMax-1))
+		}
 	}
 	if p.err == nil && p.tok.is(",") {
 		p.fail(p.tok, "want JOIN between what FROM names")

@@ -84,7 +84,25 @@ func (p *parser) call(name token) node {
 	if len(args) < f.least || len(args) > f.most {
 		return p.fail(name, f.arity(word, len(args)))
 	}
-	return &call{word, args}
+	n := &call{word, args}
+	if p.strict && word == "REGEXMATCH" {
+		if msg := p.regexp(n); msg != "" {
+			return p.fail(name, msg)
+		}
+	}
+	return n
+}
+
+// regexp says what is wrong with the size of a regular expression, or of all.
+func (p *parser) regexp(n *call) string {
+	re, _, ok := regexpOf(n)
+	if !ok {
+		return ""
+	}
+	if p.regexps += len(re.data); p.regexps > regexpsTextMax {
+		return fmt.Sprintf("the regular expressions of the text have more than %d bytes together", regexpsTextMax)
+	}
+	return checkRegexp(n)
 }
 
 // function returns the function of a name. Those that ask for the time are of

@@ -24,7 +24,7 @@ const (
 
 // parseQuery reads a text as one query.
 func parseQuery(text string) (*selection, string, error) {
-	p := &parser{lexer: lexer{text: text}, query: true, slots: 1}
+	p := &parser{lexer: lexer{text: text}, query: true, slots: 1, strict: true}
 	if len(text) > TextMax {
 		return nil, "", p.lexer.fail(0, fmt.Sprintf("the text has %d bytes, more than %d", len(text), TextMax))
 	}

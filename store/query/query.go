@@ -47,6 +47,9 @@ func (q *Query) Params() []string { return paramsOf(&subquery{of: q.text}) }
 func (q *Query) Bind(params map[string][]byte) (*Query, error) {
 	var err error
 	n := transform(&subquery{of: q.text}, binder(params, &err)).(*subquery)
+	if err == nil {
+		err = checkRegexps(n)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -184,14 +187,13 @@ func (q *Query) Selects() bool {
 // Paths returns the paths of the item that the query reads, as Expr.Paths does. The
 // empty path is the whole item.
 func (q *Query) Paths() [][]string {
-	var paths [][]string
-	add := func(p *path) {
-		if names := p.names(); p.root == 0 && !slices.ContainsFunc(paths, func(q []string) bool { return slices.Equal(q, names) }) {
-			paths = append(paths, names)
+	var paths pathSet
+	q.plan.reads(func(p *path) {
+		if p.root == 0 {
+			paths.add(p)
 		}
-	}
-	q.plan.reads(add)
-	return paths
+	})
+	return paths.list
 }
 
 // Reads tells whether the query reads a property of the item, or the whole item.

@@ -138,7 +138,28 @@ func memberValue(b []byte, i int) (quote, value int) {
 
 // lookup returns the raw value at steps in item, or nil.
 func lookup(item []byte, steps []step) []byte {
-	i := skipSpace(item, 0)
+	i, end := locate(item, steps)
+	if end < 0 {
+		return nil
+	}
+	return item[i:end:end]
+}
+
+// lookup is lookup whose work is counted.
+func (f *frame) lookup(item []byte, steps []step) []byte {
+	i, end := locate(item, steps)
+	if end < 0 {
+		f.charge(workNode + len(item)/workScan)
+		return nil
+	}
+	f.charge(workNode + end/workScan)
+	return item[i:end:end]
+}
+
+// locate returns where the raw value at steps in item begins and ends; the end is -1 if
+// there is none.
+func locate(item []byte, steps []step) (i, end int) {
+	i = skipSpace(item, 0)
 	for n := range steps {
 		if s := &steps[n]; s.isIndex {
 			i = findElement(item, i, s.index)
@@ -146,14 +167,10 @@ func lookup(item []byte, steps []step) []byte {
 			i = findMember(item, i, s.name)
 		}
 		if i < 0 {
-			return nil
+			return -1, -1
 		}
 	}
-	end := skipValue(item, i)
-	if end < 0 {
-		return nil
-	}
-	return item[i:end:end]
+	return i, skipValue(item, i)
 }
 
 func findMember(b []byte, i int, name string) int {
@@ -313,11 +330,11 @@ func hexRune(s string) rune {
 	return r
 }
 
-func equalArrays(a, b []byte) bool {
+func (f *frame) equalArrays(a, b []byte) bool {
 	i, j := first(a, 0, '['), first(b, 0, '[')
 	for i >= 0 && j >= 0 {
 		endA, endB := skipValue(a, i), skipValue(b, j)
-		if endA < 0 || endB < 0 || !same(valueOf(a[i:endA]), valueOf(b[j:endB])) {
+		if endA < 0 || endB < 0 || !f.charge(workMember+(endA-i+endB-j)/workScan) || !f.same(valueOf(a[i:endA]), valueOf(b[j:endB])) {
 			return false
 		}
 		i, j = next(a, endA), next(b, endB)
@@ -326,21 +343,22 @@ func equalArrays(a, b []byte) bool {
 }
 
 // equalObjects compares by name, whatever the order.
-func equalObjects(a, b []byte) bool {
+func (f *frame) equalObjects(a, b []byte) bool {
+	f.scan(min(len(a), len(b)))
 	if bytes.Equal(a, b) {
 		return true
 	}
 	values := make(map[string][]byte)
 	members(b, func(name, raw []byte) bool {
 		values[string(name)] = raw
-		return true
+		return f.charge(workMember + len(raw)/workScan)
 	})
 	is := true
 	n := 0
 	members(a, func(name, raw []byte) bool {
 		other, ok := values[string(name)]
 		n++
-		is = ok && same(valueOf(raw), valueOf(other))
+		is = ok && f.charge(workMember+len(raw)/workScan) && f.same(valueOf(raw), valueOf(other))
 		return is
 	})
 	return is && n == len(values)

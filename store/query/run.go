@@ -19,13 +19,17 @@ const (
 
 // ErrTooMuch says that one item took too long, or that JOINs and subqueries try more
 // rows of it than they may or make too much of it.
-var ErrTooMuch = fmt.Errorf("query: one item took too long, or JOINs and subqueries tried more than %d rows of it or made more than %d bytes", stepsMax, TextMadeMax)
+var ErrTooMuch = fmt.Errorf("query: one item took too long, or JOINs and subqueries tried more than %d rows of it, or made more than %d bytes at once or %d in all",
+	stepsMax, TextMadeMax, MadeMax)
 
 // RunConfig says which rows a Run is to find.
 type RunConfig struct {
 	// End is when it is too late to go on with an item, whose Item is ErrTooMuch then;
 	// zero for never.
 	End time.Time
+	// Done is closed when nobody waits for the rows any more, such as that of a context;
+	// Item is ErrTooMuch then too. nil for never.
+	Done <-chan struct{}
 	// After is the key behind which rows are wanted; nil at the beginning.
 	After []byte
 	// Rows is how many rows are wanted at most. Default and most: RowsMax.
@@ -96,7 +100,7 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 		r.emit = r.grouped
 		r.values = make([]Value, len(p.group.keys))
 	}
-	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots)), end: cfg.End}
+	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots)), madeMax: MadeMax, end: cfg.End, done: cfg.Done}
 	if len(p.text.from) == 0 {
 		r.alone()
 		return r, nil
@@ -126,7 +130,7 @@ func (r *Run) Item(body, rank []byte) error {
 	}
 	body = body[skipSpace(body, 0):]
 	f := r.frame
-	f.steps, f.spent, f.roots[0] = 0, false, body
+	f.begin(body)
 	r.body, r.rank, r.number = body, rank, 0
 	r.plan.each(body, f, r.emit)
 	if f.spent {
@@ -140,7 +144,7 @@ func (r *Run) Item(body, rank []byte) error {
 func (r *Run) Passes(body []byte) bool {
 	f := r.frame
 	body = body[skipSpace(body, 0):]
-	f.steps, f.spent, f.roots[0] = 0, false, body
+	f.begin(body)
 	passed := passes(r.plan.tests, body, f)
 	if f.spent {
 		r.err = ErrTooMuch
@@ -154,14 +158,14 @@ func (r *Run) row() bool {
 	r.number++
 	key := r.key[:0]
 	for i, k := range p.keys {
-		key = appendSortKey(key, k(body, f), p.descs[i])
+		key = f.appendSortKey(key, k(body, f), p.descs[i])
 	}
 	var row Value
 	if p.text.distinct {
 		if row = p.row(body, f); row.typ == Undefined {
 			return true
 		}
-		r.value = appendSortKey(r.value[:0], row, false)
+		r.value = f.appendSortKey(r.value[:0], row, false)
 		key = appendIdentity(key, r.value)
 	} else {
 		key = binary.BigEndian.AppendUint32(appendEscaped(key, r.rank), r.number)

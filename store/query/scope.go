@@ -46,7 +46,7 @@ func ParseScoped(text string, roots [][]string) (*Expr, error) {
 	for i := range roots {
 		s[i] = slices.Clone(roots[i])
 	}
-	return parseIn(text, s)
+	return parseIn(text, s, false)
 }
 
 // EvalIn returns what the expression comes to where root i is roots[i], valid JSON.
@@ -55,7 +55,7 @@ func ParseScoped(text string, roots [][]string) (*Expr, error) {
 // but one that is written at the call is allocated by it: where this counts, pass
 // one that is used again.
 func (e *Expr) EvalIn(roots ...[]byte) Value {
-	f := newFrame(e.slots, roots)
+	f := e.counted(roots)
 	v := e.eval(f.item(), f)
 	if f.spent {
 		v = Value{}
@@ -64,10 +64,17 @@ func (e *Expr) EvalIn(roots ...[]byte) Value {
 	return v
 }
 
+// counted returns a frame whose budget knows no clock.
+func (e *Expr) counted(roots [][]byte) *frame {
+	f := newFrame(e.slots, roots)
+	f.workMax, f.madeMax = WorkMax, MadeMax
+	return f
+}
+
 // TrueIn tells whether the expression is true where root i is roots[i], as EvalIn
 // says. It allocates no more than True does.
 func (e *Expr) TrueIn(roots ...[]byte) bool {
-	f := newFrame(e.slots, roots)
+	f := e.counted(roots)
 	is := e.test(f.item(), f) == isTrue && !f.spent
 	f.free()
 	return is

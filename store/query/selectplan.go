@@ -107,9 +107,6 @@ func compileRow(s *selection, value node, list []node) eval {
 	return func(item []byte, f *frame) Value {
 		out := append(make([]byte, 0, rowSize), '{')
 		for i, e := range values {
-			if pause(i) && f.late() {
-				return Value{}
-			}
 			size := len(out)
 			if size > 1 {
 				out = append(out, ',')
@@ -121,6 +118,8 @@ func compileRow(s *selection, value node, list []node) eval {
 			}
 			if len(out) > TextMadeMax {
 				f.spent = true
+			}
+			if !f.charge(workNode + len(out) - before) {
 				return Value{}
 			}
 		}
@@ -134,7 +133,7 @@ type rawEval func(dst, item []byte, f *frame) []byte
 // compileRaw copies what a path finds as it is written.
 func compileRaw(n node) rawEval {
 	if p, ok := n.(*path); ok {
-		return func(dst, item []byte, f *frame) []byte { return append(dst, lookup(p.in(item, f), p.steps)...) }
+		return func(dst, item []byte, f *frame) []byte { return append(dst, f.lookup(p.in(item, f), p.steps)...) }
 	}
 	e := compile(n)
 	return func(dst, item []byte, f *frame) []byte { return e(item, f).AppendJSON(dst) }
@@ -176,8 +175,8 @@ func (p *plan) each(item []byte, f *frame, emit func() bool) bool {
 
 // passes tells whether all tests are true.
 func passes(tests []test, item []byte, f *frame) bool {
-	for i, t := range tests {
-		if pause(i) && f.late() || t(item, f) != isTrue {
+	for _, t := range tests {
+		if !f.charge(workNode) || t(item, f) != isTrue {
 			return false
 		}
 	}
@@ -204,7 +203,7 @@ func (p *plan) join(item []byte, f *frame, at int, emit func() bool) bool {
 	if s.rows != nil {
 		return s.rows.rows(item, f, func(v Value) bool { return found(v.Raw()) })
 	}
-	raw := lookup(s.from.in(item, f), s.steps)
+	raw := f.lookup(s.from.in(item, f), s.steps)
 	if raw == nil {
 		return true
 	}

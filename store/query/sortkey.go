@@ -25,9 +25,15 @@ const (
 // made for another one.
 var ErrKey = errors.New("query: no key of this query")
 
-// appendSortKey appends the key of v; of a descending order if desc is true.
+// appendSortKey is that of no frame.
 func appendSortKey(dst []byte, v Value, desc bool) []byte {
+	return (*frame)(nil).appendSortKey(dst, v, desc)
+}
+
+// appendSortKey appends the key of v; of a descending order if desc is true.
+func (f *frame) appendSortKey(dst []byte, v Value, desc bool) []byte {
 	start := len(dst)
+	f.charge(workNode + len(v.data))
 	switch v.typ {
 	case Undefined:
 		dst = append(dst, keyUndefined)
@@ -44,9 +50,9 @@ func appendSortKey(dst []byte, v Value, desc bool) []byte {
 	case String:
 		dst = appendEscaped(append(dst, keyString), v.data)
 	case Array:
-		dst = appendEscaped(append(dst, keyArray), appendCanonical(nil, v.data))
+		dst = appendEscaped(append(dst, keyArray), f.appendCanonical(nil, v.data))
 	case Object:
-		dst = appendEscaped(append(dst, keyObject), appendCanonical(nil, v.data))
+		dst = appendEscaped(append(dst, keyObject), f.appendCanonical(nil, v.data))
 	}
 	if desc {
 		complement(dst[start:])
@@ -239,8 +245,11 @@ func readSortKey(b []byte, desc bool) (v Value, rest []byte, ok bool) {
 
 // appendCanonical appends JSON in the one form that equal values share: no space,
 // members in the order of their names, numbers by their digits.
-func appendCanonical(dst, raw []byte) []byte {
+func (f *frame) appendCanonical(dst, raw []byte) []byte {
 	v := valueOf(raw)
+	if !f.charge(workMember + len(raw)) {
+		return dst
+	}
 	switch v.typ {
 	case Number:
 		if m, frac, ok := parseSmall(v.data); ok {
@@ -257,8 +266,8 @@ func appendCanonical(dst, raw []byte) []byte {
 			if len(dst) > size {
 				dst = append(dst, ',')
 			}
-			dst = appendCanonical(dst, raw)
-			return true
+			dst = f.appendCanonical(dst, raw)
+			return f.charge(0)
 		})
 		return append(dst, ']')
 	case Object:
@@ -275,7 +284,7 @@ func appendCanonical(dst, raw []byte) []byte {
 				dst = append(dst, ',')
 			}
 			dst = append(appendQuoted(dst, m.name), ':')
-			dst = appendCanonical(dst, m.raw)
+			dst = f.appendCanonical(dst, m.raw)
 		}
 		return append(dst, '}')
 	default:

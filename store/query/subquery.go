@@ -28,7 +28,7 @@ func compileSubquery(n *subquery) eval {
 				}
 				out = v.AppendJSON(out)
 				f.spent = f.spent || len(out) > TextMadeMax
-				return !f.spent
+				return f.charge(workNode + len(v.data))
 			})
 			return Value{typ: Array, data: append(out, ']')}
 		}
@@ -110,7 +110,7 @@ func (p *plan) sorted(item []byte, f *frame) []subRow {
 			return true
 		}
 		if p.text.distinct {
-			identity := string(appendSortKey(nil, v, false))
+			identity := string(f.appendSortKey(nil, v, false))
 			if seen[identity] {
 				return true
 			}
@@ -118,14 +118,19 @@ func (p *plan) sorted(item []byte, f *frame) []subRow {
 		}
 		r := subRow{v: v}
 		for i, k := range p.keys {
-			r.key = appendSortKey(r.key, k(item, f), p.descs[i])
+			r.key = f.appendSortKey(r.key, k(item, f), p.descs[i])
 		}
 		rows = append(rows, r)
 		size += len(r.key) + len(v.data)
 		f.spent = f.spent || size > TextMadeMax
 		return !f.spent
 	})
-	slices.SortStableFunc(rows, func(a, b subRow) int { return bytes.Compare(a.key, b.key) })
+	slices.SortStableFunc(rows, func(a, b subRow) int {
+		if !f.charge(workNode + min(len(a.key), len(b.key))/workScan) {
+			return 0 // so that it ends soon
+		}
+		return bytes.Compare(a.key, b.key)
+	})
 	return rows
 }
 

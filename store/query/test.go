@@ -30,7 +30,7 @@ func compileTest(n node) test {
 		x, low, high := compile(n.x), compile(n.low), compile(n.high)
 		return func(item []byte, f *frame) tri {
 			v := x(item, f)
-			return and(compareBy(">=", v, low(item, f)), compareBy("<=", v, high(item, f)))
+			return and(f.compareBy(">=", v, low(item, f)), f.compareBy("<=", v, high(item, f)))
 		}
 	case *like:
 		return compileLike(n)
@@ -61,8 +61,8 @@ func compileLogical(n *logical) test {
 	}
 	return func(item []byte, f *frame) tri {
 		all := decides.not()
-		for i, t := range terms {
-			if pause(i) && f.late() {
+		for _, t := range terms {
+			if !f.charge(workNode) {
 				return isUndefined
 			}
 			is := t(item, f)
@@ -91,11 +91,11 @@ func compileComparison(n *operation) test {
 	a, b := compile(x), compile(y)
 	switch op {
 	case "=":
-		return func(item []byte, f *frame) tri { return equal(a(item, f), b(item, f)) }
+		return func(item []byte, f *frame) tri { return f.equal(a(item, f), b(item, f)) }
 	case "!=":
-		return func(item []byte, f *frame) tri { return equal(a(item, f), b(item, f)).not() }
+		return func(item []byte, f *frame) tri { return f.equal(a(item, f), b(item, f)).not() }
 	}
-	return func(item []byte, f *frame) tri { return compareBy(op, a(item, f), b(item, f)) }
+	return func(item []byte, f *frame) tri { return f.compareBy(op, a(item, f), b(item, f)) }
 }
 
 // compileEqualText compares a path with a constant string. A single root has a
@@ -103,16 +103,17 @@ func compileComparison(n *operation) test {
 func compileEqualText(p *path, v Value, want bool) test {
 	steps, text, quoted := p.steps, v.data, v.AppendJSON(nil)
 	if p.root == 0 {
-		return func(item []byte, _ *frame) tri { return equalText(lookup(item, steps), quoted, text, want) }
+		return func(item []byte, f *frame) tri { return equalText(f.lookup(item, steps), quoted, text, want) }
 	}
 	return func(item []byte, f *frame) tri {
-		return equalText(lookup(p.in(item, f), steps), quoted, text, want)
+		return equalText(f.lookup(p.in(item, f), steps), quoted, text, want)
 	}
 }
 
 // compareBy compares by an operator that asks for an order: undefined where there
 // is none.
-func compareBy(op string, a, b Value) tri {
+func (f *frame) compareBy(op string, a, b Value) tri {
+	f.scan(len(a.data) + len(b.data))
 	n, ok := order(a, b)
 	if !ok {
 		return isUndefined
@@ -130,7 +131,7 @@ func compileIn(n *in) test {
 	return func(item []byte, f *frame) tri {
 		v, found := x(item, f), isFalse
 		for _, e := range list {
-			switch equal(v, e(item, f)) {
+			switch f.equal(v, e(item, f)) {
 			case isTrue:
 				return isTrue
 			case isUndefined:
@@ -172,7 +173,7 @@ func compileInSet(n *in) test {
 			return isUndefined
 		case v.typ == String && texts[string(v.data)]:
 			return isTrue
-		case v.typ != String && others[string(appendSortKey(nil, v, false))]:
+		case v.typ != String && others[string(f.appendSortKey(nil, v, false))]:
 			return isTrue
 		case mixed || v.typ != only:
 			return isUndefined

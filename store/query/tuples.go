@@ -50,11 +50,20 @@ func (r *resolver) tuples(n node, paths [][]string) [][][]byte {
 		}
 		return all
 	}
-	for _, t := range l.terms {
-		open = combine(open, r.tuples(t, paths))
+	// A term that is left out only makes the answer wider.
+	for work, i := 0, 0; i < len(l.terms) && work < combineMax; i++ {
+		next := r.tuples(l.terms[i], paths)
+		if len(next) == 1 && !slices.ContainsFunc(next[0], func(raw []byte) bool { return raw != nil }) {
+			continue // it says nothing
+		}
+		work += len(open) * len(next)
+		open = combine(open, next)
 	}
 	return open
 }
+
+// combineMax bounds the combinations that are tried for one AND.
+const combineMax = 8 * TuplesMax
 
 // combine returns what both lists say; what the second says of values that the first
 // knows is left out, and so is all of it if that would be too many.
@@ -63,6 +72,7 @@ func combine(a, b [][][]byte) [][][]byte {
 		return a
 	}
 	all := [][][]byte{}
+	known := map[string]bool{}
 	for _, s := range a {
 		for _, t := range b {
 			sum := slices.Clone(s)
@@ -71,7 +81,8 @@ func combine(a, b [][][]byte) [][][]byte {
 					sum[i] = t[i]
 				}
 			}
-			if !slices.ContainsFunc(all, func(o [][]byte) bool { return slices.EqualFunc(o, sum, slices.Equal[[]byte]) }) {
+			if key := identityOf(sum); !known[key] {
+				known[key] = true
 				all = append(all, sum)
 			}
 		}

@@ -83,7 +83,7 @@ func Compare(a, b Value) int {
 	if n, ok := order(a, b); ok {
 		return n
 	}
-	if equal(a, b) == isTrue {
+	if same(a, b) {
 		return 0
 	}
 	if n := cmp.Compare(len(a.data), len(b.data)); n != 0 {
@@ -196,7 +196,7 @@ func (t tri) not() tri {
 }
 
 // equal compares by =: undefined if the types differ or are undefined.
-func equal(a, b Value) tri {
+func (f *frame) equal(a, b Value) tri {
 	if a.typ != b.typ || a.typ == Undefined {
 		return isUndefined
 	}
@@ -204,20 +204,25 @@ func equal(a, b Value) tri {
 	case Bool:
 		return triOf(a.b == b.b)
 	case Number:
+		f.charge(len(a.data) + len(b.data))
 		return triOf(compareNumbers(a.data, b.data) == 0)
 	case String:
+		f.scan(min(len(a.data), len(b.data)))
 		return triOf(bytes.Equal(a.data, b.data))
 	case Array:
-		return triOf(equalArrays(a.data, b.data))
+		return triOf(f.equalArrays(a.data, b.data))
 	case Object:
-		return triOf(equalObjects(a.data, b.data))
+		return triOf(f.equalObjects(a.data, b.data))
 	default:
 		return isTrue // null
 	}
 }
 
 // same tells whether a and b are of one type and equal.
-func same(a, b Value) bool { return equal(a, b) == isTrue }
+func (f *frame) same(a, b Value) bool { return f.equal(a, b) == isTrue }
+
+// same is that of no frame.
+func same(a, b Value) bool { return (*frame)(nil).same(a, b) }
 
 // order compares values of one type that has an order.
 func order(a, b Value) (n int, ok bool) {

@@ -115,6 +115,7 @@ func (w *watch) look(ctx context.Context) {
 	} else {
 		if w.n.roles.Store {
 			check(w.partitions(ctx))
+			check(w.held())
 		}
 		if w.monitor != nil {
 			check(w.pipelines(ctx))
@@ -175,6 +176,15 @@ func (w *watch) partitions(ctx context.Context) error {
 		if infos[i].State == store.ContainerReady {
 			errs = append(errs, w.container(ctx, &infos[i], owned))
 		}
+	}
+	return errors.Join(errs...)
+}
+
+// held says which partitions of this node decide no writes because one thing takes long.
+func (w *watch) held() error {
+	var errs []error
+	for _, h := range w.n.owners.Held() {
+		errs = append(errs, fmt.Errorf("partition %s has decided no write for %s: it is held by %s", h.Partition, h.For.Round(100*time.Millisecond), h.By))
 	}
 	return errors.Join(errs...)
 }

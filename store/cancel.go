@@ -1,0 +1,33 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+
+	"github.com/nats-io/nats.go"
+)
+
+// The headers by which a client that has gone ends its query, whose work nobody needs
+// any more; WIRE.md tells more. An owner that does not know them works to the end.
+const (
+	// HeaderQuery names a query, in the message that asks it.
+	HeaderQuery = "Millrace-Query"
+	// HeaderCancel names the query that is to end, in a message without a body.
+	HeaderCancel = "Millrace-Cancel"
+)
+
+// ask sends an encoded request and waits for its answer. If ctx ends before a query is
+// answered, its owner is told.
+func (c *Client) ask(ctx context.Context, r *Request, data []byte) (*nats.Msg, error) {
+	subject := RequestSubject(r.Partition)
+	if r.Query == nil {
+		return c.nc.RequestWithContext(ctx, subject, data)
+	}
+	id := rand.Text()
+	msg, err := c.nc.RequestMsgWithContext(ctx, &nats.Msg{Subject: subject, Header: nats.Header{HeaderQuery: {id}}, Data: data})
+	if ctx.Err() != nil {
+		// Whether it arrives does not matter much: a query ends by itself.
+		_ = c.nc.PublishMsg(&nats.Msg{Subject: subject, Header: nats.Header{HeaderCancel: {id}}})
+	}
+	return msg, err
+}

@@ -1,0 +1,91 @@
+package owner
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/query"
+)
+
+// conditionTime bounds the evaluation of all conditions of one request: the other
+// writes of the partition wait for it. It may be a time, which no replay can repeat,
+// because a refusal is not in the log: what the log has is what was decided.
+const conditionTime = 100 * time.Millisecond
+
+// condition is the condition of a patch, or why it is none.
+type condition struct {
+	expr *query.Expr
+	err  error
+}
+
+// readConditions reads the conditions of a request, by their texts; nil if there are
+// none. It is done before the decider has the request: a long text takes its time.
+func readConditions(r *store.Request) map[string]condition {
+	if r.Transact == nil {
+		return nil
+	}
+	var all map[string]condition
+	for i := range r.Transact.Ops {
+		text := r.Transact.Ops[i].Condition
+		if _, known := all[text]; known || text == "" {
+			continue
+		}
+		if all == nil {
+			all = map[string]condition{}
+		}
+		e, err := readCondition(text)
+		all[text] = condition{e, err}
+	}
+	return all
+}
+
+// readCondition reads a predicate, or "from ALIAS where PREDICATE" as the SDKs send it.
+func readCondition(text string) (*query.Expr, error) {
+	text = strings.TrimSpace(text)
+	alias := "c"
+	if fields := strings.Fields(text); len(fields) > 3 && strings.EqualFold(fields[0], "from") && strings.EqualFold(fields[2], "where") {
+		alias = fields[1]
+		at := strings.Index(strings.ToLower(text), "where")
+		text = text[at+len("where"):]
+	}
+	return query.ParseExprAs(text, alias)
+}
+
+// satisfies refuses a patch whose condition an item does not satisfy, or that takes too
+// long to tell.
+func (t *txn) satisfies(op *store.Operation, current *engine.Item) *store.Error {
+	if op.Condition == "" {
+		return nil
+	}
+	c := t.conditions[op.Condition]
+	if c.err != nil {
+		return store.Refuse(store.StatusBadRequest, "condition: %v", c.err)
+	}
+	began := time.Now()
+	holds, err := c.expr.Holds(current.Body, began.Add(conditionTime-t.conditionTook))
+	t.conditionTook += time.Since(began)
+	switch {
+	case errors.Is(err, query.ErrTooMuch):
+		return store.Refuse(store.StatusBadRequest,
+			"condition: it was not decided within %s for item %q of %d bytes, and other writes wait for it; nothing was changed. "+
+				"Ask for less: a shorter regular expression or list, a smaller item, or read the item and patch it by its etag",
+			conditionTime, op.ID, len(current.Body))
+	case err != nil:
+		return store.Refuse(store.StatusBadRequest, "condition: %v", err)
+	case !holds:
+		return store.Refuse(store.StatusPreconditionFailed, "item %q does not satisfy the condition %s", op.ID, clipped(op.Condition))
+	}
+	return nil
+}
+
+// clipped returns what a message shows of a text that may be long.
+func clipped(text string) string {
+	const most = 200
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
