@@ -18,6 +18,8 @@ type machine struct {
 	record Record
 	users  int           // guarded by Supervisor.mu
 	remade chan struct{} // closed when the declaration has changed
+
+	wholeness wholeness
 }
 
 // machineKey tells apart what machines are made from.

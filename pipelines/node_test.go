@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,6 +43,14 @@ func newNodeThrough(t testing.TB, workers func(*system) *store.Client) *node {
 // newNodeOf has a worker whose sinks are tuned.
 func newNodeOf(t testing.TB, workers func(*system) *store.Client, sinks pipelines.SinkLimits) *node {
 	t.Helper()
+	n := newIdleNode(t)
+	n.work(t, workers(n.system), sinks)
+	return n
+}
+
+// newIdleNode has no worker yet.
+func newIdleNode(t testing.TB) *node {
+	t.Helper()
 	local := &store.Local{}
 	n := &node{system: newSystem(t, local)}
 	quiet := slog.New(slog.DiscardHandler)
@@ -60,14 +69,13 @@ func newNodeOf(t testing.TB, workers func(*system) *store.Client, sinks pipeline
 	}
 	run(t, server.Run)
 
-	n.work(t, workers(n.system), sinks)
 	n.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})
 	t.Cleanup(n.monitor.Close)
 	return n
 }
 
-// work runs a worker until the test ends.
-func (n *node) work(t testing.TB, client *store.Client, sinks pipelines.SinkLimits) {
+// work runs a worker until the test ends, or until it is stopped.
+func (n *node) work(t testing.TB, client *store.Client, sinks pipelines.SinkLimits) (stop func()) {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	letters, err := processors.OpenDeadLetters(t.Context(), n.client)
@@ -86,7 +94,7 @@ func (n *node) work(t testing.TB, client *store.Client, sinks pipelines.SinkLimi
 		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second},
 		Verify: pipelines.AuditConfig{Continuous: "off"}, Sinks: sinks,
 	})
-	run(t, supervisor.Run)
+	return run(t, supervisor.Run)
 }
 
 func (s *system) manager(t testing.TB, group string) *leases.Manager {
@@ -98,18 +106,21 @@ func (s *system) manager(t testing.TB, group string) *leases.Manager {
 	return m
 }
 
-// run runs f until the test ends, before what it uses is closed.
-func run(t testing.TB, f func(context.Context) error) {
+// run runs f until the test ends, before what it uses is closed, or until it is
+// stopped.
+func run(t testing.TB, f func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
 	go func() { done <- f(ctx) }()
-	t.Cleanup(func() {
+	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("stop: %v", err)
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // container opens a container of the default database.

@@ -258,6 +258,9 @@ func (s *Supervisor) tenure(ctx context.Context, held *leases.Held, resource pro
 	if err := s.cfg.Sinks.admit(ctx, &m.record); err != nil {
 		return false, fmt.Errorf("spec.project.sink.parquet.path: %w", err)
 	}
+	if err := s.whole(ctx, m); err != nil {
+		return false, err
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var watch sync.WaitGroup
@@ -268,11 +271,20 @@ func (s *Supervisor) tenure(ctx context.Context, held *leases.Held, resource pro
 		case <-ctx.Done():
 		}
 	})
+	watch.Go(func() {
+		if err := s.watchWhole(ctx, m); err != nil {
+			cancel(err)
+		}
+	})
 	err = s.host.Run(ctx, held, m.task(resource))
+	divided, _ := errors.AsType[*DividedError](context.Cause(ctx))
 	cancel(nil)
 	watch.Wait()
 	if errors.Is(err, processors.ErrLost) {
 		err = nil // another holds it now, which is no fault of the pipeline
+	}
+	if divided != nil && err == nil {
+		err = divided
 	}
 	return errors.Is(context.Cause(ctx), errRemade), err
 }
