@@ -52,14 +52,15 @@ func (m *Monitor) still(w *watched) time.Duration {
 
 // measure fills in what w's log and lease say.
 func (m *Monitor) measure(ctx context.Context, w *watched) error {
-	var err error
 	var data []byte
 	if w.lease != nil {
 		data = w.lease.Checkpoint
 	}
-	if w.checkpoint, err = processors.DecodeCheckpoint(data); err != nil {
+	cp, err := processors.DecodeCheckpoint(data)
+	if err != nil {
 		return fmt.Errorf("lease %s: %w", w.resource, err)
 	}
+	w.checkpoint = cp
 	begin := w.record.begin(w.resource)
 	if cp := w.checkpoint; len(data) == 0 || cp.Rewinds < w.record.Rewinds && begin.Before(cp.Position) {
 		cp.Position = begin // as its next holder will find it

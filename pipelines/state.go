@@ -41,11 +41,13 @@ func (s State) Unwell() bool { return s == Stuck || s == Halted }
 type Status struct {
 	Time      time.Time        `json:"time"`
 	Pipelines []PipelineStatus `json:"pipelines"`
+	// Problems say what could not be read, and is missing here.
+	Problems []string `json:"problems,omitempty"`
 }
 
-// Healthy says whether no pipeline is stuck or halted.
+// Healthy says whether no pipeline is stuck or halted, as far as all could be read.
 func (s *Status) Healthy() bool {
-	return !slices.ContainsFunc(s.Pipelines, func(p PipelineStatus) bool { return p.State.Unwell() })
+	return len(s.Problems) == 0 && !slices.ContainsFunc(s.Pipelines, func(p PipelineStatus) bool { return p.State.Unwell() })
 }
 
 // PipelineStatus tells where one pipeline stands.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
 
@@ -61,15 +62,17 @@ func (m *Monitor) Close() {
 	m.now.end(&reading{})
 }
 
-// Read returns where all pipelines stand. The rate of the first reading is that
-// of open fan-outs, of later ones that since the reading before.
+// Read returns where all pipelines stand. The rate of the first reading is what the
+// processors have noted in their checkpoints, of later ones that since the reading
+// before. What cannot be read is told as a Problem, or as the state of the pipelines
+// concerned; the rest is told all the same.
 func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	world, err := m.registry.World(ctx)
 	if err != nil {
 		return nil, err
 	}
 	held, err := leases.List(ctx, m.js, m.cfg.Bucket)
-	if err != nil {
+	if err != nil && (len(held) == 0 || ctx.Err() != nil) {
 		return nil, fmt.Errorf("read the leases: %w", err)
 	}
 	byResource := make(map[string]*leases.Lease, len(held))
@@ -78,6 +81,9 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	}
 	audits := proofs(byResource)
 	s := &Status{Time: time.Now()}
+	if err != nil {
+		s.Problems = append(s.Problems, fmt.Sprintf("read the leases: %v", err))
+	}
 	m.begin(s.Time)
 	defer func() { m.last.end(&m.now) }()
 	g, gctx := errgroup.WithContext(ctx)
@@ -86,7 +92,10 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	for i := range world.Pipelines {
 		readers[i] = m.readers(&world.Pipelines[i], world.Containers, byResource)
 		for _, w := range readers[i] {
-			g.Go(func() error { return m.measure(gctx, w) })
+			g.Go(func() error {
+				w.unread = m.measure(gctx, w)
+				return gctx.Err()
+			})
 		}
 	}
 	if err := g.Wait(); err != nil {
@@ -94,7 +103,11 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	}
 	for i := range world.Pipelines {
 		p := m.pipeline(&world.Pipelines[i], world.Containers, readers[i], audits)
-		p.Rate = m.rate(p)
+		noted := 0.0
+		for _, w := range readers[i] {
+			noted += w.checkpoint.RateAt(s.Time)
+		}
+		p.Rate = m.rate(p, noted)
 		s.Pipelines = append(s.Pipelines, *p)
 	}
 	return s, nil
@@ -118,14 +131,16 @@ func (m *Monitor) readers(rec *Record, containers []store.ContainerInfo, held ma
 		for _, resource := range g.readers(&b) {
 			all = append(all, &watched{
 				resource: resource, record: g, lease: held[resource.String()], steward: held[stewardResource], now: m.now.time, stuckAfter: m.cfg.StuckAfter,
+				checkpoint: &processors.Checkpoint{}, closed: closedAmong(partitionsOf(resource, &b), held, m.now.time),
 			})
 		}
 	}
 	return all
 }
 
-// rate returns the copies changed per second since the last reading.
-func (m *Monitor) rate(p *PipelineStatus) float64 {
+// rate returns the copies changed per second since the last reading; noted, which the
+// processors say themselves, if there was none.
+func (m *Monitor) rate(p *PipelineStatus, noted float64) float64 {
 	key := fmt.Sprintf("%s/%d", p.ID, p.Generation)
 	copies := p.Counts.Copies + p.Counts.Rows
 	m.now.copies[key] = copies
@@ -133,11 +148,7 @@ func (m *Monitor) rate(p *PipelineStatus) float64 {
 	if passed := m.now.time.Sub(m.last.time).Seconds(); ok && passed > 0 {
 		return float64(max(copies-before, 0)) / passed
 	}
-	rate := 0.0
-	for _, f := range p.FanOuts {
-		rate += f.Rate
-	}
-	return rate
+	return noted
 }
 
 // pipeline tells where one pipeline stands.

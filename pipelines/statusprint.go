@@ -18,6 +18,11 @@ const rejectsShown = 5
 // Print writes the status as a table: a line for each pipeline, its open
 // fan-outs, and with wide a line for each processor.
 func (s *Status) Print(w io.Writer, wide bool) error {
+	for _, problem := range s.Problems {
+		if _, err := fmt.Fprintf(w, "not all could be read: %s\n\n", problem); err != nil {
+			return err
+		}
+	}
 	if len(s.Pipelines) == 0 {
 		_, err := fmt.Fprintln(w, "No pipeline is registered; declare one with millrace apply -f FILE.")
 		return err

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
 )
 
 // watched is what is known of one processor, from which its state is told.
@@ -16,6 +17,8 @@ type watched struct {
 	lease      *leases.Lease // nil if there has never been one
 	steward    *leases.Lease // held by one of the workers; nil if never
 	checkpoint *processors.Checkpoint
+	unread     error  // why log and checkpoint could not be read; nil if they were
+	closed     string // why a partition that it reads or writes does not open; "" if all do
 	head       feed.LSN
 	oldest     time.Time // of the first commit that is not processed; zero if all are
 	changes    uint64    // in commits that are not processed
@@ -99,11 +102,17 @@ func (w *watched) state(lag Lag) (State, string) {
 	switch {
 	case w.record.Paused:
 		return Paused, ""
+	case w.unread != nil:
+		return Stuck, w.unread.Error()
 	case w.lease == nil:
 		if w.now.Sub(w.record.Changed) > w.stuckAfter {
 			return Stuck, "no worker has taken it; " + w.workers()
 		}
 		return Uninitialised, ""
+	case w.closed != "":
+		return Stuck, w.closed
+	case w.opens() != "":
+		return Stuck, w.opens()
 	case lag.None():
 		return Idle, ""
 	case cp.Halted:
@@ -113,6 +122,46 @@ func (w *watched) state(lag Lag) (State, string) {
 		return Stuck, reason
 	}
 	return w.moving()
+}
+
+// opens says why its work does not begin, "" if it does: who has taken the lease gives
+// it up again with an error, whether or not there is something to do. What a holder has
+// kept for a while has begun; the failures before it are only counted until its next
+// checkpoint.
+func (w *watched) opens() string {
+	l := w.lease
+	if l.Attempts == 0 || l.LastError == "" || l.Owner != "" && w.now.Sub(l.Acquired) > openMax {
+		return ""
+	}
+	return fmt.Sprintf("stopped %s: %s", times(l.Attempts), l.LastError)
+}
+
+// openMax is how long work may take to say that it cannot begin.
+const openMax = 5 * time.Second
+
+// closedAmong says which of some partitions the store cannot open, and why; "" if none.
+func closedAmong(partitions []feed.Partition, held map[string]*leases.Lease, now time.Time) string {
+	for _, p := range partitions {
+		l := held["store/"+p.String()]
+		if l != nil && l.Attempts > 0 && l.LastError != "" && (l.Owner == "" || now.Sub(l.Acquired) <= openMax) {
+			return fmt.Sprintf("partition %s does not open, tried %s: %s", p, times(l.Attempts), l.LastError)
+		}
+	}
+	return ""
+}
+
+// partitionsOf returns the partitions that a processor reads and may write to.
+func partitionsOf(r processors.Resource, b *bound) []feed.Partition {
+	all := []feed.Partition{r.Partition}
+	for _, c := range append([]*store.ContainerInfo{b.target}, b.tables...) {
+		if c == nil {
+			continue
+		}
+		for _, p := range c.Partitions {
+			all = append(all, feed.Partition{Container: c.ID, Number: p.Number})
+		}
+	}
+	return all
 }
 
 // moving tells of a processor that has something to do and does it.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -56,7 +57,23 @@ type Checkpoint struct {
 	// Parked are items whose change could not be processed and lies in the dead
 	// letters. One is forgotten when a later change of it has been processed.
 	Parked []Job
+	// Rate is how many copies, or rows, were changed per second before the checkpoint
+	// was written at Saved, in Unix milliseconds. For people.
+	Rate  float64
+	Saved int64
 	State
+}
+
+// rateFresh is for how long the rate of a checkpoint is that of now: one is written at
+// least once a second while there is something to do.
+const rateFresh = 3 * time.Second
+
+// RateAt returns the rate at a time: 0 if nothing was done of late.
+func (c *Checkpoint) RateAt(now time.Time) float64 {
+	if now.Sub(time.UnixMilli(c.Saved)) > rateFresh {
+		return 0
+	}
+	return c.Rate
 }
 
 // fails notes a failure of what follows.
@@ -100,6 +117,8 @@ type checkpointJSON struct {
 	Halted    bool   `json:"halted,omitempty"`
 	Rewinds   uint32 `json:"rewinds,omitempty"`
 	Parked    []Job  `json:"parked,omitempty"`
+	Rate      int64  `json:"rate,omitempty"`
+	Saved     int64  `json:"saved,omitempty"`
 	State
 }
 
@@ -107,7 +126,7 @@ type checkpointJSON struct {
 func (c *Checkpoint) Encode() []byte {
 	w := checkpointJSON{
 		Version: checkpointVersion, Position: c.Position.String(), Time: c.Time, Attempts: c.Attempts, LastError: c.LastError, Since: c.Since,
-		Halted: c.Halted, Rewinds: c.Rewinds, Parked: c.Parked, State: c.State,
+		Halted: c.Halted, Rewinds: c.Rewinds, Parked: c.Parked, Rate: int64(math.Ceil(c.Rate)), Saved: c.Saved, State: c.State,
 	}
 	if !c.Log.IsZero() {
 		w.Log, w.Sum = c.Log.String(), c.Sum.String()
@@ -147,7 +166,7 @@ func DecodeCheckpoint(data []byte) (*Checkpoint, error) {
 	}
 	cp := &Checkpoint{
 		Time: w.Time, Attempts: w.Attempts, LastError: w.LastError, Since: w.Since,
-		Halted: w.Halted, Rewinds: w.Rewinds, Parked: w.Parked, State: w.State,
+		Halted: w.Halted, Rewinds: w.Rewinds, Parked: w.Parked, Rate: float64(w.Rate), Saved: w.Saved, State: w.State,
 	}
 	var err error
 	for _, p := range []struct {

@@ -116,3 +116,19 @@ func TestResourceRoundTrip(t *testing.T) {
 		}
 	}
 }
+
+// TestCheckpoint_TellsTheRate, so that one look at it is enough, for as long as it is
+// that of now.
+func TestCheckpoint_TellsTheRate(t *testing.T) {
+	now := time.Now()
+	cp, err := processors.DecodeCheckpoint((&processors.Checkpoint{Rate: 1234.5, Saved: now.Add(-time.Second).UnixMilli()}).Encode())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cp.RateAt(now); got != 1235 {
+		t.Errorf("a second later it is %v", got)
+	}
+	if got := cp.RateAt(now.Add(time.Minute)); got != 0 {
+		t.Errorf("a minute later it is %v", got)
+	}
+}

@@ -49,6 +49,9 @@ type run struct {
 
 	dirty   time.Time // since when the durable checkpoint is behind; zero if it is not
 	written time.Time // when the last checkpoint was begun
+	done    int64     // copies and rows that it counted
+	older   sample    // from which the rate is told
+	newer   sample    // from which it will be
 	saves   chan error
 	saving  *Checkpoint
 	traces  traceSet // of what the next checkpoint covers
@@ -65,6 +68,7 @@ type mark struct {
 func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
 	r := &run{
 		Resource: t.Resource, host: h, lease: lease, proc: t.Processor, cp: *cp,
+		done:  cp.Counts.Copies + cp.Counts.Rows,
 		input: newReadAhead(h.cfg.ReadAheadBytes, h.cfg.ReadAheadCommits), saves: make(chan error, 1), redos: make(chan *DeadLetter),
 	}
 	r.pace.share, r.pace.to = float64(h.cfg.BackfillPercent)/100, t.BackfillTo

@@ -51,11 +51,37 @@ func (r *run) save(ctx context.Context) {
 		return
 	}
 	cp := r.checkpoint()
+	r.rate(cp)
 	r.trim(cp.Position)
 	r.saving, r.dirty, r.written = cp, time.Time{}, time.Now()
 	traces := r.covered()
 	data := cp.Encode()
 	go func() { r.saves <- r.write(ctx, data, &traces) }() // awaited by settle
+}
+
+// sample is how many copies and rows were changed at a time.
+type sample struct {
+	at   time.Time
+	done int64
+}
+
+// rate notes in cp what was changed per second of late: since one or two times
+// rateFresh ago, or since there was something to do again. A checkpoint alone would
+// tell of nothing as often as of much, for a sink that buffers.
+func (r *run) rate(cp *Checkpoint) {
+	is := sample{time.Now(), cp.Counts.Copies + cp.Counts.Rows}
+	if is.at.Sub(r.written) > rateFresh { // there was nothing to do
+		begun := sample{r.dirty, r.done}
+		r.older, r.newer = begun, begun
+	}
+	r.done = is.done
+	cp.Rate, cp.Saved = 0, is.at.UnixMilli()
+	if is.done > r.older.done {
+		cp.Rate = float64(is.done-r.older.done) / max(is.at.Sub(r.older.at), r.host.cfg.CheckpointInterval).Seconds()
+	}
+	if is.at.Sub(r.older.at) > rateFresh {
+		r.older, r.newer = r.newer, is
+	}
 }
 
 // covered returns the traces of what the next checkpoint covers.
