@@ -62,7 +62,8 @@ type Config struct {
 	// Durability is what an acknowledged write outlives: disk, a power failure of
 	// this machine, for each append is synced before it is acknowledged; replicas,
 	// the loss of a machine, for which streams have three replicas in a NATS
-	// cluster of three servers or more. It counts when a stream is made. Default
+	// cluster of three servers or more. Stores bring the streams and buckets that
+	// are there to that number, whoever made them; none is ever lowered. Default
 	// disk.
 	Durability string `yaml:"durability"`
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"time"
 
@@ -41,8 +42,8 @@ const (
 
 // LogConfig tunes logs. Zero fields take their defaults.
 type LogConfig struct {
-	// Replicas is how many servers hold a new log. Default 1; an odd number, at
-	// most 5.
+	// Replicas is how many servers hold a log. Stores bring logs and buckets that
+	// have fewer to that number. Default 1; an odd number, at most 5.
 	Replicas int `yaml:"replicas"`
 
 	// Compression compresses the files of a new log (S2). It saves disk and
@@ -53,6 +54,10 @@ type LogConfig struct {
 	// before the same bytes are sent again: the server that was to answer may be
 	// gone, and another is elected without a word. Default 2s.
 	AppendTimeout time.Duration `yaml:"appendTimeout"`
+
+	// Labels are kept with the stream of a new log, as metadata, beside what tells
+	// which log it is. All of it may have 128 KiB.
+	Labels map[string]string `yaml:"-"`
 }
 
 // CreateLog makes the stream of a partition's log, on file storage, from which
@@ -81,6 +86,7 @@ func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogI
 		AllowDirect:       true,
 		Metadata:          map[string]string{metadataLog: id.String(), metadataPartition: p.String()},
 	}
+	maps.Copy(stream.Metadata, cfg.Labels)
 	if cfg.Compression {
 		stream.Compression = jetstream.S2Compression
 	}

@@ -68,7 +68,7 @@ func ParsePartition(s string) (Partition, error) {
 func (p Partition) String() string { return p.join("", "/") }
 
 // Stream is the name of the JetStream stream that holds the partition's log.
-func (p Partition) Stream() string { return p.join("MILLRACE_", "_") }
+func (p Partition) Stream() string { return p.join(streamPrefix, "_") }
 
 // Subject is the one subject of the partition's stream.
 func (p Partition) Subject() string { return p.join("millrace.log.", ".") }

@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -148,13 +149,42 @@ func (r *Record) version() int {
 	return recordVersionOneEach
 }
 
+// newerRecordError says that a later release wrote a record.
+type newerRecordError struct {
+	key     string
+	version int
+}
+
+func (e *newerRecordError) Error() string {
+	return fmt.Sprintf("pipeline record %s has version %d; this release knows up to %d: was it written by a newer one?", e.key, e.version, recordVersion)
+}
+
+// decodeRecord reads a record of the registry. The error is *store.DamageError if it
+// is none.
 func decodeRecord(key string, data []byte, revision uint64) (Record, error) {
+	r, err := readRecord(key, data, revision)
+	if _, newer := errors.AsType[*newerRecordError](err); err != nil && !newer {
+		return Record{}, badRecord(key, err)
+	}
+	return r, err
+}
+
+func readRecord(key string, data []byte, revision uint64) (Record, error) {
+	var of struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(data, &of); err != nil {
+		return Record{}, err
+	}
+	if of.Version > recordVersion {
+		return Record{}, &newerRecordError{key, of.Version}
+	}
 	var w recordJSON
 	if err := json.Unmarshal(data, &w); err != nil {
-		return Record{}, fmt.Errorf("pipeline record %s: %w", key, err)
+		return Record{}, err
 	}
-	if w.Version < 1 || w.Version > recordVersion {
-		return Record{}, fmt.Errorf("pipeline record %s has version %d; this release knows up to %d: was it written by a newer one?", key, w.Version, recordVersion)
+	if of.Version < 1 || registryKey(Metadata{w.Name, w.Database}) != key {
+		return Record{}, fmt.Errorf("it is that of %q/%q, version %d", w.Database, w.Name, of.Version)
 	}
 	r := Record(w.plainRecord)
 	r.Revision = revision

@@ -254,5 +254,6 @@ func (r *Registry) put(ctx context.Context, rec *Record, revision uint64) error 
 	if err != nil {
 		return fmt.Errorf("register pipeline %s: %w", rec.Metadata(), err)
 	}
+	r.copy(ctx, rec.Metadata())
 	return nil
 }

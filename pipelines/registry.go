@@ -13,9 +13,13 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/spare"
 )
 
-const registryBucket = "millrace_pipelines"
+// RegistryBucket is the bucket of the pipelines' records.
+const RegistryBucket = "millrace_pipelines"
+
+const pipelinePrefix = "pipeline."
 
 // NoPipelineError says that a pipeline is not registered.
 type NoPipelineError struct {
@@ -52,23 +56,52 @@ type RegistryConfig struct {
 type Registry struct {
 	js     jetstream.JetStream
 	kv     jetstream.KeyValue
+	copies *spare.Copies
 	client *store.Client
 	cfg    RegistryConfig
 }
 
-// OpenRegistry opens the registry of a NATS system and makes its bucket if there
-// is none. Containers are found in the client's catalog.
+// OpenRegistry opens the registry of a NATS system. It makes its bucket only where
+// there is no log and no copy of a pipeline's record yet; a registry that is missing
+// beside them, or that lacks or cannot read a record, is *store.DamageError.
+// Containers are found in the client's catalog.
 func OpenRegistry(ctx context.Context, js jetstream.JetStream, client *store.Client, cfg RegistryConfig) (*Registry, error) {
-	kv, err := js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: registryBucket, Description: "Millrace: pipelines", History: 5, Replicas: max(cfg.Replicas, 1),
-	})
+	exam, err := ExamineRegistry(ctx, js)
 	if err != nil {
-		return nil, fmt.Errorf("open the registry of pipelines (bucket %s): %w", registryBucket, err)
+		return nil, fmt.Errorf("look at the registry of pipelines: %w", err)
 	}
-	return &Registry{js: js, kv: kv, client: client, cfg: cfg}, nil
+	if err := exam.Err(); err != nil {
+		return nil, err
+	}
+	kv, err := openRegistryBucket(ctx, js, exam.Fresh, max(cfg.Replicas, 1))
+	if err != nil {
+		return nil, fmt.Errorf("open the registry of pipelines (bucket %s): %w", RegistryBucket, err)
+	}
+	return &Registry{js: js, kv: kv, copies: spare.New(js, cfg.Replicas), client: client, cfg: cfg}, nil
 }
 
-func registryKey(m Metadata) string { return "pipeline." + m.Database + "." + m.Name }
+func openRegistryBucket(ctx context.Context, js jetstream.JetStream, create bool, replicas int) (jetstream.KeyValue, error) {
+	if create {
+		kv, err := js.CreateKeyValue(ctx, RegistryBucketConfig(replicas))
+		if !errors.Is(err, jetstream.ErrBucketExists) {
+			return kv, err
+		} // another process was faster
+	}
+	return js.KeyValue(ctx, RegistryBucket)
+}
+
+// RegistryBucketConfig is the configuration of the registry's bucket.
+func RegistryBucketConfig(replicas int) jetstream.KeyValueConfig {
+	return jetstream.KeyValueConfig{Bucket: RegistryBucket, Description: "Millrace: pipelines", History: 5, Replicas: replicas}
+}
+
+func registryKey(m Metadata) string { return pipelinePrefix + m.Database + "." + m.Name }
+
+// copy keeps the second copy of a pipeline's record. One that cannot be written now
+// is written by a store before long.
+func (r *Registry) copy(ctx context.Context, m Metadata) {
+	_ = r.copies.Keep(ctx, RecordSource(), registryKey(m))
+}
 
 // Get returns a pipeline, or *NoPipelineError.
 func (r *Registry) Get(ctx context.Context, database, name string) (Record, error) {
@@ -100,7 +133,7 @@ func (r *Registry) none(ctx context.Context, m Metadata) error {
 
 // List returns all pipelines, ordered by database and name.
 func (r *Registry) List(ctx context.Context) ([]Record, error) {
-	entries, err := bucket.Entries(ctx, r.js, r.kv, "pipeline.>")
+	entries, err := bucket.Entries(ctx, r.js, r.kv, pipelinePrefix+">")
 	if err != nil {
 		return nil, fmt.Errorf("list the pipelines: %w", err)
 	}
@@ -168,6 +201,7 @@ func (r *Registry) modify(ctx context.Context, m Metadata, change func(*Record))
 		}
 		rec.Revision, err = r.kv.Update(ctx, registryKey(m), data, rec.Revision)
 		if err == nil {
+			r.copy(ctx, m)
 			return rec, nil
 		}
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
@@ -185,6 +219,9 @@ func (r *Registry) Delete(ctx context.Context, database, name string) error {
 			return err
 		}
 		err = r.kv.Delete(ctx, registryKey(rec.Metadata()), jetstream.LastRevision(rec.Revision))
+		if err == nil {
+			r.copy(ctx, rec.Metadata())
+		}
 		switch {
 		case err == nil && rec.Spec.Kind() == AggregateKind:
 			return r.dropRule(ctx, &rec)
@@ -197,9 +234,10 @@ func (r *Registry) Delete(ctx context.Context, database, name string) error {
 }
 
 // Watch calls f with all pipelines, once at first and then after every change,
-// until ctx ends. Changes that come close together may be seen as one.
+// until ctx ends. Changes that come close together may be seen as one. Of a record
+// that is damaged the former one counts.
 func (r *Registry) Watch(ctx context.Context, f func([]Record)) error {
-	w, err := r.kv.Watch(ctx, "pipeline.>")
+	w, err := r.kv.Watch(ctx, pipelinePrefix+">")
 	if err != nil {
 		return fmt.Errorf("watch the pipelines: %w", err)
 	}
@@ -220,6 +258,9 @@ func (r *Registry) Watch(ctx context.Context, f func([]Record)) error {
 				delete(all, entry.Key())
 			default:
 				record, err := decodeRecord(entry.Key(), entry.Value(), entry.Revision())
+				if isDamage(err) {
+					continue
+				}
 				if err != nil {
 					return err
 				}

@@ -43,6 +43,8 @@ type Status struct {
 	Pipelines []PipelineStatus `json:"pipelines"`
 	// Problems say what could not be read, and is missing here.
 	Problems []string `json:"problems,omitempty"`
+	// Warnings are what else an operator is to know, such as of replicas.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Healthy says whether no pipeline is stuck or halted, as far as all could be read.

@@ -23,6 +23,11 @@ func (s *Status) Print(w io.Writer, wide bool) error {
 			return err
 		}
 	}
+	for _, warning := range s.Warnings {
+		if _, err := fmt.Fprintf(w, "warning: %s\n", warning); err != nil {
+			return err
+		}
+	}
 	if len(s.Pipelines) == 0 {
 		_, err := fmt.Fprintln(w, "No pipeline is registered; declare one with millrace apply -f FILE.")
 		return err

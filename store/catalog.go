@@ -8,15 +8,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
+	"github.com/millrace/millrace/store/spare"
 )
-
-const catalogBucket = "millrace_catalog"
 
 // CatalogConfig tunes a Catalog.
 type CatalogConfig struct {
@@ -30,47 +30,91 @@ type CatalogConfig struct {
 // changed by compare-and-set. It says what is wished; what decides writes is in
 // each partition's log. Safe for concurrent use.
 type Catalog struct {
-	js  jetstream.JetStream
-	kv  jetstream.KeyValue
-	cfg CatalogConfig
+	js     jetstream.JetStream
+	kv     jetstream.KeyValue
+	copies *spare.Copies // of the records of databases
+	cfg    CatalogConfig
+
+	// Guarded by mu: what Sound found, and when.
+	mu       sync.Mutex
+	examined time.Time
+	damage   error
 }
 
-// OpenCatalog opens the catalog of a NATS system and makes its bucket if there
-// is none.
+// OpenCatalog opens the catalog of a NATS system. It makes its bucket only where
+// there is nothing of Millrace's yet: beside logs or buckets that are there, a
+// catalog that is missing, or that does not name each log, is *DamageError.
 func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig) (*Catalog, error) {
 	cfg.Replicas = max(cfg.Replicas, 1)
-	kv, err := js.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-		Bucket: catalogBucket, Description: "Millrace: databases and containers", History: 5, Replicas: cfg.Replicas,
-	})
+	exam, err := Examine(ctx, js)
 	if err != nil {
-		return nil, fmt.Errorf("open the catalog (bucket %s): %w", catalogBucket, err)
+		return nil, fmt.Errorf("compare the catalog with the logs: %w", err)
 	}
-	return &Catalog{js: js, kv: kv, cfg: cfg}, nil
+	if err := exam.Err(); err != nil {
+		return nil, err
+	}
+	kv, err := openCatalogBucket(ctx, js, exam.Fresh, cfg.Replicas)
+	if err != nil {
+		return nil, fmt.Errorf("open the catalog (bucket %s): %w", CatalogBucket, err)
+	}
+	return &Catalog{js: js, kv: kv, copies: spare.New(js, cfg.Replicas), cfg: cfg, examined: time.Now()}, nil
+}
+
+func openCatalogBucket(ctx context.Context, js jetstream.JetStream, create bool, replicas int) (jetstream.KeyValue, error) {
+	if create {
+		kv, err := js.CreateKeyValue(ctx, CatalogBucketConfig(replicas))
+		if !errors.Is(err, jetstream.ErrBucketExists) {
+			return kv, err
+		} // another process was faster
+	}
+	return js.KeyValue(ctx, CatalogBucket)
+}
+
+// CatalogBucketConfig is the configuration of the catalog's bucket.
+func CatalogBucketConfig(replicas int) jetstream.KeyValueConfig {
+	return jetstream.KeyValueConfig{
+		Bucket: CatalogBucket, Description: "Millrace: databases and containers", History: 5, Replicas: replicas,
+	}
 }
 
 const containerPrefix = "container."
 
 func catalogKey(database, name string) string { return containerPrefix + database + "." + name }
 
-// Get returns a container, or *NoContainerError.
+// CatalogKey is the key of a container's record in the catalog's bucket.
+func CatalogKey(database, name string) string { return catalogKey(database, name) }
+
+// Get returns a container, or *NoContainerError; *DamageError if the catalog is
+// damaged, so that nobody can say that there is none.
 func (c *Catalog) Get(ctx context.Context, database, name string) (ContainerInfo, error) {
 	entry, err := bucket.Get(ctx, c.js, c.kv, catalogKey(database, name))
 	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
-		return ContainerInfo{}, &NoContainerError{database, name}
+		return ContainerInfo{}, c.absent(ctx, &NoContainerError{database, name})
 	}
 	if err != nil {
+		if damage := c.Sound(ctx); damage != nil {
+			return ContainerInfo{}, damage
+		}
 		return ContainerInfo{}, fmt.Errorf("read container %s/%s from the catalog: %w", database, name, err)
 	}
 	return decodeContainer(entry)
 }
 
 func decodeContainer(entry jetstream.KeyValueEntry) (ContainerInfo, error) {
-	var info ContainerInfo
-	if err := json.Unmarshal(entry.Value(), &info); err != nil {
-		return info, fmt.Errorf("catalog record %s: %w", entry.Key(), err)
+	info, err := readContainer(entry)
+	if err != nil {
+		return ContainerInfo{}, badRecord(entry.Key(), err)
+	}
+	return info, nil
+}
+
+func readContainer(entry jetstream.KeyValueEntry) (ContainerInfo, error) {
+	info, err := DecodeContainer(entry.Value())
+	if err == nil && catalogKey(info.Database, info.Name) != entry.Key() {
+		err = fmt.Errorf("it is that of %s/%s", info.Database, info.Name)
 	}
 	info.Revision = entry.Revision()
-	return info, nil
+	return info, err
 }
 
 // List returns all containers, ordered by database and name.
@@ -93,8 +137,32 @@ func (c *Catalog) List(ctx context.Context) ([]ContainerInfo, error) {
 	return infos, nil
 }
 
+// Record is the record of a container as it stands in the catalog's bucket.
+type Record struct {
+	Info ContainerInfo
+	// Data is the record itself, Written when the bucket took it.
+	Data    []byte
+	Written time.Time
+}
+
+// Records returns the records of all containers that can be read.
+func (c *Catalog) Records(ctx context.Context) ([]Record, error) {
+	entries, err := bucket.Entries(ctx, c.js, c.kv, containerPrefix+">")
+	if err != nil {
+		return nil, fmt.Errorf("list the catalog: %w", err)
+	}
+	var records []Record
+	for _, entry := range entries {
+		if info, err := readContainer(entry); err == nil {
+			records = append(records, Record{Info: info, Data: entry.Value(), Written: entry.Created()})
+		}
+	}
+	return records, nil
+}
+
 // Create declares a container and makes its logs. Called again after a crash it
-// finishes what was begun. A container that exists with another spec is 409.
+// finishes what was begun. A container that exists with another spec is 409. In a
+// catalog that is damaged nothing is made: *DamageError.
 func (c *Catalog) Create(ctx context.Context, database, name string, spec ContainerSpec) (ContainerInfo, error) {
 	if err := errors.Join(CheckName("database", database), CheckName("container", name)); err != nil {
 		return ContainerInfo{}, err
@@ -113,6 +181,9 @@ func (c *Catalog) Create(ctx context.Context, database, name string, spec Contai
 	if err != nil {
 		return ContainerInfo{}, fmt.Errorf("container %s/%s: %w", database, name, err)
 	}
+	if err := c.Sound(ctx); err != nil {
+		return ContainerInfo{}, err
+	}
 	_, err = c.kv.Create(ctx, catalogKey(database, name), data)
 	if err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return ContainerInfo{}, fmt.Errorf("declare container %s/%s: %w", database, name, err)
@@ -129,10 +200,8 @@ func (c *Catalog) Create(ctx context.Context, database, name string, spec Contai
 	case info.State == ContainerReady:
 		return info, nil
 	}
-	for _, p := range info.Partitions {
-		if err := c.createLog(ctx, &info, p); err != nil {
-			return info, err
-		}
+	if err := c.createLogs(ctx, &info); err != nil {
+		return info, err
 	}
 	id := info.ID
 	return c.modify(ctx, database, name, func(i *ContainerInfo) error {
@@ -151,11 +220,34 @@ func sameSpec(a, b *ContainerSpec) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
+// createLogs makes the logs of a container. Their streams carry its record as it
+// will be when all of them are there.
+func (c *Catalog) createLogs(ctx context.Context, info *ContainerInfo) error {
+	ready := *info
+	ready.State = ContainerReady
+	record, err := json.Marshal(ready)
+	if err != nil {
+		return fmt.Errorf("container %s/%s: %w", info.Database, info.Name, err)
+	}
+	for _, p := range info.Partitions {
+		labels, err := Labels(record, info.Created, p)
+		if err != nil {
+			return fmt.Errorf("container %s/%s: %w", info.Database, info.Name, err)
+		}
+		if err := c.createLog(ctx, info, p, labels); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // createLog makes the log of p and its first commit, which names the log and
 // carries the settings.
-func (c *Catalog) createLog(ctx context.Context, info *ContainerInfo, p PartitionInfo) error {
+func (c *Catalog) createLog(ctx context.Context, info *ContainerInfo, p PartitionInfo, labels map[string]string) error {
 	partition := feed.Partition{Container: info.ID, Number: p.Number}
-	if err := feed.CreateLog(ctx, c.js, partition, p.Log, c.cfg.Log); err != nil {
+	cfg := c.cfg.Log
+	cfg.Labels = labels
+	if err := feed.CreateLog(ctx, c.js, partition, p.Log, cfg); err != nil {
 		return fmt.Errorf("create the log of %s: %w", partition, err)
 	}
 	log, err := feed.OpenLog(ctx, c.js, partition, c.cfg.Log)
@@ -286,7 +378,8 @@ func (c *Catalog) Delete(ctx context.Context, database, name string) error {
 }
 
 // Watch calls f with all containers, once at first and then after every change,
-// until ctx ends. Changes that come close together may be seen as one.
+// until ctx ends. Changes that come close together may be seen as one. Of a record
+// that cannot be read any more the former one counts; Sound tells of it.
 func (c *Catalog) Watch(ctx context.Context, f func([]ContainerInfo)) error {
 	w, err := c.kv.Watch(ctx, containerPrefix+">")
 	if err != nil {
@@ -308,11 +401,9 @@ func (c *Catalog) Watch(ctx context.Context, f func([]ContainerInfo)) error {
 			case entry.Operation() != jetstream.KeyValuePut:
 				delete(all, entry.Key())
 			default:
-				info, err := decodeContainer(entry)
-				if err != nil {
-					return err
+				if info, err := decodeContainer(entry); err == nil {
+					all[entry.Key()] = info
 				}
-				all[entry.Key()] = info
 			}
 			if began && len(w.Updates()) == 0 {
 				f(sorted(all))

@@ -65,7 +65,14 @@ func (c *Catalog) CreateDatabase(ctx context.Context, name string) (DatabaseInfo
 	if err != nil {
 		return info, fmt.Errorf("create database %s: %w", name, err)
 	}
+	c.copy(ctx, name)
 	return info, nil
+}
+
+// copy keeps the second copy of a database's record. One that cannot be written now
+// is written by a store before long.
+func (c *Catalog) copy(ctx context.Context, name string) {
+	_ = c.copies.Keep(ctx, DatabaseRecords(), databasePrefix+name)
 }
 
 // Database returns a database, or *NoDatabaseError.
@@ -78,6 +85,9 @@ func (c *Catalog) Database(ctx context.Context, name string) (DatabaseInfo, erro
 		return decodeDatabase(entry)
 	}
 	if !errors.Is(err, jetstream.ErrKeyNotFound) {
+		if damage := c.Sound(ctx); damage != nil {
+			return DatabaseInfo{}, damage
+		}
 		return DatabaseInfo{}, fmt.Errorf("read database %s from the catalog: %w", name, err)
 	}
 	containers, err := c.List(ctx)
@@ -87,7 +97,7 @@ func (c *Catalog) Database(ctx context.Context, name string) (DatabaseInfo, erro
 	if info, ok := implied(containers)[name]; ok {
 		return info, nil
 	}
-	return DatabaseInfo{}, &NoDatabaseError{name}
+	return DatabaseInfo{}, c.absent(ctx, &NoDatabaseError{name})
 }
 
 // Databases returns all databases, ordered by name.
@@ -129,12 +139,21 @@ func implied(containers []ContainerInfo) map[string]DatabaseInfo {
 }
 
 func decodeDatabase(entry jetstream.KeyValueEntry) (DatabaseInfo, error) {
+	info, err := readDatabase(entry)
+	if err != nil {
+		return DatabaseInfo{}, badRecord(entry.Key(), err)
+	}
+	return info, nil
+}
+
+func readDatabase(entry jetstream.KeyValueEntry) (DatabaseInfo, error) {
 	var info DatabaseInfo
-	if err := json.Unmarshal(entry.Value(), &info); err != nil {
-		return info, fmt.Errorf("catalog record %s: %w", entry.Key(), err)
+	err := json.Unmarshal(entry.Value(), &info)
+	if err == nil && databasePrefix+info.Name != entry.Key() {
+		err = fmt.Errorf("it is that of %q", info.Name)
 	}
 	info.Revision = entry.Revision()
-	return info, nil
+	return info, err
 }
 
 // DeleteDatabase removes a database with all its containers, or returns
@@ -159,6 +178,7 @@ func (c *Catalog) DeleteDatabase(ctx context.Context, name string) error {
 	if err := c.kv.Delete(ctx, databasePrefix+name); err != nil && !errors.Is(err, jetstream.ErrKeyNotFound) {
 		return fmt.Errorf("remove database %s from the catalog: %w", name, err)
 	}
+	c.copy(ctx, name)
 	return nil
 }
 

@@ -10,8 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/upkeep"
 )
 
 func newDescribe(a *app) *cobra.Command {
@@ -39,9 +41,11 @@ func newDescribe(a *app) *cobra.Command {
 // partitionNow is one physical partition of a described container.
 type partitionNow struct {
 	store.PartitionInfo
-	Items  int                    `json:"items"`
-	Status *store.PartitionStatus `json:"status,omitempty"`
-	Error  string                 `json:"error,omitempty"`
+	Items int `json:"items"`
+	// Replicas are those of the partition's log; nil if they cannot be told.
+	Replicas *upkeep.Stream         `json:"replicas,omitempty"`
+	Status   *store.PartitionStatus `json:"status,omitempty"`
+	Error    string                 `json:"error,omitempty"`
 }
 
 func (a *app) describeContainer(ctx context.Context, s *session, database, name string) error {
@@ -54,9 +58,16 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 	if err != nil {
 		return err
 	}
+	replicas, err := upkeep.Look(ctx, s.js, node.ReplicasWish(s.cfg))
+	if err != nil {
+		return err
+	}
 	var now []partitionNow
 	for i, p := range ct.Partitions() {
 		one := partitionNow{PartitionInfo: info.Partitions[i]}
+		if log, ok := replicas.Of(p); ok {
+			one.Replicas = &log
+		}
 		if one.Status, err = ct.Status(ctx, p); err == nil {
 			one.Items, err = ct.Count(ctx, p, store.Scope{})
 		}
@@ -83,12 +94,12 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		for _, p := range now {
 			rows = append(rows, p.row())
 		}
-		return columns(w, []string{"PARTITION", "ITEMS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "NOTE"}, rows)
+		return columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "NOTE"}, rows)
 	})
 }
 
 func (p *partitionNow) row() []string {
-	row := []string{strconv.Itoa(int(p.Number)), count(p.Items)}
+	row := []string{strconv.Itoa(int(p.Number)), count(p.Items), p.replicas()}
 	if p.Status == nil {
 		return append(row, "-", "-", "-", "-", "-", "-", p.Error)
 	}
@@ -125,6 +136,18 @@ func scrubbed(s *store.ScrubState) string {
 		return "damaged"
 	}
 	return time.Since(s.Ended).Round(time.Second).String() + " ago"
+}
+
+// replicas tells how many the log has of those that it is to have.
+func (p *partitionNow) replicas() string {
+	if p.Replicas == nil {
+		return "-"
+	}
+	text := fmt.Sprintf("%d of %d", p.Replicas.Actual, p.Replicas.Wanted)
+	if len(p.Replicas.Offline) > 0 {
+		text += fmt.Sprintf(", %d away", len(p.Replicas.Offline))
+	}
+	return text
 }
 
 func (a *app) describePipeline(ctx context.Context, s *session, database, name string) error {

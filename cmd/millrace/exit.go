@@ -87,6 +87,8 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, "name a key in force with MILLRACE_KEY or --key-file; millrace keys show prints those of a node"
 	case isType[*remote.NoContainerError](err):
 		return codeBad, "name one that is there, or its database with --database; import makes one with --partition-key"
+	case isType[*store.DamageError](err):
+		return codeNotAsked, "millrace doctor, and where no server runs millrace doctor --dir DIR"
 	case errors.Is(err, store.ErrDiskFull):
 		return codeNotAsked, "free some space on the store's disk; writing goes on by itself"
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnknown):

@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store/upkeep"
 )
 
 func newStatus(a *app) *cobra.Command {
@@ -27,6 +29,9 @@ it. A lag with ~ is estimated from some of the commits.
 The states: idle, behind, backfilling (what was there when it began is being read),
 switching (it has caught up, and is not in force in every partition yet),
 uninitialised (no worker has taken it yet), stuck, halted, paused.
+
+Warnings stand before them, such as of logs that have fewer replicas than durability
+asks for; millrace doctor tells more.
 
 It exits with 1 if a pipeline is stuck, which means that it has something to do and
 makes no progress, or halted at a change that cannot be processed.`,
@@ -65,8 +70,16 @@ makes no progress, or halted at a change that cannot be processed.`,
 
 func (a *app) readStatus(ctx context.Context, s *session, monitor *pipelines.Monitor, args []string) (*pipelines.Status, error) {
 	status, err := monitor.Read(ctx)
-	if err != nil || len(args) == 0 {
-		return status, err
+	if err != nil {
+		return nil, err
+	}
+	if replicas, err := upkeep.Look(ctx, s.js, node.ReplicasWish(s.cfg)); err != nil {
+		status.Warnings = append(status.Warnings, "replicas: "+err.Error())
+	} else {
+		status.Warnings = append(status.Warnings, replicas.Warnings()...)
+	}
+	if len(args) == 0 {
+		return status, nil
 	}
 	database, name := a.split(args[0])
 	rec, err := s.registry.Get(ctx, database, name)

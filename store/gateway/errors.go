@@ -98,6 +98,8 @@ func translate(err error) *failure {
 	switch {
 	case isType[*store.NoContainerError](err), isType[*store.NoDatabaseError](err):
 		return refuseAs(http.StatusNotFound, subOwnerNotFound, "%v", err)
+	case isType[*store.DamageError](err):
+		return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: time.Second}
 	case isType[*store.NoOwnerError](err):
 		return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: retryAfterDefault}
 	case errors.Is(err, store.ErrUnknown):

@@ -37,6 +37,7 @@ type world struct {
 	keys    gateway.Keys
 	gateway *gateway.Server
 	web     *httptest.Server
+	js      jetstream.JetStream
 	key     gateway.Key // with which requests are signed
 	// stopOwners ends the store, so that nobody owns a partition.
 	stopOwners func()
@@ -60,6 +61,7 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.js = js
 	if w.catalog, err = store.OpenCatalog(t.Context(), js, store.CatalogConfig{}); err != nil {
 		t.Fatal(err)
 	}

@@ -95,7 +95,7 @@ const watchRetry = time.Second
 // while the catalog cannot be reached.
 func (s *Server) watchCatalog(ctx context.Context) {
 	for {
-		err := s.catalog.Watch(ctx, s.catalogChanged)
+		err := s.catalog.Watch(ctx, func(infos []store.ContainerInfo) { s.catalogChanged(ctx, infos) })
 		if ctx.Err() != nil {
 			return
 		}
@@ -110,14 +110,14 @@ func (s *Server) watchCatalog(ctx context.Context) {
 // catalogChanged makes the partitions of all containers this group's resources,
 // passes wishes on to those that are open, and drops what is left of containers
 // that are gone.
-func (s *Server) catalogChanged(infos []store.ContainerInfo) {
+func (s *Server) catalogChanged(ctx context.Context, infos []store.ContainerInfo) {
 	s.adopt(infos)
 	kept, err := s.db.Partitions()
 	if err != nil {
 		s.cfg.Logger.Error("partitions of the engine", "error", err)
 	}
 	for _, id := range kept {
-		if s.gone(id, infos) {
+		if s.gone(id, infos) && s.deleted(ctx, id) {
 			if err := s.db.DropPartition(id); err != nil {
 				s.cfg.Logger.Error("drop the state of a container that was deleted", "partition", id.String(), "error", err)
 			}
@@ -132,6 +132,17 @@ func (s *Server) gone(id feed.Partition, infos []store.ContainerInfo) bool {
 	defer s.mu.Unlock()
 	_, serving := s.open[id]
 	return !serving && !slices.ContainsFunc(infos, func(i store.ContainerInfo) bool { return i.ID == id.Container })
+}
+
+// deleted says whether the log of a partition is gone too. A catalog that has lost
+// a record must not cost the state: it may be all that is left of what the log has
+// lost.
+func (s *Server) deleted(ctx context.Context, id feed.Partition) bool {
+	_, err := s.js.Stream(ctx, id.Stream())
+	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) && ctx.Err() == nil {
+		s.cfg.Logger.Warn("whether a container was deleted cannot be found out; its state is kept", "partition", id.String(), "error", err)
+	}
+	return errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
 func (s *Server) adopt(infos []store.ContainerInfo) {

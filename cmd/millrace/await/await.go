@@ -103,6 +103,9 @@ func Passes(err error) bool {
 	if errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) {
 		return false
 	}
+	if _, damaged := errors.AsType[*store.DamageError](err); damaged {
+		return false // somebody has to look
+	}
 	for _, p := range passing {
 		if errors.Is(err, p) {
 			return true

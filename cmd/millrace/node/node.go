@@ -41,6 +41,7 @@ import (
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/upkeep"
 )
 
 // openTimeout bounds the opening of the embedded server, which may have to read
@@ -86,6 +87,7 @@ type Node struct {
 
 	db         *engine.DB            // of a store
 	owners     *owner.Server         // of a store
+	keeper     *upkeep.Keeper        // of a store
 	storeHeld  *leases.Manager       // of a store
 	supervisor *pipelines.Supervisor // of a worker
 	workerHeld *leases.Manager       // of a worker
@@ -102,12 +104,12 @@ type Node struct {
 // Nothing is owned before Run. telemetry may be nil; then there are no metrics to
 // scrape. What is not there yet, such as NATS, its JetStream or a quorum, is waited
 // for until ctx ends. Errors that an operator can mend are of types:
-// *leases.DirLockedError, natsd.ErrPort, *PayloadError.
+// *leases.DirLockedError, natsd.ErrPort, *PayloadError, *store.DamageError.
 func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Telemetry, log *slog.Logger) (*Node, error) {
 	limitMemory(cfg.Memory, log)
 	n := &Node{cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{}}
 	for _, step := range []func(context.Context) error{
-		n.openDir, n.openNATS, n.openCatalog, n.openStore, n.openWorker, n.openHTTP, n.openGateway,
+		n.openDir, n.openNATS, n.openCatalog, n.openKeeper, n.openStore, n.openWorker, n.openHTTP, n.openGateway,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, n.Close())

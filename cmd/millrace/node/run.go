@@ -40,6 +40,9 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}
 	serving.Go(func() { n.watch.run(watchCtx) })
+	if n.keeper != nil {
+		serving.Go(func() { n.keeper.Run(watchCtx) })
+	}
 	if n.owners != nil {
 		storing.Go(func() { errs.run(stop, "store", func() error { return n.owners.Run(storeCtx) }) })
 	}

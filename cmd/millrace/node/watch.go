@@ -113,6 +113,7 @@ func (w *watch) look(ctx context.Context) {
 	if !w.n.nc.IsConnected() {
 		check(errors.New("NATS cannot be reached; connecting again"))
 	} else {
+		check(w.n.catalog.Sound(ctx))
 		if w.n.roles.Store {
 			check(w.partitions(ctx))
 			check(w.held())

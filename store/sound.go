@@ -1,0 +1,238 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases/bucket"
+	"github.com/millrace/millrace/store/spare"
+)
+
+// CatalogBucket is the bucket of the catalog's records.
+const CatalogBucket = "millrace_catalog"
+
+// DamageError says that a bucket of Millrace's is missing, lacks records of what
+// is there, or holds records that cannot be read. What is not found in it may be
+// lost and not absent; so nobody is told that it does not exist, and nothing is
+// declared in its place.
+type DamageError struct {
+	// What is damaged: the catalog, the registry of pipelines.
+	What string
+	// Findings say how.
+	Findings []string
+}
+
+func (e *DamageError) Error() string {
+	const shown = 3
+	text := strings.Join(e.Findings[:min(len(e.Findings), shown)], "; ")
+	if more := len(e.Findings) - shown; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return fmt.Sprintf("%s is damaged: %s; millrace doctor tells all of it, and millrace doctor --fix mends it", e.What, text)
+}
+
+// Is matches ErrUnavailable.
+func (e *DamageError) Is(target error) bool { return target == error(ErrUnavailable) }
+
+// BadRecord is a record that cannot be read.
+type BadRecord struct{ Key, Reason string }
+
+func (r BadRecord) String() string {
+	return fmt.Sprintf("record %s cannot be read (%s)", r.Key, r.Reason)
+}
+
+// badRecord is the error of whoever needs a record of the catalog that cannot be
+// read.
+func badRecord(key string, err error) error {
+	return &DamageError{What: "the catalog", Findings: []string{BadRecord{key, err.Error()}.String()}}
+}
+
+// Exam is what a look at the catalog and at the streams has found.
+type Exam struct {
+	// Missing says that there is no catalog, Fresh that there is nothing of
+	// Millrace's at all.
+	Missing, Fresh bool
+	Containers     []ContainerInfo
+	Bad            []BadRecord
+	// Logs are all that are there, Unnamed those of them that no record names.
+	Logs, Unnamed []feed.Partition
+	// Databases are those whose records are lost.
+	Databases []string
+}
+
+// Err returns *DamageError if anything is wrong.
+func (e *Exam) Err() error {
+	var findings []string
+	if e.Missing && !e.Fresh {
+		findings = append(findings, fmt.Sprintf("its bucket %s is not there, though %d logs are", CatalogBucket, len(e.Logs)))
+	}
+	for _, bad := range e.Bad {
+		findings = append(findings, bad.String())
+	}
+	if !e.Missing {
+		for _, p := range e.Unnamed {
+			findings = append(findings, fmt.Sprintf("log %s (stream %s) belongs to no container that it names", p, p.Stream()))
+		}
+	}
+	for _, name := range e.Databases {
+		findings = append(findings, fmt.Sprintf("the record of database %s is lost", name))
+	}
+	if len(findings) == 0 {
+		return nil
+	}
+	return &DamageError{What: "the catalog", Findings: findings}
+}
+
+const (
+	// examTries bounds how often the catalog is looked at until it names all logs:
+	// a replica may lag behind what another process has just declared.
+	examTries = 4
+	examPause = 250 * time.Millisecond
+)
+
+// Examine compares the catalog with the logs that are there.
+func Examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
+	for try := 1; ; try++ {
+		e, err := examine(ctx, js)
+		if err != nil || e.Err() == nil || try == examTries {
+			return e, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(examPause):
+		}
+	}
+}
+
+// examine looks once. The order matters: a container is in the catalog before its
+// logs are made, and until they are gone, so a log that is there before the catalog
+// is read, and that it does not name, belongs to nobody.
+func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
+	names, err := feed.StreamNames(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	e := &Exam{Fresh: true, Missing: !slices.Contains(names, "KV_"+CatalogBucket)}
+	for _, name := range names {
+		p, isLog := feed.ParseStream(name)
+		if isLog {
+			e.Logs = append(e.Logs, p)
+		}
+		e.Fresh = e.Fresh && !isLog && !strings.HasPrefix(name, "KV_millrace_")
+	}
+	if e.Missing {
+		e.Unnamed = e.Logs
+		return e, nil
+	}
+	kv, err := js.KeyValue(ctx, CatalogBucket)
+	if err != nil {
+		return nil, fmt.Errorf("open the catalog (bucket %s): %w", CatalogBucket, err)
+	}
+	entries, err := bucket.Entries(ctx, js, kv, ">")
+	if err != nil {
+		return nil, fmt.Errorf("list the catalog: %w", err)
+	}
+	named := map[feed.Partition]bool{}
+	for _, entry := range entries {
+		e.add(entry, named)
+	}
+	for _, p := range e.Logs {
+		if !named[p] {
+			e.Unnamed = append(e.Unnamed, p)
+		}
+	}
+	if len(e.Unnamed) > 0 {
+		if e.Unnamed, err = stillThere(ctx, js, e.Unnamed); err != nil {
+			return nil, err
+		}
+	}
+	e.Databases, err = spare.New(js, 0).Lost(ctx, DatabaseRecords())
+	return e, err
+}
+
+// add takes a record of the catalog.
+func (e *Exam) add(entry jetstream.KeyValueEntry, named map[feed.Partition]bool) {
+	key := entry.Key()
+	switch {
+	case strings.HasPrefix(key, databasePrefix):
+		if _, err := readDatabase(entry); err != nil {
+			e.Bad = append(e.Bad, BadRecord{key, err.Error()})
+		}
+	case strings.HasPrefix(key, containerPrefix):
+		info, err := readContainer(entry)
+		if err != nil {
+			e.Bad = append(e.Bad, BadRecord{key, err.Error()})
+			return
+		}
+		e.Containers = append(e.Containers, info)
+		for _, p := range info.Partitions {
+			named[feed.Partition{Container: info.ID, Number: p.Number}] = true
+		}
+	}
+}
+
+// stillThere returns the logs that are there now: a container may have been
+// deleted since they were listed.
+func stillThere(ctx context.Context, js jetstream.JetStream, logs []feed.Partition) ([]feed.Partition, error) {
+	names, err := feed.StreamNames(ctx, js)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(logs), func(p feed.Partition) bool {
+		_, found := slices.BinarySearch(names, p.Stream())
+		return !found
+	}), nil
+}
+
+// DatabaseRecords are the records of databases, of which there are second copies:
+// no log tells of a database without containers.
+func DatabaseRecords() spare.Source {
+	return spare.Source{Bucket: CatalogBucket, Prefix: databasePrefix, Check: func(_ string, record []byte) error {
+		var info DatabaseInfo
+		if err := json.Unmarshal(record, &info); err != nil {
+			return err
+		}
+		return CheckName("database", info.Name)
+	}}
+}
+
+// soundFor is how long the catalog counts as sound after it was examined.
+const soundFor = 2 * time.Second
+
+// Sound returns *DamageError if the catalog lacks records of logs that are there, or
+// holds some that cannot be read; any other error says that this could not be found
+// out. What it finds counts for two seconds.
+func (c *Catalog) Sound(ctx context.Context) error {
+	c.mu.Lock()
+	examined, err := c.examined, c.damage
+	c.mu.Unlock()
+	if time.Since(examined) < soundFor {
+		return err
+	}
+	e, err := Examine(ctx, c.js)
+	if err != nil {
+		return fmt.Errorf("compare the catalog with the logs: %w", err)
+	}
+	err = e.Err()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.examined, c.damage = time.Now(), err
+	return err
+}
+
+// absent returns err, which says that something is not in the catalog, unless the
+// catalog is damaged: then nobody can say that.
+func (c *Catalog) absent(ctx context.Context, err error) error {
+	if damage := c.Sound(ctx); damage != nil {
+		return damage
+	}
+	return err
+}

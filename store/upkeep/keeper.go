@@ -1,0 +1,349 @@
+// Package upkeep keeps the streams and buckets of a Millrace as they are to be,
+// whoever made them and however they were configured then: each log carries the
+// record of its container, each stream and bucket has the replicas that the stores
+// are configured to keep, and what stands in one bucket alone has a second copy.
+//
+//	catalog ──records──▶ labels of the logs' streams
+//	                     replicas of all streams and buckets ◀── durability
+//	pipelines, databases ──records──▶ bucket of copies
+//
+// Every store runs a Keeper. Each change is made where it is missing only and says
+// the same whoever makes it, so keepers need no agreement. Replicas are added and
+// never taken away: a process with an older configuration must not lower what
+// others rely on. Of two stores that are configured differently the greater number
+// holds; it is remembered with the catalog's bucket, so that commands and stores
+// that start later keep to it.
+//
+// Nothing here decides a write or is waited for by one: a stream that lacks a
+// replica is told of, in the log, by a metric and by Report, and goes on.
+package upkeep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/spare"
+)
+
+const (
+	// intervalDefault is the time between two passes while nothing changes.
+	intervalDefault = 10 * time.Second
+	// passTimeout bounds a pass, which may have to change every stream.
+	passTimeout = 5 * time.Minute
+)
+
+// Config tunes a Keeper. Zero fields take their defaults.
+type Config struct {
+	// Wish says how many replicas to keep.
+	Wish Wish
+	// Copies are the records that have a second copy.
+	Copies []spare.Source
+	// Interval is the time between two passes while nothing changes. Default 10s.
+	Interval time.Duration
+	// Logger takes what is not as it is to be, once. Default slog.Default().
+	Logger *slog.Logger
+}
+
+// Keeper keeps streams and buckets as they are to be. Run, Pass and Report may be
+// called concurrently.
+type Keeper struct {
+	js      jetstream.JetStream
+	catalog *store.Catalog
+	copies  *spare.Copies
+	cfg     Config
+	metrics *instruments
+	last    atomic.Pointer[Report]
+
+	told map[string]string // what was logged, by subject; owned by Run
+}
+
+// NewKeeper returns a Keeper of the NATS system that the catalog is in.
+func NewKeeper(js jetstream.JetStream, catalog *store.Catalog, cfg Config) *Keeper {
+	cfg.Wish.Replicas = max(cfg.Wish.Replicas, 1)
+	if cfg.Interval == 0 {
+		cfg.Interval = intervalDefault
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	return &Keeper{
+		js: js, catalog: catalog, copies: spare.New(js, cfg.Wish.Replicas), cfg: cfg, metrics: newInstruments(), told: map[string]string{},
+	}
+}
+
+// Report returns what the last pass has found; nil before the first.
+func (k *Keeper) Report() *Report { return k.last.Load() }
+
+// Run makes a pass now, after every change of the catalog, and every Interval,
+// until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	changed := make(chan struct{}, 1)
+	watching, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		k.watch(watching, changed)
+	}()
+	defer func() { stop(); <-watched }()
+	tick := time.NewTicker(k.cfg.Interval)
+	defer tick.Stop()
+	for {
+		pass, cancel := context.WithTimeout(ctx, passTimeout)
+		report, err := k.Pass(pass)
+		cancel()
+		if ctx.Err() != nil {
+			return
+		}
+		k.tell(report, err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// watch wakes Run when the catalog has changed.
+func (k *Keeper) watch(ctx context.Context, changed chan<- struct{}) {
+	for ctx.Err() == nil {
+		// A watch that broke begins anew; meanwhile the interval counts.
+		_ = k.catalog.Watch(ctx, func([]store.ContainerInfo) {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+		select {
+		case <-ctx.Done():
+		case <-time.After(k.cfg.Interval):
+		}
+	}
+}
+
+// Pass brings everything to what it is to be and tells what is short of it even
+// so. An error says what could not be done; the rest was.
+func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
+	var errs []error
+	wish, err := k.wish(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The records are read after the streams: a stream that is there has one then.
+	all, err := list(ctx, k.js)
+	if err != nil {
+		return nil, err
+	}
+	records, err := k.catalog.Records(ctx)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	labelled, err := labelsOf(records)
+	if err != nil {
+		errs = append(errs, err)
+	}
+	failed := map[string]string{}
+	for i := range all {
+		l := &all[i]
+		n := wish.of(l.name)
+		if n == 0 || l.err != nil || !lacks(&l.info.Config, n, labelled[l.name]) {
+			continue
+		}
+		if err := k.update(ctx, l, n, labelled[l.name]); err != nil {
+			failed[l.name] = err.Error()
+			if l.info.Config.Replicas >= n { // a shortage is told by the report
+				errs = append(errs, fmt.Errorf("label stream %s: %w", l.name, err))
+			}
+		}
+	}
+	for _, source := range k.cfg.Copies {
+		if err := k.copies.Reconcile(ctx, source); err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
+			errs = append(errs, err)
+		}
+	}
+	report := wish.report(all)
+	for i := range report.Streams {
+		s := &report.Streams[i]
+		if text, ok := failed[s.Name]; ok {
+			s.Error = text
+		}
+	}
+	k.last.Store(report)
+	k.metrics.record(ctx, report)
+	return report, errors.Join(errs...)
+}
+
+// wish returns how many replicas to keep: what this process is configured with, or
+// what another was that asked for more. It is remembered with the catalog.
+func (k *Keeper) wish(ctx context.Context) (Wish, error) {
+	w := k.cfg.Wish
+	stream, err := k.js.Stream(ctx, catalogStream)
+	if err != nil {
+		return w, fmt.Errorf("look at the catalog's bucket: %w", err)
+	}
+	cfg := stream.CachedInfo().Config
+	w.Replicas = max(w.Replicas, wanted(&cfg))
+	if cfg.Metadata[wishLabel] == strconv.Itoa(w.Replicas) {
+		return w, nil
+	}
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	if cfg.Metadata == nil {
+		cfg.Metadata = map[string]string{}
+	}
+	cfg.Metadata[wishLabel] = strconv.Itoa(w.Replicas)
+	if _, err := k.js.UpdateStream(ctx, cfg); err != nil {
+		return w, fmt.Errorf("note at the catalog's bucket that %d replicas are kept: %w", w.Replicas, err)
+	}
+	return w, nil
+}
+
+// labels are what the stream of a log is to carry: the record, and the texts that
+// say it.
+type labels struct {
+	record []byte
+	texts  map[string]string
+}
+
+// labelsOf returns the labels that the streams of all containers are to have.
+func labelsOf(records []store.Record) (map[string]labels, error) {
+	all := map[string]labels{}
+	var errs []error
+	for i := range records {
+		r := &records[i]
+		if r.Info.State == store.ContainerDeleting {
+			continue
+		}
+		for _, p := range r.Info.Partitions {
+			l, err := store.Labels(r.Data, r.Written, p)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("container %s/%s: %w", r.Info.Database, r.Info.Name, err))
+				break
+			}
+			all[feed.Partition{Container: r.Info.ID, Number: p.Number}.Stream()] = labels{r.Data, l}
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+func lacks(cfg *jetstream.StreamConfig, replicas int, l labels) bool {
+	return cfg.Replicas < replicas || !l.on(cfg)
+}
+
+// on says whether a stream carries the labels. One that tells the same record as
+// written at another time does.
+func (l *labels) on(cfg *jetstream.StreamConfig) bool {
+	for name, text := range l.texts {
+		is := cfg.Metadata[name]
+		if is != text && (name != store.LabelContainer || !store.LabelHolds(is, l.record)) {
+			return false
+		}
+	}
+	return true
+}
+
+// update changes a stream that lacks something, from what it is now and not from
+// what it was when it was listed. What it is then stands in l.
+func (k *Keeper) update(ctx context.Context, l *listed, replicas int, is labels) error {
+	stream, err := k.js.Stream(ctx, l.name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil // deleted meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	l.info = stream.CachedInfo()
+	cfg := l.info.Config
+	if !lacks(&cfg, replicas, is) {
+		return nil
+	}
+	relabelled := cfg
+	relabelled.Metadata = maps.Clone(cfg.Metadata)
+	if relabelled.Metadata == nil {
+		relabelled.Metadata = map[string]string{}
+	}
+	maps.Copy(relabelled.Metadata, is.texts)
+	enough := relabelled
+	enough.Replicas = max(cfg.Replicas, replicas)
+	updated, err := k.js.UpdateStream(ctx, enough)
+	if err == nil {
+		l.info = updated.CachedInfo()
+		return nil
+	}
+	if enough.Replicas > cfg.Replicas && !is.on(&cfg) {
+		// Want of servers is no reason to leave a log without its name.
+		if updated, again := k.js.UpdateStream(ctx, relabelled); again == nil {
+			l.info = updated.CachedInfo()
+		}
+	}
+	return k.explain(err)
+}
+
+// Codes of JetStream's API errors.
+const (
+	codeReplicasNotSupported = 10074
+	codeNoSuitablePeers      = 10005
+)
+
+// explain says what an operator can do about a refused update.
+func (k *Keeper) explain(err error) error {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok {
+		return err
+	}
+	switch api.ErrorCode {
+	case codeReplicasNotSupported:
+		return fmt.Errorf("the NATS server is alone, and replicas need a cluster of three: join it to one, or set durability to disk (%w)", err)
+	case codeNoSuitablePeers:
+		return fmt.Errorf("the NATS cluster has too few servers that can be reached (%w)", err)
+	}
+	return err
+}
+
+// tell logs what has changed since the last pass.
+func (k *Keeper) tell(report *Report, err error) {
+	k.once("upkeep", errText(err), func(text string) {
+		if text == "" {
+			k.cfg.Logger.Info("logs and buckets could be brought to what they are to be again")
+			return
+		}
+		k.cfg.Logger.Warn("logs and buckets could not all be brought to what they are to be; trying again", slog.String("error", text))
+	})
+	if report == nil {
+		return
+	}
+	k.once("replicas", strings.Join(report.Warnings(), "; "), func(text string) {
+		if text == "" {
+			k.cfg.Logger.Info("every log and bucket has its replicas", slog.Int("replicas", report.Wanted))
+			return
+		}
+		k.cfg.Logger.Warn("replicas", slog.String("warning", text))
+	})
+}
+
+// once calls say when text is another than it was; "" is how everything begins.
+func (k *Keeper) once(what, text string, say func(text string)) {
+	if k.told[what] != text {
+		k.told[what] = text
+		say(text)
+	}
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	lines := slices.Compact(strings.Split(err.Error(), "\n"))
+	return strings.Join(lines, "; ")
+}
