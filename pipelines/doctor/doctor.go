@@ -1,0 +1,380 @@
+// Package doctor finds what is damaged, missing, unnamed or short of replicas among
+// the streams and buckets of a Millrace, and makes the buckets again from what else
+// is known.
+//
+// What is there, and what tells of it when it is lost:
+//
+//	log of a partition      nothing: it is the data. It is restored, or its engine tells
+//	record of a container   the label of each of its logs' streams (store.Label), else
+//	                        the settings in the log itself, with a name that is given
+//	record of a database    its second copy, or the containers in it
+//	record of a pipeline    its second copy, else the revision of it before
+//	leases                  nothing is lost but time: partitions and pipelines are taken
+//	                        anew, and pipelines read again from where they began
+//	dead letters            are items of a container, like all others
+//
+// Nothing that can be read is ever overwritten, and no log is changed but for its
+// label and its replicas.
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/upkeep"
+)
+
+// Kind is what is wrong with something.
+type Kind string
+
+// The kinds of findings, the worst first. A warning is nothing wrong: it heals by
+// itself, or costs nothing yet.
+const (
+	Missing  Kind = "missing"
+	Damaged  Kind = "damaged"
+	Unnamed  Kind = "unnamed"
+	Replicas Kind = "replicas"
+	Warning  Kind = "warning"
+)
+
+// kinds are in the order in which findings are told.
+var kinds = []Kind{Missing, Damaged, Unnamed, Replicas, Warning}
+
+// Finding is one thing that is not as it is to be.
+type Finding struct {
+	Kind Kind `json:"kind"`
+	// What it is about: a bucket, a container, a log, a pipeline.
+	What string `json:"what"`
+	// Problem says what is wrong, Remedy what to do.
+	Problem string `json:"problem"`
+	Remedy  string `json:"remedy"`
+}
+
+// Report is what was found, and what was done about it.
+type Report struct {
+	Logs       int `json:"logs"`
+	Containers int `json:"containers"`
+	Pipelines  int `json:"pipelines"`
+	// Done is what Fix has done, line by line.
+	Done     []string  `json:"done,omitempty"`
+	Findings []Finding `json:"findings"`
+}
+
+// Well says whether nothing is wrong.
+func (r *Report) Well() bool {
+	return !slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Kind != Warning })
+}
+
+func (r *Report) add(kind Kind, what, problem, remedy string) {
+	r.Findings = append(r.Findings, Finding{kind, what, problem, remedy})
+}
+
+// Config says what a Doctor looks at.
+type Config struct {
+	// Wish says how many replicas there are to be.
+	Wish upkeep.Wish
+	// Log is the configuration with which logs are opened.
+	Log feed.LogConfig
+}
+
+// Doctor looks at one NATS system.
+type Doctor struct {
+	js  jetstream.JetStream
+	cfg Config
+}
+
+// New returns a Doctor. It needs neither stores nor workers.
+func New(js jetstream.JetStream, cfg Config) *Doctor { return &Doctor{js, cfg} }
+
+// patient is all that a look has seen.
+type patient struct {
+	exam     *store.Exam
+	registry *pipelines.RegistryExam
+	streams  map[feed.Partition]*jetstream.StreamInfo // those that answer
+	silent   map[feed.Partition]error
+	leases   bool
+}
+
+// Examine tells what is wrong. It changes nothing.
+func (d *Doctor) Examine(ctx context.Context) (*Report, error) {
+	p, err := d.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r := &Report{Logs: len(p.exam.Logs), Containers: len(p.exam.Containers), Pipelines: len(p.registry.Records), Findings: []Finding{}}
+	p.catalog(r)
+	p.logs(r)
+	p.pipelines(r)
+	if err := d.replicas(ctx, r); err != nil {
+		return nil, err
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind))
+	})
+	return r, nil
+}
+
+// lookMax bounds the streams that are looked at at a time.
+const lookMax = 16
+
+func (d *Doctor) look(ctx context.Context) (*patient, error) {
+	p := &patient{streams: map[feed.Partition]*jetstream.StreamInfo{}, silent: map[feed.Partition]error{}}
+	var err error
+	if p.exam, err = store.Examine(ctx, d.js); err != nil {
+		return nil, err
+	}
+	if p.registry, err = pipelines.ExamineRegistry(ctx, d.js); err != nil {
+		return nil, err
+	}
+	_, err = d.js.KeyValue(ctx, d.cfg.Wish.Leases)
+	if err != nil && !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, fmt.Errorf("look at the leases: %w", err)
+	}
+	p.leases = err == nil
+	type answer struct {
+		info *jetstream.StreamInfo
+		err  error
+	}
+	answers := make([]answer, len(p.exam.Logs))
+	var g errgroup.Group
+	g.SetLimit(lookMax)
+	for i, log := range p.exam.Logs {
+		g.Go(func() error {
+			stream, err := d.js.Stream(ctx, log.Stream())
+			if err == nil {
+				answers[i].info = stream.CachedInfo()
+			}
+			answers[i].err = err
+			return ctx.Err()
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	for i, log := range p.exam.Logs {
+		switch a := answers[i]; {
+		case a.err == nil:
+			p.streams[log] = a.info
+		case !errors.Is(a.err, jetstream.ErrStreamNotFound):
+			p.silent[log] = a.err
+		}
+	}
+	return p, nil
+}
+
+// fixes is the remedy of what Fix mends.
+const fixes = "millrace doctor --fix"
+
+// catalog tells what is wrong with the catalog.
+func (p *patient) catalog(r *Report) {
+	if p.exam.Missing && !p.exam.Fresh {
+		r.add(Missing, "bucket "+store.CatalogBucket, fmt.Sprintf("the catalog is not there, and %d logs are", len(p.exam.Logs)),
+			fixes+" makes it again from what the logs tell")
+	}
+	for _, bad := range p.exam.Bad {
+		r.add(Damaged, "catalog record "+bad.Key, "it cannot be read: "+bad.Reason, fixes+" puts in its place what its logs tell, or the copy of it")
+	}
+	for _, name := range p.exam.Databases {
+		r.add(Missing, "database "+name, "its record is lost", fixes+" takes it from its copy")
+	}
+	for _, lost := range p.unnamed() {
+		what := "container " + string(lost.id)
+		problem := fmt.Sprintf("no record of the catalog names its %s", logsText(lost.logs))
+		switch {
+		case lost.err != nil:
+			r.add(Unnamed, what, fmt.Sprintf("%s, and what they tell cannot be read: %v", problem, lost.err), lost.nameIt())
+		case lost.info == nil:
+			r.add(Unnamed, what, problem+", and they do not tell whose they are: an earlier release made them", lost.nameIt())
+		case p.holder(lost.info.Database, lost.info.Name) != "":
+			r.add(Unnamed, what, fmt.Sprintf("%s; they tell that it is %s/%s, and container %s has that name", problem, lost.info.Database, lost.info.Name,
+				p.holder(lost.info.Database, lost.info.Name)), lost.nameIt()+" with a name that is free")
+		default:
+			r.add(Unnamed, what, fmt.Sprintf("%s; they tell that it is %s/%s", problem, lost.info.Database, lost.info.Name), fixes+" enters it")
+		}
+	}
+}
+
+// lost is a container that the catalog does not name.
+type lost struct {
+	id   feed.ResourceID
+	logs []feed.Partition
+	// info is what the labels tell, those that were written last; nil if there are
+	// none. err says that none can be read.
+	info  *store.ContainerInfo
+	label store.Label
+	err   error
+}
+
+func (l *lost) nameIt() string {
+	return fmt.Sprintf("%s --name %s=DATABASE/CONTAINER", fixes, l.id)
+}
+
+// unnamed returns the containers of the logs that no record names, in order.
+func (p *patient) unnamed() []*lost {
+	all := map[feed.ResourceID]*lost{}
+	for _, log := range p.exam.Unnamed {
+		l := all[log.Container]
+		if l == nil {
+			l = &lost{id: log.Container}
+			all[log.Container] = l
+		}
+		l.logs = append(l.logs, log)
+		stream := p.streams[log]
+		if stream == nil {
+			continue
+		}
+		label, info, ok, err := store.ReadLabel(stream)
+		switch {
+		case !ok:
+		case err == nil && info.ID != log.Container:
+			l.err = cmp.Or(l.err, fmt.Errorf("the label of stream %s is that of container %s", log.Stream(), info.ID))
+		case err != nil:
+			l.err = cmp.Or(l.err, err)
+		case l.info == nil || label.Written.After(l.label.Written):
+			l.info, l.label = &info, label
+		}
+	}
+	ordered := make([]*lost, 0, len(all))
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		l := all[id]
+		slices.SortFunc(l.logs, func(a, b feed.Partition) int { return cmp.Compare(a.Number, b.Number) })
+		if l.info != nil {
+			l.err = nil
+		}
+		ordered = append(ordered, l)
+	}
+	return ordered
+}
+
+// holder returns the id of the container that has a name; "" if none has.
+func (p *patient) holder(database, name string) feed.ResourceID {
+	at := slices.IndexFunc(p.exam.Containers, func(i store.ContainerInfo) bool { return i.Database == database && i.Name == name })
+	if at < 0 {
+		return ""
+	}
+	return p.exam.Containers[at].ID
+}
+
+// logs tells what is wrong with the logs of the containers that the catalog names.
+func (p *patient) logs(r *Report) {
+	unlabelled := 0
+	for i := range p.exam.Containers {
+		info := &p.exam.Containers[i]
+		if info.State != store.ContainerReady {
+			continue // what is being made or deleted lacks logs, and is finished by doing it again
+		}
+		for _, part := range info.Partitions {
+			log := feed.Partition{Container: info.ID, Number: part.Number}
+			what := fmt.Sprintf("log %s of %s/%s", log, info.Database, info.Name)
+			stream := p.streams[log]
+			if stream == nil {
+				p.noLog(r, what, log)
+				continue
+			}
+			if id, ok := feed.LogOf(stream); !ok || id != part.Log {
+				r.add(Damaged, what, fmt.Sprintf("stream %s holds another log than the catalog names", log.Stream()),
+					"restore the stream from a backup; it was deleted and made anew, or written by something else")
+			}
+			whole(r, what, stream)
+			if _, _, ok, err := store.ReadLabel(stream); !ok || err != nil {
+				unlabelled++
+			}
+		}
+	}
+	if unlabelled > 0 {
+		r.add(Warning, "labels", fmt.Sprintf("%d logs do not carry the record of their container yet", unlabelled),
+			"a store that runs sees to it, or "+fixes)
+	}
+	if !p.leases && len(p.exam.Logs) > 0 {
+		r.add(Warning, "leases", "their bucket is not there", "the next process makes it; pipelines then read again from where they began, which changes no copy that is right")
+	}
+}
+
+func (p *patient) noLog(r *Report, what string, log feed.Partition) {
+	if err := p.silent[log]; err != nil {
+		r.add(Missing, what, fmt.Sprintf("stream %s does not answer: %v", log.Stream(), err), "see to it that a majority of the NATS servers that hold it run")
+		return
+	}
+	r.add(Missing, what, fmt.Sprintf("stream %s is not there", log.Stream()),
+		"restore it from a backup. Reads go on where a store's engine is whole: export what is there with millrace export, delete the container and import it again")
+}
+
+// whole tells of commits that the stream lacks.
+func whole(r *Report, what string, stream *jetstream.StreamInfo) {
+	s := stream.State
+	switch {
+	case s.LastSeq > 0 && s.Msgs > 0 && s.FirstSeq > 1:
+		r.add(Damaged, what, fmt.Sprintf("LSN 1 to %d are missing", s.FirstSeq-1), "restore the stream from a backup or a replica; see docs/operations.md, Damaged logs and engines")
+	case s.LastSeq > 0 && s.Msgs < s.LastSeq:
+		r.add(Damaged, what, fmt.Sprintf("%d of %d commits are missing", s.LastSeq-s.Msgs, s.LastSeq), "restore the stream from a backup or a replica; see docs/operations.md, Damaged logs and engines")
+	case s.LastSeq == 0:
+		r.add(Damaged, what, "it is empty, and even a new log holds a commit", "restore the stream from a backup")
+	}
+}
+
+// pipelines tells what is wrong with the registry.
+func (p *patient) pipelines(r *Report) {
+	e := p.registry
+	if e.Missing && !e.Fresh {
+		problem, remedy := "the registry of pipelines is not there", fixes+" makes it again from the copies of its records"
+		if len(e.Lost) == 0 {
+			problem += ", and there are no copies of its records"
+			remedy = fixes + " makes an empty one; then millrace apply -f with the declarations of all pipelines, which begin anew"
+		}
+		r.add(Missing, "bucket "+pipelines.RegistryBucket, problem, remedy)
+	}
+	for _, bad := range e.Bad {
+		r.add(Damaged, "pipeline record "+bad.Key, "it cannot be read: "+bad.Reason, fixes+" puts its copy in its place, or what it was before")
+	}
+	for _, key := range e.Lost {
+		r.add(Missing, "pipeline record "+key, "it is lost", fixes+" takes it from its copy")
+	}
+}
+
+// replicas tells which streams lack some.
+func (d *Doctor) replicas(ctx context.Context, r *Report) error {
+	wish := d.cfg.Wish
+	n, err := upkeep.Wanted(ctx, d.js)
+	if err != nil {
+		return err
+	}
+	wish.Replicas = max(wish.Replicas, n, 1)
+	report, err := upkeep.Look(ctx, d.js, wish)
+	if err != nil {
+		return err
+	}
+	away := false
+	for _, s := range report.Streams {
+		if s.Short() {
+			r.add(Replicas, "stream "+s.Name, fmt.Sprintf("it has %d of %d replicas", s.Actual, s.Wanted),
+				"a store that runs adds them when the NATS cluster has as many servers; its log and millrace status say what keeps it from that")
+		}
+		away = away || len(s.Offline) > 0
+	}
+	if away {
+		for _, text := range report.Warnings() {
+			if strings.Contains(text, "cannot be reached") {
+				r.add(Warning, "replicas", text, "start the server again")
+			}
+		}
+	}
+	return nil
+}
+
+func logsText(logs []feed.Partition) string {
+	if len(logs) == 1 {
+		return "log " + logs[0].String()
+	}
+	return fmt.Sprintf("%d logs %s to %s", len(logs), logs[0], logs[len(logs)-1])
+}

@@ -1,0 +1,361 @@
+package doctor_test
+
+import (
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/doctor"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/spare"
+	"github.com/millrace/millrace/store/upkeep"
+)
+
+const declared = `
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: meta}
+spec: {partitionKey: [/type]}
+---
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: product}
+spec: {partitionKey: [/categoryId], partitions: 2, indexes: [/sku], uniqueKeys: [[/sku]], ttl: on}
+---
+apiVersion: millrace/v1
+kind: Pipeline
+metadata: {name: names}
+spec:
+  source: {container: meta, where: type = "category"}
+  cascade:
+    into: product
+    match: {categoryId: id}
+    set: {categoryName: name}
+`
+
+// ward is a Millrace whose buckets and logs are there and where nobody runs.
+type ward struct {
+	t        *testing.T
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	catalog  *store.Catalog
+	registry *pipelines.Registry
+	doctor   *doctor.Doctor
+}
+
+func newWard(t *testing.T) *ward {
+	t.Helper()
+	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(srv.Close)
+	w := &ward{t: t}
+	if w.nc, err = srv.Conn(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.nc.Close)
+	if w.js, err = jetstream.New(w.nc); err != nil {
+		t.Fatal(err)
+	}
+	w.open()
+	w.doctor = doctor.New(w.js, doctor.Config{Wish: upkeep.Wish{Replicas: 1, Leases: leases.DefaultBucket}})
+	return w
+}
+
+// open opens the catalog and the registry as every process does.
+func (w *ward) open() {
+	w.t.Helper()
+	var err error
+	if w.catalog, err = store.OpenCatalog(w.t.Context(), w.js, store.CatalogConfig{}); err != nil {
+		w.t.Fatal(err)
+	}
+	client := store.NewClient(w.nc, w.catalog, store.ClientConfig{})
+	if w.registry, err = pipelines.OpenRegistry(w.t.Context(), w.js, client, pipelines.RegistryConfig{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *ward) apply() string {
+	w.t.Helper()
+	resources, err := pipelines.Decode("ward.yaml", []byte(declared))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	done, err := w.registry.Apply(w.t.Context(), resources)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return fmt.Sprint(done)
+}
+
+func (w *ward) bucket(name string) jetstream.KeyValue {
+	w.t.Helper()
+	kv, err := w.js.KeyValue(w.t.Context(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return kv
+}
+
+// lose removes what a bucket knows of a key, and that it knew it.
+func (w *ward) lose(bucket, key string) {
+	w.t.Helper()
+	stream, err := w.js.Stream(w.t.Context(), "KV_"+bucket)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if err := stream.Purge(w.t.Context(), jetstream.WithPurgeSubject("$KV."+bucket+"."+key)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *ward) put(bucket, key, value string) {
+	w.t.Helper()
+	if _, err := w.bucket(bucket).Put(w.t.Context(), key, []byte(value)); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *ward) drop(bucket string) {
+	w.t.Helper()
+	if err := w.js.DeleteKeyValue(w.t.Context(), bucket); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *ward) unlabel() {
+	w.t.Helper()
+	exam, err := store.Examine(w.t.Context(), w.js)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range exam.Logs {
+		stream, err := w.js.Stream(w.t.Context(), p.Stream())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		cfg := stream.CachedInfo().Config
+		cfg.Metadata = maps.Clone(cfg.Metadata)
+		delete(cfg.Metadata, store.LabelContainer)
+		if _, err := w.js.UpdateStream(w.t.Context(), cfg); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+// state is what the buckets say, without times and revisions.
+func (w *ward) state() string {
+	w.t.Helper()
+	infos, err := w.catalog.List(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	databases, err := w.catalog.Databases(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	records, err := w.registry.List(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, i := range infos {
+		i.Revision = 0
+		fmt.Fprintf(&b, "%+v\n", i)
+	}
+	for _, d := range databases {
+		fmt.Fprintln(&b, d.Name)
+	}
+	for i := range records {
+		fmt.Fprintln(&b, records[i].ID, records[i].Generation, records[i].Heads, records[i].Spec.Source)
+	}
+	return b.String()
+}
+
+func (w *ward) examine() *doctor.Report {
+	w.t.Helper()
+	r, err := w.doctor.Examine(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+func (w *ward) fix(names map[feed.ResourceID]doctor.Name) *doctor.Report {
+	w.t.Helper()
+	r, err := w.doctor.Fix(w.t.Context(), names)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return r
+}
+
+// TestFix_MakesTheBucketsAsTheyWere loses in each way what stands in the buckets.
+func TestFix_MakesTheBucketsAsTheyWere(t *testing.T) {
+	const product, names = "container.default.product", "pipeline.default.names"
+	catalog, registry := store.CatalogBucket, pipelines.RegistryBucket
+	for name, c := range map[string]struct {
+		lose  func(w *ward)
+		finds []string
+	}{
+		"both buckets": {func(w *ward) { w.drop(catalog); w.drop(registry) },
+			[]string{"missing bucket millrace_catalog", "missing bucket millrace_pipelines", "missing pipeline record " + names, "unnamed container "}},
+		"the catalog, and another was made": {func(w *ward) {
+			w.drop(catalog)
+			if _, err := w.js.CreateKeyValue(t.Context(), store.CatalogBucketConfig(1)); err != nil {
+				t.Fatal(err)
+			}
+		}, []string{"missing database empty", "unnamed container "}},
+		"a container":            {func(w *ward) { w.lose(catalog, product) }, []string{"unnamed container "}},
+		"a container by delete":  {func(w *ward) { _ = w.bucket(catalog).Delete(t.Context(), product) }, []string{"unnamed container "}},
+		"a container's record":   {func(w *ward) { w.put(catalog, product, "{") }, []string{"damaged catalog record " + product, "unnamed container "}},
+		"a database":             {func(w *ward) { w.lose(catalog, "database.empty") }, []string{"missing database empty"}},
+		"a database's record":    {func(w *ward) { w.put(catalog, "database.empty", "?") }, []string{"damaged catalog record database.empty"}},
+		"a pipeline":             {func(w *ward) { w.lose(registry, names) }, []string{"missing pipeline record " + names}},
+		"a pipeline's record":    {func(w *ward) { w.put(registry, names, `{"version":2,"id":`) }, []string{"damaged pipeline record " + names}},
+		"its copy with it":       {func(w *ward) { w.put(registry, names, `[]`); w.drop(spare.Bucket) }, []string{"damaged pipeline record " + names}},
+		"a record of no log":     {func(w *ward) { w.put(catalog, "container.default.nothing", `{}`) }, []string{"damaged catalog record container.default.nothing"}},
+		"labels, of the release": {func(w *ward) { w.unlabel() }, []string{"warning labels"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWard(t)
+			if _, err := w.catalog.CreateDatabase(t.Context(), "empty"); err != nil {
+				t.Fatal(err)
+			}
+			w.apply()
+			before := w.state()
+			if r := w.examine(); !r.Well() || slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool { return f.What != "leases" }) {
+				t.Fatalf("of a sound system: %+v", r.Findings)
+			}
+			c.lose(w)
+			r := w.examine()
+			var found []string
+			for _, f := range r.Findings {
+				found = append(found, string(f.Kind)+" "+f.What)
+				if f.Problem == "" || f.Remedy == "" {
+					t.Errorf("%+v tells too little", f)
+				}
+			}
+			for _, want := range c.finds {
+				if !slices.ContainsFunc(found, func(f string) bool { return strings.HasPrefix(f, want) }) {
+					t.Errorf("found %q, want %q too", found, want)
+				}
+			}
+			if r = w.fix(nil); !r.Well() {
+				t.Fatalf("after --fix: %+v", r)
+			}
+			w.open()
+			if after := w.state(); after != before {
+				t.Errorf("it is\n%s\nand was\n%s\ndone: %q", after, before, r.Done)
+			}
+			if done := w.apply(); strings.Count(done, " unchanged") != 3 {
+				t.Errorf("apply of the same did %s", done)
+			}
+		})
+	}
+}
+
+// TestFix_NeverTakesANameThatIsGiven has the container that the release before this
+// one made beside the old log.
+func TestFix_NeverTakesANameThatIsGiven(t *testing.T) {
+	w := newWard(t)
+	w.apply()
+	old, err := w.catalog.Get(t.Context(), "default", "product")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv := w.bucket(store.CatalogBucket)
+	other := old
+	other.ID, other.State = feed.NewResourceID(), store.ContainerCreating
+	w.put(store.CatalogBucket, store.CatalogKey("default", "product"), fmt.Sprintf(
+		`{"database":"default","name":"product","id":%q,"state":"creating","spec":{"partitionKey":["/id"]},"partitions":[{"number":0,"range":{"min":"","max":"FF"},"log":%q}]}`, other.ID, feed.NewLogID()))
+	entry, err := kv.Get(t.Context(), store.CatalogKey("default", "product"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := w.fix(nil); r.Well() {
+		t.Fatalf("%+v", r)
+	}
+	if is, err := kv.Get(t.Context(), entry.Key()); err != nil || is.Revision() != entry.Revision() {
+		t.Fatalf("the record of the other container was changed: %v", err)
+	}
+	r := w.fix(map[feed.ResourceID]doctor.Name{old.ID: {Database: "default", Container: "productOld"}})
+	if !r.Well() {
+		t.Fatalf("%+v", r)
+	}
+	w.open()
+	is, err := w.catalog.Get(t.Context(), "default", "productOld")
+	if err != nil || is.ID != old.ID || is.Partitions[1] != old.Partitions[1] {
+		t.Errorf("%+v, %v", is, err)
+	}
+}
+
+// TestFix_ReadsTheLogsOfOldContainers has nothing but the logs and a name.
+func TestFix_ReadsTheLogsOfOldContainers(t *testing.T) {
+	w := newWard(t)
+	w.apply()
+	old, err := w.catalog.Get(t.Context(), "default", "product")
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta, err := w.catalog.Get(t.Context(), "default", "meta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.unlabel()
+	w.drop(store.CatalogBucket)
+	name := doctor.Name{Database: "shop", Container: "goods"}
+	r := w.fix(map[feed.ResourceID]doctor.Name{old.ID: name})
+	if r.Well() || !strings.Contains(fmt.Sprint(r.Findings), "--name "+string(meta.ID)+"=DATABASE/CONTAINER") {
+		t.Fatalf("one of two was named: %+v", r)
+	}
+	if r = w.fix(map[feed.ResourceID]doctor.Name{meta.ID: {Database: "default", Container: "meta"}}); !r.Well() {
+		t.Fatalf("%+v", r)
+	}
+	w.open()
+	is, err := w.catalog.Get(t.Context(), "shop", "goods")
+	if err != nil {
+		t.Fatal(err)
+	}
+	is.Database, is.Name, is.Revision = old.Database, old.Name, old.Revision
+	is.Created = old.Created // the log's time has milliseconds
+	if got, want := fmt.Sprintf("%+v", is.Spec.PartitionKey), fmt.Sprintf("%+v", old.Spec.PartitionKey); got != want {
+		t.Errorf("partition key %s, want %s", got, want)
+	}
+	if fmt.Sprint(is.Spec.UniqueKeys, is.Spec.TTL, is.Partitions) != fmt.Sprint(old.Spec.UniqueKeys, old.Spec.TTL, old.Partitions) {
+		t.Errorf("it is\n%+v, and was\n%+v", is, old)
+	}
+	if !slices.Contains(is.Spec.Indexes, "/sku") {
+		t.Errorf("indexes %q", is.Spec.Indexes)
+	}
+}
+
+// TestExamine_TellsOfLogsThatAreGone has what no doctor mends.
+func TestExamine_TellsOfLogsThatAreGone(t *testing.T) {
+	w := newWard(t)
+	w.apply()
+	info, err := w.catalog.Get(t.Context(), "default", "product")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone := feed.Partition{Container: info.ID, Number: 1}
+	if err := w.js.DeleteStream(t.Context(), gone.Stream()); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []*doctor.Report{w.examine(), w.fix(nil)} {
+		if r.Well() || !strings.Contains(fmt.Sprint(r.Findings), "stream "+gone.Stream()+" is not there") {
+			t.Errorf("%+v", r)
+		}
+	}
+}

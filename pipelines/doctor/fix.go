@@ -1,0 +1,349 @@
+package doctor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/spare"
+	"github.com/millrace/millrace/store/upkeep"
+)
+
+// Name is the name to give to a container whose logs do not tell it.
+type Name struct{ Database, Container string }
+
+// ParseName reads RID=DATABASE/CONTAINER.
+func ParseName(text string) (feed.ResourceID, Name, error) {
+	rid, name, ok := strings.Cut(text, "=")
+	database, container, both := strings.Cut(name, "/")
+	if !ok || !both {
+		return "", Name{}, fmt.Errorf("%q: RID=DATABASE/CONTAINER is expected, such as c7k2x4ab=default/orders", text)
+	}
+	id, err := feed.ParseResourceID(rid)
+	if err := errors.Join(err, store.CheckName("database", database), store.CheckName("container", container)); err != nil {
+		return "", Name{}, fmt.Errorf("%q: %w", text, err)
+	}
+	return id, Name{database, container}, nil
+}
+
+// Fix makes the buckets again, as far as anything tells what stood in them, and
+// reports what it did and what is left. names are those to give to containers that
+// the catalog does not name. It may be called again.
+func (d *Doctor) Fix(ctx context.Context, names map[feed.ResourceID]Name) (*Report, error) {
+	p, err := d.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := &fixer{Doctor: d, p: p, names: names}
+	for _, step := range []func(context.Context) error{f.openBuckets, f.containers, f.badRecords, f.databases, f.registry, f.upkeep} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	r, err := d.Examine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.Done = f.done
+	for _, id := range slices.Sorted(maps.Keys(f.refused)) {
+		r.add(Unnamed, "container "+string(id), f.refused[id].Error(), "see the reason")
+	}
+	return r, nil
+}
+
+// fixer is one Fix.
+type fixer struct {
+	*Doctor
+	p        *patient
+	names    map[feed.ResourceID]Name
+	catalog  jetstream.KeyValue // nil if nothing is there at all
+	pipes    jetstream.KeyValue // likewise
+	replicas int
+	done     []string
+	// refused are containers that could not be entered, and why.
+	refused map[feed.ResourceID]error
+}
+
+func (f *fixer) say(format string, args ...any) {
+	f.done = append(f.done, fmt.Sprintf(format, args...))
+}
+
+// openBuckets opens both buckets and makes those that are missing beside logs, with
+// as many replicas as the logs have.
+func (f *fixer) openBuckets(ctx context.Context) (err error) {
+	f.refused = map[feed.ResourceID]error{}
+	f.replicas = max(f.cfg.Wish.Replicas, 1)
+	for _, stream := range f.p.streams {
+		f.replicas = max(f.replicas, stream.Config.Replicas)
+	}
+	if f.p.exam.Fresh {
+		return nil
+	}
+	if f.catalog, err = f.open(ctx, f.p.exam.Missing, store.CatalogBucketConfig(f.replicas)); err != nil {
+		return err
+	}
+	f.pipes, err = f.open(ctx, f.p.registry.Missing && !f.p.registry.Fresh, pipelines.RegistryBucketConfig(f.replicas))
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil // nothing was registered
+	}
+	return err
+}
+
+func (f *fixer) open(ctx context.Context, missing bool, cfg jetstream.KeyValueConfig) (jetstream.KeyValue, error) {
+	if missing {
+		kv, err := f.js.CreateKeyValue(ctx, cfg)
+		if err == nil {
+			f.say("made bucket %s", cfg.Bucket)
+			return kv, nil
+		}
+		if !errors.Is(err, jetstream.ErrBucketExists) {
+			return nil, fmt.Errorf("make bucket %s: %w", cfg.Bucket, err)
+		}
+	}
+	kv, err := f.js.KeyValue(ctx, cfg.Bucket)
+	if err != nil {
+		return nil, fmt.Errorf("open bucket %s: %w", cfg.Bucket, err)
+	}
+	return kv, nil
+}
+
+// containers enters the containers that the catalog does not name.
+func (f *fixer) containers(ctx context.Context) error {
+	for _, l := range f.p.unnamed() {
+		info, how, err := f.recall(ctx, l)
+		if err != nil {
+			f.refused[l.id] = err
+			continue
+		}
+		if info == nil {
+			continue // it needs a name, and the findings say so
+		}
+		if err := f.enter(ctx, info); err != nil {
+			f.refused[l.id] = err
+			continue
+		}
+		f.p.exam.Containers = append(f.p.exam.Containers, *info)
+		f.say("entered container %s/%s (%s, %s) into the catalog, %s", info.Database, info.Name, info.ID, logsText(l.logs), how)
+	}
+	return ctx.Err()
+}
+
+// recall finds out what the record of a container was; nil if a name is needed.
+func (f *fixer) recall(ctx context.Context, l *lost) (info *store.ContainerInfo, how string, err error) {
+	name, named := f.names[l.id]
+	if l.info != nil {
+		is := *l.info
+		if named {
+			is.Database, is.Name = name.Database, name.Container
+		}
+		if is.State == store.ContainerCreating && f.begun(l, &is) {
+			is.State = store.ContainerReady
+		}
+		return &is, "as its logs tell", nil
+	}
+	if !named {
+		return nil, "", nil
+	}
+	is, err := f.readLogs(ctx, l)
+	if err != nil {
+		return nil, "", err
+	}
+	is.Database, is.Name = name.Database, name.Container
+	return is, "under the name that was given, with the settings that are in its logs", nil
+}
+
+// begun says whether all logs of a container are there and hold their first commit.
+func (f *fixer) begun(l *lost, info *store.ContainerInfo) bool {
+	return len(l.logs) == len(info.Partitions) && !slices.ContainsFunc(l.logs, func(p feed.Partition) bool {
+		return f.p.streams[p] == nil || f.p.streams[p].State.LastSeq == 0
+	})
+}
+
+// enter writes a record where there is none that can be read.
+func (f *fixer) enter(ctx context.Context, info *store.ContainerInfo) error {
+	if id := f.p.holder(info.Database, info.Name); id != "" {
+		return fmt.Errorf("container %s has the name %s/%s: give another with --name %s=DATABASE/CONTAINER", id, info.Database, info.Name, info.ID)
+	}
+	data, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
+	key := store.CatalogKey(info.Database, info.Name)
+	return f.put(ctx, f.catalog, key, data)
+}
+
+// put writes a record in place of what the look has seen: nothing, or what cannot be
+// read.
+func (f *fixer) put(ctx context.Context, kv jetstream.KeyValue, key string, data []byte) error {
+	there, err := kv.Get(ctx, key)
+	switch {
+	case errors.Is(err, jetstream.ErrKeyNotFound):
+		_, err = kv.Create(ctx, key, data)
+	case err == nil:
+		_, err = kv.Update(ctx, key, data, there.Revision())
+	}
+	if err != nil {
+		return fmt.Errorf("write record %s: %w", key, err)
+	}
+	f.p.forget(key)
+	return nil
+}
+
+// forget takes a record that cannot be read for mended.
+func (p *patient) forget(key string) {
+	is := func(bad store.BadRecord) bool { return bad.Key == key }
+	p.exam.Bad = slices.DeleteFunc(p.exam.Bad, is)
+	p.registry.Bad = slices.DeleteFunc(p.registry.Bad, is)
+}
+
+// badRecords mends what is left of the catalog's records that cannot be read.
+func (f *fixer) badRecords(ctx context.Context) error {
+	copies, err := spare.New(f.js, f.replicas).All(ctx, store.DatabaseRecords().Prefix)
+	if err != nil {
+		return err
+	}
+	entered := map[feed.ResourceID]bool{}
+	for i := range f.p.exam.Containers {
+		entered[f.p.exam.Containers[i].ID] = true
+	}
+	unentered := slices.ContainsFunc(f.p.exam.Unnamed, func(p feed.Partition) bool { return !entered[p.Container] })
+	for _, bad := range slices.Clone(f.p.exam.Bad) {
+		name, isDatabase := strings.CutPrefix(bad.Key, store.DatabaseRecords().Prefix)
+		switch {
+		case isDatabase:
+			data := copies[bad.Key]
+			if data == nil {
+				if data, err = json.Marshal(store.DatabaseInfo{Name: name, Created: time.Now().UTC()}); err != nil {
+					return err
+				}
+			}
+			if err := f.put(ctx, f.catalog, bad.Key, data); err != nil {
+				return err
+			}
+			f.say("mended record %s", bad.Key)
+		case !unentered:
+			// Each log has its container, and none is this one's.
+			if err := f.catalog.Delete(ctx, bad.Key); err != nil {
+				return fmt.Errorf("remove record %s: %w", bad.Key, err)
+			}
+			f.say("removed record %s, which cannot be read and to which no log belongs", bad.Key)
+		}
+	}
+	return nil
+}
+
+// databases enters those whose records are lost.
+func (f *fixer) databases(ctx context.Context) error {
+	source := store.DatabaseRecords()
+	if f.catalog == nil {
+		return nil
+	}
+	copies := spare.New(f.js, f.replicas)
+	all, err := copies.All(ctx, source.Prefix)
+	if err != nil {
+		return err
+	}
+	lost, err := copies.Lost(ctx, source)
+	if err != nil {
+		return err
+	}
+	slices.Sort(lost)
+	for _, name := range lost {
+		if err := f.put(ctx, f.catalog, source.Prefix+name, all[source.Prefix+name]); err != nil {
+			return err
+		}
+		f.say("entered database %s into the catalog, from its copy", name)
+	}
+	return nil
+}
+
+// registry puts copies in place of records that are lost or cannot be read.
+func (f *fixer) registry(ctx context.Context) error {
+	if f.pipes == nil {
+		return nil
+	}
+	source := pipelines.RecordSource()
+	copies, err := spare.New(f.js, f.replicas).All(ctx, source.Prefix)
+	if err != nil {
+		return err
+	}
+	for _, key := range f.p.registry.Lost {
+		if err := f.fromCopy(ctx, source, key, copies[key]); err != nil {
+			return err
+		}
+	}
+	for _, bad := range slices.Clone(f.p.registry.Bad) {
+		data, from := copies[bad.Key], "its copy"
+		if source.Check(bad.Key, data) != nil {
+			data, from = f.before(ctx, source, bad.Key), "what it was before"
+		}
+		if data == nil {
+			if err := f.pipes.Delete(ctx, bad.Key); err != nil {
+				return fmt.Errorf("remove record %s: %w", bad.Key, err)
+			}
+			f.say("removed record %s, which cannot be read and has no copy; declare the pipeline again with millrace apply", bad.Key)
+			continue
+		}
+		if err := f.put(ctx, f.pipes, bad.Key, data); err != nil {
+			return err
+		}
+		f.say("mended record %s, from %s", bad.Key, from)
+	}
+	return nil
+}
+
+func (f *fixer) fromCopy(ctx context.Context, source spare.Source, key string, data []byte) error {
+	if err := source.Check(key, data); err != nil {
+		f.say("left record %s out: its copy cannot be read (%v); declare the pipeline again with millrace apply", key, err)
+		return nil
+	}
+	if err := f.put(ctx, f.pipes, key, data); err != nil {
+		return err
+	}
+	f.say("entered record %s, from its copy", key)
+	return nil
+}
+
+// before returns the newest earlier revision of a record that can be read; nil if
+// there is none.
+func (f *fixer) before(ctx context.Context, source spare.Source, key string) []byte {
+	history, err := f.pipes.History(ctx, key)
+	if err != nil {
+		return nil
+	}
+	for _, entry := range slices.Backward(history) {
+		if entry.Operation() == jetstream.KeyValuePut && source.Check(key, entry.Value()) == nil {
+			return entry.Value()
+		}
+	}
+	return nil
+}
+
+// upkeep labels logs, adds replicas and makes copies, as a store does. What it
+// cannot do is among the findings, or done by a store.
+func (f *fixer) upkeep(ctx context.Context) error {
+	catalog, err := store.OpenCatalog(ctx, f.js, store.CatalogConfig{Replicas: f.replicas, Log: f.cfg.Log})
+	if err != nil || f.catalog == nil {
+		return nil //nolint:nilerr // the findings tell what keeps it from being opened
+	}
+	wish := f.cfg.Wish
+	wish.Replicas = max(wish.Replicas, 1)
+	keeper := upkeep.NewKeeper(f.js, catalog, upkeep.Config{
+		Wish: wish, Copies: []spare.Source{store.DatabaseRecords(), pipelines.RecordSource()}, Logger: slog.New(slog.DiscardHandler),
+	})
+	if _, err := keeper.Pass(ctx); err != nil {
+		f.say("not all logs and copies could be brought to what they are to be: %v", err)
+	}
+	return nil
+}
