@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
@@ -38,6 +39,7 @@ type Client struct {
 	catalog *Catalog
 	cfg     ClientConfig
 	logs    logs
+	quorum  *quorum
 }
 
 // NewClient returns a client that finds containers in catalog.
@@ -45,7 +47,16 @@ func NewClient(nc *nats.Conn, catalog *Catalog, cfg ClientConfig) *Client {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
 	}
-	return &Client{nc: nc, catalog: catalog, cfg: cfg}
+	return &Client{nc: nc, catalog: catalog, cfg: cfg, quorum: &quorum{
+		pending: map[feed.Partition]*quorumAnswer{},
+		ask: func(ctx context.Context, p feed.Partition) (*jetstream.StreamInfo, error) {
+			stream, err := catalog.js.Stream(ctx, p.Stream())
+			if err != nil {
+				return nil, err
+			}
+			return stream.CachedInfo(), nil
+		},
+	}}
 }
 
 // Catalog returns the catalog in which the client finds containers.
@@ -80,11 +91,13 @@ func (l *Local) find(p feed.Partition) Handler {
 }
 
 // Do sends r to the owner of its partition. The error is an *Error if the owner
-// refused the request as a whole, *NoOwnerError if none answered, ErrUnknown for
-// a write whose answer did not come, or the context's.
+// refused the request as a whole, *NoOwnerError if none answered, *NoQuorumError if
+// none can, ErrUnknown for a write whose answer did not come, or the context's.
 func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
+	ctx, unwatch := c.quorum.watch(ctx, r.Partition)
+	defer unwatch()
 	ctx, span := tracer.Start(ctx, r.spanName(), asClient...)
 	defer span.End()
 	if span.IsRecording() {
@@ -134,7 +147,12 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 	pause := 2 * time.Millisecond
 	unknown := false // an attempt went unanswered and may have been carried out
 	for {
-		resp, err := c.once(ctx, r)
+		h := c.cfg.Local.find(r.Partition)
+		if h == nil {
+			// From here on every attempt has the key, whoever gets it.
+			r = r.keyed()
+		}
+		resp, err := c.once(ctx, r, h)
 		if err == nil && resp.Err != nil {
 			err = resp.Err
 		}
@@ -146,31 +164,66 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 		case errors.Is(err, errNoAnswer) && r.repeatable() && ctx.Err() == nil:
 			unknown = unknown || r.Transact != nil && !r.readOnly()
 			// Asked twice is answered alike.
+		case errors.Is(err, errNoAnswer) && noQuorum(ctx) && (r.Transact == nil || r.readOnly()):
+			return nil, context.Cause(ctx)
 		case errors.Is(err, errNoAnswer):
+			if noQuorum(ctx) {
+				err = context.Cause(ctx)
+			}
 			return nil, fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, err)
 		default:
 			return nil, err
+		}
+		if ends, ok := ctx.Deadline(); ok && !unknown && time.Until(ends) < lastAttempt {
+			// One more would be cut off, and then nobody could say that nothing happened.
+			return nil, &NoOwnerError{r.Partition, time.Since(start)}
 		}
 		select {
 		case <-ctx.Done():
 			if unknown {
 				return nil, fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, context.Cause(ctx))
 			}
-			if errors.Is(context.Cause(ctx), context.Canceled) {
+			if errors.Is(context.Cause(ctx), context.Canceled) || noQuorum(ctx) {
 				return nil, context.Cause(ctx)
 			}
 			return nil, &NoOwnerError{r.Partition, time.Since(start)}
 		case <-time.After(pause/2 + rand.N(pause)):
-			pause = min(2*pause, 200*time.Millisecond)
+			pause = min(2*pause, pauseMax)
 		}
 	}
+}
+
+const (
+	// pauseMax bounds the pause between two attempts.
+	pauseMax = 200 * time.Millisecond
+	// lastAttempt is the least time that an attempt is begun with, after one to which
+	// no owner answered, with the pause before it.
+	lastAttempt = 2 * pauseMax
+)
+
+// noQuorum tells whether ctx has ended because JetStream has no quorum.
+func noQuorum(ctx context.Context) bool {
+	_, ok := errors.AsType[*NoQuorumError](context.Cause(ctx))
+	return ok
 }
 
 // errNoAnswer says that a request went out and no answer came back.
 var errNoAnswer = errors.New("no answer")
 
-func (c *Client) once(ctx context.Context, r *Request) (*Response, error) {
-	if h := c.cfg.Local.find(r.Partition); h != nil {
+// keyed returns r with its RemoteKey in force, if it has one.
+func (r *Request) keyed() *Request {
+	if r.Transact == nil || r.Transact.RemoteKey == "" || r.Transact.IdempotencyKey != "" || r.readOnly() {
+		return r
+	}
+	sent, t := *r, *r.Transact
+	t.IdempotencyKey = t.RemoteKey
+	sent.Transact = &t
+	return &sent
+}
+
+// once asks h, or over NATS without it.
+func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, error) {
+	if h != nil {
 		resp := h.Handle(ctx, r)
 		if resp.Err != nil && resp.Err.Status == StatusUnknown {
 			return nil, fmt.Errorf("%w: %s", errNoAnswer, resp.Err.Message)

@@ -118,6 +118,10 @@ type Transact struct {
 	// transaction again: the log remembers it for Config.IdempotencyWindow and a
 	// repetition is answered as the first was, without bodies.
 	IdempotencyKey string
+	// RemoteKey is the IdempotencyKey of a transaction that leaves the process, where
+	// an answer can get lost. One that its own process carries out needs none, and the
+	// log and the engine are spared the record. It is not sent.
+	RemoteKey string
 }
 
 // TransactResult holds a result for each operation. If Failed, the operation

@@ -69,7 +69,7 @@ func (s *Server) transact(x *exchange, c *collection, asked []batchOperation, ke
 	if size > store.BatchBytesMax {
 		return refuse(http.StatusRequestEntityTooLarge, "the bodies of the batch have %d bytes; at most %d are allowed", size, store.BatchBytesMax)
 	}
-	result, err := c.Batch(x.ctx, key, ops, "")
+	result, err := s.commit(x, c, &store.Transact{Key: key, Ops: ops, Batch: true})
 	if err != nil {
 		return s.absence(x, c, err)
 	}

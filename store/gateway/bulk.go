@@ -125,12 +125,9 @@ func (s *Server) runUntilFailure(x *exchange, tasks []*bulkTask, answers []opera
 
 // runOne carries out one operation of a bulk request.
 func (s *Server) runOne(x *exchange, w *itemWrite) operationAnswer {
-	resp, err := s.client.Do(x.ctx, &store.Request{
-		Partition: w.c.PartitionFor(w.key),
-		Transact:  &store.Transact{Key: w.key, Ops: []store.Operation{w.op}},
-	})
+	result, err := s.commit(x, w.c, &store.Transact{Key: w.key, Ops: []store.Operation{w.op}})
 	if err != nil {
 		return failedOperation(translate(w.explain(err)))
 	}
-	return w.answer(&resp.Transact.Results[0], x.minimal())
+	return w.answer(&result.Results[0], x.minimal())
 }

@@ -100,7 +100,9 @@ func translate(err error) *failure {
 		return refuseAs(http.StatusNotFound, subOwnerNotFound, "%v", err)
 	case isType[*store.DamageError](err):
 		return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: time.Second}
-	case isType[*store.NoOwnerError](err):
+	case errors.Is(err, store.ErrUnknown) && isType[*store.NoQuorumError](err):
+		return refuse(http.StatusRequestTimeout, "the write may have happened or not; read it before you write again: %v", err)
+	case isType[*store.NoOwnerError](err), isType[*store.NoQuorumError](err):
 		return &failure{status: http.StatusServiceUnavailable, message: err.Error(), retryAfter: retryAfterDefault}
 	case errors.Is(err, store.ErrUnknown):
 		return refuse(http.StatusRequestTimeout, "the outcome of the write was not learned in time; read it before you write again: %v", err)

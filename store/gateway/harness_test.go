@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed/natsd"
@@ -41,6 +42,9 @@ type world struct {
 	key     gateway.Key // with which requests are signed
 	// stopOwners ends the store, so that nobody owns a partition.
 	stopOwners func()
+	// startOwners starts another store, which the gateway reaches over NATS.
+	startOwners func()
+	nc          *nats.Conn
 }
 
 func newWorld(t testing.TB, cfg gateway.Config) *world {
@@ -97,6 +101,22 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 		}
 	})
 	w.stopOwners = func() { disown(); storing.Wait() }
+	w.nc = nc
+	w.startOwners = func() {
+		other, err := leases.Open(ctx, js, leases.Config{Group: "store", Node: "two", Log: quiet})
+		if err != nil {
+			t.Fatal(err)
+		}
+		next, err := owner.NewServer(nc, w.catalog, db, other, owner.Config{Logger: quiet, DiskReserve: -1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		storing.Go(func() {
+			if err := next.Run(ctx); err != nil {
+				t.Errorf("the next store ended with %v", err)
+			}
+		})
+	}
 	running.Go(func() { w.gateway.Run(ctx) })
 	w.web = httptest.NewServer(w.gateway)
 	web := w.web

@@ -180,22 +180,19 @@ func isSystem(name []byte) bool {
 
 // write carries out one write and answers it.
 func (s *Server) write(x *exchange, w *itemWrite) error {
-	resp, err := s.client.Do(x.ctx, &store.Request{
-		Partition: w.c.PartitionFor(w.key),
-		Transact:  &store.Transact{Key: w.key, Ops: []store.Operation{w.op}},
-	})
+	result, err := s.commit(x, w.c, &store.Transact{Key: w.key, Ops: []store.Operation{w.op}})
 	if err != nil {
 		return s.absence(x, w.c, w.explain(err))
 	}
-	res := &resp.Transact.Results[0]
-	x.session(sessionToken(w.c.PartitionFor(w.key), resp.Transact.LSN))
+	res := &result.Results[0]
+	x.session(sessionToken(w.c.PartitionFor(w.key), result.LSN))
 	if w.op.Kind == store.OpDelete {
 		x.answer(http.StatusNoContent, chargeWrite, nil)
 		return nil
 	}
 	x.etag(res.Item.ETag.String())
 	charge := writeCharge(len(res.Item.Body))
-	if x.minimal() {
+	if x.minimal() || len(res.Item.Body) == 0 {
 		x.answer(int(res.Status), charge, nil)
 		return nil
 	}

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"net/http"
@@ -26,6 +27,7 @@ type Server struct {
 	slots     chan struct{}
 	bodies    *bodyRoom
 	table     map[noun]map[string]operation
+	newKey    func() string // of a write
 }
 
 // New returns a server for the containers that client finds. Requests are signed
@@ -37,7 +39,7 @@ func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: make(chan struct{}, cfg.RequestsMax),
-		bodies: &bodyRoom{max: cfg.BodiesMax},
+		bodies: &bodyRoom{max: cfg.BodiesMax}, newKey: rand.Text,
 	}
 	s.table = s.newTable()
 	return s, nil
