@@ -123,10 +123,12 @@ type Config struct {
 
 // Connect says how to connect to a NATS server.
 type Connect struct {
-	// Creds is a file with a user's credentials, as nsc makes it.
+	// Creds is a file with a user's credentials: admin.json or read-only.json, as
+	// millrace up makes them in credentials in its directory, or one that nsc made.
+	// By default it is admin.json of Dir, if Server is on this machine.
 	Creds string `yaml:"creds"`
 
-	// User and Password, if the server asks for them.
+	// User and Password count instead, if they are set.
 	User     string `yaml:"user"`
 	Password string `yaml:"password"`
 
@@ -195,6 +197,7 @@ func (c *Config) complete() error {
 	c.HTTP.Listen = cmp.Or(c.HTTP.Listen, HTTPDefault)
 	c.Log.Level, c.Log.Format = cmp.Or(c.Log.Level, "info"), cmp.Or(c.Log.Format, "text")
 	c.NATS.Dir = cmp.Or(c.NATS.Dir, filepath.Join(c.Dir, "nats"))
+	c.NATS.Credentials = cmp.Or(c.NATS.Credentials, filepath.Join(c.Dir, "credentials"))
 	c.Store.DataDir = c.Dir
 	c.Gateway.Dir = filepath.Join(c.Dir, "gateway")
 	if len(c.Sinks.Roots) == 0 {

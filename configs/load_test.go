@@ -63,7 +63,7 @@ durability: hope
 	got := strings.ReplaceAll(err.Error(), file, "FILE")
 	want := strings.Join([]string{
 		"FILE:2:1: at the top: there is no key colour; known are " + strings.Join(topKeys(), ", "),
-		"FILE:4:3: nats: there is no key prot; known are dir, name, host, port, dontListen, syncInterval, maxPayload, storeMax, user, password, tls, cluster, debug",
+		"FILE:4:3: nats: there is no key prot; known are dir, name, host, port, dontListen, syncInterval, maxPayload, storeMax, credentials, user, password, monitor, tls, cluster, debug",
 		"FILE:5:9: nats.port: \"many\" is not a number, such as 1000 or 64MiB",
 		"FILE:6:12: nats.cluster: keys are expected: name, host, port, routes, user, password",
 		"FILE:7:3: cluster is there twice",

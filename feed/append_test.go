@@ -336,7 +336,7 @@ func cluster(t *testing.T, n int) []*natsd.Server {
 		var err error
 		servers[i], err = natsd.Open(t.Context(), natsd.Config{
 			Dir: t.TempDir(), Name: fmt.Sprintf("s%d", i), Port: natsd.PortRandom, Log: slog.New(slog.DiscardHandler),
-			Cluster: natsd.Cluster{Name: "c", Host: "127.0.0.1", Port: ports[i], Routes: routes},
+			Cluster: natsd.Cluster{Name: "c", Host: "127.0.0.1", Port: ports[i], Routes: routes, User: "r", Password: "the secret of routes"},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -327,12 +327,18 @@ func TestI6_TwoWorkersAndOneWakesUpLate(t *testing.T) {
 }
 
 // TestMain sets the provider of metrics before any test does: the instruments of
-// a process take the first one that is set, whatever the order of the tests.
+// a process take the first one that is set, whatever the order of the tests. It
+// gives all processes and commands one user; tests of credentials take it away.
 func TestMain(m *testing.M) {
 	if server := os.Getenv(witnessEnv); server != "" {
 		os.Exit(witnessMain(server))
 	}
 	metrics()
+	for name, value := range natsUser {
+		if err := os.Setenv(name, value); err != nil {
+			panic(err)
+		}
+	}
 	os.Exit(m.Run())
 }
 

@@ -177,7 +177,7 @@ func witnessMain(server string) int {
 }
 
 func witness1(ctx context.Context, server string, log *slog.Logger) error {
-	nc, err := node.Connect(ctx, server, "witness", configs.Connect{SilenceMax: 3 * time.Second}, log)
+	nc, err := node.Connect(ctx, &configs.Config{Server: server, Connect: configs.Connect{SilenceMax: 3 * time.Second}}, &node.Login{}, "witness", log)
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,17 @@ func onlyLong(t *testing.T) {
 // givenBinary names the binary in the environment, where it was built already.
 const givenBinary = "MILLRACE_TEST_BINARY"
 
+// natsUser is the environment of processes and commands that know each other.
+var natsUser = map[string]string{
+	"MILLRACE_NATS_USER": "tester", "MILLRACE_NATS_PASSWORD": "the secret of tests",
+	"MILLRACE_CONNECT_USER": "tester", "MILLRACE_CONNECT_PASSWORD": "the secret of tests",
+}
+
+// asTester connects as that user.
+func asTester() nats.Option {
+	return nats.UserInfo(natsUser["MILLRACE_CONNECT_USER"], natsUser["MILLRACE_CONNECT_PASSWORD"])
+}
+
 // binary builds the one binary, once for all tests of the package.
 var binary = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv(givenBinary); path != "" {
@@ -241,7 +252,7 @@ func mustRun(t testing.TB, server string, args ...string) string {
 // absences too.
 func dial(t testing.TB, server string) *store.Client {
 	t.Helper()
-	nc, err := nats.Connect(server, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
+	nc, err := nats.Connect(server, asTester(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
 	if err != nil {
 		t.Fatal(err)
 	}

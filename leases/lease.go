@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/leases/bucket"
@@ -86,6 +87,10 @@ func List(ctx context.Context, js jetstream.JetStream, name string) ([]Lease, er
 		return nil, err
 	}
 	entries, err := watched(ctx, b, leasePrefix+">")
+	if _, refused := errors.AsType[*nats.APIError](err); refused {
+		// Who may only read has no consumers that push; each lease is read by itself.
+		entries, err = map[string]entry{}, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list leases in %s: %w", name, err)
 	}

@@ -49,6 +49,9 @@ type RegistryConfig struct {
 	// long as no worker has said where its sinks may write. Default the working
 	// directory.
 	SinkRoot string
+	// ReadOnly says that the connection may only read: a bucket that is not there is
+	// not made.
+	ReadOnly bool
 }
 
 // Registry is the list of pipelines, a JetStream key-value bucket changed by
@@ -73,7 +76,7 @@ func OpenRegistry(ctx context.Context, js jetstream.JetStream, client *store.Cli
 	if err := exam.Err(); err != nil {
 		return nil, err
 	}
-	kv, err := openRegistryBucket(ctx, js, exam.Fresh, max(cfg.Replicas, 1))
+	kv, err := openRegistryBucket(ctx, js, exam.Fresh && !cfg.ReadOnly, max(cfg.Replicas, 1))
 	if err != nil {
 		return nil, fmt.Errorf("open the registry of pipelines (bucket %s): %w", RegistryBucket, err)
 	}

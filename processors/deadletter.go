@@ -112,6 +112,10 @@ type DeadLetters struct {
 // OpenDeadLetters declares the container of dead letters if it is not there. It
 // needs no owner.
 func OpenDeadLetters(ctx context.Context, client *store.Client) (*DeadLetters, error) {
+	info, err := client.Catalog().Get(ctx, DeadLetterDatabase, DeadLetterContainer)
+	if err == nil && info.State == store.ContainerReady {
+		return &DeadLetters{client: client}, nil // whoever may only read gets this far
+	}
 	spec := store.ContainerSpec{PartitionKey: []string{"/pipeline"}}
 	if _, err := client.Catalog().Create(ctx, DeadLetterDatabase, DeadLetterContainer, spec); err != nil {
 		return nil, fmt.Errorf("open the dead letters: %w", err)

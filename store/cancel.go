@@ -18,8 +18,7 @@ const (
 
 // ask sends an encoded request and waits for its answer. If ctx ends before a query is
 // answered, its owner is told.
-func (c *Client) ask(ctx context.Context, r *Request, data []byte) (*nats.Msg, error) {
-	subject := RequestSubject(r.Partition)
+func (c *Client) ask(ctx context.Context, subject string, r *Request, data []byte) (*nats.Msg, error) {
 	if r.Query == nil {
 		return c.nc.RequestWithContext(ctx, subject, data)
 	}

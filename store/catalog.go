@@ -24,6 +24,9 @@ type CatalogConfig struct {
 	Replicas int
 	// Log is the configuration of new logs.
 	Log feed.LogConfig
+	// ReadOnly says that the connection may only read: a bucket that is not there is
+	// not made.
+	ReadOnly bool
 }
 
 // Catalog is the list of databases and containers, a JetStream key-value bucket
@@ -53,7 +56,7 @@ func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig)
 	if err := exam.Err(); err != nil {
 		return nil, err
 	}
-	kv, err := openCatalogBucket(ctx, js, exam.Fresh, cfg.Replicas)
+	kv, err := openCatalogBucket(ctx, js, exam.Fresh && !cfg.ReadOnly, cfg.Replicas)
 	if err != nil {
 		return nil, fmt.Errorf("open the catalog (bucket %s): %w", CatalogBucket, err)
 	}

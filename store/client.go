@@ -24,6 +24,9 @@ type ClientConfig struct {
 	Timeout time.Duration
 	// Local are the owners of this process, reached without NATS. May be nil.
 	Local *Local
+	// ReadOnly says that the connection may only read. Then nothing is asked on the
+	// subject of writes; a request that writes is refused here.
+	ReadOnly bool
 }
 
 // Client asks the owners of physical partitions, wherever they are: directly in
@@ -62,9 +65,17 @@ func NewClient(nc *nats.Conn, catalog *Catalog, cfg ClientConfig) *Client {
 // Catalog returns the catalog in which the client finds containers.
 func (c *Client) Catalog() *Catalog { return c.catalog }
 
-// RequestSubject is the NATS subject on which the owner of p answers.
+// RequestSubject is the NATS subject on which the owner of p answers all
+// requests.
 func RequestSubject(p feed.Partition) string {
 	return fmt.Sprintf("millrace.store.%s.%d", p.Container, p.Number)
+}
+
+// ReadSubject is the NATS subject on which the owner of p answers requests that
+// read, and no others: a user who may publish to it and not to RequestSubject
+// cannot write.
+func ReadSubject(p feed.Partition) string {
+	return fmt.Sprintf("millrace.read.%s.%d", p.Container, p.Number)
 }
 
 // Local holds the handlers of one process, so that a Client in it reaches them
@@ -230,6 +241,9 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, er
 		}
 		return resp, nil
 	}
+	if c.cfg.ReadOnly && !r.Reads() {
+		return nil, Refuse(StatusForbidden, "%s: the credentials of this connection are for reading only", r.name())
+	}
 	data := AppendRequest(make([]byte, 0, 1024), r)
 	if limit := c.nc.MaxPayload(); int64(len(data)) > limit {
 		return nil, Refuse(StatusTooLarge, "%s of %d bytes exceeds the %d bytes that the NATS server takes (max_payload)",
@@ -237,7 +251,7 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, er
 	}
 	attempt, cancel := context.WithTimeout(ctx, r.patience(c.cfg.Timeout))
 	defer cancel()
-	msg, err := c.ask(attempt, r, data)
+	msg, err := c.request(attempt, r, data)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, err
@@ -247,6 +261,19 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, er
 		return nil, fmt.Errorf("%w: %w", errNoAnswer, err)
 	}
 	return DecodeResponse(msg.Data)
+}
+
+// request sends a request to the subject of its kind.
+func (c *Client) request(ctx context.Context, r *Request, data []byte) (*nats.Msg, error) {
+	if !r.Reads() {
+		return c.ask(ctx, RequestSubject(r.Partition), r, data)
+	}
+	msg, err := c.ask(ctx, ReadSubject(r.Partition), r, data)
+	if errors.Is(err, nats.ErrNoResponders) && !c.cfg.ReadOnly {
+		// An owner of an earlier version answers on the one subject only.
+		return c.ask(ctx, RequestSubject(r.Partition), r, data)
+	}
+	return msg, err
 }
 
 // patience is how long one attempt waits: a request that may be repeated does
@@ -261,6 +288,17 @@ func (r *Request) patience(timeout time.Duration) time.Duration {
 // repeatable says whether asking twice is as good as asking once.
 func (r *Request) repeatable() bool {
 	return r.Transact == nil || r.Transact.IdempotencyKey != "" || r.readOnly()
+}
+
+// Reads says whether a request changes nothing, whatever it is answered.
+func (r *Request) Reads() bool {
+	switch {
+	case r.Transact != nil:
+		return r.readOnly()
+	case r.PatchMany != nil, r.Repair != nil, r.Fold != nil, r.PutRows != nil:
+		return false
+	}
+	return true
 }
 
 func (r *Request) readOnly() bool {

@@ -19,6 +19,7 @@ const (
 	StatusNoContent          Status = 204
 	StatusNotModified        Status = 304 // a read whose If-None-Match is the item's ETag
 	StatusBadRequest         Status = 400 // input that can never succeed
+	StatusForbidden          Status = 403 // a write by somebody who may only read
 	StatusNotFound           Status = 404
 	StatusConflict           Status = 409 // id or unique key taken
 	StatusGone               Status = 410 // another process owns the partition; nothing happened
@@ -65,6 +66,7 @@ var (
 	ErrTooLarge           = &Error{Status: StatusTooLarge, Message: "too large"}
 	ErrBadRequest         = &Error{Status: StatusBadRequest, Message: "bad request"}
 	ErrNotOwner           = &Error{Status: StatusGone, Message: "not the owner of the partition"}
+	ErrForbidden          = &Error{Status: StatusForbidden, Message: "may only read"}
 	ErrNotModified        = &Error{Status: StatusNotModified, Message: "not modified"}
 	ErrUnavailable        = &Error{Status: StatusUnavailable, Message: "unavailable"}
 	ErrDiskFull           = &Error{Status: StatusInsufficientDisk, Message: "disk nearly full"}

@@ -60,7 +60,11 @@ customer.json.`,
 
 func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
 	dir, keep := f.dir, f.dir != ""
-	if !keep {
+	if keep {
+		if dir, err = filepath.Abs(dir); err != nil {
+			return err
+		}
+	} else {
 		if dir, err = os.MkdirTemp("", "millrace-demo-*"); err != nil {
 			return err
 		}
@@ -116,7 +120,8 @@ func (a *app) printDemo(report *demo.Report, took time.Duration, dir string, kee
 		fmt.Fprintf(w, "\nAll of it in %s. ", took.Round(100*time.Millisecond))
 		if keep {
 			fmt.Fprintf(w, "The shop lies in %s. Try\n\n", dir)
-			fmt.Fprintf(w, "  millrace up --dir %s                     # and in another terminal\n", dir)
+			fmt.Fprintf(w, "  export MILLRACE_DIR=%s                   # in this terminal and in another\n", dir)
+			fmt.Fprintln(w, "  millrace up                              # and in the other")
 			fmt.Fprintln(w, "  millrace status --watch")
 			fmt.Fprintln(w, "  millrace feed product --from now --follow")
 			fmt.Fprintln(w, "  millrace query productMeta --key category --limit 3")
@@ -127,7 +132,8 @@ func (a *app) printDemo(report *demo.Report, took time.Duration, dir string, kee
 		fmt.Fprintln(w, "Nothing is left of it. Try")
 		fmt.Fprintln(w)
 		fmt.Fprintln(w, "  millrace demo --dir shop                 # keeps the shop in a directory")
-		fmt.Fprintln(w, "  millrace up --dir shop                   # and in another terminal")
+		fmt.Fprintln(w, "  export MILLRACE_DIR=$PWD/shop            # in this terminal and in another")
+		fmt.Fprintln(w, "  millrace up                              # and in the other")
 		fmt.Fprintln(w, "  millrace status --watch")
 		fmt.Fprintln(w, "  millrace get pipelines -o yaml           # what was declared")
 		fmt.Fprintln(w, "  millrace verify")

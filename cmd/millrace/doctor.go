@@ -106,7 +106,11 @@ func (a *app) examine(ctx context.Context, inDir bool, look func(context.Context
 func (a *app) patient(ctx context.Context, cfg *configs.Config, inDir bool) (nc *nats.Conn, end func(), err error) {
 	log := a.logger(cfg)
 	connect := func() (*nats.Conn, func(), error) {
-		nc, err := node.Connect(ctx, cfg.Server, "millrace doctor", cfg.Connect, log)
+		login, err := node.FindLogin(cfg)
+		if err != nil {
+			return nil, nil, err
+		}
+		nc, err := node.Connect(ctx, cfg, &login, "millrace doctor", log)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/cmd/millrace/remote"
@@ -73,10 +74,14 @@ func classify(err error) (code int, next string) {
 		return codeBad, "start again with the same directory once its disk answers; the log names what did not end"
 	case errors.Is(err, natsd.ErrPort):
 		return codeNotAsked, "choose another port with --port (-1 takes a free one)"
+	case errors.Is(err, jetstream.ErrBucketNotFound):
+		return codeNotAsked, "start Millrace with millrace up, or name another server with --server"
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout) && !errors.Is(err, store.ErrUnknown):
 		return codeNotAsked, "start Millrace with millrace up, or name a server with --server"
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		return codeNotAsked, "name credentials with --creds, or connect.user and connect.password in the configuration"
+	case isType[*node.CredentialsError](err), errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
+		return codeNotAsked, "name the directory of the server's node with --dir or MILLRACE_DIR, or a file of its directory credentials with --creds"
+	case isType[*deniedError](err), errors.Is(err, store.ErrForbidden):
+		return codeNotAsked, "name credentials that may write, such as credentials/admin.json of the node's directory, with --creds"
 	case isType[*badNews](err):
 		return codeBad, ""
 	case isType[*remote.UnreachableError](err):

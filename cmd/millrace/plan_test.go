@@ -46,7 +46,8 @@ func up(t *testing.T) string {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir() // removed after the process has stopped
+	dir := t.TempDir()            // removed after the process has stopped
+	t.Setenv("MILLRACE_DIR", dir) // where commands find the secret
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	ready, writes := net.Pipe()
 	done := make(chan int, 1)

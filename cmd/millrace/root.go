@@ -76,7 +76,8 @@ Try it:  millrace demo`,
 	flags.StringVar(&a.logLevel, "log-level", "", "debug, info, warn or error")
 	// These set keys of the configuration, whose environment variables count too.
 	flags.String("server", "", "URL of the NATS servers (MILLRACE_SERVER; default "+configs.ServerDefault+")")
-	flags.String("creds", "", "file with NATS credentials (MILLRACE_CONNECT_CREDS)")
+	flags.String("dir", configs.DirDefault, "directory of the node, where its credentials are (MILLRACE_DIR)")
+	flags.String("creds", "", "file with credentials for NATS instead (MILLRACE_CONNECT_CREDS)")
 	flags.String("ca", "", "PEM file that signs the server's certificate (MILLRACE_CONNECT_CA)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{fmt.Errorf("%w; see %s --help", err, cmd.CommandPath())}
@@ -90,7 +91,7 @@ Try it:  millrace demo`,
 			root.AddCommand(v)
 		}
 	}
-	add("run", newUp(a), newStore(a), newWorker(a), newDemo(a), newKeys(a))
+	add("run", newUp(a), newStore(a), newWorker(a), newDemo(a), newKeys(a), newCredentials(a))
 	add("declare", newApply(a), newPlan(a), newTest(a), newGet(a), newDescribe(a), newDelete(a), newPause(a), newResume(a), newBackfill(a), newRewind(a), newDeadLetters(a))
 	add("watch", newStatus(a), newVerify(a), newRepair(a), newDoctor(a), newFeed(a))
 	add("items", newImport(a), newExport(a), newQuery(a))

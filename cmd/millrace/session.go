@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -24,9 +27,24 @@ type session struct {
 	registry *pipelines.Registry
 }
 
+// deniedError says that the user of the connection may not do something.
+type deniedError struct {
+	login *node.Login
+	err   error
+}
+
+func (e *deniedError) Error() string {
+	if e.login.ReadOnly() {
+		return fmt.Sprintf("the credentials of %s are for reading only", cmp.Or(e.login.File, "connect.user"))
+	}
+	return fmt.Sprintf("the NATS server refuses: %v", e.err)
+}
+
+func (e *deniedError) Unwrap() error { return e.err }
+
 // open connects to the server that the command line names. Callers close the
-// session.
-func (a *app) open(ctx context.Context) (*session, error) {
+// session. refused is told when the server refuses something to its user.
+func (a *app) open(ctx context.Context, refused context.CancelCauseFunc) (*session, error) {
 	cfg, err := a.config()
 	if err != nil {
 		return nil, err
@@ -35,9 +53,21 @@ func (a *app) open(ctx context.Context) (*session, error) {
 		cfg.Log.Level = "warn"
 	}
 	log := a.logger(cfg)
+	login, err := node.FindLogin(cfg)
+	if err != nil {
+		return nil, err
+	}
+	tell := func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		// The server does not answer what it refuses, so nothing else would end the wait.
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			refused(&deniedError{login: &login, err: err})
+			return
+		}
+		log.Warn("NATS", slog.Any("error", err))
+	}
 	var nc *nats.Conn
-	err = a.await(ctx, "NATS at "+cfg.Server, func(ctx context.Context) (err error) {
-		nc, err = node.Connect(ctx, cfg.Server, "millrace command", cfg.Connect, log)
+	err = a.await(ctx, "NATS at "+node.Redacted(cfg.Server), func(ctx context.Context) (err error) {
+		nc, err = node.Connect(ctx, cfg, &login, "millrace command", log, nats.ErrorHandler(tell))
 		return err
 	})
 	if err != nil {
@@ -45,7 +75,7 @@ func (a *app) open(ctx context.Context) (*session, error) {
 	}
 	var s *session
 	err = a.await(ctx, "JetStream", func(ctx context.Context) (err error) {
-		s, err = newSession(ctx, nc, cfg, nil, a)
+		s, err = newSession(ctx, nc, cfg, login.ReadOnly(), a)
 		return err
 	})
 	if err != nil {
@@ -70,9 +100,9 @@ func (a *app) await(ctx context.Context, what string, step func(ctx context.Cont
 	}, what, step)
 }
 
-// newSession opens what commands need over a connection. local finds owners of
-// this process and may be nil.
-func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, local *store.Local, a *app) (*session, error) {
+// newSession opens what commands need over a connection, which may be for reading
+// only.
+func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, readOnly bool, a *app) (*session, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return nil, fmt.Errorf("JetStream: %w", err)
@@ -82,13 +112,13 @@ func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, local *
 	if err := node.AdoptReplicas(ctx, js, cfg); err != nil {
 		return nil, err
 	}
-	catalog, err := store.OpenCatalog(ctx, js, store.CatalogConfig{Replicas: cfg.Replicas(), Log: cfg.Feed.Log})
+	catalog, err := store.OpenCatalog(ctx, js, store.CatalogConfig{Replicas: cfg.Replicas(), Log: cfg.Feed.Log, ReadOnly: readOnly})
 	if err != nil {
 		return nil, err
 	}
-	client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: a.timeout, Local: local})
+	client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: a.timeout, ReadOnly: readOnly})
 	registry, err := pipelines.OpenRegistry(ctx, js, client, pipelines.RegistryConfig{
-		Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0],
+		Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0], ReadOnly: readOnly,
 	})
 	if err != nil {
 		return nil, err
@@ -105,10 +135,16 @@ func (s *session) monitor() *pipelines.Monitor {
 
 // with runs f in a session.
 func (a *app) with(ctx context.Context, f func(ctx context.Context, s *session) error) error {
-	s, err := a.open(ctx)
-	if err != nil {
-		return err
+	ctx, refused := context.WithCancelCause(ctx)
+	defer refused(nil)
+	s, err := a.open(ctx, refused)
+	if err == nil {
+		defer s.Close()
+		err = f(ctx, s)
 	}
-	defer s.Close()
-	return f(ctx, s)
+	// What ended for want of a right says so, whatever became of it meanwhile.
+	if denied, ok := errors.AsType[*deniedError](context.Cause(ctx)); ok && err != nil {
+		return denied
+	}
+	return err
 }

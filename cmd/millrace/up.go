@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/store/gateway"
 )
 
@@ -135,6 +138,18 @@ func waitReady(ctx context.Context, n *node.Node, done chan error) bool {
 	}
 }
 
+// exportDir is what a shell needs to know so that commands find the credentials in
+// dir; nothing for the directory in which they look by themselves.
+func exportDir(dir string) string {
+	if dir == configs.DirDefault || os.Getenv("MILLRACE_DIR") != "" {
+		return ""
+	}
+	if path, err := filepath.Abs(dir); err == nil {
+		dir = path
+	}
+	return "export MILLRACE_DIR=" + dir + "; "
+}
+
 func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, took time.Duration) error {
 	v := map[string]any{"ready": true, "seconds": took.Seconds()}
 	dir := cfg.Dir
@@ -167,7 +182,11 @@ func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, to
 			}
 		}
 		if roles.NATS {
-			fmt.Fprintln(w, "next, in another terminal: millrace apply -f FILE, then millrace status --watch")
+			if n.ServerURL() != "" {
+				fmt.Fprintf(w, "  secrets %s for commands, %s for those who only look\n",
+					filepath.Join(cfg.NATS.Credentials, natsd.FileAdmin), natsd.FileReadOnly)
+			}
+			fmt.Fprintf(w, "next, in another terminal: %smillrace apply -f FILE, then millrace status --watch\n", exportDir(dir))
 		}
 		return nil
 	})

@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
@@ -78,10 +79,21 @@ type Config struct {
 	// but the disk.
 	StoreMax int64 `yaml:"storeMax"`
 
-	// User and Password are asked of clients that come over the network, if
-	// either is set.
+	// Credentials is a directory with two files, admin.json and read-only.json, each
+	// with a user and a password. A client needs one of them. They are made at the
+	// first start, readable for their owner alone, and read again when they change.
+	// By default it is credentials in the node's directory.
+	Credentials string `yaml:"credentials"`
+
+	// User and Password are good for everything too, beside those of the files.
+	// They are for several servers that are to have the same.
 	User     string `yaml:"user"`
 	Password string `yaml:"password"`
+
+	// Monitor is the address of the server's own monitoring (/varz, /connz, /routez,
+	// /subsz, /jsz and /healthz), which asks for one of the users by basic
+	// authentication. Without it there is none.
+	Monitor string `yaml:"monitor"`
 
 	// TLS secures connections of clients and of the cluster.
 	TLS TLS `yaml:"tls"`
@@ -115,7 +127,8 @@ type Cluster struct {
 	Port int    `yaml:"port"`
 	// Routes are URLs of the other servers, such as nats://host:6222.
 	Routes []string `yaml:"routes"`
-	// User and Password are asked of other servers, if either is set.
+	// User and Password are asked of other servers. A cluster needs them, or the CA
+	// of TLS.
 	User     string `yaml:"user"`
 	Password string `yaml:"password"`
 }
@@ -128,6 +141,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Port = cmp.Or(c.Port, PortDefault)
 	c.MaxPayload = cmp.Or(c.MaxPayload, MaxPayloadDefault)
 	c.StoreMax = cmp.Or(c.StoreMax, int64(storeMax))
+	c.Credentials = cmp.Or(c.Credentials, filepath.Join(c.Dir, "credentials"))
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
@@ -153,6 +167,12 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Cluster.Name == "" && len(c.Cluster.Routes) > 0 {
 		errs = append(errs, errors.New("cluster: routes without a name: give the cluster a name, the same on all servers"))
 	}
+	if (c.User == "") != (c.Password == "") {
+		errs = append(errs, errors.New("user and password go together"))
+	}
+	if c.Cluster.Name != "" && c.TLS.CA == "" && (c.Cluster.User == "" || c.Cluster.Password == "") {
+		errs = append(errs, errors.New("cluster: anybody could join: set its user and password, the same on all servers, or tls.ca"))
+	}
 	return c, errors.Join(errs...)
 }
 
@@ -172,8 +192,6 @@ func (c *Config) options() (*server.Options, error) {
 		MaxPending:             pendingMax,
 		PingInterval:           pingInterval,
 		MaxPingsOut:            pingsOutMax,
-		Username:               c.User,
-		Password:               c.Password,
 		NoSigs:                 true,
 		DisableJetStreamBanner: true,
 		Debug:                  c.Debug,
@@ -202,6 +220,9 @@ func (c *Config) options() (*server.Options, error) {
 		u, err := url.Parse(route)
 		if err != nil || u.Host == "" {
 			return nil, fmt.Errorf("cluster: route %q: want a URL such as nats://host:6222", route)
+		}
+		if u.User == nil && c.Cluster.User != "" {
+			u.User = url.UserPassword(c.Cluster.User, c.Cluster.Password)
 		}
 		o.Routes = append(o.Routes, u)
 	}

@@ -6,6 +6,14 @@
 // at ClientURL, unless it does not listen. By default every append is synced to
 // disk before it is acknowledged.
 //
+// Nobody connects without a secret, except this process itself. At its first
+// start a server that listens makes two, in files that their owner alone can
+// read: that of UserAdmin, who may do everything, and that of UserReadOnly, who
+// may look at streams, get their messages, have consumers to read them and ask
+// stores for items, and may neither publish nor change anything. The same two
+// open the monitoring port, if there is one. A file that is replaced counts from
+// the next connection on.
+//
 // JetStream stops writing to a stream for good after an error of its disk, such
 // as no space left, and answers nobody: Health tells, and Reopen, once the
 // cause is gone, starts the server anew; connections made by Conn find it again
@@ -18,6 +26,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -39,11 +48,13 @@ var ErrStore = errors.New("natsd: the store keeps a write error")
 
 // Server is an embedded NATS server.
 type Server struct {
-	cfg Config
+	cfg    Config
+	access *access
 
 	mu      sync.Mutex
 	running *server.Server
 	ended   chan struct{} // closed when running's Start has returned
+	monitor *monitor      // nil: off
 }
 
 // Open starts a server and waits until it takes connections, at most until ctx
@@ -54,10 +65,21 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsd: %w", err)
 	}
+	if ip := net.ParseIP(cfg.Host); !cfg.DontListen && cfg.TLS.Cert == "" && cfg.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+		cfg.Log.Warn("the embedded NATS server listens beyond this machine without TLS: secrets and items cross the network readably; set nats.tls",
+			slog.String("host", cfg.Host))
+	}
 	s := &Server{cfg: cfg}
+	if s.access, err = openAccess(&cfg); err != nil {
+		return nil, fmt.Errorf("natsd: %w", err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.startLocked(ctx); err != nil {
+		return nil, err
+	}
+	if s.monitor, err = openMonitor(ctx, s); err != nil {
+		s.stopLocked()
 		return nil, err
 	}
 	return s, nil
@@ -70,6 +92,7 @@ func (s *Server) startLocked(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("natsd: %w", err)
 	}
+	options.CustomClientAuthentication = s.access
 	if err := s.cfg.checkPort(ctx); err != nil {
 		return err
 	}
@@ -84,7 +107,11 @@ func (s *Server) startLocked(ctx context.Context) error {
 		defer close(ended)
 		n.Start()
 	}()
-	if err := awaitReady(ctx, n, log.fatal); err != nil {
+	err = awaitReady(ctx, n, log.fatal)
+	if err == nil {
+		err = s.access.admit(n)
+	}
+	if err != nil {
 		n.Shutdown()
 		n.WaitForShutdown()
 		<-ended
@@ -122,6 +149,7 @@ func (s *Server) Conn(opts ...nats.Option) (*nats.Conn, error) {
 	all := []nats.Option{
 		nats.Name(s.cfg.Name),
 		nats.InProcessServer(s),
+		nats.UserInfo(s.access.process.User, s.access.process.Password),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(50 * time.Millisecond),
 		nats.ReconnectJitter(20*time.Millisecond, 20*time.Millisecond),
@@ -133,9 +161,6 @@ func (s *Server) Conn(opts ...nats.Option) (*nats.Conn, error) {
 			}
 			s.cfg.Log.Warn("connection to the embedded server", "subject", subject, "error", err)
 		}),
-	}
-	if s.cfg.User != "" || s.cfg.Password != "" {
-		all = append(all, nats.UserInfo(s.cfg.User, s.cfg.Password))
 	}
 	nc, err := nats.Connect("", append(all, opts...)...)
 	if err != nil {
@@ -206,12 +231,20 @@ func (s *Server) Close() {
 	defer s.mu.Unlock()
 	s.stopLocked()
 	s.ended = nil
+	if s.monitor != nil {
+		monitor := s.monitor
+		s.monitor = nil
+		s.mu.Unlock() // a request that is being answered may ask for the server
+		monitor.close()
+		s.mu.Lock()
+	}
 }
 
 func (s *Server) stopLocked() {
 	if s.running == nil {
 		return
 	}
+	s.access.close()
 	s.running.Shutdown()
 	s.running.WaitForShutdown()
 	<-s.ended

@@ -23,18 +23,18 @@ import (
 func TestOpen_TLS(t *testing.T) {
 	cert, key := certificate(t)
 	s := open(t, natsd.Config{
-		Port: natsd.PortRandom, TLS: natsd.TLS{Cert: cert, Key: key, CA: cert}, Log: slog.New(slog.DiscardHandler),
+		Port: natsd.PortRandom, User: "u", Password: "p", TLS: natsd.TLS{Cert: cert, Key: key, CA: cert}, Log: slog.New(slog.DiscardHandler),
 	})
 	in, err := s.Conn()
 	if err != nil {
 		t.Fatalf("in process: %v", err)
 	}
 	in.Close()
-	if nc, err := nats.Connect(s.ClientURL(), nats.RootCAs(cert)); err == nil {
+	if nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("u", "p"), nats.RootCAs(cert)); err == nil {
 		nc.Close()
 		t.Error("a client without a certificate was let in")
 	}
-	out, err := nats.Connect(s.ClientURL(), nats.RootCAs(cert), nats.ClientCert(cert, key))
+	out, err := nats.Connect(s.ClientURL(), nats.UserInfo("u", "p"), nats.RootCAs(cert), nats.ClientCert(cert, key))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func (b *bench) memoryOfRoles(ctx context.Context, t *measure.Table, set *datase
 		return err
 	}
 	defer b.remove(dir)
-	server, err := natsd.Open(ctx, natsd.Config{Dir: filepath.Join(dir, "nats"), Port: natsd.PortRandom, Log: quietLog()})
+	server, err := natsd.Open(ctx, natsd.Config{Dir: filepath.Join(dir, "nats"), Port: natsd.PortRandom, User: user, Password: password, Log: quietLog()})
 	if err != nil {
 		return err
 	}

@@ -63,6 +63,8 @@ func (b *bench) startChild(ctx context.Context, verb string, args ...string) (*c
 	c := &child{ready: "http://" + address + "/readyz", ended: make(chan error, 1), errors: &strings.Builder{}}
 	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), binary, append([]string{verb, "--listen", address, "--log-level", "warn"}, args...)...)
 	c.cmd.Stderr = c.errors
+	c.cmd.Env = append(os.Environ(), "MILLRACE_NATS_USER="+user, "MILLRACE_NATS_PASSWORD="+password,
+		"MILLRACE_CONNECT_USER="+user, "MILLRACE_CONNECT_PASSWORD="+password)
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start millrace %s: %w", verb, err)

@@ -67,7 +67,7 @@ func TestREADME_SDKs(t *testing.T) {
 		t.Helper()
 		script := "cd " + filepath.Dir(s.dir) + "\n" + code("sh sdk") + "\n" + command
 		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", script)
-		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "MILLRACE_SERVER="+s.nats)
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "MILLRACE_SERVER="+s.nats, "MILLRACE_DIR="+s.dir)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/guard"
 	"github.com/millrace/millrace/store"
 )
 
@@ -16,43 +17,49 @@ import (
 // being answered. Those beyond it wait in the subscription.
 const remoteMax = 1024
 
-// subscription answers a partition's requests that come over NATS.
+// subscription answers a partition's requests that come over NATS: all on one
+// subject, those that read on another.
 type subscription struct {
-	sub     *nats.Subscription
+	subs    []*nats.Subscription
 	slots   chan struct{}
-	closed  chan struct{} // no message comes any more
+	closed  []chan struct{} // of each: no message comes any more
 	answers sync.WaitGroup
 
 	mu      sync.Mutex
 	queries map[string]context.CancelFunc // under way, by the names that their clients gave them
 }
 
-// subscribe serves p on its subject until stop is called. A drain ends ctx and
+// subscribe serves p on its subjects until stop is called. A drain ends ctx and
 // not the requests under way: the partition answers everybody before it stops.
 func (s *Server) subscribe(ctx context.Context, p *Partition) (*subscription, error) {
 	ctx = context.WithoutCancel(ctx)
-	o := &subscription{slots: make(chan struct{}, remoteMax), closed: make(chan struct{}), queries: map[string]context.CancelFunc{}}
-	sub, err := s.nc.Subscribe(store.RequestSubject(p.id), func(m *nats.Msg) {
-		if id := m.Header.Get(store.HeaderCancel); id != "" {
-			o.cancel(id)
-			return
-		}
-		o.slots <- struct{}{}
-		ctx, end := o.begin(ctx, m.Header.Get(store.HeaderQuery)) // before the message that ends it can come
-		o.answers.Go(func() {
-			defer func() { <-o.slots }()
-			defer end()
-			s.answer(ctx, p, m)
+	o := &subscription{slots: make(chan struct{}, remoteMax), queries: map[string]context.CancelFunc{}}
+	for _, subject := range []string{store.RequestSubject(p.id), store.ReadSubject(p.id)} {
+		readsOnly := subject == store.ReadSubject(p.id)
+		sub, err := s.nc.Subscribe(subject, func(m *nats.Msg) {
+			if id := m.Header.Get(store.HeaderCancel); id != "" {
+				o.cancel(id)
+				return
+			}
+			o.slots <- struct{}{}
+			ctx, end := o.begin(ctx, m.Header.Get(store.HeaderQuery)) // before the message that ends it can come
+			o.answers.Go(func() {
+				defer func() { <-o.slots }()
+				defer end()
+				s.answer(ctx, p, m, readsOnly)
+			})
 		})
-	})
-	if err != nil {
-		return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
-	}
-	o.sub = sub
-	sub.SetClosedHandler(func(string) { close(o.closed) })
-	if err := sub.SetPendingLimits(16*remoteMax, -1); err != nil {
-		o.stop()
-		return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
+		if err != nil {
+			o.stop()
+			return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
+		}
+		closed := make(chan struct{})
+		o.subs, o.closed = append(o.subs, sub), append(o.closed, closed)
+		sub.SetClosedHandler(func(string) { close(closed) })
+		if err := sub.SetPendingLimits(16*remoteMax, -1); err != nil {
+			o.stop()
+			return nil, fmt.Errorf("partition %s: subscribe: %w", p.id, err)
+		}
 	}
 	return o, nil
 }
@@ -87,10 +94,17 @@ func (o *subscription) cancel(id string) {
 // by a partition that has stopped, with "not the owner", so that the client asks
 // the next one.
 func (o *subscription) stop() {
-	if err := o.sub.Drain(); err == nil { // an error means that the connection is closed
+	var draining []chan struct{}
+	for i, sub := range o.subs {
+		if err := sub.Drain(); err == nil { // an error means that the connection is closed
+			draining = append(draining, o.closed[i])
+		}
+	}
+	late := time.After(drainMax)
+	for _, closed := range draining {
 		select {
-		case <-o.closed:
-		case <-time.After(drainMax):
+		case <-closed:
+		case <-late:
 		}
 	}
 	o.answers.Wait()
@@ -101,8 +115,13 @@ func (o *subscription) stop() {
 const drainMax = 2 * time.Second
 
 // answer handles one message. A request that cannot be read is answered so; no
-// answer is sent for an unknown outcome, which is what silence means.
-func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg) {
+// answer is sent for an unknown outcome, which is what silence means, and none to
+// a reader on a subject that is no inbox: who may read could have the answer
+// written there.
+func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnly bool) {
+	if readsOnly && !guard.IsInbox(m.Reply) {
+		return
+	}
 	r, err := store.DecodeRequest(m.Data)
 	var resp *store.Response
 	switch {
@@ -111,6 +130,8 @@ func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg) {
 		r = &store.Request{Status: &store.StatusRequest{}}
 	case r.Partition != p.id:
 		resp = &store.Response{Err: store.Refuse(store.StatusBadRequest, "request for partition %s came to %s", r.Partition, p.id)}
+	case readsOnly && !r.Reads():
+		resp = &store.Response{Err: store.Refuse(store.StatusForbidden, "a request that writes came to the subject of reads")}
 	default:
 		resp = p.Handle(ctx, r)
 	}

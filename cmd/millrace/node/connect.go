@@ -29,15 +29,16 @@ func (e *PayloadError) Error() string {
 	return fmt.Sprintf("the NATS server at %s takes messages of at most %d bytes; set max_payload: 8MB in its configuration", e.Server, e.Bytes)
 }
 
-// Connect connects to the NATS servers at url. The connection finds its way back
-// by itself for ever. Callers close it.
-func Connect(ctx context.Context, url, name string, how configs.Connect, log *slog.Logger) (*nats.Conn, error) {
+// Connect connects to the NATS servers of cfg as login says. The connection finds
+// its way back by itself for ever. Callers close it. The error is a
+// *CredentialsError if the credentials are not good. more are applied last.
+func Connect(ctx context.Context, cfg *configs.Config, login *Login, name string, log *slog.Logger, more ...nats.Option) (*nats.Conn, error) {
 	options := []nats.Option{
 		nats.Name(name), nats.MaxReconnects(-1), nats.ReconnectWait(250 * time.Millisecond),
 		nats.ReconnectJitter(100*time.Millisecond, 100*time.Millisecond), nats.Timeout(dialTimeout),
 		nats.ReconnectBufSize(16 << 20),
 		// The client asks for signs of life; the wire judges what comes.
-		nats.SetCustomDialer(&dialer{silenceMax: how.SilenceMax}), nats.PingInterval(how.SilenceMax / 3), nats.MaxPingsOutstanding(1 << 20),
+		nats.SetCustomDialer(&dialer{silenceMax: cfg.Connect.SilenceMax}), nats.PingInterval(cfg.Connect.SilenceMax / 3), nats.MaxPingsOutstanding(1 << 20),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn("the NATS server cannot be reached; trying again", "error", err)
@@ -51,14 +52,11 @@ func Connect(ctx context.Context, url, name string, how configs.Connect, log *sl
 			}
 			log.Warn("NATS", attrs...)
 		}),
+		// Credentials may be replaced: who is refused tries again, with the new ones.
+		nats.IgnoreAuthErrorAbort(),
+		login.option(),
 	}
-	if how.Creds != "" {
-		options = append(options, nats.UserCredentials(how.Creds))
-	}
-	if how.User != "" || how.Password != "" {
-		options = append(options, nats.UserInfo(how.User, how.Password))
-	}
-	secure, err := tlsConfig(how)
+	secure, err := tlsConfig(cfg.Connect)
 	if err != nil {
 		return nil, err
 	}
@@ -68,9 +66,9 @@ func Connect(ctx context.Context, url, name string, how configs.Connect, log *sl
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	nc, err := nats.Connect(url, options...)
+	nc, err := nats.Connect(cfg.Server, append(options, more...)...)
 	if err != nil {
-		return nil, fmt.Errorf("connect to NATS at %s: %w", url, err)
+		return nil, login.refused(cfg.Server, fmt.Errorf("connect to NATS at %s: %w", Redacted(cfg.Server), err))
 	}
 	if n := nc.MaxPayload(); n < MaxPayloadMin {
 		server := nc.ConnectedUrlRedacted()

@@ -94,13 +94,21 @@ func (c *holeConn) Write(b []byte) (int, error) {
 // TestConnect_ASilentServerIsLeft has a server fall silent without closing anything.
 func TestConnect_ASilentServerIsLeft(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	server, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), Port: natsd.PortRandom, Log: log})
+	server, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), Port: natsd.PortRandom, User: "u", Password: "p", Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
 	hole := newHole(t, strings.TrimPrefix(server.ClientURL(), "nats://"))
-	nc, err := node.Connect(t.Context(), "nats://"+hole.Addr().String(), "test", configs.Connect{SilenceMax: 300 * time.Millisecond}, log)
+	cfg := &configs.Config{
+		Server:  "nats://" + hole.Addr().String(),
+		Connect: configs.Connect{User: "u", Password: "p", SilenceMax: 300 * time.Millisecond},
+	}
+	login, err := node.FindLogin(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := node.Connect(t.Context(), cfg, &login, "test", log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,6 +33,7 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/await"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/guard"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines"
@@ -78,6 +79,7 @@ type Node struct {
 	lock     *leases.DirLock
 	server   *natsd.Server // nil: remote
 	nc       *nats.Conn
+	guard    *guard.Guard
 	js       jetstream.JetStream
 	local    *store.Local
 	catalog  *store.Catalog
@@ -104,7 +106,7 @@ type Node struct {
 // Nothing is owned before Run. telemetry may be nil; then there are no metrics to
 // scrape. What is not there yet, such as NATS, its JetStream or a quorum, is waited
 // for until ctx ends. Errors that an operator can mend are of types:
-// *leases.DirLockedError, natsd.ErrPort, *PayloadError, *store.DamageError.
+// *leases.DirLockedError, natsd.ErrPort, *PayloadError, *CredentialsError, *store.DamageError.
 func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Telemetry, log *slog.Logger) (*Node, error) {
 	limitMemory(cfg.Memory, log)
 	n := &Node{cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{}}
@@ -151,12 +153,12 @@ func (n *Node) openNATS(ctx context.Context) (err error) {
 		}
 		n.nc, err = n.server.Conn()
 	} else {
-		err = n.await(ctx, "NATS at "+n.cfg.Server, func(ctx context.Context) (err error) {
-			n.nc, err = Connect(ctx, n.cfg.Server, n.name(), n.cfg.Connect, n.log)
-			return err
-		})
+		n.nc, err = n.connect(ctx)
 	}
 	if err != nil {
+		return err
+	}
+	if n.guard, err = guard.New(ctx, n.nc, n.log); err != nil {
 		return err
 	}
 	n.js, err = jetstream.New(n.nc)
@@ -164,6 +166,20 @@ func (n *Node) openNATS(ctx context.Context) (err error) {
 		return fmt.Errorf("JetStream: %w", err)
 	}
 	return n.await(ctx, "JetStream", func(ctx context.Context) error { return AdoptReplicas(ctx, n.js, n.cfg) })
+}
+
+// connect connects to servers of others.
+func (n *Node) connect(ctx context.Context) (*nats.Conn, error) {
+	login, err := FindLogin(n.cfg)
+	if err != nil {
+		return nil, err
+	}
+	var nc *nats.Conn
+	err = n.await(ctx, "NATS at "+Redacted(n.cfg.Server), func(ctx context.Context) (err error) {
+		nc, err = Connect(ctx, n.cfg, &login, n.name(), n.log)
+		return err
+	})
+	return nc, err
 }
 
 func (n *Node) name() string {
@@ -318,6 +334,9 @@ func (n *Node) closeLayers(end *stopping, errs *[]error) {
 	}
 	// NATS knows nothing of the engine, and is shut whatever becomes of it.
 	end.step("NATS", shareClose, func() {
+		if n.guard != nil {
+			n.guard.Close()
+		}
 		if n.nc != nil {
 			n.nc.Close()
 		}

@@ -1,0 +1,218 @@
+// Package guard lets readers of a NATS system have consumers without letting
+// them write.
+//
+// Who may make a JetStream consumer may name the subject to which the server
+// pushes its messages, and the server asks nobody whether the maker may publish
+// there: a reader could copy old records of a bucket or a log over the new ones.
+// JetStream has one subject for all kinds of consumers, so permissions cannot
+// tell them apart. The account of readers therefore has these two requests of
+// JetStream's API in another place, where a Guard takes them:
+//
+//	reader ── $JS.API.CONSUMER.CREATE.S.C ──▶ millrace.guard.create.S.C ──▶ Guard
+//	                                                                          │ pull, ephemeral,
+//	                                                                          ▼ in memory, no acks
+//	                                                       $JS.API.CONSUMER.CREATE.S.C
+//
+// A consumer that a Guard has made is marked, and only such a one is deleted for
+// a reader. Requests are answered as JetStream would answer them, so clients
+// need not know. Each process of Millrace has a Guard; one of them answers.
+package guard
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The subjects of a Guard, each followed by that of JetStream's API behind its
+// verb.
+const (
+	Create = "millrace.guard.create."
+	Delete = "millrace.guard.delete."
+)
+
+const (
+	apiCreate = "$JS.API.CONSUMER.CREATE."
+	apiInfo   = "$JS.API.CONSUMER.INFO."
+	apiDelete = "$JS.API.CONSUMER.DELETE."
+
+	// requestsMax bounds the requests under way; others wait.
+	requestsMax = 16
+	// requestTimeout bounds one of them.
+	requestTimeout = 5 * time.Second
+	// idleMax is how long a reader's consumer may be idle at most.
+	idleMax = 5 * time.Minute
+
+	// mark is in the metadata of consumers that were made for readers.
+	mark = "millrace.reader"
+	// codeRefused is an err_code that JetStream does not use.
+	codeRefused = 19990
+)
+
+// Guard answers requests of readers.
+type Guard struct {
+	nc      *nats.Conn
+	log     *slog.Logger
+	subs    []*nats.Subscription
+	slots   chan struct{}
+	answers sync.WaitGroup
+}
+
+// New answers requests that come over nc until Close, which comes before nc's. The
+// end of ctx does not end that.
+func New(ctx context.Context, nc *nats.Conn, log *slog.Logger) (*Guard, error) {
+	ctx = context.WithoutCancel(ctx)
+	g := &Guard{nc: nc, log: log, slots: make(chan struct{}, requestsMax)}
+	for prefix, handle := range map[string]func(context.Context, string, []byte) []byte{Create: g.create, Delete: g.remove} {
+		sub, err := nc.QueueSubscribe(prefix+">", "guard", func(m *nats.Msg) {
+			g.slots <- struct{}{}
+			g.answers.Go(func() {
+				defer func() { <-g.slots }()
+				ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+				defer cancel()
+				g.answer(m, handle(ctx, strings.TrimPrefix(m.Subject, prefix), m.Data))
+			})
+		})
+		if err != nil {
+			g.Close()
+			return nil, fmt.Errorf("guard: subscribe to %s: %w", prefix, err)
+		}
+		g.subs = append(g.subs, sub)
+	}
+	return g, nil
+}
+
+// Close ends the answering and waits for what is under way. It may be called
+// twice.
+func (g *Guard) Close() {
+	for _, sub := range g.subs {
+		_ = sub.Unsubscribe() // fails only where the connection is closed
+	}
+	g.answers.Wait()
+}
+
+func (g *Guard) answer(m *nats.Msg, data []byte) {
+	// An answer goes to who asked, not to a subject that somebody chose.
+	if !IsInbox(m.Reply) {
+		return
+	}
+	if err := m.Respond(data); err != nil && !g.nc.IsClosed() {
+		g.log.Warn("an answer to a reader could not be sent", slog.Any("error", err))
+	}
+}
+
+// IsInbox says whether a subject is one on which somebody waits for an answer.
+func IsInbox(subject string) bool {
+	// _R_ is where a server waits for answers to other accounts.
+	return strings.HasPrefix(subject, nats.InboxPrefix) || strings.HasPrefix(subject, "_R_.")
+}
+
+// create makes a consumer that cannot do more than read.
+func (g *Guard) create(ctx context.Context, where string, data []byte) []byte {
+	var asked struct {
+		Stream string                   `json:"stream_name"`
+		Config jetstream.ConsumerConfig `json:"config"`
+	}
+	var pushed struct {
+		Config struct {
+			Subject string `json:"deliver_subject"`
+		} `json:"config"`
+	}
+	stream, rest, _ := strings.Cut(where, ".")
+	name, _, _ := strings.Cut(rest, ".")
+	err := json.Unmarshal(data, &asked)
+	if err == nil {
+		err = json.Unmarshal(data, &pushed)
+	}
+	c := &asked.Config
+	switch {
+	case err != nil:
+		return refuse("consumer_create", fmt.Sprintf("not JSON of a consumer: %v", err))
+	case asked.Stream != "" && asked.Stream != stream:
+		return refuse("consumer_create", "stream name in subject does not match request")
+	case pushed.Config.Subject != "":
+		return refuse("consumer_create", "a reader's consumer is pulled from; one that pushes could write")
+	case c.Durable != "":
+		return refuse("consumer_create", "a reader's consumer is not durable; leave out the durable name")
+	case c.AckPolicy != jetstream.AckNonePolicy:
+		return refuse("consumer_create", "a reader's consumer acknowledges nothing; ask for ack_policy none")
+	}
+	if name == "" {
+		name = c.Name
+	}
+	if name == "" {
+		name = nats.NewInbox()[len(nats.InboxPrefix):]
+	}
+	// All that decides what is read is taken over, and nothing else.
+	safe := jetstream.ConsumerConfig{
+		Name: name, Description: c.Description,
+		DeliverPolicy: c.DeliverPolicy, OptStartSeq: c.OptStartSeq, OptStartTime: c.OptStartTime,
+		FilterSubject: c.FilterSubject, FilterSubjects: c.FilterSubjects, ReplayPolicy: c.ReplayPolicy, HeadersOnly: c.HeadersOnly,
+		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: c.MaxDeliver, MemoryStorage: true, Replicas: 1,
+		InactiveThreshold: idleMax, Metadata: map[string]string{mark: "true"},
+	}
+	if c.InactiveThreshold > 0 {
+		safe.InactiveThreshold = min(c.InactiveThreshold, idleMax)
+	}
+	request, err := json.Marshal(map[string]any{"stream_name": stream, "config": safe, "action": "create"})
+	if err != nil {
+		return refuse("consumer_create", err.Error())
+	}
+	subject := apiCreate + stream + "." + name
+	if safe.FilterSubject != "" {
+		subject += "." + safe.FilterSubject
+	}
+	return g.ask(ctx, "consumer_create", subject, request)
+}
+
+// remove deletes a consumer that create has made.
+func (g *Guard) remove(ctx context.Context, where string, _ []byte) []byte {
+	const kind = "consumer_delete"
+	m, err := g.nc.RequestWithContext(ctx, apiInfo+where, nil)
+	if err != nil {
+		return refuse(kind, err.Error())
+	}
+	var info struct {
+		Error  json.RawMessage `json:"error"`
+		Config struct {
+			Metadata map[string]string `json:"metadata"`
+		} `json:"config"`
+	}
+	switch err := json.Unmarshal(m.Data, &info); {
+	case err != nil:
+		return refuse(kind, err.Error())
+	case info.Error != nil:
+		return m.Data
+	case info.Config.Metadata[mark] == "":
+		return refuse(kind, "a reader deletes consumers of readers only")
+	}
+	return g.ask(ctx, kind, apiDelete+where, nil)
+}
+
+// ask asks JetStream.
+func (g *Guard) ask(ctx context.Context, kind, subject string, data []byte) []byte {
+	m, err := g.nc.RequestWithContext(ctx, subject, data)
+	if err != nil {
+		return refuse(kind, err.Error())
+	}
+	return m.Data
+}
+
+// refuse is an answer such as JetStream gives.
+func refuse(kind, reason string) []byte {
+	data, err := json.Marshal(map[string]any{
+		"type":  "io.nats.jetstream.api.v1." + kind + "_response",
+		"error": map[string]any{"code": 403, "err_code": codeRefused, "description": reason},
+	})
+	if err != nil {
+		panic(fmt.Sprintf("guard: %v", err)) // texts and numbers
+	}
+	return data
+}
