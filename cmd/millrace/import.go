@@ -163,7 +163,7 @@ func (a *app) importFile(ctx context.Context, ct container, file string, f *impo
 	if state.Done > 0 {
 		fmt.Fprintf(a.err, "%s: going on behind %s of an earlier run\n", report.Input, plural(state.Done, "record", "records"))
 	}
-	bar := newProgress(a.err, "importing "+filepath.Base(report.Input), "bytes")
+	bar := newProgress(a.err, "importing "+filepath.Base(report.Input), unitBytes)
 	shownSoFar := 0
 	cfg := ingest.Config{
 		Writers: f.writers,
@@ -179,7 +179,7 @@ func (a *app) importFile(ctx context.Context, ct container, file string, f *impo
 		cfg.Save = func(s *ingest.State) error { return s.Save(stateFile) }
 	}
 	err = ingest.Run(ctx, r, state, cfg)
-	bar.done()
+	bar.end(err == nil, size, plural(state.Done, "item", "items"))
 	if shownSoFar > f.show {
 		fmt.Fprintf(a.err, "%s: and %s more rejected\n", report.Input, count(shownSoFar-f.show))
 	}

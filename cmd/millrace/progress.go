@@ -22,17 +22,34 @@ type progress struct {
 	bar   *progressbar.ProgressBar // nil without a terminal
 	began time.Time
 	told  time.Time
+	lines int
 }
 
 func newProgress(w io.Writer, what, unit string) *progress {
 	p := &progress{w: w, what: what, unit: unit, began: time.Now(), told: time.Now()}
 	if width, ok := terminal(w); ok {
-		p.bar = progressbar.NewOptions64(-1, progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
-			progressbar.OptionSetWidth(min(30, width/4)), progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(), progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
-			progressbar.OptionSetItsString(unit), progressbar.OptionShowIts())
+		p.bar = newBar(w, what, unit, width)
 	}
 	return p
+}
+
+// unitBytes is the unit of what is shown as 1.5 MB of 20 MB.
+const unitBytes = "bytes"
+
+// newBar returns a bar on a terminal of so many columns. One of bytes stays when it is
+// done; others are followed by what they counted.
+func newBar(w io.Writer, what, unit string, width int) *progressbar.ProgressBar {
+	options := []progressbar.Option{
+		progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
+		progressbar.OptionSetWidth(min(30, width/4)), progressbar.OptionThrottle(100 * time.Millisecond),
+		progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
+	}
+	if unit == unitBytes {
+		options = append(options, progressbar.OptionShowBytes(true), progressbar.OptionOnCompletion(func() { fmt.Fprintln(w) }))
+	} else {
+		options = append(options, progressbar.OptionClearOnFinish(), progressbar.OptionSetItsString(unit), progressbar.OptionShowIts())
+	}
+	return progressbar.NewOptions64(-1, options...)
 }
 
 // set says that done of total is done; a total of 0 is not known. note is added.
@@ -55,7 +72,43 @@ func (p *progress) set(done, total int64, note string) {
 	if total > 0 {
 		share = fmt.Sprintf("%d%% ", 100*done/total)
 	}
-	fmt.Fprintf(p.w, "%s: %s%s %s, %s\n", p.what, share, count(done), p.unit, note)
+	p.line(share, done, note)
+}
+
+// line writes how far it is; p.mu is held.
+func (p *progress) line(share string, done int64, note string) {
+	p.lines++
+	amount := count(done) + " " + p.unit
+	if p.unit == unitBytes {
+		amount = megabytes(done)
+	}
+	fmt.Fprintf(p.w, "%s: %s%s, %s\n", p.what, share, amount, note)
+}
+
+// megabytes writes a number of bytes as people do.
+func megabytes(n int64) string {
+	if n < 1e6 {
+		return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+}
+
+// end says that all of total is done, or that it ended before if all is false.
+func (p *progress) end(all bool, total int64, note string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.bar != nil && all:
+		if total > 0 && p.bar.GetMax64() != total {
+			p.bar.ChangeMax64(total)
+		}
+		p.bar.Describe(p.what + ": " + note)
+		_ = p.bar.Finish() // as in set
+	case p.bar != nil:
+		_ = p.bar.Exit() // which leaves it where it is
+	case all && p.lines > 0 && total > 0:
+		p.line("100% ", total, note)
+	}
 }
 
 // done takes the bar away.
