@@ -144,8 +144,8 @@ func (c *copier) apply(t *txn, itemKey []byte, item *engine.Item) (changed bool,
 		body, undo, changed, err = c.setter.Append(body, undo, item.Body)
 	}
 	switch tooLarge := new(document.SizeError); {
-	case errors.As(err, &tooLarge), len(body) > store.ItemBytesMax:
-		return false, store.Refuse(store.StatusTooLarge, "item would be %d bytes; at most %d are allowed", len(body), store.ItemBytesMax)
+	case errors.As(err, &tooLarge):
+		return false, store.Refuse(store.StatusTooLarge, "item would be %d bytes; at most %d are allowed", tooLarge.Size, store.ItemBytesMax)
 	case err != nil:
 		return false, store.Refuse(store.StatusBadRequest, "%v", err)
 	case !changed:

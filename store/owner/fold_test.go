@@ -243,6 +243,11 @@ func TestFoldRefusals(t *testing.T) {
 	if len(r.Refused) != 1 || r.Refused[0].Status != store.StatusTooLarge || r.Refused[0].Ref.ID != "c1" || r.Refused[0].Reason == "" {
 		t.Fatalf("refused %+v", r.Refused)
 	}
+	// The dead letter is to tell how much too large the item would be.
+	var size int
+	if _, err := fmt.Sscanf(r.Refused[0].Reason, "item c1 would be %d bytes", &size); err != nil || size <= store.ItemBytesMax || size > store.ItemBytesMax+1000 {
+		t.Errorf("the reason is %q: %v", r.Refused[0].Reason, err)
+	}
 	if f.count("c1") != "0" || f.count("c2") != "1" {
 		t.Errorf("counts %s and %s", f.count("c1"), f.count("c2"))
 	}

@@ -169,8 +169,8 @@ func (t *txn) setFields(itemKey []byte, state *accumulator.State) *store.Error {
 	}
 	body, undo, changed, err := setter.Apply(item.Body)
 	switch tooLarge := new(document.SizeError); {
-	case errors.As(err, &tooLarge), len(body) > store.ItemBytesMax:
-		return store.Refuse(store.StatusTooLarge, "item %s would be %d bytes with its aggregates; at most %d are allowed", item.ID, len(body), store.ItemBytesMax)
+	case errors.As(err, &tooLarge):
+		return store.Refuse(store.StatusTooLarge, "item %s would be %d bytes with its aggregates; at most %d are allowed", item.ID, tooLarge.Size, store.ItemBytesMax)
 	case err != nil:
 		return store.Refuse(store.StatusBadRequest, "aggregates of item %s: %v", item.ID, err)
 	case !changed:
@@ -288,8 +288,8 @@ func (t *txn) carryOne(r *rule, itemKey []byte, after *engine.Item) (changed boo
 	}
 	body, _, changed, err := setter.Apply(after.Body)
 	switch tooLarge := new(document.SizeError); {
-	case errors.As(err, &tooLarge), len(body) > store.ItemBytesMax:
-		return false, store.Refuse(store.StatusTooLarge, "item %s would be %d bytes with its aggregates; at most %d are allowed", after.ID, len(body), store.ItemBytesMax)
+	case errors.As(err, &tooLarge):
+		return false, store.Refuse(store.StatusTooLarge, "item %s would be %d bytes with its aggregates; at most %d are allowed", after.ID, tooLarge.Size, store.ItemBytesMax)
 	case err != nil:
 		return false, store.Refuse(store.StatusBadRequest, "item %s cannot take its aggregates: %v", after.ID, err)
 	case changed:
