@@ -55,6 +55,9 @@ func (d *decoder) pipeline(n *yaml.Node, s *PipelineSpec) {
 		}
 	}
 	s.normalize()
+	if s.Project != nil && s.Project.Sink.Container != nil {
+		s.Project.keepTypes()
+	}
 	if before != len(d.findings) {
 		return // what could not be read would be found again as a wrong value
 	}

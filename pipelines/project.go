@@ -142,8 +142,9 @@ type Column struct {
 	// Expr is an expression of the SQL dialect.
 	Expr string `json:"expr" yaml:"expr"`
 	// Type is string, int64, double, decimal(precision,scale), bool, timestamp, date
-	// or json. A value that is not of it puts the row among the rejects. Default:
-	// text of anything.
+	// or json. A value that is not of it puts the row among the rejects. Default: text
+	// of anything; in a sink of containers json, which keeps values as they are, but
+	// for the columns of key.
 	Type string `json:"type,omitempty" yaml:"type,omitempty"`
 }
 
@@ -215,6 +216,21 @@ func (p *Project) normalize() {
 	}
 	if sink := p.Sink.Postgres; sink != nil && sink.Schema == "" {
 		sink.Schema = PostgresSchemaDefault
+	}
+}
+
+// keepTypes declares that columns without a type hold the value as it is: an item of a
+// container can, where a table's column holds text. Keys are text all the same, because
+// an id is. The type is written down, so that a pipeline which was registered when such
+// columns held text goes on so until it is applied again.
+func (p *Project) keepTypes() {
+	for i := range p.Tables {
+		t := &p.Tables[i]
+		for j := range t.Columns {
+			if c := &t.Columns[j]; c.Type == "" && c.Name != "id" && !slices.Contains(t.Key, c.Name) {
+				c.Type = "json"
+			}
+		}
 	}
 }
 

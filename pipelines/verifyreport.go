@@ -17,13 +17,14 @@ type Verdict string
 // The verdicts, from the best to the worst. Of several pipelines it is the worst
 // of theirs.
 const (
-	VerdictEqual  Verdict = "equal"  // every copy equals its source
-	VerdictBehind Verdict = "behind" // copies differ, and the pipeline has not passed what made them
-	VerdictDrift  Verdict = "drift"  // copies differ, and nothing in flight explains it
+	VerdictEqual    Verdict = "equal"    // every copy equals its source
+	VerdictUnjudged Verdict = "unjudged" // what was to be compared could not be read here
+	VerdictBehind   Verdict = "behind"   // copies differ, and the pipeline has not passed what made them
+	VerdictDrift    Verdict = "drift"    // copies differ, and nothing in flight explains it
 )
 
 func worseVerdict(a, b Verdict) Verdict {
-	rank := map[Verdict]int{VerdictEqual: 0, VerdictBehind: 1, VerdictDrift: 2}
+	rank := map[Verdict]int{VerdictEqual: 0, VerdictUnjudged: 1, VerdictBehind: 2, VerdictDrift: 3}
 	if rank[b] > rank[a] {
 		return b
 	}
@@ -45,8 +46,10 @@ type PipelineReport struct {
 	Kind       PipelineKind `json:"kind"`
 	Generation uint32       `json:"generation"`
 	Verdict    Verdict      `json:"verdict"`
-	// Reason tells why a verdict is behind, if it is not the single copies.
-	Reason string `json:"reason,omitempty"`
+	// Reason tells why a verdict is behind, if it is not the single copies, or why
+	// there is none.
+	Reason   string `json:"reason,omitempty"`
+	unjudged bool
 	// Items is the number of items read, of the target, and of the source where
 	// its items were read one by one.
 	Items int64 `json:"items"`
@@ -74,6 +77,8 @@ func (r *PipelineReport) verdict() Verdict {
 	switch {
 	case r.Drift > 0:
 		return VerdictDrift
+	case r.unjudged:
+		return VerdictUnjudged
 	case r.Behind > 0, r.Reason != "":
 		return VerdictBehind
 	}

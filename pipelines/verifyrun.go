@@ -93,7 +93,7 @@ func (run *verification) all(ctx context.Context) error {
 		if p.aggregate == nil {
 			continue
 		}
-		if err := run.judged(p, run.aggregate(ctx, p)); err != nil {
+		if err := run.judged(ctx, p, run.aggregate(ctx, p)); err != nil {
 			return err
 		}
 	}
@@ -101,7 +101,7 @@ func (run *verification) all(ctx context.Context) error {
 		if p.projection == nil {
 			continue
 		}
-		if err := run.judged(p, run.rows(ctx, p)); err != nil {
+		if err := run.judged(ctx, p, run.rows(ctx, p)); err != nil {
 			return err
 		}
 	}
@@ -109,12 +109,17 @@ func (run *verification) all(ctx context.Context) error {
 }
 
 // judged takes an error for a verdict where it says that there can be none.
-func (run *verification) judged(p *verified, err error) error {
+func (run *verification) judged(ctx context.Context, p *verified, err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, errForgotten):
 		run.late(p, err.Error())
+		return nil
+	case run.lenient && ctx.Err() == nil:
+		run.mu.Lock()
+		defer run.mu.Unlock()
+		p.result.Reason, p.result.unjudged = "it could not be judged: "+err.Error(), true
 		return nil
 	}
 	return fmt.Errorf("pipeline %s: %w", p.record.Metadata(), err)

@@ -178,3 +178,6 @@ func bad(format string, args ...any) error { return &badNews{fmt.Errorf(format, 
 
 // errTold is bad news that was told already.
 var errTold = errors.New("")
+
+// errUnjudged says that a verification found nothing wrong, and could not look at all.
+var errUnjudged = errors.New("not all could be judged")

@@ -22,9 +22,11 @@ items that they are copied from, aggregates with their members, rows with their
 items, while writes go on. The answer is equal; behind, if copies differ that the
 pipeline has not come to within --wait; or drift, if nothing in flight explains
 the difference. References whose source is not there are dangling and told
-besides.
+besides. What cannot be read here, such as a sink whose secret is in no variable of
+this shell, is unjudged, with the reason; the other pipelines are judged.
 
-It exits with 1 unless all copies are equal.`,
+It exits with 1 if copies are behind or drift, and with 2 if all are equal that
+could be judged, and some could not.`,
 		Example: "  millrace verify\n  millrace verify category-names -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
@@ -57,7 +59,11 @@ func (a *app) tell(report *pipelines.Report, text func(io.Writer) error) error {
 	if err := a.print(report, text); err != nil {
 		return err
 	}
-	if report.Verdict != pipelines.VerdictEqual {
+	switch report.Verdict {
+	case pipelines.VerdictEqual:
+	case pipelines.VerdictUnjudged:
+		return errUnjudged
+	default:
 		return &badNews{errTold}
 	}
 	return nil
@@ -85,8 +91,9 @@ func (a *app) watched(s *session, cfg pipelines.VerifyConfig, bar *progress) pip
 
 func printReport(w io.Writer, report *pipelines.Report) error {
 	return printFound(w, report, map[pipelines.Verdict]string{
-		pipelines.VerdictBehind: "see millrace status; a paused pipeline goes on with millrace resume",
-		pipelines.VerdictDrift:  "write the source again, or the item that holds the copy, or let millrace repair mend what differs",
+		pipelines.VerdictUnjudged: "run it where the workers run, or set the variables that it names, and verify again",
+		pipelines.VerdictBehind:   "see millrace status; a paused pipeline goes on with millrace resume",
+		pipelines.VerdictDrift:    "write the source again, or the item that holds the copy, or let millrace repair mend what differs",
 	})
 }
 

@@ -141,7 +141,13 @@ func (t *TableSchema) ParseRow(data []byte) ([]Value, error) {
 		if i < 0 {
 			return true
 		}
-		v, err := t.Columns[i].Type.parse(raw)
+		typ := t.Columns[i].Type
+		if typ.Kind == KindAny && document.KindOf(raw) != document.String {
+			// It holds text. A number there was written by somebody else, and is not the
+			// text of the number.
+			typ.Kind = KindJSON
+		}
+		v, err := typ.parse(raw)
 		if err != nil {
 			bad = fmt.Errorf("table %s: column %s: %w", t.Name, name, err)
 			return false

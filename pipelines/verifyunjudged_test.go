@@ -1,0 +1,47 @@
+package pipelines_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/pipelines"
+)
+
+// TestVerify_JudgesTheRestWithoutASecret: who verifies need not have the secrets of
+// every sink.
+func TestVerify_JudgesTheRestWithoutASecret(t *testing.T) {
+	n := rooted(t, t.TempDir())
+	n.apply(t, decode(t, saleRows("./sales")))
+	n.apply(t, decode(t, `
+apiVersion: millrace/v1
+kind: Pipeline
+metadata: {name: secret}
+spec:
+  source: {container: sale}
+  project:
+    sink: {postgres: {dsnEnv: MILLRACE_TEST_NOT_THERE}}
+    tables: {sales: {key: [id], columns: {id: id}}}
+`), pipelines.ApplyOptions{FromNow: true}) // its worker has nothing to write, which it could not
+	eventually(t, func() string {
+		s, err := n.monitor.Read(t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range s.Pipelines {
+			if p.Name == "sales" && p.State != pipelines.Idle {
+				return "sales is " + string(p.State)
+			}
+		}
+		return ""
+	})
+	r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1})
+	if p := by["sales"]; p.Verdict != pipelines.VerdictEqual || p.Copies != 1 {
+		t.Errorf("the sink that can be read:\n%s", text(r))
+	}
+	if p := by["secret"]; p.Verdict != pipelines.VerdictUnjudged || !strings.Contains(p.Reason, "the environment variable MILLRACE_TEST_NOT_THERE is empty") {
+		t.Errorf("the sink that cannot be read:\n%s", text(r))
+	}
+	if r.Verdict != pipelines.VerdictUnjudged {
+		t.Errorf("all in all: %s", r.Verdict)
+	}
+}
