@@ -14,12 +14,13 @@ import (
 type change uint8
 
 const (
-	changeNew        change = iota // there is no record
-	changeNone                     // it says the same in the same words
-	changeWords                    // it says the same in other words
-	changeLive                     // the generation goes on in another way
-	changeContainers               // a container was made again
-	changeMeaning                  // what was written does not hold any more
+	changeNew         change = iota // there is no record
+	changeNone                      // it says the same in the same words
+	changeWords                     // it says the same in other words
+	changeLive                      // the generation goes on in another way
+	changeContainers                // a container was made again
+	changeMeaning                   // what was written does not hold any more
+	changeExpressions               // it says the same, and expressions mean something else
 )
 
 // change tells what a declaration, and the containers that it finds, mean for r.
@@ -29,6 +30,8 @@ func (r *Record) change(spec *PipelineSpec, b *bound, opts *ApplyOptions) change
 	}
 	same := r.sameContainers(b)
 	switch {
+	case r.turned() && r.Spec.goesOnAs(spec, opts):
+		return changeExpressions
 	case same && r.Spec.sameText(spec):
 		return changeNone
 	case same && r.Spec.sameMeaning(spec):

@@ -246,6 +246,10 @@ func (d *decoder) parseExpression(n *yaml.Node, path string, s scope) *query.Exp
 		d.bad(n, "%s: %s", path, err)
 		return nil
 	}
+	if err := e.Refused(); err != nil {
+		d.bad(n, "%s: %s", path, err)
+		return nil
+	}
 	if names := e.Params(); len(names) > 0 {
 		d.bad(n, "%s: @%s is a parameter of a query, and has no value here; write the value", path, names[0])
 		return nil

@@ -9,13 +9,15 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/query"
 )
 
 // recordVersion is the newest version of records in the registry; see RECORD.md.
 // Version 1 knew cascades only. A record that needs no more than an older version is
 // written as that: the release before can go on with it.
 const (
-	recordVersion        = 3 // a cascade's match may name several fields of the source
+	recordVersion        = 4 // expressions of another meaning, which makes a difference
+	recordVersionMatch   = 3 // a cascade's match may name several fields of the source
 	recordVersionOneEach = 2
 )
 
@@ -53,6 +55,9 @@ type Record struct {
 	// Rule is what the partitions are told of an aggregate. It keeps its words for
 	// as long as the generation lasts: accumulators belong to them.
 	Rule *accumulator.Spec `json:"rule,omitempty"`
+	// Expressions is the query.Meaning that the generation was begun under, or that makes
+	// no difference to it; 0 for query.MeaningTyped.
+	Expressions query.Meaning `json:"expressions,omitempty"`
 	// Published says that the fields of an aggregate's targets follow its
 	// accumulators. Until then, in a backfill, they stay as they were.
 	Published bool `json:"published,omitempty"`
@@ -139,10 +144,13 @@ func (r *Record) encode() []byte {
 
 // version returns the version that the record needs.
 func (r *Record) version() int {
+	if r.Expressions > query.MeaningTyped && len(r.Spec.turns()) > 0 {
+		return recordVersion
+	}
 	if c := r.Spec.Cascade; c != nil {
 		for _, fields := range c.Match {
 			if len(fields) > 1 {
-				return recordVersion
+				return recordVersionMatch
 			}
 		}
 	}
@@ -185,6 +193,9 @@ func readRecord(key string, data []byte, revision uint64) (Record, error) {
 	}
 	if of.Version < 1 || registryKey(Metadata{w.Name, w.Database}) != key {
 		return Record{}, fmt.Errorf("it is that of %q/%q, version %d", w.Database, w.Name, of.Version)
+	}
+	if w.Expressions > query.MeaningNow {
+		return Record{}, fmt.Errorf("pipeline record %s has expressions of the meaning %d; this release knows up to %d: was it written by a newer one?", key, w.Expressions, query.MeaningNow)
 	}
 	r := Record(w.plainRecord)
 	r.Revision = revision

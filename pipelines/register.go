@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/query"
 )
 
 // applyPipeline registers a pipeline, or changes it.
@@ -112,7 +113,7 @@ func (r *Record) next(d *Pipeline, b *bound, what change, opts *ApplyOptions, o 
 	case changeNew:
 		o.Action = Created
 		next.ID, next.Database, next.Name, next.Created = newID(d.Metadata.Name), d.Metadata.Database, d.Metadata.Name, now()
-		next.Generation, next.Changed = 1, next.Created
+		next.Generation, next.Changed, next.Expressions = 1, next.Created, query.MeaningNow
 		if opts.FromNow {
 			o.Notes = append(o.Notes, "it begins with what changes from now on")
 		}
@@ -132,9 +133,10 @@ func (r *Record) next(d *Pipeline, b *bound, what change, opts *ApplyOptions, o 
 		}
 		o.Notes = append(o.Notes, r.Spec.liveNotes(&next.Spec)...)
 		return next
-	case changeContainers, changeMeaning:
+	case changeContainers, changeMeaning, changeExpressions:
 	}
 	next.Generation++
+	next.Expressions = query.MeaningNow
 	next.Changed = now()
 	next.succeed(r, opts)
 	o.Notes = append(o.Notes, fmt.Sprintf("generation %d: %s", next.Generation, next.Spec.anew(opts, next.Shadow)))

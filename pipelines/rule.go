@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/query"
 )
 
 // cascadeConfig returns what a spec says in the words of the processor. The
@@ -42,10 +43,11 @@ func pairsOf(fields map[string]string) []cascade.Pair {
 	return pairs
 }
 
-// aggregateSpec returns what a spec says in the words of accumulators.
+// aggregateSpec returns what a spec says in the words of accumulators, as a generation
+// that begins now has it.
 func aggregateSpec(s *PipelineSpec) accumulator.Spec {
 	a := s.Aggregate
-	spec := accumulator.Spec{SourceWhere: s.Source.Where, Each: a.Each, TargetWhere: a.Where, Create: a.Create}
+	spec := accumulator.Spec{SourceWhere: s.Source.Where, Each: a.Each, TargetWhere: a.Where, Create: a.Create, Expressions: query.MeaningNow}
 	for _, target := range slices.Sorted(maps.Keys(a.Match)) {
 		spec.Match = append(spec.Match, accumulator.Pair{Target: target, Source: a.Match[target]})
 	}

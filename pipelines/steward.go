@@ -41,6 +41,8 @@ func (c *StewardConfig) Check() error {
 // steward does, in one process for all, what follows from the registry and from
 // how far processors have come:
 //
+//   - a pipeline of an older meaning of expressions is computed anew, if that makes a
+//     difference to it (turn.go);
 //   - an aggregate is published when its backfill is done (stewardpublish.go);
 //   - the shadow rows of a projection take the place of the former ones when they
 //     have caught up (stewardswap.go);
@@ -100,7 +102,7 @@ func (s *steward) run(ctx context.Context, held *leases.Held) error {
 func (s *steward) round(ctx context.Context) {
 	w, ready := s.world()
 	tidy := time.Since(s.tidied) >= s.cfg.Grace/4
-	busy := slices.ContainsFunc(w.Pipelines, func(r Record) bool { return !r.Settled })
+	busy := w.hasOlder() || slices.ContainsFunc(w.Pipelines, func(r Record) bool { return !r.Settled })
 	if !ready || !tidy && !busy {
 		return
 	}
@@ -112,7 +114,11 @@ func (s *steward) round(ctx context.Context) {
 	at := progressOf(held)
 	for i := range w.Pipelines {
 		rec := &w.Pipelines[i]
-		if err := s.tend(ctx, rec, w.Containers, at); err != nil {
+		do := func() error { return s.tend(ctx, rec, w.Containers, at) }
+		if older(*rec) {
+			do = func() error { return s.turn(ctx, rec, w.Containers) }
+		}
+		if err := do(); err != nil {
 			s.warn(ctx, "a pipeline could not be seen to", err, slog.String("pipeline", rec.Metadata().String()))
 		}
 	}

@@ -130,7 +130,7 @@ func (s *Settings) newRule(wish RuleWish) RuleSetting {
 	if err != nil {
 		return rule
 	}
-	index := IndexSetting{Number: s.NextNumber, Path: path.Pointer(), Where: wish.Spec.TargetWhere, Rule: wish.Pipeline}
+	index := IndexSetting{Number: s.NextNumber, Path: path.Pointer(), Where: wish.Spec.TargetWhere, Expressions: wish.Spec.Expressions, Rule: wish.Pipeline}
 	s.NextNumber++
 	s.Indexes = append(s.Indexes, index)
 	rule.Index, rule.Active, rule.Folds = index.Number, false, false

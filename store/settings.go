@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/query"
 )
 
 // Limits of a container's declaration.
@@ -50,6 +51,9 @@ type IndexSetting struct {
 	Ordered bool `json:"ordered,omitempty"`
 	// Where is a condition on the items that the index holds; "" for all.
 	Where string `json:"where,omitempty"`
+	// Expressions is the query.Meaning of Where, 0 for query.MeaningTyped. It stays for
+	// as long as the index lasts, which replay must build alike.
+	Expressions query.Meaning `json:"expressions,omitempty"`
 	// Rule is the pipeline whose rule needs the index; "" for a declared one.
 	Rule string `json:"rule,omitempty"`
 }

@@ -30,6 +30,10 @@ func joined(problems []*FieldError) error {
 
 func compile(s Spec) (*Rule, []*FieldError) {
 	c := &compiler{r: Rule{spec: s}}
+	if s.Expressions > query.MeaningNow {
+		c.bad("expressions", "have the meaning %d; this release knows up to %d", s.Expressions, query.MeaningNow)
+		return &c.r, c.problems
+	}
 	c.r.sourceWhere = c.expr("source.where", s.SourceWhere, 0)
 	c.r.levels = c.each("aggregate.each", s.Each)
 	c.match(s.Match)
@@ -67,7 +71,7 @@ func (c *compiler) expr(field, text string, depth int) *query.Expr {
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
-	e, err := query.ParseScoped(text, rootsOf(depth))
+	e, err := c.r.spec.Meaning().ParseScoped(text, rootsOf(depth))
 	if syntax, ok := errors.AsType[*query.SyntaxError](err); ok {
 		c.problems = append(c.problems, &FieldError{
 			Field: field, Offset: syntax.Offset, Line: syntax.Line, Column: syntax.Column, Message: syntax.Msg,

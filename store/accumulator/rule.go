@@ -108,3 +108,22 @@ func (r *Rule) TargetWrites() []document.Path {
 	}
 	return paths
 }
+
+// Turns names the expressions of the rule that could come to something else by
+// query.MeaningNow than by query.MeaningTyped.
+func (r *Rule) Turns() []string {
+	var names []string
+	look := func(name string, e *query.Expr, condition bool) {
+		if e != nil && e.Turns(condition) {
+			names = append(names, name)
+		}
+	}
+	look("source.where", r.sourceWhere, true)
+	look("aggregate.where", r.targetWhere, true)
+	for i := range r.fields {
+		f := &r.fields[i]
+		look(fieldName(&f.Field, "where"), f.where, true)
+		look(fieldName(&f.Field, ""), f.expr, false)
+	}
+	return names
+}

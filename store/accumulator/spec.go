@@ -3,6 +3,8 @@ package accumulator
 import (
 	"errors"
 	"fmt"
+
+	"github.com/millrace/millrace/store/query"
 )
 
 // Limits of a declaration and of what it may fold.
@@ -58,7 +60,14 @@ type Spec struct {
 	Create bool `json:"create,omitempty"`
 	// Set are the fields of the target, in the order of Path, 1 to FieldsMax.
 	Set []Field `json:"set"`
+	// Expressions is the query.Meaning of all expressions of the rule, 0 for
+	// query.MeaningTyped. It stays for as long as the rule lasts: what is taken away
+	// must mean what it meant when it was added.
+	Expressions query.Meaning `json:"expressions,omitempty"`
 }
+
+// Meaning is that of the expressions.
+func (s *Spec) Meaning() query.Meaning { return max(s.Expressions, query.MeaningTyped) }
 
 // Pair relates a field of the target to one of the source. Both are paths;
 // Source begins at a member, or with the name of a root.

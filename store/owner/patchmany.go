@@ -218,6 +218,9 @@ func (p *page) full() bool {
 	if r.Patched >= p.itemsMax || p.t.bytes >= pageBytesMax || r.Scanned >= pageScanMax {
 		return true
 	}
+	if p.copy.where != nil && time.Now().After(p.deadline) {
+		return true // a condition may take long for each item
+	}
 	return r.Scanned%yieldEvery == 0 && (p.yield(r.Patched) || time.Now().After(p.deadline))
 }
 

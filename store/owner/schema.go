@@ -42,7 +42,10 @@ func compileSettings(data []byte) (*schema, error) {
 		index := engine.Index{Number: i.Number, Path: path, Ordered: i.Ordered, Ready: i.Ready}
 		s.indexed = append(s.indexed, i.Path)
 		if i.Where != "" {
-			where, err := query.ParseExpr(i.Where)
+			if i.Expressions > query.MeaningNow {
+				return nil, fmt.Errorf("settings in the log: condition of index %s: expressions have the meaning %d; this release knows up to %d", i.Path, i.Expressions, query.MeaningNow)
+			}
+			where, err := max(i.Expressions, query.MeaningTyped).ParseExpr(i.Where)
 			if err != nil {
 				return nil, fmt.Errorf("settings in the log: condition of index %s: %w", i.Path, err)
 			}

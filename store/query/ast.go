@@ -68,8 +68,9 @@ type unary struct {
 
 // operation is x op y for arithmetic, bits, comparisons, || and ??.
 type operation struct {
-	op   string
-	x, y node
+	op    string
+	x, y  node
+	typed bool // of = and !=, by MeaningTyped: values of two types are not compared
 }
 
 // logical is two or more terms joined by AND, or by OR.
@@ -80,8 +81,9 @@ type logical struct {
 
 // in is x IN (list).
 type in struct {
-	x    node
-	list []node
+	x     node
+	list  []node
+	typed bool // by MeaningTyped
 }
 
 // between is x BETWEEN low AND high.

@@ -324,9 +324,12 @@ func int32Of(f float64) int32 {
 
 // equalText tells whether being equal to a constant string is what is wanted of a
 // raw value, decided without decoding where neither has escapes.
-func equalText(raw, quoted, text []byte, want bool) tri {
-	if len(raw) == 0 || raw[0] != '"' {
+func equalText(raw, quoted, text []byte, want, typed bool) tri {
+	switch {
+	case len(raw) == 0, raw[0] != '"' && typed:
 		return isUndefined
+	case raw[0] != '"':
+		return triOf(!want)
 	}
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return triOf(bytes.Equal(raw[1:len(raw)-1], text) == want)

@@ -33,8 +33,9 @@
 //
 // A value is undefined, null, a boolean, a number, a string, an array or an
 // object. Undefined is what a missing property and an operation on the wrong types
-// give; it is not null and not an error. Comparing values of two types is
-// undefined. AND, OR and NOT know three values: false AND undefined is false, true
+// give; it is not null and not an error. Values of two types are unequal,
+// and have no order; what is compared with undefined is undefined. (By MeaningTyped,
+// which logs of earlier releases have, they could not be compared at all.) AND, OR and NOT know three values: false AND undefined is false, true
 // OR undefined is true, everything else with undefined is undefined. An item is
 // selected only if its condition is true (Expr.True).
 //

@@ -15,30 +15,31 @@ type Expr struct {
 	scope scope
 	slots int  // roots and aliases of subqueries; 0 if there are no subqueries
 	light bool // so little work that it needs no budget, and no frame
+	old   bool // of MeaningTyped, which knows no budget
 	eval  eval
 	test  test
 }
 
 // ParseExpr reads a text of at most TextMax bytes as one scalar expression. The
 // item may be called c, item or root. The error is a *SyntaxError.
-func ParseExpr(text string) (*Expr, error) { return parseIn(text, scopeDefault, false) }
+func ParseExpr(text string) (*Expr, error) { return parseIn(text, scopeDefault, MeaningNow, false) }
 
 // ParseExprAs is ParseExpr where the item may be called by the given names instead.
 func ParseExprAs(text string, aliases ...string) (*Expr, error) {
-	return parseIn(text, scope{aliases}, true)
+	return parseIn(text, scope{aliases}, MeaningNow, true)
 }
 
-func parseIn(text string, s scope, strict bool) (*Expr, error) {
-	root, err := parse(text, s, strict)
+func parseIn(text string, s scope, m Meaning, strict bool) (*Expr, error) {
+	root, err := parse(text, s, m, strict)
 	if err != nil {
 		return nil, err
 	}
-	return newExpr(root, s), nil
+	return newExpr(root, s, m == MeaningTyped), nil
 }
 
-func newExpr(root node, s scope) *Expr {
+func newExpr(root node, s scope, old bool) *Expr {
 	slots := slotsOf(root)
-	return &Expr{root: root, scope: s, slots: slots, light: slots == 0 && light(root), eval: compile(root), test: compileTest(root)}
+	return &Expr{root: root, scope: s, slots: slots, light: slots == 0 && (old || light(root)), old: old, eval: compile(root), test: compileTest(root)}
 }
 
 // slotsOf returns how many roots a frame for n needs, 0 if n has no subqueries.
@@ -97,7 +98,7 @@ func (e *Expr) Bind(params map[string][]byte) (*Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newExpr(root, e.scope), nil
+	return newExpr(root, e.scope, e.old), nil
 }
 
 // binder returns the function that replaces parameters, and notes the first error.
@@ -279,11 +280,11 @@ func rebuild(n node, one func(node) node) node {
 	case *unary:
 		return &unary{n.op, one(n.x)}
 	case *operation:
-		return &operation{n.op, one(n.x), one(n.y)}
+		return &operation{n.op, one(n.x), one(n.y), n.typed}
 	case *logical:
 		return &logical{n.op, all(n.terms)}
 	case *in:
-		return &in{one(n.x), all(n.list)}
+		return &in{one(n.x), all(n.list), n.typed}
 	case *between:
 		return &between{one(n.x), one(n.low), one(n.high)}
 	case *like:

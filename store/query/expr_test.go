@@ -123,16 +123,16 @@ func TestEval(t *testing.T) {
 		{`type = "prod"`, `false`},
 
 		// Comparisons of two types, and with undefined.
-		{`1 = "1"`, ``},
-		{`none = 0`, ``},
-		{`1 != "1"`, ``},
+		{`1 = "1"`, `false`},
+		{`none = 0`, `false`},
+		{`1 != "1"`, `true`},
 		{`1 < "2"`, ``},
 		{`missing = 1`, ``},
 		{`missing = missing`, ``},
 		{`missing != 1`, ``},
 		{`missing = null`, ``},
-		{`type != 1`, ``},
-		{`price = "27.12"`, ``},
+		{`type != 1`, `true`},
+		{`price = "27.12"`, `false`},
 
 		// Three values.
 		{`true AND missing`, ``},
@@ -154,7 +154,9 @@ func TestEval(t *testing.T) {
 		{`id IN ("p0", "p1")`, `true`},
 		{`id NOT IN ("p0", "p1")`, `false`},
 		{`id IN ("p0")`, `false`},
-		{`id IN ("p0", 1)`, ``},
+		{`id IN ("p0", 1)`, `false`},
+		{`id IN ("p0", undefined)`, ``},
+		{`missing IN ("p0", 1)`, ``},
 		{`missing IN ("p0")`, ``},
 		{`price BETWEEN 27 AND 28`, `true`},
 		{`price NOT BETWEEN 27 AND 28`, `false`},

@@ -154,8 +154,11 @@ func compareOp(op string, a, b any) any {
 		}
 		return rankOf(v)
 	}
-	if kind(a) != kind(b) || kind(a) == 0 {
+	if kind(a) == 0 || kind(b) == 0 || kind(a) != kind(b) && op != "=" && op != "!=" {
 		return undefined{}
+	}
+	if kind(a) != kind(b) {
+		return op == "!="
 	}
 	switch op {
 	case "=":

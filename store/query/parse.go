@@ -27,13 +27,14 @@ type parser struct {
 
 	aggregates int // whether they may stand here
 
+	typed   bool // the text means what MeaningTyped says
 	strict  bool // regular expressions beyond their limits are refused; else undefined
 	regexps int  // bytes of regular expressions
 }
 
 // parse reads a text as one expression.
-func parse(text string, s scope, strict bool) (node, error) {
-	p := &parser{lexer: lexer{text: text}, scope: s, slots: max(1, len(s)), strict: strict}
+func parse(text string, s scope, m Meaning, strict bool) (node, error) {
+	p := &parser{lexer: lexer{text: text}, scope: s, slots: max(1, len(s)), typed: m == MeaningTyped, strict: strict}
 	if len(text) > TextMax {
 		return nil, p.lexer.fail(0, fmt.Sprintf("the text has %d bytes, more than %d", len(text), TextMax))
 	}
@@ -156,7 +157,7 @@ func (p *parser) infix(left node, least int) (n node, ok bool) {
 		case "??":
 			prec-- // to the right
 		}
-		return &operation{op.text, left, p.expr(prec)}, true
+		return &operation{op.text, left, p.expr(prec), p.typed && (op.text == "=" || op.text == "!=")}, true
 	}
 	switch word := op.word(); word {
 	case "AND", "OR":
@@ -195,7 +196,7 @@ func (p *parser) predicate(x node) node {
 	switch {
 	case p.word("IN"):
 		p.expect("(", "want ( behind IN")
-		n = &in{x, p.list(")")}
+		n = &in{x, p.list(")"), p.typed}
 	case p.word("BETWEEN"):
 		low := p.expr(precCompare)
 		if !p.word("AND") {

@@ -170,9 +170,9 @@ func (q *Query) Filter() *Expr {
 	case 0:
 		return nil
 	case 1:
-		return newExpr(terms[0], q.plan.scope)
+		return newExpr(terms[0], q.plan.scope, false)
 	}
-	return newExpr(&logical{"AND", terms}, q.plan.scope)
+	return newExpr(&logical{"AND", terms}, q.plan.scope, false)
 }
 
 // Selects tells whether the rows are made of what is in items, and not only of which

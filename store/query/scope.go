@@ -42,11 +42,7 @@ func reserved(name string) bool { return keywords[strings.ToUpper(name)] }
 // property of root 0. A root without names cannot be read, except for root 0. The
 // error is a *SyntaxError.
 func ParseScoped(text string, roots [][]string) (*Expr, error) {
-	s := make(scope, len(roots))
-	for i := range roots {
-		s[i] = slices.Clone(roots[i])
-	}
-	return parseIn(text, s, false)
+	return MeaningNow.ParseScoped(text, roots)
 }
 
 // EvalIn returns what the expression comes to where root i is roots[i], valid JSON.
@@ -67,7 +63,9 @@ func (e *Expr) EvalIn(roots ...[]byte) Value {
 // counted returns a frame whose budget knows no clock.
 func (e *Expr) counted(roots [][]byte) *frame {
 	f := newFrame(e.slots, roots)
-	f.workMax, f.madeMax = WorkMax, MadeMax
+	if !e.old {
+		f.workMax, f.madeMax = WorkMax, MadeMax
+	}
 	return f
 }
 

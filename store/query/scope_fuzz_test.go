@@ -95,7 +95,7 @@ func joinRoots(e *Expr) *Expr {
 			return &path{steps: append([]step{{name: strconv.Itoa(p.root)}}, p.steps...)}
 		}
 		return n
-	}), nil)
+	}), nil, false)
 }
 
 // joinedItem returns the item that joinRoots reads.

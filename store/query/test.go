@@ -85,28 +85,28 @@ func compileComparison(n *operation) test {
 	}
 	if v, ok := constant(y); ok && (op == "=" || op == "!=") {
 		if p, ok := x.(*path); ok && v.typ == String {
-			return compileEqualText(p, v, op == "=")
+			return compileEqualText(p, v, op == "=", n.typed)
 		}
 	}
-	a, b := compile(x), compile(y)
+	a, b, typed := compile(x), compile(y), n.typed
 	switch op {
 	case "=":
-		return func(item []byte, f *frame) tri { return f.equal(a(item, f), b(item, f)) }
+		return func(item []byte, f *frame) tri { return f.equals(a(item, f), b(item, f), typed) }
 	case "!=":
-		return func(item []byte, f *frame) tri { return f.equal(a(item, f), b(item, f)).not() }
+		return func(item []byte, f *frame) tri { return f.equals(a(item, f), b(item, f), typed).not() }
 	}
 	return func(item []byte, f *frame) tri { return f.compareBy(op, a(item, f), b(item, f)) }
 }
 
 // compileEqualText compares a path with a constant string. A single root has a
 // function of its own, as most conditions are of this form.
-func compileEqualText(p *path, v Value, want bool) test {
+func compileEqualText(p *path, v Value, want, typed bool) test {
 	steps, text, quoted := p.steps, v.data, v.AppendJSON(nil)
 	if p.root == 0 {
-		return func(item []byte, f *frame) tri { return equalText(f.lookup(item, steps), quoted, text, want) }
+		return func(item []byte, f *frame) tri { return equalText(f.lookup(item, steps), quoted, text, want, typed) }
 	}
 	return func(item []byte, f *frame) tri {
-		return equalText(f.lookup(p.in(item, f), steps), quoted, text, want)
+		return equalText(f.lookup(p.in(item, f), steps), quoted, text, want, typed)
 	}
 }
 
@@ -122,7 +122,7 @@ func (f *frame) compareBy(op string, a, b Value) tri {
 }
 
 // compileIn is true if one element of the list is equal, undefined if none is but
-// one cannot be compared.
+// one, or what is looked for, is undefined.
 func compileIn(n *in) test {
 	if t := compileInSet(n); t != nil {
 		return t
@@ -131,7 +131,7 @@ func compileIn(n *in) test {
 	return func(item []byte, f *frame) tri {
 		v, found := x(item, f), isFalse
 		for _, e := range list {
-			switch f.equal(v, e(item, f)) {
+			switch f.equals(v, e(item, f), n.typed) {
 			case isTrue:
 				return isTrue
 			case isUndefined:
@@ -151,14 +151,14 @@ func compileInSet(n *in) test {
 		return nil
 	}
 	texts, others := make(map[string]bool), make(map[string]bool)
-	only, mixed := Undefined, false
+	only, mixed, gaps, typed := Undefined, false, false, n.typed
 	for i, e := range n.list {
 		v, ok := constant(e)
 		if !ok {
 			return nil
 		}
 		mixed = mixed || v.typ == Undefined || i > 0 && v.typ != only
-		only = v.typ
+		only, gaps = v.typ, gaps || v.typ == Undefined
 		if v.typ == String {
 			texts[string(v.data)] = true
 		} else if v.typ != Undefined {
@@ -175,7 +175,7 @@ func compileInSet(n *in) test {
 			return isTrue
 		case v.typ != String && others[string(f.appendSortKey(nil, v, false))]:
 			return isTrue
-		case mixed || v.typ != only:
+		case gaps, typed && (mixed || v.typ != only):
 			return isUndefined
 		}
 		return isFalse

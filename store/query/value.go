@@ -195,7 +195,17 @@ func (t tri) not() tri {
 	}
 }
 
-// equal compares by =: undefined if the types differ or are undefined.
+// equals compares by = as MeaningNow says: values of two types are unequal; and if
+// typed is true as MeaningTyped does. What is undefined equals nothing, and is unequal
+// to nothing.
+func (f *frame) equals(a, b Value, typed bool) tri {
+	if a.typ != b.typ && a.typ != Undefined && b.typ != Undefined && !typed {
+		return isFalse
+	}
+	return f.equal(a, b)
+}
+
+// equal compares values of one type, of the others it is undefined.
 func (f *frame) equal(a, b Value) tri {
 	if a.typ != b.typ || a.typ == Undefined {
 		return isUndefined
