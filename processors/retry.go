@@ -3,6 +3,7 @@ package processors
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -83,6 +84,26 @@ func failureOf(e *store.Error) Failure {
 		return Doubtful
 	}
 	return Rejected
+}
+
+// healsFor is how long a refusal that ends by itself is no news, such as that of an
+// owner in which a pipeline's rule is not in force yet: at a normal start it lasts a
+// second or two.
+const healsFor = 30 * time.Second
+
+// retryLevel is how loudly a failure is told that is tried again and has lasted so
+// long: quietly while it heals by design, that is, while an owner says when to come
+// again.
+func retryLevel(err error, attempts int, lasts time.Duration) slog.Level {
+	var refusal *store.Error
+	heals := errors.As(err, &refusal) && refusal.Status == store.StatusUnavailable && refusal.RetryAfter > 0
+	switch {
+	case heals && lasts < healsFor:
+		return slog.LevelDebug
+	case attempts == StuckAttempts && !heals:
+		return slog.LevelError
+	}
+	return slog.LevelWarn
 }
 
 // Pauses are the times between attempts: growing, with jitter, bounded by

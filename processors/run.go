@@ -204,6 +204,7 @@ func (r *run) attempts() int {
 // given up.
 func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 	var pauses *Pauses
+	began := time.Now()
 	for {
 		err := r.attempt(ctx, b)
 		if err == nil {
@@ -227,7 +228,7 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 			return r.isolate(ctx, b, err, attempts)
 		case Unreachable, Doubtful: // tried again
 		}
-		r.failed(ctx, attempts, err)
+		r.failed(ctx, attempts, time.Since(began), err)
 		if pauses == nil {
 			pauses = NewPauses()
 		}
@@ -257,20 +258,16 @@ func (r *run) attempt(ctx context.Context, b *Batch) error {
 	}
 }
 
-// failed notes a failure that is tried again. It is written to the checkpoint,
+// failed notes a failure that is tried again, for so long already. It is written to the checkpoint,
 // so that status tells of it and a crash does not begin to count anew.
-func (r *run) failed(ctx context.Context, attempts int, err error) {
+func (r *run) failed(ctx context.Context, attempts int, lasts time.Duration, err error) {
 	CountRetry(ctx, r.Resource)
 	r.mu.Lock()
 	r.cp.fails(attempts, Clip(err))
 	r.mu.Unlock()
 	r.turn()
 	r.soil()
-	level := slog.LevelWarn
-	if attempts == StuckAttempts {
-		level = slog.LevelError
-	}
-	r.tenure.Logger.Log(ctx, level, "changes cannot be processed now; trying again", slog.Int("attempts", attempts), slog.Any("error", err))
+	r.tenure.Logger.Log(ctx, retryLevel(err, attempts, lasts), "changes cannot be processed now; trying again", slog.Int("attempts", attempts), slog.Any("error", err))
 	select {
 	case result := <-r.saves: // the loop does not come to it while this goes on
 		r.savedAs(result)
@@ -309,7 +306,7 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 		Source: source, Position: at, Trace: b.Parts[0].Transaction.TraceParent, Began: b.Parts[0].Commit.Time,
 		Attempts: attempts, LastError: Clip(cause), Parked: true,
 	}
-	pauses := NewPauses()
+	pauses, began := NewPauses(), time.Now()
 	for {
 		err := r.tenure.DeadLetter(ctx, DeadLetter{
 			Item: source, Position: at, Status: statusOf(cause), Reason: cause.Error(), Attempts: attempts, Trace: job.Trace,
@@ -320,7 +317,7 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 		if FailureOf(ctx, err) == Ended {
 			return err
 		}
-		r.failed(ctx, attempts, err)
+		r.failed(ctx, attempts, time.Since(began), err)
 		if err := pauses.Wait(ctx, err); err != nil {
 			return err
 		}
