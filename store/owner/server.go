@@ -318,6 +318,27 @@ func (s *Server) Serving() []feed.Partition {
 	return ids
 }
 
+// Applied is a number that grows whenever a partition of this process applies a
+// commit, for telling progress. It changes too when partitions come and go.
+func (s *Server) Applied() (sum uint64) {
+	for _, p := range s.partitions() {
+		sum += uint64(p.state.Load().lsn)
+	}
+	return sum
+}
+
+// Appending are the partitions whose log has not answered an append yet, with the LSN
+// that it is to have.
+func (s *Server) Appending() map[feed.Partition]feed.LSN {
+	found := map[feed.Partition]feed.LSN{}
+	for _, p := range s.partitions() {
+		if lsn := feed.LSN(p.inFlight.Load()); lsn > p.state.Load().lsn {
+			found[p.id] = lsn
+		}
+	}
+	return found
+}
+
 // syncLoop syncs the engine, so that a restart has little to replay.
 func (s *Server) syncLoop(ctx context.Context) {
 	t := time.NewTicker(s.cfg.SyncInterval)

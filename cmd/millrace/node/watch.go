@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines"
@@ -20,6 +21,11 @@ import (
 const (
 	// watchInterval is the time between two looks at how the node does.
 	watchInterval = 2 * time.Second
+	// progressMax is how long neither a look ends nor a commit is applied before the
+	// node is unready. A look that begins within it ends watchInterval later.
+	progressMax = 4 * time.Second
+	// appendMax is for how long an append may be seen before the node is unready.
+	appendMax = watchInterval - 200*time.Millisecond // ticks are not exact
 	// reopenFree is the free space below which the embedded server is not opened
 	// anew, whatever the reserve: some of its largest messages.
 	reopenFree = 32 << 20
@@ -44,8 +50,11 @@ type watch struct {
 	last     atomic.Pointer[Readiness]
 	stopping atomic.Bool
 
-	mu     sync.Mutex // held during a look
-	closed bool
+	mu        sync.Mutex // held during a look
+	closed    bool
+	concluded time.Time // when the last look began that came to an end, or saw progress
+	pending   map[feed.Partition]pendingAppend
+	applied   uint64 // owner.Server.Applied then
 }
 
 func newWatch(n *Node) *watch {
@@ -116,17 +125,64 @@ func (w *watch) look(ctx context.Context) {
 		check(w.n.catalog.Sound(ctx))
 		if w.n.roles.Store {
 			check(w.partitions(ctx))
+			check(w.appends(w.n.owners.Appending(), r.Checked))
 			check(w.held())
 		}
 		if w.monitor != nil {
 			check(w.pipelines(ctx))
 		}
 	}
-	if ctx.Err() != nil && len(r.Problems) == 0 {
-		r.Problems = []string{"the checks took longer than " + watchInterval.String()}
+	applied := uint64(0)
+	if w.n.owners != nil {
+		applied = w.n.owners.Applied()
 	}
-	r.Ready = len(r.Problems) == 0
+	if ctx.Err() == nil || len(r.Problems) > 0 {
+		r.Ready = len(r.Problems) == 0
+		w.concluded, w.applied = r.Checked, applied
+	} else {
+		r = w.inconclusive(r, *w.last.Load(), applied)
+	}
 	w.last.Store(&r)
+}
+
+// appends tells which partitions wait for their log: for an append that the look before
+// saw too. In the time between two looks a log that works takes thousands.
+func (w *watch) appends(now map[feed.Partition]feed.LSN, at time.Time) error {
+	var errs []error
+	seen := map[feed.Partition]pendingAppend{}
+	for p, lsn := range now {
+		since := at
+		if before, ok := w.pending[p]; ok && before.lsn == lsn {
+			since = before.since
+		}
+		seen[p] = pendingAppend{lsn, since}
+		if lasts := at.Sub(since); lasts >= appendMax {
+			errs = append(errs, fmt.Errorf("no progress: the log of partition %s has not answered an append for %s", p, lasts.Round(time.Second)))
+		}
+	}
+	w.pending = seen
+	return errors.Join(errs...)
+}
+
+// pendingAppend is an append that a log has not answered, and which look saw it first.
+type pendingAppend struct {
+	lsn   feed.LSN
+	since time.Time
+}
+
+// inconclusive judges a look that took longer than it may. A busy machine makes looks
+// slow and is no reason to be unready: as long as commits are applied the verdict of
+// before stands. Without that it stands for less than progressMax.
+func (w *watch) inconclusive(r, before Readiness, applied uint64) Readiness {
+	switch {
+	case applied != w.applied:
+		w.applied, w.concluded = applied, r.Checked
+	case r.Checked.Sub(w.concluded) >= progressMax-watchInterval:
+		r.Problems = []string{"no progress: the checks have not come to an end for " + progressMax.String() + ", and nothing was committed"}
+		return r
+	}
+	r.Ready, r.Problems = before.Ready, before.Problems
+	return r
 }
 
 // server looks at the embedded server. Its store refuses everything after a write
