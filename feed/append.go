@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,6 +24,9 @@ const (
 	// retryMin and retryMax bound the pause between tries.
 	retryMin = 5 * time.Millisecond
 	retryMax = 500 * time.Millisecond
+	// syncFailed begins the message of an error of the server's file store if the
+	// system could not sync what it had taken: the name of the system call.
+	syncFailed = "sync "
 )
 
 // Append adds data, the encoding of the commit id, after the commit at LSN
@@ -213,6 +217,11 @@ func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LS
 	case e.ErrorCode == codeWrongSequence || e.ErrorCode == codeWrongSequenceReplicated:
 		return a.settle(ctx)
 	case wasOpen:
+		return 0, errAgain
+	}
+	if e.ErrorCode == codeStoreFailed && strings.HasPrefix(e.Description, syncFailed) {
+		// The message was written, and perhaps is on the disk: that shows when the
+		// server's store has been opened anew.
 		return 0, errAgain
 	}
 	a.open, a.refusal = false, e

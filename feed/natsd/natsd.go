@@ -211,8 +211,9 @@ func (s *Server) Health() error {
 	return nil
 }
 
-// Reopen stops the server and starts it again on the same store and port. It
-// returns as Open does; after an error the server is stopped, and Reopen may
+// Reopen stops the server and starts it again on the same store and port. What it
+// finds there is read from the disk, not from what the system believes to have
+// written. It returns as Open does; after an error the server is stopped, and Reopen may
 // be called again.
 func (s *Server) Reopen(ctx context.Context) error {
 	s.mu.Lock()
@@ -221,6 +222,7 @@ func (s *Server) Reopen(ctx context.Context) error {
 		return ErrClosed
 	}
 	s.stopLocked()
+	dropCached(s.cfg.Dir)
 	return s.startLocked(ctx)
 }
 

@@ -46,6 +46,9 @@ func checkFiles(dir string, all bool, opt badger.Options) error {
 		return openError(dir, err)
 	}
 	defer unlock()
+	if err := damageOf(dir); err != nil {
+		return err
+	}
 	if err := removeEmptyLogs(dir); err != nil {
 		return openError(dir, err)
 	}
@@ -140,14 +143,14 @@ func checkTable(name string, all bool) (err error) {
 		return openError(name, err)
 	}
 	defer func() { _ = file.Close(-1) }() // it was only read
-	t, err := table.OpenTable(file, table.Options{ReadOnly: true})
-	if err == nil && all {
-		err = t.VerifyChecksum()
-	}
+	_, err = table.OpenTable(file, table.Options{ReadOnly: true})
 	if err != nil {
 		return corrupt("table %s: %v", name, err)
 	}
-	return nil
+	if all {
+		_, err = scrubTable(name, nil)
+	}
+	return err
 }
 
 // uncleanStops returns how many times in a row the DB in dir was not closed.

@@ -54,7 +54,7 @@ type Config struct {
 
 	// Verify reads every block of every table at Open and compares checksums. It
 	// takes about a second per GiB. Default false: what was damaged after it was
-	// written then shows when it is read, or by DB.Verify.
+	// written then shows when it is read, or by the scrub.
 	Verify bool `yaml:"verify"`
 }
 
@@ -112,6 +112,7 @@ func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithValueLogFileSize(2 * inlineMax).
 		WithCompression(options.None).
 		WithBlockCacheSize(0).
+		WithChecksumVerificationMode(options.OnBlockRead).
 		WithNumLevelZeroTables(level0Max).
 		WithBaseTableSize(4 << 20).
 		WithBaseLevelSize(baseLevelBytes).

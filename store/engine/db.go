@@ -22,7 +22,10 @@ type DB struct {
 	log  *slog.Logger
 	b    *badger.DB
 	o    *oracle
+	cfg  Config
 	kept bool // see Partition.Kept
+
+	health health
 
 	metaMu sync.Mutex // held by whoever writes the engine's own keys
 	meta   writer
@@ -51,9 +54,13 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{dir: dir, log: log, b: b, kept: kept, syncFile: syncFile, partitions: make(map[feed.Partition]*Partition)}
+	d := &DB{dir: dir, log: log, b: b, cfg: cfg, kept: kept, syncFile: syncFile, partitions: make(map[feed.Partition]*Partition)}
+	d.health.damaged = make(chan struct{})
+	d.health.judged.Store(mismatches.Load())
+	openDBs.Add(1)
 	d.o = newOracle(b.MaxVersion(), b.SetDiscardTs)
 	if err := d.checkVersion(); err != nil {
+		openDBs.Add(-1)
 		return nil, errors.Join(err, b.Close())
 	}
 	d.sweeper.start(d)
@@ -87,9 +94,13 @@ func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
 		d.sweeper.stop()
 		d.o.close()
-		d.closeErr = d.syncPartitions(d.open(), true)
+		sound := d.Sound() == nil
+		if sound {
+			d.closeErr = d.syncPartitions(d.open(), true)
+		}
+		openDBs.Add(-1)
 		err := d.b.Close()
-		if err == nil {
+		if err == nil && sound && d.Sound() == nil {
 			err = setClean(d.dir)
 		}
 		if d.closeErr == nil && err != nil {
@@ -264,7 +275,7 @@ func (d *DB) updateMeta(f func(*tx) error) error {
 }
 
 // view runs f in a read transaction of w's keys.
-func (d *DB) view(w *writer, f func(*badger.Txn) error) error {
+func (d *DB) view(w *writer, f func(*badger.Txn) error) (err error) {
 	ts, err := d.o.read(w)
 	if err != nil {
 		return err
@@ -272,6 +283,11 @@ func (d *DB) view(w *writer, f func(*badger.Txn) error) error {
 	defer d.o.release(ts)
 	txn := d.b.NewTransactionAt(ts, false)
 	defer txn.Discard()
+	defer func() {
+		if wrong := d.Caught(recover()); wrong != nil {
+			err = wrong
+		}
+	}()
 	return f(txn)
 }
 

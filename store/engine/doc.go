@@ -35,6 +35,14 @@
 // newest value log, while older memtables wait for their flush with logs that
 // nobody synced.
 //
+// Blocks of tables are compared with their checksums when they are read. Badger does
+// not pass the error on: a get finds nothing or an older version, a scan leaves out
+// what the block held, a merge drops it. So the error is counted where Badger makes it,
+// and whoever has read asks Sound before anybody relies on what he read. A DB that is not
+// sound stays so; Renew makes another in its place. What stands behind a block, its
+// checksum and that one's length, is some 20 bytes of 4 KiB: a bit that flips there may
+// make Badger pass over the block without that error. Scrub finds it.
+//
 // The package reads no clock: what expires when is computed from the times that
 // commits carry.
 //

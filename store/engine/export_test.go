@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/dgraph-io/badger/v4"
+import (
+	"os"
+
+	"github.com/dgraph-io/badger/v4"
+)
 
 // OnSync makes db call f with the name of every file before it syncs it.
 func OnSync(db *DB, f func(name string)) {
@@ -34,4 +38,23 @@ func Sweep(db *DB) (left int, err error) {
 		}
 		return nil
 	})
+}
+
+// FailSync makes db call f in place of syncing a file.
+func FailSync(db *DB, f func(name string) error) {
+	db.syncFile = func(name string) error {
+		if err := f(name); err != nil {
+			return &syncError{err}
+		}
+		return nil
+	}
+}
+
+// ScrubBytes scrubs a table of which the file name shall hold data.
+func ScrubBytes(name string, data []byte) error {
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		return err
+	}
+	_, err := scrubTable(name, nil)
+	return err
 }

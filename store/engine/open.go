@@ -53,6 +53,7 @@ func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, kept bo
 			err = corrupt("open %s: %v", dir, r)
 		}
 	}()
+	countMismatches()
 	opt := cfg.badgerOptions(dir, log)
 	stops := uncleanStops(dir)
 	if err := checkFiles(dir, cfg.Verify, opt); err != nil {

@@ -57,13 +57,6 @@ func (d *DB) Stats() (Stats, error) {
 // Verify reads all tables and compares checksums. The error has the cause
 // ErrCorrupt if one differs: then the state is to be rebuilt from the log.
 func (d *DB) Verify() error {
-	ts, err := d.o.read(&d.meta)
-	if err != nil {
-		return err
-	}
-	defer d.o.release(ts)
-	if err := d.b.VerifyChecksum(); err != nil {
-		return corrupt("%v", err)
-	}
-	return nil
+	_, err := d.Scrub(nil)
+	return err
 }

@@ -52,9 +52,14 @@ func (s *sweeper) stop() {
 }
 
 // sweep deletes all garbage, or ends early when quit is closed.
-func (d *DB) sweep(quit <-chan struct{}) error {
+func (d *DB) sweep(quit <-chan struct{}) (err error) {
+	defer func() {
+		if wrong := d.Caught(recover()); wrong != nil {
+			err = wrong
+		}
+	}()
 	var garbage []uint32
-	err := d.eachMeta(metaGarbage, func(rest, _ []byte) error {
+	err = d.eachMeta(metaGarbage, func(rest, _ []byte) error {
 		if len(rest) != prefixLen {
 			return corrupt("garbage key %x", rest)
 		}

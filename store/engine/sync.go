@@ -22,8 +22,16 @@ import (
 //
 // The logs are written through a shared mapping. On Linux fsync covers that.
 func (d *DB) Sync() error {
-	if err := d.syncFiles(); err != nil {
-		forgetBoot(d.dir)
+	if wrong := d.health.wrong.Load(); wrong != nil {
+		return wrong
+	}
+	err := d.syncFiles()
+	if failed, ok := errors.AsType[*syncError](err); ok {
+		// The system may have dropped what it could not write, and say nothing when it is
+		// asked again: only what the last good sync covered is known to be there.
+		return d.fail(&DamagedError{Unsynced: true, Reason: fmt.Sprintf("a sync failed, and what was written since the last good one may be lost: %v", failed.err)})
+	}
+	if err != nil {
 		return fmt.Errorf("engine: sync: %w", err)
 	}
 	return nil
@@ -41,10 +49,16 @@ func (d *DB) syncFiles() error {
 	}
 	// Little is left for it to do, and it does not depend on what fsync covers.
 	if err := d.b.Sync(); err != nil {
-		return err
+		return &syncError{err}
 	}
 	return d.syncFile(d.dir)
 }
+
+// syncError says that the system could not write what it had taken.
+type syncError struct{ err error }
+
+func (e *syncError) Error() string { return e.err.Error() }
+func (e *syncError) Unwrap() error { return e.err }
 
 // syncFile syncs a file or directory. One that is not there (any more) is synced.
 func syncFile(name string) error {
@@ -55,7 +69,9 @@ func syncFile(name string) error {
 	if err != nil {
 		return err
 	}
-	err = f.Sync()
+	if err = f.Sync(); err != nil {
+		err = &syncError{err}
+	}
 	return errors.Join(err, f.Close())
 }
 

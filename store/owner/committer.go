@@ -27,7 +27,12 @@ func newCommitter(p *Partition) *committer {
 
 // run commits until finished is closed and nothing is under way, ctx ends, or
 // the partition must not be served any more, which is the error.
-func (c *committer) run(ctx context.Context, finished <-chan struct{}) error {
+func (c *committer) run(ctx context.Context, finished <-chan struct{}) (err error) {
+	defer func() {
+		if wrong := c.p.engine.Caught(recover()); wrong != nil {
+			err = wrong
+		}
+	}()
 	for {
 		select {
 		case d := <-c.p.commits:
@@ -56,6 +61,11 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 		d.fail(c.p.notOwner())
 		return fmt.Errorf("partition %s: %w", c.p.id, errLeaseLost)
 	}
+	// What was decided on damaged blocks of the engine must not reach the log.
+	if wrong := c.p.engine.Sound(); wrong != nil {
+		d.fail(c.p.rebuilding(wrong))
+		return fmt.Errorf("partition %s: %w", c.p.id, wrong)
+	}
 	if len(d.txns) == 0 {
 		for _, r := range d.replies {
 			r.call.answer(r.resp)
@@ -71,6 +81,7 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 	}
 	appended := time.Now()
 	if err := c.applier.apply(commit); err != nil {
+		c.p.engine.Fail(err)
 		d.fail(&store.Error{Status: store.StatusUnknown, Message: "the write is in the log and could not be applied: " + err.Error()})
 		return fmt.Errorf("partition %s: apply commit %s: %w", c.p.id, commit.LSN, err)
 	}

@@ -59,6 +59,11 @@ type Config struct {
 	// that was applied. Default 5s.
 	CheckInterval time.Duration `yaml:"checkInterval"`
 
+	// ClockAheadMax is how far this machine's clock may be ahead of that of the log's
+	// server. Beyond it writes are refused, because time in a log only moves on and lets
+	// items expire. Default 10s; negative turns the check off.
+	ClockAheadMax time.Duration `yaml:"clockAheadMax"`
+
 	// Scrub tells how logs and the engine are read to find what has changed on disk.
 	Scrub ScrubConfig `yaml:"scrub"`
 
@@ -116,6 +121,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.CheckInterval == 0 {
 		c.CheckInterval = 5 * time.Second
+	}
+	if c.ClockAheadMax == 0 {
+		c.ClockAheadMax = 10 * time.Second
 	}
 	def(&c.Scrub.SharePercent, 2)
 	if c.Scrub.Interval == 0 {

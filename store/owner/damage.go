@@ -204,7 +204,12 @@ func (s *Server) checkLoop(ctx context.Context) {
 		open := s.partitions()
 		for _, p := range open {
 			known := p.state.Load().lsn // before the stream is asked
+			asked := time.Now()
 			shape, err := p.feed.Shape(ctx)
+			if err == nil {
+				p.noteClock(asked, shape)
+			}
+			p.checkClock()
 			damage := p.judge(known, shape, err)
 			if damage == nil {
 				delete(suspects, p)
@@ -240,11 +245,9 @@ func (p *Partition) judge(known feed.LSN, shape *feed.Shape, err error) *Damaged
 		return p.damaged(nil, "its stream is gone")
 	case errors.As(err, &mismatch):
 		return p.damaged(nil, "%s", mismatch.What)
-	case err != nil: //nolint:nilerr // nothing is known
-		return nil
-	case len(shape.Missing) > 0:
+	case err == nil && len(shape.Missing) > 0:
 		return p.damaged(shape, "its log lacks %s", shape.Lacks())
-	case shape.Last < known:
+	case err == nil && shape.Last < known:
 		return p.damaged(shape, "LSN %d to %d were applied and are not in its log any more", shape.Last+1, known)
 	}
 	return nil

@@ -34,6 +34,7 @@ type decider struct {
 // as not having happened.
 func (d *decider) run(ctx context.Context) {
 	defer d.close()
+	defer func() { _ = d.p.engine.Caught(recover()) }() // Sound tells it to everybody
 	d.reset()
 	d.expiry = time.NewTimer(d.p.cfg.ExpiryInterval)
 	defer d.expiry.Stop()
@@ -113,7 +114,7 @@ func (d *decider) handedOver() {
 
 // begin starts the next draft.
 func (d *decider) begin() {
-	d.draft = &draft{lsn: d.next, generation: d.generation, time: max(d.time, d.p.cfg.now())}
+	d.draft = &draft{lsn: d.next, generation: d.generation, time: max(d.time, d.p.now())}
 }
 
 // reset takes the applied state as the truth: at first, and after an append that
@@ -179,7 +180,7 @@ func (d *decider) view() *view {
 	d.current()
 	d.refresh(false)
 	if d.draft.empty() {
-		d.draft.time = max(d.time, d.p.cfg.now())
+		d.draft.time = max(d.time, d.p.now())
 	}
 	return &view{schema: d.schema, snap: d.snap, pending: d.pending, cache: d.cache, lsn: d.draft.lsn, now: d.draft.time}
 }

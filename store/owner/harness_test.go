@@ -120,7 +120,7 @@ func (w *world) open(dir string) *node {
 		w.t.Fatal(err)
 	}
 	w.epoch++
-	cfg, err := Config{Logger: slog.New(slog.DiscardHandler), now: w.clock.Load, ExpiryInterval: time.Millisecond}.withDefaults()
+	cfg, err := Config{Logger: slog.New(slog.DiscardHandler), now: w.clock.Load, ExpiryInterval: time.Millisecond, ClockAheadMax: -1}.withDefaults()
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,9 +75,13 @@ type Partition struct {
 	closedFor  atomic.Pointer[store.Error]  // why everything is
 	harm       atomic.Pointer[DamagedError] // of the log, found while it is served
 	scrubbed   atomic.Pointer[store.ScrubState]
-	fanOuts    atomic.Int64
-	changed    notifier                   // tells waiters that state moved
-	occupation atomic.Pointer[occupation] // of the decider; nil while it waits
+	clock      atomic.Pointer[reading]
+	early      *store.Error // of checkClock, which one goroutine calls at a time
+	// engineScrubbed is of the process's engine. Set before the partition is served.
+	engineScrubbed *atomic.Pointer[store.ScrubState]
+	fanOuts        atomic.Int64
+	changed        notifier                   // tells waiters that state moved
+	occupation     atomic.Pointer[occupation] // of the decider; nil while it waits
 
 	mu     sync.RWMutex
 	closed bool // guards queue and pages against requests after the last answer
@@ -138,8 +143,21 @@ func (p *Partition) refuseRest() {
 	}
 }
 
-// Handle answers one request; see store.Handler.
-func (p *Partition) Handle(ctx context.Context, r *store.Request) *store.Response {
+// Handle answers one request; see store.Handler. No answer leaves that may rest on
+// damaged blocks of the engine.
+func (p *Partition) Handle(ctx context.Context, r *store.Request) (resp *store.Response) {
+	defer func() {
+		if p.engine == nil {
+			return
+		}
+		if wrong := cmp.Or(p.engine.Caught(recover()), p.engine.Sound()); wrong != nil {
+			resp = p.guard(r, resp, wrong)
+		}
+	}()
+	return p.handle(ctx, r)
+}
+
+func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Response {
 	if !p.lease.Valid() {
 		return &store.Response{Err: p.notOwner()}
 	}

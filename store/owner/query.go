@@ -35,7 +35,7 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	}
 	snap, s := p.snapshot()
 	defer snap.Close()
-	e := &execution{p: p, snap: snap, schema: s.schema, r: r, q: q, started: time.Now(), now: p.cfg.now()}
+	e := &execution{p: p, snap: snap, schema: s.schema, r: r, q: q, started: time.Now(), now: p.now()}
 	result, refusal := e.run(ctx)
 	switch {
 	case refusal != nil:

@@ -30,7 +30,7 @@ func (p *Partition) readOne(t *store.Transact) *store.Response {
 		return p.readFailed(err)
 	case !p.lease.Valid():
 		return &store.Response{Err: p.notOwner()}
-	case !ok || expired(&item, p.cfg.now()):
+	case !ok || expired(&item, p.now()):
 		return &store.Response{Err: store.Refuse(store.StatusNotFound, "item %q does not exist in its logical partition", op.ID)}
 	}
 	result := &store.TransactResult{LSN: s.lsn, Results: []store.OpResult{{Status: store.StatusOK}}}
@@ -57,6 +57,7 @@ func (p *Partition) snapshot() (*engine.Snapshot, *applied) {
 }
 
 func (p *Partition) readFailed(err error) *store.Response {
+	p.engine.Fail(err)
 	return &store.Response{Err: store.Refuse(store.StatusInternal, "partition %s: read: %v", p.id, err)}
 }
 
@@ -94,7 +95,7 @@ func (p *Partition) read(ctx context.Context, r *store.ReadItems) *store.Respons
 	snap, s := p.snapshot()
 	defer snap.Close()
 	resp := &store.Response{Read: make([]store.Item, len(r.Refs)), ReadLSN: s.lsn}
-	now := p.cfg.now()
+	now := p.now()
 	for i, ref := range r.Refs {
 		item, ok, err := snap.Get(ref.Key, ref.ID)
 		if err != nil {
@@ -120,7 +121,7 @@ func (p *Partition) versions(ctx context.Context, r *store.ReadVersions) *store.
 	snap, _ := p.snapshot()
 	defer snap.Close()
 	versions := make([]store.ETag, len(r.Refs))
-	now := p.cfg.now()
+	now := p.now()
 	for i, ref := range r.Refs {
 		item, ok, err := snap.Get(ref.Key, ref.ID)
 		if err != nil {
@@ -158,7 +159,7 @@ func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
 		return &store.Response{Err: refusal}
 	}
 	result := &store.ScanResult{LSN: s.lsn}
-	now, size := p.cfg.now(), 0
+	now, size := p.now(), 0
 	for c, err := range candidates {
 		if err != nil {
 			return p.readFailed(err)
@@ -215,6 +216,9 @@ func (p *Partition) status() *store.Response {
 	}
 	s := p.state.Load()
 	st.Applied = s.lsn
+	if p.engineScrubbed != nil {
+		st.EngineScrub = p.engineScrubbed.Load()
+	}
 	if synced, _, err := p.engine.Synced(); err == nil {
 		st.Synced = synced
 	}

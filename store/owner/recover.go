@@ -48,6 +48,7 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 		// Somebody appended meanwhile; apply that, and try again.
 	}
 	p.show(a)
+	p.checkClock()
 	last := a.last
 	p.log.Info("partition opened", "lsn", uint64(last.lsn), "epoch", p.lease.Epoch(),
 		"replayed", uint64(last.lsn-from), "took", time.Since(start).Round(time.Millisecond))
@@ -73,10 +74,12 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
+	asked := time.Now()
 	shape, err := p.feed.Shape(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
+	p.noteClock(asked, shape)
 	a := &applier{p: p.engine, log: p.log}
 	if state.Applied == 0 {
 		return a, p.whole(a, shape)
@@ -204,7 +207,7 @@ func (p *Partition) takeOver(ctx context.Context, a *applier) error {
 			Heal: "Apply the declaration again", need: a.last.lsn + 1,
 		}
 	}
-	d := &draft{lsn: a.last.lsn + 1, time: max(a.last.time, p.cfg.now())}
+	d := &draft{lsn: a.last.lsn + 1, time: max(a.last.time, p.now())}
 	d.txns = []feed.Transaction{{Control: takeover(p.owner, p.lease.Epoch())}}
 	c := d.commit(p.feed.ID(), a.last.sum, p.lease.Epoch(), p.owner)
 	data := feed.AppendCommit(nil, c)

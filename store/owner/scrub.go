@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/pace"
 )
 
@@ -47,12 +48,29 @@ func (s *Server) scrubLoop(ctx context.Context) {
 		case <-s.opened: // what was opened is read at once
 		}
 		pacer.Resume()
+		if all {
+			s.scrubEngine(ctx, pacer)
+		}
 		for _, p := range s.partitions() {
 			if p.closedFor.Load() == nil && (all || p.scrubbed.Load() == nil) {
 				s.scrubLog(ctx, p, pacer)
 			}
 		}
 	}
+}
+
+// scrubEngine reads all blocks of the engine. It is renewed if one is damaged.
+func (s *Server) scrubEngine(ctx context.Context, pacer *pace.Pacer) {
+	began := time.Now()
+	blocks, err := s.Engine().Scrub(func() error { return pacer.Pace(ctx) })
+	state := &store.ScrubState{Ended: time.Now().UTC(), Took: time.Since(began), Blocks: blocks}
+	switch {
+	case ctx.Err() != nil, errors.Is(err, engine.ErrClosed):
+		return
+	case err != nil:
+		state.Finding = err.Error()
+	}
+	s.engineScrubbed.Store(state)
 }
 
 // scrubLog reads the log of a partition up to what was applied when it began, and

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,12 +26,14 @@ type Server struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	catalog *store.Catalog
-	db      *engine.DB
 	leases  *leases.Manager
+
+	engineScrubbed atomic.Pointer[store.ScrubState]
 
 	opened chan struct{} // holds a token when a partition was opened; for the scrub
 
 	mu         sync.Mutex
+	home       *home
 	containers map[feed.ResourceID]store.ContainerInfo
 	open       map[feed.Partition]*serving
 }
@@ -53,7 +56,7 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 		return nil, fmt.Errorf("owner: %w", err)
 	}
 	return &Server{
-		cfg: cfg, nc: nc, js: js, catalog: catalog, db: db, leases: manager, opened: make(chan struct{}, 1),
+		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1),
 		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{},
 	}, nil
 }
@@ -81,6 +84,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.checkLoop(work) })
 	wg.Go(func() { s.scrubLoop(work) })
 	wg.Go(func() { s.heldLoop(work) })
+	wg.Go(func() { s.renewLoop(work) })
 	err := s.leases.Run(work, s.own)
 	stop()
 	wg.Wait()
@@ -112,13 +116,14 @@ func (s *Server) watchCatalog(ctx context.Context) {
 // that are gone.
 func (s *Server) catalogChanged(ctx context.Context, infos []store.ContainerInfo) {
 	s.adopt(infos)
-	kept, err := s.db.Partitions()
+	db := s.Engine()
+	kept, err := db.Partitions()
 	if err != nil {
 		s.cfg.Logger.Error("partitions of the engine", "error", err)
 	}
 	for _, id := range kept {
 		if s.gone(id, infos) && s.deleted(ctx, id) {
-			if err := s.db.DropPartition(id); err != nil {
+			if err := db.DropPartition(id); err != nil {
 				s.cfg.Logger.Error("drop the state of a container that was deleted", "partition", id.String(), "error", err)
 			}
 		}
@@ -188,27 +193,14 @@ func (s *Server) find(id feed.Partition) (log feed.LogID, ok bool) {
 	return log, false
 }
 
-// own serves one partition for as long as its lease is held.
-func (s *Server) own(ctx context.Context, held *leases.Held) error {
-	id, err := partitionOf(held.Resource())
-	if err != nil {
-		return err
-	}
-	for {
-		if err := s.serve(ctx, id, held); !errors.Is(err, errHealed) {
-			return err
-		}
-	}
-}
-
 // serve opens one partition and serves it. The error errHealed says that it is to be
 // opened anew.
-func (s *Server) serve(ctx context.Context, id feed.Partition, held *leases.Held) error {
+func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition, held *leases.Held, stand *standIn) error {
 	logID, ok := s.find(id)
 	if !ok {
 		return nil // deleted meanwhile
 	}
-	db, err := s.db.Partition(id)
+	db, err := engine.Partition(id)
 	if err != nil {
 		return fmt.Errorf("partition %s: %w", id, err)
 	}
@@ -223,6 +215,10 @@ func (s *Server) serve(ctx context.Context, id feed.Partition, held *leases.Held
 	defer log.Close()
 	p := newPartition(id, s.cfg, log, db, held, s.leases.Holder())
 	err = p.open(ctx, logID)
+	if wrong := db.Sound(); wrong != nil {
+		return wrong // what it was opened from is not to be believed
+	}
+	stand.stop()
 	if damage, ok := errors.AsType[*DamagedError](err); ok {
 		return s.serveDamaged(ctx, p, damage)
 	}
@@ -270,6 +266,7 @@ func (s *Server) wishes(ctx context.Context, o *serving) {
 // register makes p known, with what the catalog wishes for it now: it may have
 // changed while p was opened.
 func (s *Server) register(p *Partition) *serving {
+	p.engineScrubbed = &s.engineScrubbed
 	o := &serving{p: p, wants: make(chan store.ContainerInfo, 1)}
 	s.mu.Lock()
 	s.open[p.id] = o
@@ -354,6 +351,10 @@ func (s *Server) syncLoop(ctx context.Context) {
 }
 
 func (s *Server) syncEngine() {
+	db := s.Engine()
+	if db.Sound() != nil {
+		return
+	}
 	var dirty []*engine.Partition
 	for _, p := range s.partitions() {
 		if synced, _, err := p.engine.Synced(); err == nil && synced < p.state.Load().lsn {
@@ -363,7 +364,7 @@ func (s *Server) syncEngine() {
 	if len(dirty) == 0 {
 		return
 	}
-	if err := s.db.SyncPartitions(dirty...); err != nil {
+	if err := db.SyncPartitions(dirty...); err != nil {
 		s.cfg.Logger.Error("sync of the engine", "error", err)
 	}
 }

@@ -92,7 +92,7 @@ func (c *cluster) process(name, dir string) *process {
 		if err := <-done; err != nil {
 			c.t.Errorf("%s stopped with %v", name, err)
 		}
-		if err := db.Close(); err != nil {
+		if err := srv.Engine().Close(); err != nil {
 			c.t.Error(err)
 		}
 	})

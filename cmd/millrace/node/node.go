@@ -326,6 +326,9 @@ func (n *Node) closeLayers(end *stopping, errs *[]error) {
 		}
 	}, nil)
 	if db := n.db; db != nil && end.clean() {
+		if n.owners != nil {
+			db = n.owners.Engine() // it may have been made anew
+		}
 		n.db = nil
 		var err error
 		if end.step("engine", shareEngine, func() { err = db.Close() }, func() string { return "writing what is in memory to " + n.cfg.Dir }) && err != nil {

@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/dgraph-io/badger/v4/y"
+)
+
+// damagedName is a file that says why the DB in its directory is not to be believed.
+const damagedName = "DAMAGED"
+
+// Badger compares the checksum of each block that it reads, but keeps to itself that
+// one differs: a get then finds an older version or nothing, a scan leaves out what
+// the block held, and a merge writes what is left into a new table. So the one thing
+// that it cannot avoid is counted: making the error.
+var (
+	mismatches atomic.Uint64 // of all DBs of the process
+	openDBs    atomic.Int64
+	countOnce  sync.Once
+)
+
+// mismatch stands for Badger's error of a checksum that differs.
+type mismatch struct{ err error }
+
+func (m mismatch) Error() string {
+	mismatches.Add(1)
+	return m.err.Error()
+}
+
+func (m mismatch) Unwrap() error { return m.err }
+
+// countMismatches makes Badger's errors counted. It must have returned before
+// anything of Badger runs.
+func countMismatches() {
+	countOnce.Do(func() { y.ErrChecksumMismatch = mismatch{y.ErrChecksumMismatch} })
+}
+
+// health is what a DB knows of itself.
+type health struct {
+	judged  atomic.Uint64 // mismatches that were not this DB's
+	wrong   atomic.Pointer[DamagedError]
+	damaged chan struct{} // closed with wrong
+	mu      sync.Mutex    // held to judge
+}
+
+// DamagedError says that a DB is not to be believed any more. What it is the state of
+// is to be made anew: see DB.Renew.
+type DamagedError struct {
+	// Reason is a sentence's end.
+	Reason string
+	// Unsynced says that the files are whole as far as is known, but what was written
+	// since the last good sync may not reach the disk.
+	Unsynced bool
+}
+
+func (e *DamagedError) Error() string { return "engine: " + e.Reason }
+
+// Is makes the cause of damaged files ErrCorrupt.
+func (e *DamagedError) Is(target error) bool { return target == ErrCorrupt && !e.Unsynced }
+
+// Damaged is closed when the DB is found to be damaged.
+func (d *DB) Damaged() <-chan struct{} { return d.health.damaged }
+
+// Sound returns nil unless something that was read from the DB until now may be
+// wrong: then the error is *DamagedError, for ever. Whoever has read asks before he
+// lets anybody rely on it.
+func (d *DB) Sound() error {
+	if wrong := d.health.wrong.Load(); wrong != nil {
+		return wrong
+	}
+	if mismatches.Load() == d.health.judged.Load() {
+		return nil
+	}
+	return d.judge()
+}
+
+// Sound is DB.Sound.
+func (p *Partition) Sound() error { return p.d.Sound() }
+
+// judge decides whether a block whose checksum differs was this DB's. If it is alone
+// in the process, it was. Otherwise all blocks are looked at.
+func (d *DB) judge() error {
+	h := &d.health
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if wrong := h.wrong.Load(); wrong != nil {
+		return wrong
+	}
+	count := mismatches.Load()
+	if count == h.judged.Load() {
+		return nil
+	}
+	if openDBs.Load() > 1 {
+		if _, err := d.Scrub(nil); err == nil {
+			h.judged.Store(count)
+			return nil
+		}
+		return h.wrong.Load()
+	}
+	return d.fail(&DamagedError{Reason: "a block of a table in " + d.dir + " does not have its checksum"})
+}
+
+// Fail tells the DB of an error of what was read from it. One whose cause is not
+// ErrCorrupt changes nothing.
+func (d *DB) Fail(err error) {
+	if errors.Is(err, ErrCorrupt) {
+		_ = d.fail(&DamagedError{Reason: strings.TrimPrefix(err.Error(), "engine: ")}) // who asks is told
+	}
+}
+
+// Fail is DB.Fail.
+func (p *Partition) Fail(err error) { p.d.Fail(err) }
+
+// Caught takes what recover returned. A panic of Badger, which trusts the bytes of a
+// block, says that the DB is damaged; any other goes on.
+func (d *DB) Caught(r any) error {
+	if r == nil {
+		return nil
+	}
+	if !bytes.Contains(debug.Stack(), []byte("dgraph-io/badger")) {
+		panic(r)
+	}
+	text, _, _ := strings.Cut(strings.TrimSpace(fmt.Sprint(r)), "\n")
+	return d.fail(&DamagedError{Reason: "a block of a table in " + d.dir + " cannot be read: " + text})
+}
+
+// Caught is DB.Caught.
+func (p *Partition) Caught(r any) error { return p.d.Caught(r) }
+
+// fail records that the DB is damaged, for this process and, if need be, for the next
+// one. The first finding counts.
+func (d *DB) fail(e *DamagedError) error {
+	if !d.health.wrong.CompareAndSwap(nil, e) {
+		return d.health.wrong.Load()
+	}
+	forgetBoot(d.dir)
+	if !e.Unsynced {
+		// Without it the next process would find out by itself, later.
+		_ = os.WriteFile(filepath.Join(d.dir, damagedName), []byte(e.Reason+"\n"), 0o600)
+	}
+	close(d.health.damaged)
+	return e
+}
+
+// damageOf returns what an earlier process found, as an error.
+func damageOf(dir string) error {
+	text, err := os.ReadFile(filepath.Join(dir, damagedName))
+	if err != nil {
+		return nil //nolint:nilerr // it found nothing
+	}
+	return corrupt("%s", strings.TrimSpace(string(text)))
+}

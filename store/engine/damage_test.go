@@ -1,0 +1,245 @@
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// stored makes a DB of several tables, and returns what is in it.
+func stored(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	p := openPartition(t, db, partA)
+	items := map[string]string{}
+	b := p.NewBatch(&engine.Schema{})
+	for i := range 4000 {
+		it := item(key(t, i%50), fmt.Sprintf("item-%05d", i), fmt.Sprintf(`{"id":"item-%05d","fill":%q}`, i, strings.Repeat("x", 2000)))
+		items[it.ID] = string(it.Body)
+		must(t, b.Put(it, nil))
+		if i%500 == 499 {
+			must(t, b.Commit())
+		}
+	}
+	b.SetState(engine.State{Log: feed.LogID{1}, Applied: 1, Sum: 1})
+	must(t, b.Commit())
+	must(t, db.Close())
+	return items
+}
+
+// TestNoWrongByteIsReadFromATable flips bits of tables, under a DB that is open and under
+// one that is not: whatever is read is right, or the DB says that it is not to be
+// believed.
+func TestNoWrongByteIsReadFromATable(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "db")
+	items := stored(t, dir)
+	original := files(t, dir)
+	var tables []string
+	for name := range original {
+		if strings.HasSuffix(name, ".sst") {
+			tables = append(tables, name)
+		}
+	}
+	found := 0
+	for seed := range uint64(24) {
+		r := rand.New(rand.NewPCG(seed, 7))
+		copyOf := filepath.Join(t.TempDir(), "db")
+		must(t, os.Mkdir(copyOf, 0o755))
+		for name, data := range original {
+			must(t, os.WriteFile(filepath.Join(copyOf, name), data, 0o644))
+		}
+		name := tables[r.IntN(len(tables))]
+		at := r.IntN(len(original[name]) * 9 / 10) // the index is judged at open
+		flip := func() {
+			f, err := os.OpenFile(filepath.Join(copyOf, name), os.O_RDWR, 0)
+			must(t, err)
+			_, err = f.WriteAt([]byte{original[name][at] ^ 1<<r.IntN(8)}, int64(at))
+			must(t, err)
+			must(t, f.Close())
+		}
+		if seed%2 == 0 {
+			flip()
+		}
+		db, err := engine.Open(copyOf, small, quiet)
+		if errors.Is(err, engine.ErrCorrupt) {
+			found++
+			continue
+		}
+		must(t, err)
+		if seed%2 == 1 {
+			flip()
+		}
+		if wrong := readAll(t, db, items); wrong != "" {
+			t.Errorf("seed %d, %s at %d: %s", seed, name, at, wrong)
+		}
+		if db.Sound() != nil {
+			found++
+			again, aside, err := db.Renew()
+			must(t, err)
+			if aside == "" {
+				t.Errorf("seed %d: the damaged files were not set aside", seed)
+			}
+			if state, err := openPartition(t, again, partA).State(); err != nil || state.Applied != 0 {
+				t.Errorf("seed %d: the new DB has applied %d, %v", seed, state.Applied, err)
+			}
+			must(t, again.Close())
+		}
+		must(t, db.Close())
+	}
+	if found < 12 {
+		t.Errorf("of 24 flipped bits %d were found", found)
+	}
+}
+
+// readAll reads each item, and all, and tells what is wrong with what the DB stands by.
+func readAll(t *testing.T, db *engine.DB, items map[string]string) (wrong string) {
+	t.Helper()
+	defer func() {
+		if db.Caught(recover()) != nil {
+			wrong = ""
+		}
+	}()
+	p, err := db.Partition(partA)
+	if err != nil || db.Sound() != nil {
+		return ""
+	}
+	s := p.Snapshot()
+	defer s.Close()
+	for i := range len(items) {
+		id := fmt.Sprintf("item-%05d", i)
+		it, ok, err := s.Get(key(t, i%50), id)
+		if db.Fail(err); db.Sound() != nil {
+			return ""
+		}
+		if err != nil || !ok || string(it.Body) != items[id] {
+			return fmt.Sprintf("item %s: there %v, %v", id, ok, err)
+		}
+	}
+	seen := 0
+	for v, err := range s.Items(nil, nil) {
+		if db.Fail(err); db.Sound() != nil {
+			return ""
+		}
+		if err != nil || string(v.Body) != items[v.ID()] {
+			return fmt.Sprintf("a scan shows %s, %v", v.ID(), err)
+		}
+		seen++
+	}
+	if seen != len(items) && db.Sound() == nil {
+		return fmt.Sprintf("a scan shows %d of %d items", seen, len(items))
+	}
+	return ""
+}
+
+// TestTheScrubFindsEveryFlippedBit flips bits anywhere in tables, in what stands behind
+// blocks and in indexes too.
+func TestTheScrubFindsEveryFlippedBit(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "db")
+	stored(t, dir)
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	blocks, err := db.Scrub(nil)
+	if err != nil || blocks < 100 {
+		t.Fatalf("%d blocks, %v", blocks, err)
+	}
+	tables, _ := filepath.Glob(filepath.Join(dir, "*.sst"))
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 100 {
+		name := tables[r.IntN(len(tables))]
+		data, err := os.ReadFile(name)
+		must(t, err)
+		at := r.IntN(len(data))
+		data[at] ^= 1 << r.IntN(8)
+		if err := engine.ScrubBytes(filepath.Join(t.TempDir(), filepath.Base(name)), data); !errors.Is(err, engine.ErrCorrupt) {
+			t.Errorf("%s, a bit at %d of %d: %v", name, at, len(data), err)
+		}
+	}
+	data, err := os.ReadFile(tables[0])
+	must(t, err)
+	data[len(data)/3] ^= 1
+	must(t, os.WriteFile(tables[0], data, 0o600))
+	if err := db.Verify(); !errors.Is(err, engine.ErrCorrupt) || db.Sound() == nil {
+		t.Errorf("Verify: %v", err)
+	}
+	must(t, db.Close())
+}
+
+// TestADamageThatWasFoundIsKnownToTheNextProcess ends a process between the finding and
+// the making anew.
+func TestADamageThatWasFoundIsKnownToTheNextProcess(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "db")
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	db.Fail(fmt.Errorf("a test: %w", engine.ErrCorrupt))
+	select {
+	case <-db.Damaged():
+	default:
+		t.Error("it is not told")
+	}
+	must(t, db.Close())
+	db, aside, err := engine.OpenOrSetAside(dir, small, quiet)
+	must(t, err)
+	if aside == "" {
+		t.Error("the damaged files were not set aside")
+	}
+	must(t, db.Close())
+}
+
+// TestAFailedSyncIsNotBelieved lets a sync fail once: what it was to cover is not taken
+// for synced, though the next one would succeed, and the DB goes on from the last good
+// one.
+func TestAFailedSyncIsNotBelieved(t *testing.T) {
+	m := newModel(t, 21)
+	for range 20 {
+		m.next()
+	}
+	dir := filepath.Join(t.TempDir(), "db")
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	p := openPartition(t, db, partA)
+	m.apply(t, p, 0, 10)
+	must(t, db.SyncPartitions())
+	m.apply(t, p, 10, 20)
+	want := digest(t, p)
+	fail := true
+	engine.FailSync(db, func(string) error {
+		if fail {
+			fail = false
+			return errors.New("input/output error")
+		}
+		return nil
+	})
+	if err := db.SyncPartitions(); err == nil {
+		t.Fatal("the sync did not fail")
+	}
+	if err := db.SyncPartitions(); err == nil {
+		t.Error("a later sync is believed")
+	}
+	if db.Sound() == nil {
+		t.Fatal("the DB is believed")
+	}
+	again, aside, err := db.Renew()
+	must(t, err)
+	if aside != "" {
+		t.Errorf("set aside %s for a sync", aside)
+	}
+	q := openPartition(t, again, partA)
+	state, err := q.State()
+	must(t, err)
+	if state.Applied != 10 || q.Kept() {
+		t.Errorf("it goes on from %d, kept %v", state.Applied, q.Kept())
+	}
+	m.apply(t, q, 10, 20)
+	if got := digest(t, q); got != want {
+		t.Error("applying the log again gives another state")
+	}
+	must(t, again.Close())
+}

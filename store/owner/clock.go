@@ -1,0 +1,69 @@
+package owner
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// reading is what the clock of the log's server showed, and when by the monotonic
+// clock of this process, which no step of the wall clock moves.
+type reading struct {
+	server int64 // unix ms
+	at     time.Time
+}
+
+// noteClock takes the server's time from an answer to what was asked at asked. It was
+// at most then that the server looked at its clock, if the answer was quick.
+func (p *Partition) noteClock(asked time.Time, shape *feed.Shape) {
+	if !shape.Time.IsZero() {
+		// The middle of the way there and back errs least.
+		p.clock.Store(&reading{shape.Time.UnixMilli(), asked.Add(time.Since(asked) / 2)})
+	}
+}
+
+// now is the time in unix milliseconds by which the partition decides: this machine's,
+// unless it is further ahead of the log's server than it may be. What is in the log
+// moves its time for good and lets items expire, so the server's then counts.
+func (p *Partition) now() int64 {
+	own, server := p.clocks()
+	if server == 0 || own-server <= p.cfg.ClockAheadMax.Milliseconds() {
+		return own
+	}
+	return server
+}
+
+// clocks returns this machine's time and the server's, 0 if that is not known or does
+// not matter.
+func (p *Partition) clocks() (own, server int64) {
+	own = p.cfg.now()
+	known := p.clock.Load()
+	if known == nil || p.cfg.ClockAheadMax < 0 {
+		return own, 0
+	}
+	return own, known.server + time.Since(known.at).Milliseconds()
+}
+
+// checkClock refuses writes while this machine's clock is too far ahead, and takes them
+// again when it is not.
+func (p *Partition) checkClock() {
+	own, server := p.clocks()
+	ahead := time.Duration(own-server) * time.Millisecond
+	if server != 0 && ahead > p.cfg.ClockAheadMax {
+		refusal := &store.Error{Status: store.StatusUnavailable, RetryAfter: time.Second, Message: fmt.Sprintf(
+			"partition %s refuses writes: the clock of %s is %s ahead of that of the log's server, more than %s (store.clockAheadMax): "+
+				"items would expire too early; set the clock", p.id, p.owner, ahead.Round(100*time.Millisecond), p.cfg.ClockAheadMax)}
+		if p.early == nil && p.trouble.CompareAndSwap(nil, refusal) {
+			p.early = refusal
+			p.log.Error(refusal.Message)
+		}
+		return
+	}
+	if p.early != nil {
+		p.trouble.CompareAndSwap(p.early, nil)
+		p.early = nil
+		p.log.Info("the clock agrees with the log's server again; writes are taken")
+	}
+}
