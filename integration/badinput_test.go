@@ -250,7 +250,7 @@ func TestBadInput_NothingStartsOnWrongFlags(t *testing.T) {
 		{"an unknown log level", []string{"up", "--log-level", "loud"}, []string{"loud", "debug, info, warn or error"}},
 		{"a configuration that is not there", []string{"up", "--config", "/nonexistent.yaml"}, []string{"/nonexistent.yaml"}},
 		{"a broken configuration", []string{"up", "--config", config}, []string{config + ":2:16: ", config + ":3:15: "}},
-		{"no server", []string{"store", "--server", "nats://127.0.0.1:" + strconv.Itoa(freePort(t))}, []string{"connect to NATS at", "next: "}},
+		{"no server", []string{"status", "--wait", "0s", "--server", "nats://127.0.0.1:" + strconv.Itoa(freePort(t))}, []string{"connect to NATS at", "next: "}},
 		{"a server that is no URL", []string{"worker", "--server", "nowhere at all"}, []string{"nowhere at all"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

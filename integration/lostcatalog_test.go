@@ -84,7 +84,7 @@ func TestI3_ALostCatalogIsRefusedAndMadeAgain(t *testing.T) {
 	before, pipelines := s.items(), mustRun(t, s.server, "get", "pipelines", "-o", "json")
 
 	// While it runs: nobody may say that there is nothing.
-	nc, err := nats.Connect(s.server)
+	nc, err := nats.Connect(s.server, asTester())
 	if err != nil {
 		t.Fatal(err)
 	}
