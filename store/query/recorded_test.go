@@ -21,7 +21,7 @@ func recorded(t *testing.T, name string, f func(line []byte)) {
 	if err != nil {
 		t.Skip("the recordings of the .NET SDK's tests are not here:", err)
 	}
-	defer file.Close()
+	defer func() { _ = file.Close() }()
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 16<<20)
 	for lines.Scan() {

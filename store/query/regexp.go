@@ -61,7 +61,7 @@ func parseRegexp(text, flags string) (*matcher, error) {
 	}
 	re, err := regexp.Compile(text)
 	if err != nil {
-		return nil, nil
+		return nil, nil //nolint:nilerr // text is no regular expression, which is undefined and no error
 	}
 	m := &matcher{re: re, insts: insts}
 	if !anchored(tree) {
