@@ -17,7 +17,7 @@ func TestFormerGenerationFillsOn(t *testing.T) {
 	if next.Fills != 0 || next.FillScope != (FillScope{}) || !next.Shadow {
 		t.Errorf("the next generation is to fill %d, %+v; shadow %t", next.Fills, next.FillScope, next.Shadow)
 	}
-	read, err := decodeRecord("x", next.encode(), 1)
+	read, err := decodeRecord(registryKey(next.Metadata()), next.encode(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,11 +64,13 @@ func TestI3_OpeningNeverCreatesACatalogBesideLogs(t *testing.T) {
 		words string
 	}{
 		"the bucket is gone": {func(t *testing.T, js jetstream.JetStream) {
+			t.Helper()
 			if err := js.DeleteKeyValue(t.Context(), store.CatalogBucket); err != nil {
 				t.Fatal(err)
 			}
 		}, "its bucket millrace_catalog is not there, though 2 logs are"},
 		"the bucket is empty": {func(t *testing.T, js jetstream.JetStream) {
+			t.Helper()
 			if err := js.DeleteKeyValue(t.Context(), store.CatalogBucket); err != nil {
 				t.Fatal(err)
 			}
@@ -77,16 +79,19 @@ func TestI3_OpeningNeverCreatesACatalogBesideLogs(t *testing.T) {
 			}
 		}, "belongs to no container"},
 		"a record is gone": {func(t *testing.T, js jetstream.JetStream) {
+			t.Helper()
 			if err := keyValue(t, js).Purge(t.Context(), key); err != nil {
 				t.Fatal(err)
 			}
 		}, "belongs to no container"},
 		"a record is no JSON": {func(t *testing.T, js jetstream.JetStream) {
+			t.Helper()
 			if _, err := keyValue(t, js).Put(t.Context(), key, []byte(`{"database":"sh`)); err != nil {
 				t.Fatal(err)
 			}
 		}, "record " + key + " cannot be read"},
 		"a record says nothing": {func(t *testing.T, js jetstream.JetStream) {
+			t.Helper()
 			if _, err := keyValue(t, js).Put(t.Context(), key, []byte(`{}`)); err != nil {
 				t.Fatal(err)
 			}

@@ -102,6 +102,7 @@ type patient struct {
 	exam     *store.Exam
 	registry *pipelines.RegistryExam
 	streams  map[feed.Partition]*jetstream.StreamInfo // those that answer
+	shapes   map[feed.Partition]*feed.Shape           // of those that lack something
 	silent   map[feed.Partition]error
 	leases   bool
 }
@@ -129,7 +130,7 @@ func (d *Doctor) Examine(ctx context.Context) (*Report, error) {
 const lookMax = 16
 
 func (d *Doctor) look(ctx context.Context) (*patient, error) {
-	p := &patient{streams: map[feed.Partition]*jetstream.StreamInfo{}, silent: map[feed.Partition]error{}}
+	p := &patient{streams: map[feed.Partition]*jetstream.StreamInfo{}, shapes: map[feed.Partition]*feed.Shape{}, silent: map[feed.Partition]error{}}
 	var err error
 	if p.exam, err = store.Examine(ctx, d.js); err != nil {
 		return nil, err
@@ -143,8 +144,9 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 	}
 	p.leases = err == nil
 	type answer struct {
-		info *jetstream.StreamInfo
-		err  error
+		info  *jetstream.StreamInfo
+		shape *feed.Shape
+		err   error
 	}
 	answers := make([]answer, len(p.exam.Logs))
 	var g errgroup.Group
@@ -154,6 +156,7 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 			stream, err := d.js.Stream(ctx, log.Stream())
 			if err == nil {
 				answers[i].info = stream.CachedInfo()
+				answers[i].shape = d.shape(ctx, log, stream.CachedInfo())
 			}
 			answers[i].err = err
 			return ctx.Err()
@@ -165,12 +168,27 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 	for i, log := range p.exam.Logs {
 		switch a := answers[i]; {
 		case a.err == nil:
-			p.streams[log] = a.info
+			p.streams[log], p.shapes[log] = a.info, a.shape
 		case !errors.Is(a.err, jetstream.ErrStreamNotFound):
 			p.silent[log] = a.err
 		}
 	}
 	return p, nil
+}
+
+// shape asks what a log lacks, if its stream does not hold all that it should; nil if
+// it does, or if that cannot be told.
+func (d *Doctor) shape(ctx context.Context, p feed.Partition, stream *jetstream.StreamInfo) *feed.Shape {
+	if s := &stream.State; s.LastSeq == 0 || s.FirstSeq <= 1 && s.Msgs == s.LastSeq {
+		return nil
+	}
+	log, err := feed.OpenLog(ctx, d.js, p, d.cfg.Log)
+	if err != nil {
+		return nil //nolint:nilerr // that it holds no log is told elsewhere
+	}
+	defer log.Close()
+	shape, _ := log.Shape(ctx) // nil after an error
+	return shape
 }
 
 // fixes is the remedy of what Fix mends.
@@ -190,7 +208,7 @@ func (p *patient) catalog(r *Report) {
 	}
 	for _, lost := range p.unnamed() {
 		what := "container " + string(lost.id)
-		problem := fmt.Sprintf("no record of the catalog names its %s", logsText(lost.logs))
+		problem := "no record of the catalog names its " + logsText(lost.logs)
 		switch {
 		case lost.err != nil:
 			r.add(Unnamed, what, fmt.Sprintf("%s, and what they tell cannot be read: %v", problem, lost.err), lost.nameIt())
@@ -286,7 +304,7 @@ func (p *patient) logs(r *Report) {
 				r.add(Damaged, what, fmt.Sprintf("stream %s holds another log than the catalog names", log.Stream()),
 					"restore the stream from a backup; it was deleted and made anew, or written by something else")
 			}
-			whole(r, what, stream)
+			whole(r, what, stream, p.shapes[log])
 			if _, _, ok, err := store.ReadLabel(stream); !ok || err != nil {
 				unlabelled++
 			}
@@ -311,15 +329,12 @@ func (p *patient) noLog(r *Report, what string, log feed.Partition) {
 }
 
 // whole tells of commits that the stream lacks.
-func whole(r *Report, what string, stream *jetstream.StreamInfo) {
-	s := stream.State
+func whole(r *Report, what string, stream *jetstream.StreamInfo, shape *feed.Shape) {
 	switch {
-	case s.LastSeq > 0 && s.Msgs > 0 && s.FirstSeq > 1:
-		r.add(Damaged, what, fmt.Sprintf("LSN 1 to %d are missing", s.FirstSeq-1), "restore the stream from a backup or a replica; see docs/operations.md, Damaged logs and engines")
-	case s.LastSeq > 0 && s.Msgs < s.LastSeq:
-		r.add(Damaged, what, fmt.Sprintf("%d of %d commits are missing", s.LastSeq-s.Msgs, s.LastSeq), "restore the stream from a backup or a replica; see docs/operations.md, Damaged logs and engines")
-	case s.LastSeq == 0:
+	case stream.State.LastSeq == 0:
 		r.add(Damaged, what, "it is empty, and even a new log holds a commit", "restore the stream from a backup")
+	case shape != nil && shape.Lacks() != "":
+		r.add(Damaged, what, "the log lacks "+shape.Lacks(), "see docs/operations.md, Damaged logs and engines")
 	}
 }
 

@@ -209,8 +209,10 @@ func TestFix_MakesTheBucketsAsTheyWere(t *testing.T) {
 		lose  func(w *ward)
 		finds []string
 	}{
-		"both buckets": {func(w *ward) { w.drop(catalog); w.drop(registry) },
-			[]string{"missing bucket millrace_catalog", "missing bucket millrace_pipelines", "missing pipeline record " + names, "unnamed container "}},
+		"both buckets": {
+			func(w *ward) { w.drop(catalog); w.drop(registry) },
+			[]string{"missing bucket millrace_catalog", "missing bucket millrace_pipelines", "missing pipeline record " + names, "unnamed container "},
+		},
 		"the catalog, and another was made": {func(w *ward) {
 			w.drop(catalog)
 			if _, err := w.js.CreateKeyValue(t.Context(), store.CatalogBucketConfig(1)); err != nil {
@@ -338,6 +340,44 @@ func TestFix_ReadsTheLogsOfOldContainers(t *testing.T) {
 	}
 	if !slices.Contains(is.Spec.Indexes, "/sku") {
 		t.Errorf("indexes %q", is.Spec.Indexes)
+	}
+}
+
+// TestExamine_TellsOfHolesInLogs loses the first commit of a log that went on.
+func TestExamine_TellsOfHolesInLogs(t *testing.T) {
+	w := newWard(t)
+	w.apply()
+	info, err := w.catalog.Get(t.Context(), "default", "product")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := feed.Partition{Container: info.ID}
+	stream, err := w.js.Stream(t.Context(), p.Stream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := stream.GetMsg(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	if err := w.js.DeleteStream(t.Context(), cfg.Name); err != nil {
+		t.Fatal(err)
+	}
+	cfg.DenyDelete = false
+	if stream, err = w.js.CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := w.js.Publish(t.Context(), p.Subject(), first.Data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := stream.DeleteMsg(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.examine(); r.Well() || !strings.Contains(fmt.Sprint(r.Findings), "the log lacks LSN 1 (1 of 3 commits)") {
+		t.Errorf("%+v", r)
 	}
 }
 

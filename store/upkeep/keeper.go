@@ -40,6 +40,8 @@ import (
 const (
 	// intervalDefault is the time between two passes while nothing changes.
 	intervalDefault = 10 * time.Second
+	// shortInterval is that while replicas are missing.
+	shortInterval = 2 * time.Second
 	// passTimeout bounds a pass, which may have to change every stream.
 	passTimeout = 5 * time.Minute
 )
@@ -107,10 +109,15 @@ func (k *Keeper) Run(ctx context.Context) {
 			return
 		}
 		k.tell(report, err)
+		var soon <-chan time.Time
+		if report != nil && len(report.Short()) > 0 {
+			soon = time.After(min(shortInterval, k.cfg.Interval)) // servers are being chosen
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
+		case <-soon:
 		case <-tick.C:
 		}
 	}
@@ -302,10 +309,10 @@ func (k *Keeper) explain(err error) error {
 	if !ok {
 		return err
 	}
-	switch api.ErrorCode {
-	case codeReplicasNotSupported:
+	switch {
+	case api.ErrorCode == codeReplicasNotSupported:
 		return fmt.Errorf("the NATS server is alone, and replicas need a cluster of three: join it to one, or set durability to disk (%w)", err)
-	case codeNoSuitablePeers:
+	case api.ErrorCode == codeNoSuitablePeers:
 		return fmt.Errorf("the NATS cluster has too few servers that can be reached (%w)", err)
 	}
 	return err

@@ -20,6 +20,7 @@ import (
 )
 
 func must[T any](tb testing.TB) func(v T, err error) T {
+	tb.Helper()
 	return func(v T, err error) T {
 		tb.Helper()
 		if err != nil {

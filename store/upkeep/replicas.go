@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -18,6 +19,10 @@ import (
 // wishLabel is where the stream of the catalog's bucket tells how many replicas the
 // stores were configured to keep.
 const wishLabel = "millrace.replicas"
+
+// silentMax is how long a replica, which the stream's leader asks every second, may
+// be silent. The servers themselves take minutes to find that one of them is lost.
+const silentMax = 10 * time.Second
 
 const catalogStream = "KV_" + store.CatalogBucket
 
@@ -179,7 +184,7 @@ func (s *Stream) take(info *jetstream.StreamInfo) {
 	s.Actual = min(s.Actual, 1+len(info.Cluster.Replicas))
 	for _, peer := range info.Cluster.Replicas {
 		switch {
-		case peer.Offline:
+		case peer.Offline, peer.Active > silentMax:
 			s.Offline = append(s.Offline, peer.Name)
 		case !peer.Current:
 			s.Behind = append(s.Behind, peer.Name)

@@ -1,0 +1,125 @@
+package integration_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// threeServers runs three plain NATS servers that replicate, each a process.
+func threeServers(t *testing.T) (urls string, servers []*exec.Cmd) {
+	t.Helper()
+	binary, err := natsServerBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ports, peers []int
+	var routes, all []string
+	for range 3 {
+		ports, peers = append(ports, freePort(t)), append(peers, freePort(t))
+	}
+	for i := range 3 {
+		routes = append(routes, fmt.Sprintf("nats://127.0.0.1:%d", peers[i]))
+		all = append(all, fmt.Sprintf("nats://127.0.0.1:%d", ports[i]))
+	}
+	for i := range 3 {
+		dir := t.TempDir()
+		conf := filepath.Join(dir, "nats.conf")
+		err := os.WriteFile(conf, fmt.Appendf(nil, `
+			server_name: n%d
+			listen: "127.0.0.1:%d"
+			max_payload: 8MB
+			jetstream { store_dir: %q, sync_interval: always }
+			cluster { name: millrace, listen: "127.0.0.1:%d", routes: [%s] }
+		`, i+1, ports[i], filepath.Join(dir, "jetstream"), peers[i], strings.Join(routes, ", ")), 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command(binary, "-c", conf)
+		var log bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &log, &log
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill() // it may have ended already
+			_ = cmd.Wait()
+		})
+		servers = append(servers, cmd)
+	}
+	return strings.Join(all, ","), servers
+}
+
+// TestReplicas_OfWhatApplyMadeBeforeTheFirstStore declares with a command that
+// knows nothing of durability, and then starts a store that asks for replicas.
+func TestReplicas_OfWhatApplyMadeBeforeTheFirstStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a cluster takes seconds to elect its leaders")
+	}
+	server, servers := threeServers(t)
+	file := filepath.Join(t.TempDir(), "product.yaml")
+	writeFile(t, file, "apiVersion: millrace/v1\nkind: Container\nmetadata: {name: product}\nspec: {partitionKey: [/id], partitions: 2}\n")
+	mustRun(t, server, "apply", "-f", file)
+	replicas := func() (shown []string) {
+		t.Helper()
+		var is struct {
+			Partitions []struct {
+				Replicas struct{ Wanted, Actual int }
+			}
+		}
+		out, errs, exit := command(t, "", nil, "describe", "container", "product", "-o", "json", "--timeout", "2s", "--server", server)
+		if err := json.Unmarshal([]byte(out), &is); err != nil || exit != 0 {
+			t.Fatalf("describe: exit %d, %v\n%s%s", exit, err, out, errs)
+		}
+		for _, p := range is.Partitions {
+			shown = append(shown, fmt.Sprintf("%d of %d", p.Replicas.Actual, p.Replicas.Wanted))
+		}
+		return shown
+	}
+	address := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	store := spawn(t, "store", "--server", server, "--dir", t.TempDir(), "--listen", address, "--durability", "replicas")
+	eventually(t, func() (bool, string) {
+		shown := fmt.Sprint(replicas())
+		return shown == "[3 of 3 3 of 3]", shown
+	})
+	eventually(t, func() (bool, string) {
+		out, _ := run(t, server, "doctor")
+		return strings.Contains(out, "nothing is wrong") && !strings.Contains(out, "replicas"), out
+	})
+	if out := mustRun(t, server, "status"); strings.Contains(out, "warning") {
+		t.Errorf("all is as it is to be, and status says\n%s", out)
+	}
+	eventually(t, func() (bool, string) {
+		log := store.output()
+		return !strings.Contains(log, "fewer replicas") || strings.Contains(log, "every log and bucket has its replicas"), log
+	})
+
+	// A server is lost: a warning, and nothing else.
+	if err := servers[0].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() (bool, string) {
+		out, exit := run(t, server, "status")
+		return exit == 0 && strings.Contains(out, "warning: the NATS server n1 cannot be reached"), fmt.Sprintf("exit %d\n%s", exit, out)
+	})
+	if shown := fmt.Sprint(replicas()); strings.Contains(shown, "2 of") {
+		t.Errorf("a lost server took replicas away: %s", shown)
+	}
+	eventually(t, func() (bool, string) { // leaders that were at the lost server are elected anew
+		resp, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			return false, err.Error()
+		}
+		defer resp.Body.Close()
+		var said bytes.Buffer
+		_, _ = said.ReadFrom(resp.Body)
+		return resp.StatusCode == http.StatusOK, said.String()
+	})
+}
