@@ -10,7 +10,7 @@ import (
 // what it was to fill, by the processors that it has.
 func TestFormerGenerationFillsOn(t *testing.T) {
 	rows := Project{Sink: Sink{Parquet: &ParquetSink{Path: "rows"}}}
-	rec := Record{ID: "x", Generation: 3, Spec: PipelineSpec{Project: &rows}, Fills: 2, FillScope: FillScope{Where: "size > 5", Key: `["t1"]`}}
+	rec := Record{ID: "x", Database: "default", Name: "rows", Generation: 3, Spec: PipelineSpec{Project: &rows}, Fills: 2, FillScope: FillScope{Where: "size > 5", Key: `["t1"]`}}
 	next := rec
 	next.succeed(&rec, &ApplyOptions{Backfill: true})
 	next.Generation++
