@@ -50,10 +50,11 @@ func newStage(t testing.TB, cfg processors.Config) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
+	letters := openLetters(t, nc, js) // first: a catalog is not made beside logs
 	if err := feed.CreateLog(t.Context(), js, partition, feed.NewLogID(), feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{t: t}
+	s := &stage{t: t, letters: letters}
 	if s.log, err = feed.OpenLog(t.Context(), js, partition, feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,6 @@ func newStage(t testing.TB, cfg processors.Config) *stage {
 		return feed.OpenLog(ctx, js, p, feed.LogConfig{})
 	}, feed.HubConfig{})
 	t.Cleanup(hub.Close)
-	s.letters = openLetters(t, nc, js)
 	cfg.Logger = slog.New(slog.DiscardHandler)
 	if s.host, err = processors.NewHost(hub, s.letters, cfg); err != nil {
 		t.Fatal(err)
