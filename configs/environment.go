@@ -1,7 +1,6 @@
 package configs
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"regexp"
@@ -68,7 +67,7 @@ func mistyped(name string, names []string) error {
 	section, _, nested := strings.Cut(strings.TrimPrefix(name, envPrefix), "_")
 	isSection := func(n string) bool { return strings.HasPrefix(n, envPrefix+section+"_") }
 	if nested && slices.ContainsFunc(names, isSection) {
-		return &Finding{name, fmt.Sprintf("%s has no such key; configs/millrace.yaml explains all", strings.ToLower(section))}
+		return &Finding{name, strings.ToLower(section) + " has no such key; configs/millrace.yaml explains all"}
 	}
 	return nil
 }

@@ -92,7 +92,7 @@ func leaderless(info *jetstream.StreamInfo, err error) error {
 	}
 	// A server that is left alone answers for the stream, and names no leader.
 	if err != nil || info.Cluster == nil || info.Cluster.Leader != "" || len(info.Cluster.Replicas) < 2 {
-		return nil
+		return nil //nolint:nilerr // from silence nothing follows
 	}
 	reached := 0
 	for _, r := range info.Cluster.Replicas {

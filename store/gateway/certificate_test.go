@@ -155,7 +155,7 @@ func TestCertificate_RenewsItself(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()
+		defer func() { _ = conn.Close() }() // only looked at
 		return conn.ConnectionState().PeerCertificates[0]
 	}
 	first := shown()
