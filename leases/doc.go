@@ -58,6 +58,19 @@
 // renewal, each on its own clock, which counts the time that the machine was
 // suspended (on Linux; elsewhere it may not). Wall clocks are not compared.
 //
+// A process that was stopped, starved or suspended finds Valid false when it runs
+// again, and its leases in doubt: it may have lost them or not. A renewal decides
+// that. It is conditional on the revision that the holder wrote last, so its success
+// says that nobody has written the record since, and to take the lease is to write
+// the record; others count their TTL from this renewal on, as from every other. So
+// Valid may become true again, from the beginning of that try, by the same argument
+// as for a renewal in time, however late it comes. While the doubt lasts, nothing is
+// answered on the strength of the lease, and nothing is given up: a process that is
+// alone, with nobody to take its leases, goes on with them in the same epoch. It
+// lasts for RenewInterval at most from when the process runs again. A holder that
+// ran all the time and could not reach the bucket gets no such time: that is what
+// being cut off looks like, and others may be taking its leases.
+//
 // Valid is true when it is read and may be false a moment later. What must not
 // be written by two names the epoch in what it writes, and the place that is
 // written to refuses an older one: the lease narrows the overlap, the fence
@@ -88,6 +101,7 @@
 //     watch is silent: a process does not see its own record change, and makes
 //     the watch anew.
 //   - An observer starts late: it counts from when it saw a record first.
+//   - This process is late: its leases are in doubt until a renewal tells.
 //   - Work fails: its lease is released with the error, this process says that it
 //     declines the resource for a while, and another takes it.
 //   - Work hangs: after StallTimeout without [Held.Progress] its lease is not

@@ -24,10 +24,15 @@ type Held struct {
 	trust       context.Context //nolint:containedctx // a Held is a scope
 	cancelTrust context.CancelCauseFunc
 
-	until    atomic.Int64 // clock reading at which trust ends; 0: ended
+	until    atomic.Int64 // clock reading at which the lease is valid no more; 0: never again
 	born     time.Time
 	progress atomic.Int64 // time since born of the last Progress
 
+	// Owned by the manager's loop, which looks at the lease every tick.
+	looked  time.Duration // when it did last
+	excused time.Duration // until when a renewal may come late, as the look did
+
+	nudge   chan struct{} // holds a token: renew at once
 	turn    chan struct{} // holds one token: the right to use writer
 	w       writer
 	last    time.Duration // begin of the last renewal; guarded by turn
@@ -46,7 +51,8 @@ func newHeld(ctx context.Context, m *Manager, resource string, w writer, start t
 	h := &Held{
 		cfg: &m.cfg, clock: m.clock, metrics: m.metrics, weight: m.weightOf,
 		resource: resource, epoch: w.rec.Epoch, checkpoint: w.rec.Checkpoint,
-		w: w, last: start, weighed: start, born: time.Now(), turn: make(chan struct{}, 1),
+		w: w, last: start, weighed: start, looked: start, born: time.Now(),
+		turn: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
 	}
 	h.w.landed = h.extend
 	h.trust, h.cancelTrust = context.WithCancelCause(ctx)
@@ -77,16 +83,18 @@ func (h *Held) Checkpoint() []byte {
 // finished and saved, or with ErrLost or ErrStalled together with Trust.
 func (h *Held) Context() context.Context { return h.ctx }
 
-// Trust ends when the lease must be taken for lost, always before another can
-// hold it; or when Config.DrainTimeout has passed since Context ended. Work at
-// hand is abandoned then.
+// Trust ends when the lease must be taken for lost, before another can hold it; or
+// when Config.DrainTimeout has passed since Context ended. Work at hand is
+// abandoned then.
 //
-// Timers do not run while a machine is suspended: after waking up Trust may end
-// a moment late. What must be exact asks Valid.
+// A process that was stopped, starved or suspended cannot end anything in time.
+// When it runs again the lease is in doubt: Valid is false, and Trust goes on for
+// up to Config.RenewInterval more, until a renewal shows whether another has taken
+// the lease. What must be exact asks Valid.
 func (h *Held) Trust() context.Context { return h.trust }
 
 // Valid reports whether the lease is held at this moment. It reads the clock and
-// costs no I/O.
+// costs no I/O. It may become true again while Trust has not ended.
 func (h *Held) Valid() bool { return int64(h.clock()) < h.until.Load() }
 
 // Progress says that the holder's work turned. Work must call it at least once
@@ -124,10 +132,10 @@ func (h *Held) write(ctx context.Context, change func(*leaseRecord)) error {
 	case <-ctx.Done():
 		return fmt.Errorf("save checkpoint of %s: %w", h.resource, context.Cause(ctx))
 	}
-	if !h.Valid() {
-		h.finish(ErrLost)
+	if h.trust.Err() != nil {
 		return ErrLost
 	}
+	// A lease in doubt is renewed too: the write is refused if another has taken it.
 	begun := h.clock()
 	start, err := h.w.put(ctx, func(r *leaseRecord) {
 		h.refresh(r)
@@ -172,8 +180,7 @@ func weightChanged(published, w float64) bool {
 func (h *Held) keep(ctx context.Context) {
 	for {
 		due := h.lastRenewal(ctx) + h.cfg.RenewInterval - h.clock()
-		sleep(ctx, spread(max(due, time.Millisecond)))
-		if ctx.Err() != nil {
+		if !h.rest(ctx, spread(max(due, time.Millisecond))) {
 			return
 		}
 		if h.lastRenewal(ctx)+h.cfg.RenewInterval*3/4 > h.clock() {
@@ -186,6 +193,19 @@ func (h *Held) keep(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// rest waits for d, or until the lease is to be renewed at once. It reports false
+// when ctx has ended.
+func (h *Held) rest(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-h.nudge:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
 }
 
 // lastRenewal returns when the last renewal began; it waits for one in progress.
@@ -239,12 +259,24 @@ func (h *Held) lose() {
 
 // check ends what has to end at this moment: trust that has run out, work that
 // does not turn, work that does not end.
+//
+// A lease that runs out while this process looks on, tick by tick, was tried to be
+// renewed in vain: the bucket is out of reach, and it is given up. If the look
+// itself is late, the renewals were too, and nothing is known; so they are given
+// the time of one before the lease is judged.
 func (h *Held) check() {
 	h.mu.Lock()
 	over, ending, endingAt := h.over, h.ending, h.endingAt
 	h.mu.Unlock()
+	now := h.clock()
+	if now-h.looked >= h.cfg.RenewInterval/2 {
+		h.excused = now + h.cfg.RenewInterval
+	}
+	h.looked = now
 	switch {
 	case over:
+	case !h.Valid() && now < h.excused:
+		h.renewNow()
 	case !h.Valid():
 		h.finish(ErrLost)
 	case ending:
@@ -253,6 +285,14 @@ func (h *Held) check() {
 		}
 	case h.cfg.StallTimeout > 0 && time.Since(h.progressed()) >= h.cfg.StallTimeout:
 		h.finish(ErrStalled)
+	}
+}
+
+// renewNow has the lease renewed at once, unless that is under way.
+func (h *Held) renewNow() {
+	select {
+	case h.nudge <- struct{}{}:
+	default:
 	}
 }
 

@@ -277,9 +277,13 @@ func (c *Client) request(ctx context.Context, r *Request, data []byte) (*nats.Ms
 }
 
 // patience is how long one attempt waits: a request that may be repeated does
-// not stake its whole time on one owner that may have died.
+// not stake its whole time on one owner that may have died, or been cut off
+// without a word. A query may take its time, but leaves some for another attempt.
 func (r *Request) patience(timeout time.Duration) time.Duration {
-	if r.repeatable() && r.Query == nil { // which may take its time
+	switch {
+	case r.Query != nil:
+		return timeout * 2 / 3
+	case r.repeatable():
 		return min(timeout, 2*time.Second)
 	}
 	return timeout

@@ -15,17 +15,21 @@ import (
 const (
 	// codeNoMessage is JetStream's code for a subject that has no message.
 	codeNoMessage jetstream.ErrorCode = 10037
-	// askTimeout bounds a question whose context has no end.
-	askTimeout = 5 * time.Second
+	// askTimeout bounds a read whose context has no end: long enough for the election
+	// of a leader, which waits for nine seconds at most.
+	askTimeout = 15 * time.Second
+	// tryTimeout is what one question may take: who should answer may be gone.
+	tryTimeout = 2 * time.Second
 	// lagPause is the pause before a replica that lags is asked again.
-	lagPause = 10 * time.Millisecond
+	lagPause = 20 * time.Millisecond
 )
 
 // Get returns what stands under a key of kv, or jetstream.ErrKeyNotFound.
 //
 // jetstream.KeyValue.Get is answered by any replica. One that lags says that there is
 // no such key though its writing was acknowledged a moment ago; so that word is
-// believed only of the stream's leader.
+// believed only of the stream's leader. A question that gets no answer is asked again
+// until ctx ends, for 15 s if it has no end.
 func Get(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key string) (jetstream.KeyValueEntry, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -33,23 +37,34 @@ func Get(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key
 		defer cancel()
 	}
 	for {
-		e, err := kv.Get(ctx, key)
-		if !errors.Is(err, jetstream.ErrKeyNotFound) { // ErrKeyDeleted too
+		e, again, err := get(ctx, js, kv, key)
+		if !again {
 			return e, err
-		}
-		there, askErr := leaderHas(ctx, js, kv.Bucket(), key)
-		if askErr != nil {
-			return nil, fmt.Errorf("ask the leader of %s for %s: %w", kv.Bucket(), key, askErr)
-		}
-		if !there {
-			return nil, err
 		}
 		select {
 		case <-time.After(lagPause):
 		case <-ctx.Done():
-			return nil, fmt.Errorf("no replica of %s has %s, its leader does: %w", kv.Bucket(), key, context.Cause(ctx))
+			return nil, err
 		}
 	}
+}
+
+// get tries once, and says whether to try again.
+func get(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key string) (_ jetstream.KeyValueEntry, again bool, _ error) {
+	try, cancel := context.WithTimeout(ctx, tryTimeout)
+	defer cancel()
+	e, err := kv.Get(try, key)
+	if errors.Is(err, jetstream.ErrKeyNotFound) { // ErrKeyDeleted too
+		there, askErr := leaderHas(try, js, kv.Bucket(), key)
+		switch {
+		case askErr != nil:
+			err = fmt.Errorf("ask the leader of %s for %s: %w", kv.Bucket(), key, askErr)
+		case there:
+			return nil, true, fmt.Errorf("no replica of %s has %s, its leader does", kv.Bucket(), key)
+		}
+	}
+	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+	return e, silent && ctx.Err() == nil, err
 }
 
 // leaderHas asks the leader of a bucket's stream whether a key has a value.

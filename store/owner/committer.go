@@ -57,7 +57,7 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 		d.fail(errNotAppended)
 		return nil
 	}
-	if !c.p.lease.Valid() {
+	if !c.p.trusted(ctx) {
 		d.fail(c.p.notOwner())
 		return fmt.Errorf("partition %s: %w", c.p.id, errLeaseLost)
 	}

@@ -77,9 +77,49 @@ func TestI1_NoServiceWithoutTheLease(t *testing.T) {
 	n := w.start(t.TempDir())
 	n.mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
 	n.lease.valid.Store(false)
+	n.lease.cancel(errStopped)
 	for _, op := range []store.Operation{{Kind: store.OpRead, ID: "1"}, create(`{"id":"2","a":"x"}`)} {
 		if _, err := n.one(pk(t, "x"), op); !errors.Is(err, store.ErrNotOwner) {
 			t.Errorf("%s without a lease: %v", op.Kind, err)
+		}
+	}
+}
+
+// TestI1_ALeaseInDoubtAnswersNobody has a process that was late to renew its lease:
+// until it is known whether it has it still, requests wait, and then they are
+// answered, or refused.
+func TestI1_ALeaseInDoubtAnswersNobody(t *testing.T) {
+	for _, kept := range []bool{true, false} {
+		w := newWorld(t, byA)
+		n := w.start(t.TempDir())
+		n.mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+		n.lease.valid.Store(false)
+		ops := []store.Operation{{Kind: store.OpRead, ID: "1"}, create(`{"id":"2","a":"x"}`)}
+		answers := make(chan error, len(ops))
+		var waiting sync.WaitGroup
+		waiting.Add(len(ops))
+		for _, op := range ops {
+			go func() {
+				waiting.Done()
+				_, err := n.one(pk(t, "x"), op)
+				answers <- err
+			}()
+		}
+		waiting.Wait()
+		select {
+		case err := <-answers:
+			t.Errorf("answered in doubt: %v", err)
+		default:
+		}
+		if kept {
+			n.lease.valid.Store(true)
+		} else {
+			n.lease.cancel(errStopped)
+		}
+		for range ops {
+			if err := <-answers; kept && err != nil || !kept && !errors.Is(err, store.ErrNotOwner) {
+				t.Errorf("lease kept %t: %v", kept, err)
+			}
 		}
 	}
 }

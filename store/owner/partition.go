@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -158,7 +159,7 @@ func (p *Partition) Handle(ctx context.Context, r *store.Request) (resp *store.R
 }
 
 func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Response {
-	if !p.lease.Valid() {
+	if !p.trusted(ctx) {
 		return &store.Response{Err: p.notOwner()}
 	}
 	if why := p.closedFor.Load(); why != nil && r.Status == nil {
@@ -197,6 +198,31 @@ func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Respons
 		return p.status()
 	}
 	return &store.Response{Err: store.Refuse(store.StatusBadRequest, "the request asks for nothing")}
+}
+
+// doubtPause is the pause between two looks at a lease in doubt.
+const doubtPause = 10 * time.Millisecond
+
+// trusted reports whether the lease is held. While that is in doubt, because this
+// process was late to renew it, it waits until it is known; that is not for long.
+func (p *Partition) trusted(ctx context.Context) bool {
+	if p.lease.Valid() {
+		return true
+	}
+	tick := time.NewTicker(doubtPause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.lease.Trust().Done():
+			return false
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+			if p.lease.Valid() {
+				return true
+			}
+		}
+	}
 }
 
 func (p *Partition) notOwner() *store.Error {

@@ -1,0 +1,38 @@
+package integration_test
+
+import (
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestLateProcess_AloneKeepsItsLeases stops a process that is everything for longer
+// than its leases last, as a machine without a free processor does. Nobody is there to
+// take them, so it goes on with all of them when it runs again.
+func TestLateProcess_AloneKeepsItsLeases(t *testing.T) {
+	const ttl = 2 * time.Second
+	port := freePort(t)
+	server := "nats://127.0.0.1:" + strconv.Itoa(port)
+	c := spawn(t, "up", "--dir", t.TempDir(), "--port", strconv.Itoa(port), "--listen", "off", "--set", "leases.ttl="+ttl.String())
+	mustRun(t, server, "apply", "-f", "../pipelines/testdata/shop")
+	taken := func() int { return strings.Count(c.output(), "lease taken") }
+	const leases = 1 + 4 + 4 + 1 + 2*(1+4) + 2 // partitions, with the dead letters; two pipelines' roles; the duties of one worker
+	eventually(t, func() (bool, string) {
+		return taken() == leases, strconv.Itoa(taken()) + " leases are taken of " + strconv.Itoa(leases)
+	})
+	for range 3 {
+		if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(2 * ttl) // time is what it loses
+		if err := c.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+			t.Fatal(err)
+		}
+		mustRun(t, server, "query", "-c", "productMeta", "SELECT VALUE COUNT(1) FROM c")
+	}
+	if strings.Contains(c.output(), "lease lost") || taken() != leases {
+		t.Errorf("leases were lost, %d were taken of %d:\n%s", taken(), leases, c.output())
+	}
+}

@@ -1,0 +1,153 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestLateProcess_AloneKeepsItsLeases lets a process that is alone stand still for far
+// longer than its leases last. They are not valid when it wakes, and soon they are
+// again: in the same epoch, with the work that was going on.
+func TestLateProcess_AloneKeepsItsLeases(t *testing.T) {
+	for _, stood := range []time.Duration{6500 * time.Millisecond, 8 * time.Second, 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGroup(t)
+			defer g.stop()
+			resources := resourceNames(3)
+			a := g.start("a", resources, nil)
+			g.until("hold", time.Second, resources, g.whole(resources))
+			g.pass(5*time.Second, resources)
+			runs := g.runs()
+			a.suspend(stood)
+			if n := a.count(resources); n != 0 {
+				t.Errorf("%d leases are valid right after waking up", n)
+			}
+			g.until("be sure again", a.m.cfg.RenewInterval, resources, g.whole(resources))
+			g.pass(30*time.Second, resources)
+			for _, resource := range resources {
+				if rec, err := g.server.lease(resource); err != nil || rec.Epoch != 1 || rec.Owner != a.m.Holder() {
+					t.Errorf("%s: epoch %d of %s, %v", resource, rec.Epoch, rec.Owner, err)
+				}
+			}
+			if n := g.runs() - runs; n != 0 {
+				t.Errorf("%d runs of work begun anew after standing still for %v", n, stood)
+			}
+		})
+	}
+}
+
+// TestLateProcess_FindsThatAnotherHasItsLease has the record taken while the process
+// stands still: it never finds its lease valid again.
+func TestLateProcess_FindsThatAnotherHasItsLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		defer g.stop()
+		held := make(chan *Held, 9)
+		a := g.start("a", []string{"r"}, func(p *proc, _ *Config) {
+			p.work = func(ctx context.Context, h *Held) error { held <- h; return idle(ctx, h) }
+		})
+		h := <-held
+		g.pass(5*time.Second, []string{"r"})
+		a.suspend(8 * time.Second)
+		g.server.mu.Lock()
+		e := g.server.keys[leaseKey("g", "r")]
+		g.server.mu.Unlock()
+		rec, err := decodeLease(e.Key, e.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Owner, rec.Epoch, rec.Write = "b/other", rec.Epoch+1, 1
+		if _, err := g.server.store(e.Key, encode(rec), e.Revision); err != nil {
+			t.Fatal(err)
+		}
+		for begun := time.Now(); h.Trust().Err() == nil; time.Sleep(time.Millisecond) {
+			if h.Valid() {
+				t.Fatal("valid though another holds the lease")
+			}
+			if time.Since(begun) > 3*time.Second {
+				t.Fatal("Trust does not end")
+			}
+		}
+		if !errors.Is(context.Cause(h.Trust()), ErrLost) || h.Valid() {
+			t.Errorf("ended with %v, valid %v", context.Cause(h.Trust()), h.Valid())
+		}
+	})
+}
+
+// TestLateProcess_DoubtHasAnEnd keeps a process that stood still from the bucket.
+func TestLateProcess_DoubtHasAnEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		defer g.stop()
+		held := make(chan *Held, 9)
+		a := g.start("a", []string{"r"}, func(p *proc, _ *Config) {
+			p.work = func(ctx context.Context, h *Held) error { held <- h; return idle(ctx, h) }
+		})
+		h := <-held
+		g.pass(5*time.Second, []string{"r"})
+		a.client.set(func(c *fakeClient) { c.down = true })
+		a.suspend(8 * time.Second)
+		begun := time.Now()
+		<-h.Trust().Done()
+		if took := time.Since(begun); took > a.m.cfg.RenewInterval+time.Second {
+			t.Errorf("in doubt for %v", took)
+		}
+		if !errors.Is(context.Cause(h.Trust()), ErrLost) || h.Valid() {
+			t.Errorf("ended with %v, valid %v", context.Cause(h.Trust()), h.Valid())
+		}
+	})
+}
+
+// TestLateProcesses_NoLeaseHasTwoHolders suspends the machine of several processes at
+// random moments, some of them cut off or slow, while pass checks who holds what: all
+// wake at once with leases that others see expired too.
+func TestLateProcesses_NoLeaseHasTwoHolders(t *testing.T) {
+	for seed := range 10 {
+		t.Run(strconv.Itoa(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(seed), 11))
+				upTo := func(d time.Duration) time.Duration { return time.Duration(r.Int64N(int64(d))) }
+				g := newGroup(t)
+				defer g.stop()
+				resources := resourceNames(6)
+				var all []*proc
+				for _, node := range []string{"a", "b", "c"} {
+					all = append(all, g.start(node, resources, nil))
+				}
+				for range 60 {
+					p := all[r.IntN(len(all))]
+					switch r.IntN(5) {
+					case 0, 1:
+						g.suspend(upTo(12 * time.Second))
+					case 2:
+						p.client.set(func(c *fakeClient) { c.down = true })
+					case 3:
+						p.client.set(func(c *fakeClient) { c.down, c.delay = false, 0 })
+					case 4:
+						p.client.set(func(c *fakeClient) { c.delay = upTo(3 * time.Second) })
+					}
+					g.pass(upTo(5*time.Second), resources)
+				}
+				for _, p := range all {
+					p.client.set(func(c *fakeClient) { c.down, c.delay = false, 0 })
+				}
+				g.until("be whole", 30*time.Second, resources, g.whole(resources))
+				g.pass(5*time.Second, resources) // what is on the way arrives
+			})
+		})
+	}
+}
+
+// suspend lets d pass for everybody's clock at once.
+func (g *group) suspend(d time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.procs {
+		p.skew += d
+	}
+}
