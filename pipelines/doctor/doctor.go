@@ -184,7 +184,7 @@ func (d *Doctor) shape(ctx context.Context, p feed.Partition, stream *jetstream.
 	}
 	log, err := feed.OpenLog(ctx, d.js, p, d.cfg.Log)
 	if err != nil {
-		return nil //nolint:nilerr // that it holds no log is told elsewhere
+		return nil // that it holds no log is told elsewhere
 	}
 	defer log.Close()
 	shape, _ := log.Shape(ctx) // nil after an error

@@ -309,10 +309,10 @@ func (k *Keeper) explain(err error) error {
 	if !ok {
 		return err
 	}
-	switch {
-	case api.ErrorCode == codeReplicasNotSupported:
+	if api.ErrorCode == codeReplicasNotSupported {
 		return fmt.Errorf("the NATS server is alone, and replicas need a cluster of three: join it to one, or set durability to disk (%w)", err)
-	case api.ErrorCode == codeNoSuitablePeers:
+	}
+	if api.ErrorCode == codeNoSuitablePeers {
 		return fmt.Errorf("the NATS cluster has too few servers that can be reached (%w)", err)
 	}
 	return err
