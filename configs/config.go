@@ -203,7 +203,7 @@ func (c *Config) complete() error {
 	if len(c.Sinks.Roots) == 0 {
 		c.Sinks.Roots = []string{c.Dir}
 	}
-	c.Sinks.Own = []string{c.NATS.Dir, c.NATS.Credentials, c.Gateway.Dir, filepath.Join(c.Dir, "engine")}
+	c.Sinks.Own = []string{c.NATS.Dir, c.Gateway.Dir, filepath.Join(c.Dir, "engine")}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch c.Durability {

@@ -191,7 +191,7 @@ type Page struct {
 // Control changes what decides writes, in the log itself: the first commit,
 // a takeover by a new owner, settings, an index that became ready.
 type Control struct {
-	// Kind is "genesis", "takeover", "settings" or "index-ready".
+	// Kind is "genesis", "takeover", "settings" or "tombstones".
 	Kind string
 	// Data is JSON, opaque to feed.
 	Data []byte

@@ -36,6 +36,9 @@ var walls = []struct{ who, what, why string }{
 	{"store/accumulator", "store/engine", "what an aggregate means touches no disk; state is kept by Records"},
 	{"store/accumulator", "store/owner", "what an aggregate means touches no disk; state is kept by Records"},
 	{"store/accumulator", "leases", "what an aggregate means knows no owners"},
+	{"store/tombstone", "store/engine", "what a tombstone means touches no disk"},
+	{"store/tombstone", "store/owner", "what a tombstone means touches no disk"},
+	{"store/tombstone", "leases", "what a tombstone means knows no owners"},
 }
 
 // homes are dependencies that are named in one place. Benchmarks of the whole

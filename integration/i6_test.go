@@ -32,12 +32,12 @@ func TestI6_TheFeedAheadOfItsOwner(t *testing.T) {
 	asked := make(chan struct{})
 	var once sync.Once
 	checks.tap.onRequest(func(r *store.Request) {
-		if r.Read != nil {
+		if r.Sources != nil {
 			once.Do(func() { close(asked) })
 		}
 	})
 	checks.tap.onResponse(func(r *store.Request, _ *store.Response) {
-		if r.Read != nil {
+		if r.Sources != nil {
 			answered.Store(true)
 		}
 	})
@@ -153,7 +153,7 @@ func TestI6_ARepairThatComesLate(t *testing.T) {
 // A tag is deleted; while its fan-out runs it is made again under the same id.
 func TestI6_ADeleteAndARecreationDuringItsFanOut(t *testing.T) {
 	selects := map[string]func(*store.Request) bool{
-		"before the source is read": func(r *store.Request) bool { return r.Read != nil },
+		"before the source is read": func(r *store.Request) bool { return r.Sources != nil },
 		"before the first page":     func(r *store.Request) bool { return r.PatchMany != nil && !r.PatchMany.Plant },
 	}
 	for name, selected := range selects {
@@ -191,32 +191,6 @@ func TestI6_ADeleteAndARecreationDuringItsFanOut(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// A deletion's pages leave alone what was written after the deletion was known
-// to the partition: it may be an import whose source comes later.
-func TestI6_ADeleteTouchesOnlyWhatWasThere(t *testing.T) {
-	w := newCascadeWorld(t)
-	meta, product := w.webstore()
-	w.tag(meta, "T", "First")
-	w.put(product, productItem{ID: "early", CategoryID: "1", Tags: []tagItem{{"T", "First"}}})
-	cfg := tagNames(meta, product)
-	k := w.start([]cascade.Config{cfg})
-	w.quiet(k)
-	there, let := k.tap.hold(func(r *store.Request) bool { return r.PatchMany != nil && !r.PatchMany.Plant })
-	if err := meta.Delete(t.Context(), keyOf(t, "tag"), "T"); err != nil {
-		t.Fatal(err)
-	}
-	<-there
-	w.put(product, productItem{ID: "late", CategoryID: "1", Tags: []tagItem{{"T", "mine"}}})
-	let()
-	w.quiet(k)
-	if got := w.product(product, "1", "early").Tags; len(got) != 0 {
-		t.Errorf("the early item still has %+v", got)
-	}
-	if got := w.product(product, "1", "late").Tags; len(got) != 1 || got[0].Name != "mine" {
-		t.Errorf("the late item has %+v", got)
 	}
 }
 

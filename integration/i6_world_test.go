@@ -218,6 +218,10 @@ func (w *cascadeWorld) start(configs []cascade.Config, roles ...processors.Role)
 		if err != nil {
 			w.t.Fatal(err)
 		}
+		source := cas.Source().Info()
+		if err := w.catalog.WantTombstones(w.t.Context(), source.Database, source.Name, cas.Tombstones()); err != nil {
+			w.t.Fatal(err)
+		}
 		for _, role := range roles {
 			c, processor := cas.Source(), cas.FanOut
 			if role == processors.RoleTarget {

@@ -1,15 +1,11 @@
 package integration_test
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -49,10 +45,15 @@ type model struct {
 	// bereaved are products that were deleted at some time: the reviews of these
 	// may have been deleted with them.
 	bereaved map[string]bool
-	// written and removed say in which round a product was last written and a tag
-	// last deleted: only a delete that was not over before takes an element away.
+	// last are the categories and tags as they were last, whether or not they are
+	// there: what names one that was deleted has its last name, or none.
+	last map[string]metaItem
+	// written says in which round a product was last written, removed in which a tag
+	// was last seen to be deleted: only a tag that was gone behind the write takes an
+	// element away.
 	round            int
 	written, removed map[string]int
+	configs          []cascade.Config
 	steps            atomic.Int64
 }
 
@@ -70,7 +71,7 @@ func newModel(t *testing.T) (*model, []cascade.Config) {
 	// Nobody pulls the plug here, so the disk need not be waited for.
 	w := newCascadeWorldOn(t, natsd.Config{SyncInterval: time.Minute})
 	m := &model{
-		w: w, metas: map[string]metaItem{}, products: map[string]productItem{}, reviews: map[string]reviewItem{},
+		w: w, metas: map[string]metaItem{}, products: map[string]productItem{}, reviews: map[string]reviewItem{}, last: map[string]metaItem{},
 		bereaved: map[string]bool{}, written: map[string]int{}, removed: map[string]int{},
 	}
 	m.meta, m.product = w.webstore()
@@ -85,6 +86,7 @@ func newModel(t *testing.T) (*model, []cascade.Config) {
 	for i := range configs {
 		configs[i].FanOutPageItems = 7 // so that most fan-outs have several pages
 	}
+	m.configs = configs
 	return m, configs
 }
 
@@ -236,7 +238,12 @@ func someMeta(writer int, rng *rand.Rand) (kind, id string) {
 func (m *model) rename(writer int, rng *rand.Rand) error {
 	kind, id := someMeta(writer, rng)
 	item := metaItem{ID: id, Type: kind, Name: fmt.Sprintf("%s %s, %d", kind, id, rng.IntN(1000))}
-	m.set(func() { m.metas[kind+"/"+id] = item })
+	m.set(func() {
+		if _, there := m.metas[kind+"/"+id]; !there {
+			m.removed[id] = m.round // until now
+		}
+		m.metas[kind+"/"+id], m.last[kind+"/"+id] = item, item
+	})
 	return put(m.w.t.Context(), m.meta, item)
 }
 
@@ -368,142 +375,4 @@ func (m *model) putReview(writer int, rng *rand.Rand) error {
 	m.reviews[r.ID] = r
 	m.mu.Unlock()
 	return put(m.w.t.Context(), m.review, r)
-}
-
-// scanAll returns all items of a container.
-func scanAll[T any](t testing.TB, c *store.Container) []T {
-	t.Helper()
-	var all []T
-	for _, p := range c.Partitions() {
-		for scan := (store.Scan{ItemsMax: 1000}); ; {
-			result, err := c.Scan(t.Context(), p, scan)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, item := range result.Items {
-				var v T
-				if err := json.Unmarshal(item.Body, &v); err != nil {
-					t.Fatal(err)
-				}
-				all = append(all, v)
-			}
-			if scan.After = result.Cursor; scan.After == nil {
-				break
-			}
-		}
-	}
-	return all
-}
-
-// compare compares the store at rest with what was written.
-func (m *model) compare() {
-	t := m.w.t
-	t.Helper()
-	metas := map[string]metaItem{}
-	for _, item := range scanAll[metaItem](t, m.meta) {
-		metas[item.Type+"/"+item.ID] = item
-	}
-	if !maps.Equal(metas, m.metas) {
-		t.Errorf("the sources are not what was written: %d, want %d", len(metas), len(m.metas))
-	}
-	products := map[string]productItem{}
-	for _, p := range scanAll[productItem](t, m.product) {
-		if other, twice := products[p.ID]; twice {
-			t.Errorf("product %s is there twice: %+v, %+v", p.ID, p, other)
-		}
-		products[p.ID] = p
-		m.compareProduct(&p)
-	}
-	for id := range m.products {
-		if _, ok := products[id]; !ok {
-			t.Errorf("product %s is not there", id)
-		}
-	}
-	reviews := map[string]bool{}
-	for _, r := range scanAll[reviewItem](t, m.review) {
-		reviews[r.ID] = true
-		want := m.reviews[r.ID]
-		if r.ProductID != want.ProductID || r.CategoryID != want.CategoryID {
-			t.Errorf("review %+v, want %+v", r, want)
-		}
-		p, ok := products[r.ProductID]
-		if ok && p.CategoryID == r.CategoryID && (r.ProductN != p.N || r.CategoryName != p.CategoryName) {
-			t.Errorf("review %+v of product %+v", r, p)
-		}
-	}
-	for id, r := range m.reviews {
-		if !reviews[id] && !m.bereaved[r.CategoryID+"/"+r.ProductID] {
-			t.Errorf("review %+v is not there", r)
-		}
-	}
-	if letters, err := m.w.letters.List(context.Background(), "tag-names", 1); err != nil || len(letters) > 0 {
-		t.Errorf("dead letters: %+v, %v", letters, err)
-	}
-}
-
-// compareProduct compares a product with its author's and its copies with their
-// sources. What refers to nothing is what the author wrote or what its last
-// source said.
-func (m *model) compareProduct(p *productItem) {
-	t := m.w.t
-	t.Helper()
-	want, ok := m.products[p.ID]
-	if !ok || p.CategoryID != want.CategoryID || p.N != want.N {
-		t.Errorf("product %+v, want %+v", p, want)
-		return
-	}
-	if c, ok := m.metas["category/"+p.CategoryID]; ok && p.CategoryName != c.Name {
-		t.Errorf("product %s has category %q, want %q", p.ID, p.CategoryName, c.Name)
-	}
-	rest, kept := want.Tags, map[string]bool{}
-	for _, tag := range p.Tags {
-		// The elements that are left are in the author's order.
-		i := slices.IndexFunc(rest, func(x tagItem) bool { return x.ID == tag.ID })
-		if i < 0 {
-			t.Errorf("product %s has tags %+v, want %+v", p.ID, p.Tags, want.Tags)
-			return
-		}
-		kept[tag.ID] = true
-		rest = rest[i+1:]
-		if source, ok := m.metas["tag/"+tag.ID]; ok && tag.Name != source.Name {
-			t.Errorf("product %s has tag %+v, want %q; tag: %s\nproduct: %s", p.ID, tag, source.Name,
-				m.history(m.meta, tag.ID), m.history(m.product, p.ID))
-		}
-	}
-	for _, tag := range want.Tags {
-		if !kept[tag.ID] && m.removed[tag.ID] < m.written[p.ID] {
-			t.Errorf("product %s lost tag %s, which was not deleted since; tag: %s\nproduct: %s", p.ID, tag.ID,
-				m.history(m.meta, tag.ID), m.history(m.product, p.ID))
-		}
-	}
-}
-
-// history tells what the logs hold of an item: what went wrong, and when.
-func (m *model) history(c *store.Container, id string) string {
-	var b strings.Builder
-	for _, p := range c.Partitions() {
-		end := m.w.end(p)
-		for lsn := end - min(end, 3000) + 1; lsn <= end; lsn++ {
-			commit, err := m.w.log(p).Read(m.w.t.Context(), lsn)
-			if err != nil {
-				return err.Error()
-			}
-			index := 0
-			for _, t := range commit.Transactions {
-				for _, ch := range t.Changes {
-					if ch.ID == id {
-						fmt.Fprintf(&b, "\n  %s at %d.%d by %q, %d ms: %s %s", p, lsn, index, commit.Owner, commit.Time%1e6, ch.Op, ch.After)
-						if t.Effect != nil {
-							fmt.Fprintf(&b, " by %s epoch %d", t.Effect.Producer, t.Effect.Epoch)
-						}
-						if t.Page != nil {
-							fmt.Fprintf(&b, " page of %s at %s", t.Page.Source, t.Page.Position)
-						}
-					}
-					index++
-				}
-			}
-		}
-	}
-	return b.String()
 }

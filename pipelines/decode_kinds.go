@@ -99,7 +99,10 @@ func (d *decoder) container(n *yaml.Node, s *store.ContainerSpec) {
 		}},
 		field{"ttl", "", func(n *yaml.Node, path string) { d.ttl(n, path, &s.TTL) }},
 		field{"changeFeed", "", func(n *yaml.Node, path string) {
-			d.mapping(n, path, field{"retention", "", func(n *yaml.Node, path string) { d.duration(n, path, &s.ChangeFeed.Retention) }})
+			d.mapping(n, path,
+				field{"retention", "", func(n *yaml.Node, path string) { d.duration(n, path, &s.ChangeFeed.Retention) }},
+				field{"tombstones", "", func(n *yaml.Node, path string) { d.duration(n, path, &s.ChangeFeed.Tombstones) }},
+			)
 		}},
 	)
 	if n := d.places.at("spec.partitions"); ok && s.Partitions == 0 && n != d.places.at("spec") && before == len(d.findings) {

@@ -16,8 +16,9 @@ import (
 type cascadeCount struct {
 	*counting
 	cascade *cascade.Cascade
-	gone    map[store.ItemRef]bool // sources that went; nil if their copies are kept
-	full    bool                   // there are more of them
+	gone    map[store.ItemRef]cascade.Origin // sources that went
+	is      func(body []byte) bool           // whether an item is a source
+	full    bool                             // there are more of them
 }
 
 // cascade counts the effect of a cascade.
@@ -30,7 +31,7 @@ func (c *counting) cascade(ctx context.Context) error {
 	if err := c.expect(ctx, c.target); err != nil {
 		return err
 	}
-	if c.declared.Spec.Cascade.OnSourceDelete != Keep && len(c.target.Partitions()) > 0 {
+	if len(c.target.Partitions()) > 0 {
 		if err := n.departed(ctx); err != nil {
 			return err
 		}
@@ -45,7 +46,7 @@ const planGoneMax = 200_000
 // reads in their log that they went, and does to their copies what onSourceDelete
 // says. Copies of sources that were never there are left alone.
 func (n *cascadeCount) departed(ctx context.Context) error {
-	n.gone = map[store.ItemRef]bool{}
+	n.gone = map[store.ItemRef]cascade.Origin{}
 	var where *query.Expr
 	if text := n.declared.Spec.Source.Where; text != "" {
 		var err error
@@ -53,9 +54,9 @@ func (n *cascadeCount) departed(ctx context.Context) error {
 			return err
 		}
 	}
-	is := func(body []byte) bool { return body != nil && (where == nil || where.True(body)) }
+	n.is = func(body []byte) bool { return body != nil && (where == nil || where.True(body)) }
 	for _, partition := range n.source.Partitions() {
-		if err := n.departedFrom(ctx, partition, is); err != nil {
+		if err := n.departedFrom(ctx, partition, n.is); err != nil {
 			return err
 		}
 	}
@@ -89,7 +90,7 @@ func (n *cascadeCount) departedFrom(ctx context.Context, partition feed.Partitio
 		at = c.LSN
 		for i := range c.Transactions {
 			for j := range c.Transactions[i].Changes {
-				if err := n.departs(&c.Transactions[i].Changes[j], is); err != nil {
+				if err := n.departs(&c.Transactions[i].Changes[j], c.Time, is); err != nil {
 					return fmt.Errorf("commit %d of %s: %w", c.LSN, partition, err)
 				}
 			}
@@ -98,8 +99,8 @@ func (n *cascadeCount) departedFrom(ctx context.Context, partition feed.Partitio
 	return nil
 }
 
-// departs takes in one change.
-func (n *cascadeCount) departs(ch *feed.Change, is func([]byte) bool) error {
+// departs takes in one change, of a commit at a time.
+func (n *cascadeCount) departs(ch *feed.Change, time int64, is func([]byte) bool) error {
 	ref := store.ItemRef{Key: ch.Key, ID: ch.ID}
 	if is(ch.After) {
 		delete(n.gone, ref)
@@ -113,7 +114,7 @@ func (n *cascadeCount) departs(ch *feed.Change, is func([]byte) bool) error {
 		n.full = true
 		return nil
 	}
-	n.gone[ref] = true
+	n.gone[ref] = n.cascade.OriginGone(before, time)
 	return nil
 }
 
@@ -174,19 +175,23 @@ type itemCount struct {
 
 // copy takes in one copy that the item holds, and its source, nil if there is none.
 func (o *itemCount) copy(r *cascade.Reference, source []byte) {
-	switch o.n.cascade.Compare(r, source) {
+	origin := o.n.cascade.OriginOf(source)
+	if gone, ok := o.n.gone[r.Source]; ok && r.Possible && !o.n.is(source) {
+		origin = gone
+	}
+	switch o.n.cascade.Compare(r, &origin, o.item.Modified) {
 	case cascade.Equal:
 	case cascade.Drift:
+		if origin.Deleted() {
+			o.departed(r)
+			return
+		}
 		o.changed()
-		for i, want := range o.n.cascade.Wanted(source) {
+		for i, want := range o.n.cascade.Wanted(&origin) {
 			o.edit(o.path(r, r.Has[i].Path), r.Has[i].Value, want.Value)
 		}
 	case cascade.Dangling:
-		if r.Possible && o.n.gone[r.Source] {
-			o.departed(r)
-		} else {
-			o.dangling++
-		}
+		o.dangling++
 	}
 }
 

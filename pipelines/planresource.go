@@ -138,7 +138,7 @@ func (run *planning) pipeline(ctx context.Context, d *Pipeline) (refused string,
 
 // anew tells what a new generation asks of the containers that it writes to.
 func (run *planning) anew(ctx context.Context, r *PlannedResource, next *Record, b *bound) error {
-	path, err := indexOf(run.client, next, b)
+	path, _, err := indexOf(run.client, next, b)
 	if err != nil {
 		return err
 	}

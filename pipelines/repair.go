@@ -142,7 +142,7 @@ func (r *repair) copies(ctx context.Context, s *scan, v *view) (again bool, err 
 	var ds []Difference
 	for j := range v.refs {
 		if v.verdicts[j] == cascade.Drift {
-			copies = append(copies, v.pipeline.cascade.Mend(&v.refs[j], v.sources[j].Body))
+			copies = append(copies, v.pipeline.cascade.Mend(&v.refs[j], v.sources[j]))
 			ds = append(ds, v.difference(j, ""))
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/tombstone"
 )
 
 // wishes brings what the catalog asks of containers to what pipelines need. What
@@ -40,18 +41,26 @@ func (s *steward) wishes(ctx context.Context, w *World) error {
 	return errors.Join(errs...)
 }
 
-// extraWish is an index or a rule that the catalog asks for and no pipeline needs.
+// extraWish is an index, a rule or a kind of tombstones that the catalog asks for and
+// no pipeline needs.
 type extraWish struct {
-	container *store.ContainerInfo
-	index     string // or
-	pipeline  string
+	container  *store.ContainerInfo
+	index      string // or
+	pipeline   string // or
+	tombstones *tombstone.Wish
 }
 
 func (e extraWish) String() string {
+	if e.tombstones != nil {
+		return fmt.Sprintf("wish of %s: tombstones %q %q", e.container.ID, e.tombstones.Where, e.tombstones.Fields)
+	}
 	return fmt.Sprintf("wish of %s: index %q, rule %q", e.container.ID, e.index, e.pipeline)
 }
 
 func (e extraWish) drop(ctx context.Context, catalog *store.Catalog) error {
+	if e.tombstones != nil {
+		return catalog.DropTombstones(ctx, e.container.Database, e.container.Name, *e.tombstones)
+	}
 	if e.index != "" {
 		return catalog.DropIndex(ctx, e.container.Database, e.container.Name, e.index)
 	}
@@ -60,10 +69,11 @@ func (e extraWish) drop(ctx context.Context, catalog *store.Catalog) error {
 
 // need is what pipelines need of one container.
 type need struct {
-	indexes   []string
-	rules     []store.RuleWish
-	pipelines []string // that have rules there
-	unsure    bool     // it is not known which indexes a pipeline needs
+	indexes    []string
+	rules      []store.RuleWish
+	pipelines  []string // that have rules there
+	tombstones []tombstone.Wish
+	unsure     bool // it is not known which indexes or tombstones a pipeline needs
 }
 
 // ask asks for what is missing, and returns what is asked for without need.
@@ -75,9 +85,15 @@ func (s *steward) ask(ctx context.Context, w *World) ([]extraWish, error) {
 	var errs []error
 	for i := range w.Pipelines {
 		rec := &w.Pipelines[i]
-		if n := needs[rec.Target]; n != nil {
-			errs = append(errs, n.add(s.client, rec, w.Containers))
+		n := needs[rec.Target]
+		if n == nil {
+			continue
 		}
+		source := needs[rec.Source]
+		if source == nil {
+			source = &need{}
+		}
+		errs = append(errs, n.add(s.client, rec, w.Containers, source))
 	}
 	var extra []extraWish
 	for i := range w.Containers {
@@ -91,8 +107,8 @@ func (s *steward) ask(ctx context.Context, w *World) ([]extraWish, error) {
 	return extra, errors.Join(errs...)
 }
 
-// add notes what one pipeline needs of its target.
-func (n *need) add(client *store.Client, rec *Record, containers []store.ContainerInfo) error {
+// add notes what one pipeline needs of its target, and of its source.
+func (n *need) add(client *store.Client, rec *Record, containers []store.ContainerInfo, source *need) error {
 	b, gone := rec.bound(containers)
 	if rec.Spec.Kind() == AggregateKind {
 		n.pipelines = append(n.pipelines, rec.ID)
@@ -102,16 +118,19 @@ func (n *need) add(client *store.Client, rec *Record, containers []store.Contain
 		return nil
 	}
 	if gone != "" {
-		n.unsure = true
+		n.unsure, source.unsure = true, true
 		return nil
 	}
-	index, err := indexOf(client, rec, &b)
+	index, stones, err := indexOf(client, rec, &b)
 	if err != nil {
-		n.unsure = true
+		n.unsure, source.unsure = true, true
 		return fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
 	if index != "" {
 		n.indexes = append(n.indexes, index)
+	}
+	if stones != nil {
+		source.tombstones = append(source.tombstones, *stones)
 	}
 	return nil
 }
@@ -123,6 +142,11 @@ func (s *steward) askOne(ctx context.Context, c *store.ContainerInfo, n *need) e
 	for _, index := range n.indexes {
 		if !hasIndex(c, index) {
 			errs = append(errs, catalog.WantIndex(ctx, c.Database, c.Name, index))
+		}
+	}
+	for _, wish := range n.tombstones {
+		if !c.WantsTombstones(wish) {
+			errs = append(errs, catalog.WantTombstones(ctx, c.Database, c.Name, wish))
 		}
 	}
 	for i := range n.rules {
@@ -139,6 +163,11 @@ func (n *need) extra(c *store.ContainerInfo) []extraWish {
 	for _, index := range c.IndexesWanted {
 		if !n.unsure && !slices.Contains(n.indexes, index) {
 			extra = append(extra, extraWish{container: c, index: index})
+		}
+	}
+	for i := range c.Tombstones {
+		if wish := &c.Tombstones[i]; !n.unsure && !slices.ContainsFunc(n.tombstones, wish.Equal) {
+			extra = append(extra, extraWish{container: c, tombstones: wish})
 		}
 	}
 	for _, rule := range c.Rules {

@@ -154,7 +154,8 @@ func (n *node) set(t *testing.T, r processors.Resource, change func(*processors.
 	}
 }
 
-// TestVerifyListsDangling deletes a source whose copies are kept.
+// TestVerifyListsDangling names a source that never was. One that was deleted and whose
+// copies are kept has left a tombstone to compare with.
 func TestVerifyListsDangling(t *testing.T) {
 	n := newShop(t)
 	key, err := feed.NewPartitionKey("category")
@@ -164,12 +165,15 @@ func TestVerifyListsDangling(t *testing.T) {
 	if err := n.container(t, "productMeta").Delete(t.Context(), key, "c2"); err != nil {
 		t.Fatal(err)
 	}
+	for i := range 20 {
+		n.put(t, "product", fmt.Sprintf(`{"id":"q%d","categoryId":"c3","categoryName":"x"}`, i))
+	}
 	r, by := n.verify(t, pipelines.VerifyConfig{ListMax: 3})
 	p := by["category-names"]
-	if r.Verdict != pipelines.VerdictEqual || p.Dangling != 20 || p.Copies != 20 || len(p.Differences) != 3 {
+	if r.Verdict != pipelines.VerdictEqual || p.Dangling != 20 || p.Copies != 40 || len(p.Differences) != 3 {
 		t.Errorf("a deleted category:\n%s", text(r))
 	}
-	if got := text(r); !strings.Contains(got, "and 17 more") || !strings.Contains(got, `there is no source ["category"]/c2`) {
+	if got := text(r); !strings.Contains(got, "and 17 more") || !strings.Contains(got, `there is no source ["category"]/c3`) {
 		t.Errorf("printed:\n%s", got)
 	}
 }

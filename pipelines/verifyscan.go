@@ -31,8 +31,7 @@ type suspect struct {
 
 // origin is a source as it was when a copy was found to differ from it.
 type origin struct {
-	ref  store.ItemRef
-	etag store.ETag // zero if there was none
+	ref store.ItemRef
 	// passed is what the fan-out must have passed to have seen it so.
 	passed feed.Position
 }
@@ -73,7 +72,7 @@ func (s *scan) compare(ctx context.Context, p *verified, items []store.Item) err
 	}
 	for i := range views {
 		v := &views[i]
-		if v.suspicious() {
+		if v.drifts() {
 			s.suspects = append(s.suspects, v.suspect())
 			s.run.tell(func(p *VerifyProgress) { p.Waiting++ })
 			continue
@@ -91,10 +90,9 @@ type view struct {
 	pipeline *verified
 	item     *store.Item
 	refs     []cascade.Reference
-	sources  []*store.Item // of refs; no body if there is none
+	sources  []*cascade.Origin // of refs
 	verdicts []cascade.Verdict
-	heads    map[feed.Partition]feed.LSN // of source partitions, where one was asked for
-	told     bool                        // of drift, by a repair
+	told     bool // of drift, by a repair
 }
 
 // view compares items with their sources as they are now.
@@ -115,83 +113,35 @@ func (s *scan) view(ctx context.Context, p *verified, items []store.Item) ([]vie
 		}
 		views = append(views, v)
 	}
-	sources, err := p.source.ReadMany(ctx, wanted, true)
+	sources, err := p.cascade.Origins(ctx, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: read the sources of items in %s: %w", p.record.Metadata(), s.partition, err)
 	}
-	heads := map[feed.Partition]feed.LSN{}
 	for i := range views {
 		v := &views[i]
-		v.heads = heads
 		for j := range v.refs {
-			source := &store.Item{}
+			source := &cascade.Origin{}
 			if v.refs[j].Possible {
 				source = &sources[at[v.refs[j].Source]]
 			}
-			verdict := p.cascade.Compare(&v.refs[j], source.Body)
+			verdict := p.cascade.Compare(&v.refs[j], source, v.item.Modified)
 			v.sources, v.verdicts = append(v.sources, source), append(v.verdicts, verdict)
-			if source.ETag == (store.ETag{}) && v.wrong(j) {
-				if err := s.head(ctx, p, v.refs[j].Source, heads); err != nil {
-					return nil, err
-				}
-			}
 		}
 	}
 	return views, nil
 }
 
-// head notes the LSN of the state in which ref was not there.
-func (s *scan) head(ctx context.Context, p *verified, ref store.ItemRef, heads map[feed.Partition]feed.LSN) error {
-	partition := p.source.PartitionFor(ref.Key)
-	if _, known := heads[partition]; known {
-		return nil
-	}
-	status, err := p.source.Status(ctx, partition)
-	if err != nil {
-		return fmt.Errorf("pipeline %s: %w", p.record.Metadata(), err)
-	}
-	heads[partition] = status.Applied
-	return nil
-}
-
-// suspicious says whether something in flight might make the item equal.
-func (v *view) suspicious() bool {
-	for j := range v.verdicts {
-		if v.wrong(j) {
-			return true
-		}
-	}
-	return false
-}
-
-// drifts says whether a copy is not what its source says.
+// drifts says whether a copy is not what its source says, or its source's tombstone.
+// Something in flight might still make it so.
 func (v *view) drifts() bool { return slices.Contains(v.verdicts, cascade.Drift) }
-
-// wrong says whether copy j differs and ought not to. A copy without a source is
-// as it must be if such copies are kept, or if no source is possible.
-func (v *view) wrong(j int) bool {
-	switch v.verdicts[j] {
-	case cascade.Drift:
-		return true
-	case cascade.Dangling:
-		return v.refs[j].Possible && v.pipeline.record.Spec.Cascade.OnSourceDelete != Keep
-	case cascade.Equal:
-	}
-	return false
-}
 
 // suspect returns what must be passed before the item's copies can be judged.
 func (v *view) suspect() suspect {
 	s := suspect{pipeline: v.pipeline, ref: store.ItemRef{Key: v.item.Key, ID: v.item.ID}, etag: v.item.ETag}
 	for j := range v.refs {
-		if !v.wrong(j) {
-			continue
+		if v.verdicts[j] == cascade.Drift {
+			s.sources = append(s.sources, origin{ref: v.refs[j].Source, passed: v.sources[j].Position()})
 		}
-		o := origin{ref: v.refs[j].Source, etag: v.sources[j].ETag, passed: feed.Position(v.sources[j].ETag)}
-		if o.etag == (store.ETag{}) {
-			o.passed = feed.Position{LSN: v.heads[v.pipeline.source.PartitionFor(o.ref.Key)]}
-		}
-		s.sources = append(s.sources, o)
 	}
 	return s
 }
@@ -199,7 +149,7 @@ func (v *view) suspect() suspect {
 // same says whether the suspect is seen again just as it was.
 func (s *suspect) same(other *suspect) bool {
 	return s.etag == other.etag && slices.EqualFunc(s.sources, other.sources, func(a, b origin) bool {
-		return a.ref == b.ref && a.etag == b.etag
+		return a == b
 	})
 }
 
@@ -230,7 +180,7 @@ func (v *view) difference(j int, behind string) Difference {
 		Kind: DifferenceDrift, Item: store.ItemRef{Key: v.item.Key, ID: v.item.ID}.String(), ETag: v.item.ETag, Element: ref.Element,
 	}
 	switch {
-	case v.wrong(j) && behind != "":
+	case v.verdicts[j] == cascade.Drift && behind != "":
 		d.Kind, d.Reason = DifferenceBehind, behind
 	case v.verdicts[j] == cascade.Dangling:
 		d.Kind = DifferenceDangling
@@ -241,10 +191,26 @@ func (v *view) difference(j int, behind string) Difference {
 	if v.verdicts[j] != cascade.Drift {
 		return d
 	}
-	for i, want := range v.pipeline.cascade.Wanted(v.sources[j].Body) {
+	d.Note = v.departed(j)
+	for i, want := range v.pipeline.cascade.Wanted(v.sources[j]) {
 		if has := ref.Has[i]; !sameRaw(has.Value, want.Value) {
 			d.Fields = append(d.Fields, FieldDifference{has.Path, slices.Clone(has.Value), slices.Clone(want.Value)})
 		}
 	}
 	return d
+}
+
+// departed says what has to become of copy j because its source was deleted; "" if it
+// was not.
+func (v *view) departed(j int) string {
+	spec := v.pipeline.record.Spec.Cascade
+	switch {
+	case !v.sources[j].Deleted():
+		return ""
+	case spec.OnSourceDelete == Delete:
+		return "its source was deleted later, and the item has to go"
+	case spec.Each != "":
+		return "its source was deleted, and the element has to go"
+	}
+	return "its source was deleted, and the copy has to go"
 }

@@ -69,7 +69,7 @@ func (s *scan) settle(ctx context.Context) error {
 func (s *scan) judge(ctx context.Context, passed []suspect) (again []suspect, err error) {
 	err = s.reread(ctx, passed, func(v *view, was *suspect, _ int) error {
 		now := v.suspect()
-		changed := v.suspicious() && !now.same(was)
+		changed := v.drifts() && !now.same(was)
 		if !changed && s.run.repair != nil && v.drifts() {
 			if changed, err = s.run.repair.copies(ctx, s, v); err != nil {
 				return err

@@ -9,34 +9,45 @@ import (
 
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/tombstone"
 )
 
 // Pipelines ask two things of the containers that they write to: the index by
 // which a cascade's fan-outs find their items, and the rule by which a partition
-// keeps an aggregate. Both are wishes in the catalog, and both follow from the
+// keeps an aggregate. A cascade asks the container that it reads for tombstones of
+// the items that it follows. All are wishes in the catalog, and all follow from the
 // records of the registry alone.
 
-// wantIndex asks for the index that the fan-outs of rec need, and returns it, ""
-// if they need none.
+// wantIndex asks for the tombstones that rec needs, and for the index that its
+// fan-outs need, and returns that, "" if they need none.
 func (r *Registry) wantIndex(ctx context.Context, rec *Record, b *bound) (string, error) {
-	index, err := indexOf(r.client, rec, b)
-	if err != nil || index == "" {
+	index, stones, err := indexOf(r.client, rec, b)
+	if err != nil {
 		return "", err
+	}
+	if stones != nil && !b.source.WantsTombstones(*stones) {
+		if err := r.client.Catalog().WantTombstones(ctx, b.source.Database, b.source.Name, *stones); err != nil {
+			return "", err
+		}
+	}
+	if index == "" {
+		return "", nil
 	}
 	return index, r.client.Catalog().WantIndex(ctx, b.target.Database, b.target.Name, index)
 }
 
 // indexOf returns the index that a pipeline needs in its target, "" if it needs
-// none.
-func indexOf(client *store.Client, rec *Record, b *bound) (string, error) {
+// none, and the tombstones that it needs of its source, nil if none.
+func indexOf(client *store.Client, rec *Record, b *bound) (string, *tombstone.Wish, error) {
 	if rec.Spec.Kind() != CascadeKind {
-		return "", nil
+		return "", nil, nil
 	}
 	c, err := compileCascade(client, rec, b.source, b.target, cascade.Limits{})
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
-	return c.Index(), nil
+	stones := c.Tombstones()
+	return c.Index(), &stones, nil
 }
 
 func hasIndex(c *store.ContainerInfo, path string) bool {

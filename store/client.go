@@ -325,6 +325,8 @@ func (r *Request) name() string {
 		return "batch"
 	case r.Read != nil:
 		return "read"
+	case r.Sources != nil:
+		return "sources"
 	case r.Versions != nil:
 		return "versions"
 	case r.Query != nil:

@@ -24,6 +24,7 @@ type Request struct {
 
 	Transact  *Transact
 	Read      *ReadItems
+	Sources   *ReadSources
 	Versions  *ReadVersions
 	Query     *Query
 	Scan      *Scan
@@ -44,6 +45,7 @@ type Response struct {
 	Transact  *TransactResult
 	Read      []Item // in the order asked; a missing item has a zero ETag
 	ReadLSN   feed.LSN
+	Sources   *SourcesResult
 	Versions  []ETag // in the order asked; a missing item has a zero ETag
 	Query     *QueryResult
 	Scan      *ScanResult
@@ -233,6 +235,9 @@ type PatchMany struct {
 	Digest uint64
 	// NotAfter, if set, leaves items alone that a client wrote after it.
 	NotAfter feed.LSN
+	// Until, if set, leaves items alone that a client wrote at a later time, in unix
+	// milliseconds.
+	Until int64
 	// ItemsMax bounds the items patched by the page, default and limit 2000. The
 	// owner makes pages smaller while clients write.
 	ItemsMax int

@@ -36,6 +36,10 @@ type Settings struct {
 	UniqueKeys   []UniqueSetting `json:"uniqueKeys,omitempty"`
 	Rules        []RuleSetting   `json:"rules,omitempty"`
 	TTL          TTL             `json:"ttl,omitzero"`
+	// Tombstones are the kinds of tombstones that the partition makes of items that go,
+	// TombstonesKept is how long it keeps them, in milliseconds.
+	Tombstones     []TombstoneSetting `json:"tombstones,omitempty"`
+	TombstonesKept int64              `json:"tombstonesKept,omitempty"`
 	// NextNumber is the number that the next new index gets; numbers are never
 	// used again.
 	NextNumber uint32 `json:"nextNumber"`
@@ -85,6 +89,7 @@ func (s Settings) Wish(c *ContainerInfo) (Settings, bool) {
 	next := s
 	next.Indexes = nil
 	changed := next.wishRules(c)
+	changed = next.wishTombstones(c) || changed
 	changed = changed || s.TTL != c.Spec.TTL
 	next.TTL = c.Spec.TTL
 	ruled := func(i IndexSetting) bool {
@@ -118,6 +123,10 @@ func genesis(c *ContainerInfo) Settings {
 	s, _ = s.Wish(c)
 	for _, index := range slices.Clone(s.Indexes) {
 		s, _ = s.IndexReady(index.Number)
+	}
+	s.TombstonesSince(1)
+	for _, kind := range slices.Clone(s.Tombstones) {
+		s, _ = s.TombstonesReady(kind.Number)
 	}
 	return s
 }
@@ -176,6 +185,9 @@ func (s *ContainerSpec) Check() []error {
 	}
 	if s.ChangeFeed.Retention < 0 {
 		bad("changeFeed.retention", "is negative")
+	}
+	if t := s.ChangeFeed.Tombstones; t != 0 && t < time.Minute {
+		bad("changeFeed.tombstones", "is %s; at least 1m is allowed", t)
 	}
 	return errs
 }

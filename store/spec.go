@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/tombstone"
 )
 
 // ContainerSpec is what an operator declares of a container.
@@ -32,6 +33,10 @@ type ContainerSpec struct {
 type ChangeFeedSpec struct {
 	// Retention is for how long at least. Default 168h. Nothing is trimmed yet.
 	Retention time.Duration `json:"retention,omitempty" yaml:"retention"`
+	// Tombstones is how long the container remembers the copied fields of deleted items
+	// that cascades follow: so long can copies be judged whose source is gone. Default
+	// 8760h, at least 1m.
+	Tombstones time.Duration `json:"tombstones,omitempty" yaml:"tombstones,omitempty"`
 }
 
 // TTL is a container's default time to live in seconds: 0 is off, -1 is on
@@ -60,8 +65,10 @@ type ContainerInfo struct {
 	// IndexesWanted are indexes that pipelines need beyond those of Spec.
 	IndexesWanted []string `json:"indexesWanted,omitempty"`
 	// Rules are the aggregates whose accumulators the container keeps.
-	Rules      []RuleWish      `json:"rules,omitempty"`
-	Partitions []PartitionInfo `json:"partitions"`
+	Rules []RuleWish `json:"rules,omitempty"`
+	// Tombstones are what cascades follow that copy items of the container.
+	Tombstones []tombstone.Wish `json:"tombstones,omitempty"`
+	Partitions []PartitionInfo  `json:"partitions"`
 	// Policies are what a client of the Azure Cosmos DB protocol declared beyond
 	// Spec, such as its indexing policy, in that protocol's JSON. May be empty.
 	Policies json.RawMessage `json:"policies,omitempty"`

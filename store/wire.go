@@ -29,6 +29,8 @@ const (
 	wireVersions
 	wireQuery
 	wireClaims
+	wireSources
+	wirePatchUntil // patch-many with a time
 )
 
 var errWireShort = errors.New("message ends early")
@@ -58,6 +60,11 @@ func AppendRequest(dst []byte, r *Request) []byte {
 		w.scope(r.Count)
 	case r.PatchMany != nil:
 		w.patchMany(r.PatchMany)
+		if r.PatchMany.Until != 0 {
+			w.uint(uint64(r.PatchMany.Until))
+		}
+	case r.Sources != nil:
+		w.readSources(r.Sources)
 	case r.Repair != nil:
 		w.repair(r.Repair)
 	case r.Fold != nil:
@@ -86,8 +93,12 @@ func (r *Request) kind() byte {
 		return wireScan
 	case r.Count != nil:
 		return wireCount
+	case r.PatchMany != nil && r.PatchMany.Until != 0:
+		return wirePatchUntil
 	case r.PatchMany != nil:
 		return wirePatchMany
+	case r.Sources != nil:
+		return wireSources
 	case r.Repair != nil:
 		return wireRepair
 	case r.Status != nil:
@@ -131,6 +142,11 @@ func DecodeRequest(data []byte) (*Request, error) {
 		r.Count = &s
 	case wirePatchMany:
 		r.PatchMany = d.patchMany()
+	case wirePatchUntil:
+		r.PatchMany = d.patchMany()
+		r.PatchMany.Until = int64(d.uint())
+	case wireSources:
+		r.Sources = d.readSources()
 	case wireRepair:
 		r.Repair = d.repair()
 	case wireStatus:
@@ -185,8 +201,10 @@ func appendResponse(dst []byte, r *Response, kind byte) []byte {
 		w.uint(uint64(r.Scan.LSN))
 	case wireCount:
 		w.uint(uint64(r.Count))
-	case wirePatchMany:
+	case wirePatchMany, wirePatchUntil:
 		w.patchManyResult(r.PatchMany)
+	case wireSources:
+		w.sources(r.Sources)
 	case wireRepair:
 		w.uint(uint64(r.Repair.LSN))
 		w.uint(uint64(len(r.Repair.Statuses)))
@@ -238,8 +256,10 @@ func DecodeResponse(data []byte) (*Response, error) {
 		r.Scan = &ScanResult{Items: d.items(), Cursor: d.bytes(), LSN: feed.LSN(d.uint())}
 	case wireCount:
 		r.Count = d.int()
-	case wirePatchMany:
+	case wirePatchMany, wirePatchUntil:
 		r.PatchMany = d.patchManyResult()
+	case wireSources:
+		r.Sources = d.sources()
 	case wireRepair:
 		r.Repair = &RepairResult{LSN: feed.LSN(d.uint())}
 		for range d.count() {

@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/tombstone"
 )
 
 func key(t testing.TB, components ...any) feed.PartitionKey {
@@ -43,6 +44,13 @@ func requests(t testing.TB) []*store.Request {
 				{Kind: store.OpRead, ID: "1", IfNoneMatch: store.ETag{LSN: 9}},
 			},
 		}},
+		{Partition: p, PatchMany: &store.PatchMany{
+			Producer: producer, Source: "s", Position: feed.Position{LSN: 3}, Scope: store.Scope{Key: k}, Copy: c, NotAfter: 12, Until: 1700000000000,
+		}},
+		{Partition: p, Sources: &store.ReadSources{
+			Refs: []store.ItemRef{{Key: k, ID: "x"}, {Key: k, ID: "y"}}, Wish: tombstone.Wish{Where: "a = 1", Expressions: 2, Fields: []string{"name", "b.c"}},
+		}},
+		{Partition: p, Sources: &store.ReadSources{Refs: []store.ItemRef{{Key: k, ID: "x"}}}},
 		{Partition: p, Read: &store.ReadItems{Settled: true, Refs: []store.ItemRef{{Key: k, ID: "x"}}}},
 		{Partition: p, Versions: &store.ReadVersions{Refs: []store.ItemRef{{Key: k, ID: "x"}, {Key: k, ID: "y"}}}},
 		{Partition: p, Scan: &store.Scan{Scope: store.Scope{Index: "/tags/*/id", Value: []byte(`"t"`)}, After: []byte{1}, ItemsMax: 3, BytesMax: 4}},
@@ -86,6 +94,13 @@ func responses(t testing.TB) []*store.Response {
 	item := store.Item{Key: key(t, "a"), ID: "i", Body: []byte(`{}`), ETag: store.ETag{LSN: 1, Index: 2}, Modified: 5, Written: 1}
 	return []*store.Response{
 		{Transact: &store.TransactResult{LSN: 2, Failed: true, Results: []store.OpResult{{Status: 409, Message: "taken"}, {Status: 424, Item: item}}}},
+		{PatchMany: &store.PatchManyResult{LSN: 1, Done: true}},
+		{Sources: &store.SourcesResult{InForce: true, Sources: []store.Source{
+			{Item: item},
+			{Gone: &tombstone.Stone{Position: feed.Position{LSN: 7, Index: 1}, Time: 1700000000000, Values: [][]byte{[]byte(`"a"`), nil, {}}}},
+			{Gone: &tombstone.Stone{Time: -1, Values: [][]byte{}}, Expiring: true},
+		}}},
+		{Sources: &store.SourcesResult{}},
 		{Read: []store.Item{item, {}}, ReadLSN: 9},
 		{Versions: []store.ETag{{LSN: 4, Index: 1}, {}}},
 		{Scan: &store.ScanResult{Items: []store.Item{item}, Cursor: []byte("c"), LSN: 4}},

@@ -33,7 +33,8 @@ func BenchmarkCheckItems(b *testing.B) {
 			for b.Loop() {
 				r := newRound(c)
 				for i := range changes {
-					r.add(store.ItemRef{Key: changes[i].Key, ID: changes[i].ID}, feed.Position{LSN: 1, Index: uint32(i)}, changes[i].After, "")
+					item := &store.Item{Body: changes[i].After, ETag: store.ETag{LSN: 1, Index: uint32(i)}}
+					r.add(store.ItemRef{Key: changes[i].Key, ID: changes[i].ID}, item, "")
 				}
 				for i := range r.sources {
 					r.sources[i].v = version{set: []store.Field{{Path: "name", Value: []byte(`"Tag-61"`)}}}

@@ -93,8 +93,10 @@ func (f *FanOut) resume(ctx context.Context, fo *fanOut, seen version) (version,
 		return fo.want, nil
 	}
 	switch {
-	case now.gone && seen.gone:
+	case now.gone && seen.gone && !(now.left && seen.position.Before(now.position)):
+		seen.time = now.time
 		now = seen
+	case now.gone && seen.gone: // it went again
 	case now.gone:
 		return version{}, nil
 	case now.digest == seen.digest && !seen.gone:
@@ -108,15 +110,14 @@ func (f *FanOut) resume(ctx context.Context, fo *fanOut, seen version) (version,
 // feed has shown.
 func (f *FanOut) read(ctx context.Context, fo *fanOut, seen feed.Position) (v version, err error) {
 	err = f.try(ctx, fo, func() error {
-		items, err := f.c.cfg.Source.ReadMany(ctx, []store.ItemRef{fo.ref}, true)
+		origins, err := f.c.Origins(ctx, []store.ItemRef{fo.ref})
 		if err != nil {
 			return err
 		}
-		at := feed.Position(items[0].ETag)
-		if !at.IsZero() && at.Before(seen) {
-			return fmt.Errorf("%w: %s is at %s, the feed at %s", errStale, fo.source, at, seen)
+		v = origins[0].v
+		if !v.position.IsZero() && v.position.Before(seen) {
+			return fmt.Errorf("%w: %s is at %s, the feed at %s", errStale, fo.source, v.position, seen)
 		}
-		v = f.c.version(at, items[0].Body)
 		return nil
 	})
 	return v, err
@@ -126,7 +127,7 @@ func (f *FanOut) read(ctx context.Context, fo *fanOut, seen feed.Position) (v ve
 // records that it was here, at LSN b; then the source is read. If it is there
 // again, it is taken as the newer version that it is. If not, only items that
 // clients wrote at or before b are touched: whoever wrote later may already have
-// copied from a source that comes next.
+// copied from a source that comes next. What they wrote is checked.
 func (f *FanOut) vanish(ctx context.Context, fo *fanOut, v *version, p *place) error {
 	planted := make([]feed.LSN, len(p.partitions))
 	err := f.each(p, func(i int) error {
@@ -147,7 +148,7 @@ func (f *FanOut) vanish(ctx context.Context, fo *fanOut, v *version, p *place) e
 	if err != nil {
 		return err
 	}
-	if !now.gone {
+	if !now.gone || now.left && v.position.Before(now.position) {
 		f.offer(fo.source, now)
 		return nil
 	}
@@ -180,6 +181,9 @@ func (f *FanOut) pages(ctx context.Context, fo *fanOut, v *version, p *place, pa
 	page := func() (done bool, err error) {
 		r := f.request(fo, v, p)
 		r.NotAfter, r.FinishedBelow = notAfter, f.finishedBelow(partition)
+		if r.Copy.Action == store.CopyDelete {
+			r.Until = v.time
+		}
 		return f.page(ctx, fo, partition, r)
 	}
 	if done, err := page(); done || err != nil {

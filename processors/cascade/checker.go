@@ -76,7 +76,7 @@ func (k *Checker) Run(ctx context.Context) error {
 func (k *Checker) page(ctx context.Context, next *processors.Fill) error {
 	r := newRound(k.c)
 	if _, err := k.fill.Scan(ctx, next, func(item *store.Item) {
-		r.add(store.ItemRef{Key: item.Key, ID: item.ID}, feed.Position(item.ETag), item.Body, "")
+		r.add(store.ItemRef{Key: item.Key, ID: item.ID}, item, "")
 	}); err != nil {
 		return err
 	}
@@ -149,10 +149,14 @@ func (c *Cascade) interest(t *feed.Transaction, own *feed.Producer) interest {
 // can have changed.
 func (k *Checker) look(r *round, p *processors.Part, i int) {
 	ch := &p.Changes[i]
-	if ch.After == nil || ch.Op == feed.OpReplace && !ch.Touches(k.c.touchesTarget) {
+	// What a client wrote may lie behind the plant of a source's delete, out of its
+	// pages' reach, whatever the write touched.
+	mayEscape := p.Transaction.Effect == nil && k.c.action() != store.CopySet
+	if ch.After == nil || ch.Op == feed.OpReplace && !mayEscape && !ch.Touches(k.c.touchesTarget) {
 		return
 	}
-	r.add(store.ItemRef{Key: ch.Key, ID: ch.ID}, p.At(i), ch.After, p.Transaction.TraceParent)
+	item := &store.Item{Body: ch.After, ETag: store.ETag(p.At(i)), Modified: ch.Modified}
+	r.add(store.ItemRef{Key: ch.Key, ID: ch.ID}, item, p.Transaction.TraceParent)
 }
 
 // settle compares what the round has collected and repairs it. An item that has
@@ -203,7 +207,7 @@ func (k *Checker) again(ctx context.Context, mends []mend) (*round, error) {
 	r := newRound(k.c)
 	for i := range items {
 		if items[i].ETag != (store.ETag{}) {
-			r.add(refs[i], feed.Position(items[i].ETag), items[i].Body, mends[i].trace)
+			r.add(refs[i], &items[i], mends[i].trace)
 		}
 	}
 	return r, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/tombstone"
 )
 
 // Cascade is a compiled declaration: what its processors, a verification and a
@@ -28,6 +29,9 @@ type Cascade struct {
 	index       string // JSON pointer of the index that fan-outs use; "" if by key
 	indexPair   int    // whose value is looked up in it
 	rate        *rate.Limiter
+
+	wish tombstone.Wish // for the source container
+	kept []int          // of each pair of set, its index in wish.Fields
 }
 
 // scopeKind is how a fan-out finds the items that may hold copies.
@@ -58,6 +62,7 @@ func Compile(cfg Config) (*Cascade, error) {
 	c := &Cascade{cfg: cfg, declaration: d, limits: limits}
 	c.paths()
 	c.plan()
+	c.stones()
 	if limits.FanOutRateMax > 0 {
 		c.rate = rate.NewLimiter(rate.Limit(limits.FanOutRateMax), max(limits.FanOutRateMax, pageItemsLimit))
 	}

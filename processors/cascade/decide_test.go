@@ -281,14 +281,65 @@ func TestExpectedAndCompare(t *testing.T) {
 		"no array":     {tag, `{}`, tag5, nil},
 	} {
 		var got []copyIs
+		origin := c.cas.OriginOf(c.source)
 		for _, r := range c.cas.Expected([]byte(c.item)) {
-			got = append(got, copyIs{r.Element, r.Source.String(), c.cas.Compare(&r, c.source).String()})
-			if mend := c.cas.Mend(&r, c.source); c.source != nil && len(mend.Set) > 0 && string(mend.Set[0].Value) == "" {
+			got = append(got, copyIs{r.Element, r.Source.String(), c.cas.Compare(&r, &origin, 1).String()})
+			if mend := c.cas.Mend(&r, &origin); c.cas.Compare(&r, &origin, 1) == Drift && len(mend.Set) > 0 && string(mend.Set[0].Value) == "" {
 				t.Errorf("%s: a repair sets nothing: %+v", name, mend)
 			}
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// What becomes of a copy whose source has left a tombstone, and of one whose source
+// never was.
+func TestCompareWithATombstone(t *testing.T) {
+	const before, at, after = 1, 2, 3 // when a client wrote the item; the source went at 2
+	was, never := []byte(`{"id":"1","type":"category","name":"A"}`), []byte(nil)
+	for name, c := range map[string]struct {
+		action   OnSourceDelete
+		each     bool
+		item     string
+		modified int64
+		source   []byte
+		want     Verdict
+		mend     store.CopyAction // of the repair
+	}{
+		"keep: the last value":         {Keep, false, `{"categoryId":"1","categoryName":"A"}`, after, was, Equal, 0},
+		"keep: an older value":         {Keep, false, `{"categoryId":"1","categoryName":"old"}`, after, was, Drift, store.CopySet},
+		"keep: it never was":           {Keep, false, `{"categoryId":"1","categoryName":"old"}`, after, never, Dangling, 0},
+		"clear: an old copy":           {Clear, false, `{"categoryId":"1","categoryName":"A"}`, after, was, Drift, store.CopyClear},
+		"clear: cleared":               {Clear, false, `{"categoryId":"1"}`, before, was, Equal, 0},
+		"clear: it never was":          {Clear, false, `{"categoryId":"1","categoryName":"A"}`, before, never, Dangling, 0},
+		"clear: an element":            {Clear, true, `{"tags":[{"id":"1"}]}`, after, was, Drift, store.CopyClear},
+		"delete: written before":       {Delete, false, `{"categoryId":"1"}`, before, was, Drift, store.CopyDelete},
+		"delete: written at that time": {Delete, false, `{"categoryId":"1"}`, at, was, Drift, store.CopyDelete},
+		"delete: written later":        {Delete, false, `{"categoryId":"1","categoryName":"A"}`, after, was, Dangling, 0},
+		"delete: it never was":         {Delete, false, `{"categoryId":"1"}`, before, never, Dangling, 0},
+	} {
+		cas := compile(t, func(cfg *Config) {
+			if c.each {
+				tagged(cfg)
+				cfg.SourceWhere = `type = "category"`
+			}
+			cfg.OnSourceDelete = c.action
+		})
+		origin := cas.OriginOf(nil)
+		if c.source != nil {
+			origin = cas.OriginGone(c.source, at)
+		}
+		refs := cas.Expected([]byte(c.item))
+		if len(refs) != 1 {
+			t.Fatalf("%s: %d references", name, len(refs))
+		}
+		if got := cas.Compare(&refs[0], &origin, c.modified); got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+		if repair := cas.Mend(&refs[0], &origin); c.want == Drift && repair.Action != c.mend {
+			t.Errorf("%s: the repair is %d, want %d", name, repair.Action, c.mend)
 		}
 	}
 }
@@ -329,7 +380,7 @@ func TestRoundCompares(t *testing.T) {
 	k := key(t, "c")
 	r := newRound(c)
 	add := func(id string, lsn feed.LSN, body string) {
-		r.add(store.ItemRef{Key: k, ID: id}, feed.Position{LSN: lsn}, []byte(body), "")
+		r.add(store.ItemRef{Key: k, ID: id}, &store.Item{Body: []byte(body), ETag: store.ETag{LSN: lsn}}, "")
 	}
 	add("right", 1, `{"tags":[{"id":"1","name":"One"}]}`)
 	add("wrong", 2, `{"tags":[{"id":"1","name":"x"},{"id":"2","name":"Two"},{"id":"1","name":"y"}]}`)

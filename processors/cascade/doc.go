@@ -47,8 +47,9 @@
 // checked again with its source read anew, until it is right or repaired.
 //
 // Checks that are left out. A patch that touches no field named in match, where or
-// set, or holding or lying in one, leaves what is right as it was, and so does a
-// page of another pipeline that cannot have touched one. A page of this cascade's
+// set, or holding or lying in one, leaves what is right as it was (a client's is
+// checked all the same with clear and delete; see below), and so does a page of
+// another pipeline that cannot have touched one. A page of this cascade's
 // own fan-out set one set of values in all its items: if the source, read after
 // the page's commit, still has the digest that the page carries, all of them are
 // right. If not, each is checked. That is one read of one source for a batch of
@@ -69,21 +70,70 @@
 // digest of the checkpoint, the scan goes on under the position that its pages
 // had; if it has other values, under the etag that was read, which is newer.
 //
-// Deletes. A check never deletes and never clears: a source that is missing may be
-// an import in progress, and the copy dangles. With onSourceDelete clear or
-// delete, the fan-out of the change by which the source went, at position d, first
-// plants d in every target partition in scope; the answer is the LSN b of that
-// commit. Then it reads the source. If it is there again, its version is newer
-// than d and is taken up as every newer change is; it sets. If not, the pages touch
-// only items that a client wrote at or before b. Suppose the source is made again
-// afterwards, at c. Items that clients write after b and that copy from the new
-// source are left alone by the pages of d. Items from before b may be cleared
-// after c, but only before the first page of c's fan-out in their partition,
-// because c supersedes d; and that fan-out, asked after c, sets what is there. (A
-// field cleared is set again; an element or item that was removed was one whose
-// source was gone when its removal was decided on, and it is the operator's wish
-// that it goes.) The planted commit keeps its LSN when it is asked for again, so a
-// crash in the middle does not move b past items written since.
+// Deleted sources. A source that is deleted, has expired, or is no longer one that
+// where selects leaves a tombstone: its key, the position d and the time T of the
+// change by which it went, and the copied fields as they were. The owner of the source
+// makes it when it applies that change, takes it away when it applies the source's
+// creation, and forgets it by the time of later commits; so it is a function of the
+// source's log, and a settled read, in one view, answers with the source, with the
+// tombstone of its last going, or with neither: it never was. Therefore what an item
+// must be follows from the item and from one such answer alone, whoever asks and
+// whenever; a verification asks the same, and so does a backfill:
+//
+//	the source is there      set      the copied fields are its own
+//	a tombstone, keep        set      the copied fields are those of the tombstone
+//	a tombstone, clear       clear    the copied fields, or the element, are not there
+//	a tombstone, delete      delete   the item is not there if a client wrote it last
+//	                                  at or before T; else it is left, and dangles
+//	it never was             nothing  it may be an import in progress: it dangles
+//
+// With keep a tombstone is a source that does not change any more, and all that is said
+// above holds of it: a check sets what it says, and a fan-out that goes on from a
+// checkpoint takes its values from it. That a source goes then means nothing.
+//
+// With clear or delete, the fan-out of the change at d first plants d in every target
+// partition in scope; the answer is the LSN b of that commit. Then it reads the source.
+// If it is there again, or went again, its version is newer than d and is taken up as
+// every newer change is. If not, the pages touch only items that a client wrote at or
+// before b, and with delete at or before T.
+//
+// A delete against an old copy. Let a client write an item P that names the source, at
+// p, however old the copy that it writes. If p is at or before b, the pages find P:
+// all of them are asked after b. If p is after b, P's check reads the source after d
+// and finds the tombstone, or a later state; it clears P, or deletes it if P's time
+// says so. For this a check may not be left out where a client wrote P, even if that
+// write touched nothing of the cascade: it has moved P out of the pages' reach. A
+// pipeline's write does not move it (docs/decisions, 2026-11-21, who wrote last).
+//
+// A delete against a source that is made again, at c. The pages of d leave alone what
+// clients write after b. Items from before b may be cleared after c, but only before
+// the first page of c's fan-out in their partition, because c supersedes d; and that
+// fan-out, asked after c, sets what is there. A check that read the tombstone before c
+// may send its repair after c. It is guarded by the etag of the P that was looked at. If
+// P has changed since, the repair is refused and P is read and checked again. If c's
+// fan-out found P right and left it alone, the repair clears P, which is a change of P,
+// later than c, and is checked by a read that follows it and therefore c. So a source
+// that is made again wins. An element or item that was removed is not made again: its
+// removal was decided on when its source was gone, of a state of it that was written
+// before, and it is the operator's wish that it goes. What a client writes after c is
+// never removed because of d: its etag is another, and it lies after b.
+//
+// An item that names the source while its time has passed and it has not expired in the
+// log yet. The read answers with the values that it still has, as those of an item that
+// will expire. Keep sets them; they are those of the tombstone to come. Clear and delete
+// do nothing: the fan-out of the expiry, whose b is later, will find the item.
+//
+// Between the time of a source's owner and that of a target's owner their clocks decide
+// whether an item was written before T. Within one process, or where clocks agree, that
+// is the order in which a client saw its writes acknowledged. b keeps a clock that is
+// behind from removing what was written after the delete was fanned out.
+//
+// Where no tombstones are in force (they are asked for when a pipeline is registered,
+// and brought from the log for what went before), a source that is missing is not an
+// answer: checks and fan-outs that meet one wait. A tombstone that is too old is
+// forgotten, and what names its source dangles from then on. The planted commit keeps
+// its LSN when it is asked for again, so a crash in the middle does not move b past
+// items written since.
 //
 // Moves. An item that moves to another partition key is a delete and a create; the
 // create is checked. A source that moves is a source that goes and another that

@@ -116,7 +116,7 @@ func (f *FanOut) Process(ctx context.Context, b *processors.Batch) error {
 	}
 	for i := range all {
 		n := &all[i]
-		v := version{position: n.at, gone: true, digest: f.c.digest(nil)}
+		v := version{position: n.at, gone: true, time: n.part.Commit.Time, digest: f.c.digest(nil)}
 		if !n.vanished {
 			v = f.c.version(n.at, n.change.After)
 		}

@@ -34,7 +34,8 @@ const (
 	Equal Verdict = iota + 1
 	// Drift: it is not.
 	Drift
-	// Dangling: there is no source.
+	// Dangling: there is no source, and there never was as far as is known; or it was
+	// deleted before the item was written, which onSourceDelete: delete leaves.
 	Dangling
 )
 
@@ -80,28 +81,21 @@ func (c *Cascade) Expected(item []byte) []Reference {
 	return refs
 }
 
-// Compare says how the copy r is, given its source as it is now, nil if there is
-// none. A source for which where is not true counts as none.
-func (c *Cascade) Compare(r *Reference, source []byte) Verdict {
-	if !r.Possible || !c.selects(source) {
+// Compare says how the copy r is, in an item that a client wrote last at modified, given
+// its source as it is now.
+func (c *Cascade) Compare(r *Reference, source *Origin, modified int64) Verdict {
+	if !r.Possible {
 		return Dangling
 	}
-	for i := range c.set {
-		want, _ := document.Get(source, c.set[i].source)
-		if !sameValue(r.Has[i].Value, want) {
-			return Drift
-		}
-	}
-	return Equal
+	return c.judge(&source.v, func(i int) []byte { return r.Has[i].Value }, modified)
 }
 
-// Wanted returns the fields of the copies of source as they must be.
-func (c *Cascade) Wanted(source []byte) []store.Field { return c.version(feed.Position{}, source).set }
+// Wanted returns the fields of the copies of source as they must be; nil values if they
+// must not be there.
+func (c *Cascade) Wanted(source *Origin) []store.Field { return c.copy(&place{}, &source.v).Set }
 
 // Mend returns the copy by which a repair makes r equal to its source.
-func (c *Cascade) Mend(r *Reference, source []byte) store.Copy {
-	return store.Copy{Where: c.cfg.TargetWhere, Each: c.cfg.Each, Match: r.Match, Set: c.Wanted(source), Action: store.CopySet}
-}
+func (c *Cascade) Mend(r *Reference, source *Origin) store.Copy { return c.mend(&source.v, r.Match) }
 
 // holders calls visit with each object of item that can be a copy: the item, or
 // each element of its array.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
@@ -81,7 +80,7 @@ func (c *Cascade) mendOnce(ctx context.Context, tenure *processors.Tenure, ref s
 		return true, err
 	}
 	r := newRound(c)
-	r.add(ref, feed.Position(items[0].ETag), items[0].Body, "")
+	r.add(ref, &items[0], "")
 	if err := r.read(ctx); err != nil {
 		return false, err
 	}

@@ -40,10 +40,11 @@ type original struct {
 }
 
 type checkedItem struct {
-	ref   store.ItemRef
-	at    feed.Position
-	trace string
-	end   int // of its copies
+	ref      store.ItemRef
+	at       feed.Position
+	modified int64
+	trace    string
+	end      int // of its copies
 }
 
 type checkedCopy struct {
@@ -54,7 +55,8 @@ type checkedCopy struct {
 func newRound(c *Cascade) *round { return &round{c: c, byRaw: map[string]int{}} }
 
 // add takes the copies in an item into the round.
-func (r *round) add(ref store.ItemRef, at feed.Position, body []byte, trace string) {
+func (r *round) add(ref store.ItemRef, item *store.Item, trace string) {
+	body := item.Body
 	if !r.c.Holds(body) {
 		return
 	}
@@ -73,7 +75,9 @@ func (r *round) add(ref store.ItemRef, at feed.Position, body []byte, trace stri
 		r.values = values
 		r.copies = append(r.copies, checkedCopy{source: source, values: first})
 	})
-	r.items = append(r.items, checkedItem{ref: ref, at: at, trace: trace, end: len(r.copies)})
+	r.items = append(r.items, checkedItem{
+		ref: ref, at: feed.Position(item.ETag), modified: item.Modified, trace: trace, end: len(r.copies),
+	})
 }
 
 // source returns the index of the source that match values name.
@@ -121,14 +125,14 @@ func (r *round) read(ctx context.Context) error {
 		}
 	}
 	if len(refs) > 0 {
-		items, err := r.c.cfg.Source.ReadMany(ctx, refs, true)
+		origins, err := r.c.Origins(ctx, refs)
 		if err != nil {
 			return err
 		}
 		n := 0
 		for i := range r.sources[r.unread:] {
 			if s := &r.sources[r.unread+i]; s.possible {
-				s.v = r.c.version(feed.Position(items[n].ETag), items[n].Body)
+				s.v = origins[n].v
 				n++
 			}
 		}
@@ -138,7 +142,7 @@ func (r *round) read(ctx context.Context) error {
 }
 
 // compare returns the repairs of the items whose copies differ from their
-// sources. A copy without a source dangles; a check does nothing to it, for its
+// sources. A copy whose source never was dangles; a check does nothing to it, for its
 // source may come.
 func (r *round) compare() []mend {
 	var mends []mend
@@ -151,20 +155,19 @@ func (r *round) compare() []mend {
 		for _, cp := range r.copies[first:it.end] {
 			s := &r.sources[cp.source]
 			r.checked++
-			if !s.possible || s.v.gone {
+			switch r.verdict(cp, s, it.modified) {
+			case Dangling:
 				r.dangling++
 				continue
-			}
-			if r.equal(cp, s.v.set) {
+			case Equal:
 				continue
+			case Drift:
 			}
 			match := r.match(cp)
 			if slices.ContainsFunc(copies, func(o store.Copy) bool { return sameMatch(o.Match, match) }) {
 				continue
 			}
-			copies = append(copies, store.Copy{
-				Where: r.c.cfg.TargetWhere, Each: r.c.cfg.Each, Match: match, Set: s.v.set, Action: store.CopySet,
-			})
+			copies = append(copies, r.c.mend(&s.v, match))
 		}
 		first = it.end
 		m := mend{RepairItem: store.RepairItem{Ref: it.ref, IfMatch: store.ETag(it.at), Copies: copies}, trace: it.trace}
@@ -181,14 +184,13 @@ func (r *round) compare() []mend {
 	return slices.DeleteFunc(mends, func(m mend) bool { return len(m.Copies) == 0 })
 }
 
-func (r *round) equal(cp checkedCopy, want []store.Field) bool {
-	has := r.values[cp.values+len(r.c.match):]
-	for i := range want {
-		if !sameValue(has[i], want[i].Value) {
-			return false
-		}
+// verdict says how a copy is in an item that a client wrote last at modified.
+func (r *round) verdict(cp checkedCopy, s *original, modified int64) Verdict {
+	if !s.possible {
+		return Dangling
 	}
-	return true
+	has := r.values[cp.values+len(r.c.match):]
+	return r.c.judge(&s.v, func(i int) []byte { return has[i] }, modified)
 }
 
 func (r *round) match(cp checkedCopy) []store.Field {

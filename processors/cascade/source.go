@@ -14,6 +14,8 @@ import (
 type version struct {
 	position feed.Position
 	gone     bool
+	left     bool          // it has left a tombstone, which says what its copies have to be
+	time     int64         // of the commit by which it went, in unix milliseconds; zero if that is not known
 	set      []store.Field // of the target; nil if gone
 	digest   uint64
 }

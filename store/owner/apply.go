@@ -27,6 +27,8 @@ type applier struct {
 	// built are the indexes that this process built step by step while it served,
 	// so that the commit which declares them ready need not.
 	built map[uint32]bool
+	// stones are the kinds of tombstones of which the partition may have any.
+	stones map[uint32]bool
 	// hide makes readers go by a schema before indexes that it lacks are dropped; nil
 	// while there are none.
 	hide func(*schema)
@@ -43,6 +45,10 @@ func (a *applier) apply(c *feed.Commit) error {
 	}
 	b := a.batch
 	b.SetSchema(a.engineSchema())
+	// Before the changes: one of them may make a tombstone anew that is old.
+	if err := a.forgetStones(b, c.Time); err != nil {
+		return err
+	}
 	for i := range c.Transactions {
 		t := &c.Transactions[i]
 		if t.Control != nil && t.Control.Data != nil {
@@ -50,13 +56,16 @@ func (a *applier) apply(c *feed.Commit) error {
 			if err := b.Commit(); err != nil {
 				return err
 			}
-			if err := a.control(t.Control); err != nil {
+			if err := a.control(t.Control, c.Time); err != nil {
 				return err
 			}
 			b.SetSchema(a.engineSchema())
 		}
 		for j := range t.Changes {
 			if err := a.change(b, &t.Changes[j], c.LSN, changeIndex(c, i, j)); err != nil {
+				return err
+			}
+			if err := a.bury(b, &t.Changes[j], feed.Position{LSN: c.LSN, Index: changeIndex(c, i, j)}, c.Time); err != nil {
 				return err
 			}
 		}
@@ -265,11 +274,13 @@ func (a *applier) forget(b *engine.Batch, c *feed.Commit) error {
 }
 
 // control puts new settings in force and does to the engine what they ask.
-func (a *applier) control(c *feed.Control) error {
+func (a *applier) control(c *feed.Control, time int64) error {
 	switch c.Kind {
 	case store.ControlGenesis, store.ControlSettings:
 	case store.ControlTakeover:
 		return nil
+	case store.ControlTombstones:
+		return a.buryPast(c.Data, time)
 	default:
 		return fmt.Errorf("control transaction %q is not known to this release; run a newer one", c.Kind)
 	}
@@ -296,6 +307,9 @@ func (a *applier) control(c *feed.Control) error {
 				return fmt.Errorf("drop index %s: %w", index.Path, err)
 			}
 		}
+	}
+	if err := a.dropStones(old, next); err != nil {
+		return err
 	}
 	for _, r := range old.settings.Rules {
 		if next.rule(r.Pipeline, r.Generation) == nil {

@@ -202,9 +202,6 @@ func (t *txn) repairOne(r *store.RepairItem) (store.Status, *store.Error) {
 	}
 	status := store.StatusNotModified
 	for i := range r.Copies {
-		if r.Copies[i].Action == store.CopyDelete {
-			return 0, store.Refuse(store.StatusBadRequest, "a repair does not delete")
-		}
 		c, refusal := compileCopy(&r.Copies[i], t.schema)
 		if refusal != nil {
 			return 0, refusal
@@ -215,6 +212,9 @@ func (t *txn) repairOne(r *store.RepairItem) (store.Status, *store.Error) {
 		}
 		if changed {
 			status = store.StatusOK
+			if r.Copies[i].Action == store.CopyDelete {
+				return status, nil
+			}
 			if item, err = t.get(r.Ref.Key, r.Ref.ID, itemKey); err != nil {
 				return 0, store.Refuse(store.StatusInternal, "read item %s: %v", r.Ref, err)
 			}

@@ -20,67 +20,44 @@ const (
 // diskLoop refuses writes while a guarded disk has less than DiskReserve free,
 // before anything breaks, and takes them again when it has.
 func (s *Server) diskLoop(ctx context.Context) {
-	if !s.guardsDisk() {
+	if s.cfg.DiskReserve < 0 || s.cfg.DataDir == "" && s.cfg.LogDir == "" {
 		return
 	}
 	t := time.NewTicker(diskInterval)
 	defer t.Stop()
+	var guard *store.Error
 	for {
-		s.lookAtDisk(ctx)
+		dir, free, err := s.leastFree()
+		switch {
+		case err != nil:
+			s.cfg.Logger.Error("free disk space cannot be read", "error", err)
+		case free < s.cfg.DiskReserve && guard == nil:
+			guard = &store.Error{
+				Status: store.StatusInsufficientDisk, RetryAfter: time.Second,
+				Message: fmt.Sprintf("disk nearly full: %d MiB are free below %s, writes are refused below %d MiB (store.diskReserve); free some space",
+					free>>20, dir, s.cfg.DiskReserve>>20),
+			}
+			s.cfg.Logger.Error(guard.Message)
+		case free >= s.cfg.DiskReserve+s.cfg.DiskReserve/diskSlack && guard != nil:
+			s.cfg.Logger.Info("the disk has space again; writes are taken", "free", free)
+			for _, p := range s.partitions() {
+				p.trouble.CompareAndSwap(guard, nil)
+			}
+			guard = nil
+		}
+		if err == nil {
+			diskFree.Record(ctx, free)
+		}
+		if guard != nil {
+			for _, p := range s.partitions() {
+				p.trouble.CompareAndSwap(nil, guard)
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.C:
 		}
-	}
-}
-
-// guardsDisk says whether there is a reserve to keep.
-func (s *Server) guardsDisk() bool {
-	return s.cfg.DiskReserve >= 0 && (s.cfg.DataDir != "" || s.cfg.LogDir != "")
-}
-
-// lookAtDisk compares what is free with the reserve.
-func (s *Server) lookAtDisk(ctx context.Context) {
-	guard := s.diskGuard.Load()
-	dir, free, err := s.leastFree()
-	switch {
-	case err != nil:
-		s.cfg.Logger.Error("free disk space cannot be read", "error", err)
-	case free < s.cfg.DiskReserve && guard == nil:
-		guard = &store.Error{
-			Status: store.StatusInsufficientDisk, RetryAfter: time.Second,
-			Message: fmt.Sprintf("disk nearly full: %d MiB are free below %s, writes are refused below %d MiB (store.diskReserve); free some space",
-				free>>20, dir, s.cfg.DiskReserve>>20),
-		}
-		s.cfg.Logger.Error(guard.Message)
-	case free >= s.cfg.DiskReserve+s.cfg.DiskReserve/diskSlack && guard != nil:
-		s.cfg.Logger.Info("the disk has space again; writes are taken", "free", free)
-		s.diskGuard.Store(nil)
-		for _, p := range s.partitions() {
-			p.trouble.CompareAndSwap(guard, nil)
-		}
-		guard = nil
-	}
-	if err == nil {
-		diskFree.Record(ctx, free)
-	}
-	s.diskGuard.Store(guard)
-	for _, p := range s.partitions() {
-		s.guardDisk(p)
-	}
-}
-
-// guardDisk refuses the writes of a partition if the disk is nearly full: of one that
-// is opened at once, for its first write may be what fills it.
-func (s *Server) guardDisk(p *Partition) {
-	guard := s.diskGuard.Load()
-	if guard == nil {
-		return
-	}
-	p.trouble.CompareAndSwap(nil, guard)
-	if s.diskGuard.Load() != guard { // it was taken from all others meanwhile
-		p.trouble.CompareAndSwap(guard, nil)
 	}
 }
 

@@ -274,6 +274,8 @@ type faultyLog struct {
 	Log
 	mu   sync.Mutex
 	next func(ctx context.Context, appendIt func() (feed.LSN, error)) (feed.LSN, error)
+
+	fails func() bool
 }
 
 // fault makes f stand for the next append.
@@ -287,12 +289,23 @@ func (l *faultyLog) Append(ctx context.Context, after feed.LSN, id feed.CommitID
 	l.mu.Lock()
 	f := l.next
 	l.next = nil
+	fails := l.fails != nil && l.fails()
 	l.mu.Unlock()
+	if fails {
+		return 0, feed.ErrStorage
+	}
 	real := func() (feed.LSN, error) { return l.Log.Append(ctx, after, id, data) }
 	if f != nil {
 		return f(ctx, real)
 	}
 	return real()
+}
+
+// each makes every append fail for which fails is true; nil ends that.
+func (l *faultyLog) each(fails func() bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fails = fails
 }
 
 // hold makes the next append wait; it returns a channel that tells that the

@@ -186,6 +186,8 @@ func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Respons
 		return p.claims(ctx, r.Claims)
 	case r.Read != nil:
 		return p.read(ctx, r.Read)
+	case r.Sources != nil:
+		return p.sources(ctx, r.Sources)
 	case r.Versions != nil:
 		return p.versions(ctx, r.Versions)
 	case r.Query != nil:

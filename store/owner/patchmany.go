@@ -234,6 +234,9 @@ func (p *page) consider(itemKey []byte, item *engine.Item) *store.Error {
 	if p.req.NotAfter != 0 && item.Written > p.req.NotAfter {
 		return nil
 	}
+	if p.req.Until != 0 && item.Modified > p.req.Until {
+		return nil
+	}
 	changed, refusal := p.copy.apply(p.t, itemKey, item)
 	if refusal != nil {
 		if refusal.Status == store.StatusInternal {

@@ -18,6 +18,8 @@ const (
 	recordFanOut      = 'F' // by producer and source: progress
 	recordIdempotency = 'I' // by idempotency key: what the transaction changed
 	recordIdemTime    = 'J' // by time and idempotency key: when to forget it
+	recordTombstone   = 'T' // by kind of tombstone and item: what is left of the item
+	recordTombTime    = 'U' // by kind, time and item: when to forget it
 	recordAccumulator = 'A' // by pipeline, generation and a key of their own: accumulators, claims on rows
 )
 

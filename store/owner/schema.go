@@ -20,6 +20,7 @@ type schema struct {
 	key      []document.Path // partition key
 	indexed  []string        // JSON pointers, with *, whose change alters entries beside the item itself
 	rules    []*rule
+	stones   []*stones
 }
 
 func compileSettings(data []byte) (*schema, error) {
@@ -67,6 +68,13 @@ func compileSettings(data []byte) (*schema, error) {
 			s.indexed = append(s.indexed, p)
 		}
 		s.engine.UniqueKeys = append(s.engine.UniqueKeys, key)
+	}
+	for i := range s.settings.Tombstones {
+		kind, err := compileStones(&s.settings.Tombstones[i])
+		if err != nil {
+			return nil, fmt.Errorf("settings in the log: %w", err)
+		}
+		s.stones = append(s.stones, kind)
 	}
 	if err := s.compileRules(); err != nil {
 		return nil, fmt.Errorf("settings in the log: %w", err)

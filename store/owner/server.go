@@ -36,8 +36,6 @@ type Server struct {
 	home       *home
 	containers map[feed.ResourceID]store.ContainerInfo
 	open       map[feed.Partition]*serving
-
-	diskGuard atomic.Pointer[store.Error] // why writes are refused while the disk is nearly full
 }
 
 // serving is one partition that is open.
@@ -82,9 +80,6 @@ func (s *Server) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	wg.Go(func() { s.watchCatalog(work) })
 	wg.Go(func() { s.syncLoop(work) })
-	if s.guardsDisk() {
-		s.lookAtDisk(work) // before anything is owned
-	}
 	wg.Go(func() { s.diskLoop(work) })
 	wg.Go(func() { s.checkLoop(work) })
 	wg.Go(func() { s.scrubLoop(work) })
@@ -279,7 +274,6 @@ func (s *Server) register(p *Partition) *serving {
 		o.wish(info)
 	}
 	s.mu.Unlock()
-	s.guardDisk(p)
 	if s.cfg.Local != nil {
 		s.cfg.Local.Add(p.id, p)
 	}

@@ -17,12 +17,18 @@ func (p *Partition) want(ctx context.Context, info *store.ContainerInfo) error {
 	settings, err := p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.Wish(info) })
 	for err == nil {
 		at := slices.IndexFunc(settings.Indexes, func(i store.IndexSetting) bool { return !i.Ready })
+		unburied := slices.IndexFunc(settings.Tombstones, func(t store.TombstoneSetting) bool { return !t.Ready })
 		unswept := slices.IndexFunc(settings.Rules, func(r store.RuleSetting) bool { return r.Active && r.Published && !r.Swept })
 		switch {
 		case at >= 0:
 			number := settings.Indexes[at].Number
 			if err = p.buildIndex(ctx, number); err == nil {
 				settings, err = p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.IndexReady(number) })
+			}
+		case unburied >= 0:
+			kind := settings.Tombstones[unburied]
+			if err = p.exhume(ctx, &kind); err == nil {
+				settings, err = p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.TombstonesReady(kind.Number) })
 			}
 		case unswept >= 0:
 			rule := settings.Rules[unswept].RuleWish
@@ -65,6 +71,7 @@ func (d *decider) settle(next store.Settings) {
 	d.refresh(true)
 	v := d.view()
 	next.RulesSince(&d.schema.settings, v.lsn)
+	next.TombstonesSince(v.lsn)
 	data := next.Marshal()
 	compiled, err := compileSettings(data)
 	if err != nil {

@@ -1,0 +1,154 @@
+package owner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/tombstone"
+)
+
+// pastBytesMax bounds the tombstones that one control transaction brings, and those
+// that are held in memory.
+const pastBytesMax = 64 << 10
+
+// exhume brings the tombstones of items that went before their kind was in force: it
+// reads the log up to there and writes what it finds into the log, in steps between
+// which writes go on. So state stays a function of the log, however much of its past
+// the log still has. A step may come again, and may be old: who applies it leaves an
+// item that is there, and a later tombstone, as they are.
+func (p *Partition) exhume(ctx context.Context, kind *store.TombstoneSetting) error {
+	rule, err := tombstone.Compile(kind.Wish)
+	if err != nil {
+		return err
+	}
+	first, _, err := p.feed.Bounds(ctx)
+	if err != nil {
+		return fmt.Errorf("tombstones of the past: %w", err)
+	}
+	if first >= kind.Since {
+		return nil
+	}
+	began := time.Now()
+	tail, err := p.feed.Tail(ctx, max(first, 1), feed.TailOptions{})
+	if err != nil {
+		return fmt.Errorf("tombstones of the past: %w", err)
+	}
+	defer tail.Close()
+	x := &exhumer{p: p, rule: rule, number: kind.Number, found: map[string][]byte{}}
+	for at := feed.LSN(0); at+1 < kind.Since; {
+		c, err := tail.Next(ctx)
+		if ctx.Err() != nil {
+			return errStopped
+		}
+		if err != nil {
+			return fmt.Errorf("tombstones of the past: %w", err)
+		}
+		at = c.LSN
+		if at >= kind.Since {
+			break
+		}
+		if err := x.commit(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := x.flush(ctx); err != nil {
+		return err
+	}
+	p.log.Info("tombstones of the past were brought from the log", "where", kind.Where, "tombstones", x.brought,
+		"up to", uint64(kind.Since), "took", time.Since(began).Round(time.Millisecond))
+	return nil
+}
+
+// exhumer collects tombstones from a log.
+type exhumer struct {
+	p       *Partition
+	rule    *tombstone.Rule
+	number  uint32
+	found   map[string][]byte // by item key; of items made again they are left out
+	bytes   int
+	brought int
+}
+
+func (x *exhumer) commit(ctx context.Context, c *feed.Commit) error {
+	index := uint32(0)
+	for i := range c.Transactions {
+		for j := range c.Transactions[i].Changes {
+			ch := &c.Transactions[i].Changes[j]
+			at := feed.Position{LSN: c.LSN, Index: index}
+			index++
+			outcome, before, err := x.rule.Of(ch)
+			if err != nil {
+				return fmt.Errorf("tombstones of the past: change %s: %w", at, err)
+			}
+			if outcome == tombstone.Nothing {
+				continue
+			}
+			key := string(engine.ItemKey(ch.Key, ch.ID))
+			if old, ok := x.found[key]; ok {
+				x.bytes -= len(key) + len(old)
+				delete(x.found, key)
+			}
+			if outcome == tombstone.Made {
+				stone := x.rule.Stone(before, at, c.Time).Append(nil)
+				x.found[key] = stone
+				x.bytes += len(key) + len(stone)
+			}
+		}
+	}
+	if x.bytes < pastBytesMax {
+		return nil
+	}
+	return x.flush(ctx)
+}
+
+// flush writes what was found into the log, in parts that fit.
+func (x *exhumer) flush(ctx context.Context) error {
+	past := store.TombstonesPast{Number: x.number}
+	size := 0
+	keys := make([]string, 0, len(x.found))
+	for key := range x.found {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for i, key := range keys {
+		past.Tombstones = append(past.Tombstones, store.PastTombstone{Item: []byte(key), Stone: x.found[key]})
+		if size += len(key) + len(x.found[key]); size < pastBytesMax && i+1 < len(keys) {
+			continue
+		}
+		if err := x.p.putPast(ctx, &past); err != nil {
+			return err
+		}
+		x.brought += len(past.Tombstones)
+		past.Tombstones, size = nil, 0
+	}
+	clear(x.found)
+	x.bytes = 0
+	return nil
+}
+
+// putPast commits a step and waits until it is applied.
+func (p *Partition) putPast(ctx context.Context, past *store.TombstonesPast) error {
+	data, err := json.Marshal(past)
+	if err != nil {
+		return fmt.Errorf("tombstones of the past: %w", err)
+	}
+	var lsn feed.LSN
+	var generation uint64
+	if !p.do(ctx, func(d *decider) {
+		d.current()
+		t := newTxn(d.view(), d.draft)
+		t.control = &feed.Control{Kind: store.ControlTombstones, Data: data}
+		t.bytes += len(data)
+		d.draft.add(t, nil)
+		lsn, generation = d.decided(), d.generation
+	}) {
+		return errStopped
+	}
+	return p.waitApplied(ctx, lsn, generation)
+}

@@ -1,0 +1,258 @@
+package owner
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/tombstone"
+)
+
+// stones is a compiled store.TombstoneSetting.
+type stones struct {
+	*store.TombstoneSetting
+	*tombstone.Rule
+	prefix []byte // of the keys of its records
+}
+
+func compileStones(s *store.TombstoneSetting) (*stones, error) {
+	rule, err := tombstone.Compile(s.Wish)
+	if err != nil {
+		return nil, err
+	}
+	return &stones{s, rule, binary.BigEndian.AppendUint32(nil, s.Number)}, nil
+}
+
+func (k *stones) key(itemKey []byte) []byte { return slices.Concat(k.prefix, itemKey) }
+
+func (k *stones) timeKey(time int64, itemKey []byte) []byte {
+	return append(binary.BigEndian.AppendUint64(slices.Clone(k.prefix), uint64(time)), itemKey...)
+}
+
+// bury makes or removes the tombstones that a change calls for.
+func (a *applier) bury(b *engine.Batch, c *feed.Change, at feed.Position, time int64) error {
+	for _, k := range a.schema.stones {
+		outcome, before, err := k.Of(c)
+		if err != nil {
+			return fmt.Errorf("change %s: %w", at, err)
+		}
+		switch outcome {
+		case tombstone.Nothing:
+		case tombstone.Made:
+			err = a.putStone(b, k, engine.ItemKey(c.Key, c.ID), k.Stone(before, at, time))
+		case tombstone.Removed:
+			var may bool
+			if may, err = a.mayHave(k); may && err == nil {
+				// Its entry by time stays until its time comes and says nothing then.
+				err = b.DeleteRecord(recordTombstone, k.key(engine.ItemKey(c.Key, c.ID)))
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *applier) putStone(b *engine.Batch, k *stones, itemKey []byte, s *tombstone.Stone) error {
+	if a.stones == nil {
+		a.stones = map[uint32]bool{}
+	}
+	a.stones[k.Number] = true
+	return errors.Join(
+		b.PutRecord(recordTombstone, k.key(itemKey), s.Append(nil)),
+		b.PutRecord(recordTombTime, k.timeKey(s.Time, itemKey), nil))
+}
+
+// mayHave says whether there may be tombstones of a kind: the creation of an item need
+// not look for what cannot be there.
+func (a *applier) mayHave(k *stones) (bool, error) {
+	if may, known := a.stones[k.Number]; known {
+		return may, nil
+	}
+	may := false
+	snap := a.p.Snapshot()
+	defer snap.Close()
+	for _, err := range snap.Records(recordTombstone, k.prefix) {
+		if err != nil {
+			return false, err
+		}
+		may = true
+		break
+	}
+	if a.stones == nil {
+		a.stones = map[uint32]bool{}
+	}
+	a.stones[k.Number] = may
+	return may, nil
+}
+
+// forgetStones drops tombstones that are older than they are kept, by the time of the
+// commit that is applied, once a minute of the log's own time.
+func (a *applier) forgetStones(b *engine.Batch, now int64) error {
+	if a.schema == nil || len(a.schema.stones) == 0 || now/60000 == a.last.time/60000 {
+		return nil
+	}
+	snap := a.p.Snapshot()
+	defer snap.Close()
+	limit := max(now-a.schema.settings.TombstonesKept, 0)
+	for _, k := range a.schema.stones {
+		for r, err := range snap.Records(recordTombTime, k.prefix) {
+			if err != nil {
+				return err
+			}
+			time := int64(binary.BigEndian.Uint64(r.Key[len(k.prefix):]))
+			if time >= limit {
+				break
+			}
+			itemKey := slices.Clone(r.Key[len(k.prefix)+8:])
+			if err := a.forgetStone(b, snap, k, time, itemKey); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// forgetStone drops one, unless the item has gone again since.
+func (a *applier) forgetStone(b *engine.Batch, snap *engine.Snapshot, k *stones, time int64, itemKey []byte) error {
+	if err := b.DeleteRecord(recordTombTime, k.timeKey(time, itemKey)); err != nil {
+		return err
+	}
+	s, err := stoneOf(snap, k, itemKey)
+	if err != nil || s == nil || s.Time != time {
+		return err
+	}
+	return b.DeleteRecord(recordTombstone, k.key(itemKey))
+}
+
+func stoneOf(snap *engine.Snapshot, k *stones, itemKey []byte) (*tombstone.Stone, error) {
+	value, ok, err := snap.Record(recordTombstone, k.key(itemKey))
+	if err != nil || !ok {
+		return nil, err
+	}
+	return tombstone.Decode(value)
+}
+
+// dropStones drops the kinds that the next settings do not have.
+func (a *applier) dropStones(old, next *schema) error {
+	for _, k := range old.stones {
+		if slices.ContainsFunc(next.stones, func(n *stones) bool { return n.Number == k.Number }) {
+			continue
+		}
+		if err := errors.Join(a.p.DropRecords(recordTombstone, k.prefix), a.p.DropRecords(recordTombTime, k.prefix)); err != nil {
+			return fmt.Errorf("drop the tombstones of %q: %w", k.Where, err)
+		}
+	}
+	return nil
+}
+
+// buryPast takes in tombstones from before the setting. What stands before the control
+// transaction is applied.
+func (a *applier) buryPast(data []byte, now int64) error {
+	var past store.TombstonesPast
+	if err := json.Unmarshal(data, &past); err != nil {
+		return fmt.Errorf("tombstones in the log: %w", err)
+	}
+	at := slices.IndexFunc(a.schema.stones, func(k *stones) bool { return k.Number == past.Number })
+	if at < 0 {
+		return nil // nobody asks for them any more
+	}
+	k := a.schema.stones[at]
+	snap := a.p.Snapshot()
+	defer snap.Close()
+	for i := range past.Tombstones {
+		s, err := tombstone.Decode(past.Tombstones[i].Stone)
+		if err != nil {
+			return fmt.Errorf("tombstones in the log: %w", err)
+		}
+		itemKey := past.Tombstones[i].Item
+		key, id, err := engine.ParseItemKey(itemKey)
+		if err != nil {
+			return fmt.Errorf("tombstones in the log: %w", err)
+		}
+		item, there, err := snap.Get(key, id)
+		if err != nil {
+			return err
+		}
+		later, err := stoneOf(snap, k, itemKey)
+		if err != nil {
+			return err
+		}
+		if s.Time < now-a.schema.settings.TombstonesKept {
+			continue
+		}
+		// In a replay the engine may show what later commits did: then they do it again.
+		// So the entry by time, which none of them takes back, rests on nothing shown.
+		if err := a.batch.PutRecord(recordTombTime, k.timeKey(s.Time, itemKey), nil); err != nil {
+			return err
+		}
+		if there && k.Selects(item.Body) || later != nil && s.Position.Before(later.Position) {
+			continue
+		}
+		if err := a.putStone(a.batch, k, itemKey, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sources answers what pipelines follow: items, and what is left of them.
+func (p *Partition) sources(ctx context.Context, r *store.ReadSources) *store.Response {
+	if len(r.Refs) > store.ReadManyMax {
+		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
+	}
+	if refusal := p.settle(ctx); refusal != nil {
+		return &store.Response{Err: refusal}
+	}
+	snap, s := p.snapshot()
+	defer snap.Close()
+	result := &store.SourcesResult{Sources: make([]store.Source, len(r.Refs))}
+	var kind *stones
+	for _, k := range s.schema.stones {
+		if k.Wish.Equal(r.Wish) {
+			kind, result.InForce = k, k.Ready
+		}
+	}
+	now := p.cfg.now()
+	for i, ref := range r.Refs {
+		source, err := sourceOf(snap, kind, ref, now)
+		if err != nil {
+			return p.readFailed(err)
+		}
+		result.Sources[i] = source
+	}
+	if !p.lease.Valid() {
+		return &store.Response{Err: p.notOwner()}
+	}
+	return &store.Response{Sources: result}
+}
+
+// sourceOf reads one source; kind is nil if no tombstones of its kind are kept. An item
+// whose time has passed is gone, and its tombstone is still to be made: until then the
+// item itself says what was copied of it.
+func sourceOf(snap *engine.Snapshot, kind *stones, ref store.ItemRef, now int64) (source store.Source, err error) {
+	item, there, err := snap.Get(ref.Key, ref.ID)
+	if err != nil {
+		return source, err
+	}
+	if there && !expired(&item, now) {
+		source.Item = itemOf(&item)
+	}
+	switch {
+	case kind == nil:
+	case there && kind.Selects(item.Body):
+		if expired(&item, now) {
+			source.Gone, source.Expiring = kind.Stone(item.Body, item.Position, item.Expires), true
+		}
+	default:
+		source.Gone, err = stoneOf(snap, kind, engine.ItemKey(ref.Key, ref.ID))
+	}
+	return source, err
+}
