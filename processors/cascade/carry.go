@@ -93,7 +93,7 @@ func (f *FanOut) resume(ctx context.Context, fo *fanOut, seen version) (version,
 		return fo.want, nil
 	}
 	switch {
-	case now.gone && seen.gone && !(now.left && seen.position.Before(now.position)):
+	case now.gone && seen.gone && (!now.left || !seen.position.Before(now.position)):
 		seen.time = now.time
 		now = seen
 	case now.gone && seen.gone: // it went again

@@ -212,6 +212,7 @@ func TestPlace(t *testing.T) {
 
 // parentOfItsPartition declares copies of the item whose id is their partition key.
 func parentOfItsPartition(t *testing.T) func(*Config) {
+	t.Helper()
 	return func(cfg *Config) {
 		cfg.SourceWhere, cfg.Source, cfg.Target = "", open(t, "customer", 2, "/customerId"), open(t, "order", 2, "/customerId")
 		cfg.Match = []Pair{{"customerId", "customerId"}, {"customerId", "id"}}

@@ -216,7 +216,7 @@ func (p *Partition) sources(ctx context.Context, r *store.ReadSources) *store.Re
 	result := &store.SourcesResult{Sources: make([]store.Source, len(r.Refs))}
 	var kind *stones
 	for _, k := range s.schema.stones {
-		if k.Wish.Equal(r.Wish) {
+		if k.Equal(r.Wish) {
 			kind, result.InForce = k, k.Ready
 		}
 	}
