@@ -45,11 +45,14 @@ type Status struct {
 	Problems []string `json:"problems,omitempty"`
 	// Warnings are what else an operator is to know, such as of replicas.
 	Warnings []string `json:"warnings,omitempty"`
+	// Storage tells of logs and engines; nil if nobody asked.
+	Storage *Storage `json:"storage,omitempty"`
 }
 
-// Healthy says whether no pipeline is stuck or halted, as far as all could be read.
+// Healthy says whether no pipeline is stuck or halted and no partition in trouble, as
+// far as all could be read.
 func (s *Status) Healthy() bool {
-	return len(s.Problems) == 0 && !slices.ContainsFunc(s.Pipelines, func(p PipelineStatus) bool { return p.State.Unwell() })
+	return len(s.Problems) == 0 && (s.Storage == nil || len(s.Storage.Troubles) == 0) && !slices.ContainsFunc(s.Pipelines, func(p PipelineStatus) bool { return p.State.Unwell() })
 }
 
 // PipelineStatus tells where one pipeline stands.

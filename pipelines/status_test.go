@@ -3,6 +3,7 @@ package pipelines_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
 )
 
 // everyState is a status with a pipeline of each kind and state.
@@ -25,7 +27,11 @@ func everyState() *pipelines.Status {
 		}
 	}
 	lag := pipelines.Lag{Commits: 90_000, Changes: 1_250_000, Estimated: true, Seconds: 61}
-	return &pipelines.Status{Time: at, Pipelines: []pipelines.PipelineStatus{
+	storage := &pipelines.Storage{
+		Partitions: 9, Answered: 8, Read: 7, Oldest: at.Add(-3 * time.Minute),
+		Troubles: []string{"partition c7k2x4ab/0 refuses writes: its log lacks LSN 1 to 9 (9 of 22 commits); reads go on from what was applied."},
+	}
+	return &pipelines.Status{Time: at, Storage: storage, Pipelines: []pipelines.PipelineStatus{
 		{
 			Database: "default", Name: "analytics", ID: "analytics-k2x4c7ab", Kind: pipelines.ProjectKind, Generation: 2, Source: "customer", Target: "./analytics",
 			State: pipelines.Backfilling, Lag: lag, Counts: processors.Counts{Rows: 400_000, Rejects: 2}, Rate: 51_234,
@@ -85,5 +91,41 @@ func TestStatusIsPrinted(t *testing.T) {
 	}
 	if s.Healthy() {
 		t.Error("a halted pipeline is healthy")
+	}
+}
+
+// A status tells how many logs were read whole, and does not wait for what no owner
+// tells; what an owner finds is bad news though every pipeline does well.
+func TestStatus_TellsHowLogsAndEnginesAre(t *testing.T) {
+	n := newNode(t)
+	read := func() *pipelines.Storage {
+		t.Helper()
+		containers, err := n.client.Catalog().List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := pipelines.ReadStorage(t.Context(), n.client, containers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	spec := store.ContainerSpec{PartitionKey: []string{"/pk"}, Partitions: 2}
+	if _, err := n.client.Catalog().Create(t.Context(), "default", "kept", spec); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() string {
+		if s := read(); s.Read < 2 || s.Read != s.Partitions || s.Oldest.IsZero() || len(s.Troubles) > 0 {
+			return fmt.Sprintf("%+v", s)
+		}
+		return ""
+	})
+	status := &pipelines.Status{Storage: read()}
+	if !status.Healthy() {
+		t.Errorf("all is well, and it is not healthy: %+v", status.Storage)
+	}
+	status.Storage.Troubles = []string{"partition p: its log lacks LSN 1"}
+	if status.Healthy() {
+		t.Error("a damaged partition is healthy")
 	}
 }

@@ -28,6 +28,16 @@ func (s *Status) Print(w io.Writer, wide bool) error {
 			return err
 		}
 	}
+	if err := s.printPipelines(w, wide); err != nil {
+		return err
+	}
+	if s.Storage != nil {
+		return s.Storage.print(w, s.Time)
+	}
+	return nil
+}
+
+func (s *Status) printPipelines(w io.Writer, wide bool) error {
 	if len(s.Pipelines) == 0 {
 		_, err := fmt.Fprintln(w, "No pipeline is registered; declare one with millrace apply -f FILE.")
 		return err

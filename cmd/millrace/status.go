@@ -31,10 +31,12 @@ switching (it has caught up, and is not in force in every partition yet),
 uninitialised (no worker has taken it yet), stuck, halted, paused.
 
 Warnings stand before them, such as of logs that have fewer replicas than durability
-asks for; millrace doctor tells more.
+asks for; millrace doctor tells more. The last lines tell how many logs were read as a
+whole by the scrub of their owners, and what is damaged.
 
 It exits with 1 if a pipeline is stuck, which means that it has something to do and
-makes no progress, or halted at a change that cannot be processed.`,
+makes no progress, or halted at a change that cannot be processed, and if a log or an
+engine is damaged.`,
 		Example: "  millrace status --watch",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -79,7 +81,8 @@ func (a *app) readStatus(ctx context.Context, s *session, monitor *pipelines.Mon
 		status.Warnings = append(status.Warnings, replicas.Warnings()...)
 	}
 	if len(args) == 0 {
-		return status, nil
+		status.Storage, err = s.storage(ctx)
+		return status, err
 	}
 	database, name := a.split(args[0])
 	rec, err := s.registry.Get(ctx, database, name)
@@ -88,6 +91,15 @@ func (a *app) readStatus(ctx context.Context, s *session, monitor *pipelines.Mon
 	}
 	status.Pipelines = slices.DeleteFunc(status.Pipelines, func(p pipelines.PipelineStatus) bool { return p.ID != rec.ID })
 	return status, nil
+}
+
+// storage asks the owners of all partitions how their logs and engines are.
+func (s *session) storage(ctx context.Context) (*pipelines.Storage, error) {
+	containers, err := s.client.Catalog().List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return pipelines.ReadStorage(ctx, s.client, containers)
 }
 
 // watchStatus shows the status until ctx ends: in place on a terminal, else one
