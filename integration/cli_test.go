@@ -320,7 +320,7 @@ func TestCLI_ExitCodesAndWhatToDoNext(t *testing.T) {
 		"too few arguments":          {[]string{"describe", "container"}, 2, "usage: millrace describe container|pipeline NAME"},
 		"an unknown kind":            {[]string{"get", "tables"}, 2, "container or pipeline is expected"},
 		"an unknown output":          {[]string{"get", "pipelines", "-o", "xml"}, 2, "table, json, yaml is expected"},
-		"no server":                  {[]string{"status", "--server", nobody}, 2, "next: start Millrace with millrace up"},
+		"no server":                  {[]string{"status", "--server", nobody, "--wait", "1s"}, 2, "next: start Millrace with millrace up"},
 		"no such container":          {[]string{"query", "prodct", "--key", "a"}, 1, "container default/prodct does not exist"},
 		"no such pipeline":           {[]string{"pause", "tag-name"}, 1, "did you mean tag-names?"},
 		"no such item":               {[]string{"query", "product", "--key", "a", "--id", "b"}, 1, "there is no item b"},

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
@@ -128,6 +130,10 @@ func newCluster(t testing.TB, stores, workers int, flags ...string) *cluster {
 func (c *cluster) spawn(role, server string, flags ...string) *member {
 	c.t.Helper()
 	dir, http := c.t.TempDir(), "127.0.0.1:"+strconv.Itoa(freePort(c.t))
+	if role == "worker" {
+		// All workers see the same files, where commands expect them too.
+		flags = append(slices.Clone(flags), "--set", "sinks.roots="+filepath.Join(workDir(c.t, []string{"--server", c.server}), configs.DirDefault))
+	}
 	m := &member{child: spawn(c.t, append([]string{role, "--server", server, "--dir", dir, "--listen", http}, flags...)...), http: http}
 	id, err := os.ReadFile(filepath.Join(dir, "node-id"))
 	if err != nil {

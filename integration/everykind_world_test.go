@@ -68,7 +68,7 @@ func newTown(t testing.TB, workers int, sets ...string) *town {
 
 // start begins a life.
 func (m *machine) start() {
-	cfg, err := configs.Load("", nil, m.sets)
+	cfg, err := configs.Load("", natsEnviron(), m.sets)
 	if err != nil {
 		m.t.Fatal(err)
 	}

@@ -43,6 +43,14 @@ var natsUser = map[string]string{
 	"MILLRACE_CONNECT_USER": "tester", "MILLRACE_CONNECT_PASSWORD": "the secret of tests",
 }
 
+// natsEnviron is that environment, for nodes in this process.
+func natsEnviron() (environ []string) {
+	for name, value := range natsUser {
+		environ = append(environ, name+"="+value)
+	}
+	return environ
+}
+
 // asTester connects as that user.
 func asTester() nats.Option {
 	return nats.UserInfo(natsUser["MILLRACE_CONNECT_USER"], natsUser["MILLRACE_CONNECT_PASSWORD"])

@@ -235,7 +235,7 @@ func (s *shape) table(t *NamedTable) bool {
 // constant returns what a column says of every row, if it is a constant.
 func constant(c *NamedColumn) []query.Equality {
 	e, err := query.ParseExpr(fmt.Sprintf("item[%s] = (%s)", document.AppendQuote(nil, c.Name), c.Expr))
-	if err != nil || c.Type != "" {
+	if err != nil || c.Type != "" && c.Type != "json" { // other types may make of it what it is not
 		return nil
 	}
 	return e.Equalities()

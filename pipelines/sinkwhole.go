@@ -56,7 +56,7 @@ func (s *Supervisor) whole(ctx context.Context, m *machine) error {
 	}
 	found, err := s.divided(ctx, m)
 	if err != nil {
-		return nil //nolint:nilerr // what cannot be read now is read at the next look; the writer tells what ails the directory
+		return nil // what cannot be read now is read at the next look; the writer tells what ails the directory
 	}
 	m.wholeness.at, m.wholeness.found = time.Now(), found
 	return found

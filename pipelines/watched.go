@@ -111,12 +111,13 @@ func (w *watched) state(lag Lag) (State, string) {
 		return Uninitialised, ""
 	case w.closed != "":
 		return Stuck, w.closed
+	case cp.Halted && !lag.None():
+		// Before what its worker says of the stop: that is only that it has halted.
+		return Halted, cp.LastError + "; it is tried again by itself: mend the item, or apply the pipeline with onError: park"
 	case w.opens() != "":
 		return Stuck, w.opens()
 	case lag.None():
 		return Idle, ""
-	case cp.Halted:
-		return Halted, cp.LastError + "; it is tried again by itself: mend the item, or apply the pipeline with onError: park"
 	}
 	if reason := w.stuck(); reason != "" {
 		return Stuck, reason

@@ -236,6 +236,10 @@ func TestFix_MakesTheBucketsAsTheyWere(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.apply()
+			// As the stores do after each change of the catalog.
+			if _, err := upkeep.NewKeeper(w.js, w.catalog, upkeep.Config{}).Pass(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			before := w.state()
 			if r := w.examine(); !r.Well() || slices.ContainsFunc(r.Findings, func(f doctor.Finding) bool { return f.What != "leases" }) {
 				t.Fatalf("of a sound system: %+v", r.Findings)
