@@ -45,7 +45,7 @@ func newSlaughter(t *testing.T) *slaughter {
 	port := strconv.Itoa(freePort(t))
 	s := &slaughter{t: t, server: "nats://127.0.0.1:" + port, files: t.TempDir()}
 	s.node = spawn(t, "up", "--dir", t.TempDir(), "--port", port, "--listen", "off",
-		"--set", "processors.checkpointInterval=1s", "--set", "processors.checkpointBusyInterval=1s")
+		"--set", "processors.checkpointInterval=1s", "--set", "processors.checkpointBusyInterval=1s", "--set", "sinks.roots="+s.files)
 	tellOnFailure(t, s.node)
 	s.apply(everyContainer)
 	client := dial(t, s.server)

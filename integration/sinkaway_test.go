@@ -103,8 +103,9 @@ func TestSinkAway(t *testing.T) {
 	server := postgres.Start(t)
 	dsn := server.Database(t)
 	t.Setenv("MILLRACE_TEST_DSN", dsn)
-	w := newTown(t, 1)
-	w.apply(everyContainer + "---" + everyPipelineIn(t.TempDir()) + "---" + postgresPipeline + "---" + wideOrders)
+	files := t.TempDir()
+	w := newTown(t, 1, "sinks.roots="+files)
+	w.apply(everyContainer + "---" + everyPipelineIn(files) + "---" + postgresPipeline + "---" + wideOrders)
 	customers := open(t, w.Client(), "customer")
 	for n := range 40 {
 		w.order(customers, n, "2")

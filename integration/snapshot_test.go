@@ -57,8 +57,9 @@ func snapshots(w *town, customer *store.Container, id string, stop <-chan struct
 // of one customer, who says in every single snapshot how many there are: while all
 // is well, while the worker crashes, and while the store does.
 func TestTransactional_EveryReaderSeesTheCount(t *testing.T) {
-	w := newTown(t, 1)
-	w.apply(everyContainer + "---" + everyPipelineIn(t.TempDir()))
+	files := t.TempDir()
+	w := newTown(t, 1, "sinks.roots="+files)
+	w.apply(everyContainer + "---" + everyPipelineIn(files))
 	customer := open(t, w.Client(), "customer")
 	soon(t, time.Minute, func() string { return notInForce(w, customer, "customer-totals") })
 	for _, c := range []struct {
