@@ -15,14 +15,14 @@ type Memory struct {
 	Limit int64 `yaml:"limit"`
 }
 
-// GoLimit is the part of Limit that is Go's: an eighth is left for mapped files,
+// GoLimit is the part of Limit that is Go's: a quarter is left for mapped files,
 // which the system takes back where it needs memory, and 48 MiB for the program
 // itself. 0 without a limit.
 func (m Memory) GoLimit() int64 {
 	if m.Limit == 0 {
 		return 0
 	}
-	return m.Limit - m.Limit/8 - 48<<20
+	return m.Limit - m.Limit/4 - 48<<20
 }
 
 // fit makes what is held in memory fit the limit where it is not set.

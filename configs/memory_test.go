@@ -13,7 +13,7 @@ func TestMemoryLimit_MakesCachesFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, got := range map[string][2]int64{
-		"Go's part":            {c.Memory.GoLimit(), 176 << 20},
+		"Go's part":            {c.Memory.GoLimit(), 144 << 20},
 		"engine.memTableBytes": {c.Engine.MemTableBytes, 8 << 20},
 		"ringBytesMax":         {int64(c.Feed.Hub.RingBytesMax), 4 << 20},
 		"tail.bytesMax":        {int64(c.Feed.Hub.Tail.BytesMax), 1 << 20},
