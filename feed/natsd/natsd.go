@@ -96,6 +96,13 @@ func (s *Server) startLocked(ctx context.Context) error {
 	if err := s.cfg.checkPort(ctx); err != nil {
 		return err
 	}
+	completed, err := completeUpdates(s.cfg.Dir)
+	if err != nil {
+		return fmt.Errorf("natsd: %w", err)
+	}
+	for _, stream := range completed {
+		s.cfg.Log.Warn("an update of a stream had been cut off and was completed", slog.String("stream", stream))
+	}
 	n, err := server.NewServer(options)
 	if err != nil {
 		return fmt.Errorf("natsd: configure: %w", err)
