@@ -32,7 +32,7 @@ func (s *Status) Print(w io.Writer, wide bool) error {
 		return err
 	}
 	if s.Storage != nil {
-		return s.Storage.print(w, s.Time)
+		return s.Storage.tell(w, s.Time)
 	}
 	return nil
 }

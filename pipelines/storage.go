@@ -92,8 +92,8 @@ func (s *Storage) add(p feed.Partition, status *store.PartitionStatus) {
 	}
 }
 
-// print writes a line for what was read, and one for each trouble.
-func (s *Storage) print(w io.Writer, now time.Time) error {
+// tell writes a line for what was read, and one for each trouble.
+func (s *Storage) tell(w io.Writer, now time.Time) error {
 	text := fmt.Sprintf("logs: %d of %d read whole", s.Read, s.Partitions)
 	if !s.Oldest.IsZero() {
 		text += fmt.Sprintf(", the first of them %s ago", now.Sub(s.Oldest).Round(time.Second))

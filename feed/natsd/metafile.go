@@ -76,13 +76,19 @@ func completeUpdate(meta string) (string, error) {
 	}
 	_, _ = hash.Write(config)
 	want := []byte(hex.EncodeToString(hash.Sum(nil)))
-	var stream struct {
-		Name string `json:"name"`
-	}
-	if bytes.Equal(sum, want) || json.Unmarshal(config, &stream) != nil || stream.Name != name {
+	if bytes.Equal(sum, want) || !names(config, name) {
 		return "", nil
 	}
 	return name, replaceFile(sumFile, want, summed.Mode().Perm())
+}
+
+// names says whether a stream's configuration can be read and is that of a name.
+func names(config []byte, name string) bool {
+	var stream struct {
+		Name string `json:"name"`
+	}
+	err := json.Unmarshal(config, &stream)
+	return err == nil && stream.Name == name
 }
 
 // replaceFile writes a file in one piece, and returns when it is on disk.

@@ -89,6 +89,9 @@ var passing = []error{
 	context.DeadlineExceeded, nats.ErrTimeout, nats.ErrNoResponders, nats.ErrNoServers, nats.ErrDisconnected,
 	nats.ErrConnectionReconnecting, nats.ErrStaleConnection, nats.ErrReconnectBufExceeded, nats.ErrNoInfoReceived, io.EOF, io.ErrUnexpectedEOF,
 	jetstream.ErrJetStreamNotEnabled, jetstream.ErrJetStreamNotEnabledForAccount, jetstream.ErrNoStreamResponse,
+	// A bucket that somebody has just made, asked of a server that has not heard of it; one that
+	// is lost is a DamageError.
+	jetstream.ErrBucketNotFound,
 	feed.ErrUnavailable, feed.ErrUnknown, store.ErrUnavailable, store.ErrUnknown,
 }
 
