@@ -35,9 +35,9 @@ func (c *Config) fit() error {
 		return fmt.Errorf("memory.limit is %d bytes; at least 256MiB is expected", limit)
 	}
 	const mib = 1 << 20
-	// At 256 MiB: tables of 8 MiB, of which up to five are in memory, and 2 MiB for
-	// each ring, reader and pipeline of a partition. From 2 GiB on these are the
-	// defaults.
+	// At 256 MiB: tables of 8 MiB, of which up to five are in memory, and for each
+	// partition 4 MiB in its ring, 1 MiB on the way to a reader and 2 MiB ahead of a
+	// pipeline. From 2 GiB on all of these are the defaults.
 	smaller := func(field *int, part int64, most int) {
 		if *field == 0 {
 			*field = min(most, max(mib, int(limit/part)))
