@@ -103,7 +103,7 @@ func (run *planning) count(ctx context.Context, w *planWork) (err error) {
 	}
 	c.effect.Into = w.declared.Spec.destination()
 	if sink := newSinkStatus(&w.declared.Spec); sink != nil {
-		c.effect.Into = sink.Kind + " " + sink.Where
+		c.effect.Into = sink.Kind + " " + run.placed.where(&w.declared.Spec, sink)
 	}
 	if c.effect.Cost.Reads, err = run.items(ctx, w.bound.source); err != nil {
 		return err

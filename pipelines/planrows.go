@@ -137,6 +137,10 @@ func (n *rowCount) sink(ctx context.Context) error {
 	if gone != "" {
 		return nil // a container was made again, and its rows are gone
 	}
+	rec, err := n.run.registry.located(ctx, rec)
+	if err != nil {
+		return err
+	}
 	former, err := n.compile(rec, &b)
 	if err != nil {
 		return err
@@ -147,7 +151,7 @@ func (n *rowCount) sink(ctx context.Context) error {
 	}
 	at, err := reader.Positions(ctx, former.Schema())
 	if _, tells := former.Sink().(*project.ContainerSink); err == nil && len(at) == 0 && !tells {
-		err = fmt.Errorf("nothing was written to %s yet, or it is another place seen from here", n.declared.Spec.destination())
+		err = fmt.Errorf("nothing was written to %s yet, or it is another place seen from here", rec.Spec.destination())
 	}
 	if err != nil {
 		n.note("the rows that are there cannot be read from here, so all are counted as new: %s", err)

@@ -54,9 +54,9 @@ type ContainerSink struct {
 type ParquetSink struct {
 	// Path is a directory, made if it is missing. It lies below one of the workers'
 	// roots (sinks.roots in their configuration, by default their directory dir); one
-	// that is not absolute is below the first. It may be written file:///analytics. All
-	// workers must see the same files under that name, and no other pipeline may write
-	// there.
+	// that is not absolute is below the first root of each worker. It may be written
+	// file:///analytics. All workers must see the same files there, and no other
+	// pipeline may write there.
 	Path string `json:"path,omitempty" yaml:"path,omitempty"`
 	// S3 is a bucket of Amazon S3 or of a store that speaks its protocol.
 	S3 *S3 `json:"s3,omitempty" yaml:"s3,omitempty"`

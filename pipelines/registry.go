@@ -45,9 +45,9 @@ type RegistryConfig struct {
 	Replicas int
 	// Log is the configuration with which the logs of targets are opened.
 	Log feed.LogConfig
-	// SinkRoot is where a directory lies that is declared without its beginning, as
-	// long as no worker has said where its sinks may write. Default the working
-	// directory.
+	// SinkRoot is the first root of this process's own sinks. Below it the files of a
+	// directory that is not absolute are looked for beside the workers' roots. Default
+	// the working directory.
 	SinkRoot string
 	// ReadOnly says that the connection may only read: a bucket that is not there is
 	// not made.

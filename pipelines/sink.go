@@ -14,8 +14,8 @@ import (
 type SinkLimits struct {
 	// Roots are the directories below which pipelines may have Parquet files written,
 	// as this process sees them: everything else is refused, and so are the folders
-	// of Millrace itself. A path that is not absolute is below the first one, which is
-	// to be the same for all workers. Without any it is the directory dir.
+	// of Millrace itself. A path that is not absolute is below the first one of each
+	// worker, where all are to see the same files. Without any it is the directory dir.
 	Roots []string `yaml:"roots"`
 
 	// Own are the folders of the process itself, which no sink may touch.

@@ -22,7 +22,11 @@ func newParquetSink(rec *Record, limits *SinkLimits) (project.Sink, error) {
 		cfg.CommitInterval = min(declared, cmp.Or(cfg.CommitInterval, time.Second))
 	}
 	if spec.S3 == nil {
-		dir := parquetsink.NewDir(spec.Path)
+		path, err := roots.Below(limits.Roots, spec.Path)
+		if err != nil {
+			return nil, err
+		}
+		dir := parquetsink.NewDir(path)
 		dir.Guard(func(ctx context.Context) error { return limits.admit(ctx, rec) })
 		return parquetsink.New(dir, cfg)
 	}
@@ -47,7 +51,10 @@ func (l *SinkLimits) admit(ctx context.Context, rec *Record) error {
 	if err != nil {
 		return err
 	}
-	path := rec.Spec.Project.Sink.Parquet.Path
+	path, err := roots.Below(l.Roots, rec.Spec.Project.Sink.Parquet.Path)
+	if err != nil {
+		return err
+	}
 	err = allowed.Check(path)
 	if outside, ok := errors.AsType[*roots.OutsideError](err); ok && outside.Own == "" {
 		// Releases without roots have taken any directory. One that holds the

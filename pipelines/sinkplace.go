@@ -9,61 +9,128 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/pipelines/roots"
+	"github.com/millrace/millrace/processors/project/parquetsink"
 )
 
-// placed are declarations whose directories are absolute, and what is known of these.
+// placed are declarations together with where their directories are for the workers.
 type placed struct {
-	*Resources
-	workers []roots.Worker
-	world   World
+	*Resources // as they are recorded
+	workers    []roots.Worker
+	// firsts are the roots below which a directory lies that is not absolute: those of
+	// the workers that are known, or else the one that this process has itself.
+	firsts []string
+	world  World
 	// found is what is wrong with directories.
 	found Findings
 }
 
-// place makes the directories of Parquet sinks absolute, for whoever opens them later,
-// a worker or a command that verifies, runs elsewhere, and holds them against what the
-// workers have announced. One that is not absolute lies below the workers' first root.
+// place holds the directories of Parquet sinks against what the workers have announced.
+// One that is not absolute is recorded so: each worker, and whoever reads its files,
+// finds it below the worker's first root, also a worker that comes later.
 func (r *Registry) place(ctx context.Context, declared *Resources, w World) (*placed, error) {
 	same := *declared
 	same.Pipelines = slices.Clone(declared.Pipelines)
 	all := &placed{Resources: &same, world: w}
 	for i := range same.Pipelines {
 		p := &same.Pipelines[i]
-		if p.directory() == "" {
+		if p.Spec.directory() == "" {
 			continue
 		}
-		if all.workers == nil {
+		if all.firsts == nil {
 			var err error
 			if all.workers, err = roots.Workers(ctx, r.js, r.kv); err != nil {
 				return nil, err
 			}
+			all.firsts = firstRoots(all.workers, r.cfg.SinkRoot)
 		}
-		path, err := all.absolute(p, r.cfg.SinkRoot)
+		path, err := all.recorded(p)
 		if err != nil {
-			return nil, fmt.Errorf("pipeline %s: the directory %s: %w", p.Metadata, p.directory(), err)
+			return nil, fmt.Errorf("pipeline %s: the directory %s: %w", p.Metadata, p.Spec.directory(), err)
 		}
-		p.Spec = p.Spec.clone()
-		p.Spec.Project.Sink.Parquet.Path = path
+		p.Spec = p.Spec.in(path)
 		all.admit(p)
 	}
 	return all, nil
 }
 
-// check is Check, together with what is wrong with directories.
-func (all *placed) check() error {
-	err := all.Check(all.world)
-	if found, ok := errors.AsType[Findings](err); ok || err == nil {
-		return slices.Concat(found, all.found).sorted().Err()
+// firstRoots returns the first roots of workers, each once; fallback without workers.
+func firstRoots(workers []roots.Worker, fallback string) []string {
+	var firsts []string
+	for i := range workers {
+		if all := workers[i].Roots; len(all) > 0 && !slices.Contains(firsts, all[0]) {
+			firsts = append(firsts, all[0])
+		}
 	}
-	return err
+	if firsts == nil {
+		firsts = []string{fallback}
+	}
+	return firsts
 }
 
-// directory returns the directory of a pipeline's files, "" if it has none.
-func (p *Pipeline) directory() string {
-	if p.Spec.Project == nil || p.Spec.Project.Sink.Parquet == nil {
+// check is Check, together with what is wrong with directories.
+func (all *placed) check() error {
+	firsts := all.firsts
+	if firsts == nil {
+		firsts = []string{""} // no directory is declared; those that exist are compared with none
+	}
+	// Two pipelines may meet in one directory below the root of some worker only.
+	for _, root := range firsts {
+		declared, world, err := all.below(root)
+		if err != nil {
+			return err
+		}
+		if err = declared.Check(world); err == nil {
+			continue
+		}
+		found, ok := errors.AsType[Findings](err)
+		if !ok {
+			return err
+		}
+		return slices.Concat(found, all.found).sorted().Err()
+	}
+	return all.found.sorted().Err()
+}
+
+// below returns what is declared and what is there, with every directory as a worker
+// has it whose first root is root.
+func (all *placed) below(root string) (*Resources, World, error) {
+	declared, world := *all.Resources, all.world
+	declared.Pipelines, world.Pipelines = slices.Clone(declared.Pipelines), slices.Clone(world.Pipelines)
+	var specs []*PipelineSpec
+	for i := range declared.Pipelines {
+		specs = append(specs, &declared.Pipelines[i].Spec)
+	}
+	for i := range world.Pipelines {
+		specs = append(specs, &world.Pipelines[i].Spec)
+	}
+	for _, s := range specs {
+		path := s.directory()
+		if path == "" {
+			continue
+		}
+		at, err := roots.Below([]string{root}, path)
+		if err != nil {
+			return nil, world, err
+		}
+		*s = s.in(at)
+	}
+	return &declared, world, nil
+}
+
+// directory returns the directory of a pipeline's files as it is declared, "" if it has
+// none.
+func (s *PipelineSpec) directory() string {
+	if s.Project == nil || s.Project.Sink.Parquet == nil {
 		return ""
 	}
-	return p.Spec.Project.Sink.Parquet.Path
+	return s.Project.Sink.Parquet.Path
+}
+
+// in returns s, which has a directory, with another one.
+func (s *PipelineSpec) in(directory string) PipelineSpec {
+	other := s.clone()
+	other.Project.Sink.Parquet.Path = directory
+	return other
 }
 
 // there returns the directory that a pipeline has now, "" if it has none.
@@ -72,33 +139,47 @@ func (all *placed) there(m Metadata) string {
 	if at < 0 {
 		return ""
 	}
-	return (&Pipeline{Spec: all.world.Pipelines[at].Spec}).directory()
+	return all.world.Pipelines[at].Spec.directory()
 }
 
-// absolute returns the directory of p as its workers know it.
-func (all *placed) absolute(p *Pipeline, fallback string) (string, error) {
-	path := p.directory()
+// recorded returns the directory of p as its record keeps it: as it is declared, unless
+// the record that is there names the same one in the other way.
+func (all *placed) recorded(p *Pipeline) (string, error) {
+	path, there := filepath.Clean(p.Spec.directory()), all.there(p.Metadata)
+	if there == "" || filepath.IsAbs(path) == filepath.IsAbs(there) {
+		return path, nil
+	}
+	same := 0
+	for _, root := range all.firsts {
+		was, errWas := roots.Below([]string{root}, there)
+		is, errIs := roots.Below([]string{root}, path)
+		if err := errors.Join(errWas, errIs); err != nil {
+			return "", err
+		}
+		if was == is {
+			same++
+		}
+	}
 	if filepath.IsAbs(path) {
-		return filepath.Clean(path), nil
+		// Whoever names the directory of one worker may want to have it for all.
+		if same == len(all.firsts) {
+			return there, nil
+		}
+		return path, nil
 	}
+	// Earlier releases recorded an absolute one: below a root, or where apply ran.
 	here, err := filepath.Abs(path)
-	if err != nil || here == all.there(p.Metadata) {
-		return here, err // an earlier release took it for that, and the files are there
+	if same > 0 || here == there {
+		return there, err
 	}
-	if len(all.workers) > 0 {
-		return filepath.Join(all.workers[0].Roots[0], path), nil
-	}
-	if fallback != "" {
-		return filepath.Abs(filepath.Join(fallback, path))
-	}
-	return here, nil
+	return path, err
 }
 
 // admit notes what a worker would refuse. What p has already is left to the workers:
-// to declare it again gives it nothing.
+// to declare it again gives it nothing. What is not absolute is below a root of each.
 func (all *placed) admit(p *Pipeline) {
-	path := p.directory()
-	if path == all.there(p.Metadata) {
+	path := p.Spec.directory()
+	if !filepath.IsAbs(path) || path == all.there(p.Metadata) {
 		return
 	}
 	const field = "spec.project.sink.parquet.path"
@@ -115,18 +196,36 @@ func (all *placed) admit(p *Pipeline) {
 
 // notes tell what an operator should know of the directory of p.
 func (all *placed) notes(p *Pipeline) []string {
-	path := p.directory()
+	path := p.Spec.directory()
 	if path == "" || path == all.there(p.Metadata) {
 		return nil
 	}
+	relative := !filepath.IsAbs(path)
 	switch n := len(all.workers); {
+	case n == 0 && relative:
+		return []string{fmt.Sprintf("no worker has said where its sinks may write; each writes to %s below the first of its own sinks.roots", path)}
 	case n == 0:
 		return []string{fmt.Sprintf("no worker has said where its sinks may write; one that may not write to %s refuses it and says so in millrace status", path)}
 	case n > 1:
+		if relative && len(all.firsts) > 1 {
+			path += " below the first root of each worker, which is not the same for all: " + strings.Join(all.firsts, ", ")
+		} else if at, err := roots.Below(all.firsts, path); err == nil {
+			path = at
+		}
 		return []string{fmt.Sprintf("its files are in the directory %s, and %d workers write them (%s): all must see the same files there, on a disk that they share; "+
 			"where they do not, write s3: {bucket: ...}", path, n, all.names())}
 	}
 	return nil
+}
+
+// where says where the sink of s is, with the directory that all workers find for it.
+func (all *placed) where(s *PipelineSpec, sink *SinkStatus) string {
+	if path := s.directory(); path != "" && len(all.workers) > 0 && len(all.firsts) == 1 {
+		if at, err := roots.Below(all.firsts, path); err == nil {
+			return at
+		}
+	}
+	return sink.Where
 }
 
 // names lists the workers.
@@ -140,4 +239,59 @@ func (all *placed) names() string {
 		names = append(names[:shown], fmt.Sprintf("and %d more", len(names)-shown))
 	}
 	return strings.Join(names, ", ")
+}
+
+// located returns a record with the directory of its files as this process finds it:
+// among those where workers have it, and the one below this process's own root, the one
+// that holds the pipeline's files; that of a worker if none does.
+func (r *Registry) located(ctx context.Context, rec *Record) (*Record, error) {
+	path := rec.Spec.directory()
+	if path == "" || filepath.IsAbs(path) {
+		return rec, nil
+	}
+	workers, err := roots.Workers(ctx, r.js, r.kv)
+	if err != nil {
+		return nil, err
+	}
+	firsts := firstRoots(workers, r.cfg.SinkRoot)
+	found, err := roots.Below(firsts, path)
+	if err != nil {
+		return nil, err
+	}
+	// This process's own comes first: a worker that verifies reads what it has written.
+	for _, root := range append([]string{r.cfg.SinkRoot}, firsts...) {
+		at, err := roots.Below([]string{root}, path)
+		if err != nil {
+			return nil, err
+		}
+		if owner, err := parquetsink.Owner(ctx, parquetsink.NewDir(at)); err == nil && owner == rec.ID {
+			found = at
+			break
+		}
+	}
+	seen := *rec
+	seen.Spec = rec.Spec.in(found)
+	return &seen, nil
+}
+
+// locate tells in s where the files of pipelines are, for those whose directory is not
+// absolute and the same for all workers. What cannot be read now is left as declared.
+func (m *Monitor) locate(ctx context.Context, s *Status, records []Record) {
+	var firsts []string
+	for i := range records {
+		path := records[i].Spec.directory()
+		if path == "" || filepath.IsAbs(path) {
+			continue
+		}
+		if firsts == nil {
+			workers, err := roots.Workers(ctx, m.js, m.registry.kv)
+			if err != nil || len(workers) == 0 {
+				return
+			}
+			firsts = firstRoots(workers, "")
+		}
+		if at, err := roots.Below(firsts, path); err == nil && len(firsts) == 1 {
+			s.Pipelines[i].Target, s.Pipelines[i].Sink.Where = at, at
+		}
+	}
 }

@@ -82,15 +82,94 @@ func TestSinks_ADirectoryOutsideTheRootsIsRefused(t *testing.T) {
 			t.Errorf("plan of %s: %v", path, err)
 		}
 	}
-	// One that is not absolute lies below the root, for everybody.
+	// One that is not absolute lies below the root.
 	n.apply(t, decode(t, saleRows("./analytics")))
 	n.idle(t)
-	if rec := n.record(t, "sales"); rec.Spec.Project.Sink.Parquet.Path != filepath.Join(root, "analytics") {
-		t.Errorf("the directory is %s", rec.Spec.Project.Sink.Parquet.Path)
-	}
-	if _, err := os.Stat(filepath.Join(root, "analytics", "current", "sales")); err != nil {
+	n.keepsIn(t, filepath.Join(root, "analytics"))
+}
+
+// keepsIn fails unless the rows of sales are files in dir, which status names and
+// verify reads.
+func (n *node) keepsIn(t testing.TB, dir string) {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join(dir, "current", "sales")); err != nil {
 		t.Error(err)
 	}
+	s, err := n.monitor.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := &s.Pipelines[0]; p.Target != dir || p.Sink.Where != dir {
+		t.Errorf("status says that its rows are in %s, %s; want %s", p.Target, p.Sink.Where, dir)
+	}
+	if r, by := n.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual || by["sales"].Copies != 1 {
+		t.Errorf("verify:\n%s", text(r))
+	}
+}
+
+// TestSinks_ADirectoryIsFoundWhereItIsUsed by a worker that starts after apply, whose
+// root is not where apply ran.
+func TestSinks_ADirectoryIsFoundWhereItIsUsed(t *testing.T) {
+	n := newIdleNode(t)
+	n.apply(t, decode(t, saleContainer))
+	n.put(t, "sale", `{"id":"s1","customerId":"k1"}`)
+	n.apply(t, decode(t, saleRows("./analytics")))
+	if path := n.record(t, "sales").Spec.Project.Sink.Parquet.Path; path != "analytics" {
+		t.Errorf("the record has the directory %s", path)
+	}
+	root := t.TempDir()
+	stop := n.work(t, n.client, pipelines.SinkLimits{Roots: []string{root}})
+	n.announced(t, 1)
+	n.idle(t)
+	n.keepsIn(t, filepath.Join(root, "analytics"))
+
+	// The same directory, however it is named, is no other one.
+	for _, path := range []string{"analytics", filepath.Join(root, "analytics"), "file://" + root + "/analytics"} {
+		done, err := n.registry.Apply(t.Context(), decode(t, saleRows(path)))
+		if err != nil || done[0].Action != pipelines.Unchanged {
+			t.Errorf("apply of %s: %v, %v", path, done, err)
+		}
+	}
+	// Another pipeline may not have it, whichever of them names it in full.
+	for _, path := range []string{"./analytics/deeper", filepath.Join(root, "analytics")} {
+		_, err := n.registry.Apply(t.Context(), decode(t, strings.Replace(saleRows(path), "name: sales", "name: others", 1)))
+		if found, ok := errors.AsType[pipelines.Findings](err); !ok || len(found) != 1 || !strings.Contains(err.Error(), "where pipeline default/sales has its own") {
+			t.Errorf("apply of another pipeline into %s: %v", path, err)
+		}
+	}
+	// Workers that follow each other on other machines see one disk at other places.
+	stop()
+	moved := t.TempDir()
+	if err := os.Rename(filepath.Join(root, "analytics"), filepath.Join(moved, "analytics")); err != nil {
+		t.Fatal(err)
+	}
+	n.work(t, n.client, pipelines.SinkLimits{Roots: []string{moved}})
+	n.put(t, "sale", `{"id":"s1","customerId":"k1","n":2}`)
+	n.announced(t, 1)
+	n.idle(t)
+	n.keepsIn(t, filepath.Join(moved, "analytics"))
+}
+
+// TestSinks_AbsoluteRecordsOfEarlierReleasesGoOn when the same declaration, which names
+// its directory below the root, is applied again.
+func TestSinks_AbsoluteRecordsOfEarlierReleasesGoOn(t *testing.T) {
+	root := t.TempDir()
+	n := rooted(t, root)
+	dir := filepath.Join(root, "analytics")
+	n.apply(t, decode(t, saleRows(dir)))
+	n.idle(t)
+	done, err := n.registry.Apply(t.Context(), decode(t, saleRows("./analytics")))
+	if err != nil || done[0].Action != pipelines.Unchanged || n.record(t, "sales").Spec.Project.Sink.Parquet.Path != dir {
+		t.Errorf("apply: %v, %v; the directory is %s", done, err, n.record(t, "sales").Spec.Project.Sink.Parquet.Path)
+	}
+	// One that the worker refuses gets its place.
+	n.forge(t, filepath.Join(t.TempDir(), "analytics"))
+	n.refused(t, "is not below "+root)
+	if _, err := n.registry.Apply(t.Context(), decode(t, saleRows("./analytics")), pipelines.ApplyOptions{Backfill: true}); err != nil {
+		t.Fatal(err)
+	}
+	n.idle(t)
+	n.keepsIn(t, dir)
 }
 
 // TestSinks_AWorkerRefusesADirectoryOutsideItsRoots, whatever stands in the record.
@@ -165,10 +244,14 @@ func TestPlan_WarnsOfADirectoryThatSeveralWorkersWrite(t *testing.T) {
 	if got := note(); !strings.Contains(got, "2 workers write them") || !strings.Contains(got, "on a disk that they share") {
 		t.Errorf("with two workers: %s", got)
 	}
-	// One whose root is another one cannot write there at all.
-	n.work(t, n.client, pipelines.SinkLimits{Roots: []string{t.TempDir()}})
+	// One whose root is another one writes below that, and cannot write here.
+	elsewhere := t.TempDir()
+	n.work(t, n.client, pipelines.SinkLimits{Roots: []string{elsewhere}})
 	n.announced(t, 3)
-	if _, err := n.registry.Apply(t.Context(), decode(t, saleRows("./analytics"))); err == nil || !strings.Contains(err.Error(), "refuses") {
+	if got := note(); !strings.Contains(got, "which is not the same for all: ") || !strings.Contains(got, elsewhere) {
+		t.Errorf("with a worker whose root is elsewhere: %s", got)
+	}
+	if _, err := n.registry.Apply(t.Context(), decode(t, saleRows(filepath.Join(root, "analytics")))); err == nil || !strings.Contains(err.Error(), "refuses") {
 		t.Errorf("with a worker whose root is elsewhere: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/roots"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/project"
 )
@@ -46,7 +47,7 @@ type wholeness struct {
 // those of the others are seen here, for two workers with disks of their own would
 // each find their half whole.
 func (s *Supervisor) whole(ctx context.Context, m *machine) error {
-	if (&Pipeline{Spec: m.record.Spec}).directory() == "" {
+	if m.record.Spec.directory() == "" {
 		return nil
 	}
 	m.wholeness.mu.Lock()
@@ -83,8 +84,12 @@ func (s *Supervisor) divided(ctx context.Context, m *machine) (found, err error)
 		}
 		source := m.projection.Resource(partition).Producer().Source
 		if is := recorded[source]; is.Before(cp.Recorded) && s.newest(m) {
+			directory, err := roots.Below(s.cfg.Sinks.Roots, m.record.Spec.directory())
+			if err != nil {
+				return nil, err
+			}
 			return &DividedError{
-				Directory: m.record.Spec.destination(), Pipeline: m.record.Name, Partition: partition, Written: cp.Recorded, Here: is,
+				Directory: directory, Pipeline: m.record.Name, Partition: partition, Written: cp.Recorded, Here: is,
 			}, nil
 		}
 	}

@@ -110,6 +110,7 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 		p.Rate = m.rate(p, noted)
 		s.Pipelines = append(s.Pipelines, *p)
 	}
+	m.locate(ctx, s, world.Pipelines)
 	return s, nil
 }
 

@@ -144,7 +144,7 @@ func (v *Verifier) runOn(ctx context.Context, r *repair, containers []store.Cont
 	run := &verification{Verifier: v, repair: r}
 	defer func() { err = errors.Join(err, run.close()) }()
 	for i := range records {
-		err := run.add(&records[i], containers)
+		err := run.add(ctx, &records[i], containers)
 		if err = run.judged(ctx, run.pipelines[len(run.pipelines)-1], err); err != nil {
 			return nil, err
 		}

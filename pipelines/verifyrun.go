@@ -40,11 +40,15 @@ type verified struct {
 }
 
 // add takes a pipeline into the run.
-func (run *verification) add(rec *Record, containers []store.ContainerInfo) (err error) {
+func (run *verification) add(ctx context.Context, rec *Record, containers []store.ContainerInfo) (err error) {
 	p := &verified{record: *rec, result: PipelineReport{
 		Database: rec.Database, Name: rec.Name, Kind: rec.Spec.Kind(), Generation: rec.Generation, Verdict: VerdictEqual,
 	}}
 	run.pipelines = append(run.pipelines, p)
+	if rec, err = run.registry.located(ctx, rec); err != nil {
+		return err
+	}
+	p.record = *rec
 	var gone string
 	if p.bound, gone = rec.bound(containers); gone != "" {
 		p.result.Reason = fmt.Sprintf("container %s, for which it was registered, was deleted, or made again; apply the pipeline again", gone)

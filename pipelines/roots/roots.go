@@ -87,7 +87,7 @@ func (r *Roots) Check(path string) error {
 	}
 	path = filepath.Clean(path)
 	if !filepath.IsAbs(path) {
-		return fmt.Errorf("the directory %s is not absolute; apply the pipeline again", path)
+		return fmt.Errorf("the directory %s is not absolute", path)
 	}
 	leads, err := follow(path)
 	if err != nil {
@@ -119,6 +119,15 @@ func (r *Roots) Check(path string) error {
 		}
 	}
 	return nil
+}
+
+// Below returns the directory that path names for who has the roots paths: one that is
+// not absolute is below the first of them, or below the working directory without any.
+func Below(paths []string, path string) (string, error) {
+	if !filepath.IsAbs(path) && len(paths) > 0 {
+		path = filepath.Join(paths[0], path)
+	}
+	return filepath.Abs(path)
 }
 
 // Outside returns *OutsideError if path, which is absolute, is below none of paths by

@@ -204,7 +204,9 @@ func (n *Node) openCatalog(ctx context.Context) (err error) {
 	}
 	n.client = store.NewClient(n.nc, n.catalog, store.ClientConfig{Local: n.local})
 	err = n.await(ctx, "the registry of pipelines", func(ctx context.Context) (err error) {
-		n.registry, err = pipelines.OpenRegistry(ctx, n.js, n.client, pipelines.RegistryConfig{Replicas: replicas, Log: n.cfg.Feed.Log})
+		n.registry, err = pipelines.OpenRegistry(ctx, n.js, n.client, pipelines.RegistryConfig{
+			Replicas: replicas, Log: n.cfg.Feed.Log, SinkRoot: n.cfg.Sinks.Roots[0],
+		})
 		return err
 	})
 	if err != nil {
