@@ -397,8 +397,9 @@ func tagVersion(body []byte) (name string, n int) {
 // where it stood.
 func TestCluster_KilledWorkersResumeTheFanOut(t *testing.T) {
 	n := *clusterProducts
-	// At full speed all would be done before the second kill.
-	c := newCluster(t, 2, 2, "--set", "leases.ttl=2s", "--set", fmt.Sprint("cascade.fanOutRateMax=", n/8))
+	// At full speed all would be done before the second kill. On a busy machine the test
+	// learns seconds late how far it is.
+	c := newCluster(t, 2, 2, "--set", "leases.ttl=2s", "--set", fmt.Sprint("cascade.fanOutRateMax=", n/24))
 	began := time.Now()
 	meta, product := c.load(n)
 	t.Logf("%d products written in %s", n, time.Since(began).Round(time.Millisecond))
@@ -433,10 +434,11 @@ func TestCluster_KilledWorkersResumeTheFanOut(t *testing.T) {
 		k.start()
 	}
 	reached(n / 2)
-	_, at := c.fanOutRole("tag-names")
-	if at == nil {
-		t.Fatal("nobody holds the fan-out's lease though it goes on")
-	}
+	var at *member
+	eventually(t, func() (bool, string) { // nobody for a moment, while the workers share their leases anew
+		_, at = c.fanOutRole("tag-names")
+		return at != nil, "nobody holds the fan-out's lease though it goes on"
+	})
 	at.kill()
 	second, _ := w.written("v1")
 	if first >= n || second >= n {

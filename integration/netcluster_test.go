@@ -148,6 +148,17 @@ func (c *netCluster) start() {
 	c.worker.awaitReady()
 }
 
+// replicated waits until every stream and bucket has its replicas: what was declared
+// before a store ran has one each until a store has brought it more, and one of one is
+// no quorum without its server.
+func (c *netCluster) replicated() {
+	c.t.Helper()
+	eventually(c.t, func() (bool, string) {
+		out, err := c.command("doctor").CombinedOutput()
+		return err == nil, string(out)
+	})
+}
+
 // command is a command of the binary, outside of all other hosts.
 func (c *netCluster) command(args ...string) *exec.Cmd {
 	c.t.Helper()

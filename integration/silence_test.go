@@ -43,6 +43,7 @@ func silence(t *testing.T, begin func(n *natsProcess) (end func())) {
 	t.Helper()
 	c := newNetCluster(t)
 	c.start()
+	c.replicated()
 	w := c.witness()
 	gaps := map[string][]time.Duration{}
 	for round := range *silenceRounds {
@@ -52,7 +53,7 @@ func silence(t *testing.T, begin func(n *natsProcess) (end func())) {
 			began := time.Now()
 			end := begin(n)
 			asked := time.Now()
-			out, err := c.command("query", "-c", "productMeta", "-o", "ndjson", "SELECT c.name FROM c").CombinedOutput()
+			out, err := c.command("query", "-c", "productMeta", "-o", "ndjson", "--wait", "2m", "SELECT c.name FROM c").CombinedOutput()
 			if err != nil || !strings.Contains(string(out), `"v`) {
 				t.Errorf("a command answered: %v\n%s", err, out)
 			}

@@ -60,7 +60,11 @@ func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig)
 	if err != nil {
 		return nil, fmt.Errorf("open the catalog (bucket %s): %w", CatalogBucket, err)
 	}
-	return &Catalog{js: js, kv: kv, copies: spare.New(js, cfg.Replicas), cfg: cfg, examined: time.Now()}, nil
+	c := &Catalog{js: js, kv: kv, copies: spare.New(js, cfg.Replicas), cfg: cfg}
+	if exam.Unasked == nil {
+		c.examined = time.Now()
+	}
+	return c, nil
 }
 
 func openCatalogBucket(ctx context.Context, js jetstream.JetStream, create bool, replicas int) (jetstream.KeyValue, error) {

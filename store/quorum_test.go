@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/spare"
 )
 
 // Without a majority of the NATS servers a request is answered with that, for reads
@@ -74,6 +76,75 @@ func TestClient_WithoutAQuorumTheAnswerNamesIt(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// The bucket of copies may be out of reach while the catalog is not. The catalog opens
+// then, and only what the copies alone know is not answered.
+func TestCatalog_OpensWithoutItsCopies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a cluster takes seconds to elect its leaders and to notice that it has none")
+	}
+	t.Parallel()
+	servers := startCluster(t)
+	js := jetStreamOf(t, servers[0])
+	var catalog *store.Catalog
+	wait(t, func(ctx context.Context) (err error) {
+		catalog, err = store.OpenCatalog(ctx, js, store.CatalogConfig{Replicas: 3})
+		return err
+	})
+	wait(t, func(ctx context.Context) error {
+		_, err := catalog.CreateDatabase(ctx, "shop")
+		return err
+	})
+	var only string // the server that alone has the copies
+	wait(t, func(ctx context.Context) error {
+		stream, err := js.Stream(ctx, "KV_"+spare.Bucket)
+		if err != nil {
+			return err
+		}
+		cfg := stream.CachedInfo().Config
+		if cfg.Replicas != 1 {
+			cfg.Replicas = 1
+			if stream, err = js.UpdateStream(ctx, cfg); err != nil {
+				return err
+			}
+		}
+		info := stream.CachedInfo()
+		if info.Cluster == nil || info.Cluster.Leader == "" || len(info.Cluster.Replicas) > 0 {
+			return fmt.Errorf("the copies are still at %+v", info.Cluster)
+		}
+		only = info.Cluster.Leader
+		return nil
+	})
+	at := slices.IndexFunc(servers, func(s *server.Server) bool { return s.Name() == only })
+	servers[at].Shutdown()
+	servers[at].WaitForShutdown()
+	js = jetStreamOf(t, servers[(at+1)%len(servers)])
+	wait(t, func(ctx context.Context) (err error) {
+		catalog, err = store.OpenCatalog(ctx, js, store.CatalogConfig{Replicas: 3})
+		return err
+	})
+	wait(t, func(ctx context.Context) error {
+		_, err := catalog.Database(ctx, "shop")
+		return err
+	})
+	if _, err := catalog.Database(t.Context(), "lost"); err == nil || errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a database of which only the copies could tell: %v; want that nobody knows", err)
+	}
+}
+
+func jetStreamOf(t *testing.T, s *server.Server) jetstream.JetStream {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }
 
 // wait tries until f succeeds, for two minutes.

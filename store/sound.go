@@ -65,6 +65,9 @@ type Exam struct {
 	Logs, Unnamed []feed.Partition
 	// Databases are those whose records are lost.
 	Databases []string
+	// Unasked is why nobody could say whether the record of a database is lost: the
+	// bucket of copies did not answer. Nil if it did.
+	Unasked error
 }
 
 // Err returns *DamageError if anything is wrong.
@@ -95,6 +98,8 @@ const (
 	// a replica may lag behind what another process has just declared.
 	examTries = 4
 	examPause = 250 * time.Millisecond
+	// copiesTimeout bounds how long the bucket of copies is asked.
+	copiesTimeout = time.Second
 )
 
 // Examine compares the catalog with the logs that are there.
@@ -154,8 +159,12 @@ func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 			return nil, err
 		}
 	}
-	e.Databases, err = spare.New(js, 0).Lost(ctx, DatabaseRecords())
-	return e, err
+	// The copies tell of databases without containers only. What else the catalog says
+	// does not wait for them: their bucket may have no quorum while the catalog has one.
+	ask, cancel := context.WithTimeout(ctx, copiesTimeout)
+	defer cancel()
+	e.Databases, e.Unasked = spare.New(js, 0).Lost(ask, DatabaseRecords())
+	return e, nil
 }
 
 // add takes a record of the catalog.
@@ -222,6 +231,9 @@ func (c *Catalog) Sound(ctx context.Context) error {
 		return fmt.Errorf("compare the catalog with the logs: %w", err)
 	}
 	err = e.Err()
+	if err == nil && e.Unasked != nil {
+		return fmt.Errorf("compare the catalog with its copies: %w", e.Unasked)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.examined, c.damage = time.Now(), err

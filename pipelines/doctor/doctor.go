@@ -32,6 +32,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/spare"
 	"github.com/millrace/millrace/store/upkeep"
 )
 
@@ -202,6 +203,10 @@ func (p *patient) catalog(r *Report) {
 	}
 	for _, bad := range p.exam.Bad {
 		r.add(Damaged, "catalog record "+bad.Key, "it cannot be read: "+bad.Reason, fixes+" puts in its place what its logs tell, or the copy of it")
+	}
+	if p.exam.Unasked != nil {
+		r.add(Warning, "bucket "+spare.Bucket, "the second copies of records cannot be asked: "+p.exam.Unasked.Error(),
+			"start the NATS server that has them; what they alone know cannot be judged until then")
 	}
 	for _, name := range p.exam.Databases {
 		r.add(Missing, "database "+name, "its record is lost", fixes+" takes it from its copy")

@@ -44,17 +44,21 @@ type Tell func(what string, waited time.Duration, err error)
 // safe to do again after any error. It is given a context that ends when a try has
 // taken too long.
 //
-// The error is that of the last try: when it does not pass by itself, or when ctx
-// has ended.
+// The error is that of the last try when it does not pass by itself. When ctx has
+// ended it is the last one that says why: that a try was cut off says nothing.
 func Until(ctx context.Context, tell Tell, what string, step func(ctx context.Context) error) error {
 	began, patience, late := time.Now(), tryMin, 0
 	var told time.Time
+	var why error
 	for {
 		next := time.After(every)
 		try, cancel := context.WithTimeout(ctx, patience)
 		err := step(try)
 		cancel()
 		waited := time.Since(began).Round(time.Millisecond)
+		if why == nil || !errors.Is(err, context.DeadlineExceeded) {
+			why = err
+		}
 		switch {
 		case err == nil:
 			if !told.IsZero() {
@@ -62,7 +66,7 @@ func Until(ctx context.Context, tell Tell, what string, step func(ctx context.Co
 			}
 			return nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("waited %s for %s: %w", waited, what, err)
+			return fmt.Errorf("waited %s for %s: %w", waited, what, why)
 		case !Passes(err):
 			return err
 		}
@@ -78,7 +82,7 @@ func Until(ctx context.Context, tell Tell, what string, step func(ctx context.Co
 		select {
 		case <-next:
 		case <-ctx.Done():
-			return fmt.Errorf("waited %s for %s: %w", waited, what, err)
+			return fmt.Errorf("waited %s for %s: %w", waited, what, why)
 		}
 	}
 }

@@ -76,6 +76,25 @@ func TestUntil_EndsWithTheLastError(t *testing.T) {
 	})
 }
 
+// TestUntil_ATryCutOffHidesNoReason ends in the middle of a try.
+func TestUntil_ATryCutOffHidesNoReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second+time.Millisecond)
+		defer cancel()
+		var w told
+		err := await.Until(ctx, w.tell, "NATS", func(ctx context.Context) error {
+			if w.waits == 0 {
+				return nats.ErrNoServers
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if !errors.Is(err, nats.ErrNoServers) {
+			t.Error(err)
+		}
+	})
+}
+
 // TestPasses tells what is on its way from what has to be mended.
 func TestPasses(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
