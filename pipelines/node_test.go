@@ -77,6 +77,12 @@ func newIdleNode(t testing.TB) *node {
 // work runs a worker until the test ends, or until it is stopped.
 func (n *node) work(t testing.TB, client *store.Client, sinks pipelines.SinkLimits) (stop func()) {
 	t.Helper()
+	return n.workEvery(t, client, sinks, 10*time.Millisecond)
+}
+
+// workEvery runs a worker that saves checkpoints at an interval.
+func (n *node) workEvery(t testing.TB, client *store.Client, sinks pipelines.SinkLimits, checkpoints time.Duration) (stop func()) {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	letters, err := processors.OpenDeadLetters(t.Context(), n.client)
 	if err != nil {
@@ -86,7 +92,7 @@ func (n *node) work(t testing.TB, client *store.Client, sinks pipelines.SinkLimi
 		return feed.OpenLog(ctx, n.js, p, feed.LogConfig{})
 	}, feed.HubConfig{})
 	t.Cleanup(hub.Close)
-	host, err := processors.NewHost(hub, letters, processors.Config{Logger: quiet, CheckpointInterval: 10 * time.Millisecond})
+	host, err := processors.NewHost(hub, letters, processors.Config{Logger: quiet, CheckpointInterval: checkpoints})
 	if err != nil {
 		t.Fatal(err)
 	}

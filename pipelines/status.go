@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/live"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
@@ -33,7 +34,8 @@ type MonitorConfig struct {
 }
 
 // Monitor reads where pipelines stand, from their leases and the ends of the
-// logs, so it needs neither workers nor owners to be alive. It remembers the last
+// logs, so it needs neither workers nor owners to be alive. What was done since the
+// last checkpoints it asks the workers, those that answer. It remembers the last
 // reading, from which rates are told. Not safe for concurrent use.
 type Monitor struct {
 	js       jetstream.JetStream
@@ -101,6 +103,7 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
+	m.count(ctx, readers)
 	for i := range world.Pipelines {
 		p := m.pipeline(&world.Pipelines[i], world.Containers, readers[i], audits)
 		noted := 0.0
@@ -112,6 +115,22 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	}
 	m.locate(ctx, s, world.Pipelines)
 	return s, nil
+}
+
+// count takes in what processors have counted since their last checkpoints.
+func (m *Monitor) count(ctx context.Context, readers [][]*watched) {
+	held := map[string][]string{}
+	for _, w := range slices.Concat(readers...) {
+		if w.lease != nil && w.lease.Owner != "" && w.unread == nil {
+			held[w.lease.Owner] = append(held[w.lease.Owner], w.resource.String())
+		}
+	}
+	counted := live.Ask(ctx, m.js.Conn(), held)
+	for _, w := range slices.Concat(readers...) {
+		if counts, ok := counted[w.resource.String()]; ok {
+			w.checkpoint.Counts = counts
+		}
+	}
 }
 
 // measuredMax bounds the processors whose logs are looked at at a time.

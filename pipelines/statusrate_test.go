@@ -2,11 +2,14 @@ package pipelines_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/processors"
 )
 
@@ -37,5 +40,38 @@ func TestStatus_AProcessorNotesItsRate(t *testing.T) {
 	cancel()
 	if err := <-watched; err != nil && ctx.Err() == nil {
 		t.Error(err)
+	}
+}
+
+// TestStatus_OneLookTellsTheCopiesOfNow although no checkpoint has them yet.
+func TestStatus_OneLookTellsTheCopiesOfNow(t *testing.T) {
+	n := newIdleNode(t)
+	n.apply(t, decode(t, saleContainer))
+	n.put(t, "sale", `{"id":"s1","customerId":"k1"}`, `{"id":"s2","customerId":"k2"}`, `{"id":"s3","customerId":"k3"}`)
+	n.workEvery(t, n.client, pipelines.SinkLimits{Roots: []string{t.TempDir()}}, time.Hour)
+	n.apply(t, decode(t, saleRows("./sales")))
+	eventually(t, func() string {
+		once := pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})
+		defer once.Close()
+		s, err := once.Read(t.Context())
+		if err != nil {
+			return err.Error()
+		}
+		if rows := s.Pipelines[0].Counts.Rows; rows != 3 {
+			return fmt.Sprintf("status tells of %d rows, not 3", rows)
+		}
+		return ""
+	})
+	held, err := leases.List(t.Context(), n.js, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range held {
+		if !strings.Contains(held[i].Resource, "sales") {
+			continue
+		}
+		if cp, err := processors.DecodeCheckpoint(held[i].Checkpoint); err != nil || cp.Counts.Rows != 0 {
+			t.Errorf("the checkpoint of %s has %d rows, %v; the test needs one that has none yet", held[i].Resource, cp.Counts.Rows, err)
+		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/live"
 	"github.com/millrace/millrace/pipelines/roots"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
@@ -94,6 +95,11 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	announcing, hush := context.WithCancel(ctx)
 	defer hush()
 	watches.Go(func() { s.announce(announcing) })
+	watches.Go(func() {
+		s.watch(watching, func() error {
+			return live.Serve(watching, s.registry.js.Conn(), s.manager.Holder(), s.host, s.cfg.Logger)
+		})
+	})
 	g.Go(func() error { return s.manager.Run(working, s.work) })
 	err := g.Wait()
 	stop()
