@@ -353,7 +353,7 @@ func TestCLI_VerifySaysBehindAndExitsWithOne(t *testing.T) {
 	if out, errs, exit := command(t, string(webstore.JSON(s.Meta(r, &names))), nil, "import", "productMeta", "-", "--server", server); exit != 0 {
 		t.Fatalf("exit %d\n%s%s", exit, out, errs)
 	}
-	out, _, exit := command(t, "", nil, "verify", "--wait", "200ms", "--server", server)
+	out, _, exit := command(t, "", nil, "verify", "--settle", "200ms", "--server", server)
 	if exit != 1 || !strings.Contains(out, "behind") {
 		t.Errorf("verify with a paused pipeline: exit %d\n%s", exit, out)
 	}

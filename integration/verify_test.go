@@ -262,7 +262,8 @@ func TestVerify_ExitCodes(t *testing.T) {
 	}{
 		{"equal", s.server, []string{"verify"}, 0, "equal: 122 copies"},
 		{"a pipeline that is not there", s.server, []string{"verify", "category-name"}, 1, "category-name"},
-		{"a wrong flag", s.server, []string{"verify", "--wait", "soon"}, 2, "--wait"},
+		{"a wrong flag", s.server, []string{"verify", "--settle", "soon"}, 2, "--settle"},
+		{"the wait for NATS instead", s.server, []string{"verify", "--wait", "-1s"}, 2, "how long to wait for pipelines is --settle"},
 		{"no server", nobody, []string{"verify", "--timeout", "1s", "--wait", "1s"}, 2, "millrace up"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

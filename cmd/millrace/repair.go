@@ -11,7 +11,7 @@ import (
 )
 
 func newRepair(a *app) *cobra.Command {
-	var wait time.Duration
+	var settle time.Duration
 	var list int
 	cmd := &cobra.Command{
 		Use:   "repair [PIPELINE...]",
@@ -19,10 +19,10 @@ func newRepair(a *app) *cobra.Command {
 		Long: `Repair recomputes every copy from its source, as verify does, and mends those that
 differ, while writes and pipelines go on. Each is mended by a write that is
 carried out only if what was seen is still there; nothing else is touched. What
-a pipeline has not come to within --wait is left to it. References whose source
+a pipeline has not come to within --settle is left to it. References whose source
 is not there stay as they are.
 
-First the dead letters of the pipelines are tried once more, for up to --wait, and
+First the dead letters of the pipelines are tried once more, for up to --settle, and
 those that were dropped. The letter of a change that an aggregate still cannot fold
 goes then, for the repair adds what it means, and no retry will.
 
@@ -30,7 +30,7 @@ It exits with 1 unless all copies are equal then.`,
 		Example: "  millrace repair\n  millrace repair customer-totals -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				report, err := a.repair(ctx, s, pipelines.VerifyConfig{Timeout: wait, ListMax: list}, a.pipelines(args))
+				report, err := a.repair(ctx, s, pipelines.VerifyConfig{Timeout: settle, ListMax: list}, a.pipelines(args))
 				if err != nil {
 					return err
 				}
@@ -39,7 +39,7 @@ It exits with 1 unless all copies are equal then.`,
 		},
 	}
 	cmd.Args = cobra.ArbitraryArgs
-	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to wait for what is in flight; below 0 is not at all")
+	cmd.Flags().DurationVar(&settle, flagSettle, 30*time.Second, "how long to wait for what is in flight; below 0 is not at all")
 	cmd.Flags().IntVar(&list, "list", 100, "differences to list of each pipeline and kind; all are counted")
 	return cmd
 }

@@ -101,6 +101,10 @@ Try it:  millrace demo`,
 	return root
 }
 
+// flagSettle says how long pipelines may take to come to rest, where a command waits
+// for them; --wait is for what the command itself needs of NATS.
+const flagSettle = "settle"
+
 // checkArgs makes wrong arguments a usage error.
 func checkArgs(v *cobra.Command) {
 	check := v.Args
@@ -130,7 +134,11 @@ func (a *app) checkFlags(cmd *cobra.Command) error {
 		return &usageError{fmt.Errorf("--timeout %s: a time above 0 is expected", a.timeout)}
 	}
 	if a.wait < 0 {
-		return &usageError{fmt.Errorf("--wait %s: a time of 0 or more is expected", a.wait)}
+		hint := ""
+		if cmd.Flags().Lookup(flagSettle) != nil {
+			hint = "; how long to wait for pipelines is --" + flagSettle
+		}
+		return &usageError{fmt.Errorf("--wait %s: a time of 0 or more is expected%s", a.wait, hint)}
 	}
 	for name, key := range flagKeys {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {

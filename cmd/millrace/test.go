@@ -24,9 +24,9 @@ import (
 
 // testFlags are those of test.
 type testFlags struct {
-	files []string
-	run   string
-	wait  time.Duration
+	files  []string
+	run    string
+	settle time.Duration
 }
 
 func newTest(a *app) *cobra.Command {
@@ -49,8 +49,11 @@ It exits with 1 if a test fails.`,
 			if len(f.files) == 0 {
 				return &usageError{errors.New("name what to test: millrace test -f FILE, a directory, or - for standard input")}
 			}
-			if f.wait <= 0 {
-				return &usageError{fmt.Errorf("--wait %s: a time above 0 is expected", f.wait)}
+			if f.settle <= 0 {
+				return &usageError{fmt.Errorf("--settle %s: a time above 0 is expected", f.settle)}
+			}
+			if cmd.Flags().Changed("wait") {
+				return &usageError{errors.New("--wait is for a NATS server that is not there yet, and test has its own; how long pipelines may take is --settle")}
 			}
 			only, err := regexp.Compile(f.run)
 			if err != nil {
@@ -70,7 +73,7 @@ It exits with 1 if a test fails.`,
 	flags := cmd.Flags()
 	flags.StringArrayVarP(&f.files, "file", "f", nil, "file or directory of declarations and tests; - is standard input; may be given again")
 	flags.StringVar(&f.run, "run", "", "run only tests whose names match this regular expression")
-	flags.DurationVar(&f.wait, "wait", 30*time.Second, "how long the pipelines may take to come to rest after a step")
+	flags.DurationVar(&f.settle, flagSettle, 30*time.Second, "how long the pipelines may take to come to rest after a step")
 	return cmd
 }
 
@@ -84,7 +87,7 @@ func (a *app) test(ctx context.Context, declared *pipelines.Resources, f *testFl
 	var report *pipelines.TestReport
 	err = a.bench(ctx, dir, func(ctx context.Context, n *node.Node, cfg *configs.Config) error {
 		tester := pipelines.TesterConfig{
-			Dir: filepath.Join(dir, "sinks"), Timeout: f.wait, Bucket: cfg.Leases.Bucket, Log: cfg.Feed.Log,
+			Dir: filepath.Join(dir, "sinks"), Timeout: f.settle, Bucket: cfg.Leases.Bucket, Log: cfg.Feed.Log,
 		}
 		if a.output == "table" {
 			tester.Progress = func(r *pipelines.TestResult) { _ = r.Print(a.out) } // who reads may have gone

@@ -12,7 +12,7 @@ import (
 )
 
 func newVerify(a *app) *cobra.Command {
-	var wait time.Duration
+	var settle time.Duration
 	var list int
 	cmd := &cobra.Command{
 		Use:   "verify [PIPELINE...]",
@@ -20,7 +20,7 @@ func newVerify(a *app) *cobra.Command {
 		Long: `Verify reads all items and compares each copy with its source: fields with the
 items that they are copied from, aggregates with their members, rows with their
 items, while writes go on. The answer is equal; behind, if copies differ that the
-pipeline has not come to within --wait; or drift, if nothing in flight explains
+pipeline has not come to within --settle; or drift, if nothing in flight explains
 the difference. References whose source is not there are dangling and told
 besides. What cannot be read here, such as a sink whose secret is in no variable of
 this shell, is unjudged, with the reason; the other pipelines are judged.
@@ -30,7 +30,7 @@ could be judged, and some could not.`,
 		Example: "  millrace verify\n  millrace verify category-names -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				report, err := a.verify(ctx, s, pipelines.VerifyConfig{Timeout: wait, ListMax: list}, a.pipelines(args))
+				report, err := a.verify(ctx, s, pipelines.VerifyConfig{Timeout: settle, ListMax: list}, a.pipelines(args))
 				if err != nil {
 					return err
 				}
@@ -39,7 +39,7 @@ could be judged, and some could not.`,
 		},
 	}
 	cmd.Args = cobra.ArbitraryArgs
-	cmd.Flags().DurationVar(&wait, "wait", 30*time.Second, "how long to wait for what is in flight; below 0 is not at all")
+	cmd.Flags().DurationVar(&settle, flagSettle, 30*time.Second, "how long to wait for what is in flight; below 0 is not at all")
 	cmd.Flags().IntVar(&list, "list", 100, "differences to list of each pipeline and kind; all are counted")
 	return cmd
 }
@@ -92,7 +92,7 @@ func (a *app) watched(s *session, cfg pipelines.VerifyConfig, bar *progress) pip
 func printReport(w io.Writer, report *pipelines.Report) error {
 	return printFound(w, report, map[pipelines.Verdict]string{
 		pipelines.VerdictUnjudged: "run it where the workers run, or set the variables that it names, and verify again",
-		pipelines.VerdictBehind:   "see millrace status; a paused pipeline goes on with millrace resume",
+		pipelines.VerdictBehind:   "see millrace status; a paused pipeline goes on with millrace resume, and --settle 5m waits longer for one that is slow",
 		pipelines.VerdictDrift:    "write the source again, or the item that holds the copy, or let millrace repair mend what differs",
 	})
 }
