@@ -157,6 +157,7 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 	start := time.Now()
 	pause := 2 * time.Millisecond
 	unknown := false // an attempt went unanswered and may have been carried out
+	var leaving error
 	for {
 		h := c.cfg.Local.find(r.Partition)
 		if h == nil {
@@ -172,6 +173,9 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 			return resp, nil
 		case errors.Is(err, ErrNotOwner), errors.Is(err, nats.ErrNoResponders):
 			// Nothing happened; the owner is on its way.
+			if leaving = nil; errors.Is(err, ErrNotOwner) {
+				leaving = err
+			}
 		case errors.Is(err, errNoAnswer) && r.repeatable() && ctx.Err() == nil:
 			unknown = unknown || r.Transact != nil && !r.readOnly()
 			// Asked twice is answered alike.
@@ -187,7 +191,7 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 		}
 		if ends, ok := ctx.Deadline(); ok && !unknown && time.Until(ends) < lastAttempt {
 			// One more would be cut off, and then nobody could say that nothing happened.
-			return nil, &NoOwnerError{r.Partition, time.Since(start)}
+			return nil, &NoOwnerError{r.Partition, time.Since(start), leaving}
 		}
 		select {
 		case <-ctx.Done():
@@ -197,7 +201,7 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 			if errors.Is(context.Cause(ctx), context.Canceled) || noQuorum(ctx) {
 				return nil, context.Cause(ctx)
 			}
-			return nil, &NoOwnerError{r.Partition, time.Since(start)}
+			return nil, &NoOwnerError{r.Partition, time.Since(start), leaving}
 		case <-time.After(pause/2 + rand.N(pause)):
 			pause = min(2*pause, pauseMax)
 		}

@@ -94,9 +94,16 @@ func (e *NoContainerError) Is(target error) bool { return target == error(ErrNot
 type NoOwnerError struct {
 	Partition feed.Partition
 	Waited    time.Duration
+	// Leaving is what a process answered that has the partition no more, or gives it
+	// up; nil if none answered.
+	Leaving error
 }
 
 func (e *NoOwnerError) Error() string {
+	if e.Leaving != nil {
+		return fmt.Sprintf("partition %s has been between two owners for %s: %v; its next owner takes it when that process has stopped, and the log there says what it waits for (millrace status)",
+			e.Partition, e.Waited.Round(time.Millisecond), e.Leaving)
+	}
 	return fmt.Sprintf("partition %s has had no owner for %s; is a store process running? (millrace status)",
 		e.Partition, e.Waited.Round(time.Millisecond))
 }

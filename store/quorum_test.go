@@ -48,7 +48,7 @@ func TestClient_WithoutAQuorumTheAnswerNamesIt(t *testing.T) {
 		info, err = catalog.Create(ctx, "default", "things", store.ContainerSpec{PartitionKey: []string{"/pk"}})
 		return err
 	})
-	things, err := store.NewClient(nc, catalog, store.ClientConfig{Timeout: 10 * time.Second}).Open(info)
+	things, err := store.NewClient(nc, catalog, store.ClientConfig{Timeout: time.Hour}).Open(info)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -272,7 +272,7 @@ func (p *Partition) refuseWrites(damage *DamagedError) {
 	}
 }
 
-// isClosed says whether the partition has answered its last request.
+// isClosed says whether the partition decides no request any more.
 func (p *Partition) isClosed() bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()

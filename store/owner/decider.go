@@ -366,7 +366,7 @@ func (d *decider) close() {
 	if d.snap != nil {
 		d.snap.Close()
 	}
-	closing := &store.Response{Err: errClosing}
+	closing := &store.Response{Err: d.p.closing()}
 	for _, r := range d.draft.replies {
 		r.call.answer(closing)
 	}
@@ -374,5 +374,3 @@ func (d *decider) close() {
 		d.carry.answer(closing)
 	}
 }
-
-var errClosing = &store.Error{Status: store.StatusGone, Message: "the partition is moving to another process; nothing was changed"}

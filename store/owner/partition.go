@@ -85,7 +85,7 @@ type Partition struct {
 	occupation     atomic.Pointer[occupation] // of the decider; nil while it waits
 
 	mu     sync.RWMutex
-	closed bool // guards queue and pages against requests after the last answer
+	closed bool // guards queue and pages against requests that nobody decides any more
 }
 
 func newPartition(id feed.Partition, cfg Config, log Log, db *engine.Partition, lease Lease, owner string) *Partition {
@@ -120,24 +120,26 @@ func (p *Partition) run(ctx context.Context) error {
 	})
 	d := &decider{p: p, cache: newRuleCache()}
 	d.run(deciding)
+	// Before the appends at hand end, which may take as long as their log: who came too
+	// late learns at once that nothing happened.
+	p.refuseRest()
 	close(finished)
 	wg.Wait()
-	p.refuseRest()
+	p.changed.close()
 	return committerErr
 }
 
-// refuseRest answers everybody who came too late.
+// refuseRest answers everybody who came too late, and who comes from now on.
 func (p *Partition) refuseRest() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.changed.close()
 	for {
 		select {
 		case c := <-p.queue:
-			c.answer(&store.Response{Err: errClosing})
+			c.answer(&store.Response{Err: p.closing()})
 		case c := <-p.pages:
-			c.answer(&store.Response{Err: errClosing})
+			c.answer(&store.Response{Err: p.closing()})
 		default:
 			return
 		}
@@ -231,6 +233,11 @@ func (p *Partition) notOwner() *store.Error {
 	return store.Refuse(store.StatusGone, "this process (%s) no longer owns partition %s", p.owner, p.id)
 }
 
+// closing is the answer to writes that nobody decides any more.
+func (p *Partition) closing() *store.Error {
+	return store.Refuse(store.StatusGone, "process %s hands partition %s over; nothing was changed", p.owner, p.id)
+}
+
 // checkTransact refuses what needs no state to be refused.
 func checkTransact(t *store.Transact) *store.Error {
 	if len(t.Ops) == 0 || len(t.Ops) > store.BatchOpsMax {
@@ -291,7 +298,7 @@ func (p *Partition) enqueue(c *call, queue chan *call) *store.Error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {
-		return p.notOwner()
+		return p.closing()
 	}
 	select {
 	case queue <- c:
