@@ -104,6 +104,19 @@ func (c *Catalog) Get(ctx context.Context, database, name string) (ContainerInfo
 		}
 		return ContainerInfo{}, fmt.Errorf("read container %s/%s from the catalog: %w", database, name, err)
 	}
+	info, err := decodeContainer(entry)
+	if err != nil || info.State != ContainerCreating {
+		return info, err
+	}
+	// It may be ready: a replica that lags shows it as it was, also to the one who has
+	// just created it.
+	entry, err = bucket.Newest(ctx, c.js, c.kv, catalogKey(database, name))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return ContainerInfo{}, &NoContainerError{database, name} // deleted at this moment
+	}
+	if err != nil {
+		return ContainerInfo{}, fmt.Errorf("read container %s/%s from the catalog: %w", database, name, err)
+	}
 	return decodeContainer(entry)
 }
 

@@ -28,16 +28,22 @@ const (
 //
 // jetstream.KeyValue.Get is answered by any replica. One that lags says that there is
 // no such key though its writing was acknowledged a moment ago; so that word is
-// believed only of the stream's leader. A question that gets no answer is asked again
+// believed only of the stream's leader. A replica that lags may also answer with an
+// older value; see Newest. A question that gets no answer is asked again
 // until ctx ends, for 15 s if it has no end.
 func Get(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key string) (jetstream.KeyValueEntry, error) {
+	return ask(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, bool, error) { return get(ctx, js, kv, key) })
+}
+
+// ask tries until a try says that it need not be made again, or ctx ends.
+func ask(ctx context.Context, try func(context.Context) (e jetstream.KeyValueEntry, again bool, err error)) (jetstream.KeyValueEntry, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
 	for {
-		e, again, err := get(ctx, js, kv, key)
+		e, again, err := try(ctx)
 		if !again {
 			return e, err
 		}
@@ -55,49 +61,87 @@ func get(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key
 	defer cancel()
 	e, err := kv.Get(try, key)
 	if errors.Is(err, jetstream.ErrKeyNotFound) { // ErrKeyDeleted too
-		there, askErr := leaderHas(try, js, kv.Bucket(), key)
+		last, askErr := leaderRevision(try, js, kv.Bucket(), key)
 		switch {
 		case askErr != nil:
-			err = fmt.Errorf("ask the leader of %s for %s: %w", kv.Bucket(), key, askErr)
-		case there:
+			err = askErr
+		case last > 0:
 			return nil, true, fmt.Errorf("no replica of %s has %s, its leader does", kv.Bucket(), key)
 		}
 	}
-	silent := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
-	return e, silent && ctx.Err() == nil, err
+	return e, isSilence(err) && ctx.Err() == nil, err
 }
 
-// leaderHas asks the leader of a bucket's stream whether a key has a value.
-func leaderHas(ctx context.Context, js jetstream.JetStream, bucket, key string) (bool, error) {
+// Newest is Get for callers that must not see what was before the last write that was
+// acknowledged: which revision is the last is asked of the stream's leader. Without a
+// leader it waits as Get waits for an answer.
+func Newest(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key string) (jetstream.KeyValueEntry, error) {
+	return ask(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, bool, error) {
+		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		defer cancel()
+		last, err := leaderRevision(try, js, kv.Bucket(), key)
+		if err != nil {
+			return nil, isSilence(err) && ctx.Err() == nil, err
+		}
+		if last == 0 {
+			return nil, false, jetstream.ErrKeyNotFound
+		}
+		// Any replica answers this; one that lags does not have it, and none has it any
+		// more when the key was written again.
+		e, err := kv.GetRevision(try, key, last)
+		again := errors.Is(err, jetstream.ErrKeyNotFound) || isSilence(err)
+		return e, again && ctx.Err() == nil, err
+	})
+}
+
+func isSilence(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+}
+
+// leaderRevision asks the leader of a bucket's stream for the revision of a key's
+// value, 0 if it has none.
+func leaderRevision(ctx context.Context, js jetstream.JetStream, bucket, key string) (uint64, error) {
+	revision, err := leaderLast(ctx, js, bucket, key)
+	if err != nil {
+		return 0, fmt.Errorf("ask the leader of %s for %s: %w", bucket, key, err)
+	}
+	return revision, nil
+}
+
+func leaderLast(ctx context.Context, js jetstream.JetStream, bucket, key string) (uint64, error) {
 	query, err := json.Marshal(map[string]string{"last_by_subj": "$KV." + bucket + "." + key})
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	m, err := js.Conn().RequestWithContext(ctx, apiPrefix(js)+"STREAM.MSG.GET.KV_"+bucket, query)
 	if err != nil {
-		return false, err
+		return 0, err
 	}
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
-			Header []byte `json:"hdrs"`
+			Sequence uint64 `json:"seq"`
+			Header   []byte `json:"hdrs"`
 		} `json:"message"`
 	}
 	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return false, fmt.Errorf("answer: %w", err)
+		return 0, fmt.Errorf("answer: %w", err)
 	}
 	if e := answer.Error; e != nil {
 		if e.ErrorCode == codeNoMessage {
-			return false, nil
+			return 0, nil
 		}
-		return false, e
+		return 0, e
 	}
 	header, err := nats.DecodeHeadersMsg(answer.Message.Header)
 	if len(answer.Message.Header) > 0 && err != nil {
-		return false, fmt.Errorf("answer: %w", err)
+		return 0, fmt.Errorf("answer: %w", err)
 	}
 	// A deletion is a message too, and says so; so is what a limit removed.
-	return header.Get("KV-Operation") == "" && header.Get("Nats-Marker-Reason") == "", nil
+	if header.Get("KV-Operation") != "" || header.Get("Nats-Marker-Reason") != "" {
+		return 0, nil
+	}
+	return answer.Message.Sequence, nil
 }
 
 // apiPrefix is where js asks JetStream.

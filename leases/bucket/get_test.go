@@ -26,6 +26,14 @@ func (l *lagging) Get(ctx context.Context, key string) (jetstream.KeyValueEntry,
 	return l.KeyValue.Get(ctx, key)
 }
 
+// GetRevision does not find the last write either.
+func (l *lagging) GetRevision(ctx context.Context, key string, revision uint64) (jetstream.KeyValueEntry, error) {
+	if l.gets--; l.gets >= 0 {
+		return nil, jetstream.ErrKeyNotFound
+	}
+	return l.KeyValue.GetRevision(ctx, key, revision)
+}
+
 // TestGet_AReplicaThatLagsIsNotBelieved reads a key that was written a moment ago.
 func TestGet_AReplicaThatLagsIsNotBelieved(t *testing.T) {
 	s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: t.TempDir(), DontListen: true, NoLog: true, NoSigs: true})
@@ -57,6 +65,16 @@ func TestGet_AReplicaThatLagsIsNotBelieved(t *testing.T) {
 	for _, key := range []string{"never", "deleted", "purged"} {
 		if _, err := bucket.Get(t.Context(), js, &lagging{kv, 1 << 20}, key); !errors.Is(err, jetstream.ErrKeyNotFound) {
 			t.Errorf("%s: %v", key, err)
+		}
+	}
+	_, err = kv.Put(t.Context(), "there", []byte("y"))
+	must(t, err)
+	if e, err = bucket.Newest(t.Context(), js, &lagging{kv, 3}, "there"); err != nil || string(e.Value()) != "y" {
+		t.Errorf("the newest value is %v, %v", e, err)
+	}
+	for _, key := range []string{"never", "deleted", "purged"} {
+		if _, err := bucket.Newest(t.Context(), js, kv, key); !errors.Is(err, jetstream.ErrKeyNotFound) {
+			t.Errorf("newest of %s: %v", key, err)
 		}
 	}
 	entries, err := bucket.Entries(t.Context(), js, &lagging{kv, 3}, ">")
