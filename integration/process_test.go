@@ -115,8 +115,9 @@ func spawn(t testing.TB, args ...string) *child {
 		args = append(slices.Clone(args), "--gateway", "off") // its port is one, and many run at once
 	}
 	c := &child{t: t, name: args[0], args: args, dir: t.TempDir()}
-	c.start()
-	t.Cleanup(c.kill)
+	c.begin()
+	t.Cleanup(c.kill) // one that does not become ready too
+	c.awaitReady()
 	return c
 }
 

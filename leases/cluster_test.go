@@ -1,57 +1,16 @@
 package leases_test
 
 import (
+	"context"
 	"fmt"
-	"net"
-	"net/url"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/feed/natsd/clustertest"
 	"github.com/millrace/millrace/leases"
 )
-
-// startCluster runs three nats-servers that replicate.
-func startCluster(tb testing.TB) []*server.Server {
-	tb.Helper()
-	var routes []*url.URL
-	var ports []int
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			tb.Fatal(err)
-		}
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		if err := l.Close(); err != nil {
-			tb.Fatal(err)
-		}
-	}
-	var servers []*server.Server
-	for i := range 3 {
-		s, err := server.NewServer(&server.Options{
-			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true,
-			JetStream: true, StoreDir: tb.TempDir(), Routes: routes,
-			Cluster: server.ClusterOpts{Name: "leases", Host: "127.0.0.1", Port: ports[i]},
-		})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		s.Start()
-		tb.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		servers = append(servers, s)
-	}
-	for _, s := range servers {
-		if !s.ReadyForConnections(20 * time.Second) {
-			tb.Fatal("server not ready")
-		}
-	}
-	return servers
-}
 
 // TestReplicatedBucket hands over and survives the loss of a server on a bucket
 // with three replicas, whose refusals have another code.
@@ -60,39 +19,18 @@ func TestReplicatedBucket(t *testing.T) {
 		t.Skip("a cluster takes seconds to elect its leaders")
 	}
 	t.Parallel()
-	servers := startCluster(t)
-	var urls []string
-	for _, s := range servers {
-		urls = append(urls, s.ClientURL())
-	}
-	dial := func() jetstream.JetStream {
-		nc, err := nats.Connect(strings.Join(urls, ","), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(nc.Close)
-		js, err := jetstream.New(nc)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return js
-	}
-	js := dial()
-	for deadline := time.Now().Add(time.Minute); ; { // until there is a leader
-		_, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: leases.DefaultBucket, Replicas: 3})
-		if err == nil {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-	}
+	three := clustertest.Start(t)
+	js := three.JetStream()
+	three.Wait(func(ctx context.Context) error { // until there is a leader
+		_, err := js.CreateKeyValue(ctx, jetstream.KeyValueConfig{Bucket: leases.DefaultBucket, Replicas: 3})
+		return err
+	})
 	cfg := fast("a")
 	cfg.TTL = 7 * time.Second
 	a := start(t, js, cfg, names(6)...)
 	a.waitCount(t, 6)
 	cfg.Node = "b"
-	b := start(t, dial(), cfg, names(6)...)
+	b := start(t, three.JetStream(), cfg, names(6)...)
 	b.waitCount(t, 3)
 	a.waitCount(t, 3)
 	begun := time.Now()
@@ -102,20 +40,14 @@ func TestReplicatedBucket(t *testing.T) {
 		t.Errorf("hand-over took %v: the leases expired", took)
 	}
 	cfg.Node = "a"
-	again := start(t, dial(), cfg, names(6)...)
+	again := start(t, three.JetStream(), cfg, names(6)...)
 	again.waitCount(t, 3)
 
 	status, err := js.Stream(t.Context(), "KV_"+leases.DefaultBucket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	leader := status.CachedInfo().Cluster.Leader
-	for _, s := range servers {
-		if s.Name() == leader {
-			s.Shutdown()
-			s.WaitForShutdown()
-		}
-	}
+	three.Stop(three.Named(status.CachedInfo().Cluster.Leader))
 	// Whatever is lost meanwhile is held again.
 	h := func(p *process) *leases.Held {
 		for _, name := range names(6) {

@@ -4,18 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/natsd/clustertest"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/spare"
 )
@@ -28,34 +22,23 @@ func TestClient_WithoutAQuorumTheAnswerNamesIt(t *testing.T) {
 		t.Skip("a cluster takes seconds to elect its leaders and to notice that it has none")
 	}
 	t.Parallel()
-	servers := startCluster(t)
-	nc, err := nats.Connect(servers[0].ClientURL(), nats.MaxReconnects(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	three := clustertest.Start(t)
+	js := three.JetStream(three.Servers[0])
 	var catalog *store.Catalog
-	wait(t, func(ctx context.Context) error {
+	three.Wait(func(ctx context.Context) (err error) {
 		catalog, err = store.OpenCatalog(ctx, js, store.CatalogConfig{Replicas: 3, Log: feed.LogConfig{Replicas: 3}})
 		return err
 	})
 	var info store.ContainerInfo
-	wait(t, func(ctx context.Context) error {
+	three.Wait(func(ctx context.Context) (err error) {
 		info, err = catalog.Create(ctx, "default", "things", store.ContainerSpec{PartitionKey: []string{"/pk"}})
 		return err
 	})
-	things, err := store.NewClient(nc, catalog, store.ClientConfig{Timeout: time.Hour}).Open(info)
+	things, err := store.NewClient(js.Conn(), catalog, store.ClientConfig{Timeout: time.Hour}).Open(info)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range servers[1:] {
-		s.Shutdown()
-		s.WaitForShutdown()
-	}
+	three.Stop(three.Servers[1:]...)
 	key, err := things.KeyOf([]byte(`{"id":"1","pk":"a"}`))
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +51,7 @@ func TestClient_WithoutAQuorumTheAnswerNamesIt(t *testing.T) {
 		"read": func(ctx context.Context) error { _, err := things.Read(ctx, key, "1"); return err },
 	} {
 		// A server takes some seconds to notice; who asks before waits as for an owner.
-		wait(t, func(ctx context.Context) error {
+		three.Wait(func(ctx context.Context) error {
 			err := ask(ctx)
 			if e, ok := errors.AsType[*store.NoQuorumError](err); !ok || !strings.Contains(e.Error(), "no quorum") || !errors.Is(err, store.ErrUnavailable) {
 				return fmt.Errorf("%s: %w", name, err)
@@ -85,19 +68,19 @@ func TestCatalog_OpensWithoutItsCopies(t *testing.T) {
 		t.Skip("a cluster takes seconds to elect its leaders and to notice that it has none")
 	}
 	t.Parallel()
-	servers := startCluster(t)
-	js := jetStreamOf(t, servers[0])
+	three := clustertest.Start(t)
+	js := three.JetStream()
 	var catalog *store.Catalog
-	wait(t, func(ctx context.Context) (err error) {
+	three.Wait(func(ctx context.Context) (err error) {
 		catalog, err = store.OpenCatalog(ctx, js, store.CatalogConfig{Replicas: 3})
 		return err
 	})
-	wait(t, func(ctx context.Context) error {
+	three.Wait(func(ctx context.Context) error {
 		_, err := catalog.CreateDatabase(ctx, "shop")
 		return err
 	})
 	var only string // the server that alone has the copies
-	wait(t, func(ctx context.Context) error {
+	three.Wait(func(ctx context.Context) error {
 		stream, err := js.Stream(ctx, "KV_"+spare.Bucket)
 		if err != nil {
 			return err
@@ -116,91 +99,18 @@ func TestCatalog_OpensWithoutItsCopies(t *testing.T) {
 		only = info.Cluster.Leader
 		return nil
 	})
-	at := slices.IndexFunc(servers, func(s *server.Server) bool { return s.Name() == only })
-	servers[at].Shutdown()
-	servers[at].WaitForShutdown()
-	js = jetStreamOf(t, servers[(at+1)%len(servers)])
-	wait(t, func(ctx context.Context) (err error) {
+	lost := three.Named(only)
+	three.Stop(lost)
+	js = three.JetStream(three.Others(lost)...)
+	three.Wait(func(ctx context.Context) (err error) {
 		catalog, err = store.OpenCatalog(ctx, js, store.CatalogConfig{Replicas: 3})
 		return err
 	})
-	wait(t, func(ctx context.Context) error {
+	three.Wait(func(ctx context.Context) error {
 		_, err := catalog.Database(ctx, "shop")
 		return err
 	})
 	if _, err := catalog.Database(t.Context(), "lost"); err == nil || errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a database of which only the copies could tell: %v; want that nobody knows", err)
 	}
-}
-
-func jetStreamOf(t *testing.T, s *server.Server) jetstream.JetStream {
-	t.Helper()
-	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
-}
-
-// wait tries until f succeeds, for two minutes.
-func wait(t *testing.T, f func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	for {
-		attempt, over := context.WithTimeout(ctx, 10*time.Second) // a request may be lost while there is no leader
-		err := f(attempt)
-		over()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("after two minutes: %v", err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// startCluster runs three NATS servers that replicate.
-func startCluster(t *testing.T) []*server.Server {
-	t.Helper()
-	var routes []*url.URL
-	var ports []int
-	for range 3 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var servers []*server.Server
-	for i := range 3 {
-		s, err := server.NewServer(&server.Options{
-			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, MaxPayload: 8 << 20,
-			JetStream: true, StoreDir: t.TempDir(), Routes: routes,
-			Cluster: server.ClusterOpts{Name: "store", Host: "127.0.0.1", Port: ports[i]},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.Start()
-		t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-		servers = append(servers, s)
-	}
-	for _, s := range servers {
-		if !s.ReadyForConnections(time.Minute) {
-			t.Fatal("server not ready")
-		}
-	}
-	return servers
 }

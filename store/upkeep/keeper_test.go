@@ -52,7 +52,7 @@ func TestReplicas_ApplyBeforeTheFirstStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a cluster takes seconds to elect its leaders")
 	}
-	servers, js := three(t)
+	cluster, js := three(t)
 	catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{}))
 	info := must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", store.ContainerSpec{PartitionKey: []string{"/id"}, Partitions: 2}))
 	must[jetstream.KeyValue](t)(js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "millrace_leases"}))
@@ -94,8 +94,7 @@ func TestReplicas_ApplyBeforeTheFirstStore(t *testing.T) {
 	}
 
 	// A lost server is told of, and is no shortage.
-	servers[2].Shutdown()
-	servers[2].WaitForShutdown()
+	cluster.Stop(cluster.Servers[2])
 	eventually(t, func() (bool, string) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
