@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,11 +22,15 @@ import (
 const (
 	// watchInterval is the time between two looks at how the node does.
 	watchInterval = 2 * time.Second
+	// judgeInterval is the time between two judgements of what is known: no more than
+	// this comes to the times below until a node is unready.
+	judgeInterval = 250 * time.Millisecond
 	// progressMax is how long neither a look ends nor a commit is applied before the
-	// node is unready. A look that begins within it ends watchInterval later.
+	// node is unready. It is counted from the beginning of the last look that ended.
 	progressMax = 4 * time.Second
-	// appendMax is for how long an append may be seen before the node is unready.
-	appendMax = watchInterval - 200*time.Millisecond // ticks are not exact
+	// appendMax is for how long one append may be seen before the node is unready. A
+	// log that works takes thousands meanwhile.
+	appendMax = 3 * time.Second
 	// reopenFree is the free space below which the embedded server is not opened
 	// anew, whatever the reserve: some of its largest messages.
 	reopenFree = 32 << 20
@@ -50,16 +55,21 @@ type watch struct {
 	last     atomic.Pointer[Readiness]
 	stopping atomic.Bool
 
-	mu        sync.Mutex // held during a look
-	closed    bool
-	concluded time.Time // when the last look began that came to an end, or saw progress
-	pending   map[feed.Partition]pendingAppend
-	applied   uint64 // owner.Server.Applied then
+	mu      sync.Mutex // held during a look
+	closed  bool
+	unowned map[feed.Partition]bool // without an owner at the last look; nil before the first
+
+	judging sync.Mutex // guards what follows; nothing is asked of others meanwhile
+	looked  Readiness  // what the last look found that came to an end
+	began   time.Time  // when that look began
+	moved   time.Time  // when commits were seen to be applied
+	applied uint64     // owner.Server.Applied at the last judgement
+	pending map[feed.Partition]pendingAppend
 }
 
 func newWatch(n *Node) *watch {
-	w := &watch{n: n, stuck: map[string]bool{}}
-	w.last.Store(&Readiness{Problems: []string{"starting"}})
+	w := &watch{n: n, stuck: map[string]bool{}, began: time.Now(), looked: Readiness{Problems: []string{"starting"}}}
+	w.last.Store(&w.looked)
 	if n.roles.Worker {
 		w.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{
 			Bucket: n.cfg.Leases.Bucket, Log: n.cfg.Feed.Log, SampleMax: 1, // nobody looks at the changes here
@@ -77,11 +87,20 @@ func (w *watch) close() {
 	w.closed = true
 }
 
+// run looks, and judges what is known meanwhile: a look that hangs is what it is to find.
 func (w *watch) run(ctx context.Context) {
-	tick := time.NewTicker(watchInterval)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	wg.Go(func() { every(ctx, judgeInterval, func() { w.judge(time.Now()) }) })
+	every(ctx, watchInterval, func() { w.look(ctx) })
+}
+
+// every does f now and then until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func()) {
+	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		w.look(ctx)
+		f()
 		select {
 		case <-ctx.Done():
 			return
@@ -112,10 +131,11 @@ func (w *watch) look(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, watchInterval)
 	defer cancel()
-	r := Readiness{Checked: time.Now().UTC()}
+	began := time.Now()
+	var problems []string
 	check := func(err error) {
 		if err != nil && ctx.Err() == nil {
-			r.Problems = append(r.Problems, err.Error())
+			problems = append(problems, err.Error())
 		}
 	}
 	check(w.server(ctx))
@@ -125,28 +145,62 @@ func (w *watch) look(ctx context.Context) {
 		check(w.n.catalog.Sound(ctx))
 		if w.n.roles.Store {
 			check(w.partitions(ctx))
-			check(w.appends(w.n.owners.Appending(), r.Checked))
-			check(w.held())
 		}
 		if w.monitor != nil {
 			check(w.pipelines(ctx))
 		}
 	}
-	applied := uint64(0)
-	if w.n.owners != nil {
-		applied = w.n.owners.Applied()
+	if ctx.Err() == nil || len(problems) > 0 {
+		w.conclude(began, problems...)
 	}
-	if ctx.Err() == nil || len(r.Problems) > 0 {
-		r.Ready = len(r.Problems) == 0
-		w.concluded, w.applied = r.Checked, applied
-	} else {
-		r = w.inconclusive(r, *w.last.Load(), applied)
+	w.judge(time.Now())
+}
+
+// conclude takes in what a look found that has come to an end.
+func (w *watch) conclude(began time.Time, problems ...string) {
+	w.judging.Lock()
+	defer w.judging.Unlock()
+	w.began, w.looked = began, Readiness{Problems: problems, Checked: began.UTC()}
+}
+
+// judge makes a verdict of what the last look found and what is known by itself.
+func (w *watch) judge(now time.Time) {
+	var applied uint64
+	var appending map[feed.Partition]feed.LSN
+	var held error
+	if w.n.owners != nil {
+		applied, appending, held = w.n.owners.Applied(), w.n.owners.Appending(), w.held()
+	}
+	w.judging.Lock()
+	defer w.judging.Unlock()
+	r := w.verdict(now, applied, appending)
+	if held != nil {
+		r.Ready, r.Problems = false, append(r.Problems, held.Error())
 	}
 	w.last.Store(&r)
 }
 
-// appends tells which partitions wait for their log: for an append that the look before
-// saw too. In the time between two looks a log that works takes thousands.
+// verdict judges by progress. A busy machine makes looks slow and is no reason to be
+// unready: as long as commits are applied, what the last look found stands that came to
+// an end. Without that it stands for progressMax. judging is held.
+func (w *watch) verdict(now time.Time, applied uint64, appending map[feed.Partition]feed.LSN) Readiness {
+	if applied > w.applied { // it is less when a partition has gone
+		w.moved = now
+	}
+	w.applied = applied
+	r := Readiness{Problems: slices.Clone(w.looked.Problems), Checked: w.looked.Checked}
+	if err := w.appends(appending, now); err != nil {
+		r.Problems = append(r.Problems, err.Error())
+	}
+	if now.Sub(w.began) >= progressMax && now.Sub(w.moved) >= progressMax {
+		r.Problems = append(r.Problems, "no progress: the checks have not come to an end for "+progressMax.String()+", and nothing was committed")
+	}
+	r.Ready = len(r.Problems) == 0
+	return r
+}
+
+// appends tells which partitions wait for their log: for an append that was seen for
+// appendMax. judging is held.
 func (w *watch) appends(now map[feed.Partition]feed.LSN, at time.Time) error {
 	var errs []error
 	seen := map[feed.Partition]pendingAppend{}
@@ -164,25 +218,10 @@ func (w *watch) appends(now map[feed.Partition]feed.LSN, at time.Time) error {
 	return errors.Join(errs...)
 }
 
-// pendingAppend is an append that a log has not answered, and which look saw it first.
+// pendingAppend is an append that a log has not answered, and when it was seen first.
 type pendingAppend struct {
 	lsn   feed.LSN
 	since time.Time
-}
-
-// inconclusive judges a look that took longer than it may. A busy machine makes looks
-// slow and is no reason to be unready: as long as commits are applied the verdict of
-// before stands. Without that it stands for less than progressMax.
-func (w *watch) inconclusive(r, before Readiness, applied uint64) Readiness {
-	switch {
-	case applied != w.applied:
-		w.applied, w.concluded = applied, r.Checked
-	case r.Checked.Sub(w.concluded) >= progressMax-watchInterval:
-		r.Problems = []string{"no progress: the checks have not come to an end for " + progressMax.String() + ", and nothing was committed"}
-		return r
-	}
-	r.Ready, r.Problems = before.Ready, before.Problems
-	return r
 }
 
 // server looks at the embedded server. Its store refuses everything after a write
@@ -202,7 +241,7 @@ func (w *watch) server(ctx context.Context) error {
 		return fmt.Errorf("the disk of %s is full: %d MiB are free, %d MiB are needed to go on; free some space (%w)", dir, free>>20, need>>20, err)
 	}
 	w.n.log.Warn("the embedded NATS server could not write and is opened anew", slog.Any("error", err))
-	w.last.Store(&Readiness{Problems: []string{"the embedded NATS server is opened anew"}, Checked: time.Now().UTC()})
+	w.conclude(time.Now(), "the embedded NATS server is opened anew")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenTimeout)
 	defer cancel()
 	if err := w.n.server.Reopen(ctx); err != nil {
@@ -229,11 +268,13 @@ func (w *watch) partitions(ctx context.Context) error {
 		return err
 	}
 	var errs []error
+	unowned := map[feed.Partition]bool{}
 	for i := range infos {
 		if infos[i].State == store.ContainerReady {
-			errs = append(errs, w.container(ctx, &infos[i], owned))
+			errs = append(errs, w.container(ctx, &infos[i], owned, unowned))
 		}
 	}
+	w.unowned = unowned
 	return errors.Join(errs...)
 }
 
@@ -247,8 +288,8 @@ func (w *watch) held() error {
 }
 
 // container looks at the partitions of one container: each must have an owner,
-// and those of this node must take writes.
-func (w *watch) container(ctx context.Context, info *store.ContainerInfo, owned map[string]bool) error {
+// and those of this node must take writes. Those without one are put into unowned.
+func (w *watch) container(ctx context.Context, info *store.ContainerInfo, owned map[string]bool, unowned map[feed.Partition]bool) error {
 	ct, err := w.n.client.Open(*info)
 	if err != nil {
 		return err
@@ -257,6 +298,7 @@ func (w *watch) container(ctx context.Context, info *store.ContainerInfo, owned 
 	for _, p := range ct.Partitions() {
 		mine, has := owned["store/"+p.String()]
 		switch {
+		case !has && !w.lacks(p, unowned):
 		case !has:
 			errs = append(errs, fmt.Errorf("partition %s of %s has no owner yet", p, info.Name))
 		case mine:
@@ -269,6 +311,14 @@ func (w *watch) container(ctx context.Context, info *store.ContainerInfo, owned 
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// lacks puts a partition into unowned and says whether the look before found it so too,
+// or is the first. One that was made a moment ago, or is being handed over, has an owner
+// at the next look.
+func (w *watch) lacks(p feed.Partition, unowned map[feed.Partition]bool) bool {
+	unowned[p] = true
+	return w.unowned == nil || w.unowned[p]
 }
 
 // pipelines looks at the progress of all pipelines, and says once when one is

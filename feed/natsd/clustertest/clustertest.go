@@ -38,7 +38,7 @@ func Start(tb testing.TB) *Cluster {
 	var routes []*url.URL
 	var ports []int
 	for range size {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+		l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 		if err != nil {
 			tb.Fatal(err)
 		}
