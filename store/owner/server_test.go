@@ -1,6 +1,7 @@
 package owner_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type cluster struct {
 	srv     *natsd.Server
 	js      jetstream.JetStream
 	catalog *store.Catalog
+	connect func() *nats.Conn // nil: to srv
+	cfg     owner.Config      // of processes
 }
 
 func newCluster(t testing.TB) *cluster {
@@ -49,6 +52,9 @@ func newCluster(t testing.TB) *cluster {
 
 func (c *cluster) conn() *nats.Conn {
 	c.t.Helper()
+	if c.connect != nil {
+		return c.connect()
+	}
 	nc, err := c.srv.Conn()
 	if err != nil {
 		c.t.Fatal(err)
@@ -79,7 +85,9 @@ func (c *cluster) process(name, dir string) *process {
 		c.t.Fatal(err)
 	}
 	local := &store.Local{}
-	srv, err := owner.NewServer(nc, c.catalog, db, manager, owner.Config{Local: local, Logger: quiet})
+	cfg := c.cfg
+	cfg.Local, cfg.Logger = local, cmp.Or(cfg.Logger, quiet)
+	srv, err := owner.NewServer(nc, c.catalog, db, manager, cfg)
 	if err != nil {
 		c.t.Fatal(err)
 	}
