@@ -97,6 +97,31 @@ func (d *disk) ballast(megabytes int) (free func()) {
 	}
 }
 
+// takeAll takes what is free of the disk at once, until free is called.
+func (d *disk) takeAll() (free func()) {
+	d.t.Helper()
+	file := filepath.Join(d.dir, "ballast")
+	f, err := os.Create(file)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }() // its size is all that counts
+	var size int64
+	for step := int64(64 << 20); step >= int64(os.Getpagesize()); {
+		if err := unix.Fallocate(int(f.Fd()), 0, size, step); err != nil {
+			step /= 2
+			continue
+		}
+		size += step
+	}
+	return func() {
+		d.t.Helper()
+		if err := os.Remove(file); err != nil {
+			d.t.Fatal(err)
+		}
+	}
+}
+
 func (d *disk) freeMegabytes() int64 {
 	d.t.Helper()
 	var fs unix.Statfs_t
@@ -334,44 +359,6 @@ func TestDiskFull_TheLogMeetsTheEnd(t *testing.T) {
 	if n := strings.Count(up.output(), "is opened anew"); n != 1 {
 		t.Errorf("the embedded server was opened anew %d times, want once: when there was space", n)
 	}
-}
-
-// TestDiskFull_NothingIsGuarded lets everything share a small disk that nothing
-// guards. The engine writes through mappings, for which a full disk ends the
-// process: that is why the reserve is there. Started again when there is space,
-// nothing that was acknowledged is lost.
-func TestDiskFull_NothingIsGuarded(t *testing.T) {
-	if !withOwnMounts(t) {
-		return
-	}
-	d := mountDisk(t, 512)
-	free := d.ballast(360)
-	port := strconv.Itoa(freePort(t))
-	server := "nats://127.0.0.1:" + port
-	up := spawn(t, "up", "--dir", filepath.Join(d.dir, "data"), "--port", port, "--listen", "off",
-		"--set", "store.diskReserve=-1", "--set", "leases.ttl=2s", "--set", "engine.memTableBytes=8MiB", "--set", "engine.memTables=2")
-	tellOnFailure(t, up)
-	meta, f := fillable(t, server)
-	f.fill(t, 0, func(error) bool { return true })
-	alive := true
-	select {
-	case <-up.ended:
-		alive = false
-	case <-time.After(2 * time.Second):
-	}
-	t.Logf("full: %d products acknowledged, %d MiB free, the process lives: %t", len(f.acked), d.freeMegabytes(), alive)
-
-	free()
-	if !alive {
-		up.start()
-	}
-	f.goOn(t, meta)
-	r := verify(t, server)
-	if r.exit != 0 {
-		t.Errorf("with space again:\n%s", &r)
-	}
-	acked, unanswered := f.check(t)
-	t.Logf("%d products were acknowledged and all are there; %d are there whose writer was not answered", acked, unanswered)
 }
 
 // tellOnFailure shows what a process said if the test fails.

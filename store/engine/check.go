@@ -49,10 +49,14 @@ func checkFiles(dir string, all bool, opt badger.Options) error {
 	if err := damageOf(dir); err != nil {
 		return err
 	}
+	lacking, err := lacksPages(dir)
+	if err != nil {
+		return err
+	}
 	if err := removeEmptyLogs(dir); err != nil {
 		return openError(dir, err)
 	}
-	if all = all || uncleanStops(dir) >= uncleanMax; all {
+	if all = all || lacking || uncleanStops(dir) >= uncleanMax; all {
 		opt.Logger.Infof("verifying all tables of %s", dir)
 	}
 	tables, err := tablesOf(dir, opt)

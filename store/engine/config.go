@@ -86,8 +86,8 @@ func setDefault[T int | int64](field *T, value T) {
 
 // Headroom returns how many bytes of free disk the DB may need at any moment beyond
 // what it holds: logs of all memtables, and a merge of the first level. Files are
-// written through mappings, and a full disk would end the process, so whoever lets
-// commits in should stop below it. 512 MiB by default.
+// written through mappings, and what a full disk does not take damages the DB, so whoever
+// lets commits in should stop below it. 512 MiB by default.
 func (c Config) Headroom() int64 {
 	setDefault(&c.MemTableBytes, memTableDefault)
 	setDefault(&c.MemTables, memTablesDefault)

@@ -59,6 +59,8 @@ type DamagedError struct {
 	// Unsynced says that the files are whole as far as is known, but what was written
 	// since the last good sync may not reach the disk.
 	Unsynced bool
+	// Full says that the disk was full, or failed, when files were written.
+	Full bool
 }
 
 func (e *DamagedError) Error() string { return "engine: " + e.Reason }
@@ -75,6 +77,9 @@ func (d *DB) Damaged() <-chan struct{} { return d.health.damaged }
 func (d *DB) Sound() error {
 	if wrong := d.health.wrong.Load(); wrong != nil {
 		return wrong
+	}
+	if err := d.faulted(); err != nil {
+		return err
 	}
 	if mismatches.Load() == d.health.judged.Load() {
 		return nil

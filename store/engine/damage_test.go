@@ -82,7 +82,7 @@ func TestNoWrongByteIsReadFromATable(t *testing.T) {
 		}
 		if db.Sound() != nil {
 			found++
-			again, aside, err := db.Renew()
+			again, aside, err := db.Renew(0)
 			must(t, err)
 			if aside == "" {
 				t.Errorf("seed %d: the damaged files were not set aside", seed)
@@ -226,7 +226,7 @@ func TestAFailedSyncIsNotBelieved(t *testing.T) {
 	if db.Sound() == nil {
 		t.Fatal("the DB is believed")
 	}
-	again, aside, err := db.Renew()
+	again, aside, err := db.Renew(0)
 	must(t, err)
 	if aside != "" {
 		t.Errorf("set aside %s for a sync", aside)

@@ -25,7 +25,8 @@ type DB struct {
 	cfg  Config
 	kept bool // see Partition.Kept
 
-	health health
+	health  health
+	witness *witness
 
 	metaMu sync.Mutex // held by whoever writes the engine's own keys
 	meta   writer
@@ -50,18 +51,20 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, kept, err := openBadger(dir, cfg, log)
+	b, w, kept, err := openBadger(dir, cfg, log)
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{dir: dir, log: log, b: b, cfg: cfg, kept: kept, syncFile: syncFile, partitions: make(map[feed.Partition]*Partition)}
+	d := &DB{dir: dir, log: log, b: b, cfg: cfg, kept: kept, witness: w, syncFile: syncFile, partitions: make(map[feed.Partition]*Partition)}
 	d.health.damaged = make(chan struct{})
 	d.health.judged.Store(mismatches.Load())
 	openDBs.Add(1)
 	d.o = newOracle(b.MaxVersion(), b.SetDiscardTs)
 	if err := d.checkVersion(); err != nil {
 		openDBs.Add(-1)
-		return nil, errors.Join(err, b.Close())
+		err = errors.Join(err, b.Close())
+		w.close()
+		return nil, err
 	}
 	d.sweeper.start(d)
 	return d, nil
@@ -100,9 +103,12 @@ func (d *DB) Close() error {
 		}
 		openDBs.Add(-1)
 		err := d.b.Close()
-		if err == nil && sound && d.Sound() == nil {
-			err = setClean(d.dir)
+		if err == nil && sound {
+			if err = d.Sound(); err == nil {
+				err = setClean(d.dir)
+			}
 		}
+		d.witness.close()
 		if d.closeErr == nil && err != nil {
 			d.closeErr = fmt.Errorf("engine: close %s: %w", d.dir, err)
 		}

@@ -43,6 +43,10 @@
 // checksum and that one's length, is some 20 bytes of 4 KiB: a bit that flips there may
 // make Badger pass over the block without that error. Scrub finds it.
 //
+// Files are written and read through mappings. Where the disk is full, or cannot read, under
+// one of them, package mapguard keeps the process alive and counts it; Sound and Sync compare
+// the count, so that the DB is damaged then like by a block that differs, or by a failed sync.
+//
 // The package reads no clock: what expires when is computed from the times that
 // commits carry.
 //

@@ -58,3 +58,10 @@ func ScrubBytes(name string, data []byte) error {
 	_, err := scrubTable(name, nil)
 	return err
 }
+
+// InPlace tells whether a DB in dir is opened anew where it is after a page could not be
+// written, or read.
+func InPlace(dir string, write bool) bool {
+	fs := fileSystemOf(dir)
+	return fs.inPlace && (write || fs.holesTakeRoom)
+}

@@ -47,28 +47,43 @@ func setAside(dir string, wrong error, log *slog.Logger) (string, error) {
 }
 
 // openBadger opens Badger in dir.
-func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, kept bool, err error) {
+func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, w *witness, kept bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = corrupt("open %s: %v", dir, r)
 		}
+		if err != nil {
+			w.close()
+		}
 	}()
 	countMismatches()
+	guardMappings(log)
 	opt := cfg.badgerOptions(dir, log)
 	stops := uncleanStops(dir)
 	if err := checkFiles(dir, cfg.Verify, opt); err != nil {
-		return nil, false, err
+		return nil, nil, false, err
+	}
+	if w, err = newWitness(dir); err != nil {
+		return nil, nil, false, openError(dir, err)
 	}
 	if b, err = badger.OpenManaged(opt); err != nil {
-		return nil, false, openError(dir, err)
+		if cause := openError(dir, err); !errors.Is(cause, ErrCorrupt) || !w.full() {
+			return nil, w, false, cause
+		}
+		// Badger's errors have lost their causes.
+		return nil, w, false, fmt.Errorf("engine: open %s: %w: %w", dir, syscall.ENOSPC, err)
 	}
 	if stops >= uncleanMax {
 		stops = 0 // everything was verified
 	}
-	if err := setUnclean(dir, stops+1); err != nil {
-		return nil, false, errors.Join(openError(dir, err), b.Close())
+	err = setUnclean(dir, stops+1)
+	if err == nil {
+		err = w.settle()
 	}
-	return b, noteBoot(dir), nil
+	if err != nil {
+		return nil, w, false, errors.Join(openError(dir, err), b.Close())
+	}
+	return b, w, noteBoot(dir), nil
 }
 
 // machine are the errors that say nothing about the files.
@@ -79,7 +94,7 @@ var machine = []error{
 
 // openError gives an error of opening its cause.
 func openError(dir string, err error) error {
-	if _, ok := errors.AsType[*LockedError](err); ok {
+	if _, ok := errors.AsType[*LockedError](err); ok || errors.Is(err, ErrCorrupt) {
 		return err
 	}
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -11,25 +11,46 @@ const closeMax = 30 * time.Second
 
 // Renew closes a damaged DB, without relying on anything that it holds, and opens
 // another in its place: an empty one, with the old directory moved to aside, or, if
-// nothing is wrong but a sync, the same as of its last good sync. Nobody may use the DB
-// any more; its snapshots must be closed.
-func (d *DB) Renew() (db *DB, aside string, err error) {
+// nothing is wrong but that files were not written, the same as of its last good sync. Nobody
+// may use the DB any more; its snapshots must be closed.
+//
+// After a full disk it needs room: reserve bytes, or what opening takes, and beside a directory
+// that must be moved aside as much again as that holds. While there is less the error is a
+// *NoRoomError, and Renew may be called again.
+func (d *DB) Renew(reserve int64) (db *DB, aside string, err error) {
 	wrong := d.health.wrong.Load()
 	if wrong == nil {
 		return nil, "", errors.New("engine: renew: it is not damaged")
 	}
+	need := max(reserve, d.cfg.openRoom())
+	if wrong.Full {
+		// Closing comes after it too: it writes what is in memory.
+		if err := room(d.dir, need); err != nil {
+			return nil, "", err
+		}
+	}
 	if err := d.abandon(); err != nil {
 		return nil, "", err
 	}
-	cfg := d.cfg
-	if wrong.Unsynced {
+	var cause error = wrong
+	if wrong.Unsynced && !d.worse() {
+		cfg := d.cfg
 		cfg.Verify = true // what was not written may be part of a table
-		return OpenOrSetAside(d.dir, cfg, d.log)
+		db, err := Open(d.dir, cfg, d.log)
+		if err == nil || !errors.Is(err, ErrCorrupt) {
+			return db, "", err
+		}
+		cause = err
 	}
-	if aside, err = setAside(d.dir, wrong, d.log); err != nil {
+	if wrong.Full {
+		if err := room(d.dir, need+sizeOf(d.dir)); err != nil {
+			return nil, "", err
+		}
+	}
+	if aside, err = setAside(d.dir, cause, d.log); err != nil {
 		return nil, "", err
 	}
-	db, err = Open(d.dir, cfg, d.log)
+	db, err = Open(d.dir, d.cfg, d.log)
 	return db, aside, err
 }
 
@@ -44,6 +65,7 @@ func (d *DB) abandon() error {
 			d.o.close()
 			openDBs.Add(-1)
 			_ = d.b.Close() // what it could not write is written anew
+			d.witness.close()
 		}()
 		select {
 		case <-done:

@@ -34,7 +34,7 @@ func (d *DB) Sync() error {
 	if err != nil {
 		return fmt.Errorf("engine: sync: %w", err)
 	}
-	return nil
+	return d.faulted() // no sync tells of a page that its file lacks
 }
 
 func (d *DB) syncFiles() error {

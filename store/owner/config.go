@@ -69,8 +69,9 @@ type Config struct {
 
 	// DiskReserve is the free space, in bytes, below which writes are refused with
 	// 507, on the disk of the data directory and on that of the embedded server's
-	// logs. The engine may need 512 MiB at once with its defaults, and a disk that
-	// is full then ends the process. Default 1 GiB; negative turns the guard off.
+	// logs. The engine may need 512 MiB at once with its defaults, and on a disk that is
+	// full then its partitions answer nothing until there is room. Default 1 GiB;
+	// negative turns the guard off.
 	DiskReserve int64 `yaml:"diskReserve"`
 
 	// DataDir and LogDir are the directories whose disks DiskReserve guards; ""

@@ -60,8 +60,11 @@ func (s *Server) enter() *home {
 	return s.home
 }
 
-// renewLoop makes a damaged engine anew, once for each damage.
+// renewLoop makes a damaged engine anew, once for each damage. It looks for damage itself,
+// because a fault under a mapped file is found by whoever asks, and maybe nobody does.
 func (s *Server) renewLoop(ctx context.Context) {
+	t := time.NewTicker(diskInterval)
+	defer t.Stop()
 	for {
 		s.mu.Lock()
 		h := s.home
@@ -71,6 +74,8 @@ func (s *Server) renewLoop(ctx context.Context) {
 			return
 		case <-h.db.Damaged():
 			s.renew(ctx, h)
+		case <-t.C:
+			_ = h.db.Sound() // closes Damaged if it is not
 		}
 	}
 }
@@ -87,8 +92,9 @@ func (s *Server) renew(ctx context.Context, h *home) {
 	}
 	h.cancel(errRenewed)
 	h.users.Wait()
+	var waits bool
 	for {
-		db, aside, err := h.db.Renew()
+		db, aside, err := h.db.Renew(s.cfg.DiskReserve)
 		if err == nil {
 			s.cfg.Logger.Warn("the engine was opened anew; its partitions are rebuilt from their logs", slog.String("aside", aside))
 			s.mu.Lock()
@@ -96,11 +102,19 @@ func (s *Server) renew(ctx context.Context, h *home) {
 			s.mu.Unlock()
 			return
 		}
-		s.cfg.Logger.Error("the engine cannot be made anew; trying again", slog.Any("error", err))
+		retry := renewRetry
+		if _, full := errors.AsType[*engine.NoRoomError](err); full {
+			if retry = diskInterval; !waits {
+				s.cfg.Logger.Error("the engine is opened anew when the disk has room", slog.Any("error", err))
+			}
+			waits = true
+		} else {
+			s.cfg.Logger.Error("the engine cannot be made anew; trying again", slog.Any("error", err))
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(renewRetry):
+		case <-time.After(retry):
 		}
 	}
 }
@@ -108,6 +122,12 @@ func (s *Server) renew(ctx context.Context, h *home) {
 // rebuilding is the answer of a partition whose engine is damaged. What was asked for
 // has not happened.
 func (p *Partition) rebuilding(wrong error) *store.Error {
+	if damage, ok := errors.AsType[*engine.DamagedError](wrong); ok && damage.Full {
+		return &store.Error{
+			Status: store.StatusInsufficientDisk, RetryAfter: rebuildingRetry,
+			Message: fmt.Sprintf("partition %s answers nothing until the disk has room, because %v; free some space", p.id, wrong),
+		}
+	}
 	return &store.Error{
 		Status: store.StatusUnavailable, RetryAfter: rebuildingRetry,
 		Message: fmt.Sprintf("partition %s answers nothing for the moment: its state is rebuilt from its log, because %v", p.id, wrong),

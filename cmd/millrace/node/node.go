@@ -252,7 +252,7 @@ func (n *Node) openStore(ctx context.Context) error {
 	}
 	cfg := n.cfg.Store
 	if need := n.cfg.Engine.Headroom(); cfg.DiskReserve != 0 && cfg.DiskReserve < need {
-		n.log.Warn("store.diskReserve is less than the engine may need at once; a disk that is full then ends the process",
+		n.log.Warn("store.diskReserve is less than the engine may need at once; a disk that is full then stops its partitions until there is room",
 			slog.Int64("diskReserve", cfg.DiskReserve), slog.Int64("need", need))
 	}
 	cfg.Local, cfg.Logger, cfg.Log = n.local, n.log, n.cfg.Feed.Log

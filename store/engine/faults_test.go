@@ -1,0 +1,284 @@
+//go:build linux && (amd64 || arm64)
+
+package engine_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// fault makes the process meet a fault in a mapped file.
+func fault(t *testing.T, write bool) {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "mapped"))
+	must(t, err)
+	defer func() { must(t, f.Close()) }()
+	data, err := unix.Mmap(int(f.Fd()), 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	must(t, err)
+	if write {
+		data[0] = 1
+	} else if data[0] != 0 {
+		t.Error("a page that cannot be read has bytes")
+	}
+	must(t, unix.Munmap(data))
+}
+
+// TestAFaultUnderAMappedFileIsDamage meets a fault of a write and of a read, and goes on in the
+// same process or in another: nothing is believed that rests on it.
+func TestAFaultUnderAMappedFileIsDamage(t *testing.T) {
+	for _, write := range []bool{true, false} {
+		for _, killed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("write=%v,killed=%v", write, killed), func(t *testing.T) {
+				m := newModel(t, 22)
+				for range 20 {
+					m.next()
+				}
+				dir := filepath.Join(t.TempDir(), "db")
+				db, err := engine.Open(dir, small, quiet)
+				must(t, err)
+				p := openPartition(t, db, partA)
+				m.apply(t, p, 0, 10)
+				must(t, db.SyncPartitions())
+				m.apply(t, p, 10, 20)
+				want := digest(t, p)
+				must(t, db.Sound())
+
+				fault(t, write)
+				if killed { // before anybody has asked
+					copyOf := filepath.Join(t.TempDir(), "db")
+					must(t, os.Mkdir(copyOf, 0o700))
+					for name, data := range files(t, dir) {
+						must(t, os.WriteFile(filepath.Join(copyOf, name), data, 0o600))
+					}
+					t.Cleanup(func() { _ = db.Close() })
+					dir = copyOf
+				} else {
+					if err := db.SyncPartitions(); err == nil {
+						t.Error("a sync after it succeeds, though msync and fsync did")
+					}
+					damage, ok := errors.AsType[*engine.DamagedError](db.Sound())
+					if !ok || damage.Full != (write || engine.InPlace(dir, false)) {
+						t.Fatalf("the DB says %v", db.Sound())
+					}
+					t.Log(damage)
+				}
+
+				inPlace := engine.InPlace(dir, write)
+				var again *engine.DB
+				var aside string
+				if killed {
+					again, aside, err = engine.OpenOrSetAside(dir, small, quiet)
+				} else {
+					again, aside, err = db.Renew(0)
+				}
+				must(t, err)
+				if (aside == "") != inPlace {
+					t.Errorf("set aside %q", aside)
+				}
+				q := openPartition(t, again, partA)
+				state, err := q.State()
+				must(t, err)
+				from := feed.LSN(0)
+				if inPlace {
+					from = 10
+				}
+				if state.Applied != from || q.Kept() {
+					t.Errorf("it goes on from %d, kept %v; want %d", state.Applied, q.Kept(), from)
+				}
+				m.apply(t, q, int(from), 20)
+				if got := digest(t, q); got != want {
+					t.Error("applying the log again gives another state")
+				}
+				must(t, again.SyncPartitions())
+				must(t, again.Sound())
+				must(t, again.Close())
+				again, aside, err = engine.OpenOrSetAside(dir, small, quiet)
+				if err != nil || aside != "" {
+					t.Errorf("closed in order and opened again: aside %q, %v", aside, err)
+				}
+				if state, err := openPartition(t, again, partA).State(); err != nil || state.Applied != 20 {
+					t.Errorf("then it has applied %d, %v", state.Applied, err)
+				}
+				must(t, again.Close())
+			})
+		}
+	}
+}
+
+// smallDisk says, in its environment, that the process is on a disk of its own.
+const smallDisk = "MILLRACE_TEST_SMALL_DISK"
+
+// TestAFullDiskUnderTheEngine fills the disk under a DB that is written, in a child process that
+// may mount: the process goes on, the DB says that it is not to be believed, and when there is
+// room it goes on from its last good sync, or is made anew.
+func TestAFullDiskUnderTheEngine(t *testing.T) {
+	if os.Getenv(smallDisk) != "" {
+		fullDisk(t)
+		t.Run("when it is opened", openOnFullDisk)
+		return
+	}
+	own := func(name string, args ...string) *exec.Cmd {
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		cmd.SysProcAttr = &syscall.SysProcAttr{
+			Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS,
+			UidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getuid(), Size: 1}},
+			GidMappings: []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}},
+		}
+		return cmd
+	}
+	if out, err := own("mount", "-t", "tmpfs", "tmpfs", t.TempDir()).CombinedOutput(); err != nil {
+		t.Skipf("a small disk cannot be mounted here: %v %s", err, out)
+	}
+	cmd := own(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), smallDisk+"=1")
+	out, err := cmd.CombinedOutput()
+	t.Logf("on a disk of its own:\n%s", out)
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// fullDisk fills the disk under a DB, at moments that harm different files of it.
+func fullDisk(t *testing.T) {
+	t.Helper()
+	for _, filled := range []string{"while it is written", "when it is flushed"} {
+		t.Run(filled, func(t *testing.T) {
+			disk := filepath.Join(t.TempDir(), "disk")
+			must(t, os.Mkdir(disk, 0o700))
+			must(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "size=128m"))
+			t.Cleanup(func() { must(t, unix.Unmount(disk, unix.MNT_DETACH)) })
+			dir := filepath.Join(disk, "db")
+			db, err := engine.Open(dir, small, quiet)
+			must(t, err)
+			p := openPartition(t, db, partA)
+			body := func(i int) string {
+				return fmt.Sprintf(`{"id":"item-%05d","fill":%q}`, i, strings.Repeat(string(rune('a'+i%26)), 20_000))
+			}
+			apply := func(p *engine.Partition, n int) {
+				b := p.NewBatch(&engine.Schema{})
+				for i := n * 10; i < n*10+10; i++ {
+					must(t, b.Put(item(key(t, i%50), fmt.Sprintf("item-%05d", i), body(i)), nil))
+				}
+				b.SetState(engine.State{Log: feed.LogID{1}, Applied: feed.LSN(n + 1), Sum: 1})
+				must(t, b.Commit())
+			}
+			const synced = 20
+			for n := range synced {
+				apply(p, n)
+			}
+			must(t, db.SyncPartitions())
+			free := takeAll(t, disk)
+			applied := synced
+			for flushed := filled != "when it is flushed"; db.Sound() == nil || !flushed; applied++ {
+				apply(p, applied)
+				if tables, _ := filepath.Glob(filepath.Join(dir, "*.sst")); len(tables) > 0 {
+					flushed = true
+				}
+			}
+			t.Logf("after %d commits: %v", applied, db.Sound())
+			if damage, ok := errors.AsType[*engine.DamagedError](db.Sound()); !ok || !damage.Full {
+				t.Fatalf("the DB says %v", db.Sound())
+			}
+			if err := db.SyncPartitions(); err == nil {
+				t.Error("a sync succeeds")
+			}
+			_, _, err = db.Renew(0)
+			if _, ok := errors.AsType[*engine.NoRoomError](err); !ok {
+				t.Fatalf("with a full disk it is made anew: %v", err)
+			}
+			t.Log(err)
+			free()
+			again, aside, err := db.Renew(0)
+			must(t, err)
+			q := openPartition(t, again, partA)
+			state, err := q.State()
+			must(t, err)
+			t.Logf("opened anew at %d, aside %q", state.Applied, aside)
+			// A table that lacks pages has taken the place of a log that was synced.
+			if want := feed.LSN(synced); filled == "while it is written" && (aside != "" || state.Applied != want) {
+				t.Errorf("it goes on from %d, want %d", state.Applied, want)
+			} else if filled == "when it is flushed" && (aside == "" || state.Applied != 0) {
+				t.Errorf("it goes on from %d, want nothing", state.Applied)
+			}
+			for n := int(state.Applied); n < applied; n++ {
+				apply(q, n)
+			}
+			must(t, again.SyncPartitions())
+			s := q.Snapshot()
+			for i := range applied * 10 {
+				it, ok, err := s.Get(key(t, i%50), fmt.Sprintf("item-%05d", i))
+				if err != nil || !ok || string(it.Body) != body(i) {
+					t.Fatalf("item %d: there %v, %v", i, ok, err)
+				}
+			}
+			s.Close()
+			must(t, again.Verify())
+			must(t, again.Sound())
+			must(t, again.Close())
+		})
+	}
+}
+
+// openOnFullDisk opens a DB that was closed in order while its disk is full.
+func openOnFullDisk(t *testing.T) {
+	t.Helper()
+	disk := filepath.Join(t.TempDir(), "disk")
+	must(t, os.Mkdir(disk, 0o700))
+	must(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "size=64m"))
+	t.Cleanup(func() { must(t, unix.Unmount(disk, unix.MNT_DETACH)) })
+	dir := filepath.Join(disk, "db")
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	b := openPartition(t, db, partA).NewBatch(&engine.Schema{})
+	must(t, b.Put(item(key(t, "k"), "a", `{"id":"a"}`), nil))
+	b.SetState(engine.State{Log: feed.LogID{1}, Applied: 1, Sum: 1})
+	must(t, b.Commit())
+	must(t, db.Close())
+	free := takeAll(t, disk)
+	for range 2 {
+		_, aside, err := engine.OpenOrSetAside(dir, small, quiet)
+		if !errors.Is(err, syscall.ENOSPC) || aside != "" {
+			t.Fatalf("on a full disk: aside %q, %v", aside, err)
+		}
+		t.Log(err)
+	}
+	free()
+	db, aside, err := engine.OpenOrSetAside(dir, small, quiet)
+	if err != nil || aside != "" {
+		t.Fatalf("with room: aside %q, %v", aside, err)
+	}
+	s := openPartition(t, db, partA).Snapshot()
+	if _, ok, err := s.Get(key(t, "k"), "a"); err != nil || !ok {
+		t.Errorf("the item: there %v, %v", ok, err)
+	}
+	s.Close()
+	must(t, db.Close())
+}
+
+// takeAll takes all that is free on a disk at once, until the function is called that it returns.
+func takeAll(t *testing.T, disk string) (free func()) {
+	t.Helper()
+	name := filepath.Join(disk, "ballast")
+	f, err := os.Create(name)
+	must(t, err)
+	for step := int64(16 << 20); step >= 4096; {
+		info, err := f.Stat()
+		must(t, err)
+		if err := unix.Fallocate(int(f.Fd()), 0, info.Size(), step); err != nil {
+			step /= 2
+		}
+	}
+	must(t, f.Close())
+	return func() { must(t, os.Remove(name)) }
+}
