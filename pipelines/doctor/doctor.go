@@ -369,6 +369,10 @@ func (d *Doctor) replicas(ctx context.Context, r *Report) error {
 	if err != nil {
 		return err
 	}
+	if asked := max(wish.Replicas, 1); asked < n {
+		r.add(Warning, "replicas", fmt.Sprintf("%d of every log and bucket are kept, and this configuration asks for %d", n, asked),
+			"nothing, if the stores are to keep as many; they are never lowered by themselves, and docs/operations.md, Replicas, says how to")
+	}
 	wish.Replicas = max(wish.Replicas, n, 1)
 	report, err := upkeep.Look(ctx, d.js, wish)
 	if err != nil {

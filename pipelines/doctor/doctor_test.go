@@ -403,3 +403,33 @@ func TestExamine_TellsOfLogsThatAreGone(t *testing.T) {
 		}
 	}
 }
+
+// TestExamine_SaysThatReplicasAreNeverLowered where a configuration asks for fewer than
+// are kept.
+func TestExamine_SaysThatReplicasAreNeverLowered(t *testing.T) {
+	w := newWard(t)
+	warned := func() bool {
+		return slices.ContainsFunc(w.examine().Findings, func(f doctor.Finding) bool {
+			return f.Kind == doctor.Warning && strings.Contains(f.Problem, "3 of every log and bucket are kept, and this configuration asks for 1") &&
+				strings.Contains(f.Remedy, "never lowered by themselves")
+		})
+	}
+	if warned() {
+		t.Error("it warns though nobody has asked for more")
+	}
+	stream, err := w.js.Stream(t.Context(), "KV_millrace_catalog")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	if cfg.Metadata == nil {
+		cfg.Metadata = map[string]string{}
+	}
+	cfg.Metadata["millrace.replicas"] = "3"
+	if _, err := w.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if !warned() {
+		t.Errorf("it does not warn: %+v", w.examine().Findings)
+	}
+}

@@ -113,6 +113,48 @@ func TestReplicas_ApplyBeforeTheFirstStore(t *testing.T) {
 	}
 }
 
+// TestReplicas_AreLoweredByHandOnly as docs/operations.md says: a store with a smaller
+// configuration does not, and one that comes after it was done does not undo it.
+func TestReplicas_AreLoweredByHandOnly(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a cluster takes seconds to elect its leaders")
+	}
+	_, js := three(t)
+	catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{Replicas: 3, Log: feed.LogConfig{Replicas: 3}}))
+	must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", store.ContainerSpec{PartitionKey: []string{"/id"}}))
+	for _, replicas := range []int{3, 1} {
+		if _, err := keeper(js, catalog, replicas).Pass(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if n := must[int](t)(upkeep.Wanted(t.Context(), js)); n != 3 {
+			t.Fatalf("%d replicas are wanted with a store that asks for %d, want 3", n, replicas)
+		}
+	}
+	for name := range js.StreamNames(t.Context()).Name() {
+		if !strings.HasPrefix(name, "MILLRACE_") && !strings.HasPrefix(name, "KV_millrace_") {
+			t.Errorf("what docs/operations.md names does not hold stream %s", name)
+		}
+		cfg := must[jetstream.Stream](t)(js.Stream(t.Context(), name)).CachedInfo().Config
+		cfg.Replicas = 1
+		if name == "KV_millrace_catalog" {
+			cfg.Metadata["millrace.replicas"] = "1"
+		}
+		must[jetstream.Stream](t)(js.UpdateStream(t.Context(), cfg))
+	}
+	eventually(t, func() (bool, string) { // a stream that has just changed may have no leader
+		_, err := keeper(js, catalog, 1).Pass(t.Context())
+		return err == nil, fmt.Sprint(err)
+	})
+	if n := must[int](t)(upkeep.Wanted(t.Context(), js)); n != 1 {
+		t.Errorf("%d replicas are wanted, want 1", n)
+	}
+	for name := range js.StreamNames(t.Context()).Name() {
+		if got := must[jetstream.Stream](t)(js.Stream(t.Context(), name)).CachedInfo().Config.Replicas; got != 1 {
+			t.Errorf("stream %s has %d replicas", name, got)
+		}
+	}
+}
+
 func TestReplicas_OfOneServerAreToldToBeMissing(t *testing.T) {
 	js := alone(t)
 	catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{}))
