@@ -92,7 +92,8 @@ func (d *DB) checkVersion() error {
 }
 
 // Close syncs everything, records that it did, and closes the DB. It waits for
-// open snapshots and commits; new ones fail with ErrClosed.
+// open snapshots and commits; new ones fail with ErrClosed. A DB that is damaged because
+// the disk was full, and still is, stays as it is: nobody can open it in this process.
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
 		d.sweeper.stop()
@@ -102,6 +103,13 @@ func (d *DB) Close() error {
 			d.closeErr = d.syncPartitions(d.open(), true)
 		}
 		openDBs.Add(-1)
+		if d.tooFull() {
+			// Badger would write what is in memory, into tables that lack pages. It stays as after a
+			// kill, and locked until the process ends.
+			d.log.Warn("the disk is full, so the engine ends without writing what is in memory; the logs have it", "dir", d.dir)
+			d.witness.close()
+			return
+		}
 		err := d.b.Close()
 		if err == nil && sound {
 			if err = d.Sound(); err == nil {

@@ -138,6 +138,12 @@ func (d *DB) faulted() error {
 	})
 }
 
+// tooFull tells whether the DB is damaged by a full disk that has no room yet.
+func (d *DB) tooFull() bool {
+	wrong := d.health.wrong.Load()
+	return wrong != nil && wrong.Full && room(d.dir, d.cfg.openRoom()) != nil
+}
+
 // worse tells whether more is wrong with a DB whose files were not written.
 func (d *DB) worse() bool {
 	return mismatches.Load() != d.health.judged.Load() || d.witness.since().Reads > 0

@@ -126,6 +126,7 @@ func TestAFullDiskUnderTheEngine(t *testing.T) {
 	if os.Getenv(smallDisk) != "" {
 		fullDisk(t)
 		t.Run("when it is opened", openOnFullDisk)
+		t.Run("when it is closed", closeOnFullDisk)
 		return
 	}
 	own := func(name string, args ...string) *exec.Cmd {
@@ -264,6 +265,51 @@ func openOnFullDisk(t *testing.T) {
 	}
 	s.Close()
 	must(t, db.Close())
+}
+
+// closeOnFullDisk closes a DB that found its disk full: what was synced stays whole.
+func closeOnFullDisk(t *testing.T) {
+	t.Helper()
+	disk := filepath.Join(t.TempDir(), "disk")
+	must(t, os.Mkdir(disk, 0o700))
+	must(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "size=64m"))
+	t.Cleanup(func() { must(t, unix.Unmount(disk, unix.MNT_DETACH)) })
+	dir := filepath.Join(disk, "db")
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	p := openPartition(t, db, partA)
+	apply := func(n int) {
+		b := p.NewBatch(&engine.Schema{})
+		must(t, b.Put(item(key(t, "k"), fmt.Sprint(n), fmt.Sprintf(`{"id":"%d","fill":%q}`, n, strings.Repeat("x", 100_000))), nil))
+		b.SetState(engine.State{Log: feed.LogID{1}, Applied: feed.LSN(n), Sum: 1})
+		must(t, b.Commit())
+	}
+	apply(1)
+	must(t, db.SyncPartitions())
+	free := takeAll(t, disk)
+	for n := 2; db.Sound() == nil; n++ {
+		apply(n)
+	}
+	must(t, db.Close())
+	free()
+	if tables, _ := filepath.Glob(filepath.Join(dir, "*.sst")); len(tables) > 0 {
+		t.Errorf("on a full disk it wrote %v", tables)
+	}
+	copyOf := filepath.Join(t.TempDir(), "db") // as the next process finds it
+	must(t, os.Mkdir(copyOf, 0o700))
+	for name, data := range files(t, dir) {
+		must(t, os.WriteFile(filepath.Join(copyOf, name), data, 0o600))
+	}
+	again, aside, err := engine.OpenOrSetAside(copyOf, small, quiet)
+	must(t, err)
+	want := feed.LSN(1)
+	if !engine.InPlace(copyOf, true) {
+		want = 0
+	}
+	if state, err := openPartition(t, again, partA).State(); err != nil || state.Applied != want || (aside == "") != (want == 1) {
+		t.Errorf("it goes on from %d, want %d; aside %q, %v", state.Applied, want, aside, err)
+	}
+	must(t, again.Close())
 }
 
 // takeAll takes all that is free on a disk at once, until the function is called that it returns.
