@@ -203,12 +203,12 @@ func (all *placed) notes(p *Pipeline) []string {
 	relative := !filepath.IsAbs(path)
 	switch n := len(all.workers); {
 	case n == 0 && relative:
-		return []string{fmt.Sprintf("no worker has said where its sinks may write; each writes to %s below the first of its own sinks.roots", path)}
+		return []string{fmt.Sprintf("no worker has said where its sinks may write; each writes to %s below the first of its own sinks.roots", shownDirectory(path))}
 	case n == 0:
 		return []string{fmt.Sprintf("no worker has said where its sinks may write; one that may not write to %s refuses it and says so in millrace status", path)}
 	case n > 1:
 		if relative && len(all.firsts) > 1 {
-			path += " below the first root of each worker, which is not the same for all: " + strings.Join(all.firsts, ", ")
+			path = shownDirectory(path) + " below the first root of each worker, which is not the same for all: " + strings.Join(all.firsts, ", ")
 		} else if at, err := roots.Below(all.firsts, path); err == nil {
 			path = at
 		}

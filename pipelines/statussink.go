@@ -2,6 +2,7 @@ package pipelines
 
 import (
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,11 +30,20 @@ func newSinkStatus(s *PipelineSpec) *SinkStatus {
 	case sink.Parquet != nil && sink.Parquet.S3 != nil:
 		return &SinkStatus{Kind: "parquet", Where: "s3://" + path.Join(sink.Parquet.S3.Bucket, sink.Parquet.S3.Prefix)}
 	case sink.Parquet != nil:
-		return &SinkStatus{Kind: "parquet", Where: sink.Parquet.Path}
+		return &SinkStatus{Kind: "parquet", Where: shownDirectory(sink.Parquet.Path)}
 	case sink.Postgres != nil:
 		return &SinkStatus{Kind: "postgres", Where: "$" + sink.Postgres.DSNEnv + " " + sink.Postgres.Schema}
 	}
 	return &SinkStatus{}
+}
+
+// shownDirectory returns a directory as people read it: one that is not absolute could
+// be taken for another name.
+func shownDirectory(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return "./" + filepath.ToSlash(filepath.Clean(path))
 }
 
 // add takes in what one reader finds.
