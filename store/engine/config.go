@@ -30,21 +30,24 @@ const (
 	// one value of inlineMax.
 	memTableMin = 8 << 20
 
-	memTableDefault  = 32 << 20
+	memTableDefault  = 16 << 20
 	memTablesDefault = 4
 
 	// level0Max is how many tables, each of a memtable, are written before they are
-	// merged into the first level.
-	level0Max = 5
+	// merged into the first level, and level0Stall how many there may be before
+	// writers wait for the merge.
+	level0Max   = 6
+	level0Stall = 15
 
-	// baseLevelBytes is the size of the level into which those are merged.
-	baseLevelBytes = 64 << 20
+	// baseLevelMemTables is how many memtables the level takes into which those are
+	// merged.
+	baseLevelMemTables = 4
 )
 
 // Config tunes a DB. Zero fields take their defaults.
 type Config struct {
 	// MemTableBytes is the size of one table in memory; up to MemTables of them
-	// are held, each with a log of up to twice its size on disk. Default 32 MiB,
+	// are held, each with a log of up to twice its size on disk. Default 16 MiB,
 	// at least 8 MiB, at most 512 MiB.
 	MemTableBytes int64 `yaml:"memTableBytes"`
 
@@ -87,21 +90,25 @@ func setDefault[T int | int64](field *T, value T) {
 // Headroom returns how many bytes of free disk the DB may need at any moment beyond
 // what it holds: logs of all memtables, and a merge of the first level. Files are
 // written through mappings, and what a full disk does not take damages the DB, so whoever
-// lets commits in should stop below it. 512 MiB by default.
+// lets commits in should stop below it. 336 MiB by default.
 func (c Config) Headroom() int64 {
 	setDefault(&c.MemTableBytes, memTableDefault)
 	setDefault(&c.MemTables, memTablesDefault)
-	const merged = level0Max + 2                                            // tables of the first level, one flush
-	return (int64(c.MemTables)+1+merged)*c.MemTableBytes + 2*baseLevelBytes // what they overlap, twice
+	const merged = level0Max + 2                                                                // tables of the first level, one flush
+	return (int64(c.MemTables)+1+merged)*c.MemTableBytes + 2*baseLevelMemTables*c.MemTableBytes // what they overlap, twice
 }
 
 // badgerOptions returns Badger's options as measured for items of about 1 KiB.
 // Without compression and block cache reads are twice as fast; the page cache does
-// the rest. A first level of 64 MiB and tables of 8 instead of Badger's sizes cost
-// less merging and so fewer page faults: with memtables of 64 MiB a scan took a fifth
-// of the CPU, a get a third. A table that is being built takes twice its size, and
-// Badger keeps several such buffers, so tables have 4 MiB now. Memtables have 32: with
-// 16, commits of puts with four indexes took up to twice the CPU of those with 64.
+// the rest.
+//
+// A first level of 64 MiB costs less merging than Badger's ten. What takes memory is
+// small: a memtable takes 1.3 times its size, as much again of its log, which is
+// mapped, and twice as much while it is flushed; a merge builds a dozen tables at
+// once, each in a buffer of twice its size, and maps all that it reads and writes. With
+// memtables of 16 MiB commits took the CPU of those with 32, as far as could be told;
+// with 8 some took twice as much.
+//
 // There is one writer per key, so there are no conflicts to detect.
 func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
@@ -114,8 +121,9 @@ func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
 		WithBlockCacheSize(0).
 		WithChecksumVerificationMode(options.OnBlockRead).
 		WithNumLevelZeroTables(level0Max).
-		WithBaseTableSize(4 << 20).
-		WithBaseLevelSize(baseLevelBytes).
+		WithNumLevelZeroTablesStall(level0Stall).
+		WithBaseTableSize(2 << 20).
+		WithBaseLevelSize(baseLevelMemTables * c.MemTableBytes).
 		WithDetectConflicts(false).
 		WithSyncWrites(false).
 		WithNumVersionsToKeep(1).

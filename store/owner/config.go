@@ -69,10 +69,15 @@ type Config struct {
 
 	// DiskReserve is the free space, in bytes, below which writes are refused with
 	// 507, on the disk of the data directory and on that of the embedded server's
-	// logs. The engine may need 512 MiB at once with its defaults, and on a disk that is
+	// logs. The engine may need 336 MiB at once with its defaults, and on a disk that is
 	// full then its partitions answer nothing until there is room. Default 1 GiB;
 	// negative turns the guard off.
 	DiskReserve int64 `yaml:"diskReserve"`
+
+	// RuleCacheBytes bounds what all partitions of the process keep in memory of the
+	// accumulators and targets of aggregates, which are else read again for each
+	// change. Default 96 MiB.
+	RuleCacheBytes int `yaml:"ruleCacheBytes"`
 
 	// DataDir and LogDir are the directories whose disks DiskReserve guards; ""
 	// is none.
@@ -87,6 +92,9 @@ type Config struct {
 
 	// Logger gets what an operator should know. Default slog.Default.
 	Logger *slog.Logger `yaml:"-"`
+
+	// caches is what RuleCacheBytes allows, shared by the partitions of a server.
+	caches *cacheBudget
 
 	// now is the wall clock in unix milliseconds; tests replace it.
 	now func() int64
@@ -108,6 +116,8 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.PageItemsBusy, 32)
 	def(&c.PageShare, 4)
 	def(&c.QueriesMax, 16)
+	def(&c.RuleCacheBytes, 96<<20)
+	c.caches = &cacheBudget{bytes: c.RuleCacheBytes / 2}
 	if c.QueryPageTime == 0 {
 		c.QueryPageTime = time.Second
 	}
@@ -145,6 +155,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.PageItemsBusy < 1 || c.PageItemsBusy > c.PageItemsMax {
 		errs = append(errs, fmt.Errorf("store.pageItemsBusy is %d; 1 to pageItemsMax (%d) are allowed", c.PageItemsBusy, c.PageItemsMax))
+	}
+	if c.RuleCacheBytes < 0 {
+		errs = append(errs, errors.New("store.ruleCacheBytes must not be negative"))
 	}
 	if c.QueueMax < 1 || c.CommitItemsMax < store.BatchOpsMax || c.PageShare < 1 {
 		errs = append(errs, fmt.Errorf("store.queueMax and store.pageShare must be at least 1, store.commitItemsMax at least %d", store.BatchOpsMax))

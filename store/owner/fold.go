@@ -148,7 +148,7 @@ func (p *Partition) groups(ctx context.Context, r *store.ReadGroups) *store.Resp
 		return &store.Response{Err: refusal}
 	}
 	// A transaction that decides nothing sees the engine as it is.
-	records := ruleRecords{newTxn(&view{schema: s.schema, snap: snap, pending: newOverlay(), cache: newRuleCache(), lsn: s.lsn}, &draft{}), rule}
+	records := ruleRecords{newTxn(&view{schema: s.schema, snap: snap, pending: newOverlay(), cache: newRuleCache(&cacheBudget{bytes: 1 << 20}), lsn: s.lsn}, &draft{}), rule}
 	result := &store.GroupsResult{LSN: s.lsn}
 	var groups []accumulator.Group
 	var err error

@@ -118,8 +118,9 @@ func (p *Partition) run(ctx context.Context) error {
 		committerErr = c.run(commitCtx, finished)
 		stopDeciding()
 	})
-	d := &decider{p: p, cache: newRuleCache()}
+	d := &decider{p: p, cache: newRuleCache(p.cfg.caches)}
 	d.run(deciding)
+	d.cache.close()
 	// Before the appends at hand end, which may take as long as their log: who came too
 	// late learns at once that nothing happened.
 	p.refuseRest()

@@ -2,6 +2,7 @@ package owner
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/millrace/millrace/store/accumulator"
 	"github.com/millrace/millrace/store/engine"
@@ -24,34 +25,62 @@ type ruleCache struct {
 	items aged[*engine.Item] // targets, by item key; nil: there is none
 	// records are accumulators, by kind and key; nil: there is none.
 	records aged[[]byte]
+
+	budget *cacheBudget
+	used   bool // counted by budget
 }
 
-// Bounds of what is kept in each generation of an aged, of which there are two.
-const (
-	cachedFoundBytes   = 4 << 20
-	cachedItemsBytes   = 16 << 20
-	cachedRecordsBytes = 8 << 20
-)
+// cacheBudget bounds what the rule caches of a process keep in each of the two
+// generations of their aged. Those that keep anything have equal parts of it.
+type cacheBudget struct {
+	bytes int
+	users atomic.Int64
+}
+
+// part returns the bytes of one in sixteen parts of a cache.
+func (b *cacheBudget) part(sixteenths int) int {
+	return b.bytes / int(max(b.users.Load(), 1)) / 16 * sixteenths
+}
 
 // cachedOverhead is what an entry costs beside what it holds.
 const cachedOverhead = 128
 
-func newRuleCache() *ruleCache {
-	return &ruleCache{
-		found: newAged(cachedFoundBytes, func(keys [][]byte) int {
-			bytes := 0
-			for _, k := range keys {
-				bytes += len(k) + 24
-			}
-			return bytes
-		}),
-		items: newAged(cachedItemsBytes, func(item *engine.Item) int {
-			if item == nil {
-				return 0
-			}
-			return len(item.Body) + len(item.ID) + cachedOverhead
-		}),
-		records: newAged(cachedRecordsBytes, func(value []byte) int { return len(value) }),
+func newRuleCache(budget *cacheBudget) *ruleCache {
+	r := &ruleCache{budget: budget}
+	r.found = newAged(r.most(2), func(keys [][]byte) int {
+		bytes := 0
+		for _, k := range keys {
+			bytes += len(k) + 24
+		}
+		return bytes
+	})
+	r.items = newAged(r.most(9), func(item *engine.Item) int {
+		if item == nil {
+			return 0
+		}
+		return len(item.Body) + len(item.ID) + cachedOverhead
+	})
+	r.records = newAged(r.most(5), func(value []byte) int { return len(value) })
+	return r
+}
+
+// most returns the bound of an aged; who asks keeps something from then on.
+func (r *ruleCache) most(sixteenths int) func() int {
+	return func() int {
+		if !r.used {
+			r.used = true
+			r.budget.users.Add(1)
+		}
+		return r.budget.part(sixteenths)
+	}
+}
+
+// close gives the cache's part to others.
+func (r *ruleCache) close() {
+	r.clear()
+	if r.used {
+		r.used = false
+		r.budget.users.Add(-1)
 	}
 }
 
@@ -81,11 +110,12 @@ func (r *ruleCache) target(group, itemKey string) {
 // what is in it grows old, and what was old is forgotten.
 type aged[V any] struct {
 	young, old map[string]V
-	bytes, max int // of young, about
+	bytes      int        // of young, about
+	max        func() int // what they may be
 	size       func(V) int
 }
 
-func newAged[V any](most int, size func(V) int) aged[V] {
+func newAged[V any](most func() int, size func(V) int) aged[V] {
 	return aged[V]{young: map[string]V{}, max: most, size: size}
 }
 
@@ -107,7 +137,7 @@ func (a *aged[V]) put(key string, v V) {
 		a.bytes += len(key) + cachedOverhead
 	}
 	a.young[key] = v
-	if a.bytes += a.size(v); a.bytes > a.max {
+	if a.bytes += a.size(v); a.bytes > a.max() {
 		a.young, a.old, a.bytes = map[string]V{}, a.young, 0
 	}
 }

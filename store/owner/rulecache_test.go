@@ -13,7 +13,7 @@ import (
 // never holds more than twice its bound, and what is asked for again and again stays.
 func TestAged(t *testing.T) {
 	const most = 4_000
-	a := newAged(most, func(v string) int { return len(v) })
+	a := newAged(func() int { return most }, func(v string) int { return len(v) })
 	all := map[string]string{}
 	random := rand.New(rand.NewPCG(1, 2))
 	a.put("hot", "stays")
@@ -61,7 +61,7 @@ func TestAged(t *testing.T) {
 // TestRuleCache_OverlayTellsIt forgets from an overlay what the engine has: what is kept
 // takes the newest state, and what nobody has asked for is not kept.
 func TestRuleCache_OverlayTellsIt(t *testing.T) {
-	c, o := newRuleCache(), newOverlay()
+	c, o := newRuleCache(&cacheBudget{bytes: 1 << 20}), newOverlay()
 	item := func(body string) *engine.Item { return &engine.Item{Body: []byte(body)} }
 	c.items.put("a", item("1"))
 	c.found.put("group", [][]byte{[]byte("a")})
@@ -87,5 +87,50 @@ func TestRuleCache_OverlayTellsIt(t *testing.T) {
 	}
 	if keys, _ := c.found.get("group"); len(keys) != 2 || string(keys[1]) != "b" {
 		t.Errorf("the group is found at %q, want the new target once", keys)
+	}
+}
+
+// TestRuleCache_PartitionsShareOneBudget fills the caches of many partitions: together
+// they keep no more than one may, and a partition that has gone leaves its part to the
+// others.
+func TestRuleCache_PartitionsShareOneBudget(t *testing.T) {
+	budget := &cacheBudget{bytes: 1 << 20}
+	caches := make([]*ruleCache, 8)
+	for i := range caches {
+		caches[i] = newRuleCache(budget)
+	}
+	fill := func() {
+		for n := range 20_000 {
+			for _, c := range caches {
+				key := fmt.Sprint("key ", n)
+				c.items.put(key, &engine.Item{ID: key, Body: make([]byte, 100)})
+				c.records.put(key, make([]byte, 50))
+				c.found.put(key, [][]byte{[]byte(key)})
+			}
+		}
+	}
+	held := func() (bytes int) {
+		for _, c := range caches {
+			for _, generation := range []map[string]*engine.Item{c.items.young, c.items.old} {
+				for key, item := range generation {
+					bytes += len(key) + len(item.Body) + len(item.ID) + 2*cachedOverhead
+				}
+			}
+			bytes += (len(c.records.young) + len(c.records.old)) * (10 + 50 + cachedOverhead)
+			bytes += (len(c.found.young) + len(c.found.old)) * (10 + 34 + cachedOverhead)
+		}
+		return bytes
+	}
+	fill()
+	if got := held(); got > 2*budget.bytes*5/4 || got < budget.bytes/2 {
+		t.Errorf("eight partitions keep %d bytes, about two generations of %d are allowed", got, budget.bytes)
+	}
+	for _, c := range caches[1:] {
+		c.close()
+	}
+	caches = caches[:1]
+	fill()
+	if got := held(); got > 2*budget.bytes*5/4 || got < budget.bytes/2 {
+		t.Errorf("the partition that is left keeps %d bytes, about two generations of %d are allowed", got, budget.bytes)
 	}
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/cmd/millrace/await"
+	"github.com/millrace/millrace/cmd/millrace/memory"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/guard"
@@ -75,6 +76,7 @@ type Node struct {
 	roles     Roles
 	log       *slog.Logger
 	telemetry *Telemetry
+	memory    *memory.Keeper
 
 	lock     *leases.DirLock
 	server   *natsd.Server // nil: remote
@@ -108,8 +110,8 @@ type Node struct {
 // for until ctx ends. Errors that an operator can mend are of types:
 // *leases.DirLockedError, natsd.ErrPort, *PayloadError, *CredentialsError, *store.DamageError.
 func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Telemetry, log *slog.Logger) (*Node, error) {
-	limitMemory(cfg.Memory, log)
 	n := &Node{cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{}}
+	n.memory = memory.Keep(cfg.Memory.Limit, log)
 	for _, step := range []func(context.Context) error{
 		n.openDir, n.openNATS, n.openCatalog, n.openKeeper, n.openStore, n.openWorker, n.openHTTP, n.openGateway,
 	} {

@@ -40,6 +40,7 @@ func (n *Node) Run(ctx context.Context) error {
 		})
 	}
 	serving.Go(func() { n.watch.run(watchCtx) })
+	serving.Go(func() { n.memory.Run(watchCtx, n.trim()) })
 	if n.keeper != nil {
 		serving.Go(func() { n.keeper.Run(watchCtx) })
 	}

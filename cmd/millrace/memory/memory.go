@@ -1,0 +1,146 @@
+// Package memory keeps what a process has in memory within a limit.
+//
+// What is resident is Go's heap, with what the runtime needs beside it, and pages of
+// mapped files: the program, and the engine's tables and logs. Go's collector is told
+// how far the first may grow, and pages of tables are taken out of the process when
+// the second grow beyond their part; the system may keep those in its page cache.
+//
+// With a limit the heap's part is fixed. Without one it is small, which keeps bursts
+// of garbage from growing the process, and follows what is in use: a quarter of that
+// is always free, so that the collector does not take the time that work needs.
+package memory
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+const (
+	// gcPercent is how much garbage may gather beside what is in use before it is
+	// collected. With Go's default of 100 a process takes twice what is in use.
+	gcPercent = 50
+
+	// heapMin is the heap's part without a limit, as long as what is in use leaves
+	// a quarter of it free.
+	heapMin = 288 << 20
+
+	// mappedDefault is how much of mapped files may be resident before a trim, the
+	// program with some 45 MiB of it included, without a limit.
+	mappedDefault = 96 << 20
+
+	// A merge of the engine maps all that it writes until it ends, out of reach of a
+	// trim: ten memtables. These bound what is kept for it and for the program.
+	reserveMin = 128 << 20
+	reserveMax = 256 << 20
+
+	// interval is the time between two looks. In it a memtable can be flushed.
+	interval = 100 * time.Millisecond
+	// trimShare bounds the part of the time that trims may take: one in so many.
+	trimShare = 20
+	// trimPause is the least time between two trims without a limit: what is read again
+	// comes back page by page.
+	trimPause = time.Second
+)
+
+// Mapped returns beyond how much of mapped files the engine's tables are trimmed.
+func Mapped(limit int64) int64 {
+	if limit == 0 {
+		return mappedDefault
+	}
+	return max(72<<20, limit/5)
+}
+
+// Heap returns how much of a limit is Go's.
+func Heap(limit int64) int64 {
+	return limit - min(reserveMax, max(reserveMin, limit/8*3)) - limit/16
+}
+
+// Keeper keeps one process within its limit.
+type Keeper struct {
+	limit int64
+	trim  func() error
+	log   *slog.Logger
+
+	heap    int64     // what Go was told; 0: nothing
+	resting time.Time // no trim before it
+	samples []metrics.Sample
+}
+
+// Keep applies the limit, in bytes, to the process at once; 0 is none. What the
+// environment says in GOGC and GOMEMLIMIT counts where there is no limit. Call Run.
+func Keep(limit int64, log *slog.Logger) *Keeper {
+	k := &Keeper{limit: limit, log: log, samples: []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/total:bytes"},
+		{Name: "/memory/classes/heap/released:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"},
+	}}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	switch {
+	case limit > 0:
+		k.heap = Heap(limit)
+		debug.SetMemoryLimit(k.heap)
+		log.Info("memory is limited", slog.Int64("limit", limit), slog.Int64("heap", k.heap))
+	case os.Getenv("GOMEMLIMIT") == "" && os.Getenv("GOGC") == "":
+		k.heap = heapMin
+		debug.SetMemoryLimit(k.heap)
+	}
+	return k
+}
+
+// Run keeps the limit until ctx ends. trim takes pages of mapped files out of the
+// process; nil where there are none but the program's.
+func (k *Keeper) Run(ctx context.Context, trim func() error) {
+	k.trim = trim
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-tick.C:
+			k.adapt()
+			k.look(now)
+		}
+	}
+}
+
+// adapt lets the heap's part follow what is in use.
+func (k *Keeper) adapt() {
+	if k.limit > 0 || k.heap == 0 {
+		return
+	}
+	metrics.Read(k.samples)
+	at := func(i int) int64 { return int64(min(k.samples[i].Value.Uint64(), math.MaxInt64)) }
+	live, other := at(0), at(1)-at(2)-at(3)-at(4)
+	want := max(heapMin, live+live/4+other)
+	// Each change stops the world for a moment.
+	if diff := want - k.heap; diff > k.heap/16 || diff < -k.heap/16 || want == heapMin && diff != 0 {
+		k.heap = want
+		debug.SetMemoryLimit(want)
+	}
+}
+
+// look trims what is mapped where it is too much.
+func (k *Keeper) look(now time.Time) {
+	most := Mapped(k.limit)
+	if k.trim == nil || now.Before(k.resting) || mapped() <= most {
+		return
+	}
+	if err := k.trim(); err != nil {
+		k.log.Debug("trim what is mapped", slog.Any("error", err))
+	}
+	rest := trimShare * time.Since(now)
+	if k.limit == 0 {
+		rest = max(rest, trimPause)
+	}
+	k.resting = now.Add(rest)
+}
