@@ -408,7 +408,7 @@ func TestCluster_KilledWorkersResumeTheFanOut(t *testing.T) {
 	c.balanced(c.stores, "store/", partitions+1+4+1) // with productMeta, customer and the dead letters
 	c.balanced(c.workers, "pipe/", 2*(partitions+1))
 	want := map[string]int64{"category-names": int64(n), "tag-names": int64(2 * n)}
-	r := verify(t, c.server)
+	r := verifyCopies(t, c.server)
 	r.equal(t, "loaded", want)
 
 	w := c.watch(product, "tag-names", tagVersion)
@@ -447,7 +447,7 @@ func TestCluster_KilledWorkersResumeTheFanOut(t *testing.T) {
 	reached(n)
 	t.Logf("both workers killed at %d products, then the one at work at %d; all %d have the new name after %s",
 		first, second, n, time.Since(began).Round(time.Millisecond))
-	r = verify(t, c.server)
+	r = verifyCopies(t, c.server)
 	r.equal(t, "renamed", want)
 	w.resumed(t, partitions, n)
 	at.start()

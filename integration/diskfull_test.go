@@ -301,7 +301,7 @@ func TestDiskFull_WritesAreRefusedBeforeAnythingBreaks(t *testing.T) {
 	began := time.Now()
 	f.goOn(t, meta)
 	t.Logf("writes are taken again, and 100 more were, %s after space was freed", time.Since(began).Round(time.Millisecond))
-	r := verify(t, server)
+	r := verifyCopies(t, server)
 	if r.exit != 0 {
 		t.Errorf("with space again:\n%s", &r)
 	}
@@ -346,7 +346,7 @@ func TestDiskFull_TheLogMeetsTheEnd(t *testing.T) {
 	began := time.Now()
 	f.goOn(t, meta)
 	t.Logf("writes are taken again, and 100 more were, %s after space was freed", time.Since(began).Round(time.Millisecond))
-	r := verify(t, server)
+	r := verifyCopies(t, server)
 	if r.exit != 0 {
 		t.Errorf("with space again:\n%s", &r)
 	}

@@ -133,7 +133,7 @@ func (f *filler) checkAll(t *testing.T, server, address string) {
 		r, status := ready(t, address)
 		return status == http.StatusOK, fmt.Sprintf("/readyz says %d %q", status, r.Problems)
 	})
-	if r := verify(t, server); r.exit != 0 {
+	if r := verifyCopies(t, server); r.exit != 0 {
 		t.Errorf("with space again:\n%s", &r)
 	}
 	acked, unanswered := f.check(t)

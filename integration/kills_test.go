@@ -146,7 +146,7 @@ func (s *slaughter) equal() {
 	if s.t.Failed() {
 		return
 	}
-	r := verify(s.t, s.server, "--settle", "120s")
+	r := verifyCopies(s.t, s.server, "--settle", "120s")
 	copies := int64(0)
 	for _, p := range r.Pipelines {
 		copies += p.Copies

@@ -212,7 +212,7 @@ func TestI5_PausedWorkerIsRefused(t *testing.T) {
 	c.alone(sleeper)
 	c.renameTag(meta, v+2)
 	named(v + 2)
-	r := verify(t, c.server)
+	r := verifyCopies(t, c.server)
 	r.equal(t, "at rest", map[string]int64{"category-names": items, "tag-names": 2 * items})
 	for _, why := range w.wrong {
 		t.Error(why)

@@ -58,7 +58,7 @@ func newStall(t *testing.T, options ...string) *stall {
 			t.Fatal(err)
 		}
 	}
-	r := verify(t, s.server)
+	r := verifyCopies(t, s.server)
 	r.equal(t, "filled", map[string]int64{"category-names": stallProducts, "tag-names": 2 * stallProducts})
 	return s
 }
@@ -161,7 +161,7 @@ func TestVerify_PausedIsBehindAndTamperedIsDrift(t *testing.T) {
 	}
 
 	began := time.Now()
-	r := verify(t, s.server)
+	r := verifyCopies(t, s.server)
 	p := r.by["category-names"]
 	if r.exit != 1 || r.Verdict != pipelines.VerdictBehind || p.Behind != 1+stallProducts/2 || p.Drift != 0 ||
 		r.by["tag-names"].Verdict != pipelines.VerdictEqual || !strings.Contains(p.Differences[0].Reason, "paused") {
@@ -173,13 +173,13 @@ func TestVerify_PausedIsBehindAndTamperedIsDrift(t *testing.T) {
 	if out, exit := run(t, s.server, "verify"); exit != 1 || !strings.Contains(out, "millrace resume") {
 		t.Errorf("paused: exit %d, the output does not say what to do:\n%s", exit, out)
 	}
-	if r := verify(t, s.server, "tag-names"); r.exit != 0 || r.Verdict != pipelines.VerdictEqual || len(r.Pipelines) != 1 {
+	if r := verifyCopies(t, s.server, "tag-names"); r.exit != 0 || r.Verdict != pipelines.VerdictEqual || len(r.Pipelines) != 1 {
 		t.Errorf("the other pipeline:\n%s", &r)
 	}
 
 	s.skip(t, "category-names", s.product.PartitionFor(item.Key), feed.Position(item.ETag))
 	mustRun(t, s.server, "resume", "category-names")
-	r = verify(t, s.server)
+	r = verifyCopies(t, s.server)
 	p = r.by["category-names"]
 	if r.exit != 1 || r.Verdict != pipelines.VerdictDrift || p.Drift != 1 || p.Behind != 0 || p.Copies != stallProducts {
 		t.Fatalf("behind its back:\n%s", &r)
@@ -200,7 +200,7 @@ func TestVerify_PausedIsBehindAndTamperedIsDrift(t *testing.T) {
 	if err := put(t.Context(), s.product, productItem{ID: "p4", CategoryID: "c0", Tags: []tagItem{{ID: "t0"}}}); err != nil {
 		t.Fatal(err)
 	}
-	r = verify(t, s.server)
+	r = verifyCopies(t, s.server)
 	r.equal(t, "written again", map[string]int64{"category-names": stallProducts, "tag-names": 2*stallProducts - 1})
 }
 
@@ -215,7 +215,7 @@ func TestVerify_DeletedSourceIsJudgedAndAbsentOneDangles(t *testing.T) {
 	if err := s.meta.Delete(t.Context(), keyOf(t, "tag"), "t1"); err != nil {
 		t.Fatal(err)
 	}
-	r := verify(t, s.server, "--list", "3")
+	r := verifyCopies(t, s.server, "--list", "3")
 	kept, cleared := r.by["category-names"], r.by["tag-names"]
 	if r.exit != 0 || r.Verdict != pipelines.VerdictEqual {
 		t.Errorf("copies of deleted sources that are as declared are no bad news:\n%s", &r)
@@ -231,7 +231,7 @@ func TestVerify_DeletedSourceIsJudgedAndAbsentOneDangles(t *testing.T) {
 	if err := put(t.Context(), s.product, productItem{ID: "early", CategoryID: "c9"}); err != nil {
 		t.Fatal(err)
 	}
-	r = verify(t, s.server)
+	r = verifyCopies(t, s.server)
 	if got := r.by["category-names"].Dangling; r.exit != 0 || got != 1 {
 		t.Errorf("a product before its category:\n%s", &r)
 	}
@@ -243,7 +243,7 @@ func TestVerify_DeletedSourceIsJudgedAndAbsentOneDangles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r = verify(t, s.server)
+	r = verifyCopies(t, s.server)
 	r.equal(t, "sources made", map[string]int64{"category-names": 1 + stallProducts, "tag-names": stallProducts})
 	if got := r.by["category-names"].Dangling; got != 0 {
 		t.Errorf("%d dangling references are left:\n%s", got, &r)

@@ -153,7 +153,7 @@ func TestWebStore_EveryKindOfCopy(t *testing.T) {
 				declare()
 			}
 			began := time.Now()
-			r := verify(t, server, "--settle", "240s")
+			r := verifyCopies(t, server, "--settle", "240s")
 			r.equal(t, "loaded", map[string]int64{
 				"customer-totals": fullCustomers, "analytics": fullCustomers + fullOrders + fullLines, "line-categories": fullLines,
 			})

@@ -75,8 +75,8 @@ type report struct {
 	by   map[string]pipelines.PipelineReport
 }
 
-// verify runs millrace verify.
-func verify(t testing.TB, server string, args ...string) report {
+// verifyCopies runs millrace verify.
+func verifyCopies(t testing.TB, server string, args ...string) report {
 	t.Helper()
 	r := report{by: map[string]pipelines.PipelineReport{}}
 	r.exit = runJSON(t, server, &r.Report, append([]string{"verify"}, args...)...)
@@ -235,7 +235,7 @@ func TestWebStore_RealDataIsFollowed(t *testing.T) {
 			check := func(when string, copies map[string]int64) {
 				t.Helper()
 				began := time.Now()
-				r := verify(t, s.server)
+				r := verifyCopies(t, s.server)
 				r.equal(t, when, copies)
 				t.Logf("%s: %d + %d copies equal, told after %s", when, copies["category-names"], copies["tag-names"], time.Since(began).Round(time.Millisecond))
 			}

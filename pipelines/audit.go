@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/pace"
 )
 
@@ -62,25 +62,29 @@ type auditor struct {
 	saved  time.Time         // when they were saved last; zero if something has to be said
 }
 
-// auditLease is what the auditor asks of its lease.
+// auditLease is what the auditor asks of its lease, a leases.Held.
 type auditLease interface {
+	// Checkpoint is what was saved last, by whoever held the lease.
+	Checkpoint() []byte
 	Progress()
 	Save(ctx context.Context, checkpoint []byte) error
 }
 
-func newAuditor(s *Supervisor) *auditor {
-	cfg := s.cfg.Verify.withDefaults()
+// newAuditor returns an auditor that looks every tick at what waits for a proof, in
+// the world that it is told. bucket holds the leases of processors.
+func newAuditor(r *Registry, client *store.Client, world func() (World, bool), bucket string, cfg AuditConfig, tick time.Duration, log *slog.Logger) *auditor {
+	cfg = cfg.withDefaults()
 	return &auditor{
-		registry: s.registry, world: s.world, cfg: cfg, tick: s.steward.cfg.Interval, log: s.cfg.Logger, audits: map[string]*audit{},
-		verifier: NewVerifier(s.registry.js, s.registry, s.client, VerifyConfig{
-			Bucket: s.cfg.Bucket, BytesMax: cfg.BytesMax, PartitionsMax: 1, PageItems: auditPageItems, ListMax: auditListMax,
+		registry: r, world: world, cfg: cfg, tick: tick, log: log, audits: map[string]*audit{},
+		verifier: NewVerifier(r.js, r, client, VerifyConfig{
+			Bucket: bucket, BytesMax: cfg.BytesMax, PartitionsMax: 1, PageItems: auditPageItems, ListMax: auditListMax,
 			PollInterval: auditPollInterval,
 		}),
 	}
 }
 
 // run verifies until ctx ends.
-func (a *auditor) run(ctx context.Context, held *leases.Held) error {
+func (a *auditor) run(ctx context.Context, held auditLease) error {
 	if err := a.restore(held.Checkpoint()); err != nil {
 		a.log.WarnContext(ctx, "what was verified before is not known", slog.Any("error", err))
 	}
@@ -222,7 +226,7 @@ func (a *auditor) heads(ctx context.Context, w *World, rec *Record) ([]Start, er
 		if err != nil {
 			return nil, fmt.Errorf("partition %s: %w", p, err)
 		}
-		heads = append(heads, Start{p.Number, feed.Position{LSN: status.Applied}})
+		heads = append(heads, Start{Partition: p.Number, After: feed.Position{LSN: status.Applied}})
 	}
 	return heads, nil
 }

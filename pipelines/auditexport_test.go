@@ -3,6 +3,7 @@ package pipelines
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/millrace/millrace/store"
 )
@@ -14,18 +15,16 @@ func Patrol(ctx context.Context, registry *Registry, client *store.Client, cfg A
 	if err != nil {
 		return 0, err
 	}
-	s := NewSupervisor(registry, client, nil, nil, SupervisorConfig{Verify: cfg, Logger: slog.New(slog.DiscardHandler)})
-	s.records, s.containers, s.seen = map[string]Record{}, w.Containers, true
-	for _, rec := range w.Pipelines {
-		s.records[rec.ID] = rec
-	}
+	a := newAuditor(registry, client, func() (World, bool) { return w, true }, "", cfg, time.Second, slog.New(slog.DiscardHandler))
 	lease := &passes{}
-	err = s.auditor.patrol(ctx, lease)
+	err = a.run(ctx, lease)
 	return lease.saved, err
 }
 
 // passes counts what is saved.
 type passes struct{ saved int }
+
+func (*passes) Checkpoint() []byte { return nil }
 
 func (*passes) Progress() {}
 

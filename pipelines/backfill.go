@@ -2,8 +2,6 @@ package pipelines
 
 import (
 	"time"
-
-	"github.com/millrace/millrace/processors"
 )
 
 // backfill adds up how far the readers of a pipeline's present generation are in
@@ -14,16 +12,6 @@ type backfill struct {
 }
 
 func newBackfill(rec *Record) *backfill { return &backfill{rec: rec} }
-
-// goals returns the LSNs between which the reading of a source partition is a
-// backfill. They are the same where there is none.
-func (r *Record) goals(reader processors.Resource) (from, to uint64) {
-	if reader.Role != processors.RoleSource {
-		return 0, 0
-	}
-	from = uint64(positionOf(r.From, reader.Partition.Number).LSN)
-	return from, max(from, uint64(positionOf(r.Heads, reader.Partition.Number).LSN))
-}
 
 // add takes in one reader.
 func (b *backfill) add(w *watched) {

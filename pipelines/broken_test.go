@@ -1,39 +1,18 @@
 package pipelines_test
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/millrace/millrace/integration/storetest"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
 )
-
-var update = flag.Bool("update", false, "write golden files anew")
-
-// golden compares got with a file of testdata, or writes it.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v (run the test with -update)", err)
-	}
-	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s differs (-want +got):\n%s", file, diff)
-	}
-}
 
 // TestBrokenFiles shows what an operator reads for each way to be wrong: one line
 // for each finding, and the same file as it was.
@@ -55,19 +34,19 @@ func TestBrokenFiles(t *testing.T) {
 			if err == nil {
 				t.Fatal("nothing was found wrong")
 			}
-			golden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
+			storetest.Golden(t, strings.TrimSuffix(file, ".yaml")+".golden", err.Error()+"\n")
 		})
 	}
 }
 
 // shop is a world with three of the WebStore's containers and its category-names.
-func shop(t *testing.T) pipelines.World {
+func shop(t *testing.T) pipelines.Existing {
 	t.Helper()
 	r, err := pipelines.Load("../configs/webstore")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var w pipelines.World
+	var w pipelines.Existing
 	for _, c := range r.Containers {
 		if !slices.Contains([]string{"customer", "product", "productMeta"}, c.Metadata.Name) {
 			continue
@@ -82,8 +61,8 @@ func shop(t *testing.T) pipelines.World {
 	})
 	for _, p := range r.Pipelines {
 		if p.Metadata.Name == "category-names" {
-			w.Pipelines = append(w.Pipelines, pipelines.Record{
-				ID: "category-names-k2x4c7ab", Database: "default", Name: p.Metadata.Name, Generation: 1, Spec: p.Spec,
+			w.Pipelines = append(w.Pipelines, pipelines.Pipeline{
+				Metadata: p.Metadata, Spec: p.Spec,
 			})
 		}
 	}

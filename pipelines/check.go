@@ -8,13 +8,13 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// World is what is there already, against which declarations are checked.
-type World struct {
+// Existing is what is there already, against which declarations are checked.
+type Existing struct {
 	Containers []store.ContainerInfo
-	Pipelines  []Record
+	Pipelines  []Pipeline
 }
 
-// Check returns what is wrong with r in the world w: Findings, or nil. It reads
+// Check returns what is wrong with r beside w: Findings, or nil. It reads
 // nothing else and changes nothing, so the same r and w give the same answer.
 //
 // A pipeline is checked against the containers of r and w, and against all other
@@ -27,7 +27,7 @@ type World struct {
 // reads or a partition key, and cycles of fields that need not come to rest.
 // Refused too is what would surprise: another partition key, number of partitions
 // or unique keys for a container that exists.
-func (r *Resources) Check(w World) error {
+func (r *Resources) Check(w Existing) error {
 	c := newChecker(r, w)
 	for i := range r.Containers {
 		c.container(&r.Containers[i])
@@ -63,11 +63,11 @@ type knownPipeline struct {
 	shapes   []*shape // none if the pipeline is itself wrong
 }
 
-func newChecker(r *Resources, w World) *checker {
+func newChecker(r *Resources, w Existing) *checker {
 	c := &checker{containers: map[string]*knownContainer{}}
 	for i := range w.Containers {
 		info := &w.Containers[i]
-		c.containers[Metadata{info.Name, info.Database}.String()] = &knownContainer{info.Spec, info}
+		c.containers[Metadata{Name: info.Name, Database: info.Database}.String()] = &knownContainer{info.Spec, info}
 	}
 	for i := range r.Containers {
 		d := &r.Containers[i]
@@ -84,9 +84,9 @@ func newChecker(r *Resources, w World) *checker {
 		c.pipelines = append(c.pipelines, &knownPipeline{Metadata: p.Metadata, spec: p.Spec, places: p.places, declared: true})
 	}
 	for i := range w.Pipelines {
-		rec := &w.Pipelines[i]
-		if !declared[rec.Metadata()] {
-			p := &knownPipeline{Metadata: rec.Metadata(), spec: rec.Spec}
+		there := &w.Pipelines[i]
+		if !declared[there.Metadata] {
+			p := &knownPipeline{Metadata: there.Metadata, spec: there.Spec}
 			p.shapes = c.shapesOf(p)
 			c.pipelines = append(c.pipelines, p)
 		}
@@ -159,7 +159,7 @@ func (c *checker) findAt(p *knownPipeline, at Place, field, name string) *knownC
 	if name == "" {
 		return nil // a finding of the decoder
 	}
-	if k := c.containers[Metadata{name, p.Database}.String()]; k != nil {
+	if k := c.containers[Metadata{Name: name, Database: p.Database}.String()]; k != nil {
 		return k
 	}
 	var names []string

@@ -27,15 +27,15 @@ func (c *compiled) close() error {
 	return c.projection.Sink().Close()
 }
 
-// compile compiles what a record declares. Callers close it.
-func (s *Supervisor) compile(rec *Record, b *bound) (c compiled, err error) {
+// compilePipeline compiles what a record declares. Callers close it.
+func compilePipeline(client *store.Client, rec *Record, b *bound, limits compileLimits) (c compiled, err error) {
 	switch rec.Spec.Kind() {
 	case CascadeKind:
-		c.cascade, err = compileCascade(s.client, rec, b.source, b.target, s.cfg.Cascade)
+		c.cascade, err = rec.cascade(client, b, limits.cascade)
 	case AggregateKind:
-		c.aggregate, err = compileAggregate(s.client, rec, b)
+		c.aggregate, err = compileAggregate(client, rec, b)
 	case ProjectKind:
-		c.projection, err = compileProject(s.client, rec, b, s.rowLimits())
+		c.projection, err = compileProject(client, rec, b, limits)
 	default:
 		err = fmt.Errorf("pipeline %s says nothing that this release knows", rec.Metadata())
 	}
@@ -57,22 +57,6 @@ func (c *compiled) processor(r processors.Resource) processors.Processor {
 	panic("pipelines: nobody runs " + r.String())
 }
 
-// compileCascade returns the cascade that a record declares between two
-// containers.
-func compileCascade(client *store.Client, rec *Record, source, target *store.ContainerInfo, limits cascade.Limits) (*cascade.Cascade, error) {
-	cfg := cascadeConfig(&rec.Spec)
-	cfg.Pipeline, cfg.Generation, cfg.Limits = rec.ID, rec.Generation, limits
-	cfg.Fill = rec.FillScope.request(rec.Fills)
-	var err error
-	if cfg.Source, err = client.Open(*source); err != nil {
-		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
-	}
-	if cfg.Target, err = client.Open(*target); err != nil {
-		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
-	}
-	return cascade.Compile(cfg)
-}
-
 // compileAggregate returns the aggregate that a record declares.
 func compileAggregate(client *store.Client, rec *Record, b *bound) (*aggregate.Aggregate, error) {
 	cfg := aggregate.Config{Pipeline: rec.ID, Generation: rec.Generation, Spec: *rec.Rule}
@@ -86,16 +70,15 @@ func compileAggregate(client *store.Client, rec *Record, b *bound) (*aggregate.A
 	return aggregate.Compile(cfg)
 }
 
-// rowLimits bound a projection and its sink.
-type rowLimits struct {
+// compileLimits bound processors and sinks. Zero fields take their defaults.
+type compileLimits struct {
+	cascade cascade.Limits
 	project project.Limits
 	sinks   SinkLimits
 }
 
-func (s *Supervisor) rowLimits() rowLimits { return rowLimits{s.cfg.Project, s.cfg.Sinks} }
-
 // compileProject returns the projection that a record declares, with its sink.
-func compileProject(client *store.Client, rec *Record, b *bound, limits rowLimits) (*project.Projection, error) {
+func compileProject(client *store.Client, rec *Record, b *bound, limits compileLimits) (*project.Projection, error) {
 	cfg, err := projectConfig(&rec.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)

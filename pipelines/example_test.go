@@ -50,7 +50,7 @@ spec:
 	if err != nil {
 		fmt.Println(err)
 	}
-	fmt.Println(r.Check(pipelines.World{Containers: []store.ContainerInfo{{
+	fmt.Println(r.Check(pipelines.Existing{Containers: []store.ContainerInfo{{
 		Database: "default", Name: "node", Spec: store.ContainerSpec{PartitionKey: []string{"/tree"}, Partitions: 2},
 	}}}))
 	// Output:

@@ -1,7 +1,6 @@
 package pipelines
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -9,66 +8,6 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
-
-// PipelineKind is what a pipeline does with its source.
-type PipelineKind string
-
-// The kinds of pipelines.
-const (
-	CascadeKind   PipelineKind = "cascade"
-	AggregateKind PipelineKind = "aggregate"
-	ProjectKind   PipelineKind = "project"
-)
-
-// Kind returns what the pipeline does, "" for a spec that says nothing.
-func (s *PipelineSpec) Kind() PipelineKind {
-	switch {
-	case s.Cascade != nil:
-		return CascadeKind
-	case s.Aggregate != nil:
-		return AggregateKind
-	case s.Project != nil:
-		return ProjectKind
-	}
-	return ""
-}
-
-// target is the name of the container that holds the copies, "" if there is none.
-func (s *PipelineSpec) target() string {
-	switch {
-	case s.Cascade != nil:
-		return s.Cascade.Into
-	case s.Aggregate != nil:
-		return s.Aggregate.Into
-	}
-	return ""
-}
-
-// tables are the names of the containers that hold the rows of a projection, in
-// the order of its tables, and last the one for rejects if there is one; none
-// unless its sink is of containers.
-func (s *PipelineSpec) tables() []string {
-	if s.Project == nil || s.Project.Sink.Container == nil {
-		return nil
-	}
-	names := make([]string, len(s.Project.Tables))
-	for i := range s.Project.Tables {
-		names[i] = s.Project.Tables[i].Name
-	}
-	if rejects := s.Project.Sink.Container.Rejects; rejects != "" {
-		names = append(names, rejects)
-	}
-	return names
-}
-
-// containers are the names of all containers that the pipeline reads or writes.
-func (s *PipelineSpec) containers() []string {
-	names := append([]string{s.Source.Container}, s.tables()...)
-	if target := s.target(); target != "" {
-		names = append(names, target)
-	}
-	return names
-}
 
 // Former is the generation of a projection whose rows are read while those of the
 // next one are built beside them. It goes on as it was, also with what it was to fill.
@@ -241,28 +180,24 @@ func idsOf(containers []*store.ContainerInfo) []feed.ResourceID {
 	return ids
 }
 
-// Keeps says in a few words what the pipeline keeps, such as "cascade into product,
-// each of tags".
-func (s *PipelineSpec) Keeps() string {
-	switch s.Kind() {
-	case CascadeKind:
-		return "cascade into " + s.Cascade.Into + eachOf(s.Cascade.Each)
-	case AggregateKind:
-		return string(s.Aggregate.Consistency) + " aggregate into " + s.Aggregate.Into + eachOf(s.Aggregate.Each)
-	case ProjectKind:
-		sink := newSinkStatus(s)
-		tables := "1 table"
-		if n := len(s.Project.Tables); n != 1 {
-			tables = fmt.Sprintf("%d tables", n)
-		}
-		return fmt.Sprintf("%s in %s %s", tables, sink.Kind, sink.Where)
+// goals returns the LSNs between which the reading of a source partition is a
+// backfill. They are the same where there is none.
+func (r *Record) goals(reader processors.Resource) (from, to uint64) {
+	if reader.Role != processors.RoleSource {
+		return 0, 0
 	}
-	return ""
+	from = uint64(positionOf(r.From, reader.Partition.Number).LSN)
+	return from, max(from, uint64(positionOf(r.Heads, reader.Partition.Number).LSN))
 }
 
-func eachOf(array string) string {
-	if array == "" {
-		return ""
+// resourceNames returns the names of the leases that records need, in order.
+func resourceNames(records []Record, containers []store.ContainerInfo) []string {
+	var names []string
+	for i := range records {
+		for _, r := range records[i].resources(containers) {
+			names = append(names, r.String())
+		}
 	}
-	return ", each of " + array
+	slices.Sort(names)
+	return names
 }

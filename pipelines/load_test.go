@@ -22,7 +22,7 @@ func TestLoadWebStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Check(pipelines.World{}); err != nil {
+	if err := r.Check(pipelines.Existing{}); err != nil {
 		t.Errorf("on an empty system: %v", err)
 	}
 	if err := r.Check(shop(t)); err != nil {
@@ -149,7 +149,7 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		if err == nil {
-			_ = r.Check(pipelines.World{})
+			_ = r.Check(pipelines.Existing{})
 		}
 	})
 }

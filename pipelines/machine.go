@@ -59,7 +59,7 @@ func (s *Supervisor) take(resource processors.Resource) (*machine, error) {
 		if gone != "" {
 			return nil, fmt.Errorf("pipeline %s: container %s is gone", rec.Metadata(), gone)
 		}
-		c, err := s.compile(rec, &b)
+		c, err := compilePipeline(s.client, rec, &b, s.limits())
 		if err != nil {
 			return nil, err
 		}
@@ -94,4 +94,9 @@ func (m *machine) task(resource processors.Resource) processors.Task {
 		Resource: resource, Processor: m.processor(resource), Start: m.record.begin(resource), BackfillTo: feed.LSN(heads),
 		Rewinds: m.record.Rewinds, Halt: m.record.Spec.OnError == Halt,
 	}
+}
+
+// limits are those of processors and sinks.
+func (s *Supervisor) limits() compileLimits {
+	return compileLimits{cascade: s.cfg.Cascade, project: s.cfg.Project, sinks: s.cfg.Sinks}
 }

@@ -8,19 +8,17 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/integration/storetest"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/owner"
 )
 
 // node is a store and a worker in this process.
@@ -51,24 +49,7 @@ func newNodeOf(t testing.TB, workers func(*system) *store.Client, sinks pipeline
 // newIdleNode has no worker yet.
 func newIdleNode(t testing.TB) *node {
 	t.Helper()
-	local := &store.Local{}
-	n := &node{system: newSystem(t, local)}
-	quiet := slog.New(slog.DiscardHandler)
-	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	server, err := owner.NewServer(n.nc, n.client.Catalog(), db, n.manager(t, "store"), owner.Config{Local: local, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	run(t, server.Run)
-
+	n := &node{system: systemOf(t, storetest.Start(t))}
 	n.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})
 	t.Cleanup(n.monitor.Close)
 	return n
@@ -96,37 +77,11 @@ func (n *node) workEvery(t testing.TB, client *store.Client, sinks pipelines.Sin
 	if err != nil {
 		t.Fatal(err)
 	}
-	supervisor := pipelines.NewSupervisor(n.registry, client, n.manager(t, "worker"), host, pipelines.SupervisorConfig{
+	supervisor := pipelines.NewSupervisor(n.registry, client, storetest.Manager(t, n.js, "worker"), host, pipelines.SupervisorConfig{
 		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second},
 		Verify: pipelines.AuditConfig{Continuous: "off"}, Sinks: sinks,
 	})
-	return run(t, supervisor.Run)
-}
-
-func (s *system) manager(t testing.TB, group string) *leases.Manager {
-	t.Helper()
-	m, err := leases.Open(t.Context(), s.js, leases.Config{Group: group, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m
-}
-
-// run runs f until the test ends, before what it uses is closed, or until it is
-// stopped.
-func run(t testing.TB, f func(context.Context) error) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("stop: %v", err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
+	return storetest.Run(t, supervisor.Run)
 }
 
 // container opens a container of the default database.

@@ -209,7 +209,7 @@ func (p *Planner) Plan(ctx context.Context, declared *Resources, opts ...ApplyOp
 		return nil, err
 	}
 	declared = placed.Resources
-	shapes := newShapes(declared, w)
+	shapes := newShapes(declared, w.Existing())
 	graph := shapes.fieldGraph()
 	if err := placed.check(); err != nil {
 		return &Plan{Graph: graph}, err
@@ -281,11 +281,11 @@ func (run *planning) all(ctx context.Context, declared *Resources) error {
 			return err
 		}
 		if reason != "" {
-			refused.add(declared.Pipelines[i].places.at("spec"), "%s", reason)
+			refused.add(declared.Pipelines[i].at("spec"), "%s", reason)
 		}
 	}
 	if len(refused) > 0 {
-		return &RefusedError{refused.sorted()}
+		return &RefusedError{Findings: refused.sorted()}
 	}
 	for i := range run.works {
 		if err := run.count(ctx, &run.works[i]); err != nil {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/storetest"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
@@ -156,7 +158,7 @@ func TestPlan(t *testing.T) {
 	show := func(name string, r *pipelines.Resources, opts ...pipelines.ApplyOptions) *pipelines.Plan {
 		t.Helper()
 		p, text := n.plan(t, r, opts...)
-		golden(t, "testdata/plan/"+name+".txt", strings.ReplaceAll(text, dir, "DIR"))
+		storetest.Golden(t, "testdata/plan/"+name+".txt", strings.ReplaceAll(text, dir, "DIR"))
 		return p
 	}
 	sink := "{parquet: {path: " + dir + ", commitInterval: 100ms}}"
@@ -177,7 +179,7 @@ func TestPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "testdata/plan/cascades-new.json", string(data)+"\n")
+		storetest.Golden(t, "testdata/plan/cascades-new.json", string(data)+"\n")
 	})
 	t.Run("aggregates that are new", func(t *testing.T) { show("aggregates-new", decode(t, planTotals)) })
 	t.Run("a projection that is new", func(t *testing.T) {
@@ -304,7 +306,7 @@ func TestPlanFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/plan/webstore-first.txt", strings.ReplaceAll(text, here, "."))
+	storetest.Golden(t, "testdata/plan/webstore-first.txt", strings.ReplaceAll(text, here, "."))
 }
 
 func TestPlanRefuses(t *testing.T) {
@@ -339,10 +341,10 @@ spec:
 		t.Fatalf("a cycle: %v, %v", p, err)
 	}
 	var b strings.Builder
-	if err := p.Graph.Print(&b, pipelines.PlanStyle{}); err != nil {
+	if err := pipelines.PrintGraph(&b, &p.Graph, pipelines.PlanStyle{}); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/plan/cycle.txt", b.String())
+	storetest.Golden(t, "testdata/plan/cycle.txt", b.String())
 }
 
 // TestPlanHash holds the hash to what it is of.

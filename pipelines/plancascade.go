@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/millrace/millrace/pipelines/format"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
@@ -23,7 +25,7 @@ type cascadeCount struct {
 
 // cascade counts the effect of a cascade.
 func (c *counting) cascade(ctx context.Context) error {
-	compiled, err := compileCascade(c.run.client, c.next, c.bound.source, c.bound.target, cascade.Limits{})
+	compiled, err := c.next.cascade(c.run.client, c.bound, cascade.Limits{})
 	if err != nil {
 		return err
 	}
@@ -61,7 +63,7 @@ func (n *cascadeCount) departed(ctx context.Context) error {
 		}
 	}
 	if n.full {
-		n.note("more than %s items of container %s were deleted; what becomes of the copies of some is not counted", count(planGoneMax), n.source.Info().Name)
+		n.note("more than %s items of container %s were deleted; what becomes of the copies of some is not counted", format.Count(planGoneMax), n.source.Info().Name)
 	}
 	return nil
 }

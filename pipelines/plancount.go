@@ -102,8 +102,8 @@ func (run *planning) count(ctx context.Context, w *planWork) (err error) {
 		}
 	}
 	c.effect.Into = w.declared.Spec.destination()
-	if sink := newSinkStatus(&w.declared.Spec); sink != nil {
-		c.effect.Into = sink.Kind + " " + run.placed.where(&w.declared.Spec, sink)
+	if p := w.declared.Spec.Project; p != nil {
+		c.effect.Into = p.Sink.Kind() + " " + run.placed.where(&w.declared.Spec)
 	}
 	if c.effect.Cost.Reads, err = run.items(ctx, w.bound.source); err != nil {
 		return err

@@ -50,8 +50,8 @@ type ContainerStep struct {
 }
 
 // newShapes returns what pipelines read and write, those that are declared and those
-// of a world. What is wrong with them is found by Check.
-func newShapes(declared *Resources, w World) *checker {
+// of what exists. What is wrong with them is found by Check.
+func newShapes(declared *Resources, w Existing) *checker {
 	c := newChecker(declared, w)
 	for _, p := range c.pipelines {
 		if p.declared {

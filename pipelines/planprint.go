@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/millrace/millrace/pipelines/format"
 )
 
 // PlanStyle is how a Plan is printed.
@@ -37,7 +39,7 @@ func (p *Plan) Print(w io.Writer, style PlanStyle) error {
 		}
 	}
 	o.unchanged(p.Resources)
-	p.Graph.tell(o)
+	o.graph(&p.Graph)
 	if p.Changes() {
 		o.line(0, "")
 		o.line(0, "%s", p.summary())
@@ -46,15 +48,15 @@ func (p *Plan) Print(w io.Writer, style PlanStyle) error {
 	return err
 }
 
-// Print writes the graph for people.
-func (g *FieldGraph) Print(w io.Writer, style PlanStyle) error {
+// PrintGraph writes the graph for people.
+func PrintGraph(w io.Writer, g *FieldGraph, style PlanStyle) error {
 	o := &planPrinter{style: style}
-	g.tell(o)
+	o.graph(g)
 	_, err := io.WriteString(w, strings.TrimPrefix(o.out.String(), "\n"))
 	return err
 }
 
-func (g *FieldGraph) tell(o *planPrinter) {
+func (o *planPrinter) graph(g *FieldGraph) {
 	if len(g.Fields) == 0 {
 		return
 	}
@@ -131,7 +133,7 @@ func (o *planPrinter) resource(r *PlannedResource) {
 		if i.Where != "" {
 			where = " where " + i.Where
 		}
-		o.line(2, "index %s on %s%s: %s to be indexed", i.Path, i.Container, where, amount(i.Items, "item", "items"))
+		o.line(2, "index %s on %s%s: %s to be indexed", i.Path, i.Container, where, format.Plural(i.Items, "item", "items"))
 	}
 	if r.Effect != nil {
 		o.effect(r.Effect)
@@ -143,12 +145,7 @@ func (r *PlannedResource) tellsIndex(note string) bool {
 	return slices.ContainsFunc(r.Indexes, func(i PlannedIndex) bool { return strings.HasPrefix(note, "index "+i.Path+" is added ") })
 }
 
-func (r *PlannedResource) title() string {
-	if r.Database == DatabaseDefault {
-		return r.Name
-	}
-	return r.Database + "/" + r.Name
-}
+func (r *PlannedResource) title() string { return Metadata{Name: r.Name, Database: r.Database}.Title() }
 
 // effect writes what would change.
 func (o *planPrinter) effect(e *Effect) {
@@ -161,7 +158,7 @@ func (o *planPrinter) effect(e *Effect) {
 		o.sample(&e.Samples[i])
 	}
 	if more := e.Changes() - int64(len(e.Samples)); more > 0 && len(e.Samples) > 0 {
-		o.line(3, "%s", o.paint(colorDim, "and "+count(more)+" more"))
+		o.line(3, "%s", o.paint(colorDim, "and "+format.Count(more)+" more"))
 	}
 	for _, f := range []struct {
 		n              int64
@@ -173,7 +170,7 @@ func (o *planPrinter) effect(e *Effect) {
 		{e.Left, one, many, "no item has any more, and it stays"},
 	} {
 		if f.n > 0 {
-			o.line(2, "%s: %s", amount(f.n, f.one, f.many), f.say)
+			o.line(2, "%s: %s", format.Plural(f.n, f.one, f.many), f.say)
 		}
 	}
 	for _, note := range e.Notes {
@@ -190,7 +187,7 @@ func (e *Effect) changes(one, many string) string {
 	case e.Compared == 0 && e.Changes() == 0:
 		return fmt.Sprintf("no %s of %s would change", one, e.Into)
 	case e.Changes() == 0:
-		return fmt.Sprintf("no %s of %s would change: %s as it must be", one, e.Into, count(e.Equal))
+		return fmt.Sprintf("no %s of %s would change: %s as it must be", one, e.Into, format.Count(e.Equal))
 	}
 	var parts []string
 	for _, f := range []struct {
@@ -198,22 +195,14 @@ func (e *Effect) changes(one, many string) string {
 		verb string
 	}{{e.Created, "created"}, {e.Changed, "changed"}, {e.Deleted, "deleted"}} {
 		if f.n > 0 {
-			parts = append(parts, count(f.n)+" "+f.verb)
+			parts = append(parts, format.Count(f.n)+" "+f.verb)
 		}
 	}
-	s := fmt.Sprintf("%s of %s would change: %s, %s equal", amount(e.Changes(), one, many), e.Into, strings.Join(parts, ", "), count(e.Equal))
+	s := fmt.Sprintf("%s of %s would change: %s, %s equal", format.Plural(e.Changes(), one, many), e.Into, strings.Join(parts, ", "), format.Count(e.Equal))
 	if e.Copies > e.Changes() {
-		s += fmt.Sprintf(" (%s copies)", count(e.Copies))
+		s += fmt.Sprintf(" (%s copies)", format.Count(e.Copies))
 	}
 	return s
-}
-
-// amount prints a number and its noun.
-func amount(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return count(n) + " " + many
 }
 
 // sample writes one item or row before and after.
@@ -288,9 +277,9 @@ func (o *planPrinter) unchanged(resources []PlannedResource) {
 
 // print tells what it takes.
 func (c *PlanCost) text() string {
-	s := fmt.Sprintf("about %s: to read %s at %s/s", seconds(c.Seconds), amount(c.Reads, "change", "changes"), count(int64(c.ReadsPerSecond)))
+	s := fmt.Sprintf("about %s: to read %s at %s/s", seconds(c.Seconds), format.Plural(c.Reads, "change", "changes"), format.Count(int64(c.ReadsPerSecond)))
 	if c.Writes > 0 {
-		s += fmt.Sprintf(", to write %s at %s/s, %s", count(c.Writes), count(int64(c.WritesPerSecond)), bytesText(c.Bytes))
+		s += fmt.Sprintf(", to write %s at %s/s, %s", format.Count(c.Writes), format.Count(int64(c.WritesPerSecond)), bytesText(c.Bytes))
 	}
 	return s
 }
@@ -316,10 +305,10 @@ func (p *Plan) summary() string {
 			parts = append(parts, text)
 		}
 	}
-	add(int64(n[Created]), amount(int64(n[Created]), "resource", "resources")+" to create")
-	add(int64(n[Changed]), amount(int64(n[Changed]), "resource", "resources")+" to change")
-	add(items, amount(items, "item", "items")+" not as they would be")
-	add(rows, amount(rows, "row", "rows")+" not as they would be")
+	add(int64(n[Created]), format.Plural(int64(n[Created]), "resource", "resources")+" to create")
+	add(int64(n[Changed]), format.Plural(int64(n[Changed]), "resource", "resources")+" to change")
+	add(items, format.Plural(items, "item", "items")+" not as they would be")
+	add(rows, format.Plural(rows, "row", "rows")+" not as they would be")
 	add(p.Cost.Writes, bytesText(p.Cost.Bytes)+" to write")
 	add(p.Cost.Reads+p.Cost.Writes, "about "+seconds(p.Cost.Seconds))
 	return "In all: " + strings.Join(parts, ", ")
@@ -343,7 +332,7 @@ func seconds(s float64) string {
 func bytesText(n int64) string {
 	const unit = 1000
 	if n < unit {
-		return amount(n, "byte", "bytes")
+		return format.Plural(n, "byte", "bytes")
 	}
 	value, names := float64(n)/unit, []string{"kB", "MB", "GB", "TB"}
 	for value >= unit && len(names) > 1 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"go.yaml.in/yaml/v3"
@@ -98,7 +97,7 @@ func (run *planning) items(ctx context.Context, info *store.ContainerInfo) (tota
 // does not.
 func (run *planning) pipeline(ctx context.Context, d *Pipeline) (refused string, err error) {
 	r := PlannedResource{Outcome: Outcome{Kind: KindPipeline, Database: d.Metadata.Database, Name: d.Metadata.Name}}
-	b, gone := d.bound(run.after)
+	b, gone := boundBy(d, run.after)
 	if gone != "" {
 		return "", fmt.Errorf("pipeline %s: %w", d.Metadata, &store.NoContainerError{Database: d.Metadata.Database, Name: gone})
 	}
@@ -177,34 +176,6 @@ func (run *planning) rule(ctx context.Context, r *PlannedResource, next *Record,
 		r.Indexes = append(r.Indexes, index)
 	}
 	return nil
-}
-
-// leaves tells what of former writings stays though next does not write it.
-func (s *PipelineSpec) leaves(next *PipelineSpec) []string {
-	var left []string
-	switch {
-	case s.Cascade != nil && next.Cascade != nil && s.Cascade.Into == next.Cascade.Into && s.Cascade.Each == next.Cascade.Each:
-		left = withoutKeys(s.Cascade.Set, next.Cascade.Set)
-	case s.Aggregate != nil && next.Aggregate != nil && s.Aggregate.Into == next.Aggregate.Into:
-		left = withoutKeys(s.Aggregate.Set, next.Aggregate.Set)
-	case s.Kind() != next.Kind() && s.target() != "":
-		return []string{"what it has written into container " + s.target() + " stays"}
-	}
-	var notes []string
-	for _, field := range left {
-		notes = append(notes, fmt.Sprintf("field %s is set no more; its values stay as they are", field))
-	}
-	return notes
-}
-
-func withoutKeys[V any](all, without map[string]V) []string {
-	var left []string
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if _, ok := without[key]; !ok {
-			left = append(left, key)
-		}
-	}
-	return left
 }
 
 // definition returns where two specs differ, as they are written.

@@ -91,7 +91,7 @@ func (c *counting) rows(ctx context.Context) (err error) {
 // compile returns the projection of a record. If its sink cannot be made here, because
 // only workers have the keys to it, rows are counted without.
 func (n *rowCount) compile(rec *Record, b *bound) (*project.Projection, error) {
-	p, err := compileProject(n.run.client, rec, b, rowLimits{})
+	p, err := compileProject(n.run.client, rec, b, compileLimits{})
 	if err == nil || rec.Spec.Project.Sink.Container != nil {
 		return p, err
 	}

@@ -113,7 +113,7 @@ func (s *Start) UnmarshalJSON(data []byte) error {
 }
 
 // Metadata names the pipeline.
-func (r *Record) Metadata() Metadata { return Metadata{r.Name, r.Database} }
+func (r *Record) Metadata() Metadata { return Metadata{Name: r.Name, Database: r.Database} }
 
 // Document returns the pipeline as an operator would declare it.
 func (r *Record) Document() Pipeline {
@@ -123,7 +123,7 @@ func (r *Record) Document() Pipeline {
 // ContainerDocument returns a container as an operator would declare it.
 func ContainerDocument(info *store.ContainerInfo) Container {
 	return Container{
-		APIVersion: APIVersion, Kind: KindContainer, Metadata: Metadata{info.Name, info.Database}, Spec: info.Spec,
+		APIVersion: APIVersion, Kind: KindContainer, Metadata: Metadata{Name: info.Name, Database: info.Database}, Spec: info.Spec,
 	}
 }
 
@@ -191,7 +191,7 @@ func readRecord(key string, data []byte, revision uint64) (Record, error) {
 	if err := json.Unmarshal(data, &w); err != nil {
 		return Record{}, err
 	}
-	if of.Version < 1 || registryKey(Metadata{w.Name, w.Database}) != key {
+	if of.Version < 1 || registryKey(Metadata{Name: w.Name, Database: w.Database}) != key {
 		return Record{}, fmt.Errorf("it is that of %q/%q, version %d", w.Database, w.Name, of.Version)
 	}
 	if w.Expressions > query.MeaningNow {
@@ -200,4 +200,10 @@ func readRecord(key string, data []byte, revision uint64) (Record, error) {
 	r := Record(w.plainRecord)
 	r.Revision = revision
 	return r, nil
+}
+
+// turned tells whether the generation was begun when expressions meant something else,
+// and this makes a difference to it: what it wrote does not hold any more.
+func (r *Record) turned() bool {
+	return r.ID != "" && r.Expressions < query.MeaningNow && len(r.Spec.turns()) > 0
 }

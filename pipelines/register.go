@@ -31,7 +31,7 @@ func (r *Registry) applyPipeline(ctx context.Context, d *Pipeline, opts *ApplyOp
 		}
 		what := there.change(&d.Spec, &b, opts)
 		if reason := opts.refusal(&there, d, what); reason != "" { // it has changed since Apply looked
-			return o, &RefusedError{Findings{{d.places.at("spec"), reason}}}
+			return o, &RefusedError{Findings{{Place: d.at("spec"), Message: reason}}}
 		}
 		next := there.next(d, &b, what, opts, &o)
 		if o.Generation = next.Generation; next.Generation != there.Generation {
@@ -70,16 +70,16 @@ func (r *Registry) bind(ctx context.Context, d *Pipeline) (bound, error) {
 		}
 		all = append(all, info)
 	}
-	b, gone := d.bound(all)
+	b, gone := boundBy(d, all)
 	if gone != "" {
 		return b, fmt.Errorf("pipeline %s: %w", d.Metadata, &store.NoContainerError{Database: d.Metadata.Database, Name: gone})
 	}
 	return b, nil
 }
 
-// bound finds the containers that a declaration names among all; gone is the name
+// boundBy finds the containers that a declaration names among all; gone is the name
 // of one that is not there.
-func (d *Pipeline) bound(all []store.ContainerInfo) (b bound, gone string) {
+func boundBy(d *Pipeline, all []store.ContainerInfo) (b bound, gone string) {
 	find := func(name string) *store.ContainerInfo {
 		at := slices.IndexFunc(all, func(c store.ContainerInfo) bool {
 			return c.Database == d.Metadata.Database && c.Name == name && c.State == store.ContainerReady
@@ -131,7 +131,7 @@ func (r *Record) next(d *Pipeline, b *bound, what change, opts *ApplyOptions, o 
 			next.Fills++
 			next.FillScope = FillScope{}
 		}
-		o.Notes = append(o.Notes, r.Spec.liveNotes(&next.Spec)...)
+		o.Notes = append(o.Notes, liveNotes(&r.Spec, &next.Spec)...)
 		return next
 	case changeContainers, changeMeaning, changeExpressions:
 	}
@@ -139,7 +139,7 @@ func (r *Record) next(d *Pipeline, b *bound, what change, opts *ApplyOptions, o 
 	next.Expressions = query.MeaningNow
 	next.Changed = now()
 	next.succeed(r, opts)
-	o.Notes = append(o.Notes, fmt.Sprintf("generation %d: %s", next.Generation, next.Spec.anew(opts, next.Shadow)))
+	o.Notes = append(o.Notes, fmt.Sprintf("generation %d: %s", next.Generation, anew(&next.Spec, opts, next.Shadow)))
 	return next
 }
 
@@ -167,13 +167,8 @@ func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	}
 }
 
-// switches says whether next changes who folds the changes of an aggregate.
-func (s *PipelineSpec) switches(next *PipelineSpec) bool {
-	return s.Aggregate != nil && next.Aggregate != nil && s.Aggregate.Consistency != next.Aggregate.Consistency
-}
-
 // liveNotes tell what becomes of a pipeline that goes on in another way.
-func (s *PipelineSpec) liveNotes(next *PipelineSpec) []string {
+func liveNotes(s, next *PipelineSpec) []string {
 	var notes []string
 	if s.switches(next) {
 		notes = append(notes, fmt.Sprintf("it is %s from a commit in each partition on; nothing is computed anew", next.Aggregate.Consistency))
@@ -188,7 +183,7 @@ func (s *PipelineSpec) liveNotes(next *PipelineSpec) []string {
 }
 
 // anew tells how a new generation begins.
-func (s *PipelineSpec) anew(opts *ApplyOptions, shadow bool) string {
+func anew(s *PipelineSpec, opts *ApplyOptions, shadow bool) string {
 	switch {
 	case opts.FromNow:
 		return "it begins with what changes from now on"

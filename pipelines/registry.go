@@ -108,7 +108,7 @@ func (r *Registry) copy(ctx context.Context, m Metadata) {
 
 // Get returns a pipeline, or *NoPipelineError.
 func (r *Registry) Get(ctx context.Context, database, name string) (Record, error) {
-	m := Metadata{name, database}
+	m := Metadata{Name: name, Database: database}
 	entry, err := bucket.Get(ctx, r.js, r.kv, registryKey(m))
 	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
 		return Record{}, r.none(ctx, m)
@@ -181,12 +181,12 @@ func (r *Registry) Users(ctx context.Context, database, container string) ([]Rec
 // Pause ends the work of a pipeline until Resume. What changes meanwhile is done
 // then. To pause one that is paused does nothing.
 func (r *Registry) Pause(ctx context.Context, database, name string) (Record, error) {
-	return r.modify(ctx, Metadata{name, database}, func(rec *Record) { rec.Paused = true })
+	return r.modify(ctx, Metadata{Name: name, Database: database}, func(rec *Record) { rec.Paused = true })
 }
 
 // Resume ends what Pause began.
 func (r *Registry) Resume(ctx context.Context, database, name string) (Record, error) {
-	return r.modify(ctx, Metadata{name, database}, func(rec *Record) { rec.Paused = false })
+	return r.modify(ctx, Metadata{Name: name, Database: database}, func(rec *Record) { rec.Paused = false })
 }
 
 // modify changes a record by compare-and-set, trying again while others win.

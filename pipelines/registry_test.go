@@ -3,15 +3,15 @@ package pipelines_test
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/integration/storetest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
 )
@@ -26,24 +26,13 @@ type system struct {
 
 func newSystem(t testing.TB, local *store.Local) *system {
 	t.Helper()
-	server, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	s := &system{}
-	if s.nc, err = server.Conn(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.nc.Close)
-	if s.js, err = jetstream.New(s.nc); err != nil {
-		t.Fatal(err)
-	}
-	catalog, err := store.OpenCatalog(t.Context(), s.js, store.CatalogConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.client = store.NewClient(s.nc, catalog, store.ClientConfig{Local: local})
+	return systemOf(t, storetest.System(t, local))
+}
+
+func systemOf(t testing.TB, below *storetest.Store) *system {
+	t.Helper()
+	s := &system{nc: below.NC, js: below.JS, client: below.Client}
+	var err error
 	if s.registry, err = pipelines.OpenRegistry(t.Context(), s.js, s.client, pipelines.RegistryConfig{}); err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,14 @@ type Metadata struct {
 // String returns database/name.
 func (m Metadata) String() string { return m.Database + "/" + m.Name }
 
+// Title returns the name, with its database unless that is the default.
+func (m Metadata) Title() string {
+	if m.Database == DatabaseDefault {
+		return m.Name
+	}
+	return m.String()
+}
+
 // Container is a document that declares a container.
 type Container struct {
 	// APIVersion is millrace/v1.
@@ -197,3 +205,6 @@ func (s *PipelineSpec) normalize() {
 		s.Project.normalize()
 	}
 }
+
+// at returns where a field stands in its file, the field above it, or the file, where it is not there.
+func (p *Pipeline) at(field string) Place { return p.places.at(field) }

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/millrace/millrace/integration/storetest"
+
 	validator "github.com/santhosh-tekuri/jsonschema/v6"
 	"go.yaml.in/yaml/v3"
 )
@@ -18,7 +20,7 @@ const schemaFile = "../configs/millrace.schema.json"
 // TestSchema holds the JSON Schema for editors equal to the Go types and their
 // comments; -update writes it anew.
 func TestSchema(t *testing.T) {
-	golden(t, schemaFile, string(schema(t)))
+	storetest.Golden(t, schemaFile, string(schema(t)))
 }
 
 // TestSchemaAgreesWithDecode validates what Load accepts, and sees that the

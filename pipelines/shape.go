@@ -36,7 +36,7 @@ type setField struct {
 // shapesOf returns the shapes of p, one for each container that it writes; nil if
 // it writes none, or if a part of it does not parse.
 func (c *checker) shapesOf(p *knownPipeline) []*shape {
-	s := shape{source: Metadata{p.spec.Source.Container, p.Database}.String()}
+	s := shape{source: Metadata{Name: p.spec.Source.Container, Database: p.Database}.String()}
 	where, is, err := whereFields(p.spec.Source.Where)
 	if err != nil {
 		return nil
@@ -45,10 +45,10 @@ func (c *checker) shapesOf(p *knownPipeline) []*shape {
 	var ok bool
 	switch {
 	case p.spec.Cascade != nil:
-		s.target = Metadata{p.spec.Cascade.Into, p.Database}.String()
+		s.target = Metadata{Name: p.spec.Cascade.Into, Database: p.Database}.String()
 		ok = s.cascade(p.spec.Cascade)
 	case p.spec.Aggregate != nil:
-		s.target = Metadata{p.spec.Aggregate.Into, p.Database}.String()
+		s.target = Metadata{Name: p.spec.Aggregate.Into, Database: p.Database}.String()
 		ok = s.aggregate(p.spec.Aggregate)
 	case p.spec.Project != nil && p.spec.Project.Sink.Container != nil:
 		return tableShapes(&s, p.Database, p.spec.Project)
@@ -193,7 +193,7 @@ func tableShapes(of *shape, database string, p *Project) []*shape {
 		}
 	}
 	if name := p.Sink.Container.Rejects; name != "" {
-		rejects.target = Metadata{name, database}.String()
+		rejects.target = Metadata{Name: name, Database: database}.String()
 		rejects.sets = []setField{{yaml: "spec.project.sink.container.rejects"}}
 		rejects.whole = &rejects.sets[0]
 		shapes = append(shapes, &rejects)

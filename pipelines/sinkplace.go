@@ -79,7 +79,7 @@ func (all *placed) check() error {
 		if err != nil {
 			return err
 		}
-		if err = declared.Check(world); err == nil {
+		if err = declared.Check(world.Existing()); err == nil {
 			continue
 		}
 		found, ok := errors.AsType[Findings](err)
@@ -115,22 +115,6 @@ func (all *placed) below(root string) (*Resources, World, error) {
 		*s = s.in(at)
 	}
 	return &declared, world, nil
-}
-
-// directory returns the directory of a pipeline's files as it is declared, "" if it has
-// none.
-func (s *PipelineSpec) directory() string {
-	if s.Project == nil || s.Project.Sink.Parquet == nil {
-		return ""
-	}
-	return s.Project.Sink.Parquet.Path
-}
-
-// in returns s, which has a directory, with another one.
-func (s *PipelineSpec) in(directory string) PipelineSpec {
-	other := s.clone()
-	other.Project.Sink.Parquet.Path = directory
-	return other
 }
 
 // there returns the directory that a pipeline has now, "" if it has none.
@@ -188,7 +172,7 @@ func (all *placed) admit(p *Pipeline) {
 		if roots.Outside(w.Roots, path) == nil {
 			continue
 		}
-		all.found.add(p.places.at(field), "%s: worker %s refuses %s: its sinks write below %s only; choose a folder there, or add one to sinks.roots in the configuration of all workers",
+		all.found.add(p.at(field), "%s: worker %s refuses %s: its sinks write below %s only; choose a folder there, or add one to sinks.roots in the configuration of all workers",
 			field, w, path, strings.Join(w.Roots, " or "))
 		return
 	}
@@ -218,14 +202,14 @@ func (all *placed) notes(p *Pipeline) []string {
 	return nil
 }
 
-// where says where the sink of s is, with the directory that all workers find for it.
-func (all *placed) where(s *PipelineSpec, sink *SinkStatus) string {
+// where says where the sink of s, which has one, is, with the directory that all workers find for it.
+func (all *placed) where(s *PipelineSpec) string {
 	if path := s.directory(); path != "" && len(all.workers) > 0 && len(all.firsts) == 1 {
 		if at, err := roots.Below(all.firsts, path); err == nil {
 			return at
 		}
 	}
-	return sink.Where
+	return s.Project.Sink.Where(s.Project)
 }
 
 // names lists the workers.
@@ -272,26 +256,4 @@ func (r *Registry) located(ctx context.Context, rec *Record) (*Record, error) {
 	seen := *rec
 	seen.Spec = rec.Spec.in(found)
 	return &seen, nil
-}
-
-// locate tells in s where the files of pipelines are, for those whose directory is not
-// absolute and the same for all workers. What cannot be read now is left as declared.
-func (m *Monitor) locate(ctx context.Context, s *Status, records []Record) {
-	var firsts []string
-	for i := range records {
-		path := records[i].Spec.directory()
-		if path == "" || filepath.IsAbs(path) {
-			continue
-		}
-		if firsts == nil {
-			workers, err := roots.Workers(ctx, m.js, m.registry.kv)
-			if err != nil || len(workers) == 0 {
-				return
-			}
-			firsts = firstRoots(workers, "")
-		}
-		if at, err := roots.Below(firsts, path); err == nil && len(firsts) == 1 {
-			s.Pipelines[i].Target, s.Pipelines[i].Sink.Where = at, at
-		}
-	}
 }

@@ -211,7 +211,7 @@ func (p *PipelineStatus) settle(rec *Record) {
 		p.State, p.Reason = Paused, "millrace resume "+rec.Name
 	case rec.Spec.Kind() == CascadeKind || p.Backfill != nil || severity[p.State] >= severity[Switching]:
 	case rec.Settled && rec.Unproven:
-		p.State, p.Reason = Switching, p.Proof.unproven(rec.Name)
+		p.State, p.Reason = Switching, unproven(p.Proof, rec.Name)
 	case rec.Settled:
 	case rec.Spec.Kind() == AggregateKind && !rec.Published:
 		p.State, p.Reason = Switching, "what was there is computed; its fields follow when each partition has its rule in force"

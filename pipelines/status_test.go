@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/storetest"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
@@ -76,7 +78,7 @@ func TestStatusIsPrinted(t *testing.T) {
 	}
 	for name, got := range map[string][]byte{"status.txt": table.Bytes(), "status.json": append(document, '\n')} {
 		path := filepath.Join("testdata", name)
-		if *update {
+		if storetest.Update() {
 			if err := os.WriteFile(path, got, 0o644); err != nil {
 				t.Fatal(err)
 			}

@@ -3,10 +3,11 @@ package pipelines
 import (
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/millrace/millrace/pipelines/format"
 )
 
 // fanOutsShown bounds the fan-outs of one pipeline that are printed.
@@ -47,8 +48,8 @@ func (s *Status) printPipelines(w io.Writer, wide bool) error {
 	row("PIPELINE", "STATE", "LAG", "OLDEST", "COPIES", "RATE", "FAN-OUTS", "PARKED", "DEAD LETTERS", "VERIFIED")
 	for i := range s.Pipelines {
 		p := &s.Pipelines[i]
-		row(p.title(), string(p.State), p.Lag.text(), age(p.Lag.Seconds), count(p.Counts.Copies+p.Counts.Rows),
-			count(int64(p.Rate))+"/s", count(int64(len(p.FanOuts))), count(int64(p.Parked)), count(p.Counts.Letters), p.Proof.cell(s.Time))
+		row(p.title(), string(p.State), p.Lag.text(), format.Age(p.Lag.Seconds), format.Count(p.Counts.Copies+p.Counts.Rows),
+			format.Count(int64(p.Rate))+"/s", format.Count(len(p.FanOuts)), format.Count(p.Parked), format.Count(p.Counts.Letters), proofCell(p.Proof, s.Time))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -61,12 +62,7 @@ func (s *Status) printPipelines(w io.Writer, wide bool) error {
 	return nil
 }
 
-func (p *PipelineStatus) title() string {
-	if p.Database == DatabaseDefault {
-		return p.Name
-	}
-	return p.Database + "/" + p.Name
-}
+func (p *PipelineStatus) title() string { return Metadata{Name: p.Name, Database: p.Database}.Title() }
 
 // details writes what does not fit into the pipeline's line.
 func (p *PipelineStatus) details(w io.Writer, wide bool, now time.Time) error {
@@ -80,18 +76,18 @@ func (p *PipelineStatus) details(w io.Writer, wide bool, now time.Time) error {
 	if p.Sink != nil && p.Sink.Error != "" {
 		since := ""
 		if !p.Sink.Since.IsZero() {
-			since = ", first " + ago(now, p.Sink.Since)
+			since = ", first " + format.Ago(now, p.Sink.Since)
 		}
 		fmt.Fprintf(&b, "\nSink of %s: %s %s failed %s%s: %s\n", p.title(), p.Sink.Kind, p.Sink.Where, times(p.Sink.Attempts), since, p.Sink.Error)
 	}
 	if n := p.Counts.Rejects; n > 0 && p.Sink != nil {
-		fmt.Fprintf(&b, "\nRejects of %s: %s\n", p.title(), count(n))
+		fmt.Fprintf(&b, "\nRejects of %s: %s\n", p.title(), format.Count(n))
 		for i := range min(len(p.Sink.Rejected), rejectsShown) {
 			fmt.Fprintf(&b, "  %s\n", p.Sink.Rejected[i])
 		}
 	}
 	if p.Proof != nil && (wide || p.Proof.Verdict == VerdictDrift) {
-		fmt.Fprintf(&b, "\nVerified of %s: %s\n", p.title(), p.Proof.text(now, p.Name))
+		fmt.Fprintf(&b, "\nVerified of %s: %s\n", p.title(), proofText(p.Proof, now, p.Name))
 	}
 	if len(p.FanOuts) > 0 {
 		fmt.Fprintf(&b, "\nFan-outs of %s\n", p.title())
@@ -100,7 +96,7 @@ func (p *PipelineStatus) details(w io.Writer, wide bool, now time.Time) error {
 			fmt.Fprintf(t, "  %s\n", p.FanOuts[i].row())
 		}
 		if more := len(p.FanOuts) - fanOutsShown; more > 0 {
-			fmt.Fprintf(t, "  and %s more\n", count(int64(more)))
+			fmt.Fprintf(t, "  and %s more\n", format.Count(more))
 		}
 		if err := t.Flush(); err != nil {
 			return err
@@ -127,7 +123,7 @@ func (p *PipelineStatus) readers(b *strings.Builder) error {
 			role += fmt.Sprintf(" of generation %d", r.Generation)
 		}
 		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%s\t%s\t%d\t%s\n", role, r.Partition, r.State, r.Position, r.Head,
-			r.Lag.text(), age(r.Lag.Seconds), r.Epoch, orDash(r.Owner))
+			r.Lag.text(), format.Age(r.Lag.Seconds), r.Epoch, orDash(r.Owner))
 	}
 	return t.Flush()
 }
@@ -136,12 +132,12 @@ func (p *PipelineStatus) readers(b *strings.Builder) error {
 func (f *FanOutStatus) row() string {
 	share, eta := "begun", "-"
 	if f.Total > 0 {
-		share = fmt.Sprintf("%.0f%% of %s", f.Percent, count(f.Total))
+		share = fmt.Sprintf("%.0f%% of %s", f.Percent, format.Count(f.Total))
 	}
 	if f.ETA > 0 {
-		eta = "ETA " + age(f.ETA.Seconds())
+		eta = "ETA " + format.Age(f.ETA.Seconds())
 	}
-	s := fmt.Sprintf("%s\t%s\t%s changed\t%s/s\t%s", f.Source, share, count(f.Changed), count(int64(f.Rate)), eta)
+	s := fmt.Sprintf("%s\t%s\t%s changed\t%s/s\t%s", f.Source, share, format.Count(f.Changed), format.Count(int64(f.Rate)), eta)
 	if f.LastError != "" {
 		s += "\t" + times(f.Attempts) + " tried: " + f.LastError
 	}
@@ -151,44 +147,21 @@ func (f *FanOutStatus) row() string {
 // text tells the changes, about how many if not all were counted.
 func (l *Lag) text() string {
 	if l.Estimated {
-		return "~" + count(int64(l.Changes))
+		return "~" + format.Count(l.Changes)
 	}
-	return count(int64(l.Changes))
+	return format.Count(l.Changes)
 }
 
 // text tells how far a backfill is.
 func (b *BackfillStatus) text() string {
-	s := fmt.Sprintf("%.0f%% of %s commits", b.Percent, count(int64(b.Total)))
+	s := fmt.Sprintf("%.0f%% of %s commits", b.Percent, format.Count(b.Total))
 	if b.ETA > 0 {
-		s += ", ETA " + age(b.ETA.Seconds())
+		s += ", ETA " + format.Age(b.ETA.Seconds())
 	}
 	if b.Shadow {
 		s += "; then its rows take the place of the former ones"
 	}
 	return s
-}
-
-// count prints a number with commas.
-func count(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// age prints seconds in few characters; a dash for none.
-func age(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second))
-	switch {
-	case d <= 0:
-		return "-"
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < 10*time.Second:
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Second).String()
 }
 
 func orDash(s string) string {

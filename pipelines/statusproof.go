@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace/millrace/pipelines/format"
+
 	"github.com/millrace/millrace/leases"
 )
 
@@ -21,63 +23,49 @@ func proofs(held map[string]*leases.Lease) map[string]*audit {
 	return audits
 }
 
-// cell tells in a word or two what was found, at a moment later on.
-func (p *ProofStatus) cell(now time.Time) string {
+// proofCell tells in a word or two what was found, at a moment later on.
+func proofCell(p *ProofStatus, now time.Time) string {
 	switch {
 	case p == nil:
 		return "-"
 	case p.Verdict == VerdictDrift:
-		return count(p.Drift) + " drift"
+		return format.Count(p.Drift) + " drift"
 	case p.Verdict == VerdictBehind:
 		return string(VerdictBehind)
 	}
-	return "equal " + ago(now, p.At)
+	return "equal " + format.Ago(now, p.At)
 }
 
-// text tells what was found.
-func (p *ProofStatus) text(now time.Time, pipeline string) string {
-	s := fmt.Sprintf("%s %s, in %s", plural(p.Copies, "copy", "copies"), ago(now, p.At), age(p.Seconds))
+// proofText tells what was found.
+func proofText(p *ProofStatus, now time.Time, pipeline string) string {
+	s := fmt.Sprintf("%s %s, in %s", format.Plural(p.Copies, "copy", "copies"), format.Ago(now, p.At), format.Age(p.Seconds))
 	switch {
 	case p.Verdict == VerdictDrift:
-		s += fmt.Sprintf(": %s for no reason; see millrace verify %s, then millrace repair %s", plural(p.Drift, "differs", "differ"), pipeline, pipeline)
+		s += fmt.Sprintf(": %s for no reason; see millrace verify %s, then millrace repair %s", format.Plural(p.Drift, "differs", "differ"), pipeline, pipeline)
 	case p.Reason != "":
 		s += ": it cannot be judged, " + p.Reason
 	case p.Verdict == VerdictBehind:
-		s += fmt.Sprintf(": %s and may be in flight", plural(p.Behind, "differs", "differ"))
+		s += fmt.Sprintf(": %s and may be in flight", format.Plural(p.Behind, "differs", "differ"))
 	default:
 		return s + ": all equal"
 	}
 	if p.Proved.IsZero() {
 		return s
 	}
-	return s + "; all were equal " + ago(now, p.Proved)
+	return s + "; all were equal " + format.Ago(now, p.Proved)
 }
 
 // unproven says why a pipeline that is in force everywhere has not been proved yet.
-func (p *ProofStatus) unproven(pipeline string) string {
+func unproven(p *ProofStatus, pipeline string) string {
 	const inForce = "it is in force everywhere, and "
 	switch {
 	case p != nil && p.Drift > 0:
-		return inForce + fmt.Sprintf("%s for no reason; see millrace verify %s, then millrace repair %s", plural(p.Drift, "of its copies differs", "of its copies differ"), pipeline, pipeline)
+		return inForce + fmt.Sprintf("%s for no reason; see millrace verify %s, then millrace repair %s", format.Plural(p.Drift, "of its copies differs", "of its copies differ"), pipeline, pipeline)
 	case p != nil && p.Reason != "":
 		return inForce + "cannot be verified yet: " + p.Reason
 	case p != nil && p.Behind > 0:
 		return inForce + fmt.Sprintf("%s because something is in flight or was given up; see millrace verify %s and millrace dead-letters list %s",
-			plural(p.Behind, "of its copies differs", "of its copies differ"), pipeline, pipeline)
+			format.Plural(p.Behind, "of its copies differs", "of its copies differ"), pipeline, pipeline)
 	}
 	return inForce + "its copies are being verified"
-}
-
-func ago(now, then time.Time) string {
-	if now.Sub(then) < time.Second {
-		return "now"
-	}
-	return age(now.Sub(then).Truncate(time.Second).Seconds()) + " ago"
-}
-
-func plural(n int64, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return count(n) + " " + many
 }

@@ -1,49 +1,20 @@
 package pipelines
 
 import (
-	"path"
+	"context"
 	"path/filepath"
-	"strings"
 	"time"
 
+	"github.com/millrace/millrace/pipelines/roots"
 	"github.com/millrace/millrace/processors"
 )
-
-// destination says where a pipeline writes to: the container of its target, or the
-// place of its sink.
-func (s *PipelineSpec) destination() string {
-	if sink := newSinkStatus(s); sink != nil {
-		return sink.Where
-	}
-	return s.target()
-}
 
 // newSinkStatus says what sink a projection has; nil for another pipeline.
 func newSinkStatus(s *PipelineSpec) *SinkStatus {
 	if s.Project == nil {
 		return nil
 	}
-	sink := &s.Project.Sink
-	switch {
-	case sink.Container != nil:
-		return &SinkStatus{Kind: "container", Where: strings.Join(s.tables(), ", ")}
-	case sink.Parquet != nil && sink.Parquet.S3 != nil:
-		return &SinkStatus{Kind: "parquet", Where: "s3://" + path.Join(sink.Parquet.S3.Bucket, sink.Parquet.S3.Prefix)}
-	case sink.Parquet != nil:
-		return &SinkStatus{Kind: "parquet", Where: shownDirectory(sink.Parquet.Path)}
-	case sink.Postgres != nil:
-		return &SinkStatus{Kind: "postgres", Where: "$" + sink.Postgres.DSNEnv + " " + sink.Postgres.Schema}
-	}
-	return &SinkStatus{}
-}
-
-// shownDirectory returns a directory as people read it: one that is not absolute could
-// be taken for another name.
-func shownDirectory(path string) string {
-	if filepath.IsAbs(path) {
-		return path
-	}
-	return "./" + filepath.ToSlash(filepath.Clean(path))
+	return &SinkStatus{Kind: s.Project.Sink.Kind(), Where: s.Project.Sink.Where(s.Project)}
 }
 
 // add takes in what one reader finds.
@@ -63,4 +34,26 @@ func (s *SinkStatus) add(w *watched) {
 		}
 	}
 	s.Rejected = append(s.Rejected, w.checkpoint.Rejected...)
+}
+
+// locate tells in s where the files of pipelines are, for those whose directory is not
+// absolute and the same for all workers. What cannot be read now is left as declared.
+func (m *Monitor) locate(ctx context.Context, s *Status, records []Record) {
+	var firsts []string
+	for i := range records {
+		path := records[i].Spec.directory()
+		if path == "" || filepath.IsAbs(path) {
+			continue
+		}
+		if firsts == nil {
+			workers, err := roots.Workers(ctx, m.js, m.registry.kv)
+			if err != nil || len(workers) == 0 {
+				return
+			}
+			firsts = firstRoots(workers, "")
+		}
+		if at, err := roots.Below(firsts, path); err == nil && len(firsts) == 1 {
+			s.Pipelines[i].Target, s.Pipelines[i].Sink.Where = at, at
+		}
+	}
 }

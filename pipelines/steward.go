@@ -8,13 +8,10 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
 
 const (
-	// stewardResource is the lease of the steward, one for all pipelines.
-	stewardResource = "steward"
 	// stewardWeight is its cost beside a processor's: next to nothing.
 	stewardWeight = 1.0 / 16
 )
@@ -62,7 +59,7 @@ type steward struct {
 	cfg      StewardConfig
 	log      *slog.Logger
 	world    func() (World, bool)
-	rows     rowLimits
+	limits   compileLimits
 
 	idle   sightings // since when things are of no use
 	tidied time.Time // when it last looked for them
@@ -77,7 +74,7 @@ func newSteward(s *Supervisor) *steward {
 		cfg.Grace = time.Minute
 	}
 	return &steward{
-		registry: s.registry, client: s.client, bucket: s.cfg.Bucket, cfg: cfg, log: s.cfg.Logger, world: s.world, rows: s.rowLimits(),
+		registry: s.registry, client: s.client, bucket: s.cfg.Bucket, cfg: cfg, log: s.cfg.Logger, world: s.world, limits: s.limits(),
 	}
 }
 
@@ -102,7 +99,7 @@ func (s *steward) run(ctx context.Context, held *leases.Held) error {
 func (s *steward) round(ctx context.Context) {
 	w, ready := s.world()
 	tidy := time.Since(s.tidied) >= s.cfg.Grace/4
-	busy := w.hasOlder() || slices.ContainsFunc(w.Pipelines, func(r Record) bool { return !r.Settled })
+	busy := hasOlder(&w) || slices.ContainsFunc(w.Pipelines, func(r Record) bool { return !r.Settled })
 	if !ready || !tidy && !busy {
 		return
 	}
@@ -180,37 +177,4 @@ func (s *steward) warn(ctx context.Context, what string, err error, attrs ...any
 	if ctx.Err() == nil {
 		s.log.WarnContext(ctx, what, append(attrs, slog.Any("error", err))...)
 	}
-}
-
-// positions is how far processors have come, by the names of their leases.
-type positions map[string]*processors.Checkpoint
-
-// progressOf reads the checkpoints of leases. One that cannot be read has come
-// nowhere.
-func progressOf(held []leases.Lease) positions {
-	at := positions{}
-	for i := range held {
-		if len(held[i].Checkpoint) == 0 {
-			continue
-		}
-		if cp, err := processors.DecodeCheckpoint(held[i].Checkpoint); err == nil {
-			at[held[i].Resource] = cp
-		}
-	}
-	return at
-}
-
-// passed tells whether the readers of a generation's source have come to goals.
-func (r *Record) passed(b *bound, at positions, goals []Start) bool {
-	for _, reader := range r.readersOf(processors.RoleSource, b.source) {
-		goal := positionOf(goals, reader.Partition.Number).LSN
-		position := positionOf(r.From, reader.Partition.Number)
-		if cp := at[reader.String()]; cp != nil {
-			position = cp.Position
-		}
-		if position.LSN < goal {
-			return false
-		}
-	}
-	return true
 }

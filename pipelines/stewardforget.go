@@ -22,7 +22,7 @@ func (s *steward) forget(ctx context.Context, w *World, held []leases.Lease) err
 	var due []*leases.Lease
 	for i := range held {
 		l := &held[i]
-		if w.wants(l) {
+		if wants(w, l) {
 			continue
 		}
 		// A revision that does not change says that nobody renews it.
@@ -45,7 +45,7 @@ func (s *steward) forget(ctx context.Context, w *World, held []leases.Lease) err
 	var errs []error
 	for _, l := range due {
 		r, err := processors.ParseResource(l.Resource)
-		if err != nil || fresh.wants(l) {
+		if err != nil || wants(&fresh, l) {
 			continue
 		}
 		if err = letters.Forget(ctx, r); err == nil {
@@ -58,7 +58,7 @@ func (s *steward) forget(ctx context.Context, w *World, held []leases.Lease) err
 
 // wants tells whether a lease can still be of use, in general because it is none of
 // a processor's; also while its pipeline is paused.
-func (w *World) wants(l *leases.Lease) bool {
+func wants(w *World, l *leases.Lease) bool {
 	r, err := processors.ParseResource(l.Resource)
 	if err != nil {
 		return true

@@ -13,7 +13,7 @@ import (
 // generation was registered. What is younger than that they are about to write, as
 // those of the former generation were.
 func (s *steward) swap(ctx context.Context, rec *Record, b *bound) (err error) {
-	p, err := compileProject(s.client, rec, b, s.rows)
+	p, err := compileProject(s.client, rec, b, s.limits)
 	if err != nil {
 		return err
 	}

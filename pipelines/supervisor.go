@@ -74,7 +74,7 @@ func NewSupervisor(registry *Registry, client *store.Client, manager *leases.Man
 		registry: registry, client: client, manager: manager, host: host, cfg: cfg, machines: map[machineKey]*machine{},
 	}
 	s.steward = newSteward(s)
-	s.auditor = newAuditor(s)
+	s.auditor = newAuditor(registry, client, s.world, cfg.Bucket, cfg.Verify, s.steward.cfg.Interval, cfg.Logger)
 	return s
 }
 
@@ -195,18 +195,6 @@ func (s *Supervisor) publish() {
 		names := append(resourceNames(w.Pipelines, w.Containers), stewardResource, auditResource)
 		s.manager.SetResources(names, map[string]float64{stewardResource: stewardWeight, auditResource: stewardWeight})
 	}
-}
-
-// resourceNames returns the names of the leases that records need, in order.
-func resourceNames(records []Record, containers []store.ContainerInfo) []string {
-	var names []string
-	for i := range records {
-		for _, r := range records[i].resources(containers) {
-			names = append(names, r.String())
-		}
-	}
-	slices.Sort(names)
-	return names
 }
 
 // work does what one lease gives the right to until the lease ends.

@@ -139,3 +139,6 @@ func (s *TestSpec) containers() []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
+
+// at returns where a field stands in its file.
+func (t *Test) at(field string) Place { return t.places.at(field) }

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/storetest"
+
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
@@ -71,7 +73,7 @@ func (n *node) leftBehind(t testing.TB) {
 func TestTesterFails(t *testing.T) {
 	n := newNode(t)
 	report, text := n.tested(t, loadTests(t, "testdata/tests/shop.yaml", "testdata/tests-failing"), pipelines.TesterConfig{})
-	golden(t, "testdata/tests-failing/report.txt", text)
+	storetest.Golden(t, "testdata/tests-failing/report.txt", text)
 	report.Duration, report.Seconds = 0, 0
 	for i := range report.Tests {
 		report.Tests[i].Seconds = 0
@@ -80,7 +82,7 @@ func TestTesterFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/tests-failing/report.json", string(data)+"\n")
+	storetest.Golden(t, "testdata/tests-failing/report.json", string(data)+"\n")
 	n.leftBehind(t)
 }
 
@@ -150,11 +152,11 @@ func newOwner(t testing.TB) *node {
 			t.Error(err)
 		}
 	})
-	server, err := owner.NewServer(n.nc, n.client.Catalog(), db, n.manager(t, "store"), owner.Config{Local: local, Logger: quiet})
+	server, err := owner.NewServer(n.nc, n.client.Catalog(), db, storetest.Manager(t, n.js, "store"), owner.Config{Local: local, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, server.Run)
+	storetest.Run(t, server.Run)
 	return n
 }
 
@@ -165,7 +167,7 @@ func TestLoadTests(t *testing.T) {
 			if _, ok := errors.AsType[pipelines.Findings](err); !ok {
 				t.Fatal(err)
 			}
-			golden(t, "testdata/tests-broken/"+c.file+".golden", err.Error()+"\n")
+			storetest.Golden(t, "testdata/tests-broken/"+c.file+".golden", err.Error()+"\n")
 		})
 	}
 	t.Run("apply passes over tests, wrong ones too", func(t *testing.T) {

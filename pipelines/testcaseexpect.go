@@ -119,7 +119,7 @@ func (m *matcher) value(path document.Path, want, is []byte) {
 }
 
 func (m *matcher) differs(path document.Path, want, is []byte) {
-	place := m.run.test.places.at(join(m.at, path.String()))
+	place := m.run.test.at(join(m.at, path.String()))
 	m.found = append(m.found, TestDifference{Path: path.String(), Place: place.String(), Want: bytes.Clone(want), Is: bytes.Clone(is)})
 }
 
@@ -150,7 +150,7 @@ func (run *testRun) rowsOf(ctx context.Context, t *TestTable) (rows [][]byte, sc
 	if gone != "" {
 		return nil, nil, &store.NoContainerError{Database: run.database, Name: gone}
 	}
-	p, err := compileProject(run.client, &rec, &b, rowLimits{})
+	p, err := compileProject(run.client, &rec, &b, compileLimits{})
 	if err != nil {
 		return nil, nil, err
 	}

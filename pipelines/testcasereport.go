@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/millrace/millrace/pipelines/format"
 )
 
 // TestReport is the outcome of a run of tests.
@@ -77,9 +79,9 @@ func (r *TestReport) Print(w io.Writer) error {
 
 // PrintSum writes how many tests have passed.
 func (r *TestReport) PrintSum(w io.Writer) error {
-	text := amount(int64(r.Passed), "test", "tests") + " passed"
+	text := format.Plural(int64(r.Passed), "test", "tests") + " passed"
 	if r.Failed > 0 {
-		text = fmt.Sprintf("%d of %s failed", r.Failed, amount(int64(r.Passed+r.Failed), "test", "tests"))
+		text = fmt.Sprintf("%d of %s failed", r.Failed, format.Plural(int64(r.Passed+r.Failed), "test", "tests"))
 	}
 	_, err := fmt.Fprintf(w, "%s in %s\n", text, r.Duration.Round(10*time.Millisecond))
 	return err
@@ -88,12 +90,12 @@ func (r *TestReport) PrintSum(w io.Writer) error {
 // Print writes how the test has ended.
 func (r *TestResult) Print(w io.Writer) error {
 	var b strings.Builder
-	name := PipelineStatus{Database: r.Database, Name: r.Name}
+	name := Metadata{Name: r.Name, Database: r.Database}
 	verdict, took := "ok  ", time.Duration(r.Seconds*float64(time.Second)).Round(time.Millisecond)
 	if !r.Passed {
 		verdict = "FAIL"
 	}
-	fmt.Fprintf(&b, "%s  %s  (%s, %s)\n", verdict, name.title(), amount(int64(r.Steps), "step", "steps"), took)
+	fmt.Fprintf(&b, "%s  %s  (%s, %s)\n", verdict, name.Title(), format.Plural(int64(r.Steps), "step", "steps"), took)
 	step := -1
 	for i := range r.Failures {
 		f := &r.Failures[i]

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/millrace/millrace/pipelines/format"
 )
 
 // rest waits until every pipeline of the test has come to rest. One that cannot is a
@@ -55,7 +57,7 @@ func (run *testRun) left(status *Status) (ends string, left *PipelineStatus) {
 			return "", &PipelineStatus{Database: run.database, Name: name, State: Uninitialised}
 		}
 		p := &status.Pipelines[at]
-		if !p.rests() && left == nil {
+		if !rests(p) && left == nil {
 			left = p
 		}
 		for j := range p.Processors {
@@ -66,7 +68,7 @@ func (run *testRun) left(status *Status) (ends string, left *PipelineStatus) {
 }
 
 // rests tells whether a pipeline has nothing left to do but what it has given up.
-func (p *PipelineStatus) rests() bool {
+func rests(p *PipelineStatus) bool {
 	return p.State == Idle || p.Parked > 0 && p.Lag.Commits == 0 && p.Lag.Jobs == p.Parked
 }
 
@@ -81,7 +83,7 @@ func (run *testRun) gaveUp(status *Status) {
 
 // unrest fails the test because a pipeline does not come to rest.
 func (run *testRun) unrest(p *PipelineStatus) {
-	message := fmt.Sprintf("it has not come to rest after %s: it is %s, %s changes behind", run.cfg.Timeout, p.State, count(int64(p.Lag.Changes)))
+	message := fmt.Sprintf("it has not come to rest after %s: it is %s, %s changes behind", run.cfg.Timeout, p.State, format.Count(p.Lag.Changes))
 	if p.State == Halted {
 		message = "it has halted"
 	}

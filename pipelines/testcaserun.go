@@ -67,7 +67,7 @@ func NewTester(js jetstream.JetStream, registry *Registry, client *store.Client,
 // Run runs the tests of declared, one after the other, as LoadTests has read them. The
 // error is Findings if the declarations are wrong; a test that fails is no error.
 func (t *Tester) Run(ctx context.Context, declared *Resources) (*TestReport, error) {
-	if err := declared.Check(World{}); err != nil {
+	if err := declared.Check(Existing{}); err != nil {
 		return nil, err
 	}
 	report := &TestReport{Tests: []TestResult{}}
@@ -105,7 +105,7 @@ type testRun struct {
 func (t *Tester) prepare(declared *Resources, test *Test, number int) (*testRun, error) {
 	run := &testRun{Tester: t, test: test, database: fmt.Sprintf("test-%d", number+1), step: -1}
 	run.result = TestResult{
-		Database: test.Metadata.Database, Name: test.Metadata.Name, Place: test.places.at("metadata.name").String(), Steps: len(test.Spec.Steps), Passed: true,
+		Database: test.Metadata.Database, Name: test.Metadata.Name, Place: test.at("metadata.name").String(), Steps: len(test.Spec.Steps), Passed: true,
 	}
 	needed := test.Spec.containers()
 	for i := range declared.Pipelines {
@@ -163,7 +163,7 @@ func (run *testRun) all(ctx context.Context) (err error) {
 	}
 	for _, c := range run.test.Spec.Given {
 		for _, item := range c.Items {
-			if !run.do(ctx, &testOperation{"upsert", c.Container, item}) {
+			if !run.do(ctx, &testOperation{kind: "upsert", container: c.Container, item: item}) {
 				return ctx.Err()
 			}
 		}
@@ -219,7 +219,7 @@ func together(operations []testOperation) int {
 // fail notes what is not as expected, at a path of the test.
 func (run *testRun) fail(path string, f TestFailure) {
 	f.Step = run.step + 1
-	if f.Place = run.test.places.at(path).String(); run.step >= 0 {
+	if f.Place = run.test.at(path).String(); run.step >= 0 {
 		f.StepName = run.test.Spec.Steps[run.step].Name
 	}
 	run.result.Passed = false

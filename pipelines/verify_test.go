@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/storetest"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines"
@@ -134,7 +136,7 @@ func (n *node) skip(t *testing.T, r processors.Resource, to feed.Position) {
 // set changes the checkpoint of a paused processor.
 func (n *node) set(t *testing.T, r processors.Resource, change func(*processors.Checkpoint)) {
 	t.Helper()
-	m := n.manager(t, "worker")
+	m := storetest.Manager(t, n.js, "worker")
 	m.SetResources([]string{r.String()}, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/storetest"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
@@ -18,9 +20,15 @@ import (
 // items are created, replaced, patched and deleted by many. Each change that is
 // shown must replace exactly what was known of its item.
 func TestHistory_KnowsEveryItemAtEveryPlace(t *testing.T) {
-	n := newNode(t)
-	n.apply(t, decode(t, `{apiVersion: millrace/v1, kind: Container, metadata: {name: thing}, spec: {partitionKey: [/k]}}`))
-	thing := n.container(t, "thing")
+	s := storetest.Start(t)
+	info, err := s.Client.Catalog().Create(t.Context(), "default", "thing", store.ContainerSpec{PartitionKey: []string{"/k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	thing, err := s.Client.Open(info)
+	if err != nil {
+		t.Fatal(err)
+	}
 	const keys, ids = 4, 6
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -50,7 +58,7 @@ func TestHistory_KnowsEveryItemAtEveryPlace(t *testing.T) {
 			done <- nil
 		}()
 	}
-	v := pipelines.NewVerifier(n.js, n.registry, n.client, pipelines.VerifyConfig{})
+	v := pipelines.NewVerifier(s.JS, nil, s.Client, pipelines.VerifyConfig{})
 	rounds, changes := 0, 0
 	for begun := time.Now(); time.Since(begun) < 3*time.Second && !t.Failed(); rounds++ {
 		known := map[store.ItemRef]string{}

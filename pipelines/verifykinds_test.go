@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/storetest"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/processors"
@@ -127,11 +129,11 @@ func newMartVerified(t testing.TB, audit pipelines.AuditConfig) *mart {
 			t.Error(err)
 		}
 	})
-	server, err := owner.NewServer(m.nc, m.client.Catalog(), m.db, m.manager(t, "store"), owner.Config{Local: local, Logger: quiet})
+	server, err := owner.NewServer(m.nc, m.client.Catalog(), m.db, storetest.Manager(t, m.js, "store"), owner.Config{Local: local, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, server.Run)
+	storetest.Run(t, server.Run)
 	letters, err := processors.OpenDeadLetters(t.Context(), m.client)
 	if err != nil {
 		t.Fatal(err)
@@ -144,10 +146,10 @@ func newMartVerified(t testing.TB, audit pipelines.AuditConfig) *mart {
 	if err != nil {
 		t.Fatal(err)
 	}
-	supervisor := pipelines.NewSupervisor(m.registry, m.client, m.manager(t, "worker"), host, pipelines.SupervisorConfig{
+	supervisor := pipelines.NewSupervisor(m.registry, m.client, storetest.Manager(t, m.js, "worker"), host, pipelines.SupervisorConfig{
 		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second}, Verify: audit,
 	})
-	run(t, supervisor.Run)
+	storetest.Run(t, supervisor.Run)
 	m.monitor = pipelines.NewMonitor(m.js, m.registry, pipelines.MonitorConfig{})
 	t.Cleanup(m.monitor.Close)
 	m.apply(t, decode(t, martContainers))

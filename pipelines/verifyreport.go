@@ -8,6 +8,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/millrace/millrace/pipelines/format"
+
 	"github.com/millrace/millrace/store"
 )
 
@@ -253,7 +255,7 @@ func (r *Report) Print(w io.Writer) error {
 	fmt.Fprintln(t, "PIPELINE\tVERDICT\tCOPIES\tDRIFT\tBEHIND\tDANGLING") // t keeps the error for Flush
 	for i := range r.Pipelines {
 		p := &r.Pipelines[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", p.title(), p.Verdict, count(p.Copies), count(p.Drift), count(p.Behind), count(p.Dangling))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", p.title(), p.Verdict, format.Count(p.Copies), format.Count(p.Drift), format.Count(p.Behind), format.Count(p.Dangling))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -266,10 +268,7 @@ func (r *Report) Print(w io.Writer) error {
 	return nil
 }
 
-func (r *PipelineReport) title() string {
-	p := PipelineStatus{Database: r.Database, Name: r.Name}
-	return p.title()
-}
+func (r *PipelineReport) title() string { return Metadata{Name: r.Name, Database: r.Database}.Title() }
 
 // details writes the differences of one pipeline.
 func (r *PipelineReport) details(w io.Writer) error {
@@ -291,7 +290,7 @@ func (r *PipelineReport) details(w io.Writer) error {
 	}
 	more := r.Drift + r.Behind + r.Dangling + r.Mended - int64(len(r.Differences))
 	if more > 0 {
-		if _, err := fmt.Fprintf(w, "  and %s more\n", count(more)); err != nil {
+		if _, err := fmt.Fprintf(w, "  and %s more\n", format.Count(more)); err != nil {
 			return err
 		}
 	}

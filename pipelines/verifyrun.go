@@ -56,7 +56,7 @@ func (run *verification) add(ctx context.Context, rec *Record, containers []stor
 	}
 	switch rec.Spec.Kind() {
 	case CascadeKind:
-		if p.cascade, err = compileCascade(run.client, rec, p.bound.source, p.bound.target, cascade.Limits{}); err == nil {
+		if p.cascade, err = rec.cascade(run.client, &p.bound, cascade.Limits{}); err == nil {
 			p.source, p.target = p.cascade.Source(), p.cascade.Target()
 		}
 	case AggregateKind:
@@ -64,7 +64,7 @@ func (run *verification) add(ctx context.Context, rec *Record, containers []stor
 			p.source, p.target = p.aggregate.Source(), p.aggregate.Target()
 		}
 	case ProjectKind:
-		if p.projection, err = compileProject(run.client, rec, &p.bound, rowLimits{}); err == nil {
+		if p.projection, err = compileProject(run.client, rec, &p.bound, compileLimits{}); err == nil {
 			p.source = p.projection.Source()
 		}
 	}

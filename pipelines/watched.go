@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace/millrace/pipelines/format"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
@@ -216,7 +218,7 @@ func (w *watched) retried() string {
 	cp := w.checkpoint
 	since := ""
 	if cp.Since > 0 {
-		since = " in " + age(max(w.now.Sub(time.UnixMilli(cp.Since)), time.Millisecond).Seconds())
+		since = " in " + format.Age(max(w.now.Sub(time.UnixMilli(cp.Since)), time.Millisecond).Seconds())
 	}
 	return fmt.Sprintf("what follows %s failed %s%s, and is tried again by itself within %s: %s", cp.Position, times(cp.Attempts), since, processors.RetryMax, cp.LastError)
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/millrace/millrace/processors/cascade"
@@ -42,7 +43,7 @@ func indexOf(client *store.Client, rec *Record, b *bound) (string, *tombstone.Wi
 	if rec.Spec.Kind() != CascadeKind {
 		return "", nil, nil
 	}
-	c, err := compileCascade(client, rec, b.source, b.target, cascade.Limits{})
+	c, err := rec.cascade(client, b, cascade.Limits{})
 	if err != nil {
 		return "", nil, err
 	}
@@ -108,4 +109,20 @@ func (r *Registry) dropRule(ctx context.Context, rec *Record) error {
 		return nil // with its container
 	}
 	return err
+}
+
+// cascade returns the cascade that a record declares between the containers for which
+// it was registered.
+func (r *Record) cascade(client *store.Client, b *bound, limits cascade.Limits) (*cascade.Cascade, error) {
+	cfg := cascadeConfig(&r.Spec)
+	cfg.Pipeline, cfg.Generation, cfg.Limits = r.ID, r.Generation, limits
+	cfg.Fill = r.FillScope.request(r.Fills)
+	var err error
+	if cfg.Source, err = client.Open(*b.source); err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", r.Metadata(), err)
+	}
+	if cfg.Target, err = client.Open(*b.target); err != nil {
+		return nil, fmt.Errorf("pipeline %s: %w", r.Metadata(), err)
+	}
+	return cascade.Compile(cfg)
 }

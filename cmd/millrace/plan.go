@@ -78,7 +78,7 @@ func (a *app) plan(ctx context.Context, s *session, declared *pipelines.Resource
 	style := planStyle(a.out)
 	if err != nil {
 		if plan != nil && len(plan.Graph.Cycles) > 0 && a.output == "table" {
-			if printErr := plan.Graph.Print(a.out, style); printErr != nil {
+			if printErr := pipelines.PrintGraph(a.out, &plan.Graph, style); printErr != nil {
 				return printErr
 			}
 		}

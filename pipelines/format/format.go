@@ -1,0 +1,46 @@
+// Package format is how numbers and times are shown to people, in all commands alike.
+package format
+
+import (
+	"fmt"
+	"time"
+)
+
+// Count prints a number with commas.
+func Count[N int | int64 | uint64](n N) string {
+	s := fmt.Sprint(n)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// Plural prints a number and its noun: 1 copy, 2 copies.
+func Plural[N int | int64 | uint64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return Count(n) + " " + many
+}
+
+// Age prints seconds in few characters; a dash for none.
+func Age(seconds float64) string {
+	d := time.Duration(seconds * float64(time.Second))
+	switch {
+	case d <= 0:
+		return "-"
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// Ago prints how long before now something was.
+func Ago(now, then time.Time) string {
+	if now.Sub(then) < time.Second {
+		return "now"
+	}
+	return Age(now.Sub(then).Truncate(time.Second).Seconds()) + " ago"
+}
