@@ -14,6 +14,8 @@ import (
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/processors/project"
@@ -111,14 +113,14 @@ type Config struct {
 	Project project.Limits `yaml:"project"`
 
 	// Sinks tunes what writes the rows of projections.
-	Sinks pipelines.SinkLimits `yaml:"sinks"`
+	Sinks compile.SinkLimits `yaml:"sinks"`
 
 	// Steward tunes the duties that one worker of the group has for all pipelines.
 	Steward pipelines.StewardConfig `yaml:"steward"`
 
 	// Verify tunes the continuous verification, which one worker of the group does
 	// for all. What it finds is told by millrace status and by metrics.
-	Verify pipelines.AuditConfig `yaml:"verify"`
+	Verify verify.ContinuousConfig `yaml:"verify"`
 }
 
 // Connect says how to connect to a NATS server.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
 )
 
 // envPrefix begins the environment variables that are looked at.
@@ -81,7 +81,7 @@ func nearestVariable(name string, names []string) string {
 		if squeeze(n) == squeeze(name) {
 			return n
 		}
-		if d := pipelines.Distance(rest, strings.TrimPrefix(n, envPrefix)); d < bestAt {
+		if d := spec.Distance(rest, strings.TrimPrefix(n, envPrefix)); d < bestAt {
 			best, bestAt = n, d
 		}
 	}

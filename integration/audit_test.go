@@ -16,7 +16,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store/document"
 )
 
@@ -148,12 +149,12 @@ func TestAudit_FaultIsDriftUntilItIsRepaired(t *testing.T) {
 	mustRun(t, s.server, "repair", "category-names")
 	awaitAudit(t, g, listen, 0)
 	eventually(t, func() (bool, string) {
-		var status pipelines.Status
+		var status status.Status
 		runJSON(t, s.server, &status, "status")
 		for _, p := range status.Pipelines {
 			if p.Name == "category-names" {
 				proof := p.Proof
-				return proof != nil && proof.Verdict == pipelines.VerdictEqual && proof.Copies == stallProducts, fmt.Sprintf("%+v", proof)
+				return proof != nil && proof.Verdict == verify.VerdictEqual && proof.Copies == stallProducts, fmt.Sprintf("%+v", proof)
 			}
 		}
 		return false, "status does not tell of category-names"
@@ -182,7 +183,7 @@ func awaitAudit(t *testing.T, g *gauges, listen string, drift float64) {
 func TestAudit_CanBeSwitchedOff(t *testing.T) {
 	listen := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	s := newStall(t, "--listen", listen, "--set", "verify.continuous=off", "--set", "verify.interval=50ms")
-	var status pipelines.Status
+	var status status.Status
 	runJSON(t, s.server, &status, "status")
 	for _, p := range status.Pipelines {
 		if p.Proof != nil {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/document"
 )
@@ -208,7 +208,7 @@ func (m *everyModel) rewind(rng *rand.Rand) string {
 	if rng.IntN(2) == 0 {
 		place = fmt.Sprintf("%dms", 100+rng.IntN(5000))
 	}
-	to, err := pipelines.ParseRewindTo(place, time.Now())
+	to, err := registry.ParseRewindTo(place, time.Now())
 	if err != nil {
 		m.t.Error(err)
 	}

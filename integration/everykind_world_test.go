@@ -11,7 +11,9 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 // town is Millrace in one process: a NATS server, and nodes that a test crashes and
@@ -122,11 +124,11 @@ func (m *machine) stall() {
 }
 
 // apply declares resources, given as YAML.
-func (w *town) apply(yaml string, opts ...pipelines.ApplyOptions) {
+func (w *town) apply(yaml string, opts ...registry.ApplyOptions) {
 	w.t.Helper()
 	file := w.t.TempDir() + "/all.yaml"
 	writeText(w.t, file, yaml)
-	declared, err := pipelines.Load(file)
+	declared, err := spec.Load(file)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -160,16 +162,16 @@ func (w *town) ends(names ...string) map[feed.Partition]feed.LSN {
 // proved equal.
 func (w *town) equal(when string, names ...string) {
 	w.t.Helper()
-	var chosen []pipelines.Metadata
+	var chosen []spec.Metadata
 	for _, name := range names {
-		chosen = append(chosen, pipelines.Metadata{Database: "default", Name: name})
+		chosen = append(chosen, spec.Metadata{Database: "default", Name: name})
 	}
-	verifier := pipelines.NewVerifier(w.JetStream(), w.Registry(), w.Client(), pipelines.VerifyConfig{Timeout: time.Minute})
+	verifier := verify.New(w.JetStream(), w.Registry(), w.Client(), verify.Config{Timeout: time.Minute})
 	got, err := verifier.Verify(w.t.Context(), chosen...)
 	if err != nil {
 		w.t.Fatalf("%s: %v", when, err)
 	}
-	if got.Verdict != pipelines.VerdictEqual {
+	if got.Verdict != verify.VerdictEqual {
 		w.t.Errorf("%s:\n%s", when, &report{Report: *got})
 	}
 }

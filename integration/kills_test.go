@@ -16,7 +16,8 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace/millrace/integration/postgres"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
 )
 
@@ -151,7 +152,7 @@ func (s *slaughter) equal() {
 	for _, p := range r.Pipelines {
 		copies += p.Copies
 	}
-	if r.exit != 0 || r.Verdict != pipelines.VerdictEqual || copies == 0 {
+	if r.exit != 0 || r.Verdict != verify.VerdictEqual || copies == 0 {
 		s.t.Errorf("after the kills:\n%s", &r)
 	}
 	s.t.Logf("%d copies are equal", copies)
@@ -184,18 +185,18 @@ func TestKill_MidBackfill(t *testing.T) {
 	caught := 0
 	for range *killRounds {
 		eventually(t, func() (bool, string) {
-			var status pipelines.Status
-			runJSON(t, s.server, &status, "status")
+			var st status.Status
+			runJSON(t, s.server, &st, "status")
 			filling := 0
-			for i := range status.Pipelines {
-				if status.Pipelines[i].State == pipelines.Backfilling {
+			for i := range st.Pipelines {
+				if st.Pipelines[i].State == status.Backfilling {
 					filling++
 				}
 			}
 			if filling > 0 {
 				caught++
 			}
-			return filling > 0 || len(status.Pipelines) == 0 || status.Pipelines[0].State == pipelines.Idle, "no pipeline is backfilling or idle"
+			return filling > 0 || len(st.Pipelines) == 0 || st.Pipelines[0].State == status.Idle, "no pipeline is backfilling or idle"
 		})
 		s.kill()
 	}

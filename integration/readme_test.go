@@ -16,7 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/configs"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
 )
 
 // fences returns the code of the README's fences with a mark, such as "sh run".
@@ -64,11 +64,11 @@ func TestREADME_CommandsDoWhatTheySay(t *testing.T) {
 }
 
 func TestREADME_PipelineIsTheOneOfTheSample(t *testing.T) {
-	shown, err := pipelines.Decode("README.md", []byte(fences(t, "yaml pipeline")[0]))
+	shown, err := spec.Decode("README.md", []byte(fences(t, "yaml pipeline")[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	sample, err := pipelines.Load("../configs/webstore/category-names.yaml")
+	sample, err := spec.Load("../configs/webstore/category-names.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/millrace/millrace/integration/postgres"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 )
 
@@ -43,17 +43,17 @@ spec:
 `
 
 // statusOf returns where the pipelines stand, by name.
-func (w *town) statusOf() map[string]*pipelines.PipelineStatus {
+func (w *town) statusOf() map[string]*status.Pipeline {
 	w.t.Helper()
-	monitor := pipelines.NewMonitor(w.JetStream(), w.Registry(), pipelines.MonitorConfig{})
+	monitor := status.NewMonitor(w.JetStream(), w.Registry(), status.MonitorConfig{})
 	defer monitor.Close()
-	status, err := monitor.Read(w.t.Context())
+	st, err := monitor.Read(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	by := map[string]*pipelines.PipelineStatus{}
-	for i := range status.Pipelines {
-		by[status.Pipelines[i].Name] = &status.Pipelines[i]
+	by := map[string]*status.Pipeline{}
+	for i := range st.Pipelines {
+		by[st.Pipelines[i].Name] = &st.Pipelines[i]
 	}
 	return by
 }
@@ -73,7 +73,7 @@ func (w *town) othersIdle(but string) {
 	w.t.Helper()
 	soon(w.t, time.Minute, func() string {
 		for name, p := range w.statusOf() {
-			if name != but && (p.State != pipelines.Idle || !p.Lag.None()) {
+			if name != but && (p.State != status.Idle || !p.Lag.None()) {
 				return fmt.Sprintf("%s is %s: %s", name, p.State, p.Reason)
 			}
 		}
@@ -123,7 +123,7 @@ func TestSinkAway(t *testing.T) {
 	t.Logf("the others were idle after %s", time.Since(away).Round(time.Millisecond))
 	soon(t, 30*time.Second, func() string {
 		p := w.statusOf()["relational"]
-		if p.State == pipelines.Idle || p.Lag.None() || !strings.Contains(p.Reason, "tried again") || p.Sink.Error == "" || p.Sink.Since.IsZero() {
+		if p.State == status.Idle || p.Lag.None() || !strings.Contains(p.Reason, "tried again") || p.Sink.Error == "" || p.Sink.Since.IsZero() {
 			return fmt.Sprintf("it is %s, lag %+v, reason %q, sink %+v", p.State, p.Lag, p.Reason, p.Sink)
 		}
 		t.Logf("it is %s: %s; %+v", p.State, p.Reason, p.Sink)
@@ -175,7 +175,7 @@ func (w *town) hugeArray(customers *store.Container) {
 	})
 	soon(w.t, 2*time.Minute, func() string {
 		for name, p := range w.statusOf() {
-			if p.State != pipelines.Idle || p.Lag.Commits > 0 {
+			if p.State != status.Idle || p.Lag.Commits > 0 {
 				return fmt.Sprintf("%s is %s with a lag of %+v: %s", name, p.State, p.Lag, p.Reason)
 			}
 		}

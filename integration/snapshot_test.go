@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 )
 
@@ -141,14 +141,14 @@ func notInForce(w *town, c *store.Container, pipeline string) string {
 			return fmt.Sprintf("%s has the rules %+v", p, status.Rules)
 		}
 	}
-	monitor := pipelines.NewMonitor(w.JetStream(), w.Registry(), pipelines.MonitorConfig{})
+	monitor := status.NewMonitor(w.JetStream(), w.Registry(), status.MonitorConfig{})
 	defer monitor.Close()
-	status, err := monitor.Read(w.t.Context())
+	st, err := monitor.Read(w.t.Context())
 	if err != nil {
 		return err.Error()
 	}
-	for i := range status.Pipelines {
-		if p := &status.Pipelines[i]; p.Name == pipeline && p.State != pipelines.Idle {
+	for i := range st.Pipelines {
+		if p := &st.Pipelines[i]; p.Name == pipeline && p.State != status.Idle {
 			return fmt.Sprintf("%s is %s", p.Name, p.State)
 		}
 	}

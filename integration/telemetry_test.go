@@ -19,7 +19,8 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/webstore"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store/document"
 )
 
@@ -176,7 +177,7 @@ func TestTelemetry_ARenameIsOneTrace(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := upInProcess(t, telemetry)
-	declared, err := pipelines.Load("../configs/webstore")
+	declared, err := spec.Load("../configs/webstore")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,15 +292,15 @@ func matches(path, want []string, anywhere bool) bool {
 // awaitIdle waits until no pipeline has anything left to do.
 func awaitIdle(t *testing.T, n *node.Node) {
 	t.Helper()
-	monitor := pipelines.NewMonitor(n.JetStream(), n.Registry(), pipelines.MonitorConfig{})
+	monitor := status.NewMonitor(n.JetStream(), n.Registry(), status.MonitorConfig{})
 	defer monitor.Close()
 	eventually(t, func() (bool, string) {
-		status, err := monitor.Read(t.Context())
+		st, err := monitor.Read(t.Context())
 		if err != nil {
 			return false, err.Error()
 		}
-		for i := range status.Pipelines {
-			if p := &status.Pipelines[i]; !p.Lag.None() || p.State != pipelines.Idle {
+		for i := range st.Pipelines {
+			if p := &st.Pipelines[i]; !p.Lag.None() || p.State != status.Idle {
 				return false, fmt.Sprintf("pipeline %s is %s with a lag of %+v", p.Name, p.State, p.Lag)
 			}
 		}

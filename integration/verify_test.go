@@ -13,7 +13,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/document"
@@ -163,8 +163,8 @@ func TestVerify_PausedIsBehindAndTamperedIsDrift(t *testing.T) {
 	began := time.Now()
 	r := verifyCopies(t, s.server)
 	p := r.by["category-names"]
-	if r.exit != 1 || r.Verdict != pipelines.VerdictBehind || p.Behind != 1+stallProducts/2 || p.Drift != 0 ||
-		r.by["tag-names"].Verdict != pipelines.VerdictEqual || !strings.Contains(p.Differences[0].Reason, "paused") {
+	if r.exit != 1 || r.Verdict != verify.VerdictBehind || p.Behind != 1+stallProducts/2 || p.Drift != 0 ||
+		r.by["tag-names"].Verdict != verify.VerdictEqual || !strings.Contains(p.Differences[0].Reason, "paused") {
 		t.Errorf("paused:\n%s", &r)
 	}
 	if took := time.Since(began); took > 15*time.Second {
@@ -173,7 +173,7 @@ func TestVerify_PausedIsBehindAndTamperedIsDrift(t *testing.T) {
 	if out, exit := run(t, s.server, "verify"); exit != 1 || !strings.Contains(out, "millrace resume") {
 		t.Errorf("paused: exit %d, the output does not say what to do:\n%s", exit, out)
 	}
-	if r := verifyCopies(t, s.server, "tag-names"); r.exit != 0 || r.Verdict != pipelines.VerdictEqual || len(r.Pipelines) != 1 {
+	if r := verifyCopies(t, s.server, "tag-names"); r.exit != 0 || r.Verdict != verify.VerdictEqual || len(r.Pipelines) != 1 {
 		t.Errorf("the other pipeline:\n%s", &r)
 	}
 
@@ -181,7 +181,7 @@ func TestVerify_PausedIsBehindAndTamperedIsDrift(t *testing.T) {
 	mustRun(t, s.server, "resume", "category-names")
 	r = verifyCopies(t, s.server)
 	p = r.by["category-names"]
-	if r.exit != 1 || r.Verdict != pipelines.VerdictDrift || p.Drift != 1 || p.Behind != 0 || p.Copies != stallProducts {
+	if r.exit != 1 || r.Verdict != verify.VerdictDrift || p.Drift != 1 || p.Behind != 0 || p.Copies != stallProducts {
 		t.Fatalf("behind its back:\n%s", &r)
 	}
 	const want = `drift ["c0"]/p4: categoryName is "Byks", of its source "Bikes" (source ["category"]/c0)`
@@ -217,7 +217,7 @@ func TestVerify_DeletedSourceIsJudgedAndAbsentOneDangles(t *testing.T) {
 	}
 	r := verifyCopies(t, s.server, "--list", "3")
 	kept, cleared := r.by["category-names"], r.by["tag-names"]
-	if r.exit != 0 || r.Verdict != pipelines.VerdictEqual {
+	if r.exit != 0 || r.Verdict != verify.VerdictEqual {
 		t.Errorf("copies of deleted sources that are as declared are no bad news:\n%s", &r)
 	}
 	if kept.Dangling != 0 || kept.Copies != stallProducts || len(kept.Differences) != 0 {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
 )
 
@@ -130,7 +130,7 @@ func TestWebStore_EveryKindOfCopy(t *testing.T) {
 			}
 			declare := func() { mustRun(t, server, "apply", "-f", "../configs/webstore") }
 			for _, sample := range samples {
-				if r, err := pipelines.Load(sample); err == nil && len(r.Pipelines) == 0 {
+				if r, err := spec.Load(sample); err == nil && len(r.Pipelines) == 0 {
 					mustRun(t, server, "apply", "-f", sample)
 				}
 			}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/document"
 )
@@ -70,15 +70,15 @@ func runJSON(t testing.TB, server string, into any, args ...string) (exit int) {
 
 // report is the outcome of millrace verify.
 type report struct {
-	pipelines.Report
+	verify.Report
 	exit int
-	by   map[string]pipelines.PipelineReport
+	by   map[string]verify.PipelineReport
 }
 
 // verifyCopies runs millrace verify.
 func verifyCopies(t testing.TB, server string, args ...string) report {
 	t.Helper()
-	r := report{by: map[string]pipelines.PipelineReport{}}
+	r := report{by: map[string]verify.PipelineReport{}}
 	r.exit = runJSON(t, server, &r.Report, append([]string{"verify"}, args...)...)
 	for _, p := range r.Pipelines {
 		r.by[p.Name] = p
@@ -99,7 +99,7 @@ func (r *report) String() string {
 func (r *report) equal(t testing.TB, when string, copies map[string]int64) {
 	t.Helper()
 	for name, n := range copies {
-		if p := r.by[name]; r.exit != 0 || r.Verdict != pipelines.VerdictEqual || p.Copies != n || p.Drift+p.Behind != 0 {
+		if p := r.by[name]; r.exit != 0 || r.Verdict != verify.VerdictEqual || p.Copies != n || p.Drift+p.Behind != 0 {
 			t.Fatalf("%s, want %d equal copies of %s:\n%s", when, n, name, r)
 		}
 	}

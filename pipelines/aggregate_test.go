@@ -11,7 +11,9 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
 )
 
@@ -71,14 +73,14 @@ func TestAggregateIsComputedFromWhatIsThereAndFollows(t *testing.T) {
 	n.field(t, "c2", "orderCount", "4")
 
 	t.Run("another meaning leaves the fields until it is computed", func(t *testing.T) {
-		n.apply(t, totals(t, "{orderCount: {count: true, where: total > 10}, spent: {sum: total}}", "eventual"), pipelines.ApplyOptions{Backfill: true})
+		n.apply(t, totals(t, "{orderCount: {count: true, where: total > 10}, spent: {sum: total}}", "eventual"), registry.ApplyOptions{Backfill: true})
 		n.field(t, "c2", "orderCount", "3")
 		n.idle(t)
 		n.field(t, "c0", "orderCount", "2")
 		n.field(t, "c0", "spent", "60")
 	})
 	t.Run("rewound, it counts nothing twice", func(t *testing.T) {
-		rec, err := n.registry.Rewind(t.Context(), "default", "customer-totals", pipelines.RewindTo{}, "")
+		rec, err := n.registry.Rewind(t.Context(), "default", "customer-totals", registry.RewindTo{}, "")
 		if err != nil || rec.Generation != 2 || rec.Rewinds != 1 {
 			t.Fatalf("%+v, %v", rec, err)
 		}
@@ -99,7 +101,7 @@ func TestAggregateIsComputedFromWhatIsThereAndFollows(t *testing.T) {
 
 // rewound waits until every reader of a pipeline has been set back and has come to
 // the end again.
-func (n *node) rewound(t testing.TB, rec *pipelines.Record) {
+func (n *node) rewound(t testing.TB, rec *registry.Record) {
 	t.Helper()
 	eventually(t, func() string {
 		all, err := leases.List(t.Context(), n.js, "")
@@ -116,7 +118,7 @@ func (n *node) rewound(t testing.TB, rec *pipelines.Record) {
 			if err != nil {
 				return err.Error()
 			}
-			at := slices.IndexFunc(rec.Heads, func(s pipelines.Start) bool { return s.Partition == r.Partition.Number })
+			at := slices.IndexFunc(rec.Heads, func(s registry.Start) bool { return s.Partition == r.Partition.Number })
 			if cp.Rewinds != rec.Rewinds || cp.Position.LSN < rec.Heads[at].After.LSN {
 				return fmt.Sprintf("%s stands at %s, set back %d times", l.Resource, cp.Position, cp.Rewinds)
 			}
@@ -197,7 +199,7 @@ func TestProjectionIntoContainers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p := s.Pipelines[0]; p.Kind != pipelines.ProjectKind || p.Sink == nil || p.Sink.Kind != "container" || p.Target != "orders" || p.Counts.Rows != 6 {
+	if p := s.Pipelines[0]; p.Kind != spec.ProjectKind || p.Sink == nil || p.Sink.Kind != "container" || p.Target != "orders" || p.Counts.Rows != 6 {
 		t.Errorf("status: %+v", p)
 	}
 
@@ -215,7 +217,7 @@ func TestProjectionIntoContainers(t *testing.T) {
 		}
 	}
 
-	if _, err := n.registry.Rewind(t.Context(), "default", "order-rows", pipelines.RewindTo{}, ""); err != nil {
+	if _, err := n.registry.Rewind(t.Context(), "default", "order-rows", registry.RewindTo{}, ""); err != nil {
 		t.Fatal(err)
 	}
 	n.idle(t)
@@ -292,7 +294,7 @@ func TestRewindCascade(t *testing.T) {
 	n := newShop(t)
 	n.idle(t)
 	for _, to := range []string{"beginning", "1h", "now"} {
-		place, err := pipelines.ParseRewindTo(to, time.Now())
+		place, err := registry.ParseRewindTo(to, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -302,7 +304,7 @@ func TestRewindCascade(t *testing.T) {
 			t.Fatalf("to %s: %+v, %v", to, rec, err)
 		}
 		n.idle(t)
-		if r, by := n.verify(t, pipelines.VerifyConfig{}); by["category-names"].Verdict != pipelines.VerdictEqual {
+		if r, by := n.verify(t, verify.Config{}); by["category-names"].Verdict != verify.VerdictEqual {
 			t.Errorf("rewound to %s:\n%s", to, text(r))
 		}
 	}
@@ -318,7 +320,7 @@ func TestRewindRefuses(t *testing.T) {
 		{"order-rows", "3", "the source has 2 physical partitions"},
 		{"order-row", "beginning", "did you mean order-rows?"},
 	} {
-		place, err := pipelines.ParseRewindTo(c.to, time.Now())
+		place, err := registry.ParseRewindTo(c.to, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,15 +330,15 @@ func TestRewindRefuses(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "yesterday", "-2h", "0", "12.3"} {
-		if place, err := pipelines.ParseRewindTo(text, time.Now()); err == nil {
+		if place, err := registry.ParseRewindTo(text, time.Now()); err == nil {
 			t.Errorf("%q was taken for %s", text, place)
 		}
 	}
-	rec, err := s.registry.Rewind(t.Context(), "default", "order-rows", pipelines.RewindTo{}, "")
+	rec, err := s.registry.Rewind(t.Context(), "default", "order-rows", registry.RewindTo{}, "")
 	if err != nil || !rec.Shadow || rec.Former == nil || rec.From[0].After != (feed.Position{}) {
 		t.Fatalf("%+v, %v", rec, err)
 	}
-	place, err := pipelines.ParseRewindTo("1h", time.Now())
+	place, err := registry.ParseRewindTo("1h", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

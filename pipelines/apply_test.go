@@ -8,7 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
 )
 
@@ -38,7 +39,7 @@ spec:
     consistency: CONSISTENCY
 `
 
-func totals(t testing.TB, set, consistency string) *pipelines.Resources {
+func totals(t testing.TB, set, consistency string) *spec.Resources {
 	t.Helper()
 	return decode(t, strings.NewReplacer("SET", set, "CONSISTENCY", consistency).Replace(customerTotals))
 }
@@ -58,12 +59,12 @@ spec:
         columns: COLUMNS
 `
 
-func rows(t testing.TB, sink, columns string) *pipelines.Resources {
+func rows(t testing.TB, sink, columns string) *spec.Resources {
 	t.Helper()
 	return decode(t, strings.NewReplacer("SINK", sink, "COLUMNS", columns).Replace(orderRows))
 }
 
-func (s *system) record(t testing.TB, name string) pipelines.Record {
+func (s *system) record(t testing.TB, name string) registry.Record {
 	t.Helper()
 	rec, err := s.registry.Get(t.Context(), "default", name)
 	if err != nil {
@@ -83,10 +84,10 @@ func (s *system) rules(t testing.TB, container string) []store.RuleWish {
 }
 
 // refused applies r, which must be refused, and returns why.
-func (s *system) refused(t testing.TB, r *pipelines.Resources, opts ...pipelines.ApplyOptions) string {
+func (s *system) refused(t testing.TB, r *spec.Resources, opts ...registry.ApplyOptions) string {
 	t.Helper()
 	_, err := s.registry.Apply(t.Context(), r, opts...)
-	refused, ok := errors.AsType[*pipelines.RefusedError](err)
+	refused, ok := errors.AsType[*registry.RefusedError](err)
 	if !ok {
 		t.Fatalf("it was not refused: %v", err)
 	}
@@ -135,10 +136,10 @@ func TestApplyAggregate(t *testing.T) {
 		if got := s.refused(t, other); !strings.Contains(got, "apply it with --backfill to compute it anew") {
 			t.Error(got)
 		}
-		if got := s.refused(t, other, pipelines.ApplyOptions{FromNow: true}); !strings.Contains(got, "an aggregate cannot begin now") {
+		if got := s.refused(t, other, registry.ApplyOptions{FromNow: true}); !strings.Contains(got, "an aggregate cannot begin now") {
 			t.Error(got)
 		}
-		s.apply(t, other, pipelines.ApplyOptions{Backfill: true})
+		s.apply(t, other, registry.ApplyOptions{Backfill: true})
 		if rules := s.rules(t, "customer"); len(rules) != 1 || rules[0].Generation != 2 || rules[0].Published {
 			t.Errorf("rules: %+v", rules)
 		}
@@ -160,7 +161,7 @@ func TestApplyAggregate(t *testing.T) {
 		}
 	})
 	t.Run("a new one cannot begin now", func(t *testing.T) {
-		if got := s.refused(t, totals(t, count, "eventual"), pipelines.ApplyOptions{FromNow: true}); !strings.Contains(got, "an aggregate cannot begin now") {
+		if got := s.refused(t, totals(t, count, "eventual"), registry.ApplyOptions{FromNow: true}); !strings.Contains(got, "an aggregate cannot begin now") {
 			t.Error(got)
 		}
 	})
@@ -169,7 +170,7 @@ func TestApplyAggregate(t *testing.T) {
 func TestApplyFromNow(t *testing.T) {
 	s := newSystem(t, nil)
 	s.apply(t, load(t, "testdata/shop"))
-	got := s.apply(t, tagNamesWith(t, `type = "tag"`, "{name: name, colour: colour}"), pipelines.ApplyOptions{FromNow: true})
+	got := s.apply(t, tagNamesWith(t, `type = "tag"`, "{name: name, colour: colour}"), registry.ApplyOptions{FromNow: true})
 	if want := "pipeline default/tag-names changed: generation 2: it begins with what changes from now on"; got[0] != want {
 		t.Errorf("%s\nwant %s", got[0], want)
 	}
@@ -177,7 +178,7 @@ func TestApplyFromNow(t *testing.T) {
 	if diff := cmp.Diff(rec.Heads, rec.From); diff != "" || rec.From[0].After != (feed.Position{LSN: 1}) {
 		t.Errorf("it does not begin at the end: %+v", rec)
 	}
-	_, err := s.registry.Apply(t.Context(), tagNamesWith(t, "true", "{name: name}"), pipelines.ApplyOptions{FromNow: true, Backfill: true})
+	_, err := s.registry.Apply(t.Context(), tagNamesWith(t, "true", "{name: name}"), registry.ApplyOptions{FromNow: true, Backfill: true})
 	if err == nil {
 		t.Error("both at once were taken")
 	}
@@ -206,10 +207,10 @@ func TestApplyProjection(t *testing.T) {
 	if got := s.refused(t, other); !strings.Contains(got, "(column orders.total has another type); apply it with --backfill to build its rows anew") {
 		t.Error(got)
 	}
-	if got := s.refused(t, other, pipelines.ApplyOptions{FromNow: true}); !strings.Contains(got, "the rows that are there do not fit") {
+	if got := s.refused(t, other, registry.ApplyOptions{FromNow: true}); !strings.Contains(got, "the rows that are there do not fit") {
 		t.Error(got)
 	}
-	got = s.apply(t, other, pipelines.ApplyOptions{Backfill: true})
+	got = s.apply(t, other, registry.ApplyOptions{Backfill: true})
 	if want := "pipeline default/order-rows changed: generation 2: its rows are built anew and then take the place of those that are there"; got[0] != want {
 		t.Errorf("%s\nwant %s", got[0], want)
 	}
@@ -218,13 +219,13 @@ func TestApplyProjection(t *testing.T) {
 	}
 
 	// A third generation, before the second has taken its place, follows the first.
-	s.apply(t, rows(t, sink, columns), pipelines.ApplyOptions{Backfill: true})
+	s.apply(t, rows(t, sink, columns), registry.ApplyOptions{Backfill: true})
 	if rec := s.record(t, "order-rows"); rec.Generation != 3 || !rec.Shadow || rec.Former == nil || rec.Former.Generation != 1 {
 		t.Errorf("a third generation: %+v", rec)
 	}
 
 	// Another place has nothing whose place could be taken.
-	s.apply(t, rows(t, "{parquet: {path: ./b}}", columns), pipelines.ApplyOptions{Backfill: true})
+	s.apply(t, rows(t, "{parquet: {path: ./b}}", columns), registry.ApplyOptions{Backfill: true})
 	if rec := s.record(t, "order-rows"); rec.Generation != 4 || rec.Shadow || rec.Former != nil {
 		t.Errorf("another sink: %+v", rec)
 	}
@@ -265,20 +266,20 @@ func TestApplyPlan(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return pipelines.PlanHash(declared, w)
+		return registry.PlanHash(declared, w)
 	}
 	old := plan()
 	if err := s.client.Catalog().WantIndex(t.Context(), "default", "customer", "/sku"); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.registry.Apply(t.Context(), declared, pipelines.ApplyOptions{Plan: old})
-	if came, ok := errors.AsType[*pipelines.PlanError](err); !ok || came.Plan != old || came.Now != plan() {
+	_, err := s.registry.Apply(t.Context(), declared, registry.ApplyOptions{Plan: old})
+	if came, ok := errors.AsType[*registry.PlanError](err); !ok || came.Plan != old || came.Now != plan() {
 		t.Fatalf("an index came between: %v", err)
 	}
 	if _, err := s.registry.Get(t.Context(), "default", "customer-totals"); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("it was registered: %v", err)
 	}
-	s.apply(t, declared, pipelines.ApplyOptions{Plan: plan()})
+	s.apply(t, declared, registry.ApplyOptions{Plan: plan()})
 	before := plan()
 	if _, err := s.registry.Pause(t.Context(), "default", "customer-totals"); err != nil {
 		t.Fatal(err)

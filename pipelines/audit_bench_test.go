@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 // BenchmarkAuditCost tells what the continuous verification costs those who write: 64
@@ -53,7 +53,7 @@ func (m *mart) audited(b *testing.B, share int, do func()) (passed int) {
 	var g sync.WaitGroup
 	g.Go(func() {
 		var err error
-		passed, err = pipelines.Patrol(ctx, m.registry, m.client, pipelines.AuditConfig{SharePercent: share, Interval: time.Nanosecond})
+		passed, err = patrol(ctx, m.registry, m.client, verify.ContinuousConfig{SharePercent: share, Interval: time.Nanosecond})
 		if err != nil && ctx.Err() == nil {
 			b.Error(err)
 		}

@@ -9,7 +9,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 // TestAuditorTellsWhatItFinds lets a continuous verification find a planted fault,
@@ -21,7 +22,7 @@ func TestAuditorTellsWhatItFinds(t *testing.T) {
 	otel.SetMeterProvider(provider)
 	t.Cleanup(func() { otel.SetMeterProvider(before) })
 
-	m := newMartVerified(t, pipelines.AuditConfig{SharePercent: 100, Interval: 50 * time.Millisecond})
+	m := newMartVerified(t, verify.ContinuousConfig{SharePercent: 100, Interval: 50 * time.Millisecond})
 	m.fill(t, 5, 6)
 	began := time.Now()
 	gauge := func(name, pipeline string) float64 {
@@ -78,19 +79,19 @@ func TestAuditorTellsWhatItFinds(t *testing.T) {
 	}
 	eventually(t, func() string {
 		switch proof := m.status(t, "lines").Proof; {
-		case proof == nil || proof.Drift != 1 || proof.Verdict != pipelines.VerdictDrift:
+		case proof == nil || proof.Drift != 1 || proof.Verdict != verify.VerdictDrift:
 			return fmt.Sprintf("status tells of %+v", proof)
 		case proof.Proved.IsZero() || len(proof.ProvedAt) != 2 || proof.Coverage() >= 1:
 			return fmt.Sprintf("status tells of no proof: %+v", proof)
 		}
 		return ""
 	})
-	if _, by := m.repair(t, pipelines.VerifyConfig{}); by["lines"].Mended != 1 {
+	if _, by := m.repair(t, verify.Config{}); by["lines"].Mended != 1 {
 		t.Errorf("mended: %+v", by["lines"])
 	}
 	proved()
 	eventually(t, func() string {
-		if proof := m.status(t, "lines").Proof; proof.Drift != 0 || proof.Verdict != pipelines.VerdictEqual {
+		if proof := m.status(t, "lines").Proof; proof.Drift != 0 || proof.Verdict != verify.VerdictEqual {
 			return fmt.Sprintf("status tells of %+v", proof)
 		}
 		return ""
@@ -108,16 +109,16 @@ func TestAuditorTellsWhatItFinds(t *testing.T) {
 
 func TestAuditConfig(t *testing.T) {
 	for _, c := range []struct {
-		cfg  pipelines.AuditConfig
+		cfg  verify.ContinuousConfig
 		on   bool
 		want string
 	}{
-		{cfg: pipelines.AuditConfig{}, on: true},
-		{cfg: pipelines.AuditConfig{Continuous: "off", SharePercent: 1}},
-		{cfg: pipelines.AuditConfig{Continuous: "false"}},
-		{cfg: pipelines.AuditConfig{Continuous: "maybe"}, on: true, want: `verify.continuous is "maybe"; on or off is expected`},
-		{cfg: pipelines.AuditConfig{Continuous: "on", SharePercent: 200}, on: true, want: "verify.sharePercent is 200; 1 to 100 are expected"},
-		{cfg: pipelines.AuditConfig{Interval: -1}, on: true, want: "verify.interval and verify.bytesMax must not be negative"},
+		{cfg: verify.ContinuousConfig{}, on: true},
+		{cfg: verify.ContinuousConfig{Continuous: "off", SharePercent: 1}},
+		{cfg: verify.ContinuousConfig{Continuous: "false"}},
+		{cfg: verify.ContinuousConfig{Continuous: "maybe"}, on: true, want: `verify.continuous is "maybe"; on or off is expected`},
+		{cfg: verify.ContinuousConfig{Continuous: "on", SharePercent: 200}, on: true, want: "verify.sharePercent is 200; 1 to 100 are expected"},
+		{cfg: verify.ContinuousConfig{Interval: -1}, on: true, want: "verify.interval and verify.bytesMax must not be negative"},
 	} {
 		got := ""
 		if err := c.cfg.Check(); err != nil {
@@ -130,7 +131,7 @@ func TestAuditConfig(t *testing.T) {
 }
 
 // status returns where one pipeline stands.
-func (n *node) status(t testing.TB, name string) *pipelines.PipelineStatus {
+func (n *node) status(t testing.TB, name string) *status.Pipeline {
 	t.Helper()
 	s, err := n.monitor.Read(t.Context())
 	if err != nil {

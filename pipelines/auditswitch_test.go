@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 // TestSwitchWaitsForItsProof goes from one consistency to the other and back, under
@@ -14,7 +15,7 @@ import (
 // verified, which it is not before the fault is mended; also where nothing is
 // verified continuously.
 func TestSwitchWaitsForItsProof(t *testing.T) {
-	m := newMartVerified(t, pipelines.AuditConfig{Continuous: "off", SharePercent: 100, Interval: 100 * time.Millisecond})
+	m := newMartVerified(t, verify.ContinuousConfig{Continuous: "off", SharePercent: 100, Interval: 100 * time.Millisecond})
 	m.fill(t, 5, 6)
 	stop := m.traffic(t, 20, 4)
 	totals, _, ok := strings.Cut(martPipelines[strings.Index(martPipelines, "apiVersion"):], "---")
@@ -29,7 +30,7 @@ func TestSwitchWaitsForItsProof(t *testing.T) {
 		m.apply(t, decode(t, strings.Replace(totals, "consistency: transactional", "consistency: "+consistency, 1)))
 		eventually(t, func() string {
 			p := m.status(t, "totals")
-			if p.State != pipelines.Switching || !strings.Contains(p.Reason, "1 of its copies differs") {
+			if p.State != status.Switching || !strings.Contains(p.Reason, "1 of its copies differs") {
 				return fmt.Sprintf("%s: %s, %s, proof %+v", consistency, p.State, p.Reason, p.Proof)
 			}
 			return ""
@@ -37,22 +38,22 @@ func TestSwitchWaitsForItsProof(t *testing.T) {
 		if rec := m.record(t, "totals"); !rec.Unproven || !rec.Settled {
 			t.Errorf("%s: settled %t, unproven %t", consistency, rec.Settled, rec.Unproven)
 		}
-		if _, by := m.repair(t, pipelines.VerifyConfig{}); by["totals"].Mended != 1 {
+		if _, by := m.repair(t, verify.Config{}); by["totals"].Mended != 1 {
 			t.Errorf("%s: mended %+v", consistency, by["totals"])
 		}
 		eventually(t, func() string {
-			if p := m.status(t, "totals"); p.State != pipelines.Idle && p.State != pipelines.Behind {
+			if p := m.status(t, "totals"); p.State != status.Idle && p.State != status.Behind {
 				return fmt.Sprintf("%s and mended: %s, %s, proof %+v", consistency, p.State, p.Reason, p.Proof)
 			}
 			return ""
 		})
-		if p := m.status(t, "totals").Proof; p == nil || p.Verdict != pipelines.VerdictEqual || m.record(t, "totals").Unproven {
+		if p := m.status(t, "totals").Proof; p == nil || p.Verdict != verify.VerdictEqual || m.record(t, "totals").Unproven {
 			t.Errorf("%s: it is in force without a proof: %+v", consistency, p)
 		}
 	}
 	stop()
 	m.idle(t)
-	if r, _ := m.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := m.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("in the end:\n%s", text(r))
 	}
 }

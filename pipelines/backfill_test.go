@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
 )
 
@@ -68,7 +69,7 @@ func TestBackfillOfAPart(t *testing.T) {
 		items = append(items, fmt.Sprintf(`{"id":"p%d","tenant":"t%d","categoryId":"c","categoryName":"old","size":%d}`, i, i%tenants, i/tenants))
 	}
 	n.put(t, "product", items...)
-	n.apply(t, decode(t, tenantPipelines), pipelines.ApplyOptions{FromNow: true})
+	n.apply(t, decode(t, tenantPipelines), registry.ApplyOptions{FromNow: true})
 	n.idle(t)
 
 	// counts returns the products of a tenant with the right name, and the rows: those
@@ -91,7 +92,7 @@ func TestBackfillOfAPart(t *testing.T) {
 		}
 		return copies, rows
 	}
-	fill := func(scope pipelines.FillScope) {
+	fill := func(scope registry.FillScope) {
 		t.Helper()
 		var g errgroup.Group
 		g.Go(func() error { // beside it
@@ -129,21 +130,21 @@ func TestBackfillOfAPart(t *testing.T) {
 	for tenant := range tenants {
 		want("before", tenant, 0, 0)
 	}
-	fill(pipelines.FillScope{Key: `["t1"]`, Where: "c.size < 100"})
+	fill(registry.FillScope{Key: `["t1"]`, Where: "c.size < 100"})
 	want("a part of a key", 0, 0, 0)
 	want("a part of a key", 1, 100, 0)
-	fill(pipelines.FillScope{Key: `["t1"]`})
+	fill(registry.FillScope{Key: `["t1"]`})
 	want("a key", 0, 0, 0)
 	want("a key", 1, 100, 200)
-	fill(pipelines.FillScope{Where: "size >= 100"})
+	fill(registry.FillScope{Where: "size >= 100"})
 	for _, tenant := range []int{0, 2, 3} {
 		want("an expression", tenant, 0, 200)
 	}
-	fill(pipelines.FillScope{})
+	fill(registry.FillScope{})
 	for tenant := range tenants {
 		want("the rest", tenant, 100, 200)
 	}
-	if r, by := n.verify(t, pipelines.VerifyConfig{PollInterval: 10 * time.Millisecond}); r.Verdict != pipelines.VerdictEqual || by["names"].Copies < tenants*products {
+	if r, by := n.verify(t, verify.Config{PollInterval: 10 * time.Millisecond}); r.Verdict != verify.VerdictEqual || by["names"].Copies < tenants*products {
 		t.Errorf("%d copies:\n%s", by["names"].Copies, text(r))
 	}
 }
@@ -151,20 +152,20 @@ func TestBackfillOfAPart(t *testing.T) {
 func TestBackfillRefusals(t *testing.T) {
 	n := newNode(t)
 	n.apply(t, decode(t, tenantContainers))
-	n.apply(t, decode(t, tenantPipelines), pipelines.ApplyOptions{FromNow: true})
+	n.apply(t, decode(t, tenantPipelines), registry.ApplyOptions{FromNow: true})
 	n.apply(t, decode(t, shopContainers))
 	n.apply(t, totals(t, "{orderCount: {count: true}}", "eventual"))
 	n.idle(t)
 	for _, c := range []struct {
 		name  string
-		scope pipelines.FillScope
+		scope registry.FillScope
 		want  string
 	}{
-		{"nobody", pipelines.FillScope{}, "nobody"},
-		{"customer-totals", pipelines.FillScope{}, "an aggregate knows all members"},
-		{"names", pipelines.FillScope{Where: "size <"}, "where: "},
-		{"names", pipelines.FillScope{Key: "t1"}, "key t1: "},
-		{"names", pipelines.FillScope{Key: `["t1",2]`}, "2 components, and the partition key of container product has 1"},
+		{"nobody", registry.FillScope{}, "nobody"},
+		{"customer-totals", registry.FillScope{}, "an aggregate knows all members"},
+		{"names", registry.FillScope{Where: "size <"}, "where: "},
+		{"names", registry.FillScope{Key: "t1"}, "key t1: "},
+		{"names", registry.FillScope{Key: `["t1",2]`}, "2 components, and the partition key of container product has 1"},
 	} {
 		before := n.record(t, "names")
 		_, err := n.registry.Backfill(t.Context(), "default", c.name, c.scope, leases.DefaultBucket)
@@ -178,21 +179,21 @@ func TestBackfillRefusals(t *testing.T) {
 	if _, err := n.registry.Pause(t.Context(), "default", "names"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{Key: `["t1"]`}, leases.DefaultBucket); err != nil {
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{Key: `["t1"]`}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
-	_, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{}, leases.DefaultBucket)
+	_, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{}, leases.DefaultBucket)
 	if want := `a backfill of the items under key ["t1"] is under way`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
-	if r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1}); by["names"].Verdict != pipelines.VerdictBehind {
+	if r, by := n.verify(t, verify.Config{Timeout: -1}); by["names"].Verdict != verify.VerdictBehind {
 		t.Errorf("while it is to be filled it is not behind:\n%s", text(r))
 	}
 
 	// A rewind takes over what is open, unless it brings all, and nothing that is done.
-	rewind := func(to string, fills uint32, scope pipelines.FillScope) {
+	rewind := func(to string, fills uint32, scope registry.FillScope) {
 		t.Helper()
-		place, err := pipelines.ParseRewindTo(to, time.Now())
+		place, err := registry.ParseRewindTo(to, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,16 +202,16 @@ func TestBackfillRefusals(t *testing.T) {
 			t.Errorf("rewound to %s it is to fill %d, %+v, want %d, %+v; %v", to, rec.Fills, rec.FillScope, fills, scope, err)
 		}
 	}
-	rewind("now", 1, pipelines.FillScope{Key: `["t1"]`})
+	rewind("now", 1, registry.FillScope{Key: `["t1"]`})
 	if _, err := n.registry.Resume(t.Context(), "default", "names"); err != nil {
 		t.Fatal(err)
 	}
 	n.idle(t)
-	rewind("now", 0, pipelines.FillScope{})
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{Key: `["t1"]`}, leases.DefaultBucket); err != nil {
+	rewind("now", 0, registry.FillScope{})
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{Key: `["t1"]`}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
-	rewind("beginning", 0, pipelines.FillScope{})
+	rewind("beginning", 0, registry.FillScope{})
 }
 
 // bodies returns the items of a container.

@@ -14,7 +14,9 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
 )
 
@@ -39,7 +41,7 @@ func TestI6_ABackfillBesideWrites(t *testing.T) {
 		n.put(t, "category", fmt.Sprintf(`{"id":"c%d","name":"name 0"}`, i))
 	}
 	n.putTenants(t, tenants, products)
-	n.apply(t, decode(t, tenantPipelines), pipelines.ApplyOptions{FromNow: true})
+	n.apply(t, decode(t, tenantPipelines), registry.ApplyOptions{FromNow: true})
 	n.idle(t)
 
 	stop := make(chan struct{})
@@ -76,7 +78,7 @@ func TestI6_ABackfillBesideWrites(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"names", "flat-products"} {
-		if _, err := n.registry.Backfill(t.Context(), "default", name, pipelines.FillScope{}, leases.DefaultBucket); err != nil {
+		if _, err := n.registry.Backfill(t.Context(), "default", name, registry.FillScope{}, leases.DefaultBucket); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -93,8 +95,8 @@ func TestI6_ABackfillBesideWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.idle(t)
-	r, by := n.verify(t, pipelines.VerifyConfig{PollInterval: 10 * time.Millisecond})
-	if r.Verdict != pipelines.VerdictEqual || by["names"].Copies < products/2 || by["flat-products"].Copies < products/2 {
+	r, by := n.verify(t, verify.Config{PollInterval: 10 * time.Millisecond})
+	if r.Verdict != verify.VerdictEqual || by["names"].Copies < products/2 || by["flat-products"].Copies < products/2 {
 		t.Errorf("%d copies, %d rows:\n%s", by["names"].Copies, by["flat-products"].Copies, text(r))
 	}
 }
@@ -137,10 +139,10 @@ func TestStatusOfABackfill(t *testing.T) {
 	n.putTenants(t, 3, products)
 	declared := decode(t, tenantPipelines)
 	declared.Pipelines = declared.Pipelines[:1]
-	n.apply(t, declared, pipelines.ApplyOptions{FromNow: true})
+	n.apply(t, declared, registry.ApplyOptions{FromNow: true})
 	n.idle(t)
 
-	status := func() *pipelines.PipelineStatus {
+	st := func() *status.Pipeline {
 		t.Helper()
 		s, err := n.monitor.Read(t.Context())
 		if err != nil {
@@ -148,16 +150,16 @@ func TestStatusOfABackfill(t *testing.T) {
 		}
 		return &s.Pipelines[0]
 	}
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{Where: "size >= 0"}, leases.DefaultBucket); err != nil {
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{Where: "size >= 0"}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
-	if p := status(); p.State != pipelines.Backfilling || p.Lag.Jobs != 1 {
+	if p := st(); p.State != status.Backfilling || p.Lag.Jobs != 1 {
 		t.Errorf("when it is asked for, it is %s with a lag of %+v", p.State, p.Lag)
 	}
 	gate.tokens <- struct{}{}
 	eventually(t, func() string {
-		p := status()
-		if p.State != pipelines.Backfilling {
+		p := st()
+		if p.State != status.Backfilling {
 			t.Fatalf("while it is not done, it is %s: %s", p.State, p.Reason)
 		}
 		if len(p.FanOuts) != 1 || p.FanOuts[0].Scanned == 0 {
@@ -168,19 +170,19 @@ func TestStatusOfABackfill(t *testing.T) {
 		}
 		return ""
 	})
-	if r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1}); by["names"].Verdict != pipelines.VerdictBehind {
+	if r, by := n.verify(t, verify.Config{Timeout: -1}); by["names"].Verdict != verify.VerdictBehind {
 		t.Errorf("in the middle it is not behind:\n%s", text(r))
 	}
 	done := func(copies int64) {
 		t.Helper()
 		eventually(t, func() string {
-			p := status()
+			p := st()
 			switch {
-			case p.State == pipelines.Backfilling:
+			case p.State == status.Backfilling:
 				return "it is backfilling"
-			case p.State == pipelines.Behind: // by the feed of its own repairs
+			case p.State == status.Behind: // by the feed of its own repairs
 				return "it is behind"
-			case p.State != pipelines.Idle || p.Lag.Jobs != 0 || len(p.FanOuts) != 0 || p.Counts.Copies != copies:
+			case p.State != status.Idle || p.Lag.Jobs != 0 || len(p.FanOuts) != 0 || p.Counts.Copies != copies:
 				t.Errorf("when it is done it tells %+v, want %d copies", p, copies)
 			}
 			return ""
@@ -193,10 +195,10 @@ func TestStatusOfABackfill(t *testing.T) {
 	if _, err := n.registry.StopBackfill(t.Context(), "default", "names", leases.DefaultBucket); err == nil || !strings.Contains(err.Error(), "no backfill that can be stopped") {
 		t.Errorf("to stop what is done: %v", err)
 	}
-	if r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1}); by["names"].Verdict != pipelines.VerdictDrift || by["names"].Drift != products-1000 {
+	if r, by := n.verify(t, verify.Config{Timeout: -1}); by["names"].Verdict != verify.VerdictDrift || by["names"].Drift != products-1000 {
 		t.Errorf("what was stopped is not told as it is:\n%s", text(r))
 	}
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{}, leases.DefaultBucket); err != nil {
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
 	close(gate.tokens)
@@ -210,12 +212,12 @@ func TestABackfillThatIsNotUnderstood(t *testing.T) {
 	n.apply(t, decode(t, tenantContainers))
 	n.put(t, "category", `{"id":"c0","name":"new"}`)
 	n.put(t, "product", `{"id":"p0","tenant":"t0","categoryId":"c0","categoryName":"old"}`)
-	n.apply(t, decode(t, tenantPipelines), pipelines.ApplyOptions{FromNow: true})
+	n.apply(t, decode(t, tenantPipelines), registry.ApplyOptions{FromNow: true})
 	n.idle(t)
 	if _, err := n.registry.Pause(t.Context(), "default", "names"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{Where: "size > 5"}, leases.DefaultBucket); err != nil {
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{Where: "size > 5"}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
 	kv, err := n.js.KeyValue(t.Context(), "millrace_pipelines")
@@ -256,16 +258,16 @@ func TestABackfillThatIsNotUnderstood(t *testing.T) {
 		return ""
 	})
 	eventually(t, func() string {
-		r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1})
-		if by["names"].Verdict != pipelines.VerdictBehind {
+		r, by := n.verify(t, verify.Config{Timeout: -1})
+		if by["names"].Verdict != verify.VerdictBehind {
 			t.Fatalf("it is not behind:\n%s", text(r))
 		}
-		if by["flat-products"].Verdict == pipelines.VerdictBehind { // it has yet to read what was written
+		if by["flat-products"].Verdict == verify.VerdictBehind { // it has yet to read what was written
 			return "it is not alone behind:\n" + text(r)
 		}
 		return ""
 	})
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", pipelines.FillScope{}, leases.DefaultBucket); err != nil {
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
 	n.idle(t)

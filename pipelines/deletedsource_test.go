@@ -7,7 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 const deletedSources = `
@@ -71,7 +72,7 @@ spec:
 func TestVerify_JudgesCopiesOfDeletedSources(t *testing.T) {
 	m := newMart(t)
 	all := decode(t, deletedSources)
-	m.apply(t, &pipelines.Resources{Containers: all.Containers})
+	m.apply(t, &spec.Resources{Containers: all.Containers})
 	m.put(t, "maker", `{"id":"m1","name":"Old"}`)
 	m.put(t, "maker", `{"id":"m1","name":"Last"}`)
 	m.put(t, "deleted", `{"id":"before","maker":"m1"}`)
@@ -82,7 +83,7 @@ func TestVerify_JudgesCopiesOfDeletedSources(t *testing.T) {
 	if err := m.container(t, "maker").Delete(t.Context(), key, "m1"); err != nil {
 		t.Fatal(err)
 	}
-	m.apply(t, &pipelines.Resources{Pipelines: all.Pipelines})
+	m.apply(t, &spec.Resources{Pipelines: all.Pipelines})
 	m.idle(t)
 	m.put(t, "kept", `{"id":"p","maker":"m1","name":"Old"}`)
 	m.put(t, "cleared", `{"id":"p","maker":"m1","name":"Old"}`)
@@ -97,8 +98,8 @@ func TestVerify_JudgesCopiesOfDeletedSources(t *testing.T) {
 	if got, want := m.read(t, "shortened", "p", "p", "makers"), `[{"id":"m2","name":"Never"}]`; got != want {
 		t.Errorf("the makers are %s, want %s", got, want)
 	}
-	r, by := m.verify(t, pipelines.VerifyConfig{})
-	if r.Verdict != pipelines.VerdictEqual || by["kept"].Copies != 1 || by["cleared"].Copies != 1 || by["deleted"].Copies != 0 {
+	r, by := m.verify(t, verify.Config{})
+	if r.Verdict != verify.VerdictEqual || by["kept"].Copies != 1 || by["cleared"].Copies != 1 || by["deleted"].Copies != 0 {
 		t.Errorf("at rest:\n%s", text(r))
 	}
 	want := map[string][]string{
@@ -114,7 +115,7 @@ func TestVerify_JudgesCopiesOfDeletedSources(t *testing.T) {
 	m.plantItem(t, "kept", "p", "p", `"name":"Last"`, `"name":"Lost"`)
 	m.plantItem(t, "cleared", "p", "p", `"maker":"m1"`, `"maker":"m1","name":"Lost"`)
 	m.plantItem(t, "shortened", "p", "p", `{"id":"m2","name":"Never"}`, `{"id":"m2","name":"Never"},{"id":"m1","name":"Lost"}`)
-	_, by = m.verify(t, pipelines.VerifyConfig{})
+	_, by = m.verify(t, verify.Config{})
 	drift := map[string]string{
 		"kept":      `drift ["p"]/p: name is "Lost", of its source "Last" (source ["m1"]/m1)`,
 		"cleared":   `drift ["p"]/p: name is "Lost", of its source absent, its source was deleted, and the copy has to go (source ["m1"]/m1)`,
@@ -125,13 +126,13 @@ func TestVerify_JudgesCopiesOfDeletedSources(t *testing.T) {
 			t.Errorf("%s: %s\nwant %s", name, got, line)
 		}
 	}
-	_, by = m.repair(t, pipelines.VerifyConfig{})
+	_, by = m.repair(t, verify.Config{})
 	for name, line := range drift {
 		if got := lines(by[name]); len(got) == 0 || got[len(got)-1] != strings.Replace(line, "drift", "mended", 1) {
 			t.Errorf("%s: %s\nwant it mended: %s", name, got, line)
 		}
 	}
-	if r, _ := m.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := m.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("after the repair:\n%s", text(r))
 	}
 }

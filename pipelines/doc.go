@@ -1,24 +1,14 @@
-// Package pipelines holds what operators declare: containers and pipelines, as
-// YAML documents in the habit of Kubernetes, and everything that turns a
-// declaration into running processors and tells how they are.
+// Package pipelines runs what operators have declared.
 //
-// The way of a declaration:
-//
-//	YAML ── Load ──▶ Resources ── Check ──▶ Findings, each file:line:column
-//	                     │ none
+//	YAML ── spec ──▶ Resources ── registry ──▶ catalog (containers, indexes, rules)
+//	                                           bucket millrace_pipelines (Records)
+//	                     ┌─────────────────────────────┘ watch
 //	                     ▼
-//	              Registry.Apply ──▶ catalog (containers, indexes, rules)
-//	                     │           bucket millrace_pipelines (Records)
-//	                     ▼ watch
 //	                Supervisor ──▶ leases: a resource for each generation that runs,
-//	                     │         role and physical partition, and one for the steward
+//	                     │         role and physical partition, one for the steward and
+//	                     │         one for the continuous verification
 //	                     ▼ a lease is taken
 //	                  compile ──▶ a processor, run by processors.Host
-//
-// A Record is one pipeline as it is registered. It has an id, new when a pipeline
-// is deleted and made again, and a generation, which grows with every change of
-// meaning. Leases, checkpoints and producers carry both, so the work of an older
-// meaning can never be taken for that of a newer one.
 //
 // A generation begins at the beginning of its source's logs and follows them: what
 // lies before the heads, the ends of the logs when it was registered, is its
@@ -29,9 +19,16 @@
 //	aggregate  backfilling ──▶ published: fields are set ─────────▶ in force
 //	project    backfilling ──▶ swap, if it was built in the shadow ▶ in force
 //
-// Status reads where every pipeline stands. Verify recomputes every copy from its
-// source, while writes go on, and says which differ.
+// The rooms of this floor, each of which imports only those below it:
 //
-// Decoding and checking are pure and safe for concurrent use; so are a Registry,
-// Status and Verify, which keep all state in NATS. A Supervisor runs once.
+//	pipelines            the supervisor and the steward
+//	doctor, testcase     millrace doctor, millrace test
+//	plan, status         what apply would do; where pipelines stand
+//	verify               which copies differ, and their repair
+//	compile              from a record to a processor with its sink
+//	registry             records, generations, apply, rewind, backfill
+//	spec                 documents: decode, check, compare
+//	roots, live, format  where sinks may write; counts of the moment; texts
+//
+// A Supervisor runs once.
 package pipelines

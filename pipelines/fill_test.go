@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/postgres"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 const rowContainer = `
@@ -73,8 +73,8 @@ func TestAddedColumnsAreFilled(t *testing.T) {
 			if now := n.record(t, "order-rows"); now.Generation != rec.Generation || now.Shadow || now.Fills != 1 {
 				t.Errorf("generation %d, shadow %t, fills %d", now.Generation, now.Shadow, now.Fills)
 			}
-			r, by := n.verify(t, pipelines.VerifyConfig{PollInterval: 10 * time.Millisecond})
-			if r.Verdict != pipelines.VerdictEqual || by["order-rows"].Copies < 200 {
+			r, by := n.verify(t, verify.Config{PollInterval: 10 * time.Millisecond})
+			if r.Verdict != verify.VerdictEqual || by["order-rows"].Copies < 200 {
 				t.Errorf("%d rows:\n%s", by["order-rows"].Copies, text(r))
 			}
 		})

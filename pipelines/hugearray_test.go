@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 var hugeLines = flag.Int("huge.lines", 5_000, "rows of the item of TestAHugeArrayBlocksOnlyItsKey")
@@ -35,7 +36,7 @@ func TestAHugeArrayBlocksOnlyItsKey(t *testing.T) {
 			return err.Error()
 		}
 		for _, p := range s.Pipelines {
-			if p.Name == "lines" && (p.Lag.Commits > 0 || p.Parked != 1) || p.Name != "lines" && p.State != pipelines.Idle {
+			if p.Name == "lines" && (p.Lag.Commits > 0 || p.Parked != 1) || p.Name != "lines" && p.State != status.Idle {
 				return fmt.Sprintf("%s is %s, %d commits behind, %d parked", p.Name, p.State, p.Lag.Commits, p.Parked)
 			}
 		}
@@ -50,7 +51,7 @@ func TestAHugeArrayBlocksOnlyItsKey(t *testing.T) {
 	}
 	w.gaveUp(t, "lines", 0)
 	w.idle(t)
-	if r, by := w.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual || by["lines"].Copies != int64(2*lines+2) {
+	if r, by := w.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual || by["lines"].Copies != int64(2*lines+2) {
 		t.Errorf("%d rows:\n%s", by["lines"].Copies, text(r))
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"log/slog"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors"
 )
 
@@ -13,9 +16,9 @@ import (
 // its declaration was compiled to, and the sink of a projection. The first tenure
 // that takes it makes it, and the last one that releases it closes it.
 type machine struct {
-	compiled
+	compile.Compiled
 	key    machineKey
-	record Record
+	record registry.Record
 	users  int           // guarded by Supervisor.mu
 	remade chan struct{} // closed when the declaration has changed
 
@@ -36,11 +39,11 @@ func (s *Supervisor) keyOf(id string, generation uint32) machineKey {
 	if !ok {
 		return machineKey{}
 	}
-	g := rec.generation(generation)
+	g := rec.GenerationRecord(generation)
 	if g == nil {
 		return machineKey{}
 	}
-	return machineKey{id, generation, g.form()}
+	return machineKey{id, generation, g.Form()}
 }
 
 // take returns the machine of a resource. Callers release it.
@@ -54,16 +57,16 @@ func (s *Supervisor) take(resource processors.Resource) (*machine, error) {
 	m := s.machines[key]
 	if m == nil {
 		whole := s.records[key.id]
-		rec := whole.generation(key.generation)
-		b, gone := rec.bound(s.containers)
+		rec := whole.GenerationRecord(key.generation)
+		b, gone := rec.Bound(s.containers)
 		if gone != "" {
 			return nil, fmt.Errorf("pipeline %s: container %s is gone", rec.Metadata(), gone)
 		}
-		c, err := compilePipeline(s.client, rec, &b, s.limits())
+		c, err := compile.Pipeline(s.client, rec, &b, s.limits())
 		if err != nil {
 			return nil, err
 		}
-		m = &machine{compiled: c, key: key, record: *rec, remade: make(chan struct{})}
+		m = &machine{Compiled: c, key: key, record: *rec, remade: make(chan struct{})}
 		s.machines[key] = m
 	}
 	m.users++
@@ -82,21 +85,21 @@ func (s *Supervisor) release(ctx context.Context, m *machine) {
 	if !last {
 		return
 	}
-	if err := m.close(); err != nil {
+	if err := m.Close(); err != nil {
 		s.cfg.Logger.WarnContext(ctx, "a sink could not be closed", slog.String("pipeline", m.record.Metadata().String()), slog.Any("error", err))
 	}
 }
 
 // task returns what to run under the lease of one of the machine's resources.
 func (m *machine) task(resource processors.Resource) processors.Task {
-	_, heads := m.record.goals(resource)
+	_, heads := m.record.Goals(resource)
 	return processors.Task{
-		Resource: resource, Processor: m.processor(resource), Start: m.record.begin(resource), BackfillTo: feed.LSN(heads),
-		Rewinds: m.record.Rewinds, Halt: m.record.Spec.OnError == Halt,
+		Resource: resource, Processor: m.Processor(resource), Start: m.record.Begin(resource), BackfillTo: feed.LSN(heads),
+		Rewinds: m.record.Rewinds, Halt: m.record.Spec.OnError == spec.Halt,
 	}
 }
 
 // limits are those of processors and sinks.
-func (s *Supervisor) limits() compileLimits {
-	return compileLimits{cascade: s.cfg.Cascade, project: s.cfg.Project, sinks: s.cfg.Sinks}
+func (s *Supervisor) limits() compile.Limits {
+	return compile.Limits{Cascade: s.cfg.Cascade, Project: s.cfg.Project, Sinks: s.cfg.Sinks}
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 const customerNames = `
@@ -43,8 +43,8 @@ func TestMatch_AParentWhoseIDIsItsPartitionKey(t *testing.T) {
 		if got != want {
 			t.Errorf("%s: the copies are %s, want %s", when, got, want)
 		}
-		r, by := n.verify(t, pipelines.VerifyConfig{})
-		if p := by["customer-names"]; r.Verdict != pipelines.VerdictEqual || p.Copies != 1 || p.Dangling != 1 {
+		r, by := n.verify(t, verify.Config{})
+		if p := by["customer-names"]; r.Verdict != verify.VerdictEqual || p.Copies != 1 || p.Dangling != 1 {
 			t.Errorf("%s:\n%s", when, text(r))
 		}
 	}
@@ -55,7 +55,7 @@ func TestMatch_AParentWhoseIDIsItsPartitionKey(t *testing.T) {
 
 	n.plantItem(t, "customer", "k1", "o1", `"customerName":"Berg"`, `"customerName":"wrong"`)
 	want := `mended ["k1"]/o1: customerName is "wrong", of its source "Berg" (source ["k1"]/k1)`
-	if _, by := n.repair(t, pipelines.VerifyConfig{}); !slices.Contains(lines(by["customer-names"]), want) {
+	if _, by := n.repair(t, verify.Config{}); !slices.Contains(lines(by["customer-names"]), want) {
 		t.Errorf("repaired: %v\nwant %s", lines(by["customer-names"]), want)
 	}
 	check("repaired", `"Berg" "kept"`)

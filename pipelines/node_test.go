@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 
 	"golang.org/x/sync/errgroup"
 
@@ -24,7 +27,7 @@ import (
 // node is a store and a worker in this process.
 type node struct {
 	*system
-	monitor *pipelines.Monitor
+	monitor *status.Monitor
 }
 
 func newNode(t testing.TB) *node {
@@ -35,11 +38,11 @@ func newNode(t testing.TB) *node {
 // newNodeThrough has a worker that reaches the store through a client of its own.
 func newNodeThrough(t testing.TB, workers func(*system) *store.Client) *node {
 	t.Helper()
-	return newNodeOf(t, workers, pipelines.SinkLimits{})
+	return newNodeOf(t, workers, compile.SinkLimits{})
 }
 
 // newNodeOf has a worker whose sinks are tuned.
-func newNodeOf(t testing.TB, workers func(*system) *store.Client, sinks pipelines.SinkLimits) *node {
+func newNodeOf(t testing.TB, workers func(*system) *store.Client, sinks compile.SinkLimits) *node {
 	t.Helper()
 	n := newIdleNode(t)
 	n.work(t, workers(n.system), sinks)
@@ -50,19 +53,19 @@ func newNodeOf(t testing.TB, workers func(*system) *store.Client, sinks pipeline
 func newIdleNode(t testing.TB) *node {
 	t.Helper()
 	n := &node{system: systemOf(t, storetest.Start(t))}
-	n.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})
+	n.monitor = status.NewMonitor(n.js, n.registry, status.MonitorConfig{})
 	t.Cleanup(n.monitor.Close)
 	return n
 }
 
 // work runs a worker until the test ends, or until it is stopped.
-func (n *node) work(t testing.TB, client *store.Client, sinks pipelines.SinkLimits) (stop func()) {
+func (n *node) work(t testing.TB, client *store.Client, sinks compile.SinkLimits) (stop func()) {
 	t.Helper()
 	return n.workEvery(t, client, sinks, 10*time.Millisecond)
 }
 
 // workEvery runs a worker that saves checkpoints at an interval.
-func (n *node) workEvery(t testing.TB, client *store.Client, sinks pipelines.SinkLimits, checkpoints time.Duration) (stop func()) {
+func (n *node) workEvery(t testing.TB, client *store.Client, sinks compile.SinkLimits, checkpoints time.Duration) (stop func()) {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	letters, err := processors.OpenDeadLetters(t.Context(), n.client)
@@ -79,7 +82,7 @@ func (n *node) workEvery(t testing.TB, client *store.Client, sinks pipelines.Sin
 	}
 	supervisor := pipelines.NewSupervisor(n.registry, client, storetest.Manager(t, n.js, "worker"), host, pipelines.SupervisorConfig{
 		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second},
-		Verify: pipelines.AuditConfig{Continuous: "off"}, Sinks: sinks,
+		Verify: verify.ContinuousConfig{Continuous: "off"}, Sinks: sinks,
 	})
 	return storetest.Run(t, supervisor.Run)
 }
@@ -156,7 +159,7 @@ func (n *node) idle(t testing.TB) {
 			return err.Error()
 		}
 		for _, p := range s.Pipelines {
-			if p.State != pipelines.Idle {
+			if p.State != status.Idle {
 				var b strings.Builder
 				if err := s.Print(&b, true); err != nil {
 					return err.Error()
@@ -169,13 +172,13 @@ func (n *node) idle(t testing.TB) {
 }
 
 // verify returns the report on all pipelines, by name.
-func (n *node) verify(t testing.TB, cfg pipelines.VerifyConfig) (*pipelines.Report, map[string]pipelines.PipelineReport) {
+func (n *node) verify(t testing.TB, cfg verify.Config) (*verify.Report, map[string]verify.PipelineReport) {
 	t.Helper()
-	r, err := pipelines.NewVerifier(n.js, n.registry, n.client, cfg).Verify(t.Context())
+	r, err := verify.New(n.js, n.registry, n.client, cfg).Verify(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := map[string]pipelines.PipelineReport{}
+	by := map[string]verify.PipelineReport{}
 	for _, p := range r.Pipelines {
 		by[p.Name] = p
 	}
@@ -183,7 +186,7 @@ func (n *node) verify(t testing.TB, cfg pipelines.VerifyConfig) (*pipelines.Repo
 }
 
 // text prints a report for a failed test.
-func text(r *pipelines.Report) string {
+func text(r *verify.Report) string {
 	var b strings.Builder
 	if err := r.Print(&b); err != nil {
 		return err.Error()

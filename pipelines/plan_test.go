@@ -10,9 +10,11 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/pipelines/plan"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
 )
 
@@ -101,7 +103,7 @@ spec:
           PRICE
 `
 
-func planRowsWith(t testing.TB, sink, price string) *pipelines.Resources {
+func planRowsWith(t testing.TB, sink, price string) *spec.Resources {
 	t.Helper()
 	return decode(t, strings.NewReplacer("SINK", sink, "PRICE", price).Replace(planRows))
 }
@@ -135,14 +137,14 @@ func newPlanShop(t *testing.T) *node {
 }
 
 // plan makes a plan and returns how it is printed.
-func (n *node) plan(t testing.TB, r *pipelines.Resources, opts ...pipelines.ApplyOptions) (*pipelines.Plan, string) {
+func (n *node) plan(t testing.TB, r *spec.Resources, opts ...registry.ApplyOptions) (*plan.Plan, string) {
 	t.Helper()
-	p, err := pipelines.NewPlanner(n.js, n.registry, n.client, pipelines.PlanConfig{}).Plan(t.Context(), r, opts...)
+	p, err := plan.New(n.js, n.registry, n.client, plan.Config{}).Plan(t.Context(), r, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var b strings.Builder
-	if err := p.Print(&b, pipelines.PlanStyle{}); err != nil {
+	if err := p.Print(&b, plan.Style{}); err != nil {
 		t.Fatal(err)
 	}
 	return p, b.String()
@@ -152,10 +154,10 @@ func (n *node) plan(t testing.TB, r *pipelines.Resources, opts ...pipelines.Appl
 func TestPlan(t *testing.T) {
 	n := newPlanShop(t)
 	dir := filepath.Join(t.TempDir(), "rows")
-	names := func(field string) *pipelines.Resources {
+	names := func(field string) *spec.Resources {
 		return decode(t, strings.Replace(planNames, "FIELD", field, 1))
 	}
-	show := func(name string, r *pipelines.Resources, opts ...pipelines.ApplyOptions) *pipelines.Plan {
+	show := func(name string, r *spec.Resources, opts ...registry.ApplyOptions) *plan.Plan {
 		t.Helper()
 		p, text := n.plan(t, r, opts...)
 		storetest.Golden(t, "testdata/plan/"+name+".txt", strings.ReplaceAll(text, dir, "DIR"))
@@ -212,20 +214,20 @@ func TestPlan(t *testing.T) {
 		}
 	})
 	t.Run("chosen to begin now it changes nothing", func(t *testing.T) {
-		p := show("cascade-from-now", names("category.name"), pipelines.ApplyOptions{FromNow: true})
+		p := show("cascade-from-now", names("category.name"), registry.ApplyOptions{FromNow: true})
 		if p.Choice || p.Resources[0].Effect != nil {
 			t.Errorf("%+v", p)
 		}
 	})
 	t.Run("an aggregate of other members", func(t *testing.T) {
 		show("aggregate-changed", decode(t, strings.Replace(planTotals, "{count: true}", `{count: true, where: at > "2026-01-02"}`, 1)),
-			pipelines.ApplyOptions{Backfill: true})
+			registry.ApplyOptions{Backfill: true})
 	})
 	t.Run("rows of another shape", func(t *testing.T) {
-		show("rows-changed", planRowsWith(t, sink, "amount: {expr: price * quantity, type: \"decimal(12,2)\"}"), pipelines.ApplyOptions{Backfill: true})
+		show("rows-changed", planRowsWith(t, sink, "amount: {expr: price * quantity, type: \"decimal(12,2)\"}"), registry.ApplyOptions{Backfill: true})
 	})
 	t.Run("rows elsewhere", func(t *testing.T) {
-		show("rows-elsewhere", planRowsWith(t, "{container: {}}", "price: {expr: price, type: double}"), pipelines.ApplyOptions{Backfill: true})
+		show("rows-elsewhere", planRowsWith(t, "{container: {}}", "price: {expr: price, type: double}"), registry.ApplyOptions{Backfill: true})
 	})
 	t.Run("a container", func(t *testing.T) {
 		show("container-changed", decode(t, `
@@ -240,22 +242,22 @@ spec: {partitionKey: [/categoryId], indexes: [/sku], ttl: 36h}
 // happens applies declarations that were planned, and sees that as many items become
 // other ones as the plan has said of all pipelines together, none of which changes what
 // another one does.
-func (n *node) happens(t testing.TB, r *pipelines.Resources) {
+func (n *node) happens(t testing.TB, r *spec.Resources) {
 	t.Helper()
 	var changes, creates int64
-	plan, _ := n.plan(t, r)
+	p, _ := n.plan(t, r)
 	touched := map[string]bool{}
-	for _, p := range plan.Resources {
+	for _, p := range p.Resources {
 		creates += p.Effect.Created
 		for _, s := range p.Effect.Samples {
-			if s.Action == pipelines.SampleChanged {
+			if s.Action == plan.SampleChanged {
 				touched[s.Item] = true
 			}
 		}
 		changes += p.Effect.Changed
 	}
 	before := n.items(t)
-	n.apply(t, r, pipelines.ApplyOptions{Plan: plan.Hash})
+	n.apply(t, r, registry.ApplyOptions{Plan: p.Hash})
 	n.idle(t)
 	after := n.items(t)
 	var changed int64
@@ -292,7 +294,7 @@ func (n *node) items(t testing.TB) map[string]string {
 }
 
 // withoutTimes returns the plan without what is another one each time.
-func withoutTimes(p *pipelines.Plan) *pipelines.Plan {
+func withoutTimes(p *plan.Plan) *plan.Plan {
 	c := *p
 	c.Hash, c.Duration, c.Seconds = "HASH", time.Duration(0), 0
 	return &c
@@ -313,13 +315,13 @@ func TestPlanRefuses(t *testing.T) {
 	s := &node{system: newSystem(t, nil)}
 	s.apply(t, decode(t, shopContainers))
 	const count = "{orderCount: {count: true}}"
-	planner := pipelines.NewPlanner(s.js, s.registry, s.client, pipelines.PlanConfig{})
+	planner := plan.New(s.js, s.registry, s.client, plan.Config{})
 
-	_, err := planner.Plan(t.Context(), totals(t, count, "eventual"), pipelines.ApplyOptions{FromNow: true})
-	if _, ok := errors.AsType[*pipelines.RefusedError](err); !ok {
+	_, err := planner.Plan(t.Context(), totals(t, count, "eventual"), registry.ApplyOptions{FromNow: true})
+	if _, ok := errors.AsType[*registry.RefusedError](err); !ok {
 		t.Errorf("an aggregate from now on: %v", err)
 	}
-	if _, err := planner.Plan(t.Context(), totals(t, count, "eventual"), pipelines.ApplyOptions{FromNow: true, Backfill: true}); err == nil {
+	if _, err := planner.Plan(t.Context(), totals(t, count, "eventual"), registry.ApplyOptions{FromNow: true, Backfill: true}); err == nil {
 		t.Error("both options at once")
 	}
 	p, err := planner.Plan(t.Context(), decode(t, `
@@ -337,11 +339,11 @@ spec:
   source: {container: orders}
   cascade: {into: customer, match: {customerId: customerId, order: id}, set: {name: name}}
 `))
-	if _, ok := errors.AsType[pipelines.Findings](err); !ok || p == nil {
+	if _, ok := errors.AsType[spec.Findings](err); !ok || p == nil {
 		t.Fatalf("a cycle: %v, %v", p, err)
 	}
 	var b strings.Builder
-	if err := pipelines.PrintGraph(&b, &p.Graph, pipelines.PlanStyle{}); err != nil {
+	if err := plan.PrintGraph(&b, &p.Graph, plan.Style{}); err != nil {
 		t.Fatal(err)
 	}
 	storetest.Golden(t, "testdata/plan/cycle.txt", b.String())
@@ -351,7 +353,7 @@ spec:
 func TestPlanHash(t *testing.T) {
 	n := newPlanShop(t)
 	r := decode(t, strings.Replace(planNames, "FIELD", "categoryName", 1))
-	hash := func(r *pipelines.Resources) string {
+	hash := func(r *spec.Resources) string {
 		t.Helper()
 		p, _ := n.plan(t, r)
 		return p.Hash
@@ -364,7 +366,7 @@ func TestPlanHash(t *testing.T) {
 	if again := hash(r); again != first {
 		t.Error("an item makes another plan")
 	}
-	turned := &pipelines.Resources{Pipelines: []pipelines.Pipeline{r.Pipelines[1], r.Pipelines[0]}}
+	turned := &spec.Resources{Pipelines: []spec.Pipeline{r.Pipelines[1], r.Pipelines[0]}}
 	if again := hash(turned); again != first {
 		t.Error("another order of documents makes another plan")
 	}
@@ -374,8 +376,8 @@ func TestPlanHash(t *testing.T) {
 
 	refused := func(why string) {
 		t.Helper()
-		_, err := n.registry.Apply(t.Context(), r, pipelines.ApplyOptions{Plan: first})
-		if came, ok := errors.AsType[*pipelines.PlanError](err); !ok || came.Plan != first || came.Now != hash(r) {
+		_, err := n.registry.Apply(t.Context(), r, registry.ApplyOptions{Plan: first})
+		if came, ok := errors.AsType[*registry.PlanError](err); !ok || came.Plan != first || came.Now != hash(r) {
 			t.Errorf("%s came between: %v", why, err)
 		}
 	}
@@ -397,6 +399,6 @@ func TestPlanHash(t *testing.T) {
 	if err := n.registry.Delete(t.Context(), "default", "category-sales"); err != nil {
 		t.Fatal(err)
 	}
-	n.apply(t, r, pipelines.ApplyOptions{Plan: first})
+	n.apply(t, r, registry.ApplyOptions{Plan: first})
 	refused("a generation")
 }

@@ -7,12 +7,13 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
 )
 
@@ -21,7 +22,7 @@ type system struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	client   *store.Client
-	registry *pipelines.Registry
+	registry *registry.Registry
 }
 
 func newSystem(t testing.TB, local *store.Local) *system {
@@ -33,14 +34,14 @@ func systemOf(t testing.TB, below *storetest.Store) *system {
 	t.Helper()
 	s := &system{nc: below.NC, js: below.JS, client: below.Client}
 	var err error
-	if s.registry, err = pipelines.OpenRegistry(t.Context(), s.js, s.client, pipelines.RegistryConfig{}); err != nil {
+	if s.registry, err = registry.Open(t.Context(), s.js, s.client, registry.Config{}); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
 // apply applies text, or files, and returns a line for each outcome.
-func (s *system) apply(t testing.TB, r *pipelines.Resources, opts ...pipelines.ApplyOptions) []string {
+func (s *system) apply(t testing.TB, r *spec.Resources, opts ...registry.ApplyOptions) []string {
 	t.Helper()
 	outcomes, err := s.registry.Apply(t.Context(), r, opts...)
 	if err != nil {
@@ -53,18 +54,18 @@ func (s *system) apply(t testing.TB, r *pipelines.Resources, opts ...pipelines.A
 	return lines
 }
 
-func load(t testing.TB, path string) *pipelines.Resources {
+func load(t testing.TB, path string) *spec.Resources {
 	t.Helper()
-	r, err := pipelines.Load(path)
+	r, err := spec.Load(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func decode(t testing.TB, text string) *pipelines.Resources {
+func decode(t testing.TB, text string) *spec.Resources {
 	t.Helper()
-	r, err := pipelines.Decode("test.yaml", []byte(text))
+	r, err := spec.Decode("test.yaml", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ spec:
   cascade: {into: product, each: tags, match: {id: id}, set: SET, onSourceDelete: clear}
 `
 
-func tagNamesWith(t testing.TB, where, set string) *pipelines.Resources {
+func tagNamesWith(t testing.TB, where, set string) *spec.Resources {
 	t.Helper()
 	return decode(t, strings.NewReplacer("WHERE", where, "SET", set).Replace(tagNames))
 }
@@ -122,7 +123,7 @@ func tagNamesWith(t testing.TB, where, set string) *pipelines.Resources {
 func TestApplyChanges(t *testing.T) {
 	s := newSystem(t, nil)
 	s.apply(t, load(t, "testdata/shop"))
-	get := func() pipelines.Record {
+	get := func() registry.Record {
 		t.Helper()
 		rec, err := s.registry.Get(t.Context(), "default", "tag-names")
 		if err != nil {
@@ -145,14 +146,14 @@ func TestApplyChanges(t *testing.T) {
 
 	other := tagNamesWith(t, `(type="tag")`, "{name: name, colour: colour}")
 	_, err := s.registry.Apply(t.Context(), other)
-	if refused, ok := errors.AsType[*pipelines.RefusedError](err); !ok || !strings.Contains(refused.Error(), "test.yaml:6:3: pipeline default/tag-names: what it has written as generation 1 does not hold") {
+	if refused, ok := errors.AsType[*registry.RefusedError](err); !ok || !strings.Contains(refused.Error(), "test.yaml:6:3: pipeline default/tag-names: what it has written as generation 1 does not hold") {
 		t.Errorf("another meaning, unasked: %v", err)
 	}
 	if rec := get(); rec.Generation != 1 {
 		t.Errorf("another meaning, unasked: %+v", rec)
 	}
 
-	got = s.apply(t, other, pipelines.ApplyOptions{Backfill: true})
+	got = s.apply(t, other, registry.ApplyOptions{Backfill: true})
 	if want := "pipeline default/tag-names changed: generation 2: every copy is set again where it differs"; got[0] != want {
 		t.Errorf("another meaning: %s", got[0])
 	}
@@ -217,7 +218,7 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 	r := decode(t, "apiVersion: millrace/v1\nkind: Container\nmetadata: {name: good}\nspec: {partitionKey: [/id]}\n---"+
 		strings.NewReplacer("WHERE", "true", "SET", "{name: name}").Replace(tagNames))
 	_, err := s.registry.Apply(t.Context(), r)
-	if _, ok := errors.AsType[pipelines.Findings](err); !ok {
+	if _, ok := errors.AsType[spec.Findings](err); !ok {
 		t.Fatalf("%v", err)
 	}
 	if _, err := s.client.Catalog().Get(t.Context(), "default", "good"); !errors.Is(err, store.ErrNotFound) {
@@ -243,11 +244,11 @@ func TestRegistryTellsWhatIsMeant(t *testing.T) {
 
 func TestWatchSeesEveryState(t *testing.T) {
 	s := newSystem(t, nil)
-	seen := make(chan []pipelines.Record, 16)
+	seen := make(chan []registry.Record, 16)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- s.registry.Watch(ctx, func(all []pipelines.Record) { seen <- all }) }()
-	until := func(what string, ok func([]pipelines.Record) bool) {
+	go func() { done <- s.registry.Watch(ctx, func(all []registry.Record) { seen <- all }) }()
+	until := func(what string, ok func([]registry.Record) bool) {
 		t.Helper()
 		for {
 			select {
@@ -260,17 +261,17 @@ func TestWatchSeesEveryState(t *testing.T) {
 			}
 		}
 	}
-	until("the empty registry", func(all []pipelines.Record) bool { return len(all) == 0 })
+	until("the empty registry", func(all []registry.Record) bool { return len(all) == 0 })
 	s.apply(t, load(t, "testdata/shop"))
-	until("two pipelines", func(all []pipelines.Record) bool { return len(all) == 2 && all[0].Name == "category-names" })
+	until("two pipelines", func(all []registry.Record) bool { return len(all) == 2 && all[0].Name == "category-names" })
 	if _, err := s.registry.Pause(t.Context(), "default", "tag-names"); err != nil {
 		t.Fatal(err)
 	}
-	until("the pause", func(all []pipelines.Record) bool { return all[1].Paused })
+	until("the pause", func(all []registry.Record) bool { return all[1].Paused })
 	if err := s.registry.Delete(t.Context(), "default", "category-names"); err != nil {
 		t.Fatal(err)
 	}
-	until("the deletion", func(all []pipelines.Record) bool { return len(all) == 1 && all[0].Name == "tag-names" })
+	until("the deletion", func(all []registry.Record) bool { return len(all) == 1 && all[0].Name == "tag-names" })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

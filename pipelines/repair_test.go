@@ -9,18 +9,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors/project"
 )
 
 // repair returns the report on all pipelines, by name.
-func (n *node) repair(t testing.TB, cfg pipelines.VerifyConfig) (*pipelines.Report, map[string]pipelines.PipelineReport) {
+func (n *node) repair(t testing.TB, cfg verify.Config) (*verify.Report, map[string]verify.PipelineReport) {
 	t.Helper()
-	r, err := pipelines.NewRepairer(n.js, n.registry, n.client, cfg).Repair(t.Context())
+	r, err := verify.NewRepairer(n.js, n.registry, n.client, cfg).Repair(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	by := map[string]pipelines.PipelineReport{}
+	by := map[string]verify.PipelineReport{}
 	for _, p := range r.Pipelines {
 		by[p.Name] = p
 	}
@@ -81,13 +81,13 @@ func TestRepair_MendsWhatVerifyFinds(t *testing.T) {
 	want := m.plants(t)
 	stop := m.traffic(t, 20, 4)
 
-	_, by := m.verify(t, pipelines.VerifyConfig{PageItems: 20, PollInterval: 10 * time.Millisecond})
+	_, by := m.verify(t, verify.Config{PageItems: 20, PollInterval: 10 * time.Millisecond})
 	for name, p := range by {
-		if diff := cmp.Diff(want[name], lines(p)); diff != "" || p.Verdict != pipelines.VerdictDrift || int(p.Drift) != len(want[name]) {
+		if diff := cmp.Diff(want[name], lines(p)); diff != "" || p.Verdict != verify.VerdictDrift || int(p.Drift) != len(want[name]) {
 			t.Errorf("%s: %s, %d drift\n%s", name, p.Verdict, p.Drift, diff)
 		}
 	}
-	_, by = m.repair(t, pipelines.VerifyConfig{PageItems: 20, PollInterval: 10 * time.Millisecond})
+	_, by = m.repair(t, verify.Config{PageItems: 20, PollInterval: 10 * time.Millisecond})
 	for name, p := range by {
 		var mended []string
 		for _, line := range want[name] {
@@ -100,7 +100,7 @@ func TestRepair_MendsWhatVerifyFinds(t *testing.T) {
 	}
 	stop()
 	m.idle(t)
-	if r, _ := m.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := m.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("after the repair:\n%s", text(r))
 	}
 	if got := m.read(t, "sale", "c2", "c2", "orders"); got != "6" {
@@ -117,15 +117,15 @@ func TestRepair_MendsCopies(t *testing.T) {
 	m.idle(t)
 	m.plantItem(t, "product", "c1", "p1", `"name":"blue"`, `"name":"azure"`)
 	want := `drift ["c1"]/p1 element 1: name is "azure", of its source "blue" (source ["tag"]/t2)`
-	_, by := m.verify(t, pipelines.VerifyConfig{})
-	if diff := cmp.Diff([]string{want}, lines(by["tag-names"])); diff != "" || by["category-names"].Verdict != pipelines.VerdictEqual {
+	_, by := m.verify(t, verify.Config{})
+	if diff := cmp.Diff([]string{want}, lines(by["tag-names"])); diff != "" || by["category-names"].Verdict != verify.VerdictEqual {
 		t.Errorf("found: %s", diff)
 	}
-	r, by := m.repair(t, pipelines.VerifyConfig{})
-	if diff := cmp.Diff([]string{strings.Replace(want, "drift", "mended", 1)}, lines(by["tag-names"])); diff != "" || r.Verdict != pipelines.VerdictEqual {
+	r, by := m.repair(t, verify.Config{})
+	if diff := cmp.Diff([]string{strings.Replace(want, "drift", "mended", 1)}, lines(by["tag-names"])); diff != "" || r.Verdict != verify.VerdictEqual {
 		t.Errorf("mended: %s", diff)
 	}
-	if r, _ := m.repair(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual || r.Pipelines[0].Mended != 0 {
+	if r, _ := m.repair(t, verify.Config{}); r.Verdict != verify.VerdictEqual || r.Pipelines[0].Mended != 0 {
 		t.Errorf("again:\n%s", text(r))
 	}
 }
@@ -137,19 +137,19 @@ func TestRepair_MendsFields(t *testing.T) {
 	m.fill(t, 5, 6)
 	m.plantItem(t, "sale", "c3", "c3", `"orders":6`, `"orders":5`)
 	want := `drift ["c3"]/c3 group ["c3"]: orders is 5, of its group 6`
-	_, by := m.verify(t, pipelines.VerifyConfig{})
+	_, by := m.verify(t, verify.Config{})
 	if diff := cmp.Diff([]string{want}, lines(by["totals"])); diff != "" {
 		t.Errorf("found: %s", diff)
 	}
 	before := m.head(t, "sale")
-	if _, by = m.repair(t, pipelines.VerifyConfig{}); by["totals"].Mended != 1 || by["totals"].Verdict != pipelines.VerdictEqual {
+	if _, by = m.repair(t, verify.Config{}); by["totals"].Mended != 1 || by["totals"].Verdict != verify.VerdictEqual {
 		t.Errorf("mended: %+v", by["totals"])
 	}
 	m.idle(t)
 	if after := m.head(t, "sale"); after != before+1 {
 		t.Errorf("%d commits for one field", after-before)
 	}
-	if r, _ := m.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := m.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("after the repair:\n%s", text(r))
 	}
 }
@@ -177,7 +177,7 @@ func TestRepair_MendsAHotGroup(t *testing.T) {
 	for range 3 {
 		m.plantGroup(t, "totals", martOrder(0, 9, 100))
 		m.plantGroup(t, "days", martOrder(0, 1, 7))
-		_, by := m.repair(t, pipelines.VerifyConfig{PollInterval: 5 * time.Millisecond})
+		_, by := m.repair(t, verify.Config{PollInterval: 5 * time.Millisecond})
 		for _, name := range []string{"totals", "days"} {
 			// An item that changes faster than it can be looked at is behind.
 			if p := by[name]; p.Mended != 1 || p.Drift != 0 {
@@ -187,7 +187,7 @@ func TestRepair_MendsAHotGroup(t *testing.T) {
 	}
 	stop()
 	m.idle(t)
-	if r, _ := m.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := m.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("at rest:\n%s", text(r))
 	}
 }

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
@@ -134,7 +136,7 @@ func newWard(t testing.TB) *ward {
 		w.gate.inner = s.client
 		return store.NewClient(s.nc, s.client.Catalog(), store.ClientConfig{Local: behind})
 	})
-	declared, err := pipelines.Decode("clinic.yaml", []byte(clinic))
+	declared, err := spec.Decode("clinic.yaml", []byte(clinic))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +194,7 @@ func (w *ward) gaveUp(t testing.TB, pipeline string, want int) []processors.Dead
 // equal verifies that every copy equals its source.
 func (w *ward) equal(t testing.TB, when string) {
 	t.Helper()
-	if r, _ := w.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := w.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("%s:\n%s", when, text(r))
 	}
 }
@@ -205,7 +207,7 @@ func TestI5_RepairAndRetryCountOnce(t *testing.T) {
 	orders := func() string { return w.read(t, "day", "poison", "poison", "orders") }
 	again := func(t testing.TB) { // another worker, to which everything comes again
 		t.Helper()
-		if _, err := w.registry.Rewind(t.Context(), "default", "days", pipelines.RewindTo{}, ""); err != nil {
+		if _, err := w.registry.Rewind(t.Context(), "default", "days", registry.RewindTo{}, ""); err != nil {
 			t.Fatal(err)
 		}
 		w.idle(t)
@@ -219,7 +221,7 @@ func TestI5_RepairAndRetryCountOnce(t *testing.T) {
 
 	give("refused again")
 	w.gaveUp(t, "days", 1)
-	if _, by := w.repair(t, pipelines.VerifyConfig{}); by["days"].Verdict != pipelines.VerdictEqual || by["days"].Mended != 1 {
+	if _, by := w.repair(t, verify.Config{}); by["days"].Verdict != verify.VerdictEqual || by["days"].Mended != 1 {
 		t.Fatalf("a repair of what is refused: %+v", by["days"])
 	}
 	w.gaveUp(t, "days", 0)
@@ -232,7 +234,7 @@ func TestI5_RepairAndRetryCountOnce(t *testing.T) {
 	give("taken at last")
 	l := w.gaveUp(t, "days", 1)[0]
 	w.gate.shut.Store(false)
-	if _, by := w.repair(t, pipelines.VerifyConfig{}); by["days"].Verdict != pipelines.VerdictEqual || by["days"].Mended != 0 {
+	if _, by := w.repair(t, verify.Config{}); by["days"].Verdict != verify.VerdictEqual || by["days"].Mended != 0 {
 		t.Fatalf("a repair of what is taken now: %+v", by["days"])
 	}
 	if err := w.letters.Settle(t.Context(), &l); err != nil { // asked for by somebody who does not know
@@ -248,10 +250,10 @@ func TestI5_RepairAndRetryCountOnce(t *testing.T) {
 	if err := w.letters.Drop(t.Context(), l.Pipeline, l.ID); err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := w.verify(t, pipelines.VerifyConfig{}); r.Verdict == pipelines.VerdictEqual {
+	if r, _ := w.verify(t, verify.Config{}); r.Verdict == verify.VerdictEqual {
 		t.Fatal("what was dropped is not listed")
 	}
-	if _, by := w.repair(t, pipelines.VerifyConfig{}); by["days"].Verdict != pipelines.VerdictEqual {
+	if _, by := w.repair(t, verify.Config{}); by["days"].Verdict != verify.VerdictEqual {
 		t.Fatalf("a repair of what was dropped: %+v", by["days"])
 	}
 	w.gate.shut.Store(false)
@@ -280,8 +282,8 @@ func TestI5_RepairRetryRewindModel(t *testing.T) {
 	}
 	w.gate.shut.Store(false)
 	eventually(t, func() string {
-		w.repair(t, pipelines.VerifyConfig{PollInterval: 10 * time.Millisecond})
-		if r, _ := w.verify(t, pipelines.VerifyConfig{PollInterval: 10 * time.Millisecond}); r.Verdict != pipelines.VerdictEqual {
+		w.repair(t, verify.Config{PollInterval: 10 * time.Millisecond})
+		if r, _ := w.verify(t, verify.Config{PollInterval: 10 * time.Millisecond}); r.Verdict != verify.VerdictEqual {
 			return text(r)
 		}
 		return ""
@@ -332,8 +334,8 @@ func (w *ward) steer(t testing.TB, rng *rand.Rand) {
 	go func() {
 		defer close(done)
 		if repairs {
-			cfg := pipelines.VerifyConfig{PollInterval: 10 * time.Millisecond, Timeout: 500 * time.Millisecond}
-			if _, err := pipelines.NewRepairer(w.js, w.registry, w.client, cfg).Repair(t.Context()); err != nil {
+			cfg := verify.Config{PollInterval: 10 * time.Millisecond, Timeout: 500 * time.Millisecond}
+			if _, err := verify.NewRepairer(w.js, w.registry, w.client, cfg).Repair(t.Context()); err != nil {
 				t.Errorf("repair: %v", err)
 			}
 		}
@@ -343,7 +345,7 @@ func (w *ward) steer(t testing.TB, rng *rand.Rand) {
 		var err error
 		switch all := w.list(t, name); {
 		case rng.IntN(5) == 0:
-			_, err = w.registry.Rewind(t.Context(), "default", name, pipelines.RewindTo{}, "")
+			_, err = w.registry.Rewind(t.Context(), "default", name, registry.RewindTo{}, "")
 		case len(all) == 0:
 		case rng.IntN(3) == 0:
 			l := all[rng.IntN(len(all))]

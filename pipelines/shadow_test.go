@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/integration/postgres"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 	"github.com/millrace/millrace/processors/project/pgsink"
@@ -85,7 +85,7 @@ func TestShadowRowsTakeTheirPlace(t *testing.T) {
 		t.Fatalf("%d rows at first", len(got))
 	}
 
-	n.apply(t, rows(t, sink, decimalTotals), pipelines.ApplyOptions{Backfill: true})
+	n.apply(t, rows(t, sink, decimalTotals), registry.ApplyOptions{Backfill: true})
 	n.put(t, "customer", order(0, 2))
 	n.settled(t, "order-rows", 2)
 	got := n.parquet(t, dir, "decimal(12,2)")
@@ -102,7 +102,7 @@ func TestShadowRowsTakeTheirPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := n.registry.Rewind(t.Context(), "default", "order-rows", pipelines.RewindTo{}, ""); err != nil {
+	if _, err := n.registry.Rewind(t.Context(), "default", "order-rows", registry.RewindTo{}, ""); err != nil {
 		t.Fatal(err)
 	}
 	n.settled(t, "order-rows", 3)
@@ -136,13 +136,13 @@ func TestShadowTablesTakeTheirPlace(t *testing.T) {
 	if got := read("double"); got != 6 {
 		t.Fatalf("%d rows at first", got)
 	}
-	n.apply(t, rows(t, sink, decimalTotals), pipelines.ApplyOptions{Backfill: true})
+	n.apply(t, rows(t, sink, decimalTotals), registry.ApplyOptions{Backfill: true})
 	n.put(t, "customer", order(0, 2))
 	n.settled(t, "order-rows", 2)
 	if got := read("decimal(12,2)"); got != 7 {
 		t.Fatalf("%d rows after the swap", got)
 	}
-	place, err := pipelines.ParseRewindTo("1h", time.Now())
+	place, err := registry.ParseRewindTo("1h", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/plan"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/roots"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
 )
 
@@ -39,7 +44,7 @@ spec: {partitionKey: [/customerId], partitions: 2}
 // rooted is a node whose worker's sinks write below root, once it has said so.
 func rooted(t testing.TB, root string) *node {
 	t.Helper()
-	n := newNodeOf(t, func(s *system) *store.Client { return s.client }, pipelines.SinkLimits{
+	n := newNodeOf(t, func(s *system) *store.Client { return s.client }, compile.SinkLimits{
 		Roots: []string{root}, Own: []string{filepath.Join(root, "nats")},
 	})
 	n.apply(t, decode(t, saleContainer))
@@ -73,12 +78,12 @@ func TestSinks_ADirectoryOutsideTheRootsIsRefused(t *testing.T) {
 	n := rooted(t, root)
 	for _, path := range []string{other, "/etc/cron.d", root + "/../elsewhere", "file://" + other} {
 		_, err := n.registry.Apply(t.Context(), decode(t, saleRows(path)))
-		found, ok := errors.AsType[pipelines.Findings](err)
+		found, ok := errors.AsType[spec.Findings](err)
 		if !ok || len(found) != 1 || found[0].Place.Line != 8 || !strings.Contains(err.Error(), "its sinks write below "+root+" only") {
 			t.Errorf("apply of %s: %v", path, err)
 		}
-		_, err = pipelines.NewPlanner(n.js, n.registry, n.client, pipelines.PlanConfig{}).Plan(t.Context(), decode(t, saleRows(path)))
-		if found, ok = errors.AsType[pipelines.Findings](err); !ok || len(found) != 1 {
+		_, err = plan.New(n.js, n.registry, n.client, plan.Config{}).Plan(t.Context(), decode(t, saleRows(path)))
+		if found, ok = errors.AsType[spec.Findings](err); !ok || len(found) != 1 {
 			t.Errorf("plan of %s: %v", path, err)
 		}
 	}
@@ -102,7 +107,7 @@ func (n *node) keepsIn(t testing.TB, dir string) {
 	if p := &s.Pipelines[0]; p.Target != dir || p.Sink.Where != dir {
 		t.Errorf("status says that its rows are in %s, %s; want %s", p.Target, p.Sink.Where, dir)
 	}
-	if r, by := n.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual || by["sales"].Copies != 1 {
+	if r, by := n.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual || by["sales"].Copies != 1 {
 		t.Errorf("verify:\n%s", text(r))
 	}
 }
@@ -118,7 +123,7 @@ func TestSinks_ADirectoryIsFoundWhereItIsUsed(t *testing.T) {
 		t.Errorf("the record has the directory %s", path)
 	}
 	root := t.TempDir()
-	stop := n.work(t, n.client, pipelines.SinkLimits{Roots: []string{root}})
+	stop := n.work(t, n.client, compile.SinkLimits{Roots: []string{root}})
 	n.announced(t, 1)
 	n.idle(t)
 	n.keepsIn(t, filepath.Join(root, "analytics"))
@@ -126,14 +131,14 @@ func TestSinks_ADirectoryIsFoundWhereItIsUsed(t *testing.T) {
 	// The same directory, however it is named, is no other one.
 	for _, path := range []string{"analytics", filepath.Join(root, "analytics"), "file://" + root + "/analytics"} {
 		done, err := n.registry.Apply(t.Context(), decode(t, saleRows(path)))
-		if err != nil || done[0].Action != pipelines.Unchanged {
+		if err != nil || done[0].Action != registry.Unchanged {
 			t.Errorf("apply of %s: %v, %v", path, done, err)
 		}
 	}
 	// Another pipeline may not have it, whichever of them names it in full.
 	for _, path := range []string{"./analytics/deeper", filepath.Join(root, "analytics")} {
 		_, err := n.registry.Apply(t.Context(), decode(t, strings.Replace(saleRows(path), "name: sales", "name: others", 1)))
-		if found, ok := errors.AsType[pipelines.Findings](err); !ok || len(found) != 1 || !strings.Contains(err.Error(), "where pipeline default/sales has its own") {
+		if found, ok := errors.AsType[spec.Findings](err); !ok || len(found) != 1 || !strings.Contains(err.Error(), "where pipeline default/sales has its own") {
 			t.Errorf("apply of another pipeline into %s: %v", path, err)
 		}
 	}
@@ -143,7 +148,7 @@ func TestSinks_ADirectoryIsFoundWhereItIsUsed(t *testing.T) {
 	if err := os.Rename(filepath.Join(root, "analytics"), filepath.Join(moved, "analytics")); err != nil {
 		t.Fatal(err)
 	}
-	n.work(t, n.client, pipelines.SinkLimits{Roots: []string{moved}})
+	n.work(t, n.client, compile.SinkLimits{Roots: []string{moved}})
 	n.put(t, "sale", `{"id":"s1","customerId":"k1","n":2}`)
 	n.announced(t, 1)
 	n.idle(t)
@@ -159,13 +164,13 @@ func TestSinks_AbsoluteRecordsOfEarlierReleasesGoOn(t *testing.T) {
 	n.apply(t, decode(t, saleRows(dir)))
 	n.idle(t)
 	done, err := n.registry.Apply(t.Context(), decode(t, saleRows("./analytics")))
-	if err != nil || done[0].Action != pipelines.Unchanged || n.record(t, "sales").Spec.Project.Sink.Parquet.Path != dir {
+	if err != nil || done[0].Action != registry.Unchanged || n.record(t, "sales").Spec.Project.Sink.Parquet.Path != dir {
 		t.Errorf("apply: %v, %v; the directory is %s", done, err, n.record(t, "sales").Spec.Project.Sink.Parquet.Path)
 	}
 	// One that the worker refuses gets its place.
 	n.forge(t, filepath.Join(t.TempDir(), "analytics"))
 	n.refused(t, "is not below "+root)
-	if _, err := n.registry.Apply(t.Context(), decode(t, saleRows("./analytics")), pipelines.ApplyOptions{Backfill: true}); err != nil {
+	if _, err := n.registry.Apply(t.Context(), decode(t, saleRows("./analytics")), registry.ApplyOptions{Backfill: true}); err != nil {
 		t.Fatal(err)
 	}
 	n.idle(t)
@@ -210,16 +215,16 @@ func TestSinks_FilesOfAnEarlierReleaseGoOn(t *testing.T) {
 	n.idle(t)
 	rec := n.record(t, "sales")
 
-	limits := pipelines.SinkLimits{Roots: []string{t.TempDir()}}
-	if err := pipelines.AdmitSink(t.Context(), &limits, &rec); err != nil {
+	limits := compile.SinkLimits{Roots: []string{t.TempDir()}}
+	if err := limits.Admit(t.Context(), &rec); err != nil {
 		t.Errorf("in the directory with its files: %v", err)
 	}
 	rec.Spec.Project.Sink.Parquet.Path = t.TempDir()
-	if err := pipelines.AdmitSink(t.Context(), &limits, &rec); err == nil {
+	if err := limits.Admit(t.Context(), &rec); err == nil {
 		t.Error("a directory without its files is taken")
 	}
 	rec.Spec.Project.Sink.Parquet.Path, rec.ID = dir, "another"
-	if err := pipelines.AdmitSink(t.Context(), &limits, &rec); err == nil {
+	if err := limits.Admit(t.Context(), &rec); err == nil {
 		t.Error("a directory with the files of another is taken")
 	}
 }
@@ -230,7 +235,7 @@ func TestPlan_WarnsOfADirectoryThatSeveralWorkersWrite(t *testing.T) {
 	n := rooted(t, root)
 	note := func() string {
 		t.Helper()
-		plan, err := pipelines.NewPlanner(n.js, n.registry, n.client, pipelines.PlanConfig{}).Plan(t.Context(), decode(t, saleRows("./analytics")))
+		plan, err := plan.New(n.js, n.registry, n.client, plan.Config{}).Plan(t.Context(), decode(t, saleRows("./analytics")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,14 +244,14 @@ func TestPlan_WarnsOfADirectoryThatSeveralWorkersWrite(t *testing.T) {
 	if got := note(); strings.Contains(got, "workers") {
 		t.Errorf("with one worker: %s", got)
 	}
-	n.work(t, n.client, pipelines.SinkLimits{Roots: []string{root}})
+	n.work(t, n.client, compile.SinkLimits{Roots: []string{root}})
 	n.announced(t, 2)
 	if got := note(); !strings.Contains(got, "2 workers write them") || !strings.Contains(got, "on a disk that they share") {
 		t.Errorf("with two workers: %s", got)
 	}
 	// One whose root is another one writes below that, and cannot write here.
 	elsewhere := t.TempDir()
-	n.work(t, n.client, pipelines.SinkLimits{Roots: []string{elsewhere}})
+	n.work(t, n.client, compile.SinkLimits{Roots: []string{elsewhere}})
 	n.announced(t, 3)
 	if got := note(); !strings.Contains(got, "which is not the same for all: ") || !strings.Contains(got, elsewhere) {
 		t.Errorf("with a worker whose root is elsewhere: %s", got)
@@ -290,7 +295,7 @@ func (n *node) refused(t testing.TB, why string) {
 		if err != nil {
 			return err.Error()
 		}
-		if p := s.Pipelines[0]; p.State != pipelines.Stuck || !strings.Contains(p.Reason, why) {
+		if p := s.Pipelines[0]; p.State != status.Stuck || !strings.Contains(p.Reason, why) {
 			return "it is " + string(p.State) + ": " + p.Reason
 		}
 		return ""

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines/roots"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/project"
 )
@@ -47,7 +48,7 @@ type wholeness struct {
 // those of the others are seen here, for two workers with disks of their own would
 // each find their half whole.
 func (s *Supervisor) whole(ctx context.Context, m *machine) error {
-	if m.record.Spec.directory() == "" {
+	if m.record.Spec.Directory() == "" {
 		return nil
 	}
 	m.wholeness.mu.Lock()
@@ -65,26 +66,26 @@ func (s *Supervisor) whole(ctx context.Context, m *machine) error {
 
 func (s *Supervisor) divided(ctx context.Context, m *machine) (found, err error) {
 	// The checkpoints first: what they say was in the files before they said it.
-	at, err := readProgress(ctx, s.registry.js, s.cfg.Bucket)
+	at, err := verify.ReadCheckpoints(ctx, s.registry.JetStream, s.cfg.Bucket)
 	if err != nil {
 		return nil, err
 	}
-	reader, ok := m.projection.Sink().(project.Reader)
+	reader, ok := m.Projection.Sink().(project.Reader)
 	if !ok {
 		return nil, nil
 	}
-	recorded, err := reader.Positions(ctx, m.projection.Schema())
+	recorded, err := reader.Positions(ctx, m.Projection.Schema())
 	if err != nil {
 		return nil, err
 	}
-	for _, partition := range m.projection.Source().Partitions() {
-		cp := at.of(&m.record, processors.RoleSource, partition)
+	for _, partition := range m.Projection.Source().Partitions() {
+		cp := at.Of(&m.record, processors.RoleSource, partition)
 		if cp.Rewinds < m.record.Rewinds {
 			continue // it is to be filled again
 		}
-		source := m.projection.Resource(partition).Producer().Source
+		source := m.Projection.Resource(partition).Producer().Source
 		if is := recorded[source]; is.Before(cp.Recorded) && s.newest(m) {
-			directory, err := roots.Below(s.cfg.Sinks.Roots, m.record.Spec.directory())
+			directory, err := roots.Below(s.cfg.Sinks.Roots, m.record.Spec.Directory())
 			if err != nil {
 				return nil, err
 			}

@@ -7,7 +7,9 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
 )
 
@@ -16,7 +18,7 @@ import (
 // another worker's.
 func TestI5_ADirectoryThatLacksAnotherWorkersFilesIsRefused(t *testing.T) {
 	root := t.TempDir()
-	limits := pipelines.SinkLimits{Roots: []string{root}}
+	limits := compile.SinkLimits{Roots: []string{root}}
 	dir, half := filepath.Join(root, "sales"), filepath.Join(root, "half")
 	n := newIdleNode(t)
 	stop := n.work(t, n.client, limits)
@@ -51,11 +53,11 @@ func TestI5_ADirectoryThatLacksAnotherWorkersFilesIsRefused(t *testing.T) {
 		t.Errorf("%d commits were added to the half that is there", got-before)
 	}
 	// Filled again, it is whole.
-	if _, err := n.registry.Rewind(t.Context(), "default", "sales", pipelines.RewindTo{}, ""); err != nil {
+	if _, err := n.registry.Rewind(t.Context(), "default", "sales", registry.RewindTo{}, ""); err != nil {
 		t.Fatal(err)
 	}
 	n.idle(t)
-	if r, _ := n.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := n.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("after the rewind:\n%s", text(r))
 	}
 }

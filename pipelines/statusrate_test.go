@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/processors"
 )
 
@@ -48,10 +49,10 @@ func TestStatus_OneLookTellsTheCopiesOfNow(t *testing.T) {
 	n := newIdleNode(t)
 	n.apply(t, decode(t, saleContainer))
 	n.put(t, "sale", `{"id":"s1","customerId":"k1"}`, `{"id":"s2","customerId":"k2"}`, `{"id":"s3","customerId":"k3"}`)
-	n.workEvery(t, n.client, pipelines.SinkLimits{Roots: []string{t.TempDir()}}, time.Hour)
+	n.workEvery(t, n.client, compile.SinkLimits{Roots: []string{t.TempDir()}}, time.Hour)
 	n.apply(t, decode(t, saleRows("./sales")))
 	eventually(t, func() string {
-		once := pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})
+		once := status.NewMonitor(n.js, n.registry, status.MonitorConfig{})
 		defer once.Close()
 		s, err := once.Read(t.Context())
 		if err != nil {

@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 // TestStatusSaysThatASinkIsAway takes the directory of Parquet files away for a while:
@@ -26,7 +27,7 @@ func TestStatusSaysThatASinkIsAway(t *testing.T) {
 	eventually(t, func() string {
 		p := m.status(t, "files")
 		switch {
-		case p.State == pipelines.Idle || p.Lag.None():
+		case p.State == status.Idle || p.Lag.None():
 			return fmt.Sprintf("it is %s, lag %+v", p.State, p.Lag)
 		case !strings.Contains(p.Reason, "not a directory") || !strings.Contains(p.Reason, "failed") || !strings.Contains(p.Reason, "tried again by itself"):
 			return fmt.Sprintf("it is %s: %q, sink %+v", p.State, p.Reason, p.Sink)
@@ -37,7 +38,7 @@ func TestStatusSaysThatASinkIsAway(t *testing.T) {
 	})
 	eventually(t, func() string {
 		for _, name := range []string{"totals", "days", "lines"} {
-			if p := m.status(t, name); p.State != pipelines.Idle {
+			if p := m.status(t, name); p.State != status.Idle {
 				return fmt.Sprintf("%s is %s: %s", name, p.State, p.Reason)
 			}
 		}
@@ -53,7 +54,7 @@ func TestStatusSaysThatASinkIsAway(t *testing.T) {
 	if p := m.status(t, "files"); p.Reason != "" || p.Sink.Error != "" || !p.Sink.Since.IsZero() {
 		t.Errorf("it is %s: %q, sink %+v", p.State, p.Reason, p.Sink)
 	}
-	if r, _ := m.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := m.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("in the end:\n%s", text(r))
 	}
 }

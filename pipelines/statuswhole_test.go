@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
 )
 
 // TestStatus_TellsTheRestWhenALogIsMissing: the pipeline that needs the log is not
@@ -33,7 +33,7 @@ func TestStatus_TellsTheRestWhenALogIsMissing(t *testing.T) {
 		t.Fatalf("%d streams of %s were deleted", deleted, lost)
 	}
 	// A command that is started now has no log open.
-	monitor := pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{})
+	monitor := status.NewMonitor(n.js, n.registry, status.MonitorConfig{})
 	t.Cleanup(monitor.Close)
 	s, err := monitor.Read(t.Context())
 	if err != nil {
@@ -45,8 +45,8 @@ func TestStatus_TellsTheRestWhenALogIsMissing(t *testing.T) {
 	}
 	for _, p := range s.Pipelines {
 		switch {
-		case p.Name == "sales" && p.State != pipelines.Idle,
-			p.Name == "missing" && (p.State != pipelines.Stuck || !strings.Contains(p.Reason, "no such log") || p.Counts.Rows == 0):
+		case p.Name == "sales" && p.State != status.Idle,
+			p.Name == "missing" && (p.State != status.Stuck || !strings.Contains(p.Reason, "no such log") || p.Counts.Rows == 0):
 			t.Errorf("%s is %s: %s\n%s", p.Name, p.State, p.Reason, page.String())
 		}
 	}

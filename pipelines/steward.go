@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
 )
 
@@ -53,13 +56,13 @@ func (c *StewardConfig) Check() error {
 // changes nothing. So two stewards at a time, or one that wakes up late, do no
 // harm; the lease only saves work.
 type steward struct {
-	registry *Registry
+	registry *registry.Registry
 	client   *store.Client
 	bucket   string
 	cfg      StewardConfig
 	log      *slog.Logger
-	world    func() (World, bool)
-	limits   compileLimits
+	world    func() (registry.World, bool)
+	limits   compile.Limits
 
 	idle   sightings // since when things are of no use
 	tidied time.Time // when it last looked for them
@@ -99,16 +102,16 @@ func (s *steward) run(ctx context.Context, held *leases.Held) error {
 func (s *steward) round(ctx context.Context) {
 	w, ready := s.world()
 	tidy := time.Since(s.tidied) >= s.cfg.Grace/4
-	busy := hasOlder(&w) || slices.ContainsFunc(w.Pipelines, func(r Record) bool { return !r.Settled })
+	busy := hasOlder(&w) || slices.ContainsFunc(w.Pipelines, func(r registry.Record) bool { return !r.Settled })
 	if !ready || !tidy && !busy {
 		return
 	}
-	held, err := leases.List(ctx, s.registry.js, s.bucket)
+	held, err := leases.List(ctx, s.registry.JetStream, s.bucket)
 	if err != nil {
 		s.warn(ctx, "the leases could not be read", err)
 		return
 	}
-	at := progressOf(held)
+	at := registry.ProgressOf(held)
 	for i := range w.Pipelines {
 		rec := &w.Pipelines[i]
 		do := func() error { return s.tend(ctx, rec, w.Containers, at) }
@@ -132,38 +135,38 @@ func (s *steward) round(ctx context.Context) {
 }
 
 // tend brings one pipeline that has not settled a step further.
-func (s *steward) tend(ctx context.Context, rec *Record, containers []store.ContainerInfo, at positions) error {
-	b, gone := rec.bound(containers)
-	if rec.Settled || gone != "" || !rec.passed(&b, at, rec.Heads) {
+func (s *steward) tend(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo, at registry.Positions) error {
+	b, gone := rec.Bound(containers)
+	if rec.Settled || gone != "" || !rec.Passed(&b, at, rec.Heads) {
 		return nil
 	}
 	switch rec.Spec.Kind() {
-	case AggregateKind:
+	case spec.AggregateKind:
 		return s.tendAggregate(ctx, rec, &b, at)
-	case ProjectKind:
+	case spec.ProjectKind:
 		if rec.Shadow {
 			return s.swap(ctx, rec, &b)
 		}
-	case CascadeKind:
+	case spec.CascadeKind:
 	}
-	if !rec.filled(&b, at) {
+	if !rec.Filled(&b, at) {
 		return nil
 	}
 	return s.settle(ctx, rec)
 }
 
 // settle notes that a generation is in force.
-func (s *steward) settle(ctx context.Context, rec *Record) error {
-	return s.note(ctx, rec, "a pipeline is in force", func(now *Record) { now.Settled = true })
+func (s *steward) settle(ctx context.Context, rec *registry.Record) error {
+	return s.note(ctx, rec, "a pipeline is in force", func(now *registry.Record) { now.Settled = true })
 }
 
 // note changes the record of a pipeline unless it has changed meanwhile: then the
 // next round looks again.
-func (s *steward) note(ctx context.Context, rec *Record, what string, change func(*Record)) error {
-	form := rec.form()
+func (s *steward) note(ctx context.Context, rec *registry.Record, what string, change func(*registry.Record)) error {
+	form := rec.Form()
 	done := false
-	now, err := s.registry.modify(ctx, rec.Metadata(), func(now *Record) {
-		if done = now.ID == rec.ID && now.Generation == rec.Generation && now.form() == form; done {
+	now, err := s.registry.Modify(ctx, rec.Metadata(), func(now *registry.Record) {
+		if done = now.ID == rec.ID && now.Generation == rec.Generation && now.Form() == form; done {
 			change(now)
 		}
 	})

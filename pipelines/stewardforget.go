@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
 )
 
@@ -17,7 +18,7 @@ import (
 // whose partition is, once nobody has held or renewed them for a while, and before
 // them the dead letters, which nobody could try again. Their names never come back:
 // ids of pipelines and containers are new each time, and generations only grow.
-func (s *steward) forget(ctx context.Context, w *World, held []leases.Lease) error {
+func (s *steward) forget(ctx context.Context, w *registry.World, held []leases.Lease) error {
 	now, round := time.Now(), map[string]bool{}
 	var due []*leases.Lease
 	for i := range held {
@@ -49,7 +50,7 @@ func (s *steward) forget(ctx context.Context, w *World, held []leases.Lease) err
 			continue
 		}
 		if err = letters.Forget(ctx, r); err == nil {
-			err = leases.Forget(ctx, s.registry.js, s.bucket, l.Group, l.Resource)
+			err = leases.Forget(ctx, s.registry.JetStream, s.bucket, l.Group, l.Resource)
 		}
 		errs = append(errs, err)
 	}
@@ -58,13 +59,13 @@ func (s *steward) forget(ctx context.Context, w *World, held []leases.Lease) err
 
 // wants tells whether a lease can still be of use, in general because it is none of
 // a processor's; also while its pipeline is paused.
-func wants(w *World, l *leases.Lease) bool {
+func wants(w *registry.World, l *leases.Lease) bool {
 	r, err := processors.ParseResource(l.Resource)
 	if err != nil {
 		return true
 	}
-	runs := slices.ContainsFunc(w.Pipelines, func(rec Record) bool {
-		return rec.ID == r.Pipeline && rec.generation(r.Generation) != nil
+	runs := slices.ContainsFunc(w.Pipelines, func(rec registry.Record) bool {
+		return rec.ID == r.Pipeline && rec.GenerationRecord(r.Generation) != nil
 	})
 	for i := range w.Containers {
 		if w.Containers[i].ID == r.Partition.Container {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 )
 
@@ -26,13 +27,13 @@ const (
 // owner of a partition folds the changes behind the commit that put the rule in
 // force there; those between the head and that commit are the reader's, so it
 // must have passed that commit too.
-func (s *steward) tendAggregate(ctx context.Context, rec *Record, b *bound, at positions) error {
-	rules, err := s.rules(ctx, rec, b.target)
+func (s *steward) tendAggregate(ctx context.Context, rec *registry.Record, b *registry.Bound, at registry.Positions) error {
+	rules, err := s.rules(ctx, rec, b.Target)
 	if err != nil {
 		return err
 	}
-	switch left := rec.unsettled(b, rules, at); {
-	case !rec.Published && left == unsettledSwept:
+	switch left := rec.Unsettled(b, rules, at); {
+	case !rec.Published && left == registry.UnsettledSwept:
 		return s.publish(ctx, rec)
 	case left == "":
 		return s.settle(ctx, rec)
@@ -43,8 +44,8 @@ func (s *steward) tendAggregate(ctx context.Context, rec *Record, b *bound, at p
 }
 
 // publish makes the fields follow the accumulators.
-func (s *steward) publish(ctx context.Context, rec *Record) error {
-	err := s.note(ctx, rec, "the fields of an aggregate follow its accumulators", func(now *Record) { now.Published = true })
+func (s *steward) publish(ctx context.Context, rec *registry.Record) error {
+	err := s.note(ctx, rec, "the fields of an aggregate follow its accumulators", func(now *registry.Record) { now.Published = true })
 	if err != nil {
 		return err
 	}
@@ -52,12 +53,12 @@ func (s *steward) publish(ctx context.Context, rec *Record) error {
 	if err != nil {
 		return err
 	}
-	return s.registry.agree(ctx, &now, &now)
+	return s.registry.Agree(ctx, &now, &now)
 }
 
 // rules asks each partition of a container how it keeps an aggregate. One that
 // does not know the generation yet has the zero state.
-func (s *steward) rules(ctx context.Context, rec *Record, target *store.ContainerInfo) (map[uint32]store.RuleState, error) {
+func (s *steward) rules(ctx context.Context, rec *registry.Record, target *store.ContainerInfo) (map[uint32]store.RuleState, error) {
 	c, err := s.client.Open(*target)
 	if err != nil {
 		return nil, err
@@ -74,7 +75,7 @@ func (s *steward) rules(ctx context.Context, rec *Record, target *store.Containe
 			if err != nil {
 				return fmt.Errorf("partition %s: %w", p, err)
 			}
-			states[i] = ruleOf(status, rec)
+			states[i] = registry.RuleOf(status, rec)
 			return nil
 		})
 	}

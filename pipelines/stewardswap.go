@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors/project"
 )
 
@@ -12,8 +14,8 @@ import (
 // former ones, for its readers have come to where the logs ended when the
 // generation was registered. What is younger than that they are about to write, as
 // those of the former generation were.
-func (s *steward) swap(ctx context.Context, rec *Record, b *bound) (err error) {
-	p, err := compileProject(s.client, rec, b, s.limits)
+func (s *steward) swap(ctx context.Context, rec *registry.Record, b *registry.Bound) (err error) {
+	p, err := compile.Projection(s.client, rec, b, s.limits)
 	if err != nil {
 		return err
 	}
@@ -25,7 +27,7 @@ func (s *steward) swap(ctx context.Context, rec *Record, b *bound) (err error) {
 	if err := sink.Swap(ctx, p.Schema()); err != nil {
 		return fmt.Errorf("put the rows of generation %d in place: %w", rec.Generation, err)
 	}
-	return s.note(ctx, rec, "the rows of a new generation have taken the place of the former ones", func(now *Record) {
+	return s.note(ctx, rec, "the rows of a new generation have taken the place of the former ones", func(now *registry.Record) {
 		now.Shadow, now.Former = false, nil
 		now.Settled = now.Fills == 0 // else when what was there is filled
 	})

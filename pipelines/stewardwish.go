@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/tombstone"
 )
@@ -16,7 +18,7 @@ import (
 // is missing, because who applied a pipeline died in between, is asked for at
 // once. What is of no use is removed when it has been so for a while, and after a
 // look at the registry itself: what was seen of it may be old.
-func (s *steward) wishes(ctx context.Context, w *World) error {
+func (s *steward) wishes(ctx context.Context, w *registry.World) error {
 	extra, err := s.ask(ctx, w)
 	now, round := time.Now(), map[string]bool{}
 	due := slices.DeleteFunc(extra, func(e extraWish) bool { return s.idle.see(e.String(), now, round) < s.cfg.Grace })
@@ -77,7 +79,7 @@ type need struct {
 }
 
 // ask asks for what is missing, and returns what is asked for without need.
-func (s *steward) ask(ctx context.Context, w *World) ([]extraWish, error) {
+func (s *steward) ask(ctx context.Context, w *registry.World) ([]extraWish, error) {
 	needs := map[feed.ResourceID]*need{}
 	for i := range w.Containers {
 		needs[w.Containers[i].ID] = &need{}
@@ -108,12 +110,12 @@ func (s *steward) ask(ctx context.Context, w *World) ([]extraWish, error) {
 }
 
 // add notes what one pipeline needs of its target, and of its source.
-func (n *need) add(client *store.Client, rec *Record, containers []store.ContainerInfo, source *need) error {
-	b, gone := rec.bound(containers)
-	if rec.Spec.Kind() == AggregateKind {
+func (n *need) add(client *store.Client, rec *registry.Record, containers []store.ContainerInfo, source *need) error {
+	b, gone := rec.Bound(containers)
+	if rec.Spec.Kind() == spec.AggregateKind {
 		n.pipelines = append(n.pipelines, rec.ID)
 		if gone == "" {
-			n.rules = append(n.rules, rec.ruleWish())
+			n.rules = append(n.rules, rec.RuleWish())
 		}
 		return nil
 	}
@@ -121,7 +123,7 @@ func (n *need) add(client *store.Client, rec *Record, containers []store.Contain
 		n.unsure, source.unsure = true, true
 		return nil
 	}
-	index, stones, err := indexOf(client, rec, &b)
+	index, stones, err := registry.IndexOf(client, rec, &b)
 	if err != nil {
 		n.unsure, source.unsure = true, true
 		return fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
@@ -140,7 +142,7 @@ func (s *steward) askOne(ctx context.Context, c *store.ContainerInfo, n *need) e
 	catalog := s.client.Catalog()
 	var errs []error
 	for _, index := range n.indexes {
-		if !hasIndex(c, index) {
+		if !registry.HasIndex(c, index) {
 			errs = append(errs, catalog.WantIndex(ctx, c.Database, c.Name, index))
 		}
 	}
@@ -150,7 +152,7 @@ func (s *steward) askOne(ctx context.Context, c *store.ContainerInfo, n *need) e
 		}
 	}
 	for i := range n.rules {
-		if !hasRule(c, &n.rules[i]) {
+		if !registry.HasRule(c, &n.rules[i]) {
 			errs = append(errs, catalog.WantRule(ctx, c.Database, c.Name, n.rules[i]))
 		}
 	}

@@ -15,8 +15,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/compile"
 	"github.com/millrace/millrace/pipelines/live"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/roots"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/processors/project"
@@ -30,11 +33,11 @@ type SupervisorConfig struct {
 	Cascade cascade.Limits `yaml:"cascade"`
 	Project project.Limits `yaml:"project"`
 	// Sinks tunes the sinks of projections in this process.
-	Sinks SinkLimits `yaml:"sinks"`
+	Sinks compile.SinkLimits `yaml:"sinks"`
 	// Steward tunes the duties that one worker of the group has for all.
 	Steward StewardConfig `yaml:"steward"`
 	// Verify tunes the continuous verification, likewise of one worker.
-	Verify AuditConfig `yaml:"verify"`
+	Verify verify.ContinuousConfig `yaml:"verify"`
 	// Bucket holds the leases of the manager. Default leases.DefaultBucket.
 	Bucket string `yaml:"-"`
 	// Logger gets what an operator should know. Default slog.Default.
@@ -46,16 +49,16 @@ type SupervisorConfig struct {
 // each generation that runs, role and physical partition, one for the steward and
 // one for the auditor, and runs a processor for each lease that the manager takes.
 type Supervisor struct {
-	registry *Registry
+	registry *registry.Registry
 	client   *store.Client
 	manager  *leases.Manager
 	host     *processors.Host
 	cfg      SupervisorConfig
 	steward  *steward
-	auditor  *auditor
+	auditor  *verify.Continuous
 
 	mu         sync.Mutex
-	records    map[string]Record // by id; nil until the registry was seen
+	records    map[string]registry.Record // by id; nil until the registry was seen
 	containers []store.ContainerInfo
 	seen       bool // the catalog was
 	machines   map[machineKey]*machine
@@ -66,7 +69,7 @@ var errRemade = errors.New("pipelines: the declaration has changed")
 
 // NewSupervisor returns a Supervisor of the pipelines in registry. The manager's
 // group is that of the workers.
-func NewSupervisor(registry *Registry, client *store.Client, manager *leases.Manager, host *processors.Host, cfg SupervisorConfig) *Supervisor {
+func NewSupervisor(registry *registry.Registry, client *store.Client, manager *leases.Manager, host *processors.Host, cfg SupervisorConfig) *Supervisor {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
@@ -74,7 +77,7 @@ func NewSupervisor(registry *Registry, client *store.Client, manager *leases.Man
 		registry: registry, client: client, manager: manager, host: host, cfg: cfg, machines: map[machineKey]*machine{},
 	}
 	s.steward = newSteward(s)
-	s.auditor = newAuditor(registry, client, s.world, cfg.Bucket, cfg.Verify, s.steward.cfg.Interval, cfg.Logger)
+	s.auditor = verify.NewContinuous(registry, client, s.world, cfg.Bucket, cfg.Verify, s.steward.cfg.Interval, cfg.Logger)
 	return s
 }
 
@@ -97,7 +100,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	watches.Go(func() { s.announce(announcing) })
 	watches.Go(func() {
 		s.watch(watching, func() error {
-			return live.Serve(watching, s.registry.js.Conn(), s.manager.Holder(), s.host, s.cfg.Logger)
+			return live.Serve(watching, s.registry.JetStream.Conn(), s.manager.Holder(), s.host, s.cfg.Logger)
 		})
 	})
 	g.Go(func() error { return s.manager.Run(working, s.work) })
@@ -116,7 +119,7 @@ func (s *Supervisor) Announce(ctx context.Context) error {
 	if w == nil || err != nil {
 		return err
 	}
-	return roots.Announce(ctx, s.registry.kv, w)
+	return roots.Announce(ctx, s.registry.KV, w)
 }
 
 // announce does so until ctx ends.
@@ -125,7 +128,7 @@ func (s *Supervisor) announce(ctx context.Context) {
 	if w == nil || err != nil {
 		return // whoever takes a lease is told
 	}
-	roots.KeepAnnounced(ctx, s.registry.kv, w, func(err error) {
+	roots.KeepAnnounced(ctx, s.registry.KV, w, func(err error) {
 		s.cfg.Logger.WarnContext(ctx, "apply cannot know where this worker's sinks may write; it is tried again", slog.Any("error", err))
 	})
 }
@@ -156,9 +159,9 @@ func (s *Supervisor) watch(ctx context.Context, watch func() error) {
 	}
 }
 
-func (s *Supervisor) setRecords(records []Record) {
+func (s *Supervisor) setRecords(records []registry.Record) {
 	s.mu.Lock()
-	s.records = make(map[string]Record, len(records))
+	s.records = make(map[string]registry.Record, len(records))
 	for _, rec := range records {
 		s.records[rec.ID] = rec
 	}
@@ -181,29 +184,29 @@ func (s *Supervisor) setContainers(containers []store.ContainerInfo) {
 
 // world returns all pipelines and containers as they were seen last; false before
 // both were.
-func (s *Supervisor) world() (World, bool) {
+func (s *Supervisor) world() (registry.World, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := World{Containers: s.containers, Pipelines: slices.Collect(maps.Values(s.records))}
-	sortRecords(w.Pipelines)
+	w := registry.World{Containers: s.containers, Pipelines: slices.Collect(maps.Values(s.records))}
+	registry.SortRecords(w.Pipelines)
 	return w, s.records != nil && s.seen
 }
 
 // publish tells the manager what there is to hold, once both lists were seen.
 func (s *Supervisor) publish() {
 	if w, ready := s.world(); ready {
-		names := append(resourceNames(w.Pipelines, w.Containers), stewardResource, auditResource)
-		s.manager.SetResources(names, map[string]float64{stewardResource: stewardWeight, auditResource: stewardWeight})
+		names := append(registry.ResourceNames(w.Pipelines, w.Containers), registry.StewardResource, verify.ContinuousResource)
+		s.manager.SetResources(names, map[string]float64{registry.StewardResource: stewardWeight, verify.ContinuousResource: stewardWeight})
 	}
 }
 
 // work does what one lease gives the right to until the lease ends.
 func (s *Supervisor) work(ctx context.Context, held *leases.Held) error {
 	switch held.Resource() {
-	case stewardResource:
+	case registry.StewardResource:
 		return s.steward.run(ctx, held)
-	case auditResource:
-		return s.auditor.run(ctx, held)
+	case verify.ContinuousResource:
+		return s.auditor.Run(ctx, held)
 	}
 	resource, err := processors.ParseResource(held.Resource())
 	if err != nil {
@@ -249,7 +252,7 @@ func (s *Supervisor) tenure(ctx context.Context, held *leases.Held, resource pro
 		return false, err
 	}
 	defer s.release(ctx, m)
-	if err := s.cfg.Sinks.admit(ctx, &m.record); err != nil {
+	if err := s.cfg.Sinks.Admit(ctx, &m.record); err != nil {
 		return false, fmt.Errorf("spec.project.sink.parquet.path: %w", err)
 	}
 	if err := s.whole(ctx, m); err != nil {

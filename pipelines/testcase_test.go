@@ -12,16 +12,17 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/testcase"
 
-	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/owner"
 )
 
-func loadTests(t testing.TB, paths ...string) *pipelines.Resources {
+func loadTests(t testing.TB, paths ...string) *spec.Resources {
 	t.Helper()
-	r, err := pipelines.LoadTests(paths...)
+	r, err := testcase.Load(paths...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,10 +30,10 @@ func loadTests(t testing.TB, paths ...string) *pipelines.Resources {
 }
 
 // tested runs tests and returns the report and how it is printed, without times.
-func (n *node) tested(t testing.TB, r *pipelines.Resources, cfg pipelines.TesterConfig) (*pipelines.TestReport, string) {
+func (n *node) tested(t testing.TB, r *spec.Resources, cfg testcase.Config) (*testcase.Report, string) {
 	t.Helper()
 	cfg.Dir = t.TempDir()
-	report, err := pipelines.NewTester(n.js, n.registry, n.client, cfg).Run(t.Context(), r)
+	report, err := testcase.New(n.js, n.registry, n.client, cfg).Run(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func (n *node) tested(t testing.TB, r *pipelines.Resources, cfg pipelines.Tester
 
 func TestTesterPasses(t *testing.T) {
 	n := newNode(t)
-	report, text := n.tested(t, loadTests(t, "testdata/tests"), pipelines.TesterConfig{})
+	report, text := n.tested(t, loadTests(t, "testdata/tests"), testcase.Config{})
 	want := "ok    beside-what-it-tests  (1 step, TIME)\nok    everything-together  (3 steps, TIME)\n2 tests passed in TIME\n"
 	if text != want || report.Failed != 0 {
 		t.Errorf("%s", text)
@@ -72,7 +73,7 @@ func (n *node) leftBehind(t testing.TB) {
 
 func TestTesterFails(t *testing.T) {
 	n := newNode(t)
-	report, text := n.tested(t, loadTests(t, "testdata/tests/shop.yaml", "testdata/tests-failing"), pipelines.TesterConfig{})
+	report, text := n.tested(t, loadTests(t, "testdata/tests/shop.yaml", "testdata/tests-failing"), testcase.Config{})
 	storetest.Golden(t, "testdata/tests-failing/report.txt", text)
 	report.Duration, report.Seconds = 0, 0
 	for i := range report.Tests {
@@ -90,9 +91,9 @@ func TestTesterFails(t *testing.T) {
 func TestTesterIsDeterministic(t *testing.T) {
 	n := newNode(t)
 	r := loadTests(t, "testdata/tests/shop.yaml", "testdata/tests-failing")
-	_, first := n.tested(t, r, pipelines.TesterConfig{})
+	_, first := n.tested(t, r, testcase.Config{})
 	for range 2 {
-		if _, again := n.tested(t, r, pipelines.TesterConfig{}); again != first {
+		if _, again := n.tested(t, r, testcase.Config{}); again != first {
 			t.Fatalf("first\n%s\nthen\n%s", first, again)
 		}
 	}
@@ -120,7 +121,7 @@ metadata: {name: waits}
 spec:
   steps: [{expect: {author: [{id: a1}]}}]
 `)
-	_, text := n.tested(t, r, pipelines.TesterConfig{Timeout: 50 * time.Millisecond})
+	_, text := n.tested(t, r, testcase.Config{Timeout: 50 * time.Millisecond})
 	for _, part := range []string{"FAIL  waits", "what is given", "pipeline names: it has not come to rest", "uninitialised"} {
 		if !strings.Contains(text, part) {
 			t.Errorf("nothing of %q in\n%s", part, text)
@@ -128,7 +129,7 @@ spec:
 	}
 }
 
-func decodeTests(t testing.TB, text string) *pipelines.Resources {
+func decodeTests(t testing.TB, text string) *spec.Resources {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "tests.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
@@ -163,33 +164,33 @@ func newOwner(t testing.TB) *node {
 func TestLoadTests(t *testing.T) {
 	for _, c := range []struct{ name, file string }{{"form", "broken"}, {"names", "names"}, {"values", "values"}} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := pipelines.LoadTests("testdata/tests/shop.yaml", "testdata/tests-broken/"+c.file+".yaml")
-			if _, ok := errors.AsType[pipelines.Findings](err); !ok {
+			_, err := testcase.Load("testdata/tests/shop.yaml", "testdata/tests-broken/"+c.file+".yaml")
+			if _, ok := errors.AsType[spec.Findings](err); !ok {
 				t.Fatal(err)
 			}
 			storetest.Golden(t, "testdata/tests-broken/"+c.file+".golden", err.Error()+"\n")
 		})
 	}
 	t.Run("apply passes over tests, wrong ones too", func(t *testing.T) {
-		r, err := pipelines.Load("testdata/tests/shop.yaml", "testdata/tests-broken/broken.yaml")
+		r, err := spec.Load("testdata/tests/shop.yaml", "testdata/tests-broken/broken.yaml")
 		if err != nil || len(r.Containers) != 3 || len(r.Pipelines) != 4 || len(r.Tests) != 0 {
 			t.Fatalf("%d containers, %d pipelines, %d tests, %v", len(r.Containers), len(r.Pipelines), len(r.Tests), err)
 		}
 	})
 	t.Run("there are none", func(t *testing.T) {
-		_, err := pipelines.LoadTests("testdata/shop")
+		_, err := testcase.Load("testdata/shop")
 		if err == nil || !strings.Contains(err.Error(), "no test is declared") {
 			t.Error(err)
 		}
 	})
 	t.Run("a folder of tests alone", func(t *testing.T) {
-		r, err := pipelines.LoadTests("testdata/tests/shop.yaml", "testdata/tests/tests")
+		r, err := testcase.Load("testdata/tests/shop.yaml", "testdata/tests/tests")
 		if err != nil || len(r.Tests) != 2 {
 			t.Errorf("%d tests, %v", len(r.Tests), err)
 		}
 	})
 	t.Run("twice", func(t *testing.T) {
-		_, err := pipelines.LoadTests("testdata/tests", "testdata/tests/tests")
+		_, err := testcase.Load("testdata/tests", "testdata/tests/tests")
 		if err != nil {
 			t.Errorf("a file that is named twice is read twice: %v", err)
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/query"
 )
@@ -13,16 +14,16 @@ import (
 // turn brings a pipeline to what expressions mean now. One whose results could differ
 // gets a new generation, which computes all anew, and is named; for the others the two
 // meanings are the same, and that is noted.
-func (s *steward) turn(ctx context.Context, rec *Record, containers []store.ContainerInfo) error {
-	names := rec.Spec.turns()
+func (s *steward) turn(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo) error {
+	names := rec.Spec.Turns()
 	if len(names) == 0 {
-		return s.note(ctx, rec, "a pipeline means the same by the present meaning of expressions", func(now *Record) { now.Expressions = query.MeaningNow })
+		return s.note(ctx, rec, "a pipeline means the same by the present meaning of expressions", func(now *registry.Record) { now.Expressions = query.MeaningNow })
 	}
-	if _, gone := rec.bound(containers); gone != "" {
+	if _, gone := rec.Bound(containers); gone != "" {
 		return nil // it does nothing, and is told to
 	}
 	declared := rec.Document()
-	outcome, err := s.registry.applyPipeline(ctx, &declared, &ApplyOptions{})
+	outcome, err := s.registry.ApplyPipeline(ctx, &declared, &registry.ApplyOptions{})
 	if err != nil {
 		return err
 	}
@@ -33,7 +34,7 @@ func (s *steward) turn(ctx context.Context, rec *Record, containers []store.Cont
 }
 
 // older tells whether a record has to be looked at by turn.
-func older(r Record) bool { return r.Expressions < query.MeaningNow }
+func older(r registry.Record) bool { return r.Expressions < query.MeaningNow }
 
 // hasOlder tells whether one of the pipelines has.
-func hasOlder(w *World) bool { return slices.ContainsFunc(w.Pipelines, older) }
+func hasOlder(w *registry.World) bool { return slices.ContainsFunc(w.Pipelines, older) }

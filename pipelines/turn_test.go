@@ -6,7 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/query"
 )
@@ -65,7 +66,7 @@ func TestPipelinesTurnToWhatExpressionsMean(t *testing.T) {
 	n.customers(t, 2, 3) // whose orders have numbers for totals
 	n.put(t, "customer", `{"id":"o0-9","customerId":"c0","type":"order","total":"gift"}`)
 
-	n.work(t, n.client, pipelines.SinkLimits{})
+	n.work(t, n.client, compile.SinkLimits{})
 	eventually(t, func() string {
 		for _, name := range names {
 			if r := n.record(t, name); r.Expressions != query.MeaningNow || !r.Settled {
@@ -89,8 +90,8 @@ func TestPipelinesTurnToWhatExpressionsMean(t *testing.T) {
 	if rule := n.record(t, "customer-totals").Rule; rule.Expressions != query.MeaningNow {
 		t.Errorf("the rule of a new generation has the meaning %d", rule.Expressions)
 	}
-	report, _ := n.verify(t, pipelines.VerifyConfig{})
-	if report.Verdict != pipelines.VerdictEqual {
+	report, _ := n.verify(t, verify.Config{})
+	if report.Verdict != verify.VerdictEqual {
 		t.Errorf("the copies differ: %+v", report)
 	}
 }

@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 // BenchmarkVerify compares copies at rest: a category's name and three tags' names
@@ -54,11 +55,11 @@ func BenchmarkVerify(b *testing.B) {
 func measure(b *testing.B, n *node, names ...string) {
 	b.Helper()
 	b.ReportAllocs()
-	var all []pipelines.Metadata
+	var all []spec.Metadata
 	for _, name := range names {
-		all = append(all, pipelines.Metadata{Name: name, Database: pipelines.DatabaseDefault})
+		all = append(all, spec.Metadata{Name: name, Database: spec.DatabaseDefault})
 	}
-	v := pipelines.NewVerifier(n.js, n.registry, n.client, pipelines.VerifyConfig{})
+	v := verify.New(n.js, n.registry, n.client, verify.Config{})
 	var copies, groups, items int64
 	before := used(b)
 	for b.Loop() {
@@ -66,7 +67,7 @@ func measure(b *testing.B, n *node, names ...string) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if r.Verdict != pipelines.VerdictEqual {
+		if r.Verdict != verify.VerdictEqual {
 			b.Fatal(text(r))
 		}
 		copies, groups, items = 0, 0, 0

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store/document"
 )
@@ -48,8 +49,8 @@ func TestVerifyWebStore(t *testing.T) {
 	n.put(t, "product", products...)
 	check := func(when string) {
 		t.Helper()
-		r, by := n.verify(t, pipelines.VerifyConfig{})
-		if r.Verdict != pipelines.VerdictEqual || by["category-names"].Copies != 295 || by["tag-names"].Copies != 767 {
+		r, by := n.verify(t, verify.Config{})
+		if r.Verdict != verify.VerdictEqual || by["category-names"].Copies != 295 || by["tag-names"].Copies != 767 {
 			t.Errorf("%s:\n%s", when, text(r))
 		}
 	}
@@ -85,8 +86,8 @@ func TestVerifyCatchesDrift(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	r, by := n.verify(t, pipelines.VerifyConfig{})
-	if p := by["category-names"]; p.Verdict != pipelines.VerdictBehind || p.Behind != 1 || !strings.Contains(p.Differences[0].Reason, "paused") {
+	r, by := n.verify(t, verify.Config{})
+	if p := by["category-names"]; p.Verdict != verify.VerdictBehind || p.Behind != 1 || !strings.Contains(p.Differences[0].Reason, "paused") {
 		t.Errorf("paused:\n%s", text(r))
 	}
 
@@ -97,9 +98,9 @@ func TestVerifyCatchesDrift(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.idle(t)
-	r, by = n.verify(t, pipelines.VerifyConfig{})
+	r, by = n.verify(t, verify.Config{})
 	p := by["category-names"]
-	if r.Verdict != pipelines.VerdictDrift || p.Drift != 1 || p.Copies != 40 || by["tag-names"].Verdict != pipelines.VerdictEqual {
+	if r.Verdict != verify.VerdictDrift || p.Drift != 1 || p.Copies != 40 || by["tag-names"].Verdict != verify.VerdictEqual {
 		t.Fatalf("behind its back:\n%s", text(r))
 	}
 	if got, want := p.Differences[0].String(), `drift ["c1"]/p4: categoryName is "Byks", of its source "Bikes" (source ["category"]/c1)`; got != want {
@@ -170,9 +171,9 @@ func TestVerifyListsDangling(t *testing.T) {
 	for i := range 20 {
 		n.put(t, "product", fmt.Sprintf(`{"id":"q%d","categoryId":"c3","categoryName":"x"}`, i))
 	}
-	r, by := n.verify(t, pipelines.VerifyConfig{ListMax: 3})
+	r, by := n.verify(t, verify.Config{ListMax: 3})
 	p := by["category-names"]
-	if r.Verdict != pipelines.VerdictEqual || p.Dangling != 20 || p.Copies != 40 || len(p.Differences) != 3 {
+	if r.Verdict != verify.VerdictEqual || p.Dangling != 20 || p.Copies != 40 || len(p.Differences) != 3 {
 		t.Errorf("a deleted category:\n%s", text(r))
 	}
 	if got := text(r); !strings.Contains(got, "and 17 more") || !strings.Contains(got, `there is no source ["category"]/c3`) {
@@ -191,8 +192,8 @@ func TestVerifyWaitsForClear(t *testing.T) {
 	if err := n.container(t, "productMeta").Delete(t.Context(), key, "t2"); err != nil {
 		t.Fatal(err)
 	}
-	r, by := n.verify(t, pipelines.VerifyConfig{})
-	if p := by["tag-names"]; p.Verdict != pipelines.VerdictEqual || p.Dangling != 0 || p.Copies != 40 {
+	r, by := n.verify(t, verify.Config{})
+	if p := by["tag-names"]; p.Verdict != verify.VerdictEqual || p.Dangling != 0 || p.Copies != 40 {
 		t.Errorf("a deleted tag:\n%s", text(r))
 	}
 	if got := n.read(t, "product", "c1", "p0", "tags"); got != `[{"id":"t1","name":"red"}]` {
@@ -232,7 +233,7 @@ func TestVerifyWhileWriting(t *testing.T) {
 		done <- nil
 	}()
 	for range 4 {
-		r, _ := n.verify(t, pipelines.VerifyConfig{PageItems: 7, PollInterval: 10 * time.Millisecond, Timeout: time.Second})
+		r, _ := n.verify(t, verify.Config{PageItems: 7, PollInterval: 10 * time.Millisecond, Timeout: time.Second})
 		for _, p := range r.Pipelines {
 			if p.Drift > 0 {
 				t.Errorf("in flight:\n%s", text(r))
@@ -243,7 +244,7 @@ func TestVerifyWhileWriting(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := n.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := n.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("at rest:\n%s", text(r))
 	}
 }
@@ -273,7 +274,7 @@ func TestStatusOfWork(t *testing.T) {
 		if s, err = n.monitor.Read(t.Context()); err != nil {
 			return err.Error()
 		}
-		if p := s.Pipelines[0]; p.State != pipelines.Paused || p.Lag.Commits == 0 {
+		if p := s.Pipelines[0]; p.State != status.Paused || p.Lag.Commits == 0 {
 			return fmt.Sprintf("%+v", p)
 		}
 		return ""

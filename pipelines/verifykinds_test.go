@@ -12,6 +12,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines"
@@ -111,11 +114,11 @@ spec:
 
 func newMart(t testing.TB) *mart {
 	t.Helper()
-	return newMartVerified(t, pipelines.AuditConfig{Continuous: "off"})
+	return newMartVerified(t, verify.ContinuousConfig{Continuous: "off"})
 }
 
 // newMartVerified is a mart whose worker verifies as told.
-func newMartVerified(t testing.TB, audit pipelines.AuditConfig) *mart {
+func newMartVerified(t testing.TB, audit verify.ContinuousConfig) *mart {
 	t.Helper()
 	local := &store.Local{}
 	m := &mart{node: &node{system: newSystem(t, local)}, dir: t.TempDir()}
@@ -150,7 +153,7 @@ func newMartVerified(t testing.TB, audit pipelines.AuditConfig) *mart {
 		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second}, Verify: audit,
 	})
 	storetest.Run(t, supervisor.Run)
-	m.monitor = pipelines.NewMonitor(m.js, m.registry, pipelines.MonitorConfig{})
+	m.monitor = status.NewMonitor(m.js, m.registry, status.MonitorConfig{})
 	t.Cleanup(m.monitor.Close)
 	m.apply(t, decode(t, martContainers))
 	m.apply(t, decode(t, strings.ReplaceAll(martPipelines, "DIR", m.dir)))
@@ -184,9 +187,9 @@ func (m *mart) fill(t testing.TB, customers, orders int) {
 func TestVerifyEveryKind(t *testing.T) {
 	m := newMart(t)
 	m.fill(t, 7, 6)
-	for _, cfg := range []pipelines.VerifyConfig{{}, {PageItems: 3, BytesMax: 600}, {BytesMax: 200}} {
+	for _, cfg := range []verify.Config{{}, {PageItems: 3, BytesMax: 600}, {BytesMax: 200}} {
 		r, by := m.verify(t, cfg)
-		if r.Verdict != pipelines.VerdictEqual {
+		if r.Verdict != verify.VerdictEqual {
 			t.Fatalf("%+v:\n%s", cfg, text(r))
 		}
 		for name, want := range map[string][2]int64{"totals": {7, 7}, "days": {5, 5}, "lines": {84, 0}, "files": {49, 0}} {
@@ -324,7 +327,7 @@ func (m *mart) plantRows(t testing.TB, b project.Batch) {
 }
 
 // lines returns the differences of a pipeline, as they are told.
-func lines(p pipelines.PipelineReport) (all []string) {
+func lines(p verify.PipelineReport) (all []string) {
 	for i := range p.Differences {
 		all = append(all, p.Differences[i].String())
 	}
@@ -389,16 +392,16 @@ func TestVerifyEveryKindWhileWriting(t *testing.T) {
 	m.fill(t, 6, 4)
 	stop := m.traffic(t, 0, 6)
 	for i := range 4 {
-		r, _ := m.verify(t, pipelines.VerifyConfig{PageItems: 5 + i, PollInterval: 10 * time.Millisecond})
+		r, _ := m.verify(t, verify.Config{PageItems: 5 + i, PollInterval: 10 * time.Millisecond})
 		for _, p := range r.Pipelines {
-			if p.Verdict != pipelines.VerdictEqual {
+			if p.Verdict != verify.VerdictEqual {
 				t.Errorf("in flight:\n%s", text(r))
 			}
 		}
 	}
 	stop()
 	m.idle(t)
-	if r, _ := m.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := m.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("at rest:\n%s", text(r))
 	}
 }
@@ -459,8 +462,8 @@ func TestVerifyWhileItemsExpire(t *testing.T) {
 	m.put(t, "event", items...)
 	m.idle(t)
 	for begun := time.Now(); time.Since(begun) < 4*time.Second; {
-		r, _ := m.verify(t, pipelines.VerifyConfig{PageItems: 9, PollInterval: 10 * time.Millisecond})
-		if r.Verdict != pipelines.VerdictEqual {
+		r, _ := m.verify(t, verify.Config{PageItems: 9, PollInterval: 10 * time.Millisecond})
+		if r.Verdict != verify.VerdictEqual {
 			t.Fatalf("while items expire:\n%s", text(r))
 		}
 	}
@@ -479,8 +482,8 @@ func TestVerifyWhileItemsExpire(t *testing.T) {
 		return ""
 	})
 	m.idle(t)
-	r, by := m.verify(t, pipelines.VerifyConfig{})
-	if r.Verdict != pipelines.VerdictEqual || by["live-events"].Copies != 0 || by["all-events"].Copies != 60 || by["tallies"].Copies != 3 {
+	r, by := m.verify(t, verify.Config{})
+	if r.Verdict != verify.VerdictEqual || by["live-events"].Copies != 0 || by["all-events"].Copies != 60 || by["tallies"].Copies != 3 {
 		t.Errorf("when all have expired:\n%s", text(r))
 	}
 }
@@ -498,11 +501,11 @@ func TestVerifySaysWhatIsBehind(t *testing.T) {
 		m.released(t, rec.ID)
 	}
 	m.put(t, "sale", martOrder(1, 7, 3))
-	r, by := m.verify(t, pipelines.VerifyConfig{})
-	for name, want := range map[string]pipelines.Verdict{
-		"totals": pipelines.VerdictEqual, "days": pipelines.VerdictBehind, "lines": pipelines.VerdictEqual, "files": pipelines.VerdictBehind,
+	r, by := m.verify(t, verify.Config{})
+	for name, want := range map[string]verify.Verdict{
+		"totals": verify.VerdictEqual, "days": verify.VerdictBehind, "lines": verify.VerdictEqual, "files": verify.VerdictBehind,
 	} {
-		if p := by[name]; p.Verdict != want || (want == pipelines.VerdictBehind) != strings.Contains(p.Reason, "paused") {
+		if p := by[name]; p.Verdict != want || (want == verify.VerdictBehind) != strings.Contains(p.Reason, "paused") {
 			t.Errorf("%s:\n%s", name, text(r))
 		}
 	}
@@ -517,7 +520,7 @@ func TestVerifySaysWhatIsBehind(t *testing.T) {
 	if _, err := m.registry.Resume(t.Context(), "default", "days"); err != nil {
 		t.Fatal(err)
 	}
-	if _, by = m.repair(t, pipelines.VerifyConfig{}); by["days"].Behind != 1 || by["days"].Mended != 0 ||
+	if _, by = m.repair(t, verify.Config{}); by["days"].Behind != 1 || by["days"].Mended != 0 ||
 		!strings.Contains(by["days"].Differences[0].String(), `a change of ["c9"]/o9 was given up: it is too large`) {
 		t.Errorf("given up: %+v", by["days"])
 	}
@@ -529,11 +532,11 @@ func TestVerifyAsksForNoRowsOfBefore(t *testing.T) {
 	m := newMart(t)
 	m.fill(t, 4, 3)
 	late := strings.NewReplacer("name: files", "name: late", "DIR", t.TempDir()).Replace(martPipelines[strings.LastIndex(martPipelines, "---"):])
-	m.apply(t, decode(t, late), pipelines.ApplyOptions{FromNow: true})
+	m.apply(t, decode(t, late), registry.ApplyOptions{FromNow: true})
 	m.idle(t)
 	check := func(when string, copies, drift int64) {
 		t.Helper()
-		r, by := m.verify(t, pipelines.VerifyConfig{})
+		r, by := m.verify(t, verify.Config{})
 		if p := by["late"]; p.Copies != copies || p.Drift != drift {
 			t.Errorf("%s:\n%s", when, text(r))
 		}
@@ -555,8 +558,8 @@ func TestVerifyKnowsTheWrongSink(t *testing.T) {
 	if err := os.Rename(m.dir, here); err != nil {
 		t.Fatal(err)
 	}
-	_, by := m.repair(t, pipelines.VerifyConfig{})
-	if p := by["files"]; p.Verdict != pipelines.VerdictBehind || !strings.Contains(p.Reason, "not where the workers write to") || p.Mended != 0 {
+	_, by := m.repair(t, verify.Config{})
+	if p := by["files"]; p.Verdict != verify.VerdictBehind || !strings.Contains(p.Reason, "not where the workers write to") || p.Mended != 0 {
 		t.Errorf("elsewhere: %+v", p)
 	}
 	if err := os.RemoveAll(m.dir); err != nil {
@@ -565,7 +568,7 @@ func TestVerifyKnowsTheWrongSink(t *testing.T) {
 	if err := os.Rename(here, m.dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, by = m.verify(t, pipelines.VerifyConfig{}); by["files"].Verdict != pipelines.VerdictEqual {
+	if _, by = m.verify(t, verify.Config{}); by["files"].Verdict != verify.VerdictEqual {
 		t.Errorf("back again: %+v", by["files"])
 	}
 }

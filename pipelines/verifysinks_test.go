@@ -9,7 +9,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/postgres"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 	"github.com/millrace/millrace/processors/project/pgsink"
@@ -62,9 +62,9 @@ func TestVerifyEverySink(t *testing.T) {
 			m.idle(t)
 			check := func(when string, repair bool, want ...string) {
 				t.Helper()
-				r, by := m.verify(t, pipelines.VerifyConfig{})
+				r, by := m.verify(t, verify.Config{})
 				if repair {
-					r, by = m.repair(t, pipelines.VerifyConfig{})
+					r, by = m.repair(t, verify.Config{})
 				}
 				if diff := cmp.Diff(want, lines(by["flat"])); diff != "" || by["flat"].Copies < 7 {
 					t.Errorf("%s: %s\n%s", when, diff, text(r))
@@ -82,7 +82,7 @@ func TestVerifyEverySink(t *testing.T) {
 				`drift table people row ["Name 4"]: n is 5, of its source 4 (source sale/["k0"]/p4)`,
 			}
 			check("planted", false, want...)
-			if _, by := m.repair(t, pipelines.VerifyConfig{}); int(by["flat"].Mended) != len(want) || by["flat"].Verdict != pipelines.VerdictEqual {
+			if _, by := m.repair(t, verify.Config{}); int(by["flat"].Mended) != len(want) || by["flat"].Verdict != verify.VerdictEqual {
 				t.Errorf("mended: %+v", by["flat"])
 			}
 			check("after the repair", false)

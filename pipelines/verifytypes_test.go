@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 // TestContainerRows_KeepTheTypesOfValues in columns without a type, and verify sees a
@@ -35,7 +35,7 @@ spec:
 			t.Errorf("%s is %s, want %s", field, got, want)
 		}
 	}
-	if r, _ := n.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictEqual {
+	if r, _ := n.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
 		t.Errorf("at rest:\n%s", text(r))
 	}
 	key, err := feed.NewPartitionKey("k1")
@@ -59,7 +59,7 @@ spec:
 	if _, err := c.Upsert(t.Context(), data); err != nil {
 		t.Fatal(err)
 	}
-	if r, _ := n.verify(t, pipelines.VerifyConfig{}); r.Verdict != pipelines.VerdictDrift {
+	if r, _ := n.verify(t, verify.Config{}); r.Verdict != verify.VerdictDrift {
 		t.Errorf("with text in place of the number:\n%s", text(r))
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 // TestVerify_JudgesTheRestWithoutASecret: who verifies need not have the secrets of
@@ -21,27 +23,27 @@ spec:
   project:
     sink: {postgres: {dsnEnv: MILLRACE_TEST_NOT_THERE}}
     tables: {sales: {key: [id], columns: {id: id}}}
-`), pipelines.ApplyOptions{FromNow: true}) // its worker has nothing to write, which it could not
+`), registry.ApplyOptions{FromNow: true}) // its worker has nothing to write, which it could not
 	eventually(t, func() string {
 		s, err := n.monitor.Read(t.Context())
 		if err != nil {
 			return err.Error()
 		}
 		for _, p := range s.Pipelines {
-			if p.Name == "sales" && p.State != pipelines.Idle {
+			if p.Name == "sales" && p.State != status.Idle {
 				return "sales is " + string(p.State)
 			}
 		}
 		return ""
 	})
-	r, by := n.verify(t, pipelines.VerifyConfig{Timeout: -1})
-	if p := by["sales"]; p.Verdict != pipelines.VerdictEqual || p.Copies != 1 {
+	r, by := n.verify(t, verify.Config{Timeout: -1})
+	if p := by["sales"]; p.Verdict != verify.VerdictEqual || p.Copies != 1 {
 		t.Errorf("the sink that can be read:\n%s", text(r))
 	}
-	if p := by["secret"]; p.Verdict != pipelines.VerdictUnjudged || !strings.Contains(p.Reason, "the environment variable MILLRACE_TEST_NOT_THERE is empty") {
+	if p := by["secret"]; p.Verdict != verify.VerdictUnjudged || !strings.Contains(p.Reason, "the environment variable MILLRACE_TEST_NOT_THERE is empty") {
 		t.Errorf("the sink that cannot be read:\n%s", text(r))
 	}
-	if r.Verdict != pipelines.VerdictUnjudged {
+	if r.Verdict != verify.VerdictUnjudged {
 		t.Errorf("all in all: %s", r.Verdict)
 	}
 }

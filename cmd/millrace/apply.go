@@ -8,12 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 )
 
 func newApply(a *app) *cobra.Command {
 	var files []string
-	var opts pipelines.ApplyOptions
+	var opts registry.ApplyOptions
 	cmd := &cobra.Command{
 		Use:   "apply -f FILE|DIR...",
 		Short: "Declare containers and pipelines, or change them",
@@ -41,7 +42,7 @@ definition, generation or index has changed since.`,
 			if opts.Backfill && opts.FromNow {
 				return &usageError{errors.New("--backfill begins with all that is there, --from-now leaves it out: choose one")}
 			}
-			declared, err := pipelines.Load(files...)
+			declared, err := spec.Load(files...)
 			if err != nil {
 				return err
 			}
@@ -64,7 +65,7 @@ definition, generation or index has changed since.`,
 	return cmd
 }
 
-func (a *app) printOutcomes(done []pipelines.Outcome) error {
+func (a *app) printOutcomes(done []registry.Outcome) error {
 	return a.print(map[string]any{"applied": done}, func(w io.Writer) error {
 		for _, o := range done {
 			fmt.Fprintln(w, o)

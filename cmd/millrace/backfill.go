@@ -7,11 +7,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 )
 
 func newBackfill(a *app) *cobra.Command {
-	var scope pipelines.FillScope
+	var scope registry.FillScope
 	var stop bool
 	cmd := &cobra.Command{
 		Use:   "backfill PIPELINE [--where EXPR] [--key KEY] | --stop",

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
@@ -46,7 +46,7 @@ type letterView struct {
 	Missing string `json:"missing,omitempty"`
 }
 
-func viewLetter(rec *pipelines.Record, l *processors.DeadLetter) letterView {
+func viewLetter(rec *registry.Record, l *processors.DeadLetter) letterView {
 	return letterView{Database: rec.Database, Name: rec.Name, DeadLetter: *l, Position: l.Position.String()}
 }
 
@@ -91,13 +91,13 @@ func (a *app) letters(ctx context.Context, s *session, args []string) ([]letterV
 	return views, nil
 }
 
-func (a *app) recordsOf(ctx context.Context, s *session, args []string) ([]pipelines.Record, error) {
+func (a *app) recordsOf(ctx context.Context, s *session, args []string) ([]registry.Record, error) {
 	if len(args) == 0 {
 		return s.registry.List(ctx)
 	}
 	database, name := a.split(args[0])
 	rec, err := s.registry.Get(ctx, database, name)
-	return []pipelines.Record{rec}, err
+	return []registry.Record{rec}, err
 }
 
 func printLetters(w io.Writer, views []letterView) error {
@@ -155,7 +155,7 @@ func newLettersShow(a *app) *cobra.Command {
 }
 
 // letter reads the letter that args name: pipeline and id.
-func (a *app) letter(ctx context.Context, s *session, args []string) (*pipelines.Record, *processors.DeadLetter, error) {
+func (a *app) letter(ctx context.Context, s *session, args []string) (*registry.Record, *processors.DeadLetter, error) {
 	letters, err := processors.OpenDeadLetters(ctx, s.client)
 	if err != nil {
 		return nil, nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/demo"
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/cmd/millrace/webstore"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 // demoFlags are those of demo.
@@ -113,7 +113,7 @@ func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
 func (a *app) printDemo(report *demo.Report, took time.Duration, dir string, keep bool) error {
 	err := a.print(report, func(w io.Writer) error {
 		for i := range report.Verify.Pipelines {
-			if p := &report.Verify.Pipelines[i]; p.Verdict != pipelines.VerdictEqual {
+			if p := &report.Verify.Pipelines[i]; p.Verdict != verify.VerdictEqual {
 				return report.Verify.Print(w)
 			}
 		}
@@ -142,7 +142,7 @@ func (a *app) printDemo(report *demo.Report, took time.Duration, dir string, kee
 	if err != nil {
 		return err
 	}
-	if report.Verify.Verdict != pipelines.VerdictEqual {
+	if report.Verify.Verdict != verify.VerdictEqual {
 		return &badNews{errTold}
 	}
 	return nil

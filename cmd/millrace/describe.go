@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/node"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/upkeep"
 )
@@ -80,7 +81,7 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 	for i := range users {
 		names = append(names, users[i].Name)
 	}
-	doc, err := declaration(pipelines.ContainerDocument(&info))
+	doc, err := declaration(registry.ContainerDocument(&info))
 	if err != nil {
 		return err
 	}
@@ -157,24 +158,24 @@ func (a *app) describePipeline(ctx context.Context, s *session, database, name s
 	}
 	monitor := s.monitor()
 	defer monitor.Close()
-	status, err := monitor.Read(ctx)
+	st, err := monitor.Read(ctx)
 	if err != nil {
 		return err
 	}
-	status.Pipelines = slices.DeleteFunc(status.Pipelines, func(p pipelines.PipelineStatus) bool { return p.ID != rec.ID })
+	st.Pipelines = slices.DeleteFunc(st.Pipelines, func(p status.Pipeline) bool { return p.ID != rec.ID })
 	doc, err := declaration(rec.Document())
 	if err != nil {
 		return err
 	}
 	v := map[string]any{"declaration": doc, "id": rec.ID, "generation": rec.Generation, "created": rec.Created, "changed": rec.Changed, "paused": rec.Paused}
-	if len(status.Pipelines) == 1 {
-		v["status"] = status.Pipelines[0]
+	if len(st.Pipelines) == 1 {
+		v["status"] = st.Pipelines[0]
 	}
 	return a.print(v, func(w io.Writer) error {
 		if err := writeYAML(w, doc); err != nil {
 			return err
 		}
 		fmt.Fprintf(w, "\nid %s, generation %d of %s\n\n", rec.ID, rec.Generation, rec.Changed.Format(time.RFC3339))
-		return status.Print(w, true)
+		return st.Print(w, true)
 	})
 }

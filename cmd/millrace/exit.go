@@ -13,7 +13,8 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/remote"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/gateway"
 )
@@ -42,8 +43,8 @@ func explain(err error) (code int, text string) {
 }
 
 func isFindings(err error) bool {
-	_, ok := errors.AsType[pipelines.Findings](err)
-	return ok || isType[*pipelines.RefusedError](err)
+	_, ok := errors.AsType[spec.Findings](err)
+	return ok || isType[*registry.RefusedError](err)
 }
 
 func classify(err error) (code int, next string) {
@@ -56,9 +57,9 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, ""
 	case isType[*configError](err):
 		return codeNotAsked, "every key is explained in configs/millrace.yaml"
-	case isType[*pipelines.RefusedError](err):
+	case isType[*registry.RefusedError](err):
 		return codeBad, "choose, and apply again; nothing was changed"
-	case isType[*pipelines.PlanError](err):
+	case isType[*registry.PlanError](err):
 		return codeBad, "millrace plan -f with the same files; nothing was changed"
 	case isFindings(err):
 		return codeBad, "mend the declarations and apply again; nothing was changed"
@@ -100,7 +101,7 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, "see millrace status, and try again"
 	case isType[*store.NoContainerError](err):
 		return codeBad, "millrace get containers"
-	case isType[*pipelines.NoPipelineError](err), isType[*store.Error](err):
+	case isType[*registry.NoPipelineError](err), isType[*store.Error](err):
 		return codeBad, ""
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
 		return codeNotAsked, ""

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 )
 
@@ -53,7 +53,7 @@ takes them.`,
 func (a *app) printContainers(infos []store.ContainerInfo, one bool) error {
 	docs := []json.RawMessage{}
 	for i := range infos {
-		doc, err := declaration(pipelines.ContainerDocument(&infos[i]))
+		doc, err := declaration(registry.ContainerDocument(&infos[i]))
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (a *app) printContainers(infos []store.ContainerInfo, one bool) error {
 	})
 }
 
-func (a *app) printPipelines(records []pipelines.Record, one bool) error {
+func (a *app) printPipelines(records []registry.Record, one bool) error {
 	docs := []json.RawMessage{}
 	for i := range records {
 		doc, err := declaration(records[i].Document())

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/ingest"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
 )
 
@@ -272,7 +272,7 @@ func shown(file string) string {
 
 func containerName(ct interface{ Info() store.ContainerInfo }) string {
 	info := ct.Info()
-	return strings.TrimPrefix(info.Database+"/"+info.Name, pipelines.DatabaseDefault+"/")
+	return strings.TrimPrefix(info.Database+"/"+info.Name, spec.DatabaseDefault+"/")
 }
 
 // countingReader counts what was read.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 )
 
@@ -51,13 +51,13 @@ func (s *session) containers(ctx context.Context, database, name string) ([]stor
 }
 
 // pipelines returns one pipeline, or all of the database if name is "".
-func (s *session) pipelines(ctx context.Context, database, name string) ([]pipelines.Record, error) {
+func (s *session) pipelines(ctx context.Context, database, name string) ([]registry.Record, error) {
 	if name != "" {
 		rec, err := s.registry.Get(ctx, database, name)
-		return []pipelines.Record{rec}, err
+		return []registry.Record{rec}, err
 	}
 	all, err := s.registry.List(ctx)
-	var found []pipelines.Record
+	var found []registry.Record
 	for _, rec := range all {
 		if rec.Database == database {
 			found = append(found, rec)

@@ -10,13 +10,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/plan"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 )
 
 func newPlan(a *app) *cobra.Command {
 	var files []string
-	var opts pipelines.ApplyOptions
-	var cfg pipelines.PlanConfig
+	var opts registry.ApplyOptions
+	var cfg plan.Config
 	cmd := &cobra.Command{
 		Use:   "plan -f FILE|DIR...",
 		Short: "Tell what apply would do, and touch nothing",
@@ -49,7 +51,7 @@ It exits with 1 if apply would refuse the declarations.`,
 			if cfg.SamplesMax == 0 {
 				cfg.SamplesMax = -1
 			}
-			declared, err := pipelines.Load(files...)
+			declared, err := spec.Load(files...)
 			if err != nil {
 				return err
 			}
@@ -68,40 +70,40 @@ It exits with 1 if apply would refuse the declarations.`,
 }
 
 // plan makes a plan and prints it.
-func (a *app) plan(ctx context.Context, s *session, declared *pipelines.Resources, files []string, opts pipelines.ApplyOptions, cfg pipelines.PlanConfig) error {
+func (a *app) plan(ctx context.Context, s *session, declared *spec.Resources, files []string, opts registry.ApplyOptions, cfg plan.Config) error {
 	bar := newProgress(a.err, "planning", "items")
-	cfg.Progress = func(p pipelines.PlanProgress) {
+	cfg.Progress = func(p plan.Progress) {
 		bar.set(p.Items, p.Total, plural(p.Changes, "change", "changes"))
 	}
-	plan, err := pipelines.NewPlanner(s.js, s.registry, s.client, cfg).Plan(ctx, declared, opts)
+	p, err := plan.New(s.js, s.registry, s.client, cfg).Plan(ctx, declared, opts)
 	bar.done()
 	style := planStyle(a.out)
 	if err != nil {
-		if plan != nil && len(plan.Graph.Cycles) > 0 && a.output == "table" {
-			if printErr := pipelines.PrintGraph(a.out, &plan.Graph, style); printErr != nil {
+		if p != nil && len(p.Graph.Cycles) > 0 && a.output == "table" {
+			if printErr := plan.PrintGraph(a.out, &p.Graph, style); printErr != nil {
 				return printErr
 			}
 		}
 		return err
 	}
-	return a.print(plan, func(w io.Writer) error {
-		if err := plan.Print(w, style); err != nil {
+	return a.print(p, func(w io.Writer) error {
+		if err := p.Print(w, style); err != nil {
 			return err
 		}
-		return printPlanNext(w, plan, files)
+		return printPlanNext(w, p, files)
 	})
 }
 
 // planStyle returns how to print on w.
-func planStyle(w io.Writer) pipelines.PlanStyle {
-	var style pipelines.PlanStyle
+func planStyle(w io.Writer) plan.Style {
+	var style plan.Style
 	style.Width, style.Color = terminal(w)
 	style.Color = style.Color && os.Getenv("NO_COLOR") == ""
 	return style
 }
 
 // printPlanNext tells how to bring a plan about.
-func printPlanNext(w io.Writer, plan *pipelines.Plan, files []string) error {
+func printPlanNext(w io.Writer, plan *plan.Plan, files []string) error {
 	if !plan.Changes() {
 		_, err := fmt.Fprintln(w, "\nApply would change nothing.")
 		return err

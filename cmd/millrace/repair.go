@@ -7,7 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 func newRepair(a *app) *cobra.Command {
@@ -30,7 +31,7 @@ It exits with 1 unless all copies are equal then.`,
 		Example: "  millrace repair\n  millrace repair customer-totals -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				report, err := a.repair(ctx, s, pipelines.VerifyConfig{Timeout: settle, ListMax: list}, a.pipelines(args))
+				report, err := a.repair(ctx, s, verify.Config{Timeout: settle, ListMax: list}, a.pipelines(args))
 				if err != nil {
 					return err
 				}
@@ -45,15 +46,15 @@ It exits with 1 unless all copies are equal then.`,
 }
 
 // repair mends copies and shows how far it is on standard error.
-func (a *app) repair(ctx context.Context, s *session, cfg pipelines.VerifyConfig, names []pipelines.Metadata) (*pipelines.Report, error) {
+func (a *app) repair(ctx context.Context, s *session, cfg verify.Config, names []spec.Metadata) (*verify.Report, error) {
 	bar := newProgress(a.err, "repairing", "items")
 	defer bar.done()
-	return pipelines.NewRepairer(s.js, s.registry, s.client, a.watched(s, cfg, bar)).Repair(ctx, names...)
+	return verify.NewRepairer(s.js, s.registry, s.client, a.watched(s, cfg, bar)).Repair(ctx, names...)
 }
 
-func printRepair(w io.Writer, report *pipelines.Report) error {
-	return printFound(w, report, map[pipelines.Verdict]string{
-		pipelines.VerdictBehind: "see millrace status, and repair again when the pipeline has caught up",
-		pipelines.VerdictDrift:  "the reasons why the rest could not be mended are listed above",
+func printRepair(w io.Writer, report *verify.Report) error {
+	return printFound(w, report, map[verify.Verdict]string{
+		verify.VerdictBehind: "see millrace status, and repair again when the pipeline has caught up",
+		verify.VerdictDrift:  "the reasons why the rest could not be mended are listed above",
 	})
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 )
 
 func newRewind(a *app) *cobra.Command {
@@ -33,7 +33,7 @@ With --to now a cascade or projection leaves out what it has not done yet.`,
 			if to == "" {
 				return &usageError{errors.New("name a place: --to beginning, now, a time, an age such as 2h, or an LSN")}
 			}
-			place, err := pipelines.ParseRewindTo(to, time.Now())
+			place, err := registry.ParseRewindTo(to, time.Now())
 			if err != nil {
 				return &usageError{fmt.Errorf("--to %w", err)}
 			}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
 )
 
 // streams are where a command reads and writes.
@@ -70,7 +70,7 @@ Try it:  millrace demo`,
 	flags.StringVarP(&a.configFile, "config", "c", os.Getenv("MILLRACE_CONFIG"), "configuration file; its keys are explained in configs/millrace.yaml")
 	flags.StringArrayVar(&a.sets, "set", nil, "set a key of the configuration, as in --set store.queueMax=1000")
 	flags.StringVarP(&a.output, "output", "o", "table", "form of the output: table, json or yaml")
-	flags.StringVarP(&a.database, "database", "d", pipelines.DatabaseDefault, "database of the containers and pipelines that are named")
+	flags.StringVarP(&a.database, "database", "d", spec.DatabaseDefault, "database of the containers and pipelines that are named")
 	flags.DurationVar(&a.timeout, "timeout", 10*time.Second, "how long one request may take")
 	flags.DurationVar(&a.wait, "wait", 30*time.Second, "how long to wait for NATS and for what a command needs of it; 0 is not at all")
 	flags.StringVar(&a.logLevel, "log-level", "", "debug, info, warn or error")

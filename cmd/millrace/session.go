@@ -14,7 +14,8 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/await"
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 )
 
@@ -24,7 +25,7 @@ type session struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	client   *store.Client
-	registry *pipelines.Registry
+	registry *registry.Registry
 }
 
 // deniedError says that the user of the connection may not do something.
@@ -117,7 +118,7 @@ func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, readOnl
 		return nil, err
 	}
 	client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: a.timeout, ReadOnly: readOnly})
-	registry, err := pipelines.OpenRegistry(ctx, js, client, pipelines.RegistryConfig{
+	registry, err := registry.Open(ctx, js, client, registry.Config{
 		Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0], ReadOnly: readOnly,
 	})
 	if err != nil {
@@ -129,8 +130,8 @@ func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, readOnl
 func (s *session) Close() { s.nc.Close() }
 
 // monitor returns a monitor of the session's pipelines. Callers close it.
-func (s *session) monitor() *pipelines.Monitor {
-	return pipelines.NewMonitor(s.js, s.registry, pipelines.MonitorConfig{Bucket: s.cfg.Leases.Bucket, Log: s.cfg.Feed.Log})
+func (s *session) monitor() *status.Monitor {
+	return status.NewMonitor(s.js, s.registry, status.MonitorConfig{Bucket: s.cfg.Leases.Bucket, Log: s.cfg.Feed.Log})
 }
 
 // with runs f in a session.

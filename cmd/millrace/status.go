@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/node"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store/upkeep"
 )
 
@@ -46,7 +46,7 @@ engine is damaged.`,
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
 				monitor := s.monitor()
 				defer monitor.Close()
-				read := func() (*pipelines.Status, error) { return a.readStatus(ctx, s, monitor, args) }
+				read := func() (*status.Status, error) { return a.readStatus(ctx, s, monitor, args) }
 				if watch {
 					return a.watchStatus(ctx, every, wide, read)
 				}
@@ -70,41 +70,41 @@ engine is damaged.`,
 	return cmd
 }
 
-func (a *app) readStatus(ctx context.Context, s *session, monitor *pipelines.Monitor, args []string) (*pipelines.Status, error) {
-	status, err := monitor.Read(ctx)
+func (a *app) readStatus(ctx context.Context, s *session, monitor *status.Monitor, args []string) (*status.Status, error) {
+	st, err := monitor.Read(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if replicas, err := upkeep.Look(ctx, s.js, node.ReplicasWish(s.cfg)); err != nil {
-		status.Warnings = append(status.Warnings, "replicas: "+err.Error())
+		st.Warnings = append(st.Warnings, "replicas: "+err.Error())
 	} else {
-		status.Warnings = append(status.Warnings, replicas.Warnings()...)
+		st.Warnings = append(st.Warnings, replicas.Warnings()...)
 	}
 	if len(args) == 0 {
-		status.Storage, err = s.storage(ctx)
-		return status, err
+		st.Storage, err = s.storage(ctx)
+		return st, err
 	}
 	database, name := a.split(args[0])
 	rec, err := s.registry.Get(ctx, database, name)
 	if err != nil {
 		return nil, err
 	}
-	status.Pipelines = slices.DeleteFunc(status.Pipelines, func(p pipelines.PipelineStatus) bool { return p.ID != rec.ID })
-	return status, nil
+	st.Pipelines = slices.DeleteFunc(st.Pipelines, func(p status.Pipeline) bool { return p.ID != rec.ID })
+	return st, nil
 }
 
 // storage asks the owners of all partitions how their logs and engines are.
-func (s *session) storage(ctx context.Context) (*pipelines.Storage, error) {
+func (s *session) storage(ctx context.Context) (*status.Storage, error) {
 	containers, err := s.client.Catalog().List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return pipelines.ReadStorage(ctx, s.client, containers)
+	return status.ReadStorage(ctx, s.client, containers)
 }
 
 // watchStatus shows the status until ctx ends: in place on a terminal, else one
 // after the other.
-func (a *app) watchStatus(ctx context.Context, every time.Duration, wide bool, read func() (*pipelines.Status, error)) error {
+func (a *app) watchStatus(ctx context.Context, every time.Duration, wide bool, read func() (*status.Status, error)) error {
 	_, onTerminal := terminal(a.out)
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -19,6 +19,8 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/testcase"
 	"github.com/millrace/millrace/processors"
 )
 
@@ -59,11 +61,11 @@ It exits with 1 if a test fails.`,
 			if err != nil {
 				return &usageError{fmt.Errorf("--run %w", err)}
 			}
-			declared, err := pipelines.LoadTests(f.files...)
+			declared, err := testcase.Load(f.files...)
 			if err != nil {
 				return err
 			}
-			declared.Tests = slices.DeleteFunc(declared.Tests, func(t pipelines.Test) bool { return !only.MatchString(t.Metadata.Name) })
+			declared.Tests = slices.DeleteFunc(declared.Tests, func(t spec.Test) bool { return !only.MatchString(t.Metadata.Name) })
 			if len(declared.Tests) == 0 {
 				return bad("no test has a name that matches %s", f.run)
 			}
@@ -78,21 +80,21 @@ It exits with 1 if a test fails.`,
 }
 
 // test runs tests and prints how they ended.
-func (a *app) test(ctx context.Context, declared *pipelines.Resources, f *testFlags) (err error) {
+func (a *app) test(ctx context.Context, declared *spec.Resources, f *testFlags) (err error) {
 	dir, err := os.MkdirTemp("", "millrace-test-*")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	var report *pipelines.TestReport
+	var report *testcase.Report
 	err = a.bench(ctx, dir, func(ctx context.Context, n *node.Node, cfg *configs.Config) error {
-		tester := pipelines.TesterConfig{
+		tester := testcase.Config{
 			Dir: filepath.Join(dir, "sinks"), Timeout: f.settle, Bucket: cfg.Leases.Bucket, Log: cfg.Feed.Log,
 		}
 		if a.output == "table" {
-			tester.Progress = func(r *pipelines.TestResult) { _ = r.Print(a.out) } // who reads may have gone
+			tester.Progress = func(r *testcase.Result) { _ = r.Print(a.out) } // who reads may have gone
 		}
-		report, err = pipelines.NewTester(n.JetStream(), n.Registry(), n.Client(), tester).Run(ctx, declared)
+		report, err = testcase.New(n.JetStream(), n.Registry(), n.Client(), tester).Run(ctx, declared)
 		return err
 	})
 	if err != nil {

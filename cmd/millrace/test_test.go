@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/testcase"
 )
 
 // TestSamplesPass runs the tests of the samples.
@@ -30,7 +30,7 @@ func TestTestsFail(t *testing.T) {
 		t.Errorf("exit %d\n%s%q", code, out, errs)
 	}
 	out, _, code = command(t, "", "test", "-f", shop, "-f", failing, "--run", "^(fields|passing)$", "-o", "json")
-	var report pipelines.TestReport
+	var report testcase.Report
 	if err := json.Unmarshal([]byte(out), &report); err != nil || code != codeBad || report.Passed != 1 || report.Failed != 1 || len(report.Tests) != 2 {
 		t.Errorf("exit %d, %v\n%s", code, err, out)
 	}

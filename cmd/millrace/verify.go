@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/verify"
 )
 
 func newVerify(a *app) *cobra.Command {
@@ -30,7 +31,7 @@ could be judged, and some could not.`,
 		Example: "  millrace verify\n  millrace verify category-names -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				report, err := a.verify(ctx, s, pipelines.VerifyConfig{Timeout: settle, ListMax: list}, a.pipelines(args))
+				report, err := a.verify(ctx, s, verify.Config{Timeout: settle, ListMax: list}, a.pipelines(args))
 				if err != nil {
 					return err
 				}
@@ -45,23 +46,23 @@ could be judged, and some could not.`,
 }
 
 // pipelines reads the names of pipelines.
-func (a *app) pipelines(args []string) []pipelines.Metadata {
-	var names []pipelines.Metadata
+func (a *app) pipelines(args []string) []spec.Metadata {
+	var names []spec.Metadata
 	for _, arg := range args {
 		database, name := a.split(arg)
-		names = append(names, pipelines.Metadata{Name: name, Database: database})
+		names = append(names, spec.Metadata{Name: name, Database: database})
 	}
 	return names
 }
 
 // tell prints a report, which is bad news unless all is equal.
-func (a *app) tell(report *pipelines.Report, text func(io.Writer) error) error {
+func (a *app) tell(report *verify.Report, text func(io.Writer) error) error {
 	if err := a.print(report, text); err != nil {
 		return err
 	}
 	switch report.Verdict {
-	case pipelines.VerdictEqual:
-	case pipelines.VerdictUnjudged:
+	case verify.VerdictEqual:
+	case verify.VerdictUnjudged:
 		return errUnjudged
 	default:
 		return &badNews{errTold}
@@ -70,16 +71,16 @@ func (a *app) tell(report *pipelines.Report, text func(io.Writer) error) error {
 }
 
 // verify compares copies and shows how far it is on standard error.
-func (a *app) verify(ctx context.Context, s *session, cfg pipelines.VerifyConfig, names []pipelines.Metadata) (*pipelines.Report, error) {
+func (a *app) verify(ctx context.Context, s *session, cfg verify.Config, names []spec.Metadata) (*verify.Report, error) {
 	bar := newProgress(a.err, "verifying", "items")
 	defer bar.done()
-	return pipelines.NewVerifier(s.js, s.registry, s.client, a.watched(s, cfg, bar)).Verify(ctx, names...)
+	return verify.New(s.js, s.registry, s.client, a.watched(s, cfg, bar)).Verify(ctx, names...)
 }
 
 // watched returns cfg with its progress shown by bar.
-func (a *app) watched(s *session, cfg pipelines.VerifyConfig, bar *progress) pipelines.VerifyConfig {
+func (a *app) watched(s *session, cfg verify.Config, bar *progress) verify.Config {
 	cfg.Bucket = s.cfg.Leases.Bucket
-	cfg.Progress = func(p pipelines.VerifyProgress) {
+	cfg.Progress = func(p verify.Progress) {
 		note := plural(p.Copies, "copy", "copies")
 		if p.Waiting > 0 {
 			note += fmt.Sprintf(", waiting for %s in flight", plural(p.Waiting, "item", "items"))
@@ -89,16 +90,16 @@ func (a *app) watched(s *session, cfg pipelines.VerifyConfig, bar *progress) pip
 	return cfg
 }
 
-func printReport(w io.Writer, report *pipelines.Report) error {
-	return printFound(w, report, map[pipelines.Verdict]string{
-		pipelines.VerdictUnjudged: "run it where the workers run, or set the variables that it names, and verify again",
-		pipelines.VerdictBehind:   "see millrace status; a paused pipeline goes on with millrace resume, and --settle 5m waits longer for one that is slow",
-		pipelines.VerdictDrift:    "write the source again, or the item that holds the copy, or let millrace repair mend what differs",
+func printReport(w io.Writer, report *verify.Report) error {
+	return printFound(w, report, map[verify.Verdict]string{
+		verify.VerdictUnjudged: "run it where the workers run, or set the variables that it names, and verify again",
+		verify.VerdictBehind:   "see millrace status; a paused pipeline goes on with millrace resume, and --settle 5m waits longer for one that is slow",
+		verify.VerdictDrift:    "write the source again, or the item that holds the copy, or let millrace repair mend what differs",
 	})
 }
 
 // printFound prints a report, its sum in one line, and what to do next.
-func printFound(w io.Writer, report *pipelines.Report, next map[pipelines.Verdict]string) error {
+func printFound(w io.Writer, report *verify.Report, next map[verify.Verdict]string) error {
 	if err := report.Print(w); err != nil || len(report.Pipelines) == 0 {
 		return err
 	}

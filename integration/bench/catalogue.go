@@ -16,7 +16,8 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/bench/dataset"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
@@ -75,7 +76,7 @@ type catalogue struct {
 
 // apply declares containers or pipelines.
 func (s *session) apply(ctx context.Context, yaml string) error {
-	declared, err := pipelines.Decode("bench", []byte(yaml)) //nolint:contextcheck // it only reads
+	declared, err := spec.Decode("bench", []byte(yaml)) //nolint:contextcheck // it only reads
 	if err != nil {
 		return err
 	}
@@ -153,10 +154,10 @@ func (s *session) settled(ctx context.Context) error {
 	}
 }
 
-func rests(status *pipelines.Status) bool {
-	for i := range status.Pipelines {
-		p := &status.Pipelines[i]
-		if p.State != pipelines.Idle || !p.Lag.None() {
+func rests(st *status.Status) bool {
+	for i := range st.Pipelines {
+		p := &st.Pipelines[i]
+		if p.State != status.Idle || !p.Lag.None() {
 			return false
 		}
 	}

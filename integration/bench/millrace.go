@@ -16,7 +16,8 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 )
 
@@ -31,8 +32,8 @@ type session struct {
 	js       jetstream.JetStream
 	catalog  *store.Catalog
 	client   *store.Client
-	registry *pipelines.Registry
-	monitor  *pipelines.Monitor
+	registry *registry.Registry
+	monitor  *status.Monitor
 }
 
 // newSession opens what clients need; local may be nil.
@@ -45,10 +46,10 @@ func newSession(ctx context.Context, nc *nats.Conn, local *store.Local) (s sessi
 		return s, err
 	}
 	s.client = store.NewClient(nc, s.catalog, store.ClientConfig{Local: local})
-	if s.registry, err = pipelines.OpenRegistry(ctx, s.js, s.client, pipelines.RegistryConfig{}); err != nil {
+	if s.registry, err = registry.Open(ctx, s.js, s.client, registry.Config{}); err != nil {
 		return s, err
 	}
-	s.monitor = pipelines.NewMonitor(s.js, s.registry, pipelines.MonitorConfig{})
+	s.monitor = status.NewMonitor(s.js, s.registry, status.MonitorConfig{})
 	return s, nil
 }
 

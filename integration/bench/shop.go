@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/integration/bench/dataset"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
 )
 
@@ -176,12 +176,12 @@ func (s *shop) place(ctx context.Context, customer int) error {
 
 // verify compares all copies with their sources. A figure of copies that are wrong
 // would be worth nothing.
-func (s *session) verify(ctx context.Context) (*pipelines.Report, error) {
-	report, err := pipelines.NewVerifier(s.js, s.registry, s.client, pipelines.VerifyConfig{}).Verify(ctx)
+func (s *session) verify(ctx context.Context) (*verify.Report, error) {
+	report, err := verify.New(s.js, s.registry, s.client, verify.Config{}).Verify(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if report.Verdict != pipelines.VerdictEqual {
+	if report.Verdict != verify.VerdictEqual {
 		return nil, fmt.Errorf("verify says %s: %+v", report.Verdict, report.Pipelines)
 	}
 	return report, nil

@@ -30,7 +30,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/spare"
 	"github.com/millrace/millrace/store/upkeep"
@@ -101,7 +101,7 @@ func New(js jetstream.JetStream, cfg Config) *Doctor { return &Doctor{js, cfg} }
 // patient is all that a look has seen.
 type patient struct {
 	exam     *store.Exam
-	registry *pipelines.RegistryExam
+	registry *registry.Exam
 	streams  map[feed.Partition]*jetstream.StreamInfo // those that answer
 	shapes   map[feed.Partition]*feed.Shape           // of those that lack something
 	silent   map[feed.Partition]error
@@ -136,7 +136,7 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 	if p.exam, err = store.Examine(ctx, d.js); err != nil {
 		return nil, err
 	}
-	if p.registry, err = pipelines.ExamineRegistry(ctx, d.js); err != nil {
+	if p.registry, err = registry.Examine(ctx, d.js); err != nil {
 		return nil, err
 	}
 	_, err = d.js.KeyValue(ctx, d.cfg.Wish.Leases)
@@ -352,7 +352,7 @@ func (p *patient) pipelines(r *Report) {
 			problem += ", and there are no copies of its records"
 			remedy = fixes + " makes an empty one; then millrace apply -f with the declarations of all pipelines, which begin anew"
 		}
-		r.add(Missing, "bucket "+pipelines.RegistryBucket, problem, remedy)
+		r.add(Missing, "bucket "+registry.Bucket, problem, remedy)
 	}
 	for _, bad := range e.Bad {
 		r.add(Damaged, "pipeline record "+bad.Key, "it cannot be read: "+bad.Reason, fixes+" puts its copy in its place, or what it was before")

@@ -14,8 +14,9 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/pipelines/doctor"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/spare"
 	"github.com/millrace/millrace/store/upkeep"
@@ -49,7 +50,7 @@ type ward struct {
 	nc       *nats.Conn
 	js       jetstream.JetStream
 	catalog  *store.Catalog
-	registry *pipelines.Registry
+	registry *registry.Registry
 	doctor   *doctor.Doctor
 }
 
@@ -81,14 +82,14 @@ func (w *ward) open() {
 		w.t.Fatal(err)
 	}
 	client := store.NewClient(w.nc, w.catalog, store.ClientConfig{})
-	if w.registry, err = pipelines.OpenRegistry(w.t.Context(), w.js, client, pipelines.RegistryConfig{}); err != nil {
+	if w.registry, err = registry.Open(w.t.Context(), w.js, client, registry.Config{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 func (w *ward) apply() string {
 	w.t.Helper()
-	resources, err := pipelines.Decode("ward.yaml", []byte(declared))
+	resources, err := spec.Decode("ward.yaml", []byte(declared))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -204,7 +205,7 @@ func (w *ward) fix(names map[feed.ResourceID]doctor.Name) *doctor.Report {
 // TestFix_MakesTheBucketsAsTheyWere loses in each way what stands in the buckets.
 func TestFix_MakesTheBucketsAsTheyWere(t *testing.T) {
 	const product, names = "container.default.product", "pipeline.default.names"
-	catalog, registry := store.CatalogBucket, pipelines.RegistryBucket
+	catalog, registry := store.CatalogBucket, registry.Bucket
 	for name, c := range map[string]struct {
 		lose  func(w *ward)
 		finds []string

@@ -14,7 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/spare"
 	"github.com/millrace/millrace/store/upkeep"
@@ -93,7 +93,7 @@ func (f *fixer) openBuckets(ctx context.Context) (err error) {
 	if f.catalog, err = f.open(ctx, f.p.exam.Missing, store.CatalogBucketConfig(f.replicas)); err != nil {
 		return err
 	}
-	f.pipes, err = f.open(ctx, f.p.registry.Missing && !f.p.registry.Fresh, pipelines.RegistryBucketConfig(f.replicas))
+	f.pipes, err = f.open(ctx, f.p.registry.Missing && !f.p.registry.Fresh, registry.BucketConfig(f.replicas))
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil // nothing was registered
 	}
@@ -273,7 +273,7 @@ func (f *fixer) registry(ctx context.Context) error {
 	if f.pipes == nil {
 		return nil
 	}
-	source := pipelines.RecordSource()
+	source := registry.RecordSource()
 	copies, err := spare.New(f.js, f.replicas).All(ctx, source.Prefix)
 	if err != nil {
 		return err
@@ -340,7 +340,7 @@ func (f *fixer) upkeep(ctx context.Context) error {
 	wish := f.cfg.Wish
 	wish.Replicas = max(wish.Replicas, 1)
 	keeper := upkeep.NewKeeper(f.js, catalog, upkeep.Config{
-		Wish: wish, Copies: []spare.Source{store.DatabaseRecords(), pipelines.RecordSource()}, Logger: slog.New(slog.DiscardHandler),
+		Wish: wish, Copies: []spare.Source{store.DatabaseRecords(), registry.RecordSource()}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if _, err := keeper.Pass(ctx); err != nil {
 		f.say("not all logs and copies could be brought to what they are to be: %v", err)

@@ -17,7 +17,7 @@ const (
 	announceInterval = 30 * time.Second
 	// announcedMax is after how long a worker that announces nothing counts as gone.
 	announcedMax = 2 * time.Minute
-	// version is that of the record; see RECORD.md of package pipelines.
+	// version is that of the record; see RECORD.md of package registry.
 	version = 1
 	prefix  = "roots."
 )

@@ -7,8 +7,8 @@ import (
 
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/plan"
 	"github.com/millrace/millrace/store/query"
+	"github.com/millrace/millrace/store/queryplan"
 )
 
 // queryTick is after how many entries or items a query looks at the clock. An item
@@ -92,7 +92,7 @@ type execution struct {
 	started time.Time
 	now     int64
 
-	access   *plan.Access
+	access   *queryplan.Access
 	on       *query.Run
 	down     bool   // ranks descend
 	filter   bool   // the condition is tested before system properties are composed
@@ -109,7 +109,7 @@ func (e *execution) run(ctx context.Context) (*store.QueryResult, *store.Error) 
 	if refusal != nil {
 		return nil, refusal
 	}
-	access, ok, err := plan.Choose(e.q, t, counter{e.snap})
+	access, ok, err := queryplan.Choose(e.q, t, counter{e.snap})
 	switch {
 	case err != nil:
 		return nil, e.failed(err)
@@ -117,7 +117,7 @@ func (e *execution) run(ctx context.Context) (*store.QueryResult, *store.Error) 
 		return nil, store.Refuse(store.StatusBadRequest, "the index %s, in whose order the pages before came, is gone; begin the query again", e.r.Via)
 	}
 	e.access = access
-	if access.Kind == plan.Order {
+	if access.Kind == queryplan.Order {
 		if err := e.checkOrder(); err != nil {
 			return nil, e.failed(err)
 		}
@@ -130,7 +130,7 @@ func (e *execution) run(ctx context.Context) (*store.QueryResult, *store.Error) 
 	}
 	result.Metrics = e.metrics
 	result.Metrics.Access = e.access.String()
-	if e.access.Kind >= plan.Values {
+	if e.access.Kind >= queryplan.Values {
 		result.Metrics.Index = e.access.Index.Path
 	}
 	result.Metrics.Rows = int64(len(result.Rows))
@@ -138,12 +138,12 @@ func (e *execution) run(ctx context.Context) (*store.QueryResult, *store.Error) 
 }
 
 // table says what there is to choose from.
-func (e *execution) table() (*plan.Table, *store.Error) {
+func (e *execution) table() (*queryplan.Table, *store.Error) {
 	if e.r.Key.Levels() > len(e.schema.key) {
 		return nil, store.Refuse(store.StatusBadRequest, "the partition key %s has %d levels, those of the container have %d",
 			e.r.Key, e.r.Key.Levels(), len(e.schema.key))
 	}
-	t := &plan.Table{Key: e.r.Key, Hashes: e.r.Range, Keys: store.KeyOfValues, InOrder: e.r.Via == store.QueryItems}
+	t := &queryplan.Table{Key: e.r.Key, Hashes: e.r.Range, Keys: store.KeyOfValues, InOrder: e.r.Via == store.QueryItems}
 	if e.r.Via != store.QueryItems {
 		t.Via = e.r.Via
 	}
@@ -157,7 +157,7 @@ func (e *execution) table() (*plan.Table, *store.Error) {
 	for i := range e.schema.settings.Indexes {
 		x := &e.schema.settings.Indexes[i]
 		if x.Ready && x.Rule == "" {
-			t.Indexes = append(t.Indexes, plan.Index{Number: x.Number, Path: x.Path, Ordered: x.Ordered})
+			t.Indexes = append(t.Indexes, queryplan.Index{Number: x.Number, Path: x.Path, Ordered: x.Ordered})
 		}
 	}
 	if !e.r.Key.IsZero() && e.r.Key.Levels() < len(e.schema.key) {
@@ -171,7 +171,7 @@ func (e *execution) via() string {
 	switch {
 	case e.q.Kind() != query.Stream:
 		return ""
-	case e.access.Kind == plan.Range:
+	case e.access.Kind == queryplan.Range:
 		return e.access.Index.Path
 	}
 	return store.QueryItems
@@ -181,7 +181,7 @@ func (e *execution) via() string {
 // have: arrays, objects and those that were cut.
 func (e *execution) checkOrder() error {
 	for _, span := range e.access.Spans {
-		span = span.From(plan.PlainMax())
+		span = span.From(queryplan.PlainMax())
 		if span.Empty() {
 			continue
 		}
@@ -198,8 +198,8 @@ func (e *execution) checkOrder() error {
 
 // sortInstead gives up the order of an index.
 func (e *execution) sortInstead() {
-	e.access = &plan.Access{
-		Kind: plan.Items, Items: e.access.Items, What: "scan of all items",
+	e.access = &queryplan.Access{
+		Kind: queryplan.Items, Items: e.access.Items, What: "scan of all items",
 		Why: "index " + e.access.Index.Path + " holds arrays, objects or values of more than 512 bytes, whose order it does not have; " +
 			"each page reads them all and keeps the first rows in order",
 	}
@@ -216,7 +216,7 @@ func (e *execution) read(ctx context.Context, result *store.QueryResult) *store.
 		return store.Refuse(store.StatusBadRequest, "the continuation is none of this query: %v", err)
 	}
 	e.on, err = e.q.Run(query.RunConfig{
-		End: e.started.Add(e.p.cfg.QueryTime), Done: ctx.Done(), After: e.r.After, Ordered: e.access.Kind == plan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
+		End: e.started.Add(e.p.cfg.QueryTime), Done: ctx.Done(), After: e.r.After, Ordered: e.access.Kind == queryplan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
 		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax),
 	})
 	if err != nil {
@@ -298,7 +298,7 @@ func (e *execution) take(ctx context.Context, at *place) (part query.Part, refus
 
 // streams tells whether rows are kept as they come.
 func (e *execution) streams() bool {
-	return e.q.Kind() == query.Stream || e.q.Kind() == query.Sorted && e.access.Kind == plan.Order
+	return e.q.Kind() == query.Stream || e.q.Kind() == query.Sorted && e.access.Kind == queryplan.Order
 }
 
 // tick looks at the clock now and then: a page that can end anywhere is to end when

@@ -5,8 +5,8 @@ import (
 	"math"
 
 	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/plan"
 	"github.com/millrace/millrace/store/query"
+	"github.com/millrace/millrace/store/queryplan"
 )
 
 // place is where a page goes on: at an item, behind some of its rows or all.
@@ -28,12 +28,12 @@ func (e *execution) place() (*place, error) {
 		return nil, err
 	}
 	if e.q.Kind() == query.Sorted {
-		if e.access.Kind == plan.Order {
+		if e.access.Kind == queryplan.Order {
 			e.placeOrder(at, values[0], rank)
 		}
 		return at, nil
 	}
-	if e.access.Kind == plan.Range {
+	if e.access.Kind == queryplan.Range {
 		at.entry = rank
 		return at, nil
 	}
@@ -51,7 +51,7 @@ func (e *execution) placeOrder(at *place, value, rank []byte) {
 		return
 	}
 	if at.entry = engine.AppendIndexValue(nil, value); len(at.entry) == 0 {
-		at.entry = plan.PlainMax() // behind it are arrays and objects
+		at.entry = queryplan.PlainMax() // behind it are arrays and objects
 		return
 	}
 	if engine.IsCut(at.entry) {

@@ -8,8 +8,8 @@ import (
 
 	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/plan"
 	"github.com/millrace/millrace/store/query"
+	"github.com/millrace/millrace/store/queryplan"
 )
 
 // candidate is an item that may give rows, and its rank in the order in which items
@@ -27,17 +27,17 @@ func (e *execution) items(at *place) iter.Seq2[candidate, error] {
 		return e.keysOnly(body)
 	}
 	switch e.access.Kind {
-	case plan.Nothing:
-	case plan.Items:
+	case queryplan.Nothing:
+	case queryplan.Items:
 		if e.access.Exact {
 			return e.ranked(e.points(at))
 		}
 		return e.ranked(e.scanned(at))
-	case plan.Values:
+	case queryplan.Values:
 		return e.ranked(e.valued(at))
-	case plan.Range:
+	case queryplan.Range:
 		return e.ranged(at)
-	case plan.Order:
+	case queryplan.Order:
 		return e.ordered(at)
 	}
 	return func(func(candidate, error) bool) {}
@@ -53,9 +53,9 @@ func (e *execution) standIn() []byte {
 	body := []byte("{}")
 	paths := e.q.Paths()
 	switch {
-	case e.access.Kind == plan.Items && len(paths) == 0 && e.q.Filter() == nil:
+	case e.access.Kind == queryplan.Items && len(paths) == 0 && e.q.Filter() == nil:
 		return body
-	case e.access.Kind != plan.Values || e.access.Constant == nil || len(e.access.Constant) > engine.IndexValueMax/2:
+	case e.access.Kind != queryplan.Values || e.access.Constant == nil || len(e.access.Constant) > engine.IndexValueMax/2:
 		return nil
 	case document.KindOf(e.access.Constant) >= document.Array:
 		return nil
@@ -84,7 +84,7 @@ func objectOf(path document.Path, raw []byte) []byte {
 // keysOnly shows the stand-in once for every item of the access.
 func (e *execution) keysOnly(body []byte) iter.Seq2[candidate, error] {
 	return func(yield func(candidate, error) bool) {
-		if e.access.Kind == plan.Values {
+		if e.access.Kind == queryplan.Values {
 			for entry, err := range e.entries(e.access.Spans[0], &place{}) {
 				if (err != nil || e.wanted(entry.ItemKey())) && !yield(candidate{body: body}, err) {
 					return

@@ -23,7 +23,10 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/webstore"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
 )
 
@@ -47,7 +50,7 @@ type Config struct {
 	Screen Screen
 
 	Client   *store.Client
-	Registry *pipelines.Registry
+	Registry *registry.Registry
 	JS       jetstream.JetStream
 	Bucket   string // of the leases; "" is the default
 	Log      feed.LogConfig
@@ -93,7 +96,7 @@ type Report struct {
 	// again and found right.
 	Totals int `json:"totals"`
 
-	Verify *pipelines.Report `json:"verify"`
+	Verify *verify.Report `json:"verify"`
 }
 
 // demo is one run.
@@ -152,7 +155,7 @@ func (d *demo) stock(context.Context) (err error) {
 // declare applies the embedded declarations.
 func (d *demo) declare(ctx context.Context) error {
 	began := time.Now()
-	declared := &pipelines.Resources{}
+	declared := &spec.Resources{}
 	dir := configs.WebStore()
 	names, err := fs.Glob(dir, "*.yaml")
 	if err != nil {
@@ -163,7 +166,7 @@ func (d *demo) declare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		part, err := pipelines.Decode(name, data) //nolint:contextcheck // it only reads
+		part, err := spec.Decode(name, data)
 		if err != nil {
 			return err
 		}
@@ -175,7 +178,7 @@ func (d *demo) declare(ctx context.Context) error {
 			if p.Sink.Parquet.Path, err = filepath.Abs(filepath.Join(d.cfg.Dir, p.Sink.Parquet.Path)); err != nil {
 				return err
 			}
-			p.Sink.Parquet.CommitInterval = pipelines.Duration(time.Second)
+			p.Sink.Parquet.CommitInterval = spec.Duration(time.Second)
 		}
 	}
 	if _, err := d.cfg.Registry.Apply(ctx, declared); err != nil {
@@ -189,7 +192,7 @@ func (d *demo) declare(ctx context.Context) error {
 		{webstore.ContainerProduct, &d.products},
 		{webstore.ContainerCustomer, &d.customers},
 	} {
-		if *open.into, err = d.cfg.Client.Container(ctx, pipelines.DatabaseDefault, open.name); err != nil {
+		if *open.into, err = d.cfg.Client.Container(ctx, spec.DatabaseDefault, open.name); err != nil {
 			return err
 		}
 	}
@@ -258,9 +261,9 @@ func (d *demo) settle(ctx context.Context) error {
 	}
 }
 
-func idle(s *pipelines.Status) bool {
+func idle(s *status.Status) bool {
 	for i := range s.Pipelines {
-		if s.Pipelines[i].State != pipelines.Idle {
+		if s.Pipelines[i].State != status.Idle {
 			return false
 		}
 	}
@@ -268,7 +271,7 @@ func idle(s *pipelines.Status) bool {
 }
 
 // lagText tells what is left to do.
-func lagText(s *pipelines.Status) string {
+func lagText(s *status.Status) string {
 	fanOuts := 0
 	for i := range s.Pipelines {
 		fanOuts += len(s.Pipelines[i].FanOuts)
@@ -277,7 +280,7 @@ func lagText(s *pipelines.Status) string {
 }
 
 // reasons tells what keeps pipelines from being done, as far as they say.
-func reasons(s *pipelines.Status) string {
+func reasons(s *status.Status) string {
 	var b strings.Builder
 	for i := range s.Pipelines {
 		p := &s.Pipelines[i]
@@ -291,20 +294,20 @@ func reasons(s *pipelines.Status) string {
 	return b.String()
 }
 
-func lagOf(s *pipelines.Status) (commits uint64) {
+func lagOf(s *status.Status) (commits uint64) {
 	for i := range s.Pipelines {
 		commits += s.Pipelines[i].Lag.Commits
 	}
 	return commits
 }
 
-func (d *demo) monitor() *pipelines.Monitor {
-	return pipelines.NewMonitor(d.cfg.JS, d.cfg.Registry, pipelines.MonitorConfig{Bucket: d.cfg.Bucket, Log: d.cfg.Log})
+func (d *demo) monitor() *status.Monitor {
+	return status.NewMonitor(d.cfg.JS, d.cfg.Registry, status.MonitorConfig{Bucket: d.cfg.Bucket, Log: d.cfg.Log})
 }
 
 // verify asks Millrace itself.
 func (d *demo) verify(ctx context.Context) error {
-	report, err := pipelines.NewVerifier(d.cfg.JS, d.cfg.Registry, d.cfg.Client, pipelines.VerifyConfig{Bucket: d.cfg.Bucket}).Verify(ctx)
+	report, err := verify.New(d.cfg.JS, d.cfg.Registry, d.cfg.Client, verify.Config{Bucket: d.cfg.Bucket}).Verify(ctx)
 	if err != nil {
 		return err
 	}

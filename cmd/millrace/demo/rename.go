@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/document"
 )
@@ -257,7 +257,7 @@ func (w *lagWatch) run(ctx context.Context) {
 	}
 }
 
-func (w *lagWatch) see(status *pipelines.Status) {
+func (w *lagWatch) see(status *status.Status) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.max = max(w.max, lagOf(status))

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
 )
 
 // instruments tell where pipelines stand as a whole; their processors tell of
@@ -37,7 +37,7 @@ var meters = func() *instruments {
 	return i
 }()
 
-func recordStatus(ctx context.Context, s *pipelines.Status) {
+func recordStatus(ctx context.Context, s *status.Status) {
 	for i := range s.Pipelines {
 		p := &s.Pipelines[i]
 		which := metric.WithAttributeSet(attribute.NewSet(

@@ -38,6 +38,7 @@ import (
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
@@ -86,7 +87,7 @@ type Node struct {
 	local    *store.Local
 	catalog  *store.Catalog
 	client   *store.Client
-	registry *pipelines.Registry
+	registry *registry.Registry
 	hub      *feed.Hub
 
 	db         *engine.DB            // of a store
@@ -206,7 +207,7 @@ func (n *Node) openCatalog(ctx context.Context) (err error) {
 	}
 	n.client = store.NewClient(n.nc, n.catalog, store.ClientConfig{Local: n.local})
 	err = n.await(ctx, "the registry of pipelines", func(ctx context.Context) (err error) {
-		n.registry, err = pipelines.OpenRegistry(ctx, n.js, n.client, pipelines.RegistryConfig{
+		n.registry, err = registry.Open(ctx, n.js, n.client, registry.Config{
 			Replicas: replicas, Log: n.cfg.Feed.Log, SinkRoot: n.cfg.Sinks.Roots[0],
 		})
 		return err
@@ -363,7 +364,7 @@ func (n *Node) Local() *store.Local { return n.local }
 func (n *Node) Client() *store.Client { return n.client }
 
 // Registry is the list of pipelines.
-func (n *Node) Registry() *pipelines.Registry { return n.registry }
+func (n *Node) Registry() *registry.Registry { return n.registry }
 
 // ServerURL is where other processes reach the embedded server; "" if there is
 // none or it does not listen.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/spare"
 	"github.com/millrace/millrace/store/upkeep"
@@ -37,7 +37,7 @@ func (n *Node) openKeeper(context.Context) error {
 	if n.roles.Store {
 		n.keeper = upkeep.NewKeeper(n.js, n.catalog, upkeep.Config{
 			Wish: ReplicasWish(n.cfg), Logger: n.log,
-			Copies: []spare.Source{store.DatabaseRecords(), pipelines.RecordSource()},
+			Copies: []spare.Source{store.DatabaseRecords(), registry.RecordSource()},
 		})
 	}
 	return nil

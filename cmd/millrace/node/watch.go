@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
 )
@@ -50,8 +50,8 @@ type Readiness struct {
 // owns, its embedded server's disk and the pipelines' progress.
 type watch struct {
 	n        *Node
-	monitor  *pipelines.Monitor // nil unless a worker
-	stuck    map[string]bool    // pipelines that were told to be
+	monitor  *status.Monitor // nil unless a worker
+	stuck    map[string]bool // pipelines that were told to be
 	last     atomic.Pointer[Readiness]
 	stopping atomic.Bool
 
@@ -71,7 +71,7 @@ func newWatch(n *Node) *watch {
 	w := &watch{n: n, stuck: map[string]bool{}, began: time.Now(), looked: Readiness{Problems: []string{"starting"}}}
 	w.last.Store(&w.looked)
 	if n.roles.Worker {
-		w.monitor = pipelines.NewMonitor(n.js, n.registry, pipelines.MonitorConfig{
+		w.monitor = status.NewMonitor(n.js, n.registry, status.MonitorConfig{
 			Bucket: n.cfg.Leases.Bucket, Log: n.cfg.Feed.Log, SampleMax: 1, // nobody looks at the changes here
 		})
 	}

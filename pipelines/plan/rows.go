@@ -1,0 +1,495 @@
+package plan
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/verify"
+	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/document"
+)
+
+// rowCount counts the rows that a projection would put and drop: those that its items
+// have, against those that are in the sink. Rows are compared by what their columns
+// say, so that those of the former declaration can be compared with those of the next
+// one. What it takes to hold is bounded by taking the items slice by slice.
+type rowCount struct {
+	*counting
+	projection *project.Projection
+	former     *project.Projection // whose rows are in the sink; nil if there are none
+	rebuilt    bool                // all rows are written, and take the place of the former
+	stay       bool                // rows that are no rows any more are not dropped
+	slices     verify.SliceQueue
+
+	mu    sync.Mutex // guards what follows while partitions are read
+	rows  map[uint64]plannedRow
+	more  map[uint64][]plannedRow // those that claim the key of one of rows
+	items map[uint64]struct{}     // sources that are there
+	pairs []rowPair               // of which samples are made
+	wrong map[feed.Partition]Sample
+}
+
+// plannedRow is a row that must be there.
+type plannedRow struct {
+	digest, source uint64
+	bytes          uint32
+}
+
+// plannedRowBytes is about what a row takes in memory, with its share of items.
+const plannedRowBytes = 64
+
+// rowPair is a row that would change, as it is in the sink.
+type rowPair struct {
+	name uint64 // of table and key
+	key  string // as samples show it
+	old  *project.Row
+	of   project.TableSchema
+}
+
+// rows counts the effect of a projection.
+func (c *counting) rows(ctx context.Context) (err error) {
+	n := &rowCount{counting: c, slices: verify.NewSliceQueue(), wrong: map[feed.Partition]Sample{}}
+	c.effect.Rows = true
+	if n.projection, err = n.compile(c.next, c.bound); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.projection.Sink().Close()) }()
+	if err := n.sink(ctx); err != nil {
+		return err
+	}
+	if n.former != nil {
+		defer func() { err = errors.Join(err, n.former.Sink().Close()) }()
+	}
+	sink := &c.declared.Spec.Project.Sink
+	n.rebuilt = c.there.ID != "" && sink.Container == nil
+	n.stay = sink.Container != nil
+	for n.slices.Next() {
+		if err := n.one(ctx); err != nil {
+			return err
+		}
+	}
+	for _, partition := range n.source.Partitions() {
+		if s, ok := n.wrong[partition]; ok && c.run.cfg.SamplesMax > 0 {
+			c.extra = append(c.extra, s)
+			break
+		}
+	}
+	if c.effect.Left > 0 {
+		c.note("rows that no item has any more stay in containers; millrace repair removes them")
+	}
+	return nil
+}
+
+// compile returns the projection of a record. If its sink cannot be made here, because
+// only workers have the keys to it, rows are counted without.
+func (n *rowCount) compile(rec *registry.Record, b *registry.Bound) (*project.Projection, error) {
+	p, err := compile.Projection(n.run.client, rec, b, compile.Limits{})
+	if err == nil || rec.Spec.Project.Sink.Container != nil {
+		return p, err
+	}
+	cfg, errConfig := spec.ProjectConfig(&rec.Spec)
+	if errConfig != nil {
+		return nil, errConfig
+	}
+	n.note("its sink cannot be looked at from here (%s)", err)
+	cfg.Pipeline, cfg.Generation, cfg.Source, cfg.Sink = rec.ID, rec.Generation, n.source, noSink{}
+	return project.Compile(cfg)
+}
+
+// noSink stands for a sink that cannot be made.
+type noSink struct{}
+
+var errNoSink = errors.New("pipelines: a plan writes nothing")
+
+// Open refuses.
+func (noSink) Open(context.Context, *project.Schema, project.Tenure) (project.Writer, feed.Position, error) {
+	return nil, feed.Position{}, errNoSink
+}
+
+// Close does nothing.
+func (noSink) Close() error { return nil }
+
+// sink finds the rows that are there.
+func (n *rowCount) sink(ctx context.Context) error {
+	rec := n.there.FormerRecord() // whose rows are read while others are built
+	if rec == nil {
+		rec = n.there
+	}
+	switch {
+	case n.there.ID == "":
+		return nil
+	case rec.Spec.Project == nil || !rec.Spec.Project.SameSink(n.declared.Spec.Project):
+		n.note("the rows in its former place stay there")
+		return nil
+	case rec.Shadow:
+		n.note("its rows are being built and nobody reads them yet")
+		return nil
+	}
+	b, gone := rec.Bound(n.run.world.Containers)
+	if gone != "" {
+		return nil // a container was made again, and its rows are gone
+	}
+	rec, err := n.run.registry.Located(ctx, rec)
+	if err != nil {
+		return err
+	}
+	former, err := n.compile(rec, &b)
+	if err != nil {
+		return err
+	}
+	reader, ok := former.Sink().(project.Reader)
+	if !ok {
+		return nil // noted
+	}
+	at, err := reader.Positions(ctx, former.Schema())
+	if _, tells := former.Sink().(*project.ContainerSink); err == nil && len(at) == 0 && !tells {
+		err = fmt.Errorf("nothing was written to %s yet, or it is another place seen from here", rec.Spec.Destination())
+	}
+	if err != nil {
+		n.note("the rows that are there cannot be read from here, so all are counted as new: %s", err)
+		return former.Sink().Close()
+	}
+	n.former = former
+	return nil
+}
+
+// one counts the rows of one slice.
+func (n *rowCount) one(ctx context.Context) error {
+	n.rows, n.more = map[uint64]plannedRow{}, map[uint64][]plannedRow{}
+	n.items, n.pairs = map[uint64]struct{}{}, nil
+	if err := n.expect(ctx, n.source); err != nil {
+		return err
+	}
+	if err := n.scan(ctx, n.source, n.page); err != nil {
+		return err
+	}
+	var all Effect
+	for _, more := range n.more {
+		all.Waiting += int64(len(more))
+	}
+	for _, row := range n.rows {
+		if n.rebuilt {
+			all.Cost.Writes, all.Cost.Bytes = all.Cost.Writes+1, all.Cost.Bytes+int64(row.bytes)
+		}
+	}
+	if n.former != nil {
+		for table := range n.former.Schema().Tables {
+			if err := n.stored(ctx, table, &all); err != nil {
+				return err
+			}
+		}
+	}
+	all.Created += int64(len(n.rows))
+	for _, row := range n.rows {
+		n.put(&all, row)
+	}
+	all.Compared += int64(len(n.rows))
+	samples, err := n.shown(ctx)
+	if err != nil {
+		return err
+	}
+	n.found(feed.Partition{}, &all, samples)
+	return nil
+}
+
+// put adds the cost of a row that is new or another one.
+func (n *rowCount) put(all *Effect, row plannedRow) {
+	if !n.rebuilt {
+		all.Cost.Writes, all.Cost.Bytes = all.Cost.Writes+1, all.Cost.Bytes+int64(row.bytes)
+	}
+}
+
+// page takes the rows of a page.
+func (n *rowCount) page(_ context.Context, partition feed.Partition, items []store.Item) error {
+	schema, d := n.projection.Schema(), rowDigester{}
+	container := n.source.Info().Name
+	var page Effect
+	var wrong *Sample
+	type named struct {
+		name uint64
+		row  plannedRow
+	}
+	var rows []named
+	var sources []uint64
+	for i := range items {
+		source := maphash.String(verify.RowSeed, project.SourceOf(container, items[i].Key, items[i].ID))
+		if !n.slices.Now.Has(source) {
+			continue // the slice only ever becomes smaller
+		}
+		sources = append(sources, source)
+		made, rejects := n.projection.RowsOf(items[i].Key, items[i].ID, items[i].Body)
+		for j := range made {
+			t := &schema.Tables[made[j].Table]
+			digest, size := d.row(t, &made[j])
+			rows = append(rows, named{d.name(t, made[j].Key), plannedRow{digest, source, uint32(size)}})
+		}
+		page.Rejected += int64(len(rejects))
+		if len(rejects) > 0 && wrong == nil {
+			wrong = rejectSample(schema, &rejects[0])
+		}
+	}
+	n.mu.Lock()
+	if _, told := n.wrong[partition]; !told && wrong != nil {
+		n.wrong[partition] = *wrong
+	}
+	for _, s := range sources {
+		n.items[s] = struct{}{}
+	}
+	for _, r := range rows {
+		n.take(r.name, r.row)
+	}
+	for len(n.rows)*plannedRowBytes > n.run.cfg.BytesMax && n.slices.Halve() {
+		n.forget()
+	}
+	n.mu.Unlock()
+	n.found(partition, &page, nil)
+	return nil
+}
+
+// take takes one row. n.mu is held.
+func (n *rowCount) take(name uint64, row plannedRow) {
+	if !n.slices.Now.Has(row.source) {
+		return
+	}
+	if first, held := n.rows[name]; held && first.source != row.source {
+		n.more[name] = append(n.more[name], row)
+		return
+	}
+	n.rows[name] = row
+}
+
+// forget leaves the rows for later that are not of the slice any more. n.mu is held.
+func (n *rowCount) forget() {
+	for name, row := range n.rows {
+		if !n.slices.Now.Has(row.source) {
+			delete(n.rows, name)
+		}
+	}
+	for name, more := range n.more {
+		n.more[name] = slices.DeleteFunc(more, func(r plannedRow) bool { return !n.slices.Now.Has(r.source) })
+		if len(n.more[name]) == 0 {
+			delete(n.more, name)
+		}
+	}
+	for source := range n.items {
+		if !n.slices.Now.Has(source) {
+			delete(n.items, source)
+		}
+	}
+}
+
+// stored takes the rows of one table of the sink.
+func (n *rowCount) stored(ctx context.Context, table int, all *Effect) error {
+	reader, ok := n.former.Sink().(project.Reader)
+	if !ok {
+		return nil
+	}
+	t, d := &n.former.Schema().Tables[table], rowDigester{}
+	for row, err := range reader.Rows(ctx, n.former.Schema(), table) {
+		if err != nil {
+			return fmt.Errorf("read the rows of table %s: %w", t.Name, err)
+		}
+		source := maphash.String(verify.RowSeed, row.Source)
+		if !n.slices.Now.Has(source) {
+			continue
+		}
+		all.Compared++
+		name := d.name(t, row.Key)
+		digest, size := d.row(t, &row)
+		want, asked := n.rows[name]
+		switch {
+		case !asked:
+			n.surplus(all, t, &row, source, size)
+			continue
+		case want.digest == digest, slices.ContainsFunc(n.more[name], func(o plannedRow) bool { return o.digest == digest }):
+			all.Equal++
+		default:
+			all.Changed++
+			n.put(all, want)
+			n.pair(rowPair{name: name, key: string(keyJSON(row.Key)), old: &row, of: *t})
+		}
+		delete(n.rows, name)
+	}
+	return nil
+}
+
+// surplus takes a row of the sink that no item has.
+func (n *rowCount) surplus(all *Effect, t *project.TableSchema, row *project.Row, source uint64, size int) {
+	if _, there := n.items[source]; !there && n.declared.Spec.Project.OnExpire != spec.DeleteRows {
+		// Whether it expired or was deleted, only the log knows.
+		all.Equal++
+		return
+	}
+	if n.stay {
+		all.Left++
+		return
+	}
+	all.Deleted++
+	if !n.rebuilt {
+		all.Cost.Writes, all.Cost.Bytes = all.Cost.Writes+1, all.Cost.Bytes+int64(size)
+	}
+	n.pair(rowPair{key: string(keyJSON(row.Key)), old: row, of: *t})
+}
+
+// pair takes a row of which a sample can be made. Those of the least keys are shown, so
+// that it is always the same ones, in whatever order a sink tells its rows.
+func (n *rowCount) pair(p rowPair) {
+	at, _ := slices.BinarySearchFunc(n.pairs, p, func(a, b rowPair) int {
+		return cmp.Or(cmp.Compare(a.of.Name, b.of.Name), cmp.Compare(a.key, b.key))
+	})
+	if at == n.run.cfg.SamplesMax {
+		return
+	}
+	n.pairs = slices.Insert(n.pairs, at, p)
+	n.pairs = n.pairs[:min(len(n.pairs), n.run.cfg.SamplesMax)]
+}
+
+// shown makes samples of rows that change, and if there is room, of some that come.
+func (n *rowCount) shown(ctx context.Context) (samples []Sample, err error) {
+	room := n.room(feed.Partition{})
+	for i := range n.pairs[:min(len(n.pairs), room)] {
+		pair := &n.pairs[i]
+		s := Sample{Action: SampleDeleted, Table: pair.of.Name, Row: keyJSON(pair.old.Key), Source: pair.old.Source}
+		var is []byte
+		if pair.name != 0 {
+			s.Action = SampleChanged
+			if is, err = n.now(ctx, pair, &s); err != nil {
+				return nil, err
+			}
+		}
+		if s.Action == SampleChanged {
+			d := differ{}
+			d.objects(nil, pair.of.AppendRow(nil, pair.old.Values), is)
+			s.show(d.edits)
+		}
+		samples = append(samples, s)
+	}
+	if len(samples) >= room || len(n.rows) == 0 {
+		return samples, nil
+	}
+	fresh, err := n.fresh(ctx, room-len(samples))
+	return append(samples, fresh...), err
+}
+
+// now returns the row that comes in the place of one that is in the sink.
+func (n *rowCount) now(ctx context.Context, pair *rowPair, s *Sample) ([]byte, error) {
+	_, key, id, err := project.ParseSource(pair.old.Source)
+	if err != nil {
+		return []byte("{}"), nil //nolint:nilerr // it is no row of ours
+	}
+	items, err := n.source.ReadMany(ctx, []store.ItemRef{{Key: key, ID: id}}, false)
+	if err != nil || items[0].ETag == (store.ETag{}) {
+		return []byte("{}"), err
+	}
+	schema, d := n.projection.Schema(), rowDigester{}
+	rows, _ := n.projection.RowsOf(key, id, items[0].Body)
+	for i := range rows {
+		if t := &schema.Tables[rows[i].Table]; d.name(t, rows[i].Key) == pair.name {
+			s.Row = keyJSON(rows[i].Key)
+			return t.AppendRow(nil, rows[i].Values), nil
+		}
+	}
+	return []byte("{}"), nil
+}
+
+// fresh makes samples of rows that are not in the sink.
+func (n *rowCount) fresh(ctx context.Context, room int) (samples []Sample, err error) {
+	schema, d := n.projection.Schema(), rowDigester{}
+	for _, partition := range n.source.Partitions() {
+		err = n.partition(ctx, n.source, partition, func(_ context.Context, _ feed.Partition, items []store.Item) error {
+			n.run.tell(func(p *Progress) { p.Total += int64(len(items)) })
+			for i := range items {
+				rows, _ := n.projection.RowsOf(items[i].Key, items[i].ID, items[i].Body)
+				for j := range rows {
+					t := &schema.Tables[rows[j].Table]
+					if _, is := n.rows[d.name(t, rows[j].Key)]; !is {
+						continue
+					}
+					if len(samples) == room {
+						return errEnough
+					}
+					s := Sample{Action: SampleCreated, Table: t.Name, Row: keyJSON(rows[j].Key), Source: rows[j].Source}
+					diff := differ{}
+					diff.objects(nil, []byte("{}"), t.AppendRow(nil, rows[j].Values))
+					s.show(diff.edits)
+					samples = append(samples, s)
+				}
+			}
+			return nil
+		})
+		if errors.Is(err, errEnough) {
+			return samples, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return samples, nil
+}
+
+func rejectSample(schema *project.Schema, r *project.Reject) *Sample {
+	reason := strings.TrimSpace(r.Column + " " + r.Reason)
+	return &Sample{Action: SampleRejected, Table: schema.Tables[r.Table].Name, Row: slices.Clone(r.Row), Source: r.Source, Reason: reason}
+}
+
+// keyJSON writes the key of a row as an array.
+func keyJSON(key []project.Value) []byte {
+	out := []byte{'['}
+	for i, v := range key {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = v.AppendJSON(out)
+	}
+	return append(out, ']')
+}
+
+// rowDigester tells rows apart by what they say under the names of their columns, in
+// whatever order and of whatever types they are. It is not safe for concurrent use.
+type rowDigester struct{ buf, raw []byte }
+
+// name tells rows apart by table and key.
+func (d *rowDigester) name(t *project.TableSchema, key []project.Value) uint64 {
+	sum := maphash.String(verify.RowSeed, t.Name)
+	for i, v := range key {
+		sum += d.column(t.Columns[t.Key[i]].Name, v)
+	}
+	return max(sum, 1)
+}
+
+// row returns the digest of a row, and about how many bytes its JSON has.
+func (d *rowDigester) row(t *project.TableSchema, r *project.Row) (digest uint64, size int) {
+	for i, v := range r.Values {
+		if !v.IsNull() {
+			digest += d.column(t.Columns[i].Name, v)
+			size += len(t.Columns[i].Name) + len(d.raw) + 4
+		}
+	}
+	return digest, size + 2
+}
+
+// column is the digest of one column. Those of a row are added up.
+func (d *rowDigester) column(name string, v project.Value) uint64 {
+	d.raw = v.AppendJSON(d.raw[:0])
+	d.buf = binary.AppendUvarint(d.buf[:0], uint64(len(name)))
+	d.buf = append(d.buf, name...)
+	switch document.KindOf(d.raw) {
+	case document.Object, document.Array:
+		d.buf = binary.LittleEndian.AppendUint64(d.buf, verify.JSONDigest(d.raw))
+	default:
+		d.buf = document.AppendCanonical(d.buf, d.raw)
+	}
+	return maphash.Bytes(verify.RowSeed, d.buf)
+}

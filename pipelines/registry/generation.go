@@ -1,0 +1,204 @@
+package registry
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// Former is the generation of a projection whose rows are read while those of the
+// next one are built beside them. It goes on as it was, also with what it was to fill.
+type Former struct {
+	Generation uint32            `json:"generation"`
+	Spec       spec.PipelineSpec `json:"spec"`
+	Tables     []feed.ResourceID `json:"tables,omitempty"`
+	From       []Start           `json:"from,omitempty"`
+	Heads      []Start           `json:"heads,omitempty"`
+	Fills      uint32            `json:"fills,omitempty"`
+	FillScope  FillScope         `json:"fillScope,omitzero"`
+}
+
+// FormerRecord returns the record of the generation that stands until the present one
+// takes its place, nil if there is none.
+func (r *Record) FormerRecord() *Record {
+	if r.Former == nil {
+		return nil
+	}
+	f := *r
+	f.Generation, f.Spec, f.Tables = r.Former.Generation, r.Former.Spec, r.Former.Tables
+	f.From, f.Heads, f.Former, f.Shadow = r.Former.From, r.Former.Heads, nil, false
+	f.Fills, f.FillScope = r.Former.Fills, r.Former.FillScope
+	return &f
+}
+
+// Generations returns the records of all generations that run, the present one
+// first.
+func (r *Record) Generations() []*Record {
+	all := []*Record{r}
+	if f := r.FormerRecord(); f != nil {
+		all = append(all, f)
+	}
+	return all
+}
+
+// GenerationRecord returns the record of one generation that runs, nil if it does not.
+func (r *Record) GenerationRecord(number uint32) *Record {
+	for _, g := range r.Generations() {
+		if g.Generation == number {
+			return g
+		}
+	}
+	return nil
+}
+
+// Form tells apart what the processors of a generation are made from: when it
+// changes, they are made anew.
+func (r *Record) Form() string {
+	return string(r.Spec.JSON()) + strconv.FormatUint(uint64(r.Rewinds), 10) + " " + strconv.FormatUint(uint64(r.Fills), 10)
+}
+
+// PositionOf returns the position of one partition, the zero Position if it is
+// not there.
+func PositionOf(starts []Start, partition uint32) feed.Position {
+	for _, s := range starts {
+		if s.Partition == partition {
+			return s.After
+		}
+	}
+	return feed.Position{}
+}
+
+// start returns the position behind which a target's partition is checked.
+func (r *Record) start(partition uint32) feed.Position { return PositionOf(r.Starts, partition) }
+
+// Begin returns the position behind which a reader begins that has no checkpoint.
+func (r *Record) Begin(reader processors.Resource) feed.Position {
+	if reader.Role == processors.RoleTarget {
+		return r.start(reader.Partition.Number)
+	}
+	return PositionOf(r.From, reader.Partition.Number)
+}
+
+// find returns the container with an id, nil if it is not there or not ready.
+func (r *Record) find(containers []store.ContainerInfo, id feed.ResourceID) *store.ContainerInfo {
+	for i := range containers {
+		if containers[i].ID == id && containers[i].State == store.ContainerReady {
+			return &containers[i]
+		}
+	}
+	return nil
+}
+
+// Bound are the containers that a generation was registered for.
+type Bound struct {
+	Source *store.ContainerInfo
+	Target *store.ContainerInfo   // nil for a projection
+	Tables []*store.ContainerInfo // of a projection into containers, as Record.Tables
+}
+
+// Bound finds the record's containers. If one is not there, or not ready, gone is
+// its name.
+func (r *Record) Bound(containers []store.ContainerInfo) (b Bound, gone string) {
+	if b.Source = r.find(containers, r.Source); b.Source == nil {
+		return b, r.Spec.Source.Container
+	}
+	if name := r.Spec.Target(); name != "" {
+		if b.Target = r.find(containers, r.Target); b.Target == nil {
+			return b, name
+		}
+	}
+	for i, name := range r.Spec.Tables() {
+		var table *store.ContainerInfo
+		if i < len(r.Tables) {
+			table = r.find(containers, r.Tables[i])
+		}
+		if table == nil {
+			return b, name
+		}
+		b.Tables = append(b.Tables, table)
+	}
+	return b, ""
+}
+
+// resources returns what the processors of a pipeline hold leases on: none while
+// it is paused or a container that it was registered for is not there.
+func (r *Record) resources(containers []store.ContainerInfo) []processors.Resource {
+	if r.Paused {
+		return nil
+	}
+	var all []processors.Resource
+	for _, g := range r.Generations() {
+		if b, gone := g.Bound(containers); gone == "" {
+			all = append(all, g.Readers(&b)...)
+		}
+	}
+	return all
+}
+
+// Readers returns one resource for each partition that a generation reads: those
+// of its source, and of a cascade those of its target.
+func (r *Record) Readers(b *Bound) []processors.Resource {
+	all := r.readersOf(processors.RoleSource, b.Source)
+	if r.Spec.Kind() == spec.CascadeKind {
+		all = append(all, r.readersOf(processors.RoleTarget, b.Target)...)
+	}
+	return all
+}
+
+func (r *Record) readersOf(role processors.Role, c *store.ContainerInfo) []processors.Resource {
+	all := make([]processors.Resource, 0, len(c.Partitions))
+	for _, p := range c.Partitions {
+		all = append(all, processors.Resource{
+			Pipeline: r.ID, Generation: r.Generation, Role: role, Partition: feed.Partition{Container: c.ID, Number: p.Number},
+		})
+	}
+	return all
+}
+
+// sameContainers tells whether a declaration finds the containers for which the
+// record was registered.
+func (r *Record) sameContainers(b *Bound) bool {
+	tables := func(ids []feed.ResourceID) []feed.ResourceID { return slices.Sorted(slices.Values(ids)) }
+	return r.Source == b.Source.ID && r.Target == idOf(b.Target) && slices.Equal(tables(r.Tables), tables(idsOf(b.Tables)))
+}
+
+func idOf(c *store.ContainerInfo) feed.ResourceID {
+	if c == nil {
+		return ""
+	}
+	return c.ID
+}
+
+func idsOf(containers []*store.ContainerInfo) []feed.ResourceID {
+	var ids []feed.ResourceID
+	for _, c := range containers {
+		ids = append(ids, c.ID)
+	}
+	return ids
+}
+
+// Goals returns the LSNs between which the reading of a source partition is a
+// backfill. They are the same where there is none.
+func (r *Record) Goals(reader processors.Resource) (from, to uint64) {
+	if reader.Role != processors.RoleSource {
+		return 0, 0
+	}
+	from = uint64(PositionOf(r.From, reader.Partition.Number).LSN)
+	return from, max(from, uint64(PositionOf(r.Heads, reader.Partition.Number).LSN))
+}
+
+// ResourceNames returns the names of the leases that records need, in order.
+func ResourceNames(records []Record, containers []store.ContainerInfo) []string {
+	var names []string
+	for i := range records {
+		for _, r := range records[i].resources(containers) {
+			names = append(names, r.String())
+		}
+	}
+	slices.Sort(names)
+	return names
+}

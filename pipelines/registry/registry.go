@@ -1,0 +1,289 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases/bucket"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/spare"
+)
+
+// Bucket is the bucket of the pipelines' records.
+const Bucket = "millrace_pipelines"
+
+const pipelinePrefix = "pipeline."
+
+// NoPipelineError says that a pipeline is not registered.
+type NoPipelineError struct {
+	Database, Name string
+	// Nearest is a registered pipeline that may be meant; "" if none is.
+	Nearest string
+}
+
+func (e *NoPipelineError) Error() string {
+	s := fmt.Sprintf("pipeline %s/%s is not registered", e.Database, e.Name)
+	if e.Nearest != "" {
+		return s + "; did you mean " + e.Nearest + "?"
+	}
+	return s + "; millrace get pipelines lists those that are"
+}
+
+// Is matches store.ErrNotFound.
+func (e *NoPipelineError) Is(target error) bool { return target == error(store.ErrNotFound) }
+
+// Config tunes a Registry.
+type Config struct {
+	// Replicas of the registry's bucket. Default 1.
+	Replicas int
+	// Log is the configuration with which the logs of targets are opened.
+	Log feed.LogConfig
+	// SinkRoot is the first root of this process's own sinks. Below it the files of a
+	// directory that is not absolute are looked for beside the workers' roots. Default
+	// the working directory.
+	SinkRoot string
+	// ReadOnly says that the connection may only read: a bucket that is not there is
+	// not made.
+	ReadOnly bool
+}
+
+// Registry is the list of pipelines, a JetStream key-value bucket changed by
+// compare-and-set. Safe for concurrent use.
+type Registry struct {
+	JetStream jetstream.JetStream
+	KV        jetstream.KeyValue
+	copies    *spare.Copies
+	client    *store.Client
+	cfg       Config
+}
+
+// Open opens the registry of a NATS system. It makes its bucket only where
+// there is no log and no copy of a pipeline's record yet; a registry that is missing
+// beside them, or that lacks or cannot read a record, is *store.DamageError.
+// Containers are found in the client's catalog.
+func Open(ctx context.Context, js jetstream.JetStream, client *store.Client, cfg Config) (*Registry, error) {
+	exam, err := Examine(ctx, js)
+	if err != nil {
+		return nil, fmt.Errorf("look at the registry of pipelines: %w", err)
+	}
+	if err := exam.Err(); err != nil {
+		return nil, err
+	}
+	kv, err := openRegistryBucket(ctx, js, exam.Fresh && !cfg.ReadOnly, max(cfg.Replicas, 1))
+	if err != nil {
+		return nil, fmt.Errorf("open the registry of pipelines (bucket %s): %w", Bucket, err)
+	}
+	return &Registry{JetStream: js, KV: kv, copies: spare.New(js, cfg.Replicas), client: client, cfg: cfg}, nil
+}
+
+func openRegistryBucket(ctx context.Context, js jetstream.JetStream, create bool, replicas int) (jetstream.KeyValue, error) {
+	if create {
+		kv, err := js.CreateKeyValue(ctx, BucketConfig(replicas))
+		if !errors.Is(err, jetstream.ErrBucketExists) {
+			return kv, err
+		} // another process was faster
+	}
+	return js.KeyValue(ctx, Bucket)
+}
+
+// BucketConfig is the configuration of the registry's bucket.
+func BucketConfig(replicas int) jetstream.KeyValueConfig {
+	return jetstream.KeyValueConfig{Bucket: Bucket, Description: "Millrace: pipelines", History: 5, Replicas: replicas}
+}
+
+func registryKey(m spec.Metadata) string { return pipelinePrefix + m.Database + "." + m.Name }
+
+// copy keeps the second copy of a pipeline's record. One that cannot be written now
+// is written by a store before long.
+func (r *Registry) copy(ctx context.Context, m spec.Metadata) {
+	_ = r.copies.Keep(ctx, RecordSource(), registryKey(m))
+}
+
+// Get returns a pipeline, or *NoPipelineError.
+func (r *Registry) Get(ctx context.Context, database, name string) (Record, error) {
+	m := spec.Metadata{Name: name, Database: database}
+	entry, err := bucket.Get(ctx, r.JetStream, r.KV, registryKey(m))
+	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {
+		return Record{}, r.NoPipeline(ctx, m)
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("read pipeline %s: %w", m, err)
+	}
+	return decodeRecord(entry.Key(), entry.Value(), entry.Revision())
+}
+
+// NoPipeline returns the error for a pipeline that is not there.
+func (r *Registry) NoPipeline(ctx context.Context, m spec.Metadata) error {
+	all, err := r.List(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for i := range all {
+		if all[i].Database == m.Database {
+			names = append(names, all[i].Name)
+		}
+	}
+	return &NoPipelineError{m.Database, m.Name, spec.Nearest(m.Name, names)}
+}
+
+// List returns all pipelines, ordered by database and name.
+func (r *Registry) List(ctx context.Context) ([]Record, error) {
+	entries, err := bucket.Entries(ctx, r.JetStream, r.KV, pipelinePrefix+">")
+	if err != nil {
+		return nil, fmt.Errorf("list the pipelines: %w", err)
+	}
+	var records []Record
+	for _, entry := range entries {
+		record, err := decodeRecord(entry.Key(), entry.Value(), entry.Revision())
+		if err != nil {
+			return nil, err
+		}
+		records = append(records, record)
+	}
+	SortRecords(records)
+	return records, nil
+}
+
+// SortRecords orders records by database and name.
+func SortRecords(records []Record) {
+	slices.SortFunc(records, func(a, b Record) int {
+		return strings.Compare(a.Metadata().String(), b.Metadata().String())
+	})
+}
+
+// World returns what declarations are checked against: all containers and
+// pipelines.
+func (r *Registry) World(ctx context.Context) (World, error) {
+	containers, err := r.client.Catalog().List(ctx)
+	if err != nil {
+		return World{}, err
+	}
+	records, err := r.List(ctx)
+	return World{containers, records}, err
+}
+
+// Users returns the pipelines that read or write a container. One that has any
+// should not be deleted.
+func (r *Registry) Users(ctx context.Context, database, container string) ([]Record, error) {
+	records, err := r.List(ctx)
+	return slices.DeleteFunc(records, func(rec Record) bool {
+		return rec.Database != database || !slices.Contains(rec.Spec.Containers(), container)
+	}), err
+}
+
+// Pause ends the work of a pipeline until Resume. What changes meanwhile is done
+// then. To pause one that is paused does nothing.
+func (r *Registry) Pause(ctx context.Context, database, name string) (Record, error) {
+	return r.Modify(ctx, spec.Metadata{Name: name, Database: database}, func(rec *Record) { rec.Paused = true })
+}
+
+// Resume ends what Pause began.
+func (r *Registry) Resume(ctx context.Context, database, name string) (Record, error) {
+	return r.Modify(ctx, spec.Metadata{Name: name, Database: database}, func(rec *Record) { rec.Paused = false })
+}
+
+// Modify changes a record by compare-and-set, trying again while others win.
+func (r *Registry) Modify(ctx context.Context, m spec.Metadata, change func(*Record)) (Record, error) {
+	for {
+		rec, err := r.Get(ctx, m.Database, m.Name)
+		if err != nil {
+			return rec, err
+		}
+		before := string(rec.encode())
+		change(&rec)
+		data := rec.encode()
+		if string(data) == before {
+			return rec, nil
+		}
+		rec.Revision, err = r.KV.Update(ctx, registryKey(m), data, rec.Revision)
+		if err == nil {
+			r.copy(ctx, m)
+			return rec, nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return rec, fmt.Errorf("change pipeline %s: %w", m, err)
+		}
+	}
+}
+
+// Delete removes a pipeline. The copies, fields and rows that it made stay as
+// they are, and are kept equal no longer. The accumulators of an aggregate go.
+func (r *Registry) Delete(ctx context.Context, database, name string) error {
+	for {
+		rec, err := r.Get(ctx, database, name)
+		if err != nil {
+			return err
+		}
+		err = r.KV.Delete(ctx, registryKey(rec.Metadata()), jetstream.LastRevision(rec.Revision))
+		if err == nil {
+			r.copy(ctx, rec.Metadata())
+		}
+		switch {
+		case err == nil && rec.Spec.Kind() == spec.AggregateKind:
+			return r.dropRule(ctx, &rec)
+		case err == nil:
+			return nil
+		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch):
+			return fmt.Errorf("delete pipeline %s: %w", rec.Metadata(), err)
+		}
+	}
+}
+
+// Watch calls f with all pipelines, once at first and then after every change,
+// until ctx ends. Changes that come close together may be seen as one. Of a record
+// that is damaged the former one counts.
+func (r *Registry) Watch(ctx context.Context, f func([]Record)) error {
+	w, err := r.KV.Watch(ctx, pipelinePrefix+">")
+	if err != nil {
+		return fmt.Errorf("watch the pipelines: %w", err)
+	}
+	defer func() { _ = w.Stop() }() // the watcher ends with its connection anyway
+	all := map[string]Record{}
+	began := false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case entry, ok := <-w.Updates():
+			switch {
+			case !ok:
+				return errors.New("watch the pipelines: the watch was closed")
+			case entry == nil:
+				began = true
+			case entry.Operation() != jetstream.KeyValuePut:
+				delete(all, entry.Key())
+			default:
+				record, err := decodeRecord(entry.Key(), entry.Value(), entry.Revision())
+				if isDamage(err) {
+					continue
+				}
+				if err != nil {
+					return err
+				}
+				all[entry.Key()] = record
+			}
+			if began && len(w.Updates()) == 0 {
+				records := make([]Record, 0, len(all))
+				for _, record := range all {
+					records = append(records, record)
+				}
+				SortRecords(records)
+				f(records)
+			}
+		}
+	}
+}
+
+// newID returns an id for a pipeline that is registered for the first time.
+func newID(name string) string { return name + "-" + string(feed.NewResourceID()) }
+
+func now() time.Time { return time.Now().UTC().Truncate(time.Millisecond) }

@@ -1,0 +1,241 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// RewindTo is where the reading of a pipeline is set to. The zero value is the
+// beginning.
+type RewindTo struct {
+	Kind RewindKind
+	time time.Time
+	lsn  feed.LSN
+}
+
+// RewindKind is what a RewindTo is counted from.
+type RewindKind uint8
+
+// The kinds of RewindTo.
+const (
+	rewindBeginning RewindKind = iota
+	RewindNow
+	RewindTime
+	rewindLSN
+)
+
+// ParseRewindTo reads beginning, now, a time such as 2026-11-21T08:30:00Z, an age
+// such as 2h, or the LSN of the first commit that is read again.
+func ParseRewindTo(text string, now time.Time) (RewindTo, error) {
+	switch text = strings.TrimSpace(text); text {
+	case "beginning":
+		return RewindTo{}, nil
+	case "now":
+		return RewindTo{Kind: RewindNow}, nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return RewindTo{Kind: RewindTime, time: t}, nil
+	}
+	if age, err := time.ParseDuration(text); err == nil && age > 0 {
+		return RewindTo{Kind: RewindTime, time: now.Add(-age)}, nil
+	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil && n > 0 {
+		return RewindTo{Kind: rewindLSN, lsn: feed.LSN(n)}, nil
+	}
+	return RewindTo{}, fmt.Errorf("%q is none of beginning, now, a time such as 2026-11-21T08:30:00Z, an age such as 2h, and an LSN", text)
+}
+
+// String prints the place as ParseRewindTo reads it.
+func (t RewindTo) String() string {
+	switch t.Kind {
+	case RewindNow:
+		return "now"
+	case RewindTime:
+		return t.time.UTC().Format(time.RFC3339Nano)
+	case rewindLSN:
+		return t.lsn.String()
+	case rewindBeginning:
+	}
+	return "beginning"
+}
+
+// Rewind lets a pipeline read the feed of its source again from a place before,
+// while it runs. What has come before that place and was not finished is done
+// too, unless the place is now: then what is not done yet is left out.
+//
+// A cascade, or a projection, does so in a new generation, which sets its copies
+// and rows again. One of a projection that begins at the beginning builds its rows
+// beside those that are there, and then replaces them; others set rows among
+// them. An aggregate stays in its generation: its partitions know what they have
+// folded, so that what they have is passed over.
+//
+// The error is *NoPipelineError, or says what cannot be: an aggregate that would
+// leave something out, an LSN of a source with several partitions.
+func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindTo, bucket string) (Record, error) {
+	for {
+		rec, err := r.Get(ctx, database, name)
+		if err != nil {
+			return rec, err
+		}
+		b, err := r.containersOf(ctx, &rec)
+		if err != nil {
+			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
+		}
+		held, err := leases.List(ctx, r.JetStream, bucket)
+		if err != nil {
+			return rec, fmt.Errorf("read the checkpoints: %w", err)
+		}
+		next, err := r.rewound(ctx, &rec, &b, to, ProgressOf(held))
+		if err != nil {
+			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
+		}
+		if err = r.put(ctx, &next, rec.Revision); err == nil {
+			return r.Get(ctx, database, name)
+		}
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return rec, err
+		}
+	}
+}
+
+// rewound returns the record of a pipeline that reads from a place again.
+func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to RewindTo, at Positions) (Record, error) {
+	next := *rec
+	if to.Kind == RewindNow && rec.Spec.Kind() == spec.AggregateKind {
+		return next, errors.New("an aggregate cannot leave out what it has not folded: its fields would be wrong for good; rewind it to a place before")
+	}
+	if rec.Shadow && to.Kind != rewindBeginning {
+		return next, errors.New("its rows are being built anew, and nothing is there that it could go back among; wait until that is done, or rewind it to the beginning")
+	}
+	start, err := r.rewindStart(ctx, b.Source, to)
+	if err != nil {
+		return next, err
+	}
+	if next.From, err = r.positions(ctx, b.Source, start); err != nil {
+		return next, err
+	}
+	if next.Heads, err = r.positions(ctx, b.Source, feed.StartNow()); err != nil {
+		return next, err
+	}
+	next.Changed = now()
+	if rec.Spec.Kind() == spec.AggregateKind {
+		next.Rewinds++
+		return next, nil
+	}
+	next.succeed(rec, &ApplyOptions{FromNow: to.Kind != rewindBeginning})
+	if to.Kind != rewindBeginning && !rec.Filled(b, at) { // the beginning brings all that was there
+		next.Fills, next.FillScope = rec.Fills, rec.FillScope
+	}
+	next.Generation++
+	next.From = rec.Unfinished(processors.RoleSource, b.Source, next.From, to, at)
+	if rec.Spec.Kind() == spec.CascadeKind {
+		if next.Starts, err = r.rewindChecks(ctx, rec, b, to, start, at); err != nil {
+			return next, err
+		}
+	}
+	return next, nil
+}
+
+// rewindStart returns where the place is in the logs of the source.
+func (r *Registry) rewindStart(ctx context.Context, source *store.ContainerInfo, to RewindTo) (feed.Start, error) {
+	switch to.Kind {
+	case RewindNow:
+		return feed.StartNow(), nil
+	case RewindTime:
+		return feed.StartTime(to.time), nil
+	case rewindLSN:
+		if n := len(source.Partitions); n > 1 {
+			return feed.Start{}, fmt.Errorf("the source has %d physical partitions, each with LSNs of its own; name a time instead", n)
+		}
+		ends, err := r.positions(ctx, source, feed.StartNow())
+		if err != nil {
+			return feed.Start{}, err
+		}
+		if end := ends[0].After.LSN; to.lsn > end+1 {
+			return feed.Start{}, fmt.Errorf("the log of the source ends at %s, before %s", end, to.lsn)
+		}
+		return feed.StartAt(feed.Position{LSN: to.lsn - 1}), nil
+	case rewindBeginning:
+	}
+	return feed.StartBeginning(), nil
+}
+
+// rewindChecks returns where the checks of a cascade's target begin. Fan-outs from
+// the beginning find every item, so the checks begin now; so they do when the rest
+// is to be left out. Otherwise they go back by the same time as the fan-outs.
+func (r *Registry) rewindChecks(ctx context.Context, rec *Record, b *Bound, to RewindTo, start feed.Start, at Positions) ([]Start, error) {
+	switch to.Kind {
+	case rewindBeginning, RewindNow:
+		return r.positions(ctx, b.Target, feed.StartNow())
+	case rewindLSN:
+		var err error
+		if start, err = r.timeOf(ctx, b.Source, to.lsn); err != nil {
+			return nil, err
+		}
+	case RewindTime:
+	}
+	starts, err := r.positions(ctx, b.Target, start)
+	return rec.Unfinished(processors.RoleTarget, b.Target, starts, to, at), err
+}
+
+// timeOf returns the time of a commit in the one log of a container, or now if it
+// is yet to come.
+func (r *Registry) timeOf(ctx context.Context, c *store.ContainerInfo, lsn feed.LSN) (feed.Start, error) {
+	partition := feed.Partition{Container: c.ID, Number: c.Partitions[0].Number}
+	log, err := feed.OpenLog(ctx, r.JetStream, partition, r.cfg.Log)
+	if err != nil {
+		return feed.Start{}, fmt.Errorf("open the log of %s: %w", partition, err)
+	}
+	defer log.Close()
+	commit, err := log.Read(ctx, lsn)
+	if errors.Is(err, feed.ErrNotFound) {
+		return feed.StartNow(), nil
+	}
+	if err != nil {
+		return feed.Start{}, fmt.Errorf("read commit %s of %s: %w", lsn, partition, err)
+	}
+	return feed.StartTime(time.UnixMilli(commit.Time)), nil
+}
+
+// Unfinished returns starts with those moved back to what the readers of the record
+// have not finished, or have given up: a generation that ends leaves nothing undone,
+// unless that is the wish.
+func (r *Record) Unfinished(role processors.Role, c *store.ContainerInfo, starts []Start, to RewindTo, at Positions) []Start {
+	if to.Kind == RewindNow {
+		return starts
+	}
+	starts = slices.Clone(starts)
+	readers := r.readersOf(role, c)
+	for i := range starts {
+		reader := readers[slices.IndexFunc(readers, func(p processors.Resource) bool { return p.Partition.Number == starts[i].Partition })]
+		done := r.Begin(reader)
+		if cp := at[reader.String()]; cp != nil {
+			below := cp.FinishedBelow()
+			for j := range cp.Parked {
+				if cp.Parked[j].Position.Before(below) {
+					below = cp.Parked[j].Position
+				}
+			}
+			if done = cp.Position; below != done {
+				done = feed.Position{LSN: below.LSN - 1} // the change itself is read again
+			}
+		}
+		if done.Before(starts[i].After) {
+			starts[i].After = done
+		}
+	}
+	return starts
+}

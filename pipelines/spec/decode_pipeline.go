@@ -1,0 +1,281 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/store/query"
+)
+
+// pipeline reads the spec of a pipeline.
+func (d *Decoder) pipeline(n *yaml.Node, s *PipelineSpec) {
+	before := len(d.findings)
+	var kinds []string // those that are there
+	kind := func(name string, read func(*yaml.Node, string)) field {
+		return field{name, "", func(n *yaml.Node, path string) {
+			kinds = append(kinds, path)
+			read(n, path)
+		}}
+	}
+	ok := d.mapping(n, "spec",
+		field{"source", "it names the container that is copied: {container: productMeta}", func(n *yaml.Node, path string) {
+			d.mapping(n, path,
+				field{"container", "the name of the container that is copied is expected", d.text(&s.Source.Container)},
+				field{"where", "", d.where(&s.Source.Where)},
+			)
+		}},
+		kind("cascade", func(n *yaml.Node, path string) {
+			s.Cascade = &Cascade{}
+			d.cascade(n, path, s.Cascade)
+		}),
+		kind("aggregate", func(n *yaml.Node, path string) {
+			s.Aggregate = &Aggregate{}
+			d.aggregate(n, path, s.Aggregate)
+		}),
+		kind("project", func(n *yaml.Node, path string) {
+			s.Project = &Project{}
+			d.project(n, path, s.Project)
+		}),
+		field{"onError", "", oneOfTexts(d, &s.OnError, Park, Halt)},
+	)
+	switch {
+	case ok && len(kinds) == 0:
+		d.findings.Add(d.places.at("spec"), "spec does not say what is copied, and where to; one of cascade, aggregate and project is expected, "+
+			"such as cascade: {into: product, match: {categoryId: id}, set: {categoryName: name}}")
+	case len(kinds) > 1:
+		slices.SortFunc(kinds, func(a, b string) int { return d.places.key(a).Line - d.places.key(b).Line })
+		for _, path := range kinds[1:] {
+			d.findings.Add(d.places.key(path), "%s: a pipeline is of one kind, and %s stands in line %d; declare another pipeline for it",
+				path, kinds[0], d.places.key(kinds[0]).Line)
+		}
+	}
+	s.normalize()
+	if s.Project != nil && s.Project.Sink.Container != nil {
+		s.Project.keepTypes()
+	}
+	if before != len(d.findings) {
+		return // what could not be read would be found again as a wrong value
+	}
+	switch {
+	case s.Aggregate != nil:
+		d.checkAggregate(s)
+	case s.Project != nil:
+		d.checkProject(s)
+	}
+}
+
+func (d *Decoder) cascade(n *yaml.Node, path string, c *Cascade) {
+	d.mapping(n, path,
+		field{"into", "the name of the container that holds the copies is expected", d.text(&c.Into)},
+		field{"each", "", func(n *yaml.Node, path string) {
+			d.text(&c.Each)(n, path)
+			if c.Each != "" {
+				d.fieldPath(n, path, c.Each)
+			}
+		}},
+		field{
+			"match", "it says how a copy names its source, field of the target: field of the source, such as {categoryId: id}",
+			d.match(&c.Match),
+		},
+		field{"where", "", d.where(&c.Where)},
+		field{
+			"set", "it says what is copied, field of the target: field of the source, such as {categoryName: name}",
+			d.pairs(&c.Set, "{categoryName: name}", d.fieldPath, d.fieldPath),
+		},
+		field{"onSourceDelete", "", oneOfTexts(d, &c.OnSourceDelete, Keep, Clear, Delete)},
+	)
+}
+
+// match reads how a copy names its source: fields of the target to fields of the
+// source, or to lists of them.
+func (d *Decoder) match(into *map[string]SourceFields) func(*yaml.Node, string) {
+	return func(n *yaml.Node, path string) {
+		entries := d.entries(n, path, "field of the target: field of the source is expected, such as {categoryId: id}")
+		*into = make(map[string]SourceFields, len(entries))
+		for _, e := range entries {
+			at := Join(path, e.name)
+			d.fieldPath(e.key, at, e.name)
+			var fields []string
+			switch {
+			case IsNull(e.value), e.value.Kind == yaml.SequenceNode && len(e.value.Content) == 0:
+				d.bad(e.value, "%s is empty; the name of a field of the source is expected, or a list of such", at)
+				continue
+			case e.value.Kind == yaml.SequenceNode:
+				d.texts(&fields, "[customerId, id]")(e.value, at)
+				for i, text := range fields {
+					if text != "" {
+						d.fieldPath(resolve(e.value.Content[i]), fmt.Sprintf("%s[%d]", at, i), text)
+					}
+				}
+			default:
+				fields = make([]string, 1)
+				if d.text(&fields[0])(e.value, at); fields[0] != "" {
+					d.fieldPath(e.value, at, fields[0])
+				}
+			}
+			if !slices.Contains(fields, "") {
+				(*into)[e.name] = fields
+			}
+		}
+	}
+}
+
+// oneOfTexts reads one of some texts.
+func oneOfTexts[T ~string](d *Decoder, into *T, values ...T) func(*yaml.Node, string) {
+	return func(n *yaml.Node, path string) {
+		var text string
+		d.text(&text)(n, path)
+		all := make([]string, len(values))
+		for i, v := range values {
+			if all[i] = string(v); all[i] == text {
+				*into = v
+				return
+			}
+		}
+		if text != "" {
+			d.bad(n, "%s is %q; %s is expected%s", path, text, oneOf(all), didYouMean(text, all))
+		}
+	}
+}
+
+// parseField parses the path of a field, and reports what is none.
+func (d *Decoder) parseField(n *yaml.Node, path, text string) (document.Path, bool) {
+	p, err := document.ParseField(text)
+	pe, ok := errors.AsType[*document.PathError](err)
+	switch {
+	case ok:
+		d.findings.Add(scalarPlace(d.File, d.lines, n, pe.Offset), "%s: %q is not the path of a field such as name or address.city: %s", path, text, pe.Msg)
+	case err != nil:
+		d.bad(n, "%s: %s", path, err)
+	case strings.HasPrefix(text, "/"):
+		d.bad(n, "%s: %q is written as a pointer; a field is expected: %s", path, text,
+			strings.ReplaceAll(strings.TrimPrefix(text, "/"), "/", "."))
+	case !strings.ContainsAny(text, `"'`) && slices.ContainsFunc(p, func(s document.Step) bool { return strings.Contains(s.Name, "(") }):
+		d.bad(n, "%s: %q is computed; the path of a field is expected, such as name or address.city", path, text)
+	default:
+		return p, true
+	}
+	return nil, false
+}
+
+// fieldPath checks the path of a field.
+func (d *Decoder) fieldPath(n *yaml.Node, path, text string) { d.parseField(n, path, text) }
+
+// namesPath checks the path of a field that is written: names alone.
+func (d *Decoder) namesPath(n *yaml.Node, path, text string) {
+	p, ok := d.parseField(n, path, text)
+	if ok && !isNames(p) {
+		d.bad(n, "%s: %q is not a field that can be set; names joined by dots are expected, such as address.city", path, text)
+	}
+}
+
+// isNames tells whether a path is names alone.
+func isNames(p document.Path) bool {
+	for i := range p {
+		if s := &p[i]; s.IsIndex || s.All || s.KeyName != "" || s.KeyValue != "" || s.Name == "-" {
+			return false
+		}
+	}
+	return true
+}
+
+// each reads the path of an array, or of arrays in arrays, and what names mean in
+// their elements.
+func (d *Decoder) each(into *string, meaning *Scope) func(*yaml.Node, string) {
+	return func(n *yaml.Node, path string) {
+		var text string
+		d.text(&text)(n, path)
+		if text == "" {
+			return
+		}
+		p, ok := d.parseField(n, path, text)
+		if !ok {
+			return
+		}
+		s, err := scopeOf(text)
+		for _, array := range s.arrays {
+			ok = ok && len(array) > 0 && isNames(array)
+		}
+		switch {
+		case p[len(p)-1].All:
+			d.bad(n, "%s: %q names elements; the array is expected: %s", path, text, p[:len(p)-1])
+		case !ok || err != nil:
+			d.bad(n, "%s: %q is not the path of an array; names joined by dots are expected, such as details, and [*] where an array lies in the elements of another, such as details[*].options", path, text)
+		default:
+			*into, *meaning = text, s
+		}
+	}
+}
+
+// where reads a condition on an item.
+func (d *Decoder) where(into *string) func(*yaml.Node, string) {
+	return d.expression(into, Scope{}, `type = "category"`)
+}
+
+// expression reads an expression in a scope and points into it where it is wrong.
+func (d *Decoder) expression(into *string, s Scope, example string) func(*yaml.Node, string) {
+	return func(n *yaml.Node, path string) {
+		if n.Kind != yaml.ScalarNode {
+			d.bad(n, "%s is %s; an expression is expected, such as %s", path, describe(n), example)
+			return
+		}
+		if d.parseExpression(n, path, s) != nil {
+			*into = n.Value
+		}
+	}
+}
+
+// parseExpression parses a scalar in a scope; nil if it is wrong, which is
+// reported.
+func (d *Decoder) parseExpression(n *yaml.Node, path string, s Scope) *query.Expr {
+	e, err := s.Parse(n.Value)
+	if se, ok := errors.AsType[*query.SyntaxError](err); ok {
+		near := "at the end"
+		if se.Near != "" {
+			near = "near " + se.Near
+		}
+		d.findings.Add(scalarPlace(d.File, d.lines, n, se.Offset), "%s: %s, %s", path, se.Msg, near)
+		return nil
+	}
+	if err != nil {
+		d.bad(n, "%s: %s", path, err)
+		return nil
+	}
+	if err := e.Refused(); err != nil {
+		d.bad(n, "%s: %s", path, err)
+		return nil
+	}
+	if names := e.Params(); len(names) > 0 {
+		d.bad(n, "%s: @%s is a parameter of a query, and has no value here; write the value", path, names[0])
+		return nil
+	}
+	if len(s.arrays) == 1 && len(s.read(e, rootParentIndex)) > 0 {
+		d.bad(n, "%s: parentIndex is never there: %s lies in no other array; write element.parentIndex if a field is meant", path, s.arrays[0])
+		return nil
+	}
+	return e
+}
+
+// sourceField checks the path of a field in a scope.
+func (d *Decoder) sourceField(s Scope) func(n *yaml.Node, path, text string) {
+	return func(n *yaml.Node, path, text string) {
+		p, ok := d.parseField(n, path, text)
+		if !ok {
+			return
+		}
+		root, _, ok := s.ref(text)
+		switch {
+		case slices.ContainsFunc(p, func(step document.Step) bool { return step.All }):
+			d.bad(n, "%s: %q means many values, and one is expected; each names the array whose elements are meant", path, text)
+		case !ok:
+			d.bad(n, "%s: %q is the whole item; a field of it is expected, such as %s.id", path, text, text)
+		case root == rootParentIndex && len(s.arrays) == 1:
+			d.bad(n, "%s: parentIndex is never there: %s lies in no other array; write element.parentIndex if a field is meant", path, s.arrays[0])
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package status
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/pipelines/format"
+	"github.com/millrace/millrace/pipelines/verify"
+
+	"github.com/millrace/millrace/leases"
+)
+
+// proofs reads what the auditor has found from its lease. What cannot be read tells
+// nothing: status is about more than that.
+func proofs(held map[string]*leases.Lease) map[string]*verify.Finding {
+	l := held[verify.ContinuousResource]
+	if l == nil {
+		return nil
+	}
+	audits, err := verify.DecodeFindings(l.Checkpoint)
+	if err != nil {
+		return nil
+	}
+	return audits
+}
+
+// proofCell tells in a word or two what was found, at a moment later on.
+func proofCell(p *verify.Proof, now time.Time) string {
+	switch {
+	case p == nil:
+		return "-"
+	case p.Verdict == verify.VerdictDrift:
+		return format.Count(p.Drift) + " drift"
+	case p.Verdict == verify.VerdictBehind:
+		return string(verify.VerdictBehind)
+	}
+	return "equal " + format.Ago(now, p.At)
+}
+
+// proofText tells what was found.
+func proofText(p *verify.Proof, now time.Time, pipeline string) string {
+	s := fmt.Sprintf("%s %s, in %s", format.Plural(p.Copies, "copy", "copies"), format.Ago(now, p.At), format.Age(p.Seconds))
+	switch {
+	case p.Verdict == verify.VerdictDrift:
+		s += fmt.Sprintf(": %s for no reason; see millrace verify %s, then millrace repair %s", format.Plural(p.Drift, "differs", "differ"), pipeline, pipeline)
+	case p.Reason != "":
+		s += ": it cannot be judged, " + p.Reason
+	case p.Verdict == verify.VerdictBehind:
+		s += fmt.Sprintf(": %s and may be in flight", format.Plural(p.Behind, "differs", "differ"))
+	default:
+		return s + ": all equal"
+	}
+	if p.Proved.IsZero() {
+		return s
+	}
+	return s + "; all were equal " + format.Ago(now, p.Proved)
+}
+
+// unproven says why a pipeline that is in force everywhere has not been proved yet.
+func unproven(p *verify.Proof, pipeline string) string {
+	const inForce = "it is in force everywhere, and "
+	switch {
+	case p != nil && p.Drift > 0:
+		return inForce + fmt.Sprintf("%s for no reason; see millrace verify %s, then millrace repair %s", format.Plural(p.Drift, "of its copies differs", "of its copies differ"), pipeline, pipeline)
+	case p != nil && p.Reason != "":
+		return inForce + "cannot be verified yet: " + p.Reason
+	case p != nil && p.Behind > 0:
+		return inForce + fmt.Sprintf("%s because something is in flight or was given up; see millrace verify %s and millrace dead-letters list %s",
+			format.Plural(p.Behind, "of its copies differs", "of its copies differ"), pipeline, pipeline)
+	}
+	return inForce + "its copies are being verified"
+}

@@ -1,0 +1,132 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+)
+
+// reading is what a Monitor remembers of one reading.
+type reading struct {
+	time   time.Time
+	logs   map[feed.Partition]*feed.Log
+	copies map[string]int64 // changed, by pipeline id and generation
+	marks  map[processors.Resource]mark
+}
+
+// begin makes what was seen last the past.
+func (m *Monitor) begin(now time.Time) {
+	m.last = m.now
+	m.now = reading{now, map[feed.Partition]*feed.Log{}, map[string]int64{}, map[processors.Resource]mark{}}
+}
+
+// end frees the logs that are of no use any more.
+func (r *reading) end(next *reading) {
+	for p, log := range r.logs {
+		if next.logs[p] != log {
+			log.Close()
+		}
+	}
+	r.logs = nil
+}
+
+// mark is where a processor stood, and since when it has not moved.
+type mark struct {
+	text  string
+	since time.Time
+}
+
+// still returns for how long w has had something to do and has not moved.
+func (m *Monitor) still(w *watched) time.Duration {
+	last, text := m.last.marks[w.resource], w.mark()
+	if last.text != text || w.lag().None() || w.record.Paused {
+		last = mark{text, w.now}
+	}
+	m.now.marks[w.resource] = last
+	return w.now.Sub(last.since)
+}
+
+// measure fills in what w's log and lease say.
+func (m *Monitor) measure(ctx context.Context, w *watched) error {
+	var data []byte
+	if w.lease != nil {
+		data = w.lease.Checkpoint
+	}
+	cp, err := processors.DecodeCheckpoint(data)
+	if err != nil {
+		return fmt.Errorf("lease %s: %w", w.resource, err)
+	}
+	w.checkpoint = cp
+	begin := w.record.Begin(w.resource)
+	if cp := w.checkpoint; len(data) == 0 || cp.Rewinds < w.record.Rewinds && begin.Before(cp.Position) {
+		cp.Position = begin // as its next holder will find it
+	}
+	log, err := m.log(ctx, w.resource.Partition)
+	if err != nil {
+		return err
+	}
+	if _, w.head, err = log.Bounds(ctx); err != nil {
+		return fmt.Errorf("find the end of the log of %s: %w", w.resource.Partition, err)
+	}
+	return w.sample(ctx, log, m.cfg.SampleMax)
+}
+
+// sample reads some of the commits that w has not processed: the first, whose time
+// is its lag, and others evenly spread, to count the changes in all of them.
+func (w *watched) sample(ctx context.Context, log *feed.Log, limit int) error {
+	first := w.checkpoint.Position.LSN + 1
+	if w.head < first {
+		return nil
+	}
+	commits := uint64(w.head - first + 1)
+	looked := min(commits, uint64(limit))
+	found, changes := uint64(0), uint64(0)
+	for i := range looked {
+		lsn := first + feed.LSN(i*commits/looked)
+		c, err := log.Read(ctx, lsn)
+		if errors.Is(err, feed.ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read commit %d of %s: %w", lsn, w.resource.Partition, err)
+		}
+		if i == 0 {
+			w.oldest = time.UnixMilli(c.Time)
+		}
+		found++
+		changes += uint64(c.ChangeCount())
+	}
+	w.changes, w.estimated = changes, looked < commits
+	if w.estimated && found > 0 {
+		w.changes = changes * commits / found
+	}
+	return nil
+}
+
+// log returns the log of a partition, opened once for all readings.
+func (m *Monitor) log(ctx context.Context, p feed.Partition) (*feed.Log, error) {
+	m.mu.Lock()
+	log := m.now.logs[p]
+	if log == nil {
+		log = m.last.logs[p]
+	}
+	m.mu.Unlock()
+	if log == nil {
+		var err error
+		if log, err = feed.OpenLog(ctx, m.js, p, m.cfg.Log); err != nil {
+			return nil, fmt.Errorf("open the log of %s: %w", p, err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if there := m.now.logs[p]; there != nil && there != log {
+		log.Close() // another processor of the partition was faster
+		return there, nil
+	}
+	m.now.logs[p] = log
+	return log, nil
+}

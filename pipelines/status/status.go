@@ -1,0 +1,260 @@
+package status
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/live"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/verify"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+// MonitorConfig tunes a Monitor. Zero fields take their defaults.
+type MonitorConfig struct {
+	// Bucket holds the leases. Default leases.DefaultBucket.
+	Bucket string
+	// StuckAfter is how long a processor that has something to do may be silent.
+	// Default 30s.
+	StuckAfter time.Duration
+	// SampleMax bounds the commits of one processor that are read to count the
+	// changes that it lags behind; of more, the rest is estimated. Default 8.
+	SampleMax int
+	// Log is the configuration with which logs are opened.
+	Log feed.LogConfig
+}
+
+// Monitor reads where pipelines stand, from their leases and the ends of the
+// logs, so it needs neither workers nor owners to be alive. What was done since the
+// last checkpoints it asks the workers, those that answer. It remembers the last
+// reading, from which rates are told. Not safe for concurrent use.
+type Monitor struct {
+	js       jetstream.JetStream
+	registry *registry.Registry
+	cfg      MonitorConfig
+
+	// now is what this reading has seen, last what the one before has.
+	now, last reading
+	mu        sync.Mutex // guards now.logs during a reading
+}
+
+// NewMonitor returns a Monitor of the pipelines in registry.
+func NewMonitor(js jetstream.JetStream, registry *registry.Registry, cfg MonitorConfig) *Monitor {
+	if cfg.StuckAfter == 0 {
+		cfg.StuckAfter = 30 * time.Second
+	}
+	if cfg.SampleMax <= 0 {
+		cfg.SampleMax = 8
+	}
+	return &Monitor{js: js, registry: registry, cfg: cfg}
+}
+
+// Close frees what the Monitor holds.
+func (m *Monitor) Close() {
+	m.last.end(&m.now)
+	m.now.end(&reading{})
+}
+
+// Read returns where all pipelines stand. The rate of the first reading is what the
+// processors have noted in their checkpoints, of later ones that since the reading
+// before. What cannot be read is told as a Problem, or as the state of the pipelines
+// concerned; the rest is told all the same.
+func (m *Monitor) Read(ctx context.Context) (*Status, error) {
+	world, err := m.registry.World(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held, err := leases.List(ctx, m.js, m.cfg.Bucket)
+	if err != nil && (len(held) == 0 || ctx.Err() != nil) {
+		return nil, fmt.Errorf("read the leases: %w", err)
+	}
+	byResource := make(map[string]*leases.Lease, len(held))
+	for i := range held {
+		byResource[held[i].Resource] = &held[i]
+	}
+	audits := proofs(byResource)
+	s := &Status{Time: time.Now()}
+	if err != nil {
+		s.Problems = append(s.Problems, fmt.Sprintf("read the leases: %v", err))
+	}
+	m.begin(s.Time)
+	defer func() { m.last.end(&m.now) }()
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(measuredMax)
+	readers := make([][]*watched, len(world.Pipelines))
+	for i := range world.Pipelines {
+		readers[i] = m.readers(&world.Pipelines[i], world.Containers, byResource)
+		for _, w := range readers[i] {
+			g.Go(func() error {
+				w.unread = m.measure(gctx, w)
+				return gctx.Err()
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	m.count(ctx, readers)
+	for i := range world.Pipelines {
+		p := m.pipeline(&world.Pipelines[i], world.Containers, readers[i], audits)
+		noted := 0.0
+		for _, w := range readers[i] {
+			noted += w.checkpoint.RateAt(s.Time)
+		}
+		p.Rate = m.rate(p, noted)
+		s.Pipelines = append(s.Pipelines, *p)
+	}
+	m.locate(ctx, s, world.Pipelines)
+	return s, nil
+}
+
+// count takes in what processors have counted since their last checkpoints.
+func (m *Monitor) count(ctx context.Context, readers [][]*watched) {
+	held := map[string][]string{}
+	for _, w := range slices.Concat(readers...) {
+		if w.lease != nil && w.lease.Owner != "" && w.unread == nil {
+			held[w.lease.Owner] = append(held[w.lease.Owner], w.resource.String())
+		}
+	}
+	counted := live.Ask(ctx, m.js.Conn(), held)
+	for _, w := range slices.Concat(readers...) {
+		if counts, ok := counted[w.resource.String()]; ok {
+			w.checkpoint.Counts = counts
+		}
+	}
+}
+
+// measuredMax bounds the processors whose logs are looked at at a time.
+const measuredMax = 16
+
+// readers returns what there is to know of each processor of a pipeline: none
+// while a container is gone.
+func (m *Monitor) readers(rec *registry.Record, containers []store.ContainerInfo, held map[string]*leases.Lease) []*watched {
+	if _, gone := rec.Bound(containers); gone != "" {
+		return nil
+	}
+	var all []*watched
+	for _, g := range rec.Generations() {
+		b, gone := g.Bound(containers)
+		if gone != "" {
+			continue // the rows of a former generation stay as they are
+		}
+		for _, resource := range g.Readers(&b) {
+			all = append(all, &watched{
+				resource: resource, record: g, lease: held[resource.String()], steward: held[registry.StewardResource], now: m.now.time, stuckAfter: m.cfg.StuckAfter,
+				checkpoint: &processors.Checkpoint{}, closed: closedAmong(partitionsOf(resource, &b), held, m.now.time),
+			})
+		}
+	}
+	return all
+}
+
+// rate returns the copies changed per second since the last reading; noted, which the
+// processors say themselves, if there was none.
+func (m *Monitor) rate(p *Pipeline, noted float64) float64 {
+	key := fmt.Sprintf("%s/%d", p.ID, p.Generation)
+	copies := p.Counts.Copies + p.Counts.Rows
+	m.now.copies[key] = copies
+	before, ok := m.last.copies[key]
+	if passed := m.now.time.Sub(m.last.time).Seconds(); ok && passed > 0 {
+		return float64(max(copies-before, 0)) / passed
+	}
+	return noted
+}
+
+// pipeline tells where one pipeline stands.
+func (m *Monitor) pipeline(rec *registry.Record, containers []store.ContainerInfo, readers []*watched, audits map[string]*verify.Finding) *Pipeline {
+	p := newPipelineStatus(rec)
+	p.Proof = verify.ProofOf(audits, rec)
+	if _, gone := rec.Bound(containers); gone != "" {
+		p.State = Stuck
+		p.Reason = fmt.Sprintf("container %s/%s was deleted, or made again; apply the pipeline again or delete it", rec.Database, gone)
+		return p
+	}
+	backfill := newBackfill(rec)
+	for _, w := range readers {
+		w.still = m.still(w)
+		one := w.status()
+		p.add(&one, w)
+		backfill.add(w)
+	}
+	slices.SortFunc(p.FanOuts, func(a, b FanOut) int {
+		return cmp.Or(a.Began.Compare(b.Began), strings.Compare(a.Source, b.Source))
+	})
+	p.Backfill = backfill.status(m.now.time)
+	p.settle(rec)
+	return p
+}
+
+// newPipelineStatus says what a pipeline is.
+func newPipelineStatus(rec *registry.Record) *Pipeline {
+	return &Pipeline{
+		Database: rec.Database, Name: rec.Name, ID: rec.ID, Kind: rec.Spec.Kind(), Generation: rec.Generation,
+		Source: rec.Spec.Source.Container, Target: rec.Spec.Destination(), State: Idle, Sink: newSinkStatus(&rec.Spec),
+		FanOuts: []FanOut{}, Processors: []Processor{},
+	}
+}
+
+// settle takes in what the record says beside the processors.
+func (p *Pipeline) settle(rec *registry.Record) {
+	switch {
+	case rec.Paused:
+		p.State, p.Reason = Paused, "millrace resume "+rec.Name
+	case rec.Spec.Kind() == spec.CascadeKind || p.Backfill != nil || severity[p.State] >= severity[Switching]:
+	case rec.Settled && rec.Unproven:
+		p.State, p.Reason = Switching, unproven(p.Proof, rec.Name)
+	case rec.Settled:
+	case rec.Spec.Kind() == spec.AggregateKind && !rec.Published:
+		p.State, p.Reason = Switching, "what was there is computed; its fields follow when each partition has its rule in force"
+	case rec.Spec.Kind() == spec.AggregateKind:
+		p.State, p.Reason = Switching, "its fields are being set, or partitions and readers pass on who computes them"
+	case rec.Shadow:
+		p.State, p.Reason = Switching, "its rows are built and are about to take the place of the former ones"
+	}
+}
+
+// add takes one processor into the pipeline's sums.
+func (p *Pipeline) add(one *Processor, w *watched) {
+	p.Processors = append(p.Processors, *one)
+	p.State = worse(p.State, one.State)
+	if one.State == p.State && p.Reason == "" && one.Reason != "" {
+		p.Reason = fmt.Sprintf("%s %s: %s", one.Role, one.Partition, one.Reason)
+	}
+	p.Lag.add(&one.Lag)
+	p.Parked += one.Parked
+	p.Counts.Copies += one.Counts.Copies
+	p.Counts.Checked += one.Counts.Checked
+	p.Counts.Dangling += one.Counts.Dangling
+	p.Counts.Letters += one.Counts.Letters
+	p.Counts.Rows += one.Counts.Rows
+	p.Counts.Rejects += one.Counts.Rejects
+	for i := range w.checkpoint.Jobs {
+		if j := &w.checkpoint.Jobs[i]; !j.Parked {
+			p.FanOuts = append(p.FanOuts, w.fanOut(j))
+		}
+	}
+	if p.Sink != nil {
+		p.Sink.add(w)
+	}
+}
+
+// add adds up lags; the oldest counts.
+func (l *Lag) add(other *Lag) {
+	l.Commits += other.Commits
+	l.Changes += other.Changes
+	l.Estimated = l.Estimated || other.Estimated
+	l.Jobs += other.Jobs
+	l.Seconds = max(l.Seconds, other.Seconds)
+}

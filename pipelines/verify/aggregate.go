@@ -1,0 +1,188 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
+)
+
+// aggregate verifies an aggregate: its fields against its accumulators, and those
+// against its members.
+func (run *verification) aggregate(ctx context.Context, p *Verified) error {
+	left, err := run.await(ctx, p, func(at Checkpoints) (string, error) {
+		rules, err := run.rules(ctx, p)
+		if err != nil {
+			return "", err
+		}
+		return p.Record.Unsettled(&p.bound, rules, registry.Positions(at)), nil
+	})
+	if err != nil {
+		return err
+	}
+	if left != "" {
+		run.late(p, left)
+	}
+	if left != "" && left != registry.UnsettledSwept {
+		return nil
+	}
+	seen, err := run.accumulators(ctx, p)
+	if err != nil || left != "" {
+		return err
+	}
+	fields := newFieldCheck(run, p, seen)
+	if err := fields.all(ctx); err != nil {
+		return err
+	}
+	return run.orphans(ctx, fields)
+}
+
+// rules asks each partition of an aggregate's target how it keeps it.
+func (run *verification) rules(ctx context.Context, p *Verified) (map[uint32]store.RuleState, error) {
+	rules := map[uint32]store.RuleState{}
+	for _, partition := range p.target.Partitions() {
+		status, err := p.target.Status(ctx, partition)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: %w", partition, err)
+		}
+		rules[partition.Number] = registry.RuleOf(status, &p.Record)
+	}
+	return rules, nil
+}
+
+// accumulators compares the accumulators with the members, and those that differ
+// once more with members that are read anew: what is told was found twice. It returns
+// what the accumulators say of the fields of their targets.
+func (run *verification) accumulators(ctx context.Context, p *Verified) (*groupValues, error) {
+	first, err := newGroupCheck(run, p, nil)
+	if err != nil {
+		return nil, err
+	}
+	if err := first.all(ctx); err != nil {
+		return nil, err
+	}
+	if first.left != "" {
+		run.late(p, first.left)
+		return nil, nil
+	}
+	if len(first.differs) == 0 {
+		return first.values, nil
+	}
+	only := make(map[accumulator.Group]bool, len(first.differs))
+	for _, g := range first.differs {
+		only[g] = true
+	}
+	second, err := newGroupCheck(run, p, only)
+	if err != nil {
+		return nil, err
+	}
+	second.looks, second.judge, second.values = map[accumulator.Group]look{}, second.suspect, nil
+	if err := second.all(ctx); err != nil {
+		return nil, err
+	}
+	if second.left != "" {
+		run.late(p, second.left)
+	}
+	return first.values, nil
+}
+
+// suspectRounds is how often something is found to differ before it is judged.
+const suspectRounds = 3
+
+// suspect judges groups that differ, once they have differed by the same in several
+// views. What is wrong stays wrong by the same, whatever is folded meanwhile.
+func (c *groupCheck) suspect(ctx context.Context, partition feed.Partition, view *groupView, differ []accumulator.Group) (again []accumulator.Group, err error) {
+	var judged []accumulator.Group
+	for _, g := range differ {
+		by := string(c.delta.Only(func(o accumulator.Group) bool { return o == g }).Append(nil))
+		l := c.looks[g]
+		if l.by != by {
+			l = look{by: by}
+		}
+		if l.times++; l.times < suspectRounds {
+			again = append(again, g)
+		} else {
+			judged = append(judged, g)
+		}
+		c.looks[g] = l
+	}
+	if len(judged) == 0 {
+		return again, nil
+	}
+	at, err := c.run.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reason := ""
+	if job := at.givenUp(&c.p.Record, c.p.Source.Partitions()); job != nil {
+		reason = fmt.Sprintf("a change of %s was given up: %s", job.Source, job.LastError)
+	}
+	for _, g := range judged {
+		d, err := c.difference(view, g, reason)
+		if err != nil {
+			return nil, err
+		}
+		if c.run.repair == nil || reason != "" {
+			c.run.found(c.p, d)
+			continue
+		}
+		unsure, err := c.run.repair.group(ctx, c, partition, view, g, d)
+		if err != nil {
+			return nil, err
+		}
+		if unsure {
+			again = append(again, g)
+			delete(c.looks, g)
+		}
+	}
+	return again, nil
+}
+
+// difference tells how a group differs, with the fields that follow from the
+// accumulator as it is, and as it must be.
+func (c *groupCheck) difference(view *groupView, g accumulator.Group, reason string) (Difference, error) {
+	d := Difference{Kind: DifferenceDrift, Group: g.String(), Element: -1, Reason: reason}
+	if reason != "" {
+		d.Kind = DifferenceBehind
+	}
+	if ref, ok := c.home(g); ok {
+		d.Item = ref.String()
+	}
+	content, err := c.rule.DecodeDelta(view.Content)
+	if err != nil {
+		return d, err
+	}
+	memory := accumulator.NewMemory()
+	if err := c.rule.Apply(memory, content.Only(func(o accumulator.Group) bool { return o == g })); err != nil {
+		return d, err
+	}
+	is, err := c.rule.State(memory, g)
+	if err != nil {
+		return d, err
+	}
+	must, err := c.rule.Add(memory, g, c.delta.Share(g))
+	if err != nil {
+		return d, err
+	}
+	has, want := is.Values(), must.Values()
+	for i, path := range c.rule.TargetWrites() {
+		if !SameRaw(has[i].Value, want[i].Value) {
+			d.Fields = append(d.Fields, FieldDifference{path.String(), has[i].Value, want[i].Value})
+		}
+	}
+	if len(d.Fields) == 0 {
+		d.Note = fmt.Sprintf("its fields are right, but the accumulator is not: it has %d members, of its source %d", is.Members(), must.Members())
+	}
+	return d, nil
+}
+
+// home returns the target of a group, if match and where fix it.
+func (c *groupCheck) home(g accumulator.Group) (ref store.ItemRef, ok bool) {
+	if ref.ID, ok = c.rule.TargetID(g); ok {
+		ref.Key, ok = c.rule.TargetKey(g, c.keys)
+	}
+	return ref, ok
+}

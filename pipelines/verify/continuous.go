@@ -1,0 +1,286 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/pace"
+)
+
+const (
+	// ContinuousResource is the lease of the auditor, one for all pipelines.
+	ContinuousResource = "verify"
+	// auditPageItems keeps the auditor from occupying an owner for long.
+	auditPageItems = 200
+	// auditPollInterval keeps it from reading the leases often.
+	auditPollInterval = 500 * time.Millisecond
+	// auditListMax is how many differences of each kind and pipeline are logged.
+	auditListMax = 5
+	// auditSaveInterval is the time between two saves of what was found in one round,
+	// while it is no news.
+	auditSaveInterval = time.Minute
+	// proofSharePercent is the part of its time in which a pipeline is verified on
+	// whose proof somebody waits.
+	proofSharePercent = 25
+)
+
+// Continuous verifies pipelines in one process for all. If it is to, it goes round over
+// all of them for ever, in a small share of its time; and those that wait for a proof
+// (Record.Unproven) it verifies in any case, at once. What it finds it tells by
+// metrics,
+//
+//	millrace.verify.coverage      share of copies that the last pass proved equal
+//	millrace.verify.position      LSN up to which changes were last proved to be copied
+//	millrace.verify.position_age  age of the state that was last proved
+//	millrace.verify.drift         copies that the last pass found to differ for no reason
+//
+// each for each pipeline, and keeps it in its lease (CONTINUOUS.md), where status finds
+// it and the next holder goes on from it. It mends nothing: what it finds it logs,
+// and millrace repair mends.
+//
+// It writes nothing but that, and Record.Unproven by compare-and-set. So two at a
+// time do no harm; the lease only saves work.
+type Continuous struct {
+	verifier *Verifier
+	registry *registry.Registry
+	world    func() (registry.World, bool)
+	cfg      ContinuousConfig
+	tick     time.Duration // between two looks at what waits for a proof
+	log      *slog.Logger
+
+	mu     sync.Mutex
+	audits map[string]*Finding // by pipeline id
+	saved  time.Time           // when they were saved last; zero if something has to be said
+}
+
+// auditLease is what the auditor asks of its lease, a leases.Held.
+type auditLease interface {
+	// Checkpoint is what was saved last, by whoever held the lease.
+	Checkpoint() []byte
+	Progress()
+	Save(ctx context.Context, checkpoint []byte) error
+}
+
+// NewContinuous returns an auditor that looks every tick at what waits for a proof, in
+// the world that it is told. bucket holds the leases of processors.
+func NewContinuous(r *registry.Registry, client *store.Client, world func() (registry.World, bool), bucket string, cfg ContinuousConfig, tick time.Duration, log *slog.Logger) *Continuous {
+	cfg = cfg.withDefaults()
+	return &Continuous{
+		registry: r, world: world, cfg: cfg, tick: tick, log: log, audits: map[string]*Finding{},
+		verifier: New(r.JetStream, r, client, Config{
+			Bucket: bucket, BytesMax: cfg.BytesMax, PartitionsMax: 1, PageItems: auditPageItems, ListMax: auditListMax,
+			PollInterval: auditPollInterval,
+		}),
+	}
+}
+
+// Run verifies until ctx ends.
+func (a *Continuous) Run(ctx context.Context, held auditLease) error {
+	if err := a.restore(held.Checkpoint()); err != nil {
+		a.log.WarnContext(ctx, "what was verified before is not known", slog.Any("error", err))
+	}
+	forget, err := observeAudits(a.each)
+	if err != nil {
+		return err
+	}
+	defer forget()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.prove(ctx, held) })
+	if a.cfg.On() {
+		g.Go(func() error { return a.patrol(ctx, held) })
+	}
+	return g.Wait()
+}
+
+// paced returns a verifier that works in a share of its time.
+func (a *Continuous) paced(lease auditLease, percent int) *Verifier {
+	v := *a.verifier
+	v.pacer = pace.New(float64(percent)/100, lease.Progress)
+	return &v
+}
+
+// patrol verifies all pipelines, one after the other, for ever.
+func (a *Continuous) patrol(ctx context.Context, lease auditLease) error {
+	v := a.paced(lease, a.cfg.SharePercent)
+	for ctx.Err() == nil {
+		began := time.Now()
+		w, ready := a.world()
+		for i := range w.Pipelines {
+			if ready && ctx.Err() == nil {
+				a.one(ctx, v, lease, &w, &w.Pipelines[i])
+			}
+		}
+		a.save(ctx, lease, time.Second)
+		left := a.cfg.Interval - time.Since(began)
+		if !ready {
+			left = a.tick
+		}
+		_ = v.pacer.Rest(ctx, max(left, pace.WorkMin)) // that ctx has ended is seen above
+	}
+	return nil
+}
+
+// prove verifies pipelines that wait for a proof. One that was not proved is looked
+// at again when it has changed, or after a while.
+func (a *Continuous) prove(ctx context.Context, lease auditLease) error {
+	v := a.paced(lease, max(a.cfg.SharePercent, proofSharePercent))
+	type try struct {
+		revision uint64
+		at       time.Time
+	}
+	tried := map[string]try{}
+	for ctx.Err() == nil {
+		w, ready := a.world()
+		if ready {
+			a.keep(&w)
+		}
+		waits := map[string]try{}
+		for i := range w.Pipelines {
+			rec := &w.Pipelines[i]
+			if !rec.Unproven || !rec.Settled || rec.Paused {
+				continue
+			}
+			last := tried[rec.ID]
+			if last.revision != rec.Revision || time.Since(last.at) >= a.cfg.Interval {
+				last = try{rec.Revision, time.Now()}
+				if a.one(ctx, v, lease, &w, rec) {
+					a.proved(ctx, rec)
+				}
+			}
+			waits[rec.ID] = last
+		}
+		tried = waits
+		lease.Progress()
+		_ = v.pacer.Rest(ctx, a.tick) // that ctx has ended is seen above
+	}
+	return nil
+}
+
+// one verifies one pipeline and notes what is found. It tells whether all copies
+// were proved to be equal.
+func (a *Continuous) one(ctx context.Context, v *Verifier, lease auditLease, w *registry.World, rec *registry.Record) (proved bool) {
+	began := time.Now()
+	v.pacer.Resume()
+	heads, err := a.heads(ctx, w, rec)
+	var report *Report
+	if err == nil {
+		report, err = v.runOn(ctx, nil, w.Containers, []registry.Record{*rec})
+	}
+	var now registry.Record
+	if err == nil {
+		now, err = a.registry.Get(ctx, rec.Database, rec.Name)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return false
+	case err != nil:
+		a.failed(ctx, rec, err)
+		return false
+	case now.Revision != rec.Revision:
+		return false // what was verified is not what is declared now
+	}
+	r := &report.Pipelines[0]
+	a.note(ctx, rec, r, heads, began)
+	a.save(ctx, lease, auditSaveInterval)
+	return r.Verdict == VerdictEqual
+}
+
+// proved notes that a pipeline has the proof for which it waited.
+func (a *Continuous) proved(ctx context.Context, rec *registry.Record) {
+	done := false
+	_, err := a.registry.Modify(ctx, rec.Metadata(), func(now *registry.Record) {
+		if done = now.Revision == rec.Revision; done {
+			now.Unproven = false
+		}
+	})
+	switch {
+	case err != nil && ctx.Err() == nil:
+		a.log.WarnContext(ctx, "a proof could not be noted", slog.String("pipeline", rec.Metadata().String()), slog.Any("error", err))
+	case err == nil && done:
+		a.log.InfoContext(ctx, "a pipeline is in force and verified", slog.String("pipeline", rec.Metadata().String()))
+	}
+}
+
+// heads returns the LSN up to which the source of a pipeline is applied.
+func (a *Continuous) heads(ctx context.Context, w *registry.World, rec *registry.Record) ([]registry.Start, error) {
+	b, gone := rec.Bound(w.Containers)
+	if gone != "" {
+		return nil, nil
+	}
+	source, err := a.verifier.client.Open(*b.Source)
+	if err != nil {
+		return nil, err
+	}
+	var heads []registry.Start
+	for _, p := range source.Partitions() {
+		status, err := source.Status(ctx, p)
+		if err != nil {
+			return nil, fmt.Errorf("partition %s: %w", p, err)
+		}
+		heads = append(heads, registry.Start{Partition: p.Number, After: feed.Position{LSN: status.Applied}})
+	}
+	return heads, nil
+}
+
+// failed says once that a pipeline cannot be verified.
+func (a *Continuous) failed(ctx context.Context, rec *registry.Record, err error) {
+	a.mu.Lock()
+	one := a.of(rec)
+	told := one.failed
+	one.failed = err.Error()
+	a.mu.Unlock()
+	if told != err.Error() {
+		a.log.WarnContext(ctx, "a pipeline cannot be verified", slog.String("pipeline", rec.Metadata().String()), slog.Any("error", err))
+	}
+}
+
+// keep forgets what was found of pipelines that are gone.
+func (a *Continuous) keep(w *registry.World) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.audits, func(id string, _ *Finding) bool {
+		return !slices.ContainsFunc(w.Pipelines, func(r registry.Record) bool { return r.ID == id })
+	})
+}
+
+// note takes over what was found of a pipeline.
+func (a *Continuous) note(ctx context.Context, rec *registry.Record, r *PipelineReport, heads []registry.Start, began time.Time) {
+	a.mu.Lock()
+	one := a.of(rec)
+	before := one.Proof
+	one.take(rec, r, heads, began)
+	if before.Drift != one.Drift || before.Verdict != one.Verdict {
+		a.saved = time.Time{}
+	}
+	a.mu.Unlock()
+	if r.Drift > 0 && r.Drift != before.Drift {
+		examples := make([]string, 0, auditListMax)
+		for i := range r.Differences {
+			if r.Differences[i].Kind == DifferenceDrift {
+				examples = append(examples, r.Differences[i].String())
+			}
+		}
+		a.log.ErrorContext(ctx, "copies differ from their sources for no reason; millrace verify lists them, millrace repair mends them",
+			slog.String("pipeline", rec.Metadata().String()), slog.Int64("drift", r.Drift), slog.Any("examples", examples))
+	}
+}
+
+// of returns what is known of a pipeline. a.mu is held.
+func (a *Continuous) of(rec *registry.Record) *Finding {
+	one := a.audits[rec.ID]
+	if one == nil {
+		one = &Finding{Database: rec.Database, Name: rec.Name, Since: time.Now()}
+		a.audits[rec.ID] = one
+	}
+	return one
+}

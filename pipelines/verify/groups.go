@@ -1,0 +1,246 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/document"
+)
+
+// groupCheck compares the accumulators of an aggregate with the members of its
+// source, while both change.
+//
+// A partition of the target tells, in one view, what its groups hold and how far it
+// has folded each source partition (ReadGroups). A history of each source partition
+// tells what the members are at exactly that place. So the two are compared at one
+// place, and nothing is in flight between them:
+//
+//   - what the aggregate's processor folds is in the view if the position that is
+//     recorded for it there, or its checkpoint as it was before the view, has passed
+//     the change;
+//   - what the owner folds is in the view if its LSN has passed the change.
+//
+// delta is what the members say less what the accumulators say. Where it is not
+// zero, the two differ. What it takes to hold is bounded by taking the groups slice
+// by slice.
+type groupCheck struct {
+	run    *verification
+	p      *Verified
+	rule   *accumulator.Rule
+	keys   []document.Path            // of the target's partition key
+	only   map[accumulator.Group]bool // the groups that are looked at; nil for all
+	slices SliceQueue
+
+	sources  []*groupSource
+	mu       sync.Mutex // guards slices and delta while sources are scanned
+	delta    *accumulator.Delta
+	scratch  *accumulator.Delta
+	expected map[feed.Partition][]accumulator.Group // of delta, in order
+	done     map[feed.Partition]bool                // partitions that were compared
+
+	values  *groupValues
+	looks   map[accumulator.Group]look
+	differs []accumulator.Group
+	left    string // why some groups could not be compared
+	judge   func(ctx context.Context, partition feed.Partition, view *groupView, differ []accumulator.Group) (again []accumulator.Group, err error)
+}
+
+// look is by how much a group differed when it was looked at, and how many times in a
+// row.
+type look struct {
+	by    string // an accumulator.Delta
+	times int
+}
+
+// groupSource is a partition of the source.
+type groupSource struct {
+	*history
+	ahead [2]aheads // of those that the processor folds, and of those that the owner does
+}
+
+// aheads are shares behind what delta holds, in order; those before taken were
+// merged for the target partition at hand.
+type aheads struct {
+	shares []ahead
+	taken  int
+}
+
+// ahead is what one change means.
+type ahead struct {
+	at   feed.Position
+	data []byte // an accumulator.Delta
+}
+
+func newGroupCheck(run *verification, p *Verified, only map[accumulator.Group]bool) (*groupCheck, error) {
+	c := &groupCheck{run: run, p: p, rule: p.Aggregate.Rule(), only: only, slices: NewSliceQueue()}
+	for _, pointer := range p.target.Info().Spec.PartitionKey {
+		path, err := document.ParsePointer(pointer)
+		if err != nil {
+			return nil, fmt.Errorf("container %s: partition key: %w", p.target.Info().Name, err)
+		}
+		c.keys = append(c.keys, path)
+	}
+	c.scratch, c.values = c.rule.NewDelta(), newGroupValues(c.rule, run.cfg.BytesMax)
+	return c, nil
+}
+
+// all compares the groups, slice by slice, and gathers those that differ.
+func (c *groupCheck) all(ctx context.Context) error {
+	for c.left == "" && c.slices.Next() {
+		if err := c.one(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one compares the groups of one slice.
+func (c *groupCheck) one(ctx context.Context) error {
+	c.delta, c.done = c.rule.NewDelta(), map[feed.Partition]bool{}
+	defer c.close()
+	if err := c.members(ctx); err != nil {
+		return err
+	}
+	c.expected = map[feed.Partition][]accumulator.Group{}
+	for _, g := range c.delta.Groups() {
+		if partition, ok := c.place(g); ok {
+			c.expected[partition] = append(c.expected[partition], g)
+		}
+	}
+	for _, partition := range c.p.target.Partitions() {
+		if err := c.partition(ctx, partition); err != nil || c.left != "" {
+			return err
+		}
+		c.done[partition] = true
+	}
+	return nil
+}
+
+func (c *groupCheck) close() {
+	for _, s := range c.sources {
+		s.close()
+	}
+}
+
+// members folds the items of the source, each partition up to the LSN at which its
+// history is complete.
+func (c *groupCheck) members(ctx context.Context) error {
+	c.sources = nil
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(c.run.cfg.PartitionsMax)
+	for _, partition := range c.p.Source.Partitions() {
+		s := &groupSource{history: c.run.history(c.p.Source, partition)}
+		c.sources = append(c.sources, s)
+		g.Go(func() error {
+			page := c.rule.NewDelta()
+			if err := c.begin(ctx, s, page); err != nil {
+				return err
+			}
+			changes := 0
+			err := s.follow(ctx, s.high, func(e *event) error {
+				if changes++; changes%c.run.cfg.PageItems == 0 {
+					c.run.read(c.p, c.run.cfg.PageItems)
+					c.merge(page)
+				}
+				return c.fold(page, e)
+			})
+			c.merge(page)
+			return err
+		})
+	}
+	return g.Wait()
+}
+
+// begin folds what the pages of a source partition hold.
+func (c *groupCheck) begin(ctx context.Context, s *groupSource, page *accumulator.Delta) error {
+	if s.replays() {
+		return s.replay(ctx, 0)
+	}
+	return s.scan(ctx, c.run.cfg.PageItems, func(items []store.Item) error {
+		for i := range items {
+			c.rule.Fold(page, items[i].Key, items[i].ID, nil, items[i].Body)
+		}
+		c.run.read(c.p, len(items))
+		c.merge(page)
+		return nil
+	}, func(e *event) error { return c.fold(page, e) })
+}
+
+// fold adds what a change means to d.
+func (c *groupCheck) fold(d *accumulator.Delta, e *event) error {
+	before, err := e.BeforeBody()
+	if err != nil {
+		return err
+	}
+	c.rule.Fold(d, e.Key, e.ID, before, e.After)
+	return nil
+}
+
+// merge adds what a page means, as far as it is looked at, and empties it. When
+// delta has become too large, half of its groups are left for later.
+func (c *groupCheck) merge(page *accumulator.Delta) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.delta.Merge(page.Only(c.has))
+	page.Reset()
+	for c.delta.Size() > c.run.cfg.BytesMax && c.slices.Halve() {
+		kept := c.rule.NewDelta()
+		kept.Merge(c.delta.Only(c.has))
+		c.delta = kept
+	}
+}
+
+// has tells whether a group is looked at now.
+func (c *groupCheck) has(g accumulator.Group) bool {
+	return (c.only == nil || c.only[g]) && c.slices.Now.Has(HashGroup(g))
+}
+
+// place returns the partition that keeps a group; ok is false if none can.
+func (c *groupCheck) place(g accumulator.Group) (p feed.Partition, ok bool) {
+	key, ok := c.rule.TargetKey(g, c.keys)
+	if !ok {
+		return p, false
+	}
+	return c.p.target.PartitionFor(key), true
+}
+
+// partition compares the groups of one partition of the target.
+func (c *groupCheck) partition(ctx context.Context, partition feed.Partition) error {
+	at, err := c.run.ask(ctx)
+	if err == nil {
+		err = c.drain(at)
+	}
+	if err != nil {
+		return err
+	}
+	if c.only != nil {
+		return c.chosen(ctx, partition)
+	}
+	fresh := map[accumulator.Group]bool{} // that came up since delta was made
+	for after := accumulator.Group(""); ; {
+		view, err := c.view(ctx, partition, &store.ReadGroups{After: string(after), Max: c.run.cfg.PageItems})
+		if err != nil || c.left != "" {
+			return err
+		}
+		if err := c.advance(ctx, partition, after, view, fresh); err != nil {
+			return err
+		}
+		differ, err := c.compare(view, c.page(partition, after, view, fresh))
+		if err != nil {
+			return err
+		}
+		c.differs = append(c.differs, differ...)
+		if err := c.run.pacer.Pace(ctx); err != nil {
+			return err
+		}
+		if after = accumulator.Group(view.Last); after == "" {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
+)
+
+// drain merges into delta what every partition that is still to be compared has
+// folded, so that it need not be kept: what the checkpoints have passed, and what
+// the owner has folded before it is asked.
+func (c *groupCheck) drain(at Checkpoints) error {
+	open := func(g accumulator.Group) bool {
+		partition, ok := c.place(g)
+		return ok && !c.done[partition]
+	}
+	for _, s := range c.sources {
+		through := at.Of(&c.p.Record, processors.RoleSource, s.partition).Position
+		for by := range s.ahead {
+			a := &s.ahead[by]
+			a.taken = 0
+			n := 0
+			for n < len(a.shares) && (by == byOwner || !through.Before(a.shares[n].at)) {
+				if err := c.mergeAhead(&a.shares[n], open, nil); err != nil {
+					return err
+				}
+				n++
+			}
+			a.shares = slices.Delete(a.shares, 0, n)
+		}
+	}
+	return nil
+}
+
+// take merges the shares that the view of a partition has folded, of its groups that
+// are still to be compared.
+func (c *groupCheck) take(a *aheads, passed func(*ahead) bool, partition feed.Partition, after accumulator.Group, fresh map[accumulator.Group]bool) error {
+	open := func(g accumulator.Group) bool {
+		at, ok := c.place(g)
+		return ok && at == partition && g > after
+	}
+	for a.taken < len(a.shares) && passed(&a.shares[a.taken]) {
+		if err := c.mergeAhead(&a.shares[a.taken], open, fresh); err != nil {
+			return err
+		}
+		a.taken++
+	}
+	return nil
+}
+
+// mergeAhead merges a share of the groups for which open is true, which fresh takes
+// if it is not nil.
+func (c *groupCheck) mergeAhead(a *ahead, open func(accumulator.Group) bool, fresh map[accumulator.Group]bool) error {
+	d, err := c.rule.DecodeDelta(a.data)
+	if err != nil {
+		return err
+	}
+	d = d.Only(open)
+	c.delta.Merge(d)
+	if fresh != nil {
+		for _, g := range d.Groups() {
+			fresh[g] = true
+		}
+	}
+	return nil
+}
+
+// page returns the groups of a page: those that the accumulators have there, and
+// those that the members have.
+func (c *groupCheck) page(partition feed.Partition, after accumulator.Group, view *groupView, fresh map[accumulator.Group]bool) map[accumulator.Group]bool {
+	last := accumulator.Group(view.Last)
+	on := map[accumulator.Group]bool{}
+	left := c.expected[partition]
+	for len(left) > 0 && (last == "" || left[0] <= last) {
+		on[left[0]] = true
+		left = left[1:]
+	}
+	c.expected[partition] = left
+	for g := range fresh {
+		if g > after && (last == "" || g <= last) {
+			on[g] = true
+			delete(fresh, g)
+		}
+	}
+	return on
+}
+
+// compare takes what the accumulators of a page say from delta, and returns the
+// groups of which something is left, among those of the page and those on it.
+func (c *groupCheck) compare(view *groupView, on map[accumulator.Group]bool) (differ []accumulator.Group, err error) {
+	content, err := c.rule.DecodeDelta(view.Content)
+	if err != nil {
+		return nil, err
+	}
+	content = content.Only(c.has)
+	for _, g := range content.Groups() {
+		on[g] = true
+	}
+	if err := c.values.take(content); err != nil {
+		return nil, err
+	}
+	content.Negate()
+	c.delta.Merge(content)
+	for _, g := range slices.Sorted(maps.Keys(on)) {
+		if s := c.delta.Share(g); s != nil && !s.Zero() {
+			differ = append(differ, g)
+		}
+	}
+	c.run.provedGroups(c.p, len(on)-len(differ))
+	return differ, nil
+}
+
+// chosen compares single groups of a partition. One that differs is judged, which
+// tells whether to look at it again.
+func (c *groupCheck) chosen(ctx context.Context, partition feed.Partition) error {
+	var groups []string
+	for g := range c.only {
+		if at, ok := c.place(g); ok && at == partition && c.has(g) {
+			groups = append(groups, string(g))
+		}
+	}
+	slices.Sort(groups)
+	after := accumulator.Group("")
+	for some := range slices.Chunk(groups, c.run.cfg.PageItems) {
+		for round, left := 0, some; len(left) > 0; round++ {
+			view, err := c.view(ctx, partition, &store.ReadGroups{Groups: left})
+			if err != nil || c.left != "" {
+				return err
+			}
+			if err := c.advance(ctx, partition, after, view, nil); err != nil {
+				return err
+			}
+			on := map[accumulator.Group]bool{}
+			for _, g := range left {
+				on[accumulator.Group(g)] = true
+			}
+			differ, err := c.compare(view, on)
+			if err != nil {
+				return err
+			}
+			sure, unsure, err := c.sure(ctx, partition, differ)
+			if err != nil {
+				return err
+			}
+			again, err := c.judge(ctx, partition, view, sure)
+			if err != nil {
+				return err
+			}
+			if again = append(again, unsure...); round == groupRoundsMax {
+				return c.giveUp(view, again)
+			}
+			if left, err = c.restore(view, again); err != nil {
+				return err
+			}
+		}
+		after = accumulator.Group(some[len(some)-1])
+	}
+	return nil
+}
+
+// groupRoundsMax is how often groups that differ are read. Of one that many write to
+// at a time most views are unsure.
+const groupRoundsMax = 1000
+
+// giveUp tells of groups that change faster than they can be judged.
+func (c *groupCheck) giveUp(view *groupView, groups []accumulator.Group) error {
+	for _, g := range groups {
+		d, err := c.difference(view, g, "it keeps changing")
+		if err != nil {
+			return err
+		}
+		c.run.found(c.p, d)
+	}
+	return nil
+}
+
+// sure parts groups that differ into those that do for sure, and those that must be
+// looked at again. A view is at least as new as its LSN says, and perhaps newer by
+// what was being applied. A group of which the owner has folded something since that
+// LSN may have been compared with what it was before.
+func (c *groupCheck) sure(ctx context.Context, partition feed.Partition, differ []accumulator.Group) (sure, unsure []accumulator.Group, err error) {
+	at := slices.IndexFunc(c.sources, func(s *groupSource) bool { return s.partition == partition })
+	if at < 0 || len(differ) == 0 {
+		return differ, nil, nil
+	}
+	s := c.sources[at]
+	status, err := c.p.target.Status(ctx, partition)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask %s how far it is: %w", partition, err)
+	}
+	if err := s.follow(ctx, status.Applied, func(e *event) error { return c.collect(s, e) }); err != nil {
+		return nil, nil, err
+	}
+	folded := map[accumulator.Group]bool{}
+	own := &s.ahead[byOwner]
+	for _, a := range own.shares[own.taken:] {
+		d, err := c.rule.DecodeDelta(a.data)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, g := range d.Groups() {
+			folded[g] = true
+		}
+	}
+	for _, g := range differ {
+		if folded[g] {
+			unsure = append(unsure, g)
+		} else {
+			sure = append(sure, g)
+		}
+	}
+	return sure, unsure, nil
+}
+
+// restore makes delta be what it was before groups were compared.
+func (c *groupCheck) restore(view *groupView, groups []accumulator.Group) (names []string, err error) {
+	if len(groups) == 0 {
+		return nil, nil
+	}
+	content, err := c.rule.DecodeDelta(view.Content)
+	if err != nil {
+		return nil, err
+	}
+	c.delta.Merge(content.Only(func(g accumulator.Group) bool { return slices.Contains(groups, g) }))
+	for _, g := range groups {
+		names = append(names, string(g))
+	}
+	return names, nil
+}
+
+// HashGroup spreads groups over slices.
+func HashGroup(g accumulator.Group) uint64 { return xxhash.Sum64String(string(g)) }

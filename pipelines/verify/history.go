@@ -1,0 +1,286 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/pace"
+)
+
+// errForgotten says that a log does not reach back to where it is needed.
+var errForgotten = errors.New("the log does not reach back far enough to tell what its items were")
+
+// history knows the items of one physical partition as they are at any one place
+// of its log, without a snapshot that is held open.
+//
+// scan reads the items page by page, and between pages follows the log to the LSN of
+// the page: it shows the changes of items on pages before. What follows it leaves
+// out, for a page yet to come knows it. So after each page what was shown of items,
+// and of changes, is together what the partition holds up to the page's end at that
+// LSN, and after the last page all that it holds. From then on follow shows every
+// change.
+//
+// The LSN of a page is that of a state which the page is at least as new as; a
+// settled read that comes later tells an LSN at least as new as the page. Between
+// the two, what a page knows is told for each of its items by their ETags. An item
+// that is not on it, and whose first change behind the LSN is no create, was deleted
+// when the page was read: up to the delete the page knows its changes.
+//
+// What replay begins is read from the log alone.
+//
+// A history is used by one goroutine at a time. Callers close it.
+type history struct {
+	js        jetstream.JetStream
+	pacer     *pace.Pacer
+	container *store.Container
+	partition feed.Partition
+
+	begun    bool     // at has a meaning
+	at       feed.LSN // up to which the log was followed
+	complete bool     // there are no more pages
+	high     feed.LSN // at which it was complete
+	replayed bool     // by the log alone
+
+	// The last page holds the items behind the cursor from, up to the cursor to; nil
+	// is behind all.
+	from, to []byte
+	known    map[store.ItemRef]feed.Position // the items on it, and their versions
+	missed   map[store.ItemRef]bool          // items not on it: whether their changes are to be shown
+
+	log    *feed.Log
+	tail   *feed.Tail
+	cursor []byte // scratch
+}
+
+// event is a change that a history shows.
+type event struct {
+	*feed.Change
+	at          feed.Position
+	transaction *feed.Transaction
+}
+
+// history returns the history of one partition.
+func (run *verification) history(container *store.Container, partition feed.Partition) *history {
+	return &history{js: run.js, pacer: run.pacer, container: container, partition: partition}
+}
+
+// pages shows the items of a partition, some at a time, each page as it is when it
+// is read.
+func (run *verification) pages(ctx context.Context, container *store.Container, partition feed.Partition, visit func([]store.Item) error) error {
+	page := store.Scan{ItemsMax: run.cfg.PageItems}
+	for {
+		result, err := container.Scan(ctx, partition, page)
+		if err != nil {
+			return fmt.Errorf("scan %s of container %s: %w", partition, container.Info().Name, err)
+		}
+		if err := visit(result.Items); err != nil {
+			return err
+		}
+		if err := run.pacer.Pace(ctx); err != nil {
+			return err
+		}
+		if page.After = result.Cursor; page.After == nil {
+			return nil
+		}
+	}
+}
+
+// scan shows all items, some at a time, and changes of items that were shown.
+func (h *history) scan(ctx context.Context, itemsMax int, items func([]store.Item) error, change func(*event) error) error {
+	for !h.complete {
+		page, err := h.page(ctx, itemsMax)
+		if err != nil {
+			return err
+		}
+		// What the page before may not know.
+		if err := h.follow(ctx, page.LSN, change); err != nil {
+			return err
+		}
+		h.turn(page)
+		if err := items(page.Items); err != nil {
+			return err
+		}
+		if err := h.pacer.Pace(ctx); err != nil {
+			return err
+		}
+		if page.Cursor != nil {
+			continue
+		}
+		if page, err = h.page(ctx, 1); err != nil {
+			return err
+		}
+		if err := h.follow(ctx, page.LSN, change); err != nil {
+			return err
+		}
+		h.complete, h.high, h.known, h.missed = true, page.LSN, nil, nil
+	}
+	return nil
+}
+
+// page reads the items behind the last page.
+func (h *history) page(ctx context.Context, itemsMax int) (*store.ScanResult, error) {
+	result, err := h.container.Scan(ctx, h.partition, store.Scan{After: h.to, ItemsMax: itemsMax, Settled: true})
+	if err != nil {
+		return nil, fmt.Errorf("scan %s of container %s: %w", h.partition, h.container.Info().Name, err)
+	}
+	if !h.begun {
+		h.begin(result.LSN)
+	}
+	return result, nil
+}
+
+// turn makes a page the last one.
+func (h *history) turn(page *store.ScanResult) {
+	h.from, h.to = h.to, slices.Clone(page.Cursor)
+	h.known = make(map[store.ItemRef]feed.Position, len(page.Items))
+	h.missed = map[store.ItemRef]bool{}
+	for i := range page.Items {
+		item := &page.Items[i]
+		h.known[store.ItemRef{Key: item.Key, ID: item.ID}] = feed.Position(item.ETag)
+	}
+}
+
+// replays says that the history is to be read from the log alone. A scan does not
+// show items whose time to live has passed, though they are there, for accumulators
+// and for sinks, until the log says that they have expired.
+func (h *history) replays() bool { return h.container.Info().Spec.TTL != 0 }
+
+// replay makes the history begin behind an LSN of the log and be complete where the
+// log ends now.
+func (h *history) replay(ctx context.Context, after feed.LSN) error {
+	if err := h.find(ctx); err != nil {
+		return err
+	}
+	first, last, err := h.log.Bounds(ctx)
+	if err != nil {
+		return err
+	}
+	if first > after+1 {
+		return fmt.Errorf("%s begins at LSN %d: %w", h.partition, first, errForgotten)
+	}
+	h.begin(after)
+	h.complete, h.replayed, h.high = true, true, max(last, after)
+	return nil
+}
+
+// begin makes the history follow the log from behind an LSN.
+func (h *history) begin(after feed.LSN) { h.at, h.begun = after, true }
+
+// end returns the LSN of the last commit in the log.
+func (h *history) end(ctx context.Context) (feed.LSN, error) {
+	if err := h.find(ctx); err != nil {
+		return 0, err
+	}
+	_, last, err := h.log.Bounds(ctx)
+	return last, err
+}
+
+// follow shows the changes up to an LSN that is in the log, in order.
+//
+// Nobody rests meanwhile but where old items are read from the log: who followed
+// more slowly than others write would never be done.
+func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) error) error {
+	if began := time.Now(); !h.replayed {
+		defer func() { h.pacer.Excuse(time.Since(began)) }()
+	}
+	for h.at < to {
+		if err := h.open(ctx); err != nil {
+			return err
+		}
+		c, err := h.tail.Next(ctx)
+		if err != nil {
+			return fmt.Errorf("follow the log of %s: %w", h.partition, err)
+		}
+		if err := h.show(c, change); err != nil {
+			return fmt.Errorf("commit %d of %s: %w", c.LSN, h.partition, err)
+		}
+		if h.at = c.LSN; h.at > h.high || !h.replayed {
+			continue
+		}
+		if err := h.pacer.Pace(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// show shows the changes of one commit.
+func (h *history) show(c *feed.Commit, change func(*event) error) error {
+	e := event{at: feed.Position{LSN: c.LSN}}
+	for i := range c.Transactions {
+		e.transaction = &c.Transactions[i]
+		for j := range e.transaction.Changes {
+			if e.Change = &e.transaction.Changes[j]; h.shows(&e) {
+				if err := change(&e); err != nil {
+					return err
+				}
+			}
+			e.at.Index++
+		}
+	}
+	return nil
+}
+
+// shows tells whether a change is of an item on a page, and not known to it.
+func (h *history) shows(e *event) bool {
+	if h.complete {
+		return true
+	}
+	h.cursor = store.AppendCursor(h.cursor[:0], e.Key, e.ID)
+	switch {
+	case h.to != nil && bytes.Compare(h.cursor, h.to) > 0:
+		return false // the page to come knows it
+	case bytes.Compare(h.cursor, h.from) <= 0:
+		return true
+	}
+	ref := store.ItemRef{Key: e.Key, ID: e.ID}
+	if version, ok := h.known[ref]; ok {
+		return version.Before(e.at)
+	}
+	if h.missed[ref] {
+		return true
+	}
+	// From a create, or from behind a delete on, all changes begin with no item, as
+	// the page does.
+	h.missed[ref] = e.Op != feed.OpReplace
+	return e.Op == feed.OpCreate
+}
+
+// find opens the log.
+func (h *history) find(ctx context.Context) (err error) {
+	if h.log == nil {
+		h.log, err = feed.OpenLog(ctx, h.js, h.partition, feed.LogConfig{})
+	}
+	return err
+}
+
+// open begins to read the log where it was not read yet.
+func (h *history) open(ctx context.Context) error {
+	if h.tail != nil {
+		return nil
+	}
+	err := h.find(ctx)
+	if err == nil {
+		h.tail, err = h.log.Tail(ctx, h.at+1, feed.TailOptions{})
+	}
+	return err
+}
+
+// close frees what the history holds.
+func (h *history) close() {
+	if h.tail != nil {
+		h.tail.Close()
+	}
+	if h.log != nil {
+		h.log.Close()
+	}
+	h.tail, h.log = nil, nil
+}

@@ -1,0 +1,198 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/processors/aggregate"
+	"github.com/millrace/millrace/processors/cascade"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/document"
+)
+
+// Repairer mends what a Verifier lists as drift, while writes and pipelines go on,
+// and nothing else.
+//
+// It verifies, and mends each thing in the moment in which it is judged, by a write
+// that is carried out only if what was judged is still as it was:
+//
+//   - a copy by the write with which the pipeline's own check repairs, guarded by the
+//     item's ETag;
+//   - an accumulator by adding what is missing in it, which stays the same whatever is
+//     folded meanwhile, guarded by a digest of what it holds, and by which changes were
+//     given up there. The fields of its targets follow in the same commit, and then it
+//     is compared once more;
+//   - fields that differ from their accumulator, as a copy;
+//   - a row as project.Projection.Mend says: the item is read, its rows are written,
+//     and the item read again, until it is the same. What the pipeline writes of a
+//     later change it writes after that.
+//
+// Before that, what was given up is tried once more; see settle.
+//
+// So the pipeline need not stop, and a repair takes no lease from anybody. Its
+// writes name a producer of its own, repair:PARTITION, whose epoch is the time of
+// its beginning: of two repairs at a time the later one goes on.
+//
+// What is behind is not mended, for its pipeline will, and neither is what dangles.
+// A copy or row that mends by itself between judgement and write is left alone.
+type Repairer struct{ v *Verifier }
+
+// NewRepairer returns a Repairer of the pipelines in registry.
+func NewRepairer(js jetstream.JetStream, registry *registry.Registry, client *store.Client, cfg Config) *Repairer {
+	return &Repairer{New(js, registry, client, cfg)}
+}
+
+// Repair mends the named pipelines, all if none is named. The report tells what was
+// mended, and as drift what could not be; its verdict is equal if nothing else is
+// left. A pipeline that is behind is to be repaired again when it has caught up.
+func (r *Repairer) Repair(ctx context.Context, names ...spec.Metadata) (*Report, error) {
+	if err := r.settle(ctx, names); err != nil {
+		return nil, err
+	}
+	return r.v.run(ctx, newRepair(), names)
+}
+
+// repair is one run of a Repairer. What it has for rows is used by one goroutine at
+// a time, since projections are verified one after the other.
+type repair struct {
+	epoch uint64
+	rowWriters
+}
+
+func newRepair() *repair { return &repair{epoch: uint64(time.Now().UnixMilli())} }
+
+// producer is who writes to a partition.
+func (r *repair) producer(p *Verified, partition feed.Partition) feed.Producer {
+	return feed.Producer{Pipeline: p.Record.ID, Generation: p.Record.Generation, Source: "repair:" + partition.String()}
+}
+
+// failed says what to do about a write that failed.
+func (r *repair) failed(what string, err error) error {
+	if errors.Is(err, store.ErrFenced) {
+		return fmt.Errorf("mend %s: another repair has begun meanwhile and goes on: %w", what, err)
+	}
+	return fmt.Errorf("mend %s: %w", what, err)
+}
+
+// mended notes a difference that is no more.
+func (run *verification) mended(p *Verified, d Difference) {
+	d.Kind = DifferenceMended
+	run.found(p, d)
+}
+
+// unmended notes a difference that could not be mended.
+func (run *verification) unmended(p *Verified, d Difference, reason string) {
+	d.Note = joinNotes(d.Note, "it cannot be mended: "+reason)
+	run.found(p, d)
+}
+
+func joinNotes(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+// item writes copies into one item as it was seen. again says that it has changed
+// since.
+func (r *repair) item(ctx context.Context, run *verification, p *Verified, partition feed.Partition, item *store.Item, copies []store.Copy, ds []Difference) (again bool, err error) {
+	ref := store.ItemRef{Key: item.Key, ID: item.ID}
+	result, err := p.target.Repair(ctx, partition, &store.Repair{
+		Producer: r.producer(p, partition), Epoch: r.epoch,
+		Items: []store.RepairItem{{Ref: ref, IfMatch: item.ETag, Copies: copies}},
+	})
+	if err != nil {
+		return false, r.failed(ref.String(), err)
+	}
+	switch result.Statuses[0] {
+	case store.StatusPreconditionFailed:
+		return true, nil
+	case store.StatusOK:
+		for _, d := range ds {
+			run.mended(p, d)
+		}
+	case store.StatusNotModified, store.StatusNotFound: // there is nothing to mend any more
+	default:
+		for _, d := range ds {
+			run.unmended(p, d, fmt.Sprintf("%s (%d)", result.Reasons[0], result.Statuses[0]))
+		}
+	}
+	return false, nil
+}
+
+// fields gives an item the fields that its accumulator says.
+func (r *repair) fields(ctx context.Context, c *fieldCheck, partition feed.Partition, item *carrier, values []document.FieldValue, d Difference) (again bool, err error) {
+	set := make([]store.Field, len(values))
+	for i := range values {
+		set[i] = store.Field{Path: values[i].Path.String(), Value: values[i].Value}
+	}
+	return r.item(ctx, c.run, c.p, partition, item.Item, []store.Copy{{Set: set, Action: store.CopySet}}, []Difference{d})
+}
+
+// copies mends the copies of an item that differ from their sources.
+func (r *repair) copies(ctx context.Context, s *scan, v *view) (again bool, err error) {
+	var copies []store.Copy
+	var ds []Difference
+	for j := range v.refs {
+		if v.verdicts[j] == cascade.Drift {
+			copies = append(copies, v.pipeline.Cascade.Mend(&v.refs[j], v.sources[j]))
+			ds = append(ds, v.difference(j, ""))
+		}
+	}
+	return r.item(ctx, s.run, v.pipeline, s.partition, v.item, copies, ds)
+}
+
+// mendTriesMax bounds the tries to mend one accumulator: each is lost to whoever
+// folds between the reading and the write.
+const mendTriesMax = 2000
+
+// group adds to an accumulator what is missing in it. again says that it is to be
+// looked at again: it was mended, or a change that was given up has been tried again
+// since the view in which it differs.
+func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partition, view *groupView, g accumulator.Group, d Difference) (again bool, err error) {
+	gaveUp, err := aggregate.GivenUpOf(view.Positions)
+	if err != nil {
+		return false, err
+	}
+	if slices.ContainsFunc(gaveUp, func(g aggregate.GivenUp) bool { return g.Owed }) {
+		d.Kind, d.Reason = DifferenceBehind, "a change was given up, and no worker has tried it again"
+		c.run.found(c.p, d)
+		return false, nil
+	}
+	delta := c.delta.Only(func(o accumulator.Group) bool { return o == g }).Append(nil)
+	for range mendTriesMax {
+		now, err := c.p.target.ReadGroups(ctx, partition, &store.ReadGroups{
+			Pipeline: c.p.Record.ID, Generation: c.p.Record.Generation, Groups: []string{string(g)},
+		})
+		if err != nil {
+			return false, fmt.Errorf("read the accumulator of group %s: %w", g, err)
+		}
+		if is, err := aggregate.GivenUpOf(now.Positions); err != nil || !slices.Equal(is, gaveUp) {
+			return err == nil, err
+		}
+		result, err := c.p.target.Fold(ctx, partition, &store.FoldMany{
+			Producer: r.producer(c.p, partition), Epoch: r.epoch, Mend: true, Delta: delta, Content: now.Digest,
+		})
+		switch {
+		case errors.Is(err, store.ErrPreconditionFailed):
+			continue
+		case err != nil:
+			return false, r.failed("group "+g.String(), err)
+		case len(result.Refused) > 0:
+			d.Note = joinNotes(d.Note, fmt.Sprintf("its target %s could not take the fields: %s", result.Refused[0].Ref, result.Refused[0].Reason))
+		}
+		c.run.mended(c.p, d)
+		return true, nil
+	}
+	c.run.unmended(c.p, d, "its accumulator changes faster than it can be written")
+	return false, nil
+}

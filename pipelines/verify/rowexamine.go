@@ -1,0 +1,266 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/store"
+)
+
+// rowDifference is a difference of a row or reject, with what it takes to mend it.
+type rowDifference struct {
+	Difference
+	row    *project.Row    // that should be there, or that is and should not be; nil for a reject
+	reject *project.Reject // likewise
+}
+
+// examined are what some items must have in the sink, and what is there.
+type examined struct {
+	j      *rowJudge
+	items  map[string]*examinedItem // by source
+	holder map[string]string        // by table and key: whose row has it; "" for nobody's
+}
+
+// examinedItem is one item.
+type examinedItem struct {
+	rows    []project.Row
+	rejects []project.Reject
+	actual  []project.Row
+	stored  []project.Reject
+}
+
+func newExamined(j *rowJudge, sources []string, items map[string]store.Item) *examined {
+	x := &examined{j: j, items: make(map[string]*examinedItem, len(sources)), holder: map[string]string{}}
+	for _, source := range sources {
+		one := &examinedItem{}
+		if item := items[source]; item.ETag != (store.ETag{}) {
+			one.rows, one.rejects = j.p.Projection.RowsOf(item.Key, item.ID, item.Body)
+		}
+		for i := range one.rows {
+			x.holder[rowName(one.rows[i].Table, one.rows[i].Key)] = ""
+		}
+		x.items[source] = one
+	}
+	return x
+}
+
+// rowName tells rows apart by table and key.
+func rowName(table int, key []project.Value) string {
+	return string(project.AppendKey(strconv.AppendInt(nil, int64(table), 10), key))
+}
+
+// sink reads what the sink has of the items.
+func (x *examined) sink(ctx context.Context) error {
+	schema := x.j.p.Projection.Schema()
+	for table := range schema.Tables {
+		x.j.reading = time.Now()
+		for row, err := range x.j.reader.Rows(ctx, schema, table) {
+			if err != nil {
+				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
+			}
+			if one := x.items[row.Source]; one != nil {
+				one.actual = append(one.actual, row)
+			}
+			if name := rowName(table, row.Key); x.asked(name) {
+				x.holder[name] = row.Source
+			}
+			if err := x.j.pace(ctx); err != nil {
+				return err
+			}
+		}
+		if !x.j.keeps && !x.j.claims {
+			continue
+		}
+		for reject, err := range x.j.reader.Rejects(ctx, schema, table) {
+			if err != nil {
+				return fmt.Errorf("read the rejects of table %s: %w", schema.Tables[table].Name, err)
+			}
+			if one := x.items[reject.Source]; one != nil {
+				one.stored = append(one.stored, reject)
+			}
+			if err := x.j.pace(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (x *examined) asked(name string) bool {
+	_, asked := x.holder[name]
+	return asked
+}
+
+// differences compares what one item must have with what is there.
+func (x *examined) differences(source string) []rowDifference {
+	one := x.items[source]
+	actual := map[string]*project.Row{}
+	var found []rowDifference
+	for i := range one.actual {
+		r := &one.actual[i]
+		name := rowName(r.Table, r.Key)
+		if actual[name] != nil {
+			found = append(found, x.surplus(r, "it is there more than once"))
+			continue
+		}
+		actual[name] = r
+	}
+	claims, rejects := one.waiting()
+	for i := range one.rows {
+		want := &one.rows[i]
+		name := rowName(want.Table, want.Key)
+		if d, ok := x.row(want, actual[name], claims[name]); ok {
+			refused := strconv.Itoa(want.Table) + " " + want.Element
+			if actual[name] != nil || claims[name] != nil || rejects[refused] == nil {
+				found = append(found, d)
+			}
+			delete(rejects, refused) // the sink could not take it, and says so
+		}
+		delete(actual, name)
+		delete(claims, name)
+	}
+	for i := range one.actual {
+		if r := &one.actual[i]; actual[rowName(r.Table, r.Key)] == r {
+			found = append(found, x.surplus(r, ""))
+		}
+	}
+	for i := range one.stored {
+		if r := &one.stored[i]; r.Claim() && claims[rowName(r.Table, r.Key)] == r {
+			row := &project.Row{Table: r.Table, Key: r.Key, Source: r.Source, Element: r.Element}
+			found = append(found, x.surplus(row, "it waits for its key"))
+		}
+	}
+	if x.j.keeps {
+		found = append(found, x.rejects(one, rejects)...)
+	}
+	return found
+}
+
+// waiting returns the claims of an item by their keys, and its other rejects by
+// their places.
+func (one *examinedItem) waiting() (claims, rejects map[string]*project.Reject) {
+	claims, rejects = map[string]*project.Reject{}, map[string]*project.Reject{}
+	for i := range one.stored {
+		if r := &one.stored[i]; r.Claim() {
+			claims[rowName(r.Table, r.Key)] = r
+		} else {
+			rejects[rejectName(r)] = r
+		}
+	}
+	return claims, rejects
+}
+
+func rejectName(r *project.Reject) string { return strconv.Itoa(r.Table) + " " + r.Element }
+
+// row compares a row that must be there, or wait, with the one that is or does.
+func (x *examined) row(want, is *project.Row, claim *project.Reject) (rowDifference, bool) {
+	d := x.of(want)
+	if is == nil && claim != nil {
+		values, err := x.j.p.Projection.Schema().Tables[want.Table].ParseRow(claim.Row)
+		if is = (&project.Row{Table: want.Table, Values: values, Source: want.Source, Element: claim.Element}); err != nil {
+			d.Note = "it waits for its key, and cannot be read: " + err.Error()
+			return d, true
+		}
+	}
+	if is != nil {
+		d.Fields = x.columns(want, is)
+		if want.Element != is.Element {
+			d.Note = fmt.Sprintf("it is of element %q, of its source %q", is.Element, want.Element)
+		}
+	}
+	holder := x.holder[rowName(want.Table, want.Key)]
+	switch {
+	case d.Fields != nil || d.Note != "":
+		return d, true
+	case is != nil && claim == nil, holder != "" && (claim != nil || !x.j.claims):
+		return d, false
+	case claim != nil:
+		d.Note = "it waits for its key, which nobody holds"
+	case holder != "":
+		d.Note = "its key is held by " + holder + ", and it does not wait for it"
+	}
+	d.Missing = true
+	return d, true
+}
+
+// columns returns the columns in which two rows differ.
+func (x *examined) columns(want, is *project.Row) []FieldDifference {
+	var fields []FieldDifference
+	for i, column := range x.j.p.Projection.Schema().Tables[want.Table].Columns {
+		var has project.Value
+		if i < len(is.Values) {
+			has = is.Values[i]
+		}
+		if !want.Values[i].Equal(has) {
+			fields = append(fields, FieldDifference{column.Name, valueJSON(has), valueJSON(want.Values[i])})
+		}
+	}
+	return fields
+}
+
+// valueJSON returns a value of a column as JSON, nil for Null.
+func valueJSON(v project.Value) []byte {
+	if v.IsNull() {
+		return nil
+	}
+	return v.AppendJSON(nil)
+}
+
+// of begins to tell of a row.
+func (x *examined) of(r *project.Row) rowDifference {
+	key := []byte{'['}
+	for i, v := range r.Key {
+		if i > 0 {
+			key = append(key, ',')
+		}
+		key = v.AppendJSON(key)
+	}
+	return rowDifference{
+		Difference: Difference{
+			Kind: DifferenceDrift, Element: -1, Table: x.j.p.Projection.Schema().Tables[r.Table].Name, Row: append(key, ']'), Source: r.Source,
+		},
+		row: r,
+	}
+}
+
+// surplus tells of a row that should not be there.
+func (x *examined) surplus(r *project.Row, note string) rowDifference {
+	d := x.of(r)
+	d.Surplus, d.Note = true, note
+	return d
+}
+
+// rejects compares the rejects of an item.
+func (x *examined) rejects(one *examinedItem, stored map[string]*project.Reject) (found []rowDifference) {
+	tell := func(r *project.Reject) rowDifference {
+		return rowDifference{
+			Difference: Difference{
+				Kind: DifferenceDrift, Element: -1, Table: x.j.p.Projection.Schema().Tables[r.Table].Name, Source: r.Source,
+				Note: strings.TrimSpace(r.Column + " " + r.Reason),
+			},
+			reject: r,
+		}
+	}
+	for i := range one.rejects {
+		want := &one.rejects[i]
+		is := stored[rejectName(want)]
+		delete(stored, rejectName(want))
+		if is == nil || is.Column != want.Column {
+			d := tell(want)
+			d.Missing = is == nil
+			found = append(found, d)
+		}
+	}
+	for i := range one.stored {
+		if r := &one.stored[i]; !r.Claim() && stored[rejectName(r)] == r {
+			d := tell(r)
+			d.Surplus = true
+			found = append(found, d)
+		}
+	}
+	return found
+}

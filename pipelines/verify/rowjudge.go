@@ -1,0 +1,232 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/store"
+)
+
+// rowJudge looks at single items whose rows seem not to be as they must.
+//
+// Items are read, then it is waited until the pipeline has passed that, then the
+// sink is read, then the items again. One that is the same is what it was while the
+// sink was read, and all that the pipeline ever wrote of it was there: what differs
+// differs for no reason. One that has changed is looked at again.
+type rowJudge struct {
+	*rowCheck
+	items  map[string]store.ItemRef // by source, as rows name it
+	other  map[string]bool          // sources that are no items of the container
+	differ int                      // rows that are there and not proved
+}
+
+// judgeItemsMax bounds the items that are looked at in one reading of the sink.
+const judgeItemsMax = 5000
+
+// judge looks at the items of sums.
+func (c *rowCheck) judge(ctx context.Context, suspects map[uint64]bool) error {
+	j := &rowJudge{rowCheck: c, items: map[string]store.ItemRef{}, other: map[string]bool{}}
+	if err := j.resolve(ctx, suspects); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(slices.Sorted(maps.Keys(j.items)), judgeItemsMax) {
+		for round := 0; len(some) > 0 && c.left == ""; round++ {
+			again, err := j.round(ctx, some, round)
+			if err != nil {
+				return err
+			}
+			some = again
+		}
+	}
+	c.run.proved(c.p, max(c.rows-j.differ, 0))
+	return nil
+}
+
+// resolve finds the items of sums: among those of the source, and by the rows that
+// no item must have.
+func (j *rowJudge) resolve(ctx context.Context, suspects map[uint64]bool) error {
+	container := j.p.Source.Info().Name
+	suspected := func(source string) bool {
+		for table := range j.p.Projection.Schema().Tables {
+			if suspects[sumName(table, source)] {
+				return true
+			}
+		}
+		return false
+	}
+	for _, source := range j.unknown {
+		if !suspected(source) {
+			continue
+		}
+		name, key, id, err := project.ParseSource(source)
+		j.items[source] = store.ItemRef{Key: key, ID: id}
+		j.other[source] = err != nil || name != container
+	}
+	for _, partition := range j.p.Source.Partitions() {
+		err := j.run.pages(ctx, j.p.Source, partition, func(items []store.Item) error {
+			for i := range items {
+				if source := project.SourceOf(container, items[i].Key, items[i].ID); suspected(source) {
+					j.items[source] = store.ItemRef{Key: items[i].Key, ID: items[i].ID}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round judges items that are not changed meanwhile, and returns the others; in the
+// last round it says of these that they keep changing.
+func (j *rowJudge) round(ctx context.Context, sources []string, round int) (again []string, err error) {
+	before, err := j.readItems(ctx, sources)
+	if err != nil {
+		return nil, err
+	}
+	if j.left, err = j.passed(ctx, sources); err != nil || j.left != "" {
+		return nil, err
+	}
+	x := newExamined(j, sources, before)
+	if err := x.sink(ctx); err != nil {
+		return nil, err
+	}
+	after, err := j.readItems(ctx, sources)
+	if err != nil {
+		return nil, err
+	}
+	var found []rowDifference
+	fading := false
+	for _, source := range sources {
+		differences := x.differences(source)
+		gone := after[source].ETag == (store.ETag{})
+		switch {
+		case len(differences) == 0:
+		case before[source].ETag == after[source].ETag && gone && j.fades() && round < suspectRounds:
+			again, fading = append(again, source), true
+		case before[source].ETag == after[source].ETag:
+			found = append(found, differences...)
+		case round == settleRoundsMax:
+			for i := range differences {
+				differences[i].Kind, differences[i].Reason = DifferenceBehind, "its item keeps changing"
+			}
+			found = append(found, differences...)
+		default:
+			again = append(again, source)
+		}
+	}
+	if fading {
+		if err := j.run.wait(ctx, time.Second); err != nil {
+			return nil, err
+		}
+	}
+	if found, err = j.unexplained(ctx, found); err != nil {
+		return nil, err
+	}
+	return again, j.tell(ctx, found)
+}
+
+// fades says that an item which is not shown any more may be there for the pipeline:
+// its time to live has passed, and the log is yet to say so.
+func (j *rowJudge) fades() bool { return j.p.Source.Info().Spec.TTL != 0 }
+
+// readItems reads the items of sources, settled; those that are no items are not
+// there.
+func (j *rowJudge) readItems(ctx context.Context, sources []string) (map[string]store.Item, error) {
+	items := make(map[string]store.Item, len(sources))
+	var refs []store.ItemRef
+	var names []string
+	for _, source := range sources {
+		if items[source] = (store.Item{}); !j.other[source] {
+			refs, names = append(refs, j.items[source]), append(names, source)
+		}
+	}
+	read, err := j.p.Source.ReadMany(ctx, refs, true)
+	if err != nil {
+		return nil, fmt.Errorf("read items whose rows differ: %w", err)
+	}
+	for i := range read {
+		items[names[i]] = read[i]
+	}
+	return items, nil
+}
+
+// passed waits until the pipeline has passed what the items of sources are.
+func (j *rowJudge) passed(ctx context.Context, sources []string) (left string, err error) {
+	goals := map[feed.Partition]feed.LSN{}
+	for _, source := range sources {
+		if !j.other[source] {
+			goals[j.p.Source.PartitionFor(j.items[source].Key)] = 0
+		}
+	}
+	for partition := range goals {
+		status, err := j.p.Source.Status(ctx, partition)
+		if err != nil {
+			return "", fmt.Errorf("partition %s: %w", partition, err)
+		}
+		goals[partition] = status.Applied
+	}
+	_, left, err = j.run.awaitSources(ctx, j.p, goals)
+	return left, err
+}
+
+// unexplained leaves out the differences that have a reason, or says which: a change
+// that was given up, rows that stay when their item expires, rows of before the
+// generation began.
+func (j *rowJudge) unexplained(ctx context.Context, found []rowDifference) ([]rowDifference, error) {
+	if len(found) == 0 {
+		return nil, nil
+	}
+	at, err := j.run.ask(ctx)
+	if err != nil {
+		return nil, err
+	}
+	parked := map[string]string{} // reasons, by item
+	for _, partition := range j.p.Source.Partitions() {
+		for _, job := range at.Of(&j.p.Record, processors.RoleSource, partition).Parked {
+			parked[job.Source] = "a change of its item was given up: " + job.LastError
+		}
+	}
+	var ask, left []rowDifference
+	for _, d := range found {
+		if reason := parked[j.items[d.Source].String()]; reason != "" && d.Kind == DifferenceDrift {
+			d.Kind, d.Reason = DifferenceBehind, reason
+		}
+		if d.Kind == DifferenceDrift && !j.other[d.Source] && j.needsReplay(&d) {
+			ask = append(ask, d)
+		} else {
+			left = append(left, d)
+		}
+	}
+	if len(ask) == 0 {
+		return left, nil
+	}
+	kept, err := j.replayed(ctx, ask)
+	return append(left, kept...), err
+}
+
+// tell reports differences, and mends those that are drift in a repair.
+func (j *rowJudge) tell(ctx context.Context, found []rowDifference) error {
+	for i := range found {
+		if !found[i].Missing {
+			j.differ++
+		}
+	}
+	if j.run.repair != nil {
+		var err error
+		if found, err = j.run.repair.rows(ctx, j, found); err != nil {
+			return err
+		}
+	}
+	for i := range found {
+		j.run.found(j.p, found[i].Difference)
+	}
+	return nil
+}

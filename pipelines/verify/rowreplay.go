@@ -1,0 +1,147 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/processors/project"
+)
+
+// rowReplay tells from the log what the pipeline has made of the rows of some items.
+// What an item is does not tell it where rows stay though their item has expired, or
+// where the generation began with what changed from then on.
+//
+// It reads the logs of the items from where the generation began, or from the start,
+// so it is asked only of rows that differ from what their items say.
+type rowReplay struct {
+	j       *rowJudge
+	ids     map[string]bool // of items, which tell most others apart soon
+	items   map[string]bool // sources
+	rows    map[string]uint64
+	digests *rowSums
+	partial bool // the log has lost its beginning
+}
+
+// needsReplay says whether a difference may follow from what came before.
+func (j *rowJudge) needsReplay(d *rowDifference) bool {
+	if d.Surplus && (j.fades() || !j.p.dropsExpired()) {
+		return true
+	}
+	from := registry.PositionOf(j.p.Record.From, j.p.Source.PartitionFor(j.items[d.Source].Key).Number)
+	return !d.Surplus && !from.IsZero()
+}
+
+// replayed returns those of found that the log does not explain.
+func (j *rowJudge) replayed(ctx context.Context, found []rowDifference) (left []rowDifference, err error) {
+	r := &rowReplay{j: j, ids: map[string]bool{}, items: map[string]bool{}, rows: map[string]uint64{}, digests: newRowSums(j.p.Projection, j.keeps)}
+	partitions := map[feed.Partition]bool{}
+	for i := range found {
+		source := found[i].Source
+		r.items[source], r.ids[j.items[source].ID] = true, true
+		partitions[j.p.Source.PartitionFor(j.items[source].Key)] = true
+	}
+	for partition := range partitions {
+		if err := r.read(ctx, partition); err != nil {
+			return nil, err
+		}
+	}
+	for _, d := range found {
+		name, digest := r.name(&d)
+		made, known := r.rows[name]
+		switch {
+		case !d.Surplus && !known: // it was never written, nor had to be
+		case d.Surplus && known && made == digest:
+			if !j.p.dropsExpired() {
+				j.run.kept(j.p)
+			}
+		case d.Surplus && r.partial && !known:
+			d.Kind, d.Note = DifferenceDangling, "its item is gone; the log does not reach back to how"
+			left = append(left, d)
+		default:
+			left = append(left, d)
+		}
+	}
+	return left, nil
+}
+
+// name names the row or reject of a difference, and tells what is there.
+func (r *rowReplay) name(d *rowDifference) (name string, digest uint64) {
+	if d.row != nil {
+		if d.row.Values != nil {
+			digest = r.digests.rowDigest(d.row)
+		}
+		return d.Source + "\x00" + rowName(d.row.Table, d.row.Key), digest
+	}
+	return d.Source + "\x01" + rejectName(d.reject), r.digests.rejectDigest(d.reject)
+}
+
+// read reads the log of one partition.
+func (r *rowReplay) read(ctx context.Context, partition feed.Partition) error {
+	h := r.j.run.history(r.j.p.Source, partition)
+	defer h.close()
+	if err := h.find(ctx); err != nil {
+		return err
+	}
+	first, last, err := h.log.Bounds(ctx)
+	if err != nil {
+		return err
+	}
+	from := registry.PositionOf(r.j.p.Record.From, partition.Number).LSN
+	if first > from+1 {
+		from, r.partial = first-1, true
+	}
+	h.begin(from)
+	h.complete = true
+	container := r.j.p.Source.Info().Name
+	err = h.follow(ctx, last, func(e *event) error {
+		if !r.ids[e.ID] {
+			return nil
+		}
+		if source := project.SourceOf(container, e.Key, e.ID); r.items[source] {
+			return r.change(source, e)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("how its rows came about: %w", err)
+	}
+	return nil
+}
+
+// change does to rows what the pipeline does.
+func (r *rowReplay) change(source string, e *event) error {
+	if e.Op == feed.OpExpire && !r.j.p.dropsExpired() {
+		return nil
+	}
+	body, err := e.BeforeBody()
+	if err != nil {
+		return err
+	}
+	before, after := r.of(source, e, body), r.of(source, e, e.After)
+	for name := range before {
+		if _, stays := after[name]; !stays {
+			delete(r.rows, name)
+		}
+	}
+	for name, digest := range after {
+		if was, ok := before[name]; !ok || was != digest {
+			r.rows[name] = digest
+		}
+	}
+	return nil
+}
+
+// of returns the rows and rejects of an item by their names.
+func (r *rowReplay) of(source string, e *event, body []byte) map[string]uint64 {
+	rows, rejects := r.j.p.Projection.RowsOf(e.Key, e.ID, body)
+	all := make(map[string]uint64, len(rows)+len(rejects))
+	for i := range rows {
+		all[source+"\x00"+rowName(rows[i].Table, rows[i].Key)] = r.digests.rowDigest(&rows[i])
+	}
+	for i := range rejects {
+		all[source+"\x01"+rejectName(&rejects[i])] = r.digests.rejectDigest(&rejects[i])
+	}
+	return all
+}

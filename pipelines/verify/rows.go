@@ -1,0 +1,273 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/store"
+)
+
+// rowCheck compares the rows in a projection's sink with those that its items have.
+//
+// For each source item and table there is a sum of digests: of the rows, and the
+// rejects, that the item must have, less those that are there. Histories of the
+// source's partitions tell what must be as of a place that the pipeline has passed,
+// with all that it wrote up to there made durable. Then the sink is read, which need
+// not be one view: what it shows of an item is as it was at that place, or at a
+// later one up to the end of the log when the reading is done. So a sum is right if
+// it comes to nothing with the changes up to any such place.
+//
+// Items of which the sum comes to nothing nowhere are looked at one by one
+// (rowJudge). So a row that is held back by a claim, or mixed of two versions
+// because a sink of containers is not read at once, costs time, and is no alarm.
+type rowCheck struct {
+	run    *verification
+	p      *Verified
+	reader project.Reader
+	keeps  bool // the sink keeps rejects
+	claims bool // the sink tells of claims
+	slices SliceQueue
+
+	sources []*history
+	mu      sync.Mutex // guards what follows while sources are scanned
+	sums    map[uint64]uint64
+	unasked map[uint64]uint64   // of items that need not have rows: what they would be
+	flight  map[uint64][]uint64 // what later changes make of sums, one after the other
+	unknown map[uint64]string   // sources of rows that no item must have
+	rows    int                 // of the sink
+
+	looked  int       // rows and rejects that were read of the sink
+	reading time.Time // when the reading of the table at hand began
+
+	left string // why some rows could not be compared
+}
+
+// sumBytes is about what a sum takes in memory.
+const sumBytes = 48
+
+// Forgetful sinks do not keep everything that they are told of rejects.
+func newRowCheck(run *verification, p *Verified) (*rowCheck, error) {
+	reader, ok := p.Projection.Sink().(project.Reader)
+	if !ok {
+		return nil, fmt.Errorf("its sink cannot be read: %T", p.Projection.Sink())
+	}
+	c := &rowCheck{run: run, p: p, reader: reader, keeps: true, claims: true, slices: NewSliceQueue()}
+	if f, ok := p.Projection.Sink().(project.Forgetful); ok {
+		c.keeps, c.claims = f.Keeps()
+	}
+	return c, nil
+}
+
+// rows verifies a projection.
+func (run *verification) rows(ctx context.Context, p *Verified) error {
+	if p.Record.Shadow {
+		run.late(p, "its rows are being built beside those that are read")
+		return nil
+	}
+	if full, err := run.awaitFill(ctx, p); err != nil || !full {
+		return err
+	}
+	c, err := newRowCheck(run, p)
+	if err != nil {
+		return err
+	}
+	for c.left == "" && c.slices.Next() {
+		if err := c.one(ctx); err != nil {
+			return err
+		}
+	}
+	if c.left != "" {
+		run.late(p, c.left)
+	}
+	return nil
+}
+
+// one compares the rows of one slice.
+func (c *rowCheck) one(ctx context.Context) error {
+	c.sums, c.unasked = map[uint64]uint64{}, map[uint64]uint64{}
+	c.flight, c.unknown, c.rows = map[uint64][]uint64{}, map[uint64]string{}, 0
+	defer func() {
+		for _, h := range c.sources {
+			h.close()
+		}
+	}()
+	if err := c.items(ctx); err != nil {
+		return err
+	}
+	goals := map[feed.Partition]feed.LSN{}
+	for _, h := range c.sources {
+		goals[h.partition] = h.high
+	}
+	at, left, err := c.run.awaitSources(ctx, c.p, goals)
+	if err == nil && left == "" {
+		left, err = c.elsewhere(ctx, at)
+	}
+	if c.left = left; err != nil || left != "" {
+		return err
+	}
+	if err := c.followTo(ctx, func(h *history) (feed.LSN, error) {
+		return at.Of(&c.p.Record, processors.RoleSource, h.partition).Position.LSN, nil
+	}, c.add); err != nil {
+		return err
+	}
+	if err := c.sink(ctx); err != nil {
+		return err
+	}
+	if err := c.followTo(ctx, func(h *history) (feed.LSN, error) { return h.end(ctx) }, c.later); err != nil {
+		return err
+	}
+	suspects := c.suspects()
+	if len(suspects) == 0 {
+		c.run.proved(c.p, c.rows)
+		return nil
+	}
+	return c.judge(ctx, suspects)
+}
+
+// items takes the rows of all items, each partition up to the LSN at which its
+// history is complete.
+func (c *rowCheck) items(ctx context.Context) error {
+	c.sources = nil
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(c.run.cfg.PartitionsMax)
+	for _, partition := range c.p.Source.Partitions() {
+		h := c.run.history(c.p.Source, partition)
+		c.sources = append(c.sources, h)
+		g.Go(func() error {
+			if err := c.begin(ctx, h); err != nil {
+				return err
+			}
+			return h.follow(ctx, h.high, func(e *event) error {
+				err := c.add(h, e)
+				c.mu.Lock()
+				c.limit()
+				c.mu.Unlock()
+				return err
+			})
+		})
+	}
+	return g.Wait()
+}
+
+// begin takes the rows of what the pages of a source partition hold.
+func (c *rowCheck) begin(ctx context.Context, h *history) error {
+	from := registry.PositionOf(c.p.Record.From, h.partition.Number)
+	if h.replays() {
+		return h.replay(ctx, from.LSN)
+	}
+	return h.scan(ctx, c.run.cfg.PageItems, func(items []store.Item) error {
+		page := newRowSums(c.p.Projection, c.keeps)
+		for i := range items {
+			page.unasked = !from.Before(feed.Position(items[i].ETag))
+			page.item(items[i].Key, items[i].ID, items[i].Body, 1)
+		}
+		c.run.read(c.p, len(items))
+		c.take(page)
+		return nil
+	}, func(e *event) error { return c.add(h, e) })
+}
+
+// followTo shows the changes of each source up to an LSN.
+func (c *rowCheck) followTo(ctx context.Context, to func(*history) (feed.LSN, error), visit func(*history, *event) error) error {
+	for _, h := range c.sources {
+		lsn, err := to(h)
+		if err != nil {
+			return err
+		}
+		if err := h.follow(ctx, lsn, func(e *event) error { return visit(h, e) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take takes the rows of a page.
+func (c *rowCheck) take(page *rowSums) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range page.sums {
+		if !c.slices.Now.Has(s.name) {
+			continue
+		}
+		c.sums[s.name] += s.digest
+		if s.unasked {
+			c.unasked[s.name] += s.digest
+		}
+	}
+	c.limit()
+}
+
+// limit leaves half of the sums for later while there are too many.
+func (c *rowCheck) limit() {
+	for len(c.sums)*sumBytes > c.run.cfg.BytesMax && c.slices.Halve() {
+		for name := range c.sums {
+			if !c.slices.Now.Has(name) {
+				delete(c.sums, name)
+				delete(c.unasked, name)
+			}
+		}
+	}
+}
+
+// add takes what a change means.
+func (c *rowCheck) add(_ *history, e *event) error {
+	sums, err := c.changed(e)
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range sums {
+		if c.slices.Now.Has(s.name) {
+			c.sums[s.name] += s.digest
+			delete(c.unasked, s.name)
+		}
+	}
+	return nil
+}
+
+// later notes what a change means that may or may not be in the sink.
+func (c *rowCheck) later(_ *history, e *event) error {
+	sums, err := c.changed(e)
+	if err != nil {
+		return err
+	}
+	for _, s := range sums {
+		if !c.slices.Now.Has(s.name) {
+			continue
+		}
+		all, last := c.flight[s.name], uint64(0)
+		if n := len(all); n > 0 {
+			last = all[n-1]
+		}
+		c.flight[s.name] = append(all, last+s.digest)
+	}
+	return nil
+}
+
+// changed returns what a change makes of sums, each named once.
+func (c *rowCheck) changed(e *event) ([]rowSum, error) {
+	if e.Op == feed.OpExpire && !c.p.dropsExpired() {
+		return nil, nil
+	}
+	before, err := e.BeforeBody()
+	if err != nil {
+		return nil, err
+	}
+	sums := newRowSums(c.p.Projection, c.keeps)
+	sums.item(e.Key, e.ID, before, -1)
+	sums.item(e.Key, e.ID, e.After, 1)
+	return sums.joined(), nil
+}
+
+// dropsExpired says whether the rows of expired items go.
+func (p *Verified) dropsExpired() bool { return p.Record.Spec.Project.OnExpire == spec.DeleteRows }

@@ -1,0 +1,119 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/processors"
+)
+
+// elsewhere says that the sink is not the one to which the pipeline has written, or
+// not any more: there is nothing to compare then, and a repair must not fill it.
+func (c *rowCheck) elsewhere(ctx context.Context, at Checkpoints) (string, error) {
+	if c.p.Record.Spec.Project.Sink.Container != nil {
+		return "", nil // partitions tell positions to nobody else
+	}
+	recorded, err := c.reader.Positions(ctx, c.p.Projection.Schema())
+	if err != nil {
+		return "", fmt.Errorf("read the positions of its sink: %w", err)
+	}
+	for _, h := range c.sources {
+		r := c.p.Projection.Resource(h.partition)
+		known := at.Of(&c.p.Record, processors.RoleSource, h.partition).Recorded
+		if is := recorded[r.Producer().Source]; is.Before(known) {
+			return fmt.Sprintf("its sink, %s, has recorded the changes of %s up to %s, and they were written up to %s: "+
+				"it is not where the workers write to, or it was emptied or restored older; run this where the workers run, or fill it again with millrace rewind",
+				c.p.Record.Spec.Destination(), h.partition, is, known), nil
+		}
+	}
+	return "", nil
+}
+
+// sink takes away what is there.
+func (c *rowCheck) sink(ctx context.Context) error {
+	schema := c.p.Projection.Schema()
+	digests := newRowSums(c.p.Projection, c.keeps)
+	for table := range schema.Tables {
+		c.reading = time.Now()
+		for row, err := range c.reader.Rows(ctx, schema, table) {
+			if err != nil {
+				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
+			}
+			c.less(table, row.Source, digests.rowDigest(&row))
+			if err := c.pace(ctx); err != nil {
+				return err
+			}
+		}
+		if !c.keeps && !c.claims {
+			continue
+		}
+		for reject, err := range c.reader.Rejects(ctx, schema, table) {
+			if err != nil {
+				return fmt.Errorf("read the rejects of table %s: %w", schema.Tables[table].Name, err)
+			}
+			digest, err := digests.rejectOrClaim(&reject)
+			if err != nil {
+				return err
+			}
+			c.less(table, reject.Source, digest)
+			if err := c.pace(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// leisureMax bounds the time in which one table is read at leisure: files that were
+// superseded meanwhile do not stay for ever.
+const leisureMax = 5 * time.Minute
+
+// pace lets the sink be read at leisure, unless it holds a transaction open
+// meanwhile, or that takes too long: then the rest comes afterwards.
+func (c *rowCheck) pace(ctx context.Context) error {
+	c.looked++
+	if c.looked%c.run.cfg.PageItems != 0 || c.p.Record.Spec.Project.Sink.Postgres != nil || time.Since(c.reading) > leisureMax {
+		return nil
+	}
+	return c.run.pacer.Pace(ctx)
+}
+
+// less takes away what a row of the sink says.
+func (c *rowCheck) less(table int, source string, digest uint64) {
+	name := sumName(table, source)
+	if !c.slices.Now.Has(name) {
+		return
+	}
+	c.rows++
+	if _, known := c.sums[name]; !known {
+		c.unknown[name] = source
+	}
+	c.sums[name] -= digest
+}
+
+// suspects returns the sums that come to nothing nowhere.
+func (c *rowCheck) suspects() map[uint64]bool {
+	suspects := map[uint64]bool{}
+	for name, sum := range c.sums {
+		if !c.explained(name, sum) {
+			suspects[name] = true
+		}
+	}
+	return suspects
+}
+
+func (c *rowCheck) explained(name, sum uint64) bool {
+	if sum == 0 {
+		return true
+	}
+	if would, ok := c.unasked[name]; ok && sum == would {
+		return true // nothing is there, and nothing must be
+	}
+	for _, change := range c.flight[name] {
+		if sum+change == 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,259 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/processors/cascade"
+	"github.com/millrace/millrace/store"
+)
+
+// verification is one run of a Verifier.
+type verification struct {
+	*Verifier
+	repair    *repair // nil if nothing is to be mended
+	pipelines []*Verified
+
+	mu       sync.Mutex // guards what follows, and the results of pipelines
+	progress Progress
+	told     time.Time
+	at       Checkpoints // of the processors, as it was when asked
+	asked    time.Time
+}
+
+// Verified is one pipeline that is verified. mu of the verification guards its
+// result and expired.
+type Verified struct {
+	Record           registry.Record
+	bound            registry.Bound
+	compile.Compiled                  // nothing if a container is gone
+	Source           *store.Container // of the originals, or the members
+	target           *store.Container // nil for a projection
+	expired          bool             // a wait has reached the timeout; there is no other
+	result           PipelineReport
+}
+
+// add takes a pipeline into the run.
+func (run *verification) add(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo) (err error) {
+	p := &Verified{Record: *rec, result: PipelineReport{
+		Database: rec.Database, Name: rec.Name, Kind: rec.Spec.Kind(), Generation: rec.Generation, Verdict: VerdictEqual,
+	}}
+	run.pipelines = append(run.pipelines, p)
+	if rec, err = run.registry.Located(ctx, rec); err != nil {
+		return err
+	}
+	p.Record = *rec
+	var gone string
+	if p.bound, gone = rec.Bound(containers); gone != "" {
+		p.result.Reason = fmt.Sprintf("container %s, for which it was registered, was deleted, or made again; apply the pipeline again", gone)
+		return nil
+	}
+	switch rec.Spec.Kind() {
+	case spec.CascadeKind:
+		if p.Cascade, err = rec.Cascade(run.client, &p.bound, cascade.Limits{}); err == nil {
+			p.Source, p.target = p.Cascade.Source(), p.Cascade.Target()
+		}
+	case spec.AggregateKind:
+		if p.Aggregate, err = compile.Aggregate(run.client, rec, &p.bound); err == nil {
+			p.Source, p.target = p.Aggregate.Source(), p.Aggregate.Target()
+		}
+	case spec.ProjectKind:
+		if p.Projection, err = compile.Projection(run.client, rec, &p.bound, compile.Limits{}); err == nil {
+			p.Source = p.Projection.Source()
+		}
+	}
+	return err
+}
+
+// close frees the sinks of projections.
+func (run *verification) close() error {
+	var errs []error
+	if run.repair != nil {
+		errs = append(errs, run.repair.close())
+	}
+	for _, p := range run.pipelines {
+		errs = append(errs, p.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// all verifies all pipelines: cascades first, every partition of a target once for
+// all cascades into it; then aggregates, then projections, one after the other, for
+// each may read what those before it have mended.
+func (run *verification) all(ctx context.Context) error {
+	if err := run.count(ctx); err != nil {
+		return err
+	}
+	if err := run.scan(ctx); err != nil {
+		return err
+	}
+	for _, p := range run.pipelines {
+		if p.Aggregate == nil {
+			continue
+		}
+		if err := run.judged(ctx, p, run.aggregate(ctx, p)); err != nil {
+			return err
+		}
+	}
+	for _, p := range run.pipelines {
+		if p.Projection == nil {
+			continue
+		}
+		if err := run.judged(ctx, p, run.rows(ctx, p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judged takes an error for a verdict where it says that there can be none.
+func (run *verification) judged(ctx context.Context, p *Verified, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, errForgotten):
+		run.late(p, err.Error())
+		return nil
+	case run.lenient && ctx.Err() == nil:
+		run.mu.Lock()
+		defer run.mu.Unlock()
+		p.result.Reason, p.result.unjudged = "it could not be judged: "+err.Error(), true
+		return nil
+	}
+	return fmt.Errorf("pipeline %s: %w", p.Record.Metadata(), err)
+}
+
+// count tells how many items there are to be read, if anybody wants to know.
+func (run *verification) count(ctx context.Context) error {
+	if run.cfg.Progress == nil {
+		return nil
+	}
+	counted := map[feed.ResourceID]bool{} // targets of cascades, which are read once
+	var containers []*store.Container
+	for _, p := range run.pipelines {
+		switch {
+		case p.Cascade != nil && !counted[p.target.Info().ID]:
+			counted[p.target.Info().ID] = true
+			containers = append(containers, p.target)
+		case p.Aggregate != nil:
+			containers = append(containers, p.Source, p.target)
+		case p.Projection != nil:
+			containers = append(containers, p.Source)
+		}
+	}
+	for _, c := range containers {
+		for _, partition := range c.Partitions() {
+			total, err := c.Count(ctx, partition, store.Scope{})
+			if err != nil {
+				return fmt.Errorf("count the items of %s: %w", partition, err)
+			}
+			run.tell(func(p *Progress) { p.Total += int64(total) })
+		}
+	}
+	return nil
+}
+
+// scan scans every partition of every target of cascades.
+func (run *verification) scan(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(run.cfg.PartitionsMax)
+	groups := map[feed.ResourceID][]*Verified{}
+	var order []feed.ResourceID
+	for _, p := range run.pipelines {
+		if p.Cascade == nil {
+			continue
+		}
+		if full, err := run.awaitFill(ctx, p); err != nil {
+			return err
+		} else if !full {
+			continue
+		}
+		id := p.target.Info().ID
+		if groups[id] == nil {
+			order = append(order, id)
+		}
+		groups[id] = append(groups[id], p)
+	}
+	for _, id := range order {
+		for _, partition := range groups[id][0].target.Partitions() {
+			s := &scan{run: run, pipelines: groups[id], target: groups[id][0].target, partition: partition}
+			g.Go(func() error { return s.all(ctx) })
+		}
+	}
+	return g.Wait()
+}
+
+// tell changes the progress and shows it, at most ten times a second.
+func (run *verification) tell(change func(*Progress)) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	change(&run.progress)
+	if now := time.Now(); run.cfg.Progress != nil && now.Sub(run.told) >= 100*time.Millisecond {
+		run.told = now
+		run.cfg.Progress(run.progress)
+	}
+}
+
+// read notes items that were read.
+func (run *verification) read(p *Verified, items int) {
+	run.tell(func(progress *Progress) {
+		progress.Items += int64(items)
+		p.result.Items += int64(items)
+	})
+}
+
+// proved notes copies that equal their source.
+func (run *verification) proved(p *Verified, copies int) {
+	run.tell(func(progress *Progress) {
+		progress.Copies += int64(copies)
+		p.result.Copies += int64(copies)
+	})
+}
+
+// provedGroups notes accumulators that equal their members.
+func (run *verification) provedGroups(p *Verified, groups int) {
+	run.tell(func(*Progress) { p.result.Groups += int64(groups) })
+}
+
+// kept notes a row that is there, as it must be, though its item has expired.
+func (run *verification) kept(p *Verified) {
+	run.tell(func(*Progress) { p.result.Kept++ })
+}
+
+// found counts a difference and lists it, unless there are enough of its kind.
+func (run *verification) found(p *Verified, d Difference) {
+	run.tell(func(progress *Progress) {
+		progress.Findings++
+		p.result.add(d, run.cfg.ListMax)
+	})
+}
+
+// late notes why a pipeline could not be judged as a whole.
+func (run *verification) late(p *Verified, reason string) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	p.result.Reason = reason
+}
+
+// report puts the results together.
+func (run *verification) report(took time.Duration) *Report {
+	r := &Report{Verdict: VerdictEqual, Duration: took, Seconds: took.Seconds()}
+	for _, p := range run.pipelines {
+		p.result.Verdict = p.result.verdict()
+		r.Verdict = worseVerdict(r.Verdict, p.result.Verdict)
+		r.Pipelines = append(r.Pipelines, p.result)
+	}
+	if run.cfg.Progress != nil {
+		run.cfg.Progress(run.progress)
+	}
+	return r
+}

@@ -1,0 +1,183 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/processors"
+)
+
+// Checkpoints is the checkpoints of all processors, by the names of their leases.
+type Checkpoints map[string]*processors.Checkpoint
+
+// ReadCheckpoints reads the checkpoints of all processors. One that cannot be read is an
+// error.
+func ReadCheckpoints(ctx context.Context, js jetstream.JetStream, bucket string) (Checkpoints, error) {
+	all, err := leases.List(ctx, js, bucket)
+	if err != nil {
+		return nil, fmt.Errorf("read the checkpoints: %w", err)
+	}
+	p := Checkpoints{}
+	for i := range all {
+		if _, err := processors.ParseResource(all[i].Resource); err != nil {
+			continue // not a processor's
+		}
+		cp, err := processors.DecodeCheckpoint(all[i].Checkpoint)
+		if err != nil {
+			return nil, fmt.Errorf("lease %s: %w", all[i].Resource, err)
+		}
+		if len(all[i].Checkpoint) > 0 {
+			p[all[i].Resource] = cp
+		}
+	}
+	return p, nil
+}
+
+// Of returns the checkpoint of one reader of a record, as its next holder would
+// find it.
+func (p Checkpoints) Of(rec *registry.Record, role processors.Role, partition feed.Partition) *processors.Checkpoint {
+	reader := processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: role, Partition: partition}
+	begin := rec.Begin(reader)
+	cp := p[reader.String()]
+	if cp == nil {
+		return &processors.Checkpoint{Position: begin}
+	}
+	if cp.Rewinds < rec.Rewinds && begin.Before(cp.Position) {
+		again := *cp
+		again.Position = begin
+		return &again
+	}
+	return cp
+}
+
+// givenUp returns an item of a record's source that was given up, nil if none was.
+func (p Checkpoints) givenUp(rec *registry.Record, sources []feed.Partition) *processors.Job {
+	for _, partition := range sources {
+		if cp := p.Of(rec, processors.RoleSource, partition); len(cp.Parked) > 0 {
+			return &cp.Parked[0]
+		}
+	}
+	return nil
+}
+
+// ask reads the checkpoints of all processors. What was read a moment ago will do:
+// whoever asks wants to know how far they are at least.
+func (run *verification) ask(ctx context.Context) (Checkpoints, error) {
+	run.mu.Lock()
+	at, asked := run.at, run.asked
+	run.mu.Unlock()
+	if at != nil && time.Since(asked) < run.cfg.PollInterval/2 {
+		return at, nil
+	}
+	asked = time.Now()
+	at, err := ReadCheckpoints(ctx, run.js, run.cfg.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	run.mu.Lock()
+	run.at, run.asked = at, asked
+	run.mu.Unlock()
+	return at, nil
+}
+
+// await asks until done finds nothing left, which is told of what is left. It gives
+// up at the timeout, or at once where it makes no sense to wait for p.
+func (run *verification) await(ctx context.Context, p *Verified, done func(Checkpoints) (left string, err error)) (left string, err error) {
+	deadline := time.Now().Add(max(run.cfg.Timeout, 0))
+	for {
+		at, err := run.ask(ctx)
+		if err != nil {
+			return "", err
+		}
+		if left, err = done(at); err != nil || left == "" {
+			return left, err
+		}
+		if run.hopeless(p) {
+			return left, nil
+		}
+		if !time.Now().Before(deadline) {
+			run.expire(p)
+			return left, nil
+		}
+		if err := run.wait(ctx, run.cfg.PollInterval); err != nil {
+			return "", err
+		}
+	}
+}
+
+// awaitFill waits until p has filled what it was to fill of what was there.
+func (run *verification) awaitFill(ctx context.Context, p *Verified) (full bool, err error) {
+	left, err := run.await(ctx, p, func(at Checkpoints) (string, error) {
+		if !p.Record.Filled(&p.bound, at) {
+			return "what was there is being filled", nil
+		}
+		return "", nil
+	})
+	if left != "" {
+		run.late(p, left)
+	}
+	return err == nil && left == "", err
+}
+
+// awaitSources waits until the readers of p's source have passed LSNs, and returns
+// where they are then.
+func (run *verification) awaitSources(ctx context.Context, p *Verified, goals map[feed.Partition]feed.LSN) (now Checkpoints, left string, err error) {
+	left, err = run.await(ctx, p, func(at Checkpoints) (string, error) {
+		now = at
+		for partition, goal := range goals {
+			if is := at.Of(&p.Record, processors.RoleSource, partition).Position; is.LSN < goal {
+				return p.behind(partition, is, goal), nil
+			}
+		}
+		return "", nil
+	})
+	return now, left, err
+}
+
+// behind says that a reader of p's source has not come to an LSN.
+func (p *Verified) behind(partition feed.Partition, is feed.Position, goal feed.LSN) string {
+	left := fmt.Sprintf("its reader of %s stands at %s, before LSN %d", partition, is, goal)
+	if p.Record.Paused {
+		left += "; the pipeline is paused"
+	}
+	return left
+}
+
+// hopeless says that waiting for p makes no sense.
+func (run *verification) hopeless(p *Verified) bool {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	return p.expired || p.Record.Paused
+}
+
+// expire notes that a wait for p has reached the timeout, so that what comes later
+// is not waited for as long again.
+func (run *verification) expire(p *Verified) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	p.expired = true
+}
+
+// wait waits, which is no work.
+func (run *verification) wait(ctx context.Context, d time.Duration) error {
+	defer run.pacer.Resume()
+	return Pause(ctx, d)
+}
+
+// Pause waits, no longer than ctx lasts.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

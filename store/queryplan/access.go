@@ -1,0 +1,83 @@
+package queryplan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/millrace/millrace/store/engine"
+)
+
+// Kind is a way to reach items.
+type Kind uint8
+
+// The ways to reach items; see the package's documentation.
+const (
+	Nothing Kind = iota
+	Items
+	Values
+	Range
+	Order
+)
+
+func (k Kind) String() string {
+	return [...]string{"nothing", "items", "values", "range", "order"}[k]
+}
+
+// Access is how the items of a query are reached.
+type Access struct {
+	Kind Kind
+	// Items are the stretches of item keys in which items can be, in order and apart.
+	// An index's items outside of them are left out.
+	Items []engine.Span
+	// Exact says that each of Items is that of one item key, its Min.
+	Exact bool
+	// Index is what Values, Range and Order read, and Spans the stretches of it: one
+	// for each value, or in order and apart.
+	Index Index
+	Spans []engine.Span
+	// Desc says that Order goes from the greatest value to the least.
+	Desc bool
+	// Undefined says that Order has to find the items without a value too.
+	Undefined bool
+	// Constant is, for Values with one value, that value as raw JSON.
+	Constant []byte
+	// What says what is read and Why what else there is to know of the choice.
+	What, Why string
+}
+
+// String is the access in one line.
+func (a *Access) String() string {
+	if a.Why == "" {
+		return a.What
+	}
+	return a.What + ": " + a.Why
+}
+
+// Index is an index that is ready.
+type Index struct {
+	Number uint32
+	Path   string // a JSON pointer, with * for all elements
+	// Ordered says that arrays and objects have entries; see engine.Index.
+	Ordered bool
+}
+
+// each tells whether the index has entries for elements of an array.
+func (x *Index) each() bool {
+	return strings.HasSuffix(x.Path, "/*") || strings.Contains(x.Path, "/*/")
+}
+
+// Counter counts up to a number, without reading items.
+type Counter interface {
+	// CountItems counts items in stretches of item keys.
+	CountItems(spans []engine.Span, most int) (int, error)
+	// CountEntries counts entries in stretches of an index.
+	CountEntries(index uint32, spans []engine.Span, most int) (int, error)
+}
+
+// number says how many there are of something.
+func number(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

@@ -1,0 +1,306 @@
+package queryplan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/query"
+)
+
+const (
+	// valuesMax is how many values of an index are read side by side in the order of
+	// item keys.
+	valuesMax = 64
+	// fewItems is how many items are read and sorted rather than read in the order of
+	// an index, and read rather than looked up in one.
+	fewItems = 200
+)
+
+// Table is what there is to choose from.
+type Table struct {
+	// Paths are the properties of the partition key, each from outside.
+	Paths [][]string
+	// Key is the logical partition that the request names, or the first levels of
+	// some; zero if it names none.
+	Key feed.PartitionKey
+	// Keys makes a partition key of raw values; ok is false if they are none.
+	Keys func(values [][]byte) (key feed.PartitionKey, ok bool)
+	// Hashes restricts items to a range of effective partition keys; zero for all.
+	Hashes feed.Range
+	// Indexes are those that are ready.
+	Indexes []Index
+	// Via, if it is not empty, is an index in whose order a Stream must come.
+	Via string
+	// InOrder says that a Stream must come in the order of item keys.
+	InOrder bool
+}
+
+// chooser is a choice under way.
+type chooser struct {
+	*Table
+	q     *query.Query
+	count Counter
+	items []engine.Span
+	what  string // of the items
+	exact bool   // the items are those of ids
+	// narrow says that the items are but a part of the partition: the order of an
+	// index would be followed for too few of them.
+	narrow bool
+}
+
+// Choose returns how to reach the items of a query, all of whose parameters are bound.
+// The error is one of the counter. ok is false if Table.Via cannot be had.
+func Choose(q *query.Query, t *Table, count Counter) (a *Access, ok bool, err error) {
+	c := &chooser{Table: t, q: q, count: count}
+	c.reach()
+	if t.Via != "" {
+		b, ok := c.candidate(t.Via)
+		if !ok {
+			return nil, false, nil
+		}
+		return c.ranged(b), true, nil
+	}
+	switch {
+	case len(c.items) == 0:
+		return &Access{Kind: Nothing, What: "nothing", Why: "the condition excludes every item"}, true, nil
+	case c.exact:
+		a = c.scan("")
+		a.Exact = true
+		return a, true, nil
+	}
+	a, err = c.choose()
+	return a, true, err
+}
+
+// candidate is an index and what the condition says of its path.
+type candidate struct {
+	Index
+	bound
+	entries int // up to the number that was asked for
+}
+
+// candidates returns the indexes that the condition can use.
+func (c *chooser) candidates() []candidate {
+	var all []candidate
+	for i := range c.Indexes {
+		if x, ok := c.candidate(c.Indexes[i].Path); ok {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+// candidate returns an index with all that the condition says of its path. What is
+// said of elements of an array is not brought together: they may be different ones.
+func (c *chooser) candidate(path string) (found candidate, ok bool) {
+	at := slices.IndexFunc(c.Indexes, func(x Index) bool { return x.Path == path })
+	if at < 0 {
+		return found, false
+	}
+	found.Index = c.Indexes[at]
+	bounds := c.q.Bounds()
+	for i := range bounds {
+		if pointer(&bounds[i]) != path {
+			continue
+		}
+		b, useful := boundOf(&bounds[i], &found.Index)
+		switch {
+		case !useful:
+		case !ok:
+			found.bound, ok = b, true
+		case !found.each():
+			found.bound = found.and(b)
+		case b.equal && (!found.equal || len(b.spans) < len(found.spans)):
+			found.bound = b
+		}
+	}
+	return found, ok
+}
+
+func (c *chooser) choose() (*Access, error) {
+	best, err := c.best()
+	if err != nil {
+		return nil, err
+	}
+	if best != nil && len(best.spans) == 0 {
+		return &Access{Kind: Nothing, What: "nothing", Why: "the condition on " + best.Path + " excludes every item"}, nil
+	}
+	if c.narrow {
+		return c.within(best)
+	}
+	if x, ok := c.ordered(); ok {
+		if best != nil && best.Path != x.Path && best.entries <= fewItems {
+			return c.filtered(best, "its few items are sorted"), nil
+		}
+		return c.order(x)
+	}
+	if best != nil {
+		return c.filtered(best, c.sorting()), nil
+	}
+	return c.scan(c.advice()), nil
+}
+
+// best returns the candidate with the fewest entries, one with values before others;
+// nil if there is none.
+func (c *chooser) best() (*candidate, error) {
+	all := c.candidates()
+	if c.InOrder {
+		all = slices.DeleteFunc(all, func(x candidate) bool { return !x.inOrder() })
+	}
+	_, sorts := c.ordered()
+	for i := range all {
+		all[i].entries = fewItems + 1
+		if len(all) == 1 && !sorts {
+			break
+		}
+		n, err := c.count.CountEntries(all[i].Number, all[i].spans, fewItems+1)
+		if err != nil {
+			return nil, err
+		}
+		all[i].entries = n
+	}
+	if len(all) == 0 {
+		return nil, nil
+	}
+	best := slices.MinFunc(all, func(a, b candidate) int {
+		switch {
+		case a.entries != b.entries:
+			return a.entries - b.entries
+		case a.equal != b.equal && a.equal:
+			return -1
+		case a.equal != b.equal:
+			return 1
+		}
+		return len(a.spans) - len(b.spans)
+	})
+	return &best, nil
+}
+
+// inOrder tells whether the candidate's items can come in the order of their keys.
+func (x *candidate) inOrder() bool { return x.equal && len(x.spans) <= valuesMax }
+
+// within chooses between the items of some logical partitions and an index.
+func (c *chooser) within(best *candidate) (*Access, error) {
+	if best == nil || !best.inOrder() || len(c.items) != 1 {
+		return c.scan(c.sorting()), nil
+	}
+	n, err := c.count.CountItems(c.items, fewItems+1)
+	if err != nil {
+		return nil, err
+	}
+	if n <= fewItems {
+		return c.scan(c.sorting()), nil
+	}
+	return c.filtered(best, c.sorting()), nil
+}
+
+// ordered returns the index whose order is that of ORDER BY.
+func (c *chooser) ordered() (Index, bool) {
+	order := c.q.Order()
+	if c.q.Kind() != query.Sorted || c.q.Distinct() || len(order) != 1 || order[0].Path == nil {
+		return Index{}, false
+	}
+	path := pointer(&query.Bound{Path: order[0].Path})
+	for _, x := range c.Indexes {
+		if x.Path == path && x.Ordered {
+			return x, true
+		}
+	}
+	return Index{}, false
+}
+
+// order returns the access by the order of an index.
+func (c *chooser) order(x Index) (*Access, error) {
+	a := &Access{Kind: Order, Items: c.items, Index: x, Desc: c.q.Order()[0].Desc, Spans: []engine.Span{{}}, Undefined: true}
+	direction := "ascending"
+	if a.Desc {
+		direction = "descending"
+	}
+	a.What = fmt.Sprintf("index %s, %s", x.Path, direction)
+	a.Why = "it has the order of ORDER BY"
+	bounds := c.q.Bounds()
+	if slices.ContainsFunc(bounds, func(b query.Bound) bool { return !b.Each && pointer(&b) == x.Path }) {
+		a.Undefined = false
+	}
+	if b, ok := c.candidate(x.Path); ok {
+		a.Spans = b.spans
+		a.Why += " and the range of the condition"
+	} else if c.q.Filter() != nil {
+		a.Why += "; the condition is tested on the way"
+	}
+	if a.Undefined && !a.Desc {
+		a.Why += "; items without the value come first and are found by a scan"
+	}
+	return a, nil
+}
+
+// sorting says what becomes of the items that do not come in the order of the query.
+func (c *chooser) sorting() string {
+	switch {
+	case c.q.Kind() != query.Sorted:
+		return ""
+	case c.q.Distinct():
+		return "each page reads them all and keeps the rows that it needs"
+	}
+	return "each page reads them all and keeps the first rows in order"
+}
+
+// advice says which index would have helped.
+func (c *chooser) advice() string {
+	why := []string{"no index serves the query"}
+	if s := c.sorting(); s != "" {
+		why = append(why, s)
+	}
+	order := c.q.Order()
+	if len(order) == 1 && order[0].Path != nil {
+		path := pointer(&query.Bound{Path: order[0].Path})
+		why = append(why, "an index on "+path+" would have the order")
+	} else if bounds := c.q.Bounds(); len(bounds) > 0 {
+		why = append(why, "an index on "+pointer(&bounds[0])+" would")
+	} else if c.q.Filter() == nil && c.sorting() == "" {
+		return ""
+	}
+	return strings.Join(why, "; ")
+}
+
+// scan returns the access by item keys.
+func (c *chooser) scan(why string) *Access {
+	return &Access{Kind: Items, Items: c.items, What: c.what, Why: why}
+}
+
+// filtered returns the access by the condition on an index.
+func (c *chooser) filtered(x *candidate, why string) *Access {
+	if !x.inOrder() {
+		a := c.ranged(*x)
+		a.Why = why
+		return a
+	}
+	a := &Access{Kind: Values, Items: c.items, Index: x.Index, Spans: x.spans, Why: why}
+	a.What = fmt.Sprintf("index %s, %s", x.Path, number(len(x.spans), "one value", "values"))
+	if len(x.values) == 1 {
+		a.Constant = x.values[0]
+		if text := string(a.Constant); len(text) <= textMax {
+			a.What = fmt.Sprintf("index %s = %s", x.Path, text)
+		}
+	}
+	if c.narrow {
+		a.What += " in " + c.what
+	}
+	return a
+}
+
+// textMax is how long a value may be to be shown.
+const textMax = 60
+
+// ranged returns the access by stretches of an index.
+func (c *chooser) ranged(x candidate) *Access {
+	a := &Access{Kind: Range, Items: c.items, Index: x.Index, Spans: x.spans}
+	a.What = "index " + x.Path + ", a range"
+	if x.equal {
+		a.What = fmt.Sprintf("index %s, %s", x.Path, number(len(x.spans), "one value", "values"))
+	}
+	return a
+}
