@@ -3,12 +3,12 @@ package configs
 import "fmt"
 
 // MemoryLimitMin is the least Memory.Limit.
-const MemoryLimitMin = 320 << 20
+const MemoryLimitMin = 400 << 20
 
 // Memory bounds what the process takes of the machine's memory.
 type Memory struct {
 	// Limit is how much memory the process may take, mapped files included, in
-	// bytes; at least 320 MiB. The garbage collector works harder near it, tables in
+	// bytes; at least 400 MiB. The garbage collector works harder near it, tables in
 	// memory, caches, rings and what is read ahead are smaller where they are not set,
 	// and what is mapped beyond a quarter is left to the system's page cache. It is no
 	// wall: what requests and pipelines need at once is not refused for it. Default:
@@ -23,12 +23,12 @@ func (c *Config) fit() error {
 		return nil
 	}
 	if limit < MemoryLimitMin {
-		return fmt.Errorf("memory.limit is %d bytes; at least 320MiB is expected", limit)
+		return fmt.Errorf("memory.limit is %d bytes; at least 400MiB is expected", limit)
 	}
 	const mib = 1 << 20
-	// At 320 MiB: tables of 8 MiB, of which up to three are in memory, 20 MiB of what
-	// aggregates read again and again, 10 MiB of rows for Parquet, and for each partition
-	// 5 MiB in its ring, 1.25 MiB on the way to a reader and 2.5 MiB ahead of a pipeline.
+	// At 400 MiB: tables of 8 MiB, of which up to three are in memory, 25 MiB of what
+	// aggregates read again and again, 12.5 MiB of rows for Parquet, and for each partition
+	// 6.25 MiB in its ring, 1.6 MiB on the way to a reader and 3.1 MiB ahead of a pipeline.
 	// From 2 GiB on all of these are the defaults.
 	smaller := func(field *int, part int64, most int) {
 		if *field == 0 {

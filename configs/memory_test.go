@@ -8,17 +8,17 @@ import (
 )
 
 func TestMemoryLimit_MakesCachesFit(t *testing.T) {
-	c, err := configs.Load("", nil, []string{"memory.limit=320MiB", "processors.readAheadBytes=7MiB"})
+	c, err := configs.Load("", nil, []string{"memory.limit=400MiB", "processors.readAheadBytes=7MiB"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for what, got := range map[string][2]int64{
 		"engine.memTableBytes":         {c.Engine.MemTableBytes, 8 << 20},
 		"engine.memTables":             {int64(c.Engine.MemTables), 2},
-		"ringBytesMax":                 {int64(c.Feed.Hub.RingBytesMax), 5 << 20},
-		"tail.bytesMax":                {int64(c.Feed.Hub.Tail.BytesMax), 5 << 18},
-		"store.ruleCacheBytes":         {int64(c.Store.RuleCacheBytes), 20 << 20},
-		"sinks.parquet.bufferBytesMax": {int64(c.Sinks.Parquet.BufferBytesMax), 10 << 20},
+		"ringBytesMax":                 {int64(c.Feed.Hub.RingBytesMax), 25 << 18},
+		"tail.bytesMax":                {int64(c.Feed.Hub.Tail.BytesMax), 25 << 16},
+		"store.ruleCacheBytes":         {int64(c.Store.RuleCacheBytes), 25 << 20},
+		"sinks.parquet.bufferBytesMax": {int64(c.Sinks.Parquet.BufferBytesMax), 25 << 19},
 		"what is set stays":            {int64(c.Processors.ReadAheadBytes), 7 << 20},
 	} {
 		if got[0] != got[1] {
@@ -28,7 +28,7 @@ func TestMemoryLimit_MakesCachesFit(t *testing.T) {
 	if c, err = configs.Load("", nil, nil); err != nil || c.Memory.Limit != 0 || c.Engine.MemTableBytes != 0 {
 		t.Errorf("without a limit: limit %d, tables %d, %v", c.Memory.Limit, c.Engine.MemTableBytes, err)
 	}
-	if _, err = configs.Load("", nil, []string{"memory.limit=100MiB"}); err == nil || !strings.Contains(err.Error(), "320MiB") {
+	if _, err = configs.Load("", nil, []string{"memory.limit=100MiB"}); err == nil || !strings.Contains(err.Error(), "400MiB") {
 		t.Errorf("a limit that is too small: %v", err)
 	}
 }

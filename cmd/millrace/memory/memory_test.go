@@ -8,7 +8,6 @@ import (
 
 func TestHeap_LeavesRoomForWhatIsMapped(t *testing.T) {
 	for _, c := range []struct{ limit, heap, mapped int64 }{ // MiB
-		{320, 172, 72},
 		{400, 225, 80},
 		{1024, 704, 204},
 		{4096, 3584, 819},
