@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/feed/natsd"
 )
 
@@ -28,7 +29,7 @@ func page(tb testing.TB, n int) *feed.Commit {
 	for i := range n {
 		t.Changes = append(t.Changes, feed.Change{
 			Op: feed.OpReplace, Key: key, ID: fmt.Sprintf("027D0B9A-F9D9-4C96-8213-%012d", i), After: body,
-			Undo: []feed.Splice{{Path: "/categoryName", Offset: 26, Len: 23, Old: []byte(`Components`)}},
+			Undo: []document.Splice{{Path: "/categoryName", Offset: 26, Len: 23, Old: []byte(`Components`)}},
 			Prev: feed.Position{LSN: 77, Index: uint32(i)}, PrevModified: c.Time - 5000, Modified: c.Time - 5000, Written: 77,
 		})
 	}

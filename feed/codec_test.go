@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 )
 
 var update = flag.Bool("update", false, "write golden files anew")
@@ -51,7 +52,7 @@ func sample(tb testing.TB) *feed.Commit {
 					{Op: feed.OpCreate, Key: food, ID: "1", After: []byte(`{"id":"1","n":1.10}`), Modified: now, Written: 42},
 					{
 						Op: feed.OpReplace, Key: food, ID: "2", After: []byte(`{"id":"2","name":"new"}`),
-						Undo: []feed.Splice{
+						Undo: []document.Splice{
 							{Path: "/name", Offset: 17, Len: 5, Old: []byte(`"before"`)},
 							{Path: "/extra", Offset: 9, Len: 0, Old: []byte(`,"extra":true`)},
 						},
@@ -325,7 +326,7 @@ func randomCommit(tb testing.TB, r *rand.Rand) *feed.Commit {
 				ch.After = []byte(text(100))
 			}
 			for range r.IntN(4) {
-				ch.Undo = append(ch.Undo, feed.Splice{Path: "/" + text(2), Offset: r.Uint32(), Len: r.Uint32(), Old: []byte(text(30))})
+				ch.Undo = append(ch.Undo, document.Splice{Path: "/" + text(2), Offset: r.Uint32(), Len: r.Uint32(), Old: []byte(text(30))})
 			}
 			tx.Changes = append(tx.Changes, ch)
 		}
@@ -379,7 +380,7 @@ func TestChange_BeforeBody(t *testing.T) {
 			t.Errorf("%s: before %q, %v; want %q", changes[i].Op, got, err, want)
 		}
 	}
-	bad := feed.Change{ID: "x", After: []byte("{}"), Undo: []feed.Splice{{Path: "/a", Offset: 1, Len: math.MaxUint32}}}
+	bad := feed.Change{ID: "x", After: []byte("{}"), Undo: []document.Splice{{Path: "/a", Offset: 1, Len: math.MaxUint32}}}
 	if _, err := bad.BeforeBody(); err == nil || !strings.Contains(err.Error(), "/a") {
 		t.Errorf("undo beyond the item: %v", err)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Op is what a change did to its item.
@@ -36,17 +38,6 @@ func (o Op) String() string {
 	return "op(" + strconv.Itoa(int(o)) + ")"
 }
 
-// Splice is one step that undoes one step of a patch, exact to the byte: in
-// the item, replace the Len bytes at Offset by Old.
-type Splice struct {
-	// Path is the JSON pointer of what the patch changed.
-	Path string
-	// Offset and Len, in bytes, are where Old goes and how much it replaces.
-	Offset, Len uint32
-	// Old are the bytes that stood there before the patch; may be empty.
-	Old []byte
-}
-
 // Change is one create, replace, delete or expiry of one item.
 type Change struct {
 	// Op is what happened.
@@ -62,7 +53,7 @@ type Change struct {
 	Before []byte
 	// Undo, applied to After step by step in this order, gives the item
 	// before. It stands in place of Before for a patch.
-	Undo []Splice
+	Undo []document.Splice
 	// Prev is the position of the change that wrote what was replaced; zero
 	// for a create.
 	Prev Position

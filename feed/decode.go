@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Header is what a commit says before its transactions.
@@ -135,10 +137,10 @@ type decoder struct {
 	at      int
 	err     error
 	strings arena
-	splices []Splice // not yet given out
-	folds   []Fold   // likewise
-	records []Record // likewise
-	path    string   // of the last splice: a fan-out repeats it
+	splices []document.Splice // not yet given out
+	folds   []Fold            // likewise
+	records []Record          // likewise
+	path    string            // of the last splice: a fan-out repeats it
 
 	// How much is still to come, this one included: pools are made for that much.
 	transactions  int
@@ -395,13 +397,13 @@ func (d *decoder) key(change int) PartitionKey {
 	return PartitionKey{enc: enc}
 }
 
-func (d *decoder) undo() []Splice {
+func (d *decoder) undo() []document.Splice {
 	n := d.count("count of splices", spliceMin)
 	if n == 0 {
 		d.fail("undo of no splice")
 		return nil
 	}
-	var undo []Splice
+	var undo []document.Splice
 	undo, d.splices = take(d.splices, n, d.changesToCome)
 	for i := range undo {
 		s := &undo[i]

@@ -1,13 +1,17 @@
 package feed
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/millrace/millrace/feed/document"
+)
 
 // What a decoded commit takes beside the bytes of its message.
 const (
 	commitBytes      = int(unsafe.Sizeof(Commit{}))
 	transactionBytes = int(unsafe.Sizeof(Transaction{}))
 	changeBytes      = int(unsafe.Sizeof(Change{}))
-	spliceBytes      = int(unsafe.Sizeof(Splice{}))
+	spliceBytes      = int(unsafe.Sizeof(document.Splice{}))
 	foldBytes        = int(unsafe.Sizeof(Fold{}))
 	recordBytes      = int(unsafe.Sizeof(Record{}))
 	effectBytes      = int(unsafe.Sizeof(Effect{}))

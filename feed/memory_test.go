@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // What bounds commits in memory counts what they take there, whatever their
@@ -47,7 +48,7 @@ func folded(tb testing.TB, n int) *feed.Commit {
 				{Op: feed.OpCreate, Key: key, ID: fmt.Sprintf("order-%08d", i), After: []byte(`{"id":"order","type":"salesOrder"}`), Modified: c.Time},
 				{
 					Op: feed.OpReplace, Key: key, ID: fmt.Sprintf("customer-%08d", i), After: []byte(`{"id":"customer","salesOrderCount":3}`),
-					Undo: []feed.Splice{{Path: "/salesOrderCount", Offset: 34, Len: 1, Old: []byte("2")}},
+					Undo: []document.Splice{{Path: "/salesOrderCount", Offset: 34, Len: 1, Old: []byte("2")}},
 					Prev: feed.Position{LSN: 7}, PrevModified: c.Time, Modified: c.Time,
 				},
 			},

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 var aggregateSteps = flag.Int("aggregate.steps", 2000, "steps of the aggregate model; its seed is -model.seed")

@@ -16,9 +16,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
-	"github.com/millrace/millrace/store/document"
 )
 
 // gauges takes metrics by OTLP over gRPC, as a collector does, and keeps the last

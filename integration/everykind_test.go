@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 var (

@@ -35,17 +35,24 @@ var stairs = []string{
 
 // walls are rules for parts of a floor: who may not import what.
 var walls = []struct{ who, what, why string }{
+	{"feed/document", "", "JSON as bytes stands beneath everything"},
 	{"processors", "store/owner", "owners are asked, through store.Client"},
 	{"processors", "store/engine", "owners are asked, through store.Client"},
 	{"pipelines", "store/owner", "owners are asked, through store.Client"},
 	{"pipelines", "store/engine", "owners are asked, through store.Client"},
-	{"store/query", "", "the query language stands by itself"},
+	{"store/query", "", "the query language stands on the reading of JSON alone"},
 	{"store/accumulator", "store/engine", "what an aggregate means touches no disk; state is kept by Records"},
 	{"store/accumulator", "store/owner", "what an aggregate means touches no disk; state is kept by Records"},
 	{"store/accumulator", "leases", "what an aggregate means knows no owners"},
 	{"store/tombstone", "store/engine", "what a tombstone means touches no disk"},
 	{"store/tombstone", "store/owner", "what a tombstone means touches no disk"},
 	{"store/tombstone", "leases", "what a tombstone means knows no owners"},
+}
+
+// doors are what a wall lets through: who may import what in spite of it.
+var doors = map[string]string{
+	"feed/document": "feed/document",
+	"store/query":   "feed/document",
 }
 
 // homes are dependencies that are named in one place. Benchmarks of the whole
@@ -107,6 +114,9 @@ func checkFloor(t *testing.T, who, what string) {
 		}
 	}
 	for _, wall := range walls {
+		if door, ok := doors[wall.who]; ok && within(what, door) {
+			continue
+		}
 		if within(who, wall.who) && (wall.what == "" || within(what, wall.what)) {
 			t.Errorf("%s imports %s: %s", who, what, wall.why)
 		}

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 var (

@@ -19,9 +19,9 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/webstore"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/status"
-	"github.com/millrace/millrace/store/document"
 )
 
 // receiver takes traces by OTLP over gRPC, as a collector does.

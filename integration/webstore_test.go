@@ -14,9 +14,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // The WebStore's data set, as its own description counts it.

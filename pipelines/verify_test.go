@@ -12,9 +12,9 @@ import (
 	"github.com/millrace/millrace/pipelines/verify"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
-	"github.com/millrace/millrace/store/document"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Handler answers requests for the physical partitions that it owns. The owner

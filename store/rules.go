@@ -6,8 +6,8 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 )
 
 // RuleWish is an aggregate as the catalog wishes it in the partitions of a

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/query"
 )
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // SystemProperties are the names of the properties that the Azure Cosmos DB

@@ -7,7 +7,7 @@ import (
 	"fmt"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // wireVersion begins every request and response; see WIRE.md.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // rowWriter prints the rows of a query as they come. The columns of a table are the

@@ -9,9 +9,9 @@ import (
 	"github.com/millrace/millrace/pipelines/spec"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/query"
 )
 

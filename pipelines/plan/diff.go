@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // diffJSON returns where two JSON values differ, either of which may be nil: there is

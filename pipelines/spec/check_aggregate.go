@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 )
 
 // aggregate applies the rules of aggregates that need its target to p, and returns

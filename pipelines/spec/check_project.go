@@ -4,10 +4,10 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 	"github.com/millrace/millrace/processors/project/pgsink"
-	"github.com/millrace/millrace/store/document"
 )
 
 // checkProject applies the rules of projections that need no containers.

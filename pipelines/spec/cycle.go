@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // write is a node of the graph of fields: a field that a pipeline sets.

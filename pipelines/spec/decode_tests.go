@@ -7,7 +7,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Limits of a test.

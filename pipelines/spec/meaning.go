@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/processors/project"
-	"github.com/millrace/millrace/store/document"
 )
 
 // SameText tells whether two specs are written alike.

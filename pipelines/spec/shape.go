@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/query"
 )
 

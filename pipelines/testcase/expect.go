@@ -8,12 +8,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/pipelines/compile"
 	"github.com/millrace/millrace/pipelines/plan"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // expectItems compares the items that a step expects with those that are there.

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 )
 
 // fieldCheck compares the fields of an aggregate's targets with its accumulators.

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 )
 
 // groupCheck compares the accumulators of an aggregate with the members of its

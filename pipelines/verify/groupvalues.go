@@ -7,9 +7,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 )
 
 // groupValues are what accumulators were seen to say of the fields of their targets,

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/pipelines/verify"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // TestHistory_KnowsEveryItemAtEveryPlace reads a partition page by page while few

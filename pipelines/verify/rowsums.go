@@ -8,8 +8,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/processors/project"
-	"github.com/millrace/millrace/store/document"
 )
 
 // rowSum is a sum of digests under a name: those of the rows and rejects of one item

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 )
 
 // Problem is one thing that is wrong with a declaration.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
@@ -54,7 +55,7 @@ func BenchmarkCheckIsLeftOut(b *testing.B) {
 	c := compile(b, tagged)
 	changes := products(b, n)
 	for i := range changes {
-		changes[i].Undo = []feed.Splice{{Path: "/description", Old: []byte("x")}}
+		changes[i].Undo = []document.Splice{{Path: "/description", Old: []byte("x")}}
 	}
 	own := feed.Producer{Pipeline: "category-names", Generation: 1, Source: "target:aaaaaaaa/0"}
 	page := feed.Transaction{
@@ -91,7 +92,7 @@ func BenchmarkRelevance(b *testing.B) {
 			Op: feed.OpReplace, Before: []byte(`{"id":"1","type":"category","name":"Bikes, Touring Bikes"}`),
 			After: []byte(`{"id":"1","type":"category","name":"Bikes, Touring"}`),
 		},
-		"other patch": {Op: feed.OpReplace, Undo: []feed.Splice{{Path: "/colour"}}, After: []byte(`{}`)},
+		"other patch": {Op: feed.OpReplace, Undo: []document.Splice{{Path: "/colour"}}, After: []byte(`{}`)},
 	} {
 		b.Run("change="+name, func(b *testing.B) {
 			b.ReportAllocs()

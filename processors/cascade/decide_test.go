@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 )
 
@@ -62,8 +63,8 @@ func TestRelevance(t *testing.T) {
 	const other, undefined = `{"id":"1","type":"category","name":"A","x":1}`, `{"id":"1","type":"category"}`
 	const tag = `{"id":"1","type":"tag","name":"A"}`
 	// undo takes "B" back to "A" in b, at a pointer.
-	undo := func(pointer string) []feed.Splice {
-		return []feed.Splice{{Path: pointer, Offset: uint32(len(b) - 3), Len: 1, Old: []byte("A")}}
+	undo := func(pointer string) []document.Splice {
+		return []document.Splice{{Path: pointer, Offset: uint32(len(b) - 3), Len: 1, Old: []byte("A")}}
 	}
 	for name, c := range map[string]struct {
 		ch          feed.Change
@@ -97,7 +98,7 @@ func TestRelevance(t *testing.T) {
 }
 
 func TestRelevanceOfABrokenUndo(t *testing.T) {
-	ch := feed.Change{Op: feed.OpReplace, ID: "1", After: []byte(`{}`), Undo: []feed.Splice{{Path: "/name", Offset: 9, Len: 9}}}
+	ch := feed.Change{Op: feed.OpReplace, ID: "1", After: []byte(`{}`), Undo: []document.Splice{{Path: "/name", Offset: 9, Len: 9}}}
 	if _, err := compile(t, nil).relevance(&ch); err == nil {
 		t.Error("no error")
 	}

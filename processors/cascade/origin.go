@@ -6,9 +6,9 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/query"
 	"github.com/millrace/millrace/store/tombstone"
 )

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // mend is one repair, and the trace of the write that called for it.

@@ -6,8 +6,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // version is a state of a source item, as far as its copies are concerned.

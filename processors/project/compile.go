@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // Projection is a compiled declaration: what its processors, a verification and a

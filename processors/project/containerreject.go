@@ -8,9 +8,9 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // A reject is an item of the container for rejects:

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // shape says how rows of a table are items of a container.

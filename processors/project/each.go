@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/query"
 )
 

@@ -7,7 +7,7 @@ import (
 	"math/big"
 	"strconv"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/query"
 )
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Row is one row of one table. Rows may share memory with each other, and must

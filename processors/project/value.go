@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // ValueKind is what a Value is.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 )
 
 func TestCompile_SaysWhereAndWhatIsWrong(t *testing.T) {

@@ -1,6 +1,6 @@
 package accumulator
 
-import "github.com/millrace/millrace/store/document"
+import "github.com/millrace/millrace/feed/document"
 
 // copies are the fields that latest copies of a member, as members of an object.
 type copies []copied

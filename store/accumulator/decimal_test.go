@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 )
 
 func ratOf(tb testing.TB, text string) *big.Rat {

@@ -5,7 +5,7 @@ import (
 	"crypto/sha256"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/query"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/query"
 )
 

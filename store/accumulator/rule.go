@@ -3,7 +3,7 @@ package accumulator
 import (
 	"slices"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/query"
 )
 

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/query"
 )
 

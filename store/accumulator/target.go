@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // TargetGroup returns the group whose fields an item of the target carries; ok is

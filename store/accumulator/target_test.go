@@ -3,8 +3,8 @@ package accumulator_test
 import (
 	"testing"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 )
 
 func mustPaths(tb testing.TB, pointers ...string) []document.Path {

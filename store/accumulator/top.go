@@ -1,6 +1,6 @@
 package accumulator
 
-import "github.com/millrace/millrace/store/document"
+import "github.com/millrace/millrace/feed/document"
 
 // top are the first members of a field, as many as its value needs.
 type top struct {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Schema says what is kept beside the items of a partition. It follows from the

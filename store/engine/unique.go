@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Marks of what is not a scalar in the key of a unique entry. The canonical forms

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // fuzzed is a container without a store behind it.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // indexingPolicy is what Millrace looks at of an indexing policy. Each included path

@@ -5,8 +5,8 @@ import (
 	"net/http"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // itemWrite is a write of one item as its request asks for it.

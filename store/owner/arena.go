@@ -2,13 +2,13 @@ package owner
 
 import "slices"
 
-import "github.com/millrace/millrace/feed"
+import "github.com/millrace/millrace/feed/document"
 
 // arena gives a page memory for the many small things that it decides, a piece
 // at a time. What it gave lives as long as anybody points at it.
 type arena struct {
 	bytes   []byte
-	splices []feed.Splice
+	splices []document.Splice
 }
 
 const (
@@ -39,16 +39,16 @@ func (a *arena) took(b []byte) []byte {
 func (a *arena) keep(b []byte) []byte { return a.took(append(a.room(len(b)), b...)) }
 
 // undo returns an empty slice of splices with some space.
-func (a *arena) undo() []feed.Splice {
+func (a *arena) undo() []document.Splice {
 	if cap(a.splices)-len(a.splices) < 8 {
-		a.splices = make([]feed.Splice, 0, arenaSplices)
+		a.splices = make([]document.Splice, 0, arenaSplices)
 	}
 	return a.splices[len(a.splices):]
 }
 
 // tookUndo says that undo, which began as what undo returned, is in use, and
 // makes what it points at its own: the item before is only a view.
-func (a *arena) tookUndo(undo []feed.Splice) []feed.Splice {
+func (a *arena) tookUndo(undo []document.Splice) []document.Splice {
 	for i := range undo {
 		undo[i].Old = a.keep(undo[i].Old)
 	}

@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -104,7 +104,7 @@ func (t *txn) write(op *store.Operation, key feed.PartitionKey, id string, itemK
 		return nil
 	}
 	after := &engine.Item{Key: key, ID: id, Body: op.Body}
-	var undo []feed.Splice
+	var undo []document.Splice
 	if op.Kind == store.OpPatch {
 		var refusal *store.Error
 		if after.Body, undo, refusal = t.patch(op, current); refusal != nil {
@@ -123,7 +123,7 @@ func (t *txn) write(op *store.Operation, key feed.PartitionKey, id string, itemK
 }
 
 // patch applies a client's patch to the current body.
-func (t *txn) patch(op *store.Operation, current *engine.Item) ([]byte, []feed.Splice, *store.Error) {
+func (t *txn) patch(op *store.Operation, current *engine.Item) ([]byte, []document.Splice, *store.Error) {
 	if len(op.Patch) == 0 || len(op.Patch) > store.PatchOpsMax {
 		return nil, nil, store.Refuse(store.StatusBadRequest, "a patch has 1 to %d operations, this one has %d", store.PatchOpsMax, len(op.Patch))
 	}
@@ -159,7 +159,7 @@ func (t *txn) patch(op *store.Operation, current *engine.Item) ([]byte, []feed.S
 		return nil, nil, refusal
 	}
 	if undo == nil {
-		undo = []feed.Splice{} // a patch that changed nothing still is a write
+		undo = []document.Splice{} // a patch that changed nothing still is a write
 	}
 	return after, undo, nil
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
 )
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // statusOf is the status of an error, 0 for none.

@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // model is the simplest machine that a partition should agree with: a map.

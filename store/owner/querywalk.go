@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/query"
 	"github.com/millrace/millrace/store/queryplan"

@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
 )
 

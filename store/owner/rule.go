@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -58,7 +58,7 @@ func (s *schema) rule(pipeline string, generation uint32) *rule {
 }
 
 // reading says whether a change that undo tells may have a share in the rule.
-func (r *rule) reading(undo []feed.Splice) bool {
+func (r *rule) reading(undo []document.Splice) bool {
 	if len(undo) == 0 {
 		return true
 	}
@@ -236,7 +236,7 @@ func (t *txn) settleStrict(r *store.Transact, result *store.TransactResult) *sto
 // itself. before and after are nil where there is no item. What follows from the
 // request of an aggregate's processor is left to that processor, by whose name in
 // the transaction it is told apart: the transaction's fold is of what was sent.
-func (t *txn) share(key feed.PartitionKey, id string, before, after *engine.Item, undo []feed.Splice) {
+func (t *txn) share(key feed.PartitionKey, id string, before, after *engine.Item, undo []document.Splice) {
 	for _, r := range t.schema.rules {
 		if !r.setting.Folds || r == t.sent || before != nil && after != nil && !r.reading(undo) {
 			continue

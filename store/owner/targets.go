@@ -5,9 +5,9 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -243,7 +243,7 @@ func (t *txn) makeAgain() *store.Error {
 // carry gives an item that is about to be written the fields that rules set in
 // it, whatever the writer wrote there, and notes for which groups it is a target.
 // undo is returned as nil if the body is another one now.
-func (t *txn) carry(itemKey []byte, after *engine.Item, undo []feed.Splice) ([]feed.Splice, *store.Error) {
+func (t *txn) carry(itemKey []byte, after *engine.Item, undo []document.Splice) ([]document.Splice, *store.Error) {
 	for range t.schema.rules {
 		again := false
 		for i, r := range t.schema.rules {

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
-	"github.com/millrace/millrace/store/document"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -128,7 +128,7 @@ const changeOverhead = 96
 // put decides that after replaces before (nil: creates). A pipeline's write
 // (quiet) leaves the TTL clock and the mark of the last client's write alone.
 // undo, if not nil, stands for before's body, which is not kept then.
-func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []feed.Splice, quiet bool) *store.Error {
+func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []document.Splice, quiet bool) *store.Error {
 	if len(t.schema.rules) > 0 {
 		left, refusal := t.carry(itemKey, after, undo)
 		if refusal != nil {
@@ -198,7 +198,7 @@ func changeBytes(c *feed.Change) int {
 }
 
 // claim checks the unique keys of after and moves what before held.
-func (t *txn) claim(itemKey []byte, after, before *engine.Item, undo []feed.Splice) *store.Error {
+func (t *txn) claim(itemKey []byte, after, before *engine.Item, undo []document.Splice) *store.Error {
 	if len(t.schema.engine.UniqueKeys) == 0 || before != nil && undo != nil && !t.touched(undo) {
 		return nil
 	}
@@ -227,7 +227,7 @@ func (t *txn) claim(itemKey []byte, after, before *engine.Item, undo []feed.Spli
 	return nil
 }
 
-func (t *txn) touched(undo []feed.Splice) bool {
+func (t *txn) touched(undo []document.Splice) bool {
 	for i := range undo {
 		if t.schema.touches(undo[i].Path) {
 			return true

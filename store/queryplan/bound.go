@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"slices"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/query"
 )

@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/tombstone"
 )
 
@@ -19,8 +20,8 @@ func TestRuleOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	a, b := []byte(`{"kind":"a"}`), []byte(`{"kind":"b"}`)
-	undo := func(path string) []feed.Splice {
-		return []feed.Splice{{Path: path, Offset: 9, Len: 1, Old: []byte("a")}}
+	undo := func(path string) []document.Splice {
+		return []document.Splice{{Path: path, Offset: 9, Len: 1, Old: []byte("a")}}
 	}
 	for name, c := range map[string]struct {
 		rule *tombstone.Rule

@@ -15,8 +15,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 const (

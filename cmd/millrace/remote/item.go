@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/document"
 )
 
 // systemNames are the members that the protocol adds to items and drops from what is

@@ -4,14 +4,23 @@ import (
 	"bytes"
 	"fmt"
 	"slices"
-
-	"github.com/millrace/millrace/feed"
 )
+
+// Splice is one step that undoes one step of a patch, exact to the byte: in
+// the item, replace the Len bytes at Offset by Old.
+type Splice struct {
+	// Path is the JSON pointer of what the patch changed.
+	Path string
+	// Offset and Len, in bytes, are where Old goes and how much it replaces.
+	Offset, Len uint32
+	// Old are the bytes that stood there before the patch; may be empty.
+	Old []byte
+}
 
 // Undo returns the item as it was before the change that made after and undo: the
 // splices are applied in order. The result shares no memory with after unless
 // there are no splices. The error says that they do not fit after.
-func Undo(after []byte, undo []feed.Splice) ([]byte, error) {
+func Undo(after []byte, undo []Splice) ([]byte, error) {
 	if len(undo) == 0 {
 		return after, nil
 	}
@@ -42,7 +51,7 @@ func Undo(after []byte, undo []feed.Splice) ([]byte, error) {
 
 // undoDescending undoes splices of which each lies before the last, so that all
 // offsets are those of after: one copy for all.
-func undoDescending(after []byte, undo []feed.Splice, size int) []byte {
+func undoDescending(after []byte, undo []Splice, size int) []byte {
 	body := make([]byte, 0, size)
 	from := 0
 	for i := len(undo) - 1; i >= 0; i-- {
@@ -87,7 +96,7 @@ func (e *edits) at(i int) *edit {
 }
 
 // apply appends the edited body to dst and its splices to undo.
-func (e *edits) apply(dst []byte, undo []feed.Splice, body []byte) ([]byte, []feed.Splice, bool, error) {
+func (e *edits) apply(dst []byte, undo []Splice, body []byte) ([]byte, []Splice, bool, error) {
 	if e.len() == 0 {
 		return dst, undo, false, nil
 	}
@@ -104,7 +113,7 @@ func (e *edits) apply(dst []byte, undo []feed.Splice, body []byte) ([]byte, []fe
 	for i := range e.len() {
 		ed := e.at(i)
 		dst = append(dst, body[from:ed.start]...)
-		undo = append(undo, feed.Splice{
+		undo = append(undo, Splice{
 			Path:   ed.path,
 			Offset: uint32(len(dst) - base),
 			Len:    uint32(len(ed.text)),

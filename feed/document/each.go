@@ -1,8 +1,6 @@
 package document
 
-import (
-	"github.com/millrace/millrace/feed"
-)
+import ()
 
 // EachSetter gives fields their values in every element of an array that is an
 // object and holds certain values, or removes those elements.
@@ -48,7 +46,7 @@ func NewEachSetter(array Path, match, set []FieldValue, remove bool) (*EachSette
 
 // Apply returns the item with its elements set or removed, and the undo, as
 // Setter.Apply does. An item without the array is left as it is.
-func (s *EachSetter) Apply(body []byte) (after []byte, undo []feed.Splice, changed bool, err error) {
+func (s *EachSetter) Apply(body []byte) (after []byte, undo []Splice, changed bool, err error) {
 	after, undo, changed, err = s.Append(nil, nil, body)
 	if err != nil {
 		return nil, nil, false, err
@@ -60,7 +58,7 @@ func (s *EachSetter) Apply(body []byte) (after []byte, undo []feed.Splice, chang
 }
 
 // Append is Apply into memory of the caller, as Setter.Append.
-func (s *EachSetter) Append(dst []byte, undo []feed.Splice, body []byte) ([]byte, []feed.Splice, bool, error) {
+func (s *EachSetter) Append(dst []byte, undo []Splice, body []byte) ([]byte, []Splice, bool, error) {
 	var e edits
 	if err := s.arrays(body, skipSpace(body, 0), s.array, &e); err != nil {
 		return dst, undo, false, err

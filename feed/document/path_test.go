@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 func TestParsePointer(t *testing.T) {

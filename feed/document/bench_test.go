@@ -5,8 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // product is a product of the WebStore with tags, padded to about size bytes by
@@ -59,8 +58,8 @@ func BenchmarkGet(b *testing.B) {
 }
 
 type appender interface {
-	Append(dst []byte, undo []feed.Splice, body []byte) ([]byte, []feed.Splice, bool, error)
-	Apply(body []byte) ([]byte, []feed.Splice, bool, error)
+	Append(dst []byte, undo []document.Splice, body []byte) ([]byte, []document.Splice, bool, error)
+	Apply(body []byte) ([]byte, []document.Splice, bool, error)
 	Holds(body []byte) (bool, error)
 }
 
@@ -89,7 +88,7 @@ func BenchmarkSetter(b *testing.B) {
 		b.Run("what="+c.name+"/do=append", func(b *testing.B) {
 			b.ReportAllocs()
 			var dst []byte
-			var undo []feed.Splice
+			var undo []document.Splice
 			for b.Loop() {
 				var changed bool
 				if dst, undo, changed, err = c.setter.Append(dst[:0], undo[:0], body); err != nil || !changed {

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 func TestCheckAccepts(t *testing.T) {

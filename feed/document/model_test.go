@@ -11,8 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // decode decodes raw with encoding/json, numbers as exact rationals: the model
@@ -265,12 +264,12 @@ func randomPointer(r *rand.Rand) string {
 	return b.String()
 }
 
-func splices(o1, l1 uint32, s1 []byte, o2, l2 uint32, s2 []byte) []feed.Splice {
-	return []feed.Splice{{Offset: o1, Len: l1, Old: s1}, {Offset: o2, Len: l2, Old: s2}}
+func splices(o1, l1 uint32, s1 []byte, o2, l2 uint32, s2 []byte) []document.Splice {
+	return []document.Splice{{Offset: o1, Len: l1, Old: s1}, {Offset: o2, Len: l2, Old: s2}}
 }
 
 // undoOneByOne is Undo without thought of cost.
-func undoOneByOne(body []byte, undo []feed.Splice) ([]byte, error) {
+func undoOneByOne(body []byte, undo []document.Splice) ([]byte, error) {
 	for _, s := range undo {
 		end := uint64(s.Offset) + uint64(s.Len)
 		if end > uint64(len(body)) {

@@ -5,16 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-
-	"github.com/millrace/millrace/feed"
 )
 
 // Apply carries out the operations in order and returns the item after the last
 // and the undo. If any fails, nothing has happened. The error is a *PatchError, or
 // a *SizeError if the item would become too large. undo may share memory with
 // body; body itself is not written to.
-func (p *Patch) Apply(body []byte) (after []byte, undo []feed.Splice, err error) {
-	a := applier{orig: body, body: body, undo: make([]feed.Splice, 0, len(p.ops)+1)}
+func (p *Patch) Apply(body []byte) (after []byte, undo []Splice, err error) {
+	a := applier{orig: body, body: body, undo: make([]Splice, 0, len(p.ops)+1)}
 	grow := 0
 	for i := range p.ops {
 		grow += len(p.ops[i].member)
@@ -43,13 +41,13 @@ type applier struct {
 	body []byte
 	own  bool
 	room int
-	undo []feed.Splice
+	undo []Splice
 }
 
 // splice replaces body[start:end] by text, which must not share memory with body,
 // and notes the undo of the change at path.
 func (a *applier) splice(start, end int, text []byte, path string) {
-	s := feed.Splice{Path: path, Offset: uint32(start), Len: uint32(len(text))}
+	s := Splice{Path: path, Offset: uint32(start), Len: uint32(len(text))}
 	if a.own {
 		s.Old = bytes.Clone(a.body[start:end])
 		a.body = slices.Replace(a.body, start, end, text...)

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/document"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // compile reads operations as the protocol writes them.
@@ -95,7 +95,7 @@ func TestPatch(t *testing.T) {
 
 // checkUndo tells whether undo turns after back into before, and that body, which
 // was before, was not written to.
-func checkUndo(tb testing.TB, before string, body, after []byte, undo []feed.Splice) {
+func checkUndo(tb testing.TB, before string, body, after []byte, undo []document.Splice) {
 	tb.Helper()
 	if string(body) != before {
 		tb.Fatalf("the item was written to: %s", body)
@@ -113,7 +113,7 @@ func checkUndo(tb testing.TB, before string, body, after []byte, undo []feed.Spl
 	}
 }
 
-func paths(undo []feed.Splice) string {
+func paths(undo []document.Splice) string {
 	list := make([]string, len(undo))
 	for i := range undo {
 		list[i] = undo[i].Path

@@ -2,8 +2,6 @@ package document
 
 import (
 	"fmt"
-
-	"github.com/millrace/millrace/feed"
 )
 
 // FieldsMax bounds the fields of one setter.
@@ -55,7 +53,7 @@ func NewSetter(fields []FieldValue) (*Setter, error) {
 // after is body, if every field has its value already. undo shares memory with
 // body and with the setter. The error is a *PatchError if the way to a field leads
 // through something that is no object, or a *SizeError.
-func (s *Setter) Apply(body []byte) (after []byte, undo []feed.Splice, changed bool, err error) {
+func (s *Setter) Apply(body []byte) (after []byte, undo []Splice, changed bool, err error) {
 	after, undo, changed, err = s.Append(nil, nil, body)
 	if err != nil {
 		return nil, nil, false, err
@@ -69,7 +67,7 @@ func (s *Setter) Apply(body []byte) (after []byte, undo []feed.Splice, changed b
 // Append is Apply into memory of the caller: it appends the item after the change
 // to dst and the undo to undo, and returns both as they were if nothing changes.
 // It allocates only if they must grow.
-func (s *Setter) Append(dst []byte, undo []feed.Splice, body []byte) ([]byte, []feed.Splice, bool, error) {
+func (s *Setter) Append(dst []byte, undo []Splice, body []byte) ([]byte, []Splice, bool, error) {
 	var e edits
 	if err := s.plan(body, &e); err != nil {
 		return dst, undo, false, err
