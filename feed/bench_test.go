@@ -68,6 +68,32 @@ func BenchmarkDecodeCommit(b *testing.B) {
 	}
 }
 
+// patched is a change that gave an item of 4 KiB new values in n places.
+func patched(tb testing.TB, n int) *feed.Change {
+	tb.Helper()
+	after := bytes.Repeat([]byte("x"), 4096)
+	c := &feed.Change{Op: feed.OpReplace, ID: "x", After: after}
+	for i := range n {
+		offset := len(after) - (i+1)*len(after)/(n+1)
+		c.Undo = append(c.Undo, document.Splice{Path: "/name", Offset: uint32(offset), Len: 10, Old: []byte("Components")})
+	}
+	return c
+}
+
+func BenchmarkChange_BeforeBody(b *testing.B) {
+	for _, n := range []int{1, 4, 16} {
+		b.Run(fmt.Sprintf("splices=%d", n), func(b *testing.B) {
+			c := patched(b, n)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := c.BeforeBody(); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkHash(b *testing.B) {
 	key, err := feed.NewPartitionKey("26C74104-40BC-4541-8EF5-9892F7F03D72")
 	if err != nil {

@@ -381,8 +381,21 @@ func TestChange_BeforeBody(t *testing.T) {
 		}
 	}
 	bad := feed.Change{ID: "x", After: []byte("{}"), Undo: []document.Splice{{Path: "/a", Offset: 1, Len: math.MaxUint32}}}
-	if _, err := bad.BeforeBody(); err == nil || !strings.Contains(err.Error(), "/a") {
+	if _, err := bad.BeforeBody(); err == nil || !strings.Contains(err.Error(), "/a") || !strings.Contains(err.Error(), `"x"`) {
 		t.Errorf("undo beyond the item: %v", err)
+	}
+}
+
+func TestChange_BeforeBodyCopiesTheItemOnceForAllSplices(t *testing.T) {
+	for _, n := range []int{1, 4, 16} {
+		c := patched(t, n)
+		if got := testing.AllocsPerRun(10, func() { _, _ = c.BeforeBody() }); got != 1 {
+			t.Errorf("%d splices: %v allocations, want 1", n, got)
+		}
+		got, err := c.BeforeBody()
+		if err != nil || bytes.Count(got, []byte("Components")) != n || len(got) != len(c.After) {
+			t.Errorf("%d splices: %q, %v", n, got, err)
+		}
 	}
 }
 

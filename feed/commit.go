@@ -74,17 +74,9 @@ func (c *Change) BeforeBody() ([]byte, error) {
 	if len(c.Undo) == 0 {
 		return c.Before, nil
 	}
-	body := c.After
-	for i := range c.Undo {
-		s := &c.Undo[i]
-		end := uint64(s.Offset) + uint64(s.Len)
-		if end > uint64(len(body)) {
-			return nil, fmt.Errorf("undo %s of item %q: bytes %d to %d of %d", s.Path, c.ID, s.Offset, end, len(body))
-		}
-		next := make([]byte, 0, len(body)-int(s.Len)+len(s.Old))
-		next = append(next, body[:s.Offset]...)
-		next = append(next, s.Old...)
-		body = append(next, body[end:]...)
+	body, err := document.Undo(c.After, c.Undo)
+	if err != nil {
+		return nil, fmt.Errorf("item %q: %w", c.ID, err)
 	}
 	return body, nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -237,13 +238,23 @@ func TestSetterModel(t *testing.T) {
 }
 
 func FuzzUndo(f *testing.F) {
-	f.Add([]byte(`{"a":1}`), uint32(1), uint32(2), []byte("x"), uint32(0), uint32(4), []byte(""))
-	f.Fuzz(func(t *testing.T, body []byte, o1, l1 uint32, s1 []byte, o2, l2 uint32, s2 []byte) {
+	f.Add([]byte(`{"a":1}`), uint32(1), uint32(2), []byte("x"), uint32(0), uint32(4), []byte(""), uint32(0), uint32(0), []byte("y"))
+	f.Add([]byte(`{"b":2,"c":3}`), uint32(1), uint32(0), []byte(`"a":1,`), uint32(17), uint32(1), []byte("4"), uint32(18), uint32(1), []byte(""))
+	f.Add([]byte(`{"b":2}`), uint32(5), uint32(1), []byte("1000"), uint32(4), uint32(2), []byte(""), uint32(1), uint32(4), []byte(""))
+	f.Add([]byte(`{}`), uint32(1), uint32(1), []byte("}"), uint32(1), uint32(2), []byte(""), uint32(math.MaxUint32), uint32(math.MaxUint32), []byte(""))
+	f.Fuzz(func(t *testing.T, body []byte, o1, l1 uint32, s1 []byte, o2, l2 uint32, s2 []byte, o3, l3 uint32, s3 []byte) {
 		undo := splices(o1, l1, s1, o2, l2, s2)
-		got, err := document.Undo(body, undo)
-		want, wantErr := undoOneByOne(body, undo)
-		if (err == nil) != (wantErr == nil) || !bytes.Equal(got, want) {
-			t.Fatalf("%q undone by %v to %q (%v), want %q (%v)", body, undo, got, err, want, wantErr)
+		undo = append(undo, document.Splice{Offset: o3, Len: l3, Old: s3})
+		for n := range len(undo) + 1 {
+			before := bytes.Clone(body)
+			got, err := document.Undo(body, undo[:n])
+			want, wantErr := undoOneByOne(body, undo[:n])
+			if (err == nil) != (wantErr == nil) || !bytes.Equal(got, want) {
+				t.Fatalf("%q undone by %v to %q (%v), want %q (%v)", body, undo[:n], got, err, want, wantErr)
+			}
+			if !bytes.Equal(body, before) {
+				t.Fatalf("the item was written to: %q, was %q", body, before)
+			}
 		}
 	})
 }

@@ -1,7 +1,6 @@
 package document
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 )
@@ -24,11 +23,12 @@ func Undo(after []byte, undo []Splice) ([]byte, error) {
 	if len(undo) == 0 {
 		return after, nil
 	}
-	size, descending := len(after), true
+	size, peak, descending := len(after), len(after), true
 	end := uint64(len(after))
 	for i := range undo {
 		s := &undo[i]
 		size += len(s.Old) - int(s.Len)
+		peak = max(peak, size)
 		if uint64(s.Offset)+uint64(s.Len) > end {
 			descending = false
 		}
@@ -37,7 +37,13 @@ func Undo(after []byte, undo []Splice) ([]byte, error) {
 	if descending {
 		return undoDescending(after, undo, size), nil
 	}
-	body := bytes.Clone(after)
+	// An offset counts bytes that an earlier splice has moved, so the splices must be
+	// applied one after the other: in place, in a copy that never has to grow.
+	//
+	//	after  {"b":2,"c":3}
+	//	undo   1, 0 -> "a":1,       {"a":1,"b":2,"c":3}
+	//	undo   17, 1 -> 4           {"a":1,"b":2,"c":4}
+	body := append(make([]byte, 0, peak), after...)
 	for i := range undo {
 		s := &undo[i]
 		from, to := int(s.Offset), int(s.Offset)+int(s.Len)
