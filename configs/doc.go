@@ -16,11 +16,6 @@ import (
 	"io/fs"
 )
 
-// Sample is millrace.yaml: every key with its meaning and its default.
-//
-//go:embed millrace.yaml
-var Sample []byte
-
 //go:embed webstore/*.yaml
 var webStore embed.FS
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"reflect"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -173,16 +172,6 @@ func (d *decoder) leaf(path string, n *yaml.Node, v reflect.Value) {
 			d.bad(n, "%s: %v", path, err)
 		}
 	}
-}
-
-// Keys returns all keys, such as store.queueMax, in order.
-func Keys() []string {
-	var keys []string
-	for key := range leaves(&Config{}) {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 func orTop(path string) string {

@@ -154,7 +154,7 @@ func TestLoad_ReplicasReachEveryPackage(t *testing.T) {
 
 func TestEnvName_EachKeyHasItsOwn(t *testing.T) {
 	seen := map[string]string{}
-	for _, key := range Keys() {
+	for key := range leaves(&Config{}) {
 		name := EnvName(key)
 		if other, ok := seen[name]; ok {
 			t.Errorf("%s and %s are both %s", key, other, name)

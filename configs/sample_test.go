@@ -43,7 +43,11 @@ func TestSample_IsWhatTheFieldsSay(t *testing.T) {
 		}
 		return
 	}
-	if diff := cmp.Diff(g.out.String(), string(Sample)); diff != "" {
+	sample, err := os.ReadFile("millrace.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(g.out.String(), string(sample)); diff != "" {
 		t.Errorf("millrace.yaml is out of date; run: go test ./configs -run Sample -update\n%s", diff)
 	}
 }

@@ -96,10 +96,6 @@ func (e *VersionError) Error() string {
 		e.Version, FormatVersion)
 }
 
-// ChecksumOf returns the checksum of an encoded commit, which the next commit
-// of its log carries as Prev.
-func ChecksumOf(data []byte) Checksum { return Checksum(xxhash.Sum64(data)) }
-
 // AppendCommit appends the encoding of c to dst and returns the extended
 // slice. It sets c.Sum to the checksum of what it appended, and changes
 // nothing else of c. It allocates only to extend dst. LSN is not encoded.

@@ -76,59 +76,6 @@ func DecodeCommit(data []byte) (*Commit, error) {
 	return c, d.err
 }
 
-// TransactionView is a transaction whose changes are decoded only if asked
-// for.
-type TransactionView struct {
-	// Transaction has no Changes.
-	Transaction
-	// Count is the number of changes.
-	Count int
-
-	rest decoder // from the first change on
-	time int64
-	end  int
-}
-
-// DecodeChanges decodes the changes. The error is *FormatError.
-func (v *TransactionView) DecodeChanges() ([]Change, error) {
-	d := v.rest
-	changes := make([]Change, v.Count)
-	d.strings.expect(48 * v.Count)
-	d.changes(changes, v.time)
-	d.endTransaction(v.end)
-	if d.err != nil {
-		return nil, d.err
-	}
-	return changes, nil
-}
-
-// Transactions calls f for each transaction of an encoded commit until f
-// returns false, without decoding changes. The error is as of DecodeCommit.
-func Transactions(data []byte, f func(*TransactionView) bool) error {
-	d := decoder{data: data}
-	h := d.header()
-	if d.err == nil {
-		d.verify()
-	}
-	for i := 0; i < h.Transactions && d.err == nil; i++ {
-		v := TransactionView{time: h.Time}
-		v.end = d.transactionHead(&v.Transaction, &v.Count)
-		if d.err == nil && v.Count > (v.end-d.at)/changeMin {
-			d.fail("count of changes: " + strconv.Itoa(v.Count) + " do not fit")
-		}
-		if d.err != nil {
-			break
-		}
-		// A view's decoder is a copy; it must not append where others do.
-		v.rest = decoder{data: d.data, at: d.at}
-		if !f(&v) {
-			return nil
-		}
-		d.at = v.end
-	}
-	return d.err
-}
-
 // decoder reads fields one after the other. After its first error it reads
 // zeros, so callers may look at err late; they must before they allocate by
 // what they read.

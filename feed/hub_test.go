@@ -225,9 +225,6 @@ func TestHub_CloseWakesReaders(t *testing.T) {
 	if _, err := r.Next(t.Context()); !errors.Is(err, feed.ErrClosed) {
 		t.Errorf("next of a closed reader: %v", err)
 	}
-	if _, _, err := r.TryNext(); !errors.Is(err, feed.ErrClosed) {
-		t.Errorf("try of a closed reader: %v", err)
-	}
 }
 
 // Readers come, go and fall behind while commits are written; each sees every
@@ -246,10 +243,7 @@ func TestI4_HubUnderChurn(t *testing.T) {
 			defer cancel()
 			next := feed.LSN(i*3 + 1)
 			for next <= commits {
-				c, ok, err := r.TryNext()
-				if err == nil && !ok {
-					c, err = r.Next(ctx)
-				}
+				c, err := r.Next(ctx)
 				if err != nil {
 					t.Errorf("reader %d at %d: %v", i, next, err)
 					return

@@ -152,9 +152,6 @@ func OpenLog(ctx context.Context, js jetstream.JetStream, p Partition, cfg LogCo
 // ID is the identity of the log that OpenLog found.
 func (l *Log) ID() LogID { return l.id }
 
-// Partition is the partition whose log this is.
-func (l *Log) Partition() Partition { return l.p }
-
 // Read returns the commit at lsn, after verifying its checksum and that it
 // belongs to this log. The error is ErrNotFound if the log has no commit
 // there, *FormatError or *VersionError if its bytes cannot be read, and

@@ -109,7 +109,14 @@ type LogID [16]byte
 func NewLogID() LogID { return randomID() }
 
 // ParseLogID reads 32 hexadecimal digits. The error is ErrSyntax.
-func ParseLogID(s string) (LogID, error) { return parseID[LogID]("log id", s) }
+func ParseLogID(s string) (id LogID, err error) {
+	b, err := hex.DecodeString(s)
+	if err != nil || len(b) != len(id) {
+		return LogID{}, fmt.Errorf("%w log id %q: want 32 hexadecimal digits", ErrSyntax, s)
+	}
+	copy(id[:], b)
+	return id, nil
+}
 
 // String prints 32 lower-case hexadecimal digits.
 func (id LogID) String() string { return hex.EncodeToString(id[:]) }
@@ -133,9 +140,6 @@ type CommitID [16]byte
 // NewCommitID returns a random CommitID.
 func NewCommitID() CommitID { return randomID() }
 
-// ParseCommitID reads 32 hexadecimal digits. The error is ErrSyntax.
-func ParseCommitID(s string) (CommitID, error) { return parseID[CommitID]("commit id", s) }
-
 // String prints 32 lower-case hexadecimal digits.
 func (id CommitID) String() string { return hex.EncodeToString(id[:]) }
 
@@ -145,16 +149,6 @@ func (id CommitID) isZero() bool { return id == CommitID{} }
 func randomID() (id [16]byte) {
 	rand.Read(id[:]) // never returns an error since Go 1.24
 	return id
-}
-
-// parseID reads the hexadecimal form of an id.
-func parseID[T ~[16]byte](what, s string) (id T, err error) {
-	b, err := hex.DecodeString(s)
-	if err != nil || len(b) != len(id) {
-		return T{}, fmt.Errorf("%w %s %q: want 32 hexadecimal digits", ErrSyntax, what, s)
-	}
-	copy(id[:], b)
-	return id, nil
 }
 
 // parseDecimal reads the one decimal form of n: digits alone, no sign, no

@@ -53,30 +53,6 @@ func (r *Reader) Next(ctx context.Context) (*Commit, error) {
 	}
 }
 
-// TryNext returns the next commit if it is here already; otherwise it reports
-// false without asking anyone. Only Next reads on.
-func (r *Reader) TryNext() (*Commit, bool, error) {
-	c, err := r.ready()
-	if c != nil || err != nil {
-		return c, c != nil, err
-	}
-	var ok bool
-	if r.own != nil {
-		c, ok, err = r.own.TryNext()
-	} else {
-		select {
-		case <-r.s.drive:
-			c, ok, err = r.driveOnce((*Tail).TryNext)
-		default:
-		}
-	}
-	if err != nil || !ok {
-		return nil, false, err
-	}
-	c, err = r.deliver(c)
-	return c, err == nil, err
-}
-
 // Close frees what the reader holds. It may be called twice.
 func (r *Reader) Close() {
 	if r.closed {
@@ -165,11 +141,7 @@ func (r *Reader) await(ctx context.Context) (*Commit, error) {
 	s.mu.Unlock()
 	select {
 	case <-s.drive:
-		c, _, err := r.driveOnce(func(t *Tail) (*Commit, bool, error) {
-			c, err := t.Next(ctx)
-			return c, err == nil, err
-		})
-		return c, err
+		return r.driveOnce(ctx)
 	case <-changed:
 		return nil, nil
 	case <-r.h.done:
@@ -181,21 +153,21 @@ func (r *Reader) await(ctx context.Context) (*Commit, error) {
 
 // driveOnce reads from the shared tail for all, unless another did while this
 // reader waited for the token, which it has now and gives back.
-func (r *Reader) driveOnce(read func(*Tail) (*Commit, bool, error)) (*Commit, bool, error) {
+func (r *Reader) driveOnce(ctx context.Context) (*Commit, error) {
 	s := r.s
 	defer func() { s.drive <- struct{}{} }()
 	s.mu.Lock()
 	behind := s.ring.end() != r.next
 	s.mu.Unlock()
 	if behind {
-		return nil, false, nil
+		return nil, nil
 	}
-	c, ok, err := read(s.tail)
-	if err != nil || !ok {
-		return nil, false, err
+	c, err := s.tail.Next(ctx)
+	if err != nil {
+		return nil, err
 	}
 	s.push(c)
-	return c, true, nil
+	return c, nil
 }
 
 // deliver moves the reader behind c.

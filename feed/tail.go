@@ -141,19 +141,6 @@ func (t *Tail) Next(ctx context.Context) (*Commit, error) {
 	return nil, t.err
 }
 
-// TryNext returns the next commit if it has arrived already; otherwise it
-// reports false without asking anyone. Only Next reads on.
-func (t *Tail) TryNext() (*Commit, bool, error) {
-	if t.err != nil {
-		return nil, false, t.err
-	}
-	c := t.buffered()
-	if t.err == nil && t.consumer != "" {
-		t.ask()
-	}
-	return c, c != nil, t.err
-}
-
 // Close frees the consumer. Next then returns ErrClosed. It may be called
 // twice.
 func (t *Tail) Close() {

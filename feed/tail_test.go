@@ -265,40 +265,16 @@ func TestTail_ReadsAheadInBounds(t *testing.T) {
 	}
 }
 
-func TestTail_TryNextDoesNotWait(t *testing.T) {
+func TestTail_NextAfterCloseIsRefused(t *testing.T) {
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	tail := mustTail(t, w.l, 1, feed.TailOptions{})
-	if c, ok, err := tail.TryNext(); ok || err != nil {
-		t.Fatalf("before anything: %v, %v", c, err)
-	}
-	w.append(1)
+	w.append(2)
 	expect(t, tail, 1, 1)
-	w.append(3)
-	next := feed.LSN(2)
-	eventually(t, func() error {
-		c, ok, err := tail.TryNext()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if ok && c.LSN != next {
-			t.Fatalf("commit %d, want %d", c.LSN, next)
-		}
-		if ok {
-			next++
-		}
-		if next < 5 {
-			return errors.New("not all has arrived")
-		}
-		return nil
-	})
 	tail.Close()
 	tail.Close()
 	if _, err := tail.Next(t.Context()); !errors.Is(err, feed.ErrClosed) {
 		t.Errorf("next after close: %v", err)
-	}
-	if _, _, err := tail.TryNext(); !errors.Is(err, feed.ErrClosed) {
-		t.Errorf("try after close: %v", err)
 	}
 }
 

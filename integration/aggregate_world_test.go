@@ -157,7 +157,8 @@ func (m *mall) work() *worker {
 			m.t.Fatal(err)
 		}
 		for _, p := range a.Source().Partitions() {
-			k.run(ctx, processors.Task{Resource: a.Resource(p), Processor: a.Fold(p)})
+			resource := processors.Resource{Pipeline: cfg.Pipeline, Generation: cfg.Generation, Role: processors.RoleSource, Partition: p}
+			k.run(ctx, processors.Task{Resource: resource, Processor: a.Fold(p)})
 		}
 	}
 	m.t.Cleanup(k.stop)

@@ -228,7 +228,8 @@ func (w *cascadeWorld) start(configs []cascade.Config, roles ...processors.Role)
 				c, processor = cas.Target(), cas.Check
 			}
 			for _, p := range c.Partitions() {
-				k.run(ctx, processors.Task{Resource: cas.Resource(role, p), Processor: processor(p)})
+				resource := processors.Resource{Pipeline: cfg.Pipeline, Generation: cfg.Generation, Role: role, Partition: p}
+				k.run(ctx, processors.Task{Resource: resource, Processor: processor(p)})
 			}
 		}
 	}

@@ -120,9 +120,6 @@ func writeSynced(path, text string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// Dir returns the directory.
-func (d *DirLock) Dir() string { return d.dir }
-
 // Node returns the id of the directory, which stays the same for its life. It
 // is for Config.Node.
 func (d *DirLock) Node() string { return d.node }

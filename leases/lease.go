@@ -155,43 +155,6 @@ func watched(ctx context.Context, b bucketStore, pattern string) (map[string]ent
 	}
 }
 
-// Watch calls f with each lease of all groups as it is now and then with each
-// change, until ctx ends; it returns nil then. Calls are one after another. A
-// change that was followed by another at once may be left out, and after an
-// interruption leases are reported again. Records that cannot be read are left
-// out. A bucket that does not exist is waited for.
-func Watch(ctx context.Context, js jetstream.JetStream, bucket string, f func(Lease)) error {
-	open := func(ctx context.Context) (bucketStore, error) {
-		return lookupBucket(ctx, js, cmp.Or(bucket, DefaultBucket))
-	}
-	return watchLeases(ctx, open, f)
-}
-
-func watchLeases(ctx context.Context, open func(context.Context) (bucketStore, error), f func(Lease)) error {
-	pause := retryPause{first: 100 * time.Millisecond, most: 2 * time.Second}
-	for ctx.Err() == nil {
-		watchCtx, cancel := context.WithCancel(ctx)
-		b, err := open(watchCtx)
-		if err == nil {
-			var updates <-chan update
-			if updates, err = b.Watch(watchCtx, leasePrefix+">"); err == nil {
-				for u := range updates {
-					pause.reset()
-					if u.Ready {
-						continue
-					}
-					if lease, err := u.lease(); err == nil {
-						f(lease)
-					}
-				}
-			}
-		}
-		cancel()
-		pause.wait(ctx)
-	}
-	return nil
-}
-
 // Forget deletes the record of a resource with its epoch and checkpoint. Call
 // it only for a name that is never used again: the next lease of that name
 // would start at epoch 1, which fences refuse. A missing record is no error.

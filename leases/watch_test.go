@@ -1,9 +1,7 @@
 package leases_test
 
 import (
-	"context"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,44 +11,27 @@ import (
 	"github.com/millrace/millrace/leases"
 )
 
-// TestWatchSeesALeasesLife watches from before the bucket exists.
-func TestWatchSeesALeasesLife(t *testing.T) {
+// TestListShowsALeasesLife lists from before the bucket exists.
+func TestListShowsALeasesLife(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, t.TempDir())
 	js, _ := connect(t, s)
-	if all, err := leases.List(t.Context(), js, ""); err != nil || len(all) != 0 {
-		t.Fatalf("List without a bucket: %v, %v", all, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	seen := make(chan leases.Lease, 100)
-	wg.Go(func() {
-		if err := leases.Watch(ctx, js, "", func(l leases.Lease) { seen <- l }); err != nil {
-			t.Errorf("Watch: %v", err)
-		}
-	})
-	defer wg.Wait()
-	defer cancel()
-	next := func(what string, ok func(leases.Lease) bool) leases.Lease {
+	listed := func(n int) leases.Lease {
 		t.Helper()
-		timeout := time.After(time.Minute)
-		for {
-			select {
-			case l := <-seen:
-				if ok(l) {
-					return l
-				}
-			case <-timeout:
-				t.Fatalf("%s: not seen within a minute", what)
-			}
+		all, err := leases.List(t.Context(), js, "")
+		if err != nil || len(all) != n {
+			t.Fatalf("List: %v, %v; want %d leases", all, err, n)
 		}
+		return append(all, leases.Lease{})[0]
 	}
+	listed(0)
 
 	const resource = "category-names.v1/3/c7k2x4ab/0"
 	cfg := fast("a")
 	cfg.Group, cfg.Host = "worker", "host-1"
 	p := start(t, js, cfg, resource)
-	held := next("taken", func(l leases.Lease) bool { return l.Owner == p.m.Holder() })
+	p.waitCount(t, 1)
+	held := listed(1)
 	held.Acquired, held.Progress, held.Revision = time.Time{}, time.Time{}, 0
 	want := leases.Lease{
 		Group: "worker", Resource: resource, Owner: p.m.Holder(), Host: "host-1", Epoch: 1, Weight: 1,
@@ -58,22 +39,22 @@ func TestWatchSeesALeasesLife(t *testing.T) {
 	if diff := cmp.Diff(want, held); diff != "" {
 		t.Errorf("taken (-want +got):\n%s", diff)
 	}
-	p.waitCount(t, 1)
 	if err := p.get(resource).Save(t.Context(), []byte("9.1")); err != nil {
 		t.Fatal(err)
 	}
-	next("saved", func(l leases.Lease) bool { return string(l.Checkpoint) == "9.1" })
+	if l := listed(1); string(l.Checkpoint) != "9.1" {
+		t.Errorf("saved: %+v", l)
+	}
 	p.end(t)
-	next("released", func(l leases.Lease) bool { return l.Owner == "" && l.Last == p.m.Holder() })
+	if l := listed(1); l.Owner != "" || l.Last != want.Owner || string(l.Checkpoint) != "9.1" {
+		t.Errorf("released: %+v", l)
+	}
 	for range 2 { // the second finds nothing
 		if err := leases.Forget(t.Context(), js, "", "worker", resource); err != nil {
 			t.Fatal(err)
 		}
 	}
-	next("removed", func(l leases.Lease) bool { return l.Removed && l.Resource == resource && l.Group == "worker" })
-	if all, err := leases.List(t.Context(), js, ""); err != nil || len(all) != 0 {
-		t.Errorf("List after Forget: %v, %v", all, err)
-	}
+	listed(0)
 }
 
 // TestForeignRecordsAreLeftAlone puts records of a later release, and no records

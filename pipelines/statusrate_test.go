@@ -1,12 +1,13 @@
 package pipelines_test
 
 import (
-	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/compile"
@@ -17,31 +18,43 @@ import (
 // TestStatus_AProcessorNotesItsRate in the checkpoint, so that one look tells it.
 func TestStatus_AProcessorNotesItsRate(t *testing.T) {
 	n := rooted(t, t.TempDir())
-	var noted atomic.Bool
-	ctx, cancel := context.WithCancel(t.Context())
-	watched := make(chan error, 1)
-	go func() {
-		watched <- leases.Watch(ctx, n.js, "", func(l leases.Lease) {
-			if !strings.Contains(l.Resource, "sales") {
-				return
-			}
-			if cp, err := processors.DecodeCheckpoint(l.Checkpoint); err == nil && cp.Rate > 0 && cp.Saved > 0 {
-				noted.Store(true)
-			}
-		})
-	}()
+	kv, err := n.js.KeyValue(t.Context(), leases.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch, err := kv.Watch(t.Context(), "lease.>") // an idle processor's rate is zero again
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = watch.Stop() }()
 	n.apply(t, decode(t, saleRows("./sales")))
 	n.idle(t)
 	eventually(t, func() string {
-		if !noted.Load() {
-			return "no checkpoint has a rate"
+		for {
+			select {
+			case entry := <-watch.Updates():
+				if hasRate(entry) {
+					return ""
+				}
+			default:
+				return "no checkpoint has a rate"
+			}
 		}
-		return ""
 	})
-	cancel()
-	if err := <-watched; err != nil && ctx.Err() == nil {
-		t.Error(err)
+}
+
+// hasRate tells whether an entry is the lease of a processor of sales whose checkpoint
+// has a rate.
+func hasRate(entry jetstream.KeyValueEntry) bool {
+	var lease struct {
+		Resource   string `json:"resource"`
+		Checkpoint []byte `json:"checkpoint"`
 	}
+	if entry == nil || json.Unmarshal(entry.Value(), &lease) != nil || !strings.Contains(lease.Resource, "sales") {
+		return false
+	}
+	cp, err := processors.DecodeCheckpoint(lease.Checkpoint)
+	return err == nil && cp.Rate > 0 && cp.Saved > 0
 }
 
 // TestStatus_OneLookTellsTheCopiesOfNow although no checkpoint has them yet.

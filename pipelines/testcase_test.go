@@ -33,12 +33,17 @@ func loadTests(t testing.TB, paths ...string) *spec.Resources {
 func (n *node) tested(t testing.TB, r *spec.Resources, cfg testcase.Config) (*testcase.Report, string) {
 	t.Helper()
 	cfg.Dir = t.TempDir()
+	var b strings.Builder
+	cfg.Progress = func(one *testcase.Result) {
+		if err := one.Print(&b); err != nil {
+			t.Error(err)
+		}
+	}
 	report, err := testcase.New(n.js, n.registry, n.client, cfg).Run(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var b strings.Builder
-	if err := report.Print(&b); err != nil {
+	if err := report.PrintSum(&b); err != nil {
 		t.Fatal(err)
 	}
 	return report, regexp.MustCompile(`[0-9.]+m?s\b`).ReplaceAllString(b.String(), "TIME")

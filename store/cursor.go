@@ -1,8 +1,6 @@
 package store
 
 import (
-	"bytes"
-
 	"github.com/millrace/millrace/feed"
 )
 
@@ -14,18 +12,4 @@ func AppendCursor(dst []byte, key feed.PartitionKey, id string) []byte {
 	dst = append(dst, key.Hash()...)
 	dst = append(dst, key.Encoded()...)
 	return append(dst, id...)
-}
-
-// CompareCursors orders cursors as scans show items; an empty one, which is the end
-// of the last page, lies behind all.
-func CompareCursors(a, b []byte) int {
-	switch {
-	case len(a) == 0 && len(b) == 0:
-		return 0
-	case len(a) == 0:
-		return 1
-	case len(b) == 0:
-		return -1
-	}
-	return bytes.Compare(a, b)
 }

@@ -99,7 +99,7 @@ func TestNATS_LeafWithoutTheSecretIsRefused(t *testing.T) {
 func TestNATS_MonitoringAsksForTheSecret(t *testing.T) {
 	dir := t.TempDir()
 	s := listening(t, dir)
-	url := "http://" + s.MonitorAddress()
+	url := "http://" + natsd.MonitorAddress(s)
 	for _, path := range []string{"/varz", "/connz", "/routez", "/subsz", "/jsz?streams=true", "/healthz"} {
 		for _, c := range []natsd.Credentials{
 			{}, {User: natsd.UserReadOnly, Password: "guess"}, credentials(t, dir, natsd.FileReadOnly), credentials(t, dir, natsd.FileAdmin),

@@ -50,16 +50,6 @@ func (m *monitor) close() {
 	<-m.ended
 }
 
-// MonitorAddress is where monitoring is served; "" if it is off.
-func (s *Server) MonitorAddress() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.monitor == nil {
-		return ""
-	}
-	return s.monitor.listener.Addr().String()
-}
-
 // monitoring answers what a NATS server answers on its monitoring port. It has
 // no page with the stacks of the process.
 func (s *Server) monitoring() http.Handler {

@@ -185,9 +185,6 @@ func (s *Server) ready() (bool, error) {
 // PID is the process of the running server, zero before the first Run.
 func (s *Server) PID() int { return s.pid }
 
-// Dir is where the cluster is: data, and server.log with what the server said.
-func (s *Server) Dir() string { return s.dir }
-
 // DSN is how to connect to the database postgres.
 func (s *Server) DSN() string { return s.dsn("postgres") }
 

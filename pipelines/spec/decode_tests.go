@@ -10,11 +10,8 @@ import (
 	"github.com/millrace/millrace/feed/document"
 )
 
-// Limits of a test.
-const (
-	TestStepsMax = 1000    // of one test
-	TestItemsMax = 100_000 // of one list
-)
+// TestStepsMax bounds the steps of one test.
+const TestStepsMax = 1000
 
 // test reads a document of kind Test, if tests are asked for.
 func (d *Decoder) test(r *Resources, t Test, spec *yaml.Node) {

@@ -68,17 +68,6 @@ func (r *Report) add(one *Result) {
 	r.Tests = append(r.Tests, *one)
 }
 
-// Print writes how the tests have ended: a line for each, and below one that failed
-// what was not as expected.
-func (r *Report) Print(w io.Writer) error {
-	for i := range r.Tests {
-		if err := r.Tests[i].Print(w); err != nil {
-			return err
-		}
-	}
-	return r.PrintSum(w)
-}
-
 // PrintSum writes how many tests have passed.
 func (r *Report) PrintSum(w io.Writer) error {
 	text := format.Plural(int64(r.Passed), "test", "tests") + " passed"

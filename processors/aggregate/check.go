@@ -22,20 +22,6 @@ type Problem struct {
 
 func (p Problem) String() string { return p.Field + " " + p.Message }
 
-// Check returns everything that is wrong with the declaration in cfg, whose
-// containers are not looked at: sourceKey and targetKey are their partition key
-// paths, such as /categoryId.
-//
-// What cannot be argued is refused: a match that, with the equalities of the
-// target's where, does not fix the whole partition key of the target, for the
-// exact state of a group is kept there, whether or not its target is; create,
-// where they do not fix the target's id too; and a field that writes what match
-// or where reads, the target's partition key or its id.
-func Check(cfg *Config, sourceKey, targetKey []string) []Problem {
-	_, problems := declare(cfg, sourceKey, targetKey)
-	return problems
-}
-
 // declaration is a checked Config with everything parsed.
 type declaration struct {
 	rule      *accumulator.Rule
@@ -48,6 +34,15 @@ type checker struct {
 	problems []Problem
 }
 
+// declare parses the declaration in cfg and returns everything that is wrong with it.
+// Its containers are not looked at: sourceKey and targetKey are their partition key
+// paths, such as /categoryId.
+//
+// What cannot be argued is refused: a match that, with the equalities of the
+// target's where, does not fix the whole partition key of the target, for the
+// exact state of a group is kept there, whether or not its target is; create,
+// where they do not fix the target's id too; and a field that writes what match
+// or where reads, the target's partition key or its id.
 func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Problem) {
 	c := &checker{}
 	for _, p := range accumulator.Check(cfg.Spec) {

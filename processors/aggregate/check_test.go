@@ -4,10 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
@@ -151,7 +148,7 @@ func TestLocal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			both := opened(t, "aaaaaaaa", 2, c.key...)
-			cfg := aggregate.Config{Pipeline: "p", Generation: 3, Spec: byCustomer(), Source: both, Target: both}
+			cfg := aggregate.Config{Pipeline: "p", Spec: byCustomer(), Source: both, Target: both}
 			if c.change != nil {
 				c.change(&cfg)
 			}
@@ -159,12 +156,8 @@ func TestLocal(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a.Local() != c.want {
-				t.Errorf("local: %v, want %v", a.Local(), c.want)
-			}
-			want := processors.Resource{Pipeline: "p", Generation: 3, Role: processors.RoleSource, Partition: both.Partitions()[1]}
-			if diff := cmp.Diff(want, a.Resource(both.Partitions()[1])); diff != "" {
-				t.Errorf("resource (-want +got):\n%s", diff)
+			if got := aggregate.Local(a); got != c.want {
+				t.Errorf("local: %v, want %v", got, c.want)
 			}
 		})
 	}

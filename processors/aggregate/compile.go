@@ -7,7 +7,6 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
-	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
 	"github.com/millrace/millrace/store/query"
@@ -50,17 +49,6 @@ func (a *Aggregate) Target() *store.Container { return a.cfg.Target }
 
 // Rule is what the fields say of the members.
 func (a *Aggregate) Rule() *accumulator.Rule { return a.rule }
-
-// Local says whether a source item and its targets are always in one logical
-// partition, as a transactional aggregate must be.
-func (a *Aggregate) Local() bool { return a.local }
-
-// Resource names the lease of the aggregate on a partition of its source.
-func (a *Aggregate) Resource(partition feed.Partition) processors.Resource {
-	return processors.Resource{
-		Pipeline: a.cfg.Pipeline, Generation: a.cfg.Generation, Role: processors.RoleSource, Partition: partition,
-	}
-}
 
 // targetsOf returns the partitions in which members of a source partition can have
 // targets.

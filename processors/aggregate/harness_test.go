@@ -212,10 +212,11 @@ func (w *world) start(cfg aggregate.Config) *worker {
 	ctx, cancel := context.WithCancel(context.Background())
 	k.cancel = cancel
 	for _, p := range a.Source().Partitions() {
-		l := w.take(a.Resource(p))
+		resource := processors.Resource{Pipeline: cfg.Pipeline, Generation: cfg.Generation, Role: processors.RoleSource, Partition: p}
+		l := w.take(resource)
 		k.leases = append(k.leases, l)
 		k.done.Go(func() {
-			if err := k.host.Run(ctx, l, processors.Task{Resource: a.Resource(p), Processor: a.Fold(p)}); err != nil {
+			if err := k.host.Run(ctx, l, processors.Task{Resource: resource, Processor: a.Fold(p)}); err != nil {
 				k.mu.Lock()
 				k.errs = append(k.errs, err)
 				k.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
-	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/tombstone"
 )
@@ -140,30 +139,6 @@ func (c *Cascade) Source() *store.Container { return c.cfg.Source }
 
 // Target returns the container of the copies.
 func (c *Cascade) Target() *store.Container { return c.cfg.Target }
-
-// Resource names the lease of one role of the cascade on partition.
-func (c *Cascade) Resource(role processors.Role, partition feed.Partition) processors.Resource {
-	return processors.Resource{Pipeline: c.cfg.Pipeline, Generation: c.cfg.Generation, Role: role, Partition: partition}
-}
-
-// Writes returns the JSON pointers, with * for elements, that the cascade sets
-// in its target.
-func (c *Cascade) Writes() []string {
-	var pointers []string
-	for _, p := range c.targetPaths[:len(c.set)] {
-		pointers = append(pointers, p.Pointer())
-	}
-	return pointers
-}
-
-// Reads returns the JSON pointers of the source that decide what is written.
-func (c *Cascade) Reads() []string {
-	var pointers []string
-	for _, p := range c.sourcePaths {
-		pointers = append(pointers, p.Pointer())
-	}
-	return pointers
-}
 
 // place is where a fan-out works: one scope in some partitions.
 type place struct {

@@ -1,11 +1,6 @@
 package accumulator
 
-import (
-	"fmt"
-	"iter"
-
-	"github.com/millrace/millrace/feed"
-)
+import "fmt"
 
 // Content adds to d what would make the group, as it is in rec, from nothing. It
 // reads all records of the group. With the Negate of one, two groups are compared.
@@ -57,32 +52,4 @@ func (r *Rule) GroupOfKey(key []byte) (g Group, whole, ok bool) {
 // where a scan goes on that passes over the members of a group.
 func (g Group) AppendEnd(dst []byte) []byte {
 	return append(append(dst, g...), 0xFF)
-}
-
-// Item is an item of the source.
-type Item struct {
-	Key  feed.PartitionKey
-	ID   string
-	Body []byte
-}
-
-// Recompute adds the members of items to rec: with an empty Memory, the groups as
-// they must be. The error is the first one of items or of Add.
-func (r *Rule) Recompute(rec Records, items iter.Seq2[Item, error]) error {
-	const roundBytes = 1 << 20
-	d := r.NewDelta()
-	for item, err := range items {
-		if err != nil {
-			return err
-		}
-		r.Fold(d, item.Key, item.ID, nil, item.Body)
-		if d.Size() < roundBytes {
-			continue
-		}
-		if err := r.Apply(rec, d); err != nil {
-			return err
-		}
-		d.Reset()
-	}
-	return r.Apply(rec, d)
 }

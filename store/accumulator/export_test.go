@@ -52,3 +52,18 @@ func (d Decimal) Encoded() (data []byte, read Decimal, err error) {
 	read.d = r.decimal("decimal")
 	return data, read, r.end()
 }
+
+// GroupOf returns the group of raw scalars in the order of Spec.Match. ok is false
+// if one is no scalar, or if all together are too long.
+func GroupOf(values ...[]byte) (g Group, ok bool) {
+	var enc []byte
+	for _, raw := range values {
+		if enc, ok = appendScalar(enc, raw); !ok {
+			return "", false
+		}
+	}
+	return Group(enc), len(enc) <= GroupBytesMax
+}
+
+// Len is the number of records.
+func (m *Memory) Len() int { return m.len }

@@ -8,18 +8,6 @@ import "slices"
 // rule has pairs, and at most GroupBytesMax bytes.
 type Group string
 
-// GroupOf returns the group of raw scalars in the order of Spec.Match. ok is false
-// if one is no scalar, or if all together are too long.
-func GroupOf(values ...[]byte) (g Group, ok bool) {
-	var enc []byte
-	for _, raw := range values {
-		if enc, ok = appendScalar(enc, raw); !ok {
-			return "", false
-		}
-	}
-	return Group(enc), len(enc) <= GroupBytesMax
-}
-
 // Values returns the raw JSON scalars in the order of Spec.Match. Numbers are in
 // their shortest form.
 func (g Group) Values() [][]byte {

@@ -22,9 +22,6 @@ const blockMax = 256
 // NewMemory returns an empty Memory.
 func NewMemory() *Memory { return &Memory{} }
 
-// Len is the number of records.
-func (m *Memory) Len() int { return m.len }
-
 // find returns the block in which a key is or would be, and where.
 func (m *Memory) find(key []byte) (block, at int, found bool) {
 	block, _ = slices.BinarySearchFunc(m.blocks, key, func(b []feed.Record, key []byte) int {

@@ -191,14 +191,13 @@ func checkGroups(t *testing.T, rule *accumulator.Rule, m *accumulator.Memory, wa
 func checkRecomputed(t *testing.T, rule *accumulator.Rule, m *accumulator.Memory, items map[ref]string) {
 	t.Helper()
 	want := accumulator.NewMemory()
-	must(t, rule.Recompute(want, func(yield func(accumulator.Item, error) bool) {
-		for at, body := range items {
-			key, err := feed.PartitionKeyFromEncoded(at.key)
-			if !yield(accumulator.Item{Key: key, ID: at.id, Body: []byte(body)}, err) {
-				return
-			}
-		}
-	}))
+	all := rule.NewDelta()
+	for at, body := range items {
+		key, err := feed.PartitionKeyFromEncoded(at.key)
+		must(t, err)
+		rule.Fold(all, key, at.id, nil, []byte(body))
+	}
+	must(t, rule.Apply(want, all))
 	if diff := cmp.Diff(dump(t, want), dump(t, m)); diff != "" {
 		t.Errorf("records (-recomputed +got):\n%s", diff)
 	}

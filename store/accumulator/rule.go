@@ -89,16 +89,6 @@ func (r *Rule) SourceReads() []document.Path {
 	return reads
 }
 
-// TargetReads returns the paths of a target item that decide its TargetGroup.
-func (r *Rule) TargetReads() []document.Path {
-	var reads reads
-	for i := range r.match {
-		reads.add(r.match[i].target)
-	}
-	reads.expr(r.targetWhere, nil)
-	return reads
-}
-
 // TargetWrites returns the paths of the fields of a target item that are set, in
 // the order of Spec.Set.
 func (r *Rule) TargetWrites() []document.Path {

@@ -57,9 +57,6 @@ func (b *Batch) empty() {
 	}
 }
 
-// Len is the number of keys that the batch writes.
-func (b *Batch) Len() int { return len(b.ops) }
-
 // Put writes an item in place of before, or a new one if before is nil. It sets
 // after.Expires as the schema says. Both share key and id. Nothing is kept of them.
 func (b *Batch) Put(after, before *Item) error {

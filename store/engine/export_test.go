@@ -4,6 +4,8 @@ import (
 	"os"
 
 	"github.com/dgraph-io/badger/v4"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // OnSync makes db call f with the name of every file before it syncs it.
@@ -64,4 +66,34 @@ func ScrubBytes(name string, data []byte) error {
 func InPlace(dir string, write bool) bool {
 	fs := fileSystemOf(dir)
 	return fs.inPlace && (write || fs.holesTakeRoom)
+}
+
+// IndexValueLen is indexValueLen.
+func IndexValueLen(key []byte) int { return indexValueLen(key) }
+
+// Verify reads all tables and compares checksums.
+func (d *DB) Verify() error {
+	_, err := d.Scrub(nil)
+	return err
+}
+
+// State returns the partition's state as the snapshot sees it.
+func (s *Snapshot) State() (State, error) {
+	value, err := getValue(s.txn, s.keyOf(kindState))
+	if err != nil || value == nil {
+		return State{}, err
+	}
+	return decodeState(value)
+}
+
+// Values returns the raw values that body has at the paths of the unique key, for
+// Snapshot.Unique.
+func (u *UniqueKey) Values(body []byte) [][]byte {
+	values := make([][]byte, len(u.Paths))
+	for i, p := range u.Paths {
+		if raw, ok := document.Get(body, p); ok {
+			values[i] = raw
+		}
+	}
+	return values
 }

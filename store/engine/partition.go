@@ -24,9 +24,6 @@ type Partition struct {
 	large map[string]uint32 // keys whose values stand in chunks, and how many
 }
 
-// ID returns which partition it is.
-func (p *Partition) ID() feed.Partition { return p.id }
-
 // State returns what was applied; the zero State if nothing was. After an unclean
 // stop it begins as the synced state, see DB.Partition.
 func (p *Partition) State() (State, error) { return p.readState(kindState) }

@@ -246,16 +246,6 @@ func (s *Snapshot) Expired(before int64, limit int) ([]ItemRef, error) {
 	return found, err
 }
 
-// NextExpiry returns when the first item expires, in unix milliseconds; 0 if none
-// does.
-func (s *Snapshot) NextExpiry() (next int64, err error) {
-	err = s.expiries(func(ref ItemRef) bool {
-		next = ref.Expires
-		return false
-	}, 1<<63-1)
-	return next, err
-}
-
 // expiries calls f for the items that expire until a time, earliest first, until f
 // returns false. An entry counts only if the item agrees with it.
 func (s *Snapshot) expiries(f func(ItemRef) bool, until int64) error {

@@ -1,9 +1,6 @@
 package engine
 
 import (
-	"errors"
-	"fmt"
-
 	"github.com/dgraph-io/badger/v4"
 
 	"github.com/millrace/millrace/feed"
@@ -50,18 +47,6 @@ func (s *Snapshot) Close() {
 	s.p.d.o.release(s.ts)
 }
 
-// State returns the partition's state as the snapshot sees it.
-func (s *Snapshot) State() (State, error) {
-	if s.err != nil {
-		return State{}, s.err
-	}
-	value, err := getValue(s.txn, s.keyOf(kindState))
-	if err != nil || value == nil {
-		return State{}, err
-	}
-	return decodeState(value)
-}
-
 // Get returns an item. Its Body is the caller's.
 func (s *Snapshot) Get(k feed.PartitionKey, id string) (Item, bool, error) {
 	v, ok, err := s.get(k, id)
@@ -84,21 +69,6 @@ func (s *Snapshot) GetAt(itemKey []byte, k feed.PartitionKey, id string) (*Item,
 	}
 	item := v.item(k, id)
 	return &item, nil
-}
-
-// Has tells whether there is an item.
-func (s *Snapshot) Has(k feed.PartitionKey, id string) (bool, error) {
-	if s.err != nil {
-		return false, s.err
-	}
-	_, err := s.txn.Get(s.itemKey(k, id))
-	if errors.Is(err, badger.ErrKeyNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("engine: read: %w", err)
-	}
-	return true, nil
 }
 
 func (s *Snapshot) get(k feed.PartitionKey, id string) (f fields, ok bool, err error) {

@@ -249,10 +249,8 @@ func (f *Finder) Close() { f.f.close() }
 // IsCut tells whether the index form of a value is not all of it.
 func IsCut(form []byte) bool { return len(form) > 0 && form[0]&longMark != 0 }
 
-// IndexValueLen returns how many bytes of the key of an index entry are the form
+// indexValueLen returns how many bytes of the key of an index entry are the form
 // of its value; -1 if it is none.
-func IndexValueLen(key []byte) int { return indexValueLen(key) }
-
 func indexValueLen(key []byte) int {
 	switch {
 	case len(key) == 0:

@@ -21,37 +21,6 @@ const (
 
 var rawNull = []byte("null")
 
-// Values returns the raw values that body has at the paths of the unique key, for
-// Snapshot.Unique. They share memory with body. A missing value is nil and counts
-// as null.
-func (u *UniqueKey) Values(body []byte) [][]byte {
-	values := make([][]byte, len(u.Paths))
-	for i, p := range u.Paths {
-		if raw, ok := document.Get(body, p); ok {
-			values[i] = raw
-		}
-	}
-	return values
-}
-
-// Same tells whether two bodies have equal values for the unique key.
-func (u *UniqueKey) Same(a, b []byte) bool {
-	for _, p := range u.Paths {
-		x, okX := document.Get(a, p)
-		y, okY := document.Get(b, p)
-		if !okX {
-			x = rawNull
-		}
-		if !okY {
-			y = rawNull
-		}
-		if !bytes.Equal(x, y) && !document.Equal(x, y) {
-			return false
-		}
-	}
-	return true
-}
-
 // appendKey appends what follows the prefix in the key of the unique entry that
 // body has.
 func (u *UniqueKey) appendKey(dst []byte, k feed.PartitionKey, body []byte) []byte {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
 )
@@ -302,7 +303,8 @@ func TestMend(t *testing.T) {
 	f.fold(0, 10, f.delta("c1", "", order("o", "c1", 1, 5)))
 	read := func() *store.GroupsResult {
 		t.Helper()
-		g, _ := accumulator.GroupOf([]byte(`"c1"`), []byte(`"c1"`))
+		value := document.AppendCanonical(nil, []byte(`"c1"`))
+		g := slices.Concat(value, value)
 		r := f.ask(&store.Request{Groups: &store.ReadGroups{Pipeline: rulePipeline, Generation: 1, Groups: []string{string(g)}}})
 		if r.Err != nil {
 			t.Fatal(r.Err)

@@ -27,7 +27,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -58,15 +57,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Keeper keeps streams and buckets as they are to be. Run, Pass and Report may be
-// called concurrently.
+// Keeper keeps streams and buckets as they are to be. Run and Pass may be called
+// concurrently.
 type Keeper struct {
 	js      jetstream.JetStream
 	catalog *store.Catalog
 	copies  *spare.Copies
 	cfg     Config
 	metrics *instruments
-	last    atomic.Pointer[Report]
 
 	told map[string]string // what was logged, by subject; owned by Run
 }
@@ -84,9 +82,6 @@ func NewKeeper(js jetstream.JetStream, catalog *store.Catalog, cfg Config) *Keep
 		js: js, catalog: catalog, copies: spare.New(js, cfg.Wish.Replicas), cfg: cfg, metrics: newInstruments(), told: map[string]string{},
 	}
 }
-
-// Report returns what the last pass has found; nil before the first.
-func (k *Keeper) Report() *Report { return k.last.Load() }
 
 // Run makes a pass now, after every change of the catalog, and every Interval,
 // until ctx ends.
@@ -187,7 +182,6 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 			s.Error = text
 		}
 	}
-	k.last.Store(report)
 	k.metrics.record(ctx, report)
 	return report, errors.Join(errs...)
 }

@@ -98,9 +98,6 @@ func (c *Client) Close() {
 	c.http.CloseIdleConnections()
 }
 
-// Endpoint is the URL of the account.
-func (c *Client) Endpoint() string { return c.endpoint }
-
 // Container finds a container; *NoContainerError if there is none.
 func (c *Client) Container(ctx context.Context, database, name string) (*Container, error) {
 	sdk, err := c.sdk.NewContainer(database, name)

@@ -104,12 +104,6 @@ func dayText(day int) string {
 // CustomerID returns the id of the customer c, which is its partition key too.
 func (s *Store) CustomerID(c int) string { return s.id(kindCustomer, uint64(c)) }
 
-// OrderCount returns how many orders the customer c has.
-func (s *Store) OrderCount(c int) int {
-	_, n := s.nature(s.random(kindCustomer, uint64(c)))
-	return n
-}
-
 // nature draws what a customer's stream begins with.
 func (s *Store) nature(r *rand.Rand) (shop bool, orders int) {
 	if r.Float64() < shopShare {

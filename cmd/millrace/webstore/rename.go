@@ -40,31 +40,6 @@ func (n *Names) tag(t int) int {
 	return n.tags[t]
 }
 
-// Pick is how renames choose what they rename.
-type Pick uint8
-
-// The ways to choose.
-const (
-	// PickEvenly gives every category and tag the same chance.
-	PickEvenly Pick = iota
-	// PickByWeight gives a category the chance of its weight among products, so
-	// large ones are renamed more often. Tags have equal weights.
-	PickByWeight
-)
-
-// Rename returns the nth rename of a run: of a category or a tag, either as
-// likely as the other.
-func (s *Store) Rename(n int, how Pick) Rename {
-	r := s.random(kindRename, uint64(n))
-	if r.IntN(2) == 0 {
-		return Rename{Tag: true, Number: 1 + r.IntN(s.cfg.Tags)}
-	}
-	if how == PickByWeight {
-		return Rename{Number: s.categories.draw(r)}
-	}
-	return Rename{Number: 1 + r.IntN(s.cfg.Categories)}
-}
-
 // Meta returns the item that r renames, as names says.
 func (s *Store) Meta(r Rename, names *Names) Meta {
 	if r.Tag {

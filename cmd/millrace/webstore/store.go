@@ -101,7 +101,6 @@ const (
 	kindOrder
 	kindPersons
 	kindShops
-	kindRename
 )
 
 // random returns the stream of random numbers of one thing.

@@ -1,0 +1,8 @@
+package natsd
+
+// MonitorAddress is where monitoring is served.
+func MonitorAddress(s *Server) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.monitor.listener.Addr().String()
+}
