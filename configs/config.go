@@ -115,8 +115,8 @@ type Config struct {
 	// Sinks tunes what writes the rows of projections.
 	Sinks compile.SinkLimits `yaml:"sinks"`
 
-	// Steward tunes the duties that one worker of the group has for all pipelines.
-	Steward pipelines.StewardConfig `yaml:"steward"`
+	// Reconciler tunes the duties that one worker of the group has for all pipelines.
+	Reconciler pipelines.ReconcilerConfig `yaml:"reconciler"`
 
 	// Verify tunes the continuous verification, which one worker of the group does
 	// for all. What it finds is told by millrace status and by metrics.
@@ -245,7 +245,7 @@ func (c *Config) complete() error {
 	if strings.TrimSpace(c.Server) == "" {
 		bad("server is blank")
 	}
-	for _, err := range []error{c.Verify.Check(), c.Steward.Check(), c.Sinks.Check()} {
+	for _, err := range []error{c.Verify.Check(), c.Reconciler.Check(), c.Sinks.Check()} {
 		if err != nil {
 			errs = append(errs, err)
 		}

@@ -57,6 +57,11 @@ func (c *Config) environment(known map[string]reflect.Value, environ []string) [
 // look like one: it is a letter or two off, lacks the section or an underscore, or
 // begins with a section.
 func mistyped(name string, names []string) error {
+	for was, is := range renamed {
+		if rest, ok := strings.CutPrefix(name, EnvName(was)); ok {
+			return &Finding{name, "there is no such variable any more; it is " + EnvName(is) + rest + " now"}
+		}
+	}
 	meant := nearestVariable(name, slices.Concat(names, otherVariables))
 	if meant != "" {
 		return &Finding{name, "there is no such variable; did you mean " + meant + "?"}

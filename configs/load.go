@@ -52,7 +52,7 @@ func Load(file string, environ, sets []string) (*Config, error) {
 		}
 		leaf, ok := known[strings.TrimSpace(key)]
 		if !ok {
-			errs = append(errs, &Finding{where, "there is no key " + key + "; configs/millrace.yaml explains all"})
+			errs = append(errs, &Finding{where, "there is no key " + key + "; " + hintOf(strings.TrimSpace(key), "configs/millrace.yaml explains all")})
 			continue
 		}
 		if err := setText(leaf, value); err != nil {
@@ -139,7 +139,7 @@ func (d *decoder) mapping(path string, n *yaml.Node, v reflect.Value) {
 		seen[key.Value] = true
 		field, ok := fieldOf(v, key.Value)
 		if !ok {
-			d.bad(key, "%s: there is no key %s; known are %s", orTop(path), key.Value, strings.Join(keysOf(v), ", "))
+			d.bad(key, "%s: there is no key %s; %s", orTop(path), key.Value, hintOf(join(path, key.Value), "known are "+strings.Join(keysOf(v), ", ")))
 			continue
 		}
 		at := join(path, key.Value)
@@ -206,3 +206,17 @@ func kindOf(v reflect.Value) string {
 }
 
 func quoted(text string) string { return strconv.Quote(text) }
+
+// renamed are the keys of earlier releases that have other names now. The old ones are
+// refused: taken for the new ones, they would live on in every configuration.
+var renamed = map[string]string{"steward": "reconciler"}
+
+// hintOf says what an unknown key is called now, or otherwise what helps.
+func hintOf(key, otherwise string) string {
+	for was, is := range renamed {
+		if rest, ok := strings.CutPrefix(key, was); ok && (rest == "" || rest[0] == '.') {
+			return "it is " + is + rest + " now"
+		}
+	}
+	return otherwise
+}

@@ -81,7 +81,19 @@ durability: hope
 func topKeys() []string {
 	return []string{
 		"dir", "server", "connect", "durability", "drainTimeout", "memory", "http", "log", "nats", "feed", "leases", "engine", "store", "gateway", "processors", "cascade",
-		"project", "sinks", "steward", "verify",
+		"project", "sinks", "reconciler", "verify",
+	}
+}
+
+// A key that has another name now is refused with that name, wherever it is set.
+func TestLoad_KeysOfEarlierReleases(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "millrace.yaml")
+	write(t, file, "steward:\n  interval: 1s\n")
+	_, err := Load(file, nil, []string{"steward.grace=1m"})
+	want := file + ":1:1: at the top: there is no key steward; it is reconciler now\n" +
+		"--set steward.grace=1m: there is no key steward.grace; it is reconciler.grace now"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }
 
@@ -98,6 +110,7 @@ func TestLoad_MistypedVariables(t *testing.T) {
 		"MILLRACE_DURABILTY":        "there is no such variable; did you mean MILLRACE_DURABILITY?",
 		"MILLRACE_ENDPIONT":         "there is no such variable; did you mean MILLRACE_ENDPOINT?",
 		"MILLRACE_STORE_COLOUR_MAP": "store has no such key; configs/millrace.yaml explains all",
+		"MILLRACE_STEWARD_INTERVAL": "there is no such variable any more; it is MILLRACE_RECONCILER_INTERVAL now",
 	} {
 		_, err := Load("", []string{name + "=/secret/of/mine"}, nil)
 		if err == nil || err.Error() != name+": "+want {

@@ -478,7 +478,7 @@ func (w *witness) resumed(t *testing.T, partitions, n int) {
 			items, n, twice, pageItems, partitions)
 	}
 	if len(w.epochs) < 3 {
-		t.Errorf("pages of %d tenures; the two kills make three", len(w.epochs))
+		t.Errorf("pages of %d terms; the two kills make three", len(w.epochs))
 	}
 	for _, why := range w.wrong {
 		t.Error(why)

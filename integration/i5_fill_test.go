@@ -17,7 +17,7 @@ import (
 // TestI5_ACascadesFillGoesOnElsewhere takes the lease of a cascade's fill away when a
 // page is about to be in the target and not in the checkpoint: from a process that is
 // killed when it is there, and from one that hangs before it and wakes up late. The next
-// tenure reads that page again and none before it, repairs no item a second time, and
+// term reads that page again and none before it, repairs no item a second time, and
 // the page that comes late is refused.
 func TestI5_ACascadesFillGoesOnElsewhere(t *testing.T) {
 	const page, products = 1000, 2500 // three pages
@@ -81,13 +81,13 @@ func TestI5_ACascadesFillGoesOnElsewhere(t *testing.T) {
 			w.quiet(second)
 			if !killed { // it wakes up
 				let()
-				eventually(t, func() (bool, string) { return len(first.failures()) > 0, "the late tenure goes on" })
+				eventually(t, func() (bool, string) { return len(first.failures()) > 0, "the late term goes on" })
 				if err := first.failures()[0]; !errors.Is(err, processors.ErrLost) {
-					t.Errorf("the late tenure ended with %v, want ErrLost", err)
+					t.Errorf("the late term ended with %v, want ErrLost", err)
 				}
 			}
 			if n := looked.Load(); n != products-page {
-				t.Errorf("the next tenure has looked at %d items, want the page that no checkpoint tells of and those behind it", n)
+				t.Errorf("the next term has looked at %d items, want the page that no checkpoint tells of and those behind it", n)
 			}
 			if n := here.Load() + elsewhere.Load(); n != products {
 				t.Errorf("%d and %d items were repaired, want each of %d once", here.Load(), elsewhere.Load(), products)

@@ -229,9 +229,9 @@ func TestProjectionIntoContainers(t *testing.T) {
 	}
 }
 
-// TestStewardTidiesUp removes what nobody needs: leases, dead letters, an index, and a rule that
+// TestReconcilerTidiesUp removes what nobody needs: leases, dead letters, an index, and a rule that
 // whoever applied it did not live to register.
-func TestStewardTidiesUp(t *testing.T) {
+func TestReconcilerTidiesUp(t *testing.T) {
 	n := newShop(t)
 	n.idle(t)
 	rec := n.record(t, "tag-names")

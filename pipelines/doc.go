@@ -5,14 +5,14 @@
 //	                     ┌─────────────────────────────┘ watch
 //	                     ▼
 //	                Supervisor ──▶ leases: a resource for each generation that runs,
-//	                     │         role and physical partition, one for the steward and
+//	                     │         role and physical partition, one for the reconciler and
 //	                     │         one for the continuous verification
 //	                     ▼ a lease is taken
 //	                  compile ──▶ a processor, run by processors.Host
 //
 // A generation begins at the beginning of its source's logs and follows them: what
 // lies before the heads, the ends of the logs when it was registered, is its
-// backfill. The steward, one worker at a time, does what follows when the heads are
+// backfill. The reconciler, one worker at a time, does what follows when the heads are
 // passed:
 //
 //	cascade    backfilling ───────────────────────────────────────▶ in force
@@ -21,7 +21,7 @@
 //
 // The rooms of this floor, each of which imports only those below it:
 //
-//	pipelines            the supervisor and the steward
+//	pipelines            the supervisor and the reconciler
 //	doctor, testcase     millrace doctor, millrace test
 //	plan, status         what apply would do; where pipelines stand
 //	verify               which copies differ, and their repair

@@ -13,7 +13,7 @@ import (
 )
 
 // machine is what the processors of one generation share in this process: what
-// its declaration was compiled to, and the sink of a projection. The first tenure
+// its declaration was compiled to, and the sink of a projection. The first term
 // that takes it makes it, and the last one that releases it closes it.
 type machine struct {
 	compile.Compiled

@@ -81,7 +81,7 @@ func (n *node) workEvery(t testing.TB, client *store.Client, sinks compile.SinkL
 		t.Fatal(err)
 	}
 	supervisor := pipelines.NewSupervisor(n.registry, client, storetest.Manager(t, n.js, "worker"), host, pipelines.SupervisorConfig{
-		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second},
+		Logger: quiet, Reconciler: pipelines.ReconcilerConfig{Interval: 20 * time.Millisecond, Grace: time.Second},
 		Verify: verify.ContinuousConfig{Continuous: "off"}, Sinks: sinks,
 	})
 	return storetest.Run(t, supervisor.Run)

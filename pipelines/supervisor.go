@@ -34,8 +34,8 @@ type SupervisorConfig struct {
 	Project project.Limits `yaml:"project"`
 	// Sinks tunes the sinks of projections in this process.
 	Sinks compile.SinkLimits `yaml:"sinks"`
-	// Steward tunes the duties that one worker of the group has for all.
-	Steward StewardConfig `yaml:"steward"`
+	// Reconciler tunes the duties that one worker of the group has for all.
+	Reconciler ReconcilerConfig `yaml:"reconciler"`
 	// Verify tunes the continuous verification, likewise of one worker.
 	Verify verify.ContinuousConfig `yaml:"verify"`
 	// Bucket holds the leases of the manager. Default leases.DefaultBucket.
@@ -46,16 +46,16 @@ type SupervisorConfig struct {
 
 // Supervisor runs a worker's share of all pipelines. It follows the registry and
 // the catalog, tells the lease manager what there is to hold, one resource for
-// each generation that runs, role and physical partition, one for the steward and
-// one for the auditor, and runs a processor for each lease that the manager takes.
+// each generation that runs, role and physical partition, one for the reconciler and
+// one for the continuous verification, and runs a processor for each lease that the manager takes.
 type Supervisor struct {
-	registry *registry.Registry
-	client   *store.Client
-	manager  *leases.Manager
-	host     *processors.Host
-	cfg      SupervisorConfig
-	steward  *steward
-	auditor  *verify.Continuous
+	registry   *registry.Registry
+	client     *store.Client
+	manager    *leases.Manager
+	host       *processors.Host
+	cfg        SupervisorConfig
+	reconciler *reconciler
+	verifier   *verify.Continuous
 
 	mu         sync.Mutex
 	records    map[string]registry.Record // by id; nil until the registry was seen
@@ -64,7 +64,7 @@ type Supervisor struct {
 	machines   map[machineKey]*machine
 }
 
-// errRemade ends a tenure whose processor is to be made anew.
+// errRemade ends a term whose processor is to be made anew.
 var errRemade = errors.New("pipelines: the declaration has changed")
 
 // NewSupervisor returns a Supervisor of the pipelines in registry. The manager's
@@ -76,8 +76,8 @@ func NewSupervisor(registry *registry.Registry, client *store.Client, manager *l
 	s := &Supervisor{
 		registry: registry, client: client, manager: manager, host: host, cfg: cfg, machines: map[machineKey]*machine{},
 	}
-	s.steward = newSteward(s)
-	s.auditor = verify.NewContinuous(registry, client, s.world, cfg.Bucket, cfg.Verify, s.steward.cfg.Interval, cfg.Logger)
+	s.reconciler = newReconciler(s)
+	s.verifier = verify.NewContinuous(registry, client, s.world, cfg.Bucket, cfg.Verify, s.reconciler.cfg.Interval, cfg.Logger)
 	return s
 }
 
@@ -195,25 +195,25 @@ func (s *Supervisor) world() (registry.World, bool) {
 // publish tells the manager what there is to hold, once both lists were seen.
 func (s *Supervisor) publish() {
 	if w, ready := s.world(); ready {
-		names := append(registry.ResourceNames(w.Pipelines, w.Containers), registry.StewardResource, verify.ContinuousResource)
-		s.manager.SetResources(names, map[string]float64{registry.StewardResource: stewardWeight, verify.ContinuousResource: stewardWeight})
+		names := append(registry.ResourceNames(w.Pipelines, w.Containers), registry.ReconcilerResource, verify.ContinuousResource)
+		s.manager.SetResources(names, map[string]float64{registry.ReconcilerResource: reconcilerWeight, verify.ContinuousResource: reconcilerWeight})
 	}
 }
 
 // work does what one lease gives the right to until the lease ends.
 func (s *Supervisor) work(ctx context.Context, held *leases.Held) error {
 	switch held.Resource() {
-	case registry.StewardResource:
-		return s.steward.run(ctx, held)
+	case registry.ReconcilerResource:
+		return s.reconciler.run(ctx, held)
 	case verify.ContinuousResource:
-		return s.auditor.Run(ctx, held)
+		return s.verifier.Run(ctx, held)
 	}
 	resource, err := processors.ParseResource(held.Resource())
 	if err != nil {
 		return err
 	}
 	for {
-		remade, err := s.tenure(ctx, held, resource)
+		remade, err := s.term(ctx, held, resource)
 		if !remade || ctx.Err() != nil {
 			return err
 		}
@@ -245,8 +245,8 @@ func awaitEnd(ctx context.Context) error {
 	return nil
 }
 
-// tenure runs a processor until the lease ends, or its machine is remade.
-func (s *Supervisor) tenure(ctx context.Context, held *leases.Held, resource processors.Resource) (remade bool, err error) {
+// term runs a processor until the lease ends, or its machine is remade.
+func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource processors.Resource) (remade bool, err error) {
 	m, err := s.take(resource)
 	if err != nil {
 		return false, err

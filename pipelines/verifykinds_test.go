@@ -150,7 +150,7 @@ func newMartVerified(t testing.TB, audit verify.ContinuousConfig) *mart {
 		t.Fatal(err)
 	}
 	supervisor := pipelines.NewSupervisor(m.registry, m.client, storetest.Manager(t, m.js, "worker"), host, pipelines.SupervisorConfig{
-		Logger: quiet, Steward: pipelines.StewardConfig{Interval: 20 * time.Millisecond, Grace: time.Second}, Verify: audit,
+		Logger: quiet, Reconciler: pipelines.ReconcilerConfig{Interval: 20 * time.Millisecond, Grace: time.Second}, Verify: audit,
 	})
 	storetest.Run(t, supervisor.Run)
 	m.monitor = status.NewMonitor(m.js, m.registry, status.MonitorConfig{})
@@ -312,7 +312,7 @@ func (m *mart) plantRows(t testing.TB, b project.Batch) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, at, err := sink.Open(t.Context(), p.Schema(), project.Tenure{Producer: feed.Producer{Pipeline: rec.ID, Generation: rec.Generation, Source: "plant"}, Epoch: 1})
+	w, at, err := sink.Open(t.Context(), p.Schema(), project.Term{Producer: feed.Producer{Pipeline: rec.ID, Generation: rec.Generation, Source: "plant"}, Epoch: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

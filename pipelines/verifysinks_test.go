@@ -119,7 +119,7 @@ func (m *mart) plantPeople(t testing.TB, kind, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, at, err := cfg.Sink.Open(t.Context(), p.Schema(), project.Tenure{Producer: feed.Producer{Pipeline: rec.ID, Generation: rec.Generation, Source: "plant"}, Epoch: 1})
+	w, at, err := cfg.Sink.Open(t.Context(), p.Schema(), project.Term{Producer: feed.Producer{Pipeline: rec.ID, Generation: rec.Generation, Source: "plant"}, Epoch: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

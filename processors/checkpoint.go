@@ -50,9 +50,9 @@ type Checkpoint struct {
 	LastError string
 	Since     int64
 	// Halted says that the processor stopped at the first of them, which cannot be
-	// processed, as Task.Halt asks. Each tenure tries it again.
+	// processed, as Task.Halt asks. Each term tries it again.
 	Halted bool
-	// Rewinds is the Task's of the tenure that wrote the checkpoint.
+	// Rewinds is the Task's of the term that wrote the checkpoint.
 	Rewinds uint32
 	// Parked are items whose change could not be processed and lies in the dead
 	// letters. One is forgotten when a later change of it has been processed.

@@ -23,7 +23,7 @@ type holder struct {
 	s    processors.State
 }
 
-func (h *holder) Open(ctx context.Context, t *processors.Tenure, s processors.State) error {
+func (h *holder) Open(ctx context.Context, t *processors.Term, s processors.State) error {
 	h.set(func(own *processors.State) { own.Recorded, own.Rejected = s.Recorded, s.Rejected })
 	return h.recorder.Open(ctx, t, s)
 }
@@ -64,10 +64,10 @@ func TestTheCheckpointWaitsForWhatIsHeld(t *testing.T) {
 	}
 	// Inside the first commit, and then up to the second.
 	first.set(func(s *processors.State) { s.Durable = &feed.Position{LSN: 1} })
-	first.tenure.Changed("")
+	first.term.Changed("")
 	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return cp.Position.IsZero() && cp.Taken.LSN == 3 })
 	first.set(func(s *processors.State) { s.Durable, s.Recorded = &feed.Position{LSN: 2}, feed.Position{LSN: 2} })
-	first.tenure.Changed("")
+	first.term.Changed("")
 	cp = l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return cp.Position.LSN == 2 })
 	if cp.Taken.LSN != 3 || cp.Time == 0 || cp.Log.IsZero() || cp.Sum == 0 || cp.FinishedBelow().LSN != 2 {
 		t.Errorf("when two commits are durable the checkpoint is %+v", cp)
@@ -80,10 +80,10 @@ func TestTheCheckpointWaitsForWhatIsHeld(t *testing.T) {
 	s.run(l, second)
 	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return cp.Position.LSN == 3 && cp.Taken.IsZero() })
 	if diff := cmp.Diff([]string{"d"}, second.seen()); diff != "" {
-		t.Errorf("the next tenure reads (-want +got):\n%s", diff)
+		t.Errorf("the next term reads (-want +got):\n%s", diff)
 	}
 	if got := second.State().Recorded; got.LSN != 2 {
-		t.Errorf("the next tenure is told that %s was recorded", got)
+		t.Errorf("the next term is told that %s was recorded", got)
 	}
 	if a := s.host.Activities(); len(a) != 1 || !a[0].Checkpoint.Taken.IsZero() {
 		t.Errorf("activity is %+v, want one that holds nothing", a)
@@ -101,10 +101,10 @@ func TestTroubleShowsInTheCheckpoint(t *testing.T) {
 	h.set(func(s *processors.State) {
 		s.Trouble = &processors.Trouble{Attempts: 12, LastError: "the bucket is away"}
 	})
-	h.tenure.Changed("")
+	h.term.Changed("")
 	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return cp.Attempts == 12 && cp.LastError == "the bucket is away" })
 	h.set(func(s *processors.State) { s.Trouble = nil })
-	h.tenure.Changed("")
+	h.term.Changed("")
 	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return cp.Attempts == 0 && cp.LastError == "" })
 }
 

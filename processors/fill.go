@@ -63,12 +63,12 @@ const fillScanMax = 1000
 //
 // How far it is stands in the checkpoint, so a crash repeats one page. It rests after
 // each page for as long as that took, so that changes come first. What fails is tried
-// again until it succeeds, and the tenure tells of it meanwhile.
+// again until it succeeds, and the term tells of it meanwhile.
 type Filling struct {
 	request FillRequest
 	items   *store.Container
 	page    func(ctx context.Context, next *Fill) error
-	tenure  *Tenure
+	term    *Term
 
 	mu      sync.Mutex
 	fill    *Fill // nil if none was ever asked for
@@ -82,10 +82,10 @@ func NewFilling(request FillRequest, items *store.Container, page func(ctx conte
 	return &Filling{request: request, items: items, page: page}
 }
 
-// Open begins a tenure with what State said for the checkpoint. What was begun is only
+// Open begins a term with what State said for the checkpoint. What was begun is only
 // gone on with if it is what is asked for.
-func (f *Filling) Open(t *Tenure, was *Fill) {
-	f.tenure, f.fill = t, was
+func (f *Filling) Open(t *Term, was *Fill) {
+	f.term, f.fill = t, was
 	switch n := f.request.Number; {
 	case n == 0:
 		f.fill = nil
@@ -123,7 +123,7 @@ func (f *Filling) left() *Fill {
 	return &next
 }
 
-// Run fills what is left, until that is done or ctx ends. An error ends the tenure.
+// Run fills what is left, until that is done or ctx ends. An error ends the term.
 func (f *Filling) Run(ctx context.Context) error {
 	pauses := NewPauses()
 	for ctx.Err() == nil {
@@ -143,7 +143,7 @@ func (f *Filling) Run(ctx context.Context) error {
 		case Ended:
 			return nil
 		case Lost:
-			CountFenced(ctx, f.tenure.Resource)
+			CountFenced(ctx, f.term.Resource)
 			return errors.Join(ErrLost, err)
 		default:
 		}
@@ -163,7 +163,7 @@ func (f *Filling) turn(ctx context.Context, next *Fill) error {
 		return nil
 	}
 	if next.Total == 0 {
-		n, err := f.items.Count(ctx, f.tenure.Partition, f.scope())
+		n, err := f.items.Count(ctx, f.term.Partition, f.scope())
 		if err != nil {
 			return fmt.Errorf("count the items that are there: %w", err)
 		}
@@ -175,7 +175,7 @@ func (f *Filling) turn(ctx context.Context, next *Fill) error {
 // elsewhere tells whether the items that are asked for are those of another partition.
 func (f *Filling) elsewhere() bool {
 	key := f.request.Key
-	return !key.IsZero() && f.items.PartitionFor(key) != f.tenure.Partition
+	return !key.IsZero() && f.items.PartitionFor(key) != f.term.Partition
 }
 
 func (f *Filling) scope() store.Scope { return store.Scope{Key: f.request.Key} }
@@ -183,7 +183,7 @@ func (f *Filling) scope() store.Scope { return store.Scope{Key: f.request.Key} }
 // Scan reads the items that follow, at most 1,000, settled, hands on those that are
 // asked for, and moves next behind them. It returns how many it read.
 func (f *Filling) Scan(ctx context.Context, next *Fill, each func(*store.Item)) (read int, err error) {
-	page, err := f.items.Scan(ctx, f.tenure.Partition, store.Scan{
+	page, err := f.items.Scan(ctx, f.term.Partition, store.Scan{
 		Scope: f.scope(), After: next.Cursor, ItemsMax: fillScanMax, Settled: true,
 	})
 	if err != nil {
@@ -204,19 +204,19 @@ func (f *Filling) turned(ctx context.Context, next *Fill) {
 	f.mu.Lock()
 	f.fill, f.trouble = next, nil
 	f.mu.Unlock()
-	f.tenure.Turned()
-	f.tenure.Changed("")
+	f.term.Heartbeat()
+	f.term.Changed("")
 	if next.Done {
-		f.tenure.Logger.InfoContext(ctx, "what was there is filled",
+		f.term.Logger.InfoContext(ctx, "what was there is filled",
 			slog.Int64("items", next.Scanned), slog.Int64("changed", next.Changed))
 	}
 }
 
 func (f *Filling) failed(ctx context.Context, err error) {
 	f.mu.Lock()
-	f.trouble = f.tenure.Failed(ctx, f.trouble, "what was there cannot be filled now", fmt.Errorf("fill what was there: %w", err))
+	f.trouble = f.term.Failed(ctx, f.trouble, "what was there cannot be filled now", fmt.Errorf("fill what was there: %w", err))
 	f.mu.Unlock()
-	f.tenure.Changed("")
+	f.term.Changed("")
 }
 
 // rest waits for d, or until ctx ends.

@@ -26,7 +26,7 @@ func TestFillingGoesOnWithWhatIsAskedFor(t *testing.T) {
 		"the first, of a checkpoint without one": {1, nil, true, 0},
 	} {
 		f := processors.NewFilling(processors.FillRequest{Number: c.number}, (*store.Container)(nil), nil)
-		f.Open(&processors.Tenure{}, c.was)
+		f.Open(&processors.Term{}, c.was)
 		var s processors.State
 		f.State(&s)
 		if f.Left() != c.left || c.left != (len(s.Jobs) == 1) || s.Fill != nil && s.Fill.Scanned != c.scanned || c.left && s.Fill.Number != c.number {

@@ -26,8 +26,8 @@ func (e *HaltedError) Error() string {
 
 func (e *HaltedError) Unwrap() error { return e.Cause }
 
-// halted returns why a tenure halted whose work has ended, nil if it did not, and
-// notes it in the checkpoint, with so many attempts that the next tenure does not
+// halted returns why a term halted whose work has ended, nil if it did not, and
+// notes it in the checkpoint, with so many attempts that the next term does not
 // begin to count anew.
 func (r *run) halted(work context.Context) error {
 	halted, ok := errors.AsType[*HaltedError](context.Cause(work))
@@ -38,7 +38,7 @@ func (r *run) halted(work context.Context) error {
 	r.cp.fails(max(r.cp.Attempts, AttemptsMax, StuckAttempts), Clip(halted))
 	r.cp.Halted = true
 	r.mu.Unlock()
-	r.soil()
+	r.markDirty()
 	return halted
 }
 

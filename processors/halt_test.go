@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/processors"
 )
 
-// tenure runs a task to its end, which it must find by itself.
-func (s *stage) tenure(l *lease, t processors.Task) error {
+// term runs a task to its end, which it must find by itself.
+func (s *stage) term(l *lease, t processors.Task) error {
 	s.t.Helper()
 	done := make(chan error, 1)
 	go func() { done <- s.host.Run(s.t.Context(), l, t) }()
@@ -22,12 +22,12 @@ func (s *stage) tenure(l *lease, t processors.Task) error {
 	case err := <-done:
 		return err
 	case <-time.After(time.Minute):
-		s.t.Fatal("the tenure does not end")
+		s.t.Fatal("the term does not end")
 		return nil
 	}
 }
 
-// TestATaskHalts stops at a change that cannot be processed, tenure after tenure,
+// TestATaskHalts stops at a change that cannot be processed, term after term,
 // with nothing parked and nothing behind it done, and goes on when it can.
 func TestATaskHalts(t *testing.T) {
 	for name, bad := range map[string]error{
@@ -46,7 +46,7 @@ func TestATaskHalts(t *testing.T) {
 					}
 					return nil
 				}}
-				err := s.tenure(l, processors.Task{Resource: resource, Processor: r, Halt: true})
+				err := s.term(l, processors.Task{Resource: resource, Processor: r, Halt: true})
 				halted, ok := errors.AsType[*processors.HaltedError](err)
 				if !ok || halted.Item != `["k"]/c` || halted.Position != (feed.Position{LSN: 2}) {
 					t.Fatalf("it ended with %v", err)
@@ -71,7 +71,7 @@ func TestATaskHalts(t *testing.T) {
 }
 
 // TestARewindSetsTheCheckpointBackOnce reads again from where an operator wished,
-// not forward, and not again in the tenures that follow.
+// not forward, and not again in the terms that follow.
 func TestARewindSetsTheCheckpointBackOnce(t *testing.T) {
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
@@ -85,7 +85,7 @@ func TestARewindSetsTheCheckpointBackOnce(t *testing.T) {
 		start   feed.LSN
 		want    []string
 	}{
-		{"the first tenure", 0, 0, []string{"a", "b", "c", "d", "+"}},
+		{"the first term", 0, 0, []string{"a", "b", "c", "d", "+"}},
 		{"set back", 1, 2, []string{"c", "d", "+", "+"}},
 		{"once", 1, 2, []string{"+"}},
 		{"set back further", 2, 1, []string{"b", "c", "d", "+", "+", "+", "+"}},
@@ -116,9 +116,9 @@ type runner struct {
 
 func (r *runner) Run(ctx context.Context) error {
 	for _, l := range r.letters {
-		if err := r.tenure.DeadLetter(ctx, l); err != nil {
+		if err := r.term.DeadLetter(ctx, l); err != nil {
 			<-ctx.Done()
-			return nil //nolint:nilerr // the tenure has ended
+			return nil //nolint:nilerr // the term has ended
 		}
 	}
 	return nil
@@ -133,7 +133,7 @@ func TestAJobThatIsGivenUpHalts(t *testing.T) {
 		{Item: `["k"]/a`, Position: feed.Position{LSN: 1}, Target: `["k"]/copy`, Reason: "too large"},
 		{Item: `["k"]/a`, Position: feed.Position{LSN: 1}, Reason: "it is bad"},
 	}}
-	err := s.tenure(l, processors.Task{Resource: resource, Processor: r, Halt: true})
+	err := s.term(l, processors.Task{Resource: resource, Processor: r, Halt: true})
 	if halted, ok := errors.AsType[*processors.HaltedError](err); !ok || halted.Item != `["k"]/a` {
 		t.Fatalf("it ended with %v", err)
 	}

@@ -108,7 +108,7 @@ type Task struct {
 	// Halt is to stop with *HaltedError at the first change that cannot be processed,
 	// instead of giving it up and going on.
 	Halt bool
-	// Processor is new for each tenure.
+	// Processor is new for each term.
 	Processor Processor
 }
 
@@ -151,7 +151,7 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	}
 	cp.rewind(&t)
 	r := newRun(h, lease, t, cp)
-	if err := t.Processor.Open(ctx, r.tenure, cp.State); err != nil {
+	if err := t.Processor.Open(ctx, r.term, cp.State); err != nil {
 		return ended(ctx, fmt.Errorf("%s: open: %w", t.Resource, err))
 	}
 	reader, err := h.read(ctx, t.Partition, cp)
@@ -166,7 +166,7 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if t.Halt {
-		r.tenure.halt = func(halted *HaltedError) { cancel(halted) }
+		r.term.halt = func(halted *HaltedError) { cancel(halted) }
 	}
 	g, work := errgroup.WithContext(work)
 	g.Go(func() error { return r.input.run(work, reader) })
@@ -248,8 +248,8 @@ type Activity struct {
 	Checkpoint Checkpoint
 	// Waiting is whether there is nothing to do.
 	Waiting bool
-	// Turned is when it last made progress.
-	Turned time.Time
+	// Heartbeat is when it last made progress.
+	Heartbeat time.Time
 }
 
 // Activities returns what each processor of this process is doing.

@@ -150,8 +150,8 @@ func at(lsn feed.LSN) func(*processors.Checkpoint) bool {
 
 // recorder is a processor that notes what it is given and fails as it is told.
 type recorder struct {
-	tenure *processors.Tenure
-	fail   func(ids []string) error // may be nil
+	term *processors.Term
+	fail func(ids []string) error // may be nil
 	// processed gets a token for each batch, unless it is nil.
 	processed chan struct{}
 
@@ -160,8 +160,8 @@ type recorder struct {
 	jobs []processors.Job
 }
 
-func (r *recorder) Open(_ context.Context, t *processors.Tenure, s processors.State) error {
-	r.tenure, r.jobs = t, s.Jobs
+func (r *recorder) Open(_ context.Context, t *processors.Term, s processors.State) error {
+	r.term, r.jobs = t, s.Jobs
 	return nil
 }
 
@@ -201,7 +201,7 @@ func (r *recorder) seen() []string {
 	return slices.Clone(r.ids)
 }
 
-// run starts a tenure; the returned function ends it and returns Run's error.
+// run starts a term; the returned function ends it and returns Run's error.
 func (s *stage) run(l *lease, p processors.Processor) (stop func() error) {
 	return s.runTask(l, processors.Task{Resource: resource, Processor: p})
 }
@@ -218,7 +218,7 @@ func (s *stage) runTask(l *lease, task processors.Task) (stop func() error) {
 	return stop
 }
 
-func TestI4_ATenureGoesOnBehindTheCheckpoint(t *testing.T) {
+func TestI4_ATermGoesOnBehindTheCheckpoint(t *testing.T) {
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
 	first := &recorder{}
@@ -227,7 +227,7 @@ func TestI4_ATenureGoesOnBehindTheCheckpoint(t *testing.T) {
 	s.append("c")
 	l.waitCheckpoint(t, at(2))
 	if err := stop(); err != nil {
-		t.Fatalf("a tenure that is ended returns %v", err)
+		t.Fatalf("a term that is ended returns %v", err)
 	}
 	s.append("d", "e")
 	second := &recorder{}
@@ -237,10 +237,10 @@ func TestI4_ATenureGoesOnBehindTheCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"a", "b", "c"}, first.seen()); diff != "" {
-		t.Errorf("first tenure (-want +got):\n%s", diff)
+		t.Errorf("first term (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"d", "e"}, second.seen()); diff != "" {
-		t.Errorf("second tenure (-want +got):\n%s", diff)
+		t.Errorf("second term (-want +got):\n%s", diff)
 	}
 }
 
@@ -335,7 +335,7 @@ func TestABadChangeIsIsolated(t *testing.T) {
 			}
 
 			// A later change of the item that is processed ends its being parked,
-			// in a later tenure too.
+			// in a later term too.
 			if err := stop(); err != nil {
 				t.Fatal(err)
 			}
@@ -349,7 +349,7 @@ func TestABadChangeIsIsolated(t *testing.T) {
 	}
 }
 
-func TestTooManyParkedItemsStopTheTenure(t *testing.T) {
+func TestTooManyParkedItemsStopTheTerm(t *testing.T) {
 	s := newStage(t, processors.Config{ParkedMax: 2})
 	s.append("a", "b", "c", "d")
 	err := s.host.Run(t.Context(), newLease(), processors.Task{Resource: resource, Processor: &recorder{fail: func([]string) error {
@@ -357,11 +357,11 @@ func TestTooManyParkedItemsStopTheTenure(t *testing.T) {
 	}}})
 	var many *processors.TooManyParkedError
 	if !errors.As(err, &many) || many.Parked != 3 {
-		t.Errorf("the tenure ended with %v", err)
+		t.Errorf("the term ended with %v", err)
 	}
 }
 
-func TestI5_AFencedWriteEndsTheTenure(t *testing.T) {
+func TestI5_AFencedWriteEndsTheTerm(t *testing.T) {
 	s := newStage(t, processors.Config{})
 	s.append("a")
 	l := newLease()
@@ -370,7 +370,7 @@ func TestI5_AFencedWriteEndsTheTenure(t *testing.T) {
 		return fmt.Errorf("page: %w", store.ErrFenced)
 	}}})
 	if !errors.Is(err, processors.ErrLost) {
-		t.Errorf("the tenure ended with %v, want ErrLost", err)
+		t.Errorf("the term ended with %v, want ErrLost", err)
 	}
 }
 
@@ -402,7 +402,7 @@ func TestI3_AnotherLogIsRefused(t *testing.T) {
 	}
 }
 
-func TestJobsOutliveTheTenure(t *testing.T) {
+func TestJobsOutliveTheTerm(t *testing.T) {
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
 	first := &recorder{}
@@ -413,7 +413,7 @@ func TestJobsOutliveTheTenure(t *testing.T) {
 	first.mu.Lock()
 	first.jobs = []processors.Job{job}
 	first.mu.Unlock()
-	first.tenure.Changed("")
+	first.term.Changed("")
 	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return len(cp.Jobs) == 1 })
 	if got := s.host.Activities(); len(got) != 1 || got[0].Waiting {
 		t.Errorf("with an open job the activity is %+v", got)
@@ -426,6 +426,6 @@ func TestJobsOutliveTheTenure(t *testing.T) {
 	s.append("b")
 	l.waitCheckpoint(t, at(2))
 	if diff := cmp.Diff([]processors.Job{job}, second.State().Jobs); diff != "" {
-		t.Errorf("jobs of the second tenure (-want +got):\n%s", diff)
+		t.Errorf("jobs of the second term (-want +got):\n%s", diff)
 	}
 }

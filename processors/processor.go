@@ -13,11 +13,11 @@ import (
 
 // Processor is the running code of one pipeline on one physical partition. A
 // Host calls Open once, then Run and, beside it, Process, one batch at a time, and
-// State, until the lease ends. A Processor is used for one tenure only.
+// State, until the lease ends. A Processor is used for one term only.
 type Processor interface {
-	// Open begins a tenure. state is what State returned for the checkpoint from
-	// which the tenure begins, zero for a first one.
-	Open(ctx context.Context, t *Tenure, state State) error
+	// Open begins a term. state is what State returned for the checkpoint from
+	// which the term begins, zero for a first one.
+	Open(ctx context.Context, t *Term, state State) error
 
 	// Process finishes the batch, takes it into its State, or holds it and says so
 	// by State.Durable. It is called again with the same changes after an error and
@@ -31,7 +31,7 @@ type Processor interface {
 	State() State
 
 	// Run does work that outlives a batch. It returns nil when ctx ends, with
-	// nothing left running. An error ends the tenure.
+	// nothing left running. An error ends the term.
 	Run(ctx context.Context) error
 }
 
@@ -39,13 +39,13 @@ type Processor interface {
 type State struct {
 	// Jobs are what it has begun and not finished.
 	Jobs []Job `json:"jobs,omitempty"`
-	// Counts are totals over all tenures.
+	// Counts are totals over all terms.
 	Counts Counts `json:"counts"`
 	// Durable is for a processor that holds what it took, to write much at once. It
 	// is the position up to which all that Process was given is finished or in Jobs,
 	// where that lies behind; nil where it does not. The checkpoint's Position stays
 	// at the last commit that ends there, and reading begins behind that after a
-	// crash. It never goes back in a tenure, and is not written itself.
+	// crash. It never goes back in a term, and is not written itself.
 	Durable *feed.Position `json:"-"`
 	// Recorded is the position that the sink has recorded together with what it
 	// keeps; zero if the processor has no such sink. A sink that is found before it
@@ -121,9 +121,9 @@ func (j *Job) Progress(now time.Time) (done float64, eta time.Duration, ok bool)
 	return done, max(time.Duration(float64(elapsed)*(1-done)/done), 0), true
 }
 
-// Tenure is the time for which a processor holds its lease, and what it may ask
+// Term is the time for which a processor holds its lease, and what it may ask
 // of its Host meanwhile. Its methods may be called from any goroutine.
-type Tenure struct {
+type Term struct {
 	Resource
 	// Epoch is that of the lease; every write names it.
 	Epoch uint64
@@ -131,12 +131,12 @@ type Tenure struct {
 	Logger *slog.Logger
 
 	// letters takes what cannot be processed.
-	letters letterBox
-	changed chan struct{}
-	turned  func()
-	saved   atomic.Pointer[Checkpoint]
-	wrote   atomic.Bool        // a dead letter
-	halt    func(*HaltedError) // ends the tenure; nil unless the Task is to halt
+	letters   letterBox
+	changed   chan struct{}
+	heartbeat func()
+	saved     atomic.Pointer[Checkpoint]
+	wrote     atomic.Bool        // a dead letter
+	halt      func(*HaltedError) // ends the term; nil unless the Task is to halt
 
 	mu     sync.Mutex
 	traces traceSet // of what Changed told and no checkpoint covers
@@ -144,7 +144,7 @@ type Tenure struct {
 
 // Changed asks the Host to write a checkpoint soon, because State has changed.
 // The checkpoint becomes part of the trace of traceParent; it may be empty.
-func (t *Tenure) Changed(traceParent string) {
+func (t *Term) Changed(traceParent string) {
 	t.mu.Lock()
 	t.traces.add(traceParent, "")
 	t.mu.Unlock()
@@ -152,7 +152,7 @@ func (t *Tenure) Changed(traceParent string) {
 }
 
 // takeTraces returns the traces of what Changed told, and forgets them.
-func (t *Tenure) takeTraces() traceSet {
+func (t *Term) takeTraces() traceSet {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	traces := t.traces
@@ -160,15 +160,15 @@ func (t *Tenure) takeTraces() traceSet {
 	return traces
 }
 
-// Turned tells the Host that the processor makes progress. One that neither
-// returns from Process nor calls Turned for the leases' StallTimeout loses its
+// Heartbeat tells the Host that the processor makes progress. One that neither
+// returns from Process nor calls Heartbeat for the leases' StallTimeout loses its
 // lease.
-func (t *Tenure) Turned() { t.turned() }
+func (t *Term) Heartbeat() { t.heartbeat() }
 
 // Failed returns what State says when work that outlives a batch has failed once more
 // and is tried again; was is what it said before, nil if all was well. The log tells
 // what cannot be done, as an error when that has failed StuckAttempts times.
-func (t *Tenure) Failed(ctx context.Context, was *Trouble, what string, err error) *Trouble {
+func (t *Term) Failed(ctx context.Context, was *Trouble, what string, err error) *Trouble {
 	CountRetry(ctx, t.Resource)
 	trouble := &Trouble{Attempts: 1, LastError: Clip(err)}
 	if was != nil {
@@ -183,12 +183,12 @@ func (t *Tenure) Failed(ctx context.Context, was *Trouble, what string, err erro
 }
 
 // Saved returns the last checkpoint that is durable. It must not be changed.
-func (t *Tenure) Saved() *Checkpoint { return t.saved.Load() }
+func (t *Term) Saved() *Checkpoint { return t.saved.Load() }
 
 // DeadLetter records durably that l was given up. The Host fills in pipeline,
 // partition and time. If a whole change was given up and the Task is to halt, there
-// is no letter: the tenure ends, and with it ctx, and the error is *HaltedError.
-func (t *Tenure) DeadLetter(ctx context.Context, l DeadLetter) error {
+// is no letter: the term ends, and with it ctx, and the error is *HaltedError.
+func (t *Term) DeadLetter(ctx context.Context, l DeadLetter) error {
 	if t.halt != nil && l.Target == "" {
 		halted := &HaltedError{Resource: t.Resource, Item: l.Item, Position: l.Position, Cause: errors.New(l.Reason)}
 		t.halt(halted)

@@ -44,7 +44,7 @@ type Parked struct {
 
 // askInterval is how often a processor with parked items looks whether an
 // operator asks to try again.
-// Others may have letters of an earlier tenure, and look every askSeldom.
+// Others may have letters of an earlier term, and look every askSeldom.
 const (
 	askInterval = time.Second
 	askSeldom   = 10 * time.Second
@@ -72,7 +72,7 @@ func (r *run) ask(ctx context.Context) {
 		asked, err := r.host.letters.asked(ctx, r.Resource)
 		if err != nil {
 			if ctx.Err() == nil {
-				r.tenure.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
+				r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
 			}
 			continue
 		}
@@ -90,7 +90,7 @@ func (r *run) ask(ctx context.Context) {
 // or has something parked.
 func (r *run) lettered() bool {
 	state := r.proc.State()
-	if state.Counts.Letters > 0 || r.tenure.wrote.Load() {
+	if state.Counts.Letters > 0 || r.term.wrote.Load() {
 		return true
 	}
 	r.mu.Lock()
@@ -99,7 +99,7 @@ func (r *run) lettered() bool {
 }
 
 // redo tries a letter again. A failure is written to the letter; it never ends
-// the tenure, unless the lease is lost.
+// the term, unless the lease is lost.
 func (r *run) redo(ctx context.Context, l *DeadLetter) error {
 	bounded, cancel := context.WithTimeout(ctx, retryMax)
 	defer cancel()
@@ -107,7 +107,7 @@ func (r *run) redo(ctx context.Context, l *DeadLetter) error {
 	now, err := r.host.letters.Get(bounded, l.Pipeline, l.ID)
 	switch {
 	case err != nil && !errors.Is(err, store.ErrNotFound):
-		r.tenure.Logger.DebugContext(ctx, "a dead letter cannot be read now", slog.String("letter", l.ID), slog.Any("error", err))
+		r.term.Logger.DebugContext(ctx, "a dead letter cannot be read now", slog.String("letter", l.ID), slog.Any("error", err))
 		return nil // it is still asked for
 	case err != nil || !now.Asked():
 		return nil
@@ -118,20 +118,20 @@ func (r *run) redo(ctx context.Context, l *DeadLetter) error {
 	case err == nil:
 		r.forgive(l)
 		err = r.host.letters.done(ctx, l)
-		r.tenure.Logger.InfoContext(ctx, "a dead letter was tried again and is done", slog.String("item", l.Item), slog.String("letter", l.ID))
+		r.term.Logger.InfoContext(ctx, "a dead letter was tried again and is done", slog.String("item", l.Item), slog.String("letter", l.ID))
 	case FailureOf(ctx, err) == Lost:
 		CountFenced(ctx, r.Resource)
 		return errors.Join(ErrLost, err)
 	case ctx.Err() != nil:
 		return nil
 	default:
-		r.tenure.Logger.WarnContext(ctx, "a dead letter was tried again without success", slog.String("item", l.Item), slog.Any("error", err))
+		r.term.Logger.WarnContext(ctx, "a dead letter was tried again without success", slog.String("item", l.Item), slog.Any("error", err))
 		err = r.host.letters.failedAgain(ctx, l, err)
 	}
 	if err != nil && ctx.Err() == nil {
-		r.tenure.Logger.WarnContext(ctx, "the outcome of a retry was not written; it is tried again", slog.Any("error", err))
+		r.term.Logger.WarnContext(ctx, "the outcome of a retry was not written; it is tried again", slog.Any("error", err))
 	}
-	r.soil()
+	r.markDirty()
 	r.turn()
 	return nil
 }

@@ -25,7 +25,7 @@ const (
 )
 
 // ErrLost says that the processor's lease has passed on: a write was refused
-// because its epoch is old. The tenure ends.
+// because its epoch is old. The term ends.
 var ErrLost = errors.New("processors: the lease has passed on")
 
 // rejection marks a failure that trying again cannot mend.

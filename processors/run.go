@@ -25,16 +25,16 @@ const (
 	saveMax = 2 * time.Second
 )
 
-// run is one tenure of one processor in this process. Its loop owns all fields
+// run is one term of one processor in this process. Its loop owns all fields
 // but those behind mu and the atomics.
 type run struct {
 	Resource
-	host   *Host
-	lease  Lease
-	proc   Processor
-	tenure *Tenure
-	input  *readAhead
-	log    *feed.Log
+	host  *Host
+	lease Lease
+	proc  Processor
+	term  *Term
+	input *readAhead
+	log   *feed.Log
 
 	turned  atomic.Int64 // unix milliseconds
 	waiting atomic.Bool
@@ -74,12 +74,12 @@ func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
 	r.pace.share, r.pace.to = float64(h.cfg.BackfillPercent)/100, t.BackfillTo
 	r.cp.State, r.cp.Taken = State{}, feed.Position{}
 	r.marks = []mark{{cp.Position, cp.Time, cp.Log, cp.Sum}}
-	r.tenure = &Tenure{
-		Resource: t.Resource, Epoch: lease.Epoch(), letters: h.letters, changed: make(chan struct{}, 1), turned: r.turn,
+	r.term = &Term{
+		Resource: t.Resource, Epoch: lease.Epoch(), letters: h.letters, changed: make(chan struct{}, 1), heartbeat: r.turn,
 		Logger: h.cfg.Logger.With(slog.String("pipeline", t.Pipeline), slog.String("role", string(t.Role)),
 			slog.String("partition", t.Partition.String())),
 	}
-	r.tenure.saved.Store(cp)
+	r.term.saved.Store(cp)
 	r.turn()
 	return r
 }
@@ -114,8 +114,8 @@ func (r *run) loop(ctx context.Context) error {
 			r.waiting.Store(false)
 			err = r.batch(ctx)
 		case <-rested.C:
-		case <-r.tenure.changed:
-			r.soil()
+		case <-r.term.changed:
+			r.markDirty()
 		case <-save.C:
 			r.save(ctx)
 		case l := <-r.redos:
@@ -156,7 +156,7 @@ func (r *run) batch(ctx context.Context) error {
 	r.cp.succeeds()
 	r.marks = append(thinned(r.marks), mark{r.cp.Position, r.cp.Time, r.cp.Log, r.cp.Sum})
 	r.mu.Unlock()
-	r.soil()
+	r.markDirty()
 	r.turn()
 	return nil
 }
@@ -193,7 +193,7 @@ func (r *run) deliver(ctx context.Context, b *Batch) error {
 	return err
 }
 
-// attempts is how often the next changes have failed, in earlier tenures too.
+// attempts is how often the next changes have failed, in earlier terms too.
 func (r *run) attempts() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,7 +252,7 @@ func (r *run) attempt(ctx context.Context, b *Batch) error {
 		case result := <-r.saves:
 			r.savedAs(result)
 		case <-ticker.C:
-			r.soil()
+			r.markDirty()
 			r.save(ctx)
 		}
 	}
@@ -266,8 +266,8 @@ func (r *run) failed(ctx context.Context, attempts int, lasts time.Duration, err
 	r.cp.fails(attempts, Clip(err))
 	r.mu.Unlock()
 	r.turn()
-	r.soil()
-	r.tenure.Logger.Log(ctx, retryLevel(err, attempts, lasts), "changes cannot be processed now; trying again", slog.Int("attempts", attempts), slog.Any("error", err))
+	r.markDirty()
+	r.term.Logger.Log(ctx, retryLevel(err, attempts, lasts), "changes cannot be processed now; trying again", slog.Int("attempts", attempts), slog.Any("error", err))
 	select {
 	case result := <-r.saves: // the loop does not come to it while this goes on
 		r.savedAs(result)
@@ -308,7 +308,7 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 	}
 	pauses, began := NewPauses(), time.Now()
 	for {
-		err := r.tenure.DeadLetter(ctx, DeadLetter{
+		err := r.term.DeadLetter(ctx, DeadLetter{
 			Item: source, Position: at, Status: statusOf(cause), Reason: cause.Error(), Attempts: attempts, Trace: job.Trace,
 		})
 		if err == nil {
@@ -326,7 +326,7 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 	r.cp.Parked = append(slices.DeleteFunc(slices.Clone(r.cp.Parked), func(j Job) bool { return j.Source == source }), job)
 	parked := len(r.cp.Parked)
 	r.mu.Unlock()
-	r.soil()
+	r.markDirty()
 	if parked > r.host.cfg.ParkedMax {
 		return &TooManyParkedError{Resource: r.Resource, Parked: parked}
 	}

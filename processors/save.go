@@ -24,8 +24,8 @@ func (e *TooManyParkedError) Error() string {
 	return fmt.Sprintf("%d items could not be processed; mend their cause (dead letters of pipeline %s) and resume", e.Parked, e.Resource.Pipeline)
 }
 
-// soil notes that the durable checkpoint is behind.
-func (r *run) soil() {
+// markDirty notes that the durable checkpoint is behind.
+func (r *run) markDirty() {
 	if r.dirty.IsZero() {
 		r.dirty = time.Now()
 	}
@@ -87,7 +87,7 @@ func (r *run) rate(cp *Checkpoint) {
 // covered returns the traces of what the next checkpoint covers.
 func (r *run) covered() traceSet {
 	traces := r.traces
-	finished := r.tenure.takeTraces()
+	finished := r.term.takeTraces()
 	traces.addAll(&finished)
 	r.traces = traceSet{}
 	return traces
@@ -111,17 +111,17 @@ func (r *run) write(ctx context.Context, data []byte, traces *traceSet) error {
 }
 
 // savedAs takes the outcome of the checkpoint that was being written. A failure
-// is not the end: the lease ends the tenure when it is lost, and till then the
+// is not the end: the lease ends the term when it is lost, and till then the
 // next checkpoint says all that this one said.
 func (r *run) savedAs(err error) {
 	cp := r.saving
 	r.saving = nil
 	if err == nil {
-		r.tenure.saved.Store(cp)
+		r.term.saved.Store(cp)
 		return
 	}
-	r.soil()
-	r.tenure.Logger.Warn("the checkpoint was not written; trying again", slog.Any("error", err))
+	r.markDirty()
+	r.term.Logger.Warn("the checkpoint was not written; trying again", slog.Any("error", err))
 }
 
 // settle waits for the checkpoint that is being written.
@@ -130,26 +130,26 @@ func (r *run) settle() {
 		return
 	}
 	if err := <-r.saves; err != nil {
-		r.soil()
+		r.markDirty()
 	} else {
-		r.tenure.saved.Store(r.saving)
+		r.term.saved.Store(r.saving)
 	}
 	r.saving = nil
 }
 
-// last writes what the tenure leaves behind. It runs when ctx has ended and
+// last writes what the term leaves behind. It runs when ctx has ended and
 // fails without harm if the lease is lost.
 func (r *run) last(ctx context.Context) {
 	if r.dirty.IsZero() {
 		select {
-		case <-r.tenure.changed:
+		case <-r.term.changed:
 		default:
 			return
 		}
 	}
 	traces := r.covered()
 	if err := r.write(ctx, r.checkpoint().Encode(), &traces); err != nil {
-		r.tenure.Logger.Info("the last checkpoint was not written; what it covered is done again", slog.Any("error", err))
+		r.term.Logger.Info("the last checkpoint was not written; what it covered is done again", slog.Any("error", err))
 	}
 }
 
@@ -225,7 +225,7 @@ func (r *run) activity() Activity {
 	cp := r.checkpoint()
 	return Activity{
 		Resource: r.Resource, Checkpoint: *cp, Waiting: r.waiting.Load() && cp.Open() == 0 && cp.Taken.IsZero(),
-		Turned: time.UnixMilli(r.turned.Load()),
+		Heartbeat: time.UnixMilli(r.turned.Load()),
 	}
 }
 

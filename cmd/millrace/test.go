@@ -112,7 +112,7 @@ func (a *app) test(ctx context.Context, declared *spec.Resources, f *testFlags) 
 // The intervals of what runs tests: much shorter than where others have work to do.
 const (
 	testCheckpointInterval = 5 * time.Millisecond
-	testStewardInterval    = 20 * time.Millisecond
+	testReconcilerInterval = 20 * time.Millisecond
 )
 
 // bench runs f beside a store and a worker in this process, which nobody else sees.
@@ -181,6 +181,6 @@ func newTestWorker(ctx context.Context, n *node.Node, cfg *configs.Config, log *
 		return nil, nil, err
 	}
 	return pipelines.NewSupervisor(n.Registry(), n.Client(), manager, host, pipelines.SupervisorConfig{
-		Cascade: cfg.Cascade, Bucket: cfg.Leases.Bucket, Logger: log, Steward: pipelines.StewardConfig{Interval: testStewardInterval},
+		Cascade: cfg.Cascade, Bucket: cfg.Leases.Bucket, Logger: log, Reconciler: pipelines.ReconcilerConfig{Interval: testReconcilerInterval},
 	}), hub, nil
 }

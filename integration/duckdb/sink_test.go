@@ -58,7 +58,7 @@ func (b *bench) must(err error) {
 // begin opens the sink with a schema.
 func (b *bench) begin(schema *project.Schema) {
 	b.Helper()
-	w, position, err := b.sink.Open(b.Context(), schema, project.Tenure{
+	w, position, err := b.sink.Open(b.Context(), schema, project.Term{
 		Producer: feed.Producer{Pipeline: schema.Pipeline, Generation: schema.Generation, Source: "source:c7k2x4ab/0"}, Epoch: 1,
 	})
 	b.must(err)

@@ -114,7 +114,7 @@ type noSink struct{}
 var errNoSink = errors.New("pipelines: a plan writes nothing")
 
 // Open refuses.
-func (noSink) Open(context.Context, *project.Schema, project.Tenure) (project.Writer, feed.Position, error) {
+func (noSink) Open(context.Context, *project.Schema, project.Term) (project.Writer, feed.Position, error) {
 	return nil, feed.Position{}, errNoSink
 }
 

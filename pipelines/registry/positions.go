@@ -38,5 +38,5 @@ func (r *Record) Passed(b *Bound, at Positions, goals []Start) bool {
 	return true
 }
 
-// StewardResource is the lease of the steward, one for all pipelines.
-const StewardResource = "steward"
+// ReconcilerResource is the lease of the reconciler, one for all pipelines.
+const ReconcilerResource = "steward"

@@ -18,7 +18,7 @@ import (
 //
 // The record comes first and what the containers are to do for it follows from
 // the record alone, so whoever finds one without the other, this function when it
-// is called again or the steward, puts it right.
+// is called again or the reconciler, puts it right.
 func (r *Registry) ApplyPipeline(ctx context.Context, d *spec.Pipeline, opts *ApplyOptions) (Outcome, error) {
 	o := Outcome{Kind: spec.KindPipeline, Database: d.Metadata.Database, Name: d.Metadata.Name}
 	b, err := r.bind(ctx, d)

@@ -10,18 +10,18 @@ import (
 	"github.com/millrace/millrace/leases"
 )
 
-// proofs reads what the auditor has found from its lease. What cannot be read tells
+// proofs reads what the continuous verification has found from its lease. What cannot be read tells
 // nothing: status is about more than that.
 func proofs(held map[string]*leases.Lease) map[string]*verify.Finding {
 	l := held[verify.ContinuousResource]
 	if l == nil {
 		return nil
 	}
-	audits, err := verify.DecodeFindings(l.Checkpoint)
+	findings, err := verify.DecodeFindings(l.Checkpoint)
 	if err != nil {
 		return nil
 	}
-	return audits
+	return findings
 }
 
 // proofCell tells in a word or two what was found, at a moment later on.

@@ -84,7 +84,7 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	for i := range held {
 		byResource[held[i].Resource] = &held[i]
 	}
-	audits := proofs(byResource)
+	findings := proofs(byResource)
 	s := &Status{Time: time.Now()}
 	if err != nil {
 		s.Problems = append(s.Problems, fmt.Sprintf("read the leases: %v", err))
@@ -108,7 +108,7 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	}
 	m.count(ctx, readers)
 	for i := range world.Pipelines {
-		p := m.pipeline(&world.Pipelines[i], world.Containers, readers[i], audits)
+		p := m.pipeline(&world.Pipelines[i], world.Containers, readers[i], findings)
 		noted := 0.0
 		for _, w := range readers[i] {
 			noted += w.checkpoint.RateAt(s.Time)
@@ -153,7 +153,7 @@ func (m *Monitor) readers(rec *registry.Record, containers []store.ContainerInfo
 		}
 		for _, resource := range g.Readers(&b) {
 			all = append(all, &watched{
-				resource: resource, record: g, lease: held[resource.String()], steward: held[registry.StewardResource], now: m.now.time, stuckAfter: m.cfg.StuckAfter,
+				resource: resource, record: g, lease: held[resource.String()], reconciler: held[registry.ReconcilerResource], now: m.now.time, stuckAfter: m.cfg.StuckAfter,
 				checkpoint: &processors.Checkpoint{}, closed: closedAmong(partitionsOf(resource, &b), held, m.now.time),
 			})
 		}
@@ -175,9 +175,9 @@ func (m *Monitor) rate(p *Pipeline, noted float64) float64 {
 }
 
 // pipeline tells where one pipeline stands.
-func (m *Monitor) pipeline(rec *registry.Record, containers []store.ContainerInfo, readers []*watched, audits map[string]*verify.Finding) *Pipeline {
+func (m *Monitor) pipeline(rec *registry.Record, containers []store.ContainerInfo, readers []*watched, findings map[string]*verify.Finding) *Pipeline {
 	p := newPipelineStatus(rec)
-	p.Proof = verify.ProofOf(audits, rec)
+	p.Proof = verify.ProofOf(findings, rec)
 	if _, gone := rec.Bound(containers); gone != "" {
 		p.State = Stuck
 		p.Reason = fmt.Sprintf("container %s/%s was deleted, or made again; apply the pipeline again or delete it", rec.Database, gone)

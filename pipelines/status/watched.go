@@ -18,7 +18,7 @@ type watched struct {
 	resource   processors.Resource
 	record     *registry.Record
 	lease      *leases.Lease // nil if there has never been one
-	steward    *leases.Lease // held by one of the workers; nil if never
+	reconciler *leases.Lease // held by one of the workers; nil if never
 	checkpoint *processors.Checkpoint
 	unread     error  // why log and checkpoint could not be read; nil if they were
 	closed     string // why a partition that it reads or writes does not open; "" if all do
@@ -225,9 +225,9 @@ func (w *watched) retried() string {
 }
 
 // workers says what to do about a lease that nobody takes, by whether a worker takes
-// others: one of the group holds the steward's whenever there is one.
+// others: one of the group holds the reconciler's whenever there is one.
 func (w *watched) workers() string {
-	s := w.steward
+	s := w.reconciler
 	if s == nil || s.Owner == "" || w.now.Sub(s.Progress) > w.stuckAfter {
 		return "is a worker process running?"
 	}

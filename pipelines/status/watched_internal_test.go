@@ -63,12 +63,12 @@ func TestState(t *testing.T) {
 		},
 		{
 			"registered a minute ago, and a worker has not come to it",
-			watched{record: &registry.Record{Changed: noon.Add(-time.Minute)}, checkpoint: &processors.Checkpoint{}, steward: &leases.Lease{Owner: "n/1", Host: "a", Progress: noon.Add(-time.Second)}},
+			watched{record: &registry.Record{Changed: noon.Add(-time.Minute)}, checkpoint: &processors.Checkpoint{}, reconciler: &leases.Lease{Owner: "n/1", Host: "a", Progress: noon.Add(-time.Second)}},
 			Stuck, "no worker has taken it; worker n/1 on a runs and has not come to it",
 		},
 		{
 			"registered a minute ago, and the worker is gone",
-			watched{record: &registry.Record{Changed: noon.Add(-time.Minute)}, checkpoint: &processors.Checkpoint{}, steward: &leases.Lease{Owner: "n/1", Progress: noon.Add(-time.Minute)}},
+			watched{record: &registry.Record{Changed: noon.Add(-time.Minute)}, checkpoint: &processors.Checkpoint{}, reconciler: &leases.Lease{Owner: "n/1", Progress: noon.Add(-time.Minute)}},
 			Stuck, "no worker has taken it; is a worker process running?",
 		},
 		{

@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// ContinuousResource is the lease of the auditor, one for all pipelines.
+	// ContinuousResource is the lease of the continuous verification, one for all pipelines.
 	ContinuousResource = "verify"
-	// auditPageItems keeps the auditor from occupying an owner for long.
-	auditPageItems = 200
-	// auditPollInterval keeps it from reading the leases often.
-	auditPollInterval = 500 * time.Millisecond
-	// auditListMax is how many differences of each kind and pipeline are logged.
-	auditListMax = 5
-	// auditSaveInterval is the time between two saves of what was found in one round,
+	// continuousPageItems keeps it from occupying an owner for long.
+	continuousPageItems = 200
+	// continuousPollInterval keeps it from reading the leases often.
+	continuousPollInterval = 500 * time.Millisecond
+	// continuousListMax is how many differences of each kind and pipeline are logged.
+	continuousListMax = 5
+	// continuousSaveInterval is the time between two saves of what was found in one round,
 	// while it is no news.
-	auditSaveInterval = time.Minute
+	continuousSaveInterval = time.Minute
 	// proofSharePercent is the part of its time in which a pipeline is verified on
 	// whose proof somebody waits.
 	proofSharePercent = 25
@@ -58,66 +58,66 @@ type Continuous struct {
 	tick     time.Duration // between two looks at what waits for a proof
 	log      *slog.Logger
 
-	mu     sync.Mutex
-	audits map[string]*Finding // by pipeline id
-	saved  time.Time           // when they were saved last; zero if something has to be said
+	mu       sync.Mutex
+	findings map[string]*Finding // by pipeline id
+	saved    time.Time           // when they were saved last; zero if something has to be said
 }
 
-// auditLease is what the auditor asks of its lease, a leases.Held.
-type auditLease interface {
+// Lease is what Continuous asks of its lease, a leases.Held.
+type Lease interface {
 	// Checkpoint is what was saved last, by whoever held the lease.
 	Checkpoint() []byte
 	Progress()
 	Save(ctx context.Context, checkpoint []byte) error
 }
 
-// NewContinuous returns an auditor that looks every tick at what waits for a proof, in
+// NewContinuous returns a Continuous that looks every tick at what waits for a proof, in
 // the world that it is told. bucket holds the leases of processors.
 func NewContinuous(r *registry.Registry, client *store.Client, world func() (registry.World, bool), bucket string, cfg ContinuousConfig, tick time.Duration, log *slog.Logger) *Continuous {
 	cfg = cfg.withDefaults()
 	return &Continuous{
-		registry: r, world: world, cfg: cfg, tick: tick, log: log, audits: map[string]*Finding{},
+		registry: r, world: world, cfg: cfg, tick: tick, log: log, findings: map[string]*Finding{},
 		verifier: New(r.JetStream, r, client, Config{
-			Bucket: bucket, BytesMax: cfg.BytesMax, PartitionsMax: 1, PageItems: auditPageItems, ListMax: auditListMax,
-			PollInterval: auditPollInterval,
+			Bucket: bucket, BytesMax: cfg.BytesMax, PartitionsMax: 1, PageItems: continuousPageItems, ListMax: continuousListMax,
+			PollInterval: continuousPollInterval,
 		}),
 	}
 }
 
 // Run verifies until ctx ends.
-func (a *Continuous) Run(ctx context.Context, held auditLease) error {
+func (a *Continuous) Run(ctx context.Context, held Lease) error {
 	if err := a.restore(held.Checkpoint()); err != nil {
 		a.log.WarnContext(ctx, "what was verified before is not known", slog.Any("error", err))
 	}
-	forget, err := observeAudits(a.each)
+	forget, err := observeFindings(a.each)
 	if err != nil {
 		return err
 	}
 	defer forget()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return a.prove(ctx, held) })
+	g.Go(func() error { return a.verifyWaiting(ctx, held) })
 	if a.cfg.On() {
-		g.Go(func() error { return a.patrol(ctx, held) })
+		g.Go(func() error { return a.verifyAll(ctx, held) })
 	}
 	return g.Wait()
 }
 
 // paced returns a verifier that works in a share of its time.
-func (a *Continuous) paced(lease auditLease, percent int) *Verifier {
+func (a *Continuous) paced(lease Lease, percent int) *Verifier {
 	v := *a.verifier
 	v.pacer = pace.New(float64(percent)/100, lease.Progress)
 	return &v
 }
 
-// patrol verifies all pipelines, one after the other, for ever.
-func (a *Continuous) patrol(ctx context.Context, lease auditLease) error {
+// verifyAll verifies all pipelines, one after the other, for ever.
+func (a *Continuous) verifyAll(ctx context.Context, lease Lease) error {
 	v := a.paced(lease, a.cfg.SharePercent)
 	for ctx.Err() == nil {
 		began := time.Now()
 		w, ready := a.world()
 		for i := range w.Pipelines {
 			if ready && ctx.Err() == nil {
-				a.one(ctx, v, lease, &w, &w.Pipelines[i])
+				a.verifyOne(ctx, v, lease, &w, &w.Pipelines[i])
 			}
 		}
 		a.save(ctx, lease, time.Second)
@@ -130,9 +130,9 @@ func (a *Continuous) patrol(ctx context.Context, lease auditLease) error {
 	return nil
 }
 
-// prove verifies pipelines that wait for a proof. One that was not proved is looked
+// verifyWaiting verifies pipelines that wait for a proof. One that was not proved is looked
 // at again when it has changed, or after a while.
-func (a *Continuous) prove(ctx context.Context, lease auditLease) error {
+func (a *Continuous) verifyWaiting(ctx context.Context, lease Lease) error {
 	v := a.paced(lease, max(a.cfg.SharePercent, proofSharePercent))
 	type try struct {
 		revision uint64
@@ -153,7 +153,7 @@ func (a *Continuous) prove(ctx context.Context, lease auditLease) error {
 			last := tried[rec.ID]
 			if last.revision != rec.Revision || time.Since(last.at) >= a.cfg.Interval {
 				last = try{rec.Revision, time.Now()}
-				if a.one(ctx, v, lease, &w, rec) {
+				if a.verifyOne(ctx, v, lease, &w, rec) {
 					a.proved(ctx, rec)
 				}
 			}
@@ -166,9 +166,9 @@ func (a *Continuous) prove(ctx context.Context, lease auditLease) error {
 	return nil
 }
 
-// one verifies one pipeline and notes what is found. It tells whether all copies
+// verifyOne verifies one pipeline and notes what is found. It tells whether all copies
 // were proved to be equal.
-func (a *Continuous) one(ctx context.Context, v *Verifier, lease auditLease, w *registry.World, rec *registry.Record) (proved bool) {
+func (a *Continuous) verifyOne(ctx context.Context, v *Verifier, lease Lease, w *registry.World, rec *registry.Record) (proved bool) {
 	began := time.Now()
 	v.pacer.Resume()
 	heads, err := a.heads(ctx, w, rec)
@@ -191,7 +191,7 @@ func (a *Continuous) one(ctx context.Context, v *Verifier, lease auditLease, w *
 	}
 	r := &report.Pipelines[0]
 	a.note(ctx, rec, r, heads, began)
-	a.save(ctx, lease, auditSaveInterval)
+	a.save(ctx, lease, continuousSaveInterval)
 	return r.Verdict == VerdictEqual
 }
 
@@ -248,7 +248,7 @@ func (a *Continuous) failed(ctx context.Context, rec *registry.Record, err error
 func (a *Continuous) keep(w *registry.World) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	maps.DeleteFunc(a.audits, func(id string, _ *Finding) bool {
+	maps.DeleteFunc(a.findings, func(id string, _ *Finding) bool {
 		return !slices.ContainsFunc(w.Pipelines, func(r registry.Record) bool { return r.ID == id })
 	})
 }
@@ -264,7 +264,7 @@ func (a *Continuous) note(ctx context.Context, rec *registry.Record, r *Pipeline
 	}
 	a.mu.Unlock()
 	if r.Drift > 0 && r.Drift != before.Drift {
-		examples := make([]string, 0, auditListMax)
+		examples := make([]string, 0, continuousListMax)
 		for i := range r.Differences {
 			if r.Differences[i].Kind == DifferenceDrift {
 				examples = append(examples, r.Differences[i].String())
@@ -277,10 +277,10 @@ func (a *Continuous) note(ctx context.Context, rec *registry.Record, r *Pipeline
 
 // of returns what is known of a pipeline. a.mu is held.
 func (a *Continuous) of(rec *registry.Record) *Finding {
-	one := a.audits[rec.ID]
+	one := a.findings[rec.ID]
 	if one == nil {
 		one = &Finding{Database: rec.Database, Name: rec.Name, Since: time.Now()}
-		a.audits[rec.ID] = one
+		a.findings[rec.ID] = one
 	}
 	return one
 }

@@ -9,9 +9,9 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// observeAudits publishes what a continuous verification has found, which each tells
+// observeFindings publishes what a continuous verification has found, which each tells
 // whenever it is asked for, until forget is called.
-func observeAudits(each func(f func(one *Finding))) (forget func(), err error) {
+func observeFindings(each func(f func(one *Finding))) (forget func(), err error) {
 	m := otel.Meter(instrumentation)
 	coverage, err := m.Float64ObservableGauge("millrace.verify.coverage", metric.WithUnit("1"),
 		metric.WithDescription("Share of copies that the continuous verification proved equal in its last pass."))

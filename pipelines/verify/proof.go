@@ -13,8 +13,8 @@ import (
 	"github.com/millrace/millrace/pipelines/registry"
 )
 
-// auditVersion begins what the auditor keeps in its lease; see CONTINUOUS.md.
-const auditVersion = 1
+// findingsVersion begins what the continuous verification keeps in its lease; see CONTINUOUS.md.
+const findingsVersion = 1
 
 // Proof is what the continuous verification has found of a pipeline.
 type Proof struct {
@@ -74,7 +74,7 @@ func (o *Finding) take(rec *registry.Record, r *PipelineReport, heads []registry
 	}
 }
 
-type auditJSON struct {
+type findingsJSON struct {
 	Version   int                 `json:"version"`
 	Pipelines map[string]*Finding `json:"pipelines"` // by id
 }
@@ -82,24 +82,24 @@ type auditJSON struct {
 // DecodeFindings reads what the continuous verification keeps in its lease, by the ids of
 // pipelines; see CONTINUOUS.md.
 func DecodeFindings(data []byte) (map[string]*Finding, error) {
-	w := auditJSON{Pipelines: map[string]*Finding{}}
+	w := findingsJSON{Pipelines: map[string]*Finding{}}
 	if len(data) == 0 {
 		return w.Pipelines, nil
 	}
 	if err := json.Unmarshal(data, &w); err != nil {
 		return nil, fmt.Errorf("lease %s: %w", ContinuousResource, err)
 	}
-	if w.Version != auditVersion {
-		return nil, fmt.Errorf("lease %s has version %d; this release knows %d: was it written by a newer one?", ContinuousResource, w.Version, auditVersion)
+	if w.Version != findingsVersion {
+		return nil, fmt.Errorf("lease %s has version %d; this release knows %d: was it written by a newer one?", ContinuousResource, w.Version, findingsVersion)
 	}
 	maps.DeleteFunc(w.Pipelines, func(_ string, one *Finding) bool { return one == nil })
 	return w.Pipelines, nil
 }
 
-// encodeAudits leaves out the positions, and then those that were looked at the
+// encodeFindings leaves out the positions, and then those that were looked at the
 // longest ago, where all is more than a lease takes.
-func encodeAudits(audits map[string]*Finding) []byte {
-	w := auditJSON{auditVersion, maps.Clone(audits)}
+func encodeFindings(findings map[string]*Finding) []byte {
+	w := findingsJSON{findingsVersion, maps.Clone(findings)}
 	for {
 		data, err := json.Marshal(w)
 		if err != nil {
@@ -113,7 +113,7 @@ func encodeAudits(audits map[string]*Finding) []byte {
 }
 
 // shrink leaves out the positions, or half of the pipelines if there are none.
-func (w *auditJSON) shrink() {
+func (w *findingsJSON) shrink() {
 	ids := slices.SortedFunc(maps.Keys(w.Pipelines), func(a, b string) int { return w.Pipelines[a].At.Compare(w.Pipelines[b].At) })
 	had := false
 	for _, id := range ids {
@@ -131,26 +131,26 @@ func (w *auditJSON) shrink() {
 
 // restore takes over what an earlier holder of the lease has found.
 func (a *Continuous) restore(checkpoint []byte) error {
-	audits, err := DecodeFindings(checkpoint)
+	findings, err := DecodeFindings(checkpoint)
 	if err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.audits, a.saved = audits, time.Now()
+	a.findings, a.saved = findings, time.Now()
 	return nil
 }
 
 // save keeps what was found in the lease: at once if it is news, else if the last time
 // is long ago.
-func (a *Continuous) save(ctx context.Context, lease auditLease, long time.Duration) {
+func (a *Continuous) save(ctx context.Context, lease Lease, long time.Duration) {
 	a.mu.Lock()
 	if time.Since(a.saved) < long {
 		a.mu.Unlock()
 		return
 	}
 	a.saved = time.Now()
-	data := encodeAudits(a.audits)
+	data := encodeFindings(a.findings)
 	a.mu.Unlock()
 	if err := lease.Save(ctx, data); err != nil && ctx.Err() == nil {
 		a.log.DebugContext(ctx, "what was verified could not be saved", slog.Any("error", err))
@@ -161,7 +161,7 @@ func (a *Continuous) save(ctx context.Context, lease auditLease, long time.Durat
 func (a *Continuous) each(f func(one *Finding)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, one := range a.audits {
+	for _, one := range a.findings {
 		if !one.At.IsZero() {
 			f(one)
 		}
@@ -177,10 +177,10 @@ func (o *Finding) age() float64 {
 	return time.Since(o.Proved).Seconds()
 }
 
-// ProofOf returns what the auditor has found of a record, nil if it has not looked
+// ProofOf returns what the continuous verification has found of a record, nil if it has not looked
 // at its generation yet.
-func ProofOf(audits map[string]*Finding, rec *registry.Record) *Proof {
-	one := audits[rec.ID]
+func ProofOf(findings map[string]*Finding, rec *registry.Record) *Proof {
+	one := findings[rec.ID]
 	if one == nil || one.At.IsZero() || one.Generation != rec.Generation {
 		return nil
 	}

@@ -23,7 +23,7 @@ type rowWriter struct {
 	at feed.Position
 }
 
-// close ends the tenures.
+// close ends the terms.
 func (w *rowWriters) close() error {
 	var errs []error
 	for _, one := range w.open {
@@ -39,7 +39,7 @@ func (r *repair) writer(ctx context.Context, p *Verified, partition feed.Partiti
 	if w := r.open[producer.String()]; w != nil {
 		return w, nil
 	}
-	w, at, err := p.Projection.Sink().Open(ctx, p.Projection.Schema(), project.Tenure{Producer: producer, Epoch: r.epoch})
+	w, at, err := p.Projection.Sink().Open(ctx, p.Projection.Schema(), project.Term{Producer: producer, Epoch: r.epoch})
 	if err != nil {
 		return nil, fmt.Errorf("open the sink: %w", err)
 	}

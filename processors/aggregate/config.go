@@ -33,7 +33,7 @@ type Config struct {
 
 	// RecordInterval is the time between two looks for partitions to which nothing
 	// was sent for a while: there the position is recorded, so that one that is
-	// restored older is noticed by the next tenure. Default 5s; negative is never.
+	// restored older is noticed by the next term. Default 5s; negative is never.
 	RecordInterval time.Duration
 }
 

@@ -35,7 +35,7 @@
 // successor has asked.
 //
 // Redelivery. After a crash, or when a pipeline is set back, changes come again of
-// which some partitions have folded some. Each is asked once in a tenure, before
+// which some partitions have folded some. Each is asked once in a term, before
 // anything is sent, where it stands; one that is ahead gets what lies behind its
 // position, folded anew from the batch. All must be asked, also those to which the
 // batch as a whole means nothing: a member that came and went means nothing, and
@@ -118,5 +118,5 @@
 // is the feed's, the retry's or the repair's, and never two of them.
 //
 // An Aggregate is safe for concurrent use. Its processors are made anew for each
-// tenure of a lease.
+// term of a lease.
 package aggregate

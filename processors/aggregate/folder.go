@@ -22,8 +22,8 @@ const requestsMax = 16
 type Folder struct {
 	a         *Aggregate
 	partition feed.Partition
-	tenure    *processors.Tenure
-	start     feed.Position // of the checkpoint from which the tenure goes on
+	term      *processors.Term
+	start     feed.Position // of the checkpoint from which the term goes on
 	floor     feed.Position // which that checkpoint knows to be recorded everywhere
 
 	turn    chan struct{} // holds one token: the right to what follows
@@ -43,7 +43,7 @@ type Folder struct {
 type target struct {
 	partition feed.Partition
 	foreign   bool          // it is not the partition that is read
-	asked     bool          // at is known from this tenure
+	asked     bool          // at is known from this term
 	known     bool          // and not in doubt
 	at        feed.Position // recorded there for this producer
 	// owes are changes that were given up for it: they are folded by Retry alone. The
@@ -51,7 +51,7 @@ type target struct {
 	owes map[feed.Position]bool
 }
 
-// Fold returns a processor of a partition of the aggregate's source, for one tenure.
+// Fold returns a processor of a partition of the aggregate's source, for one term.
 func (a *Aggregate) Fold(p feed.Partition) processors.Processor {
 	f := &Folder{a: a, partition: p, turn: make(chan struct{}, 1), delta: a.rule.NewDelta()}
 	for _, t := range a.targetsOf(p) {
@@ -61,8 +61,8 @@ func (a *Aggregate) Fold(p feed.Partition) processors.Processor {
 }
 
 // Open takes over the counts of the checkpoint.
-func (f *Folder) Open(_ context.Context, t *processors.Tenure, state processors.State) error {
-	f.tenure, f.start, f.floor = t, t.Saved().Position, state.Recorded
+func (f *Folder) Open(_ context.Context, t *processors.Term, state processors.State) error {
+	f.term, f.start, f.floor = t, t.Saved().Position, state.Recorded
 	f.counts, f.recorded = state.Counts, state.Recorded
 	return nil
 }
@@ -94,10 +94,10 @@ func (f *Folder) Run(ctx context.Context) error {
 			case processors.Ended:
 				return nil
 			case processors.Lost:
-				processors.CountFenced(ctx, f.tenure.Resource)
+				processors.CountFenced(ctx, f.term.Resource)
 				return errors.Join(processors.ErrLost, err)
 			default: // Process meets it too, and says so
-				f.tenure.Logger.DebugContext(ctx, "a position could not be recorded", slog.Any("error", err))
+				f.term.Logger.DebugContext(ctx, "a position could not be recorded", slog.Any("error", err))
 			}
 		}
 	}

@@ -242,7 +242,7 @@ func (k *worker) crash() {
 	k.stop()
 }
 
-// failures are the errors with which tenures have ended.
+// failures are the errors with which terms have ended.
 func (k *worker) failures() []error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -314,7 +314,7 @@ func (w *world) quiet(workers ...*worker) {
 	eventually(w.t, func() (bool, string) {
 		for _, k := range workers {
 			for _, err := range k.failures() {
-				w.t.Fatalf("a tenure ended: %v", err)
+				w.t.Fatalf("a term ended: %v", err)
 			}
 			activities := k.host.Activities()
 			if len(activities) < len(k.leases) {

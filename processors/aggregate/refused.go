@@ -20,12 +20,12 @@ func (f *Folder) refused(ctx context.Context, members []member, upTo feed.Positi
 		// The interval is folded: nobody comes back to write the letter.
 		pauses := processors.NewPauses()
 		for {
-			err := f.tenure.DeadLetter(ctx, letter)
+			err := f.term.DeadLetter(ctx, letter)
 			if err == nil {
 				break
 			}
-			processors.CountRetry(ctx, f.tenure.Resource)
-			f.tenure.Turned()
+			processors.CountRetry(ctx, f.term.Resource)
+			f.term.Heartbeat()
 			if err := pauses.Wait(ctx, err); err != nil {
 				return err
 			}

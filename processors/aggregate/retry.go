@@ -20,7 +20,7 @@ var owed = feed.Position{Index: 1}
 // producerOf is the producer under which a change that was given up is tried again:
 // one of those of the Folder's own, so that it is fenced with it.
 func (f *Folder) producerOf(at feed.Position) feed.Producer {
-	return f.tenure.Producer().Of(at.String())
+	return f.term.Producer().Of(at.String())
 }
 
 // GivenUp is a change that was given up, and that a partition of the target has not
@@ -61,12 +61,12 @@ func (f *Folder) failed(ctx context.Context, b *processors.Batch, err error) {
 	}
 }
 
-// given notes which changes have been given up: by earlier tenures, and the last one
+// given notes which changes have been given up: by earlier terms, and the last one
 // that failed if what comes next is behind it.
 func (f *Folder) given(next feed.Position) {
 	if !f.begun {
 		f.begun = true
-		for _, job := range f.tenure.Saved().Parked {
+		for _, job := range f.term.Saved().Parked {
 			f.gave = append(f.gave, job.Position)
 		}
 	}
@@ -84,12 +84,12 @@ func (f *Folder) owe(ctx context.Context) error {
 		at := f.gave[0]
 		err := f.each(func(t *target) bool { return t.at.Before(at) && !t.gaveUp(at) }, func(t *target) error {
 			_, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
-				Producer: f.producerOf(at), Epoch: f.tenure.Epoch, UpTo: owed, Delta: f.a.rule.NewDelta().Append(nil),
+				Producer: f.producerOf(at), Epoch: f.term.Epoch, UpTo: owed, Delta: f.a.rule.NewDelta().Append(nil),
 			})
 			if err != nil {
 				return fmt.Errorf("note in %s that change %s is owed: %w", t.partition, at, waiting(err))
 			}
-			f.tenure.Turned()
+			f.term.Heartbeat()
 			t.owes[at] = true
 			return nil
 		})
@@ -123,7 +123,7 @@ func (f *Folder) owing(ctx context.Context, t *target) (map[feed.Position]bool, 
 	}
 	owes := map[feed.Position]bool{}
 	for _, g := range all {
-		if g.Source == f.tenure.Producer().Source {
+		if g.Source == f.term.Producer().Source {
 			owes[g.At] = g.Owed
 		}
 	}
@@ -166,7 +166,7 @@ func (f *Folder) Settle(ctx context.Context, p *processors.Parked) error {
 	if failure := processors.FailureOf(ctx, err); err == nil || p.Target != "" || failure != processors.Rejected && failure != processors.Doubtful {
 		return err
 	}
-	f.tenure.Logger.WarnContext(ctx, "a change that was given up is let go, for a repair mends what it means",
+	f.term.Logger.WarnContext(ctx, "a change that was given up is let go, for a repair mends what it means",
 		slog.String("position", p.At.String()), slog.Any("error", err))
 	if err := f.take(ctx); err != nil {
 		return err
@@ -202,13 +202,13 @@ func (f *Folder) repay(ctx context.Context, at feed.Position, mean func(*target)
 			s.data = f.a.rule.NewDelta().Append(nil)
 		}
 		result, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
-			Producer: f.producerOf(at), Epoch: f.tenure.Epoch, After: owed, UpTo: at, Delta: s.data,
+			Producer: f.producerOf(at), Epoch: f.term.Epoch, After: owed, UpTo: at, Delta: s.data,
 		})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("fold change %s into %s: %w", at, t.partition, err))
 			continue
 		}
-		f.tenure.Turned()
+		f.term.Heartbeat()
 		t.owes[at] = false
 		if nothing || !result.Applied { // not applied: an attempt of which no answer came was carried out
 			continue
@@ -268,7 +268,7 @@ func (f *Folder) mendOnce(ctx context.Context, ref store.ItemRef) (done bool, er
 		set[i] = store.Field{Path: v.Path.String(), Value: v.Value}
 	}
 	result, err := f.a.cfg.Target.Repair(ctx, f.a.cfg.Target.PartitionFor(ref.Key), &store.Repair{
-		Producer: f.producerOf(feed.Position{}), Epoch: f.tenure.Epoch, Items: []store.RepairItem{{
+		Producer: f.producerOf(feed.Position{}), Epoch: f.term.Epoch, Items: []store.RepairItem{{
 			Ref: ref, IfMatch: items[0].ETag, Copies: []store.Copy{{Set: set, Action: store.CopySet}},
 		}},
 	})

@@ -17,14 +17,14 @@ import (
 )
 
 // ask learns how far targets have folded, of which that is not known. The epoch is
-// planted there by it, so that no earlier tenure can fold any more.
+// planted there by it, so that no earlier term can fold any more.
 //
 // All are asked before the first is sent anything: one that is ahead has a part of
 // the interval, and must be told the rest even where the whole comes to nothing.
 func (f *Folder) ask(ctx context.Context) error {
 	return f.each(func(t *target) bool { return !t.known }, func(t *target) error {
 		result, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
-			Producer: f.tenure.Producer(), Epoch: f.tenure.Epoch, Ask: true,
+			Producer: f.term.Producer(), Epoch: f.term.Epoch, Ask: true,
 		})
 		if err != nil {
 			return fmt.Errorf("ask %s how far it has folded: %w", t.partition, waiting(err))
@@ -35,8 +35,8 @@ func (f *Folder) ask(ctx context.Context) error {
 			}
 			f.lettered(t.owed())
 		}
-		f.tenure.Turned()
-		expected := t.at // by this tenure
+		f.term.Heartbeat()
+		expected := t.at // by this term
 		if !t.asked && t.foreign && result.Position.Before(f.start) {
 			expected = f.floor
 		}
@@ -151,13 +151,13 @@ func (t *target) owed() (n int) {
 // request sends one interval to one target, and notes where it stands then.
 func (f *Folder) request(ctx context.Context, t *target, upTo feed.Position, s shares) (*store.FoldResult, error) {
 	result, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
-		Producer: f.tenure.Producer(), Epoch: f.tenure.Epoch, After: t.at, UpTo: upTo, Delta: s.data,
+		Producer: f.term.Producer(), Epoch: f.term.Epoch, After: t.at, UpTo: upTo, Delta: s.data,
 	})
 	if err != nil {
 		t.known = t.known && refusal(ctx, err)
 		return nil, fmt.Errorf("fold (%s, %s] into %s: %w", t.at, upTo, t.partition, inDoubt(ctx, err))
 	}
-	f.tenure.Turned()
+	f.term.Heartbeat()
 	if result.Applied {
 		t.at = upTo
 		f.folded(ctx, s)
@@ -205,7 +205,7 @@ func (f *Folder) advance(ctx context.Context) error {
 		return err
 	})
 	if moved && err == nil {
-		f.tenure.Changed("")
+		f.term.Changed("")
 	}
 	return err
 }

@@ -44,7 +44,7 @@ func (f *FanOut) carry(ctx context.Context, fo *fanOut) error {
 		case processors.FailureOf(ctx, err) == processors.Ended:
 			return nil
 		case processors.FailureOf(ctx, err) == processors.Lost:
-			processors.CountFenced(ctx, f.tenure.Resource)
+			processors.CountFenced(ctx, f.term.Resource)
 			span.SetStatus(codes.Error, err.Error())
 			return errors.Join(processors.ErrLost, err)
 		case f.newer(fo, v): // which may fare better
@@ -206,7 +206,7 @@ func (f *FanOut) pages(ctx context.Context, fo *fanOut, v *version, p *place, pa
 
 func (f *FanOut) request(fo *fanOut, v *version, p *place) *store.PatchMany {
 	return &store.PatchMany{
-		Producer: f.tenure.Producer(), Epoch: f.tenure.Epoch, Source: fo.source, Position: v.position, Digest: v.digest,
+		Producer: f.term.Producer(), Epoch: f.term.Epoch, Source: fo.source, Position: v.position, Digest: v.digest,
 		Scope: p.scope, Copy: f.c.copy(p, v), ItemsMax: f.c.limits.FanOutPageItems,
 	}
 }
@@ -220,7 +220,7 @@ func (f *FanOut) finishedBelow(partition feed.Partition) feed.Position {
 		return feed.Position{}
 	}
 	f.forgot[partition] = time.Now()
-	return f.tenure.Saved().FinishedBelow()
+	return f.term.Saved().FinishedBelow()
 }
 
 // page sends one page and takes its outcome.
@@ -251,7 +251,7 @@ func (f *FanOut) page(ctx context.Context, fo *fanOut, partition feed.Partition,
 func (f *FanOut) refused(ctx context.Context, fo *fanOut, r *store.PatchMany, refused []store.Refusal) error {
 	for _, x := range refused {
 		err := f.try(ctx, fo, func() error {
-			return f.tenure.DeadLetter(ctx, processors.DeadLetter{
+			return f.term.DeadLetter(ctx, processors.DeadLetter{
 				Item: fo.source, Position: r.Position, Target: x.Ref.String(), Status: int(x.Status), Reason: x.Reason, Trace: fo.job.Trace,
 			})
 		})
@@ -265,7 +265,7 @@ func (f *FanOut) refused(ctx context.Context, fo *fanOut, r *store.PatchMany, re
 func (f *FanOut) progressed(ctx context.Context, fo *fanOut, result *store.PatchManyResult) {
 	meters.copies.Add(ctx, int64(result.Patched), f.c.measured("fan-out"))
 	meters.pages.Add(ctx, 1, f.c.measured("fan-out"))
-	f.tenure.Turned()
+	f.term.Heartbeat()
 	f.mu.Lock()
 	fo.job.Scanned += int64(result.Scanned)
 	fo.job.Changed += int64(result.Patched)
@@ -277,7 +277,7 @@ func (f *FanOut) progressed(ctx context.Context, fo *fanOut, result *store.Patch
 	}
 	f.mu.Unlock()
 	if tell && !result.Done {
-		f.tenure.Changed("")
+		f.term.Changed("")
 	}
 }
 
@@ -293,7 +293,7 @@ func (f *FanOut) estimate(ctx context.Context, fo *fanOut, p *place, partition f
 	fo.job.Total += int64(n)
 }
 
-// try does do until it succeeds, the tenure ends, or trying again cannot help.
+// try does do until it succeeds, the term ends, or trying again cannot help.
 func (f *FanOut) try(ctx context.Context, fo *fanOut, do func() error) error {
 	var pauses *processors.Pauses
 	for attempt := 1; ; attempt++ {
@@ -326,13 +326,13 @@ func (f *FanOut) try(ctx context.Context, fo *fanOut, do func() error) error {
 }
 
 func (f *FanOut) failed(ctx context.Context, fo *fanOut, err error, attempt int) {
-	processors.CountRetry(ctx, f.tenure.Resource)
+	processors.CountRetry(ctx, f.term.Resource)
 	f.mu.Lock()
 	fo.job.Attempts++
 	fo.job.LastError = processors.Clip(err)
 	f.mu.Unlock()
-	f.tenure.Turned()
-	f.tenure.Changed("")
+	f.term.Heartbeat()
+	f.term.Changed("")
 	level := slog.LevelDebug
 	switch attempt {
 	case 3:
@@ -340,7 +340,7 @@ func (f *FanOut) failed(ctx context.Context, fo *fanOut, err error, attempt int)
 	case processors.StuckAttempts:
 		level = slog.LevelError
 	}
-	f.tenure.Logger.Log(ctx, level, "a fan-out waits", slog.String("source", fo.source), slog.Int("attempts", attempt), slog.Any("error", err))
+	f.term.Logger.Log(ctx, level, "a fan-out waits", slog.String("source", fo.source), slog.Int("attempts", attempt), slog.Any("error", err))
 }
 
 // giveUp writes the dead letter of a fan-out and parks it; false if a newer
@@ -357,17 +357,17 @@ func (f *FanOut) giveUp(ctx context.Context, fo *fanOut, v *version, cause error
 	}
 	pauses := processors.NewPauses()
 	for {
-		err := f.tenure.DeadLetter(ctx, letter)
+		err := f.term.DeadLetter(ctx, letter)
 		if err == nil {
 			break
 		}
 		f.failed(ctx, fo, err, attempts)
 		if pauses.Wait(ctx, err) != nil {
-			return true, nil //nolint:nilerr // the tenure has ended; the next one goes on
+			return true, nil //nolint:nilerr // the term has ended; the next one goes on
 		}
 	}
 	given, err := f.park(fo, v, cause)
-	f.tenure.Changed(letter.Trace)
+	f.term.Changed(letter.Trace)
 	return given, err
 }
 
@@ -379,7 +379,7 @@ func (f *FanOut) finished(ctx context.Context, fo *fanOut, v *version) {
 		span.SetAttributes(attribute.Int64("millrace.copies", fo.job.Changed), attribute.Int64("millrace.scanned", fo.job.Scanned),
 			attribute.String("millrace.position", v.position.String()))
 	}
-	f.tenure.Changed(fo.job.Trace)
+	f.term.Changed(fo.job.Trace)
 }
 
 // startSpan begins the fan-out's span, in the trace of the write that began it.

@@ -26,14 +26,14 @@ const (
 type Checker struct {
 	c         *Cascade
 	partition feed.Partition
-	tenure    *processors.Tenure
+	term      *processors.Term
 	own       feed.Producer // of the fan-outs whose pages need one comparison; Source is empty
 	fill      *processors.Filling
 
 	copies, checked, dangling, letters atomic.Int64
 }
 
-// Check returns a processor of the cascade's target partition, for one tenure.
+// Check returns a processor of the cascade's target partition, for one term.
 func (c *Cascade) Check(partition feed.Partition) processors.Processor {
 	k := &Checker{c: c, partition: partition}
 	k.fill = processors.NewFilling(c.cfg.Fill, c.cfg.Target, k.page)
@@ -41,8 +41,8 @@ func (c *Cascade) Check(partition feed.Partition) processors.Processor {
 }
 
 // Open takes over the counts of the checkpoint.
-func (k *Checker) Open(_ context.Context, t *processors.Tenure, state processors.State) error {
-	k.tenure = t
+func (k *Checker) Open(_ context.Context, t *processors.Term, state processors.State) error {
+	k.term = t
 	k.own = t.Producer()
 	k.copies.Store(state.Counts.Copies)
 	k.checked.Store(state.Counts.Checked)
@@ -190,7 +190,7 @@ func (k *Checker) settle(ctx context.Context, r *round) (repaired int64, err err
 		if r, err = k.again(ctx, changed); err != nil {
 			return repaired, err
 		}
-		k.tenure.Turned()
+		k.term.Heartbeat()
 	}
 }
 
@@ -218,7 +218,7 @@ func (k *Checker) again(ctx context.Context, mends []mend) (*round, error) {
 func (k *Checker) repair(ctx context.Context, mends []mend) (changed []mend, repaired int64, err error) {
 	for len(mends) > 0 {
 		n := requestLen(mends)
-		r := &store.Repair{Producer: k.tenure.Producer(), Epoch: k.tenure.Epoch}
+		r := &store.Repair{Producer: k.term.Producer(), Epoch: k.term.Epoch}
 		for i := range mends[:n] {
 			r.Items = append(r.Items, mends[i].RepairItem)
 		}
@@ -250,7 +250,7 @@ func (k *Checker) repair(ctx context.Context, mends []mend) (changed []mend, rep
 // others go on.
 func (k *Checker) refused(ctx context.Context, m *mend, status store.Status, reason string) error {
 	k.letters.Add(1)
-	return k.tenure.DeadLetter(ctx, processors.DeadLetter{
+	return k.term.DeadLetter(ctx, processors.DeadLetter{
 		Item: m.Ref.String(), Position: feed.Position(m.IfMatch), Target: m.Ref.String(), Status: int(status), Reason: reason, Trace: m.trace,
 	})
 }

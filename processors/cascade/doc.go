@@ -161,5 +161,5 @@
 // own match or where reads could undo its own reason.
 //
 // A Cascade is safe for concurrent use. Its processors are made anew for each
-// tenure of a lease.
+// term of a lease.
 package cascade

@@ -25,7 +25,7 @@ const parkedMax = 200
 type FanOut struct {
 	c         *Cascade
 	partition feed.Partition
-	tenure    *processors.Tenure
+	term      *processors.Term
 	slots     chan struct{} // a token for each fan-out that may run
 	queue     chan *fanOut  // to be run
 
@@ -47,14 +47,14 @@ type fanOut struct {
 	slot   bool // it holds a token
 }
 
-// FanOut returns a processor of the cascade's source partition, for one tenure.
+// FanOut returns a processor of the cascade's source partition, for one term.
 func (c *Cascade) FanOut(partition feed.Partition) processors.Processor {
 	return &FanOut{c: c, partition: partition, open: map[string]*fanOut{}, forgot: map[feed.Partition]time.Time{}}
 }
 
 // Open goes on with the fan-outs that the checkpoint holds.
-func (f *FanOut) Open(_ context.Context, t *processors.Tenure, state processors.State) error {
-	f.tenure, f.counts = t, state.Counts
+func (f *FanOut) Open(_ context.Context, t *processors.Term, state processors.State) error {
+	f.term, f.counts = t, state.Counts
 	f.slots = make(chan struct{}, f.c.limits.FanOutsMax)
 	for range f.c.limits.FanOutsMax {
 		f.slots <- struct{}{}
@@ -228,7 +228,7 @@ func (f *FanOut) park(fo *fanOut, v *version, cause error) (bool, error) {
 	f.counts.Letters++
 	f.release(fo)
 	if f.parked > parkedMax {
-		return true, &processors.TooManyParkedError{Resource: f.tenure.Resource, Parked: f.parked}
+		return true, &processors.TooManyParkedError{Resource: f.term.Resource, Parked: f.parked}
 	}
 	return true, nil
 }

@@ -13,7 +13,7 @@ import (
 // change has begun again meanwhile is left alone.
 func (f *FanOut) Retry(ctx context.Context, p *processors.Parked) error {
 	if p.Target != "" {
-		return f.c.mendItem(ctx, f.tenure, p.Target)
+		return f.c.mendItem(ctx, f.term, p.Target)
 	}
 	source := store.ItemRef{Key: p.Change.Key, ID: p.Change.ID}.String()
 	if !f.isParked(source) {
@@ -51,18 +51,18 @@ func (k *Checker) Retry(ctx context.Context, p *processors.Parked) error {
 	if target == "" {
 		target = store.ItemRef{Key: p.Change.Key, ID: p.Change.ID}.String()
 	}
-	return k.c.mendItem(ctx, k.tenure, target)
+	return k.c.mendItem(ctx, k.term, target)
 }
 
 // mendItem brings one item's copies to what their sources are now. An item that
 // refuses them is the error.
-func (c *Cascade) mendItem(ctx context.Context, tenure *processors.Tenure, target string) error {
+func (c *Cascade) mendItem(ctx context.Context, term *processors.Term, target string) error {
 	ref, err := store.ParseItemRef(target)
 	if err != nil {
 		return processors.Reject(err)
 	}
 	for range roundsMax {
-		done, err := c.mendOnce(ctx, tenure, ref)
+		done, err := c.mendOnce(ctx, term, ref)
 		if done || err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (c *Cascade) mendItem(ctx context.Context, tenure *processors.Tenure, targe
 }
 
 // mendOnce is one attempt; done is false if the item has changed meanwhile.
-func (c *Cascade) mendOnce(ctx context.Context, tenure *processors.Tenure, ref store.ItemRef) (done bool, err error) {
+func (c *Cascade) mendOnce(ctx context.Context, term *processors.Term, ref store.ItemRef) (done bool, err error) {
 	items, err := c.cfg.Target.ReadMany(ctx, []store.ItemRef{ref}, true)
 	if err != nil || items[0].ETag == (store.ETag{}) {
 		return true, err
@@ -89,7 +89,7 @@ func (c *Cascade) mendOnce(ctx context.Context, tenure *processors.Tenure, ref s
 		return true, nil
 	}
 	result, err := c.cfg.Target.Repair(ctx, c.cfg.Target.PartitionFor(ref.Key), &store.Repair{
-		Producer: tenure.Producer(), Epoch: tenure.Epoch, Items: []store.RepairItem{mends[0].RepairItem},
+		Producer: term.Producer(), Epoch: term.Epoch, Items: []store.RepairItem{mends[0].RepairItem},
 	})
 	if err != nil {
 		return false, err

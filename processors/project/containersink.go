@@ -102,9 +102,9 @@ func (s *ContainerSink) CannotHold(schema *Schema, r *Row) (column, reason strin
 	return "", ""
 }
 
-// Open begins a tenure in every partition of the containers.
-func (s *ContainerSink) Open(ctx context.Context, schema *Schema, t Tenure) (Writer, feed.Position, error) {
-	w := &containerWriter{tenure: t, schema: schema, rejects: s.rejects}
+// Open begins a term in every partition of the containers.
+func (s *ContainerSink) Open(ctx context.Context, schema *Schema, t Term) (Writer, feed.Position, error) {
+	w := &containerWriter{term: t, schema: schema, rejects: s.rejects}
 	all := make([]*store.Container, 0, len(schema.Tables)+1)
 	for i := range schema.Tables {
 		sh, err := s.shape(&schema.Tables[i])
@@ -129,7 +129,7 @@ func (s *ContainerSink) Open(ctx context.Context, schema *Schema, t Tenure) (Wri
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(askMax)
 	for _, part := range w.parts {
-		g.Go(func() error { return part.ask(gctx, &w.tenure) })
+		g.Go(func() error { return part.ask(gctx, &w.term) })
 	}
 	if err := g.Wait(); err != nil {
 		return nil, feed.Position{}, err

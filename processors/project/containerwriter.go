@@ -23,7 +23,7 @@ const (
 
 // containerWriter writes for one source partition.
 type containerWriter struct {
-	tenure  Tenure
+	term    Term
 	schema  *Schema
 	shapes  []*shape
 	rejects *store.Container // nil: none
@@ -53,7 +53,7 @@ const succeeded = math.MaxUint64
 
 // ask records the epoch and learns the position. Whoever still writes rows of the same
 // items as the generation before is late.
-func (p *containerPart) ask(ctx context.Context, t *Tenure) error {
+func (p *containerPart) ask(ctx context.Context, t *Term) error {
 	if former := t.Producer; former.Generation > 1 {
 		former.Generation--
 		if _, err := p.container.PutRows(ctx, p.partition, &store.PutRows{Producer: former, Epoch: succeeded, Ask: true}); err != nil {
@@ -88,7 +88,7 @@ func (w *containerWriter) Write(ctx context.Context, b *Batch) (Written, error) 
 		}
 		written.Skipped = false
 		g.Go(func() error {
-			refused, err := part.send(gctx, &w.tenure, b.UpTo)
+			refused, err := part.send(gctx, &w.term, b.UpTo)
 			mu.Lock()
 			defer mu.Unlock()
 			w.note(&written, part, refused)
@@ -190,7 +190,7 @@ func (w *containerWriter) note(written *Written, part *containerPart, refused []
 // send writes the rows of a partition in as many requests as they need. All but
 // the last record a position that no change has, between the one before and upTo:
 // a batch says how rows are, so that after a crash it is sent again as a whole.
-func (p *containerPart) send(ctx context.Context, t *Tenure, upTo feed.Position) ([]store.Refusal, error) {
+func (p *containerPart) send(ctx context.Context, t *Term, upTo feed.Position) ([]store.Refusal, error) {
 	var refused []store.Refusal
 	rows, most := p.rows, putRowsMax
 	for p.position.Before(upTo) {
@@ -222,7 +222,7 @@ func (p *containerPart) send(ctx context.Context, t *Tenure, upTo feed.Position)
 }
 
 // put sends one request.
-func (p *containerPart) put(ctx context.Context, t *Tenure, upTo feed.Position, rows []put) (*store.PutRowsResult, error) {
+func (p *containerPart) put(ctx context.Context, t *Term, upTo feed.Position, rows []put) (*store.PutRowsResult, error) {
 	r := &store.PutRows{Producer: t.Producer, Epoch: t.Epoch, After: p.position, UpTo: upTo}
 	for i := range rows {
 		if rows[i].Source != "" {
@@ -233,8 +233,8 @@ func (p *containerPart) put(ctx context.Context, t *Tenure, upTo feed.Position, 
 	if err != nil {
 		return nil, fmt.Errorf("put %d rows into partition %s: %w", len(r.Rows), p.partition, err)
 	}
-	if t.Turned != nil {
-		t.Turned()
+	if t.Heartbeat != nil {
+		t.Heartbeat()
 	}
 	return result, nil
 }

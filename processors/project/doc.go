@@ -84,5 +84,5 @@
 // and the lag grows.
 //
 // A Projection is safe for concurrent use. Its processors are made anew for each
-// tenure of a lease.
+// term of a lease.
 package project

@@ -25,7 +25,7 @@ func TestCompareAndExamine(t *testing.T) {
 	}
 	items["bad"] = project.Item{ItemRef: ref(t, "c1", "bad"), Body: []byte(orderItem("bad", "never", "a"))}
 	twin := project.Item{ItemRef: ref(t, "c2", "o1"), Body: []byte(orderItem("o1", day, "a", "b"))} // claims the keys of o1
-	w, _, err := sink.Open(t.Context(), p.Schema(), project.Tenure{Producer: p.Resource(partition).Producer(), Epoch: 1})
+	w, _, err := sink.Open(t.Context(), p.Schema(), project.Term{Producer: p.Resource(partition).Producer(), Epoch: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func TestMend(t *testing.T) {
 	}
 	producer := p.Resource(partition).Producer()
 	producer.Source = "repair"
-	w, at, err := sink.Open(t.Context(), p.Schema(), project.Tenure{Producer: producer, Epoch: 1})
+	w, at, err := sink.Open(t.Context(), p.Schema(), project.Term{Producer: producer, Epoch: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ import (
 // between: the change is read again.
 //
 // While there is something to fill, neither producer writes before the sink knows the
-// epoch of both. A tenure that has lost its lease while it held a page, or rows of the
+// epoch of both. A term that has lost its lease while it held a page, or rows of the
 // feed, is refused before its successor writes: it would bring back a row that has gone
 // since, or one without its new columns.
 
@@ -54,18 +54,18 @@ func (f *filler) close() {
 		return
 	}
 	if err := f.writer.Close(); err != nil {
-		f.r.tenure.Logger.Warn("the writer that fills rows was not closed", slog.Any("error", err))
+		f.r.term.Logger.Warn("the writer that fills rows was not closed", slog.Any("error", err))
 	}
 	f.writer = nil
 }
 
-// open begins the tenure of the filler's producer, if there is something to fill. It
+// open begins the term of the filler's producer, if there is something to fill. It
 // is the caller's turn.
 func (f *filler) open(ctx context.Context) (err error) {
 	if f.writer != nil || !f.Left() {
 		return nil
 	}
-	t := Tenure{Producer: f.r.tenure.Producer().Of("fill"), Epoch: f.r.tenure.Epoch, Turned: f.r.tenure.Turned}
+	t := Term{Producer: f.r.term.Producer().Of("fill"), Epoch: f.r.term.Epoch, Heartbeat: f.r.term.Heartbeat}
 	f.writer, f.at, err = f.r.p.cfg.Sink.Open(ctx, &f.r.p.schema, t)
 	return err
 }
@@ -192,7 +192,7 @@ func (f *filler) refused(ctx context.Context, b *Batch, cause error) error {
 	f.r.mu.Lock()
 	f.r.counts.Letters++
 	f.r.mu.Unlock()
-	return f.r.tenure.DeadLetter(ctx, processors.DeadLetter{
+	return f.r.term.DeadLetter(ctx, processors.DeadLetter{
 		Item: ref.String(), Position: feed.Position(items[0].ETag), Target: what + " of " + f.r.p.schema.Tables[table].Name, Reason: cause.Error(),
 	})
 }

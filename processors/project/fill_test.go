@@ -27,7 +27,7 @@ type pages struct {
 	made  func()                     // after a page was made durable; may be nil
 }
 
-func (s *pages) Open(ctx context.Context, schema *project.Schema, t project.Tenure) (project.Writer, feed.Position, error) {
+func (s *pages) Open(ctx context.Context, schema *project.Schema, t project.Term) (project.Writer, feed.Position, error) {
 	w, at, err := s.Memory.Open(ctx, schema, t)
 	if _, _, part := t.Producer.Parent(); part && err == nil {
 		w = &pageWriter{w, s}
@@ -216,7 +216,7 @@ func TestI5_ALatePageOfAFillIsRefused(t *testing.T) {
 	s.done(second)
 	close(late)
 	if err := <-ended; !errors.Is(err, processors.ErrLost) {
-		t.Errorf("the tenure with the late page ended with %v, want ErrLost", err)
+		t.Errorf("the term with the late page ended with %v, want ErrLost", err)
 	}
 	close(gone)
 	second.wait(t, func(cp *processors.Checkpoint) bool { return cp.Fill != nil && cp.Fill.Done })

@@ -101,7 +101,7 @@ func (r *RowWriter) room(ctx context.Context) error {
 		select {
 		case <-flushed:
 		case <-r.over:
-			return store.Refuse(store.StatusUnavailable, "nobody makes the rows durable any more: the tenure ends")
+			return store.Refuse(store.StatusUnavailable, "nobody makes the rows durable any more: the term ends")
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
@@ -115,7 +115,7 @@ func (r *RowWriter) room(ctx context.Context) error {
 }
 
 // close ends the use of the sink: whoever waits for its turn waits for the end of
-// the tenure.
+// the term.
 func (r *RowWriter) close() {
 	r.turn <- struct{}{} // ctx has ended, or ends with Run
 	r.fill.close()
@@ -123,7 +123,7 @@ func (r *RowWriter) close() {
 		return
 	}
 	if err := r.writer.Close(); err != nil {
-		r.tenure.Logger.Warn("the sink's writer was not closed", slog.Any("error", err))
+		r.term.Logger.Warn("the sink's writer was not closed", slog.Any("error", err))
 	}
 }
 
@@ -138,12 +138,12 @@ func (r *RowWriter) flushAll(ctx context.Context, full bool, pauses *processors.
 		r.mu.Unlock()
 		if err == nil {
 			pauses.Reset()
-			r.tenure.Changed("")
+			r.term.Changed("")
 			return nil
 		}
 		switch processors.FailureOf(ctx, err) {
 		case processors.Lost:
-			processors.CountFenced(ctx, r.tenure.Resource)
+			processors.CountFenced(ctx, r.term.Resource)
 			return err
 		case processors.Ended:
 			return err
@@ -159,9 +159,9 @@ func (r *RowWriter) flushAll(ctx context.Context, full bool, pauses *processors.
 // failed notes a flush that is tried again, so that status tells of it.
 func (r *RowWriter) failed(ctx context.Context, err error) {
 	r.mu.Lock()
-	r.trouble = r.tenure.Failed(ctx, r.trouble, "rows cannot be made durable now", err)
+	r.trouble = r.term.Failed(ctx, r.trouble, "rows cannot be made durable now", err)
 	r.mu.Unlock()
-	r.tenure.Changed("")
+	r.term.Changed("")
 }
 
 // flush makes durable what the sink holds, beside what is written to it meanwhile. Its

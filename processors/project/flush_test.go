@@ -23,7 +23,7 @@ func newGate(disk *sinktest.Disk) *gate {
 	return &gate{Memory: sinktest.NewMemory(disk, true), flushes: make(chan chan struct{}), written: make(chan int, 100)}
 }
 
-func (s *gate) Open(ctx context.Context, schema *project.Schema, t project.Tenure) (project.Writer, feed.Position, error) {
+func (s *gate) Open(ctx context.Context, schema *project.Schema, t project.Term) (project.Writer, feed.Position, error) {
 	w, at, err := s.Memory.Open(ctx, schema, t)
 	return &gated{w, s}, at, err
 }

@@ -17,7 +17,7 @@ import (
 var movesSeed = flag.Uint64("moves.seed", 0, "seed of the model of moving items; 0 takes one of the clock")
 
 // mover changes items of a container, moves them between partition keys, and ends
-// and begins the tenures of its two partitions as it likes, so that their feeds
+// and begins the terms of its two partitions as it likes, so that their feeds
 // lag differently.
 type mover struct {
 	*stage
@@ -29,7 +29,7 @@ type mover struct {
 	at     map[string]string // where an item is: its partition key
 }
 
-// Items move while tenures come and go; in the end each has its rows.
+// Items move while terms come and go; in the end each has its rows.
 func TestI6_AMovedItemKeepsItsRows(t *testing.T) {
 	seed := *movesSeed
 	if seed == 0 {
@@ -108,12 +108,12 @@ func (m *mover) remove(id string) {
 	m.at[id] = ""
 }
 
-// turn ends the tenure of a partition, or begins one.
+// turn ends the term of a partition, or begins one.
 func (m *mover) turn(p feed.Partition) {
 	m.t.Helper()
 	if stop := m.stops[p]; stop != nil {
 		if err := stop(); err != nil {
-			m.t.Errorf("the tenure of %s ended with %v", p, err)
+			m.t.Errorf("the term of %s ended with %v", p, err)
 		}
 		delete(m.stops, p)
 		return

@@ -36,7 +36,7 @@ func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error 
 
 // again writes what was gathered between two batches, under a position that no
 // change has: behind all that were processed, in their last commit. There may be
-// others before it, of earlier tenures.
+// others before it, of earlier terms.
 func (r *RowWriter) again(ctx context.Context, g *gatherer) error {
 	if err := r.acquire(ctx); err != nil {
 		return err

@@ -18,9 +18,9 @@ import (
 // the sink.
 type RowWriter struct {
 	p      *Projection
-	tenure *processors.Tenure
+	term   *processors.Term
 	start  feed.Position // behind which reading began
-	broken chan error    // ends the tenure
+	broken chan error    // ends the term
 	fill   *filler
 
 	// turn holds a token while somebody uses what follows.
@@ -55,7 +55,7 @@ type taken struct {
 	at          time.Time
 }
 
-// Rows returns a processor of the projection's source partition, for one tenure.
+// Rows returns a processor of the projection's source partition, for one term.
 // It is a *RowWriter.
 func (p *Projection) Rows(feed.Partition) processors.Processor {
 	r := &RowWriter{
@@ -68,8 +68,8 @@ func (p *Projection) Rows(feed.Partition) processors.Processor {
 
 // Open takes over the counts of the checkpoint. The sink is opened when there is
 // something to write.
-func (r *RowWriter) Open(_ context.Context, t *processors.Tenure, state processors.State) error {
-	r.tenure, r.start = t, t.Saved().Position
+func (r *RowWriter) Open(_ context.Context, t *processors.Term, state processors.State) error {
+	r.term, r.start = t, t.Saved().Position
 	r.through = r.start
 	r.counts, r.rejected, r.recorded = state.Counts, state.Rejected, state.Recorded
 	r.fill.Open(t, state.Fill)
@@ -145,7 +145,7 @@ func (r *RowWriter) write(ctx context.Context, g *gatherer, upTo feed.Position) 
 	return r.room(ctx)
 }
 
-// open begins the tenure at the sink, and the filler's; see there. Its failures are
+// open begins the term at the sink, and the filler's; see there. Its failures are
 // not those of a change: they are tried again until they are over.
 func (r *RowWriter) open(ctx context.Context) error {
 	if err := r.fill.open(ctx); err != nil {
@@ -154,7 +154,7 @@ func (r *RowWriter) open(ctx context.Context) error {
 	if r.writer != nil {
 		return nil
 	}
-	w, at, err := r.p.cfg.Sink.Open(ctx, &r.p.schema, Tenure{Producer: r.tenure.Producer(), Epoch: r.tenure.Epoch, Turned: r.tenure.Turned})
+	w, at, err := r.p.cfg.Sink.Open(ctx, &r.p.schema, Term{Producer: r.term.Producer(), Epoch: r.term.Epoch, Heartbeat: r.term.Heartbeat})
 	if err != nil {
 		return r.waiting(ctx, "open the sink", err)
 	}
@@ -164,7 +164,7 @@ func (r *RowWriter) open(ctx context.Context) error {
 	if at.Before(recorded) {
 		return errors.Join(fatal{fmt.Errorf("the sink has recorded the changes of %s up to %s, and %s was written: "+
 			"it has been emptied or restored older; fill it again with millrace rewind %s",
-			r.tenure.Partition, at, recorded, r.p.cfg.Pipeline)}, w.Close())
+			r.term.Partition, at, recorded, r.p.cfg.Pipeline)}, w.Close())
 	}
 	r.writer, r.after, r.found = w, at, at
 	if r.start.Before(at) {
@@ -174,7 +174,7 @@ func (r *RowWriter) open(ctx context.Context) error {
 }
 
 // waiting returns an error of the sink as a whole as one that is tried again
-// without end, except for that of a tenure that is over.
+// without end, except for that of a term that is over.
 func (r *RowWriter) waiting(ctx context.Context, what string, err error) error {
 	switch processors.FailureOf(ctx, err) {
 	case processors.Lost, processors.Ended:
@@ -191,7 +191,7 @@ func (r *RowWriter) waiting(ctx context.Context, what string, err error) error {
 // fatal is an error that neither trying again nor giving up a change can mend.
 type fatal struct{ error }
 
-// ended returns err, unless it is fatal: then Run ends the tenure with it, for
+// ended returns err, unless it is fatal: then Run ends the term with it, for
 // which this waits.
 func (r *RowWriter) ended(ctx context.Context, err error) error {
 	end, ok := errors.AsType[fatal](err)
@@ -220,7 +220,7 @@ func (r *RowWriter) send(ctx context.Context, b *Batch) (Written, error) {
 	span.RecordError(err)
 	span.SetStatus(codes.Error, err.Error())
 	if errors.Is(err, ErrPosition) {
-		return w, fatal{fmt.Errorf("%s: %w", r.tenure.Partition, err)}
+		return w, fatal{fmt.Errorf("%s: %w", r.term.Partition, err)}
 	}
 	return w, fmt.Errorf("write %d rows: %w", b.Len(), err)
 }

@@ -50,7 +50,7 @@ func TestI6_RowsFollowTheirItems(t *testing.T) {
 				t.Errorf("rejects that are told (-want +got):\n%s", diff)
 			}
 			if err := stop(); err != nil {
-				t.Errorf("the tenure ended with %v", err)
+				t.Errorf("the term ended with %v", err)
 			}
 			s.noLetters()
 		})
@@ -205,7 +205,7 @@ func TestARowThatIsRefusedIsIsolated(t *testing.T) {
 	s.equal(p)
 }
 
-func TestI5_ALateTenureEnds(t *testing.T) {
+func TestI5_ALateTermEnds(t *testing.T) {
 	s := newStage(t)
 	cfg := analytics(t)
 	disk := sinktest.NewDisk()
@@ -216,12 +216,12 @@ func TestI5_ALateTenureEnds(t *testing.T) {
 	s.append(set{id: "o1", body: orderItem("o1", day, "a")})
 	s.done(l)
 	other := sinktest.NewMemory(disk, false)
-	if _, _, err := other.Open(t.Context(), p.Schema(), project.Tenure{Producer: p.Resource(partition).Producer(), Epoch: 99}); err != nil {
+	if _, _, err := other.Open(t.Context(), p.Schema(), project.Term{Producer: p.Resource(partition).Producer(), Epoch: 99}); err != nil {
 		t.Fatal(err)
 	}
 	s.append(set{id: "o2", body: orderItem("o2", day, "a")})
 	if err := s.ends(newLease(), p); !errors.Is(err, processors.ErrLost) {
-		t.Errorf("the late tenure ended with %v, want ErrLost", err)
+		t.Errorf("the late term ended with %v, want ErrLost", err)
 	}
 	s.noLetters()
 }
@@ -250,13 +250,13 @@ func TestAnEmptiedSinkIsNoticed(t *testing.T) {
 	p = compile(t, cfg)
 	s.append(set{id: "o3", body: orderItem("o3", day, "a")})
 	if err := s.ends(l, p); err == nil || !strings.Contains(err.Error(), "emptied or restored older") || !strings.Contains(err.Error(), "rewind analytics") {
-		t.Errorf("the tenure ended with %v", err)
+		t.Errorf("the term ended with %v", err)
 	}
 	// A sink that says so only when it is written to ends it too.
 	cfg.Sink = &tap{Memory: sinktest.NewMemory(sinktest.NewDisk(), false), write: func(*project.Batch) error { return project.ErrPosition }}
 	p = compile(t, cfg)
 	if err := s.ends(newLease(), p); !errors.Is(err, project.ErrPosition) {
-		t.Errorf("the tenure ended with %v, want ErrPosition", err)
+		t.Errorf("the term ended with %v, want ErrPosition", err)
 	}
 	s.noLetters()
 }

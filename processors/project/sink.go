@@ -58,15 +58,15 @@ func (t *TableSchema) Column(name string) int {
 	return -1
 }
 
-// Tenure is the time for which one process writes for one source partition.
-type Tenure struct {
+// Term is the time for which one process writes for one source partition.
+type Term struct {
 	// Producer is who writes; Producer.Source names the source partition.
 	Producer feed.Producer
-	// Epoch grows with every tenure of a Producer.
+	// Epoch grows with every term of a Producer.
 	Epoch uint64
-	// Turned says that the sink makes progress, which one that needs many requests
+	// Heartbeat says that the sink makes progress, which one that needs many requests
 	// for one batch tells after each; nil if nobody wants to know.
-	Turned func()
+	Heartbeat func()
 }
 
 // Batch is what the changes in an interval of source positions mean: the newest
@@ -125,16 +125,16 @@ type Written struct {
 //
 // Errors tell what to do next in the way that processors.FailureOf reads: those of
 // a sink that cannot be reached match store.ErrUnavailable and are tried again
-// without end; those of a tenure that has been succeeded match processors.ErrLost;
+// without end; those of a term that has been succeeded match processors.ErrLost;
 // those of a row that can never be written are made by processors.Reject, and the
 // row's change ends in the dead letters. Everything else is tried for a while.
 type Sink interface {
-	// Open makes what is missing (tables, columns that were added), begins a tenure,
+	// Open makes what is missing (tables, columns that were added), begins a term,
 	// and returns the position recorded for its producer, zero if there is none; a
 	// sink with several parts returns the furthest. From then on every Write and
 	// Flush of an older epoch of the producer is refused, and so is Open, with an
 	// error that matches processors.ErrLost. Opening the same epoch again is allowed.
-	Open(ctx context.Context, s *Schema, t Tenure) (Writer, feed.Position, error)
+	Open(ctx context.Context, s *Schema, t Term) (Writer, feed.Position, error)
 
 	// Close frees what the sink holds in this process. It discards what was not
 	// flushed, and may be called twice.
@@ -161,7 +161,7 @@ type Writer interface {
 	// position up to which all is. After an error it may be called again.
 	Flush(ctx context.Context) (feed.Position, error)
 
-	// Close ends the tenure in this process and discards what was not flushed. It
+	// Close ends the term in this process and discards what was not flushed. It
 	// may be called twice.
 	Close() error
 }

@@ -147,7 +147,7 @@ func (s *stage) done(l *lease) *processors.Checkpoint {
 	return l.wait(s.t, func(cp *processors.Checkpoint) bool { return cp.Position.LSN == s.last })
 }
 
-// run begins a tenure; the returned function ends it and returns its error.
+// run begins a term; the returned function ends it and returns its error.
 func (s *stage) run(l *lease, p *project.Projection) (stop func() error) {
 	l.epoch++
 	ctx, cancel := context.WithCancel(s.t.Context())
@@ -162,7 +162,7 @@ func (s *stage) run(l *lease, p *project.Projection) (stop func() error) {
 	return stop
 }
 
-// ends waits for the tenure to end by itself.
+// ends waits for the term to end by itself.
 func (s *stage) ends(l *lease, p *project.Projection) error {
 	s.t.Helper()
 	l.epoch++
@@ -174,7 +174,7 @@ func (s *stage) ends(l *lease, p *project.Projection) error {
 	case err := <-done:
 		return err
 	case <-time.After(time.Minute):
-		s.t.Fatal("the tenure does not end")
+		s.t.Fatal("the term does not end")
 		return nil
 	}
 }
@@ -219,7 +219,7 @@ type tap struct {
 	write func(*project.Batch) error // its error is that of Write
 }
 
-func (s *tap) Open(ctx context.Context, schema *project.Schema, t project.Tenure) (project.Writer, feed.Position, error) {
+func (s *tap) Open(ctx context.Context, schema *project.Schema, t project.Term) (project.Writer, feed.Position, error) {
 	w, at, err := s.Memory.Open(ctx, schema, t)
 	if err != nil {
 		return nil, at, err

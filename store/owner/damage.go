@@ -69,7 +69,7 @@ func lacking(err error, at, last feed.LSN) string {
 	return "its log lacks " + missing.Lacks()
 }
 
-// errHealed ends a tenure whose log is whole again: the partition is opened anew.
+// errHealed ends a term whose log is whole again: the partition is opened anew.
 var errHealed = errors.New("the log is whole again")
 
 // serveDamaged answers reads from what was applied and refuses writes, or refuses

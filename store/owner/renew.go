@@ -22,10 +22,10 @@ const (
 	rebuildingRetry = time.Second
 )
 
-// errRenewed ends the tenures on an engine that is damaged.
+// errRenewed ends the terms on an engine that is damaged.
 var errRenewed = errors.New("the engine is damaged and is made anew")
 
-// home is one life of the engine. When it is found to be damaged, all tenures on it
+// home is one life of the engine. When it is found to be damaged, all terms on it
 // end, another takes its place, and they begin anew there.
 type home struct {
 	db     *engine.DB
@@ -80,7 +80,7 @@ func (s *Server) renewLoop(ctx context.Context) {
 	}
 }
 
-// renew ends all tenures on a damaged engine and opens another.
+// renew ends all terms on a damaged engine and opens another.
 func (s *Server) renew(ctx context.Context, h *home) {
 	wrong := h.db.Sound()
 	s.cfg.Logger.Error("the engine is damaged; its partitions answer 503 until it is made anew from their logs", slog.Any("error", wrong))

@@ -288,7 +288,7 @@ func (n *Node) openWorker(ctx context.Context) error {
 		return err
 	}
 	n.supervisor = pipelines.NewSupervisor(n.registry, n.client, n.workerHeld, host, pipelines.SupervisorConfig{
-		Cascade: n.cfg.Cascade, Project: n.cfg.Project, Sinks: n.cfg.Sinks, Steward: n.cfg.Steward, Verify: n.cfg.Verify,
+		Cascade: n.cfg.Cascade, Project: n.cfg.Project, Sinks: n.cfg.Sinks, Reconciler: n.cfg.Reconciler, Verify: n.cfg.Verify,
 		Bucket: n.cfg.Leases.Bucket, Logger: n.log,
 	})
 	return n.supervisor.Announce(ctx)

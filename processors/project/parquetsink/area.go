@@ -17,9 +17,9 @@ func lost(p feed.Producer, format string, args ...any) error {
 	return fmt.Errorf("parquet sink: %s: %s: %w", p, fmt.Sprintf(format, args...), processors.ErrLost)
 }
 
-// admit takes a tenure and its schema into a manifest that may be changed, and
+// admit takes a term and its schema into a manifest that may be changed, and
 // says whether that changed anything. A table that was made has no files yet.
-func (m *manifest) admit(s *project.Schema, t project.Tenure) (changed bool, err error) {
+func (m *manifest) admit(s *project.Schema, t project.Term) (changed bool, err error) {
 	a, changed, err := m.join(s, t.Producer)
 	if err != nil {
 		return false, err

@@ -115,7 +115,7 @@ func BenchmarkUpdates(b *testing.B) {
 
 func begin(t testing.TB, s *parquetsink.Sink, schema *project.Schema, partition int) project.Writer {
 	t.Helper()
-	w, _, err := s.Open(t.Context(), schema, project.Tenure{
+	w, _, err := s.Open(t.Context(), schema, project.Term{
 		Producer: feed.Producer{Pipeline: schema.Pipeline, Generation: schema.Generation, Source: fmt.Sprintf("source:c7k2x4ab/%d", partition)},
 		Epoch:    1,
 	})

@@ -33,8 +33,8 @@ type step struct {
 	swap       bool
 }
 
-func tenureOf(generation uint32, partition int, epoch uint64) project.Tenure {
-	return project.Tenure{Producer: feed.Producer{
+func termOf(generation uint32, partition int, epoch uint64) project.Term {
+	return project.Term{Producer: feed.Producer{
 		Pipeline: "analytics", Generation: generation, Source: fmt.Sprintf("source:c7k2x4ab/%d", partition),
 	}, Epoch: epoch}
 }
@@ -128,7 +128,7 @@ func (l *life) do(st step) error {
 	if st.swap {
 		return l.sink.Swap(l.t.Context(), l.s.schemas[2])
 	}
-	p := tenureOf(st.generation, st.partition, l.epoch)
+	p := termOf(st.generation, st.partition, l.epoch)
 	w := l.writers[p.Producer]
 	if w == nil {
 		opened, position, err := l.sink.Open(l.t.Context(), l.s.schemas[st.generation], p)
@@ -172,7 +172,7 @@ func (s *story) at(t *testing.T, generation uint32, positions map[string]feed.Po
 	schema := sinktest.Schema(generation)
 	model := sinktest.NewMemory(sinktest.NewDisk(), false)
 	for _, st := range s.steps {
-		p := tenureOf(generation, st.partition, 1)
+		p := termOf(generation, st.partition, 1)
 		if st.generation != generation || st.batch == nil || positions[p.Producer.Source].Before(st.batch.UpTo) {
 			continue
 		}
@@ -311,7 +311,7 @@ func (s *story) end(t *testing.T, storage objects, when string, durable map[feed
 	t.Helper()
 	last := s.begin(t, storage, 3, durable)
 	for partition := range 2 { // looks for what crashes have left
-		w, _, err := last.sink.Open(t.Context(), s.schemas[2], tenureOf(2, partition, 3))
+		w, _, err := last.sink.Open(t.Context(), s.schemas[2], termOf(2, partition, 3))
 		must(t, err)
 		_, err = w.Flush(t.Context())
 		must(t, err)

@@ -63,7 +63,7 @@ func writeUntilKilled(dir string) error {
 		return err
 	}
 	ctx := context.Background()
-	w, position, err := s.Open(ctx, sinktest.Schema(1), tenureOf(1, 0, epoch))
+	w, position, err := s.Open(ctx, sinktest.Schema(1), termOf(1, 0, epoch))
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func TestKill9(t *testing.T) {
 		s := open(t, parquetsink.NewDir(dir), killConfig())
 		positions, err := s.Positions(t.Context(), sinktest.Schema(1))
 		must(t, err)
-		position := positions[tenureOf(1, 0, 1).Producer.Source]
+		position := positions[termOf(1, 0, 1).Producer.Source]
 		if position.LSN < durable {
 			t.Fatalf("round %d: recorded is %s, %s was durable", round, position, durable)
 		}

@@ -202,7 +202,7 @@ func TestLayout_Partitions(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, parquetsink.NewDir(dir), quick())
 	schema := visits()
-	w, _, err := s.Open(t.Context(), schema, tenureOf(1, 0, 1))
+	w, _, err := s.Open(t.Context(), schema, termOf(1, 0, 1))
 	must(t, err)
 	cities := []string{"Berlin", "New York", "a/b=c", "Zürich", "null", "..", "50%"}
 	var rows []project.Row
@@ -273,11 +273,11 @@ func TestLayout_NamesStayMapped(t *testing.T) {
 		{Name: "a_b_rejects", Key: []int{0}, PartitionBy: -1, Columns: []project.ColumnSchema{{Name: "k"}}},
 	}}
 	s := open(t, parquetsink.NewDir(dir), quick())
-	_, _, err := s.Open(t.Context(), schema, tenureOf(1, 0, 1))
+	_, _, err := s.Open(t.Context(), schema, termOf(1, 0, 1))
 	must(t, err)
 	schema.Generation = 2
 	schema.Tables[0].Columns = slices.Insert(schema.Tables[0].Columns, 1, project.ColumnSchema{Name: "x-y"})
-	w, _, err := s.Open(t.Context(), schema, tenureOf(2, 0, 1))
+	w, _, err := s.Open(t.Context(), schema, termOf(2, 0, 1))
 	must(t, err)
 	text := func(s string) project.Value { return project.TextOf(s) }
 	values := []project.Value{text("key"), text("x-y"), text("X_Y"), text("of the item"), text("1")}
@@ -321,13 +321,13 @@ func TestLayout_OtherChangesNeedAShadow(t *testing.T) {
 	} {
 		schema := sinktest.Schema(2)
 		change(schema)
-		if _, _, err := s.Open(t.Context(), schema, tenureOf(2, 0, 1)); err == nil || !strings.Contains(err.Error(), "shadow") {
+		if _, _, err := s.Open(t.Context(), schema, termOf(2, 0, 1)); err == nil || !strings.Contains(err.Error(), "shadow") {
 			t.Errorf("%s changes in place: %v, want it to be refused", name, err)
 		}
 	}
 	other := sinktest.Schema(1)
 	other.Pipeline = "another"
-	if _, _, err := s.Open(t.Context(), other, tenureOf(1, 0, 1)); err == nil || !strings.Contains(err.Error(), "analytics") {
+	if _, _, err := s.Open(t.Context(), other, termOf(1, 0, 1)); err == nil || !strings.Contains(err.Error(), "analytics") {
 		t.Errorf("another pipeline opens: %v, want it to be refused", err)
 	}
 }

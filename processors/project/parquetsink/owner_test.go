@@ -20,7 +20,7 @@ func TestFilesOfAnotherPipeline(t *testing.T) {
 	begin := func(pipeline string) error {
 		schema := sinktest.Schema(1)
 		schema.Pipeline = pipeline
-		w, _, err := s.Open(t.Context(), schema, project.Tenure{
+		w, _, err := s.Open(t.Context(), schema, project.Term{
 			Producer: feed.Producer{Pipeline: pipeline, Generation: 1, Source: "source:c/0"}, Epoch: 1,
 		})
 		if err != nil {

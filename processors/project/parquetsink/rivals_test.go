@@ -26,7 +26,7 @@ func orderRow(source, id string, cents int64) project.Row {
 
 func openWriter(t testing.TB, s *parquetsink.Sink, partition int, epoch uint64) project.Writer {
 	t.Helper()
-	w, _, err := s.Open(t.Context(), sinktest.Schema(1), tenureOf(1, partition, epoch))
+	w, _, err := s.Open(t.Context(), sinktest.Schema(1), termOf(1, partition, epoch))
 	must(t, err)
 	return w
 }
@@ -215,7 +215,7 @@ func (c careless) PutExclusive(ctx context.Context, name string, data []byte) er
 }
 
 func TestStore_ThatDoesNotRefuseIsRefused(t *testing.T) {
-	_, _, err := open(t, careless{newMemory()}, quick()).Open(t.Context(), sinktest.Schema(1), tenureOf(1, 0, 1))
+	_, _, err := open(t, careless{newMemory()}, quick()).Open(t.Context(), sinktest.Schema(1), termOf(1, 0, 1))
 	if err == nil || !strings.Contains(err.Error(), "If-None-Match") || !errors.Is(err, store.ErrUnavailable) {
 		t.Errorf("open: %v, want it to be refused", err)
 	}

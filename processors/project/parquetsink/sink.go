@@ -112,9 +112,9 @@ func (s *Sink) acquire(ctx context.Context) error {
 
 func (s *Sink) release() { <-s.token }
 
-// Open makes the tables and columns that are missing and begins a tenure, in one
+// Open makes the tables and columns that are missing and begins a term, in one
 // commit. A writer of the same producer in this process ends.
-func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Tenure) (project.Writer, feed.Position, error) {
+func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term) (project.Writer, feed.Position, error) {
 	var none feed.Position
 	if problems := s.Check(schema); len(problems) > 0 {
 		return nil, none, fmt.Errorf("parquet sink: %s", problems[0])
@@ -154,8 +154,8 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Tenur
 	return w, at, nil
 }
 
-// admit commits a tenure, unless it is there, and returns the newest manifest.
-func (s *Sink) admit(ctx context.Context, schema *project.Schema, t project.Tenure) (*manifest, error) {
+// admit commits a term, unless it is there, and returns the newest manifest.
+func (s *Sink) admit(ctx context.Context, schema *project.Schema, t project.Term) (*manifest, error) {
 	_, err := s.chain.advance(ctx, func(ctx context.Context, base *manifest, _ int) (*manifest, error) {
 		next := base.clone()
 		changed, err := next.admit(schema, t)
@@ -205,7 +205,7 @@ func (s *Sink) enlist(w *Writer) error {
 		return errClosed
 	}
 	if old := s.writers[w.producer]; old != nil {
-		s.discardLocked(old, lost(w.producer, "its tenure of epoch %d has been succeeded by one of epoch %d", old.epoch, w.epoch))
+		s.discardLocked(old, lost(w.producer, "its term of epoch %d has been succeeded by one of epoch %d", old.epoch, w.epoch))
 	}
 	s.writers[w.producer] = w
 	return nil

@@ -50,7 +50,7 @@ func TestPasswordIsNeverTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			setenv(t, dsn)
 			s, schema := newSink(t), orders(t, 1)
-			_, _, err := s.Open(t.Context(), schema, tenure(schema, 0, 1))
+			_, _, err := s.Open(t.Context(), schema, term(schema, 0, 1))
 			failure := processors.FailureOf(t.Context(), err)
 			if err == nil || failure != processors.Unreachable {
 				t.Fatalf("got %v, failure %d", err, failure)
@@ -137,7 +137,7 @@ func TestI5_HungWorkerDoesNotHoldUpItsSuccessor(t *testing.T) {
 	defer cancel()
 	pauses := processors.NewPauses()
 	for {
-		_, _, err := s.Open(ctx, schema, tenure(schema, 0, 2))
+		_, _, err := s.Open(ctx, schema, term(schema, 0, 2))
 		if err == nil {
 			break
 		}
@@ -168,7 +168,7 @@ func TestCommitsAreDurable(t *testing.T) {
 	write(t, w, project.Batch{UpTo: at(1), Put: []project.Row{row}})
 	server.Restart(t)
 	next := newSink(t)
-	if _, p, err := next.Open(t.Context(), schema, tenure(schema, 0, 2)); err != nil || p != at(1) {
+	if _, p, err := next.Open(t.Context(), schema, term(schema, 0, 2)); err != nil || p != at(1) {
 		t.Fatalf("at %v after a crash: %v", p, err)
 	}
 	wantRows(t, next, schema, row)

@@ -76,7 +76,7 @@ func contents(t testing.TB, s *pgsink.Sink, schema *project.Schema) []string {
 }
 
 // play carries out the script as a worker does: what fails because the server
-// cannot be reached is tried again, now and then by the next tenure.
+// cannot be reached is tried again, now and then by the next term.
 func play(t testing.TB, s *pgsink.Sink, schema *project.Schema, turns []turn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), recoverMax)
@@ -105,7 +105,7 @@ func play(t testing.TB, s *pgsink.Sink, schema *project.Schema, turns []turn) {
 		p := turn.partition
 		if writers[p] == nil || n%3 == 2 {
 			try("open", func() (err error) {
-				writers[p], _, err = s.Open(ctx, schema, tenure(schema, p, uint64(n+1)))
+				writers[p], _, err = s.Open(ctx, schema, term(schema, p, uint64(n+1)))
 				return err
 			})
 		}

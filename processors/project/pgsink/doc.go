@@ -21,7 +21,7 @@
 //
 // Every transaction first locks the row of its producer's position, and reads the
 // epoch and position in it. Open raises the epoch in the same row. A worker whose
-// tenure has passed on is either before that: then Open waited for its commit and
+// term has passed on is either before that: then Open waited for its commit and
 // returned its position; or behind it: then it reads the newer epoch and writes
 // nothing. A row of a table needs no fence of its own, because it is written for one
 // source, whose changes come from one source partition: all that may overwrite the

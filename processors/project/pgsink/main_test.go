@@ -163,8 +163,8 @@ func gone(r project.Row) project.Row {
 	return project.Row{Table: r.Table, Key: r.Key, Source: r.Source, Element: r.Element}
 }
 
-func tenure(s *project.Schema, partition int, epoch uint64) project.Tenure {
-	return project.Tenure{
+func term(s *project.Schema, partition int, epoch uint64) project.Term {
+	return project.Term{
 		Producer: feed.Producer{Pipeline: s.Pipeline, Generation: s.Generation, Source: fmt.Sprintf("source:c7k2x4ab/%d", partition)},
 		Epoch:    epoch,
 	}
@@ -174,7 +174,7 @@ func at(lsn uint64) feed.Position { return feed.Position{LSN: feed.LSN(lsn)} }
 
 func open(t testing.TB, s *pgsink.Sink, schema *project.Schema, partition int, epoch uint64) project.Writer {
 	t.Helper()
-	w, _, err := s.Open(t.Context(), schema, tenure(schema, partition, epoch))
+	w, _, err := s.Open(t.Context(), schema, term(schema, partition, epoch))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,11 +8,11 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
-// Open makes and alters tables if the schema asks for it, and begins a tenure. The
+// Open makes and alters tables if the schema asks for it, and begins a term. The
 // error is a *SchemaError if the tables that are there would have to be filled anew,
 // or if a table has its name that is not the pipeline's.
-func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Tenure) (project.Writer, feed.Position, error) {
-	w := &writer{s: s, schema: schema, tenure: t}
+func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term) (project.Writer, feed.Position, error) {
+	w := &writer{s: s, schema: schema, term: t}
 	k, err := s.conns.take(ctx)
 	if err != nil {
 		return nil, feed.Position{}, failure(ctx, "connect", err)
@@ -35,7 +35,7 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Tenur
 	return w, w.at, nil
 }
 
-// open begins the tenure if the tables are as the schema wants them.
+// open begins the term if the tables are as the schema wants them.
 func (w *writer) open(ctx context.Context, k *conn) (ready bool, err error) {
 	if _, err := ask(ctx, k, w.s.begin(w.schema.Pipeline, manner{})); err != nil {
 		return false, err
@@ -44,7 +44,7 @@ func (w *writer) open(ctx context.Context, k *conn) (ready bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if err := superseded(c, w.tenure); err != nil {
+	if err := superseded(c, w.term); err != nil {
 		return false, err
 	}
 	g := c.generation(w.schema.Generation)
@@ -55,7 +55,7 @@ func (w *writer) open(ctx context.Context, k *conn) (ready bool, err error) {
 	if err != nil || changes.any() {
 		return false, err
 	}
-	rows, err := ask(ctx, k, w.s.plant(w.tenure.Producer, w.tenure.Epoch))
+	rows, err := ask(ctx, k, w.s.plant(w.term.Producer, w.term.Epoch))
 	if err != nil {
 		return false, err
 	}
@@ -68,7 +68,7 @@ func (w *writer) open(ctx context.Context, k *conn) (ready bool, err error) {
 
 // superseded returns ErrLost for a generation in whose place another has come, or
 // is coming.
-func superseded(c *catalogue, t project.Tenure) error {
+func superseded(c *catalogue, t project.Term) error {
 	number := t.Producer.Generation
 	if g := c.generation(number); g != nil && g.live {
 		return nil
@@ -80,7 +80,7 @@ func superseded(c *catalogue, t project.Tenure) error {
 }
 
 // prepare makes and alters tables in one transaction.
-func (s *Sink) prepare(ctx context.Context, k *conn, schema *project.Schema, t project.Tenure) error {
+func (s *Sink) prepare(ctx context.Context, k *conn, schema *project.Schema, t project.Term) error {
 	c, err := s.alone(ctx, k, schema.Pipeline)
 	if err != nil {
 		return err

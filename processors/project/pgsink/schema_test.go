@@ -52,7 +52,7 @@ func TestWhatCannotBeChangedInPlaceIsRefused(t *testing.T) {
 	now.Tables[0].Columns[2] = column(t, "total", "int64")
 	now.Tables[0].Columns[1] = column(t, "client", "string")
 	now.Tables[0].Key = []int{0, 1}
-	_, _, err := s.Open(t.Context(), now, tenure(now, 0, 1))
+	_, _, err := s.Open(t.Context(), now, term(now, 0, 1))
 	var refused *pgsink.SchemaError
 	if !errors.As(err, &refused) || len(refused.Problems) != 4 {
 		t.Fatalf("got %v", err)
@@ -116,7 +116,7 @@ func TestTablesOfOthersAreLeftAlone(t *testing.T) {
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	exec(t, dsn, `create table orders (mine text); insert into orders values ('x')`)
-	_, _, err := s.Open(t.Context(), schema, tenure(schema, 0, 1))
+	_, _, err := s.Open(t.Context(), schema, term(schema, 0, 1))
 	var refused *pgsink.SchemaError
 	if !errors.As(err, &refused) {
 		t.Fatalf("got %v", err)
@@ -127,7 +127,7 @@ func TestTablesOfOthersAreLeftAlone(t *testing.T) {
 	open(t, other, schema, 0, 1)
 	rival := orders(t, 1)
 	rival.Pipeline = "rival"
-	if _, _, err = other.Open(t.Context(), rival, tenure(rival, 0, 1)); !errors.As(err, &refused) || !strings.Contains(err.Error(), "pipeline shop has") {
+	if _, _, err = other.Open(t.Context(), rival, term(rival, 0, 1)); !errors.As(err, &refused) || !strings.Contains(err.Error(), "pipeline shop has") {
 		t.Fatalf("got %v", err)
 	}
 	// The pipeline was deleted, and made again: it is another one.
@@ -166,7 +166,7 @@ func TestSwapKeepsGrantsAndRefusesToBreakViews(t *testing.T) {
 	wantQuery(t, dsn, `select relname from pg_class where relname like '%\_g2%' and relkind = 'r'`)
 	wantRows(t, s, shadow, row)
 	// A generation before it is refused, as is its schema for readers.
-	if _, _, err := s.Open(t.Context(), schema, tenure(schema, 0, 9)); !errors.Is(err, processors.ErrLost) {
+	if _, _, err := s.Open(t.Context(), schema, term(schema, 0, 9)); !errors.Is(err, processors.ErrLost) {
 		t.Fatalf("the former generation opens: %v", err)
 	}
 	wantRows(t, s, schema)
@@ -212,7 +212,7 @@ func TestEmptiedByHand(t *testing.T) {
 			if failure := processors.FailureOf(t.Context(), err); err == nil || failure != processors.Unreachable {
 				t.Fatalf("got %v", err)
 			}
-			w, p, err := s.Open(t.Context(), schema, tenure(schema, 0, 2))
+			w, p, err := s.Open(t.Context(), schema, term(schema, 0, 2))
 			if err != nil || !p.IsZero() {
 				t.Fatalf("opened at %s: %v", p, err)
 			}
@@ -230,7 +230,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	s, schema := newSink(t), orders(t, 1)
 	open(t, s, schema, 0, 1)
 	exec(t, dsn, "update millrace_format set version = 2")
-	if _, _, err := s.Open(t.Context(), schema, tenure(schema, 0, 2)); err == nil || !strings.Contains(err.Error(), "format 2") {
+	if _, _, err := s.Open(t.Context(), schema, term(schema, 0, 2)); err == nil || !strings.Contains(err.Error(), "format 2") {
 		t.Fatalf("got %v", err)
 	}
 }

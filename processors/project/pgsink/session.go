@@ -13,10 +13,10 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
-// How many results the statements of begin and of tenureQuery have.
+// How many results the statements of begin and of termQuery have.
 const (
 	preludeResults = 3
-	tenureResults  = 2
+	termResults    = 2
 )
 
 // begin begins a transaction of a writer, which shares the pipeline's lock, or has
@@ -72,9 +72,9 @@ func generationMatch(pipeline string, number uint32) string {
 	return "pipeline = " + literal(pipeline) + " and generation = " + strconv.FormatUint(uint64(number), 10)
 }
 
-// tenureQuery asks whether a producer's generation is live, no row for a generation
+// termQuery asks whether a producer's generation is live, no row for a generation
 // that is not there, and locks its position.
-func (s *Sink) tenureQuery(p feed.Producer) string {
+func (s *Sink) termQuery(p feed.Producer) string {
 	match := generationMatch(p.Pipeline, p.Generation)
 	return "select live from " + s.own("generations") + " where " + match + ";\n" +
 		"select epoch, lsn, idx from " + s.own("positions") + " where " + match + " and producer = " + literal(p.Source) + " for update;\n"
@@ -87,7 +87,7 @@ func (s *Sink) moveStatement() string {
 		"on conflict (pipeline, generation, producer) do update set epoch = excluded.epoch, lsn = excluded.lsn, idx = excluded.idx, updated = now()"
 }
 
-// plant begins a tenure: it raises the epoch of a producer and returns the epoch
+// plant begins a term: it raises the epoch of a producer and returns the epoch
 // and position that are recorded now. A newer epoch stays.
 func (s *Sink) plant(p feed.Producer, epoch uint64) string {
 	return fmt.Sprintf("insert into %s as p (pipeline, generation, producer, epoch, lsn, idx) values (%s, %d, %s, %d, 0, 0) "+

@@ -46,7 +46,7 @@ func TestI5_LateWorkerIsRefused(t *testing.T) {
 	write(t, old, project.Batch{UpTo: at(1), Put: []project.Row{a}})
 
 	other := newSink(t)
-	young, p, err := other.Open(t.Context(), schema, tenure(schema, 0, 2))
+	young, p, err := other.Open(t.Context(), schema, term(schema, 0, 2))
 	if err != nil || p != at(1) {
 		t.Fatalf("at %v: %v", p, err)
 	}
@@ -57,7 +57,7 @@ func TestI5_LateWorkerIsRefused(t *testing.T) {
 	if _, err := old.Flush(t.Context()); !errors.Is(err, processors.ErrLost) {
 		t.Fatalf("the late flush: %v", err)
 	}
-	if _, _, err := s.Open(t.Context(), schema, tenure(schema, 0, 1)); !errors.Is(err, processors.ErrLost) {
+	if _, _, err := s.Open(t.Context(), schema, term(schema, 0, 1)); !errors.Is(err, processors.ErrLost) {
 		t.Fatalf("the late open: %v", err)
 	}
 	wantRows(t, s, schema, a)

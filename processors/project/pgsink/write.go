@@ -26,7 +26,7 @@ var errCarefully = errors.New("step by step")
 type writer struct {
 	s      *Sink
 	schema *project.Schema
-	tenure project.Tenure
+	term   project.Term
 	layout *layout       // as last seen; nil to look again
 	at     feed.Position // recorded, as last seen
 	args   arguments
@@ -56,17 +56,17 @@ func (w *writer) Write(ctx context.Context, b *project.Batch) (project.Written, 
 		case missing(err) && attempt == 1: // swapped, perhaps
 			w.layout = nil
 		default:
-			return project.Written{Durable: w.at}, failure(ctx, "write "+strconv.Itoa(b.Len())+" rows of "+w.tenure.Producer.String(), err)
+			return project.Written{Durable: w.at}, failure(ctx, "write "+strconv.Itoa(b.Len())+" rows of "+w.term.Producer.String(), err)
 		}
 	}
 }
 
-// Flush has nothing to make durable, and looks whether the tenure lasts.
+// Flush has nothing to make durable, and looks whether the term lasts.
 func (w *writer) Flush(ctx context.Context) (feed.Position, error) {
 	limited, cancel := context.WithTimeout(ctx, writeMax)
 	defer cancel()
 	at, err := w.flush(limited)
-	return at, failure(ctx, "flush "+w.tenure.Producer.String(), err)
+	return at, failure(ctx, "flush "+w.term.Producer.String(), err)
 }
 
 func (w *writer) flush(ctx context.Context) (feed.Position, error) {
@@ -79,7 +79,7 @@ func (w *writer) flush(ctx context.Context) (feed.Position, error) {
 	}
 	defer w.s.conns.give(ctx, k)
 	defer rollback(ctx, k)
-	results, err := askAll(ctx, k, w.s.begin(w.schema.Pipeline, manner{})+w.s.tenureQuery(w.tenure.Producer))
+	results, err := askAll(ctx, k, w.s.begin(w.schema.Pipeline, manner{})+w.s.termQuery(w.term.Producer))
 	if err != nil {
 		return feed.Position{}, err
 	}
@@ -152,7 +152,7 @@ func (t *transaction) place(p *part) *place { return &t.w.layout.tables[p.table]
 // batch was written before.
 func (t *transaction) begin(ctx context.Context, b *project.Batch, how manner) (skip bool, err error) {
 	w := t.w
-	sql := w.s.begin(w.schema.Pipeline, how) + w.s.tenureQuery(w.tenure.Producer)
+	sql := w.s.begin(w.schema.Pipeline, how) + w.s.termQuery(w.term.Producer)
 	asked := w.layout != nil
 	if asked {
 		sql += t.someQuery()
@@ -173,18 +173,18 @@ func (t *transaction) begin(ctx context.Context, b *project.Batch, how manner) (
 		return false, fmt.Errorf("pgsink: %w: it is at %s, the batch goes from %s to %s", project.ErrPosition, at, b.After, b.UpTo)
 	}
 	if asked && w.layout.live == live {
-		t.takeSome(results[preludeResults+tenureResults:])
+		t.takeSome(results[preludeResults+termResults:])
 		return false, nil
 	}
 	return false, t.lookAgain(ctx)
 }
 
-// recorded reads what begin and tenureQuery answered: whether the generation's
+// recorded reads what begin and termQuery answered: whether the generation's
 // tables are the ones that readers see, and the producer's position.
 func (w *writer) recorded(results []*pgconn.Result) (live bool, at feed.Position, err error) {
 	generation, position := results[preludeResults].Rows, results[preludeResults+1].Rows
 	if len(generation) == 0 {
-		return false, at, lost(w.tenure, "the generation has been replaced")
+		return false, at, lost(w.term, "the generation has been replaced")
 	}
 	at, err = w.position(position)
 	return string(generation[0][0]) == "t", at, err
@@ -202,14 +202,14 @@ func (w *writer) position(rows [][][]byte) (feed.Position, error) {
 			return feed.Position{}, fmt.Errorf("%s: %w", w.s.own("positions"), err)
 		}
 	}
-	if n[0] > w.tenure.Epoch {
-		return feed.Position{}, lost(w.tenure, "epoch "+strconv.FormatUint(n[0], 10)+" has begun")
+	if n[0] > w.term.Epoch {
+		return feed.Position{}, lost(w.term, "epoch "+strconv.FormatUint(n[0], 10)+" has begun")
 	}
 	return feed.Position{LSN: feed.LSN(n[1]), Index: uint32(n[2])}, nil
 }
 
-// lost says that the tenure is over.
-func lost(t project.Tenure, why string) error {
+// lost says that the term is over.
+func lost(t project.Term, why string) error {
 	return fmt.Errorf("pgsink: %w: %s, this is epoch %d of %s", processors.ErrLost, why, t.Epoch, t.Producer)
 }
 
@@ -222,7 +222,7 @@ func (t *transaction) lookAgain(ctx context.Context) error {
 	}
 	g := c.generation(w.schema.Generation)
 	if g == nil {
-		return lost(w.tenure, "the generation has been replaced")
+		return lost(w.term, "the generation has been replaced")
 	}
 	w.layout = w.s.layout(g, w.schema)
 	if !w.layout.whole() {
@@ -260,8 +260,8 @@ func (t *transaction) move(b *project.Batch) call {
 	return call{w.s.moveStatement(), func(a *arguments) {
 		a.text(w.schema.Pipeline)
 		a.int(int64(w.schema.Generation))
-		a.text(w.tenure.Producer.Source)
-		a.int(int64(w.tenure.Epoch))
+		a.text(w.term.Producer.Source)
+		a.int(int64(w.term.Epoch))
 		a.int(int64(b.UpTo.LSN))
 		a.int(int64(b.UpTo.Index))
 	}}

@@ -32,7 +32,7 @@ func rowsPutReplacedDropped(b *bench) {
 	if err != nil {
 		b.Fatalf("positions: %v", err)
 	}
-	if source := tenure(b.schema, 0, 1).Producer.Source; len(positions) > 0 && positions[source] != at(32) {
+	if source := term(b.schema, 0, 1).Producer.Source; len(positions) > 0 && positions[source] != at(32) {
 		b.Errorf("positions are %v, want %s for %s", positions, at(32), source)
 	}
 }
@@ -93,13 +93,13 @@ func lateWorker(b *bench) {
 
 	second := &bench{TB: b.TB, o: b.o, open: b.open, sink: b.open(b), schema: b.schema, want: b.want}
 	w := second.start(0, 4)
-	late.refused("the former tenure writes", put(order(a, "a", "late", 2)))
+	late.refused("the former term writes", put(order(a, "a", "late", 2)))
 	second.check()
-	_, _, err := b.sink.Open(b.Context(), b.schema, tenure(b.schema, 0, 3))
-	b.lost("the former tenure opens again", err)
+	_, _, err := b.sink.Open(b.Context(), b.schema, term(b.schema, 0, 3))
+	b.lost("the former term opens again", err)
 	w.write(20, put(order(a, "a", "new", 3)))
 	w.flush()
-	late.refused("the former tenure writes after its successor", drop(order(a, "a", "", 0)))
+	late.refused("the former term writes after its successor", drop(order(a, "a", "", 0)))
 	second.check()
 	other.write(5, put(order(source(b, "c9", "z"), "z", "Zoe", 1)))
 	other.flush()
@@ -144,7 +144,7 @@ func notFlushed(b *bench) {
 	w.at = at(20)
 	w.flush()
 	b.check()
-	// A tenure that is closed discards what was not flushed; the next one in the same
+	// A term that is closed discards what was not flushed; the next one in the same
 	// process goes on.
 	w.write(30, put(order(a, "a", "third", 3)))
 	w.flush()

@@ -79,7 +79,7 @@ func fills(b *bench) {
 	if w.at != at(10) {
 		b.Fatalf("with columns added the generation goes on at %s", w.at)
 	}
-	old.refused("the tenure before writes", drop(order(a, "a", "", 0)))
+	old.refused("the term before writes", drop(order(a, "a", "", 0)))
 	b.check()
 
 	wider := func(source, id, note string, cents int64) project.Row {
@@ -87,7 +87,7 @@ func fills(b *bench) {
 		return project.Row{Table: Orders, Key: values[:1:1], Values: values, Source: source}
 	}
 	filler := func(epoch uint64) *writer {
-		t := tenure(b.schema, 0, epoch)
+		t := term(b.schema, 0, epoch)
 		t.Producer = t.Producer.Of("fill")
 		f, from, err := b.sink.Open(b.Context(), b.schema, t)
 		if err != nil {

@@ -55,8 +55,8 @@ func (m *Memory) fail(step string) error {
 // Close does nothing.
 func (m *Memory) Close() error { return nil }
 
-// Open begins a tenure.
-func (m *Memory) Open(_ context.Context, s *project.Schema, t project.Tenure) (project.Writer, feed.Position, error) {
+// Open begins a term.
+func (m *Memory) Open(_ context.Context, s *project.Schema, t project.Term) (project.Writer, feed.Position, error) {
 	if err := m.fail("open"); err != nil {
 		return nil, feed.Position{}, err
 	}
@@ -70,7 +70,7 @@ func (m *Memory) Open(_ context.Context, s *project.Schema, t project.Tenure) (p
 		return nil, feed.Position{}, err
 	}
 	d.epochs[t.Producer] = t.Epoch
-	return &memoryWriter{m: m, tenure: t, taken: d.positions[t.Producer]}, d.positions[t.Producer], nil
+	return &memoryWriter{m: m, term: t, taken: d.positions[t.Producer]}, d.positions[t.Producer], nil
 }
 
 // join makes the tables of a generation, or the columns that it has gained.
@@ -115,7 +115,7 @@ func (d *Disk) succeed(generation uint32) {
 	}
 }
 
-func (d *Disk) fence(t project.Tenure) error {
+func (d *Disk) fence(t project.Term) error {
 	switch {
 	case d.tables[t.Producer.Generation] == nil:
 		return fmt.Errorf("generation %d has been succeeded: %w", t.Producer.Generation, processors.ErrLost)
@@ -142,7 +142,7 @@ func (m *Memory) Swap(_ context.Context, s *project.Schema) error {
 
 type memoryWriter struct {
 	m       *Memory
-	tenure  project.Tenure
+	term    project.Term
 	taken   feed.Position
 	batches []*project.Batch
 }
@@ -154,10 +154,10 @@ func (w *memoryWriter) Write(_ context.Context, b *project.Batch) (project.Writt
 	d := w.m.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.fence(w.tenure); err != nil {
+	if err := d.fence(w.term); err != nil {
 		return project.Written{}, err
 	}
-	recorded := d.positions[w.tenure.Producer]
+	recorded := d.positions[w.term.Producer]
 	switch {
 	case w.taken.Before(b.After):
 		return project.Written{}, fmt.Errorf("%w: %s, taken is %s", project.ErrPosition, b.After, w.taken)
@@ -169,8 +169,8 @@ func (w *memoryWriter) Write(_ context.Context, b *project.Batch) (project.Writt
 		w.batches = append(w.batches, b)
 		return project.Written{Durable: recorded}, nil
 	}
-	claims := d.tables[w.tenure.Producer.Generation].apply(b)
-	d.positions[w.tenure.Producer] = b.UpTo
+	claims := d.tables[w.term.Producer.Generation].apply(b)
+	d.positions[w.term.Producer] = b.UpTo
 	return project.Written{Durable: b.UpTo, Claims: claims}, nil
 }
 
@@ -181,14 +181,14 @@ func (w *memoryWriter) Flush(context.Context) (feed.Position, error) {
 	d := w.m.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.fence(w.tenure); err != nil {
+	if err := d.fence(w.term); err != nil {
 		return feed.Position{}, err
 	}
 	for _, b := range w.batches {
-		d.tables[w.tenure.Producer.Generation].apply(b)
+		d.tables[w.term.Producer.Generation].apply(b)
 	}
 	w.batches = nil
-	d.positions[w.tenure.Producer] = w.taken
+	d.positions[w.term.Producer] = w.taken
 	return w.taken, nil
 }
 

@@ -23,13 +23,13 @@ type producer struct {
 	partition int
 	epoch     uint64
 	history   []project.Batch // each with the interval behind the one before
-	writer    *writer         // nil: there is no tenure
-	said      int             // batches written in the tenure
+	writer    *writer         // nil: there is no term
+	said      int             // batches written in the term
 	durable   int             // batches that must be durable: Flush or Write said so
 }
 
 // randomModel lets producers write random batches, lose their processes and their
-// tenures.
+// terms.
 type randomModel struct {
 	*bench
 	rnd       *rand.Rand
@@ -86,7 +86,7 @@ func (m *randomModel) step() {
 	}
 }
 
-// begin opens a tenure, which goes on from what the sink has recorded.
+// begin opens a term, which goes on from what the sink has recorded.
 func (m *randomModel) begin(p *producer) {
 	p.epoch++
 	p.writer = m.start(p.partition, p.epoch)
@@ -143,7 +143,7 @@ func (m *randomModel) flush(p *producer) {
 	}
 }
 
-// steal begins the next tenure while the former one goes on writing.
+// steal begins the next term while the former one goes on writing.
 func (m *randomModel) steal(p *producer) {
 	late := p.writer
 	said := p.said
@@ -164,7 +164,7 @@ func (m *randomModel) steal(p *producer) {
 	}
 }
 
-// kill forgets the sink and all tenures.
+// kill forgets the sink and all terms.
 func (m *randomModel) kill() {
 	for _, p := range m.producers {
 		p.writer = nil

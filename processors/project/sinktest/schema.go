@@ -97,9 +97,9 @@ func accepted(r project.Reject) project.Reject {
 // at returns a position.
 func at(lsn uint64) feed.Position { return feed.Position{LSN: feed.LSN(lsn)} }
 
-// tenure returns one of a source partition.
-func tenure(s *project.Schema, partition int, epoch uint64) project.Tenure {
-	return project.Tenure{
+// term returns one of a source partition.
+func term(s *project.Schema, partition int, epoch uint64) project.Term {
+	return project.Term{
 		Producer: feed.Producer{Pipeline: s.Pipeline, Generation: s.Generation, Source: fmt.Sprintf("source:c7k2x4ab/%d", partition)},
 		Epoch:    epoch,
 	}

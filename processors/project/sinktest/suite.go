@@ -80,17 +80,17 @@ type bench struct {
 	want   *tables // nil until the first batch
 }
 
-// writer is an open tenure.
+// writer is an open term.
 type writer struct {
 	b *bench
 	project.Writer
 	at feed.Position
 }
 
-// start begins a tenure.
+// start begins a term.
 func (b *bench) start(partition int, epoch uint64) *writer {
 	b.Helper()
-	w, at, err := b.sink.Open(b.Context(), b.schema, tenure(b.schema, partition, epoch))
+	w, at, err := b.sink.Open(b.Context(), b.schema, term(b.schema, partition, epoch))
 	if err != nil {
 		b.Fatalf("open: %v", err)
 	}
@@ -175,7 +175,7 @@ func (b *bench) check() {
 	b.compare(b.model())
 }
 
-// lost fails unless err says that the tenure is over.
+// lost fails unless err says that the term is over.
 func (b *bench) lost(what string, err error) {
 	b.Helper()
 	if err == nil || processors.FailureOf(b.Context(), err) != processors.Lost {
@@ -183,7 +183,7 @@ func (b *bench) lost(what string, err error) {
 	}
 }
 
-// refused fails unless writing a batch, or making it durable, says that the tenure
+// refused fails unless writing a batch, or making it durable, says that the term
 // is over.
 func (w *writer) refused(what string, fill project.Batch) {
 	w.b.Helper()

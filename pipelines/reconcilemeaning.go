@@ -11,10 +11,10 @@ import (
 	"github.com/millrace/millrace/store/query"
 )
 
-// turn brings a pipeline to what expressions mean now. One whose results could differ
+// reconcileMeaning brings a pipeline to what expressions mean now. One whose results could differ
 // gets a new generation, which computes all anew, and is named; for the others the two
 // meanings are the same, and that is noted.
-func (s *steward) turn(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo) error {
+func (s *reconciler) reconcileMeaning(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo) error {
 	names := rec.Spec.Turns()
 	if len(names) == 0 {
 		return s.note(ctx, rec, "a pipeline means the same by the present meaning of expressions", func(now *registry.Record) { now.Expressions = query.MeaningNow })
@@ -33,7 +33,7 @@ func (s *steward) turn(ctx context.Context, rec *registry.Record, containers []s
 	return nil
 }
 
-// older tells whether a record has to be looked at by turn.
+// older tells whether a record has to be looked at by reconcileMeaning.
 func older(r registry.Record) bool { return r.Expressions < query.MeaningNow }
 
 // hasOlder tells whether one of the pipelines has.

@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// stewardWeight is its cost beside a processor's: next to nothing.
-	stewardWeight = 1.0 / 16
+	// reconcilerWeight is its cost beside a processor's: next to nothing.
+	reconcilerWeight = 1.0 / 16
 )
 
-// StewardConfig tunes the steward. Zero fields take their defaults.
-type StewardConfig struct {
+// ReconcilerConfig tunes the reconciler. Zero fields take their defaults.
+type ReconcilerConfig struct {
 	// Interval is the time between two rounds. Default 1s.
 	Interval time.Duration `yaml:"interval"`
 
@@ -31,35 +31,35 @@ type StewardConfig struct {
 }
 
 // Check returns what is wrong with the configuration, nil if nothing is.
-func (c *StewardConfig) Check() error {
+func (c *ReconcilerConfig) Check() error {
 	if c.Interval < 0 || c.Grace < 0 {
-		return errors.New("steward.interval and steward.grace must not be negative")
+		return errors.New("reconciler.interval and reconciler.grace must not be negative")
 	}
 	return nil
 }
 
-// steward does, in one process for all, what follows from the registry and from
+// reconciler does, in one process for all, what follows from the registry and from
 // how far processors have come:
 //
 //   - a pipeline of an older meaning of expressions is computed anew, if that makes a
 //     difference to it (turn.go);
-//   - an aggregate is published when its backfill is done (stewardpublish.go);
+//   - an aggregate is published when its backfill is done (reconcilepublish.go);
 //   - the shadow rows of a projection take the place of the former ones when they
-//     have caught up (stewardswap.go);
-//   - a generation that is in force everywhere is noted to be (stewardsettle.go);
+//     have caught up (reconcileswap.go);
+//   - a generation that is in force everywhere is noted to be;
 //   - the catalog asks for the rules and indexes that pipelines need, and for no
-//     others (stewardwish.go);
+//     others (reconcilewish.go);
 //   - leases and dead letters of pipelines and generations that are gone are forgotten
-//     (stewardforget.go).
+//     (reconcileforget.go).
 //
 // Whatever it writes is conditional on what it has read, and doing it again
-// changes nothing. So two stewards at a time, or one that wakes up late, do no
+// changes nothing. So two reconcilers at a time, or one that wakes up late, do no
 // harm; the lease only saves work.
-type steward struct {
+type reconciler struct {
 	registry *registry.Registry
 	client   *store.Client
 	bucket   string
-	cfg      StewardConfig
+	cfg      ReconcilerConfig
 	log      *slog.Logger
 	world    func() (registry.World, bool)
 	limits   compile.Limits
@@ -68,21 +68,21 @@ type steward struct {
 	tidied time.Time // when it last looked for them
 }
 
-func newSteward(s *Supervisor) *steward {
-	cfg := s.cfg.Steward
+func newReconciler(s *Supervisor) *reconciler {
+	cfg := s.cfg.Reconciler
 	if cfg.Interval <= 0 {
 		cfg.Interval = time.Second
 	}
 	if cfg.Grace <= 0 {
 		cfg.Grace = time.Minute
 	}
-	return &steward{
+	return &reconciler{
 		registry: s.registry, client: s.client, bucket: s.cfg.Bucket, cfg: cfg, log: s.cfg.Logger, world: s.world, limits: s.limits(),
 	}
 }
 
 // run does its duties until ctx ends.
-func (s *steward) run(ctx context.Context, held *leases.Held) error {
+func (s *reconciler) run(ctx context.Context, held *leases.Held) error {
 	s.idle, s.tidied = sightings{}, time.Time{}
 	ticker := time.NewTicker(s.cfg.Interval)
 	defer ticker.Stop()
@@ -99,7 +99,7 @@ func (s *steward) run(ctx context.Context, held *leases.Held) error {
 
 // round does each duty once. One that fails is done again in the next round. When
 // every pipeline has settled there is nothing to do but to tidy up now and then.
-func (s *steward) round(ctx context.Context) {
+func (s *reconciler) round(ctx context.Context) {
 	w, ready := s.world()
 	tidy := time.Since(s.tidied) >= s.cfg.Grace/4
 	busy := hasOlder(&w) || slices.ContainsFunc(w.Pipelines, func(r registry.Record) bool { return !r.Settled })
@@ -114,9 +114,9 @@ func (s *steward) round(ctx context.Context) {
 	at := registry.ProgressOf(held)
 	for i := range w.Pipelines {
 		rec := &w.Pipelines[i]
-		do := func() error { return s.tend(ctx, rec, w.Containers, at) }
+		do := func() error { return s.reconcile(ctx, rec, w.Containers, at) }
 		if older(*rec) {
-			do = func() error { return s.turn(ctx, rec, w.Containers) }
+			do = func() error { return s.reconcileMeaning(ctx, rec, w.Containers) }
 		}
 		if err := do(); err != nil {
 			s.warn(ctx, "a pipeline could not be seen to", err, slog.String("pipeline", rec.Metadata().String()))
@@ -134,15 +134,15 @@ func (s *steward) round(ctx context.Context) {
 	}
 }
 
-// tend brings one pipeline that has not settled a step further.
-func (s *steward) tend(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo, at registry.Positions) error {
+// reconcile brings one pipeline that has not settled a step further.
+func (s *reconciler) reconcile(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo, at registry.Positions) error {
 	b, gone := rec.Bound(containers)
 	if rec.Settled || gone != "" || !rec.Passed(&b, at, rec.Heads) {
 		return nil
 	}
 	switch rec.Spec.Kind() {
 	case spec.AggregateKind:
-		return s.tendAggregate(ctx, rec, &b, at)
+		return s.reconcileAggregate(ctx, rec, &b, at)
 	case spec.ProjectKind:
 		if rec.Shadow {
 			return s.swap(ctx, rec, &b)
@@ -152,17 +152,17 @@ func (s *steward) tend(ctx context.Context, rec *registry.Record, containers []s
 	if !rec.Filled(&b, at) {
 		return nil
 	}
-	return s.settle(ctx, rec)
+	return s.noteInForce(ctx, rec)
 }
 
-// settle notes that a generation is in force.
-func (s *steward) settle(ctx context.Context, rec *registry.Record) error {
+// noteInForce notes that a generation is in force.
+func (s *reconciler) noteInForce(ctx context.Context, rec *registry.Record) error {
 	return s.note(ctx, rec, "a pipeline is in force", func(now *registry.Record) { now.Settled = true })
 }
 
 // note changes the record of a pipeline unless it has changed meanwhile: then the
 // next round looks again.
-func (s *steward) note(ctx context.Context, rec *registry.Record, what string, change func(*registry.Record)) error {
+func (s *reconciler) note(ctx context.Context, rec *registry.Record, what string, change func(*registry.Record)) error {
 	form := rec.Form()
 	done := false
 	now, err := s.registry.Modify(ctx, rec.Metadata(), func(now *registry.Record) {
@@ -176,7 +176,7 @@ func (s *steward) note(ctx context.Context, rec *registry.Record, what string, c
 	return err
 }
 
-func (s *steward) warn(ctx context.Context, what string, err error, attrs ...any) {
+func (s *reconciler) warn(ctx context.Context, what string, err error, attrs ...any) {
 	if ctx.Err() == nil {
 		s.log.WarnContext(ctx, what, append(attrs, slog.Any("error", err))...)
 	}

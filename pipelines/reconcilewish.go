@@ -18,7 +18,7 @@ import (
 // is missing, because who applied a pipeline died in between, is asked for at
 // once. What is of no use is removed when it has been so for a while, and after a
 // look at the registry itself: what was seen of it may be old.
-func (s *steward) wishes(ctx context.Context, w *registry.World) error {
+func (s *reconciler) wishes(ctx context.Context, w *registry.World) error {
 	extra, err := s.ask(ctx, w)
 	now, round := time.Now(), map[string]bool{}
 	due := slices.DeleteFunc(extra, func(e extraWish) bool { return s.idle.see(e.String(), now, round) < s.cfg.Grace })
@@ -79,7 +79,7 @@ type need struct {
 }
 
 // ask asks for what is missing, and returns what is asked for without need.
-func (s *steward) ask(ctx context.Context, w *registry.World) ([]extraWish, error) {
+func (s *reconciler) ask(ctx context.Context, w *registry.World) ([]extraWish, error) {
 	needs := map[feed.ResourceID]*need{}
 	for i := range w.Containers {
 		needs[w.Containers[i].ID] = &need{}
@@ -138,7 +138,7 @@ func (n *need) add(client *store.Client, rec *registry.Record, containers []stor
 }
 
 // askOne asks for what is missing in one container.
-func (s *steward) askOne(ctx context.Context, c *store.ContainerInfo, n *need) error {
+func (s *reconciler) askOne(ctx context.Context, c *store.ContainerInfo, n *need) error {
 	catalog := s.client.Catalog()
 	var errs []error
 	for _, index := range n.indexes {

@@ -18,7 +18,7 @@ import (
 // whose partition is, once nobody has held or renewed them for a while, and before
 // them the dead letters, which nobody could try again. Their names never come back:
 // ids of pipelines and containers are new each time, and generations only grow.
-func (s *steward) forget(ctx context.Context, w *registry.World, held []leases.Lease) error {
+func (s *reconciler) forget(ctx context.Context, w *registry.World, held []leases.Lease) error {
 	now, round := time.Now(), map[string]bool{}
 	var due []*leases.Lease
 	for i := range held {

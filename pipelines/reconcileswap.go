@@ -14,7 +14,7 @@ import (
 // former ones, for its readers have come to where the logs ended when the
 // generation was registered. What is younger than that they are about to write, as
 // those of the former generation were.
-func (s *steward) swap(ctx context.Context, rec *registry.Record, b *registry.Bound) (err error) {
+func (s *reconciler) swap(ctx context.Context, rec *registry.Record, b *registry.Bound) (err error) {
 	p, err := compile.Projection(s.client, rec, b, s.limits)
 	if err != nil {
 		return err

@@ -19,7 +19,7 @@ const (
 	statusTimeout = 5 * time.Second
 )
 
-// tendAggregate publishes an aggregate whose readers have come to its heads, and
+// reconcileAggregate publishes an aggregate whose readers have come to its heads, and
 // settles one that is published.
 //
 // Before it is published, the accumulators must hold every change. The readers
@@ -27,7 +27,7 @@ const (
 // owner of a partition folds the changes behind the commit that put the rule in
 // force there; those between the head and that commit are the reader's, so it
 // must have passed that commit too.
-func (s *steward) tendAggregate(ctx context.Context, rec *registry.Record, b *registry.Bound, at registry.Positions) error {
+func (s *reconciler) reconcileAggregate(ctx context.Context, rec *registry.Record, b *registry.Bound, at registry.Positions) error {
 	rules, err := s.rules(ctx, rec, b.Target)
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func (s *steward) tendAggregate(ctx context.Context, rec *registry.Record, b *re
 	case !rec.Published && left == registry.UnsettledSwept:
 		return s.publish(ctx, rec)
 	case left == "":
-		return s.settle(ctx, rec)
+		return s.noteInForce(ctx, rec)
 	default:
 		s.log.DebugContext(ctx, "a pipeline has not settled", slog.String("pipeline", rec.Metadata().String()), slog.String("reason", left))
 		return nil
@@ -44,7 +44,7 @@ func (s *steward) tendAggregate(ctx context.Context, rec *registry.Record, b *re
 }
 
 // publish makes the fields follow the accumulators.
-func (s *steward) publish(ctx context.Context, rec *registry.Record) error {
+func (s *reconciler) publish(ctx context.Context, rec *registry.Record) error {
 	err := s.note(ctx, rec, "the fields of an aggregate follow its accumulators", func(now *registry.Record) { now.Published = true })
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func (s *steward) publish(ctx context.Context, rec *registry.Record) error {
 
 // rules asks each partition of a container how it keeps an aggregate. One that
 // does not know the generation yet has the zero state.
-func (s *steward) rules(ctx context.Context, rec *registry.Record, target *store.ContainerInfo) (map[uint32]store.RuleState, error) {
+func (s *reconciler) rules(ctx context.Context, rec *registry.Record, target *store.ContainerInfo) (map[uint32]store.RuleState, error) {
 	c, err := s.client.Open(*target)
 	if err != nil {
 		return nil, err
