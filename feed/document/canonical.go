@@ -1,6 +1,10 @@
 package document
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/millrace/millrace/feed/document/scan"
+)
 
 // The first byte of a canonical value, in the order of types.
 const (
@@ -35,7 +39,7 @@ const (
 // The form of a number has at most 7 bytes and half a byte a digit; that of a
 // string 3 bytes more than its UTF-8 and one for each NUL.
 func AppendCanonical(dst, raw []byte) []byte {
-	raw = trim(raw)
+	raw = scan.Trim(raw)
 	if len(raw) == 0 {
 		return dst
 	}
@@ -62,8 +66,8 @@ func appendCanonicalString(dst, raw []byte) []byte {
 	if bytes.IndexByte(raw, '\\') < 0 && bytes.IndexByte(raw, 0) < 0 {
 		return append(append(dst, raw...), 0, 1)
 	}
-	t := textReader{raw: raw}
-	for c, ok := t.next(); ok; c, ok = t.next() {
+	t := scan.Read(raw)
+	for c, ok := t.Next(); ok; c, ok = t.Next() {
 		dst = append(dst, c)
 		if c == 0 {
 			dst = append(dst, 0xFF)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/millrace/millrace/feed/document/scan"
 )
 
 // Limits of items, those of Azure Cosmos DB.
@@ -216,23 +218,23 @@ func (c *checker) member(name span, names []span, seen map[string]struct{}) ([]s
 	if seen == nil && len(names) == few {
 		seen = make(map[string]struct{}, 4*few)
 		for _, s := range names {
-			seen[string(appendText(nil, c.body[s.start:s.end]))] = struct{}{}
+			seen[string(scan.AppendText(nil, c.body[s.start:s.end]))] = struct{}{}
 		}
 	}
 	if seen != nil {
-		text := string(appendText(nil, raw))
+		text := string(scan.AppendText(nil, raw))
 		_, twice = seen[text]
 		seen[text] = struct{}{}
 	} else {
 		for _, s := range names {
-			if twice = equalStrings(c.body[s.start:s.end], raw); twice {
+			if twice = scan.EqualTexts(c.body[s.start:s.end], raw); twice {
 				break
 			}
 		}
 		names = append(names, name)
 	}
 	if twice {
-		c.fail(name.start-1, "the object has a member %q already", appendText(nil, raw))
+		c.fail(name.start-1, "the object has a member %q already", scan.AppendText(nil, raw))
 	}
 	return names, seen
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/millrace/millrace/feed/document/scan"
 )
 
 // This file checks words, numbers and strings.
@@ -69,7 +71,7 @@ func (c *checker) text(i int) int {
 	for {
 		for i+8 <= len(body) {
 			w := binary.LittleEndian.Uint64(body[i:])
-			m := hasByte(w, '"') | hasByte(w, '\\') | (w-lowBits*' ')&^w&highBits
+			m := scan.HasByte(w, '"') | scan.HasByte(w, '\\') | scan.HasControl(w)
 			if m != 0 {
 				i += bits.TrailingZeros64(m) >> 3
 				break
@@ -105,7 +107,7 @@ func (c *checker) escape(i int) int {
 	if raw[1] != 'u' {
 		return 2
 	}
-	r := hexRune(raw)
+	r := scan.HexRune(raw)
 	if r < 0 {
 		return c.fail(i, "\\u without four hexadecimal digits")
 	}
@@ -113,7 +115,7 @@ func (c *checker) escape(i int) int {
 		return 6
 	}
 	if r < 0xDC00 && len(raw) > 7 && raw[6] == '\\' && raw[7] == 'u' {
-		if utf16.DecodeRune(r, hexRune(raw[6:])) != utf8.RuneError {
+		if utf16.DecodeRune(r, scan.HexRune(raw[6:])) != utf8.RuneError {
 			return 12
 		}
 	}

@@ -1,5 +1,7 @@
 package document
 
+import "github.com/millrace/millrace/feed/document/scan"
+
 import ()
 
 // EachSetter gives fields their values in every element of an array that is an
@@ -27,7 +29,7 @@ func NewEachSetter(array Path, match, set []FieldValue, remove bool) (*EachSette
 			if err := CheckValue(f.Value); err != nil {
 				return nil, &PatchError{Op: -1, Path: f.Path.Pointer(), Msg: "the value is no JSON: " + err.Error()}
 			}
-			f.Value = trim(f.Value)
+			f.Value = scan.Trim(f.Value)
 		}
 		s.match = append(s.match, f)
 	}
@@ -60,7 +62,7 @@ func (s *EachSetter) Apply(body []byte) (after []byte, undo []Splice, changed bo
 // Append is Apply into memory of the caller, as Setter.Append.
 func (s *EachSetter) Append(dst []byte, undo []Splice, body []byte) ([]byte, []Splice, bool, error) {
 	var e edits
-	if err := s.arrays(body, skipSpace(body, 0), s.array, &e); err != nil {
+	if err := s.arrays(body, scan.Space(body, 0), s.array, &e); err != nil {
 		return dst, undo, false, err
 	}
 	return e.apply(dst, undo, body)
@@ -69,7 +71,7 @@ func (s *EachSetter) Append(dst []byte, undo []Splice, body []byte) ([]byte, []S
 // Holds tells whether Apply would change nothing. The error is as of Apply.
 func (s *EachSetter) Holds(body []byte) (bool, error) {
 	var e edits
-	if err := s.arrays(body, skipSpace(body, 0), s.array, &e); err != nil {
+	if err := s.arrays(body, scan.Space(body, 0), s.array, &e); err != nil {
 		return false, err
 	}
 	return e.len() == 0, nil
@@ -78,10 +80,10 @@ func (s *EachSetter) Holds(body []byte) (bool, error) {
 // Matches tells whether any element is one that Apply would look after.
 func (s *EachSetter) Matches(body []byte) bool {
 	found := false
-	walk(body, skipSpace(body, 0), s.array, func(_ []byte, offset int) bool {
-		for i := firstElement(body, offset); i >= 0 && !found; i = next(body, i) {
+	walk(body, scan.Space(body, 0), s.array, func(_ []byte, offset int) bool {
+		for i := scan.FirstElement(body, offset); i >= 0 && !found; i = scan.Next(body, i) {
 			found = s.matches(body, i)
-			if i = skipValue(body, i); i < 0 {
+			if i = scan.Value(body, i); i < 0 {
 				return false
 			}
 		}
@@ -103,16 +105,16 @@ func (s *EachSetter) arrays(b []byte, i int, p Path, e *edits) error {
 		return s.elements(b, i, e)
 	}
 	if b[i] == '{' && p[n].inObject() {
-		if i = findMember(b, i, p[n].Name); i < 0 {
+		if i = scan.Member(b, i, p[n].Name); i < 0 {
 			return nil
 		}
 		return s.arrays(b, i, p[n+1:], e)
 	}
-	for i = firstElement(b, i); i >= 0; i = next(b, i) {
+	for i = scan.FirstElement(b, i); i >= 0; i = scan.Next(b, i) {
 		if err := s.arrays(b, i, p[n+1:], e); err != nil {
 			return err
 		}
-		if i = skipValue(b, i); i < 0 {
+		if i = scan.Value(b, i); i < 0 {
 			return errBroken
 		}
 	}
@@ -122,8 +124,8 @@ func (s *EachSetter) arrays(b []byte, i int, p Path, e *edits) error {
 // elements plans the edits of the array at b[i].
 func (s *EachSetter) elements(b []byte, i int, e *edits) error {
 	prevEnd, kept := -1, false
-	for i = firstElement(b, i); i >= 0; i = next(b, i) {
-		end := skipValue(b, i)
+	for i = scan.FirstElement(b, i); i >= 0; i = scan.Next(b, i) {
+		end := scan.Value(b, i)
 		if end < 0 {
 			return errBroken
 		}
@@ -156,7 +158,7 @@ func (s *EachSetter) matches(b []byte, i int) bool {
 			}
 			return false
 		}
-		end := skipValue(b, v)
+		end := scan.Value(b, v)
 		if end < 0 || !Equal(b[v:end], f.Value) {
 			return false
 		}

@@ -3,6 +3,8 @@ package document
 import (
 	"bytes"
 	"strings"
+
+	"github.com/millrace/millrace/feed/document/scan"
 )
 
 // Kind is the type of a JSON value. Kinds are ordered as Cosmos DB orders values
@@ -26,7 +28,7 @@ func (k Kind) String() string {
 
 // KindOf returns the kind of a valid raw value, white space before it allowed.
 func KindOf(raw []byte) Kind {
-	i := skipSpace(raw, 0)
+	i := scan.Space(raw, 0)
 	if i == len(raw) {
 		return Absent
 	}
@@ -50,7 +52,7 @@ func KindOf(raw []byte) Kind {
 // say, arrays element by element, objects whatever the order of their members.
 // It allocates only for objects of many members in another order.
 func Equal(a, b []byte) bool {
-	a, b = trim(a), trim(b)
+	a, b = scan.Trim(a), scan.Trim(b)
 	if bytes.Equal(a, b) {
 		return true
 	}
@@ -59,7 +61,7 @@ func Equal(a, b []byte) bool {
 	}
 	switch {
 	case a[0] == '"':
-		return b[0] == '"' && len(a) > 1 && len(b) > 1 && equalStrings(a[1:len(a)-1], b[1:len(b)-1])
+		return b[0] == '"' && len(a) > 1 && len(b) > 1 && scan.EqualTexts(a[1:len(a)-1], b[1:len(b)-1])
 	case a[0] == '{':
 		return b[0] == '{' && equalObjects(a, b)
 	case a[0] == '[':
@@ -89,13 +91,13 @@ func equalScalarText(a []byte, b string) bool {
 }
 
 func equalArrays(a, b []byte) bool {
-	i, j := firstElement(a, 0), firstElement(b, 0)
+	i, j := scan.FirstElement(a, 0), scan.FirstElement(b, 0)
 	for i >= 0 && j >= 0 {
-		endA, endB := skipValue(a, i), skipValue(b, j)
+		endA, endB := scan.Value(a, i), scan.Value(b, j)
 		if endA < 0 || endB < 0 || !Equal(a[i:endA], b[j:endB]) {
 			return false
 		}
-		i, j = next(a, endA), next(b, endB)
+		i, j = scan.Next(a, endA), scan.Next(b, endB)
 	}
 	return i < 0 && j < 0
 }
@@ -103,21 +105,21 @@ func equalArrays(a, b []byte) bool {
 // equalObjects walks both objects side by side and leaves that path at the first
 // difference of names.
 func equalObjects(a, b []byte) bool {
-	i, j := firstMember(a, 0), firstMember(b, 0)
+	i, j := scan.FirstMember(a, 0), scan.FirstMember(b, 0)
 	for i >= 0 && j >= 0 {
-		quoteA, valueA := memberValue(a, i)
-		quoteB, valueB := memberValue(b, j)
+		quoteA, valueA := scan.MemberValue(a, i)
+		quoteB, valueB := scan.MemberValue(b, j)
 		if quoteA < 0 || quoteB < 0 {
 			return false
 		}
-		if !equalStrings(a[i+1:quoteA], b[j+1:quoteB]) {
+		if !scan.EqualTexts(a[i+1:quoteA], b[j+1:quoteB]) {
 			return equalUnordered(a, i, b, j)
 		}
-		endA, endB := skipValue(a, valueA), skipValue(b, valueB)
+		endA, endB := scan.Value(a, valueA), scan.Value(b, valueB)
 		if endA < 0 || endB < 0 || !Equal(a[valueA:endA], b[valueB:endB]) {
 			return false
 		}
-		i, j = next(a, endA), next(b, endB)
+		i, j = scan.Next(a, endA), scan.Next(b, endB)
 	}
 	return i < 0 && j < 0
 }
@@ -127,25 +129,25 @@ func equalObjects(a, b []byte) bool {
 func equalUnordered(a []byte, i int, b []byte, j int) bool {
 	members := make(map[string][]byte)
 	count := 0
-	for ; j >= 0; j = next(b, j) {
-		quote, value := memberValue(b, j)
+	for ; j >= 0; j = scan.Next(b, j) {
+		quote, value := scan.MemberValue(b, j)
 		if quote < 0 {
 			return false
 		}
-		name := string(appendText(nil, b[j+1:quote]))
-		if j = skipValue(b, value); j < 0 {
+		name := string(scan.AppendText(nil, b[j+1:quote]))
+		if j = scan.Value(b, value); j < 0 {
 			return false
 		}
 		members[name] = b[value:j]
 		count++
 	}
-	for ; i >= 0; i = next(a, i) {
-		quote, value := memberValue(a, i)
+	for ; i >= 0; i = scan.Next(a, i) {
+		quote, value := scan.MemberValue(a, i)
 		if quote < 0 {
 			return false
 		}
-		name := appendText(nil, a[i+1:quote])
-		if i = skipValue(a, value); i < 0 {
+		name := scan.AppendText(nil, a[i+1:quote])
+		if i = scan.Value(a, value); i < 0 {
 			return false
 		}
 		raw, ok := members[string(name)]

@@ -1,20 +1,24 @@
 package document
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/millrace/millrace/feed/document/scan"
+)
 
 // Get returns the value at p, which shares memory with body. ok is false if there
 // is none. Where p has a step for all elements, it is the first value that Walk
 // finds. Get stops as soon as it has found the value and does not allocate.
 func Get(body []byte, p Path) (raw []byte, ok bool) {
-	i := find(body, skipSpace(body, 0), p)
+	i := find(body, scan.Space(body, 0), p)
 	if i < 0 {
 		return nil, false
 	}
-	end := skipValue(body, i)
+	end := scan.Value(body, i)
 	if end < 0 {
 		return nil, false
 	}
-	return body[i:end], true
+	return body[i:end:end], true
 }
 
 // find returns the index of the first value at p from the value at b[i], or -1.
@@ -26,11 +30,11 @@ func find(b []byte, i int, p Path) int {
 		s := &p[n]
 		switch {
 		case b[i] == '{' && s.inObject():
-			i = findMember(b, i, s.Name)
+			i = scan.Member(b, i, s.Name)
 		case b[i] != '[':
 			return -1
 		case s.IsIndex:
-			i = findElement(b, i, s.Index)
+			i = scan.Element(b, i, s.Index)
 		case s.KeyValue != "":
 			i = findKey(b, i, s.KeyName, s.KeyValue)
 		case s.All:
@@ -48,11 +52,11 @@ func find(b []byte, i int, p Path) int {
 // findAny returns the index of the first value at p from an element of the array
 // at b[i].
 func findAny(b []byte, i int, p Path) int {
-	for i = firstElement(b, i); i >= 0; i = next(b, i) {
+	for i = scan.FirstElement(b, i); i >= 0; i = scan.Next(b, i) {
 		if v := find(b, i, p); v >= 0 {
 			return v
 		}
-		if i = skipValue(b, i); i < 0 {
+		if i = scan.Value(b, i); i < 0 {
 			return -1
 		}
 	}
@@ -63,7 +67,7 @@ func findAny(b []byte, i int, p Path) int {
 // the raw value, which shares memory with body, and its offset. It ends when f
 // returns false. It does not allocate.
 func Walk(body []byte, p Path, f func(raw []byte, offset int) bool) {
-	walk(body, skipSpace(body, 0), p, f)
+	walk(body, scan.Space(body, 0), p, f)
 }
 
 // walk is Walk from the value at b[i]. It returns false if f did.
@@ -76,20 +80,20 @@ func walk(b []byte, i int, p Path, f func(raw []byte, offset int) bool) bool {
 		return true
 	}
 	if n == len(p) {
-		end := skipValue(b, i)
+		end := scan.Value(b, i)
 		return end < 0 || f(b[i:end], i)
 	}
 	if b[i] == '{' && p[n].inObject() {
-		if i = findMember(b, i, p[n].Name); i < 0 {
+		if i = scan.Member(b, i, p[n].Name); i < 0 {
 			return true
 		}
 		return walk(b, i, p[n+1:], f)
 	}
-	for i = firstElement(b, i); i >= 0; i = next(b, i) {
+	for i = scan.FirstElement(b, i); i >= 0; i = scan.Next(b, i) {
 		if !walk(b, i, p[n+1:], f) {
 			return false
 		}
-		if i = skipValue(b, i); i < 0 {
+		if i = scan.Value(b, i); i < 0 {
 			return true
 		}
 	}
@@ -100,19 +104,16 @@ func walk(b []byte, i int, p Path, f func(raw []byte, offset int) bool) bool {
 // and its raw value, both shared with obj except for a name with escapes. It ends
 // when f returns false, and does nothing if obj is no object.
 func Members(obj []byte, f func(name, raw []byte) bool) {
-	for i := firstMember(obj, skipSpace(obj, 0)); i >= 0; i = next(obj, i) {
-		if obj[i] != '"' {
-			return
-		}
-		quote, value := memberValue(obj, i)
+	for i := scan.FirstMember(obj, scan.Space(obj, 0)); i >= 0; i = scan.Next(obj, i) {
+		quote, value := scan.MemberValue(obj, i)
 		if quote < 0 {
 			return
 		}
-		name := obj[i+1 : quote]
+		name := obj[i+1 : quote : quote]
 		if bytes.IndexByte(name, '\\') >= 0 {
-			name = appendText(nil, name)
+			name = scan.AppendText(nil, name)
 		}
-		if i = skipValue(obj, value); i < 0 || !f(name, obj[value:i]) {
+		if i = scan.Value(obj, value); i < 0 || !f(name, obj[value:i:i]) {
 			return
 		}
 	}
@@ -123,9 +124,9 @@ func Members(obj []byte, f func(name, raw []byte) bool) {
 // nothing if arr is no array.
 func Elements(arr []byte, f func(i int, raw []byte) bool) {
 	n := 0
-	for i := firstElement(arr, skipSpace(arr, 0)); i >= 0; i = next(arr, i) {
+	for i := scan.FirstElement(arr, scan.Space(arr, 0)); i >= 0; i = scan.Next(arr, i) {
 		start := i
-		if i = skipValue(arr, i); i < 0 || !f(n, arr[start:i]) {
+		if i = scan.Value(arr, i); i < 0 || !f(n, arr[start:i:i]) {
 			return
 		}
 		n++

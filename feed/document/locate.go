@@ -1,12 +1,16 @@
 package document
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/millrace/millrace/feed/document/scan"
+)
 
 // locate follows p, written as text, to its last step. It fails if what should hold the value is
 // missing or can hold nothing.
 func (a *applier) locate(p Path, text string) (place, *PatchError) {
 	pl := place{path: p, text: text}
-	b, i := a.body, skipSpace(a.body, 0)
+	b, i := a.body, scan.Space(a.body, 0)
 	if i == len(b) {
 		return pl, &PatchError{Msg: errBroken.Msg}
 	}
@@ -23,7 +27,7 @@ func (a *applier) locate(p Path, text string) (place, *PatchError) {
 				pl.indices = append(pl.indices, n, pl.index)
 			}
 		default:
-			end := skipValue(b, i)
+			end := scan.Value(b, i)
 			return pl, &PatchError{Msg: fmt.Sprintf("%s is %s, which holds nothing", parentName(p[:n]), KindOf(b[i:max(i, end)]))}
 		}
 		if pl.broken() {
@@ -56,21 +60,17 @@ func (pl *place) broken() bool { return pl.last < 0 }
 // member looks for the member that the step names in the object at b[i].
 func (pl *place) member(b []byte, i int) {
 	pl.begin(i)
-	for i = firstMember(b, i); i >= 0; i = next(b, i) {
-		if b[i] != '"' {
-			pl.last = -1
-			return
-		}
-		quote, value := memberValue(b, i)
+	for i = scan.FirstMember(b, i); i >= 0; i = scan.Next(b, i) {
+		quote, value := scan.MemberValue(b, i)
 		end := -1
 		if quote >= 0 {
-			end = skipValue(b, value)
+			end = scan.Value(b, value)
 		}
 		if end < 0 {
 			pl.last = -1
 			return
 		}
-		if sameName(b[i+1:quote], pl.step.Name) {
+		if scan.SameName(b[i+1:quote], pl.step.Name) {
 			pl.at(b, i, value, end)
 			return
 		}
@@ -83,8 +83,8 @@ func (pl *place) member(b []byte, i int) {
 func (pl *place) element(b []byte, i int) {
 	pl.begin(i)
 	s := pl.step
-	for i = firstElement(b, i); i >= 0; i = next(b, i) {
-		end := skipValue(b, i)
+	for i = scan.FirstElement(b, i); i >= 0; i = scan.Next(b, i) {
+		end := scan.Value(b, i)
 		if end < 0 {
 			pl.last = -1
 			return
@@ -114,7 +114,7 @@ func (pl *place) pass(end int) {
 func (pl *place) at(b []byte, first, start, end int) {
 	pl.found, pl.first, pl.start, pl.end = true, first, start, end
 	pl.index = pl.count
-	pl.nextStart = next(b, end)
+	pl.nextStart = scan.Next(b, end)
 }
 
 // depth returns how many objects and arrays a valid raw value has within each
@@ -124,7 +124,7 @@ func depth(raw []byte) int {
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
 		case '"':
-			if i = skipString(raw, i+1); i < 0 {
+			if i = scan.String(raw, i+1); i < 0 {
 				return deepest
 			}
 			i--

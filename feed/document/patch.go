@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/millrace/millrace/feed/document/scan"
 )
 
 // OpsMax is how many operations a client's patch may have.
@@ -116,7 +118,7 @@ func (o *patchOp) compile(protected []Path) *PatchError {
 	default:
 		return &PatchError{Msg: fmt.Sprintf("there is no operation %q, only add, set, replace, remove, incr and move", o.Kind)}
 	}
-	if o.value = trim(o.Value); len(o.value) == 0 {
+	if o.value = scan.Trim(o.Value); len(o.value) == 0 {
 		if o.Kind == OpIncr {
 			return &PatchError{Msg: "incr has no value"}
 		}

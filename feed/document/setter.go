@@ -2,6 +2,8 @@ package document
 
 import (
 	"fmt"
+
+	"github.com/millrace/millrace/feed/document/scan"
 )
 
 // FieldsMax bounds the fields of one setter.
@@ -86,7 +88,7 @@ func (s *Setter) Holds(body []byte) (bool, error) {
 }
 
 func (s *Setter) plan(body []byte, e *edits) error {
-	i := skipSpace(body, 0)
+	i := scan.Space(body, 0)
 	if i >= len(body) || body[i] != '{' {
 		return &PatchError{Op: -1, Msg: "the item is no object"}
 	}
@@ -105,7 +107,7 @@ func (n *node) compile(fields []FieldValue, prefix string, depth int) error {
 		if len(f.Path) == 0 {
 			return refuse("an item cannot be set as a whole")
 		}
-		value := trim(f.Value)
+		value := scan.Trim(f.Value)
 		if f.Value != nil {
 			deep, err := check(value, 1)
 			if err != nil {
@@ -208,16 +210,13 @@ var errBroken = &PatchError{Op: -1, Msg: "the item is no valid JSON"}
 func setMembers(b []byte, i int, nodes []node, e *edits) error {
 	seen, left := uint64(0), len(nodes)
 	prevEnd, kept, last := -1, false, i+1
-	for i = firstMember(b, i); i >= 0 && left > 0; i = next(b, i) {
-		if b[i] != '"' {
-			return errBroken
-		}
-		quote, value := memberValue(b, i)
+	for i = scan.FirstMember(b, i); i >= 0 && left > 0; i = scan.Next(b, i) {
+		quote, value := scan.MemberValue(b, i)
 		if quote < 0 {
 			return errBroken
 		}
 		n := findNode(nodes, seen, b[i+1:quote])
-		end := skipValue(b, value)
+		end := scan.Value(b, value)
 		if end < 0 {
 			return errBroken
 		}
@@ -259,7 +258,7 @@ func setMembers(b []byte, i int, nodes []node, e *edits) error {
 // those whose bit in seen is not set, or -1.
 func findNode(nodes []node, seen uint64, name []byte) int {
 	for n := range nodes {
-		if seen&(1<<n) == 0 && nodes[n].step.inObject() && sameName(name, nodes[n].step.Name) {
+		if seen&(1<<n) == 0 && nodes[n].step.inObject() && scan.SameName(name, nodes[n].step.Name) {
 			return n
 		}
 	}
@@ -280,7 +279,7 @@ func (r removal) plan(b []byte, path string, e *edits) {
 		e.add(r.prevEnd, r.end, nil, path)
 		return
 	}
-	if n := next(b, r.end); n >= 0 {
+	if n := scan.Next(b, r.end); n >= 0 {
 		r.end = n
 	}
 	e.add(r.start, r.end, nil, path)
@@ -320,8 +319,8 @@ func (s *Step) isElement(b []byte, i, index int) bool {
 func setElements(b []byte, i int, nodes []node, e *edits) error {
 	seen, left := uint64(0), len(nodes)
 	index := 0
-	for i = firstElement(b, i); i >= 0 && left > 0; i = next(b, i) {
-		end := skipValue(b, i)
+	for i = scan.FirstElement(b, i); i >= 0 && left > 0; i = scan.Next(b, i) {
+		end := scan.Value(b, i)
 		if end < 0 {
 			return errBroken
 		}

@@ -3,6 +3,8 @@ package query
 import (
 	"slices"
 	"strings"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Bound is a condition on a path of the item without which the item gives no rows,
@@ -204,7 +206,7 @@ func (r *resolver) calls(list []Bound, n *call) []Bound {
 func (r *resolver) contains(list []Bound, n *call) []Bound {
 	if arr, ok := constant(n.args[0]); ok && arr.typ == Array && len(n.args) == 2 {
 		var values []Value
-		elements(arr.data, func(raw []byte) bool {
+		document.Elements(arr.data, func(_ int, raw []byte) bool {
 			values = append(values, valueOf(raw))
 			return true
 		})
@@ -222,7 +224,7 @@ func (r *resolver) leaves(list []Bound, n node, names []string, v Value) []Bound
 	if v.typ != Object {
 		return r.element(list, n, names, v)
 	}
-	members(v.data, func(name, raw []byte) bool {
+	document.Members(v.data, func(name, raw []byte) bool {
 		list = r.leaves(list, n, append(slices.Clip(names), string(name)), valueOf(raw))
 		return true
 	})

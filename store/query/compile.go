@@ -3,6 +3,8 @@ package query
 import (
 	"bytes"
 	"math"
+
+	"github.com/millrace/millrace/feed/document/scan"
 )
 
 // eval computes a value, test a truth value. item is root 0; the frame has all
@@ -334,5 +336,5 @@ func equalText(raw, quoted, text []byte, want, typed bool) tri {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return triOf(bytes.Equal(raw[1:len(raw)-1], text) == want)
 	}
-	return triOf((bytes.Equal(raw, quoted) || bytes.Equal(unquote(raw), text)) == want)
+	return triOf((bytes.Equal(raw, quoted) || bytes.Equal(scan.Unquote(raw), text)) == want)
 }

@@ -2,6 +2,8 @@ package query
 
 import (
 	"bytes"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // setFunctions are the functions of arrays taken as sets, and of objects.
@@ -39,7 +41,7 @@ func ofElements(name string) *function {
 			return Value{}
 		}
 		var s state
-		elements(arr.data, func(raw []byte) bool {
+		document.Elements(arr.data, func(_ int, raw []byte) bool {
 			v := valueOf(raw)
 			f.numbers(v, v)
 			s.add(name, v)
@@ -52,7 +54,7 @@ func ofElements(name string) *function {
 // membersOf returns the sort keys of the elements of an array.
 func (f *frame) membersOf(arr Value) map[string]bool {
 	in := make(map[string]bool)
-	elements(arr.data, func(raw []byte) bool {
+	document.Elements(arr.data, func(_ int, raw []byte) bool {
 		in[string(f.appendSortKey(nil, valueOf(raw), false))] = true
 		return f.charge(workMember)
 	})
@@ -67,7 +69,7 @@ func (f *frame) setOf(a, b Value, from []Value, want func(key string) bool) Valu
 	out := []byte{'['}
 	seen := make(map[string]bool)
 	for _, arr := range from {
-		elements(arr.data, func(raw []byte) bool {
+		document.Elements(arr.data, func(_ int, raw []byte) bool {
 			if key := string(f.appendSortKey(nil, valueOf(raw), false)); !seen[key] && want(key) {
 				seen[key] = true
 				if len(out) > 1 {
@@ -98,7 +100,7 @@ func objectToArray(v, k, val Value) Value {
 		return Value{}
 	}
 	out := []byte{'['}
-	members(v.data, func(name, raw []byte) bool {
+	document.Members(v.data, func(name, raw []byte) bool {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
@@ -119,7 +121,7 @@ func stringJoin(arr, separator Value) Value {
 		return Value{}
 	}
 	out, ok, some := []byte{}, true, false
-	elements(arr.data, func(raw []byte) bool {
+	document.Elements(arr.data, func(_ int, raw []byte) bool {
 		v := valueOf(raw)
 		if some {
 			out = append(out, separator.data...)

@@ -3,6 +3,9 @@ package query
 import (
 	"math"
 	"slices"
+
+	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/feed/document/scan"
 )
 
 // mathFunctions compute with doubles, but leave integers of up to 18 digits exact.
@@ -75,7 +78,7 @@ var arrayFunctions = map[string]*function{
 			return Value{}
 		}
 		n := 0
-		elements(arr.data, func([]byte) bool { n++; return true })
+		document.Elements(arr.data, func(int, []byte) bool { n++; return true })
 		return intValue(n)
 	}},
 	"ARRAY_SLICE": {least: 2, most: 3, three: arraySlice},
@@ -85,7 +88,7 @@ var arrayFunctions = map[string]*function{
 // an object, is an object that has v's properties and perhaps others.
 func (f *frame) arrayContains(arr, v Value, partial bool) bool {
 	found := false
-	elements(arr.data, func(raw []byte) bool {
+	document.Elements(arr.data, func(_ int, raw []byte) bool {
 		e := valueOf(raw)
 		if partial && v.typ == Object {
 			found = f.holds(e, v) // as equal objects do
@@ -103,13 +106,13 @@ func (f *frame) holds(e, v Value) bool {
 		return false
 	}
 	all := true
-	members(v.data, func(name, raw []byte) bool {
-		i := findMember(e.data, 0, string(name))
+	document.Members(v.data, func(name, raw []byte) bool {
+		i := scan.Member(e.data, 0, string(name))
 		if i < 0 {
 			f.charge(len(e.data))
 		}
 		if all = i >= 0 && f.charge(workMember+i); all {
-			end := skipValue(e.data, i)
+			end := scan.Value(e.data, i)
 			have, want := valueOf(e.data[i:max(i, end)]), valueOf(raw)
 			all = f.same(have, want) || f.holds(have, want)
 		}
@@ -134,7 +137,7 @@ func arrayConcat(args []Value) Value {
 		if a.typ != Array || len(out)+len(a.data) > TextMadeMax {
 			return Value{}
 		}
-		elements(a.data, func(raw []byte) bool {
+		document.Elements(a.data, func(_ int, raw []byte) bool {
 			if len(out) > 1 {
 				out = append(out, ',')
 			}
@@ -153,7 +156,7 @@ func arraySlice(arr, start, length Value) Value {
 		return Value{}
 	}
 	var all [][]byte
-	elements(arr.data, func(raw []byte) bool {
+	document.Elements(arr.data, func(_ int, raw []byte) bool {
 		all = append(all, raw)
 		return true
 	})

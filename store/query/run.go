@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/feed/document/scan"
 )
 
 // Limits of a run, which a RunConfig may lower.
@@ -128,7 +130,7 @@ func (r *Run) Item(body, rank []byte) error {
 	if r.err != nil || r.Full() || len(r.plan.text.from) == 0 {
 		return r.err
 	}
-	body = body[skipSpace(body, 0):]
+	body = body[scan.Space(body, 0):]
 	f := r.frame
 	f.begin(body)
 	r.body, r.rank, r.number = body, rank, 0
@@ -143,7 +145,7 @@ func (r *Run) Item(body, rank []byte) error {
 // the item alone is true. body need not have properties that this does not read.
 func (r *Run) Passes(body []byte) bool {
 	f := r.frame
-	body = body[skipSpace(body, 0):]
+	body = body[scan.Space(body, 0):]
 	f.begin(body)
 	passed := passes(r.plan.tests, body, f)
 	if f.spent {

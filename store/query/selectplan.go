@@ -2,6 +2,8 @@ package query
 
 import (
 	"slices"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // plan is a compiled selection.
@@ -213,7 +215,7 @@ func (p *plan) join(item []byte, f *frame, at int, emit func() bool) bool {
 // eachElement calls f with the elements of an array until it returns false.
 func eachElement(raw []byte, f func(raw []byte) bool) bool {
 	on := true
-	elements(raw, func(raw []byte) bool {
+	document.Elements(raw, func(_ int, raw []byte) bool {
 		on = f(raw)
 		return on
 	})

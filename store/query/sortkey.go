@@ -7,6 +7,8 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Sort keys are bytes whose order is that of the values, as FORMAT.md says.
@@ -262,7 +264,7 @@ func (f *frame) appendCanonical(dst, raw []byte) []byte {
 	case Array:
 		dst = append(dst, '[')
 		size := len(dst)
-		elements(v.data, func(raw []byte) bool {
+		document.Elements(v.data, func(_ int, raw []byte) bool {
 			if len(dst) > size {
 				dst = append(dst, ',')
 			}
@@ -273,7 +275,7 @@ func (f *frame) appendCanonical(dst, raw []byte) []byte {
 	case Object:
 		type member struct{ name, raw []byte }
 		var all []member
-		members(v.data, func(name, raw []byte) bool {
+		document.Members(v.data, func(name, raw []byte) bool {
 			all = append(all, member{name, raw})
 			return true
 		})

@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strconv"
+
+	"github.com/millrace/millrace/feed/document/scan"
 )
 
 // Type is the type of a Value. Types are ordered as ORDER BY orders their values.
@@ -129,7 +131,7 @@ func valueOf(raw []byte) Value {
 	}
 	switch c := raw[0]; {
 	case c == '"':
-		return stringValue(unquote(raw))
+		return stringValue(scan.Unquote(raw))
 	case c == '{':
 		return Value{typ: Object, data: raw}
 	case c == '[':
