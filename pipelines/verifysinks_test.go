@@ -76,6 +76,8 @@ func TestVerifyEverySink(t *testing.T) {
 			claim := `drift table people row ["Name 3"]: is missing, its key is held by sale/["k1"]/p3, and it does not wait for it (source sale/["k9"]/twin)`
 			want := []string{
 				`drift table people reject: is missing, n is a string, "many", and the column takes numbers (int64) (source sale/["k9"]/bad)`,
+				`drift table people reject: should not be there, n of before (source sale/["k1"]/p5)`,
+				`drift table people row ["Extra"]: should not be there (source sale/["k1"]/p5)`,
 				`drift table people row ["Ghost"]: should not be there (source sale/["k1"]/ghost)`,
 				`drift table people row ["Name 2"]: is missing (source sale/["k0"]/p2)`,
 				claim,
@@ -136,12 +138,14 @@ func (m *mart) plantPeople(t testing.TB, kind, dir string) {
 		After: at, UpTo: feed.Position{LSN: at.LSN + 1},
 		Put: []project.Row{
 			{Key: name("Ghost"), Values: []project.Value{project.TextOf("Ghost"), {}, {}}, Source: source("k1", "ghost")},
+			{Key: name("Extra"), Values: []project.Value{project.TextOf("Extra"), {}, {}}, Source: source("k1", "p5")},
 			{Key: name("Name 4"), Values: []project.Value{project.TextOf("Name 4"), project.IntOf(5), project.JSONOf(`{"a":"x","b":[1]}`)}, Source: source("k0", "p4")},
 		},
 		Drop: []project.Row{
 			{Key: name("Name 2"), Source: source("k0", "p2")},
 			{Key: name("Name 3"), Source: source("k9", "twin")}, // which waits
 		},
+		Reject: []project.Reject{{Source: source("k1", "p5"), Column: "n", Reason: "of before"}},
 		Accept: []project.Reject{{Source: source("k9", "bad")}},
 	}
 	if _, err := w.Write(t.Context(), b); err != nil {

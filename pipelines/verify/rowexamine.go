@@ -210,18 +210,23 @@ func valueJSON(v project.Value) []byte {
 	return v.AppendJSON(nil)
 }
 
+// KeyJSON writes the key of a row as an array.
+func KeyJSON(key []project.Value) []byte {
+	out := []byte{'['}
+	for i, v := range key {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = v.AppendJSON(out)
+	}
+	return append(out, ']')
+}
+
 // of begins to tell of a row.
 func (x *examined) of(r *project.Row) rowDifference {
-	key := []byte{'['}
-	for i, v := range r.Key {
-		if i > 0 {
-			key = append(key, ',')
-		}
-		key = v.AppendJSON(key)
-	}
 	return rowDifference{
 		Difference: Difference{
-			Kind: DifferenceDrift, Element: -1, Table: x.j.p.Projection.Schema().Tables[r.Table].Name, Row: append(key, ']'), Source: r.Source,
+			Kind: DifferenceDrift, Element: -1, Table: x.j.p.Projection.Schema().Tables[r.Table].Name, Row: KeyJSON(r.Key), Source: r.Source,
 		},
 		row: r,
 	}

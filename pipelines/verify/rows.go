@@ -54,7 +54,8 @@ type rowCheck struct {
 // sumBytes is about what a sum takes in memory.
 const sumBytes = 48
 
-// Forgetful sinks do not keep everything that they are told of rejects.
+// newRowCheck begins to verify a projection, whose sink must be a Reader. What a
+// Forgetful one does not keep is not asked of it.
 func newRowCheck(run *verification, p *Verified) (*rowCheck, error) {
 	reader, ok := p.Projection.Sink().(project.Reader)
 	if !ok {

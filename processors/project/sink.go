@@ -202,3 +202,11 @@ type Limiter interface {
 type Checker interface {
 	Check(s *Schema) []Problem
 }
+
+// Forgetful is a Sink that does not keep everything that it is told of rejects.
+// Other sinks keep both.
+type Forgetful interface {
+	// Keeps says whether the sink keeps rejects, and whether its Reader yields
+	// claims.
+	Keeps() (rejects, claims bool)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/sinktest"
+	"github.com/millrace/millrace/store"
 )
 
 // stage is a store with the log of a source partition, to which a test appends, and
@@ -179,29 +180,18 @@ func (s *stage) ends(l *lease, p *project.Projection) error {
 	}
 }
 
+// held returns the items as they are.
+func (s *stage) held() (items []store.Item) {
+	for id, body := range s.items {
+		items = append(items, store.Item{Key: key(s.t, "c1"), ID: id, Body: []byte(body)})
+	}
+	return items
+}
+
 // equal compares what the sink has with what the items say.
 func (s *stage) equal(p *project.Projection) {
 	s.t.Helper()
-	c := p.Compare()
-	var items []project.Item
-	for id, body := range s.items {
-		items = append(items, project.Item{ItemRef: ref(s.t, "c1", id), Body: []byte(body)})
-		c.Expect(key(s.t, "c1"), id, []byte(body))
-	}
-	sink := p.Sink().(project.Reader)
-	if err := c.Read(s.t.Context(), sink); err != nil {
-		s.t.Fatal(err)
-	}
-	if suspects := c.Suspects(); len(suspects) > 0 {
-		s.t.Errorf("%d rows, %d items: these differ: %v", c.Rows, c.Items, suspects)
-	}
-	e, err := p.Examine(s.t.Context(), sink, items)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	for _, d := range e.Differences {
-		s.t.Errorf("%s %s %v %s: %s", d.Kind, p.Schema().Tables[d.Table].Name, d.Key, d.Element, d.Detail)
-	}
+	sinktest.Equal(s.t, p, s.held())
 }
 
 // noLetters fails if there are dead letters.

@@ -1,16 +1,21 @@
 package sinktest
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"testing"
 
 	"github.com/millrace/millrace/processors/project"
 )
 
 // keeps says what the sink keeps of rejects.
-func (b *bench) keeps() (rejects, claims bool) {
-	if f, ok := b.sink.(project.Forgetful); ok {
+func (b *bench) keeps() (rejects, claims bool) { return keeps(b.sink) }
+
+func keeps(sink any) (rejects, claims bool) {
+	if f, ok := sink.(project.Forgetful); ok {
 		return f.Keeps()
 	}
 	return true, true
@@ -19,61 +24,92 @@ func (b *bench) keeps() (rejects, claims bool) {
 // contents reads all that the sink has.
 func (b *bench) contents() *tables {
 	b.Helper()
-	got := newTables()
-	for table := range b.schema.Tables {
-		for r, err := range b.sink.Rows(b.Context(), b.schema, table) {
-			if err != nil {
-				b.Fatalf("rows of %s: %v", b.schema.Tables[table].Name, err)
-			}
-			key := rowKey(r.Table, r.Key)
-			if _, twice := got.rows[key]; twice {
-				b.Fatalf("%s: the key %v is there twice", b.schema.Tables[table].Name, r.Key)
-			}
-			got.rows[key] = r
-		}
-		for r, err := range b.sink.Rejects(b.Context(), b.schema, table) {
-			if err != nil {
-				b.Fatalf("rejects of %s: %v", b.schema.Tables[table].Name, err)
-			}
-			if r.Claim() {
-				b.claim(got, &r)
-			} else {
-				got.rejects[rejectKey(&r)] = r
-			}
-		}
+	got, err := contents(b.Context(), b.sink, b.schema)
+	if err != nil {
+		b.Fatal(err)
 	}
 	return got
 }
 
-// claim takes a claim of the sink.
-func (b *bench) claim(got *tables, r *project.Reject) {
-	b.Helper()
-	if !strings.HasPrefix(r.Reason, project.HeldBy("")) {
-		b.Errorf("a claim of %s has the reason %q", r.Source, r.Reason)
+func contents(ctx context.Context, sink project.Reader, schema *project.Schema) (*tables, error) {
+	got := newTables()
+	for table := range schema.Tables {
+		name := schema.Tables[table].Name
+		for r, err := range sink.Rows(ctx, schema, table) {
+			if err != nil {
+				return nil, fmt.Errorf("rows of %s: %w", name, err)
+			}
+			key := rowKey(r.Table, r.Key)
+			if _, twice := got.rows[key]; twice {
+				return nil, fmt.Errorf("%s: the key %v is there twice", name, r.Key)
+			}
+			got.rows[key] = r
+		}
+		for r, err := range sink.Rejects(ctx, schema, table) {
+			if err != nil {
+				return nil, fmt.Errorf("rejects of %s: %w", name, err)
+			}
+			if !r.Claim() {
+				got.rejects[rejectKey(&r)] = r
+				continue
+			}
+			if err := got.claim(schema, &r); err != nil {
+				return nil, err
+			}
+		}
 	}
-	values, err := b.schema.Tables[r.Table].ParseRow(r.Row)
+	return got, nil
+}
+
+// claim takes a claim of the sink.
+func (m *tables) claim(schema *project.Schema, r *project.Reject) error {
+	if !strings.HasPrefix(r.Reason, project.HeldBy("")) {
+		return fmt.Errorf("a claim of %s has the reason %q", r.Source, r.Reason)
+	}
+	values, err := schema.Tables[r.Table].ParseRow(r.Row)
 	if err != nil {
-		b.Fatalf("the row of the claim of %s: %v", r.Source, err)
+		return fmt.Errorf("the row of the claim of %s: %w", r.Source, err)
 	}
 	key := rowKey(r.Table, r.Key)
-	if got.claims[key] == nil {
-		got.claims[key] = map[string]project.Row{}
+	if m.claims[key] == nil {
+		m.claims[key] = map[string]project.Row{}
 	}
-	got.claims[key][r.Source] = project.Row{Table: r.Table, Key: r.Key, Values: values, Source: r.Source, Element: r.Element}
+	m.claims[key][r.Source] = project.Row{Table: r.Table, Key: r.Key, Values: values, Source: r.Source, Element: r.Element}
+	return nil
 }
 
 // compare compares the sink with what it must hold, to the row.
 func (b *bench) compare(want *tables) {
 	b.Helper()
-	got := b.contents()
-	b.compareRows("row", want.rows, got.rows)
 	rejects, claims := b.keeps()
+	report(b, want.differences(b.contents(), rejects, claims))
+}
+
+// shownMax is how many differences a test prints.
+const shownMax = 10
+
+// report fails the test, at once, if there are differences.
+func report(t testing.TB, differences []string) {
+	t.Helper()
+	for _, d := range differences[:min(len(differences), shownMax)] {
+		t.Error(d)
+	}
+	if len(differences) > 0 {
+		t.Fatalf("%d differences", len(differences))
+	}
+}
+
+// differences compares what a sink must hold with what it has, row by row. Rejects and
+// claims count if the sink keeps them.
+func (m *tables) differences(got *tables, rejects, claims bool) []string {
+	all := differentRows("row", m.rows, got.rows)
 	if claims {
-		b.compareRows("claim", flat(want.claims), flat(got.claims))
+		all = append(all, differentRows("claim", flat(m.claims), flat(got.claims))...)
 	}
 	if rejects {
-		b.compareRejects(want.rejects, got.rejects)
+		all = append(all, differentRejects(m.rejects, got.rejects)...)
 	}
+	return all
 }
 
 // flat returns claims by table, key and source.
@@ -87,47 +123,41 @@ func flat(claims map[string]map[string]project.Row) map[string]project.Row {
 	return all
 }
 
-func (b *bench) compareRows(what string, want, got map[string]project.Row) {
-	b.Helper()
-	bad := 0
-	differ := func(format string, args ...any) {
-		if bad++; bad <= 10 {
-			b.Errorf(format, args...)
-		}
-	}
+func differentRows(what string, want, got map[string]project.Row) (all []string) {
 	for _, key := range slices.Sorted(maps.Keys(want)) {
 		w, g := want[key], got[key]
 		switch _, ok := got[key]; {
 		case !ok:
-			differ("%s %v of %s is missing in table %d", what, w.Values, w.Source, w.Table)
+			all = append(all, fmt.Sprintf("%s %v of %s is missing in table %d", what, w.Values, w.Source, w.Table))
 		case !project.EqualRows(&w, &g):
-			differ("%s of table %d is %v of %s %s, want %v of %s %s", what, w.Table, g.Values, g.Source, g.Element, w.Values, w.Source, w.Element)
+			all = append(all, fmt.Sprintf("%s of table %d is %v of %s %s, want %v of %s %s",
+				what, w.Table, g.Values, g.Source, g.Element, w.Values, w.Source, w.Element))
 		}
 	}
-	for key, g := range got {
+	for _, key := range slices.Sorted(maps.Keys(got)) {
 		if _, ok := want[key]; !ok {
-			differ("%s %v of %s should not be in table %d", what, g.Values, g.Source, g.Table)
+			g := got[key]
+			all = append(all, fmt.Sprintf("%s %v of %s should not be in table %d", what, g.Values, g.Source, g.Table))
 		}
 	}
-	if bad > 0 {
-		b.Fatalf("%d differences of %d %ss", bad, len(want), what)
-	}
+	return all
 }
 
-func (b *bench) compareRejects(want, got map[string]project.Reject) {
-	b.Helper()
-	for key, w := range want {
-		g, ok := got[key]
-		if !ok {
-			b.Fatalf("the reject of %s %s is missing in table %d", w.Source, w.Element, w.Table)
-		}
-		if g.Column != w.Column || g.Reason != w.Reason || string(g.Row) != string(w.Row) {
-			b.Fatalf("the reject of %s is %s: %s, %s; want %s: %s, %s", w.Source, g.Column, g.Reason, g.Row, w.Column, w.Reason, w.Row)
+func differentRejects(want, got map[string]project.Reject) (all []string) {
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		w, g := want[key], got[key]
+		switch _, ok := got[key]; {
+		case !ok:
+			all = append(all, fmt.Sprintf("the reject of %s %s is missing in table %d: %s %s", w.Source, w.Element, w.Table, w.Column, w.Reason))
+		case g.Column != w.Column || g.Reason != w.Reason || string(g.Row) != string(w.Row):
+			all = append(all, fmt.Sprintf("the reject of %s is %s: %s, %s; want %s: %s, %s", w.Source, g.Column, g.Reason, g.Row, w.Column, w.Reason, w.Row))
 		}
 	}
-	for key, g := range got {
+	for _, key := range slices.Sorted(maps.Keys(got)) {
 		if _, ok := want[key]; !ok {
-			b.Fatalf("the reject of %s %s should not be in table %d", g.Source, g.Element, g.Table)
+			g := got[key]
+			all = append(all, fmt.Sprintf("the reject of %s %s should not be in table %d", g.Source, g.Element, g.Table))
 		}
 	}
+	return all
 }

@@ -3,7 +3,6 @@ package sinktest
 import (
 	"flag"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -232,63 +231,11 @@ func (m *randomModel) settle() {
 		}
 		m.flush(p)
 	}
-	claimants := map[string]map[string]project.Row{} // by table and key, by source
-	rejects := map[string]project.Reject{}
+	said := newClaimants()
 	for _, p := range m.producers {
 		for i := range p.history {
-			say(claimants, rejects, &p.history[i])
+			said.apply(&p.history[i])
 		}
 	}
-	m.compareClaimants(claimants)
-	if keeps, _ := m.keeps(); keeps {
-		m.compareRejects(rejects, m.contents().rejects)
-	}
-}
-
-// say carries out a batch where every item has its own row of a key.
-func say(claimants map[string]map[string]project.Row, rejects map[string]project.Reject, b *project.Batch) {
-	for i := range b.Drop {
-		delete(claimants[rowKey(b.Drop[i].Table, b.Drop[i].Key)], b.Drop[i].Source)
-	}
-	for i := range b.Put {
-		key := rowKey(b.Put[i].Table, b.Put[i].Key)
-		if claimants[key] == nil {
-			claimants[key] = map[string]project.Row{}
-		}
-		claimants[key][b.Put[i].Source] = b.Put[i]
-	}
-	for i := range b.Accept {
-		delete(rejects, rejectKey(&b.Accept[i]))
-	}
-	for i := range b.Reject {
-		rejects[rejectKey(&b.Reject[i])] = b.Reject[i]
-	}
-}
-
-// compareClaimants checks that of all rows that claim a key one is the row and
-// the others wait.
-func (m *randomModel) compareClaimants(claimants map[string]map[string]project.Row) {
-	m.Helper()
-	got := m.contents()
-	_, claims := m.keeps()
-	want := newTables()
-	for key, rows := range claimants {
-		if len(rows) == 0 {
-			continue
-		}
-		held, ok := got.rows[key]
-		holder, known := rows[held.Source]
-		if !ok || !known {
-			m.Fatalf("of %d that claim the key of table %d, %v has the row", len(rows), slices.Collect(maps.Values(rows))[0].Table, held)
-		}
-		want.rows[key] = holder
-		others := maps.Clone(rows)
-		if delete(others, held.Source); len(others) > 0 {
-			want.claims[key] = others
-		}
-	}
-	m.compareRows("row", want.rows, got.rows)
-	if claims {
-		m.compareRows("claim", flat(want.claims), flat(got.claims))
-	}
+	m.compare(said.as(m.contents()))
 }
