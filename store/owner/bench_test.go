@@ -2,6 +2,7 @@ package owner
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -100,6 +101,47 @@ func BenchmarkFanOut(b *testing.B) {
 				wg.Wait()
 			}
 			b.ReportMetric(float64(patched.Load())/b.Elapsed().Seconds(), "copies/s")
+		})
+	}
+}
+
+// BenchmarkRepair measures the decision of repairs of as many items as a request may
+// have, which find nothing to repair: items that all copy one source, and items of
+// which each copies another.
+func BenchmarkRepair(b *testing.B) {
+	for _, sources := range []int{1, store.ReadManyMax} {
+		b.Run(fmt.Sprintf("items=%d/sources=%d", store.ReadManyMax, sources), func(b *testing.B) {
+			w := newWorld(b, byA)
+			n := w.start(b.TempDir())
+			k := pk(b, "x")
+			repair := &store.Repair{Producer: feed.Producer{Pipeline: "p", Generation: 1, Source: "s/0"}, Epoch: 1}
+			for i := range store.ReadManyMax {
+				s := i % sources
+				item := n.mustOne(k, create(fmt.Sprintf(
+					`{"id":"item-%d","a":"x","type":"order","lines":[{"sku":"s%d","name":"Name %d","price":%d.5},{"sku":"other"}],"pad":"%s"}`,
+					i, s, s, s, strings.Repeat("p", 400))))
+				repair.Items = append(repair.Items, store.RepairItem{
+					Ref: store.ItemRef{Key: k, ID: fmt.Sprint("item-", i)}, IfMatch: item.ETag,
+					Copies: []store.Copy{{
+						Where: `type = "order"`, Each: "lines", Action: store.CopySet,
+						Match: []store.Field{{Path: "sku", Value: fmt.Appendf(nil, `"s%d"`, s)}},
+						Set:   []store.Field{{Path: "name", Value: fmt.Appendf(nil, `"Name %d"`, s)}, {Path: "price", Value: fmt.Appendf(nil, "%d.5", s)}},
+					}},
+				})
+			}
+			ask := func() {
+				r := n.ask(&store.Request{Repair: repair})
+				if r.Err != nil || slices.ContainsFunc(r.Repair.Statuses, func(s store.Status) bool { return s != store.StatusNotModified }) {
+					b.Fatalf("%+v", r)
+				}
+			}
+			ask() // it writes the epoch
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				ask()
+			}
+			b.ReportMetric(float64(b.N)*store.ReadManyMax/b.Elapsed().Seconds(), "items/s")
 		})
 	}
 }

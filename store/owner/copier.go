@@ -2,6 +2,7 @@ package owner
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"slices"
 
@@ -21,70 +22,157 @@ type copier struct {
 	each   *document.EachSetter
 }
 
-func compileCopy(c *store.Copy, s *schema) (*copier, *store.Error) {
-	bad := func(err error) (*copier, *store.Error) {
-		return nil, store.Refuse(store.StatusBadRequest, "copy: %v", err)
+// copiers compiles the copies of one request, each once:
+//
+//	texts                               values             compiled
+//	type = "order", lines, sku, name    "s1", "Apple"      texts, setter
+//	the same                            "s2", "Pear"       setter
+//	the same                            "s1", "Apple"      nothing
+//
+// A request is of one pipeline, whose texts are the same in all of its copies, while the
+// values are those of the sources that its items copy: often one for a whole page.
+// The zero value with a schema is ready for use, by one goroutine.
+type copiers struct {
+	schema *schema
+	texts  map[string]*copyTexts
+	whole  map[string]*copier
+	key    []byte
+}
+
+// copyTexts is what a Copy says but for its values, parsed.
+type copyTexts struct {
+	where      *query.Expr
+	each       document.Path
+	match, set []document.Path
+}
+
+// compile compiles a copy, or finds the one that says the same. What is refused is
+// compiled again when it comes again.
+func (cs *copiers) compile(c *store.Copy) (*copier, *store.Error) {
+	var texts int
+	cs.key, texts = appendCopy(cs.key[:0], c)
+	if known := cs.whole[string(cs.key)]; known != nil {
+		return known, nil
 	}
-	out := &copier{action: c.Action}
-	if c.Where != "" {
-		e, err := query.ParseExpr(c.Where)
-		if err != nil {
-			return bad(err)
+	t := cs.texts[string(cs.key[:texts])]
+	if t == nil {
+		var refusal *store.Error
+		if t, refusal = parseCopy(c, cs.schema); refusal != nil {
+			return nil, refusal
 		}
-		out.where = e
+		if cs.texts == nil {
+			cs.texts, cs.whole = map[string]*copyTexts{}, map[string]*copier{}
+		}
+		cs.texts[string(cs.key[:texts])] = t
+	}
+	out, err := t.with(c)
+	if err != nil {
+		return nil, refuseCopy(err)
+	}
+	cs.whole[string(cs.key)] = out
+	return out, nil
+}
+
+// appendCopy appends all that a copy says, in a form that is equal for equal copies
+// only. Its texts end at texts.
+func appendCopy(dst []byte, c *store.Copy) (key []byte, texts int) {
+	text := func(s string) { dst = append(binary.AppendUvarint(dst, uint64(len(s))), s...) }
+	dst = append(dst, byte(c.Action))
+	text(c.Where)
+	text(c.Each)
+	for _, fields := range [...][]store.Field{c.Match, c.Set} {
+		dst = binary.AppendUvarint(dst, uint64(len(fields)))
+		for i := range fields {
+			text(fields[i].Path)
+		}
+	}
+	texts = len(dst)
+	for _, fields := range [...][]store.Field{c.Match, c.Set} {
+		for i := range fields {
+			if fields[i].Value == nil { // absent, which an empty value is not
+				dst = append(dst, 0)
+				continue
+			}
+			dst = append(binary.AppendUvarint(dst, uint64(len(fields[i].Value))+1), fields[i].Value...)
+		}
+	}
+	return dst, texts
+}
+
+func refuseCopy(err error) *store.Error { return store.Refuse(store.StatusBadRequest, "copy: %v", err) }
+
+// parseCopy parses the texts of a copy, and refuses what no copy may change.
+func parseCopy(c *store.Copy, s *schema) (*copyTexts, *store.Error) {
+	t := &copyTexts{}
+	var err error
+	if c.Where != "" {
+		if t.where, err = query.ParseExpr(c.Where); err != nil {
+			return nil, refuseCopy(err)
+		}
 	}
 	for _, pointer := range copyPaths(c) {
 		if reason := s.protected(pointer); reason != "" && c.Action != store.CopyDelete {
 			return nil, store.Refuse(store.StatusBadRequest, "copy to %s: %s", pointer, reason)
 		}
 	}
-	match, err := fieldValues(c.Match, false)
-	if err != nil {
-		return bad(err)
+	if t.match, err = fieldPaths(c.Match); err != nil {
+		return nil, refuseCopy(err)
 	}
-	set, err := fieldValues(c.Set, c.Action == store.CopyClear)
-	if err != nil {
-		return bad(err)
+	if t.set, err = fieldPaths(c.Set); err != nil {
+		return nil, refuseCopy(err)
 	}
 	switch {
 	case c.Action == store.CopyDelete && c.Each == "":
-		out.match = match
 	case c.Action != store.CopySet && c.Action != store.CopyClear:
 		return nil, store.Refuse(store.StatusBadRequest, "copy: action %d is not known here", c.Action)
 	case c.Each != "":
-		array, err := document.ParseField(c.Each)
-		if err != nil {
-			return bad(err)
-		}
-		clear := c.Action == store.CopyClear
-		if clear {
-			set = nil
-		}
-		if out.each, err = document.NewEachSetter(array, match, set, clear); err != nil {
-			return bad(err)
-		}
-	default:
-		out.match = match
-		if out.setter, err = document.NewSetter(set); err != nil {
-			return bad(err)
+		if t.each, err = document.ParseField(c.Each); err != nil {
+			return nil, refuseCopy(err)
 		}
 	}
-	return out, nil
+	return t, nil
 }
 
-func fieldValues(fields []store.Field, clear bool) ([]document.FieldValue, error) {
-	values := make([]document.FieldValue, len(fields))
-	for i, f := range fields {
-		path, err := document.ParseField(f.Path)
-		if err != nil {
+// with compiles the copy whose texts were parsed.
+func (t *copyTexts) with(c *store.Copy) (out *copier, err error) {
+	out = &copier{action: c.Action, where: t.where}
+	match, clear := fieldValues(t.match, c.Match), c.Action == store.CopyClear
+	switch {
+	case c.Each != "":
+		var set []document.FieldValue
+		if !clear {
+			set = fieldValues(t.set, c.Set)
+		}
+		out.each, err = document.NewEachSetter(t.each, match, set, clear)
+		return out, err
+	case c.Action == store.CopyDelete:
+	case clear:
+		out.setter, err = document.NewSetter(fieldValues(t.set, make([]store.Field, len(c.Set))))
+	default:
+		out.setter, err = document.NewSetter(fieldValues(t.set, c.Set))
+	}
+	out.match = match
+	return out, err
+}
+
+func fieldPaths(fields []store.Field) ([]document.Path, error) {
+	paths := make([]document.Path, len(fields))
+	for i := range fields {
+		var err error
+		if paths[i], err = document.ParseField(fields[i].Path); err != nil {
 			return nil, err
 		}
-		values[i] = document.FieldValue{Path: path, Value: f.Value}
-		if clear {
-			values[i].Value = nil
-		}
 	}
-	return values, nil
+	return paths, nil
+}
+
+// fieldValues joins paths with the values of their fields.
+func fieldValues(paths []document.Path, fields []store.Field) []document.FieldValue {
+	values := make([]document.FieldValue, len(fields))
+	for i := range fields {
+		values[i] = document.FieldValue{Path: paths[i], Value: fields[i].Value}
+	}
+	return values
 }
 
 // copyPaths are the JSON pointers that a copy may change, * standing for the
@@ -172,8 +260,9 @@ func decideRepair(t *txn, r *store.Repair) (*store.RepairResult, *store.Error) {
 	result := &store.RepairResult{
 		LSN: t.lsn, Statuses: make([]store.Status, len(r.Items)), Reasons: make([]string, len(r.Items)),
 	}
+	copies := copiers{schema: t.schema}
 	for i := range r.Items {
-		status, refusal := t.repairOne(&r.Items[i])
+		status, refusal := t.repairOne(&copies, &r.Items[i])
 		if refusal != nil {
 			if refusal.Status == store.StatusInternal {
 				return nil, refusal
@@ -189,7 +278,7 @@ func decideRepair(t *txn, r *store.Repair) (*store.RepairResult, *store.Error) {
 	return result, nil
 }
 
-func (t *txn) repairOne(r *store.RepairItem) (store.Status, *store.Error) {
+func (t *txn) repairOne(copies *copiers, r *store.RepairItem) (store.Status, *store.Error) {
 	itemKey := engine.ItemKey(r.Ref.Key, r.Ref.ID)
 	item, err := t.get(r.Ref.Key, r.Ref.ID, itemKey)
 	switch {
@@ -202,7 +291,7 @@ func (t *txn) repairOne(r *store.RepairItem) (store.Status, *store.Error) {
 	}
 	status := store.StatusNotModified
 	for i := range r.Copies {
-		c, refusal := compileCopy(&r.Copies[i], t.schema)
+		c, refusal := copies.compile(&r.Copies[i])
 		if refusal != nil {
 			return 0, refusal
 		}

@@ -119,7 +119,7 @@ func advance(recorded *fanOut, r *store.PatchMany, lsn feed.LSN) (progress *fanO
 
 // run scans candidates from the cursor and decides their copies.
 func (p *page) run() *store.Error {
-	copy, refusal := compileCopy(&p.req.Copy, p.t.schema)
+	copy, refusal := (&copiers{schema: p.t.schema}).compile(&p.req.Copy)
 	if refusal != nil {
 		return refusal
 	}
