@@ -27,7 +27,7 @@ const (
 // owner of a partition folds the changes behind the commit that put the rule in
 // force there; those between the head and that commit are the reader's, so it
 // must have passed that commit too.
-func (s *reconciler) reconcileAggregate(ctx context.Context, rec *registry.Record, b *registry.Bound, at registry.Positions) error {
+func (s *reconciler) reconcileAggregate(ctx context.Context, rec *registry.Record, b *registry.Bound, at registry.Checkpoints) error {
 	rules, err := s.rules(ctx, rec, b.Target)
 	if err != nil {
 		return err

@@ -111,7 +111,8 @@ func (s *reconciler) round(ctx context.Context) {
 		s.warn(ctx, "the leases could not be read", err)
 		return
 	}
-	at := registry.ProgressOf(held)
+	// One that cannot be read counts as nowhere: its pipeline waits, the others do not.
+	at, _ := registry.CheckpointsOf(held)
 	for i := range w.Pipelines {
 		rec := &w.Pipelines[i]
 		do := func() error { return s.reconcile(ctx, rec, w.Containers, at) }
@@ -135,7 +136,7 @@ func (s *reconciler) round(ctx context.Context) {
 }
 
 // reconcile brings one pipeline that has not settled a step further.
-func (s *reconciler) reconcile(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo, at registry.Positions) error {
+func (s *reconciler) reconcile(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo, at registry.Checkpoints) error {
 	b, gone := rec.Bound(containers)
 	if rec.Settled || gone != "" || !rec.Passed(&b, at, rec.Heads) {
 		return nil

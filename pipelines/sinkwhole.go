@@ -2,13 +2,14 @@ package pipelines
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/roots"
-	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/project"
 )
@@ -66,8 +67,8 @@ func (s *Supervisor) whole(ctx context.Context, m *machine) error {
 
 func (s *Supervisor) divided(ctx context.Context, m *machine) (found, err error) {
 	// The checkpoints first: what they say was in the files before they said it.
-	at, err := verify.ReadCheckpoints(ctx, s.registry.JetStream, s.cfg.Bucket)
-	if err != nil {
+	at, unreadable, err := registry.ReadCheckpoints(ctx, s.registry.JetStream, s.cfg.Bucket)
+	if err := errors.Join(err, unreadable); err != nil {
 		return nil, err
 	}
 	reader, ok := m.Projection.Sink().(project.Reader)

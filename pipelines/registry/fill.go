@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
@@ -153,11 +152,11 @@ func (r *Registry) containersOf(ctx context.Context, rec *Record) (Bound, error)
 // isFilled tells whether what was to be filled is filled everywhere, as the checkpoints
 // say.
 func (r *Registry) isFilled(ctx context.Context, rec *Record, b *Bound, bucket string) (bool, error) {
-	held, err := leases.List(ctx, r.JetStream, bucket)
+	at, _, err := ReadCheckpoints(ctx, r.JetStream, bucket) // one that cannot be read has filled nothing
 	if err != nil {
-		return false, fmt.Errorf("read the checkpoints: %w", err)
+		return false, err
 	}
-	return rec.Filled(b, ProgressOf(held)), nil
+	return rec.Filled(b, at), nil
 }
 
 // key returns the partition key, zero for all.
@@ -217,7 +216,7 @@ func (r *Record) FillsLeft(reader processors.Resource, cp *processors.Checkpoint
 }
 
 // Filled tells whether what was to be filled is filled everywhere.
-func (r *Record) Filled(b *Bound, at map[string]*processors.Checkpoint) bool {
+func (r *Record) Filled(b *Bound, at Checkpoints) bool {
 	if r.Fills == 0 {
 		return true
 	}

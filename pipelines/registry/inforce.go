@@ -14,7 +14,7 @@ const UnsettledSwept = "the fields of its targets are being set"
 
 // Unsettled says what is left to do until an aggregate is in force as declared in
 // every partition of its target; "" if nothing is.
-func (r *Record) Unsettled(b *Bound, rules map[uint32]store.RuleState, at Positions) string {
+func (r *Record) Unsettled(b *Bound, rules map[uint32]store.RuleState, at Checkpoints) string {
 	transactional := r.Spec.Aggregate.Consistency == spec.Transactional
 	swept := true
 	for _, p := range b.Target.Partitions {

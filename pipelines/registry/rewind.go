@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
@@ -94,11 +93,12 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 		if err != nil {
 			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 		}
-		held, err := leases.List(ctx, r.JetStream, bucket)
+		// One that cannot be read counts as nowhere.
+		at, _, err := ReadCheckpoints(ctx, r.JetStream, bucket)
 		if err != nil {
-			return rec, fmt.Errorf("read the checkpoints: %w", err)
+			return rec, err
 		}
-		next, err := r.rewound(ctx, &rec, &b, to, ProgressOf(held))
+		next, err := r.rewound(ctx, &rec, &b, to, at)
 		if err != nil {
 			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 		}
@@ -112,7 +112,7 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 }
 
 // rewound returns the record of a pipeline that reads from a place again.
-func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to RewindTo, at Positions) (Record, error) {
+func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to RewindTo, at Checkpoints) (Record, error) {
 	next := *rec
 	if to.Kind == RewindNow && rec.Spec.Kind() == spec.AggregateKind {
 		return next, errors.New("an aggregate cannot leave out what it has not folded: its fields would be wrong for good; rewind it to a place before")
@@ -176,7 +176,7 @@ func (r *Registry) rewindStart(ctx context.Context, source *store.ContainerInfo,
 // rewindChecks returns where the checks of a cascade's target begin. Fan-outs from
 // the beginning find every item, so the checks begin now; so they do when the rest
 // is to be left out. Otherwise they go back by the same time as the fan-outs.
-func (r *Registry) rewindChecks(ctx context.Context, rec *Record, b *Bound, to RewindTo, start feed.Start, at Positions) ([]Start, error) {
+func (r *Registry) rewindChecks(ctx context.Context, rec *Record, b *Bound, to RewindTo, start feed.Start, at Checkpoints) ([]Start, error) {
 	switch to.Kind {
 	case rewindBeginning, RewindNow:
 		return r.positions(ctx, b.Target, feed.StartNow())
@@ -213,7 +213,7 @@ func (r *Registry) timeOf(ctx context.Context, c *store.ContainerInfo, lsn feed.
 // Unfinished returns starts with those moved back to what the readers of the record
 // have not finished, or have given up: a generation that ends leaves nothing undone,
 // unless that is the wish.
-func (r *Record) Unfinished(role processors.Role, c *store.ContainerInfo, starts []Start, to RewindTo, at Positions) []Start {
+func (r *Record) Unfinished(role processors.Role, c *store.ContainerInfo, starts []Start, to RewindTo, at Checkpoints) []Start {
 	if to.Kind == RewindNow {
 		return starts
 	}

@@ -156,21 +156,21 @@ func TestWhatIsLeft(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		p    verify.Checkpoints
+		p    registry.Checkpoints
 		want string
 	}{
-		{"nothing was done yet", verify.Checkpoints{}, "the check of d7k2x4ab/0 stands at 5.0, before 7.3"},
-		{"the commit is read, but not to the item", verify.Checkpoints{check: passed(7, 2)}, "the check of d7k2x4ab/0 stands at 7.2, before 7.3"},
-		{"the check is done, no fan-out has begun", verify.Checkpoints{check: passed(7, 3)}, "the fan-outs of c7k2x4ab/0 stand at 0.0, before 9.1"},
-		{"the fan-out is open", verify.Checkpoints{check: passed(8, 0), fanOut: passed(12, 0, processors.Job{Source: ref.String()})}, "the fan-out of its source is open"},
-		{"the fan-out was given up", verify.Checkpoints{check: passed(8, 0), fanOut: passed(12, 0, processors.Job{Source: ref.String(), Parked: true, LastError: "x"})}, "the fan-out of its source was given up: x"},
-		{"another item's fan-out is open", verify.Checkpoints{check: passed(8, 0), fanOut: passed(12, 0, processors.Job{Source: `["b"]/b`})}, ""},
-		{"an older generation has done it", verify.Checkpoints{"pipe/names-k2x4c7ab/1/target/d7k2x4ab/0": passed(9, 0)}, "the check of d7k2x4ab/0 stands at 5.0, before 7.3"},
-		{"the check was given up", verify.Checkpoints{check: {Position: feed.Position{LSN: 8}, Parked: []processors.Job{{Source: one.Ref.String(), LastError: "too large"}}}}, "its check was given up: too large"},
-		{"all is done", verify.Checkpoints{check: passed(7, 3), fanOut: passed(9, 1)}, ""},
+		{"nothing was done yet", registry.Checkpoints{}, "the check of d7k2x4ab/0 stands at 5.0, before 7.3"},
+		{"the commit is read, but not to the item", registry.Checkpoints{check: passed(7, 2)}, "the check of d7k2x4ab/0 stands at 7.2, before 7.3"},
+		{"the check is done, no fan-out has begun", registry.Checkpoints{check: passed(7, 3)}, "the fan-outs of c7k2x4ab/0 stand at 0.0, before 9.1"},
+		{"the fan-out is open", registry.Checkpoints{check: passed(8, 0), fanOut: passed(12, 0, processors.Job{Source: ref.String()})}, "the fan-out of its source is open"},
+		{"the fan-out was given up", registry.Checkpoints{check: passed(8, 0), fanOut: passed(12, 0, processors.Job{Source: ref.String(), Parked: true, LastError: "x"})}, "the fan-out of its source was given up: x"},
+		{"another item's fan-out is open", registry.Checkpoints{check: passed(8, 0), fanOut: passed(12, 0, processors.Job{Source: `["b"]/b`})}, ""},
+		{"an older generation has done it", registry.Checkpoints{"pipe/names-k2x4c7ab/1/target/d7k2x4ab/0": passed(9, 0)}, "the check of d7k2x4ab/0 stands at 5.0, before 7.3"},
+		{"the check was given up", registry.Checkpoints{check: {Position: feed.Position{LSN: 8}, Parked: []processors.Job{{Source: one.Ref.String(), LastError: "too large"}}}}, "its check was given up: too large"},
+		{"all is done", registry.Checkpoints{check: passed(7, 3), fanOut: passed(9, 1)}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := c.p.Left(one, target); got != c.want {
+			if got := one.Left(c.p, target); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})
@@ -263,7 +263,7 @@ func TestUnfinished(t *testing.T) {
 		"one that is read again":     {&processors.Checkpoint{Position: feed.Position{LSN: 50}, Parked: job(30)}, registry.RewindTime, 20},
 		"what is left is to be left": {&processors.Checkpoint{Position: feed.Position{LSN: 5}, Parked: job(3)}, registry.RewindNow, 20},
 	} {
-		at := registry.Positions{}
+		at := registry.Checkpoints{}
 		if one.at != nil {
 			at[reader] = one.at
 		}

@@ -13,12 +13,12 @@ import (
 // aggregate verifies an aggregate: its fields against its accumulators, and those
 // against its members.
 func (run *verification) aggregate(ctx context.Context, p *Verified) error {
-	left, err := run.await(ctx, p, func(at Checkpoints) (string, error) {
+	left, err := run.await(ctx, p, func(at registry.Checkpoints) (string, error) {
 		rules, err := run.rules(ctx, p)
 		if err != nil {
 			return "", err
 		}
-		return p.Record.Unsettled(&p.bound, rules, registry.Positions(at)), nil
+		return p.Record.Unsettled(&p.bound, rules, at), nil
 	})
 	if err != nil {
 		return err
@@ -117,7 +117,7 @@ func (c *groupCheck) suspect(ctx context.Context, partition feed.Partition, view
 		return nil, err
 	}
 	reason := ""
-	if job := at.givenUp(&c.p.Record, c.p.Source.Partitions()); job != nil {
+	if job := givenUp(at, &c.p.Record, c.p.Source.Partitions()); job != nil {
 		reason = fmt.Sprintf("a change of %s was given up: %s", job.Source, job.LastError)
 	}
 	for _, g := range judged {

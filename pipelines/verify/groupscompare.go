@@ -9,6 +9,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
@@ -17,7 +18,7 @@ import (
 // drain merges into delta what every partition that is still to be compared has
 // folded, so that it need not be kept: what the checkpoints have passed, and what
 // the owner has folded before it is asked.
-func (c *groupCheck) drain(at Checkpoints) error {
+func (c *groupCheck) drain(at registry.Checkpoints) error {
 	open := func(g accumulator.Group) bool {
 		partition, ok := c.place(g)
 		return ok && !c.done[partition]

@@ -21,7 +21,7 @@ type groupView struct {
 // view reads accumulators, when they have folded all that delta holds.
 func (c *groupCheck) view(ctx context.Context, partition feed.Partition, r *store.ReadGroups) (view *groupView, err error) {
 	r.Pipeline, r.Generation = c.p.Record.ID, c.p.Record.Generation
-	c.left, err = c.run.await(ctx, c.p, func(at Checkpoints) (string, error) {
+	c.left, err = c.run.await(ctx, c.p, func(at registry.Checkpoints) (string, error) {
 		result, err := c.p.target.ReadGroups(ctx, partition, r)
 		if err != nil {
 			return "", fmt.Errorf("read the accumulators of %s in %s: %w", c.p.Record.Metadata(), partition, err)

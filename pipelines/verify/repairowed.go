@@ -45,7 +45,7 @@ func (r *Repairer) settle(ctx context.Context, names []spec.Metadata) error {
 	if err != nil {
 		return err
 	}
-	at, err := ReadCheckpoints(ctx, r.v.js, r.v.cfg.Bucket)
+	at, err := r.v.readCheckpoints(ctx)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (r *Repairer) settle(ctx context.Context, names []spec.Metadata) error {
 
 // givenUp returns a letter for each change and item that the pipeline has given up,
 // whether or not the one that was written is there.
-func (r *Repairer) givenUp(ctx context.Context, rec *registry.Record, b *registry.Bound, letters *processors.DeadLetters, at Checkpoints) ([]processors.DeadLetter, error) {
+func (r *Repairer) givenUp(ctx context.Context, rec *registry.Record, b *registry.Bound, letters *processors.DeadLetters, at registry.Checkpoints) ([]processors.DeadLetter, error) {
 	all, err := letters.List(ctx, rec.ID, lettersMax)
 	if err != nil {
 		return nil, err
@@ -163,7 +163,7 @@ func (r *Repairer) settled(ctx context.Context, letters *processors.DeadLetters,
 func (r *Repairer) answers(ctx context.Context, letters *processors.DeadLetters, asked []processors.DeadLetter, deadline time.Time) ([]processors.DeadLetter, error) {
 	left := slices.Clone(asked)
 	for {
-		at, err := ReadCheckpoints(ctx, r.v.js, r.v.cfg.Bucket)
+		at, err := r.v.readCheckpoints(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -174,7 +174,7 @@ func (r *Repairer) answers(ctx context.Context, letters *processors.DeadLetters,
 			if err != nil && !gone {
 				return nil, err
 			}
-			if gone && at.parks(l) || !gone && is.Asked() {
+			if gone && parks(at, l) || !gone && is.Asked() {
 				break
 			}
 			left = left[1:]
@@ -189,8 +189,8 @@ func (r *Repairer) answers(ctx context.Context, letters *processors.DeadLetters,
 }
 
 // parks tells whether a checkpoint says that the change of a letter is given up.
-func (p Checkpoints) parks(l *processors.DeadLetter) bool {
-	for name, cp := range p {
+func parks(at registry.Checkpoints, l *processors.DeadLetter) bool {
+	for name, cp := range at {
 		if reader, err := processors.ParseResource(name); err != nil || !l.Of(reader) {
 			continue
 		}

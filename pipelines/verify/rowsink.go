@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
 )
 
 // elsewhere says that the sink is not the one to which the pipeline has written, or
 // not any more: there is nothing to compare then, and a repair must not fill it.
-func (c *rowCheck) elsewhere(ctx context.Context, at Checkpoints) (string, error) {
+func (c *rowCheck) elsewhere(ctx context.Context, at registry.Checkpoints) (string, error) {
 	if c.p.Record.Spec.Project.Sink.Container != nil {
 		return "", nil // partitions tell positions to nobody else
 	}

@@ -26,7 +26,7 @@ type verification struct {
 	mu       sync.Mutex // guards what follows, and the results of pipelines
 	progress Progress
 	told     time.Time
-	at       Checkpoints // of the processors, as it was when asked
+	at       registry.Checkpoints // of the processors, as it was when asked
 	asked    time.Time
 }
 

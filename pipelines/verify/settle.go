@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
@@ -24,7 +25,7 @@ func (s *scan) settle(ctx context.Context) error {
 		var reasons []string
 		late := !time.Now().Before(deadline)
 		for _, one := range s.suspects {
-			left := progress.Left(&one, s.partition)
+			left := one.Left(progress, s.partition)
 			switch {
 			case left == "":
 				passed = append(passed, one)
@@ -128,8 +129,8 @@ func (s *scan) reread(ctx context.Context, suspects []Suspect, visit func(v *vie
 }
 
 // Left says what the pipeline has not done yet of what might mend the suspect in
-// partition; "" if it has done all.
-func (p Checkpoints) Left(s *Suspect, partition feed.Partition) string {
+// partition, as the checkpoints p say; "" if it has done all.
+func (s *Suspect) Left(p registry.Checkpoints, partition feed.Partition) string {
 	rec := &s.Pipeline.Record
 	paused := ""
 	if rec.Paused {

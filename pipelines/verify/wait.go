@@ -2,64 +2,26 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
 )
 
-// Checkpoints is the checkpoints of all processors, by the names of their leases.
-type Checkpoints map[string]*processors.Checkpoint
-
-// ReadCheckpoints reads the checkpoints of all processors. One that cannot be read is an
-// error.
-func ReadCheckpoints(ctx context.Context, js jetstream.JetStream, bucket string) (Checkpoints, error) {
-	all, err := leases.List(ctx, js, bucket)
-	if err != nil {
-		return nil, fmt.Errorf("read the checkpoints: %w", err)
-	}
-	p := Checkpoints{}
-	for i := range all {
-		if _, err := processors.ParseResource(all[i].Resource); err != nil {
-			continue // not a processor's
-		}
-		cp, err := processors.DecodeCheckpoint(all[i].Checkpoint)
-		if err != nil {
-			return nil, fmt.Errorf("lease %s: %w", all[i].Resource, err)
-		}
-		if len(all[i].Checkpoint) > 0 {
-			p[all[i].Resource] = cp
-		}
-	}
-	return p, nil
-}
-
-// Of returns the checkpoint of one reader of a record, as its next holder would
-// find it.
-func (p Checkpoints) Of(rec *registry.Record, role processors.Role, partition feed.Partition) *processors.Checkpoint {
-	reader := processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: role, Partition: partition}
-	begin := rec.Begin(reader)
-	cp := p[reader.String()]
-	if cp == nil {
-		return &processors.Checkpoint{Position: begin}
-	}
-	if cp.Rewinds < rec.Rewinds && begin.Before(cp.Position) {
-		again := *cp
-		again.Position = begin
-		return &again
-	}
-	return cp
+// readCheckpoints reads the checkpoints of all processors. One that cannot be read is an
+// error: taken for nowhere, its pipeline would be judged by what is not known.
+func (v *Verifier) readCheckpoints(ctx context.Context) (registry.Checkpoints, error) {
+	at, unreadable, err := registry.ReadCheckpoints(ctx, v.js, v.cfg.Bucket)
+	return at, errors.Join(err, unreadable)
 }
 
 // givenUp returns an item of a record's source that was given up, nil if none was.
-func (p Checkpoints) givenUp(rec *registry.Record, sources []feed.Partition) *processors.Job {
+func givenUp(at registry.Checkpoints, rec *registry.Record, sources []feed.Partition) *processors.Job {
 	for _, partition := range sources {
-		if cp := p.Of(rec, processors.RoleSource, partition); len(cp.Parked) > 0 {
+		if cp := at.Of(rec, processors.RoleSource, partition); len(cp.Parked) > 0 {
 			return &cp.Parked[0]
 		}
 	}
@@ -68,7 +30,7 @@ func (p Checkpoints) givenUp(rec *registry.Record, sources []feed.Partition) *pr
 
 // ask reads the checkpoints of all processors. What was read a moment ago will do:
 // whoever asks wants to know how far they are at least.
-func (run *verification) ask(ctx context.Context) (Checkpoints, error) {
+func (run *verification) ask(ctx context.Context) (registry.Checkpoints, error) {
 	run.mu.Lock()
 	at, asked := run.at, run.asked
 	run.mu.Unlock()
@@ -76,7 +38,7 @@ func (run *verification) ask(ctx context.Context) (Checkpoints, error) {
 		return at, nil
 	}
 	asked = time.Now()
-	at, err := ReadCheckpoints(ctx, run.js, run.cfg.Bucket)
+	at, err := run.readCheckpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +50,7 @@ func (run *verification) ask(ctx context.Context) (Checkpoints, error) {
 
 // await asks until done finds nothing left, which is told of what is left. It gives
 // up at the timeout, or at once where it makes no sense to wait for p.
-func (run *verification) await(ctx context.Context, p *Verified, done func(Checkpoints) (left string, err error)) (left string, err error) {
+func (run *verification) await(ctx context.Context, p *Verified, done func(registry.Checkpoints) (left string, err error)) (left string, err error) {
 	deadline := time.Now().Add(max(run.cfg.Timeout, 0))
 	for {
 		at, err := run.ask(ctx)
@@ -113,7 +75,7 @@ func (run *verification) await(ctx context.Context, p *Verified, done func(Check
 
 // awaitFill waits until p has filled what it was to fill of what was there.
 func (run *verification) awaitFill(ctx context.Context, p *Verified) (full bool, err error) {
-	left, err := run.await(ctx, p, func(at Checkpoints) (string, error) {
+	left, err := run.await(ctx, p, func(at registry.Checkpoints) (string, error) {
 		if !p.Record.Filled(&p.bound, at) {
 			return "what was there is being filled", nil
 		}
@@ -127,8 +89,8 @@ func (run *verification) awaitFill(ctx context.Context, p *Verified) (full bool,
 
 // awaitSources waits until the readers of p's source have passed LSNs, and returns
 // where they are then.
-func (run *verification) awaitSources(ctx context.Context, p *Verified, goals map[feed.Partition]feed.LSN) (now Checkpoints, left string, err error) {
-	left, err = run.await(ctx, p, func(at Checkpoints) (string, error) {
+func (run *verification) awaitSources(ctx context.Context, p *Verified, goals map[feed.Partition]feed.LSN) (now registry.Checkpoints, left string, err error) {
+	left, err = run.await(ctx, p, func(at registry.Checkpoints) (string, error) {
 		now = at
 		for partition, goal := range goals {
 			if is := at.Of(&p.Record, processors.RoleSource, partition).Position; is.LSN < goal {

@@ -1,0 +1,83 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/processors"
+)
+
+// Checkpoints are how far processors have come, by the names of their leases.
+type Checkpoints map[string]*processors.Checkpoint
+
+// CheckpointsOf reads the checkpoints of the processors among leases. Those that cannot
+// be read are left out, as those of readers that have not begun; unreadable names them,
+// nil if there are none. Who sees to many pipelines may go on without them, so that one
+// does not stop all. Who proves something must not.
+func CheckpointsOf(held []leases.Lease) (at Checkpoints, unreadable error) {
+	at = Checkpoints{}
+	var errs []error
+	for i := range held {
+		if _, err := processors.ParseResource(held[i].Resource); err != nil || len(held[i].Checkpoint) == 0 {
+			continue // not a processor's, or nothing was saved yet
+		}
+		cp, err := processors.DecodeCheckpoint(held[i].Checkpoint)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("lease %s: %w", held[i].Resource, err))
+			continue
+		}
+		at[held[i].Resource] = cp
+	}
+	return at, errors.Join(errs...)
+}
+
+// ReadCheckpoints is CheckpointsOf for the leases in a bucket. Not to get at them is an
+// error, and then nothing is read.
+func ReadCheckpoints(ctx context.Context, js jetstream.JetStream, bucket string) (at Checkpoints, unreadable, err error) {
+	held, err := leases.List(ctx, js, bucket)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read the checkpoints: %w", err)
+	}
+	at, unreadable = CheckpointsOf(held)
+	return at, unreadable, nil
+}
+
+// Of returns the checkpoint of one reader of a record, as its next holder would
+// find it.
+func (at Checkpoints) Of(rec *Record, role processors.Role, partition feed.Partition) *processors.Checkpoint {
+	reader := processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: role, Partition: partition}
+	begin := rec.Begin(reader)
+	cp := at[reader.String()]
+	if cp == nil {
+		return &processors.Checkpoint{Position: begin}
+	}
+	if cp.Rewinds < rec.Rewinds && begin.Before(cp.Position) {
+		again := *cp
+		again.Position = begin
+		return &again
+	}
+	return cp
+}
+
+// Passed tells whether the readers of a generation's source have come to goals.
+func (r *Record) Passed(b *Bound, at Checkpoints, goals []Start) bool {
+	for _, reader := range r.readersOf(processors.RoleSource, b.Source) {
+		goal := PositionOf(goals, reader.Partition.Number).LSN
+		position := PositionOf(r.From, reader.Partition.Number)
+		if cp := at[reader.String()]; cp != nil {
+			position = cp.Position
+		}
+		if position.LSN < goal {
+			return false
+		}
+	}
+	return true
+}
+
+// ReconcilerResource is the lease of the reconciler, one for all pipelines.
+const ReconcilerResource = "steward"
