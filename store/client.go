@@ -349,6 +349,8 @@ func (r *Request) name() string {
 		return "groups"
 	case r.PutRows != nil:
 		return "put-rows"
+	case r.Claims != nil:
+		return "claims"
 	}
 	return "status"
 }
