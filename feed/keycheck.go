@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/millrace/millrace/feed/document/decimal"
 )
 
 // checkKey says what is wrong with the encoding of a key, if anything is.
@@ -78,7 +80,7 @@ func exactFloat(text string) (float64, error) {
 	if len(text) <= 15 && !strings.ContainsAny(text, "eE") {
 		return f, nil // a double tells all decimals of 15 digits apart
 	}
-	if !sameDecimal(text, string(appendNumber(nil, f))) {
+	if !decimal.Equal([]byte(text), appendNumber(nil, f)) {
 		return 0, fmt.Errorf("%s has more digits than a double holds exactly (nearest %s)", text, appendNumber(nil, f))
 	}
 	return f, nil
@@ -94,33 +96,6 @@ func appendNumber(b []byte, f float64) []byte {
 		return strconv.AppendFloat(b, f, 'e', -1, 64)
 	}
 	return strconv.AppendFloat(b, f, 'f', -1, 64)
-}
-
-// sameDecimal reports whether two JSON numbers have the same value. The effort
-// is bounded by the length of the texts, whatever their exponents say.
-func sameDecimal(a, b string) bool {
-	signA, digitsA, expA := decimal(a)
-	signB, digitsB, expB := decimal(b)
-	return digitsA == digitsB && (digitsA == "" || signA == signB && expA == expB)
-}
-
-// decimal splits a JSON number into its sign, its digits without zeros at
-// either end, and the exponent that makes it 0.digits times ten to exponent.
-func decimal(text string) (negative bool, digits string, exponent int64) {
-	if text[0] == '-' {
-		negative, text = true, text[1:]
-	}
-	if i := strings.IndexAny(text, "eE"); i >= 0 {
-		// Beyond int64 the value saturates, far outside what a double holds.
-		exponent, _ = strconv.ParseInt(text[i+1:], 10, 32)
-		text = text[:i]
-	}
-	whole, fraction, _ := strings.Cut(text, ".")
-	exponent += int64(len(whole))
-	digits = whole + fraction
-	trimmed := strings.TrimLeft(digits, "0")
-	exponent -= int64(len(digits) - len(trimmed))
-	return negative, strings.TrimRight(trimmed, "0"), exponent
 }
 
 const hexDigits = "0123456789abcdef"

@@ -3,6 +3,7 @@ package document
 import (
 	"bytes"
 
+	"github.com/millrace/millrace/feed/document/decimal"
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
@@ -58,7 +59,7 @@ func AppendCanonical(dst, raw []byte) []byte {
 	case '[', '{':
 		return dst
 	}
-	return appendCanonicalNumber(append(dst, rankNumber), parseDecimal(raw))
+	return appendCanonicalNumber(append(dst, rankNumber), decimal.Parse(raw))
 }
 
 // appendCanonicalString appends what raw, the inside of a JSON string, says.
@@ -76,20 +77,20 @@ func appendCanonicalString(dst, raw []byte) []byte {
 	return append(dst, 0, 1)
 }
 
-func appendCanonicalNumber(dst []byte, d decimal) []byte {
-	if len(d.sig) == 0 {
+func appendCanonicalNumber(dst []byte, d decimal.Number) []byte {
+	if len(d.Sig) == 0 {
 		return append(dst, signZero)
 	}
 	const half = 1 << 31
-	exp := uint32(min(max(d.exp, -half), half-1) + half)
+	exp := uint32(min(max(d.Exp, -half), half-1) + half)
 	sign, flip := byte(signPositive), byte(0)
-	if d.neg {
+	if d.Neg {
 		sign, flip = signNegative, 0xFF
 	}
 	dst = append(dst, sign,
 		byte(exp>>24)^flip, byte(exp>>16)^flip, byte(exp>>8)^flip, byte(exp)^flip)
 	pair, odd := byte(0), false
-	for _, c := range d.sig {
+	for _, c := range d.Sig {
 		switch {
 		case c == '.':
 		case odd:

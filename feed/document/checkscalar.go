@@ -9,6 +9,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"github.com/millrace/millrace/feed/document/decimal"
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
@@ -46,7 +47,7 @@ func (c *checker) number(i int) int {
 		if i = c.digits(i); i < 0 {
 			return -1
 		}
-		if e := parseExponent(c.body[exp:i]); e > ExponentMax || e < -ExponentMax {
+		if e := decimal.Exponent(c.body[exp:i]); e > ExponentMax || e < -ExponentMax {
 			return c.fail(start, "the number's exponent is beyond %d", ExponentMax)
 		}
 	}

@@ -2,8 +2,6 @@ package document
 
 import "github.com/millrace/millrace/feed/document/scan"
 
-import ()
-
 // EachSetter gives fields their values in every element of an array that is an
 // object and holds certain values, or removes those elements.
 type EachSetter struct {

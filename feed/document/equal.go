@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document/decimal"
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
@@ -67,7 +68,7 @@ func Equal(a, b []byte) bool {
 	case a[0] == '[':
 		return b[0] == '[' && equalArrays(a, b)
 	case isNumber(a):
-		return isNumber(b) && equalNumbers(a, b)
+		return isNumber(b) && decimal.Equal(a, b)
 	}
 	return false // true, false and null are written in one way
 }

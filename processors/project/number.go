@@ -1,34 +1,10 @@
 package project
 
-// parseSmall reads a number of at most 18 digits without an exponent as an integer
-// divided by ten to the power behind.
-func parseSmall(raw []byte) (n int64, behind int, ok bool) {
-	digits := raw
-	if len(digits) > 0 && digits[0] == '-' {
-		digits = digits[1:]
-	}
-	if len(digits) > 18 {
-		return 0, 0, false
-	}
-	for i, c := range digits {
-		switch {
-		case c >= '0' && c <= '9':
-			n = n*10 + int64(c-'0')
-		case c == '.':
-			behind = len(digits) - i - 1
-		default:
-			return 0, 0, false
-		}
-	}
-	if len(digits) < len(raw) {
-		n = -n
-	}
-	return n, behind, true
-}
+import "github.com/millrace/millrace/feed/document/decimal"
 
 // smallDecimal is parseDecimal for most numbers there are.
 func (t Type) smallDecimal(raw []byte) (Value, bool) {
-	n, behind, ok := parseSmall(raw)
+	n, behind, ok := decimal.Small(raw)
 	up := t.Scale - behind
 	if !ok || up < 0 || up+len(raw) > 18 {
 		return Value{}, false
@@ -76,7 +52,7 @@ func scanNumber(raw, buf []byte) number {
 			whole, behind = false, true
 			continue
 		case c|0x20 == 'e':
-			d.exp += exponent(raw[i+1:])
+			d.exp += decimal.Exponent(raw[i+1:])
 			return d
 		case c == '0' && d.count == 0:
 			if behind {
@@ -106,25 +82,6 @@ func (d *number) add(zeros int, c byte) {
 		d.digits = append(d.digits, '0')
 	}
 	d.digits = append(d.digits, c)
-}
-
-// exponent reads the digits behind e. Beyond 2^40 they are not told apart.
-func exponent(raw []byte) int64 {
-	neg := false
-	if len(raw) > 0 && (raw[0] == '-' || raw[0] == '+') {
-		neg, raw = raw[0] == '-', raw[1:]
-	}
-	var n int64
-	for _, c := range raw {
-		if n = n*10 + int64(c-'0'); n > 1<<40 {
-			n = 1 << 40
-			break
-		}
-	}
-	if neg {
-		return -n
-	}
-	return n
 }
 
 // round leaves at most scale digits behind the point: the nearest number, half

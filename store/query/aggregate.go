@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+
+	"github.com/millrace/millrace/feed/document/decimal"
 )
 
 // An aggregate leaves out undefined values. Over nothing, COUNT and SUM are 0, and
@@ -30,7 +32,7 @@ const sumMost = 1 << 61
 
 // add adds a JSON number. It returns false if the sum is beyond numbers.
 func (s *sum) add(raw []byte) bool {
-	if m, frac, ok := parseSmall(raw); ok {
+	if m, frac, ok := decimal.Small(raw); ok {
 		n, to := s.small, s.frac
 		for to < frac && abs(n) < sumMost/10 {
 			n, to = n*10, to+1
@@ -54,7 +56,7 @@ func (s *sum) add(raw []byte) bool {
 
 // value returns the sum.
 func (s *sum) value() Value {
-	small := Value{typ: Number, data: appendSmall(s.small, s.frac)}
+	small := Value{typ: Number, data: decimal.AppendSmall(s.small, s.frac)}
 	if s.rest == nil {
 		return small
 	}

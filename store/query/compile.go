@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 
+	"github.com/millrace/millrace/feed/document/decimal"
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
@@ -233,7 +234,7 @@ func (f *frame) numbers(x, y Value) bool {
 		return false
 	}
 	work := workNode + len(x.data) + len(y.data)
-	if len(x.data) > smallDigits || len(y.data) > smallDigits || bytes.ContainsAny(x.data, "eE") || bytes.ContainsAny(y.data, "eE") {
+	if len(x.data) > decimal.SmallDigits || len(y.data) > decimal.SmallDigits || bytes.ContainsAny(x.data, "eE") || bytes.ContainsAny(y.data, "eE") {
 		work += workBig
 	}
 	return f.charge(work)
@@ -266,8 +267,8 @@ func (f *frame) divide(op byte, x, y Value) Value {
 	if !f.numbers(x, y) {
 		return Value{}
 	}
-	a, okA := parseInt(x.data)
-	b, okB := parseInt(y.data)
+	a, okA := decimal.Integer(x.data)
+	b, okB := decimal.Integer(y.data)
 	if okA && okB && b != 0 && (op == '%' || a%b == 0) {
 		if op == '%' {
 			return intValue(int(a % b))

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/big"
 	"strconv"
+
+	"github.com/millrace/millrace/feed/document/decimal"
 )
 
 // ValueOf returns the value of raw, valid JSON, with which it shares memory;
@@ -27,31 +29,31 @@ func (v Value) Int64() (n int64, ok bool) {
 	if v.typ != Number {
 		return 0, false
 	}
-	if n, ok = parseInt(v.data); ok {
+	if n, ok = decimal.Integer(v.data); ok {
 		return n, true
 	}
 	const digitsMax = 19 // of 64 bits with a sign; as many fit without one
-	d := parseDecimal(v.data)
-	digits := d.digits()
+	d := decimal.Parse(v.data)
+	digits := d.Digits()
 	if digits == 0 {
 		return 0, true
 	}
-	if digits > d.exp || d.exp > digitsMax {
+	if digits > d.Exp || d.Exp > digitsMax {
 		return 0, false
 	}
 	var u uint64
-	for _, c := range d.sig {
+	for _, c := range d.Sig {
 		if c != '.' {
 			u = u*10 + uint64(c-'0')
 		}
 	}
-	for range d.exp - digits {
+	for range d.Exp - digits {
 		u *= 10
 	}
 	switch {
-	case !d.neg && u <= math.MaxInt64:
+	case !d.Neg && u <= math.MaxInt64:
 		return int64(u), true
-	case d.neg && u <= -math.MinInt64:
+	case d.Neg && u <= -math.MinInt64:
 		return int64(-u), true
 	}
 	return 0, false
@@ -76,7 +78,7 @@ func (v Value) Decimal() (unscaled *big.Int, scale int, ok bool) {
 	if v.typ != Number {
 		return nil, 0, false
 	}
-	if m, frac, ok := parseSmall(v.data); ok {
+	if m, frac, ok := decimal.Small(v.data); ok {
 		for m != 0 && m%10 == 0 {
 			m /= 10
 			frac--
@@ -86,7 +88,7 @@ func (v Value) Decimal() (unscaled *big.Int, scale int, ok bool) {
 		}
 		return big.NewInt(m), frac, true
 	}
-	s, ok := parseDecimal(v.data).scaled()
+	s, ok := scaledOf(v.data)
 	if !ok || s.scale < -exponentMax || s.scale > exponentMax {
 		return nil, 0, false
 	}
@@ -101,20 +103,20 @@ func (v Value) Fixed(precision, scale int) (unscaled *big.Int, ok bool) {
 	if v.typ != Number {
 		return nil, false
 	}
-	d := parseDecimal(v.data)
-	digits := d.digits()
+	d := decimal.Parse(v.data)
+	digits := d.Digits()
 	if digits == 0 {
 		return new(big.Int), true
 	}
-	zeros := d.exp - digits + int64(scale) // to be filled in
+	zeros := d.Exp - digits + int64(scale) // to be filled in
 	if zeros < 0 || digits+zeros > int64(precision) {
 		return nil, false
 	}
 	text := make([]byte, 0, 1+digits+zeros)
-	if d.neg {
+	if d.Neg {
 		text = append(text, '-')
 	}
-	for _, c := range d.sig {
+	for _, c := range d.Sig {
 		if c != '.' {
 			text = append(text, c)
 		}
@@ -122,7 +124,7 @@ func (v Value) Fixed(precision, scale int) (unscaled *big.Int, ok bool) {
 	for range zeros {
 		text = append(text, '0')
 	}
-	if n, ok := parseInt(text); ok {
+	if n, ok := decimal.Integer(text); ok {
 		return big.NewInt(n), true
 	}
 	return new(big.Int).SetString(string(text), 10)

@@ -5,6 +5,8 @@ import (
 	"math/big"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/feed/document/decimal"
 )
 
 func FuzzArithmetic(f *testing.F) {
@@ -22,17 +24,17 @@ func FuzzArithmetic(f *testing.F) {
 			return
 		}
 		for _, raw := range [][]byte{a, b} {
-			if d := parseDecimal(raw); d.exp > 400 || d.exp < -400 {
+			if d := decimal.Parse(raw); d.Exp > 400 || d.Exp < -400 {
 				return // a rational would take long
 			}
 		}
 		p, _ := new(big.Rat).SetString(x)
 		q, _ := new(big.Rat).SetString(y)
-		if got := compareNumbers(a, b); sign(got) != p.Cmp(q) {
+		if got := decimal.Compare(a, b); sign(got) != p.Cmp(q) {
 			t.Fatalf("%s and %s compare as %d", x, y, got)
 		}
-		if parseDecimalIsInteger(a) != (p.IsInt() && p.Sign() != 0) && p.Sign() != 0 {
-			t.Fatalf("%s is an integer: %v", x, parseDecimalIsInteger(a))
+		if isInteger(a) != (p.IsInt() && p.Sign() != 0) && p.Sign() != 0 {
+			t.Fatalf("%s is an integer: %v", x, isInteger(a))
 		}
 		for op, want := range map[byte]*big.Rat{
 			'+': new(big.Rat).Add(p, q), '-': new(big.Rat).Sub(p, q), '*': new(big.Rat).Mul(p, q),

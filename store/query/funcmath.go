@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/feed/document/decimal"
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
@@ -51,7 +52,7 @@ func whole(f func(x float64) float64, exact func(n int64) int64) *function {
 		if v.typ != Number {
 			return Value{}
 		}
-		if n, ok := parseInt(v.data); ok {
+		if n, ok := decimal.Integer(v.data); ok {
 			return intValue(int(exact(n)))
 		}
 		return floatValue(f(v.Float()))

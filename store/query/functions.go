@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/millrace/millrace/feed/document/decimal"
 )
 
 // TextMadeMax bounds the bytes of a string that a function makes; a longer one is
@@ -85,7 +87,7 @@ var typeFunctions = map[string]*function{
 	"IS_DEFINED":       is(Null, Bool, Number, String, Array, Object),
 	"IS_FINITE_NUMBER": is(Number),
 	"IS_INTEGER": {least: 1, most: 1, one: func(v Value) Value {
-		return boolValue(v.typ == Number && parseDecimalIsInteger(v.data))
+		return boolValue(v.typ == Number && isInteger(v.data))
 	}},
 	"IS_NULL":      is(Null),
 	"IS_NUMBER":    is(Number),
@@ -121,11 +123,11 @@ func fromText(t Type) *function {
 	}}
 }
 
-// parseDecimalIsInteger tells whether a number has no fraction: 1.0 and 1e2 have
+// isInteger tells whether a number has no fraction: 1.0 and 1e2 have
 // none.
-func parseDecimalIsInteger(raw []byte) bool {
-	d := parseDecimal(raw)
-	return d.exp >= d.digits()
+func isInteger(raw []byte) bool {
+	d := decimal.Parse(raw)
+	return d.Exp >= d.Digits()
 }
 
 // compileCall compiles a call by the number of arguments, so that they need no

@@ -19,15 +19,6 @@ func AppendDecimal(dst []byte, unscaled *big.Int, scale int) []byte {
 	return appendDigits(dst, unscaled.Sign() < 0, digits, exp, far)
 }
 
-// appendScaled returns m times ten to the power scale as a JSON number: plain, or
-// with an exponent where that would have many zeros.
-func appendScaled(m *big.Int, scale int64) []byte {
-	const zerosMax = 20
-	digits, scale := significant(m, scale)
-	point := int64(len(digits)) + scale
-	return appendDigits(nil, m.Sign() < 0, digits, scale, scale > zerosMax || point < -zerosMax)
-}
-
 // significant returns the digits of m times ten to the power scale up to the last
 // that is not 0, and their scale; for zero, one digit.
 func significant(m *big.Int, scale int64) (digits []byte, _ int64) {

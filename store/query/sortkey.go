@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/feed/document/decimal"
 )
 
 // Sort keys are bytes whose order is that of the values, as FORMAT.md says.
@@ -116,8 +117,8 @@ const (
 // appendNumberKey appends sign, exponent and digits, two of them in a byte; for
 // negative numbers, the complement of exponent and digits.
 func appendNumberKey(dst, raw []byte) []byte {
-	d := parseDecimal(raw)
-	switch d.sign() {
+	d := decimal.Parse(raw)
+	switch d.Sign() {
 	case 0:
 		return append(dst, signZero)
 	case 1:
@@ -127,15 +128,15 @@ func appendNumberKey(dst, raw []byte) []byte {
 	}
 	start := len(dst)
 	switch {
-	case d.exp < -exponentNear:
-		dst = binary.BigEndian.AppendUint64(append(dst, exponentLow), uint64(d.exp)^1<<63)
-	case d.exp > exponentNear:
-		dst = binary.BigEndian.AppendUint64(append(dst, exponentHigh), uint64(d.exp)^1<<63)
+	case d.Exp < -exponentNear:
+		dst = binary.BigEndian.AppendUint64(append(dst, exponentLow), uint64(d.Exp)^1<<63)
+	case d.Exp > exponentNear:
+		dst = binary.BigEndian.AppendUint64(append(dst, exponentHigh), uint64(d.Exp)^1<<63)
 	default:
-		dst = append(dst, byte(exponentZero+d.exp))
+		dst = append(dst, byte(exponentZero+d.Exp))
 	}
 	pair, half := byte(0), false
-	for _, c := range d.sig {
+	for _, c := range d.Sig {
 		switch {
 		case c == '.':
 		case half:
@@ -148,7 +149,7 @@ func appendNumberKey(dst, raw []byte) []byte {
 		dst = append(dst, pair+1)
 	}
 	dst = append(dst, 0)
-	if d.neg {
+	if d.Neg {
 		complement(dst[start:])
 	}
 	return dst
@@ -254,11 +255,11 @@ func (f *frame) appendCanonical(dst, raw []byte) []byte {
 	}
 	switch v.typ {
 	case Number:
-		if m, frac, ok := parseSmall(v.data); ok {
-			return append(dst, appendSmall(m, frac)...)
+		if m, frac, ok := decimal.Small(v.data); ok {
+			return append(dst, decimal.AppendSmall(m, frac)...)
 		}
-		if s, ok := parseDecimal(v.data).scaled(); ok {
-			return append(dst, appendScaled(s.m, s.scale)...)
+		if s, ok := scaledOf(v.data); ok {
+			return decimal.Append(dst, s.m, s.scale)
 		}
 		return append(dst, v.data...)
 	case Array:

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/millrace/millrace/feed/document/decimal"
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
@@ -217,7 +218,7 @@ func (f *frame) equal(a, b Value) tri {
 		return triOf(a.b == b.b)
 	case Number:
 		f.charge(len(a.data) + len(b.data))
-		return triOf(compareNumbers(a.data, b.data) == 0)
+		return triOf(decimal.Compare(a.data, b.data) == 0)
 	case String:
 		f.scan(min(len(a.data), len(b.data)))
 		return triOf(bytes.Equal(a.data, b.data))
@@ -253,7 +254,7 @@ func order(a, b Value) (n int, ok bool) {
 		}
 		return -1, true
 	case Number:
-		return compareNumbers(a.data, b.data), true
+		return decimal.Compare(a.data, b.data), true
 	case String:
 		return bytes.Compare(a.data, b.data), true
 	default:

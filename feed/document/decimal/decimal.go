@@ -1,0 +1,296 @@
+// Package decimal reads JSON numbers as the exact decimals that they are.
+//
+// A Number stays in the text that it was read from, so reading and comparing allocate
+// nothing. Most numbers there are fit in 64 bits: Integer and Small read those. Exact
+// arithmetic on the others takes Mantissa, an integer and a scale:
+//
+//	text       Number            Small      Mantissa
+//	-27.10     -0.271 * 10^2     -2710, 2   -271, -1
+//	1.5e30     0.15 * 10^31      -          15, 29
+//
+// Functions take valid JSON numbers, and give unspecified results for other text.
+package decimal
+
+import (
+	"bytes"
+	"math/big"
+	"slices"
+	"strconv"
+)
+
+// Number is the exact value of a JSON number: 0.Sig times ten to the power Exp.
+type Number struct {
+	Neg bool
+	Sig []byte // first to last digit that is not 0, perhaps with a point between; empty for zero
+	Exp int64
+}
+
+// Parse reads a JSON number; the result shares memory with raw. It does not allocate.
+func Parse(raw []byte) Number {
+	var d Number
+	if len(raw) > 0 && raw[0] == '-' {
+		d.Neg, raw = true, raw[1:]
+	}
+	first, last, point, end := -1, -1, -1, len(raw)
+	for i, c := range raw {
+		if c|0x20 == 'e' {
+			end = i
+			break
+		}
+		switch {
+		case c == '.':
+			point = i
+		case c != '0':
+			if first < 0 {
+				first = i
+			}
+			last = i
+		}
+	}
+	if first < 0 {
+		return Number{} // -0 is 0
+	}
+	d.Sig = raw[first : last+1]
+	switch {
+	case point < 0:
+		d.Exp = int64(end - first)
+	case first < point:
+		d.Exp = int64(point - first)
+	default:
+		d.Exp = int64(point + 1 - first)
+	}
+	if end < len(raw) {
+		d.Exp += Exponent(raw[end+1:])
+	}
+	return d
+}
+
+// Exponent reads the digits behind e. Beyond 2^40 they are not told apart.
+func Exponent(raw []byte) int64 {
+	neg := false
+	if len(raw) > 0 && (raw[0] == '-' || raw[0] == '+') {
+		neg, raw = raw[0] == '-', raw[1:]
+	}
+	var n int64
+	for _, c := range raw {
+		if n = n*10 + int64(c-'0'); n > 1<<40 {
+			n = 1 << 40
+			break
+		}
+	}
+	if neg {
+		return -n
+	}
+	return n
+}
+
+// Sign is -1, 0 or 1.
+func (d *Number) Sign() int {
+	switch {
+	case len(d.Sig) == 0:
+		return 0
+	case d.Neg:
+		return -1
+	}
+	return 1
+}
+
+// Digits returns how many digits Sig has.
+func (d *Number) Digits() int64 {
+	if bytes.IndexByte(d.Sig, '.') >= 0 {
+		return int64(len(d.Sig)) - 1
+	}
+	return int64(len(d.Sig))
+}
+
+// Equal tells whether two JSON numbers have the same value.
+func Equal(a, b []byte) bool {
+	x, y := Parse(a), Parse(b)
+	return x.Neg == y.Neg && x.Exp == y.Exp && x.compareAbs(y) == 0
+}
+
+// Compare compares two JSON numbers by their exact values.
+func Compare(a, b []byte) int {
+	x, okX := Integer(a)
+	y, okY := Integer(b)
+	if okX && okY {
+		switch {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	}
+	p, q := Parse(a), Parse(b)
+	if p.Sign() != q.Sign() || p.Sign() == 0 {
+		return p.Sign() - q.Sign()
+	}
+	n := p.compareAbs(q)
+	if p.Neg {
+		return -n
+	}
+	return n
+}
+
+// Integer reads an integer of at most 18 digits.
+func Integer(raw []byte) (n int64, ok bool) {
+	i := 0
+	if len(raw) > 0 && raw[0] == '-' {
+		i = 1
+	}
+	if len(raw) == i || len(raw) > SmallDigits+i {
+		return 0, false
+	}
+	for _, c := range raw[i:] {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = n*10 + int64(c-'0')
+	}
+	if i == 1 {
+		n = -n
+	}
+	return n, true
+}
+
+// compareAbs compares the amounts of two numbers that both are zero or both are not.
+func (d *Number) compareAbs(e Number) int {
+	if d.Exp != e.Exp {
+		if d.Exp < e.Exp {
+			return -1
+		}
+		return 1
+	}
+	i, j := 0, 0
+	for {
+		if i < len(d.Sig) && d.Sig[i] == '.' {
+			i++
+		}
+		if j < len(e.Sig) && e.Sig[j] == '.' {
+			j++
+		}
+		switch {
+		case i == len(d.Sig) && j == len(e.Sig):
+			return 0
+		case i == len(d.Sig):
+			return -1
+		case j == len(e.Sig):
+			return 1
+		case d.Sig[i] != e.Sig[j]:
+			return int(d.Sig[i]) - int(e.Sig[j])
+		}
+		i, j = i+1, j+1
+	}
+}
+
+// SmallDigits is how many digits Integer and Small read.
+const SmallDigits = 18
+
+// Small reads a number of at most 18 digits without an exponent as an integer
+// divided by ten to the power frac.
+func Small(raw []byte) (m int64, frac int, ok bool) {
+	digits := raw
+	if len(digits) > 0 && digits[0] == '-' {
+		digits = digits[1:]
+	}
+	if len(digits) == 0 || len(digits) > SmallDigits {
+		return 0, 0, false
+	}
+	for i, c := range digits {
+		switch {
+		case c >= '0' && c <= '9':
+			m = m*10 + int64(c-'0')
+		case c == '.':
+			frac = len(digits) - i - 1
+		default:
+			return 0, 0, false
+		}
+	}
+	if len(digits) < len(raw) {
+		m = -m
+	}
+	return m, frac, true
+}
+
+// AppendSmall returns m divided by ten to the power frac as a JSON number.
+func AppendSmall(m int64, frac int) []byte {
+	for frac > 0 && m%10 == 0 {
+		m /= 10
+		frac--
+	}
+	out := make([]byte, 0, 24)
+	if frac == 0 {
+		return strconv.AppendInt(out, m, 10)
+	}
+	if m < 0 {
+		out, m = append(out, '-'), -m
+	}
+	start := len(out)
+	out = strconv.AppendInt(out, m, 10)
+	for len(out)-start <= frac {
+		out = slices.Insert(out, start, '0')
+	}
+	return slices.Insert(out, len(out)-frac, '.')
+}
+
+// Mantissa returns d as an integer times ten to the power scale.
+func (d Number) Mantissa() (m *big.Int, scale int64) {
+	digits := make([]byte, 0, len(d.Sig)+1)
+	if d.Neg {
+		digits = append(digits, '-')
+	}
+	for _, c := range d.Sig {
+		if c != '.' {
+			digits = append(digits, c)
+			d.Exp--
+		}
+	}
+	m, ok := new(big.Int).SetString(string(digits), 10)
+	if !ok {
+		return new(big.Int), 0 // zero, which has no digits
+	}
+	return m, d.Exp
+}
+
+// Pow10 returns ten to the power n, which is not negative.
+func Pow10(n int64) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(n), nil) }
+
+// Append appends m times ten to the power scale as a JSON number: plain, or with an
+// exponent where that would have many zeros.
+func Append(dst []byte, m *big.Int, scale int64) []byte {
+	const zerosMax = 20 // more are written as an exponent
+	if m.Sign() < 0 {
+		dst = append(dst, '-')
+	}
+	digits := new(big.Int).Abs(m).Append(nil, 10)
+	for len(digits) > 1 && digits[len(digits)-1] == '0' {
+		digits = digits[:len(digits)-1]
+		scale++
+	}
+	point := int64(len(digits)) + scale // digits before the point
+	switch {
+	case m.Sign() == 0:
+		return append(dst, '0')
+	case scale > zerosMax || point < -zerosMax:
+		dst = append(dst, digits[0])
+		if len(digits) > 1 {
+			dst = append(append(dst, '.'), digits[1:]...)
+		}
+		return strconv.AppendInt(append(dst, 'e'), point-1, 10)
+	case scale >= 0:
+		dst = append(dst, digits...)
+		for range scale {
+			dst = append(dst, '0')
+		}
+		return dst
+	case point > 0:
+		dst = append(dst, digits[:point]...)
+		return append(append(dst, '.'), digits[point:]...)
+	}
+	dst = append(dst, '0', '.')
+	for range -point {
+		dst = append(dst, '0')
+	}
+	return append(dst, digits...)
+}
