@@ -69,6 +69,9 @@ type Config struct {
 	// disk.
 	Durability string `yaml:"durability"`
 
+	// DurabilityConfigured says that Durability was set and is not its default.
+	DurabilityConfigured bool `yaml:"-"`
+
 	// DrainTimeout bounds a stop: what is under way is finished and handed over, and
 	// what has not ended by then, such as a write to a disk that does not answer, is
 	// named in the log and cut off. Nothing that was acknowledged is lost. Default
@@ -194,6 +197,7 @@ func (l *Log) SlogLevel() slog.Level {
 func (c *Config) complete() error {
 	c.Dir = cmp.Or(c.Dir, DirDefault)
 	c.Server = cmp.Or(c.Server, ServerDefault)
+	c.DurabilityConfigured = c.Durability != ""
 	c.Durability = cmp.Or(c.Durability, DurabilityDisk)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, drainTimeoutDefault)
 	c.HTTP.Listen = cmp.Or(c.HTTP.Listen, HTTPDefault)

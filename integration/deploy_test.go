@@ -93,20 +93,21 @@ func (d *deployed) connect(t *testing.T, i int, file string, options ...nats.Opt
 	if err != nil {
 		t.Fatal(err)
 	}
-	return nats.Connect(d.urls[i], append(options, nats.UserInfo(c.User, c.Password), nats.RootCAs(filepath.Join(d.secrets, "nats", "ca.pem")))...)
+	return nats.Connect(d.urls[i], append(options, nats.Timeout(time.Minute), nats.UserInfo(c.User, c.Password), nats.RootCAs(filepath.Join(d.secrets, "nats", "ca.pem")))...)
 }
 
 func TestDeploy_NATSTakesNobodyAndHoldsReaders(t *testing.T) {
 	d := deploy(t)
 	ca := nats.RootCAs(filepath.Join(d.secrets, "nats", "ca.pem"))
+	patient := nats.Timeout(time.Minute) // a handshake takes seconds on a busy machine
 	for _, url := range d.urls {
 		for name, option := range map[string]nats.Option{"nobody": ca, "a wrong password": nats.UserInfo(natsd.UserAdmin, "guess")} {
-			if nc, err := nats.Connect(url, ca, option); !errors.Is(err, nats.ErrAuthorization) {
+			if nc, err := nats.Connect(url, ca, option, patient); !errors.Is(err, nats.ErrAuthorization) {
 				nc.Close()
 				t.Errorf("%s at %s: %v, want %v", name, url, err, nats.ErrAuthorization)
 			}
 		}
-		if nc, err := nats.Connect(url); err == nil {
+		if nc, err := nats.Connect(url, patient); err == nil {
 			nc.Close()
 			t.Errorf("%s was trusted without its CA", url)
 		}

@@ -88,7 +88,7 @@ func (a *app) examine(ctx context.Context, inDir bool, look func(context.Context
 	if err != nil {
 		return fmt.Errorf("JetStream: %w", err)
 	}
-	report, err := look(ctx, doctor.New(js, doctor.Config{Wish: node.ReplicasWish(cfg), Log: cfg.Feed.Log}))
+	report, err := look(ctx, doctor.New(js, doctor.Config{Wish: node.ReplicasWish(cfg), Configured: cfg.DurabilityConfigured, Log: cfg.Feed.Log}))
 	if err != nil {
 		return err
 	}

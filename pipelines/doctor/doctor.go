@@ -85,6 +85,9 @@ func (r *Report) add(kind Kind, what, problem, remedy string) {
 type Config struct {
 	// Wish says how many replicas there are to be.
 	Wish upkeep.Wish
+	// Configured says that somebody has asked for Wish: it is not what a command
+	// assumes that knows nothing of the stores' configuration.
+	Configured bool
 	// Log is the configuration with which logs are opened.
 	Log feed.LogConfig
 }
@@ -369,7 +372,7 @@ func (d *Doctor) replicas(ctx context.Context, r *Report) error {
 	if err != nil {
 		return err
 	}
-	if asked := max(wish.Replicas, 1); asked < n {
+	if asked := max(wish.Replicas, 1); asked < n && d.cfg.Configured {
 		r.add(Warning, "replicas", fmt.Sprintf("%d of every log and bucket are kept, and this configuration asks for %d", n, asked),
 			"nothing, if the stores are to keep as many; they are never lowered by themselves, and docs/operations.md, Replicas, says how to")
 	}

@@ -70,7 +70,7 @@ func newWard(t *testing.T) *ward {
 		t.Fatal(err)
 	}
 	w.open()
-	w.doctor = doctor.New(w.js, doctor.Config{Wish: upkeep.Wish{Replicas: 1, Leases: leases.DefaultBucket}})
+	w.doctor = doctor.New(w.js, doctor.Config{Wish: upkeep.Wish{Replicas: 1, Leases: leases.DefaultBucket}, Configured: true})
 	return w
 }
 
