@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
@@ -293,7 +294,7 @@ func newLettersAct(a *app, verb, short, long string, act func(*processors.DeadLe
 				}
 				result := map[string]any{"pipeline": records[0].Name, "action": verb, "letters": ids}
 				return a.print(result, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "%s %s\n", plural(len(ids), "dead letter", "dead letters"), done)
+					_, err := fmt.Fprintf(w, "%s %s\n", format.Plural(len(ids), "dead letter", "dead letters"), done)
 					return err
 				})
 			})

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/pipelines/format"
 )
 
 func newDelete(a *app) *cobra.Command {
@@ -68,7 +70,7 @@ func deleteContainer(ctx context.Context, s *session, database, name string, yes
 			return err
 		}
 		if items > 0 {
-			return bad("container %s/%s holds %s\nnext: export them with millrace export %s, or delete it with --yes", database, name, plural(items, "item", "items"), name)
+			return bad("container %s/%s holds %s\nnext: export them with millrace export %s, or delete it with --yes", database, name, format.Plural(items, "item", "items"), name)
 		}
 	}
 	return s.client.Catalog().Delete(ctx, database, name)

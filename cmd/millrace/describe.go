@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
@@ -100,7 +101,7 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 }
 
 func (p *partitionNow) row() []string {
-	row := []string{strconv.Itoa(int(p.Number)), count(p.Items), p.replicas()}
+	row := []string{strconv.Itoa(int(p.Number)), format.Count(p.Items), p.replicas()}
 	if p.Status == nil {
 		return append(row, "-", "-", "-", "-", "-", "-", p.Error)
 	}
@@ -123,7 +124,7 @@ func (p *partitionNow) row() []string {
 	case p.Status.Refusing != "":
 		note = "refuses writes: " + p.Status.Refusing
 	}
-	return append(row, count(uint64(p.Status.Applied)), count(p.Status.Epoch), p.Status.Owner,
+	return append(row, format.Count(uint64(p.Status.Applied)), format.Count(p.Status.Epoch), p.Status.Owner,
 		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), fmt.Sprintf("%d of %d in force", inForce, len(p.Status.Rules)),
 		scrubbed(p.Status.Scrub), note)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/doctor"
+	"github.com/millrace/millrace/pipelines/format"
 )
 
 func newDoctor(a *app) *cobra.Command {
@@ -162,7 +163,7 @@ func printDoctor(w io.Writer, r *doctor.Report) error {
 	if len(r.Findings) > 0 {
 		fmt.Fprintln(w)
 	}
-	sum := fmt.Sprintf("%s, %s, %s: ", plural(r.Logs, "log", "logs"), plural(r.Containers, "container", "containers"), plural(r.Pipelines, "pipeline", "pipelines"))
+	sum := fmt.Sprintf("%s, %s, %s: ", format.Plural(r.Logs, "log", "logs"), format.Plural(r.Containers, "container", "containers"), format.Plural(r.Pipelines, "pipeline", "pipelines"))
 	if r.Well() {
 		_, err := fmt.Fprintln(w, sum+"nothing is wrong")
 		return err
@@ -173,6 +174,6 @@ func printDoctor(w io.Writer, r *doctor.Report) error {
 			wrong++
 		}
 	}
-	_, err := fmt.Fprintln(w, sum+plural(wrong, "thing is wrong", "things are wrong"))
+	_, err := fmt.Fprintln(w, sum+format.Plural(wrong, "thing is wrong", "things are wrong"))
 	return err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/remote"
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/store"
 )
 
@@ -80,7 +81,7 @@ func (a *app) export(ctx context.Context, ct itemReader, file string) (err error
 	}
 	if file != "" {
 		bar.done()
-		fmt.Fprintf(a.err, "%s of %s written to %s\n", plural(written, "item", "items"), containerName(ct), file)
+		fmt.Fprintf(a.err, "%s of %s written to %s\n", format.Plural(written, "item", "items"), containerName(ct), file)
 	}
 	return nil
 }

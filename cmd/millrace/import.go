@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/ingest"
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
 )
@@ -125,7 +126,7 @@ func (a *app) importFiles(ctx context.Context, ct container, files []string, f *
 	}
 	if rejected > 0 {
 		return bad("%s rejected\nnext: mend them in the file and import it again; the items that were written are replaced by themselves",
-			plural(rejected, "record was", "records were"))
+			format.Plural(rejected, "record was", "records were"))
 	}
 	return nil
 }
@@ -134,14 +135,14 @@ func (r *importReport) line() string {
 	rate := ""
 	if r.Seconds > 0 {
 		rate = fmt.Sprintf(" in %s (%s/s)", time.Duration(r.Seconds*float64(time.Second)).Round(time.Millisecond),
-			count(int64(float64(r.Written-r.Resumed)/r.Seconds)))
+			format.Count(int64(float64(r.Written-r.Resumed)/r.Seconds)))
 	}
-	s := fmt.Sprintf("%s: %s written to %s%s", r.Input, plural(r.Written, "item", "items"), r.Container, rate)
+	s := fmt.Sprintf("%s: %s written to %s%s", r.Input, format.Plural(r.Written, "item", "items"), r.Container, rate)
 	if r.Resumed > 0 {
-		s += fmt.Sprintf(", of those %s by an earlier run", count(r.Resumed))
+		s += fmt.Sprintf(", of those %s by an earlier run", format.Count(r.Resumed))
 	}
 	if r.Rejected > 0 {
-		s += fmt.Sprintf(", %s rejected", count(r.Rejected))
+		s += fmt.Sprintf(", %s rejected", format.Count(r.Rejected))
 	}
 	return s
 }
@@ -161,7 +162,7 @@ func (a *app) importFile(ctx context.Context, ct container, file string, f *impo
 	}
 	report := &importReport{Container: containerName(ct), Input: shown(file), Format: string(r.Format()), Resumed: state.Written}
 	if state.Done > 0 {
-		fmt.Fprintf(a.err, "%s: going on behind %s of an earlier run\n", report.Input, plural(state.Done, "record", "records"))
+		fmt.Fprintf(a.err, "%s: going on behind %s of an earlier run\n", report.Input, format.Plural(state.Done, "record", "records"))
 	}
 	bar := newProgress(a.err, "importing "+filepath.Base(report.Input), unitBytes)
 	shownSoFar := 0
@@ -173,15 +174,15 @@ func (a *app) importFile(ctx context.Context, ct container, file string, f *impo
 				fmt.Fprintf(a.err, "%s:%d: rejected: %s\n", report.Input, rejection.Line, rejection.Reason)
 			}
 		},
-		Progress: func(done int64) { bar.set(counted.n.Load(), size, plural(done, "item", "items")) },
+		Progress: func(done int64) { bar.set(counted.n.Load(), size, format.Plural(done, "item", "items")) },
 	}
 	if stateFile != "" {
 		cfg.Save = func(s *ingest.State) error { return s.Save(stateFile) }
 	}
 	err = ingest.Run(ctx, r, state, cfg)
-	bar.end(err == nil, size, plural(state.Done, "item", "items"))
+	bar.end(err == nil, size, format.Plural(state.Done, "item", "items"))
 	if shownSoFar > f.show {
-		fmt.Fprintf(a.err, "%s: and %s more rejected\n", report.Input, count(shownSoFar-f.show))
+		fmt.Fprintf(a.err, "%s: and %s more rejected\n", report.Input, format.Count(shownSoFar-f.show))
 	}
 	if err != nil {
 		return nil, stopped(err, state, stateFile)
@@ -202,7 +203,7 @@ func stopped(err error, state *ingest.State, stateFile string) error {
 		return err
 	}
 	return fmt.Errorf("%w\nnext: %s finished; the same command goes on behind them (%s)",
-		err, plural(state.Done, "record is", "records are"), stateFile)
+		err, format.Plural(state.Done, "record is", "records are"), stateFile)
 }
 
 // openInput opens a file, and the state of an import of it.

@@ -76,23 +76,6 @@ func columns(w io.Writer, header []string, rows [][]string) error {
 	return t.Flush()
 }
 
-// count prints a number with commas.
-func count[N int | int64 | uint64](n N) string {
-	s := fmt.Sprint(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
-
-// plural prints a number and its noun: 1 copy, 2 copies.
-func plural[N int | int64 | uint64](n N, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return count(n) + " " + many
-}
-
 // cut shortens s to n characters.
 func cut(s string, n int) string {
 	r := []rune(s)

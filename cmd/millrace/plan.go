@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/plan"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
@@ -73,7 +74,7 @@ It exits with 1 if apply would refuse the declarations.`,
 func (a *app) plan(ctx context.Context, s *session, declared *spec.Resources, files []string, opts registry.ApplyOptions, cfg plan.Config) error {
 	bar := newProgress(a.err, "planning", "items")
 	cfg.Progress = func(p plan.Progress) {
-		bar.set(p.Items, p.Total, plural(p.Changes, "change", "changes"))
+		bar.set(p.Items, p.Total, format.Plural(p.Changes, "change", "changes"))
 	}
 	p, err := plan.New(s.js, s.registry, s.client, cfg).Plan(ctx, declared, opts)
 	bar.done()

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+
+	"github.com/millrace/millrace/pipelines/format"
 )
 
 // progressEvery is the time between two lines where there is no terminal.
@@ -78,7 +80,7 @@ func (p *progress) set(done, total int64, note string) {
 // line writes how far it is; p.mu is held.
 func (p *progress) line(share string, done int64, note string) {
 	p.lines++
-	amount := count(done) + " " + p.unit
+	amount := format.Count(done) + " " + p.unit
 	if p.unit == unitBytes {
 		amount = megabytes(done)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/query"
 )
@@ -157,7 +158,7 @@ func (a *app) printExplain(page *store.QueryPage, output string) error {
 	}
 	text := page.Metrics.Access + "\n"
 	if page.Partitions > 0 {
-		text += "asks " + plural(page.Partitions, "partition", "partitions") + "\n"
+		text += "asks " + format.Plural(page.Partitions, "partition", "partitions") + "\n"
 	}
 	_, err := io.WriteString(a.out, text)
 	return err
@@ -208,12 +209,12 @@ func (a *app) printCost(rows int, m *store.QueryMetrics, left []string, more boo
 }
 
 func cost(rows int, m *store.QueryMetrics, more bool) string {
-	text := plural(rows, "row", "rows")
+	text := format.Plural(rows, "row", "rows")
 	if more {
 		text += ", and more"
 	}
 	if m.Access == "" { // an endpoint does not tell
 		return text
 	}
-	return fmt.Sprintf("%s; %s; %s read in %.1f ms", text, m.Access, plural(m.Items, "item", "items"), float64(m.Time.Microseconds())/1000)
+	return fmt.Sprintf("%s; %s; %s read in %.1f ms", text, m.Access, format.Plural(m.Items, "item", "items"), float64(m.Time.Microseconds())/1000)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/verify"
 )
@@ -81,9 +82,9 @@ func (a *app) verify(ctx context.Context, s *session, cfg verify.Config, names [
 func (a *app) watched(s *session, cfg verify.Config, bar *progress) verify.Config {
 	cfg.Bucket = s.cfg.Leases.Bucket
 	cfg.Progress = func(p verify.Progress) {
-		note := plural(p.Copies, "copy", "copies")
+		note := format.Plural(p.Copies, "copy", "copies")
 		if p.Waiting > 0 {
-			note += fmt.Sprintf(", waiting for %s in flight", plural(p.Waiting, "item", "items"))
+			note += fmt.Sprintf(", waiting for %s in flight", format.Plural(p.Waiting, "item", "items"))
 		}
 		bar.set(p.Items, max(p.Total, p.Items), note)
 	}
@@ -108,16 +109,16 @@ func printFound(w io.Writer, report *verify.Report, next map[verify.Verdict]stri
 		p := &report.Pipelines[i]
 		copies, groups, mended, dangling = copies+p.Copies, groups+p.Groups, mended+p.Mended, dangling+p.Dangling
 	}
-	fmt.Fprintf(w, "\n%s: %s", report.Verdict, plural(copies, "copy", "copies"))
+	fmt.Fprintf(w, "\n%s: %s", report.Verdict, format.Plural(copies, "copy", "copies"))
 	if groups > 0 {
-		fmt.Fprintf(w, " and %s", plural(groups, "group", "groups"))
+		fmt.Fprintf(w, " and %s", format.Plural(groups, "group", "groups"))
 	}
 	fmt.Fprintf(w, " in %s", report.Duration.Round(time.Millisecond))
 	if mended > 0 {
-		fmt.Fprintf(w, "; %s mended", plural(mended, "difference", "differences"))
+		fmt.Fprintf(w, "; %s mended", format.Plural(mended, "difference", "differences"))
 	}
 	if dangling > 0 {
-		fmt.Fprintf(w, "; %s", plural(dangling, "dangling reference", "dangling references"))
+		fmt.Fprintf(w, "; %s", format.Plural(dangling, "dangling reference", "dangling references"))
 	}
 	fmt.Fprintln(w)
 	if todo := next[report.Verdict]; todo != "" {

@@ -166,7 +166,7 @@ func (p places) at(field string) Place {
 	}
 }
 
-// Key returns the place of the key of field.
+// key returns the place of the key of field.
 func (p places) key(field string) Place {
 	if at, ok := p[field+"~"]; ok {
 		return at

@@ -76,16 +76,7 @@ func (t *txn) satisfies(op *store.Operation, current *engine.Item) *store.Error 
 	case err != nil:
 		return store.Refuse(store.StatusBadRequest, "condition: %v", err)
 	case !holds:
-		return store.Refuse(store.StatusPreconditionFailed, "item %q does not satisfy the condition %s", op.ID, clipped(op.Condition))
+		return store.Refuse(store.StatusPreconditionFailed, "item %q does not satisfy the condition %s", op.ID, clip(op.Condition, 200))
 	}
 	return nil
-}
-
-// clipped returns what a message shows of a text that may be long.
-func clipped(text string) string {
-	const most = 200
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
 }

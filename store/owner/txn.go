@@ -2,6 +2,7 @@ package owner
 
 import (
 	"bytes"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -323,15 +324,15 @@ func (t *txn) checkTTL(body []byte) *store.Error {
 	if !ok || engine.ValidTTL(raw) {
 		return nil
 	}
-	return store.Refuse(store.StatusBadRequest, "item: ttl is %s; -1 (never) or 1 to 2147483647 seconds are allowed", clip(raw))
+	return store.Refuse(store.StatusBadRequest, "item: ttl is %s; -1 (never) or 1 to 2147483647 seconds are allowed", clip(string(raw), 40))
 }
 
 var ttlPath = document.Path{{Name: "ttl"}}
 
-// clip shortens a value for a message.
-func clip(raw []byte) string {
-	if len(raw) > 40 {
-		return string(raw[:40]) + "…"
+// clip returns what a message shows of a text that may be long: most bytes of it.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
 	}
-	return string(raw)
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
