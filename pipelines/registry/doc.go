@@ -14,7 +14,7 @@
 // nothing, other words, another way to go on, or a new generation.
 //
 // Here is also what the positions of readers say of a generation: whether it has passed
-// what was there when it began (positions.go), whether it is in force (inforce.go),
+// what was there when it began (checkpoints.go), whether it is in force (inforce.go),
 // whether a backfill is done (fill.go).
 //
 // A Registry keeps all state in NATS and is safe for concurrent use.
