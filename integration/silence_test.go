@@ -53,7 +53,7 @@ func silence(t *testing.T, begin func(n *natsProcess) (end func())) {
 			began := time.Now()
 			end := begin(n)
 			asked := time.Now()
-			out, err := c.command("query", "-c", "productMeta", "-o", "ndjson", "--wait", "2m", "SELECT c.name FROM c").CombinedOutput()
+			out, err := c.command("query", "-c", "productMeta", "-o", "ndjson", "--wait", "2m", "--timeout", "1m", "SELECT c.name FROM c").CombinedOutput()
 			if err != nil || !strings.Contains(string(out), `"v`) {
 				t.Errorf("a command answered: %v\n%s", err, out)
 			}

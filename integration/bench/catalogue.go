@@ -76,7 +76,7 @@ type catalogue struct {
 
 // apply declares containers or pipelines.
 func (s *session) apply(ctx context.Context, yaml string) error {
-	declared, err := spec.Decode("bench", []byte(yaml)) //nolint:contextcheck // it only reads
+	declared, err := spec.Decode("bench", []byte(yaml))
 	if err != nil {
 		return err
 	}

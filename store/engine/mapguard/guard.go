@@ -22,8 +22,10 @@ const (
 	// replaced is how many pages that were replaced last the handler remembers, for threads
 	// that met the same fault at the same time.
 	replaced = 64
-	// retriesMax bounds how often the handler lets an instruction try again because another
-	// thread has just replaced its page.
+	// retriesMax bounds how often the handler lets instructions try again because another
+	// thread has just replaced their page, from one page that is replaced to the next. Without
+	// a bound a fault that is none of ours, at an address where a page was replaced before,
+	// would be tried for ever; with one for the process, such a fault would leave none.
 	retriesMax = 1 << 20
 )
 

@@ -116,6 +116,7 @@ next:
 	MOVQ	R14, (BX)(AX*8)
 	INCQ	CX
 	MOVQ	CX, ·guard+shared_faults(SB)
+	MOVQ	$0, ·guard+shared_Retries(SB)
 
 	MOVQ	R14, DI
 	MOVQ	·guard+shared_pageSize(SB), SI

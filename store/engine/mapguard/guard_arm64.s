@@ -149,6 +149,7 @@ next:
 	ADD	$1, R5
 	STLR	R5, (R3)
 	DMB	$0xb // ISH
+	MOVD	ZR, shared_Retries(R9)
 
 	MOVD	R12, R0
 	MOVD	shared_pageSize(R9), R1
