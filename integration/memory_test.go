@@ -60,13 +60,14 @@ func TestMemoryLimit_IsKept(t *testing.T) {
 		mustRun(t, server, "import", container, name)
 	}
 	mustRun(t, server, "verify", "--settle", "5m")
-	if peak := peakKiB(t, node.cmd.Process.Pid); peak >= limit<<10 {
+	if peak := processKiB(t, node.cmd.Process.Pid, "VmHWM"); peak >= limit<<10 {
 		t.Errorf("%d MiB were resident, the limit is %d MiB", peak>>10, limit)
 	}
 }
 
-// peakKiB is the most that a process ever had in memory, mapped files included.
-func peakKiB(t *testing.T, pid int) int {
+// processKiB reads a size of a process from /proc, such as VmRSS, what is resident now,
+// or VmHWM, the most that ever was; both with mapped files.
+func processKiB(t *testing.T, pid int, name string) int {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -74,10 +75,10 @@ func peakKiB(t *testing.T, pid int) int {
 	}
 	for line := range bytes.Lines(status) {
 		var kib int
-		if _, err := fmt.Sscanf(string(line), "VmHWM: %d kB", &kib); err == nil {
+		if _, err := fmt.Sscanf(string(line), name+": %d kB", &kib); err == nil {
 			return kib
 		}
 	}
-	t.Fatalf("no VmHWM in\n%s", status)
+	t.Fatalf("no %s in\n%s", name, status)
 	return 0
 }

@@ -3,12 +3,10 @@
 package integration_test
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,18 +139,7 @@ func sampleMemory(t *testing.T, ctx context.Context, pid int, interval time.Dura
 // residentKiB is what a process has in memory, mapped files included.
 func residentKiB(t *testing.T, pid int) int {
 	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range bytes.Lines(status) {
-		var kib int
-		if _, err := fmt.Sscanf(string(line), "VmRSS: %d kB", &kib); err == nil {
-			return kib
-		}
-	}
-	t.Fatalf("no VmRSS in\n%s", status)
-	return 0
+	return processKiB(t, pid, "VmRSS")
 }
 
 func median(samples []int) int {
