@@ -29,7 +29,7 @@ var floors = map[string][]string{
 // stairs are the rooms of the floor pipelines, from the ground up: a room imports only
 // those before it.
 var stairs = []string{
-	"pipelines/format", "pipelines/roots", "pipelines/live", "pipelines/spec", "pipelines/registry", "pipelines/compile",
+	"pipelines/format", "pipelines/internal/roots", "pipelines/internal/live", "pipelines/spec", "pipelines/registry", "pipelines/compile",
 	"pipelines/verify", "pipelines/status", "pipelines/plan", "pipelines/testcase", "pipelines/doctor", "pipelines",
 }
 
@@ -66,7 +66,7 @@ var homes = map[string][]string{
 	"go.opentelemetry.io/otel/exporters":    {"cmd/millrace/node"},
 	"go.opentelemetry.io/contrib/exporters": {"cmd/millrace/node"},
 	"github.com/nats-io/nats-server":        {"feed/natsd", "integration/bench"},
-	"github.com/Azure/azure-sdk-for-go":     {"cmd/millrace/remote"},
+	"github.com/Azure/azure-sdk-for-go":     {"cmd/millrace/internal/remote"},
 }
 
 type listed struct {

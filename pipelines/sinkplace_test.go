@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/internal/roots"
 	"github.com/millrace/millrace/pipelines/plan"
 	"github.com/millrace/millrace/pipelines/registry"
-	"github.com/millrace/millrace/pipelines/roots"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/internal/roots"
 	"github.com/millrace/millrace/pipelines/registry"
-	"github.com/millrace/millrace/pipelines/roots"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/project"
 )

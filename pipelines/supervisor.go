@@ -16,9 +16,9 @@ import (
 
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/compile"
-	"github.com/millrace/millrace/pipelines/live"
+	"github.com/millrace/millrace/pipelines/internal/live"
+	"github.com/millrace/millrace/pipelines/internal/roots"
 	"github.com/millrace/millrace/pipelines/registry"
-	"github.com/millrace/millrace/pipelines/roots"
 	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/cmd/millrace/secrets"
+	"github.com/millrace/millrace/cmd/millrace/internal/secrets"
 	"github.com/millrace/millrace/feed/natsd"
 )
 

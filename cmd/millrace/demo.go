@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/cmd/millrace/demo"
+	"github.com/millrace/millrace/cmd/millrace/internal/demo"
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/cmd/millrace/webstore"
 	"github.com/millrace/millrace/pipelines/verify"

@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/remote"
 	"github.com/millrace/millrace/cmd/millrace/node"
-	"github.com/millrace/millrace/cmd/millrace/remote"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/registry"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/cmd/millrace/ingest"
+	"github.com/millrace/millrace/cmd/millrace/internal/ingest"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/cmd/millrace/remote"
+	"github.com/millrace/millrace/cmd/millrace/internal/remote"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 )

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"time"
 
+	"github.com/millrace/millrace/pipelines/internal/roots"
 	"github.com/millrace/millrace/pipelines/registry"
-	"github.com/millrace/millrace/pipelines/roots"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 )

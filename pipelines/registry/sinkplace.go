@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/millrace/millrace/pipelines/roots"
+	"github.com/millrace/millrace/pipelines/internal/roots"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 )

@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/millrace/millrace/pipelines/internal/roots"
 	"github.com/millrace/millrace/pipelines/registry"
-	"github.com/millrace/millrace/pipelines/roots"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors"
 )

@@ -14,7 +14,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines/live"
+	"github.com/millrace/millrace/pipelines/internal/live"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/verify"

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/millrace/millrace/store/engine/mapguard"
+	"github.com/millrace/millrace/store/internal/mapguard"
 )
 
 // faultsName is a file that tells whether files of the DB lack pages, because the disk was full

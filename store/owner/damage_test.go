@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/engine/mapguard"
+	"github.com/millrace/millrace/store/internal/mapguard"
 )
 
 // harmed is a cluster whose stream files a test may change while it is stopped.

@@ -30,8 +30,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/cmd/millrace/await"
-	"github.com/millrace/millrace/cmd/millrace/memory"
+	"github.com/millrace/millrace/cmd/millrace/internal/await"
+	"github.com/millrace/millrace/cmd/millrace/internal/memory"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/guard"

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/cmd/millrace/memory"
+	"github.com/millrace/millrace/cmd/millrace/internal/memory"
 )
 
 // TestKeeper_TrimsWhatIsMapped maps a file that is larger than the part of mapped files

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/cmd/millrace/remote"
+	"github.com/millrace/millrace/cmd/millrace/internal/remote"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/cmd/millrace/await"
+	"github.com/millrace/millrace/cmd/millrace/internal/await"
 	"github.com/millrace/millrace/store"
 )
 

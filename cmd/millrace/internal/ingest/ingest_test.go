@@ -16,7 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/millrace/millrace/cmd/millrace/ingest"
+	"github.com/millrace/millrace/cmd/millrace/internal/ingest"
 	"github.com/millrace/millrace/store"
 )
 

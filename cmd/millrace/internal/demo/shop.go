@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/millrace/millrace/cmd/millrace/ingest"
+	"github.com/millrace/millrace/cmd/millrace/internal/ingest"
 	"github.com/millrace/millrace/cmd/millrace/webstore"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/store/engine/mapguard"
+	"github.com/millrace/millrace/store/internal/mapguard"
 )
 
 func told(t *testing.T, name string) mapguard.Faults {

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/millrace/millrace/store/engine/mapguard"
+	"github.com/millrace/millrace/store/internal/mapguard"
 )
 
 // role names, in the environment of a child process, what it does in place of tests.

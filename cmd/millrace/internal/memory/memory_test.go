@@ -3,7 +3,7 @@ package memory_test
 import (
 	"testing"
 
-	"github.com/millrace/millrace/cmd/millrace/memory"
+	"github.com/millrace/millrace/cmd/millrace/internal/memory"
 )
 
 func TestHeap_LeavesRoomForWhatIsMapped(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace/millrace/cmd/millrace/remote"
+	"github.com/millrace/millrace/cmd/millrace/internal/remote"
 )
 
 func TestChanges_FromEachStart(t *testing.T) {

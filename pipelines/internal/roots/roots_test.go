@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/millrace/millrace/pipelines/roots"
+	"github.com/millrace/millrace/pipelines/internal/roots"
 )
 
 func TestRoots_NothingOutsideIsAllowed(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/millrace/millrace/cmd/millrace/remote"
+	"github.com/millrace/millrace/cmd/millrace/internal/remote"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 )

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/millrace/millrace/cmd/millrace/ingest"
+	"github.com/millrace/millrace/cmd/millrace/internal/ingest"
 )
 
 // liveEvery is the time between two looks at how a step does.

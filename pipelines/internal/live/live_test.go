@@ -8,7 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/feed/natsd"
-	"github.com/millrace/millrace/pipelines/live"
+	"github.com/millrace/millrace/pipelines/internal/live"
 	"github.com/millrace/millrace/processors"
 )
 
