@@ -271,8 +271,8 @@ func (m *mall) compare() {
 		}
 	}
 	for _, cfg := range m.configs {
-		if letters, err := m.letters.List(t.Context(), cfg.Pipeline, 1); err != nil || len(letters) > 0 {
-			t.Errorf("dead letters: %+v, %v", letters, err)
+		if deadLetters, err := m.letters.List(t.Context(), cfg.Pipeline, 1); err != nil || len(deadLetters) > 0 {
+			t.Errorf("dead letters: %+v, %v", deadLetters, err)
 		}
 	}
 	if customers == 0 || len(categories) == 0 || len(seen) == 0 {

@@ -152,11 +152,11 @@ func TestCascade_AnItemThatRefuses(t *testing.T) {
 			t.Errorf("item %d has %q", i, got)
 		}
 	}
-	letters, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
-	if err != nil || len(letters) != 1 {
-		t.Fatalf("dead letters after the fan-out: %+v, %v", letters, err)
+	deadLetters, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
+	if err != nil || len(deadLetters) != 1 {
+		t.Fatalf("dead letters after the fan-out: %+v, %v", deadLetters, err)
 	}
-	if l := letters[0]; l.Item != `["category"]/1` || l.Target != `["1"]/full` || l.Status != int(store.StatusTooLarge) || l.Reason == "" || l.Role != processors.RoleSource {
+	if l := deadLetters[0]; l.Item != `["category"]/1` || l.Target != `["1"]/full` || l.Status != int(store.StatusTooLarge) || l.Reason == "" || l.Role != processors.RoleSource {
 		t.Errorf("dead letter %+v", l)
 	}
 	w.put(product, object{"id": "full", "categoryId": "1", "pad": pad})
@@ -165,15 +165,15 @@ func TestCascade_AnItemThatRefuses(t *testing.T) {
 	if got := w.product(product, "1", "next").CategoryName; got != "A longer name" {
 		t.Errorf("behind the item that refuses, another has %q", got)
 	}
-	letters, err = w.letters.List(t.Context(), cfg.Pipeline, 10)
-	if err != nil || len(letters) != 2 || letters[1].Target != `["1"]/full` || letters[1].Role != processors.RoleTarget {
-		t.Fatalf("dead letters after the check: %+v, %v", letters, err)
+	deadLetters, err = w.letters.List(t.Context(), cfg.Pipeline, 10)
+	if err != nil || len(deadLetters) != 2 || deadLetters[1].Target != `["1"]/full` || deadLetters[1].Role != processors.RoleTarget {
+		t.Fatalf("dead letters after the check: %+v, %v", deadLetters, err)
 	}
 
 	// A retry that fails says why; when there is room, both are done and gone.
 	retry := func() {
-		for i := range letters {
-			if err := w.letters.Retry(t.Context(), cfg.Pipeline, letters[i].ID); err != nil {
+		for i := range deadLetters {
+			if err := w.letters.Retry(t.Context(), cfg.Pipeline, deadLetters[i].ID); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -226,9 +226,9 @@ func TestCascade_AParkedFanOut(t *testing.T) {
 		})
 	}
 	parked()
-	letters, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
-	if err != nil || len(letters) != 1 || letters[0].Item != `["tag"]/T` || letters[0].Status != int(store.StatusBadRequest) {
-		t.Fatalf("dead letters %+v, %v", letters, err)
+	deadLetters, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
+	if err != nil || len(deadLetters) != 1 || deadLetters[0].Item != `["tag"]/T` || deadLetters[0].Status != int(store.StatusBadRequest) {
+		t.Fatalf("dead letters %+v, %v", deadLetters, err)
 	}
 	k.stop()
 	k = w.start([]cascade.Config{cfg}, processors.RoleSource)

@@ -80,8 +80,8 @@ func (m *model) compare() {
 			t.Errorf("review %+v is not there", r)
 		}
 	}
-	if letters, err := m.w.letters.List(context.Background(), "tag-names", 1); err != nil || len(letters) > 0 {
-		t.Errorf("dead letters: %+v, %v", letters, err)
+	if deadLetters, err := m.w.letters.List(context.Background(), "tag-names", 1); err != nil || len(deadLetters) > 0 {
+		t.Errorf("dead letters: %+v, %v", deadLetters, err)
 	}
 }
 

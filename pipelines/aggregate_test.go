@@ -235,14 +235,14 @@ func TestReconcilerTidiesUp(t *testing.T) {
 	n := newShop(t)
 	n.idle(t)
 	rec := n.record(t, "tag-names")
-	letters, err := processors.OpenDeadLetters(t.Context(), n.client)
+	deadLetters, err := processors.OpenDeadLetters(t.Context(), n.client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	letter := processors.DeadLetter{
+	deadLetter := processors.DeadLetter{
 		Pipeline: rec.ID, Generation: rec.Generation, Role: processors.RoleSource, Partition: feed.Partition{Container: rec.Source}.String(), Item: `["a"]/a`,
 	}
-	if err := letters.Write(t.Context(), &letter); err != nil {
+	if err := deadLetters.Write(t.Context(), &deadLetter); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.registry.Delete(t.Context(), "default", "tag-names"); err != nil {
@@ -263,7 +263,7 @@ func TestReconcilerTidiesUp(t *testing.T) {
 		if at := slices.IndexFunc(all, func(l leases.Lease) bool { return strings.HasPrefix(l.Resource, "pipe/"+rec.ID+"/") }); at >= 0 {
 			return all[at].Resource + " is remembered"
 		}
-		if left, err := letters.List(t.Context(), rec.ID, 10); err != nil || len(left) > 0 {
+		if left, err := deadLetters.List(t.Context(), rec.ID, 10); err != nil || len(left) > 0 {
 			return fmt.Sprintf("dead letters %+v are kept, %v", left, err)
 		}
 		product, err := n.client.Catalog().Get(t.Context(), "default", "product")

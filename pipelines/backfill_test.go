@@ -92,7 +92,7 @@ func TestBackfillOfAPart(t *testing.T) {
 		}
 		return copies, rows
 	}
-	fill := func(scope registry.FillScope) {
+	fill := func(scope registry.BackfillScope) {
 		t.Helper()
 		var g errgroup.Group
 		g.Go(func() error { // beside it
@@ -130,17 +130,17 @@ func TestBackfillOfAPart(t *testing.T) {
 	for tenant := range tenants {
 		want("before", tenant, 0, 0)
 	}
-	fill(registry.FillScope{Key: `["t1"]`, Where: "c.size < 100"})
+	fill(registry.BackfillScope{Key: `["t1"]`, Where: "c.size < 100"})
 	want("a part of a key", 0, 0, 0)
 	want("a part of a key", 1, 100, 0)
-	fill(registry.FillScope{Key: `["t1"]`})
+	fill(registry.BackfillScope{Key: `["t1"]`})
 	want("a key", 0, 0, 0)
 	want("a key", 1, 100, 200)
-	fill(registry.FillScope{Where: "size >= 100"})
+	fill(registry.BackfillScope{Where: "size >= 100"})
 	for _, tenant := range []int{0, 2, 3} {
 		want("an expression", tenant, 0, 200)
 	}
-	fill(registry.FillScope{})
+	fill(registry.BackfillScope{})
 	for tenant := range tenants {
 		want("the rest", tenant, 100, 200)
 	}
@@ -158,14 +158,14 @@ func TestBackfillRefusals(t *testing.T) {
 	n.idle(t)
 	for _, c := range []struct {
 		name  string
-		scope registry.FillScope
+		scope registry.BackfillScope
 		want  string
 	}{
-		{"nobody", registry.FillScope{}, "nobody"},
-		{"customer-totals", registry.FillScope{}, "an aggregate knows all members"},
-		{"names", registry.FillScope{Where: "size <"}, "where: "},
-		{"names", registry.FillScope{Key: "t1"}, "key t1: "},
-		{"names", registry.FillScope{Key: `["t1",2]`}, "2 components, and the partition key of container product has 1"},
+		{"nobody", registry.BackfillScope{}, "nobody"},
+		{"customer-totals", registry.BackfillScope{}, "an aggregate knows all members"},
+		{"names", registry.BackfillScope{Where: "size <"}, "where: "},
+		{"names", registry.BackfillScope{Key: "t1"}, "key t1: "},
+		{"names", registry.BackfillScope{Key: `["t1",2]`}, "2 components, and the partition key of container product has 1"},
 	} {
 		before := n.record(t, "names")
 		_, err := n.registry.Backfill(t.Context(), "default", c.name, c.scope, leases.DefaultBucket)
@@ -179,10 +179,10 @@ func TestBackfillRefusals(t *testing.T) {
 	if _, err := n.registry.Pause(t.Context(), "default", "names"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{Key: `["t1"]`}, leases.DefaultBucket); err != nil {
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.BackfillScope{Key: `["t1"]`}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
-	_, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{}, leases.DefaultBucket)
+	_, err := n.registry.Backfill(t.Context(), "default", "names", registry.BackfillScope{}, leases.DefaultBucket)
 	if want := `a backfill of the items under key ["t1"] is under way`; err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %q", err, want)
 	}
@@ -191,27 +191,27 @@ func TestBackfillRefusals(t *testing.T) {
 	}
 
 	// A rewind takes over what is open, unless it brings all, and nothing that is done.
-	rewind := func(to string, fills uint32, scope registry.FillScope) {
+	rewind := func(to string, fills uint32, scope registry.BackfillScope) {
 		t.Helper()
 		place, err := registry.ParseRewindTo(to, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		rec, err := n.registry.Rewind(t.Context(), "default", "names", place, leases.DefaultBucket)
-		if err != nil || rec.Fills != fills || rec.FillScope != scope {
-			t.Errorf("rewound to %s it is to fill %d, %+v, want %d, %+v; %v", to, rec.Fills, rec.FillScope, fills, scope, err)
+		if err != nil || rec.Backfills != fills || rec.BackfillScope != scope {
+			t.Errorf("rewound to %s it is to backfill %d, %+v, want %d, %+v; %v", to, rec.Backfills, rec.BackfillScope, fills, scope, err)
 		}
 	}
-	rewind("now", 1, registry.FillScope{Key: `["t1"]`})
+	rewind("now", 1, registry.BackfillScope{Key: `["t1"]`})
 	if _, err := n.registry.Resume(t.Context(), "default", "names"); err != nil {
 		t.Fatal(err)
 	}
 	n.idle(t)
-	rewind("now", 0, registry.FillScope{})
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{Key: `["t1"]`}, leases.DefaultBucket); err != nil {
+	rewind("now", 0, registry.BackfillScope{})
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.BackfillScope{Key: `["t1"]`}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
-	rewind("beginning", 0, registry.FillScope{})
+	rewind("beginning", 0, registry.BackfillScope{})
 }
 
 // bodies returns the items of a container.

@@ -78,7 +78,7 @@ func TestI6_ABackfillBesideWrites(t *testing.T) {
 		})
 	}
 	for _, name := range []string{"names", "flat-products"} {
-		if _, err := n.registry.Backfill(t.Context(), "default", name, registry.FillScope{}, leases.DefaultBucket); err != nil {
+		if _, err := n.registry.Backfill(t.Context(), "default", name, registry.BackfillScope{}, leases.DefaultBucket); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,7 +150,7 @@ func TestStatusOfABackfill(t *testing.T) {
 		}
 		return &s.Pipelines[0]
 	}
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{Where: "size >= 0"}, leases.DefaultBucket); err != nil {
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.BackfillScope{Where: "size >= 0"}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
 	if p := st(); p.State != status.Backfilling || p.Lag.Jobs != 1 {
@@ -198,7 +198,7 @@ func TestStatusOfABackfill(t *testing.T) {
 	if r, by := n.verify(t, verify.Config{Timeout: -1}); by["names"].Verdict != verify.VerdictDrift || by["names"].Drift != products-1000 {
 		t.Errorf("what was stopped is not told as it is:\n%s", text(r))
 	}
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{}, leases.DefaultBucket); err != nil {
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.BackfillScope{}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
 	close(gate.tokens)
@@ -217,7 +217,7 @@ func TestABackfillThatIsNotUnderstood(t *testing.T) {
 	if _, err := n.registry.Pause(t.Context(), "default", "names"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{Where: "size > 5"}, leases.DefaultBucket); err != nil {
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.BackfillScope{Where: "size > 5"}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
 	kv, err := n.js.KeyValue(t.Context(), "millrace_pipelines")
@@ -267,7 +267,7 @@ func TestABackfillThatIsNotUnderstood(t *testing.T) {
 		}
 		return ""
 	})
-	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.FillScope{}, leases.DefaultBucket); err != nil {
+	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.BackfillScope{}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)
 	}
 	n.idle(t)

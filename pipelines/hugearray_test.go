@@ -28,7 +28,7 @@ func TestAHugeArrayBlocksOnlyItsKey(t *testing.T) {
 
 	w.gate.shut.Store(true)
 	w.put(t, "order", huge("given up", "poison"))
-	letters := w.gaveUp(t, "lines", 1)
+	deadLetters := w.gaveUp(t, "lines", 1)
 	w.put(t, "order", wardOrder("beside", "c", "d", "b", "plain", 1))
 	eventually(t, func() string {
 		s, err := w.monitor.Read(t.Context())
@@ -46,7 +46,7 @@ func TestAHugeArrayBlocksOnlyItsKey(t *testing.T) {
 		t.Errorf("%s orders are counted, not 3", got)
 	}
 	w.gate.shut.Store(false)
-	if err := w.letters.Retry(t.Context(), letters[0].Pipeline, letters[0].ID); err != nil {
+	if err := w.letters.Retry(t.Context(), deadLetters[0].Pipeline, deadLetters[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	w.gaveUp(t, "lines", 0)

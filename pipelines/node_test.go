@@ -68,7 +68,7 @@ func (n *node) work(t testing.TB, client *store.Client, sinks compile.SinkLimits
 func (n *node) workEvery(t testing.TB, client *store.Client, sinks compile.SinkLimits, checkpoints time.Duration) (stop func()) {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	letters, err := processors.OpenDeadLetters(t.Context(), n.client)
+	deadLetters, err := processors.OpenDeadLetters(t.Context(), n.client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func (n *node) workEvery(t testing.TB, client *store.Client, sinks compile.SinkL
 		return feed.OpenLog(ctx, n.js, p, feed.LogConfig{})
 	}, feed.HubConfig{})
 	t.Cleanup(hub.Close)
-	host, err := processors.NewHost(hub, letters, processors.Config{Logger: quiet, CheckpointInterval: checkpoints})
+	host, err := processors.NewHost(hub, deadLetters, processors.Config{Logger: quiet, CheckpointInterval: checkpoints})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func (s *reconciler) forget(ctx context.Context, w *registry.World, held []lease
 	if err != nil {
 		return err
 	}
-	letters, err := processors.OpenDeadLetters(ctx, s.client)
+	deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (s *reconciler) forget(ctx context.Context, w *registry.World, held []lease
 		if err != nil || wants(&fresh, l) {
 			continue
 		}
-		if err = letters.Forget(ctx, r); err == nil {
+		if err = deadLetters.Forget(ctx, r); err == nil {
 			err = leases.Forget(ctx, s.registry.JetStream, s.bucket, l.Group, l.Resource)
 		}
 		errs = append(errs, err)

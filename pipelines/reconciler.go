@@ -150,7 +150,7 @@ func (s *reconciler) reconcile(ctx context.Context, rec *registry.Record, contai
 		}
 	case spec.CascadeKind:
 	}
-	if !rec.Filled(&b, at) {
+	if !rec.BackfillDone(&b, at) {
 		return nil
 	}
 	return s.noteInForce(ctx, rec)

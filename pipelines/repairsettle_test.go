@@ -125,7 +125,7 @@ type ward struct {
 	*node
 	gate    *gate
 	letters *processors.DeadLetters
-	acted   int // letters that were tried again or dropped
+	acted   int // dead letters that were tried again or dropped
 }
 
 func newWard(t testing.TB) *ward {
@@ -237,7 +237,7 @@ func TestI5_RepairAndRetryCountOnce(t *testing.T) {
 	if _, by := w.repair(t, verify.Config{}); by["days"].Verdict != verify.VerdictEqual || by["days"].Mended != 0 {
 		t.Fatalf("a repair of what is taken now: %+v", by["days"])
 	}
-	if err := w.letters.Settle(t.Context(), &l); err != nil { // asked for by somebody who does not know
+	if err := w.letters.RetryFinally(t.Context(), &l); err != nil { // asked for by somebody who does not know
 		t.Fatal(err)
 	}
 	w.gaveUp(t, "days", 0)

@@ -137,7 +137,7 @@ func newMartVerified(t testing.TB, audit verify.ContinuousConfig) *mart {
 		t.Fatal(err)
 	}
 	storetest.Run(t, server.Run)
-	letters, err := processors.OpenDeadLetters(t.Context(), m.client)
+	deadLetters, err := processors.OpenDeadLetters(t.Context(), m.client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,7 +145,7 @@ func newMartVerified(t testing.TB, audit verify.ContinuousConfig) *mart {
 		return feed.OpenLog(ctx, m.js, p, feed.LogConfig{})
 	}, feed.HubConfig{})
 	t.Cleanup(hub.Close)
-	host, err := processors.NewHost(hub, letters, processors.Config{Logger: quiet, CheckpointInterval: 10 * time.Millisecond})
+	host, err := processors.NewHost(hub, deadLetters, processors.Config{Logger: quiet, CheckpointInterval: 10 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,11 +92,11 @@ func (c *Checkpoint) succeeds() { c.Attempts, c.LastError, c.Since, c.Halted = 0
 func (c *Checkpoint) Open() int { return len(c.Parked) + len(c.Jobs) }
 
 // FinishedBelow is the position below which nothing is left to do, whoever goes
-// on from the checkpoint. What there is to fill is no matter of positions.
+// on from the checkpoint. A backfill is no matter of positions.
 func (c *Checkpoint) FinishedBelow() feed.Position {
 	below := c.Position
 	for i := range c.Jobs {
-		if j := &c.Jobs[i]; j.Source != FillJob && j.Position.Before(below) {
+		if j := &c.Jobs[i]; j.Source != BackfillJob && j.Position.Before(below) {
 			below = j.Position
 		}
 	}

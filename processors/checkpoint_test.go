@@ -19,7 +19,7 @@ func TestCheckpointRoundTrip(t *testing.T) {
 		Parked: []processors.Job{{Source: `["a/b"]/x`, Position: feed.Position{LSN: 9}, Parked: true, LastError: "bad"}},
 		State: processors.State{
 			Jobs:   []processors.Job{{Source: `["tag"]/T-5`, Position: feed.Position{LSN: 11, Index: 2}, Gone: true, Digest: 1<<63 + 7, Total: 10, Scanned: 5, Began: 1}},
-			Counts: processors.Counts{Copies: 100, Letters: 2},
+			Counts: processors.Counts{Copies: 100, DeadLetters: 2},
 		},
 	}
 	got, err := processors.DecodeCheckpoint(want.Encode())
@@ -77,7 +77,7 @@ func TestFinishedBelow(t *testing.T) {
 			Jobs: []processors.Job{{Position: at(7)}},
 		}}, at(3)},
 		"what is filled does not": {processors.Checkpoint{Position: at(9), State: processors.State{
-			Jobs: []processors.Job{{Source: processors.FillJob}, {Position: at(7)}},
+			Jobs: []processors.Job{{Source: processors.BackfillJob}, {Position: at(7)}},
 		}}, at(7)},
 	} {
 		if got := c.cp.FinishedBelow(); got != c.want {

@@ -25,18 +25,18 @@ const (
 )
 
 const (
-	// deadLetterVersion is in every letter; see DEADLETTERS.md.
+	// deadLetterVersion is in every dead letter; see DEADLETTERS.md.
 	deadLetterVersion = 1
-	// reasonBytesMax bounds the reason of one letter.
+	// reasonBytesMax bounds the reason of one dead letter.
 	reasonBytesMax = 4 << 10
-	letterPage     = 200
+	deadLetterPage = 200
 )
 
 // DeadLetter is a change, or an item that should have followed one, that a
 // pipeline gave up. It is an item of the container system/deadLetters, in the
 // logical partition of its pipeline.
 type DeadLetter struct {
-	// ID is the item's: the same for the same change, so that a letter written
+	// ID is the item's: the same for the same change, so that a dead letter written
 	// again after a crash is still one.
 	ID string `json:"id"`
 	// Pipeline is the id of the pipeline's incarnation.
@@ -62,29 +62,29 @@ type DeadLetter struct {
 	// Retry is when an operator asked to try again; zero if nobody did, or if it
 	// was tried since.
 	Retry time.Time `json:"retry,omitzero"`
-	// Settle is when a repair asked to try again once more; zero as Retry is. What
+	// FinalRetry is when a repair asked to try again once more; zero as Retry is. What
 	// fails even so is the repair's to mend, see Additive.
-	Settle time.Time `json:"settle,omitzero"`
+	FinalRetry time.Time `json:"settle,omitzero"`
 }
 
-// Asked says whether somebody waits for the letter to be tried again.
-func (l *DeadLetter) Asked() bool { return !l.Retry.IsZero() || !l.Settle.IsZero() }
+// Asked says whether somebody waits for the dead letter to be tried again.
+func (l *DeadLetter) Asked() bool { return !l.Retry.IsZero() || !l.FinalRetry.IsZero() }
 
 // Of says whether l was written by the processor of r.
 func (l *DeadLetter) Of(r Resource) bool {
 	return l.Pipeline == r.Pipeline && l.Generation == r.Generation && l.Role == r.Role && l.Partition == r.Partition.String()
 }
 
-type plainLetter DeadLetter
+type plainDeadLetter DeadLetter
 
-type letterJSON struct {
+type deadLetterJSON struct {
 	Version int `json:"version"`
-	plainLetter
+	plainDeadLetter
 	Position string `json:"position"`
 }
 
-// letterID is the id of a letter.
-func (l *DeadLetter) letterID() string {
+// deadLetterID is the id of a dead letter.
+func (l *DeadLetter) deadLetterID() string {
 	id := strings.Join([]string{
 		string(l.Role), strings.ReplaceAll(l.Partition, "/", "."), strconv.FormatUint(uint64(l.Generation), 10), l.Position.String(),
 	}, "-")
@@ -96,8 +96,8 @@ func (l *DeadLetter) letterID() string {
 	return id
 }
 
-// letterBox takes dead letters. DeadLetters is one; tests have others.
-type letterBox interface {
+// deadLetterWriter takes dead letters. DeadLetters is one; tests have others.
+type deadLetterWriter interface {
 	Write(ctx context.Context, l *DeadLetter) error
 }
 
@@ -143,35 +143,35 @@ func (d *DeadLetters) Write(ctx context.Context, l *DeadLetter) error {
 	if err != nil {
 		return err
 	}
-	letter := *l
-	letter.ID = letter.letterID()
-	if len(letter.Reason) > reasonBytesMax {
-		letter.Reason = strings.ToValidUTF8(letter.Reason[:reasonBytesMax], "")
+	deadLetter := *l
+	deadLetter.ID = deadLetter.deadLetterID()
+	if len(deadLetter.Reason) > reasonBytesMax {
+		deadLetter.Reason = strings.ToValidUTF8(deadLetter.Reason[:reasonBytesMax], "")
 	}
-	if _, err := c.Upsert(ctx, letter.encode()); err != nil {
+	if _, err := c.Upsert(ctx, deadLetter.encode()); err != nil {
 		return fmt.Errorf("write the dead letter of %s: %w", l.Item, err)
 	}
 	return nil
 }
 
 func (l *DeadLetter) encode() []byte {
-	data, err := json.Marshal(letterJSON{Version: deadLetterVersion, plainLetter: plainLetter(*l), Position: l.Position.String()})
+	data, err := json.Marshal(deadLetterJSON{Version: deadLetterVersion, plainDeadLetter: plainDeadLetter(*l), Position: l.Position.String()})
 	if err != nil {
 		panic(fmt.Sprintf("processors: dead letter %+v cannot be encoded: %v", l, err))
 	}
 	return data
 }
 
-// List returns up to limit letters of a pipeline, the oldest first.
+// List returns up to limit dead letters of a pipeline, the oldest first.
 func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]DeadLetter, error) {
 	c, key, err := d.at(ctx, pipeline)
 	if err != nil {
 		return nil, err
 	}
-	var letters []DeadLetter
+	var deadLetters []DeadLetter
 	var cursor []byte
 	for {
-		page, err := c.Scan(ctx, c.PartitionFor(key), store.Scan{Scope: store.Scope{Key: key}, After: cursor, ItemsMax: letterPage, Settled: true})
+		page, err := c.Scan(ctx, c.PartitionFor(key), store.Scan{Scope: store.Scope{Key: key}, After: cursor, ItemsMax: deadLetterPage, Settled: true})
 		if err != nil {
 			return nil, fmt.Errorf("read the dead letters of %s: %w", pipeline, err)
 		}
@@ -180,22 +180,22 @@ func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]D
 			if err != nil {
 				return nil, fmt.Errorf("dead letter %s: %w", page.Items[i].ID, err)
 			}
-			letters = append(letters, *l)
+			deadLetters = append(deadLetters, *l)
 		}
 		if cursor = page.Cursor; cursor == nil {
 			break
 		}
 	}
-	slices.SortFunc(letters, func(a, b DeadLetter) int {
+	slices.SortFunc(deadLetters, func(a, b DeadLetter) int {
 		if byTime := a.Time.Compare(b.Time); byTime != 0 {
 			return byTime
 		}
 		return strings.Compare(a.ID, b.ID)
 	})
-	return letters[:min(limit, len(letters))], nil
+	return deadLetters[:min(limit, len(deadLetters))], nil
 }
 
-// at returns the container and the partition key of a pipeline's letters.
+// at returns the container and the partition key of a pipeline's dead letters.
 func (d *DeadLetters) at(ctx context.Context, pipeline string) (*store.Container, feed.PartitionKey, error) {
 	c, err := d.open(ctx)
 	if err != nil {
@@ -205,7 +205,7 @@ func (d *DeadLetters) at(ctx context.Context, pipeline string) (*store.Container
 	return c, key, err
 }
 
-// Get returns one letter. The error is store.ErrNotFound if it is not there.
+// Get returns one dead letter. The error is store.ErrNotFound if it is not there.
 func (d *DeadLetters) Get(ctx context.Context, pipeline, id string) (*DeadLetter, error) {
 	c, key, err := d.at(ctx, pipeline)
 	if err != nil {
@@ -218,8 +218,8 @@ func (d *DeadLetters) Get(ctx context.Context, pipeline, id string) (*DeadLetter
 	return decodeDeadLetter(item.Body)
 }
 
-// Retry asks the processor that gave a letter up to try again. When that has
-// succeeded the letter is gone; otherwise it tells the new reason.
+// Retry asks the processor that gave a dead letter up to try again. When that has
+// succeeded the dead letter is gone; otherwise it tells the new reason.
 func (d *DeadLetters) Retry(ctx context.Context, pipeline, id string) error {
 	c, key, err := d.at(ctx, pipeline)
 	if err != nil {
@@ -235,16 +235,16 @@ func (d *DeadLetters) Retry(ctx context.Context, pipeline, id string) error {
 	return nil
 }
 
-// Settle writes l, which may be gone, and asks the processor that gave it up to try
-// once more. The letter is gone then, or tells the new reason.
-func (d *DeadLetters) Settle(ctx context.Context, l *DeadLetter) error {
-	letter := *l
-	letter.Settle = time.Now().UTC()
-	return d.Write(ctx, &letter)
+// RetryFinally writes l, which may be gone, and asks the processor that gave it up to try
+// once more. The dead letter is gone then, or tells the new reason.
+func (d *DeadLetters) RetryFinally(ctx context.Context, l *DeadLetter) error {
+	deadLetter := *l
+	deadLetter.FinalRetry = time.Now().UTC()
+	return d.Write(ctx, &deadLetter)
 }
 
-// Unask takes back what Settle asked for, unless that is done.
-func (d *DeadLetters) Unask(ctx context.Context, pipeline, id string) error {
+// CancelFinalRetry takes back what Settle asked for, unless that is done.
+func (d *DeadLetters) CancelFinalRetry(ctx context.Context, pipeline, id string) error {
 	c, key, err := d.at(ctx, pipeline)
 	if err != nil {
 		return err
@@ -257,18 +257,18 @@ func (d *DeadLetters) Unask(ctx context.Context, pipeline, id string) error {
 	return err
 }
 
-// LetterOf returns the letter of a change that a processor has parked, as its
+// DeadLetterOf returns the dead letter of a change that a processor has parked, as its
 // checkpoint tells of it. An operator may have dropped the one that was written.
-func LetterOf(r Resource, j *Job) DeadLetter {
+func DeadLetterOf(r Resource, j *Job) DeadLetter {
 	l := DeadLetter{
 		Pipeline: r.Pipeline, Generation: r.Generation, Role: r.Role, Partition: r.Partition.String(), Time: time.Now().UTC(),
 		Item: j.Source, Position: j.Position, Reason: j.LastError, Attempts: j.Attempts, Trace: j.Trace,
 	}
-	l.ID = l.letterID()
+	l.ID = l.deadLetterID()
 	return l
 }
 
-// Drop forgets a letter. What it was about stays undone: verify lists it, and a repair
+// Drop forgets a dead letter. What it was about stays undone: verify lists it, and a repair
 // mends it.
 func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 	c, key, err := d.at(ctx, pipeline)
@@ -281,7 +281,7 @@ func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 	return nil
 }
 
-// Forget drops all letters of a processor that never runs again.
+// Forget drops all dead letters of a processor that never runs again.
 func (d *DeadLetters) Forget(ctx context.Context, r Resource) error {
 	all, err := d.List(ctx, r.Pipeline, math.MaxInt)
 	if err != nil {
@@ -297,7 +297,7 @@ func (d *DeadLetters) Forget(ctx context.Context, r Resource) error {
 	return nil
 }
 
-// asked returns the letters of a processor whose retry an operator asked for, in
+// asked returns the dead letters of a processor whose retry an operator asked for, in
 // the order of their changes.
 func (d *DeadLetters) asked(ctx context.Context, r Resource) ([]DeadLetter, error) {
 	all, err := d.List(ctx, r.Pipeline, deadLettersAskedMax)
@@ -309,22 +309,22 @@ func (d *DeadLetters) asked(ctx context.Context, r Resource) ([]DeadLetter, erro
 	return all, nil
 }
 
-// deadLettersAskedMax bounds the letters among which those to be tried again are
+// deadLettersAskedMax bounds the dead letters among which those to be tried again are
 // looked for at a time.
 const deadLettersAskedMax = 10_000
 
 // failedAgain writes that a retry has failed.
 func (d *DeadLetters) failedAgain(ctx context.Context, l *DeadLetter, cause error) error {
-	letter := *l
-	letter.Retry, letter.Settle = time.Time{}, time.Time{}
-	letter.Attempts++
-	letter.Reason = cause.Error()
-	letter.Status = statusOf(cause)
-	letter.Time = time.Now().UTC()
-	return d.Write(ctx, &letter)
+	deadLetter := *l
+	deadLetter.Retry, deadLetter.FinalRetry = time.Time{}, time.Time{}
+	deadLetter.Attempts++
+	deadLetter.Reason = cause.Error()
+	deadLetter.Status = statusOf(cause)
+	deadLetter.Time = time.Now().UTC()
+	return d.Write(ctx, &deadLetter)
 }
 
-// done drops a letter of which nothing is left to do. One that is gone is no error.
+// done drops a dead letter of which nothing is left to do. One that is gone is no error.
 func (d *DeadLetters) done(ctx context.Context, l *DeadLetter) error {
 	if err := d.Drop(ctx, l.Pipeline, l.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
@@ -333,7 +333,7 @@ func (d *DeadLetters) done(ctx context.Context, l *DeadLetter) error {
 }
 
 func decodeDeadLetter(data []byte) (*DeadLetter, error) {
-	var w letterJSON
+	var w deadLetterJSON
 	if err := json.Unmarshal(data, &w); err != nil {
 		return nil, err
 	}
@@ -344,7 +344,7 @@ func decodeDeadLetter(data []byte) (*DeadLetter, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := DeadLetter(w.plainLetter)
+	l := DeadLetter(w.plainDeadLetter)
 	l.Position = position
 	return &l, nil
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/millrace/millrace/store/owner"
 )
 
-// openLetters opens the dead letters of a NATS system, with a store that serves
+// openDeadLetters opens the dead letters of a NATS system, with a store that serves
 // them until the test ends.
-func openLetters(t testing.TB, nc *nats.Conn, js jetstream.JetStream) *processors.DeadLetters {
+func openDeadLetters(t testing.TB, nc *nats.Conn, js jetstream.JetStream) *processors.DeadLetters {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
 	catalog, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
@@ -51,17 +51,17 @@ func openLetters(t testing.TB, nc *nats.Conn, js jetstream.JetStream) *processor
 			t.Errorf("store: %v", err)
 		}
 	})
-	letters, err := processors.OpenDeadLetters(t.Context(), store.NewClient(nc, catalog, store.ClientConfig{Local: local}))
+	deadLetters, err := processors.OpenDeadLetters(t.Context(), store.NewClient(nc, catalog, store.ClientConfig{Local: local}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return letters
+	return deadLetters
 }
 
-// A letter is one item, however often it is written; it may be asked for again
+// A dead letter is one item, however often it is written; it may be asked for again
 // and dropped.
 func TestDeadLetters(t *testing.T) {
-	letters := newStage(t, processors.Config{}).letters
+	deadLetters := newStage(t, processors.Config{}).letters
 	at := func(lsn feed.LSN, target string) *processors.DeadLetter {
 		return &processors.DeadLetter{
 			Pipeline: "names-x", Generation: 2, Role: processors.RoleSource, Partition: partition.String(), Time: time.UnixMilli(int64(lsn)).UTC(),
@@ -71,12 +71,12 @@ func TestDeadLetters(t *testing.T) {
 	written := []*processors.DeadLetter{at(7, ""), at(9, `["k"]/b`), at(9, `["k"]/c`)}
 	for range 2 {
 		for _, l := range written {
-			if err := letters.Write(t.Context(), l); err != nil {
+			if err := deadLetters.Write(t.Context(), l); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	got, err := letters.List(t.Context(), "names-x", 10)
+	got, err := deadLetters.List(t.Context(), "names-x", 10)
 	if err != nil || len(got) != len(written) {
 		t.Fatalf("%d letters, %v, want %d", len(got), err, len(written))
 	}
@@ -93,19 +93,19 @@ func TestDeadLetters(t *testing.T) {
 		}
 	}
 	id := got[0].ID
-	if err := letters.Retry(t.Context(), "names-x", id); err != nil {
+	if err := deadLetters.Retry(t.Context(), "names-x", id); err != nil {
 		t.Fatal(err)
 	}
-	if l, err := letters.Get(t.Context(), "names-x", id); err != nil || l.Retry.IsZero() {
+	if l, err := deadLetters.Get(t.Context(), "names-x", id); err != nil || l.Retry.IsZero() {
 		t.Errorf("after a retry was asked for: %+v, %v", l, err)
 	}
-	if err := letters.Drop(t.Context(), "names-x", id); err != nil {
+	if err := deadLetters.Drop(t.Context(), "names-x", id); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := letters.Get(t.Context(), "names-x", id); !errors.Is(err, store.ErrNotFound) {
+	if _, err := deadLetters.Get(t.Context(), "names-x", id); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a letter that was dropped: %v", err)
 	}
-	for _, err := range []error{letters.Retry(t.Context(), "names-x", id), letters.Drop(t.Context(), "names-x", id)} {
+	for _, err := range []error{deadLetters.Retry(t.Context(), "names-x", id), deadLetters.Drop(t.Context(), "names-x", id)} {
 		if !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("of a letter that is gone: %v", err)
 		}

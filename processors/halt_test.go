@@ -59,8 +59,8 @@ func TestATaskHalts(t *testing.T) {
 					t.Errorf("checkpoint: %+v, %v", cp, err)
 				}
 			}
-			if letters, err := s.letters.List(t.Context(), "names", 10); err != nil || len(letters) != 0 {
-				t.Errorf("dead letters: %+v, %v", letters, err)
+			if deadLetters, err := s.letters.List(t.Context(), "names", 10); err != nil || len(deadLetters) != 0 {
+				t.Errorf("dead letters: %+v, %v", deadLetters, err)
 			}
 			s.run(l, &recorder{})
 			if cp := l.waitCheckpoint(t, at(2)); cp.Halted || cp.Attempts != 0 || cp.LastError != "" {
@@ -125,7 +125,7 @@ func (r *runner) Run(ctx context.Context) error {
 }
 
 // TestAJobThatIsGivenUpHalts tells it from a target that refuses, for which there
-// is a letter.
+// is a dead letter.
 func TestAJobThatIsGivenUpHalts(t *testing.T) {
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
@@ -141,7 +141,7 @@ func TestAJobThatIsGivenUpHalts(t *testing.T) {
 	if err != nil || !cp.Halted {
 		t.Errorf("checkpoint: %+v, %v", cp, err)
 	}
-	if letters, err := s.letters.List(t.Context(), "names", 10); err != nil || len(letters) != 1 || letters[0].Target == "" {
-		t.Errorf("dead letters: %+v, %v", letters, err)
+	if deadLetters, err := s.letters.List(t.Context(), "names", 10); err != nil || len(deadLetters) != 1 || deadLetters[0].Target == "" {
+		t.Errorf("dead letters: %+v, %v", deadLetters, err)
 	}
 }

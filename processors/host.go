@@ -116,9 +116,9 @@ type Task struct {
 // fails, gives up what cannot be processed and writes checkpoints. Safe for
 // concurrent use.
 type Host struct {
-	hub     *feed.Hub
-	letters *DeadLetters
-	cfg     Config
+	hub         *feed.Hub
+	deadLetters *DeadLetters
+	cfg         Config
 
 	mu   sync.Mutex
 	runs map[Resource]*run
@@ -126,12 +126,12 @@ type Host struct {
 
 // NewHost returns a Host that reads through hub and writes what it gives up to
 // letters.
-func NewHost(hub *feed.Hub, letters *DeadLetters, cfg Config) (*Host, error) {
+func NewHost(hub *feed.Hub, deadLetters *DeadLetters, cfg Config) (*Host, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
-	return &Host{hub: hub, letters: letters, cfg: cfg, runs: map[Resource]*run{}}, nil
+	return &Host{hub: hub, deadLetters: deadLetters, cfg: cfg, runs: map[Resource]*run{}}, nil
 }
 
 // Run runs t under lease until ctx ends, which is how a lease ends; then it

@@ -50,11 +50,11 @@ func newStage(t testing.TB, cfg processors.Config) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	letters := openLetters(t, nc, js) // first: a catalog is not made beside logs
+	deadLetters := openDeadLetters(t, nc, js) // first: a catalog is not made beside logs
 	if err := feed.CreateLog(t.Context(), js, partition, feed.NewLogID(), feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{t: t, letters: letters}
+	s := &stage{t: t, letters: deadLetters}
 	if s.log, err = feed.OpenLog(t.Context(), js, partition, feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}
@@ -317,15 +317,15 @@ func TestABadChangeIsIsolated(t *testing.T) {
 					t.Errorf("%s was not processed", id)
 				}
 			}
-			letters, err := s.letters.List(t.Context(), "names", 10)
-			if err != nil || len(letters) != 1 {
-				t.Fatalf("dead letters %+v, %v, want one", letters, err)
+			deadLetters, err := s.letters.List(t.Context(), "names", 10)
+			if err != nil || len(deadLetters) != 1 {
+				t.Fatalf("dead letters %+v, %v, want one", deadLetters, err)
 			}
 			want := processors.DeadLetter{
 				Pipeline: "names", Generation: 1, Role: processors.RoleSource, Partition: partition.String(), Item: `["k"]/c`,
 				Position: feed.Position{LSN: 2}, Reason: bad.Error(),
 			}
-			got := letters[0]
+			got := deadLetters[0]
 			if got.Attempts == 0 || got.Time.IsZero() {
 				t.Errorf("dead letter without attempts or time: %+v", got)
 			}

@@ -21,7 +21,7 @@ type instruments struct {
 	lag           metric.Int64Gauge
 	lagSeconds    metric.Float64Gauge
 	retries       metric.Int64Counter
-	letters       metric.Int64Counter
+	deadLetters   metric.Int64Counter
 	parked        metric.Int64Gauge
 	jobs          metric.Int64Gauge
 	fenced        metric.Int64Counter
@@ -44,7 +44,7 @@ func newInstruments(m metric.Meter) *instruments {
 		metric.WithDescription("Age of the oldest change or job that is not finished; 0 if there is none."))
 	i.retries, _ = m.Int64Counter("millrace.processor.retries", metric.WithUnit("{attempt}"),
 		metric.WithDescription("Attempts that failed and are made again."))
-	i.letters, _ = m.Int64Counter("millrace.processor.dead_letters", metric.WithUnit("{letter}"),
+	i.deadLetters, _ = m.Int64Counter("millrace.processor.dead_letters", metric.WithUnit("{letter}"),
 		metric.WithDescription("Changes and copies given up."))
 	i.parked, _ = m.Int64Gauge("millrace.processor.parked", metric.WithUnit("{item}"),
 		metric.WithDescription("Items whose newest state has not been processed because it was given up."))
@@ -66,7 +66,7 @@ func (r Resource) attributes() metric.MeasurementOption {
 	))
 }
 
-func countLetter(ctx context.Context, r Resource) { meters.letters.Add(ctx, 1, r.attributes()) }
+func countDeadLetter(ctx context.Context, r Resource) { meters.deadLetters.Add(ctx, 1, r.attributes()) }
 
 // CountRetry counts an attempt of r that failed and is made again.
 func CountRetry(ctx context.Context, r Resource) { meters.retries.Add(ctx, 1, r.attributes()) }

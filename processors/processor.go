@@ -54,9 +54,9 @@ type State struct {
 	// Rejected tells of the rows that were rejected last, for people: at most
 	// RejectedMax.
 	Rejected []string `json:"rejected,omitempty"`
-	// Fill is how far the processor is in the items that were there, if it was asked to
-	// go through them; see Filling. While it is not done there is a Job for it.
-	Fill *Fill `json:"fill,omitempty"`
+	// Backfill is how far the processor is in the items that were there, if it was asked to
+	// go through them; see Backfiller. While it is not done there is a Job for it.
+	Backfill *Backfill `json:"fill,omitempty"`
 	// Trouble is what Run tries again; nil if nothing. It is shown as Attempts and
 	// LastError of the checkpoint, unless what follows its position fails too.
 	Trouble *Trouble `json:"-"`
@@ -74,12 +74,12 @@ type Trouble struct {
 // Counts are what a processor has done since its generation began. They are as
 // durable as the checkpoint: after a crash work is done, and counted, again.
 type Counts struct {
-	Copies   int64 `json:"copies,omitempty"`   // items whose copies were changed
-	Checked  int64 `json:"checked,omitempty"`  // copies compared with their source
-	Dangling int64 `json:"dangling,omitempty"` // copies seen whose source is not there
-	Letters  int64 `json:"letters,omitempty"`  // dead letters written
-	Rows     int64 `json:"rows,omitempty"`     // rows put into a sink, or dropped from it
-	Rejects  int64 `json:"rejects,omitempty"`  // rows that could not take their place in a sink
+	Copies      int64 `json:"copies,omitempty"`   // items whose copies were changed
+	Checked     int64 `json:"checked,omitempty"`  // copies compared with their source
+	Dangling    int64 `json:"dangling,omitempty"` // copies seen whose source is not there
+	DeadLetters int64 `json:"letters,omitempty"`  // dead letters written
+	Rows        int64 `json:"rows,omitempty"`     // rows put into a sink, or dropped from it
+	Rejects     int64 `json:"rejects,omitempty"`  // rows that could not take their place in a sink
 }
 
 // Job is a piece of work that outlives its batch, such as a fan-out. It counts as
@@ -130,13 +130,13 @@ type Term struct {
 	// Logger names pipeline and partition.
 	Logger *slog.Logger
 
-	// letters takes what cannot be processed.
-	letters   letterBox
-	changed   chan struct{}
-	heartbeat func()
-	saved     atomic.Pointer[Checkpoint]
-	wrote     atomic.Bool        // a dead letter
-	halt      func(*HaltedError) // ends the term; nil unless the Task is to halt
+	// deadLetters takes what cannot be processed.
+	deadLetters deadLetterWriter
+	changed     chan struct{}
+	heartbeat   func()
+	saved       atomic.Pointer[Checkpoint]
+	wrote       atomic.Bool        // a dead letter
+	halt        func(*HaltedError) // ends the term; nil unless the Task is to halt
 
 	mu     sync.Mutex
 	traces traceSet // of what Changed told and no checkpoint covers
@@ -187,7 +187,7 @@ func (t *Term) Saved() *Checkpoint { return t.saved.Load() }
 
 // DeadLetter records durably that l was given up. The Host fills in pipeline,
 // partition and time. If a whole change was given up and the Task is to halt, there
-// is no letter: the term ends, and with it ctx, and the error is *HaltedError.
+// is no dead letter: the term ends, and with it ctx, and the error is *HaltedError.
 func (t *Term) DeadLetter(ctx context.Context, l DeadLetter) error {
 	if t.halt != nil && l.Target == "" {
 		halted := &HaltedError{Resource: t.Resource, Item: l.Item, Position: l.Position, Cause: errors.New(l.Reason)}
@@ -196,11 +196,11 @@ func (t *Term) DeadLetter(ctx context.Context, l DeadLetter) error {
 	}
 	l.Pipeline, l.Generation, l.Role, l.Partition = t.Pipeline, t.Generation, t.Role, t.Partition.String()
 	l.Time = time.Now().UTC()
-	if err := t.letters.Write(ctx, &l); err != nil {
+	if err := t.deadLetters.Write(ctx, &l); err != nil {
 		return err
 	}
 	t.wrote.Store(true)
-	countLetter(ctx, t.Resource)
+	countDeadLetter(ctx, t.Resource)
 	t.Logger.WarnContext(ctx, "a change cannot be processed; it is in the dead letters",
 		slog.String("item", l.Item), slog.String("position", l.Position.String()), slog.String("reason", l.Reason))
 	return nil

@@ -24,10 +24,10 @@ type Retrier interface {
 // until it is tried again, whatever comes after it.
 type Additive interface {
 	Retrier
-	// Settle tries like Retry, and if the change fails again as before, lets it go:
+	// RetryFinally tries like Retry, and if the change fails again as before, lets it go:
 	// nobody adds it any more, also not when it comes again by the feed. What is
 	// missing then is for whoever asked to mend; if that is not done, verify lists it.
-	Settle(ctx context.Context, p *Parked) error
+	RetryFinally(ctx context.Context, p *Parked) error
 }
 
 // Parked is a change that was given up and is tried again.
@@ -44,7 +44,7 @@ type Parked struct {
 
 // askInterval is how often a processor with parked items looks whether an
 // operator asks to try again.
-// Others may have letters of an earlier term, and look every askSeldom.
+// Others may have dead letters of an earlier term, and look every askSeldom.
 const (
 	askInterval = time.Second
 	askSeldom   = 10 * time.Second
@@ -53,7 +53,7 @@ const (
 // retryMax bounds one retry.
 const retryMax = 30 * time.Second
 
-// ask looks for letters whose retry was asked for, until ctx ends, and hands them
+// ask looks for dead letters whose retry was asked for, until ctx ends, and hands them
 // to the loop. It does not hold up the loop, for it asks the store.
 func (r *run) ask(ctx context.Context) {
 	ticker := time.NewTicker(askInterval)
@@ -65,11 +65,11 @@ func (r *run) ask(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if !r.lettered() && time.Since(looked) < askSeldom {
+		if !r.mayHaveDeadLetters() && time.Since(looked) < askSeldom {
 			continue
 		}
 		looked = time.Now()
-		asked, err := r.host.letters.asked(ctx, r.Resource)
+		asked, err := r.host.deadLetters.asked(ctx, r.Resource)
 		if err != nil {
 			if ctx.Err() == nil {
 				r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
@@ -86,11 +86,11 @@ func (r *run) ask(ctx context.Context) {
 	}
 }
 
-// lettered says whether the pipeline may have dead letters: it has written some,
+// mayHaveDeadLetters says whether the pipeline may have dead letters: it has written some,
 // or has something parked.
-func (r *run) lettered() bool {
+func (r *run) mayHaveDeadLetters() bool {
 	state := r.proc.State()
-	if state.Counts.Letters > 0 || r.term.wrote.Load() {
+	if state.Counts.DeadLetters > 0 || r.term.wrote.Load() {
 		return true
 	}
 	r.mu.Lock()
@@ -98,27 +98,27 @@ func (r *run) lettered() bool {
 	return len(r.cp.Parked) > 0
 }
 
-// redo tries a letter again. A failure is written to the letter; it never ends
+// redo tries a dead letter again. A failure is written to the dead letter; it never ends
 // the term, unless the lease is lost.
 func (r *run) redo(ctx context.Context, l *DeadLetter) error {
 	bounded, cancel := context.WithTimeout(ctx, retryMax)
 	defer cancel()
 	// Others were tried since it was asked for: it may have been answered, or dropped.
-	now, err := r.host.letters.Get(bounded, l.Pipeline, l.ID)
+	now, err := r.host.deadLetters.Get(bounded, l.Pipeline, l.ID)
 	switch {
 	case err != nil && !errors.Is(err, store.ErrNotFound):
-		r.term.Logger.DebugContext(ctx, "a dead letter cannot be read now", slog.String("letter", l.ID), slog.Any("error", err))
+		r.term.Logger.DebugContext(ctx, "a dead letter cannot be read now", slog.String("deadLetter", l.ID), slog.Any("error", err))
 		return nil // it is still asked for
 	case err != nil || !now.Asked():
 		return nil
 	}
 	l = now
-	err = r.tryLetter(bounded, l)
+	err = r.retryDeadLetter(bounded, l)
 	switch {
 	case err == nil:
-		r.forgive(l)
-		err = r.host.letters.done(ctx, l)
-		r.term.Logger.InfoContext(ctx, "a dead letter was tried again and is done", slog.String("item", l.Item), slog.String("letter", l.ID))
+		r.forgetParked(l)
+		err = r.host.deadLetters.done(ctx, l)
+		r.term.Logger.InfoContext(ctx, "a dead letter was tried again and is done", slog.String("item", l.Item), slog.String("deadLetter", l.ID))
 	case FailureOf(ctx, err) == Lost:
 		CountFenced(ctx, r.Resource)
 		return errors.Join(ErrLost, err)
@@ -126,7 +126,7 @@ func (r *run) redo(ctx context.Context, l *DeadLetter) error {
 		return nil
 	default:
 		r.term.Logger.WarnContext(ctx, "a dead letter was tried again without success", slog.String("item", l.Item), slog.Any("error", err))
-		err = r.host.letters.failedAgain(ctx, l, err)
+		err = r.host.deadLetters.failedAgain(ctx, l, err)
 	}
 	if err != nil && ctx.Err() == nil {
 		r.term.Logger.WarnContext(ctx, "the outcome of a retry was not written; it is tried again", slog.Any("error", err))
@@ -136,9 +136,9 @@ func (r *run) redo(ctx context.Context, l *DeadLetter) error {
 	return nil
 }
 
-// tryLetter reads the change of a letter from the log and processes it again, or
+// retryDeadLetter reads the change of a dead letter from the log and processes it again, or
 // settles it.
-func (r *run) tryLetter(ctx context.Context, l *DeadLetter) error {
+func (r *run) retryDeadLetter(ctx context.Context, l *DeadLetter) error {
 	retrier, ok := r.proc.(Retrier)
 	if !ok {
 		return errors.New("a pipeline of this kind cannot try a change again; change the item, or rewind the pipeline")
@@ -153,8 +153,8 @@ func (r *run) tryLetter(ctx context.Context, l *DeadLetter) error {
 		t := &commit.Transactions[i]
 		if index < len(t.Changes) {
 			p.Transaction, p.Change = t, &t.Changes[index]
-			if additive, ok := r.proc.(Additive); ok && !l.Settle.IsZero() {
-				return additive.Settle(ctx, p)
+			if additive, ok := r.proc.(Additive); ok && !l.FinalRetry.IsZero() {
+				return additive.RetryFinally(ctx, p)
 			}
 			return retrier.Retry(ctx, p)
 		}
@@ -163,8 +163,8 @@ func (r *run) tryLetter(ctx context.Context, l *DeadLetter) error {
 	return fmt.Errorf("commit %s has no change %d", l.Position.LSN, l.Position.Index)
 }
 
-// forgive forgets that the change of l is parked.
-func (r *run) forgive(l *DeadLetter) {
+// forgetParked forgets that the change of l is parked.
+func (r *run) forgetParked(l *DeadLetter) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cp.Parked = slices.DeleteFunc(slices.Clone(r.cp.Parked), func(j Job) bool { return j.Position == l.Position })

@@ -27,9 +27,9 @@ func (r *retrier) Retry(_ context.Context, p *processors.Parked) error {
 	return r.retry(p.Change.ID)
 }
 
-// TestALetterThatIsDroppedIsNotTried drops a letter while it waits for its turn behind
+// TestADroppedDeadLetterIsNotTried drops a dead letter while it waits for its turn behind
 // another one: it is not tried any more, and does not come back.
-func TestALetterThatIsDroppedIsNotTried(t *testing.T) {
+func TestADroppedDeadLetterIsNotTried(t *testing.T) {
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	var dropped string
 	r := &retrier{recorder: recorder{fail: func([]string) error { return processors.Reject(errors.New("it is bad")) }}}
@@ -48,35 +48,35 @@ func TestALetterThatIsDroppedIsNotTried(t *testing.T) {
 	if err := stop(); err != nil { // so that all three are found together
 		t.Fatal(err)
 	}
-	letters, err := s.letters.List(t.Context(), "names", 10)
-	if err != nil || len(letters) != 3 {
-		t.Fatalf("dead letters: %+v, %v", letters, err)
+	deadLetters, err := s.letters.List(t.Context(), "names", 10)
+	if err != nil || len(deadLetters) != 3 {
+		t.Fatalf("dead letters: %+v, %v", deadLetters, err)
 	}
-	for i := range letters {
-		if letters[i].Position.Index == 1 {
-			dropped = letters[i].ID
+	for i := range deadLetters {
+		if deadLetters[i].Position.Index == 1 {
+			dropped = deadLetters[i].ID
 		}
-		if err := s.letters.Retry(t.Context(), "names", letters[i].ID); err != nil {
+		if err := s.letters.Retry(t.Context(), "names", deadLetters[i].ID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.run(l, r)
 	deadline := time.After(time.Minute)
 	for {
-		letters, err := s.letters.List(t.Context(), "names", 10)
+		deadLetters, err := s.letters.List(t.Context(), "names", 10)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.ContainsFunc(letters, func(l processors.DeadLetter) bool { return l.Asked() }) {
-			if len(letters) != 2 {
-				t.Errorf("dead letters: %+v", letters)
+		if !slices.ContainsFunc(deadLetters, func(l processors.DeadLetter) bool { return l.Asked() }) {
+			if len(deadLetters) != 2 {
+				t.Errorf("dead letters: %+v", deadLetters)
 			}
 			break
 		}
 		select {
 		case <-l.saves:
 		case <-deadline:
-			t.Fatalf("not all were tried: %+v", letters)
+			t.Fatalf("not all were tried: %+v", deadLetters)
 		}
 	}
 	r.mu.Lock()

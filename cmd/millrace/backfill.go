@@ -11,7 +11,7 @@ import (
 )
 
 func newBackfill(a *app) *cobra.Command {
-	var scope registry.FillScope
+	var scope registry.BackfillScope
 	var stop bool
 	cmd := &cobra.Command{
 		Use:   "backfill PIPELINE [--where EXPR] [--key KEY] | --stop",

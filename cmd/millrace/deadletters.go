@@ -19,8 +19,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// lettersMax bounds what one command lists or acts on.
-const lettersMax = 10_000
+// deadLettersMax bounds what one command lists or acts on.
+const deadLettersMax = 10_000
 
 func newDeadLetters(a *app) *cobra.Command {
 	cmd := &cobra.Command{
@@ -31,27 +31,27 @@ func newDeadLetters(a *app) *cobra.Command {
 go on: it becomes a dead letter. Dead letters are items of the container
 system/deadLetters and can be queried as any other.`,
 	}
-	cmd.AddCommand(newLettersList(a), newLettersShow(a), newLettersRetry(a), newLettersDrop(a))
+	cmd.AddCommand(newDeadLettersList(a), newDeadLettersShow(a), newDeadLettersRetry(a), newDeadLettersDrop(a))
 	return cmd
 }
 
-// letterView is a dead letter as commands print it.
-type letterView struct {
+// deadLetterView is a dead letter as commands print it.
+type deadLetterView struct {
 	Database string `json:"database"`
 	Name     string `json:"pipeline"`
 	processors.DeadLetter
 	Position string `json:"position"`
-	// Change is what was given up, as the log holds it; only shown of one letter.
+	// Change is what was given up, as the log holds it; only shown of one dead letter.
 	Change *changeView `json:"change,omitempty"`
 	// Missing says why it cannot be shown.
 	Missing string `json:"missing,omitempty"`
 }
 
-func viewLetter(rec *registry.Record, l *processors.DeadLetter) letterView {
-	return letterView{Database: rec.Database, Name: rec.Name, DeadLetter: *l, Position: l.Position.String()}
+func viewDeadLetter(rec *registry.Record, l *processors.DeadLetter) deadLetterView {
+	return deadLetterView{Database: rec.Database, Name: rec.Name, DeadLetter: *l, Position: l.Position.String()}
 }
 
-func newLettersList(a *app) *cobra.Command {
+func newDeadLettersList(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "list [PIPELINE]",
 		Short:   "List the dead letters of a pipeline, or of all",
@@ -59,19 +59,19 @@ func newLettersList(a *app) *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				views, err := a.letters(ctx, s, args)
+				views, err := a.deadLetters(ctx, s, args)
 				if err != nil {
 					return err
 				}
-				return a.print(views, func(w io.Writer) error { return printLetters(w, views) })
+				return a.print(views, func(w io.Writer) error { return printDeadLetters(w, views) })
 			})
 		},
 	}
 }
 
-// letters reads the letters of the pipeline that args name, of all without.
-func (a *app) letters(ctx context.Context, s *session, args []string) ([]letterView, error) {
-	letters, err := processors.OpenDeadLetters(ctx, s.client)
+// deadLetters reads the dead letters of the pipeline that args name, of all without.
+func (a *app) deadLetters(ctx context.Context, s *session, args []string) ([]deadLetterView, error) {
+	deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
 	if err != nil {
 		return nil, err
 	}
@@ -79,14 +79,14 @@ func (a *app) letters(ctx context.Context, s *session, args []string) ([]letterV
 	if err != nil {
 		return nil, err
 	}
-	views := []letterView{}
+	views := []deadLetterView{}
 	for i := range records {
-		all, err := letters.List(ctx, records[i].ID, lettersMax)
+		all, err := deadLetters.List(ctx, records[i].ID, deadLettersMax)
 		if err != nil {
 			return nil, err
 		}
 		for j := range all {
-			views = append(views, viewLetter(&records[i], &all[j]))
+			views = append(views, viewDeadLetter(&records[i], &all[j]))
 		}
 	}
 	return views, nil
@@ -101,7 +101,7 @@ func (a *app) recordsOf(ctx context.Context, s *session, args []string) ([]regis
 	return []registry.Record{rec}, err
 }
 
-func printLetters(w io.Writer, views []letterView) error {
+func printDeadLetters(w io.Writer, views []deadLetterView) error {
 	if len(views) == 0 {
 		_, err := fmt.Fprintln(w, "no dead letters")
 		return err
@@ -133,7 +133,7 @@ func oneLine(text string, most int) string {
 	return string(runes)
 }
 
-func newLettersShow(a *app) *cobra.Command {
+func newDeadLettersShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "show PIPELINE ID",
 		Short:   "Show one dead letter with the change that was given up",
@@ -141,23 +141,23 @@ func newLettersShow(a *app) *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				rec, l, err := a.letter(ctx, s, args)
+				rec, l, err := a.deadLetter(ctx, s, args)
 				if err != nil {
 					return err
 				}
-				view := viewLetter(rec, l)
+				view := viewDeadLetter(rec, l)
 				if view.Change, err = changeOf(ctx, s, l); err != nil {
 					view.Missing = err.Error()
 				}
-				return a.print(&view, func(w io.Writer) error { return printLetter(w, &view) })
+				return a.print(&view, func(w io.Writer) error { return printDeadLetter(w, &view) })
 			})
 		},
 	}
 }
 
-// letter reads the letter that args name: pipeline and id.
-func (a *app) letter(ctx context.Context, s *session, args []string) (*registry.Record, *processors.DeadLetter, error) {
-	letters, err := processors.OpenDeadLetters(ctx, s.client)
+// deadLetter reads the dead letter that args name: pipeline and id.
+func (a *app) deadLetter(ctx context.Context, s *session, args []string) (*registry.Record, *processors.DeadLetter, error) {
+	deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -165,14 +165,14 @@ func (a *app) letter(ctx context.Context, s *session, args []string) (*registry.
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := letters.Get(ctx, records[0].ID, args[1])
+	l, err := deadLetters.Get(ctx, records[0].ID, args[1])
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil, bad("pipeline %s has no dead letter %s\nnext: millrace dead-letters list %s", records[0].Name, args[1], records[0].Name)
 	}
 	return &records[0], l, err
 }
 
-// changeOf reads the change of a letter from the log.
+// changeOf reads the change of a dead letter from the log.
 func changeOf(ctx context.Context, s *session, l *processors.DeadLetter) (*changeView, error) {
 	partition, err := feed.ParsePartition(l.Partition)
 	if err != nil {
@@ -198,7 +198,7 @@ func changeOf(ctx context.Context, s *session, l *processors.DeadLetter) (*chang
 	return nil, fmt.Errorf("commit %s has no change %d", l.Position.LSN, l.Position.Index)
 }
 
-func printLetter(w io.Writer, l *letterView) error {
+func printDeadLetter(w io.Writer, l *deadLetterView) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	line := func(name, value string) {
 		if value != "" {
@@ -237,22 +237,22 @@ func printLetter(w io.Writer, l *letterView) error {
 	return nil
 }
 
-func newLettersRetry(a *app) *cobra.Command {
-	return newLettersAct(a, "retry", "Try dead letters again, in the order of their changes",
+func newDeadLettersRetry(a *app) *cobra.Command {
+	return newDeadLettersAct(a, "retry", "Try dead letters again, in the order of their changes",
 		`Retry asks the worker that gave a change up to try it again, within a second or
-two. A letter that succeeds is gone; one that fails again tells the new reason.`,
+two. A dead letter that succeeds is gone; one that fails again tells the new reason.`,
 		(*processors.DeadLetters).Retry, "will be tried again")
 }
 
-func newLettersDrop(a *app) *cobra.Command {
-	return newLettersAct(a, "drop", "Forget dead letters",
-		`Drop forgets a letter. What it was about stays undone: millrace verify lists it,
+func newDeadLettersDrop(a *app) *cobra.Command {
+	return newDeadLettersAct(a, "drop", "Forget dead letters",
+		`Drop forgets a dead letter. What it was about stays undone: millrace verify lists it,
 and millrace repair mends it.`,
 		(*processors.DeadLetters).Drop, "dropped")
 }
 
-// newLettersAct is a command that does something with one letter, or with all.
-func newLettersAct(a *app, verb, short, long string, act func(*processors.DeadLetters, context.Context, string, string) error, done string) *cobra.Command {
+// newDeadLettersAct is a command that does something with one dead letter, or with all.
+func newDeadLettersAct(a *app, verb, short, long string, act func(*processors.DeadLetters, context.Context, string, string) error, done string) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use: verb + " PIPELINE ID|--all", Short: short, Long: long,
@@ -263,7 +263,7 @@ func newLettersAct(a *app, verb, short, long string, act func(*processors.DeadLe
 				return &usageError{errors.New("name one dead letter, or all of the pipeline's with --all")}
 			}
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				letters, err := processors.OpenDeadLetters(ctx, s.client)
+				deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
 				if err != nil {
 					return err
 				}
@@ -273,7 +273,7 @@ func newLettersAct(a *app, verb, short, long string, act func(*processors.DeadLe
 					return err
 				}
 				if all {
-					list, err := letters.List(ctx, records[0].ID, lettersMax)
+					list, err := deadLetters.List(ctx, records[0].ID, deadLettersMax)
 					if err != nil {
 						return err
 					}
@@ -281,14 +281,14 @@ func newLettersAct(a *app, verb, short, long string, act func(*processors.DeadLe
 						ids = append(ids, list[i].ID)
 					}
 				} else {
-					_, l, err := a.letter(ctx, s, args)
+					_, l, err := a.deadLetter(ctx, s, args)
 					if err != nil {
 						return err
 					}
 					ids = []string{l.ID}
 				}
 				for _, id := range ids {
-					if err := act(letters, ctx, records[0].ID, id); err != nil && !errors.Is(err, store.ErrNotFound) {
+					if err := act(deadLetters, ctx, records[0].ID, id); err != nil && !errors.Is(err, store.ErrNotFound) {
 						return err
 					}
 				}

@@ -24,7 +24,7 @@ a pipeline has not come to within --settle is left to it. References whose sourc
 is not there stay as they are.
 
 First the dead letters of the pipelines are tried once more, for up to --settle, and
-those that were dropped. The letter of a change that an aggregate still cannot fold
+those that were dropped. The dead letter of a change that an aggregate still cannot fold
 goes then, for the repair adds what it means, and no retry will.
 
 It exits with 1 unless all copies are equal then.`,

@@ -159,7 +159,7 @@ func (a *app) bench(ctx context.Context, dir string, f func(ctx context.Context,
 // newTestWorker returns a worker that takes up what is registered, and the readers that
 // it uses, which callers close.
 func newTestWorker(ctx context.Context, n *node.Node, cfg *configs.Config, log *slog.Logger) (*pipelines.Supervisor, *feed.Hub, error) {
-	letters, err := processors.OpenDeadLetters(ctx, n.Client())
+	deadLetters, err := processors.OpenDeadLetters(ctx, n.Client())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -168,7 +168,7 @@ func newTestWorker(ctx context.Context, n *node.Node, cfg *configs.Config, log *
 	}, cfg.Feed.Hub)
 	hosting := cfg.Processors
 	hosting.Logger, hosting.CheckpointInterval, hosting.CheckpointBusyInterval = log, testCheckpointInterval, testCheckpointInterval
-	host, err := processors.NewHost(hub, letters, hosting)
+	host, err := processors.NewHost(hub, deadLetters, hosting)
 	if err != nil {
 		hub.Close()
 		return nil, nil, err

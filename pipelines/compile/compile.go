@@ -86,7 +86,7 @@ func Projection(client *store.Client, rec *registry.Record, b *registry.Bound, l
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
 	cfg.Pipeline, cfg.Generation, cfg.Shadow, cfg.Limits = rec.ID, rec.Generation, rec.Shadow, limits.Project
-	cfg.Fill = rec.FillScope.Request(rec.Fills)
+	cfg.Backfill = rec.BackfillScope.Request(rec.Backfills)
 	if cfg.Source, err = client.Open(*b.Source); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}

@@ -15,7 +15,7 @@
 //
 // Here is also what the positions of readers say of a generation: whether it has passed
 // what was there when it began (checkpoints.go), whether it is in force (inforce.go),
-// whether a backfill is done (fill.go).
+// whether a backfill is done (backfill.go).
 //
 // A Registry keeps all state in NATS and is safe for concurrent use.
 package registry

@@ -11,15 +11,15 @@ import (
 )
 
 // Former is the generation of a projection whose rows are read while those of the
-// next one are built beside them. It goes on as it was, also with what it was to fill.
+// next one are built beside them. It goes on as it was, also with what it was to backfill.
 type Former struct {
-	Generation uint32            `json:"generation"`
-	Spec       spec.PipelineSpec `json:"spec"`
-	Tables     []feed.ResourceID `json:"tables,omitempty"`
-	From       []Start           `json:"from,omitempty"`
-	Heads      []Start           `json:"heads,omitempty"`
-	Fills      uint32            `json:"fills,omitempty"`
-	FillScope  FillScope         `json:"fillScope,omitzero"`
+	Generation    uint32            `json:"generation"`
+	Spec          spec.PipelineSpec `json:"spec"`
+	Tables        []feed.ResourceID `json:"tables,omitempty"`
+	From          []Start           `json:"from,omitempty"`
+	Heads         []Start           `json:"heads,omitempty"`
+	Backfills     uint32            `json:"fills,omitempty"`
+	BackfillScope BackfillScope     `json:"fillScope,omitzero"`
 }
 
 // FormerRecord returns the record of the generation that stands until the present one
@@ -31,7 +31,7 @@ func (r *Record) FormerRecord() *Record {
 	f := *r
 	f.Generation, f.Spec, f.Tables = r.Former.Generation, r.Former.Spec, r.Former.Tables
 	f.From, f.Heads, f.Former, f.Shadow = r.Former.From, r.Former.Heads, nil, false
-	f.Fills, f.FillScope = r.Former.Fills, r.Former.FillScope
+	f.Backfills, f.BackfillScope = r.Former.Backfills, r.Former.BackfillScope
 	return &f
 }
 
@@ -58,7 +58,7 @@ func (r *Record) GenerationRecord(number uint32) *Record {
 // Form tells apart what the processors of a generation are made from: when it
 // changes, they are made anew.
 func (r *Record) Form() string {
-	return string(r.Spec.JSON()) + strconv.FormatUint(uint64(r.Rewinds), 10) + " " + strconv.FormatUint(uint64(r.Fills), 10)
+	return string(r.Spec.JSON()) + strconv.FormatUint(uint64(r.Rewinds), 10) + " " + strconv.FormatUint(uint64(r.Backfills), 10)
 }
 
 // PositionOf returns the position of one partition, the zero Position if it is

@@ -66,11 +66,11 @@ type Record struct {
 	// their place when it has reached Heads. Former is kept up to date meanwhile.
 	Shadow bool    `json:"shadow,omitempty"`
 	Former *Former `json:"former,omitempty"`
-	// Fills counts how often this generation was to fill what was there: when the tables
-	// of a projection had gained columns, and when it was asked for. FillScope says what
+	// Backfills counts how often this generation was to backfill: when the tables
+	// of a projection had gained columns, and when it was asked for. BackfillScope says what
 	// the last one is about.
-	Fills     uint32    `json:"fills,omitempty"`
-	FillScope FillScope `json:"fillScope,omitzero"`
+	Backfills     uint32        `json:"fills,omitempty"`
+	BackfillScope BackfillScope `json:"fillScope,omitzero"`
 	// Settled says that the generation was seen to be in force everywhere, as
 	// declared: an aggregate's rule in each partition, and the processors beyond it.
 	Settled bool `json:"settled,omitempty"`

@@ -129,8 +129,8 @@ func (r *Record) Next(d *spec.Pipeline, b *Bound, what change, opts *ApplyOption
 		next.Settled = false
 		next.Unproven = r.Unproven || r.Spec.Switches(&next.Spec)
 		if next.Spec.Project != nil && spec.GainsColumns(r.Spec.Project, next.Spec.Project) {
-			next.Fills++
-			next.FillScope = FillScope{}
+			next.Backfills++
+			next.BackfillScope = BackfillScope{}
 		}
 		o.Notes = append(o.Notes, liveNotes(&r.Spec, &next.Spec)...)
 		return next
@@ -146,8 +146,8 @@ func (r *Record) Next(d *spec.Pipeline, b *Bound, what change, opts *ApplyOption
 
 // succeed makes next a new generation that comes after r.
 func (next *Record) succeed(r *Record, opts *ApplyOptions) {
-	next.Published, next.Settled, next.Unproven, next.Rewinds, next.Fills = false, false, false, 0, 0
-	next.FillScope = FillScope{}
+	next.Published, next.Settled, next.Unproven, next.Rewinds, next.Backfills = false, false, false, 0, 0
+	next.BackfillScope = BackfillScope{}
 	next.Shadow, next.Former = false, nil
 	project, was := next.Spec.Project, r.Spec.Project
 	if r.Former != nil {
@@ -163,7 +163,7 @@ func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 		next.Former = r.Former
 	case !r.Shadow:
 		next.Former = &Former{
-			Generation: r.Generation, Spec: r.Spec, Tables: r.Tables, From: r.From, Heads: r.Heads, Fills: r.Fills, FillScope: r.FillScope,
+			Generation: r.Generation, Spec: r.Spec, Tables: r.Tables, From: r.From, Heads: r.Heads, Backfills: r.Backfills, BackfillScope: r.BackfillScope,
 		}
 	}
 }

@@ -136,8 +136,8 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 		return next, nil
 	}
 	next.succeed(rec, &ApplyOptions{FromNow: to.Kind != rewindBeginning})
-	if to.Kind != rewindBeginning && !rec.Filled(b, at) { // the beginning brings all that was there
-		next.Fills, next.FillScope = rec.Fills, rec.FillScope
+	if to.Kind != rewindBeginning && !rec.BackfillDone(b, at) { // the beginning brings all that was there
+		next.Backfills, next.BackfillScope = rec.Backfills, rec.BackfillScope
 	}
 	next.Generation++
 	next.From = rec.Unfinished(processors.RoleSource, b.Source, next.From, to, at)

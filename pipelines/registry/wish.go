@@ -118,7 +118,7 @@ func (r *Registry) dropRule(ctx context.Context, rec *Record) error {
 func (r *Record) Cascade(client *store.Client, b *Bound, limits cascade.Limits) (*cascade.Cascade, error) {
 	cfg := spec.CascadeConfig(&r.Spec)
 	cfg.Pipeline, cfg.Generation, cfg.Limits = r.ID, r.Generation, limits
-	cfg.Fill = r.FillScope.Request(r.Fills)
+	cfg.Backfill = r.BackfillScope.Request(r.Backfills)
 	var err error
 	if cfg.Source, err = client.Open(*b.Source); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", r.Metadata(), err)

@@ -70,7 +70,7 @@ func ExampleStatus_Print() {
 				Source: `["category"]/75BF1ACB`, Scanned: 43000, Changed: 43000, Total: 100000, Percent: 43, ETA: 700 * time.Millisecond, Rate: 81234,
 			}},
 		},
-		{Database: "default", Name: "tag-names", State: status.Paused, Reason: "millrace resume tag-names", Parked: 1, Counts: processors.Counts{Letters: 2}},
+		{Database: "default", Name: "tag-names", State: status.Paused, Reason: "millrace resume tag-names", Parked: 1, Counts: processors.Counts{DeadLetters: 2}},
 	}}
 	if err := s.Print(os.Stdout, false); err != nil {
 		fmt.Println(err)

@@ -51,7 +51,7 @@ func (s *Status) printPipelines(w io.Writer, wide bool) error {
 	for i := range s.Pipelines {
 		p := &s.Pipelines[i]
 		row(p.title(), string(p.State), p.Lag.text(), format.Age(p.Lag.Seconds), format.Count(p.Counts.Copies+p.Counts.Rows),
-			format.Count(int64(p.Rate))+"/s", format.Count(len(p.FanOuts)), format.Count(p.Parked), format.Count(p.Counts.Letters), proofCell(p.Proof, s.Time))
+			format.Count(int64(p.Rate))+"/s", format.Count(len(p.FanOuts)), format.Count(p.Parked), format.Count(p.Counts.DeadLetters), proofCell(p.Proof, s.Time))
 	}
 	if err := t.Flush(); err != nil {
 		return err

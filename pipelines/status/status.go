@@ -237,7 +237,7 @@ func (p *Pipeline) add(one *Processor, w *watched) {
 	p.Counts.Copies += one.Counts.Copies
 	p.Counts.Checked += one.Counts.Checked
 	p.Counts.Dangling += one.Counts.Dangling
-	p.Counts.Letters += one.Counts.Letters
+	p.Counts.DeadLetters += one.Counts.DeadLetters
 	p.Counts.Rows += one.Counts.Rows
 	p.Counts.Rejects += one.Counts.Rejects
 	for i := range w.checkpoint.Jobs {

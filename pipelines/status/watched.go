@@ -61,7 +61,7 @@ func (w *watched) status() Processor {
 
 func (w *watched) lag() Lag {
 	l := Lag{Jobs: w.checkpoint.Open()}
-	if l.Jobs == 0 && w.filling() {
+	if l.Jobs == 0 && w.backfilling() {
 		l.Jobs = 1 // which has yet to begin
 	}
 	if w.head > w.checkpoint.Position.LSN {
@@ -82,8 +82,8 @@ func (w *watched) lag() Lag {
 	return l
 }
 
-// filling says whether the processor has something to fill of what was there.
-func (w *watched) filling() bool { return w.record.FillsLeft(w.resource, w.checkpoint) }
+// backfilling says whether the processor has something to backfill.
+func (w *watched) backfilling() bool { return w.record.BackfillPending(w.resource, w.checkpoint) }
 
 // parked returns the items that were given up and wait for their next change.
 func (w *watched) parked() []*processors.Job {
@@ -171,7 +171,7 @@ func partitionsOf(r processors.Resource, b *registry.Bound) []feed.Partition {
 // moving tells of a processor that has something to do and does it.
 func (w *watched) moving() (State, string) {
 	state := Behind
-	if _, to := w.record.Goals(w.resource); uint64(w.checkpoint.Position.LSN) < to || w.filling() {
+	if _, to := w.record.Goals(w.resource); uint64(w.checkpoint.Position.LSN) < to || w.backfilling() {
 		state = Backfilling
 	}
 	if failing := w.failing(); failing != nil {
@@ -264,8 +264,8 @@ func (w *watched) fanOut(j *processors.Job) FanOut {
 		Partition: w.resource.Partition.String(), Source: j.Source, Began: time.UnixMilli(j.Began).UTC(),
 		Scanned: j.Scanned, Changed: j.Changed, Total: j.Total, Attempts: j.Attempts, LastError: j.LastError,
 	}
-	if j.Source == processors.FillJob {
-		f.Source = "backfill of " + w.record.FillScope.String()
+	if j.Source == processors.BackfillJob {
+		f.Source = "backfill of " + w.record.BackfillScope.String()
 	} else {
 		f.Position = j.Position.String()
 	}

@@ -77,7 +77,7 @@ func rests(p *status.Pipeline) bool {
 // gaveUp fails the test if a pipeline has given something up.
 func (run *testRun) gaveUp(status *status.Status) {
 	for i := range status.Pipelines {
-		if p := &status.Pipelines[i]; p.Database == run.database && (p.Parked > 0 || p.Counts.Letters > 0) {
+		if p := &status.Pipelines[i]; p.Database == run.database && (p.Parked > 0 || p.Counts.DeadLetters > 0) {
 			run.fail(run.stepPath(), Failure{What: "pipeline " + p.Name, Message: "it gave a change up: " + p.Reason})
 		}
 	}

@@ -55,7 +55,7 @@ func NewRepairer(js jetstream.JetStream, registry *registry.Registry, client *st
 // mended, and as drift what could not be; its verdict is equal if nothing else is
 // left. A pipeline that is behind is to be repaired again when it has caught up.
 func (r *Repairer) Repair(ctx context.Context, names ...spec.Metadata) (*Report, error) {
-	if err := r.settle(ctx, names); err != nil {
+	if err := r.retryGivenUp(ctx, names); err != nil {
 		return nil, err
 	}
 	return r.v.run(ctx, newRepair(), names)

@@ -20,19 +20,19 @@ import (
 // source says. An aggregate adds: what a repair adds to a group for a change that is
 // missing in it must not be added by a retry too.
 //
-// So a repair begins with the letters. The workers try all of them once more, those
+// So a repair begins with the dead letters. The workers try all of them once more, those
 // too that were dropped, as long as their change is parked or owed; a change of an
 // aggregate that fails again is let go, so that nobody adds it any more. What is
 // missing then is like whatever else is missing. Who asks whom is durable, and a
 // repair that crashes between the two leaves what verify finds and the next repair
 // mends.
 
-// lettersMax bounds the dead letters of one pipeline that a repair asks about.
-const lettersMax = 10_000
+// deadLettersMax bounds the dead letters of one pipeline that a repair asks about.
+const deadLettersMax = 10_000
 
-// settle lets what was given up in pipelines be tried once more, and waits for it up
+// retryGivenUp lets what was given up in pipelines be tried once more, and waits for it up
 // to the timeout.
-func (r *Repairer) settle(ctx context.Context, names []spec.Metadata) error {
+func (r *Repairer) retryGivenUp(ctx context.Context, names []spec.Metadata) error {
 	world, err := r.v.registry.World(ctx)
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ func (r *Repairer) settle(ctx context.Context, names []spec.Metadata) error {
 	if err != nil {
 		return err
 	}
-	letters, err := processors.OpenDeadLetters(ctx, r.v.client)
+	deadLetters, err := processors.OpenDeadLetters(ctx, r.v.client)
 	if err != nil {
 		return err
 	}
@@ -56,24 +56,24 @@ func (r *Repairer) settle(ctx context.Context, names []spec.Metadata) error {
 		if gone != "" || rec.Paused {
 			continue // nobody is there to try
 		}
-		all, err := r.givenUp(ctx, rec, &b, letters, at)
+		all, err := r.givenUp(ctx, rec, &b, deadLetters, at)
 		if err != nil {
 			return fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 		}
 		for j := range all {
-			if err := letters.Settle(ctx, &all[j]); err != nil {
+			if err := deadLetters.RetryFinally(ctx, &all[j]); err != nil {
 				return fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 			}
 		}
 		asked = append(asked, all...)
 	}
-	return r.settled(ctx, letters, asked)
+	return r.awaitRetries(ctx, deadLetters, asked)
 }
 
-// givenUp returns a letter for each change and item that the pipeline has given up,
+// givenUp returns a dead letter for each change and item that the pipeline has given up,
 // whether or not the one that was written is there.
-func (r *Repairer) givenUp(ctx context.Context, rec *registry.Record, b *registry.Bound, letters *processors.DeadLetters, at registry.Checkpoints) ([]processors.DeadLetter, error) {
-	all, err := letters.List(ctx, rec.ID, lettersMax)
+func (r *Repairer) givenUp(ctx context.Context, rec *registry.Record, b *registry.Bound, deadLetters *processors.DeadLetters, at registry.Checkpoints) ([]processors.DeadLetter, error) {
+	all, err := deadLetters.List(ctx, rec.ID, deadLettersMax)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (r *Repairer) givenUp(ctx context.Context, rec *registry.Record, b *registr
 		known[all[i].ID] = true
 	}
 	add := func(reader processors.Resource, j *processors.Job) {
-		if l := processors.LetterOf(reader, j); !known[l.ID] {
+		if l := processors.DeadLetterOf(reader, j); !known[l.ID] {
 			known[l.ID] = true
 			all = append(all, l)
 		}
@@ -107,7 +107,7 @@ func (r *Repairer) givenUp(ctx context.Context, rec *registry.Record, b *registr
 	}
 	for _, reader := range rec.Readers(b) {
 		for _, at := range owed[reader.Producer().Source] {
-			add(reader, &processors.Job{Position: at, LastError: "its letter was dropped", Attempts: processors.AttemptsMax})
+			add(reader, &processors.Job{Position: at, LastError: "its dead letter was dropped", Attempts: processors.AttemptsMax})
 		}
 	}
 	return all, nil
@@ -142,25 +142,25 @@ func (r *Repairer) owed(ctx context.Context, rec *registry.Record, b *registry.B
 	return owed, nil
 }
 
-// settled waits until all letters were tried. What nobody tried in time is not asked
+// awaitRetries waits until all dead letters were tried. What nobody tried in time is not asked
 // for any more.
-func (r *Repairer) settled(ctx context.Context, letters *processors.DeadLetters, asked []processors.DeadLetter) error {
+func (r *Repairer) awaitRetries(ctx context.Context, deadLetters *processors.DeadLetters, asked []processors.DeadLetter) error {
 	deadline := time.Now().Add(max(r.v.cfg.Timeout, 0))
-	left, err := r.answers(ctx, letters, asked, deadline)
+	left, err := r.answers(ctx, deadLetters, asked, deadline)
 	if err != nil {
 		return err
 	}
 	for i := range left {
-		if err := letters.Unask(ctx, left[i].Pipeline, left[i].ID); err != nil {
+		if err := deadLetters.CancelFinalRetry(ctx, left[i].Pipeline, left[i].ID); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// answers waits until all letters were tried, and no checkpoint says of one that is
+// answers waits until all dead letters were tried, and no checkpoint says of one that is
 // gone that its change is given up; it returns those of which that did not come.
-func (r *Repairer) answers(ctx context.Context, letters *processors.DeadLetters, asked []processors.DeadLetter, deadline time.Time) ([]processors.DeadLetter, error) {
+func (r *Repairer) answers(ctx context.Context, deadLetters *processors.DeadLetters, asked []processors.DeadLetter, deadline time.Time) ([]processors.DeadLetter, error) {
 	left := slices.Clone(asked)
 	for {
 		at, err := r.v.readCheckpoints(ctx)
@@ -169,7 +169,7 @@ func (r *Repairer) answers(ctx context.Context, letters *processors.DeadLetters,
 		}
 		for len(left) > 0 {
 			l := &left[0]
-			is, err := letters.Get(ctx, l.Pipeline, l.ID)
+			is, err := deadLetters.Get(ctx, l.Pipeline, l.ID)
 			gone := errors.Is(err, store.ErrNotFound)
 			if err != nil && !gone {
 				return nil, err
@@ -188,7 +188,7 @@ func (r *Repairer) answers(ctx context.Context, letters *processors.DeadLetters,
 	}
 }
 
-// parks tells whether a checkpoint says that the change of a letter is given up.
+// parks tells whether a checkpoint says that the change of a dead letter is given up.
 func parks(at registry.Checkpoints, l *processors.DeadLetter) bool {
 	for name, cp := range at {
 		if reader, err := processors.ParseResource(name); err != nil || !l.Of(reader) {

@@ -74,7 +74,7 @@ func (run *verification) rows(ctx context.Context, p *Verified) error {
 		run.late(p, "its rows are being built beside those that are read")
 		return nil
 	}
-	if full, err := run.awaitFill(ctx, p); err != nil || !full {
+	if full, err := run.awaitBackfill(ctx, p); err != nil || !full {
 		return err
 	}
 	c, err := newRowCheck(run, p)

@@ -172,7 +172,7 @@ func (run *verification) scan(ctx context.Context) error {
 		if p.Cascade == nil {
 			continue
 		}
-		if full, err := run.awaitFill(ctx, p); err != nil {
+		if full, err := run.awaitBackfill(ctx, p); err != nil {
 			return err
 		} else if !full {
 			continue

@@ -73,11 +73,11 @@ func (run *verification) await(ctx context.Context, p *Verified, done func(regis
 	}
 }
 
-// awaitFill waits until p has filled what it was to fill of what was there.
-func (run *verification) awaitFill(ctx context.Context, p *Verified) (full bool, err error) {
+// awaitBackfill waits until p has been backfilled.
+func (run *verification) awaitBackfill(ctx context.Context, p *Verified) (full bool, err error) {
 	left, err := run.await(ctx, p, func(at registry.Checkpoints) (string, error) {
-		if !p.Record.Filled(&p.bound, at) {
-			return "what was there is being filled", nil
+		if !p.Record.BackfillDone(&p.bound, at) {
+			return "what was there is being backfilled", nil
 		}
 		return "", nil
 	})

@@ -281,9 +281,9 @@ func TestABadChangeIsGivenUpAlone(t *testing.T) {
 			t.Errorf("%s says %+v, want %+v", c, got, w)
 		}
 	}
-	letters, err := s.letters.List(t.Context(), s.cfg.Pipeline, 10)
-	if err != nil || len(letters) != 1 || letters[0].Item != `["o23"]/o23` || letters[0].Status != int(store.StatusBadRequest) {
-		t.Errorf("dead letters %+v, %v", letters, err)
+	deadLetters, err := s.letters.List(t.Context(), s.cfg.Pipeline, 10)
+	if err != nil || len(deadLetters) != 1 || deadLetters[0].Item != `["o23"]/o23` || deadLetters[0].Status != int(store.StatusBadRequest) {
+		t.Errorf("dead letters %+v, %v", deadLetters, err)
 	}
 }
 
@@ -306,17 +306,17 @@ func TestATargetThatRefuses(t *testing.T) {
 	s.order("o2", "c", 2, 1_000_000)
 	s.order("o3", "d", 2, 1)
 	s.quiet(k)
-	letters, err := s.letters.List(t.Context(), s.cfg.Pipeline, 10)
-	if err != nil || len(letters) != 1 || letters[0].Item != `["o2"]/o2` || letters[0].Target != `["c"]/c` ||
-		letters[0].Status != int(store.StatusTooLarge) || letters[0].Position.IsZero() {
-		t.Fatalf("dead letters %+v, %v", letters, err)
+	deadLetters, err := s.letters.List(t.Context(), s.cfg.Pipeline, 10)
+	if err != nil || len(deadLetters) != 1 || deadLetters[0].Item != `["o2"]/o2` || deadLetters[0].Target != `["c"]/c` ||
+		deadLetters[0].Status != int(store.StatusTooLarge) || deadLetters[0].Position.IsZero() {
+		t.Fatalf("dead letters %+v, %v", deadLetters, err)
 	}
 	var total processors.Counts
 	for _, a := range k.host.Activities() {
-		total.Letters += a.Checkpoint.Counts.Letters
+		total.DeadLetters += a.Checkpoint.Counts.DeadLetters
 		total.Copies += a.Checkpoint.Counts.Copies
 	}
-	if total.Letters != 1 || total.Copies < 3 {
+	if total.DeadLetters != 1 || total.Copies < 3 {
 		t.Errorf("counts %+v", total)
 	}
 	s.put(s.cfg.Target, map[string]any{"id": "c", "customerId": "c", "type": "customer"})
@@ -358,8 +358,8 @@ func TestI5_ATargetRestoredOlderIsSaid(t *testing.T) {
 		}
 		return false, "nobody says that a partition is behind"
 	})
-	if letters, err := s.letters.List(t.Context(), s.cfg.Pipeline, 10); err != nil || len(letters) > 0 {
-		t.Errorf("dead letters %+v, %v", letters, err)
+	if deadLetters, err := s.letters.List(t.Context(), s.cfg.Pipeline, 10); err != nil || len(deadLetters) > 0 {
+		t.Errorf("dead letters %+v, %v", deadLetters, err)
 	}
 	k.tap.onResponse(nil)
 	s.quiet(k)

@@ -108,7 +108,7 @@
 // one that reads, and is fenced with it: a late worker can neither plant nor retry. A
 // crash before it is planted leaves the change in the feed, or parked in the
 // checkpoint, with the position still before it. A partition that has taken it, before
-// or after the letter was written, does not owe it, and the retry changes nothing.
+// or after the dead letter was written, does not owe it, and the retry changes nothing.
 // What an operator drops stays owed, and verification lists it.
 //
 // A repair adds to a group what is missing in it, whatever the reason. Before it looks

@@ -13,14 +13,14 @@ import (
 // again.
 func (f *Folder) refused(ctx context.Context, members []member, upTo feed.Position, refusals []store.Refusal) error {
 	for _, r := range refusals {
-		letter := processors.DeadLetter{Position: upTo, Target: r.Ref.String(), Status: int(r.Status), Reason: r.Reason}
+		deadLetter := processors.DeadLetter{Position: upTo, Target: r.Ref.String(), Status: int(r.Status), Reason: r.Reason}
 		if m := f.cause(members, r.Ref); m != nil {
-			letter.Item, letter.Position, letter.Trace = m.ref().String(), m.at, m.part.Transaction.TraceParent
+			deadLetter.Item, deadLetter.Position, deadLetter.Trace = m.ref().String(), m.at, m.part.Transaction.TraceParent
 		}
-		// The interval is folded: nobody comes back to write the letter.
+		// The interval is folded: nobody comes back to write the dead letter.
 		pauses := processors.NewPauses()
 		for {
-			err := f.term.DeadLetter(ctx, letter)
+			err := f.term.DeadLetter(ctx, deadLetter)
 			if err == nil {
 				break
 			}
@@ -31,7 +31,7 @@ func (f *Folder) refused(ctx context.Context, members []member, upTo feed.Positi
 			}
 		}
 		f.mu.Lock()
-		f.counts.Letters++
+		f.counts.DeadLetters++
 		f.mu.Unlock()
 	}
 	return nil

@@ -130,11 +130,11 @@ func (f *Folder) owing(ctx context.Context, t *target) (map[feed.Position]bool, 
 	return owes, nil
 }
 
-// lettered counts letters of which the checkpoint may not know.
-func (f *Folder) lettered(n int) {
+// countDeadLetters counts dead letters of which the checkpoint may not know.
+func (f *Folder) countDeadLetters(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.counts.Letters = max(f.counts.Letters, int64(n))
+	f.counts.DeadLetters = max(f.counts.DeadLetters, int64(n))
 }
 
 // Retry folds a change that was given up into the partitions that owe it, each
@@ -158,10 +158,10 @@ func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
 	return f.repay(ctx, p.At, func(t *target) shares { return f.a.sharesOf(d, t.partition) }, members)
 }
 
-// Settle tries a change that was given up once more. Partitions that refuse it again
+// RetryFinally tries a change that was given up once more. Partitions that refuse it again
 // never fold it: what it means is missing in their accumulators from then on, as
 // whatever else may be, and is for whoever asks to mend.
-func (f *Folder) Settle(ctx context.Context, p *processors.Parked) error {
+func (f *Folder) RetryFinally(ctx context.Context, p *processors.Parked) error {
 	err := f.Retry(ctx, p)
 	if failure := processors.FailureOf(ctx, err); err == nil || p.Target != "" || failure != processors.Rejected && failure != processors.Doubtful {
 		return err

@@ -39,29 +39,29 @@ func parked(t *testing.T, k *worker, want int) {
 	})
 }
 
-// letter waits for the dead letter of an item.
-func (s *shop) letter(item string) (found processors.DeadLetter) {
+// deadLetter waits for the dead letter of an item.
+func (s *shop) deadLetter(item string) (found processors.DeadLetter) {
 	s.t.Helper()
 	eventually(s.t, func() (bool, string) {
-		letters, err := s.letters.List(s.t.Context(), s.cfg.Pipeline, 10)
+		deadLetters, err := s.letters.List(s.t.Context(), s.cfg.Pipeline, 10)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		for _, l := range letters {
+		for _, l := range deadLetters {
 			if l.Item == item {
 				found = l
 				return true, ""
 			}
 		}
-		return false, fmt.Sprintf("%s has no dead letter: %+v", item, letters)
+		return false, fmt.Sprintf("%s has no dead letter: %+v", item, deadLetters)
 	})
 	return found
 }
 
-// retry asks to try the letter of an item again and waits until it is gone.
+// retry asks to try the dead letter of an item again and waits until it is gone.
 func (s *shop) retry(item string) {
 	s.t.Helper()
-	l := s.letter(item)
+	l := s.deadLetter(item)
 	if err := s.letters.Retry(s.t.Context(), l.Pipeline, l.ID); err != nil {
 		s.t.Fatal(err)
 	}
@@ -139,7 +139,7 @@ func TestI5_RetryFoldsWhatWasGivenUp(t *testing.T) {
 			s.order("x", good, 1, 10)
 			s.quiet(k)
 			s.order("o", bad, 2, 20)
-			s.letter(`["o"]/o`)
+			s.deadLetter(`["o"]/o`)
 			parked(t, k, 1)
 			s.quiet(k)
 			if _, customers := s.state(); customers[good].Orders != 1 || customers[bad].Orders != 0 {
@@ -158,22 +158,22 @@ func TestI5_RetryFoldsWhatWasGivenUp(t *testing.T) {
 }
 
 // The change was given up, and no checkpoint says so: it is processed again with
-// success. Its letter is out of date, and a retry does nothing.
-func TestI5_RetryOfALetterThatIsOutOfDate(t *testing.T) {
+// success. Its dead letter is out of date, and a retry does nothing.
+func TestI5_RetryOfADeadLetterThatIsOutOfDate(t *testing.T) {
 	s := newShop(t)
 	k := s.start(s.cfg)
 	refuse(k, "bad")
 	s.order("o", "bad", 2, 20)
-	s.letter(`["o"]/o`)
+	s.deadLetter(`["o"]/o`)
 	k.crash()
 	s.setBack()
 	k = s.start(s.cfg)
 	s.quiet(k)
 	s.check("processed again")
 	refuse(k, "other")
-	for i := range 9 { // each processor looks for letters once it has written one
+	for i := range 9 { // each processor looks for dead letters once it has written one
 		s.order(fmt.Sprint("p", i), "other", 1, 1)
-		s.letter(fmt.Sprintf(`["p%d"]/p%d`, i, i))
+		s.deadLetter(fmt.Sprintf(`["p%d"]/p%d`, i, i))
 	}
 	s.retry(`["o"]/o`)
 	if _, customers := s.state(); customers["bad"].Orders != 1 {
@@ -189,7 +189,7 @@ func TestI5_WhatWasTriedAgainIsNotFoldedByTheFeed(t *testing.T) {
 	k := s.start(s.cfg)
 	allow := refuse(k, "bad")
 	s.order("o", "bad", 2, 20)
-	s.letter(`["o"]/o`)
+	s.deadLetter(`["o"]/o`)
 	parked(t, k, 1)
 	allow()
 	s.retry(`["o"]/o`)
@@ -223,7 +223,7 @@ func TestI5_ALateWorkerOwesNothing(t *testing.T) {
 		return nil
 	})
 	s.order("o", "bad", 2, 20)
-	s.letter(`["o"]/o`)
+	s.deadLetter(`["o"]/o`)
 	s.order("o", "bad", 3, 30) // in the same partition: before it is processed, the target is told
 	<-there
 	s.setBack()
@@ -239,9 +239,9 @@ func TestI5_ALateWorkerOwesNothing(t *testing.T) {
 	k.stop()
 	k = s.start(s.cfg)
 	refuse(k, "other")
-	for i := range 9 { // each processor looks for letters once it has written one
+	for i := range 9 { // each processor looks for dead letters once it has written one
 		s.order(fmt.Sprint("p", i), "other", 1, 1)
-		s.letter(fmt.Sprintf(`["p%d"]/p%d`, i, i))
+		s.deadLetter(fmt.Sprintf(`["p%d"]/p%d`, i, i))
 	}
 	s.retry(`["o"]/o`)
 	if _, customers := s.state(); customers["bad"].Orders != 1 {
@@ -266,12 +266,12 @@ func TestRetryOfATargetThatRefused(t *testing.T) {
 	}
 	s.order("o2", "c", 2, 1_000_000)
 	s.quiet(k)
-	l := s.letter(`["o2"]/o2`)
+	l := s.deadLetter(`["o2"]/o2`)
 	if err := s.letters.Retry(t.Context(), l.Pipeline, l.ID); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, func() (bool, string) {
-		again := s.letter(l.Item)
+		again := s.deadLetter(l.Item)
 		return again.Retry.IsZero() && again.Attempts > l.Attempts && again.Status == int(store.StatusTooLarge), fmt.Sprintf("%+v", again)
 	})
 	if err := s.cfg.Target.Delete(t.Context(), keyOf(t, "c"), "c"); err != nil {

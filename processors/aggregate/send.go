@@ -33,7 +33,7 @@ func (f *Folder) ask(ctx context.Context) error {
 			if t.owes, err = f.owing(ctx, t); err != nil {
 				return fmt.Errorf("ask %s what it owes: %w", t.partition, waiting(err))
 			}
-			f.lettered(t.owed())
+			f.countDeadLetters(t.owed())
 		}
 		f.term.Heartbeat()
 		expected := t.at // by this term

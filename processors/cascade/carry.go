@@ -270,7 +270,7 @@ func (f *FanOut) progressed(ctx context.Context, fo *fanOut, result *store.Patch
 	fo.job.Scanned += int64(result.Scanned)
 	fo.job.Changed += int64(result.Patched)
 	f.counts.Copies += int64(result.Patched)
-	f.counts.Letters += int64(len(result.Refused))
+	f.counts.DeadLetters += int64(len(result.Refused))
 	tell := time.Since(f.told) >= progressInterval
 	if tell {
 		f.told = time.Now()
@@ -349,15 +349,15 @@ func (f *FanOut) giveUp(ctx context.Context, fo *fanOut, v *version, cause error
 	f.mu.Lock()
 	attempts := fo.job.Attempts + 1
 	f.mu.Unlock()
-	letter := processors.DeadLetter{
+	deadLetter := processors.DeadLetter{
 		Item: fo.source, Position: v.position, Reason: cause.Error(), Attempts: attempts, Trace: fo.job.Trace,
 	}
 	if refusal, ok := errors.AsType[*store.Error](cause); ok {
-		letter.Status = int(refusal.Status)
+		deadLetter.Status = int(refusal.Status)
 	}
 	pauses := processors.NewPauses()
 	for {
-		err := f.term.DeadLetter(ctx, letter)
+		err := f.term.DeadLetter(ctx, deadLetter)
 		if err == nil {
 			break
 		}
@@ -367,7 +367,7 @@ func (f *FanOut) giveUp(ctx context.Context, fo *fanOut, v *version, cause error
 		}
 	}
 	given, err := f.park(fo, v, cause)
-	f.term.Changed(letter.Trace)
+	f.term.Changed(deadLetter.Trace)
 	return given, err
 }
 

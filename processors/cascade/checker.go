@@ -28,15 +28,15 @@ type Checker struct {
 	partition feed.Partition
 	term      *processors.Term
 	own       feed.Producer // of the fan-outs whose pages need one comparison; Source is empty
-	fill      *processors.Filling
+	backfill  *processors.Backfiller
 
-	copies, checked, dangling, letters atomic.Int64
+	copies, checked, dangling, deadLetters atomic.Int64
 }
 
 // Check returns a processor of the cascade's target partition, for one term.
 func (c *Cascade) Check(partition feed.Partition) processors.Processor {
 	k := &Checker{c: c, partition: partition}
-	k.fill = processors.NewFilling(c.cfg.Fill, c.cfg.Target, k.page)
+	k.backfill = processors.NewBackfiller(c.cfg.Backfill, c.cfg.Target, k.page)
 	return k
 }
 
@@ -47,24 +47,24 @@ func (k *Checker) Open(_ context.Context, t *processors.Term, state processors.S
 	k.copies.Store(state.Counts.Copies)
 	k.checked.Store(state.Counts.Checked)
 	k.dangling.Store(state.Counts.Dangling)
-	k.letters.Store(state.Counts.Letters)
-	k.fill.Open(t, state.Fill)
+	k.deadLetters.Store(state.Counts.DeadLetters)
+	k.backfill.Open(t, state.Backfill)
 	return nil
 }
 
 // State returns the counts, and how far the check of what was there is.
 func (k *Checker) State() processors.State {
 	s := processors.State{Counts: processors.Counts{
-		Copies: k.copies.Load(), Checked: k.checked.Load(), Dangling: k.dangling.Load(), Letters: k.letters.Load(),
+		Copies: k.copies.Load(), Checked: k.checked.Load(), Dangling: k.dangling.Load(), DeadLetters: k.deadLetters.Load(),
 	}}
-	k.fill.State(&s)
+	k.backfill.State(&s)
 	return s
 }
 
 // Run checks what was there, if that is asked for, and waits: what changes is checked
 // in Process.
 func (k *Checker) Run(ctx context.Context) error {
-	if err := k.fill.Run(ctx); err != nil {
+	if err := k.backfill.Run(ctx); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -73,9 +73,9 @@ func (k *Checker) Run(ctx context.Context) error {
 
 // page checks the items that follow. It is a check like that of a change, so what comes
 // beside it, a fan-out or a check by the feed, does it no harm.
-func (k *Checker) page(ctx context.Context, next *processors.Fill) error {
+func (k *Checker) page(ctx context.Context, next *processors.Backfill) error {
 	r := newRound(k.c)
-	if _, err := k.fill.Scan(ctx, next, func(item *store.Item) {
+	if _, err := k.backfill.Scan(ctx, next, func(item *store.Item) {
 		r.add(store.ItemRef{Key: item.Key, ID: item.ID}, item, "")
 	}); err != nil {
 		return err
@@ -249,7 +249,7 @@ func (k *Checker) repair(ctx context.Context, mends []mend) (changed []mend, rep
 // refused writes the dead letter of an item that could not take its copies. The
 // others go on.
 func (k *Checker) refused(ctx context.Context, m *mend, status store.Status, reason string) error {
-	k.letters.Add(1)
+	k.deadLetters.Add(1)
 	return k.term.DeadLetter(ctx, processors.DeadLetter{
 		Item: m.Ref.String(), Position: feed.Position(m.IfMatch), Target: m.Ref.String(), Status: int(status), Reason: reason, Trace: m.trace,
 	})

@@ -57,8 +57,8 @@ type Config struct {
 	// OnSourceDelete is what becomes of copies whose source is gone; "" is Keep.
 	OnSourceDelete OnSourceDelete
 
-	// Fill asks for the check of the target's items that are there.
-	Fill processors.FillRequest
+	// Backfill asks for the check of the target's items that are there.
+	Backfill processors.BackfillRequest
 
 	Limits
 }

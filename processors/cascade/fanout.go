@@ -225,7 +225,7 @@ func (f *FanOut) park(fo *fanOut, v *version, cause error) (bool, error) {
 	}
 	fo.job.Parked, fo.job.LastError = true, processors.Clip(cause)
 	f.parked++
-	f.counts.Letters++
+	f.counts.DeadLetters++
 	f.release(fo)
 	if f.parked > parkedMax {
 		return true, &processors.TooManyParkedError{Resource: f.term.Resource, Parked: f.parked}

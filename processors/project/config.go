@@ -46,9 +46,9 @@ type Config struct {
 	Tables []Table
 	// Shadow is as in Schema.
 	Shadow bool
-	// Fill asks for the rows of items that are there, such as when the tables have gained
+	// Backfill asks for the rows of items that are there, such as when the tables have gained
 	// columns.
-	Fill processors.FillRequest
+	Backfill processors.BackfillRequest
 	// Sink keeps the rows. Check does without.
 	Sink Sink
 

@@ -71,8 +71,8 @@
 // stays taken.
 //
 // A change of a projection that only adds tables, or columns outside of keys, goes
-// on in the tables that are there, see Rebuild, whose rows are filled beside what
-// changes (fill.go), but for those of items that have expired; every other one fills
+// on in the tables that are there, see Rebuild, whose rows are backfilled beside what
+// changes (backfill.go), but for those of items that have expired; every other one builds
 // a shadow, which takes their place by Swap.
 //
 // # Failures

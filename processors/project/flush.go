@@ -13,13 +13,13 @@ import (
 )
 
 // Run makes durable what a sink that buffers holds, when it is full or has held it for
-// FlushInterval, and fills rows of items that are there, until ctx ends.
+// FlushInterval, and backfills rows of items that are there, until ctx ends.
 func (r *RowWriter) Run(ctx context.Context) error {
 	defer r.close()
 	defer close(r.over) // whoever waits for room has the turn that close waits for
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.flushNow(ctx) })
-	g.Go(func() error { return r.fill.Run(ctx) })
+	g.Go(func() error { return r.backfill.Run(ctx) })
 	return g.Wait()
 }
 
@@ -37,7 +37,7 @@ func (r *RowWriter) flushNow(ctx context.Context) error {
 		case err := <-r.broken:
 			return err
 		case <-r.full:
-			full = r.fills(1)
+			full = r.bufferFull(1)
 		case <-r.held:
 		case <-timer.C:
 		}
@@ -73,14 +73,14 @@ func (r *RowWriter) due() time.Duration {
 	return max(time.Until(at), 0)
 }
 
-// fills says whether the sink holds so many times what it may.
-func (r *RowWriter) fills(times int) bool {
+// bufferFull says whether the sink holds so many times what it may.
+func (r *RowWriter) bufferFull(times int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.fillsLocked(times)
+	return r.bufferFullLocked(times)
 }
 
-func (r *RowWriter) fillsLocked(times int) bool {
+func (r *RowWriter) bufferFullLocked(times int) bool {
 	return r.rows >= times*r.p.limits.FlushRowsMax || r.bytes >= times*r.p.limits.FlushBytesMax
 }
 
@@ -90,7 +90,7 @@ func (r *RowWriter) fillsLocked(times int) bool {
 func (r *RowWriter) room(ctx context.Context) error {
 	for {
 		r.mu.Lock()
-		full, over, flushed := r.fillsLocked(1), r.fillsLocked(2), r.flushed
+		full, over, flushed := r.bufferFullLocked(1), r.bufferFullLocked(2), r.flushed
 		r.mu.Unlock()
 		if full {
 			token(r.full)
@@ -118,7 +118,7 @@ func (r *RowWriter) room(ctx context.Context) error {
 // the term.
 func (r *RowWriter) close() {
 	r.turn <- struct{}{} // ctx has ended, or ends with Run
-	r.fill.close()
+	r.backfill.close()
 	if r.writer == nil {
 		return
 	}

@@ -136,7 +136,7 @@ func TestI5_BatchesAreTakenBesideAFlush(t *testing.T) {
 	s.append(set{id: "o6", body: orderItem("o6", day, "a", "b", "c", "d", "e", "f")})
 	s.done(l)
 	s.equal(p)
-	s.noLetters()
+	s.noDeadLetters()
 }
 
 // What comes last of a stream that has filled the sink is not held for the interval;

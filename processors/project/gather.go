@@ -20,9 +20,9 @@ type gatherer struct {
 	slab          []rowState // of which those of items are cut
 	source        string     // of the row that was counted last
 
-	// filling says that the sink may have rows from before columns were added, of which
+	// backfilling says that the sink may have rows from before columns were added, of which
 	// these make rejects.
-	filling bool
+	backfilling bool
 }
 
 // touched is what has become of one item's rows and rejects, in the order in
@@ -72,7 +72,7 @@ func (g *gatherer) change(ch *feed.Change) error {
 	}
 	oldRows, oldRejects := g.before.item(ch.Key, ch.ID, before)
 	rows, rejects := g.after.item(ch.Key, ch.ID, ch.After)
-	if g.filling && len(oldRejects)+len(rejects) > 0 {
+	if g.backfilling && len(oldRejects)+len(rejects) > 0 {
 		g.refused(ch.Key, ch.ID, before, rows)
 		g.refused(ch.Key, ch.ID, ch.After, rows)
 	}
@@ -96,7 +96,7 @@ func (g *gatherer) mend(was *Was, before, body []byte) {
 		}
 	}
 	rows, rejects := g.p.RowsOf(was.Key, was.ID, body)
-	if g.filling && len(rejects) > 0 {
+	if g.backfilling && len(rejects) > 0 {
 		g.refused(was.Key, was.ID, body, rows)
 	}
 	for i := range rows {

@@ -149,5 +149,5 @@ func (m *mover) settle() {
 		items = append(items, page.Items...)
 	}
 	sinktest.Equal(m.t, m.p, items)
-	m.noLetters()
+	m.noDeadLetters()
 }

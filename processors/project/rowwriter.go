@@ -17,11 +17,11 @@ import (
 // RowWriter is the processor that brings the changes of one source partition to
 // the sink.
 type RowWriter struct {
-	p      *Projection
-	term   *processors.Term
-	start  feed.Position // behind which reading began
-	broken chan error    // ends the term
-	fill   *filler
+	p        *Projection
+	term     *processors.Term
+	start    feed.Position // behind which reading began
+	broken   chan error    // ends the term
+	backfill *backfiller
 
 	// turn holds a token while somebody uses what follows.
 	turn   chan struct{}
@@ -62,7 +62,7 @@ func (p *Projection) Rows(feed.Partition) processors.Processor {
 		p: p, turn: make(chan struct{}, 1), broken: make(chan error, 1),
 		held: make(chan struct{}, 1), full: make(chan struct{}, 1), flushed: make(chan struct{}), over: make(chan struct{}),
 	}
-	r.fill = newFiller(r)
+	r.backfill = newBackfiller(r)
 	return r
 }
 
@@ -72,7 +72,7 @@ func (r *RowWriter) Open(_ context.Context, t *processors.Term, state processors
 	r.term, r.start = t, t.Saved().Position
 	r.through = r.start
 	r.counts, r.rejected, r.recorded = state.Counts, state.Rejected, state.Recorded
-	r.fill.Open(t, state.Fill)
+	r.backfill.Open(t, state.Backfill)
 	return nil
 }
 
@@ -81,7 +81,7 @@ func (r *RowWriter) State() processors.State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := processors.State{Counts: r.counts, Rejected: r.rejected, Recorded: r.recorded, Trouble: r.trouble}
-	r.fill.State(&s)
+	r.backfill.State(&s)
 	if len(r.taken) > 0 {
 		durable := r.durable
 		s.Durable = &durable
@@ -92,7 +92,7 @@ func (r *RowWriter) State() processors.State {
 // Process writes the rows that the batch has made, changed and removed.
 func (r *RowWriter) Process(ctx context.Context, b *processors.Batch) error {
 	g := newGatherer(r.p)
-	g.filling = r.fill.Left()
+	g.backfilling = r.backfill.Left()
 	var upTo feed.Position
 	for at, change := range b.Changes() {
 		if err := g.change(change); err != nil {
@@ -145,10 +145,10 @@ func (r *RowWriter) write(ctx context.Context, g *gatherer, upTo feed.Position) 
 	return r.room(ctx)
 }
 
-// open begins the term at the sink, and the filler's; see there. Its failures are
+// open begins the term at the sink, and the backfiller's; see there. Its failures are
 // not those of a change: they are tried again until they are over.
 func (r *RowWriter) open(ctx context.Context) error {
-	if err := r.fill.open(ctx); err != nil {
+	if err := r.backfill.open(ctx); err != nil {
 		return r.waiting(ctx, "open the sink", err)
 	}
 	if r.writer != nil {

@@ -52,7 +52,7 @@ func TestI6_RowsFollowTheirItems(t *testing.T) {
 			if err := stop(); err != nil {
 				t.Errorf("the term ended with %v", err)
 			}
-			s.noLetters()
+			s.noDeadLetters()
 		})
 	}
 }
@@ -140,7 +140,7 @@ func TestI5_WhatWasNotDurableIsReadAgain(t *testing.T) {
 	s.append(set{id: "o2", body: orderItem("o2", day, "a", "b", "c", "d", "e", "f", "g")})
 	s.done(l)
 	s.equal(p)
-	s.noLetters()
+	s.noDeadLetters()
 }
 
 func TestTheSinkIsWaitedFor(t *testing.T) {
@@ -171,7 +171,7 @@ func TestTheSinkIsWaitedFor(t *testing.T) {
 				t.Errorf("when it is back the checkpoint is %+v", cp)
 			}
 			s.equal(p)
-			s.noLetters()
+			s.noDeadLetters()
 		})
 	}
 }
@@ -197,9 +197,9 @@ func TestARowThatIsRefusedIsIsolated(t *testing.T) {
 	if len(cp.Parked) != 1 || cp.Parked[0].Source != `["c1"]/o2` {
 		t.Errorf("parked: %+v", cp.Parked)
 	}
-	letters, err := s.letters.List(t.Context(), "analytics", 10)
-	if err != nil || len(letters) != 1 || letters[0].Item != `["c1"]/o2` || !strings.Contains(letters[0].Reason, "not liked") {
-		t.Errorf("dead letters: %+v, %v", letters, err)
+	deadLetters, err := s.letters.List(t.Context(), "analytics", 10)
+	if err != nil || len(deadLetters) != 1 || deadLetters[0].Item != `["c1"]/o2` || !strings.Contains(deadLetters[0].Reason, "not liked") {
+		t.Errorf("dead letters: %+v, %v", deadLetters, err)
 	}
 	delete(s.items, "o2")
 	s.equal(p)
@@ -223,7 +223,7 @@ func TestI5_ALateTermEnds(t *testing.T) {
 	if err := s.ends(newLease(), p); !errors.Is(err, processors.ErrLost) {
 		t.Errorf("the late term ended with %v, want ErrLost", err)
 	}
-	s.noLetters()
+	s.noDeadLetters()
 }
 
 func TestAnEmptiedSinkIsNoticed(t *testing.T) {
@@ -258,7 +258,7 @@ func TestAnEmptiedSinkIsNoticed(t *testing.T) {
 	if err := s.ends(newLease(), p); !errors.Is(err, project.ErrPosition) {
 		t.Errorf("the term ended with %v, want ErrPosition", err)
 	}
-	s.noLetters()
+	s.noDeadLetters()
 }
 
 // What was given up is done when an operator asks for it, though the item has
@@ -307,16 +307,16 @@ func TestADeadLetterIsTriedAgain(t *testing.T) {
 	put("o3", "refused")
 	put("o2", "z")
 	read()
-	letters, err := s.letters.List(t.Context(), "analytics", 10)
-	if err != nil || len(letters) != 2 {
-		t.Fatalf("dead letters: %+v, %v, want one of o1 and one of o3", letters, err)
+	deadLetters, err := s.letters.List(t.Context(), "analytics", 10)
+	if err != nil || len(deadLetters) != 2 {
+		t.Fatalf("dead letters: %+v, %v, want one of o1 and one of o3", deadLetters, err)
 	}
 	refuse.Store(false)
-	for i := range letters {
-		if err := s.letters.Retry(t.Context(), "analytics", letters[i].ID); err != nil {
+	for i := range deadLetters {
+		if err := s.letters.Retry(t.Context(), "analytics", deadLetters[i].ID); err != nil {
 			t.Fatal(err)
 		}
-		s.gone(l, letters[i].ID)
+		s.gone(l, deadLetters[i].ID)
 		if err := stop(); err != nil { // the sink is ahead of the checkpoint then
 			t.Fatal(err)
 		}
@@ -328,12 +328,12 @@ func TestADeadLetterIsTriedAgain(t *testing.T) {
 	s.equal(p)
 }
 
-// gone waits until a letter is not there any more.
+// gone waits until a dead letter is not there any more.
 func (s *stage) gone(l *lease, id string) {
 	s.t.Helper()
 	deadline := time.After(time.Minute)
 	for {
-		letter, err := s.letters.Get(s.t.Context(), "analytics", id)
+		deadLetter, err := s.letters.Get(s.t.Context(), "analytics", id)
 		if errors.Is(err, store.ErrNotFound) {
 			return
 		}
@@ -343,7 +343,7 @@ func (s *stage) gone(l *lease, id string) {
 		select {
 		case <-l.saves:
 		case <-deadline:
-			s.t.Fatalf("it is still there: %+v", letter)
+			s.t.Fatalf("it is still there: %+v", deadLetter)
 		}
 	}
 }

@@ -194,12 +194,12 @@ func (s *stage) equal(p *project.Projection) {
 	sinktest.Equal(s.t, p, s.held())
 }
 
-// noLetters fails if there are dead letters.
-func (s *stage) noLetters() {
+// noDeadLetters fails if there are dead letters.
+func (s *stage) noDeadLetters() {
 	s.t.Helper()
-	letters, err := s.letters.List(s.t.Context(), "analytics", 10)
-	if err != nil || len(letters) > 0 {
-		s.t.Errorf("dead letters: %+v, %v", letters, err)
+	deadLetters, err := s.letters.List(s.t.Context(), "analytics", 10)
+	if err != nil || len(deadLetters) > 0 {
+		s.t.Errorf("dead letters: %+v, %v", deadLetters, err)
 	}
 }
 

@@ -50,7 +50,7 @@ func refuseAs(status, substatus int, format string, args ...any) *failure {
 // a pipeline has not done.
 func readOnlySystem(operation string) *failure {
 	return refuse(http.StatusForbidden,
-		"cannot %s: the database %s is Millrace's own and read-only for every key; millrace dead-letters retries and drops letters",
+		"cannot %s: the database %s is Millrace's own and read-only for every key; millrace dead-letters retries and drops dead letters",
 		operation, store.SystemDatabase)
 }
 

@@ -270,9 +270,9 @@ func (n *Node) openWorker(ctx context.Context) error {
 	if !n.roles.Worker {
 		return nil
 	}
-	var letters *processors.DeadLetters
+	var deadLetters *processors.DeadLetters
 	err := n.await(ctx, "the container of dead letters", func(ctx context.Context) (err error) {
-		letters, err = processors.OpenDeadLetters(ctx, n.client)
+		deadLetters, err = processors.OpenDeadLetters(ctx, n.client)
 		return err
 	})
 	if err != nil {
@@ -280,7 +280,7 @@ func (n *Node) openWorker(ctx context.Context) error {
 	}
 	cfg := n.cfg.Processors
 	cfg.Logger = n.log
-	host, err := processors.NewHost(n.hub, letters, cfg)
+	host, err := processors.NewHost(n.hub, deadLetters, cfg)
 	if err != nil {
 		return err
 	}

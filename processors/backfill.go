@@ -12,15 +12,15 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// FillRequest asks a processor to go once through the items of its partition that are
+// BackfillRequest asks a processor to go once through the items of its partition that are
 // there, all of them or some.
-type FillRequest struct {
+type BackfillRequest struct {
 	// Number tells which request of the generation it is, from 1; it takes the place of
 	// those before it. 0 asks for nothing.
 	Number uint32
 	// Key narrows it to the items of one logical partition; zero is all.
 	Key feed.PartitionKey
-	// Where narrows it to the items for which it is true, as they are when the fill comes
+	// Where narrows it to the items for which it is true, as they are when the backfill comes
 	// to them; nil is all. It is called concurrently.
 	Where func(item []byte) bool
 	// None asks for no items: the request only ends the one before it.
@@ -30,9 +30,9 @@ type FillRequest struct {
 	Broken error
 }
 
-// Fill is how far a processor is in the items that were there. It is never changed
+// Backfill is how far a processor is in the items that were there. It is never changed
 // once it is in a State.
-type Fill struct {
+type Backfill struct {
 	// Number is that of the request.
 	Number uint32 `json:"number"`
 	// Cursor is where to go on among the items of the partition, Done whether they are
@@ -47,16 +47,16 @@ type Fill struct {
 	Changed int64 `json:"changed,omitempty"`
 }
 
-// FillJob is the name under which a fill is shown among the open jobs.
-const FillJob = "what was there"
+// BackfillJob is the name under which a backfill is shown among the open jobs.
+const BackfillJob = "what was there"
 
-// fillRestMax bounds the rest after a page.
-const fillRestMax = time.Second
+// backfillRestMax bounds the rest after a page.
+const backfillRestMax = time.Second
 
-// fillScanMax bounds the items that one Scan reads; it is the store's limit.
-const fillScanMax = 1000
+// backfillScanMax bounds the items that one Scan reads; it is the store's limit.
+const backfillScanMax = 1000
 
-// Filling goes through the items of a partition once, page by page, beside what the
+// Backfiller goes through the items of a partition once, page by page, beside what the
 // feed brings: so columns that a projection gains come into the rows that are there,
 // and a generation that began without what was there gets it later, as a whole or in
 // parts.
@@ -64,79 +64,79 @@ const fillScanMax = 1000
 // How far it is stands in the checkpoint, so a crash repeats one page. It rests after
 // each page for as long as that took, so that changes come first. What fails is tried
 // again until it succeeds, and the term tells of it meanwhile.
-type Filling struct {
-	request FillRequest
+type Backfiller struct {
+	request BackfillRequest
 	items   *store.Container
-	page    func(ctx context.Context, next *Fill) error
+	page    func(ctx context.Context, next *Backfill) error
 	term    *Term
 
-	mu      sync.Mutex
-	fill    *Fill // nil if none was ever asked for
-	trouble *Trouble
+	mu       sync.Mutex
+	progress *Backfill // nil if none was ever asked for
+	trouble  *Trouble
 }
 
-// NewFilling returns a Filling over the items of a container. page reads the next
+// NewBackfiller returns a Backfiller over the items of a container. page reads the next
 // items by Scan, brings them to their copies or rows, and is called again from where it
 // was after an error and after a crash.
-func NewFilling(request FillRequest, items *store.Container, page func(ctx context.Context, next *Fill) error) *Filling {
-	return &Filling{request: request, items: items, page: page}
+func NewBackfiller(request BackfillRequest, items *store.Container, page func(ctx context.Context, next *Backfill) error) *Backfiller {
+	return &Backfiller{request: request, items: items, page: page}
 }
 
 // Open begins a term with what State said for the checkpoint. What was begun is only
 // gone on with if it is what is asked for.
-func (f *Filling) Open(t *Term, was *Fill) {
-	f.term, f.fill = t, was
+func (f *Backfiller) Open(t *Term, was *Backfill) {
+	f.term, f.progress = t, was
 	switch n := f.request.Number; {
 	case n == 0:
-		f.fill = nil
+		f.progress = nil
 	case was == nil || was.Number < n:
-		f.fill = &Fill{Number: n, Began: time.Now().UnixMilli()}
+		f.progress = &Backfill{Number: n, Began: time.Now().UnixMilli()}
 	}
 }
 
-// State adds the fill to s, with a Job for people while it is not done. The Job is not
+// State adds the backfill to s, with a Job for people while it is not done. The Job is not
 // about a change: it has no position, and FinishedBelow passes over it.
-func (f *Filling) State(s *State) {
+func (f *Backfiller) State(s *State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s.Fill = f.fill
+	s.Backfill = f.progress
 	if f.trouble != nil && s.Trouble == nil {
 		s.Trouble = f.trouble
 	}
-	if f.fill == nil || f.fill.Done {
+	if f.progress == nil || f.progress.Done {
 		return
 	}
-	s.Jobs = append(s.Jobs, Job{Source: FillJob, Began: f.fill.Began, Total: f.fill.Total, Scanned: f.fill.Scanned, Changed: f.fill.Changed})
+	s.Jobs = append(s.Jobs, Job{Source: BackfillJob, Began: f.progress.Began, Total: f.progress.Total, Scanned: f.progress.Scanned, Changed: f.progress.Changed})
 }
 
-// Left tells whether something is left to be filled.
-func (f *Filling) Left() bool { return f.left() != nil }
+// Left tells whether something is left to do.
+func (f *Backfiller) Left() bool { return f.remaining() != nil }
 
-// left returns what is left to be filled, nil if nothing is.
-func (f *Filling) left() *Fill {
+// remaining returns how far the backfill is, nil if nothing is left.
+func (f *Backfiller) remaining() *Backfill {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.fill == nil || f.fill.Done {
+	if f.progress == nil || f.progress.Done {
 		return nil
 	}
-	next := *f.fill
+	next := *f.progress
 	return &next
 }
 
-// Run fills what is left, until that is done or ctx ends. An error ends the term.
-func (f *Filling) Run(ctx context.Context) error {
+// Run does what is left, until that is done or ctx ends. An error ends the term.
+func (f *Backfiller) Run(ctx context.Context) error {
 	pauses := NewPauses()
 	for ctx.Err() == nil {
-		next := f.left()
+		next := f.remaining()
 		if next == nil {
 			break
 		}
 		began := time.Now()
-		err := f.turn(ctx, next)
+		err := f.processPage(ctx, next)
 		if err == nil {
 			pauses.Reset()
-			f.turned(ctx, next)
-			rest(ctx, min(time.Since(began), fillRestMax))
+			f.pageDone(ctx, next)
+			rest(ctx, min(time.Since(began), backfillRestMax))
 			continue
 		}
 		switch FailureOf(ctx, err) {
@@ -153,8 +153,8 @@ func (f *Filling) Run(ctx context.Context) error {
 	return nil
 }
 
-// turn does one page.
-func (f *Filling) turn(ctx context.Context, next *Fill) error {
+// processPage does one page.
+func (f *Backfiller) processPage(ctx context.Context, next *Backfill) error {
 	if f.request.Broken != nil {
 		return f.request.Broken
 	}
@@ -173,18 +173,18 @@ func (f *Filling) turn(ctx context.Context, next *Fill) error {
 }
 
 // elsewhere tells whether the items that are asked for are those of another partition.
-func (f *Filling) elsewhere() bool {
+func (f *Backfiller) elsewhere() bool {
 	key := f.request.Key
 	return !key.IsZero() && f.items.PartitionFor(key) != f.term.Partition
 }
 
-func (f *Filling) scope() store.Scope { return store.Scope{Key: f.request.Key} }
+func (f *Backfiller) scope() store.Scope { return store.Scope{Key: f.request.Key} }
 
 // Scan reads the items that follow, at most 1,000, settled, hands on those that are
 // asked for, and moves next behind them. It returns how many it read.
-func (f *Filling) Scan(ctx context.Context, next *Fill, each func(*store.Item)) (read int, err error) {
+func (f *Backfiller) Scan(ctx context.Context, next *Backfill, each func(*store.Item)) (read int, err error) {
 	page, err := f.items.Scan(ctx, f.term.Partition, store.Scan{
-		Scope: f.scope(), After: next.Cursor, ItemsMax: fillScanMax, Settled: true,
+		Scope: f.scope(), After: next.Cursor, ItemsMax: backfillScanMax, Settled: true,
 	})
 	if err != nil {
 		return 0, err
@@ -199,22 +199,22 @@ func (f *Filling) Scan(ctx context.Context, next *Fill, each func(*store.Item)) 
 	return len(page.Items), nil
 }
 
-// turned takes a page that is done into the state.
-func (f *Filling) turned(ctx context.Context, next *Fill) {
+// pageDone takes a page that is done into the state.
+func (f *Backfiller) pageDone(ctx context.Context, next *Backfill) {
 	f.mu.Lock()
-	f.fill, f.trouble = next, nil
+	f.progress, f.trouble = next, nil
 	f.mu.Unlock()
 	f.term.Heartbeat()
 	f.term.Changed("")
 	if next.Done {
-		f.term.Logger.InfoContext(ctx, "what was there is filled",
+		f.term.Logger.InfoContext(ctx, "the backfill is done",
 			slog.Int64("items", next.Scanned), slog.Int64("changed", next.Changed))
 	}
 }
 
-func (f *Filling) failed(ctx context.Context, err error) {
+func (f *Backfiller) failed(ctx context.Context, err error) {
 	f.mu.Lock()
-	f.trouble = f.term.Failed(ctx, f.trouble, "what was there cannot be filled now", fmt.Errorf("fill what was there: %w", err))
+	f.trouble = f.term.Failed(ctx, f.trouble, "the backfill cannot go on now", fmt.Errorf("backfill: %w", err))
 	f.mu.Unlock()
 	f.term.Changed("")
 }

@@ -11,57 +11,57 @@ import (
 )
 
 // A projection whose tables gain columns goes on with the rows that are there. Rows of
-// items that change get the new columns by the feed; those of the others are filled by
+// items that change get the new columns by the feed; those of the others are backfilled by
 // the processor of their partition, beside that. So are the rows of items that were
 // there when a generation began without them. Page by page, in the order of the items,
-// the filler reads what they are and writes their rows, all columns of them, under a
+// the backfiller reads what they are and writes their rows, all columns of them, under a
 // producer that is a part of the processor's, whose positions count its pages.
 //
 // A page is read and written in the writer's turn. What the feed has brought to the
 // sink is contained in what is read then, for the read is settled; what it brings later
 // is of changes that come after, or that are older than what was read, and lead up to
-// it. So a row that goes meanwhile goes after it was filled, also if a crash falls in
+// it. So a row that goes meanwhile goes after it was backfilled, also if a crash falls in
 // between: the change is read again.
 //
-// While there is something to fill, neither producer writes before the sink knows the
+// While there is something to backfill, neither producer writes before the sink knows the
 // epoch of both. A term that has lost its lease while it held a page, or rows of the
 // feed, is refused before its successor writes: it would bring back a row that has gone
 // since, or one without its new columns.
 
-// Limits of a page that is filled.
+// Limits of a page.
 const (
-	fillItemsMax = 5_000   // items
-	fillBytesMax = 8 << 20 // of their rows, estimated
+	backfillItemsMax = 5_000   // items
+	backfillBytesMax = 8 << 20 // of their rows, estimated
 )
 
-// filler writes pages of rows.
-type filler struct {
-	*processors.Filling
+// backfiller writes pages of rows.
+type backfiller struct {
+	*processors.Backfiller
 	r      *RowWriter
 	writer Writer // nil while it is not open; used in r's turn
 	at     feed.Position
 }
 
-func newFiller(r *RowWriter) *filler {
-	f := &filler{r: r}
-	f.Filling = processors.NewFilling(r.p.cfg.Fill, r.p.cfg.Source, f.page)
+func newBackfiller(r *RowWriter) *backfiller {
+	f := &backfiller{r: r}
+	f.Backfiller = processors.NewBackfiller(r.p.cfg.Backfill, r.p.cfg.Source, f.page)
 	return f
 }
 
 // close frees the writer. It is the caller's turn.
-func (f *filler) close() {
+func (f *backfiller) close() {
 	if f.writer == nil {
 		return
 	}
 	if err := f.writer.Close(); err != nil {
-		f.r.term.Logger.Warn("the writer that fills rows was not closed", slog.Any("error", err))
+		f.r.term.Logger.Warn("the writer of the backfill was not closed", slog.Any("error", err))
 	}
 	f.writer = nil
 }
 
-// open begins the term of the filler's producer, if there is something to fill. It
+// open begins the term of the backfiller's producer, if there is something to backfill. It
 // is the caller's turn.
-func (f *filler) open(ctx context.Context) (err error) {
+func (f *backfiller) open(ctx context.Context) (err error) {
 	if f.writer != nil || !f.Left() {
 		return nil
 	}
@@ -70,8 +70,8 @@ func (f *filler) open(ctx context.Context) (err error) {
 	return err
 }
 
-// page fills the rows of the items that follow.
-func (f *filler) page(ctx context.Context, next *processors.Fill) error {
+// page backfills the rows of the items that follow.
+func (f *backfiller) page(ctx context.Context, next *processors.Backfill) error {
 	if err := f.r.acquire(ctx); err != nil {
 		return err
 	}
@@ -80,8 +80,8 @@ func (f *filler) page(ctx context.Context, next *processors.Fill) error {
 		return f.r.ended(ctx, err)
 	}
 	g := newGatherer(f.r.p)
-	g.filling = true
-	for items := 0; items < fillItemsMax && g.bytes < fillBytesMax && !next.Done; {
+	g.backfilling = true
+	for items := 0; items < backfillItemsMax && g.bytes < backfillBytesMax && !next.Done; {
 		read, err := f.Scan(ctx, next, func(item *store.Item) {
 			g.mend(&Was{ItemRef: store.ItemRef{Key: item.Key, ID: item.ID}}, nil, item.Body)
 		})
@@ -102,7 +102,7 @@ func (f *filler) page(ctx context.Context, next *processors.Fill) error {
 
 // write makes durable what was gathered. After an error the writer begins anew, so
 // that nothing that it holds comes after what the feed brings meanwhile.
-func (f *filler) write(ctx context.Context, g *gatherer) (err error) {
+func (f *backfiller) write(ctx context.Context, g *gatherer) (err error) {
 	if g.empty() {
 		return nil
 	}
@@ -114,7 +114,7 @@ func (f *filler) write(ctx context.Context, g *gatherer) (err error) {
 
 // put writes rows and rejects, without those that the sink does not take: these stay
 // as they were, and are in the dead letters.
-func (f *filler) put(ctx context.Context, b *Batch) error {
+func (f *backfiller) put(ctx context.Context, b *Batch) error {
 	b.After, b.UpTo = f.at, feed.Position{LSN: f.at.LSN + 1}
 	w, err := f.writer.Write(ctx, b)
 	switch {
@@ -123,7 +123,7 @@ func (f *filler) put(ctx context.Context, b *Batch) error {
 			return f.r.waiting(ctx, fmt.Sprintf("make %d rows durable", b.Len()), err)
 		}
 		f.at = b.UpTo
-		f.r.filled(ctx, b, &w)
+		f.r.countBackfilled(ctx, b, &w)
 		return nil
 	case processors.FailureOf(ctx, err) != processors.Rejected:
 		return fmt.Errorf("write %d rows: %w", b.Len(), err)
@@ -155,8 +155,8 @@ func halves(b *Batch) [2]*Batch {
 	return [2]*Batch{{Drop: b.Drop, Reject: b.Reject}, {Put: b.Put}}
 }
 
-// filled counts rows that were filled, and tells of rejects.
-func (r *RowWriter) filled(ctx context.Context, b *Batch, w *Written) {
+// countBackfilled counts rows that were backfilled, and tells of rejects.
+func (r *RowWriter) countBackfilled(ctx context.Context, b *Batch, w *Written) {
 	r.measure(ctx, b, *w)
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,9 +167,9 @@ func (r *RowWriter) filled(ctx context.Context, b *Batch, w *Written) {
 }
 
 // refused writes the dead letter of the one thing in a batch that the sink does not
-// take. The letter stands at the last change of the row's item; an item that
+// take. The dead letter stands at the last change of the row's item; an item that
 // has gone meanwhile takes the row with it.
-func (f *filler) refused(ctx context.Context, b *Batch, cause error) error {
+func (f *backfiller) refused(ctx context.Context, b *Batch, cause error) error {
 	var table int
 	var source, what string
 	switch {
@@ -190,7 +190,7 @@ func (f *filler) refused(ctx context.Context, b *Batch, cause error) error {
 		return err
 	}
 	f.r.mu.Lock()
-	f.r.counts.Letters++
+	f.r.counts.DeadLetters++
 	f.r.mu.Unlock()
 	return f.r.term.DeadLetter(ctx, processors.DeadLetter{
 		Item: ref.String(), Position: feed.Position(items[0].ETag), Target: what + " of " + f.r.p.schema.Tables[table].Name, Reason: cause.Error(),

@@ -54,7 +54,7 @@ func TestAddedColumnsAreFilled(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if i < 60 { // the others are to be left for the fill
+					if i < 60 { // the others are to be left for the backfill
 						_ = c.Delete(t.Context(), key, fmt.Sprintf("o%d-%d", i%20, i%17)) // may be gone
 					}
 				}
@@ -70,8 +70,8 @@ func TestAddedColumnsAreFilled(t *testing.T) {
 			close(stop)
 			wg.Wait()
 			n.idle(t)
-			if now := n.record(t, "order-rows"); now.Generation != rec.Generation || now.Shadow || now.Fills != 1 {
-				t.Errorf("generation %d, shadow %t, fills %d", now.Generation, now.Shadow, now.Fills)
+			if now := n.record(t, "order-rows"); now.Generation != rec.Generation || now.Shadow || now.Backfills != 1 {
+				t.Errorf("generation %d, shadow %t, backfills %d", now.Generation, now.Shadow, now.Backfills)
 			}
 			r, by := n.verify(t, verify.Config{PollInterval: 10 * time.Millisecond})
 			if r.Verdict != verify.VerdictEqual || by["order-rows"].Copies < 200 {

@@ -16,9 +16,9 @@ import (
 	"github.com/millrace/millrace/store/query"
 )
 
-// FillScope says which of the items that are there a backfill is about: those that hold
+// BackfillScope says which of the items that are there a backfill is about: those that hold
 // the copies of a cascade, those whose rows a projection keeps. The zero value is all.
-type FillScope struct {
+type BackfillScope struct {
 	// Where is an expression that is true for them; "" is all.
 	Where string `json:"where,omitempty"`
 	// Key is their partition key, a JSON array; "" is all.
@@ -28,7 +28,7 @@ type FillScope struct {
 }
 
 // String says it in words.
-func (s FillScope) String() string {
+func (s BackfillScope) String() string {
 	if s.None {
 		return "no items"
 	}
@@ -56,8 +56,8 @@ func (s FillScope) String() string {
 // The error is *NoPipelineError, *query.SyntaxError, or says what cannot be: an
 // aggregate, which is right about a group only if it knows all its members; a backfill
 // while another is under way.
-func (r *Registry) Backfill(ctx context.Context, database, name string, scope FillScope, bucket string) (Record, error) {
-	return r.fill(ctx, database, name, scope, func(rec *Record) error { return r.mayFill(ctx, rec, &scope, bucket) })
+func (r *Registry) Backfill(ctx context.Context, database, name string, scope BackfillScope, bucket string) (Record, error) {
+	return r.requestBackfill(ctx, database, name, scope, func(rec *Record) error { return r.checkBackfill(ctx, rec, &scope, bucket) })
 }
 
 // StopBackfill ends the backfill of a pipeline that Backfill, or a column that its table
@@ -66,12 +66,12 @@ func (r *Registry) Backfill(ctx context.Context, database, name string, scope Fi
 // The error is *NoPipelineError, or says that no backfill is under way. That with which a
 // pipeline begins cannot be stopped: it is how the pipeline knows what it is about.
 func (r *Registry) StopBackfill(ctx context.Context, database, name, bucket string) (Record, error) {
-	return r.fill(ctx, database, name, FillScope{None: true}, func(rec *Record) error { return r.mayStop(ctx, rec, bucket) })
+	return r.requestBackfill(ctx, database, name, BackfillScope{None: true}, func(rec *Record) error { return r.checkStop(ctx, rec, bucket) })
 }
 
-// fill asks the processors of a pipeline for a scope, in the place of what was asked
+// requestBackfill asks the processors of a pipeline for a scope, in the place of what was asked
 // before, if may allows it.
-func (r *Registry) fill(ctx context.Context, database, name string, scope FillScope, may func(rec *Record) error) (Record, error) {
+func (r *Registry) requestBackfill(ctx context.Context, database, name string, scope BackfillScope, may func(rec *Record) error) (Record, error) {
 	for {
 		rec, err := r.Get(ctx, database, name)
 		if err != nil {
@@ -81,8 +81,8 @@ func (r *Registry) fill(ctx context.Context, database, name string, scope FillSc
 			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 		}
 		next := rec
-		next.Fills++
-		next.FillScope, next.Settled = scope, false
+		next.Backfills++
+		next.BackfillScope, next.Settled = scope, false
 		if err = r.put(ctx, &next, rec.Revision); err == nil {
 			return r.Get(ctx, database, name)
 		}
@@ -92,8 +92,8 @@ func (r *Registry) fill(ctx context.Context, database, name string, scope FillSc
 	}
 }
 
-// mayFill tells whether a pipeline can begin to fill a scope.
-func (r *Registry) mayFill(ctx context.Context, rec *Record, scope *FillScope, bucket string) error {
+// checkBackfill tells whether a pipeline can begin to backfill a scope.
+func (r *Registry) checkBackfill(ctx context.Context, rec *Record, scope *BackfillScope, bucket string) error {
 	b, err := r.containersOf(ctx, rec)
 	switch {
 	case err != nil:
@@ -103,16 +103,16 @@ func (r *Registry) mayFill(ctx context.Context, rec *Record, scope *FillScope, b
 	case rec.Shadow:
 		return errors.New("its rows are being built anew, those of all items; see millrace status")
 	}
-	levels := len(rec.filledItems(&b).Spec.PartitionKey)
+	levels := len(rec.backfilledContainer(&b).Spec.PartitionKey)
 	if err := scope.Request(1).Broken; err != nil {
 		return err
 	}
 	if key, _ := scope.key(); !key.IsZero() && key.Levels() != levels {
 		return fmt.Errorf("key %s has %d components, and the partition key of container %s has %d",
-			scope.Key, key.Levels(), rec.filledItems(&b).Name, levels)
+			scope.Key, key.Levels(), rec.backfilledContainer(&b).Name, levels)
 	}
-	filled, err := r.isFilled(ctx, rec, &b, bucket)
-	if err != nil || filled || rec.FillScope.None || rec.FillScope.Request(rec.Fills).Broken != nil {
+	done, err := r.backfillDone(ctx, rec, &b, bucket)
+	if err != nil || done || rec.BackfillScope.None || rec.BackfillScope.Request(rec.Backfills).Broken != nil {
 		return err
 	}
 	paused := ""
@@ -120,17 +120,17 @@ func (r *Registry) mayFill(ctx context.Context, rec *Record, scope *FillScope, b
 		paused = ", and the pipeline is paused"
 	}
 	return fmt.Errorf("a backfill of %s is under way%s: see millrace status %s, and ask again when it is done, or stop it by millrace backfill %s --stop",
-		rec.FillScope, paused, rec.Name, rec.Name)
+		rec.BackfillScope, paused, rec.Name, rec.Name)
 }
 
-// mayStop tells whether a pipeline has a backfill that can be stopped.
-func (r *Registry) mayStop(ctx context.Context, rec *Record, bucket string) error {
+// checkStop tells whether a pipeline has a backfill that can be stopped.
+func (r *Registry) checkStop(ctx context.Context, rec *Record, bucket string) error {
 	b, err := r.containersOf(ctx, rec)
 	if err != nil {
 		return err
 	}
-	filled, err := r.isFilled(ctx, rec, &b, bucket)
-	if err == nil && filled {
+	done, err := r.backfillDone(ctx, rec, &b, bucket)
+	if err == nil && done {
 		return fmt.Errorf("no backfill that can be stopped is under way: see millrace status %s", rec.Name)
 	}
 	return err
@@ -149,18 +149,18 @@ func (r *Registry) containersOf(ctx context.Context, rec *Record) (Bound, error)
 	return b, nil
 }
 
-// isFilled tells whether what was to be filled is filled everywhere, as the checkpoints
+// backfillDone tells whether a backfill is done everywhere, as the checkpoints
 // say.
-func (r *Registry) isFilled(ctx context.Context, rec *Record, b *Bound, bucket string) (bool, error) {
-	at, _, err := ReadCheckpoints(ctx, r.JetStream, bucket) // one that cannot be read has filled nothing
+func (r *Registry) backfillDone(ctx context.Context, rec *Record, b *Bound, bucket string) (bool, error) {
+	at, _, err := ReadCheckpoints(ctx, r.JetStream, bucket) // one that cannot be read has backfilled nothing
 	if err != nil {
 		return false, err
 	}
-	return rec.Filled(b, at), nil
+	return rec.BackfillDone(b, at), nil
 }
 
 // key returns the partition key, zero for all.
-func (s FillScope) key() (feed.PartitionKey, error) {
+func (s BackfillScope) key() (feed.PartitionKey, error) {
 	if s.Key == "" {
 		return feed.PartitionKey{}, nil
 	}
@@ -173,8 +173,8 @@ func (s FillScope) key() (feed.PartitionKey, error) {
 
 // Request returns what a processor is asked for; number 0 asks for nothing. It is
 // broken if this release does not understand the scope.
-func (s FillScope) Request(number uint32) processors.FillRequest {
-	r := processors.FillRequest{Number: number, None: s.None}
+func (s BackfillScope) Request(number uint32) processors.BackfillRequest {
+	r := processors.BackfillRequest{Number: number, None: s.None}
 	if number == 0 || s.None {
 		return r
 	}
@@ -190,37 +190,37 @@ func (s FillScope) Request(number uint32) processors.FillRequest {
 	return r
 }
 
-// fillRole is the role of the readers that fill: those of the items that hold the
+// backfillRole is the role of the readers that backfill: those of the items that hold the
 // copies of a cascade, and of those whose rows a projection keeps.
-func (r *Record) fillRole() processors.Role {
+func (r *Record) backfillRole() processors.Role {
 	if r.Spec.Kind() == spec.CascadeKind {
 		return processors.RoleTarget
 	}
 	return processors.RoleSource
 }
 
-// filledItems is the container whose items a fill goes through.
-func (r *Record) filledItems(b *Bound) *store.ContainerInfo {
-	if r.fillRole() == processors.RoleTarget {
+// backfilledContainer is the container whose items a backfill goes through.
+func (r *Record) backfilledContainer(b *Bound) *store.ContainerInfo {
+	if r.backfillRole() == processors.RoleTarget {
 		return b.Target
 	}
 	return b.Source
 }
 
-// FillsLeft tells whether a reader has yet to do what the record asks it to fill.
-func (r *Record) FillsLeft(reader processors.Resource, cp *processors.Checkpoint) bool {
-	if r.Fills == 0 || reader.Role != r.fillRole() || reader.Generation != r.Generation {
+// BackfillPending tells whether a reader has yet to do what the record asks it to backfill.
+func (r *Record) BackfillPending(reader processors.Resource, cp *processors.Checkpoint) bool {
+	if r.Backfills == 0 || reader.Role != r.backfillRole() || reader.Generation != r.Generation {
 		return false
 	}
-	return cp == nil || cp.Fill == nil || cp.Fill.Number < r.Fills || !cp.Fill.Done
+	return cp == nil || cp.Backfill == nil || cp.Backfill.Number < r.Backfills || !cp.Backfill.Done
 }
 
-// Filled tells whether what was to be filled is filled everywhere.
-func (r *Record) Filled(b *Bound, at Checkpoints) bool {
-	if r.Fills == 0 {
+// BackfillDone tells whether a backfill is done everywhere.
+func (r *Record) BackfillDone(b *Bound, at Checkpoints) bool {
+	if r.Backfills == 0 {
 		return true
 	}
-	return !slices.ContainsFunc(r.readersOf(r.fillRole(), r.filledItems(b)), func(reader processors.Resource) bool {
-		return r.FillsLeft(reader, at[reader.String()])
+	return !slices.ContainsFunc(r.readersOf(r.backfillRole(), r.backfilledContainer(b)), func(reader processors.Resource) bool {
+		return r.BackfillPending(reader, at[reader.String()])
 	})
 }

@@ -8,12 +8,12 @@ import (
 )
 
 // What was begun is gone on with if it is what is asked for, and not otherwise.
-func TestFillingGoesOnWithWhatIsAskedFor(t *testing.T) {
-	open := &processors.Fill{Number: 2, Cursor: []byte("c"), Began: 1, Total: 9, Scanned: 4}
-	done := &processors.Fill{Number: 2, Done: true, Began: 1, Scanned: 9}
+func TestBackfillGoesOnWithWhatIsAskedFor(t *testing.T) {
+	open := &processors.Backfill{Number: 2, Cursor: []byte("c"), Began: 1, Total: 9, Scanned: 4}
+	done := &processors.Backfill{Number: 2, Done: true, Began: 1, Scanned: 9}
 	for name, c := range map[string]struct {
 		number  uint32
-		was     *processors.Fill
+		was     *processors.Backfill
 		left    bool
 		scanned int64
 	}{
@@ -25,12 +25,12 @@ func TestFillingGoesOnWithWhatIsAskedFor(t *testing.T) {
 		"another comes after it":                 {3, done, true, 0},
 		"the first, of a checkpoint without one": {1, nil, true, 0},
 	} {
-		f := processors.NewFilling(processors.FillRequest{Number: c.number}, (*store.Container)(nil), nil)
+		f := processors.NewBackfiller(processors.BackfillRequest{Number: c.number}, (*store.Container)(nil), nil)
 		f.Open(&processors.Term{}, c.was)
 		var s processors.State
 		f.State(&s)
-		if f.Left() != c.left || c.left != (len(s.Jobs) == 1) || s.Fill != nil && s.Fill.Scanned != c.scanned || c.left && s.Fill.Number != c.number {
-			t.Errorf("%s: left %t, %+v, jobs %+v", name, f.Left(), s.Fill, s.Jobs)
+		if f.Left() != c.left || c.left != (len(s.Jobs) == 1) || s.Backfill != nil && s.Backfill.Scanned != c.scanned || c.left && s.Backfill.Number != c.number {
+			t.Errorf("%s: left %t, %+v, jobs %+v", name, f.Left(), s.Backfill, s.Jobs)
 		}
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// TestI5_ACascadesFillGoesOnElsewhere takes the lease of a cascade's fill away when a
+// TestI5_ACascadesBackfillGoesOnElsewhere takes the lease of a cascade's backfill away when a
 // page is about to be in the target and not in the checkpoint: from a process that is
 // killed when it is there, and from one that hangs before it and wakes up late. The next
 // term reads that page again and none before it, repairs no item a second time, and
 // the page that comes late is refused.
-func TestI5_ACascadesFillGoesOnElsewhere(t *testing.T) {
+func TestI5_ACascadesBackfillGoesOnElsewhere(t *testing.T) {
 	const page, products = 1000, 2500 // three pages
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("killed=%t", killed), func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestI5_ACascadesFillGoesOnElsewhere(t *testing.T) {
 			partition := partitionOf(t, product, "1")
 
 			goOn := make(chan struct{})
-			cfg.Fill = processors.FillRequest{Number: 1, Where: func([]byte) bool { <-goOn; return true }}
+			cfg.Backfill = processors.BackfillRequest{Number: 1, Where: func([]byte) bool { <-goOn; return true }}
 			first := w.start([]cascade.Config{cfg}, processors.RoleTarget)
 			var requests, looked atomic.Int64
 			here := repairedBy(first.tap)
@@ -62,7 +62,7 @@ func TestI5_ACascadesFillGoesOnElsewhere(t *testing.T) {
 			}
 			eventually(t, func() (bool, string) {
 				cp := checkpoint()
-				return cp.Fill != nil && cp.Fill.Scanned == page && !cp.Fill.Done, fmt.Sprintf("the checkpoint is %+v", cp)
+				return cp.Backfill != nil && cp.Backfill.Scanned == page && !cp.Backfill.Done, fmt.Sprintf("the checkpoint is %+v", cp)
 			})
 			if killed {
 				for _, l := range first.leases {
@@ -74,7 +74,7 @@ func TestI5_ACascadesFillGoesOnElsewhere(t *testing.T) {
 			}
 
 			goOn = make(chan struct{})
-			cfg.Fill.Where = func([]byte) bool { <-goOn; looked.Add(1); return true }
+			cfg.Backfill.Where = func([]byte) bool { <-goOn; looked.Add(1); return true }
 			second := w.start([]cascade.Config{cfg}, processors.RoleTarget)
 			elsewhere := repairedBy(second.tap)
 			close(goOn)
@@ -95,9 +95,9 @@ func TestI5_ACascadesFillGoesOnElsewhere(t *testing.T) {
 			var cp *processors.Checkpoint // the last one is written a moment after there is nothing left to do
 			eventually(t, func() (bool, string) {
 				cp = checkpoint()
-				return cp.Fill != nil && cp.Fill.Done && len(cp.Jobs) == 0, fmt.Sprintf("when it is done the checkpoint is %+v", cp)
+				return cp.Backfill != nil && cp.Backfill.Done && len(cp.Jobs) == 0, fmt.Sprintf("when it is done the checkpoint is %+v", cp)
 			})
-			if f := cp.Fill; f.Scanned != products || f.Total != products {
+			if f := cp.Backfill; f.Scanned != products || f.Total != products {
 				t.Errorf("%d of %d items were scanned, want %d", f.Scanned, f.Total, products)
 			} else if n := page + elsewhere.Load(); f.Changed != n {
 				t.Errorf("%d items are told as changed, want %d: those that checkpoints know of", f.Changed, n)

@@ -19,7 +19,7 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// pages is a Memory that shows the pages that are filled.
+// pages is a Memory that shows the pages of a backfill.
 type pages struct {
 	*sinktest.Memory
 	rows  []int                      // of each page that was written
@@ -65,9 +65,9 @@ func sum(counts []int) (n int) {
 	return n
 }
 
-// filledBefore puts customers with first names into a source, and lets the projection
+// backfilledBefore puts customers with first names into a source, and lets the projection
 // make the rows of them before it gains columns. It returns the lease.
-func (s *stage) filledBefore(p *project.Projection, source *store.Container, customers int, first func(i int) string) *lease {
+func (s *stage) backfilledBefore(p *project.Projection, source *store.Container, customers int, first func(i int) string) *lease {
 	s.t.Helper()
 	var ops []store.Operation
 	for i := range customers {
@@ -101,10 +101,10 @@ func (s *stage) applied(source *store.Container) {
 	s.last = status.Applied
 }
 
-// TestI5_AFillThatIsKilledGoesOn kills the process that fills added columns when a page
+// TestI5_ABackfillThatIsKilledGoesOn kills the process that backfills added columns when a page
 // is in the sink and not in the checkpoint. The next one writes that page again, those
 // behind it, and none before it.
-func TestI5_AFillThatIsKilledGoesOn(t *testing.T) {
+func TestI5_ABackfillThatIsKilledGoesOn(t *testing.T) {
 	s := newStage(t)
 	source := s.container(t, "customer", 1, "/customerId")
 	s.partition = source.Partitions()[0]
@@ -116,7 +116,7 @@ func TestI5_AFillThatIsKilledGoesOn(t *testing.T) {
 
 	const customers = 20 // three pages of bytes
 	long := strings.Repeat("x", 500_000)
-	l := s.filledBefore(compile(t, cfg), source, customers, func(int) string { return long })
+	l := s.backfilledBefore(compile(t, cfg), source, customers, func(int) string { return long })
 
 	reached, killed := make(chan struct{}), make(chan struct{})
 	first := &pages{Memory: sinktest.NewMemory(disk, true)}
@@ -126,11 +126,11 @@ func TestI5_AFillThatIsKilledGoesOn(t *testing.T) {
 			<-killed
 		}
 	}
-	cfg.Tables[0].Columns, cfg.Fill.Number, cfg.Sink = all, 1, first
+	cfg.Tables[0].Columns, cfg.Backfill.Number, cfg.Sink = all, 1, first
 	stop := s.run(l, compile(t, cfg))
 	<-reached
-	cp := l.wait(t, func(cp *processors.Checkpoint) bool { return cp.Fill != nil && cp.Fill.Scanned > 0 })
-	if cp.Fill.Number != 1 || cp.Fill.Done || cp.Fill.Total != customers || len(cp.Jobs) != 1 || cp.Open() != 1 {
+	cp := l.wait(t, func(cp *processors.Checkpoint) bool { return cp.Backfill != nil && cp.Backfill.Scanned > 0 })
+	if cp.Backfill.Number != 1 || cp.Backfill.Done || cp.Backfill.Total != customers || len(cp.Jobs) != 1 || cp.Open() != 1 {
 		t.Errorf("in the middle the checkpoint is %+v", cp)
 	}
 	crashed := l.Checkpoint()
@@ -143,8 +143,8 @@ func TestI5_AFillThatIsKilledGoesOn(t *testing.T) {
 	cfg.Sink, l.checkpoint = second, crashed
 	p := compile(t, cfg)
 	s.run(l, p)
-	cp = l.wait(t, func(cp *processors.Checkpoint) bool { return cp.Fill != nil && cp.Fill.Done })
-	if cp.Fill.Scanned != customers || len(cp.Jobs) != 0 {
+	cp = l.wait(t, func(cp *processors.Checkpoint) bool { return cp.Backfill != nil && cp.Backfill.Done })
+	if cp.Backfill.Scanned != customers || len(cp.Jobs) != 0 {
 		t.Errorf("when it is done the checkpoint is %+v", cp)
 	}
 	if first.rows[0]+sum(second.rows) != customers || len(second.rows) < 2 {
@@ -168,10 +168,10 @@ func (b behind) Handle(ctx context.Context, r *store.Request) *store.Response {
 	return resp
 }
 
-// TestI5_ALatePageOfAFillIsRefused lets a process hang between the reading and the
+// TestI5_ALatePageOfABackfillIsRefused lets a process hang between the reading and the
 // writing of a page. Meanwhile an item of the page goes, and another process, which has
-// not come to fill anything yet, takes its row away: the late page does not bring it back.
-func TestI5_ALatePageOfAFillIsRefused(t *testing.T) {
+// not come to backfill anything yet, takes its row away: the late page does not bring it back.
+func TestI5_ALatePageOfABackfillIsRefused(t *testing.T) {
 	s := newStage(t)
 	source := s.container(t, "customer", 1, "/customerId")
 	s.partition = source.Partitions()[0]
@@ -179,7 +179,7 @@ func TestI5_ALatePageOfAFillIsRefused(t *testing.T) {
 	disk := sinktest.NewDisk()
 	all := cfg.Tables[0].Columns
 	cfg.Source, cfg.Sink, cfg.Tables[0].Columns = source, sinktest.NewMemory(disk, false), slices.Clone(all[:len(all)-1])
-	l := s.filledBefore(compile(t, cfg), source, 5, strconv.Itoa)
+	l := s.backfilledBefore(compile(t, cfg), source, 5, strconv.Itoa)
 	second := newLease()
 	second.epoch, second.checkpoint = l.epoch+1, l.Checkpoint()
 
@@ -189,7 +189,7 @@ func TestI5_ALatePageOfAFillIsRefused(t *testing.T) {
 		<-late
 		return nil
 	}}
-	cfg.Tables[0].Columns, cfg.Fill.Number, cfg.Sink = all, 1, slow
+	cfg.Tables[0].Columns, cfg.Backfill.Number, cfg.Sink = all, 1, slow
 	ended := make(chan error, 1)
 	go func(p *project.Projection) { ended <- s.ends(l, p) }(compile(t, cfg))
 	<-read
@@ -202,7 +202,7 @@ func TestI5_ALatePageOfAFillIsRefused(t *testing.T) {
 	gone := make(chan struct{})
 	local := &store.Local{}
 	local.Add(s.partition, behind{s.client, func(r *store.Request) {
-		if r.Count != nil { // with which a fill begins
+		if r.Count != nil { // with which a backfill begins
 			<-gone
 		}
 	}})
@@ -219,15 +219,15 @@ func TestI5_ALatePageOfAFillIsRefused(t *testing.T) {
 		t.Errorf("the term with the late page ended with %v, want ErrLost", err)
 	}
 	close(gone)
-	second.wait(t, func(cp *processors.Checkpoint) bool { return cp.Fill != nil && cp.Fill.Done })
+	second.wait(t, func(cp *processors.Checkpoint) bool { return cp.Backfill != nil && cp.Backfill.Done })
 	s.equal(p)
 }
 
-// TestAFillOfManyPages fills more items than a page holds. Of the last page the sink does
-// not take one row: the others are filled, it stays as it was and has a dead letter,
+// TestABackfillOfManyPages backfills more items than a page holds. Of the last page the sink does
+// not take one row: the others are backfilled, it stays as it was and has a dead letter,
 // with which it is written when the sink takes it. A row that an added column refuses goes,
 // and is told of as a reject.
-func TestAFillOfManyPages(t *testing.T) {
+func TestABackfillOfManyPages(t *testing.T) {
 	const customers, page = 5_400, 5_000
 	s := newStage(t)
 	source := s.container(t, "customer", 1, "/customerId")
@@ -241,7 +241,7 @@ func TestAFillOfManyPages(t *testing.T) {
 	less := cfg.Tables[0].Columns
 	more := append(slices.Clone(less), project.Column{Name: "number", Expr: `StringToNumber(firstName)`, Type: number})
 	cfg.Source, cfg.Sink = source, sinktest.NewMemory(disk, true)
-	l := s.filledBefore(compile(t, cfg), source, customers, func(i int) string {
+	l := s.backfilledBefore(compile(t, cfg), source, customers, func(i int) string {
 		if i == 5_300 {
 			return "0.5"
 		}
@@ -259,11 +259,11 @@ func TestAFillOfManyPages(t *testing.T) {
 		}
 		return nil
 	}
-	cfg.Tables[0].Columns, cfg.Fill.Number, cfg.Sink = more, 1, sink
+	cfg.Tables[0].Columns, cfg.Backfill.Number, cfg.Sink = more, 1, sink
 	p := compile(t, cfg)
 	s.run(l, p)
-	cp := l.wait(t, func(cp *processors.Checkpoint) bool { return cp.Fill != nil && cp.Fill.Done })
-	if f := cp.Fill; f.Scanned != customers || f.Total != customers || f.Changed != customers || len(cp.Jobs) != 0 {
+	cp := l.wait(t, func(cp *processors.Checkpoint) bool { return cp.Backfill != nil && cp.Backfill.Done })
+	if f := cp.Backfill; f.Scanned != customers || f.Total != customers || f.Changed != customers || len(cp.Jobs) != 0 {
 		t.Errorf("when it is done the checkpoint is %+v", cp)
 	}
 	if sink.rows[0] != page || sum(sink.rows) != customers-2 || len(sink.rows) < 3 {
@@ -271,7 +271,7 @@ func TestAFillOfManyPages(t *testing.T) {
 	}
 	of := func(id string) string { return project.SourceOf(source.Info().Name, key(t, "c1"), id) }
 	want := []string{"customers " + of("c5300") + " column number: is 0.5, and the column takes integers"}
-	if diff := cmp.Diff(want, cp.Rejected); diff != "" || cp.Counts.Rejects != 1 || cp.Counts.Rows != 2*customers-1 || cp.Counts.Letters != 1 {
+	if diff := cmp.Diff(want, cp.Rejected); diff != "" || cp.Counts.Rejects != 1 || cp.Counts.Rows != 2*customers-1 || cp.Counts.DeadLetters != 1 {
 		t.Errorf("counts %+v, rejects that are told (-want +got):\n%s", cp.Counts, diff)
 	}
 	stale := sinktest.Differences(t.Context(), p, s.held())
@@ -279,16 +279,16 @@ func TestAFillOfManyPages(t *testing.T) {
 		t.Errorf("these rows differ: %v", stale)
 	}
 
-	letters, err := s.letters.List(t.Context(), "analytics", 10)
-	if err != nil || len(letters) != 1 {
-		t.Fatalf("dead letters %+v, %v", letters, err)
+	deadLetters, err := s.letters.List(t.Context(), "analytics", 10)
+	if err != nil || len(deadLetters) != 1 {
+		t.Fatalf("dead letters %+v, %v", deadLetters, err)
 	}
-	if letter := letters[0]; letter.Item != `["c1"]/`+refused || letter.Position.IsZero() || letter.Target != "row ["+refused+"] of customers" ||
-		!strings.Contains(letter.Reason, "no room for it") {
-		t.Errorf("dead letter %+v", letter)
+	if deadLetter := deadLetters[0]; deadLetter.Item != `["c1"]/`+refused || deadLetter.Position.IsZero() || deadLetter.Target != "row ["+refused+"] of customers" ||
+		!strings.Contains(deadLetter.Reason, "no room for it") {
+		t.Errorf("dead letter %+v", deadLetter)
 	}
 	takes.Store(true)
-	if err := s.letters.Retry(t.Context(), "analytics", letters[0].ID); err != nil {
+	if err := s.letters.Retry(t.Context(), "analytics", deadLetters[0].ID); err != nil {
 		t.Fatal(err)
 	}
 	rows := cp.Counts.Rows
