@@ -89,3 +89,85 @@ func TestRepair_EachItemGetsItsOwnCopies(t *testing.T) {
 		}
 	}
 }
+
+// TestRepair_CopiesOfOneItemAreOneChange repairs an item that copies from several
+// sources: the log gets the item once, with what leads back.
+func TestRepair_CopiesOfOneItemAreOneChange(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	line := func(sku, set, value string) store.Copy {
+		return store.Copy{
+			Action: store.CopySet, Each: "lines",
+			Match: []store.Field{{Path: "sku", Value: fmt.Appendf(nil, "%q", sku)}},
+			Set:   []store.Field{{Path: set, Value: []byte(value)}},
+		}
+	}
+	const order = `{"id":"1","a":"x","lines":[{"sku":"s1"},{"sku":"s2","name":"old"},{"sku":"s3"},{"sku":"s1","n":1}],"source":"s1"}`
+	for _, c := range []struct {
+		name    string
+		copies  []store.Copy
+		want    string // "" if the item goes
+		changes int
+		status  store.Status
+	}{
+		{
+			"each from another source",
+			[]store.Copy{line("s1", "name", `"Apple"`), line("s2", "name", `"Pear"`), line("s4", "name", `"None"`), line("s3", "name", `"Plum"`)},
+			`{"id":"1","a":"x","lines":[{"sku":"s1","name":"Apple"},{"sku":"s2","name":"Pear"},{"sku":"s3","name":"Plum"},{"sku":"s1","n":1,"name":"Apple"}],"source":"s1"}`,
+			1, store.StatusOK,
+		},
+		{"as they are", []store.Copy{line("s2", "name", `"old"`), line("s4", "name", `"None"`)}, order, 0, store.StatusNotModified},
+		{"there and back", []store.Copy{line("s2", "name", `"new"`), line("s2", "name", `"old"`)}, order, 0, store.StatusNotModified},
+		{"one that leads through what is no object", []store.Copy{line("s1", "name", `"Apple"`), line("s1", "name.x", "1"), line("s3", "name", `"Plum"`)},
+			`{"id":"1","a":"x","lines":[{"sku":"s1","name":"Apple"},{"sku":"s2","name":"old"},{"sku":"s3"},{"sku":"s1","n":1,"name":"Apple"}],"source":"s1"}`,
+			1, store.StatusBadRequest,
+		},
+		{"one that is no copy", []store.Copy{line("s1", "name", `"Apple"`), line("s2", "name", `"Pear"`), line("s3", "name", `no JSON`)},
+			`{"id":"1","a":"x","lines":[{"sku":"s1","name":"Apple"},{"sku":"s2","name":"Pear"},{"sku":"s3"},{"sku":"s1","n":1,"name":"Apple"}],"source":"s1"}`,
+			1, store.StatusBadRequest,
+		},
+		{"one that removes it", []store.Copy{
+			line("s1", "name", `"Apple"`), line("s3", "name", `"Plum"`),
+			{Action: store.CopyDelete, Match: []store.Field{{Path: "source", Value: []byte(`"s1"`)}}}, line("s2", "name", `"Pear"`),
+		}, "", 1, store.StatusOK},
+	} {
+		item := n.mustOne(k, upsert(order))
+		r := n.ask(&store.Request{Repair: &store.Repair{
+			Producer: feed.Producer{Pipeline: "p", Generation: 1, Source: "s/0"}, Epoch: 1,
+			Items: []store.RepairItem{{Ref: store.ItemRef{Key: k, ID: "1"}, IfMatch: item.ETag, Copies: c.copies}},
+		}})
+		if r.Err != nil {
+			t.Fatalf("%s: %v", c.name, r.Err)
+		}
+		if got := r.Repair.Statuses[0]; got != c.status {
+			t.Errorf("%s: status %d %s, want %d", c.name, got, r.Repair.Reasons[0], c.status)
+		}
+		var changes []feed.Change
+		for _, commit := range w.commits()[item.ETag.LSN:] {
+			for i := range commit.Transactions {
+				changes = append(changes, commit.Transactions[i].Changes...)
+			}
+		}
+		if len(changes) != c.changes {
+			t.Fatalf("%s: %d changes, want %d", c.name, len(changes), c.changes)
+		}
+		if c.want != "" {
+			if got := n.read(k, "1"); got != c.want {
+				t.Errorf("%s: the item is\n%s, want\n%s", c.name, got, c.want)
+			}
+		}
+		for i := range changes {
+			if string(changes[i].After) != c.want {
+				t.Errorf("%s: the log has %s, want %s", c.name, changes[i].After, c.want)
+			}
+			before, err := changes[i].BeforeBody()
+			if err != nil || string(before) != order {
+				t.Errorf("%s: before it was %s, %v; want %s", c.name, before, err, order)
+			}
+			if c.want != "" && len(changes[i].Undo) == 0 {
+				t.Errorf("%s: the change carries the whole item before, not what leads back", c.name)
+			}
+		}
+	}
+}
