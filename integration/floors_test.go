@@ -47,6 +47,10 @@ var walls = []struct{ who, what, why string }{
 	{"store/tombstone", "store/engine", "what a tombstone means touches no disk"},
 	{"store/tombstone", "store/owner", "what a tombstone means touches no disk"},
 	{"store/tombstone", "leases", "what a tombstone means knows no owners"},
+	{"store/queryplan", "store/owner", "how items are reached is chosen by what is given"},
+	{"store/queryplan", "leases", "how items are reached is chosen by what is given"},
+	{"store/queryrun", "store/owner", "a query reads a snapshot and decides nothing"},
+	{"store/queryrun", "leases", "a query reads a snapshot; who may read it is the owner's to know"},
 }
 
 // doors are what a wall lets through: who may import what in spite of it.

@@ -2,49 +2,37 @@ package owner
 
 import (
 	"context"
-	"slices"
-	"time"
+	"errors"
 
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/query"
-	"github.com/millrace/millrace/store/queryplan"
-)
-
-// queryTick is after how many entries or items a query looks at the clock. An item
-// counts again for each queryTickBytes of it.
-const (
-	queryTick      = 256
-	queryTickBytes = 4 << 10
+	"github.com/millrace/millrace/store/queryrun"
 )
 
 // query answers a page of a query. It reads a snapshot beside the commit loop, and
 // waits for its turn where many are under way.
 func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
-	refuse := func(e *store.Error) *store.Response { return &store.Response{Err: e} }
 	if !p.beginQuery(ctx) {
-		return refuse(&store.Error{
+		return &store.Response{Err: &store.Error{
 			Status: store.StatusTooManyRequests, RetryAfter: indexRetry,
 			Message: "too many queries wait for the partition",
-		})
+		}}
 	}
 	defer func() { <-p.queries }()
-	q, refusal := parseQuery(r)
-	if refusal != nil {
-		return refuse(refusal)
-	}
 	snap, s := p.snapshot()
 	defer snap.Close()
-	e := &execution{p: p, snap: snap, schema: s.schema, r: r, q: q, started: time.Now(), now: p.now()}
-	result, refusal := e.run(ctx)
+	result, err := queryrun.Page(ctx, &queryrun.Source{
+		Snapshot: snap, Key: s.schema.key, Indexes: s.schema.settings.Indexes, Schema: &s.schema.engine, Now: p.now(),
+	}, queryrun.Limits{PageTime: p.cfg.QueryPageTime, Time: p.cfg.QueryTime}, r)
+	if refusal, ok := errors.AsType[*store.Error](err); ok {
+		return &store.Response{Err: refusal}
+	}
 	switch {
-	case refusal != nil:
-		return refuse(refusal)
+	case err != nil:
+		return p.readFailed(err)
 	case !p.lease.Valid():
-		return refuse(p.notOwner())
+		return &store.Response{Err: p.notOwner()}
 	}
 	result.LSN = s.lsn
-	result.Metrics.Time = time.Since(e.started)
 	return &store.Response{Query: result}
 }
 
@@ -64,320 +52,4 @@ func (p *Partition) beginQuery(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// parseQuery reads the text, binds the parameters and sets the clock.
-func parseQuery(r *store.Query) (*query.Query, *store.Error) {
-	q, err := query.ParseQuery(r.Text)
-	if err == nil && len(r.Params) > 0 {
-		params := make(map[string][]byte, len(r.Params))
-		for _, p := range r.Params {
-			params[p.Name] = p.Value
-		}
-		q, err = q.Bind(params)
-	}
-	if err != nil {
-		return nil, store.Refuse(store.StatusBadRequest, "query: %v", err)
-	}
-	return q.At(r.Now), nil
-}
-
-// execution is a page of a query under way.
-type execution struct {
-	p       *Partition
-	snap    *engine.Snapshot
-	schema  *schema
-	r       *store.Query
-	q       *query.Query
-	started time.Time
-	now     int64
-
-	access   *queryplan.Access
-	on       *query.Run
-	down     bool   // ranks descend
-	filter   bool   // the condition is tested before system properties are composed
-	composes bool   // system properties
-	prefix   string // of encoded partition keys; "" for all
-	metrics  store.QueryMetrics
-	seen     int  // since the clock was looked at
-	late     bool // the page is to end where it can
-	body     []byte
-}
-
-func (e *execution) run(ctx context.Context) (*store.QueryResult, *store.Error) {
-	t, refusal := e.table()
-	if refusal != nil {
-		return nil, refusal
-	}
-	access, ok, err := queryplan.Choose(e.q, t, counter{e.snap})
-	switch {
-	case err != nil:
-		return nil, e.failed(err)
-	case !ok:
-		return nil, store.Refuse(store.StatusBadRequest, "the index %s, in whose order the pages before came, is gone; begin the query again", e.r.Via)
-	}
-	e.access = access
-	if access.Kind == queryplan.Order {
-		if err := e.checkOrder(); err != nil {
-			return nil, e.failed(err)
-		}
-	}
-	result := &store.QueryResult{Via: e.via()}
-	if !e.r.Explain {
-		if refusal := e.read(ctx, result); refusal != nil {
-			return nil, refusal
-		}
-	}
-	result.Metrics = e.metrics
-	result.Metrics.Access = e.access.String()
-	if e.access.Kind >= queryplan.Values {
-		result.Metrics.Index = e.access.Index.Path
-	}
-	result.Metrics.Rows = int64(len(result.Rows))
-	return result, nil
-}
-
-// table says what there is to choose from.
-func (e *execution) table() (*queryplan.Table, *store.Error) {
-	if e.r.Key.Levels() > len(e.schema.key) {
-		return nil, store.Refuse(store.StatusBadRequest, "the partition key %s has %d levels, those of the container have %d",
-			e.r.Key, e.r.Key.Levels(), len(e.schema.key))
-	}
-	t := &queryplan.Table{Key: e.r.Key, Hashes: e.r.Range, Keys: store.KeyOfValues, InOrder: e.r.Via == store.QueryItems}
-	if e.r.Via != store.QueryItems {
-		t.Via = e.r.Via
-	}
-	for _, path := range e.schema.key {
-		var names []string
-		for i := range path {
-			names = append(names, path[i].Name)
-		}
-		t.Paths = append(t.Paths, names)
-	}
-	for i := range e.schema.settings.Indexes {
-		x := &e.schema.settings.Indexes[i]
-		if x.Ready && x.Rule == "" {
-			t.Indexes = append(t.Indexes, queryplan.Index{Number: x.Number, Path: x.Path, Ordered: x.Ordered})
-		}
-	}
-	if !e.r.Key.IsZero() && e.r.Key.Levels() < len(e.schema.key) {
-		e.prefix = e.r.Key.Encoded()
-	}
-	return t, nil
-}
-
-// via returns what the keys of rows depend on.
-func (e *execution) via() string {
-	switch {
-	case e.q.Kind() != query.Stream:
-		return ""
-	case e.access.Kind == queryplan.Range:
-		return e.access.Index.Path
-	}
-	return store.QueryItems
-}
-
-// checkOrder gives up the order of an index that holds values whose order it does not
-// have: arrays, objects and those that were cut.
-func (e *execution) checkOrder() error {
-	for _, span := range e.access.Spans {
-		span = span.From(queryplan.PlainMax())
-		if span.Empty() {
-			continue
-		}
-		for _, err := range e.snap.IndexSpan(e.access.Index.Number, span, false) {
-			if err != nil {
-				return err
-			}
-			e.sortInstead()
-			return nil
-		}
-	}
-	return nil
-}
-
-// sortInstead gives up the order of an index.
-func (e *execution) sortInstead() {
-	e.access = &queryplan.Access{
-		Kind: queryplan.Items, Items: e.access.Items, What: "scan of all items",
-		Why: "index " + e.access.Index.Path + " holds arrays, objects or values of more than 512 bytes, whose order it does not have; " +
-			"each page reads them all and keeps the first rows in order",
-	}
-}
-
-// failed says that the engine could not read.
-func (e *execution) failed(err error) *store.Error { return e.p.readFailed(err).Err }
-
-// read takes items in until the page is full.
-func (e *execution) read(ctx context.Context, result *store.QueryResult) *store.Error {
-	e.prepare()
-	at, err := e.place()
-	if err != nil {
-		return store.Refuse(store.StatusBadRequest, "the continuation is none of this query: %v", err)
-	}
-	e.on, err = e.q.Run(query.RunConfig{
-		End: e.started.Add(e.p.cfg.QueryTime), Done: ctx.Done(), After: e.r.After, Ordered: e.access.Kind == queryplan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
-		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax),
-	})
-	if err != nil {
-		return store.Refuse(store.StatusBadRequest, "query: %v", err)
-	}
-	part, refusal := e.take(ctx, at)
-	if refusal != nil {
-		return refusal
-	}
-	result.More = part.More
-	result.Rows = make([]store.QueryRow, len(part.Rows))
-	for i, row := range part.Rows {
-		result.Rows[i] = store.QueryRow{Key: row.Key, Body: row.Body}
-		result.Reached = row.Key
-	}
-	if part.Until != nil {
-		result.Reached = part.Until
-	}
-	return nil
-}
-
-// bounded returns n, or most if n is none or too many.
-func bounded(n, most int) int {
-	if n <= 0 || n > most {
-		return most
-	}
-	return n
-}
-
-// prepare finds out whether items need their system properties, and what can be
-// tested without.
-func (e *execution) prepare() {
-	if order := e.q.Order(); len(order) > 0 {
-		e.down = order[0].Desc
-	}
-	if !e.r.System {
-		return
-	}
-	for _, name := range store.SystemProperties {
-		e.composes = e.composes || e.q.Reads(name)
-	}
-	filter := e.q.Filter()
-	if !e.composes || filter == nil {
-		return
-	}
-	e.filter = !slices.ContainsFunc(filter.Paths(), func(path []string) bool {
-		return len(path) == 0 || store.IsSystemProperty(path[0])
-	})
-}
-
-// take gives items to the run until it has enough.
-func (e *execution) take(ctx context.Context, at *place) (part query.Part, refusal *store.Error) {
-	for c, err := range e.items(at) {
-		if err != nil {
-			return part, e.failed(err)
-		}
-		if e.on.Full() {
-			break
-		}
-		if refusal := e.tick(ctx, c.view); refusal != nil {
-			return part, refusal
-		}
-		given, err := e.item(c)
-		if err != nil && ctx.Err() != nil {
-			return part, givenUp(ctx)
-		}
-		if err != nil {
-			return part, store.Refuse(store.StatusBadRequest, "%v", err)
-		}
-		if e.r.Last && e.streams() && e.on.Len() >= e.r.RowsMax {
-			break
-		}
-		if given && e.late && e.on.Pause() {
-			return e.on.Part(), nil // while the item is valid
-		}
-	}
-	return e.on.Part(), nil
-}
-
-// streams tells whether rows are kept as they come.
-func (e *execution) streams() bool {
-	return e.q.Kind() == query.Stream || e.q.Kind() == query.Sorted && e.access.Kind == queryplan.Order
-}
-
-// tick looks at the clock now and then: a page that can end anywhere is to end when
-// it took its time. One that cannot is refused.
-func (e *execution) tick(ctx context.Context, v *engine.View) *store.Error {
-	if e.seen++; v != nil {
-		e.seen += len(v.Body) / queryTickBytes
-	}
-	if e.seen < queryTick {
-		return nil
-	}
-	e.seen = 0
-	if ctx.Err() != nil {
-		return givenUp(ctx)
-	}
-	took := time.Since(e.started)
-	e.late = e.streams() && took >= e.p.cfg.QueryPageTime
-	if took < e.p.cfg.QueryTime {
-		return nil
-	}
-	return store.Refuse(store.StatusBadRequest,
-		"the query found no end of its page in %s, after %d items of one partition (%s); "+
-			"ask with a partition key or a narrower WHERE, declare an index that serves it, or raise store.queryTime",
-		e.p.cfg.QueryTime, e.metrics.Items, e.access)
-}
-
-// givenUp says that nobody waits for the query any more.
-func givenUp(ctx context.Context) *store.Error {
-	return store.Refuse(store.StatusUnavailable, "the query was given up: %v", context.Cause(ctx))
-}
-
-// item gives an item to the run, unless it cannot give rows. One at which the page is
-// to end is given anyway, so that the run knows the place.
-func (e *execution) item(c candidate) (given bool, err error) {
-	if c.body != nil {
-		return true, e.on.Item(c.body, nil)
-	}
-	e.metrics.Items++
-	e.metrics.Bytes += int64(len(c.view.Body))
-	if c.skip || c.view.Expires != 0 && c.view.Expires <= e.now {
-		return false, nil
-	}
-	body := c.view.Body
-	if e.filter && !e.late && !e.on.Passes(body) {
-		return false, nil
-	}
-	if e.composes {
-		key, id := c.view.Key(), c.view.ID()
-		rid := store.ItemRID(e.r.RID, key, id)
-		etag := store.ETag(c.view.Position)
-		e.body = store.AppendSystem(e.body[:0], body, rid, store.ItemSelf(e.r.RID, rid), etag, c.view.Modified)
-		body = e.body
-	}
-	return true, e.on.Item(body, c.rank)
-}
-
-// counter counts for the planner.
-type counter struct{ snap *engine.Snapshot }
-
-func (c counter) CountItems(spans []engine.Span, most int) (n int, err error) {
-	for _, span := range spans {
-		for _, err := range c.snap.ItemKeys(span) {
-			if err != nil || n == most {
-				return n, err
-			}
-			n++
-		}
-	}
-	return n, nil
-}
-
-func (c counter) CountEntries(index uint32, spans []engine.Span, most int) (n int, err error) {
-	for _, span := range spans {
-		for _, err := range c.snap.IndexSpan(index, span, false) {
-			if err != nil || n == most {
-				return n, err
-			}
-			n++
-		}
-	}
-	return n, nil
 }

@@ -1,4 +1,4 @@
-package owner
+package queryrun
 
 import (
 	"bytes"
@@ -47,7 +47,7 @@ func (e *execution) items(at *place) iter.Seq2[candidate, error] {
 // read: where the rows depend on nothing of it, or on the one value in the index by
 // which it was found. nil if there is no such thing.
 func (e *execution) standIn() []byte {
-	if e.q.Kind() != query.Grouped || e.schema.engine.DefaultTTL != nil || e.prefix != "" || e.access.Exact {
+	if e.q.Kind() != query.Grouped || e.Schema.DefaultTTL != nil || e.prefix != "" || e.access.Exact {
 		return nil
 	}
 	body := []byte("{}")
@@ -65,7 +65,7 @@ func (e *execution) standIn() []byte {
 		return nil // it has entries of elements too
 	}
 	for _, path := range paths {
-		if pointerOf(path) != e.access.Index.Path {
+		if !slices.EqualFunc(e.indexPath(), path, func(s document.Step, name string) bool { return s.Name == name }) {
 			return nil
 		}
 	}
@@ -93,7 +93,7 @@ func (e *execution) keysOnly(body []byte) iter.Seq2[candidate, error] {
 			return
 		}
 		for _, span := range e.access.Items {
-			for _, err := range e.snap.ItemKeys(span) {
+			for _, err := range e.Snapshot.ItemKeys(span) {
 				e.metrics.Entries++
 				if !yield(candidate{body: body}, err) {
 					return
@@ -144,7 +144,7 @@ func (e *execution) begins(itemKey []byte) bool {
 func (e *execution) scanned(at *place) iter.Seq2[*engine.View, error] {
 	return func(yield func(*engine.View, error) bool) {
 		for _, span := range e.access.Items {
-			for v, err := range e.snap.ItemSpan(span.From(at.itemKey), false) {
+			for v, err := range e.Snapshot.ItemSpan(span.From(at.itemKey), false) {
 				if err == nil && !e.begins(v.ItemKey()) {
 					continue
 				}
@@ -163,7 +163,7 @@ func (e *execution) points(at *place) iter.Seq2[*engine.View, error] {
 			if bytes.Compare(span.Min, at.itemKey) < 0 {
 				continue
 			}
-			v, err := e.snap.Find(span.Min)
+			v, err := e.Snapshot.Find(span.Min)
 			if (err != nil || v != nil) && !yield(v, err) {
 				return
 			}
@@ -175,7 +175,7 @@ func (e *execution) points(at *place) iter.Seq2[*engine.View, error] {
 // item keys: it reads the entries of all values side by side.
 func (e *execution) valued(at *place) iter.Seq2[*engine.View, error] {
 	return func(yield func(*engine.View, error) bool) {
-		finder, err := e.snap.NewFinder()
+		finder, err := e.Snapshot.NewFinder()
 		if err != nil {
 			yield(nil, err)
 			return
@@ -272,7 +272,7 @@ func (e *execution) entries(span engine.Span, at *place) iter.Seq2[engine.Entry,
 	if at.itemKey != nil {
 		span = span.From(join(form, at.itemKey))
 	}
-	return e.counted(e.snap.IndexSpan(e.access.Index.Number, span, false))
+	return e.counted(e.Snapshot.IndexSpan(e.access.Index.Number, span, false))
 }
 
 // counted counts the entries that are read.
@@ -296,7 +296,7 @@ func (e *execution) ranged(at *place) iter.Seq2[candidate, error] {
 	each := slices.ContainsFunc(e.indexPath(), func(s document.Step) bool { return s.All })
 	return func(yield func(candidate, error) bool) {
 		for _, span := range e.access.Spans {
-			for entry, err := range e.counted(e.snap.IndexSpan(e.access.Index.Number, span.From(at.entry), false)) {
+			for entry, err := range e.counted(e.Snapshot.IndexSpan(e.access.Index.Number, span.From(at.entry), false)) {
 				if err != nil {
 					yield(candidate{}, err)
 					return
@@ -304,7 +304,7 @@ func (e *execution) ranged(at *place) iter.Seq2[candidate, error] {
 				if !e.wanted(entry.ItemKey()) {
 					continue
 				}
-				v, err := e.snap.Find(entry.ItemKey())
+				v, err := e.Snapshot.Find(entry.ItemKey())
 				if err != nil {
 					yield(candidate{}, err)
 					return
@@ -326,8 +326,8 @@ func (e *execution) ranged(at *place) iter.Seq2[candidate, error] {
 
 // indexPath is the path of the access's index.
 func (e *execution) indexPath() document.Path {
-	for i := range e.schema.engine.Indexes {
-		if x := &e.schema.engine.Indexes[i]; x.Number == e.access.Index.Number {
+	for i := range e.Schema.Indexes {
+		if x := &e.Schema.Indexes[i]; x.Number == e.access.Index.Number {
 			return x.Path
 		}
 	}
@@ -382,7 +382,7 @@ func (e *execution) inIndex(at *place, yield func(candidate, error) bool) bool {
 		default:
 			span = span.From(at.entry)
 		}
-		for entry, err := range e.counted(e.snap.IndexSpan(e.access.Index.Number, span, e.access.Desc)) {
+		for entry, err := range e.counted(e.Snapshot.IndexSpan(e.access.Index.Number, span, e.access.Desc)) {
 			if err != nil {
 				yield(candidate{}, err)
 				return false
@@ -390,7 +390,7 @@ func (e *execution) inIndex(at *place, yield func(candidate, error) bool) bool {
 			if !e.wanted(entry.ItemKey()) {
 				continue
 			}
-			v, err := e.snap.Find(entry.ItemKey())
+			v, err := e.Snapshot.Find(entry.ItemKey())
 			if err != nil {
 				yield(candidate{}, err)
 				return false
@@ -423,7 +423,7 @@ func (e *execution) missing(at *place, yield func(candidate, error) bool) bool {
 		default:
 			span = span.From(at.itemKey)
 		}
-		for v, err := range e.snap.ItemSpan(span, e.access.Desc) {
+		for v, err := range e.Snapshot.ItemSpan(span, e.access.Desc) {
 			if err != nil {
 				yield(candidate{}, err)
 				return false
