@@ -1,8 +1,9 @@
 package feed
 
 import (
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/millrace/millrace/feed/meter"
 )
 
 // instruments are this package's. They count what heals by itself, so that an
@@ -12,13 +13,11 @@ type instruments struct {
 	restarts metric.Int64Counter
 }
 
-var meters = newInstruments(otel.Meter("github.com/millrace/millrace/feed"))
+var meters = newInstruments(meter.Of("github.com/millrace/millrace/feed"))
 
-func newInstruments(m metric.Meter) *instruments {
-	i := &instruments{}
-	i.retries, _ = m.Int64Counter("millrace.log.append.retries", metric.WithUnit("{attempt}"),
-		metric.WithDescription("Appends sent again because no answer came, or one that decided nothing."))
-	i.restarts, _ = m.Int64Counter("millrace.tail.restarts", metric.WithUnit("{restart}"),
-		metric.WithDescription("Consumers made anew because they broke, fell silent or lost a message."))
-	return i
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		retries:  m.Counter("millrace.log.append.retries", "{attempt}", "Appends sent again because no answer came, or one that decided nothing."),
+		restarts: m.Counter("millrace.tail.restarts", "{restart}", "Consumers made anew because they broke, fell silent or lost a message."),
+	}
 }

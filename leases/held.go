@@ -14,7 +14,6 @@ import (
 type Held struct {
 	cfg      *Config
 	clock    clock
-	metrics  *metrics
 	resource string
 	epoch    uint64
 	weight   func(resource string) float64
@@ -49,7 +48,7 @@ type Held struct {
 // newHeld returns a lease whose record was stored by w in a try begun at start.
 func newHeld(ctx context.Context, m *Manager, resource string, w writer, start time.Duration) *Held {
 	h := &Held{
-		cfg: &m.cfg, clock: m.clock, metrics: m.metrics, weight: m.weightOf,
+		cfg: &m.cfg, clock: m.clock, weight: m.weightOf,
 		resource: resource, epoch: w.rec.Epoch, checkpoint: w.rec.Checkpoint,
 		w: w, last: start, weighed: start, looked: start, born: time.Now(),
 		turn: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
@@ -141,7 +140,7 @@ func (h *Held) write(ctx context.Context, change func(*leaseRecord)) error {
 		h.refresh(r)
 		change(r)
 	})
-	h.metrics.renewed(ctx, h.cfg.Group, h.clock()-begun, err)
+	meters.renewed(ctx, h.cfg.Group, h.clock()-begun, err)
 	if _, taken := errors.AsType[*takenError](err); taken {
 		h.lose()
 		return fmt.Errorf("%w: %w", ErrLost, err)

@@ -20,7 +20,6 @@ type Manager struct {
 	cfg         Config
 	store       bucketStore
 	clock       clock
-	metrics     *metrics
 	log         *slog.Logger
 	incarnation string
 	writes      atomic.Uint64
@@ -50,10 +49,6 @@ func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Manager, er
 
 // open is Open on any store and clock. cfg has its defaults.
 func open(ctx context.Context, store bucketStore, now clock, cfg Config) (*Manager, error) {
-	instruments, err := newMetrics()
-	if err != nil {
-		return nil, fmt.Errorf("leases: instruments: %w", err)
-	}
 	incarnation := newID(8)
 	switch {
 	case cfg.Node == "":
@@ -63,7 +58,7 @@ func open(ctx context.Context, store bucketStore, now clock, cfg Config) (*Manag
 		cfg.Node += "-" + incarnation
 	}
 	m := &Manager{
-		cfg: cfg, store: store, clock: now, metrics: instruments, incarnation: incarnation,
+		cfg: cfg, store: store, clock: now, incarnation: incarnation,
 		changed: make(chan struct{}, 1),
 	}
 	m.log = cfg.Log.With("group", cfg.Group, "holder", m.Holder())

@@ -5,52 +5,49 @@ import (
 	"errors"
 	"time"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/millrace/millrace/feed/meter"
 )
 
-// metrics are the instruments of one Manager.
-type metrics struct {
+// instruments are this package's.
+type instruments struct {
 	handovers metric.Int64Counter
 	ended     metric.Int64Counter
 	held      metric.Int64UpDownCounter
 	renewals  metric.Float64Histogram
 }
 
-func newMetrics() (*metrics, error) {
-	meter := otel.Meter("github.com/millrace/millrace/leases")
-	var m metrics
-	var errs [4]error
-	m.handovers, errs[0] = meter.Int64Counter("millrace.lease.handovers", metric.WithUnit("{lease}"),
-		metric.WithDescription("Leases taken by this process, by how: free, expired or reclaimed from an earlier incarnation."))
-	m.ended, errs[1] = meter.Int64Counter("millrace.lease.ended", metric.WithUnit("{lease}"),
-		metric.WithDescription("Leases that ended in this process, by cause."))
-	m.held, errs[2] = meter.Int64UpDownCounter("millrace.lease.held", metric.WithUnit("{lease}"),
-		metric.WithDescription("Leases held by this process."))
-	m.renewals, errs[3] = meter.Float64Histogram("millrace.lease.renewal.duration", metric.WithUnit("s"),
-		metric.WithDescription("Duration of a renewal or checkpoint, tries included, by outcome."))
-	return &m, errors.Join(errs[:]...)
+var meters = newInstruments(meter.Of("github.com/millrace/millrace/leases"))
+
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		handovers: m.Counter("millrace.lease.handovers", "{lease}", "Leases taken by this process, by how: free, expired or reclaimed from an earlier incarnation."),
+		ended:     m.Counter("millrace.lease.ended", "{lease}", "Leases that ended in this process, by cause."),
+		held:      m.UpDownCounter("millrace.lease.held", "{lease}", "Leases held by this process."),
+		renewals:  m.Durations("millrace.lease.renewal.duration", "Duration of a renewal or checkpoint, tries included, by outcome."),
+	}
 }
 
 func groupAttr(name string) attribute.KeyValue { return attribute.String("group", name) }
 
-func (m *metrics) took(ctx context.Context, groupName, how string) {
-	m.handovers.Add(ctx, 1, metric.WithAttributes(groupAttr(groupName), attribute.String("how", how)))
-	m.held.Add(ctx, 1, metric.WithAttributes(groupAttr(groupName)))
+func (i *instruments) took(ctx context.Context, groupName, how string) {
+	i.handovers.Add(ctx, 1, metric.WithAttributes(groupAttr(groupName), attribute.String("how", how)))
+	i.held.Add(ctx, 1, metric.WithAttributes(groupAttr(groupName)))
 }
 
-func (m *metrics) gave(ctx context.Context, groupName, cause string) {
-	m.ended.Add(ctx, 1, metric.WithAttributes(groupAttr(groupName), attribute.String("cause", cause)))
-	m.held.Add(ctx, -1, metric.WithAttributes(groupAttr(groupName)))
+func (i *instruments) gave(ctx context.Context, groupName, cause string) {
+	i.ended.Add(ctx, 1, metric.WithAttributes(groupAttr(groupName), attribute.String("cause", cause)))
+	i.held.Add(ctx, -1, metric.WithAttributes(groupAttr(groupName)))
 }
 
-func (m *metrics) renewed(ctx context.Context, groupName string, took time.Duration, err error) {
+func (i *instruments) renewed(ctx context.Context, groupName string, took time.Duration, err error) {
 	outcome := "ok"
 	if err != nil {
 		outcome = "error"
 	}
-	m.renewals.Record(ctx, took.Seconds(),
+	i.renewals.Record(ctx, took.Seconds(),
 		metric.WithAttributes(groupAttr(groupName), attribute.String("outcome", outcome)))
 }
 

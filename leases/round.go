@@ -185,7 +185,7 @@ func (l *loop) takeEnded(runCtx context.Context, e takeEnded) {
 	}
 	l.local[e.resource].held = e.held
 	l.view.stored(e.held.w.rec, e.held.w.revision, now)
-	l.metrics.took(runCtx, l.cfg.Group, e.how)
+	meters.took(runCtx, l.cfg.Group, e.how)
 	l.log.Info("lease taken", "resource", e.resource, "epoch", e.held.epoch, "how", e.how, "from", e.held.w.rec.Last)
 	_, wanted := slices.BinarySearch(l.wanted(), e.resource)
 	switch {
@@ -235,7 +235,7 @@ func (l *loop) workEnded(runCtx context.Context, e workEnded) {
 	now := l.clock()
 	l.dirty = true
 	delete(l.local, e.resource)
-	l.metrics.gave(runCtx, l.cfg.Group, endName(e.cause, e.err))
+	meters.gave(runCtx, l.cfg.Group, endName(e.cause, e.err))
 	attrs := []any{"resource", e.resource, "epoch", e.held.epoch, "cause", e.cause}
 	switch {
 	case e.err != nil:

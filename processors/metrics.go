@@ -7,6 +7,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/feed/meter"
 )
 
 const instrumentation = "github.com/millrace/millrace/processors"
@@ -28,34 +30,24 @@ type instruments struct {
 	checkpoints   metric.Float64Histogram
 }
 
-var meters = newInstruments(otel.Meter(instrumentation))
+var meters = newInstruments(meter.Of(instrumentation))
 
-func newInstruments(m metric.Meter) *instruments {
-	i := &instruments{}
-	i.batchItems, _ = m.Int64Histogram("millrace.processor.batch.changes", metric.WithUnit("{change}"),
-		metric.WithDescription("Changes in one batch of a processor."),
-		metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000))
-	i.batchDuration, _ = m.Float64Histogram("millrace.processor.batch.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time to process one batch, retries included."),
-		metric.WithExplicitBucketBoundaries(.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 5, 30))
-	i.lag, _ = m.Int64Gauge("millrace.processor.lag", metric.WithUnit("{commit}"),
-		metric.WithDescription("Commits in the log that the processor has not processed."))
-	i.lagSeconds, _ = m.Float64Gauge("millrace.processor.lag.duration", metric.WithUnit("s"),
-		metric.WithDescription("Age of the oldest change or job that is not finished; 0 if there is none."))
-	i.retries, _ = m.Int64Counter("millrace.processor.retries", metric.WithUnit("{attempt}"),
-		metric.WithDescription("Attempts that failed and are made again."))
-	i.deadLetters, _ = m.Int64Counter("millrace.processor.dead_letters", metric.WithUnit("{letter}"),
-		metric.WithDescription("Changes and copies given up."))
-	i.parked, _ = m.Int64Gauge("millrace.processor.parked", metric.WithUnit("{item}"),
-		metric.WithDescription("Items whose newest state has not been processed because it was given up."))
-	i.jobs, _ = m.Int64Gauge("millrace.processor.jobs", metric.WithUnit("{job}"),
-		metric.WithDescription("Jobs, such as fan-outs, that are open."))
-	i.fenced, _ = m.Int64Counter("millrace.processor.fenced_writes", metric.WithUnit("{write}"),
-		metric.WithDescription("Writes refused because the processor's lease had passed on."))
-	i.checkpoints, _ = m.Float64Histogram("millrace.processor.checkpoint.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time to write one checkpoint."),
-		metric.WithExplicitBucketBoundaries(.0005, .001, .002, .005, .01, .02, .05, .1, .5, 1))
-	return i
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		batchItems: m.Histogram("millrace.processor.batch.changes", "{change}", "Changes in one batch of a processor.",
+			1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000),
+		batchDuration: m.Durations("millrace.processor.batch.duration", "Time to process one batch, retries included.",
+			.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 5, 30),
+		lag:         m.Gauge("millrace.processor.lag", "{commit}", "Commits in the log that the processor has not processed."),
+		lagSeconds:  m.DurationGauge("millrace.processor.lag.duration", "Age of the oldest change or job that is not finished; 0 if there is none."),
+		retries:     m.Counter("millrace.processor.retries", "{attempt}", "Attempts that failed and are made again."),
+		deadLetters: m.Counter("millrace.processor.dead_letters", "{letter}", "Changes and copies given up."),
+		parked:      m.Gauge("millrace.processor.parked", "{item}", "Items whose newest state has not been processed because it was given up."),
+		jobs:        m.Gauge("millrace.processor.jobs", "{job}", "Jobs, such as fan-outs, that are open."),
+		fenced:      m.Counter("millrace.processor.fenced_writes", "{write}", "Writes refused because the processor's lease had passed on."),
+		checkpoints: m.Durations("millrace.processor.checkpoint.duration", "Time to write one checkpoint.",
+			.0005, .001, .002, .005, .01, .02, .05, .1, .5, 1),
+	}
 }
 
 // attributes are those of every instrument: few and bounded.

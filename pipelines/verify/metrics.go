@@ -3,9 +3,10 @@ package verify
 import (
 	"context"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/millrace/millrace/feed/meter"
 )
 
 const instrumentation = "github.com/millrace/millrace/pipelines"
@@ -17,15 +18,13 @@ type instruments struct {
 	differences metric.Int64Gauge
 }
 
-var meters = newInstruments(otel.Meter(instrumentation))
+var meters = newInstruments(meter.Of(instrumentation))
 
-func newInstruments(m metric.Meter) *instruments {
-	i := &instruments{}
-	i.verified, _ = m.Int64Gauge("millrace.verify.copies", metric.WithUnit("{copy}"),
-		metric.WithDescription("Copies that the last verification compared with their sources."))
-	i.differences, _ = m.Int64Gauge("millrace.verify.differences", metric.WithUnit("{copy}"),
-		metric.WithDescription("Copies that the last verification found to differ, by kind: drift, behind, dangling."))
-	return i
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		verified:    m.Gauge("millrace.verify.copies", "{copy}", "Copies that the last verification compared with their sources."),
+		differences: m.Gauge("millrace.verify.differences", "{copy}", "Copies that the last verification found to differ, by kind: drift, behind, dangling."),
+	}
 }
 
 // record notes what was verified.

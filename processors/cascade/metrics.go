@@ -5,6 +5,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/feed/meter"
 )
 
 const instrumentation = "github.com/millrace/millrace/processors/cascade"
@@ -20,25 +22,19 @@ type instruments struct {
 	fanOutDuration metric.Float64Histogram
 }
 
-var meters = newInstruments(otel.Meter(instrumentation))
+var meters = newInstruments(meter.Of(instrumentation))
 
-func newInstruments(m metric.Meter) *instruments {
-	i := &instruments{}
-	i.copies, _ = m.Int64Counter("millrace.cascade.copies", metric.WithUnit("{item}"),
-		metric.WithDescription("Items whose copies were changed, by cause: fan-out or repair."))
-	i.pages, _ = m.Int64Counter("millrace.cascade.pages", metric.WithUnit("{page}"),
-		metric.WithDescription("Pages of fan-outs that were answered."))
-	i.checked, _ = m.Int64Counter("millrace.cascade.checked", metric.WithUnit("{copy}"),
-		metric.WithDescription("Copies compared with their source."))
-	i.dangling, _ = m.Int64Counter("millrace.cascade.dangling", metric.WithUnit("{copy}"),
-		metric.WithDescription("Copies seen whose source is not there."))
-	i.fanOutItems, _ = m.Int64Histogram("millrace.cascade.fanout.items", metric.WithUnit("{item}"),
-		metric.WithDescription("Items that one fan-out changed."),
-		metric.WithExplicitBucketBoundaries(0, 1, 2, 5, 10, 20, 50, 100, 1000, 10_000, 100_000, 1_000_000))
-	i.fanOutDuration, _ = m.Float64Histogram("millrace.cascade.fanout.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time from the commit of a change to its last copy."),
-		metric.WithExplicitBucketBoundaries(.0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5, 10, 60, 600))
-	return i
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		copies:   m.Counter("millrace.cascade.copies", "{item}", "Items whose copies were changed, by cause: fan-out or repair."),
+		pages:    m.Counter("millrace.cascade.pages", "{page}", "Pages of fan-outs that were answered."),
+		checked:  m.Counter("millrace.cascade.checked", "{copy}", "Copies compared with their source."),
+		dangling: m.Counter("millrace.cascade.dangling", "{copy}", "Copies seen whose source is not there."),
+		fanOutItems: m.Histogram("millrace.cascade.fanout.items", "{item}", "Items that one fan-out changed.",
+			0, 1, 2, 5, 10, 20, 50, 100, 1000, 10_000, 100_000, 1_000_000),
+		fanOutDuration: m.Durations("millrace.cascade.fanout.duration", "Time from the commit of a change to its last copy.",
+			.0005, .001, .002, .005, .01, .02, .05, .1, .5, 1, 5, 10, 60, 600),
+	}
 }
 
 // measured are the attributes of every instrument: few and bounded.

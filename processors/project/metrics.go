@@ -5,6 +5,8 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/feed/meter"
 )
 
 const instrumentation = "github.com/millrace/millrace/processors/project"
@@ -20,26 +22,20 @@ type instruments struct {
 	flushDuration metric.Float64Histogram
 }
 
-var meters = newInstruments(otel.Meter(instrumentation))
+var meters = newInstruments(meter.Of(instrumentation))
 
-func newInstruments(m metric.Meter) *instruments {
-	i := &instruments{}
-	i.rows, _ = m.Int64Counter("millrace.project.rows", metric.WithUnit("{row}"),
-		metric.WithDescription("Rows written to a sink, by cause: put or drop."))
-	i.rejects, _ = m.Int64Counter("millrace.project.rejects", metric.WithUnit("{row}"),
-		metric.WithDescription("Rows that could not take their place, by cause: value or claim."))
-	i.skipped, _ = m.Int64Counter("millrace.project.skipped", metric.WithUnit("{batch}"),
-		metric.WithDescription("Batches that a sink had recorded already."))
-	i.writeRows, _ = m.Int64Histogram("millrace.project.write.rows", metric.WithUnit("{row}"),
-		metric.WithDescription("Rows and rejects in one write to a sink."),
-		metric.WithExplicitBucketBoundaries(1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000))
-	i.writeDuration, _ = m.Float64Histogram("millrace.project.write.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time of one write to a sink."),
-		metric.WithExplicitBucketBoundaries(.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 5, 30))
-	i.flushDuration, _ = m.Float64Histogram("millrace.project.flush.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time in which a sink that buffers made its rows durable."),
-		metric.WithExplicitBucketBoundaries(.001, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60))
-	return i
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		rows:    m.Counter("millrace.project.rows", "{row}", "Rows written to a sink, by cause: put or drop."),
+		rejects: m.Counter("millrace.project.rejects", "{row}", "Rows that could not take their place, by cause: value or claim."),
+		skipped: m.Counter("millrace.project.skipped", "{batch}", "Batches that a sink had recorded already."),
+		writeRows: m.Histogram("millrace.project.write.rows", "{row}", "Rows and rejects in one write to a sink.",
+			1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 50_000),
+		writeDuration: m.Durations("millrace.project.write.duration", "Time of one write to a sink.",
+			.0001, .0002, .0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 5, 30),
+		flushDuration: m.Durations("millrace.project.flush.duration", "Time in which a sink that buffers made its rows durable.",
+			.001, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60),
+	}
 }
 
 // measured are the attributes of every instrument: few and bounded.

@@ -216,7 +216,7 @@ func (c *idleConns) close() {
 func (c *idleConns) removeLocked(conn net.Conn) {
 	if _, known := c.open[conn]; known {
 		delete(c.open, conn)
-		connections.Add(context.Background(), -1)
+		meters.connections.Add(context.Background(), -1)
 	}
 }
 
@@ -225,7 +225,7 @@ func (c *idleConns) admit(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.open) >= c.max {
-		connectionsEvicted.Add(context.Background(), 1)
+		meters.evicted.Add(context.Background(), 1)
 		oldest := c.idle.Front()
 		if oldest == nil {
 			return false
@@ -235,7 +235,7 @@ func (c *idleConns) admit(conn net.Conn) bool {
 		_ = victim.Close() // its server sees that it is closed
 	}
 	c.open[conn] = nil
-	connections.Add(context.Background(), 1)
+	meters.connections.Add(context.Background(), 1)
 	return true
 }
 

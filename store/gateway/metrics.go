@@ -7,6 +7,8 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/millrace/millrace/feed/meter"
 )
 
 const instrumentation = "github.com/millrace/millrace/store/gateway"
@@ -14,28 +16,27 @@ const instrumentation = "github.com/millrace/millrace/store/gateway"
 // tracer follows the provider that the process sets, also later.
 var tracer = otel.Tracer(instrumentation)
 
-var (
-	meter = otel.Meter(instrumentation)
+// instruments are this package's.
+type instruments struct {
+	requestDuration metric.Float64Histogram
+	inFlight        metric.Int64UpDownCounter
+	connections     metric.Int64UpDownCounter
+	evicted         metric.Int64Counter
+}
 
-	requestDuration = must(meter.Float64Histogram("millrace.gateway.request.duration",
-		metric.WithUnit("s"), metric.WithDescription("From the end of a request's headers to the end of its answer, by operation and status.")))
-	inFlight = must(meter.Int64UpDownCounter("millrace.gateway.requests",
-		metric.WithUnit("{request}"), metric.WithDescription("Requests that are being carried out.")))
-	connections = must(meter.Int64UpDownCounter("millrace.gateway.connections",
-		metric.WithUnit("{connection}"), metric.WithDescription("Connections that are open.")))
-	connectionsEvicted = must(meter.Int64Counter("millrace.gateway.connections.evicted",
-		metric.WithUnit("{connection}"), metric.WithDescription("Connections closed because of gateway.connectionsMax: idle ones for new ones, or new ones.")))
-)
+var meters = newInstruments(meter.Of(instrumentation))
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err) // a name or unit of this file is malformed
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		requestDuration: m.Durations("millrace.gateway.request.duration", "From the end of a request's headers to the end of its answer, by operation and status."),
+		inFlight:        m.UpDownCounter("millrace.gateway.requests", "{request}", "Requests that are being carried out."),
+		connections:     m.UpDownCounter("millrace.gateway.connections", "{connection}", "Connections that are open."),
+		evicted:         m.Counter("millrace.gateway.connections.evicted", "{connection}", "Connections closed because of gateway.connectionsMax: idle ones for new ones, or new ones."),
 	}
-	return v
 }
 
 // record counts one request.
 func record(ctx context.Context, x *exchange, took time.Duration) {
-	requestDuration.Record(ctx, took.Seconds(), metric.WithAttributes(
+	meters.requestDuration.Record(ctx, took.Seconds(), metric.WithAttributes(
 		attribute.String("operation", x.name()), attribute.Int("status", x.status)))
 }

@@ -191,8 +191,8 @@ func (s *Server) serve(x *exchange) error {
 func (s *Server) slot(ctx context.Context) (release func(), err error) {
 	select {
 	case s.slots <- struct{}{}:
-		inFlight.Add(ctx, 1)
-		return func() { <-s.slots; inFlight.Add(ctx, -1) }, nil
+		meters.inFlight.Add(ctx, 1)
+		return func() { <-s.slots; meters.inFlight.Add(ctx, -1) }, nil
 	default:
 		return nil, &failure{
 			status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,

@@ -106,7 +106,7 @@ func (c *committer) append(ctx context.Context, d *draft, commit *feed.Commit) e
 	case err == nil:
 		panic(fmt.Sprintf("owner: commit decided for LSN %d of %s was stored at %d", d.lsn, c.p.id, lsn))
 	case errors.Is(err, feed.ErrFenced):
-		fencedTotal.Add(ctx, 1)
+		meters.fenced.Add(ctx, 1)
 		d.fail(c.p.notOwner())
 		return fmt.Errorf("partition %s: %w", c.p.id, err)
 	case errors.Is(err, feed.ErrUnknown), ctx.Err() != nil:

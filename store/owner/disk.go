@@ -46,7 +46,7 @@ func (s *Server) diskLoop(ctx context.Context) {
 			guard = nil
 		}
 		if err == nil {
-			diskFree.Record(ctx, free)
+			meters.diskFree.Record(ctx, free)
 		}
 		if guard != nil {
 			for _, p := range s.partitions() {

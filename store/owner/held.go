@@ -88,11 +88,11 @@ func (s *Server) tellHeld(ctx context.Context, told map[*Partition]*occupation) 
 		longest = max(longest, took)
 		if o != nil && told[p] == nil {
 			told[p] = o
-			heldTotal.Add(ctx, 1)
+			meters.held.Add(ctx, 1)
 			p.log.Error("all writes of the partition wait for one thing", "held", took.Round(time.Millisecond), "by", o.what)
 		}
 	}
-	heldDuration.Record(ctx, longest.Seconds())
+	meters.heldDuration.Record(ctx, longest.Seconds())
 }
 
 // what says what a request asks for, and of what.

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/meter"
 )
 
 const instrumentation = "github.com/millrace/millrace/store/owner"
@@ -16,42 +17,41 @@ const instrumentation = "github.com/millrace/millrace/store/owner"
 // tracer follows the provider that the process sets, also later.
 var tracer = otel.Tracer(instrumentation)
 
-var (
-	meter = otel.Meter(instrumentation)
+// instruments are this package's.
+type instruments struct {
+	commitDuration metric.Float64Histogram
+	appendDuration metric.Float64Histogram
+	commitRequests metric.Int64Histogram
+	commitBytes    metric.Int64Histogram
+	changes        metric.Int64Counter
+	fenced         metric.Int64Counter
+	held           metric.Int64Counter
+	heldDuration   metric.Float64Gauge
+	diskFree       metric.Int64Gauge
+}
 
-	commitDuration = must(meter.Float64Histogram("millrace.commit.duration",
-		metric.WithUnit("s"), metric.WithDescription("From the first byte encoded to the answer: append, sync and apply of one commit.")))
-	appendDuration = must(meter.Float64Histogram("millrace.commit.append.duration",
-		metric.WithUnit("s"), metric.WithDescription("Append of one commit to the log, with its sync.")))
-	commitRequests = must(meter.Int64Histogram("millrace.commit.requests",
-		metric.WithUnit("{request}"), metric.WithDescription("Requests answered by one commit.")))
-	commitBytes = must(meter.Int64Histogram("millrace.commit.size",
-		metric.WithUnit("By"), metric.WithDescription("Encoded size of one commit.")))
-	changesTotal = must(meter.Int64Counter("millrace.changes",
-		metric.WithUnit("{change}"), metric.WithDescription("Changes committed, by cause: client, pipeline or expiry, and by container: its heat.")))
-	fencedTotal = must(meter.Int64Counter("millrace.fenced",
-		metric.WithUnit("{write}"), metric.WithDescription("Writes refused because their writer had lost its lease: appends of an owner, and pipelines' writes of an older epoch.")))
-	heldTotal = must(meter.Int64Counter("millrace.decider.held",
-		metric.WithUnit("{event}"), metric.WithDescription("How often one thing held all writes of a partition for more than a second; the log says what.")))
-	heldDuration = must(meter.Float64Gauge("millrace.decider.held.duration",
-		metric.WithUnit("s"), metric.WithDescription("For how long one thing has held all writes of a partition; the longest of this process, 0 below a second.")))
-	diskFree = must(meter.Int64Gauge("millrace.disk.free",
-		metric.WithUnit("By"), metric.WithDescription("Free space on the disk of the data directory, or on that of the embedded server's logs if it is less.")))
-)
+var meters = newInstruments(meter.Of(instrumentation))
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err) // a name or unit of this file is malformed
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		commitDuration: m.Durations("millrace.commit.duration", "From the first byte encoded to the answer: append, sync and apply of one commit."),
+		appendDuration: m.Durations("millrace.commit.append.duration", "Append of one commit to the log, with its sync."),
+		commitRequests: m.Histogram("millrace.commit.requests", "{request}", "Requests answered by one commit."),
+		commitBytes:    m.Histogram("millrace.commit.size", "By", "Encoded size of one commit."),
+		changes:        m.Counter("millrace.changes", "{change}", "Changes committed, by cause: client, pipeline or expiry, and by container: its heat."),
+		fenced:         m.Counter("millrace.fenced", "{write}", "Writes refused because their writer had lost its lease: appends of an owner, and pipelines' writes of an older epoch."),
+		held:           m.Counter("millrace.decider.held", "{event}", "How often one thing held all writes of a partition for more than a second; the log says what."),
+		heldDuration:   m.DurationGauge("millrace.decider.held.duration", "For how long one thing has held all writes of a partition; the longest of this process, 0 below a second."),
+		diskFree:       m.Gauge("millrace.disk.free", "By", "Free space on the disk of the data directory, or on that of the embedded server's logs if it is less."),
 	}
-	return v
 }
 
 // record counts one commit.
 func record(ctx context.Context, c *feed.Commit, size, requests int, start, appended time.Time) {
-	commitDuration.Record(ctx, time.Since(start).Seconds())
-	appendDuration.Record(ctx, appended.Sub(start).Seconds())
-	commitRequests.Record(ctx, int64(requests))
-	commitBytes.Record(ctx, int64(size))
+	meters.commitDuration.Record(ctx, time.Since(start).Seconds())
+	meters.appendDuration.Record(ctx, appended.Sub(start).Seconds())
+	meters.commitRequests.Record(ctx, int64(requests))
+	meters.commitBytes.Record(ctx, int64(size))
 	var client, pipeline int64
 	for i := range c.Transactions {
 		if c.Transactions[i].Effect != nil {
@@ -61,10 +61,10 @@ func record(ctx context.Context, c *feed.Commit, size, requests int, start, appe
 		}
 	}
 	if client > 0 {
-		changesTotal.Add(ctx, client, byClient)
+		meters.changes.Add(ctx, client, byClient)
 	}
 	if pipeline > 0 {
-		changesTotal.Add(ctx, pipeline, byPipeline)
+		meters.changes.Add(ctx, pipeline, byPipeline)
 	}
 }
 

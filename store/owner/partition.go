@@ -282,7 +282,7 @@ func (p *Partition) viaDecider(ctx context.Context, r *store.Request, queue chan
 	select {
 	case resp := <-c.done:
 		if resp.Err != nil && resp.Err.Status == store.StatusFenced {
-			fencedTotal.Add(ctx, 1)
+			meters.fenced.Add(ctx, 1)
 		}
 		if resp.Err != nil && span.IsRecording() {
 			span.SetStatus(codes.Error, resp.Err.Message)

@@ -64,7 +64,6 @@ type Keeper struct {
 	catalog *store.Catalog
 	copies  *spare.Copies
 	cfg     Config
-	metrics *instruments
 
 	told map[string]string // what was logged, by subject; owned by Run
 }
@@ -79,7 +78,7 @@ func NewKeeper(js jetstream.JetStream, catalog *store.Catalog, cfg Config) *Keep
 		cfg.Logger = slog.Default()
 	}
 	return &Keeper{
-		js: js, catalog: catalog, copies: spare.New(js, cfg.Wish.Replicas), cfg: cfg, metrics: newInstruments(), told: map[string]string{},
+		js: js, catalog: catalog, copies: spare.New(js, cfg.Wish.Replicas), cfg: cfg, told: map[string]string{},
 	}
 }
 
@@ -182,7 +181,7 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 			s.Error = text
 		}
 	}
-	k.metrics.record(ctx, report)
+	meters.record(ctx, report)
 	return report, errors.Join(errs...)
 }
 

@@ -3,22 +3,21 @@ package upkeep
 import (
 	"context"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
+
+	"github.com/millrace/millrace/feed/meter"
 )
 
 // instruments tell of replicas.
 type instruments struct{ missing, offline metric.Int64Gauge }
 
-func newInstruments() *instruments {
-	m := otel.Meter("github.com/millrace/millrace/store/upkeep")
-	i := &instruments{}
-	// The API returns no error for names that are constants.
-	i.missing, _ = m.Int64Gauge("millrace.replicas.missing", metric.WithUnit("{replica}"),
-		metric.WithDescription("Replicas that streams and buckets are to have and are not configured with."))
-	i.offline, _ = m.Int64Gauge("millrace.replicas.offline", metric.WithUnit("{replica}"),
-		metric.WithDescription("Replicas of streams and buckets whose NATS server cannot be reached."))
-	return i
+var meters = newInstruments(meter.Of("github.com/millrace/millrace/store/upkeep"))
+
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		missing: m.Gauge("millrace.replicas.missing", "{replica}", "Replicas that streams and buckets are to have and are not configured with."),
+		offline: m.Gauge("millrace.replicas.offline", "{replica}", "Replicas of streams and buckets whose NATS server cannot be reached."),
+	}
 }
 
 func (i *instruments) record(ctx context.Context, r *Report) {

@@ -3,10 +3,10 @@ package node
 import (
 	"context"
 
-	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/millrace/millrace/feed/meter"
 	"github.com/millrace/millrace/pipelines/status"
 )
 
@@ -18,24 +18,18 @@ type instruments struct {
 	copies                   metric.Int64Gauge
 }
 
-var meters = func() *instruments {
-	m := otel.Meter("github.com/millrace/millrace/cmd/millrace/node")
-	i := &instruments{}
-	// The API returns no error for names that are constants.
-	i.lag, _ = m.Int64Gauge("millrace.pipeline.lag", metric.WithUnit("{commit}"),
-		metric.WithDescription("Commits that the pipeline has not processed, of all partitions."))
-	i.lagSeconds, _ = m.Float64Gauge("millrace.pipeline.lag.duration", metric.WithUnit("s"),
-		metric.WithDescription("Age of the oldest change or fan-out that is not finished; 0 if there is none."))
-	i.jobs, _ = m.Int64Gauge("millrace.pipeline.fan_outs", metric.WithUnit("{fan-out}"),
-		metric.WithDescription("Fan-outs that are open."))
-	i.parked, _ = m.Int64Gauge("millrace.pipeline.parked", metric.WithUnit("{item}"),
-		metric.WithDescription("Items whose newest state was given up and lies in the dead letters."))
-	i.stuck, _ = m.Int64Gauge("millrace.pipeline.stuck",
-		metric.WithDescription("1 if the pipeline has something to do and makes no progress, or has halted."))
-	i.copies, _ = m.Int64Gauge("millrace.pipeline.copies", metric.WithUnit("{copy}"),
-		metric.WithDescription("Copies changed, or rows written, since the pipeline's generation began."))
-	return i
-}()
+var meters = newInstruments(meter.Of("github.com/millrace/millrace/cmd/millrace/node"))
+
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		lag:        m.Gauge("millrace.pipeline.lag", "{commit}", "Commits that the pipeline has not processed, of all partitions."),
+		lagSeconds: m.DurationGauge("millrace.pipeline.lag.duration", "Age of the oldest change or fan-out that is not finished; 0 if there is none."),
+		jobs:       m.Gauge("millrace.pipeline.fan_outs", "{fan-out}", "Fan-outs that are open."),
+		parked:     m.Gauge("millrace.pipeline.parked", "{item}", "Items whose newest state was given up and lies in the dead letters."),
+		stuck:      m.Gauge("millrace.pipeline.stuck", "", "1 if the pipeline has something to do and makes no progress, or has halted."),
+		copies:     m.Gauge("millrace.pipeline.copies", "{copy}", "Copies changed, or rows written, since the pipeline's generation began."),
+	}
+}
 
 func recordStatus(ctx context.Context, s *status.Status) {
 	for i := range s.Pipelines {

@@ -4,6 +4,8 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
+
+	"github.com/millrace/millrace/feed/meter"
 )
 
 const instrumentation = "github.com/millrace/millrace/processors/project/parquetsink"
@@ -20,20 +22,15 @@ type instruments struct {
 	conflicts      metric.Int64Counter
 }
 
-var meters = newInstruments(otel.Meter(instrumentation))
+var meters = newInstruments(meter.Of(instrumentation))
 
-func newInstruments(m metric.Meter) *instruments {
-	i := &instruments{}
-	i.commitDuration, _ = m.Float64Histogram("millrace.parquet.commit.duration", metric.WithUnit("s"),
-		metric.WithDescription("Time to stage and commit what the writers hold."),
-		metric.WithExplicitBucketBoundaries(.005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30))
-	i.rows, _ = m.Int64Counter("millrace.parquet.rows", metric.WithUnit("{row}"),
-		metric.WithDescription("Rows and rejects that were put or dropped by commits."))
-	i.rewritten, _ = m.Int64Counter("millrace.parquet.rewritten", metric.WithUnit("{row}"),
-		metric.WithDescription("Rows written again because their file was touched or merged."))
-	i.files, _ = m.Int64Counter("millrace.parquet.files", metric.WithUnit("{file}"),
-		metric.WithDescription("Files written by commits."))
-	i.conflicts, _ = m.Int64Counter("millrace.parquet.conflicts", metric.WithUnit("{attempt}"),
-		metric.WithDescription("Commits begun anew because another process committed first."))
-	return i
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		commitDuration: m.Durations("millrace.parquet.commit.duration", "Time to stage and commit what the writers hold.",
+			.005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30),
+		rows:      m.Counter("millrace.parquet.rows", "{row}", "Rows and rejects that were put or dropped by commits."),
+		rewritten: m.Counter("millrace.parquet.rewritten", "{row}", "Rows written again because their file was touched or merged."),
+		files:     m.Counter("millrace.parquet.files", "{file}", "Files written by commits."),
+		conflicts: m.Counter("millrace.parquet.conflicts", "{attempt}", "Commits begun anew because another process committed first."),
+	}
 }
