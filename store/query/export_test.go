@@ -14,3 +14,15 @@ func FunctionNames() []string {
 }
 
 func RefusedNames() []string { return slices.Sorted(maps.Keys(refusedFunctions)) }
+
+// EvalWithin is Eval with another bound than WorkMax.
+func (e *Expr) EvalWithin(item []byte, workMax int64) Value {
+	f := e.counted([][]byte{item})
+	f.workMax = workMax
+	v := e.eval(f.item(), f)
+	if f.spent {
+		v = Value{}
+	}
+	f.free()
+	return v
+}
