@@ -82,7 +82,7 @@ func TestI5_ACascadesBackfillGoesOnElsewhere(t *testing.T) {
 			if !killed { // it wakes up
 				let()
 				eventually(t, func() (bool, string) { return len(first.failures()) > 0, "the late term goes on" })
-				if err := first.failures()[0]; !errors.Is(err, processors.ErrLost) {
+				if err := first.failures()[0]; !errors.Is(err, processors.ErrFenced) {
 					t.Errorf("the late term ended with %v, want ErrLost", err)
 				}
 			}

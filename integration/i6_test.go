@@ -285,7 +285,7 @@ func TestI6_TwoWorkersAndOneWakesUpLate(t *testing.T) {
 				return len(paused.failures()) > 0, "the paused worker's write was not refused"
 			})
 			for _, err := range paused.failures() {
-				if !errors.Is(err, processors.ErrLost) {
+				if !errors.Is(err, processors.ErrFenced) {
 					t.Errorf("the paused worker ended with %v", err)
 				}
 			}

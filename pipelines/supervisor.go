@@ -277,7 +277,7 @@ func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource proce
 	divided, _ := errors.AsType[*DividedError](context.Cause(ctx))
 	cancel(nil)
 	watch.Wait()
-	if errors.Is(err, processors.ErrLost) {
+	if errors.Is(err, processors.ErrFenced) {
 		err = nil // another holds it now, which is no fault of the pipeline
 	}
 	if divided != nil && err == nil {

@@ -136,15 +136,15 @@ func (f *Backfiller) Run(ctx context.Context) error {
 		if err == nil {
 			pauses.Reset()
 			f.pageDone(ctx, next)
-			rest(ctx, min(time.Since(began), backfillRestMax))
+			pauseFor(ctx, min(time.Since(began), backfillRestMax))
 			continue
 		}
 		switch FailureOf(ctx, err) {
-		case Ended:
+		case Canceled:
 			return nil
-		case Lost:
+		case Fenced:
 			CountFenced(ctx, f.term.Resource)
-			return errors.Join(ErrLost, err)
+			return errors.Join(ErrFenced, err)
 		default:
 		}
 		f.failed(ctx, err)
@@ -219,8 +219,8 @@ func (f *Backfiller) failed(ctx context.Context, err error) {
 	f.term.Changed("")
 }
 
-// rest waits for d, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
+// pauseFor waits for d, or until ctx ends.
+func pauseFor(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -102,7 +102,7 @@ func TestReadAheadIsBounded(t *testing.T) {
 	var got []feed.LSN
 	for len(got) < 10 {
 		<-a.ready
-		taken := a.take(25, 1<<20)
+		taken := a.takeCommits(25, 1<<20)
 		if len(taken) > 2 {
 			t.Errorf("took %d commits of 10 changes, want at most 25 changes", len(taken))
 		}
@@ -126,10 +126,10 @@ func TestReadAheadIsBounded(t *testing.T) {
 // A commit larger than all bounds passes alone.
 func TestReadAheadTakesOneLargeCommit(t *testing.T) {
 	a := newReadAhead(10, 1)
-	if !a.put(t.Context(), commitOf(1, 50)) {
+	if !a.putCommit(t.Context(), commitOf(1, 50)) {
 		t.Fatal("not put")
 	}
-	if taken := a.take(1, 1); len(taken) != 1 {
+	if taken := a.takeCommits(1, 1); len(taken) != 1 {
 		t.Fatalf("took %d commits", len(taken))
 	}
 }
@@ -142,20 +142,20 @@ func TestFailureOf(t *testing.T) {
 		err  error
 		want Failure
 	}{
-		"a fenced write":                       {t.Context(), fmt.Errorf("page: %w", store.ErrFenced), Lost},
-		"a fenced write after the end":         {ended, store.ErrFenced, Lost},
-		"anything after the end":               {ended, errors.New("x"), Ended},
-		"no owner":                             {t.Context(), &store.NoOwnerError{}, Unreachable},
-		"an unknown outcome":                   {t.Context(), fmt.Errorf("x: %w", store.ErrUnknown), Unreachable},
-		"an index that is being built":         {t.Context(), &store.Error{Status: store.StatusUnavailable, RetryAfter: 1}, Unreachable},
-		"a full queue":                         {t.Context(), &store.Error{Status: store.StatusTooManyRequests}, Unreachable},
-		"a full disk":                          {t.Context(), store.ErrDiskFull, Unreachable},
-		"a request's own deadline":             {t.Context(), context.DeadlineExceeded, Unreachable},
-		"an internal error":                    {t.Context(), &store.Error{Status: store.StatusInternal}, Doubtful},
-		"an unknown error":                     {t.Context(), errors.New("x"), Doubtful},
-		"a bad request":                        {t.Context(), store.ErrBadRequest, Rejected},
-		"what a processor rejects":             {t.Context(), Reject(errors.New("x")), Rejected},
-		"a rejection of something unreachable": {t.Context(), Reject(store.ErrUnavailable), Rejected},
+		"a fenced write":                       {t.Context(), fmt.Errorf("page: %w", store.ErrFenced), Fenced},
+		"a fenced write after the end":         {ended, store.ErrFenced, Fenced},
+		"anything after the end":               {ended, errors.New("x"), Canceled},
+		"no owner":                             {t.Context(), &store.NoOwnerError{}, Unavailable},
+		"an unknown outcome":                   {t.Context(), fmt.Errorf("x: %w", store.ErrUnknown), Unavailable},
+		"an index that is being built":         {t.Context(), &store.Error{Status: store.StatusUnavailable, RetryAfter: 1}, Unavailable},
+		"a full queue":                         {t.Context(), &store.Error{Status: store.StatusTooManyRequests}, Unavailable},
+		"a full disk":                          {t.Context(), store.ErrDiskFull, Unavailable},
+		"a request's own deadline":             {t.Context(), context.DeadlineExceeded, Unavailable},
+		"an internal error":                    {t.Context(), &store.Error{Status: store.StatusInternal}, Transient},
+		"an unknown error":                     {t.Context(), errors.New("x"), Transient},
+		"a bad request":                        {t.Context(), store.ErrBadRequest, Permanent},
+		"what a processor rejects":             {t.Context(), Reject(errors.New("x")), Permanent},
+		"a rejection of something unreachable": {t.Context(), Reject(store.ErrUnavailable), Permanent},
 	} {
 		if got := FailureOf(c.ctx, c.err); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)

@@ -123,8 +123,8 @@ func OpenDeadLetters(ctx context.Context, client *store.Client) (*DeadLetters, e
 	return &DeadLetters{client: client}, nil
 }
 
-// open returns the container, found once.
-func (d *DeadLetters) open(ctx context.Context) (*store.Container, error) {
+// openContainer returns the container, found once.
+func (d *DeadLetters) openContainer(ctx context.Context) (*store.Container, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.container == nil {
@@ -139,7 +139,7 @@ func (d *DeadLetters) open(ctx context.Context) (*store.Container, error) {
 
 // Write stores l durably under its id.
 func (d *DeadLetters) Write(ctx context.Context, l *DeadLetter) error {
-	c, err := d.open(ctx)
+	c, err := d.openContainer(ctx)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (l *DeadLetter) encode() []byte {
 
 // List returns up to limit dead letters of a pipeline, the oldest first.
 func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]DeadLetter, error) {
-	c, key, err := d.at(ctx, pipeline)
+	c, key, err := d.containerAndKey(ctx, pipeline)
 	if err != nil {
 		return nil, err
 	}
@@ -195,9 +195,9 @@ func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]D
 	return deadLetters[:min(limit, len(deadLetters))], nil
 }
 
-// at returns the container and the partition key of a pipeline's dead letters.
-func (d *DeadLetters) at(ctx context.Context, pipeline string) (*store.Container, feed.PartitionKey, error) {
-	c, err := d.open(ctx)
+// containerAndKey returns the container and the partition key of a pipeline's dead letters.
+func (d *DeadLetters) containerAndKey(ctx context.Context, pipeline string) (*store.Container, feed.PartitionKey, error) {
+	c, err := d.openContainer(ctx)
 	if err != nil {
 		return nil, feed.PartitionKey{}, err
 	}
@@ -207,7 +207,7 @@ func (d *DeadLetters) at(ctx context.Context, pipeline string) (*store.Container
 
 // Get returns one dead letter. The error is store.ErrNotFound if it is not there.
 func (d *DeadLetters) Get(ctx context.Context, pipeline, id string) (*DeadLetter, error) {
-	c, key, err := d.at(ctx, pipeline)
+	c, key, err := d.containerAndKey(ctx, pipeline)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ func (d *DeadLetters) Get(ctx context.Context, pipeline, id string) (*DeadLetter
 // Retry asks the processor that gave a dead letter up to try again. When that has
 // succeeded the dead letter is gone; otherwise it tells the new reason.
 func (d *DeadLetters) Retry(ctx context.Context, pipeline, id string) error {
-	c, key, err := d.at(ctx, pipeline)
+	c, key, err := d.containerAndKey(ctx, pipeline)
 	if err != nil {
 		return err
 	}
@@ -245,7 +245,7 @@ func (d *DeadLetters) RetryFinally(ctx context.Context, l *DeadLetter) error {
 
 // CancelFinalRetry takes back what Settle asked for, unless that is done.
 func (d *DeadLetters) CancelFinalRetry(ctx context.Context, pipeline, id string) error {
-	c, key, err := d.at(ctx, pipeline)
+	c, key, err := d.containerAndKey(ctx, pipeline)
 	if err != nil {
 		return err
 	}
@@ -271,7 +271,7 @@ func DeadLetterOf(r Resource, j *Job) DeadLetter {
 // Drop forgets a dead letter. What it was about stays undone: verify lists it, and a repair
 // mends it.
 func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
-	c, key, err := d.at(ctx, pipeline)
+	c, key, err := d.containerAndKey(ctx, pipeline)
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (d *DeadLetters) Forget(ctx context.Context, r Resource) error {
 	}
 	for i := range all {
 		if all[i].Of(r) {
-			if err := d.done(ctx, &all[i]); err != nil {
+			if err := d.dropDone(ctx, &all[i]); err != nil {
 				return err
 			}
 		}
@@ -297,9 +297,9 @@ func (d *DeadLetters) Forget(ctx context.Context, r Resource) error {
 	return nil
 }
 
-// asked returns the dead letters of a processor whose retry an operator asked for, in
+// retriesAsked returns the dead letters of a processor whose retry an operator asked for, in
 // the order of their changes.
-func (d *DeadLetters) asked(ctx context.Context, r Resource) ([]DeadLetter, error) {
+func (d *DeadLetters) retriesAsked(ctx context.Context, r Resource) ([]DeadLetter, error) {
 	all, err := d.List(ctx, r.Pipeline, deadLettersAskedMax)
 	if err != nil {
 		return nil, err
@@ -313,8 +313,8 @@ func (d *DeadLetters) asked(ctx context.Context, r Resource) ([]DeadLetter, erro
 // looked for at a time.
 const deadLettersAskedMax = 10_000
 
-// failedAgain writes that a retry has failed.
-func (d *DeadLetters) failedAgain(ctx context.Context, l *DeadLetter, cause error) error {
+// retryFailed writes that a retry has failed.
+func (d *DeadLetters) retryFailed(ctx context.Context, l *DeadLetter, cause error) error {
 	deadLetter := *l
 	deadLetter.Retry, deadLetter.FinalRetry = time.Time{}, time.Time{}
 	deadLetter.Attempts++
@@ -324,8 +324,8 @@ func (d *DeadLetters) failedAgain(ctx context.Context, l *DeadLetter, cause erro
 	return d.Write(ctx, &deadLetter)
 }
 
-// done drops a dead letter of which nothing is left to do. One that is gone is no error.
-func (d *DeadLetters) done(ctx context.Context, l *DeadLetter) error {
+// dropDone drops a dead letter of which nothing is left to do. One that is gone is no error.
+func (d *DeadLetters) dropDone(ctx context.Context, l *DeadLetter) error {
 	if err := d.Drop(ctx, l.Pipeline, l.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err
 	}

@@ -51,7 +51,7 @@
 //
 // A lease narrows the overlap of two holders and does not exclude it: a process
 // that was stopped for a while may write late. Those writes are refused by the
-// partition to which they go, by epoch; the term then ends with ErrLost.
+// partition to which they go, by epoch; the term then ends with ErrFenced.
 //
 // A Host and a DeadLetters are safe for concurrent use.
 package processors

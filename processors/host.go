@@ -137,7 +137,7 @@ func NewHost(hub *feed.Hub, deadLetters *DeadLetters, cfg Config) (*Host, error)
 // Run runs t under lease until ctx ends, which is how a lease ends; then it
 // abandons what is under way, writes a last checkpoint if the lease still
 // allows, and returns nil. Otherwise the error tells why the processor stopped:
-// ErrLost if another holder has written, feed's errors for a damaged log.
+// ErrFenced if another holder has written, feed's errors for a damaged log.
 func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	cp, err := DecodeCheckpoint(lease.Checkpoint())
 	if err != nil {
@@ -152,16 +152,16 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	cp.rewind(&t)
 	r := newRun(h, lease, t, cp)
 	if err := t.Processor.Open(ctx, r.term, cp.State); err != nil {
-		return ended(ctx, fmt.Errorf("%s: open: %w", t.Resource, err))
+		return unlessCanceled(ctx, fmt.Errorf("%s: open: %w", t.Resource, err))
 	}
-	reader, err := h.read(ctx, t.Partition, cp)
+	reader, err := h.openReader(ctx, t.Partition, cp)
 	if err != nil {
-		return ended(ctx, fmt.Errorf("%s: read from %s: %w", t.Resource, cp.Position, err))
+		return unlessCanceled(ctx, fmt.Errorf("%s: read from %s: %w", t.Resource, cp.Position, err))
 	}
 	defer reader.Close()
 	r.log = reader.Log()
-	h.add(r)
-	defer h.remove(r)
+	h.register(r)
+	defer h.unregister(r)
 
 	work, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -173,26 +173,26 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	g.Go(func() error { return t.Processor.Run(work) })
 	g.Go(func() error { return r.loop(work) })
 	g.Go(func() error { r.meter(work); return nil })
-	g.Go(func() error { r.ask(work); return nil })
+	g.Go(func() error { r.pollRetries(work); return nil })
 	err = cmp.Or(g.Wait(), r.halted(work))
-	r.last(ctx)
+	r.saveLast(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.Resource, err)
 	}
 	return nil
 }
 
-// ended returns err, or nil if it only says that ctx has ended.
-func ended(ctx context.Context, err error) error {
-	if FailureOf(ctx, err) == Ended {
+// unlessCanceled returns err, or nil if it only says that ctx has ended.
+func unlessCanceled(ctx context.Context, err error) error {
+	if FailureOf(ctx, err) == Canceled {
 		return nil
 	}
 	return err
 }
 
-// read opens the feed behind a checkpoint, after a look at whether it is the log
+// openReader opens the feed behind a checkpoint, after a look at whether it is the log
 // that the checkpoint is about.
-func (h *Host) read(ctx context.Context, p feed.Partition, cp *Checkpoint) (*feed.Reader, error) {
+func (h *Host) openReader(ctx context.Context, p feed.Partition, cp *Checkpoint) (*feed.Reader, error) {
 	after := cp.Position
 	if !cp.Log.IsZero() {
 		after.Index = 0 // a checkpoint ends with a commit
@@ -227,13 +227,13 @@ func (h *Host) read(ctx context.Context, p feed.Partition, cp *Checkpoint) (*fee
 	return reader, nil
 }
 
-func (h *Host) add(r *run) {
+func (h *Host) register(r *run) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.runs[r.Resource] = r
 }
 
-func (h *Host) remove(r *run) {
+func (h *Host) unregister(r *run) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.runs[r.Resource] == r {

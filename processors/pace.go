@@ -15,27 +15,27 @@ const restMax = 2 * time.Second
 // write to the log it rests after each batch, so that it works for a share of its time.
 // ends may be called beside the others, which belong to the loop.
 type pace struct {
-	share float64
-	to    feed.LSN
-	until time.Time
+	share       float64
+	backfillTo  feed.LSN
+	pausedUntil time.Time
 
-	end  atomic.Uint64 // of the log, when it was looked at last; 0 if never
-	busy atomic.Bool   // the log has grown between two looks
+	logEnd atomic.Uint64 // of the log, when it was looked at last; 0 if never
+	busy   atomic.Bool   // the log has grown between two looks
 }
 
-// ends notes where the log ends now.
-func (p *pace) ends(last feed.LSN) {
-	before := p.end.Swap(uint64(last))
+// noteLogEnd notes where the log ends now.
+func (p *pace) noteLogEnd(last feed.LSN) {
+	before := p.logEnd.Swap(uint64(last))
 	p.busy.Store(before != 0 && uint64(last) > before)
 }
 
-// worked notes a batch that began at an LSN and took a while.
-func (p *pace) worked(from feed.LSN, took time.Duration) {
-	if from > p.to || !p.busy.Load() {
+// noteBatch notes a batch that began at an LSN and took a while.
+func (p *pace) noteBatch(from feed.LSN, took time.Duration) {
+	if from > p.backfillTo || !p.busy.Load() {
 		return
 	}
-	p.until = time.Now().Add(min(time.Duration(float64(took)*(1-p.share)/p.share), restMax))
+	p.pausedUntil = time.Now().Add(min(time.Duration(float64(took)*(1-p.share)/p.share), restMax))
 }
 
-// rest returns how long to wait before the next batch.
-func (p *pace) rest() time.Duration { return max(time.Until(p.until), 0) }
+// pause returns how long to wait before the next batch.
+func (p *pace) pause() time.Duration { return max(time.Until(p.pausedUntil), 0) }

@@ -28,16 +28,16 @@ func TestPace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var p pace
-				p.share, p.to = 0.25, 90
+				p.share, p.backfillTo = 0.25, 90
 				for _, end := range c.ends {
-					p.ends(end)
+					p.noteLogEnd(end)
 				}
-				p.worked(c.from, c.took)
-				if got := p.rest(); got != c.want {
+				p.noteBatch(c.from, c.took)
+				if got := p.pause(); got != c.want {
 					t.Errorf("it rests for %s, not %s", got, c.want)
 				}
 				time.Sleep(c.want)
-				if got := p.rest(); got != 0 {
+				if got := p.pause(); got != 0 {
 					t.Errorf("and for %s again", got)
 				}
 			})

@@ -43,15 +43,15 @@ func (a *readAhead) run(ctx context.Context, r commitReader) error {
 			}
 			return err
 		}
-		if !a.put(ctx, c) {
+		if !a.putCommit(ctx, c) {
 			return nil
 		}
 	}
 }
 
-// put waits for room and adds c; false if ctx ended first. One commit always
+// putCommit waits for room and adds c; false if ctx ended first. One commit always
 // fits, however large.
-func (a *readAhead) put(ctx context.Context, c *feed.Commit) bool {
+func (a *readAhead) putCommit(ctx context.Context, c *feed.Commit) bool {
 	size := c.Memory()
 	for {
 		a.mu.Lock()
@@ -72,9 +72,9 @@ func (a *readAhead) put(ctx context.Context, c *feed.Commit) bool {
 	}
 }
 
-// take returns commits up to the bounds, at least one if there is one, and leaves
+// takeCommits returns commits up to the bounds, at least one if there is one, and leaves
 // a token in ready if more wait.
-func (a *readAhead) take(changesMax, bytesMax int) []*feed.Commit {
+func (a *readAhead) takeCommits(changesMax, bytesMax int) []*feed.Commit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n, changes, bytes := 0, 0, 0
@@ -96,8 +96,8 @@ func (a *readAhead) take(changesMax, bytesMax int) []*feed.Commit {
 	return taken
 }
 
-// first returns the time of the oldest commit that waits, 0 if none does.
-func (a *readAhead) first() int64 {
+// oldestTime returns the time of the oldest commit that waits, 0 if none does.
+func (a *readAhead) oldestTime() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.commits) == 0 {

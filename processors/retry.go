@@ -24,18 +24,18 @@ const (
 	StuckAttempts = 10
 )
 
-// ErrLost says that the processor's lease has passed on: a write was refused
+// ErrFenced says that the processor's lease has passed on: a write was refused
 // because its epoch is old. The term ends.
-var ErrLost = errors.New("processors: the lease has passed on")
+var ErrFenced = errors.New("processors: the lease has passed on")
 
-// rejection marks a failure that trying again cannot mend.
-type rejection struct{ error }
+// permanentError marks a failure that trying again cannot mend.
+type permanentError struct{ error }
 
-func (r rejection) Unwrap() error { return r.error }
+func (r permanentError) Unwrap() error { return r.error }
 
 // Reject marks err as one that trying again cannot mend. The Host then looks for
 // the change that causes it and gives it up.
-func Reject(err error) error { return rejection{err} }
+func Reject(err error) error { return permanentError{err} }
 
 // Failure says what an error asks for.
 type Failure uint8
@@ -43,47 +43,47 @@ type Failure uint8
 // The kinds of failures.
 const (
 	// Ended: the context ended; nothing is wrong.
-	Ended Failure = iota + 1
+	Canceled Failure = iota + 1
 	// Lost: a newer holder of the lease has written; stop.
-	Lost
+	Fenced
 	// Unreachable: what is needed is not there now; try until it is.
-	Unreachable
+	Unavailable
 	// Doubtful: try AttemptsMax times, then take it as Rejected.
-	Doubtful
+	Transient
 	// Rejected: trying again cannot help.
-	Rejected
+	Permanent
 )
 
 // FailureOf classifies err, which came from work under ctx.
 func FailureOf(ctx context.Context, err error) Failure {
 	var refusal *store.Error
-	var rejected rejection
+	var rejected permanentError
 	switch {
-	case errors.Is(err, ErrLost), errors.Is(err, store.ErrFenced):
-		return Lost
+	case errors.Is(err, ErrFenced), errors.Is(err, store.ErrFenced):
+		return Fenced
 	case ctx.Err() != nil:
-		return Ended
+		return Canceled
 	case errors.As(err, &rejected):
-		return Rejected
+		return Permanent
 	case errors.Is(err, store.ErrUnknown), errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrNotOwner),
 		errors.Is(err, store.ErrDiskFull), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, nats.ErrTimeout), errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrConnectionClosed),
 		errors.Is(err, nats.ErrConnectionReconnecting), errors.Is(err, nats.ErrDisconnected), errors.Is(err, nats.ErrStaleConnection):
-		return Unreachable
+		return Unavailable
 	case errors.As(err, &refusal):
 		return failureOf(refusal)
 	}
-	return Doubtful
+	return Transient
 }
 
 func failureOf(e *store.Error) Failure {
 	switch {
 	case e.Status == store.StatusTooManyRequests, e.RetryAfter > 0:
-		return Unreachable
+		return Unavailable
 	case e.Status >= store.StatusInternal:
-		return Doubtful
+		return Transient
 	}
-	return Rejected
+	return Permanent
 }
 
 // healsFor is how long a refusal that ends by itself is no news, such as that of an

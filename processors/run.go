@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// turnInterval is how often an idle processor says that it is alive, and lag
+	// heartbeatInterval is how often an idle processor says that it is alive, and lag
 	// is measured.
-	turnInterval = time.Second
+	heartbeatInterval = time.Second
 	// measureMax bounds one measurement.
 	measureMax = 2 * time.Second
 	// saveMax bounds the writing of one checkpoint.
@@ -36,25 +36,25 @@ type run struct {
 	input *readAhead
 	log   *feed.Log
 
-	turned  atomic.Int64 // unix milliseconds
-	waiting atomic.Bool
-	pace    pace
+	heartbeatAt atomic.Int64 // unix milliseconds
+	waiting     atomic.Bool
+	pace        pace
 
-	mu    sync.Mutex
-	cp    Checkpoint       // without State; of all that was taken
-	redos chan *DeadLetter // to be tried again
-	marks []mark           // where the checkpoint may stand: the last durable one and all behind it
+	mu      sync.Mutex
+	cp      Checkpoint       // without State; of all that was taken
+	retries chan *DeadLetter // to be tried again
+	marks   []mark           // where the checkpoint may stand: the last durable one and all behind it
 
-	trouble int64 // since when State.Trouble says so, in unix milliseconds; 0 if it does not
+	troubleSince int64 // since when State.Trouble says so, in unix milliseconds; 0 if it does not
 
-	dirty   time.Time // since when the durable checkpoint is behind; zero if it is not
-	written time.Time // when the last checkpoint was begun
-	done    int64     // copies and rows that it counted
-	older   sample    // from which the rate is told
-	newer   sample    // from which it will be
-	saves   chan error
-	saving  *Checkpoint
-	traces  traceSet // of what the next checkpoint covers
+	dirty     time.Time // since when the durable checkpoint is behind; zero if it is not
+	savedAt   time.Time // when the last checkpoint was begun
+	savedDone int64     // copies and rows that it counted
+	older     sample    // from which the rate is told
+	newer     sample    // from which it will be
+	saves     chan error
+	saving    *Checkpoint
+	traces    traceSet // of what the next checkpoint covers
 }
 
 // mark is the end of a batch.
@@ -68,39 +68,39 @@ type mark struct {
 func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
 	r := &run{
 		Resource: t.Resource, host: h, lease: lease, proc: t.Processor, cp: *cp,
-		done:  cp.Counts.Copies + cp.Counts.Rows,
-		input: newReadAhead(h.cfg.ReadAheadBytes, h.cfg.ReadAheadCommits), saves: make(chan error, 1), redos: make(chan *DeadLetter),
+		savedDone: cp.Counts.Copies + cp.Counts.Rows,
+		input:     newReadAhead(h.cfg.ReadAheadBytes, h.cfg.ReadAheadCommits), saves: make(chan error, 1), retries: make(chan *DeadLetter),
 	}
-	r.pace.share, r.pace.to = float64(h.cfg.BackfillPercent)/100, t.BackfillTo
+	r.pace.share, r.pace.backfillTo = float64(h.cfg.BackfillPercent)/100, t.BackfillTo
 	r.cp.State, r.cp.Taken = State{}, feed.Position{}
 	r.marks = []mark{{cp.Position, cp.Time, cp.Log, cp.Sum}}
 	r.term = &Term{
-		Resource: t.Resource, Epoch: lease.Epoch(), deadLetters: h.deadLetters, changed: make(chan struct{}, 1), heartbeat: r.turn,
+		Resource: t.Resource, Epoch: lease.Epoch(), deadLetters: h.deadLetters, changed: make(chan struct{}, 1), heartbeat: r.heartbeat,
 		Logger: h.cfg.Logger.With(slog.String("pipeline", t.Pipeline), slog.String("role", string(t.Role)),
 			slog.String("partition", t.Partition.String())),
 	}
 	r.term.saved.Store(cp)
-	r.turn()
+	r.heartbeat()
 	return r
 }
 
-func (r *run) turn() {
-	r.turned.Store(time.Now().UnixMilli())
+func (r *run) heartbeat() {
+	r.heartbeatAt.Store(time.Now().UnixMilli())
 	r.lease.Progress()
 }
 
 // loop takes batches and writes checkpoints until ctx ends.
 func (r *run) loop(ctx context.Context) error {
-	ticker := time.NewTicker(turnInterval)
+	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
 	save := time.NewTimer(time.Hour)
 	defer save.Stop()
-	defer r.settle()
+	defer r.awaitSave()
 	rested := time.NewTimer(time.Hour)
 	defer rested.Stop()
 	for {
 		ready := r.input.ready
-		rest := r.pace.rest()
+		rest := r.pace.pause()
 		if rest > 0 {
 			ready = nil
 			rested.Reset(rest)
@@ -118,15 +118,15 @@ func (r *run) loop(ctx context.Context) error {
 			r.markDirty()
 		case <-save.C:
 			r.save(ctx)
-		case l := <-r.redos:
-			err = r.redo(ctx, l)
+		case l := <-r.retries:
+			err = r.retryAsked(ctx, l)
 		case result := <-r.saves:
-			r.savedAs(result)
+			r.saveDone(result)
 		case <-ticker.C:
-			r.turn()
+			r.heartbeat()
 		}
 		if err != nil {
-			if FailureOf(ctx, err) == Ended {
+			if FailureOf(ctx, err) == Canceled {
 				return nil
 			}
 			return err
@@ -137,7 +137,7 @@ func (r *run) loop(ctx context.Context) error {
 
 // batch processes what was read ahead.
 func (r *run) batch(ctx context.Context) error {
-	commits := r.input.take(r.host.cfg.BatchItemsMax, r.host.cfg.BatchBytesMax)
+	commits := r.input.takeCommits(r.host.cfg.BatchItemsMax, r.host.cfg.BatchBytesMax)
 	if len(commits) == 0 {
 		return nil
 	}
@@ -148,25 +148,25 @@ func (r *run) batch(ctx context.Context) error {
 			return err
 		}
 	}
-	r.pace.worked(commits[0].LSN, time.Since(begun))
+	r.pace.noteBatch(commits[0].LSN, time.Since(begun))
 	end := commits[len(commits)-1]
 	r.mu.Lock()
 	r.cp.Position, r.cp.Time = lastPosition(end), end.Time
 	r.cp.Log, r.cp.Sum = end.Log, end.Sum
 	r.cp.succeeds()
-	r.marks = append(thinned(r.marks), mark{r.cp.Position, r.cp.Time, r.cp.Log, r.cp.Sum})
+	r.marks = append(thinMarks(r.marks), mark{r.cp.Position, r.cp.Time, r.cp.Log, r.cp.Sum})
 	r.mu.Unlock()
 	r.markDirty()
-	r.turn()
+	r.heartbeat()
 	return nil
 }
 
 // marksMax bounds the marks of one run.
 const marksMax = 4096
 
-// thinned returns marks to which one more may be added: when there are too many,
+// thinMarks returns marks to which one more may be added: when there are too many,
 // every other one. A checkpoint then stands a little further back.
-func thinned(marks []mark) []mark {
+func thinMarks(marks []mark) []mark {
 	if len(marks) < marksMax {
 		return marks
 	}
@@ -186,7 +186,7 @@ func (r *run) deliver(ctx context.Context, b *Batch) error {
 	err := r.process(ctx, b, r.attempts())
 	meters.batchItems.Record(ctx, int64(b.Len()), r.attributes())
 	meters.batchDuration.Record(ctx, time.Since(start).Seconds(), r.attributes())
-	if err != nil && FailureOf(ctx, err) != Ended {
+	if err != nil && FailureOf(ctx, err) != Canceled {
 		span.RecordError(err)
 		span.SetStatus(codes.Error, err.Error())
 	}
@@ -215,18 +215,18 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 		}
 		attempts++
 		failure := FailureOf(ctx, err)
-		if failure == Doubtful && attempts >= AttemptsMax {
-			failure = Rejected
+		if failure == Transient && attempts >= AttemptsMax {
+			failure = Permanent
 		}
 		switch failure {
-		case Ended:
+		case Canceled:
 			return err
-		case Lost:
+		case Fenced:
 			CountFenced(ctx, r.Resource)
-			return errors.Join(ErrLost, err)
-		case Rejected:
+			return errors.Join(ErrFenced, err)
+		case Permanent:
 			return r.isolate(ctx, b, err, attempts)
-		case Unreachable, Doubtful: // tried again
+		case Unavailable, Transient: // tried again
 		}
 		r.failed(ctx, attempts, time.Since(began), err)
 		if pauses == nil {
@@ -243,14 +243,14 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 func (r *run) attempt(ctx context.Context, b *Batch) error {
 	done := make(chan error, 1)
 	go func() { done <- r.proc.Process(ctx, b) }() // awaited below
-	ticker := time.NewTicker(turnInterval)
+	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case err := <-done:
 			return err
 		case result := <-r.saves:
-			r.savedAs(result)
+			r.saveDone(result)
 		case <-ticker.C:
 			r.markDirty()
 			r.save(ctx)
@@ -265,12 +265,12 @@ func (r *run) failed(ctx context.Context, attempts int, lasts time.Duration, err
 	r.mu.Lock()
 	r.cp.fails(attempts, Clip(err))
 	r.mu.Unlock()
-	r.turn()
+	r.heartbeat()
 	r.markDirty()
 	r.term.Logger.Log(ctx, retryLevel(err, attempts, lasts), "changes cannot be processed now; trying again", slog.Int("attempts", attempts), slog.Any("error", err))
 	select {
 	case result := <-r.saves: // the loop does not come to it while this goes on
-		r.savedAs(result)
+		r.saveDone(result)
 	default:
 	}
 	if r.untilSave() == 0 {
@@ -314,7 +314,7 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 		if err == nil {
 			break
 		}
-		if FailureOf(ctx, err) == Ended {
+		if FailureOf(ctx, err) == Canceled {
 			return err
 		}
 		r.failed(ctx, attempts, time.Since(began), err)

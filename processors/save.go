@@ -38,7 +38,7 @@ func (r *run) untilSave() time.Duration {
 	}
 	due := r.dirty.Add(r.host.cfg.CheckpointInterval)
 	if len(r.input.ready) > 0 {
-		if busy := r.written.Add(r.host.cfg.CheckpointBusyInterval); busy.After(due) {
+		if busy := r.savedAt.Add(r.host.cfg.CheckpointBusyInterval); busy.After(due) {
 			due = busy
 		}
 	}
@@ -51,12 +51,12 @@ func (r *run) save(ctx context.Context) {
 		return
 	}
 	cp := r.checkpoint()
-	r.rate(cp)
-	r.trim(cp.Position)
-	r.saving, r.dirty, r.written = cp, time.Time{}, time.Now()
-	traces := r.covered()
+	r.noteRate(cp)
+	r.trimMarks(cp.Position)
+	r.saving, r.dirty, r.savedAt = cp, time.Time{}, time.Now()
+	traces := r.coveredTraces()
 	data := cp.Encode()
-	go func() { r.saves <- r.write(ctx, data, &traces) }() // awaited by settle
+	go func() { r.saves <- r.write(ctx, data, &traces) }() // awaited by awaitSave
 }
 
 // sample is how many copies and rows were changed at a time.
@@ -65,16 +65,16 @@ type sample struct {
 	done int64
 }
 
-// rate notes in cp what was changed per second of late: since one or two times
+// noteRate notes in cp what was changed per second of late: since one or two times
 // rateFresh ago, or since there was something to do again. A checkpoint alone would
 // tell of nothing as often as of much, for a sink that buffers.
-func (r *run) rate(cp *Checkpoint) {
+func (r *run) noteRate(cp *Checkpoint) {
 	is := sample{time.Now(), cp.Counts.Copies + cp.Counts.Rows}
-	if is.at.Sub(r.written) > rateFresh { // there was nothing to do
-		begun := sample{r.dirty, r.done}
+	if is.at.Sub(r.savedAt) > rateFresh { // there was nothing to do
+		begun := sample{r.dirty, r.savedDone}
 		r.older, r.newer = begun, begun
 	}
-	r.done = is.done
+	r.savedDone = is.done
 	cp.Rate, cp.Saved = 0, is.at.UnixMilli()
 	if is.done > r.older.done {
 		cp.Rate = float64(is.done-r.older.done) / max(is.at.Sub(r.older.at), r.host.cfg.CheckpointInterval).Seconds()
@@ -84,8 +84,8 @@ func (r *run) rate(cp *Checkpoint) {
 	}
 }
 
-// covered returns the traces of what the next checkpoint covers.
-func (r *run) covered() traceSet {
+// coveredTraces returns the traces of what the next checkpoint covers.
+func (r *run) coveredTraces() traceSet {
 	traces := r.traces
 	finished := r.term.takeTraces()
 	traces.addAll(&finished)
@@ -110,10 +110,10 @@ func (r *run) write(ctx context.Context, data []byte, traces *traceSet) error {
 	return err
 }
 
-// savedAs takes the outcome of the checkpoint that was being written. A failure
+// saveDone takes the outcome of the checkpoint that was being written. A failure
 // is not the end: the lease ends the term when it is lost, and till then the
 // next checkpoint says all that this one said.
-func (r *run) savedAs(err error) {
+func (r *run) saveDone(err error) {
 	cp := r.saving
 	r.saving = nil
 	if err == nil {
@@ -124,8 +124,8 @@ func (r *run) savedAs(err error) {
 	r.term.Logger.Warn("the checkpoint was not written; trying again", slog.Any("error", err))
 }
 
-// settle waits for the checkpoint that is being written.
-func (r *run) settle() {
+// awaitSave waits for the checkpoint that is being written.
+func (r *run) awaitSave() {
 	if r.saving == nil {
 		return
 	}
@@ -137,9 +137,9 @@ func (r *run) settle() {
 	r.saving = nil
 }
 
-// last writes what the term leaves behind. It runs when ctx has ended and
+// saveLast writes what the term leaves behind. It runs when ctx has ended and
 // fails without harm if the lease is lost.
-func (r *run) last(ctx context.Context) {
+func (r *run) saveLast(ctx context.Context) {
 	if r.dirty.IsZero() {
 		select {
 		case <-r.term.changed:
@@ -147,7 +147,7 @@ func (r *run) last(ctx context.Context) {
 			return
 		}
 	}
-	traces := r.covered()
+	traces := r.coveredTraces()
 	if err := r.write(ctx, r.checkpoint().Encode(), &traces); err != nil {
 		r.term.Logger.Info("the last checkpoint was not written; what it covered is done again", slog.Any("error", err))
 	}
@@ -174,30 +174,30 @@ func (r *run) checkpoint() *Checkpoint {
 		cp.Position, cp.Time, cp.Log, cp.Sum = m.position, m.time, m.log, m.sum
 	}
 	if t := cp.Trouble; t != nil && cp.Attempts == 0 {
-		cp.Attempts, cp.LastError, cp.Since = t.Attempts, t.LastError, r.troubled(t)
+		cp.Attempts, cp.LastError, cp.Since = t.Attempts, t.LastError, r.updateTroubleSince(t)
 	} else if t == nil {
-		r.troubled(nil)
+		r.updateTroubleSince(nil)
 	}
 	cp.Durable, cp.Trouble = nil, nil
 	return &cp
 }
 
-// troubled returns since when there is trouble, in Unix milliseconds; 0 if there is
+// updateTroubleSince returns since when there is trouble, in Unix milliseconds; 0 if there is
 // none.
-func (r *run) troubled(t *Trouble) int64 {
+func (r *run) updateTroubleSince(t *Trouble) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case t == nil:
-		r.trouble = 0
-	case r.trouble == 0:
-		r.trouble = time.Now().UnixMilli()
+		r.troubleSince = 0
+	case r.troubleSince == 0:
+		r.troubleSince = time.Now().UnixMilli()
 	}
-	return r.trouble
+	return r.troubleSince
 }
 
-// trim forgets the marks before position, to which no checkpoint goes back.
-func (r *run) trim(position feed.Position) {
+// trimMarks forgets the marks before position, to which no checkpoint goes back.
+func (r *run) trimMarks(position feed.Position) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for len(r.marks) > 1 && !position.Before(r.marks[1].position) {
@@ -205,9 +205,9 @@ func (r *run) trim(position feed.Position) {
 	}
 }
 
-// held returns the time of the oldest commit that the processor holds, 0 if it
+// oldestBuffered returns the time of the oldest commit that the processor holds, 0 if it
 // holds none.
-func (r *run) held(cp *Checkpoint) int64 {
+func (r *run) oldestBuffered(cp *Checkpoint) int64 {
 	if cp.Taken.IsZero() {
 		return 0
 	}
@@ -225,14 +225,14 @@ func (r *run) activity() Activity {
 	cp := r.checkpoint()
 	return Activity{
 		Resource: r.Resource, Checkpoint: *cp, Waiting: r.waiting.Load() && cp.Open() == 0 && cp.Taken.IsZero(),
-		Heartbeat: time.UnixMilli(r.turned.Load()),
+		Heartbeat: time.UnixMilli(r.heartbeatAt.Load()),
 	}
 }
 
 // meter measures until ctx ends. It does not hold up the loop, for it asks
 // JetStream.
 func (r *run) meter(ctx context.Context) {
-	ticker := time.NewTicker(turnInterval)
+	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -250,12 +250,12 @@ func (r *run) measure(ctx context.Context) {
 	defer cancel()
 	cp := r.checkpoint()
 	if _, last, err := r.log.Bounds(ctx); err == nil {
-		r.pace.ends(last)
+		r.pace.noteLogEnd(last)
 		meters.lag.Record(ctx, max(int64(last)-int64(cp.Position.LSN), 0), r.attributes())
 	}
-	oldest := r.held(cp)
+	oldest := r.oldestBuffered(cp)
 	if oldest == 0 {
-		oldest = r.input.first()
+		oldest = r.input.oldestTime()
 	}
 	parked := len(cp.Parked)
 	for i := range cp.Jobs {

@@ -144,7 +144,7 @@ func (r *repair) copies(ctx context.Context, s *scan, v *view) (again bool, err 
 	var ds []Difference
 	for j := range v.refs {
 		if v.verdicts[j] == cascade.Drift {
-			copies = append(copies, v.pipeline.Cascade.Mend(&v.refs[j], v.sources[j]))
+			copies = append(copies, v.pipeline.Cascade.RepairOf(&v.refs[j], v.sources[j]))
 			ds = append(ds, v.difference(j, ""))
 		}
 	}

@@ -52,7 +52,7 @@ func (r *repair) writer(ctx context.Context, p *Verified, partition feed.Partiti
 
 // rows mends rows that differ, and returns those that are left: what is behind.
 func (r *repair) rows(ctx context.Context, j *rowJudge, found []rowDifference) (left []rowDifference, err error) {
-	items := map[string]*project.Was{} // by source
+	items := map[string]*project.ItemToRepair{} // by source
 	parts := map[feed.Partition][]string{}
 	for i := range found {
 		d := &found[i]
@@ -62,7 +62,7 @@ func (r *repair) rows(ctx context.Context, j *rowJudge, found []rowDifference) (
 		}
 		was := items[d.Source]
 		if was == nil {
-			was = &project.Was{ItemRef: j.items[d.Source]}
+			was = &project.ItemToRepair{ItemRef: j.items[d.Source]}
 			partition := j.p.Source.Partitions()[0]
 			if j.other[d.Source] {
 				was.ItemRef = store.ItemRef{Key: nobody, ID: nobodyID}
@@ -81,7 +81,7 @@ func (r *repair) rows(ctx context.Context, j *rowJudge, found []rowDifference) (
 		}
 	}
 	for partition, sources := range parts {
-		all := make([]project.Was, 0, len(sources))
+		all := make([]project.ItemToRepair, 0, len(sources))
 		for _, source := range sources {
 			all = append(all, *items[source])
 		}
@@ -89,7 +89,7 @@ func (r *repair) rows(ctx context.Context, j *rowJudge, found []rowDifference) (
 		if err != nil {
 			return nil, err
 		}
-		if w.at, err = j.p.Projection.Mend(ctx, w, w.at, all); err != nil {
+		if w.at, err = j.p.Projection.Repair(ctx, w, w.at, all); err != nil {
 			return nil, r.failed("rows", err)
 		}
 	}

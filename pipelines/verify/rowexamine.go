@@ -129,7 +129,7 @@ func (x *examined) differences(source string) []rowDifference {
 		}
 	}
 	for i := range one.stored {
-		if r := &one.stored[i]; r.Claim() && claims[rowName(r.Table, r.Key)] == r {
+		if r := &one.stored[i]; r.Pending() && claims[rowName(r.Table, r.Key)] == r {
 			row := &project.Row{Table: r.Table, Key: r.Key, Source: r.Source, Element: r.Element}
 			found = append(found, x.surplus(row, "it waits for its key"))
 		}
@@ -145,7 +145,7 @@ func (x *examined) differences(source string) []rowDifference {
 func (one *examinedItem) waiting() (claims, rejects map[string]*project.Reject) {
 	claims, rejects = map[string]*project.Reject{}, map[string]*project.Reject{}
 	for i := range one.stored {
-		if r := &one.stored[i]; r.Claim() {
+		if r := &one.stored[i]; r.Pending() {
 			claims[rowName(r.Table, r.Key)] = r
 		} else {
 			rejects[rejectName(r)] = r
@@ -261,7 +261,7 @@ func (x *examined) rejects(one *examinedItem, stored map[string]*project.Reject)
 		}
 	}
 	for i := range one.stored {
-		if r := &one.stored[i]; !r.Claim() && stored[rejectName(r)] == r {
+		if r := &one.stored[i]; !r.Pending() && stored[rejectName(r)] == r {
 			d := tell(r)
 			d.Surplus = true
 			found = append(found, d)

@@ -97,7 +97,7 @@ func (s *rowSums) rejectDigest(r *project.Reject) uint64 {
 
 // rejectOrClaim is the digest of a reject, or of the row for which a claim stands.
 func (s *rowSums) rejectOrClaim(r *project.Reject) (uint64, error) {
-	if !r.Claim() {
+	if !r.Pending() {
 		return s.rejectDigest(r), nil
 	}
 	values, err := s.p.Schema().Tables[r.Table].ParseRow(r.Row)

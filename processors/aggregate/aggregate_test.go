@@ -167,7 +167,7 @@ func TestI5_LateWorkerIsRefused(t *testing.T) {
 	let()
 	eventually(t, func() (bool, string) { return len(paused.failures()) > 0, "the late worker was not refused" })
 	for _, err := range paused.failures() {
-		if !errors.Is(err, processors.ErrLost) {
+		if !errors.Is(err, processors.ErrFenced) {
 			t.Errorf("the late worker ended with %v", err)
 		}
 	}

@@ -61,8 +61,8 @@ func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Proble
 		return d, c.problems
 	}
 	d.rule, d.reads = rule, rule.SourceReads()
-	c.placed(d, targetKey)
-	c.writes(d)
+	c.checkTargetKey(d, targetKey)
+	c.checkWrites(d)
 	return d, c.problems
 }
 
@@ -83,8 +83,8 @@ func (c *checker) paths(field string, pointers []string) []document.Path {
 	return paths
 }
 
-// placed refuses groups that do not say in which partition their target is.
-func (c *checker) placed(d *declaration, pointers []string) {
+// checkTargetKey refuses groups that do not say in which partition their target is.
+func (c *checker) checkTargetKey(d *declaration, pointers []string) {
 	var missing, all []string
 	for _, path := range d.targetKey {
 		all = append(all, path.String())
@@ -100,9 +100,9 @@ func (c *checker) placed(d *declaration, pointers []string) {
 	}
 }
 
-// writes refuses fields that write what cannot be changed. What decides about the
+// checkWrites refuses fields that write what cannot be changed. What decides about the
 // fields themselves is refused by accumulator.Check.
-func (c *checker) writes(d *declaration) {
+func (c *checker) checkWrites(d *declaration) {
 	for _, path := range d.rule.TargetWrites() {
 		for _, key := range d.targetKey {
 			if overlap(path, key) {

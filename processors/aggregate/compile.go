@@ -59,9 +59,9 @@ func (a *Aggregate) targetsOf(source feed.Partition) []feed.Partition {
 	return a.cfg.Target.Partitions()
 }
 
-// place returns the partition of a group's target; ok is false if there can be no
+// partitionOf returns the partition of a group's target; ok is false if there can be no
 // such target.
-func (a *Aggregate) place(g accumulator.Group) (p feed.Partition, ok bool) {
+func (a *Aggregate) partitionOf(g accumulator.Group) (p feed.Partition, ok bool) {
 	key, ok := a.rule.TargetKey(g, a.targetKey)
 	if !ok {
 		return p, false

@@ -32,38 +32,38 @@ func (e *BehindError) Error() string {
 // Is matches store.ErrUnavailable: it is no fault of the changes, which wait.
 func (e *BehindError) Is(target error) bool { return target == error(store.ErrUnavailable) }
 
-// doubtError is a failure because of which no change must be given up, such as that
+// unavailableError is a failure because of which no change must be given up, such as that
 // of a write which may have happened.
-type doubtError struct{ error }
+type unavailableError struct{ error }
 
-func (e doubtError) Unwrap() error { return e.error }
+func (e unavailableError) Unwrap() error { return e.error }
 
 // Is matches store.ErrUnavailable: it is tried again.
-func (e doubtError) Is(target error) bool { return target == error(store.ErrUnavailable) }
+func (e unavailableError) Is(target error) bool { return target == error(store.ErrUnavailable) }
 
-// refusal says whether a partition has refused a write for good, so that nothing
+// isRefusal says whether a partition has refused a write for good, so that nothing
 // has happened: it looks at the interval before it refuses anything.
-func refusal(ctx context.Context, err error) bool {
+func isRefusal(ctx context.Context, err error) bool {
 	if _, ok := errors.AsType[*store.Error](err); !ok {
 		return false
 	}
 	failure := processors.FailureOf(ctx, err)
-	return failure == processors.Rejected || failure == processors.Doubtful
+	return failure == processors.Permanent || failure == processors.Transient
 }
 
-// inDoubt returns err so that it is tried again without end, unless it is a refusal.
-func inDoubt(ctx context.Context, err error) error {
-	if refusal(ctx, err) {
+// unavailableUnlessRefused returns err so that it is tried again without end, unless it is a refusal.
+func unavailableUnlessRefused(ctx context.Context, err error) error {
+	if isRefusal(ctx, err) {
 		return err
 	}
-	return waiting(err)
+	return unavailable(err)
 }
 
-// waiting returns err so that it is tried again without end, unless the lease is
+// unavailable returns err so that it is tried again without end, unless the lease is
 // lost: it is no fault of a change.
-func waiting(err error) error {
+func unavailable(err error) error {
 	if errors.Is(err, store.ErrFenced) {
 		return err
 	}
-	return doubtError{err}
+	return unavailableError{err}
 }

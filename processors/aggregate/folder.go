@@ -26,13 +26,13 @@ type Folder struct {
 	start     feed.Position // of the checkpoint from which the term goes on
 	floor     feed.Position // which that checkpoint knows to be recorded everywhere
 
-	turn    chan struct{} // holds one token: the right to what follows
-	targets []*target
-	delta   *accumulator.Delta
-	taken   feed.Position // of the last change that was processed
-	begun   bool
-	suspect feed.Position   // of a change that could not be processed by itself
-	gave    []feed.Position // of changes that were given up, and are not owed yet
+	sem          chan struct{} // holds one token: the right to what follows
+	targets      []*target
+	delta        *accumulator.Delta
+	processed    feed.Position // of the last change that was processed
+	parkedLoaded bool
+	suspect      feed.Position   // of a change that could not be processed by itself
+	givenUp      []feed.Position // of changes that were given up, and are not owed yet
 
 	mu       sync.Mutex
 	counts   processors.Counts
@@ -53,7 +53,7 @@ type target struct {
 
 // Fold returns a processor of a partition of the aggregate's source, for one term.
 func (a *Aggregate) Fold(p feed.Partition) processors.Processor {
-	f := &Folder{a: a, partition: p, turn: make(chan struct{}, 1), delta: a.rule.NewDelta()}
+	f := &Folder{a: a, partition: p, sem: make(chan struct{}, 1), delta: a.rule.NewDelta()}
 	for _, t := range a.targetsOf(p) {
 		f.targets = append(f.targets, &target{partition: t, foreign: t != p})
 	}
@@ -89,13 +89,13 @@ func (f *Folder) Run(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := f.advance(ctx); err != nil {
+		if err := f.recordIdle(ctx); err != nil {
 			switch processors.FailureOf(ctx, err) {
-			case processors.Ended:
+			case processors.Canceled:
 				return nil
-			case processors.Lost:
+			case processors.Fenced:
 				processors.CountFenced(ctx, f.term.Resource)
-				return errors.Join(processors.ErrLost, err)
+				return errors.Join(processors.ErrFenced, err)
 			default: // Process meets it too, and says so
 				f.term.Logger.DebugContext(ctx, "a position could not be recorded", slog.Any("error", err))
 			}
@@ -103,10 +103,10 @@ func (f *Folder) Run(ctx context.Context) error {
 	}
 }
 
-// take waits for the turn; it returns the cause if ctx ends before.
-func (f *Folder) take(ctx context.Context) error {
+// acquire waits for the turn; it returns the cause if ctx ends before.
+func (f *Folder) acquire(ctx context.Context) error {
 	select {
-	case f.turn <- struct{}{}:
+	case f.sem <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -134,7 +134,7 @@ func (f *Folder) release() {
 		f.recorded = least.at
 	}
 	f.mu.Unlock()
-	<-f.turn
+	<-f.sem
 }
 
 // Process folds the batch into all its targets.
@@ -142,26 +142,26 @@ func (f *Folder) Process(ctx context.Context, b *processors.Batch) error {
 	if len(b.Parts) == 0 {
 		return nil
 	}
-	if err := f.take(ctx); err != nil {
+	if err := f.acquire(ctx); err != nil {
 		return err
 	}
 	defer f.release()
-	f.given(b.Parts[0].At(0))
+	f.noteGivenUp(b.Parts[0].At(0))
 	if err := f.process(ctx, b); err != nil {
-		f.failed(ctx, b, err)
+		f.noteFailure(ctx, b, err)
 		return err
 	}
 	return nil
 }
 
 func (f *Folder) process(ctx context.Context, b *processors.Batch) error {
-	members := f.a.gather(b)
-	if len(members) > 0 || len(f.gave) > 0 || !f.a.local {
-		if err := f.ask(ctx); err != nil {
+	members := f.a.membersOf(b)
+	if len(members) > 0 || len(f.givenUp) > 0 || !f.a.local {
+		if err := f.learnPositions(ctx); err != nil {
 			return err
 		}
 	}
-	if err := f.owe(ctx); err != nil {
+	if err := f.recordOwed(ctx); err != nil {
 		return err
 	}
 	last := &b.Parts[len(b.Parts)-1]
@@ -181,13 +181,13 @@ func (f *Folder) process(ctx context.Context, b *processors.Batch) error {
 		}
 		members = members[n:]
 	}
-	f.taken = end
+	f.processed = end
 	return nil
 }
 
-// each calls do for some targets, several at a time, and waits for all: one that
+// forTargets calls do for some targets, several at a time, and waits for all: one that
 // cannot be reached does not hold up the others.
-func (f *Folder) each(some func(*target) bool, do func(*target) error) error {
+func (f *Folder) forTargets(some func(*target) bool, do func(*target) error) error {
 	var chosen []*target
 	for _, t := range f.targets {
 		if some(t) {

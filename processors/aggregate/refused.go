@@ -8,13 +8,13 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// refused writes a dead letter for each target item that could not take its
+// writeDeadLetters writes a dead letter for each target item that could not take its
 // fields. Their accumulators are right: the fields are set when either changes
 // again.
-func (f *Folder) refused(ctx context.Context, members []member, upTo feed.Position, refusals []store.Refusal) error {
+func (f *Folder) writeDeadLetters(ctx context.Context, members []member, upTo feed.Position, refusals []store.Refusal) error {
 	for _, r := range refusals {
 		deadLetter := processors.DeadLetter{Position: upTo, Target: r.Ref.String(), Status: int(r.Status), Reason: r.Reason}
-		if m := f.cause(members, r.Ref); m != nil {
+		if m := f.causeOf(members, r.Ref); m != nil {
 			deadLetter.Item, deadLetter.Position, deadLetter.Trace = m.ref().String(), m.at, m.part.Transaction.TraceParent
 		}
 		// The interval is folded: nobody comes back to write the dead letter.
@@ -37,9 +37,9 @@ func (f *Folder) refused(ctx context.Context, members []member, upTo feed.Positi
 	return nil
 }
 
-// cause returns the last member that has a share in a group of the target, nil if
+// causeOf returns the last member that has a share in a group of the target, nil if
 // none is found.
-func (f *Folder) cause(members []member, ref store.ItemRef) *member {
+func (f *Folder) causeOf(members []member, ref store.ItemRef) *member {
 	d := f.a.rule.NewDelta()
 	for i := len(members) - 1; i >= 0; i-- {
 		d.Reset()

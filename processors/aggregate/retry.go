@@ -52,42 +52,42 @@ func GivenUpOf(positions []store.ProducerPosition) (all []GivenUp, err error) {
 	return all, nil
 }
 
-// failed notes that a change by itself cannot be processed. If the Host goes on
+// noteFailure notes that a change by itself cannot be processed. If the Host goes on
 // behind it, it was given up.
-func (f *Folder) failed(ctx context.Context, b *processors.Batch, err error) {
+func (f *Folder) noteFailure(ctx context.Context, b *processors.Batch, err error) {
 	f.suspect = feed.Position{}
-	if failure := processors.FailureOf(ctx, err); b.Len() == 1 && (failure == processors.Rejected || failure == processors.Doubtful) {
+	if failure := processors.FailureOf(ctx, err); b.Len() == 1 && (failure == processors.Permanent || failure == processors.Transient) {
 		f.suspect = b.Parts[0].At(0)
 	}
 }
 
-// given notes which changes have been given up: by earlier terms, and the last one
+// noteGivenUp notes which changes have been given up: by earlier terms, and the last one
 // that failed if what comes next is behind it.
-func (f *Folder) given(next feed.Position) {
-	if !f.begun {
-		f.begun = true
+func (f *Folder) noteGivenUp(next feed.Position) {
+	if !f.parkedLoaded {
+		f.parkedLoaded = true
 		for _, job := range f.term.Saved().Parked {
-			f.gave = append(f.gave, job.Position)
+			f.givenUp = append(f.givenUp, job.Position)
 		}
 	}
 	if !f.suspect.IsZero() && f.suspect.Before(next) {
-		f.gave = append(f.gave, f.suspect)
+		f.givenUp = append(f.givenUp, f.suspect)
 	}
 	f.suspect = feed.Position{}
 }
 
-// owe plants, for each change that was given up, what makes a retry exact: in the
+// recordOwed plants, for each change that was given up, what makes a retry exact: in the
 // partitions that have not taken it, before they are told anything behind it. Those
 // that have taken it stand at its position or behind.
-func (f *Folder) owe(ctx context.Context) error {
-	for len(f.gave) > 0 {
-		at := f.gave[0]
-		err := f.each(func(t *target) bool { return t.at.Before(at) && !t.gaveUp(at) }, func(t *target) error {
+func (f *Folder) recordOwed(ctx context.Context) error {
+	for len(f.givenUp) > 0 {
+		at := f.givenUp[0]
+		err := f.forTargets(func(t *target) bool { return t.at.Before(at) && !t.isGivenUp(at) }, func(t *target) error {
 			_, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
 				Producer: f.producerOf(at), Epoch: f.term.Epoch, UpTo: owed, Delta: f.a.rule.NewDelta().Append(nil),
 			})
 			if err != nil {
-				return fmt.Errorf("note in %s that change %s is owed: %w", t.partition, at, waiting(err))
+				return fmt.Errorf("note in %s that change %s is owed: %w", t.partition, at, unavailable(err))
 			}
 			f.term.Heartbeat()
 			t.owes[at] = true
@@ -96,21 +96,21 @@ func (f *Folder) owe(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		f.gave = f.gave[1:]
+		f.givenUp = f.givenUp[1:]
 	}
 	return nil
 }
 
-// gaveUp says whether a change is a retry's to fold into t.
-func (t *target) gaveUp(at feed.Position) bool {
+// isGivenUp says whether a change is a retry's to fold into t.
+func (t *target) isGivenUp(at feed.Position) bool {
 	_, is := t.owes[at]
 	return is
 }
 
-// owing returns which changes of the partition that is read were given up for t: those
+// readOwed returns which changes of the partition that is read were given up for t: those
 // that it still owes, and those that a retry has settled. None of them is folded there
 // when it comes again by the feed.
-func (f *Folder) owing(ctx context.Context, t *target) (map[feed.Position]bool, error) {
+func (f *Folder) readOwed(ctx context.Context, t *target) (map[feed.Position]bool, error) {
 	result, err := f.a.cfg.Target.ReadGroups(ctx, t.partition, &store.ReadGroups{
 		Pipeline: f.a.cfg.Pipeline, Generation: f.a.cfg.Generation, Groups: []string{},
 	})
@@ -140,14 +140,14 @@ func (f *Folder) countDeadLetters(n int) {
 // Retry folds a change that was given up into the partitions that owe it, each
 // once; or it gives an item the fields that it could not take.
 func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
-	if err := f.take(ctx); err != nil {
+	if err := f.acquire(ctx); err != nil {
 		return err
 	}
 	defer f.release()
 	if p.Target != "" {
-		return f.mend(ctx, p.Target)
+		return f.repairItem(ctx, p.Target)
 	}
-	if err := f.planted(ctx, p); err != nil {
+	if err := f.ensureOwed(ctx, p); err != nil {
 		return err
 	}
 	members := []member{{p.Change, p.At, &processors.Part{Commit: p.Commit, Transaction: p.Transaction}}}
@@ -155,7 +155,7 @@ func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
 	if _, err := f.a.fold(d, members, 1); err != nil {
 		return err
 	}
-	return f.repay(ctx, p.At, func(t *target) shares { return f.a.sharesOf(d, t.partition) }, members)
+	return f.foldOwed(ctx, p.At, func(t *target) shares { return f.a.sharesOf(d, t.partition) }, members)
 }
 
 // RetryFinally tries a change that was given up once more. Partitions that refuse it again
@@ -163,34 +163,34 @@ func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
 // whatever else may be, and is for whoever asks to mend.
 func (f *Folder) RetryFinally(ctx context.Context, p *processors.Parked) error {
 	err := f.Retry(ctx, p)
-	if failure := processors.FailureOf(ctx, err); err == nil || p.Target != "" || failure != processors.Rejected && failure != processors.Doubtful {
+	if failure := processors.FailureOf(ctx, err); err == nil || p.Target != "" || failure != processors.Permanent && failure != processors.Transient {
 		return err
 	}
 	f.term.Logger.WarnContext(ctx, "a change that was given up is let go, for a repair mends what it means",
 		slog.String("position", p.At.String()), slog.Any("error", err))
-	if err := f.take(ctx); err != nil {
+	if err := f.acquire(ctx); err != nil {
 		return err
 	}
 	defer f.release()
-	if err := f.planted(ctx, p); err != nil {
+	if err := f.ensureOwed(ctx, p); err != nil {
 		return err
 	}
-	return f.repay(ctx, p.At, func(*target) shares { return shares{} }, nil)
+	return f.foldOwed(ctx, p.At, func(*target) shares { return shares{} }, nil)
 }
 
-// planted makes sure that the partitions that have not taken a change know that they
+// ensureOwed makes sure that the partitions that have not taken a change know that they
 // owe it. The Host has gone on behind it.
-func (f *Folder) planted(ctx context.Context, p *processors.Parked) error {
-	f.given(feed.Position{LSN: p.At.LSN, Index: p.At.Index + 1})
-	if err := f.ask(ctx); err != nil {
+func (f *Folder) ensureOwed(ctx context.Context, p *processors.Parked) error {
+	f.noteGivenUp(feed.Position{LSN: p.At.LSN, Index: p.At.Index + 1})
+	if err := f.learnPositions(ctx); err != nil {
 		return err
 	}
-	return f.owe(ctx)
+	return f.recordOwed(ctx)
 }
 
-// repay folds what a change means, which members tell of, into the partitions that
+// foldOwed folds what a change means, which members tell of, into the partitions that
 // owe it. They owe it no more then, also where it means nothing.
-func (f *Folder) repay(ctx context.Context, at feed.Position, mean func(*target) shares, members []member) error {
+func (f *Folder) foldOwed(ctx context.Context, at feed.Position, mean func(*target) shares, members []member) error {
 	var errs []error
 	for _, t := range f.targets {
 		if !t.owes[at] {
@@ -213,25 +213,25 @@ func (f *Folder) repay(ctx context.Context, at feed.Position, mean func(*target)
 		if nothing || !result.Applied { // not applied: an attempt of which no answer came was carried out
 			continue
 		}
-		f.folded(ctx, s)
-		if err := f.refused(ctx, members, at, result.Refused); err != nil {
+		f.countFolded(ctx, s)
+		if err := f.writeDeadLetters(ctx, members, at, result.Refused); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// mendMax bounds the attempts to mend an item that changes meanwhile.
-const mendMax = 16
+// repairAttemptsMax bounds the attempts to mend an item that changes meanwhile.
+const repairAttemptsMax = 16
 
-// mend gives an item its fields.
-func (f *Folder) mend(ctx context.Context, name string) error {
+// repairItem gives an item its fields.
+func (f *Folder) repairItem(ctx context.Context, name string) error {
 	ref, err := store.ParseItemRef(name)
 	if err != nil {
 		return processors.Reject(err)
 	}
-	for range mendMax {
-		if done, err := f.mendOnce(ctx, ref); done || err != nil {
+	for range repairAttemptsMax {
+		if done, err := f.repairOnce(ctx, ref); done || err != nil {
 			return err
 		}
 	}
@@ -241,8 +241,8 @@ func (f *Folder) mend(ctx context.Context, name string) error {
 	}
 }
 
-// mendOnce is one attempt; done is false if the item has changed meanwhile.
-func (f *Folder) mendOnce(ctx context.Context, ref store.ItemRef) (done bool, err error) {
+// repairOnce is one attempt; done is false if the item has changed meanwhile.
+func (f *Folder) repairOnce(ctx context.Context, ref store.ItemRef) (done bool, err error) {
 	items, err := f.a.cfg.Target.ReadMany(ctx, []store.ItemRef{ref}, true)
 	if err != nil || items[0].ETag == (store.ETag{}) {
 		return true, err
@@ -251,7 +251,7 @@ func (f *Folder) mendOnce(ctx context.Context, ref store.ItemRef) (done bool, er
 	if !ok {
 		return true, nil
 	}
-	values, err := f.values(ctx, f.a.cfg.Target.PartitionFor(ref.Key), g)
+	values, err := f.groupFields(ctx, f.a.cfg.Target.PartitionFor(ref.Key), g)
 	if err != nil {
 		return false, err
 	}
@@ -285,8 +285,8 @@ func (f *Folder) mendOnce(ctx context.Context, ref store.ItemRef) (done bool, er
 	}
 }
 
-// values returns the fields of a group as they are in its partition.
-func (f *Folder) values(ctx context.Context, p feed.Partition, g accumulator.Group) ([]document.FieldValue, error) {
+// groupFields returns the fields of a group as they are in its partition.
+func (f *Folder) groupFields(ctx context.Context, p feed.Partition, g accumulator.Group) ([]document.FieldValue, error) {
 	result, err := f.a.cfg.Target.ReadGroups(ctx, p, &store.ReadGroups{
 		Pipeline: f.a.cfg.Pipeline, Generation: f.a.cfg.Generation, Groups: []string{string(g)},
 	})

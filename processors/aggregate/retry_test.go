@@ -233,7 +233,7 @@ func TestI5_ALateWorkerOwesNothing(t *testing.T) {
 	close(goOn)
 	eventually(t, func() (bool, string) {
 		errs := late.failures()
-		return len(errs) == 1 && errors.Is(errs[0], processors.ErrLost), fmt.Sprintf("the late worker: %v", errs)
+		return len(errs) == 1 && errors.Is(errs[0], processors.ErrFenced), fmt.Sprintf("the late worker: %v", errs)
 	})
 	late.stop()
 	k.stop()

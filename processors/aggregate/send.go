@@ -16,24 +16,24 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// ask learns how far targets have folded, of which that is not known. The epoch is
+// learnPositions learns how far targets have folded, of which that is not known. The epoch is
 // planted there by it, so that no earlier term can fold any more.
 //
 // All are asked before the first is sent anything: one that is ahead has a part of
 // the interval, and must be told the rest even where the whole comes to nothing.
-func (f *Folder) ask(ctx context.Context) error {
-	return f.each(func(t *target) bool { return !t.known }, func(t *target) error {
+func (f *Folder) learnPositions(ctx context.Context) error {
+	return f.forTargets(func(t *target) bool { return !t.known }, func(t *target) error {
 		result, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
 			Producer: f.term.Producer(), Epoch: f.term.Epoch, Ask: true,
 		})
 		if err != nil {
-			return fmt.Errorf("ask %s how far it has folded: %w", t.partition, waiting(err))
+			return fmt.Errorf("ask %s how far it has folded: %w", t.partition, unavailable(err))
 		}
 		if !t.asked {
-			if t.owes, err = f.owing(ctx, t); err != nil {
-				return fmt.Errorf("ask %s what it owes: %w", t.partition, waiting(err))
+			if t.owes, err = f.readOwed(ctx, t); err != nil {
+				return fmt.Errorf("ask %s what it owes: %w", t.partition, unavailable(err))
 			}
-			f.countDeadLetters(t.owed())
+			f.countDeadLetters(t.owedCount())
 		}
 		f.term.Heartbeat()
 		expected := t.at // by this term
@@ -41,14 +41,14 @@ func (f *Folder) ask(ctx context.Context) error {
 			expected = f.floor
 		}
 		if result.Position.Before(expected) {
-			return f.behind(t, result.Position, expected)
+			return f.behindError(t, result.Position, expected)
 		}
 		t.at, t.asked, t.known = result.Position, true, true
 		return nil
 	})
 }
 
-func (f *Folder) behind(t *target, position, before feed.Position) error {
+func (f *Folder) behindError(t *target, position, before feed.Position) error {
 	return &BehindError{Pipeline: f.a.cfg.Pipeline, Source: f.partition, Target: t.partition, Position: position, Before: before}
 }
 
@@ -74,7 +74,7 @@ func (f *Folder) send(ctx context.Context, members []member, upTo feed.Position)
 			todo[t] = shares{}
 		}
 	}
-	err = f.each(func(t *target) bool { _, ok := todo[t]; return ok }, func(t *target) error {
+	err = f.forTargets(func(t *target) bool { _, ok := todo[t]; return ok }, func(t *target) error {
 		return f.deliver(ctx, t, members, upTo, todo[t])
 	})
 	if err != nil {
@@ -95,12 +95,12 @@ func (f *Folder) deliver(ctx context.Context, t *target, members []member, upTo 
 	for {
 		if s.data == nil {
 			var err error
-			members = behind(members, t.at)
-			if s, err = f.anew(t, members); err != nil || s.data == nil {
+			members = membersAfter(members, t.at)
+			if s, err = f.sharesAnew(t, members); err != nil || s.data == nil {
 				return err
 			}
 		}
-		result, err := f.request(ctx, t, upTo, s)
+		result, err := f.foldInto(ctx, t, upTo, s)
 		switch {
 		case errors.Is(err, store.ErrTooLarge) && len(members) > 1:
 			// It is not told beforehand how much the targets add to the commit.
@@ -112,7 +112,7 @@ func (f *Folder) deliver(ctx context.Context, t *target, members []member, upTo 
 		case err != nil:
 			return err
 		case result.Applied:
-			return f.refused(ctx, members, upTo, result.Refused)
+			return f.writeDeadLetters(ctx, members, upTo, result.Refused)
 		case !t.at.Before(upTo):
 			return nil
 		}
@@ -120,11 +120,11 @@ func (f *Folder) deliver(ctx context.Context, t *target, members []member, upTo 
 	}
 }
 
-// anew folds members for one target alone, but for those that it owes: they were
+// sharesAnew folds members for one target alone, but for those that it owes: they were
 // given up.
-func (f *Folder) anew(t *target, members []member) (shares, error) {
+func (f *Folder) sharesAnew(t *target, members []member) (shares, error) {
 	if t.owesAny(members) {
-		members = slices.DeleteFunc(slices.Clone(members), func(m member) bool { return t.gaveUp(m.at) })
+		members = slices.DeleteFunc(slices.Clone(members), func(m member) bool { return t.isGivenUp(m.at) })
 	}
 	d := f.a.rule.NewDelta()
 	if _, err := f.a.fold(d, members, math.MaxInt); err != nil {
@@ -135,11 +135,11 @@ func (f *Folder) anew(t *target, members []member) (shares, error) {
 
 // owesAny says whether one of the members was given up for t.
 func (t *target) owesAny(members []member) bool {
-	return len(t.owes) > 0 && slices.ContainsFunc(members, func(m member) bool { return t.gaveUp(m.at) })
+	return len(t.owes) > 0 && slices.ContainsFunc(members, func(m member) bool { return t.isGivenUp(m.at) })
 }
 
-// owed is how many changes are yet to be folded by a retry.
-func (t *target) owed() (n int) {
+// owedCount is how many changes are yet to be folded by a retry.
+func (t *target) owedCount() (n int) {
 	for _, still := range t.owes {
 		if still {
 			n++
@@ -148,33 +148,33 @@ func (t *target) owed() (n int) {
 	return n
 }
 
-// request sends one interval to one target, and notes where it stands then.
-func (f *Folder) request(ctx context.Context, t *target, upTo feed.Position, s shares) (*store.FoldResult, error) {
+// foldInto sends one interval to one target, and notes where it stands then.
+func (f *Folder) foldInto(ctx context.Context, t *target, upTo feed.Position, s shares) (*store.FoldResult, error) {
 	result, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
 		Producer: f.term.Producer(), Epoch: f.term.Epoch, After: t.at, UpTo: upTo, Delta: s.data,
 	})
 	if err != nil {
-		t.known = t.known && refusal(ctx, err)
-		return nil, fmt.Errorf("fold (%s, %s] into %s: %w", t.at, upTo, t.partition, inDoubt(ctx, err))
+		t.known = t.known && isRefusal(ctx, err)
+		return nil, fmt.Errorf("fold (%s, %s] into %s: %w", t.at, upTo, t.partition, unavailableUnlessRefused(ctx, err))
 	}
 	f.term.Heartbeat()
 	if result.Applied {
 		t.at = upTo
-		f.folded(ctx, s)
+		f.countFolded(ctx, s)
 		return result, nil
 	}
 	// An attempt of which no answer came has been carried out after all.
 	if !t.at.Before(result.Position) {
 		t.known = false
-		return nil, f.behind(t, result.Position, t.at)
+		return nil, f.behindError(t, result.Position, t.at)
 	}
 	meters.known.Add(ctx, 1, f.a.measured())
 	t.at = result.Position
 	return result, nil
 }
 
-// folded counts what a partition has taken.
-func (f *Folder) folded(ctx context.Context, s shares) {
+// countFolded counts what a partition has taken.
+func (f *Folder) countFolded(ctx context.Context, s shares) {
 	meters.requests.Add(ctx, 1, f.a.measured())
 	meters.groups.Add(ctx, int64(s.groups), f.a.measured())
 	meters.bytes.Record(ctx, int64(len(s.data)), f.a.measured())
@@ -183,25 +183,25 @@ func (f *Folder) folded(ctx context.Context, s shares) {
 	f.mu.Unlock()
 }
 
-// advance records the position in targets that it has passed because nothing was
+// recordIdle records the position in targets that it has passed because nothing was
 // theirs. Only what was processed counts, so nothing is left out.
-func (f *Folder) advance(ctx context.Context) error {
-	if err := f.take(ctx); err != nil {
+func (f *Folder) recordIdle(ctx context.Context) error {
+	if err := f.acquire(ctx); err != nil {
 		return err
 	}
 	defer f.release()
 	nothing := f.a.rule.NewDelta().Append(nil)
-	if len(f.gave) > 0 || !f.suspect.IsZero() {
+	if len(f.givenUp) > 0 || !f.suspect.IsZero() {
 		return nil // Process comes first
 	}
 	moved := false
 	idle := func(t *target) bool {
-		is := t.foreign && t.known && t.at.Before(f.taken)
+		is := t.foreign && t.known && t.at.Before(f.processed)
 		moved = moved || is
 		return is
 	}
-	err := f.each(idle, func(t *target) error {
-		_, err := f.request(ctx, t, f.taken, shares{data: nothing})
+	err := f.forTargets(idle, func(t *target) error {
+		_, err := f.foldInto(ctx, t, f.processed, shares{data: nothing})
 		return err
 	})
 	if moved && err == nil {

@@ -35,7 +35,7 @@ func BenchmarkCheckItems(b *testing.B) {
 				r := newRound(c)
 				for i := range changes {
 					item := &store.Item{Body: changes[i].After, ETag: store.ETag{LSN: 1, Index: uint32(i)}}
-					r.add(store.ItemRef{Key: changes[i].Key, ID: changes[i].ID}, item, "")
+					r.addItem(store.ItemRef{Key: changes[i].Key, ID: changes[i].ID}, item, "")
 				}
 				for i := range r.sources {
 					r.sources[i].v = version{set: []store.Field{{Path: "name", Value: []byte(`"Tag-61"`)}}}
@@ -65,18 +65,18 @@ func BenchmarkCheckIsLeftOut(b *testing.B) {
 	patches := feed.Transaction{Changes: changes}
 	for name, t := range map[string]*feed.Transaction{"page": &page, "patches": &patches} {
 		b.Run("of="+name, func(b *testing.B) {
-			k := &Checker{c: c, own: own}
+			k := &Checker{c: c, fanOuts: own}
 			part := processors.Part{Commit: &feed.Commit{LSN: 1}, Transaction: t, Changes: changes}
 			b.ReportAllocs()
 			for b.Loop() {
 				r := newRound(c)
-				switch c.interest(t, &k.own) {
-				case askNothing:
-				case askOnce:
-					r.page(t.Page)
-				case askEach:
+				switch c.interest(t, &k.fanOuts) {
+				case checkNothing:
+				case checkOnce:
+					r.addPage(t.Page)
+				case checkEach:
 					for i := range changes {
-						k.look(r, &part, i)
+						k.addChange(r, &part, i)
 					}
 				}
 			}

@@ -67,8 +67,8 @@ type sourceField struct {
 	path document.Path
 }
 
-// all visits every field of the source that the pair names.
-func (m *matchPair) all(visit func(f sourceField)) {
+// visitSources visits every field of the source that the pair names.
+func (m *matchPair) visitSources(visit func(f sourceField)) {
 	visit(sourceField{m.Source, m.source})
 	for _, f := range m.more {
 		visit(f)
@@ -78,7 +78,7 @@ func (m *matchPair) all(visit func(f sourceField)) {
 // names says whether one of the source's fields is that of pointer.
 func (m *matchPair) names(pointer string) bool {
 	found := false
-	m.all(func(f sourceField) { found = found || f.path.Pointer() == pointer })
+	m.visitSources(func(f sourceField) { found = found || f.path.Pointer() == pointer })
 	return found
 }
 
@@ -114,8 +114,8 @@ func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Proble
 	}
 	c.onSourceDelete()
 	if len(c.problems) == 0 {
-		c.sourceKey(sourceKey)
-		c.writes()
+		c.checkSourceKey(sourceKey)
+		c.checkWrites()
 	}
 	return &c.d, c.problems
 }
@@ -231,8 +231,8 @@ func (c *checker) onSourceDelete() {
 	}
 }
 
-// sourceKey finds where each component of a source's identity comes from.
-func (c *checker) sourceKey(paths []string) {
+// checkSourceKey finds where each component of a source's identity comes from.
+func (c *checker) checkSourceKey(paths []string) {
 	constants := map[string][]byte{}
 	if c.d.sourceWhere != nil {
 		for _, e := range c.d.sourceWhere.Equalities() {
@@ -261,7 +261,7 @@ func (c *checker) sourceKey(paths []string) {
 			strings.Join(missing, " and "), c.alsoNamed(missing[0], pointers), missing[0], fieldsOf(paths))
 	}
 	for i := range c.d.match {
-		c.d.match[i].all(func(f sourceField) {
+		c.d.match[i].visitSources(func(f sourceField) {
 			if !slices.Contains(pointers, f.path.Pointer()) {
 				c.bad("cascade.match."+c.d.match[i].Target, "matches the source's %s, which is neither its id nor its partition key (%s); "+
 					"items would begin and cease to match without being changed themselves", f.text, fieldsOf(paths))
@@ -281,8 +281,8 @@ func (c *checker) alsoNamed(missing string, pointers []string) string {
 	return fmt.Sprintf(" (if both are equal, %s: [%s, %s])", m.Target, m.Source, missing)
 }
 
-// writes refuses a set that writes what decides about itself.
-func (c *checker) writes() {
+// checkWrites refuses a set that writes what decides about itself.
+func (c *checker) checkWrites() {
 	for _, s := range c.d.set {
 		written, at := slices.Concat(c.d.each, s.target), "cascade.set."+s.Target
 		for _, m := range c.d.match {

@@ -27,7 +27,7 @@ type Checker struct {
 	c         *Cascade
 	partition feed.Partition
 	term      *processors.Term
-	own       feed.Producer // of the fan-outs whose pages need one comparison; Source is empty
+	fanOuts   feed.Producer // of the fan-outs whose pages need one comparison; Source is empty
 	backfill  *processors.Backfiller
 
 	copies, checked, dangling, deadLetters atomic.Int64
@@ -36,14 +36,14 @@ type Checker struct {
 // Check returns a processor of the cascade's target partition, for one term.
 func (c *Cascade) Check(partition feed.Partition) processors.Processor {
 	k := &Checker{c: c, partition: partition}
-	k.backfill = processors.NewBackfiller(c.cfg.Backfill, c.cfg.Target, k.page)
+	k.backfill = processors.NewBackfiller(c.cfg.Backfill, c.cfg.Target, k.checkPage)
 	return k
 }
 
 // Open takes over the counts of the checkpoint.
 func (k *Checker) Open(_ context.Context, t *processors.Term, state processors.State) error {
 	k.term = t
-	k.own = t.Producer()
+	k.fanOuts = t.Producer()
 	k.copies.Store(state.Counts.Copies)
 	k.checked.Store(state.Counts.Checked)
 	k.dangling.Store(state.Counts.Dangling)
@@ -71,16 +71,16 @@ func (k *Checker) Run(ctx context.Context) error {
 	return nil
 }
 
-// page checks the items that follow. It is a check like that of a change, so what comes
+// checkPage checks the items that follow. It is a check like that of a change, so what comes
 // beside it, a fan-out or a check by the feed, does it no harm.
-func (k *Checker) page(ctx context.Context, next *processors.Backfill) error {
+func (k *Checker) checkPage(ctx context.Context, next *processors.Backfill) error {
 	r := newRound(k.c)
 	if _, err := k.backfill.Scan(ctx, next, func(item *store.Item) {
-		r.add(store.ItemRef{Key: item.Key, ID: item.ID}, item, "")
+		r.addItem(store.ItemRef{Key: item.Key, ID: item.ID}, item, "")
 	}); err != nil {
 		return err
 	}
-	repaired, err := k.settle(ctx, r)
+	repaired, err := k.checkAndRepair(ctx, r)
 	next.Changed += repaired
 	return err
 }
@@ -91,21 +91,21 @@ func (k *Checker) Process(ctx context.Context, b *processors.Batch) error {
 	var pages []*processors.Part
 	for i := range b.Parts {
 		p := &b.Parts[i]
-		switch k.c.interest(p.Transaction, &k.own) {
-		case askNothing:
-		case askOnce:
+		switch k.c.interest(p.Transaction, &k.fanOuts) {
+		case checkNothing:
+		case checkOnce:
 			pages = append(pages, p)
-			r.page(p.Transaction.Page)
-		case askEach:
+			r.addPage(p.Transaction.Page)
+		case checkEach:
 			for j := range p.Changes {
-				k.look(r, p, j)
+				k.addChange(r, p, j)
 			}
 		}
 	}
 	if len(r.sources) == 0 {
 		return nil
 	}
-	if err := r.read(ctx); err != nil {
+	if err := r.readSources(ctx); err != nil {
 		return err
 	}
 	for _, p := range pages {
@@ -113,10 +113,10 @@ func (k *Checker) Process(ctx context.Context, b *processors.Batch) error {
 			continue
 		}
 		for j := range p.Changes {
-			k.look(r, p, j)
+			k.addChange(r, p, j)
 		}
 	}
-	_, err := k.settle(ctx, r)
+	_, err := k.checkAndRepair(ctx, r)
 	return err
 }
 
@@ -124,9 +124,9 @@ func (k *Checker) Process(ctx context.Context, b *processors.Batch) error {
 type interest uint8
 
 const (
-	askNothing interest = iota
-	askOnce             // a page of this cascade: one comparison stands for all its items
-	askEach
+	checkNothing interest = iota
+	checkOnce             // a page of this cascade: one comparison stands for all its items
+	checkEach
 )
 
 // interest tells what the transaction can have done to this cascade's copies. A
@@ -134,20 +134,20 @@ const (
 func (c *Cascade) interest(t *feed.Transaction, own *feed.Producer) interest {
 	switch {
 	case t.Page == nil || t.Effect == nil:
-		return askEach
+		return checkEach
 	case store.CopyAction(t.Page.Action) == store.CopyDelete:
-		return askNothing
+		return checkNothing
 	case t.Effect.Producer.Pipeline == own.Pipeline && t.Effect.Producer.Generation == own.Generation:
-		return askOnce
+		return checkOnce
 	case slices.ContainsFunc(t.Page.Paths, c.touchesTarget):
-		return askEach
+		return checkEach
 	}
-	return askNothing
+	return checkNothing
 }
 
-// look takes one changed item into the round, unless nothing that matters to it
+// addChange takes one changed item into the round, unless nothing that matters to it
 // can have changed.
-func (k *Checker) look(r *round, p *processors.Part, i int) {
+func (k *Checker) addChange(r *round, p *processors.Part, i int) {
 	ch := &p.Changes[i]
 	// What a client wrote may lie behind the plant of a source's delete, out of its
 	// pages' reach, whatever the write touched.
@@ -156,16 +156,16 @@ func (k *Checker) look(r *round, p *processors.Part, i int) {
 		return
 	}
 	item := &store.Item{Body: ch.After, ETag: store.ETag(p.At(i)), Modified: ch.Modified}
-	r.add(store.ItemRef{Key: ch.Key, ID: ch.ID}, item, p.Transaction.TraceParent)
+	r.addItem(store.ItemRef{Key: ch.Key, ID: ch.ID}, item, p.Transaction.TraceParent)
 }
 
-// settle compares what the round has collected and repairs it. An item that has
+// checkAndRepair compares what the round has collected and repairs it. An item that has
 // changed since is read, and checked again with its sources read anew: its newer
 // change may be one that is not looked at, because nothing that matters to the
 // cascade changed in it. It returns how many were repaired.
-func (k *Checker) settle(ctx context.Context, r *round) (repaired int64, err error) {
+func (k *Checker) checkAndRepair(ctx context.Context, r *round) (repaired int64, err error) {
 	for rounds := 0; ; rounds++ {
-		if err := r.read(ctx); err != nil {
+		if err := r.readSources(ctx); err != nil {
 			return repaired, err
 		}
 		repairs := r.compare()
@@ -187,18 +187,18 @@ func (k *Checker) settle(ctx context.Context, r *round) (repaired int64, err err
 				Message: fmt.Sprintf("%d of the items change faster than they can be repaired, such as %s", len(changed), changed[0].Ref),
 			}
 		}
-		if r, err = k.again(ctx, changed); err != nil {
+		if r, err = k.reread(ctx, changed); err != nil {
 			return repaired, err
 		}
 		k.term.Heartbeat()
 	}
 }
 
-// again begins a round with the present state of items.
-func (k *Checker) again(ctx context.Context, mends []mend) (*round, error) {
-	refs := make([]store.ItemRef, len(mends))
-	for i := range mends {
-		refs[i] = mends[i].Ref
+// reread begins a round with the present state of items.
+func (k *Checker) reread(ctx context.Context, repairs []itemRepair) (*round, error) {
+	refs := make([]store.ItemRef, len(repairs))
+	for i := range repairs {
+		refs[i] = repairs[i].Ref
 	}
 	items, err := k.c.cfg.Target.ReadMany(ctx, refs, true)
 	if err != nil {
@@ -207,7 +207,7 @@ func (k *Checker) again(ctx context.Context, mends []mend) (*round, error) {
 	r := newRound(k.c)
 	for i := range items {
 		if items[i].ETag != (store.ETag{}) {
-			r.add(refs[i], &items[i], mends[i].trace)
+			r.addItem(refs[i], &items[i], repairs[i].trace)
 		}
 	}
 	return r, nil
@@ -215,12 +215,12 @@ func (k *Checker) again(ctx context.Context, mends []mend) (*round, error) {
 
 // repair sends repairs and returns those whose items have changed since they
 // were looked at, and how many were repaired.
-func (k *Checker) repair(ctx context.Context, mends []mend) (changed []mend, repaired int64, err error) {
-	for len(mends) > 0 {
-		n := requestLen(mends)
+func (k *Checker) repair(ctx context.Context, repairs []itemRepair) (changed []itemRepair, repaired int64, err error) {
+	for len(repairs) > 0 {
+		n := requestLen(repairs)
 		r := &store.Repair{Producer: k.term.Producer(), Epoch: k.term.Epoch}
-		for i := range mends[:n] {
-			r.Items = append(r.Items, mends[i].RepairItem)
+		for i := range repairs[:n] {
+			r.Items = append(r.Items, repairs[i].RepairItem)
 		}
 		result, err := k.c.cfg.Target.Repair(ctx, k.partition, r)
 		if err != nil {
@@ -234,21 +234,21 @@ func (k *Checker) repair(ctx context.Context, mends []mend) (changed []mend, rep
 				meters.copies.Add(ctx, 1, k.c.measured("repair"))
 			case store.StatusNotModified, store.StatusNotFound:
 			case store.StatusPreconditionFailed:
-				changed = append(changed, mends[i])
+				changed = append(changed, repairs[i])
 			default:
-				if err := k.refused(ctx, &mends[i], status, result.Reasons[i]); err != nil {
+				if err := k.writeDeadLetter(ctx, &repairs[i], status, result.Reasons[i]); err != nil {
 					return nil, repaired, err
 				}
 			}
 		}
-		mends = mends[n:]
+		repairs = repairs[n:]
 	}
 	return changed, repaired, nil
 }
 
-// refused writes the dead letter of an item that could not take its copies. The
+// writeDeadLetter writes the dead letter of an item that could not take its copies. The
 // others go on.
-func (k *Checker) refused(ctx context.Context, m *mend, status store.Status, reason string) error {
+func (k *Checker) writeDeadLetter(ctx context.Context, m *itemRepair, status store.Status, reason string) error {
 	k.deadLetters.Add(1)
 	return k.term.DeadLetter(ctx, processors.DeadLetter{
 		Item: m.Ref.String(), Position: feed.Position(m.IfMatch), Target: m.Ref.String(), Status: int(status), Reason: reason, Trace: m.trace,
@@ -256,10 +256,10 @@ func (k *Checker) refused(ctx context.Context, m *mend, status store.Status, rea
 }
 
 // requestLen is how many repairs fit into one request.
-func requestLen(mends []mend) int {
+func requestLen(repairs []itemRepair) int {
 	bytes := 0
-	for i := range mends {
-		for _, c := range mends[i].Copies {
+	for i := range repairs {
+		for _, c := range repairs[i].Copies {
 			for _, f := range c.Set {
 				bytes += len(f.Path) + len(f.Value)
 			}
@@ -272,5 +272,5 @@ func requestLen(mends []mend) int {
 			return i
 		}
 	}
-	return len(mends)
+	return len(repairs)
 }

@@ -59,17 +59,17 @@ func Compile(cfg Config) (*Cascade, error) {
 		return nil, err
 	}
 	c := &Cascade{cfg: cfg, declaration: d, limits: limits}
-	c.paths()
-	c.plan()
-	c.stones()
+	c.collectPaths()
+	c.chooseScope()
+	c.planTombstones()
 	if limits.FanOutRateMax > 0 {
 		c.rate = rate.NewLimiter(rate.Limit(limits.FanOutRateMax), max(limits.FanOutRateMax, pageItemsLimit))
 	}
 	return c, nil
 }
 
-// paths collects the places whose change matters.
-func (c *Cascade) paths() {
+// collectPaths collects the places whose change matters.
+func (c *Cascade) collectPaths() {
 	for _, s := range c.set {
 		c.sourcePaths = append(c.sourcePaths, s.source)
 		c.targetPaths = append(c.targetPaths, slices.Concat(c.each, s.target))
@@ -94,10 +94,10 @@ func (c *Cascade) paths() {
 	}
 }
 
-// plan chooses how fan-outs find their items: the logical partition if match
+// chooseScope chooses how fan-outs find their items: the logical partition if match
 // fixes the target's partition key and names nothing that is more selective, else
 // the index on a matched field, by preference the one that holds the source's id.
-func (c *Cascade) plan() {
+func (c *Cascade) chooseScope() {
 	c.indexPair = 0
 	for i := range c.match {
 		if c.match[i].names("/id") {
@@ -140,17 +140,17 @@ func (c *Cascade) Source() *store.Container { return c.cfg.Source }
 // Target returns the container of the copies.
 func (c *Cascade) Target() *store.Container { return c.cfg.Target }
 
-// place is where a fan-out works: one scope in some partitions.
-type place struct {
+// targets is where a fan-out works: one scope in some partitions.
+type targets struct {
 	scope      store.Scope
 	partitions []feed.Partition
 	match      []store.Field
 }
 
-// place returns where the copies of a source are. ok is false if there can be
+// targetsOf returns where the copies of a source are. ok is false if there can be
 // none, because a component of its key is missing or null, or because fields differ
 // that one field of a copy has to equal.
-func (c *Cascade) place(source store.ItemRef) (p place, ok bool) {
+func (c *Cascade) targetsOf(source store.ItemRef) (p targets, ok bool) {
 	p.match = make([]store.Field, len(c.match))
 	for i := range c.match {
 		p.match[i].Path = c.match[i].Target

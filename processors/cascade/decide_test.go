@@ -70,22 +70,22 @@ func TestRelevance(t *testing.T) {
 		ch          feed.Change
 		keep, clear relevance
 	}{
-		"a category comes":              {feed.Change{Op: feed.OpCreate, After: []byte(a)}, changed, changed},
+		"a category comes":              {feed.Change{Op: feed.OpCreate, After: []byte(a)}, sourceChanged, sourceChanged},
 		"a tag comes":                   {feed.Change{Op: feed.OpCreate, After: []byte(tag)}, irrelevant, irrelevant},
-		"a rename":                      {feed.Change{Op: feed.OpReplace, Before: []byte(a), After: []byte(b)}, changed, changed},
-		"a rename by patch":             {feed.Change{Op: feed.OpReplace, Undo: undo("/name"), After: []byte(b)}, changed, changed},
+		"a rename":                      {feed.Change{Op: feed.OpReplace, Before: []byte(a), After: []byte(b)}, sourceChanged, sourceChanged},
+		"a rename by patch":             {feed.Change{Op: feed.OpReplace, Undo: undo("/name"), After: []byte(b)}, sourceChanged, sourceChanged},
 		"a patch elsewhere":             {feed.Change{Op: feed.OpReplace, Undo: undo("/x"), After: []byte(b)}, irrelevant, irrelevant},
 		"another field":                 {feed.Change{Op: feed.OpReplace, Before: []byte(a), After: []byte(other)}, irrelevant, irrelevant},
-		"the copied field goes":         {feed.Change{Op: feed.OpReplace, Before: []byte(a), After: []byte(undefined)}, changed, changed},
+		"the copied field goes":         {feed.Change{Op: feed.OpReplace, Before: []byte(a), After: []byte(undefined)}, sourceChanged, sourceChanged},
 		"written otherwise, equal":      {feed.Change{Op: feed.OpReplace, Before: []byte(a), After: []byte(` {"type":"category","name":"\u0041","id":"1"}`)}, irrelevant, irrelevant},
-		"becomes a category":            {feed.Change{Op: feed.OpReplace, Before: []byte(tag), After: []byte(a)}, changed, changed},
-		"ceases to be a category":       {feed.Change{Op: feed.OpReplace, Before: []byte(a), After: []byte(tag)}, irrelevant, vanished},
+		"becomes a category":            {feed.Change{Op: feed.OpReplace, Before: []byte(tag), After: []byte(a)}, sourceChanged, sourceChanged},
+		"ceases to be a category":       {feed.Change{Op: feed.OpReplace, Before: []byte(a), After: []byte(tag)}, irrelevant, sourceDeleted},
 		"a tag is replaced":             {feed.Change{Op: feed.OpReplace, Before: []byte(tag), After: []byte(tag)}, irrelevant, irrelevant},
-		"a category goes":               {feed.Change{Op: feed.OpDelete, Before: []byte(a)}, irrelevant, vanished},
-		"a category expires":            {feed.Change{Op: feed.OpExpire, Before: []byte(a)}, irrelevant, vanished},
+		"a category goes":               {feed.Change{Op: feed.OpDelete, Before: []byte(a)}, irrelevant, sourceDeleted},
+		"a category expires":            {feed.Change{Op: feed.OpExpire, Before: []byte(a)}, irrelevant, sourceDeleted},
 		"a tag goes":                    {feed.Change{Op: feed.OpDelete, Before: []byte(tag)}, irrelevant, irrelevant},
-		"a patch of what where reads":   {feed.Change{Op: feed.OpReplace, Undo: undo("/type"), After: []byte(b)}, changed, changed},
-		"a patch of the whole item's /": {feed.Change{Op: feed.OpReplace, Undo: undo(""), After: []byte(b)}, changed, changed},
+		"a patch of what where reads":   {feed.Change{Op: feed.OpReplace, Undo: undo("/type"), After: []byte(b)}, sourceChanged, sourceChanged},
+		"a patch of the whole item's /": {feed.Change{Op: feed.OpReplace, Undo: undo(""), After: []byte(b)}, sourceChanged, sourceChanged},
 	} {
 		for action, want := range map[OnSourceDelete]relevance{Keep: c.keep, Clear: c.clear, Delete: c.clear} {
 			cas := compile(t, func(cfg *Config) { cfg.OnSourceDelete = action })
@@ -189,7 +189,7 @@ func TestPlace(t *testing.T) {
 		if cas.Index() != c.index {
 			t.Errorf("%s: index %q, want %q", name, cas.Index(), c.index)
 		}
-		p, ok := cas.place(c.source)
+		p, ok := cas.targetsOf(c.source)
 		if !ok {
 			t.Errorf("%s: nowhere", name)
 		}
@@ -206,7 +206,7 @@ func TestPlace(t *testing.T) {
 	if _, ok := compile(t, func(cfg *Config) {
 		cfg.SourceWhere, cfg.Source = "", open(t, "customer", 1, "/region")
 		cfg.Match = append(cfg.Match, Pair{"region", "region"})
-	}).place(store.ItemRef{Key: key(t, feed.Missing), ID: "1"}); ok {
+	}).targetsOf(store.ItemRef{Key: key(t, feed.Missing), ID: "1"}); ok {
 		t.Error("a source without a partition key has copies")
 	}
 }
@@ -234,7 +234,7 @@ func TestMatchOfSeveralFields(t *testing.T) {
 		}
 	}
 	for _, source := range []store.ItemRef{{Key: key(t, "k1"), ID: "o1"}, {Key: key(t, 7), ID: "7"}, {Key: key(t, feed.Missing), ID: "k1"}} {
-		if p, ok := cas.place(source); ok {
+		if p, ok := cas.targetsOf(source); ok {
 			t.Errorf("%s has copies at %+v", source, p)
 		}
 	}
@@ -243,7 +243,7 @@ func TestMatchOfSeveralFields(t *testing.T) {
 	if refs := both.Expected([]byte(`{"categoryId":"1","alsoId":"2"}`)); len(refs) != 1 || refs[0].Possible {
 		t.Errorf("two ids name a source: %+v", refs)
 	}
-	p, ok := both.place(store.ItemRef{Key: key(t, "category"), ID: "1"})
+	p, ok := both.targetsOf(store.ItemRef{Key: key(t, "category"), ID: "1"})
 	want := []store.Field{{Path: "categoryId", Value: []byte(`"1"`)}, {Path: "alsoId", Value: []byte(`"1"`)}}
 	if diff := cmp.Diff(want, p.match); diff != "" || !ok {
 		t.Errorf("copies by two fields (-want +got):\n%s", diff)
@@ -286,7 +286,7 @@ func TestExpectedAndCompare(t *testing.T) {
 		origin := c.cas.OriginOf(c.source)
 		for _, r := range c.cas.Expected([]byte(c.item)) {
 			got = append(got, copyIs{r.Element, r.Source.String(), c.cas.Compare(&r, &origin, 1).String()})
-			if mend := c.cas.Mend(&r, &origin); c.cas.Compare(&r, &origin, 1) == Drift && len(mend.Set) > 0 && string(mend.Set[0].Value) == "" {
+			if mend := c.cas.RepairOf(&r, &origin); c.cas.Compare(&r, &origin, 1) == Drift && len(mend.Set) > 0 && string(mend.Set[0].Value) == "" {
 				t.Errorf("%s: a repair sets nothing: %+v", name, mend)
 			}
 		}
@@ -340,7 +340,7 @@ func TestCompareWithATombstone(t *testing.T) {
 		if got := cas.Compare(&refs[0], &origin, c.modified); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
-		if repair := cas.Mend(&refs[0], &origin); c.want == Drift && repair.Action != c.mend {
+		if repair := cas.RepairOf(&refs[0], &origin); c.want == Drift && repair.Action != c.mend {
 			t.Errorf("%s: the repair is %d, want %d", name, repair.Action, c.mend)
 		}
 	}
@@ -359,15 +359,15 @@ func TestInterest(t *testing.T) {
 		t    *feed.Transaction
 		want interest
 	}{
-		"a client's write":                  {&feed.Transaction{}, askEach},
-		"a repair":                          {&feed.Transaction{Effect: &feed.Effect{Producer: own}}, askEach},
-		"its own page":                      {page("category-names", 1, store.CopySet, "/tags/*/name"), askOnce},
-		"a page of an earlier generation":   {page("category-names", 0, store.CopySet, "/tags/*/name"), askEach},
-		"another's page elsewhere":          {page("x", 1, store.CopySet, "/categoryName"), askNothing},
-		"another's page on what is matched": {page("x", 1, store.CopySet, "/tags/*/id"), askEach},
-		"another's page on the array":       {page("x", 1, store.CopyClear, "/tags"), askEach},
-		"another's page inside an element":  {page("x", 1, store.CopySet, "/tags/*/colour"), askNothing},
-		"a page that deletes":               {page("x", 1, store.CopyDelete, ""), askNothing},
+		"a client's write":                  {&feed.Transaction{}, checkEach},
+		"a repair":                          {&feed.Transaction{Effect: &feed.Effect{Producer: own}}, checkEach},
+		"its own page":                      {page("category-names", 1, store.CopySet, "/tags/*/name"), checkOnce},
+		"a page of an earlier generation":   {page("category-names", 0, store.CopySet, "/tags/*/name"), checkEach},
+		"another's page elsewhere":          {page("x", 1, store.CopySet, "/categoryName"), checkNothing},
+		"another's page on what is matched": {page("x", 1, store.CopySet, "/tags/*/id"), checkEach},
+		"another's page on the array":       {page("x", 1, store.CopyClear, "/tags"), checkEach},
+		"another's page inside an element":  {page("x", 1, store.CopySet, "/tags/*/colour"), checkNothing},
+		"a page that deletes":               {page("x", 1, store.CopyDelete, ""), checkNothing},
 	} {
 		if got := c.interest(tc.t, &own); got != tc.want {
 			t.Errorf("%s: %d, want %d", name, got, tc.want)
@@ -382,7 +382,7 @@ func TestRoundCompares(t *testing.T) {
 	k := key(t, "c")
 	r := newRound(c)
 	add := func(id string, lsn feed.LSN, body string) {
-		r.add(store.ItemRef{Key: k, ID: id}, &store.Item{Body: []byte(body), ETag: store.ETag{LSN: lsn}}, "")
+		r.addItem(store.ItemRef{Key: k, ID: id}, &store.Item{Body: []byte(body), ETag: store.ETag{LSN: lsn}}, "")
 	}
 	add("right", 1, `{"tags":[{"id":"1","name":"One"}]}`)
 	add("wrong", 2, `{"tags":[{"id":"1","name":"x"},{"id":"2","name":"Two"},{"id":"1","name":"y"}]}`)

@@ -29,12 +29,12 @@ type FanOut struct {
 	slots     chan struct{} // a token for each fan-out that may run
 	queue     chan *fanOut  // to be run
 
-	mu     sync.Mutex
-	open   map[string]*fanOut
-	parked int
-	counts processors.Counts
-	told   time.Time                    // when a checkpoint was last asked for because of progress
-	forgot map[feed.Partition]time.Time // when each was last let forget
+	mu             sync.Mutex
+	open           map[string]*fanOut
+	parked         int
+	counts         processors.Counts
+	progressToldAt time.Time                    // when a checkpoint was last asked for because of progress
+	forgetAskedAt  map[feed.Partition]time.Time // when each was last let forget
 }
 
 // fanOut is one open fan-out. FanOut.mu guards it, but for source and ref.
@@ -49,7 +49,7 @@ type fanOut struct {
 
 // FanOut returns a processor of the cascade's source partition, for one term.
 func (c *Cascade) FanOut(partition feed.Partition) processors.Processor {
-	return &FanOut{c: c, partition: partition, open: map[string]*fanOut{}, forgot: map[feed.Partition]time.Time{}}
+	return &FanOut{c: c, partition: partition, open: map[string]*fanOut{}, forgetAskedAt: map[feed.Partition]time.Time{}}
 }
 
 // Open goes on with the fan-outs that the checkpoint holds.
@@ -86,13 +86,13 @@ func (f *FanOut) Open(_ context.Context, t *processors.Term, state processors.St
 // source item. It waits while as many are open as may be.
 func (f *FanOut) Process(ctx context.Context, b *processors.Batch) error {
 	last := map[store.ItemRef]int{}
-	type news struct {
+	type pendingChange struct {
 		change   *feed.Change
 		at       feed.Position
 		vanished bool
 		part     *processors.Part
 	}
-	var all []news
+	var all []pendingChange
 	for i := range b.Parts {
 		p := &b.Parts[i]
 		for j := range p.Changes {
@@ -104,7 +104,7 @@ func (f *FanOut) Process(ctx context.Context, b *processors.Batch) error {
 			if relevance == irrelevant {
 				continue
 			}
-			n := news{change: ch, at: p.At(j), vanished: relevance == vanished, part: p}
+			n := pendingChange{change: ch, at: p.At(j), vanished: relevance == sourceDeleted, part: p}
 			ref := store.ItemRef{Key: ch.Key, ID: ch.ID}
 			if k, ok := last[ref]; ok {
 				all[k] = n
@@ -120,17 +120,17 @@ func (f *FanOut) Process(ctx context.Context, b *processors.Batch) error {
 		if !n.vanished {
 			v = f.c.version(n.at, n.change.After)
 		}
-		if err := f.take(ctx, store.ItemRef{Key: n.change.Key, ID: n.change.ID}, v, n.part); err != nil {
+		if err := f.enqueue(ctx, store.ItemRef{Key: n.change.Key, ID: n.change.ID}, v, n.part); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// take gives v to the open fan-out of ref, or opens one.
-func (f *FanOut) take(ctx context.Context, ref store.ItemRef, v version, p *processors.Part) error {
+// enqueue gives v to the open fan-out of ref, or opens one.
+func (f *FanOut) enqueue(ctx context.Context, ref store.ItemRef, v version, p *processors.Part) error {
 	source := ref.String()
-	if f.offer(source, v) {
+	if f.updateOpen(source, v) {
 		return nil
 	}
 	select {
@@ -155,9 +155,9 @@ func (f *FanOut) take(ctx context.Context, ref store.ItemRef, v version, p *proc
 	return nil
 }
 
-// offer gives v to the open fan-out of source unless it has a newer version; false
+// updateOpen gives v to the open fan-out of source unless it has a newer version; false
 // if there is none that runs.
-func (f *FanOut) offer(source string, v version) bool {
+func (f *FanOut) updateOpen(source string, v version) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fo := f.open[source]
@@ -197,22 +197,22 @@ func (f *FanOut) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case fo := <-f.queue:
-				g.Go(func() error { return f.carry(ctx, fo) })
+				g.Go(func() error { return f.run(ctx, fo) })
 			}
 		}
 	})
 	return g.Wait()
 }
 
-// finish closes fo if v is the newest version of its source.
-func (f *FanOut) finish(fo *fanOut, v *version) bool {
+// closeFanOut closes fo if v is the newest version of its source.
+func (f *FanOut) closeFanOut(fo *fanOut, v *version) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if v.position.Before(fo.want.position) {
 		return false
 	}
 	delete(f.open, fo.source)
-	f.release(fo)
+	f.releaseSlot(fo)
 	return true
 }
 
@@ -226,30 +226,30 @@ func (f *FanOut) park(fo *fanOut, v *version, cause error) (bool, error) {
 	fo.job.Parked, fo.job.LastError = true, processors.Clip(cause)
 	f.parked++
 	f.counts.DeadLetters++
-	f.release(fo)
+	f.releaseSlot(fo)
 	if f.parked > parkedMax {
 		return true, &processors.TooManyParkedError{Resource: f.term.Resource, Parked: f.parked}
 	}
 	return true, nil
 }
 
-// release returns fo's token.
-func (f *FanOut) release(fo *fanOut) {
+// releaseSlot returns fo's token.
+func (f *FanOut) releaseSlot(fo *fanOut) {
 	if fo.slot {
 		fo.slot = false
 		f.slots <- struct{}{} // never full
 	}
 }
 
-// wanted returns the version that fo is to bring to its copies.
-func (f *FanOut) wanted(fo *fanOut) (v version, unread bool) {
+// wantedVersion returns the version that fo is to bring to its copies.
+func (f *FanOut) wantedVersion(fo *fanOut) (v version, unread bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return fo.want, fo.unread
 }
 
-// newer says whether a newer version than v has come.
-func (f *FanOut) newer(fo *fanOut, v *version) bool {
+// superseded says whether a newer version than v has come.
+func (f *FanOut) superseded(fo *fanOut, v *version) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return v.position.Before(fo.want.position)

@@ -26,8 +26,8 @@ func (o *Origin) Deleted() bool { return o.v.left }
 // Tombstones returns what the source container has to keep of items that go.
 func (c *Cascade) Tombstones() tombstone.Wish { return c.wish }
 
-// stones decides what is kept of sources that go: the copied fields.
-func (c *Cascade) stones() {
+// planTombstones decides what is kept of sources that go: the copied fields.
+func (c *Cascade) planTombstones() {
 	c.wish = tombstone.Wish{Where: c.cfg.SourceWhere, Expressions: query.MeaningNow}
 	for _, s := range c.set {
 		c.wish.Fields = append(c.wish.Fields, s.source.String())
@@ -126,7 +126,7 @@ func (c *Cascade) judge(v *version, has func(i int) []byte, modified int64) Verd
 	return Equal
 }
 
-// mend is the copy by which a repair makes what match names equal to v.
-func (c *Cascade) mend(v *version, match []store.Field) store.Copy {
-	return c.copy(&place{match: match}, v)
+// repairCopy is the copy by which a repair makes what match names equal to v.
+func (c *Cascade) repairCopy(v *version, match []store.Field) store.Copy {
+	return c.copy(&targets{match: match}, v)
 }

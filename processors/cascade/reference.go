@@ -92,10 +92,12 @@ func (c *Cascade) Compare(r *Reference, source *Origin, modified int64) Verdict 
 
 // Wanted returns the fields of the copies of source as they must be; nil values if they
 // must not be there.
-func (c *Cascade) Wanted(source *Origin) []store.Field { return c.copy(&place{}, &source.v).Set }
+func (c *Cascade) Wanted(source *Origin) []store.Field { return c.copy(&targets{}, &source.v).Set }
 
-// Mend returns the copy by which a repair makes r equal to its source.
-func (c *Cascade) Mend(r *Reference, source *Origin) store.Copy { return c.mend(&source.v, r.Match) }
+// RepairOf returns the copy by which a repair makes r equal to its source.
+func (c *Cascade) RepairOf(r *Reference, source *Origin) store.Copy {
+	return c.repairCopy(&source.v, r.Match)
+}
 
 // holders calls visit with each object of item that can be a copy: the item, or
 // each element of its array.

@@ -13,7 +13,7 @@ import (
 // change has begun again meanwhile is left alone.
 func (f *FanOut) Retry(ctx context.Context, p *processors.Parked) error {
 	if p.Target != "" {
-		return f.c.mendItem(ctx, f.term, p.Target)
+		return f.c.repairItem(ctx, f.term, p.Target)
 	}
 	source := store.ItemRef{Key: p.Change.Key, ID: p.Change.ID}.String()
 	if !f.isParked(source) {
@@ -51,18 +51,18 @@ func (k *Checker) Retry(ctx context.Context, p *processors.Parked) error {
 	if target == "" {
 		target = store.ItemRef{Key: p.Change.Key, ID: p.Change.ID}.String()
 	}
-	return k.c.mendItem(ctx, k.term, target)
+	return k.c.repairItem(ctx, k.term, target)
 }
 
-// mendItem brings one item's copies to what their sources are now. An item that
+// repairItem brings one item's copies to what their sources are now. An item that
 // refuses them is the error.
-func (c *Cascade) mendItem(ctx context.Context, term *processors.Term, target string) error {
+func (c *Cascade) repairItem(ctx context.Context, term *processors.Term, target string) error {
 	ref, err := store.ParseItemRef(target)
 	if err != nil {
 		return processors.Reject(err)
 	}
 	for range roundsMax {
-		done, err := c.mendOnce(ctx, term, ref)
+		done, err := c.repairOnce(ctx, term, ref)
 		if done || err != nil {
 			return err
 		}
@@ -73,23 +73,23 @@ func (c *Cascade) mendItem(ctx context.Context, term *processors.Term, target st
 	}
 }
 
-// mendOnce is one attempt; done is false if the item has changed meanwhile.
-func (c *Cascade) mendOnce(ctx context.Context, term *processors.Term, ref store.ItemRef) (done bool, err error) {
+// repairOnce is one attempt; done is false if the item has changed meanwhile.
+func (c *Cascade) repairOnce(ctx context.Context, term *processors.Term, ref store.ItemRef) (done bool, err error) {
 	items, err := c.cfg.Target.ReadMany(ctx, []store.ItemRef{ref}, true)
 	if err != nil || items[0].ETag == (store.ETag{}) {
 		return true, err
 	}
 	r := newRound(c)
-	r.add(ref, &items[0], "")
-	if err := r.read(ctx); err != nil {
+	r.addItem(ref, &items[0], "")
+	if err := r.readSources(ctx); err != nil {
 		return false, err
 	}
-	mends := r.compare()
-	if len(mends) == 0 {
+	repairs := r.compare()
+	if len(repairs) == 0 {
 		return true, nil
 	}
 	result, err := c.cfg.Target.Repair(ctx, c.cfg.Target.PartitionFor(ref.Key), &store.Repair{
-		Producer: term.Producer(), Epoch: term.Epoch, Items: []store.RepairItem{mends[0].RepairItem},
+		Producer: term.Producer(), Epoch: term.Epoch, Items: []store.RepairItem{repairs[0].RepairItem},
 	})
 	if err != nil {
 		return false, err

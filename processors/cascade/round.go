@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// mend is one repair, and the trace of the write that called for it.
-type mend struct {
+// itemRepair is one repair, and the trace of the write that called for it.
+type itemRepair struct {
 	store.RepairItem
 	trace string
 }
@@ -20,7 +20,7 @@ type mend struct {
 // what its source said after the item was written.
 type round struct {
 	c       *Cascade
-	sources []original
+	sources []sourceState
 	byRaw   map[string]int // index in sources by the bytes of the match values
 	items   []checkedItem
 	copies  []checkedCopy
@@ -32,8 +32,8 @@ type round struct {
 	name   []byte
 }
 
-// original is a source that some copy refers to.
-type original struct {
+// sourceState is a source that some copy refers to.
+type sourceState struct {
 	ref      store.ItemRef
 	possible bool
 	v        version
@@ -54,8 +54,8 @@ type checkedCopy struct {
 
 func newRound(c *Cascade) *round { return &round{c: c, byRaw: map[string]int{}} }
 
-// add takes the copies in an item into the round.
-func (r *round) add(ref store.ItemRef, item *store.Item, trace string) {
+// addItem takes the copies in an item into the round.
+func (r *round) addItem(ref store.ItemRef, item *store.Item, trace string) {
 	body := item.Body
 	if !r.c.Holds(body) {
 		return
@@ -67,7 +67,7 @@ func (r *round) add(ref store.ItemRef, item *store.Item, trace string) {
 			r.values = values[:first]
 			return
 		}
-		source := r.source(values[first:])
+		source := r.sourceIndex(values[first:])
 		for i := range r.c.set {
 			raw, _ := document.Get(holder, r.c.set[i].target)
 			values = append(values, raw)
@@ -80,8 +80,8 @@ func (r *round) add(ref store.ItemRef, item *store.Item, trace string) {
 	})
 }
 
-// source returns the index of the source that match values name.
-func (r *round) source(raws [][]byte) int {
+// sourceIndex returns the index of the source that match values name.
+func (r *round) sourceIndex(raws [][]byte) int {
 	r.name = r.name[:0]
 	for _, raw := range raws {
 		r.name = append(append(r.name, raw...), 0)
@@ -90,7 +90,7 @@ func (r *round) source(raws [][]byte) int {
 		return i
 	}
 	ref, possible := r.c.sourceRef(raws)
-	r.sources = append(r.sources, original{ref: ref, possible: possible})
+	r.sources = append(r.sources, sourceState{ref: ref, possible: possible})
 	r.byRaw[string(r.name)] = len(r.sources) - 1
 	return len(r.sources) - 1
 }
@@ -99,13 +99,13 @@ func (r *round) source(raws [][]byte) int {
 // match values, which are JSON and never begin with a zero byte.
 func pageKey(source string) string { return "\x00" + source }
 
-// page takes the source of a fan-out's page into the round.
-func (r *round) page(p *feed.Page) {
+// addPage takes the source of a fan-out's page into the round.
+func (r *round) addPage(p *feed.Page) {
 	if _, ok := r.byRaw[pageKey(p.Source)]; ok {
 		return
 	}
 	ref, err := store.ParseItemRef(p.Source)
-	r.sources = append(r.sources, original{ref: ref, possible: err == nil})
+	r.sources = append(r.sources, sourceState{ref: ref, possible: err == nil})
 	r.byRaw[pageKey(p.Source)] = len(r.sources) - 1
 }
 
@@ -116,8 +116,8 @@ func (r *round) pageHolds(p *feed.Page) bool {
 	return s.possible && s.v.digest == p.Digest
 }
 
-// read reads the sources that were added since the last read.
-func (r *round) read(ctx context.Context) error {
+// readSources reads the sources that were added since the last read.
+func (r *round) readSources(ctx context.Context) error {
 	var refs []store.ItemRef
 	for i := range r.sources[r.unread:] {
 		if s := &r.sources[r.unread+i]; s.possible {
@@ -144,8 +144,8 @@ func (r *round) read(ctx context.Context) error {
 // compare returns the repairs of the items whose copies differ from their
 // sources. A copy whose source never was dangles; a check does nothing to it, for its
 // source may come.
-func (r *round) compare() []mend {
-	var mends []mend
+func (r *round) compare() []itemRepair {
+	var repairs []itemRepair
 	index := map[store.ItemRef]int{} // of mends
 	first := 0
 	r.checked, r.dangling = 0, 0
@@ -163,29 +163,29 @@ func (r *round) compare() []mend {
 				continue
 			case Drift:
 			}
-			match := r.match(cp)
+			match := r.matchOf(cp)
 			if slices.ContainsFunc(copies, func(o store.Copy) bool { return sameMatch(o.Match, match) }) {
 				continue
 			}
-			copies = append(copies, r.c.mend(&s.v, match))
+			copies = append(copies, r.c.repairCopy(&s.v, match))
 		}
 		first = it.end
-		m := mend{RepairItem: store.RepairItem{Ref: it.ref, IfMatch: store.ETag(it.at), Copies: copies}, trace: it.trace}
+		m := itemRepair{RepairItem: store.RepairItem{Ref: it.ref, IfMatch: store.ETag(it.at), Copies: copies}, trace: it.trace}
 		// Of several states of one item the newest counts. They are not in order:
 		// those of pages whose values hold no more come last.
 		switch k, ok := index[it.ref]; {
 		case !ok && len(copies) > 0:
-			index[it.ref] = len(mends)
-			mends = append(mends, m)
-		case ok && feed.Position(mends[k].IfMatch).Before(it.at):
-			mends[k] = m
+			index[it.ref] = len(repairs)
+			repairs = append(repairs, m)
+		case ok && feed.Position(repairs[k].IfMatch).Before(it.at):
+			repairs[k] = m
 		}
 	}
-	return slices.DeleteFunc(mends, func(m mend) bool { return len(m.Copies) == 0 })
+	return slices.DeleteFunc(repairs, func(m itemRepair) bool { return len(m.Copies) == 0 })
 }
 
 // verdict says how a copy is in an item that a client wrote last at modified.
-func (r *round) verdict(cp checkedCopy, s *original, modified int64) Verdict {
+func (r *round) verdict(cp checkedCopy, s *sourceState, modified int64) Verdict {
 	if !s.possible {
 		return Dangling
 	}
@@ -193,7 +193,7 @@ func (r *round) verdict(cp checkedCopy, s *original, modified int64) Verdict {
 	return r.c.judge(&s.v, func(i int) []byte { return has[i] }, modified)
 }
 
-func (r *round) match(cp checkedCopy) []store.Field {
+func (r *round) matchOf(cp checkedCopy) []store.Field {
 	match := make([]store.Field, len(r.c.match))
 	for i := range match {
 		match[i] = store.Field{Path: r.c.match[i].Target, Value: r.values[cp.values+i]}

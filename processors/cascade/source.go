@@ -24,9 +24,9 @@ type version struct {
 type relevance uint8
 
 const (
-	irrelevant relevance = iota
-	changed              // copies must take new values
-	vanished             // the source is there no more
+	irrelevant    relevance = iota
+	sourceChanged           // copies must take new values
+	sourceDeleted           // the source is there no more
 )
 
 // relevance decides whether a change of a source matters: a copied field has
@@ -45,9 +45,9 @@ func (c *Cascade) relevance(ch *feed.Change) (relevance, error) {
 	case is && was && c.sameValues(before, ch.After):
 		return irrelevant, nil
 	case is:
-		return changed, nil
+		return sourceChanged, nil
 	case was && c.action() != store.CopySet:
-		return vanished, nil
+		return sourceDeleted, nil
 	}
 	return irrelevant, nil
 }
@@ -135,7 +135,7 @@ func (c *Cascade) digest(set []store.Field) uint64 {
 }
 
 // copy returns what a fan-out of v does to the copies at p.
-func (c *Cascade) copy(p *place, v *version) store.Copy {
+func (c *Cascade) copy(p *targets, v *version) store.Copy {
 	cp := store.Copy{Where: c.cfg.TargetWhere, Each: c.cfg.Each, Match: p.match, Set: v.set, Action: store.CopySet}
 	if v.gone {
 		cp.Action = c.action()

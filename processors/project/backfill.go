@@ -48,8 +48,8 @@ func newBackfiller(r *RowWriter) *backfiller {
 	return f
 }
 
-// close frees the writer. It is the caller's turn.
-func (f *backfiller) close() {
+// closeWriter frees the writer. It is the caller's turn.
+func (f *backfiller) closeWriter() {
 	if f.writer == nil {
 		return
 	}
@@ -59,9 +59,9 @@ func (f *backfiller) close() {
 	f.writer = nil
 }
 
-// open begins the term of the backfiller's producer, if there is something to backfill. It
+// openWriter begins the term of the backfiller's producer, if there is something to backfill. It
 // is the caller's turn.
-func (f *backfiller) open(ctx context.Context) (err error) {
+func (f *backfiller) openWriter(ctx context.Context) (err error) {
 	if f.writer != nil || !f.Left() {
 		return nil
 	}
@@ -76,62 +76,62 @@ func (f *backfiller) page(ctx context.Context, next *processors.Backfill) error 
 		return err
 	}
 	defer f.r.release()
-	if err := f.r.open(ctx); err != nil {
-		return f.r.ended(ctx, err)
+	if err := f.r.openSink(ctx); err != nil {
+		return f.r.endIfFatal(ctx, err)
 	}
-	g := newGatherer(f.r.p)
+	g := newCoalescer(f.r.p)
 	g.backfilling = true
 	for items := 0; items < backfillItemsMax && g.bytes < backfillBytesMax && !next.Done; {
 		read, err := f.Scan(ctx, next, func(item *store.Item) {
-			g.mend(&Was{ItemRef: store.ItemRef{Key: item.Key, ID: item.ID}}, nil, item.Body)
+			g.addItem(&ItemToRepair{ItemRef: store.ItemRef{Key: item.Key, ID: item.ID}}, nil, item.Body)
 		})
 		if err != nil {
 			return err
 		}
 		items += read
 	}
-	next.Changed += int64(len(g.touched))
-	if err := f.write(ctx, g); err != nil {
+	next.Changed += int64(len(g.items))
+	if err := f.writeRows(ctx, g); err != nil {
 		return err
 	}
 	if next.Done {
-		f.close()
+		f.closeWriter()
 	}
 	return nil
 }
 
-// write makes durable what was gathered. After an error the writer begins anew, so
+// writeRows makes durable what was gathered. After an error the writer begins anew, so
 // that nothing that it holds comes after what the feed brings meanwhile.
-func (f *backfiller) write(ctx context.Context, g *gatherer) (err error) {
+func (f *backfiller) writeRows(ctx context.Context, g *coalescer) (err error) {
 	if g.empty() {
 		return nil
 	}
-	if err = f.put(ctx, g.batch(feed.Position{}, feed.Position{})); err != nil {
-		f.close()
+	if err = f.putRows(ctx, g.batch(feed.Position{}, feed.Position{})); err != nil {
+		f.closeWriter()
 	}
 	return err
 }
 
-// put writes rows and rejects, without those that the sink does not take: these stay
+// putRows writes rows and rejects, without those that the sink does not take: these stay
 // as they were, and are in the dead letters.
-func (f *backfiller) put(ctx context.Context, b *Batch) error {
+func (f *backfiller) putRows(ctx context.Context, b *Batch) error {
 	b.After, b.UpTo = f.at, feed.Position{LSN: f.at.LSN + 1}
 	w, err := f.writer.Write(ctx, b)
 	switch {
 	case err == nil:
 		if _, err := f.writer.Flush(ctx); err != nil {
-			return f.r.waiting(ctx, fmt.Sprintf("make %d rows durable", b.Len()), err)
+			return f.r.unavailable(ctx, fmt.Sprintf("make %d rows durable", b.Len()), err)
 		}
 		f.at = b.UpTo
 		f.r.countBackfilled(ctx, b, &w)
 		return nil
-	case processors.FailureOf(ctx, err) != processors.Rejected:
+	case processors.FailureOf(ctx, err) != processors.Permanent:
 		return fmt.Errorf("write %d rows: %w", b.Len(), err)
 	case b.Len() == 1:
-		return f.refused(ctx, b, err)
+		return f.writeDeadLetter(ctx, b, err)
 	}
 	for _, half := range halves(b) {
-		if err := f.put(ctx, half); err != nil {
+		if err := f.putRows(ctx, half); err != nil {
 			return err
 		}
 	}
@@ -161,15 +161,15 @@ func (r *RowWriter) countBackfilled(ctx context.Context, b *Batch, w *Written) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts.Rows += int64(len(b.Put) + len(b.Drop))
-	r.counts.Rejects += int64(len(b.Reject) + w.Claims + len(w.Refused))
-	r.tell(b.Reject)
-	r.tell(w.Refused)
+	r.counts.Rejects += int64(len(b.Reject) + w.Pending + len(w.Refused))
+	r.showRejects(b.Reject)
+	r.showRejects(w.Refused)
 }
 
-// refused writes the dead letter of the one thing in a batch that the sink does not
+// writeDeadLetter writes the dead letter of the one thing in a batch that the sink does not
 // take. The dead letter stands at the last change of the row's item; an item that
 // has gone meanwhile takes the row with it.
-func (f *backfiller) refused(ctx context.Context, b *Batch, cause error) error {
+func (f *backfiller) writeDeadLetter(ctx context.Context, b *Batch, cause error) error {
 	var table int
 	var source, what string
 	switch {

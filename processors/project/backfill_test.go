@@ -215,7 +215,7 @@ func TestI5_ALatePageOfABackfillIsRefused(t *testing.T) {
 	s.run(second, p)
 	s.done(second)
 	close(late)
-	if err := <-ended; !errors.Is(err, processors.ErrLost) {
+	if err := <-ended; !errors.Is(err, processors.ErrFenced) {
 		t.Errorf("the term with the late page ended with %v, want ErrLost", err)
 	}
 	close(gone)

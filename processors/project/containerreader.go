@@ -46,10 +46,10 @@ func (s *ContainerSink) Rejects(ctx context.Context, schema *Schema, table int) 
 			yield(Reject{}, err)
 			return
 		}
-		for claim, err := range claims(ctx, sh.container, schema) {
+		for claim, err := range pendingRows(ctx, sh.container, schema) {
 			var r Reject
 			if err == nil {
-				r, err = sh.claim(table, &claim)
+				r, err = sh.pendingReject(table, &claim)
 			}
 			if !yield(r, err) || err != nil {
 				return
@@ -76,8 +76,8 @@ func (s *ContainerSink) Positions(context.Context, *Schema) (map[string]feed.Pos
 	return map[string]feed.Position{}, nil
 }
 
-// claims yields all claims of a projection in a container.
-func claims(ctx context.Context, c *store.Container, schema *Schema) iter.Seq2[store.Claim, error] {
+// pendingRows yields all claims of a projection in a container.
+func pendingRows(ctx context.Context, c *store.Container, schema *Schema) iter.Seq2[store.Claim, error] {
 	return func(yield func(store.Claim, error) bool) {
 		for _, p := range c.Partitions() {
 			page := store.ReadClaims{Pipeline: schema.Pipeline, Generation: schema.Generation, Max: readPageItems}

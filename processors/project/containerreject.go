@@ -38,7 +38,7 @@ func (w *containerWriter) addReject(r *Reject, gone bool) error {
 		row.Body = appendReject(item, r)
 	}
 	part := w.parts[w.rejects.PartitionFor(key)]
-	part.rows = append(part.rows, put{Row: row})
+	part.rows = append(part.rows, outgoingRow{Row: row})
 	return nil
 }
 

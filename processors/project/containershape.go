@@ -181,8 +181,8 @@ func (sh *shape) row(table int, item *store.Item) (r Row, ok bool, err error) {
 	return Row{Table: table, Key: sh.table.KeyOf(values), Values: values, Source: source, Element: element}, true, nil
 }
 
-// claim returns the claim of a row that waits.
-func (sh *shape) claim(table int, c *store.Claim) (Reject, error) {
+// pendingReject returns the claim of a row that waits.
+func (sh *shape) pendingReject(table int, c *store.Claim) (Reject, error) {
 	values, err := sh.table.ParseRow(c.Body)
 	if err != nil {
 		return Reject{}, fmt.Errorf("claim of %s: %w", c.Source, err)

@@ -129,17 +129,17 @@ func (s *ContainerSink) Open(ctx context.Context, schema *Schema, t Term) (Write
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(askMax)
 	for _, part := range w.parts {
-		g.Go(func() error { return part.ask(gctx, &w.term) })
+		g.Go(func() error { return part.begin(gctx, &w.term) })
 	}
 	if err := g.Wait(); err != nil {
 		return nil, feed.Position{}, err
 	}
 	for _, part := range w.parts {
-		if w.taken.Before(part.position) {
-			w.taken = part.position
+		if w.recorded.Before(part.position) {
+			w.recorded = part.position
 		}
 	}
-	return w, w.taken, nil
+	return w, w.recorded, nil
 }
 
 // shape returns how the rows of a table are items.

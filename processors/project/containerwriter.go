@@ -23,13 +23,13 @@ const (
 
 // containerWriter writes for one source partition.
 type containerWriter struct {
-	term    Term
-	schema  *Schema
-	shapes  []*shape
-	rejects *store.Container // nil: none
-	parts   map[feed.Partition]*containerPart
-	order   []feed.Partition
-	taken   feed.Position // the furthest that a partition has recorded
+	term     Term
+	schema   *Schema
+	shapes   []*shape
+	rejects  *store.Container // nil: none
+	parts    map[feed.Partition]*containerPart
+	order    []feed.Partition
+	recorded feed.Position // the furthest that a partition has recorded
 }
 
 // containerPart is one physical partition of a container.
@@ -37,12 +37,12 @@ type containerPart struct {
 	container *store.Container
 	partition feed.Partition
 	position  feed.Position // recorded for the producer
-	rows      []put         // of the batch at hand
+	rows      []outgoingRow // of the batch at hand
 }
 
-// put is a row on its way, and where it comes from in the batch; of is nil for
+// outgoingRow is a row on its way, and where it comes from in the batch; of is nil for
 // what is no row of Put.
-type put struct {
+type outgoingRow struct {
 	store.Row
 	of *Row
 }
@@ -51,9 +51,9 @@ type put struct {
 // once the next one has begun.
 const succeeded = math.MaxUint64
 
-// ask records the epoch and learns the position. Whoever still writes rows of the same
+// begin records the epoch and learns the position. Whoever still writes rows of the same
 // items as the generation before is late.
-func (p *containerPart) ask(ctx context.Context, t *Term) error {
+func (p *containerPart) begin(ctx context.Context, t *Term) error {
 	if former := t.Producer; former.Generation > 1 {
 		former.Generation--
 		if _, err := p.container.PutRows(ctx, p.partition, &store.PutRows{Producer: former, Epoch: succeeded, Ask: true}); err != nil {
@@ -71,10 +71,10 @@ func (p *containerPart) ask(ctx context.Context, t *Term) error {
 // Write sends each partition its rows. Partitions record positions of their own: a
 // batch that is written again, after some took it, is sent to the others.
 func (w *containerWriter) Write(ctx context.Context, b *Batch) (Written, error) {
-	if w.taken.Before(b.After) {
-		return Written{}, fmt.Errorf("%w: it begins behind %s, recorded is %s", ErrPosition, b.After, w.taken)
+	if w.recorded.Before(b.After) {
+		return Written{}, fmt.Errorf("%w: it begins behind %s, recorded is %s", ErrPosition, b.After, w.recorded)
 	}
-	if err := w.sort(b); err != nil {
+	if err := w.distribute(b); err != nil {
 		return Written{}, err
 	}
 	written := Written{Skipped: true}
@@ -88,42 +88,42 @@ func (w *containerWriter) Write(ctx context.Context, b *Batch) (Written, error) 
 		}
 		written.Skipped = false
 		g.Go(func() error {
-			refused, err := part.send(gctx, &w.term, b.UpTo)
+			refused, err := part.sendRows(gctx, &w.term, b.UpTo)
 			mu.Lock()
 			defer mu.Unlock()
-			w.note(&written, part, refused)
+			w.noteRefused(&written, part, refused)
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return Written{}, err
 	}
-	w.taken = maxPosition(w.taken, b.UpTo)
-	written.Durable = w.taken
+	w.recorded = maxPosition(w.recorded, b.UpTo)
+	written.Durable = w.recorded
 	return written, nil
 }
 
 // Flush has nothing to do.
-func (w *containerWriter) Flush(context.Context) (feed.Position, error) { return w.taken, nil }
+func (w *containerWriter) Flush(context.Context) (feed.Position, error) { return w.recorded, nil }
 
 // Close has nothing to do.
 func (w *containerWriter) Close() error { return nil }
 
-// sort gives each partition its rows, those that go before those that come. If
+// distribute gives each partition its rows, those that go before those that come. If
 // nobody has any, one records the position alone.
-func (w *containerWriter) sort(b *Batch) error {
+func (w *containerWriter) distribute(b *Batch) error {
 	for _, part := range w.parts {
 		part.rows = part.rows[:0]
 	}
 	for i := range b.Drop {
 		r := &b.Drop[i]
-		if err := w.add(w.shapes[r.Table], r, nil); err != nil {
+		if err := w.addRow(w.shapes[r.Table], r, nil); err != nil {
 			return err
 		}
 	}
 	for i := range b.Put {
 		r := &b.Put[i]
-		if err := w.add(w.shapes[r.Table], r, w.shapes[r.Table].body(r)); err != nil {
+		if err := w.addRow(w.shapes[r.Table], r, w.shapes[r.Table].body(r)); err != nil {
 			return err
 		}
 	}
@@ -145,17 +145,17 @@ func (w *containerWriter) sort(b *Batch) error {
 		}
 	}
 	first := w.parts[w.order[0]]
-	first.rows = append(first.rows, put{})
+	first.rows = append(first.rows, outgoingRow{})
 	return nil
 }
 
-// add gives a row to its partition; no body means that it goes.
-func (w *containerWriter) add(sh *shape, r *Row, body []byte) error {
+// addRow gives a row to its partition; no body means that it goes.
+func (w *containerWriter) addRow(sh *shape, r *Row, body []byte) error {
 	ref, err := sh.ref(r.Key)
 	if err != nil {
 		return processors.Reject(fmt.Errorf("row of %s: %w", r.Source, err))
 	}
-	p := put{Row: store.Row{Ref: ref, Source: r.Source, Body: body}}
+	p := outgoingRow{Row: store.Row{Ref: ref, Source: r.Source, Body: body}}
 	if body != nil {
 		p.of = r
 	}
@@ -164,8 +164,8 @@ func (w *containerWriter) add(sh *shape, r *Row, body []byte) error {
 	return nil
 }
 
-// note counts the rows that a partition refused, and forgets the rows.
-func (w *containerWriter) note(written *Written, part *containerPart, refused []store.Refusal) {
+// noteRefused counts the rows that a partition refused, and forgets the rows.
+func (w *containerWriter) noteRefused(written *Written, part *containerPart, refused []store.Refusal) {
 	rows := map[store.ItemRef]*Row{}
 	for i := range part.rows {
 		if of := part.rows[i].of; of != nil {
@@ -175,7 +175,7 @@ func (w *containerWriter) note(written *Written, part *containerPart, refused []
 	for _, refusal := range refused {
 		r := rows[refusal.Ref]
 		if refusal.Status == store.StatusConflict && strings.HasPrefix(refusal.Reason, heldByPrefix) {
-			written.Claims++
+			written.Pending++
 			continue
 		}
 		if r != nil {
@@ -187,10 +187,10 @@ func (w *containerWriter) note(written *Written, part *containerPart, refused []
 	part.rows = nil
 }
 
-// send writes the rows of a partition in as many requests as they need. All but
+// sendRows writes the rows of a partition in as many requests as they need. All but
 // the last record a position that no change has, between the one before and upTo:
 // a batch says how rows are, so that after a crash it is sent again as a whole.
-func (p *containerPart) send(ctx context.Context, t *Term, upTo feed.Position) ([]store.Refusal, error) {
+func (p *containerPart) sendRows(ctx context.Context, t *Term, upTo feed.Position) ([]store.Refusal, error) {
 	var refused []store.Refusal
 	rows, most := p.rows, putRowsMax
 	for p.position.Before(upTo) {
@@ -202,7 +202,7 @@ func (p *containerPart) send(ctx context.Context, t *Term, upTo feed.Position) (
 		} else {
 			n = len(rows)
 		}
-		result, err := p.put(ctx, t, next, rows[:n])
+		result, err := p.putRows(ctx, t, next, rows[:n])
 		switch {
 		case errors.Is(err, store.ErrTooLarge) && divisible:
 			most = n / 2
@@ -221,8 +221,8 @@ func (p *containerPart) send(ctx context.Context, t *Term, upTo feed.Position) (
 	return refused, nil
 }
 
-// put sends one request.
-func (p *containerPart) put(ctx context.Context, t *Term, upTo feed.Position, rows []put) (*store.PutRowsResult, error) {
+// putRows sends one request.
+func (p *containerPart) putRows(ctx context.Context, t *Term, upTo feed.Position, rows []outgoingRow) (*store.PutRowsResult, error) {
 	r := &store.PutRows{Producer: t.Producer, Epoch: t.Epoch, After: p.position, UpTo: upTo}
 	for i := range rows {
 		if rows[i].Source != "" {
@@ -240,7 +240,7 @@ func (p *containerPart) put(ctx context.Context, t *Term, upTo feed.Position, ro
 }
 
 // requestRows is how many rows fit into one request.
-func requestRows(rows []put, most int) int {
+func requestRows(rows []outgoingRow, most int) int {
 	bytes := 0
 	for i := range rows {
 		bytes += len(rows[i].Body) + len(rows[i].Source) + len(rows[i].Ref.ID)

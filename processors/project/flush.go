@@ -15,17 +15,17 @@ import (
 // Run makes durable what a sink that buffers holds, when it is full or has held it for
 // FlushInterval, and backfills rows of items that are there, until ctx ends.
 func (r *RowWriter) Run(ctx context.Context) error {
-	defer r.close()
-	defer close(r.over) // whoever waits for room has the turn that close waits for
+	defer r.closeWriter()
+	defer close(r.runEnded) // whoever waits for room has the turn that close waits for
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return r.flushNow(ctx) })
+	g.Go(func() error { return r.flushLoop(ctx) })
 	g.Go(func() error { return r.backfill.Run(ctx) })
 	return g.Wait()
 }
 
-// flushNow flushes when the sink has held rows for long enough, or is full. Meanwhile
+// flushLoop flushes when the sink has held rows for long enough, or is full. Meanwhile
 // the next batches are gathered and taken.
-func (r *RowWriter) flushNow(ctx context.Context) error {
+func (r *RowWriter) flushLoop(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	pauses := processors.NewPauses()
@@ -38,20 +38,20 @@ func (r *RowWriter) flushNow(ctx context.Context) error {
 			return err
 		case <-r.full:
 			full = r.bufferFull(1)
-		case <-r.held:
+		case <-r.holding:
 		case <-timer.C:
 		}
-		if due := r.due(); !full && due > 0 {
+		if due := r.flushDue(); !full && due > 0 {
 			timer.Reset(due)
 			continue
 		}
 		if err := r.flushAll(ctx, full, pauses); err != nil {
-			if processors.FailureOf(ctx, err) == processors.Ended {
+			if processors.FailureOf(ctx, err) == processors.Canceled {
 				return nil
 			}
 			return err
 		}
-		timer.Reset(r.due())
+		timer.Reset(r.flushDue())
 	}
 }
 
@@ -59,15 +59,15 @@ func (r *RowWriter) flushNow(ctx context.Context) error {
 // came last is flushed too: the end of a backfill is not waited for.
 const burstEnds = 100 * time.Millisecond
 
-// due is how long what the sink holds may wait.
-func (r *RowWriter) due() time.Duration {
+// flushDue is how long what the sink holds may wait.
+func (r *RowWriter) flushDue() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.taken) == 0 {
+	if len(r.buffered) == 0 {
 		return time.Hour
 	}
-	at := r.taken[0].at.Add(r.p.limits.FlushInterval)
-	if ends := r.taken[len(r.taken)-1].at.Add(burstEnds); r.burst && ends.Before(at) {
+	at := r.buffered[0].at.Add(r.p.limits.FlushInterval)
+	if ends := r.buffered[len(r.buffered)-1].at.Add(burstEnds); r.burst && ends.Before(at) {
 		at = ends
 	}
 	return max(time.Until(at), 0)
@@ -84,23 +84,23 @@ func (r *RowWriter) bufferFullLocked(times int) bool {
 	return r.rows >= times*r.p.limits.FlushRowsMax || r.bytes >= times*r.p.limits.FlushBytesMax
 }
 
-// room asks for a flush if the sink holds as much as it may, and waits while it holds
+// awaitRoom asks for a flush if the sink holds as much as it may, and waits while it holds
 // twice that. The error is that of a flush which has failed meanwhile; it is not that
 // of a change.
-func (r *RowWriter) room(ctx context.Context) error {
+func (r *RowWriter) awaitRoom(ctx context.Context) error {
 	for {
 		r.mu.Lock()
 		full, over, flushed := r.bufferFullLocked(1), r.bufferFullLocked(2), r.flushed
 		r.mu.Unlock()
 		if full {
-			token(r.full)
+			signal(r.full)
 		}
 		if !over {
 			return nil
 		}
 		select {
 		case <-flushed:
-		case <-r.over:
+		case <-r.runEnded:
 			return store.Refuse(store.StatusUnavailable, "nobody makes the rows durable any more: the term ends")
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -114,11 +114,11 @@ func (r *RowWriter) room(ctx context.Context) error {
 	}
 }
 
-// close ends the use of the sink: whoever waits for its turn waits for the end of
+// closeWriter ends the use of the sink: whoever waits for its turn waits for the end of
 // the term.
-func (r *RowWriter) close() {
-	r.turn <- struct{}{} // ctx has ended, or ends with Run
-	r.backfill.close()
+func (r *RowWriter) closeWriter() {
+	r.sem <- struct{}{} // ctx has ended, or ends with Run
+	r.backfill.closeWriter()
 	if r.writer == nil {
 		return
 	}
@@ -142,22 +142,22 @@ func (r *RowWriter) flushAll(ctx context.Context, full bool, pauses *processors.
 			return nil
 		}
 		switch processors.FailureOf(ctx, err) {
-		case processors.Lost:
+		case processors.Fenced:
 			processors.CountFenced(ctx, r.term.Resource)
 			return err
-		case processors.Ended:
+		case processors.Canceled:
 			return err
 		default:
 		}
-		r.failed(ctx, err)
+		r.noteFailure(ctx, err)
 		if err := pauses.Wait(ctx, err); err != nil {
 			return err
 		}
 	}
 }
 
-// failed notes a flush that is tried again, so that status tells of it.
-func (r *RowWriter) failed(ctx context.Context, err error) {
+// noteFailure notes a flush that is tried again, so that status tells of it.
+func (r *RowWriter) noteFailure(ctx context.Context, err error) {
 	r.mu.Lock()
 	r.trouble = r.term.Failed(ctx, r.trouble, "rows cannot be made durable now", err)
 	r.mu.Unlock()
@@ -167,7 +167,7 @@ func (r *RowWriter) failed(ctx context.Context, err error) {
 // flush makes durable what the sink holds, beside what is written to it meanwhile. Its
 // failures are not those of a change.
 func (r *RowWriter) flush(ctx context.Context) error {
-	rows, some := r.holds()
+	rows, some := r.bufferedRows()
 	if !some {
 		return nil
 	}
@@ -177,7 +177,7 @@ func (r *RowWriter) flush(ctx context.Context) error {
 	at, err := r.writer.Flush(ctx)
 	if err != nil {
 		span.RecordError(err)
-		return r.waiting(ctx, fmt.Sprintf("make %d rows durable", rows), err)
+		return r.unavailable(ctx, fmt.Sprintf("make %d rows durable", rows), err)
 	}
 	meters.flushDuration.Record(ctx, time.Since(start).Seconds(), r.p.measured(""))
 	r.mu.Lock()
@@ -187,9 +187,9 @@ func (r *RowWriter) flush(ctx context.Context) error {
 	return nil
 }
 
-// holds is how many rows the sink holds, and whether there is a batch that it does.
-func (r *RowWriter) holds() (rows int, some bool) {
+// bufferedRows is how many rows the sink holds, and whether there is a batch that it does.
+func (r *RowWriter) bufferedRows() (rows int, some bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.rows, len(r.taken) > 0
+	return r.rows, len(r.buffered) > 0
 }

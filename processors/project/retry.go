@@ -26,37 +26,37 @@ func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error 
 	if err != nil {
 		return err
 	}
-	g := newGatherer(r.p)
-	g.mend(&Was{ItemRef: store.ItemRef{Key: ch.Key, ID: ch.ID}}, before, bodyOf(&items[0]))
+	g := newCoalescer(r.p)
+	g.addItem(&ItemToRepair{ItemRef: store.ItemRef{Key: ch.Key, ID: ch.ID}}, before, bodyOf(&items[0]))
 	if g.empty() {
 		return nil
 	}
-	return r.ended(ctx, r.again(ctx, g))
+	return r.endIfFatal(ctx, r.writeBetween(ctx, g))
 }
 
-// again writes what was gathered between two batches, under a position that no
+// writeBetween writes what was gathered between two batches, under a position that no
 // change has: behind all that were processed, in their last commit. There may be
 // others before it, of earlier terms.
-func (r *RowWriter) again(ctx context.Context, g *gatherer) error {
+func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer) error {
 	if err := r.acquire(ctx); err != nil {
 		return err
 	}
 	defer r.release()
-	if err := r.open(ctx); err != nil {
+	if err := r.openSink(ctx); err != nil {
 		return err
 	}
 	r.mu.Lock()
-	upTo := maxPosition(r.after, r.through)
+	upTo := maxPosition(r.after, r.processed)
 	r.mu.Unlock()
-	if r.found.LSN == upTo.LSN {
-		upTo = maxPosition(upTo, r.found)
+	if r.recordedAtOpen.LSN == upTo.LSN {
+		upTo = maxPosition(upTo, r.recordedAtOpen)
 	}
 	if upTo.Index == math.MaxUint32 {
 		return store.Refuse(store.StatusUnavailable, "no position is left behind %s; try again after the next change", upTo)
 	}
 	upTo.Index++
 	b := g.batch(r.after, upTo)
-	w, err := r.send(ctx, b)
+	w, err := r.sendBatch(ctx, b)
 	switch {
 	case err != nil:
 		return err
@@ -64,6 +64,6 @@ func (r *RowWriter) again(ctx context.Context, g *gatherer) error {
 		return store.Refuse(store.StatusUnavailable, "the sink is ahead of the checkpoint, up to which changes are read again; try again in a moment")
 	}
 	r.after = upTo
-	r.wrote(ctx, b, w, g.bytes)
+	r.noteWritten(ctx, b, w, g.bytes)
 	return r.flush(ctx)
 }

@@ -52,8 +52,8 @@ type Reject struct {
 // RejectRowBytesMax bounds the values that a Reject shows.
 const RejectRowBytesMax = 64 << 10
 
-// Claim says whether the reject is a row that waits for a key.
-func (r *Reject) Claim() bool { return r.Key != nil }
+// Pending says whether the reject is a row that waits for a key.
+func (r *Reject) Pending() bool { return r.Key != nil }
 
 // HeldBy is the Reason of a claim whose key the row of an item holds.
 func HeldBy(source string) string { return heldByPrefix + source }

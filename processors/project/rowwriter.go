@@ -23,33 +23,33 @@ type RowWriter struct {
 	broken   chan error    // ends the term
 	backfill *backfiller
 
-	// turn holds a token while somebody uses what follows.
-	turn   chan struct{}
-	writer Writer        // nil until it is open
-	after  feed.Position // up to which the writer has been told everything
-	found  feed.Position // that the sink had recorded when it was opened
+	// sem holds a token while somebody uses what follows.
+	sem            chan struct{}
+	writer         Writer        // nil until it is open
+	after          feed.Position // up to which the writer has been told everything
+	recordedAtOpen feed.Position // that the sink had recorded when it was opened
 
-	held chan struct{} // has a token when the sink has begun to hold rows
-	full chan struct{} // has a token when it holds as many as it may
-	over chan struct{} // closed when Run flushes no more
+	holding  chan struct{} // has a token when the sink has begun to hold rows
+	full     chan struct{} // has a token when it holds as many as it may
+	runEnded chan struct{} // closed when Run flushes no more
 
-	mu       sync.Mutex
-	taken    []taken       // what the sink holds and has not made durable, in order
-	rows     int           // of it
-	bytes    int           // of it
-	flushed  chan struct{} // closed when a flush by Run ends
-	failure  error         // of that flush
-	burst    bool          // the last flush was one because the sink was full
-	counts   processors.Counts
-	rejected []string
-	through  feed.Position // up to which changes have been processed
-	durable  feed.Position // up to which they are durable, while something is taken
-	recorded feed.Position // that the sink is known to have recorded
-	trouble  *processors.Trouble
+	mu        sync.Mutex
+	buffered  []bufferedBatch // what the sink holds and has not made durable, in order
+	rows      int             // of it
+	bytes     int             // of it
+	flushed   chan struct{}   // closed when a flush by Run ends
+	failure   error           // of that flush
+	burst     bool            // the last flush was one because the sink was full
+	counts    processors.Counts
+	rejected  []string
+	processed feed.Position // up to which changes have been processed
+	durable   feed.Position // up to which they are durable, while something is taken
+	recorded  feed.Position // that the sink is known to have recorded
+	trouble   *processors.Trouble
 }
 
-// taken is a batch that the sink took.
-type taken struct {
+// bufferedBatch is a batch that the sink took.
+type bufferedBatch struct {
 	upTo        feed.Position
 	rows, bytes int
 	at          time.Time
@@ -59,8 +59,8 @@ type taken struct {
 // It is a *RowWriter.
 func (p *Projection) Rows(feed.Partition) processors.Processor {
 	r := &RowWriter{
-		p: p, turn: make(chan struct{}, 1), broken: make(chan error, 1),
-		held: make(chan struct{}, 1), full: make(chan struct{}, 1), flushed: make(chan struct{}), over: make(chan struct{}),
+		p: p, sem: make(chan struct{}, 1), broken: make(chan error, 1),
+		holding: make(chan struct{}, 1), full: make(chan struct{}, 1), flushed: make(chan struct{}), runEnded: make(chan struct{}),
 	}
 	r.backfill = newBackfiller(r)
 	return r
@@ -70,7 +70,7 @@ func (p *Projection) Rows(feed.Partition) processors.Processor {
 // something to write.
 func (r *RowWriter) Open(_ context.Context, t *processors.Term, state processors.State) error {
 	r.term, r.start = t, t.Saved().Position
-	r.through = r.start
+	r.processed = r.start
 	r.counts, r.rejected, r.recorded = state.Counts, state.Rejected, state.Recorded
 	r.backfill.Open(t, state.Backfill)
 	return nil
@@ -82,7 +82,7 @@ func (r *RowWriter) State() processors.State {
 	defer r.mu.Unlock()
 	s := processors.State{Counts: r.counts, Rejected: r.rejected, Recorded: r.recorded, Trouble: r.trouble}
 	r.backfill.State(&s)
-	if len(r.taken) > 0 {
+	if len(r.buffered) > 0 {
 		durable := r.durable
 		s.Durable = &durable
 	}
@@ -91,22 +91,22 @@ func (r *RowWriter) State() processors.State {
 
 // Process writes the rows that the batch has made, changed and removed.
 func (r *RowWriter) Process(ctx context.Context, b *processors.Batch) error {
-	g := newGatherer(r.p)
+	g := newCoalescer(r.p)
 	g.backfilling = r.backfill.Left()
 	var upTo feed.Position
 	for at, change := range b.Changes() {
-		if err := g.change(change); err != nil {
+		if err := g.addChange(change); err != nil {
 			return err
 		}
 		upTo = at
 	}
 	if !g.empty() {
-		if err := r.write(ctx, g, upTo); err != nil {
-			return r.ended(ctx, err)
+		if err := r.writeBatch(ctx, g, upTo); err != nil {
+			return r.endIfFatal(ctx, err)
 		}
 	}
 	r.mu.Lock()
-	r.through = upTo
+	r.processed = upTo
 	r.mu.Unlock()
 	return nil
 }
@@ -114,70 +114,70 @@ func (r *RowWriter) Process(ctx context.Context, b *processors.Batch) error {
 // acquire waits for the writer.
 func (r *RowWriter) acquire(ctx context.Context) error {
 	select {
-	case r.turn <- struct{}{}:
+	case r.sem <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (r *RowWriter) release() { <-r.turn }
+func (r *RowWriter) release() { <-r.sem }
 
-// write hands what was gathered up to a position to the sink. What is written a
+// writeBatch hands what was gathered up to a position to the sink. What is written a
 // second time after an error has been taken then, and is only made durable.
-func (r *RowWriter) write(ctx context.Context, g *gatherer, upTo feed.Position) error {
+func (r *RowWriter) writeBatch(ctx context.Context, g *coalescer, upTo feed.Position) error {
 	if err := r.acquire(ctx); err != nil {
 		return err
 	}
 	defer r.release()
-	if err := r.open(ctx); err != nil {
+	if err := r.openSink(ctx); err != nil {
 		return err
 	}
 	if r.after.Before(upTo) {
 		b := g.batch(r.after, upTo)
-		w, err := r.send(ctx, b)
+		w, err := r.sendBatch(ctx, b)
 		if err != nil {
 			return err
 		}
 		r.after = upTo
-		r.wrote(ctx, b, w, g.bytes)
+		r.noteWritten(ctx, b, w, g.bytes)
 	}
-	return r.room(ctx)
+	return r.awaitRoom(ctx)
 }
 
-// open begins the term at the sink, and the backfiller's; see there. Its failures are
+// openSink begins the term at the sink, and the backfiller's; see there. Its failures are
 // not those of a change: they are tried again until they are over.
-func (r *RowWriter) open(ctx context.Context) error {
-	if err := r.backfill.open(ctx); err != nil {
-		return r.waiting(ctx, "open the sink", err)
+func (r *RowWriter) openSink(ctx context.Context) error {
+	if err := r.backfill.openWriter(ctx); err != nil {
+		return r.unavailable(ctx, "open the sink", err)
 	}
 	if r.writer != nil {
 		return nil
 	}
 	w, at, err := r.p.cfg.Sink.Open(ctx, &r.p.schema, Term{Producer: r.term.Producer(), Epoch: r.term.Epoch, Heartbeat: r.term.Heartbeat})
 	if err != nil {
-		return r.waiting(ctx, "open the sink", err)
+		return r.unavailable(ctx, "open the sink", err)
 	}
 	r.mu.Lock()
 	recorded := r.recorded
 	r.mu.Unlock()
 	if at.Before(recorded) {
-		return errors.Join(fatal{fmt.Errorf("the sink has recorded the changes of %s up to %s, and %s was written: "+
+		return errors.Join(fatalError{fmt.Errorf("the sink has recorded the changes of %s up to %s, and %s was written: "+
 			"it has been emptied or restored older; fill it again with millrace rewind %s",
 			r.term.Partition, at, recorded, r.p.cfg.Pipeline)}, w.Close())
 	}
-	r.writer, r.after, r.found = w, at, at
+	r.writer, r.after, r.recordedAtOpen = w, at, at
 	if r.start.Before(at) {
 		r.after = r.start
 	}
 	return nil
 }
 
-// waiting returns an error of the sink as a whole as one that is tried again
+// unavailable returns an error of the sink as a whole as one that is tried again
 // without end, except for that of a term that is over.
-func (r *RowWriter) waiting(ctx context.Context, what string, err error) error {
+func (r *RowWriter) unavailable(ctx context.Context, what string, err error) error {
 	switch processors.FailureOf(ctx, err) {
-	case processors.Lost, processors.Ended:
+	case processors.Fenced, processors.Canceled:
 		return fmt.Errorf("%s: %w", what, err)
 	default:
 		refusal := store.Refuse(store.StatusUnavailable, "%s: %v", what, err)
@@ -188,13 +188,13 @@ func (r *RowWriter) waiting(ctx context.Context, what string, err error) error {
 	}
 }
 
-// fatal is an error that neither trying again nor giving up a change can mend.
-type fatal struct{ error }
+// fatalError is an error that neither trying again nor giving up a change can mend.
+type fatalError struct{ error }
 
-// ended returns err, unless it is fatal: then Run ends the term with it, for
+// endIfFatal returns err, unless it is fatal: then Run ends the term with it, for
 // which this waits.
-func (r *RowWriter) ended(ctx context.Context, err error) error {
-	end, ok := errors.AsType[fatal](err)
+func (r *RowWriter) endIfFatal(ctx context.Context, err error) error {
+	end, ok := errors.AsType[fatalError](err)
 	if !ok {
 		return err
 	}
@@ -206,8 +206,8 @@ func (r *RowWriter) ended(ctx context.Context, err error) error {
 	return context.Cause(ctx)
 }
 
-// send writes a batch under a span.
-func (r *RowWriter) send(ctx context.Context, b *Batch) (Written, error) {
+// sendBatch writes a batch under a span.
+func (r *RowWriter) sendBatch(ctx context.Context, b *Batch) (Written, error) {
 	ctx, span := tracer().Start(ctx, "millrace.project.write")
 	defer span.End()
 	start := time.Now()
@@ -220,30 +220,30 @@ func (r *RowWriter) send(ctx context.Context, b *Batch) (Written, error) {
 	span.RecordError(err)
 	span.SetStatus(codes.Error, err.Error())
 	if errors.Is(err, ErrPosition) {
-		return w, fatal{fmt.Errorf("%s: %w", r.term.Partition, err)}
+		return w, fatalError{fmt.Errorf("%s: %w", r.term.Partition, err)}
 	}
 	return w, fmt.Errorf("write %d rows: %w", b.Len(), err)
 }
 
-// wrote notes what the sink took.
-func (r *RowWriter) wrote(ctx context.Context, b *Batch, w Written, bytes int) {
+// noteWritten notes what the sink took.
+func (r *RowWriter) noteWritten(ctx context.Context, b *Batch, w Written, bytes int) {
 	r.measure(ctx, b, w)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if !w.Skipped {
 		r.counts.Rows += int64(len(b.Put) + len(b.Drop))
-		r.counts.Rejects += int64(len(b.Reject) + w.Claims + len(w.Refused))
-		r.tell(b.Reject)
-		r.tell(w.Refused)
+		r.counts.Rejects += int64(len(b.Reject) + w.Pending + len(w.Refused))
+		r.showRejects(b.Reject)
+		r.showRejects(w.Refused)
 	}
-	if len(r.taken) == 0 {
-		r.durable = maxPosition(r.durable, r.through)
+	if len(r.buffered) == 0 {
+		r.durable = maxPosition(r.durable, r.processed)
 	}
-	r.taken = append(r.taken, taken{b.UpTo, b.Len(), bytes, time.Now()})
+	r.buffered = append(r.buffered, bufferedBatch{b.UpTo, b.Len(), bytes, time.Now()})
 	r.rows, r.bytes = r.rows+b.Len(), r.bytes+bytes
 	r.durableLocked(w.Durable)
-	if len(r.taken) == 1 {
-		token(r.held)
+	if len(r.buffered) == 1 {
+		signal(r.holding)
 	}
 }
 
@@ -255,19 +255,19 @@ func (r *RowWriter) measure(ctx context.Context, b *Batch, w Written) {
 	meters.rows.Add(ctx, int64(len(b.Put)), r.p.measured("put"))
 	meters.rows.Add(ctx, int64(len(b.Drop)), r.p.measured("drop"))
 	meters.rejects.Add(ctx, int64(len(b.Reject)+len(w.Refused)), r.p.measured("value"))
-	meters.rejects.Add(ctx, int64(w.Claims), r.p.measured("claim"))
+	meters.rejects.Add(ctx, int64(w.Pending), r.p.measured("claim"))
 }
 
-// token sees to it that c holds a token.
-func token(c chan struct{}) {
+// signal sees to it that c holds a token.
+func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// tell keeps the last rejects for status.
-func (r *RowWriter) tell(rejects []Reject) {
+// showRejects keeps the last rejects for status.
+func (r *RowWriter) showRejects(rejects []Reject) {
 	if len(rejects) == 0 {
 		return
 	}
@@ -291,11 +291,11 @@ func (r *RowWriter) tell(rejects []Reject) {
 func (r *RowWriter) durableLocked(at feed.Position) {
 	r.recorded = maxPosition(r.recorded, at)
 	n := 0
-	for ; n < len(r.taken) && !r.recorded.Before(r.taken[n].upTo); n++ {
-		r.durable = maxPosition(r.durable, r.taken[n].upTo)
-		r.rows, r.bytes = r.rows-r.taken[n].rows, r.bytes-r.taken[n].bytes
+	for ; n < len(r.buffered) && !r.recorded.Before(r.buffered[n].upTo); n++ {
+		r.durable = maxPosition(r.durable, r.buffered[n].upTo)
+		r.rows, r.bytes = r.rows-r.buffered[n].rows, r.bytes-r.buffered[n].bytes
 	}
-	if r.taken = r.taken[n:]; len(r.taken) == 0 {
-		r.taken, r.trouble = nil, nil
+	if r.buffered = r.buffered[n:]; len(r.buffered) == 0 {
+		r.buffered, r.trouble = nil, nil
 	}
 }

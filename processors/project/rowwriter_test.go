@@ -220,7 +220,7 @@ func TestI5_ALateTermEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.append(set{id: "o2", body: orderItem("o2", day, "a")})
-	if err := s.ends(newLease(), p); !errors.Is(err, processors.ErrLost) {
+	if err := s.ends(newLease(), p); !errors.Is(err, processors.ErrFenced) {
 		t.Errorf("the late term ended with %v, want ErrLost", err)
 	}
 	s.noDeadLetters()

@@ -109,9 +109,9 @@ type Written struct {
 	// Durable is the position up to which everything is durable and recorded; for a
 	// sink that does not buffer that is the UpTo of the batch. It never goes back.
 	Durable feed.Position
-	// Claims are rows of the batch that wait for a key, as far as the sink knows
+	// Pending are rows of the batch that wait for a key, as far as the sink knows
 	// yet.
-	Claims int
+	Pending int
 	// Skipped says that the batch was recorded before, and nothing was done.
 	Skipped bool
 	// Refused are rows of Put that turned out to be none that the sink can take,
@@ -125,7 +125,7 @@ type Written struct {
 //
 // Errors tell what to do next in the way that processors.FailureOf reads: those of
 // a sink that cannot be reached match store.ErrUnavailable and are tried again
-// without end; those of a term that has been succeeded match processors.ErrLost;
+// without end; those of a term that has been succeeded match processors.ErrFenced;
 // those of a row that can never be written are made by processors.Reject, and the
 // row's change ends in the dead letters. Everything else is tried for a while.
 type Sink interface {
@@ -133,7 +133,7 @@ type Sink interface {
 	// and returns the position recorded for its producer, zero if there is none; a
 	// sink with several parts returns the furthest. From then on every Write and
 	// Flush of an older epoch of the producer is refused, and so is Open, with an
-	// error that matches processors.ErrLost. Opening the same epoch again is allowed.
+	// error that matches processors.ErrFenced. Opening the same epoch again is allowed.
 	Open(ctx context.Context, s *Schema, t Term) (Writer, feed.Position, error)
 
 	// Close frees what the sink holds in this process. It discards what was not

@@ -14,7 +14,7 @@ var reservedFolders = []string{currentLink}
 
 // lost is the error for a writer that has been succeeded.
 func lost(p feed.Producer, format string, args ...any) error {
-	return fmt.Errorf("parquet sink: %s: %s: %w", p, fmt.Sprintf(format, args...), processors.ErrLost)
+	return fmt.Errorf("parquet sink: %s: %s: %w", p, fmt.Sprintf(format, args...), processors.ErrFenced)
 }
 
 // admit takes a term and its schema into a manifest that may be changed, and

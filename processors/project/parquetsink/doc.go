@@ -56,7 +56,7 @@
 // A process that stood still, whose number others have used and removed since, sees
 // later manifests that do not follow on its own, and tries again likewise. No lease
 // is needed for that, and no clock. Epochs older than the recorded one are refused,
-// with an error that matches processors.ErrLost.
+// with an error that matches processors.ErrFenced.
 //
 // A process that is killed leaves either a commit or nothing; files that no
 // manifest names are removed later, after a manifest that forbids commits begun

@@ -91,7 +91,7 @@ func TestRivals_CommitAtTheSameTime(t *testing.T) {
 	claims := 0
 	for r, err := range open(t, storage, cfg).Rejects(t.Context(), sinktest.Schema(1), sinktest.Orders) {
 		must(t, err)
-		if r.Claim() {
+		if r.Pending() {
 			claims++
 		}
 	}
@@ -263,10 +263,10 @@ func TestStore_AwayForAWhile(t *testing.T) {
 	if taken < 20 || taken > 25 {
 		t.Errorf("%d rows were taken, want about 20", taken)
 	}
-	if f := processors.FailureOf(t.Context(), err); f != processors.Unreachable {
+	if f := processors.FailureOf(t.Context(), err); f != processors.Unavailable {
 		t.Errorf("write: %v is a failure of kind %d, want one that is tried without end", err, f)
 	}
-	if _, err := w.Flush(t.Context()); processors.FailureOf(t.Context(), err) != processors.Unreachable {
+	if _, err := w.Flush(t.Context()); processors.FailureOf(t.Context(), err) != processors.Unavailable {
 		t.Errorf("flush: %v, want an error that is tried without end", err)
 	}
 	storage.fail(nil)
@@ -294,7 +294,7 @@ func TestWriter_RefusesWhatCannotBe(t *testing.T) {
 		bad.Values = slices.Clone(good.Values)
 		spoil(&bad)
 		_, err := w.Write(t.Context(), &project.Batch{UpTo: at(1), Put: []project.Row{good, bad}})
-		if processors.FailureOf(t.Context(), err) != processors.Rejected {
+		if processors.FailureOf(t.Context(), err) != processors.Permanent {
 			t.Errorf("%s: %v, want it to be rejected", name, err)
 		}
 	}

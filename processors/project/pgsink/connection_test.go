@@ -52,7 +52,7 @@ func TestPasswordIsNeverTold(t *testing.T) {
 			s, schema := newSink(t), orders(t, 1)
 			_, _, err := s.Open(t.Context(), schema, term(schema, 0, 1))
 			failure := processors.FailureOf(t.Context(), err)
-			if err == nil || failure != processors.Unreachable {
+			if err == nil || failure != processors.Unavailable {
 				t.Fatalf("got %v, failure %d", err, failure)
 			}
 			errs := []error{err, s.Swap(t.Context(), schema)}
@@ -91,7 +91,7 @@ func TestServerAwayIsUnreachable(t *testing.T) {
 	b := &project.Batch{UpTo: at(1), Put: []project.Row{order("s", "a", "ann", 1)}}
 	for range processors.AttemptsMax + 2 {
 		_, err := w.Write(t.Context(), b)
-		if failure := processors.FailureOf(t.Context(), err); err == nil || failure != processors.Unreachable {
+		if failure := processors.FailureOf(t.Context(), err); err == nil || failure != processors.Unavailable {
 			t.Fatalf("got %v, failure %d", err, failure)
 		}
 	}
@@ -103,7 +103,7 @@ func TestServerAwayIsUnreachable(t *testing.T) {
 	// Who is told to end ends.
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("the lease has ended"))
-	if _, err := w.Write(ctx, &project.Batch{After: at(1), UpTo: at(2)}); processors.FailureOf(ctx, err) != processors.Ended {
+	if _, err := w.Write(ctx, &project.Batch{After: at(1), UpTo: at(2)}); processors.FailureOf(ctx, err) != processors.Canceled {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -141,7 +141,7 @@ func TestI5_HungWorkerDoesNotHoldUpItsSuccessor(t *testing.T) {
 		if err == nil {
 			break
 		}
-		if processors.FailureOf(ctx, err) != processors.Unreachable || pauses.Wait(ctx, err) != nil {
+		if processors.FailureOf(ctx, err) != processors.Unavailable || pauses.Wait(ctx, err) != nil {
 			t.Fatal(err)
 		}
 	}
@@ -150,7 +150,7 @@ func TestI5_HungWorkerDoesNotHoldUpItsSuccessor(t *testing.T) {
 		t.Fatal("the late write was done")
 	}
 	setenv(t, dsn)
-	if _, err := w.Write(t.Context(), &project.Batch{UpTo: at(1)}); !errors.Is(err, processors.ErrLost) {
+	if _, err := w.Write(t.Context(), &project.Batch{UpTo: at(1)}); !errors.Is(err, processors.ErrFenced) {
 		t.Fatalf("the late worker writes again: %v", err)
 	}
 	wantRows(t, s, schema)

@@ -89,7 +89,7 @@ func play(t testing.TB, s *pgsink.Sink, schema *project.Schema, turns []turn) {
 				pauses.Reset()
 				return
 			}
-			if processors.FailureOf(ctx, err) != processors.Unreachable {
+			if processors.FailureOf(ctx, err) != processors.Unavailable {
 				t.Fatalf("%s: %v, want an error that is tried again", what, err)
 			}
 			if strings.Contains(err.Error(), postgres.Password) {

@@ -8,7 +8,7 @@
 // # A batch is a transaction
 //
 //	begin                       shares the pipeline's advisory lock, or has it alone
-//	lock the position           of the source partition: epoch older? ErrLost;
+//	lock the position           of the source partition: epoch older? ErrFenced;
 //	                            batch recorded? skipped; gap? ErrPosition
 //	put, drop, reject           one statement for up to 2000 rows of a table
 //	record epoch and position

@@ -66,7 +66,7 @@ func (w *writer) open(ctx context.Context, k *conn) (ready bool, err error) {
 	return true, commit(ctx, k)
 }
 
-// superseded returns ErrLost for a generation in whose place another has come, or
+// superseded returns ErrFenced for a generation in whose place another has come, or
 // is coming.
 func superseded(c *catalogue, t project.Term) error {
 	number := t.Producer.Generation

@@ -84,7 +84,7 @@ func TestNamesThatPostgreSQLDoesNotTakeAreMapped(t *testing.T) {
 			project.Row{Table: table, Key: key, Values: values, Source: fmt.Sprint("s", table)},
 			project.Row{Table: table, Key: key, Values: values, Source: "waits"})
 	}
-	if got := write(t, w, project.Batch{UpTo: at(1), Put: rows}); got.Claims != len(schema.Tables) {
+	if got := write(t, w, project.Batch{UpTo: at(1), Put: rows}); got.Pending != len(schema.Tables) {
 		t.Fatalf("written %+v", got)
 	}
 	check := func(s *pgsink.Sink) {
@@ -166,7 +166,7 @@ func TestSwapKeepsGrantsAndRefusesToBreakViews(t *testing.T) {
 	wantQuery(t, dsn, `select relname from pg_class where relname like '%\_g2%' and relkind = 'r'`)
 	wantRows(t, s, shadow, row)
 	// A generation before it is refused, as is its schema for readers.
-	if _, _, err := s.Open(t.Context(), schema, term(schema, 0, 9)); !errors.Is(err, processors.ErrLost) {
+	if _, _, err := s.Open(t.Context(), schema, term(schema, 0, 9)); !errors.Is(err, processors.ErrFenced) {
 		t.Fatalf("the former generation opens: %v", err)
 	}
 	wantRows(t, s, schema)
@@ -184,7 +184,7 @@ func TestShadowThatIsGivenUpIsRemoved(t *testing.T) {
 	given := open(t, s, second, 0, 1)
 	open(t, s, third, 0, 1)
 	_, err := given.Write(t.Context(), &project.Batch{UpTo: at(1), Put: []project.Row{row}})
-	if !errors.Is(err, processors.ErrLost) {
+	if !errors.Is(err, processors.ErrFenced) {
 		t.Fatalf("the shadow that was given up is written: %v", err)
 	}
 	wantQuery(t, dsn, `select relname from pg_class where relname like 'orders%' and relkind = 'r' order by 1`,
@@ -209,7 +209,7 @@ func TestEmptiedByHand(t *testing.T) {
 			write(t, w, project.Batch{UpTo: at(5), Put: []project.Row{row}})
 			exec(t, dsn, harm)
 			_, err := w.Write(t.Context(), &project.Batch{After: at(5), UpTo: at(6), Put: []project.Row{row}})
-			if failure := processors.FailureOf(t.Context(), err); err == nil || failure != processors.Unreachable {
+			if failure := processors.FailureOf(t.Context(), err); err == nil || failure != processors.Unavailable {
 				t.Fatalf("got %v", err)
 			}
 			w, p, err := s.Open(t.Context(), schema, term(schema, 0, 2))

@@ -51,13 +51,13 @@ func TestI5_LateWorkerIsRefused(t *testing.T) {
 		t.Fatalf("at %v: %v", p, err)
 	}
 	late := order(a.Source, "a", "late", 2)
-	if _, err := old.Write(t.Context(), &project.Batch{After: at(1), UpTo: at(2), Put: []project.Row{late}}); !errors.Is(err, processors.ErrLost) {
+	if _, err := old.Write(t.Context(), &project.Batch{After: at(1), UpTo: at(2), Put: []project.Row{late}}); !errors.Is(err, processors.ErrFenced) {
 		t.Fatalf("the late write: %v", err)
 	}
-	if _, err := old.Flush(t.Context()); !errors.Is(err, processors.ErrLost) {
+	if _, err := old.Flush(t.Context()); !errors.Is(err, processors.ErrFenced) {
 		t.Fatalf("the late flush: %v", err)
 	}
-	if _, _, err := s.Open(t.Context(), schema, term(schema, 0, 1)); !errors.Is(err, processors.ErrLost) {
+	if _, _, err := s.Open(t.Context(), schema, term(schema, 0, 1)); !errors.Is(err, processors.ErrFenced) {
 		t.Fatalf("the late open: %v", err)
 	}
 	wantRows(t, s, schema, a)
@@ -71,7 +71,7 @@ func TestClaims(t *testing.T) {
 	w, v := open(t, s, schema, 0, 1), open(t, s, schema, 1, 1)
 	first, second, third := order("c/[1]/x", "k", "first", 1), order("c/[3]/x", "k", "second", 2), order("c/[2]/x", "k", "third", 3)
 	write(t, w, project.Batch{UpTo: at(1), Put: []project.Row{first}})
-	if got := write(t, v, project.Batch{UpTo: at(1), Put: []project.Row{second, third}}); got.Claims != 2 {
+	if got := write(t, v, project.Batch{UpTo: at(1), Put: []project.Row{second, third}}); got.Pending != 2 {
 		t.Fatalf("written %+v", got)
 	}
 	wantRows(t, s, schema, first)
@@ -83,7 +83,7 @@ func TestClaims(t *testing.T) {
 	write(t, v, project.Batch{After: at(1), UpTo: at(2), Put: []project.Row{third}})
 	// The smallest source is next, also before one of the batch that frees the key.
 	fourth := order("c/[0]/x", "k", "fourth", 4)
-	if got := write(t, w, project.Batch{After: at(1), UpTo: at(2), Put: []project.Row{fourth}, Drop: []project.Row{gone(first)}}); got.Claims != 1 {
+	if got := write(t, w, project.Batch{After: at(1), UpTo: at(2), Put: []project.Row{fourth}, Drop: []project.Row{gone(first)}}); got.Pending != 1 {
 		t.Fatalf("written %+v", got)
 	}
 	wantRows(t, s, schema, third)
@@ -170,7 +170,7 @@ func TestWritesNothingOfABatchThatFails(t *testing.T) {
 	exec(t, dsn, `revoke all on millrace_positions from public; alter table millrace_positions add check (lsn < 2)`)
 	a := order(`c/["k"]/a`, "a", "ann", 1)
 	_, err := w.Write(t.Context(), &project.Batch{UpTo: at(2), Put: []project.Row{a}})
-	if !errors.Is(err, store.ErrUnavailable) || processors.FailureOf(t.Context(), err) != processors.Unreachable {
+	if !errors.Is(err, store.ErrUnavailable) || processors.FailureOf(t.Context(), err) != processors.Unavailable {
 		t.Fatalf("got %v", err)
 	}
 	wantRows(t, s, schema)

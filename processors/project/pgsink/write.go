@@ -127,7 +127,7 @@ func (w *writer) transact(ctx context.Context, b *project.Batch, parts []*part, 
 		return project.Written{}, err
 	}
 	w.at = b.UpTo
-	return project.Written{Durable: w.at, Claims: t.claimed, Refused: t.refused}, nil
+	return project.Written{Durable: w.at, Pending: t.claimed, Refused: t.refused}, nil
 }
 
 // transaction is one attempt to write a batch.
@@ -210,7 +210,7 @@ func (w *writer) position(rows [][][]byte) (feed.Position, error) {
 
 // lost says that the term is over.
 func lost(t project.Term, why string) error {
-	return fmt.Errorf("pgsink: %w: %s, this is epoch %d of %s", processors.ErrLost, why, t.Epoch, t.Producer)
+	return fmt.Errorf("pgsink: %w: %s, this is epoch %d of %s", processors.ErrFenced, why, t.Epoch, t.Producer)
 }
 
 // lookAgain finds where the tables are now, and what is in their rejects.

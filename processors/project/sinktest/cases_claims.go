@@ -10,8 +10,8 @@ func claimWaits(b *bench) {
 	w.write(10, put(order(first, "o1", "first", 1)))
 	written := w.write(20, put(order(second, "o1", "second", 2)))
 	w.flush()
-	if written.Durable == at(20) && written.Claims != 1 {
-		b.Errorf("%d rows wait, want 1", written.Claims)
+	if written.Durable == at(20) && written.Pending != 1 {
+		b.Errorf("%d rows wait, want 1", written.Pending)
 	}
 	b.check()
 	w.write(30, put(order(first, "o1", "first again", 3)))

@@ -49,7 +49,7 @@ func contents(ctx context.Context, sink project.Reader, schema *project.Schema) 
 			if err != nil {
 				return nil, fmt.Errorf("rejects of %s: %w", name, err)
 			}
-			if !r.Claim() {
+			if !r.Pending() {
 				got.rejects[rejectKey(&r)] = r
 				continue
 			}

@@ -83,7 +83,7 @@ func (d *Disk) join(s *project.Schema) error {
 		}
 		return nil
 	case s.Generation < d.live:
-		return fmt.Errorf("generation %d has been succeeded: %w", s.Generation, processors.ErrLost)
+		return fmt.Errorf("generation %d has been succeeded: %w", s.Generation, processors.ErrFenced)
 	case d.live == 0:
 		d.tables[s.Generation], d.live = newTables(), s.Generation
 	case s.Shadow:
@@ -118,9 +118,9 @@ func (d *Disk) succeed(generation uint32) {
 func (d *Disk) fence(t project.Term) error {
 	switch {
 	case d.tables[t.Producer.Generation] == nil:
-		return fmt.Errorf("generation %d has been succeeded: %w", t.Producer.Generation, processors.ErrLost)
+		return fmt.Errorf("generation %d has been succeeded: %w", t.Producer.Generation, processors.ErrFenced)
 	case d.epochs[t.Producer] > t.Epoch:
-		return fmt.Errorf("epoch %d of %s, %d has been seen: %w", t.Epoch, t.Producer, d.epochs[t.Producer], processors.ErrLost)
+		return fmt.Errorf("epoch %d of %s, %d has been seen: %w", t.Epoch, t.Producer, d.epochs[t.Producer], processors.ErrFenced)
 	}
 	return nil
 }
@@ -171,7 +171,7 @@ func (w *memoryWriter) Write(_ context.Context, b *project.Batch) (project.Writt
 	}
 	claims := d.tables[w.term.Producer.Generation].apply(b)
 	d.positions[w.term.Producer] = b.UpTo
-	return project.Written{Durable: b.UpTo, Claims: claims}, nil
+	return project.Written{Durable: b.UpTo, Pending: claims}, nil
 }
 
 func (w *memoryWriter) Flush(context.Context) (feed.Position, error) {

@@ -158,7 +158,7 @@ func (m *randomModel) steal(p *producer) {
 	if err == nil {
 		_, err = late.Flush(m.Context())
 	}
-	if err == nil || processors.FailureOf(m.Context(), err) != processors.Lost {
+	if err == nil || processors.FailureOf(m.Context(), err) != processors.Fenced {
 		m.Fatalf("partition %d: a late worker is told %v, want an error that matches ErrLost", p.partition, err)
 	}
 }

@@ -129,7 +129,7 @@ func (w *writer) attempt(fill *project.Batch) (written project.Written, attempts
 	for {
 		attempts++
 		written, err = w.Write(w.b.Context(), fill)
-		if err == nil || attempts == attemptsMax || processors.FailureOf(w.b.Context(), err) != processors.Unreachable {
+		if err == nil || attempts == attemptsMax || processors.FailureOf(w.b.Context(), err) != processors.Unavailable {
 			return written, attempts, err
 		}
 		w.b.Logf("written again: %v", err)
@@ -178,7 +178,7 @@ func (b *bench) check() {
 // lost fails unless err says that the term is over.
 func (b *bench) lost(what string, err error) {
 	b.Helper()
-	if err == nil || processors.FailureOf(b.Context(), err) != processors.Lost {
+	if err == nil || processors.FailureOf(b.Context(), err) != processors.Fenced {
 		b.Fatalf("%s: %v, want an error that matches ErrLost", what, err)
 	}
 }

@@ -29,25 +29,25 @@ const forgetInterval = time.Second
 // owner contradicts its log; it is asked again.
 var errStale = errors.New("cascade: a read returned an older version than the change feed")
 
-// carry carries fo out until no newer version of its source is known.
-func (f *FanOut) carry(ctx context.Context, fo *fanOut) error {
+// run carries fo out until no newer version of its source is known.
+func (f *FanOut) run(ctx context.Context, fo *fanOut) error {
 	ctx, span := f.startSpan(ctx, fo)
 	defer span.End()
 	for {
-		v, err := f.attempt(ctx, fo)
+		v, err := f.runVersion(ctx, fo)
 		switch {
 		case err == nil:
-			if f.finish(fo, v) {
-				f.finished(ctx, fo, v)
+			if f.closeFanOut(fo, v) {
+				f.recordFinished(ctx, fo, v)
 				return nil
 			}
-		case processors.FailureOf(ctx, err) == processors.Ended:
+		case processors.FailureOf(ctx, err) == processors.Canceled:
 			return nil
-		case processors.FailureOf(ctx, err) == processors.Lost:
+		case processors.FailureOf(ctx, err) == processors.Fenced:
 			processors.CountFenced(ctx, f.term.Resource)
 			span.SetStatus(codes.Error, err.Error())
-			return errors.Join(processors.ErrLost, err)
-		case f.newer(fo, v): // which may fare better
+			return errors.Join(processors.ErrFenced, err)
+		case f.superseded(fo, v): // which may fare better
 		default:
 			span.RecordError(err)
 			span.SetStatus(codes.Error, err.Error())
@@ -58,32 +58,32 @@ func (f *FanOut) carry(ctx context.Context, fo *fanOut) error {
 	}
 }
 
-// attempt brings the newest version of fo's source to its copies and returns it.
+// runVersion brings the newest version of fo's source to its copies and returns it.
 // It returns early, without an error, if a newer one comes.
-func (f *FanOut) attempt(ctx context.Context, fo *fanOut) (*version, error) {
-	v, unread := f.wanted(fo)
+func (f *FanOut) runVersion(ctx context.Context, fo *fanOut) (*version, error) {
+	v, unread := f.wantedVersion(fo)
 	if unread {
 		var err error
-		if v, err = f.resume(ctx, fo, v); err != nil || v.position.IsZero() {
-			v, _ = f.wanted(fo)
+		if v, err = f.resumeVersion(ctx, fo, v); err != nil || v.position.IsZero() {
+			v, _ = f.wantedVersion(fo)
 			return &v, err
 		}
 	}
-	p, ok := f.c.place(fo.ref)
+	p, ok := f.c.targetsOf(fo.ref)
 	switch {
 	case !ok || v.gone && f.c.action() == store.CopySet:
 		return &v, nil
 	case v.gone:
-		return &v, f.vanish(ctx, fo, &v, &p)
+		return &v, f.runSourceDelete(ctx, fo, &v, &p)
 	}
-	return &v, f.each(&p, func(i int) error { return f.pages(ctx, fo, &v, &p, p.partitions[i], 0) })
+	return &v, f.forPartitions(&p, func(i int) error { return f.sendPages(ctx, fo, &v, &p, p.partitions[i], 0) })
 }
 
-// resume reads the source of a fan-out that a checkpoint holds. A zero version
+// resumeVersion reads the source of a fan-out that a checkpoint holds. A zero version
 // means that there is nothing to do: the source went after the change that the
 // checkpoint knows, and the change by which it went is still to come.
-func (f *FanOut) resume(ctx context.Context, fo *fanOut, seen version) (version, error) {
-	now, err := f.read(ctx, fo, seen.position)
+func (f *FanOut) resumeVersion(ctx context.Context, fo *fanOut, seen version) (version, error) {
+	now, err := f.readSource(ctx, fo, seen.position)
 	if err != nil {
 		return version{}, err
 	}
@@ -106,10 +106,10 @@ func (f *FanOut) resume(ctx context.Context, fo *fanOut, seen version) (version,
 	return now, nil
 }
 
-// read returns the source as it is now, which must not be older than what the
+// readSource returns the source as it is now, which must not be older than what the
 // feed has shown.
-func (f *FanOut) read(ctx context.Context, fo *fanOut, seen feed.Position) (v version, err error) {
-	err = f.try(ctx, fo, func() error {
+func (f *FanOut) readSource(ctx context.Context, fo *fanOut, seen feed.Position) (v version, err error) {
+	err = f.retry(ctx, fo, func() error {
 		origins, err := f.c.Origins(ctx, []store.ItemRef{fo.ref})
 		if err != nil {
 			return err
@@ -123,20 +123,20 @@ func (f *FanOut) read(ctx context.Context, fo *fanOut, seen feed.Position) (v ve
 	return v, err
 }
 
-// vanish carries out the fan-out of a source that is gone. First every partition
+// runSourceDelete carries out the fan-out of a source that is gone. First every partition
 // records that it was here, at LSN b; then the source is read. If it is there
 // again, it is taken as the newer version that it is. If not, only items that
 // clients wrote at or before b are touched: whoever wrote later may already have
 // copied from a source that comes next. What they wrote is checked.
-func (f *FanOut) vanish(ctx context.Context, fo *fanOut, v *version, p *place) error {
-	planted := make([]feed.LSN, len(p.partitions))
-	err := f.each(p, func(i int) error {
-		return f.try(ctx, fo, func() error {
-			r := f.request(fo, v, p)
+func (f *FanOut) runSourceDelete(ctx context.Context, fo *fanOut, v *version, p *targets) error {
+	fencedAt := make([]feed.LSN, len(p.partitions))
+	err := f.forPartitions(p, func(i int) error {
+		return f.retry(ctx, fo, func() error {
+			r := f.pageRequest(fo, v, p)
 			r.Plant = true
 			result, err := f.c.cfg.Target.PatchMany(ctx, p.partitions[i], r)
 			if err == nil && !result.Superseded {
-				planted[i] = result.LSN
+				fencedAt[i] = result.LSN
 			}
 			return err
 		})
@@ -144,25 +144,25 @@ func (f *FanOut) vanish(ctx context.Context, fo *fanOut, v *version, p *place) e
 	if err != nil {
 		return err
 	}
-	now, err := f.read(ctx, fo, v.position)
+	now, err := f.readSource(ctx, fo, v.position)
 	if err != nil {
 		return err
 	}
 	if !now.gone || now.left && v.position.Before(now.position) {
-		f.offer(fo.source, now)
+		f.updateOpen(fo.source, now)
 		return nil
 	}
-	return f.each(p, func(i int) error {
-		if planted[i] == 0 {
+	return f.forPartitions(p, func(i int) error {
+		if fencedAt[i] == 0 {
 			return nil
 		}
-		return f.pages(ctx, fo, v, p, p.partitions[i], planted[i])
+		return f.sendPages(ctx, fo, v, p, p.partitions[i], fencedAt[i])
 	})
 }
 
-// each calls do for every partition of p, some at a time, and waits for all: one
+// forPartitions calls do for every partition of p, some at a time, and waits for all: one
 // that cannot be reached does not hold up the others.
-func (f *FanOut) each(p *place, do func(i int) error) error {
+func (f *FanOut) forPartitions(p *targets, do func(i int) error) error {
 	if len(p.partitions) == 1 {
 		return do(0)
 	}
@@ -174,17 +174,17 @@ func (f *FanOut) each(p *place, do func(i int) error) error {
 	return g.Wait()
 }
 
-// pages sends pages to one partition until it is done or a newer version has
+// sendPages sends pages to one partition until it is done or a newer version has
 // come. The first goes alone, for most fan-outs have one; then several are under
 // way, so that the owner decides one while it writes another.
-func (f *FanOut) pages(ctx context.Context, fo *fanOut, v *version, p *place, partition feed.Partition, notAfter feed.LSN) error {
+func (f *FanOut) sendPages(ctx context.Context, fo *fanOut, v *version, p *targets, partition feed.Partition, notAfter feed.LSN) error {
 	page := func() (done bool, err error) {
-		r := f.request(fo, v, p)
+		r := f.pageRequest(fo, v, p)
 		r.NotAfter, r.FinishedBelow = notAfter, f.finishedBelow(partition)
 		if r.Copy.Action == store.CopyDelete {
 			r.Until = v.time
 		}
-		return f.page(ctx, fo, partition, r)
+		return f.sendPage(ctx, fo, partition, r)
 	}
 	if done, err := page(); done || err != nil {
 		return err
@@ -193,7 +193,7 @@ func (f *FanOut) pages(ctx context.Context, fo *fanOut, v *version, p *place, pa
 	g.Go(func() error { f.estimate(ctx, fo, p, partition); return nil })
 	for range f.c.limits.FanOutPagesInFlight {
 		g.Go(func() error {
-			for !f.newer(fo, v) {
+			for !f.superseded(fo, v) {
 				if done, err := page(); done || err != nil {
 					return err
 				}
@@ -204,7 +204,7 @@ func (f *FanOut) pages(ctx context.Context, fo *fanOut, v *version, p *place, pa
 	return g.Wait()
 }
 
-func (f *FanOut) request(fo *fanOut, v *version, p *place) *store.PatchMany {
+func (f *FanOut) pageRequest(fo *fanOut, v *version, p *targets) *store.PatchMany {
 	return &store.PatchMany{
 		Producer: f.term.Producer(), Epoch: f.term.Epoch, Source: fo.source, Position: v.position, Digest: v.digest,
 		Scope: p.scope, Copy: f.c.copy(p, v), ItemsMax: f.c.limits.FanOutPageItems,
@@ -216,27 +216,27 @@ func (f *FanOut) request(fo *fanOut, v *version, p *place) *store.PatchMany {
 func (f *FanOut) finishedBelow(partition feed.Partition) feed.Position {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if time.Since(f.forgot[partition]) < forgetInterval {
+	if time.Since(f.forgetAskedAt[partition]) < forgetInterval {
 		return feed.Position{}
 	}
-	f.forgot[partition] = time.Now()
+	f.forgetAskedAt[partition] = time.Now()
 	return f.term.Saved().FinishedBelow()
 }
 
-// page sends one page and takes its outcome.
-func (f *FanOut) page(ctx context.Context, fo *fanOut, partition feed.Partition, r *store.PatchMany) (done bool, err error) {
+// sendPage sends one page and takes its outcome.
+func (f *FanOut) sendPage(ctx context.Context, fo *fanOut, partition feed.Partition, r *store.PatchMany) (done bool, err error) {
 	var result *store.PatchManyResult
-	err = f.try(ctx, fo, func() (err error) {
+	err = f.retry(ctx, fo, func() (err error) {
 		result, err = f.c.cfg.Target.PatchMany(ctx, partition, r)
 		return err
 	})
 	if err != nil {
 		return false, err
 	}
-	if err := f.refused(ctx, fo, r, result.Refused); err != nil {
+	if err := f.writeDeadLetters(ctx, fo, r, result.Refused); err != nil {
 		return false, err
 	}
-	f.progressed(ctx, fo, result)
+	f.noteProgress(ctx, fo, result)
 	done = result.Done || result.Superseded
 	if c := f.c; c.rate != nil && result.Patched > 0 && !done {
 		if err := c.rate.WaitN(ctx, min(result.Patched, c.rate.Burst())); err != nil {
@@ -246,11 +246,11 @@ func (f *FanOut) page(ctx context.Context, fo *fanOut, partition feed.Partition,
 	return done, nil
 }
 
-// refused writes a dead letter for each item that could not take its copy. The
+// writeDeadLetters writes a dead letter for each item that could not take its copy. The
 // fan-out goes on.
-func (f *FanOut) refused(ctx context.Context, fo *fanOut, r *store.PatchMany, refused []store.Refusal) error {
+func (f *FanOut) writeDeadLetters(ctx context.Context, fo *fanOut, r *store.PatchMany, refused []store.Refusal) error {
 	for _, x := range refused {
-		err := f.try(ctx, fo, func() error {
+		err := f.retry(ctx, fo, func() error {
 			return f.term.DeadLetter(ctx, processors.DeadLetter{
 				Item: fo.source, Position: r.Position, Target: x.Ref.String(), Status: int(x.Status), Reason: x.Reason, Trace: fo.job.Trace,
 			})
@@ -262,7 +262,7 @@ func (f *FanOut) refused(ctx context.Context, fo *fanOut, r *store.PatchMany, re
 	return nil
 }
 
-func (f *FanOut) progressed(ctx context.Context, fo *fanOut, result *store.PatchManyResult) {
+func (f *FanOut) noteProgress(ctx context.Context, fo *fanOut, result *store.PatchManyResult) {
 	meters.copies.Add(ctx, int64(result.Patched), f.c.measured("fan-out"))
 	meters.pages.Add(ctx, 1, f.c.measured("fan-out"))
 	f.term.Heartbeat()
@@ -271,9 +271,9 @@ func (f *FanOut) progressed(ctx context.Context, fo *fanOut, result *store.Patch
 	fo.job.Changed += int64(result.Patched)
 	f.counts.Copies += int64(result.Patched)
 	f.counts.DeadLetters += int64(len(result.Refused))
-	tell := time.Since(f.told) >= progressInterval
+	tell := time.Since(f.progressToldAt) >= progressInterval
 	if tell {
-		f.told = time.Now()
+		f.progressToldAt = time.Now()
 	}
 	f.mu.Unlock()
 	if tell && !result.Done {
@@ -283,7 +283,7 @@ func (f *FanOut) progressed(ctx context.Context, fo *fanOut, result *store.Patch
 
 // estimate adds the candidates of one partition to the fan-out's total. Nothing
 // but progress rests on it, so a failure is not one.
-func (f *FanOut) estimate(ctx context.Context, fo *fanOut, p *place, partition feed.Partition) {
+func (f *FanOut) estimate(ctx context.Context, fo *fanOut, p *targets, partition feed.Partition) {
 	n, err := f.c.cfg.Target.Count(ctx, partition, p.scope)
 	if err != nil {
 		return
@@ -293,8 +293,8 @@ func (f *FanOut) estimate(ctx context.Context, fo *fanOut, p *place, partition f
 	fo.job.Total += int64(n)
 }
 
-// try does do until it succeeds, the term ends, or trying again cannot help.
-func (f *FanOut) try(ctx context.Context, fo *fanOut, do func() error) error {
+// retry does do until it succeeds, the term ends, or trying again cannot help.
+func (f *FanOut) retry(ctx context.Context, fo *fanOut, do func() error) error {
 	var pauses *processors.Pauses
 	for attempt := 1; ; attempt++ {
 		err := do()
@@ -307,15 +307,15 @@ func (f *FanOut) try(ctx context.Context, fo *fanOut, do func() error) error {
 			return nil
 		}
 		switch processors.FailureOf(ctx, err) {
-		case processors.Ended, processors.Lost, processors.Rejected:
+		case processors.Canceled, processors.Fenced, processors.Permanent:
 			return err
-		case processors.Doubtful:
+		case processors.Transient:
 			if attempt >= processors.AttemptsMax {
 				return processors.Reject(err)
 			}
-		case processors.Unreachable:
+		case processors.Unavailable:
 		}
-		f.failed(ctx, fo, err, attempt)
+		f.noteFailure(ctx, fo, err, attempt)
 		if pauses == nil {
 			pauses = processors.NewPauses()
 		}
@@ -325,7 +325,7 @@ func (f *FanOut) try(ctx context.Context, fo *fanOut, do func() error) error {
 	}
 }
 
-func (f *FanOut) failed(ctx context.Context, fo *fanOut, err error, attempt int) {
+func (f *FanOut) noteFailure(ctx context.Context, fo *fanOut, err error, attempt int) {
 	processors.CountRetry(ctx, f.term.Resource)
 	f.mu.Lock()
 	fo.job.Attempts++
@@ -361,7 +361,7 @@ func (f *FanOut) giveUp(ctx context.Context, fo *fanOut, v *version, cause error
 		if err == nil {
 			break
 		}
-		f.failed(ctx, fo, err, attempts)
+		f.noteFailure(ctx, fo, err, attempts)
 		if pauses.Wait(ctx, err) != nil {
 			return true, nil //nolint:nilerr // the term has ended; the next one goes on
 		}
@@ -371,8 +371,8 @@ func (f *FanOut) giveUp(ctx context.Context, fo *fanOut, v *version, cause error
 	return given, err
 }
 
-// finished tells what a closed fan-out was.
-func (f *FanOut) finished(ctx context.Context, fo *fanOut, v *version) {
+// recordFinished tells what a closed fan-out was.
+func (f *FanOut) recordFinished(ctx context.Context, fo *fanOut, v *version) {
 	meters.fanOutItems.Record(ctx, fo.job.Changed, f.c.measured("fan-out"))
 	meters.fanOutDuration.Record(ctx, max(time.Since(time.UnixMilli(fo.job.Began)).Seconds(), 0), f.c.measured("fan-out"))
 	if span := trace.SpanFromContext(ctx); span.IsRecording() {

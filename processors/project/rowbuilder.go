@@ -21,54 +21,54 @@ const itemShownMax = 1 << 20
 // cannot be, table by table, elements in order. A nil body has none. The answer
 // depends on nothing but the arguments, of which it keeps nothing.
 func (p *Projection) RowsOf(key feed.PartitionKey, id string, body []byte) ([]Row, []Reject) {
-	m := maker{p: p}
-	return m.item(key, id, body)
+	m := rowBuilder{p: p}
+	return m.buildItem(key, id, body)
 }
 
 // refusedKeys returns Table, Key and Source of the rows of an item that cannot be. The
 // sink may have such a row if it was made before a column was added that refuses it.
 func (p *Projection) refusedKeys(key feed.PartitionKey, id string, body []byte) []Row {
-	m := maker{p: p, keep: true}
-	m.item(key, id, body)
-	return m.keys
+	m := rowBuilder{p: p, wantRefused: true}
+	m.buildItem(key, id, body)
+	return m.refusedKeys
 }
 
-// maker makes the rows of one item after the other.
-type maker struct {
-	p       *Projection
-	many    bool // items will come; the rows of one are not kept until the next does
-	key     feed.PartitionKey
-	id      string
-	body    []byte
-	source  string // made when it is needed
-	rows    []Row
-	rejects []Reject
-	keep    bool  // also the keys of refused rows
-	keys    []Row // those
+// rowBuilder makes the rows of one item after the other.
+type rowBuilder struct {
+	p           *Projection
+	reuse       bool // items will come; the rows of one are not kept until the next does
+	key         feed.PartitionKey
+	id          string
+	body        []byte
+	source      string // made when it is needed
+	rows        []Row
+	rejects     []Reject
+	wantRefused bool  // also the keys of refused rows
+	refusedKeys []Row // those
 
-	t       *table
-	kept    []Value        // of a row of the table, whose columns of the item are those of all
-	first   int            // of the table's rows
-	refused int            // of the table's rejects, the first
-	told    int            // bytes that rejects show
-	seen    map[string]int // keys of the table's rows, when they are many
-	places  []int          // indexes of the element in the arrays
-	roots   [rootCount][]byte
-	where   [rootCount][]byte
-	numbers [2][20]byte // indexes as JSON
-	scratch []byte
-	slab    []Value // of which rows are cut
+	t           *table
+	itemValues  []Value        // of a row of the table, whose columns of the item are those of all
+	rowsFrom    int            // of the table's rows
+	rejectsFrom int            // of the table's rejects, the first
+	shownBytes  int            // bytes that rejects show
+	seen        map[string]int // keys of the table's rows, when they are many
+	indexes     []int          // indexes of the element in the arrays
+	roots       [rootCount][]byte
+	where       [rootCount][]byte
+	numbers     [2][20]byte // indexes as JSON
+	scratch     []byte
+	slab        []Value // of which rows are cut
 }
 
-// item makes the rows and rejects of an item.
-func (m *maker) item(key feed.PartitionKey, id string, body []byte) ([]Row, []Reject) {
+// buildItem makes the rows and rejects of an item.
+func (m *rowBuilder) buildItem(key feed.PartitionKey, id string, body []byte) ([]Row, []Reject) {
 	if body == nil || m.p.sourceWhere != nil && !m.p.sourceWhere.True(body) {
 		return nil, nil
 	}
 	m.body, m.key, m.id = body, key, id
-	m.source, m.rows, m.rejects, m.told = "", m.rows[:0], nil, 0
+	m.source, m.rows, m.rejects, m.shownBytes = "", m.rows[:0], nil, 0
 	for i := range m.p.tables {
-		m.table(&m.p.tables[i])
+		m.buildTable(&m.p.tables[i])
 	}
 	return m.rows, m.rejects
 }
@@ -76,15 +76,15 @@ func (m *maker) item(key feed.PartitionKey, id string, body []byte) ([]Row, []Re
 // slabValues is how many values of many items are allocated at once.
 const slabValues = 512
 
-// values returns the room for the values of a row.
-func (m *maker) values(n int) []Value {
+// allocValues returns the room for the values of a row.
+func (m *rowBuilder) allocValues(n int) []Value {
 	if len(m.slab) < n {
 		rows := 1
 		switch {
-		case m.many:
+		case m.reuse:
 			rows = max(slabValues/n, 1)
 		case len(m.t.each) > 0:
-			rows = min(max(len(m.rows)-m.first, 4), 64)
+			rows = min(max(len(m.rows)-m.rowsFrom, 4), 64)
 		default:
 		}
 		m.slab = make([]Value, rows*n)
@@ -94,26 +94,26 @@ func (m *maker) values(n int) []Value {
 	return values
 }
 
-func (m *maker) table(t *table) {
-	m.t, m.kept, m.first, m.refused, m.seen = t, nil, len(m.rows), len(m.rejects), nil
+func (m *rowBuilder) buildTable(t *table) {
+	m.t, m.itemValues, m.rowsFrom, m.rejectsFrom, m.seen = t, nil, len(m.rows), len(m.rejects), nil
 	if t.where != nil && t.perItem && !t.where.True(m.body) {
 		return
 	}
 	if len(t.each) == 0 {
 		m.roots = [rootCount][]byte{rootBare: m.body}
-		m.row("")
+		m.buildRow("")
 		return
 	}
-	m.places = m.places[:0]
-	if !m.walk(m.body, 0) {
-		m.rows = m.rows[:m.first]
-		m.rejects = append(m.rejects[:m.refused], m.reject("", "", fmt.Sprintf("the item has more than %d elements", ItemRowsMax)))
+	m.indexes = m.indexes[:0]
+	if !m.buildArrays(m.body, 0) {
+		m.rows = m.rows[:m.rowsFrom]
+		m.rejects = append(m.rejects[:m.rejectsFrom], m.reject("", "", fmt.Sprintf("the item has more than %d elements", ItemRowsMax)))
 	}
 }
 
-// walk makes the rows of the arrays from level on, in the element parent. It is
+// buildArrays makes the rows of the arrays from level on, in the element parent. It is
 // false if they are too many.
-func (m *maker) walk(parent []byte, level int) bool {
+func (m *rowBuilder) buildArrays(parent []byte, level int) bool {
 	array, ok := document.Get(parent, m.t.each[level])
 	if !ok {
 		return true
@@ -123,34 +123,34 @@ func (m *maker) walk(parent []byte, level int) bool {
 		return true
 	case document.Array:
 	default:
-		m.rejects = append(m.rejects, m.reject(m.element(), "", fmt.Sprintf("%s is %s, %s, where an array is expected",
+		m.rejects = append(m.rejects, m.reject(m.elementPath(), "", fmt.Sprintf("%s is %s, %s, where an array is expected",
 			m.t.each[level].String(), kind, excerpt(string(array)))))
 		return true
 	}
 	fits := true
-	m.places = append(m.places, 0)
+	m.indexes = append(m.indexes, 0)
 	document.Elements(array, func(i int, element []byte) bool {
-		m.places[level] = i
+		m.indexes[level] = i
 		if level+1 < len(m.t.each) {
-			fits = m.walk(element, level+1)
+			fits = m.buildArrays(element, level+1)
 			return fits
 		}
-		m.elementRow(parent, element)
-		fits = len(m.rows)-m.first+len(m.rejects)-m.refused <= ItemRowsMax
+		m.buildElement(parent, element)
+		fits = len(m.rows)-m.rowsFrom+len(m.rejects)-m.rejectsFrom <= ItemRowsMax
 		return fits
 	})
-	m.places = m.places[:level]
+	m.indexes = m.indexes[:level]
 	return fits
 }
 
-// elementRow makes the row of an element in the innermost array.
-func (m *maker) elementRow(parent, element []byte) {
-	depth := len(m.places)
+// buildElement makes the row of an element in the innermost array.
+func (m *rowBuilder) buildElement(parent, element []byte) {
+	depth := len(m.indexes)
 	m.roots[rootBare], m.roots[rootOther], m.roots[rootParent] = element, m.body, parent
-	m.roots[rootIndex] = strconv.AppendInt(m.numbers[0][:0], int64(m.places[depth-1]), 10)
+	m.roots[rootIndex] = strconv.AppendInt(m.numbers[0][:0], int64(m.indexes[depth-1]), 10)
 	m.roots[rootParentIndex] = nil
 	if depth > 1 {
-		m.roots[rootParentIndex] = strconv.AppendInt(m.numbers[1][:0], int64(m.places[depth-2]), 10)
+		m.roots[rootParentIndex] = strconv.AppendInt(m.numbers[1][:0], int64(m.indexes[depth-2]), 10)
 	}
 	if !m.t.perItem {
 		m.where = m.roots
@@ -159,14 +159,14 @@ func (m *maker) elementRow(parent, element []byte) {
 			return
 		}
 	}
-	m.row(m.element())
+	m.buildRow(m.elementPath())
 }
 
-// element writes the place of the element.
-func (m *maker) element() string {
+// elementPath writes the place of the element.
+func (m *rowBuilder) elementPath() string {
 	var buf [40]byte
 	b := buf[:0]
-	for i, n := range m.places {
+	for i, n := range m.indexes {
 		if i > 0 {
 			b = append(b, '.')
 		}
@@ -175,14 +175,14 @@ func (m *maker) element() string {
 	return string(b)
 }
 
-// row makes the row of which the roots are set, or its reject.
-func (m *maker) row(element string) {
+// buildRow makes the row of which the roots are set, or its reject.
+func (m *rowBuilder) buildRow(element string) {
 	t := m.t
-	values := m.values(len(t.columns))
+	values := m.allocValues(len(t.columns))
 	for i := range t.columns {
 		c := &t.columns[i]
-		if m.kept != nil && c.path != nil && c.root == rootOther {
-			values[i] = m.kept[i]
+		if m.itemValues != nil && c.path != nil && c.root == rootOther {
+			values[i] = m.itemValues[i]
 			continue
 		}
 		var err error
@@ -191,7 +191,7 @@ func (m *maker) row(element string) {
 			return
 		}
 	}
-	m.kept = values
+	m.itemValues = values
 	for _, k := range t.Key {
 		if values[k].IsNull() {
 			m.refuse(element, t.Columns[k].Name, "is missing or null, and is part of the key")
@@ -205,7 +205,7 @@ func (m *maker) row(element string) {
 			return
 		}
 	}
-	if first, taken := m.taken(r.Key); taken {
+	if first, taken := m.findKey(r.Key); taken {
 		m.refuse(element, "", "element "+m.rows[first].Element+" of the same item has the same key")
 		return
 	}
@@ -213,7 +213,7 @@ func (m *maker) row(element string) {
 }
 
 // eval returns what the expression of a column comes to.
-func (m *maker) eval(c *column) query.Value {
+func (m *rowBuilder) eval(c *column) query.Value {
 	if c.path != nil {
 		return c.path.Eval(m.roots[c.root])
 	}
@@ -232,10 +232,10 @@ func (t *table) key(values []Value) []Value {
 // seenMin is from how many rows on their keys are looked up in a map.
 const seenMin = 16
 
-// taken finds the row of the table with a key, and notes the key if there is none.
-func (m *maker) taken(key []Value) (row int, ok bool) {
-	if n := len(m.rows) - m.first; n < seenMin {
-		for i := m.first; i < len(m.rows); i++ {
+// findKey finds the row of the table with a key, and notes the key if there is none.
+func (m *rowBuilder) findKey(key []Value) (row int, ok bool) {
+	if n := len(m.rows) - m.rowsFrom; n < seenMin {
+		for i := m.rowsFrom; i < len(m.rows); i++ {
 			if slices.Equal(m.rows[i].Key, key) {
 				return i, true
 			}
@@ -244,7 +244,7 @@ func (m *maker) taken(key []Value) (row int, ok bool) {
 	}
 	if m.seen == nil {
 		m.seen = map[string]int{}
-		for i := m.first; i < len(m.rows); i++ {
+		for i := m.rowsFrom; i < len(m.rows); i++ {
 			m.seen[string(AppendKey(nil, m.rows[i].Key))] = i
 		}
 	}
@@ -255,32 +255,32 @@ func (m *maker) taken(key []Value) (row int, ok bool) {
 	return row, ok
 }
 
-func (m *maker) sourceName() string {
+func (m *rowBuilder) sourceName() string {
 	if m.source == "" {
 		m.source = SourceOf(m.p.container, m.key, m.id)
 	}
 	return m.source
 }
 
-func (m *maker) reject(element, column, reason string) Reject {
+func (m *rowBuilder) reject(element, column, reason string) Reject {
 	return Reject{Table: m.t.index, Source: m.sourceName(), Element: element, Column: column, Reason: reason}
 }
 
 // refuse makes the reject of the row of which the roots are set.
-func (m *maker) refuse(element, column, reason string) {
+func (m *rowBuilder) refuse(element, column, reason string) {
 	r := m.reject(element, column, reason)
-	if m.told < itemShownMax {
-		r.Row = m.shown()
-		m.told += len(r.Row)
+	if m.shownBytes < itemShownMax {
+		r.Row = m.rowJSON()
+		m.shownBytes += len(r.Row)
 	}
 	m.rejects = append(m.rejects, r)
-	if m.keep {
-		m.keepKey()
+	if m.wantRefused {
+		m.addRefusedKey()
 	}
 }
 
-// keepKey keeps the key of the row of which the roots are set, if it has one.
-func (m *maker) keepKey() {
+// addRefusedKey keeps the key of the row of which the roots are set, if it has one.
+func (m *rowBuilder) addRefusedKey() {
 	key := make([]Value, len(m.t.Key))
 	for i, k := range m.t.Key {
 		var err error
@@ -289,11 +289,11 @@ func (m *maker) keepKey() {
 			return
 		}
 	}
-	m.keys = append(m.keys, Row{Table: m.t.index, Key: key, Source: m.sourceName()})
+	m.refusedKeys = append(m.refusedKeys, Row{Table: m.t.index, Key: key, Source: m.sourceName()})
 }
 
-// shown returns what the columns came to, before they were converted.
-func (m *maker) shown() []byte {
+// rowJSON returns what the columns came to, before they were converted.
+func (m *rowBuilder) rowJSON() []byte {
 	out := []byte{'{'}
 	for i := range m.t.columns {
 		v := m.t.columns[i].expr.EvalIn(m.roots[:]...)

@@ -16,13 +16,13 @@ type member struct {
 	part *processors.Part
 }
 
-// gather returns the changes of a batch that are the processor's to fold, in order:
+// membersOf returns the changes of a batch that are the processor's to fold, in order:
 // those that the owner has not folded, and that touch what the rule reads.
-func (a *Aggregate) gather(b *processors.Batch) []member {
+func (a *Aggregate) membersOf(b *processors.Batch) []member {
 	var all []member
 	for i := range b.Parts {
 		p := &b.Parts[i]
-		if a.folded(p.Transaction) {
+		if a.foldedByOwner(p.Transaction) {
 			continue
 		}
 		for j := range p.Changes {
@@ -35,9 +35,9 @@ func (a *Aggregate) gather(b *processors.Batch) []member {
 	return all
 }
 
-// folded says whether the owner has folded the changes of a transaction: its fold
+// foldedByOwner says whether the owner has folded the changes of a transaction: its fold
 // is of them, unless it is of what a processor has sent.
-func (a *Aggregate) folded(t *feed.Transaction) bool {
+func (a *Aggregate) foldedByOwner(t *feed.Transaction) bool {
 	if t.Effect != nil && t.Effect.Producer.Pipeline == a.cfg.Pipeline && t.Effect.Producer.Generation == a.cfg.Generation {
 		return false
 	}
@@ -82,7 +82,7 @@ type shares struct {
 // sharesOf returns what d means for a partition.
 func (a *Aggregate) sharesOf(d *accumulator.Delta, p feed.Partition) shares {
 	only := d.Only(func(g accumulator.Group) bool {
-		at, ok := a.place(g)
+		at, ok := a.partitionOf(g)
 		return ok && at == p
 	})
 	groups := len(only.Groups())
@@ -92,8 +92,8 @@ func (a *Aggregate) sharesOf(d *accumulator.Delta, p feed.Partition) shares {
 	return shares{only.Append(nil), groups}
 }
 
-// behind returns the members at greater positions than at.
-func behind(members []member, at feed.Position) []member {
+// membersAfter returns the members at greater positions than at.
+func membersAfter(members []member, at feed.Position) []member {
 	for len(members) > 0 && !at.Before(members[0].at) {
 		members = members[1:]
 	}

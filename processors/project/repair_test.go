@@ -27,11 +27,11 @@ func TestMend(t *testing.T) {
 	}
 	mend := func(had ...store.Item) {
 		t.Helper()
-		was := project.Was{ItemRef: ref(t, "c1", "o1")}
+		was := project.ItemToRepair{ItemRef: ref(t, "c1", "o1")}
 		for _, i := range had {
 			was.Rows, _ = p.RowsOf(i.Key, i.ID, i.Body)
 		}
-		if at, err = p.Mend(t.Context(), w, at, []project.Was{was}); err != nil {
+		if at, err = p.Repair(t.Context(), w, at, []project.ItemToRepair{was}); err != nil {
 			t.Fatal(err)
 		}
 	}

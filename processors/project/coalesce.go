@@ -8,15 +8,15 @@ import (
 	"github.com/millrace/millrace/processors"
 )
 
-// gatherer collects what changes mean and keeps the newest state of each row and
+// coalescer collects what changes mean and keeps the newest state of each row and
 // of each reject.
-type gatherer struct {
+type coalescer struct {
 	p       *Projection
 	sources map[string]int // index in touched
-	touched []touched
+	items   []itemState
 	bytes   int // of what was taken, estimated
 
-	before, after maker
+	before, after rowBuilder
 	slab          []rowState // of which those of items are cut
 	source        string     // of the row that was counted last
 
@@ -25,17 +25,17 @@ type gatherer struct {
 	backfilling bool
 }
 
-// touched is what has become of one item's rows and rejects, in the order in
+// itemState is what has become of one item's rows and rejects, in the order in
 // which they were touched first.
-type touched struct {
-	rows    []rowState
-	rejects []rejectState
-	byKey   map[string]int // rows, when they are many
-	byPlace map[place]int  // rejects, when they are many
+type itemState struct {
+	rows         []rowState
+	rejects      []rejectState
+	rowsByKey    map[string]int    // rows, when they are many
+	rejectsByKey map[rejectKey]int // rejects, when they are many
 }
 
-// place identifies a reject of one item.
-type place struct {
+// rejectKey identifies a reject of one item.
+type rejectKey struct {
 	table   int
 	element string
 }
@@ -51,15 +51,15 @@ type rejectState struct {
 	gone bool
 }
 
-func newGatherer(p *Projection) *gatherer {
-	return &gatherer{p: p, sources: map[string]int{}, before: maker{p: p, many: true}, after: maker{p: p, many: true}}
+func newCoalescer(p *Projection) *coalescer {
+	return &coalescer{p: p, sources: map[string]int{}, before: rowBuilder{p: p, reuse: true}, after: rowBuilder{p: p, reuse: true}}
 }
 
 // empty says whether nothing was taken.
-func (g *gatherer) empty() bool { return len(g.touched) == 0 }
+func (g *coalescer) empty() bool { return len(g.items) == 0 }
 
-// change takes what a change means. The error says that it cannot be understood.
-func (g *gatherer) change(ch *feed.Change) error {
+// addChange takes what a change means. The error says that it cannot be understood.
+func (g *coalescer) addChange(ch *feed.Change) error {
 	switch {
 	case ch.Op == feed.OpExpire && g.p.cfg.OnExpire != Delete:
 		return nil
@@ -70,78 +70,78 @@ func (g *gatherer) change(ch *feed.Change) error {
 	if err != nil {
 		return processors.Reject(err)
 	}
-	oldRows, oldRejects := g.before.item(ch.Key, ch.ID, before)
-	rows, rejects := g.after.item(ch.Key, ch.ID, ch.After)
+	oldRows, oldRejects := g.before.buildItem(ch.Key, ch.ID, before)
+	rows, rejects := g.after.buildItem(ch.Key, ch.ID, ch.After)
 	if g.backfilling && len(oldRejects)+len(rejects) > 0 {
-		g.refused(ch.Key, ch.ID, before, rows)
-		g.refused(ch.Key, ch.ID, ch.After, rows)
+		g.dropRefused(ch.Key, ch.ID, before, rows)
+		g.dropRefused(ch.Key, ch.ID, ch.After, rows)
 	}
-	g.differ(oldRows, rows)
-	g.differRejects(oldRejects, rejects)
+	g.diffRows(oldRows, rows)
+	g.diffRejects(oldRejects, rejects)
 	return nil
 }
 
-// mend takes all that an item is, whatever the sink has of it. What was of it, or
+// addItem takes all that an item is, whatever the sink has of it. What was of it, or
 // is of the body before, goes if it is not.
-func (g *gatherer) mend(was *Was, before, body []byte) {
+func (g *coalescer) addItem(was *ItemToRepair, before, body []byte) {
 	oldRows, oldRejects := g.p.RowsOf(was.Key, was.ID, before)
 	for _, rows := range [][]Row{was.Rows, oldRows} {
 		for i := range rows {
-			g.row(&rows[i], true)
+			g.setRow(&rows[i], true)
 		}
 	}
 	for _, rejects := range [][]Reject{was.Rejects, oldRejects} {
 		for i := range rejects {
-			g.reject(&rejects[i], true)
+			g.setReject(&rejects[i], true)
 		}
 	}
 	rows, rejects := g.p.RowsOf(was.Key, was.ID, body)
 	if g.backfilling && len(rejects) > 0 {
-		g.refused(was.Key, was.ID, body, rows)
+		g.dropRefused(was.Key, was.ID, body, rows)
 	}
 	for i := range rows {
-		g.row(&rows[i], false)
+		g.setRow(&rows[i], false)
 	}
 	for i := range rejects {
-		g.reject(&rejects[i], false)
+		g.setReject(&rejects[i], false)
 	}
 }
 
-// refused takes the rows that a body is refused as gone, unless they are among rows.
-func (g *gatherer) refused(key feed.PartitionKey, id string, body []byte, rows []Row) {
-	now := finder{rows: rows}
+// dropRefused takes the rows that a body is refused as gone, unless they are among rows.
+func (g *coalescer) dropRefused(key feed.PartitionKey, id string, body []byte, rows []Row) {
+	now := rowFinder{rows: rows}
 	for _, r := range g.p.refusedKeys(key, id, body) {
 		if now.find(&r) == nil {
-			g.row(&r, true)
+			g.setRow(&r, true)
 		}
 	}
 }
 
-// differ takes the difference between the rows that one item had and has.
-func (g *gatherer) differ(before, after []Row) {
-	if len(before) == 0 && g.come(after) {
+// diffRows takes the difference between the rows that one item had and has.
+func (g *coalescer) diffRows(before, after []Row) {
+	if len(before) == 0 && g.addNewItem(after) {
 		return
 	}
-	old := finder{rows: before}
+	old := rowFinder{rows: before}
 	for i := range after {
 		if was := old.find(&after[i]); was == nil || !EqualRows(was, &after[i]) {
-			g.row(&after[i], false)
+			g.setRow(&after[i], false)
 		}
 	}
 	if len(before) == 0 {
 		return
 	}
-	now := finder{rows: after}
+	now := rowFinder{rows: after}
 	for i := range before {
 		if now.find(&before[i]) == nil {
-			g.row(&before[i], true)
+			g.setRow(&before[i], true)
 		}
 	}
 }
 
-// come takes all rows of an item that has not been touched before, which are different
+// addNewItem takes all rows of an item that has not been touched before, which are different
 // ones. It is false if the item has been.
-func (g *gatherer) come(rows []Row) bool {
+func (g *coalescer) addNewItem(rows []Row) bool {
 	if len(rows) == 0 {
 		return true
 	}
@@ -157,7 +157,7 @@ func (g *gatherer) come(rows []Row) bool {
 		states[i].Row = rows[i]
 		g.bytes += g.rowBytes(&rows[i])
 	}
-	g.of(rows[0].Source).rows = states
+	g.stateOf(rows[0].Source).rows = states
 	return true
 }
 
@@ -167,14 +167,14 @@ const slabRows = 128
 // manyRows is from how many rows on one is looked up in a map.
 const manyRows = 16
 
-// finder finds rows of one item by table and key.
-type finder struct {
+// rowFinder finds rows of one item by table and key.
+type rowFinder struct {
 	rows  []Row
 	byKey map[string]int
 	key   []byte
 }
 
-func (f *finder) find(r *Row) *Row {
+func (f *rowFinder) find(r *Row) *Row {
 	if len(f.rows) < manyRows {
 		i := slices.IndexFunc(f.rows, func(x Row) bool { return x.Table == r.Table && slices.Equal(x.Key, r.Key) })
 		if i < 0 {
@@ -200,123 +200,123 @@ func appendTableKey(dst []byte, r *Row) []byte {
 	return AppendKey(binary.AppendUvarint(dst, uint64(r.Table)), r.Key)
 }
 
-// differRejects takes the difference between the rejects that one item had and
+// diffRejects takes the difference between the rejects that one item had and
 // has.
-func (g *gatherer) differRejects(before, after []Reject) {
+func (g *coalescer) diffRejects(before, after []Reject) {
 	if len(before) == 0 && len(after) == 0 {
 		return
 	}
-	old := make(map[place]*Reject, len(before))
+	old := make(map[rejectKey]*Reject, len(before))
 	for i := range before {
-		old[place{before[i].Table, before[i].Element}] = &before[i]
+		old[rejectKey{before[i].Table, before[i].Element}] = &before[i]
 	}
 	for i := range after {
 		r := &after[i]
-		at := place{r.Table, r.Element}
+		at := rejectKey{r.Table, r.Element}
 		was := old[at]
 		delete(old, at)
 		if was == nil || was.Column != r.Column || was.Reason != r.Reason || string(was.Row) != string(r.Row) {
-			g.reject(r, false)
+			g.setReject(r, false)
 		}
 	}
 	for i := range before {
-		if r := &before[i]; old[place{r.Table, r.Element}] != nil {
-			g.reject(r, true)
+		if r := &before[i]; old[rejectKey{r.Table, r.Element}] != nil {
+			g.setReject(r, true)
 		}
 	}
 }
 
-// of returns what was taken of an item.
-func (g *gatherer) of(source string) *touched {
+// stateOf returns what was taken of an item.
+func (g *coalescer) stateOf(source string) *itemState {
 	i, ok := g.sources[source]
 	if !ok {
-		i = len(g.touched)
+		i = len(g.items)
 		g.sources[source] = i
-		g.touched = append(g.touched, touched{})
+		g.items = append(g.items, itemState{})
 	}
-	return &g.touched[i]
+	return &g.items[i]
 }
 
-// row takes what a row is, or that it is gone.
-func (g *gatherer) row(r *Row, gone bool) {
+// setRow takes what a row is, or that it is gone.
+func (g *coalescer) setRow(r *Row, gone bool) {
 	state := rowState{Row: *r, gone: gone}
 	if gone {
 		state.Values = nil
 	}
 	g.bytes += g.rowBytes(&state.Row)
-	t := g.of(r.Source)
-	if i := t.find(r); i >= 0 {
+	t := g.stateOf(r.Source)
+	if i := t.findRow(r); i >= 0 {
 		t.rows[i] = state
 		return
 	}
-	if t.byKey != nil {
-		t.byKey[string(appendTableKey(nil, r))] = len(t.rows)
+	if t.rowsByKey != nil {
+		t.rowsByKey[string(appendTableKey(nil, r))] = len(t.rows)
 	}
 	t.rows = append(t.rows, state)
 }
 
-// find returns the index of a row, -1 if it was not touched yet.
-func (t *touched) find(r *Row) int {
+// findRow returns the index of a row, -1 if it was not touched yet.
+func (t *itemState) findRow(r *Row) int {
 	if len(t.rows) < manyRows {
 		return slices.IndexFunc(t.rows, func(x rowState) bool { return x.Table == r.Table && slices.Equal(x.Key, r.Key) })
 	}
-	if t.byKey == nil {
-		t.byKey = make(map[string]int, 2*len(t.rows))
+	if t.rowsByKey == nil {
+		t.rowsByKey = make(map[string]int, 2*len(t.rows))
 		for i := range t.rows {
-			t.byKey[string(appendTableKey(nil, &t.rows[i].Row))] = i
+			t.rowsByKey[string(appendTableKey(nil, &t.rows[i].Row))] = i
 		}
 	}
-	if i, ok := t.byKey[string(appendTableKey(nil, r))]; ok {
+	if i, ok := t.rowsByKey[string(appendTableKey(nil, r))]; ok {
 		return i
 	}
 	return -1
 }
 
-// reject takes what a reject is, or that it is gone.
-func (g *gatherer) reject(r *Reject, gone bool) {
+// setReject takes what a reject is, or that it is gone.
+func (g *coalescer) setReject(r *Reject, gone bool) {
 	state := rejectState{Reject: *r, gone: gone}
 	if gone {
 		state.Reject = Reject{Table: r.Table, Source: r.Source, Element: r.Element}
 	}
 	g.bytes += len(r.Row) + len(r.Reason) + len(r.Source)
-	t := g.of(r.Source)
+	t := g.stateOf(r.Source)
 	if i := t.findReject(r); i >= 0 {
 		t.rejects[i] = state
 		return
 	}
-	if t.byPlace != nil {
-		t.byPlace[place{r.Table, r.Element}] = len(t.rejects)
+	if t.rejectsByKey != nil {
+		t.rejectsByKey[rejectKey{r.Table, r.Element}] = len(t.rejects)
 	}
 	t.rejects = append(t.rejects, state)
 }
 
 // findReject returns the index of a reject, -1 if it was not touched yet.
-func (t *touched) findReject(r *Reject) int {
+func (t *itemState) findReject(r *Reject) int {
 	if len(t.rejects) < manyRows {
 		return slices.IndexFunc(t.rejects, func(x rejectState) bool { return x.Table == r.Table && x.Element == r.Element })
 	}
-	if t.byPlace == nil {
-		t.byPlace = make(map[place]int, 2*len(t.rejects))
+	if t.rejectsByKey == nil {
+		t.rejectsByKey = make(map[rejectKey]int, 2*len(t.rejects))
 		for i := range t.rejects {
-			t.byPlace[place{t.rejects[i].Table, t.rejects[i].Element}] = i
+			t.rejectsByKey[rejectKey{t.rejects[i].Table, t.rejects[i].Element}] = i
 		}
 	}
-	if i, ok := t.byPlace[place{r.Table, r.Element}]; ok {
+	if i, ok := t.rejectsByKey[rejectKey{r.Table, r.Element}]; ok {
 		return i
 	}
 	return -1
 }
 
 // batch returns all that was taken, in the order in which it was touched first.
-func (g *gatherer) batch(after, upTo feed.Position) *Batch {
+func (g *coalescer) batch(after, upTo feed.Position) *Batch {
 	b := &Batch{After: after, UpTo: upTo}
 	puts := 0
-	for i := range g.touched {
-		puts += len(g.touched[i].rows)
+	for i := range g.items {
+		puts += len(g.items[i].rows)
 	}
 	b.Put = make([]Row, 0, puts)
-	for i := range g.touched {
-		t := &g.touched[i]
+	for i := range g.items {
+		t := &g.items[i]
 		for j := range t.rows {
 			if t.rows[j].gone {
 				b.Drop = append(b.Drop, t.rows[j].Row)
@@ -336,7 +336,7 @@ func (g *gatherer) batch(after, upTo feed.Position) *Batch {
 }
 
 // rowBytes estimates what a row takes in memory. The rows of an item share its name.
-func (g *gatherer) rowBytes(r *Row) int {
+func (g *coalescer) rowBytes(r *Row) int {
 	n := rowBytes(r)
 	if g.source == r.Source {
 		return n - len(r.Source)

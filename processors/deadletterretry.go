@@ -42,21 +42,21 @@ type Parked struct {
 	Target string
 }
 
-// askInterval is how often a processor with parked items looks whether an
+// retryPollInterval is how often a processor with parked items looks whether an
 // operator asks to try again.
-// Others may have dead letters of an earlier term, and look every askSeldom.
+// Others may have dead letters of an earlier term, and look every retryPollIdleInterval.
 const (
-	askInterval = time.Second
-	askSeldom   = 10 * time.Second
+	retryPollInterval     = time.Second
+	retryPollIdleInterval = 10 * time.Second
 )
 
 // retryMax bounds one retry.
 const retryMax = 30 * time.Second
 
-// ask looks for dead letters whose retry was asked for, until ctx ends, and hands them
+// pollRetries looks for dead letters whose retry was asked for, until ctx ends, and hands them
 // to the loop. It does not hold up the loop, for it asks the store.
-func (r *run) ask(ctx context.Context) {
-	ticker := time.NewTicker(askInterval)
+func (r *run) pollRetries(ctx context.Context) {
+	ticker := time.NewTicker(retryPollInterval)
 	defer ticker.Stop()
 	looked := time.Now()
 	for {
@@ -65,11 +65,11 @@ func (r *run) ask(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		if !r.mayHaveDeadLetters() && time.Since(looked) < askSeldom {
+		if !r.mayHaveDeadLetters() && time.Since(looked) < retryPollIdleInterval {
 			continue
 		}
 		looked = time.Now()
-		asked, err := r.host.deadLetters.asked(ctx, r.Resource)
+		asked, err := r.host.deadLetters.retriesAsked(ctx, r.Resource)
 		if err != nil {
 			if ctx.Err() == nil {
 				r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
@@ -78,7 +78,7 @@ func (r *run) ask(ctx context.Context) {
 		}
 		for i := range asked {
 			select {
-			case r.redos <- &asked[i]:
+			case r.retries <- &asked[i]:
 			case <-ctx.Done():
 				return
 			}
@@ -98,9 +98,9 @@ func (r *run) mayHaveDeadLetters() bool {
 	return len(r.cp.Parked) > 0
 }
 
-// redo tries a dead letter again. A failure is written to the dead letter; it never ends
+// retryAsked tries a dead letter again. A failure is written to the dead letter; it never ends
 // the term, unless the lease is lost.
-func (r *run) redo(ctx context.Context, l *DeadLetter) error {
+func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 	bounded, cancel := context.WithTimeout(ctx, retryMax)
 	defer cancel()
 	// Others were tried since it was asked for: it may have been answered, or dropped.
@@ -117,22 +117,22 @@ func (r *run) redo(ctx context.Context, l *DeadLetter) error {
 	switch {
 	case err == nil:
 		r.forgetParked(l)
-		err = r.host.deadLetters.done(ctx, l)
+		err = r.host.deadLetters.dropDone(ctx, l)
 		r.term.Logger.InfoContext(ctx, "a dead letter was tried again and is done", slog.String("item", l.Item), slog.String("deadLetter", l.ID))
-	case FailureOf(ctx, err) == Lost:
+	case FailureOf(ctx, err) == Fenced:
 		CountFenced(ctx, r.Resource)
-		return errors.Join(ErrLost, err)
+		return errors.Join(ErrFenced, err)
 	case ctx.Err() != nil:
 		return nil
 	default:
 		r.term.Logger.WarnContext(ctx, "a dead letter was tried again without success", slog.String("item", l.Item), slog.Any("error", err))
-		err = r.host.deadLetters.failedAgain(ctx, l, err)
+		err = r.host.deadLetters.retryFailed(ctx, l, err)
 	}
 	if err != nil && ctx.Err() == nil {
 		r.term.Logger.WarnContext(ctx, "the outcome of a retry was not written; it is tried again", slog.Any("error", err))
 	}
 	r.markDirty()
-	r.turn()
+	r.heartbeat()
 	return nil
 }
 
