@@ -13,7 +13,7 @@ const (
 	opDrop
 )
 
-// op is the newest word on a row, or on a reject that is no claim.
+// op is the newest state of a row, or of a reject that is no pending row.
 type op struct {
 	hash uint64
 	row  parquet.Row // of a drop: what identifies it alone
@@ -21,8 +21,13 @@ type op struct {
 	kind opKind
 }
 
-// ops are in the order in which they came, without those that later ones made
-// void.
+// ops are in the order in which they came, without those that later ones made void:
+//
+//	came                       left
+//	put a1 of k, put a2 of k   put a2           at the place of a1
+//	put a of k, drop a of k    drop a           a live file may have the row
+//	drop a, put a, drop a      drop a           at the place of the first
+//	drop a, put a              drop a, put a    both: the drop frees the key for others first
 type ops struct {
 	all    []op
 	latest map[uint64]int32 // the last op with a hash
@@ -37,14 +42,14 @@ func newOps(same func(a, b parquet.Row) bool, room int) *ops {
 	return &ops{all: make([]op, 0, room), latest: make(map[uint64]int32, room), same: same}
 }
 
-// put takes the newest state of a row. It takes the place of an earlier one that no
-// drop has followed: the row has been there, and claims its key, since then.
+// put takes the newest state of a row, in the place of an earlier put that no drop has
+// followed: the row has wanted its key since then, and comes before others that want it.
 func (o *ops) put(hash uint64, row parquet.Row) {
 	if at := o.find(hash, row); at >= 0 && o.all[at].kind == opPut {
 		o.all[at].row = row
 		return
 	}
-	o.add(op{hash: hash, row: row, kind: opPut})
+	o.push(op{hash: hash, row: row, kind: opPut})
 }
 
 // drop takes that a row is gone. One drop is enough, at the place of the first.
@@ -60,11 +65,11 @@ func (o *ops) drop(hash uint64, row parquet.Row) {
 		}
 	}
 	if !dropped {
-		o.add(op{hash: hash, row: row, kind: opDrop})
+		o.push(op{hash: hash, row: row, kind: opDrop})
 	}
 }
 
-func (o *ops) add(next op) {
+func (o *ops) push(next op) {
 	next.prev = -1
 	if at, ok := o.latest[next.hash]; ok {
 		next.prev = at
@@ -132,14 +137,15 @@ func (b *buffer) table(l, rejects *layout) *tableOps {
 	return t
 }
 
-// sameReject says whether two rejects that are no claims are of one element of one
+// sameReject says whether two rejects that are no pending rows are of one element of one
 // item.
 func sameReject(a, b parquet.Row) bool {
 	return parquet.Equal(a[rejectSource], b[rejectSource]) && parquet.Equal(a[rejectElement], b[rejectElement])
 }
 
-// add takes a batch: what goes before what comes.
-func (b *buffer) add(tables []writerTable, e *encoded) {
+// addBatch takes a batch, what goes before what comes: so a key may pass from one source
+// to another in one batch.
+func (b *buffer) addBatch(tables []writerTable, e *encoded) {
 	for _, part := range []struct {
 		rows []encodedRow
 		do   func(t *tableOps, r *encodedRow)

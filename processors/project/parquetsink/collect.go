@@ -18,9 +18,9 @@ const (
 	deletesMax = 500
 )
 
-// tidy removes what nobody needs any more: files that were superseded longer ago
-// than Grace, old manifests, and files that crashed commits have left. What fails
-// is tried again by the next commit. The caller has the token.
+// tidy removes files that were superseded longer ago than Grace, old manifests, and files
+// that crashed commits have left. What fails is tried again by the next commit. The
+// caller has the turn.
 func (s *Sink) tidy(ctx context.Context, m *manifest) {
 	errs := []error{s.removeSuperseded(ctx, m), s.prune(ctx, m)}
 	if now := time.Now(); s.collected.IsZero() || now.Sub(s.collected) >= orphansInterval {
@@ -39,20 +39,23 @@ func (s *Sink) tidy(ctx context.Context, m *manifest) {
 func (s *Sink) removeSuperseded(ctx context.Context, m *manifest) error {
 	var due []string
 	for _, r := range m.Removed {
-		if time.Since(r.At) >= s.cfg.Grace && !s.chain.gone[r.Path] && len(due) < deletesMax {
+		if time.Since(r.At) >= s.cfg.Grace && !s.commits.deleted[r.Path] && len(due) < deletesMax {
 			due = append(due, r.Path)
 		}
 	}
 	if len(due) > 0 {
-		clear(s.shown) // whatever another process has written there
-		if err := s.show(ctx, m); err != nil {
+		// The lists must not name what is deleted now. They may: another process may have
+		// committed, and died or stood still before it wrote them. So write them anew,
+		// whatever was published.
+		clear(s.lists)
+		if err := s.writeLists(ctx, m); err != nil {
 			return err
 		}
 		if err := s.store.Delete(ctx, due...); err != nil {
 			return unreachable("remove superseded files", err)
 		}
 		for _, name := range due {
-			s.chain.gone[name] = true
+			s.commits.deleted[name] = true
 		}
 	}
 	if v, ok := s.store.(viewer); ok && len(due) > 0 {
@@ -61,13 +64,14 @@ func (s *Sink) removeSuperseded(ctx context.Context, m *manifest) error {
 	return nil
 }
 
-// prune removes manifests but the last manifestsKept, many at a time.
+// prune removes manifests but the last manifestsKept, many at a time: a list of the
+// folder costs a request, so it waits until as many again have come.
 func (s *Sink) prune(ctx context.Context, m *manifest) error {
 	if m.Number < s.pruned+2*manifestsKept {
 		return nil
 	}
 	upTo := m.Number - manifestsKept
-	numbers, err := s.chain.numbers(ctx, "")
+	numbers, err := s.commits.listNumbers(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -86,10 +90,16 @@ func (s *Sink) prune(ctx context.Context, m *manifest) error {
 	return nil
 }
 
-// removeOrphans removes files that no manifest names and that are older than
-// Grace: crashed and abandoned commits have left them. Before that it commits a
-// manifest with a new Floor, so that a commit that staged them and stood still
-// since cannot succeed: it must stage again.
+// removeOrphans removes files that no manifest names and that are older than Grace:
+// crashed and abandoned commits have left them. Before that it commits a manifest with a
+// new Floor, without which it could delete what becomes live:
+//
+//	process 1: reads 41, writes file f, stands still
+//	process 2: finds f, which no manifest names, and is about to delete it
+//	process 1: wakes up and commits 42, which names f
+//
+// With the Floor, process 2 has committed 42 itself; process 1 loses 42, reads the Floor,
+// and writes its files again. The clock, by Grace, decides only how much is left lying.
 func (s *Sink) removeOrphans(ctx context.Context) error {
 	if v, ok := s.store.(viewer); ok {
 		if err := v.Tidy(ctx, s.cfg.Grace); err != nil {
@@ -97,7 +107,7 @@ func (s *Sink) removeOrphans(ctx context.Context) error {
 		}
 	}
 	var orphans []string
-	m, err := s.chain.advance(ctx, func(ctx context.Context, base *manifest, _ int) (next *manifest, err error) {
+	m, err := s.commits.advance(ctx, func(ctx context.Context, base *manifest, _ int) (next *manifest, err error) {
 		if orphans, err = s.orphans(ctx, base); len(orphans) == 0 || err != nil {
 			return nil, err
 		}
@@ -115,8 +125,8 @@ func (s *Sink) removeOrphans(ctx context.Context) error {
 // earlier.
 func (s *Sink) orphans(ctx context.Context, m *manifest) (orphans []string, err error) {
 	named := map[string]bool{}
-	for _, a := range m.Areas {
-		a.files(func(f *file) bool { named[f.Path] = true; return true })
+	for _, ts := range m.Sets {
+		ts.files(func(f *file) bool { named[f.Path] = true; return true })
 	}
 	for _, r := range m.Removed {
 		named[r.Path] = true
@@ -125,7 +135,7 @@ func (s *Sink) orphans(ctx context.Context, m *manifest) (orphans []string, err 
 		if err != nil {
 			return nil, unreachable("list the files", err)
 		}
-		from, ok := stagedFrom(o.Name)
+		from, ok := beganFrom(o.Name)
 		if ok && !named[o.Name] && from <= m.Number && time.Since(o.Modified) >= s.cfg.Grace {
 			orphans = append(orphans, o.Name)
 		}
@@ -133,9 +143,9 @@ func (s *Sink) orphans(ctx context.Context, m *manifest) (orphans []string, err 
 	return orphans, nil
 }
 
-// stagedFrom returns the manifest from which the commit that wrote a file began; ok
+// beganFrom returns the manifest from which the commit that wrote a file began; ok
 // is false for anything else.
-func stagedFrom(name string) (from uint64, ok bool) {
+func beganFrom(name string) (from uint64, ok bool) {
 	parts := strings.Split(name, "/")
 	if len(parts) < 4 || parts[1] != "data" || path.Ext(name) != ".parquet" {
 		return 0, false

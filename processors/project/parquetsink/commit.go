@@ -13,24 +13,24 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
-// share is what one writer gives to a commit.
-type share struct {
+// writerPart is what one writer gives to a commit.
+type writerPart struct {
 	w       *Writer
 	buffers []*buffer
 	durable feed.Position // what must be recorded
 	upTo    feed.Position // what will be
 }
 
-// commit makes durable what all writers hold. The caller has the token.
+// commit makes durable what all writers hold. The caller has the turn.
 func (s *Sink) commit(ctx context.Context) error {
 	ctx, span := tracer().Start(ctx, "millrace.parquet.commit")
 	defer span.End()
 	start := time.Now()
-	shares := s.seal()
-	span.SetAttributes(attribute.Int("millrace.parquet.writers", len(shares)))
-	err := s.commitShares(ctx, shares)
+	parts := s.sealBuffers()
+	span.SetAttributes(attribute.Int("millrace.parquet.writers", len(parts)))
+	err := s.commitParts(ctx, parts)
 	if err == nil {
-		err = s.publish(ctx, s.chain.last)
+		err = s.publish(ctx, s.commits.last)
 	}
 	s.mu.Lock()
 	s.ended, s.took = time.Now(), time.Since(start)
@@ -40,15 +40,26 @@ func (s *Sink) commit(ctx context.Context) error {
 		return unreachable("commit", err)
 	}
 	meters.commitDuration.Record(ctx, time.Since(start).Seconds())
-	s.tidy(ctx, s.chain.last)
+	s.tidy(ctx, s.commits.last)
 	return nil
 }
 
-// seal takes what the writers hold, in the order of their producers.
-func (s *Sink) seal() []*share {
+// sealBuffers takes what the writers hold, in the order of their producers. Each writer
+// gets a new buffer, so it takes batches while the old one is committed.
+//
+// A sealed buffer stays with its writer until it is durable. So the part of a commit
+// after one that failed holds both buffers:
+//
+//	buffers    commit    active    sealed          part
+//	b1         fails     b2        b1              b1
+//	b1 b2      succeeds  b3        b1 b2 -> none   b1 b2
+//
+// The first commit may have succeeded without our hearing of it. Then b1 is carried out
+// twice, which changes nothing more, as project.Batch promises.
+func (s *Sink) sealBuffers() []*writerPart {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var shares []*share
+	var parts []*writerPart
 	for _, w := range s.writers {
 		if w.ended != nil {
 			continue
@@ -59,101 +70,117 @@ func (s *Sink) seal() []*share {
 			w.sealed = append(w.sealed, w.active)
 			w.active = newBuffer(w.active)
 		}
+		// A writer whose batches had no rows still has a position to record.
 		if len(w.sealed) > 0 || w.durable.Before(w.taken) {
-			shares = append(shares, &share{w: w, buffers: slices.Clone(w.sealed), durable: w.durable, upTo: w.taken})
+			parts = append(parts, &writerPart{w: w, buffers: slices.Clone(w.sealed), durable: w.durable, upTo: w.taken})
 		}
 	}
-	slices.SortFunc(shares, func(a, b *share) int { return compareProducers(a.w.producer, b.w.producer) })
+	// Of two new rows with one key in one commit the first gets it. In the order of the
+	// map chance would decide, and differently when the commit is tried again.
+	slices.SortFunc(parts, func(a, b *writerPart) int { return compareProducers(a.w.producer, b.w.producer) })
 	select {
-	case <-s.full:
+	case <-s.full: // what made it full is being committed
 		s.full = make(chan struct{})
 	default:
 	}
-	return shares
+	return parts
 }
 
-// commitShares commits the shares of the writers that have not been succeeded.
-func (s *Sink) commitShares(ctx context.Context, shares []*share) error {
-	if len(shares) == 0 {
+// commitParts commits the parts of the writers that have not been succeeded.
+func (s *Sink) commitParts(ctx context.Context, parts []*writerPart) error {
+	if len(parts) == 0 {
 		return nil
 	}
-	c := &committing{sink: s}
-	_, err := s.chain.advance(ctx, func(ctx context.Context, base *manifest, attempt int) (*manifest, error) {
-		alive := slices.DeleteFunc(slices.Clone(shares), func(sh *share) bool { return !s.stands(sh, base) })
-		if !slices.Equal(alive, c.shares) {
-			c.shares, c.stages = alive, nil
+	c := &rowCommit{sink: s}
+	_, err := s.commits.advance(ctx, func(ctx context.Context, base *manifest, attempt int) (*manifest, error) {
+		// Another process may have opened a later term of a writer since the last
+		// attempt. Its writer's part is left out, and with it all that was written for
+		// the parts together: files do not tell whose rows they hold.
+		alive := slices.DeleteFunc(slices.Clone(parts), func(p *writerPart) bool { return !s.mayCommit(p, base) })
+		if !slices.Equal(alive, c.parts) {
+			c.parts, c.rewrites = alive, nil
 		}
 		if len(alive) == 0 {
 			return nil, nil
 		}
-		return c.next(ctx, base, attempt)
+		return c.nextManifest(ctx, base, attempt)
 	})
 	if err != nil {
 		return err
 	}
-	for _, g := range c.stages {
-		for path := range g.removed {
+	for _, r := range c.rewrites {
+		for path := range r.removed {
 			s.files.index.forget(path)
 		}
 	}
-	s.settled(c.shares)
-	c.count(ctx)
+	s.markDurable(c.parts)
+	c.countMetrics(ctx)
 	return nil
 }
 
-// stands says whether a share may be committed on a manifest; if not, its writer
-// has ended.
-func (s *Sink) stands(sh *share, base *manifest) bool {
-	err := sh.check(base)
+// mayCommit says whether a part may be committed on top of a manifest; if not, its
+// writer has ended.
+func (s *Sink) mayCommit(p *writerPart, base *manifest) bool {
+	err := p.checkTerm(base)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.discardLocked(sh.w, err)
+		s.discardLocked(p.w, err)
 	}
-	return sh.w.ended == nil
+	return p.w.ended == nil
 }
 
-func (sh *share) check(base *manifest) error {
-	p := sh.w.producer
-	a := base.area(p.Generation)
-	if a == nil {
+// checkTerm says why a part must not be committed on top of a manifest. This is the
+// fence: it is evaluated against the very manifest that the commit must follow on, so
+// no later term can come in between.
+//
+//	recorded           part                    meaning
+//	epoch 3 at 40      epoch 3, 40 to 52       goes on
+//	epoch 3 at 52      epoch 3, 40 to 52       its commit succeeded, the answer was lost
+//	epoch 4 at 40      epoch 3                 lost: a later term has begun
+//	epoch 3 at 30      epoch 3, 40 to 52       the files were restored older
+//	epoch 3 at 60      epoch 3, 40 to 52       somebody else writes in this term
+func (p *writerPart) checkTerm(base *manifest) error {
+	producer := p.w.producer
+	ts := base.setOf(producer.Generation)
+	if ts == nil {
 		if base.Number == 0 {
-			return fmt.Errorf("parquet sink: %s: the files are gone: %w", p, project.ErrPosition)
+			return fmt.Errorf("parquet sink: %s: the files are gone: %w", producer, project.ErrPosition)
 		}
-		return lost(p, "another generation has taken its place")
+		return lost(producer, "another generation has taken its place")
 	}
-	if newest := a.newest(); newest > p.Generation {
-		return lost(p, "generation %d has taken over", newest)
+	if newest := ts.newestGeneration(); newest > producer.Generation {
+		return lost(producer, "generation %d has taken over", newest)
 	}
-	recorded := a.source(p)
-	if recorded != nil && recorded.Epoch > sh.w.epoch {
-		return lost(p, "epoch %d, a newer one %d has begun", sh.w.epoch, recorded.Epoch)
+	recorded := ts.source(producer)
+	if recorded != nil && recorded.Epoch > p.w.epoch {
+		return lost(producer, "epoch %d, a newer one %d has begun", p.w.epoch, recorded.Epoch)
 	}
-	at, err := recorded.at()
-	if err != nil || recorded == nil || recorded.Epoch < sh.w.epoch || at.Before(sh.durable) || sh.upTo.Before(at) {
-		return fmt.Errorf("parquet sink: %s: recorded is %s, should be %s: the files have been restored older or changed: %w", p, at, sh.durable, project.ErrPosition)
+	at, err := recorded.position()
+	if err != nil || recorded == nil || recorded.Epoch < p.w.epoch || at.Before(p.durable) || p.upTo.Before(at) {
+		return fmt.Errorf("parquet sink: %s: recorded is %s, should be %s: the files have been restored older or changed: %w", producer, at, p.durable, project.ErrPosition)
 	}
 	return nil
 }
 
-// settled notes that shares are durable.
-func (s *Sink) settled(shares []*share) {
+// markDurable notes that parts are durable.
+func (s *Sink) markDurable(parts []*writerPart) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, sh := range shares {
-		w := sh.w
-		if w.ended != nil {
+	for _, p := range parts {
+		w := p.w
+		if w.ended != nil { // while the commit ran; its counts are taken back already
 			continue
 		}
-		w.sealed = w.sealed[len(sh.buffers):]
-		for _, b := range sh.buffers {
+		w.sealed = w.sealed[len(p.buffers):]
+		for _, b := range p.buffers {
 			s.sealedRows, s.sealedBytes = s.sealedRows-b.rows, s.sealedBytes-b.bytes
 		}
-		if w.durable.Before(sh.upTo) {
-			w.durable = sh.upTo
+		if w.durable.Before(p.upTo) {
+			w.durable = p.upTo
 		}
 	}
-	s.unseen = true // until published
+	s.unpublished = true
 }
 
 func compareProducers(a, b feed.Producer) int {

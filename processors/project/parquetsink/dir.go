@@ -58,16 +58,19 @@ func (d *Dir) Get(_ context.Context, name string) ([]byte, error) { return os.Re
 
 // Put writes a file.
 func (d *Dir) Put(ctx context.Context, name string, data []byte) error {
-	return d.place(ctx, name, data, os.Rename)
+	return d.writeAndMove(ctx, name, data, os.Rename)
 }
 
 // PutExclusive writes a file that is not there.
 func (d *Dir) PutExclusive(ctx context.Context, name string, data []byte) error {
-	return d.place(ctx, name, data, os.Link)
+	return d.writeAndMove(ctx, name, data, os.Link)
 }
 
-// place writes data beside its place and moves it there.
-func (d *Dir) place(ctx context.Context, name string, data []byte, move func(from, to string) error) error {
+// writeAndMove writes data to a temporary file, syncs it, and moves it to its name, by a
+// rename or by a link, which fails if the name is taken. The other order, a file that is
+// opened under its name and then written, would show half a manifest to readers and
+// leave it after a crash.
+func (d *Dir) writeAndMove(ctx context.Context, name string, data []byte, move func(from, to string) error) error {
 	if d.may != nil {
 		if err := d.may(ctx); err != nil {
 			return err
@@ -186,7 +189,7 @@ func (d *Dir) List(ctx context.Context, prefix, after string) iter.Seq2[Object, 
 			case !entry.Type().IsRegular():
 				return ctx.Err()
 			}
-			return d.listed(&objects, at, entry, after)
+			return d.appendListed(&objects, at, entry, after)
 		})
 		if err != nil {
 			yield(Object{}, err)
@@ -206,7 +209,7 @@ func hidden(root, folder string) bool {
 	return filepath.Dir(folder) == root && slices.Contains([]string{tempFolder, viewsFolder}, filepath.Base(folder))
 }
 
-func (d *Dir) listed(objects *[]Object, at string, entry fs.DirEntry, after string) error {
+func (d *Dir) appendListed(objects *[]Object, at string, entry fs.DirEntry, after string) error {
 	rel, err := filepath.Rel(d.root, at)
 	if err != nil {
 		return err

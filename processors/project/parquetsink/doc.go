@@ -35,7 +35,7 @@
 // Columns are named and typed as declared. Names that engines cannot read are
 // mapped, and the mapping is kept. Two columns come last: _element, the place of
 // the element in the item that made the row, and _source, the item. The rejects of
-// a table, claims among them, are the table TABLE_rejects.
+// a table, pending rows among them, are the table TABLE_rejects.
 //
 // # Writing
 //
@@ -43,7 +43,8 @@
 // commits everything that all writers of the sink hold. A commit
 //
 //  1. finds the live files that hold a row it is about, by an index of hashes,
-//  2. decides what each row comes to: put, replaced, dropped, waiting as a claim,
+//  2. resolves what several say about one key: a row is put, replaced or dropped, or is
+//     pending until its key is free,
 //  3. writes new files: of each file that changes without, or with, the rows that
 //     changed, and of rows that are new; small files are merged on the way,
 //  4. makes the next manifest, _manifest/NUMBER.json, which names all live files and

@@ -42,11 +42,11 @@ func ReadList(ctx context.Context, store ObjectStore, as string) (paths []string
 
 // ReadFiles reads the rows of files of a table whose names are not mapped.
 func ReadFiles(ctx context.Context, store ObjectStore, s *project.TableSchema, index int, paths []string) ([]project.Row, error) {
-	a := &area{}
-	if _, err := a.add(s); err != nil {
+	ts := &tableSet{}
+	if _, err := ts.addTable(s); err != nil {
 		return nil, err
 	}
-	l, err := newLayout(a.Tables[0])
+	l, err := newLayout(ts.Tables[0])
 	if err != nil {
 		return nil, err
 	}
@@ -74,12 +74,12 @@ func ReadFiles(ctx context.Context, store ObjectStore, s *project.TableSchema, i
 // Newest returns the files that the newest manifest names as live, the ones it
 // names as removed, and its number.
 func Newest(ctx context.Context, store ObjectStore) (live, gone []string, number uint64, err error) {
-	c := newChain(store)
+	c := newCommitLog(store)
 	if err := c.refresh(ctx); err != nil {
 		return nil, nil, 0, err
 	}
-	for _, a := range c.last.Areas {
-		a.files(func(f *file) bool { live = append(live, f.Path); return true })
+	for _, ts := range c.last.Sets {
+		ts.files(func(f *file) bool { live = append(live, f.Path); return true })
 	}
 	for _, r := range c.last.Removed {
 		gone = append(gone, r.Path)

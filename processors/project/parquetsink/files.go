@@ -23,8 +23,8 @@ type files struct {
 // errGone says that a file of a manifest is not there.
 var errGone = errors.New("parquet sink: a live file is missing")
 
-// heavy does work that takes a core, when there is room.
-func (f *files) heavy(ctx context.Context, work func() error) error {
+// withSlot does work that takes a core and memory, when there is a slot.
+func (f *files) withSlot(ctx context.Context, work func() error) error {
 	select {
 	case f.slots <- struct{}{}:
 	case <-ctx.Done():
@@ -54,7 +54,9 @@ func (f *files) hashes(ctx context.Context, at *file, l *layout) (all []uint64, 
 	if all, ok := f.index.get(at.Path); ok {
 		return all, nil
 	}
-	err = f.heavy(ctx, func() error {
+	err = f.withSlot(ctx, func() error {
+		// Read within the slot: all files of a table are asked for at once, and memory
+		// has room for as many as there are slots.
 		data, err := f.read(ctx, at)
 		if err != nil {
 			return err
@@ -75,23 +77,24 @@ func folderOf(as string, generation uint32, partition string) string {
 	return path.Join(as, "data", fmt.Sprintf("g%d", generation), partition)
 }
 
-// read returns the bytes of a live file, those of small ones without asking twice.
-func (g *stage) read(ctx context.Context, f *file) ([]byte, error) {
-	g.mu.Lock()
-	data, ok := g.held[f.Path]
-	g.mu.Unlock()
+// read returns the bytes of a live file, those of small ones without asking twice: a file
+// that changes is read to find its rows, and again to write what stays of it.
+func (r *rewrite) read(ctx context.Context, f *file) ([]byte, error) {
+	r.mu.Lock()
+	data, ok := r.cached[f.Path]
+	r.mu.Unlock()
 	if ok {
 		return data, nil
 	}
-	data, err := g.files.read(ctx, f)
+	data, err := r.files.read(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if int64(g.heldSize+len(data)) <= g.files.bytesMax {
-		g.held[f.Path] = data
-		g.heldSize += len(data)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if int64(r.cachedBytes+len(data)) <= r.files.bytesMax {
+		r.cached[f.Path] = data
+		r.cachedBytes += len(data)
 	}
 	return data, nil
 }

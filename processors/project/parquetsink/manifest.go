@@ -32,8 +32,9 @@ func manifestNumber(name string) (uint64, bool) {
 	return number, err == nil
 }
 
-// manifest is one commit: all that is there. It, and all that it refers to, does
-// not change once it has been written or read; clones of it do.
+// manifest is one commit: all that is there. It, and all that it refers to, does not
+// change once it has been written or read; clones of it do. Names of JSON members are the
+// stored format, FORMAT.md; those of the fields are this package's.
 type manifest struct {
 	// Number is one more than that of the manifest before. Commit is random,
 	// Previous that of the manifest before.
@@ -44,10 +45,10 @@ type manifest struct {
 	Pipeline string    `json:"pipeline"`
 	// Changed is the last manifest in which what readers see has changed.
 	Changed uint64 `json:"changed"`
-	// Floor is the manifest from which a commit must have begun; files that were
-	// staged for one that began before have been removed.
-	Floor uint64  `json:"floor,omitempty"`
-	Areas []*area `json:"areas"`
+	// Floor is the oldest manifest from which a commit may have begun: files that were
+	// written for one that began before may have been deleted as abandoned.
+	Floor uint64      `json:"floor,omitempty"`
+	Sets  []*tableSet `json:"areas"`
 	// Removed are files that are not live any more and may still be read.
 	Removed []removed `json:"removed,omitempty"`
 }
@@ -58,8 +59,8 @@ type removed struct {
 	At   time.Time `json:"at"`
 }
 
-// area is the tables of one generation, or of several that went on in them.
-type area struct {
+// tableSet is the tables of one generation, or of several that went on in them.
+type tableSet struct {
 	// Current is set for the one that readers see.
 	Current     bool     `json:"current,omitempty"`
 	Generations []uint32 `json:"generations"`
@@ -75,7 +76,7 @@ type source struct {
 	Position   string `json:"position,omitempty"`
 }
 
-// table is one table of an area. As is its name in folders.
+// table is one table of a table set. As is its name in folders.
 type table struct {
 	Name        string        `json:"name"`
 	As          string        `json:"as"`
@@ -144,65 +145,65 @@ func decodeManifest(data []byte) (*manifest, error) {
 	return m, nil
 }
 
-// clone returns a copy whose areas, tables and lists may be changed.
+// clone returns a copy whose table sets, tables and lists may be changed.
 func (m *manifest) clone() *manifest {
 	c := *m
-	c.Areas = make([]*area, len(m.Areas))
-	for i, a := range m.Areas {
-		b := *a
-		b.Generations = slices.Clone(a.Generations)
-		b.Sources = slices.Clone(a.Sources)
-		b.Tables = make([]*table, len(a.Tables))
-		for j, t := range a.Tables {
+	c.Sets = make([]*tableSet, len(m.Sets))
+	for i, ts := range m.Sets {
+		other := *ts
+		other.Generations = slices.Clone(ts.Generations)
+		other.Sources = slices.Clone(ts.Sources)
+		other.Tables = make([]*table, len(ts.Tables))
+		for j, t := range ts.Tables {
 			u := *t
 			u.Columns, u.Files, u.Rejects = slices.Clone(t.Columns), slices.Clone(t.Files), slices.Clone(t.Rejects)
-			b.Tables[j] = &u
+			other.Tables[j] = &u
 		}
-		c.Areas[i] = &b
+		c.Sets[i] = &other
 	}
 	c.Removed = slices.Clone(m.Removed)
 	return &c
 }
 
-// area returns the one that a generation writes to, nil if there is none.
-func (m *manifest) area(generation uint32) *area {
-	for _, a := range m.Areas {
-		if slices.Contains(a.Generations, generation) {
-			return a
+// setOf returns the table set that a generation writes to, nil if there is none.
+func (m *manifest) setOf(generation uint32) *tableSet {
+	for _, ts := range m.Sets {
+		if slices.Contains(ts.Generations, generation) {
+			return ts
 		}
 	}
 	return nil
 }
 
-// current returns the area that readers see, nil if there is none.
-func (m *manifest) current() *area {
-	for _, a := range m.Areas {
-		if a.Current {
-			return a
+// current returns the table set that readers see, nil if there is none.
+func (m *manifest) current() *tableSet {
+	for _, ts := range m.Sets {
+		if ts.Current {
+			return ts
 		}
 	}
 	return nil
 }
 
-// newest is the newest generation of the area.
-func (a *area) newest() uint32 { return slices.Max(a.Generations) }
+// newestGeneration is the newest generation of the table set.
+func (ts *tableSet) newestGeneration() uint32 { return slices.Max(ts.Generations) }
 
 // source returns what is recorded for a producer, nil for nothing.
-func (a *area) source(p feed.Producer) *source {
-	for i := range a.Sources {
-		if s := &a.Sources[i]; s.Generation == p.Generation && s.Source == p.Source {
+func (ts *tableSet) source(p feed.Producer) *source {
+	for i := range ts.Sources {
+		if s := &ts.Sources[i]; s.Generation == p.Generation && s.Source == p.Source {
 			return s
 		}
 	}
 	return nil
 }
 
-// record sets what is recorded for a producer.
-func (a *area) record(p feed.Producer, epoch uint64, at feed.Position) {
-	s := a.source(p)
+// recordPosition sets what is recorded for a producer.
+func (ts *tableSet) recordPosition(p feed.Producer, epoch uint64, at feed.Position) {
+	s := ts.source(p)
 	if s == nil {
-		a.Sources = append(a.Sources, source{Generation: p.Generation, Source: p.Source})
-		s = &a.Sources[len(a.Sources)-1]
+		ts.Sources = append(ts.Sources, source{Generation: p.Generation, Source: p.Source})
+		s = &ts.Sources[len(ts.Sources)-1]
 	}
 	s.Epoch, s.Position = epoch, ""
 	if at != (feed.Position{}) {
@@ -210,8 +211,8 @@ func (a *area) record(p feed.Producer, epoch uint64, at feed.Position) {
 	}
 }
 
-// at is the recorded position, zero for none.
-func (s *source) at() (feed.Position, error) {
+// position is the recorded position, zero for none.
+func (s *source) position() (feed.Position, error) {
 	if s == nil || s.Position == "" {
 		return feed.Position{}, nil
 	}
@@ -219,8 +220,8 @@ func (s *source) at() (feed.Position, error) {
 }
 
 // table returns a table by its declared name, nil if there is none.
-func (a *area) table(name string) *table {
-	for _, t := range a.Tables {
+func (ts *tableSet) table(name string) *table {
+	for _, t := range ts.Tables {
 		if t.Name == name {
 			return t
 		}
@@ -229,8 +230,8 @@ func (a *area) table(name string) *table {
 }
 
 // files yields all live files.
-func (a *area) files(yield func(*file) bool) {
-	for _, t := range a.Tables {
+func (ts *tableSet) files(yield func(*file) bool) {
+	for _, t := range ts.Tables {
 		for i := range t.Files {
 			if !yield(&t.Files[i]) {
 				return
@@ -244,7 +245,8 @@ func (a *area) files(yield func(*file) bool) {
 	}
 }
 
-// drop takes a file from the live ones to those that are removed after a while.
-func (m *manifest) drop(f *file) {
+// removeFile adds a file that is not live any more to those that are deleted after the
+// grace.
+func (m *manifest) removeFile(f *file) {
 	m.Removed = append(m.Removed, removed{Path: f.Path, At: time.Now().UTC().Truncate(time.Millisecond)})
 }

@@ -21,19 +21,19 @@ const nameBytesMax = 120
 // no digit first, none twice even where case is not told apart.
 type names map[string]bool
 
-// take returns name, or what it is mapped to.
-func (n names) take(name string) string {
+// choose returns name, or what it is mapped to, and reserves it.
+func (n names) choose(name string) string {
 	base := plain(name)
 	mapped := base
 	for i := 2; n[strings.ToLower(mapped)]; i++ {
 		mapped = base + "_" + strconv.Itoa(i)
 	}
-	n.hold(mapped)
+	n.reserve(mapped)
 	return mapped
 }
 
-// hold keeps a name from being given out.
-func (n names) hold(name string) { n[strings.ToLower(name)] = true }
+// reserve keeps a name from being chosen.
+func (n names) reserve(name string) { n[strings.ToLower(name)] = true }
 
 // plain returns name with everything that is no letter, digit or underscore made
 // an underscore. A first underscore hides columns and folders from some engines.

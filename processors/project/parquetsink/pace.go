@@ -6,9 +6,11 @@ import (
 	"time"
 )
 
-// heldLocked counts what a writer took, and begins a commit if that is enough.
-func (s *Sink) heldLocked(rows, bytes int) {
+// countLocked counts what a writer took, and begins a commit if that is enough.
+func (s *Sink) countLocked(rows, bytes int) {
 	s.rows, s.bytes = s.rows+rows, s.bytes+bytes
+	// A twentieth is enough to end the wait of waitForTurn: much is at hand, so nothing
+	// is gained by waiting for the other writers.
 	if s.rows >= s.cfg.BufferRowsMax/20 || s.bytes >= s.cfg.BufferBytesMax/20 {
 		select {
 		case <-s.full:
@@ -28,10 +30,10 @@ func (s *Sink) overLocked() bool {
 // commitAside commits in the background. Whoever flushes next learns of an error,
 // because nothing is durable.
 func (s *Sink) commitAside(ctx context.Context) {
-	err := s.acquire(ctx)
+	err := s.takeTurn(ctx)
 	if err == nil {
 		err = s.commit(ctx)
-		s.release()
+		s.endTurn()
 	}
 	s.mu.Lock()
 	s.running = false
@@ -41,18 +43,20 @@ func (s *Sink) commitAside(ctx context.Context) {
 	}
 }
 
-// room waits while the sink holds as much as it may: what is being committed, and
-// as much again. When that is because commits fail, it tries one.
-func (s *Sink) room(ctx context.Context) error {
-	for s.filled() {
-		if err := s.acquire(ctx); err != nil {
+// waitForRoom waits while the sink holds as much as it may: what is being committed, and
+// as much again. It waits for the turn, which is to say for the commit under way. If the
+// sink is full afterwards too, that commit has failed, and it tries one itself, so that
+// the writer learns the error.
+func (s *Sink) waitForRoom(ctx context.Context) error {
+	for s.isFull() {
+		if err := s.takeTurn(ctx); err != nil {
 			return err
 		}
 		var err error
-		if s.filled() {
+		if s.isFull() {
 			err = s.commit(ctx)
 		}
-		s.release()
+		s.endTurn()
 		if err != nil {
 			return err
 		}
@@ -60,14 +64,16 @@ func (s *Sink) room(ctx context.Context) error {
 	return nil
 }
 
-func (s *Sink) filled() bool {
+func (s *Sink) isFull() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rows+s.sealedRows >= 2*s.cfg.BufferRowsMax || s.bytes+s.sealedBytes >= 2*s.cfg.BufferBytesMax
 }
 
-// pace waits until it is time for a commit.
-func (s *Sink) pace(ctx context.Context) error {
+// waitForTurn waits until it is time for a commit: as long after the last one as that one
+// took, and at least CommitInterval. So with a slow store half of the time is left for
+// writers to fill their buffers, and with many writers one commit serves all of them.
+func (s *Sink) waitForTurn(ctx context.Context) error {
 	s.mu.Lock()
 	wait, full := time.Until(s.ended.Add(max(s.cfg.CommitInterval, s.took))), s.full
 	s.mu.Unlock()

@@ -3,9 +3,9 @@ package parquetsink
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"path"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -15,8 +15,8 @@ const currentName = "_current.json"
 // listName is the object that lists the live files of one table.
 func listName(as string) string { return as + "/_files.json" }
 
-// present is what stands in currentName: one state of all tables.
-type present struct {
+// currentList is what stands in currentName: one state of all tables.
+type currentList struct {
 	Format   int       `json:"format"`
 	Pipeline string    `json:"pipeline"`
 	Commit   uint64    `json:"commit"`
@@ -32,60 +32,63 @@ type present struct {
 // publish shows readers the current tables of a manifest: the lists, one by one,
 // then the list of all. What readers see may be older for a moment, and after a
 // crash until the next commit or Open; it is never torn, because files stay for
-// Grace. The caller has the token.
+// Grace. The caller has the turn.
 func (s *Sink) publish(ctx context.Context, m *manifest) error {
-	for s.published != m.Changed {
-		if m.Changed < s.published { // another directory has taken the place of this one
-			clear(s.shown)
+	for s.publishedAs != m.Changed {
+		if m.Changed < s.publishedAs { // another directory has taken the place of this one
+			clear(s.lists)
 		}
-		if err := s.show(ctx, m); err != nil {
+		if err := s.writeLists(ctx, m); err != nil {
 			return err
 		}
-		s.published = m.Changed
-		// Another process may have committed meanwhile, and what it showed may now
-		// be hidden.
-		if err := s.chain.refresh(ctx); err != nil {
+		s.publishedAs = m.Changed
+		// Another process may have committed and published meanwhile; then we have just
+		// overwritten its newer lists with ours, and must write the newer ones again.
+		if err := s.commits.refresh(ctx); err != nil {
 			return err
 		}
-		m = s.chain.last
+		m = s.commits.last
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unseen = false
+	s.unpublished = false
 	return nil
 }
 
-func (s *Sink) show(ctx context.Context, m *manifest) error {
+// writeLists writes the lists of a manifest, those that have not changed since the last
+// time left out. The list of all tables comes last: whoever reads it finds the view and
+// the lists of single tables at least as new.
+func (s *Sink) writeLists(ctx context.Context, m *manifest) error {
 	lists := m.lists()
-	for _, as := range sortedKeys(lists) {
-		if was, ok := s.shown[as]; ok && slices.Equal(was, lists[as]) {
+	for _, as := range slices.Sorted(maps.Keys(lists)) {
+		if was, ok := s.lists[as]; ok && slices.Equal(was, lists[as]) {
 			continue
 		}
 		if err := s.putJSON(ctx, listName(as), lists[as]); err != nil {
 			return err
 		}
-		s.shown[as] = lists[as]
+		s.lists[as] = lists[as]
 	}
 	if v, ok := s.store.(viewer); ok {
 		if err := v.View(ctx, m.Changed, m.view()); err != nil {
 			return unreachable("link the current files", err)
 		}
 	}
-	all := present{Format: formatVersion, Pipeline: m.Pipeline, Commit: m.Number, Time: m.Time, Positions: map[string]string{}, Tables: lists}
-	if a := m.current(); a != nil {
-		all.Generation, all.Positions = a.newest(), a.positions()
+	all := currentList{Format: formatVersion, Pipeline: m.Pipeline, Commit: m.Number, Time: m.Time, Positions: map[string]string{}, Tables: lists}
+	if ts := m.current(); ts != nil {
+		all.Generation, all.Positions = ts.newestGeneration(), ts.positions()
 	}
 	if err := s.putJSON(ctx, currentName, all); err != nil {
 		return err
 	}
-	for as := range s.shown { // of tables that a swap has removed
+	for as := range s.lists { // remove those of tables that a swap has removed
 		if lists[as] != nil {
 			continue
 		}
 		if err := s.store.Delete(ctx, listName(as)); err != nil {
 			return unreachable("remove "+listName(as), err)
 		}
-		delete(s.shown, as)
+		delete(s.lists, as)
 	}
 	return nil
 }
@@ -109,8 +112,8 @@ func (m *manifest) lists() map[string][]string {
 		}
 		lists[as] = paths
 	}
-	if a := m.current(); a != nil {
-		for _, t := range a.Tables {
+	if ts := m.current(); ts != nil {
+		for _, t := range ts.Tables {
 			list(t.As, t.Files)
 			list(t.RejectsAs, t.Rejects)
 		}
@@ -121,8 +124,8 @@ func (m *manifest) lists() map[string][]string {
 // view returns where the current files stand in the folder of a view.
 func (m *manifest) view() map[string]string {
 	view := map[string]string{}
-	if a := m.current(); a != nil {
-		for _, t := range a.Tables {
+	if ts := m.current(); ts != nil {
+		for _, t := range ts.Tables {
 			for i := range t.Files {
 				view[path.Join(t.As, t.Files[i].Folder, path.Base(t.Files[i].Path))] = t.Files[i].Path
 			}
@@ -135,21 +138,12 @@ func (m *manifest) view() map[string]string {
 }
 
 // positions are those of the producers of the newest generation.
-func (a *area) positions() map[string]string {
+func (ts *tableSet) positions() map[string]string {
 	all := map[string]string{}
-	for _, s := range a.Sources {
-		if s.Generation == a.newest() {
+	for _, s := range ts.Sources {
+		if s.Generation == ts.newestGeneration() {
 			all[s.Source] = s.Position
 		}
 	}
 	return all
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.SortFunc(keys, strings.Compare)
-	return keys
 }

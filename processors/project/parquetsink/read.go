@@ -17,7 +17,7 @@ var errStopped = errors.New("parquet sink: stopped")
 
 // newest returns the newest manifest, beside commits.
 func (s *Sink) newest(ctx context.Context) (*manifest, error) {
-	c := newChain(s.store)
+	c := newCommitLog(s.store)
 	err := c.refresh(ctx)
 	return c.last, err
 }
@@ -77,7 +77,7 @@ func (r *rowReader) read(row parquet.Row) project.Row {
 	}
 }
 
-// Rejects yields the rejects of a table, claims among them, as of one commit.
+// Rejects yields the rejects of a table, pending rows among them, as of one commit.
 func (s *Sink) Rejects(ctx context.Context, schema *project.Schema, table int) iter.Seq2[project.Reject, error] {
 	return func(yield func(project.Reject, error) bool) {
 		t, err := s.tableOf(ctx, schema, table)
@@ -115,7 +115,7 @@ func rejectOf(s *project.TableSchema, table int, row parquet.Row) (project.Rejec
 	}
 	values, err := s.ParseRow(r.Row)
 	if err != nil {
-		return r, unreachable("read a claim", err)
+		return r, unreachable("read a pending row", err)
 	}
 	r.Key = s.KeyOf(values)
 	return r, nil
@@ -128,13 +128,13 @@ func (s *Sink) Positions(ctx context.Context, schema *project.Schema) (map[strin
 		return nil, err
 	}
 	positions := map[string]feed.Position{}
-	a := m.area(schema.Generation)
-	if a == nil {
+	ts := m.setOf(schema.Generation)
+	if ts == nil {
 		return positions, nil
 	}
-	for i := range a.Sources {
-		if src := &a.Sources[i]; src.Generation == schema.Generation {
-			at, err := src.at()
+	for i := range ts.Sources {
+		if src := &ts.Sources[i]; src.Generation == schema.Generation {
+			at, err := src.position()
 			if err != nil {
 				return nil, unreachable("read", fmt.Errorf("%w: %w", errManifest, err))
 			}
@@ -150,11 +150,11 @@ func (s *Sink) tableOf(ctx context.Context, schema *project.Schema, index int) (
 	if err != nil {
 		return nil, err
 	}
-	a := m.area(schema.Generation)
-	if a == nil {
+	ts := m.setOf(schema.Generation)
+	if ts == nil {
 		return nil, nil
 	}
-	return a.table(schema.Tables[index].Name), nil
+	return ts.table(schema.Tables[index].Name), nil
 }
 
 // each calls f for the rows of files until it returns false.

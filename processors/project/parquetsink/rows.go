@@ -11,13 +11,14 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
-// row returns a row of a table. columns maps those of the row to those of the
+// encodeRow returns a row of a table. columns maps those of the row to those of the
 // layout.
-func (l *layout) row(a *arena, r *project.Row, columns []int) (parquet.Row, error) {
+func (l *layout) encodeRow(a *arena, r *project.Row, columns []int) (parquet.Row, error) {
 	row := a.row(len(l.columns))
+	// A schema that was declared before columns were added does not know them.
 	if len(columns) != len(l.table.Columns) {
 		for i := range l.element {
-			row[i] = l.null(i)
+			row[i] = l.nullValue(i)
 		}
 	}
 	for i, v := range r.Values {
@@ -27,15 +28,15 @@ func (l *layout) row(a *arena, r *project.Row, columns []int) (parquet.Row, erro
 		}
 		row[columns[i]] = value
 	}
-	l.mark(a, row, r)
+	l.setSource(a, row, r)
 	return row, nil
 }
 
-// keyRow returns a row of which only key and source are there.
-func (l *layout) keyRow(a *arena, r *project.Row) (parquet.Row, error) {
+// encodeKeyRow returns a row of which only key and source are there.
+func (l *layout) encodeKeyRow(a *arena, r *project.Row) (parquet.Row, error) {
 	row := a.row(len(l.columns))
 	for i := range row {
-		row[i] = l.null(i)
+		row[i] = l.nullValue(i)
 	}
 	if len(r.Key) != len(l.key) {
 		return nil, l.refuse(l.key[0], fmt.Sprintf("is one of %d of the key, the row has %d", len(l.key), len(r.Key)))
@@ -47,24 +48,25 @@ func (l *layout) keyRow(a *arena, r *project.Row) (parquet.Row, error) {
 		}
 		row[l.key[i]] = value
 	}
-	l.mark(a, row, r)
+	l.setSource(a, row, r)
 	return row, nil
 }
 
-func (l *layout) mark(a *arena, row parquet.Row, r *project.Row) {
-	row[l.element] = l.null(l.element)
+// setSource sets the hidden columns of a row: its item, and its element in it.
+func (l *layout) setSource(a *arena, row parquet.Row, r *project.Row) {
+	row[l.element] = l.nullValue(l.element)
 	if r.Element != "" {
-		row[l.element] = l.text(a, l.element, r.Element)
+		row[l.element] = l.textValue(a, l.element, r.Element)
 	}
-	row[l.source] = l.text(a, l.source, r.Source)
+	row[l.source] = l.textValue(a, l.source, r.Source)
 	if a.source == r.Source { // the rows of an item share its name
 		a.size -= len(r.Source)
 	}
 	a.source = r.Source
 }
 
-// values returns the values of a row's columns.
-func (l *layout) values(row parquet.Row) []project.Value {
+// decodeRow returns the values of a row's columns.
+func (l *layout) decodeRow(row parquet.Row) []project.Value {
 	values := make([]project.Value, len(l.table.Columns))
 	for i := range values {
 		values[i] = l.decode(i, row[i])
@@ -145,7 +147,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// rejectHashOf is the hash of a reject that is no claim.
+// rejectHashOf is the hash of a reject that is no pending row.
 func rejectHashOf(source, element string) uint64 {
 	return mix(mix(xxhash.Sum64String(source)) + xxhash.Sum64String(element))
 }
@@ -156,11 +158,11 @@ const (
 	nullPartition     = "__HIVE_DEFAULT_PARTITION__"
 )
 
-// folder is where rows like this one stand below the table's, as Hive writes it:
+// partitionFolder is where rows like this one stand below the table's folder, as Hive writes it:
 // "city_partition=Berlin", "" for a table that is not partitioned. It does not bear
 // the column's own name: engines would take the column from it then, which cannot
 // tell null from text, and guess its type.
-func (l *layout) folder(row parquet.Row) string {
+func (l *layout) partitionFolder(row parquet.Row) string {
 	if l.partition < 0 {
 		return ""
 	}
@@ -186,8 +188,8 @@ func partitionText(v project.Value) string {
 	return string(escaped)
 }
 
-// all are the columns of the layout's own table.
-func (l *layout) all() []int {
+// allColumns are the columns of the layout's own table.
+func (l *layout) allColumns() []int {
 	columns := make([]int, len(l.table.Columns))
 	for i := range columns {
 		columns[i] = i
@@ -211,7 +213,7 @@ func (l *layout) columnsOf(s *project.TableSchema) ([]int, error) {
 
 // adapt returns the columns of l at which those of a file of an older layout
 // stand, by name; ok is false if the file is of this layout.
-func (l *layout) adapt(file []string) (columns []int, ok bool, err error) {
+func (l *layout) columnsOfFile(file []string) (columns []int, ok bool, err error) {
 	if slices.EqualFunc(file, l.columns, func(name string, c column) bool { return name == c.as }) {
 		return nil, false, nil
 	}
@@ -225,20 +227,20 @@ func (l *layout) adapt(file []string) (columns []int, ok bool, err error) {
 	return columns, true, nil
 }
 
-// reject returns the row of a reject that is no claim, and its hash.
-func (l *layout) reject(a *arena, r *project.Reject) (parquet.Row, uint64) {
+// encodeReject returns the row of a reject that is no pending row, and its hash.
+func (l *layout) encodeReject(a *arena, r *project.Reject) (parquet.Row, uint64) {
 	row := a.row(len(l.columns))
 	for i := range row {
-		row[i] = l.null(i)
+		row[i] = l.nullValue(i)
 	}
 	hash := rejectHashOf(r.Source, r.Element)
-	row[rejectSource] = l.text(a, rejectSource, r.Source)
+	row[rejectSource] = l.textValue(a, rejectSource, r.Source)
 	for column, s := range map[int]string{rejectElement: r.Element, rejectColumn: r.Column, rejectReason: r.Reason, rejectRow: string(r.Row)} {
 		if s != "" {
-			row[column] = l.text(a, column, s)
+			row[column] = l.textValue(a, column, s)
 		}
 	}
-	row[rejectHash] = l.place(parquet.Int64Value(int64(hash)), rejectHash)
+	row[rejectHash] = l.inColumn(parquet.Int64Value(int64(hash)), rejectHash)
 	return row, hash
 }
 

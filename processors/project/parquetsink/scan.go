@@ -18,15 +18,15 @@ func openFile(data []byte) (*parquet.File, error) {
 	return parquet.OpenFile(bytes.NewReader(data), int64(len(data)), parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true))
 }
 
-// scan calls f for the rows of a file in the layout, in order and by pieces; at is
-// the place in the file of the first of them. The rows are valid until f returns.
+// scan calls f for the rows of a file in the layout, in order and by pieces; at is the
+// index in the file of the first of them. The rows are valid until f returns.
 // An error of f ends the scan.
 func scan(data []byte, l *layout, f func(at int64, rows []parquet.Row) error) (err error) {
 	opened, err := openFile(data)
 	if err != nil {
 		return err
 	}
-	columns, older, err := l.adapt(columnNames(opened))
+	columns, older, err := l.columnsOfFile(columnNames(opened))
 	if err != nil {
 		return err
 	}
@@ -85,8 +85,9 @@ func (s *scanner) group(group parquet.RowGroup) (err error) {
 	}
 }
 
-// adapt moves the values of rows of an older file to their columns. Columns that
-// have come since are null.
+// adapt moves the values of rows of an older file to their columns; columns that were added
+// since are null. Files are not rewritten when a column is added, only when a row in them
+// changes.
 func (s *scanner) adapt(rows []parquet.Row) []parquet.Row {
 	for i, row := range rows {
 		to := s.adapted[i]
@@ -95,10 +96,10 @@ func (s *scanner) adapt(rows []parquet.Row) []parquet.Row {
 			s.adapted[i] = to
 		}
 		for j := range to {
-			to[j] = s.layout.null(j)
+			to[j] = s.layout.nullValue(j)
 		}
 		for j, v := range row {
-			to[s.columns[j]] = s.layout.place(v, s.columns[j])
+			to[s.columns[j]] = s.layout.inColumn(v, s.columns[j])
 		}
 	}
 	return s.adapted[:len(rows)]

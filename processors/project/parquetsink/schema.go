@@ -25,7 +25,7 @@ type layout struct {
 	// hash is the column of rejects that holds what others compute, else -1.
 	hash   int
 	schema *parquet.Schema
-	// table is what it was made from, to read claims; nil for rejects.
+	// table is what it was made from, to read pending rows; nil for rejects.
 	table *project.TableSchema
 }
 

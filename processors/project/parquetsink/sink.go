@@ -27,28 +27,34 @@ var errClosed = errors.New("parquet sink: closed")
 // Sink is a project.Sink of Parquet files in an ObjectStore. See the package's
 // documentation.
 type Sink struct {
+	// Set by New.
 	cfg   Config
 	store ObjectStore
-	files *files
-
-	// token holds one while somebody uses what follows.
-	token     chan struct{}
-	chain     *chain
-	layouts   map[string]*layouts
-	published uint64              // the manifest whose Changed readers see
-	shown     map[string][]string // by name: the lists that were published
-	collected time.Time           // when orphans were last looked for
-	pruned    uint64              // manifests up to this one have been removed
-
+	files *files // has a lock of its own
 	// background runs f until it is done or the sink is closed.
 	background func(f func(ctx context.Context)) bool
 	stop       func()
 
+	// turn holds an element while somebody has the turn: a commit, an Open, a Swap. It is
+	// a channel and no mutex because a commit may take seconds: whoever waits for it must
+	// be able to give up when its context ends.
+	turn chan struct{}
+
+	// Owned by whoever has the turn.
+	commits     *commitLog
+	layouts     map[string]*layouts
+	publishedAs uint64              // the manifest whose Changed readers see
+	lists       map[string][]string // by name: the lists that were published
+	collected   time.Time           // when orphans were last looked for
+	pruned      uint64              // manifests up to this one have been removed
+
+	// Guarded by mu, as are fields of each Writer. Nobody holds mu during I/O, so a Write
+	// waits for a commit only while the sink is full.
 	mu          sync.Mutex
 	writers     map[feed.Producer]*Writer
 	closed      bool
 	running     bool // a commit in the background
-	unseen      bool // something was committed and is not published
+	unpublished bool // something was committed and readers do not see it
 	rows        int  // that writers hold, not sealed
 	bytes       int
 	sealedRows  int // that are being committed
@@ -72,8 +78,8 @@ func New(store ObjectStore, cfg Config) (*Sink, error) {
 			store: store, index: newIndex(cfg.IndexBytesMax), rowsMax: int64(cfg.FileRowsMax), bytesMax: int64(cfg.FileBytesMax),
 			parallel: parallel, slots: make(chan struct{}, parallel),
 		},
-		token: make(chan struct{}, 1), chain: newChain(store), layouts: map[string]*layouts{},
-		shown: map[string][]string{}, writers: map[feed.Producer]*Writer{}, full: make(chan struct{}),
+		turn: make(chan struct{}, 1), commits: newCommitLog(store), layouts: map[string]*layouts{},
+		lists: map[string][]string{}, writers: map[feed.Producer]*Writer{}, full: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var work sync.WaitGroup
@@ -93,24 +99,24 @@ func New(store ObjectStore, cfg Config) (*Sink, error) {
 
 // Owner returns the id of the pipeline whose files are in store, "" if there are none.
 func Owner(ctx context.Context, store ObjectStore) (string, error) {
-	c := newChain(store)
+	c := newCommitLog(store)
 	if err := c.refresh(ctx); err != nil {
 		return "", unreachable("read whose files there are", err)
 	}
 	return c.last.Pipeline, nil
 }
 
-// acquire waits for the chain.
-func (s *Sink) acquire(ctx context.Context) error {
+// takeTurn waits until nobody else has the turn.
+func (s *Sink) takeTurn(ctx context.Context) error {
 	select {
-	case s.token <- struct{}{}:
+	case s.turn <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func (s *Sink) release() { <-s.token }
+func (s *Sink) endTurn() { <-s.turn }
 
 // Open makes the tables and columns that are missing and begins a term, in one
 // commit. A writer of the same producer in this process ends.
@@ -119,10 +125,10 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 	if problems := s.Check(schema); len(problems) > 0 {
 		return nil, none, fmt.Errorf("parquet sink: %s", problems[0])
 	}
-	if err := s.acquire(ctx); err != nil {
+	if err := s.takeTurn(ctx); err != nil {
 		return nil, none, err
 	}
-	defer s.release()
+	defer s.endTurn()
 	m, err := s.admit(ctx, schema, t)
 	if err != nil {
 		return nil, none, err
@@ -131,14 +137,14 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 		return nil, none, err
 	}
 	s.tidy(ctx, m)
-	a := m.area(schema.Generation)
-	at, err := a.source(t.Producer).at()
+	ts := m.setOf(schema.Generation)
+	at, err := ts.source(t.Producer).position()
 	if err != nil {
 		return nil, none, unreachable("open", fmt.Errorf("%w: %w", errManifest, err))
 	}
 	w := &Writer{sink: s, producer: t.Producer, epoch: t.Epoch, active: newBuffer(nil), durable: at, taken: at}
 	for i := range schema.Tables {
-		l, err := s.layoutsOf(a.table(schema.Tables[i].Name))
+		l, err := s.layoutsOf(ts.table(schema.Tables[i].Name))
 		if err != nil {
 			return nil, none, err
 		}
@@ -148,7 +154,7 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 		}
 		w.tables = append(w.tables, writerTable{l: l, columns: columns, key: len(schema.Tables[i].Key)})
 	}
-	if err := s.enlist(w); err != nil {
+	if err := s.register(w); err != nil {
 		return nil, none, err
 	}
 	return w, at, nil
@@ -156,21 +162,22 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 
 // admit commits a term, unless it is there, and returns the newest manifest.
 func (s *Sink) admit(ctx context.Context, schema *project.Schema, t project.Term) (*manifest, error) {
-	_, err := s.chain.advance(ctx, func(ctx context.Context, base *manifest, _ int) (*manifest, error) {
+	_, err := s.commits.advance(ctx, func(ctx context.Context, base *manifest, _ int) (*manifest, error) {
 		next := base.clone()
 		changed, err := next.admit(schema, t)
 		if err != nil || !changed {
 			return nil, err
 		}
-		return next, s.fillEmpty(ctx, next, base.Number)
+		return next, s.addEmptyFiles(ctx, next, base.Number)
 	})
-	return s.chain.last, err
+	return s.commits.last, err
 }
 
-// fillEmpty gives a file to every table that has none.
-func (s *Sink) fillEmpty(ctx context.Context, m *manifest, from uint64) error {
-	for _, a := range m.Areas {
-		for _, t := range a.Tables {
+// addEmptyFiles gives a file to every table that has none, because a reader learns the
+// columns of a table from its files.
+func (s *Sink) addEmptyFiles(ctx context.Context, m *manifest, from uint64) error {
+	for _, ts := range m.Sets {
+		for _, t := range ts.Tables {
 			if len(t.Files) > 0 {
 				continue
 			}
@@ -178,18 +185,18 @@ func (s *Sink) fillEmpty(ctx context.Context, m *manifest, from uint64) error {
 			if err != nil {
 				return err
 			}
-			g := s.stage(a, t, l, from)
+			g := s.newRewrite(ts, t, l, from)
 			for _, set := range []struct {
 				to *[]file
 				l  *layout
 			}{{&t.Files, l.rows}, {&t.Rejects, l.rejects}} {
-				made, err := g.empty(ctx, set.l)
+				made, err := g.writeEmpty(ctx, set.l)
 				if err != nil {
 					return err
 				}
 				*set.to = []file{made}
 			}
-			if a.Current {
+			if ts.Current {
 				m.Changed = from + 1
 			}
 		}
@@ -197,8 +204,8 @@ func (s *Sink) fillEmpty(ctx context.Context, m *manifest, from uint64) error {
 	return nil
 }
 
-// enlist makes w the writer of its producer.
-func (s *Sink) enlist(w *Writer) error {
+// register makes w the writer of its producer.
+func (s *Sink) register(w *Writer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -225,13 +232,13 @@ func (s *Sink) Close() error {
 
 // Swap makes the tables of a generation the current ones.
 func (s *Sink) Swap(ctx context.Context, schema *project.Schema) error {
-	if err := s.acquire(ctx); err != nil {
+	if err := s.takeTurn(ctx); err != nil {
 		return err
 	}
-	defer s.release()
-	_, err := s.chain.advance(ctx, func(_ context.Context, base *manifest, _ int) (*manifest, error) {
+	defer s.endTurn()
+	_, err := s.commits.advance(ctx, func(_ context.Context, base *manifest, _ int) (*manifest, error) {
 		next := base.clone()
-		changed, err := next.swap(schema.Generation, next.drop)
+		changed, err := next.swap(schema.Generation)
 		if err != nil || !changed {
 			return nil, err
 		}
@@ -241,10 +248,12 @@ func (s *Sink) Swap(ctx context.Context, schema *project.Schema) error {
 	if err != nil {
 		return err
 	}
-	return s.publish(ctx, s.chain.last)
+	return s.publish(ctx, s.commits.last)
 }
 
-// layoutsOf returns the layouts of a table. Equal tables share them.
+// layoutsOf returns the layouts of a table. Equal tables share them, and a table that
+// gains a column gets others: whoever compares two pointers knows whether the columns
+// are the same, see rewrite.stillValid.
 func (s *Sink) layoutsOf(t *table) (*layouts, error) {
 	same := fmt.Sprintf("%q %q %q %q %q %q", t.Name, t.As, t.Columns, t.Key, t.PartitionBy, t.PartitionAs)
 	if l := s.layouts[same]; l != nil {
@@ -259,7 +268,7 @@ func (s *Sink) layoutsOf(t *table) (*layouts, error) {
 	return l, nil
 }
 
-// stage returns a stage of a table that begins from a manifest.
-func (s *Sink) stage(a *area, t *table, l *layouts, from uint64) *stage {
-	return &stage{files: s.files, from: from, area: a, table: t, l: l, token: strings.ToLower(rand.Text()[:8])}
+// newRewrite returns a rewrite of a table that begins from a manifest.
+func (s *Sink) newRewrite(ts *tableSet, t *table, l *layouts, from uint64) *rewrite {
+	return &rewrite{files: s.files, from: from, set: ts, table: t, l: l, token: strings.ToLower(rand.Text()[:8])}
 }

@@ -75,7 +75,7 @@ func TestNames(t *testing.T) {
 		{"\xff\x00", "n__"},
 		{strings.Repeat("é", 100), strings.Repeat("é", 60)},
 	} {
-		if got := n.take(c.name); got != c.want {
+		if got := n.choose(c.name); got != c.want {
 			t.Errorf("%q is mapped to %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -97,12 +97,12 @@ func TestHash_IsTheSameFromFiles(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &area{Generations: []uint32{1}}
+		ts := &tableSet{Generations: []uint32{1}}
 		s := project.TableSchema{Name: "t", Key: []int{1, 0}, PartitionBy: -1, Columns: []project.ColumnSchema{{Name: "n", Type: project.Type{Kind: project.KindInt64}}, {Name: "k", Type: parsed}}}
-		if _, err := a.add(&s); err != nil {
+		if _, err := ts.addTable(&s); err != nil {
 			t.Fatal(err)
 		}
-		l, err := newLayout(a.Tables[0])
+		l, err := newLayout(ts.Tables[0])
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestHash_IsTheSameFromFiles(t *testing.T) {
 		var mem arena
 		for i := range 1000 {
 			values := []project.Value{project.IntOf(int64(i)), keyOf(parsed, i)}
-			row, err := l.row(&mem, &project.Row{Values: values, Source: "s"}, l.all())
+			row, err := l.encodeRow(&mem, &project.Row{Values: values, Source: "s"}, l.allColumns())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func TestHash_IsTheSameFromFiles(t *testing.T) {
 		if len(slices.Compact(slices.Clone(want))) != len(want) {
 			t.Errorf("%s: hashes are the same", typ)
 		}
-		out := &output{g: &stage{files: &files{rowsMax: 1 << 20, bytesMax: 1 << 30, index: newIndex(0)}, area: a}, l: l}
+		out := &output{rewrite: &rewrite{files: &files{rowsMax: 1 << 20, bytesMax: 1 << 30, index: newIndex(0)}, set: ts}, l: l}
 		var data []byte
 		out.put = func(_ string, written []byte) error { data = written; return nil }
 		if err := out.write(rows); err != nil {
@@ -161,7 +161,7 @@ func TestOps_KeepWhatCounts(t *testing.T) {
 	l := newRejectLayout("r")
 	var a arena
 	reject := func(source string) (uint64, parquet.Row) {
-		row, hash := l.reject(&a, &project.Reject{Source: source})
+		row, hash := l.encodeReject(&a, &project.Reject{Source: source})
 		return hash % 2, row // few hashes, so that they are shared
 	}
 	for _, c := range []struct{ name, says, want string }{
@@ -197,7 +197,7 @@ func aManifest() *manifest {
 	day := time.Date(2024, 2, 29, 12, 0, 0, 0, time.UTC)
 	return &manifest{
 		Number: 42, Commit: "C42", Previous: "C41", Time: day, Pipeline: "analytics", Changed: 41, Floor: 7,
-		Areas: []*area{{
+		Sets: []*tableSet{{
 			Current: true, Generations: []uint32{1, 2},
 			Sources: []source{{Generation: 2, Source: "source:c7k2x4ab/0", Epoch: 3, Position: "12.4"}, {Generation: 2, Source: "source:c7k2x4ab/1", Epoch: 1}},
 			Tables: []*table{{

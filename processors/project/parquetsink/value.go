@@ -36,8 +36,9 @@ func (a *arena) row(n int) parquet.Row {
 	return row
 }
 
-// share returns the bytes of s, which must not be changed.
-func (a *arena) share(s string) []byte {
+// shareText returns the bytes of s, which must not be changed. Texts of a batch are not
+// copied, because nothing changes a batch.
+func (a *arena) shareText(s string) []byte {
 	a.size += len(s)
 	return unsafe.Slice(unsafe.StringData(s), len(s))
 }
@@ -70,13 +71,14 @@ func (a *arena) clone(row parquet.Row) parquet.Row {
 	return to
 }
 
-// text returns a value of a text column, which shares the memory of s.
-func (l *layout) text(a *arena, column int, s string) parquet.Value {
-	return l.place(parquet.ByteArrayValue(a.share(s)), column)
+// textValue returns a value of a text column, which shares the memory of s.
+func (l *layout) textValue(a *arena, column int, s string) parquet.Value {
+	return l.inColumn(parquet.ByteArrayValue(a.shareText(s)), column)
 }
 
-// place puts a value, or null, in its column.
-func (l *layout) place(v parquet.Value, column int) parquet.Value {
+// inColumn gives a value, or null, the number of its column and its definition level: 1
+// for a value of a column that may be null.
+func (l *layout) inColumn(v parquet.Value, column int) parquet.Value {
 	level := 0
 	if !l.columns[column].required && !v.IsNull() {
 		level = 1
@@ -84,8 +86,8 @@ func (l *layout) place(v parquet.Value, column int) parquet.Value {
 	return v.Level(0, level, column)
 }
 
-// fill makes the rest of a row null.
-func (l *layout) null(column int) parquet.Value { return parquet.NullValue().Level(0, 0, column) }
+// nullValue returns the null of a column.
+func (l *layout) nullValue(column int) parquet.Value { return parquet.NullValue().Level(0, 0, column) }
 
 // encode returns a value of a table's column. The error, made by
 // processors.Reject, says that the column cannot hold it.
@@ -95,28 +97,28 @@ func (l *layout) encode(a *arena, column int, v project.Value) (parquet.Value, e
 		if c.required {
 			return parquet.Value{}, l.refuse(column, "a key is not null")
 		}
-		return l.null(column), nil
+		return l.nullValue(column), nil
 	}
 	if v.Kind() != c.typ.Holds() {
 		return parquet.Value{}, l.refuse(column, fmt.Sprintf("holds no %s", v.Kind()))
 	}
 	switch v.Kind() {
 	case project.Int:
-		return l.place(parquet.Int64Value(v.Int()), column), nil
+		return l.inColumn(parquet.Int64Value(v.Int()), column), nil
 	case project.Float:
-		return l.place(parquet.DoubleValue(v.Float()), column), nil
+		return l.inColumn(parquet.DoubleValue(v.Float()), column), nil
 	case project.Bool:
-		return l.place(parquet.BooleanValue(v.Bool()), column), nil
+		return l.inColumn(parquet.BooleanValue(v.Bool()), column), nil
 	case project.Time:
-		return l.place(parquet.Int64Value(v.Micros()), column), nil
+		return l.inColumn(parquet.Int64Value(v.Micros()), column), nil
 	case project.Date:
-		return l.place(parquet.Int32Value(int32(v.Days())), column), nil
+		return l.inColumn(parquet.Int32Value(int32(v.Days())), column), nil
 	case project.Decimal:
 		return l.encodeDecimal(a, column, v)
 	case project.JSON:
-		return l.text(a, column, v.JSON()), nil
+		return l.textValue(a, column, v.JSON()), nil
 	default:
-		return l.text(a, column, v.Text()), nil
+		return l.textValue(a, column, v.Text()), nil
 	}
 }
 
@@ -128,9 +130,9 @@ func (l *layout) encodeDecimal(a *arena, column int, v project.Value) (parquet.V
 	n, small := v.Unscaled()
 	switch {
 	case small && typ.Precision <= decimal32Max && int64(int32(n)) == n:
-		return l.place(parquet.Int32Value(int32(n)), column), nil
+		return l.inColumn(parquet.Int32Value(int32(n)), column), nil
 	case small && typ.Precision > decimal32Max && typ.Precision <= decimal64Max:
-		return l.place(parquet.Int64Value(n), column), nil
+		return l.inColumn(parquet.Int64Value(n), column), nil
 	case typ.Precision <= decimal64Max:
 		return parquet.Value{}, l.refuse(column, fmt.Sprintf("is a %s: %s is too large", typ, v))
 	}
@@ -139,12 +141,13 @@ func (l *layout) encodeDecimal(a *arena, column int, v project.Value) (parquet.V
 	if unscaled.BitLen() >= size*8 {
 		return parquet.Value{}, l.refuse(column, fmt.Sprintf("is a %s: %s is too large", typ, v))
 	}
-	if unscaled.Sign() < 0 { // two's complement
+	// Parquet wants two's complement; big.Int.FillBytes writes the absolute value.
+	if unscaled.Sign() < 0 {
 		unscaled = new(big.Int).Add(unscaled, new(big.Int).Lsh(big.NewInt(1), uint(size*8)))
 	}
 	var buf [16]byte
 	bytes := a.copyText(string(unscaled.FillBytes(buf[:size])))
-	return l.place(parquet.FixedLenByteArrayValue(bytes), column), nil
+	return l.inColumn(parquet.FixedLenByteArrayValue(bytes), column), nil
 }
 
 func (l *layout) refuse(column int, what string) error {

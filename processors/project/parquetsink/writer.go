@@ -38,22 +38,22 @@ type writerTable struct {
 
 // Write takes a batch. It waits while the sink holds as much as it may.
 func (w *Writer) Write(ctx context.Context, b *project.Batch) (project.Written, error) {
-	if err := w.sink.room(ctx); err != nil {
+	if err := w.sink.waitForRoom(ctx); err != nil {
 		return project.Written{}, err
 	}
-	skip, err := w.follows(b)
+	skip, err := w.checkFollows(b)
 	if err != nil || skip {
-		return project.Written{Durable: w.position(), Skipped: skip && err == nil}, err
+		return project.Written{Durable: w.durableUpTo(), Skipped: skip && err == nil}, err
 	}
-	e, err := w.encode(b)
+	e, err := w.encodeBatch(b)
 	if err != nil {
 		return project.Written{}, err
 	}
-	return w.take(b, e)
+	return w.addBatch(b, e)
 }
 
-// follows says whether a batch is to be taken.
-func (w *Writer) follows(b *project.Batch) (skip bool, err error) {
+// checkFollows says whether a batch is to be taken, and why it cannot be.
+func (w *Writer) checkFollows(b *project.Batch) (skip bool, err error) {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
 	switch {
@@ -69,7 +69,7 @@ func (w *Writer) follows(b *project.Batch) (skip bool, err error) {
 	return false, nil
 }
 
-func (w *Writer) position() feed.Position {
+func (w *Writer) durableUpTo() feed.Position {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
 	return w.durable
@@ -87,14 +87,16 @@ type encodedRow struct {
 	row   parquet.Row
 }
 
-// encode finds out what is wrong with the rows of a batch.
-func (w *Writer) encode(b *project.Batch) (*encoded, error) {
+// encodeBatch brings a batch into the form of files, and finds what is wrong with its
+// rows. That is done here, by the goroutine of the writer and not by the commit, because
+// whoever calls Write can still say whose row it was; a commit holds rows of many writers.
+func (w *Writer) encodeBatch(b *project.Batch) (*encoded, error) {
 	e, before := &encoded{}, w.arena.size
 	var err error
-	if e.drops, err = w.encodeRows(b.Drop, w.keyRow); err != nil {
+	if e.drops, err = w.encodeRows(b.Drop, w.encodeKeyRow); err != nil {
 		return nil, err
 	}
-	if e.puts, err = w.encodeRows(b.Put, w.row); err != nil {
+	if e.puts, err = w.encodeRows(b.Put, w.encodeRow); err != nil {
 		return nil, err
 	}
 	for i := range b.Accept {
@@ -128,15 +130,15 @@ func (w *Writer) encodeRows(rows []project.Row, encode func(*writerTable, *proje
 	return all, nil
 }
 
-func (w *Writer) keyRow(t *writerTable, r *project.Row) (parquet.Row, error) {
-	return t.l.rows.keyRow(&w.arena, r)
+func (w *Writer) encodeKeyRow(t *writerTable, r *project.Row) (parquet.Row, error) {
+	return t.l.rows.encodeKeyRow(&w.arena, r)
 }
 
-func (w *Writer) row(t *writerTable, r *project.Row) (parquet.Row, error) {
+func (w *Writer) encodeRow(t *writerTable, r *project.Row) (parquet.Row, error) {
 	if len(r.Values) != len(t.columns) {
 		return nil, processors.Reject(fmt.Errorf("parquet sink: table %s: a row of %d values for %d columns", t.l.rows.as, len(r.Values), len(t.columns)))
 	}
-	row, err := t.l.rows.row(&w.arena, r, t.columns)
+	row, err := t.l.rows.encodeRow(&w.arena, r, t.columns)
 	if err != nil {
 		return nil, err
 	}
@@ -150,24 +152,24 @@ func (w *Writer) addReject(all []encodedRow, r *project.Reject) ([]encodedRow, e
 	if r.Table < 0 || r.Table >= len(w.tables) {
 		return nil, processors.Reject(fmt.Errorf("parquet sink: a reject of table %d, there are %d", r.Table, len(w.tables)))
 	}
-	row, hash := w.tables[r.Table].l.rejects.reject(&w.arena, r)
+	row, hash := w.tables[r.Table].l.rejects.encodeReject(&w.arena, r)
 	return append(all, encodedRow{table: r.Table, hash: hash, row: row}), nil
 }
 
-// take adds a batch to what the writer holds.
-func (w *Writer) take(b *project.Batch, e *encoded) (project.Written, error) {
+// addBatch adds a batch to what the writer holds.
+func (w *Writer) addBatch(b *project.Batch, e *encoded) (project.Written, error) {
 	s := w.sink
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w.ended != nil {
+	if w.ended != nil { // since checkFollows: encoding is done without the lock
 		return project.Written{}, w.ended
 	}
 	bytes, rows := w.active.bytes, w.active.rows
-	w.active.add(w.tables, e)
+	w.active.addBatch(w.tables, e)
 	if w.taken.Before(b.UpTo) {
 		w.taken = b.UpTo
 	}
-	s.heldLocked(w.active.rows-rows, w.active.bytes-bytes)
+	s.countLocked(w.active.rows-rows, w.active.bytes-bytes)
 	return project.Written{Durable: w.durable}, nil
 }
 
@@ -176,44 +178,45 @@ func (w *Writer) take(b *project.Batch, e *encoded) (project.Written, error) {
 // does not wait for, and beside another Flush.
 func (w *Writer) Flush(ctx context.Context) (feed.Position, error) {
 	s := w.sink
-	upTo := w.holds()
+	upTo := w.takenUpTo()
 	for {
 		dirty, err := w.dirty(upTo)
 		if err != nil {
 			return feed.Position{}, err
 		}
 		if !dirty {
-			return w.position(), nil
+			return w.durableUpTo(), nil
 		}
-		if err := s.pace(ctx); err != nil {
+		if err := s.waitForTurn(ctx); err != nil {
 			return feed.Position{}, err
 		}
-		if err := s.acquire(ctx); err != nil {
+		if err := s.takeTurn(ctx); err != nil {
 			return feed.Position{}, err
 		}
+		// Whoever had the turn may have committed what this writer holds, too.
 		if dirty, err = w.dirty(upTo); err == nil && dirty {
 			err = s.commit(ctx)
 		}
-		s.release()
+		s.endTurn()
 		if err != nil {
 			return feed.Position{}, err
 		}
 	}
 }
 
-// holds is the position up to which w took batches.
-func (w *Writer) holds() feed.Position {
+// takenUpTo is the position up to which w took batches.
+func (w *Writer) takenUpTo() feed.Position {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
 	return w.taken
 }
 
-// dirty says whether something that w took up to a position is not durable, or not to
-// be seen.
+// dirty says whether something that w took up to a position is not durable, or cannot be
+// seen by readers yet.
 func (w *Writer) dirty(upTo feed.Position) (bool, error) {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
-	return w.durable.Before(upTo) || w.sink.unseen, w.ended
+	return w.durable.Before(upTo) || w.sink.unpublished, w.ended
 }
 
 // Close discards what was not flushed.

@@ -20,21 +20,21 @@ func lost(p feed.Producer, format string, args ...any) error {
 // admit takes a term and its schema into a manifest that may be changed, and
 // says whether that changed anything. A table that was made has no files yet.
 func (m *manifest) admit(s *project.Schema, t project.Term) (changed bool, err error) {
-	a, changed, err := m.join(s, t.Producer)
+	ts, changed, err := m.joinSet(s, t.Producer)
 	if err != nil {
 		return false, err
 	}
 	for i := range s.Tables {
-		more, err := a.add(&s.Tables[i])
+		more, err := ts.addTable(&s.Tables[i])
 		if err != nil {
 			return false, err
 		}
 		changed = changed || more
 	}
-	recorded := a.source(t.Producer)
+	recorded := ts.source(t.Producer)
 	switch {
 	case recorded == nil:
-		a.record(t.Producer, t.Epoch, feed.Position{})
+		ts.recordPosition(t.Producer, t.Epoch, feed.Position{})
 	case recorded.Epoch > t.Epoch:
 		return false, lost(t.Producer, "epoch %d, a newer one %d has begun", t.Epoch, recorded.Epoch)
 	case recorded.Epoch == t.Epoch:
@@ -45,8 +45,14 @@ func (m *manifest) admit(s *project.Schema, t project.Term) (changed bool, err e
 	return true, nil
 }
 
-// join returns the area of a generation, which it makes or goes on in.
-func (m *manifest) join(s *project.Schema, p feed.Producer) (a *area, changed bool, err error) {
+// joinSet returns the table set of a generation:
+//
+//	current set of      opened                 table set
+//	none                1                      a new one, current
+//	1                   2, columns were added  that of 1, which 2 joins; 1 is refused from now on
+//	1                   2, a shadow            a new one beside it, until Swap
+//	2                   1                      none: lost
+func (m *manifest) joinSet(s *project.Schema, p feed.Producer) (ts *tableSet, changed bool, err error) {
 	if m.Pipeline == "" {
 		m.Pipeline = s.Pipeline
 	}
@@ -54,39 +60,39 @@ func (m *manifest) join(s *project.Schema, p feed.Producer) (a *area, changed bo
 		return nil, false, fmt.Errorf("parquet sink: the files there belong to pipeline %q, not to %q: give this one another path; "+
 			"or, if the other was deleted, remove all that is there: it is tried again by itself, and builds its own", m.Pipeline, s.Pipeline)
 	}
-	if a = m.area(s.Generation); a != nil {
-		if newest := a.newest(); newest > s.Generation {
+	if ts = m.setOf(s.Generation); ts != nil {
+		if newest := ts.newestGeneration(); newest > s.Generation {
 			return nil, false, lost(p, "generation %d has taken over", newest)
 		}
-		return a, false, nil
+		return ts, false, nil
 	}
 	current := m.current()
-	if current != nil && current.newest() > s.Generation {
-		return nil, false, lost(p, "generation %d has taken over", current.newest())
+	if current != nil && current.newestGeneration() > s.Generation {
+		return nil, false, lost(p, "generation %d has taken over", current.newestGeneration())
 	}
 	if current == nil || s.Shadow {
-		a = &area{Generations: []uint32{s.Generation}, Current: !s.Shadow}
-		m.Areas = append(m.Areas, a)
-		return a, true, nil
+		ts = &tableSet{Generations: []uint32{s.Generation}, Current: !s.Shadow}
+		m.Sets = append(m.Sets, ts)
+		return ts, true, nil
 	}
 	current.Generations = append(current.Generations, s.Generation)
 	return current, true, nil
 }
 
-// add adds a table, or the columns of it that are new.
-func (a *area) add(s *project.TableSchema) (changed bool, err error) {
-	t := a.table(s.Name)
+// addTable adds a table, or the columns of it that are new.
+func (ts *tableSet) addTable(s *project.TableSchema) (changed bool, err error) {
+	t := ts.table(s.Name)
 	if t == nil {
 		taken := names{}
 		for _, name := range reservedFolders {
-			taken.hold(name)
+			taken.reserve(name)
 		}
-		for _, other := range a.Tables {
-			taken.hold(other.As)
-			taken.hold(other.RejectsAs)
+		for _, other := range ts.Tables {
+			taken.reserve(other.As)
+			taken.reserve(other.RejectsAs)
 		}
-		t = &table{Name: s.Name, As: taken.take(s.Name)}
-		t.RejectsAs = taken.take(t.As + "_rejects")
+		t = &table{Name: s.Name, As: taken.choose(s.Name)}
+		t.RejectsAs = taken.choose(t.As + "_rejects")
 		for _, i := range s.Key {
 			t.Key = append(t.Key, s.Columns[i].Name)
 		}
@@ -94,31 +100,31 @@ func (a *area) add(s *project.TableSchema) (changed bool, err error) {
 			t.PartitionBy = s.Columns[s.PartitionBy].Name
 			t.PartitionAs = plain(t.PartitionBy + "_partition")
 		}
-		a.Tables = append(a.Tables, t)
+		ts.Tables = append(ts.Tables, t)
 		changed = true
 	}
-	if err := t.fits(s); err != nil {
+	if err := t.checkFits(s); err != nil {
 		return false, err
 	}
 	taken := names{}
 	for _, name := range []string{sourceColumn, elementColumn, t.PartitionAs} {
-		taken.hold(name)
+		taken.reserve(name)
 	}
 	for _, c := range t.Columns {
-		taken.hold(c.As)
+		taken.reserve(c.As)
 	}
 	for _, c := range s.Columns {
 		if slices.ContainsFunc(t.Columns, func(o tableColumn) bool { return o.Name == c.Name }) {
 			continue
 		}
-		t.Columns = append(t.Columns, tableColumn{Name: c.Name, As: taken.take(c.Name), Type: c.Type.String()})
+		t.Columns = append(t.Columns, tableColumn{Name: c.Name, As: taken.choose(c.Name), Type: c.Type.String()})
 		changed = true
 	}
 	return changed, nil
 }
 
-// fits says why a table that is there cannot go on with a schema.
-func (t *table) fits(s *project.TableSchema) error {
+// checkFits says why a table that is there cannot go on with a schema.
+func (t *table) checkFits(s *project.TableSchema) error {
 	change := func(what, was, is string) error {
 		return fmt.Errorf("parquet sink: table %s: %s was %s and is %s: rebuild it in a shadow generation", s.Name, what, was, is)
 	}
@@ -146,22 +152,22 @@ func (t *table) fits(s *project.TableSchema) error {
 	return nil
 }
 
-// swap makes the area of a generation the current one and removes the areas of
+// swap makes the table set of a generation the current one and removes those of
 // generations before it. It says whether that changed anything.
-func (m *manifest) swap(generation uint32, drop func(*file)) (changed bool, err error) {
-	if current := m.current(); current != nil && current.newest() >= generation {
+func (m *manifest) swap(generation uint32) (changed bool, err error) {
+	if current := m.current(); current != nil && current.newestGeneration() >= generation {
 		return false, nil
 	}
-	a := m.area(generation)
-	if a == nil {
+	ts := m.setOf(generation)
+	if ts == nil {
 		return false, fmt.Errorf("parquet sink: generation %d of %s has not been opened", generation, m.Pipeline)
 	}
-	a.Current = true
-	m.Areas = slices.DeleteFunc(m.Areas, func(b *area) bool {
-		if b == a || b.newest() > a.newest() {
+	ts.Current = true
+	m.Sets = slices.DeleteFunc(m.Sets, func(other *tableSet) bool {
+		if other == ts || other.newestGeneration() > ts.newestGeneration() {
 			return false
 		}
-		b.files(func(f *file) bool { drop(f); return true })
+		other.files(func(f *file) bool { m.removeFile(f); return true })
 		return true
 	})
 	return true, nil

@@ -19,10 +19,10 @@ const (
 
 var codec = &zstd.Codec{Level: zstd.SpeedFastest}
 
-// set writes the files that take the place of those of a table, or of its
-// rejects, that change.
-type set struct {
-	g       *stage
+// fileSet is the live files of a table, or of its rejects, and what a commit changes in
+// them. It writes the files that take the place of those that change.
+type fileSet struct {
+	rewrite *rewrite
 	l       *layout
 	live    []file
 	edits   edits
@@ -32,18 +32,19 @@ type set struct {
 	made []file
 }
 
-func (w *set) write(ctx context.Context) error {
-	units := w.plan()
+// writeAll writes the units of the plan, several at once.
+func (s *fileSet) writeAll(ctx context.Context) error {
+	units := s.planUnits()
 	if len(units) == 0 {
 		return nil
 	}
 	each := make([][]file, len(units))
 	group, work := errgroup.WithContext(ctx)
-	group.SetLimit(w.g.files.parallel)
+	group.SetLimit(s.rewrite.files.parallel)
 	for i := range units {
 		group.Go(func() error {
-			return w.g.files.heavy(work, func() (err error) {
-				each[i], err = w.unit(work, &units[i])
+			return s.rewrite.files.withSlot(work, func() (err error) {
+				each[i], err = s.writeUnit(work, &units[i])
 				return err
 			})
 		})
@@ -53,40 +54,45 @@ func (w *set) write(ctx context.Context) error {
 	}
 	for i := range units {
 		for _, f := range units[i].inputs {
-			w.g.removed[f.Path] = true
+			s.rewrite.removed[f.Path] = true
 		}
-		w.made = append(w.made, each[i]...)
+		s.made = append(s.made, each[i]...)
 	}
-	return w.keepOne(ctx)
+	return s.keepOneFile(ctx)
 }
 
-// keepOne sees to it that a table without rows has one file, which shows its
-// columns, and one with rows no such file.
-func (w *set) keepOne(ctx context.Context) error {
+// keepOneFile keeps one empty file for a table without rows, so that a reader finds its
+// columns, and removes it from a table with rows:
+//
+//	files before    written    files after
+//	empty           2 rows     2 rows
+//	2 rows          nothing    empty, a new one
+//	empty           nothing    empty, the same
+func (s *fileSet) keepOneFile(ctx context.Context) error {
 	left := 0
-	for _, f := range w.live {
-		if !w.g.removed[f.Path] && f.Rows > 0 {
+	for _, f := range s.live {
+		if !s.rewrite.removed[f.Path] && f.Rows > 0 {
 			left++
 		}
 	}
-	for _, f := range w.live {
-		if f.Rows == 0 && left+len(w.made) > 0 {
-			w.g.removed[f.Path] = true
+	for _, f := range s.live {
+		if f.Rows == 0 && left+len(s.made) > 0 {
+			s.rewrite.removed[f.Path] = true
 		} else if f.Rows == 0 {
 			return nil
 		}
 	}
-	if left+len(w.made) > 0 {
+	if left+len(s.made) > 0 {
 		return nil
 	}
-	empty, err := w.g.empty(ctx, w.l)
-	w.made = []file{empty}
+	empty, err := s.rewrite.writeEmpty(ctx, s.l)
+	s.made = []file{empty}
 	return err
 }
 
-// empty writes a file without rows.
-func (g *stage) empty(ctx context.Context, l *layout) (file, error) {
-	out := g.output(ctx, l, "")
+// writeEmpty writes a file without rows.
+func (r *rewrite) writeEmpty(ctx context.Context, l *layout) (file, error) {
+	out := r.output(ctx, l, "")
 	if err := out.begin(); err != nil {
 		return file{}, err
 	}
@@ -96,17 +102,18 @@ func (g *stage) empty(ctx context.Context, l *layout) (file, error) {
 	return out.files[0], nil
 }
 
-// unit writes what takes the place of the inputs of a unit.
-func (w *set) unit(ctx context.Context, u *unit) ([]file, error) {
-	out := w.g.output(ctx, w.l, u.folder)
+// writeUnit writes what takes the place of the inputs of a unit. Rows that stay are copied
+// as they were decoded, piece by piece, so that memory holds a few hundred of them.
+func (s *fileSet) writeUnit(ctx context.Context, u *unit) ([]file, error) {
+	out := s.rewrite.output(ctx, s.l, u.folder)
 	for _, f := range u.inputs {
-		data, err := w.g.read(ctx, f)
+		data, err := s.rewrite.read(ctx, f)
 		if err != nil {
 			return nil, err
 		}
-		changes := w.edits[f.Path]
+		changes := s.edits[f.Path]
 		kept := make([]parquet.Row, 0, scanRows)
-		err = scan(data, w.l, func(at int64, rows []parquet.Row) error {
+		err = scan(data, s.l, func(at int64, rows []parquet.Row) error {
 			if len(changes) == 0 {
 				return out.write(rows)
 			}
@@ -125,7 +132,7 @@ func (w *set) unit(ctx context.Context, u *unit) ([]file, error) {
 			return nil, fmt.Errorf("rewrite %s: %w", f.Path, err)
 		}
 	}
-	w.g.countRewritten(out.total)
+	s.rewrite.countRewritten(out.total) // so far: what follows is new
 	for rest := u.added; len(rest) > 0; {
 		n := min(len(rest), writeRows)
 		if err := out.write(rest[:n]); err != nil {
@@ -133,22 +140,23 @@ func (w *set) unit(ctx context.Context, u *unit) ([]file, error) {
 		}
 		rest = rest[n:]
 	}
-	return out.files, out.finish()
+	err := out.finish()
+	return out.files, err
 }
 
-func (g *stage) output(ctx context.Context, l *layout, folder string) *output {
+func (r *rewrite) output(ctx context.Context, l *layout, folder string) *output {
 	put := func(name string, data []byte) error {
-		return unreachable("write "+name, g.files.store.Put(ctx, name, data))
+		return unreachable("write "+name, r.files.store.Put(ctx, name, data))
 	}
-	return &output{g: g, l: l, folder: folder, put: put}
+	return &output{rewrite: r, l: l, folder: folder, put: put}
 }
 
 // output writes rows to one file after the other.
 type output struct {
-	g      *stage
-	l      *layout
-	folder string
-	put    func(name string, data []byte) error
+	rewrite *rewrite
+	l       *layout
+	folder  string
+	put     func(name string, data []byte) error
 
 	buf    bytes.Buffer
 	writer *parquet.GenericWriter[any]
@@ -165,6 +173,7 @@ func (o *output) begin() error {
 	o.buf = bytes.Buffer{}
 	o.open, o.rows, o.hashes = true, 0, nil
 	if o.writer != nil {
+		// One writer for all files of a unit: it keeps its buffers, which are megabytes.
 		o.writer.Reset(&o.buf)
 		return nil
 	}
@@ -196,13 +205,14 @@ func (o *output) write(rows []parquet.Row) error {
 	}
 	o.rows += int64(len(rows))
 	o.total += int64(len(rows))
-	if o.rows >= o.g.files.rowsMax || o.writer.Size() >= o.g.files.bytesMax {
+	if o.rows >= o.rewrite.files.rowsMax || o.writer.Size() >= o.rewrite.files.bytesMax {
 		return o.finish()
 	}
 	return nil
 }
 
-// finish puts the file in its place.
+// finish stores the file. The hashes of its rows go into the index at once, or the next
+// commit would read it again to find them.
 func (o *output) finish() error {
 	if !o.open {
 		return nil
@@ -212,13 +222,13 @@ func (o *output) finish() error {
 		return err
 	}
 	f := file{
-		Path:   o.g.name(o.l.as, o.folder),
+		Path:   o.rewrite.nameFile(o.l.as, o.folder),
 		Folder: o.folder, Rows: o.rows, Bytes: int64(o.buf.Len()),
 	}
 	if err := o.put(f.Path, o.buf.Bytes()); err != nil {
 		return err
 	}
-	o.g.files.index.putUnsorted(f.Path, o.hashes)
+	o.rewrite.files.index.putUnsorted(f.Path, o.hashes)
 	o.files = append(o.files, f)
 	return nil
 }

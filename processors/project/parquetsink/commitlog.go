@@ -20,35 +20,46 @@ const (
 	manifestsKept = 16
 )
 
-// chain is the sequence of manifests in a store. It is used by one goroutine at a
-// time.
-type chain struct {
+// commitLog is the sequence of manifests in a store, each of which follows on the one
+// before. Whoever makes the object with the next number has committed:
+//
+//	process 1             process 2             store
+//	                                            41
+//	reads 41, writes 42                         41 42
+//	                      reads 41, writes 42   refused: 42 is there
+//	                      reads 42, writes 43   41 42 43
+//
+// It is used by one goroutine at a time.
+type commitLog struct {
 	store ObjectStore
 	// last is the newest manifest that is known, of number zero before the first.
 	last *manifest
 	// proven is set when the store has refused to make a manifest twice.
 	proven bool
-	// gone are removed files that need not be listed any more.
-	gone map[string]bool
+	// deleted are files that this process has deleted from the store, so that the next
+	// manifest need not list them as removed.
+	deleted map[string]bool
 }
 
-func newChain(store ObjectStore) *chain {
-	return &chain{store: store, last: &manifest{}, gone: map[string]bool{}}
+func newCommitLog(store ObjectStore) *commitLog {
+	return &commitLog{store: store, last: &manifest{}, deleted: map[string]bool{}}
 }
 
-// refresh sees to it that last is the newest manifest.
-func (c *chain) refresh(ctx context.Context) error {
+// refresh sets last to the newest manifest.
+func (c *commitLog) refresh(ctx context.Context) error {
+	// List from the one before last, so that the list is empty only if last is gone,
+	// not also if nothing has come since.
 	after := ""
 	if c.last.Number > 0 {
 		after = manifestName(c.last.Number - 1)
 	}
-	numbers, err := c.numbers(ctx, after)
+	numbers, err := c.listNumbers(ctx, after)
 	if err != nil {
 		return err
 	}
 	if len(numbers) == 0 && c.last.Number > 0 {
-		// What was there is not. It has been emptied or restored older.
-		if numbers, err = c.numbers(ctx, ""); err != nil {
+		// The store has been emptied or restored older.
+		if numbers, err = c.listNumbers(ctx, ""); err != nil {
 			return err
 		}
 	}
@@ -68,8 +79,8 @@ func (c *chain) refresh(ctx context.Context) error {
 	return nil
 }
 
-// numbers lists the manifests after a name.
-func (c *chain) numbers(ctx context.Context, after string) (numbers []uint64, err error) {
+// listNumbers lists the manifests after a name.
+func (c *commitLog) listNumbers(ctx context.Context, after string) (numbers []uint64, err error) {
 	for o, err := range c.store.List(ctx, manifestFolder, after) {
 		if err != nil {
 			return nil, unreachable("list the manifests", err)
@@ -81,7 +92,7 @@ func (c *chain) numbers(ctx context.Context, after string) (numbers []uint64, er
 	return numbers, nil
 }
 
-func (c *chain) load(ctx context.Context, number uint64) (*manifest, error) {
+func (c *commitLog) load(ctx context.Context, number uint64) (*manifest, error) {
 	name := manifestName(number)
 	data, err := c.store.Get(ctx, name)
 	if err != nil {
@@ -97,21 +108,23 @@ func (c *chain) load(ctx context.Context, number uint64) (*manifest, error) {
 	return m, nil
 }
 
-// change makes the next manifest from the newest one, of which it gets a copy; nil
-// means that nothing is to change. It is called again when another commit has come
-// first.
+// change makes the next manifest from base, the newest one, which it must not change;
+// nil means that nothing is to change. It is called again, with the next attempt, when
+// another process has committed first.
 type change func(ctx context.Context, base *manifest, attempt int) (*manifest, error)
 
 // advance commits a change: it makes the manifest with the next number, which
 // succeeds for one of those who try. It returns nil if nothing was to change. After
 // an error the change may have been committed or not.
-func (c *chain) advance(ctx context.Context, f change) (*manifest, error) {
+func (c *commitLog) advance(ctx context.Context, f change) (*manifest, error) {
 	for attempt := range commitAttemptsMax {
 		if err := c.refresh(ctx); err != nil {
 			return nil, err
 		}
 		next, err := f(ctx, c.last, attempt)
-		if errors.Is(err, errGone) && c.stale(ctx) {
+		if errors.Is(err, errGone) && c.isStale(ctx) {
+			// A live file was missing, because the manifest that names it is superseded
+			// and its grace is over. The newer one names what took its place.
 			continue
 		}
 		if next == nil || err != nil {
@@ -129,20 +142,21 @@ func (c *chain) advance(ctx context.Context, f change) (*manifest, error) {
 	return nil, unreachable("commit", fmt.Errorf("others were faster %d times in a row", commitAttemptsMax))
 }
 
-// stale says whether there is a newer manifest than last.
-func (c *chain) stale(ctx context.Context) bool {
+// isStale refreshes, and says whether there was a newer manifest than last.
+func (c *commitLog) isStale(ctx context.Context) bool {
 	was := c.last.Number
 	return c.refresh(ctx) == nil && c.last.Number != was
 }
 
 // commit makes next the newest manifest, unless there is one of its number.
-func (c *chain) commit(ctx context.Context, next *manifest) (won bool, err error) {
+func (c *commitLog) commit(ctx context.Context, next *manifest) (won bool, err error) {
+	// The random name of a commit tells our manifest from another one with its number.
 	next.Number, next.Previous, next.Commit = c.last.Number+1, c.last.Commit, rand.Text()
 	next.Time = time.Now().UTC().Truncate(time.Millisecond)
 	if next.Time.Before(c.last.Time) {
 		next.Time = c.last.Time
 	}
-	next.Removed = slices.DeleteFunc(next.Removed, func(r removed) bool { return c.gone[r.Path] })
+	next.Removed = slices.DeleteFunc(next.Removed, func(r removed) bool { return c.deleted[r.Path] })
 	data, err := encodeManifest(next)
 	if err != nil {
 		return false, err
@@ -151,7 +165,7 @@ func (c *chain) commit(ctx context.Context, next *manifest) (won bool, err error
 	err = c.store.PutExclusive(ctx, name, data)
 	if exists(err) {
 		// It may be this one, sent twice by a client that did not hear the answer.
-		if mine, err := c.made(ctx, next); !mine || err != nil {
+		if mine, err := c.isOurs(ctx, next); !mine || err != nil {
 			return false, err
 		}
 	} else if err != nil {
@@ -164,12 +178,12 @@ func (c *chain) commit(ctx context.Context, next *manifest) (won bool, err error
 		return false, err
 	}
 	c.last = next
-	clear(c.gone)
+	clear(c.deleted)
 	return true, nil
 }
 
-// made says whether the manifest of a number is the one given.
-func (c *chain) made(ctx context.Context, m *manifest) (bool, error) {
+// isOurs says whether the manifest that is stored under the number of m is m.
+func (c *commitLog) isOurs(ctx context.Context, m *manifest) (bool, error) {
 	there, err := c.load(ctx, m.Number)
 	if missing(err) {
 		return false, nil
@@ -177,11 +191,18 @@ func (c *chain) made(ctx context.Context, m *manifest) (bool, error) {
 	return err == nil && there.Commit == m.Commit, err
 }
 
-// holds says whether a manifest that was made is one of the chain. It is not if its
+// holds says whether a manifest that was made is part of the log. It is not if its
 // number had been used and the manifest removed since, by others who have gone on
 // while this process stood still: then there are later ones, and none follows on it.
-func (c *chain) holds(ctx context.Context, m *manifest) (bool, error) {
-	later, err := c.numbers(ctx, manifestName(m.Number))
+//
+//	a process stops before it writes 42; others commit 42 to 80 and remove all up to 64
+//	it wakes up and writes 42       succeeds: there is no 42
+//	later ones are 65 to 80         43 is not among them: this 42 does not count
+//
+// Exclusive creation alone would have lost that commit, and told its writer that it is
+// durable.
+func (c *commitLog) holds(ctx context.Context, m *manifest) (bool, error) {
+	later, err := c.listNumbers(ctx, manifestName(m.Number))
 	if err != nil || len(later) == 0 {
 		return err == nil, err
 	}
@@ -197,7 +218,7 @@ func (c *chain) holds(ctx context.Context, m *manifest) (bool, error) {
 
 // prove finds out once whether the store refuses to make an object twice. One that
 // does not would let two workers overwrite each other's commits.
-func (c *chain) prove(ctx context.Context, name string, data []byte) error {
+func (c *commitLog) prove(ctx context.Context, name string, data []byte) error {
 	if c.proven {
 		return nil
 	}
