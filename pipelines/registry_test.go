@@ -140,7 +140,7 @@ func TestApplyChanges(t *testing.T) {
 	if want := "pipeline default/tag-names changed: it means the same, so nothing is copied anew"; got[0] != want {
 		t.Errorf("other words: %s", got[0])
 	}
-	if rec := get(); rec.Generation != 1 || rec.Spec.Source.Where != `(type="tag")` || !rec.Paused {
+	if rec := get(); rec.Generation != 1 || rec.Spec.Source.Where.String() != `(type="tag")` || !rec.Paused {
 		t.Errorf("other words: %+v", rec)
 	}
 

@@ -98,7 +98,7 @@ func (a *app) printPipelines(records []registry.Record, one bool) error {
 			if r.Paused {
 				state = "paused"
 			}
-			rows = append(rows, []string{r.Name, state, r.Spec.Source.Container, r.Spec.Keeps(), dash(r.Spec.Source.Where), strconv.Itoa(int(r.Generation))})
+			rows = append(rows, []string{r.Name, state, r.Spec.Source.Container, r.Spec.Keeps(), dash(r.Spec.Source.Where.String()), strconv.Itoa(int(r.Generation))})
 		}
 		return columns(w, []string{"PIPELINE", "STATE", "SOURCE", "KEEPS", "WHERE", "GENERATION"}, rows)
 	})

@@ -50,6 +50,46 @@ func ParseField(s string) (Path, error) {
 	return p, nil
 }
 
+// Field is a path as somebody wrote it, and what it was parsed to. It is written as
+// that text everywhere. The zero Field is none.
+type Field struct {
+	text string
+	path Path
+}
+
+// NewField parses a path as ParseField does.
+func NewField(text string) (Field, error) {
+	p, err := ParseField(text)
+	if err != nil {
+		return Field{}, err
+	}
+	return Field{text, p}, nil
+}
+
+// FieldOf returns a path in its one form.
+func FieldOf(p Path) Field { return Field{p.String(), p} }
+
+// String returns the path as it was written.
+func (f Field) String() string { return f.text }
+
+// Path returns what was parsed, which must not be changed; nil for none.
+func (f Field) Path() Path { return f.path }
+
+// IsZero tells whether there is none.
+func (f Field) IsZero() bool { return f.path == nil }
+
+// Equal tells whether two fields are written alike.
+func (f Field) Equal(other Field) bool { return f.text == other.text }
+
+// MarshalText returns the path as it was written.
+func (f Field) MarshalText() ([]byte, error) { return []byte(f.text), nil }
+
+// UnmarshalText parses what MarshalText wrote.
+func (f *Field) UnmarshalText(text []byte) (err error) {
+	*f, err = NewField(string(text))
+	return err
+}
+
 // String returns the path as a field, as ParseField reads it.
 func (p Path) String() string {
 	var b []byte

@@ -12,7 +12,6 @@ import (
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/query"
 )
 
 // cascadeCount counts the items whose copies are not what a cascade would make them.
@@ -50,13 +49,7 @@ const planGoneMax = 200_000
 // says. Copies of sources that were never there are left alone.
 func (n *cascadeCount) departed(ctx context.Context) error {
 	n.gone = map[store.ItemRef]cascade.Origin{}
-	var where *query.Expr
-	if text := n.declared.Spec.Source.Where; text != "" {
-		var err error
-		if where, err = (spec.Scope{}).Parse(text); err != nil {
-			return err
-		}
-	}
+	where := n.declared.Spec.Source.Where.Expr()
 	n.is = func(body []byte) bool { return body != nil && (where == nil || where.True(body)) }
 	for _, partition := range n.source.Partitions() {
 		if err := n.departedFrom(ctx, partition, n.is); err != nil {
@@ -232,11 +225,7 @@ func (o *itemCount) changed() {
 func (o *itemCount) path(r *cascade.Reference, field string) string {
 	var path document.Path
 	if r.Element >= 0 {
-		each, err := document.ParseField(o.n.declared.Spec.Cascade.Each)
-		if err != nil {
-			return field
-		}
-		path = append(slices.Clip(each), document.Step{Index: r.Element, IsIndex: true})
+		path = append(slices.Clip(o.n.declared.Spec.Cascade.Each.Path()), document.Step{Index: r.Element, IsIndex: true})
 	}
 	if field != "" {
 		p, err := document.ParseField(field)

@@ -149,8 +149,8 @@ func (r *Record) version() int {
 		return recordVersion
 	}
 	if c := r.Spec.Cascade; c != nil {
-		for _, fields := range c.Match {
-			if len(fields) > 1 {
+		for _, m := range c.Match {
+			if len(m.Value) > 1 {
 				return recordVersionMatch
 			}
 		}

@@ -1,8 +1,9 @@
 package spec
 
 import (
-	"maps"
 	"slices"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Aggregate counts, sums or lists source items, or elements in them, in fields of
@@ -17,23 +18,23 @@ type Aggregate struct {
 	// and element are the element, parent what holds its array, item the whole
 	// item, index and parentIndex the places in the arrays, from 0. Default: the
 	// source items themselves.
-	Each string `json:"each,omitempty" yaml:"each,omitempty"`
+	Each document.Field `json:"each,omitzero" yaml:"each,omitempty"`
 	// Match says which target item a source item (with each, an element) belongs
 	// to: field of the target: field of the source. Together with where it must fix
 	// the target's whole partition key, for there the exact state of a group is
 	// kept; with create, the target's id too. It may be left out if where fixes the
 	// target's id: there is one group then.
-	Match map[string]string `json:"match,omitempty" yaml:"match,omitempty"`
+	Match ByField[document.Field] `json:"match,omitempty" yaml:"match,omitempty"`
 	// Where restricts the target items that hold the fields: an expression of the
 	// SQL dialect, such as type = "customer". Default: all that have the match
 	// fields.
-	Where string `json:"where,omitempty" yaml:"where,omitempty"`
+	Where Expression `json:"where,omitzero" yaml:"where,omitempty"`
 	// Create makes a target item that is missing, of the values that match and
 	// where fix and the fields; and again when it goes while it has members. Default
 	// false: the fields appear when the item does.
 	Create bool `json:"create,omitempty" yaml:"create,omitempty"`
 	// Set says what each field of the target is.
-	Set map[string]AggregateField `json:"set" yaml:"set"`
+	Set ByField[AggregateField] `json:"set" yaml:"set"`
 	// Consistency is eventual (soon after the change) or transactional (in the same
 	// commit as the change, so that no reader sees one without the other; only
 	// inside a logical partition). Default eventual.
@@ -48,30 +49,30 @@ type AggregateField struct {
 	Count bool `json:"count,omitempty" yaml:"count,omitempty"`
 	// Sum adds up an expression, exactly; what is no number is left out. 0 over
 	// nothing.
-	Sum string `json:"sum,omitempty" yaml:"sum,omitempty"`
+	Sum Expression `json:"sum,omitzero" yaml:"sum,omitempty"`
 	// Min is the least value of an expression, in the order of ORDER BY; the field
 	// is absent over nothing.
-	Min string `json:"min,omitempty" yaml:"min,omitempty"`
+	Min Expression `json:"min,omitzero" yaml:"min,omitempty"`
 	// Max is the greatest value of an expression; the field is absent over nothing.
-	Max string `json:"max,omitempty" yaml:"max,omitempty"`
+	Max Expression `json:"max,omitzero" yaml:"max,omitempty"`
 	// Avg is the mean of an expression over what is a number; the field is absent
 	// over nothing.
-	Avg string `json:"avg,omitempty" yaml:"avg,omitempty"`
+	Avg Expression `json:"avg,omitzero" yaml:"avg,omitempty"`
 	// Latest is how many of the newest are kept, as an array of objects, newest
 	// first: 1 to 1000. It needs by and fields.
 	Latest int `json:"latest,omitempty" yaml:"latest,omitempty"`
 	// By is the expression that tells which are the newest: those with the greatest
 	// value. What has none is left out. Only with latest.
-	By string `json:"by,omitempty" yaml:"by,omitempty"`
+	By Expression `json:"by,omitzero" yaml:"by,omitempty"`
 	// Fields are what is kept of each of the newest: fields of the source item, with
 	// each of the element. Only with latest.
-	Fields []string `json:"fields,omitempty" yaml:"fields,omitempty"`
+	Fields []document.Field `json:"fields,omitempty" yaml:"fields,omitempty"`
 	// Each is the path of an array in the source item (with the aggregate's each, in
 	// the element) over whose elements this field alone runs, such as details.
 	// Default: none.
-	Each string `json:"each,omitempty" yaml:"each,omitempty"`
+	Each document.Field `json:"each,omitzero" yaml:"each,omitempty"`
 	// Where restricts what this field alone counts. Default: all.
-	Where string `json:"where,omitempty" yaml:"where,omitempty"`
+	Where Expression `json:"where,omitzero" yaml:"where,omitempty"`
 }
 
 // Consistency is when the fields of an aggregate follow a change.
@@ -85,10 +86,9 @@ const (
 
 func (a *Aggregate) clone() *Aggregate {
 	c := *a
-	c.Match, c.Set = maps.Clone(c.Match), maps.Clone(c.Set)
-	for name, f := range c.Set {
-		f.Fields = slices.Clone(f.Fields)
-		c.Set[name] = f
+	c.Match, c.Set = slices.Clone(c.Match), slices.Clone(c.Set)
+	for i := range c.Set {
+		c.Set[i].Value.Fields = slices.Clone(c.Set[i].Value.Fields)
 	}
 	return &c
 }

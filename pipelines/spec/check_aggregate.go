@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
@@ -52,13 +51,10 @@ func (c *Checker) targetKey(p *KnownPipeline, rule *accumulator.Rule, paths []do
 
 // targetWrites refuses a set that writes the identity of its target.
 func (c *Checker) targetWrites(p *KnownPipeline, paths []document.Path) {
-	for _, name := range slices.Sorted(maps.Keys(p.Spec.Aggregate.Set)) {
-		written, err := document.ParseField(name)
-		if err != nil {
-			continue // a finding of the decoder
-		}
-		field := "spec.aggregate.set." + name
-		if slices.ContainsFunc(paths, func(key document.Path) bool { return overlap(written, key) }) {
+	for i := range p.Spec.Aggregate.Set {
+		written := p.Spec.Aggregate.Set[i].Field
+		field := "spec.aggregate.set." + written.String()
+		if slices.ContainsFunc(paths, func(key document.Path) bool { return overlap(written.Path(), key) }) {
 			c.findings.Add(p.places.key(field), "%s writes the target's partition key, which cannot be changed", field)
 		}
 	}
@@ -89,7 +85,7 @@ func (c *Checker) transactional(p *KnownPipeline, paths []document.Path) {
 
 // ownField writes a field of the source item as match would.
 func (s *PipelineSpec) ownField(field string) string {
-	if s.Aggregate.Each != "" {
+	if !s.Aggregate.Each.IsZero() {
 		return "item." + field
 	}
 	return field
@@ -98,25 +94,17 @@ func (s *PipelineSpec) ownField(field string) string {
 // sameInBoth tells whether a path has the same value in a source item and in its
 // target: match says so, or both wheres fix it alike.
 func (s *PipelineSpec) sameInBoth(path document.Path) bool {
-	members, err := scopeOf(s.Aggregate.Each)
-	if err != nil {
-		return false
-	}
-	for target, source := range s.Aggregate.Match {
-		if t, err := document.ParseField(target); err != nil || t.Pointer() != path.Pointer() {
+	members := scopeOf(s.Aggregate.Each)
+	for _, m := range s.Aggregate.Match {
+		if m.Field.Path().Pointer() != path.Pointer() {
 			continue
 		}
-		if reads, ok := members.refReads(source); ok && len(reads) == 1 && reads[0].Pointer() == path.Pointer() {
+		if reads := members.refReads(m.Value); len(reads) == 1 && reads[0].Pointer() == path.Pointer() {
 			return true
 		}
 	}
-	_, source, errS := whereFields(s.Source.Where)
-	_, target, errT := whereFields(s.Aggregate.Where)
-	if errS != nil || errT != nil {
-		return false
-	}
-	for _, x := range source {
-		for _, y := range target {
+	for _, x := range s.Source.Where.equalities() {
+		for _, y := range s.Aggregate.Where.equalities() {
 			if named(x.Path).Pointer() == path.Pointer() && slices.Equal(x.Path, y.Path) && document.Equal(x.Value, y.Value) {
 				return true
 			}

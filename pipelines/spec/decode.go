@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Decoder reads one file's nodes and collects what is wrong with them. It goes on
@@ -214,23 +216,28 @@ func (d *Decoder) entries(n *yaml.Node, path, expected string) []entry {
 	return all
 }
 
+// fieldReader parses a field of the target or of the source. It reports what is none,
+// and what is not allowed where it stands.
+type fieldReader func(n *yaml.Node, path, text string) (document.Field, bool)
+
 // pairs reads a mapping of field names of the target to those of the source.
-func (d *Decoder) pairs(into *map[string]string, example string, target, source func(n *yaml.Node, path, text string)) func(*yaml.Node, string) {
+func (d *Decoder) pairs(into *ByField[document.Field], example string, target, source fieldReader) func(*yaml.Node, string) {
 	return func(n *yaml.Node, path string) {
 		entries := d.entries(n, path, "field of the target: field of the source is expected, such as "+example)
-		*into = make(map[string]string, len(entries))
 		for _, e := range entries {
 			at := Join(path, e.name)
-			target(e.key, at, e.name)
+			copied, ok := target(e.key, at, e.name)
 			if IsNull(e.value) {
 				d.bad(e.value, "%s is empty; the name of a field of the source is expected", at)
 				continue
 			}
 			var text string
 			d.text(&text)(e.value, at)
-			if text != "" {
-				source(e.value, at, text)
-				(*into)[e.name] = text
+			if text == "" {
+				continue
+			}
+			if from, read := source(e.value, at, text); ok && read {
+				into.put(copied, from)
 			}
 		}
 	}

@@ -6,19 +6,19 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/accumulator"
 )
 
 // aggregate reads what an aggregate is. Its each comes before what it is the scope
 // of.
 func (d *Decoder) aggregate(n *yaml.Node, path string, a *Aggregate) {
-	var members Scope
 	d.mapping(n, path,
 		field{"into", "the name of the container that holds the fields is expected", d.text(&a.Into)},
-		field{"each", "", d.each(&a.Each, &members)},
+		field{"each", "", d.each(&a.Each)},
 		field{"match", "", func(n *yaml.Node, path string) {
 			if n.Kind != yaml.MappingNode || len(n.Content) > 0 {
-				d.pairs(&a.Match, "{customerId: customerId}", d.namesPath, d.sourceField(members))(n, path)
+				d.pairs(&a.Match, "{customerId: customerId}", d.namesPath, d.sourceField(scopeOf(a.Each)))(n, path)
 			}
 		}},
 		field{"where", "", d.where(&a.Where)},
@@ -32,17 +32,17 @@ func (d *Decoder) aggregate(n *yaml.Node, path string, a *Aggregate) {
 
 func (d *Decoder) aggregateFields(n *yaml.Node, path string, a *Aggregate) {
 	const example = "{count: true} or {sum: price * quantity, each: details}"
-	a.Set = map[string]AggregateField{}
 	for _, e := range d.entries(n, path, "field of the target: what it is, is expected, such as {orders: {count: true}}") {
 		at := Join(path, e.name)
-		d.namesPath(e.key, at, e.name)
+		field, ok := d.namesPath(e.key, at, e.name)
 		if e.value.Kind != yaml.MappingNode {
 			d.bad(e.value, "%s is %s; what the field is, is expected: %s", at, describe(e.value), example)
 			continue
 		}
 		var f AggregateField
-		d.aggregateField(e.value, at, a.Each, &f)
-		a.Set[e.name] = f
+		if d.aggregateField(e.value, at, a.Each, &f); ok {
+			a.Set.put(field, f)
+		}
 	}
 }
 
@@ -50,13 +50,11 @@ func (d *Decoder) aggregateFields(n *yaml.Node, path string, a *Aggregate) {
 var functions = []string{"count", "sum", "min", "max", "avg", "latest"}
 
 // aggregateField reads what one field is.
-func (d *Decoder) aggregateField(n *yaml.Node, path, each string, f *AggregateField) {
-	s, err := scopeOf(each)
-	if err != nil {
-		return // each was reported
-	}
-	expression := func(into *string) func(*yaml.Node, string) {
-		return func(n *yaml.Node, path string) { d.expression(into, s, "price * quantity")(n, path) }
+func (d *Decoder) aggregateField(n *yaml.Node, path string, each document.Field, f *AggregateField) {
+	expression := func(into *Expression) func(*yaml.Node, string) {
+		return func(n *yaml.Node, path string) {
+			d.expression(into, scopeOf(each, f.Each), "price * quantity")(n, path)
+		}
 	}
 	var there []string // the fields that are
 	seen := func(name string, read func(*yaml.Node, string)) field {
@@ -66,14 +64,10 @@ func (d *Decoder) aggregateField(n *yaml.Node, path, each string, f *AggregateFi
 		}}
 	}
 	d.mapping(n, path,
-		field{"each", "", func(n *yaml.Node, path string) {
-			var own Scope
-			d.each(&f.Each, &own)(n, path)
-			s.arrays = append(slices.Clip(s.arrays), own.arrays...)
-		}},
+		field{"each", "", d.each(&f.Each)},
 		seen("count", d.count(&f.Count)),
 		seen("sum", expression(&f.Sum)), seen("min", expression(&f.Min)), seen("max", expression(&f.Max)), seen("avg", expression(&f.Avg)),
-		seen("latest", d.latest(&f.Latest)), seen("by", expression(&f.By)), seen("fields", d.latestFields(&f.Fields, &s)),
+		seen("latest", d.latest(&f.Latest)), seen("by", expression(&f.By)), seen("fields", func(n *yaml.Node, path string) { d.latestFields(n, path, scopeOf(each, f.Each), &f.Fields) }),
 		field{"where", "", expression(&f.Where)},
 	)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -129,17 +123,16 @@ func (d *Decoder) latest(into *int) func(*yaml.Node, string) {
 }
 
 // latestFields reads what is kept of each of the newest.
-func (d *Decoder) latestFields(into *[]string, s *Scope) func(*yaml.Node, string) {
-	return func(n *yaml.Node, path string) {
-		d.list(n, path, "[id, orderDate]", func(e *yaml.Node, path string) {
-			var text string
-			if d.text(&text)(e, path); text == "" {
-				return
-			}
-			d.sourceField(*s)(e, path, text)
-			*into = append(*into, text)
-		})
-	}
+func (d *Decoder) latestFields(n *yaml.Node, path string, s Scope, into *[]document.Field) {
+	d.list(n, path, "[id, orderDate]", func(e *yaml.Node, path string) {
+		var text string
+		if d.text(&text)(e, path); text == "" {
+			return
+		}
+		if f, ok := d.sourceField(s)(e, path, text); ok {
+			*into = append(*into, f)
+		}
+	})
 }
 
 // checkAggregate applies the rules of aggregates that need nothing else.
@@ -155,10 +148,7 @@ func (d *Decoder) checkAggregate(s *PipelineSpec) {
 }
 
 // isEntry tells whether a field is one of the entries of a mapping.
-func isEntry[T any](field, mapping string, entries map[string]T) bool {
+func isEntry[T any](field, mapping string, entries ByField[T]) bool {
 	name, ok := strings.CutPrefix(field, mapping)
-	if ok {
-		_, ok = entries[name]
-	}
-	return ok
+	return ok && entries.has(name)
 }

@@ -73,9 +73,9 @@ func (d *Decoder) cascade(n *yaml.Node, path string, c *Cascade) {
 	d.mapping(n, path,
 		field{"into", "the name of the container that holds the copies is expected", d.text(&c.Into)},
 		field{"each", "", func(n *yaml.Node, path string) {
-			d.text(&c.Each)(n, path)
-			if c.Each != "" {
-				d.fieldPath(n, path, c.Each)
+			var text string
+			if d.text(&text)(n, path); text != "" {
+				c.Each, _ = d.fieldPath(n, path, text)
 			}
 		}},
 		field{
@@ -93,33 +93,37 @@ func (d *Decoder) cascade(n *yaml.Node, path string, c *Cascade) {
 
 // match reads how a copy names its source: fields of the target to fields of the
 // source, or to lists of them.
-func (d *Decoder) match(into *map[string]SourceFields) func(*yaml.Node, string) {
+func (d *Decoder) match(into *ByField[SourceFields]) func(*yaml.Node, string) {
 	return func(n *yaml.Node, path string) {
 		entries := d.entries(n, path, "field of the target: field of the source is expected, such as {categoryId: id}")
-		*into = make(map[string]SourceFields, len(entries))
 		for _, e := range entries {
 			at := Join(path, e.name)
-			d.fieldPath(e.key, at, e.name)
-			var fields []string
-			switch {
-			case IsNull(e.value), e.value.Kind == yaml.SequenceNode && len(e.value.Content) == 0:
+			copied, ok := d.fieldPath(e.key, at, e.name)
+			nodes, list := []*yaml.Node{e.value}, e.value.Kind == yaml.SequenceNode
+			if list {
+				nodes = e.value.Content
+			}
+			if IsNull(e.value) || len(nodes) == 0 {
 				d.bad(e.value, "%s is empty; the name of a field of the source is expected, or a list of such", at)
 				continue
-			case e.value.Kind == yaml.SequenceNode:
-				d.texts(&fields, "[customerId, id]")(e.value, at)
-				for i, text := range fields {
-					if text != "" {
-						d.fieldPath(resolve(e.value.Content[i]), fmt.Sprintf("%s[%d]", at, i), text)
-					}
+			}
+			var fields SourceFields
+			for i, n := range nodes {
+				at := at
+				if list {
+					at = fmt.Sprintf("%s[%d]", at, i)
+					d.places[at] = d.at(n)
 				}
-			default:
-				fields = make([]string, 1)
-				if d.text(&fields[0])(e.value, at); fields[0] != "" {
-					d.fieldPath(e.value, at, fields[0])
+				var text string
+				if d.text(&text)(resolve(n), at); text == "" {
+					continue
+				}
+				if f, ok := d.fieldPath(resolve(n), at, text); ok {
+					fields = append(fields, f)
 				}
 			}
-			if !slices.Contains(fields, "") {
-				(*into)[e.name] = fields
+			if ok && len(fields) == len(nodes) {
+				into.put(copied, fields)
 			}
 		}
 	}
@@ -143,9 +147,9 @@ func oneOfTexts[T ~string](d *Decoder, into *T, values ...T) func(*yaml.Node, st
 	}
 }
 
-// parseField parses the path of a field, and reports what is none.
-func (d *Decoder) parseField(n *yaml.Node, path, text string) (document.Path, bool) {
-	p, err := document.ParseField(text)
+// fieldPath reads the path of a field, and reports what is none.
+func (d *Decoder) fieldPath(n *yaml.Node, path, text string) (document.Field, bool) {
+	f, err := document.NewField(text)
 	pe, ok := errors.AsType[*document.PathError](err)
 	switch {
 	case ok:
@@ -155,23 +159,22 @@ func (d *Decoder) parseField(n *yaml.Node, path, text string) (document.Path, bo
 	case strings.HasPrefix(text, "/"):
 		d.bad(n, "%s: %q is written as a pointer; a field is expected: %s", path, text,
 			strings.ReplaceAll(strings.TrimPrefix(text, "/"), "/", "."))
-	case !strings.ContainsAny(text, `"'`) && slices.ContainsFunc(p, func(s document.Step) bool { return strings.Contains(s.Name, "(") }):
+	case !strings.ContainsAny(text, `"'`) && slices.ContainsFunc(f.Path(), func(s document.Step) bool { return strings.Contains(s.Name, "(") }):
 		d.bad(n, "%s: %q is computed; the path of a field is expected, such as name or address.city", path, text)
 	default:
-		return p, true
+		return f, true
 	}
-	return nil, false
+	return document.Field{}, false
 }
 
-// fieldPath checks the path of a field.
-func (d *Decoder) fieldPath(n *yaml.Node, path, text string) { d.parseField(n, path, text) }
-
-// namesPath checks the path of a field that is written: names alone.
-func (d *Decoder) namesPath(n *yaml.Node, path, text string) {
-	p, ok := d.parseField(n, path, text)
-	if ok && !isNames(p) {
+// namesPath reads the path of a field that is written: names alone.
+func (d *Decoder) namesPath(n *yaml.Node, path, text string) (document.Field, bool) {
+	f, ok := d.fieldPath(n, path, text)
+	if ok && !isNames(f.Path()) {
 		d.bad(n, "%s: %q is not a field that can be set; names joined by dots are expected, such as address.city", path, text)
+		return document.Field{}, false
 	}
+	return f, ok
 }
 
 // isNames tells whether a path is names alone.
@@ -184,48 +187,44 @@ func isNames(p document.Path) bool {
 	return true
 }
 
-// each reads the path of an array, or of arrays in arrays, and what names mean in
-// their elements.
-func (d *Decoder) each(into *string, meaning *Scope) func(*yaml.Node, string) {
+// each reads the path of an array, or of arrays in arrays.
+func (d *Decoder) each(into *document.Field) func(*yaml.Node, string) {
 	return func(n *yaml.Node, path string) {
 		var text string
 		d.text(&text)(n, path)
 		if text == "" {
 			return
 		}
-		p, ok := d.parseField(n, path, text)
+		f, ok := d.fieldPath(n, path, text)
 		if !ok {
 			return
 		}
-		s, err := scopeOf(text)
-		for _, array := range s.arrays {
-			ok = ok && len(array) > 0 && isNames(array)
-		}
+		p := f.Path()
 		switch {
 		case p[len(p)-1].All:
 			d.bad(n, "%s: %q names elements; the array is expected: %s", path, text, p[:len(p)-1])
-		case !ok || err != nil:
+		case slices.ContainsFunc(scopeOf(f).arrays, func(array document.Path) bool { return len(array) == 0 || !isNames(array) }):
 			d.bad(n, "%s: %q is not the path of an array; names joined by dots are expected, such as details, and [*] where an array lies in the elements of another, such as details[*].options", path, text)
 		default:
-			*into, *meaning = text, s
+			*into = f
 		}
 	}
 }
 
 // where reads a condition on an item.
-func (d *Decoder) where(into *string) func(*yaml.Node, string) {
+func (d *Decoder) where(into *Expression) func(*yaml.Node, string) {
 	return d.expression(into, Scope{}, `type = "category"`)
 }
 
 // expression reads an expression in a scope and points into it where it is wrong.
-func (d *Decoder) expression(into *string, s Scope, example string) func(*yaml.Node, string) {
+func (d *Decoder) expression(into *Expression, s Scope, example string) func(*yaml.Node, string) {
 	return func(n *yaml.Node, path string) {
 		if n.Kind != yaml.ScalarNode {
 			d.bad(n, "%s is %s; an expression is expected, such as %s", path, describe(n), example)
 			return
 		}
-		if d.parseExpression(n, path, s) != nil {
-			*into = n.Value
+		if e := d.parseExpression(n, path, s); e != nil {
+			*into = Expression{n.Value, e}
 		}
 	}
 }
@@ -261,21 +260,24 @@ func (d *Decoder) parseExpression(n *yaml.Node, path string, s Scope) *query.Exp
 	return e
 }
 
-// sourceField checks the path of a field in a scope.
-func (d *Decoder) sourceField(s Scope) func(n *yaml.Node, path, text string) {
-	return func(n *yaml.Node, path, text string) {
-		p, ok := d.parseField(n, path, text)
+// sourceField reads the path of a field in a scope.
+func (d *Decoder) sourceField(s Scope) fieldReader {
+	return func(n *yaml.Node, path, text string) (document.Field, bool) {
+		f, ok := d.fieldPath(n, path, text)
 		if !ok {
-			return
+			return document.Field{}, false
 		}
-		root, _, ok := s.ref(text)
+		root, _, whole := s.ref(f)
 		switch {
-		case slices.ContainsFunc(p, func(step document.Step) bool { return step.All }):
+		case slices.ContainsFunc(f.Path(), func(step document.Step) bool { return step.All }):
 			d.bad(n, "%s: %q means many values, and one is expected; each names the array whose elements are meant", path, text)
-		case !ok:
+		case whole:
 			d.bad(n, "%s: %q is the whole item; a field of it is expected, such as %s.id", path, text, text)
 		case root == rootParentIndex && len(s.arrays) == 1:
 			d.bad(n, "%s: parentIndex is never there: %s lies in no other array; write element.parentIndex if a field is meant", path, s.arrays[0])
+		default:
+			return f, true
 		}
+		return document.Field{}, false
 	}
 }

@@ -36,18 +36,16 @@ func (d *Decoder) tables(n *yaml.Node, path string, into *Tables) {
 // table reads which rows a table has. Its each comes before what it is the scope
 // of.
 func (d *Decoder) table(n *yaml.Node, path string, t *Table) {
-	var rows Scope
 	complete := false // all columns could be read
 	d.mapping(n, path,
-		field{"each", "", d.each(&t.Each, &rows)},
+		field{"each", "", d.each(&t.Each)},
 		field{"where", "", func(n *yaml.Node, path string) {
-			// What an item is, is said of the item: type = "salesOrder" with each too.
-			d.expression(&t.Where, Scope{rows.arrays, true}, `type = "salesOrder"`)(n, path)
+			d.expression(&t.Where, scopeOf(t.Each).ofWhere(), `type = "salesOrder"`)(n, path)
 		}},
 		field{"key", "the columns that tell the rows apart are expected, such as [id]", d.texts(&t.Key, "[id]")},
 		field{"columns", "what a row holds is expected, such as {id: id, city: address.city}", func(n *yaml.Node, path string) {
 			before := len(d.findings)
-			d.columns(n, path, rows, &t.Columns)
+			d.columns(n, path, scopeOf(t.Each), &t.Columns)
 			complete = before == len(d.findings)
 		}},
 		field{"index", "", func(n *yaml.Node, path string) {

@@ -3,7 +3,6 @@ package spec
 import (
 	"bytes"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -59,7 +58,10 @@ func GainsColumns(p, next *Project) bool {
 
 // hasAll tells whether columns hold each of some, with the same meaning.
 func hasAll(columns, some Columns) bool {
-	return !slices.ContainsFunc(some, func(c NamedColumn) bool { return !slices.Contains(columns, c) })
+	return !slices.ContainsFunc(some, func(c NamedColumn) bool {
+		is := columns.Column(c.Name)
+		return is == nil || !is.Expr.Equal(c.Expr) || is.Type != c.Type
+	})
 }
 
 // SameSink tells whether two projections write to the same place, so that the rows
@@ -139,7 +141,7 @@ func (s *PipelineSpec) Switches(next *PipelineSpec) bool {
 func (s *PipelineSpec) Leaves(next *PipelineSpec) []string {
 	var left []string
 	switch {
-	case s.Cascade != nil && next.Cascade != nil && s.Cascade.Into == next.Cascade.Into && s.Cascade.Each == next.Cascade.Each:
+	case s.Cascade != nil && next.Cascade != nil && s.Cascade.Into == next.Cascade.Into && s.Cascade.Each.Equal(next.Cascade.Each):
 		left = withoutKeys(s.Cascade.Set, next.Cascade.Set)
 	case s.Aggregate != nil && next.Aggregate != nil && s.Aggregate.Into == next.Aggregate.Into:
 		left = withoutKeys(s.Aggregate.Set, next.Aggregate.Set)
@@ -153,11 +155,11 @@ func (s *PipelineSpec) Leaves(next *PipelineSpec) []string {
 	return notes
 }
 
-func withoutKeys[V any](all, without map[string]V) []string {
+func withoutKeys[V any](all, without ByField[V]) []string {
 	var left []string
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		if _, ok := without[key]; !ok {
-			left = append(left, key)
+	for _, e := range all {
+		if field := e.Field.String(); !without.has(field) {
+			left = append(left, field)
 		}
 	}
 	return left

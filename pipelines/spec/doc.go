@@ -12,8 +12,10 @@
 // of fields must come to rest. What is accepted has one spelling (normalize) and one
 // meaning (meaning.go), so that two declarations can be compared.
 //
-// A spec keeps expressions and paths as the texts that were declared. rule.go says them
-// in the words of processors and accumulators, which compile them.
+// A spec holds expressions and paths parsed (Expression, document.Field), with the texts
+// that were declared, as which they are written. They are parsed once, when YAML is
+// decoded or a record is read. rule.go says them in the words of processors and
+// accumulators, which compile them.
 //
 // All of it is pure: nothing is asked and nothing changed but the files that are read.
 // It is safe for concurrent use.

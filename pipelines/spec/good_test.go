@@ -86,51 +86,51 @@ func readBack(t *testing.T, r *spec.Resources) *spec.Resources {
 // inside { } included.
 func TestLoadDesign(t *testing.T) {
 	r := decodeFile(t, "testdata/good/design.yaml")
-	want := []spec.PipelineSpec{
-		{
-			Source: spec.Source{Container: "customer", Where: `type = "salesOrder"`},
-			Aggregate: &spec.Aggregate{
-				Into: "customer", Match: map[string]string{"customerId": "customerId"}, Where: `type = "customer"`,
-				Set: map[string]spec.AggregateField{
-					"salesOrderCount": {Count: true},
-					"lifetimeValue":   {Sum: "price * quantity", Each: "details"},
-					"lastOrderDate":   {Max: "orderDate"},
-					"recentOrders":    {Latest: 3, By: "orderDate", Fields: []string{"id", "orderDate"}},
+	want := []string{
+		`{
+			"source": {"container": "customer", "where": "type = \"salesOrder\""},
+			"aggregate": {
+				"into": "customer", "match": {"customerId": "customerId"}, "where": "type = \"customer\"",
+				"set": {
+					"salesOrderCount": {"count": true},
+					"lifetimeValue":   {"sum": "price * quantity", "each": "details"},
+					"lastOrderDate":   {"max": "orderDate"},
+					"recentOrders":    {"latest": 3, "by": "orderDate", "fields": ["id", "orderDate"]}
 				},
-				Consistency: spec.Transactional,
-			},
-		},
-		{
-			Source: spec.Source{Container: "customer"},
-			Project: &spec.Project{
-				Sink:     spec.Sink{Parquet: &spec.ParquetSink{Path: "./analytics", CommitInterval: spec.Duration(spec.CommitIntervalDefault)}},
-				OnExpire: spec.KeepRows,
-				Tables: spec.Tables{
-					{Name: "customers", Table: spec.Table{Where: `type = "customer"`, Key: []string{"id"}, Columns: columns(
-						"id", "id", "", "name", `CONCAT(firstName, " ", lastName)`, "", "city", "addresses[0].city", "", "orders", "salesOrderCount", "",
-					)}},
-					{Name: "orders", Table: spec.Table{Where: `type = "salesOrder"`, Key: []string{"id"}, Columns: columns(
-						"id", "id", "", "customerId", "customerId", "", "orderDate", "orderDate", "timestamp",
-					)}},
-					{Name: "orderItems", Table: spec.Table{Where: `type = "salesOrder"`, Each: "details", Key: []string{"orderId", "line"}, Columns: columns(
-						"orderId", "item.id", "", "line", "index", "", "sku", "sku", "", "price", "price", "decimal(12,2)", "quantity", "quantity", "",
-					)}},
-				},
-			},
-		},
+				"consistency": "transactional"
+			}
+		}`,
+		`{
+			"source": {"container": "customer"},
+			"project": {
+				"sink": {"parquet": {"path": "./analytics", "commitInterval": "5s"}},
+				"onExpire": "keep",
+				"tables": {
+					"customers": {"where": "type = \"customer\"", "key": ["id"], "columns": {
+						"id": "id", "name": "CONCAT(firstName, \" \", lastName)", "city": "addresses[0].city", "orders": "salesOrderCount"
+					}},
+					"orders": {"where": "type = \"salesOrder\"", "key": ["id"], "columns": {
+						"id": "id", "customerId": "customerId", "orderDate": {"expr": "orderDate", "type": "timestamp"}
+					}},
+					"orderItems": {"where": "type = \"salesOrder\"", "each": "details", "key": ["orderId", "line"], "columns": {
+						"orderId": "item.id", "line": "index", "sku": "sku", "price": {"expr": "price", "type": "decimal(12,2)"}, "quantity": "quantity"
+					}}
+				}
+			}
+		}`,
 	}
 	for i := range want {
-		if diff := cmp.Diff(want[i], r.Pipelines[i].Spec); diff != "" {
+		if diff := cmp.Diff(specOf(t, want[i]), r.Pipelines[i].Spec); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", r.Pipelines[i].Metadata, diff)
 		}
 	}
 }
 
-// columns makes columns of names, expressions and types.
-func columns(texts ...string) spec.Columns {
-	var all spec.Columns
-	for i := 0; i < len(texts); i += 3 {
-		all = append(all, spec.NamedColumn{Name: texts[i], Column: spec.Column{Expr: texts[i+1], Type: texts[i+2]}})
+// specOf reads a spec as the registry does.
+func specOf(t *testing.T, text string) (s spec.PipelineSpec) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		t.Fatal(err)
 	}
-	return all
+	return s
 }

@@ -5,6 +5,8 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // PipelineKind is what a pipeline does with its source.
@@ -85,11 +87,11 @@ func (s *PipelineSpec) Keeps() string {
 	return ""
 }
 
-func eachOf(array string) string {
-	if array == "" {
+func eachOf(array document.Field) string {
+	if array.IsZero() {
 		return ""
 	}
-	return ", each of " + array
+	return ", each of " + array.String()
 }
 
 // Destination says where a pipeline writes to: the container of its target, or the

@@ -29,13 +29,10 @@ func TestLoadWebStore(t *testing.T) {
 	if err := r.Check(shop(t)); err != nil {
 		t.Errorf("applied again: %v", err)
 	}
-	want := spec.PipelineSpec{
-		Source: spec.Source{Container: "productMeta", Where: `type = "tag"`},
-		Cascade: &spec.Cascade{
-			Into: "product", Each: "tags", Match: map[string]spec.SourceFields{"id": {"id"}}, Set: map[string]string{"name": "name"},
-			OnSourceDelete: spec.Clear,
-		},
-	}
+	want := specOf(t, `{
+		"source": {"container": "productMeta", "where": "type = \"tag\""},
+		"cascade": {"into": "product", "each": "tags", "match": {"id": "id"}, "set": {"name": "name"}, "onSourceDelete": "clear"}
+	}`)
 	found := false
 	for _, p := range r.Pipelines {
 		if p.Metadata.Name == "tag-names" {
@@ -56,13 +53,13 @@ func TestDocumentsAreReadBack(t *testing.T) {
 		PartitionKey: []string{"/customerId", "/year"}, Partitions: 8, Indexes: []string{"/lines/*/sku"},
 		UniqueKeys: [][]string{{"/number"}}, TTL: 36 * 3600, ChangeFeed: store.ChangeFeedSpec{Retention: 90 * time.Minute},
 	}}
-	rec := registry.Record{Database: "shop", Name: "names", Spec: spec.PipelineSpec{
-		Source: spec.Source{Container: "people", Where: "type = 'person: \"x\"'"},
-		Cascade: &spec.Cascade{
-			Into: "orders", Where: "true", Match: map[string]spec.SourceFields{"customerId": {"customerId", "id"}, "year": {"year"}},
-			Set: map[string]string{"customer.name": "name"}, OnSourceDelete: spec.Delete,
-		},
-	}}
+	rec := registry.Record{Database: "shop", Name: "names", Spec: specOf(t, `{
+		"source": {"container": "people", "where": "type = 'person: \"x\"'"},
+		"cascade": {
+			"into": "orders", "where": "true", "match": {"customerId": ["customerId", "id"], "year": "year"},
+			"set": {"customer.name": "name"}, "onSourceDelete": "delete"
+		}
+	}`)}
 	container, pipeline := registry.ContainerDocument(&info), rec.Document()
 	var text strings.Builder
 	enc := yaml.NewEncoder(&text)

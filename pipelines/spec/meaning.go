@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -39,10 +38,9 @@ func (s *PipelineSpec) meaning() *PipelineSpec {
 	if m.OnError == "" {
 		m.OnError = Park
 	}
-	m.Source.Where = Scope{}.same(m.Source.Where)
+	m.expressions(func(_ string, e *Expression, _ Scope, _ bool) { e.text = e.expr.String() })
 	if c := m.Cascade; c != nil {
-		c.Where, c.Each = Scope{}.same(c.Where), sameField(c.Each)
-		c.Match, c.Set = sameMatch(c.Match), sameFields(c.Set)
+		c.Each, c.Match, c.Set = sameField(c.Each), sameMatch(c.Match), sameFields(c.Set, sameField)
 	}
 	if m.Aggregate != nil {
 		m.Aggregate.meaning()
@@ -54,32 +52,19 @@ func (s *PipelineSpec) meaning() *PipelineSpec {
 }
 
 func (a *Aggregate) meaning() {
-	members, err := scopeOf(a.Each)
-	if err != nil {
-		return // as it is written
-	}
-	a.Each, a.Where = sameField(a.Each), Scope{}.same(a.Where)
-	match := make(map[string]string, len(a.Match))
-	for target, source := range a.Match {
-		match[sameField(target)] = members.sameRef(source)
-	}
-	set := make(map[string]AggregateField, len(a.Set))
-	for path, f := range a.Set {
-		of, err := scopeOf(a.Each, f.Each)
-		if err != nil {
-			set[path] = f
-			continue
-		}
-		for _, text := range []*string{&f.Sum, &f.Min, &f.Max, &f.Avg, &f.By, &f.Where} {
-			*text = of.same(*text)
-		}
-		for i := range f.Fields {
-			f.Fields[i] = of.sameRef(f.Fields[i])
+	members := scopeOf(a.Each)
+	a.Match = sameFields(a.Match, members.sameRef)
+	var set ByField[AggregateField]
+	for i := range a.Set {
+		f := a.Set[i].Value
+		of := scopeOf(a.Each, f.Each)
+		for j := range f.Fields {
+			f.Fields[j] = of.sameRef(f.Fields[j])
 		}
 		f.Each = sameField(f.Each)
-		set[sameField(path)] = f
+		set.put(sameField(a.Set[i].Field), f)
 	}
-	a.Match, a.Set = match, set
+	a.Each, a.Set = sameField(a.Each), set
 }
 
 func (p *Project) meaning() {
@@ -93,14 +78,9 @@ func (p *Project) meaning() {
 	slices.SortFunc(p.Tables, func(a, b NamedTable) int { return strings.Compare(a.Name, b.Name) })
 	for i := range p.Tables {
 		t := &p.Tables[i]
-		members, err := scopeOf(t.Each)
-		if err != nil {
-			continue // as it is written
-		}
-		t.Each, t.Where = sameField(t.Each), Scope{members.arrays, true}.same(t.Where)
+		t.Each = sameField(t.Each)
 		for j := range t.Columns {
 			c := &t.Columns[j]
-			c.Expr = members.same(c.Expr)
 			if typ, err := project.ParseType(c.Type); err == nil {
 				c.Type = typ.String()
 			}
@@ -108,53 +88,42 @@ func (p *Project) meaning() {
 	}
 }
 
-// same returns an expression in the scope in its one form.
-func (s Scope) same(text string) string {
-	if text == "" {
-		return ""
-	}
-	if e, err := s.Parse(text); err == nil {
-		return e.String()
-	}
-	return text
-}
-
 // sameRef returns a path in the scope in its one form, which begins with the name
 // of its root.
-func (s Scope) sameRef(text string) string {
-	root, path, ok := s.ref(text)
-	if !ok {
-		return text
-	}
-	return slices.Concat(document.Path{{Name: elementRoots[root][0]}}, path).String()
+func (s Scope) sameRef(f document.Field) document.Field {
+	root, path, _ := s.ref(f)
+	return document.FieldOf(slices.Concat(document.Path{{Name: elementRoots[root][0]}}, path))
 }
 
-func sameField(text string) string {
-	if p, err := document.ParseField(text); err == nil {
-		return p.String()
+// sameField returns a path in its one form.
+func sameField(f document.Field) document.Field {
+	if f.IsZero() {
+		return f
 	}
-	return text
+	return document.FieldOf(f.Path())
 }
 
 // sameMatch returns match in its one form. The order of fields that one field equals
 // says nothing.
-func sameMatch(match map[string]SourceFields) map[string]SourceFields {
-	same := make(map[string]SourceFields, len(match))
-	for _, target := range slices.Sorted(maps.Keys(match)) {
-		fields := make(SourceFields, len(match[target]))
-		for i, source := range match[target] {
+func sameMatch(match ByField[SourceFields]) ByField[SourceFields] {
+	var same ByField[SourceFields]
+	for _, m := range match {
+		fields := make(SourceFields, len(m.Value))
+		for i, source := range m.Value {
 			fields[i] = sameField(source)
 		}
-		slices.Sort(fields)
-		same[sameField(target)] = fields
+		slices.SortFunc(fields, func(a, b document.Field) int { return strings.Compare(a.String(), b.String()) })
+		same.put(sameField(m.Field), fields)
 	}
 	return same
 }
 
-func sameFields(fields map[string]string) map[string]string {
-	same := make(map[string]string, len(fields))
-	for _, target := range slices.Sorted(maps.Keys(fields)) {
-		same[sameField(target)] = sameField(fields[target])
+// sameFields returns fields of the target and of the source in their one form, those of
+// the source as form says.
+func sameFields(fields ByField[document.Field], form func(document.Field) document.Field) ByField[document.Field] {
+	var same ByField[document.Field]
+	for _, f := range fields {
+		same.put(sameField(f.Field), form(f.Value))
 	}
 	return same
 }

@@ -3,6 +3,8 @@ package spec
 import (
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Project writes source items, or elements in them, as rows of tables.
@@ -110,13 +112,13 @@ type Table struct {
 	// Where restricts the rows: an expression of the SQL dialect. Bare names read
 	// the item, with each too; there element, parent, item, index and parentIndex are
 	// as in columns. Default: all.
-	Where string `json:"where,omitempty" yaml:"where,omitempty"`
+	Where Expression `json:"where,omitzero" yaml:"where,omitempty"`
 	// Each is the path of an array in the source items whose elements are the rows,
 	// such as details; arrays in arrays are written details[*].options. The columns
 	// read the element then: bare names and element are the element, parent what
 	// holds its array, item the whole item, index and parentIndex the places in the
 	// arrays, from 0. Default: a row for each item.
-	Each string `json:"each,omitempty" yaml:"each,omitempty"`
+	Each document.Field `json:"each,omitzero" yaml:"each,omitempty"`
 	// Key are the columns that tell the rows of the table apart.
 	Key []string `json:"key" yaml:"key"`
 	// Columns are what a row holds, by name: an expression of the SQL dialect, or
@@ -140,7 +142,7 @@ type NamedTable struct {
 // the expression alone.
 type Column struct {
 	// Expr is an expression of the SQL dialect.
-	Expr string `json:"expr" yaml:"expr"`
+	Expr Expression `json:"expr" yaml:"expr"`
 	// Type is string, int64, double, decimal(precision,scale), bool, timestamp, date
 	// or json. A value that is not of it puts the row among the rejects. Default: text
 	// of anything; in a sink of containers json, which keeps values as they are, but

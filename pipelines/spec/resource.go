@@ -1,10 +1,10 @@
 package spec
 
 import (
-	"maps"
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 )
 
@@ -105,7 +105,7 @@ type Source struct {
 	// Where restricts the source items: an expression of the SQL dialect, such as
 	// type = "category". An item for which it is not true is, for the pipeline, not
 	// there. Default: all items.
-	Where string `json:"where,omitempty" yaml:"where,omitempty"`
+	Where Expression `json:"where,omitzero" yaml:"where,omitempty"`
 }
 
 // OnSourceDelete is what becomes of copies whose source was deleted.
@@ -124,18 +124,18 @@ type Cascade struct {
 	Into string `json:"into" yaml:"into"`
 	// Each is the path of an array in the target's items whose elements are the
 	// copies, such as tags. Default: the item itself holds the copy.
-	Each string `json:"each,omitempty" yaml:"each,omitempty"`
+	Each document.Field `json:"each,omitzero" yaml:"each,omitempty"`
 	// Match says how a copy names its source: field of the target (with each, of
 	// the element): field of the source, or a list of its fields, all of which it
 	// equals, such as customerId: [customerId, id]. Together with the source's where
 	// it must fix the source's partition key and id.
-	Match map[string]SourceFields `json:"match" yaml:"match"`
+	Match ByField[SourceFields] `json:"match" yaml:"match"`
 	// Where restricts the items that hold copies: an expression of the SQL dialect.
 	// Default: all items of the target that have the match fields.
-	Where string `json:"where,omitempty" yaml:"where,omitempty"`
+	Where Expression `json:"where,omitzero" yaml:"where,omitempty"`
 	// Set says what is copied: field of the target (with each, of the element):
 	// field of the source. A field that the source lacks is removed.
-	Set map[string]string `json:"set" yaml:"set"`
+	Set ByField[document.Field] `json:"set" yaml:"set"`
 	// OnSourceDelete is keep, clear (the set fields go; with each, the element
 	// goes) or delete (the items go; not with each). Default keep.
 	OnSourceDelete OnSourceDelete `json:"onSourceDelete,omitempty" yaml:"onSourceDelete,omitempty"`
@@ -178,9 +178,9 @@ func (p places) key(field string) Place {
 func (s PipelineSpec) Clone() PipelineSpec {
 	if s.Cascade != nil {
 		c := *s.Cascade
-		c.Match, c.Set = maps.Clone(c.Match), maps.Clone(c.Set)
-		for target, fields := range c.Match {
-			c.Match[target] = slices.Clone(fields)
+		c.Match, c.Set = slices.Clone(c.Match), slices.Clone(c.Set)
+		for i := range c.Match {
+			c.Match[i].Value = slices.Clone(c.Match[i].Value)
 		}
 		s.Cascade = &c
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/invopop/jsonschema"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
@@ -47,7 +48,7 @@ func schema(t *testing.T) []byte {
 		root.OneOf = append(root.OneOf, &jsonschema.Schema{Ref: "#/$defs/" + kind.name})
 	}
 	// These are reached through mappings whose Go types are lists.
-	for _, of := range []any{spec.Table{}, spec.Column{}, spec.TestChange{}} {
+	for _, of := range []any{spec.Table{}, spec.Column{}, spec.AggregateField{}, spec.TestChange{}} {
 		maps.Copy(root.Definitions, r.Reflect(of).Definitions)
 	}
 	refineContainers(t, root.Definitions)
@@ -159,11 +160,17 @@ func mapType(t reflect.Type) *jsonschema.Schema {
 			{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s))+$`, Examples: []any{"36h"}},
 			{Type: "integer", Minimum: "1"},
 		}}
-	case reflect.TypeFor[spec.SourceFields]():
-		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
+	case reflect.TypeFor[document.Field](), reflect.TypeFor[spec.Expression]():
+		return &jsonschema.Schema{Type: "string"}
+	case reflect.TypeFor[spec.ByField[document.Field]]():
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Type: "string"}}
+	case reflect.TypeFor[spec.ByField[spec.AggregateField]]():
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Ref: "#/$defs/AggregateField"}}
+	case reflect.TypeFor[spec.ByField[spec.SourceFields]]():
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{OneOf: []*jsonschema.Schema{
 			{Type: "string"},
 			{Type: "array", MinItems: &one, Items: &jsonschema.Schema{Type: "string"}, Examples: []any{[]any{"customerId", "id"}}},
-		}}
+		}}}
 	case reflect.TypeFor[spec.OnSourceDelete]():
 		return enum(spec.Keep, spec.Clear, spec.Delete)
 	case reflect.TypeFor[spec.OnError]():

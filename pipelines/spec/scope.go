@@ -38,28 +38,29 @@ var (
 )
 
 // scopeOf returns the scope of the arrays that each names, all of them written as
-// one path such as details[*].options; "" means none.
-func scopeOf(each ...string) (s Scope, err error) {
-	for _, text := range each {
-		if text == "" {
+// one path such as details[*].options; zero means none.
+func scopeOf(each ...document.Field) (s Scope) {
+	for _, f := range each {
+		if f.IsZero() {
 			continue
 		}
-		path, err := document.ParseField(text)
-		if err != nil {
-			return Scope{}, err
-		}
+		path := f.Path()
 		for {
 			all := slices.IndexFunc(path, func(step document.Step) bool { return step.All })
 			if all < 0 {
 				break
 			}
-			s.arrays = append(s.arrays, path[:all])
+			s.arrays = append(s.arrays, path[:all:all])
 			path = path[all+1:]
 		}
 		s.arrays = append(s.arrays, path)
 	}
-	return s, nil
+	return s
 }
+
+// ofWhere returns the scope of a table's where: what an item is, is said of the item,
+// type = "salesOrder" with each too.
+func (s Scope) ofWhere() Scope { return Scope{s.arrays, true} }
 
 // Parse reads an expression in the scope. The error is a *query.SyntaxError.
 func (s Scope) Parse(text string) (*query.Expr, error) {
@@ -96,8 +97,13 @@ func (s Scope) elements(n int) document.Path {
 	return path
 }
 
-// reads returns the paths in the item that an expression in the scope reads.
-func (s Scope) reads(e *query.Expr) []document.Path {
+// reads returns the paths in the item that an expression in the scope reads; none if
+// there is no expression.
+func (s Scope) reads(of Expression) []document.Path {
+	e := of.expr
+	if e == nil {
+		return nil
+	}
 	var paths []document.Path
 	for root := range elementRoots {
 		for _, names := range s.read(e, root) {
@@ -142,14 +148,10 @@ func (s Scope) counts() []document.Path {
 	return paths
 }
 
-// ref is what a path in the scope that computes nothing leads to, such as
-// customerId or item.customerId. ok is false if the text is none, or leads to the
-// item as a whole.
-func (s Scope) ref(text string) (root int, path document.Path, ok bool) {
-	path, err := document.ParseField(text)
-	if err != nil {
-		return 0, nil, false
-	}
+// ref is where a path in the scope that computes nothing begins, such as customerId or
+// item.customerId, and how it goes on. whole says that it leads to the item as such.
+func (s Scope) ref(f document.Field) (root int, path document.Path, whole bool) {
+	path = f.Path()
 	names, bare := elementRoots, rootElement
 	if len(s.arrays) == 0 {
 		names, bare = [][]string{rootItem: itemRoots[0]}, rootItem
@@ -158,22 +160,19 @@ func (s Scope) ref(text string) (root int, path document.Path, ok bool) {
 		if path[0].Name == "" || !slices.Contains(names, path[0].Name) {
 			continue
 		}
-		whole := root == rootItem || root == rootParent && len(s.arrays) == 1
-		return root, path[1:], len(path) > 1 || !whole
+		isItem := root == rootItem || root == rootParent && len(s.arrays) == 1
+		return root, path[1:], isItem && len(path) == 1
 	}
-	return bare, path, true
+	return bare, path, false
 }
 
 // refReads returns the path in the item that ref leads to, if it does.
-func (s Scope) refReads(text string) (reads []document.Path, ok bool) {
-	root, path, ok := s.ref(text)
-	if !ok {
-		return nil, false
-	}
+func (s Scope) refReads(f document.Field) []document.Path {
+	root, path, _ := s.ref(f)
 	if path, there := s.inItem(root, path); there {
-		reads = append(reads, path)
+		return []document.Path{path}
 	}
-	return reads, true
+	return nil
 }
 
 // named returns the path of properties and, written in digits, elements.

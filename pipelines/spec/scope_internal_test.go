@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // TestScopeReads shows what the names in expressions of each depth read of an item.
@@ -24,15 +26,13 @@ func TestScopeReads(t *testing.T) {
 		{"an index", "", "addresses[0].city", false, []string{"/addresses/0/city"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, err := scopeOf(c.each)
+			s := scopeOf(arrays(t, c.each))
+			s.bareItem = c.bareItem
+			e, err := s.Parse(c.expr)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.bareItem = c.bareItem
-			reads, ok := s.readsOf(c.expr)
-			if !ok {
-				t.Fatal("does not parse")
-			}
+			reads := s.reads(Expression{c.expr, e})
 			got := map[string]int{}
 			for _, path := range reads {
 				got[path.Pointer()]++
@@ -51,13 +51,23 @@ func TestScopeReads(t *testing.T) {
 	}
 }
 
-// TestScopeCount shows that where an element stands changes with the array, and
-// not with a field of an element.
-func TestScopeCount(t *testing.T) {
-	s, err := scopeOf("details")
+// arrays parses each, "" for none.
+func arrays(t *testing.T, each string) document.Field {
+	t.Helper()
+	if each == "" {
+		return document.Field{}
+	}
+	f, err := document.NewField(each)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return f
+}
+
+// TestScopeCount shows that where an element stands changes with the array, and
+// not with a field of an element.
+func TestScopeCount(t *testing.T) {
+	s := scopeOf(arrays(t, "details"))
 	for pointer, want := range map[string]bool{"": true, "/details": true, "/details/3": true, "/details/3/price": false, "/other": false} {
 		if got := s.counts()[0].Touched(pointer); got != want {
 			t.Errorf("a change of %q touches it: %t, want %t", pointer, got, want)

@@ -1,8 +1,6 @@
 package spec
 
 import (
-	"fmt"
-	"maps"
 	"slices"
 
 	"github.com/millrace/millrace/feed/document"
@@ -34,144 +32,78 @@ type setField struct {
 }
 
 // ShapesOf returns the shapes of p, one for each container that it writes; nil if
-// it writes none, or if a part of it does not parse.
+// it writes none.
 func (c *Checker) ShapesOf(p *KnownPipeline) []*Shape {
 	s := Shape{source: Metadata{Name: p.Spec.Source.Container, Database: p.Database}.String()}
-	where, is, err := whereFields(p.Spec.Source.Where)
-	if err != nil {
-		return nil
-	}
-	s.sourceReads, s.sourceIs = where, is
-	var ok bool
+	s.sourceReads, s.sourceIs = Scope{}.reads(p.Spec.Source.Where), p.Spec.Source.Where.equalities()
 	switch {
 	case p.Spec.Cascade != nil:
 		s.Target = Metadata{Name: p.Spec.Cascade.Into, Database: p.Database}.String()
-		ok = s.cascade(p.Spec.Cascade)
+		s.cascade(p.Spec.Cascade)
 	case p.Spec.Aggregate != nil:
 		s.Target = Metadata{Name: p.Spec.Aggregate.Into, Database: p.Database}.String()
-		ok = s.aggregate(p.Spec.Aggregate)
+		s.aggregate(p.Spec.Aggregate)
 	case p.Spec.Project != nil && p.Spec.Project.Sink.Container != nil:
 		return tableShapes(&s, p.Database, p.Spec.Project)
-	}
-	if !ok {
+	default:
 		return nil
 	}
 	return []*Shape{&s}
 }
 
-func (s *Shape) cascade(cascade *Cascade) bool {
-	var err error
-	if s.targetReads, s.targetIs, err = whereFields(cascade.Where); err != nil {
-		return false
-	}
+func (s *Shape) cascade(cascade *Cascade) {
+	s.targetReads, s.targetIs = Scope{}.reads(cascade.Where), cascade.Where.equalities()
 	var prefix document.Path
-	if cascade.Each != "" {
-		if prefix, err = document.ParseField(cascade.Each); err != nil {
-			return false
-		}
-		prefix = append(prefix, document.Step{All: true})
+	if !cascade.Each.IsZero() {
+		prefix = append(slices.Clip(cascade.Each.Path()), document.Step{All: true})
 	}
-	for _, name := range slices.Sorted(maps.Keys(cascade.Match)) {
-		for _, field := range cascade.Match[name] {
-			target, value, ok := pair(prefix, name, field)
-			if !ok {
-				return false
-			}
-			s.targetReads = append(s.targetReads, target)
-			s.sourceReads = append(s.sourceReads, value)
+	for _, m := range cascade.Match {
+		s.targetReads = append(s.targetReads, slices.Concat(prefix, m.Field.Path()))
+		for _, field := range m.Value {
+			s.sourceReads = append(s.sourceReads, field.Path())
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(cascade.Set)) {
-		target, value, ok := pair(prefix, name, cascade.Set[name])
-		if !ok {
-			return false
-		}
-		s.sets = append(s.sets, setField{yaml: "spec.cascade.set." + name, target: target, values: []document.Path{value}})
+	for _, set := range cascade.Set {
+		s.sets = append(s.sets, setField{
+			yaml: "spec.cascade.set." + set.Field.String(), target: slices.Concat(prefix, set.Field.Path()), values: []document.Path{set.Value.Path()},
+		})
 	}
-	return true
 }
 
-// pair parses a field of the target and one of the source.
-func pair(prefix document.Path, target, source string) (t, s document.Path, ok bool) {
-	t, err := document.ParseField(target)
-	if err != nil {
-		return nil, nil, false
-	}
-	if s, err = document.ParseField(source); err != nil {
-		return nil, nil, false
-	}
-	return slices.Concat(prefix, t), s, true
-}
-
-func (s *Shape) aggregate(a *Aggregate) bool {
-	var err error
-	if s.targetReads, s.targetIs, err = whereFields(a.Where); err != nil {
-		return false
-	}
-	members, err := scopeOf(a.Each)
-	if err != nil {
-		return false
-	}
+func (s *Shape) aggregate(a *Aggregate) {
+	s.targetReads, s.targetIs = Scope{}.reads(a.Where), a.Where.equalities()
+	members := scopeOf(a.Each)
 	s.sourceReads = append(s.sourceReads, members.counts()...)
 	var made []setField
-	for _, name := range slices.Sorted(maps.Keys(a.Match)) {
-		target, err := document.ParseField(name)
-		if err != nil {
-			return false
-		}
-		value, ok := members.refReads(a.Match[name])
-		if !ok {
-			return false
-		}
-		s.targetReads = append(s.targetReads, target)
+	for _, m := range a.Match {
+		value := members.refReads(m.Value)
+		s.targetReads = append(s.targetReads, m.Field.Path())
 		s.sourceReads = append(s.sourceReads, value...)
-		made = append(made, setField{yaml: "spec.aggregate.match." + name, target: target, values: value, made: true})
+		made = append(made, setField{yaml: "spec.aggregate.match." + m.Field.String(), target: m.Field.Path(), values: value, made: true})
 	}
-	for _, name := range slices.Sorted(maps.Keys(a.Set)) {
-		set := setField{yaml: "spec.aggregate.set." + name}
-		var ok bool
-		if set.target, err = document.ParseField(name); err != nil {
-			return false
-		}
-		if set.values, ok = a.fieldReads(a.Set[name]); !ok {
-			return false
-		}
-		s.sets = append(s.sets, set)
+	for i := range a.Set {
+		field := a.Set[i].Field
+		s.sets = append(s.sets, setField{yaml: "spec.aggregate.set." + field.String(), target: field.Path(), values: a.fieldReads(&a.Set[i].Value)})
 	}
 	if a.Create {
 		s.sets = append(s.sets, made...)
 	}
-	return true
 }
 
 // fieldReads returns what decides the value of a field beyond which members its
 // group has.
-func (a *Aggregate) fieldReads(f AggregateField) (reads []document.Path, ok bool) {
-	s, err := scopeOf(a.Each, f.Each)
-	if err != nil {
-		return nil, false
-	}
-	if f.Each != "" {
+func (a *Aggregate) fieldReads(f *AggregateField) (reads []document.Path) {
+	s := scopeOf(a.Each, f.Each)
+	if !f.Each.IsZero() {
 		reads = append(reads, s.counts()...)
 	}
-	for _, text := range []string{f.Sum, f.Min, f.Max, f.Avg, f.By, f.Where} {
-		if text == "" {
-			continue
-		}
-		more, ok := s.readsOf(text)
-		if !ok {
-			return nil, false
-		}
-		reads = append(reads, more...)
+	for _, of := range f.expressions() {
+		reads = append(reads, s.reads(*of.e)...)
 	}
-	for _, text := range f.Fields {
-		more, ok := s.refReads(text)
-		if !ok {
-			return nil, false
-		}
-		reads = append(reads, more...)
+	for _, kept := range f.Fields {
+		reads = append(reads, s.refReads(kept)...)
 	}
-	return reads, true
+	return reads
 }
 
 // tableShapes returns a shape for each table of a projection into containers. A
@@ -183,9 +115,7 @@ func tableShapes(of *Shape, database string, p *Project) []*Shape {
 	for i := range p.Tables {
 		s := *of
 		s.Target = Metadata{p.Tables[i].Name, database}.String()
-		if !s.table(&p.Tables[i]) {
-			return nil
-		}
+		s.table(&p.Tables[i])
 		shapes = append(shapes, &s)
 		rejects.sourceReads = slices.Concat(rejects.sourceReads, s.sourceReads)
 		for j := range s.sets {
@@ -201,67 +131,24 @@ func tableShapes(of *Shape, database string, p *Project) []*Shape {
 	return shapes
 }
 
-func (s *Shape) table(t *NamedTable) bool {
-	members, err := scopeOf(t.Each)
-	if err != nil {
-		return false
-	}
-	s.sourceReads = append(slices.Clip(s.sourceReads), members.counts()...)
-	if t.Where != "" {
-		reads, ok := Scope{members.arrays, true}.readsOf(t.Where)
-		if !ok {
-			return false
-		}
-		s.sourceReads = append(s.sourceReads, reads...)
-	}
+func (s *Shape) table(t *NamedTable) {
+	members := scopeOf(t.Each)
+	s.sourceReads = slices.Concat(s.sourceReads, members.counts(), members.ofWhere().reads(t.Where))
 	yaml := "spec.project.tables." + t.Name
 	s.sets = []setField{{yaml: yaml}}
 	for i := range t.Columns {
 		column := &t.Columns[i]
-		values, ok := members.readsOf(column.Expr)
-		if !ok {
-			return false
-		}
+		values := members.reads(column.Expr)
 		if slices.Contains(t.Key, column.Name) {
 			s.sourceReads = append(s.sourceReads, values...)
 		}
-		s.targetIs = append(s.targetIs, constant(column)...)
+		// Other types may make of a constant what it is not.
+		if value := column.Expr.constant(); value != nil && (column.Type == "" || column.Type == "json") {
+			s.targetIs = append(s.targetIs, query.Equality{Path: []string{column.Name}, Value: value})
+		}
 		s.sets = append(s.sets, setField{yaml: yaml + ".columns." + column.Name, target: document.Path{{Name: column.Name}}, values: values, made: len(values) == 0})
 	}
 	s.whole = &s.sets[0]
-	return true
-}
-
-// constant returns what a column says of every row, if it is a constant.
-func constant(c *NamedColumn) []query.Equality {
-	e, err := query.ParseExpr(fmt.Sprintf("item[%s] = (%s)", document.AppendQuote(nil, c.Name), c.Expr))
-	if err != nil || c.Type != "" && c.Type != "json" { // other types may make of it what it is not
-		return nil
-	}
-	return e.Equalities()
-}
-
-// readsOf returns the paths in the item that a text reads; ok is false if it does
-// not parse.
-func (s Scope) readsOf(text string) (reads []document.Path, ok bool) {
-	e, err := s.Parse(text)
-	if err != nil {
-		return nil, false
-	}
-	return s.reads(e), true
-}
-
-// whereFields returns what a condition on an item reads, and what it says is
-// equal.
-func whereFields(text string) (reads []document.Path, is []query.Equality, err error) {
-	if text == "" {
-		return nil, nil, nil
-	}
-	e, err := Scope{}.Parse(text)
-	if err != nil {
-		return nil, nil, err
-	}
-	return Scope{}.reads(e), e.Equalities(), nil
 }
 
 // overlap tells whether one of two paths may lead into what the other does. An

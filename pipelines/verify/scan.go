@@ -210,7 +210,7 @@ func (v *view) departed(j int) string {
 		return ""
 	case declared.OnSourceDelete == spec.Delete:
 		return "its source was deleted later, and the item has to go"
-	case declared.Each != "":
+	case !declared.Each.IsZero():
 		return "its source was deleted, and the element has to go"
 	}
 	return "its source was deleted, and the copy has to go"

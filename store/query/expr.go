@@ -183,6 +183,16 @@ func (e *Expr) Path() (root int, names []string, ok bool) {
 	return p.root, p.names(), true
 }
 
+// Constant returns the scalar that the expression is, as JSON; nil if it is anything
+// else. A constant that is computed, such as 1 + 2, is anything else.
+func (e *Expr) Constant() []byte {
+	l, ok := e.root.(*literal)
+	if !ok || l.value.typ == Undefined {
+		return nil
+	}
+	return l.value.AppendJSON(nil)
+}
+
 // Equality is a path of properties and the scalar that it must equal.
 type Equality struct {
 	Path  []string
