@@ -6,32 +6,25 @@ import "github.com/millrace/millrace/feed/document/decimal"
 func (t Type) smallDecimal(raw []byte) (Value, bool) {
 	n, behind, ok := decimal.Small(raw)
 	up := t.Scale - behind
-	if !ok || up < 0 || up+len(raw) > 18 {
+	if !ok || up < 0 {
 		return Value{}, false
 	}
-	n *= powers[up]
-	if t.Precision < len(powers) && (n >= powers[t.Precision] || n <= -powers[t.Precision]) {
+	if n, ok = decimal.Shift(n, up); !ok {
+		return Value{}, false
+	}
+	if limit, ok := decimal.Shift(1, t.Precision); ok && (n >= limit || n <= -limit) {
 		return Value{}, false
 	}
 	return SmallDecimalOf(n, t.Scale), true
 }
 
-// powers are the powers of ten that 64 bits hold.
-var powers = func() (p [19]int64) {
-	p[0] = 1
-	for i := 1; i < len(p); i++ {
-		p[i] = p[i-1] * 10
-	}
-	return p
-}()
-
 // digitsKept is how many significant digits of a number are kept: more than any
 // type holds, and room for the zeros of a scale.
 const digitsKept = 96
 
-// number is the exact value of a JSON number: 0.digits times ten to the power
-// exp. digits are the first of count significant ones, without zeros at their
-// ends.
+// number is a decimal.Number to be rounded to what a column holds, which decimal does
+// not know: 0.digits times ten to the power exp. digits are the first of count
+// significant ones.
 type number struct {
 	neg    bool
 	digits []byte
@@ -39,49 +32,16 @@ type number struct {
 	exp    int64
 }
 
-// scanNumber reads a valid JSON number; its digits go behind buf.
-func scanNumber(raw, buf []byte) number {
-	d := number{digits: buf}
-	if len(raw) > 0 && raw[0] == '-' {
-		d.neg, raw = true, raw[1:]
-	}
-	zeros, whole, behind := 0, true, false
-	for i, c := range raw {
-		switch {
-		case c == '.':
-			whole, behind = false, true
-			continue
-		case c|0x20 == 'e':
-			d.exp += decimal.Exponent(raw[i+1:])
-			return d
-		case c == '0' && d.count == 0:
-			if behind {
-				d.exp--
-			}
-			continue
-		case c == '0':
-			zeros++
-		default:
-			d.add(zeros, c)
-			zeros = 0
-		}
-		if whole {
-			d.exp++
+// numberOf reads a valid JSON number; its digits go behind buf.
+func numberOf(raw, buf []byte) number {
+	d := decimal.Parse(raw)
+	n := number{neg: d.Neg, digits: buf, count: int(d.Digits()), exp: d.Exp}
+	for _, c := range d.Sig[:min(len(d.Sig), digitsKept/2)] { // no type holds as many
+		if c != '.' {
+			n.digits = append(n.digits, c)
 		}
 	}
-	return d
-}
-
-// add takes zeros and the digit c behind them.
-func (d *number) add(zeros int, c byte) {
-	d.count += zeros + 1
-	if d.count > digitsKept/2 {
-		return // no type holds as many
-	}
-	for range zeros {
-		d.digits = append(d.digits, '0')
-	}
-	d.digits = append(d.digits, c)
+	return n
 }
 
 // round leaves at most scale digits behind the point: the nearest number, half

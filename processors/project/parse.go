@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/feed/document/decimal"
 	"github.com/millrace/millrace/store/query"
 )
 
@@ -164,24 +165,13 @@ func parseDouble(raw []byte) (Value, error) {
 var errInt64 = errors.New("is beyond 64 bits")
 
 func parseInt64(raw []byte) (Value, error) {
-	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
+	if n, ok := decimal.Int64(raw); ok {
 		return IntOf(n), nil
 	}
-	var buf [digitsKept]byte
-	d := scanNumber(raw, buf[:0])
-	switch {
-	case d.count == 0:
-		return IntOf(0), nil
-	case int64(d.count) > d.exp:
+	if d := decimal.Parse(raw); !d.IsInteger() {
 		return Value{}, fmt.Errorf("is %s, and the column takes integers", excerpt(string(raw)))
-	case d.exp > 19:
-		return Value{}, fmt.Errorf("is %s, and %w", excerpt(string(raw)), errInt64)
 	}
-	n, err := strconv.ParseInt(string(d.unscaled(0)), 10, 64)
-	if err != nil {
-		return Value{}, fmt.Errorf("is %s, and %w", excerpt(string(raw)), errInt64)
-	}
-	return IntOf(n), nil
+	return Value{}, fmt.Errorf("is %s, and %w", excerpt(string(raw)), errInt64)
 }
 
 // parseDecimal reads a number as a decimal of the type.
@@ -190,7 +180,7 @@ func (t Type) parseDecimal(raw []byte) (Value, error) {
 		return v, nil
 	}
 	var buf [digitsKept]byte
-	d := scanNumber(raw, buf[:0])
+	d := numberOf(raw, buf[:0])
 	if d.count == 0 {
 		return SmallDecimalOf(0, t.Scale), nil
 	}

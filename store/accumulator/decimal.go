@@ -3,11 +3,15 @@ package accumulator
 import (
 	"math"
 	"math/big"
-	"math/bits"
+
+	number "github.com/millrace/millrace/feed/document/decimal"
 )
 
 // decimal is an exact number: small, or wide if that is not nil, times ten to the
 // power exp. The zero decimal is zero. Nothing of a wide one is changed in place.
+//
+// Reading and writing are those of feed/document/decimal. This type is for sums alone,
+// which are added to a million times, mostly in 64 bits, and stored in one normal form.
 type decimal struct {
 	small int64
 	exp   int32
@@ -15,102 +19,21 @@ type decimal struct {
 }
 
 // parseDecimal reads a JSON number. ok is false if a digit of it lies beyond
-// DecimalDigitsMax. It does not allocate for up to 18 digits.
+// DecimalDigitsMax. It does not allocate for a plain number of up to 18 characters.
 func parseDecimal(text []byte) (d decimal, ok bool) {
-	neg := len(text) > 0 && text[0] == '-'
-	if neg {
-		text = text[1:]
+	if m, behind, ok := number.Small(text); ok {
+		return decimal{small: m, exp: int32(-behind)}, true
 	}
-	digits, behind, point := 0, 0, false
-	for i, c := range text {
-		switch {
-		case c == '.':
-			point = true
-			continue
-		case c|0x20 == 'e':
-			return parseLong(neg, text[:i], text[i+1:])
-		}
-		if digits++; digits > 18 {
-			return parseLongPlain(neg, text)
-		}
-		if point {
-			behind++
-		}
-		d.small = d.small*10 + int64(c-'0')
-	}
-	if neg {
-		d.small = -d.small
-	}
-	d.exp = int32(-behind)
-	return d, true
-}
-
-// parseLongPlain is parseLong for a number whose exponent was not looked for yet.
-func parseLongPlain(neg bool, text []byte) (decimal, bool) {
-	for i, c := range text {
-		if c|0x20 == 'e' {
-			return parseLong(neg, text[:i], text[i+1:])
-		}
-	}
-	return parseLong(neg, text, nil)
-}
-
-// parseLong reads any number from its digits, a point perhaps among them, and its
-// exponent.
-func parseLong(neg bool, text, exponent []byte) (decimal, bool) {
-	digits := make([]byte, 0, min(len(text), 2*DecimalDigitsMax))
-	exp := parseExponent(exponent)
-	point, zeros := false, 0 // zeros are those that no other digit has followed yet
-	for _, c := range text {
-		if c == '.' {
-			point = true
-			continue
-		}
-		if point {
-			exp--
-		}
-		switch {
-		case c == '0':
-			zeros++
-			continue
-		case len(digits)+zeros >= 2*DecimalDigitsMax && len(digits) > 0:
-			return decimal{}, false
-		case len(digits) > 0:
-			for range zeros {
-				digits = append(digits, '0')
-			}
-		}
-		zeros = 0
-		digits = append(digits, c)
-	}
-	if len(digits) == 0 {
+	n := number.Parse(text)
+	if n.Sign() == 0 {
 		return decimal{}, true
 	}
-	exp += int64(zeros)
-	if exp < -DecimalDigitsMax || exp+int64(len(digits)) > DecimalDigitsMax {
+	// Only now is a big integer made: a text of megabytes must not cost as much.
+	if n.Exp > DecimalDigitsMax || n.Exp-n.Digits() < -DecimalDigitsMax {
 		return decimal{}, false
 	}
-	m, ok := new(big.Int).SetString(string(digits), 10)
-	if neg {
-		m.Neg(m)
-	}
-	return decimal{exp: int32(exp), wide: m}.narrow(), ok
-}
-
-// parseExponent reads what stands behind e. Beyond a billion exponents are not
-// told apart.
-func parseExponent(text []byte) int64 {
-	neg := len(text) > 0 && text[0] == '-'
-	var n int64
-	for _, c := range text {
-		if c >= '0' && c <= '9' {
-			n = min(n*10+int64(c-'0'), 1e9)
-		}
-	}
-	if neg {
-		return -n
-	}
-	return n
+	m, scale := n.Mantissa()
+	return decimal{exp: int32(scale), wide: m}.narrow(), true
 }
 
 // sign is -1, 0 or 1.
@@ -160,7 +83,7 @@ func (d decimal) add(e decimal) decimal {
 		if a.exp < b.exp {
 			a, b = b, a
 		}
-		if m, ok := shift(a.small, a.exp-b.exp); ok {
+		if m, ok := number.Shift(a.small, int(a.exp-b.exp)); ok {
 			if sum := m + b.small; (sum > m) == (b.small > 0) {
 				return decimal{small: sum, exp: b.exp}
 			}
@@ -181,7 +104,7 @@ func (d decimal) widened(exp int32) *big.Int {
 		m.SetInt64(d.small)
 	}
 	if d.exp > exp {
-		m.Mul(m, bigPow10(int64(d.exp-exp)))
+		m.Mul(m, number.Pow10(int64(d.exp-exp)))
 	}
 	return m
 }
@@ -214,33 +137,4 @@ func (d decimal) normal() decimal {
 		return d.narrow().normal()
 	}
 	return d
-}
-
-// pow10 are the powers of ten that 64 bits hold.
-var pow10 = func() (p [20]uint64) {
-	p[0] = 1
-	for i := 1; i < len(p); i++ {
-		p[i] = p[i-1] * 10
-	}
-	return p
-}()
-
-func bigPow10(n int64) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(n), nil) }
-
-// shift returns m times ten to the power n, not negative, if 64 bits hold it.
-func shift(m int64, n int32) (int64, bool) {
-	if n == 0 {
-		return m, true
-	}
-	if n >= 19 {
-		return 0, m == 0
-	}
-	high, low := bits.Mul64(uint64(max(m, -m)), pow10[n])
-	if high != 0 || low > math.MaxInt64 {
-		return 0, false
-	}
-	if m < 0 {
-		return -int64(low), true
-	}
-	return int64(low), true
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -14,6 +15,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/query"
 )
 
 var (
@@ -165,4 +167,12 @@ func mustHex(tb testing.TB, text string) []byte {
 	data, err := hex.DecodeString(text)
 	must(tb, err)
 	return data
+}
+
+// itself is an expression that comes to what its item holds.
+var itself, _ = query.ParseExpr("v")
+
+// valueOf returns raw JSON as a value.
+func valueOf(raw []byte) query.Value {
+	return itself.Eval(slices.Concat([]byte(`{"v":`), raw, []byte{'}'}))
 }

@@ -183,7 +183,7 @@ func best(values []json.RawMessage, sign int) string {
 		return ""
 	}
 	return string(slices.MinFunc(values, func(a, b json.RawMessage) int {
-		if n := query.Compare(query.ValueOf(a), query.ValueOf(b)); n != 0 {
+		if n := query.Compare(valueOf(a), valueOf(b)); n != 0 {
 			return n * sign
 		}
 		plain := func(raw json.RawMessage) int {
@@ -242,7 +242,7 @@ func (b *bag) check(t *testing.T, g accumulator.Group, f *accumulator.Field, got
 func (b *bag) checkLatest(t *testing.T, g accumulator.Group, f *accumulator.Field, got []byte) {
 	t.Helper()
 	order := func(x, y newest) int {
-		return cmp.Or(-query.Compare(query.ValueOf(x.by), query.ValueOf(y.by)), cmp.Compare(x.key, y.key), cmp.Compare(x.id, y.id))
+		return cmp.Or(-query.Compare(valueOf(x.by), valueOf(y.by)), cmp.Compare(x.key, y.key), cmp.Compare(x.id, y.id))
 	}
 	slices.SortFunc(b.latest, order)
 	if document.KindOf(got) != document.Array {

@@ -4,6 +4,8 @@ import (
 	"math/big"
 	"math/bits"
 	"strconv"
+
+	number "github.com/millrace/millrace/feed/document/decimal"
 )
 
 // avgDigits are the significant digits of a mean.
@@ -32,15 +34,15 @@ func (d decimal) smallQuotient(n uint64) (q decimal, ok bool) {
 		return q, false
 	}
 	m := uint64(d.small)
-	if m%n == 0 && m/n < pow10[avgDigits] {
+	if m%n == 0 && m/n < number.Power(avgDigits) {
 		return decimal{small: int64(m / n), exp: d.exp}, true
 	}
 	// As many digits more as make one or two above avgDigits, to be rounded off.
 	more := avgDigits + 1 - digitsOf(m) + digitsOf(n)
-	if more < 0 || more >= len(pow10) {
+	if more < 0 || more > number.PowerMax {
 		return q, false
 	}
-	high, low := bits.Mul64(m, pow10[more])
+	high, low := bits.Mul64(m, number.Power(more))
 	if high >= n {
 		return q, false
 	}
@@ -52,13 +54,13 @@ func (d decimal) smallQuotient(n uint64) (q decimal, ok bool) {
 func (d decimal) wideQuotient(n *big.Int) decimal {
 	m := d.widened(d.exp)
 	more := max(0, int64(avgDigits+1-len(m.Text(10))+len(n.Text(10))))
-	m.Mul(m, bigPow10(more))
+	m.Mul(m, number.Pow10(more))
 	exp := d.exp - int32(more)
 	quo, rest := new(big.Int).QuoRem(m, n, new(big.Int))
 	sticky := rest.Sign() != 0
 	if over := len(quo.Text(10)) - 19; over > 0 {
 		// roundTo takes 19 digits.
-		quo.QuoRem(quo, bigPow10(int64(over)), rest)
+		quo.QuoRem(quo, number.Pow10(int64(over)), rest)
 		sticky = sticky || rest.Sign() != 0
 		exp += int32(over)
 	}
@@ -72,7 +74,7 @@ func roundTo(m uint64, exp int32, sticky bool) decimal {
 	if over <= 0 {
 		return decimal{small: int64(m), exp: exp}
 	}
-	unit := pow10[over]
+	unit := number.Power(over)
 	q, rest := m/unit, m%unit
 	if half := unit / 2; rest > half || rest == half && (sticky || q%2 == 1) {
 		q++
@@ -83,7 +85,7 @@ func roundTo(m uint64, exp int32, sticky bool) decimal {
 // digitsOf is the number of digits of m, 1 for zero.
 func digitsOf(m uint64) int {
 	n := 1
-	for n < len(pow10) && m >= pow10[n] {
+	for n <= number.PowerMax && m >= number.Power(n) {
 		n++
 	}
 	return n
@@ -114,34 +116,9 @@ func (d decimal) appendText(dst []byte) []byte {
 // appendNumber appends 0.digits times ten to the power exp, where digits neither
 // begin nor end with 0, or are 0 alone.
 func appendNumber(dst []byte, neg bool, digits []byte, exp int64) []byte {
-	if neg {
-		dst = append(dst, '-')
+	size := max(exp, int64(len(digits)))
+	if exp <= 0 {
+		size = 1 - exp + int64(len(digits))
 	}
-	n := int64(len(digits))
-	switch {
-	case exp <= 0 && 1-exp+n <= plainDigitsMax:
-		dst = append(dst, '0', '.')
-		for range -exp {
-			dst = append(dst, '0')
-		}
-		return append(dst, digits...)
-	case exp > 0 && max(exp, n) <= plainDigitsMax:
-		if exp >= n {
-			dst = append(dst, digits...)
-			for range exp - n {
-				dst = append(dst, '0')
-			}
-			return dst
-		}
-		dst = append(dst, digits[:exp]...)
-		return append(append(dst, '.'), digits[exp:]...)
-	}
-	dst = append(dst, digits[0])
-	if n > 1 {
-		dst = append(append(dst, '.'), digits[1:]...)
-	}
-	if exp == 1 {
-		return dst
-	}
-	return strconv.AppendInt(append(dst, 'e'), exp-1, 10)
+	return number.AppendDigits(dst, neg, digits, exp, size <= plainDigitsMax)
 }

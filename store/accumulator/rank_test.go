@@ -22,12 +22,12 @@ func TestRank_KeysAreOrderedAsORDERBYOrdersValues(t *testing.T) {
 		}
 		for range 30_000 {
 			a, b := checkJSON(t, randomScalar(r)), checkJSON(t, randomScalar(r))
-			x, okX := accumulator.Rank(fn, query.ValueOf(a))
-			y, okY := accumulator.Rank(fn, query.ValueOf(b))
+			x, okX := accumulator.Rank(fn, valueOf(a))
+			y, okY := accumulator.Rank(fn, valueOf(b))
 			if !okX || !okY {
 				t.Fatalf("%s or %s has no key", a, b)
 			}
-			want := sign * query.Compare(query.ValueOf(a), query.ValueOf(b))
+			want := sign * query.Compare(valueOf(a), valueOf(b))
 			got := bytes.Compare(x, y)
 			// Equal numbers written in two ways stand together, in some order.
 			if want != 0 && got*want <= 0 || want == 0 && got != 0 && (a[0] == '"' || bytes.Equal(a, b)) {
@@ -43,12 +43,12 @@ func TestRank_KeysAreOrderedAsORDERBYOrdersValues(t *testing.T) {
 
 func TestRank_WhatIsLeftOut(t *testing.T) {
 	for _, raw := range []string{"", "[]", "{}", `"` + strings.Repeat("x", accumulator.ScalarBytesMax) + `"`, "-10e1000000", "1" + strings.Repeat("0", 1_000_001)} {
-		if _, ok := accumulator.Rank(accumulator.Max, query.ValueOf([]byte(raw))); ok {
+		if _, ok := accumulator.Rank(accumulator.Max, valueOf([]byte(raw))); ok {
 			t.Errorf("%.10s has a key", raw)
 		}
 	}
 	long := "1." + strings.Repeat("0", accumulator.RankTextMax)
-	key, ok := accumulator.Rank(accumulator.Max, query.ValueOf([]byte(long)))
+	key, ok := accumulator.Rank(accumulator.Max, valueOf([]byte(long)))
 	if got := accumulator.Ranked(accumulator.Max, key); !ok || string(got) != "1" {
 		t.Errorf("a number with a long text comes out as %s", got)
 	}

@@ -91,27 +91,6 @@ func BenchmarkTrueIn(b *testing.B) {
 	}
 }
 
-// BenchmarkConvert reads a number as columns do.
-func BenchmarkConvert(b *testing.B) {
-	v := query.ValueOf([]byte(`27.12`))
-	n := query.ValueOf([]byte(`9007199254740993`))
-	for name, f := range map[string]func() bool{
-		"int64":   func() bool { _, ok := n.Int64(); return ok },
-		"float64": func() bool { _, ok := v.Float64(); return ok },
-		"decimal": func() bool { _, _, ok := v.Decimal(); return ok },
-		"fixed":   func() bool { _, ok := v.Fixed(10, 2); return ok },
-	} {
-		b.Run("to="+name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if !f() {
-					b.Fatal("no number")
-				}
-			}
-		})
-	}
-}
-
 func BenchmarkParseExpr(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {

@@ -82,7 +82,7 @@ func divideLarge(op byte, a, b []byte) (data []byte, ok bool) {
 
 // integerOf returns a JSON number if it is an integer of up to DigitsMax digits.
 func integerOf(raw []byte) (n *big.Int, ok bool) {
-	if d := decimal.Parse(raw); d.Exp > DigitsMax || d.Exp < d.Digits() {
+	if d := decimal.Parse(raw); d.Exp > DigitsMax || !d.IsInteger() {
 		return nil, false
 	}
 	s, ok := scaledOf(raw)

@@ -26,3 +26,6 @@ func (e *Expr) EvalWithin(item []byte, workMax int64) Value {
 	f.free()
 	return v
 }
+
+// ValueOf returns the value of raw JSON without space around it.
+func ValueOf(raw []byte) Value { return valueOf(raw) }

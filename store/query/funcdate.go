@@ -13,7 +13,7 @@ import (
 var dateFunctions = map[string]*function{
 	"DATETIMEADD": {least: 3, most: 3, three: func(part, n, at Value) Value {
 		t, ok := timeOf(at)
-		k, okK := n.Int64()
+		k, okK := n.int64()
 		if !ok || !okK {
 			return Value{}
 		}
@@ -42,14 +42,14 @@ var dateFunctions = map[string]*function{
 		return Value{}
 	}},
 	"TICKSTODATETIME": {least: 1, most: 1, one: func(n Value) Value {
-		k, ok := n.Int64()
+		k, ok := n.int64()
 		if !ok {
 			return Value{}
 		}
 		return timeValue(time.Unix(k/1e7, k%1e7*100), true)
 	}},
 	"TIMESTAMPTODATETIME": {least: 1, most: 1, one: func(n Value) Value {
-		k, ok := n.Int64()
+		k, ok := n.int64()
 		if !ok {
 			return Value{}
 		}
@@ -265,7 +265,7 @@ func timeBin(args []Value) Value {
 	unit := partLength[partOf(args[1])]
 	size, origin := int64(1), time.Unix(0, 0)
 	if len(args) > 2 {
-		n, okN := args[2].Int64()
+		n, okN := args[2].int64()
 		ok, size = ok && okN, n
 	}
 	if len(args) > 3 {

@@ -127,7 +127,7 @@ func fromText(t Type) *function {
 // none.
 func isInteger(raw []byte) bool {
 	d := decimal.Parse(raw)
-	return d.Exp >= d.Digits()
+	return d.IsInteger()
 }
 
 // compileCall compiles a call by the number of arguments, so that they need no

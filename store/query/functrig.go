@@ -74,8 +74,8 @@ func int2(f func(a, b int64) (int64, bool)) *function {
 }
 
 func integer(x, y Value, f func(a, b int64) (int64, bool)) Value {
-	a, okA := x.Int64()
-	b, okB := y.Int64()
+	a, okA := x.int64()
+	b, okB := y.int64()
 	if !okA || !okB {
 		return Value{}
 	}

@@ -7,16 +7,7 @@ import (
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
-// lookup returns the raw value at steps in item, or nil.
-func lookup(item []byte, steps []step) []byte {
-	i, end := locate(item, steps)
-	if end < 0 {
-		return nil
-	}
-	return item[i:end:end]
-}
-
-// lookup is lookup whose work is counted.
+// lookup returns the raw value at steps in item, or nil. Its work is counted.
 func (f *frame) lookup(item []byte, steps []step) []byte {
 	i, end := locate(item, steps)
 	if end < 0 {

@@ -81,7 +81,7 @@ func checkEqualities(t *testing.T, e *Expr, roots [][]byte) {
 			for _, name := range q.Path {
 				steps = append(steps, step{name: name})
 			}
-			if !same(valueOf(lookup(roots[root], steps)), parsed(q.Value)) {
+			if !same(valueOf((*frame)(nil).lookup(roots[root], steps)), parsed(q.Value)) {
 				t.Fatalf("%q is true of %q, where %v of root %d is not %s", e, roots, q.Path, root, q.Value)
 			}
 		}

@@ -201,13 +201,12 @@ func readNumberKey(b []byte) (raw, rest []byte, ok bool) {
 	if !ok || len(digits) == 0 || digits[0] == '0' {
 		return nil, nil, false
 	}
-	exp -= int64(len(digits))
-	if exp >= -20 && exp <= 20 {
-		raw = appendDigits(nil, flip != 0, digits, exp, false)
-		return raw, rest, true
+	scale := exp - int64(len(digits))
+	if scale >= -20 && scale <= 20 {
+		return decimal.AppendDigits(nil, flip != 0, digits, exp, true), rest, true
 	}
 	raw = append(append(raw, digits...), 'e')
-	return strconv.AppendInt(raw, exp, 10), rest, true
+	return strconv.AppendInt(raw, scale, 10), rest, true
 }
 
 // readSortKey reads what appendSortKey wrote. Of arrays and objects, it returns their

@@ -52,6 +52,26 @@ func (v Value) Text() string {
 	return string(v.AppendJSON(nil))
 }
 
+// Raw returns v as JSON; nil for Undefined. It may share memory with what v was read
+// from and must not be changed. A Number is as it was written.
+func (v Value) Raw() []byte {
+	switch v.typ {
+	case Number, Array, Object:
+		return v.data
+	default:
+		return v.AppendJSON(nil)
+	}
+}
+
+// int64 returns a Number that is an integer of 64 bits, such as 12, 12.0 and 1.2e1;
+// ok is false for every other value.
+func (v Value) int64() (n int64, ok bool) {
+	if v.typ != Number {
+		return 0, false
+	}
+	return decimal.Int64(v.data)
+}
+
 // Float returns a Number as the nearest double, and 0 for every other value.
 func (v Value) Float() float64 {
 	if v.typ != Number {

@@ -9,13 +9,16 @@
 //	1.5e30     0.15 * 10^31      -          15, 29
 //
 // Functions take valid JSON numbers, and give unspecified results for other text.
+//
+// Everything that reads or writes a number as a decimal does it here. Three things stay
+// with those who need them, because each is a rule of its own and not a way of reading:
+// how many digits a sum, a product or a patch may have (store/query, feed/document), how
+// a mean is rounded (store/accumulator), and how a column rounds (processors/project).
 package decimal
 
 import (
 	"bytes"
 	"math/big"
-	"slices"
-	"strconv"
 )
 
 // Number is the exact value of a JSON number: 0.Sig times ten to the power Exp.
@@ -103,6 +106,9 @@ func (d *Number) Digits() int64 {
 	return int64(len(d.Sig))
 }
 
+// IsInteger tells whether the number has no fraction: 1.0 and 1e2 have none.
+func (d *Number) IsInteger() bool { return d.Exp >= d.Digits() }
+
 // Equal tells whether two JSON numbers have the same value.
 func Equal(a, b []byte) bool {
 	x, y := Parse(a), Parse(b)
@@ -131,27 +137,6 @@ func Compare(a, b []byte) int {
 		return -n
 	}
 	return n
-}
-
-// Integer reads an integer of at most 18 digits.
-func Integer(raw []byte) (n int64, ok bool) {
-	i := 0
-	if len(raw) > 0 && raw[0] == '-' {
-		i = 1
-	}
-	if len(raw) == i || len(raw) > SmallDigits+i {
-		return 0, false
-	}
-	for _, c := range raw[i:] {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		n = n*10 + int64(c-'0')
-	}
-	if i == 1 {
-		n = -n
-	}
-	return n, true
 }
 
 // compareAbs compares the amounts of two numbers that both are zero or both are not.
@@ -184,56 +169,6 @@ func (d *Number) compareAbs(e Number) int {
 	}
 }
 
-// SmallDigits is how many digits Integer and Small read.
-const SmallDigits = 18
-
-// Small reads a number of at most 18 digits without an exponent as an integer
-// divided by ten to the power frac.
-func Small(raw []byte) (m int64, frac int, ok bool) {
-	digits := raw
-	if len(digits) > 0 && digits[0] == '-' {
-		digits = digits[1:]
-	}
-	if len(digits) == 0 || len(digits) > SmallDigits {
-		return 0, 0, false
-	}
-	for i, c := range digits {
-		switch {
-		case c >= '0' && c <= '9':
-			m = m*10 + int64(c-'0')
-		case c == '.':
-			frac = len(digits) - i - 1
-		default:
-			return 0, 0, false
-		}
-	}
-	if len(digits) < len(raw) {
-		m = -m
-	}
-	return m, frac, true
-}
-
-// AppendSmall returns m divided by ten to the power frac as a JSON number.
-func AppendSmall(m int64, frac int) []byte {
-	for frac > 0 && m%10 == 0 {
-		m /= 10
-		frac--
-	}
-	out := make([]byte, 0, 24)
-	if frac == 0 {
-		return strconv.AppendInt(out, m, 10)
-	}
-	if m < 0 {
-		out, m = append(out, '-'), -m
-	}
-	start := len(out)
-	out = strconv.AppendInt(out, m, 10)
-	for len(out)-start <= frac {
-		out = slices.Insert(out, start, '0')
-	}
-	return slices.Insert(out, len(out)-frac, '.')
-}
-
 // Mantissa returns d as an integer times ten to the power scale.
 func (d Number) Mantissa() (m *big.Int, scale int64) {
 	digits := make([]byte, 0, len(d.Sig)+1)
@@ -255,42 +190,3 @@ func (d Number) Mantissa() (m *big.Int, scale int64) {
 
 // Pow10 returns ten to the power n, which is not negative.
 func Pow10(n int64) *big.Int { return new(big.Int).Exp(big.NewInt(10), big.NewInt(n), nil) }
-
-// Append appends m times ten to the power scale as a JSON number: plain, or with an
-// exponent where that would have many zeros.
-func Append(dst []byte, m *big.Int, scale int64) []byte {
-	const zerosMax = 20 // more are written as an exponent
-	if m.Sign() < 0 {
-		dst = append(dst, '-')
-	}
-	digits := new(big.Int).Abs(m).Append(nil, 10)
-	for len(digits) > 1 && digits[len(digits)-1] == '0' {
-		digits = digits[:len(digits)-1]
-		scale++
-	}
-	point := int64(len(digits)) + scale // digits before the point
-	switch {
-	case m.Sign() == 0:
-		return append(dst, '0')
-	case scale > zerosMax || point < -zerosMax:
-		dst = append(dst, digits[0])
-		if len(digits) > 1 {
-			dst = append(append(dst, '.'), digits[1:]...)
-		}
-		return strconv.AppendInt(append(dst, 'e'), point-1, 10)
-	case scale >= 0:
-		dst = append(dst, digits...)
-		for range scale {
-			dst = append(dst, '0')
-		}
-		return dst
-	case point > 0:
-		dst = append(dst, digits[:point]...)
-		return append(append(dst, '.'), digits[point:]...)
-	}
-	dst = append(dst, '0', '.')
-	for range -point {
-		dst = append(dst, '0')
-	}
-	return append(dst, digits...)
-}

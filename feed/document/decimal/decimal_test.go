@@ -2,6 +2,7 @@ package decimal_test
 
 import (
 	"encoding/json"
+	"math"
 	"math/big"
 	"testing"
 
@@ -41,7 +42,87 @@ func FuzzNumber_IsTheRationalThatItSays(f *testing.F) {
 		if n, ok := decimal.Integer(a); ok && p.Cmp(new(big.Rat).SetInt64(n)) != 0 {
 			t.Fatalf("%s is read as %d", x, n)
 		}
+		if n, ok := decimal.Int64(a); ok != (p.IsInt() && p.Num().IsInt64()) || ok && p.Num().Int64() != n {
+			t.Fatalf("%s is read as %d, %v", x, n, ok)
+		}
+		if d := decimal.Parse(a); d.IsInteger() != p.IsInt() {
+			t.Fatalf("%s is an integer: %v", x, d.IsInteger())
+		}
 	})
+}
+
+func TestInt64(t *testing.T) {
+	for _, c := range []struct {
+		raw  string
+		want int64
+		ok   bool
+	}{
+		{`0`, 0, true},
+		{`-0`, 0, true},
+		{`0.0e5`, 0, true},
+		{`0e99999999999999999999`, 0, true},
+		{`12`, 12, true},
+		{`-12.0`, -12, true},
+		{`1.2e1`, 12, true},
+		{`1.2e+00000000000000000000001`, 12, true},
+		{`120e-1`, 12, true},
+		{`1e18`, 1e18, true},
+		{`9007199254740993`, 9007199254740993, true},
+		{`9223372036854775807`, math.MaxInt64, true},
+		{`9223372036854775808`, 0, false},
+		{`-9223372036854775808`, math.MinInt64, true},
+		{`-9223372036854775809`, 0, false},
+		{`9999999999999999999`, 0, false},
+		{`92233720368547758.07e2`, math.MaxInt64, true},
+		{`1e19`, 0, false},
+		{`1e999999`, 0, false},
+		{`1e-1`, 0, false},
+		{`12.5`, 0, false},
+	} {
+		if got, ok := decimal.Int64([]byte(c.raw)); got != c.want || ok != c.ok {
+			t.Errorf("%s is %d, %v", c.raw, got, ok)
+		}
+	}
+}
+
+// Both forms of a number are the number, and the shortest of their form.
+func TestAppendDigits(t *testing.T) {
+	for _, c := range []struct {
+		digits          string
+		exp             int64
+		plain, exponent string
+	}{
+		{"12", 4, "1200", "1.2e3"},
+		{"12", 2, "12", "1.2e1"},
+		{"12", 1, "1.2", "1.2"},
+		{"12", 0, "0.12", "1.2e-1"},
+		{"12", -1, "0.012", "1.2e-2"},
+		{"5", 1, "5", "5"},
+		{"0", 1, "0", "0"},
+	} {
+		if got := string(decimal.AppendDigits(nil, false, []byte(c.digits), c.exp, true)); got != c.plain {
+			t.Errorf("0.%s * 10^%d is %s, want %s", c.digits, c.exp, got, c.plain)
+		}
+		if got := string(decimal.AppendDigits([]byte("x"), true, []byte(c.digits), c.exp, false)); got != "x-"+c.exponent {
+			t.Errorf("-0.%s * 10^%d is %s, want -%s", c.digits, c.exp, got, c.exponent)
+		}
+	}
+}
+
+func TestShift(t *testing.T) {
+	for _, c := range []struct {
+		m    int64
+		n    int
+		want int64
+		ok   bool
+	}{
+		{-27, 2, -2700, true}, {9, 18, 9e18, true}, {10, 18, 0, false}, {-9, 18, -9e18, true}, {0, 40, 0, true}, {1, 19, 0, false},
+		{math.MaxInt64, 0, math.MaxInt64, true}, {math.MaxInt64, 1, 0, false}, {math.MinInt64, 1, 0, false},
+	} {
+		if got, ok := decimal.Shift(c.m, c.n); got != c.want || ok != c.ok {
+			t.Errorf("%d * 10^%d is %d, %v", c.m, c.n, got, ok)
+		}
+	}
 }
 
 func isNumber(s string) bool {
