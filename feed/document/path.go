@@ -94,6 +94,19 @@ func parseIndex(s string) (n int, ok bool) {
 	return n, true
 }
 
+// PathOf returns the path of properties and, written in digits, elements, as the paths
+// of an expression have them.
+func PathOf(names []string) Path {
+	p := make(Path, len(names))
+	for i, n := range names {
+		p[i].Name = n
+		if index, err := strconv.Atoi(n); err == nil && index >= 0 && strconv.Itoa(index) == n {
+			p[i].Index, p[i].IsIndex = index, true
+		}
+	}
+	return p
+}
+
 // Pointer returns the path as a JSON pointer. ParsePointer reads it back, except
 // that a step of a field may then also mean a member: in [0] and [*], it does not.
 func (p Path) Pointer() string {
@@ -174,6 +187,17 @@ func (s *Step) mayBe(token string) bool {
 		return element || isIndex && n == s.Index
 	}
 	return false
+}
+
+// Overlaps tells whether one of two paths leads to, or into, what the other leads to.
+// Both are made of names.
+func (p Path) Overlaps(q Path) bool {
+	for i := range min(len(p), len(q)) {
+		if p[i].Name != q[i].Name {
+			return false
+		}
+	}
+	return true
 }
 
 // covers tells whether p leads to what q does or to something that holds it, by

@@ -1,26 +1,12 @@
 package aggregate
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store/accumulator"
 )
-
-// Problem is one thing that is wrong with a declaration.
-type Problem struct {
-	// Field is the place in a pipeline's spec: source.where, aggregate.each,
-	// aggregate.match.customerId, aggregate.set.lifetimeValue.sum.
-	Field string
-	// Message says what is wrong and what to do.
-	Message string
-	// Offset is where in the text of the field, in bytes; zero if the problem is the
-	// field as a whole.
-	Offset int
-}
-
-func (p Problem) String() string { return p.Field + " " + p.Message }
 
 // declaration is a checked Config with everything parsed.
 type declaration struct {
@@ -31,7 +17,7 @@ type declaration struct {
 }
 
 type checker struct {
-	problems []Problem
+	problems processors.Problems
 }
 
 // declare parses the declaration in cfg and returns everything that is wrong with it.
@@ -43,10 +29,10 @@ type checker struct {
 // exact state of a group is kept there, whether or not its target is; create,
 // where they do not fix the target's id too; and a field that writes what match
 // or where reads, the target's partition key or its id.
-func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Problem) {
+func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, processors.Problems) {
 	c := &checker{}
 	for _, p := range accumulator.Check(cfg.Spec) {
-		c.problems = append(c.problems, Problem{Field: p.Field, Message: p.Message, Offset: p.Offset})
+		c.problems.Add(p.Field, "%s", p.Message)
 	}
 	d := &declaration{
 		sourceKey: c.paths("source.container", sourceKey),
@@ -57,7 +43,7 @@ func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Proble
 	}
 	rule, err := accumulator.Compile(cfg.Spec)
 	if err != nil { // which Check has not found
-		c.bad("aggregate", "%v", err)
+		c.problems.Add("aggregate", "%v", err)
 		return d, c.problems
 	}
 	d.rule, d.reads = rule, rule.SourceReads()
@@ -66,16 +52,12 @@ func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Proble
 	return d, c.problems
 }
 
-func (c *checker) bad(field, format string, args ...any) {
-	c.problems = append(c.problems, Problem{Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
 func (c *checker) paths(field string, pointers []string) []document.Path {
 	paths := make([]document.Path, 0, len(pointers))
 	for _, p := range pointers {
 		path, err := document.ParsePointer(p)
 		if err != nil {
-			c.bad(field, "has a partition key path that cannot be read: %v", err)
+			c.problems.Add(field, "has a partition key path that cannot be read: %v", err)
 			continue
 		}
 		paths = append(paths, path)
@@ -94,7 +76,7 @@ func (c *checker) checkTargetKey(d *declaration, pointers []string) {
 	}
 	if len(missing) > 0 || len(pointers) == 0 {
 		fields := strings.Join(missing, " and ")
-		c.bad("aggregate.match", "does not say which partition the target of a group is in, where the exact state of the group is kept: its %s is not fixed; "+
+		c.problems.Add("aggregate.match", "does not say which partition the target of a group is in, where the exact state of the group is kept: its %s is not fixed; "+
 			"match it with a field of the source, or fix it in aggregate.where (%s = ...). Its partition key is %s",
 			fields, fields, strings.Join(all, ", "))
 	}
@@ -105,19 +87,9 @@ func (c *checker) checkTargetKey(d *declaration, pointers []string) {
 func (c *checker) checkWrites(d *declaration) {
 	for _, path := range d.rule.TargetWrites() {
 		for _, key := range d.targetKey {
-			if overlap(path, key) {
-				c.bad("aggregate.set."+path.String(), "writes the target's partition key, which cannot be changed")
+			if path.Overlaps(key) {
+				c.problems.Add("aggregate.set."+path.String(), "writes the target's partition key, which cannot be changed")
 			}
 		}
 	}
-}
-
-// overlap says whether one of two paths of names leads to, or into, the other.
-func overlap(a, b document.Path) bool {
-	for i := range min(len(a), len(b)) {
-		if a[i].Name != b[i].Name {
-			return false
-		}
-	}
-	return true
 }

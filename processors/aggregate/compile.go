@@ -2,7 +2,6 @@ package aggregate
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/millrace/millrace/feed"
@@ -25,12 +24,8 @@ func Compile(cfg Config) (*Aggregate, error) {
 		return nil, errors.New("aggregate: pipeline, source and target are required")
 	}
 	d, problems := declare(&cfg, cfg.Source.Info().Spec.PartitionKey, cfg.Target.Info().Spec.PartitionKey)
-	if len(problems) > 0 {
-		errs := make([]error, len(problems))
-		for i, p := range problems {
-			errs[i] = errors.New(p.String())
-		}
-		return nil, fmt.Errorf("pipeline %s: %w", cfg.Pipeline, errors.Join(errs...))
+	if err := problems.Err(cfg.Pipeline); err != nil {
+		return nil, err
 	}
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -123,17 +118,9 @@ func fixedTo(where string, path document.Path) []byte {
 		return nil
 	}
 	for _, eq := range e.Equalities() {
-		if pathOf(eq.Path).Pointer() == path.Pointer() {
+		if document.PathOf(eq.Path).Pointer() == path.Pointer() {
 			return eq.Value
 		}
 	}
 	return nil
-}
-
-func pathOf(names []string) document.Path {
-	path := make(document.Path, len(names))
-	for i, n := range names {
-		path[i] = document.Step{Name: n}
-	}
-	return path
 }

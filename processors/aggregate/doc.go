@@ -6,7 +6,7 @@
 // partition of the group's target, whose owner adds it to the group's accumulator
 // and sets the fields of the target item in the same commit.
 //
-//	source feed ──▶ gather ──▶ fold ──▶ Delta ──┬──▶ (after, upTo] ──▶ partition 0 of the target
+//	source feed ──▶ members ─▶ fold ──▶ Delta ──┬──▶ (after, upTo] ──▶ partition 0 of the target
 //	                  │ what the owner has       ├──▶ (after, upTo] ──▶ partition 1
 //	                  │ folded is left out       └──▶      …                │
 //	                                                                       ▼ one commit
@@ -56,8 +56,8 @@
 // that is found behind it was restored from an older state, or emptied, and what is
 // missing there would be missing for ever. That is a BehindError, and nothing is
 // folded until the pipeline is set back. The partition that is read itself needs no
-// such care: if it is restored older, its feed ends before the checkpoint, which
-// the Host says.
+// such care: if it is restored older, its feed ends before the checkpoint, and the
+// Host refuses to read it.
 //
 // # The switch between eventual and transactional
 //
@@ -100,20 +100,20 @@
 // where a change means something to several, some may have taken it.
 //
 // So before a partition is told anything behind a change that was given up, while
-// its position still says that it has not taken it, the change is planted there: it
-// gets a producer of its own, with a position that says "owed". From then on the
+// its position still says that it has not taken it, the change is recorded there as
+// owed: it gets a producer of its own, with a position that says so. From then on the
 // change is folded in that partition by a retry alone, which is an interval of that
 // producer, and is applied once like any other; when the change comes again by the
 // feed, it is left out there, also after the retry. That producer is a part of the
-// one that reads, and is fenced with it: a late worker can neither plant nor retry. A
-// crash before it is planted leaves the change in the feed, or parked in the
+// one that reads, and is fenced with it: a late worker can neither record nor retry. A
+// crash before it is recorded leaves the change in the feed, or parked in the
 // checkpoint, with the position still before it. A partition that has taken it, before
 // or after the dead letter was written, does not owe it, and the retry changes nothing.
 // What an operator drops stays owed, and verification lists it.
 //
 // A repair adds to a group what is missing in it, whatever the reason. Before it looks
-// it lets all that is owed be settled: tried again, or, where that fails, let go, which
-// is an interval of the same producer that means nothing. And it adds to a group only
+// it lets the workers try all that is owed once more, or, where that fails, let it go,
+// which is an interval of the same producer that means nothing. And it adds to a group only
 // while the partition says of what was given up the same as when it looked. So a share
 // is the feed's, the retry's or the repair's, and never two of them.
 //

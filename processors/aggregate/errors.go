@@ -32,7 +32,7 @@ func (e *BehindError) Error() string {
 // Is matches store.ErrUnavailable: it is no fault of the changes, which wait.
 func (e *BehindError) Is(target error) bool { return target == error(store.ErrUnavailable) }
 
-// unavailableError is a failure because of which no change must be given up, such as that
+// unavailableError is a failure because of which no change may be given up, such as that
 // of a write which may have happened.
 type unavailableError struct{ error }
 

@@ -1,7 +1,9 @@
 package aggregate
 
+import "github.com/millrace/millrace/processors"
+
 // Check returns everything that is wrong with the declaration in cfg.
-func Check(cfg *Config, sourceKey, targetKey []string) []Problem {
+func Check(cfg *Config, sourceKey, targetKey []string) processors.Problems {
 	_, problems := declare(cfg, sourceKey, targetKey)
 	return problems
 }

@@ -27,6 +27,8 @@ func (a *Aggregate) membersOf(b *processors.Batch) []member {
 		}
 		for j := range p.Changes {
 			ch := &p.Changes[j]
+			// A replacement lists what it changed. One that leaves the fields that the rule
+			// reads alone takes away exactly what it adds, and is not sent at all.
 			if ch.Op != feed.OpReplace || ch.Touches(a.touches) {
 				all = append(all, member{ch, p.At(j), p})
 			}
@@ -38,6 +40,9 @@ func (a *Aggregate) membersOf(b *processors.Batch) []member {
 // foldedByOwner says whether the owner has folded the changes of a transaction: its fold
 // is of them, unless it is of what a processor has sent.
 func (a *Aggregate) foldedByOwner(t *feed.Transaction) bool {
+	// What the owner made because of our own request, such as a target that it created,
+	// carries a Fold too, but of what was sent. Its changes are ours to fold, see the
+	// package comment.
 	if t.Effect != nil && t.Effect.Producer.Pipeline == a.cfg.Pipeline && t.Effect.Producer.Generation == a.cfg.Generation {
 		return false
 	}

@@ -9,15 +9,17 @@ import (
 )
 
 // writeDeadLetters writes a dead letter for each target item that could not take its
-// fields. Their accumulators are right: the fields are set when either changes
-// again.
+// fields. Their accumulators are right, and the fields are set when the group or the item
+// changes again.
 func (f *Folder) writeDeadLetters(ctx context.Context, members []member, upTo feed.Position, refusals []store.Refusal) error {
 	for _, r := range refusals {
 		deadLetter := processors.DeadLetter{Position: upTo, Target: r.Ref.String(), Status: int(r.Status), Reason: r.Reason}
 		if m := f.causeOf(members, r.Ref); m != nil {
 			deadLetter.Item, deadLetter.Position, deadLetter.Trace = m.ref().String(), m.at, m.part.Transaction.TraceParent
 		}
-		// The interval is folded: nobody comes back to write the dead letter.
+		// The interval is folded and will not be sent again, so nobody comes back to
+		// write the dead letter: it is tried until it is there or the term ends. A crash
+		// in between loses the dead letter, not the fold; verify lists the item.
 		pauses := processors.NewPauses()
 		for {
 			err := f.term.DeadLetter(ctx, deadLetter)
@@ -37,8 +39,9 @@ func (f *Folder) writeDeadLetters(ctx context.Context, members []member, upTo fe
 	return nil
 }
 
-// causeOf returns the last member that has a share in a group of the target, nil if
-// none is found.
+// causeOf returns the last member that has a share in a group of the target, nil if none
+// is found. A refusal names the target alone; the members are folded one by one to find
+// which of them concerns it, which is seldom enough to be allowed to be slow.
 func (f *Folder) causeOf(members []member, ref store.ItemRef) *member {
 	d := f.a.rule.NewDelta()
 	for i := len(members) - 1; i >= 0; i-- {

@@ -13,8 +13,14 @@ import (
 	"github.com/millrace/millrace/store/accumulator"
 )
 
-// owed is the position of a change's own producer in a partition that has refused
-// the change, from when it is given up until it is tried again with success.
+// owed is the position that the change's own producer has in a partition which lacks
+// the change. It is no position of a log, since LSNs begin at 1, and lies before all:
+//
+//	producer   the reader's own, with the change's position as its last part
+//	(0, owed]  recorded, empty, when the change is given up
+//	(owed, at] sent by a retry: with the change's shares, or empty when it is let go
+//
+// Both are intervals like any other, so each is applied once, whoever repeats it.
 var owed = feed.Position{Index: 1}
 
 // producerOf is the producer under which a change that was given up is tried again:
@@ -62,7 +68,8 @@ func (f *Folder) noteFailure(ctx context.Context, b *processors.Batch, err error
 }
 
 // noteGivenUp notes which changes have been given up: by earlier terms, and the last one
-// that failed if what comes next is behind it.
+// that failed if what comes next is behind it. The Host does not tell a processor that
+// it gives a change up; that it goes on behind the change says so.
 func (f *Folder) noteGivenUp(next feed.Position) {
 	if !f.parkedLoaded {
 		f.parkedLoaded = true
@@ -76,9 +83,9 @@ func (f *Folder) noteGivenUp(next feed.Position) {
 	f.suspect = feed.Position{}
 }
 
-// recordOwed plants, for each change that was given up, what makes a retry exact: in the
-// partitions that have not taken it, before they are told anything behind it. Those
-// that have taken it stand at its position or behind.
+// recordOwed records in the partitions that lack a change which was given up that they
+// owe it. It must come before they are told anything behind the change: as long as their
+// position lies before the change, it says by itself who lacks it.
 func (f *Folder) recordOwed(ctx context.Context) error {
 	for len(f.givenUp) > 0 {
 		at := f.givenUp[0]
@@ -101,15 +108,15 @@ func (f *Folder) recordOwed(ctx context.Context) error {
 	return nil
 }
 
-// isGivenUp says whether a change is a retry's to fold into t.
+// isGivenUp says whether a change is for a retry to fold into t, or was already.
 func (t *target) isGivenUp(at feed.Position) bool {
 	_, is := t.owes[at]
 	return is
 }
 
 // readOwed returns which changes of the partition that is read were given up for t: those
-// that it still owes, and those that a retry has settled. None of them is folded there
-// when it comes again by the feed.
+// that it still owes, and those that a retry has folded or let go. The feed brings some
+// of them again when the pipeline is set back; t must not fold any of them then.
 func (f *Folder) readOwed(ctx context.Context, t *target) (map[feed.Position]bool, error) {
 	result, err := f.a.cfg.Target.ReadGroups(ctx, t.partition, &store.ReadGroups{
 		Pipeline: f.a.cfg.Pipeline, Generation: f.a.cfg.Generation, Groups: []string{},
@@ -130,7 +137,8 @@ func (f *Folder) readOwed(ctx context.Context, t *target) (map[feed.Position]boo
 	return owes, nil
 }
 
-// countDeadLetters counts dead letters of which the checkpoint may not know.
+// countDeadLetters raises the count of dead letters to those that a target still owes:
+// after a crash the checkpoint may not know of the last ones.
 func (f *Folder) countDeadLetters(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -147,6 +155,8 @@ func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
 	if p.Target != "" {
 		return f.repairItem(ctx, p.Target)
 	}
+	// After a crash the change may be parked in the checkpoint and not yet owed in the
+	// target: without the record, the fold below would begin at a wrong position.
 	if err := f.ensureOwed(ctx, p); err != nil {
 		return err
 	}
@@ -159,14 +169,16 @@ func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
 }
 
 // RetryFinally tries a change that was given up once more. Partitions that refuse it again
-// never fold it: what it means is missing in their accumulators from then on, as
-// whatever else may be, and is for whoever asks to mend.
+// never fold it: it is missing in their accumulators from then on, and whoever asks has to
+// repair their groups.
 func (f *Folder) RetryFinally(ctx context.Context, p *processors.Parked) error {
 	err := f.Retry(ctx, p)
+	// Only a refusal of the change itself lets it go. A target that cannot be reached
+	// still owes it: letting go now would lose a change that nobody has refused.
 	if failure := processors.FailureOf(ctx, err); err == nil || p.Target != "" || failure != processors.Permanent && failure != processors.Transient {
 		return err
 	}
-	f.term.Logger.WarnContext(ctx, "a change that was given up is let go, for a repair mends what it means",
+	f.term.Logger.WarnContext(ctx, "a change that was given up is let go, for a repair adds what it means",
 		slog.String("position", p.At.String()), slog.Any("error", err))
 	if err := f.acquire(ctx); err != nil {
 		return err
@@ -178,8 +190,8 @@ func (f *Folder) RetryFinally(ctx context.Context, p *processors.Parked) error {
 	return f.foldOwed(ctx, p.At, func(*target) shares { return shares{} }, nil)
 }
 
-// ensureOwed makes sure that the partitions that have not taken a change know that they
-// owe it. The Host has gone on behind it.
+// ensureOwed makes sure that each partition that lacks a change has recorded that it owes
+// it, which Process may not have come to yet.
 func (f *Folder) ensureOwed(ctx context.Context, p *processors.Parked) error {
 	f.noteGivenUp(feed.Position{LSN: p.At.LSN, Index: p.At.Index + 1})
 	if err := f.learnPositions(ctx); err != nil {
@@ -188,8 +200,10 @@ func (f *Folder) ensureOwed(ctx context.Context, p *processors.Parked) error {
 	return f.recordOwed(ctx)
 }
 
-// foldOwed folds what a change means, which members tell of, into the partitions that
-// owe it. They owe it no more then, also where it means nothing.
+// foldOwed folds a change into the partitions that owe it, one after the other. mean
+// returns the change's shares for a partition; members hold the change, for the dead
+// letters. A partition to which it means nothing gets an empty interval, by which it
+// owes the change no more. One failure does not keep the change from the others.
 func (f *Folder) foldOwed(ctx context.Context, at feed.Position, mean func(*target) shares, members []member) error {
 	var errs []error
 	for _, t := range f.targets {
@@ -221,24 +235,9 @@ func (f *Folder) foldOwed(ctx context.Context, at feed.Position, mean func(*targ
 	return errors.Join(errs...)
 }
 
-// repairAttemptsMax bounds the attempts to mend an item that changes meanwhile.
-const repairAttemptsMax = 16
-
-// repairItem gives an item its fields.
+// repairItem gives the fields of its group to an item that could not take them.
 func (f *Folder) repairItem(ctx context.Context, name string) error {
-	ref, err := store.ParseItemRef(name)
-	if err != nil {
-		return processors.Reject(err)
-	}
-	for range repairAttemptsMax {
-		if done, err := f.repairOnce(ctx, ref); done || err != nil {
-			return err
-		}
-	}
-	return &store.Error{
-		Status: store.StatusUnavailable, RetryAfter: processors.RetryFirst,
-		Message: fmt.Sprintf("item %s changes faster than it can be mended", name),
-	}
+	return processors.RepairItem(name, func(ref store.ItemRef) (bool, error) { return f.repairOnce(ctx, ref) })
 }
 
 // repairOnce is one attempt; done is false if the item has changed meanwhile.
@@ -262,7 +261,9 @@ func (f *Folder) repairOnce(ctx context.Context, ref store.ItemRef) (done bool, 
 	if right, err := setter.Holds(items[0].Body); err == nil && right {
 		return true, nil
 	}
-	// The owner sets the fields in whatever is written, as they are then.
+	// The values only make the owner write the item. It sets the fields of the group
+	// in whatever is written, as they are in its own accumulators by then; so it does
+	// no harm that the ones that were read here may be out of date.
 	set := make([]store.Field, len(values))
 	for i, v := range values {
 		set[i] = store.Field{Path: v.Path.String(), Value: v.Value}
@@ -275,14 +276,7 @@ func (f *Folder) repairOnce(ctx context.Context, ref store.ItemRef) (done bool, 
 	if err != nil {
 		return false, err
 	}
-	switch status := result.Statuses[0]; status {
-	case store.StatusOK, store.StatusNotModified, store.StatusNotFound:
-		return true, nil
-	case store.StatusPreconditionFailed:
-		return false, nil
-	default:
-		return false, store.Refuse(status, "item %s: %s", ref, result.Reasons[0])
-	}
+	return processors.RepairOutcome(ref, result)
 }
 
 // groupFields returns the fields of a group as they are in its partition.

@@ -16,11 +16,16 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// learnPositions learns how far targets have folded, of which that is not known. The epoch is
-// planted there by it, so that no earlier term can fold any more.
+// learnPositions asks the targets whose position is not known how far they have folded.
+// The request records this term's epoch there, so that no earlier term can fold any more.
 //
-// All are asked before the first is sent anything: one that is ahead has a part of
-// the interval, and must be told the rest even where the whole comes to nothing.
+// All are asked before the first is sent anything. After a crash a target may have
+// folded a part of the interval, and then the rest must be sent to it even if the whole
+// means nothing to its groups:
+//
+//	batch (10, 14]   12: order o comes to customer c   13: o is deleted
+//	                 the whole means nothing to c
+//	target at 12     it has counted o, and needs 13 alone to count it out again
 func (f *Folder) learnPositions(ctx context.Context) error {
 	return f.forTargets(func(t *target) bool { return !t.known }, func(t *target) error {
 		result, err := f.a.cfg.Target.Fold(ctx, t.partition, &store.FoldMany{
@@ -36,7 +41,10 @@ func (f *Folder) learnPositions(ctx context.Context) error {
 			f.countDeadLetters(t.owedCount())
 		}
 		f.term.Heartbeat()
-		expected := t.at // by this term
+		// Within a term no position goes back. At its beginning the checkpoint knows
+		// only the least position of all targets, so a target that is at the
+		// checkpoint's own position or behind it is right in any case.
+		expected := t.at
 		if !t.asked && t.foreign && result.Position.Before(f.start) {
 			expected = f.floor
 		}
@@ -61,16 +69,19 @@ func (f *Folder) send(ctx context.Context, members []member, upTo feed.Position)
 		attribute.String("millrace.pipeline", f.a.cfg.Pipeline), attribute.Int("millrace.changes", len(members)),
 		attribute.Int("millrace.groups", len(groups)), attribute.String("millrace.position", upTo.String())))
 	defer span.End()
-	// A delta is not for several at a time.
+	// A Delta is not safe for concurrent use, so the shares of all targets are cut out
+	// before the first request is sent.
 	todo := map[*target]shares{}
 	for _, t := range f.targets {
 		switch {
-		case !t.at.Before(upTo): // it has all
+		case !t.at.Before(upTo): // it has folded all of it
 		case t.at.Before(members[0].at) && !t.owesAny(members):
 			if s := f.a.sharesOf(f.delta, t.partition); s.data != nil {
 				todo[t] = s
 			}
-		default: // it has a part, or must not be told a part
+		default:
+			// It has folded a part, or a part was given up for it. The shared Delta is
+			// of the whole: deliver folds the members that are left for it alone.
 			todo[t] = shares{}
 		}
 	}
@@ -88,9 +99,15 @@ func (f *Folder) send(ctx context.Context, members []member, upTo feed.Position)
 	return nil
 }
 
-// deliver brings the members up to upTo to one target. s is what all of them mean
-// to it, or zero where it has a part of them: what lies behind its position is
-// folded anew then.
+// deliver brings the members up to upTo to one target. s is what all of them mean to
+// it; if s is zero, deliver folds the members behind the target's position anew.
+//
+// A target refuses an interval whose commit would be too large. Then the members are
+// halved, and each half is an interval of its own:
+//
+//	(10, 18] with 11 12 15 17   too large
+//	(10, 12] with 11 12         folded
+//	(12, 18] with 15 17         too large: halved again, down to one member
 func (f *Folder) deliver(ctx context.Context, t *target, members []member, upTo feed.Position, s shares) error {
 	for {
 		if s.data == nil {
@@ -103,12 +120,13 @@ func (f *Folder) deliver(ctx context.Context, t *target, members []member, upTo 
 		result, err := f.foldInto(ctx, t, upTo, s)
 		switch {
 		case errors.Is(err, store.ErrTooLarge) && len(members) > 1:
-			// It is not told beforehand how much the targets add to the commit.
+			// FoldBytesMax bounds the Delta, but nobody knows before the owner does how
+			// much the target items add to the commit, which carries their new bodies.
 			half := len(members) / 2
 			if err := f.deliver(ctx, t, members[:half], members[half-1].at, shares{}); err != nil {
 				return err
 			}
-			members = members[half:]
+			members = members[half:] // and the rest in the next turn of the loop
 		case err != nil:
 			return err
 		case result.Applied:
@@ -116,6 +134,8 @@ func (f *Folder) deliver(ctx context.Context, t *target, members []member, upTo 
 		case !t.at.Before(upTo):
 			return nil
 		}
+		// The target was ahead: it has folded a part, up to t.at, in an attempt whose
+		// answer was lost. What is left is folded anew.
 		s = shares{}
 	}
 }
@@ -154,6 +174,8 @@ func (f *Folder) foldInto(ctx context.Context, t *target, upTo feed.Position, s 
 		Producer: f.term.Producer(), Epoch: f.term.Epoch, After: t.at, UpTo: upTo, Delta: s.data,
 	})
 	if err != nil {
+		// A refusal says that nothing happened. After anything else, such as a timeout,
+		// the target may have folded the interval: it is asked before the next one.
 		t.known = t.known && isRefusal(ctx, err)
 		return nil, fmt.Errorf("fold (%s, %s] into %s: %w", t.at, upTo, t.partition, unavailableUnlessRefused(ctx, err))
 	}
@@ -163,7 +185,9 @@ func (f *Folder) foldInto(ctx context.Context, t *target, upTo feed.Position, s 
 		f.countFolded(ctx, s)
 		return result, nil
 	}
-	// An attempt of which no answer came has been carried out after all.
+	// Not applied: the target does not stand where the interval begins. If it is ahead,
+	// an attempt without an answer has been carried out after all. It cannot be behind
+	// by itself; then it was restored from an older state.
 	if !t.at.Before(result.Position) {
 		t.known = false
 		return nil, f.behindError(t, result.Position, t.at)
@@ -183,16 +207,20 @@ func (f *Folder) countFolded(ctx context.Context, s shares) {
 	f.mu.Unlock()
 }
 
-// recordIdle records the position in targets that it has passed because nothing was
-// theirs. Only what was processed counts, so nothing is left out.
+// recordIdle records the last processed position in targets that stand before it
+// because nothing since then meant anything to them. The interval is empty, and true:
+// whatever it covers was processed, and was not theirs.
 func (f *Folder) recordIdle(ctx context.Context) error {
 	if err := f.acquire(ctx); err != nil {
 		return err
 	}
 	defer f.release()
 	nothing := f.a.rule.NewDelta().Append(nil)
+	// A change that failed, or was given up, lies behind the position of the targets
+	// that lack it. To record a position behind it would say that they have it: first
+	// Process has to tell them that they owe it.
 	if len(f.givenUp) > 0 || !f.suspect.IsZero() {
-		return nil // Process comes first
+		return nil
 	}
 	moved := false
 	idle := func(t *target) bool {

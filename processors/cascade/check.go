@@ -1,28 +1,14 @@
 package cascade
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store/query"
 )
-
-// Problem is one thing that is wrong with a declaration.
-type Problem struct {
-	// Field is the place in a pipeline's spec: source.where, cascade.each,
-	// cascade.match.categoryId, cascade.set.categoryName, cascade.onSourceDelete.
-	Field string
-	// Message says what is wrong and what to do.
-	Message string
-	// Line and Column are the place inside the text of an expression, from 1;
-	// zero if the problem is the field as a whole.
-	Line, Column int
-}
-
-func (p Problem) String() string { return p.Field + " " + p.Message }
 
 // Check returns everything that is wrong with the declaration in cfg, whose
 // containers are not looked at: sourceKey and targetKey are their partition key
@@ -33,7 +19,7 @@ func (p Problem) String() string { return p.Field + " " + p.Message }
 // on another field of the source, for items could begin and cease to match
 // without being changed themselves; and a set that writes what its own match,
 // where or partition key reads.
-func Check(cfg *Config, sourceKey, targetKey []string) []Problem {
+func Check(cfg *Config, sourceKey, targetKey []string) processors.Problems {
 	_, problems := declare(cfg, sourceKey, targetKey)
 	return problems
 }
@@ -93,13 +79,13 @@ type part struct {
 type checker struct {
 	cfg      *Config
 	d        declaration
-	problems []Problem
+	problems processors.Problems
 }
 
-func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Problem) {
+func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, processors.Problems) {
 	c := &checker{cfg: cfg}
-	c.d.sourceWhere = c.expression("source.where", cfg.SourceWhere)
-	c.d.targetWhere = c.expression("cascade.where", cfg.TargetWhere)
+	c.d.sourceWhere = c.problems.Expression("source.where", cfg.SourceWhere, query.ParseExpr)
+	c.d.targetWhere = c.problems.Expression("cascade.where", cfg.TargetWhere, query.ParseExpr)
 	if cfg.Each != "" {
 		c.d.each = c.names("cascade.each", cfg.Each)
 	}
@@ -108,7 +94,7 @@ func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Proble
 	for _, p := range targetKey {
 		path, err := document.ParsePointer(p)
 		if err != nil {
-			c.bad("cascade.into", "has a partition key path that cannot be read: %v", err)
+			c.problems.Add("cascade.into", "has a partition key path that cannot be read: %v", err)
 		}
 		c.d.targetKey = append(c.d.targetKey, path)
 	}
@@ -120,36 +106,17 @@ func declare(cfg *Config, sourceKey, targetKey []string) (*declaration, []Proble
 	return &c.d, c.problems
 }
 
-func (c *checker) bad(field, format string, args ...any) {
-	c.problems = append(c.problems, Problem{Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
-func (c *checker) expression(field, text string) *query.Expr {
-	if strings.TrimSpace(text) == "" {
-		return nil
-	}
-	e, err := query.ParseExpr(text)
-	var syntax *query.SyntaxError
-	switch {
-	case errors.As(err, &syntax):
-		c.problems = append(c.problems, Problem{Field: field, Message: syntax.Msg, Line: syntax.Line, Column: syntax.Column})
-	case err != nil:
-		c.bad(field, "%v", err)
-	}
-	return e
-}
-
 // names parses a field made of names alone: such a place can be written and
 // indexed.
 func (c *checker) names(field, text string) document.Path {
 	path, err := document.ParseField(text)
 	if err != nil {
-		c.bad(field, "%v", err)
+		c.problems.Add(field, "%v", err)
 		return nil
 	}
 	for i := range path {
 		if s := &path[i]; s.IsIndex || s.All || s.KeyName != "" || s.Name == "-" {
-			c.bad(field, "is %q; names joined by dots are expected, such as order.product", text)
+			c.problems.Add(field, "is %q; names joined by dots are expected, such as order.product", text)
 			return nil
 		}
 	}
@@ -176,7 +143,7 @@ func (c *checker) matches(pairs []Pair) []matchPair {
 		for _, text := range more[m.Target] {
 			path := c.source(at, text)
 			if m.names(path.Pointer()) {
-				c.bad(at, "names the source's %s twice", text)
+				c.problems.Add(at, "names the source's %s twice", text)
 			}
 			m.more = append(m.more, sourceField{text, path})
 		}
@@ -189,11 +156,11 @@ func (c *checker) matches(pairs []Pair) []matchPair {
 func (c *checker) source(at, text string) document.Path {
 	path, err := document.ParseField(text)
 	if err != nil {
-		c.bad(at, "copies from %v", err)
+		c.problems.Add(at, "copies from %v", err)
 	}
 	for i := range path {
 		if path[i].All {
-			c.bad(at, "copies from %q; one value is expected, and [*] means many", text)
+			c.problems.Add(at, "copies from %q; one value is expected, and [*] means many", text)
 			break
 		}
 	}
@@ -202,7 +169,7 @@ func (c *checker) source(at, text string) document.Path {
 
 func (c *checker) pairs(field string, pairs []Pair) []pair {
 	if len(pairs) == 0 || len(pairs) > PairsMax {
-		c.bad(field, "has %d fields; 1 to %d are expected", len(pairs), PairsMax)
+		c.problems.Add(field, "has %d fields; 1 to %d are expected", len(pairs), PairsMax)
 	}
 	parsed := make([]pair, 0, len(pairs))
 	for _, p := range pairs {
@@ -210,8 +177,8 @@ func (c *checker) pairs(field string, pairs []Pair) []pair {
 		target := c.names(at, p.Target)
 		source := c.source(at, p.Source)
 		for i := range parsed {
-			if target != nil && overlap(parsed[i].target, target) {
-				c.bad(at, "is there twice, or lies inside another: %s", parsed[i].Target)
+			if target != nil && parsed[i].target.Overlaps(target) {
+				c.problems.Add(at, "is there twice, or lies inside another: %s", parsed[i].Target)
 			}
 		}
 		parsed = append(parsed, pair{Pair: p, target: target, source: source})
@@ -224,10 +191,10 @@ func (c *checker) onSourceDelete() {
 	case "", Keep, Clear:
 	case Delete:
 		if c.cfg.Each != "" {
-			c.bad("cascade.onSourceDelete", "is delete, which would delete the item that holds the array; with each, clear removes the element")
+			c.problems.Add("cascade.onSourceDelete", "is delete, which would delete the item that holds the array; with each, clear removes the element")
 		}
 	default:
-		c.bad("cascade.onSourceDelete", "is %q; keep, clear or delete is expected", c.cfg.OnSourceDelete)
+		c.problems.Add("cascade.onSourceDelete", "is %q; keep, clear or delete is expected", c.cfg.OnSourceDelete)
 	}
 }
 
@@ -236,7 +203,7 @@ func (c *checker) checkSourceKey(paths []string) {
 	constants := map[string][]byte{}
 	if c.d.sourceWhere != nil {
 		for _, e := range c.d.sourceWhere.Equalities() {
-			constants[pathOf(e.Path).Pointer()] = e.Value
+			constants[document.PathOf(e.Path).Pointer()] = e.Value
 		}
 	}
 	pointers := append(slices.Clone(paths), "/id")
@@ -256,14 +223,14 @@ func (c *checker) checkSourceKey(paths []string) {
 	c.d.sourceID = c.d.sourceKey[len(paths)]
 	c.d.sourceKey = c.d.sourceKey[:len(paths)]
 	if len(missing) > 0 {
-		c.bad("cascade.match", "does not say which source item a copy has: its %s is not fixed; match a field of the target with it%s, "+
+		c.problems.Add("cascade.match", "does not say which source item a copy has: its %s is not fixed; match a field of the target with it%s, "+
 			"or fix it in source.where (%s = ...). Its partition key is %s",
 			strings.Join(missing, " and "), c.alsoNamed(missing[0], pointers), missing[0], fieldsOf(paths))
 	}
 	for i := range c.d.match {
 		c.d.match[i].visitSources(func(f sourceField) {
 			if !slices.Contains(pointers, f.path.Pointer()) {
-				c.bad("cascade.match."+c.d.match[i].Target, "matches the source's %s, which is neither its id nor its partition key (%s); "+
+				c.problems.Add("cascade.match."+c.d.match[i].Target, "matches the source's %s, which is neither its id nor its partition key (%s); "+
 					"items would begin and cease to match without being changed themselves", f.text, fieldsOf(paths))
 			}
 		})
@@ -286,45 +253,27 @@ func (c *checker) checkWrites() {
 	for _, s := range c.d.set {
 		written, at := slices.Concat(c.d.each, s.target), "cascade.set."+s.Target
 		for _, m := range c.d.match {
-			if overlap(written, slices.Concat(c.d.each, m.target)) {
-				c.bad(at, "writes the field by which the copy is matched")
+			if written.Overlaps(slices.Concat(c.d.each, m.target)) {
+				c.problems.Add(at, "writes the field by which the copy is matched")
 			}
 		}
 		for _, key := range c.d.targetKey {
-			if overlap(written, key) {
-				c.bad(at, "writes the target's partition key, which cannot be changed")
+			if written.Overlaps(key) {
+				c.problems.Add(at, "writes the target's partition key, which cannot be changed")
 			}
 		}
 		if len(c.d.each) == 0 && written[0].Name == "id" {
-			c.bad(at, "writes the target's id, which cannot be changed")
+			c.problems.Add(at, "writes the target's id, which cannot be changed")
 		}
 		if c.d.targetWhere == nil {
 			continue
 		}
 		for _, read := range c.d.targetWhere.Paths() {
-			if overlap(written, pathOf(read)) {
-				c.bad(at, "writes what cascade.where reads: %s", strings.Join(read, "."))
+			if written.Overlaps(document.PathOf(read)) {
+				c.problems.Add(at, "writes what cascade.where reads: %s", strings.Join(read, "."))
 			}
 		}
 	}
-}
-
-// overlap says whether one of two paths of names leads to, or into, the other.
-func overlap(a, b document.Path) bool {
-	for i := range min(len(a), len(b)) {
-		if a[i].Name != b[i].Name {
-			return false
-		}
-	}
-	return true
-}
-
-func pathOf(names []string) document.Path {
-	path := make(document.Path, len(names))
-	for i, n := range names {
-		path[i] = document.Step{Name: n}
-	}
-	return path
 }
 
 // fieldOf writes a JSON pointer as a field.

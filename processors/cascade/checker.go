@@ -2,7 +2,6 @@ package cascade
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 
@@ -15,9 +14,6 @@ import (
 const (
 	repairItemsMax = 1000    // of one request; the store's limit
 	repairBytesMax = 1 << 20 // of the copies in one request
-	// roundsMax is how often items that change under a repair are read and tried
-	// again before the batch is.
-	roundsMax = 16
 )
 
 // Checker is the processor that compares the copies in created and replaced
@@ -108,6 +104,8 @@ func (k *Checker) Process(ctx context.Context, b *processors.Batch) error {
 	if err := r.readSources(ctx); err != nil {
 		return err
 	}
+	// A page whose source has moved on since proves nothing about its items: they are
+	// checked one by one, in the same round.
 	for _, p := range pages {
 		if r.pageHolds(p.Transaction.Page) {
 			continue
@@ -129,8 +127,8 @@ const (
 	checkEach
 )
 
-// interest tells what the transaction can have done to this cascade's copies. A
-// page of another pipeline names the only places that it may have set.
+// interest tells what the transaction can have done to this cascade's copies. A page of
+// another pipeline names the only fields that it may have set, so most need no look.
 func (c *Cascade) interest(t *feed.Transaction, own *feed.Producer) interest {
 	switch {
 	case t.Page == nil || t.Effect == nil:
@@ -145,12 +143,16 @@ func (c *Cascade) interest(t *feed.Transaction, own *feed.Producer) interest {
 	return checkNothing
 }
 
-// addChange takes one changed item into the round, unless nothing that matters to it
-// can have changed.
+// addChange takes one changed item into the round, unless the change cannot have touched
+// anything on which its copies rest.
 func (k *Checker) addChange(r *round, p *processors.Part, i int) {
 	ch := &p.Changes[i]
-	// What a client wrote may lie behind the plant of a source's delete, out of its
-	// pages' reach, whatever the write touched.
+	// A client's write moves the item behind the fence of a source's deletion, where the
+	// deletion's pages do not touch it, whatever the write changed: the check has to clear
+	// or delete it.
+	//
+	//	fence at 90   item last written at 80: the pages reach it
+	//	              a client patches another field at 95: the pages pass it over
 	mayEscape := p.Transaction.Effect == nil && k.c.action() != store.CopySet
 	if ch.After == nil || ch.Op == feed.OpReplace && !mayEscape && !ch.Touches(k.c.touchesTarget) {
 		return
@@ -159,10 +161,10 @@ func (k *Checker) addChange(r *round, p *processors.Part, i int) {
 	r.addItem(store.ItemRef{Key: ch.Key, ID: ch.ID}, item, p.Transaction.TraceParent)
 }
 
-// checkAndRepair compares what the round has collected and repairs it. An item that has
-// changed since is read, and checked again with its sources read anew: its newer
-// change may be one that is not looked at, because nothing that matters to the
-// cascade changed in it. It returns how many were repaired.
+// checkAndRepair compares what the round has collected, repairs what differs, and returns
+// how many items it repaired. An item that has changed since it was read is checked again
+// here, with its sources read anew. The feed cannot be trusted to bring it back: its newer
+// change may be one that addChange leaves out, because it touched no field of the cascade.
 func (k *Checker) checkAndRepair(ctx context.Context, r *round) (repaired int64, err error) {
 	for rounds := 0; ; rounds++ {
 		if err := r.readSources(ctx); err != nil {
@@ -181,11 +183,8 @@ func (k *Checker) checkAndRepair(ctx context.Context, r *round) (repaired int64,
 		if err != nil || len(changed) == 0 {
 			return repaired, err
 		}
-		if rounds == roundsMax {
-			return repaired, &store.Error{
-				Status: store.StatusUnavailable, RetryAfter: processors.RetryFirst,
-				Message: fmt.Sprintf("%d of the items change faster than they can be repaired, such as %s", len(changed), changed[0].Ref),
-			}
+		if rounds == processors.RepairAttemptsMax {
+			return repaired, processors.ItemChanges(len(changed), changed[0].Ref.String())
 		}
 		if r, err = k.reread(ctx, changed); err != nil {
 			return repaired, err

@@ -2,7 +2,6 @@ package cascade
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
@@ -47,12 +46,8 @@ func Compile(cfg Config) (*Cascade, error) {
 		return nil, errors.New("cascade: pipeline, source and target are required")
 	}
 	d, problems := declare(&cfg, cfg.Source.Info().Spec.PartitionKey, cfg.Target.Info().Spec.PartitionKey)
-	if len(problems) > 0 {
-		errs := make([]error, len(problems))
-		for i, p := range problems {
-			errs[i] = errors.New(p.String())
-		}
-		return nil, fmt.Errorf("pipeline %s: %w", cfg.Pipeline, errors.Join(errs...))
+	if err := problems.Err(cfg.Pipeline); err != nil {
+		return nil, err
 	}
 	limits, err := cfg.withDefaults()
 	if err != nil {
@@ -79,14 +74,16 @@ func (c *Cascade) collectPaths() {
 	}
 	if c.sourceWhere != nil {
 		for _, p := range c.sourceWhere.Paths() {
-			c.sourcePaths = append(c.sourcePaths, pathOf(p))
+			c.sourcePaths = append(c.sourcePaths, document.PathOf(p))
 		}
 	}
 	if c.targetWhere != nil {
 		for _, p := range c.targetWhere.Paths() {
-			c.targetPaths = append(c.targetPaths, pathOf(p))
+			c.targetPaths = append(c.targetPaths, document.PathOf(p))
 		}
 	}
+	// The paths of match and set lie in an element of the array. Those of where do not,
+	// and come behind them.
 	if len(c.each) > 0 {
 		for i := range c.targetPaths[:len(c.set)+len(c.match)] {
 			c.targetPaths[i] = slices.Insert(c.targetPaths[i], len(c.each), document.Step{All: true})
@@ -105,6 +102,9 @@ func (c *Cascade) chooseScope() {
 		}
 	}
 	if len(c.each) == 0 && c.coversTargetKey() {
+		// A logical partition may hold many items of other sources. To go through it pays
+		// only if the most selective field of match is a part of its key, or fixes the one
+		// item by its id; else the index is shorter.
 		inKey := slices.ContainsFunc(c.targetKey, func(p document.Path) bool {
 			return p.Pointer() == c.match[c.indexPair].target.Pointer()
 		})
@@ -140,7 +140,7 @@ func (c *Cascade) Source() *store.Container { return c.cfg.Source }
 // Target returns the container of the copies.
 func (c *Cascade) Target() *store.Container { return c.cfg.Target }
 
-// targets is where a fan-out works: one scope in some partitions.
+// targets is where the copies of a source are: one scope in some partitions.
 type targets struct {
 	scope      store.Scope
 	partitions []feed.Partition
@@ -155,6 +155,9 @@ func (c *Cascade) targetsOf(source store.ItemRef) (p targets, ok bool) {
 	for i := range c.match {
 		p.match[i].Path = c.match[i].Target
 	}
+	// fix gives the value of a key's component to the fields of the target that are matched
+	// with it. With customerId: [customerId, id] the source {customerId: k1, id: k2} fixes
+	// customerId to k1 and to k2: no item can copy from it.
 	fix := func(part *part, value []byte) bool {
 		for _, i := range part.pairs {
 			m := &p.match[i]

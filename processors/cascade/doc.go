@@ -91,8 +91,9 @@
 // above holds of it: a check sets what it says, and a fan-out that goes on from a
 // checkpoint takes its values from it. That a source goes then means nothing.
 //
-// With clear or delete, the fan-out of the change at d first plants d in every target
-// partition in scope; the answer is the LSN b of that commit. Then it reads the source.
+// With clear or delete, the fan-out of the change at d first commits a fence, which
+// records d and touches no item, in every target partition in scope; the answer is the
+// LSN b of that commit. Then it reads the source.
 // If it is there again, or went again, its version is newer than d and is taken up as
 // every newer change is. If not, the pages touch only items that a client wrote at or
 // before b, and with delete at or before T.
@@ -131,7 +132,7 @@
 // Where no tombstones are in force (they are asked for when a pipeline is registered,
 // and brought from the log for what went before), a source that is missing is not an
 // answer: checks and fan-outs that meet one wait. A tombstone that is too old is
-// forgotten, and what names its source dangles from then on. The planted commit keeps
+// forgotten, and what names its source dangles from then on. The fence's commit keeps
 // its LSN when it is asked for again, so a crash in the middle does not move b past
 // items written since.
 //

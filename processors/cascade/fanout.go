@@ -23,21 +23,29 @@ const parkedMax = 200
 // copies. Each source item has at most one fan-out open; a newer change of the
 // item is taken up by the one that is.
 type FanOut struct {
+	// Set by Cascade.FanOut and Open, then only read.
 	c         *Cascade
 	partition feed.Partition
 	term      *processors.Term
-	slots     chan struct{} // a token for each fan-out that may run
-	queue     chan *fanOut  // to be run
 
+	// A fan-out runs while it holds a token of slots. queue has room for all tokens and
+	// all jobs of the checkpoint, so sending to it under mu never waits.
+	slots chan struct{}
+	queue chan *fanOut // to be run
+
+	// Guarded by mu. Process opens fan-outs, goroutines of Run carry them out, Retry
+	// begins parked ones again, and State may be asked at any time.
 	mu             sync.Mutex
-	open           map[string]*fanOut
+	open           map[string]*fanOut // by source; also those that are parked
 	parked         int
 	counts         processors.Counts
 	progressToldAt time.Time                    // when a checkpoint was last asked for because of progress
-	forgetAskedAt  map[feed.Partition]time.Time // when each was last let forget
+	forgetAskedAt  map[feed.Partition]time.Time // when each was last asked to forget finished fan-outs
 }
 
-// fanOut is one open fan-out. FanOut.mu guards it, but for source and ref.
+// fanOut is one open fan-out. FanOut.mu guards it, but for source and ref, which do not
+// change. The goroutine that runs it reads job.Trace without mu, and the rest of job
+// once it is closed: Trace changes only while nobody runs it.
 type fanOut struct {
 	source string // as store.ItemRef prints
 	ref    store.ItemRef
@@ -72,6 +80,9 @@ func (f *FanOut) Open(_ context.Context, t *processors.Term, state processors.St
 			f.parked++
 			continue
 		}
+		// There may be more jobs than slots, after FanOutsMax was lowered. All of them run
+		// at once all the same: the checkpoint has passed their changes, so the feed does
+		// not bring them again, and newcomers wait for tokens anyway.
 		select {
 		case <-f.slots:
 			fo.slot = true
@@ -85,6 +96,8 @@ func (f *FanOut) Open(_ context.Context, t *processors.Term, state processors.St
 // Process takes the changes that matter into open fan-outs, the last one of each
 // source item. It waits while as many are open as may be.
 func (f *FanOut) Process(ctx context.Context, b *processors.Batch) error {
+	// The last change of an item says all: a rename to B and then to C needs one fan-out,
+	// of C, at C's position. Those before it in the batch are left out.
 	last := map[store.ItemRef]int{}
 	type pendingChange struct {
 		change   *feed.Change
@@ -127,7 +140,8 @@ func (f *FanOut) Process(ctx context.Context, b *processors.Batch) error {
 	return nil
 }
 
-// enqueue gives v to the open fan-out of ref, or opens one.
+// enqueue gives v to the open fan-out of ref, or opens one. It waits while as many are
+// open as may be; so the feed waits, and the checkpoint stays bounded.
 func (f *FanOut) enqueue(ctx context.Context, ref store.ItemRef, v version, p *processors.Part) error {
 	source := ref.String()
 	if f.updateOpen(source, v) {
@@ -144,7 +158,7 @@ func (f *FanOut) enqueue(ctx context.Context, ref store.ItemRef, v version, p *p
 	if fo == nil {
 		fo = &fanOut{source: source, ref: ref, job: processors.Job{Source: source}}
 		f.open[source] = fo
-	} else { // it is parked
+	} else { // it is parked: updateOpen takes all that run, and nobody else opens any
 		f.parked--
 	}
 	fo.want, fo.unread, fo.slot = v, false, true
@@ -155,8 +169,15 @@ func (f *FanOut) enqueue(ctx context.Context, ref store.ItemRef, v version, p *p
 	return nil
 }
 
-// updateOpen gives v to the open fan-out of source unless it has a newer version; false
-// if there is none that runs.
+// updateOpen gives v to the open fan-out of source; false if there is none that runs. One
+// that has v already, or a newer version, keeps what it has:
+//
+//	wants   v      then
+//	at 5    at 7   it wants 7 and sends no more pages of 5
+//	at 7    at 5   nothing: the feed repeats what the checkpoint's job was made of
+//	at 7    at 7   nothing, but for one from a checkpoint: v brings the values
+//
+// A parked one is tried again by a newer version only.
 func (f *FanOut) updateOpen(source string, v version) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

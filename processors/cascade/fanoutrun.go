@@ -29,7 +29,7 @@ const forgetInterval = time.Second
 // owner contradicts its log; it is asked again.
 var errStale = errors.New("cascade: a read returned an older version than the change feed")
 
-// run carries fo out until no newer version of its source is known.
+// run brings fo's source to its copies until no newer version of the source is known.
 func (f *FanOut) run(ctx context.Context, fo *fanOut) error {
 	ctx, span := f.startSpan(ctx, fo)
 	defer span.End()
@@ -47,7 +47,9 @@ func (f *FanOut) run(ctx context.Context, fo *fanOut) error {
 			processors.CountFenced(ctx, f.term.Resource)
 			span.SetStatus(codes.Error, err.Error())
 			return errors.Join(processors.ErrFenced, err)
-		case f.superseded(fo, v): // which may fare better
+		case f.superseded(fo, v):
+			// A newer version has come while this one failed. It may not fail, such as
+			// when the older one's value was too large: it is tried before fo is given up.
 		default:
 			span.RecordError(err)
 			span.SetStatus(codes.Error, err.Error())
@@ -62,6 +64,8 @@ func (f *FanOut) run(ctx context.Context, fo *fanOut) error {
 // It returns early, without an error, if a newer one comes.
 func (f *FanOut) runVersion(ctx context.Context, fo *fanOut) (*version, error) {
 	v, unread := f.wantedVersion(fo)
+	// A checkpoint holds no values, so after a crash the source is read before anything
+	// else. While that goes on the feed may bring a version of it, which is then taken.
 	if unread {
 		var err error
 		if v, err = f.resumeVersion(ctx, fo, v); err != nil || v.position.IsZero() {
@@ -79,9 +83,19 @@ func (f *FanOut) runVersion(ctx context.Context, fo *fanOut) (*version, error) {
 	return &v, f.forPartitions(&p, func(i int) error { return f.sendPages(ctx, fo, &v, &p, p.partitions[i], 0) })
 }
 
-// resumeVersion reads the source of a fan-out that a checkpoint holds. A zero version
-// means that there is nothing to do: the source went after the change that the
-// checkpoint knows, and the change by which it went is still to come.
+// resumeVersion reads the source of a fan-out that a checkpoint holds, and decides which
+// version the fan-out goes on with:
+//
+//	checkpoint   now                          goes on with
+//	there        there, the same values       the checkpoint's position: the owners go on
+//	                                          from the cursors that its pages left
+//	there        there, other values          the position that was read, which is newer
+//	there        gone                         nothing: the change by which it went comes
+//	                                          by the feed, since it lies behind the job's
+//	gone         gone, at or before that      the checkpoint's deletion
+//	gone         gone again, or there again   what was read
+//
+// A zero version means that there is nothing to do.
 func (f *FanOut) resumeVersion(ctx context.Context, fo *fanOut, seen version) (version, error) {
 	now, err := f.readSource(ctx, fo, seen.position)
 	if err != nil {
@@ -89,18 +103,18 @@ func (f *FanOut) resumeVersion(ctx context.Context, fo *fanOut, seen version) (v
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !fo.unread { // the feed was faster
+	if !fo.unread { // meanwhile the feed has brought a version with its values
 		return fo.want, nil
 	}
 	switch {
 	case now.gone && seen.gone && (!now.left || !seen.position.Before(now.position)):
 		seen.time = now.time
 		now = seen
-	case now.gone && seen.gone: // it went again
+	case now.gone && seen.gone: // it was there in between, and went again
 	case now.gone:
 		return version{}, nil
 	case now.digest == seen.digest && !seen.gone:
-		now.position = seen.position // the same values: the scan goes on as it was
+		now.position = seen.position
 	}
 	fo.want, fo.unread = now, false
 	return now, nil
@@ -123,11 +137,17 @@ func (f *FanOut) readSource(ctx context.Context, fo *fanOut, seen feed.Position)
 	return v, err
 }
 
-// runSourceDelete carries out the fan-out of a source that is gone. First every partition
-// records that it was here, at LSN b; then the source is read. If it is there
-// again, it is taken as the newer version that it is. If not, only items that
-// clients wrote at or before b are touched: whoever wrote later may already have
-// copied from a source that comes next. What they wrote is checked.
+// runSourceDelete carries out the fan-out of a source that is gone. First every target
+// partition gets a fence, a commit at LSN b that records the deletion's position and
+// touches no item; then the source is read. If it is there again, that is a newer version
+// and taken as such. If not, the pages touch only items that clients wrote at or before b:
+// what is written later may already be a copy of a source that comes next, and its check
+// reads the source after the deletion anyhow.
+//
+//	fence b, then read:   source gone       every item at or before b is older than the
+//	                                        source's return, if it ever returns
+//	read, then fence b:   source gone, comes again, a client copies from it, b
+//	                                        the pages would clear that client's item
 func (f *FanOut) runSourceDelete(ctx context.Context, fo *fanOut, v *version, p *targets) error {
 	fencedAt := make([]feed.LSN, len(p.partitions))
 	err := f.forPartitions(p, func(i int) error {
@@ -135,6 +155,7 @@ func (f *FanOut) runSourceDelete(ctx context.Context, fo *fanOut, v *version, p 
 			r := f.pageRequest(fo, v, p)
 			r.Plant = true
 			result, err := f.c.cfg.Target.PatchMany(ctx, p.partitions[i], r)
+			// A partition that has had a newer version already needs no pages of this one.
 			if err == nil && !result.Superseded {
 				fencedAt[i] = result.LSN
 			}
@@ -174,9 +195,10 @@ func (f *FanOut) forPartitions(p *targets, do func(i int) error) error {
 	return g.Wait()
 }
 
-// sendPages sends pages to one partition until it is done or a newer version has
-// come. The first goes alone, for most fan-outs have one; then several are under
-// way, so that the owner decides one while it writes another.
+// sendPages sends pages to one partition until it is done or a newer version has come.
+// The owner keeps the cursor, so all pages are the same request and may be under way
+// together: the owner decides one while it writes another. The first goes alone, because
+// most fan-outs need no second one.
 func (f *FanOut) sendPages(ctx context.Context, fo *fanOut, v *version, p *targets, partition feed.Partition, notAfter feed.LSN) error {
 	page := func() (done bool, err error) {
 		r := f.pageRequest(fo, v, p)
@@ -223,7 +245,8 @@ func (f *FanOut) finishedBelow(partition feed.Partition) feed.Position {
 	return f.term.Saved().FinishedBelow()
 }
 
-// sendPage sends one page and takes its outcome.
+// sendPage sends one page and notes what it did. done is true if the partition needs no
+// more pages of this version.
 func (f *FanOut) sendPage(ctx context.Context, fo *fanOut, partition feed.Partition, r *store.PatchMany) (done bool, err error) {
 	var result *store.PatchManyResult
 	err = f.retry(ctx, fo, func() (err error) {
@@ -238,6 +261,8 @@ func (f *FanOut) sendPage(ctx context.Context, fo *fanOut, partition feed.Partit
 	}
 	f.noteProgress(ctx, fo, result)
 	done = result.Done || result.Superseded
+	// The limit is on copies that were written, of all fan-outs of the cascade in this
+	// process, and paid behind the page: how many there are is not known before.
 	if c := f.c; c.rate != nil && result.Patched > 0 && !done {
 		if err := c.rate.WaitN(ctx, min(result.Patched, c.rate.Burst())); err != nil {
 			return false, err
@@ -293,9 +318,9 @@ func (f *FanOut) estimate(ctx context.Context, fo *fanOut, p *targets, partition
 	fo.job.Total += int64(n)
 }
 
-// retry does do until it succeeds, the term ends, or trying again cannot help.
+// retry calls do until it succeeds, the term ends, or trying again cannot help.
 func (f *FanOut) retry(ctx context.Context, fo *fanOut, do func() error) error {
-	var pauses *processors.Pauses
+	var pauses *processors.Pauses // made with the first failure: most calls have none
 	for attempt := 1; ; attempt++ {
 		err := do()
 		if err == nil {
@@ -371,7 +396,7 @@ func (f *FanOut) giveUp(ctx context.Context, fo *fanOut, v *version, cause error
 	return given, err
 }
 
-// recordFinished tells what a closed fan-out was.
+// recordFinished measures a fan-out that is closed, and asks for a checkpoint without it.
 func (f *FanOut) recordFinished(ctx context.Context, fo *fanOut, v *version) {
 	meters.fanOutItems.Record(ctx, fo.job.Changed, f.c.measured("fan-out"))
 	meters.fanOutDuration.Record(ctx, max(time.Since(time.UnixMilli(fo.job.Began)).Seconds(), 0), f.c.measured("fan-out"))

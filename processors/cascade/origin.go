@@ -49,6 +49,8 @@ func (c *Cascade) Origins(ctx context.Context, refs []store.ItemRef) ([]Origin, 
 	origins := make([]Origin, len(sources))
 	for i := range sources {
 		s := &sources[i]
+		// Without tombstones in force "not there" may be a source that was deleted and is
+		// not known any more, or one that never was. The copies must not be judged by it.
 		if !s.Known && !c.selects(s.Body) {
 			return nil, &store.Error{
 				Status: store.StatusUnavailable, RetryAfter: processors.RetryFirst,
@@ -66,6 +68,8 @@ func (c *Cascade) originOf(s *store.Source) Origin {
 		return Origin{c.version(feed.Position(s.ETag), s.Body)}
 	}
 	v := version{position: s.Gone.Position, gone: true, left: !s.Expiring, time: s.Gone.Time, digest: c.digest(nil)}
+	// With keep, a tombstone is a source that does not change any more: it is there, with
+	// the fields that it had.
 	if c.action() == store.CopySet {
 		v.gone, v.left, v.set = false, false, c.keptFields(s.Gone)
 		v.digest = c.digest(v.set)
@@ -111,6 +115,7 @@ func (c *Cascade) judge(v *version, has func(i int) []byte, modified int64) Verd
 	case !v.left:
 		return Dangling
 	case c.action() == store.CopyDelete:
+		// A client that wrote the item after the deletion meant it to be there.
 		if modified <= v.time {
 			return Drift
 		}

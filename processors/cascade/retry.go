@@ -2,7 +2,6 @@ package cascade
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
@@ -16,6 +15,8 @@ func (f *FanOut) Retry(ctx context.Context, p *processors.Parked) error {
 		return f.c.repairItem(ctx, f.term, p.Target)
 	}
 	source := store.ItemRef{Key: p.Change.Key, ID: p.Change.ID}.String()
+	// Looked at before a token is taken: with all of them in use a retry would wait for
+	// nothing, and Process with it.
 	if !f.isParked(source) {
 		return nil
 	}
@@ -32,6 +33,8 @@ func (f *FanOut) Retry(ctx context.Context, p *processors.Parked) error {
 		return nil
 	}
 	f.parked--
+	// The version that was given up may be old, and a checkpoint may have kept it without
+	// its values: the source is read.
 	fo.unread, fo.slot = true, true
 	fo.job.Parked, fo.job.Attempts, fo.job.LastError = false, 0, ""
 	f.queue <- fo // never full: it has room for every token
@@ -57,20 +60,7 @@ func (k *Checker) Retry(ctx context.Context, p *processors.Parked) error {
 // repairItem brings one item's copies to what their sources are now. An item that
 // refuses them is the error.
 func (c *Cascade) repairItem(ctx context.Context, term *processors.Term, target string) error {
-	ref, err := store.ParseItemRef(target)
-	if err != nil {
-		return processors.Reject(err)
-	}
-	for range roundsMax {
-		done, err := c.repairOnce(ctx, term, ref)
-		if done || err != nil {
-			return err
-		}
-	}
-	return &store.Error{
-		Status: store.StatusUnavailable, RetryAfter: processors.RetryFirst,
-		Message: fmt.Sprintf("item %s changes faster than it can be repaired", target),
-	}
+	return processors.RepairItem(target, func(ref store.ItemRef) (bool, error) { return c.repairOnce(ctx, term, ref) })
 }
 
 // repairOnce is one attempt; done is false if the item has changed meanwhile.
@@ -94,12 +84,5 @@ func (c *Cascade) repairOnce(ctx context.Context, term *processors.Term, ref sto
 	if err != nil {
 		return false, err
 	}
-	switch status := result.Statuses[0]; status {
-	case store.StatusOK, store.StatusNotModified, store.StatusNotFound:
-		return true, nil
-	case store.StatusPreconditionFailed:
-		return false, nil
-	default:
-		return false, store.Refuse(status, "item %s: %s", ref, result.Reasons[0])
-	}
+	return processors.RepairOutcome(ref, result)
 }

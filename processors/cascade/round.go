@@ -15,9 +15,11 @@ type itemRepair struct {
 	trace string
 }
 
-// round is one comparison of items with their sources. Sources are read once
-// for each round, never from an earlier one: what an item may have missed is
-// what its source said after the item was written.
+// round is one comparison of items with their sources. It reads each source once, and
+// only after it has the items: what an item may have missed is what its source said after
+// the item was written. For the same reason no source is kept for the next round.
+//
+// One goroutine uses it, from newRound to compare.
 type round struct {
 	c       *Cascade
 	sources []sourceState
@@ -29,7 +31,7 @@ type round struct {
 	checked, dangling int
 
 	values [][]byte // of copies: those of match, then those of set
-	name   []byte
+	name   []byte   // scratch of sourceIndex
 }
 
 // sourceState is a source that some copy refers to.
@@ -163,6 +165,8 @@ func (r *round) compare() []itemRepair {
 				continue
 			case Drift:
 			}
+			// Two elements that copy from one source need one repair: it sets every element
+			// that its match selects.
 			match := r.matchOf(cp)
 			if slices.ContainsFunc(copies, func(o store.Copy) bool { return sameMatch(o.Match, match) }) {
 				continue
@@ -171,8 +175,14 @@ func (r *round) compare() []itemRepair {
 		}
 		first = it.end
 		m := itemRepair{RepairItem: store.RepairItem{Ref: it.ref, IfMatch: store.ETag(it.at), Copies: copies}, trace: it.trace}
-		// Of several states of one item the newest counts. They are not in order:
-		// those of pages whose values hold no more come last.
+		// Of several states of one item the newest counts. They are not in order, since
+		// the items of pages that proved nothing were added last:
+		//
+		//	batch   page at 7 sets p, client's write of p at 9
+		//	added   p at 9, then p at 7
+		//
+		// A newest state that is right takes back the repair of an older one; only its
+		// entry without copies stays, and goes at the end.
 		switch k, ok := index[it.ref]; {
 		case !ok && len(copies) > 0:
 			index[it.ref] = len(repairs)

@@ -40,6 +40,13 @@ func (c *Cascade) relevance(ch *feed.Change) (relevance, error) {
 	if err != nil {
 		return irrelevant, err
 	}
+	// What counts is whether the item is a source before and after, not whether it is
+	// there: a change of type from 'category' to 'draft' deletes a source.
+	//
+	//	was  is    values     means
+	//	yes  yes   the same   nothing
+	//	-    yes              new values
+	//	yes  no               deleted, which with keep means nothing
 	was, is := c.selects(before), c.selects(ch.After)
 	switch {
 	case is && was && c.sameValues(before, ch.After):
@@ -117,6 +124,8 @@ func (c *Cascade) version(position feed.Position, body []byte) version {
 // digest identifies values: equal digests mean equal bytes. Those of a source
 // that is gone have one too, and none is zero.
 func (c *Cascade) digest(set []store.Field) uint64 {
+	// Lengths come before texts, so that ["ab", "c"] and ["a", "bc"] differ, and an absent
+	// value is told from an empty one by its length of 0 against 1.
 	buf := make([]byte, 0, 128)
 	if set == nil {
 		buf = append(buf, byte(c.action()))

@@ -1,7 +1,6 @@
 package project
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store/query"
 )
 
@@ -21,7 +21,7 @@ const (
 
 // Check returns everything that is wrong with the declaration in cfg. Its source
 // is not looked at; its sink only if there is one and it is a Checker.
-func Check(cfg *Config) []Problem {
+func Check(cfg *Config) processors.Problems {
 	_, problems := declare(cfg)
 	return problems
 }
@@ -55,19 +55,19 @@ type column struct {
 type checker struct {
 	cfg      *Config
 	d        declaration
-	problems []Problem
+	problems processors.Problems
 }
 
-func declare(cfg *Config) (*declaration, []Problem) {
+func declare(cfg *Config) (*declaration, processors.Problems) {
 	c := &checker{cfg: cfg}
 	c.d.sourceWhere = c.expression("source.where", cfg.SourceWhere, scope(nil).parseColumn)
 	switch cfg.OnExpire {
 	case "", Keep, Delete:
 	default:
-		c.bad("project.onExpire", "is %q; keep or delete is expected", cfg.OnExpire)
+		c.problems.Add("project.onExpire", "is %q; keep or delete is expected", cfg.OnExpire)
 	}
 	if len(cfg.Tables) == 0 || len(cfg.Tables) > TablesMax {
-		c.bad("project.tables", "has %d tables; 1 to %d are expected", len(cfg.Tables), TablesMax)
+		c.problems.Add("project.tables", "has %d tables; 1 to %d are expected", len(cfg.Tables), TablesMax)
 	}
 	c.d.schema = Schema{Pipeline: cfg.Pipeline, Generation: cfg.Generation, Shadow: cfg.Shadow}
 	c.d.schema.Tables = make([]TableSchema, len(cfg.Tables))
@@ -81,27 +81,14 @@ func declare(cfg *Config) (*declaration, []Problem) {
 	return &c.d, c.problems
 }
 
-func (c *checker) bad(field, format string, args ...any) {
-	c.problems = append(c.problems, Problem{Field: field, Message: fmt.Sprintf(format, args...)})
-}
-
 // expression reads an expression by parse; nil for none, and for a bad one.
 func (c *checker) expression(field, text string, parse func(string) (*query.Expr, error)) *query.Expr {
-	if strings.TrimSpace(text) == "" {
-		return nil
-	}
-	e, err := parse(text)
-	var syntax *query.SyntaxError
-	switch {
-	case errors.As(err, &syntax):
-		c.problems = append(c.problems, Problem{Field: field, Message: syntax.Msg, Line: syntax.Line, Column: syntax.Column})
-		return nil
-	case err != nil:
-		c.bad(field, "%v", err)
+	e := c.problems.Expression(field, text, parse)
+	if e == nil {
 		return nil
 	}
 	if params := e.Params(); len(params) > 0 {
-		c.bad(field, "has the parameter @%s; a declaration has no parameters", params[0])
+		c.problems.Add(field, "has the parameter @%s; a declaration has no parameters", params[0])
 	}
 	return e
 }
@@ -110,7 +97,7 @@ func (c *checker) expression(field, text string, parse func(string) (*query.Expr
 func (c *checker) name(field, name string) {
 	if name == "" || len(name) > NameMax || !utf8.ValidString(name) || strings.TrimSpace(name) != name ||
 		strings.ContainsFunc(name, unicode.IsControl) {
-		c.bad(field, "%q cannot be a name: 1 to %d bytes of UTF-8 are allowed, without white space around them and control characters", name, NameMax)
+		c.problems.Add(field, "%q cannot be a name: 1 to %d bytes of UTF-8 are allowed, without white space around them and control characters", name, NameMax)
 	}
 }
 
@@ -120,7 +107,7 @@ func (c *checker) table(i int) {
 	c.name(at, declared.Name)
 	for j := range i {
 		if c.cfg.Tables[j].Name == declared.Name {
-			c.bad(at, "is there twice")
+			c.problems.Add(at, "is there twice")
 		}
 	}
 	t := &c.d.tables[i]
@@ -128,7 +115,7 @@ func (c *checker) table(i int) {
 	t.Name, t.PartitionBy = declared.Name, -1
 	var err error
 	if t.each, err = scopeOf(declared.Each); err != nil {
-		c.bad(at+".each", "%v", err)
+		c.problems.Add(at+".each", "%v", err)
 	}
 	for _, array := range t.each {
 		c.names(at+".each", declared.Each, array)
@@ -148,16 +135,16 @@ func (c *checker) table(i int) {
 		}
 	}
 	if len(declared.Index) > IndexesMax {
-		c.bad(at+".index", "has %d indexes; at most %d are allowed", len(declared.Index), IndexesMax)
+		c.problems.Add(at+".index", "has %d indexes; at most %d are allowed", len(declared.Index), IndexesMax)
 	}
 	for j, columns := range declared.Index {
 		t.Index = append(t.Index, c.named(t, fmt.Sprintf("%s.index[%d]", at, j), columns, KeyMax))
 	}
 	if declared.PartitionBy != "" {
 		if t.PartitionBy = t.Column(declared.PartitionBy); t.PartitionBy < 0 {
-			c.bad(at+".partitionBy", "%q is not a column of the table", declared.PartitionBy)
+			c.problems.Add(at+".partitionBy", "%q is not a column of the table", declared.PartitionBy)
 		} else if kind := t.Columns[t.PartitionBy].Type.Kind; kind == KindDouble || kind == KindJSON {
-			c.bad(at+".partitionBy", "%q is of type %s, whose values do not name folders", declared.PartitionBy, t.Columns[t.PartitionBy].Type)
+			c.problems.Add(at+".partitionBy", "%q is of type %s, whose values do not name folders", declared.PartitionBy, t.Columns[t.PartitionBy].Type)
 		}
 	}
 }
@@ -166,7 +153,7 @@ func (c *checker) table(i int) {
 func (c *checker) names(field, text string, path document.Path) {
 	for i := range path {
 		if s := &path[i]; s.IsIndex || s.KeyName != "" || s.Name == "-" {
-			c.bad(field, "is %q; names joined by dots, and [*] between arrays within each other, are expected, such as details[*].options", text)
+			c.problems.Add(field, "is %q; names joined by dots, and [*] between arrays within each other, are expected, such as details[*].options", text)
 			return
 		}
 	}
@@ -174,7 +161,7 @@ func (c *checker) names(field, text string, path document.Path) {
 
 func (c *checker) columns(t *table, declared *Table, at string) {
 	if len(declared.Columns) == 0 || len(declared.Columns) > ColumnsMax {
-		c.bad(at+".columns", "has %d columns; 1 to %d are expected", len(declared.Columns), ColumnsMax)
+		c.problems.Add(at+".columns", "has %d columns; 1 to %d are expected", len(declared.Columns), ColumnsMax)
 	}
 	t.Columns = make([]ColumnSchema, 0, len(declared.Columns))
 	for i := range declared.Columns {
@@ -183,15 +170,15 @@ func (c *checker) columns(t *table, declared *Table, at string) {
 		c.name(field, col.Name)
 		switch {
 		case t.Column(col.Name) >= 0:
-			c.bad(field, "is there twice")
+			c.problems.Add(field, "is there twice")
 		case col.Name == SourceColumn || col.Name == ElementColumn:
-			c.bad(field, "is the name of a column that every row has; choose another")
+			c.problems.Add(field, "is the name of a column that every row has; choose another")
 		}
 		if err := col.Type.check(); err != nil {
-			c.bad(field+".type", "%v", err)
+			c.problems.Add(field+".type", "%v", err)
 		}
 		if strings.TrimSpace(col.Expr) == "" {
-			c.bad(field, "has no expression")
+			c.problems.Add(field, "has no expression")
 		}
 		t.Columns = append(t.Columns, ColumnSchema{Name: col.Name, Type: col.Type})
 		parsed := column{expr: c.expression(field, col.Expr, t.each.parseColumn), typ: col.Type}
@@ -205,17 +192,17 @@ func (c *checker) columns(t *table, declared *Table, at string) {
 // named returns the indexes of 1 to most columns.
 func (c *checker) named(t *table, field string, names []string, most int) []int {
 	if len(names) == 0 || len(names) > most {
-		c.bad(field, "has %d columns; 1 to %d are expected", len(names), most)
+		c.problems.Add(field, "has %d columns; 1 to %d are expected", len(names), most)
 	}
 	var list []int
 	for _, name := range names {
 		i := t.Column(name)
 		switch {
 		case i < 0:
-			c.bad(field, "%q is not a column of the table", name)
+			c.problems.Add(field, "%q is not a column of the table", name)
 			continue
 		case slices.Contains(list, i):
-			c.bad(field, "%q is there twice", name)
+			c.problems.Add(field, "%q is there twice", name)
 		}
 		list = append(list, i)
 	}
@@ -226,7 +213,7 @@ func (c *checker) named(t *table, field string, names []string, most int) []int 
 func (c *checker) keyColumn(t *table, at string, i int) {
 	switch col := &t.Columns[i]; col.Type.Kind {
 	case KindDouble, KindJSON:
-		c.bad(at+".key", "%q is of type %s, by which rows are not told apart; string, int64, decimal, bool, timestamp and date can be keys",
+		c.problems.Add(at+".key", "%q is of type %s, by which rows are not told apart; string, int64, decimal, bool, timestamp and date can be keys",
 			col.Name, col.Type)
 	default:
 	}

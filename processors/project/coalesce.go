@@ -8,11 +8,19 @@ import (
 	"github.com/millrace/millrace/processors"
 )
 
-// coalescer collects what changes mean and keeps the newest state of each row and
-// of each reject.
+// coalescer collects what changes mean and keeps the newest state of each row and of each
+// reject. One goroutine uses it, for one batch.
+//
+//	change      row o1          row o2          the batch says
+//	12 of a     total 5         -               put o1 (total 7), drop o2
+//	13 of a     total 7         -
+//	14 of b     -               gone
+//
+// So a batch is as long as what it touched, not as its changes are many, and a sink that
+// carries it out twice ends in the same state.
 type coalescer struct {
 	p       *Projection
-	sources map[string]int // index in touched
+	sources map[string]int // index in items
 	items   []itemState
 	bytes   int // of what was taken, estimated
 
@@ -34,7 +42,8 @@ type itemState struct {
 	rejectsByKey map[rejectKey]int // rejects, when they are many
 }
 
-// rejectKey identifies a reject of one item.
+// rejectKey identifies a reject of one item. A reject has no key of its own: often it is
+// one because its key columns have no value.
 type rejectKey struct {
 	table   int
 	element string

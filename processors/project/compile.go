@@ -2,7 +2,6 @@ package project
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
@@ -27,12 +26,8 @@ func Compile(cfg Config) (*Projection, error) {
 		return nil, errors.New("project: pipeline, source and sink are required")
 	}
 	d, problems := declare(&cfg)
-	if len(problems) > 0 {
-		errs := make([]error, len(problems))
-		for i, p := range problems {
-			errs[i] = errors.New(p.String())
-		}
-		return nil, fmt.Errorf("pipeline %s: %w", cfg.Pipeline, errors.Join(errs...))
+	if err := problems.Err(cfg.Pipeline); err != nil {
+		return nil, err
 	}
 	limits, err := cfg.withDefaults()
 	if err != nil {

@@ -122,16 +122,4 @@ func (l Limits) withDefaults() (Limits, error) {
 }
 
 // Problem is one thing that is wrong with a declaration.
-type Problem struct {
-	// Field is the place in a pipeline's spec: source.where, project.onExpire,
-	// project.tables.orders.each, project.tables.orders.columns.price,
-	// project.tables.orders.columns.price.type, project.sink.
-	Field string
-	// Message says what is wrong and what to do.
-	Message string
-	// Line and Column are the place inside the text of an expression, from 1;
-	// zero if the problem is the field as a whole.
-	Line, Column int
-}
-
-func (p Problem) String() string { return p.Field + " " + p.Message }
+type Problem = processors.Problem

@@ -3,7 +3,6 @@ package project
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/millrace/millrace/feed/document"
@@ -122,7 +121,7 @@ func (s scope) reads(e *query.Expr, bareItem bool) []document.Path {
 	var paths []document.Path
 	from := func(root int, prefix document.Path) {
 		for _, names := range e.PathsIn(root) {
-			paths = append(paths, slices.Concat(prefix, pathOf(names)))
+			paths = append(paths, slices.Concat(prefix, document.PathOf(names)))
 		}
 	}
 	item, element := rootOther, rootBare
@@ -140,15 +139,3 @@ func (s scope) reads(e *query.Expr, bareItem bool) []document.Path {
 // array returns the path in the item of the outermost array: every change of
 // where an element stands is a change of it, or lies in it.
 func (s scope) array() document.Path { return s[0] }
-
-// pathOf returns the path of properties and, written in digits, elements.
-func pathOf(names []string) document.Path {
-	p := make(document.Path, len(names))
-	for i, n := range names {
-		p[i].Name = n
-		if index, err := strconv.Atoi(n); err == nil && index >= 0 && strconv.Itoa(index) == n {
-			p[i].Index, p[i].IsIndex = index, true
-		}
-	}
-	return p
-}

@@ -16,15 +16,17 @@ import (
 // FlushInterval, and backfills rows of items that are there, until ctx ends.
 func (r *RowWriter) Run(ctx context.Context) error {
 	defer r.closeWriter()
-	defer close(r.runEnded) // whoever waits for room has the turn that close waits for
+	// Runs before closeWriter: whoever waits for room holds the slot that it waits for.
+	defer close(r.runEnded)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return r.flushLoop(ctx) })
 	g.Go(func() error { return r.backfill.Run(ctx) })
 	return g.Wait()
 }
 
-// flushLoop flushes when the sink has held rows for long enough, or is full. Meanwhile
-// the next batches are gathered and taken.
+// flushLoop flushes when the sink has held rows for long enough, or is full. Meanwhile the
+// next batches are made and written, so that the feed does not stand still while a sink
+// writes a file.
 func (r *RowWriter) flushLoop(ctx context.Context) error {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -41,6 +43,8 @@ func (r *RowWriter) flushLoop(ctx context.Context) error {
 		case <-r.holding:
 		case <-timer.C:
 		}
+		// A token may be left from before the last flush, and the timer was set for the
+		// batch that was the oldest then: what is due now decides.
 		if due := r.flushDue(); !full && due > 0 {
 			timer.Reset(due)
 			continue
@@ -55,8 +59,9 @@ func (r *RowWriter) flushLoop(ctx context.Context) error {
 	}
 }
 
-// burstEnds is how long nothing may come after a flush of a full sink before what
-// came last is flushed too: the end of a backfill is not waited for.
+// burstEnds is how long nothing may come after a flush of a full sink before what came
+// last is flushed too. A backfill of 450,000 rows with flushes of 200,000 leaves 50,000;
+// they need not be held for FlushInterval as a trickle of changes is.
 const burstEnds = 100 * time.Millisecond
 
 // flushDue is how long what the sink holds may wait.
@@ -85,10 +90,13 @@ func (r *RowWriter) bufferFullLocked(times int) bool {
 }
 
 // awaitRoom asks for a flush if the sink holds as much as it may, and waits while it holds
-// twice that. The error is that of a flush which has failed meanwhile; it is not that
-// of a change.
+// twice that: one buffer is made durable while the next one fills. The error is that of a
+// flush that failed while this waited. Run tries again by itself; the error is returned so
+// that the Host counts it, and sees by that that the processor is alive.
 func (r *RowWriter) awaitRoom(ctx context.Context) error {
 	for {
+		// flushed is read together with what it is about: a flush that ends right after
+		// closes this very channel, so it cannot be missed.
 		r.mu.Lock()
 		full, over, flushed := r.bufferFullLocked(1), r.bufferFullLocked(2), r.flushed
 		r.mu.Unlock()
@@ -114,10 +122,10 @@ func (r *RowWriter) awaitRoom(ctx context.Context) error {
 	}
 }
 
-// closeWriter ends the use of the sink: whoever waits for its turn waits for the end of
-// the term.
+// closeWriter ends the use of the sink. It keeps the slot of sem: whoever waits for it from
+// now on waits until ctx ends, and does not write to a closed writer.
 func (r *RowWriter) closeWriter() {
-	r.sem <- struct{}{} // ctx has ended, or ends with Run
+	r.sem <- struct{}{} // comes soon: ctx has ended, or ends with Run
 	r.backfill.closeWriter()
 	if r.writer == nil {
 		return
@@ -127,7 +135,8 @@ func (r *RowWriter) closeWriter() {
 	}
 }
 
-// flushAll flushes, and tries again what fails.
+// flushAll flushes, and tries again what fails, without end: nobody's change is at fault,
+// and what the sink has taken cannot be given up.
 func (r *RowWriter) flushAll(ctx context.Context, full bool, pauses *processors.Pauses) error {
 	for {
 		err := r.flush(ctx)

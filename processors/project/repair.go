@@ -17,10 +17,6 @@ type ItemToRepair struct {
 	Rejects []Reject // Table, Source and Element count
 }
 
-// repairRoundsMax is how often items that change while they are mended are read and
-// written anew.
-const repairRoundsMax = 16
-
 // Repair makes the sink have the rows of items as they are, while the pipeline may
 // go on: a repair, or a change that was given up and is tried again. w was opened
 // for a Producer of its own, whose positions count what it wrote: at is the one
@@ -33,11 +29,8 @@ const repairRoundsMax = 16
 func (p *Projection) Repair(ctx context.Context, w Writer, at feed.Position, items []ItemToRepair) (feed.Position, error) {
 	before, err := p.readItems(ctx, items)
 	for round := 0; err == nil && len(items) > 0; round++ {
-		if round == repairRoundsMax {
-			return at, &store.Error{
-				Status: store.StatusUnavailable, RetryAfter: processors.RetryFirst,
-				Message: fmt.Sprintf("%d items change faster than their rows can be mended, such as %s", len(items), items[0].ItemRef),
-			}
+		if round == processors.RepairAttemptsMax {
+			return at, processors.ItemChanges(len(items), items[0].ItemRef.String())
 		}
 		if at, err = p.writeRepair(ctx, w, at, items, before); err != nil {
 			return at, err

@@ -17,33 +17,40 @@ import (
 // RowWriter is the processor that brings the changes of one source partition to
 // the sink.
 type RowWriter struct {
+	// Set by Rows and Open, then only read.
 	p        *Projection
 	term     *processors.Term
 	start    feed.Position // behind which reading began
-	broken   chan error    // ends the term
-	backfill *backfiller
+	backfill *backfiller   // has locks of its own
 
-	// sem holds a token while somebody uses what follows.
+	// Owned by whoever holds the one slot of sem: Process, Retry, a page of the backfill,
+	// and the end of Run, which keeps it. Flush alone uses writer beside them, as Writer
+	// allows.
 	sem            chan struct{}
 	writer         Writer        // nil until it is open
 	after          feed.Position // up to which the writer has been told everything
-	recordedAtOpen feed.Position // that the sink had recorded when it was opened
+	recordedAtOpen feed.Position // what the sink had recorded when it was opened
 
-	holding  chan struct{} // has a token when the sink has begun to hold rows
-	full     chan struct{} // has a token when it holds as many as it may
+	// Between Process and Run. The first three have room for one token, so that giving
+	// one never waits.
+	broken   chan error    // ends the term
+	holding  chan struct{} // the sink has begun to hold rows
+	full     chan struct{} // it holds as many as it may
 	runEnded chan struct{} // closed when Run flushes no more
 
+	// Guarded by mu, which is never held during a call of the sink: State must not wait
+	// for one.
 	mu        sync.Mutex
 	buffered  []bufferedBatch // what the sink holds and has not made durable, in order
-	rows      int             // of it
-	bytes     int             // of it
-	flushed   chan struct{}   // closed when a flush by Run ends
+	rows      int             // of buffered
+	bytes     int             // of buffered
+	flushed   chan struct{}   // closed, and made anew, when a flush by Run ends
 	failure   error           // of that flush
 	burst     bool            // the last flush was one because the sink was full
 	counts    processors.Counts
 	rejected  []string
 	processed feed.Position // up to which changes have been processed
-	durable   feed.Position // up to which they are durable, while something is taken
+	durable   feed.Position // up to which they are durable, while something is buffered
 	recorded  feed.Position // that the sink is known to have recorded
 	trouble   *processors.Trouble
 }
@@ -82,6 +89,8 @@ func (r *RowWriter) State() processors.State {
 	defer r.mu.Unlock()
 	s := processors.State{Counts: r.counts, Rejected: r.rejected, Recorded: r.recorded, Trouble: r.trouble}
 	r.backfill.State(&s)
+	// With nothing in the sink's buffer all that was processed is durable, also what made
+	// no rows. That is said by no Durable at all.
 	if len(r.buffered) > 0 {
 		durable := r.durable
 		s.Durable = &durable
@@ -123,8 +132,9 @@ func (r *RowWriter) acquire(ctx context.Context) error {
 
 func (r *RowWriter) release() { <-r.sem }
 
-// writeBatch hands what was gathered up to a position to the sink. What is written a
-// second time after an error has been taken then, and is only made durable.
+// writeBatch hands what was coalesced up to a position to the sink, and waits while the
+// sink holds too much. After an error of that wait the Host brings the same batch again;
+// the sink has it, and only the wait is repeated.
 func (r *RowWriter) writeBatch(ctx context.Context, g *coalescer, upTo feed.Position) error {
 	if err := r.acquire(ctx); err != nil {
 		return err
@@ -161,12 +171,21 @@ func (r *RowWriter) openSink(ctx context.Context) error {
 	r.mu.Lock()
 	recorded := r.recorded
 	r.mu.Unlock()
+	// The sink never goes back, and the checkpoint holds only what the sink has said. So
+	// this sink is not the one that was written: what follows must not be written into it,
+	// for everything before would be missing for good.
 	if at.Before(recorded) {
 		return errors.Join(fatalError{fmt.Errorf("the sink has recorded the changes of %s up to %s, and %s was written: "+
 			"it has been emptied or restored older; fill it again with millrace rewind %s",
 			r.term.Partition, at, recorded, r.p.cfg.Pipeline)}, w.Close())
 	}
 	r.writer, r.after, r.recordedAtOpen = w, at, at
+	// A sink may be ahead of the checkpoint, after a crash between the two. The changes
+	// are read again from the checkpoint; batches begin there and the sink skips what it
+	// has:
+	//
+	//	checkpoint 40, sink 60   batches (40, 50] and (50, 60] are skipped, (60, 70] is not
+	//	                         (50, 65] is carried out as a whole: its rows are the newest
 	if r.start.Before(at) {
 		r.after = r.start
 	}
@@ -188,7 +207,7 @@ func (r *RowWriter) unavailable(ctx context.Context, what string, err error) err
 	}
 }
 
-// fatalError is an error that neither trying again nor giving up a change can mend.
+// fatalError is an error that neither trying again nor giving up a change can end.
 type fatalError struct{ error }
 
 // endIfFatal returns err, unless it is fatal: then Run ends the term with it, for
@@ -198,6 +217,8 @@ func (r *RowWriter) endIfFatal(ctx context.Context, err error) error {
 	if !ok {
 		return err
 	}
+	// Returned from Process it would be taken for the fault of a change. Run ends the term
+	// with it, and that ends ctx.
 	select {
 	case r.broken <- end.error:
 	default:
@@ -236,6 +257,8 @@ func (r *RowWriter) noteWritten(ctx context.Context, b *Batch, w Written, bytes 
 		r.showRejects(b.Reject)
 		r.showRejects(w.Refused)
 	}
+	// The buffer was empty, so all that was processed before this batch is durable; from
+	// here on only flushes say how far that reaches.
 	if len(r.buffered) == 0 {
 		r.durable = maxPosition(r.durable, r.processed)
 	}

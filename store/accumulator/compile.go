@@ -138,17 +138,6 @@ func isSingle(path document.Path) bool {
 	return !slices.ContainsFunc(path, func(s document.Step) bool { return s.All && s.Name == "" || s.Name == "-" })
 }
 
-// overlap tells whether one of two paths leads to where the other does, or to
-// something that holds it.
-func overlap(a, b document.Path) bool {
-	for i := range min(len(a), len(b)) {
-		if a[i].Name != b[i].Name {
-			return false
-		}
-	}
-	return true
-}
-
 func (c *compiler) match(pairs []Pair) {
 	if len(pairs) > PairsMax {
 		c.bad("aggregate.match", "has %d fields; at most %d are allowed", len(pairs), PairsMax)
@@ -167,7 +156,7 @@ func (c *compiler) match(pairs []Pair) {
 			c.bad(field, "is the whole item; a field of it is expected, such as %s.id", p.Source)
 		}
 		for j := range i {
-			if other := c.r.match[j].target; target != nil && other != nil && overlap(other, target) {
+			if other := c.r.match[j].target; target != nil && other != nil && other.Overlaps(target) {
 				c.bad(field, "is there twice, or lies inside another: %s", pairs[j].Target)
 			}
 		}
@@ -199,7 +188,7 @@ func (c *compiler) writes() {
 	var where []document.Path
 	if c.r.targetWhere != nil {
 		for _, names := range c.r.targetWhere.Paths() {
-			where = append(where, pathOf(names))
+			where = append(where, document.PathOf(names))
 		}
 	}
 	for i := range c.r.fields {
@@ -209,12 +198,12 @@ func (c *compiler) writes() {
 		}
 		at := fieldName(&c.r.fields[i].Field, "")
 		for _, m := range c.r.match {
-			if m.target != nil && overlap(path, m.target) {
+			if m.target != nil && path.Overlaps(m.target) {
 				c.bad(at, "writes the field by which the target is matched")
 			}
 		}
 		for _, read := range where {
-			if overlap(path, read) {
+			if path.Overlaps(read) {
 				c.bad(at, "writes what aggregate.where reads: %s", read)
 			}
 		}
@@ -222,7 +211,7 @@ func (c *compiler) writes() {
 			c.bad(at, "writes the target's id, which cannot be changed")
 		}
 		for j := range i {
-			if other := c.r.fields[j].path; other != nil && overlap(other, path) {
+			if other := c.r.fields[j].path; other != nil && other.Overlaps(path) {
 				c.bad(at, "is there twice, or lies inside another: %s", other)
 			}
 		}

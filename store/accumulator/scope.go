@@ -153,7 +153,7 @@ func (r *reads) expr(e *query.Expr, levels []document.Path) {
 	}
 	for root := range rootsOf(len(levels)) {
 		for _, names := range e.PathsIn(root) {
-			r.ref(ref{root, pathOf(names)}, levels)
+			r.ref(ref{root, document.PathOf(names)}, levels)
 		}
 	}
 }
@@ -191,16 +191,4 @@ func (r *reads) elements(levels []document.Path) {
 	if len(levels) > 0 {
 		r.add(append(elementPath(levels), document.Step{}))
 	}
-}
-
-// pathOf returns the path of names, of which a number may also be an index.
-func pathOf(names []string) document.Path {
-	path := make(document.Path, len(names))
-	for i, name := range names {
-		path[i] = document.Step{Name: name}
-		if n, err := strconv.Atoi(name); err == nil && n >= 0 && strconv.Itoa(n) == name {
-			path[i].Index, path[i].IsIndex = n, true
-		}
-	}
-	return path
 }

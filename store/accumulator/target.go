@@ -162,4 +162,4 @@ func (r *Rule) constant(path document.Path) []byte {
 	return nil
 }
 
-func equalNames(a, b document.Path) bool { return len(a) == len(b) && overlap(a, b) }
+func equalNames(a, b document.Path) bool { return len(a) == len(b) && a.Overlaps(b) }
