@@ -23,9 +23,9 @@ func (c *changes) any() bool {
 	return len(c.tables)+len(c.columns)+len(c.indexes)+len(c.useless) > 0
 }
 
-// compare returns what a generation lacks of a schema, or a *SchemaError if adding
+// compareTables returns what a generation lacks of a schema, or a *SchemaError if adding
 // is not enough.
-func (s *Sink) compare(g *generation, schema *project.Schema) (*changes, error) {
+func (s *Sink) compareTables(g *generation, schema *project.Schema) (*changes, error) {
 	c := &changes{columns: map[int][]int{}, indexes: map[int][][]int{}, useless: map[int][]indexDefinition{}}
 	var problems []string
 	for i := range schema.Tables {
@@ -59,7 +59,7 @@ func (s *Sink) compare(g *generation, schema *project.Schema) (*changes, error) 
 }
 
 // differences are those between a declared table and one that is there that adding
-// does not mend.
+// does not repair.
 func differences(t *project.TableSchema, have *relation) []string {
 	var problems []string
 	if key := columnsOf(t, t.Key); !slices.Equal(key, have.Key) {
@@ -99,10 +99,10 @@ type builder struct {
 	sql    strings.Builder
 }
 
-// builder looks which names are used.
-func (s *Sink) builder(ctx context.Context, k *conn, schema *project.Schema) (*builder, error) {
+// newBuilder looks up which names are used.
+func (s *Sink) newBuilder(ctx context.Context, k *conn, schema *project.Schema) (*builder, error) {
 	b := &builder{s: s, schema: schema, used: map[string]string{}}
-	rows, err := ask(ctx, k, "select c.relname, coalesce((select pipeline from "+s.own("tables")+
+	rows, err := simpleQuery(ctx, k, "select c.relname, coalesce((select pipeline from "+s.ownTable("tables")+
 		" t where c.relname in (t.relation, t.rejects) limit 1), '') from pg_class c join pg_namespace n on n.oid = c.relnamespace "+
 		"where n.nspname = "+literal(s.cfg.Schema))
 	if err != nil {
@@ -118,67 +118,75 @@ func (b *builder) write(format string, args ...any) {
 	_, _ = fmt.Fprintf(&b.sql, format+";\n", args...)
 }
 
-func (b *builder) taken(name string) bool {
+func (b *builder) isUsed(name string) bool {
 	_, ok := b.used[name]
 	return ok
 }
 
-// build makes the schema's generation: new, in place of the one before, or altered.
-func (b *builder) build(c *catalogue) error {
+// buildGeneration makes the tables of the schema's generation, or alters them:
+//
+//	there         schema        done
+//	none          1             tables of 1
+//	1 live        1             altered in place, if they lack anything
+//	1 live        2             1 becomes 2, then the same
+//	1 live        2, shadow     tables of 2 beside those of 1
+//	1 live, 2     3, shadow     2, a shadow that was given up, is removed; tables of 3
+func (b *builder) buildGeneration(c *catalogue) error {
 	number := b.schema.Generation
 	g, live := c.generation(number), c.live()
 	if g == nil {
 		for i := range c.generations { // shadows that were given up
 			if old := &c.generations[i]; !old.live {
-				b.remove(old)
+				b.removeGeneration(old)
 			}
 		}
 		if live != nil && !b.schema.Shadow {
 			g = live
-			b.succeed(live)
+			b.handOver(live)
 		} else {
 			g = &generation{number: number, live: !b.schema.Shadow}
-			b.write("insert into %s values (%s, %d, %t)", b.s.own("generations"), literal(b.schema.Pipeline), number, g.live)
+			b.write("insert into %s values (%s, %d, %t)", b.s.ownTable("generations"), literal(b.schema.Pipeline), number, g.live)
 		}
 	}
-	changes, err := b.s.compare(g, b.schema)
+	changes, err := b.s.compareTables(g, b.schema)
 	if err != nil {
 		return err
 	}
 	if changes.emptied {
-		// What was recorded is not there any more.
-		b.write("delete from %s where %s", b.s.own("positions"), generationMatch(b.schema.Pipeline, number))
+		// Somebody has removed a table, and with it the rows up to the recorded position.
+		// Without one the feed is read from its beginning.
+		b.write("delete from %s where %s", b.s.ownTable("positions"), generationMatch(b.schema.Pipeline, number))
 	}
-	return b.alter(g, changes)
+	return b.alterTables(g, changes)
 }
 
-// succeed gives the tables of a generation to the schema's.
-func (b *builder) succeed(g *generation) {
+// handOver gives the tables of a generation to the schema's generation.
+func (b *builder) handOver(g *generation) {
 	old := generationMatch(b.schema.Pipeline, g.number)
-	b.write("delete from %s where %s", b.s.own("positions"), old)
-	b.write("update %s set generation = %d where %s", b.s.own("generations"), b.schema.Generation, old)
-	b.write("update %s set generation = %d where %s", b.s.own("tables"), b.schema.Generation, old)
+	b.write("delete from %s where %s", b.s.ownTable("positions"), old)
+	b.write("update %s set generation = %d where %s", b.s.ownTable("generations"), b.schema.Generation, old)
+	b.write("update %s set generation = %d where %s", b.s.ownTable("tables"), b.schema.Generation, old)
 }
 
-// remove drops the tables of a generation and all that is known of it.
-func (b *builder) remove(g *generation) {
+// removeGeneration drops the tables of a generation and all that is known of it.
+func (b *builder) removeGeneration(g *generation) {
 	match := generationMatch(b.schema.Pipeline, g.number)
 	// Writers at work are waited for here, and refused from then on.
-	b.write("delete from %s where %s", b.s.own("positions"), match)
+	b.write("delete from %s where %s", b.s.ownTable("positions"), match)
 	for i := range g.tables {
 		b.write("drop table if exists %s, %s", b.s.qualified(g.tables[i].name), b.s.qualified(g.tables[i].rejects))
 		delete(b.used, g.tables[i].name)
 		delete(b.used, g.tables[i].rejects)
 	}
-	b.write("delete from %s where %s", b.s.own("tables"), match)
-	b.write("delete from %s where %s", b.s.own("generations"), match)
+	b.write("delete from %s where %s", b.s.ownTable("tables"), match)
+	b.write("delete from %s where %s", b.s.ownTable("generations"), match)
 }
 
-// alter carries out changes of a generation.
-func (b *builder) alter(g *generation, c *changes) error {
+// alterTables carries out changes of a generation.
+func (b *builder) alterTables(g *generation, c *changes) error {
 	var problems []string
 	for _, i := range c.tables {
-		if err := b.create(g, &b.schema.Tables[i]); err != nil {
+		if err := b.createTable(g, &b.schema.Tables[i]); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
@@ -203,14 +211,14 @@ func (b *builder) alter(g *generation, c *changes) error {
 			}
 			d.Indexes = append(d.Indexes, old)
 		}
-		b.index(&d, have.name, t, names, c.indexes[i])
-		b.save(t.Name, have.name, have.rejects, &d)
+		b.createIndexes(&d, have.name, t, names, c.indexes[i])
+		b.saveDefinition(t.Name, have.name, have.rejects, &d)
 	}
 	return nil
 }
 
-// create makes a table and that of its rejects.
-func (b *builder) create(g *generation, t *project.TableSchema) error {
+// createTable makes a table and that of its rejects.
+func (b *builder) createTable(g *generation, t *project.TableSchema) error {
 	suffix := ""
 	if !g.live {
 		suffix = fmt.Sprintf("_g%d", g.number)
@@ -225,7 +233,7 @@ func (b *builder) create(g *generation, t *project.TableSchema) error {
 	if err != nil {
 		return err
 	}
-	rejects := relationName(t.Name, suffix+rejectsSuffix, b.reserved)
+	rejects := relationName(t.Name, suffix+rejectsSuffix, b.isReserved)
 	b.used[name], b.used[rejects] = b.schema.Pipeline, b.schema.Pipeline
 
 	names := columnNames(t.Columns, nil)
@@ -234,20 +242,20 @@ func (b *builder) create(g *generation, t *project.TableSchema) error {
 		list = append(list, quoteName(names[i])+" "+typeOf(t.Columns[i].Type).name)
 	}
 	list = append(list, sourceName+" text not null", elementName+" text not null")
-	b.write("create table %s (%s, primary key (%s))", b.s.qualified(name), strings.Join(list, ", "), quoteNames("", pick(names, t.Key)))
+	b.write("create table %s (%s, primary key (%s))", b.s.qualified(name), strings.Join(list, ", "), quoteNames("", elementsAt(names, t.Key)))
 	b.write("create table %s (id bytea primary key, kind text not null, source text not null, element text not null, column_name text not null, "+
 		"reason text not null, key text, key_hash bytea, row json, since timestamp with time zone not null default now())", b.s.qualified(rejects))
 	b.write("create index on %s (key_hash) where key_hash is not null", b.s.qualified(rejects))
 	b.write("create index on %s (kind) where kind = 'refused'", b.s.qualified(rejects))
 	d := define(t, names)
-	b.index(&d, name, t, names, t.Index)
-	b.save(t.Name, name, rejects, &d)
+	b.createIndexes(&d, name, t, names, t.Index)
+	b.saveDefinition(t.Name, name, rejects, &d)
 	return nil
 }
 
-// reserved says whether a name is used, or is that of another declared table.
-func (b *builder) reserved(name string) bool {
-	return b.taken(name) || slices.ContainsFunc(b.schema.Tables, func(t project.TableSchema) bool { return t.Name == name })
+// isReserved says whether a name is used, or is that of another declared table.
+func (b *builder) isReserved(name string) bool {
+	return b.isUsed(name) || slices.ContainsFunc(b.schema.Tables, func(t project.TableSchema) bool { return t.Name == name })
 }
 
 // tableName chooses the name of a declared table.
@@ -258,7 +266,7 @@ func (b *builder) tableName(declared, suffix string) (string, error) {
 	case !used:
 		return name, nil
 	case owner == b.schema.Pipeline || suffix != "":
-		return relationName(declared, suffix, b.reserved), nil
+		return relationName(declared, suffix, b.isReserved), nil
 	case owner != "":
 		return "", fmt.Errorf("table %s: pipeline %s has a table of this name; rename one of them, or give the sinks different schemas; "+
 			"or, if that pipeline was deleted, drop table %s: it is tried again by itself, and builds its own", declared, owner, b.s.qualified(name))
@@ -267,13 +275,13 @@ func (b *builder) tableName(declared, suffix string) (string, error) {
 		declared, b.s.qualified(name))
 }
 
-// index makes indexes and adds them to a definition.
-func (b *builder) index(d *definition, name string, t *project.TableSchema, names []string, indexes [][]int) {
+// createIndexes makes indexes and adds them to a definition.
+func (b *builder) createIndexes(d *definition, name string, t *project.TableSchema, names []string, indexes [][]int) {
 	for _, index := range indexes {
 		declared := columnsOf(t, index)
-		made := relationName(name+"_"+strings.Join(declared, "_"), "_idx", b.reserved)
+		made := relationName(name+"_"+strings.Join(declared, "_"), "_idx", b.isReserved)
 		b.used[made] = b.schema.Pipeline
-		b.write("create index %s on %s (%s)", quoteName(made), b.s.qualified(name), quoteNames("", pick(names, index)))
+		b.write("create index %s on %s (%s)", quoteName(made), b.s.qualified(name), quoteNames("", elementsAt(names, index)))
 		d.Indexes = append(d.Indexes, indexDefinition{Name: made, Columns: declared})
 	}
 }
@@ -287,13 +295,13 @@ func define(t *project.TableSchema, names []string) definition {
 	return d
 }
 
-// save records where a table is.
-func (b *builder) save(declared, name, rejects string, d *definition) {
+// saveDefinition records where a table is and of what columns it was made.
+func (b *builder) saveDefinition(declared, name, rejects string, d *definition) {
 	text, err := json.Marshal(d)
 	if err != nil {
 		panic(err) // strings alone
 	}
 	b.write("insert into %[1]s values (%[2]s, %[3]d, %[4]s, %[5]s, %[6]s, %[7]s) on conflict (pipeline, generation, name) do update set "+
 		"relation = excluded.relation, rejects = excluded.rejects, definition = excluded.definition",
-		b.s.own("tables"), literal(b.schema.Pipeline), b.schema.Generation, literal(declared), literal(name), literal(rejects), literal(string(text)))
+		b.s.ownTable("tables"), literal(b.schema.Pipeline), b.schema.Generation, literal(declared), literal(name), literal(rejects), literal(string(text)))
 }

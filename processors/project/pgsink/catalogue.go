@@ -109,39 +109,39 @@ func (g *generation) table(declared string) *relation {
 	return nil
 }
 
-// read reads the catalogue of a pipeline.
-func (s *Sink) read(ctx context.Context, k *conn, pipeline string) (*catalogue, error) {
+// readCatalogue reads the catalogue of a pipeline.
+func (s *Sink) readCatalogue(ctx context.Context, k *conn, pipeline string) (*catalogue, error) {
 	c := &catalogue{}
-	rows, err := ask(ctx, k, "select to_regclass("+literal(s.own("format"))+")")
+	rows, err := simpleQuery(ctx, k, "select to_regclass("+literal(s.ownTable("format"))+")")
 	if err != nil || rows[0][0] == nil {
 		return c, err
 	}
 	c.exists = true
-	if rows, err = ask(ctx, k, "select max(version) from "+s.own("format")); err != nil {
+	if rows, err = simpleQuery(ctx, k, "select max(version) from "+s.ownTable("format")); err != nil {
 		return nil, err
 	}
 	if version, err := strconv.Atoi(string(rows[0][0])); err != nil || version > formatVersion {
-		return nil, &Error{Doing: "read " + s.own("format"), Message: fmt.Sprintf(
+		return nil, &Error{Doing: "read " + s.ownTable("format"), Message: fmt.Sprintf(
 			"the tables are of format %s, this program knows formats up to %d; use a newer one", rows[0][0], formatVersion)}
 	}
-	rows, err = ask(ctx, k, `select g.generation, g.live, t.name, t.relation, t.rejects, t.definition, `+
+	rows, err = simpleQuery(ctx, k, `select g.generation, g.live, t.name, t.relation, t.rejects, t.definition, `+
 		`to_regclass(quote_ident(`+literal(s.cfg.Schema)+`) || '.' || quote_ident(t.relation)) is null or `+
 		`to_regclass(quote_ident(`+literal(s.cfg.Schema)+`) || '.' || quote_ident(t.rejects)) is null from `+
-		s.own("generations")+` g left join `+s.own("tables")+` t using (pipeline, generation) where pipeline = `+literal(pipeline)+
+		s.ownTable("generations")+` g left join `+s.ownTable("tables")+` t using (pipeline, generation) where pipeline = `+literal(pipeline)+
 		` order by g.generation, t.name collate "C"`)
 	if err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
-		if err := c.add(row); err != nil {
+		if err := c.addRow(row); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
 }
 
-// add takes one row of what read asked.
-func (c *catalogue) add(row [][]byte) error {
+// addRow takes one row of what readCatalogue asked: a table, or a generation without any.
+func (c *catalogue) addRow(row [][]byte) error {
 	number, err := strconv.ParseUint(string(row[0]), 10, 32)
 	if err != nil {
 		return fmt.Errorf("generation %q: %w", row[0], err)
@@ -164,11 +164,11 @@ func (c *catalogue) add(row [][]byte) error {
 // layout is where the rows of a schema are.
 type layout struct {
 	live   bool
-	tables []place // by the table's index in the schema
+	tables []tableTarget // by the table's index in the schema
 }
 
-// place is where the rows of one table are.
-type place struct {
+// tableTarget is a declared table and where its rows are in PostgreSQL.
+type tableTarget struct {
 	*project.TableSchema
 	index   int
 	name    string   // qualified and quoted
@@ -180,29 +180,29 @@ type place struct {
 // layout finds the tables of a schema in the generation. A table that is not there
 // has no name.
 func (s *Sink) layout(g *generation, schema *project.Schema) *layout {
-	l := &layout{live: g.live, tables: make([]place, len(schema.Tables))}
+	l := &layout{live: g.live, tables: make([]tableTarget, len(schema.Tables))}
 	for i := range schema.Tables {
-		p := &l.tables[i]
-		p.TableSchema, p.index = &schema.Tables[i], i
-		t := g.table(p.Name)
+		target := &l.tables[i]
+		target.TableSchema, target.index = &schema.Tables[i], i
+		t := g.table(target.Name)
 		if t == nil {
 			continue
 		}
-		p.name, p.rejects = s.qualified(t.name), s.qualified(t.rejects)
-		p.columns = make([]string, len(p.Columns))
-		for j := range p.Columns {
-			if c := t.column(p.Columns[j].Name); c != nil && c.Type == p.Columns[j].Type.String() {
-				p.columns[j] = c.Column
+		target.name, target.rejects = s.qualified(t.name), s.qualified(t.rejects)
+		target.columns = make([]string, len(target.Columns))
+		for j := range target.Columns {
+			if c := t.column(target.Columns[j].Name); c != nil && c.Type == target.Columns[j].Type.String() {
+				target.columns[j] = c.Column
 			}
 		}
-		if !slices.Contains(p.columns, "") {
-			p.sql = newStatements(p)
+		if !slices.Contains(target.columns, "") {
+			target.sql = newStatements(target)
 		}
 	}
 	return l
 }
 
-// whole says whether every table and column of the schema has its place.
-func (l *layout) whole() bool {
-	return !slices.ContainsFunc(l.tables, func(p place) bool { return p.sql.upsert == "" })
+// complete says whether every table and column of the schema is there.
+func (l *layout) complete() bool {
+	return !slices.ContainsFunc(l.tables, func(target tableTarget) bool { return target.sql.upsert == "" })
 }

@@ -16,11 +16,11 @@ const (
 	// dialMax bounds the making of a connection, where the connection string says
 	// nothing.
 	dialMax = 10 * time.Second
-	// partMax bounds the orderly end of a connection.
-	partMax = time.Second
-	// idleTrusted is for how long a connection that lies idle is used again without
+	// closeMax bounds the orderly end of a connection.
+	closeMax = time.Second
+	// idleTrustMax is for how long a connection that lies idle is used again without
 	// a look at whether it is still there.
-	idleTrusted = time.Second
+	idleTrustMax = time.Second
 )
 
 // conns are the connections of a Sink: at most ConnectionsMax for writers, and one
@@ -45,41 +45,44 @@ func newConns(cfg Config) *conns {
 	return &conns{cfg: cfg, slots: make(chan struct{}, cfg.ConnectionsMax), used: map[*conn]bool{}}
 }
 
-// take returns a connection for a writer, which gives it back.
-func (c *conns) take(ctx context.Context) (*conn, error) {
+// acquireForWriter returns a connection for a writer, which releases it by releaseByWriter.
+// Writers wait for each other here and not in PostgreSQL, which would count each of them
+// among its connections.
+func (c *conns) acquireForWriter(ctx context.Context) (*conn, error) {
 	select {
 	case c.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	k, err := c.borrow(ctx)
+	k, err := c.acquire(ctx)
 	if err != nil {
 		<-c.slots
 	}
 	return k, err
 }
 
-// give takes a connection back from a writer.
-func (c *conns) give(ctx context.Context, k *conn) {
-	c.giveBack(ctx, k)
+// releaseByWriter takes a connection back from a writer.
+func (c *conns) releaseByWriter(ctx context.Context, k *conn) {
+	c.release(ctx, k)
 	<-c.slots
 }
 
-// borrow returns a connection, for a reader, which gives it back.
-func (c *conns) borrow(ctx context.Context) (*conn, error) {
+// acquire returns a connection for a reader, which releases it. Readers need no slot: one
+// that reads a large table would keep writers waiting.
+func (c *conns) acquire(ctx context.Context) (*conn, error) {
 	for {
-		k := c.pop()
+		k := c.popIdle()
 		if k == nil {
 			return c.dial(ctx)
 		}
-		if time.Since(k.since) < idleTrusted || k.Ping(ctx) == nil {
+		if time.Since(k.since) < idleTrustMax || k.Ping(ctx) == nil {
 			return k, nil
 		}
-		c.end(ctx, k)
+		c.discard(ctx, k)
 	}
 }
 
-func (c *conns) pop() *conn {
+func (c *conns) popIdle() *conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.idle) == 0 {
@@ -91,11 +94,12 @@ func (c *conns) pop() *conn {
 	return k
 }
 
-// giveBack takes a connection back and keeps it if it can be used again, and not
-// too many lie idle.
-func (c *conns) giveBack(ctx context.Context, k *conn) {
+// release takes a connection back and keeps it if it can be used again, and not too many
+// lie idle. One with rows unread is closed: to read the rest of a large table could take
+// long.
+func (c *conns) release(ctx context.Context, k *conn) {
 	if k.IsClosed() || k.IsBusy() || k.TxStatus() != 'I' {
-		c.end(ctx, k)
+		c.discard(ctx, k)
 		return
 	}
 	k.since = time.Now()
@@ -107,16 +111,16 @@ func (c *conns) giveBack(ctx context.Context, k *conn) {
 	}
 	c.mu.Unlock()
 	if !keep {
-		c.end(ctx, k)
+		c.discard(ctx, k)
 	}
 }
 
-// end closes a connection.
-func (c *conns) end(ctx context.Context, k *conn) {
+// discard closes a connection.
+func (c *conns) discard(ctx context.Context, k *conn) {
 	c.mu.Lock()
 	delete(c.used, k)
 	c.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), partMax)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeMax)
 	defer cancel()
 	_ = k.Close(ctx) // it is gone either way
 }
@@ -131,7 +135,7 @@ func (c *conns) close() {
 	}
 	c.mu.Unlock()
 	for _, k := range idle {
-		c.end(context.Background(), k)
+		c.discard(context.Background(), k)
 	}
 }
 
@@ -163,7 +167,7 @@ func (c *conns) dial(ctx context.Context) (*conn, error) {
 	}
 	k := &conn{PgConn: p, since: time.Now()}
 	if err := c.admit(k); err != nil {
-		c.end(ctx, k)
+		c.discard(ctx, k)
 		return nil, err
 	}
 	return k, nil
@@ -190,13 +194,13 @@ func (c *conns) admit(k *conn) error {
 // password, should it ever be in there, and without its configuration.
 func withoutSecret(err error, cfg *pgconn.Config) error {
 	if refused, ok := errors.AsType[*pgconn.PgError](err); ok {
-		return &answer{code: refused.Code, message: clean(refused.Message, cfg.Password)}
+		return &answer{code: refused.Code, message: hideSecret(refused.Message, cfg.Password)}
 	}
 	// One line for each address.
-	return errors.New(strings.ReplaceAll(clean(err.Error(), cfg.Password), "\n\t", " "))
+	return errors.New(strings.ReplaceAll(hideSecret(err.Error(), cfg.Password), "\n\t", " "))
 }
 
-func clean(text, secret string) string {
+func hideSecret(text, secret string) string {
 	if secret == "" {
 		return text
 	}

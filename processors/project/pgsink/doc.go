@@ -30,15 +30,26 @@
 // within a transaction is ended by the server after 10s, which frees the lock. Swap
 // removes the positions of former generations, and with them their writers.
 //
-// # Claims
+// # Pending rows
 //
 // A row is written by an upsert that leaves a row of another source as it is, and
-// locks it. The newcomer is put among the rejects as a claim in the same
-// transaction, before that lock is released. Whoever removes the row waits for it
-// and looks for claims after it has removed the row, with a view of the data that is
-// newer than the lock: it sees the claim. A claim is made a row while no other
-// transaction of the pipeline writes, so that none withdraws it meanwhile. So a claim
-// never waits for a key that nobody holds, and a row never outlives its item.
+// locks it. The newcomer is put among the rejects as a pending row in the same
+// transaction, before that lock is released. Whoever removes the row that holds the key
+// waits for that lock, and looks for pending rows afterwards, with a view of the data
+// that is newer than the lock: it sees the pending row.
+//
+//	transaction 1                  transaction 2
+//	upsert k of c2: k is of c1,
+//	  which stays, and is locked
+//	                               delete k of c1: waits
+//	insert pending row k of c2
+//	commit
+//	                               deletes, looks for pending rows of k: c2
+//	                               begins anew, alone: deletes k, inserts k of c2
+//
+// A pending row is promoted while no other transaction of the pipeline writes, so that
+// none withdraws it meanwhile. So no row waits for a key that nobody holds, and no row
+// outlives its item.
 //
 // # One order of locks
 //
@@ -47,7 +58,7 @@
 // those of what they drop and of rejects, which they wait for so shortly that
 // PostgreSQL does not look for a deadlock. Whoever would wait longer gives up all of
 // its locks and writes its batch again alone: it has the pipeline's advisory lock to
-// itself. So does every transaction that works step by step, one that makes a claim a
+// itself. So does every transaction that works step by step, one that promotes a pending
 // row among them, since it finds out as it goes what it has to lock.
 //
 // # What PostgreSQL does not take

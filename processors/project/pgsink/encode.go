@@ -29,19 +29,19 @@ func (a *arguments) values() [][]byte {
 	return list
 }
 
-func (a *arguments) end(oid uint32) {
+func (a *arguments) endArgument(oid uint32) {
 	a.ends = append(a.ends, len(a.buf))
 	a.oids = append(a.oids, oid)
 }
 
 func (a *arguments) text(s string) {
 	a.buf = append(a.buf, s...)
-	a.end(oidText)
+	a.endArgument(oidText)
 }
 
 func (a *arguments) int(n int64) {
 	a.buf = binary.BigEndian.AppendUint64(a.buf, uint64(n))
-	a.end(oidInt8)
+	a.endArgument(oidInt8)
 }
 
 // array adds an array of n elements, which put appends; it returns false for null.
@@ -60,7 +60,7 @@ func (a *arguments) array(t columnType, n int, put func(i int, dst []byte) ([]by
 		}
 	}
 	a.buf = b
-	a.end(t.arrayID)
+	a.endArgument(t.arrayID)
 }
 
 func (a *arguments) texts(n int, get func(i int) string) {

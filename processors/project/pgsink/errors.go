@@ -15,7 +15,7 @@ import (
 
 // Error says that PostgreSQL could not be reached or refused what is not about a
 // row: it matches store.ErrUnavailable, so that it is tried again until an operator
-// or time has mended it.
+// or time has put it right.
 type Error struct {
 	// Doing is what was being done.
 	Doing string
@@ -114,20 +114,20 @@ func rowFault(err error) bool {
 	return false
 }
 
-// again says whether a transaction failed only because another came in between.
-func again(err error) bool {
+// interrupted says whether a transaction failed only because another came in between.
+func interrupted(err error) bool {
 	a := answerOf(err)
 	return a != nil && (a.code == codeDeadlock || a.code == codeSerialization)
 }
 
-// busy says whether a lock was not free in time.
-func busy(err error) bool {
+// lockBusy says whether a lock was not free in time.
+func lockBusy(err error) bool {
 	a := answerOf(err)
 	return a != nil && a.code == codeLockNotAvailable
 }
 
-// missing says whether a table was not there.
-func missing(err error) bool {
+// tableMissing says whether a table was not there.
+func tableMissing(err error) bool {
 	a := answerOf(err)
 	return a != nil && (a.code == codeUndefinedTable || a.code == codeUndefinedSpace)
 }

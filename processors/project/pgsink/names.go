@@ -43,7 +43,7 @@ func columnNames(columns []project.ColumnSchema, known map[string]string) []stri
 	}
 	for i := range columns {
 		if mapped[i] == "" {
-			mapped[i] = unusual(columns[i].Name, "", func(name string) bool { return taken[name] })
+			mapped[i] = mappedName(columns[i].Name, "", func(name string) bool { return taken[name] })
 			taken[mapped[i]] = true
 		}
 	}
@@ -56,12 +56,12 @@ func relationName(name, suffix string, taken func(string) bool) string {
 	if whole := name + suffix; len(whole) <= identifierMax && !strings.HasPrefix(whole, ownPrefix) && !taken(whole) {
 		return whole
 	}
-	return unusual(name, suffix, taken)
+	return mappedName(name, suffix, taken)
 }
 
-// unusual returns a name of at most identifierMax bytes that begins as name does,
+// mappedName returns a name of at most identifierMax bytes that begins as name does,
 // tells by a hash from which name it was made, ends with suffix, and is not taken.
-func unusual(name, suffix string, taken func(string) bool) string {
+func mappedName(name, suffix string, taken func(string) bool) string {
 	for attempt := 0; ; attempt++ {
 		h := fnv.New32a()
 		_, _ = fmt.Fprintf(h, "%s/%d", name, attempt)
@@ -97,11 +97,11 @@ func quoteNames(before string, names []string) string {
 // nothing. A string cannot hold U+0000.
 func literal(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// pick returns the elements of list at some places.
-func pick[T any](list []T, places []int) []T {
-	out := make([]T, len(places))
-	for i, place := range places {
-		out[i] = list[place]
+// elementsAt returns the elements of list at some indexes.
+func elementsAt[T any](list []T, indexes []int) []T {
+	out := make([]T, len(indexes))
+	for i, index := range indexes {
+		out[i] = list[index]
 	}
 	return out
 }
@@ -126,9 +126,9 @@ func sourceOf(text string) string {
 }
 
 // columnsOf returns the names of some columns of a table.
-func columnsOf(t *project.TableSchema, places []int) []string {
-	names := make([]string, len(places))
-	for i, c := range pick(t.Columns, places) {
+func columnsOf(t *project.TableSchema, indexes []int) []string {
+	names := make([]string, len(indexes))
+	for i, c := range elementsAt(t.Columns, indexes) {
 		names[i] = c.Name
 	}
 	return slices.Clip(names)

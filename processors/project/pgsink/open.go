@@ -13,12 +13,14 @@ import (
 // or if a table has its name that is not the pipeline's.
 func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term) (project.Writer, feed.Position, error) {
 	w := &writer{s: s, schema: schema, term: t}
-	k, err := s.conns.take(ctx)
+	k, err := s.conns.acquireForWriter(ctx)
 	if err != nil {
 		return nil, feed.Position{}, failure(ctx, "connect", err)
 	}
-	defer s.conns.give(ctx, k)
+	defer s.conns.releaseByWriter(ctx, k)
 	defer rollback(ctx, k)
+	// Most terms find their tables as they want them, so that is looked at first, under
+	// the lock that writers share. Only who must change something stops the others.
 	ready, err := w.open(ctx, k)
 	if err == nil && !ready {
 		rollback(ctx, k)
@@ -37,10 +39,10 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 
 // open begins the term if the tables are as the schema wants them.
 func (w *writer) open(ctx context.Context, k *conn) (ready bool, err error) {
-	if _, err := ask(ctx, k, w.s.begin(w.schema.Pipeline, manner{})); err != nil {
+	if _, err := simpleQuery(ctx, k, w.s.begin(w.schema.Pipeline, shared)); err != nil {
 		return false, err
 	}
-	c, err := w.s.read(ctx, k, w.schema.Pipeline)
+	c, err := w.s.readCatalogue(ctx, k, w.schema.Pipeline)
 	if err != nil {
 		return false, err
 	}
@@ -51,15 +53,15 @@ func (w *writer) open(ctx context.Context, k *conn) (ready bool, err error) {
 	if g == nil {
 		return false, nil
 	}
-	changes, err := w.s.compare(g, w.schema)
+	changes, err := w.s.compareTables(g, w.schema)
 	if err != nil || changes.any() {
 		return false, err
 	}
-	rows, err := ask(ctx, k, w.s.plant(w.term.Producer, w.term.Epoch))
+	rows, err := simpleQuery(ctx, k, w.s.fenceStatement(w.term.Producer, w.term.Epoch))
 	if err != nil {
 		return false, err
 	}
-	if w.at, err = w.position(rows); err != nil {
+	if w.at, err = w.parsePosition(rows); err != nil {
 		return false, err
 	}
 	w.layout = w.s.layout(g, w.schema)
@@ -81,33 +83,33 @@ func superseded(c *catalogue, t project.Term) error {
 
 // prepare makes and alters tables in one transaction.
 func (s *Sink) prepare(ctx context.Context, k *conn, schema *project.Schema, t project.Term) error {
-	c, err := s.alone(ctx, k, schema.Pipeline)
+	c, err := s.lockAlone(ctx, k, schema.Pipeline)
 	if err != nil {
 		return err
 	}
 	if err := superseded(c, t); err != nil {
 		return err
 	}
-	b, err := s.builder(ctx, k, schema)
+	b, err := s.newBuilder(ctx, k, schema)
 	if err != nil {
 		return err
 	}
-	if err := b.build(c); err != nil {
+	if err := b.buildGeneration(c); err != nil {
 		return err
 	}
-	if _, err := ask(ctx, k, b.sql.String()); err != nil {
+	if _, err := simpleQuery(ctx, k, b.sql.String()); err != nil {
 		return err
 	}
 	return commit(ctx, k)
 }
 
-// alone begins a transaction that has the pipeline to itself, makes the sink's own
+// lockAlone begins a transaction that has the pipeline to itself, makes the sink's own
 // tables if they are missing, and returns the catalogue.
-func (s *Sink) alone(ctx context.Context, k *conn, pipeline string) (*catalogue, error) {
-	if _, err := ask(ctx, k, s.beginAlone(pipeline)); err != nil {
+func (s *Sink) lockAlone(ctx context.Context, k *conn, pipeline string) (*catalogue, error) {
+	if _, err := simpleQuery(ctx, k, s.beginAlone(pipeline)); err != nil {
 		return nil, err
 	}
-	c, err := s.read(ctx, k, pipeline)
+	c, err := s.readCatalogue(ctx, k, pipeline)
 	if err != nil || c.exists {
 		return c, err
 	}
@@ -118,7 +120,7 @@ func (s *Sink) alone(ctx context.Context, k *conn, pipeline string) (*catalogue,
 func (s *Sink) makeOwn(ctx context.Context, k *conn) error {
 	// CREATE SCHEMA IF NOT EXISTS asks for the right to create one even where there
 	// is one.
-	rows, err := ask(ctx, k, "select from pg_namespace where nspname = "+literal(s.cfg.Schema))
+	rows, err := simpleQuery(ctx, k, "select from pg_namespace where nspname = "+literal(s.cfg.Schema))
 	if err != nil {
 		return err
 	}
@@ -126,13 +128,13 @@ func (s *Sink) makeOwn(ctx context.Context, k *conn) error {
 	if len(rows) == 0 {
 		sql = "create schema " + quoteName(s.cfg.Schema) + ";\n"
 	}
-	_, err = ask(ctx, k, sql+
-		"create table "+s.own("format")+" (version integer not null);\n"+
-		"insert into "+s.own("format")+fmt.Sprintf(" values (%d);\n", formatVersion)+
-		"create table "+s.own("generations")+" (pipeline text, generation bigint, live boolean not null, primary key (pipeline, generation));\n"+
-		"create table "+s.own("tables")+" (pipeline text, generation bigint, name text, relation text not null, rejects text not null, "+
+	_, err = simpleQuery(ctx, k, sql+
+		"create table "+s.ownTable("format")+" (version integer not null);\n"+
+		"insert into "+s.ownTable("format")+fmt.Sprintf(" values (%d);\n", formatVersion)+
+		"create table "+s.ownTable("generations")+" (pipeline text, generation bigint, live boolean not null, primary key (pipeline, generation));\n"+
+		"create table "+s.ownTable("tables")+" (pipeline text, generation bigint, name text, relation text not null, rejects text not null, "+
 		"definition json not null, primary key (pipeline, generation, name));\n"+
-		"create table "+s.own("positions")+" (pipeline text, generation bigint, producer text, epoch bigint not null, lsn bigint not null, "+
+		"create table "+s.ownTable("positions")+" (pipeline text, generation bigint, producer text, epoch bigint not null, lsn bigint not null, "+
 		"idx bigint not null, updated timestamp with time zone not null default now(), primary key (pipeline, generation, producer));\n")
 	return err
 }

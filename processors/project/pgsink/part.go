@@ -6,17 +6,19 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
-// part is what a batch says of one table.
-type part struct {
+// tablePart is what a batch says of one table.
+type tablePart struct {
 	table     int
 	put, drop []*project.Row // ordered by key
 	reject    []reject       // conflicts
 	accept    []id           // of conflicts, and of what PostgreSQL did not take
 }
 
-// hands says whether a key passes from one source to another: what is dropped has to
-// go before what is put can come.
-func (p *part) hands() bool {
+// movesKeys says whether a key passes from one source to another: what is dropped has to
+// go before what is put can come. Written together, puts come first, see writeTogether,
+// and the new row would find its key taken. Both lists are ordered by key, so one walk
+// over both finds a common key.
+func (p *tablePart) movesKeys() bool {
 	drop := p.drop
 	for _, r := range p.put {
 		for len(drop) > 0 && compareKeys(drop[0], r) < 0 {
@@ -29,12 +31,12 @@ func (p *part) hands() bool {
 	return false
 }
 
-// split divides a batch by tables.
-func (w *writer) split(b *project.Batch) []*part {
-	parts := make([]*part, len(w.schema.Tables))
-	of := func(table int) *part {
+// splitByTable divides a batch by tables.
+func (w *writer) splitByTable(b *project.Batch) []*tablePart {
+	parts := make([]*tablePart, len(w.schema.Tables))
+	of := func(table int) *tablePart {
 		if parts[table] == nil {
-			parts[table] = &part{table: table}
+			parts[table] = &tablePart{table: table}
 		}
 		return parts[table]
 	}

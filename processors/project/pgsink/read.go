@@ -18,8 +18,8 @@ import (
 // its own until it ends.
 func (s *Sink) Rows(ctx context.Context, schema *project.Schema, table int) iter.Seq2[project.Row, error] {
 	return func(yield func(project.Row, error) bool) {
-		err := s.scan(ctx, schema, table, rowsQuery, func(p *place, values [][]byte) (bool, error) {
-			r, err := decodeRow(p, values)
+		err := s.scanTable(ctx, schema, table, rowsQuery, func(target *tableTarget, values [][]byte) (bool, error) {
+			r, err := decodeRow(target, values)
 			return err == nil && yield(r, nil), err
 		})
 		if err != nil {
@@ -28,12 +28,12 @@ func (s *Sink) Rows(ctx context.Context, schema *project.Schema, table int) iter
 	}
 }
 
-// Rejects yields the rejects of a table, claims and what PostgreSQL did not take
+// Rejects yields the rejects of a table, pending rows and what PostgreSQL did not take
 // among them, as they are at one moment.
 func (s *Sink) Rejects(ctx context.Context, schema *project.Schema, table int) iter.Seq2[project.Reject, error] {
 	return func(yield func(project.Reject, error) bool) {
-		err := s.scan(ctx, schema, table, rejectsQuery, func(p *place, values [][]byte) (bool, error) {
-			r, err := decodeReject(p, values)
+		err := s.scanTable(ctx, schema, table, rejectsQuery, func(target *tableTarget, values [][]byte) (bool, error) {
+			r, err := decodeReject(target, values)
 			return err == nil && yield(r, nil), err
 		})
 		if err != nil {
@@ -49,16 +49,16 @@ func (s *Sink) Positions(ctx context.Context, schema *project.Schema) (map[strin
 }
 
 func (s *Sink) positions(ctx context.Context, schema *project.Schema) (map[string]feed.Position, error) {
-	k, err := s.conns.borrow(ctx)
+	k, err := s.conns.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer s.conns.giveBack(ctx, k)
-	c, err := s.read(ctx, k, schema.Pipeline)
+	defer s.conns.release(ctx, k)
+	c, err := s.readCatalogue(ctx, k, schema.Pipeline)
 	if err != nil || !c.exists {
 		return map[string]feed.Position{}, err
 	}
-	rows, err := ask(ctx, k, "select producer, lsn, idx from "+s.own("positions")+" where "+generationMatch(schema.Pipeline, schema.Generation))
+	rows, err := simpleQuery(ctx, k, "select producer, lsn, idx from "+s.ownTable("positions")+" where "+generationMatch(schema.Pipeline, schema.Generation))
 	if err != nil {
 		return nil, err
 	}
@@ -78,32 +78,32 @@ func (s *Sink) positions(ctx context.Context, schema *project.Schema) (map[strin
 
 // rowsQuery asks for (columns..., source, element); a column that is not there yet
 // is null.
-func rowsQuery(p *place) string {
-	list := make([]string, len(p.columns), len(p.columns)+2)
-	for i, column := range p.columns {
+func rowsQuery(target *tableTarget) string {
+	list := make([]string, len(target.columns), len(target.columns)+2)
+	for i, column := range target.columns {
 		list[i] = quoteName(column)
 		if column == "" {
-			list[i] = "null::" + typeOf(p.Columns[i].Type).name
+			list[i] = "null::" + typeOf(target.Columns[i].Type).name
 		}
 	}
-	return "select " + strings.Join(append(list, sourceName, elementName), ", ") + " from " + p.name
+	return "select " + strings.Join(append(list, sourceName, elementName), ", ") + " from " + target.name
 }
 
-func rejectsQuery(p *place) string {
-	return "select kind, source, element, column_name, reason, row from " + p.rejects
+func rejectsQuery(target *tableTarget) string {
+	return "select kind, source, element, column_name, reason, row from " + target.rejects
 }
 
 // scan asks query of a table and hands on each row until take says that it is
 // enough. A table that is swapped meanwhile is looked for once more, as long as
 // nothing was handed on.
-func (s *Sink) scan(ctx context.Context, schema *project.Schema, table int, query func(*place) string, take func(*place, [][]byte) (bool, error)) error {
-	k, err := s.conns.borrow(ctx)
+func (s *Sink) scanTable(ctx context.Context, schema *project.Schema, table int, query func(*tableTarget) string, take func(*tableTarget, [][]byte) (bool, error)) error {
+	k, err := s.conns.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.conns.giveBack(ctx, k)
+	defer s.conns.release(ctx, k)
 	for attempt := 1; ; attempt++ {
-		c, err := s.read(ctx, k, schema.Pipeline)
+		c, err := s.readCatalogue(ctx, k, schema.Pipeline)
 		if err != nil {
 			return err
 		}
@@ -111,21 +111,21 @@ func (s *Sink) scan(ctx context.Context, schema *project.Schema, table int, quer
 		if g == nil {
 			return nil
 		}
-		p := &s.layout(g, schema).tables[table]
-		if p.name == "" {
+		target := &s.layout(g, schema).tables[table]
+		if target.name == "" {
 			return nil
 		}
-		begun, err := scanOnce(k.ExecParams(ctx, query(p), nil, nil, nil, []int16{1}), p, take)
-		if err == nil || begun || !missing(err) || attempt > 1 {
+		begun, err := scanRows(k.ExecParams(ctx, query(target), nil, nil, nil, []int16{1}), target, take)
+		if err == nil || begun || !tableMissing(err) || attempt > 1 {
 			return err
 		}
 	}
 }
 
-func scanOnce(r *pgconn.ResultReader, p *place, take func(*place, [][]byte) (bool, error)) (begun bool, err error) {
+func scanRows(r *pgconn.ResultReader, target *tableTarget, take func(*tableTarget, [][]byte) (bool, error)) (begun bool, err error) {
 	for r.NextRow() {
 		begun = true
-		more, err := take(p, r.Values())
+		more, err := take(target, r.Values())
 		if err != nil {
 			return true, err
 		}
@@ -137,36 +137,36 @@ func scanOnce(r *pgconn.ResultReader, p *place, take func(*place, [][]byte) (boo
 	return begun, err
 }
 
-func decodeRow(p *place, values [][]byte) (project.Row, error) {
-	n := len(p.Columns)
+func decodeRow(target *tableTarget, values [][]byte) (project.Row, error) {
+	n := len(target.Columns)
 	r := project.Row{
-		Table: p.index, Values: make([]project.Value, n), Source: sourceOf(string(values[n])), Element: string(values[n+1]),
+		Table: target.index, Values: make([]project.Value, n), Source: sourceOf(string(values[n])), Element: string(values[n+1]),
 	}
-	for i := range p.Columns {
+	for i := range target.Columns {
 		var err error
-		if r.Values[i], err = decodeValue(p.Columns[i].Type, values[i]); err != nil {
-			return r, fmt.Errorf("table %s: column %s: %w", p.Name, p.Columns[i].Name, err)
+		if r.Values[i], err = decodeValue(target.Columns[i].Type, values[i]); err != nil {
+			return r, fmt.Errorf("table %s: column %s: %w", target.Name, target.Columns[i].Name, err)
 		}
 	}
-	r.Key = p.KeyOf(r.Values)
+	r.Key = target.KeyOf(r.Values)
 	return r, nil
 }
 
-func decodeReject(p *place, values [][]byte) (project.Reject, error) {
+func decodeReject(target *tableTarget, values [][]byte) (project.Reject, error) {
 	r := project.Reject{
-		Table: p.index, Source: sourceOf(string(values[1])), Element: string(values[2]),
+		Table: target.index, Source: sourceOf(string(values[1])), Element: string(values[2]),
 		Column: string(values[3]), Reason: string(values[4]),
 	}
 	if values[5] != nil {
 		r.Row = append([]byte{}, values[5]...)
 	}
-	if string(values[0]) != kindClaim {
+	if string(values[0]) != kindPending {
 		return r, nil
 	}
-	row, err := p.ParseRow(r.Row)
+	row, err := target.ParseRow(r.Row)
 	if err != nil {
-		return r, fmt.Errorf("claim of %s: %w", r.Source, err)
+		return r, fmt.Errorf("pending row of %s: %w", r.Source, err)
 	}
-	r.Key = p.KeyOf(row)
+	r.Key = target.KeyOf(row)
 	return r, nil
 }

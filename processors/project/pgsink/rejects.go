@@ -12,11 +12,11 @@ import (
 // The kinds of rejects, as they are stored.
 const (
 	kindConflict = "conflict" // a value cannot be held, says the projection
-	kindClaim    = "claim"    // the key is another's
+	kindPending  = "claim"    // a pending row: another source holds the key
 	kindRefused  = "refused"  // PostgreSQL did not take the row
 )
 
-// id identifies a reject, or the key of a claim: the beginning of a SHA-256.
+// id identifies a reject, or the key of a pending row: the beginning of a SHA-256.
 type id [16]byte
 
 func (i id) compare(j id) int { return slices.Compare(i[:], j[:]) }
@@ -28,7 +28,7 @@ type reject struct {
 	source, element, column string // source as sourceText writes it
 	reason                  string
 	key                     string // JSON; "" for none
-	hash                    *id    // of the key of a claim
+	hash                    *id    // of the key of a pending row
 	row                     []byte // JSON; nil for none
 }
 
@@ -38,8 +38,8 @@ func conflictID(source, element string) id { return digest('r', source, element)
 // refusalID identifies what PostgreSQL did not take of the place in an item.
 func refusalID(source, element string) id { return digest('p', source, element) }
 
-// claimID identifies the claim of an item on a key.
-func claimID(source, key string) id { return digest('k', source, key) }
+// pendingID identifies the pending row of an item with a key.
+func pendingID(source, key string) id { return digest('k', source, key) }
 
 func digest(kind byte, source, rest string) id {
 	b := make([]byte, 0, 5+len(source)+len(rest))
@@ -63,7 +63,7 @@ func keyText(key []project.Value) string {
 	return string(append(b, ']'))
 }
 
-// keyHash is that under which the claims on a key are found.
+// keyHash is the hash under which the pending rows of a key are found.
 func keyHash(text string) id {
 	sum := sha256.Sum256([]byte(text))
 	return id(sum[:len(id{})])
@@ -78,25 +78,25 @@ func conflictOf(r *project.Reject) reject {
 	}
 }
 
-// claimOf makes the claim of a row on a key that another source holds.
-func claimOf(p *place, r *project.Row, holder string) reject {
+// pendingOf makes the reject of a row whose key another source holds.
+func pendingOf(target *tableTarget, r *project.Row, holder string) reject {
 	source, key := sourceText(r.Source), keyText(r.Key)
 	hash := keyHash(key)
 	return reject{
-		id: claimID(source, key), kind: kindClaim, source: source, element: r.Element, reason: project.HeldBy(holder),
-		key: key, hash: &hash, row: p.AppendRow(nil, r.Values),
+		id: pendingID(source, key), kind: kindPending, source: source, element: r.Element, reason: project.HeldBy(holder),
+		key: key, hash: &hash, row: target.AppendRow(nil, r.Values),
 	}
 }
 
 // refusedOf makes the reject of a row that PostgreSQL did not take.
-func refusedOf(p *place, r *project.Row, why *answer) reject {
+func refusedOf(target *tableTarget, r *project.Row, why *answer) reject {
 	source := sourceText(r.Source)
 	made := reject{
 		id: refusalID(source, r.Element), kind: kindRefused, source: source, element: r.Element,
 		reason: printable(refusal(why)), key: keyText(r.Key),
 	}
 	if r.Values != nil {
-		made.row = p.AppendRow(nil, r.Values)
+		made.row = target.AppendRow(nil, r.Values)
 	}
 	return made
 }
@@ -109,9 +109,9 @@ func printable(s string) string {
 }
 
 // writeRejects is the call that writes a list, of which each id is there once.
-func writeRejects(p *place, list []reject) call {
+func writeRejects(target *tableTarget, list []reject) call {
 	slices.SortFunc(list, func(a, b reject) int { return a.id.compare(b.id) })
-	return call{p.sql.reject, func(a *arguments) {
+	return call{target.sql.writeRejects, func(a *arguments) {
 		n := len(list)
 		text := func(get func(r *reject) string) { a.texts(n, func(i int) string { return get(&list[i]) }) }
 		bytea := columnType{oid: oidBytea, arrayID: oidByteaArray}
@@ -136,8 +136,8 @@ func writeRejects(p *place, list []reject) call {
 	}}
 }
 
-// forget is the call that removes rejects.
-func forget(p *place, ids []id) call {
+// removeRejects is the call that removes rejects.
+func removeRejects(target *tableTarget, ids []id) call {
 	slices.SortFunc(ids, id.compare)
-	return call{p.sql.forget, func(a *arguments) { a.ids(ids) }}
+	return call{target.sql.removeRejects, func(a *arguments) { a.ids(ids) }}
 }

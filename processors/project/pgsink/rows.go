@@ -46,9 +46,12 @@ func compareValues(a, b project.Value) int {
 	}
 }
 
-// statementsOf divides rows, which are ordered by key, into runs for one statement
-// each: no key is twice in one, and none is larger than a statement may be. Of rows
-// of one key the first comes first.
+// statementsOf divides rows, which are ordered by key, into runs for one statement each: no
+// key is twice in one, because PostgreSQL refuses an upsert that touches a row twice, and
+// none is larger than a statement may be. Of rows of one key the first comes first:
+//
+//	rows          a1 b1 b2 b3 c1
+//	statements    a1 b1 c1 | b2 | b3
 func statementsOf(rows []*project.Row) [][]*project.Row {
 	var out [][]*project.Row
 	for len(rows) > 0 {
@@ -109,37 +112,38 @@ func rowBytes(r *project.Row) int {
 	return n
 }
 
-// upsert is the call that writes rows of different keys.
-func upsert(p *place, rows []*project.Row) call {
-	return call{p.sql.upsert, func(a *arguments) {
-		for j := range p.Columns {
-			a.column(p.Columns[j].Type, len(rows), func(i int) project.Value { return rows[i].Values[j] })
+// upsertRows is the call that writes rows of different keys.
+func upsertRows(target *tableTarget, rows []*project.Row) call {
+	return call{target.sql.upsert, func(a *arguments) {
+		for j := range target.Columns {
+			a.column(target.Columns[j].Type, len(rows), func(i int) project.Value { return rows[i].Values[j] })
 		}
-		sources(a, rows)
+		sourceArguments(a, rows)
 		a.texts(len(rows), func(i int) string { return rows[i].Element })
 	}}
 }
 
 // holders is the call that asks who holds the keys of rows.
-func holders(p *place, rows []*project.Row) call {
-	return call{p.sql.holders, func(a *arguments) {
-		keys(a, p, rows)
-		sources(a, rows)
+func holders(target *tableTarget, rows []*project.Row) call {
+	return call{target.sql.holders, func(a *arguments) {
+		keyArguments(a, target, rows)
+		sourceArguments(a, rows)
 	}}
 }
 
-// drop is the call that removes rows.
-func drop(p *place, rows []*project.Row) call {
-	return call{p.sql.drop, func(a *arguments) {
-		keys(a, p, rows)
-		sources(a, rows)
+// dropRows is the call that removes rows.
+func dropRows(target *tableTarget, rows []*project.Row) call {
+	return call{target.sql.drop, func(a *arguments) {
+		keyArguments(a, target, rows)
+		sourceArguments(a, rows)
 	}}
 }
 
-// waiting is the call that asks for which of the keys of rows claims wait.
-func waiting(p *place, rows []*project.Row) call {
-	return call{p.sql.waiting, func(a *arguments) {
-		keys(a, p, rows)
+// promotable is the call that asks for which of the keys of rows, if nobody holds them, rows
+// are pending.
+func promotable(target *tableTarget, rows []*project.Row) call {
+	return call{target.sql.promotable, func(a *arguments) {
+		keyArguments(a, target, rows)
 		hashes := make([]id, len(rows))
 		for i, r := range rows {
 			hashes[i] = keyHash(keyText(r.Key))
@@ -148,12 +152,12 @@ func waiting(p *place, rows []*project.Row) call {
 	}}
 }
 
-func keys(a *arguments, p *place, rows []*project.Row) {
-	for j, column := range p.Key {
-		a.column(p.Columns[column].Type, len(rows), func(i int) project.Value { return rows[i].Key[j] })
+func keyArguments(a *arguments, target *tableTarget, rows []*project.Row) {
+	for j, column := range target.Key {
+		a.column(target.Columns[column].Type, len(rows), func(i int) project.Value { return rows[i].Key[j] })
 	}
 }
 
-func sources(a *arguments, rows []*project.Row) {
+func sourceArguments(a *arguments, rows []*project.Row) {
 	a.texts(len(rows), func(i int) string { return sourceText(rows[i].Source) })
 }

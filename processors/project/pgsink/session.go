@@ -19,16 +19,19 @@ const (
 	termResults    = 2
 )
 
-// begin begins a transaction of a writer, which shares the pipeline's lock, or has
-// it to itself. The statements of writers find rows by key: a plan that reads a table
-// whole would be made for a table that has grown since. What is committed must be on
-// disk, since the pipeline's checkpoint rests on it, whatever the server's default is.
+// begin begins a transaction of a writer, which shares the pipeline's lock or has it to
+// itself:
 //
-// The pipeline's lock comes before all others, and is waited for as long as a Write
-// may take: who has it alone may have a large batch to write step by step.
-func (s *Sink) begin(pipeline string, how manner) string {
+//	enable_seqscan ... off   Rows are found by key. PostgreSQL would plan to read a table
+//	                         whole that was small when its statistics were made.
+//	synchronous_commit       What is committed must be on disk, whatever the server's
+//	                         default is, since the pipeline's checkpoint rests on it.
+//	lock_timeout             As long as a Write may take for the pipeline's lock, which
+//	                         comes first: whoever has it alone may have a large batch to
+//	                         write step by step. Shorter for all locks after it.
+func (s *Sink) begin(pipeline string, how mode) string {
 	lock := "pg_advisory_xact_lock_shared"
-	if how.alone {
+	if how != shared {
 		lock = "pg_advisory_xact_lock"
 	}
 	lock = "select " + lock + "(" + s.lockKey(pipeline) + "), " + setting("lock_timeout", milliseconds(lockMax))
@@ -73,31 +76,33 @@ func generationMatch(pipeline string, number uint32) string {
 }
 
 // termQuery asks whether a producer's generation is live, no row for a generation
-// that is not there, and locks its position.
+// that is not there, and locks its position. The lock is the fence: a late worker either
+// has it before Open of its successor, which then waits, or gets it after, and reads the
+// newer epoch.
 func (s *Sink) termQuery(p feed.Producer) string {
 	match := generationMatch(p.Pipeline, p.Generation)
-	return "select live from " + s.own("generations") + " where " + match + ";\n" +
-		"select epoch, lsn, idx from " + s.own("positions") + " where " + match + " and producer = " + literal(p.Source) + " for update;\n"
+	return "select live from " + s.ownTable("generations") + " where " + match + ";\n" +
+		"select epoch, lsn, idx from " + s.ownTable("positions") + " where " + match + " and producer = " + literal(p.Source) + " for update;\n"
 }
 
 // moveStatement records the position of (pipeline, generation, producer, epoch, LSN,
 // index).
 func (s *Sink) moveStatement() string {
-	return "insert into " + s.own("positions") + " as p (pipeline, generation, producer, epoch, lsn, idx) values ($1, $2, $3, $4, $5, $6) " +
+	return "insert into " + s.ownTable("positions") + " as p (pipeline, generation, producer, epoch, lsn, idx) values ($1, $2, $3, $4, $5, $6) " +
 		"on conflict (pipeline, generation, producer) do update set epoch = excluded.epoch, lsn = excluded.lsn, idx = excluded.idx, updated = now()"
 }
 
-// plant begins a term: it raises the epoch of a producer and returns the epoch
+// fenceStatement begins a term: it raises the epoch of a producer and returns the epoch
 // and position that are recorded now. A newer epoch stays.
-func (s *Sink) plant(p feed.Producer, epoch uint64) string {
+func (s *Sink) fenceStatement(p feed.Producer, epoch uint64) string {
 	return fmt.Sprintf("insert into %s as p (pipeline, generation, producer, epoch, lsn, idx) values (%s, %d, %s, %d, 0, 0) "+
 		"on conflict (pipeline, generation, producer) do update set epoch = greatest(p.epoch, excluded.epoch) returning epoch, lsn, idx;\n",
-		s.own("positions"), literal(p.Pipeline), p.Generation, literal(p.Source), epoch)
+		s.ownTable("positions"), literal(p.Pipeline), p.Generation, literal(p.Source), epoch)
 }
 
 // commit ends a transaction. That of one that failed before is an error.
 func commit(ctx context.Context, k *conn) error {
-	results, err := askAll(ctx, k, "commit")
+	results, err := simpleQueryAll(ctx, k, "commit")
 	if err != nil {
 		return err
 	}

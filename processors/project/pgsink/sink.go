@@ -89,8 +89,8 @@ var (
 	_ project.Checker = (*Sink)(nil)
 )
 
-// own is the name of a table of the sink's own, qualified and quoted.
-func (s *Sink) own(table string) string { return s.qualified(ownPrefix + table) }
+// ownTable is the name of a table of the sink's own, qualified and quoted.
+func (s *Sink) ownTable(table string) string { return s.qualified(ownPrefix + table) }
 
 // qualified is the name of a relation in the sink's schema, quoted.
 func (s *Sink) qualified(relation string) string {

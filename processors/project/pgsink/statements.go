@@ -25,30 +25,30 @@ type statements struct {
 	holders string
 	// drop removes rows of (key..., source).
 	drop string
-	// waiting returns, of (key..., hash of key), the hashes of keys that no row has
-	// and for which claims wait.
-	waiting string
-	// claims returns the claims on (hash of key): id, hash of key, source, element
+	// promotable returns, of (key..., hash of key), the hashes of keys that no row has
+	// and for which rows are pending.
+	promotable string
+	// pending returns the pending rows of (hash of key): id, hash of key, source, element
 	// and row, in the order in which they are next.
-	claims string
-	// told corrects the reasons of the claims on (hash of key) to (reason).
-	told string
-	// forget removes rejects by (id) and returns the ids of those that were there.
-	forget string
-	// reject writes rejects of (id, kind, source, element, column, reason, key, hash
+	pending string
+	// updateReasons sets the reasons of the pending rows of (hash of key) to (reason).
+	updateReasons string
+	// removeRejects removes rejects by (id) and returns the ids of those that were there.
+	removeRejects string
+	// writeRejects writes rejects of (id, kind, source, element, column, reason, key, hash
 	// of key, row).
-	reject string
-	// some returns whether there are claims and whether there is anything refused.
-	some string
+	writeRejects string
+	// present returns whether there are pending rows and whether there is anything refused.
+	present string
 }
 
-func newStatements(p *place) statements {
-	keys := pick(p.columns, p.Key)
-	types := make([]string, len(p.columns))
-	for i := range p.Columns {
-		types[i] = typeOf(p.Columns[i].Type).array
+func newStatements(target *tableTarget) statements {
+	keys := elementsAt(target.columns, target.Key)
+	types := make([]string, len(target.columns))
+	for i := range target.Columns {
+		types[i] = typeOf(target.Columns[i].Type).array
 	}
-	keyTypes := pick(types, p.Key)
+	keyTypes := elementsAt(types, target.Key)
 	names := make([]string, len(keys)) // of the key's columns in unnest
 	same := make([]string, len(keys))
 	for i := range keys {
@@ -61,25 +61,25 @@ func newStatements(p *place) statements {
 	}
 	list := strings.Join(names, ", ")
 	return statements{
-		upsert: "insert into " + p.name + " as t (" + quoteNames("", p.columns) + ", " + sourceName + ", " + elementName + ") select " +
+		upsert: "insert into " + target.name + " as t (" + quoteNames("", target.columns) + ", " + sourceName + ", " + elementName + ") select " +
 			streamed(append(types, "text[]", "text[]")) + " on conflict (" + quoteNames("", keys) + ") do update set " +
-			assignments(p, keys) + " where t." + sourceName + " = excluded." + sourceName,
-		holders: "select u.n, t." + sourceName + " from " + keyed("text[]") + " with ordinality as u(" + list + ", source, n) join " + p.name +
+			assignments(target, keys) + " where t." + sourceName + " = excluded." + sourceName,
+		holders: "select u.n, t." + sourceName + " from " + keyed("text[]") + " with ordinality as u(" + list + ", source, n) join " + target.name +
 			" t on " + match + " where t." + sourceName + " <> u.source",
-		drop: "delete from " + p.name + " t using " + keyed("text[]") + " as u(" + list + ", source) where " + match +
+		drop: "delete from " + target.name + " t using " + keyed("text[]") + " as u(" + list + ", source) where " + match +
 			" and t." + sourceName + " = u.source",
-		waiting: "select distinct u.hash from " + keyed("bytea[]") + " as u(" + list + ", hash) join " + p.rejects +
-			" r on r.key_hash = u.hash where not exists (select from " + p.name + " t where " + match + ")",
-		claims: "select id, key_hash, source, element, row from " + p.rejects +
+		promotable: "select distinct u.hash from " + keyed("bytea[]") + " as u(" + list + ", hash) join " + target.rejects +
+			" r on r.key_hash = u.hash where not exists (select from " + target.name + " t where " + match + ")",
+		pending: "select id, key_hash, source, element, row from " + target.rejects +
 			` where key_hash = any($1::bytea[]) order by key_hash, source collate "C"`,
-		told: "update " + p.rejects + " r set reason = u.reason from " + unnest("bytea[]", "text[]") +
+		updateReasons: "update " + target.rejects + " r set reason = u.reason from " + unnest("bytea[]", "text[]") +
 			" as u(hash, reason) where r.key_hash = u.hash",
-		forget: "delete from " + p.rejects + " where id = any($1::bytea[]) returning id",
-		reject: "insert into " + p.rejects + " (id, kind, source, element, column_name, reason, key, key_hash, row) select * from " +
+		removeRejects: "delete from " + target.rejects + " where id = any($1::bytea[]) returning id",
+		writeRejects: "insert into " + target.rejects + " (id, kind, source, element, column_name, reason, key, key_hash, row) select * from " +
 			unnest("bytea[]", "text[]", "text[]", "text[]", "text[]", "text[]", "text[]", "bytea[]", "json[]") +
 			" on conflict (id) do update set kind = excluded.kind, element = excluded.element, column_name = excluded.column_name, " +
 			"reason = excluded.reason, key = excluded.key, key_hash = excluded.key_hash, row = excluded.row",
-		some: "select exists(select from " + p.rejects + " where key_hash is not null), exists(select from " + p.rejects + " where kind = 'refused')",
+		present: "select exists(select from " + target.rejects + " where key_hash is not null), exists(select from " + target.rejects + " where kind = 'refused')",
 	}
 }
 
@@ -103,9 +103,9 @@ func streamed(types []string) string {
 }
 
 // assignments are those of all columns but the key's.
-func assignments(p *place, keys []string) string {
-	set := make([]string, 0, len(p.columns)+1)
-	for _, column := range p.columns {
+func assignments(target *tableTarget, keys []string) string {
+	set := make([]string, 0, len(target.columns)+1)
+	for _, column := range target.columns {
 		if !slices.Contains(keys, column) {
 			set = append(set, quoteName(column)+" = excluded."+quoteName(column))
 		}

@@ -13,17 +13,17 @@ import (
 // former tables are granted on the new ones; everything else that was added by hand
 // goes with them. A view that rests on a former table is an error.
 func (s *Sink) Swap(ctx context.Context, schema *project.Schema) error {
-	k, err := s.conns.take(ctx)
+	k, err := s.conns.acquireForWriter(ctx)
 	if err != nil {
 		return failure(ctx, "connect", err)
 	}
-	defer s.conns.give(ctx, k)
+	defer s.conns.releaseByWriter(ctx, k)
 	defer rollback(ctx, k)
 	return failure(ctx, fmt.Sprintf("swap in generation %d of %s", schema.Generation, schema.Pipeline), s.swap(ctx, k, schema))
 }
 
 func (s *Sink) swap(ctx context.Context, k *conn, schema *project.Schema) error {
-	c, err := s.alone(ctx, k, schema.Pipeline)
+	c, err := s.lockAlone(ctx, k, schema.Pipeline)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,7 @@ func (s *Sink) swap(ctx context.Context, k *conn, schema *project.Schema) error 
 	case g.live:
 		return nil
 	}
-	b, err := s.builder(ctx, k, schema)
+	b, err := s.newBuilder(ctx, k, schema)
 	if err != nil {
 		return err
 	}
@@ -42,20 +42,20 @@ func (s *Sink) swap(ctx context.Context, k *conn, schema *project.Schema) error 
 	if err != nil {
 		return err
 	}
-	if err := b.swap(c, g); err != nil {
+	if err := b.swapTables(c, g); err != nil {
 		return err
 	}
 	for _, grant := range grants {
 		b.write("%s", grant)
 	}
-	if _, err := ask(ctx, k, b.sql.String()); err != nil {
+	if _, err := simpleQuery(ctx, k, b.sql.String()); err != nil {
 		return err
 	}
 	return commit(ctx, k)
 }
 
-// swap renames the tables of g, a shadow, and removes all generations before it.
-func (b *builder) swap(c *catalogue, g *generation) error {
+// swapTables renames the tables of g, a shadow, and removes all generations before it.
+func (b *builder) swapTables(c *catalogue, g *generation) error {
 	names := map[string]relation{} // the former tables by their declared names
 	if live := c.live(); live != nil {
 		for _, t := range live.tables {
@@ -64,7 +64,7 @@ func (b *builder) swap(c *catalogue, g *generation) error {
 	}
 	for i := range c.generations {
 		if old := &c.generations[i]; old.number < g.number {
-			b.remove(old)
+			b.removeGeneration(old)
 		}
 	}
 	for i := range g.tables {
@@ -76,19 +76,19 @@ func (b *builder) swap(c *catalogue, g *generation) error {
 				return &SchemaError{Pipeline: b.schema.Pipeline, Problems: []string{err.Error()}}
 			}
 			b.used[former.name] = b.schema.Pipeline
-			former.rejects = relationName(t.declared, rejectsSuffix, b.reserved)
+			former.rejects = relationName(t.declared, rejectsSuffix, b.isReserved)
 		}
 		b.used[former.name], b.used[former.rejects] = b.schema.Pipeline, b.schema.Pipeline
-		b.rename(t.name, former.name)
-		b.rename(t.rejects, former.rejects)
-		b.write("update %s set relation = %s, rejects = %s where %s and name = %s", b.s.own("tables"), literal(former.name),
+		b.renameTable(t.name, former.name)
+		b.renameTable(t.rejects, former.rejects)
+		b.write("update %s set relation = %s, rejects = %s where %s and name = %s", b.s.ownTable("tables"), literal(former.name),
 			literal(former.rejects), generationMatch(b.schema.Pipeline, g.number), literal(t.declared))
 	}
-	b.write("update %s set live = true where %s", b.s.own("generations"), generationMatch(b.schema.Pipeline, g.number))
+	b.write("update %s set live = true where %s", b.s.ownTable("generations"), generationMatch(b.schema.Pipeline, g.number))
 	return nil
 }
 
-func (b *builder) rename(from, to string) {
+func (b *builder) renameTable(from, to string) {
 	if from != to {
 		b.write("alter table %s rename to %s", b.s.qualified(from), quoteName(to))
 	}
@@ -107,7 +107,7 @@ func (s *Sink) grants(ctx context.Context, k *conn, live, g *generation) ([]stri
 			continue
 		}
 		for _, name := range []string{old.name, old.rejects} {
-			rows, err := ask(ctx, k, "select a.privilege_type, a.is_grantable, coalesce(r.rolname, '') from pg_class c, aclexplode(c.relacl) a "+
+			rows, err := simpleQuery(ctx, k, "select a.privilege_type, a.is_grantable, coalesce(r.rolname, '') from pg_class c, aclexplode(c.relacl) a "+
 				"left join pg_roles r on r.oid = a.grantee where c.oid = to_regclass("+literal(s.qualified(name))+") and a.grantee <> c.relowner")
 			if err != nil {
 				return nil, err

@@ -29,9 +29,9 @@ type callError struct {
 func (e *callError) Error() string { return e.err.Error() }
 func (e *callError) Unwrap() error { return e.err }
 
-// run sends calls together and returns their results, whose values are binary. The
+// runCalls sends calls together and returns their results, whose values are binary. The
 // error is that of the first that failed; those behind it were not run.
-func run(ctx context.Context, k *conn, a *arguments, calls ...call) ([]result, error) {
+func runCalls(ctx context.Context, k *conn, a *arguments, calls ...call) ([]result, error) {
 	if len(calls) == 0 {
 		return nil, nil
 	}
@@ -44,15 +44,15 @@ func run(ctx context.Context, k *conn, a *arguments, calls ...call) ([]result, e
 		}
 		p.SendQueryParams(calls[i].sql, a.values(), a.oids, binary, binary)
 	}
-	results, err := collect(p, len(calls))
+	results, err := readResults(p, len(calls))
 	if closeErr := p.Close(); err == nil && closeErr != nil {
 		err = closeErr
 	}
 	return results, err
 }
 
-// collect sends what is in the pipeline and reads n results.
-func collect(p *pgconn.Pipeline, n int) ([]result, error) {
+// readResults sends what is in the pipeline and reads n results.
+func readResults(p *pgconn.Pipeline, n int) ([]result, error) {
 	if err := p.Sync(); err != nil {
 		return nil, err
 	}
@@ -75,27 +75,27 @@ func collect(p *pgconn.Pipeline, n int) ([]result, error) {
 	return results, nil
 }
 
-// one runs one call.
-func one(ctx context.Context, k *conn, a *arguments, c call) (result, error) {
-	results, err := run(ctx, k, a, c)
+// runOne runs one call.
+func runOne(ctx context.Context, k *conn, a *arguments, c call) (result, error) {
+	results, err := runCalls(ctx, k, a, c)
 	if err != nil {
 		return result{}, err
 	}
 	return results[0], nil
 }
 
-// ask runs statements without parameters and returns the rows of the last one as
-// text.
-func ask(ctx context.Context, k *conn, sql string) ([][][]byte, error) {
-	results, err := askAll(ctx, k, sql)
+// simpleQuery runs statements without parameters, by PostgreSQL's simple query protocol,
+// and returns the rows of the last one as text.
+func simpleQuery(ctx context.Context, k *conn, sql string) ([][][]byte, error) {
+	results, err := simpleQueryAll(ctx, k, sql)
 	if err != nil || len(results) == 0 {
 		return nil, err
 	}
 	return results[len(results)-1].Rows, nil
 }
 
-// askAll returns the results of all of them.
-func askAll(ctx context.Context, k *conn, sql string) ([]*pgconn.Result, error) {
+// simpleQueryAll returns the results of all of them.
+func simpleQueryAll(ctx context.Context, k *conn, sql string) ([]*pgconn.Result, error) {
 	return k.Exec(ctx, sql).ReadAll()
 }
 
@@ -104,5 +104,5 @@ func rollback(ctx context.Context, k *conn) {
 	if k.IsClosed() || k.TxStatus() == 'I' {
 		return
 	}
-	_, _ = askAll(ctx, k, "rollback") // if this fails give closes the connection
+	_, _ = simpleQueryAll(ctx, k, "rollback") // if this fails release closes the connection
 }

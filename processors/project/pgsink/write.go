@@ -19,8 +19,8 @@ import (
 // in between.
 const attemptsMax = 4
 
-// errCarefully says that a batch must be written step by step.
-var errCarefully = errors.New("step by step")
+// errStepwise says that a batch must be written step by step.
+var errStepwise = errors.New("step by step")
 
 // writer writes for one source partition: each batch is one transaction.
 type writer struct {
@@ -40,20 +40,23 @@ func (w *writer) Write(ctx context.Context, b *project.Batch) (project.Written, 
 	}
 	limited, cancel := context.WithTimeout(ctx, writeMax)
 	defer cancel()
-	parts, how := w.split(b), manner{}
-	if slices.ContainsFunc(parts, (*part).hands) {
-		how = manner{careful: true, alone: true}
+	parts, how := w.splitByTable(b), shared
+	if slices.ContainsFunc(parts, (*tablePart).movesKeys) {
+		how = stepwise
 	}
+	// Most batches are written at the first attempt, together with those of other
+	// writers. Each reason to try again asks for more: to be alone where another
+	// transaction was in the way, to go step by step where rows were.
 	for attempt := 1; ; attempt++ {
 		written, err := w.transact(limited, b, parts, how)
 		switch {
 		case err == nil:
 			return written, nil
-		case errors.Is(err, errCarefully), rowFault(err) && !how.careful:
-			how = manner{careful: true, alone: true}
-		case again(err) && attempt < attemptsMax, busy(err) && !how.alone:
-			how.alone = true
-		case missing(err) && attempt == 1: // swapped, perhaps
+		case errors.Is(err, errStepwise), rowFault(err) && how != stepwise:
+			how = stepwise
+		case interrupted(err) && attempt < attemptsMax, lockBusy(err) && how == shared:
+			how = max(how, alone)
+		case tableMissing(err) && attempt == 1: // Swap may have renamed it
 			w.layout = nil
 		default:
 			return project.Written{Durable: w.at}, failure(ctx, "write "+strconv.Itoa(b.Len())+" rows of "+w.term.Producer.String(), err)
@@ -73,17 +76,17 @@ func (w *writer) flush(ctx context.Context) (feed.Position, error) {
 	if w.closed {
 		return feed.Position{}, errClosed
 	}
-	k, err := w.s.conns.take(ctx)
+	k, err := w.s.conns.acquireForWriter(ctx)
 	if err != nil {
 		return feed.Position{}, err
 	}
-	defer w.s.conns.give(ctx, k)
+	defer w.s.conns.releaseByWriter(ctx, k)
 	defer rollback(ctx, k)
-	results, err := askAll(ctx, k, w.s.begin(w.schema.Pipeline, manner{})+w.s.termQuery(w.term.Producer))
+	results, err := simpleQueryAll(ctx, k, w.s.begin(w.schema.Pipeline, shared)+w.s.termQuery(w.term.Producer))
 	if err != nil {
 		return feed.Position{}, err
 	}
-	_, at, err := w.recorded(results)
+	_, at, err := w.parseTerm(results)
 	return at, err
 }
 
@@ -93,32 +96,37 @@ func (w *writer) Close() error {
 	return nil
 }
 
-// manner is how a transaction works.
-type manner struct {
-	// careful is step by step. It takes locks as it goes, in no order, so it is
-	// always alone.
-	careful bool
+// mode is how a transaction writes a batch.
+type mode int
+
+const (
+	// shared is beside other transactions of the pipeline, by statements that are sent
+	// together.
+	shared mode = iota
 	// alone is while no other transaction of the pipeline writes.
-	alone bool
-}
+	alone
+	// stepwise is one step after the other, each of which may depend on what the one
+	// before has answered. It takes locks as it goes, in no order, so it is alone too.
+	stepwise
+)
 
 // transact writes b in one transaction.
-func (w *writer) transact(ctx context.Context, b *project.Batch, parts []*part, how manner) (project.Written, error) {
-	k, err := w.s.conns.take(ctx)
+func (w *writer) transact(ctx context.Context, b *project.Batch, parts []*tablePart, how mode) (project.Written, error) {
+	k, err := w.s.conns.acquireForWriter(ctx)
 	if err != nil {
 		return project.Written{}, err
 	}
-	defer w.s.conns.give(ctx, k)
+	defer w.s.conns.releaseByWriter(ctx, k)
 	defer rollback(ctx, k)
 	t := &transaction{w: w, k: k, parts: parts}
-	skip, err := t.begin(ctx, b, how)
+	skip, err := t.beginBatch(ctx, b, how)
 	if err != nil || skip {
 		return project.Written{Durable: w.at, Skipped: skip}, err
 	}
-	if how.careful {
-		err = t.carefully(ctx, b)
+	if how == stepwise {
+		err = t.writeStepwise(ctx, b)
 	} else {
-		err = t.together(ctx, b)
+		err = t.writeTogether(ctx, b)
 	}
 	if err == nil {
 		err = commit(ctx, k)
@@ -127,41 +135,43 @@ func (w *writer) transact(ctx context.Context, b *project.Batch, parts []*part, 
 		return project.Written{}, err
 	}
 	w.at = b.UpTo
-	return project.Written{Durable: w.at, Pending: t.claimed, Refused: t.refused}, nil
+	return project.Written{Durable: w.at, Pending: t.pending, Refused: t.refused}, nil
 }
 
 // transaction is one attempt to write a batch.
 type transaction struct {
 	w         *writer
 	k         *conn
-	parts     []*part
-	some      []some // of the tables of parts
-	promoting bool   // what is written was a claim
+	parts     []*tablePart
+	present   []presentRejects // of the tables of parts
+	promoting bool             // what is written was a pending row, not one of the batch
 
-	claimed int              // rows of the batch that wait for a key
+	pending int              // rows of the batch that wait for a key
 	refused []project.Reject // rows of the batch that PostgreSQL did not take
 }
 
-// some says what there is among the rejects of a table.
-type some struct{ claims, refused bool }
+// presentRejects says what there is among the rejects of a table. Where there is nothing,
+// as in most tables at most times, a put needs no statement that removes its rejects.
+type presentRejects struct{ pending, refused bool }
 
-// place is where the rows of a part go.
-func (t *transaction) place(p *part) *place { return &t.w.layout.tables[p.table] }
+// target is where the rows of a part go.
+func (t *transaction) target(p *tablePart) *tableTarget { return &t.w.layout.tables[p.table] }
 
-// begin begins the transaction, locks the producer's position and says whether the
-// batch was written before.
-func (t *transaction) begin(ctx context.Context, b *project.Batch, how manner) (skip bool, err error) {
+// beginBatch begins the transaction, locks the producer's position and says whether the
+// batch was written before. All that it asks goes to the server in one request: a round
+// trip more would be a large part of a small batch.
+func (t *transaction) beginBatch(ctx context.Context, b *project.Batch, how mode) (skip bool, err error) {
 	w := t.w
 	sql := w.s.begin(w.schema.Pipeline, how) + w.s.termQuery(w.term.Producer)
 	asked := w.layout != nil
 	if asked {
-		sql += t.someQuery()
+		sql += t.presentQuery()
 	}
-	results, err := askAll(ctx, t.k, sql)
+	results, err := simpleQueryAll(ctx, t.k, sql)
 	if err != nil {
 		return false, err
 	}
-	live, at, err := w.recorded(results)
+	live, at, err := w.parseTerm(results)
 	if err != nil {
 		return false, err
 	}
@@ -172,26 +182,29 @@ func (t *transaction) begin(ctx context.Context, b *project.Batch, how manner) (
 	case at.Before(b.After):
 		return false, fmt.Errorf("pgsink: %w: it is at %s, the batch goes from %s to %s", project.ErrPosition, at, b.After, b.UpTo)
 	}
+	// The layout is that of the last batch. A Swap since then has made the generation
+	// live, and given its tables other names. Columns that were added since do not matter
+	// to a writer that does not know them: its statements name their columns.
 	if asked && w.layout.live == live {
-		t.takeSome(results[preludeResults+termResults:])
+		t.readPresent(results[preludeResults+termResults:])
 		return false, nil
 	}
-	return false, t.lookAgain(ctx)
+	return false, t.findTables(ctx)
 }
 
-// recorded reads what begin and termQuery answered: whether the generation's
+// parseTerm reads what begin and termQuery answered: whether the generation's
 // tables are the ones that readers see, and the producer's position.
-func (w *writer) recorded(results []*pgconn.Result) (live bool, at feed.Position, err error) {
+func (w *writer) parseTerm(results []*pgconn.Result) (live bool, at feed.Position, err error) {
 	generation, position := results[preludeResults].Rows, results[preludeResults+1].Rows
 	if len(generation) == 0 {
 		return false, at, lost(w.term, "the generation has been replaced")
 	}
-	at, err = w.position(position)
+	at, err = w.parsePosition(position)
 	return string(generation[0][0]) == "t", at, err
 }
 
-// position reads the producer's row.
-func (w *writer) position(rows [][][]byte) (feed.Position, error) {
+// parsePosition reads the producer's row, and refuses an older epoch than is there.
+func (w *writer) parsePosition(rows [][][]byte) (feed.Position, error) {
 	if len(rows) == 0 {
 		return feed.Position{}, nil // somebody has removed it
 	}
@@ -199,7 +212,7 @@ func (w *writer) position(rows [][][]byte) (feed.Position, error) {
 	for i := range n {
 		var err error
 		if n[i], err = strconv.ParseUint(string(rows[0][i]), 10, 64); err != nil {
-			return feed.Position{}, fmt.Errorf("%s: %w", w.s.own("positions"), err)
+			return feed.Position{}, fmt.Errorf("%s: %w", w.s.ownTable("positions"), err)
 		}
 	}
 	if n[0] > w.term.Epoch {
@@ -213,10 +226,10 @@ func lost(t project.Term, why string) error {
 	return fmt.Errorf("pgsink: %w: %s, this is epoch %d of %s", processors.ErrFenced, why, t.Epoch, t.Producer)
 }
 
-// lookAgain finds where the tables are now, and what is in their rejects.
-func (t *transaction) lookAgain(ctx context.Context) error {
+// findTables finds where the tables are now, and what is in their rejects.
+func (t *transaction) findTables(ctx context.Context) error {
 	w := t.w
-	c, err := w.s.read(ctx, t.k, w.schema.Pipeline)
+	c, err := w.s.readCatalogue(ctx, t.k, w.schema.Pipeline)
 	if err != nil {
 		return err
 	}
@@ -225,37 +238,37 @@ func (t *transaction) lookAgain(ctx context.Context) error {
 		return lost(w.term, "the generation has been replaced")
 	}
 	w.layout = w.s.layout(g, w.schema)
-	if !w.layout.whole() {
+	if !w.layout.complete() {
 		return &Error{Doing: "write", Message: "a table or column is not there; the next start of the pipeline's worker makes it"}
 	}
-	if sql := t.someQuery(); sql != "" {
-		results, err := askAll(ctx, t.k, sql)
+	if sql := t.presentQuery(); sql != "" {
+		results, err := simpleQueryAll(ctx, t.k, sql)
 		if err != nil {
 			return err
 		}
-		t.takeSome(results)
+		t.readPresent(results)
 	}
 	return nil
 }
 
-// someQuery asks what there is among the rejects of each table of the batch.
-func (t *transaction) someQuery() string {
+// presentQuery asks what there is among the rejects of each table of the batch.
+func (t *transaction) presentQuery() string {
 	var sql strings.Builder
 	for _, p := range t.parts {
-		sql.WriteString(t.place(p).sql.some + ";\n")
+		sql.WriteString(t.target(p).sql.present + ";\n")
 	}
 	return sql.String()
 }
 
-func (t *transaction) takeSome(results []*pgconn.Result) {
-	t.some = make([]some, len(t.parts))
+func (t *transaction) readPresent(results []*pgconn.Result) {
+	t.present = make([]presentRejects, len(t.parts))
 	for i, r := range results {
-		t.some[i] = some{claims: string(r.Rows[0][0]) == "t", refused: string(r.Rows[0][1]) == "t"}
+		t.present[i] = presentRejects{pending: string(r.Rows[0][0]) == "t", refused: string(r.Rows[0][1]) == "t"}
 	}
 }
 
-// move is the call that records the position of a batch.
-func (t *transaction) move(b *project.Batch) call {
+// recordPosition is the call that records the position of a batch.
+func (t *transaction) recordPosition(b *project.Batch) call {
 	w := t.w
 	return call{w.s.moveStatement(), func(a *arguments) {
 		a.text(w.schema.Pipeline)

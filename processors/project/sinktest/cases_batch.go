@@ -69,7 +69,7 @@ func redelivery(b *bench) {
 	b.check()
 }
 
-func gap(b *bench) {
+func gapRefused(b *bench) {
 	w := b.start(0, 1)
 	a := source(b, "c1", "a")
 	w.write(10, put(order(a, "a", "Ann", 1)))
@@ -77,7 +77,7 @@ func gap(b *bench) {
 	late := put(order(a, "a", "Ann", 2))
 	late.After, late.UpTo = at(11), at(20)
 	_, err := w.Write(b.Context(), &late)
-	b.notFollowing(err)
+	b.wantPosition(err)
 	b.check()
 	w.write(12, put(order(a, "a", "Ann", 3)))
 	w.flush()
@@ -93,13 +93,13 @@ func lateWorker(b *bench) {
 
 	second := &bench{TB: b.TB, o: b.o, open: b.open, sink: b.open(b), schema: b.schema, want: b.want}
 	w := second.start(0, 4)
-	late.refused("the former term writes", put(order(a, "a", "late", 2)))
+	late.wantFenced("the former term writes", put(order(a, "a", "late", 2)))
 	second.check()
 	_, _, err := b.sink.Open(b.Context(), b.schema, term(b.schema, 0, 3))
-	b.lost("the former term opens again", err)
+	b.wantFenced("the former term opens again", err)
 	w.write(20, put(order(a, "a", "new", 3)))
 	w.flush()
-	late.refused("the former term writes after its successor", drop(order(a, "a", "", 0)))
+	late.wantFenced("the former term writes after its successor", drop(order(a, "a", "", 0)))
 	second.check()
 	other.write(5, put(order(source(b, "c9", "z"), "z", "Zoe", 1)))
 	other.flush()
@@ -110,7 +110,7 @@ func lateWorker(b *bench) {
 	}
 }
 
-func killed(b *bench) {
+func killedAndReopened(b *bench) {
 	a := source(b, "c1", "a")
 	for n := uint64(1); n <= 5; n++ {
 		w := b.start(0, n)

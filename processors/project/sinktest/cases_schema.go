@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
-// grown returns the next generation of the schema, to which columns and a table
+// grownSchema returns the next generation of the schema, to which columns and a table
 // were added.
-func grown() *project.Schema {
+func grownSchema() *project.Schema {
 	s := Schema(2)
 	orders := &s.Tables[Orders]
 	note := project.ColumnSchema{Name: "note", Type: project.Type{Kind: project.KindString}}
@@ -21,7 +21,7 @@ func grown() *project.Schema {
 	return s
 }
 
-func evolves(b *bench) {
+func columnsAdded(b *bench) {
 	old := b.start(0, 7)
 	a, c := source(b, "c1", "a"), source(b, "c1", "c")
 	old.write(10, project.Batch{
@@ -33,16 +33,16 @@ func evolves(b *bench) {
 	old.flush()
 
 	former := b.schema
-	b.schema = grown()
+	b.schema = grownSchema()
 	b.want = b.want.evolve(former, b.schema)
 	if b.o.InPlace {
-		clear(b.want.claims) // they are the former generation's; rows that wait are written again
+		clear(b.want.pending) // they are the former generation's; rows that wait are written again
 	}
 	w := b.start(0, 1)
 	if !w.at.IsZero() && !b.o.InPlace {
 		b.Errorf("a new generation begins at %s", w.at)
 	}
-	old.refused("the generation before writes", drop(order(a, "a", "", 0)))
+	old.wantFenced("the generation before writes", drop(order(a, "a", "", 0)))
 	b.check()
 	values := []project.Value{project.TextOf("a"), project.TextOf("noted"), project.TextOf("Ann"), project.SmallDecimalOf(1, 2), {}, project.BoolOf(true)}
 	wider := project.Row{Table: Orders, Key: values[:1:1], Values: values, Source: a}
@@ -50,7 +50,7 @@ func evolves(b *bench) {
 	w.write(10, put(wider, project.Row{Table: 3, Key: n[:1:1], Values: n, Source: a}))
 	w.flush()
 	b.check()
-	if _, claims := b.keeps(); claims && !b.o.InPlace { // the claim of the generation before is still there
+	if _, pending := b.keeps(); pending && !b.o.InPlace { // that of the generation before is still there
 		w.write(20, project.Batch{Drop: []project.Row{gone(order(c, "c", "", 0))}})
 		w.flush()
 		b.check()
@@ -63,23 +63,23 @@ func evolves(b *bench) {
 	b.check()
 }
 
-// fills adds columns within a generation: it goes on from its position, and another
-// producer fills the rows that are there, beside it.
-func fills(b *bench) {
+// columnsBackfilled adds columns within a generation: it goes on from its position, and
+// another producer fills them in the rows that are there, beside it.
+func columnsBackfilled(b *bench) {
 	a, c := source(b, "c1", "a"), source(b, "c1", "c")
 	old := b.start(0, 7)
 	old.write(10, put(order(a, "a", "Ann", 1), order(c, "c", "Cid", 2), line(a, "a", 0, "x")))
 	old.flush()
 
 	former := b.schema
-	b.schema = grown()
+	b.schema = grownSchema()
 	b.schema.Generation = former.Generation
 	b.want = b.want.evolve(former, b.schema)
 	w := b.start(0, 8)
 	if w.at != at(10) {
 		b.Fatalf("with columns added the generation goes on at %s", w.at)
 	}
-	old.refused("the term before writes", drop(order(a, "a", "", 0)))
+	old.wantFenced("the term before writes", drop(order(a, "a", "", 0)))
 	b.check()
 
 	wider := func(source, id, note string, cents int64) project.Row {
@@ -118,11 +118,11 @@ func fills(b *bench) {
 	if w = b.start(0, 9); w.at != at(30) {
 		b.Errorf("the generation goes on at %s", w.at)
 	}
-	late.refused("the filler before writes", put(wider(a, "a", "late", 9)))
+	late.wantFenced("the filler before writes", put(wider(a, "a", "late", 9)))
 	b.check()
 }
 
-func swapped(b *bench) {
+func shadowSwapped(b *bench) {
 	if b.o.InPlace {
 		b.Skip("the sink has no shadows")
 	}
@@ -164,7 +164,7 @@ func swapped(b *bench) {
 		}
 		shadow.check()
 	}
-	old.refused("the former generation writes", put(order(a, "a", "late", 9)))
+	old.wantFenced("the former generation writes", put(order(a, "a", "late", 9)))
 	shadow.check()
 	w.write(120, drop(order(a, "a", "", 0)))
 	w.flush()

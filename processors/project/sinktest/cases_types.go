@@ -106,14 +106,14 @@ func allTypes(b *bench) {
 	w.write(30, put(held...))
 	w.flush()
 	b.check()
-	// And waits as a claim, and takes its place.
-	var claims, drops project.Batch
+	// And each waits as a pending row, and takes its place.
+	var pending, drops project.Batch
 	for _, r := range held {
 		drops.Drop = append(drops.Drop, gone(r))
 		r.Source += "'"
-		claims.Put = append(claims.Put, r)
+		pending.Put = append(pending.Put, r)
 	}
-	w.write(40, claims)
+	w.write(40, pending)
 	w.flush()
 	b.check()
 	w.write(50, drops)

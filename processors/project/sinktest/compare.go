@@ -12,9 +12,9 @@ import (
 )
 
 // keeps says what the sink keeps of rejects.
-func (b *bench) keeps() (rejects, claims bool) { return keeps(b.sink) }
+func (b *bench) keeps() (rejects, pending bool) { return keeps(b.sink) }
 
-func keeps(sink any) (rejects, claims bool) {
+func keeps(sink any) (rejects, pending bool) {
 	if f, ok := sink.(project.Forgetful); ok {
 		return f.Keeps()
 	}
@@ -53,7 +53,7 @@ func contents(ctx context.Context, sink project.Reader, schema *project.Schema) 
 				got.rejects[rejectKey(&r)] = r
 				continue
 			}
-			if err := got.claim(schema, &r); err != nil {
+			if err := got.addPending(schema, &r); err != nil {
 				return nil, err
 			}
 		}
@@ -61,28 +61,28 @@ func contents(ctx context.Context, sink project.Reader, schema *project.Schema) 
 	return got, nil
 }
 
-// claim takes a claim of the sink.
-func (m *tables) claim(schema *project.Schema, r *project.Reject) error {
+// addPending adds a pending row that the sink has yielded.
+func (m *tables) addPending(schema *project.Schema, r *project.Reject) error {
 	if !strings.HasPrefix(r.Reason, project.HeldBy("")) {
-		return fmt.Errorf("a claim of %s has the reason %q", r.Source, r.Reason)
+		return fmt.Errorf("a pending row of %s has the reason %q", r.Source, r.Reason)
 	}
 	values, err := schema.Tables[r.Table].ParseRow(r.Row)
 	if err != nil {
-		return fmt.Errorf("the row of the claim of %s: %w", r.Source, err)
+		return fmt.Errorf("the row of the reject of %s: %w", r.Source, err)
 	}
 	key := rowKey(r.Table, r.Key)
-	if m.claims[key] == nil {
-		m.claims[key] = map[string]project.Row{}
+	if m.pending[key] == nil {
+		m.pending[key] = map[string]project.Row{}
 	}
-	m.claims[key][r.Source] = project.Row{Table: r.Table, Key: r.Key, Values: values, Source: r.Source, Element: r.Element}
+	m.pending[key][r.Source] = project.Row{Table: r.Table, Key: r.Key, Values: values, Source: r.Source, Element: r.Element}
 	return nil
 }
 
 // compare compares the sink with what it must hold, to the row.
 func (b *bench) compare(want *tables) {
 	b.Helper()
-	rejects, claims := b.keeps()
-	report(b, want.differences(b.contents(), rejects, claims))
+	rejects, pending := b.keeps()
+	report(b, want.differences(b.contents(), rejects, pending))
 }
 
 // shownMax is how many differences a test prints.
@@ -100,11 +100,11 @@ func report(t testing.TB, differences []string) {
 }
 
 // differences compares what a sink must hold with what it has, row by row. Rejects and
-// claims count if the sink keeps them.
-func (m *tables) differences(got *tables, rejects, claims bool) []string {
+// pending rows count if the sink keeps them.
+func (m *tables) differences(got *tables, rejects, pending bool) []string {
 	all := differentRows("row", m.rows, got.rows)
-	if claims {
-		all = append(all, differentRows("claim", flat(m.claims), flat(got.claims))...)
+	if pending {
+		all = append(all, differentRows("pending row", byTableKeySource(m.pending), byTableKeySource(got.pending))...)
 	}
 	if rejects {
 		all = append(all, differentRejects(m.rejects, got.rejects)...)
@@ -112,10 +112,10 @@ func (m *tables) differences(got *tables, rejects, claims bool) []string {
 	return all
 }
 
-// flat returns claims by table, key and source.
-func flat(claims map[string]map[string]project.Row) map[string]project.Row {
+// byTableKeySource returns pending rows by table, key and source.
+func byTableKeySource(pending map[string]map[string]project.Row) map[string]project.Row {
 	all := map[string]project.Row{}
-	for key, rows := range claims {
+	for key, rows := range pending {
 		for source, r := range rows {
 			all[key+source] = r
 		}

@@ -14,7 +14,7 @@
 // Beside the cases there is a random model: several source partitions write
 // random batches, are killed, go on from what the sink has recorded, are fenced by
 // successors, and whatever order that leads to, the sink must hold the newest
-// state of every row, and exactly one row of each key that several items claim.
+// state of every row, and exactly one row of each key that several items want.
 //
 // Memory is a sink in memory that passes. It is the reference for the others, and
 // what tests of the processor write to, who can make it fail.

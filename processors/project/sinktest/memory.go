@@ -45,7 +45,7 @@ type Memory struct {
 // Flush.
 func NewMemory(disk *Disk, buffer bool) *Memory { return &Memory{disk: disk, buffer: buffer} }
 
-func (m *Memory) fail(step string) error {
+func (m *Memory) failAt(step string) error {
 	if m.Fail == nil {
 		return nil
 	}
@@ -57,13 +57,13 @@ func (m *Memory) Close() error { return nil }
 
 // Open begins a term.
 func (m *Memory) Open(_ context.Context, s *project.Schema, t project.Term) (project.Writer, feed.Position, error) {
-	if err := m.fail("open"); err != nil {
+	if err := m.failAt("open"); err != nil {
 		return nil, feed.Position{}, err
 	}
 	d := m.disk
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.join(s); err != nil {
+	if err := d.openGeneration(s); err != nil {
 		return nil, feed.Position{}, err
 	}
 	if err := d.fence(t); err != nil {
@@ -73,8 +73,8 @@ func (m *Memory) Open(_ context.Context, s *project.Schema, t project.Term) (pro
 	return &memoryWriter{m: m, term: t, taken: d.positions[t.Producer]}, d.positions[t.Producer], nil
 }
 
-// join makes the tables of a generation, or the columns that it has gained.
-func (d *Disk) join(s *project.Schema) error {
+// openGeneration makes the tables of a generation, or the columns that it has gained.
+func (d *Disk) openGeneration(s *project.Schema) error {
 	switch {
 	case d.tables[s.Generation] != nil:
 		if former := d.schemas[s.Generation]; width(s) > width(former) {
@@ -90,7 +90,7 @@ func (d *Disk) join(s *project.Schema) error {
 		d.tables[s.Generation] = newTables()
 	default:
 		d.tables[s.Generation] = d.tables[d.live].evolve(d.schemas[d.live], s)
-		d.succeed(s.Generation)
+		d.makeLive(s.Generation)
 	}
 	d.schemas[s.Generation] = s
 	return nil
@@ -105,8 +105,8 @@ func width(s *project.Schema) (columns int) {
 	return columns
 }
 
-// succeed makes a generation the one that readers see.
-func (d *Disk) succeed(generation uint32) {
+// makeLive makes a generation the one that readers see.
+func (d *Disk) makeLive(generation uint32) {
 	d.live = generation
 	for old := range d.tables {
 		if old < generation {
@@ -136,7 +136,7 @@ func (m *Memory) Swap(_ context.Context, s *project.Schema) error {
 	case d.tables[s.Generation] == nil:
 		return fmt.Errorf("generation %d has not been opened", s.Generation)
 	}
-	d.succeed(s.Generation)
+	d.makeLive(s.Generation)
 	return nil
 }
 
@@ -148,7 +148,7 @@ type memoryWriter struct {
 }
 
 func (w *memoryWriter) Write(_ context.Context, b *project.Batch) (project.Written, error) {
-	if err := w.m.fail("write"); err != nil {
+	if err := w.m.failAt("write"); err != nil {
 		return project.Written{}, err
 	}
 	d := w.m.disk
@@ -169,13 +169,13 @@ func (w *memoryWriter) Write(_ context.Context, b *project.Batch) (project.Writt
 		w.batches = append(w.batches, b)
 		return project.Written{Durable: recorded}, nil
 	}
-	claims := d.tables[w.term.Producer.Generation].apply(b)
+	pending := d.tables[w.term.Producer.Generation].apply(b)
 	d.positions[w.term.Producer] = b.UpTo
-	return project.Written{Durable: b.UpTo, Pending: claims}, nil
+	return project.Written{Durable: b.UpTo, Pending: pending}, nil
 }
 
 func (w *memoryWriter) Flush(context.Context) (feed.Position, error) {
-	if err := w.m.fail("flush"); err != nil {
+	if err := w.m.failAt("flush"); err != nil {
 		return feed.Position{}, err
 	}
 	d := w.m.disk
@@ -219,7 +219,7 @@ func (m *Memory) Rows(_ context.Context, s *project.Schema, table int) iter.Seq2
 func (m *Memory) Rejects(_ context.Context, s *project.Schema, table int) iter.Seq2[project.Reject, error] {
 	return func(yield func(project.Reject, error) bool) {
 		t := m.read(s)
-		for _, r := range append(slices.Collect(maps.Values(t.rejects)), t.waiting(s)...) {
+		for _, r := range append(slices.Collect(maps.Values(t.rejects)), t.pendingRejects(s)...) {
 			if r.Table == table && !yield(r, nil) {
 				return
 			}

@@ -11,18 +11,18 @@ import (
 // tables are what a sink keeps, as simply as it can be said.
 type tables struct {
 	rows    map[string]project.Row            // by table and key
-	claims  map[string]map[string]project.Row // by table and key, by source
+	pending map[string]map[string]project.Row // by table and key, by source
 	rejects map[string]project.Reject         // by table, source and element
 }
 
 func newTables() *tables {
-	return &tables{rows: map[string]project.Row{}, claims: map[string]map[string]project.Row{}, rejects: map[string]project.Reject{}}
+	return &tables{rows: map[string]project.Row{}, pending: map[string]map[string]project.Row{}, rejects: map[string]project.Reject{}}
 }
 
 func (m *tables) clone() *tables {
-	c := &tables{rows: maps.Clone(m.rows), claims: map[string]map[string]project.Row{}, rejects: maps.Clone(m.rejects)}
-	for key, claims := range m.claims {
-		c.claims[key] = maps.Clone(claims)
+	c := &tables{rows: maps.Clone(m.rows), pending: map[string]map[string]project.Row{}, rejects: maps.Clone(m.rejects)}
+	for key, pending := range m.pending {
+		c.pending[key] = maps.Clone(pending)
 	}
 	return c
 }
@@ -44,8 +44,8 @@ func (m *tables) evolve(from, to *project.Schema) *tables {
 		r = row(r)
 		evolved.rows[rowKey(r.Table, r.Key)] = r
 	}
-	for _, claims := range m.claims {
-		for _, r := range claims {
+	for _, pending := range m.pending {
+		for _, r := range pending {
 			r = row(r)
 			evolved.put(&r)
 		}
@@ -67,13 +67,13 @@ func rejectKey(r *project.Reject) string {
 }
 
 // apply carries out a batch and returns how many of its rows wait.
-func (m *tables) apply(b *project.Batch) (claims int) {
+func (m *tables) apply(b *project.Batch) (pending int) {
 	for i := range b.Drop {
 		m.drop(&b.Drop[i])
 	}
 	for i := range b.Put {
 		if !m.put(&b.Put[i]) {
-			claims++
+			pending++
 		}
 	}
 	for i := range b.Accept {
@@ -82,7 +82,7 @@ func (m *tables) apply(b *project.Batch) (claims int) {
 	for i := range b.Reject {
 		m.rejects[rejectKey(&b.Reject[i])] = b.Reject[i]
 	}
-	return claims
+	return pending
 }
 
 func (m *tables) drop(r *project.Row) {
@@ -92,9 +92,9 @@ func (m *tables) drop(r *project.Row) {
 		return
 	}
 	delete(m.rows, key)
-	if claims := m.claims[key]; len(claims) > 0 {
-		next := slices.Min(slices.Collect(maps.Keys(claims)))
-		m.rows[key] = claims[next]
+	if pending := m.pending[key]; len(pending) > 0 {
+		next := slices.Min(slices.Collect(maps.Keys(pending)))
+		m.rows[key] = pending[next]
 		m.withdraw(key, next)
 	}
 }
@@ -107,26 +107,26 @@ func (m *tables) put(r *project.Row) bool {
 		m.withdraw(key, r.Source)
 		return true
 	}
-	if m.claims[key] == nil {
-		m.claims[key] = map[string]project.Row{}
+	if m.pending[key] == nil {
+		m.pending[key] = map[string]project.Row{}
 	}
-	m.claims[key][r.Source] = *r
+	m.pending[key][r.Source] = *r
 	return false
 }
 
 func (m *tables) withdraw(key, source string) {
-	delete(m.claims[key], source)
-	if len(m.claims[key]) == 0 {
-		delete(m.claims, key)
+	delete(m.pending[key], source)
+	if len(m.pending[key]) == 0 {
+		delete(m.pending, key)
 	}
 }
 
-// waiting returns the claims as rejects.
-func (m *tables) waiting(s *project.Schema) []project.Reject {
+// pendingRejects returns the pending rows as rejects.
+func (m *tables) pendingRejects(s *project.Schema) []project.Reject {
 	var all []project.Reject
-	for key, claims := range m.claims {
+	for key, pending := range m.pending {
 		held := m.rows[key]
-		for _, r := range claims {
+		for _, r := range pending {
 			all = append(all, project.Reject{
 				Table: r.Table, Key: r.Key, Source: r.Source, Element: r.Element,
 				Reason: project.HeldBy(held.Source), Row: s.Tables[r.Table].AppendRow(nil, r.Values),

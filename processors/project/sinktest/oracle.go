@@ -26,27 +26,27 @@ func Differences(ctx context.Context, p *project.Projection, items []store.Item)
 	if err != nil {
 		return []string{err.Error()}
 	}
-	all := newClaimants()
+	all := newItemRows()
 	for i := range items {
 		rows, rejects := p.RowsOf(items[i].Key, items[i].ID, items[i].Body)
 		all.apply(&project.Batch{Put: rows, Reject: rejects})
 	}
-	rejects, claims := keeps(p.Sink())
-	return all.as(got).differences(got, rejects, claims)
+	rejects, pending := keeps(p.Sink())
+	return all.resolvedAs(got).differences(got, rejects, pending)
 }
 
-// claimants are what items say, where every item has its own row of a key.
-type claimants struct {
+// itemRows are what items say, where every item has its own row of a key.
+type itemRows struct {
 	rows    map[string]map[string]project.Row // by table and key, by source
 	rejects map[string]project.Reject
 }
 
-func newClaimants() *claimants {
-	return &claimants{rows: map[string]map[string]project.Row{}, rejects: map[string]project.Reject{}}
+func newItemRows() *itemRows {
+	return &itemRows{rows: map[string]map[string]project.Row{}, rejects: map[string]project.Reject{}}
 }
 
 // apply carries out a batch.
-func (c *claimants) apply(b *project.Batch) {
+func (c *itemRows) apply(b *project.Batch) {
 	for i := range b.Drop {
 		delete(c.rows[rowKey(b.Drop[i].Table, b.Drop[i].Key)], b.Drop[i].Source)
 	}
@@ -65,10 +65,10 @@ func (c *claimants) apply(b *project.Batch) {
 	}
 }
 
-// as returns what a sink must hold: of those that claim a key, the one that has the row
+// resolvedAs returns what a sink must hold: of the items that want a key, the one that has the row
 // in got has it, and the others wait. Which one that is depends on the order in which
 // the sink heard of them.
-func (c *claimants) as(got *tables) *tables {
+func (c *itemRows) resolvedAs(got *tables) *tables {
 	want := newTables()
 	want.rejects = c.rejects
 	for key, rows := range c.rows {
@@ -82,7 +82,7 @@ func (c *claimants) as(got *tables) *tables {
 		want.rows[key] = rows[holder]
 		others := maps.Clone(rows)
 		if delete(others, holder); len(others) > 0 {
-			want.claims[key] = others
+			want.pending[key] = others
 		}
 	}
 	return want

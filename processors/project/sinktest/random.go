@@ -23,7 +23,7 @@ type producer struct {
 	epoch     uint64
 	history   []project.Batch // each with the interval behind the one before
 	writer    *writer         // nil: there is no term
-	said      int             // batches written in the term
+	written   int             // batches written in the term
 	durable   int             // batches that must be durable: Flush or Write said so
 }
 
@@ -59,57 +59,57 @@ func random(b *bench) {
 	for range steps {
 		m.step()
 	}
-	m.settle()
+	m.checkAtRest()
 }
 
 func (m *randomModel) step() {
 	p := m.producers[m.rnd.IntN(len(m.producers))]
 	switch n := m.rnd.IntN(100); {
 	case p.writer == nil:
-		m.begin(p)
+		m.openTerm(p)
 	case n < 70:
-		m.say(p)
+		m.writeNext(p)
 	case n < 84:
 		m.flush(p)
 	case n < 90:
-		m.steal(p)
+		m.succeed(p)
 	case n < 94:
-		m.kill()
+		m.killAll()
 	case n < 97:
 		if err := p.writer.Close(); err != nil {
 			m.Fatalf("close: %v", err)
 		}
 		p.writer = nil
 	default:
-		m.settle()
+		m.checkAtRest()
 	}
 }
 
-// begin opens a term, which goes on from what the sink has recorded.
-func (m *randomModel) begin(p *producer) {
+// openTerm opens a term, which goes on from what the sink has recorded.
+func (m *randomModel) openTerm(p *producer) {
 	p.epoch++
 	p.writer = m.start(p.partition, p.epoch)
-	p.said = slices.IndexFunc(p.history, func(b project.Batch) bool { return p.writer.at.Before(b.UpTo) })
-	if p.said < 0 {
-		p.said = len(p.history)
+	p.written = slices.IndexFunc(p.history, func(b project.Batch) bool { return p.writer.at.Before(b.UpTo) })
+	if p.written < 0 {
+		p.written = len(p.history)
 	}
-	if p.said < p.durable {
+	if p.written < p.durable {
 		m.Fatalf("partition %d: the sink has recorded %s; %d batches are durable, the last up to %s",
 			p.partition, p.writer.at, p.durable, p.history[p.durable-1].UpTo)
 	}
-	p.durable = p.said
+	p.durable = p.written
 	if m.rnd.IntN(2) == 0 { // a checkpoint that is behind the sink
-		p.said = m.rnd.IntN(p.said + 1)
+		p.written = m.rnd.IntN(p.written + 1)
 	}
 }
 
-// say writes the next batch, a new one if all have been written, and now and then
+// writeNext writes the next batch, a new one if all have been written, and now and then
 // one that was written before.
-func (m *randomModel) say(p *producer) {
-	if p.said == len(p.history) {
+func (m *randomModel) writeNext(p *producer) {
+	if p.written == len(p.history) {
 		p.history = append(p.history, m.batch(p))
 	}
-	next := p.said
+	next := p.written
 	if next > 0 && m.rnd.IntN(8) == 0 {
 		next = m.rnd.IntN(next)
 	}
@@ -118,14 +118,14 @@ func (m *randomModel) say(p *producer) {
 	if err != nil {
 		m.Fatalf("partition %d: write (%s, %s]: %v", p.partition, fill.After, fill.UpTo, err)
 	}
-	if next == p.said {
-		p.said++
+	if next == p.written {
+		p.written++
 	}
-	m.learn(p, written.Durable)
+	m.noteDurable(p, written.Durable)
 }
 
-// learn notes what the sink says is durable.
-func (m *randomModel) learn(p *producer, durable feed.Position) {
+// noteDurable notes what the sink says is durable.
+func (m *randomModel) noteDurable(p *producer, durable feed.Position) {
 	for p.durable < len(p.history) && !durable.Before(p.history[p.durable].UpTo) {
 		p.durable++
 	}
@@ -136,21 +136,21 @@ func (m *randomModel) flush(p *producer) {
 	if err != nil {
 		m.Fatalf("partition %d: flush: %v", p.partition, err)
 	}
-	m.learn(p, durable)
-	if p.durable < p.said {
-		m.Fatalf("partition %d: flushed up to %s; %d batches were written", p.partition, durable, p.said)
+	m.noteDurable(p, durable)
+	if p.durable < p.written {
+		m.Fatalf("partition %d: flushed up to %s; %d batches were written", p.partition, durable, p.written)
 	}
 }
 
-// steal begins the next term while the former one goes on writing.
-func (m *randomModel) steal(p *producer) {
+// succeed begins the next term while the former one goes on writing.
+func (m *randomModel) succeed(p *producer) {
 	late := p.writer
-	said := p.said
-	m.begin(p)
-	if said == len(p.history) {
+	next := p.written
+	m.openTerm(p)
+	if next == len(p.history) {
 		p.history = append(p.history, m.batch(p))
 	}
-	fill := p.history[said]
+	fill := p.history[next]
 	written, err := late.Write(m.Context(), &fill)
 	if err == nil && written.Skipped {
 		return // it has been told nothing, and has done nothing
@@ -163,8 +163,8 @@ func (m *randomModel) steal(p *producer) {
 	}
 }
 
-// kill forgets the sink and all terms.
-func (m *randomModel) kill() {
+// killAll forgets the sink and all terms.
+func (m *randomModel) killAll() {
 	for _, p := range m.producers {
 		p.writer = nil
 	}
@@ -214,28 +214,28 @@ func (m *randomModel) batch(p *producer) project.Batch {
 	return b
 }
 
-// settle brings every producer to its end and compares the sink with what they
+// checkAtRest brings every producer to its end and compares the sink with what they
 // said, in whatever order they were heard.
-func (m *randomModel) settle() {
+func (m *randomModel) checkAtRest() {
 	m.Helper()
 	for _, p := range m.producers {
 		if p.writer == nil {
-			m.begin(p)
+			m.openTerm(p)
 		}
-		for p.said < len(p.history) {
-			fill := p.history[p.said]
+		for p.written < len(p.history) {
+			fill := p.history[p.written]
 			if _, _, err := p.writer.attempt(&fill); err != nil {
 				m.Fatalf("partition %d: write (%s, %s]: %v", p.partition, fill.After, fill.UpTo, err)
 			}
-			p.said++
+			p.written++
 		}
 		m.flush(p)
 	}
-	said := newClaimants()
+	want := newItemRows()
 	for _, p := range m.producers {
 		for i := range p.history {
-			said.apply(&p.history[i])
+			want.apply(&p.history[i])
 		}
 	}
-	m.compare(said.as(m.contents()))
+	m.compare(want.resolvedAs(m.contents()))
 }

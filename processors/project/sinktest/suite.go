@@ -39,24 +39,24 @@ func Run(t *testing.T, storage func(t testing.TB) Open, o Options) {
 	}{
 		{"rows are put, replaced and dropped", rowsPutReplacedDropped},
 		{"a batch that is written again changes nothing", redelivery},
-		{"a batch that does not follow is refused", gap},
+		{"a batch that does not follow is refused", gapRefused},
 		{"I5: a late worker is refused", lateWorker},
-		{"a sink that is killed goes on from its position", killed},
+		{"a sink that is killed goes on from its position", killedAndReopened},
 		{"what was not flushed is written again", notFlushed},
-		{"the second item that claims a key waits", claimWaits},
-		{"the claim with the smallest source is next", claimOrder},
-		{"a claim is replaced and withdrawn", claimWithdrawn},
-		{"an item that gives up its key makes room", claimKeyChanged},
-		{"a batch may exchange keys between items", claimExchange},
+		{"the second item that wants a key waits", pendingWaits},
+		{"the pending row with the smallest source is next", pendingOrder},
+		{"a pending row is replaced and withdrawn", pendingWithdrawn},
+		{"an item that gives up its key makes room", pendingKeyChanged},
+		{"a batch may exchange keys between items", keysExchanged},
 		{"a move whose delete comes first", moveDeleteFirst},
 		{"a move whose create comes first", moveCreateFirst},
 		{"a move there and back", moveThereAndBack},
 		{"rejects are kept, replaced and withdrawn", rejectsKept},
 		{"all types and extremes come back", allTypes},
 		{"keys of every type are told apart", keyTypes},
-		{"columns and tables are added in place", evolves},
-		{"columns added within a generation are filled beside it", fills},
-		{"a shadow generation takes its place by Swap", swapped},
+		{"columns and tables are added in place", columnsAdded},
+		{"columns added within a generation are backfilled beside it", columnsBackfilled},
+		{"a shadow generation takes its place by Swap", shadowSwapped},
 		{"partitions write at the same time", concurrent},
 		{"many rows", manyRows},
 		{"a random model", random},
@@ -175,28 +175,28 @@ func (b *bench) check() {
 	b.compare(b.model())
 }
 
-// lost fails unless err says that the term is over.
-func (b *bench) lost(what string, err error) {
+// wantFenced fails unless err says that the term is over.
+func (b *bench) wantFenced(what string, err error) {
 	b.Helper()
 	if err == nil || processors.FailureOf(b.Context(), err) != processors.Fenced {
 		b.Fatalf("%s: %v, want an error that matches ErrLost", what, err)
 	}
 }
 
-// refused fails unless writing a batch, or making it durable, says that the term
+// wantFenced fails unless writing a batch, or making it durable, says that the term
 // is over.
-func (w *writer) refused(what string, fill project.Batch) {
+func (w *writer) wantFenced(what string, fill project.Batch) {
 	w.b.Helper()
 	fill.After, fill.UpTo = w.at, feed.Position{LSN: w.at.LSN + 1}
 	_, err := w.Write(w.b.Context(), &fill)
 	if err == nil {
 		_, err = w.Flush(w.b.Context())
 	}
-	w.b.lost(what, err)
+	w.b.wantFenced(what, err)
 }
 
-// notFollowing fails unless err is ErrPosition.
-func (b *bench) notFollowing(err error) {
+// wantPosition fails unless err is ErrPosition.
+func (b *bench) wantPosition(err error) {
 	b.Helper()
 	if !errors.Is(err, project.ErrPosition) {
 		b.Fatalf("a batch that begins too late: %v, want ErrPosition", err)

@@ -4,7 +4,7 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
-func claimWaits(b *bench) {
+func pendingWaits(b *bench) {
 	w := b.start(0, 1)
 	first, second := source(b, "c1", "o1"), source(b, "c2", "o1")
 	w.write(10, put(order(first, "o1", "first", 1)))
@@ -30,7 +30,7 @@ func claimWaits(b *bench) {
 	b.check()
 }
 
-func claimOrder(b *bench) {
+func pendingOrder(b *bench) {
 	w := b.start(0, 1)
 	holder := source(b, "c5", "o1")
 	w.write(10, put(order(holder, "o1", "holder", 0)))
@@ -46,7 +46,7 @@ func claimOrder(b *bench) {
 	}
 }
 
-func claimWithdrawn(b *bench) {
+func pendingWithdrawn(b *bench) {
 	w := b.start(0, 1)
 	first, second, third := source(b, "c1", "o1"), source(b, "c2", "o1"), source(b, "c3", "o1")
 	w.write(10, put(order(first, "o1", "first", 1)))
@@ -55,7 +55,7 @@ func claimWithdrawn(b *bench) {
 	w.write(13, put(order(second, "o1", "second, newer", 4)))
 	w.flush()
 	b.check()
-	w.write(20, drop(order(second, "o1", "", 0))) // not the holder: its claim goes
+	w.write(20, drop(order(second, "o1", "", 0))) // not the holder: its pending row goes
 	w.flush()
 	b.check()
 	w.write(30, drop(order(second, "o1", "", 0))) // nothing is left to go
@@ -68,7 +68,7 @@ func claimWithdrawn(b *bench) {
 	b.check()
 }
 
-func claimKeyChanged(b *bench) {
+func pendingKeyChanged(b *bench) {
 	w := b.start(0, 1)
 	first, second := source(b, "c1", "a"), source(b, "c1", "b")
 	w.write(10, put(order(first, "o1", "first", 1)))
@@ -76,7 +76,7 @@ func claimKeyChanged(b *bench) {
 	w.write(30, project.Batch{Drop: []project.Row{gone(order(first, "o1", "", 0))}, Put: []project.Row{order(first, "o2", "first", 1)}})
 	w.flush()
 	b.check()
-	// The claim of an item that changes its key goes with it.
+	// The pending row of an item that changes its key goes with it.
 	w.write(40, put(order(first, "o3", "x", 1)))
 	w.write(41, put(order(second, "o3", "waits", 2)))
 	w.write(42, project.Batch{Drop: []project.Row{gone(order(second, "o3", "", 0))}, Put: []project.Row{order(second, "o4", "has room", 2)}})
@@ -84,7 +84,7 @@ func claimKeyChanged(b *bench) {
 	b.check()
 }
 
-func claimExchange(b *bench) {
+func keysExchanged(b *bench) {
 	w := b.start(0, 1)
 	first, second := source(b, "c1", "a"), source(b, "c1", "b")
 	w.write(10, put(order(first, "o1", "first", 1), order(second, "o2", "second", 2)))
@@ -94,7 +94,7 @@ func claimExchange(b *bench) {
 	})
 	w.flush()
 	b.check()
-	// Two that claim one key in one batch: the first one has it.
+	// Two items want one key in one batch: the first one gets it.
 	w.write(30, put(order(first, "o9", "first", 5), order(second, "o9", "second", 6)))
 	w.flush()
 	b.check()
@@ -174,7 +174,7 @@ func rejectsKept(b *bench) {
 	w.write(40, project.Batch{Drop: []project.Row{gone(order(a, "a", "", 0))}, Reject: []project.Reject{whole}})
 	w.flush()
 	b.check()
-	// A claim of the same item is another thing.
+	// A pending row of the same item is another thing.
 	c := source(b, "c1", "c")
 	w.write(50, put(order(c, "k", "holds", 1), line(c, "k", 3, "holds")))
 	waits := line(a, "k", 3, "waits")

@@ -1,0 +1,230 @@
+package pgsink
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/millrace/millrace/processors/project"
+)
+
+// writeStepwise writes a batch step by step: a row that PostgreSQL does not take is found
+// and refused, and where a row goes, the pending row that is next takes its place. What
+// is over goes first and what is dropped before what is put, since nobody else writes.
+func (t *transaction) writeStepwise(ctx context.Context, b *project.Batch) error {
+	// What is checked at the end of a transaction would not tell which row it was.
+	if _, err := simpleQuery(ctx, t.k, "set constraints all immediate"); err != nil {
+		return err
+	}
+	for i, p := range t.parts {
+		target := t.target(p)
+		if err := t.writePart(ctx, target, p, t.rejectsOver(i)); err != nil {
+			return err
+		}
+	}
+	_, err := runOne(ctx, t.k, &t.w.args, t.recordPosition(b))
+	return err
+}
+
+func (t *transaction) writePart(ctx context.Context, target *tableTarget, p *tablePart, over []id) error {
+	if len(over) > 0 {
+		if _, err := runOne(ctx, t.k, &t.w.args, removeRejects(target, over)); err != nil {
+			return err
+		}
+	}
+	for _, rows := range bounded(p.drop) {
+		if err := t.dropAll(ctx, target, rows); err != nil {
+			return err
+		}
+	}
+	for _, rows := range statementsOf(p.put) {
+		if err := t.putAll(ctx, target, rows); err != nil {
+			return err
+		}
+	}
+	if len(p.reject) == 0 {
+		return nil
+	}
+	_, err := runOne(ctx, t.k, &t.w.args, writeRejects(target, p.reject))
+	return err
+}
+
+// putAll writes rows of different keys, but for those that PostgreSQL does not
+// take.
+func (t *transaction) putAll(ctx context.Context, target *tableTarget, rows []*project.Row) error {
+	try := func(rows []*project.Row) error {
+		done, err := runOne(ctx, t.k, &t.w.args, upsertRows(target, rows))
+		if err != nil || done.affected == int64(len(rows)) {
+			return err
+		}
+		return t.makePending(ctx, target, rows)
+	}
+	return t.isolateFaults(ctx, rows, try, func(r *project.Row, why error) error {
+		// What the row was before it must not stay.
+		if err := t.dropAll(ctx, target, []*project.Row{r}); err != nil {
+			return err
+		}
+		if !t.promoting {
+			t.refused = append(t.refused, project.Reject{Table: r.Table, Source: r.Source, Element: r.Element, Reason: refusal(answerOf(why))})
+		}
+		return t.rejectRefused(ctx, target, r, why)
+	})
+}
+
+// dropAll removes rows, but for those that PostgreSQL holds on to, and gives their
+// keys to the pending rows that are next.
+func (t *transaction) dropAll(ctx context.Context, target *tableTarget, rows []*project.Row) error {
+	try := func(rows []*project.Row) error {
+		_, err := runOne(ctx, t.k, &t.w.args, dropRows(target, rows))
+		return err
+	}
+	err := t.isolateFaults(ctx, rows, try, func(r *project.Row, why error) error { return t.rejectRefused(ctx, target, r, why) })
+	if err != nil {
+		return err
+	}
+	return t.promote(ctx, target, rows)
+}
+
+func (t *transaction) rejectRefused(ctx context.Context, target *tableTarget, r *project.Row, why error) error {
+	_, err := runOne(ctx, t.k, &t.w.args, writeRejects(target, []reject{refusedOf(target, r, answerOf(why))}))
+	return err
+}
+
+// isolateFaults tries rows together under a savepoint; after an error that lies in them
+// it tries each half, down to the row that cannot be:
+//
+//	1 2 3 4 5 6 7 8      fails
+//	1 2 3 4              succeeds
+//	        5 6 7 8      fails
+//	        5 6          fails
+//	        5            succeeds
+//	          6          refused
+//	            7 8      succeeds
+//
+// One bad row among n costs about 2 log n statements. A savepoint for each row would cost
+// n, also where no row is bad.
+func (t *transaction) isolateFaults(ctx context.Context, rows []*project.Row, try func([]*project.Row) error, refuse func(*project.Row, error) error) error {
+	const savepoint = "millrace"
+	if _, err := simpleQuery(ctx, t.k, "savepoint "+savepoint); err != nil {
+		return err
+	}
+	err := try(rows)
+	if err == nil {
+		_, err := simpleQuery(ctx, t.k, "release savepoint "+savepoint)
+		return err
+	}
+	if !rowFault(err) {
+		return err
+	}
+	if _, err := simpleQuery(ctx, t.k, "rollback to savepoint "+savepoint+"; release savepoint "+savepoint); err != nil {
+		return err
+	}
+	if len(rows) == 1 {
+		return refuse(rows[0], err)
+	}
+	half := len(rows) / 2
+	if err := t.isolateFaults(ctx, rows[:half], try, refuse); err != nil {
+		return err
+	}
+	return t.isolateFaults(ctx, rows[half:], try, refuse)
+}
+
+// promote gives each key of rows that has no row any more to the pending row with the
+// smallest source. It goes on until no key is promotable: PostgreSQL may refuse a row that
+// was promoted, and then the key is the next one's.
+func (t *transaction) promote(ctx context.Context, target *tableTarget, rows []*project.Row) error {
+	outer := t.promoting
+	t.promoting = true
+	defer func() { t.promoting = outer }()
+	for {
+		free, err := runOne(ctx, t.k, &t.w.args, promotable(target, rows))
+		if err != nil || len(free.rows) == 0 {
+			return err
+		}
+		next, err := t.takeNextPending(ctx, target, free.rows)
+		if err != nil {
+			return err
+		}
+		sortByKey(next)
+		for _, rows := range statementsOf(next) {
+			if err := t.putAll(ctx, target, rows); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// takeNextPending removes the next pending row of each of some keys from the rejects and
+// returns the rows.
+func (t *transaction) takeNextPending(ctx context.Context, target *tableTarget, hashes [][][]byte) ([]*project.Row, error) {
+	list := make([]id, len(hashes))
+	for i, row := range hashes {
+		list[i] = id(row[0])
+	}
+	all, err := runOne(ctx, t.k, &t.w.args, call{target.sql.pending, func(a *arguments) { a.ids(list) }})
+	if err != nil {
+		return nil, err
+	}
+	next := map[id][][]byte{} // by id, the first of each key
+	keys := map[id]bool{}
+	for _, row := range all.rows {
+		if hash := id(row[1]); !keys[hash] {
+			keys[hash], next[id(row[0])] = true, row
+		}
+	}
+	// Only what this transaction itself has removed is promoted: whatever withdraws a
+	// pending row may have been first.
+	ids := slices.Collect(maps.Keys(next))
+	taken, err := runOne(ctx, t.k, &t.w.args, removeRejects(target, ids))
+	if err != nil {
+		return nil, err
+	}
+	var rows []*project.Row
+	reasons := map[id]string{} // by hash of key
+	for _, row := range taken.rows {
+		pending := next[id(row[0])]
+		r, err := parsePending(target, pending)
+		if err != nil {
+			// It was written for other columns; it says so among the rejects.
+			if err := t.rejectUnreadable(ctx, target, pending, err); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		rows, reasons[id(pending[1])] = append(rows, r), project.HeldBy(r.Source)
+	}
+	return rows, t.updateReasons(ctx, target, reasons)
+}
+
+// parsePending reads a pending row from among the rejects.
+func parsePending(target *tableTarget, pending [][]byte) (*project.Row, error) {
+	values, err := target.ParseRow(pending[4])
+	if err != nil {
+		return nil, err
+	}
+	return &project.Row{
+		Table: target.index, Key: target.KeyOf(values), Values: values, Source: sourceOf(string(pending[2])), Element: string(pending[3]),
+	}, nil
+}
+
+func (t *transaction) rejectUnreadable(ctx context.Context, target *tableTarget, pending [][]byte, why error) error {
+	source, element := string(pending[2]), string(pending[3])
+	_, err := runOne(ctx, t.k, &t.w.args, writeRejects(target, []reject{{
+		id: refusalID(source, element), kind: kindRefused, source: source, element: element,
+		reason: printable("the key is free, and the row cannot be read: " + why.Error()), row: slices.Clone(pending[4]),
+	}}))
+	return err
+}
+
+// updateReasons corrects the reasons of pending rows whose keys have a new holder.
+func (t *transaction) updateReasons(ctx context.Context, target *tableTarget, reasons map[id]string) error {
+	if len(reasons) == 0 {
+		return nil
+	}
+	hashes := slices.SortedFunc(maps.Keys(reasons), id.compare)
+	_, err := runOne(ctx, t.k, &t.w.args, call{target.sql.updateReasons, func(a *arguments) {
+		a.ids(hashes)
+		a.texts(len(hashes), func(i int) string { return printable(reasons[hashes[i]]) })
+	}})
+	return err
+}
