@@ -54,6 +54,7 @@ func (o *ops) put(hash uint64, row parquet.Row) {
 
 // drop takes that a row is gone. One drop is enough, at the place of the first.
 func (o *ops) drop(hash uint64, row parquet.Row) {
+	// Walk back over all ops on the row: a drop makes every put void, not the last alone.
 	dropped := false
 	for at := o.find(hash, row); at >= 0; at = o.next(o.all[at].prev, row) {
 		switch o.all[at].kind {

@@ -121,6 +121,9 @@ func (c *commitLog) advance(ctx context.Context, f change) (*manifest, error) {
 		if err := c.refresh(ctx); err != nil {
 			return nil, err
 		}
+		// Nothing is locked while the change is made, which may take seconds. If another
+		// process commits meanwhile, its manifest has the next number, and this attempt is
+		// lost.
 		next, err := f(ctx, c.last, attempt)
 		if errors.Is(err, errGone) && c.isStale(ctx) {
 			// A live file was missing, because the manifest that names it is superseded
@@ -153,7 +156,7 @@ func (c *commitLog) commit(ctx context.Context, next *manifest) (won bool, err e
 	// The random name of a commit tells our manifest from another one with its number.
 	next.Number, next.Previous, next.Commit = c.last.Number+1, c.last.Commit, rand.Text()
 	next.Time = time.Now().UTC().Truncate(time.Millisecond)
-	if next.Time.Before(c.last.Time) {
+	if next.Time.Before(c.last.Time) { // another committer's clock is ahead of ours
 		next.Time = c.last.Time
 	}
 	next.Removed = slices.DeleteFunc(next.Removed, func(r removed) bool { return c.deleted[r.Path] })

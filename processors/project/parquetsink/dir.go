@@ -82,6 +82,7 @@ func (d *Dir) writeAndMove(ctx context.Context, name string, data []byte, move f
 	}
 	defer os.Remove(temp) //nolint:errcheck // it has been moved, or is tidied away later
 	to := d.path(name)
+	// Try first, make the folder then: it is there but for the first file in it.
 	if err = move(temp, to); missing(err) {
 		if err = d.makeFolder(filepath.Dir(to)); err != nil {
 			return err

@@ -52,6 +52,7 @@ func (s *fileSet) writeAll(ctx context.Context) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	// In the order of the plan, whichever was written first.
 	for i := range units {
 		for _, f := range units[i].inputs {
 			s.rewrite.removed[f.Path] = true
@@ -114,7 +115,7 @@ func (s *fileSet) writeUnit(ctx context.Context, u *unit) ([]file, error) {
 		changes := s.edits[f.Path]
 		kept := make([]parquet.Row, 0, scanRows)
 		err = scan(data, s.l, func(at int64, rows []parquet.Row) error {
-			if len(changes) == 0 {
+			if len(changes) == 0 { // it is only merged with others
 				return out.write(rows)
 			}
 			kept = kept[:0]

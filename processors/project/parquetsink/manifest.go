@@ -134,6 +134,8 @@ func decodeManifest(data []byte) (*manifest, error) {
 	if e.Format != formatVersion {
 		return nil, fmt.Errorf("%w: format %d, this program reads %d", errManifest, e.Format, formatVersion)
 	}
+	// The sum is of the bytes as they lie there. If they were decoded and encoded again for
+	// it, a member that this program does not know would be missed.
 	if sumOf(e.Manifest) != e.Sum {
 		return nil, fmt.Errorf("%w: its checksum does not match", errManifest)
 	}

@@ -111,7 +111,7 @@ func (r *rewrite) resolveFile(ctx context.Context, f *file, e *outcome) error {
 
 // resolveNew takes the ops whose hash no file of the table holds, in their order.
 func (r *rewrite) resolveNew(_ context.Context, e *outcome) error {
-	if len(r.conflicts) == 0 {
+	if len(r.conflicts) == 0 { // a first load: all are new
 		e.added = slices.Grow(e.added, len(r.rows))
 	}
 	for _, o := range r.rows {

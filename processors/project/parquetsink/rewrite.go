@@ -103,7 +103,7 @@ func (r *rewrite) gatherOps() {
 			r.conflictOf(r.rowHashes[i])
 		}
 	}
-	if len(r.hashes) == 0 {
+	if len(r.hashes) == 0 { // without ops on rejects the two lists are one
 		r.hashes = r.rowHashes
 		return
 	}
@@ -114,6 +114,7 @@ func (r *rewrite) gatherOps() {
 func collectOps(from *ops, all []*op, hashes []uint64) ([]*op, []uint64) {
 	all, hashes = slices.Grow(all, len(from.all)), slices.Grow(hashes, len(from.all))
 	for i := range from.all {
+		// The ops are pointed at, not copied: a commit may have hundreds of thousands.
 		if o := &from.all[i]; o.kind != opNone {
 			all, hashes = append(all, o), append(hashes, o.hash)
 		}

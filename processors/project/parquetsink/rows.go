@@ -113,6 +113,9 @@ func (l *layout) hashOf(row parquet.Row) uint64 {
 		return uint64(row[l.hash].Int64())
 	}
 	hash := uint64(hashSeed)
+	// Values are hashed, not their text: this runs for every row of a file that is
+	// rewritten. Key columns have one type each, so equal hashes of one column come from
+	// equal values but for chance.
 	for _, column := range l.key {
 		hash = fold(hash, row[column])
 	}
@@ -178,6 +181,7 @@ func partitionText(v project.Value) string {
 	}
 	escaped := make([]byte, 0, len(text))
 	for i := range len(text) {
+		// Bytes, not characters: those of a character beyond ASCII are all above 0x7F.
 		c := text[i]
 		if c < ' ' || c == 0x7f || strings.IndexByte(`"#%'*/:=?\{}[]^`, c) >= 0 {
 			escaped = fmt.Appendf(escaped, "%%%02X", c)
@@ -211,7 +215,7 @@ func (l *layout) columnsOf(s *project.TableSchema) ([]int, error) {
 	return columns, nil
 }
 
-// adapt returns the columns of l at which those of a file of an older layout
+// columnsOfFile returns the columns of l at which those of a file of an older layout
 // stand, by name; ok is false if the file is of this layout.
 func (l *layout) columnsOfFile(file []string) (columns []int, ok bool, err error) {
 	if slices.EqualFunc(file, l.columns, func(name string, c column) bool { return name == c.as }) {

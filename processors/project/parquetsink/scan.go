@@ -119,6 +119,8 @@ func hashesOf(data []byte, l *layout) ([]uint64, error) {
 	inFile := columnNames(opened)
 	all := make([]uint64, 0, opened.NumRows())
 	for _, group := range opened.RowGroups() {
+		// Column by column, as the file has them: rows need not be put together, and the
+		// columns outside of the key are not even decompressed.
 		hashes := make([]uint64, group.NumRows())
 		for i := range hashes {
 			hashes[i] = hashSeed

@@ -71,6 +71,7 @@ func New(store ObjectStore, cfg Config) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Each slot may hold several times FileBytesMax, so memory bounds them, not cores alone.
 	parallel := min(runtime.GOMAXPROCS(0), 4)
 	s := &Sink{
 		cfg: cfg, store: store,
@@ -129,6 +130,8 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 		return nil, none, err
 	}
 	defer s.endTurn()
+	// From this commit on an older epoch is refused. A commit of it that is under way in
+	// another process either comes before, and m has its position, or finds the epoch.
 	m, err := s.admit(ctx, schema, t)
 	if err != nil {
 		return nil, none, err
@@ -165,7 +168,7 @@ func (s *Sink) admit(ctx context.Context, schema *project.Schema, t project.Term
 	_, err := s.commits.advance(ctx, func(ctx context.Context, base *manifest, _ int) (*manifest, error) {
 		next := base.clone()
 		changed, err := next.admit(schema, t)
-		if err != nil || !changed {
+		if err != nil || !changed { // opened before, by the same epoch
 			return nil, err
 		}
 		return next, s.addEmptyFiles(ctx, next, base.Number)
@@ -220,6 +223,8 @@ func (s *Sink) register(w *Writer) error {
 
 // Close ends commits that are under way and discards what was not flushed.
 func (s *Sink) Close() error {
+	// Discard first, then stop: a commit that is under way finds its writers ended and
+	// leaves their counts alone.
 	s.mu.Lock()
 	s.closed = true
 	for _, w := range s.writers {

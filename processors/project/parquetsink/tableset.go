@@ -40,7 +40,7 @@ func (m *manifest) admit(s *project.Schema, t project.Term) (changed bool, err e
 	case recorded.Epoch == t.Epoch:
 		return changed, nil
 	default:
-		recorded.Epoch = t.Epoch
+		recorded.Epoch = t.Epoch // the position stays: the new term goes on from it
 	}
 	return true, nil
 }
@@ -83,6 +83,8 @@ func (m *manifest) joinSet(s *project.Schema, p feed.Producer) (ts *tableSet, ch
 func (ts *tableSet) addTable(s *project.TableSchema) (changed bool, err error) {
 	t := ts.table(s.Name)
 	if t == nil {
+		// Names are chosen once and kept in the manifest. If they were computed anew, a table
+		// that is added could take the name of another one from it.
 		taken := names{}
 		for _, name := range reservedFolders {
 			taken.reserve(name)

@@ -51,6 +51,7 @@ func (d *Dir) View(ctx context.Context, commit uint64, files map[string]string) 
 			return err
 		}
 	}
+	// A symbolic link cannot be changed, only replaced: by a rename, which is one step.
 	temp := d.path(path.Join(folder, "."+currentLink))
 	if err := os.Symlink(filepath.FromSlash(folder), temp); err != nil {
 		return err
@@ -118,7 +119,9 @@ func (d *Dir) supersededAt(kept string) (map[string]time.Time, error) {
 		return nil, err
 	}
 	since := map[string]time.Time{}
-	for i, entry := range entries { // by name, so by commit
+	// os.ReadDir sorts by name, and names begin with the commit's number. The folder's own
+	// time tells when its view was made, not when it stopped being current.
+	for i, entry := range entries {
 		if entry.Name() == kept {
 			continue
 		}

@@ -38,6 +38,7 @@ type writerTable struct {
 
 // Write takes a batch. It waits while the sink holds as much as it may.
 func (w *Writer) Write(ctx context.Context, b *project.Batch) (project.Written, error) {
+	// Wait before encoding: what is encoded takes memory that the sink does not count yet.
 	if err := w.sink.waitForRoom(ctx); err != nil {
 		return project.Written{}, err
 	}
@@ -61,7 +62,7 @@ func (w *Writer) checkFollows(b *project.Batch) (skip bool, err error) {
 		return false, w.ended
 	case b.UpTo == b.After:
 		return false, nil
-	case b.UpTo.Compare(w.taken) <= 0:
+	case b.UpTo.Compare(w.taken) <= 0: // after a restart the checkpoint may be behind the sink
 		return true, nil
 	case w.taken.Before(b.After):
 		return false, fmt.Errorf("parquet sink: %s: a batch after %s, recorded is %s: %w", w.producer, b.After, w.taken, project.ErrPosition)

@@ -63,6 +63,11 @@ func decodeNumeric(t project.Type, data []byte) (project.Value, error) {
 		return project.Value{}, fmt.Errorf("a numeric that is no number, or of %d bytes and %d digits", len(data), count)
 	}
 	// The digits of powers from the first, or the point, down to the type's scale.
+	// A numeric(12,2) of 12345.60 comes as three digits to the base 10,000, two of them
+	// before the point:
+	//
+	//	1 | 2345 | 6000    written out 0001 2345 6000, of which the last two are beyond
+	//	                   the scale: 1234560
 	behind := (t.Scale + numericDigits - 1) / numericDigits
 	first, end := min(before, 0), before+behind
 	digits := make([]byte, 0, 64)

@@ -124,6 +124,8 @@ func numberFits(number string) bool {
 		}
 		mantissa, exponent = number[:at], n
 	}
+	// An exponent moves the point: 1.5e3 has 1+3 digits before it and 1-3, which is none,
+	// behind. PostgreSQL writes them all out.
 	whole, fraction, _ := strings.Cut(strings.TrimPrefix(mantissa, "-"), ".")
 	return len(whole)+exponent <= numericBeforeMax && len(fraction)-exponent <= numericBehindMax
 }

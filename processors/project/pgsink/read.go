@@ -93,7 +93,7 @@ func rejectsQuery(target *tableTarget) string {
 	return "select kind, source, element, column_name, reason, row from " + target.rejects
 }
 
-// scan asks query of a table and hands on each row until take says that it is
+// scanTable asks query of a table and hands on each row until take says that it is
 // enough. A table that is swapped meanwhile is looked for once more, as long as
 // nothing was handed on.
 func (s *Sink) scanTable(ctx context.Context, schema *project.Schema, table int, query func(*tableTarget) string, take func(*tableTarget, [][]byte) (bool, error)) error {

@@ -108,6 +108,7 @@ func (t *transaction) isolateFaults(ctx context.Context, rows []*project.Row, tr
 	if _, err := simpleQuery(ctx, t.k, "savepoint "+savepoint); err != nil {
 		return err
 	}
+	// An error ends a PostgreSQL transaction but for what was before a savepoint.
 	err := try(rows)
 	if err == nil {
 		_, err := simpleQuery(ctx, t.k, "release savepoint "+savepoint)
@@ -133,6 +134,7 @@ func (t *transaction) isolateFaults(ctx context.Context, rows []*project.Row, tr
 // smallest source. It goes on until no key is promotable: PostgreSQL may refuse a row that
 // was promoted, and then the key is the next one's.
 func (t *transaction) promote(ctx context.Context, target *tableTarget, rows []*project.Row) error {
+	// putAll counts rows of the batch that wait or are refused; promoted ones are not of it.
 	outer := t.promoting
 	t.promoting = true
 	defer func() { t.promoting = outer }()

@@ -62,6 +62,8 @@ func (b *builder) swapTables(c *catalogue, g *generation) error {
 			names[t.declared] = t
 		}
 	}
+	// The former tables go first, because the new ones get their names. All of it is one
+	// transaction, so readers find the one or the other.
 	for i := range c.generations {
 		if old := &c.generations[i]; old.number < g.number {
 			b.removeGeneration(old)

@@ -33,9 +33,12 @@ func (t *transaction) writeTogether(ctx context.Context, b *project.Batch) error
 			calls = append(calls, upsertRows(target, rows))
 		}
 	}
+	// From here on locks are out of order. Give up before the server looks for a deadlock.
 	calls = append(calls, call{sql: "select " + setting("lock_timeout", milliseconds(outOfOrderMax))})
 	for i, p := range t.parts {
 		target := t.target(p)
+		// What is dropped may free a key. Ask in the same round trip, and throw the work
+		// away in the rare case that somebody waits for it.
 		for _, rows := range bounded(p.drop) {
 			calls = append(calls, dropRows(target, rows), promotable(target, rows))
 			asks = append(asks, len(calls)-1)
