@@ -126,25 +126,6 @@ func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
 // asClient is made once: spans are begun even if nobody collects them.
 var asClient = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindClient)}
 
-// spanName names the span of a request. The names of the commonest are put
-// together once.
-func (r *Request) spanName() string {
-	if t := r.Transact; t != nil && len(t.Ops) == 1 && !t.Batch && int(t.Ops[0].Kind) < len(spanNames) {
-		return spanNames[t.Ops[0].Kind]
-	}
-	return spanPrefix + r.name()
-}
-
-const spanPrefix = "millrace.request "
-
-// spanNames are those of single operations, by their kind.
-var spanNames = func() (names [OpPatch + 1]string) {
-	for kind := range names {
-		names[kind] = spanPrefix + OpKind(kind).String()
-	}
-	return names
-}()
-
 // bound gives ctx the client's timeout unless it ends earlier by itself.
 func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc) {
 	if d, ok := ctx.Deadline(); ok && time.Until(d) <= c.cfg.Timeout {
@@ -177,9 +158,9 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 				leaving = err
 			}
 		case errors.Is(err, errNoAnswer) && r.repeatable() && ctx.Err() == nil:
-			unknown = unknown || r.Transact != nil && !r.readOnly()
+			unknown = unknown || r.once()
 			// Asked twice is answered alike.
-		case errors.Is(err, errNoAnswer) && noQuorum(ctx) && (r.Transact == nil || r.readOnly()):
+		case errors.Is(err, errNoAnswer) && noQuorum(ctx) && !r.once():
 			return nil, context.Cause(ctx)
 		case errors.Is(err, errNoAnswer):
 			if noQuorum(ctx) {
@@ -225,17 +206,6 @@ func noQuorum(ctx context.Context) bool {
 // errNoAnswer says that a request went out and no answer came back.
 var errNoAnswer = errors.New("no answer")
 
-// keyed returns r with its RemoteKey in force, if it has one.
-func (r *Request) keyed() *Request {
-	if r.Transact == nil || r.Transact.RemoteKey == "" || r.Transact.IdempotencyKey != "" || r.readOnly() {
-		return r
-	}
-	sent, t := *r, *r.Transact
-	t.IdempotencyKey = t.RemoteKey
-	sent.Transact = &t
-	return &sent
-}
-
 // once asks h, or over NATS without it.
 func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, error) {
 	if h != nil {
@@ -278,79 +248,4 @@ func (c *Client) request(ctx context.Context, r *Request, data []byte) (*nats.Ms
 		return c.ask(ctx, RequestSubject(r.Partition), r, data)
 	}
 	return msg, err
-}
-
-// patience is how long one attempt waits: a request that may be repeated does
-// not stake its whole time on one owner that may have died, or been cut off
-// without a word. A query may take its time, but leaves some for another attempt.
-func (r *Request) patience(timeout time.Duration) time.Duration {
-	switch {
-	case r.Query != nil:
-		return timeout * 2 / 3
-	case r.repeatable():
-		return min(timeout, 2*time.Second)
-	}
-	return timeout
-}
-
-// repeatable says whether asking twice is as good as asking once.
-func (r *Request) repeatable() bool {
-	return r.Transact == nil || r.Transact.IdempotencyKey != "" || r.readOnly()
-}
-
-// Reads says whether a request changes nothing, whatever it is answered.
-func (r *Request) Reads() bool {
-	switch {
-	case r.Transact != nil:
-		return r.readOnly()
-	case r.PatchMany != nil, r.Repair != nil, r.Fold != nil, r.PutRows != nil:
-		return false
-	}
-	return true
-}
-
-func (r *Request) readOnly() bool {
-	if r.Transact == nil {
-		return false
-	}
-	for i := range r.Transact.Ops {
-		if r.Transact.Ops[i].Kind != OpRead {
-			return false
-		}
-	}
-	return true
-}
-
-func (r *Request) name() string {
-	switch {
-	case r.Transact != nil && len(r.Transact.Ops) == 1 && !r.Transact.Batch:
-		return r.Transact.Ops[0].Kind.String()
-	case r.Transact != nil:
-		return "batch"
-	case r.Read != nil:
-		return "read"
-	case r.Sources != nil:
-		return "sources"
-	case r.Versions != nil:
-		return "versions"
-	case r.Query != nil:
-		return "query"
-	case r.Scan != nil:
-		return "scan"
-	case r.Count != nil:
-		return "count"
-	case r.PatchMany != nil:
-		return "patch-many"
-	case r.Repair != nil:
-		return "repair"
-	case r.Fold != nil:
-		return "fold"
-	case r.Groups != nil:
-		return "groups"
-	case r.PutRows != nil:
-		return "put-rows"
-	case r.Claims != nil:
-		return "claims"
-	}
-	return "status"
 }

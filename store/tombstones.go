@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/tombstone"
 )
@@ -117,64 +115,4 @@ func (s Settings) TombstonesReady(number uint32) (Settings, bool) {
 	s.Tombstones = slices.Clone(s.Tombstones)
 	s.Tombstones[at].Ready = true
 	return s, true
-}
-
-// ReadSources reads items of one physical partition and what is left of those that
-// are gone, in one consistent view, settled as a ReadItems can be.
-type ReadSources struct {
-	Refs []ItemRef // at most ReadManyMax
-	Wish tombstone.Wish
-}
-
-// SourcesResult holds a Source for each item in order. InForce says that the partition
-// has all tombstones of that kind: what has none was never there, or went too long ago.
-type SourcesResult struct {
-	Sources []Source
-	InForce bool
-}
-
-// Source is an item that pipelines follow, or what is left of it.
-type Source struct {
-	// Item is the item if it is there, whether the wish selects it or not; else its
-	// ETag is zero.
-	Item
-	// Gone is its tombstone; nil if there is none.
-	Gone *tombstone.Stone
-	// Expiring says that the item's time has passed, and that it will expire: Gone
-	// tells what it is until then.
-	Expiring bool
-	// Known is SourcesResult.InForce of its partition.
-	Known bool
-}
-
-// ReadSources reads sources of any partitions, in the order asked.
-func (c *Container) ReadSources(ctx context.Context, refs []ItemRef, wish tombstone.Wish) ([]Source, error) {
-	sources := make([]Source, len(refs))
-	at := map[feed.Partition][]int{}
-	for i, ref := range refs {
-		p := c.PartitionFor(ref.Key)
-		at[p] = append(at[p], i)
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
-	for p, all := range at {
-		for part := range slices.Chunk(all, ReadManyMax) {
-			g.Go(func() error {
-				r := &ReadSources{Wish: wish, Refs: make([]ItemRef, len(part))}
-				for i, n := range part {
-					r.Refs[i] = refs[n]
-				}
-				resp, err := c.client.Do(ctx, &Request{Partition: p, Sources: r})
-				if err != nil {
-					return err
-				}
-				for i, n := range part {
-					sources[n] = resp.Sources.Sources[i]
-					sources[n].Known = resp.Sources.InForce
-				}
-				return nil
-			})
-		}
-	}
-	return sources, g.Wait()
 }

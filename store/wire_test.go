@@ -135,7 +135,9 @@ func responses(t testing.TB) []*store.Response {
 }
 
 func TestWireCarriesEveryKind(t *testing.T) {
+	tried := map[store.Kind]bool{}
 	for i, want := range requests(t) {
+		tried[want.Kind()] = true
 		got, err := store.DecodeRequest(store.AppendRequest(nil, want))
 		if err != nil {
 			t.Fatalf("request %d: %v", i, err)
@@ -150,6 +152,11 @@ func TestWireCarriesEveryKind(t *testing.T) {
 		}
 		if diff := cmp.Diff(resp, back, compareKeys); diff != "" {
 			t.Errorf("response %d (-want +got):\n%s", i, diff)
+		}
+	}
+	for k := store.Kind(1); k < 255; k++ {
+		if k.String() != "unknown" && !tried[k] {
+			t.Errorf("no request of the kind %q was tried", k)
 		}
 	}
 	refusal := &store.Response{Err: &store.Error{Status: 503, Message: "later", RetryAfter: 7}}

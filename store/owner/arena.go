@@ -1,8 +1,10 @@
 package owner
 
-import "slices"
+import (
+	"slices"
 
-import "github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/feed/document"
+)
 
 // arena gives a page memory for the many small things that it decides, a piece
 // at a time. What it gave lives as long as anybody points at it.

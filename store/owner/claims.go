@@ -17,6 +17,12 @@ const (
 	claimsBytesMax = 4 << 20
 )
 
+var claimsHandler = handler{
+	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.claims(ctx, r.Claims)
+	},
+}
+
 // claims reads the rows of a projection that wait, in the order of their keys.
 func (p *Partition) claims(ctx context.Context, r *store.ReadClaims) *store.Response {
 	if refusal := p.settle(ctx); refusal != nil {

@@ -287,17 +287,29 @@ func (t *txn) putCopied(itemKey, body []byte, item *engine.Item, undo []document
 	return true, nil
 }
 
-// decideRepair decides guarded repairs of single items, each by itself.
-func decideRepair(t *txn, r *store.Repair) (*store.RepairResult, *store.Error) {
+var repairHandler = handler{
+	decide: func(_ *decider, t *txn, r *store.Request, _ int) (*store.Response, bool) {
+		result, write, refusal := decideRepair(t, r.Repair)
+		if refusal != nil {
+			return &store.Response{Err: refusal}, false
+		}
+		return &store.Response{Repair: result}, write
+	},
+	about: func(r *store.Request) string { return "repairs of pipeline " + r.Repair.Producer.Pipeline },
+}
+
+// decideRepair decides guarded repairs of single items, each by itself. write says whether
+// there is something to commit.
+func decideRepair(t *txn, r *store.Repair) (result *store.RepairResult, write bool, refusal *store.Error) {
 	if len(r.Items) == 0 || len(r.Items) > store.ReadManyMax {
-		return nil, store.Refuse(store.StatusBadRequest, "a repair has 1 to %d items, this one has %d", store.ReadManyMax, len(r.Items))
+		return nil, false, store.Refuse(store.StatusBadRequest, "a repair has 1 to %d items, this one has %d", store.ReadManyMax, len(r.Items))
 	}
 	_, plant, refusal := t.fence(r.Producer, r.Epoch)
 	if refusal != nil {
-		return nil, refusal
+		return nil, false, refusal
 	}
 	t.sent = t.schema.rule(r.Producer.Pipeline, r.Producer.Generation)
-	result := &store.RepairResult{
+	result = &store.RepairResult{
 		LSN: t.lsn, Statuses: make([]store.Status, len(r.Items)), Reasons: make([]string, len(r.Items)),
 	}
 	copies := copiers{schema: t.schema}
@@ -305,7 +317,7 @@ func decideRepair(t *txn, r *store.Repair) (*store.RepairResult, *store.Error) {
 		status, refusal := t.repairOne(&copies, &r.Items[i])
 		if refusal != nil {
 			if refusal.Status == store.StatusInternal {
-				return nil, refusal
+				return nil, false, refusal
 			}
 			status, result.Reasons[i] = refusal.Status, refusal.Message
 		}
@@ -315,7 +327,7 @@ func decideRepair(t *txn, r *store.Repair) (*store.RepairResult, *store.Error) {
 		t.effect = &feed.Effect{Producer: r.Producer, Epoch: r.Epoch}
 		t.setRecord(recordProducer, r.Producer.String(), producerState{Epoch: r.Epoch}.encode())
 	}
-	return result, nil
+	return result, t.effect != nil, nil
 }
 
 func (t *txn) repairOne(copies *copiers, r *store.RepairItem) (store.Status, *store.Error) {

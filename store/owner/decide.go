@@ -1,7 +1,9 @@
 package owner
 
 import (
+	"context"
 	"errors"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
@@ -9,9 +11,84 @@ import (
 	"github.com/millrace/millrace/store/engine"
 )
 
-// decideTransact runs a client's operations in order against the view. The
+var transactHandler = handler{
+	// Most requests are a read of one item, which waits for nobody.
+	read: func(_ context.Context, p *Partition, r *store.Request) *store.Response {
+		if refusal := checkTransact(r.Transact); refusal != nil {
+			return &store.Response{Err: refusal}
+		}
+		if len(r.Transact.Ops) == 1 && r.Transact.Ops[0].Kind == store.OpRead {
+			return p.readOne(r.Transact)
+		}
+		return nil
+	},
+	decide: func(d *decider, t *txn, r *store.Request, _ int) (*store.Response, bool) {
+		d.busyUntil = time.Now().Add(busyFor)
+		return decideTransact(t, r.Transact)
+	},
+	about: func(r *store.Request) string {
+		switch ops := r.Transact.Ops; {
+		case len(ops) == 1 && ops[0].ID != "":
+			return ops[0].Kind.String() + " of item " + ops[0].ID
+		case len(ops) == 1:
+			return ops[0].Kind.String() + " of an item"
+		}
+		return "a batch"
+	},
+}
+
+// checkTransact refuses what needs no state to be refused.
+func checkTransact(t *store.Transact) *store.Error {
+	if len(t.Ops) == 0 || len(t.Ops) > store.BatchOpsMax {
+		return store.Refuse(store.StatusBadRequest, "a batch has 1 to %d operations, this one has %d", store.BatchOpsMax, len(t.Ops))
+	}
+	if len(t.IdempotencyKey) > idempotencyKeyMax {
+		return store.Refuse(store.StatusBadRequest, "the idempotency key has %d bytes; at most %d are allowed", len(t.IdempotencyKey), idempotencyKeyMax)
+	}
+	if len(t.Ops) == 1 {
+		return nil
+	}
+	size := 0
+	for i := range t.Ops {
+		size += len(t.Ops[i].Body)
+	}
+	if size > store.BatchBytesMax {
+		return store.Refuse(store.StatusTooLarge, "the batch's items are %d bytes; at most %d are allowed", size, store.BatchBytesMax)
+	}
+	return nil
+}
+
+const idempotencyKeyMax = 128
+
+// decideTransact decides a client's transaction, unless it was decided already under the
+// same idempotency key.
+func decideTransact(t *txn, r *store.Transact) (*store.Response, bool) {
+	remembered, refusal := t.remembered(r)
+	switch {
+	case refusal != nil:
+		return &store.Response{Err: refusal}, false
+	case remembered != nil:
+		return &store.Response{Transact: remembered}, false
+	}
+	result := t.operateAll(r)
+	if result.Failed && len(r.Ops) == 1 && !r.Batch {
+		res := result.Results[0]
+		return &store.Response{Err: &store.Error{Status: res.Status, Message: res.Message}}, false
+	}
+	if result.Failed || len(t.changes) == 0 {
+		return &store.Response{Transact: result}, false
+	}
+	if refusal := t.settleStrict(r, result); refusal != nil {
+		return &store.Response{Err: refusal}, false
+	}
+	t.remember(r.IdempotencyKey)
+	t.idemKey = r.IdempotencyKey
+	return &store.Response{Transact: result}, true
+}
+
+// operateAll runs a client's operations in order against the view. The
 // result says what each did; if it Failed, t must be thrown away.
-func decideTransact(t *txn, r *store.Transact) *store.TransactResult {
+func (t *txn) operateAll(r *store.Transact) *store.TransactResult {
 	result := &store.TransactResult{LSN: t.lsn, Results: make([]store.OpResult, len(r.Ops))}
 	size := 0
 	for i := range r.Ops {

@@ -188,17 +188,17 @@ func (d *decider) view() *view {
 // decide decides one request. Its answer leaves with the draft, for it may rest
 // on decisions that are not durable yet.
 func (d *decider) decide(c *call) {
-	d.occupy(c.what)
+	d.occupy(c.about)
 	defer d.free()
 	v := d.view()
-	if refusal := d.p.refusing(c.req); refusal != nil {
+	if refusal := d.p.refusing(); refusal != nil {
 		d.draft.refuse(c, refusal)
 		return
 	}
 	for pageItems := pageItemsLimit; ; {
 		t := newTxn(v, d.draft)
 		t.conditions = c.conditions
-		resp, write := d.dispatch(t, c.req, pageItems)
+		resp, write := c.handler.decide(d, t, c.req, pageItems)
 		if !write {
 			d.draft.reply(c, resp)
 			return
@@ -225,89 +225,9 @@ func (d *decider) decide(c *call) {
 	}
 }
 
-// dispatch runs the decision for the request's kind and says whether it must be
-// written. A page patches pageItems at most.
-func (d *decider) dispatch(t *txn, r *store.Request, pageItems int) (resp *store.Response, write bool) {
-	switch {
-	case r.Transact != nil:
-		d.busyUntil = time.Now().Add(busyFor)
-		return d.transact(t, r.Transact)
-	case r.PatchMany != nil:
-		result, write, refusal := decidePage(t, r.PatchMany, min(pageItems, d.pageItems(r.PatchMany)), d.yield)
-		if refusal != nil {
-			return &store.Response{Err: refusal}, false
-		}
-		d.draft.pages++
-		d.sincePage = 0
-		return &store.Response{PatchMany: result}, write
-	case r.Repair != nil:
-		result, refusal := decideRepair(t, r.Repair)
-		if refusal != nil {
-			return &store.Response{Err: refusal}, false
-		}
-		return &store.Response{Repair: result}, t.effect != nil
-	case r.Fold != nil:
-		result, write, refusal := decideFold(t, r.Fold)
-		if refusal != nil {
-			return &store.Response{Err: refusal}, false
-		}
-		return &store.Response{Fold: result}, write
-	case r.PutRows != nil:
-		result, write, refusal := decidePutRows(t, r.PutRows)
-		if refusal != nil {
-			return &store.Response{Err: refusal}, false
-		}
-		return &store.Response{PutRows: result}, write
-	}
-	return &store.Response{Err: store.Refuse(store.StatusBadRequest, "the request asks for nothing")}, false
-}
-
-func (d *decider) transact(t *txn, r *store.Transact) (*store.Response, bool) {
-	remembered, refusal := t.remembered(r)
-	switch {
-	case refusal != nil:
-		return &store.Response{Err: refusal}, false
-	case remembered != nil:
-		return &store.Response{Transact: remembered}, false
-	}
-	result := decideTransact(t, r)
-	if result.Failed && len(r.Ops) == 1 && !r.Batch {
-		res := result.Results[0]
-		return &store.Response{Err: &store.Error{Status: res.Status, Message: res.Message}}, false
-	}
-	if result.Failed || len(t.changes) == 0 {
-		return &store.Response{Transact: result}, false
-	}
-	if refusal := t.settleStrict(r, result); refusal != nil {
-		return &store.Response{Err: refusal}, false
-	}
-	t.remember(r.IdempotencyKey)
-	t.idemKey = r.IdempotencyKey
-	return &store.Response{Transact: result}, true
-}
-
-// busyFor is how long after a client's write pages stay small.
-const busyFor = 20 * time.Millisecond
-
-func (d *decider) pageItems(r *store.PatchMany) int {
-	n := d.p.cfg.PageItemsMax
-	if r.ItemsMax > 0 {
-		n = min(n, r.ItemsMax)
-	}
-	if time.Now().Before(d.busyUntil) {
-		n = min(n, d.p.cfg.PageItemsBusy)
-	}
-	return n
-}
-
-// yield ends a page early because a client waits.
-func (d *decider) yield(patched int) bool {
-	return len(d.p.queue) > 0 && patched >= d.p.cfg.PageItemsBusy
-}
-
 // expire decides the deletes of items whose time has passed.
 func (d *decider) expire() {
-	if d.schema.engine.DefaultTTL == nil || d.p.refusing(nil) != nil {
+	if d.schema.engine.DefaultTTL == nil || d.p.refusing() != nil {
 		return
 	}
 	v := d.view()

@@ -10,13 +10,14 @@ import (
 // call is one request on its way through the owner.
 type call struct {
 	req        *store.Request
-	what       string               // that it asks for
+	handler    *handler
+	about      string               // what it asks for; see Held
 	conditions map[string]condition // of patches, by their texts
 	done       chan *store.Response // holds one; the answer is given once
 }
 
-func newCall(r *store.Request) *call {
-	return &call{req: r, what: what(r), conditions: readConditions(r), done: make(chan *store.Response, 1)}
+func newCall(r *store.Request, h *handler) *call {
+	return &call{req: r, handler: h, about: h.about(r), conditions: readConditions(r), done: make(chan *store.Response, 1)}
 }
 
 func (c *call) answer(r *store.Response) { c.done <- r }

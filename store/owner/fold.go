@@ -24,6 +24,17 @@ func (s *schema) ruleFor(pipeline string, generation uint32) (*rule, *store.Erro
 	return nil, refusal
 }
 
+var foldHandler = handler{
+	decide: func(_ *decider, t *txn, r *store.Request, _ int) (*store.Response, bool) {
+		result, write, refusal := decideFold(t, r.Fold)
+		if refusal != nil {
+			return &store.Response{Err: refusal}, false
+		}
+		return &store.Response{Fold: result}, write
+	},
+	about: func(r *store.Request) string { return "a fold of pipeline " + r.Fold.Producer.Pipeline },
+}
+
 // decideFold decides the folding of a source interval. write says whether there
 // is something to commit.
 func decideFold(t *txn, f *store.FoldMany) (result *store.FoldResult, write bool, refusal *store.Error) {
@@ -131,6 +142,12 @@ const (
 	groupsDefault = 100
 	groupsMax     = 1000
 )
+
+var groupsHandler = handler{
+	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.groups(ctx, r.Groups)
+	},
+}
 
 // groups reads accumulators.
 func (p *Partition) groups(ctx context.Context, r *store.ReadGroups) *store.Response {

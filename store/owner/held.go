@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store"
 )
 
 // heldLong is how long a decider may be at one thing before that is said: all writes
@@ -93,25 +92,4 @@ func (s *Server) tellHeld(ctx context.Context, told map[*Partition]*occupation) 
 		}
 	}
 	meters.heldDuration.Record(ctx, longest.Seconds())
-}
-
-// what says what a request asks for, and of what.
-func what(r *store.Request) string {
-	switch {
-	case r.Transact != nil && len(r.Transact.Ops) == 1 && r.Transact.Ops[0].ID != "":
-		return r.Transact.Ops[0].Kind.String() + " of item " + r.Transact.Ops[0].ID
-	case r.Transact != nil && len(r.Transact.Ops) == 1:
-		return r.Transact.Ops[0].Kind.String() + " of an item"
-	case r.Transact != nil:
-		return "a batch"
-	case r.PatchMany != nil:
-		return "a page of a fan-out of pipeline " + r.PatchMany.Producer.Pipeline
-	case r.Repair != nil:
-		return "repairs of pipeline " + r.Repair.Producer.Pipeline
-	case r.Fold != nil:
-		return "a fold of pipeline " + r.Fold.Producer.Pipeline
-	case r.PutRows != nil:
-		return "rows of pipeline " + r.PutRows.Producer.Pipeline
-	}
-	return "a request"
 }

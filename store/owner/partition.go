@@ -165,44 +165,19 @@ func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Respons
 	if !p.trusted(ctx) {
 		return &store.Response{Err: p.notOwner()}
 	}
-	if why := p.closedFor.Load(); why != nil && r.Status == nil {
+	h := handlerOf(r)
+	if why := p.closedFor.Load(); why != nil && (h == nil || !h.evenClosed) {
 		return &store.Response{Err: why}
 	}
-	switch {
-	case r.Transact != nil:
-		if refusal := checkTransact(r.Transact); refusal != nil {
-			return &store.Response{Err: refusal}
-		}
-		if len(r.Transact.Ops) == 1 && r.Transact.Ops[0].Kind == store.OpRead {
-			return p.readOne(r.Transact)
-		}
-		return p.viaDecider(ctx, r, p.queue)
-	case r.PatchMany != nil:
-		p.fanOuts.Add(1)
-		defer p.fanOuts.Add(-1)
-		return p.viaDecider(ctx, r, p.pages)
-	case r.Repair != nil, r.Fold != nil, r.PutRows != nil:
-		return p.viaDecider(ctx, r, p.queue)
-	case r.Groups != nil:
-		return p.groups(ctx, r.Groups)
-	case r.Claims != nil:
-		return p.claims(ctx, r.Claims)
-	case r.Read != nil:
-		return p.read(ctx, r.Read)
-	case r.Sources != nil:
-		return p.sources(ctx, r.Sources)
-	case r.Versions != nil:
-		return p.versions(ctx, r.Versions)
-	case r.Query != nil:
-		return p.query(ctx, r.Query)
-	case r.Scan != nil:
-		return p.scan(ctx, r.Scan)
-	case r.Count != nil:
-		return p.count(r.Count)
-	case r.Status != nil:
-		return p.status()
+	if h == nil {
+		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "the request asks for nothing")}
 	}
-	return &store.Response{Err: store.Refuse(store.StatusBadRequest, "the request asks for nothing")}
+	if h.read != nil {
+		if resp := h.read(ctx, p, r); resp != nil {
+			return resp
+		}
+	}
+	return p.viaDecider(ctx, r, h)
 }
 
 // doubtPause is the pause between two looks at a lease in doubt.
@@ -239,34 +214,17 @@ func (p *Partition) closing() *store.Error {
 	return store.Refuse(store.StatusGone, "process %s hands partition %s over; nothing was changed", p.owner, p.id)
 }
 
-// checkTransact refuses what needs no state to be refused.
-func checkTransact(t *store.Transact) *store.Error {
-	if len(t.Ops) == 0 || len(t.Ops) > store.BatchOpsMax {
-		return store.Refuse(store.StatusBadRequest, "a batch has 1 to %d operations, this one has %d", store.BatchOpsMax, len(t.Ops))
-	}
-	if len(t.IdempotencyKey) > idempotencyKeyMax {
-		return store.Refuse(store.StatusBadRequest, "the idempotency key has %d bytes; at most %d are allowed", len(t.IdempotencyKey), idempotencyKeyMax)
-	}
-	if len(t.Ops) == 1 {
-		return nil
-	}
-	size := 0
-	for i := range t.Ops {
-		size += len(t.Ops[i].Body)
-	}
-	if size > store.BatchBytesMax {
-		return store.Refuse(store.StatusTooLarge, "the batch's items are %d bytes; at most %d are allowed", size, store.BatchBytesMax)
-	}
-	return nil
-}
-
-const idempotencyKeyMax = 128
-
 // asServer is made once: spans are begun even if nobody collects them.
 var asServer = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
 
 // viaDecider sends a request through the decider and waits for its answer.
-func (p *Partition) viaDecider(ctx context.Context, r *store.Request, queue chan *call) *store.Response {
+func (p *Partition) viaDecider(ctx context.Context, r *store.Request, h *handler) *store.Response {
+	queue := p.queue
+	if h.paged {
+		queue = p.pages
+		p.fanOuts.Add(1)
+		defer p.fanOuts.Add(-1)
+	}
 	_, span := tracer.Start(store.WithTraceContext(ctx, r.TraceParent, r.TraceState), "millrace.commit", asServer...)
 	defer span.End()
 	if span.IsRecording() {
@@ -275,7 +233,7 @@ func (p *Partition) viaDecider(ctx context.Context, r *store.Request, queue chan
 		r = &sent
 		r.TraceParent, r.TraceState = store.TraceContext(trace.ContextWithSpan(ctx, span))
 	}
-	c := newCall(r)
+	c := newCall(r, h)
 	if refusal := p.enqueue(c, queue); refusal != nil {
 		return &store.Response{Err: refusal}
 	}
@@ -312,8 +270,8 @@ func (p *Partition) enqueue(c *call, queue chan *call) *store.Error {
 	}
 }
 
-// refusing says why writes are refused now; nil if they are not. r may be nil.
-func (p *Partition) refusing(*store.Request) *store.Error { return p.trouble.Load() }
+// refusing says why writes are refused now; nil if they are not.
+func (p *Partition) refusing() *store.Error { return p.trouble.Load() }
 
 // fail answers the draft's callers with one error.
 func (d *draft) fail(e *store.Error) {

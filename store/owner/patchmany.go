@@ -20,6 +20,41 @@ const (
 	indexRetry = 200 * time.Millisecond
 )
 
+var patchManyHandler = handler{
+	paged: true,
+	decide: func(d *decider, t *txn, r *store.Request, itemsMax int) (*store.Response, bool) {
+		result, write, refusal := decidePage(t, r.PatchMany, min(itemsMax, d.pageItems(r.PatchMany)), d.yield)
+		if refusal != nil {
+			return &store.Response{Err: refusal}, false
+		}
+		d.draft.pages++
+		d.sincePage = 0
+		return &store.Response{PatchMany: result}, write
+	},
+	about: func(r *store.Request) string {
+		return "a page of a fan-out of pipeline " + r.PatchMany.Producer.Pipeline
+	},
+}
+
+// busyFor is how long after a client's write pages stay small.
+const busyFor = 20 * time.Millisecond
+
+func (d *decider) pageItems(r *store.PatchMany) int {
+	n := d.p.cfg.PageItemsMax
+	if r.ItemsMax > 0 {
+		n = min(n, r.ItemsMax)
+	}
+	if time.Now().Before(d.busyUntil) {
+		n = min(n, d.p.cfg.PageItemsBusy)
+	}
+	return n
+}
+
+// yield ends a page early because a client waits.
+func (d *decider) yield(patched int) bool {
+	return len(d.p.queue) > 0 && patched >= d.p.cfg.PageItemsBusy
+}
+
 // page is one page of a fan-out while it is being decided.
 type page struct {
 	t        *txn

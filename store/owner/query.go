@@ -8,6 +8,12 @@ import (
 	"github.com/millrace/millrace/store/queryrun"
 )
 
+var queryHandler = handler{
+	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.query(ctx, r.Query)
+	},
+}
+
 // query answers a page of a query. It reads a snapshot beside the commit loop, and
 // waits for its turn where many are under way.
 func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {

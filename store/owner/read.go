@@ -83,6 +83,10 @@ func (p *Partition) settle(ctx context.Context) *store.Error {
 	}
 }
 
+var readHandler = handler{
+	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response { return p.read(ctx, r.Read) },
+}
+
 func (p *Partition) read(ctx context.Context, r *store.ReadItems) *store.Response {
 	if len(r.Refs) > store.ReadManyMax {
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
@@ -111,6 +115,12 @@ func (p *Partition) read(ctx context.Context, r *store.ReadItems) *store.Respons
 	return resp
 }
 
+var versionsHandler = handler{
+	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.versions(ctx, r.Versions)
+	},
+}
+
 func (p *Partition) versions(ctx context.Context, r *store.ReadVersions) *store.Response {
 	if len(r.Refs) > store.ReadManyMax {
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
@@ -135,6 +145,10 @@ func (p *Partition) versions(ctx context.Context, r *store.ReadVersions) *store.
 		return &store.Response{Err: p.notOwner()}
 	}
 	return &store.Response{Versions: versions}
+}
+
+var scanHandler = handler{
+	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response { return p.scan(ctx, r.Scan) },
 }
 
 func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
@@ -182,6 +196,10 @@ func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
 	return &store.Response{Scan: result}
 }
 
+var countHandler = handler{
+	read: func(_ context.Context, p *Partition, r *store.Request) *store.Response { return p.count(r.Count) },
+}
+
 func (p *Partition) count(r *store.Scope) *store.Response {
 	snap, s := p.snapshot()
 	defer snap.Close()
@@ -203,6 +221,11 @@ func (p *Partition) count(r *store.Scope) *store.Response {
 		return p.readFailed(err)
 	}
 	return &store.Response{Count: n}
+}
+
+var statusHandler = handler{
+	evenClosed: true,
+	read:       func(_ context.Context, p *Partition, _ *store.Request) *store.Response { return p.status() },
 }
 
 func (p *Partition) status() *store.Response {

@@ -137,11 +137,9 @@ func (p *Partition) rebuilding(wrong error) *store.Error {
 // guard replaces an answer that may rest on damaged blocks. A write that happened was
 // decided before; so it is told.
 func (p *Partition) guard(r *store.Request, resp *store.Response, wrong error) *store.Response {
-	writes := r.PatchMany != nil || r.Repair != nil || r.Fold != nil || r.PutRows != nil ||
-		r.Transact != nil && (len(r.Transact.Ops) != 1 || r.Transact.Ops[0].Kind != store.OpRead)
 	switch {
 	case resp == nil:
-	case writes && resp.Err == nil && (resp.Transact == nil || !resp.Transact.Failed):
+	case !r.Reads() && resp.Err == nil && (resp.Transact == nil || !resp.Transact.Failed):
 		return resp
 	case resp.Err != nil && (resp.Err.Status == store.StatusUnknown || resp.Err.Status == store.StatusGone):
 		return resp

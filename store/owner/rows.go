@@ -21,6 +21,17 @@ type rows struct {
 	refused  []store.Refusal
 }
 
+var putRowsHandler = handler{
+	decide: func(_ *decider, t *txn, r *store.Request, _ int) (*store.Response, bool) {
+		result, write, refusal := decidePutRows(t, r.PutRows)
+		if refusal != nil {
+			return &store.Response{Err: refusal}, false
+		}
+		return &store.Response{PutRows: result}, write
+	},
+	about: func(r *store.Request) string { return "rows of pipeline " + r.PutRows.Producer.Pipeline },
+}
+
 // decidePutRows decides the rows of a source interval.
 func decidePutRows(t *txn, r *store.PutRows) (result *store.PutRowsResult, write bool, refusal *store.Error) {
 	known, plant, refusal := t.fence(r.Producer, r.Epoch)

@@ -46,7 +46,7 @@ func (p *Partition) steps(ctx context.Context, step func(*decider) (done bool, e
 		done := false
 		if !p.do(ctx, func(d *decider) {
 			d.current()
-			switch refusal := d.p.refusing(nil); {
+			switch refusal := d.p.refusing(); {
 			case refusal != nil:
 				err = refusal // whoever asked comes again
 			case !d.full(): // else the draft leaves first

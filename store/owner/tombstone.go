@@ -203,6 +203,12 @@ func (a *applier) buryPast(data []byte, now int64) error {
 	return nil
 }
 
+var sourcesHandler = handler{
+	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.sources(ctx, r.Sources)
+	},
+}
+
 // sources answers what pipelines follow: items, and what is left of them.
 func (p *Partition) sources(ctx context.Context, r *store.ReadSources) *store.Response {
 	if len(r.Refs) > store.ReadManyMax {

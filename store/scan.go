@@ -1,0 +1,81 @@
+package store
+
+import (
+	"context"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// Scope selects items of one physical partition: those of a logical partition,
+// those under a value of a declared index, or all of them.
+type Scope struct {
+	Key   feed.PartitionKey // zero: not by logical partition
+	Index string            // declared index path such as /tags/*/id; "": not by index
+	Value []byte            // the index value, a JSON scalar
+}
+
+// Scan reads a page of items in item order.
+type Scan struct {
+	Scope
+	After    []byte // Cursor of the page before; nil begins
+	ItemsMax int    // default 100, at most 1000
+	BytesMax int    // default and limit 4 MiB
+	Settled  bool
+}
+
+// ScanResult is one page. Cursor is nil when nothing follows.
+type ScanResult struct {
+	Items  []Item
+	Cursor []byte
+	LSN    feed.LSN // of the state that was read
+}
+
+var scanKind = kind{
+	name:  "scan",
+	asked: func(r *Request) bool { return r.Scan != nil },
+	encode: func(w *wireWriter, r *Request) {
+		w.scope(&r.Scan.Scope)
+		w.bytes(r.Scan.After)
+		w.uint(uint64(r.Scan.ItemsMax))
+		w.uint(uint64(r.Scan.BytesMax))
+		w.bool(r.Scan.Settled)
+	},
+	decode: func(d *wireReader, r *Request) {
+		r.Scan = &Scan{Scope: d.scope(), After: d.bytes(), ItemsMax: d.int(), BytesMax: d.int(), Settled: d.bool()}
+	},
+	encodeAnswer: func(w *wireWriter, r *Response) {
+		w.items(r.Scan.Items)
+		w.bytes(r.Scan.Cursor)
+		w.uint(uint64(r.Scan.LSN))
+	},
+	decodeAnswer: func(d *wireReader, r *Response) {
+		r.Scan = &ScanResult{Items: d.items(), Cursor: d.bytes(), LSN: feed.LSN(d.uint())}
+	},
+}
+
+// AppendCursor appends to dst the cursor of a scan that ends at an item: the number
+// of levels of its partition key, the hash of that, its encoding, and the id. Scans
+// show items in the order of their cursors.
+func AppendCursor(dst []byte, key feed.PartitionKey, id string) []byte {
+	dst = append(dst, byte(key.Levels()))
+	dst = append(dst, key.Hash()...)
+	dst = append(dst, key.Encoded()...)
+	return append(dst, id...)
+}
+
+func (w *wireWriter) scope(s *Scope) {
+	w.str(s.Key.Encoded())
+	w.str(s.Index)
+	w.bytes(s.Value)
+}
+
+func (d *wireReader) scope() Scope { return Scope{Key: d.key(), Index: d.str(), Value: d.bytes()} }
+
+// Scan reads a page of items of one physical partition.
+func (c *Container) Scan(ctx context.Context, p feed.Partition, s Scan) (*ScanResult, error) {
+	resp, err := c.client.Do(ctx, &Request{Partition: p, Scan: &s})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Scan, nil
+}

@@ -1,0 +1,73 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// StatusRequest asks an owner how a partition is.
+type StatusRequest struct{}
+
+var statusKind = kind{
+	name:         "status",
+	asked:        func(r *Request) bool { return r.Status != nil },
+	encode:       func(*wireWriter, *Request) {},
+	decode:       func(_ *wireReader, r *Request) { r.Status = &StatusRequest{} },
+	encodeAnswer: func(w *wireWriter, r *Response) { w.json(r.Status) },
+	decodeAnswer: func(d *wireReader, r *Response) {
+		r.Status = &PartitionStatus{}
+		d.json(r.Status)
+	},
+}
+
+// PartitionStatus is how a partition is.
+type PartitionStatus struct {
+	Owner   string       `json:"owner"`
+	Epoch   uint64       `json:"epoch"`
+	Log     feed.LogID   `json:"log"`
+	Applied feed.LSN     `json:"applied"`
+	Synced  feed.LSN     `json:"synced"` // covered by a sync of the engine
+	Changes uint64       `json:"changes"`
+	Indexes []IndexState `json:"indexes,omitempty"`
+	Rules   []RuleState  `json:"rules,omitempty"`
+	// Refusing says why writes are refused; "" if they are not.
+	Refusing string `json:"refusing,omitempty"`
+	// Unreadable says that reads are refused too.
+	Unreadable bool `json:"unreadable,omitempty"`
+	// Scrub is the last time that the whole log was read; nil if it has not been since
+	// the partition was opened.
+	Scrub *ScrubState `json:"scrub,omitempty"`
+	// EngineScrub is the same of the engine of the owner's process.
+	EngineScrub *ScrubState `json:"engineScrub,omitempty"`
+	Queue       int         `json:"queue"` // requests waiting to be decided
+	FanOuts     int         `json:"fanOuts"`
+}
+
+// ScrubState tells of a pass in which everything stored was read and its checksums
+// compared.
+type ScrubState struct {
+	Ended time.Time     `json:"ended"`
+	Took  time.Duration `json:"took"`
+	// Commits or blocks that were read.
+	Commits uint64 `json:"commits,omitempty"`
+	Blocks  uint64 `json:"blocks,omitempty"`
+	// Finding is what was wrong; "" if nothing was.
+	Finding string `json:"finding,omitempty"`
+}
+
+// IndexState tells whether an index can be used.
+type IndexState struct {
+	Path  string `json:"path"`
+	Ready bool   `json:"ready"`
+}
+
+// Status tells how a physical partition is.
+func (c *Container) Status(ctx context.Context, p feed.Partition) (*PartitionStatus, error) {
+	resp, err := c.client.Do(ctx, &Request{Partition: p, Status: &StatusRequest{}})
+	if err != nil {
+		return nil, err
+	}
+	return resp.Status, nil
+}
