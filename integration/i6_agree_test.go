@@ -12,7 +12,7 @@ import (
 func (w *cascadeWorld) disagreements(cas *cascade.Cascade) (lines []string) {
 	w.t.Helper()
 	for _, p := range cas.Target().Partitions() {
-		for scan := (store.Scan{ItemsMax: 500, Settled: true}); ; {
+		for scan := (store.Scan{ItemsMax: 500, Barrier: true}); ; {
 			page, err := cas.Target().Scan(w.t.Context(), p, scan)
 			if err != nil {
 				w.t.Fatal(err)

@@ -220,7 +220,7 @@ func (n *node) bodies(t testing.TB, container string) [][]byte {
 	var all [][]byte
 	c := n.container(t, container)
 	for _, partition := range c.Partitions() {
-		for scan := (store.Scan{ItemsMax: 1000, Settled: true}); ; {
+		for scan := (store.Scan{ItemsMax: 1000, Barrier: true}); ; {
 			page, err := c.Scan(t.Context(), partition, scan)
 			if err != nil {
 				t.Fatal(err)

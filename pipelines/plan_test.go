@@ -281,7 +281,7 @@ func (n *node) items(t testing.TB) map[string]string {
 	for _, name := range []string{"productMeta", "product", "customer"} {
 		c := n.container(t, name)
 		for _, partition := range c.Partitions() {
-			page, err := c.Scan(t.Context(), partition, store.Scan{ItemsMax: 1000, Settled: true})
+			page, err := c.Scan(t.Context(), partition, store.Scan{ItemsMax: 1000, Barrier: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -184,7 +184,7 @@ func (f *Backfiller) scope() store.Scope { return store.Scope{Key: f.request.Key
 // asked for, and moves next behind them. It returns how many it read.
 func (f *Backfiller) Scan(ctx context.Context, next *Backfill, each func(*store.Item)) (read int, err error) {
 	page, err := f.items.Scan(ctx, f.term.Partition, store.Scan{
-		Scope: f.scope(), After: next.Cursor, ItemsMax: backfillScanMax, Settled: true,
+		Scope: f.scope(), After: next.Cursor, ItemsMax: backfillScanMax, Barrier: true,
 	})
 	if err != nil {
 		return 0, err

@@ -171,7 +171,7 @@ func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]D
 	var deadLetters []DeadLetter
 	var cursor []byte
 	for {
-		page, err := c.Scan(ctx, c.PartitionFor(key), store.Scan{Scope: store.Scope{Key: key}, After: cursor, ItemsMax: deadLetterPage, Settled: true})
+		page, err := c.Scan(ctx, c.PartitionFor(key), store.Scan{Scope: store.Scope{Key: key}, After: cursor, ItemsMax: deadLetterPage, Barrier: true})
 		if err != nil {
 			return nil, fmt.Errorf("read the dead letters of %s: %w", pipeline, err)
 		}

@@ -251,7 +251,7 @@ func reached(after feed.Position, last feed.LSN) bool { return nextLSN(after) > 
 // returns the position reached.
 func (g *changesPage) add(ctx context.Context, p feed.Partition, commits []*feed.Commit, after feed.Position) (feed.Position, error) {
 	groups := g.gather(p, commits, after)
-	if err := g.settle(ctx, p, groups); err != nil {
+	if err := g.awaitApplied(ctx, p, groups); err != nil {
 		return after, err
 	}
 	for i := range groups {
@@ -331,10 +331,10 @@ func newItemChange(c *feed.Commit, change *feed.Change, at feed.Position) ItemCh
 	}
 }
 
-// settle waits until the partition's owner has applied what the log shows. With
+// awaitApplied waits until the partition's owner has applied what the log shows. With
 // latest versions it leaves out of the groups, and of what the page has already,
 // the changes that are not an item's last.
-func (g *changesPage) settle(ctx context.Context, p feed.Partition, groups []changeGroup) error {
+func (g *changesPage) awaitApplied(ctx context.Context, p feed.Partition, groups []changeGroup) error {
 	var refs []ItemRef
 	at := map[ItemRef]int{}
 	some := false

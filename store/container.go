@@ -219,8 +219,8 @@ func (c *Container) Batch(ctx context.Context, key feed.PartitionKey, ops []Oper
 }
 
 // ReadMany reads items of any partitions, in the order asked; an item that is
-// not there has a zero ETag. With settled, see ReadItems.
-func (c *Container) ReadMany(ctx context.Context, refs []ItemRef, settled bool) ([]Item, error) {
+// not there has a zero ETag. With barrier, see ReadItems.Barrier.
+func (c *Container) ReadMany(ctx context.Context, refs []ItemRef, barrier bool) ([]Item, error) {
 	items := make([]Item, len(refs))
 	at := map[feed.Partition][]int{}
 	for i, ref := range refs {
@@ -232,7 +232,7 @@ func (c *Container) ReadMany(ctx context.Context, refs []ItemRef, settled bool) 
 	for p, all := range at {
 		for part := range slices.Chunk(all, ReadManyMax) {
 			g.Go(func() error {
-				r := &ReadItems{Settled: settled, Refs: make([]ItemRef, len(part))}
+				r := &ReadItems{Barrier: barrier, Refs: make([]ItemRef, len(part))}
 				for i, n := range part {
 					r.Refs[i] = refs[n]
 				}

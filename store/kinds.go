@@ -22,7 +22,7 @@ const (
 	KindPutRows
 	KindVersions
 	KindQuery
-	KindClaims
+	KindPendingRows
 	KindSources
 	KindPatchUntil
 )
@@ -30,21 +30,21 @@ const (
 // kinds has each kind, by its number. A new kind is a file with its types and its entry,
 // a field in Request and in Response, a line here, and a handler in store/owner.
 var kinds = [...]kind{
-	KindTransact:   transactKind,
-	KindRead:       readKind,
-	KindScan:       scanKind,
-	KindCount:      countKind,
-	KindPatchMany:  patchManyKind,
-	KindRepair:     repairKind,
-	KindStatus:     statusKind,
-	KindFold:       foldKind,
-	KindGroups:     groupsKind,
-	KindPutRows:    putRowsKind,
-	KindVersions:   versionsKind,
-	KindQuery:      queryKind,
-	KindClaims:     claimsKind,
-	KindSources:    sourcesKind,
-	KindPatchUntil: patchUntilKind,
+	KindTransact:    transactKind,
+	KindRead:        readKind,
+	KindScan:        scanKind,
+	KindCount:       countKind,
+	KindPatchMany:   patchManyKind,
+	KindRepair:      repairKind,
+	KindStatus:      statusKind,
+	KindFold:        foldKind,
+	KindGroups:      groupsKind,
+	KindPutRows:     putRowsKind,
+	KindVersions:    versionsKind,
+	KindQuery:       queryKind,
+	KindPendingRows: pendingRowsKind,
+	KindSources:     sourcesKind,
+	KindPatchUntil:  patchUntilKind,
 }
 
 // kind is all that this package knows of one kind of request.

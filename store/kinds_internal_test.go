@@ -49,7 +49,7 @@ func TestRequest_EachFieldHasAKindAndAName(t *testing.T) {
 		}
 		names[r.spanName()] = field.Name
 	}
-	if names["millrace.request claims"] != "Claims" {
+	if names["millrace.request pending-rows"] != "PendingRows" {
 		t.Errorf("spans are named %v", names)
 	}
 }

@@ -6,73 +6,73 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
-// ReadClaims reads the rows of one projection that wait for a place in one physical
+// ReadPendingRows reads the rows of one projection that wait for a place in one physical
 // partition, page by page, each in one view that waits for what is in flight.
-type ReadClaims struct {
+type ReadPendingRows struct {
 	Pipeline   string
 	Generation uint32
 	After      []byte // Last of the page before; nil at first
-	Max        int    // claims of a page, default 100, at most 1000
+	Max        int    // rows of a page, default 100, at most 1000
 }
 
-// ClaimsResult is what ReadClaims read.
-type ClaimsResult struct {
-	LSN    feed.LSN
-	Claims []Claim
+// PendingRowsResult is what ReadPendingRows read.
+type PendingRowsResult struct {
+	LSN  feed.LSN
+	Rows []PendingRow
 	// Last is where the next page goes on; nil when nothing follows.
 	Last []byte
 }
 
-// Claim is a row that waits: Body takes its place when the holder's row goes, unless
+// PendingRow is a row that waits: Body takes its place when the holder's row goes, unless
 // another source that waits comes first.
-type Claim struct {
+type PendingRow struct {
 	Source string
 	Body   []byte
 }
 
-var claimsKind = kind{
-	name:         "claims",
-	asked:        func(r *Request) bool { return r.Claims != nil },
-	encode:       func(w *wireWriter, r *Request) { w.readClaims(r.Claims) },
-	decode:       func(d *wireReader, r *Request) { r.Claims = d.readClaims() },
-	encodeAnswer: func(w *wireWriter, r *Response) { w.claims(r.Claims) },
-	decodeAnswer: func(d *wireReader, r *Response) { r.Claims = d.claims() },
+var pendingRowsKind = kind{
+	name:         "pending-rows",
+	asked:        func(r *Request) bool { return r.PendingRows != nil },
+	encode:       func(w *wireWriter, r *Request) { w.readPendingRows(r.PendingRows) },
+	decode:       func(d *wireReader, r *Request) { r.PendingRows = d.readPendingRows() },
+	encodeAnswer: func(w *wireWriter, r *Response) { w.pendingRows(r.PendingRows) },
+	decodeAnswer: func(d *wireReader, r *Response) { r.PendingRows = d.pendingRows() },
 }
 
-// ReadClaims reads the rows of a projection that wait in one physical partition.
-func (c *Container) ReadClaims(ctx context.Context, p feed.Partition, r *ReadClaims) (*ClaimsResult, error) {
-	resp, err := c.client.Do(ctx, &Request{Partition: p, Claims: r})
+// ReadPendingRows reads the rows of a projection that wait in one physical partition.
+func (c *Container) ReadPendingRows(ctx context.Context, p feed.Partition, r *ReadPendingRows) (*PendingRowsResult, error) {
+	resp, err := c.client.Do(ctx, &Request{Partition: p, PendingRows: r})
 	if err != nil {
 		return nil, err
 	}
-	return resp.Claims, nil
+	return resp.PendingRows, nil
 }
 
-func (w *wireWriter) readClaims(r *ReadClaims) {
+func (w *wireWriter) readPendingRows(r *ReadPendingRows) {
 	w.str(r.Pipeline)
 	w.uint(uint64(r.Generation))
 	w.bytes(r.After)
 	w.uint(uint64(r.Max))
 }
 
-func (d *wireReader) readClaims() *ReadClaims {
-	return &ReadClaims{Pipeline: d.str(), Generation: uint32(d.uint()), After: d.bytes(), Max: d.int()}
+func (d *wireReader) readPendingRows() *ReadPendingRows {
+	return &ReadPendingRows{Pipeline: d.str(), Generation: uint32(d.uint()), After: d.bytes(), Max: d.int()}
 }
 
-func (w *wireWriter) claims(r *ClaimsResult) {
+func (w *wireWriter) pendingRows(r *PendingRowsResult) {
 	w.uint(uint64(r.LSN))
-	w.uint(uint64(len(r.Claims)))
-	for i := range r.Claims {
-		w.str(r.Claims[i].Source)
-		w.bytes(r.Claims[i].Body)
+	w.uint(uint64(len(r.Rows)))
+	for i := range r.Rows {
+		w.str(r.Rows[i].Source)
+		w.bytes(r.Rows[i].Body)
 	}
 	w.bytes(r.Last)
 }
 
-func (d *wireReader) claims() *ClaimsResult {
-	r := &ClaimsResult{LSN: feed.LSN(d.uint())}
+func (d *wireReader) pendingRows() *PendingRowsResult {
+	r := &PendingRowsResult{LSN: feed.LSN(d.uint())}
 	for range d.count() {
-		r.Claims = append(r.Claims, Claim{Source: d.str(), Body: d.bytes()})
+		r.Rows = append(r.Rows, PendingRow{Source: d.str(), Body: d.bytes()})
 	}
 	r.Last = d.bytes()
 	return r

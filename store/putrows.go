@@ -18,11 +18,11 @@ type PutRows struct {
 
 // Row is one row of a projection, kept as an item whose member _source names what
 // it was made from. The item of another source stays: the newcomer then waits as
-// a claim, which is refused with 409, and takes its place when the holder's row
+// a pending row, which is refused with 409, and takes its place when the holder's row
 // goes.
 type Row struct {
 	Ref    ItemRef
-	Body   []byte // nil: the row, or the claim, of Source goes
+	Body   []byte // nil: the row, or the pending row, of Source goes
 	Source string
 }
 
@@ -34,7 +34,7 @@ type PutRowsResult struct {
 	LSN      feed.LSN
 	Applied  bool
 	Position feed.Position // recorded for the producer now
-	Refused  []Refusal     // rows that wait as claims (409), or that the partition cannot take
+	Refused  []Refusal     // rows that wait as pending rows (409), or that the partition cannot take
 }
 
 var putRowsKind = kind{

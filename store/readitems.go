@@ -5,20 +5,20 @@ import "github.com/millrace/millrace/feed"
 // ReadItems reads items of one physical partition in one consistent view.
 type ReadItems struct {
 	Refs []ItemRef
-	// Settled makes the read wait until every append in flight at its arrival is
+	// Barrier makes the read wait until every append in flight at its arrival is
 	// resolved and applied: whoever follows the change feed may have seen a
 	// change before its owner applied it, and must not read what it replaced.
-	Settled bool
+	Barrier bool
 }
 
 var readKind = kind{
 	name:  "read",
 	asked: func(r *Request) bool { return r.Read != nil },
 	encode: func(w *wireWriter, r *Request) {
-		w.bool(r.Read.Settled)
+		w.bool(r.Read.Barrier)
 		w.refs(r.Read.Refs)
 	},
-	decode: func(d *wireReader, r *Request) { r.Read = &ReadItems{Settled: d.bool(), Refs: d.refs()} },
+	decode: func(d *wireReader, r *Request) { r.Read = &ReadItems{Barrier: d.bool(), Refs: d.refs()} },
 	encodeAnswer: func(w *wireWriter, r *Response) {
 		w.uint(uint64(r.ReadLSN))
 		w.items(r.Read)

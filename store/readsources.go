@@ -12,7 +12,7 @@ import (
 )
 
 // ReadSources reads items of one physical partition and what is left of those that
-// are gone, in one consistent view, settled as a ReadItems can be.
+// are gone, in one consistent view, behind the barrier of ReadItems.
 type ReadSources struct {
 	Refs []ItemRef // at most ReadManyMax
 	Wish tombstone.Wish

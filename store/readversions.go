@@ -1,7 +1,7 @@
 package store
 
 // ReadVersions asks for the ETags of items of one physical partition in one
-// consistent view, settled as a ReadItems can be: whoever has seen a change in
+// consistent view, behind the barrier of ReadItems: whoever has seen a change in
 // the feed learns whether the item is still as the change left it.
 type ReadVersions struct {
 	Refs []ItemRef // at most ReadManyMax

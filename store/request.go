@@ -20,39 +20,39 @@ type Request struct {
 	TraceParent string // W3C trace context of the asker; may be empty
 	TraceState  string
 
-	Transact  *Transact
-	Read      *ReadItems
-	Sources   *ReadSources
-	Versions  *ReadVersions
-	Query     *Query
-	Scan      *Scan
-	Count     *Scope
-	PatchMany *PatchMany
-	Repair    *Repair
-	Fold      *FoldMany
-	Groups    *ReadGroups
-	PutRows   *PutRows
-	Claims    *ReadClaims
-	Status    *StatusRequest
+	Transact    *Transact
+	Read        *ReadItems
+	Sources     *ReadSources
+	Versions    *ReadVersions
+	Query       *Query
+	Scan        *Scan
+	Count       *Scope
+	PatchMany   *PatchMany
+	Repair      *Repair
+	Fold        *FoldMany
+	Groups      *ReadGroups
+	PutRows     *PutRows
+	PendingRows *ReadPendingRows
+	Status      *StatusRequest
 }
 
 // Response answers a Request. Err is set if the request as a whole was refused
 // and then nothing else is.
 type Response struct {
-	Err       *Error
-	Transact  *TransactResult
-	Read      []Item // in the order asked; a missing item has a zero ETag
-	ReadLSN   feed.LSN
-	Sources   *SourcesResult
-	Versions  []ETag // in the order asked; a missing item has a zero ETag
-	Query     *QueryResult
-	Scan      *ScanResult
-	Count     int
-	PatchMany *PatchManyResult
-	Repair    *RepairResult
-	Fold      *FoldResult
-	Groups    *GroupsResult
-	PutRows   *PutRowsResult
-	Claims    *ClaimsResult
-	Status    *PartitionStatus
+	Err         *Error
+	Transact    *TransactResult
+	Read        []Item // in the order asked; a missing item has a zero ETag
+	ReadLSN     feed.LSN
+	Sources     *SourcesResult
+	Versions    []ETag // in the order asked; a missing item has a zero ETag
+	Query       *QueryResult
+	Scan        *ScanResult
+	Count       int
+	PatchMany   *PatchManyResult
+	Repair      *RepairResult
+	Fold        *FoldResult
+	Groups      *GroupsResult
+	PutRows     *PutRowsResult
+	PendingRows *PendingRowsResult
+	Status      *PartitionStatus
 }

@@ -20,7 +20,7 @@ type Scan struct {
 	After    []byte // Cursor of the page before; nil begins
 	ItemsMax int    // default 100, at most 1000
 	BytesMax int    // default and limit 4 MiB
-	Settled  bool
+	Barrier  bool
 }
 
 // ScanResult is one page. Cursor is nil when nothing follows.
@@ -38,10 +38,10 @@ var scanKind = kind{
 		w.bytes(r.Scan.After)
 		w.uint(uint64(r.Scan.ItemsMax))
 		w.uint(uint64(r.Scan.BytesMax))
-		w.bool(r.Scan.Settled)
+		w.bool(r.Scan.Barrier)
 	},
 	decode: func(d *wireReader, r *Request) {
-		r.Scan = &Scan{Scope: d.scope(), After: d.bytes(), ItemsMax: d.int(), BytesMax: d.int(), Settled: d.bool()}
+		r.Scan = &Scan{Scope: d.scope(), After: d.bytes(), ItemsMax: d.int(), BytesMax: d.int(), Barrier: d.bool()}
 	},
 	encodeAnswer: func(w *wireWriter, r *Response) {
 		w.items(r.Scan.Items)

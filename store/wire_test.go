@@ -51,7 +51,7 @@ func requests(t testing.TB) []*store.Request {
 			Refs: []store.ItemRef{{Key: k, ID: "x"}, {Key: k, ID: "y"}}, Wish: tombstone.Wish{Where: "a = 1", Expressions: 2, Fields: []string{"name", "b.c"}},
 		}},
 		{Partition: p, Sources: &store.ReadSources{Refs: []store.ItemRef{{Key: k, ID: "x"}}}},
-		{Partition: p, Read: &store.ReadItems{Settled: true, Refs: []store.ItemRef{{Key: k, ID: "x"}}}},
+		{Partition: p, Read: &store.ReadItems{Barrier: true, Refs: []store.ItemRef{{Key: k, ID: "x"}}}},
 		{Partition: p, Versions: &store.ReadVersions{Refs: []store.ItemRef{{Key: k, ID: "x"}, {Key: k, ID: "y"}}}},
 		{Partition: p, Scan: &store.Scan{Scope: store.Scope{Index: "/tags/*/id", Value: []byte(`"t"`)}, After: []byte{1}, ItemsMax: 3, BytesMax: 4}},
 		{Partition: p, Count: &store.Scope{Key: k}},
@@ -84,8 +84,8 @@ func requests(t testing.TB) []*store.Request {
 			Via: "/price", RowsMax: 10, BytesMax: 1 << 20, Last: true, System: true, RID: [8]byte{1, 255}, Explain: true,
 		}},
 		{Partition: p, Query: &store.Query{Text: "SELECT 1", Now: time.UnixMicro(0).UTC(), After: []byte{}}},
-		{Partition: p, Claims: &store.ReadClaims{Pipeline: "flat", Generation: 1<<32 - 1, After: []byte("c\x00"), Max: 1000}},
-		{Partition: p, Claims: &store.ReadClaims{Pipeline: "flat", Generation: 1}},
+		{Partition: p, PendingRows: &store.ReadPendingRows{Pipeline: "flat", Generation: 1<<32 - 1, After: []byte("c\x00"), Max: 1000}},
+		{Partition: p, PendingRows: &store.ReadPendingRows{Pipeline: "flat", Generation: 1}},
 	}
 }
 
@@ -129,8 +129,8 @@ func responses(t testing.TB) []*store.Response {
 			Metrics: store.QueryMetrics{Access: "scan", Index: "/a", Entries: 1, Items: 2, Bytes: 3, Rows: 4, Time: time.Second}, LSN: 77,
 		}},
 		{Query: &store.QueryResult{}},
-		{Claims: &store.ClaimsResult{LSN: 7, Claims: []store.Claim{{Source: "sale/[\"k\"]/a", Body: []byte(`{"id":"r"}`)}, {Source: "b", Body: []byte("{}")}}, Last: []byte("c\x01")}},
-		{Claims: &store.ClaimsResult{LSN: 7}},
+		{PendingRows: &store.PendingRowsResult{LSN: 7, Rows: []store.PendingRow{{Source: "sale/[\"k\"]/a", Body: []byte(`{"id":"r"}`)}, {Source: "b", Body: []byte("{}")}}, Last: []byte("c\x01")}},
+		{PendingRows: &store.PendingRowsResult{LSN: 7}},
 	}
 }
 

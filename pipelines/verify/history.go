@@ -127,7 +127,7 @@ func (h *history) scan(ctx context.Context, itemsMax int, items func([]store.Ite
 
 // page reads the items behind the last page.
 func (h *history) page(ctx context.Context, itemsMax int) (*store.ScanResult, error) {
-	result, err := h.container.Scan(ctx, h.partition, store.Scan{After: h.to, ItemsMax: itemsMax, Settled: true})
+	result, err := h.container.Scan(ctx, h.partition, store.Scan{After: h.to, ItemsMax: itemsMax, Barrier: true})
 	if err != nil {
 		return nil, fmt.Errorf("scan %s of container %s: %w", h.partition, h.container.Info().Name, err)
 	}

@@ -135,7 +135,7 @@ func keyOf(t testing.TB, components ...any) feed.PartitionKey {
 func (s *shop) scan(c *store.Container, visit func(body []byte)) {
 	s.t.Helper()
 	for _, p := range c.Partitions() {
-		for scan := (store.Scan{ItemsMax: 1000, Settled: true}); ; {
+		for scan := (store.Scan{ItemsMax: 1000, Barrier: true}); ; {
 			r, err := c.Scan(s.t.Context(), p, scan)
 			if err != nil {
 				s.t.Fatal(err)

@@ -76,19 +76,19 @@ func (s *ContainerSink) Positions(context.Context, *Schema) (map[string]feed.Pos
 	return map[string]feed.Position{}, nil
 }
 
-// pendingRows yields all claims of a projection in a container.
-func pendingRows(ctx context.Context, c *store.Container, schema *Schema) iter.Seq2[store.Claim, error] {
-	return func(yield func(store.Claim, error) bool) {
+// pendingRows yields all pending rows of a projection in a container.
+func pendingRows(ctx context.Context, c *store.Container, schema *Schema) iter.Seq2[store.PendingRow, error] {
+	return func(yield func(store.PendingRow, error) bool) {
 		for _, p := range c.Partitions() {
-			page := store.ReadClaims{Pipeline: schema.Pipeline, Generation: schema.Generation, Max: readPageItems}
+			page := store.ReadPendingRows{Pipeline: schema.Pipeline, Generation: schema.Generation, Max: readPageItems}
 			for {
-				result, err := c.ReadClaims(ctx, p, &page)
+				result, err := c.ReadPendingRows(ctx, p, &page)
 				if err != nil {
-					yield(store.Claim{}, fmt.Errorf("read the claims in %s: %w", p, err))
+					yield(store.PendingRow{}, fmt.Errorf("read the pending rows in %s: %w", p, err))
 					return
 				}
-				for i := range result.Claims {
-					if !yield(result.Claims[i], nil) {
+				for i := range result.Rows {
+					if !yield(result.Rows[i], nil) {
 						return
 					}
 				}
@@ -104,7 +104,7 @@ func pendingRows(ctx context.Context, c *store.Container, schema *Schema) iter.S
 func scan(ctx context.Context, c *store.Container) iter.Seq2[store.Item, error] {
 	return func(yield func(store.Item, error) bool) {
 		for _, p := range c.Partitions() {
-			page := store.Scan{ItemsMax: readPageItems, Settled: true}
+			page := store.Scan{ItemsMax: readPageItems, Barrier: true}
 			for {
 				result, err := c.Scan(ctx, p, page)
 				if err != nil {

@@ -181,11 +181,11 @@ func (sh *shape) row(table int, item *store.Item) (r Row, ok bool, err error) {
 	return Row{Table: table, Key: sh.table.KeyOf(values), Values: values, Source: source, Element: element}, true, nil
 }
 
-// pendingReject returns the claim of a row that waits.
-func (sh *shape) pendingReject(table int, c *store.Claim) (Reject, error) {
+// pendingReject returns the reject of a pending row.
+func (sh *shape) pendingReject(table int, c *store.PendingRow) (Reject, error) {
 	values, err := sh.table.ParseRow(c.Body)
 	if err != nil {
-		return Reject{}, fmt.Errorf("claim of %s: %w", c.Source, err)
+		return Reject{}, fmt.Errorf("pending row of %s: %w", c.Source, err)
 	}
 	element, _ := textAt(c.Body, ElementColumn)
 	return Reject{

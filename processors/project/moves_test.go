@@ -142,7 +142,7 @@ func (m *mover) settle() {
 		}
 		m.last = status.Applied
 		m.done(m.leases[p])
-		page, err := m.source.Scan(m.t.Context(), p, store.Scan{ItemsMax: 1000, Settled: true})
+		page, err := m.source.Scan(m.t.Context(), p, store.Scan{ItemsMax: 1000, Barrier: true})
 		if err != nil {
 			m.t.Fatal(err)
 		}

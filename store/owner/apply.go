@@ -56,34 +56,34 @@ func (a *applier) apply(c *feed.Commit) error {
 			if err := b.Commit(); err != nil {
 				return err
 			}
-			if err := a.control(t.Control, c.Time); err != nil {
+			if err := a.applyControl(t.Control, c.Time); err != nil {
 				return err
 			}
 			b.SetSchema(a.engineSchema())
 		}
 		for j := range t.Changes {
-			if err := a.change(b, &t.Changes[j], c.LSN, changeIndex(c, i, j)); err != nil {
+			if err := a.applyChange(b, &t.Changes[j], c.LSN, changeIndex(c, i, j)); err != nil {
 				return err
 			}
-			if err := a.bury(b, &t.Changes[j], feed.Position{LSN: c.LSN, Index: changeIndex(c, i, j)}, c.Time); err != nil {
+			if err := a.applyTombstones(b, &t.Changes[j], feed.Position{LSN: c.LSN, Index: changeIndex(c, i, j)}, c.Time); err != nil {
 				return err
 			}
 		}
-		if err := a.succeed(b, t); err != nil {
+		if err := a.dropFormerRows(b, t); err != nil {
 			return err
 		}
-		if err := a.records(b, c, i); err != nil {
+		if err := a.applyRecords(b, c, i); err != nil {
 			return err
 		}
 	}
-	if err := a.forget(b, c); err != nil {
+	if err := a.forgetIdempotencyKeys(b, c); err != nil {
 		return err
 	}
 	a.last = applied{lsn: c.LSN, sum: c.Sum, time: c.Time}
 	b.SetState(engine.State{
 		Log: c.Log, Applied: c.LSN, Sum: c.Sum, Time: c.Time, Epoch: c.Epoch, Owner: c.Owner, Settings: a.settings(),
 	})
-	a.finished.settle()
+	a.finished.applyNotes()
 	return b.Commit()
 }
 
@@ -109,7 +109,7 @@ func changeIndex(c *feed.Commit, i, j int) uint32 {
 	return uint32(j)
 }
 
-func (a *applier) change(b *engine.Batch, c *feed.Change, lsn feed.LSN, index uint32) error {
+func (a *applier) applyChange(b *engine.Batch, c *feed.Change, lsn feed.LSN, index uint32) error {
 	var before *engine.Item
 	if c.Op != feed.OpCreate && !a.bodyOnly(c) {
 		body, err := c.BeforeBody()
@@ -138,9 +138,9 @@ func (a *applier) bodyOnly(c *feed.Change) bool {
 		(a.schema.engine.DefaultTTL == nil || c.Modified == c.PrevModified) && !c.Touches(a.schema.touches)
 }
 
-// records keeps what a transaction says of its producer, fan-out and
+// applyRecords keeps what a transaction says of its producer, fan-out and
 // idempotency key.
-func (a *applier) records(b *engine.Batch, c *feed.Commit, i int) error {
+func (a *applier) applyRecords(b *engine.Batch, c *feed.Commit, i int) error {
 	t := &c.Transactions[i]
 	if t.Effect != nil {
 		known := producerState{Epoch: t.Effect.Epoch, Position: t.Effect.UpTo}
@@ -181,10 +181,10 @@ func (a *applier) records(b *engine.Batch, c *feed.Commit, i int) error {
 	return nil
 }
 
-// succeed drops the claims of earlier generations when a producer of a later one asks
+// dropFormerRows drops the pending rows of earlier generations when a producer of a later one asks
 // where it stands for the first time: nobody takes a row from them any more.
 // Accumulators have gone with their rule before.
-func (a *applier) succeed(b *engine.Batch, t *feed.Transaction) error {
+func (a *applier) dropFormerRows(b *engine.Batch, t *feed.Transaction) error {
 	e := t.Effect
 	if e == nil || e.Producer.Generation < 2 || !e.UpTo.IsZero() || t.Page != nil || len(t.Changes)+len(t.Folds) > 0 {
 		return nil
@@ -193,19 +193,19 @@ func (a *applier) succeed(b *engine.Batch, t *feed.Transaction) error {
 		return err
 	}
 	for {
-		former, err := a.claimed(e.Producer.Pipeline)
+		former, err := a.earliestGeneration(e.Producer.Pipeline)
 		if err != nil || former == 0 || former >= e.Producer.Generation || a.schema.rule(e.Producer.Pipeline, former) != nil {
 			return err
 		}
 		if err := a.p.DropRecords(recordAccumulator, []byte(rulePrefix(e.Producer.Pipeline, former))); err != nil {
-			return fmt.Errorf("drop the claims of generation %d of %s: %w", former, e.Producer.Pipeline, err)
+			return fmt.Errorf("drop the pending rows of generation %d of %s: %w", former, e.Producer.Pipeline, err)
 		}
 	}
 }
 
-// claimed returns the earliest generation of a pipeline that has claims or
+// earliestGeneration returns the earliest generation of a pipeline that has pending rows or
 // accumulators, 0 if none has.
-func (a *applier) claimed(pipeline string) (uint32, error) {
+func (a *applier) earliestGeneration(pipeline string) (uint32, error) {
 	prefix := rulePrefix(pipeline, 0)
 	prefix = prefix[:len(prefix)-4]
 	snap := a.p.Snapshot()
@@ -250,9 +250,9 @@ func (a *applier) forgetFanOuts(b *engine.Batch, t *feed.Transaction) error {
 	return nil
 }
 
-// forget drops idempotency keys whose window has passed, once a minute of the
+// forgetIdempotencyKeys drops idempotency keys whose window has passed, once a minute of the
 // log's own time.
-func (a *applier) forget(b *engine.Batch, c *feed.Commit) error {
+func (a *applier) forgetIdempotencyKeys(b *engine.Batch, c *feed.Commit) error {
 	if c.Time/60000 == a.last.time/60000 {
 		return nil
 	}
@@ -273,14 +273,14 @@ func (a *applier) forget(b *engine.Batch, c *feed.Commit) error {
 	return nil
 }
 
-// control puts new settings in force and does to the engine what they ask.
-func (a *applier) control(c *feed.Control, time int64) error {
+// applyControl puts new settings in force and does to the engine what they ask.
+func (a *applier) applyControl(c *feed.Control, time int64) error {
 	switch c.Kind {
 	case store.ControlGenesis, store.ControlSettings:
 	case store.ControlTakeover:
 		return nil
 	case store.ControlTombstones:
-		return a.buryPast(c.Data, time)
+		return a.applyPastTombstones(c.Data, time)
 	default:
 		return fmt.Errorf("control transaction %q is not known to this release; run a newer one", c.Kind)
 	}

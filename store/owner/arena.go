@@ -19,7 +19,7 @@ const (
 )
 
 // room returns an empty slice with space for at least n bytes, if n is not
-// large. Whoever appends to it hands the result to took.
+// large. Whoever appends to it hands the result to use.
 func (a *arena) room(n int) []byte {
 	if cap(a.bytes)-len(a.bytes) < n && n <= arenaBytes {
 		a.bytes = make([]byte, 0, arenaBytes)
@@ -27,9 +27,9 @@ func (a *arena) room(n int) []byte {
 	return a.bytes[len(a.bytes):]
 }
 
-// took says that b, which begins in the space that room returned, is in use. It
+// use says that b, which begins in the space that room returned, is in use. It
 // returns b with no space behind it.
-func (a *arena) took(b []byte) []byte {
+func (a *arena) use(b []byte) []byte {
 	free := a.bytes[len(a.bytes):cap(a.bytes)]
 	if len(b) > 0 && len(b) <= len(free) && &b[0] == &free[0] {
 		a.bytes = a.bytes[:len(a.bytes)+len(b)]
@@ -38,19 +38,19 @@ func (a *arena) took(b []byte) []byte {
 }
 
 // keep returns a copy of b.
-func (a *arena) keep(b []byte) []byte { return a.took(append(a.room(len(b)), b...)) }
+func (a *arena) keep(b []byte) []byte { return a.use(append(a.room(len(b)), b...)) }
 
-// undo returns an empty slice of splices with some space.
-func (a *arena) undo() []document.Splice {
+// undoRoom returns an empty slice of splices with some space.
+func (a *arena) undoRoom() []document.Splice {
 	if cap(a.splices)-len(a.splices) < 8 {
 		a.splices = make([]document.Splice, 0, arenaSplices)
 	}
 	return a.splices[len(a.splices):]
 }
 
-// tookUndo says that undo, which began as what undo returned, is in use, and
+// useUndo says that undo, which began as what undoRoom returned, is in use, and
 // makes what it points at its own: the item before is only a view.
-func (a *arena) tookUndo(undo []document.Splice) []document.Splice {
+func (a *arena) useUndo(undo []document.Splice) []document.Splice {
 	for i := range undo {
 		undo[i].Old = a.keep(undo[i].Old)
 	}

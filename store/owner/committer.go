@@ -40,7 +40,7 @@ func (c *committer) run(ctx context.Context, finished <-chan struct{}) (err erro
 				return err
 			}
 			c.p.lease.Progress()
-		case f := <-c.p.chores:
+		case f := <-c.p.committerTasks:
 			f(c)
 		case <-finished:
 			return nil

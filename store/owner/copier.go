@@ -264,11 +264,11 @@ func (c *copier) apply(t *txn, itemKey []byte, item *engine.Item) (changed bool,
 		t.removeCopied(itemKey, item)
 		return true, nil
 	}
-	body, undo, changed, refusal := c.edit(t.arena.room(len(item.Body)+copyGrowth), t.arena.undo(), item.Body)
+	body, undo, changed, refusal := c.edit(t.arena.room(len(item.Body)+copyGrowth), t.arena.undoRoom(), item.Body)
 	if refusal != nil || !changed {
 		return false, refusal
 	}
-	body, undo = t.arena.took(body), t.arena.tookUndo(undo)
+	body, undo = t.arena.use(body), t.arena.useUndo(undo)
 	return t.putCopied(itemKey, body, item, undo)
 }
 
@@ -308,13 +308,13 @@ func decideRepair(t *txn, r *store.Repair) (result *store.RepairResult, write bo
 	if refusal != nil {
 		return nil, false, refusal
 	}
-	t.sent = t.schema.rule(r.Producer.Pipeline, r.Producer.Generation)
+	t.senderRule = t.schema.rule(r.Producer.Pipeline, r.Producer.Generation)
 	result = &store.RepairResult{
 		LSN: t.lsn, Statuses: make([]store.Status, len(r.Items)), Reasons: make([]string, len(r.Items)),
 	}
 	copies := copiers{schema: t.schema}
 	for i := range r.Items {
-		status, refusal := t.repairOne(&copies, &r.Items[i])
+		status, refusal := t.repairItem(&copies, &r.Items[i])
 		if refusal != nil {
 			if refusal.Status == store.StatusInternal {
 				return nil, false, refusal
@@ -330,7 +330,7 @@ func decideRepair(t *txn, r *store.Repair) (result *store.RepairResult, write bo
 	return result, t.effect != nil, nil
 }
 
-func (t *txn) repairOne(copies *copiers, r *store.RepairItem) (store.Status, *store.Error) {
+func (t *txn) repairItem(copies *copiers, r *store.RepairItem) (store.Status, *store.Error) {
 	itemKey := engine.ItemKey(r.Ref.Key, r.Ref.ID)
 	item, err := t.get(r.Ref.Key, r.Ref.ID, itemKey)
 	switch {
@@ -378,14 +378,14 @@ func (t *txn) applyTogether(copies *copiers, list []*copier, itemKey []byte, ite
 			return true, nil
 		}
 		// A step reads what the step before has made, so they write by turns to two buffers.
-		after, back, edited, refusal := c.edit(copies.steps[next][:0], t.arena.undo(), body)
+		after, back, edited, refusal := c.edit(copies.steps[next][:0], t.arena.undoRoom(), body)
 		copies.steps[next] = after
 		if refusal != nil {
 			return false, refusal
 		}
 		if edited {
 			body, next = after, 1-next
-			undo = append(t.arena.tookUndo(back), undo...) // the last step is undone first
+			undo = append(t.arena.useUndo(back), undo...) // the last step is undone first
 		}
 	}
 	if len(undo) == 0 || bytes.Equal(body, item.Body) {

@@ -122,7 +122,7 @@ func (s *Server) awaitHealed(ctx context.Context, p *Partition, damage *DamagedE
 		case <-t.C:
 		}
 		p.lease.Progress()
-		want, known := s.find(p.id)
+		want, known := s.logOf(p.id)
 		log, err := feed.OpenLog(ctx, s.js, p.id, s.cfg.Log)
 		if err != nil {
 			continue

@@ -78,7 +78,7 @@ func decideTransact(t *txn, r *store.Transact) (*store.Response, bool) {
 	if result.Failed || len(t.changes) == 0 {
 		return &store.Response{Transact: result}, false
 	}
-	if refusal := t.settleStrict(r, result); refusal != nil {
+	if refusal := t.applyRulesStrictly(r, result); refusal != nil {
 		return &store.Response{Err: refusal}, false
 	}
 	t.remember(r.IdempotencyKey)

@@ -24,7 +24,7 @@ type decider struct {
 	cache      *ruleCache
 	applied    *schema // by which cache was read
 	draft      *draft
-	carry      *call // did not fit into the draft
+	postponed  *call // did not fit into the draft
 	sincePage  int   // commits handed over since the last page
 	busyUntil  time.Time
 	expiry     *time.Timer
@@ -43,7 +43,7 @@ func (d *decider) run(ctx context.Context) {
 		in, pages := d.sources()
 		var out chan *draft
 		if d.draft.empty() {
-			d.rest()
+			d.releaseSnapshot()
 		} else {
 			out = d.p.commits
 		}
@@ -57,13 +57,13 @@ func (d *decider) run(ctx context.Context) {
 		case <-d.expiry.C:
 			d.occupy("the expiry of items")
 			d.expire()
-			d.free()
-			d.turn()
+			d.unoccupy()
+			d.heartbeat()
 			d.expiry.Reset(d.p.cfg.ExpiryInterval)
-		case f := <-d.p.tasks:
+		case f := <-d.p.deciderTasks:
 			d.occupy("a change of settings, or the targets of an aggregate")
 			f(d)
-			d.free()
+			d.unoccupy()
 		case <-ctx.Done():
 			return
 		}
@@ -72,12 +72,12 @@ func (d *decider) run(ctx context.Context) {
 
 // drain decides what waits already, so that it leaves in one commit.
 func (d *decider) drain() {
-	if d.carry != nil && d.draft.empty() {
-		c := d.carry
-		d.carry = nil
+	if d.postponed != nil && d.draft.empty() {
+		c := d.postponed
+		d.postponed = nil
 		d.decide(c)
 	}
-	for d.carry == nil && !d.full() {
+	for d.postponed == nil && !d.full() {
 		select {
 		case c := <-d.p.queue:
 			d.decide(c)
@@ -90,7 +90,7 @@ func (d *decider) drain() {
 // sources returns the channels from which the draft may take more. Fan-outs
 // come when no client waits, or when enough commits have passed without them.
 func (d *decider) sources() (in, pages chan *call) {
-	if d.carry != nil || d.full() {
+	if d.postponed != nil || d.full() {
 		return nil, nil
 	}
 	if d.draft.pages == 0 && (len(d.p.queue) == 0 || d.sincePage >= d.p.cfg.PageShare) {
@@ -149,17 +149,17 @@ func (d *decider) refresh(force bool) {
 	}
 }
 
-// rest lets go of the snapshot while nothing is to be decided: what an open one
+// releaseSnapshot lets go of the snapshot while nothing is to be decided: what an open one
 // sees cannot be freed on disk.
-func (d *decider) rest() {
+func (d *decider) releaseSnapshot() {
 	if d.snap != nil {
 		d.snap.Close()
 		d.snap = nil
 	}
 }
 
-// current drops what rested on an append that did not happen.
-func (d *decider) current() {
+// dropLost drops what rested on an append that did not happen.
+func (d *decider) dropLost() {
 	if d.generation == d.p.generation.Load() {
 		return
 	}
@@ -177,7 +177,7 @@ var errNotAppended = &store.Error{
 
 // view returns what the next decision sees.
 func (d *decider) view() *view {
-	d.current()
+	d.dropLost()
 	d.refresh(false)
 	if d.draft.empty() {
 		d.draft.time = max(d.time, d.p.now())
@@ -189,7 +189,7 @@ func (d *decider) view() *view {
 // on decisions that are not durable yet.
 func (d *decider) decide(c *call) {
 	d.occupy(c.about)
-	defer d.free()
+	defer d.unoccupy()
 	v := d.view()
 	if refusal := d.p.refusing(); refusal != nil {
 		d.draft.refuse(c, refusal)
@@ -203,7 +203,7 @@ func (d *decider) decide(c *call) {
 			d.draft.reply(c, resp)
 			return
 		}
-		if refusal := d.settleDerived(t); refusal != nil {
+		if refusal := d.applyRules(t); refusal != nil {
 			d.draft.refuse(c, refusal)
 			return
 		}
@@ -213,7 +213,7 @@ func (d *decider) decide(c *call) {
 			return
 		}
 		if !d.draft.empty() {
-			d.carry = c // the draft leaves first
+			d.postponed = c // the draft leaves first
 			return
 		}
 		if page := resp.PatchMany; page == nil || page.Patched < 2 {
@@ -267,14 +267,14 @@ func (d *decider) expireSome(v *view, refs []engine.ItemRef) (*txn, *store.Error
 			break
 		}
 	}
-	return t, d.settleDerived(t)
+	return t, d.applyRules(t)
 }
 
-// turn tells the lease that both goroutines turn: this one, and the committer if
+// heartbeat tells the lease that both goroutines turn: this one, and the committer if
 // it is free; a busy one tells so after its commit.
-func (d *decider) turn() {
+func (d *decider) heartbeat() {
 	select {
-	case d.p.chores <- func(c *committer) { c.p.lease.Progress() }:
+	case d.p.committerTasks <- func(c *committer) { c.p.lease.Progress() }:
 	default:
 	}
 }
@@ -290,7 +290,7 @@ func (d *decider) close() {
 	for _, r := range d.draft.replies {
 		r.call.answer(closing)
 	}
-	if d.carry != nil {
-		d.carry.answer(closing)
+	if d.postponed != nil {
+		d.postponed.answer(closing)
 	}
 }

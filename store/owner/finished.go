@@ -38,7 +38,7 @@ func loadFinished(p *engine.Partition) (*finishedFanOuts, error) {
 		producer, _, _ := strings.Cut(string(r.Key), "\x00")
 		f.note(producer, string(r.Key), record.Position, record.Done)
 	}
-	f.settle()
+	f.applyNotes()
 	return f, nil
 }
 
@@ -47,8 +47,8 @@ func (f *finishedFanOuts) note(producer, key string, position feed.Position, don
 	f.notes = append(f.notes, finishedNote{producer, key, position, done})
 }
 
-// settle takes in what was noted.
-func (f *finishedFanOuts) settle() {
+// applyNotes takes in what was noted.
+func (f *finishedFanOuts) applyNotes() {
 	for _, n := range f.notes {
 		of := f.positions[n.producer]
 		switch {

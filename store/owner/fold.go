@@ -72,8 +72,8 @@ func decideFold(t *txn, f *store.FoldMany) (result *store.FoldResult, write bool
 		}
 		t.deltas[r] = delta
 	}
-	t.sent = r
-	if result.Refused, refusal = t.settleRules(); refusal != nil {
+	t.senderRule = r
+	if result.Refused, refusal = t.applyRules(); refusal != nil {
 		return nil, false, refusal
 	}
 	t.effectOf(f.Producer, known)
@@ -154,7 +154,7 @@ func (p *Partition) groups(ctx context.Context, r *store.ReadGroups) *store.Resp
 	if len(r.Groups) > groupsMax {
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "at most %d groups are read at once, these are %d", groupsMax, len(r.Groups))}
 	}
-	if refusal := p.settle(ctx); refusal != nil {
+	if refusal := p.awaitAppends(ctx); refusal != nil {
 		return &store.Response{Err: refusal}
 	}
 	snap, s := p.snapshot()

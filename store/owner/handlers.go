@@ -27,21 +27,21 @@ type handler struct {
 
 // handlers has the handler of each kind of request.
 var handlers = [...]*handler{
-	store.KindTransact:   &transactHandler,
-	store.KindRead:       &readHandler,
-	store.KindScan:       &scanHandler,
-	store.KindCount:      &countHandler,
-	store.KindPatchMany:  &patchManyHandler,
-	store.KindRepair:     &repairHandler,
-	store.KindStatus:     &statusHandler,
-	store.KindFold:       &foldHandler,
-	store.KindGroups:     &groupsHandler,
-	store.KindPutRows:    &putRowsHandler,
-	store.KindVersions:   &versionsHandler,
-	store.KindQuery:      &queryHandler,
-	store.KindClaims:     &claimsHandler,
-	store.KindSources:    &sourcesHandler,
-	store.KindPatchUntil: &patchManyHandler,
+	store.KindTransact:    &transactHandler,
+	store.KindRead:        &readHandler,
+	store.KindScan:        &scanHandler,
+	store.KindCount:       &countHandler,
+	store.KindPatchMany:   &patchManyHandler,
+	store.KindRepair:      &repairHandler,
+	store.KindStatus:      &statusHandler,
+	store.KindFold:        &foldHandler,
+	store.KindGroups:      &groupsHandler,
+	store.KindPutRows:     &putRowsHandler,
+	store.KindVersions:    &versionsHandler,
+	store.KindQuery:       &queryHandler,
+	store.KindPendingRows: &pendingRowsHandler,
+	store.KindSources:     &sourcesHandler,
+	store.KindPatchUntil:  &patchManyHandler,
 }
 
 // handlerOf returns the handler of a request; nil if it asks for nothing.

@@ -194,7 +194,7 @@ func (n *node) decided(count int) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for got := -1; got < count; {
-		if !n.do(ctx, func(d *decider) { got = len(d.draft.replies) }) {
+		if !n.onDecider(ctx, func(d *decider) { got = len(d.draft.replies) }) {
 			n.w.t.Fatalf("%d of %d requests were decided", got, count)
 		}
 	}

@@ -27,10 +27,10 @@ type occupation struct {
 	since time.Time
 }
 
-// occupy notes what the decider does from now on, until free.
+// occupy notes what the decider does from now on, until unoccupy.
 func (d *decider) occupy(what string) { d.p.occupation.Store(&occupation{what, time.Now()}) }
 
-func (d *decider) free() { d.p.occupation.Store(nil) }
+func (d *decider) unoccupy() { d.p.occupation.Store(nil) }
 
 // held returns what has held the decider for longer than that is all right; nil if
 // nothing has.

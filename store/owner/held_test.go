@@ -70,7 +70,7 @@ func TestWhatHoldsTheDeciderIsTold(t *testing.T) {
 	n.begin()
 	s := &Server{open: map[feed.Partition]*serving{w.id: {p: n.Partition}}}
 	told := map[*Partition]*occupation{}
-	if !n.do(t.Context(), func(d *decider) {
+	if !n.onDecider(t.Context(), func(d *decider) {
 		d.p.occupation.Store(&occupation{"patch of item 7", time.Now().Add(-3 * time.Second)})
 		held := s.Held()
 		if len(held) != 1 || held[0].Partition != w.id || held[0].By != "patch of item 7" || held[0].For < 3*time.Second {

@@ -62,12 +62,12 @@ type Partition struct {
 	lease  Lease
 	owner  string
 
-	queries chan struct{} // a place for each query under way
-	queue   chan *call    // clients' requests and repairs
-	pages   chan *call    // fan-outs
-	commits chan *draft
-	tasks   chan func(*decider)   // run by the decider
-	chores  chan func(*committer) // run by the committer between two commits
+	queries        chan struct{} // a place for each query under way
+	queue          chan *call    // clients' requests and repairs
+	pages          chan *call    // fan-outs
+	commits        chan *draft
+	deciderTasks   chan func(*decider)   // run by the decider
+	committerTasks chan func(*committer) // run by the committer between two commits
 
 	state      atomic.Pointer[applied]
 	inFlight   atomic.Uint64                // LSN of the last append that was begun
@@ -93,7 +93,7 @@ func newPartition(id feed.Partition, cfg Config, log Log, db *engine.Partition, 
 		id: id, cfg: cfg, log: cfg.Logger.With("partition", id.String()), feed: log, engine: db, lease: lease, owner: owner,
 		queries: make(chan struct{}, cfg.QueriesMax),
 		queue:   make(chan *call, cfg.QueueMax), pages: make(chan *call, cfg.QueueMax), commits: make(chan *draft),
-		tasks: make(chan func(*decider)), chores: make(chan func(*committer)),
+		deciderTasks: make(chan func(*decider)), committerTasks: make(chan func(*committer)),
 	}
 }
 
@@ -280,11 +280,11 @@ func (d *draft) fail(e *store.Error) {
 	}
 }
 
-// do runs f in the decider; it returns false if the partition stopped before.
-func (p *Partition) do(ctx context.Context, f func(*decider)) bool {
+// onDecider runs f in the decider; it returns false if the partition stopped before.
+func (p *Partition) onDecider(ctx context.Context, f func(*decider)) bool {
 	ran := make(chan struct{})
 	select {
-	case p.tasks <- func(d *decider) { f(d); close(ran) }:
+	case p.deciderTasks <- func(d *decider) { f(d); close(ran) }:
 		<-ran
 		return true
 	case <-ctx.Done():

@@ -17,7 +17,7 @@ var queryHandler = handler{
 // query answers a page of a query. It reads a snapshot beside the commit loop, and
 // waits for its turn where many are under way.
 func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
-	if !p.beginQuery(ctx) {
+	if !p.admitQuery(ctx) {
 		return &store.Response{Err: &store.Error{
 			Status: store.StatusTooManyRequests, RetryAfter: indexRetry,
 			Message: "too many queries wait for the partition",
@@ -42,9 +42,9 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	return &store.Response{Query: result}
 }
 
-// beginQuery waits for a place among the queries under way. Whoever asked over NATS may
+// admitQuery waits for a place among the queries under way. Whoever asked over NATS may
 // have gone meanwhile, so it does not wait for longer than a query takes.
-func (p *Partition) beginQuery(ctx context.Context) bool {
+func (p *Partition) admitQuery(ctx context.Context) bool {
 	select {
 	case p.queries <- struct{}{}:
 		return true

@@ -61,9 +61,9 @@ func (p *Partition) readFailed(err error) *store.Response {
 	return &store.Response{Err: store.Refuse(store.StatusInternal, "partition %s: read: %v", p.id, err)}
 }
 
-// settle waits until every append that was in flight when it was called is
+// awaitAppends waits until every append that was in flight when it was called is
 // resolved and applied.
-func (p *Partition) settle(ctx context.Context) *store.Error {
+func (p *Partition) awaitAppends(ctx context.Context) *store.Error {
 	want := feed.LSN(p.inFlight.Load())
 	for {
 		wait := p.changed.wait()
@@ -91,8 +91,8 @@ func (p *Partition) read(ctx context.Context, r *store.ReadItems) *store.Respons
 	if len(r.Refs) > store.ReadManyMax {
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
 	}
-	if r.Settled {
-		if refusal := p.settle(ctx); refusal != nil {
+	if r.Barrier {
+		if refusal := p.awaitAppends(ctx); refusal != nil {
 			return &store.Response{Err: refusal}
 		}
 	}
@@ -125,7 +125,7 @@ func (p *Partition) versions(ctx context.Context, r *store.ReadVersions) *store.
 	if len(r.Refs) > store.ReadManyMax {
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
 	}
-	if refusal := p.settle(ctx); refusal != nil {
+	if refusal := p.awaitAppends(ctx); refusal != nil {
 		return &store.Response{Err: refusal}
 	}
 	snap, _ := p.snapshot()
@@ -152,8 +152,8 @@ var scanHandler = handler{
 }
 
 func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
-	if r.Settled {
-		if refusal := p.settle(ctx); refusal != nil {
+	if r.Barrier {
+		if refusal := p.awaitAppends(ctx); refusal != nil {
 			return &store.Response{Err: refusal}
 		}
 	}

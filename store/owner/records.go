@@ -20,7 +20,7 @@ const (
 	recordIdemTime    = 'J' // by time and idempotency key: when to forget it
 	recordTombstone   = 'T' // by kind of tombstone and item: what is left of the item
 	recordTombTime    = 'U' // by kind, time and item: when to forget it
-	recordAccumulator = 'A' // by pipeline, generation and a key of their own: accumulators, claims on rows
+	recordAccumulator = 'A' // by pipeline, generation and a key of their own: accumulators, pending rows
 )
 
 // producerState is what a partition remembers of a producer.
@@ -141,7 +141,7 @@ func (v *view) remembered(r *store.Transact) (*store.TransactResult, *store.Erro
 		}
 		value = value[n+1:]
 	}
-	return result, v.passed(r, result, value)
+	return result, v.giveRuleETags(r, result, value)
 }
 
 // opID is the id of the item of an operation.
@@ -153,10 +153,10 @@ func opID(op *store.Operation) string {
 	return id
 }
 
-// passed gives results the ETags that rules have given their items afterwards in
+// giveRuleETags gives results the ETags that rules have given their items afterwards in
 // the same transaction, as the first answer did. rest are the changes by rules. An
 // item that has changed since keeps the ETag of the operation, which is old anyway.
-func (v *view) passed(r *store.Transact, result *store.TransactResult, rest []byte) *store.Error {
+func (v *view) giveRuleETags(r *store.Transact, result *store.TransactResult, rest []byte) *store.Error {
 	last := -1
 	for len(rest) > 0 {
 		index, n := binary.Uvarint(rest)
@@ -187,7 +187,7 @@ func (v *view) passed(r *store.Transact, result *store.TransactResult, rest []by
 // before it is applied.
 func (t *txn) remember(key string) {
 	if key != "" {
-		t.setRecord(recordIdempotency, key, encodeIdempotency(t.lsn, t.out.changes, t.changes))
+		t.setRecord(recordIdempotency, key, encodeIdempotency(t.lsn, t.draft.changes, t.changes))
 	}
 }
 

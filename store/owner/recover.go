@@ -82,7 +82,7 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	p.noteClock(asked, shape)
 	a := &applier{p: p.engine, log: p.log}
 	if state.Applied == 0 {
-		return a, p.whole(a, shape)
+		return a, p.checkWhole(a, shape)
 	}
 	end := shape.Last
 	// Found is what the engine had applied when it stopped; State is that, or
@@ -103,7 +103,7 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 		if err := p.engine.Clear(); err != nil {
 			return nil, fmt.Errorf("partition %s: clear: %w", p.id, err)
 		}
-		return a, p.whole(a, shape)
+		return a, p.checkWhole(a, shape)
 	}
 	if shape.Missing != nil && p.engine.Kept() {
 		state = found // what the log lacks behind the last sync is in the engine
@@ -112,13 +112,13 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
 	a.last = applied{lsn: state.Applied, sum: state.Sum, time: state.Time}
-	return a, p.whole(a, shape)
+	return a, p.checkWhole(a, shape)
 }
 
-// whole compares what the log has with what the engine needs of it. What it lacks
+// checkWhole compares what the log has with what the engine needs of it. What it lacks
 // behind the last commit that the engine holds is lost to this process; what it
 // lacks before is in the engine, so that reads may go on.
-func (p *Partition) whole(a *applier, shape *feed.Shape) error {
+func (p *Partition) checkWhole(a *applier, shape *feed.Shape) error {
 	if len(shape.Missing) == 0 {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (p *Partition) whole(a *applier, shape *feed.Shape) error {
 func (p *Partition) diverges(ctx context.Context, shape *feed.Shape, states ...engine.State) (string, error) {
 	for _, s := range states {
 		if s.Applied == 0 || shape.Misses(s.Applied) {
-			continue // whole tells of what is missing
+			continue // checkWhole tells of what is missing
 		}
 		c, err := p.feed.Read(ctx, s.Applied)
 		if errors.Is(err, feed.ErrNotFound) || feed.Damaged(err) {

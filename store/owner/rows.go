@@ -17,7 +17,7 @@ type rows struct {
 	t        *txn
 	pipeline string
 	gen      uint32
-	claims   folded // changed
+	pending  folded // rows that changed
 	refused  []store.Refusal
 }
 
@@ -47,7 +47,7 @@ func decidePutRows(t *txn, r *store.PutRows) (result *store.PutRowsResult, write
 	if !known.Position.Before(r.UpTo) {
 		return nil, false, store.Refuse(store.StatusBadRequest, "the interval (%s, %s] is empty", r.After, r.UpTo)
 	}
-	w := &rows{t: t, pipeline: r.Producer.Pipeline, gen: r.Producer.Generation, claims: folded{}}
+	w := &rows{t: t, pipeline: r.Producer.Pipeline, gen: r.Producer.Generation, pending: folded{}}
 	for i := range r.Rows {
 		if refusal := w.row(&r.Rows[i]); refusal != nil {
 			if refusal.Status == store.StatusInternal {
@@ -80,19 +80,19 @@ func (w *rows) row(row *store.Row) *store.Error {
 	}
 	if current != nil {
 		if holder := rowSource(current.Body); holder != row.Source {
-			return w.claim(itemKey, row, holder)
+			return w.setPending(itemKey, row, holder)
 		}
 	}
 	if row.Body == nil {
 		if current == nil {
-			return w.claim(itemKey, row, "")
+			return w.setPending(itemKey, row, "")
 		}
 		return w.vacate(row.Ref, itemKey, current)
 	}
 	if refusal := w.write(row.Ref, itemKey, current, row.Body); refusal != nil {
 		return refusal
 	}
-	return w.claim(itemKey, &store.Row{Ref: row.Ref, Source: row.Source}, "")
+	return w.setPending(itemKey, &store.Row{Ref: row.Ref, Source: row.Source}, "")
 }
 
 // rowSource returns what a row was made from; "" for an item that is no row.
@@ -118,14 +118,14 @@ func (w *rows) write(ref store.ItemRef, itemKey []byte, current *engine.Item, bo
 	return w.t.put(itemKey, &engine.Item{Key: ref.Key, ID: ref.ID, Body: body}, current, nil, true)
 }
 
-// vacate removes a row. The claim with the smallest source takes its place.
+// vacate removes a row. The pending row with the smallest source takes its place.
 func (w *rows) vacate(ref store.ItemRef, itemKey []byte, current *engine.Item) *store.Error {
-	for claim, err := range w.t.derived(rulePrefix(w.pipeline, w.gen), claimKey(itemKey, ""), w.claims) {
+	for next, err := range w.t.derived(rulePrefix(w.pipeline, w.gen), pendingRowKey(itemKey, ""), w.pending) {
 		if err != nil {
-			return store.Refuse(store.StatusInternal, "claims: %v", err)
+			return store.Refuse(store.StatusInternal, "pending rows: %v", err)
 		}
-		if refusal := w.write(ref, itemKey, current, claim.Value); refusal == nil {
-			w.claims[string(claim.Key)] = nil
+		if refusal := w.write(ref, itemKey, current, next.Value); refusal == nil {
+			w.pending[string(next.Key)] = nil
 			return nil
 		}
 	}
@@ -133,19 +133,19 @@ func (w *rows) vacate(ref store.ItemRef, itemKey []byte, current *engine.Item) *
 	return nil
 }
 
-// claim notes that a row waits for holder's place, or with no body that it does
+// setPending notes that a row waits for holder's place, or with no body that it does
 // not wait any more.
-func (w *rows) claim(itemKey []byte, row *store.Row, holder string) *store.Error {
-	key := string(claimKey(itemKey, row.Source))
-	said, changed := w.claims[key]
+func (w *rows) setPending(itemKey []byte, row *store.Row, holder string) *store.Error {
+	key := string(pendingRowKey(itemKey, row.Source))
+	said, changed := w.pending[key]
 	if !changed {
 		var err error
 		if said, err = w.t.record(recordAccumulator, rulePrefix(w.pipeline, w.gen)+key); err != nil {
-			return store.Refuse(store.StatusInternal, "claims: %v", err)
+			return store.Refuse(store.StatusInternal, "pending rows: %v", err)
 		}
 	}
 	if !bytes.Equal(said, row.Body) {
-		w.claims[key] = row.Body
+		w.pending[key] = row.Body
 	}
 	if row.Body == nil {
 		return nil
@@ -156,29 +156,29 @@ func (w *rows) claim(itemKey []byte, row *store.Row, holder string) *store.Error
 	return store.Refuse(store.StatusConflict, "key is held by %s", holder)
 }
 
-// claimMark begins the key of a claim.
-const claimMark = 'c'
+// pendingRowMark begins the key of a pending row.
+const pendingRowMark = 'c'
 
-// claimKey is the key of the record of a claim: a mark, the length of the key of the
-// item that is claimed, that key, and the source. So the claims on one item stand
-// together, in the order of their sources. The value is the row.
-func claimKey(itemKey []byte, source string) []byte {
+// pendingRowKey is the key of the record of a pending row: a mark, the length of the key
+// of the item that it waits for, that key, and the source. So the rows that wait for one
+// item stand together, in the order of their sources. The value is the row.
+func pendingRowKey(itemKey []byte, source string) []byte {
 	key := make([]byte, 0, 1+binary.MaxVarintLen32+len(itemKey)+len(source))
-	key = binary.AppendUvarint(append(key, claimMark), uint64(len(itemKey)))
+	key = binary.AppendUvarint(append(key, pendingRowMark), uint64(len(itemKey)))
 	return append(append(key, itemKey...), source...)
 }
 
-// finish puts the claims that changed into the transaction.
+// finish puts the pending rows that changed into the transaction.
 func (w *rows) finish() {
-	if len(w.claims) == 0 {
+	if len(w.pending) == 0 {
 		return
 	}
 	f := feed.Fold{Pipeline: w.pipeline, Generation: w.gen}
 	prefix := rulePrefix(w.pipeline, w.gen)
-	for _, key := range slices.Sorted(maps.Keys(w.claims)) {
-		f.Records = append(f.Records, feed.Record{Key: []byte(key), Value: w.claims[key]})
-		w.t.setRecord(recordAccumulator, prefix+key, w.claims[key])
-		w.t.bytes += len(key) + len(w.claims[key]) + recordOverhead
+	for _, key := range slices.Sorted(maps.Keys(w.pending)) {
+		f.Records = append(f.Records, feed.Record{Key: []byte(key), Value: w.pending[key]})
+		w.t.setRecord(recordAccumulator, prefix+key, w.pending[key])
+		w.t.bytes += len(key) + len(w.pending[key]) + recordOverhead
 	}
-	w.t.claims = append(w.t.claims, f)
+	w.t.rowFolds = append(w.t.rowFolds, f)
 }

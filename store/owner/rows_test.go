@@ -59,18 +59,18 @@ func (x *table) claims(want ...string) {
 	x.t.Helper()
 	for _, page := range []int{0, 1, 2, 3, 4} {
 		var got []string
-		ask := &store.ReadClaims{Pipeline: x.producer.Pipeline, Generation: x.producer.Generation, Max: page}
+		ask := &store.ReadPendingRows{Pipeline: x.producer.Pipeline, Generation: x.producer.Generation, Max: page}
 		for more := true; more; more = ask.After != nil {
-			r := x.ask(&store.Request{Claims: ask})
-			if r.Err != nil || page > 0 && len(r.Claims.Claims) > page {
-				x.t.Fatalf("%v %+v", r.Err, r.Claims)
+			r := x.ask(&store.Request{PendingRows: ask})
+			if r.Err != nil || page > 0 && len(r.PendingRows.Rows) > page {
+				x.t.Fatalf("%v %+v", r.Err, r.PendingRows)
 			}
-			for _, c := range r.Claims.Claims {
+			for _, c := range r.PendingRows.Rows {
 				_, name, _ := strings.Cut(string(c.Body), `"name":"`)
 				name, _, _ = strings.Cut(name, `"`)
 				got = append(got, c.Source+" "+name)
 			}
-			ask.After = r.Claims.Last
+			ask.After = r.PendingRows.Last
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			x.t.Errorf("the claims in pages of %d: %s", page, diff)

@@ -73,7 +73,7 @@ func (r *rule) reading(undo []document.Splice) bool {
 }
 
 // folded is what a transaction has changed in the accumulators of one rule, or in
-// the claims of one projection: keys without prefix, nil for what is gone.
+// the pending rows of one projection: keys without prefix, nil for what is gone.
 type folded map[string][]byte
 
 // ruleRecords is what a rule sees of its accumulators during a transaction.
@@ -106,7 +106,7 @@ func (a ruleRecords) Range(prefix []byte) iter.Seq2[feed.Record, error] {
 	return a.t.derived(a.r.prefix, prefix, a.t.folds[a.r])
 }
 
-// derived yields the accumulators or claims whose keys behind those of their owner
+// derived yields the accumulators or pending rows whose keys behind those of their owner
 // begin with prefix: what the engine has, with what was decided since in its place,
 // own by this transaction.
 func (t *txn) derived(owner string, prefix []byte, own folded) iter.Seq2[feed.Record, error] {
@@ -176,17 +176,17 @@ func (t *txn) foldRecords() []feed.Fold {
 		}
 		folds = append(folds, f)
 	}
-	return append(folds, t.claims...)
+	return append(folds, t.rowFolds...)
 }
 
 // recordOverhead is what a record costs in a commit beside key and value.
 const recordOverhead = 16
 
-// settleDerived adds what the transaction's changes mean to the accumulators.
+// applyRules adds what the transaction's changes mean to the accumulators.
 // Targets that cannot take their fields are told in the log of the process: a
 // pipeline's page is not held up by them.
-func (d *decider) settleDerived(t *txn) *store.Error {
-	refused, refusal := t.settleRules()
+func (d *decider) applyRules(t *txn) *store.Error {
+	refused, refusal := t.applyRules()
 	for i := range refused {
 		d.p.log.Warn("a target cannot take the fields of its aggregate", "item", refused[i].Ref.String(), "reason", refused[i].Reason)
 	}
@@ -198,12 +198,12 @@ func (d *decider) settleDerived(t *txn) *store.Error {
 	return refusal
 }
 
-// settleStrict does so for a client's transaction, of which every result must
+// applyRulesStrictly does so for a client's transaction, of which every result must
 // hold: it is refused whole where a target cannot take its fields. Results show
 // items as the transaction leaves them; what was read and is written by a later
 // operation is shown as it was read.
-func (t *txn) settleStrict(r *store.Transact, result *store.TransactResult) *store.Error {
-	if len(t.deltas) == 0 && len(t.bereft) == 0 {
+func (t *txn) applyRulesStrictly(r *store.Transact, result *store.TransactResult) *store.Error {
+	if len(t.deltas) == 0 && len(t.orphans) == 0 {
 		return nil
 	}
 	keys := make([][]byte, len(result.Results)) // of items that no later operation has written
@@ -217,7 +217,7 @@ func (t *txn) settleStrict(r *store.Transact, result *store.TransactResult) *sto
 			keys[i] = key
 		}
 	}
-	refused, refusal := t.settleRules()
+	refused, refusal := t.applyRules()
 	if refusal != nil {
 		return refusal
 	}
@@ -232,13 +232,13 @@ func (t *txn) settleStrict(r *store.Transact, result *store.TransactResult) *sto
 	return nil
 }
 
-// share notes what a change of an item means to the rules that the owner folds
+// foldChange notes what a change of an item means to the rules that the owner folds
 // itself. before and after are nil where there is no item. What follows from the
 // request of an aggregate's processor is left to that processor, by whose name in
 // the transaction it is told apart: the transaction's fold is of what was sent.
-func (t *txn) share(key feed.PartitionKey, id string, before, after *engine.Item, undo []document.Splice) {
+func (t *txn) foldChange(key feed.PartitionKey, id string, before, after *engine.Item, undo []document.Splice) {
 	for _, r := range t.schema.rules {
-		if !r.setting.Folds || r == t.sent || before != nil && after != nil && !r.reading(undo) {
+		if !r.setting.Folds || r == t.senderRule || before != nil && after != nil && !r.reading(undo) {
 			continue
 		}
 		r.Fold(t.delta(r), key, id, bodyOf(before), bodyOf(after))

@@ -69,7 +69,7 @@ func newShop(t *testing.T, wishes ...store.RuleWish) *shop {
 func (s *shop) wish(wishes ...store.RuleWish) {
 	s.t.Helper()
 	s.w.info.Rules = wishes
-	if err := s.want(s.t.Context(), &s.w.info); err != nil {
+	if err := s.reconcileSettings(s.t.Context(), &s.w.info); err != nil {
 		s.t.Fatal(err)
 	}
 }

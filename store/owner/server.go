@@ -164,15 +164,15 @@ func (s *Server) adopt(infos []store.ContainerInfo) {
 			id := feed.Partition{Container: info.ID, Number: p.Number}
 			resources = append(resources, LeaseResource(id))
 			if o := s.open[id]; o != nil {
-				o.wish(info)
+				o.setWish(info)
 			}
 		}
 	}
 	s.leases.SetResources(resources, nil)
 }
 
-// wish replaces the wish that waits. It never blocks: Server.mu is held.
-func (o *serving) wish(info store.ContainerInfo) {
+// setWish replaces the wish that waits. It never blocks: Server.mu is held.
+func (o *serving) setWish(info store.ContainerInfo) {
 	select {
 	case <-o.wants:
 	default:
@@ -180,9 +180,9 @@ func (o *serving) wish(info store.ContainerInfo) {
 	o.wants <- info
 }
 
-// find returns the log that the catalog names for a partition; false if the
+// logOf returns the log that the catalog names for a partition; false if the
 // catalog does not know the partition.
-func (s *Server) find(id feed.Partition) (log feed.LogID, ok bool) {
+func (s *Server) logOf(id feed.Partition) (log feed.LogID, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.containers[id.Container].Partitions {
@@ -196,7 +196,7 @@ func (s *Server) find(id feed.Partition) (log feed.LogID, ok bool) {
 // serve opens one partition and serves it. The error errHealed says that it is to be
 // opened anew.
 func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition, held *leases.Held, stand *standIn) error {
-	logID, ok := s.find(id)
+	logID, ok := s.logOf(id)
 	if !ok {
 		return nil // deleted meanwhile
 	}
@@ -236,7 +236,7 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 	defer wg.Wait()
 	wishes, stopWishes := context.WithCancel(ctx)
 	defer stopWishes()
-	wg.Go(func() { s.wishes(wishes, o) })
+	wg.Go(func() { s.followWishes(wishes, o) })
 	return p.run(ctx)
 }
 
@@ -244,8 +244,8 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 // put in force.
 const wishRetry = time.Second
 
-// wishes brings the partition's settings to what the catalog asks.
-func (s *Server) wishes(ctx context.Context, o *serving) {
+// followWishes brings the partition's settings to what the catalog asks.
+func (s *Server) followWishes(ctx context.Context, o *serving) {
 	var info store.ContainerInfo
 	var again <-chan time.Time
 	for {
@@ -256,7 +256,7 @@ func (s *Server) wishes(ctx context.Context, o *serving) {
 			return
 		}
 		again = nil
-		if err := o.p.want(ctx, &info); err != nil {
+		if err := o.p.reconcileSettings(ctx, &info); err != nil {
 			o.p.log.Warn("settings could not be put in force; trying again", "error", err)
 			again = time.After(wishRetry)
 		}
@@ -271,7 +271,7 @@ func (s *Server) register(p *Partition) *serving {
 	s.mu.Lock()
 	s.open[p.id] = o
 	if info, ok := s.containers[p.id.Container]; ok {
-		o.wish(info)
+		o.setWish(info)
 	}
 	s.mu.Unlock()
 	if s.cfg.Local != nil {

@@ -9,31 +9,31 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// want commits new settings where the catalog's wishes differ from those in
+// reconcileSettings commits new settings where the catalog's wishes differ from those in
 // force, builds indexes that are not ready, in steps between commits so that
 // writes go on, and commits that they are. After an error it is to be called
 // again: the log may take them later.
-func (p *Partition) want(ctx context.Context, info *store.ContainerInfo) error {
-	settings, err := p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.Wish(info) })
+func (p *Partition) reconcileSettings(ctx context.Context, info *store.ContainerInfo) error {
+	settings, err := p.putSettings(ctx, func(s store.Settings) (store.Settings, bool) { return s.Wish(info) })
 	for err == nil {
 		at := slices.IndexFunc(settings.Indexes, func(i store.IndexSetting) bool { return !i.Ready })
-		unburied := slices.IndexFunc(settings.Tombstones, func(t store.TombstoneSetting) bool { return !t.Ready })
+		pastMissing := slices.IndexFunc(settings.Tombstones, func(t store.TombstoneSetting) bool { return !t.Ready })
 		unswept := slices.IndexFunc(settings.Rules, func(r store.RuleSetting) bool { return r.Active && r.Published && !r.Swept })
 		switch {
 		case at >= 0:
 			number := settings.Indexes[at].Number
 			if err = p.buildIndex(ctx, number); err == nil {
-				settings, err = p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.IndexReady(number) })
+				settings, err = p.putSettings(ctx, func(s store.Settings) (store.Settings, bool) { return s.IndexReady(number) })
 			}
-		case unburied >= 0:
-			kind := settings.Tombstones[unburied]
-			if err = p.exhume(ctx, &kind); err == nil {
-				settings, err = p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.TombstonesReady(kind.Number) })
+		case pastMissing >= 0:
+			kind := settings.Tombstones[pastMissing]
+			if err = p.backfillTombstones(ctx, &kind); err == nil {
+				settings, err = p.putSettings(ctx, func(s store.Settings) (store.Settings, bool) { return s.TombstonesReady(kind.Number) })
 			}
 		case unswept >= 0:
 			rule := settings.Rules[unswept].RuleWish
 			if err = p.sweep(ctx, rule.Pipeline, rule.Generation); err == nil {
-				settings, err = p.put(ctx, func(s store.Settings) (store.Settings, bool) { return s.RuleSwept(rule.Pipeline, rule.Generation) })
+				settings, err = p.putSettings(ctx, func(s store.Settings) (store.Settings, bool) { return s.RuleSwept(rule.Pipeline, rule.Generation) })
 			}
 		default:
 			return nil
@@ -45,16 +45,16 @@ func (p *Partition) want(ctx context.Context, info *store.ContainerInfo) error {
 	return err
 }
 
-// put decides settings from those in force, commits them if they changed, and
+// putSettings decides settings from those in force, commits them if they changed, and
 // returns them when they are applied. The error is errNotAppended if the log did
 // not take them, errStopped if ctx ended or the partition stopped.
-func (p *Partition) put(ctx context.Context, decide func(store.Settings) (store.Settings, bool)) (settings store.Settings, err error) {
+func (p *Partition) putSettings(ctx context.Context, decide func(store.Settings) (store.Settings, bool)) (settings store.Settings, err error) {
 	var lsn feed.LSN
 	var generation uint64
-	if !p.do(ctx, func(d *decider) {
-		d.current()
+	if !p.onDecider(ctx, func(d *decider) {
+		d.dropLost()
 		if next, changed := decide(d.schema.settings); changed {
-			d.settle(next)
+			d.decideSettings(next)
 		}
 		settings, lsn, generation = d.schema.settings, d.decided(), d.generation
 	}) {
@@ -63,11 +63,11 @@ func (p *Partition) put(ctx context.Context, decide func(store.Settings) (store.
 	return settings, p.waitApplied(ctx, lsn, generation)
 }
 
-// settle puts a settings transaction into the draft and decides by it from here.
+// decideSettings puts a settings transaction into the draft and decides by it from here.
 // The snapshot is taken anew: an index that is ready now was built without a
 // commit, so the one at hand may be as new as the last commit and not show it.
-func (d *decider) settle(next store.Settings) {
-	d.current()
+func (d *decider) decideSettings(next store.Settings) {
+	d.dropLost()
 	d.refresh(true)
 	v := d.view()
 	next.RulesSince(&d.schema.settings, v.lsn)
@@ -127,7 +127,7 @@ func (p *Partition) buildIndex(ctx context.Context, number uint32) error {
 		var err error
 		done := make(chan struct{})
 		select {
-		case p.chores <- func(c *committer) {
+		case p.committerTasks <- func(c *committer) {
 			after, err = p.engine.BuildIndexStep(c.applier.engineSchema(), number, after, indexStep)
 			c.applier.built[number] = err == nil && after == nil
 			close(done)

@@ -19,10 +19,10 @@ func TestSettingsThatTheLogDidNotTake(t *testing.T) {
 	wish := w.info
 	wish.Spec.Indexes = []string{"/b"}
 	n.log.fault(func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) { return 0, feed.ErrStorage })
-	if err := n.want(t.Context(), &wish); !errors.Is(err, errNotAppended) {
+	if err := n.reconcileSettings(t.Context(), &wish); !errors.Is(err, errNotAppended) {
 		t.Fatalf("the append failed, want answers %v", err)
 	}
-	if err := n.want(t.Context(), &wish); err != nil {
+	if err := n.reconcileSettings(t.Context(), &wish); err != nil {
 		t.Fatal(err)
 	}
 	resp := n.ask(&store.Request{Status: &store.StatusRequest{}})
@@ -50,7 +50,7 @@ func TestSettledReadOfAnAppendThatDidNotHappen(t *testing.T) {
 	<-arrived
 	read := make(chan *store.Response, 1)
 	go func() {
-		read <- n.ask(&store.Request{Read: &store.ReadItems{Refs: []store.ItemRef{{Key: pk(t, "x"), ID: "1"}}, Settled: true}})
+		read <- n.ask(&store.Request{Read: &store.ReadItems{Refs: []store.ItemRef{{Key: pk(t, "x"), ID: "1"}}, Barrier: true}})
 	}()
 	select {
 	case resp := <-read:
@@ -84,19 +84,19 @@ func TestI6_AnIndexIsSeenWholeByTheCommitThatMakesItReady(t *testing.T) {
 	}
 	wish := w.info
 	wish.Spec.Indexes = []string{"/b"}
-	settings, err := n.put(t.Context(), func(s store.Settings) (store.Settings, bool) { return s.Wish(&wish) })
+	settings, err := n.putSettings(t.Context(), func(s store.Settings) (store.Settings, bool) { return s.Wish(&wish) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	number := settings.Indexes[0].Number
 	seen := 0
-	n.do(t.Context(), func(d *decider) {
+	n.onDecider(t.Context(), func(d *decider) {
 		d.view() // holds a snapshot as new as the last commit
 		if _, err = n.engine.BuildIndexStep(&d.schema.engine, number, nil, 100); err != nil {
 			return
 		}
 		next, _ := d.schema.settings.IndexReady(number)
-		d.settle(next)
+		d.decideSettings(next)
 		for _, e := range d.view().snap.IndexItems(number, []byte(`"y"`), nil) {
 			if err = e; err != nil {
 				return

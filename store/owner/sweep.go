@@ -44,8 +44,8 @@ func (p *Partition) steps(ctx context.Context, step func(*decider) (done bool, e
 		var generation uint64
 		var err error
 		done := false
-		if !p.do(ctx, func(d *decider) {
-			d.current()
+		if !p.onDecider(ctx, func(d *decider) {
+			d.dropLost()
 			switch refusal := d.p.refusing(); {
 			case refusal != nil:
 				err = refusal // whoever asked comes again
@@ -72,7 +72,7 @@ func (d *decider) sweepStep(pipeline string, generation uint32, after []byte) (n
 	if r == nil || !r.sets {
 		return nil, true, nil
 	}
-	taken, err := d.offer(r, func(limit int) (t *txn, err error) {
+	taken, err := d.addFitting(r, func(limit int) (t *txn, err error) {
 		t, next, done, err = d.sweepSome(v, r, after, limit)
 		return t, err
 	})
@@ -101,16 +101,16 @@ func (d *decider) sweepSome(v *view, r *rule, after []byte, limit int) (t *txn, 
 	return t, next, true, nil
 }
 
-// offer puts into the draft what some decides of at most limit things, of fewer
+// addFitting puts into the draft what some decides of at most limit things, of fewer
 // where the draft has no room for what follows from them. Nothing is taken if the
 // draft is to leave first. One thing alone that is too much is told and left out.
-func (d *decider) offer(r *rule, some func(limit int) (*txn, error)) (taken bool, err error) {
+func (d *decider) addFitting(r *rule, some func(limit int) (*txn, error)) (taken bool, err error) {
 	for limit := sweepItems; ; limit /= 2 {
 		t, err := some(limit)
 		if err != nil {
 			return false, err
 		}
-		if refusal := d.settleDerived(t); refusal != nil {
+		if refusal := d.applyRules(t); refusal != nil {
 			return false, refusal
 		}
 		switch {
@@ -151,7 +151,7 @@ func (t *txn) sweepOne(r *rule, itemKey []byte, shown *engine.View) *store.Error
 	}
 	itemKey = slices.Clone(itemKey)
 	t.setItem(itemKey, item)
-	return t.setFields(itemKey, state)
+	return t.updateTarget(itemKey, state)
 }
 
 // createStep makes the targets that some groups after a group have not.
@@ -165,7 +165,7 @@ func (d *decider) createStep(pipeline string, generation uint32, after accumulat
 	if err != nil {
 		return after, false, err
 	}
-	taken, err := d.offer(r, func(limit int) (t *txn, err error) {
+	taken, err := d.addFitting(r, func(limit int) (t *txn, err error) {
 		var n int
 		t, n, err = d.createSome(v, r, groups[:min(limit, len(groups))])
 		if next = after; n > 0 {

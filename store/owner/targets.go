@@ -11,14 +11,14 @@ import (
 	"github.com/millrace/millrace/store/engine"
 )
 
-// settleRules adds what the transaction's changes mean to the accumulators, and
+// applyRules adds what the transaction's changes mean to the accumulators, and
 // sets the fields of their targets. Targets may be members of other aggregates,
 // so it goes on until nothing is left; that it ends is checked when pipelines are
 // applied. A target that cannot take its fields is refused: its accumulator is
 // right, and its fields are set when either changes again.
-func (t *txn) settleRules() (refused []store.Refusal, err *store.Error) {
+func (t *txn) applyRules() (refused []store.Refusal, err *store.Error) {
 	for range len(t.schema.rules) + 2 {
-		if len(t.deltas) == 0 && len(t.bereft) == 0 {
+		if len(t.deltas) == 0 && len(t.orphans) == 0 {
 			return refused, nil
 		}
 		deltas := t.deltas
@@ -36,7 +36,7 @@ func (t *txn) settleRules() (refused []store.Refusal, err *store.Error) {
 				refused = append(refused, some...)
 			}
 		}
-		if err := t.makeAgain(); err != nil {
+		if err := t.recreateTargets(); err != nil {
 			return nil, err
 		}
 	}
@@ -70,7 +70,7 @@ func (t *txn) addShare(r *rule, g accumulator.Group, share *accumulator.Share) (
 	}
 	var refused []store.Refusal
 	for _, itemKey := range targets {
-		if refusal := t.setFields(itemKey, state); refusal != nil {
+		if refusal := t.updateTarget(itemKey, state); refusal != nil {
 			item, _ := t.items.get(itemKey)
 			ref := store.ItemRef{}
 			if item != nil {
@@ -159,9 +159,9 @@ func (t *txn) onlyTargets(r *rule, g accumulator.Group, keys [][]byte, key feed.
 	return targets, nil
 }
 
-// setFields makes the fields of a target, which the transaction has at hand, what
+// updateTarget makes the fields of a target, which the transaction has at hand, what
 // the accumulator says.
-func (t *txn) setFields(itemKey []byte, state *accumulator.State) *store.Error {
+func (t *txn) updateTarget(itemKey []byte, state *accumulator.State) *store.Error {
 	item, _ := t.items.get(itemKey)
 	setter, err := document.NewSetter(state.Values())
 	if err != nil {
@@ -208,30 +208,30 @@ func (t *txn) createTarget(r *rule, g accumulator.Group, state *accumulator.Stat
 	return nil, nil
 }
 
-// bereft is a group whose target has gone.
-type bereft struct {
+// orphan is a group whose target has gone.
+type orphan struct {
 	rule  *rule
 	group accumulator.Group
 }
 
-// bereave notes for which groups an item that goes is a target that a rule makes.
-func (t *txn) bereave(item *engine.Item) {
+// noteOrphans notes for which groups an item that goes is a target that a rule makes.
+func (t *txn) noteOrphans(item *engine.Item) {
 	for _, r := range t.schema.rules {
 		if !r.sets || !r.setting.Spec.Create {
 			continue
 		}
 		if g, ok := r.TargetGroup(item.Body); ok {
-			t.bereft = append(t.bereft, bereft{r, g})
+			t.orphans = append(t.orphans, orphan{r, g})
 		}
 	}
 }
 
-// makeAgain makes the targets that have gone and whose groups have members. What
+// recreateTargets makes the targets that have gone and whose groups have members. What
 // cannot be made, because an item of another kind has its id now, stays away until
 // its group changes.
-func (t *txn) makeAgain() *store.Error {
-	all := t.bereft
-	t.bereft = nil
+func (t *txn) recreateTargets() *store.Error {
+	all := t.orphans
+	t.orphans = nil
 	for _, b := range all {
 		if _, err := t.createMissing(b.rule, b.group); err != nil {
 			return err
@@ -240,14 +240,14 @@ func (t *txn) makeAgain() *store.Error {
 	return nil
 }
 
-// carry gives an item that is about to be written the fields that rules set in
+// setRuleFields gives an item that is about to be written the fields that rules set in
 // it, whatever the writer wrote there, and notes for which groups it is a target.
 // undo is returned as nil if the body is another one now.
-func (t *txn) carry(itemKey []byte, after *engine.Item, undo []document.Splice) ([]document.Splice, *store.Error) {
+func (t *txn) setRuleFields(itemKey []byte, after *engine.Item, undo []document.Splice) ([]document.Splice, *store.Error) {
 	for range t.schema.rules {
 		again := false
 		for i, r := range t.schema.rules {
-			changed, err := t.carryOne(r, itemKey, after)
+			changed, err := t.setFieldsOf(r, itemKey, after)
 			if err != nil {
 				return undo, err
 			}
@@ -263,8 +263,8 @@ func (t *txn) carry(itemKey []byte, after *engine.Item, undo []document.Splice) 
 	return undo, nil
 }
 
-// carryOne does so for one rule.
-func (t *txn) carryOne(r *rule, itemKey []byte, after *engine.Item) (changed bool, refusal *store.Error) {
+// setFieldsOf does so for one rule.
+func (t *txn) setFieldsOf(r *rule, itemKey []byte, after *engine.Item) (changed bool, refusal *store.Error) {
 	if !r.setting.Active {
 		return false, nil
 	}

@@ -35,8 +35,8 @@ func (k *stones) timeKey(time int64, itemKey []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(slices.Clone(k.prefix), uint64(time)), itemKey...)
 }
 
-// bury makes or removes the tombstones that a change calls for.
-func (a *applier) bury(b *engine.Batch, c *feed.Change, at feed.Position, time int64) error {
+// applyTombstones makes or removes the tombstones that a change calls for.
+func (a *applier) applyTombstones(b *engine.Batch, c *feed.Change, at feed.Position, time int64) error {
 	for _, k := range a.schema.stones {
 		outcome, before, err := k.Of(c)
 		if err != nil {
@@ -153,9 +153,9 @@ func (a *applier) dropStones(old, next *schema) error {
 	return nil
 }
 
-// buryPast takes in tombstones from before the setting. What stands before the control
+// applyPastTombstones takes in tombstones from before the setting. What stands before the control
 // transaction is applied.
-func (a *applier) buryPast(data []byte, now int64) error {
+func (a *applier) applyPastTombstones(data []byte, now int64) error {
 	var past store.TombstonesPast
 	if err := json.Unmarshal(data, &past); err != nil {
 		return fmt.Errorf("tombstones in the log: %w", err)
@@ -214,7 +214,7 @@ func (p *Partition) sources(ctx context.Context, r *store.ReadSources) *store.Re
 	if len(r.Refs) > store.ReadManyMax {
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
 	}
-	if refusal := p.settle(ctx); refusal != nil {
+	if refusal := p.awaitAppends(ctx); refusal != nil {
 		return &store.Response{Err: refusal}
 	}
 	snap, s := p.snapshot()

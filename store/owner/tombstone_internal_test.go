@@ -36,7 +36,7 @@ func (n *node) gone(wish tombstone.Wish, id string) string {
 func (n *node) wants(info *store.ContainerInfo, wishes ...tombstone.Wish) {
 	n.w.t.Helper()
 	info.Tombstones = wishes
-	if err := n.want(n.w.t.Context(), info); err != nil {
+	if err := n.reconcileSettings(n.w.t.Context(), info); err != nil {
 		n.w.t.Fatal(err)
 	}
 }
@@ -141,7 +141,7 @@ func TestTombstonesThatTheLogDidNotTake(t *testing.T) {
 	info.Tombstones = []tombstone.Wish{kindA}
 	steps := 0
 	n.log.each(func() bool { steps++; return steps == 2 })
-	if err := n.want(t.Context(), &info); err == nil {
+	if err := n.reconcileSettings(t.Context(), &info); err == nil {
 		t.Fatal("the append failed, and want does not say so")
 	}
 	if got := n.gone(kindA, "1"); got != "not in force" {

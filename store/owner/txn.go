@@ -78,7 +78,7 @@ func expired(item *engine.Item, now int64) bool { return item.Expires != 0 && it
 // nobody else does until it is merged.
 type txn struct {
 	*view
-	out     *draft
+	draft   *draft
 	items   changedItems
 	unique  map[string]string
 	records map[string][]byte
@@ -93,15 +93,16 @@ type txn struct {
 	conditions    map[string]condition // of the request's patches
 	conditionTook time.Duration        // their evaluation, so far
 
-	deltas  map[*rule]*accumulator.Delta // not yet added to accumulators
-	folds   map[*rule]folded
-	sent    *rule               // whose processor has sent the request
-	targets map[string][]string // keys of items that became targets, by rule prefix and group
-	bereft  []bereft            // groups whose targets go, of rules that make them
-	claims  []feed.Fold
+	deltas     map[*rule]*accumulator.Delta // not yet added to accumulators
+	folds      map[*rule]folded
+	senderRule *rule               // whose processor has sent the request
+	targets    map[string][]string // keys of items that became targets, by rule prefix and group
+	orphans    []orphan            // groups whose targets go, of rules that make them
+	// rowFolds are what it changes in the pending rows of a projection.
+	rowFolds []feed.Fold
 }
 
-func newTxn(v *view, out *draft) *txn { return &txn{view: v, out: out} }
+func newTxn(v *view, d *draft) *txn { return &txn{view: v, draft: d} }
 
 // target is get for what may be the target of a rule.
 func (t *txn) target(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
@@ -120,7 +121,7 @@ func (t *txn) get(key feed.PartitionKey, id string, itemKey []byte) (*engine.Ite
 
 // position is that of the next change.
 func (t *txn) position() feed.Position {
-	return feed.Position{LSN: t.lsn, Index: uint32(t.out.changes + len(t.changes))}
+	return feed.Position{LSN: t.lsn, Index: uint32(t.draft.changes + len(t.changes))}
 }
 
 // changeOverhead is what a change costs in a commit beside its bodies.
@@ -131,7 +132,7 @@ const changeOverhead = 96
 // undo, if not nil, stands for before's body, which is not kept then.
 func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []document.Splice, quiet bool) *store.Error {
 	if len(t.schema.rules) > 0 {
-		left, refusal := t.carry(itemKey, after, undo)
+		left, refusal := t.setRuleFields(itemKey, after, undo)
 		if refusal != nil {
 			return refusal
 		}
@@ -145,10 +146,10 @@ func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []document.Sp
 		}
 		undo = left
 	}
-	if refusal := t.claim(itemKey, after, before, undo); refusal != nil {
+	if refusal := t.updateUnique(itemKey, after, before, undo); refusal != nil {
 		return refusal
 	}
-	t.share(after.Key, after.ID, before, after, undo)
+	t.foldChange(after.Key, after.ID, before, after, undo)
 	at := t.position()
 	after.Position = at
 	after.Modified, after.Written = t.now, t.lsn
@@ -175,8 +176,8 @@ func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []document.Sp
 
 // remove decides that before goes, by a delete or by expiry.
 func (t *txn) remove(itemKey []byte, before *engine.Item, op feed.Op) {
-	t.share(before.Key, before.ID, before, nil, nil)
-	t.bereave(before)
+	t.foldChange(before.Key, before.ID, before, nil, nil)
+	t.noteOrphans(before)
 	for i := range t.schema.engine.UniqueKeys {
 		tuple, _ := uniqueTuple(&t.schema.engine.UniqueKeys[i], before.Key, before.Body)
 		t.setUnique(tuple, "")
@@ -198,15 +199,16 @@ func changeBytes(c *feed.Change) int {
 	return n
 }
 
-// claim checks the unique keys of after and moves what before held.
-func (t *txn) claim(itemKey []byte, after, before *engine.Item, undo []document.Splice) *store.Error {
+// updateUnique moves the unique keys that before held to after. It refuses after where
+// another item holds one of its.
+func (t *txn) updateUnique(itemKey []byte, after, before *engine.Item, undo []document.Splice) *store.Error {
 	if len(t.schema.engine.UniqueKeys) == 0 || before != nil && undo != nil && !t.touched(undo) {
 		return nil
 	}
 	for i := range t.schema.engine.UniqueKeys {
 		u := &t.schema.engine.UniqueKeys[i]
 		tuple, values := uniqueTuple(u, after.Key, after.Body)
-		holder, err := t.holder(u, after.Key, tuple, values)
+		holder, err := t.uniqueHolder(u, after.Key, tuple, values)
 		if err != nil {
 			return store.Refuse(store.StatusInternal, "unique key: %v", err)
 		}
@@ -237,9 +239,9 @@ func (t *txn) touched(undo []document.Splice) bool {
 	return false
 }
 
-// holder returns the id of the item that holds a unique tuple, "" if none does.
+// uniqueHolder returns the id of the item that holds a unique tuple, "" if none does.
 // An expired holder counts no more.
-func (t *txn) holder(u *engine.UniqueKey, key feed.PartitionKey, tuple string, values [][]byte) (string, error) {
+func (t *txn) uniqueHolder(u *engine.UniqueKey, key feed.PartitionKey, tuple string, values [][]byte) (string, error) {
 	if id, ok := t.unique[tuple]; ok {
 		return id, nil
 	}

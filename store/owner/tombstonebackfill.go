@@ -17,12 +17,12 @@ import (
 // that are held in memory.
 const pastBytesMax = 64 << 10
 
-// exhume brings the tombstones of items that went before their kind was in force: it
+// backfillTombstones brings the tombstones of items that went before their kind was in force: it
 // reads the log up to there and writes what it finds into the log, in steps between
 // which writes go on. So state stays a function of the log, however much of its past
 // the log still has. A step may come again, and may be old: who applies it leaves an
 // item that is there, and a later tombstone, as they are.
-func (p *Partition) exhume(ctx context.Context, kind *store.TombstoneSetting) error {
+func (p *Partition) backfillTombstones(ctx context.Context, kind *store.TombstoneSetting) error {
 	rule, err := tombstone.Compile(kind.Wish)
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (p *Partition) exhume(ctx context.Context, kind *store.TombstoneSetting) er
 		return fmt.Errorf("tombstones of the past: %w", err)
 	}
 	defer tail.Close()
-	x := &exhumer{p: p, rule: rule, number: kind.Number, found: map[string][]byte{}}
+	x := &tombstoneBackfill{p: p, rule: rule, number: kind.Number, found: map[string][]byte{}}
 	for at := feed.LSN(0); at+1 < kind.Since; {
 		c, err := tail.Next(ctx)
 		if ctx.Err() != nil {
@@ -53,7 +53,7 @@ func (p *Partition) exhume(ctx context.Context, kind *store.TombstoneSetting) er
 		if at >= kind.Since {
 			break
 		}
-		if err := x.commit(ctx, c); err != nil {
+		if err := x.collect(ctx, c); err != nil {
 			return err
 		}
 	}
@@ -65,8 +65,8 @@ func (p *Partition) exhume(ctx context.Context, kind *store.TombstoneSetting) er
 	return nil
 }
 
-// exhumer collects tombstones from a log.
-type exhumer struct {
+// tombstoneBackfill collects tombstones from a log.
+type tombstoneBackfill struct {
 	p       *Partition
 	rule    *tombstone.Rule
 	number  uint32
@@ -75,7 +75,7 @@ type exhumer struct {
 	brought int
 }
 
-func (x *exhumer) commit(ctx context.Context, c *feed.Commit) error {
+func (x *tombstoneBackfill) collect(ctx context.Context, c *feed.Commit) error {
 	index := uint32(0)
 	for i := range c.Transactions {
 		for j := range c.Transactions[i].Changes {
@@ -108,7 +108,7 @@ func (x *exhumer) commit(ctx context.Context, c *feed.Commit) error {
 }
 
 // flush writes what was found into the log, in parts that fit.
-func (x *exhumer) flush(ctx context.Context) error {
+func (x *tombstoneBackfill) flush(ctx context.Context) error {
 	past := store.TombstonesPast{Number: x.number}
 	size := 0
 	keys := make([]string, 0, len(x.found))
@@ -121,7 +121,7 @@ func (x *exhumer) flush(ctx context.Context) error {
 		if size += len(key) + len(x.found[key]); size < pastBytesMax && i+1 < len(keys) {
 			continue
 		}
-		if err := x.p.putPast(ctx, &past); err != nil {
+		if err := x.p.commitPastTombstones(ctx, &past); err != nil {
 			return err
 		}
 		x.brought += len(past.Tombstones)
@@ -132,16 +132,16 @@ func (x *exhumer) flush(ctx context.Context) error {
 	return nil
 }
 
-// putPast commits a step and waits until it is applied.
-func (p *Partition) putPast(ctx context.Context, past *store.TombstonesPast) error {
+// commitPastTombstones commits a step and waits until it is applied.
+func (p *Partition) commitPastTombstones(ctx context.Context, past *store.TombstonesPast) error {
 	data, err := json.Marshal(past)
 	if err != nil {
 		return fmt.Errorf("tombstones of the past: %w", err)
 	}
 	var lsn feed.LSN
 	var generation uint64
-	if !p.do(ctx, func(d *decider) {
-		d.current()
+	if !p.onDecider(ctx, func(d *decider) {
+		d.dropLost()
 		t := newTxn(d.view(), d.draft)
 		t.control = &feed.Control{Kind: store.ControlTombstones, Data: data}
 		t.bytes += len(data)
