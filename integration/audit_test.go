@@ -119,7 +119,7 @@ func scraped(t *testing.T, address, name, pipeline string) float64 {
 
 // TestAudit_FaultIsDriftUntilItIsRepaired hides a change of a copy from its pipeline:
 // the continuous verification tells of it, to Prometheus, by OTLP and in status,
-// until millrace repair has mended it.
+// until millrace repair has repaired it.
 func TestAudit_FaultIsDriftUntilItIsRepaired(t *testing.T) {
 	g := newGauges(t)
 	listen := fmt.Sprintf("127.0.0.1:%d", freePort(t))
@@ -153,8 +153,8 @@ func TestAudit_FaultIsDriftUntilItIsRepaired(t *testing.T) {
 		runJSON(t, s.server, &status, "status")
 		for _, p := range status.Pipelines {
 			if p.Name == "category-names" {
-				proof := p.Proof
-				return proof != nil && proof.Verdict == verify.VerdictEqual && proof.Copies == stallProducts, fmt.Sprintf("%+v", proof)
+				found := p.Verified
+				return found != nil && found.Verdict == verify.VerdictEqual && found.Copies == stallProducts, fmt.Sprintf("%+v", found)
 			}
 		}
 		return false, "status does not tell of category-names"
@@ -186,8 +186,8 @@ func TestAudit_CanBeSwitchedOff(t *testing.T) {
 	var status status.Status
 	runJSON(t, s.server, &status, "status")
 	for _, p := range status.Pipelines {
-		if p.Proof != nil {
-			t.Errorf("%s: %+v", p.Name, p.Proof)
+		if p.Verified != nil {
+			t.Errorf("%s: %+v", p.Name, p.Verified)
 		}
 	}
 	if drift := scraped(t, listen, "millrace_verify_drift", "category-names"); drift != -1 {

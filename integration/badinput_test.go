@@ -153,7 +153,7 @@ func TestBadInput_BrokenLinesAreRejectedOneByOne(t *testing.T) {
 					n++
 				}
 			}
-			if exit != 1 || r.Format != "lines" || r.Rejected != n || r.Written != len(good) || !strings.Contains(errs, "next: mend them") {
+			if exit != 1 || r.Format != "lines" || r.Rejected != n || r.Written != len(good) || !strings.Contains(errs, "next: correct them") {
 				t.Errorf("exit %d, %d written, %d rejected; want 1, %d and %d\n%s", exit, r.Written, r.Rejected, len(good), n, errs)
 			}
 			if diff := cmp.Diff(good, ids(t, server, "product")); diff != "" {

@@ -33,7 +33,7 @@ func TestAddedColumnsAreFilled(t *testing.T) {
 			n.apply(t, decode(t, rowContainer))
 			n.customers(t, 20, 15)
 			n.apply(t, rows(t, sink, doubleTotals))
-			n.settled(t, "order-rows", 1)
+			n.awaitInForce(t, "order-rows", 1)
 
 			stop := make(chan struct{})
 			var wg sync.WaitGroup
@@ -62,8 +62,8 @@ func TestAddedColumnsAreFilled(t *testing.T) {
 			n.apply(t, rows(t, sink, `{customerId: customerId, orderId: id, total: {expr: total, type: double}, twice: {expr: total * 2, type: double}, kind: type}`))
 			rec := n.record(t, "order-rows")
 			eventually(t, func() string {
-				if now := n.record(t, "order-rows"); !now.Settled {
-					return "it has not settled"
+				if now := n.record(t, "order-rows"); !now.InForce {
+					return "it is not in force"
 				}
 				return ""
 			})

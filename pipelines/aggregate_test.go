@@ -65,7 +65,7 @@ func TestAggregateIsComputedFromWhatIsThereAndFollows(t *testing.T) {
 		n.field(t, id, "orderCount", "3")
 		n.field(t, id, "spent", "60")
 	}
-	if rec := n.record(t, "customer-totals"); !rec.Published || !rec.Settled {
+	if rec := n.record(t, "customer-totals"); !rec.Published || !rec.InForce {
 		t.Errorf("idle, and not in force: %+v", rec)
 	}
 	n.put(t, "customer", order(2, 3))
@@ -155,7 +155,7 @@ func TestAggregateSwitches(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.idle(t)
-		if rec := n.record(t, "customer-totals"); rec.Generation != 1 || !rec.Settled || !rec.Published {
+		if rec := n.record(t, "customer-totals"); rec.Generation != 1 || !rec.InForce || !rec.Published {
 			t.Fatalf("%s: %+v", consistency, rec)
 		}
 		for c := range 4 {

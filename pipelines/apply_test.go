@@ -100,7 +100,7 @@ func TestApplyAggregate(t *testing.T) {
 	const count = "{orderCount: {count: true}}"
 	s.apply(t, totals(t, count, "eventual"))
 	first := s.record(t, "customer-totals")
-	if len(first.Heads) != 2 || len(first.Starts) != 0 || len(first.From) != 0 || first.Published || first.Settled {
+	if len(first.Heads) != 2 || len(first.Starts) != 0 || len(first.From) != 0 || first.Published || first.InForce {
 		t.Errorf("record: %+v", first)
 	}
 	wish := s.rules(t, "customer")
@@ -144,7 +144,7 @@ func TestApplyAggregate(t *testing.T) {
 			t.Errorf("rules: %+v", rules)
 		}
 	})
-	t.Run("a late wish of the former generation changes nothing", func(t *testing.T) {
+	t.Run("a late request of the former generation changes nothing", func(t *testing.T) {
 		if err := s.client.Catalog().WantRule(t.Context(), "default", "customer", wish[0]); err != nil {
 			t.Fatal(err)
 		}

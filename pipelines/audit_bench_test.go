@@ -53,7 +53,7 @@ func (m *mart) audited(b *testing.B, share int, do func()) (passed int) {
 	var g sync.WaitGroup
 	g.Go(func() {
 		var err error
-		passed, err = patrol(ctx, m.registry, m.client, verify.ContinuousConfig{SharePercent: share, Interval: time.Nanosecond})
+		passed, err = verifyContinuously(ctx, m.registry, m.client, verify.ContinuousConfig{SharePercent: share, Interval: time.Nanosecond})
 		if err != nil && ctx.Err() == nil {
 			b.Error(err)
 		}

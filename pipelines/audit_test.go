@@ -14,7 +14,7 @@ import (
 )
 
 // TestAuditorTellsWhatItFinds lets a continuous verification find a planted fault,
-// and prove all equal when it is mended.
+// and prove all equal when it is repaired.
 func TestAuditorTellsWhatItFinds(t *testing.T) {
 	reader := metric.NewManualReader()
 	provider := metric.NewMeterProvider(metric.WithReader(reader))
@@ -75,24 +75,24 @@ func TestAuditorTellsWhatItFinds(t *testing.T) {
 		return ""
 	})
 	if age := gauge("position_age", "lines"); age > time.Since(began).Seconds() {
-		t.Errorf("the last proof is %g s old", age)
+		t.Errorf("the last verification is %g s old", age)
 	}
 	eventually(t, func() string {
-		switch proof := m.status(t, "lines").Proof; {
-		case proof == nil || proof.Drift != 1 || proof.Verdict != verify.VerdictDrift:
-			return fmt.Sprintf("status tells of %+v", proof)
-		case proof.Proved.IsZero() || len(proof.ProvedAt) != 2 || proof.Coverage() >= 1:
-			return fmt.Sprintf("status tells of no proof: %+v", proof)
+		switch found := m.status(t, "lines").Verified; {
+		case found == nil || found.Drift != 1 || found.Verdict != verify.VerdictDrift:
+			return fmt.Sprintf("status tells of %+v", found)
+		case found.Equal.IsZero() || len(found.EqualAt) != 2 || found.Coverage() >= 1:
+			return fmt.Sprintf("status tells of no verification: %+v", found)
 		}
 		return ""
 	})
-	if _, by := m.repair(t, verify.Config{}); by["lines"].Mended != 1 {
-		t.Errorf("mended: %+v", by["lines"])
+	if _, by := m.repair(t, verify.Config{}); by["lines"].Repaired != 1 {
+		t.Errorf("repaired: %+v", by["lines"])
 	}
 	proved()
 	eventually(t, func() string {
-		if proof := m.status(t, "lines").Proof; proof.Drift != 0 || proof.Verdict != verify.VerdictEqual {
-			return fmt.Sprintf("status tells of %+v", proof)
+		if found := m.status(t, "lines").Verified; found.Drift != 0 || found.Verdict != verify.VerdictEqual {
+			return fmt.Sprintf("status tells of %+v", found)
 		}
 		return ""
 	})

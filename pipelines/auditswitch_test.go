@@ -10,11 +10,11 @@ import (
 	"github.com/millrace/millrace/pipelines/verify"
 )
 
-// TestSwitchWaitsForItsProof goes from one consistency to the other and back, under
+// TestSwitchWaitsForItsVerification goes from one consistency to the other and back, under
 // writes, with a fault planted before: the aggregate is switching until it has been
-// verified, which it is not before the fault is mended; also where nothing is
+// verified, which it is not before the fault is repaired; also where nothing is
 // verified continuously.
-func TestSwitchWaitsForItsProof(t *testing.T) {
+func TestSwitchWaitsForItsVerification(t *testing.T) {
 	m := newMartVerified(t, verify.ContinuousConfig{Continuous: "off", SharePercent: 100, Interval: 100 * time.Millisecond})
 	m.fill(t, 5, 6)
 	stop := m.traffic(t, 20, 4)
@@ -22,8 +22,8 @@ func TestSwitchWaitsForItsProof(t *testing.T) {
 	if !ok || !strings.Contains(totals, "consistency: transactional") {
 		t.Fatalf("no transactional aggregate: %s", totals)
 	}
-	if m.record(t, "totals").Unproven {
-		t.Error("a new aggregate waits for a proof")
+	if m.record(t, "totals").Unverified {
+		t.Error("a new aggregate waits for a verification")
 	}
 	for _, consistency := range []string{"eventual", "transactional"} {
 		m.plantGroup(t, "totals", martOrder(2, 9, 100))
@@ -31,24 +31,24 @@ func TestSwitchWaitsForItsProof(t *testing.T) {
 		eventually(t, func() string {
 			p := m.status(t, "totals")
 			if p.State != status.Switching || !strings.Contains(p.Reason, "1 of its copies differs") {
-				return fmt.Sprintf("%s: %s, %s, proof %+v", consistency, p.State, p.Reason, p.Proof)
+				return fmt.Sprintf("%s: %s, %s, verification %+v", consistency, p.State, p.Reason, p.Verified)
 			}
 			return ""
 		})
-		if rec := m.record(t, "totals"); !rec.Unproven || !rec.Settled {
-			t.Errorf("%s: settled %t, unproven %t", consistency, rec.Settled, rec.Unproven)
+		if rec := m.record(t, "totals"); !rec.Unverified || !rec.InForce {
+			t.Errorf("%s: in force %t, unverified %t", consistency, rec.InForce, rec.Unverified)
 		}
-		if _, by := m.repair(t, verify.Config{}); by["totals"].Mended != 1 {
-			t.Errorf("%s: mended %+v", consistency, by["totals"])
+		if _, by := m.repair(t, verify.Config{}); by["totals"].Repaired != 1 {
+			t.Errorf("%s: repaired %+v", consistency, by["totals"])
 		}
 		eventually(t, func() string {
 			if p := m.status(t, "totals"); p.State != status.Idle && p.State != status.Behind {
-				return fmt.Sprintf("%s and mended: %s, %s, proof %+v", consistency, p.State, p.Reason, p.Proof)
+				return fmt.Sprintf("%s and repaired: %s, %s, verification %+v", consistency, p.State, p.Reason, p.Verified)
 			}
 			return ""
 		})
-		if p := m.status(t, "totals").Proof; p == nil || p.Verdict != verify.VerdictEqual || m.record(t, "totals").Unproven {
-			t.Errorf("%s: it is in force without a proof: %+v", consistency, p)
+		if p := m.status(t, "totals").Verified; p == nil || p.Verdict != verify.VerdictEqual || m.record(t, "totals").Unverified {
+			t.Errorf("%s: it is in force without a verification: %+v", consistency, p)
 		}
 	}
 	stop()

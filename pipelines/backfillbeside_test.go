@@ -84,8 +84,8 @@ func TestI6_ABackfillBesideWrites(t *testing.T) {
 	}
 	for _, name := range []string{"names", "flat-products"} {
 		eventually(t, func() string {
-			if !n.record(t, name).Settled {
-				return name + " has not settled"
+			if !n.record(t, name).InForce {
+				return name + " is not in force"
 			}
 			return ""
 		})

@@ -128,8 +128,8 @@ func TestVerify_JudgesCopiesOfDeletedSources(t *testing.T) {
 	}
 	_, by = m.repair(t, verify.Config{})
 	for name, line := range drift {
-		if got := lines(by[name]); len(got) == 0 || got[len(got)-1] != strings.Replace(line, "drift", "mended", 1) {
-			t.Errorf("%s: %s\nwant it mended: %s", name, got, line)
+		if got := lines(by[name]); len(got) == 0 || got[len(got)-1] != strings.Replace(line, "drift", "repaired", 1) {
+			t.Errorf("%s: %s\nwant it repaired: %s", name, got, line)
 		}
 	}
 	if r, _ := m.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {

@@ -27,7 +27,7 @@ spec:
 `
 
 // A parent whose id is its partition key is copied into the items beside it: set,
-// verified and mended. One of another id under that key is nobody's source.
+// verified and repaired. One of another id under that key is nobody's source.
 func TestMatch_AParentWhoseIDIsItsPartitionKey(t *testing.T) {
 	n := newMart(t)
 	n.apply(t, decode(t, customerNames))
@@ -54,7 +54,7 @@ func TestMatch_AParentWhoseIDIsItsPartitionKey(t *testing.T) {
 	check("renamed", `"Berg" "kept"`)
 
 	n.plantItem(t, "customer", "k1", "o1", `"customerName":"Berg"`, `"customerName":"wrong"`)
-	want := `mended ["k1"]/o1: customerName is "wrong", of its source "Berg" (source ["k1"]/k1)`
+	want := `repaired ["k1"]/o1: customerName is "wrong", of its source "Berg" (source ["k1"]/k1)`
 	if _, by := n.repair(t, verify.Config{}); !slices.Contains(lines(by["customer-names"]), want) {
 		t.Errorf("repaired: %v\nwant %s", lines(by["customer-names"]), want)
 	}

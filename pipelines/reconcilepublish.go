@@ -20,7 +20,7 @@ const (
 )
 
 // reconcileAggregate publishes an aggregate whose readers have come to its heads, and
-// settles one that is published.
+// notes of one that is published that it is in force.
 //
 // Before it is published, the accumulators must hold every change. The readers
 // have folded those before the heads. If the aggregate is transactional, the
@@ -32,13 +32,13 @@ func (s *reconciler) reconcileAggregate(ctx context.Context, rec *registry.Recor
 	if err != nil {
 		return err
 	}
-	switch left := rec.Unsettled(b, rules, at); {
-	case !rec.Published && left == registry.UnsettledSwept:
+	switch left := rec.NotInForce(b, rules, at); {
+	case !rec.Published && left == registry.FieldsPending:
 		return s.publish(ctx, rec)
 	case left == "":
 		return s.noteInForce(ctx, rec)
 	default:
-		s.log.DebugContext(ctx, "a pipeline has not settled", slog.String("pipeline", rec.Metadata().String()), slog.String("reason", left))
+		s.log.DebugContext(ctx, "a pipeline is not in force", slog.String("pipeline", rec.Metadata().String()), slog.String("reason", left))
 		return nil
 	}
 }

@@ -48,7 +48,7 @@ func (c *ReconcilerConfig) Check() error {
 //     have caught up (reconcileswap.go);
 //   - a generation that is in force everywhere is noted to be;
 //   - the catalog asks for the rules and indexes that pipelines need, and for no
-//     others (reconcilewish.go);
+//     others (reconcilecatalog.go);
 //   - leases and dead letters of pipelines and generations that are gone are forgotten
 //     (reconcileforget.go).
 //
@@ -98,11 +98,11 @@ func (s *reconciler) run(ctx context.Context, held *leases.Held) error {
 }
 
 // round does each duty once. One that fails is done again in the next round. When
-// every pipeline has settled there is nothing to do but to tidy up now and then.
+// every pipeline is in force there is nothing to do but to tidy up now and then.
 func (s *reconciler) round(ctx context.Context) {
 	w, ready := s.world()
 	tidy := time.Since(s.tidied) >= s.cfg.Grace/4
-	busy := hasOlder(&w) || slices.ContainsFunc(w.Pipelines, func(r registry.Record) bool { return !r.Settled })
+	busy := hasOlder(&w) || slices.ContainsFunc(w.Pipelines, func(r registry.Record) bool { return !r.InForce })
 	if !ready || !tidy && !busy {
 		return
 	}
@@ -123,7 +123,7 @@ func (s *reconciler) round(ctx context.Context) {
 			s.warn(ctx, "a pipeline could not be seen to", err, slog.String("pipeline", rec.Metadata().String()))
 		}
 	}
-	if err := s.wishes(ctx, &w); err != nil {
+	if err := s.reconcileCatalog(ctx, &w); err != nil {
 		s.warn(ctx, "the catalog could not be brought to what pipelines need", err)
 	}
 	if !tidy {
@@ -135,10 +135,10 @@ func (s *reconciler) round(ctx context.Context) {
 	}
 }
 
-// reconcile brings one pipeline that has not settled a step further.
+// reconcile brings one pipeline that is not in force a step further.
 func (s *reconciler) reconcile(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo, at registry.Checkpoints) error {
 	b, gone := rec.Bound(containers)
-	if rec.Settled || gone != "" || !rec.Passed(&b, at, rec.Heads) {
+	if rec.InForce || gone != "" || !rec.Passed(&b, at, rec.Heads) {
 		return nil
 	}
 	switch rec.Spec.Kind() {
@@ -158,7 +158,7 @@ func (s *reconciler) reconcile(ctx context.Context, rec *registry.Record, contai
 
 // noteInForce notes that a generation is in force.
 func (s *reconciler) noteInForce(ctx context.Context, rec *registry.Record) error {
-	return s.note(ctx, rec, "a pipeline is in force", func(now *registry.Record) { now.Settled = true })
+	return s.note(ctx, rec, "a pipeline is in force", func(now *registry.Record) { now.InForce = true })
 }
 
 // note changes the record of a pipeline unless it has changed meanwhile: then the

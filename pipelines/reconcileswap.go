@@ -29,6 +29,6 @@ func (s *reconciler) swap(ctx context.Context, rec *registry.Record, b *registry
 	}
 	return s.note(ctx, rec, "the rows of a new generation have taken the place of the former ones", func(now *registry.Record) {
 		now.Shadow, now.Former = false, nil
-		now.Settled = now.Backfills == 0 // else when the backfill is done
+		now.InForce = now.Backfills == 0 // else when the backfill is done
 	})
 }

@@ -74,7 +74,7 @@ func (m *mart) plants(t testing.TB) map[string][]string {
 }
 
 // TestRepair_MendsWhatVerifyFinds plants a fault of every kind: verify finds each
-// and no other, repair mends exactly those, while others write.
+// and no other, repair repairs exactly those, while others write.
 func TestRepair_MendsWhatVerifyFinds(t *testing.T) {
 	m := newMart(t)
 	m.fill(t, 7, 6)
@@ -89,13 +89,13 @@ func TestRepair_MendsWhatVerifyFinds(t *testing.T) {
 	}
 	_, by = m.repair(t, verify.Config{PageItems: 20, PollInterval: 10 * time.Millisecond})
 	for name, p := range by {
-		var mended []string
+		var repaired []string
 		for _, line := range want[name] {
-			mended = append(mended, strings.Replace(line, "drift", "mended", 1))
+			repaired = append(repaired, strings.Replace(line, "drift", "repaired", 1))
 		}
-		slices.Sort(mended)
-		if diff := cmp.Diff(mended, lines(p)); diff != "" || p.Drift != 0 || int(p.Mended) != len(want[name]) {
-			t.Errorf("%s: %s, %d mended, %d drift\n%s", name, p.Verdict, p.Mended, p.Drift, diff)
+		slices.Sort(repaired)
+		if diff := cmp.Diff(repaired, lines(p)); diff != "" || p.Drift != 0 || int(p.Repaired) != len(want[name]) {
+			t.Errorf("%s: %s, %d repaired, %d drift\n%s", name, p.Verdict, p.Repaired, p.Drift, diff)
 		}
 	}
 	stop()
@@ -122,10 +122,10 @@ func TestRepair_MendsCopies(t *testing.T) {
 		t.Errorf("found: %s", diff)
 	}
 	r, by := m.repair(t, verify.Config{})
-	if diff := cmp.Diff([]string{strings.Replace(want, "drift", "mended", 1)}, lines(by["tag-names"])); diff != "" || r.Verdict != verify.VerdictEqual {
-		t.Errorf("mended: %s", diff)
+	if diff := cmp.Diff([]string{strings.Replace(want, "drift", "repaired", 1)}, lines(by["tag-names"])); diff != "" || r.Verdict != verify.VerdictEqual {
+		t.Errorf("repaired: %s", diff)
 	}
-	if r, _ := m.repair(t, verify.Config{}); r.Verdict != verify.VerdictEqual || r.Pipelines[0].Mended != 0 {
+	if r, _ := m.repair(t, verify.Config{}); r.Verdict != verify.VerdictEqual || r.Pipelines[0].Repaired != 0 {
 		t.Errorf("again:\n%s", text(r))
 	}
 }
@@ -142,8 +142,8 @@ func TestRepair_MendsFields(t *testing.T) {
 		t.Errorf("found: %s", diff)
 	}
 	before := m.head(t, "sale")
-	if _, by = m.repair(t, verify.Config{}); by["totals"].Mended != 1 || by["totals"].Verdict != verify.VerdictEqual {
-		t.Errorf("mended: %+v", by["totals"])
+	if _, by = m.repair(t, verify.Config{}); by["totals"].Repaired != 1 || by["totals"].Verdict != verify.VerdictEqual {
+		t.Errorf("repaired: %+v", by["totals"])
 	}
 	m.idle(t)
 	if after := m.head(t, "sale"); after != before+1 {
@@ -168,9 +168,9 @@ func (m *mart) head(t testing.TB, container string) (commits feed.LSN) {
 	return commits
 }
 
-// TestRepair_MendsAHotGroup mends the count of a customer whose orders many write at
+// TestRepair_RepairsAHotGroup repairs the count of a customer whose orders many write at
 // the time, in the owner's commits and in a processor's.
-func TestRepair_MendsAHotGroup(t *testing.T) {
+func TestRepair_RepairsAHotGroup(t *testing.T) {
 	m := newMart(t)
 	m.fill(t, 3, 5)
 	stop := m.traffic(t, 0, 1)
@@ -180,7 +180,7 @@ func TestRepair_MendsAHotGroup(t *testing.T) {
 		_, by := m.repair(t, verify.Config{PollInterval: 5 * time.Millisecond})
 		for _, name := range []string{"totals", "days"} {
 			// An item that changes faster than it can be looked at is behind.
-			if p := by[name]; p.Mended != 1 || p.Drift != 0 {
+			if p := by[name]; p.Repaired != 1 || p.Drift != 0 {
 				t.Errorf("%s: %+v", name, p)
 			}
 		}

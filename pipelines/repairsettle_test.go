@@ -199,7 +199,7 @@ func (w *ward) equal(t testing.TB, when string) {
 	}
 }
 
-// What was given up is counted once, whether a repair mends it, a retry, or the feed
+// What was given up is counted once, whether a repair repairs it, a retry, or the feed
 // when the pipeline is rewound, and whichever comes first.
 func TestI5_RepairAndRetryCountOnce(t *testing.T) {
 	w := newWard(t)
@@ -221,7 +221,7 @@ func TestI5_RepairAndRetryCountOnce(t *testing.T) {
 
 	give("refused again")
 	w.gaveUp(t, "days", 1)
-	if _, by := w.repair(t, verify.Config{}); by["days"].Verdict != verify.VerdictEqual || by["days"].Mended != 1 {
+	if _, by := w.repair(t, verify.Config{}); by["days"].Verdict != verify.VerdictEqual || by["days"].Repaired != 1 {
 		t.Fatalf("a repair of what is refused: %+v", by["days"])
 	}
 	w.gaveUp(t, "days", 0)
@@ -234,7 +234,7 @@ func TestI5_RepairAndRetryCountOnce(t *testing.T) {
 	give("taken at last")
 	l := w.gaveUp(t, "days", 1)[0]
 	w.gate.shut.Store(false)
-	if _, by := w.repair(t, verify.Config{}); by["days"].Verdict != verify.VerdictEqual || by["days"].Mended != 0 {
+	if _, by := w.repair(t, verify.Config{}); by["days"].Verdict != verify.VerdictEqual || by["days"].Repaired != 0 {
 		t.Fatalf("a repair of what is taken now: %+v", by["days"])
 	}
 	if err := w.letters.RetryFinally(t.Context(), &l); err != nil { // asked for by somebody who does not know

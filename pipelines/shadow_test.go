@@ -60,12 +60,12 @@ func (n *node) parquet(t testing.TB, dir, totals string) []project.Row {
 	return n.reads(t, sink, totals)
 }
 
-// settled waits until a pipeline's generation is in force.
-func (n *node) settled(t testing.TB, name string, generation uint32) {
+// awaitInForce waits until a pipeline's generation is in force.
+func (n *node) awaitInForce(t testing.TB, name string, generation uint32) {
 	t.Helper()
 	eventually(t, func() string {
-		if rec := n.record(t, name); rec.Generation != generation || !rec.Settled || rec.Shadow || rec.Former != nil {
-			return fmt.Sprintf("it has not settled: %+v", rec)
+		if rec := n.record(t, name); rec.Generation != generation || !rec.InForce || rec.Shadow || rec.Former != nil {
+			return fmt.Sprintf("it is not in force: %+v", rec)
 		}
 		return ""
 	})
@@ -80,14 +80,14 @@ func TestShadowRowsTakeTheirPlace(t *testing.T) {
 	dir := t.TempDir()
 	sink := "{parquet: {path: " + dir + ", commitInterval: 100ms}}"
 	n.apply(t, rows(t, sink, doubleTotals))
-	n.settled(t, "order-rows", 1)
+	n.awaitInForce(t, "order-rows", 1)
 	if got := n.parquet(t, dir, "double"); len(got) != 6 {
 		t.Fatalf("%d rows at first", len(got))
 	}
 
 	n.apply(t, rows(t, sink, decimalTotals), registry.ApplyOptions{Backfill: true})
 	n.put(t, "customer", order(0, 2))
-	n.settled(t, "order-rows", 2)
+	n.awaitInForce(t, "order-rows", 2)
 	got := n.parquet(t, dir, "decimal(12,2)")
 	if len(got) != 7 || got[0].Values[2].String() == "" {
 		t.Fatalf("%d rows after the swap: %v", len(got), got)
@@ -105,7 +105,7 @@ func TestShadowRowsTakeTheirPlace(t *testing.T) {
 	if _, err := n.registry.Rewind(t.Context(), "default", "order-rows", registry.RewindTo{}, ""); err != nil {
 		t.Fatal(err)
 	}
-	n.settled(t, "order-rows", 3)
+	n.awaitInForce(t, "order-rows", 3)
 	if got := n.parquet(t, dir, "decimal(12,2)"); len(got) != 7 {
 		t.Errorf("%d rows after the rewind", len(got))
 	}
@@ -132,13 +132,13 @@ func TestShadowTablesTakeTheirPlace(t *testing.T) {
 	}
 	sink := "{postgres: {dsnEnv: " + env + "}}"
 	n.apply(t, rows(t, sink, doubleTotals))
-	n.settled(t, "order-rows", 1)
+	n.awaitInForce(t, "order-rows", 1)
 	if got := read("double"); got != 6 {
 		t.Fatalf("%d rows at first", got)
 	}
 	n.apply(t, rows(t, sink, decimalTotals), registry.ApplyOptions{Backfill: true})
 	n.put(t, "customer", order(0, 2))
-	n.settled(t, "order-rows", 2)
+	n.awaitInForce(t, "order-rows", 2)
 	if got := read("decimal(12,2)"); got != 7 {
 		t.Fatalf("%d rows after the swap", got)
 	}
@@ -149,7 +149,7 @@ func TestShadowTablesTakeTheirPlace(t *testing.T) {
 	if rec, err := n.registry.Rewind(t.Context(), "default", "order-rows", place, ""); err != nil || rec.Shadow {
 		t.Fatalf("%+v, %v", rec, err)
 	}
-	n.settled(t, "order-rows", 3)
+	n.awaitInForce(t, "order-rows", 3)
 	if got := read("decimal(12,2)"); got != 7 {
 		t.Errorf("%d rows after they were set again in their place", got)
 	}

@@ -55,16 +55,16 @@ func everyState() *status.Status {
 		{
 			Database: "default", Name: "customer-totals", Kind: spec.AggregateKind, Generation: 1, Source: "customer", Target: "customer",
 			State: status.Switching, Reason: "its fields are being set, or partitions and readers pass on who computes them", Counts: processors.Counts{Copies: 12},
-			Proof: &verify.Proof{
+			Verified: &verify.Verification{
 				At: at.Add(-42 * time.Second), Seconds: 0.25, Verdict: verify.VerdictDrift, Copies: 1200, Drift: 3,
-				Proved: at.Add(-5 * time.Minute), ProvedAt: []registry.Start{{Partition: 0, After: feed.Position{LSN: 119_000}}},
+				Equal: at.Add(-5 * time.Minute), EqualAt: []registry.Start{{Partition: 0, After: feed.Position{LSN: 119_000}}},
 			},
 		},
 		{
 			Database: "default", Name: "halting", Kind: spec.CascadeKind, Generation: 1, Source: "a", Target: "b", State: status.Halted,
-			Reason: "source c7k2x4ab/0: halted at the change 11.0 of [\"a\"]/a, which cannot be processed: too large; it is tried again by itself: mend the item, or apply the pipeline with onError: park",
-			Lag:    status.Lag{Commits: 1, Changes: 1, Seconds: 3},
-			Proof:  &verify.Proof{At: at.Add(-90 * time.Second), Seconds: 2, Verdict: verify.VerdictEqual, Copies: 1, Proved: at.Add(-90 * time.Second)},
+			Reason:   "source c7k2x4ab/0: halted at the change 11.0 of [\"a\"]/a, which cannot be processed: too large; it is tried again by itself: correct the item, or apply the pipeline with onError: park",
+			Lag:      status.Lag{Commits: 1, Changes: 1, Seconds: 3},
+			Verified: &verify.Verification{At: at.Add(-90 * time.Second), Seconds: 2, Verdict: verify.VerdictEqual, Copies: 1, Equal: at.Add(-90 * time.Second)},
 		},
 	}}
 }

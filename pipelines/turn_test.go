@@ -69,8 +69,8 @@ func TestPipelinesTurnToWhatExpressionsMean(t *testing.T) {
 	n.work(t, n.client, compile.SinkLimits{})
 	eventually(t, func() string {
 		for _, name := range names {
-			if r := n.record(t, name); r.Expressions != query.MeaningNow || !r.Settled {
-				return fmt.Sprintf("%s has meaning %d in generation %d, settled: %v", name, r.Expressions, r.Generation, r.Settled)
+			if r := n.record(t, name); r.Expressions != query.MeaningNow || !r.InForce {
+				return fmt.Sprintf("%s has meaning %d in generation %d, in force: %v", name, r.Expressions, r.Generation, r.InForce)
 			}
 		}
 		return ""

@@ -520,7 +520,7 @@ func TestVerifySaysWhatIsBehind(t *testing.T) {
 	if _, err := m.registry.Resume(t.Context(), "default", "days"); err != nil {
 		t.Fatal(err)
 	}
-	if _, by = m.repair(t, verify.Config{}); by["days"].Behind != 1 || by["days"].Mended != 0 ||
+	if _, by = m.repair(t, verify.Config{}); by["days"].Behind != 1 || by["days"].Repaired != 0 ||
 		!strings.Contains(by["days"].Differences[0].String(), `a change of ["c9"]/o9 was given up: it is too large`) {
 		t.Errorf("given up: %+v", by["days"])
 	}
@@ -559,7 +559,7 @@ func TestVerifyKnowsTheWrongSink(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, by := m.repair(t, verify.Config{})
-	if p := by["files"]; p.Verdict != verify.VerdictBehind || !strings.Contains(p.Reason, "not where the workers write to") || p.Mended != 0 {
+	if p := by["files"]; p.Verdict != verify.VerdictBehind || !strings.Contains(p.Reason, "not where the workers write to") || p.Repaired != 0 {
 		t.Errorf("elsewhere: %+v", p)
 	}
 	if err := os.RemoveAll(m.dir); err != nil {

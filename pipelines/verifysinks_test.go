@@ -84,8 +84,8 @@ func TestVerifyEverySink(t *testing.T) {
 				`drift table people row ["Name 4"]: n is 5, of its source 4 (source sale/["k0"]/p4)`,
 			}
 			check("planted", false, want...)
-			if _, by := m.repair(t, verify.Config{}); int(by["flat"].Mended) != len(want) || by["flat"].Verdict != verify.VerdictEqual {
-				t.Errorf("mended: %+v", by["flat"])
+			if _, by := m.repair(t, verify.Config{}); int(by["flat"].Repaired) != len(want) || by["flat"].Verdict != verify.VerdictEqual {
+				t.Errorf("repaired: %+v", by["flat"])
 			}
 			check("after the repair", false)
 			check("again", true)

@@ -35,7 +35,7 @@ func (e *DamageError) Error() string {
 	if more := len(e.Findings) - shown; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
 	}
-	return fmt.Sprintf("%s is damaged: %s; millrace doctor tells all of it, and millrace doctor --fix mends it", e.What, text)
+	return fmt.Sprintf("%s is damaged: %s; millrace doctor tells all of it, and millrace doctor --fix repairs it", e.What, text)
 }
 
 // Is matches ErrUnavailable.

@@ -247,7 +247,7 @@ two. A dead letter that succeeds is gone; one that fails again tells the new rea
 func newDeadLettersDrop(a *app) *cobra.Command {
 	return newDeadLettersAct(a, "drop", "Forget dead letters",
 		`Drop forgets a dead letter. What it was about stays undone: millrace verify lists it,
-and millrace repair mends it.`,
+and millrace repair repairs it.`,
 		(*processors.DeadLetters).Drop, "dropped")
 }
 

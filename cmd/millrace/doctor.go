@@ -26,7 +26,7 @@ func newDoctor(a *app) *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Tell what is damaged, missing, unnamed or short of replicas, and mend it",
+		Short: "Tell what is damaged, missing, unnamed or short of replicas, and repair it",
 		Long: `Doctor compares the catalog and the registry of pipelines with the logs that are
 there. It tells what is missing or damaged, which logs belong to no container that
 is known, and which streams have fewer replicas than durability asks for, each with
@@ -65,7 +65,7 @@ It exits with 0 if nothing is wrong, 1 if something is, 2 if it could not look.`
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&fix, "fix", false, "mend what can be mended")
+	cmd.Flags().BoolVar(&fix, "fix", false, "repair what can be repaired")
 	cmd.Flags().StringArrayVar(&names, "name", nil, "name of a container that its logs do not tell, RID=DATABASE/CONTAINER; may be given again")
 	cmd.Flags().String("dir", configs.DirDefault, "directory of millrace up, to look at without it")
 	return cmd

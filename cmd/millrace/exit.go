@@ -62,7 +62,7 @@ func classify(err error) (code int, next string) {
 	case isType[*registry.PlanError](err):
 		return codeBad, "millrace plan -f with the same files; nothing was changed"
 	case isFindings(err):
-		return codeBad, "mend the declarations and apply again; nothing was changed"
+		return codeBad, "correct the declarations and apply again; nothing was changed"
 	case errors.As(err, &dir):
 		return codeNotAsked, "name another directory with --dir"
 	case errors.As(err, &payload):

@@ -125,7 +125,7 @@ func (a *app) importFiles(ctx context.Context, ct container, files []string, f *
 		return errors.Join(failed, err)
 	}
 	if rejected > 0 {
-		return bad("%s rejected\nnext: mend them in the file and import it again; the items that were written are replaced by themselves",
+		return bad("%s rejected\nnext: correct them in the file and import it again; the items that were written are replaced by themselves",
 			format.Plural(rejected, "record was", "records were"))
 	}
 	return nil

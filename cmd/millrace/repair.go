@@ -16,9 +16,9 @@ func newRepair(a *app) *cobra.Command {
 	var list int
 	cmd := &cobra.Command{
 		Use:   "repair [PIPELINE...]",
-		Short: "Mend what verify lists as drift",
-		Long: `Repair recomputes every copy from its source, as verify does, and mends those that
-differ, while writes and pipelines go on. Each is mended by a write that is
+		Short: "Repair what verify lists as drift",
+		Long: `Repair recomputes every copy from its source, as verify does, and repairs those that
+differ, while writes and pipelines go on. Each is repaired by a write that is
 carried out only if what was seen is still there; nothing else is touched. What
 a pipeline has not come to within --settle is left to it. References whose source
 is not there stay as they are.
@@ -45,7 +45,7 @@ It exits with 1 unless all copies are equal then.`,
 	return cmd
 }
 
-// repair mends copies and shows how far it is on standard error.
+// repair repairs copies and shows how far it is on standard error.
 func (a *app) repair(ctx context.Context, s *session, cfg verify.Config, names []spec.Metadata) (*verify.Report, error) {
 	bar := newProgress(a.err, "repairing", "items")
 	defer bar.done()
@@ -55,6 +55,6 @@ func (a *app) repair(ctx context.Context, s *session, cfg verify.Config, names [
 func printRepair(w io.Writer, report *verify.Report) error {
 	return printFound(w, report, map[verify.Verdict]string{
 		verify.VerdictBehind: "see millrace status, and repair again when the pipeline has caught up",
-		verify.VerdictDrift:  "the reasons why the rest could not be mended are listed above",
+		verify.VerdictDrift:  "the reasons why the rest could not be repaired are listed above",
 	})
 }

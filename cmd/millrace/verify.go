@@ -95,7 +95,7 @@ func printReport(w io.Writer, report *verify.Report) error {
 	return printFound(w, report, map[verify.Verdict]string{
 		verify.VerdictUnjudged: "run it where the workers run, or set the variables that it names, and verify again",
 		verify.VerdictBehind:   "see millrace status; a paused pipeline goes on with millrace resume, and --settle 5m waits longer for one that is slow",
-		verify.VerdictDrift:    "write the source again, or the item that holds the copy, or let millrace repair mend what differs",
+		verify.VerdictDrift:    "write the source again, or the item that holds the copy, or let millrace repair repair what differs",
 	})
 }
 
@@ -104,18 +104,18 @@ func printFound(w io.Writer, report *verify.Report, next map[verify.Verdict]stri
 	if err := report.Print(w); err != nil || len(report.Pipelines) == 0 {
 		return err
 	}
-	var copies, groups, mended, dangling int64
+	var copies, groups, repaired, dangling int64
 	for i := range report.Pipelines {
 		p := &report.Pipelines[i]
-		copies, groups, mended, dangling = copies+p.Copies, groups+p.Groups, mended+p.Mended, dangling+p.Dangling
+		copies, groups, repaired, dangling = copies+p.Copies, groups+p.Groups, repaired+p.Repaired, dangling+p.Dangling
 	}
 	fmt.Fprintf(w, "\n%s: %s", report.Verdict, format.Plural(copies, "copy", "copies"))
 	if groups > 0 {
 		fmt.Fprintf(w, " and %s", format.Plural(groups, "group", "groups"))
 	}
 	fmt.Fprintf(w, " in %s", report.Duration.Round(time.Millisecond))
-	if mended > 0 {
-		fmt.Fprintf(w, "; %s mended", format.Plural(mended, "difference", "differences"))
+	if repaired > 0 {
+		fmt.Fprintf(w, "; %s repaired", format.Plural(repaired, "difference", "differences"))
 	}
 	if dangling > 0 {
 		fmt.Fprintf(w, "; %s", format.Plural(dangling, "dangling reference", "dangling references"))

@@ -195,7 +195,7 @@ func (d *Doctor) shape(ctx context.Context, p feed.Partition, stream *jetstream.
 	return shape
 }
 
-// fixes is the remedy of what Fix mends.
+// fixes is the remedy of what Fix repairs.
 const fixes = "millrace doctor --fix"
 
 // catalog tells what is wrong with the catalog.

@@ -386,7 +386,7 @@ func TestExamine_TellsOfHolesInLogs(t *testing.T) {
 	}
 }
 
-// TestExamine_TellsOfLogsThatAreGone has what no doctor mends.
+// TestExamine_TellsOfLogsThatAreGone has what no doctor repairs.
 func TestExamine_TellsOfLogsThatAreGone(t *testing.T) {
 	w := newWard(t)
 	w.apply()

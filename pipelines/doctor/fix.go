@@ -200,14 +200,14 @@ func (f *fixer) put(ctx context.Context, kv jetstream.KeyValue, key string, data
 	return nil
 }
 
-// forget takes a record that cannot be read for mended.
+// forget takes a record that cannot be read for repaired.
 func (p *patient) forget(key string) {
 	is := func(bad store.BadRecord) bool { return bad.Key == key }
 	p.exam.Bad = slices.DeleteFunc(p.exam.Bad, is)
 	p.registry.Bad = slices.DeleteFunc(p.registry.Bad, is)
 }
 
-// badRecords mends what is left of the catalog's records that cannot be read.
+// badRecords repairs what is left of the catalog's records that cannot be read.
 func (f *fixer) badRecords(ctx context.Context) error {
 	copies, err := spare.New(f.js, f.replicas).All(ctx, store.DatabaseRecords().Prefix)
 	if err != nil {
@@ -231,7 +231,7 @@ func (f *fixer) badRecords(ctx context.Context) error {
 			if err := f.put(ctx, f.catalog, bad.Key, data); err != nil {
 				return err
 			}
-			f.say("mended record %s", bad.Key)
+			f.say("repaired record %s", bad.Key)
 		case !unentered:
 			// Each log has its container, and none is this one's.
 			if err := f.catalog.Delete(ctx, bad.Key); err != nil {
@@ -298,7 +298,7 @@ func (f *fixer) registry(ctx context.Context) error {
 		if err := f.put(ctx, f.pipes, bad.Key, data); err != nil {
 			return err
 		}
-		f.say("mended record %s, from %s", bad.Key, from)
+		f.say("repaired record %s, from %s", bad.Key, from)
 	}
 	return nil
 }

@@ -168,8 +168,8 @@ func (run *planning) rule(ctx context.Context, r *Resource, next *registry.Recor
 	}
 	r.Notes = append(r.Notes, fmt.Sprintf("its rule is put in force in %s of container %s, %s", partitions, b.Target.Name, next.Spec.Aggregate.Consistency))
 	// As a partition without any rule would take it.
-	wish := store.ContainerInfo{Rules: []store.RuleWish{next.RuleWish()}}
-	settings, _ := store.Settings{}.Wish(&wish)
+	planned := store.ContainerInfo{Rules: []store.RuleWish{next.NeededRule()}}
+	settings, _ := store.Settings{}.Wish(&planned)
 	for _, i := range settings.Indexes {
 		index, err := run.index(ctx, b.Target, i.Path, i.Where)
 		if err != nil {

@@ -82,7 +82,7 @@ func (r *Registry) requestBackfill(ctx context.Context, database, name string, s
 		}
 		next := rec
 		next.Backfills++
-		next.BackfillScope, next.Settled = scope, false
+		next.BackfillScope, next.InForce = scope, false
 		if err = r.put(ctx, &next, rec.Revision); err == nil {
 			return r.Get(ctx, database, name)
 		}
@@ -99,7 +99,7 @@ func (r *Registry) checkBackfill(ctx context.Context, rec *Record, scope *Backfi
 	case err != nil:
 		return err
 	case rec.Spec.Kind() == spec.AggregateKind:
-		return errors.New("an aggregate knows all members of its groups, or its fields would be wrong; millrace repair mends fields that differ")
+		return errors.New("an aggregate knows all members of its groups, or its fields would be wrong; millrace repair repairs fields that differ")
 	case rec.Shadow:
 		return errors.New("its rows are being built anew, those of all items; see millrace status")
 	}

@@ -15,8 +15,8 @@ type change uint8
 const (
 	ChangeNew         change = iota // there is no record
 	ChangeNone                      // it says the same in the same words
-	changeWords                     // it says the same in other words
-	changeLive                      // the generation goes on in another way
+	changeCosmetic                  // it says the same in other words
+	changeOnline                    // the generation goes on in another way
 	changeContainers                // a container was made again
 	changeMeaning                   // what was written does not hold any more
 	changeExpressions               // it says the same, and expressions mean something else
@@ -34,10 +34,10 @@ func (r *Record) Change(spec *spec.PipelineSpec, b *Bound, opts *ApplyOptions) c
 	case same && r.Spec.SameText(spec):
 		return ChangeNone
 	case same && r.Spec.SameMeaning(spec):
-		return changeWords
+		return changeCosmetic
 	case r.Spec.GoesOnAs(spec, opts.Backfill):
 		if same {
-			return changeLive
+			return changeOnline
 		}
 		return changeContainers
 	}
@@ -80,7 +80,7 @@ func (o *ApplyOptions) Refuse(declared *spec.Resources, w World) error {
 // Refusal says why a pipeline may not be registered as declared, "" if it may.
 func (o *ApplyOptions) Refusal(there *Record, d *spec.Pipeline, what change) string {
 	switch {
-	case what == ChangeNone || what == changeWords || what == changeLive:
+	case what == ChangeNone || what == changeCosmetic || what == changeOnline:
 		return ""
 	case o.FromNow && d.Spec.Kind() == spec.AggregateKind:
 		return fmt.Sprintf("pipeline %s: an aggregate cannot begin now: it would not know the items that are there, and its fields would be wrong from the first of them that changes; apply it with --backfill", d.Metadata)

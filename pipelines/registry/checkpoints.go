@@ -18,7 +18,7 @@ type Checkpoints map[string]*processors.Checkpoint
 // CheckpointsOf reads the checkpoints of the processors among leases. Those that cannot
 // be read are left out, as those of readers that have not begun; unreadable names them,
 // nil if there are none. Who sees to many pipelines may go on without them, so that one
-// does not stop all. Who proves something must not.
+// does not stop all. Whoever verifies must not be.
 func CheckpointsOf(held []leases.Lease) (at Checkpoints, unreadable error) {
 	at = Checkpoints{}
 	var errs []error

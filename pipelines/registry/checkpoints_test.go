@@ -11,7 +11,7 @@ import (
 )
 
 // TestCheckpointsOf_NamesWhatCannotBeReadAndReadsTheRest: one bad checkpoint stops
-// nobody who sees to all pipelines, and is not hidden from who proves something.
+// nobody who sees to all pipelines, and is not hidden from whoever verifies.
 func TestCheckpointsOf_NamesWhatCannotBeReadAndReadsTheRest(t *testing.T) {
 	good := (&processors.Checkpoint{Position: feed.Position{LSN: 7}}).Encode()
 	reader := func(number uint32) string {

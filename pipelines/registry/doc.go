@@ -9,7 +9,7 @@
 // both, so the work of an older meaning can never be taken for that of a newer one.
 //
 // The record comes first, and what containers are to do for a pipeline follows from the
-// record alone (wish.go): whoever finds one without the other puts it right. What a new
+// record alone (needs.go): whoever finds one without the other puts it right. What a new
 // declaration means for the generation that runs is decided in one place, change.go:
 // nothing, other words, another way to go on, or a new generation.
 //

@@ -9,12 +9,12 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// UnsettledSwept is what is left when all is in force but the fields.
-const UnsettledSwept = "the fields of its targets are being set"
+// FieldsPending is what is left when all is in force but the fields.
+const FieldsPending = "the fields of its targets are being set"
 
-// Unsettled says what is left to do until an aggregate is in force as declared in
+// NotInForce says what is left to do until an aggregate is in force as declared in
 // every partition of its target; "" if nothing is.
-func (r *Record) Unsettled(b *Bound, rules map[uint32]store.RuleState, at Checkpoints) string {
+func (r *Record) NotInForce(b *Bound, rules map[uint32]store.RuleState, at Checkpoints) string {
 	transactional := r.Spec.Aggregate.Consistency == spec.Transactional
 	swept := true
 	for _, p := range b.Target.Partitions {
@@ -38,7 +38,7 @@ func (r *Record) Unsettled(b *Bound, rules map[uint32]store.RuleState, at Checkp
 		}
 	}
 	if !swept {
-		return UnsettledSwept
+		return FieldsPending
 	}
 	return ""
 }

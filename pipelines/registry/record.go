@@ -71,12 +71,12 @@ type Record struct {
 	// the last one is about.
 	Backfills     uint32        `json:"fills,omitempty"`
 	BackfillScope BackfillScope `json:"fillScope,omitzero"`
-	// Settled says that the generation was seen to be in force everywhere, as
+	// InForce says that the generation was seen to be in force everywhere, as
 	// declared: an aggregate's rule in each partition, and the processors beyond it.
-	Settled bool `json:"settled,omitempty"`
-	// Unproven says that its consistency has changed, and that its copies have not
-	// been verified since: until they are, once it has settled, it is switching.
-	Unproven bool `json:"unproven,omitempty"`
+	InForce bool `json:"settled,omitempty"`
+	// Unverified says that its consistency has changed, and that its copies have not
+	// been verified since: until they are, once it is in force, it is switching.
+	Unverified bool `json:"unproven,omitempty"`
 	// Paused says that no processor of the pipeline is to run.
 	Paused  bool      `json:"paused,omitempty"`
 	Created time.Time `json:"created"`

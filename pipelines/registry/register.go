@@ -122,17 +122,17 @@ func (r *Record) Next(d *spec.Pipeline, b *Bound, what change, opts *ApplyOption
 	case ChangeNone:
 		o.Action = Unchanged
 		return next
-	case changeWords:
+	case changeCosmetic:
 		o.Notes = append(o.Notes, "it means the same, so nothing is copied anew")
 		return next
-	case changeLive:
-		next.Settled = false
-		next.Unproven = r.Unproven || r.Spec.Switches(&next.Spec)
+	case changeOnline:
+		next.InForce = false
+		next.Unverified = r.Unverified || r.Spec.Switches(&next.Spec)
 		if next.Spec.Project != nil && spec.GainsColumns(r.Spec.Project, next.Spec.Project) {
 			next.Backfills++
 			next.BackfillScope = BackfillScope{}
 		}
-		o.Notes = append(o.Notes, liveNotes(&r.Spec, &next.Spec)...)
+		o.Notes = append(o.Notes, onlineNotes(&r.Spec, &next.Spec)...)
 		return next
 	case changeContainers, changeMeaning, changeExpressions:
 	}
@@ -146,7 +146,7 @@ func (r *Record) Next(d *spec.Pipeline, b *Bound, what change, opts *ApplyOption
 
 // succeed makes next a new generation that comes after r.
 func (next *Record) succeed(r *Record, opts *ApplyOptions) {
-	next.Published, next.Settled, next.Unproven, next.Rewinds, next.Backfills = false, false, false, 0, 0
+	next.Published, next.InForce, next.Unverified, next.Rewinds, next.Backfills = false, false, false, 0, 0
 	next.BackfillScope = BackfillScope{}
 	next.Shadow, next.Former = false, nil
 	project, was := next.Spec.Project, r.Spec.Project
@@ -168,8 +168,8 @@ func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	}
 }
 
-// liveNotes tell what becomes of a pipeline that goes on in another way.
-func liveNotes(s, next *spec.PipelineSpec) []string {
+// onlineNotes tell what becomes of a pipeline that goes on in another way.
+func onlineNotes(s, next *spec.PipelineSpec) []string {
 	var notes []string
 	if s.Switches(next) {
 		notes = append(notes, fmt.Sprintf("it is %s from a commit in each partition on; nothing is computed anew", next.Aggregate.Consistency))

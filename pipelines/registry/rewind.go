@@ -212,7 +212,7 @@ func (r *Registry) timeOf(ctx context.Context, c *store.ContainerInfo, lsn feed.
 
 // Unfinished returns starts with those moved back to what the readers of the record
 // have not finished, or have given up: a generation that ends leaves nothing undone,
-// unless that is the wish.
+// unless that is asked for.
 func (r *Record) Unfinished(role processors.Role, c *store.ContainerInfo, starts []Start, to RewindTo, at Checkpoints) []Start {
 	if to.Kind == RewindNow {
 		return starts

@@ -110,10 +110,10 @@ func (c *Checker) container(d *Container) {
 	if field == "" {
 		return
 	}
-	is, wish := fixed(&info.Spec, field), fixed(&d.Spec, field)
+	is, declared := fixed(&info.Spec, field), fixed(&d.Spec, field)
 	c.findings.Add(d.places.at("spec."+field),
 		"spec.%s of container %s is %s and cannot be changed to %s; keep it, or declare a container of another name and import the items there",
-		field, d.Metadata, is, wish)
+		field, d.Metadata, is, declared)
 }
 
 // fixed prints a field that cannot be changed.

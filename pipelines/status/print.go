@@ -51,7 +51,7 @@ func (s *Status) printPipelines(w io.Writer, wide bool) error {
 	for i := range s.Pipelines {
 		p := &s.Pipelines[i]
 		row(p.title(), string(p.State), p.Lag.text(), format.Age(p.Lag.Seconds), format.Count(p.Counts.Copies+p.Counts.Rows),
-			format.Count(int64(p.Rate))+"/s", format.Count(len(p.FanOuts)), format.Count(p.Parked), format.Count(p.Counts.DeadLetters), proofCell(p.Proof, s.Time))
+			format.Count(int64(p.Rate))+"/s", format.Count(len(p.FanOuts)), format.Count(p.Parked), format.Count(p.Counts.DeadLetters), verifiedCell(p.Verified, s.Time))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -88,8 +88,8 @@ func (p *Pipeline) details(w io.Writer, wide bool, now time.Time) error {
 			fmt.Fprintf(&b, "  %s\n", p.Sink.Rejected[i])
 		}
 	}
-	if p.Proof != nil && (wide || p.Proof.Verdict == verify.VerdictDrift) {
-		fmt.Fprintf(&b, "\nVerified of %s: %s\n", p.title(), proofText(p.Proof, now, p.Name))
+	if p.Verified != nil && (wide || p.Verified.Verdict == verify.VerdictDrift) {
+		fmt.Fprintf(&b, "\nVerified of %s: %s\n", p.title(), verifiedText(p.Verified, now, p.Name))
 	}
 	if len(p.FanOuts) > 0 {
 		fmt.Fprintf(&b, "\nFan-outs of %s\n", p.title())

@@ -80,9 +80,9 @@ type Pipeline struct {
 	Backfill *Backfill `json:"backfill,omitempty"`
 	// Sink tells of the sink of a projection; nil for other kinds.
 	Sink *Sink `json:"sink,omitempty"`
-	// Proof is what the continuous verification has found of this generation; nil
+	// Verified is what the continuous verification has found of this generation; nil
 	// while it has found nothing.
-	Proof *verify.Proof `json:"proof,omitempty"`
+	Verified *verify.Verification `json:"proof,omitempty"`
 	// FanOuts are those that are open, the oldest first.
 	FanOuts    []FanOut    `json:"fanOuts"`
 	Processors []Processor `json:"processors"`

@@ -84,7 +84,7 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	for i := range held {
 		byResource[held[i].Resource] = &held[i]
 	}
-	findings := proofs(byResource)
+	findings := continuousFindings(byResource)
 	s := &Status{Time: time.Now()}
 	if err != nil {
 		s.Problems = append(s.Problems, fmt.Sprintf("read the leases: %v", err))
@@ -177,7 +177,7 @@ func (m *Monitor) rate(p *Pipeline, noted float64) float64 {
 // pipeline tells where one pipeline stands.
 func (m *Monitor) pipeline(rec *registry.Record, containers []store.ContainerInfo, readers []*watched, findings map[string]*verify.Finding) *Pipeline {
 	p := newPipelineStatus(rec)
-	p.Proof = verify.ProofOf(findings, rec)
+	p.Verified = verify.VerificationOf(findings, rec)
 	if _, gone := rec.Bound(containers); gone != "" {
 		p.State = Stuck
 		p.Reason = fmt.Sprintf("container %s/%s was deleted, or made again; apply the pipeline again or delete it", rec.Database, gone)
@@ -194,7 +194,7 @@ func (m *Monitor) pipeline(rec *registry.Record, containers []store.ContainerInf
 		return cmp.Or(a.Began.Compare(b.Began), strings.Compare(a.Source, b.Source))
 	})
 	p.Backfill = backfill.status(m.now.time)
-	p.settle(rec)
+	p.addRecord(rec)
 	return p
 }
 
@@ -207,15 +207,15 @@ func newPipelineStatus(rec *registry.Record) *Pipeline {
 	}
 }
 
-// settle takes in what the record says beside the processors.
-func (p *Pipeline) settle(rec *registry.Record) {
+// addRecord takes in what the record says beside the processors.
+func (p *Pipeline) addRecord(rec *registry.Record) {
 	switch {
 	case rec.Paused:
 		p.State, p.Reason = Paused, "millrace resume "+rec.Name
 	case rec.Spec.Kind() == spec.CascadeKind || p.Backfill != nil || severity[p.State] >= severity[Switching]:
-	case rec.Settled && rec.Unproven:
-		p.State, p.Reason = Switching, unproven(p.Proof, rec.Name)
-	case rec.Settled:
+	case rec.InForce && rec.Unverified:
+		p.State, p.Reason = Switching, notVerified(p.Verified, rec.Name)
+	case rec.InForce:
 	case rec.Spec.Kind() == spec.AggregateKind && !rec.Published:
 		p.State, p.Reason = Switching, "what was there is computed; its fields follow when each partition has its rule in force"
 	case rec.Spec.Kind() == spec.AggregateKind:

@@ -116,7 +116,7 @@ func (w *watched) state(lag Lag) (State, string) {
 		return Stuck, w.closed
 	case cp.Halted && !lag.None():
 		// Before what its worker says of the stop: that is only that it has halted.
-		return Halted, cp.LastError + "; it is tried again by itself: mend the item, or apply the pipeline with onError: park"
+		return Halted, cp.LastError + "; it is tried again by itself: correct the item, or apply the pipeline with onError: park"
 	case w.opens() != "":
 		return Stuck, w.opens()
 	case lag.None():

@@ -170,7 +170,7 @@ func TestWhatIsLeft(t *testing.T) {
 		{"all is done", registry.Checkpoints{check: passed(7, 3), fanOut: passed(9, 1)}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := one.Left(c.p, target); got != c.want {
+			if got := one.WaitsFor(c.p, target); got != c.want {
 				t.Errorf("%q, want %q", got, c.want)
 			}
 		})

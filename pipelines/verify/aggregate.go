@@ -18,15 +18,15 @@ func (run *verification) aggregate(ctx context.Context, p *Verified) error {
 		if err != nil {
 			return "", err
 		}
-		return p.Record.Unsettled(&p.bound, rules, at), nil
+		return p.Record.NotInForce(&p.bound, rules, at), nil
 	})
 	if err != nil {
 		return err
 	}
 	if left != "" {
-		run.late(p, left)
+		run.notJudged(p, left)
 	}
-	if left != "" && left != registry.UnsettledSwept {
+	if left != "" && left != registry.FieldsPending {
 		return nil
 	}
 	seen, err := run.accumulators(ctx, p)
@@ -64,8 +64,8 @@ func (run *verification) accumulators(ctx context.Context, p *Verified) (*groupV
 	if err := first.all(ctx); err != nil {
 		return nil, err
 	}
-	if first.left != "" {
-		run.late(p, first.left)
+	if first.reason != "" {
+		run.notJudged(p, first.reason)
 		return nil, nil
 	}
 	if len(first.differs) == 0 {
@@ -83,8 +83,8 @@ func (run *verification) accumulators(ctx context.Context, p *Verified) (*groupV
 	if err := second.all(ctx); err != nil {
 		return nil, err
 	}
-	if second.left != "" {
-		run.late(p, second.left)
+	if second.reason != "" {
+		run.notJudged(p, second.reason)
 	}
 	return first.values, nil
 }
@@ -112,7 +112,7 @@ func (c *groupCheck) suspect(ctx context.Context, partition feed.Partition, view
 	if len(judged) == 0 {
 		return again, nil
 	}
-	at, err := c.run.ask(ctx)
+	at, err := c.run.checkpoints(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -29,33 +29,33 @@ const (
 	// continuousSaveInterval is the time between two saves of what was found in one round,
 	// while it is no news.
 	continuousSaveInterval = time.Minute
-	// proofSharePercent is the part of its time in which a pipeline is verified on
-	// whose proof somebody waits.
-	proofSharePercent = 25
+	// waitedSharePercent is the part of its time in which a pipeline is verified on
+	// whose verification somebody waits.
+	waitedSharePercent = 25
 )
 
 // Continuous verifies pipelines in one process for all. If it is to, it goes round over
-// all of them for ever, in a small share of its time; and those that wait for a proof
-// (Record.Unproven) it verifies in any case, at once. What it finds it tells by
+// all of them for ever, in a small share of its time; and those that wait to be verified
+// (Record.Unverified) it verifies in any case, at once. What it finds it tells by
 // metrics,
 //
-//	millrace.verify.coverage      share of copies that the last pass proved equal
-//	millrace.verify.position      LSN up to which changes were last proved to be copied
-//	millrace.verify.position_age  age of the state that was last proved
+//	millrace.verify.coverage      share of copies that the last pass found equal
+//	millrace.verify.position      LSN up to which changes were last found to be copied
+//	millrace.verify.position_age  age of the state that was last found equal
 //	millrace.verify.drift         copies that the last pass found to differ for no reason
 //
 // each for each pipeline, and keeps it in its lease (CONTINUOUS.md), where status finds
-// it and the next holder goes on from it. It mends nothing: what it finds it logs,
-// and millrace repair mends.
+// it and the next holder goes on from it. It repairs nothing: what it finds it logs,
+// and millrace repair repairs.
 //
-// It writes nothing but that, and Record.Unproven by compare-and-set. So two at a
+// It writes nothing but that, and Record.Unverified by compare-and-set. So two at a
 // time do no harm; the lease only saves work.
 type Continuous struct {
 	verifier *Verifier
 	registry *registry.Registry
 	world    func() (registry.World, bool)
 	cfg      ContinuousConfig
-	tick     time.Duration // between two looks at what waits for a proof
+	tick     time.Duration // between two looks at what waits to be verified
 	log      *slog.Logger
 
 	mu       sync.Mutex
@@ -71,7 +71,7 @@ type Lease interface {
 	Save(ctx context.Context, checkpoint []byte) error
 }
 
-// NewContinuous returns a Continuous that looks every tick at what waits for a proof, in
+// NewContinuous returns a Continuous that looks every tick at what waits to be verified, in
 // the world that it is told. bucket holds the leases of processors.
 func NewContinuous(r *registry.Registry, client *store.Client, world func() (registry.World, bool), bucket string, cfg ContinuousConfig, tick time.Duration, log *slog.Logger) *Continuous {
 	cfg = cfg.withDefaults()
@@ -130,10 +130,10 @@ func (a *Continuous) verifyAll(ctx context.Context, lease Lease) error {
 	return nil
 }
 
-// verifyWaiting verifies pipelines that wait for a proof. One that was not proved is looked
+// verifyWaiting verifies pipelines that wait for it. One that was not found equal is looked
 // at again when it has changed, or after a while.
 func (a *Continuous) verifyWaiting(ctx context.Context, lease Lease) error {
-	v := a.paced(lease, max(a.cfg.SharePercent, proofSharePercent))
+	v := a.paced(lease, max(a.cfg.SharePercent, waitedSharePercent))
 	type try struct {
 		revision uint64
 		at       time.Time
@@ -147,14 +147,14 @@ func (a *Continuous) verifyWaiting(ctx context.Context, lease Lease) error {
 		waits := map[string]try{}
 		for i := range w.Pipelines {
 			rec := &w.Pipelines[i]
-			if !rec.Unproven || !rec.Settled || rec.Paused {
+			if !rec.Unverified || !rec.InForce || rec.Paused {
 				continue
 			}
 			last := tried[rec.ID]
 			if last.revision != rec.Revision || time.Since(last.at) >= a.cfg.Interval {
 				last = try{rec.Revision, time.Now()}
 				if a.verifyOne(ctx, v, lease, &w, rec) {
-					a.proved(ctx, rec)
+					a.markVerified(ctx, rec)
 				}
 			}
 			waits[rec.ID] = last
@@ -167,8 +167,8 @@ func (a *Continuous) verifyWaiting(ctx context.Context, lease Lease) error {
 }
 
 // verifyOne verifies one pipeline and notes what is found. It tells whether all copies
-// were proved to be equal.
-func (a *Continuous) verifyOne(ctx context.Context, v *Verifier, lease Lease, w *registry.World, rec *registry.Record) (proved bool) {
+// were found to be equal.
+func (a *Continuous) verifyOne(ctx context.Context, v *Verifier, lease Lease, w *registry.World, rec *registry.Record) (equal bool) {
 	began := time.Now()
 	v.pacer.Resume()
 	heads, err := a.heads(ctx, w, rec)
@@ -195,17 +195,17 @@ func (a *Continuous) verifyOne(ctx context.Context, v *Verifier, lease Lease, w 
 	return r.Verdict == VerdictEqual
 }
 
-// proved notes that a pipeline has the proof for which it waited.
-func (a *Continuous) proved(ctx context.Context, rec *registry.Record) {
+// markVerified notes that a pipeline has the verification for which it waited.
+func (a *Continuous) markVerified(ctx context.Context, rec *registry.Record) {
 	done := false
 	_, err := a.registry.Modify(ctx, rec.Metadata(), func(now *registry.Record) {
 		if done = now.Revision == rec.Revision; done {
-			now.Unproven = false
+			now.Unverified = false
 		}
 	})
 	switch {
 	case err != nil && ctx.Err() == nil:
-		a.log.WarnContext(ctx, "a proof could not be noted", slog.String("pipeline", rec.Metadata().String()), slog.Any("error", err))
+		a.log.WarnContext(ctx, "a verification could not be noted", slog.String("pipeline", rec.Metadata().String()), slog.Any("error", err))
 	case err == nil && done:
 		a.log.InfoContext(ctx, "a pipeline is in force and verified", slog.String("pipeline", rec.Metadata().String()))
 	}
@@ -257,8 +257,8 @@ func (a *Continuous) keep(w *registry.World) {
 func (a *Continuous) note(ctx context.Context, rec *registry.Record, r *PipelineReport, heads []registry.Start, began time.Time) {
 	a.mu.Lock()
 	one := a.of(rec)
-	before := one.Proof
-	one.take(rec, r, heads, began)
+	before := one.Verification
+	one.update(rec, r, heads, began)
 	if before.Drift != one.Drift || before.Verdict != one.Verdict {
 		a.saved = time.Time{}
 	}
@@ -270,7 +270,7 @@ func (a *Continuous) note(ctx context.Context, rec *registry.Record, r *Pipeline
 				examples = append(examples, r.Differences[i].String())
 			}
 		}
-		a.log.ErrorContext(ctx, "copies differ from their sources for no reason; millrace verify lists them, millrace repair mends them",
+		a.log.ErrorContext(ctx, "copies differ from their sources for no reason; millrace verify lists them, millrace repair repairs them",
 			slog.String("pipeline", rec.Metadata().String()), slog.Int64("drift", r.Drift), slog.Any("examples", examples))
 	}
 }

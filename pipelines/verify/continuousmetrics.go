@@ -14,17 +14,17 @@ import (
 func observeFindings(each func(f func(one *Finding))) (forget func(), err error) {
 	m := otel.Meter(instrumentation)
 	coverage, err := m.Float64ObservableGauge("millrace.verify.coverage", metric.WithUnit("1"),
-		metric.WithDescription("Share of copies that the continuous verification proved equal in its last pass."))
+		metric.WithDescription("Share of copies that the continuous verification found equal in its last pass."))
 	if err != nil {
 		return nil, err
 	}
 	position, err := m.Int64ObservableGauge("millrace.verify.position", metric.WithUnit("{lsn}"),
-		metric.WithDescription("LSN of a source's partition up to which the continuous verification last proved all changes to be copied."))
+		metric.WithDescription("LSN of a source's partition up to which the continuous verification last found all changes to be copied."))
 	if err != nil {
 		return nil, err
 	}
 	age, err := m.Float64ObservableGauge("millrace.verify.position_age", metric.WithUnit("s"),
-		metric.WithDescription("Age of the state of which the continuous verification last proved all copies equal."))
+		metric.WithDescription("Age of the state of which the continuous verification last found all copies equal."))
 	if err != nil {
 		return nil, err
 	}
@@ -40,7 +40,7 @@ func observeFindings(each func(f func(one *Finding))) (forget func(), err error)
 			o.ObserveFloat64(coverage, one.Coverage(), set)
 			o.ObserveFloat64(age, one.age(), set)
 			o.ObserveInt64(drift, one.Drift, set)
-			for _, at := range one.ProvedAt {
+			for _, at := range one.EqualAt {
 				partition := attribute.String("partition", strconv.FormatUint(uint64(at.Partition), 10))
 				o.ObserveInt64(position, int64(at.After.LSN), metric.WithAttributes(append(which[:2:2], partition)...))
 			}

@@ -66,8 +66,8 @@ func (c *fieldCheck) partition(ctx context.Context, partition feed.Partition) er
 		if err != nil {
 			return err
 		}
-		c.run.proved(c.p, len(carriers)-len(suspects))
-		return c.settle(ctx, partition, suspects)
+		c.run.equal(c.p, len(carriers)-len(suspects))
+		return c.judge(ctx, partition, suspects)
 	})
 }
 
@@ -177,8 +177,8 @@ func SameRaw(a, b []byte) bool {
 	return (a == nil) == (b == nil) && (a == nil || document.Equal(a, b))
 }
 
-// settle passes judgement on items that seemed to differ.
-func (c *fieldCheck) settle(ctx context.Context, partition feed.Partition, refs []store.ItemRef) error {
+// judge passes judgement on items that seemed to differ.
+func (c *fieldCheck) judge(ctx context.Context, partition feed.Partition, refs []store.ItemRef) error {
 	for round := 0; len(refs) > 0; round++ {
 		before, err := c.p.target.ReadMany(ctx, refs, true)
 		if err != nil {
@@ -203,8 +203,8 @@ func (c *fieldCheck) settle(ctx context.Context, partition feed.Partition, refs 
 			values := states[carriers[i].group].Values()
 			switch {
 			case !c.differs(carriers[i].Body, values):
-				c.run.proved(c.p, 1)
-			case round == settleRoundsMax:
+				c.run.equal(c.p, 1)
+			case round == judgeRoundsMax:
 				c.run.found(c.p, c.difference(&carriers[i], values, DifferenceBehind, "it keeps changing"))
 			case now[ref] != carriers[i].ETag:
 				refs = append(refs, ref)
@@ -222,12 +222,12 @@ func (c *fieldCheck) settle(ctx context.Context, partition feed.Partition, refs 
 	return nil
 }
 
-// settleRoundsMax is how often something that changes while it is judged is looked
+// judgeRoundsMax is how often something that changes while it is judged is looked
 // at again.
-const settleRoundsMax = 16
+const judgeRoundsMax = 16
 
 // drift tells of an item whose fields are not what its accumulator says. A repair
-// mends it; again says that it has changed before.
+// repairs it; again says that it has changed before.
 func (c *fieldCheck) drift(ctx context.Context, partition feed.Partition, item *carrier, values []document.FieldValue) (again bool, err error) {
 	d := c.difference(item, values, DifferenceDrift, "")
 	if c.run.repair == nil {

@@ -47,7 +47,7 @@ type groupCheck struct {
 	values  *groupValues
 	looks   map[accumulator.Group]look
 	differs []accumulator.Group
-	left    string // why some groups could not be compared
+	reason  string // why some groups could not be compared
 	judge   func(ctx context.Context, partition feed.Partition, view *groupView, differ []accumulator.Group) (again []accumulator.Group, err error)
 }
 
@@ -92,16 +92,16 @@ func newGroupCheck(run *verification, p *Verified, only map[accumulator.Group]bo
 
 // all compares the groups, slice by slice, and gathers those that differ.
 func (c *groupCheck) all(ctx context.Context) error {
-	for c.left == "" && c.slices.Next() {
-		if err := c.one(ctx); err != nil {
+	for c.reason == "" && c.slices.Next() {
+		if err := c.compareSlice(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one compares the groups of one slice.
-func (c *groupCheck) one(ctx context.Context) error {
+// compareSlice compares the groups of one slice.
+func (c *groupCheck) compareSlice(ctx context.Context) error {
 	c.delta, c.done = c.rule.NewDelta(), map[feed.Partition]bool{}
 	defer c.close()
 	if err := c.members(ctx); err != nil {
@@ -109,12 +109,12 @@ func (c *groupCheck) one(ctx context.Context) error {
 	}
 	c.expected = map[feed.Partition][]accumulator.Group{}
 	for _, g := range c.delta.Groups() {
-		if partition, ok := c.place(g); ok {
+		if partition, ok := c.partitionOf(g); ok {
 			c.expected[partition] = append(c.expected[partition], g)
 		}
 	}
 	for _, partition := range c.p.target.Partitions() {
-		if err := c.partition(ctx, partition); err != nil || c.left != "" {
+		if err := c.partition(ctx, partition); err != nil || c.reason != "" {
 			return err
 		}
 		c.done[partition] = true
@@ -187,22 +187,22 @@ func (c *groupCheck) fold(d *accumulator.Delta, e *event) error {
 func (c *groupCheck) merge(page *accumulator.Delta) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.delta.Merge(page.Only(c.has))
+	c.delta.Merge(page.Only(c.selected))
 	page.Reset()
 	for c.delta.Size() > c.run.cfg.BytesMax && c.slices.Halve() {
 		kept := c.rule.NewDelta()
-		kept.Merge(c.delta.Only(c.has))
+		kept.Merge(c.delta.Only(c.selected))
 		c.delta = kept
 	}
 }
 
-// has tells whether a group is looked at now.
-func (c *groupCheck) has(g accumulator.Group) bool {
+// selected tells whether a group is looked at now.
+func (c *groupCheck) selected(g accumulator.Group) bool {
 	return (c.only == nil || c.only[g]) && c.slices.Now.Has(HashGroup(g))
 }
 
-// place returns the partition that keeps a group; ok is false if none can.
-func (c *groupCheck) place(g accumulator.Group) (p feed.Partition, ok bool) {
+// partitionOf returns the partition that keeps a group; ok is false if none can.
+func (c *groupCheck) partitionOf(g accumulator.Group) (p feed.Partition, ok bool) {
 	key, ok := c.rule.TargetKey(g, c.keys)
 	if !ok {
 		return p, false
@@ -212,7 +212,7 @@ func (c *groupCheck) place(g accumulator.Group) (p feed.Partition, ok bool) {
 
 // partition compares the groups of one partition of the target.
 func (c *groupCheck) partition(ctx context.Context, partition feed.Partition) error {
-	at, err := c.run.ask(ctx)
+	at, err := c.run.checkpoints(ctx)
 	if err == nil {
 		err = c.drain(at)
 	}
@@ -220,18 +220,18 @@ func (c *groupCheck) partition(ctx context.Context, partition feed.Partition) er
 		return err
 	}
 	if c.only != nil {
-		return c.chosen(ctx, partition)
+		return c.compareOnly(ctx, partition)
 	}
 	fresh := map[accumulator.Group]bool{} // that came up since delta was made
 	for after := accumulator.Group(""); ; {
 		view, err := c.view(ctx, partition, &store.ReadGroups{After: string(after), Max: c.run.cfg.PageItems})
-		if err != nil || c.left != "" {
+		if err != nil || c.reason != "" {
 			return err
 		}
 		if err := c.advance(ctx, partition, after, view, fresh); err != nil {
 			return err
 		}
-		differ, err := c.compare(view, c.page(partition, after, view, fresh))
+		differ, err := c.compare(view, c.groupsOfPage(partition, after, view, fresh))
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ import (
 // the owner has folded before it is asked.
 func (c *groupCheck) drain(at registry.Checkpoints) error {
 	open := func(g accumulator.Group) bool {
-		partition, ok := c.place(g)
+		partition, ok := c.partitionOf(g)
 		return ok && !c.done[partition]
 	}
 	for _, s := range c.sources {
@@ -41,11 +41,11 @@ func (c *groupCheck) drain(at registry.Checkpoints) error {
 	return nil
 }
 
-// take merges the shares that the view of a partition has folded, of its groups that
+// mergePassed merges the shares that the view of a partition has folded, of its groups that
 // are still to be compared.
-func (c *groupCheck) take(a *aheads, passed func(*ahead) bool, partition feed.Partition, after accumulator.Group, fresh map[accumulator.Group]bool) error {
+func (c *groupCheck) mergePassed(a *aheads, passed func(*ahead) bool, partition feed.Partition, after accumulator.Group, fresh map[accumulator.Group]bool) error {
 	open := func(g accumulator.Group) bool {
-		at, ok := c.place(g)
+		at, ok := c.partitionOf(g)
 		return ok && at == partition && g > after
 	}
 	for a.taken < len(a.shares) && passed(&a.shares[a.taken]) {
@@ -74,9 +74,9 @@ func (c *groupCheck) mergeAhead(a *ahead, open func(accumulator.Group) bool, fre
 	return nil
 }
 
-// page returns the groups of a page: those that the accumulators have there, and
+// groupsOfPage returns the groups of a page: those that the accumulators have there, and
 // those that the members have.
-func (c *groupCheck) page(partition feed.Partition, after accumulator.Group, view *groupView, fresh map[accumulator.Group]bool) map[accumulator.Group]bool {
+func (c *groupCheck) groupsOfPage(partition feed.Partition, after accumulator.Group, view *groupView, fresh map[accumulator.Group]bool) map[accumulator.Group]bool {
 	last := accumulator.Group(view.Last)
 	on := map[accumulator.Group]bool{}
 	left := c.expected[partition]
@@ -101,11 +101,11 @@ func (c *groupCheck) compare(view *groupView, on map[accumulator.Group]bool) (di
 	if err != nil {
 		return nil, err
 	}
-	content = content.Only(c.has)
+	content = content.Only(c.selected)
 	for _, g := range content.Groups() {
 		on[g] = true
 	}
-	if err := c.values.take(content); err != nil {
+	if err := c.values.note(content); err != nil {
 		return nil, err
 	}
 	content.Negate()
@@ -115,16 +115,16 @@ func (c *groupCheck) compare(view *groupView, on map[accumulator.Group]bool) (di
 			differ = append(differ, g)
 		}
 	}
-	c.run.provedGroups(c.p, len(on)-len(differ))
+	c.run.equalGroups(c.p, len(on)-len(differ))
 	return differ, nil
 }
 
-// chosen compares single groups of a partition. One that differs is judged, which
+// compareOnly compares single groups of a partition. One that differs is judged, which
 // tells whether to look at it again.
-func (c *groupCheck) chosen(ctx context.Context, partition feed.Partition) error {
+func (c *groupCheck) compareOnly(ctx context.Context, partition feed.Partition) error {
 	var groups []string
 	for g := range c.only {
-		if at, ok := c.place(g); ok && at == partition && c.has(g) {
+		if at, ok := c.partitionOf(g); ok && at == partition && c.selected(g) {
 			groups = append(groups, string(g))
 		}
 	}
@@ -133,7 +133,7 @@ func (c *groupCheck) chosen(ctx context.Context, partition feed.Partition) error
 	for some := range slices.Chunk(groups, c.run.cfg.PageItems) {
 		for round, left := 0, some; len(left) > 0; round++ {
 			view, err := c.view(ctx, partition, &store.ReadGroups{Groups: left})
-			if err != nil || c.left != "" {
+			if err != nil || c.reason != "" {
 				return err
 			}
 			if err := c.advance(ctx, partition, after, view, nil); err != nil {
@@ -147,7 +147,7 @@ func (c *groupCheck) chosen(ctx context.Context, partition feed.Partition) error
 			if err != nil {
 				return err
 			}
-			sure, unsure, err := c.sure(ctx, partition, differ)
+			sure, unsure, err := c.splitSure(ctx, partition, differ)
 			if err != nil {
 				return err
 			}
@@ -183,11 +183,11 @@ func (c *groupCheck) giveUp(view *groupView, groups []accumulator.Group) error {
 	return nil
 }
 
-// sure parts groups that differ into those that do for sure, and those that must be
+// splitSure parts groups that differ into those that do for sure, and those that must be
 // looked at again. A view is at least as new as its LSN says, and perhaps newer by
 // what was being applied. A group of which the owner has folded something since that
 // LSN may have been compared with what it was before.
-func (c *groupCheck) sure(ctx context.Context, partition feed.Partition, differ []accumulator.Group) (sure, unsure []accumulator.Group, err error) {
+func (c *groupCheck) splitSure(ctx context.Context, partition feed.Partition, differ []accumulator.Group) (sure, unsure []accumulator.Group, err error) {
 	at := slices.IndexFunc(c.sources, func(s *groupSource) bool { return s.partition == partition })
 	if at < 0 || len(differ) == 0 {
 		return differ, nil, nil

@@ -21,7 +21,7 @@ type groupView struct {
 // view reads accumulators, when they have folded all that delta holds.
 func (c *groupCheck) view(ctx context.Context, partition feed.Partition, r *store.ReadGroups) (view *groupView, err error) {
 	r.Pipeline, r.Generation = c.p.Record.ID, c.p.Record.Generation
-	c.left, err = c.run.await(ctx, c.p, func(at registry.Checkpoints) (string, error) {
+	c.reason, err = c.run.await(ctx, c.p, func(at registry.Checkpoints) (string, error) {
 		result, err := c.p.target.ReadGroups(ctx, partition, r)
 		if err != nil {
 			return "", fmt.Errorf("read the accumulators of %s in %s: %w", c.p.Record.Metadata(), partition, err)
@@ -68,7 +68,7 @@ func (c *groupCheck) advance(ctx context.Context, partition feed.Partition, afte
 			if by == byOwner {
 				passed = func(a *ahead) bool { return s.partition == partition && a.at.LSN <= view.LSN }
 			}
-			if err := c.take(&s.ahead[by], passed, partition, after, fresh); err != nil {
+			if err := c.mergePassed(&s.ahead[by], passed, partition, after, fresh); err != nil {
 				return err
 			}
 		}
@@ -88,7 +88,7 @@ func (c *groupCheck) collect(s *groupSource, e *event) error {
 	if err := c.fold(c.scratch, e); err != nil {
 		return err
 	}
-	share := c.scratch.Only(c.has)
+	share := c.scratch.Only(c.selected)
 	if share.Empty() {
 		return nil
 	}

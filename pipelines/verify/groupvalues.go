@@ -29,8 +29,8 @@ func newGroupValues(rule *accumulator.Rule, bytesMax int) *groupValues {
 	return &groupValues{rule: rule, max: bytesMax / valueBytes, digests: map[uint64]uint64{}}
 }
 
-// take notes what a page of accumulators says.
-func (v *groupValues) take(content *accumulator.Delta) error {
+// note notes what a page of accumulators says.
+func (v *groupValues) note(content *accumulator.Delta) error {
 	if v == nil || v.full {
 		return nil
 	}

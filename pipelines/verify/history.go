@@ -104,7 +104,7 @@ func (h *history) scan(ctx context.Context, itemsMax int, items func([]store.Ite
 		if err := h.follow(ctx, page.LSN, change); err != nil {
 			return err
 		}
-		h.turn(page)
+		h.setPage(page)
 		if err := items(page.Items); err != nil {
 			return err
 		}
@@ -137,8 +137,8 @@ func (h *history) page(ctx context.Context, itemsMax int) (*store.ScanResult, er
 	return result, nil
 }
 
-// turn makes a page the last one.
-func (h *history) turn(page *store.ScanResult) {
+// setPage makes a page the last one.
+func (h *history) setPage(page *store.ScanResult) {
 	h.from, h.to = h.to, slices.Clone(page.Cursor)
 	h.known = make(map[store.ItemRef]feed.Position, len(page.Items))
 	h.missed = map[store.ItemRef]bool{}
@@ -156,7 +156,7 @@ func (h *history) replays() bool { return h.container.Info().Spec.TTL != 0 }
 // replay makes the history begin behind an LSN of the log and be complete where the
 // log ends now.
 func (h *history) replay(ctx context.Context, after feed.LSN) error {
-	if err := h.find(ctx); err != nil {
+	if err := h.openLog(ctx); err != nil {
 		return err
 	}
 	first, last, err := h.log.Bounds(ctx)
@@ -176,7 +176,7 @@ func (h *history) begin(after feed.LSN) { h.at, h.begun = after, true }
 
 // end returns the LSN of the last commit in the log.
 func (h *history) end(ctx context.Context) (feed.LSN, error) {
-	if err := h.find(ctx); err != nil {
+	if err := h.openLog(ctx); err != nil {
 		return 0, err
 	}
 	_, last, err := h.log.Bounds(ctx)
@@ -192,7 +192,7 @@ func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) e
 		defer func() { h.pacer.Excuse(time.Since(began)) }()
 	}
 	for h.at < to {
-		if err := h.open(ctx); err != nil {
+		if err := h.openTail(ctx); err != nil {
 			return err
 		}
 		c, err := h.tail.Next(ctx)
@@ -254,20 +254,20 @@ func (h *history) shows(e *event) bool {
 	return e.Op == feed.OpCreate
 }
 
-// find opens the log.
-func (h *history) find(ctx context.Context) (err error) {
+// openLog opens the log.
+func (h *history) openLog(ctx context.Context) (err error) {
 	if h.log == nil {
 		h.log, err = feed.OpenLog(ctx, h.js, h.partition, feed.LogConfig{})
 	}
 	return err
 }
 
-// open begins to read the log where it was not read yet.
-func (h *history) open(ctx context.Context) error {
+// openTail begins to read the log where it was not read yet.
+func (h *history) openTail(ctx context.Context) error {
 	if h.tail != nil {
 		return nil
 	}
-	err := h.find(ctx)
+	err := h.openLog(ctx)
 	if err == nil {
 		h.tail, err = h.log.Tail(ctx, h.at+1, feed.TailOptions{})
 	}

@@ -39,7 +39,7 @@ func TestHistory_ShowsWhatAPageDoesNotKnow(t *testing.T) {
 	} {
 		h := &history{to: cursor("b")}
 		h.begin(10)
-		h.turn(page)
+		h.setPage(page)
 		var got []bool
 		for i, op := range c.ops {
 			e := &event{Change: &feed.Change{Op: op, Key: key, ID: c.id}, at: feed.Position{LSN: 11 + feed.LSN(i)}}

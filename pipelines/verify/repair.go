@@ -19,10 +19,10 @@ import (
 	"github.com/millrace/millrace/store/accumulator"
 )
 
-// Repairer mends what a Verifier lists as drift, while writes and pipelines go on,
+// Repairer repairs what a Verifier lists as drift, while writes and pipelines go on,
 // and nothing else.
 //
-// It verifies, and mends each thing in the moment in which it is judged, by a write
+// It verifies, and repairs each thing in the moment in which it is judged, by a write
 // that is carried out only if what was judged is still as it was:
 //
 //   - a copy by the write with which the pipeline's own check repairs, guarded by the
@@ -32,7 +32,7 @@ import (
 //     given up there. The fields of its targets follow in the same commit, and then it
 //     is compared once more;
 //   - fields that differ from their accumulator, as a copy;
-//   - a row as project.Projection.Mend says: the item is read, its rows are written,
+//   - a row as project.Projection.Repair says: the item is read, its rows are written,
 //     and the item read again, until it is the same. What the pipeline writes of a
 //     later change it writes after that.
 //
@@ -42,8 +42,8 @@ import (
 // writes name a producer of its own, repair:PARTITION, whose epoch is the time of
 // its beginning: of two repairs at a time the later one goes on.
 //
-// What is behind is not mended, for its pipeline will, and neither is what dangles.
-// A copy or row that mends by itself between judgement and write is left alone.
+// What is behind is not repaired, for its pipeline will, and neither is what dangles.
+// A copy or row that repairs by itself between judgement and write is left alone.
 type Repairer struct{ v *Verifier }
 
 // NewRepairer returns a Repairer of the pipelines in registry.
@@ -51,8 +51,8 @@ func NewRepairer(js jetstream.JetStream, registry *registry.Registry, client *st
 	return &Repairer{New(js, registry, client, cfg)}
 }
 
-// Repair mends the named pipelines, all if none is named. The report tells what was
-// mended, and as drift what could not be; its verdict is equal if nothing else is
+// Repair repairs the named pipelines, all if none is named. The report tells what was
+// repaired, and as drift what could not be; its verdict is equal if nothing else is
 // left. A pipeline that is behind is to be repaired again when it has caught up.
 func (r *Repairer) Repair(ctx context.Context, names ...spec.Metadata) (*Report, error) {
 	if err := r.retryGivenUp(ctx, names); err != nil {
@@ -78,20 +78,20 @@ func (r *repair) producer(p *Verified, partition feed.Partition) feed.Producer {
 // failed says what to do about a write that failed.
 func (r *repair) failed(what string, err error) error {
 	if errors.Is(err, store.ErrFenced) {
-		return fmt.Errorf("mend %s: another repair has begun meanwhile and goes on: %w", what, err)
+		return fmt.Errorf("repair %s: another repair has begun meanwhile and goes on: %w", what, err)
 	}
-	return fmt.Errorf("mend %s: %w", what, err)
+	return fmt.Errorf("repair %s: %w", what, err)
 }
 
-// mended notes a difference that is no more.
-func (run *verification) mended(p *Verified, d Difference) {
-	d.Kind = DifferenceMended
+// repaired notes a difference that is no more.
+func (run *verification) repaired(p *Verified, d Difference) {
+	d.Kind = DifferenceRepaired
 	run.found(p, d)
 }
 
-// unmended notes a difference that could not be mended.
-func (run *verification) unmended(p *Verified, d Difference, reason string) {
-	d.Note = joinNotes(d.Note, "it cannot be mended: "+reason)
+// notRepaired notes a difference that could not be repaired.
+func (run *verification) notRepaired(p *Verified, d Difference, reason string) {
+	d.Note = joinNotes(d.Note, "it cannot be repaired: "+reason)
 	run.found(p, d)
 }
 
@@ -118,12 +118,12 @@ func (r *repair) item(ctx context.Context, run *verification, p *Verified, parti
 		return true, nil
 	case store.StatusOK:
 		for _, d := range ds {
-			run.mended(p, d)
+			run.repaired(p, d)
 		}
-	case store.StatusNotModified, store.StatusNotFound: // there is nothing to mend any more
+	case store.StatusNotModified, store.StatusNotFound: // there is nothing to repair any more
 	default:
 		for _, d := range ds {
-			run.unmended(p, d, fmt.Sprintf("%s (%d)", result.Reasons[0], result.Statuses[0]))
+			run.notRepaired(p, d, fmt.Sprintf("%s (%d)", result.Reasons[0], result.Statuses[0]))
 		}
 	}
 	return false, nil
@@ -138,7 +138,7 @@ func (r *repair) fields(ctx context.Context, c *fieldCheck, partition feed.Parti
 	return r.item(ctx, c.run, c.p, partition, item.Item, []store.Copy{{Set: set, Action: store.CopySet}}, []Difference{d})
 }
 
-// copies mends the copies of an item that differ from their sources.
+// copies repairs the copies of an item that differ from their sources.
 func (r *repair) copies(ctx context.Context, s *scan, v *view) (again bool, err error) {
 	var copies []store.Copy
 	var ds []Difference
@@ -151,12 +151,12 @@ func (r *repair) copies(ctx context.Context, s *scan, v *view) (again bool, err 
 	return r.item(ctx, s.run, v.pipeline, s.partition, v.item, copies, ds)
 }
 
-// mendTriesMax bounds the tries to mend one accumulator: each is lost to whoever
+// repairTriesMax bounds the tries to repair one accumulator: each is lost to whoever
 // folds between the reading and the write.
-const mendTriesMax = 2000
+const repairTriesMax = 2000
 
 // group adds to an accumulator what is missing in it. again says that it is to be
-// looked at again: it was mended, or a change that was given up has been tried again
+// looked at again: it was repaired, or a change that was given up has been tried again
 // since the view in which it differs.
 func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partition, view *groupView, g accumulator.Group, d Difference) (again bool, err error) {
 	gaveUp, err := aggregate.GivenUpOf(view.Positions)
@@ -169,7 +169,7 @@ func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partit
 		return false, nil
 	}
 	delta := c.delta.Only(func(o accumulator.Group) bool { return o == g }).Append(nil)
-	for range mendTriesMax {
+	for range repairTriesMax {
 		now, err := c.p.target.ReadGroups(ctx, partition, &store.ReadGroups{
 			Pipeline: c.p.Record.ID, Generation: c.p.Record.Generation, Groups: []string{string(g)},
 		})
@@ -190,9 +190,9 @@ func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partit
 		case len(result.Refused) > 0:
 			d.Note = joinNotes(d.Note, fmt.Sprintf("its target %s could not take the fields: %s", result.Refused[0].Ref, result.Refused[0].Reason))
 		}
-		c.run.mended(c.p, d)
+		c.run.repaired(c.p, d)
 		return true, nil
 	}
-	c.run.unmended(c.p, d, "its accumulator changes faster than it can be written")
+	c.run.notRepaired(c.p, d, "its accumulator changes faster than it can be written")
 	return false, nil
 }

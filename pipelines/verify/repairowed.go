@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// A repair mends what is there, and a retry of a dead letter adds or sets what was
+// A repair repairs what is there, and a retry of a dead letter adds or sets what was
 // given up. For copies and rows the order does not matter, since both set what the
 // source says. An aggregate adds: what a repair adds to a group for a change that is
 // missing in it must not be added by a retry too.
@@ -25,7 +25,7 @@ import (
 // aggregate that fails again is let go, so that nobody adds it any more. What is
 // missing then is like whatever else is missing. Who asks whom is durable, and a
 // repair that crashes between the two leaves what verify finds and the next repair
-// mends.
+// repairs.
 
 // deadLettersMax bounds the dead letters of one pipeline that a repair asks about.
 const deadLettersMax = 10_000

@@ -50,7 +50,7 @@ func (r *repair) writer(ctx context.Context, p *Verified, partition feed.Partiti
 	return r.open[producer.String()], nil
 }
 
-// rows mends rows that differ, and returns those that are left: what is behind.
+// rows repairs rows that differ, and returns those that are left: what is behind.
 func (r *repair) rows(ctx context.Context, j *rowJudge, found []rowDifference) (left []rowDifference, err error) {
 	items := map[string]*project.ItemToRepair{} // by source
 	parts := map[feed.Partition][]string{}
@@ -63,11 +63,11 @@ func (r *repair) rows(ctx context.Context, j *rowJudge, found []rowDifference) (
 		was := items[d.Source]
 		if was == nil {
 			was = &project.ItemToRepair{ItemRef: j.items[d.Source]}
-			partition := j.p.Source.Partitions()[0]
+			partition := j.check.p.Source.Partitions()[0]
 			if j.other[d.Source] {
 				was.ItemRef = store.ItemRef{Key: nobody, ID: nobodyID}
 			} else {
-				partition = j.p.Source.PartitionFor(was.Key)
+				partition = j.check.p.Source.PartitionFor(was.Key)
 			}
 			items[d.Source] = was
 			parts[partition] = append(parts[partition], d.Source)
@@ -85,17 +85,17 @@ func (r *repair) rows(ctx context.Context, j *rowJudge, found []rowDifference) (
 		for _, source := range sources {
 			all = append(all, *items[source])
 		}
-		w, err := r.writer(ctx, j.p, partition)
+		w, err := r.writer(ctx, j.check.p, partition)
 		if err != nil {
 			return nil, err
 		}
-		if w.at, err = j.p.Projection.Repair(ctx, w, w.at, all); err != nil {
+		if w.at, err = j.check.p.Projection.Repair(ctx, w, w.at, all); err != nil {
 			return nil, r.failed("rows", err)
 		}
 	}
 	for i := range found {
 		if found[i].Kind == DifferenceDrift {
-			j.run.mended(j.p, found[i].Difference)
+			j.check.run.repaired(j.check.p, found[i].Difference)
 		}
 	}
 	return left, nil

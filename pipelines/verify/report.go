@@ -70,8 +70,8 @@ type PipelineReport struct {
 	Drift    int64 `json:"drift"`
 	Behind   int64 `json:"behind"`
 	Dangling int64 `json:"dangling"`
-	// Mended are those that a repair has mended. They are no drift any more.
-	Mended int64 `json:"mended,omitempty"`
+	// Repaired are those that a repair has repaired. They are no drift any more.
+	Repaired int64 `json:"mended,omitempty"`
 	// Differences are the first of each kind.
 	Differences []Difference `json:"differences,omitempty"`
 }
@@ -98,12 +98,12 @@ func (r *PipelineReport) add(d Difference, listMax int) {
 		r.Behind++
 	case DifferenceDangling:
 		r.Dangling++
-	case DifferenceMended:
-		r.Mended++
+	case DifferenceRepaired:
+		r.Repaired++
 	}
 	switch {
 	case d.Kind == DifferenceDangling:
-	case d.onlyGroup() && d.Kind == DifferenceMended: // and proved then
+	case d.onlyGroup() && d.Kind == DifferenceRepaired: // and counted as equal then
 	case d.onlyGroup():
 		r.Groups++
 	default:
@@ -128,8 +128,16 @@ const (
 	DifferenceDrift    DifferenceKind = "drift"
 	DifferenceBehind   DifferenceKind = "behind"
 	DifferenceDangling DifferenceKind = "dangling"
-	DifferenceMended   DifferenceKind = "mended" // it was drift
+	DifferenceRepaired DifferenceKind = "mended" // it was drift
 )
+
+// word is the kind as people read it. Programs go on to read mended.
+func (k DifferenceKind) word() string {
+	if k == DifferenceRepaired {
+		return "repaired"
+	}
+	return string(k)
+}
 
 // Difference is one copy, row or group that does not equal its source, or has none.
 type Difference struct {
@@ -171,7 +179,7 @@ type FieldDifference struct {
 
 // String returns a line that tells what is wrong.
 func (d *Difference) String() string {
-	s := string(d.Kind) + " " + d.what()
+	s := d.Kind.word() + " " + d.what()
 	switch {
 	case d.Kind == DifferenceDangling && d.Group != "":
 		return s + ": it has members and no target"
@@ -291,7 +299,7 @@ func (r *PipelineReport) details(w io.Writer) error {
 			return err
 		}
 	}
-	more := r.Drift + r.Behind + r.Dangling + r.Mended - int64(len(r.Differences))
+	more := r.Drift + r.Behind + r.Dangling + r.Repaired - int64(len(r.Differences))
 	if more > 0 {
 		if _, err := fmt.Fprintf(w, "  and %s more\n", format.Count(more)); err != nil {
 			return err

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// rowDifference is a difference of a row or reject, with what it takes to mend it.
+// rowDifference is a difference of a row or reject, with what it takes to repair it.
 type rowDifference struct {
 	Difference
 	row    *project.Row    // that should be there, or that is and should not be; nil for a reject
@@ -38,7 +38,7 @@ func newExamined(j *rowJudge, sources []string, items map[string]store.Item) *ex
 	for _, source := range sources {
 		one := &examinedItem{}
 		if item := items[source]; item.ETag != (store.ETag{}) {
-			one.rows, one.rejects = j.p.Projection.RowsOf(item.Key, item.ID, item.Body)
+			one.rows, one.rejects = j.check.p.Projection.RowsOf(item.Key, item.ID, item.Body)
 		}
 		for i := range one.rows {
 			x.holder[rowName(one.rows[i].Table, one.rows[i].Key)] = ""
@@ -55,10 +55,10 @@ func rowName(table int, key []project.Value) string {
 
 // sink reads what the sink has of the items.
 func (x *examined) sink(ctx context.Context) error {
-	schema := x.j.p.Projection.Schema()
+	schema := x.j.check.p.Projection.Schema()
 	for table := range schema.Tables {
-		x.j.reading = time.Now()
-		for row, err := range x.j.reader.Rows(ctx, schema, table) {
+		x.j.check.reading = time.Now()
+		for row, err := range x.j.check.reader.Rows(ctx, schema, table) {
 			if err != nil {
 				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
 			}
@@ -68,21 +68,21 @@ func (x *examined) sink(ctx context.Context) error {
 			if name := rowName(table, row.Key); x.asked(name) {
 				x.holder[name] = row.Source
 			}
-			if err := x.j.pace(ctx); err != nil {
+			if err := x.j.check.pace(ctx); err != nil {
 				return err
 			}
 		}
-		if !x.j.keeps && !x.j.claims {
+		if !x.j.check.keeps && !x.j.check.claims {
 			continue
 		}
-		for reject, err := range x.j.reader.Rejects(ctx, schema, table) {
+		for reject, err := range x.j.check.reader.Rejects(ctx, schema, table) {
 			if err != nil {
 				return fmt.Errorf("read the rejects of table %s: %w", schema.Tables[table].Name, err)
 			}
 			if one := x.items[reject.Source]; one != nil {
 				one.stored = append(one.stored, reject)
 			}
-			if err := x.j.pace(ctx); err != nil {
+			if err := x.j.check.pace(ctx); err != nil {
 				return err
 			}
 		}
@@ -134,7 +134,7 @@ func (x *examined) differences(source string) []rowDifference {
 			found = append(found, x.surplus(row, "it waits for its key"))
 		}
 	}
-	if x.j.keeps {
+	if x.j.check.keeps {
 		found = append(found, x.rejects(one, rejects)...)
 	}
 	return found
@@ -158,9 +158,9 @@ func rejectName(r *project.Reject) string { return strconv.Itoa(r.Table) + " " +
 
 // row compares a row that must be there, or wait, with the one that is or does.
 func (x *examined) row(want, is *project.Row, claim *project.Reject) (rowDifference, bool) {
-	d := x.of(want)
+	d := x.begin(want)
 	if is == nil && claim != nil {
-		values, err := x.j.p.Projection.Schema().Tables[want.Table].ParseRow(claim.Row)
+		values, err := x.j.check.p.Projection.Schema().Tables[want.Table].ParseRow(claim.Row)
 		if is = (&project.Row{Table: want.Table, Values: values, Source: want.Source, Element: claim.Element}); err != nil {
 			d.Note = "it waits for its key, and cannot be read: " + err.Error()
 			return d, true
@@ -176,7 +176,7 @@ func (x *examined) row(want, is *project.Row, claim *project.Reject) (rowDiffere
 	switch {
 	case d.Fields != nil || d.Note != "":
 		return d, true
-	case is != nil && claim == nil, holder != "" && (claim != nil || !x.j.claims):
+	case is != nil && claim == nil, holder != "" && (claim != nil || !x.j.check.claims):
 		return d, false
 	case claim != nil:
 		d.Note = "it waits for its key, which nobody holds"
@@ -190,7 +190,7 @@ func (x *examined) row(want, is *project.Row, claim *project.Reject) (rowDiffere
 // columns returns the columns in which two rows differ.
 func (x *examined) columns(want, is *project.Row) []FieldDifference {
 	var fields []FieldDifference
-	for i, column := range x.j.p.Projection.Schema().Tables[want.Table].Columns {
+	for i, column := range x.j.check.p.Projection.Schema().Tables[want.Table].Columns {
 		var has project.Value
 		if i < len(is.Values) {
 			has = is.Values[i]
@@ -222,11 +222,11 @@ func KeyJSON(key []project.Value) []byte {
 	return append(out, ']')
 }
 
-// of begins to tell of a row.
-func (x *examined) of(r *project.Row) rowDifference {
+// begin begins to tell of a row that differs.
+func (x *examined) begin(r *project.Row) rowDifference {
 	return rowDifference{
 		Difference: Difference{
-			Kind: DifferenceDrift, Element: -1, Table: x.j.p.Projection.Schema().Tables[r.Table].Name, Row: KeyJSON(r.Key), Source: r.Source,
+			Kind: DifferenceDrift, Element: -1, Table: x.j.check.p.Projection.Schema().Tables[r.Table].Name, Row: KeyJSON(r.Key), Source: r.Source,
 		},
 		row: r,
 	}
@@ -234,17 +234,17 @@ func (x *examined) of(r *project.Row) rowDifference {
 
 // surplus tells of a row that should not be there.
 func (x *examined) surplus(r *project.Row, note string) rowDifference {
-	d := x.of(r)
+	d := x.begin(r)
 	d.Surplus, d.Note = true, note
 	return d
 }
 
 // rejects compares the rejects of an item.
 func (x *examined) rejects(one *examinedItem, stored map[string]*project.Reject) (found []rowDifference) {
-	tell := func(r *project.Reject) rowDifference {
+	difference := func(r *project.Reject) rowDifference {
 		return rowDifference{
 			Difference: Difference{
-				Kind: DifferenceDrift, Element: -1, Table: x.j.p.Projection.Schema().Tables[r.Table].Name, Source: r.Source,
+				Kind: DifferenceDrift, Element: -1, Table: x.j.check.p.Projection.Schema().Tables[r.Table].Name, Source: r.Source,
 				Note: strings.TrimSpace(r.Column + " " + r.Reason),
 			},
 			reject: r,
@@ -255,14 +255,14 @@ func (x *examined) rejects(one *examinedItem, stored map[string]*project.Reject)
 		is := stored[rejectName(want)]
 		delete(stored, rejectName(want))
 		if is == nil || is.Column != want.Column {
-			d := tell(want)
+			d := difference(want)
 			d.Missing = is == nil
 			found = append(found, d)
 		}
 	}
 	for i := range one.stored {
 		if r := &one.stored[i]; !r.Pending() && stored[rejectName(r)] == r {
-			d := tell(r)
+			d := difference(r)
 			d.Surplus = true
 			found = append(found, d)
 		}

@@ -20,10 +20,10 @@ import (
 // sink was read, and all that the pipeline ever wrote of it was there: what differs
 // differs for no reason. One that has changed is looked at again.
 type rowJudge struct {
-	*rowCheck
-	items  map[string]store.ItemRef // by source, as rows name it
-	other  map[string]bool          // sources that are no items of the container
-	differ int                      // rows that are there and not proved
+	check     *rowCheck
+	items     map[string]store.ItemRef // by source, as rows name it
+	other     map[string]bool          // sources that are no items of the container
+	differing int                      // rows that are there and not found equal
 }
 
 // judgeItemsMax bounds the items that are looked at in one reading of the sink.
@@ -31,12 +31,12 @@ const judgeItemsMax = 5000
 
 // judge looks at the items of sums.
 func (c *rowCheck) judge(ctx context.Context, suspects map[uint64]bool) error {
-	j := &rowJudge{rowCheck: c, items: map[string]store.ItemRef{}, other: map[string]bool{}}
+	j := &rowJudge{check: c, items: map[string]store.ItemRef{}, other: map[string]bool{}}
 	if err := j.resolve(ctx, suspects); err != nil {
 		return err
 	}
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(j.items)), judgeItemsMax) {
-		for round := 0; len(some) > 0 && c.left == ""; round++ {
+		for round := 0; len(some) > 0 && c.reason == ""; round++ {
 			again, err := j.round(ctx, some, round)
 			if err != nil {
 				return err
@@ -44,23 +44,23 @@ func (c *rowCheck) judge(ctx context.Context, suspects map[uint64]bool) error {
 			some = again
 		}
 	}
-	c.run.proved(c.p, max(c.rows-j.differ, 0))
+	c.run.equal(c.p, max(c.rows-j.differing, 0))
 	return nil
 }
 
 // resolve finds the items of sums: among those of the source, and by the rows that
 // no item must have.
 func (j *rowJudge) resolve(ctx context.Context, suspects map[uint64]bool) error {
-	container := j.p.Source.Info().Name
+	container := j.check.p.Source.Info().Name
 	suspected := func(source string) bool {
-		for table := range j.p.Projection.Schema().Tables {
+		for table := range j.check.p.Projection.Schema().Tables {
 			if suspects[sumName(table, source)] {
 				return true
 			}
 		}
 		return false
 	}
-	for _, source := range j.unknown {
+	for _, source := range j.check.unknown {
 		if !suspected(source) {
 			continue
 		}
@@ -68,8 +68,8 @@ func (j *rowJudge) resolve(ctx context.Context, suspects map[uint64]bool) error 
 		j.items[source] = store.ItemRef{Key: key, ID: id}
 		j.other[source] = err != nil || name != container
 	}
-	for _, partition := range j.p.Source.Partitions() {
-		err := j.run.pages(ctx, j.p.Source, partition, func(items []store.Item) error {
+	for _, partition := range j.check.p.Source.Partitions() {
+		err := j.check.run.pages(ctx, j.check.p.Source, partition, func(items []store.Item) error {
 			for i := range items {
 				if source := project.SourceOf(container, items[i].Key, items[i].ID); suspected(source) {
 					j.items[source] = store.ItemRef{Key: items[i].Key, ID: items[i].ID}
@@ -91,7 +91,7 @@ func (j *rowJudge) round(ctx context.Context, sources []string, round int) (agai
 	if err != nil {
 		return nil, err
 	}
-	if j.left, err = j.passed(ctx, sources); err != nil || j.left != "" {
+	if j.check.reason, err = j.awaitPassed(ctx, sources); err != nil || j.check.reason != "" {
 		return nil, err
 	}
 	x := newExamined(j, sources, before)
@@ -103,17 +103,17 @@ func (j *rowJudge) round(ctx context.Context, sources []string, round int) (agai
 		return nil, err
 	}
 	var found []rowDifference
-	fading := false
+	expiring := false
 	for _, source := range sources {
 		differences := x.differences(source)
 		gone := after[source].ETag == (store.ETag{})
 		switch {
 		case len(differences) == 0:
-		case before[source].ETag == after[source].ETag && gone && j.fades() && round < suspectRounds:
-			again, fading = append(again, source), true
+		case before[source].ETag == after[source].ETag && gone && j.mayExpire() && round < suspectRounds:
+			again, expiring = append(again, source), true
 		case before[source].ETag == after[source].ETag:
 			found = append(found, differences...)
-		case round == settleRoundsMax:
+		case round == judgeRoundsMax:
 			for i := range differences {
 				differences[i].Kind, differences[i].Reason = DifferenceBehind, "its item keeps changing"
 			}
@@ -122,20 +122,20 @@ func (j *rowJudge) round(ctx context.Context, sources []string, round int) (agai
 			again = append(again, source)
 		}
 	}
-	if fading {
-		if err := j.run.wait(ctx, time.Second); err != nil {
+	if expiring {
+		if err := j.check.run.wait(ctx, time.Second); err != nil {
 			return nil, err
 		}
 	}
 	if found, err = j.unexplained(ctx, found); err != nil {
 		return nil, err
 	}
-	return again, j.tell(ctx, found)
+	return again, j.report(ctx, found)
 }
 
-// fades says that an item which is not shown any more may be there for the pipeline:
+// mayExpire says that an item which is not shown any more may be there for the pipeline:
 // its time to live has passed, and the log is yet to say so.
-func (j *rowJudge) fades() bool { return j.p.Source.Info().Spec.TTL != 0 }
+func (j *rowJudge) mayExpire() bool { return j.check.p.Source.Info().Spec.TTL != 0 }
 
 // readItems reads the items of sources, settled; those that are no items are not
 // there.
@@ -148,7 +148,7 @@ func (j *rowJudge) readItems(ctx context.Context, sources []string) (map[string]
 			refs, names = append(refs, j.items[source]), append(names, source)
 		}
 	}
-	read, err := j.p.Source.ReadMany(ctx, refs, true)
+	read, err := j.check.p.Source.ReadMany(ctx, refs, true)
 	if err != nil {
 		return nil, fmt.Errorf("read items whose rows differ: %w", err)
 	}
@@ -158,23 +158,23 @@ func (j *rowJudge) readItems(ctx context.Context, sources []string) (map[string]
 	return items, nil
 }
 
-// passed waits until the pipeline has passed what the items of sources are.
-func (j *rowJudge) passed(ctx context.Context, sources []string) (left string, err error) {
+// awaitPassed waits until the pipeline has passed what the items of sources are.
+func (j *rowJudge) awaitPassed(ctx context.Context, sources []string) (reason string, err error) {
 	goals := map[feed.Partition]feed.LSN{}
 	for _, source := range sources {
 		if !j.other[source] {
-			goals[j.p.Source.PartitionFor(j.items[source].Key)] = 0
+			goals[j.check.p.Source.PartitionFor(j.items[source].Key)] = 0
 		}
 	}
 	for partition := range goals {
-		status, err := j.p.Source.Status(ctx, partition)
+		status, err := j.check.p.Source.Status(ctx, partition)
 		if err != nil {
 			return "", fmt.Errorf("partition %s: %w", partition, err)
 		}
 		goals[partition] = status.Applied
 	}
-	_, left, err = j.run.awaitSources(ctx, j.p, goals)
-	return left, err
+	_, reason, err = j.check.run.awaitSources(ctx, j.check.p, goals)
+	return reason, err
 }
 
 // unexplained leaves out the differences that have a reason, or says which: a change
@@ -184,13 +184,13 @@ func (j *rowJudge) unexplained(ctx context.Context, found []rowDifference) ([]ro
 	if len(found) == 0 {
 		return nil, nil
 	}
-	at, err := j.run.ask(ctx)
+	at, err := j.check.run.checkpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
 	parked := map[string]string{} // reasons, by item
-	for _, partition := range j.p.Source.Partitions() {
-		for _, job := range at.Of(&j.p.Record, processors.RoleSource, partition).Parked {
+	for _, partition := range j.check.p.Source.Partitions() {
+		for _, job := range at.Of(&j.check.p.Record, processors.RoleSource, partition).Parked {
 			parked[job.Source] = "a change of its item was given up: " + job.LastError
 		}
 	}
@@ -212,21 +212,21 @@ func (j *rowJudge) unexplained(ctx context.Context, found []rowDifference) ([]ro
 	return append(left, kept...), err
 }
 
-// tell reports differences, and mends those that are drift in a repair.
-func (j *rowJudge) tell(ctx context.Context, found []rowDifference) error {
+// report reports differences, and repairs those that are drift in a repair.
+func (j *rowJudge) report(ctx context.Context, found []rowDifference) error {
 	for i := range found {
 		if !found[i].Missing {
-			j.differ++
+			j.differing++
 		}
 	}
-	if j.run.repair != nil {
+	if j.check.run.repair != nil {
 		var err error
-		if found, err = j.run.repair.rows(ctx, j, found); err != nil {
+		if found, err = j.check.run.repair.rows(ctx, j, found); err != nil {
 			return err
 		}
 	}
 	for i := range found {
-		j.run.found(j.p, found[i].Difference)
+		j.check.run.found(j.check.p, found[i].Difference)
 	}
 	return nil
 }

@@ -26,21 +26,21 @@ type rowReplay struct {
 
 // needsReplay says whether a difference may follow from what came before.
 func (j *rowJudge) needsReplay(d *rowDifference) bool {
-	if d.Surplus && (j.fades() || !j.p.dropsExpired()) {
+	if d.Surplus && (j.mayExpire() || !j.check.p.dropsExpired()) {
 		return true
 	}
-	from := registry.PositionOf(j.p.Record.From, j.p.Source.PartitionFor(j.items[d.Source].Key).Number)
+	from := registry.PositionOf(j.check.p.Record.From, j.check.p.Source.PartitionFor(j.items[d.Source].Key).Number)
 	return !d.Surplus && !from.IsZero()
 }
 
 // replayed returns those of found that the log does not explain.
 func (j *rowJudge) replayed(ctx context.Context, found []rowDifference) (left []rowDifference, err error) {
-	r := &rowReplay{j: j, ids: map[string]bool{}, items: map[string]bool{}, rows: map[string]uint64{}, digests: newRowSums(j.p.Projection, j.keeps)}
+	r := &rowReplay{j: j, ids: map[string]bool{}, items: map[string]bool{}, rows: map[string]uint64{}, digests: newRowSums(j.check.p.Projection, j.check.keeps)}
 	partitions := map[feed.Partition]bool{}
 	for i := range found {
 		source := found[i].Source
 		r.items[source], r.ids[j.items[source].ID] = true, true
-		partitions[j.p.Source.PartitionFor(j.items[source].Key)] = true
+		partitions[j.check.p.Source.PartitionFor(j.items[source].Key)] = true
 	}
 	for partition := range partitions {
 		if err := r.read(ctx, partition); err != nil {
@@ -53,8 +53,8 @@ func (j *rowJudge) replayed(ctx context.Context, found []rowDifference) (left []
 		switch {
 		case !d.Surplus && !known: // it was never written, nor had to be
 		case d.Surplus && known && made == digest:
-			if !j.p.dropsExpired() {
-				j.run.kept(j.p)
+			if !j.check.p.dropsExpired() {
+				j.check.run.kept(j.check.p)
 			}
 		case d.Surplus && r.partial && !known:
 			d.Kind, d.Note = DifferenceDangling, "its item is gone; the log does not reach back to how"
@@ -79,28 +79,28 @@ func (r *rowReplay) name(d *rowDifference) (name string, digest uint64) {
 
 // read reads the log of one partition.
 func (r *rowReplay) read(ctx context.Context, partition feed.Partition) error {
-	h := r.j.run.history(r.j.p.Source, partition)
+	h := r.j.check.run.history(r.j.check.p.Source, partition)
 	defer h.close()
-	if err := h.find(ctx); err != nil {
+	if err := h.openLog(ctx); err != nil {
 		return err
 	}
 	first, last, err := h.log.Bounds(ctx)
 	if err != nil {
 		return err
 	}
-	from := registry.PositionOf(r.j.p.Record.From, partition.Number).LSN
+	from := registry.PositionOf(r.j.check.p.Record.From, partition.Number).LSN
 	if first > from+1 {
 		from, r.partial = first-1, true
 	}
 	h.begin(from)
 	h.complete = true
-	container := r.j.p.Source.Info().Name
+	container := r.j.check.p.Source.Info().Name
 	err = h.follow(ctx, last, func(e *event) error {
 		if !r.ids[e.ID] {
 			return nil
 		}
 		if source := project.SourceOf(container, e.Key, e.ID); r.items[source] {
-			return r.change(source, e)
+			return r.apply(source, e)
 		}
 		return nil
 	})
@@ -110,16 +110,16 @@ func (r *rowReplay) read(ctx context.Context, partition feed.Partition) error {
 	return nil
 }
 
-// change does to rows what the pipeline does.
-func (r *rowReplay) change(source string, e *event) error {
-	if e.Op == feed.OpExpire && !r.j.p.dropsExpired() {
+// apply does to rows what the pipeline does.
+func (r *rowReplay) apply(source string, e *event) error {
+	if e.Op == feed.OpExpire && !r.j.check.p.dropsExpired() {
 		return nil
 	}
 	body, err := e.BeforeBody()
 	if err != nil {
 		return err
 	}
-	before, after := r.of(source, e, body), r.of(source, e, e.After)
+	before, after := r.rowsOf(source, e, body), r.rowsOf(source, e, e.After)
 	for name := range before {
 		if _, stays := after[name]; !stays {
 			delete(r.rows, name)
@@ -133,9 +133,9 @@ func (r *rowReplay) change(source string, e *event) error {
 	return nil
 }
 
-// of returns the rows and rejects of an item by their names.
-func (r *rowReplay) of(source string, e *event, body []byte) map[string]uint64 {
-	rows, rejects := r.j.p.Projection.RowsOf(e.Key, e.ID, body)
+// rowsOf returns the rows and rejects of an item by their names.
+func (r *rowReplay) rowsOf(source string, e *event, body []byte) map[string]uint64 {
+	rows, rejects := r.j.check.p.Projection.RowsOf(e.Key, e.ID, body)
 	all := make(map[string]uint64, len(rows)+len(rejects))
 	for i := range rows {
 		all[source+"\x00"+rowName(rows[i].Table, rows[i].Key)] = r.digests.rowDigest(&rows[i])

@@ -48,7 +48,7 @@ type rowCheck struct {
 	looked  int       // rows and rejects that were read of the sink
 	reading time.Time // when the reading of the table at hand began
 
-	left string // why some rows could not be compared
+	reason string // why some rows could not be compared
 }
 
 // sumBytes is about what a sum takes in memory.
@@ -71,7 +71,7 @@ func newRowCheck(run *verification, p *Verified) (*rowCheck, error) {
 // rows verifies a projection.
 func (run *verification) rows(ctx context.Context, p *Verified) error {
 	if p.Record.Shadow {
-		run.late(p, "its rows are being built beside those that are read")
+		run.notJudged(p, "its rows are being built beside those that are read")
 		return nil
 	}
 	if full, err := run.awaitBackfill(ctx, p); err != nil || !full {
@@ -81,19 +81,19 @@ func (run *verification) rows(ctx context.Context, p *Verified) error {
 	if err != nil {
 		return err
 	}
-	for c.left == "" && c.slices.Next() {
-		if err := c.one(ctx); err != nil {
+	for c.reason == "" && c.slices.Next() {
+		if err := c.compareSlice(ctx); err != nil {
 			return err
 		}
 	}
-	if c.left != "" {
-		run.late(p, c.left)
+	if c.reason != "" {
+		run.notJudged(p, c.reason)
 	}
 	return nil
 }
 
-// one compares the rows of one slice.
-func (c *rowCheck) one(ctx context.Context) error {
+// compareSlice compares the rows of one slice.
+func (c *rowCheck) compareSlice(ctx context.Context) error {
 	c.sums, c.unasked = map[uint64]uint64{}, map[uint64]uint64{}
 	c.flight, c.unknown, c.rows = map[uint64][]uint64{}, map[uint64]string{}, 0
 	defer func() {
@@ -108,27 +108,27 @@ func (c *rowCheck) one(ctx context.Context) error {
 	for _, h := range c.sources {
 		goals[h.partition] = h.high
 	}
-	at, left, err := c.run.awaitSources(ctx, c.p, goals)
-	if err == nil && left == "" {
-		left, err = c.elsewhere(ctx, at)
+	at, reason, err := c.run.awaitSources(ctx, c.p, goals)
+	if err == nil && reason == "" {
+		reason, err = c.elsewhere(ctx, at)
 	}
-	if c.left = left; err != nil || left != "" {
+	if c.reason = reason; err != nil || reason != "" {
 		return err
 	}
 	if err := c.followTo(ctx, func(h *history) (feed.LSN, error) {
 		return at.Of(&c.p.Record, processors.RoleSource, h.partition).Position.LSN, nil
-	}, c.add); err != nil {
+	}, c.addChange); err != nil {
 		return err
 	}
-	if err := c.sink(ctx); err != nil {
+	if err := c.subtractSink(ctx); err != nil {
 		return err
 	}
-	if err := c.followTo(ctx, func(h *history) (feed.LSN, error) { return h.end(ctx) }, c.later); err != nil {
+	if err := c.followTo(ctx, func(h *history) (feed.LSN, error) { return h.end(ctx) }, c.noteInFlight); err != nil {
 		return err
 	}
 	suspects := c.suspects()
 	if len(suspects) == 0 {
-		c.run.proved(c.p, c.rows)
+		c.run.equal(c.p, c.rows)
 		return nil
 	}
 	return c.judge(ctx, suspects)
@@ -148,7 +148,7 @@ func (c *rowCheck) items(ctx context.Context) error {
 				return err
 			}
 			return h.follow(ctx, h.high, func(e *event) error {
-				err := c.add(h, e)
+				err := c.addChange(h, e)
 				c.mu.Lock()
 				c.limit()
 				c.mu.Unlock()
@@ -172,9 +172,9 @@ func (c *rowCheck) begin(ctx context.Context, h *history) error {
 			page.item(items[i].Key, items[i].ID, items[i].Body, 1)
 		}
 		c.run.read(c.p, len(items))
-		c.take(page)
+		c.addPage(page)
 		return nil
-	}, func(e *event) error { return c.add(h, e) })
+	}, func(e *event) error { return c.addChange(h, e) })
 }
 
 // followTo shows the changes of each source up to an LSN.
@@ -191,8 +191,8 @@ func (c *rowCheck) followTo(ctx context.Context, to func(*history) (feed.LSN, er
 	return nil
 }
 
-// take takes the rows of a page.
-func (c *rowCheck) take(page *rowSums) {
+// addPage adds the rows of a page to the sums.
+func (c *rowCheck) addPage(page *rowSums) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range page.sums {
@@ -219,8 +219,8 @@ func (c *rowCheck) limit() {
 	}
 }
 
-// add takes what a change means.
-func (c *rowCheck) add(_ *history, e *event) error {
+// addChange adds what a change means to the sums.
+func (c *rowCheck) addChange(_ *history, e *event) error {
 	sums, err := c.changed(e)
 	if err != nil {
 		return err
@@ -236,8 +236,8 @@ func (c *rowCheck) add(_ *history, e *event) error {
 	return nil
 }
 
-// later notes what a change means that may or may not be in the sink.
-func (c *rowCheck) later(_ *history, e *event) error {
+// noteInFlight notes what a change means that may or may not be in the sink.
+func (c *rowCheck) noteInFlight(_ *history, e *event) error {
 	sums, err := c.changed(e)
 	if err != nil {
 		return err

@@ -31,8 +31,8 @@ func (c *rowCheck) elsewhere(ctx context.Context, at registry.Checkpoints) (stri
 	return "", nil
 }
 
-// sink takes away what is there.
-func (c *rowCheck) sink(ctx context.Context) error {
+// subtractSink takes what is there from the sums.
+func (c *rowCheck) subtractSink(ctx context.Context) error {
 	schema := c.p.Projection.Schema()
 	digests := newRowSums(c.p.Projection, c.keeps)
 	for table := range schema.Tables {
@@ -41,7 +41,7 @@ func (c *rowCheck) sink(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
 			}
-			c.less(table, row.Source, digests.rowDigest(&row))
+			c.subtract(table, row.Source, digests.rowDigest(&row))
 			if err := c.pace(ctx); err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ func (c *rowCheck) sink(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			c.less(table, reject.Source, digest)
+			c.subtract(table, reject.Source, digest)
 			if err := c.pace(ctx); err != nil {
 				return err
 			}
@@ -80,8 +80,8 @@ func (c *rowCheck) pace(ctx context.Context) error {
 	return c.run.pacer.Pace(ctx)
 }
 
-// less takes away what a row of the sink says.
-func (c *rowCheck) less(table int, source string, digest uint64) {
+// subtract takes away what a row of the sink says.
+func (c *rowCheck) subtract(table int, source string, digest uint64) {
 	name := sumName(table, source)
 	if !c.slices.Now.Has(name) {
 		return

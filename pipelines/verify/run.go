@@ -20,7 +20,7 @@ import (
 // verification is one run of a Verifier.
 type verification struct {
 	*Verifier
-	repair    *repair // nil if nothing is to be mended
+	repair    *repair // nil if nothing is to be repaired
 	pipelines []*Verified
 
 	mu       sync.Mutex // guards what follows, and the results of pipelines
@@ -88,7 +88,7 @@ func (run *verification) close() error {
 
 // all verifies all pipelines: cascades first, every partition of a target once for
 // all cascades into it; then aggregates, then projections, one after the other, for
-// each may read what those before it have mended.
+// each may read what those before it have repaired.
 func (run *verification) all(ctx context.Context) error {
 	if err := run.count(ctx); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (run *verification) judged(ctx context.Context, p *Verified, err error) err
 	case err == nil:
 		return nil
 	case errors.Is(err, errForgotten):
-		run.late(p, err.Error())
+		run.notJudged(p, err.Error())
 		return nil
 	case run.lenient && ctx.Err() == nil:
 		run.mu.Lock()
@@ -156,7 +156,7 @@ func (run *verification) count(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("count the items of %s: %w", partition, err)
 			}
-			run.tell(func(p *Progress) { p.Total += int64(total) })
+			run.update(func(p *Progress) { p.Total += int64(total) })
 		}
 	}
 	return nil
@@ -192,8 +192,8 @@ func (run *verification) scan(ctx context.Context) error {
 	return g.Wait()
 }
 
-// tell changes the progress and shows it, at most ten times a second.
-func (run *verification) tell(change func(*Progress)) {
+// update changes the progress and shows it, at most ten times a second.
+func (run *verification) update(change func(*Progress)) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	change(&run.progress)
@@ -205,40 +205,40 @@ func (run *verification) tell(change func(*Progress)) {
 
 // read notes items that were read.
 func (run *verification) read(p *Verified, items int) {
-	run.tell(func(progress *Progress) {
+	run.update(func(progress *Progress) {
 		progress.Items += int64(items)
 		p.result.Items += int64(items)
 	})
 }
 
-// proved notes copies that equal their source.
-func (run *verification) proved(p *Verified, copies int) {
-	run.tell(func(progress *Progress) {
+// equal notes copies that equal their source.
+func (run *verification) equal(p *Verified, copies int) {
+	run.update(func(progress *Progress) {
 		progress.Copies += int64(copies)
 		p.result.Copies += int64(copies)
 	})
 }
 
-// provedGroups notes accumulators that equal their members.
-func (run *verification) provedGroups(p *Verified, groups int) {
-	run.tell(func(*Progress) { p.result.Groups += int64(groups) })
+// equalGroups notes accumulators that equal their members.
+func (run *verification) equalGroups(p *Verified, groups int) {
+	run.update(func(*Progress) { p.result.Groups += int64(groups) })
 }
 
 // kept notes a row that is there, as it must be, though its item has expired.
 func (run *verification) kept(p *Verified) {
-	run.tell(func(*Progress) { p.result.Kept++ })
+	run.update(func(*Progress) { p.result.Kept++ })
 }
 
 // found counts a difference and lists it, unless there are enough of its kind.
 func (run *verification) found(p *Verified, d Difference) {
-	run.tell(func(progress *Progress) {
+	run.update(func(progress *Progress) {
 		progress.Findings++
 		p.result.add(d, run.cfg.ListMax)
 	})
 }
 
-// late notes why a pipeline could not be judged as a whole.
-func (run *verification) late(p *Verified, reason string) {
+// notJudged notes why a pipeline could not be judged as a whole.
+func (run *verification) notJudged(p *Verified, reason string) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	p.result.Reason = reason

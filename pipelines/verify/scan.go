@@ -50,9 +50,9 @@ func (s *scan) all(ctx context.Context) error {
 				return err
 			}
 		}
-		s.run.tell(func(p *Progress) { p.Items += int64(len(page.Items)) })
+		s.run.update(func(p *Progress) { p.Items += int64(len(page.Items)) })
 		if len(s.suspects) >= s.run.cfg.SuspectsMax || page.Cursor == nil {
-			if err := s.settle(ctx); err != nil {
+			if err := s.judgeSuspects(ctx); err != nil {
 				return err
 			}
 		}
@@ -75,10 +75,10 @@ func (s *scan) compare(ctx context.Context, p *Verified, items []store.Item) err
 		v := &views[i]
 		if v.drifts() {
 			s.suspects = append(s.suspects, v.suspect())
-			s.run.tell(func(p *Progress) { p.Waiting++ })
+			s.run.update(func(p *Progress) { p.Waiting++ })
 			continue
 		}
-		s.run.settled(v, "")
+		s.run.countJudged(v, "")
 	}
 	s.run.mu.Lock()
 	p.result.Items += int64(len(items))
@@ -154,9 +154,9 @@ func (s *Suspect) same(other *Suspect) bool {
 	})
 }
 
-// settled counts and lists the copies of an item on which judgement is passed.
+// countJudged counts and lists the copies of an item on which judgement is passed.
 // What is wrong is drift, or behind for the reason given.
-func (run *verification) settled(v *view, behind string) {
+func (run *verification) countJudged(v *view, behind string) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	r := &v.pipeline.result

@@ -25,18 +25,18 @@ func (s slice) split() (first, second slice) {
 // SliceQueue is the slices that are left to be verified, and the one at hand.
 type SliceQueue struct {
 	Now  slice
-	left []slice
+	todo []slice
 }
 
 // NewSliceQueue returns a queue of one slice, which is everything.
-func NewSliceQueue() SliceQueue { return SliceQueue{left: []slice{{}}} }
+func NewSliceQueue() SliceQueue { return SliceQueue{todo: []slice{{}}} }
 
 // Next goes to the next slice; false if there is none.
 func (q *SliceQueue) Next() bool {
-	if len(q.left) == 0 {
+	if len(q.todo) == 0 {
 		return false
 	}
-	q.Now, q.left = q.left[len(q.left)-1], q.left[:len(q.left)-1]
+	q.Now, q.todo = q.todo[len(q.todo)-1], q.todo[:len(q.todo)-1]
 	return true
 }
 
@@ -47,6 +47,6 @@ func (q *SliceQueue) Halve() bool {
 		return false
 	}
 	first, second := q.Now.split()
-	q.Now, q.left = first, append(q.left, second)
+	q.Now, q.todo = first, append(q.todo, second)
 	return true
 }

@@ -122,7 +122,7 @@ func (v *Verifier) Verify(ctx context.Context, names ...spec.Metadata) (*Report,
 	return report, err
 }
 
-// run verifies the named pipelines, and mends what differs if there is a repair.
+// run verifies the named pipelines, and repairs what differs if there is a repair.
 func (v *Verifier) run(ctx context.Context, r *repair, names []spec.Metadata) (*Report, error) {
 	started := time.Now()
 	world, err := v.registry.World(ctx)

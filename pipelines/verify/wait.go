@@ -28,9 +28,9 @@ func givenUp(at registry.Checkpoints, rec *registry.Record, sources []feed.Parti
 	return nil
 }
 
-// ask reads the checkpoints of all processors. What was read a moment ago will do:
+// checkpoints reads the checkpoints of all processors. What was read a moment ago will do:
 // whoever asks wants to know how far they are at least.
-func (run *verification) ask(ctx context.Context) (registry.Checkpoints, error) {
+func (run *verification) checkpoints(ctx context.Context) (registry.Checkpoints, error) {
 	run.mu.Lock()
 	at, asked := run.at, run.asked
 	run.mu.Unlock()
@@ -53,7 +53,7 @@ func (run *verification) ask(ctx context.Context) (registry.Checkpoints, error) 
 func (run *verification) await(ctx context.Context, p *Verified, done func(registry.Checkpoints) (left string, err error)) (left string, err error) {
 	deadline := time.Now().Add(max(run.cfg.Timeout, 0))
 	for {
-		at, err := run.ask(ctx)
+		at, err := run.checkpoints(ctx)
 		if err != nil {
 			return "", err
 		}
@@ -82,7 +82,7 @@ func (run *verification) awaitBackfill(ctx context.Context, p *Verified) (full b
 		return "", nil
 	})
 	if left != "" {
-		run.late(p, left)
+		run.notJudged(p, left)
 	}
 	return err == nil && left == "", err
 }

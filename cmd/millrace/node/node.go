@@ -108,7 +108,7 @@ type Node struct {
 // Open opens all that the roles need, and announces the node to its lease groups.
 // Nothing is owned before Run. telemetry may be nil; then there are no metrics to
 // scrape. What is not there yet, such as NATS, its JetStream or a quorum, is waited
-// for until ctx ends. Errors that an operator can mend are of types:
+// for until ctx ends. Errors that an operator can repair are of types:
 // *leases.DirLockedError, natsd.ErrPort, *PayloadError, *CredentialsError, *store.DamageError.
 func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Telemetry, log *slog.Logger) (*Node, error) {
 	n := &Node{cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{}}

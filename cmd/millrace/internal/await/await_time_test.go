@@ -95,7 +95,7 @@ func TestUntil_ATryCutOffHidesNoReason(t *testing.T) {
 	})
 }
 
-// TestPasses tells what is on its way from what has to be mended.
+// TestPasses tells what is on its way from what has to be repaired.
 func TestPasses(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("connection refused")}
 	for _, test := range []struct {

@@ -12,12 +12,12 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// settle passes judgement on all suspects: it waits until the pipelines have
+// judgeSuspects passes judgement on all suspects: it waits until the pipelines have
 // passed what they were read at, then reads them again.
-func (s *scan) settle(ctx context.Context) error {
+func (s *scan) judgeSuspects(ctx context.Context) error {
 	deadline := time.Now().Add(max(s.run.cfg.Timeout, 0))
 	for len(s.suspects) > 0 {
-		progress, err := s.run.ask(ctx)
+		progress, err := s.run.checkpoints(ctx)
 		if err != nil {
 			return err
 		}
@@ -25,7 +25,7 @@ func (s *scan) settle(ctx context.Context) error {
 		var reasons []string
 		late := !time.Now().Before(deadline)
 		for _, one := range s.suspects {
-			left := one.Left(progress, s.partition)
+			left := one.WaitsFor(progress, s.partition)
 			switch {
 			case left == "":
 				passed = append(passed, one)
@@ -43,7 +43,7 @@ func (s *scan) settle(ctx context.Context) error {
 		if err := s.giveUp(ctx, hopeless, reasons); err != nil {
 			return err
 		}
-		again, err := s.judge(ctx, passed)
+		again, err := s.judgePassed(ctx, passed)
 		if err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func (s *scan) settle(ctx context.Context) error {
 		}
 		before := len(s.suspects)
 		s.suspects = append(waiting, again...)
-		s.run.tell(func(p *Progress) { p.Waiting -= int64(before - len(s.suspects)) })
+		s.run.update(func(p *Progress) { p.Waiting -= int64(before - len(s.suspects)) })
 		if len(s.suspects) > 0 {
 			if err := s.run.wait(ctx, s.run.cfg.PollInterval); err != nil {
 				return err
@@ -65,9 +65,9 @@ func (s *scan) settle(ctx context.Context) error {
 	return nil
 }
 
-// judge reads suspects again which the pipelines have passed. Those that are as
+// judgePassed reads suspects again which the pipelines have passed. Those that are as
 // they were differ for no reason; those that have changed are suspects anew.
-func (s *scan) judge(ctx context.Context, passed []Suspect) (again []Suspect, err error) {
+func (s *scan) judgePassed(ctx context.Context, passed []Suspect) (again []Suspect, err error) {
 	err = s.reread(ctx, passed, func(v *view, was *Suspect, _ int) error {
 		now := v.suspect()
 		changed := v.drifts() && !now.same(was)
@@ -80,7 +80,7 @@ func (s *scan) judge(ctx context.Context, passed []Suspect) (again []Suspect, er
 		if changed {
 			again = append(again, now)
 		} else {
-			s.run.settled(v, "")
+			s.run.countJudged(v, "")
 		}
 		return nil
 	})
@@ -91,7 +91,7 @@ func (s *scan) judge(ctx context.Context, passed []Suspect) (again []Suspect, er
 // those that still differ.
 func (s *scan) giveUp(ctx context.Context, suspects []Suspect, reasons []string) error {
 	return s.reread(ctx, suspects, func(v *view, _ *Suspect, i int) error {
-		s.run.settled(v, reasons[i])
+		s.run.countJudged(v, reasons[i])
 		return nil
 	})
 }
@@ -128,9 +128,9 @@ func (s *scan) reread(ctx context.Context, suspects []Suspect, visit func(v *vie
 	return nil
 }
 
-// Left says what the pipeline has not done yet of what might mend the suspect in
+// WaitsFor says what the pipeline has not done yet of what might repair the suspect in
 // partition, as the checkpoints p say; "" if it has done all.
-func (s *Suspect) Left(p registry.Checkpoints, partition feed.Partition) string {
+func (s *Suspect) WaitsFor(p registry.Checkpoints, partition feed.Partition) string {
 	rec := &s.Pipeline.Record
 	paused := ""
 	if rec.Paused {

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/leases"
 )
 
-// proofs reads what the continuous verification has found from its lease. What cannot be read tells
+// continuousFindings reads what the continuous verification has found from its lease. What cannot be read tells
 // nothing: status is about more than that.
-func proofs(held map[string]*leases.Lease) map[string]*verify.Finding {
+func continuousFindings(held map[string]*leases.Lease) map[string]*verify.Finding {
 	l := held[verify.ContinuousResource]
 	if l == nil {
 		return nil
@@ -24,8 +24,8 @@ func proofs(held map[string]*leases.Lease) map[string]*verify.Finding {
 	return findings
 }
 
-// proofCell tells in a word or two what was found, at a moment later on.
-func proofCell(p *verify.Proof, now time.Time) string {
+// verifiedCell tells in a word or two what was found, at a moment later on.
+func verifiedCell(p *verify.Verification, now time.Time) string {
 	switch {
 	case p == nil:
 		return "-"
@@ -37,8 +37,8 @@ func proofCell(p *verify.Proof, now time.Time) string {
 	return "equal " + format.Ago(now, p.At)
 }
 
-// proofText tells what was found.
-func proofText(p *verify.Proof, now time.Time, pipeline string) string {
+// verifiedText tells what was found.
+func verifiedText(p *verify.Verification, now time.Time, pipeline string) string {
 	s := fmt.Sprintf("%s %s, in %s", format.Plural(p.Copies, "copy", "copies"), format.Ago(now, p.At), format.Age(p.Seconds))
 	switch {
 	case p.Verdict == verify.VerdictDrift:
@@ -50,14 +50,14 @@ func proofText(p *verify.Proof, now time.Time, pipeline string) string {
 	default:
 		return s + ": all equal"
 	}
-	if p.Proved.IsZero() {
+	if p.Equal.IsZero() {
 		return s
 	}
-	return s + "; all were equal " + format.Ago(now, p.Proved)
+	return s + "; all were equal " + format.Ago(now, p.Equal)
 }
 
-// unproven says why a pipeline that is in force everywhere has not been proved yet.
-func unproven(p *verify.Proof, pipeline string) string {
+// notVerified says why a pipeline that is in force everywhere has not been verified yet.
+func notVerified(p *verify.Verification, pipeline string) string {
 	const inForce = "it is in force everywhere, and "
 	switch {
 	case p != nil && p.Drift > 0:

@@ -10,9 +10,9 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// patrol verifies all pipelines continuously until ctx ends, without a lease.
+// verifyContinuously verifies all pipelines continuously until ctx ends, without a lease.
 // passed tells how many pipelines were verified.
-func patrol(ctx context.Context, reg *registry.Registry, client *store.Client, cfg verify.ContinuousConfig) (passed int, err error) {
+func verifyContinuously(ctx context.Context, reg *registry.Registry, client *store.Client, cfg verify.ContinuousConfig) (passed int, err error) {
 	w, err := reg.World(ctx)
 	if err != nil {
 		return 0, err

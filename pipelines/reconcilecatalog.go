@@ -14,15 +14,15 @@ import (
 	"github.com/millrace/millrace/store/tombstone"
 )
 
-// wishes brings what the catalog asks of containers to what pipelines need. What
+// reconcileCatalog brings what the catalog asks of containers to what pipelines need. What
 // is missing, because who applied a pipeline died in between, is asked for at
 // once. What is of no use is removed when it has been so for a while, and after a
 // look at the registry itself: what was seen of it may be old.
-func (s *reconciler) wishes(ctx context.Context, w *registry.World) error {
+func (s *reconciler) reconcileCatalog(ctx context.Context, w *registry.World) error {
 	extra, err := s.ask(ctx, w)
 	now, round := time.Now(), map[string]bool{}
-	due := slices.DeleteFunc(extra, func(e extraWish) bool { return s.idle.see(e.String(), now, round) < s.cfg.Grace })
-	s.idle.keep("wish ", round)
+	due := slices.DeleteFunc(extra, func(e unneeded) bool { return s.idle.see(e.String(), now, round) < s.cfg.Grace })
+	s.idle.keep("need ", round)
 	if err != nil || len(due) == 0 {
 		return err
 	}
@@ -36,30 +36,30 @@ func (s *reconciler) wishes(ctx context.Context, w *registry.World) error {
 	}
 	var errs []error
 	for _, e := range due {
-		if slices.ContainsFunc(still, func(x extraWish) bool { return x.String() == e.String() }) {
+		if slices.ContainsFunc(still, func(x unneeded) bool { return x.String() == e.String() }) {
 			errs = append(errs, e.drop(ctx, s.client.Catalog()))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// extraWish is an index, a rule or a kind of tombstones that the catalog asks for and
+// unneeded is an index, a rule or a kind of tombstones that the catalog asks for and
 // no pipeline needs.
-type extraWish struct {
+type unneeded struct {
 	container  *store.ContainerInfo
 	index      string // or
 	pipeline   string // or
 	tombstones *tombstone.Wish
 }
 
-func (e extraWish) String() string {
+func (e unneeded) String() string {
 	if e.tombstones != nil {
-		return fmt.Sprintf("wish of %s: tombstones %q %q", e.container.ID, e.tombstones.Where, e.tombstones.Fields)
+		return fmt.Sprintf("need of %s: tombstones %q %q", e.container.ID, e.tombstones.Where, e.tombstones.Fields)
 	}
-	return fmt.Sprintf("wish of %s: index %q, rule %q", e.container.ID, e.index, e.pipeline)
+	return fmt.Sprintf("need of %s: index %q, rule %q", e.container.ID, e.index, e.pipeline)
 }
 
-func (e extraWish) drop(ctx context.Context, catalog *store.Catalog) error {
+func (e unneeded) drop(ctx context.Context, catalog *store.Catalog) error {
 	if e.tombstones != nil {
 		return catalog.DropTombstones(ctx, e.container.Database, e.container.Name, *e.tombstones)
 	}
@@ -79,7 +79,7 @@ type need struct {
 }
 
 // ask asks for what is missing, and returns what is asked for without need.
-func (s *reconciler) ask(ctx context.Context, w *registry.World) ([]extraWish, error) {
+func (s *reconciler) ask(ctx context.Context, w *registry.World) ([]unneeded, error) {
 	needs := map[feed.ResourceID]*need{}
 	for i := range w.Containers {
 		needs[w.Containers[i].ID] = &need{}
@@ -97,7 +97,7 @@ func (s *reconciler) ask(ctx context.Context, w *registry.World) ([]extraWish, e
 		}
 		errs = append(errs, n.add(s.client, rec, w.Containers, source))
 	}
-	var extra []extraWish
+	var extra []unneeded
 	for i := range w.Containers {
 		c := &w.Containers[i]
 		if c.State != store.ContainerReady {
@@ -115,7 +115,7 @@ func (n *need) add(client *store.Client, rec *registry.Record, containers []stor
 	if rec.Spec.Kind() == spec.AggregateKind {
 		n.pipelines = append(n.pipelines, rec.ID)
 		if gone == "" {
-			n.rules = append(n.rules, rec.RuleWish())
+			n.rules = append(n.rules, rec.NeededRule())
 		}
 		return nil
 	}
@@ -146,9 +146,9 @@ func (s *reconciler) askOne(ctx context.Context, c *store.ContainerInfo, n *need
 			errs = append(errs, catalog.WantIndex(ctx, c.Database, c.Name, index))
 		}
 	}
-	for _, wish := range n.tombstones {
-		if !c.WantsTombstones(wish) {
-			errs = append(errs, catalog.WantTombstones(ctx, c.Database, c.Name, wish))
+	for _, t := range n.tombstones {
+		if !c.WantsTombstones(t) {
+			errs = append(errs, catalog.WantTombstones(ctx, c.Database, c.Name, t))
 		}
 	}
 	for i := range n.rules {
@@ -160,21 +160,21 @@ func (s *reconciler) askOne(ctx context.Context, c *store.ContainerInfo, n *need
 }
 
 // extra returns what is asked of a container without need.
-func (n *need) extra(c *store.ContainerInfo) []extraWish {
-	var extra []extraWish
+func (n *need) extra(c *store.ContainerInfo) []unneeded {
+	var extra []unneeded
 	for _, index := range c.IndexesWanted {
 		if !n.unsure && !slices.Contains(n.indexes, index) {
-			extra = append(extra, extraWish{container: c, index: index})
+			extra = append(extra, unneeded{container: c, index: index})
 		}
 	}
 	for i := range c.Tombstones {
-		if wish := &c.Tombstones[i]; !n.unsure && !slices.ContainsFunc(n.tombstones, wish.Equal) {
-			extra = append(extra, extraWish{container: c, tombstones: wish})
+		if t := &c.Tombstones[i]; !n.unsure && !slices.ContainsFunc(n.tombstones, t.Equal) {
+			extra = append(extra, unneeded{container: c, tombstones: t})
 		}
 	}
 	for _, rule := range c.Rules {
 		if !slices.Contains(n.pipelines, rule.Pipeline) {
-			extra = append(extra, extraWish{container: c, pipeline: rule.Pipeline})
+			extra = append(extra, unneeded{container: c, pipeline: rule.Pipeline})
 		}
 	}
 	return extra

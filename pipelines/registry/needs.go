@@ -17,7 +17,7 @@ import (
 // Pipelines ask two things of the containers that they write to: the index by
 // which a cascade's fan-outs find their items, and the rule by which a partition
 // keeps an aggregate. A cascade asks the container that it reads for tombstones of
-// the items that it follows. All are wishes in the catalog, and all follow from the
+// the items that it follows. All are asked for in the catalog, and all follow from the
 // records of the registry alone.
 
 // wantIndex asks for the tombstones that rec needs, and for the index that its
@@ -57,9 +57,9 @@ func HasIndex(c *store.ContainerInfo, path string) bool {
 	return slices.Contains(c.Spec.Indexes, path) || slices.Contains(c.IndexesWanted, path)
 }
 
-// RuleWish returns the rule that an aggregate needs in the partitions of its
+// NeededRule returns the rule that an aggregate needs in the partitions of its
 // target.
-func (r *Record) RuleWish() store.RuleWish {
+func (r *Record) NeededRule() store.RuleWish {
 	return store.RuleWish{
 		Pipeline: r.ID, Generation: r.Generation, Spec: *r.Rule,
 		Source: r.Spec.Aggregate.Consistency == spec.Transactional, Published: r.Published,
@@ -87,17 +87,17 @@ func (r *Registry) Agree(ctx context.Context, was, is *Record) error {
 // wantRule asks for the rule of an aggregate unless the catalog asks for it
 // already.
 func (r *Registry) wantRule(ctx context.Context, rec *Record, target *store.ContainerInfo) error {
-	wish := rec.RuleWish()
-	if HasRule(target, &wish) {
+	need := rec.NeededRule()
+	if HasRule(target, &need) {
 		return nil
 	}
-	return r.client.Catalog().WantRule(ctx, target.Database, target.Name, wish)
+	return r.client.Catalog().WantRule(ctx, target.Database, target.Name, need)
 }
 
 // HasRule tells whether the catalog asks for a rule, compared as it would write
 // it.
-func HasRule(c *store.ContainerInfo, wish *store.RuleWish) bool {
-	want, err := json.Marshal(wish)
+func HasRule(c *store.ContainerInfo, need *store.RuleWish) bool {
+	want, err := json.Marshal(need)
 	return err == nil && slices.ContainsFunc(c.Rules, func(is store.RuleWish) bool {
 		there, err := json.Marshal(is)
 		return err == nil && bytes.Equal(there, want)

@@ -16,8 +16,8 @@ import (
 // findingsVersion begins what the continuous verification keeps in its lease; see CONTINUOUS.md.
 const findingsVersion = 1
 
-// Proof is what the continuous verification has found of a pipeline.
-type Proof struct {
+// Verification is what the continuous verification has found of a pipeline.
+type Verification struct {
 	// At is when the last pass began, Seconds how long it took.
 	At      time.Time `json:"at"`
 	Seconds float64   `json:"seconds"`
@@ -30,15 +30,15 @@ type Proof struct {
 	Copies int64 `json:"copies"`
 	Drift  int64 `json:"drift"`
 	Behind int64 `json:"behind"`
-	// Proved is when the last pass began that proved all copies equal, zero if none
-	// did; all changes of the source up to ProvedAt were then copied.
-	Proved   time.Time        `json:"proved,omitzero"`
-	ProvedAt []registry.Start `json:"provedAt,omitempty"`
+	// Equal is when the last pass began that found all copies equal, zero if none
+	// did; all changes of the source up to EqualAt were then copied.
+	Equal   time.Time        `json:"proved,omitzero"`
+	EqualAt []registry.Start `json:"provedAt,omitempty"`
 }
 
-// Coverage is the share of copies that the last pass proved to be equal, 0 if the
+// Coverage is the share of copies that the last pass found to be equal, 0 if the
 // pipeline could not be judged.
-func (p *Proof) Coverage() float64 {
+func (p *Verification) Coverage() float64 {
 	switch {
 	case p.Reason != "" || p.At.IsZero():
 		return 0
@@ -54,23 +54,23 @@ type Finding struct {
 	Name       string    `json:"name"`
 	Generation uint32    `json:"generation"`
 	Since      time.Time `json:"since"` // when it was first looked at
-	Proof
+	Verification
 
 	failed string // why the last try found nothing
 }
 
-// take takes over a report. What was proved of another generation says nothing of
+// update takes over a report. What was found of another generation says nothing of
 // this one.
-func (o *Finding) take(rec *registry.Record, r *PipelineReport, heads []registry.Start, began time.Time) {
+func (o *Finding) update(rec *registry.Record, r *PipelineReport, heads []registry.Start, began time.Time) {
 	if o.Generation != rec.Generation {
-		o.Proved, o.ProvedAt = time.Time{}, nil
+		o.Equal, o.EqualAt = time.Time{}, nil
 	}
 	o.failed, o.Generation = "", rec.Generation
 	o.At, o.Seconds = began.UTC().Truncate(time.Millisecond), time.Since(began).Seconds()
 	o.Verdict, o.Reason = r.Verdict, r.Reason
 	o.Copies, o.Drift, o.Behind = r.Copies+r.Groups, r.Drift, r.Behind
 	if r.Verdict == VerdictEqual {
-		o.Proved, o.ProvedAt = o.At, heads
+		o.Equal, o.EqualAt = o.At, heads
 	}
 }
 
@@ -118,8 +118,8 @@ func (w *findingsJSON) shrink() {
 	had := false
 	for _, id := range ids {
 		one := *w.Pipelines[id]
-		had = had || one.ProvedAt != nil
-		one.ProvedAt = nil
+		had = had || one.EqualAt != nil
+		one.EqualAt = nil
 		w.Pipelines[id] = &one
 	}
 	if !had {
@@ -168,22 +168,22 @@ func (a *Continuous) each(f func(one *Finding)) {
 	}
 }
 
-// age is how old the state is that was last proved; while none was, for how long
+// age is how old the state is that was last found equal; while none was, for how long
 // none has been.
 func (o *Finding) age() float64 {
-	if o.Proved.IsZero() {
+	if o.Equal.IsZero() {
 		return time.Since(o.Since).Seconds()
 	}
-	return time.Since(o.Proved).Seconds()
+	return time.Since(o.Equal).Seconds()
 }
 
-// ProofOf returns what the continuous verification has found of a record, nil if it has not looked
+// VerificationOf returns what the continuous verification has found of a record, nil if it has not looked
 // at its generation yet.
-func ProofOf(findings map[string]*Finding, rec *registry.Record) *Proof {
+func VerificationOf(findings map[string]*Finding, rec *registry.Record) *Verification {
 	one := findings[rec.ID]
 	if one == nil || one.At.IsZero() || one.Generation != rec.Generation {
 		return nil
 	}
-	proof := one.Proof
-	return &proof
+	found := one.Verification
+	return &found
 }
