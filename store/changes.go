@@ -227,7 +227,7 @@ func (g *changesPage) readPartition(ctx context.Context, p feed.Partition, after
 		if len(commits) == 0 {
 			break // who answered lags behind
 		}
-		if after, err = g.add(ctx, p, commits, after); err != nil {
+		if after, err = g.addCommits(ctx, p, commits, after); err != nil {
 			return after, false, err
 		}
 		chunk = min(2*chunk, chunkCommitsMax)
@@ -247,10 +247,10 @@ func nextLSN(after feed.Position) feed.LSN {
 
 func reached(after feed.Position, last feed.LSN) bool { return nextLSN(after) > last }
 
-// add puts what commits have for the page into it, as far as there is room, and
+// addCommits puts what commits have for the page into it, as far as there is room, and
 // returns the position reached.
-func (g *changesPage) add(ctx context.Context, p feed.Partition, commits []*feed.Commit, after feed.Position) (feed.Position, error) {
-	groups := g.gather(p, commits, after)
+func (g *changesPage) addCommits(ctx context.Context, p feed.Partition, commits []*feed.Commit, after feed.Position) (feed.Position, error) {
+	groups := g.changesIn(p, commits, after)
 	if err := g.awaitApplied(ctx, p, groups); err != nil {
 		return after, err
 	}
@@ -282,8 +282,8 @@ type changeGroup struct {
 	end     feed.Position // behind them, as a continuation says it
 }
 
-// gather returns the changes in scope, group by group, and counts what was read.
-func (g *changesPage) gather(p feed.Partition, commits []*feed.Commit, after feed.Position) []changeGroup {
+// changesIn returns the changes in scope, group by group, and counts what was read.
+func (g *changesPage) changesIn(p feed.Partition, commits []*feed.Commit, after feed.Position) []changeGroup {
 	all := g.r.Scope.covers(g.ct.info.rangeOf(p.Number))
 	var groups []changeGroup
 	for _, c := range commits {

@@ -34,28 +34,28 @@ func (p *pager) mergeFrom(ctx context.Context, first *PartitionInfo, result *Que
 		}
 	}
 	for {
-		if err := p.fill(ctx, sources); err != nil {
+		if err := p.fetchMissing(ctx, sources); err != nil {
 			return err
 		}
 		parts := make([]query.Part, len(sources))
 		for i := range sources {
 			parts[i] = sources[i].part
 		}
-		more, err := p.add(ctx, parts)
+		more, err := p.addRows(ctx, parts)
 		if err != nil || !more {
 			return err
 		}
-		if p.full() || p.tired() {
-			return p.end()
+		if p.full() || p.overtime() {
+			return p.setContinuation()
 		}
 		for i := range sources {
-			sources[i].drop(p.at.after)
+			sources[i].dropUpTo(p.at.after)
 		}
 	}
 }
 
-// drop removes the rows up to a key.
-func (s *source) drop(after []byte) {
+// dropUpTo removes the rows up to a key.
+func (s *source) dropUpTo(after []byte) {
 	n := slices.IndexFunc(s.part.Rows, func(r query.Row) bool { return bytes.Compare(r.Key, after) > 0 })
 	if n < 0 {
 		n = len(s.part.Rows)
@@ -66,11 +66,11 @@ func (s *source) drop(after []byte) {
 	s.part.Rows = s.part.Rows[n:]
 }
 
-// fill asks the partitions of which no rows are left and more may come.
-func (p *pager) fill(ctx context.Context, sources []source) error {
+// fetchMissing asks the partitions of which no rows are left and more may come.
+func (p *pager) fetchMissing(ctx context.Context, sources []source) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(queryFanOut)
-	rows, size := p.share(len(sources))
+	rows, size := p.shareOf(len(sources))
 	results := make([]*QueryResult, len(sources))
 	for i := range sources {
 		s := &sources[i]
@@ -81,7 +81,7 @@ func (p *pager) fill(ctx context.Context, sources []source) error {
 			s.after = s.part.Until
 		}
 		g.Go(func() (err error) {
-			results[i], err = p.ask(ctx, s.info, s.after, rows, size)
+			results[i], err = p.askPartition(ctx, s.info, s.after, rows, size)
 			return err
 		})
 	}
@@ -90,18 +90,18 @@ func (p *pager) fill(ctx context.Context, sources []source) error {
 	}
 	for i, result := range results {
 		if result != nil {
-			p.note(sources[i].info, result)
+			p.noteWork(sources[i].info, result)
 			sources[i].part, sources[i].asked = partOf(result), true
 		}
 	}
 	return nil
 }
 
-// share returns how many rows and bytes each of n partitions is asked for. What one
+// shareOf returns how many rows and bytes each of n partitions is asked for. What one
 // gives too much is read again for the next page, so a large page asks for little more
 // than a partition's share.
-func (p *pager) share(n int) (rows, size int) {
-	rows = p.wants()
+func (p *pager) shareOf(n int) (rows, size int) {
+	rows = p.rowsWanted()
 	if rows > queryRowsDefault && n > 2 {
 		rows = max(queryRowsDefault, 2*rows/n)
 	}

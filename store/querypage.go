@@ -134,7 +134,7 @@ func (c *Container) pager(r *QueryRequest) (*pager, error) {
 	if r.BytesMax <= 0 || r.BytesMax > QueryBytesMax {
 		r.BytesMax = QueryBytesMax
 	}
-	p.aim()
+	p.chooseTargets()
 	return p, nil
 }
 
@@ -149,9 +149,9 @@ func (e *QueryError) Unwrap() error { return e.Err }
 // Is matches ErrBadRequest.
 func (e *QueryError) Is(target error) bool { return target == error(ErrBadRequest) }
 
-// aim finds the partitions that can have rows. One is asked in any case, since
+// chooseTargets finds the partitions that can have rows. One is asked in any case, since
 // aggregates have a row even over nothing.
-func (p *pager) aim() {
+func (p *pager) chooseTargets() {
 	var wanted []feed.EPK
 	known := false
 	paths := p.c.keyNames()
@@ -197,8 +197,8 @@ func (c *Container) keyNames() [][]string {
 // partitions at once.
 func (p *pager) merges() bool { return p.at.via != "" && p.at.via != QueryItems }
 
-// ask asks a partition for its part.
-func (p *pager) ask(ctx context.Context, part *PartitionInfo, after []byte, rows, bytes int) (*QueryResult, error) {
+// askPartition asks a partition for its part.
+func (p *pager) askPartition(ctx context.Context, part *PartitionInfo, after []byte, rows, bytes int) (*QueryResult, error) {
 	r := &Query{
 		Text: p.r.Text, Params: p.r.Params, Key: p.r.Key, Range: p.r.Range, Now: p.at.now, After: after, Via: p.at.via,
 		RowsMax: rows, BytesMax: bytes, Last: int64(rows) >= p.q.Need(p.at.passed),
@@ -214,8 +214,8 @@ func (p *pager) ask(ctx context.Context, part *PartitionInfo, after []byte, rows
 	return resp.Query, nil
 }
 
-// note adds what a partition said of its work.
-func (p *pager) note(part *PartitionInfo, r *QueryResult) {
+// noteWork adds what a partition said of its work.
+func (p *pager) noteWork(part *PartitionInfo, r *QueryResult) {
 	m := &p.page.Metrics
 	if m.Access == "" {
 		m.Access, m.Index = r.Metrics.Access, r.Metrics.Index
@@ -227,9 +227,9 @@ func (p *pager) note(part *PartitionInfo, r *QueryResult) {
 	p.page.LSNs[part.Number] = max(p.page.LSNs[part.Number], r.LSN)
 }
 
-// wants returns how many rows the page has room for, those included that OFFSET
+// rowsWanted returns how many rows the page has room for, those included that OFFSET
 // leaves out.
-func (p *pager) wants() int {
+func (p *pager) rowsWanted() int {
 	offset, _ := p.q.Window()
 	room := int64(p.r.RowsMax - len(p.page.Rows))
 	if left := offset - p.at.passed; left > 0 {
@@ -238,10 +238,10 @@ func (p *pager) wants() int {
 	return int(min(room, p.q.Need(p.at.passed), QueryRowsMax))
 }
 
-// add puts rows of parts into the page, as many as there is room for, and sets the
+// addRows puts rows of parts into the page, as many as there is room for, and sets the
 // place where the next ones are. It returns false if the parts have no more.
-func (p *pager) add(ctx context.Context, parts []query.Part) (more bool, err error) {
-	room := p.room(parts)
+func (p *pager) addRows(ctx context.Context, parts []query.Part) (more bool, err error) {
+	room := p.rowsThatFit(parts)
 	if room == 0 { // the next row is too large for this page
 		p.bytes = p.r.BytesMax
 		return true, nil
@@ -265,8 +265,8 @@ func (p *pager) add(ctx context.Context, parts []query.Part) (more bool, err err
 	return page.After != nil, nil
 }
 
-// room returns how many of the next rows of the parts fit into the page.
-func (p *pager) room(parts []query.Part) int {
+// rowsThatFit returns how many of the next rows of the parts fit into the page.
+func (p *pager) rowsThatFit(parts []query.Part) int {
 	rows := p.r.RowsMax - len(p.page.Rows)
 	left := p.r.BytesMax - p.bytes
 	total := 0
@@ -305,19 +305,19 @@ func (p *pager) full() bool {
 	return len(p.page.Rows) >= p.r.RowsMax || p.bytes >= p.r.BytesMax || p.q.Need(p.at.passed) == 0
 }
 
-// tired tells whether a page that is not full is to end too, since it took long.
-func (p *pager) tired() bool {
+// overtime tells whether a page that is not full is to end too, since it took long.
+func (p *pager) overtime() bool {
 	took := time.Since(p.began)
 	return took > queryPatience || len(p.page.Rows) > 0 && took > queryPatience/3
 }
 
-// end gives the page its continuation.
-func (p *pager) end() (err error) {
+// setContinuation gives the page its continuation.
+func (p *pager) setContinuation() (err error) {
 	if p.q.Need(p.at.passed) == 0 {
 		return nil
 	}
 	if p.q.Kind() == query.Stream && !p.merges() && p.at.after != nil {
-		if err := p.locate(); err != nil {
+		if err := p.locateNext(); err != nil {
 			return err
 		}
 	}
@@ -325,8 +325,8 @@ func (p *pager) end() (err error) {
 	return err
 }
 
-// locate sets the partition in which the next row is, after rows of several.
-func (p *pager) locate() error {
+// locateNext sets the partition in which the next row is, after rows of several.
+func (p *pager) locateNext() error {
 	_, rank, _, err := p.q.Place(p.at.after)
 	if err != nil {
 		return Refuse(StatusInternal, "place of row %x: %v", p.at.after, err)
@@ -340,14 +340,14 @@ func (p *pager) locate() error {
 }
 
 func (p *pager) explain(ctx context.Context) error {
-	result, err := p.ask(ctx, &p.targets[0], p.at.after, 1, 0)
+	result, err := p.askPartition(ctx, &p.targets[0], p.at.after, 1, 0)
 	if err != nil {
 		return err
 	}
 	for i := range p.targets {
 		p.page.LSNs[p.targets[i].Number] = 0
 	}
-	p.note(&p.targets[0], result)
+	p.noteWork(&p.targets[0], result)
 	return nil
 }
 

@@ -23,13 +23,13 @@ func (p *pager) stream(ctx context.Context) error {
 		case err != nil, p.merges() && len(p.targets) > 1:
 			return err
 		case !done:
-			return p.end()
+			return p.setContinuation()
 		case i == len(p.targets)-1:
 			return nil
 		}
 		p.at.from, p.at.after, p.at.via = part.Range.Max, nil, QueryItems
-		if p.full() || p.tired() {
-			return p.end()
+		if p.full() || p.overtime() {
+			return p.setContinuation()
 		}
 		p.targets = p.targets[i+1:]
 		return p.merge(ctx)
@@ -41,20 +41,20 @@ func (p *pager) stream(ctx context.Context) error {
 // has no more.
 func (p *pager) streamOne(ctx context.Context, part *PartitionInfo) (done bool, err error) {
 	for {
-		result, err := p.ask(ctx, part, p.at.after, p.wants(), p.r.BytesMax-p.bytes)
+		result, err := p.askPartition(ctx, part, p.at.after, p.rowsWanted(), p.r.BytesMax-p.bytes)
 		if err != nil {
 			return false, err
 		}
-		p.note(part, result)
+		p.noteWork(part, result)
 		p.at.via = result.Via
 		if p.merges() && len(p.targets) > 1 {
 			return false, p.switchOver(ctx, part, result)
 		}
-		more, err := p.add(ctx, []query.Part{partOf(result)})
+		more, err := p.addRows(ctx, []query.Part{partOf(result)})
 		if err != nil || !more {
 			return true, err
 		}
-		if p.full() || p.tired() {
+		if p.full() || p.overtime() {
 			return false, nil
 		}
 	}

@@ -49,26 +49,26 @@ func decidePutRows(t *txn, r *store.PutRows) (result *store.PutRowsResult, write
 	}
 	w := &rows{t: t, pipeline: r.Producer.Pipeline, gen: r.Producer.Generation, pending: folded{}}
 	for i := range r.Rows {
-		if refusal := w.row(&r.Rows[i]); refusal != nil {
+		if refusal := w.decideRow(&r.Rows[i]); refusal != nil {
 			if refusal.Status == store.StatusInternal {
 				return nil, false, refusal
 			}
-			w.refuse(&r.Rows[i], refusal)
+			w.addRefusal(&r.Rows[i], refusal)
 		}
 	}
-	w.finish()
+	w.recordPending()
 	known.Position = r.UpTo
 	t.effectOf(r.Producer, known)
 	result.Applied, result.Position, result.Refused = true, known.Position, w.refused
 	return result, true, nil
 }
 
-func (w *rows) refuse(row *store.Row, refusal *store.Error) {
+func (w *rows) addRefusal(row *store.Row, refusal *store.Error) {
 	w.refused = append(w.refused, store.Refusal{Ref: row.Ref, Status: refusal.Status, Reason: refusal.Message})
 }
 
-// row decides one row.
-func (w *rows) row(row *store.Row) *store.Error {
+// decideRow decides one row.
+func (w *rows) decideRow(row *store.Row) *store.Error {
 	itemKey := engine.ItemKey(row.Ref.Key, row.Ref.ID)
 	current, err := w.t.get(row.Ref.Key, row.Ref.ID, itemKey)
 	if err != nil {
@@ -87,9 +87,9 @@ func (w *rows) row(row *store.Row) *store.Error {
 		if current == nil {
 			return w.setPending(itemKey, row, "")
 		}
-		return w.vacate(row.Ref, itemKey, current)
+		return w.vacateKey(row.Ref, itemKey, current)
 	}
-	if refusal := w.write(row.Ref, itemKey, current, row.Body); refusal != nil {
+	if refusal := w.writeRow(row.Ref, itemKey, current, row.Body); refusal != nil {
 		return refusal
 	}
 	return w.setPending(itemKey, &store.Row{Ref: row.Ref, Source: row.Source}, "")
@@ -107,7 +107,7 @@ func rowSource(body []byte) string {
 
 var rowSourcePath = document.Path{{Name: store.RowSource}}
 
-func (w *rows) write(ref store.ItemRef, itemKey []byte, current *engine.Item, body []byte) *store.Error {
+func (w *rows) writeRow(ref store.ItemRef, itemKey []byte, current *engine.Item, body []byte) *store.Error {
 	if current != nil && bytes.Equal(current.Body, body) {
 		return nil
 	}
@@ -118,13 +118,13 @@ func (w *rows) write(ref store.ItemRef, itemKey []byte, current *engine.Item, bo
 	return w.t.put(itemKey, &engine.Item{Key: ref.Key, ID: ref.ID, Body: body}, current, nil, true)
 }
 
-// vacate removes a row. The pending row with the smallest source takes its place.
-func (w *rows) vacate(ref store.ItemRef, itemKey []byte, current *engine.Item) *store.Error {
+// vacateKey removes a row. The pending row with the smallest source takes its place.
+func (w *rows) vacateKey(ref store.ItemRef, itemKey []byte, current *engine.Item) *store.Error {
 	for next, err := range w.t.derived(rulePrefix(w.pipeline, w.gen), pendingRowKey(itemKey, ""), w.pending) {
 		if err != nil {
 			return store.Refuse(store.StatusInternal, "pending rows: %v", err)
 		}
-		if refusal := w.write(ref, itemKey, current, next.Value); refusal == nil {
+		if refusal := w.writeRow(ref, itemKey, current, next.Value); refusal == nil {
 			w.pending[string(next.Key)] = nil
 			return nil
 		}
@@ -168,8 +168,8 @@ func pendingRowKey(itemKey []byte, source string) []byte {
 	return append(append(key, itemKey...), source...)
 }
 
-// finish puts the pending rows that changed into the transaction.
-func (w *rows) finish() {
+// recordPending puts the pending rows that changed into the transaction.
+func (w *rows) recordPending() {
 	if len(w.pending) == 0 {
 		return
 	}

@@ -114,7 +114,7 @@ func (e *execution) run(ctx context.Context) (*store.QueryResult, error) {
 	}
 	result := &store.QueryResult{Via: e.via()}
 	if !e.r.Explain {
-		if err := e.read(ctx, result); err != nil {
+		if err := e.readPage(ctx, result); err != nil {
 			return nil, err
 		}
 	}
@@ -195,10 +195,10 @@ func (e *execution) sortInstead() {
 	}
 }
 
-// read takes items in until the page is full.
-func (e *execution) read(ctx context.Context, result *store.QueryResult) error {
+// readPage takes items in until the page is full.
+func (e *execution) readPage(ctx context.Context, result *store.QueryResult) error {
 	e.prepare()
-	at, err := e.place()
+	at, err := e.pageStart()
 	if err != nil {
 		return store.Refuse(store.StatusBadRequest, "the continuation is none of this query: %v", err)
 	}
@@ -209,7 +209,7 @@ func (e *execution) read(ctx context.Context, result *store.QueryResult) error {
 	if err != nil {
 		return store.Refuse(store.StatusBadRequest, "query: %v", err)
 	}
-	part, err := e.take(ctx, at)
+	part, err := e.fillPage(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -254,19 +254,19 @@ func (e *execution) prepare() {
 	})
 }
 
-// take gives items to the run until it has enough.
-func (e *execution) take(ctx context.Context, at *place) (part query.Part, err error) {
-	for c, err := range e.items(at) {
+// fillPage gives items to the run until it has enough.
+func (e *execution) fillPage(ctx context.Context, at *start) (part query.Part, err error) {
+	for c, err := range e.candidates(at) {
 		if err != nil {
 			return part, err
 		}
 		if e.on.Full() {
 			break
 		}
-		if err := e.tick(ctx, c.view); err != nil {
+		if err := e.checkClock(ctx, c.view); err != nil {
 			return part, err
 		}
-		given, err := e.item(c)
+		given, err := e.giveItem(c)
 		if err != nil && ctx.Err() != nil {
 			return part, givenUp(ctx)
 		}
@@ -288,9 +288,9 @@ func (e *execution) streams() bool {
 	return e.q.Kind() == query.Stream || e.q.Kind() == query.Sorted && e.access.Kind == queryplan.Order
 }
 
-// tick looks at the clock now and then: a page that can end anywhere is to end when
+// checkClock looks at the clock now and then: a page that can end anywhere is to end when
 // it took its time. One that cannot is refused.
-func (e *execution) tick(ctx context.Context, v *engine.View) error {
+func (e *execution) checkClock(ctx context.Context, v *engine.View) error {
 	if e.seen++; v != nil {
 		e.seen += len(v.Body) / queryTickBytes
 	}
@@ -317,9 +317,9 @@ func givenUp(ctx context.Context) error {
 	return store.Refuse(store.StatusUnavailable, "the query was given up: %v", context.Cause(ctx))
 }
 
-// item gives an item to the run, unless it cannot give rows. One at which the page is
+// giveItem gives an item to the run, unless it cannot give rows. One at which the page is
 // to end is given anyway, so that the run knows the place.
-func (e *execution) item(c candidate) (given bool, err error) {
+func (e *execution) giveItem(c candidate) (given bool, err error) {
 	if c.body != nil {
 		return true, e.on.Item(c.body, nil)
 	}

@@ -21,8 +21,8 @@ type candidate struct {
 	body []byte // what stands for an item that need not be read
 }
 
-// items returns the items that the access reaches from a place on.
-func (e *execution) items(at *place) iter.Seq2[candidate, error] {
+// candidates returns the items that the access reaches from a place on.
+func (e *execution) candidates(at *start) iter.Seq2[candidate, error] {
 	if body := e.standIn(); body != nil {
 		return e.keysOnly(body)
 	}
@@ -30,15 +30,15 @@ func (e *execution) items(at *place) iter.Seq2[candidate, error] {
 	case queryplan.Nothing:
 	case queryplan.Items:
 		if e.access.Exact {
-			return e.ranked(e.points(at))
+			return e.withRanks(e.itemsByKey(at))
 		}
-		return e.ranked(e.scanned(at))
+		return e.withRanks(e.itemsOfScan(at))
 	case queryplan.Values:
-		return e.ranked(e.valued(at))
+		return e.withRanks(e.itemsOfValues(at))
 	case queryplan.Range:
-		return e.ranged(at)
+		return e.itemsInRange(at)
 	case queryplan.Order:
-		return e.ordered(at)
+		return e.itemsInOrder(at)
 	}
 	return func(func(candidate, error) bool) {}
 }
@@ -85,8 +85,8 @@ func objectOf(path document.Path, raw []byte) []byte {
 func (e *execution) keysOnly(body []byte) iter.Seq2[candidate, error] {
 	return func(yield func(candidate, error) bool) {
 		if e.access.Kind == queryplan.Values {
-			for entry, err := range e.entries(e.access.Spans[0], &place{}) {
-				if (err != nil || e.wanted(entry.ItemKey())) && !yield(candidate{body: body}, err) {
+			for entry, err := range e.entries(e.access.Spans[0], &start{}) {
+				if (err != nil || e.inAccess(entry.ItemKey())) && !yield(candidate{body: body}, err) {
 					return
 				}
 			}
@@ -103,8 +103,8 @@ func (e *execution) keysOnly(body []byte) iter.Seq2[candidate, error] {
 	}
 }
 
-// ranked gives items their ranks.
-func (e *execution) ranked(items iter.Seq2[*engine.View, error]) iter.Seq2[candidate, error] {
+// withRanks gives items their ranks.
+func (e *execution) withRanks(items iter.Seq2[*engine.View, error]) iter.Seq2[candidate, error] {
 	return func(yield func(candidate, error) bool) {
 		var rank []byte
 		for v, err := range items {
@@ -120,19 +120,19 @@ func (e *execution) ranked(items iter.Seq2[*engine.View, error]) iter.Seq2[candi
 	}
 }
 
-// wanted tells whether an item key is one that the access wants.
-func (e *execution) wanted(itemKey []byte) bool {
+// inAccess tells whether an item key is one that the access wants.
+func (e *execution) inAccess(itemKey []byte) bool {
 	for _, s := range e.access.Items {
 		if s.Contains(itemKey) {
-			return e.begins(itemKey)
+			return e.hasPrefix(itemKey)
 		}
 	}
 	return false
 }
 
-// begins tells whether an item's partition key begins with that of the request. A
+// hasPrefix tells whether an item's partition key begins with that of the request. A
 // hash is not enough: other keys can share it.
-func (e *execution) begins(itemKey []byte) bool {
+func (e *execution) hasPrefix(itemKey []byte) bool {
 	if e.prefix == "" {
 		return true
 	}
@@ -140,12 +140,12 @@ func (e *execution) begins(itemKey []byte) bool {
 	return err == nil && strings.HasPrefix(k.Encoded(), e.prefix)
 }
 
-// scanned reads the items of the access in order.
-func (e *execution) scanned(at *place) iter.Seq2[*engine.View, error] {
+// itemsOfScan reads the items of the access in order.
+func (e *execution) itemsOfScan(at *start) iter.Seq2[*engine.View, error] {
 	return func(yield func(*engine.View, error) bool) {
 		for _, span := range e.access.Items {
 			for v, err := range e.Snapshot.ItemSpan(span.From(at.itemKey), false) {
-				if err == nil && !e.begins(v.ItemKey()) {
+				if err == nil && !e.hasPrefix(v.ItemKey()) {
 					continue
 				}
 				if !yield(v, err) {
@@ -156,8 +156,8 @@ func (e *execution) scanned(at *place) iter.Seq2[*engine.View, error] {
 	}
 }
 
-// points reads single items.
-func (e *execution) points(at *place) iter.Seq2[*engine.View, error] {
+// itemsByKey reads single items.
+func (e *execution) itemsByKey(at *start) iter.Seq2[*engine.View, error] {
 	return func(yield func(*engine.View, error) bool) {
 		for _, span := range e.access.Items {
 			if bytes.Compare(span.Min, at.itemKey) < 0 {
@@ -171,9 +171,9 @@ func (e *execution) points(at *place) iter.Seq2[*engine.View, error] {
 	}
 }
 
-// valued reads the items that have one of some values in an index, in the order of
-// item keys: it reads the entries of all values side by side.
-func (e *execution) valued(at *place) iter.Seq2[*engine.View, error] {
+// itemsOfValues reads the items that have one of some values in an index, in the order of
+// giveItem keys: it reads the entries of all values side by side.
+func (e *execution) itemsOfValues(at *start) iter.Seq2[*engine.View, error] {
 	return func(yield func(*engine.View, error) bool) {
 		finder, err := e.Snapshot.NewFinder()
 		if err != nil {
@@ -181,7 +181,7 @@ func (e *execution) valued(at *place) iter.Seq2[*engine.View, error] {
 			return
 		}
 		defer finder.Close()
-		for itemKey, err := range e.merged(at) {
+		for itemKey, err := range e.itemKeysOfValues(at) {
 			if err != nil {
 				yield(nil, err)
 				return
@@ -194,8 +194,8 @@ func (e *execution) valued(at *place) iter.Seq2[*engine.View, error] {
 	}
 }
 
-// merged returns the item keys of all values of the access, each once and in order.
-func (e *execution) merged(at *place) iter.Seq2[[]byte, error] {
+// itemKeysOfValues returns the item keys of all values of the access, each once and in order.
+func (e *execution) itemKeysOfValues(at *start) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		var heads []head
 		defer func() {
@@ -227,7 +227,7 @@ func (e *execution) merged(at *place) iter.Seq2[[]byte, error] {
 			h := &heads[least]
 			if !bytes.Equal(h.itemKey, last) || last == nil {
 				last = append(last[:0], h.itemKey...)
-				if e.wanted(last) && !yield(last, nil) {
+				if e.inAccess(last) && !yield(last, nil) {
 					return
 				}
 			}
@@ -260,7 +260,7 @@ func (h *head) advance() (ok bool, err error) {
 }
 
 // entries returns the entries of one value from a place on.
-func (e *execution) entries(span engine.Span, at *place) iter.Seq2[engine.Entry, error] {
+func (e *execution) entries(span engine.Span, at *start) iter.Seq2[engine.Entry, error] {
 	form := span.Min
 	if len(e.access.Items) == 1 {
 		only := e.access.Items[0]
@@ -272,11 +272,11 @@ func (e *execution) entries(span engine.Span, at *place) iter.Seq2[engine.Entry,
 	if at.itemKey != nil {
 		span = span.From(join(form, at.itemKey))
 	}
-	return e.counted(e.Snapshot.IndexSpan(e.access.Index.Number, span, false))
+	return e.countEntries(e.Snapshot.IndexSpan(e.access.Index.Number, span, false))
 }
 
-// counted counts the entries that are read.
-func (e *execution) counted(entries iter.Seq2[engine.Entry, error]) iter.Seq2[engine.Entry, error] {
+// countEntries counts the entries that are read.
+func (e *execution) countEntries(entries iter.Seq2[engine.Entry, error]) iter.Seq2[engine.Entry, error] {
 	return func(yield func(engine.Entry, error) bool) {
 		for entry, err := range entries {
 			e.metrics.Entries++
@@ -289,19 +289,19 @@ func (e *execution) counted(entries iter.Seq2[engine.Entry, error]) iter.Seq2[en
 
 func join(a, b []byte) []byte { return append(slices.Clip(a), b...) }
 
-// ranged reads the items whose value lies in some stretches of an index, in the order
+// itemsInRange reads the items whose value lies in some stretches of an index, in the order
 // of the value, then of item keys: the entry is the rank. Of an array whose elements
 // have several such values, the least counts.
-func (e *execution) ranged(at *place) iter.Seq2[candidate, error] {
+func (e *execution) itemsInRange(at *start) iter.Seq2[candidate, error] {
 	each := slices.ContainsFunc(e.indexPath(), func(s document.Step) bool { return s.All })
 	return func(yield func(candidate, error) bool) {
 		for _, span := range e.access.Spans {
-			for entry, err := range e.counted(e.Snapshot.IndexSpan(e.access.Index.Number, span.From(at.entry), false)) {
+			for entry, err := range e.countEntries(e.Snapshot.IndexSpan(e.access.Index.Number, span.From(at.entry), false)) {
 				if err != nil {
 					yield(candidate{}, err)
 					return
 				}
-				if !e.wanted(entry.ItemKey()) {
+				if !e.inAccess(entry.ItemKey()) {
 					continue
 				}
 				v, err := e.Snapshot.Find(entry.ItemKey())
@@ -349,26 +349,26 @@ func (e *execution) isLeast(body []byte, entry engine.Entry) bool {
 	return least
 }
 
-// ordered reads all items in the order of an index; those without a value first, or
+// itemsInOrder reads all items in the order of an index; those without a value first, or
 // last if the order descends.
-func (e *execution) ordered(at *place) iter.Seq2[candidate, error] {
+func (e *execution) itemsInOrder(at *start) iter.Seq2[candidate, error] {
 	if e.access.Desc {
 		return func(yield func(candidate, error) bool) {
-			if (at.missing || e.inIndex(at, yield)) && e.access.Undefined {
-				e.missing(at, yield)
+			if (at.missing || e.itemsOfIndex(at, yield)) && e.access.Undefined {
+				e.itemsWithoutValue(at, yield)
 			}
 		}
 	}
 	return func(yield func(candidate, error) bool) {
-		if at.entry != nil || !e.access.Undefined || e.missing(at, yield) {
-			e.inIndex(at, yield)
+		if at.entry != nil || !e.access.Undefined || e.itemsWithoutValue(at, yield) {
+			e.itemsOfIndex(at, yield)
 		}
 	}
 }
 
-// inIndex reads the items of an index in its order. It returns false if that is
+// itemsOfIndex reads the items of an index in its order. It returns false if that is
 // enough.
-func (e *execution) inIndex(at *place, yield func(candidate, error) bool) bool {
+func (e *execution) itemsOfIndex(at *start, yield func(candidate, error) bool) bool {
 	spans := slices.Clone(e.access.Spans)
 	if e.access.Desc {
 		slices.Reverse(spans)
@@ -382,12 +382,12 @@ func (e *execution) inIndex(at *place, yield func(candidate, error) bool) bool {
 		default:
 			span = span.From(at.entry)
 		}
-		for entry, err := range e.counted(e.Snapshot.IndexSpan(e.access.Index.Number, span, e.access.Desc)) {
+		for entry, err := range e.countEntries(e.Snapshot.IndexSpan(e.access.Index.Number, span, e.access.Desc)) {
 			if err != nil {
 				yield(candidate{}, err)
 				return false
 			}
-			if !e.wanted(entry.ItemKey()) {
+			if !e.inAccess(entry.ItemKey()) {
 				continue
 			}
 			v, err := e.Snapshot.Find(entry.ItemKey())
@@ -407,8 +407,8 @@ func (e *execution) inIndex(at *place, yield func(candidate, error) bool) bool {
 	return true
 }
 
-// missing reads the items that are not in an index.
-func (e *execution) missing(at *place, yield func(candidate, error) bool) bool {
+// itemsWithoutValue reads the items that are not in an index.
+func (e *execution) itemsWithoutValue(at *start, yield func(candidate, error) bool) bool {
 	path := e.indexPath()
 	spans := slices.Clone(e.access.Items)
 	if e.access.Desc {
@@ -430,7 +430,7 @@ func (e *execution) missing(at *place, yield func(candidate, error) bool) bool {
 			}
 			_, has := document.Get(v.Body, path)
 			rank = rankOf(rank[:0], v.ItemKey(), e.access.Desc)
-			if !yield(candidate{view: v, rank: rank, skip: has || !e.begins(v.ItemKey())}, nil) {
+			if !yield(candidate{view: v, rank: rank, skip: has || !e.hasPrefix(v.ItemKey())}, nil) {
 				return false
 			}
 		}

@@ -9,17 +9,17 @@ import (
 	"github.com/millrace/millrace/store/queryplan"
 )
 
-// place is where a page goes on: at an item, behind some of its rows or all.
-type place struct {
+// start is where a page goes on: at an item, behind some of its rows or all.
+type start struct {
 	itemKey []byte // of the item; nil begins
 	entry   []byte // of the index that Range and Order read, as far as it is known
 	missing bool   // the item has no value in the index of Order
 }
 
-// place returns where the page goes on. Where all items are read anyway there is
+// pageStart returns where the page goes on. Where all items are read anyway there is
 // nothing to know; the run leaves out what earlier pages had.
-func (e *execution) place() (*place, error) {
-	at := &place{}
+func (e *execution) pageStart() (*start, error) {
+	at := &start{}
 	if e.r.After == nil || e.q.Kind() == query.Grouped || e.q.Distinct() {
 		return at, nil
 	}
@@ -29,7 +29,7 @@ func (e *execution) place() (*place, error) {
 	}
 	if e.q.Kind() == query.Sorted {
 		if e.access.Kind == queryplan.Order {
-			e.placeOrder(at, values[0], rank)
+			e.startInOrder(at, values[0], rank)
 		}
 		return at, nil
 	}
@@ -43,8 +43,8 @@ func (e *execution) place() (*place, error) {
 	return at, nil
 }
 
-// placeOrder finds the place in an index from the value of ORDER BY and the rank.
-func (e *execution) placeOrder(at *place, value, rank []byte) {
+// startInOrder finds the place in an index from the value of ORDER BY and the rank.
+func (e *execution) startInOrder(at *start, value, rank []byte) {
 	itemKey := itemKeyOf(rank, e.access.Desc)
 	if value == nil {
 		at.itemKey, at.missing = itemKey, true
