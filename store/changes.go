@@ -348,6 +348,9 @@ func (g *changesPage) awaitApplied(ctx context.Context, p feed.Partition, groups
 			}
 		}
 	}
+	// With all versions no etag is asked for, and the request still waits until the owner
+	// has applied what the log shows: who reads an item after its change must not read the
+	// one before.
 	versions := make([]ETag, 0, len(refs))
 	for ask := some; ask; ask = len(versions) < len(refs) {
 		part := refs[len(versions):min(len(versions)+ReadManyMax, len(refs))]

@@ -223,6 +223,8 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, er
 		return nil, Refuse(StatusTooLarge, "%s of %d bytes exceeds the %d bytes that the NATS server takes (max_payload)",
 			r.name(), len(data), limit)
 	}
+	// An owner that was cut off answers nothing and refuses nothing. Only a shorter time for
+	// the attempt leaves some for the next owner.
 	attempt, cancel := context.WithTimeout(ctx, r.patience(c.cfg.Timeout))
 	defer cancel()
 	msg, err := c.request(attempt, r, data)

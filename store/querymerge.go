@@ -33,6 +33,13 @@ func (p *pager) mergeFrom(ctx context.Context, first *PartitionInfo, result *Que
 			sources[i].part, sources[i].asked = partOf(result), true
 		}
 	}
+	// A row may be given when every partition either shows its own next row or has none,
+	// since only then is the least known. So no partition is merged while it is empty:
+	//
+	//	      p0: 1 4 |more      p1: 2 3 |more
+	//	given 1 2 3              p1 is empty: asked behind 3
+	//	      p0: 4   |more      p1: 7 9 |end
+	//	given 4                  p0 is empty: asked behind 4
 	for {
 		if err := p.fetchMissing(ctx, sources); err != nil {
 			return err
@@ -60,6 +67,7 @@ func (s *source) dropUpTo(after []byte) {
 	if n < 0 {
 		n = len(s.part.Rows)
 	}
+	// Its last row is about to go, and with it the knowledge of where to ask on.
 	if n == len(s.part.Rows) && s.part.Until == nil && n > 0 {
 		s.part.Until = s.part.Rows[n-1].Key
 	}
@@ -101,6 +109,9 @@ func (p *pager) fetchMissing(ctx context.Context, sources []source) error {
 // gives too much is read again for the next page, so a large page asks for little more
 // than a partition's share.
 func (p *pager) shareOf(n int) (rows, size int) {
+	// 1,000 rows of 20 partitions: each is asked for 100, twice its share, so that one with
+	// more than its share is rarely asked again. Asked for 1,000 each, they would send
+	// 19,000 rows for nothing.
 	rows = p.rowsWanted()
 	if rows > queryRowsDefault && n > 2 {
 		rows = max(queryRowsDefault, 2*rows/n)

@@ -157,6 +157,8 @@ func (p *pager) chooseTargets() {
 	paths := p.c.keyNames()
 	switch {
 	case !p.r.Key.IsZero():
+		// With fewer levels than the container's keys it is the beginning of their hashes:
+		// hence e+EPKMax below, behind which none of them lies.
 		wanted, known = []feed.EPK{p.r.Key.Hash()}, true
 	default:
 		var tuples [][][]byte
@@ -254,6 +256,8 @@ func (p *pager) addRows(ctx context.Context, parts []query.Part) (more bool, err
 	if err != nil {
 		return false, Refuse(StatusBadRequest, "%v", err)
 	}
+	// What OFFSET leaves out is counted in passed and gives no row, so that a page may
+	// come on without growing.
 	p.page.Rows = append(p.page.Rows, page.Rows...)
 	for _, row := range page.Rows {
 		p.bytes += len(row)
@@ -275,6 +279,8 @@ func (p *pager) rowsThatFit(parts []query.Part) int {
 			total += len(parts[i].Rows[j].Body)
 		}
 	}
+	// What a partition sends of a group is no row, so its size says nothing. Otherwise the
+	// rows are counted in the order in which Merge will take them.
 	if total <= left || p.q.Kind() == query.Grouped {
 		return rows
 	}
@@ -291,6 +297,7 @@ func (p *pager) rowsThatFit(parts []query.Part) int {
 			break
 		}
 		left -= len(parts[least].Rows[at[least]].Body)
+		// The first row is taken whatever its size: a page must come on.
 		if left < 0 && (fit > 0 || len(p.page.Rows) > 0) {
 			break
 		}
@@ -307,6 +314,8 @@ func (p *pager) full() bool {
 
 // overtime tells whether a page that is not full is to end too, since it took long.
 func (p *pager) overtime() bool {
+	// A client gets what there is soon. An empty page costs it a request for nothing, so
+	// for a first row the search goes on three times as long.
 	took := time.Since(p.began)
 	return took > queryPatience || len(p.page.Rows) > 0 && took > queryPatience/3
 }
@@ -316,6 +325,8 @@ func (p *pager) setContinuation() (err error) {
 	if p.q.Need(p.at.passed) == 0 {
 		return nil
 	}
+	// A stream of item keys goes on in one partition, not in all: after a merge that is the
+	// one to which the last row belongs.
 	if p.q.Kind() == query.Stream && !p.merges() && p.at.after != nil {
 		if err := p.locateNext(); err != nil {
 			return err

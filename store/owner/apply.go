@@ -15,6 +15,9 @@ import (
 // applier applies commits to the engine in order. What it does is a function of
 // the commits alone: it reads no clock, and it writes absolute values, so that a
 // commit may be applied again.
+//
+// The committer's goroutine owns all of it, and before that the one that opens the
+// partition.
 type applier struct {
 	p      *engine.Partition
 	log    *slog.Logger
@@ -36,6 +39,7 @@ type applier struct {
 
 // apply applies the commit after the last one.
 func (a *applier) apply(c *feed.Commit) error {
+	// Once for all commits: the map that loadFinished makes is read at each of them.
 	if a.batch == nil {
 		var err error
 		if a.finished, err = loadFinished(a.p); err != nil {
@@ -61,6 +65,8 @@ func (a *applier) apply(c *feed.Commit) error {
 			}
 			b.SetSchema(a.engineSchema())
 		}
+		// A tombstone is made of the item before its change, which the change itself holds:
+		// the engine is not asked for it, so a replay over a newer state makes the same one.
 		for j := range t.Changes {
 			if err := a.applyChange(b, &t.Changes[j], c.LSN, changeIndex(c, i, j)); err != nil {
 				return err
@@ -79,6 +85,8 @@ func (a *applier) apply(c *feed.Commit) error {
 	if err := a.forgetIdempotencyKeys(b, c); err != nil {
 		return err
 	}
+	// The state goes into the same batch as the changes: after a crash the engine has both
+	// or neither, and replay knows from where to go on.
 	a.last = applied{lsn: c.LSN, sum: c.Sum, time: c.Time}
 	b.SetState(engine.State{
 		Log: c.Log, Applied: c.LSN, Sum: c.Sum, Time: c.Time, Epoch: c.Epoch, Owner: c.Owner, Settings: a.settings(),
@@ -110,6 +118,8 @@ func changeIndex(c *feed.Commit, i, j int) uint32 {
 }
 
 func (a *applier) applyChange(b *engine.Batch, c *feed.Change, lsn feed.LSN, index uint32) error {
+	// The item before is needed to take its index entries and unique keys away, and nothing
+	// else: most patches touch none of them, and need not put the body before together.
 	var before *engine.Item
 	if c.Op != feed.OpCreate && !a.bodyOnly(c) {
 		body, err := c.BeforeBody()
@@ -192,6 +202,8 @@ func (a *applier) dropFormerRows(b *engine.Batch, t *feed.Transaction) error {
 	if err := b.Commit(); err != nil { // what stands before it must be seen
 		return err
 	}
+	// Oldest first, up to the one that asks. One that is still a rule's keeps its records:
+	// accumulators are of the same kind as pending rows.
 	for {
 		former, err := a.earliestGeneration(e.Producer.Pipeline)
 		if err != nil || former == 0 || former >= e.Producer.Generation || a.schema.rule(e.Producer.Pipeline, former) != nil {
@@ -253,6 +265,8 @@ func (a *applier) forgetFanOuts(b *engine.Batch, t *feed.Transaction) error {
 // forgetIdempotencyKeys drops idempotency keys whose window has passed, once a minute of the
 // log's own time.
 func (a *applier) forgetIdempotencyKeys(b *engine.Batch, c *feed.Commit) error {
+	// By the log's time, not the clock's, so that a replay forgets the same keys at the same
+	// commits: whether a repetition is known must not depend on who owns the partition.
 	if c.Time/60000 == a.last.time/60000 {
 		return nil
 	}
@@ -298,6 +312,8 @@ func (a *applier) applyControl(c *feed.Control, time int64) error {
 			return fmt.Errorf("rebuild expiries: %w", err)
 		}
 	}
+	// Readers first: entries go page by page, and a query that was planned with the index
+	// missed 500 of 2,000 items while it was being dropped.
 	if a.hide != nil {
 		a.hide(old.within(next))
 	}
@@ -318,6 +334,8 @@ func (a *applier) applyControl(c *feed.Control, time int64) error {
 			}
 		}
 	}
+	// While it served, this process built the index in steps beforehand. In a replay nobody
+	// did, and it is built here, from the state that the log has reached.
 	for _, index := range next.settings.Indexes {
 		if index.Ready && !wasReady(old, index.Number) && !a.built[index.Number] {
 			if err := a.p.BuildIndex(&next.engine, index.Number, nil); err != nil {

@@ -11,7 +11,7 @@ import (
 )
 
 // committer appends decided commits to the log, one at a time, applies them to
-// the engine and answers. One goroutine runs it.
+// the engine and answers. One goroutine runs it and owns all of it.
 type committer struct {
 	p       *Partition
 	applier *applier
@@ -53,10 +53,13 @@ func (c *committer) run(ctx context.Context, finished <-chan struct{}) (err erro
 // commit makes one draft durable, applies it and answers. The error means that
 // this process must stop serving the partition.
 func (c *committer) commit(ctx context.Context, d *draft) error {
+	// The decider handed the draft over before it knew of an append that did not happen.
 	if d.generation != c.p.generation.Load() {
 		d.fail(errNotAppended)
 		return nil
 	}
+	// The lease narrows the time in which two processes might append; it does not close
+	// it. The log does, by the sequence that each append expects.
 	if !c.p.trusted(ctx) {
 		d.fail(c.p.notOwner())
 		return fmt.Errorf("partition %s: %w", c.p.id, errLeaseLost)
@@ -75,16 +78,21 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 	commit := d.commit(c.p.feed.ID(), c.applier.last.sum, c.p.lease.Epoch(), c.p.owner)
 	start := time.Now()
 	c.buf = feed.AppendCommit(c.buf[:0], commit)
+	// Before the append: a follower of the log may see the commit before the answer to the
+	// append is here, and a read that it makes then has to wait for it (awaitAppends).
 	c.p.inFlight.Store(uint64(d.lsn))
 	if err := c.append(ctx, d, commit); err != nil || commit.LSN == 0 {
 		return err
 	}
 	appended := time.Now()
+	// The write has happened, whatever becomes of its application: nobody may be told that
+	// it did not. The next owner, or this one after a restart, applies it from the log.
 	if err := c.applier.apply(commit); err != nil {
 		c.p.engine.Fail(err)
 		d.fail(&store.Error{Status: store.StatusUnknown, Message: "the write is in the log and could not be applied: " + err.Error()})
 		return fmt.Errorf("partition %s: apply commit %s: %w", c.p.id, commit.LSN, err)
 	}
+	// Shown before it is answered: whoever has the answer must read what was written.
 	c.publish()
 	record(ctx, commit, len(c.buf), len(d.replies), start, appended)
 	for _, r := range d.replies {

@@ -14,7 +14,8 @@ import (
 // engine.Config's Headroom.
 const DiskReserveDefault = 1 << 30
 
-// Config tunes a Server and its partitions. Zero fields take their defaults.
+// Config tunes a Server and its partitions. Zero fields take their defaults. Nothing
+// changes it after NewServer.
 type Config struct {
 	// QueueMax bounds the requests that wait to be decided in one partition; a
 	// request beyond it is refused with 429. Default 4096.

@@ -65,6 +65,8 @@ type copyTexts struct {
 // compile compiles a copy, or finds the one that says the same. What is refused is
 // compiled again when it comes again.
 func (cs *copiers) compile(c *store.Copy) (*copier, *store.Error) {
+	// Looked up by all that the copy says, then by its texts. Compiling a copy for each item
+	// of a repair of 1,000 cost 58,000 allocations, mostly of the parser; this 12,000.
 	var texts int
 	cs.key, texts = appendCopy(cs.key[:0], c)
 	if known := cs.whole[string(cs.key)]; known != nil {
@@ -274,6 +276,7 @@ func (c *copier) apply(t *txn, itemKey []byte, item *engine.Item) (changed bool,
 
 // removeCopied decides that an item goes because what it named is gone.
 func (t *txn) removeCopied(itemKey []byte, item *engine.Item) {
+	// The item may be what a scan shows, whose memory the next one overwrites.
 	gone := *item
 	gone.Body = bytes.Clone(item.Body)
 	t.remove(slices.Clone(itemKey), &gone, feed.OpDelete)

@@ -63,6 +63,8 @@ const idempotencyKeyMax = 128
 // decideTransact decides a client's transaction, unless it was decided already under the
 // same idempotency key.
 func decideTransact(t *txn, r *store.Transact) (*store.Response, bool) {
+	// Before anything is decided: the first time may have changed what would refuse the
+	// second, as a create does.
 	remembered, refusal := t.remembered(r)
 	switch {
 	case refusal != nil:

@@ -48,6 +48,12 @@ func decideFold(t *txn, f *store.FoldMany) (result *store.FoldResult, write bool
 	}
 	result = &store.FoldResult{LSN: t.lsn, Position: known.Position}
 	known.Epoch = f.Epoch
+	// An interval that does not begin where the last one ended is one that was folded
+	// already, or comes from a worker that has lost its lease: the answer tells both where
+	// to go on.
+	//
+	//	recorded 40    (40, 55]  folded, 55 is recorded
+	//	recorded 55    (40, 55]  sent again after a lost answer: 55 is told, nothing folded
 	if f.Ask || !f.Mend && f.After != known.Position {
 		t.effectOf(f.Producer, known)
 		return result, plant, nil
@@ -72,6 +78,8 @@ func decideFold(t *txn, f *store.FoldMany) (result *store.FoldResult, write bool
 		}
 		t.deltas[r] = delta
 	}
+	// The fold is of what was sent. What its own writes to targets mean to this rule comes
+	// with the feed, to the same processor.
 	t.senderRule = r
 	if result.Refused, refusal = t.applyRules(); refusal != nil {
 		return nil, false, refusal

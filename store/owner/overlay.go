@@ -52,6 +52,9 @@ func newOverlay() *overlay {
 // prune forgets what commits up to lsn decided: the engine has it now. It tells r of
 // it.
 func (o *overlay) prune(lsn feed.LSN, r *ruleCache) {
+	// By the lists of keys that each commit left: going through the whole overlay at every
+	// commit would cost what is in it, not what goes. A key stays if a later commit has it
+	// too, which its own LSN tells.
 	n := 0
 	for ; n < len(o.log) && o.log[n].lsn <= lsn; n++ {
 		for _, k := range o.log[n].items {

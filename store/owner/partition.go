@@ -54,6 +54,7 @@ type applied struct {
 // log. Two goroutines do the work: the decider decides the next commit while the
 // committer appends, applies and answers the last.
 type Partition struct {
+	// Set by newPartition.
 	id     feed.Partition
 	cfg    Config
 	log    *slog.Logger
@@ -62,6 +63,7 @@ type Partition struct {
 	lease  Lease
 	owner  string
 
+	// Between those who ask, the decider and the committer.
 	queries        chan struct{} // a place for each query under way
 	queue          chan *call    // clients' requests and repairs
 	pages          chan *call    // fan-outs
@@ -69,20 +71,25 @@ type Partition struct {
 	deciderTasks   chan func(*decider)   // run by the decider
 	committerTasks chan func(*committer) // run by the committer between two commits
 
+	// Stored by the committer, and by open before it runs; read by everybody.
 	state      atomic.Pointer[applied]
-	inFlight   atomic.Uint64                // LSN of the last append that was begun
-	generation atomic.Uint64                // grows when an append did not happen
-	trouble    atomic.Pointer[store.Error]  // why writes are refused
-	closedFor  atomic.Pointer[store.Error]  // why everything is
-	harm       atomic.Pointer[DamagedError] // of the log, found while it is served
-	scrubbed   atomic.Pointer[store.ScrubState]
-	clock      atomic.Pointer[reading]
-	early      *store.Error // of checkClock, which one goroutine calls at a time
+	inFlight   atomic.Uint64 // LSN of the last append that was begun
+	generation atomic.Uint64 // grows when an append did not happen
+	changed    notifier      // tells waiters that state moved
+
+	// Stored by the server's loops, which look at disks, logs and clocks, and by open.
+	trouble   atomic.Pointer[store.Error]  // why writes are refused
+	closedFor atomic.Pointer[store.Error]  // why everything is
+	harm      atomic.Pointer[DamagedError] // of the log, found while it is served
+	scrubbed  atomic.Pointer[store.ScrubState]
+	clock     atomic.Pointer[reading]
+	early     *store.Error // of checkClock, which one goroutine calls at a time
 	// engineScrubbed is of the process's engine. Set before the partition is served.
 	engineScrubbed *atomic.Pointer[store.ScrubState]
-	fanOuts        atomic.Int64
-	changed        notifier                   // tells waiters that state moved
-	occupation     atomic.Pointer[occupation] // of the decider; nil while it waits
+
+	// Stored by Handle, and by the decider.
+	fanOuts    atomic.Int64
+	occupation atomic.Pointer[occupation] // of the decider; nil while it waits
 
 	mu     sync.RWMutex
 	closed bool // guards queue and pages against requests that nobody decides any more
@@ -119,6 +126,9 @@ func (p *Partition) run(ctx context.Context) error {
 		stopDeciding()
 	})
 	d := &decider{p: p, cache: newRuleCache(p.cfg.caches)}
+	// The decider ends first and the committer after it, so that what was handed over is
+	// appended and answered. What was decided and not handed over is answered as not having
+	// happened, which is true: nothing of it has left.
 	d.run(deciding)
 	d.cache.close()
 	// Before the appends at hand end, which may take as long as their log: who came too
@@ -233,6 +243,7 @@ func (p *Partition) viaDecider(ctx context.Context, r *store.Request, h *handler
 		r = &sent
 		r.TraceParent, r.TraceState = store.TraceContext(trace.ContextWithSpan(ctx, span))
 	}
+	// Conditions are parsed here, on the goroutine of who asks: the decider has no time.
 	c := newCall(r, h)
 	if refusal := p.enqueue(c, queue); refusal != nil {
 		return &store.Response{Err: refusal}
@@ -254,6 +265,8 @@ func (p *Partition) viaDecider(ctx context.Context, r *store.Request, h *handler
 var errOutcome = &store.Error{Status: store.StatusUnknown, Message: "the outcome was not learned in time; the write may happen"}
 
 func (p *Partition) enqueue(c *call, queue chan *call) *store.Error {
+	// Under the lock, which refuseRest takes for writing: what is queued before it is found
+	// and refused there, and nothing is queued after it.
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	if p.closed {

@@ -56,6 +56,7 @@ func (d *decider) yield(patched int) bool {
 }
 
 // page is one page of a fan-out while it is being decided.
+// The decider's goroutine owns all of it.
 type page struct {
 	t        *txn
 	req      *store.PatchMany
@@ -183,6 +184,9 @@ func (p *page) run() *store.Error {
 // scope ends, or the scan has come round. Items that the engine's snapshot does
 // not show yet are merged in from the overlay.
 func (p *page) sweep() (full bool, refusal *store.Error) {
+	// The overlay is not filtered by index or value: what it has is decided by the copy's
+	// match, as everything is. An item that an index shows and that was moved away since is
+	// found in the overlay too, and left alone there.
 	pending := p.t.pending.within(p.prefix, p.progress.Cursor)
 	candidates, refusal := p.candidates()
 	if refusal != nil {

@@ -46,6 +46,8 @@ func (p *Partition) readOne(t *store.Transact) *store.Response {
 // indexes are whole in it: one is dropped behind a change of the schema, and built
 // before one.
 func (p *Partition) snapshot() (*engine.Snapshot, *applied) {
+	// The state is loaded before and after: a snapshot between two schemas would be read by
+	// indexes that it has not.
 	for {
 		s := p.state.Load()
 		snap := p.engine.Snapshot()
@@ -64,6 +66,11 @@ func (p *Partition) readFailed(err error) *store.Response {
 // awaitAppends waits until every append that was in flight when it was called is
 // resolved and applied.
 func (p *Partition) awaitAppends(ctx context.Context) *store.Error {
+	// One append is in flight at most, so this waits for one commit and never for a stream
+	// of them:
+	//
+	//	asked while 41 is applied and 42 is appended    waits for 42, not for 43
+	//	asked while nothing is appended                 answers at once
 	want := feed.LSN(p.inFlight.Load())
 	for {
 		wait := p.changed.wait()
@@ -174,6 +181,8 @@ func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
 	}
 	result := &store.ScanResult{LSN: s.lsn}
 	now, size := p.now(), 0
+	// Full is found out at the candidate behind the page, so the cursor of a page that ends
+	// exactly with the scope is nil, and nobody asks for an empty one.
 	for c, err := range candidates {
 		if err != nil {
 			return p.readFailed(err)

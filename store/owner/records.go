@@ -65,6 +65,8 @@ func (v *view) fence(p feed.Producer, epoch uint64) (known producerState, plant 
 	if p.Pipeline == "" || epoch == 0 {
 		return known, false, store.Refuse(store.StatusBadRequest, "a pipeline's write names its producer and lease epoch")
 	}
+	// A part of a backfill is a producer of its own, with an epoch of its own. It must not
+	// outlive the lease of the whole, whose epoch stands under the parent.
 	if parent, _, ok := p.Parent(); ok {
 		if _, refusal := v.known(parent, epoch); refusal != nil {
 			return known, false, refusal
@@ -157,6 +159,8 @@ func opID(op *store.Operation) string {
 // the same transaction, as the first answer did. rest are the changes by rules. An
 // item that has changed since keeps the ETag of the operation, which is old anyway.
 func (v *view) giveRuleETags(r *store.Transact, result *store.TransactResult, rest []byte) *store.Error {
+	// rest lists what rules changed, last. The greatest index in it is where the transaction
+	// ends in its commit: a later position is another transaction's.
 	last := -1
 	for len(rest) > 0 {
 		index, n := binary.Uvarint(rest)

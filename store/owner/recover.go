@@ -45,7 +45,9 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 		if !errors.Is(err, feed.ErrFenced) {
 			return err
 		}
-		// Somebody appended meanwhile; apply that, and try again.
+		// Somebody appended meanwhile, maybe the owner before this one, whose append was on
+		// its way: apply that, and try again. Its takeover, if it was one, ends the loop by
+		// its epoch (SupersededError).
 	}
 	p.show(a)
 	p.checkClock()
@@ -81,7 +83,7 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	}
 	p.noteClock(asked, shape)
 	a := &applier{p: p.engine, log: p.log}
-	if state.Applied == 0 {
+	if state.Applied == 0 { // an engine that has nothing, and replays all
 		return a, p.checkWhole(a, shape)
 	}
 	end := shape.Last

@@ -111,6 +111,10 @@ func (a ruleRecords) Range(prefix []byte) iter.Seq2[feed.Record, error] {
 // own by this transaction.
 func (t *txn) derived(owner string, prefix []byte, own folded) iter.Seq2[feed.Record, error] {
 	return func(yield func(feed.Record, error) bool) {
+		// Two sorted lists are merged, of which the newer wins:
+		//
+		//	engine   a=1  b=2       d=4
+		//	newer         b=∅  c=3        ─▶  a=1  c=3  d=4
 		newer := t.newer(owner, string(prefix), own)
 		keys := slices.Sorted(maps.Keys(newer))
 		before := func(limit string, all bool) bool {
@@ -146,6 +150,8 @@ func (t *txn) derived(owner string, prefix []byte, own folded) iter.Seq2[feed.Re
 // newer returns what was decided and is not in the engine's snapshot.
 func (t *txn) newer(owner, prefix string, own folded) folded {
 	newer := folded{}
+	// The overlay holds what one or two commits decided. It has no order, since nearly all
+	// look for one key; those who want a range go through all of it.
 	whole := string(recordAccumulator) + owner + prefix
 	for k, p := range t.pending.records {
 		if strings.HasPrefix(k, whole) {
@@ -163,6 +169,7 @@ func (t *txn) newer(owner, prefix string, own folded) folded {
 // foldRecords returns what the transaction says of accumulators in the log, and
 // makes it visible to later decisions.
 func (t *txn) foldRecords() []feed.Fold {
+	// In the order of rules and of keys, not of maps: the same decision has the same bytes.
 	var folds []feed.Fold
 	for _, r := range t.schema.rules {
 		changed := t.folds[r]
@@ -186,6 +193,8 @@ const recordOverhead = 16
 // Targets that cannot take their fields are told in the log of the process: a
 // pipeline's page is not held up by them.
 func (d *decider) applyRules(t *txn) *store.Error {
+	// A page of a cascade must not halt because a customer has grown too large for its
+	// count. The accumulator is right, so the field comes right with the next write.
 	refused, refusal := t.applyRules()
 	for i := range refused {
 		d.p.log.Warn("a target cannot take the fields of its aggregate", "item", refused[i].Ref.String(), "reason", refused[i].Reason)
@@ -207,6 +216,9 @@ func (t *txn) applyRulesStrictly(r *store.Transact, result *store.TransactResult
 		return nil
 	}
 	keys := make([][]byte, len(result.Results)) // of items that no later operation has written
+	// Of [read c, create an order of c, patch c], with c.orders kept by a rule, the read
+	// shows c as it was, the patch as it is with its new count. What tells them apart is
+	// the position: the read's is that of an earlier commit.
 	for i := range result.Results {
 		res := &result.Results[i]
 		if res.Item.Body == nil {
@@ -237,6 +249,8 @@ func (t *txn) applyRulesStrictly(r *store.Transact, result *store.TransactResult
 // request of an aggregate's processor is left to that processor, by whose name in
 // the transaction it is told apart: the transaction's fold is of what was sent.
 func (t *txn) foldChange(key feed.PartitionKey, id string, before, after *engine.Item, undo []document.Splice) {
+	// Most writes leave alone what a rule reads, and the undo tells so without a look at the
+	// bodies.
 	for _, r := range t.schema.rules {
 		if !r.setting.Folds || r == t.senderRule || before != nil && after != nil && !r.reading(undo) {
 			continue

@@ -96,6 +96,8 @@ const foundMax = 64
 // target takes in an item that became a target of a group.
 func (r *ruleCache) target(group, itemKey string) {
 	keys, ok := r.found.get(group)
+	// Only what is known is amended: without it the next look goes to the index, which has
+	// the new item by now.
 	switch {
 	case !ok:
 	case slices.ContainsFunc(keys, func(k []byte) bool { return string(k) == itemKey }):
@@ -137,6 +139,8 @@ func (a *aged[V]) put(key string, v V) {
 		a.bytes += len(key) + cachedOverhead
 	}
 	a.young[key] = v
+	// Two maps in place of a list by use: what is asked for moves to the young one by get,
+	// and all the rest is dropped at once with the old one.
 	if a.bytes += a.size(v); a.bytes > a.max() {
 		a.young, a.old, a.bytes = map[string]V{}, a.young, 0
 	}

@@ -41,6 +41,8 @@ func (s *Server) subscribe(ctx context.Context, p *Partition) (*subscription, er
 				o.cancel(id)
 				return
 			}
+			// Blocks the subscription and not the server: what waits behind it stays in its
+			// pending messages, which are bounded too.
 			o.slots <- struct{}{}
 			ctx, end := o.begin(ctx, m.Header.Get(store.HeaderQuery)) // before the message that ends it can come
 			o.answers.Go(func() {

@@ -22,17 +22,18 @@ import (
 // Server owns physical partitions: those whose leases this process holds. It
 // serves them to the clients of this process and, over NATS, to all others.
 type Server struct {
+	// Set by NewServer.
 	cfg     Config
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	catalog *store.Catalog
 	leases  *leases.Manager
 
-	engineScrubbed atomic.Pointer[store.ScrubState]
+	engineScrubbed atomic.Pointer[store.ScrubState] // stored by scrubLoop
 
 	opened chan struct{} // holds a token when a partition was opened; for the scrub
 
-	mu         sync.Mutex
+	mu         sync.Mutex // guards what follows
 	home       *home
 	containers map[feed.ResourceID]store.ContainerInfo
 	open       map[feed.Partition]*serving

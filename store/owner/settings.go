@@ -15,6 +15,8 @@ import (
 // again: the log may take them later.
 func (p *Partition) reconcileSettings(ctx context.Context, info *store.ContainerInfo) error {
 	settings, err := p.putSettings(ctx, func(s store.Settings) (store.Settings, bool) { return s.Wish(info) })
+	// One thing at a time, each from the settings that are in force then. A process that
+	// dies on the way leaves what is not ready, and the next owner goes on from there.
 	for err == nil {
 		at := slices.IndexFunc(settings.Indexes, func(i store.IndexSetting) bool { return !i.Ready })
 		pastMissing := slices.IndexFunc(settings.Tombstones, func(t store.TombstoneSetting) bool { return !t.Ready })

@@ -85,6 +85,8 @@ func (d *decider) sweepStep(pipeline string, generation uint32, after []byte) (n
 // sweepSome decides the fields of the targets among at most limit items.
 func (d *decider) sweepSome(v *view, r *rule, after []byte, limit int) (t *txn, next []byte, done bool, err error) {
 	t = newTxn(v, d.draft)
+	// By number and by time: 200 items are little where few are targets, and much where all
+	// are and each is large. Clients' writes wait for as long as a step takes.
 	seen, deadline := 0, time.Now().Add(sweepTime)
 	for shown, err := range v.snap.Items(after, nil) {
 		if err != nil {
@@ -106,6 +108,7 @@ func (d *decider) sweepSome(v *view, r *rule, after []byte, limit int) (t *txn, 
 // draft is to leave first. One thing alone that is too much is told and left out.
 func (d *decider) addFitting(r *rule, some func(limit int) (*txn, error)) (taken bool, err error) {
 	for limit := sweepItems; ; limit /= 2 {
+		// Decided first and measured then: how much rules make of it is not known before.
 		t, err := some(limit)
 		if err != nil {
 			return false, err
@@ -161,6 +164,8 @@ func (d *decider) createStep(pipeline string, generation uint32, after accumulat
 	if r == nil || !r.sets || !r.setting.Spec.Create {
 		return "", true, nil
 	}
+	// Groups that exist in the overlay alone need no step: the rule was published before
+	// they came, so their targets were made with them.
 	groups, err := r.groupsAfter(v.snap, after, sweepItems)
 	if err != nil {
 		return after, false, err

@@ -17,10 +17,19 @@ import (
 // applied. A target that cannot take its fields is refused: its accumulator is
 // right, and its fields are set when either changes again.
 func (t *txn) applyRules() (refused []store.Refusal, err *store.Error) {
+	// An order counts in its customer, and a customer with orders in its region:
+	//
+	//	round 1   order created    ─▶ customer.orders 0 → 1
+	//	round 2   customer changed ─▶ region.active 6 → 7
+	//	round 3   region changed   ─▶ nothing
+	//
+	// No chain is longer than there are rules, unless one counts what it makes itself.
+	// Two rounds more let the last one find nothing, and recreated targets be counted.
 	for range len(t.schema.rules) + 2 {
 		if len(t.deltas) == 0 && len(t.orphans) == 0 {
 			return refused, nil
 		}
+		// What this round writes is noted anew, for the next one.
 		deltas := t.deltas
 		t.deltas = nil
 		for _, r := range t.schema.rules {
@@ -54,6 +63,8 @@ func (t *txn) addShare(r *rule, g accumulator.Group, share *accumulator.Share) (
 	if share.Zero() {
 		return nil, nil
 	}
+	// The accumulator grows also before the rule is published, and for a group that has no
+	// target yet: both are then right from the first moment on.
 	state, err := r.Add(ruleRecords{t, r}, g, share)
 	if err != nil {
 		return nil, store.Refuse(store.StatusInternal, "accumulator of %s: %v", r.setting.Pipeline, err)
@@ -84,6 +95,7 @@ func (t *txn) addShare(r *rule, g accumulator.Group, share *accumulator.Share) (
 
 // targetsOf returns the keys of the items that carry the fields of a group.
 func (t *txn) targetsOf(r *rule, g accumulator.Group) ([][]byte, *store.Error) {
+	// Where the group names the id there is one target at most, and no index is needed.
 	if id, ok := r.TargetID(g); ok {
 		key, ok := r.TargetKey(g, t.schema.key)
 		if !ok {
@@ -92,6 +104,9 @@ func (t *txn) targetsOf(r *rule, g accumulator.Group) ([][]byte, *store.Error) {
 		itemKey := engine.ItemKey(key, id)
 		return t.onlyTargets(r, g, [][]byte{itemKey}, key, id)
 	}
+	// The index shows the targets of the snapshot. Those that were decided since, by others
+	// and by this transaction, are noted when they are written (noteTarget). What has
+	// ceased to be a target is among them still, and left out by onlyTargets.
 	var keys [][]byte
 	if r.setting.Index != 0 {
 		found, err := t.indexed(r, g)
@@ -115,6 +130,8 @@ func (t *txn) targetsOf(r *rule, g accumulator.Group) ([][]byte, *store.Error) {
 // indexed returns the keys of the items that the snapshot has in the rule's index for a
 // group, and of some that are gone.
 func (v *view) indexed(r *rule, g accumulator.Group) ([][]byte, error) {
+	// Orders of one customer arrive together, and all look for the same target. Looking once
+	// a snapshot, and not for each, took an order from 139 to 94 µs of CPU.
 	name := groupName(r, g)
 	if keys, ok := v.cache.found.get(name); ok {
 		return keys, nil
@@ -153,6 +170,7 @@ func (t *txn) onlyTargets(r *rule, g accumulator.Group, keys [][]byte, key feed.
 		if of, ok := r.TargetGroup(item.Body); !ok || of != g {
 			continue
 		}
+		// updateTarget and targets of other groups find it there without another look.
 		t.setItem(itemKey, item)
 		targets = append(targets, itemKey)
 	}
@@ -194,6 +212,7 @@ func (t *txn) createTarget(r *rule, g accumulator.Group, state *accumulator.Stat
 	case err != nil:
 		return nil, store.Refuse(store.StatusInternal, "read item %s: %v", id, err)
 	case current != nil && expired(current, t.now):
+		// Its expiry is decided here, before the sweep that would: the create needs the id.
 		t.remove(itemKey, current, feed.OpExpire)
 	case current != nil: // an item of another kind
 		return []store.Refusal{{Ref: ref, Status: store.StatusConflict, Reason: "an item that is no target has the id of the target to create"}}, nil
@@ -230,6 +249,8 @@ func (t *txn) noteOrphans(item *engine.Item) {
 // cannot be made, because an item of another kind has its id now, stays away until
 // its group changes.
 func (t *txn) recreateTargets() *store.Error {
+	// Making one may remove an expired item that was a target itself, which is noted for
+	// the next round.
 	all := t.orphans
 	t.orphans = nil
 	for _, b := range all {
@@ -244,6 +265,9 @@ func (t *txn) recreateTargets() *store.Error {
 // it, whatever the writer wrote there, and notes for which groups it is a target.
 // undo is returned as nil if the body is another one now.
 func (t *txn) setRuleFields(itemKey []byte, after *engine.Item, undo []document.Splice) ([]document.Splice, *store.Error) {
+	// Rule 0 may find its targets by a field that rule 1 sets. An item that rule 1 has just
+	// made a target of rule 0 was passed over by it before, so all are gone through again.
+	// In one pass its fields came late or never, depending on the order of declaration.
 	for range t.schema.rules {
 		again := false
 		for i, r := range t.schema.rules {
@@ -272,6 +296,8 @@ func (t *txn) setFieldsOf(r *rule, itemKey []byte, after *engine.Item) (changed 
 	if !ok {
 		return false, nil
 	}
+	// Noted before the rule is published too: the index that would find it is only as new
+	// as the snapshot.
 	if r.setting.Index != 0 {
 		t.noteTarget(r, g, itemKey)
 	}

@@ -185,6 +185,7 @@ func (a *applier) applyPastTombstones(data []byte, now int64) error {
 		if err != nil {
 			return err
 		}
+		// It would be forgotten before anybody could ask.
 		if s.Time < now-a.schema.settings.TombstonesKept {
 			continue
 		}

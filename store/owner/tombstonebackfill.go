@@ -89,6 +89,8 @@ func (x *tombstoneBackfill) collect(ctx context.Context, c *feed.Commit) error {
 			if outcome == tombstone.Nothing {
 				continue
 			}
+			// Of an item that went twice the later tombstone counts, and of one that was made
+			// again none.
 			key := string(engine.ItemKey(ch.Key, ch.ID))
 			if old, ok := x.found[key]; ok {
 				x.bytes -= len(key) + len(old)
@@ -109,6 +111,8 @@ func (x *tombstoneBackfill) collect(ctx context.Context, c *feed.Commit) error {
 
 // flush writes what was found into the log, in parts that fit.
 func (x *tombstoneBackfill) flush(ctx context.Context) error {
+	// In parts, each a commit of its own: clients' writes go on between two of them. In
+	// order, so that a step that comes again has the same bytes.
 	past := store.TombstonesPast{Number: x.number}
 	size := 0
 	keys := make([]string, 0, len(x.found))

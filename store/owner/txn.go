@@ -34,6 +34,8 @@ func (v *view) item(key feed.PartitionKey, id string, itemKey []byte) (*engine.I
 
 // target is item for what may be the target of a rule.
 func (v *view) target(key feed.PartitionKey, id string, itemKey []byte) (*engine.Item, error) {
+	// The overlay before the cache, which is as old as the snapshot. Only targets are kept
+	// in it: they are read again for each of their members, other items are not.
 	if p, ok := v.pending.items[string(itemKey)]; ok {
 		return p.item, nil
 	}
@@ -75,13 +77,15 @@ func (v *view) record(kind byte, key string) ([]byte, error) {
 func expired(item *engine.Item, now int64) bool { return item.Expires != 0 && item.Expires <= now }
 
 // txn is one transaction while it is being decided: it sees its own changes, and
-// nobody else does until it is merged.
+// nobody else does until it is merged. The decider's goroutine owns all of it.
 type txn struct {
 	*view
 	draft   *draft
 	items   changedItems
 	unique  map[string]string
 	records map[string][]byte
+
+	// What goes into the log.
 	changes []feed.Change
 	bytes   int // estimate of its encoded size
 	effect  *feed.Effect
@@ -93,6 +97,7 @@ type txn struct {
 	conditions    map[string]condition // of the request's patches
 	conditionTook time.Duration        // their evaluation, so far
 
+	// What follows for aggregates; see applyRules.
 	deltas     map[*rule]*accumulator.Delta // not yet added to accumulators
 	folds      map[*rule]folded
 	senderRule *rule               // whose processor has sent the request
@@ -131,15 +136,20 @@ const changeOverhead = 96
 // (quiet) leaves the TTL clock and the mark of the last client's write alone.
 // undo, if not nil, stands for before's body, which is not kept then.
 func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []document.Splice, quiet bool) *store.Error {
+	// Rules first: unique keys, folds and the log have to see the item as it is stored.
 	if len(t.schema.rules) > 0 {
 		left, refusal := t.setRuleFields(itemKey, after, undo)
 		if refusal != nil {
 			return refusal
 		}
 		if quiet && left == nil && before != nil && bytes.Equal(after.Body, before.Body) {
-			return nil // what the writer left out is what rules set
+			// A row {"id":"r","a":1} over {"id":"r","a":1,"count":7}, where count is a
+			// rule's: what the writer left out is what rules set, so nothing changes (I7).
+			return nil
 		}
-		if undo != nil && left == nil { // it is kept now, and may be what a scan shows
+		// The undo does not hold any more, so the body before goes into the log instead. A
+		// page shows items in the memory of its scan, which the next item overwrites.
+		if undo != nil && left == nil {
 			kept := *before
 			kept.Body = bytes.Clone(before.Body)
 			before = &kept
@@ -177,6 +187,7 @@ func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []document.Sp
 // remove decides that before goes, by a delete or by expiry.
 func (t *txn) remove(itemKey []byte, before *engine.Item, op feed.Op) {
 	t.foldChange(before.Key, before.ID, before, nil, nil)
+	// Not made again here: the transaction may still remove the members of its group.
 	t.noteOrphans(before)
 	for i := range t.schema.engine.UniqueKeys {
 		tuple, _ := uniqueTuple(&t.schema.engine.UniqueKeys[i], before.Key, before.Body)
@@ -205,6 +216,9 @@ func (t *txn) updateUnique(itemKey []byte, after, before *engine.Item, undo []do
 	if len(t.schema.engine.UniqueKeys) == 0 || before != nil && undo != nil && !t.touched(undo) {
 		return nil
 	}
+	// All are checked before any is moved: a page goes on, in the same transaction, after
+	// an item that is refused. All of before are freed before those of after are set, since
+	// an item mostly keeps the values that it had.
 	for i := range t.schema.engine.UniqueKeys {
 		u := &t.schema.engine.UniqueKeys[i]
 		tuple, values := uniqueTuple(u, after.Key, after.Body)
@@ -242,6 +256,8 @@ func (t *txn) touched(undo []document.Splice) bool {
 // uniqueHolder returns the id of the item that holds a unique tuple, "" if none does.
 // An expired holder counts no more.
 func (t *txn) uniqueHolder(u *engine.UniqueKey, key feed.PartitionKey, tuple string, values [][]byte) (string, error) {
+	// The newest first: this transaction, what was decided, what the engine has. "" in one
+	// of them says that the tuple was freed, and ends the search.
 	if id, ok := t.unique[tuple]; ok {
 		return id, nil
 	}

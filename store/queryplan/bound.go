@@ -73,6 +73,8 @@ func valuesOf(values [][]byte, x *Index) (_ bound, ok bool) {
 	for _, raw := range values {
 		form := engine.AppendIndexValue(nil, raw)
 		if len(form) == 0 {
+			// An array or object. An ordered index has all arrays under one form and all
+			// objects under another; any other index lacks them.
 			if !x.Ordered || x.each() {
 				return bound{}, false
 			}
@@ -80,6 +82,8 @@ func valuesOf(values [][]byte, x *Index) (_ bound, ok bool) {
 		}
 		all = append(all, entry{engine.PrefixSpan(form), raw})
 	}
+	// Sorted, so that doubles stand together: comparing each with all took 30 s for two
+	// lists of 16,000 values, this 0.3 s.
 	slices.SortStableFunc(all, func(a, b entry) int { return compareSpans(a.span, b.span) })
 	b := bound{equal: true}
 	for i, x := range all {
@@ -106,6 +110,11 @@ func rangeOf(b *query.Bound) []engine.Span {
 	if len(first) == 0 {
 		return nil
 	}
+	// A comparison holds among values of one type, so the type of either end bounds the
+	// stretch. An end that was cut is left open: what it was cut from is not known.
+	//
+	//	c.price > 3           (3, end of numbers)
+	//	STARTSWITH(c.n, "a")  ["a, next after "a)       strings without the bytes of their end
 	all := typeSpan(first[0] &^ longMark)
 	span := all
 	if len(low) > 0 && low[0]&longMark == 0 {
@@ -152,6 +161,7 @@ func (b bound) and(o bound) bound {
 		b, o = o, b
 	}
 	both := bound{equal: b.equal}
+	// Both are in order and apart: go along both and leave the one that ends first.
 	for i, j := 0, 0; i < len(b.spans) && j < len(o.spans); {
 		s, t := b.spans[i], o.spans[j]
 		if u := s.From(t.Min).Until(t.Max); !u.Empty() {

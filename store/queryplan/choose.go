@@ -56,6 +56,8 @@ type chooser struct {
 func Choose(q *query.Query, t *Table, count Counter) (a *Access, ok bool, err error) {
 	c := &chooser{Table: t, q: q, count: count}
 	c.reach()
+	// Earlier pages came in the order of an index, and their continuation is a place in
+	// it: no other order can go on from there, whatever would be chosen today.
 	if t.Via != "" {
 		b, ok := c.candidate(t.Via)
 		if !ok {
@@ -102,6 +104,11 @@ func (c *chooser) candidate(path string) (found candidate, ok bool) {
 	}
 	found.Index = c.Indexes[at]
 	bounds := c.q.Bounds()
+	// Of one value all bounds hold together. Of elements each may be held by another one,
+	// so that only the better bound is followed and the query tests the other:
+	//
+	//	c.price >= 3 AND c.price < 9                  one stretch, [3, 9)
+	//	EXISTS (… t.id = "a") AND EXISTS (… t.id = "b")   the entries of "a"; both would be none
 	for i := range bounds {
 		if pointer(&bounds[i]) != path {
 			continue
@@ -131,6 +138,11 @@ func (c *chooser) choose() (*Access, error) {
 	if c.narrow {
 		return c.within(best)
 	}
+	// The order of an index gives a page of rows for as many reads, but with a condition
+	// it may read long between two of them. A few items are sorted sooner than that:
+	//
+	//	WHERE c.shop = "x" ORDER BY c.price     40 items of "x": read them, sort
+	//	                                     9,000 items of "x": follow /price, test the shop
 	if x, ok := c.ordered(); ok {
 		if best != nil && best.Path != x.Path && best.entries <= fewItems {
 			return c.filtered(best, "its few items are sorted"), nil
@@ -150,6 +162,9 @@ func (c *chooser) best() (*candidate, error) {
 	if c.InOrder {
 		all = slices.DeleteFunc(all, func(x candidate) bool { return !x.inOrder() })
 	}
+	// Counting stops at fewItems+1: beyond it candidates are alike, and only their kinds
+	// tell them apart. A count to the end would read more than a page does. One candidate
+	// that nothing competes with is not counted at all.
 	_, sorts := c.ordered()
 	for i := range all {
 		all[i].entries = fewItems + 1
@@ -165,6 +180,8 @@ func (c *chooser) best() (*candidate, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
+	// Of two that have too many to count, equality selects more than a range does, as a
+	// rule, and fewer values more than many.
 	best := slices.MinFunc(all, func(a, b candidate) int {
 		switch {
 		case a.entries != b.entries:
@@ -184,6 +201,9 @@ func (x *candidate) inOrder() bool { return x.equal && len(x.spans) <= valuesMax
 
 // within chooses between the items of some logical partitions and an index.
 func (c *chooser) within(best *candidate) (*Access, error) {
+	// An entry ends with the item key, so that an index is as narrow as the items are only
+	// for single values and one stretch of keys. A range of values would be followed over
+	// all partition keys for the few of this one.
 	if best == nil || !best.inOrder() || len(c.items) != 1 {
 		return c.scan(c.sorting()), nil
 	}
@@ -200,6 +220,8 @@ func (c *chooser) within(best *candidate) (*Access, error) {
 // ordered returns the index whose order is that of ORDER BY.
 func (c *chooser) ordered() (Index, bool) {
 	order := c.q.Order()
+	// DISTINCT has to see all rows before it knows one to be new, and by several values
+	// no index is ordered.
 	if c.q.Kind() != query.Sorted || c.q.Distinct() || len(order) != 1 || order[0].Path == nil {
 		return Index{}, false
 	}
@@ -221,6 +243,8 @@ func (c *chooser) order(x Index) (*Access, error) {
 	}
 	a.What = fmt.Sprintf("index %s, %s", x.Path, direction)
 	a.Why = "it has the order of ORDER BY"
+	// A condition on the value itself excludes the items that have none, and spares the
+	// scan for them.
 	bounds := c.q.Bounds()
 	if slices.ContainsFunc(bounds, func(b query.Bound) bool { return !b.Each && pointer(&b) == x.Path }) {
 		a.Undefined = false

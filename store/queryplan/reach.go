@@ -18,6 +18,9 @@ func (c *chooser) reach() {
 		base = base.From(engine.HashPrefix(levels, c.Hashes.Min)).Until(engine.HashPrefix(levels, c.Hashes.Max))
 		c.what = "scan of the items of a range of partition keys"
 	}
+	// An item key is the number of levels, the hash of the partition key, the key, the id.
+	// A key with fewer levels has the same first bytes of hash as all that begin with it,
+	// and by chance others do: whoever reads the stretch tests the key itself.
 	switch {
 	case c.Key.IsZero():
 	case c.Key.Levels() < levels:

@@ -74,13 +74,16 @@ func parse(r *store.Query) (*query.Query, error) {
 	return q.At(r.Now), nil
 }
 
-// execution is a page of a query under way.
+// execution is a page of a query under way. One goroutine runs it and owns all of it.
 type execution struct {
+	// What was asked, over what.
 	*Source
 	limits  Limits
 	r       *store.Query
 	q       *query.Query
 	started time.Time
+
+	// How it is answered: set by run and prepare, before the first item.
 
 	access   *queryplan.Access
 	on       *query.Run
@@ -88,10 +91,12 @@ type execution struct {
 	filter   bool   // the condition is tested before system properties are composed
 	composes bool   // system properties
 	prefix   string // of encoded partition keys; "" for all
-	metrics  store.QueryMetrics
-	seen     int  // since the clock was looked at
-	late     bool // the page is to end where it can
-	body     []byte
+
+	// What changes from item to item.
+	metrics store.QueryMetrics
+	seen    int  // since the clock was looked at
+	late    bool // the page is to end where it can
+	body    []byte
 }
 
 func (e *execution) run(ctx context.Context) (*store.QueryResult, error) {
@@ -107,6 +112,8 @@ func (e *execution) run(ctx context.Context) (*store.QueryResult, error) {
 		return nil, store.Refuse(store.StatusBadRequest, "the index %s, in whose order the pages before came, is gone; begin the query again", e.r.Via)
 	}
 	e.access = access
+	// The planner knows what indexes there are and not what is in them, so what it chose
+	// may be given up here.
 	if access.Kind == queryplan.Order {
 		if err := e.checkOrder(); err != nil {
 			return nil, err
@@ -146,6 +153,8 @@ func (e *execution) table() (*queryplan.Table, error) {
 	}
 	for i := range e.Indexes {
 		x := &e.Indexes[i]
+		// One that is being built lacks items, and one of a rule has only those that the
+		// rule selects.
 		if x.Ready && x.Rule == "" {
 			t.Indexes = append(t.Indexes, queryplan.Index{Number: x.Number, Path: x.Path, Ordered: x.Ordered})
 		}
@@ -170,6 +179,8 @@ func (e *execution) via() string {
 // checkOrder gives up the order of an index that holds values whose order it does not
 // have: arrays, objects and those that were cut.
 func (e *execution) checkOrder() error {
+	// One entry behind the plain values decides, however many items there are. Looking
+	// at every page is right too: an array may have come since the page before.
 	for _, span := range e.access.Spans {
 		span = span.From(queryplan.PlainMax())
 		if span.Empty() {
@@ -249,6 +260,8 @@ func (e *execution) prepare() {
 	if !e.composes || filter == nil {
 		return
 	}
+	// Composing copies the item. A filter that reads no system property is tested on the
+	// item as it is stored, so that only what passes is copied.
 	e.filter = !slices.ContainsFunc(filter.Paths(), func(path []string) bool {
 		return len(path) == 0 || store.IsSystemProperty(path[0])
 	})
@@ -260,6 +273,8 @@ func (e *execution) fillPage(ctx context.Context, at *start) (part query.Part, e
 		if err != nil {
 			return part, err
 		}
+		// A run is full when it has seen one row more than it may give: only that tells a
+		// page with more behind it from the last one.
 		if e.on.Full() {
 			break
 		}
@@ -273,6 +288,7 @@ func (e *execution) fillPage(ctx context.Context, at *start) (part query.Part, e
 		if err != nil {
 			return part, store.Refuse(store.StatusBadRequest, "%v", err)
 		}
+		// Nobody asks for what lies behind the last page: it need not be looked for.
 		if e.r.Last && e.streams() && e.on.Len() >= e.r.RowsMax {
 			break
 		}
@@ -298,6 +314,7 @@ func (e *execution) checkClock(ctx context.Context, v *engine.View) error {
 		return nil
 	}
 	e.seen = 0
+	// In this order: a query that nobody waits for is not worth a message about its time.
 	if ctx.Err() != nil {
 		return givenUp(ctx)
 	}
@@ -329,6 +346,7 @@ func (e *execution) giveItem(c candidate) (given bool, err error) {
 		return false, nil
 	}
 	body := c.view.Body
+	// A late page ends at an item that the run has seen, whether it passes or not.
 	if e.filter && !e.late && !e.on.Passes(body) {
 		return false, nil
 	}

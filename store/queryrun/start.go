@@ -19,6 +19,8 @@ type start struct {
 // pageStart returns where the page goes on. Where all items are read anyway there is
 // nothing to know; the run leaves out what earlier pages had.
 func (e *execution) pageStart() (*start, error) {
+	// GROUP BY and DISTINCT may find a row's group or double anywhere, and a sort without
+	// an index its next row: their pages all read everything from the beginning.
 	at := &start{}
 	if e.r.After == nil || e.q.Kind() == query.Grouped || e.q.Distinct() {
 		return at, nil
@@ -37,6 +39,8 @@ func (e *execution) pageStart() (*start, error) {
 		at.entry = rank
 		return at, nil
 	}
+	// number is that of the row among those of its item (JOIN gives several). The largest
+	// says that no row of the item is left, so the next key follows at once.
 	if at.itemKey = rank; number == math.MaxUint32 {
 		at.itemKey = append(at.itemKey, 0)
 	}
@@ -54,6 +58,7 @@ func (e *execution) startInOrder(at *start, value, rank []byte) {
 		at.entry = queryplan.PlainMax() // behind it are arrays and objects
 		return
 	}
+	// Values that were cut share entries, in which nobody can tell the place of one.
 	if engine.IsCut(at.entry) {
 		e.sortInstead()
 		at.entry = nil
@@ -68,6 +73,13 @@ func rankOf(dst, itemKey []byte, desc bool) []byte {
 	if !desc {
 		return append(dst, itemKey...)
 	}
+	// Ranks are compared as bytes, ascending. Turning every bit alone would not do, for a
+	// key sorts before all that it begins. So a zero is written 0 FF and the end 0 1, and
+	// then the bits are turned:
+	//
+	//	key        escaped         rank
+	//	61         61 00 01        9E FF FE
+	//	61 00      61 00 FF 00 01  9E FF 00 FF FE    before 61, as it must be descending
 	for {
 		i := bytes.IndexByte(itemKey, 0)
 		if i < 0 {

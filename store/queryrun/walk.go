@@ -50,15 +50,22 @@ func (e *execution) standIn() []byte {
 	if e.q.Kind() != query.Grouped || e.Schema.DefaultTTL != nil || e.prefix != "" || e.access.Exact {
 		return nil
 	}
+	// Only an aggregate or GROUP BY can do with it (Grouped): a row of its own needs the
+	// item. And nothing but the item can tell whether its time has passed (a TTL), whether
+	// another key shares the hash of a prefix, or whether a key that was asked for exists.
+	//
+	//	SELECT COUNT(1) FROM c                              {} for each item key
+	//	SELECT COUNT(1) FROM c WHERE c.kind = "book"        {"kind":"book"} for each entry
+	//	SELECT MAX(c.price) FROM c WHERE c.kind = "book"    the item: price is not in the entry
 	body := []byte("{}")
 	paths := e.q.Paths()
 	switch {
 	case e.access.Kind == queryplan.Items && len(paths) == 0 && e.q.Filter() == nil:
 		return body
 	case e.access.Kind != queryplan.Values || e.access.Constant == nil || len(e.access.Constant) > engine.IndexValueMax/2:
-		return nil
+		return nil // a long value may be cut in the index, and share its entry with others
 	case document.KindOf(e.access.Constant) >= document.Array:
-		return nil
+		return nil // the entries of all arrays are alike
 	case document.KindOf(e.access.Constant) == document.Number && e.q.Selects():
 		return nil // an item may have written it in another way
 	case slices.ContainsFunc(e.indexPath(), func(s document.Step) bool { return s != document.Step{Name: s.Name} }):
@@ -86,6 +93,8 @@ func (e *execution) keysOnly(body []byte) iter.Seq2[candidate, error] {
 	return func(yield func(candidate, error) bool) {
 		if e.access.Kind == queryplan.Values {
 			for entry, err := range e.entries(e.access.Spans[0], &start{}) {
+				// The stand-in counts once an entry: an index that stands for items has no
+				// two entries of one item.
 				if (err != nil || e.inAccess(entry.ItemKey())) && !yield(candidate{body: body}, err) {
 					return
 				}
@@ -122,6 +131,8 @@ func (e *execution) withRanks(items iter.Seq2[*engine.View, error]) iter.Seq2[ca
 
 // inAccess tells whether an item key is one that the access wants.
 func (e *execution) inAccess(itemKey []byte) bool {
+	// Indexes know nothing of partition keys: with one in the request, or a range of
+	// hashes, most of what they show is of no interest.
 	for _, s := range e.access.Items {
 		if s.Contains(itemKey) {
 			return e.hasPrefix(itemKey)
@@ -161,7 +172,7 @@ func (e *execution) itemsByKey(at *start) iter.Seq2[*engine.View, error] {
 	return func(yield func(*engine.View, error) bool) {
 		for _, span := range e.access.Items {
 			if bytes.Compare(span.Min, at.itemKey) < 0 {
-				continue
+				continue // earlier pages had it
 			}
 			v, err := e.Snapshot.Find(span.Min)
 			if (err != nil || v != nil) && !yield(v, err) {
@@ -175,6 +186,8 @@ func (e *execution) itemsByKey(at *start) iter.Seq2[*engine.View, error] {
 // giveItem keys: it reads the entries of all values side by side.
 func (e *execution) itemsOfValues(at *start) iter.Seq2[*engine.View, error] {
 	return func(yield func(*engine.View, error) bool) {
+		// Item keys ascend here, so one iterator steps from item to item, where Find would
+		// seek each of them from the root.
 		finder, err := e.Snapshot.NewFinder()
 		if err != nil {
 			yield(nil, err)
@@ -197,6 +210,14 @@ func (e *execution) itemsOfValues(at *start) iter.Seq2[*engine.View, error] {
 // itemKeysOfValues returns the item keys of all values of the access, each once and in order.
 func (e *execution) itemKeysOfValues(at *start) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
+		// Entries of one value stand in the order of item keys, so those of several are
+		// merged by the least key:
+		//
+		//	"book"   a  c  f
+		//	"toy"    b  c          ─▶ a  b  c  f
+		//
+		// c has both values, in an array, and is shown once. The least is found by looking
+		// at all heads: there are valuesMax of them at most.
 		var heads []head
 		defer func() {
 			for _, h := range heads {
@@ -262,6 +283,9 @@ func (h *head) advance() (ok bool, err error) {
 // entries returns the entries of one value from a place on.
 func (e *execution) entries(span engine.Span, at *start) iter.Seq2[engine.Entry, error] {
 	form := span.Min
+	// An entry is the value and then the item key. So where all items lie in one stretch,
+	// such as a logical partition, the entries of one value do too, and the others need
+	// not be read. With several stretches inAccess sorts them out.
 	if len(e.access.Items) == 1 {
 		only := e.access.Items[0]
 		span = span.From(join(form, only.Min))
@@ -293,6 +317,9 @@ func join(a, b []byte) []byte { return append(slices.Clip(a), b...) }
 // of the value, then of item keys: the entry is the rank. Of an array whose elements
 // have several such values, the least counts.
 func (e *execution) itemsInRange(at *start) iter.Seq2[candidate, error] {
+	// With price >= 3 the item {"tags": [{"price": 9}, {"price": 5}]} has two entries in
+	// the range. It is shown at 5 and skipped at 9; a set of what was shown would grow with
+	// the answer, and could not be handed to the next page.
 	each := slices.ContainsFunc(e.indexPath(), func(s document.Step) bool { return s.All })
 	return func(yield func(candidate, error) bool) {
 		for _, span := range e.access.Spans {
@@ -312,6 +339,8 @@ func (e *execution) itemsInRange(at *start) iter.Seq2[candidate, error] {
 				if v == nil {
 					continue
 				}
+				// A stream goes on by the entry. ORDER BY something else sorts anyway, and
+				// breaks ties by item keys as every other access does.
 				c := candidate{view: v, rank: entry.Key, skip: each && !e.isLeast(v.Body, entry)}
 				if e.q.Kind() == query.Sorted {
 					c.rank = rankOf(nil, v.ItemKey(), e.down)
@@ -352,6 +381,9 @@ func (e *execution) isLeast(body []byte, entry engine.Entry) bool {
 // itemsInOrder reads all items in the order of an index; those without a value first, or
 // last if the order descends.
 func (e *execution) itemsInOrder(at *start) iter.Seq2[candidate, error] {
+	// at.missing says that the page before ended among the items without a value, which
+	// come first ascending and last descending. The other half is passed over then if it
+	// lies behind, and read as a whole if it lies ahead.
 	if e.access.Desc {
 		return func(yield func(candidate, error) bool) {
 			if (at.missing || e.itemsOfIndex(at, yield)) && e.access.Undefined {
@@ -378,6 +410,8 @@ func (e *execution) itemsOfIndex(at *start, yield func(candidate, error) bool) b
 		switch {
 		case at.entry == nil:
 		case e.access.Desc:
+			// The entry itself is read once more, since some of its rows may be missing: the
+			// run leaves out those that are not.
 			span = span.Until(append(slices.Clip(at.entry), 0))
 		default:
 			span = span.From(at.entry)
@@ -428,6 +462,8 @@ func (e *execution) itemsWithoutValue(at *start, yield func(candidate, error) bo
 				yield(candidate{}, err)
 				return false
 			}
+			// No index has what is not there, so this reads all items. Those with a value are
+			// shown to be skipped: only what is shown lets the page look at the clock.
 			_, has := document.Get(v.Body, path)
 			rank = rankOf(rank[:0], v.ItemKey(), e.access.Desc)
 			if !yield(candidate{view: v, rank: rank, skip: has || !e.hasPrefix(v.ItemKey())}, nil) {
