@@ -61,9 +61,11 @@ const backfillScanMax = 1000
 // and a generation that began without what was there gets it later, as a whole or in
 // parts.
 //
-// How far it is stands in the checkpoint, so a crash repeats one page. It rests after
-// each page for as long as that took, so that changes come first. What fails is tried
-// again until it succeeds, and the term tells of it meanwhile.
+// The checkpoint says how far it is, so a crash repeats one page. After each page it pauses
+// for as long as the page took, so that changes come first. What fails is tried again until
+// it succeeds, and the term tells of it meanwhile.
+//
+// Its Run is one goroutine, which calls page; State and Left may be called beside it.
 type Backfiller struct {
 	request BackfillRequest
 	items   *store.Container
@@ -158,6 +160,8 @@ func (f *Backfiller) processPage(ctx context.Context, next *Backfill) error {
 	if f.request.Broken != nil {
 		return f.request.Broken
 	}
+	// Most partitions have nothing of one logical partition. They are done at once, which
+	// has to be in a checkpoint all the same: the request is done when all say so.
 	if f.request.None || f.elsewhere() {
 		next.Done = true
 		return nil

@@ -63,7 +63,7 @@ type DeadLetter struct {
 	// was tried since.
 	Retry time.Time `json:"retry,omitzero"`
 	// FinalRetry is when a repair asked to try again once more; zero as Retry is. What
-	// fails even so is the repair's to mend, see Additive.
+	// fails even so the repair makes up for, see Additive.
 	FinalRetry time.Time `json:"settle,omitzero"`
 }
 
@@ -114,7 +114,7 @@ type DeadLetters struct {
 func OpenDeadLetters(ctx context.Context, client *store.Client) (*DeadLetters, error) {
 	info, err := client.Catalog().Get(ctx, DeadLetterDatabase, DeadLetterContainer)
 	if err == nil && info.State == store.ContainerReady {
-		return &DeadLetters{client: client}, nil // whoever may only read gets this far
+		return &DeadLetters{client: client}, nil // for whoever may only read: Create is refused
 	}
 	spec := store.ContainerSpec{PartitionKey: []string{"/pipeline"}}
 	if _, err := client.Catalog().Create(ctx, DeadLetterDatabase, DeadLetterContainer, spec); err != nil {
@@ -269,7 +269,7 @@ func DeadLetterOf(r Resource, j *Job) DeadLetter {
 }
 
 // Drop forgets a dead letter. What it was about stays undone: verify lists it, and a repair
-// mends it.
+// makes it right.
 func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 	c, key, err := d.containerAndKey(ctx, pipeline)
 	if err != nil {

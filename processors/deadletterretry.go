@@ -25,8 +25,8 @@ type Retrier interface {
 type Additive interface {
 	Retrier
 	// RetryFinally tries like Retry, and if the change fails again as before, lets it go:
-	// nobody adds it any more, also not when it comes again by the feed. What is
-	// missing then is for whoever asked to mend; if that is not done, verify lists it.
+	// nobody adds it any more, also not when it comes again by the feed. Whoever asked
+	// has to repair what is missing then; if that is not done, verify lists it.
 	RetryFinally(ctx context.Context, p *Parked) error
 }
 
@@ -103,7 +103,8 @@ func (r *run) mayHaveDeadLetters() bool {
 func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 	bounded, cancel := context.WithTimeout(ctx, retryMax)
 	defer cancel()
-	// Others were tried since it was asked for: it may have been answered, or dropped.
+	// The list was read before others of it were tried, which may have taken a while: this
+	// one may have been answered, or dropped, since. A dropped one must not be tried.
 	now, err := r.host.deadLetters.Get(bounded, l.Pipeline, l.ID)
 	switch {
 	case err != nil && !errors.Is(err, store.ErrNotFound):
@@ -136,8 +137,8 @@ func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 	return nil
 }
 
-// retryDeadLetter reads the change of a dead letter from the log and processes it again, or
-// settles it.
+// retryDeadLetter reads the change of a dead letter from the log and processes it again, as
+// Retry or RetryFinally does.
 func (r *run) retryDeadLetter(ctx context.Context, l *DeadLetter) error {
 	retrier, ok := r.proc.(Retrier)
 	if !ok {

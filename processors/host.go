@@ -174,6 +174,8 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	g.Go(func() error { return r.loop(work) })
 	g.Go(func() error { r.meter(work); return nil })
 	g.Go(func() error { r.pollRetries(work); return nil })
+	// Everything has ended before the last checkpoint is written: it then says all that was
+	// done, and nobody of this term writes behind it.
 	err = cmp.Or(g.Wait(), r.halted(work))
 	r.saveLast(ctx)
 	if err != nil {

@@ -7,8 +7,11 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
-// readAhead keeps commits that are read and not yet processed, bounded by memory
-// and count, so that reading and processing overlap.
+// readAhead keeps commits that are read and not yet processed, bounded by memory and count,
+// so that reading and processing overlap. run puts, the loop of a term takes, meter looks.
+//
+// A channel of commits would do but for the bytes: 1,000 commits of 100 bytes may wait, and
+// 1,000 of 1 MiB may not.
 type readAhead struct {
 	bytesMax, commitsMax int
 

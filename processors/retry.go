@@ -28,12 +28,12 @@ const (
 // because its epoch is old. The term ends.
 var ErrFenced = errors.New("processors: the lease has passed on")
 
-// permanentError marks a failure that trying again cannot mend.
+// permanentError marks a failure that no further attempt can change.
 type permanentError struct{ error }
 
 func (r permanentError) Unwrap() error { return r.error }
 
-// Reject marks err as one that trying again cannot mend. The Host then looks for
+// Reject marks err as permanent: no further attempt can change it. The Host then looks for
 // the change that causes it and gives it up.
 func Reject(err error) error { return permanentError{err} }
 
@@ -42,19 +42,24 @@ type Failure uint8
 
 // The kinds of failures.
 const (
-	// Ended: the context ended; nothing is wrong.
+	// Canceled: the context ended; nothing is wrong.
 	Canceled Failure = iota + 1
-	// Lost: a newer holder of the lease has written; stop.
+	// Fenced: a newer holder of the lease has written; stop.
 	Fenced
-	// Unreachable: what is needed is not there now; try until it is.
+	// Unavailable: what is needed is not there now; try until it is.
 	Unavailable
-	// Doubtful: try AttemptsMax times, then take it as Rejected.
+	// Transient: try AttemptsMax times, then take it as Permanent.
 	Transient
-	// Rejected: trying again cannot help.
+	// Permanent: trying again cannot help.
 	Permanent
 )
 
-// FailureOf classifies err, which came from work under ctx.
+// FailureOf classifies err, which came from work under ctx. The order decides:
+//
+//	fenced, and ctx has ended too     Fenced: that a successor writes is worth telling
+//	ctx has ended                     Canceled, whatever err says: a call that was cut
+//	                                  off fails in many ways
+//	none of what is known             Transient: tried some times, then given up
 func FailureOf(ctx context.Context, err error) Failure {
 	var refusal *store.Error
 	var rejected permanentError

@@ -25,36 +25,39 @@ const (
 	saveMax = 2 * time.Second
 )
 
-// run is one term of one processor in this process. Its loop owns all fields
-// but those behind mu and the atomics.
+// run is one term of one processor in this process. Five goroutines work on it: the loop,
+// the reader (readAhead), the processor's own Run, meter and pollRetries.
 type run struct {
+	// Set before the goroutines start, then only read.
 	Resource
-	host  *Host
-	lease Lease
-	proc  Processor
-	term  *Term
-	input *readAhead
-	log   *feed.Log
+	host    *Host
+	lease   Lease
+	proc    Processor
+	term    *Term
+	input   *readAhead // has a lock of its own
+	log     *feed.Log
+	retries chan *DeadLetter // from pollRetries to the loop
+	saves   chan error       // from the writing of a checkpoint to the loop; holds one
 
+	// Written by one, read by others.
 	heartbeatAt atomic.Int64 // unix milliseconds
-	waiting     atomic.Bool
-	pace        pace
+	waiting     atomic.Bool  // the loop has nothing to do
+	pace        pace         // see there
 
-	mu      sync.Mutex
-	cp      Checkpoint       // without State; of all that was taken
-	retries chan *DeadLetter // to be tried again
-	marks   []mark           // where the checkpoint may stand: the last durable one and all behind it
+	// Guarded by mu: the loop writes, meter and Host.Activities read.
+	mu           sync.Mutex
+	cp           Checkpoint // without State; of all that was taken
+	marks        []mark     // where the checkpoint may stand: the last durable one and all behind it
+	troubleSince int64      // since when State.Trouble says so, in unix milliseconds; 0 if it does not
 
-	troubleSince int64 // since when State.Trouble says so, in unix milliseconds; 0 if it does not
-
-	dirty     time.Time // since when the durable checkpoint is behind; zero if it is not
-	savedAt   time.Time // when the last checkpoint was begun
-	savedDone int64     // copies and rows that it counted
-	older     sample    // from which the rate is told
-	newer     sample    // from which it will be
-	saves     chan error
-	saving    *Checkpoint
-	traces    traceSet // of what the next checkpoint covers
+	// Owned by the loop; between its end and that of Host.Run, by saveLast.
+	dirty     time.Time   // since when the durable checkpoint is behind; zero if it is not
+	saving    *Checkpoint // the one that is being written
+	savedAt   time.Time   // when the last one was begun
+	savedDone int64       // copies and rows that it counted
+	older     sample      // from which the rate is told
+	newer     sample      // from which it will be
+	traces    traceSet    // of what the next checkpoint covers
 }
 
 // mark is the end of a batch.
@@ -99,6 +102,8 @@ func (r *run) loop(ctx context.Context) error {
 	rested := time.NewTimer(time.Hour)
 	defer rested.Stop()
 	for {
+		// A nil channel is never ready: while the pace asks for a pause nothing new is
+		// taken, and all else goes on.
 		ready := r.input.ready
 		rest := r.pace.pause()
 		if rest > 0 {
@@ -154,6 +159,8 @@ func (r *run) batch(ctx context.Context) error {
 	r.cp.Position, r.cp.Time = lastPosition(end), end.Time
 	r.cp.Log, r.cp.Sum = end.Log, end.Sum
 	r.cp.succeeds()
+	// A sink that buffers makes the checkpoint stand behind what was processed, and only
+	// at the end of a batch is known which commit's time and checksum belong there.
 	r.marks = append(thinMarks(r.marks), mark{r.cp.Position, r.cp.Time, r.cp.Log, r.cp.Sum})
 	r.mu.Unlock()
 	r.markDirty()
@@ -208,6 +215,8 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 	for {
 		err := r.attempt(ctx, b)
 		if err == nil {
+			// A later change of an item makes up for one that was given up where the newest
+			// state is all that counts. Where changes add up it does not: only a retry does.
 			if _, adds := r.proc.(Additive); !adds {
 				r.unpark(b)
 			}
@@ -238,8 +247,9 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 	}
 }
 
-// attempt hands b over. While that takes long, for a cascade waits in it for its open
-// fan-outs, checkpoints tell what becomes of the work that was begun.
+// attempt hands b over. A cascade may wait in Process for minutes, until one of its open
+// fan-outs ends. Meanwhile the loop stands here, so checkpoints are written from here: they
+// tell how the fan-outs go on, and a crash does not repeat them.
 func (r *run) attempt(ctx context.Context, b *Batch) error {
 	done := make(chan error, 1)
 	go func() { done <- r.proc.Process(ctx, b) }() // awaited below
@@ -269,7 +279,7 @@ func (r *run) failed(ctx context.Context, attempts int, lasts time.Duration, err
 	r.markDirty()
 	r.term.Logger.Log(ctx, retryLevel(err, attempts, lasts), "changes cannot be processed now; trying again", slog.Int("attempts", attempts), slog.Any("error", err))
 	select {
-	case result := <-r.saves: // the loop does not come to it while this goes on
+	case result := <-r.saves: // the loop cannot take it while it is in here
 		r.saveDone(result)
 	default:
 	}
@@ -278,9 +288,15 @@ func (r *run) failed(ctx context.Context, attempts int, lasts time.Duration, err
 	}
 }
 
-// isolate halves a batch that cannot be processed until the change is found that
-// cannot, and gives that one up. A part of a batch whose failure is doubtful has
-// two attempts, or the search would take minutes.
+// isolate halves a batch that cannot be processed until the change is found that cannot,
+// and gives that one up:
+//
+//	1..8 fail      1..4 succeed, 5..8 fail
+//	5..8           5, 6 fail, 7, 8 succeed
+//	5, 6           5 succeeds, 6 is given up
+//
+// It takes two tries for each halving, not one for each change. Each part of a batch has two
+// attempts left: with AttemptsMax for each, pauses included, the search would take minutes.
 func (r *run) isolate(ctx context.Context, b *Batch, cause error, attempts int) error {
 	if b.Len() > 1 {
 		attempts = min(attempts, AttemptsMax-2)
@@ -290,7 +306,7 @@ func (r *run) isolate(ctx context.Context, b *Batch, cause error, attempts int) 
 		}
 		return r.process(ctx, second, attempts)
 	}
-	for at, change := range b.Changes() {
+	for at, change := range b.Changes() { // there is one
 		return r.park(ctx, b, at, change, cause, attempts)
 	}
 	return nil
@@ -323,6 +339,7 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 		}
 	}
 	r.mu.Lock()
+	// Cloned, here and below: a checkpoint that is being written shares the slice.
 	r.cp.Parked = append(slices.DeleteFunc(slices.Clone(r.cp.Parked), func(j Job) bool { return j.Source == source }), job)
 	parked := len(r.cp.Parked)
 	r.mu.Unlock()

@@ -21,7 +21,7 @@ type TooManyParkedError struct {
 }
 
 func (e *TooManyParkedError) Error() string {
-	return fmt.Sprintf("%d items could not be processed; mend their cause (dead letters of pipeline %s) and resume", e.Parked, e.Resource.Pipeline)
+	return fmt.Sprintf("%d items could not be processed; remove their cause (dead letters of pipeline %s) and resume", e.Parked, e.Resource.Pipeline)
 }
 
 // markDirty notes that the durable checkpoint is behind.
@@ -36,6 +36,8 @@ func (r *run) untilSave() time.Duration {
 	if r.dirty.IsZero() || r.saving != nil {
 		return time.Hour
 	}
+	// While more is waiting to be processed, checkpoints come at the longer interval: each
+	// costs an append to the bucket of leases, and the next one says all that this one does.
 	due := r.dirty.Add(r.host.cfg.CheckpointInterval)
 	if len(r.input.ready) > 0 {
 		if busy := r.savedAt.Add(r.host.cfg.CheckpointBusyInterval); busy.After(due) {
@@ -70,6 +72,8 @@ type sample struct {
 // tell of nothing as often as of much, for a sink that buffers.
 func (r *run) noteRate(cp *Checkpoint) {
 	is := sample{time.Now(), cp.Counts.Copies + cp.Counts.Rows}
+	// Two samples, a rateFresh or more apart: the rate is told from the older one, so that
+	// it covers at least that long, and they move on together.
 	if is.at.Sub(r.savedAt) > rateFresh { // there was nothing to do
 		begun := sample{r.dirty, r.savedDone}
 		r.older, r.newer = begun, begun
@@ -153,13 +157,19 @@ func (r *run) saveLast(ctx context.Context) {
 	}
 }
 
-// checkpoint is the present one. The state is asked for last: it may know more than
-// the position, which is harmless, and not less.
+// checkpoint is the present one. The state is asked for last: it may know more than the
+// position does, which is harmless, and must not know less.
+//
+//	position 50, then the state   the state has the fan-outs of 1..50, perhaps of 51 too:
+//	                              after a crash 51 comes again, and its fan-out is there
+//	the state, then position 50   the fan-out of 50 may be in neither: it is lost
 func (r *run) checkpoint() *Checkpoint {
 	r.mu.Lock()
 	cp, marks := r.cp, r.marks
 	r.mu.Unlock()
 	cp.State = r.proc.State()
+	// The last mark that the sink has made durable is where a crash may send the reader
+	// back to. marks[0] always is one: trimMarks keeps the last durable one.
 	if durable := cp.Durable; durable != nil {
 		m := marks[0]
 		for _, next := range marks[1:] {

@@ -17,11 +17,17 @@ import (
 // the backfiller reads what they are and writes their rows, all columns of them, under a
 // producer that is a part of the processor's, whose positions count its pages.
 //
-// A page is read and written in the writer's turn. What the feed has brought to the
-// sink is contained in what is read then, for the read is settled; what it brings later
-// is of changes that come after, or that are older than what was read, and lead up to
-// it. So a row that goes meanwhile goes after it was backfilled, also if a crash falls in
-// between: the change is read again.
+// A page is read and written while RowWriter.sem is held, so no batch of the feed falls
+// between the two. What the feed has brought to the sink before is contained in what is
+// read, since the read is settled; what it brings later is of newer changes, or of older
+// ones that lead up to what was read:
+//
+//	read p at 40, write its row     the feed stands at 30
+//	31..40 of p come by the feed    they end with p as it was read
+//	41 deletes p                    its row goes, after it was backfilled
+//
+// With the feed's batch of 41 between read and write, the row would come back for good. A
+// crash changes nothing of it: the page and the changes are read again.
 //
 // While there is something to backfill, neither producer writes before the sink knows the
 // epoch of both. A term that has lost its lease while it held a page, or rows of the
@@ -38,7 +44,7 @@ const (
 type backfiller struct {
 	*processors.Backfiller
 	r      *RowWriter
-	writer Writer // nil while it is not open; used in r's turn
+	writer Writer // nil while it is not open; owned, like at, by the holder of r.sem
 	at     feed.Position
 }
 
@@ -48,7 +54,7 @@ func newBackfiller(r *RowWriter) *backfiller {
 	return f
 }
 
-// closeWriter frees the writer. It is the caller's turn.
+// closeWriter frees the writer. The caller holds r.sem.
 func (f *backfiller) closeWriter() {
 	if f.writer == nil {
 		return
@@ -59,8 +65,8 @@ func (f *backfiller) closeWriter() {
 	f.writer = nil
 }
 
-// openWriter begins the term of the backfiller's producer, if there is something to backfill. It
-// is the caller's turn.
+// openWriter begins the term of the backfiller's producer, if there is something to
+// backfill. The caller holds r.sem.
 func (f *backfiller) openWriter(ctx context.Context) (err error) {
 	if f.writer != nil || !f.Left() {
 		return nil
@@ -81,6 +87,8 @@ func (f *backfiller) page(ctx context.Context, next *processors.Backfill) error 
 	}
 	g := newCoalescer(f.r.p)
 	g.backfilling = true
+	// A page of the store has up to 1,000 items and seldom as many bytes as a sink likes to
+	// write at once: several are coalesced, but the feed waits for the slot meanwhile.
 	for items := 0; items < backfillItemsMax && g.bytes < backfillBytesMax && !next.Done; {
 		read, err := f.Scan(ctx, next, func(item *store.Item) {
 			g.addItem(&ItemToRepair{ItemRef: store.ItemRef{Key: item.Key, ID: item.ID}}, nil, item.Body)
@@ -100,8 +108,8 @@ func (f *backfiller) page(ctx context.Context, next *processors.Backfill) error 
 	return nil
 }
 
-// writeRows makes durable what was gathered. After an error the writer begins anew, so
-// that nothing that it holds comes after what the feed brings meanwhile.
+// writeRows makes durable what was coalesced. After an error the writer is closed, which
+// discards what it holds: flushed later, those rows could come after newer ones of the feed.
 func (f *backfiller) writeRows(ctx context.Context, g *coalescer) (err error) {
 	if g.empty() {
 		return nil

@@ -67,7 +67,7 @@ func newCoalescer(p *Projection) *coalescer {
 // empty says whether nothing was taken.
 func (g *coalescer) empty() bool { return len(g.items) == 0 }
 
-// addChange takes what a change means. The error says that it cannot be understood.
+// addChange adds what a change means. The error says that it cannot be understood.
 func (g *coalescer) addChange(ch *feed.Change) error {
 	switch {
 	case ch.Op == feed.OpExpire && g.p.cfg.OnExpire != Delete:
@@ -81,6 +81,9 @@ func (g *coalescer) addChange(ch *feed.Change) error {
 	}
 	oldRows, oldRejects := g.before.buildItem(ch.Key, ch.ID, before)
 	rows, rejects := g.after.buildItem(ch.Key, ch.ID, ch.After)
+	// A row that was fine before a column was added may be a reject since: the body before
+	// the change makes the same reject now, so the difference does not say that the row
+	// goes, and yet the sink has it from then.
 	if g.backfilling && len(oldRejects)+len(rejects) > 0 {
 		g.dropRefused(ch.Key, ch.ID, before, rows)
 		g.dropRefused(ch.Key, ch.ID, ch.After, rows)
@@ -90,8 +93,9 @@ func (g *coalescer) addChange(ch *feed.Change) error {
 	return nil
 }
 
-// addItem takes all that an item is, whatever the sink has of it. What was of it, or
-// is of the body before, goes if it is not.
+// addItem adds all rows and rejects that an item has, whatever the sink has of it. What the
+// sink is known to have of it, and what the body before made, goes unless the item still has
+// it: first all of that is set to gone, then what is there is set over it.
 func (g *coalescer) addItem(was *ItemToRepair, before, body []byte) {
 	oldRows, oldRejects := g.p.RowsOf(was.Key, was.ID, before)
 	for _, rows := range [][]Row{was.Rows, oldRows} {
@@ -116,7 +120,8 @@ func (g *coalescer) addItem(was *ItemToRepair, before, body []byte) {
 	}
 }
 
-// dropRefused takes the rows that a body is refused as gone, unless they are among rows.
+// dropRefused sets rows that a body would have, were they not rejects, to gone, unless they
+// are among rows.
 func (g *coalescer) dropRefused(key feed.PartitionKey, id string, body []byte, rows []Row) {
 	now := rowFinder{rows: rows}
 	for _, r := range g.p.refusedKeys(key, id, body) {
@@ -126,7 +131,7 @@ func (g *coalescer) dropRefused(key feed.PartitionKey, id string, body []byte, r
 	}
 }
 
-// diffRows takes the difference between the rows that one item had and has.
+// diffRows adds the difference between the rows that one item had and has.
 func (g *coalescer) diffRows(before, after []Row) {
 	if len(before) == 0 && g.addNewItem(after) {
 		return
@@ -148,8 +153,9 @@ func (g *coalescer) diffRows(before, after []Row) {
 	}
 }
 
-// addNewItem takes all rows of an item that has not been touched before, which are different
-// ones. It is false if the item has been.
+// addNewItem adds all rows of an item that the batch has not touched before, and is false if
+// it has. Rows of one item have different keys, so nothing has to be looked up: a backfill
+// reads the log from its beginning and consists of little else.
 func (g *coalescer) addNewItem(rows []Row) bool {
 	if len(rows) == 0 {
 		return true
@@ -157,6 +163,8 @@ func (g *coalescer) addNewItem(rows []Row) bool {
 	if _, ok := g.sources[rows[0].Source]; ok {
 		return false
 	}
+	// The full slice expression keeps a later append of one item from running into the
+	// states of the next.
 	if len(g.slab) < len(rows) {
 		g.slab = make([]rowState, max(slabRows, len(rows)))
 	}
@@ -173,7 +181,9 @@ func (g *coalescer) addNewItem(rows []Row) bool {
 // slabRows is how many rows of items are allocated at once.
 const slabRows = 128
 
-// manyRows is from how many rows on one is looked up in a map.
+// manyRows is from how many rows of one item on they are looked up in a map. Most items have
+// a few, for which a map costs more than going through them; an order with 10,000 lines
+// would take their square.
 const manyRows = 16
 
 // rowFinder finds rows of one item by table and key.
@@ -209,8 +219,7 @@ func appendTableKey(dst []byte, r *Row) []byte {
 	return AppendKey(binary.AppendUvarint(dst, uint64(r.Table)), r.Key)
 }
 
-// diffRejects takes the difference between the rejects that one item had and
-// has.
+// diffRejects adds the difference between the rejects that one item had and has.
 func (g *coalescer) diffRejects(before, after []Reject) {
 	if len(before) == 0 && len(after) == 0 {
 		return
@@ -235,7 +244,8 @@ func (g *coalescer) diffRejects(before, after []Reject) {
 	}
 }
 
-// stateOf returns what was taken of an item.
+// stateOf returns what the batch says of an item so far. The pointer is good until the next
+// item is added.
 func (g *coalescer) stateOf(source string) *itemState {
 	i, ok := g.sources[source]
 	if !ok {
@@ -246,7 +256,7 @@ func (g *coalescer) stateOf(source string) *itemState {
 	return &g.items[i]
 }
 
-// setRow takes what a row is, or that it is gone.
+// setRow says what a row is, or that it is gone. It replaces what was said of it before.
 func (g *coalescer) setRow(r *Row, gone bool) {
 	state := rowState{Row: *r, gone: gone}
 	if gone {
@@ -281,9 +291,11 @@ func (t *itemState) findRow(r *Row) int {
 	return -1
 }
 
-// setReject takes what a reject is, or that it is gone.
+// setReject says what a reject is, or that it is gone.
 func (g *coalescer) setReject(r *Reject, gone bool) {
 	state := rejectState{Reject: *r, gone: gone}
+	// Of one that goes only its identity counts. Its row may be large, and would be held
+	// until the batch is written.
 	if gone {
 		state.Reject = Reject{Table: r.Table, Source: r.Source, Element: r.Element}
 	}
@@ -316,7 +328,8 @@ func (t *itemState) findReject(r *Reject) int {
 	return -1
 }
 
-// batch returns all that was taken, in the order in which it was touched first.
+// batch returns all that was added, in the order in which it was touched first: a repeated
+// batch is the same batch, and the rows of one item stay together.
 func (g *coalescer) batch(after, upTo feed.Position) *Batch {
 	b := &Batch{After: after, UpTo: upTo}
 	puts := 0
@@ -344,7 +357,8 @@ func (g *coalescer) batch(after, upTo feed.Position) *Batch {
 	return b
 }
 
-// rowBytes estimates what a row takes in memory. The rows of an item share its name.
+// rowBytes estimates what a row takes in memory. The rows of an item share one string with
+// its name, so it counts for the first of them.
 func (g *coalescer) rowBytes(r *Row) int {
 	n := rowBytes(r)
 	if g.source == r.Source {

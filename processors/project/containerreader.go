@@ -37,7 +37,7 @@ func (s *ContainerSink) Rows(ctx context.Context, schema *Schema, table int) ite
 	}
 }
 
-// Rejects yields the claims of a table, which the store keeps beside its rows, and
+// Rejects yields the pending rows of a table, which the store keeps beside its rows, and
 // the rejects, if there is a container for them.
 func (s *ContainerSink) Rejects(ctx context.Context, schema *Schema, table int) iter.Seq2[Reject, error] {
 	return func(yield func(Reject, error) bool) {
@@ -46,10 +46,10 @@ func (s *ContainerSink) Rejects(ctx context.Context, schema *Schema, table int) 
 			yield(Reject{}, err)
 			return
 		}
-		for claim, err := range pendingRows(ctx, sh.container, schema) {
+		for row, err := range pendingRows(ctx, sh.container, schema) {
 			var r Reject
 			if err == nil {
-				r, err = sh.pendingReject(table, &claim)
+				r, err = sh.pendingReject(table, &row)
 			}
 			if !yield(r, err) || err != nil {
 				return

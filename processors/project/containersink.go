@@ -26,7 +26,7 @@ const askMax = 8
 // Every physical partition of a container keeps, with the rows, how far each
 // source partition has come, so a crash repeats nothing. Rows that cannot be are
 // items of the container for rejects, if there is one; otherwise they are counted,
-// and status shows the last. Claims are kept beside the rows by the store.
+// and status shows the last. The store keeps pending rows beside the others.
 //
 // A container cannot take the place of another: rows of a shadow generation are
 // written over those of the one before, and Swap does nothing. Rows that the
@@ -154,6 +154,6 @@ func (s *ContainerSink) shape(t *TableSchema) (*shape, error) {
 	return sh, err
 }
 
-// Keeps says that the sink keeps rejects only with a container for them, and claims in
-// any case.
-func (s *ContainerSink) Keeps() (rejects, claims bool) { return s.rejects != nil, true }
+// Keeps says that the sink keeps rejects only with a container for them, and pending rows
+// in any case.
+func (s *ContainerSink) Keeps() (rejects, pending bool) { return s.rejects != nil, true }

@@ -21,7 +21,8 @@ const (
 	putBytesMax = 2 << 20
 )
 
-// containerWriter writes for one source partition.
+// containerWriter writes for one source partition. Its fields belong to the goroutine that
+// calls Write; the requests that Write sends at once are each for a part of their own.
 type containerWriter struct {
 	term     Term
 	schema   *Schema
@@ -51,8 +52,9 @@ type outgoingRow struct {
 // once the next one has begun.
 const succeeded = math.MaxUint64
 
-// begin records the epoch and learns the position. Whoever still writes rows of the same
-// items as the generation before is late.
+// begin records the epoch and learns the position. A container has no shadow, so the rows of
+// this generation are written over those of the one before: whoever still writes for that one
+// would overwrite new rows with old ones, and is refused from here on.
 func (p *containerPart) begin(ctx context.Context, t *Term) error {
 	if former := t.Producer; former.Generation > 1 {
 		former.Generation--
@@ -68,8 +70,12 @@ func (p *containerPart) begin(ctx context.Context, t *Term) error {
 	return nil
 }
 
-// Write sends each partition its rows. Partitions record positions of their own: a
-// batch that is written again, after some took it, is sent to the others.
+// Write sends each partition its rows. Partitions record positions of their own: a batch
+// that is written again, after some took it, is sent to the others alone.
+//
+//	batch (40, 50], rows for partitions 0 and 1
+//	0 records 50, 1 cannot be reached: the batch fails
+//	again: 0 stands at 50 and is passed over, 1 gets its rows
 func (w *containerWriter) Write(ctx context.Context, b *Batch) (Written, error) {
 	if w.recorded.Before(b.After) {
 		return Written{}, fmt.Errorf("%w: it begins behind %s, recorded is %s", ErrPosition, b.After, w.recorded)
@@ -109,8 +115,9 @@ func (w *containerWriter) Flush(context.Context) (feed.Position, error) { return
 // Close has nothing to do.
 func (w *containerWriter) Close() error { return nil }
 
-// distribute gives each partition its rows, those that go before those that come. If
-// nobody has any, one records the position alone.
+// distribute gives each partition its rows, those that go before those that come, so that a
+// key that changes hands within the batch is free when its next row comes. If no partition
+// has any, one records the position alone: else a restart would find an older one.
 func (w *containerWriter) distribute(b *Batch) error {
 	for _, part := range w.parts {
 		part.rows = part.rows[:0]
@@ -187,9 +194,16 @@ func (w *containerWriter) noteRefused(written *Written, part *containerPart, ref
 	part.rows = nil
 }
 
-// sendRows writes the rows of a partition in as many requests as they need. All but
-// the last record a position that no change has, between the one before and upTo:
-// a batch says how rows are, so that after a crash it is sent again as a whole.
+// sendRows writes the rows of a partition in as many requests as they need. A request has to
+// move the recorded position, or its repetition could not be told from it; all but the last
+// move it by one index, to where no change stands:
+//
+//	(40.0, 50.2] with 5,000 rows   (40.0, 40.1] 2,000 rows
+//	                               (40.1, 40.2] 2,000 rows
+//	                               (40.2, 50.2] 1,000 rows
+//
+// After a crash in between, the batch comes again as a whole from 40.0 and all its rows are
+// sent behind 40.2: a batch says how rows are, so those that are there already do no harm.
 func (p *containerPart) sendRows(ctx context.Context, t *Term, upTo feed.Position) ([]store.Refusal, error) {
 	var refused []store.Refusal
 	rows, most := p.rows, putRowsMax
@@ -212,7 +226,7 @@ func (p *containerPart) sendRows(ctx context.Context, t *Term, upTo feed.Positio
 			if result.Position.Before(p.position) {
 				return refused, fmt.Errorf("%w: partition %s has gone back from %s to %s", ErrPosition, p.partition, p.position, result.Position)
 			}
-			p.position, rows = result.Position, p.rows // an answer was lost
+			p.position, rows = result.Position, p.rows // the answer to a request was lost: which rows came is not known
 		default:
 			refused = append(refused, result.Refused...)
 			p.position, rows = result.Position, rows[n:]

@@ -48,20 +48,20 @@
 //
 // A row records its source: container, partition key and id of its item. Put and
 // Drop name it, and a sink lets only the same source replace or remove a row. A
-// row whose key another source holds waits as a claim, among the rejects with the
-// reason; when the holder's row goes, the claim with the smallest source takes its
-// place. A claim is withdrawn as a row is, by its own source.
+// row whose key another source holds is pending: it waits among the rejects, with the
+// reason. When the holder's row goes, the pending row with the smallest source takes its
+// place. A pending row is withdrawn as a row is, by its own source.
 //
 // An item that moves to another partition key is a delete in one feed and a create
 // in another, which lag as they like. If the delete comes first, the row goes and
 // comes. If the create comes first, the new row waits, and takes its place when
 // the old one goes: the delete cannot remove it, because it names the old source.
-// Two items that claim one key by mistake end with one row and one reject, which
+// Two items that want one key by mistake end with one row and one reject, which
 // tells of the other; they never end in each other's place.
 //
 // Changes of one item are in one feed and in order, so what its rows are at last
 // is what the item is at last. What different items say does not depend on the
-// order in which the sink hears it, but for which of several claims has the row.
+// order in which the sink hears it, but for which of several pending rows takes the key.
 //
 // # What is left alone
 //

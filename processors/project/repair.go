@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// ItemToRepair is an item whose rows are to be mended: what the sink may have of it that
-// it should not have.
+// ItemToRepair is an item whose rows are to be made right, and what the sink may have of it
+// that it should not have.
 type ItemToRepair struct {
 	store.ItemRef
 	Rows    []Row    // Table, Key and Source count
@@ -20,12 +20,17 @@ type ItemToRepair struct {
 // Repair makes the sink have the rows of items as they are, while the pipeline may
 // go on: a repair, or a change that was given up and is tried again. w was opened
 // for a Producer of its own, whose positions count what it wrote: at is the one
-// that Open returned, or the last that Mend did. It returns the next one, also
+// that Open returned, or the last that Repair did. It returns the next one, also
 // with an error.
 //
-// An item is read, its rows are written, and it is read again, until it is still
-// the same: what the pipeline writes of it from then on is of later changes. What
-// it has yet to write of earlier ones it writes up to the present.
+// An item is read, its rows are written, and it is read again, until it is still the same:
+//
+//	read p at 40   write its row of 40   read p at 40   done: the pipeline writes what
+//	                                                    comes after 40 later than this
+//	read p at 40   write its row of 40   read p at 41   the pipeline may have written 41
+//	                                                    before this wrote 40: once more
+//
+// What the pipeline has yet to write of changes up to 40 ends with the row of 40.
 func (p *Projection) Repair(ctx context.Context, w Writer, at feed.Position, items []ItemToRepair) (feed.Position, error) {
 	before, err := p.readItems(ctx, items)
 	for round := 0; err == nil && len(items) > 0; round++ {
@@ -64,16 +69,16 @@ func (p *Projection) writeRepair(ctx context.Context, w Writer, at feed.Position
 	}
 	next := feed.Position{LSN: at.LSN + 1}
 	if _, err := w.Write(ctx, g.batch(at, next)); err != nil {
-		return at, fmt.Errorf("mend the rows of %d items: %w", len(items), err)
+		return at, fmt.Errorf("repair the rows of %d items: %w", len(items), err)
 	}
 	if _, err := w.Flush(ctx); err != nil {
-		return next, fmt.Errorf("mend the rows of %d items: %w", len(items), err)
+		return next, fmt.Errorf("repair the rows of %d items: %w", len(items), err)
 	}
 	return next, nil
 }
 
-// changedSince returns the items that are not what they were, with the rows that were
-// written of them meanwhile.
+// changedSince returns the items that are not what they were, each with the rows that were
+// written of it: they go in the next round, unless the item still has them.
 func (p *Projection) changedSince(items []ItemToRepair, before, after []store.Item) (still []ItemToRepair, now []store.Item) {
 	for i := range items {
 		if before[i].ETag == after[i].ETag {

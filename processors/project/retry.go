@@ -34,7 +34,7 @@ func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error 
 	return r.endIfFatal(ctx, r.writeBetween(ctx, g))
 }
 
-// writeBetween writes what was gathered between two batches, under a position that no
+// writeBetween writes what was coalesced between two batches, under a position that no
 // change has: behind all that were processed, in their last commit. There may be
 // others before it, of earlier terms.
 func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer) error {
@@ -48,6 +48,10 @@ func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer) error {
 	r.mu.Lock()
 	upTo := maxPosition(r.after, r.processed)
 	r.mu.Unlock()
+	// A retry of an earlier term may have used positions behind the last change already,
+	// and the sink would skip this one as known:
+	//
+	//	last change 12.3, an earlier retry recorded 12.4   this one takes 12.5
 	if r.recordedAtOpen.LSN == upTo.LSN {
 		upTo = maxPosition(upTo, r.recordedAtOpen)
 	}

@@ -34,8 +34,8 @@ type Reject struct {
 	// Table is the index of the table in the Schema.
 	Table int
 	// Key is nil for a row that cannot be: Table, Source and Element identify it. It
-	// is not nil for a claim, which a Sink makes of a row whose key another item's
-	// row holds: Table, Key and Source identify it.
+	// is not nil for a pending row, which a Sink makes of a row whose key another
+	// item's row holds: Table, Key and Source identify it.
 	Key []Value
 	// Source and Element are as in Row.
 	Source, Element string
@@ -43,7 +43,7 @@ type Reject struct {
 	Column string
 	// Reason says what is wrong, for people.
 	Reason string
-	// Row is the row as JSON: of a claim as TableSchema.AppendRow writes it, else an
+	// Row is the row as JSON: of a pending row as TableSchema.AppendRow writes it, else an
 	// object of the columns' values before they were converted, nil if they are
 	// larger than RejectRowBytesMax, or if too many rows of the item are rejects.
 	Row []byte
@@ -52,17 +52,17 @@ type Reject struct {
 // RejectRowBytesMax bounds the values that a Reject shows.
 const RejectRowBytesMax = 64 << 10
 
-// Pending says whether the reject is a row that waits for a key.
+// Pending says whether the reject is a row that waits for its key.
 func (r *Reject) Pending() bool { return r.Key != nil }
 
-// HeldBy is the Reason of a claim whose key the row of an item holds.
+// HeldBy is the Reason of a pending row whose key the row of an item holds.
 func HeldBy(source string) string { return heldByPrefix + source }
 
 const heldByPrefix = "key is held by "
 
 // SourceOf names an item of a container: its container, partition key and id,
 // such as customer/["c1"]/o7. It is the order of names that decides which of
-// several claims is next.
+// several pending rows is next.
 func SourceOf(container string, key feed.PartitionKey, id string) string {
 	return container + "/" + key.String() + "/" + id
 }

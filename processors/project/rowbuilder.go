@@ -33,31 +33,38 @@ func (p *Projection) refusedKeys(key feed.PartitionKey, id string, body []byte) 
 	return m.refusedKeys
 }
 
-// rowBuilder makes the rows of one item after the other.
+// rowBuilder makes the rows of one item after the other. One goroutine uses it.
 type rowBuilder struct {
+	// Set by whoever makes it.
 	p           *Projection
-	reuse       bool // items will come; the rows of one are not kept until the next does
+	reuse       bool // many items will come: the rows of one are good until the next
+	wantRefused bool // also the keys of refused rows
+
+	// Of the item at hand; buildItem sets them.
 	key         feed.PartitionKey
 	id          string
 	body        []byte
-	source      string // made when it is needed
+	source      string // made when it is needed first
 	rows        []Row
 	rejects     []Reject
-	wantRefused bool  // also the keys of refused rows
-	refusedKeys []Row // those
+	refusedKeys []Row // with wantRefused
+	shownBytes  int   // of rows that rejects show
 
+	// Of the table at hand; buildTable sets them.
 	t           *table
-	itemValues  []Value        // of a row of the table, whose columns of the item are those of all
-	rowsFrom    int            // of the table's rows
-	rejectsFrom int            // of the table's rejects, the first
-	shownBytes  int            // bytes that rejects show
+	itemValues  []Value        // of the table's last row: columns of the item are alike in all
+	rowsFrom    int            // the table's first in rows
+	rejectsFrom int            // and in rejects
 	seen        map[string]int // keys of the table's rows, when they are many
-	indexes     []int          // indexes of the element in the arrays
-	roots       [rootCount][]byte
-	where       [rootCount][]byte
-	numbers     [2][20]byte // indexes as JSON
-	scratch     []byte
-	slab        []Value // of which rows are cut
+
+	// Of the element at hand.
+	indexes []int             // in the arrays, the outer first
+	roots   [rootCount][]byte // what names in columns mean
+	where   [rootCount][]byte // what names in the table's where mean
+	numbers [2][20]byte       // the last two indexes as JSON
+
+	scratch []byte
+	slab    []Value // of which rows are cut
 }
 
 // buildItem makes the rows and rejects of an item.
@@ -76,9 +83,13 @@ func (m *rowBuilder) buildItem(key feed.PartitionKey, id string, body []byte) ([
 // slabValues is how many values of many items are allocated at once.
 const slabValues = 512
 
-// allocValues returns the room for the values of a row.
+// allocValues returns the room for the values of a row. Rows outlive the builder, in
+// batches, so the room is never used again; it is cut from slabs to save an allocation for
+// each row.
 func (m *rowBuilder) allocValues(n int) []Value {
 	if len(m.slab) < n {
+		// How many rows are to come is not known. A slab for many items may be half empty
+		// at the end of a batch; that of a single item grows with the rows it has had.
 		rows := 1
 		switch {
 		case m.reuse:
@@ -112,7 +123,7 @@ func (m *rowBuilder) buildTable(t *table) {
 }
 
 // buildArrays makes the rows of the arrays from level on, in the element parent. It is
-// false if they are too many.
+// false if they are too many; then one reject takes the place of all of them.
 func (m *rowBuilder) buildArrays(parent []byte, level int) bool {
 	array, ok := document.Get(parent, m.t.each[level])
 	if !ok {
@@ -152,6 +163,9 @@ func (m *rowBuilder) buildElement(parent, element []byte) {
 	if depth > 1 {
 		m.roots[rootParentIndex] = strconv.AppendInt(m.numbers[1][:0], int64(m.indexes[depth-2]), 10)
 	}
+	// Columns and where read bare names from different roots: price in a column is the
+	// element's, status in where is the item's. A where that reads the item alone was
+	// decided for all elements by buildTable.
 	if !m.t.perItem {
 		m.where = m.roots
 		m.where[rootBare], m.where[rootOther] = m.body, element
@@ -181,6 +195,8 @@ func (m *rowBuilder) buildRow(element string) {
 	values := m.allocValues(len(t.columns))
 	for i := range t.columns {
 		c := &t.columns[i]
+		// An order with 1,000 lines has its customer in each of its rows: a column that is
+		// nothing but a field of the item is read for the first row alone.
 		if m.itemValues != nil && c.path != nil && c.root == rootOther {
 			values[i] = m.itemValues[i]
 			continue
@@ -220,7 +236,8 @@ func (m *rowBuilder) eval(c *column) query.Value {
 	return c.expr.EvalIn(m.roots[:]...)
 }
 
-// key returns the key of a row, which shares its memory if the columns allow.
+// key returns the key of a row. It shares the memory of values if the key's columns follow
+// each other there, as in most tables.
 func (t *table) key(values []Value) []Value {
 	if t.keyFrom < 0 {
 		return t.KeyOf(values)

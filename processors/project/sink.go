@@ -80,19 +80,19 @@ type Batch struct {
 	// After and UpTo bound the interval (After, UpTo], which is never empty.
 	After, UpTo feed.Position
 	// Put are rows as they are now. A row whose key the row of another Source holds
-	// becomes a claim: a Reject with Key, the reason HeldBy and the row. A row, or a
-	// claim, of the same Source and key is replaced.
+	// becomes a pending row: a Reject with Key, the reason HeldBy and the row. A row,
+	// pending or not, of the same Source and key is replaced.
 	Put []Row
 	// Drop are Table, Key and Source of rows that are gone. The row goes only if it
-	// is of that Source; else the claim of that Source on the key goes, if there is
-	// one. When a row goes, the claim on its key with the smallest Source takes its
-	// place.
+	// is of that Source; else the pending row of that Source and key goes, if there is
+	// one. When a row goes, the pending row of its key with the smallest Source takes
+	// its place.
 	Drop []Row
 	// Reject are rows that cannot be; they replace the ones with the same Table,
 	// Source and Element.
 	Reject []Reject
-	// Accept are Table, Source and Element of rejects that are gone. Claims are not
-	// meant.
+	// Accept are Table, Source and Element of rejects that are gone; pending rows are
+	// not meant.
 	Accept []Reject
 }
 
@@ -170,10 +170,10 @@ type Writer interface {
 // beside writers. Every Sink is one. s is the schema of the generation that is
 // read; one that nobody has opened has no rows.
 type Reader interface {
-	// Rows yields the rows of a table in any order, those that are claims not. An
+	// Rows yields the rows of a table in any order, but for those that are pending. An
 	// error ends it.
 	Rows(ctx context.Context, s *Schema, table int) iter.Seq2[Row, error]
-	// Rejects yields the rejects of a table in any order, claims among them.
+	// Rejects yields the rejects of a table in any order, pending rows among them.
 	Rejects(ctx context.Context, s *Schema, table int) iter.Seq2[Reject, error]
 	// Positions returns the positions recorded for the producers of the generation,
 	// by Producer.Source; those of repairs are not positions of a feed. A sink that
@@ -207,6 +207,6 @@ type Checker interface {
 // Other sinks keep both.
 type Forgetful interface {
 	// Keeps says whether the sink keeps rejects, and whether its Reader yields
-	// claims.
-	Keeps() (rejects, claims bool)
+	// pending rows.
+	Keeps() (rejects, pending bool)
 }

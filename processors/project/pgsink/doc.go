@@ -26,7 +26,7 @@
 // nothing. A row of a table needs no fence of its own, because it is written for one
 // source, whose changes come from one source partition: all that may overwrite the
 // row take turns at the same lock. (A repair writes for the same sources under a
-// producer of its own; project.Mend says why that ends right.) A worker that hangs
+// producer of its own; Projection.Repair says why that ends right.) A worker that hangs
 // within a transaction is ended by the server after 10s, which frees the lock. Swap
 // removes the positions of former generations, and with them their writers.
 //
