@@ -81,7 +81,7 @@ func (b *bench) flattenMillrace(ctx context.Context, t *measure.Table, name stri
 		}
 		return b.profiled("flatten "+name, func() error {
 			return b.flattened(ctx, t, name, s.ordinals.Load,
-				func(ctx context.Context, _, _ int) error { return s.place(ctx, drawn) }, s.settled)
+				func(ctx context.Context, _, _ int) error { return s.place(ctx, drawn) }, s.awaitIdle)
 		})
 	}
 	err = run()

@@ -107,7 +107,7 @@ func (w *world) freshMillrace(ctx context.Context, all []subject) (*fresh, error
 			return nil, err
 		}
 	}
-	return f, w.cat.settled(ctx)
+	return f, w.cat.awaitIdle(ctx)
 }
 
 func (w *world) freshTrigger(ctx context.Context, all []subject) (*fresh, error) {

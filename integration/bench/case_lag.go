@@ -111,7 +111,7 @@ func (s *shop) lagAt(ctx context.Context, t *measure.Table, name string, probes 
 		return 0, err
 	}
 	start := time.Now()
-	if err := s.settled(ctx); err != nil {
+	if err := s.awaitIdle(ctx); err != nil {
 		return 0, err
 	}
 	r := t.Row(name)

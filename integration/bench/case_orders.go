@@ -87,7 +87,7 @@ func (b *bench) ordersMillrace(ctx context.Context, t *measure.Table, all []work
 				return err
 			}
 		}
-		if err := s.settled(ctx); err != nil {
+		if err := s.awaitIdle(ctx); err != nil {
 			return err
 		}
 		_, err := s.verify(ctx)

@@ -119,14 +119,14 @@ func (b *bench) renameAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = w.all(ctx)
+	err = w.renameRounds(ctx)
 	if closed := w.close(ctx); err == nil {
 		err = closed
 	}
 	return err
 }
 
-func (w *world) all(ctx context.Context) error {
+func (w *world) renameRounds(ctx context.Context) error {
 	t := w.b.table("all", "Rename of a category that has all products", "As above. All products are in one logical partition.")
 	s, err := w.category(w.set.Sized(0))
 	if err != nil {

@@ -81,7 +81,7 @@ func (r *restarts) round(ctx context.Context) error {
 	if err := r.now.stop(); err != nil {
 		return err
 	}
-	if err := r.again(ctx, afterStop); err != nil {
+	if err := r.measureStart(ctx, afterStop); err != nil {
 		return err
 	}
 	writers := crowd{r.b.cfg.foreground, func(ctx context.Context, writer, n int) error {
@@ -93,11 +93,11 @@ func (r *restarts) round(ctx context.Context) error {
 	if err := r.now.kill(); err != nil {
 		return err
 	}
-	return r.again(ctx, afterKill)
+	return r.measureStart(ctx, afterKill)
 }
 
-// again starts the process and measures until it serves.
-func (r *restarts) again(ctx context.Context, row string) (err error) {
+// measureStart starts the process and measures until it serves.
+func (r *restarts) measureStart(ctx context.Context, row string) (err error) {
 	start := time.Now()
 	if r.now, err = r.b.up(ctx, r.dir, r.port); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (r *restarts) again(ctx context.Context, row string) (err error) {
 	r.table.Row(row).Add("ready s", ready.Seconds())
 	r.table.Row(row).Add("first read s", read.Seconds())
 	r.b.say("  %s: ready in %.2f s", row, ready.Seconds())
-	return r.cat.settled(ctx)
+	return r.cat.awaitIdle(ctx)
 }
 
 // end stops the process and what talks to it.

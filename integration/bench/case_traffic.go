@@ -142,7 +142,7 @@ func (w *world) actors(ctx context.Context, s subject) ([]*actor, error) {
 			return w.cat.await(ctx, s.lasts, source.Name, false)
 		},
 		touch: func(ctx context.Context, source dataset.Source) error { return w.cat.touch(ctx, source, w.revision) },
-		rest:  w.cat.settled,
+		rest:  w.cat.awaitIdle,
 		close: func() {},
 	}}
 	for _, t := range []*tables{w.jsonb, w.plain} {

@@ -108,7 +108,7 @@ func loadCatalogue(ctx context.Context, s session, set *dataset.Set, partitions 
 	if err := s.apply(ctx, cascades); err != nil {
 		return nil, err
 	}
-	return c, c.settled(ctx)
+	return c, c.awaitIdle(ctx)
 }
 
 // load stores the products from one ordinal up to another, one by one, as clients
@@ -138,14 +138,14 @@ func load(ctx context.Context, into *store.Container, set *dataset.Set, from, to
 	return g.Wait()
 }
 
-// settled waits until the pipelines have nothing left to do.
-func (s *session) settled(ctx context.Context) error {
+// awaitIdle waits until the pipelines have nothing left to do.
+func (s *session) awaitIdle(ctx context.Context) error {
 	for {
 		status, err := s.monitor.Read(ctx)
 		if err != nil {
 			return err
 		}
-		if rests(status) {
+		if idle(status) {
 			return nil
 		}
 		if err := wait(ctx, 100*time.Millisecond); err != nil {
@@ -154,7 +154,7 @@ func (s *session) settled(ctx context.Context) error {
 	}
 }
 
-func rests(st *status.Status) bool {
+func idle(st *status.Status) bool {
 	for i := range st.Pipelines {
 		p := &st.Pipelines[i]
 		if p.State != status.Idle || !p.Lag.None() {

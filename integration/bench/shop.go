@@ -160,7 +160,7 @@ func (s *shop) declare(ctx context.Context, yaml string) error {
 	if err := s.apply(ctx, yaml); err != nil {
 		return err
 	}
-	return s.settled(ctx)
+	return s.awaitIdle(ctx)
 }
 
 // place stores a new order. A customer below 0 is drawn.

@@ -211,7 +211,7 @@ func (w *world) inMillrace(ctx context.Context, s subject) (c cost, err error) {
 	if err != nil {
 		return c, err
 	}
-	return c, w.cat.settled(ctx)
+	return c, w.cat.awaitIdle(ctx)
 }
 
 // inPostgres does the same by triggers.

@@ -115,9 +115,6 @@ func (s *Set) Categories() int { return s.singles + len(s.sizes) + s.cold }
 // Tags returns the number of tags. Tag 0 is the one that gets renamed.
 func (s *Set) Tags() int { return 1 + coldTags }
 
-// HotTagProducts returns how many products have tag 0.
-func (s *Set) HotTagProducts() int { return (s.cfg.Products - hotAt + hotEvery - 1) / hotEvery }
-
 // Category returns a category under the name it has after some revisions.
 func (s *Set) Category(c, revision int) Source {
 	return Source{ID: s.id('c', c), Type: "category", Name: Revised("Components, Saddles "+strconv.Itoa(c), revision)}
