@@ -331,7 +331,8 @@ func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 	return attempts, putErr
 }
 
-// clip cuts s to at most n bytes, between characters.
+// clip cuts s to at most n bytes, between characters, and leaves no mark: the text is
+// stored.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	storepace "github.com/millrace/millrace/store/pace"
 )
 
 // BackfillRequest asks a processor to go once through the items of its partition that are
@@ -138,7 +139,7 @@ func (f *Backfiller) Run(ctx context.Context) error {
 		if err == nil {
 			pauses.Reset()
 			f.pageDone(ctx, next)
-			pauseFor(ctx, min(time.Since(began), backfillRestMax))
+			_ = storepace.Pause(ctx, min(time.Since(began), backfillRestMax))
 			continue
 		}
 		switch FailureOf(ctx, err) {
@@ -221,14 +222,4 @@ func (f *Backfiller) failed(ctx context.Context, err error) {
 	f.trouble = f.term.Failed(ctx, f.trouble, "the backfill cannot go on now", fmt.Errorf("backfill: %w", err))
 	f.mu.Unlock()
 	f.term.Changed("")
-}
-
-// pauseFor waits for d, or until ctx ends.
-func pauseFor(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
 }

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // checkpointVersion begins every checkpoint; see CHECKPOINT.md.
@@ -19,13 +19,7 @@ const checkpointVersion = 1
 const errorBytesMax = 256
 
 // Clip returns the text of err, cut to what a checkpoint keeps.
-func Clip(err error) string {
-	text := err.Error()
-	if len(text) <= errorBytesMax {
-		return text
-	}
-	return strings.ToValidUTF8(text[:errorBytesMax], "") + "…"
-}
+func Clip(err error) string { return document.Excerpt(err.Error(), errorBytesMax) }
 
 // ErrCheckpointVersion says that a checkpoint was written by a newer Millrace.
 var ErrCheckpointVersion = errors.New("processors: checkpoint of a newer version")

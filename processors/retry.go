@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/millrace/millrace/store"
+	storepace "github.com/millrace/millrace/store/pace"
 )
 
 // Limits of trying again.
@@ -129,14 +130,7 @@ func (p *Pauses) Wait(ctx context.Context, err error) error {
 	if errors.As(err, &refusal) && refusal.RetryAfter > 0 {
 		pause = refusal.RetryAfter
 	}
-	timer := time.NewTimer(pause)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
+	return storepace.Pause(ctx, pause)
 }
 
 // Reset begins again with short pauses.

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	"github.com/millrace/millrace/feed/document/scan"
@@ -66,4 +67,13 @@ func AppendQuote(dst []byte, s string) []byte {
 		start = i
 	}
 	return append(append(dst, s[start:]...), '"')
+}
+
+// Excerpt returns at most size bytes of a text for a message, and a mark where it was
+// cut. It does not cut inside a character.
+func Excerpt(text string, size int) string {
+	if len(text) <= size {
+		return text
+	}
+	return strings.ToValidUTF8(text[:size], "") + "…"
 }

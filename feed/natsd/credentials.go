@@ -11,6 +11,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/millrace/millrace/feed/atomicfile"
 )
 
 // The users of a server, and the files of their credentials.
@@ -70,25 +72,15 @@ func ReadCredentials(path string) (Credentials, error) {
 
 // WriteCredentials replaces a file of credentials whole. Its owner alone can
 // read it.
-func WriteCredentials(path string, c Credentials) (err error) {
+func WriteCredentials(path string, c Credentials) error {
 	data, err := json.MarshalIndent(c, "", "  ")
+	if err == nil {
+		err = atomicfile.Write(path, append(data, '\n'))
+	}
 	if err != nil {
 		return fmt.Errorf("write the credentials: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write the credentials: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write the credentials %s: %w", path, errors.Join(err, os.Remove(f.Name())))
-		}
-	}()
-	_, err = f.Write(append(data, '\n'))
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }
 
 // OpenCredentials reads a file of credentials, or makes it if it is not there.

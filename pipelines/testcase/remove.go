@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/leases"
-	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/pace"
 )
 
 // removeMax bounds the removal of what a test has made.
@@ -52,7 +52,7 @@ func (run *testRun) remove(ctx context.Context) error {
 		if quiet {
 			break
 		}
-		if err := verify.Pause(ctx, run.cfg.PollInterval); err != nil {
+		if err := pace.Pause(ctx, run.cfg.PollInterval); err != nil {
 			return err
 		}
 	}

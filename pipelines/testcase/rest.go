@@ -9,7 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/status"
-	"github.com/millrace/millrace/pipelines/verify"
+	"github.com/millrace/millrace/store/pace"
 )
 
 // rest waits until every pipeline of the test has come to rest. One that cannot is a
@@ -42,7 +42,7 @@ func (run *testRun) rest(ctx context.Context) error {
 		default:
 			before = ""
 		}
-		if err := verify.Pause(ctx, run.cfg.PollInterval); err != nil {
+		if err := pace.Pause(ctx, run.cfg.PollInterval); err != nil {
 			return err
 		}
 	}

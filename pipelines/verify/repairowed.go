@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/pace"
 )
 
 // A repair repairs what is there, and a retry of a dead letter adds or sets what was
@@ -182,7 +183,7 @@ func (r *Repairer) answers(ctx context.Context, deadLetters *processors.DeadLett
 		if len(left) == 0 || !time.Now().Before(deadline) {
 			return left, nil
 		}
-		if err := Pause(ctx, r.v.cfg.PollInterval); err != nil {
+		if err := pace.Pause(ctx, r.v.cfg.PollInterval); err != nil {
 			return nil, err
 		}
 	}

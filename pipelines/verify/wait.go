@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store/pace"
 )
 
 // readCheckpoints reads the checkpoints of all processors. One that cannot be read is an
@@ -129,17 +130,5 @@ func (run *verification) expire(p *Verified) {
 // wait waits, which is no work.
 func (run *verification) wait(ctx context.Context, d time.Duration) error {
 	defer run.pacer.Resume()
-	return Pause(ctx, d)
-}
-
-// Pause waits, no longer than ctx lasts.
-func Pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
+	return pace.Pause(ctx, d)
 }

@@ -143,16 +143,7 @@ func (t Type) wants() string {
 func quoted(s string) string { return strconv.Quote(excerpt(s)) }
 
 // excerpt returns the beginning of a text.
-func excerpt(text string) string {
-	if len(text) <= excerptMax {
-		return text
-	}
-	cut := excerptMax
-	for cut > 0 && text[cut]&0xC0 == 0x80 { // not inside a character
-		cut--
-	}
-	return text[:cut] + "…"
-}
+func excerpt(text string) string { return document.Excerpt(text, excerptMax) }
 
 func parseDouble(raw []byte) (Value, error) {
 	f, err := strconv.ParseFloat(string(raw), 64)

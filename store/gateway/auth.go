@@ -78,14 +78,6 @@ func parseAuthorization(header string) (signature []byte, err error) {
 	return signature, nil
 }
 
-// clip shortens what a client sent for a message.
-func clip(text string) string {
-	if len(text) > 40 {
-		return strings.ToValidUTF8(text[:40], "") + "…"
-	}
-	return text
-}
-
 // signedText returns what is signed, for a link: verb, type, link and date, a line
 // each, the last for the Date header of those that send no x-ms-date.
 func signedText(method string, t *target, msDate, date string) func(link string) string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/query"
 )
@@ -131,6 +132,9 @@ func translateStatus(status store.Status, message string, retryAfter time.Durati
 	}
 	return &f
 }
+
+// clip returns the beginning of what a client sent, for a message.
+func clip(text string) string { return document.Excerpt(text, 40) }
 
 func isType[E error](err error) bool {
 	_, ok := errors.AsType[E](err)

@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/millrace/millrace/feed/atomicfile"
 )
 
 const (
@@ -146,25 +148,12 @@ func WriteKeys(path string, k Keys) error {
 	return writeSecret(path, append(data, '\n'))
 }
 
-// writeSecret replaces a file whole, readable for its owner alone, and syncs it.
-func writeSecret(path string, data []byte) (err error) {
+// writeSecret replaces a file, and makes the directory if it is not there.
+func writeSecret(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
-		}
-	}()
-	_, err = f.Write(data)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return atomicfile.Write(path, data)
 }
 
 // RotateKey replaces one key of a key file by a new one and returns all of them.

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/query"
@@ -76,7 +77,7 @@ func (t *txn) satisfies(op *store.Operation, current *engine.Item) *store.Error 
 	case err != nil:
 		return store.Refuse(store.StatusBadRequest, "condition: %v", err)
 	case !holds:
-		return store.Refuse(store.StatusPreconditionFailed, "item %q does not satisfy the condition %s", op.ID, clip(op.Condition, 200))
+		return store.Refuse(store.StatusPreconditionFailed, "item %q does not satisfy the condition %s", op.ID, document.Excerpt(op.Condition, 200))
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package owner
 
 import (
 	"bytes"
-	"strings"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -342,15 +341,7 @@ func (t *txn) checkTTL(body []byte) *store.Error {
 	if !ok || engine.ValidTTL(raw) {
 		return nil
 	}
-	return store.Refuse(store.StatusBadRequest, "item: ttl is %s; -1 (never) or 1 to 2147483647 seconds are allowed", clip(string(raw), 40))
+	return store.Refuse(store.StatusBadRequest, "item: ttl is %s; -1 (never) or 1 to 2147483647 seconds are allowed", document.Excerpt(string(raw), 40))
 }
 
 var ttlPath = document.Path{{Name: "ttl"}}
-
-// clip returns what a message shows of a text that may be long: most bytes of it.
-func clip(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "…"
-}

@@ -53,7 +53,7 @@ func (p *Pacer) Pace(ctx context.Context) error {
 func (p *Pacer) Rest(ctx context.Context, d time.Duration) error {
 	for d > 0 {
 		some := min(d, time.Second)
-		if err := pause(ctx, some); err != nil {
+		if err := Pause(ctx, some); err != nil {
 			return err
 		}
 		p.turned()
@@ -84,8 +84,8 @@ func (p *Pacer) Resume() {
 	p.since = time.Now()
 }
 
-// pause waits, at most until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
+// Pause waits for d. If ctx ends before, it returns the cause.
+func Pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -8,6 +8,8 @@ import (
 	mathrand "math/rand/v2"
 	"slices"
 	"time"
+
+	"github.com/millrace/millrace/store/pace"
 )
 
 // Limits of committing.
@@ -138,7 +140,7 @@ func (c *commitLog) advance(ctx context.Context, f change) (*manifest, error) {
 			return next, err
 		}
 		meters.conflicts.Add(ctx, 1)
-		if err := pause(ctx, time.Duration(attempt+1)*commitPause); err != nil {
+		if err := pace.Pause(ctx, about(time.Duration(attempt+1)*commitPause)); err != nil {
 			return nil, err
 		}
 	}
@@ -236,14 +238,6 @@ func (c *commitLog) prove(ctx context.Context, name string, data []byte) error {
 	return unreachable("write "+name, errors.New("the server makes an object that is there although it was asked not to (If-None-Match: *); this store cannot hold a projection"))
 }
 
-// pause waits for about d.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d/2 + mathrand.N(d))
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
-}
+// about returns between half of d and one and a half, so that those who lost do not
+// meet again.
+func about(d time.Duration) time.Duration { return d/2 + mathrand.N(d) }

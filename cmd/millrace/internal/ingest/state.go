@@ -9,7 +9,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
+
+	"github.com/millrace/millrace/feed/atomicfile"
 )
 
 // stateVersion begins every state file.
@@ -86,17 +87,8 @@ func (s *State) Save(file string) error {
 	if err != nil {
 		return fmt.Errorf("save the state of the import: %w", err)
 	}
-	temp, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".*")
-	if err != nil {
+	if err := atomicfile.Write(file, append(data, '\n')); err != nil {
 		return fmt.Errorf("save the state of the import: %w; name a file that can be written with --state", err)
-	}
-	_, err = temp.Write(append(data, '\n'))
-	err = errors.Join(err, temp.Sync(), temp.Close())
-	if err == nil {
-		err = os.Rename(temp.Name(), file)
-	}
-	if err != nil {
-		return fmt.Errorf("save the state of the import: %w", errors.Join(err, os.Remove(temp.Name())))
 	}
 	return nil
 }
