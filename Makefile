@@ -7,6 +7,9 @@ FUZZTIME ?= 10s
 BENCH   ?= .
 COUNT   ?= 1
 ARGS    ?=
+# Most tests wait most of the time, for disks, leases and elections: of each package
+# more run at once than a small machine has processors.
+PARALLEL ?= 4
 
 tool    := $(GO) tool -modfile=tools.mod
 version := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
@@ -33,10 +36,10 @@ build:
 test:
 ifeq ($(race),)
 	@echo "no C compiler found: testing without the race detector (install gcc for it)"
-	CGO_ENABLED=0 $(GO) test -shuffle=on -count=$(COUNT) -timeout 60m $(PKG)
+	CGO_ENABLED=0 $(GO) test -shuffle=on -count=$(COUNT) -parallel $(PARALLEL) -timeout 60m $(PKG)
 else
 	@echo "testing with the race detector ($(compiler))"
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -timeout 60m $(PKG)
+	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -parallel $(PARALLEL) -timeout 60m $(PKG)
 ifeq ($(PKG),./...)
 	cd integration/duckdb && CGO_ENABLED=1 $(GO) test -count=$(COUNT) -timeout 20m ./...
 endif
@@ -75,9 +78,9 @@ vuln:
 bench:
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) -timeout 0 $(PKG)
 
-## model: 100,000 random operations over every kind of copy, from SEED on (default 1)
+## model: 100,000 random operations over cascades, and over every kind of copy, from SEED on (default 1)
 model:
-	$(GO) test ./integration -count=1 -timeout 0 -v -run 'EveryKind_Model' -args -long -everykind.seed=$(or $(SEED),1)
+	$(GO) test ./integration -count=1 -timeout 0 -v -parallel 1 -run 'EveryKind_Model|I6_Model' -args -long -everykind.seed=$(or $(SEED),1) -model.seed=$(or $(SEED),1)
 
 ## soak: an hour of writes at 2,000/s under the WebStore's pipelines; memory stays flat (SOAK=10m for less)
 soak:

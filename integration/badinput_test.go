@@ -103,6 +103,7 @@ func sized(id string, n int) string {
 // are broken, plain and gzipped: each is told with its line and the reason, and
 // the others are written.
 func TestBadInput_BrokenLinesAreRejectedOneByOne(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	mustRun(t, server, "apply", "-f", "../configs/webstore/product.yaml")
 	var text []byte
@@ -169,6 +170,7 @@ func TestBadInput_BrokenLinesAreRejectedOneByOne(t *testing.T) {
 // TestBadInput_FilesThatCannotBeRead imports files that end too early or are
 // none: what stands before is written, the rest is asked for.
 func TestBadInput_FilesThatCannotBeRead(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	mustRun(t, server, "apply", "-f", "../configs/webstore/product.yaml")
 	var zipped bytes.Buffer
@@ -227,6 +229,7 @@ func TestBadInput_FilesThatCannotBeRead(t *testing.T) {
 // meant: they say what is wrong and what is expected, exit with 2, and leave no
 // directory behind.
 func TestBadInput_NothingStartsOnWrongFlags(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	config := filepath.Join(t.TempDir(), "millrace.yaml")
 	writeFile(t, config, "store:\n  diskReserve: much\nleases: {ttl: 7}\n")
@@ -274,6 +277,7 @@ func TestBadInput_NothingStartsOnWrongFlags(t *testing.T) {
 // TestBadInput_WhatIsTakenIsNamed starts a second process on what the first one
 // uses: it says what, and by whom, and the first goes on undisturbed.
 func TestBadInput_WhatIsTakenIsNamed(t *testing.T) {
+	t.Parallel()
 	dir, port, http := t.TempDir(), freePort(t), freePort(t)
 	server := "nats://127.0.0.1:" + strconv.Itoa(port)
 	first := spawn(t, "up", "--dir", dir, "--port", strconv.Itoa(port), "--listen", "127.0.0.1:"+strconv.Itoa(http))
@@ -311,6 +315,7 @@ func TestBadInput_WhatIsTakenIsNamed(t *testing.T) {
 // TestBadInput_UnknownContainerIsNamed asks every verb that takes a container for
 // one that is not there.
 func TestBadInput_UnknownContainerIsNamed(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	file := filepath.Join(t.TempDir(), "items.ndjson")
 	writeFile(t, file, `{"id":"a"}`+"\n")

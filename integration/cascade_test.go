@@ -35,6 +35,7 @@ type object = map[string]any
 // Several fields, at nested places, for items that where selects; a field that
 // its source does not have goes from the copies.
 func TestCascade_NestedFieldsAndWhere(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	person := w.container("person", store.ContainerSpec{PartitionKey: []string{"/region", "/kind"}})
 	order := w.container("order", store.ContainerSpec{PartitionKey: []string{"/id"}, Partitions: 2, Indexes: []string{"/by/person/id"}})
@@ -83,6 +84,7 @@ func TestCascade_NestedFieldsAndWhere(t *testing.T) {
 
 // What becomes of copies when their source is gone.
 func TestCascade_OnSourceDelete(t *testing.T) {
+	t.Parallel()
 	for action, want := range map[cascade.OnSourceDelete]object{
 		cascade.Keep:   {"id": "P", "categoryId": "1", "categoryName": "A"},
 		cascade.Clear:  {"id": "P", "categoryId": "1"},
@@ -97,6 +99,7 @@ func TestCascade_OnSourceDelete(t *testing.T) {
 			},
 		} {
 			t.Run(string(action)+", "+name, func(t *testing.T) {
+				t.Parallel()
 				w := newCascadeWorld(t)
 				meta, product := w.webstore()
 				cfg := categoryNames(meta, product)
@@ -129,6 +132,7 @@ func TestCascade_OnSourceDelete(t *testing.T) {
 // An item that cannot take its copy goes to the dead letters, and the others are
 // set: by a fan-out, and by a check.
 func TestCascade_AnItemThatRefuses(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta, product := w.webstore()
 	w.category(meta, "1", "A")
@@ -202,6 +206,7 @@ func TestCascade_AnItemThatRefuses(t *testing.T) {
 // A fan-out that cannot succeed is parked with a dead letter, counts as open,
 // also for the next worker, and is taken up when its source changes again.
 func TestCascade_AParkedFanOut(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta, product := w.webstore()
 	w.put(product, productItem{ID: "P", CategoryID: "1", Tags: []tagItem{{"T", "A"}}})
@@ -242,6 +247,7 @@ func TestCascade_AParkedFanOut(t *testing.T) {
 
 // An index that is not there yet is waited for, and status can tell why.
 func TestCascade_WaitsForItsIndex(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta := w.container("productMeta", store.ContainerSpec{PartitionKey: []string{"/type"}})
 	product := w.container("product", store.ContainerSpec{PartitionKey: []string{"/categoryId"}})

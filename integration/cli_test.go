@@ -70,6 +70,7 @@ func writeFile(t *testing.T, name, text string) {
 }
 
 func TestCLI_DemoShowsAndVerifies(t *testing.T) {
+	t.Parallel()
 	args := []string{"demo", "--products", "80", "--customers", "40", "--renames", "12"}
 	out, errs, exit := command(t, "", nil, append(args, "-o", "json")...)
 	var report struct {
@@ -95,6 +96,7 @@ func TestCLI_DemoShowsAndVerifies(t *testing.T) {
 }
 
 func TestCLI_DemoDoesTheSameOnWebStoreFiles(t *testing.T) {
+	t.Parallel()
 	dir := webStoreDir(t)
 	out, errs, exit := command(t, "", nil, "demo", "--data", dir, "-o", "json")
 	var report struct {
@@ -133,6 +135,7 @@ func webStoreDir(t *testing.T) string {
 }
 
 func TestCLI_ImportApplyRenameVerify(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	dir, s := shopFiles(t)
 	mustRun(t, server, "import", "productMeta", filepath.Join(dir, "productMeta.json"), "--partition-key", "/type")
@@ -165,6 +168,7 @@ func TestCLI_ImportApplyRenameVerify(t *testing.T) {
 }
 
 func TestCLI_ImportSaysWhatItRejected(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	file := filepath.Join(t.TempDir(), "broken.ndjson")
 	writeFile(t, file, `{"id": "a", "type": "tag"}
@@ -238,6 +242,7 @@ func importInTwo(t *testing.T, items int, env []string, at ...string) {
 }
 
 func TestCLI_ImportGoesOnWhereItWasStopped(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	const items = 60_000
 	importInTwo(t, items, nil, "--server", server)
@@ -251,6 +256,7 @@ func TestCLI_ImportGoesOnWhereItWasStopped(t *testing.T) {
 }
 
 func TestCLI_EveryVerbTakesEveryOutput(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	dir, s := shopFiles(t)
 	mustRun(t, server, "apply", "-f", "../configs/webstore")
@@ -302,6 +308,7 @@ func TestCLI_EveryVerbTakesEveryOutput(t *testing.T) {
 }
 
 func TestCLI_ExitCodesAndWhatToDoNext(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	mustRun(t, server, "apply", "-f", "../configs/webstore")
 	dir := t.TempDir()
@@ -340,6 +347,7 @@ func TestCLI_ExitCodesAndWhatToDoNext(t *testing.T) {
 }
 
 func TestCLI_VerifySaysBehindAndExitsWithOne(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	dir, s := shopFiles(t)
 	mustRun(t, server, "apply", "-f", "../configs/webstore")
@@ -362,6 +370,7 @@ func TestCLI_VerifySaysBehindAndExitsWithOne(t *testing.T) {
 }
 
 func TestCLI_WhatIsInUseIsNamed(t *testing.T) {
+	t.Parallel()
 	dir, port := t.TempDir(), strconv.Itoa(freePort(t))
 	first := spawn(t, "up", "--dir", dir, "--port", port, "--listen", "127.0.0.1:0")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -388,6 +397,7 @@ func TestCLI_WhatIsInUseIsNamed(t *testing.T) {
 }
 
 func TestCLI_StopsOnSignalAndStartsAgainAtOnce(t *testing.T) {
+	t.Parallel()
 	dir, port := t.TempDir(), strconv.Itoa(freePort(t))
 	server := "nats://127.0.0.1:" + port
 	node := spawn(t, "up", "--dir", dir, "--port", port, "--listen", "off", "--set", "leases.ttl=5m")

@@ -11,6 +11,7 @@ import (
 // A pipeline that began from now on gets what was there when it is told to, in parts, and
 // not what a backfill that was stopped left out.
 func TestCLI_Backfill(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	dir, s := shopFiles(t)
 	mustRun(t, server, "apply", "-f", "../configs/webstore/productMeta.yaml", "-f", "../configs/webstore/product.yaml")

@@ -175,6 +175,7 @@ func TestDeploy_ProcessesAndCommandsHaveWhatTheyNeed(t *testing.T) {
 }
 
 func TestCredentials_NewKeepsWhatIsThere(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "secrets")
 	read := func() map[string]string {
 		t.Helper()

@@ -30,6 +30,7 @@ func TestDiskFull_OthersFillItAtOnce(t *testing.T) {
 	}
 	for _, which := range []string{"the disk of the engine", "the disk of everything"} {
 		t.Run(which, func(t *testing.T) {
+			t.Parallel()
 			d := mountDisk(t, 512)
 			port, address := strconv.Itoa(freePort(t)), "127.0.0.1:"+strconv.Itoa(freePort(t))
 			server := "nats://127.0.0.1:" + port

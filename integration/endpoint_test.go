@@ -30,11 +30,10 @@ type endpoint struct {
 // upEndpoint starts a process with a gateway.
 func upEndpoint(t *testing.T) *endpoint {
 	t.Helper()
-	t.Setenv("MILLRACE_GATEWAY_PARTITIONS", "3")
 	address := "127.0.0.1:" + strconv.Itoa(freePort(t))
 	port := strconv.Itoa(freePort(t))
 	e := &endpoint{t: t, url: "https://" + address, dir: filepath.Join(t.TempDir(), "shop"), server: "nats://127.0.0.1:" + port}
-	spawn(t, "up", "--dir", e.dir, "--port", port, "--listen", "off", "--gateway", address)
+	spawn(t, "up", "--dir", e.dir, "--port", port, "--listen", "off", "--gateway", address, "--set", "gateway.partitions=3")
 	e.ca = filepath.Join(e.dir, "gateway", "ca.pem")
 	out, _, exit := command(t, "", nil, "keys", "show", "primary", "--dir", e.dir)
 	if exit != 0 {
@@ -68,6 +67,7 @@ func sorted(text string) []string {
 }
 
 func TestEndpoint_ImportsQueriesAndExports(t *testing.T) {
+	t.Parallel()
 	e := upEndpoint(t)
 	items := []string{
 		`{"id": "1", "pk": "a", "n": 1.50, "text": "<b> & \u00e9"}`,
@@ -154,6 +154,7 @@ type itemShown struct {
 }
 
 func TestREADME_CommandsAtAnEndpoint(t *testing.T) {
+	t.Parallel()
 	e := upEndpoint(t)
 	if _, errs, exit := e.run(`{"id": "p1", "categoryId": "c1", "name": "Racer", "price": 899}`, "import", "product", "-", "--partition-key", "/categoryId"); exit != 0 {
 		t.Fatalf("exit %d\n%s", exit, errs)
@@ -170,6 +171,7 @@ func TestREADME_CommandsAtAnEndpoint(t *testing.T) {
 }
 
 func TestEndpoint_ExportEqualsWhatWasImportedInManyPages(t *testing.T) {
+	t.Parallel()
 	e := upEndpoint(t)
 	var lines []string
 	for i := range 5000 {
@@ -191,6 +193,7 @@ func TestEndpoint_ExportEqualsWhatWasImportedInManyPages(t *testing.T) {
 }
 
 func TestEndpoint_FeedTails(t *testing.T) {
+	t.Parallel()
 	e := upEndpoint(t)
 	if _, errs, exit := e.run(`{"id":"old","pk":"a"}`, "import", "things", "-", "--partition-key", "/pk"); exit != 0 {
 		t.Fatalf("exit %d\n%s", exit, errs)
@@ -283,6 +286,7 @@ func TestEndpoint_FeedTails(t *testing.T) {
 }
 
 func TestEndpoint_ErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
 	e := upEndpoint(t)
 	if _, errs, exit := e.run(`{"id":"1","pk":"a"}`, "import", "things", "-", "--partition-key", "/pk"); exit != 0 {
 		t.Fatalf("exit %d\n%s", exit, errs)
@@ -335,6 +339,7 @@ func TestEndpoint_ErrorsSayWhatToDo(t *testing.T) {
 }
 
 func TestEndpoint_ImportGoesOnWhereItWasStopped(t *testing.T) {
+	t.Parallel()
 	e := upEndpoint(t)
 	const items = 20_000
 	importInTwo(t, items, []string{"MILLRACE_KEY=" + e.key}, "--endpoint", e.url, "--ca", e.ca)

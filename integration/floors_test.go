@@ -81,6 +81,7 @@ type listed struct {
 }
 
 func TestFloors_EachFolderImportsOnlyWhatStandsBelow(t *testing.T) {
+	t.Parallel()
 	packages := list(t)
 	if len(packages) == 0 {
 		t.Fatal("go list found no packages")

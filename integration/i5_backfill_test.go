@@ -20,9 +20,11 @@ import (
 // term reads that page again and none before it, repairs no item a second time, and
 // the page that comes late is refused.
 func TestI5_ACascadesBackfillGoesOnElsewhere(t *testing.T) {
+	t.Parallel()
 	const page, products = 1000, 2500 // three pages
 	for _, killed := range []bool{true, false} {
 		t.Run(fmt.Sprintf("killed=%t", killed), func(t *testing.T) {
+			t.Parallel()
 			w := newCascadeWorld(t)
 			meta, product := w.webstore()
 			cfg := categoryNames(meta, product)

@@ -21,6 +21,7 @@ import (
 // the second: neither is taken for an older version of the other, and the copies
 // of both go.
 func TestI6_TwoSourcesDeletedAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta, product := w.webstore()
 	w.tag(meta, "1", "A")
@@ -121,6 +122,7 @@ func later(t testing.TB) {
 // written later. What names a source that never was stays as it is, and a source made
 // again wins over its tombstone.
 func TestI6_AnOldCopyWrittenBackAfterTheDelete(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta := w.container("productMeta", store.ContainerSpec{PartitionKey: []string{"/type"}, Partitions: 2})
 	configs := w.deletions(meta)
@@ -163,6 +165,7 @@ func TestI6_AnOldCopyWrittenBackAfterTheDelete(t *testing.T) {
 
 // An element of a tag that was deleted goes, however late a client writes it back.
 func TestI6_AnOldElementWrittenBackAfterTheDelete(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta, product := w.webstore()
 	k := w.start([]cascade.Config{tagNames(meta, product)})
@@ -183,6 +186,7 @@ func TestI6_AnOldElementWrittenBackAfterTheDelete(t *testing.T) {
 // a field that no cascade looks at: that puts the item out of the pages' reach, and its
 // check clears it. With delete it was written later, and is left.
 func TestI6_AnUnrelatedPatchDuringADelete(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta := w.container("productMeta", store.ContainerSpec{PartitionKey: []string{"/type"}})
 	configs := w.deletions(meta)[1:]
@@ -225,8 +229,10 @@ func TestI6_AnUnrelatedPatchDuringADelete(t *testing.T) {
 // The fan-out of the new source finds the item right and leaves it alone; the repair
 // clears it, is a change, and is checked.
 func TestI6_ASourceMadeAgainWinsOverALateClear(t *testing.T) {
+	t.Parallel()
 	for name, written := range map[string]string{"the fan-out changed the item": "Old", "the fan-out left the item alone": "Again"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newCascadeWorld(t)
 			meta, product := w.webstore()
 			cfg := categoryNames(meta, product)
@@ -254,6 +260,7 @@ func TestI6_ASourceMadeAgainWinsOverALateClear(t *testing.T) {
 // A worker dies while the fan-out of a rename is open, and the source is deleted before
 // another goes on. What keep keeps is the last value, not what the first worker had done.
 func TestI6_KeepIsTheLastValueWhateverRaced(t *testing.T) {
+	t.Parallel()
 	const items = 60
 	w := newCascadeWorld(t)
 	meta, product := w.webstore()
@@ -290,6 +297,7 @@ func TestI6_KeepIsTheLastValueWhateverRaced(t *testing.T) {
 // A source whose time has passed and that has not expired in the log yet is kept with
 // its values; nobody asks again when it does.
 func TestI6_KeepOfASourceThatExpires(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta := w.container("session", store.ContainerSpec{PartitionKey: []string{"/type"}, TTL: -1})
 	product := w.container("product", store.ContainerSpec{PartitionKey: []string{"/categoryId"}})
@@ -310,6 +318,7 @@ func TestI6_KeepOfASourceThatExpires(t *testing.T) {
 // without. A pipeline that comes afterwards, and learns of the deletes from the log,
 // ends with the same copies as those that were there all the time.
 func TestI6_LiveAndBackfilledAreTheSame(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta := w.container("productMeta", store.ContainerSpec{PartitionKey: []string{"/type"}, Partitions: 2})
 	live := w.deletions(meta)

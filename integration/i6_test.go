@@ -22,6 +22,7 @@ import (
 // The feed shows a rename before its owner has applied it. A check that reads
 // the source then waits, and does not take the old name for the present one.
 func TestI6_TheFeedAheadOfItsOwner(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta, product := w.webstore()
 	w.category(meta, "1", "Old")
@@ -66,8 +67,10 @@ func TestI6_TheFeedAheadOfItsOwner(t *testing.T) {
 // A page is asked for while the append of an insert is in flight. It finds the
 // item, without help from a check.
 func TestI6_APageDuringAnInsert(t *testing.T) {
+	t.Parallel()
 	for kind, id := range map[string]string{"category": "1", "tag": "T"} {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			w := newCascadeWorld(t)
 			meta, product := w.webstore()
 			w.put(meta, metaItem{id, kind, "Old"})
@@ -111,8 +114,10 @@ func TestI6_APageDuringAnInsert(t *testing.T) {
 // read again. Where it found the item right, the repair makes it wrong and is
 // itself checked.
 func TestI6_ARepairThatComesLate(t *testing.T) {
+	t.Parallel()
 	for name, written := range map[string]string{"the fan-out changed the item": "", "the fan-out left the item alone": "New"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newCascadeWorld(t)
 			meta, product := w.webstore()
 			w.category(meta, "1", "Old")
@@ -152,12 +157,14 @@ func TestI6_ARepairThatComesLate(t *testing.T) {
 
 // A tag is deleted; while its fan-out runs it is made again under the same id.
 func TestI6_ADeleteAndARecreationDuringItsFanOut(t *testing.T) {
+	t.Parallel()
 	selects := map[string]func(*store.Request) bool{
 		"before the source is read": func(r *store.Request) bool { return r.Sources != nil },
 		"before the first page":     func(r *store.Request) bool { return r.PatchMany != nil && !r.PatchMany.Plant },
 	}
 	for name, selected := range selects {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newCascadeWorld(t)
 			meta, product := w.webstore()
 			w.tag(meta, "T", "First")
@@ -197,6 +204,7 @@ func TestI6_ADeleteAndARecreationDuringItsFanOut(t *testing.T) {
 // A source is renamed again half-way through its fan-out: the scan goes on where
 // it is with the newer name, and comes round to the items behind.
 func TestI6_ANewerRenameHalfWay(t *testing.T) {
+	t.Parallel()
 	const items, pageItems = 60, 10
 	w := newCascadeWorld(t)
 	meta, product := w.webstore()
@@ -259,8 +267,10 @@ func TestI6_ANewerRenameHalfWay(t *testing.T) {
 // worker brings a newer name. When it wakes up, its write is refused and counted,
 // and no copy goes back.
 func TestI6_TwoWorkersAndOneWakesUpLate(t *testing.T) {
+	t.Parallel()
 	for name, role := range map[string]processors.Role{"a fan-out": processors.RoleSource, "a repair": processors.RoleTarget} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newCascadeWorld(t)
 			meta, product := w.webstore()
 			w.category(meta, "1", "A")
@@ -308,6 +318,7 @@ func TestMain(m *testing.M) {
 		os.Exit(witnessMain(server))
 	}
 	metrics()
+	lastPort.Store(int64(os.Getpid()) * 977)
 	for name, value := range natsUser {
 		if err := os.Setenv(name, value); err != nil {
 			panic(err)
@@ -347,6 +358,7 @@ func fencedWrites(t *testing.T, pipeline string) (n int64) {
 // A worker dies in the middle of a fan-out and of a delete's; another goes on
 // from the checkpoint. No item is changed twice.
 func TestI6_ACrashDuringAFanOut(t *testing.T) {
+	t.Parallel()
 	const items = 100
 	w := newCascadeWorld(t)
 	meta, product := w.webstore()
@@ -400,6 +412,7 @@ func TestI6_ACrashDuringAFanOut(t *testing.T) {
 // Doing everything again changes nothing: a generation that begins anew finds
 // its copies right.
 func TestI7_DoneAgainChangesNothing(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta, product := w.webstore()
 	for i := range 5 {
@@ -429,6 +442,7 @@ func TestI7_DoneAgainChangesNothing(t *testing.T) {
 
 // A change of a field that is not copied starts nothing.
 func TestI7_OnlyACopiedFieldStartsAFanOut(t *testing.T) {
+	t.Parallel()
 	w := newCascadeWorld(t)
 	meta, product := w.webstore()
 	w.category(meta, "1", "A")

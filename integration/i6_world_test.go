@@ -47,7 +47,7 @@ type bookEntry struct {
 
 func newCascadeWorld(t testing.TB) *cascadeWorld {
 	t.Helper()
-	return newCascadeWorldOn(t, natsd.Config{})
+	return newCascadeWorldOn(t, natsd.Config{SyncInterval: time.Minute})
 }
 
 // newCascadeWorldOn makes a world on a server of the given kind.
@@ -81,7 +81,7 @@ func newCascadeWorldOn(t testing.TB, cfg natsd.Config) *cascadeWorld {
 	}, feed.HubConfig{})
 	t.Cleanup(w.hub.Close)
 
-	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
+	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

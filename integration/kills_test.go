@@ -161,6 +161,7 @@ func (s *slaughter) equal() {
 // TestKill_BetweenTargetWriteAndCheckpoint kills at random moments while pipelines
 // of all kinds work, whose checkpoints are a second behind what they wrote.
 func TestKill_BetweenTargetWriteAndCheckpoint(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	s := newSlaughter(t)
 	s.apply(everyPipelineIn(s.files))
@@ -178,6 +179,7 @@ func TestKill_BetweenTargetWriteAndCheckpoint(t *testing.T) {
 // TestKill_MidBackfill declares pipelines of all kinds over data that is there, and
 // kills while they read it.
 func TestKill_MidBackfill(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	s := newSlaughter(t)
 	s.fill(4000)
@@ -252,6 +254,7 @@ func (s *slaughter) onlyAnalytics() string {
 // TestKill_MidManifest kills when rows have been staged and not committed, when a
 // manifest has just been written, and at random moments.
 func TestKill_MidManifest(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	s := newSlaughter(t)
 	s.apply(s.onlyAnalytics())
@@ -271,6 +274,7 @@ func TestKill_MidManifest(t *testing.T) {
 // TestKill_MidCompaction kills again and again when so many small files have been
 // committed that the next commits merge some.
 func TestKill_MidCompaction(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	s := newSlaughter(t)
 	s.apply(s.onlyAnalytics())

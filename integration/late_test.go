@@ -12,6 +12,7 @@ import (
 // than its leases last, as a machine without a free processor does. Nobody is there to
 // take them, so it goes on with all of them when it runs again.
 func TestLateProcess_AloneKeepsItsLeases(t *testing.T) {
+	t.Parallel()
 	const ttl = 2 * time.Second
 	port := freePort(t)
 	server := "nats://127.0.0.1:" + strconv.Itoa(port)

@@ -80,6 +80,7 @@ func (s *directory) refuses(words string) {
 // TestI3_ALostCatalogIsRefusedAndMadeAgain loses both buckets of a shop, as a disk
 // or a careless hand does, and has doctor make them again from the logs.
 func TestI3_ALostCatalogIsRefusedAndMadeAgain(t *testing.T) {
+	t.Parallel()
 	s := newDirectory(t)
 	before, pipelines := s.items(), mustRun(t, s.server, "get", "pipelines", "-o", "json")
 
@@ -139,6 +140,7 @@ func TestI3_ALostCatalogIsRefusedAndMadeAgain(t *testing.T) {
 // TestDoctor_NamesLogsOfTheEarlierVersion takes from the streams what the release
 // before this one did not write, loses the catalog, and gives names by hand.
 func TestDoctor_NamesLogsOfTheEarlierVersion(t *testing.T) {
+	t.Parallel()
 	s := newDirectory(t)
 	before := s.items()
 	s.up.stop()

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 
 var (
 	modelSeed  = flag.Uint64("model.seed", 1, "seed of the cascade model")
-	modelSteps = flag.Int("model.steps", 100_000, "steps of the cascade model")
+	modelSteps = flag.Int("model.steps", 0, "steps of the cascade model; 0 is 20,000, with -long 100,000")
 )
 
 const (
@@ -98,22 +99,28 @@ const modelLives = 4
 // workers crash and are stopped, and compares at rest every copy with its source
 // and every item with what its author wrote.
 func TestI6_Model(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("the model takes some minutes")
 	}
+	want := 20_000
+	if *long {
+		want = 100_000
+	}
+	want = cmp.Or(*modelSteps, want)
 	t.Logf("seed %d", *modelSeed)
 	steps := 0
 	for life := range modelLives {
-		t.Run(fmt.Sprintf("life=%d", life), func(t *testing.T) { steps += liveModel(t, life*modelRounds/modelLives) })
+		t.Run(fmt.Sprintf("life=%d", life), func(t *testing.T) { steps += liveModel(t, life*modelRounds/modelLives, want/modelRounds) })
 	}
-	if steps < *modelSteps && !t.Failed() {
-		t.Errorf("%d steps, want %d", steps, *modelSteps)
+	if steps < want && !t.Failed() {
+		t.Errorf("%d steps, want %d", steps, want)
 	}
 }
 
-// liveModel runs one life's rounds, of which the first has the number from, and
-// returns how many steps were made.
-func liveModel(t *testing.T, from int) int {
+// liveModel runs one life's rounds of steps each, of which the first has the number
+// from, and returns how many steps were made.
+func liveModel(t *testing.T, from, steps int) int {
 	t.Helper()
 	m, configs := newModel(t)
 	worker := m.w.start(configs)
@@ -125,7 +132,7 @@ func liveModel(t *testing.T, from int) int {
 		var writers sync.WaitGroup
 		for n := range modelWriters {
 			rng := rand.New(rand.NewPCG(*modelSeed, uint64(round*modelWriters+n)))
-			writers.Go(func() { m.write(n, *modelSteps/modelRounds/modelWriters+1, rng) })
+			writers.Go(func() { m.write(n, steps/modelWriters+1, rng) })
 		}
 		writers.Wait()
 		close(stop)

@@ -157,6 +157,7 @@ func (m *member) scrape(t testing.TB) (lines []string) {
 // names too. When the first wakes up, its pages are refused and counted, no copy
 // goes back, and it takes part again.
 func TestI5_PausedWorkerIsRefused(t *testing.T) {
+	t.Parallel()
 	const items = 1000
 	c := newCluster(t, 1, 0, "--set", "leases.ttl=2s")
 	meta, product := c.load(items)

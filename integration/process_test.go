@@ -11,8 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -82,15 +84,24 @@ func millrace(t testing.TB) string {
 	return path
 }
 
-// freePort finds a port that nobody listens on.
+// lastPort counts what freePort gave. TestMain lets each process begin elsewhere.
+var lastPort atomic.Int64
+
+// freePort finds a port that nobody listens on, and gives it to nobody else: it lies
+// beneath those that systems give to who asks for any port, so no connection of a
+// test that runs meanwhile takes it before a process listens there.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	const first, many = 10_000, 20_000
+	for range many {
+		port := first + int(lastPort.Add(1)%many)
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			_ = l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("no port is free")
+	return 0
 }
 
 // child is a process of the binary that a test kills when it likes.

@@ -29,6 +29,7 @@ type shopItem struct {
 // TestQueries_OfTheArticles asks the five queries for which the WebStore was designed,
 // by the command line, and holds their rows against the items.
 func TestQueries_OfTheArticles(t *testing.T) {
+	t.Parallel()
 	s := webstore.New(webstore.Config{Seed: 4, Categories: 6, Tags: 12, Products: 60, Customers: 150})
 	files := map[string][]string{}
 	for c := range 6 {
@@ -175,6 +176,7 @@ func countsOf(t *testing.T, rows [][]byte) (counts []int) {
 
 // TestQueries_OfAllCustomers asks them of the whole data set.
 func TestQueries_OfAllCustomers(t *testing.T) {
+	t.Parallel()
 	onlyLong(t)
 	f, err := os.Open(webstoreFile(t, "customer-full.ndjson.gz"))
 	if err != nil {
@@ -222,6 +224,7 @@ func compact(t *testing.T, raw []byte) string {
 // TestCLI_QueriesPrint shows the forms in which rows are printed, and what a wrong
 // query is told.
 func TestCLI_QueriesPrint(t *testing.T) {
+	t.Parallel()
 	server := upOnce(t)
 	file := filepath.Join(t.TempDir(), "things.ndjson")
 	writeFile(t, file, `{"id":"1","name":"a, \"b\"","n":1.50}

@@ -35,8 +35,10 @@ func readyz(ctx context.Context, address string) (status int, body string) {
 // TestReadiness_WithoutProgressAStoreIsNotReady takes the quorum away from a store, while
 // it is written to and while nobody asks it for anything. How long it takes is logged.
 func TestReadiness_WithoutProgressAStoreIsNotReady(t *testing.T) {
+	t.Parallel()
 	for _, writing := range []bool{true, false} {
 		t.Run(fmt.Sprintf("writing %t", writing), func(t *testing.T) {
+			t.Parallel()
 			three := clustertest.Start(t)
 			js := three.JetStream(three.Servers[0])
 			address := "127.0.0.1:" + strconv.Itoa(freePort(t))

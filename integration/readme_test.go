@@ -63,6 +63,7 @@ func TestREADME_CommandsDoWhatTheySay(t *testing.T) {
 }
 
 func TestREADME_PipelineIsTheOneOfTheSample(t *testing.T) {
+	t.Parallel()
 	shown, err := spec.Decode("README.md", []byte(fences(t, "yaml pipeline")[0]))
 	if err != nil {
 		t.Fatal(err)
@@ -79,6 +80,7 @@ func TestREADME_PipelineIsTheOneOfTheSample(t *testing.T) {
 }
 
 func TestREADME_TargetsOfMakeAreThere(t *testing.T) {
+	t.Parallel()
 	makefile, err := os.ReadFile("../Makefile")
 	if err != nil {
 		t.Fatal(err)
@@ -100,6 +102,7 @@ func TestREADME_TargetsOfMakeAreThere(t *testing.T) {
 }
 
 func TestDeploy_FilesAreUnderstood(t *testing.T) {
+	t.Parallel()
 	data, err := os.ReadFile("../deploy/compose.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -135,6 +138,7 @@ func TestDeploy_FilesAreUnderstood(t *testing.T) {
 }
 
 func TestHealth_ReadyByProgress(t *testing.T) {
+	t.Parallel()
 	dir, port, web := t.TempDir(), strconv.Itoa(freePort(t)), strconv.Itoa(freePort(t))
 	spawn(t, "up", "--dir", dir, "--port", port, "--listen", "127.0.0.1:"+web)
 	get := func(path string) (status int, body string) {

@@ -60,6 +60,7 @@ func threeServers(t *testing.T) (urls string, servers []*exec.Cmd) {
 // TestReplicas_OfWhatApplyMadeBeforeTheFirstStore declares with a command that
 // knows nothing of durability, and then starts a store that asks for replicas.
 func TestReplicas_OfWhatApplyMadeBeforeTheFirstStore(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("a cluster takes seconds to elect its leaders")
 	}

@@ -17,6 +17,7 @@ var silenceRounds = flag.Int("silences", 1, "rounds of the tests that silence NA
 // answer. The figures are logged; what is asserted is that it goes on at all before
 // the cut ends.
 func TestSilence_ACutServerStopsNobodyForLong(t *testing.T) {
+	t.Parallel()
 	silence(t, func(n *natsProcess) (end func()) {
 		n.Cut()
 		return n.Heal
@@ -26,6 +27,7 @@ func TestSilence_ACutServerStopsNobodyForLong(t *testing.T) {
 // TestSilence_AStoppedServerStopsNobodyForLong does the same with servers whose
 // process stands still: their connections stay open, and nobody is at the other end.
 func TestSilence_AStoppedServerStopsNobodyForLong(t *testing.T) {
+	t.Parallel()
 	silence(t, func(n *natsProcess) (end func()) {
 		n.signal(syscall.SIGSTOP)
 		return func() { n.signal(syscall.SIGCONT) }

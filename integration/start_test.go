@@ -36,6 +36,7 @@ func (c *child) says(text string) {
 // apply in several orders. Nobody ends, everybody says what it waits for, and in the
 // end all of it works.
 func TestStart_AFreshClusterStartsInAnyOrder(t *testing.T) {
+	t.Parallel()
 	const waiting = "waiting, and trying again"
 	for _, order := range []struct {
 		name string
@@ -86,6 +87,7 @@ func TestStart_AFreshClusterStartsInAnyOrder(t *testing.T) {
 		}},
 	} {
 		t.Run(order.name, func(t *testing.T) {
+			t.Parallel()
 			c := newNetCluster(t)
 			a := order.run(c)
 			if err := <-a.done; err != nil {
@@ -106,6 +108,7 @@ func TestStart_AFreshClusterStartsInAnyOrder(t *testing.T) {
 // TestStart_AfterEverythingWasKilled kills all processes of a cluster at once and
 // starts them again at once: it goes on by itself, with what it had.
 func TestStart_AfterEverythingWasKilled(t *testing.T) {
+	t.Parallel()
 	c := newNetCluster(t)
 	c.start()
 	w := c.witness()

@@ -12,6 +12,7 @@ import (
 // A stop ends though the directory has gone from under the process: the engine, which
 // tries for ever to write what it has in memory, is named and cut off.
 func TestStop_EndsThoughTheDirectoryHasGone(t *testing.T) {
+	t.Parallel()
 	dir, port := filepath.Join(t.TempDir(), "data"), strconv.Itoa(freePort(t))
 	node := spawn(t, "up", "--dir", dir, "--port", port, "--listen", "off", "--set", "drainTimeout=3s")
 	tellOnFailure(t, node)

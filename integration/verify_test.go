@@ -149,6 +149,7 @@ func (s *stall) skip(t *testing.T, pipeline string, p feed.Partition, to feed.Po
 // is paused, which is behind, and then hides the change from the pipeline, which
 // is drift.
 func TestVerify_PausedIsBehindAndTamperedIsDrift(t *testing.T) {
+	t.Parallel()
 	s := newStall(t)
 	mustRun(t, s.server, "pause", "category-names")
 	s.released(t, "category-names")
@@ -208,6 +209,7 @@ func TestVerify_PausedIsBehindAndTamperedIsDrift(t *testing.T) {
 // stay or go and are judged by what the sources were, and writes a product before its
 // source.
 func TestVerify_DeletedSourceIsJudgedAndAbsentOneDangles(t *testing.T) {
+	t.Parallel()
 	s := newStall(t)
 	if err := s.meta.Delete(t.Context(), keyOf(t, "category"), "c1"); err != nil {
 		t.Fatal(err)
@@ -252,6 +254,7 @@ func TestVerify_DeletedSourceIsJudgedAndAbsentOneDangles(t *testing.T) {
 
 // TestVerify_ExitCodes tells bad news from a question that could not be asked.
 func TestVerify_ExitCodes(t *testing.T) {
+	t.Parallel()
 	s := newStall(t)
 	nobody := "nats://127.0.0.1:" + strconv.Itoa(freePort(t))
 	for _, c := range []struct {

@@ -116,6 +116,7 @@ func worthOf(t *testing.T, order *fullItem) *big.Rat {
 // sums and dates equal an independent recomputation, the tables have the rows that
 // they must have, and verify agrees.
 func TestWebStore_EveryKindOfCopy(t *testing.T) {
+	t.Parallel()
 	file := webstoreFile(t, "customer-full.ndjson.gz")
 	onlyLong(t)
 	want := readFull(t, file)

@@ -225,11 +225,13 @@ func (s *shop) follow(t *testing.T, source *metaItem, n int64) {
 // copies are found equal, and what is renamed, deleted and made again is
 // followed.
 func TestWebStore_RealDataIsFollowed(t *testing.T) {
+	t.Parallel()
 	for _, order := range []struct {
 		name         string
 		declareFirst bool
 	}{{"pipelines before data", true}, {"data before pipelines", false}} {
 		t.Run(order.name, func(t *testing.T) {
+			t.Parallel()
 			s := newShop(t, order.declareFirst)
 			full := map[string]int64{"category-names": webstoreCategories, "tag-names": webstoreTags}
 			check := func(when string, copies map[string]int64) {

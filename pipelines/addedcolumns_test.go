@@ -21,8 +21,8 @@ spec: {partitionKey: [/customerId], partitions: 2}
 // TestAddedColumnsAreFilled gives tables columns more, in every sink, while items
 // come, change and go: in the end all rows have them, in the same generation.
 func TestAddedColumnsAreFilled(t *testing.T) {
-	const env = "MILLRACE_TEST_FILL_DSN"
-	t.Setenv(env, postgres.Start(t).Database(t))
+	t.Parallel()
+	env := postgres.Env(t, postgres.Start(t).Database(t))
 	for name, sink := range map[string]string{
 		"container": "{container: {}}",
 		"parquet":   "{parquet: {path: " + t.TempDir() + ", commitInterval: 100ms}}",

@@ -56,6 +56,7 @@ func (n *node) field(t testing.TB, id, field, want string) {
 const countAndSum = "{orderCount: {count: true}, spent: {sum: total}}"
 
 func TestAggregateIsComputedFromWhatIsThereAndFollows(t *testing.T) {
+	t.Parallel()
 	n := newStore(t)
 	n.customers(t, 6, 3)
 	n.apply(t, totals(t, countAndSum, "eventual"))
@@ -134,6 +135,7 @@ func (n *node) rewound(t testing.TB, rec *registry.Record) {
 // TestAggregateSwitches goes from eventual to transactional and back while orders
 // are written. In force, a customer that was read has as many orders as it says.
 func TestAggregateSwitches(t *testing.T) {
+	t.Parallel()
 	n := newStore(t)
 	n.customers(t, 4, 2)
 	n.apply(t, totals(t, countAndSum, "eventual"))
@@ -175,6 +177,7 @@ func TestAggregateSwitches(t *testing.T) {
 
 // TestNewTransactionalAggregate shows that a new one is in force exactly.
 func TestNewTransactionalAggregate(t *testing.T) {
+	t.Parallel()
 	n := newStore(t)
 	n.customers(t, 3, 4)
 	n.apply(t, totals(t, countAndSum, "transactional"))
@@ -187,6 +190,7 @@ func TestNewTransactionalAggregate(t *testing.T) {
 }
 
 func TestProjectionIntoContainers(t *testing.T) {
+	t.Parallel()
 	n := newStore(t)
 	n.customers(t, 3, 2)
 	const sink, columns = "{container: {}}", "{customerId: customerId, orderId: id, total: {expr: total, type: int64}}"
@@ -232,6 +236,7 @@ func TestProjectionIntoContainers(t *testing.T) {
 // TestReconcilerTidiesUp removes what nobody needs: leases, dead letters, an index, and a rule that
 // whoever applied it did not live to register.
 func TestReconcilerTidiesUp(t *testing.T) {
+	t.Parallel()
 	n := newShop(t)
 	n.idle(t)
 	rec := n.record(t, "tag-names")
@@ -291,6 +296,7 @@ func TestReconcilerTidiesUp(t *testing.T) {
 }
 
 func TestRewindCascade(t *testing.T) {
+	t.Parallel()
 	n := newShop(t)
 	n.idle(t)
 	for _, to := range []string{"beginning", "1h", "now"} {
@@ -311,6 +317,7 @@ func TestRewindCascade(t *testing.T) {
 }
 
 func TestRewindRefuses(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	s.apply(t, decode(t, shopContainers))
 	s.apply(t, totals(t, countAndSum, "eventual"))

@@ -95,6 +95,7 @@ func (s *system) refused(t testing.TB, r *spec.Resources, opts ...registry.Apply
 }
 
 func TestApplyAggregate(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	s.apply(t, decode(t, shopContainers))
 	const count = "{orderCount: {count: true}}"
@@ -168,6 +169,7 @@ func TestApplyAggregate(t *testing.T) {
 }
 
 func TestApplyFromNow(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	s.apply(t, load(t, "testdata/shop"))
 	got := s.apply(t, tagNamesWith(t, `type = "tag"`, "{name: name, colour: colour}"), registry.ApplyOptions{FromNow: true})
@@ -186,6 +188,7 @@ func TestApplyFromNow(t *testing.T) {
 
 // TestApplyProjection follows a projection whose sink is never asked.
 func TestApplyProjection(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	s.apply(t, decode(t, shopContainers))
 	const sink, columns = "{parquet: {path: ./a}}", "{customerId: customerId, orderId: id, total: {expr: total, type: double}}"
@@ -232,6 +235,7 @@ func TestApplyProjection(t *testing.T) {
 }
 
 func TestApplyProjectionIntoContainers(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	s.apply(t, decode(t, shopContainers))
 	s.apply(t, rows(t, "{container: {}}", "{customerId: customerId, orderId: id}"))
@@ -257,6 +261,7 @@ func TestApplyProjectionIntoContainers(t *testing.T) {
 }
 
 func TestApplyPlan(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	s.apply(t, decode(t, shopContainers))
 	declared := totals(t, "{orderCount: {count: true}}", "eventual")

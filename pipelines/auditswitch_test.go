@@ -15,6 +15,7 @@ import (
 // verified, which it is not before the fault is repaired; also where nothing is
 // verified continuously.
 func TestSwitchWaitsForItsVerification(t *testing.T) {
+	t.Parallel()
 	m := newMartVerified(t, verify.ContinuousConfig{Continuous: "off", SharePercent: 100, Interval: 100 * time.Millisecond})
 	m.fill(t, 5, 6)
 	stop := m.traffic(t, 20, 4)

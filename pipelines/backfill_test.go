@@ -60,6 +60,7 @@ spec:
 // them go through parts of it and the rest, while items change: each part is right when
 // it is done, and what is outside of it is as it was.
 func TestBackfillOfAPart(t *testing.T) {
+	t.Parallel()
 	const tenants, products = 4, 300
 	n := newNode(t)
 	n.apply(t, decode(t, tenantContainers))
@@ -150,6 +151,7 @@ func TestBackfillOfAPart(t *testing.T) {
 }
 
 func TestBackfillRefusals(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.apply(t, decode(t, tenantContainers))
 	n.apply(t, decode(t, tenantPipelines), registry.ApplyOptions{FromNow: true})

@@ -34,6 +34,7 @@ func (n *node) putTenants(t testing.TB, tenants, products int) {
 // while sources are renamed and removed, and targets come, change, move and go. When the
 // writes stop, all is equal.
 func TestI6_ABackfillBesideWrites(t *testing.T) {
+	t.Parallel()
 	const tenants, products, writers = 7, 4_000, 4
 	n := newNode(t)
 	n.apply(t, decode(t, tenantContainers))
@@ -123,6 +124,7 @@ func (s *turnstile) Handle(ctx context.Context, r *store.Request) *store.Respons
 // until it is done: it is backfilling all the time, of which scope, how far, and for how
 // long still; and it is behind for who verifies.
 func TestStatusOfABackfill(t *testing.T) {
+	t.Parallel()
 	const products = 2_500 // three pages
 	behind, gate := &store.Local{}, &turnstile{tokens: make(chan struct{})}
 	n := newNodeThrough(t, func(s *system) *store.Client {
@@ -208,6 +210,7 @@ func TestStatusOfABackfill(t *testing.T) {
 // TestABackfillThatIsNotUnderstood writes a record as a release with another dialect may
 // have: the pipeline does all but the backfill and says why, and another takes its place.
 func TestABackfillThatIsNotUnderstood(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.apply(t, decode(t, tenantContainers))
 	n.put(t, "category", `{"id":"c0","name":"new"}`)

@@ -70,6 +70,7 @@ spec:
 // known from the log alone: what the pipelines make of them, what verify says of what
 // differs behind their back, and what repair does about it.
 func TestVerify_JudgesCopiesOfDeletedSources(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	all := decode(t, deletedSources)
 	m.apply(t, &spec.Resources{Containers: all.Containers})

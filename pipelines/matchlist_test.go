@@ -29,6 +29,7 @@ spec:
 // A parent whose id is its partition key is copied into the items beside it: set,
 // verified and repaired. One of another id under that key is nobody's source.
 func TestMatch_AParentWhoseIDIsItsPartitionKey(t *testing.T) {
+	t.Parallel()
 	n := newMart(t)
 	n.apply(t, decode(t, customerNames))
 	n.put(t, "customer",
@@ -64,6 +65,7 @@ func TestMatch_AParentWhoseIDIsItsPartitionKey(t *testing.T) {
 // Records without a list are written as the release before reads them; one with a
 // list is refused by it by name. Both are read back.
 func TestMatch_RecordsOfBothVersions(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	s.apply(t, decode(t, customerNames+strings.NewReplacer("customer-names", "names", "[customerId, id]", "customerId",
 		`type = "customer"`, `id = "k1"`, "customerName", "otherName").Replace(customerNames[strings.Index(customerNames, "---"):])))

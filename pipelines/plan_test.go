@@ -152,6 +152,7 @@ func (n *node) plan(t testing.TB, r *spec.Resources, opts ...registry.ApplyOptio
 
 // TestPlan shows what an operator reads: all that is new, then a change of each kind.
 func TestPlan(t *testing.T) {
+	t.Parallel()
 	n := newPlanShop(t)
 	dir := filepath.Join(t.TempDir(), "rows")
 	names := func(field string) *spec.Resources {
@@ -302,6 +303,7 @@ func withoutTimes(p *plan.Plan) *plan.Plan {
 
 // TestPlanFirst plans a whole shop of which nothing is there yet.
 func TestPlanFirst(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	_, text := n.plan(t, load(t, "../configs/webstore"))
 	here, err := os.Getwd()
@@ -312,6 +314,7 @@ func TestPlanFirst(t *testing.T) {
 }
 
 func TestPlanRefuses(t *testing.T) {
+	t.Parallel()
 	s := &node{system: newSystem(t, nil)}
 	s.apply(t, decode(t, shopContainers))
 	const count = "{orderCount: {count: true}}"
@@ -351,6 +354,7 @@ spec:
 
 // TestPlanHash holds the hash to what it is of.
 func TestPlanHash(t *testing.T) {
+	t.Parallel()
 	n := newPlanShop(t)
 	r := decode(t, strings.Replace(planNames, "FIELD", "categoryName", 1))
 	hash := func(r *spec.Resources) string {

@@ -73,6 +73,7 @@ func decode(t testing.TB, text string) *spec.Resources {
 }
 
 func TestApply(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	r := load(t, "testdata/shop")
 	want := []string{
@@ -121,6 +122,7 @@ func tagNamesWith(t testing.TB, where, set string) *spec.Resources {
 }
 
 func TestApplyChanges(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	s.apply(t, load(t, "testdata/shop"))
 	get := func() registry.Record {
@@ -176,6 +178,7 @@ func TestApplyChanges(t *testing.T) {
 // TestApplyAfterContainerWasMadeAgain begins a new generation: the positions of
 // the old one are those of logs that are gone.
 func TestApplyAfterContainerWasMadeAgain(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	r := load(t, "testdata/shop")
 	s.apply(t, r)
@@ -196,6 +199,7 @@ func TestApplyAfterContainerWasMadeAgain(t *testing.T) {
 
 // TestApplyKeepsIndexesThatPipelinesNeed takes an index out of a declaration.
 func TestApplyKeepsIndexesThatPipelinesNeed(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	const product = "apiVersion: millrace/v1\nkind: Container\nmetadata: {name: product}\nspec: {partitionKey: [/categoryId], partitions: 4, indexes: INDEXES}\n"
 	s.apply(t, decode(t, strings.Replace(product, "INDEXES", "[/tags/*/id, /sku]", 1)))
@@ -214,6 +218,7 @@ func TestApplyKeepsIndexesThatPipelinesNeed(t *testing.T) {
 }
 
 func TestApplyRefusesAndChangesNothing(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	r := decode(t, "apiVersion: millrace/v1\nkind: Container\nmetadata: {name: good}\nspec: {partitionKey: [/id]}\n---"+
 		strings.NewReplacer("WHERE", "true", "SET", "{name: name}").Replace(tagNames))
@@ -227,6 +232,7 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 }
 
 func TestRegistryTellsWhatIsMeant(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	s.apply(t, load(t, "testdata/shop"))
 	_, err := s.registry.Pause(t.Context(), "default", "tagnames")
@@ -243,6 +249,7 @@ func TestRegistryTellsWhatIsMeant(t *testing.T) {
 }
 
 func TestWatchSeesEveryState(t *testing.T) {
+	t.Parallel()
 	s := newSystem(t, nil)
 	seen := make(chan []registry.Record, 16)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -76,6 +76,7 @@ func (m *mart) plants(t testing.TB) map[string][]string {
 // TestRepair_MendsWhatVerifyFinds plants a fault of every kind: verify finds each
 // and no other, repair repairs exactly those, while others write.
 func TestRepair_MendsWhatVerifyFinds(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	m.fill(t, 7, 6)
 	want := m.plants(t)
@@ -110,6 +111,7 @@ func TestRepair_MendsWhatVerifyFinds(t *testing.T) {
 
 // TestRepair_MendsCopies plants a stale copy in an array.
 func TestRepair_MendsCopies(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	m.apply(t, load(t, "testdata/shop"))
 	m.put(t, "productMeta", bikes, parts, red, blue)
@@ -133,6 +135,7 @@ func TestRepair_MendsCopies(t *testing.T) {
 // TestRepair_MendsFields plants a field that is not what its accumulator says, and
 // nothing else is touched.
 func TestRepair_MendsFields(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	m.fill(t, 5, 6)
 	m.plantItem(t, "sale", "c3", "c3", `"orders":6`, `"orders":5`)
@@ -171,6 +174,7 @@ func (m *mart) head(t testing.TB, container string) (commits feed.LSN) {
 // TestRepair_RepairsAHotGroup repairs the count of a customer whose orders many write at
 // the time, in the owner's commits and in a processor's.
 func TestRepair_RepairsAHotGroup(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	m.fill(t, 3, 5)
 	stop := m.traffic(t, 0, 1)

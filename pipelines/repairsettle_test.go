@@ -202,6 +202,7 @@ func (w *ward) equal(t testing.TB, when string) {
 // What was given up is counted once, whether a repair repairs it, a retry, or the feed
 // when the pipeline is rewound, and whichever comes first.
 func TestI5_RepairAndRetryCountOnce(t *testing.T) {
+	t.Parallel()
 	w := newWard(t)
 	w.put(t, "brand", `{"id":"b","name":"Blue"}`)
 	orders := func() string { return w.read(t, "day", "poison", "poison", "orders") }
@@ -273,6 +274,7 @@ var (
 // Random writes, refusals, retries, drops, repairs and rewinds in any order, some at
 // the same time, end with every copy equal to its source.
 func TestI5_RepairRetryRewindModel(t *testing.T) {
+	t.Parallel()
 	w := newWard(t)
 	rng := rand.New(rand.NewPCG(*wardSeed, 3))
 	for range *wardRounds {

@@ -75,6 +75,7 @@ func (n *node) awaitInForce(t testing.TB, name string, generation uint32) {
 // TestShadowRowsTakeTheirPlace rebuilds a projection beside the rows that are
 // there, and refills one whose files were removed.
 func TestShadowRowsTakeTheirPlace(t *testing.T) {
+	t.Parallel()
 	n := newStore(t)
 	n.customers(t, 3, 2)
 	dir := t.TempDir()
@@ -118,8 +119,8 @@ func TestShadowRowsTakeTheirPlace(t *testing.T) {
 
 // TestShadowTablesTakeTheirPlace does the same in PostgreSQL.
 func TestShadowTablesTakeTheirPlace(t *testing.T) {
-	const env = "MILLRACE_TEST_SHADOW_DSN"
-	t.Setenv(env, postgres.Start(t).Database(t))
+	t.Parallel()
+	env := postgres.Env(t, postgres.Start(t).Database(t))
 	n := newStore(t)
 	n.customers(t, 3, 2)
 	read := func(totals string) int {

@@ -115,6 +115,7 @@ func (n *node) keepsIn(t testing.TB, dir string) {
 // TestSinks_ADirectoryIsFoundWhereItIsUsed by a worker that starts after apply, whose
 // root is not where apply ran.
 func TestSinks_ADirectoryIsFoundWhereItIsUsed(t *testing.T) {
+	t.Parallel()
 	n := newIdleNode(t)
 	n.apply(t, decode(t, saleContainer))
 	n.put(t, "sale", `{"id":"s1","customerId":"k1"}`)
@@ -207,6 +208,7 @@ func TestSinks_AWorkerRefusesADirectoryOutsideItsRoots(t *testing.T) {
 
 // TestSinks_FilesOfAnEarlierReleaseGoOn in the directory that it took.
 func TestSinks_FilesOfAnEarlierReleaseGoOn(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	n := newNode(t) // without roots, as it was
 	n.apply(t, decode(t, saleContainer))

@@ -17,6 +17,7 @@ import (
 // own has the files of its own source partition there, whole in themselves, and none of
 // another worker's.
 func TestI5_ADirectoryThatLacksAnotherWorkersFilesIsRefused(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	limits := compile.SinkLimits{Roots: []string{root}}
 	dir, half := filepath.Join(root, "sales"), filepath.Join(root, "half")

@@ -102,6 +102,7 @@ func TestStatusIsPrinted(t *testing.T) {
 // A status tells how many logs were read whole, and does not wait for what no owner
 // tells; what an owner finds is bad news though every pipeline does well.
 func TestStatus_TellsHowLogsAndEnginesAre(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	read := func() *status.Storage {
 		t.Helper()

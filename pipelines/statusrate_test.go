@@ -59,6 +59,7 @@ func hasRate(entry jetstream.KeyValueEntry) bool {
 
 // TestStatus_OneLookTellsTheCopiesOfNow although no checkpoint has them yet.
 func TestStatus_OneLookTellsTheCopiesOfNow(t *testing.T) {
+	t.Parallel()
 	n := newIdleNode(t)
 	n.apply(t, decode(t, saleContainer))
 	n.put(t, "sale", `{"id":"s1","customerId":"k1"}`, `{"id":"s2","customerId":"k2"}`, `{"id":"s3","customerId":"k3"}`)

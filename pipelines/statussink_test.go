@@ -14,6 +14,7 @@ import (
 // the pipeline that writes there says since when, with what error and that it tries
 // again, the others go on, and it catches up by itself.
 func TestStatusSaysThatASinkIsAway(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	m.fill(t, 3, 2)
 	aside := m.dir + "-aside"

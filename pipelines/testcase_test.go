@@ -50,6 +50,7 @@ func (n *node) tested(t testing.TB, r *spec.Resources, cfg testcase.Config) (*te
 }
 
 func TestTesterPasses(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	report, text := n.tested(t, loadTests(t, "testdata/tests"), testcase.Config{})
 	want := "ok    beside-what-it-tests  (1 step, TIME)\nok    everything-together  (3 steps, TIME)\n2 tests passed in TIME\n"
@@ -77,6 +78,7 @@ func (n *node) leftBehind(t testing.TB) {
 }
 
 func TestTesterFails(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	report, text := n.tested(t, loadTests(t, "testdata/tests/shop.yaml", "testdata/tests-failing"), testcase.Config{})
 	storetest.Golden(t, "testdata/tests-failing/report.txt", text)
@@ -94,6 +96,7 @@ func TestTesterFails(t *testing.T) {
 
 // TestTesterIsDeterministic runs the same tests again and again.
 func TestTesterIsDeterministic(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	r := loadTests(t, "testdata/tests/shop.yaml", "testdata/tests-failing")
 	_, first := n.tested(t, r, testcase.Config{})
@@ -106,6 +109,7 @@ func TestTesterIsDeterministic(t *testing.T) {
 
 // TestTesterTellsOfUnrest has no worker, so nothing comes to rest.
 func TestTesterTellsOfUnrest(t *testing.T) {
+	t.Parallel()
 	n := newOwner(t)
 	r := decodeTests(t, `
 apiVersion: millrace/v1
@@ -149,7 +153,7 @@ func newOwner(t testing.TB) *node {
 	local := &store.Local{}
 	n := &node{system: newSystem(t, local)}
 	quiet := slog.New(slog.DiscardHandler)
-	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
+	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

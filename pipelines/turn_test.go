@@ -54,6 +54,7 @@ func (n *node) older(t *testing.T, name string) {
 // is computed anew by what they mean now, if that makes a difference; another one goes
 // on as it is.
 func TestPipelinesTurnToWhatExpressionsMean(t *testing.T) {
+	t.Parallel()
 	n := newIdleNode(t)
 	n.apply(t, decode(t, shopContainers))
 	n.apply(t, totals(t, `{orderCount: {count: true, where: 'total != "gift"'}, spent: {sum: total}}`, "eventual"))

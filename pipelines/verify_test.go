@@ -42,6 +42,7 @@ func newShop(t *testing.T) *node {
 // TestVerifyWebStore compares all copies of the real data set, before and after
 // renames, while the pipelines work.
 func TestVerifyWebStore(t *testing.T) {
+	t.Parallel()
 	products, meta := webstore(t, "product.json"), webstore(t, "productMeta.json")
 	n := newNode(t)
 	n.apply(t, load(t, "testdata/shop"))
@@ -70,6 +71,7 @@ func TestVerifyWebStore(t *testing.T) {
 // TestVerifyCatchesDrift changes a copy behind the pipeline's back: the check's
 // checkpoint is set past it.
 func TestVerifyCatchesDrift(t *testing.T) {
+	t.Parallel()
 	n := newShop(t)
 	rec, err := n.registry.Pause(t.Context(), "default", "category-names")
 	if err != nil {
@@ -160,6 +162,7 @@ func (n *node) set(t *testing.T, r processors.Resource, change func(*processors.
 // TestVerifyListsDangling names a source that never was. One that was deleted and whose
 // copies are kept has left a tombstone to compare with.
 func TestVerifyListsDangling(t *testing.T) {
+	t.Parallel()
 	n := newShop(t)
 	key, err := feed.NewPartitionKey("category")
 	if err != nil {
@@ -184,6 +187,7 @@ func TestVerifyListsDangling(t *testing.T) {
 // TestVerifyWaitsForClear deletes a source whose copies go: while they do they
 // are in flight, and no dangling references.
 func TestVerifyWaitsForClear(t *testing.T) {
+	t.Parallel()
 	n := newShop(t)
 	key, err := feed.NewPartitionKey("tag")
 	if err != nil {
@@ -204,6 +208,7 @@ func TestVerifyWaitsForClear(t *testing.T) {
 // TestVerifyWhileWriting verifies again and again while sources and targets
 // change: nothing that is in flight is taken for drift.
 func TestVerifyWhileWriting(t *testing.T) {
+	t.Parallel()
 	n := newShop(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	meta, product := n.container(t, "productMeta"), n.container(t, "product")
@@ -252,6 +257,7 @@ func TestVerifyWhileWriting(t *testing.T) {
 // TestStatusOfWork follows a pipeline from its registration to rest, a pause and
 // back.
 func TestStatusOfWork(t *testing.T) {
+	t.Parallel()
 	n := newShop(t)
 	s, err := n.monitor.Read(t.Context())
 	if err != nil {

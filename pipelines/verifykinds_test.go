@@ -124,7 +124,7 @@ func newMartVerified(t testing.TB, audit verify.ContinuousConfig) *mart {
 	m := &mart{node: &node{system: newSystem(t, local)}, dir: t.TempDir()}
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
-	if m.db, err = engine.Open(t.TempDir(), engine.Config{}, quiet); err != nil {
+	if m.db, err = engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -185,6 +185,7 @@ func (m *mart) fill(t testing.TB, customers, orders int) {
 
 // TestVerifyEveryKind compares aggregates and projections at rest.
 func TestVerifyEveryKind(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	m.fill(t, 7, 6)
 	for _, cfg := range []verify.Config{{}, {PageItems: 3, BytesMax: 600}, {BytesMax: 200}} {
@@ -388,6 +389,7 @@ func (m *mart) traffic(t testing.TB, from, customers int) (stop func()) {
 // TestVerifyEveryKindWhileWriting verifies again and again while all changes: what
 // is in flight is neither drift nor behind.
 func TestVerifyEveryKindWhileWriting(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	m.fill(t, 6, 4)
 	stop := m.traffic(t, 0, 6)
@@ -452,6 +454,7 @@ spec:
 // TestVerifyWhileItemsExpire verifies while items expire, of which reads show
 // nothing from that moment on, and the feed a while later.
 func TestVerifyWhileItemsExpire(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	dir := t.TempDir()
 	m.apply(t, decode(t, strings.ReplaceAll(fadingPipelines, "DIR", dir)))
@@ -491,6 +494,7 @@ func TestVerifyWhileItemsExpire(t *testing.T) {
 // TestVerifySaysWhatIsBehind verifies while pipelines are paused, and while a change
 // of one was given up.
 func TestVerifySaysWhatIsBehind(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	m.fill(t, 3, 4)
 	for _, name := range []string{"days", "files"} {
@@ -529,6 +533,7 @@ func TestVerifySaysWhatIsBehind(t *testing.T) {
 // TestVerifyAsksForNoRowsOfBefore verifies a projection that began with what changed
 // from then on.
 func TestVerifyAsksForNoRowsOfBefore(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	m.fill(t, 4, 3)
 	late := strings.NewReplacer("name: files", "name: late", "DIR", t.TempDir()).Replace(martPipelines[strings.LastIndex(martPipelines, "---"):])
@@ -552,6 +557,7 @@ func TestVerifyAsksForNoRowsOfBefore(t *testing.T) {
 // TestVerifyKnowsTheWrongSink verifies, and repairs, where the files of a projection
 // are not: nothing is written there.
 func TestVerifyKnowsTheWrongSink(t *testing.T) {
+	t.Parallel()
 	m := newMart(t)
 	m.fill(t, 3, 2)
 	here := m.dir + ".moved"

@@ -41,17 +41,18 @@ spec:
 // TestVerifyEverySink plants faults in every kind of sink: rows, one that waits for
 // its key because another item has it, and one that cannot be.
 func TestVerifyEverySink(t *testing.T) {
+	t.Parallel()
 	for _, kind := range []string{"container", "parquet", "postgres"} {
 		t.Run(kind, func(t *testing.T) {
 			m := newMart(t)
-			dir := t.TempDir()
+			dir, env := t.TempDir(), ""
+			if kind == "postgres" {
+				env = postgres.Env(t, postgres.Start(t).Database(t))
+			}
 			sink := map[string]string{
 				"container": "{container: {rejects: refused}}", "parquet": "{parquet: {path: " + dir + ", commitInterval: 100ms}}",
-				"postgres": "{postgres: {dsnEnv: MILLRACE_TEST_DSN}}",
+				"postgres": "{postgres: {dsnEnv: " + env + "}}",
 			}[kind]
-			if kind == "postgres" {
-				t.Setenv("MILLRACE_TEST_DSN", postgres.Start(t).Database(t))
-			}
 			m.apply(t, decode(t, strings.ReplaceAll(peoplePipeline, "SINK", sink)))
 			for i := range 6 {
 				m.put(t, "sale", fmt.Sprintf(`{"id":"p%d","customerId":"k%d","type":"person","name":"Name %d","n":%d,"more":{"b":[1.0],"a":"x"}}`, i, i%2, i, i))
@@ -72,7 +73,7 @@ func TestVerifyEverySink(t *testing.T) {
 			}
 			check("at rest", false)
 
-			m.plantPeople(t, kind, dir)
+			m.plantPeople(t, kind, dir, env)
 			claim := `drift table people row ["Name 3"]: is missing, its key is held by sale/["k1"]/p3, and it does not wait for it (source sale/["k9"]/twin)`
 			want := []string{
 				`drift table people reject: is missing, n is a string, "many", and the column takes numbers (int64) (source sale/["k9"]/bad)`,
@@ -94,7 +95,7 @@ func TestVerifyEverySink(t *testing.T) {
 }
 
 // plantPeople plants faults through a sink of its own.
-func (m *mart) plantPeople(t testing.TB, kind, dir string) {
+func (m *mart) plantPeople(t testing.TB, kind, dir, env string) {
 	t.Helper()
 	rec := m.record(t, "flat")
 	cfg := project.Config{Pipeline: rec.ID, Generation: rec.Generation, Source: m.container(t, "sale")}
@@ -105,7 +106,7 @@ func (m *mart) plantPeople(t testing.TB, kind, dir string) {
 		"parquet": func() (project.Sink, error) {
 			return parquetsink.New(parquetsink.NewDir(dir), parquetsink.Config{})
 		},
-		"postgres": func() (project.Sink, error) { return pgsink.New(pgsink.Config{DSNEnv: "MILLRACE_TEST_DSN"}) },
+		"postgres": func() (project.Sink, error) { return pgsink.New(pgsink.Config{DSNEnv: env}) },
 	}
 	var err error
 	if cfg.Sink, err = sinks[kind](); err != nil {

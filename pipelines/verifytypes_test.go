@@ -11,6 +11,7 @@ import (
 // TestContainerRows_KeepTheTypesOfValues in columns without a type, and verify sees a
 // value of another type.
 func TestContainerRows_KeepTheTypesOfValues(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	n.apply(t, decode(t, saleContainer+`
 ---

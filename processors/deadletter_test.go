@@ -28,7 +28,7 @@ func openDeadLetters(t testing.TB, nc *nats.Conn, js jetstream.JetStream) *proce
 	if err != nil {
 		t.Fatal(err)
 	}
-	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
+	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

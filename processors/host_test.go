@@ -36,7 +36,7 @@ var resource = processors.Resource{Pipeline: "names", Generation: 1, Role: proce
 
 func newStage(t testing.TB, cfg processors.Config) *stage {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true})
+	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
@@ -15,7 +16,7 @@ import (
 
 func newCatalog(t *testing.T) *store.Catalog {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true})
+	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +52,7 @@ func databaseNames(t *testing.T, c *store.Catalog) []string {
 
 // A database is there because it was created, or because it has a container.
 func TestCatalog_Databases(t *testing.T) {
+	t.Parallel()
 	c := newCatalog(t)
 	ctx := t.Context()
 	if _, err := c.Create(ctx, "implied", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
@@ -90,6 +92,7 @@ func TestCatalog_Databases(t *testing.T) {
 }
 
 func TestContainerInfo_RIDIsWellFormed(t *testing.T) {
+	t.Parallel()
 	c := newCatalog(t)
 	spec := store.ContainerSpec{PartitionKey: []string{"/a"}}
 	first, err := c.Create(t.Context(), "shop", "things", spec)
@@ -117,6 +120,7 @@ func TestContainerInfo_RIDIsWellFormed(t *testing.T) {
 }
 
 func TestCatalog_PoliciesOfTheFirst(t *testing.T) {
+	t.Parallel()
 	c := newCatalog(t)
 	info, err := c.Create(t.Context(), "shop", "things", store.ContainerSpec{PartitionKey: []string{"/a"}})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -18,7 +19,7 @@ var byID = store.ContainerSpec{PartitionKey: []string{"/id"}, Partitions: 2}
 
 func system(t *testing.T) jetstream.JetStream {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true})
+	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

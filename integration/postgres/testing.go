@@ -3,6 +3,9 @@ package postgres
 import (
 	"context"
 	"errors"
+	"os"
+	"strconv"
+	"sync/atomic"
 	"testing"
 )
 
@@ -42,4 +45,19 @@ func (s *Server) Restart(tb testing.TB) {
 	if err := errors.Join(s.Kill(), s.Run(context.WithoutCancel(tb.Context()))); err != nil {
 		tb.Fatal(err)
 	}
+}
+
+// named counts the variables that Env made.
+var named atomic.Int64
+
+// Env puts a connection string into a variable of the environment that no other test
+// has, so that tests can run beside each other, and returns its name.
+func Env(tb testing.TB, dsn string) (name string) {
+	tb.Helper()
+	name = "MILLRACE_TEST_DSN_" + strconv.FormatInt(named.Add(1), 10)
+	if err := os.Setenv(name, dsn); err != nil { //nolint:usetesting // Setenv of a test refuses one that runs beside others
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { _ = os.Unsetenv(name) })
+	return name
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,7 +35,7 @@ func Start(t testing.TB) *Store {
 	t.Helper()
 	local := &store.Local{}
 	s := System(t, local)
-	db, err := engine.Open(t.TempDir(), engine.Config{}, Quiet())
+	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, Quiet())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func Start(t testing.TB) *Store {
 // written. Requests go through local first if it is not nil.
 func System(t testing.TB, local *store.Local) *Store {
 	t.Helper()
-	server, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, Log: Quiet()})
+	server, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute, Log: Quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -56,7 +57,7 @@ type ward struct {
 
 func newWard(t *testing.T) *ward {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, Log: slog.New(slog.DiscardHandler)})
+	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,6 +205,7 @@ func (w *ward) fix(names map[feed.ResourceID]doctor.Name) *doctor.Report {
 
 // TestFix_MakesTheBucketsAsTheyWere loses in each way what stands in the buckets.
 func TestFix_MakesTheBucketsAsTheyWere(t *testing.T) {
+	t.Parallel()
 	const product, names = "container.default.product", "pipeline.default.names"
 	catalog, registry := store.CatalogBucket, registry.Bucket
 	for name, c := range map[string]struct {
@@ -276,6 +278,7 @@ func TestFix_MakesTheBucketsAsTheyWere(t *testing.T) {
 // TestFix_NeverTakesANameThatIsGiven has the container that the release before this
 // one made beside the old log.
 func TestFix_NeverTakesANameThatIsGiven(t *testing.T) {
+	t.Parallel()
 	w := newWard(t)
 	w.apply()
 	old, err := w.catalog.Get(t.Context(), "default", "product")
@@ -310,6 +313,7 @@ func TestFix_NeverTakesANameThatIsGiven(t *testing.T) {
 
 // TestFix_ReadsTheLogsOfOldContainers has nothing but the logs and a name.
 func TestFix_ReadsTheLogsOfOldContainers(t *testing.T) {
+	t.Parallel()
 	w := newWard(t)
 	w.apply()
 	old, err := w.catalog.Get(t.Context(), "default", "product")
@@ -350,6 +354,7 @@ func TestFix_ReadsTheLogsOfOldContainers(t *testing.T) {
 
 // TestExamine_TellsOfHolesInLogs loses the first commit of a log that went on.
 func TestExamine_TellsOfHolesInLogs(t *testing.T) {
+	t.Parallel()
 	w := newWard(t)
 	w.apply()
 	info, err := w.catalog.Get(t.Context(), "default", "product")
@@ -388,6 +393,7 @@ func TestExamine_TellsOfHolesInLogs(t *testing.T) {
 
 // TestExamine_TellsOfLogsThatAreGone has what no doctor repairs.
 func TestExamine_TellsOfLogsThatAreGone(t *testing.T) {
+	t.Parallel()
 	w := newWard(t)
 	w.apply()
 	info, err := w.catalog.Get(t.Context(), "default", "product")
@@ -408,6 +414,7 @@ func TestExamine_TellsOfLogsThatAreGone(t *testing.T) {
 // TestExamine_SaysThatReplicasAreNeverLowered where a configuration asks for fewer than
 // are kept.
 func TestExamine_SaysThatReplicasAreNeverLowered(t *testing.T) {
+	t.Parallel()
 	w := newWard(t)
 	warned := func() bool {
 		return slices.ContainsFunc(w.examine().Findings, func(f doctor.Finding) bool {

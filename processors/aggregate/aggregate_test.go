@@ -21,6 +21,7 @@ import (
 // Orders come, change, change their customer and go; the customers are in several
 // partitions of another container.
 func TestEventual_FieldsFollow(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	k := s.start(s.cfg)
 	for i := range 30 {
@@ -48,6 +49,7 @@ func TestEventual_FieldsFollow(t *testing.T) {
 
 // A patch of what the rule does not read starts nothing.
 func TestEventual_OnlyWhatIsReadIsFolded(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	k := s.start(s.cfg)
 	s.order("o", "c", 1, 10)
@@ -73,6 +75,7 @@ func TestEventual_OnlyWhatIsReadIsFolded(t *testing.T) {
 
 // The whole feed comes again: nothing is folded twice.
 func TestI5_RedeliveryFoldsNothingTwice(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	s.cfg.RecordInterval = 10 * time.Millisecond
 	k := s.start(s.cfg)
@@ -102,6 +105,7 @@ func TestI5_RedeliveryFoldsNothingTwice(t *testing.T) {
 // A worker dies after it has folded into some partitions, before its checkpoint;
 // what its successor is given ends where other batches end.
 func TestI5_CrashBetweenFoldAndCheckpoint(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	for round := range 6 {
 		k := s.start(s.cfg)
@@ -131,6 +135,7 @@ func TestI5_CrashBetweenFoldAndCheckpoint(t *testing.T) {
 // A partition has folded the coming of an order of which the batch now holds the
 // going too: as a whole it means nothing, and yet that partition must be told.
 func TestI5_WhatCancelsOutIsToldToThoseAhead(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	k := s.start(s.cfg)
 	s.quiet(k)
@@ -153,6 +158,7 @@ func TestI5_WhatCancelsOutIsToldToThoseAhead(t *testing.T) {
 // Two workers believe that they hold the lease; the one that wakes up late is
 // refused, and nothing counts twice.
 func TestI5_LateWorkerIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	paused := s.start(s.cfg)
 	s.order("o1", "c", 1, 10)
@@ -178,6 +184,7 @@ func TestI5_LateWorkerIsRefused(t *testing.T) {
 
 // Answers get lost: the interval may have been folded or not, and counts once.
 func TestI5_LostAnswers(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	k := s.start(s.cfg)
 	var n atomic.Int64
@@ -204,6 +211,7 @@ func TestI5_LostAnswers(t *testing.T) {
 // A batch that means much is cut at changes; a partition that says that its commit
 // would be too large gets less at a time.
 func TestI5_IntervalsAreCut(t *testing.T) {
+	t.Parallel()
 	for name, spoil := range map[string]func(*shop){
 		"by size": func(s *shop) { s.cfg.FoldBytesMax = 300 },
 		"by the target": func(*shop) {
@@ -251,6 +259,7 @@ func TestI5_IntervalsAreCut(t *testing.T) {
 
 // One change is refused for ever: the Host finds it, and the others are folded.
 func TestABadChangeIsGivenUpAlone(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	k := s.start(s.cfg)
 	k.tap.onRequest(func(r *store.Request) *store.Error {
@@ -290,6 +299,7 @@ func TestABadChangeIsGivenUpAlone(t *testing.T) {
 // A customer that is too large for its fields goes to the dead letters, with the
 // order that was in the way, and its accumulator is right.
 func TestATargetThatRefuses(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	k := s.start(s.cfg)
 	s.order("o1", "c", 1, 10)
@@ -326,6 +336,7 @@ func TestATargetThatRefuses(t *testing.T) {
 // A partition that has folded less than it had says so, and nothing is lost: the
 // changes wait until the pipeline is set back.
 func TestI5_ATargetRestoredOlderIsSaid(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	s.cfg.RecordInterval = 20 * time.Millisecond
 	k := s.start(s.cfg)
@@ -373,6 +384,7 @@ func TestI5_ATargetRestoredOlderIsSaid(t *testing.T) {
 // Where nothing was sent for a while the position is recorded, so that the least
 // one follows the feed; and it is not recorded again while nothing happens.
 func TestPositionsOfIdleTargetsAreRecorded(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	s.cfg.RecordInterval = 10 * time.Millisecond
 	k := s.start(s.cfg)
@@ -392,6 +404,7 @@ func TestPositionsOfIdleTargetsAreRecorded(t *testing.T) {
 // The mode is switched to and fro while clients write: nothing counts twice and
 // nothing is left out.
 func TestI5_SwitchUnderLoad(t *testing.T) {
+	t.Parallel()
 	s := newLocal(t)
 	k := s.start(s.cfg)
 	stop := make(chan struct{})
@@ -414,6 +427,7 @@ func TestI5_SwitchUnderLoad(t *testing.T) {
 
 // Transactional, with a worker that finds nothing to do.
 func TestTransactional_TheProcessorHasNothingToDo(t *testing.T) {
+	t.Parallel()
 	s := newLocal(t)
 	s.want(s.cfg, true, true)
 	k := s.start(s.cfg)
@@ -437,6 +451,7 @@ func TestTransactional_TheProcessorHasNothingToDo(t *testing.T) {
 
 // Customers that the aggregate makes are members of it themselves.
 func TestI5_TargetsThatAreMembers(t *testing.T) {
+	t.Parallel()
 	s := newLocal(t)
 	s.cfg.Pipeline, s.cfg.Spec = "all", byCustomer()
 	s.cfg.Spec.SourceWhere = `IS_DEFINED(customerId)`

@@ -69,7 +69,7 @@ func newWorld(t testing.TB) *world {
 		return feed.OpenLog(ctx, w.js, p, feed.LogConfig{})
 	}, feed.HubConfig{})
 	t.Cleanup(w.hub.Close)
-	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
+	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,6 +75,7 @@ func (s *shop) retry(item string) {
 // part and the other does not. What was given up is folded by a retry, there and
 // nowhere else, whatever has happened to the order since, and whoever tries.
 func TestI5_RetryFoldsWhatWasGivenUp(t *testing.T) {
+	t.Parallel()
 	for name, between := range map[string]func(s *shop, k *worker) *worker{
 		"at once": func(_ *shop, k *worker) *worker { return k },
 		"the order has changed since": func(s *shop, k *worker) *worker {
@@ -160,6 +161,7 @@ func TestI5_RetryFoldsWhatWasGivenUp(t *testing.T) {
 // The change was given up, and no checkpoint says so: it is processed again with
 // success. Its dead letter is out of date, and a retry does nothing.
 func TestI5_RetryOfADeadLetterThatIsOutOfDate(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	k := s.start(s.cfg)
 	refuse(k, "bad")
@@ -184,6 +186,7 @@ func TestI5_RetryOfADeadLetterThatIsOutOfDate(t *testing.T) {
 // A change that was tried again with success comes again by the feed, to a worker that
 // knows of nothing parked, before the partition was told anything behind it.
 func TestI5_WhatWasTriedAgainIsNotFoldedByTheFeed(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	s.cfg.RecordInterval = -1
 	k := s.start(s.cfg)
@@ -205,6 +208,7 @@ func TestI5_WhatWasTriedAgainIsNotFoldedByTheFeed(t *testing.T) {
 // Its successor folds the change, and what the late one says then is refused: no retry
 // folds it a second time.
 func TestI5_ALateWorkerOwesNothing(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	late := s.start(s.cfg)
 	there, goOn := make(chan struct{}), make(chan struct{})
@@ -251,6 +255,7 @@ func TestI5_ALateWorkerOwesNothing(t *testing.T) {
 
 // A target that could not take its fields takes them by a retry.
 func TestRetryOfATargetThatRefused(t *testing.T) {
+	t.Parallel()
 	s := newShop(t)
 	k := s.start(s.cfg)
 	s.order("o1", "c", 1, 10)

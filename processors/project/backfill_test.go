@@ -105,6 +105,7 @@ func (s *stage) applied(source *store.Container) {
 // is in the sink and not in the checkpoint. The next one writes that page again, those
 // behind it, and none before it.
 func TestI5_ABackfillThatIsKilledGoesOn(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	source := s.container(t, "customer", 1, "/customerId")
 	s.partition = source.Partitions()[0]
@@ -172,6 +173,7 @@ func (b behind) Handle(ctx context.Context, r *store.Request) *store.Response {
 // writing of a page. Meanwhile an item of the page goes, and another process, which has
 // not come to backfill anything yet, takes its row away: the late page does not bring it back.
 func TestI5_ALatePageOfABackfillIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	source := s.container(t, "customer", 1, "/customerId")
 	s.partition = source.Partitions()[0]
@@ -228,6 +230,7 @@ func TestI5_ALatePageOfABackfillIsRefused(t *testing.T) {
 // with which it is written when the sink takes it. A row that an added column refuses goes,
 // and is told of as a reject.
 func TestABackfillOfManyPages(t *testing.T) {
+	t.Parallel()
 	const customers, page = 5_400, 5_000
 	s := newStage(t)
 	source := s.container(t, "customer", 1, "/customerId")

@@ -19,6 +19,7 @@ var _ interface {
 } = (*project.ContainerSink)(nil)
 
 func TestContainerSink(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	sinktest.Run(t, func(t testing.TB) sinktest.Open {
 		t.Helper()
@@ -95,6 +96,7 @@ func TestContainerSinkCannotHold(t *testing.T) {
 
 // Rows are items as an application would write them.
 func TestContainerSinkItems(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	cfg := analytics(t)
 	orders, lines := s.container(t, "orders", 2, "/customerId"), s.container(t, "lines", 1, "/orderId")

@@ -82,6 +82,7 @@ func (s *gate) wrote(t *testing.T, rows int) {
 // and no more. The checkpoint stays behind what is durable all the while, so that
 // a process that ends in it loses nothing.
 func TestI5_BatchesAreTakenBesideAFlush(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	cfg := analytics(t)
 	disk := sinktest.NewDisk()
@@ -142,6 +143,7 @@ func TestI5_BatchesAreTakenBesideAFlush(t *testing.T) {
 // What comes last of a stream that has filled the sink is not held for the interval;
 // what comes alone is.
 func TestTheEndOfABurstIsFlushed(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	cfg := analytics(t)
 	cfg.Sink = sinktest.NewMemory(sinktest.NewDisk(), true)

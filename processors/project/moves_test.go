@@ -31,6 +31,7 @@ type mover struct {
 
 // Items move while terms come and go; in the end each has its rows.
 func TestI6_AMovedItemKeepsItsRows(t *testing.T) {
+	t.Parallel()
 	seed := *movesSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -27,7 +28,7 @@ type node struct {
 func newNode(t testing.TB) *node {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, Log: quiet})
+	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func newNode(t testing.TB) *node {
 	if n.catalog, err = store.OpenCatalog(t.Context(), js, store.CatalogConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
+	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 // Mend brings an item's rows to what it is, whatever the sink has of it.
 func TestMend(t *testing.T) {
+	t.Parallel()
 	n := newNode(t)
 	source := n.container(t, "customer", 2, "/customerId")
 	cfg := analytics(t)

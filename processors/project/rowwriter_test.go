@@ -23,6 +23,7 @@ var _ processors.Retrier = (*project.RowWriter)(nil)
 const day = "2014-08-16T00:00:00"
 
 func TestI6_RowsFollowTheirItems(t *testing.T) {
+	t.Parallel()
 	for name, buffer := range map[string]bool{"written through": false, "buffered": true} {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t)
@@ -59,6 +60,7 @@ func TestI6_RowsFollowTheirItems(t *testing.T) {
 
 // What a batch says of a row is its newest state, and only what has changed.
 func TestBatchesAreCoalesced(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	cfg := analytics(t)
 	var mu sync.Mutex
@@ -117,6 +119,7 @@ func TestBatchesAreCoalesced(t *testing.T) {
 }
 
 func TestI5_WhatWasNotDurableIsReadAgain(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	cfg := analytics(t)
 	disk := sinktest.NewDisk()
@@ -144,6 +147,7 @@ func TestI5_WhatWasNotDurableIsReadAgain(t *testing.T) {
 }
 
 func TestTheSinkIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	for step, buffer := range map[string]bool{"open": false, "flush": true, "flush when full": true} {
 		t.Run(step, func(t *testing.T) {
 			t.Parallel() // the pauses are long
@@ -178,6 +182,7 @@ func TestTheSinkIsWaitedFor(t *testing.T) {
 
 // A row that the sink can never take ends in the dead letters, alone.
 func TestARowThatIsRefusedIsIsolated(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	cfg := analytics(t)
 	cfg.Sink = &tap{Memory: sinktest.NewMemory(sinktest.NewDisk(), false), write: func(b *project.Batch) error {
@@ -206,6 +211,7 @@ func TestARowThatIsRefusedIsIsolated(t *testing.T) {
 }
 
 func TestI5_ALateTermEnds(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	cfg := analytics(t)
 	disk := sinktest.NewDisk()
@@ -227,6 +233,7 @@ func TestI5_ALateTermEnds(t *testing.T) {
 }
 
 func TestAnEmptiedSinkIsNoticed(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	cfg := analytics(t)
 	p := compile(t, cfg)
@@ -264,6 +271,7 @@ func TestAnEmptiedSinkIsNoticed(t *testing.T) {
 // What was given up is done when an operator asks for it, though the item has
 // changed since, and nothing of what it was stays.
 func TestADeadLetterIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	source := s.container(t, "customer", 1, "/customerId")
 	s.partition = source.Partitions()[0]

@@ -68,6 +68,7 @@ func TestTrim_TablesLeaveTheMemoryAndStayReadable(t *testing.T) {
 
 // TestTrim_BesideMergesAndReads trims all the time while tables come and go.
 func TestTrim_BesideMergesAndReads(t *testing.T) {
+	t.Parallel()
 	db := openDB(t, t.TempDir())
 	p, q := openPartition(t, db, partA), openPartition(t, db, partB)
 	stop := make(chan struct{})
@@ -105,7 +106,7 @@ func TestTrim_BesideMergesAndReads(t *testing.T) {
 		}
 	})
 	for round := range 4 {
-		putKiB(t, p, round*10_000, 10_000)
+		putKiB(t, p, round*3000, 3000)
 		must(t, engine.Flatten(db))
 	}
 	close(stop)

@@ -30,6 +30,7 @@ func now() string { return time.Now().UTC().Format(http.TimeFormat) }
 
 // Clients sign in several forms; all of them count.
 func TestAuthorize_FormsOfSignatures(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	w.ask("POST", docs, `{"id":"a b+ü","pk":"a"}`, keyHeader, `["a"]`).is(201)
@@ -95,6 +96,7 @@ func newRequest(t *testing.T, w *world, method, path, date, authorization string
 }
 
 func TestAuthorize_Refusals(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	date := now()
 	good := authorization(t, w.key, "GET", "dbs", "", date)
@@ -131,6 +133,7 @@ func TestAuthorize_Refusals(t *testing.T) {
 
 // A read-only key reads all and writes nothing.
 func TestAuthorize_ReadOnlyKeys(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	item := w.ask("POST", docs, `{"id":"1","pk":"a"}`, keyHeader, `["a"]`).is(201)
@@ -223,6 +226,7 @@ func TestKeys_BadFiles(t *testing.T) {
 // A key that is rotated while the server runs is taken without a restart; the other
 // one works all the while.
 func TestKeys_RotatedWhileRunning(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	path := filepath.Join(t.TempDir(), "keys.json")
 	ring, err := gateway.OpenKeys(&gateway.Config{KeyFile: path}, quiet)

@@ -36,6 +36,7 @@ func (a *answer) outcomes(want ...int) []outcome {
 // A batch holds as a whole: later operations see earlier ones, and if one fails
 // nothing happened.
 func TestBatch_HoldsAsAWhole(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	batch := func(body string, more ...string) *answer {
@@ -93,6 +94,7 @@ func TestBatch_HoldsAsAWhole(t *testing.T) {
 }
 
 func TestBatch_Refusals(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	read := `{"operationType":"Read","id":"1"}`
@@ -124,6 +126,7 @@ func TestBatch_Refusals(t *testing.T) {
 
 // In bulk each operation stands for itself.
 func TestBulk_EachForItself(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{Partitions: 2})
 	w.container("things", byPK)
 	bulk := func(body string, more ...string) *answer {

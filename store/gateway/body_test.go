@@ -20,6 +20,7 @@ import (
 // A client that sends all of a body before it looks for an answer, as most do, gets
 // the refusal of a body that is too large, and not a broken connection.
 func TestListen_ABodyThatIsTooLargeGetsIts413(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	for _, mode := range []string{"on", gateway.Off} {

@@ -22,6 +22,7 @@ import (
 // The authority of the server's own is made once, and whoever trusts its file reaches
 // the server by every name of this machine.
 func TestListen_CertificateOfItsOwn(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	dir := filepath.Join(t.TempDir(), "gateway")
 	l, stop := listen(t, w, gateway.Config{Dir: dir, PublicURL: "https://db.example.com"})
@@ -67,6 +68,7 @@ func TestListen_CertificateOfItsOwn(t *testing.T) {
 
 // Whoever gets the authority's key can sign for this node and for nothing else.
 func TestAuthority_SignsForThisNodeAlone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	dir := t.TempDir()
 	listen(t, w, gateway.Config{Dir: dir, PublicURL: "https://db.example.com"})
@@ -139,6 +141,7 @@ func TestAuthority_SignsForThisNodeAlone(t *testing.T) {
 // A certificate is renewed under the feet of its clients when two thirds of its life
 // are over, and a start after that goes on with it.
 func TestCertificate_RenewsItself(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	dir := t.TempDir()
 	var mu sync.Mutex
@@ -182,6 +185,7 @@ func TestCertificate_RenewsItself(t *testing.T) {
 // A directory of the version before, whose certificate was its own authority without
 // constraints, gets an authority; whoever trusts its cert.pem by path goes on.
 func TestCertificate_ReplacesOneThatSignsForAnyName(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	dir := t.TempDir()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -53,6 +53,7 @@ func (w *world) put(pk, id string) {
 }
 
 func TestChangeFeed_Starts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	empty := w.changes().nothing()
@@ -113,6 +114,7 @@ func TestChangeFeed_Starts(t *testing.T) {
 }
 
 func TestChangeFeed_Parts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{Partitions: 3})
 	w.container("things", byPK)
 	bounds := feed.EvenRanges(3)
@@ -168,6 +170,7 @@ func TestChangeFeed_Parts(t *testing.T) {
 }
 
 func TestChangeFeed_AllVersionsAndDeletes(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", `{"partitionKey":{"paths":["/tenant","/user/name"],"kind":"MultiHash","version":2},"defaultTtl":-1}`)
 	place := w.changes("A-IM", allVersions, "If-None-Match", "*").nothing()
@@ -238,6 +241,7 @@ func TestChangeFeed_AllVersionsAndDeletes(t *testing.T) {
 // A feed goes on while nothing owns its partitions: an empty one says so, and what
 // needs an owner is 503 and soon.
 func TestChangeFeed_WithoutOwners(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{RequestTimeout: 5 * time.Second})
 	w.container("things", byPK)
 	w.put("a", "1")

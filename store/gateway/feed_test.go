@@ -25,6 +25,7 @@ func (w *world) pages(with ...string) []string {
 // A read feed gives every item once, by pages, for every part that a client may
 // name.
 func TestReadFeed_Parts(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{Partitions: 3})
 	w.container("things", byPK)
 	var want []string
@@ -101,6 +102,7 @@ func otherRange(t *testing.T, pk string, bounds []feed.Range) string {
 
 // With hierarchical keys the first levels name a part.
 func TestReadFeed_PrefixOfAKey(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{Partitions: 2})
 	w.container("things", `{"partitionKey":{"paths":["/a","/b"],"kind":"MultiHash"}}`)
 	for _, a := range []string{"x", "y"} {

@@ -16,6 +16,7 @@ import (
 // carry it out, is answered by the next owner, and not given up when its time is over:
 // such an owner is silent where a write cannot be asked for twice.
 func TestServer_AWriteThatMeetsADrainingOwnerIsAnswered(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	w.stopOwners()
@@ -47,6 +48,7 @@ func TestServer_AWriteThatMeetsADrainingOwnerIsAnswered(t *testing.T) {
 // The answer to a write that is asked for again is that of the first time, body and
 // etag too, and nothing happens twice.
 func TestServer_ARepeatedWriteIsAnsweredAsTheFirst(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	w.stopOwners()

@@ -69,7 +69,7 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 	if w.catalog, err = store.OpenCatalog(t.Context(), js, store.CatalogConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
+	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ const docs = "/dbs/shop/colls/things/docs"
 // An item lives: it is created, read, replaced, upserted, patched and deleted, and
 // shows what the protocol adds.
 func TestItem_Life(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	a := w.ask("POST", docs, `{"id":"1","pk":"a","n":9007199254740993,"_etag":"mine"}`, keyHeader, `["a"]`).is(201)

@@ -12,6 +12,7 @@ import (
 
 // What is refused changes nothing, and says why in the protocol's form.
 func TestItem_Refusals(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", `{"partitionKey":{"paths":["/pk"]},"defaultTtl":-1,"uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/sku"]}]}}`)
 	w.ask("POST", docs, `{"id":"1","pk":"a","sku":"s1"}`, keyHeader, `["a"]`).is(201)
@@ -99,6 +100,7 @@ func TestItem_Refusals(t *testing.T) {
 
 // The same id in two partitions is two items, and keys of every type are different.
 func TestItem_IdentityIsKeyAndID(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{Partitions: 2})
 	w.container("things", byPK)
 	keys := map[string]string{
@@ -122,6 +124,7 @@ func TestItem_IdentityIsKeyAndID(t *testing.T) {
 }
 
 func TestItem_NamesInURLs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	for _, id := range []string{"a b", "ä+ö", "100%", `"quoted"`, "a&b=c", "a,b;c", "~._-", "日本"} {
@@ -133,6 +136,7 @@ func TestItem_NamesInURLs(t *testing.T) {
 }
 
 func TestItem_MinimalAnswers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	minimal := []string{keyHeader, `["a"]`, "Prefer", "return=minimal"}
@@ -155,6 +159,7 @@ func TestItem_MinimalAnswers(t *testing.T) {
 
 // Charges are a function of what was asked: the same again costs the same.
 func TestItem_Charges(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	body := func(kib int) string { return `{"id":"1","pk":"a","x":"` + strings.Repeat("x", kib<<10-40) + `"}` }
@@ -175,6 +180,7 @@ func TestItem_Charges(t *testing.T) {
 }
 
 func TestItem_ActivityIDs(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	const id = "2c4f1b3e-0000-4000-8000-123456789abc"
 	if got := w.ask("GET", "/dbs", "", "x-ms-activity-id", id).header.Get("x-ms-activity-id"); got != id {
@@ -187,6 +193,7 @@ func TestItem_ActivityIDs(t *testing.T) {
 
 // An expired item is gone for reads, queries and creates at once.
 func TestItem_Expires(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", `{"partitionKey":{"paths":["/pk"]},"defaultTtl":-1}`)
 	w.ask("POST", docs, `{"id":"1","pk":"a","ttl":1}`, keyHeader, `["a"]`).is(201)
@@ -204,6 +211,7 @@ func TestItem_Expires(t *testing.T) {
 
 // Of creates that race for one id, or one unique key, one wins.
 func TestItem_RacingCreates(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", `{"partitionKey":{"paths":["/pk"]},"uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/sku"]}]}}`)
 	statuses := make([]int, 16)
@@ -231,6 +239,7 @@ func TestItem_RacingCreates(t *testing.T) {
 
 // Of patches at the same time all count.
 func TestItem_RacingPatches(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	w.ask("POST", docs, `{"id":"1","pk":"a","n":0}`, keyHeader, `["a"]`).is(201)

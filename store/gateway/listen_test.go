@@ -93,6 +93,7 @@ func trusting(t *testing.T, file string) *http.Client {
 }
 
 func TestListen_AddressInUse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -120,6 +121,7 @@ func isAddressError(err error) bool {
 // Many idle connections, and slow ones that send their requests a byte at a time,
 // do not stop a writer. Slow ones are cut off.
 func TestListen_ACrowdDoesNotStopAWriter(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	l, _ := listen(t, w, gateway.Config{TLS: gateway.Off, ConnectionsMax: *crowd/2 + *crowd/50 + 10, HeaderTimeout: 3 * time.Second, BodyTimeout: 4 * time.Second})
@@ -184,6 +186,7 @@ func TestListen_ACrowdDoesNotStopAWriter(t *testing.T) {
 // Requests beyond those that may be carried out at once are told to come again, and
 // nothing is done of them.
 func TestServer_TooManyRequests(t *testing.T) {
+	t.Parallel()
 	arrived, release := make(chan struct{}), make(chan struct{})
 	hold := func(context.Context, string, string) ([]string, error) {
 		close(arrived)
@@ -208,6 +211,7 @@ func TestServer_TooManyRequests(t *testing.T) {
 // Bodies that are sent slowly take no more memory than they may: who comes when they
 // have taken it is told to come again, and is served when there is room.
 func TestListen_TooManyBodies(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	l, _ := listen(t, w, gateway.Config{TLS: gateway.Off, BodiesMax: 8 << 20})
@@ -265,6 +269,7 @@ func TestListen_TooManyBodies(t *testing.T) {
 
 // A connection that has sent nothing does not hold up the end of a server.
 func TestListen_EndsBesideSilentConnections(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	for _, tls := range []string{"on", gateway.Off} {
 		l, stop := listen(t, w, gateway.Config{TLS: tls, Dir: t.TempDir()})
@@ -287,6 +292,7 @@ func TestListen_EndsBesideSilentConnections(t *testing.T) {
 // Without an owner of its partition a write is refused as unavailable, to be tried
 // again; it works when there is one.
 func TestServer_NoOwner(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	w.stopOwners()
@@ -304,6 +310,7 @@ func TestServer_NoOwner(t *testing.T) {
 
 // What is too much of a request is refused while it comes, in bytes and headers.
 func TestListen_LimitsOfARequest(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	l, _ := listen(t, w, gateway.Config{TLS: gateway.Off})
 	conn, err := net.Dial("tcp", l.Address())
@@ -351,6 +358,7 @@ func (endless) Read(p []byte) (int, error) {
 
 // A request that is under way when the server stops is answered.
 func TestListen_StopFinishesRequests(t *testing.T) {
+	t.Parallel()
 	arrived, release := make(chan struct{}), make(chan struct{})
 	hold := func(context.Context, string, string) ([]string, error) {
 		close(arrived)
@@ -389,6 +397,7 @@ func TestListen_StopFinishesRequests(t *testing.T) {
 // A listener that the network gives up ends with an error, and does not wait for
 // somebody to stop it.
 func TestListen_EndsWithItsNetwork(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	ring, err := gateway.OpenKeys(&gateway.Config{Keys: w.keys}, quiet)
 	if err != nil {
@@ -430,6 +439,7 @@ func (l lines) Write(p []byte) (int, error) {
 
 // A panic is an answer to the client and an error in the log, and frees its place.
 func TestServer_Panic(t *testing.T) {
+	t.Parallel()
 	log := make(lines, 8)
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)

@@ -13,6 +13,7 @@ import (
 // TestGateway_ALostCatalogIsUnavailableAndNotAbsent takes the catalog away while
 // applications work.
 func TestGateway_ALostCatalogIsUnavailableAndNotAbsent(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("orders", `{"id":"orders","partitionKey":{"paths":["/id"],"kind":"Hash"}}`)
 	if err := w.js.DeleteKeyValue(t.Context(), store.CatalogBucket); err != nil {

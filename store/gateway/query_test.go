@@ -38,6 +38,7 @@ func (w *world) query(text string, with ...string) []string {
 }
 
 func TestQuery_AnswersWhatTheClientWouldHaveToMerge(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{Partitions: 3})
 	w.container("things", byPK)
 	for i := range 24 {
@@ -97,6 +98,7 @@ func TestQuery_AnswersWhatTheClientWouldHaveToMerge(t *testing.T) {
 }
 
 func TestQuery_Refusals(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	for i := range 3 {
@@ -129,6 +131,7 @@ func TestQuery_Refusals(t *testing.T) {
 
 // A plan is looked for before the query is, since it carries the same headers.
 func TestQueryPlan(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	w.gatewayPartitions("wide", 2)

@@ -34,6 +34,7 @@ func (a *answer) ids(name string) []string {
 }
 
 func TestAccount_NamesThePlaceByWhichItWasReached(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{TrustedProxies: []string{"127.0.0.1"}})
 	type location struct{ DatabaseAccountEndpoint string }
 	var account struct {
@@ -65,6 +66,7 @@ func TestAccount_NamesThePlaceByWhichItWasReached(t *testing.T) {
 }
 
 func TestDatabase_Life(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	a := w.ask("POST", "/dbs", `{"id":"shop"}`).is(201)
 	if body := a.object(); body["id"] != "shop" || body["_etag"] != a.header.Get("etag") || body["_rid"] == nil {
@@ -99,6 +101,7 @@ func TestDatabase_Life(t *testing.T) {
 
 // Containers that are made here and those that are declared are the same thing.
 func TestContainer_MadeHereOrDeclared(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{Partitions: 2})
 	w.container("things", `{"partitionKey":{"paths":["/pk"]},"defaultTtl":-1,"uniqueKeyPolicy":{"uniqueKeys":[{"paths":["/sku"]}]},
 		"indexingPolicy":{"indexingMode":"consistent","includedPaths":[{"path":"/*"},{"path":"/price/?"},{"path":"/tags/[]/id/?"}],"excludedPaths":[]}}`)
@@ -166,6 +169,7 @@ func TestContainer_MadeHereOrDeclared(t *testing.T) {
 }
 
 func TestContainer_Refusals(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	const colls = "/dbs/shop/colls"
@@ -199,6 +203,7 @@ func TestContainer_Refusals(t *testing.T) {
 
 // A container that pipelines use is not deleted, nor is its database.
 func TestContainer_InUseStays(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{Users: usedBy("category-names")})
 	w.container("things", byPK)
 	w.ask("DELETE", "/dbs/shop/colls/things", "").is(409)
@@ -208,6 +213,7 @@ func TestContainer_InUseStays(t *testing.T) {
 
 // A client that reads the ranges until nothing changed comes to an end.
 func TestRanges_AreContiguousAndEnd(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{Partitions: 3})
 	w.container("things", byPK)
 	var list struct {
@@ -229,6 +235,7 @@ func TestRanges_AreContiguousAndEnd(t *testing.T) {
 }
 
 func TestOffers_ThereAreNone(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	a := w.ask("POST", "/offers", `{"query":"SELECT * FROM c WHERE c.offerResourceId = 'abc'"}`, isQuery, "true").is(200)
 	if ids := a.ids("Offers"); len(ids) != 0 {
@@ -238,6 +245,7 @@ func TestOffers_ThereAreNone(t *testing.T) {
 }
 
 func TestRouter_AnswersInTheProtocolsForm(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	for _, c := range []struct {
@@ -265,6 +273,7 @@ func TestRouter_AnswersInTheProtocolsForm(t *testing.T) {
 
 // Of those that make one container at the same time, one has made it.
 func TestContainer_MadeOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	w.ask("POST", "/dbs", `{"id":"shop"}`).is(201)
 	statuses := make([]int, 6)

@@ -11,6 +11,7 @@ import (
 // An application's key, a master key too, changes nothing in the database that
 // Millrace keeps for itself, and reads all of it.
 func TestSystem_IsReadOnlyToEveryKey(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	spec := store.ContainerSpec{PartitionKey: []string{"/pipeline"}, TTL: -1}
 	info, err := w.catalog.Create(t.Context(), store.SystemDatabase, "deadLetters", spec)

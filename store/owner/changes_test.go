@@ -191,6 +191,7 @@ func TestChangesKeepTransactionsWhole(t *testing.T) {
 }
 
 func TestChangesOfScopes(t *testing.T) {
+	t.Parallel()
 	f := newFeeding(t, store.ContainerSpec{Partitions: 4})
 	byPartition, byRange := map[uint32][]string{}, map[bool][]string{}
 	half := feed.Range{Max: feed.EvenRanges(8)[3].Max} // cuts a partition
@@ -271,6 +272,7 @@ func TestChangesRefuseForeignContinuations(t *testing.T) {
 }
 
 func TestChangesOfExpiredItems(t *testing.T) {
+	t.Parallel()
 	f := newFeeding(t, store.ContainerSpec{TTL: -1})
 	_, err := f.ct.Create(t.Context(), []byte(`{"id":"short","k":"x","ttl":1}`))
 	f.must(err)
@@ -296,6 +298,7 @@ func TestChangesOfExpiredItems(t *testing.T) {
 // Readers that follow a container while it is written end with what it holds, and
 // one of all versions sees each change once and in order.
 func TestChangesFollowAWriter(t *testing.T) {
+	t.Parallel()
 	f := newFeeding(t, store.ContainerSpec{Partitions: 3})
 	done := make(chan struct{})
 	go func() {

@@ -128,6 +128,7 @@ func eventually(t *testing.T, cond func() error) {
 // TestI2_AHoleBehindAWholeEngineIsSaid damages the first file of a stream whose
 // commits the engine has all applied.
 func TestI2_AHoleBehindAWholeEngineIsSaid(t *testing.T) {
+	t.Parallel()
 	for name, harm := range harms {
 		t.Run(name, func(t *testing.T) {
 			h := newHarmed(t)
@@ -165,6 +166,7 @@ func TestI2_AHoleBehindAWholeEngineIsSaid(t *testing.T) {
 // partition has to be rebuilt from it: what was acknowledged must not be said not to
 // exist.
 func TestI3_APartitionThatLacksItsPastAnswersNothingElse(t *testing.T) {
+	t.Parallel()
 	for name, harm := range harms {
 		t.Run(name, func(t *testing.T) {
 			h := newHarmed(t)
@@ -213,6 +215,7 @@ func mustKey(t *testing.T) feed.PartitionKey {
 // are for who reads them when the disk cannot: each item is answered as it was written, or with
 // 503 until the partition is rebuilt, which it is by itself.
 func TestNoWrongByteLeavesADamagedEngine(t *testing.T) {
+	t.Parallel()
 	harms := map[string]func(*testing.T, string){"flipped while closed": flipTables, "flipped": flipTables, "missing": cutTables}
 	for name, harm := range harms {
 		t.Run(name, func(t *testing.T) {

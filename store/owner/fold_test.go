@@ -230,6 +230,7 @@ func TestFoldsInAnyOrder(t *testing.T) {
 
 // Targets that cannot take their fields are told, and the interval is folded.
 func TestFoldRefusals(t *testing.T) {
+	t.Parallel()
 	f := newFeeder(t, ruled(totals(), false, true))
 	f.do("c1", create(customer("c1")))
 	f.do("c2", create(customer("c2")))
@@ -369,6 +370,7 @@ func TestReadGroupsPages(t *testing.T) {
 
 // Many groups in one request, of which the commit holds many times as much.
 func TestFoldOfManyGroups(t *testing.T) {
+	t.Parallel()
 	f := newFeeder(t, ruled(totals(), false, true))
 	d := f.rule.NewDelta()
 	for i := 0; d.Size() < 1<<18; i++ {

@@ -55,7 +55,7 @@ type world struct {
 
 func newWorld(t testing.TB, spec store.ContainerSpec) *world {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true})
+	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func (w *world) start(dir string) *node {
 // open makes a node that has not taken over yet.
 func (w *world) open(dir string) *node {
 	w.t.Helper()
-	db, err := engine.Open(dir, engine.Config{}, slog.New(slog.DiscardHandler))
+	db, err := engine.Open(dir, engine.Config{MemTableBytes: 8 << 20}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		w.t.Fatal(err)
 	}

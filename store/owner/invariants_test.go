@@ -239,6 +239,7 @@ func TestI2_GroupCommit(t *testing.T) {
 }
 
 func TestI3_StateIsAFunctionOfTheLog(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, store.ContainerSpec{
 		PartitionKey: []string{"/a"}, Indexes: []string{"/tags/*/id", "/n"}, UniqueKeys: [][]string{{"/u"}}, TTL: -1,
 	})

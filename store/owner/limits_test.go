@@ -25,6 +25,7 @@ func statusOf(t *testing.T, err error) store.Status {
 }
 
 func TestItemLimits(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, byA)
 	n := w.start(t.TempDir())
 	k := pk(t, "x")
@@ -244,6 +245,7 @@ func TestUniqueKeys(t *testing.T) {
 }
 
 func TestTimeToLive(t *testing.T) {
+	t.Parallel()
 	const second = 1000
 	for _, c := range []struct {
 		name      string

@@ -201,6 +201,7 @@ func (m *model) check() {
 }
 
 func TestModel(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, store.ContainerSpec{
 		PartitionKey: []string{"/a"}, Indexes: []string{"/tags/*/id", "/n"}, UniqueKeys: [][]string{{"/u"}},
 	})

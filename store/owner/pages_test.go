@@ -74,6 +74,7 @@ func (n *node) countNames(k feed.PartitionKey, count int) map[string]int {
 }
 
 func TestPagesCoverAScopeOnce(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/a"}, Indexes: []string{"/tags/*/id"}})
 	n := w.start(t.TempDir())
 	k := pk(t, "x")
@@ -117,6 +118,7 @@ func TestPagesSeeWhatIsInFlight(t *testing.T) {
 }
 
 func TestTwoPagesAtOnceDoNotRepeatEachOther(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, byA)
 	n := w.start(t.TempDir())
 	k := pk(t, "x")
@@ -148,6 +150,7 @@ func TestTwoPagesAtOnceDoNotRepeatEachOther(t *testing.T) {
 }
 
 func TestANewerSourceTakesOverHalfWay(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, byA)
 	dir := t.TempDir()
 	n := w.start(dir)
@@ -210,6 +213,7 @@ func TestAPageThatComesAfterItsFanOutWasForgottenIsLate(t *testing.T) {
 // Of many fan-outs, one after the other, the owner remembers the last ones only, whether
 // it was there all the time, has begun in the middle or reads the whole log.
 func TestI3_FinishedFanOutsAreForgotten(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, byA)
 	dir := t.TempDir()
 	n := w.start(dir)
@@ -252,6 +256,7 @@ func TestI3_FinishedFanOutsAreForgotten(t *testing.T) {
 }
 
 func TestPlantKeepsItsCommit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, byA)
 	dir := t.TempDir()
 	n := w.start(dir)

@@ -21,6 +21,7 @@ import (
 // and change: every item that is left alone is in one page exactly, and every page is
 // in order behind the one before.
 func TestPagesShowWhatDoesNotChangeOnce(t *testing.T) {
+	t.Parallel()
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprintf("partitions=%d", partitions), func(t *testing.T) {
 			s := newShelf(t, shelfSpec(partitions), 0)
@@ -134,6 +135,7 @@ func ordered(t *testing.T, text string, rows []string) []string {
 // TestQueriesWhileAnIndexGoes drops and declares an index under queries that it
 // serves: they find every item with it and without.
 func TestQueriesWhileAnIndexGoes(t *testing.T) {
+	t.Parallel()
 	const items = 2000
 	s := newShelf(t, shelfSpec(1), 0)
 	for i := 0; i < items; i += store.BatchOpsMax {
@@ -189,6 +191,7 @@ func TestQueriesWhileAnIndexGoes(t *testing.T) {
 }
 
 func TestAContinuationOutlivesItsOwner(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	if _, err := c.catalog.Create(t.Context(), "default", "shelf", shelfSpec(4)); err != nil {
 		t.Fatal(err)
@@ -221,6 +224,7 @@ func TestAContinuationOutlivesItsOwner(t *testing.T) {
 }
 
 func TestQueriesOfHierarchicalKeys(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	spec := store.ContainerSpec{PartitionKey: []string{"/region", "/shop"}, Partitions: 3, Indexes: []string{"/n"}}
 	if _, err := c.catalog.Create(t.Context(), "default", "shelf", spec); err != nil {

@@ -212,6 +212,7 @@ var shelfQueries = []struct{ access, text string }{
 // TestQueriesGiveWhatTheirItemsDo holds queries by pages, from one partition and from
 // four, against a run over all items at once.
 func TestQueriesGiveWhatTheirItemsDo(t *testing.T) {
+	t.Parallel()
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprintf("partitions=%d", partitions), func(t *testing.T) {
 			s := newShelf(t, shelfSpec(partitions), 400)
@@ -251,6 +252,7 @@ func compareRows(t *testing.T, text string, want, got []string) {
 }
 
 func TestAContinuationIsOfItsQuery(t *testing.T) {
+	t.Parallel()
 	s := newShelf(t, shelfSpec(1), 30)
 	first := store.QueryRequest{Text: `SELECT c.id FROM c WHERE c.price > @low`, Params: []store.QueryParam{{Name: "low", Value: []byte("0")}}, RowsMax: 3}
 	page, err := s.ct.Query(t.Context(), first)

@@ -113,6 +113,7 @@ func (b *backup) restore(t *testing.T, nc *nats.Conn) {
 // writes ago, below a store that runs on. It refuses writes with the LSNs that are gone,
 // and serves what its engine holds; it goes on when the newer stream is restored.
 func TestI2_AnOlderLogUnderARunningStoreIsSaid(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.cfg.CheckInterval = 50 * time.Millisecond
 	if _, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
@@ -167,6 +168,7 @@ func TestI2_AnOlderLogUnderARunningStoreIsSaid(t *testing.T) {
 // TestScrub_AStepDownIsNoDamage has the leader of a replicated log step down again and
 // again, while writes go on and the log's shape and bytes are looked at all the time.
 func TestScrub_AStepDownIsNoDamage(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("a cluster takes seconds to elect its leaders")
 	}

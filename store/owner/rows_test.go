@@ -80,6 +80,7 @@ func (x *table) claims(want ...string) {
 
 // The claims of a generation go when the next one begins, and only they.
 func TestRows_ClaimsGoWithTheirGeneration(t *testing.T) {
+	t.Parallel()
 	x := newTable(t)
 	x.put(x.of("c", "C"))
 	x.put(x.of("a", "A"))
@@ -101,6 +102,7 @@ func TestRows_ClaimsGoWithTheirGeneration(t *testing.T) {
 // A row whose key is held waits; when the holder's goes, the claim of the smallest
 // source takes its place, as it was said last.
 func TestRows_ClaimsWaitTheirTurn(t *testing.T) {
+	t.Parallel()
 	x := newTable(t)
 	if r := x.put(x.of("b", "B"), x.of("c", "C")); len(r.Refused) != 1 || r.Refused[0].Status != store.StatusConflict {
 		t.Errorf("refused: %+v", r.Refused)
@@ -129,6 +131,7 @@ func TestRows_ClaimsWaitTheirTurn(t *testing.T) {
 
 // Of however many that wait for one key, the log takes each once.
 func TestRows_ManyClaimsOfOneKey(t *testing.T) {
+	t.Parallel()
 	const sources, pad = 300, 2000
 	x := newTable(t)
 	for i := range sources {

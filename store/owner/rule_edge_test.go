@@ -13,6 +13,7 @@ import (
 // A target that create has made is made again when it goes while it has members,
 // in whatever way it goes.
 func TestI6_ACreatedTargetThatGoesIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, ruled(byID(), true, true))
 	s.do("c1", create(order("o1", "c1", 1, 100)))
 	s.do("c1", create(order("o2", "c1", 2, 100)))
@@ -56,6 +57,7 @@ func TestI6_ACreatedTargetThatGoesIsMadeAgain(t *testing.T) {
 
 // A rule whose targets are found by what another one sets, in either order.
 func TestTransactional_ARuleThatMatchesWhatAnotherSets(t *testing.T) {
+	t.Parallel()
 	tier := accumulator.Spec{
 		SourceWhere: `type = "salesOrder"`,
 		Match:       []accumulator.Pair{{Target: "customerId", Source: "customerId"}}, TargetWhere: `type = "customer"`,
@@ -110,6 +112,7 @@ func TestTransactional_ABatchReadsWhatFollowsFromIt(t *testing.T) {
 
 // What a page makes a target of an aggregate stands in the log with what it was.
 func TestPagesThatMakeTargets(t *testing.T) {
+	t.Parallel()
 	const customers = 200
 	s := newShop(t, ruled(totals(), true, true))
 	was := map[string]string{}
@@ -149,6 +152,7 @@ func TestPagesThatMakeTargets(t *testing.T) {
 
 // A page whose consequences do not fit into one commit becomes smaller.
 func TestTransactional_APageWithMuchToFollow(t *testing.T) {
+	t.Parallel()
 	const customers, pad = 9, 800_000
 	s := newShop(t, ruled(totals(), true, true))
 	for i := range customers {
@@ -173,6 +177,7 @@ func TestTransactional_APageWithMuchToFollow(t *testing.T) {
 
 // What follows from the fields that a sweep sets may be more than a commit takes.
 func TestPublishedLater_WithMuchToFollow(t *testing.T) {
+	t.Parallel()
 	const customers, pad = 9, 800_000
 	named := accumulator.Spec{
 		SourceWhere: `type = "customer"`,

@@ -20,6 +20,7 @@ import (
 
 // Each of the things that may happen to a customer and its orders, one by one.
 func TestTransactional_FieldsFollowEveryWrite(t *testing.T) {
+	t.Parallel()
 	for name, spec := range map[string]accumulator.Spec{"target by index": totals(), "target by id": byID()} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t, ruled(spec, true, true))
@@ -91,6 +92,7 @@ func TestTransactional_ATargetMadeAfterItsMembers(t *testing.T) {
 // An order is decided while its customer, or a change by which it became one, is on
 // its way to the log.
 func TestTransactional_ATargetInFlight(t *testing.T) {
+	t.Parallel()
 	for name, spec := range map[string]accumulator.Spec{"by index": totals(), "by id": byID()} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t, ruled(spec, true, true))
@@ -244,6 +246,7 @@ func TestTransactional_Expiry(t *testing.T) {
 
 // So many items expire at once that what follows does not fit into one commit.
 func TestTransactional_ExpiriesThatFillACommit(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, ruled(totals(), true, true))
 	const customers, pad = 9, 800_000
 	for i := range customers {
@@ -262,6 +265,7 @@ func TestTransactional_ExpiriesThatFillACommit(t *testing.T) {
 
 // A reader that looks at any moment sees as many orders as the customer counts.
 func TestTransactional_EverySnapshotAgrees(t *testing.T) {
+	t.Parallel()
 	const writers, each = 8, 40
 	s := newShop(t, ruled(totals(), true, true))
 	s.do("c", create(customer("c")))
@@ -339,6 +343,7 @@ func TestTransactional_IdempotencyKey(t *testing.T) {
 // A transaction whose target would be too large is refused whole, and nothing of it
 // is left.
 func TestTransactional_ATargetThatWouldBeTooLarge(t *testing.T) {
+	t.Parallel()
 	s := newShop(t, ruled(totals(), true, true))
 	empty := customer("c1")
 	s.do("c1", create(empty))
@@ -379,6 +384,7 @@ func TestTransactional_ATargetWithoutPlace(t *testing.T) {
 // A rule that is published later sets the fields of all targets that are there,
 // and makes the missing ones.
 func TestPublishedLater(t *testing.T) {
+	t.Parallel()
 	for name, spec := range map[string]accumulator.Spec{"by index": totals(), "by id": byID()} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t)
@@ -479,6 +485,7 @@ func TestTransactional_RulesThatDoNotRest(t *testing.T) {
 
 // Whatever clients do, fields are exact, and the engine is what the log says.
 func TestI3_TransactionalModel(t *testing.T) {
+	t.Parallel()
 	for name, spec := range map[string]accumulator.Spec{"by index": totals(), "by id": byID()} {
 		t.Run(name, func(t *testing.T) {
 			s := newShop(t, ruled(spec, true, true))

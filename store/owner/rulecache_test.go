@@ -94,6 +94,7 @@ func TestRuleCache_OverlayTellsIt(t *testing.T) {
 // they keep no more than one may, and a partition that has gone leaves its part to the
 // others.
 func TestRuleCache_PartitionsShareOneBudget(t *testing.T) {
+	t.Parallel()
 	budget := &cacheBudget{bytes: 1 << 20}
 	caches := make([]*ruleCache, 8)
 	for i := range caches {

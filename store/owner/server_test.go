@@ -35,7 +35,7 @@ type cluster struct {
 
 func newCluster(t testing.TB) *cluster {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true})
+	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +119,7 @@ func (c *cluster) container(client *store.Client, name string) *store.Container 
 }
 
 func TestTwoProcessesShareAContainer(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	if _, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}, Partitions: 4}); err != nil {
 		t.Fatal(err)
@@ -168,6 +169,7 @@ func TestTwoProcessesShareAContainer(t *testing.T) {
 }
 
 func TestAnIndexIsBuiltWhileWritesGoOn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	if _, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
 		t.Fatal(err)
@@ -209,6 +211,7 @@ func TestAnIndexIsBuiltWhileWritesGoOn(t *testing.T) {
 }
 
 func TestADeletedContainerIsGone(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	spec := store.ContainerSpec{PartitionKey: []string{"/a"}}
 	if _, err := c.catalog.Create(t.Context(), "default", "things", spec); err != nil {
@@ -240,6 +243,7 @@ func TestADeletedContainerIsGone(t *testing.T) {
 }
 
 func TestAStreamThatIsGoneOrOtherIsSaid(t *testing.T) {
+	t.Parallel()
 	for name, harm := range map[string]func(*testing.T, *cluster, feed.Partition){
 		"deleted": func(t *testing.T, c *cluster, p feed.Partition) {
 			t.Helper()

@@ -41,6 +41,7 @@ func (c *cluster) indexesReady(ct *store.Container, n int) {
 
 // An index is built in a partition that nobody writes to, too.
 func TestIndexOfAnIdlePartitionIsBuilt(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	p := c.process("one", t.TempDir())
 	if _, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}, Partitions: 8}); err != nil {
@@ -57,6 +58,7 @@ func TestIndexOfAnIdlePartitionIsBuilt(t *testing.T) {
 // What the catalog wishes while a partition is on its way to an owner is put in
 // force by whoever opens it.
 func TestWishesOfAnOpeningPartitionAreNotLost(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	if _, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}, Partitions: 4}); err != nil {
 		t.Fatal(err)

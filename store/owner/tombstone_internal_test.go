@@ -45,6 +45,7 @@ func (n *node) wants(info *store.ContainerInfo, wishes ...tombstone.Wish) {
 // have none. What went before the setting is brought from the log. All of it is a
 // function of the log, and is forgotten by the log's time.
 func TestI3_TombstonesAreAFunctionOfTheLog(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, byA)
 	dir := t.TempDir()
 	n := w.start(dir)

@@ -49,6 +49,7 @@ func run(tb testing.TB, k *upkeep.Keeper) {
 // that knows nothing of replicas, as a command has it, before a store comes that
 // keeps three.
 func TestReplicas_ApplyBeforeTheFirstStore(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("a cluster takes seconds to elect its leaders")
 	}
@@ -116,6 +117,7 @@ func TestReplicas_ApplyBeforeTheFirstStore(t *testing.T) {
 // TestReplicas_AreLoweredByHandOnly as docs/operations.md says: a store with a smaller
 // configuration does not, and one that comes after it was done does not undo it.
 func TestReplicas_AreLoweredByHandOnly(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("a cluster takes seconds to elect its leaders")
 	}
@@ -156,6 +158,7 @@ func TestReplicas_AreLoweredByHandOnly(t *testing.T) {
 }
 
 func TestReplicas_OfOneServerAreToldToBeMissing(t *testing.T) {
+	t.Parallel()
 	js := alone(t)
 	catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{}))
 	must[store.ContainerInfo](t)(catalog.Create(t.Context(), "default", "orders", store.ContainerSpec{PartitionKey: []string{"/id"}}))
@@ -177,6 +180,7 @@ func unlabel(t *testing.T, js jetstream.JetStream, name string) {
 }
 
 func TestLabels_FollowTheCatalog(t *testing.T) {
+	t.Parallel()
 	js := alone(t)
 	catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{}))
 	info := must[store.ContainerInfo](t)(catalog.Create(t.Context(), "shop", "orders", store.ContainerSpec{PartitionKey: []string{"/id"}, Partitions: 3}))
@@ -254,6 +258,7 @@ func TestLabels_OfTheLargestContainerFit(t *testing.T) {
 }
 
 func TestCopies_OfDatabasesAreMade(t *testing.T) {
+	t.Parallel()
 	js := alone(t)
 	catalog := must[*store.Catalog](t)(store.OpenCatalog(t.Context(), js, store.CatalogConfig{}))
 	must[store.DatabaseInfo](t)(catalog.CreateDatabase(t.Context(), "empty"))

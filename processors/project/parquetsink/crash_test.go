@@ -336,6 +336,7 @@ func (s *story) end(t *testing.T, storage objects, when string, durable map[feed
 // before and after it happens, and the next one goes on: nothing is lost, nothing
 // is there twice, and what readers see is whole all the time.
 func TestCrash_AtEveryStep(t *testing.T) {
+	t.Parallel()
 	s := newStory()
 	count := &crashing{objects: newMemory(), at: -1}
 	l := s.begin(t, count, 1, map[feed.Producer]feed.Position{})
@@ -358,6 +359,7 @@ func TestCrash_AtEveryStep(t *testing.T) {
 
 // TestCrash_OnDisk does the same on a local directory, at fewer steps.
 func TestCrash_OnDisk(t *testing.T) {
+	t.Parallel()
 	s := newStory()
 	count := &crashing{objects: parquetsink.NewDir(t.TempDir()), at: -1}
 	l := s.begin(t, count, 1, map[feed.Producer]feed.Position{})

@@ -84,6 +84,7 @@ func writeUntilKilled(dir string) error {
 // TestKill9 kills a process that commits all the time with SIGKILL, again and
 // again: what it has called durable is there, up to one position, once.
 func TestKill9(t *testing.T) {
+	t.Parallel()
 	rounds := 8
 	if testing.Short() {
 		rounds = 2

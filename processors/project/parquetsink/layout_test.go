@@ -73,6 +73,7 @@ func TestLayout_Columns(t *testing.T) {
 // TestLayout_SmallFilesAreMerged commits a row at a time: the files stay few, and
 // a row is not rewritten each time.
 func TestLayout_SmallFilesAreMerged(t *testing.T) {
+	t.Parallel()
 	storage := &counting{objects: newMemory()}
 	cfg := quick()
 	cfg.Grace = time.Nanosecond

@@ -51,6 +51,7 @@ func ids(t testing.TB, s *parquetsink.Sink) []string {
 // TestRivals_CommitAtTheSameTime has several processes commit all the time to the
 // same tables, some of the rows under the same keys.
 func TestRivals_CommitAtTheSameTime(t *testing.T) {
+	t.Parallel()
 	const processes, batches = 4, 40
 	storage := newMemory()
 	cfg := quick()

@@ -30,6 +30,7 @@ func open(t testing.TB, store parquetsink.ObjectStore, cfg parquetsink.Config) *
 }
 
 func TestSink(t *testing.T) {
+	t.Parallel()
 	small := quick()
 	small.FileRowsMax, small.BufferRowsMax, small.IndexBytesMax = 64, 300, 2000
 	for name, cfg := range map[string]parquetsink.Config{"as configured by default": quick(), "small files": small} {
