@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/integration/poll"
 )
 
 func TestI1_SecondAppenderIsFenced(t *testing.T) {
@@ -290,7 +291,7 @@ func TestLog_Replicated(t *testing.T) {
 	servers := cluster(t, 3)
 	b := &bed{server: servers[0], p: feed.Partition{Container: feed.NewResourceID()}, id: feed.NewLogID()}
 	b.nc, b.js = b.connect(t)
-	eventually(t, func() error {
+	poll.Until(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		return feed.CreateLog(ctx, b.js, b.p, b.id, feed.LogConfig{Replicas: 3})

@@ -1,7 +1,6 @@
 package feed_test
 
 import (
-	"context"
 	"errors"
 	"net"
 	"strings"
@@ -316,26 +315,6 @@ func TestLog_Resolve(t *testing.T) {
 	}
 	if p := at(feed.StartAt(feed.Position{LSN: 7, Index: 3})); p != (feed.Position{LSN: 7, Index: 3}) {
 		t.Errorf("position: %s", p)
-	}
-}
-
-// eventually polls cond, at the edge of a process, and reports the last reason.
-func eventually(tb testing.TB, cond func() error) {
-	tb.Helper()
-	ctx, cancel := context.WithTimeout(tb.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := cond()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			tb.Fatalf("did not come about: %v", err)
-		case <-tick.C:
-		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
 
@@ -271,7 +272,7 @@ func (m *mall) compare() {
 		}
 	}
 	for _, cfg := range m.configs {
-		if deadLetters, err := m.letters.List(t.Context(), cfg.Pipeline, 1); err != nil || len(deadLetters) > 0 {
+		if deadLetters, err := m.DeadLetters.List(t.Context(), cfg.Pipeline, 1); err != nil || len(deadLetters) > 0 {
 			t.Errorf("dead letters: %+v, %v", deadLetters, err)
 		}
 	}
@@ -283,7 +284,7 @@ func (m *mall) compare() {
 // settled waits until everything that is to expire has expired.
 func (m *mall) settled() {
 	m.t.Helper()
-	eventually(m.t, func() (bool, string) {
+	poll.Until(m.t, func() error {
 		there, mortal := 0, 0
 		for _, p := range m.customer.Partitions() {
 			n, err := m.customer.Count(m.t.Context(), p, store.Scope{})
@@ -298,6 +299,6 @@ func (m *mall) settled() {
 				mortal++
 			}
 		}
-		return there == len(shown) && mortal == 0, fmt.Sprintf("%d items, %d shown, %d of them mortal", there, len(shown), mortal)
+		return poll.Unless(there == len(shown) && mortal == 0, fmt.Sprintf("%d items, %d shown, %d of them mortal", there, len(shown), mortal))
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/store"
 )
 
@@ -80,22 +81,22 @@ func TestI5_Model(t *testing.T) {
 
 // rest waits until nothing is left to be done. What clients have deleted is put
 // back: a target that was deleted stays away until its group changes.
-func (m *mallModel) rest(k *worker) {
+func (m *mallModel) rest(k *storetest.Worker) {
 	m.t.Helper()
 	m.settled()
-	m.quiet(k)
+	m.Quiet(k)
 	for n := range mallCategories {
 		m.put(m.category, object{"id": fmt.Sprint("g", n)})
 	}
 	for n := range mallRegions {
 		m.put(m.region, object{"id": fmt.Sprint("r", n), "area": "world"})
 	}
-	m.quiet(k)
+	m.Quiet(k)
 }
 
 // chaos upsets workers and rules now and then, until stop is closed. The returned
 // function waits and tells how often.
-func (m *mallModel) chaos(k **worker, rng *rand.Rand, stop <-chan struct{}) func() int {
+func (m *mallModel) chaos(k **storetest.Worker, rng *rand.Rand, stop <-chan struct{}) func() int {
 	count := 0
 	done := make(chan struct{})
 	var dying sync.WaitGroup // nobody waits for a worker that dies
@@ -109,7 +110,7 @@ func (m *mallModel) chaos(k **worker, rng *rand.Rand, stop <-chan struct{}) func
 		}
 		return true
 	}
-	earlier := m.checkpoints()
+	earlier := m.Checkpoints()
 	go func() {
 		defer close(done)
 		for pass(20 + rng.Int64N(60)) {
@@ -117,35 +118,35 @@ func (m *mallModel) chaos(k **worker, rng *rand.Rand, stop <-chan struct{}) func
 			old := *k
 			switch rng.IntN(8) {
 			case 0:
-				old.stop()
+				old.Stop()
 				*k = m.work()
 			case 1: // it dies
-				dying.Go(old.crash)
+				dying.Go(old.Crash)
 				*k = m.work()
 			case 2: // it is robbed
 				*k = m.work()
-				dying.Go(old.crash)
+				dying.Go(old.Crash)
 			case 3: // it wakes up late
-				old.tap.hold(func(r *store.Request) bool { return r.Fold != nil && !r.Fold.Ask })
+				old.Tap.Hold(func(r *store.Request) bool { return r.Fold != nil && !r.Fold.Ask })
 				pass(10)
 				*k = m.work()
 				pass(40)
-				dying.Go(old.crash)
+				dying.Go(old.Crash)
 			case 4: // the feed comes again
-				old.crash()
+				old.Crash()
 				m.setBack(rng, earlier)
-				earlier = m.checkpoints()
+				earlier = m.Checkpoints()
 				*k = m.work()
 			case 5: // answers get lost
 				var n atomic.Int64
-				old.tap.refusing(func(r *store.Request) *store.Error {
+				old.Tap.Refuse(func(r *store.Request) *store.Error {
 					if r.Fold == nil {
 						return nil
 					}
 					switch n.Add(1) % 6 {
 					case 0: // it is carried out, and nobody learns of it
 						sent := *r
-						_, _ = m.client.Do(context.Background(), &sent)
+						_, _ = m.Client.Do(context.Background(), &sent)
 						fallthrough
 					case 1:
 						return &store.Error{Status: store.StatusUnavailable, Message: "lost", RetryAfter: time.Millisecond}

@@ -1,14 +1,14 @@
 package integration_test
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"testing"
 	"time"
 
-	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
@@ -31,7 +31,7 @@ type mall struct {
 func newMall(t *testing.T) *mall {
 	t.Helper()
 	// Nobody pulls the plug here, so the disk need not be waited for.
-	m := &mall{cascadeWorld: newCascadeWorldOn(t, natsd.Config{SyncInterval: time.Minute})}
+	m := &mall{cascadeWorld: newCascadeWorld(t)}
 	m.customer = m.container("customer", store.ContainerSpec{PartitionKey: []string{"/customerId"}, Partitions: 2, TTL: -1})
 	m.category = m.container("category", store.ContainerSpec{PartitionKey: []string{"/id"}, Partitions: 3})
 	m.region = m.container("region", store.ContainerSpec{PartitionKey: []string{"/area", "/id"}})
@@ -98,7 +98,7 @@ func regionTotals() accumulator.Spec {
 func (m *mall) wish(cfg aggregate.Config, source, published bool) {
 	m.t.Helper()
 	info := cfg.Target.Info()
-	err := m.catalog.WantRule(m.t.Context(), info.Database, info.Name, store.RuleWish{
+	err := m.Catalog.WantRule(m.t.Context(), info.Database, info.Name, store.RuleWish{
 		Pipeline: cfg.Pipeline, Generation: cfg.Generation, Spec: cfg.Spec, Source: source, Published: published,
 	})
 	if err != nil {
@@ -110,83 +110,51 @@ func (m *mall) wish(cfg aggregate.Config, source, published bool) {
 func (m *mall) inForce(cfg aggregate.Config, source, published bool) {
 	m.t.Helper()
 	for _, p := range cfg.Target.Partitions() {
-		eventually(m.t, func() (bool, string) {
+		poll.Until(m.t, func() error {
 			status, err := cfg.Target.Status(m.t.Context(), p)
 			if err != nil {
-				return false, err.Error()
+				return err
 			}
 			for _, r := range status.Rules {
 				if r.Pipeline == cfg.Pipeline {
-					return r.Active && r.Folds == source && r.Published == published && r.Swept == published, fmt.Sprintf("%s: %+v", p, r)
+					return poll.Unless(r.Active && r.Folds == source && r.Published == published && r.Swept == published, fmt.Sprintf("%s: %+v", p, r))
 				}
 			}
-			return false, p.String() + " does not know the rule of " + cfg.Pipeline
+			return errors.New(p.String() + " does not know the rule of " + cfg.Pipeline)
 		})
 	}
 }
 
-// workers starts a worker that folds all aggregates. They are compiled with its own
-// client, whose requests tap sees.
-func (m *mall) work() *worker {
+// work starts a worker that folds all aggregates. They are compiled with its own
+// client, whose requests its tap sees.
+func (m *mall) work() *storetest.Worker {
 	m.t.Helper()
-	k := &worker{w: m.cascadeWorld, tap: &tap{inner: m.client}}
-	host, err := processors.NewHost(m.hub, m.letters, processors.Config{
-		CheckpointInterval: 20 * time.Millisecond, CheckpointBusyInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	k.host = host
-	local := &store.Local{}
-	k.client = store.NewClient(nil, m.catalog, store.ClientConfig{Local: local})
-	ctx, cancel := context.WithCancel(context.Background())
-	k.cancel = cancel
+	k := m.Worker()
 	for _, cfg := range m.configs {
-		for _, c := range []**store.Container{&cfg.Source, &cfg.Target} {
-			for _, p := range (*c).Partitions() {
-				local.Add(p, k.tap)
-			}
-			own, err := k.client.Open((*c).Info())
-			if err != nil {
-				m.t.Fatal(err)
-			}
-			*c = own
-		}
+		cfg.Source, cfg.Target = k.Own(cfg.Source), k.Own(cfg.Target)
 		a, err := aggregate.Compile(cfg)
 		if err != nil {
 			m.t.Fatal(err)
 		}
 		for _, p := range a.Source().Partitions() {
 			resource := processors.Resource{Pipeline: cfg.Pipeline, Generation: cfg.Generation, Role: processors.RoleSource, Partition: p}
-			k.run(ctx, processors.Task{Resource: resource, Processor: a.Fold(p)})
+			k.Run(processors.Task{Resource: resource, Processor: a.Fold(p)})
 		}
 	}
-	m.t.Cleanup(k.stop)
 	return k
 }
 
 // setBack gives some leases the checkpoint of an earlier time, or none: the feed
 // comes again.
 func (m *mall) setBack(rng *rand.Rand, earlier map[processors.Resource][]byte) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for r, e := range m.book {
+	back := map[processors.Resource][]byte{}
+	for r := range m.Checkpoints() {
 		switch rng.IntN(3) {
 		case 0:
-			e.checkpoint = nil
+			back[r] = nil
 		case 1:
-			e.checkpoint = earlier[r]
+			back[r] = earlier[r]
 		}
 	}
-}
-
-// checkpoints are the present ones.
-func (m *mall) checkpoints() map[processors.Resource][]byte {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	all := map[processors.Resource][]byte{}
-	for r, e := range m.book {
-		all[r] = e.checkpoint
-	}
-	return all
+	m.SetBack(back)
 }

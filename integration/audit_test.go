@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
 )
@@ -141,23 +143,23 @@ func TestAudit_FaultIsDriftUntilItIsRepaired(t *testing.T) {
 	s.skip(t, "category-names", s.product.PartitionFor(item.Key), feed.Position(item.ETag))
 	mustRun(t, s.server, "resume", "category-names")
 	awaitAudit(t, g, listen, 1)
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		out, _ := run(t, s.server, "status")
-		return strings.Contains(out, "1 drift") && strings.Contains(out, "millrace repair category-names"), out
+		return poll.Unless(strings.Contains(out, "1 drift") && strings.Contains(out, "millrace repair category-names"), out)
 	})
 
 	mustRun(t, s.server, "repair", "category-names")
 	awaitAudit(t, g, listen, 0)
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		var status status.Status
 		runJSON(t, s.server, &status, "status")
 		for _, p := range status.Pipelines {
 			if p.Name == "category-names" {
 				found := p.Verified
-				return found != nil && found.Verdict == verify.VerdictEqual && found.Copies == stallProducts, fmt.Sprintf("%+v", found)
+				return poll.Unless(found != nil && found.Verdict == verify.VerdictEqual && found.Copies == stallProducts, fmt.Sprintf("%+v", found))
 			}
 		}
-		return false, "status does not tell of category-names"
+		return errors.New("status does not tell of category-names")
 	})
 }
 
@@ -165,17 +167,17 @@ func TestAudit_FaultIsDriftUntilItIsRepaired(t *testing.T) {
 // that drift, and of none of tag-names.
 func awaitAudit(t *testing.T, g *gauges, listen string, drift float64) {
 	t.Helper()
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		for name, want := range map[string]float64{"category-names": drift, "tag-names": 0} {
 			coverage, is := scraped(t, listen, "millrace_verify_coverage_ratio", name), scraped(t, listen, "millrace_verify_drift", name)
 			if is != want || (coverage == 1) != (want == 0) {
-				return false, fmt.Sprintf("%s: drift %g, coverage %g", name, is, coverage)
+				return fmt.Errorf("%s: drift %g, coverage %g", name, is, coverage)
 			}
 			if is := g.of("millrace.verify.drift", name); is != want {
-				return false, fmt.Sprintf("%s: by OTLP the drift is %g", name, is)
+				return fmt.Errorf("%s: by OTLP the drift is %g", name, is)
 			}
 		}
-		return true, ""
+		return nil
 	})
 }
 

@@ -2,12 +2,14 @@ package integration_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
@@ -50,7 +52,7 @@ func TestCascade_NestedFieldsAndWhere(t *testing.T) {
 		w.put(order, object{"id": state, "state": state, "n": i, "by": object{"region": 1.0, "person": object{"id": "7"}}})
 	}
 	w.put(order, object{"id": "other", "state": "new", "by": object{"region": 2, "person": object{"id": "7"}}})
-	w.quiet(k)
+	w.Quiet(k)
 	check := func(when string, want map[string]any) {
 		t.Helper()
 		got := map[string]any{}
@@ -67,18 +69,18 @@ func TestCascade_NestedFieldsAndWhere(t *testing.T) {
 	check("filled", object{"new": filled, "paid": filled, "shipped": untouched, "other": dangling})
 
 	w.put(person, object{"id": "7", "region": 1, "kind": "customer", "name": object{"last": "Öst"}})
-	w.quiet(k)
+	w.Quiet(k)
 	renamed := object{"region": 1.0, "person": object{"id": "7", "name": "Öst"}}
 	check("renamed, without a phone", object{"new": renamed, "paid": renamed, "shipped": untouched, "other": dangling})
 
 	// An item that begins to be selected is checked.
 	w.put(order, object{"id": "shipped", "state": "new", "by": untouched})
-	w.quiet(k)
+	w.Quiet(k)
 	check("selected later", object{"shipped": renamed})
 
 	// A source that where selects no more is none, and its copies are kept.
 	w.put(person, object{"id": "7", "region": 1, "kind": "customer", "name": object{"last": "Å"}, "closed": true})
-	w.quiet(k)
+	w.Quiet(k)
 	check("closed", object{"new": renamed})
 }
 
@@ -108,11 +110,11 @@ func TestCascade_OnSourceDelete(t *testing.T) {
 				k := w.start([]cascade.Config{cfg})
 				w.category(meta, "1", "A")
 				w.put(product, productItem{ID: "P", CategoryID: "1"})
-				w.quiet(k)
+				w.Quiet(k)
 				if err := vanish(w, meta); err != nil {
 					t.Fatal(err)
 				}
-				w.quiet(k)
+				w.Quiet(k)
 				if diff := cmp.Diff(want, w.read(product, "P", "1")); diff != "" {
 					t.Errorf("the copy (-want +got):\n%s", diff)
 				}
@@ -120,7 +122,7 @@ func TestCascade_OnSourceDelete(t *testing.T) {
 					return
 				}
 				w.category(meta, "1", "Again")
-				w.quiet(k)
+				w.Quiet(k)
 				if got := w.product(product, "1", "P").CategoryName; got != "Again" {
 					t.Errorf("made again, the source has copy %q", got)
 				}
@@ -148,15 +150,15 @@ func TestCascade_AnItemThatRefuses(t *testing.T) {
 		w.put(product, productItem{ID: fmt.Sprint(i), CategoryID: "1", CategoryName: "A"})
 	}
 	w.put(product, object{"id": "full", "categoryId": "1", "categoryName": "A", "pad": pad})
-	w.quiet(k)
+	w.Quiet(k)
 	w.category(meta, "1", "A longer name")
-	w.quiet(k)
+	w.Quiet(k)
 	for i := range 20 {
 		if got := w.product(product, "1", fmt.Sprint(i)).CategoryName; got != "A longer name" {
 			t.Errorf("item %d has %q", i, got)
 		}
 	}
-	deadLetters, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
+	deadLetters, err := w.DeadLetters.List(t.Context(), cfg.Pipeline, 10)
 	if err != nil || len(deadLetters) != 1 {
 		t.Fatalf("dead letters after the fan-out: %+v, %v", deadLetters, err)
 	}
@@ -165,11 +167,11 @@ func TestCascade_AnItemThatRefuses(t *testing.T) {
 	}
 	w.put(product, object{"id": "full", "categoryId": "1", "pad": pad})
 	w.put(product, productItem{ID: "next", CategoryID: "1"})
-	w.quiet(k)
+	w.Quiet(k)
 	if got := w.product(product, "1", "next").CategoryName; got != "A longer name" {
 		t.Errorf("behind the item that refuses, another has %q", got)
 	}
-	deadLetters, err = w.letters.List(t.Context(), cfg.Pipeline, 10)
+	deadLetters, err = w.DeadLetters.List(t.Context(), cfg.Pipeline, 10)
 	if err != nil || len(deadLetters) != 2 || deadLetters[1].Target != `["1"]/full` || deadLetters[1].Role != processors.RoleTarget {
 		t.Fatalf("dead letters after the check: %+v, %v", deadLetters, err)
 	}
@@ -177,29 +179,29 @@ func TestCascade_AnItemThatRefuses(t *testing.T) {
 	// A retry that fails says why; when there is room, both are done and gone.
 	retry := func() {
 		for i := range deadLetters {
-			if err := w.letters.Retry(t.Context(), cfg.Pipeline, deadLetters[i].ID); err != nil {
+			if err := w.DeadLetters.Retry(t.Context(), cfg.Pipeline, deadLetters[i].ID); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	retry()
-	eventually(t, func() (bool, string) {
-		now, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
+	poll.Until(t, func() error {
+		now, err := w.DeadLetters.List(t.Context(), cfg.Pipeline, 10)
 		if err != nil || len(now) != 2 {
-			return false, fmt.Sprintf("dead letters %+v, %v", now, err)
+			return errors.New(fmt.Sprintf("dead letters %+v, %v", now, err))
 		}
 		for i := range now {
 			if !now[i].Retry.IsZero() || now[i].Attempts == 0 {
-				return false, "a retry was not tried"
+				return errors.New("a retry was not tried")
 			}
 		}
-		return true, ""
+		return nil
 	})
 	w.put(product, object{"id": "full", "categoryId": "1", "pad": "x"})
 	retry()
-	eventually(t, func() (bool, string) {
-		now, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
-		return err == nil && len(now) == 0, fmt.Sprintf("dead letters %+v, %v", now, err)
+	poll.Until(t, func() error {
+		now, err := w.DeadLetters.List(t.Context(), cfg.Pipeline, 10)
+		return poll.Unless(err == nil && len(now) == 0, fmt.Sprintf("dead letters %+v, %v", now, err))
 	})
 }
 
@@ -212,7 +214,7 @@ func TestCascade_AParkedFanOut(t *testing.T) {
 	w.put(product, productItem{ID: "P", CategoryID: "1", Tags: []tagItem{{"T", "A"}}})
 	cfg := tagNames(meta, product)
 	k := w.start([]cascade.Config{cfg}, processors.RoleSource)
-	k.tap.refusing(func(r *store.Request) *store.Error {
+	k.Tap.Refuse(func(r *store.Request) *store.Error {
 		if r.PatchMany == nil || r.PatchMany.Source != `["tag"]/T` {
 			return nil
 		}
@@ -222,24 +224,24 @@ func TestCascade_AParkedFanOut(t *testing.T) {
 	w.tag(meta, "U", "B")
 	parked := func() {
 		t.Helper()
-		eventually(t, func() (bool, string) {
+		poll.Until(t, func() error {
 			var jobs []processors.Job
-			for _, a := range k.host.Activities() {
+			for _, a := range k.Host.Activities() {
 				jobs = append(jobs, a.Checkpoint.Jobs...)
 			}
-			return len(jobs) == 1 && jobs[0].Parked && jobs[0].Source == `["tag"]/T`, fmt.Sprintf("%+v", jobs)
+			return poll.Unless(len(jobs) == 1 && jobs[0].Parked && jobs[0].Source == `["tag"]/T`, fmt.Sprintf("%+v", jobs))
 		})
 	}
 	parked()
-	deadLetters, err := w.letters.List(t.Context(), cfg.Pipeline, 10)
+	deadLetters, err := w.DeadLetters.List(t.Context(), cfg.Pipeline, 10)
 	if err != nil || len(deadLetters) != 1 || deadLetters[0].Item != `["tag"]/T` || deadLetters[0].Status != int(store.StatusBadRequest) {
 		t.Fatalf("dead letters %+v, %v", deadLetters, err)
 	}
-	k.stop()
+	k.Stop()
 	k = w.start([]cascade.Config{cfg}, processors.RoleSource)
 	parked()
 	w.tag(meta, "T", "C")
-	w.quiet(k)
+	w.Quiet(k)
 	if got := w.product(product, "1", "P").Tags[0].Name; got != "C" {
 		t.Errorf("the copy is %q, want C", got)
 	}
@@ -254,20 +256,20 @@ func TestCascade_WaitsForItsIndex(t *testing.T) {
 	w.put(product, productItem{ID: "P", CategoryID: "1", Tags: []tagItem{{"T", "A"}}})
 	k := w.start([]cascade.Config{tagNames(meta, product)}, processors.RoleSource)
 	w.tag(meta, "T", "B")
-	eventually(t, func() (bool, string) {
-		for _, a := range k.host.Activities() {
+	poll.Until(t, func() error {
+		for _, a := range k.Host.Activities() {
 			for _, job := range a.Checkpoint.Jobs {
 				if job.Attempts > 0 && strings.Contains(job.LastError, "/tags/*/id") {
-					return true, ""
+					return nil
 				}
 			}
 		}
-		return false, "no fan-out says that it waits for the index"
+		return errors.New("no fan-out says that it waits for the index")
 	})
-	if err := w.catalog.WantIndex(t.Context(), "default", "product", "/tags/*/id"); err != nil {
+	if err := w.Catalog.WantIndex(t.Context(), "default", "product", "/tags/*/id"); err != nil {
 		t.Fatal(err)
 	}
-	w.quiet(k)
+	w.Quiet(k)
 	if got := w.product(product, "1", "P").Tags[0].Name; got != "B" {
 		t.Errorf("the copy is %q, want B", got)
 	}

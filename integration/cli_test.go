@@ -18,6 +18,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/cmd/millrace/webstore"
+	"github.com/millrace/millrace/integration/poll"
 )
 
 // command runs the binary to its end and tells its two outputs apart.
@@ -218,9 +219,9 @@ func importInTwo(t *testing.T, items int, env []string, at ...string) {
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		_, err := os.Stat(file + ".import")
-		return err == nil, fmt.Sprintf("the import has no state yet: %v", err)
+		return poll.Unless(err == nil, fmt.Sprintf("the import has no state yet: %v", err))
 	})
 	if err := first.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)

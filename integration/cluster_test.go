@@ -22,6 +22,8 @@ import (
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
@@ -75,13 +77,13 @@ func natsServer(t testing.TB) (url string) {
 		}
 	})
 	url = "nats://127.0.0.1:" + strconv.Itoa(port)
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		nc, err := nats.Connect(url)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		nc.Close()
-		return true, ""
+		return nil
 	})
 	return url
 }
@@ -162,7 +164,7 @@ func (c *cluster) leases(prefix string) (found []leases.Lease) {
 // prefix, and all of them have an owner.
 func (c *cluster) balanced(members []*member, prefix string, n int) {
 	c.t.Helper()
-	eventually(c.t, func() (bool, string) {
+	poll.Until(c.t, func() error {
 		all := c.leases(prefix)
 		held := make([]int, len(members))
 		for i := range all {
@@ -176,7 +178,7 @@ func (c *cluster) balanced(members []*member, prefix string, n int) {
 		for _, h := range held {
 			least, total = min(least, h), total+h
 		}
-		return total == n && least >= n/len(members), fmt.Sprintf("of %d leases %s* the members hold %v", n, prefix, held)
+		return poll.Unless(total == n && least >= n/len(members), fmt.Sprintf("of %d leases %s* the members hold %v", n, prefix, held))
 	})
 }
 
@@ -233,7 +235,7 @@ func (c *cluster) watch(ct *store.Container, pipeline string, version func(body 
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		background(c.t, "watch the change feed", func(ctx context.Context) error {
+		storetest.Run(c.t, func(ctx context.Context) error {
 			defer tail.Close()
 			for {
 				commit, err := tail.Next(ctx)
@@ -417,9 +419,9 @@ func TestCluster_KilledWorkersResumeTheFanOut(t *testing.T) {
 	c.renameTag(meta, 1)
 	reached := func(items int) {
 		t.Helper()
-		eventually(t, func() (bool, string) {
+		poll.Until(t, func() error {
 			done, _ := w.written("v1")
-			return done >= items, fmt.Sprintf("%d of %d products have the new name", done, items)
+			return poll.Unless(done >= items, fmt.Sprintf("%d of %d products have the new name", done, items))
 		})
 	}
 	// From here on the pages that each partition had when the workers died.
@@ -436,9 +438,9 @@ func TestCluster_KilledWorkersResumeTheFanOut(t *testing.T) {
 	}
 	reached(n / 2)
 	var at *member
-	eventually(t, func() (bool, string) { // nobody for a moment, while the workers share their leases anew
+	poll.Until(t, func() error { // nobody for a moment, while the workers share their leases anew
 		_, at = c.fanOutRole("tag-names")
-		return at != nil, "nobody holds the fan-out's lease though it goes on"
+		return poll.Unless(at != nil, "nobody holds the fan-out's lease though it goes on")
 	})
 	at.kill()
 	second, _ := w.written("v1")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/feed/natsd/readertest"
+	"github.com/millrace/millrace/integration/poll"
 )
 
 // deployed are the three servers of deploy/nats/nats.conf in this process, each
@@ -75,13 +76,13 @@ func deploy(t *testing.T) *deployed {
 		servers = append(servers, s)
 		d.urls = append(d.urls, fmt.Sprintf("tls://%s:%d", host, options.Port))
 	}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		for _, s := range servers {
 			if !s.JetStreamIsCurrent() || s.NumRoutes() == 0 {
-				return false, "the servers have not found each other"
+				return errors.New("the servers have not found each other")
 			}
 		}
-		return true, ""
+		return nil
 	})
 	return d
 }

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
 
@@ -277,10 +278,9 @@ func TestDiskFull_WritesAreRefusedBeforeAnythingBreaks(t *testing.T) {
 	if left < reserve/2 || left > reserve {
 		t.Errorf("writes were refused with %d MiB free; the reserve is %d", left, reserve)
 	}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		r, status := ready(t, address)
-		return status == http.StatusServiceUnavailable && strings.Contains(strings.Join(r.Problems, "\n"), "disk nearly full"),
-			fmt.Sprintf("/readyz says %d %v", status, r.Problems)
+		return poll.Unless(status == http.StatusServiceUnavailable && strings.Contains(strings.Join(r.Problems, "\n"), "disk nearly full"), fmt.Sprintf("/readyz says %d %v", status, r.Problems))
 	})
 	if err := put(t.Context(), meta, metaItem{catalogueTag, "tag", "v1"}); !errors.Is(err, store.ErrDiskFull) {
 		t.Errorf("a rename is answered %v", err)
@@ -306,9 +306,9 @@ func TestDiskFull_WritesAreRefusedBeforeAnythingBreaks(t *testing.T) {
 		t.Errorf("with space again:\n%s", &r)
 	}
 	f.check(t)
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		r, status := ready(t, address)
-		return status == http.StatusOK, fmt.Sprintf("/readyz says %d %v", status, r.Problems)
+		return poll.Unless(status == http.StatusOK, fmt.Sprintf("/readyz says %d %v", status, r.Problems))
 	})
 }
 
@@ -333,10 +333,9 @@ func TestDiskFull_TheLogMeetsTheEnd(t *testing.T) {
 		}
 	}
 	for looks := range 5 { // it says so, and again
-		eventually(t, func() (bool, string) {
+		poll.Until(t, func() error {
 			r, status := ready(t, address)
-			return status == http.StatusServiceUnavailable && strings.Contains(strings.Join(r.Problems, "\n"), "is full: "),
-				fmt.Sprintf("look %d: /readyz says %d %q", looks, status, r.Problems)
+			return poll.Unless(status == http.StatusServiceUnavailable && strings.Contains(strings.Join(r.Problems, "\n"), "is full: "), fmt.Sprintf("look %d: /readyz says %d %q", looks, status, r.Problems))
 		})
 		pause(t, 500*time.Millisecond)
 	}
@@ -352,9 +351,9 @@ func TestDiskFull_TheLogMeetsTheEnd(t *testing.T) {
 	}
 	acked, unanswered := f.check(t)
 	t.Logf("%d products were acknowledged and all are there; %d are there whose writer was not answered", acked, unanswered)
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		r, status := ready(t, address)
-		return status == http.StatusOK, fmt.Sprintf("/readyz says %d %q", status, r.Problems)
+		return poll.Unless(status == http.StatusOK, fmt.Sprintf("/readyz says %d %q", status, r.Problems))
 	})
 	if n := strings.Count(up.output(), "is opened anew"); n != 1 {
 		t.Errorf("the embedded server was opened anew %d times, want once: when there was space", n)
@@ -388,11 +387,11 @@ func fillable(t *testing.T, server string) (meta *store.Container, f *filler) {
 // goOn waits until a rename is taken, and then writes on.
 func (f *filler) goOn(t *testing.T, meta *store.Container) {
 	t.Helper()
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		err := put(ctx, meta, metaItem{catalogueTag, "tag", "v1"})
-		return err == nil, fmt.Sprint("after space was freed: ", err)
+		return poll.Unless(err == nil, fmt.Sprint("after space was freed: ", err))
 	})
 	for range 100 {
 		if err := f.one(t.Context()); err != nil {

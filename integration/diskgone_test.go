@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
 
@@ -65,9 +66,9 @@ func TestDiskFull_OthersFillItAtOnce(t *testing.T) {
 					t.Errorf("it is said %d times that the disk was full under a mapped file", n)
 				}
 			}
-			eventually(t, func() (bool, string) {
+			poll.Until(t, func() error {
 				r, status := ready(t, address)
-				return status == http.StatusServiceUnavailable && len(r.Problems) > 0, fmt.Sprintf("full: /readyz says %d %q", status, r.Problems)
+				return poll.Unless(status == http.StatusServiceUnavailable && len(r.Problems) > 0, fmt.Sprintf("full: /readyz says %d %q", status, r.Problems))
 			})
 			r, _ := ready(t, address)
 			t.Logf("full: %d products acknowledged, %d MiB free, refused: %v\n/readyz: %q", len(f.acked), d.freeMegabytes(), reasons[0], r.Problems)
@@ -112,7 +113,7 @@ func TestDiskFull_NothingIsReserved(t *testing.T) {
 func (f *filler) comeBack(t *testing.T, meta *store.Container) {
 	t.Helper()
 	for n := range 101 {
-		eventually(t, func() (bool, string) {
+		poll.Until(t, func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			var err error
@@ -121,7 +122,7 @@ func (f *filler) comeBack(t *testing.T, meta *store.Container) {
 			} else {
 				err = f.one(ctx)
 			}
-			return err == nil, fmt.Sprintf("after space was freed, write %d: %v", n, err)
+			return poll.Unless(err == nil, fmt.Sprintf("after space was freed, write %d: %v", n, err))
 		})
 	}
 }
@@ -130,9 +131,9 @@ func (f *filler) comeBack(t *testing.T, meta *store.Container) {
 // was acknowledged.
 func (f *filler) checkAll(t *testing.T, server, address string) {
 	t.Helper()
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		r, status := ready(t, address)
-		return status == http.StatusOK, fmt.Sprintf("/readyz says %d %q", status, r.Problems)
+		return poll.Unless(status == http.StatusOK, fmt.Sprintf("/readyz says %d %q", status, r.Problems))
 	})
 	if r := verifyCopies(t, server); r.exit != 0 {
 		t.Errorf("with space again:\n%s", &r)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/integration/poll"
 )
 
 // endpoint is the gateway of a process, and how commands reach it.
@@ -227,16 +230,16 @@ func TestEndpoint_FeedTails(t *testing.T) {
 	// It begins when it has asked for the first time; until then what is written is old.
 	n := 0
 	var first change
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		n++
 		if _, errs, exit := e.run(fmt.Sprintf(`{"id":"knock%d","pk":"a"}`, n), "import", "things", "-"); exit != 0 {
 			t.Fatalf("exit %d\n%s", exit, errs)
 		}
 		select {
 		case first = <-came:
-			return true, ""
+			return nil
 		default:
-			return false, "nothing came"
+			return errors.New("nothing came")
 		}
 	})
 	if !strings.HasPrefix(first.ID, "knock") || first.LSN == 0 {
@@ -252,7 +255,7 @@ func TestEndpoint_FeedTails(t *testing.T) {
 	if _, errs, exit := e.run(lines.String(), "import", "things", "-"); exit != 0 {
 		t.Fatalf("exit %d\n%s", exit, errs)
 	}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		select {
 		case c := <-came:
 			if strings.Contains(string(c.Item), "_rid") {
@@ -261,7 +264,7 @@ func TestEndpoint_FeedTails(t *testing.T) {
 			delete(want, c.ID)
 		default:
 		}
-		return len(want) == 0, fmt.Sprintf("%d creates did not come", len(want))
+		return poll.Unless(len(want) == 0, fmt.Sprintf("%d creates did not come", len(want)))
 	})
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)

@@ -12,11 +12,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/parquet-go/parquet-go"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
 
@@ -37,7 +37,7 @@ type everyCategory struct {
 // rest waits until what is to expire has expired and nothing is left to be done.
 func (m *everyModel) rest() {
 	m.t.Helper()
-	soon(m.t, time.Minute, func() string {
+	poll.Until(m.t, func() error {
 		there, err := 0, error(nil)
 		for _, p := range m.customer.Partitions() {
 			n, failed := m.customer.Count(m.t.Context(), p, store.Scope{})
@@ -46,9 +46,9 @@ func (m *everyModel) rest() {
 		shown := scanAll[everyOrder](m.t, m.customer)
 		mortal := slices.ContainsFunc(shown, func(o everyOrder) bool { return o.TTL > 0 })
 		if err == nil && there == len(shown) && !mortal {
-			return ""
+			return nil
 		}
-		return fmt.Sprintf("%d items, %d shown, some of them mortal: %t, %v", there, len(shown), mortal, err)
+		return errors.New(fmt.Sprintf("%d items, %d shown, some of them mortal: %t, %v", there, len(shown), mortal, err))
 	})
 	m.settle("productMeta", "product", "customer", "sku", "region")
 }
@@ -320,15 +320,15 @@ func (m *everyModel) compareTables(customers []everyCustomer, orders []everyOrde
 		}
 	}
 	for table, want := range claims {
-		soon(m.t, 10*time.Second, func() string {
+		poll.Until(m.t, func() error {
 			got, err := fileRows(filepath.Join(m.files, "current", table))
 			if err != nil {
-				return err.Error()
+				return err
 			}
 			if diff := gocmp.Diff(chosen(want, got), got); diff != "" {
-				return "table " + table + " (-want +got):\n" + diff
+				return errors.New("table " + table + " (-want +got):\n" + diff)
 			}
-			return ""
+			return nil
 		})
 	}
 }

@@ -175,18 +175,3 @@ func (w *town) equal(when string, names ...string) {
 		w.t.Errorf("%s:\n%s", when, &report{Report: *got})
 	}
 }
-
-// soon polls under a deadline and fails with the last reason.
-func soon(t testing.TB, limit time.Duration, ok func() string) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) { //nolint:forbidigo // it polls
-		why := ok()
-		if why == "" {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Errorf("not within %s: %s", limit, why)
-			return
-		}
-	}
-}

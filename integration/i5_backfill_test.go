@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
@@ -39,8 +41,8 @@ func TestI5_ACascadesBackfillGoesOnElsewhere(t *testing.T) {
 				t.Fatal(err)
 			}
 			checks := w.start([]cascade.Config{cfg}, processors.RoleTarget)
-			w.quiet(checks)
-			checks.stop()
+			w.Quiet(checks)
+			checks.Stop()
 			w.category(meta, "1", "New") // nobody fans it out
 			partition := partitionOf(t, product, "1")
 
@@ -48,43 +50,41 @@ func TestI5_ACascadesBackfillGoesOnElsewhere(t *testing.T) {
 			cfg.Backfill = processors.BackfillRequest{Number: 1, Where: func([]byte) bool { <-goOn; return true }}
 			first := w.start([]cascade.Config{cfg}, processors.RoleTarget)
 			var requests, looked atomic.Int64
-			here := repairedBy(first.tap)
-			there, let := first.tap.hold(func(r *store.Request) bool { return r.Repair != nil && requests.Add(1) == 2 })
+			here := repairedBy(first.Tap)
+			there, let := first.Tap.Hold(func(r *store.Request) bool { return r.Repair != nil && requests.Add(1) == 2 })
 			close(goOn)
 			<-there
-			resource := first.leases[slices.IndexFunc(first.leases, func(l *bookLease) bool { return l.r.Partition == partition })].r
+			resource := first.Leases[slices.IndexFunc(first.Leases, func(l *storetest.Lease) bool { return l.Resource.Partition == partition })].Resource
 			checkpoint := func() *processors.Checkpoint {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				cp, err := processors.DecodeCheckpoint(w.book[resource].checkpoint)
+				cp, err := processors.DecodeCheckpoint(w.Checkpoints()[resource])
 				if err != nil {
 					t.Fatal(err)
 				}
 				return cp
 			}
-			eventually(t, func() (bool, string) {
+			poll.Until(t, func() error {
 				cp := checkpoint()
-				return cp.Backfill != nil && cp.Backfill.Scanned == page && !cp.Backfill.Done, fmt.Sprintf("the checkpoint is %+v", cp)
+				return poll.Unless(cp.Backfill != nil && cp.Backfill.Scanned == page && !cp.Backfill.Done, fmt.Sprintf("the checkpoint is %+v", cp))
 			})
 			if killed {
-				for _, l := range first.leases {
-					l.dead.Store(true) // no checkpoint tells of the page
+				for _, l := range first.Leases {
+					l.Die() // no checkpoint tells of the page
 				}
 				let()
-				eventually(t, func() (bool, string) { return here.Load() == 2*page, fmt.Sprintf("%d items repaired", here.Load()) })
-				first.crash()
+				poll.Until(t, func() error { return poll.Unless(here.Load() == 2*page, fmt.Sprintf("%d items repaired", here.Load())) })
+				first.Crash()
 			}
 
 			goOn = make(chan struct{})
 			cfg.Backfill.Where = func([]byte) bool { <-goOn; looked.Add(1); return true }
 			second := w.start([]cascade.Config{cfg}, processors.RoleTarget)
-			elsewhere := repairedBy(second.tap)
+			elsewhere := repairedBy(second.Tap)
 			close(goOn)
-			w.quiet(second)
+			w.Quiet(second)
 			if !killed { // it wakes up
 				let()
-				eventually(t, func() (bool, string) { return len(first.failures()) > 0, "the late term goes on" })
-				if err := first.failures()[0]; !errors.Is(err, processors.ErrFenced) {
+				poll.Until(t, func() error { return poll.Unless(len(first.Failures()) > 0, "the late term goes on") })
+				if err := first.Failures()[0]; !errors.Is(err, processors.ErrFenced) {
 					t.Errorf("the late term ended with %v, want ErrLost", err)
 				}
 			}
@@ -95,9 +95,9 @@ func TestI5_ACascadesBackfillGoesOnElsewhere(t *testing.T) {
 				t.Errorf("%d and %d items were repaired, want each of %d once", here.Load(), elsewhere.Load(), products)
 			}
 			var cp *processors.Checkpoint // the last one is written a moment after there is nothing left to do
-			eventually(t, func() (bool, string) {
+			poll.Until(t, func() error {
 				cp = checkpoint()
-				return cp.Backfill != nil && cp.Backfill.Done && len(cp.Jobs) == 0, fmt.Sprintf("when it is done the checkpoint is %+v", cp)
+				return poll.Unless(cp.Backfill != nil && cp.Backfill.Done && len(cp.Jobs) == 0, fmt.Sprintf("when it is done the checkpoint is %+v", cp))
 			})
 			if f := cp.Backfill; f.Scanned != products || f.Total != products {
 				t.Errorf("%d of %d items were scanned, want %d", f.Scanned, f.Total, products)
@@ -114,9 +114,9 @@ func TestI5_ACascadesBackfillGoesOnElsewhere(t *testing.T) {
 }
 
 // repairedBy counts the items that the repairs of a worker change.
-func repairedBy(tap *tap) *atomic.Int64 {
+func repairedBy(tap *storetest.Tap) *atomic.Int64 {
 	n := new(atomic.Int64)
-	tap.onResponse(func(r *store.Request, resp *store.Response) {
+	tap.OnResponse(func(r *store.Request, resp *store.Response) {
 		if r.Repair == nil || resp.Repair == nil {
 			return
 		}

@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
@@ -30,10 +32,10 @@ func TestI6_TwoSourcesDeletedAtOnce(t *testing.T) {
 		w.put(product, productItem{ID: "P", CategoryID: fmt.Sprint(i), Tags: []tagItem{{"1", "A"}, {"2", "B"}, {"3", "C"}}})
 	}
 	worker := w.start([]cascade.Config{tagNames(meta, product)})
-	w.quiet(worker)
+	w.Quiet(worker)
 	var mu sync.Mutex
 	var first feed.Position
-	there, let := worker.tap.hold(func(r *store.Request) bool {
+	there, let := worker.Tap.Hold(func(r *store.Request) bool {
 		if r.PatchMany == nil || !r.PatchMany.Plant {
 			return false
 		}
@@ -61,12 +63,12 @@ func TestI6_TwoSourcesDeletedAtOnce(t *testing.T) {
 			<-there
 		}
 	}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		got := remaining()
-		return got == "true false true", "of the tags 1, 2 and 3 there are: " + got
+		return poll.Unless(got == "true false true", "of the tags 1, 2 and 3 there are: "+got)
 	})
 	let()
-	w.quiet(worker)
+	w.Quiet(worker)
 	if got := remaining(); got != "false false true" {
 		t.Errorf("of the tags 1, 2 and 3 there are: %s", got)
 	}
@@ -114,7 +116,7 @@ func (w *cascadeWorld) names(configs []cascade.Config, category, id string) stri
 func later(t testing.TB) {
 	t.Helper()
 	began := time.Now().UnixMilli()
-	eventually(t, func() (bool, string) { return time.Now().UnixMilli() > began, "time stands still" })
+	poll.Until(t, func() error { return poll.Unless(time.Now().UnixMilli() > began, "time stands still") })
 }
 
 // A source is deleted, its fan-outs are over, and a client writes an old copy back. The
@@ -140,26 +142,26 @@ func TestI6_AnOldCopyWrittenBackAfterTheDelete(t *testing.T) {
 	}
 	w.category(meta, "1", "Old")
 	putAll(productItem{ID: "P", CategoryID: "1"})
-	w.quiet(k)
+	w.Quiet(k)
 	w.category(meta, "1", "Last")
-	w.quiet(k)
+	w.Quiet(k)
 	check("renamed", "P", "1", "Last Last Last")
 	w.removeCategory(meta, "1")
-	w.quiet(k)
+	w.Quiet(k)
 	check("deleted", "P", "1", "Last none -")
 
 	later(t)
 	putAll(productItem{ID: "P", CategoryID: "1", CategoryName: "Old"})
 	putAll(productItem{ID: "Q", CategoryID: "2", CategoryName: "Never"})
-	w.quiet(k)
+	w.Quiet(k)
 	check("written back", "P", "1", "Last none Old")
 	check("of what never was", "Q", "2", "Never Never Never")
 
 	w.category(meta, "1", "Again")
-	w.quiet(k)
+	w.Quiet(k)
 	check("made again", "P", "1", "Again Again Again")
 	w.removeCategory(meta, "1")
-	w.quiet(k)
+	w.Quiet(k)
 	check("deleted again", "P", "1", "Again none -")
 }
 
@@ -170,13 +172,13 @@ func TestI6_AnOldElementWrittenBackAfterTheDelete(t *testing.T) {
 	meta, product := w.webstore()
 	k := w.start([]cascade.Config{tagNames(meta, product)})
 	w.tag(meta, "T", "First")
-	w.quiet(k)
+	w.Quiet(k)
 	if err := meta.Delete(t.Context(), keyOf(t, "tag"), "T"); err != nil {
 		t.Fatal(err)
 	}
-	w.quiet(k)
+	w.Quiet(k)
 	w.put(product, productItem{ID: "P", CategoryID: "1", Tags: []tagItem{{"T", "First"}, {"U", "other"}, {"T", "mine"}}})
-	w.quiet(k)
+	w.Quiet(k)
 	if got := w.product(product, "1", "P").Tags; len(got) != 1 || got[0] != (tagItem{"U", "other"}) {
 		t.Errorf("the item has %+v", got)
 	}
@@ -196,11 +198,11 @@ func TestI6_AnUnrelatedPatchDuringADelete(t *testing.T) {
 		w.put(configs[i].Target, productItem{ID: "Q", CategoryID: "1", CategoryName: "A"})
 	}
 	k := w.start(configs)
-	w.quiet(k)
+	w.Quiet(k)
 	var planted sync.WaitGroup
 	planted.Add(len(configs))
 	goOn := make(chan struct{})
-	k.tap.onRequest(func(r *store.Request) {
+	k.Tap.OnRequest(func(r *store.Request) {
 		if r.PatchMany != nil && !r.PatchMany.Plant && r.PatchMany.Copy.Action != store.CopySet {
 			planted.Done()
 			<-goOn
@@ -215,9 +217,9 @@ func TestI6_AnUnrelatedPatchDuringADelete(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	k.tap.onRequest(func(*store.Request) {})
+	k.Tap.OnRequest(func(*store.Request) {})
 	close(goOn)
-	w.quiet(k)
+	w.Quiet(k)
 	for id, want := range map[string]string{"P": "none A", "Q": "none -"} {
 		if got := w.names(configs, "1", id); got != want {
 			t.Errorf("%s: clear and delete have %s, want %s", id, got, want)
@@ -240,16 +242,16 @@ func TestI6_ASourceMadeAgainWinsOverALateClear(t *testing.T) {
 			w.category(meta, "1", "Old")
 			fanOuts := w.start([]cascade.Config{cfg}, processors.RoleSource)
 			checks := w.start([]cascade.Config{cfg}, processors.RoleTarget)
-			w.quiet(fanOuts, checks)
+			w.Quiet(fanOuts, checks)
 			w.removeCategory(meta, "1")
-			w.quiet(fanOuts, checks)
-			there, let := checks.tap.hold(func(r *store.Request) bool { return r.Repair != nil })
+			w.Quiet(fanOuts, checks)
+			there, let := checks.Tap.Hold(func(r *store.Request) bool { return r.Repair != nil })
 			w.put(product, productItem{ID: "P", CategoryID: "1", CategoryName: written})
 			<-there
 			w.category(meta, "1", "Again")
-			w.quiet(fanOuts)
+			w.Quiet(fanOuts)
 			let()
-			w.quiet(fanOuts, checks)
+			w.Quiet(fanOuts, checks)
 			if got := w.product(product, "1", "P").CategoryName; got != "Again" {
 				t.Errorf("the copy is %q, want Again", got)
 			}
@@ -271,22 +273,22 @@ func TestI6_KeepIsTheLastValueWhateverRaced(t *testing.T) {
 	cfg := categoryNames(meta, product)
 	cfg.FanOutPageItems = 5
 	first := w.start([]cascade.Config{cfg}, processors.RoleSource)
-	w.quiet(first)
-	there, _ := first.tap.hold(func(r *store.Request) bool { return r.PatchMany != nil })
+	w.Quiet(first)
+	there, _ := first.Tap.Hold(func(r *store.Request) bool { return r.PatchMany != nil })
 	w.category(meta, "1", "Last")
 	<-there
-	eventually(t, func() (bool, string) { // the checkpoint holds the fan-out
-		for _, a := range first.host.Activities() {
+	poll.Until(t, func() error { // the checkpoint holds the fan-out
+		for _, a := range first.Host.Activities() {
 			if a.Checkpoint.Open() > 0 {
-				return true, ""
+				return nil
 			}
 		}
-		return false, "no checkpoint holds the fan-out"
+		return errors.New("no checkpoint holds the fan-out")
 	})
 	w.removeCategory(meta, "1")
-	first.crash()
+	first.Crash()
 	second := w.start([]cascade.Config{cfg}, processors.RoleSource)
-	w.quiet(second)
+	w.Quiet(second)
 	for i := range items {
 		if got := w.product(product, "1", fmt.Sprint(i)).CategoryName; got != "Last" {
 			t.Fatalf("item %d has %q, want Last", i, got)
@@ -303,12 +305,12 @@ func TestI6_KeepOfASourceThatExpires(t *testing.T) {
 	product := w.container("product", store.ContainerSpec{PartitionKey: []string{"/categoryId"}})
 	k := w.start([]cascade.Config{categoryNames(meta, product)})
 	w.put(meta, object{"id": "1", "type": "category", "name": "Last", "ttl": 1})
-	w.quiet(k)
-	eventually(t, func() (bool, string) {
-		return w.read(meta, "1", "category") == nil, "the source does not expire"
+	w.Quiet(k)
+	poll.Until(t, func() error {
+		return poll.Unless(w.read(meta, "1", "category") == nil, "the source does not expire")
 	})
 	w.put(product, productItem{ID: "P", CategoryID: "1", CategoryName: "Old"})
-	w.quiet(k)
+	w.Quiet(k)
 	if got := w.product(product, "1", "P").CategoryName; got != "Last" {
 		t.Errorf("the copy is %q, want Last", got)
 	}
@@ -348,12 +350,12 @@ func TestI6_LiveAndBackfilledAreTheSame(t *testing.T) {
 			}
 		}
 		if step%50 == 49 {
-			w.quiet(k)
+			w.Quiet(k)
 		}
 	}
-	w.quiet(k)
+	w.Quiet(k)
 	late := w.start(filled)
-	w.quiet(k, late)
+	w.Quiet(k, late)
 	for i := range live {
 		was, is := map[string]productItem{}, map[string]productItem{}
 		for _, item := range scanAll[productItem](t, live[i].Target) {

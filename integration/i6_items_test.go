@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
 )
@@ -111,7 +112,7 @@ func (w *cascadeWorld) meanwhile(f func() error) (wait func()) {
 // grown waits until a partition's log is longer than it was.
 func (w *cascadeWorld) grown(p feed.Partition, was feed.LSN) {
 	w.t.Helper()
-	eventually(w.t, func() (bool, string) { return w.end(p) > was, p.String() + " does not grow" })
+	poll.Until(w.t, func() error { return poll.Unless(w.End(p) > was, p.String()+" does not grow") })
 }
 
 func partitionOf(t testing.TB, c *store.Container, components ...any) feed.Partition {
@@ -129,9 +130,9 @@ func equalProducts(a, b productItem) bool {
 func (w *cascadeWorld) changesOf(c *store.Container, after map[feed.Partition]feed.LSN) (n int) {
 	w.t.Helper()
 	for _, p := range c.Partitions() {
-		end := w.end(p)
+		end := w.End(p)
 		for lsn := after[p] + 1; lsn <= end; lsn++ {
-			commit, err := w.log(p).Read(w.t.Context(), lsn)
+			commit, err := w.Log(p).Read(w.t.Context(), lsn)
 			if err != nil {
 				w.t.Fatal(err)
 			}
@@ -145,7 +146,7 @@ func (w *cascadeWorld) ends(c *store.Container) map[feed.Partition]feed.LSN {
 	w.t.Helper()
 	ends := map[feed.Partition]feed.LSN{}
 	for _, p := range c.Partitions() {
-		ends[p] = w.end(p)
+		ends[p] = w.End(p)
 	}
 	return ends
 }

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
@@ -27,24 +28,24 @@ func TestI6_TheFeedAheadOfItsOwner(t *testing.T) {
 	meta, product := w.webstore()
 	w.category(meta, "1", "Old")
 	checks := w.start([]cascade.Config{categoryNames(meta, product)}, processors.RoleTarget)
-	w.quiet(checks)
+	w.Quiet(checks)
 
 	var answered atomic.Bool
 	asked := make(chan struct{})
 	var once sync.Once
-	checks.tap.onRequest(func(r *store.Request) {
+	checks.Tap.OnRequest(func(r *store.Request) {
 		if r.Sources != nil {
 			once.Do(func() { close(asked) })
 		}
 	})
-	checks.tap.onResponse(func(r *store.Request, _ *store.Response) {
+	checks.Tap.OnResponse(func(r *store.Request, _ *store.Response) {
 		if r.Sources != nil {
 			answered.Store(true)
 		}
 	})
 	metaPartition, productPartition := partitionOf(t, meta, "category"), partitionOf(t, product, "1")
-	renamed, inserted := w.end(metaPartition), w.end(productPartition)
-	w.gate.shut()
+	renamed, inserted := w.End(metaPartition), w.End(productPartition)
+	w.Gate.Shut()
 	rename := w.meanwhile(func() error { return put(t.Context(), meta, metaItem{"1", "category", "New"}) })
 	w.grown(metaPartition, renamed)
 	insert := w.meanwhile(func() error {
@@ -55,10 +56,10 @@ func TestI6_TheFeedAheadOfItsOwner(t *testing.T) {
 	if answered.Load() {
 		t.Error("a settled read was answered before the owner knew what the feed shows")
 	}
-	w.gate.open()
+	w.Gate.Open()
 	rename()
 	insert()
-	w.quiet(checks)
+	w.Quiet(checks)
 	if got := w.product(product, "1", "P").CategoryName; got != "New" {
 		t.Errorf("the copy is %q, want New", got)
 	}
@@ -75,28 +76,28 @@ func TestI6_APageDuringAnInsert(t *testing.T) {
 			meta, product := w.webstore()
 			w.put(meta, metaItem{id, kind, "Old"})
 			fanOuts := w.start([]cascade.Config{categoryNames(meta, product), tagNames(meta, product)}, processors.RoleSource)
-			w.quiet(fanOuts)
+			w.Quiet(fanOuts)
 
 			metaPartition, productPartition := partitionOf(t, meta, kind), partitionOf(t, product, "1")
-			renamed, inserted := w.end(metaPartition), w.end(productPartition)
+			renamed, inserted := w.End(metaPartition), w.End(productPartition)
 			asked := make(chan struct{})
 			var once sync.Once
-			fanOuts.tap.onRequest(func(r *store.Request) {
+			fanOuts.Tap.OnRequest(func(r *store.Request) {
 				if r.PatchMany != nil && r.Partition == productPartition {
 					once.Do(func() { close(asked) })
 				}
 			})
 			item := productItem{ID: "P", CategoryID: "1", CategoryName: "Old", Tags: []tagItem{{"T", "Old"}}}
-			w.gate.shut()
+			w.Gate.Shut()
 			insert := w.meanwhile(func() error { return put(t.Context(), product, item) })
 			w.grown(productPartition, inserted)
 			rename := w.meanwhile(func() error { return put(t.Context(), meta, metaItem{id, kind, "New"}) })
 			w.grown(metaPartition, renamed)
 			<-asked
-			w.gate.open()
+			w.Gate.Open()
 			insert()
 			rename()
-			w.quiet(fanOuts)
+			w.Quiet(fanOuts)
 			if kind == "category" {
 				item.CategoryName = "New"
 			} else {
@@ -124,23 +125,23 @@ func TestI6_ARepairThatComesLate(t *testing.T) {
 			cfg := categoryNames(meta, product)
 			fanOuts := w.start([]cascade.Config{cfg}, processors.RoleSource)
 			checks := w.start([]cascade.Config{cfg}, processors.RoleTarget)
-			w.quiet(fanOuts, checks)
-			there, let := checks.tap.hold(func(r *store.Request) bool { return r.Repair != nil })
+			w.Quiet(fanOuts, checks)
+			there, let := checks.Tap.Hold(func(r *store.Request) bool { return r.Repair != nil })
 			w.put(product, productItem{ID: "P", CategoryID: "1", CategoryName: written})
 			<-there // with the old name
 			w.category(meta, "1", "New")
-			w.quiet(fanOuts)
+			w.Quiet(fanOuts)
 			if got := w.product(product, "1", "P").CategoryName; got != "New" {
 				t.Fatalf("after the fan-out the copy is %q, want New", got)
 			}
 			var statuses []store.Status
-			checks.tap.onResponse(func(r *store.Request, resp *store.Response) {
+			checks.Tap.OnResponse(func(r *store.Request, resp *store.Response) {
 				if r.Repair != nil && resp.Repair != nil {
 					statuses = append(statuses, resp.Repair.Statuses...)
 				}
 			})
 			let()
-			w.quiet(fanOuts, checks)
+			w.Quiet(fanOuts, checks)
 			if got := w.product(product, "1", "P").CategoryName; got != "New" {
 				t.Errorf("the copy went back to %q", got)
 			}
@@ -174,8 +175,8 @@ func TestI6_ADeleteAndARecreationDuringItsFanOut(t *testing.T) {
 			cfg := tagNames(meta, product)
 			fanOuts := w.start([]cascade.Config{cfg}, processors.RoleSource)
 			checks := w.start([]cascade.Config{cfg}, processors.RoleTarget)
-			w.quiet(fanOuts, checks)
-			there, let := fanOuts.tap.hold(selected)
+			w.Quiet(fanOuts, checks)
+			there, let := fanOuts.Tap.Hold(selected)
 			if err := meta.Delete(t.Context(), keyOf(t, "tag"), "T"); err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +184,7 @@ func TestI6_ADeleteAndARecreationDuringItsFanOut(t *testing.T) {
 			w.tag(meta, "T", "Second")
 			w.put(product, productItem{ID: "late", CategoryID: "3", Tags: []tagItem{{ID: "T"}}})
 			let()
-			w.quiet(fanOuts, checks)
+			w.Quiet(fanOuts, checks)
 			if got := w.product(product, "3", "late").Tags; len(got) != 1 || got[0].Name != "Second" {
 				t.Errorf("an item written for the second tag has %+v", got)
 			}
@@ -215,18 +216,18 @@ func TestI6_ANewerRenameHalfWay(t *testing.T) {
 	cfg := categoryNames(meta, product)
 	cfg.FanOutPageItems = pageItems
 	k := w.start([]cascade.Config{cfg}, processors.RoleSource)
-	w.quiet(k)
+	w.Quiet(k)
 
 	var mu sync.Mutex
 	var old, first []byte // cursors: the last under the old name, the first under the new
 	pages := 0
-	there, let := k.tap.hold(func(r *store.Request) bool {
+	there, let := k.Tap.Hold(func(r *store.Request) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		pages++
 		return pages >= 3 // and those beside it: several are under way at a time
 	})
-	k.tap.onResponse(func(r *store.Request, resp *store.Response) {
+	k.Tap.OnResponse(func(r *store.Request, resp *store.Response) {
 		mu.Lock()
 		defer mu.Unlock()
 		switch {
@@ -243,16 +244,16 @@ func TestI6_ANewerRenameHalfWay(t *testing.T) {
 	<-there
 	metaPartition := partitionOf(t, meta, "category")
 	w.category(meta, "1", "C")
-	eventually(t, func() (bool, string) {
-		for _, a := range k.host.Activities() {
-			if a.Partition == metaPartition && a.Checkpoint.Position.LSN >= w.end(metaPartition) {
-				return true, ""
+	poll.Until(t, func() error {
+		for _, a := range k.Host.Activities() {
+			if a.Partition == metaPartition && a.Checkpoint.Position.LSN >= w.End(metaPartition) {
+				return nil
 			}
 		}
-		return false, "the second rename is not read while the first is carried out"
+		return errors.New("the second rename is not read while the first is carried out")
 	})
 	let()
-	w.quiet(k)
+	w.Quiet(k)
 	for i := range items {
 		if got := w.product(product, "1", fmt.Sprintf("%03d", i)).CategoryName; got != "C" {
 			t.Fatalf("item %d has %q, want C", i, got)
@@ -279,8 +280,8 @@ func TestI6_TwoWorkersAndOneWakesUpLate(t *testing.T) {
 			cfg.Pipeline = "paused-" + string(role)
 			counted := fencedWrites(t, cfg.Pipeline)
 			paused := w.start([]cascade.Config{cfg}, role)
-			w.quiet(paused)
-			there, let := paused.tap.hold(func(r *store.Request) bool { return r.PatchMany != nil || r.Repair != nil })
+			w.Quiet(paused)
+			there, let := paused.Tap.Hold(func(r *store.Request) bool { return r.PatchMany != nil || r.Repair != nil })
 			if role == processors.RoleSource {
 				w.category(meta, "1", "B")
 			} else {
@@ -289,17 +290,17 @@ func TestI6_TwoWorkersAndOneWakesUpLate(t *testing.T) {
 			<-there
 			successor := w.start([]cascade.Config{cfg}) // of all roles
 			w.category(meta, "1", "C")
-			w.quiet(successor)
+			w.Quiet(successor)
 			let()
-			eventually(t, func() (bool, string) {
-				return len(paused.failures()) > 0, "the paused worker's write was not refused"
+			poll.Until(t, func() error {
+				return poll.Unless(len(paused.Failures()) > 0, "the paused worker's write was not refused")
 			})
-			for _, err := range paused.failures() {
+			for _, err := range paused.Failures() {
 				if !errors.Is(err, processors.ErrFenced) {
 					t.Errorf("the paused worker ended with %v", err)
 				}
 			}
-			w.quiet(successor)
+			w.Quiet(successor)
 			if got := w.product(product, "1", "P").CategoryName; got != "C" {
 				t.Errorf("the copy is %q, want C", got)
 			}
@@ -369,7 +370,7 @@ func TestI6_ACrashDuringAFanOut(t *testing.T) {
 	cfg := tagNames(meta, product)
 	cfg.FanOutPageItems = 5
 	first := w.start([]cascade.Config{cfg}, processors.RoleSource)
-	w.quiet(first)
+	w.Quiet(first)
 	steps := []func(){
 		func() { w.tag(meta, "T", "B") },
 		func() {
@@ -382,16 +383,16 @@ func TestI6_ACrashDuringAFanOut(t *testing.T) {
 		before := w.ends(product)
 		var pages atomic.Int64
 		half := make(chan struct{})
-		first.tap.onResponse(func(r *store.Request, _ *store.Response) {
+		first.Tap.OnResponse(func(r *store.Request, _ *store.Response) {
 			if r.PatchMany != nil && pages.Add(1) == 8 {
 				close(half)
 			}
 		})
 		step()
 		<-half
-		first.crash()
+		first.Crash()
 		first = w.start([]cascade.Config{cfg}, processors.RoleSource)
-		w.quiet(first)
+		w.Quiet(first)
 		if n := w.changesOf(product, before); n != items {
 			t.Errorf("step %d made %d changes in %d items", i, n, items)
 		}
@@ -424,17 +425,17 @@ func TestI7_DoneAgainChangesNothing(t *testing.T) {
 	}
 	configs := []cascade.Config{categoryNames(meta, product), tagNames(meta, product)}
 	k := w.start(configs)
-	w.quiet(k)
+	w.Quiet(k)
 	if got := w.product(product, "3", "8"); got.CategoryName != "Category 3" || got.Tags[1].Name != "Tag 4" {
 		t.Errorf("copies that the writer left out are not filled: %+v", got)
 	}
-	k.stop()
+	k.Stop()
 	before := w.ends(product)
 	for i := range configs {
 		configs[i].Generation++
 	}
 	k = w.start(configs)
-	w.quiet(k)
+	w.Quiet(k)
 	if n := w.changesOf(product, before); n != 0 {
 		t.Errorf("%d changes where none were due", n)
 	}
@@ -447,16 +448,16 @@ func TestI7_OnlyACopiedFieldStartsAFanOut(t *testing.T) {
 	meta, product := w.webstore()
 	w.category(meta, "1", "A")
 	k := w.start([]cascade.Config{categoryNames(meta, product)})
-	w.quiet(k)
+	w.Quiet(k)
 	var pages atomic.Int64
-	k.tap.onRequest(func(r *store.Request) {
+	k.Tap.OnRequest(func(r *store.Request) {
 		if r.PatchMany != nil {
 			pages.Add(1)
 		}
 	})
 	w.put(meta, map[string]any{"id": "1", "type": "category", "name": "A", "colour": "red"})
 	w.put(meta, map[string]any{"id": "2", "type": "other", "name": "A"})
-	w.quiet(k)
+	w.Quiet(k)
 	if n := pages.Load(); n != 0 {
 		t.Errorf("%d pages were asked for", n)
 	}

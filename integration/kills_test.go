@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/postgres"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
@@ -186,7 +187,7 @@ func TestKill_MidBackfill(t *testing.T) {
 	s.apply(everyPipelineIn(s.files))
 	caught := 0
 	for range *killRounds {
-		eventually(t, func() (bool, string) {
+		poll.Until(t, func() error {
 			var st status.Status
 			runJSON(t, s.server, &st, "status")
 			filling := 0
@@ -198,7 +199,7 @@ func TestKill_MidBackfill(t *testing.T) {
 			if filling > 0 {
 				caught++
 			}
-			return filling > 0 || len(st.Pipelines) == 0 || st.Pipelines[0].State == status.Idle, "no pipeline is backfilling or idle"
+			return poll.Unless(filling > 0 || len(st.Pipelines) == 0 || st.Pipelines[0].State == status.Idle, "no pipeline is backfilling or idle")
 		})
 		s.kill()
 	}

@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/integration/poll"
 )
 
 // TestLateProcess_AloneKeepsItsLeases stops a process that is everything for longer
@@ -20,8 +22,8 @@ func TestLateProcess_AloneKeepsItsLeases(t *testing.T) {
 	mustRun(t, server, "apply", "-f", "../pipelines/testdata/shop")
 	taken := func() int { return strings.Count(c.output(), "lease taken") }
 	const leases = 1 + 4 + 4 + 1 + 2*(1+4) + 2 // partitions, with the dead letters; two pipelines' roles; the duties of one worker
-	eventually(t, func() (bool, string) {
-		return taken() == leases, strconv.Itoa(taken()) + " leases are taken of " + strconv.Itoa(leases)
+	poll.Until(t, func() error {
+		return poll.Unless(taken() == leases, strconv.Itoa(taken())+" leases are taken of "+strconv.Itoa(leases))
 	})
 	for range 3 {
 		if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {

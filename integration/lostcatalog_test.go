@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
 
@@ -100,9 +101,9 @@ func TestI3_ALostCatalogIsRefusedAndMadeAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, func() (bool, string) { // what was found sound counts for two seconds
+	poll.Until(t, func() error { // what was found sound counts for two seconds
 		_, err := client.Container(t.Context(), "default", "product")
-		return err != nil && strings.Contains(err.Error(), "the catalog is damaged"), fmt.Sprint(err)
+		return poll.Unless(err != nil && strings.Contains(err.Error(), "the catalog is damaged"), fmt.Sprint(err))
 	})
 	for _, args := range [][]string{{"verify"}, {"apply", "-f", "../configs/webstore"}, {"get", "containers"}, {"status"}, {"export", "product"}} {
 		out, exit := run(t, s.server, args...)
@@ -169,9 +170,9 @@ func TestDoctor_NamesLogsOfTheEarlierVersion(t *testing.T) {
 	// First start of this release: it labels them. Taken away again below, with the
 	// record of the products.
 	s.up.start()
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		out, _ := run(t, s.server, "doctor")
-		return !strings.Contains(out, "do not carry the record"), out
+		return poll.Unless(!strings.Contains(out, "do not carry the record"), out)
 	})
 	s.up.stop()
 	var rid string

@@ -80,7 +80,7 @@ func (m *model) compare() {
 			t.Errorf("review %+v is not there", r)
 		}
 	}
-	if deadLetters, err := m.w.letters.List(context.Background(), "tag-names", 1); err != nil || len(deadLetters) > 0 {
+	if deadLetters, err := m.w.DeadLetters.List(context.Background(), "tag-names", 1); err != nil || len(deadLetters) > 0 {
 		t.Errorf("dead letters: %+v, %v", deadLetters, err)
 	}
 }
@@ -158,9 +158,9 @@ func (m *model) lives(name string) bool {
 func (m *model) history(c *store.Container, id string) string {
 	var b strings.Builder
 	for _, p := range c.Partitions() {
-		end := m.w.end(p)
+		end := m.w.End(p)
 		for lsn := end - min(end, 3000) + 1; lsn <= end; lsn++ {
-			commit, err := m.w.log(p).Read(m.w.t.Context(), lsn)
+			commit, err := m.w.Log(p).Read(m.w.t.Context(), lsn)
 			if err != nil {
 				return err.Error()
 			}

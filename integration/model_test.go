@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed/document"
-	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
 )
@@ -70,7 +70,7 @@ type reviewItem struct {
 func newModel(t *testing.T) (*model, []cascade.Config) {
 	t.Helper()
 	// Nobody pulls the plug here, so the disk need not be waited for.
-	w := newCascadeWorldOn(t, natsd.Config{SyncInterval: time.Minute})
+	w := newCascadeWorld(t)
 	m := &model{
 		w: w, metas: map[string]metaItem{}, products: map[string]productItem{}, reviews: map[string]reviewItem{}, last: map[string]metaItem{},
 		bereaved: map[string]bool{}, written: map[string]int{}, removed: map[string]int{},
@@ -141,7 +141,7 @@ func liveModel(t *testing.T, from, steps int) int {
 			break
 		}
 		written := time.Since(began)
-		m.w.quiet(worker)
+		m.w.Quiet(worker)
 		m.compare()
 		t.Logf("round %d: %d steps in all, %d crashes in it; %s, of which %s waiting for copies", round, m.steps.Load(), crashed,
 			time.Since(began).Round(time.Millisecond), (time.Since(began) - written).Round(time.Millisecond))
@@ -154,7 +154,7 @@ func liveModel(t *testing.T, from, steps int) int {
 // die, some are stopped, some are paused with a write on its way until their
 // successor has worked for a while. The returned function waits and tells how
 // many there were.
-func (m *model) crashing(worker **worker, configs []cascade.Config, rng *rand.Rand, stop <-chan struct{}) func() int {
+func (m *model) crashing(worker **storetest.Worker, configs []cascade.Config, rng *rand.Rand, stop <-chan struct{}) func() int {
 	count := 0
 	done := make(chan struct{})
 	var dying sync.WaitGroup // nobody waits for a worker that dies
@@ -175,20 +175,20 @@ func (m *model) crashing(worker **worker, configs []cascade.Config, rng *rand.Ra
 			old := *worker
 			switch rng.IntN(4) {
 			case 0:
-				old.stop()
+				old.Stop()
 				*worker = m.w.start(configs)
 			case 1:
-				dying.Go(old.crash)
+				dying.Go(old.Crash)
 				*worker = m.w.start(configs)
 			case 2:
 				*worker = m.w.start(configs) // which its predecessor does not know
-				dying.Go(old.crash)
+				dying.Go(old.Crash)
 			case 3:
-				old.tap.hold(func(r *store.Request) bool { return r.PatchMany != nil || r.Repair != nil })
+				old.Tap.Hold(func(r *store.Request) bool { return r.PatchMany != nil || r.Repair != nil })
 				pass(20)
 				*worker = m.w.start(configs)
 				pass(200)
-				dying.Go(old.crash) // which lets the write go
+				dying.Go(old.Crash) // which lets the write go
 			}
 		}
 	}()

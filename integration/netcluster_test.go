@@ -21,6 +21,7 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/integration/netns"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
 
@@ -153,9 +154,9 @@ func (c *netCluster) start() {
 // no quorum without its server.
 func (c *netCluster) replicated() {
 	c.t.Helper()
-	eventually(c.t, func() (bool, string) {
+	poll.Until(c.t, func() error {
 		out, err := c.command("doctor").CombinedOutput()
-		return err == nil, string(out)
+		return poll.Unless(err == nil, string(out))
 	})
 }
 
@@ -316,9 +317,9 @@ func countAfter(all []time.Time, after time.Time) int {
 func (w *witnessed) flows(t *testing.T, event string, after time.Time) {
 	t.Helper()
 	const enough = 5
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		n := len(w.since(event, after))
-		return n >= enough, fmt.Sprintf("%d of %d events %q since %s", n, enough, event, after.Format(time.TimeOnly))
+		return poll.Unless(n >= enough, fmt.Sprintf("%d of %d events %q since %s", n, enough, event, after.Format(time.TimeOnly)))
 	})
 }
 

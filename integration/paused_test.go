@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
 
@@ -168,9 +169,9 @@ func TestI5_PausedWorkerIsRefused(t *testing.T) {
 	w := c.watch(product, "tag-names", tagVersion)
 	named := func(version int) {
 		t.Helper()
-		eventually(t, func() (bool, string) {
+		poll.Until(t, func() error {
 			n, _ := w.written(fmt.Sprint("v", version))
-			return n == items, fmt.Sprintf("%d of %d products have name v%d", n, items, version)
+			return poll.Unless(n == items, fmt.Sprintf("%d of %d products have name v%d", n, items, version))
 		})
 	}
 	c.renameTag(meta, 1)
@@ -205,8 +206,8 @@ func TestI5_PausedWorkerIsRefused(t *testing.T) {
 	if err := sleeper.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() (bool, string) {
-		return c.stores[0].metric(t, "millrace_fenced_total") > before, "no write of the paused worker was refused"
+	poll.Until(t, func() error {
+		return poll.Unless(c.stores[0].metric(t, "millrace_fenced_total") > before, "no write of the paused worker was refused")
 	})
 	t.Logf("refused: %d by the store; the worker counted %d", int(c.stores[0].metric(t, "millrace_fenced_total")-before),
 		int(sleeper.metric(t, "millrace_processor_fenced_writes_total")))
@@ -256,8 +257,8 @@ func (c *cluster) alone(left *member) {
 			other.stop()
 		}
 	}
-	eventually(c.t, func() (bool, string) {
+	poll.Until(c.t, func() error {
 		_, at := c.fanOutRole("tag-names")
-		return at == left, "the worker that was paused takes no lease any more"
+		return poll.Unless(at == left, "the worker that was paused takes no lease any more")
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/spec"
 )
 
@@ -162,9 +163,9 @@ func TestHealth_ReadyByProgress(t *testing.T) {
 	}
 	server := "nats://127.0.0.1:" + port
 	mustRun(t, server, "apply", "-f", "../configs/webstore")
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		_, body := get("/metrics")
-		return strings.Contains(body, "millrace_pipeline_lag") && strings.Contains(body, `pipeline="tag-names"`), body
+		return poll.Unless(strings.Contains(body, "millrace_pipeline_lag") && strings.Contains(body, `pipeline="tag-names"`), body)
 	})
 	// A container that is made again leaves its pipelines with nothing to follow:
 	// they are stuck, and the process says so.
@@ -172,9 +173,9 @@ func TestHealth_ReadyByProgress(t *testing.T) {
 	if err := client.Catalog().Delete(t.Context(), "default", "product"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		status, body := get("/readyz")
-		return status == http.StatusServiceUnavailable && strings.Contains(body, "is stuck"), body
+		return poll.Unless(status == http.StatusServiceUnavailable && strings.Contains(body, "is stuck"), body)
 	})
 	if out, exit := run(t, server, "status"); exit != 1 || !strings.Contains(out, "stuck") {
 		t.Errorf("status with a stuck pipeline: exit %d\n%s", exit, out)

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/millrace/millrace/integration/poll"
 )
 
 // threeServers runs three plain NATS servers that replicate, each a process.
@@ -86,41 +88,41 @@ func TestReplicas_OfWhatApplyMadeBeforeTheFirstStore(t *testing.T) {
 	}
 	address := "127.0.0.1:" + strconv.Itoa(freePort(t))
 	store := spawn(t, "store", "--server", server, "--dir", t.TempDir(), "--listen", address, "--durability", "replicas")
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		shown := fmt.Sprint(replicas())
-		return shown == "[3 of 3 3 of 3]", shown
+		return poll.Unless(shown == "[3 of 3 3 of 3]", shown)
 	})
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		out, _ := run(t, server, "doctor")
-		return strings.Contains(out, "nothing is wrong") && !strings.Contains(out, "replicas"), out
+		return poll.Unless(strings.Contains(out, "nothing is wrong") && !strings.Contains(out, "replicas"), out)
 	})
 	if out := mustRun(t, server, "status"); strings.Contains(out, "warning") {
 		t.Errorf("all is as it is to be, and status says\n%s", out)
 	}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		log := store.output()
-		return !strings.Contains(log, "fewer replicas") || strings.Contains(log, "every log and bucket has its replicas"), log
+		return poll.Unless(!strings.Contains(log, "fewer replicas") || strings.Contains(log, "every log and bucket has its replicas"), log)
 	})
 
 	// A server is lost: a warning, and nothing else.
 	if err := servers[0].Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		out, exit := run(t, server, "status")
-		return exit == 0 && strings.Contains(out, "warning: the NATS server n1 cannot be reached"), fmt.Sprintf("exit %d\n%s", exit, out)
+		return poll.Unless(exit == 0 && strings.Contains(out, "warning: the NATS server n1 cannot be reached"), fmt.Sprintf("exit %d\n%s", exit, out))
 	})
 	if shown := fmt.Sprint(replicas()); strings.Contains(shown, "2 of") {
 		t.Errorf("a lost server took replicas away: %s", shown)
 	}
-	eventually(t, func() (bool, string) { // leaders that were at the lost server are elected anew
+	poll.Until(t, func() error { // leaders that were at the lost server are elected anew
 		resp, err := http.Get("http://" + address + "/readyz")
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		defer resp.Body.Close()
 		var said bytes.Buffer
 		_, _ = said.ReadFrom(resp.Body)
-		return resp.StatusCode == http.StatusOK, said.String()
+		return poll.Unless(resp.StatusCode == http.StatusOK, said.String())
 	})
 }

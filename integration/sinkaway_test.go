@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/postgres"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
@@ -71,13 +72,13 @@ func (w *town) order(customers *store.Container, n int, quantity string) {
 // othersIdle waits until every pipeline but one has nothing left to do.
 func (w *town) othersIdle(but string) {
 	w.t.Helper()
-	soon(w.t, time.Minute, func() string {
+	poll.Until(w.t, func() error {
 		for name, p := range w.statusOf() {
 			if name != but && (p.State != status.Idle || !p.Lag.None()) {
-				return fmt.Sprintf("%s is %s: %s", name, p.State, p.Reason)
+				return fmt.Errorf("%s is %s: %s", name, p.State, p.Reason)
 			}
 		}
-		return ""
+		return nil
 	})
 }
 
@@ -121,13 +122,13 @@ func TestSinkAway(t *testing.T) {
 	}
 	w.othersIdle("relational")
 	t.Logf("the others were idle after %s", time.Since(away).Round(time.Millisecond))
-	soon(t, 30*time.Second, func() string {
+	poll.Until(t, func() error {
 		p := w.statusOf()["relational"]
 		if p.State == status.Idle || p.Lag.None() || !strings.Contains(p.Reason, "tried again") || p.Sink.Error == "" || p.Sink.Since.IsZero() {
-			return fmt.Sprintf("it is %s, lag %+v, reason %q, sink %+v", p.State, p.Lag, p.Reason, p.Sink)
+			return fmt.Errorf("it is %s, lag %+v, reason %q, sink %+v", p.State, p.Lag, p.Reason, p.Sink)
 		}
 		t.Logf("it is %s: %s; %+v", p.State, p.Reason, p.Sink)
-		return ""
+		return nil
 	})
 	time.Sleep(time.Until(away.Add(*sinkAway))) //nolint:forbidigo // the time itself is the test
 	if err := server.Run(t.Context()); err != nil {
@@ -142,12 +143,12 @@ func TestSinkAway(t *testing.T) {
 
 	w.order(customers, 200, `"a dozen"`)
 	w.order(customers, 201, "4")
-	soon(t, time.Minute, func() string {
+	poll.Until(t, func() error {
 		p := w.statusOf()["relational"]
 		if n := rowCount(t, dsn, "lines"); n != 81 || p.Sink == nil || len(p.Sink.Rejected) == 0 {
-			return fmt.Sprintf("%d lines, want 81; sink %+v", n, p.Sink)
+			return fmt.Errorf("%d lines, want 81; sink %+v", n, p.Sink)
 		}
-		return ""
+		return nil
 	})
 	w.idle()
 	w.equal("with a reject", "relational")
@@ -165,21 +166,21 @@ func (w *town) hugeArray(customers *store.Container) {
 	}
 	w.order(customers, 8*100, "5") // of u0 too
 	wide := open(w.t, w.Client(), "wide")
-	soon(w.t, 2*time.Minute, func() string {
+	poll.Until(w.t, func() error {
 		key := keyOf(w.t, "o800")
 		n, err := wide.Count(w.t.Context(), wide.PartitionFor(key), store.Scope{Key: key})
 		if err != nil || n != 1 {
-			return fmt.Sprintf("the order behind the huge one has %d rows, %v; %+v", n, err, w.statusOf()["wide"])
+			return errors.New(fmt.Sprintf("the order behind the huge one has %d rows, %v; %+v", n, err, w.statusOf()["wide"]))
 		}
-		return ""
+		return nil
 	})
-	soon(w.t, 2*time.Minute, func() string {
+	poll.Until(w.t, func() error {
 		for name, p := range w.statusOf() {
 			if p.State != status.Idle || p.Lag.Commits > 0 {
-				return fmt.Sprintf("%s is %s with a lag of %+v: %s", name, p.State, p.Lag, p.Reason)
+				return fmt.Errorf("%s is %s with a lag of %+v: %s", name, p.State, p.Lag, p.Reason)
 			}
 		}
-		return ""
+		return nil
 	})
 	n, err := wide.Count(w.t.Context(), wide.Partitions()[0], store.Scope{})
 	rest := w.statusOf()["wide"]

@@ -3,12 +3,13 @@ package integration_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 )
@@ -62,7 +63,7 @@ func TestTransactional_EveryReaderSeesTheCount(t *testing.T) {
 	w := newTown(t, 1, "sinks.roots="+files)
 	w.apply(everyContainer + "---" + everyPipelineIn(files))
 	customer := open(t, w.Client(), "customer")
-	soon(t, time.Minute, func() string { return notInForce(w, customer, "customer-totals") })
+	poll.Until(t, func() error { return poll.Reason(notInForce(w, customer, "customer-totals")) })
 	for _, c := range []struct {
 		name  string
 		upset func()
@@ -85,11 +86,11 @@ func TestTransactional_EveryReaderSeesTheCount(t *testing.T) {
 			for writer := range snapshotWriters {
 				writing.Go(func() { snapshotWriter(w, customer, id, writer, &written) })
 			}
-			soon(t, time.Minute, func() string {
+			poll.Until(t, func() error {
 				if n := written.Load(); n < snapshotOrders/3 {
-					return fmt.Sprint(n, " writes")
+					return errors.New(fmt.Sprint(n, " writes"))
 				}
-				return ""
+				return nil
 			})
 			c.upset()
 			writing.Wait()

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/integration/poll"
 )
 
 // applying is a command that declares the shop meanwhile.
@@ -29,7 +31,7 @@ func (c *netCluster) applying() *applying {
 // says waits until the process has said a text.
 func (c *child) says(text string) {
 	c.t.Helper()
-	eventually(c.t, func() (bool, string) { return strings.Contains(c.output(), text), c.name + " has not said: " + text })
+	poll.Until(c.t, func() error { return poll.Unless(strings.Contains(c.output(), text), c.name+" has not said: "+text) })
 }
 
 // TestStart_AFreshClusterStartsInAnyOrder starts NATS servers, a store, a worker and

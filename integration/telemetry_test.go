@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/status"
 )
@@ -212,9 +213,9 @@ func TestTelemetry_ARenameIsOneTrace(t *testing.T) {
 	}
 	awaitIdle(t, n)
 
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		missing := missingFromRename(r.trace(id))
-		return missing == "", missing + "\n" + r.trace(id).String()
+		return poll.Unless(missing == "", missing+"\n"+r.trace(id).String())
 	})
 	tr := r.trace(id)
 	pages, commits := 0, 0
@@ -294,16 +295,16 @@ func awaitIdle(t *testing.T, n *node.Node) {
 	t.Helper()
 	monitor := status.NewMonitor(n.JetStream(), n.Registry(), status.MonitorConfig{})
 	defer monitor.Close()
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		st, err := monitor.Read(t.Context())
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		for i := range st.Pipelines {
 			if p := &st.Pipelines[i]; !p.Lag.None() || p.State != status.Idle {
-				return false, fmt.Sprintf("pipeline %s is %s with a lag of %+v", p.Name, p.State, p.Lag)
+				return fmt.Errorf("pipeline %s is %s with a lag of %+v", p.Name, p.State, p.Lag)
 			}
 		}
-		return true, ""
+		return nil
 	})
 }

@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors"
@@ -66,13 +68,13 @@ func newStall(t *testing.T, options ...string) *stall {
 // released waits until nobody holds a lease of a pipeline.
 func (s *stall) released(t *testing.T, pipeline string) {
 	t.Helper()
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		for _, l := range s.leases(t, pipeline) {
 			if l.Owner != "" {
-				return false, l.Resource + " is held by " + l.Owner
+				return errors.New(l.Resource + " is held by " + l.Owner)
 			}
 		}
-		return true, ""
+		return nil
 	})
 }
 

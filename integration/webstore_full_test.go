@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
 )
@@ -144,8 +145,8 @@ func TestWebStore_EveryKindOfCopy(t *testing.T) {
 			importing.Go(func() { mustRun(t, server, "import", "customer", file, "--timeout", "60s") })
 			if when == "in the middle" {
 				customers := open(t, dial(t, server), "customer")
-				eventually(t, func() (bool, string) {
-					return countOf(t, customers) > fullCustomers/2, "the import has not come half-way"
+				poll.Until(t, func() error {
+					return poll.Unless(countOf(t, customers) > fullCustomers/2, "the import has not come half-way")
 				})
 				declare()
 			}

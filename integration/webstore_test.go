@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
 )
@@ -215,9 +216,9 @@ func (s *shop) copies(t *testing.T, source *metaItem) (all, right int64) {
 // follow waits until every one of n copies has the source's present name.
 func (s *shop) follow(t *testing.T, source *metaItem, n int64) {
 	t.Helper()
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		all, right := s.copies(t, source)
-		return all == n && right == n, fmt.Sprintf("of %d copies of %s %d have its name %q; want %d", all, source.ID, right, source.Name, n)
+		return poll.Unless(all == n && right == n, fmt.Sprintf("of %d copies of %s %d have its name %q; want %d", all, source.ID, right, source.Name, n))
 	})
 }
 

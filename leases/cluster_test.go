@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed/natsd/clustertest"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
 )
 
@@ -57,7 +58,7 @@ func TestReplicatedBucket(t *testing.T) {
 		}
 		return nil
 	}
-	eventually(t, func() error {
+	poll.Until(t, func() error {
 		for _, p := range []*process{b, again} {
 			held := h(p)
 			if held == nil {
@@ -71,23 +72,4 @@ func TestReplicatedBucket(t *testing.T) {
 	})
 	b.end(t)
 	again.end(t)
-}
-
-// eventually polls until ok returns nil.
-func eventually(tb testing.TB, ok func() error) {
-	tb.Helper()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	timeout := time.After(time.Minute)
-	var last error
-	for {
-		select {
-		case <-ticker.C:
-			if last = ok(); last == nil {
-				return
-			}
-		case <-timeout:
-			tb.Fatalf("not within a minute: %v", last)
-		}
-	}
 }

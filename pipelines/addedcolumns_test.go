@@ -1,12 +1,14 @@
 package pipelines_test
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/postgres"
 	"github.com/millrace/millrace/pipelines/verify"
 )
@@ -61,11 +63,11 @@ func TestAddedColumnsAreFilled(t *testing.T) {
 			})
 			n.apply(t, rows(t, sink, `{customerId: customerId, orderId: id, total: {expr: total, type: double}, twice: {expr: total * 2, type: double}, kind: type}`))
 			rec := n.record(t, "order-rows")
-			eventually(t, func() string {
+			poll.Until(t, func() error {
 				if now := n.record(t, "order-rows"); !now.InForce {
-					return "it is not in force"
+					return errors.New("it is not in force")
 				}
-				return ""
+				return nil
 			})
 			close(stop)
 			wg.Wait()

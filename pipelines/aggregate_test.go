@@ -1,6 +1,7 @@
 package pipelines_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
@@ -45,11 +47,11 @@ func order(customer, number int) string {
 func (n *node) field(t testing.TB, id, field, want string) {
 	t.Helper()
 	got := ""
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		if got = n.read(t, "customer", id, id, field); got != want {
-			return fmt.Sprintf("%s of %s is %s, want %s", field, id, got, want)
+			return fmt.Errorf("%s of %s is %s, want %s", field, id, got, want)
 		}
-		return ""
+		return nil
 	})
 }
 
@@ -104,10 +106,10 @@ func TestAggregateIsComputedFromWhatIsThereAndFollows(t *testing.T) {
 // the end again.
 func (n *node) rewound(t testing.TB, rec *registry.Record) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		all, err := leases.List(t.Context(), n.js, "")
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		seen := 0
 		for _, l := range all {
@@ -117,18 +119,18 @@ func (n *node) rewound(t testing.TB, rec *registry.Record) {
 			}
 			cp, err := processors.DecodeCheckpoint(l.Checkpoint)
 			if err != nil {
-				return err.Error()
+				return err
 			}
 			at := slices.IndexFunc(rec.Heads, func(s registry.Start) bool { return s.Partition == r.Partition.Number })
 			if cp.Rewinds != rec.Rewinds || cp.Position.LSN < rec.Heads[at].After.LSN {
-				return fmt.Sprintf("%s stands at %s, set back %d times", l.Resource, cp.Position, cp.Rewinds)
+				return fmt.Errorf("%s stands at %s, set back %d times", l.Resource, cp.Position, cp.Rewinds)
 			}
 			seen++
 		}
 		if seen != len(rec.Heads) {
-			return fmt.Sprintf("%d readers of %d", seen, len(rec.Heads))
+			return fmt.Errorf("%d readers of %d", seen, len(rec.Heads))
 		}
-		return ""
+		return nil
 	})
 }
 
@@ -260,38 +262,38 @@ func TestReconcilerTidiesUp(t *testing.T) {
 	if err := n.client.Catalog().WantRule(t.Context(), "default", "customer", orphan); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		all, err := leases.List(t.Context(), n.js, "")
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		if at := slices.IndexFunc(all, func(l leases.Lease) bool { return strings.HasPrefix(l.Resource, "pipe/"+rec.ID+"/") }); at >= 0 {
-			return all[at].Resource + " is remembered"
+			return errors.New(all[at].Resource + " is remembered")
 		}
 		if left, err := deadLetters.List(t.Context(), rec.ID, 10); err != nil || len(left) > 0 {
-			return fmt.Sprintf("dead letters %+v are kept, %v", left, err)
+			return errors.New(fmt.Sprintf("dead letters %+v are kept, %v", left, err))
 		}
 		product, err := n.client.Catalog().Get(t.Context(), "default", "product")
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		if len(product.IndexesWanted) > 0 {
-			return fmt.Sprintf("indexes %v are wanted", product.IndexesWanted)
+			return fmt.Errorf("indexes %v are wanted", product.IndexesWanted)
 		}
 		if rules := n.rules(t, "customer"); len(rules) != 1 || rules[0].Pipeline != kept.Pipeline {
-			return fmt.Sprintf("rules %+v are wanted", rules)
+			return fmt.Errorf("rules %+v are wanted", rules)
 		}
-		return ""
+		return nil
 	})
 	// What is lost is asked for again.
 	if err := n.client.Catalog().DropRule(t.Context(), "default", "customer", kept.Pipeline); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		if len(n.rules(t, "customer")) != 1 {
-			return "the rule is not wanted again"
+			return errors.New("the rule is not wanted again")
 		}
-		return ""
+		return nil
 	})
 }
 

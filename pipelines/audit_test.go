@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
 )
@@ -56,54 +57,54 @@ func TestAuditorTellsWhatItFinds(t *testing.T) {
 	proved := func() {
 		t.Helper()
 		since := time.Now()
-		eventually(t, func() string {
+		poll.Until(t, func() error {
 			for _, name := range []string{"totals", "days", "lines", "files"} {
 				coverage, age, drift := gauge("coverage", name), gauge("position_age", name), gauge("drift", name)
 				if coverage != 1 || drift != 0 || age < 0 || age > time.Since(since).Seconds() {
-					return fmt.Sprintf("%s: coverage %g, age %g, drift %g", name, coverage, age, drift)
+					return fmt.Errorf("%s: coverage %g, age %g, drift %g", name, coverage, age, drift)
 				}
 			}
-			return ""
+			return nil
 		})
 	}
 	proved()
 	m.plantItem(t, "line", "o1-2", "0", "", "")
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		if coverage, drift := gauge("coverage", "lines"), gauge("drift", "lines"); drift != 1 || coverage >= 1 || coverage < 0.9 {
-			return fmt.Sprintf("coverage %g, drift %g", coverage, drift)
+			return fmt.Errorf("coverage %g, drift %g", coverage, drift)
 		}
-		return ""
+		return nil
 	})
 	if age := gauge("position_age", "lines"); age > time.Since(began).Seconds() {
 		t.Errorf("the last verification is %g s old", age)
 	}
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		switch found := m.status(t, "lines").Verified; {
 		case found == nil || found.Drift != 1 || found.Verdict != verify.VerdictDrift:
-			return fmt.Sprintf("status tells of %+v", found)
+			return fmt.Errorf("status tells of %+v", found)
 		case found.Equal.IsZero() || len(found.EqualAt) != 2 || found.Coverage() >= 1:
-			return fmt.Sprintf("status tells of no verification: %+v", found)
+			return fmt.Errorf("status tells of no verification: %+v", found)
 		}
-		return ""
+		return nil
 	})
 	if _, by := m.repair(t, verify.Config{}); by["lines"].Repaired != 1 {
 		t.Errorf("repaired: %+v", by["lines"])
 	}
 	proved()
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		if found := m.status(t, "lines").Verified; found.Drift != 0 || found.Verdict != verify.VerdictEqual {
-			return fmt.Sprintf("status tells of %+v", found)
+			return fmt.Errorf("status tells of %+v", found)
 		}
-		return ""
+		return nil
 	})
 	if err := m.registry.Delete(t.Context(), "default", "lines"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		if drift := gauge("drift", "lines"); drift != -1 {
-			return fmt.Sprintf("it is gone, and the metric tells of %g", drift)
+			return fmt.Errorf("it is gone, and the metric tells of %g", drift)
 		}
-		return ""
+		return nil
 	})
 }
 

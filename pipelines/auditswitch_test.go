@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
 )
@@ -29,12 +30,12 @@ func TestSwitchWaitsForItsVerification(t *testing.T) {
 	for _, consistency := range []string{"eventual", "transactional"} {
 		m.plantGroup(t, "totals", martOrder(2, 9, 100))
 		m.apply(t, decode(t, strings.Replace(totals, "consistency: transactional", "consistency: "+consistency, 1)))
-		eventually(t, func() string {
+		poll.Until(t, func() error {
 			p := m.status(t, "totals")
 			if p.State != status.Switching || !strings.Contains(p.Reason, "1 of its copies differs") {
-				return fmt.Sprintf("%s: %s, %s, verification %+v", consistency, p.State, p.Reason, p.Verified)
+				return fmt.Errorf("%s: %s, %s, verification %+v", consistency, p.State, p.Reason, p.Verified)
 			}
-			return ""
+			return nil
 		})
 		if rec := m.record(t, "totals"); !rec.Unverified || !rec.InForce {
 			t.Errorf("%s: in force %t, unverified %t", consistency, rec.InForce, rec.Unverified)
@@ -42,11 +43,11 @@ func TestSwitchWaitsForItsVerification(t *testing.T) {
 		if _, by := m.repair(t, verify.Config{}); by["totals"].Repaired != 1 {
 			t.Errorf("%s: repaired %+v", consistency, by["totals"])
 		}
-		eventually(t, func() string {
+		poll.Until(t, func() error {
 			if p := m.status(t, "totals"); p.State != status.Idle && p.State != status.Behind {
-				return fmt.Sprintf("%s and repaired: %s, %s, verification %+v", consistency, p.State, p.Reason, p.Verified)
+				return fmt.Errorf("%s and repaired: %s, %s, verification %+v", consistency, p.State, p.Reason, p.Verified)
 			}
-			return ""
+			return nil
 		})
 		if p := m.status(t, "totals").Verified; p == nil || p.Verdict != verify.VerdictEqual || m.record(t, "totals").Unverified {
 			t.Errorf("%s: it is in force without a verification: %+v", consistency, p)

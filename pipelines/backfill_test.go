@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/verify"
@@ -106,15 +107,15 @@ func TestBackfillOfAPart(t *testing.T) {
 			return nil
 		})
 		for _, name := range []string{"names", "flat-products"} {
-			eventually(t, func() string { // the one before may not be seen to be done by everybody
+			poll.Until(t, func() error { // the one before may not be seen to be done by everybody
 				_, err := n.registry.Backfill(t.Context(), "default", name, scope, leases.DefaultBucket)
 				switch {
 				case err == nil:
-					return ""
+					return nil
 				case !strings.Contains(err.Error(), "is under way"):
 					t.Fatal(err)
 				}
-				return err.Error()
+				return err
 			})
 		}
 		if err := g.Wait(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/status"
@@ -84,11 +85,11 @@ func TestI6_ABackfillBesideWrites(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"names", "flat-products"} {
-		eventually(t, func() string {
+		poll.Until(t, func() error {
 			if !n.record(t, name).InForce {
-				return name + " is not in force"
+				return errors.New(name + " is not in force")
 			}
-			return ""
+			return nil
 		})
 	}
 	close(stop)
@@ -159,35 +160,35 @@ func TestStatusOfABackfill(t *testing.T) {
 		t.Errorf("when it is asked for, it is %s with a lag of %+v", p.State, p.Lag)
 	}
 	gate.tokens <- struct{}{}
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		p := st()
 		if p.State != status.Backfilling {
 			t.Fatalf("while it is not done, it is %s: %s", p.State, p.Reason)
 		}
 		if len(p.FanOuts) != 1 || p.FanOuts[0].Scanned == 0 {
-			return fmt.Sprintf("no page is done: %+v", p.FanOuts)
+			return fmt.Errorf("no page is done: %+v", p.FanOuts)
 		}
 		if f := p.FanOuts[0]; f.Source != "backfill of the items where size >= 0" || f.Percent != 40 || f.ETA <= 0 || f.Changed != 1000 || f.Rate <= 0 {
 			t.Errorf("after a page it tells %+v", f)
 		}
-		return ""
+		return nil
 	})
 	if r, by := n.verify(t, verify.Config{Timeout: -1}); by["names"].Verdict != verify.VerdictBehind {
 		t.Errorf("in the middle it is not behind:\n%s", text(r))
 	}
 	done := func(copies int64) {
 		t.Helper()
-		eventually(t, func() string {
+		poll.Until(t, func() error {
 			p := st()
 			switch {
 			case p.State == status.Backfilling:
-				return "it is backfilling"
+				return errors.New("it is backfilling")
 			case p.State == status.Behind: // by the feed of its own repairs
-				return "it is behind"
+				return errors.New("it is behind")
 			case p.State != status.Idle || p.Lag.Jobs != 0 || len(p.FanOuts) != 0 || p.Counts.Copies != copies:
 				t.Errorf("when it is done it tells %+v, want %d copies", p, copies)
 			}
-			return ""
+			return nil
 		})
 	}
 	if _, err := n.registry.StopBackfill(t.Context(), "default", "names", leases.DefaultBucket); err != nil {
@@ -241,34 +242,34 @@ func TestABackfillThatIsNotUnderstood(t *testing.T) {
 	if _, err := n.registry.Resume(t.Context(), "default", "names"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		s, err := n.monitor.Read(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range s.Pipelines {
 			if p.Name == "names" && strings.Contains(p.Reason, "where: ") {
-				return ""
+				return nil
 			}
 		}
-		return "status does not say why"
+		return errors.New("status does not say why")
 	})
 	n.put(t, "product", `{"id":"p1","tenant":"t0","categoryId":"c0","categoryName":"old"}`)
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		if name := n.read(t, "product", "t0", "p1", "categoryName"); name != `"new"` {
-			return "what changes has the name " + name
+			return errors.New("what changes has the name " + name)
 		}
-		return ""
+		return nil
 	})
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		r, by := n.verify(t, verify.Config{Timeout: -1})
 		if by["names"].Verdict != verify.VerdictBehind {
 			t.Fatalf("it is not behind:\n%s", text(r))
 		}
 		if by["flat-products"].Verdict == verify.VerdictBehind { // it has yet to read what was written
-			return "it is not alone behind:\n" + text(r)
+			return errors.New("it is not alone behind:\n" + text(r))
 		}
-		return ""
+		return nil
 	})
 	if _, err := n.registry.Backfill(t.Context(), "default", "names", registry.BackfillScope{}, leases.DefaultBucket); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
 )
@@ -31,17 +32,17 @@ func TestAHugeArrayBlocksOnlyItsKey(t *testing.T) {
 	w.put(t, "order", huge("given up", "poison"))
 	deadLetters := w.gaveUp(t, "lines", 1)
 	w.put(t, "order", wardOrder("beside", "c", "d", "b", "plain", 1))
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		s, err := w.monitor.Read(t.Context())
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		for _, p := range s.Pipelines {
 			if p.Name == "lines" && (p.Lag.Commits > 0 || p.Parked != 1) || p.Name != "lines" && p.State != status.Idle {
-				return fmt.Sprintf("%s is %s, %d commits behind, %d parked", p.Name, p.State, p.Lag.Commits, p.Parked)
+				return fmt.Errorf("%s is %s, %d commits behind, %d parked", p.Name, p.State, p.Lag.Commits, p.Parked)
 			}
 		}
-		return ""
+		return nil
 	})
 	if got := w.read(t, "day", "d", "d", "orders"); got != "3" {
 		t.Errorf("%s orders are counted, not 3", got)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/pipelines/compile"
 	"github.com/millrace/millrace/pipelines/status"
@@ -132,42 +133,24 @@ func (n *node) read(t testing.TB, container, key, id, field string) string {
 	return string(fields[field])
 }
 
-// eventually polls until cond returns no reason to wait.
-func eventually(t testing.TB, cond func() string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	reason := cond()
-	for reason != "" {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("it did not happen: %s", reason)
-		case <-ticker.C:
-			reason = cond()
-		}
-	}
-}
-
 // idle waits until every pipeline has nothing left to do.
 func (n *node) idle(t testing.TB) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		s, err := n.monitor.Read(t.Context())
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		for _, p := range s.Pipelines {
 			if p.State != status.Idle {
 				var b strings.Builder
 				if err := s.Print(&b, true); err != nil {
-					return err.Error()
+					return err
 				}
-				return "not all is idle:\n" + b.String()
+				return errors.New("not all is idle:\n" + b.String())
 			}
 		}
-		return ""
+		return nil
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/verify"
@@ -182,11 +183,11 @@ func (w *ward) list(t testing.TB, pipeline string) []processors.DeadLetter {
 func (w *ward) gaveUp(t testing.TB, pipeline string, want int) []processors.DeadLetter {
 	t.Helper()
 	var all []processors.DeadLetter
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		if all = w.list(t, pipeline); len(all) == want {
-			return ""
+			return nil
 		}
-		return fmt.Sprintf("%s has %d dead letters, not %d", pipeline, len(all), want)
+		return fmt.Errorf("%s has %d dead letters, not %d", pipeline, len(all), want)
 	})
 	return all
 }
@@ -283,12 +284,12 @@ func TestI5_RepairRetryRewindModel(t *testing.T) {
 		w.steer(t, rng)
 	}
 	w.gate.shut.Store(false)
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		w.repair(t, verify.Config{PollInterval: 10 * time.Millisecond})
 		if r, _ := w.verify(t, verify.Config{PollInterval: 10 * time.Millisecond}); r.Verdict != verify.VerdictEqual {
-			return text(r)
+			return poll.Reason(text(r))
 		}
-		return ""
+		return nil
 	})
 	w.write(t, rng, 30)
 	w.idle(t)

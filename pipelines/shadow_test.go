@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/postgres"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors/project"
@@ -63,11 +64,11 @@ func (n *node) parquet(t testing.TB, dir, totals string) []project.Row {
 // awaitInForce waits until a pipeline's generation is in force.
 func (n *node) awaitInForce(t testing.TB, name string, generation uint32) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		if rec := n.record(t, name); rec.Generation != generation || !rec.InForce || rec.Shadow || rec.Former != nil {
-			return fmt.Sprintf("it is not in force: %+v", rec)
+			return fmt.Errorf("it is not in force: %+v", rec)
 		}
-		return ""
+		return nil
 	})
 	n.idle(t)
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/compile"
 	"github.com/millrace/millrace/pipelines/internal/roots"
 	"github.com/millrace/millrace/pipelines/plan"
@@ -60,15 +61,15 @@ func (n *node) announced(t testing.TB, workers int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		all, err := roots.Workers(t.Context(), n.js, kv)
 		switch {
 		case err != nil:
-			return err.Error()
+			return err
 		case len(all) != workers:
-			return "not all workers have announced themselves"
+			return errors.New("not all workers have announced themselves")
 		}
-		return ""
+		return nil
 	})
 }
 
@@ -292,14 +293,14 @@ func (n *node) forge(t testing.TB, path string) {
 // refused waits until status says why the pipeline does not run.
 func (n *node) refused(t testing.TB, why string) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		s, err := n.monitor.Read(t.Context())
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		if p := s.Pipelines[0]; p.State != status.Stuck || !strings.Contains(p.Reason, why) {
-			return "it is " + string(p.State) + ": " + p.Reason
+			return errors.New("it is " + string(p.State) + ": " + p.Reason)
 		}
-		return ""
+		return nil
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
@@ -120,11 +121,11 @@ func TestStatus_TellsHowLogsAndEnginesAre(t *testing.T) {
 	if _, err := n.client.Catalog().Create(t.Context(), "default", "kept", spec); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		if s := read(); s.Read < 2 || s.Read != s.Partitions || s.Oldest.IsZero() || len(s.Troubles) > 0 {
-			return fmt.Sprintf("%+v", s)
+			return fmt.Errorf("%+v", s)
 		}
-		return ""
+		return nil
 	})
 	status := &status.Status{Storage: read()}
 	if !status.Healthy() {

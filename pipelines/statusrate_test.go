@@ -2,6 +2,7 @@ package pipelines_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/compile"
 	"github.com/millrace/millrace/pipelines/status"
@@ -29,15 +31,15 @@ func TestStatus_AProcessorNotesItsRate(t *testing.T) {
 	defer func() { _ = watch.Stop() }()
 	n.apply(t, decode(t, saleRows("./sales")))
 	n.idle(t)
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		for {
 			select {
 			case entry := <-watch.Updates():
 				if hasRate(entry) {
-					return ""
+					return nil
 				}
 			default:
-				return "no checkpoint has a rate"
+				return errors.New("no checkpoint has a rate")
 			}
 		}
 	})
@@ -65,17 +67,17 @@ func TestStatus_OneLookTellsTheCopiesOfNow(t *testing.T) {
 	n.put(t, "sale", `{"id":"s1","customerId":"k1"}`, `{"id":"s2","customerId":"k2"}`, `{"id":"s3","customerId":"k3"}`)
 	n.workEvery(t, n.client, compile.SinkLimits{Roots: []string{t.TempDir()}}, time.Hour)
 	n.apply(t, decode(t, saleRows("./sales")))
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		once := status.NewMonitor(n.js, n.registry, status.MonitorConfig{})
 		defer once.Close()
 		s, err := once.Read(t.Context())
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		if rows := s.Pipelines[0].Counts.Rows; rows != 3 {
-			return fmt.Sprintf("status tells of %d rows, not 3", rows)
+			return fmt.Errorf("status tells of %d rows, not 3", rows)
 		}
-		return ""
+		return nil
 	})
 	held, err := leases.List(t.Context(), n.js, "")
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
 )
@@ -25,25 +26,25 @@ func TestStatusSaysThatASinkIsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.put(t, "sale", martOrder(1, 7, 3))
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		p := m.status(t, "files")
 		switch {
 		case p.State == status.Idle || p.Lag.None():
-			return fmt.Sprintf("it is %s, lag %+v", p.State, p.Lag)
+			return fmt.Errorf("it is %s, lag %+v", p.State, p.Lag)
 		case !strings.Contains(p.Reason, "not a directory") || !strings.Contains(p.Reason, "failed") || !strings.Contains(p.Reason, "tried again by itself"):
-			return fmt.Sprintf("it is %s: %q, sink %+v", p.State, p.Reason, p.Sink)
+			return fmt.Errorf("it is %s: %q, sink %+v", p.State, p.Reason, p.Sink)
 		case !strings.Contains(p.Sink.Error, "not a directory") || p.Sink.Attempts == 0 || p.Sink.Since.IsZero():
-			return fmt.Sprintf("sink %+v", p.Sink)
+			return fmt.Errorf("sink %+v", p.Sink)
 		}
-		return ""
+		return nil
 	})
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		for _, name := range []string{"totals", "days", "lines"} {
 			if p := m.status(t, name); p.State != status.Idle {
-				return fmt.Sprintf("%s is %s: %s", name, p.State, p.Reason)
+				return fmt.Errorf("%s is %s: %s", name, p.State, p.Reason)
 			}
 		}
-		return ""
+		return nil
 	})
 	if err := os.Remove(m.dir); err != nil {
 		t.Fatal(err)

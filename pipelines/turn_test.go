@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/compile"
 	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
@@ -68,13 +69,13 @@ func TestPipelinesTurnToWhatExpressionsMean(t *testing.T) {
 	n.put(t, "customer", `{"id":"o0-9","customerId":"c0","type":"order","total":"gift"}`)
 
 	n.work(t, n.client, compile.SinkLimits{})
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		for _, name := range names {
 			if r := n.record(t, name); r.Expressions != query.MeaningNow || !r.InForce {
-				return fmt.Sprintf("%s has meaning %d in generation %d, in force: %v", name, r.Expressions, r.Generation, r.InForce)
+				return fmt.Errorf("%s has meaning %d in generation %d, in force: %v", name, r.Expressions, r.Generation, r.InForce)
 			}
 		}
-		return ""
+		return nil
 	})
 	n.idle(t)
 	for name, want := range map[string]uint32{"customer-totals": 2, "plain-totals": 1, "order-rows": 2} {

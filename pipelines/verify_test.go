@@ -2,11 +2,13 @@ package pipelines_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
@@ -113,17 +115,17 @@ func TestVerifyCatchesDrift(t *testing.T) {
 // released waits until no worker holds anything of a pipeline.
 func (n *node) released(t *testing.T, id string) {
 	t.Helper()
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		all, err := leases.List(t.Context(), n.js, "")
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		for _, l := range all {
 			if strings.HasPrefix(l.Resource, "pipe/"+id+"/") && l.Owner != "" {
-				return l.Resource + " is held by " + l.Owner
+				return errors.New(l.Resource + " is held by " + l.Owner)
 			}
 		}
-		return ""
+		return nil
 	})
 }
 
@@ -276,14 +278,14 @@ func TestStatusOfWork(t *testing.T) {
 	}
 	n.released(t, rec.ID)
 	n.put(t, "productMeta", `{"id":"c1","type":"category","name":"Cycles"}`)
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		if s, err = n.monitor.Read(t.Context()); err != nil {
-			return err.Error()
+			return err
 		}
 		if p := s.Pipelines[0]; p.State != status.Paused || p.Lag.Commits == 0 {
-			return fmt.Sprintf("%+v", p)
+			return fmt.Errorf("%+v", p)
 		}
-		return ""
+		return nil
 	})
 	if got := n.read(t, "product", "c1", "p0", "categoryName"); got != `"Bikes"` {
 		t.Errorf("while paused the copy became %s", got)

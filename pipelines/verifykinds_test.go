@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/status"
@@ -470,19 +471,19 @@ func TestVerifyWhileItemsExpire(t *testing.T) {
 			t.Fatalf("while items expire:\n%s", text(r))
 		}
 	}
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		n := 0
 		for _, p := range m.container(t, "event").Partitions() {
 			count, err := m.container(t, "event").Count(t.Context(), p, store.Scope{})
 			if err != nil {
-				return err.Error()
+				return err
 			}
 			n += count
 		}
 		if n > 0 {
-			return fmt.Sprintf("%d items are left", n)
+			return fmt.Errorf("%d items are left", n)
 		}
-		return ""
+		return nil
 	})
 	m.idle(t)
 	r, by := m.verify(t, verify.Config{})

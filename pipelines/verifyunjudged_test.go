@@ -1,9 +1,11 @@
 package pipelines_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
@@ -24,17 +26,17 @@ spec:
     sink: {postgres: {dsnEnv: MILLRACE_TEST_NOT_THERE}}
     tables: {sales: {key: [id], columns: {id: id}}}
 `), registry.ApplyOptions{FromNow: true}) // its worker has nothing to write, which it could not
-	eventually(t, func() string {
+	poll.Until(t, func() error {
 		s, err := n.monitor.Read(t.Context())
 		if err != nil {
-			return err.Error()
+			return err
 		}
 		for _, p := range s.Pipelines {
 			if p.Name == "sales" && p.State != status.Idle {
-				return "sales is " + string(p.State)
+				return errors.New("sales is " + string(p.State))
 			}
 		}
-		return ""
+		return nil
 	})
 	r, by := n.verify(t, verify.Config{Timeout: -1})
 	if p := by["sales"]; p.Verdict != verify.VerdictEqual || p.Copies != 1 {

@@ -1,80 +1,114 @@
-// Package storetest is what tests above the store have in common: a store that runs in
-// the test's process, and texts that are compared with files.
+// Package storetest is the house of tests above the log: a store that runs in the
+// test's process, workers whose leases and requests the test controls, and texts that
+// are compared with files.
+//
+//	Store   a NATS server, a catalog, the owner of all partitions, a client
+//	World   a Store whose owners are behind a Gate, with a feed and dead letters
+//	Worker  processors of a World, under leases of its Book, with a Tap between
+//	        them and the owners
+//
+// All of it ends with the test that has started it. A test whose package storetest
+// itself needs takes natstest, which is a server alone.
 package storetest
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/owner"
 )
 
-// Store is a NATS server, a catalog and the owner of all partitions. It ends with its
-// test.
+// Store is a NATS server, a catalog and the owner of all partitions.
 type Store struct {
+	Server *natstest.Server
 	NC     *nats.Conn
 	JS     jetstream.JetStream
 	Client *store.Client // reaches the owner without NATS
+	DB     *engine.DB    // the owner's
+	// StopOwner ends the owner: nobody has the partitions any more.
+	StopOwner func()
+
+	local *store.Local
 }
 
 // Start starts a Store of its own for a test.
 func Start(t testing.TB) *Store {
 	t.Helper()
-	local := &store.Local{}
-	s := System(t, local)
-	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, Quiet())
-	if err != nil {
+	return StartWith(t, owner.Config{})
+}
+
+// StartWith starts a Store whose owner is tuned.
+func StartWith(t testing.TB, cfg owner.Config) *Store {
+	t.Helper()
+	s := System(t, &store.Local{})
+	s.own(t, s.NC, cfg)
+	return s
+}
+
+// own runs the owner of all partitions, which reaches the server through nc.
+func (s *Store) own(t testing.TB, nc *nats.Conn, cfg owner.Config) {
+	t.Helper()
+	var err error
+	if s.DB, err = engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, Quiet()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
+		if err := s.DB.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	server, err := owner.NewServer(s.NC, s.Client.Catalog(), db, Manager(t, s.JS, "store"), owner.Config{Local: local, Logger: Quiet()})
+	cfg.Local, cfg.Logger = s.local, Quiet()
+	server, err := owner.NewServer(nc, s.Client.Catalog(), s.DB, Manager(t, s.JS, "store"), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
-	Run(t, server.Run)
-	return s
+	s.StopOwner = Run(t, server.Run)
 }
 
 // System is a Store without an owner: containers can be declared, and nothing be
 // written. Requests go through local first if it is not nil.
 func System(t testing.TB, local *store.Local) *Store {
 	t.Helper()
-	server, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute, Log: Quiet()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	s := &Store{}
-	if s.NC, err = server.Conn(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.NC.Close)
-	if s.JS, err = jetstream.New(s.NC); err != nil {
-		t.Fatal(err)
-	}
+	server := natstest.Start(t)
+	s := &Store{Server: server, NC: server.NC, JS: server.JS, local: local}
 	catalog, err := store.OpenCatalog(t.Context(), s.JS, store.CatalogConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.Client = store.NewClient(s.NC, catalog, store.ClientConfig{Local: local})
 	return s
+}
+
+// Container declares a container of the default database and waits until its
+// partitions have owners.
+func (s *Store) Container(t testing.TB, name string, spec store.ContainerSpec) *store.Container {
+	t.Helper()
+	if _, err := s.Client.Catalog().Create(t.Context(), "default", name, spec); err != nil {
+		t.Fatal(err)
+	}
+	c, err := s.Client.Container(t.Context(), "default", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range c.Partitions() {
+		if _, err := c.Count(t.Context(), p, store.Scope{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
 }
 
 // Manager returns a member of a group that shares leases.
@@ -96,7 +130,7 @@ func Run(t testing.TB, f func(context.Context) error) (stop func()) {
 	go func() { done <- f(ctx) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
-		if err := <-done; err != nil {
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("stop: %v", err)
 		}
 	})

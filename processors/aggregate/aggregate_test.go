@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
@@ -27,7 +28,7 @@ func TestEventual_FieldsFollow(t *testing.T) {
 	for i := range 30 {
 		s.order(fmt.Sprint("o", i), fmt.Sprint("c", i%7), i%5, 10*i)
 	}
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("created")
 	for i := range 10 {
 		s.order(fmt.Sprint("o", i), fmt.Sprint("c", (i+1)%7), i%3, i) // moved
@@ -38,7 +39,7 @@ func TestEventual_FieldsFollow(t *testing.T) {
 	if _, err := s.cfg.Source.Patch(t.Context(), keyOf(t, "o20"), "o20", []document.Op{{Kind: "set", Path: "/customerId", Value: []byte(`"c0"`)}}); err != nil {
 		t.Fatal(err)
 	}
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("moved, deleted and patched")
 	// A client writes old fields back; a customer goes and comes again.
 	s.put(s.cfg.Target, map[string]any{"id": "c1", "customerId": "c1", "type": "customer", "orders": 0})
@@ -54,9 +55,9 @@ func TestEventual_OnlyWhatIsReadIsFolded(t *testing.T) {
 	k := s.start(s.cfg)
 	s.order("o", "c", 1, 10)
 	s.put(s.cfg.Source, map[string]any{"id": "x", "type": "draft", "customerId": "c"})
-	s.quiet(k)
+	s.Quiet(k)
 	var folds atomic.Int64
-	k.tap.onRequest(func(r *store.Request) *store.Error {
+	k.Tap.Refuse(func(r *store.Request) *store.Error {
 		if r.Fold != nil && !r.Fold.Ask {
 			folds.Add(1)
 		}
@@ -67,7 +68,7 @@ func TestEventual_OnlyWhatIsReadIsFolded(t *testing.T) {
 	}
 	s.put(s.cfg.Source, map[string]any{"id": "x", "type": "draft", "customerId": "d"})
 	s.order("o", "c", 1, 10) // as it was
-	s.quiet(k)
+	s.Quiet(k)
 	if n := folds.Load(); n != 0 {
 		t.Errorf("%d requests", n)
 	}
@@ -85,16 +86,16 @@ func TestI5_RedeliveryFoldsNothingTwice(t *testing.T) {
 			s.remove(s.cfg.Source, fmt.Sprint("o", i%25), fmt.Sprint("o", i%25))
 		}
 	}
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("first")
 	s.recorded(k) // or what came and went between two positions may come and go again
-	k.stop()
+	k.Stop()
 	before := s.ends()
 	for range 3 {
 		s.setBack()
 		k = s.start(s.cfg)
-		s.quiet(k)
-		k.stop()
+		s.Quiet(k)
+		k.Stop()
 	}
 	s.check("again")
 	if n := s.changes(before); n != 0 {
@@ -112,7 +113,7 @@ func TestI5_CrashBetweenFoldAndCheckpoint(t *testing.T) {
 		var folded atomic.Int64
 		enough := make(chan struct{})
 		var once sync.Once
-		k.tap.onResponse(func(r *store.Request, resp *store.Response) *store.Response {
+		k.Tap.Answer(func(r *store.Request, resp *store.Response) *store.Response {
 			if r.Fold != nil && !r.Fold.Ask && folded.Add(1) >= int64(2+round) {
 				once.Do(func() { close(enough) })
 			}
@@ -125,10 +126,10 @@ func TestI5_CrashBetweenFoldAndCheckpoint(t *testing.T) {
 			}
 		}
 		<-enough
-		k.crash()
+		k.Crash()
 	}
 	k := s.start(s.cfg)
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("after six crashes")
 }
 
@@ -138,17 +139,17 @@ func TestI5_WhatCancelsOutIsToldToThoseAhead(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	k := s.start(s.cfg)
-	s.quiet(k)
+	s.Quiet(k)
 	s.order("o", "c", 1, 10)
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		_, customers := s.state()
-		return customers["c"].Orders == 1, "the order is not counted"
+		return poll.Unless(customers["c"].Orders == 1, "the order is not counted")
 	})
-	k.crash()
+	k.Crash()
 	s.setBack()
 	s.remove(s.cfg.Source, "o", "o")
 	k = s.start(s.cfg)
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("come and gone")
 	if _, customers := s.state(); customers["c"].Orders != 0 {
 		t.Errorf("the customer says %+v", customers["c"])
@@ -162,23 +163,23 @@ func TestI5_LateWorkerIsRefused(t *testing.T) {
 	s := newShop(t)
 	paused := s.start(s.cfg)
 	s.order("o1", "c", 1, 10)
-	s.quiet(paused)
-	there, let := paused.tap.hold(func(r *store.Request) bool { return r.Fold != nil && !r.Fold.Ask })
+	s.Quiet(paused)
+	there, let := paused.Tap.Hold(func(r *store.Request) bool { return r.Fold != nil && !r.Fold.Ask })
 	s.order("o2", "c", 2, 10)
 	<-there
 	successor := s.start(s.cfg)
 	s.order("o3", "c", 3, 10)
-	s.quiet(successor)
+	s.Quiet(successor)
 	s.check("by the successor")
 	let()
-	eventually(t, func() (bool, string) { return len(paused.failures()) > 0, "the late worker was not refused" })
-	for _, err := range paused.failures() {
+	poll.Until(t, func() error { return poll.Unless(len(paused.Failures()) > 0, "the late worker was not refused") })
+	for _, err := range paused.Failures() {
 		if !errors.Is(err, processors.ErrFenced) {
 			t.Errorf("the late worker ended with %v", err)
 		}
 	}
 	s.order("o4", "c", 4, 10)
-	s.quiet(successor)
+	s.Quiet(successor)
 	s.check("after the late one")
 }
 
@@ -189,13 +190,13 @@ func TestI5_LostAnswers(t *testing.T) {
 	k := s.start(s.cfg)
 	var n atomic.Int64
 	lost := &store.Response{Err: &store.Error{Status: store.StatusUnavailable, Message: "lost", RetryAfter: time.Millisecond}}
-	k.tap.onRequest(func(r *store.Request) *store.Error {
+	k.Tap.Refuse(func(r *store.Request) *store.Error {
 		if r.Fold != nil && n.Add(1)%5 == 0 {
 			return lost.Err
 		}
 		return nil
 	})
-	k.tap.onResponse(func(r *store.Request, resp *store.Response) *store.Response {
+	k.Tap.Answer(func(r *store.Request, resp *store.Response) *store.Response {
 		if r.Fold != nil && n.Add(1)%3 == 0 {
 			return lost
 		}
@@ -204,7 +205,7 @@ func TestI5_LostAnswers(t *testing.T) {
 	for i := range 60 {
 		s.order(fmt.Sprint("o", i%25), fmt.Sprint("c", i%7), i%5, 10*i)
 	}
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("half of the answers were lost")
 }
 
@@ -225,7 +226,7 @@ func TestI5_IntervalsAreCut(t *testing.T) {
 			}
 			k := s.start(s.cfg)
 			var most, folds atomic.Int64
-			k.tap.onRequest(func(r *store.Request) *store.Error {
+			k.Tap.Refuse(func(r *store.Request) *store.Error {
 				if r.Fold == nil || r.Fold.Ask {
 					return nil
 				}
@@ -236,19 +237,19 @@ func TestI5_IntervalsAreCut(t *testing.T) {
 				most.Store(max(most.Load(), int64(len(r.Fold.Delta))))
 				return nil
 			})
-			s.quiet(k)
+			s.Quiet(k)
 			s.check("cut")
 			// One change is never cut: it may mean two groups.
 			if n := most.Load(); n > 800 {
 				t.Errorf("a request has %d bytes", n)
 			}
 			t.Logf("%d requests, the largest of %d bytes", folds.Load(), most.Load())
-			k.stop()
+			k.Stop()
 			s.setBack()
 			s.cfg.FoldBytesMax = 0
 			before := s.ends()
 			k = s.start(s.cfg)
-			s.quiet(k)
+			s.Quiet(k)
 			s.check("again, cut otherwise")
 			if n := s.changes(before); n != 0 {
 				t.Errorf("%d changes where none were due", n)
@@ -262,7 +263,7 @@ func TestABadChangeIsGivenUpAlone(t *testing.T) {
 	t.Parallel()
 	s := newShop(t)
 	k := s.start(s.cfg)
-	k.tap.onRequest(func(r *store.Request) *store.Error {
+	k.Tap.Refuse(func(r *store.Request) *store.Error {
 		if r.Fold != nil && strings.Contains(string(r.Fold.Delta), "bad") {
 			return store.Refuse(store.StatusBadRequest, "not this group")
 		}
@@ -275,14 +276,14 @@ func TestABadChangeIsGivenUpAlone(t *testing.T) {
 		}
 		s.order(fmt.Sprint("o", i), c, i%5, 10*i)
 	}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		parked := 0
-		for _, a := range k.host.Activities() {
+		for _, a := range k.Host.Activities() {
 			parked += len(a.Checkpoint.Parked)
 		}
-		return parked == 1, fmt.Sprintf("%d items are parked", parked)
+		return poll.Unless(parked == 1, fmt.Sprintf("%d items are parked", parked))
 	})
-	s.quiet(k)
+	s.Quiet(k)
 	orders, customers := s.state()
 	want := recount(slices.DeleteFunc(orders, func(m member) bool { return m.Customer == "bad" }))
 	for c, w := range want {
@@ -290,7 +291,7 @@ func TestABadChangeIsGivenUpAlone(t *testing.T) {
 			t.Errorf("%s says %+v, want %+v", c, got, w)
 		}
 	}
-	deadLetters, err := s.letters.List(t.Context(), s.cfg.Pipeline, 10)
+	deadLetters, err := s.DeadLetters.List(t.Context(), s.cfg.Pipeline, 10)
 	if err != nil || len(deadLetters) != 1 || deadLetters[0].Item != `["o23"]/o23` || deadLetters[0].Status != int(store.StatusBadRequest) {
 		t.Errorf("dead letters %+v, %v", deadLetters, err)
 	}
@@ -303,7 +304,7 @@ func TestATargetThatRefuses(t *testing.T) {
 	s := newShop(t)
 	k := s.start(s.cfg)
 	s.order("o1", "c", 1, 10)
-	s.quiet(k)
+	s.Quiet(k)
 	item, err := s.cfg.Target.Read(t.Context(), keyOf(t, "c"), "c")
 	if err != nil {
 		t.Fatal(err)
@@ -315,14 +316,14 @@ func TestATargetThatRefuses(t *testing.T) {
 	}
 	s.order("o2", "c", 2, 1_000_000)
 	s.order("o3", "d", 2, 1)
-	s.quiet(k)
-	deadLetters, err := s.letters.List(t.Context(), s.cfg.Pipeline, 10)
+	s.Quiet(k)
+	deadLetters, err := s.DeadLetters.List(t.Context(), s.cfg.Pipeline, 10)
 	if err != nil || len(deadLetters) != 1 || deadLetters[0].Item != `["o2"]/o2` || deadLetters[0].Target != `["c"]/c` ||
 		deadLetters[0].Status != int(store.StatusTooLarge) || deadLetters[0].Position.IsZero() {
 		t.Fatalf("dead letters %+v, %v", deadLetters, err)
 	}
 	var total processors.Counts
-	for _, a := range k.host.Activities() {
+	for _, a := range k.Host.Activities() {
 		total.DeadLetters += a.Checkpoint.Counts.DeadLetters
 		total.Copies += a.Checkpoint.Counts.Copies
 	}
@@ -343,16 +344,16 @@ func TestI5_ATargetRestoredOlderIsSaid(t *testing.T) {
 	for i := range 20 {
 		s.order(fmt.Sprint("o", i), fmt.Sprint("c", i), 1, 10)
 	}
-	s.quiet(k)
-	resource := k.leases[0].r
-	eventually(t, func() (bool, string) {
+	s.Quiet(k)
+	resource := k.Leases[0].Resource
+	poll.Until(t, func() error {
 		cp := s.checkpoint(resource)
-		return !cp.Recorded.IsZero(), fmt.Sprintf("the checkpoint is %+v", cp)
+		return poll.Unless(!cp.Recorded.IsZero(), fmt.Sprintf("the checkpoint is %+v", cp))
 	})
-	k.stop()
+	k.Stop()
 	older := s.cfg.Target.Partitions()[1]
 	k = s.start(s.cfg)
-	k.tap.onResponse(func(r *store.Request, resp *store.Response) *store.Response {
+	k.Tap.Answer(func(r *store.Request, resp *store.Response) *store.Response {
 		if r.Fold != nil && r.Fold.Ask && r.Partition == older && resp.Fold != nil {
 			resp.Fold.Position = feed.Position{LSN: 1}
 		}
@@ -361,19 +362,19 @@ func TestI5_ATargetRestoredOlderIsSaid(t *testing.T) {
 	for i := range 20 {
 		s.order(fmt.Sprint("p", i), fmt.Sprint("c", i), 1, 10)
 	}
-	eventually(t, func() (bool, string) {
-		for _, a := range k.host.Activities() {
+	poll.Until(t, func() error {
+		for _, a := range k.Host.Activities() {
 			if strings.Contains(a.Checkpoint.LastError, "restored older") && strings.Contains(a.Checkpoint.LastError, older.String()) {
-				return true, ""
+				return nil
 			}
 		}
-		return false, "nobody says that a partition is behind"
+		return errors.New("nobody says that a partition is behind")
 	})
-	if deadLetters, err := s.letters.List(t.Context(), s.cfg.Pipeline, 10); err != nil || len(deadLetters) > 0 {
+	if deadLetters, err := s.DeadLetters.List(t.Context(), s.cfg.Pipeline, 10); err != nil || len(deadLetters) > 0 {
 		t.Errorf("dead letters %+v, %v", deadLetters, err)
 	}
-	k.tap.onResponse(nil)
-	s.quiet(k)
+	k.Tap.Answer(nil)
+	s.Quiet(k)
 	s.check("after all")
 	var err error = &aggregate.BehindError{}
 	if !errors.Is(err, store.ErrUnavailable) {
@@ -391,12 +392,15 @@ func TestPositionsOfIdleTargetsAreRecorded(t *testing.T) {
 	for i := range 9 {
 		s.order(fmt.Sprint("o", i), "one", 1, 10)
 	}
-	s.quiet(k)
+	s.Quiet(k)
 	s.recorded(k)
-	eventually(t, func() (bool, string) {
-		before := s.ends()
-		until(t, 100*time.Millisecond)
-		return maps.Equal(before, s.ends()), "the targets grow while nothing happens"
+	before, looks := s.ends(), 0
+	poll.Until(t, func() error {
+		now := s.ends()
+		if looks++; !maps.Equal(before, now) {
+			before, looks = now, 0
+		}
+		return poll.Unless(looks == 10, "the targets grow while nothing happens")
 	})
 	s.check("recorded")
 }
@@ -410,15 +414,15 @@ func TestI5_SwitchUnderLoad(t *testing.T) {
 	stop := make(chan struct{})
 	wait := s.hammer(6, 1, stop)
 	for i := range 6 {
-		until(t, 100*time.Millisecond)
+		s.written(50)
 		s.want(s.cfg, i%2 == 0, true)
 		if i == 3 {
-			k.crash()
+			k.Crash()
 			s.setBack()
 			k = s.start(s.cfg)
 		}
 	}
-	until(t, 100*time.Millisecond)
+	s.written(50)
 	close(stop)
 	wait()
 	s.settle(k)
@@ -432,7 +436,7 @@ func TestTransactional_TheProcessorHasNothingToDo(t *testing.T) {
 	s.want(s.cfg, true, true)
 	k := s.start(s.cfg)
 	var folds atomic.Int64
-	k.tap.onRequest(func(r *store.Request) *store.Error {
+	k.Tap.Refuse(func(r *store.Request) *store.Error {
 		if r.Fold != nil {
 			folds.Add(1)
 		}
@@ -442,7 +446,7 @@ func TestTransactional_TheProcessorHasNothingToDo(t *testing.T) {
 		s.order(fmt.Sprint("o", i), fmt.Sprint("c", i%4), i%5, 10)
 	}
 	s.check("before any processor")
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("after it")
 	if n := folds.Load(); n != 0 {
 		t.Errorf("%d requests", n)
@@ -456,7 +460,7 @@ func TestI5_TargetsThatAreMembers(t *testing.T) {
 	s.cfg.Pipeline, s.cfg.Spec = "all", byCustomer()
 	s.cfg.Spec.SourceWhere = `IS_DEFINED(customerId)`
 	s.cfg.Spec.Set = s.cfg.Spec.Set[1:2] // orders: a count
-	if err := s.catalog.DropRule(t.Context(), "default", "customer", "by-customer"); err != nil {
+	if err := s.Catalog.DropRule(t.Context(), "default", "customer", "by-customer"); err != nil {
 		t.Fatal(err)
 	}
 	for i, source := range []bool{false, true, false} {
@@ -466,7 +470,7 @@ func TestI5_TargetsThatAreMembers(t *testing.T) {
 			s.order(fmt.Sprintf("o%d-%d", i, n), fmt.Sprintf("c%d", n%3), 1, 1)
 			s.order(fmt.Sprintf("o%d-%d", i, n), fmt.Sprintf("c%d-%d", i, n), 1, 1)
 		}
-		s.quiet(k)
+		s.Quiet(k)
 		orders, customers := s.state()
 		want := map[string]int{}
 		for _, o := range orders {
@@ -477,7 +481,7 @@ func TestI5_TargetsThatAreMembers(t *testing.T) {
 				t.Errorf("step %d: %s counts %d, want %d", i, c, got.Orders, want[c]+1)
 			}
 		}
-		k.stop()
+		k.Stop()
 	}
 }
 
@@ -493,25 +497,25 @@ func TestI5_Storm(t *testing.T) {
 			wait := s.hammer(4, 2, stop)
 			var dying sync.WaitGroup
 			for i := range 8 {
-				until(t, 60*time.Millisecond)
+				s.written(30)
 				old := k
 				switch i % 4 {
 				case 0:
-					dying.Go(old.crash)
+					dying.Go(old.Crash)
 					k = s.start(s.cfg)
 				case 1:
 					k = s.start(s.cfg)
-					dying.Go(old.crash)
+					dying.Go(old.Crash)
 				case 2:
-					old.crash()
+					old.Crash()
 					s.setBack()
 					k = s.start(s.cfg)
 				case 3:
-					old.tap.hold(func(r *store.Request) bool { return r.Fold != nil && !r.Fold.Ask })
-					until(t, 10*time.Millisecond)
+					old.Tap.Hold(func(r *store.Request) bool { return r.Fold != nil && !r.Fold.Ask })
+					s.written(5)
 					k = s.start(s.cfg)
-					until(t, 30*time.Millisecond)
-					dying.Go(old.crash)
+					s.written(15)
+					dying.Go(old.Crash)
 				}
 			}
 			close(stop)

@@ -10,15 +10,17 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
 
 // refuse makes a worker's partitions refuse shares of customers whose names hold a
 // text, until the returned function is called.
-func refuse(k *worker, text string) (allow func()) {
+func refuse(k *storetest.Worker, text string) (allow func()) {
 	var allowed atomic.Bool
-	k.tap.onRequest(func(r *store.Request) *store.Error {
+	k.Tap.Refuse(func(r *store.Request) *store.Error {
 		if r.Fold != nil && !allowed.Load() && strings.Contains(string(r.Fold.Delta), text) {
 			return store.Refuse(store.StatusBadRequest, "not this group")
 		}
@@ -28,32 +30,32 @@ func refuse(k *worker, text string) (allow func()) {
 }
 
 // parked waits until so many items are parked.
-func parked(t *testing.T, k *worker, want int) {
+func parked(t *testing.T, k *storetest.Worker, want int) {
 	t.Helper()
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		n := 0
-		for _, a := range k.host.Activities() {
+		for _, a := range k.Host.Activities() {
 			n += len(a.Checkpoint.Parked)
 		}
-		return n == want, fmt.Sprintf("%d items are parked", n)
+		return poll.Unless(n == want, fmt.Sprintf("%d items are parked", n))
 	})
 }
 
 // deadLetter waits for the dead letter of an item.
 func (s *shop) deadLetter(item string) (found processors.DeadLetter) {
 	s.t.Helper()
-	eventually(s.t, func() (bool, string) {
-		deadLetters, err := s.letters.List(s.t.Context(), s.cfg.Pipeline, 10)
+	poll.Until(s.t, func() error {
+		deadLetters, err := s.DeadLetters.List(s.t.Context(), s.cfg.Pipeline, 10)
 		if err != nil {
 			s.t.Fatal(err)
 		}
 		for _, l := range deadLetters {
 			if l.Item == item {
 				found = l
-				return true, ""
+				return nil
 			}
 		}
-		return false, fmt.Sprintf("%s has no dead letter: %+v", item, deadLetters)
+		return fmt.Errorf("%s has no dead letter: %+v", item, deadLetters)
 	})
 	return found
 }
@@ -62,12 +64,12 @@ func (s *shop) deadLetter(item string) (found processors.DeadLetter) {
 func (s *shop) retry(item string) {
 	s.t.Helper()
 	l := s.deadLetter(item)
-	if err := s.letters.Retry(s.t.Context(), l.Pipeline, l.ID); err != nil {
+	if err := s.DeadLetters.Retry(s.t.Context(), l.Pipeline, l.ID); err != nil {
 		s.t.Fatal(err)
 	}
-	eventually(s.t, func() (bool, string) {
-		now, err := s.letters.Get(s.t.Context(), l.Pipeline, l.ID)
-		return errors.Is(err, store.ErrNotFound), fmt.Sprintf("the dead letter is still there: %+v, %v", now, err)
+	poll.Until(s.t, func() error {
+		now, err := s.DeadLetters.Get(s.t.Context(), l.Pipeline, l.ID)
+		return poll.Unless(errors.Is(err, store.ErrNotFound), fmt.Sprintf("the dead letter is still there: %+v, %v", now, err))
 	})
 }
 
@@ -76,36 +78,36 @@ func (s *shop) retry(item string) {
 // nowhere else, whatever has happened to the order since, and whoever tries.
 func TestI5_RetryFoldsWhatWasGivenUp(t *testing.T) {
 	t.Parallel()
-	for name, between := range map[string]func(s *shop, k *worker) *worker{
-		"at once": func(_ *shop, k *worker) *worker { return k },
-		"the order has changed since": func(s *shop, k *worker) *worker {
+	for name, between := range map[string]func(s *shop, k *storetest.Worker) *storetest.Worker{
+		"at once": func(_ *shop, k *storetest.Worker) *storetest.Worker { return k },
+		"the order has changed since": func(s *shop, k *storetest.Worker) *storetest.Worker {
 			s.order("o", "c2", 5, 50)
-			s.quiet(k)
+			s.Quiet(k)
 			return k
 		},
-		"by another worker": func(s *shop, k *worker) *worker {
+		"by another worker": func(s *shop, k *storetest.Worker) *storetest.Worker {
 			s.order("p", "c2", 5, 50)
-			s.quiet(k)
-			k.stop()
+			s.Quiet(k)
+			k.Stop()
 			return s.start(s.cfg)
 		},
-		"by another worker, before any other change": func(s *shop, k *worker) *worker {
-			k.stop()
+		"by another worker, before any other change": func(s *shop, k *storetest.Worker) *storetest.Worker {
+			k.Stop()
 			return s.start(s.cfg)
 		},
-		"by a worker that is given the change again": func(s *shop, k *worker) *worker {
+		"by a worker that is given the change again": func(s *shop, k *storetest.Worker) *storetest.Worker {
 			s.order("o", "c2", 5, 50)
-			s.quiet(k)
-			k.crash()
+			s.Quiet(k)
+			k.Crash()
 			s.setBack() // as after a crash before the checkpoint: it knows of nothing parked
 			k = s.start(s.cfg)
-			s.quiet(k)
+			s.Quiet(k)
 			return k
 		},
-		"by a worker that is given the change again, before anything behind it was folded": func(s *shop, k *worker) *worker {
+		"by a worker that is given the change again, before anything behind it was folded": func(s *shop, k *storetest.Worker) *storetest.Worker {
 			planted := make(chan struct{})
 			var once sync.Once
-			k.tap.onRequest(func(r *store.Request) *store.Error {
+			k.Tap.Refuse(func(r *store.Request) *store.Error {
 				switch {
 				case r.Fold == nil || r.Fold.Ask:
 				case strings.HasPrefix(r.Fold.Producer.Source, "source:"):
@@ -116,10 +118,10 @@ func TestI5_RetryFoldsWhatWasGivenUp(t *testing.T) {
 			})
 			s.order("o", "c2", 5, 50)
 			<-planted
-			k.crash()
+			k.Crash()
 			s.setBack()
 			k = s.start(s.cfg)
-			s.quiet(k)
+			s.Quiet(k)
 			return k
 		},
 	} {
@@ -138,21 +140,21 @@ func TestI5_RetryFoldsWhatWasGivenUp(t *testing.T) {
 			allow := refuse(k, bad)
 			s.order("o", good, 1, 10)
 			s.order("x", good, 1, 10)
-			s.quiet(k)
+			s.Quiet(k)
 			s.order("o", bad, 2, 20)
 			s.deadLetter(`["o"]/o`)
 			parked(t, k, 1)
-			s.quiet(k)
+			s.Quiet(k)
 			if _, customers := s.state(); customers[good].Orders != 1 || customers[bad].Orders != 0 {
 				t.Errorf("while it is given up: %+v", customers)
 			}
 			allow()
 			k = between(s, k)
 			s.retry(`["o"]/o`)
-			s.quiet(k)
+			s.Quiet(k)
 			s.check("tried again")
 			s.order("o", good, 3, 30)
-			s.quiet(k)
+			s.Quiet(k)
 			s.check("moved back")
 		})
 	}
@@ -167,10 +169,10 @@ func TestI5_RetryOfADeadLetterThatIsOutOfDate(t *testing.T) {
 	refuse(k, "bad")
 	s.order("o", "bad", 2, 20)
 	s.deadLetter(`["o"]/o`)
-	k.crash()
+	k.Crash()
 	s.setBack()
 	k = s.start(s.cfg)
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("processed again")
 	refuse(k, "other")
 	for i := range 9 { // each processor looks for dead letters once it has written one
@@ -197,10 +199,10 @@ func TestI5_WhatWasTriedAgainIsNotFoldedByTheFeed(t *testing.T) {
 	allow()
 	s.retry(`["o"]/o`)
 	s.check("tried again")
-	k.crash()
+	k.Crash()
 	s.setBack()
 	k = s.start(s.cfg)
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("given again")
 }
 
@@ -213,7 +215,7 @@ func TestI5_ALateWorkerOwesNothing(t *testing.T) {
 	late := s.start(s.cfg)
 	there, goOn := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	late.tap.onRequest(func(r *store.Request) *store.Error {
+	late.Tap.Refuse(func(r *store.Request) *store.Error {
 		if r.Fold == nil {
 			return nil
 		}
@@ -232,15 +234,15 @@ func TestI5_ALateWorkerOwesNothing(t *testing.T) {
 	<-there
 	s.setBack()
 	k := s.start(s.cfg)
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("folded by the successor")
 	close(goOn)
-	eventually(t, func() (bool, string) {
-		errs := late.failures()
-		return len(errs) == 1 && errors.Is(errs[0], processors.ErrFenced), fmt.Sprintf("the late worker: %v", errs)
+	poll.Until(t, func() error {
+		errs := late.Failures()
+		return poll.Unless(len(errs) == 1 && errors.Is(errs[0], processors.ErrFenced), fmt.Sprintf("the late worker: %v", errs))
 	})
-	late.stop()
-	k.stop()
+	late.Stop()
+	k.Stop()
 	k = s.start(s.cfg)
 	refuse(k, "other")
 	for i := range 9 { // each processor looks for dead letters once it has written one
@@ -259,7 +261,7 @@ func TestRetryOfATargetThatRefused(t *testing.T) {
 	s := newShop(t)
 	k := s.start(s.cfg)
 	s.order("o1", "c", 1, 10)
-	s.quiet(k)
+	s.Quiet(k)
 	item, err := s.cfg.Target.Read(t.Context(), keyOf(t, "c"), "c")
 	if err != nil {
 		t.Fatal(err)
@@ -270,20 +272,20 @@ func TestRetryOfATargetThatRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.order("o2", "c", 2, 1_000_000)
-	s.quiet(k)
+	s.Quiet(k)
 	l := s.deadLetter(`["o2"]/o2`)
-	if err := s.letters.Retry(t.Context(), l.Pipeline, l.ID); err != nil {
+	if err := s.DeadLetters.Retry(t.Context(), l.Pipeline, l.ID); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		again := s.deadLetter(l.Item)
-		return again.Retry.IsZero() && again.Attempts > l.Attempts && again.Status == int(store.StatusTooLarge), fmt.Sprintf("%+v", again)
+		return poll.Unless(again.Retry.IsZero() && again.Attempts > l.Attempts && again.Status == int(store.StatusTooLarge), fmt.Sprintf("%+v", again))
 	})
 	if err := s.cfg.Target.Delete(t.Context(), keyOf(t, "c"), "c"); err != nil {
 		t.Fatal(err)
 	}
 	s.retry(l.Item)
 	s.order("o3", "c", 3, 1)
-	s.quiet(k)
+	s.Quiet(k)
 	s.check("made again")
 }

@@ -11,11 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
@@ -217,8 +218,8 @@ func (s *shop) check(when string) {
 func (s *shop) changes(after map[feed.Partition]feed.LSN) (n int) {
 	s.t.Helper()
 	for _, p := range s.cfg.Target.Partitions() {
-		for lsn := after[p] + 1; lsn <= s.end(p); lsn++ {
-			c, err := s.log(p).Read(s.t.Context(), lsn)
+		for lsn := after[p] + 1; lsn <= s.End(p); lsn++ {
+			c, err := s.Log(p).Read(s.t.Context(), lsn)
 			if err != nil {
 				s.t.Fatal(err)
 			}
@@ -232,7 +233,7 @@ func (s *shop) ends() map[feed.Partition]feed.LSN {
 	s.t.Helper()
 	ends := map[feed.Partition]feed.LSN{}
 	for _, p := range s.cfg.Target.Partitions() {
-		ends[p] = s.end(p)
+		ends[p] = s.End(p)
 	}
 	return ends
 }
@@ -302,9 +303,9 @@ func missing(err error) error {
 
 // settle waits until what expires has expired, and puts a customer for each group:
 // one that was deleted stays away until its group changes.
-func (s *shop) settle(workers ...*worker) {
+func (s *shop) settle(workers ...*storetest.Worker) {
 	s.t.Helper()
-	eventually(s.t, func() (bool, string) {
+	poll.Until(s.t, func() error {
 		there, shown := 0, 0
 		for _, p := range s.cfg.Source.Partitions() {
 			n, err := s.cfg.Source.Count(s.t.Context(), p, store.Scope{})
@@ -318,34 +319,38 @@ func (s *shop) settle(workers ...*worker) {
 			shown++
 			mortal = mortal || strings.Contains(string(body), `"ttl":`)
 		})
-		return there == shown && !mortal, fmt.Sprintf("%d items, %d shown", there, shown)
+		return poll.Unless(there == shown && !mortal, fmt.Sprintf("%d items, %d shown", there, shown))
 	})
-	s.quiet(workers...)
+	s.Quiet(workers...)
 	for n := range 5 {
 		c := fmt.Sprint("c", n)
 		s.put(s.cfg.Target, map[string]any{"id": c, "customerId": c, "type": "customer"})
 	}
-	s.quiet(workers...)
+	s.Quiet(workers...)
 }
 
-// until waits for a duration or until the test is over.
-func until(t testing.TB, d time.Duration) {
-	t.Helper()
-	select {
-	case <-time.After(d):
-	case <-t.Context().Done():
+// written waits until clients have made n more commits: so much has happened.
+func (s *shop) written(n int) {
+	s.t.Helper()
+	total := func() (commits int) {
+		for _, p := range s.cfg.Source.Partitions() {
+			commits += int(s.End(p))
+		}
+		return commits
 	}
+	enough := total() + n
+	poll.Until(s.t, func() error { return poll.Unless(total() >= enough, "clients write nothing") })
 }
 
 // recorded waits until every partition has recorded how far its sources were read.
-func (s *shop) recorded(k *worker) {
+func (s *shop) recorded(k *storetest.Worker) {
 	s.t.Helper()
-	eventually(s.t, func() (bool, string) {
-		for _, l := range k.leases {
-			if cp := s.checkpoint(l.r); cp.Recorded != cp.Position || cp.Position.LSN < s.end(l.r.Partition) {
-				return false, fmt.Sprintf("%s: recorded %s, at %s", l.r, cp.Recorded, cp.Position)
+	poll.Until(s.t, func() error {
+		for _, l := range k.Leases {
+			if cp := s.checkpoint(l.Resource); cp.Recorded != cp.Position || cp.Position.LSN < s.End(l.Resource.Partition) {
+				return fmt.Errorf("%s: recorded %s, at %s", l.Resource, cp.Recorded, cp.Position)
 			}
 		}
-		return true, ""
+		return nil
 	})
 }

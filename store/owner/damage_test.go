@@ -7,12 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/internal/mapguard"
 )
@@ -113,18 +113,6 @@ var harms = map[string]func(t *testing.T, file string){
 	},
 }
 
-// eventually waits until a condition holds, and reports the last reason why not.
-func eventually(t *testing.T, cond func() error) {
-	t.Helper()
-	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); <-time.After(20 * time.Millisecond) {
-		if err = cond(); err == nil {
-			return
-		}
-	}
-	t.Fatal(err)
-}
-
 // TestI2_AHoleBehindAWholeEngineIsSaid damages the first file of a stream whose
 // commits the engine has all applied.
 func TestI2_AHoleBehindAWholeEngineIsSaid(t *testing.T) {
@@ -136,7 +124,7 @@ func TestI2_AHoleBehindAWholeEngineIsSaid(t *testing.T) {
 			h.start()
 			p := h.process("one", h.engine)
 			ct := h.container(p.client, "things")
-			eventually(t, func() error {
+			poll.Until(t, func() error {
 				_, err := ct.Upsert(t.Context(), []byte(`{"id":"new","a":"x"}`))
 				if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "LSN ") {
 					return fmt.Errorf("a write was answered %w", err)
@@ -246,7 +234,7 @@ func TestNoWrongByteLeavesADamagedEngine(t *testing.T) {
 			p = c.process("one", dir)
 			ct = c.container(p.client, "things")
 			k := mustKey(t)
-			eventually(t, func() error {
+			poll.Until(t, func() error {
 				_, err := ct.Read(t.Context(), k, "0")
 				return err
 			})
@@ -256,7 +244,7 @@ func TestNoWrongByteLeavesADamagedEngine(t *testing.T) {
 			rebuilt := false
 			for round := range 2 {
 				for i := range items {
-					eventually(t, func() error {
+					poll.Until(t, func() error {
 						item, err := ct.Read(t.Context(), k, fmt.Sprint(i))
 						if errors.Is(err, store.ErrUnavailable) || errors.Is(err, store.ErrDiskFull) {
 							rebuilt = true

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
 
@@ -173,23 +174,12 @@ func TestQueryEndsWhenItsClientHasGone(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- ask(ctx, &store.Request{Partition: w.id, Query: heavyQuery()}) }()
-			eventually(t, "the query is under way", func() bool { return len(n.queries) == 1 })
+			poll.Until(t, func() error { return poll.Unless(len(n.queries) == 1, "the query is not under way") })
 			leave()
 			if err := <-ended; err == nil {
 				t.Error("the query was answered")
 			}
-			eventually(t, "the query has ended", func() bool { return len(n.queries) == 0 })
+			poll.Until(t, func() error { return poll.Unless(len(n.queries) == 0, "the query goes on") })
 		})
-	}
-}
-
-// eventually waits until cond holds, which takes long on a busy machine.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !cond(); {
-		if time.Now().After(end) {
-			t.Fatal("not yet: " + what)
-		}
-		time.Sleep(time.Millisecond) //nolint:forbidigo // nothing tells when a query ends
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd/clustertest"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
 )
@@ -142,7 +143,7 @@ func TestI2_AnOlderLogUnderARunningStoreIsSaid(t *testing.T) {
 	last := status.Applied
 	older.restore(t, nc)
 	gone := fmt.Sprintf("LSN %d to %d", last-4, last)
-	eventually(t, func() error {
+	poll.Until(t, func() error {
 		_, err := ct.Create(t.Context(), []byte(`{"id":"new","a":"x"}`))
 		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), gone) {
 			return fmt.Errorf("a write is answered %w, without %s", err, gone)
@@ -159,7 +160,7 @@ func TestI2_AnOlderLogUnderARunningStoreIsSaid(t *testing.T) {
 		t.Errorf("status %+v, %v", status, err)
 	}
 	newer.restore(t, nc)
-	eventually(t, func() error {
+	poll.Until(t, func() error {
 		_, err := ct.Upsert(t.Context(), []byte(`{"id":"new","a":"x"}`))
 		return err
 	})
@@ -168,7 +169,6 @@ func TestI2_AnOlderLogUnderARunningStoreIsSaid(t *testing.T) {
 // TestScrub_AStepDownIsNoDamage has the leader of a replicated log step down again and
 // again, while writes go on and the log's shape and bytes are looked at all the time.
 func TestScrub_AStepDownIsNoDamage(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("a cluster takes seconds to elect its leaders")
 	}

@@ -13,25 +13,6 @@ import (
 
 var quiet = slog.New(slog.DiscardHandler)
 
-// eventually polls until done is true, and reports the last reason.
-func eventually(tb testing.TB, done func() (bool, string)) {
-	tb.Helper()
-	deadline := time.Now().Add(time.Minute)
-	for {
-		ok, why := done()
-		if ok {
-			return
-		}
-		if time.Now().After(deadline) {
-			tb.Fatal("after a minute: " + why)
-		}
-		select {
-		case <-tb.Context().Done():
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
 // alone runs one embedded server.
 func alone(tb testing.TB) jetstream.JetStream {
 	tb.Helper()

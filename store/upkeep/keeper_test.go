@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/spare"
 	"github.com/millrace/millrace/store/upkeep"
@@ -68,12 +69,12 @@ func TestReplicas_ApplyBeforeTheFirstStore(t *testing.T) {
 
 	run(t, keeper(js, catalog, 3))
 	wish := upkeep.Wish{Replicas: 3, Leases: "millrace_leases"}
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		r, err := upkeep.Look(t.Context(), js, wish)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
-		return len(r.Short()) == 0, fmt.Sprintf("short are %+v", r.Short())
+		return poll.Unless(len(r.Short()) == 0, fmt.Sprintf("short are %+v", r.Short()))
 	})
 	stream := must[jetstream.Stream](t)(js.Stream(t.Context(), feed.Partition{Container: info.ID}.Stream()))
 	if got := stream.CachedInfo().Config.Replicas; got != 3 {
@@ -96,18 +97,18 @@ func TestReplicas_ApplyBeforeTheFirstStore(t *testing.T) {
 
 	// A lost server is told of, and is no shortage.
 	cluster.Stop(cluster.Servers[2])
-	eventually(t, func() (bool, string) {
+	poll.Until(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		r, err := upkeep.Look(ctx, js, wish)
 		if err != nil {
-			return false, err.Error()
+			return err
 		}
 		if len(r.Short()) > 0 {
 			t.Fatalf("a lost server made %+v short", r.Short())
 		}
 		w := strings.Join(r.Warnings(), "; ")
-		return strings.Contains(w, "the NATS server s2 cannot be reached; it holds a replica of"), w
+		return poll.Unless(strings.Contains(w, "the NATS server s2 cannot be reached; it holds a replica of"), w)
 	})
 	if err := catalog.Sound(t.Context()); err != nil {
 		t.Errorf("without one of three servers the catalog counts as damaged: %v", err)
@@ -143,9 +144,9 @@ func TestReplicas_AreLoweredByHandOnly(t *testing.T) {
 		}
 		must[jetstream.Stream](t)(js.UpdateStream(t.Context(), cfg))
 	}
-	eventually(t, func() (bool, string) { // a stream that has just changed may have no leader
+	poll.Until(t, func() error { // a stream that has just changed may have no leader
 		_, err := keeper(js, catalog, 1).Pass(t.Context())
-		return err == nil, fmt.Sprint(err)
+		return poll.Unless(err == nil, fmt.Sprint(err))
 	})
 	if n := must[int](t)(upkeep.Wanted(t.Context(), js)); n != 1 {
 		t.Errorf("%d replicas are wanted, want 1", n)
@@ -213,15 +214,15 @@ func TestLabels_FollowTheCatalog(t *testing.T) {
 	run(t, keeper(js, catalog, 1))
 	follows := func() {
 		t.Helper()
-		eventually(t, func() (bool, string) {
+		poll.Until(t, func() error {
 			want := record()
 			for n := range uint32(3) {
 				labelled, _, ok := label(n)
 				if diff := cmp.Diff(want, labelled); !ok || diff != "" {
-					return false, fmt.Sprintf("log %d: %v %s", n, ok, diff)
+					return fmt.Errorf("log %d: %v %s", n, ok, diff)
 				}
 			}
-			return true, ""
+			return nil
 		})
 	}
 	follows() // a log of the release before

@@ -1,0 +1,48 @@
+// Package poll lets tests wait for what nobody announces to them: a state behind a
+// process or a server, of which they can only ask.
+package poll
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// Most is how long Until waits. It bounds what hangs, and is no measure of speed: a
+// machine that is slow and busy needs a part of it.
+const Most = 5 * time.Minute
+
+// interval is how often Until asks.
+const interval = 10 * time.Millisecond
+
+// Until asks until there is no error, and fails the test with the last one if that
+// takes longer than Most.
+func Until(tb testing.TB, ask func() error) {
+	tb.Helper()
+	deadline := time.NewTimer(Most)
+	defer deadline.Stop()
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		err := ask()
+		if err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			tb.Fatalf("not within %s: %v", Most, err)
+		}
+	}
+}
+
+// Unless is why as an error, unless ok.
+func Unless(ok bool, why string) error {
+	if ok {
+		return nil
+	}
+	return errors.New(why)
+}
+
+// Reason is why as an error, unless it is empty.
+func Reason(why string) error { return Unless(why == "", why) }
