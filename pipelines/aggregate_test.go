@@ -320,7 +320,7 @@ func TestRewindCascade(t *testing.T) {
 
 func TestRewindRefuses(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	s.apply(t, decode(t, shopContainers))
 	s.apply(t, totals(t, countAndSum, "eventual"))
 	s.apply(t, rows(t, "{parquet: {path: ./a}}", "{customerId: customerId, orderId: id}"))

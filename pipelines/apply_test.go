@@ -96,7 +96,7 @@ func (s *system) refused(t testing.TB, r *spec.Resources, opts ...registry.Apply
 
 func TestApplyAggregate(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	s.apply(t, decode(t, shopContainers))
 	const count = "{orderCount: {count: true}}"
 	s.apply(t, totals(t, count, "eventual"))
@@ -170,7 +170,7 @@ func TestApplyAggregate(t *testing.T) {
 
 func TestApplyFromNow(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	s.apply(t, load(t, "testdata/shop"))
 	got := s.apply(t, tagNamesWith(t, `type = "tag"`, "{name: name, colour: colour}"), registry.ApplyOptions{FromNow: true})
 	if want := "pipeline default/tag-names changed: generation 2: it begins with what changes from now on"; got[0] != want {
@@ -189,7 +189,7 @@ func TestApplyFromNow(t *testing.T) {
 // TestApplyProjection follows a projection whose sink is never asked.
 func TestApplyProjection(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	s.apply(t, decode(t, shopContainers))
 	const sink, columns = "{parquet: {path: ./a}}", "{customerId: customerId, orderId: id, total: {expr: total, type: double}}"
 	s.apply(t, rows(t, sink, columns))
@@ -236,7 +236,7 @@ func TestApplyProjection(t *testing.T) {
 
 func TestApplyProjectionIntoContainers(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	s.apply(t, decode(t, shopContainers))
 	s.apply(t, rows(t, "{container: {}}", "{customerId: customerId, orderId: id}"))
 	orders, err := s.client.Catalog().Get(t.Context(), "default", "orders")
@@ -262,7 +262,7 @@ func TestApplyProjectionIntoContainers(t *testing.T) {
 
 func TestApplyPlan(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	s.apply(t, decode(t, shopContainers))
 	declared := totals(t, "{orderCount: {count: true}}", "eventual")
 	plan := func() string {

@@ -66,7 +66,7 @@ func TestMatch_AParentWhoseIDIsItsPartitionKey(t *testing.T) {
 // list is refused by it by name. Both are read back.
 func TestMatch_RecordsOfBothVersions(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	s.apply(t, decode(t, customerNames+strings.NewReplacer("customer-names", "names", "[customerId, id]", "customerId",
 		`type = "customer"`, `id = "k1"`, "customerName", "otherName").Replace(customerNames[strings.Index(customerNames, "---"):])))
 	kv, err := s.js.KeyValue(t.Context(), "millrace_pipelines")

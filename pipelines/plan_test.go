@@ -315,7 +315,7 @@ func TestPlanFirst(t *testing.T) {
 
 func TestPlanRefuses(t *testing.T) {
 	t.Parallel()
-	s := &node{system: newSystem(t, nil)}
+	s := &node{system: newSystem(t)}
 	s.apply(t, decode(t, shopContainers))
 	const count = "{orderCount: {count: true}}"
 	planner := plan.New(s.js, s.registry, s.client, plan.Config{})

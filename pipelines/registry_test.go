@@ -25,9 +25,9 @@ type system struct {
 	registry *registry.Registry
 }
 
-func newSystem(t testing.TB, local *store.Local) *system {
+func newSystem(t testing.TB) *system {
 	t.Helper()
-	return systemOf(t, storetest.System(t, local))
+	return systemOf(t, storetest.System(t))
 }
 
 func systemOf(t testing.TB, below *storetest.Store) *system {
@@ -74,7 +74,7 @@ func decode(t testing.TB, text string) *spec.Resources {
 
 func TestApply(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	r := load(t, "testdata/shop")
 	want := []string{
 		"container default/customer created",
@@ -123,7 +123,7 @@ func tagNamesWith(t testing.TB, where, set string) *spec.Resources {
 
 func TestApplyChanges(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	s.apply(t, load(t, "testdata/shop"))
 	get := func() registry.Record {
 		t.Helper()
@@ -179,7 +179,7 @@ func TestApplyChanges(t *testing.T) {
 // the old one are those of logs that are gone.
 func TestApplyAfterContainerWasMadeAgain(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	r := load(t, "testdata/shop")
 	s.apply(t, r)
 	if err := s.client.Catalog().Delete(t.Context(), "default", "product"); err != nil {
@@ -200,7 +200,7 @@ func TestApplyAfterContainerWasMadeAgain(t *testing.T) {
 // TestApplyKeepsIndexesThatPipelinesNeed takes an index out of a declaration.
 func TestApplyKeepsIndexesThatPipelinesNeed(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	const product = "apiVersion: millrace/v1\nkind: Container\nmetadata: {name: product}\nspec: {partitionKey: [/categoryId], partitions: 4, indexes: INDEXES}\n"
 	s.apply(t, decode(t, strings.Replace(product, "INDEXES", "[/tags/*/id, /sku]", 1)))
 	s.apply(t, load(t, "testdata/shop/productMeta.yaml"))
@@ -219,7 +219,7 @@ func TestApplyKeepsIndexesThatPipelinesNeed(t *testing.T) {
 
 func TestApplyRefusesAndChangesNothing(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	r := decode(t, "apiVersion: millrace/v1\nkind: Container\nmetadata: {name: good}\nspec: {partitionKey: [/id]}\n---"+
 		strings.NewReplacer("WHERE", "true", "SET", "{name: name}").Replace(tagNames))
 	_, err := s.registry.Apply(t.Context(), r)
@@ -233,7 +233,7 @@ func TestApplyRefusesAndChangesNothing(t *testing.T) {
 
 func TestRegistryTellsWhatIsMeant(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	s.apply(t, load(t, "testdata/shop"))
 	_, err := s.registry.Pause(t.Context(), "default", "tagnames")
 	if want := "pipeline default/tagnames is not registered; did you mean tag-names?"; err == nil || err.Error() != want {
@@ -250,7 +250,7 @@ func TestRegistryTellsWhatIsMeant(t *testing.T) {
 
 func TestWatchSeesEveryState(t *testing.T) {
 	t.Parallel()
-	s := newSystem(t, nil)
+	s := newSystem(t)
 	seen := make(chan []registry.Record, 16)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -3,7 +3,6 @@ package pipelines_test
 import (
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,10 +13,6 @@ import (
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/testcase"
-
-	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/owner"
 )
 
 func loadTests(t testing.TB, paths ...string) *spec.Resources {
@@ -50,7 +45,6 @@ func (n *node) tested(t testing.TB, r *spec.Resources, cfg testcase.Config) (*te
 }
 
 func TestTesterPasses(t *testing.T) {
-	t.Parallel()
 	n := newNode(t)
 	report, text := n.tested(t, loadTests(t, "testdata/tests"), testcase.Config{})
 	want := "ok    beside-what-it-tests  (1 step, TIME)\nok    everything-together  (3 steps, TIME)\n2 tests passed in TIME\n"
@@ -78,7 +72,6 @@ func (n *node) leftBehind(t testing.TB) {
 }
 
 func TestTesterFails(t *testing.T) {
-	t.Parallel()
 	n := newNode(t)
 	report, text := n.tested(t, loadTests(t, "testdata/tests/shop.yaml", "testdata/tests-failing"), testcase.Config{})
 	storetest.Golden(t, "testdata/tests-failing/report.txt", text)
@@ -96,7 +89,6 @@ func TestTesterFails(t *testing.T) {
 
 // TestTesterIsDeterministic runs the same tests again and again.
 func TestTesterIsDeterministic(t *testing.T) {
-	t.Parallel()
 	n := newNode(t)
 	r := loadTests(t, "testdata/tests/shop.yaml", "testdata/tests-failing")
 	_, first := n.tested(t, r, testcase.Config{})
@@ -109,7 +101,6 @@ func TestTesterIsDeterministic(t *testing.T) {
 
 // TestTesterTellsOfUnrest has no worker, so nothing comes to rest.
 func TestTesterTellsOfUnrest(t *testing.T) {
-	t.Parallel()
 	n := newOwner(t)
 	r := decodeTests(t, `
 apiVersion: millrace/v1
@@ -150,24 +141,7 @@ func decodeTests(t testing.TB, text string) *spec.Resources {
 // newOwner is a store in this process, without a worker.
 func newOwner(t testing.TB) *node {
 	t.Helper()
-	local := &store.Local{}
-	n := &node{system: newSystem(t, local)}
-	quiet := slog.New(slog.DiscardHandler)
-	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	server, err := owner.NewServer(n.nc, n.client.Catalog(), db, storetest.Manager(t, n.js, "store"), owner.Config{Local: local, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	storetest.Run(t, server.Run)
-	return n
+	return &node{system: systemOf(t, storetest.Start(t))}
 }
 
 func TestLoadTests(t *testing.T) {

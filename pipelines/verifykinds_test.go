@@ -25,7 +25,6 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
 	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/owner"
 )
 
 // mart is a node whose engine a test can reach, to plant faults that nothing in
@@ -121,23 +120,9 @@ func newMart(t testing.TB) *mart {
 // newMartVerified is a mart whose worker verifies as told.
 func newMartVerified(t testing.TB, audit verify.ContinuousConfig) *mart {
 	t.Helper()
-	local := &store.Local{}
-	m := &mart{node: &node{system: newSystem(t, local)}, dir: t.TempDir()}
+	below := storetest.Start(t)
+	m := &mart{node: &node{system: systemOf(t, below)}, dir: t.TempDir(), db: below.DB}
 	quiet := slog.New(slog.DiscardHandler)
-	var err error
-	if m.db, err = engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := m.db.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	server, err := owner.NewServer(m.nc, m.client.Catalog(), m.db, storetest.Manager(t, m.js, "store"), owner.Config{Local: local, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	storetest.Run(t, server.Run)
 	deadLetters, err := processors.OpenDeadLetters(t.Context(), m.client)
 	if err != nil {
 		t.Fatal(err)

@@ -1,62 +1,16 @@
 package processors_test
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/owner"
 )
-
-// openDeadLetters opens the dead letters of a NATS system, with a store that serves
-// them until the test ends.
-func openDeadLetters(t testing.TB, nc *nats.Conn, js jetstream.JetStream) *processors.DeadLetters {
-	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
-	catalog, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	manager, err := leases.Open(t.Context(), js, leases.Config{Group: "store", Log: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := &store.Local{}
-	server, err := owner.NewServer(nc, catalog, db, manager, owner.Config{Local: local, Logger: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("store: %v", err)
-		}
-	})
-	deadLetters, err := processors.OpenDeadLetters(t.Context(), store.NewClient(nc, catalog, store.ClientConfig{Local: local}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return deadLetters
-}
 
 // A dead letter is one item, however often it is written; it may be asked for again
 // and dropped.

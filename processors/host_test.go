@@ -11,10 +11,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
@@ -36,21 +35,12 @@ var resource = processors.Resource{Pipeline: "names", Generation: 1, Role: proce
 
 func newStage(t testing.TB, cfg processors.Config) *stage {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
+	below := storetest.Start(t) // first: a catalog is not made beside logs
+	js := below.JS
+	deadLetters, err := processors.OpenDeadLetters(t.Context(), below.Client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(srv.Close)
-	nc, err := srv.Conn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	deadLetters := openDeadLetters(t, nc, js) // first: a catalog is not made beside logs
 	if err := feed.CreateLog(t.Context(), js, partition, feed.NewLogID(), feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}

@@ -5,36 +5,16 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/store"
 )
 
 func newCatalog(t *testing.T) *store.Catalog {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Close)
-	nc, err := srv.Conn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	catalog, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return catalog
+	return catalogOf(t, natstest.Start(t).JS)
 }
 
 func databaseNames(t *testing.T, c *store.Catalog) []string {

@@ -6,12 +6,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/store"
 )
 
@@ -19,21 +18,7 @@ var byID = store.ContainerSpec{PartitionKey: []string{"/id"}, Partitions: 2}
 
 func system(t *testing.T) jetstream.JetStream {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Close)
-	nc, err := srv.Conn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return js
+	return natstest.Start(t).JS
 }
 
 func catalogOf(t *testing.T, js jetstream.JetStream) *store.Catalog {

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -37,11 +38,10 @@ type Store struct {
 	NC     *nats.Conn
 	JS     jetstream.JetStream
 	Client *store.Client // reaches the owner without NATS
+	Local  *store.Local  // by which the client does
 	DB     *engine.DB    // the owner's
 	// StopOwner ends the owner: nobody has the partitions any more.
 	StopOwner func()
-
-	local *store.Local
 }
 
 // Start starts a Store of its own for a test.
@@ -53,7 +53,7 @@ func Start(t testing.TB) *Store {
 // StartWith starts a Store whose owner is tuned.
 func StartWith(t testing.TB, cfg owner.Config) *Store {
 	t.Helper()
-	s := System(t, &store.Local{})
+	s := System(t)
 	s.own(t, s.NC, cfg)
 	return s
 }
@@ -70,25 +70,28 @@ func (s *Store) own(t testing.TB, nc *nats.Conn, cfg owner.Config) {
 			t.Error(err)
 		}
 	})
-	cfg.Local, cfg.Logger = s.local, Quiet()
+	s.Local = &store.Local{}
+	cfg.Local, cfg.Logger = s.Local, Quiet()
 	server, err := owner.NewServer(nc, s.Client.Catalog(), s.DB, Manager(t, s.JS, "store"), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.StopOwner = Run(t, server.Run)
+	// On a machine that is slow and busy an answer may take longer than clients wait.
+	s.Client = store.NewClient(s.NC, s.Client.Catalog(), store.ClientConfig{Local: s.Local, Timeout: time.Minute})
 }
 
 // System is a Store without an owner: containers can be declared, and nothing be
-// written. Requests go through local first if it is not nil.
-func System(t testing.TB, local *store.Local) *Store {
+// written.
+func System(t testing.TB) *Store {
 	t.Helper()
 	server := natstest.Start(t)
-	s := &Store{Server: server, NC: server.NC, JS: server.JS, local: local}
+	s := &Store{Server: server, NC: server.NC, JS: server.JS}
 	catalog, err := store.OpenCatalog(t.Context(), s.JS, store.CatalogConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Client = store.NewClient(s.NC, catalog, store.ClientConfig{Local: local})
+	s.Client = store.NewClient(s.NC, catalog, store.ClientConfig{})
 	return s
 }
 

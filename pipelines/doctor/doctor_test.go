@@ -2,18 +2,16 @@ package doctor_test
 
 import (
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/doctor"
 	"github.com/millrace/millrace/pipelines/registry"
@@ -57,19 +55,8 @@ type ward struct {
 
 func newWard(t *testing.T) *ward {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Close)
-	w := &ward{t: t}
-	if w.nc, err = srv.Conn(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(w.nc.Close)
-	if w.js, err = jetstream.New(w.nc); err != nil {
-		t.Fatal(err)
-	}
+	server := natstest.Start(t)
+	w := &ward{t: t, nc: server.NC, js: server.JS}
 	w.open()
 	w.doctor = doctor.New(w.js, doctor.Config{Wish: upkeep.Wish{Replicas: 1, Leases: leases.DefaultBucket}, Configured: true})
 	return w

@@ -19,7 +19,9 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	return &world{World: storetest.NewWorld(t), t: t}
+	w := &world{World: storetest.NewWorld(t), t: t}
+	w.ParkedRest = true // aggregates fold on beside what they have given up
+	return w
 }
 
 // container declares a container and waits until its partitions have owners.

@@ -203,13 +203,13 @@ func TestI5_ALatePageOfABackfillIsRefused(t *testing.T) {
 
 	gone := make(chan struct{})
 	local := &store.Local{}
-	local.Add(s.partition, behind{s.client, func(r *store.Request) {
+	local.Add(s.partition, behind{s.Client, func(r *store.Request) {
 		if r.Count != nil { // with which a backfill begins
 			<-gone
 		}
 	}})
 	var err error
-	if cfg.Source, err = store.NewClient(nil, s.client.Catalog(), store.ClientConfig{Local: local}).Open(source.Info()); err != nil {
+	if cfg.Source, err = store.NewClient(nil, s.Client.Catalog(), store.ClientConfig{Local: local}).Open(source.Info()); err != nil {
 		t.Fatal(err)
 	}
 	cfg.Sink = sinktest.NewMemory(disk, false)

@@ -35,19 +35,19 @@ var partition = feed.Partition{Container: "c7k2x4ab"}
 func newStage(t testing.TB) *stage {
 	t.Helper()
 	s := &stage{t: t, node: newNode(t), partition: partition, items: map[string]string{}}
-	if err := feed.CreateLog(t.Context(), s.js, partition, feed.NewLogID(), feed.LogConfig{}); err != nil {
+	if err := feed.CreateLog(t.Context(), s.JS, partition, feed.NewLogID(), feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	var err error
-	if s.log, err = feed.OpenLog(t.Context(), s.js, partition, feed.LogConfig{}); err != nil {
+	if s.log, err = feed.OpenLog(t.Context(), s.JS, partition, feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.log.Close)
 	hub := feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
-		return feed.OpenLog(ctx, s.js, p, feed.LogConfig{})
+		return feed.OpenLog(ctx, s.JS, p, feed.LogConfig{})
 	}, feed.HubConfig{})
 	t.Cleanup(hub.Close)
-	if s.letters, err = processors.OpenDeadLetters(t.Context(), s.client); err != nil {
+	if s.letters, err = processors.OpenDeadLetters(t.Context(), s.Client); err != nil {
 		t.Fatal(err)
 	}
 	cfg := processors.Config{CheckpointInterval: time.Millisecond, CheckpointBusyInterval: time.Millisecond, Logger: slog.New(slog.DiscardHandler)}

@@ -12,7 +12,6 @@ import (
 // TestBuildIndex_besideCommits builds an index while commits change the items, and
 // expects the same as where the index was there from the start.
 func TestBuildIndex_besideCommits(t *testing.T) {
-	t.Parallel()
 	without, with := schemaOf(t, "/color"), schemaOf(t, "/color", "/size", "/tags/*/id")
 	m := newModel(t, 5)
 	full := *m.schema

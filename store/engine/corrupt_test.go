@@ -52,7 +52,6 @@ func damage(t testing.TB, r *rand.Rand, dir string, names []string) string {
 // TestOpenOrSetAside damages files. Whatever it was, the DB opens, and applying the
 // log from its State gives what it gave before; what cannot be read was set aside.
 func TestOpenOrSetAside(t *testing.T) {
-	t.Parallel()
 	const commits = 80
 	m := newModel(t, 11)
 	for range commits {
@@ -123,7 +122,6 @@ func TestOpenOrSetAside(t *testing.T) {
 
 // TestOpenOrSetAside_logs damages the log of a memtable after an unclean stop.
 func TestOpenOrSetAside_logs(t *testing.T) {
-	t.Parallel()
 	const commits = 90
 	m := newModel(t, 12)
 	for range commits {

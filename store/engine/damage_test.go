@@ -39,7 +39,6 @@ func stored(t *testing.T, dir string) map[string]string {
 // one that is not: whatever is read is right, or the DB says that it is not to be
 // believed.
 func TestNoWrongByteIsReadFromATable(t *testing.T) {
-	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "db")
 	items := stored(t, dir)
 	original := files(t, dir)
@@ -143,7 +142,6 @@ func readAll(t *testing.T, db *engine.DB, items map[string]string) (wrong string
 // TestTheScrubFindsEveryFlippedBit flips bits anywhere in tables, in what stands behind
 // blocks and in indexes too.
 func TestTheScrubFindsEveryFlippedBit(t *testing.T) {
-	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "db")
 	stored(t, dir)
 	db, err := engine.Open(dir, small, quiet)

@@ -324,7 +324,6 @@ func TestModel(t *testing.T) {
 // to the same state: each commit twice, with repetitions of a stretch, in fewer
 // batches, with the DB closed in between.
 func TestI3_ApplyingAgainIsHarmless(t *testing.T) {
-	t.Parallel()
 	const commits = 120
 	m := newModel(t, 77)
 	for range commits {

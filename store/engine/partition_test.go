@@ -17,7 +17,6 @@ import (
 // TestI4_SnapshotsSeeCommitsWhole reads while commits larger than a transaction of
 // Badger change every item, and expects all items to be of the same commit.
 func TestI4_SnapshotsSeeCommitsWhole(t *testing.T) {
-	t.Parallel()
 	db := openDB(t, t.TempDir())
 	const items, commits = 40, 20
 	schema := schemaOf(t, "/n")
@@ -259,7 +258,6 @@ func TestLargeValues(t *testing.T) {
 }
 
 func TestCommit_largerThanATransaction(t *testing.T) {
-	t.Parallel()
 	p := newPartition(t)
 	k, schema := key(t, "k"), schemaOf(t, "/tags/*")
 	var tags strings.Builder

@@ -90,7 +90,6 @@ func crash(t testing.TB, r *rand.Rand, before, now map[string][]byte) string {
 // TestI2_PowerLoss takes the power away at random moments: what a sync covered is
 // there, and applying the log from State gives what an uninterrupted life gives.
 func TestI2_PowerLoss(t *testing.T) {
-	t.Parallel()
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 9))
@@ -159,7 +158,6 @@ func fill(t testing.TB, p *engine.Partition, size int) {
 // memtable that is there before and after a sync must have been synced, not only
 // that of the newest.
 func TestSync_memtablesThatWait(t *testing.T) {
-	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "db")
 	db := openDB(t, dir)
 	p := openPartition(t, db, partA)

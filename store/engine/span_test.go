@@ -103,7 +103,6 @@ func bounds(r *rand.Rand, keys []string) engine.Span {
 }
 
 func TestSpansShowTheirKeysInOrder(t *testing.T) {
-	t.Parallel()
 	r := rand.New(rand.NewPCG(3, 3))
 	w := newSpanWorld(t, r, 300)
 	s := w.p.Snapshot()

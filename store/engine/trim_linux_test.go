@@ -68,7 +68,6 @@ func TestTrim_TablesLeaveTheMemoryAndStayReadable(t *testing.T) {
 
 // TestTrim_BesideMergesAndReads trims all the time while tables come and go.
 func TestTrim_BesideMergesAndReads(t *testing.T) {
-	t.Parallel()
 	db := openDB(t, t.TempDir())
 	p, q := openPartition(t, db, partA), openPartition(t, db, partB)
 	stop := make(chan struct{})

@@ -20,10 +20,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/feed/natsd"
-	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
 )
@@ -51,39 +49,10 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 	t.Helper()
 	w := &world{t: t, keys: gateway.NewKeys()}
 	w.key = w.keys.Primary
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Close)
-	nc, err := srv.Conn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.js = js
-	if w.catalog, err = store.OpenCatalog(t.Context(), js, store.CatalogConfig{}); err != nil {
-		t.Fatal(err)
-	}
-	db, err := engine.Open(t.TempDir(), engine.Config{MemTableBytes: 8 << 20}, quiet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	manager, err := leases.Open(t.Context(), js, leases.Config{Group: "store", Node: "one", Log: quiet})
-	if err != nil {
-		t.Fatal(err)
-	}
-	local := &store.Local{}
-	owners, err := owner.NewServer(nc, w.catalog, db, manager, owner.Config{Local: local, Logger: quiet, DiskReserve: -1, ExpiryInterval: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.client = store.NewClient(nc, w.catalog, store.ClientConfig{Local: local})
+	below := storetest.StartWith(t, owner.Config{DiskReserve: -1, ExpiryInterval: 10 * time.Millisecond})
+	w.js, w.nc, w.catalog, w.stopOwners = below.JS, below.NC, below.Client.Catalog(), below.StopOwner
+	// Where nobody owns a partition a client gives up in time.
+	w.client = store.NewClient(w.nc, w.catalog, store.ClientConfig{Local: below.Local})
 	ring, err := gateway.OpenKeys(&gateway.Config{Keys: w.keys}, quiet)
 	if err != nil {
 		t.Fatal(err)
@@ -93,29 +62,14 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	owning, disown := context.WithCancel(ctx)
-	var running, storing sync.WaitGroup
-	storing.Go(func() {
-		if err := owners.Run(owning); err != nil {
-			t.Errorf("the store ended with %v", err)
-		}
-	})
-	w.stopOwners = func() { disown(); storing.Wait() }
-	w.nc = nc
+	var running sync.WaitGroup
 	w.startOwners = func() {
-		other, err := leases.Open(ctx, js, leases.Config{Group: "store", Node: "two", Log: quiet})
+		next, err := owner.NewServer(w.nc, w.catalog, below.DB, storetest.Manager(t, w.js, "store"), owner.Config{Logger: quiet, DiskReserve: -1})
 		if err != nil {
-			t.Fatal(err)
+			t.Error(err)
+			return
 		}
-		next, err := owner.NewServer(nc, w.catalog, db, other, owner.Config{Logger: quiet, DiskReserve: -1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		storing.Go(func() {
-			if err := next.Run(ctx); err != nil {
-				t.Errorf("the next store ended with %v", err)
-			}
-		})
+		storetest.Run(t, next.Run)
 	}
 	running.Go(func() { w.gateway.Run(ctx) })
 	w.web = httptest.NewServer(w.gateway)
@@ -124,7 +78,6 @@ func newWorld(t testing.TB, cfg gateway.Config) *world {
 		web.Close()
 		cancel()
 		running.Wait()
-		storing.Wait()
 	})
 	return w
 }

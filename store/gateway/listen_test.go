@@ -296,7 +296,7 @@ func TestServer_NoOwner(t *testing.T) {
 	w := newWorld(t, gateway.Config{})
 	w.container("things", byPK)
 	w.stopOwners()
-	w.serve(gateway.Config{RequestTimeout: 2 * time.Second})
+	w.serve(gateway.Config{RequestTimeout: 5 * time.Second})
 	a := w.ask("POST", docs, `{"id":"1","pk":"a"}`, keyHeader, `["a"]`).is(503)
 	if a.header.Get("x-ms-retry-after-ms") == "" {
 		t.Error("no word of when to come again")

@@ -14,7 +14,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
-	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 )
@@ -55,22 +55,10 @@ type world struct {
 
 func newWorld(t testing.TB, spec store.ContainerSpec) *world {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Close)
-	nc, err := srv.Conn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	js := natstest.Start(t).JS
 	w := &world{t: t, js: js}
 	w.clock.Store(time.Now().Add(time.Hour).UnixMilli())
+	var err error
 	if w.catalog, err = store.OpenCatalog(t.Context(), js, store.CatalogConfig{}); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
@@ -35,15 +36,9 @@ type cluster struct {
 
 func newCluster(t testing.TB) *cluster {
 	t.Helper()
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(srv.Close)
-	c := &cluster{t: t, srv: srv}
-	if c.js, err = jetstream.New(c.conn()); err != nil {
-		t.Fatal(err)
-	}
+	srv := natstest.Start(t)
+	c := &cluster{t: t, srv: srv.Server, js: srv.JS}
+	var err error
 	if c.catalog, err = store.OpenCatalog(t.Context(), c.js, store.CatalogConfig{}); err != nil {
 		t.Fatal(err)
 	}

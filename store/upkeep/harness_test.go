@@ -3,12 +3,11 @@ package upkeep_test
 import (
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/feed/natsd/clustertest"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 )
 
 var quiet = slog.New(slog.DiscardHandler)
@@ -16,21 +15,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // alone runs one embedded server.
 func alone(tb testing.TB) jetstream.JetStream {
 	tb.Helper()
-	srv, err := natsd.Open(tb.Context(), natsd.Config{Dir: tb.TempDir(), DontListen: true, SyncInterval: time.Minute, Log: quiet})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(srv.Close)
-	nc, err := srv.Conn()
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return js
+	return natstest.Start(tb).JS
 }
 
 // three runs three servers that replicate, and returns when they have a leader.

@@ -2,28 +2,18 @@ package live_test
 
 import (
 	"context"
-	"log/slog"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 
-	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/pipelines/internal/live"
 	"github.com/millrace/millrace/processors"
 )
 
 // TestAsk_WhoDoesNotAnswerIsLeftOut so that who looks goes by the checkpoints.
 func TestAsk_WhoDoesNotAnswerIsLeftOut(t *testing.T) {
-	server, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(server.Close)
-	nc, err := server.Conn()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	nc := natstest.Start(t).NC
 	answers := func(node, data string) {
 		if _, err := nc.Subscribe("millrace.read.worker."+node+".1", func(m *nats.Msg) { _ = m.Respond([]byte(data)) }); err != nil {
 			t.Fatal(err)

@@ -10,13 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"github.com/millrace/millrace/cmd/millrace/internal/remote"
-	"github.com/millrace/millrace/feed/natsd"
-	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
 )
@@ -40,36 +36,13 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, keys: gateway.NewKeys()}
-	srv, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, SyncInterval: time.Minute})
-	must(t, err)
-	t.Cleanup(srv.Close)
-	nc, err := srv.Conn()
-	must(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	must(t, err)
-	catalog, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
-	must(t, err)
-	db, err := engine.Open(t.TempDir(), engine.Config{}, quiet)
-	must(t, err)
-	t.Cleanup(func() { _ = db.Close() })
-	manager, err := leases.Open(t.Context(), js, leases.Config{Group: "store", Node: "one", Log: quiet})
-	must(t, err)
-	local := &store.Local{}
-	owners, err := owner.NewServer(nc, catalog, db, manager, owner.Config{Local: local, Logger: quiet, DiskReserve: -1})
-	must(t, err)
+	below := storetest.StartWith(t, owner.Config{DiskReserve: -1})
 	ring, err := gateway.OpenKeys(&gateway.Config{Keys: w.keys}, quiet)
 	must(t, err)
-	front, err := gateway.New(store.NewClient(nc, catalog, store.ClientConfig{Local: local}), ring,
-		gateway.Config{Partitions: partitions, Logger: quiet})
+	front, err := gateway.New(below.Client, ring, gateway.Config{Partitions: partitions, Logger: quiet})
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var running sync.WaitGroup
-	running.Go(func() {
-		if err := owners.Run(ctx); err != nil {
-			t.Errorf("the store ended with %v", err)
-		}
-	})
 	running.Go(func() { front.Run(ctx) })
 	w.web = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		w.mu.Lock()
