@@ -23,5 +23,13 @@ func newNode(t testing.TB) *node {
 // container makes a container of its own.
 func (n *node) container(t testing.TB, name string, partitions int, key ...string) *store.Container {
 	t.Helper()
-	return n.Container(t, fmt.Sprintf("%s-%d", name, n.made.Add(1)), store.ContainerSpec{PartitionKey: key, Partitions: partitions})
+	name = fmt.Sprintf("%s-%d", name, n.made.Add(1))
+	if _, err := n.Client.Catalog().Create(t.Context(), "default", name, store.ContainerSpec{PartitionKey: key, Partitions: partitions}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := n.Client.Container(t.Context(), "default", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }

@@ -86,7 +86,7 @@ func TestDifferences_FindsEveryFault(t *testing.T) {
 				o1[0].Source = project.SourceOf("customer", key(t, "c2"), "o1")
 				return project.Batch{Drop: o1[:1]}
 			},
-			[]string{`claim [o1 c1 2014-08-16T00:00:00Z] of customer/["c2"]/o1 is missing in table 1`},
+			[]string{`pending row [o1 c1 2014-08-16T00:00:00Z] of customer/["c2"]/o1 is missing in table 1`},
 		},
 		"a reject is lost": {
 			func(_, _ []project.Row, bad project.Reject) project.Batch {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store/gateway"
 )
 
@@ -196,23 +197,16 @@ func TestChangeFeed_AllVersionsAndDeletes(t *testing.T) {
 		}
 	}
 	var got []change
-	for deadline := time.Now().Add(time.Minute); len(got) < 5; {
+	poll.Until(t, func() error {
 		a := w.changes("A-IM", allVersions, "If-None-Match", place, "x-ms-cosmos-changefeed-wire-format-version", "2021-09-15")
 		place = a.place()
 		if a.status == 200 {
 			var page struct{ Documents []change }
 			a.into(&page)
 			got = append(got, page.Documents...)
-			continue
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the feed ends at %+v", got)
-		}
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-t.Context().Done():
-		}
-	}
+		return poll.Unless(len(got) >= 5, fmt.Sprintf("the feed ends at %+v", got))
+	})
 	var kinds []string
 	for i, c := range got {
 		kinds = append(kinds, fmt.Sprintf("%s %v %t", c.Metadata.OperationType, c.Current["n"], c.Metadata.TimeToLiveExpired))

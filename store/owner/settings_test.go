@@ -3,8 +3,8 @@ package owner_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 )
 
@@ -12,11 +12,8 @@ import (
 // writes meanwhile.
 func (c *cluster) indexesReady(ct *store.Container, n int) {
 	c.t.Helper()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	deadline := time.After(time.Minute)
 	for _, p := range ct.Partitions() {
-		for {
+		poll.Until(c.t, func() error {
 			status, err := ct.Status(c.t.Context(), p)
 			if err != nil {
 				c.t.Fatal(err)
@@ -27,15 +24,8 @@ func (c *cluster) indexesReady(ct *store.Container, n int) {
 					ready++
 				}
 			}
-			if ready == n {
-				break
-			}
-			select {
-			case <-tick.C:
-			case <-deadline:
-				c.t.Fatalf("%s has %d of %d indexes at LSN %s: %+v", p, ready, n, status.Applied, status.Indexes)
-			}
-		}
+			return poll.Unless(ready == n, fmt.Sprintf("partition %s has %d of %d indexes", p, ready, n))
+		})
 	}
 }
 
