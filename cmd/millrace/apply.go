@@ -36,11 +36,8 @@ With --plan HASH, the hash that millrace plan printed, nothing is done if a
 definition, generation or index has changed since.`,
 		Example: "  millrace apply -f configs/webstore\n  millrace apply -f orders.yaml --backfill",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(files) == 0 {
-				return &usageError{errors.New("name what to apply: millrace apply -f FILE, a directory, or - for standard input")}
-			}
-			if opts.Backfill && opts.FromNow {
-				return &usageError{errors.New("--backfill begins with all that is there, --from-now leaves it out: choose one")}
+			if err := checkDeclare("apply", files, opts); err != nil {
+				return err
 			}
 			declared, err := spec.Load(files...)
 			if err != nil {
@@ -49,6 +46,7 @@ definition, generation or index has changed since.`,
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
 				opts.Await = a.await
 				done, err := s.registry.Apply(ctx, declared, opts)
+				// What was done before an error is done: say so first.
 				if len(done) > 0 {
 					if printErr := a.printOutcomes(done); printErr != nil {
 						return printErr
@@ -63,6 +61,25 @@ definition, generation or index has changed since.`,
 	cmd.Flags().BoolVar(&opts.FromNow, "from-now", false, "let pipelines begin with what changes from now on; not for aggregates")
 	cmd.Flags().StringVar(&opts.Plan, "plan", "", "do only what the plan with this hash said")
 	return cmd
+}
+
+// checkDeclare checks the flags that apply and plan have in common.
+func checkDeclare(verb string, files []string, opts registry.ApplyOptions) error {
+	if err := checkFiles(verb, files); err != nil {
+		return err
+	}
+	if opts.Backfill && opts.FromNow {
+		return &usageError{errors.New("--backfill begins with all that is there, --from-now leaves it out: choose one")}
+	}
+	return nil
+}
+
+// checkFiles says so if no declarations are named.
+func checkFiles(verb string, files []string) error {
+	if len(files) == 0 {
+		return &usageError{fmt.Errorf("name what to %[1]s: millrace %[1]s -f FILE, a directory, or - for standard input", verb)}
+	}
+	return nil
 }
 
 func (a *app) printOutcomes(done []registry.Outcome) error {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 
 	"github.com/spf13/cobra"
 
@@ -58,10 +56,7 @@ aggregate always knows all its members and has no backfill of its own.`,
 				v := map[string]any{
 					"kind": "pipeline", "database": database, "name": name, "action": "backfill", "scope": scope, "generation": rec.Generation,
 				}
-				return a.print(v, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "pipeline %s/%s goes through %s; see millrace status %s\n", database, name, scope, name)
-					return err
-				})
+				return a.printText(v, "pipeline %s/%s goes through %s; see millrace status %s\n", database, name, scope, name)
 			})
 		},
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"path/filepath"
 	"strings"
 
@@ -59,10 +58,7 @@ so restart the node if the former ones are known to others.`,
 			if err := natsd.WriteCredentials(path, natsd.NewCredentials(which.user)); err != nil {
 				return err
 			}
-			return a.print(map[string]string{"file": path}, func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, path)
-				return err
-			})
+			return a.printText(map[string]string{"file": path}, "%s\n", path)
 		},
 	}
 }
@@ -83,14 +79,11 @@ server.pem to renew the certificate, which is good for a year.`,
 			if err != nil {
 				return err
 			}
-			return a.print(map[string]any{"dir": args[0], "wrote": wrote}, func(w io.Writer) error {
-				if len(wrote) == 0 {
-					_, err := fmt.Fprintf(w, "%s has everything already\n", args[0])
-					return err
-				}
-				_, err := fmt.Fprintf(w, "%s: %s\n", args[0], strings.Join(wrote, ", "))
-				return err
-			})
+			v := map[string]any{"dir": args[0], "wrote": wrote}
+			if len(wrote) == 0 {
+				return a.printText(v, "%s has everything already\n", args[0])
+			}
+			return a.printText(v, "%s: %s\n", args[0], strings.Join(wrote, ", "))
 		},
 	}
 	cmd.Flags().StringSliceVar(&servers, "server-names", []string{"nats-1", "nats-2", "nats-3"}, "names or addresses of the NATS servers")

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +20,9 @@ import (
 
 // deadLettersMax bounds what one command lists or acts on.
 const deadLettersMax = 10_000
+
+// reasonMax is how much of a reason, in characters, a list shows.
+const reasonMax = 80
 
 func newDeadLetters(a *app) *cobra.Command {
 	cmd := &cobra.Command{
@@ -97,8 +99,7 @@ func (a *app) recordsOf(ctx context.Context, s *session, args []string) ([]regis
 		return s.registry.List(ctx)
 	}
 	database, name := a.split(args[0])
-	rec, err := s.registry.Get(ctx, database, name)
-	return []registry.Record{rec}, err
+	return s.pipelines(ctx, database, name)
 }
 
 func printDeadLetters(w io.Writer, views []deadLetterView) error {
@@ -106,31 +107,18 @@ func printDeadLetters(w io.Writer, views []deadLetterView) error {
 		_, err := fmt.Fprintln(w, "no dead letters")
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PIPELINE\tID\tITEM\tTARGET\tAGE\tATTEMPTS\tREASON")
+	var rows [][]string
 	for i := range views {
 		l := &views[i]
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\n", l.Name, l.ID, l.Item, l.Target, time.Since(l.Time).Round(time.Second), l.Attempts, oneLine(l.Reason, 80))
+		rows = append(rows, []string{
+			l.Name, l.ID, l.Item, l.Target, time.Since(l.Time).Round(time.Second).String(), strconv.Itoa(l.Attempts), cut(plain(l.Reason), reasonMax),
+		})
 	}
-	if err := t.Flush(); err != nil {
+	if err := columns(w, []string{"PIPELINE", "ID", "ITEM", "TARGET", "AGE", "ATTEMPTS", "REASON"}, rows); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintln(w, "next: millrace dead-letters show PIPELINE ID, then retry or drop")
 	return err
-}
-
-// oneLine cuts a text for a table.
-func oneLine(text string, most int) string {
-	runes := []rune(text)
-	if len(runes) > most {
-		runes = append(runes[:most-1], '…')
-	}
-	for i, r := range runes {
-		if r == '\n' || r == '\t' {
-			runes[i] = ' '
-		}
-	}
-	return string(runes)
 }
 
 func newDeadLettersShow(a *app) *cobra.Command {
@@ -199,10 +187,10 @@ func changeOf(ctx context.Context, s *session, l *processors.DeadLetter) (*chang
 }
 
 func printDeadLetter(w io.Writer, l *deadLetterView) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	var rows [][]string
 	line := func(name, value string) {
 		if value != "" {
-			fmt.Fprintf(t, "%s\t%s\n", name, value)
+			rows = append(rows, []string{name, value})
 		}
 	}
 	line("pipeline", fmt.Sprintf("%s/%s (generation %d)", l.Database, l.Name, l.Generation))
@@ -219,7 +207,7 @@ func printDeadLetter(w io.Writer, l *deadLetterView) error {
 	if !l.Retry.IsZero() {
 		line("retry", "asked for at "+l.Retry.Format(time.RFC3339))
 	}
-	if err := t.Flush(); err != nil {
+	if err := columns(w, rows[0], rows[1:]); err != nil {
 		return err
 	}
 	if l.Change == nil {
@@ -247,7 +235,7 @@ two. A dead letter that succeeds is gone; one that fails again tells the new rea
 func newDeadLettersDrop(a *app) *cobra.Command {
 	return newDeadLettersAct(a, "drop", "Forget dead letters",
 		`Drop forgets a dead letter. What it was about stays undone: millrace verify lists it,
-and millrace repair repairs it.`,
+and millrace repair sets it right.`,
 		(*processors.DeadLetters).Drop, "dropped")
 }
 
@@ -288,15 +276,13 @@ func newDeadLettersAct(a *app, verb, short, long string, act func(*processors.De
 					ids = []string{l.ID}
 				}
 				for _, id := range ids {
+					// One that is gone has been tried again by its worker meanwhile.
 					if err := act(deadLetters, ctx, records[0].ID, id); err != nil && !errors.Is(err, store.ErrNotFound) {
 						return err
 					}
 				}
 				result := map[string]any{"pipeline": records[0].Name, "action": verb, "letters": ids}
-				return a.print(result, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "%s %s\n", format.Plural(len(ids), "dead letter", "dead letters"), done)
-					return err
-				})
+				return a.printText(result, "%s %s\n", format.Plural(len(ids), "dead letter", "dead letters"), done)
 			})
 		},
 	}

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -45,16 +43,12 @@ and one that holds items only with --yes.`,
 }
 
 func deleteContainer(ctx context.Context, s *session, database, name string, yes bool) error {
-	users, err := s.registry.Users(ctx, database, name)
+	users, err := s.users(ctx, database, name)
 	if err != nil {
 		return err
 	}
 	if len(users) > 0 {
-		var names []string
-		for i := range users {
-			names = append(names, users[i].Name)
-		}
-		return bad("container %s/%s is used by the pipelines %s\nnext: delete them first, with millrace delete pipeline NAME", database, name, join(names))
+		return bad("container %s/%s is used by the pipelines %s\nnext: delete them first, with millrace delete pipeline NAME", database, name, strings.Join(users, ", "))
 	}
 	info, err := s.client.Catalog().Get(ctx, database, name)
 	if err != nil {
@@ -79,10 +73,5 @@ func deleteContainer(ctx context.Context, s *session, database, name string, yes
 // printDone tells that something was done with one resource.
 func (a *app) printDone(kind, database, name, what string) error {
 	v := map[string]string{"kind": kind, "database": database, "name": name, "action": what}
-	return a.print(v, func(w io.Writer) error {
-		fmt.Fprintf(w, "%s %s/%s %s\n", kind, database, name, what)
-		return nil
-	})
+	return a.printText(v, "%s %s/%s %s\n", kind, database, name, what)
 }
-
-func join(names []string) string { return strings.Join(names, ", ") }

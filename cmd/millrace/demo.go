@@ -82,32 +82,22 @@ func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
 	screen := newScreen(a)
 	began := time.Now()
 	screen.Say("", "A shop that is full of copies: of names in products, of counts and sums in customers", "and categories, of everything in flat tables for analysts.", "")
-	n, err := node.Open(ctx, cfg, node.Roles{NATS: true, Store: true, Worker: true}, nil, a.logger(cfg))
-	if err != nil {
-		return err
-	}
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan error, 1)
-	go func() { done <- n.Run(running) }()
-	defer func() {
-		stop()
-		err = errors.Join(err, <-done, n.Close())
-	}()
-	if !waitReady(ctx, n, done) {
-		return context.Cause(ctx)
-	}
-	screen.Step("Start", "NATS, store and workers in this process", time.Since(began))
-	scale := webstore.Scale(f.seed, float64(f.products)*float64(f.products)/(295*295))
-	scale.Products, scale.Customers = f.products, f.customers
-	report, err := demo.Run(ctx, demo.Config{
-		Dir: dir, DataDir: f.data, Store: scale, Renames: f.renames, Screen: screen, Client: n.Client(), Registry: n.Registry(),
-		JS: n.JetStream(), Bucket: cfg.Leases.Bucket, Log: cfg.Feed.Log,
+	return withNode(ctx, cfg, node.Roles{NATS: true, Store: true, Worker: true}, a.logger(cfg), func(n *node.Node) error {
+		screen.Step("Start", "NATS, store and workers in this process", time.Since(began))
+		// A scale has as many categories and tags as its products need; then both counts are
+		// what was asked for.
+		scale := webstore.Scale(f.seed, float64(f.products)*float64(f.products)/(295*295))
+		scale.Products, scale.Customers = f.products, f.customers
+		report, err := demo.Run(ctx, demo.Config{
+			Dir: dir, DataDir: f.data, Store: scale, Renames: f.renames, Screen: screen, Client: n.Client(), Registry: n.Registry(),
+			JS: n.JetStream(), Bucket: cfg.Leases.Bucket, Log: cfg.Feed.Log,
+		})
+		if err != nil {
+			screen.clear()
+			return err
+		}
+		return a.printDemo(report, time.Since(began), dir, keep)
 	})
-	if err != nil {
-		screen.clear()
-		return err
-	}
-	return a.printDemo(report, time.Since(began), dir, keep)
 }
 
 func (a *app) printDemo(report *demo.Report, took time.Duration, dir string, keep bool) error {
@@ -163,8 +153,7 @@ func newScreen(a *app) *screen {
 	if a.output != "table" {
 		s.w = a.err
 	}
-	s.width, s.color = terminal(s.w)
-	s.color = s.color && os.Getenv("NO_COLOR") == ""
+	s.width, s.color = colored(s.w)
 	return s
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,7 +57,7 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		return err
 	}
 	info := ct.Info()
-	users, err := s.registry.Users(ctx, database, name)
+	users, err := s.users(ctx, database, name)
 	if err != nil {
 		return err
 	}
@@ -66,32 +67,30 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 	}
 	var now []partitionNow
 	for i, p := range ct.Partitions() {
-		one := partitionNow{PartitionInfo: info.Partitions[i]}
+		described := partitionNow{PartitionInfo: info.Partitions[i]}
 		if log, ok := replicas.Of(p); ok {
-			one.Replicas = &log
+			described.Replicas = &log
 		}
-		if one.Status, err = ct.Status(ctx, p); err == nil {
-			one.Items, err = ct.Count(ctx, p, store.Scope{})
+		// A partition that does not answer is a line of the table too, with the reason: it is
+		// the one that somebody who looks wants to know of.
+		if described.Status, err = ct.Status(ctx, p); err == nil {
+			described.Items, err = ct.Count(ctx, p, store.Scope{})
 		}
 		if err != nil {
-			one.Error = err.Error()
+			described.Error = err.Error()
 		}
-		now = append(now, one)
-	}
-	names := []string{}
-	for i := range users {
-		names = append(names, users[i].Name)
+		now = append(now, described)
 	}
 	doc, err := declaration(registry.ContainerDocument(&info))
 	if err != nil {
 		return err
 	}
-	v := map[string]any{"declaration": doc, "id": info.ID, "state": info.State, "created": info.Created, "partitions": now, "pipelines": names}
+	v := map[string]any{"declaration": doc, "id": info.ID, "state": info.State, "created": info.Created, "partitions": now, "pipelines": users}
 	return a.print(v, func(w io.Writer) error {
 		if err := writeYAML(w, doc); err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "\nid %s, %s, created %s, used by %s\n\n", info.ID, info.State, info.Created.Format(time.RFC3339), dash(join(names)))
+		fmt.Fprintf(w, "\nid %s, %s, created %s, used by %s\n\n", info.ID, info.State, info.Created.Format(time.RFC3339), dash(strings.Join(users, ", ")))
 		var rows [][]string
 		for _, p := range now {
 			rows = append(rows, p.row())

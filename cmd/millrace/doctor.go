@@ -57,7 +57,7 @@ It exits with 0 if nothing is wrong, 1 if something is, 2 if it could not look.`
 				return &usageError{errors.New("--name is for --fix")}
 			}
 			inDir := cmd.Flags().Changed("dir") && !cmd.Flags().Changed("server")
-			return a.examine(cmd.Context(), inDir, func(ctx context.Context, d *doctor.Doctor) (*doctor.Report, error) {
+			return a.consult(cmd.Context(), inDir, func(ctx context.Context, d *doctor.Doctor) (*doctor.Report, error) {
 				if fix {
 					return d.Fix(ctx, named)
 				}
@@ -71,16 +71,13 @@ It exits with 0 if nothing is wrong, 1 if something is, 2 if it could not look.`
 	return cmd
 }
 
-// examine connects, lets a doctor look, and tells what it found.
-func (a *app) examine(ctx context.Context, inDir bool, look func(context.Context, *doctor.Doctor) (*doctor.Report, error)) error {
-	cfg, err := a.config()
+// consult connects, lets a doctor look, and prints what it found.
+func (a *app) consult(ctx context.Context, inDir bool, look func(context.Context, *doctor.Doctor) (*doctor.Report, error)) error {
+	cfg, err := a.quietConfig()
 	if err != nil {
 		return err
 	}
-	if a.logLevel == "" {
-		cfg.Log.Level = "warn"
-	}
-	nc, end, err := a.patient(ctx, cfg, inDir)
+	nc, end, err := a.connectOrOpen(ctx, cfg, inDir)
 	if err != nil {
 		return err
 	}
@@ -102,9 +99,9 @@ func (a *app) examine(ctx context.Context, inDir bool, look func(context.Context
 	return nil
 }
 
-// patient connects to the server, or opens that of a directory which no process
+// connectOrOpen connects to the server, or opens that of a directory which no process
 // uses. Callers call end.
-func (a *app) patient(ctx context.Context, cfg *configs.Config, inDir bool) (nc *nats.Conn, end func(), err error) {
+func (a *app) connectOrOpen(ctx context.Context, cfg *configs.Config, inDir bool) (nc *nats.Conn, end func(), err error) {
 	log := a.logger(cfg)
 	connect := func() (*nats.Conn, func(), error) {
 		login, err := node.FindLogin(cfg)

@@ -77,7 +77,7 @@ whole seconds. --before is refused.`,
 					if err != nil {
 						return err
 					}
-					return a.tail(ctx, s, ct, start.start(), &f)
+					return a.showFeed(ctx, s, ct, start.start(), &f)
 				})
 			}
 			if f.before {
@@ -88,7 +88,7 @@ whole seconds. --before is refused.`,
 				if err != nil {
 					return err
 				}
-				return a.tailRemote(ctx, ct, start, &f)
+				return a.showRemoteFeed(ctx, ct, start, &f)
 			})
 		},
 	}
@@ -134,22 +134,26 @@ func parseStart(text string, now time.Time) (feedStart, error) {
 	return feedStart{}, &usageError{fmt.Errorf("--from %s: beginning, now, an age such as 10m, or an instant such as 2026-01-02T15:04:05Z is expected", text)}
 }
 
-// tail shows the changes of all partitions.
-func (a *app) tail(ctx context.Context, s *session, ct *store.Container, start feed.Start, f *feedFlags) error {
+// showFeed shows the changes of all partitions.
+func (a *app) showFeed(ctx context.Context, s *session, ct *store.Container, start feed.Start, f *feedFlags) error {
 	p := &changePrinter{a: a, flags: f}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, partition := range ct.Partitions() {
-		g.Go(func() error { return p.follow(ctx, s, partition, start) })
+		g.Go(func() error { return p.followPartition(ctx, s, partition, start) })
 	}
-	err := g.Wait()
-	if errors.Is(err, errEnough) || f.follow && errors.Is(err, context.Canceled) {
+	return f.ended(g.Wait())
+}
+
+// ended is the error of a feed that was shown up to its limit, or until it was interrupted.
+func (f *feedFlags) ended(err error) error {
+	if errors.Is(err, errEnough) || f.follow && isCanceled(err) {
 		return nil
 	}
 	return err
 }
 
-// tailRemote shows the changes that an endpoint tells of.
-func (a *app) tailRemote(ctx context.Context, ct *remote.Container, start feedStart, f *feedFlags) error {
+// showRemoteFeed shows the changes that an endpoint tells of.
+func (a *app) showRemoteFeed(ctx context.Context, ct *remote.Container, start feedStart, f *feedFlags) error {
 	shown := int64(0)
 	waits := func(err error) { fmt.Fprintf(a.err, "%v; trying again until it answers\n", err) }
 	err := ct.Changes(ctx, remote.Feed{Now: start.now, Since: start.since, Follow: f.follow, Waits: waits}, func(changes []remote.Change) error {
@@ -169,10 +173,7 @@ func (a *app) tailRemote(ctx context.Context, ct *remote.Container, start feedSt
 		}
 		return nil
 	})
-	if errors.Is(err, errEnough) || f.follow && errors.Is(err, context.Canceled) {
-		return nil
-	}
-	return err
+	return f.ended(err)
 }
 
 // changePrinter prints changes of several partitions, whole lines.
@@ -184,7 +185,7 @@ type changePrinter struct {
 	shown int64
 }
 
-func (p *changePrinter) follow(ctx context.Context, s *session, partition feed.Partition, start feed.Start) error {
+func (p *changePrinter) followPartition(ctx context.Context, s *session, partition feed.Partition, start feed.Start) error {
 	log, err := feed.OpenLog(ctx, s.js, partition, s.cfg.Feed.Log)
 	if err != nil {
 		return fmt.Errorf("open the change feed of %s: %w", partition, err)
@@ -194,6 +195,8 @@ func (p *changePrinter) follow(ctx context.Context, s *session, partition feed.P
 	if err != nil {
 		return fmt.Errorf("find %s in the change feed of %s: %w", p.flags.from, partition, err)
 	}
+	// Without --follow the feed ends at what is last now. A reader of an empty rest would
+	// wait for it.
 	_, last, err := log.Bounds(ctx)
 	if err != nil {
 		return fmt.Errorf("find the end of the change feed of %s: %w", partition, err)

@@ -51,15 +51,11 @@ takes them.`,
 }
 
 func (a *app) printContainers(infos []store.ContainerInfo, one bool) error {
-	docs := []json.RawMessage{}
-	for i := range infos {
-		doc, err := declaration(registry.ContainerDocument(&infos[i]))
-		if err != nil {
-			return err
-		}
-		docs = append(docs, doc)
+	docs, err := declarations(len(infos), one, func(i int) any { return registry.ContainerDocument(&infos[i]) })
+	if err != nil {
+		return err
 	}
-	return a.print(only(docs, one), func(w io.Writer) error {
+	return a.print(docs, func(w io.Writer) error {
 		if len(infos) == 0 {
 			fmt.Fprintf(w, "No container in database %s; declare one with millrace apply -f FILE.\n", a.database)
 			return nil
@@ -78,15 +74,11 @@ func (a *app) printContainers(infos []store.ContainerInfo, one bool) error {
 }
 
 func (a *app) printPipelines(records []registry.Record, one bool) error {
-	docs := []json.RawMessage{}
-	for i := range records {
-		doc, err := declaration(records[i].Document())
-		if err != nil {
-			return err
-		}
-		docs = append(docs, doc)
+	docs, err := declarations(len(records), one, func(i int) any { return records[i].Document() })
+	if err != nil {
+		return err
 	}
-	return a.print(only(docs, one), func(w io.Writer) error {
+	return a.print(docs, func(w io.Writer) error {
 		if len(records) == 0 {
 			fmt.Fprintf(w, "No pipeline in database %s; declare one with millrace apply -f FILE.\n", a.database)
 			return nil
@@ -104,12 +96,21 @@ func (a *app) printPipelines(records []registry.Record, one bool) error {
 	})
 }
 
-// only returns the one element if one was asked for.
-func only[T any](all []T, one bool) any {
-	if one && len(all) == 1 {
-		return all[0]
+// declarations returns n documents in the form in which apply reads them: a list, or the
+// only one if one was asked for.
+func declarations(n int, one bool, document func(i int) any) (any, error) {
+	docs := []json.RawMessage{}
+	for i := range n {
+		doc, err := declaration(document(i))
+		if err != nil {
+			return nil, err
+		}
+		docs = append(docs, doc)
 	}
-	return all
+	if one && n == 1 {
+		return docs[0], nil
+	}
+	return docs, nil
 }
 
 func dash(s string) string {

@@ -213,7 +213,7 @@ func (a *app) openInput(ct container, file, stateFile string) (in io.ReadCloser,
 		state, stale, err := &ingest.State{Container: target}, false, error(nil)
 		if stateFile != "" {
 			state, stale, err = ingest.LoadState(stateFile, "standard input", target)
-			a.tellStale(stale, stateFile)
+			a.warnStale(stale, stateFile)
 		}
 		return io.NopCloser(a.in), 0, state, stateFile, err
 	}
@@ -242,14 +242,14 @@ func (a *app) openInput(ct container, file, stateFile string) (in io.ReadCloser,
 	if err != nil {
 		return fail(err)
 	}
-	a.tellStale(stale, stateFile)
+	a.warnStale(stale, stateFile)
 	if !writable(stateFile) {
 		stateFile = "" // a small file on a read-only disk is imported from its beginning
 	}
 	return f, info.Size(), state, stateFile, nil
 }
 
-func (a *app) tellStale(stale bool, stateFile string) {
+func (a *app) warnStale(stale bool, stateFile string) {
 	if stale {
 		fmt.Fprintf(a.err, "%s is of another file or container; beginning anew\n", stateFile)
 	}

@@ -49,13 +49,11 @@ func newKeysShow(a *app) *cobra.Command {
 			if len(args) == 0 {
 				return a.printKeys(cfg, &keys)
 			}
-			if !slices.Contains(gateway.KeyNames, args[0]) {
-				return &usageError{fmt.Errorf("there is no key %s; %s are known", args[0], strings.Join(gateway.KeyNames, ", "))}
+			if err := checkKeyName(args[0]); err != nil {
+				return err
 			}
-			return a.print(map[string]string{args[0]: string(keys.Named(args[0]))}, func(w io.Writer) error {
-				fmt.Fprintln(w, string(keys.Named(args[0])))
-				return nil
-			})
+			key := string(keys.Named(args[0]))
+			return a.printText(map[string]string{args[0]: key}, "%s\n", key)
 		},
 	}
 }
@@ -75,8 +73,8 @@ that, and rotate the secondary one.`,
 			if err != nil {
 				return err
 			}
-			if !slices.Contains(gateway.KeyNames, args[0]) {
-				return &usageError{fmt.Errorf("there is no key %s; %s are known", args[0], strings.Join(gateway.KeyNames, ", "))}
+			if err := checkKeyName(args[0]); err != nil {
+				return err
 			}
 			if cfg.Gateway.Keys != (gateway.Keys{}) {
 				return bad("the keys are set by gateway.keys of the configuration or its environment; change them there")
@@ -88,6 +86,13 @@ that, and rotate the secondary one.`,
 			return a.printKeys(cfg, &keys)
 		},
 	}
+}
+
+func checkKeyName(name string) error {
+	if slices.Contains(gateway.KeyNames, name) {
+		return nil
+	}
+	return &usageError{fmt.Errorf("there is no key %s; %s are known", name, strings.Join(gateway.KeyNames, ", "))}
 }
 
 // currentKeys are the keys that the configuration names.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/millrace/millrace/pipelines/registry"
@@ -41,13 +42,17 @@ func (s *session) containers(ctx context.Context, database, name string) ([]stor
 		return []store.ContainerInfo{info}, err
 	}
 	all, err := s.client.Catalog().List(ctx)
-	var found []store.ContainerInfo
-	for _, info := range all {
-		if info.Database == database {
-			found = append(found, info)
-		}
+	return slices.DeleteFunc(all, func(info store.ContainerInfo) bool { return info.Database != database }), err
+}
+
+// users returns the names of the pipelines that use a container.
+func (s *session) users(ctx context.Context, database, name string) ([]string, error) {
+	records, err := s.registry.Users(ctx, database, name)
+	names := []string{}
+	for i := range records {
+		names = append(names, records[i].Name)
 	}
-	return found, err
+	return names, err
 }
 
 // pipelines returns one pipeline, or all of the database if name is "".
@@ -57,11 +62,5 @@ func (s *session) pipelines(ctx context.Context, database, name string) ([]regis
 		return []registry.Record{rec}, err
 	}
 	all, err := s.registry.List(ctx)
-	var found []registry.Record
-	for _, rec := range all {
-		if rec.Database == database {
-			found = append(found, rec)
-		}
-	}
-	return found, err
+	return slices.DeleteFunc(all, func(rec registry.Record) bool { return rec.Database != database }), err
 }

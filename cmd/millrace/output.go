@@ -23,6 +23,14 @@ func (a *app) print(v any, table func(w io.Writer) error) error {
 	return table(a.out)
 }
 
+// printText is print of a line or two of text.
+func (a *app) printText(v any, text string, args ...any) error {
+	return a.print(v, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, text, args...)
+		return err
+	})
+}
+
 func writeJSON(w io.Writer, v any) error {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -43,6 +51,7 @@ func writeYAML(w io.Writer, v any) error {
 	if err := enc.Encode(v); err != nil {
 		return fmt.Errorf("print: %w", err)
 	}
+	// By way of JSON, so that both forms have the same keys, in the same order.
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data.Bytes(), &doc); err != nil { // JSON is YAML
 		return fmt.Errorf("print: %w", err)
@@ -76,7 +85,7 @@ func columns(w io.Writer, header []string, rows [][]string) error {
 	return t.Flush()
 }
 
-// cut shortens s to n characters.
+// cut shortens s to n characters. Less than 4 is no limit.
 func cut(s string, n int) string {
 	r := []rune(s)
 	if n < 4 || len(r) <= n {

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,11 +38,8 @@ millrace apply --plan HASH does nothing if one of them has changed since.
 It exits with 1 if apply would refuse the declarations.`,
 		Example: "  millrace plan -f configs/webstore\n  millrace plan -f orders.yaml --backfill -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(files) == 0 {
-				return &usageError{errors.New("name what to plan: millrace plan -f FILE, a directory, or - for standard input")}
-			}
-			if opts.Backfill && opts.FromNow {
-				return &usageError{errors.New("--backfill begins with all that is there, --from-now leaves it out: choose one")}
+			if err := checkDeclare("plan", files, opts); err != nil {
+				return err
 			}
 			if cfg.WritesPerSecond < 0 {
 				return &usageError{fmt.Errorf("--rate %d: a number above 0 is expected", cfg.WritesPerSecond)}
@@ -98,8 +93,7 @@ func (a *app) plan(ctx context.Context, s *session, declared *spec.Resources, fi
 // planStyle returns how to print on w.
 func planStyle(w io.Writer) plan.Style {
 	var style plan.Style
-	style.Width, style.Color = terminal(w)
-	style.Color = style.Color && os.Getenv("NO_COLOR") == ""
+	style.Width, style.Color = colored(w)
 	return style
 }
 

@@ -15,16 +15,16 @@ import (
 // rowWriter prints the rows of a query as they come. The columns of a table are the
 // properties of the rows of the first page.
 type rowWriter struct {
-	w      io.Writer
-	form   string
-	width  int      // of the terminal; 0 is none
-	names  []string // of columns; nil before the first page
-	widths []int    // of columns
-	scalar bool     // rows are no objects
-	count  int
-	left   []string // properties without a column
-	csv    *csv.Writer
-	yaml   []json.RawMessage // which can only be printed whole
+	w             io.Writer
+	form          string
+	width         int      // of the terminal; 0 is none
+	names         []string // of columns; nil before the first page
+	widths        []int    // of columns
+	scalar        bool     // rows are no objects
+	count         int
+	withoutColumn []string // properties without a column
+	csv           *csv.Writer
+	yaml          []json.RawMessage // which can only be printed whole
 }
 
 func newRowWriter(w io.Writer, form string) *rowWriter {
@@ -38,14 +38,14 @@ func newRowWriter(w io.Writer, form string) *rowWriter {
 	return r
 }
 
-// rows prints the rows of a page.
-func (r *rowWriter) rows(rows [][]byte) error {
+// writePage prints the rows of a page.
+func (r *rowWriter) writePage(rows [][]byte) error {
 	if len(rows) == 0 {
 		return nil
 	}
 	switch r.form {
 	case "json", "ndjson":
-		return r.lines(rows)
+		return r.writeJSON(rows)
 	case "yaml":
 		for _, row := range rows {
 			r.yaml = append(r.yaml, json.RawMessage(row))
@@ -53,22 +53,22 @@ func (r *rowWriter) rows(rows [][]byte) error {
 		return nil
 	}
 	if r.count == 0 {
-		r.columns(rows)
-		if err := r.header(rows); err != nil {
+		r.findColumns(rows)
+		if err := r.writeHeader(rows); err != nil {
 			return err
 		}
 	}
 	for _, row := range rows {
 		r.count++
-		if err := r.line(r.cells(row)); err != nil {
+		if err := r.writeCells(r.cells(row)); err != nil {
 			return err
 		}
 	}
 	return r.flush()
 }
 
-// lines prints each row as JSON in a line.
-func (r *rowWriter) lines(rows [][]byte) error {
+// writeJSON prints each row as JSON in a line.
+func (r *rowWriter) writeJSON(rows [][]byte) error {
 	var out bytes.Buffer
 	for _, row := range rows {
 		switch {
@@ -119,8 +119,9 @@ func (r *rowWriter) flush() error {
 	return r.csv.Error()
 }
 
-// columns finds the columns of the first rows.
-func (r *rowWriter) columns(rows [][]byte) {
+// findColumns finds the columns of a table in its first rows. Rows are printed as they come,
+// so nothing later can add one.
+func (r *rowWriter) findColumns(rows [][]byte) {
 	r.names = []string{}
 	for _, row := range rows {
 		if document.KindOf(row) != document.Object {
@@ -148,8 +149,8 @@ func (r *rowWriter) cells(row []byte) []string {
 		switch {
 		case at >= 0:
 			cells[at] = cell(raw)
-		case !slices.Contains(r.left, string(name)):
-			r.left = append(r.left, string(name))
+		case !slices.Contains(r.withoutColumn, string(name)):
+			r.withoutColumn = append(r.withoutColumn, string(name))
 		}
 		return true
 	})
@@ -171,8 +172,8 @@ func cell(raw []byte) string {
 // cellMax is how wide a column of a table is at most, on a terminal.
 const cellMax = 40
 
-// header prints the names of the columns. Their widths fit the first rows.
-func (r *rowWriter) header(rows [][]byte) error {
+// writeHeader prints the names of the columns. Their widths fit the first rows.
+func (r *rowWriter) writeHeader(rows [][]byte) error {
 	if r.csv != nil {
 		return r.csv.Write(r.names)
 	}
@@ -195,11 +196,11 @@ func (r *rowWriter) header(rows [][]byte) error {
 	for i, name := range r.names {
 		names[i] = strings.ToUpper(name)
 	}
-	return r.line(names)
+	return r.writeCells(names)
 }
 
-// line prints the cells of a row.
-func (r *rowWriter) line(cells []string) error {
+// writeCells prints the cells of a row.
+func (r *rowWriter) writeCells(cells []string) error {
 	if r.csv != nil {
 		return r.csv.Write(cells)
 	}

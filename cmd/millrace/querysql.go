@@ -177,7 +177,7 @@ func (a *app) printQuery(ctx context.Context, ct container, r store.QueryRequest
 		if err != nil {
 			return errors.Join(out.flush(), err)
 		}
-		if err := out.rows(page.Rows); err != nil {
+		if err := out.writePage(page.Rows); err != nil {
 			return err
 		}
 		rows += len(page.Rows)
@@ -193,7 +193,7 @@ func (a *app) printQuery(ctx context.Context, ct container, r store.QueryRequest
 	if err := out.close(); err != nil {
 		return err
 	}
-	return a.printCost(rows, &total, out.left, r.Continuation != "")
+	return a.printCost(rows, &total, out.withoutColumn, r.Continuation != "")
 }
 
 // printCost tells people, not programs, what the query took.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,8 +16,8 @@ func newRewind(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rewind PIPELINE --to beginning|now|TIME|LSN",
 		Short: "Let a pipeline read its source's feed again",
-		Long: `Rewind lets a pipeline read the change feed of its source again from a place
-before: the beginning, a time (2026-11-21T08:30:00Z, or 2h for two hours ago), or the
+		Long: `Rewind lets a pipeline read the change feed of its source again from an
+earlier position: the beginning, a time (2026-11-21T08:30:00Z, or 2h for two hours ago), or the
 LSN of a commit, where the source has one physical partition.
 
 A cascade or a projection sets its copies or rows again, in a new generation; from
@@ -31,25 +30,22 @@ With --to now a cascade or projection leaves out what it has not done yet.`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
-				return &usageError{errors.New("name a place: --to beginning, now, a time, an age such as 2h, or an LSN")}
+				return &usageError{errors.New("say where to begin: --to beginning, now, a time, an age such as 2h, or an LSN")}
 			}
-			place, err := registry.ParseRewindTo(to, time.Now())
+			start, err := registry.ParseRewindTo(to, time.Now())
 			if err != nil {
 				return &usageError{fmt.Errorf("--to %w", err)}
 			}
 			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
 				database, name := a.split(args[0])
-				rec, err := s.registry.Rewind(ctx, database, name, place, s.cfg.Leases.Bucket)
+				rec, err := s.registry.Rewind(ctx, database, name, start, s.cfg.Leases.Bucket)
 				if err != nil {
 					return err
 				}
 				v := map[string]any{
-					"kind": "pipeline", "database": database, "name": name, "action": "rewound", "to": place.String(), "generation": rec.Generation,
+					"kind": "pipeline", "database": database, "name": name, "action": "rewound", "to": start.String(), "generation": rec.Generation,
 				}
-				return a.print(v, func(w io.Writer) error {
-					fmt.Fprintf(w, "pipeline %s/%s rewound to %s, generation %d; see millrace status %s\n", database, name, place, rec.Generation, name)
-					return nil
-				})
+				return a.printText(v, "pipeline %s/%s rewound to %s, generation %d; see millrace status %s\n", database, name, start, rec.Generation, name)
 			})
 		},
 	}

@@ -37,6 +37,12 @@ func terminal(w io.Writer) (columns int, ok bool) {
 	return columns, true
 }
 
+// colored says how wide the terminal w is, 0 for none, and whether it may be in colour.
+func colored(w io.Writer) (width int, color bool) {
+	width, ok := terminal(w)
+	return width, ok && os.Getenv("NO_COLOR") == ""
+}
+
 // app holds what all verbs share: the streams and the flags of the root.
 type app struct {
 	streams
@@ -140,6 +146,7 @@ func (a *app) checkFlags(cmd *cobra.Command) error {
 		}
 		return &usageError{fmt.Errorf("--wait %s: a time of 0 or more is expected%s", a.wait, hint)}
 	}
+	// Appended to --set, so that a flag of its own has precedence over --set and file.
 	for name, key := range flagKeys {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
 			a.sets = append(a.sets, key+"="+f.Value.String())
@@ -160,6 +167,16 @@ func (a *app) config() (*configs.Config, error) {
 	return c, nil
 }
 
+// quietConfig is config for a command that prints an answer: its log warns only, unless
+// more is asked for.
+func (a *app) quietConfig() (*configs.Config, error) {
+	c, err := a.config()
+	if err == nil && a.logLevel == "" {
+		c.Log.Level = "warn"
+	}
+	return c, err
+}
+
 // logger makes the logger of the process, on standard error, its default too.
 func (a *app) logger(c *configs.Config) *slog.Logger {
 	log := node.NewLogger(a.err, c.Log)
@@ -177,14 +194,14 @@ type configError struct{ error }
 
 func (e *configError) Unwrap() error { return e.error }
 
-// badNews is an answer that is bad news.
+// badNews is an answer that is bad news: it could be asked, and exits with 1.
 type badNews struct{ error }
 
 func (e *badNews) Unwrap() error { return e.error }
 
 func bad(format string, args ...any) error { return &badNews{fmt.Errorf(format, args...)} }
 
-// errTold is bad news that was told already.
+// errTold is bad news that the output has told already.
 var errTold = errors.New("")
 
 // errUnjudged says that a verification found nothing wrong, and could not look at all.

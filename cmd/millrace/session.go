@@ -43,15 +43,12 @@ func (e *deniedError) Error() string {
 
 func (e *deniedError) Unwrap() error { return e.err }
 
-// open connects to the server that the command line names. Callers close the
+// openSession connects to the server that the command line names. Callers close the
 // session. refused is told when the server refuses something to its user.
-func (a *app) open(ctx context.Context, refused context.CancelCauseFunc) (*session, error) {
-	cfg, err := a.config()
+func (a *app) openSession(ctx context.Context, refused context.CancelCauseFunc) (*session, error) {
+	cfg, err := a.quietConfig()
 	if err != nil {
 		return nil, err
-	}
-	if a.logLevel == "" {
-		cfg.Log.Level = "warn"
 	}
 	log := a.logger(cfg)
 	login, err := node.FindLogin(cfg)
@@ -138,12 +135,13 @@ func (s *session) monitor() *status.Monitor {
 func (a *app) with(ctx context.Context, f func(ctx context.Context, s *session) error) error {
 	ctx, refused := context.WithCancelCause(ctx)
 	defer refused(nil)
-	s, err := a.open(ctx, refused)
+	s, err := a.openSession(ctx, refused)
 	if err == nil {
 		defer s.Close()
 		err = f(ctx, s)
 	}
-	// What ended for want of a right says so, whatever became of it meanwhile.
+	// A refused request ends as a timeout or a cancellation, which tell an operator nothing.
+	// The refusal came beside it, so it is told in its place.
 	if denied, ok := errors.AsType[*deniedError](context.Cause(ctx)); ok && err != nil {
 		return denied
 	}

@@ -48,8 +48,8 @@ buckets and PostgreSQL write to files in the temporary directory.
 It exits with 1 if a test fails.`,
 		Example: "  millrace test -f configs/webstore\n  millrace test -f orders.yaml -f orders_test.yaml --run totals -o json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(f.files) == 0 {
-				return &usageError{errors.New("name what to test: millrace test -f FILE, a directory, or - for standard input")}
+			if err := checkFiles("test", f.files); err != nil {
+				return err
 			}
 			if f.settle <= 0 {
 				return &usageError{fmt.Errorf("--settle %s: a time above 0 is expected", f.settle)}
@@ -87,7 +87,7 @@ func (a *app) test(ctx context.Context, declared *spec.Resources, f *testFlags) 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	var report *testcase.Report
-	err = a.bench(ctx, dir, func(ctx context.Context, n *node.Node, cfg *configs.Config) error {
+	err = a.withTestNode(ctx, dir, func(ctx context.Context, n *node.Node, cfg *configs.Config) error {
 		tester := testcase.Config{
 			Dir: filepath.Join(dir, "sinks"), Timeout: f.settle, Bucket: cfg.Leases.Bucket, Log: cfg.Feed.Log,
 		}
@@ -115,8 +115,8 @@ const (
 	testReconcilerInterval = 20 * time.Millisecond
 )
 
-// bench runs f beside a store and a worker in this process, which nobody else sees.
-func (a *app) bench(ctx context.Context, dir string, f func(ctx context.Context, n *node.Node, cfg *configs.Config) error) (err error) {
+// withTestNode runs f beside a store and a worker in this process, which nobody else sees.
+func (a *app) withTestNode(ctx context.Context, dir string, f func(ctx context.Context, n *node.Node, cfg *configs.Config) error) error {
 	// What a test writes need not outlive the machine.
 	a.sets = append([]string{"dir=" + dir, "nats.dontListen=true", "nats.syncInterval=1m", "http.listen=off", "gateway.listen=off"}, a.sets...)
 	cfg, err := a.config()
@@ -127,33 +127,22 @@ func (a *app) bench(ctx context.Context, dir string, f func(ctx context.Context,
 	if a.logLevel != "" {
 		log = a.logger(cfg)
 	}
-	n, err := node.Open(ctx, cfg, node.Roles{NATS: true, Store: true}, nil, log)
-	if err != nil {
-		return err
-	}
-	running, stop := context.WithCancel(context.WithoutCancel(ctx))
-	stored := make(chan error, 1)
-	go func() { stored <- n.Run(running) }()
-	defer func() {
-		stop()
-		err = errors.Join(err, <-stored, n.Close())
-	}()
-	if !waitReady(ctx, n, stored) {
-		return context.Cause(ctx)
-	}
-	worker, hub, err := newTestWorker(ctx, n, cfg, log)
-	if err != nil {
-		return err
-	}
-	defer hub.Close()
-	working, end := context.WithCancel(context.WithoutCancel(ctx))
-	worked := make(chan error, 1)
-	go func() { worked <- worker.Run(working) }()
-	defer func() {
-		end()
-		err = errors.Join(err, <-worked)
-	}()
-	return f(ctx, n, cfg)
+	// The node has no worker of its own: that of a test looks for work all the time.
+	return withNode(ctx, cfg, node.Roles{NATS: true, Store: true}, log, func(n *node.Node) (err error) {
+		worker, hub, err := newTestWorker(ctx, n, cfg, log)
+		if err != nil {
+			return err
+		}
+		defer hub.Close()
+		working, end := context.WithCancel(context.WithoutCancel(ctx))
+		worked := make(chan error, 1)
+		go func() { worked <- worker.Run(working) }()
+		defer func() {
+			end()
+			err = errors.Join(err, <-worked)
+		}()
+		return f(ctx, n, cfg)
+	})
 }
 
 // newTestWorker returns a worker that takes up what is registered, and the readers that

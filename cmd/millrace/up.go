@@ -119,6 +119,26 @@ func open(ctx context.Context, cfg *configs.Config, opening func() (*node.Node, 
 	}
 }
 
+// withNode runs f beside a node in this process, once that is ready, and stops it when f
+// returns. It goes on when ctx ends, until f has: what f has under way still needs it.
+func withNode(ctx context.Context, cfg *configs.Config, roles node.Roles, log *slog.Logger, f func(n *node.Node) error) (err error) {
+	n, err := node.Open(ctx, cfg, roles, nil, log)
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan error, 1)
+	go func() { done <- n.Run(running) }()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-done, n.Close())
+	}()
+	if !waitReady(ctx, n, done) {
+		return context.Cause(ctx)
+	}
+	return f(n)
+}
+
 // waitReady waits until the node is ready; false if it stops before.
 func waitReady(ctx context.Context, n *node.Node, done chan error) bool {
 	tick := time.NewTicker(readyEvery)
@@ -129,7 +149,7 @@ func waitReady(ctx context.Context, n *node.Node, done chan error) bool {
 		}
 		select {
 		case err := <-done:
-			done <- err
+			done <- err // for the caller, who waits for it too
 			return false
 		case <-ctx.Done():
 			return false

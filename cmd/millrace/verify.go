@@ -14,8 +14,6 @@ import (
 )
 
 func newVerify(a *app) *cobra.Command {
-	var settle time.Duration
-	var list int
 	cmd := &cobra.Command{
 		Use:   "verify [PIPELINE...]",
 		Short: "Recompute every copy from its source and tell what differs",
@@ -30,73 +28,69 @@ this shell, is unjudged, with the reason; the other pipelines are judged.
 It exits with 1 if copies are behind or drift, and with 2 if all are equal that
 could be judged, and some could not.`,
 		Example: "  millrace verify\n  millrace verify category-names -o json",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				report, err := a.verify(ctx, s, verify.Config{Timeout: settle, ListMax: list}, a.pipelines(args))
-				if err != nil {
-					return err
-				}
-				return a.tell(report, func(w io.Writer) error { return printReport(w, report) })
-			})
-		},
 	}
+	return a.newComparison(cmd, "verifying", (*session).verifier, map[verify.Verdict]string{
+		verify.VerdictUnjudged: "run it where the workers run, or set the variables that it names, and verify again",
+		verify.VerdictBehind:   "see millrace status; a paused pipeline goes on with millrace resume, and --settle 5m waits longer for one that is slow",
+		verify.VerdictDrift:    "write the source again, or the item that holds the copy, or let millrace repair do it",
+	})
+}
+
+func (s *session) verifier(cfg verify.Config) compare {
+	return verify.New(s.js, s.registry, s.client, cfg).Verify
+}
+
+// compare compares the copies of some pipelines, or of all, with their sources.
+type compare func(context.Context, ...spec.Metadata) (*verify.Report, error)
+
+// newComparison completes verify and repair, which differ in what they do about a
+// difference. next tells what to do after each verdict.
+func (a *app) newComparison(cmd *cobra.Command, doing string, with func(*session, verify.Config) compare, next map[verify.Verdict]string) *cobra.Command {
+	var settle time.Duration
+	var list int
 	cmd.Args = cobra.ArbitraryArgs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		var names []spec.Metadata
+		for _, arg := range args {
+			database, name := a.split(arg)
+			names = append(names, spec.Metadata{Name: name, Database: database})
+		}
+		return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+			bar := newProgress(a.err, doing, "items")
+			report, err := with(s, verify.Config{Timeout: settle, ListMax: list, Bucket: s.cfg.Leases.Bucket, Progress: bar.compared})(ctx, names...)
+			bar.done()
+			if err != nil {
+				return err
+			}
+			return a.printVerdict(report, next)
+		})
+	}
 	cmd.Flags().DurationVar(&settle, flagSettle, 30*time.Second, "how long to wait for what is in flight; below 0 is not at all")
 	cmd.Flags().IntVar(&list, "list", 100, "differences to list of each pipeline and kind; all are counted")
 	return cmd
 }
 
-// pipelines reads the names of pipelines.
-func (a *app) pipelines(args []string) []spec.Metadata {
-	var names []spec.Metadata
-	for _, arg := range args {
-		database, name := a.split(arg)
-		names = append(names, spec.Metadata{Name: name, Database: database})
+// compared shows how far a comparison is.
+func (p *progress) compared(at verify.Progress) {
+	note := format.Plural(at.Copies, "copy", "copies")
+	if at.Waiting > 0 {
+		note += fmt.Sprintf(", waiting for %s in flight", format.Plural(at.Waiting, "item", "items"))
 	}
-	return names
+	p.set(at.Items, max(at.Total, at.Items), note)
 }
 
-// tell prints a report, which is bad news unless all is equal.
-func (a *app) tell(report *verify.Report, text func(io.Writer) error) error {
-	if err := a.print(report, text); err != nil {
+// printVerdict prints a report, which is bad news unless all is equal.
+func (a *app) printVerdict(report *verify.Report, next map[verify.Verdict]string) error {
+	if err := a.print(report, func(w io.Writer) error { return printFound(w, report, next) }); err != nil {
 		return err
 	}
 	switch report.Verdict {
 	case verify.VerdictEqual:
+		return nil
 	case verify.VerdictUnjudged:
 		return errUnjudged
-	default:
-		return &badNews{errTold}
 	}
-	return nil
-}
-
-// verify compares copies and shows how far it is on standard error.
-func (a *app) verify(ctx context.Context, s *session, cfg verify.Config, names []spec.Metadata) (*verify.Report, error) {
-	bar := newProgress(a.err, "verifying", "items")
-	defer bar.done()
-	return verify.New(s.js, s.registry, s.client, a.watched(s, cfg, bar)).Verify(ctx, names...)
-}
-
-// watched returns cfg with its progress shown by bar.
-func (a *app) watched(s *session, cfg verify.Config, bar *progress) verify.Config {
-	cfg.Bucket = s.cfg.Leases.Bucket
-	cfg.Progress = func(p verify.Progress) {
-		note := format.Plural(p.Copies, "copy", "copies")
-		if p.Waiting > 0 {
-			note += fmt.Sprintf(", waiting for %s in flight", format.Plural(p.Waiting, "item", "items"))
-		}
-		bar.set(p.Items, max(p.Total, p.Items), note)
-	}
-	return cfg
-}
-
-func printReport(w io.Writer, report *verify.Report) error {
-	return printFound(w, report, map[verify.Verdict]string{
-		verify.VerdictUnjudged: "run it where the workers run, or set the variables that it names, and verify again",
-		verify.VerdictBehind:   "see millrace status; a paused pipeline goes on with millrace resume, and --settle 5m waits longer for one that is slow",
-		verify.VerdictDrift:    "write the source again, or the item that holds the copy, or let millrace repair repair what differs",
-	})
+	return &badNews{errTold}
 }
 
 // printFound prints a report, its sum in one line, and what to do next.

@@ -73,6 +73,7 @@ type Roles struct {
 
 // Node is a Millrace process: what is open, and what runs.
 type Node struct {
+	// Set by Open, step by step, and not changed since.
 	cfg       *configs.Config
 	roles     Roles
 	log       *slog.Logger
@@ -101,14 +102,15 @@ type Node struct {
 
 	watch *watch
 
+	// Guarded by stopMu.
 	stopMu  sync.Mutex
-	stopped *stopping // nil: not yet; guarded by stopMu
+	stopped *stopping // nil: not yet
 }
 
 // Open opens all that the roles need, and announces the node to its lease groups.
 // Nothing is owned before Run. telemetry may be nil; then there are no metrics to
 // scrape. What is not there yet, such as NATS, its JetStream or a quorum, is waited
-// for until ctx ends. Errors that an operator can repair are of types:
+// for until ctx ends. Errors that an operator can put right are of types:
 // *leases.DirLockedError, natsd.ErrPort, *PayloadError, *CredentialsError, *store.DamageError.
 func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Telemetry, log *slog.Logger) (*Node, error) {
 	n := &Node{cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{}}

@@ -51,19 +51,22 @@ type Readiness struct {
 type watch struct {
 	n        *Node
 	monitor  *status.Monitor // nil unless a worker
-	stuck    map[string]bool // pipelines that were told to be
 	last     atomic.Pointer[Readiness]
 	stopping atomic.Bool
 
-	mu      sync.Mutex // held during a look
+	// Guarded by mu, which is held during a look: looks ask others, and may take long.
+	mu      sync.Mutex
 	closed  bool
+	stuck   map[string]bool         // pipelines that were told to be
 	unowned map[feed.Partition]bool // without an owner at the last look; nil before the first
 
-	judging sync.Mutex // guards what follows; nothing is asked of others meanwhile
-	looked  Readiness  // what the last look found that came to an end
-	began   time.Time  // when that look began
-	moved   time.Time  // when commits were seen to be applied
-	applied uint64     // owner.Server.Applied at the last judgement
+	// Guarded by judging, under which nothing is asked of others, so that judge goes on
+	// while a look hangs.
+	judging sync.Mutex
+	looked  Readiness // what the last look found that came to an end
+	began   time.Time // when that look began
+	moved   time.Time // when commits were seen to be applied
+	applied uint64    // owner.Server.Applied at the last judgement
 	pending map[feed.Partition]pendingAppend
 }
 

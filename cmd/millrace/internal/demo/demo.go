@@ -23,6 +23,7 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/webstore"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/status"
@@ -122,7 +123,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	d := &demo{cfg: cfg, report: &Report{}}
 	for _, step := range []func(context.Context) error{
-		d.stock, d.declare, d.load, d.settle, d.rename, d.totals, d.freshness, d.verify,
+		d.readShop, d.declare, d.load, d.awaitLoaded, d.rename, d.totals, d.freshness, d.verify,
 	} {
 		if err := step(ctx); err != nil {
 			return d.report, err
@@ -132,7 +133,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 }
 
 // stock generates or reads the shop.
-func (d *demo) stock(context.Context) (err error) {
+func (d *demo) readShop(context.Context) (err error) {
 	began := time.Now()
 	if d.cfg.DataDir != "" {
 		d.shop, err = fromDir(d.cfg.DataDir)
@@ -148,7 +149,7 @@ func (d *demo) stock(context.Context) (err error) {
 	r, s := d.report, d.shop
 	r.Shop, r.Categories, r.Tags, r.Products, r.Customers, r.Orders = s.from, s.categories, s.tags, s.products, s.customers, len(s.orders)
 	d.cfg.Screen.Step("Shop", fmt.Sprintf("%s categories, %s tags, %s products, %s customers, %s orders; %s",
-		number(s.categories), number(s.tags), number(s.products), number(s.customers), number(len(s.orders)), s.from), time.Since(began))
+		format.Count(s.categories), format.Count(s.tags), format.Count(s.products), format.Count(s.customers), format.Count(len(s.orders)), s.from), time.Since(began))
 	return nil
 }
 
@@ -219,7 +220,7 @@ func (d *demo) load(ctx context.Context) error {
 		ops = append(ops, d.put(it))
 	}
 	err := d.run(ctx, ops, func(done int) {
-		d.cfg.Screen.Live("Load", fmt.Sprintf("%s of %s items", number(done), number(len(ops))))
+		d.cfg.Screen.Live("Load", fmt.Sprintf("%s of %s items", format.Count(done), format.Count(len(ops))))
 	})
 	took := time.Since(began)
 	d.report.LoadItems, d.report.LoadPerSecond = len(ops), float64(len(ops))/took.Seconds()
@@ -227,13 +228,13 @@ func (d *demo) load(ctx context.Context) error {
 		return err
 	}
 	d.cfg.Screen.Step("Load", fmt.Sprintf("%s items, %s/s, each write on disk before it is acknowledged",
-		number(len(ops)), number(int(d.report.LoadPerSecond))), took)
+		format.Count(len(ops)), format.Count(int(d.report.LoadPerSecond))), took)
 	return nil
 }
 
-// settle waits until the pipelines have looked at all that was loaded, so that
+// awaitLoaded waits until the pipelines have looked at all that was loaded, so that
 // what comes next is measured by itself.
-func (d *demo) settle(ctx context.Context) error {
+func (d *demo) awaitLoaded(ctx context.Context) error {
 	began := time.Now()
 	monitor := d.monitor()
 	defer monitor.Close()
@@ -276,7 +277,7 @@ func lagText(s *status.Status) string {
 	for i := range s.Pipelines {
 		fanOuts += len(s.Pipelines[i].FanOuts)
 	}
-	return fmt.Sprintf("lag %s commits, %s fan-outs open", number(int(lagOf(s))), number(fanOuts))
+	return fmt.Sprintf("lag %s commits, %s fan-outs open", format.Count(lagOf(s)), format.Count(fanOuts))
 }
 
 // reasons tells what keeps pipelines from being done, as far as they say.
@@ -316,6 +317,6 @@ func (d *demo) verify(ctx context.Context) error {
 	for _, p := range report.Pipelines {
 		copies += p.Copies
 	}
-	d.cfg.Screen.Step("Verify", fmt.Sprintf("%s: %s copies recomputed from their sources", report.Verdict, number(int(copies))), report.Duration)
+	d.cfg.Screen.Step("Verify", fmt.Sprintf("%s: %s copies recomputed from their sources", report.Verdict, format.Count(int(copies))), report.Duration)
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 )
@@ -20,10 +21,10 @@ const newestRenames = 5
 
 // renameOp gives a category or tag its next name.
 func (d *demo) renameOp(m *meta) op {
-	return op{id: m.ID, do: func(ctx context.Context) error { return d.renameNow(ctx, m) }}
+	return op{id: m.ID, do: func(ctx context.Context) error { return d.renameOnce(ctx, m) }}
 }
 
-func (d *demo) renameNow(ctx context.Context, m *meta) error {
+func (d *demo) renameOnce(ctx context.Context, m *meta) error {
 	key, err := feed.NewPartitionKey(m.Type)
 	if err != nil {
 		return err
@@ -64,19 +65,21 @@ func (d *demo) rename(ctx context.Context) error {
 	for _, it := range slices.Concat(d.shop.orders, d.shop.new) {
 		writes = append(writes, d.put(it))
 	}
+	// Renames fall between the other writes, or a name could change before a product that
+	// is written with the old one, and nothing would race.
 	tape := spread(writes, renames)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	w := &lagWatch{d: d}
 	var watcher sync.WaitGroup
 	watcher.Go(func() { w.run(watching) })
-	base, err := d.copies(ctx)
+	base, err := d.countCopies(ctx)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
 	err = d.run(ctx, tape, func(done int) {
-		d.cfg.Screen.Live("Rename", fmt.Sprintf("%s of %s writes; %s", number(done), number(len(tape)), w.text()))
+		d.cfg.Screen.Live("Rename", fmt.Sprintf("%s of %s writes; %s", format.Count(done), format.Count(len(tape)), w.text()))
 	})
 	if err != nil {
 		return err
@@ -92,19 +95,19 @@ func (d *demo) rename(ctx context.Context) error {
 	r.Renames, r.Writes, r.LagMax = len(renames), len(writes), w.most()
 	r.WritesPerSecond = float64(len(tape)) / acknowledged.Sub(began).Seconds()
 	r.LastCopySeconds = last.Sub(acknowledged).Seconds()
-	if err := d.settled(ctx); err != nil {
+	if err := d.awaitCheckpoints(ctx); err != nil {
 		return err
 	}
-	after, err := d.copies(ctx)
+	after, err := d.countCopies(ctx)
 	if err != nil {
 		return err
 	}
 	r.Copies = after - base
 	r.CopiesPerSecond = float64(r.Copies) / last.Sub(began).Seconds()
 	d.cfg.Screen.Step("Rename", fmt.Sprintf("%s categories and tags, while %s orders and products were written: %s writes/s",
-		number(len(renames)), number(len(writes)), number(int(r.WritesPerSecond))), acknowledged.Sub(began))
+		format.Count(len(renames)), format.Count(len(writes)), format.Count(int(r.WritesPerSecond))), acknowledged.Sub(began))
 	d.cfg.Screen.Step("Follow", fmt.Sprintf("%s copies changed, %s/s; lag at most %s commits; the last copy %s after the last write",
-		number(int(r.Copies)), number(int(r.CopiesPerSecond)), number(int(r.LagMax)), short(last.Sub(acknowledged))), last.Sub(acknowledged))
+		format.Count(int(r.Copies)), format.Count(int(r.CopiesPerSecond)), format.Count(int(r.LagMax)), short(last.Sub(acknowledged))), last.Sub(acknowledged))
 	shown, err := d.sampleOf(ctx, before)
 	if err != nil {
 		return err
@@ -147,8 +150,8 @@ func spread(many, few []op) []op {
 	return append(all, many[len(few)*len(many)/(len(few)+1):]...)
 }
 
-// copies is how many copies the pipelines say that they changed.
-func (d *demo) copies(ctx context.Context) (int64, error) {
+// countCopies is how many copies the pipelines say that they changed.
+func (d *demo) countCopies(ctx context.Context) (int64, error) {
 	monitor := d.monitor()
 	defer monitor.Close()
 	status, err := monitor.Read(ctx)
@@ -162,12 +165,12 @@ func (d *demo) copies(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// settled waits until the pipelines' checkpoints say that all is done; what they
+// awaitCheckpoints waits until the pipelines' checkpoints say that all is done; what they
 // count is as durable as these.
-func (d *demo) settled(ctx context.Context) error {
+func (d *demo) awaitCheckpoints(ctx context.Context) error {
 	quiet := *d
 	quiet.cfg.Screen = silent{}
-	return quiet.settle(ctx)
+	return quiet.awaitLoaded(ctx)
 }
 
 type silent struct{}
@@ -184,8 +187,10 @@ func (d *demo) awaitCopies(ctx context.Context, since time.Time, w *lagWatch) (t
 		want[m.ID] = m.Name
 	}
 	for {
+		// A comparison takes a while, in which the last copy may come. So the time of its
+		// beginning counts: then that copy was there already, or the next one finds it.
 		began := time.Now()
-		wrong, example, err := d.wrong(ctx, want)
+		wrong, example, err := d.countWrong(ctx, want)
 		if err != nil {
 			return began, err
 		}
@@ -193,14 +198,14 @@ func (d *demo) awaitCopies(ctx context.Context, since time.Time, w *lagWatch) (t
 			return began, nil
 		}
 		if time.Since(since) > d.cfg.CopiesTimeout {
-			return began, fmt.Errorf("%s copies are still wrong after %s, such as %s", number(wrong), d.cfg.CopiesTimeout, example)
+			return began, fmt.Errorf("%s copies are still wrong after %s, such as %s", format.Count(wrong), d.cfg.CopiesTimeout, example)
 		}
-		d.cfg.Screen.Live("Follow", fmt.Sprintf("%s copies to go; %s", number(wrong), w.text()))
+		d.cfg.Screen.Live("Follow", fmt.Sprintf("%s copies to go; %s", format.Count(wrong), w.text()))
 	}
 }
 
-// wrong counts the copies that are not as want says.
-func (d *demo) wrong(ctx context.Context, want map[string]string) (n int, example string, err error) {
+// countWrong counts the copies that are not as want says.
+func (d *demo) countWrong(ctx context.Context, want map[string]string) (n int, example string, err error) {
 	for _, partition := range d.products.Partitions() {
 		request := store.Scan{ItemsMax: 1000}
 		for {

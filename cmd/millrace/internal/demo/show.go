@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/store"
 )
 
@@ -94,7 +94,7 @@ func (d *demo) readProduct(ctx context.Context, category, id string) (p product,
 }
 
 func (s *sample) lines() []string {
-	lines := []string{fmt.Sprintf("  category %q is copied into %s products, such as", s.name, number(s.category.products))}
+	lines := []string{fmt.Sprintf("  category %q is copied into %s products, such as", s.name, format.Count(s.category.products))}
 	for _, p := range s.products {
 		var tags []string
 		for _, t := range p.Tags {
@@ -127,7 +127,7 @@ func (d *demo) freshness(ctx context.Context) error {
 	}
 	var times []time.Duration
 	for range freshnessRounds {
-		if err := d.renameNow(ctx, m); err != nil {
+		if err := d.renameOnce(ctx, m); err != nil {
 			return err
 		}
 		acknowledged := time.Now()
@@ -154,15 +154,6 @@ func (d *demo) freshness(ctx context.Context) error {
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// number prints a number with commas.
-func number(n int) string {
-	s := strconv.Itoa(n)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
-}
 
 // short prints a duration in few characters.
 func short(d time.Duration) string {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/store"
 )
 
@@ -97,7 +98,7 @@ func (d *demo) totals(ctx context.Context) error {
 		return err
 	}
 	d.report.Totals = checked
-	d.cfg.Screen.Step("Totals", number(checked)+" customers, each with the count, the worth and the date of its orders to the cent, as added up here", time.Since(began))
+	d.cfg.Screen.Step("Totals", format.Count(checked)+" customers, each with the count, the worth and the date of its orders to the cent, as added up here", time.Since(began))
 	lines := []string{fmt.Sprintf("  customer %s %s: %d orders worth %s, the last on %s",
 		best.FirstName, best.LastName, best.Orders, best.LifetimeValue, day(best.LastOrderDate))}
 	sales, err := d.sales(ctx)

@@ -56,7 +56,7 @@ func Run(ctx context.Context, r *Reader, state *State, cfg Config) error {
 	if cfg.Patience <= 0 {
 		cfg.Patience = patienceDefault
 	}
-	im := &importer{cfg: cfg, state: state, open: map[int64]Rejection{}, saved: time.Now()}
+	im := &importer{cfg: cfg, state: state, finished: map[int64]Rejection{}, saved: time.Now()}
 	for skip := state.Done; skip > 0; skip-- {
 		if _, err := r.Next(); err != nil {
 			return fmt.Errorf("skip what was imported before: %w", unexpected(err))
@@ -67,7 +67,7 @@ func Run(ctx context.Context, r *Reader, state *State, cfg Config) error {
 	queues := make([]chan Record, cfg.Writers)
 	for i := range queues {
 		queues[i] = make(chan Record, queueMax)
-		g.Go(func() error { return im.write(ctx, queues[i]) })
+		g.Go(func() error { return im.writeQueue(ctx, queues[i]) })
 	}
 	g.Go(func() error {
 		defer func() {
@@ -75,7 +75,7 @@ func Run(ctx context.Context, r *Reader, state *State, cfg Config) error {
 				close(q)
 			}
 		}()
-		unread = im.read(ctx, r, queues)
+		unread = im.distribute(ctx, r, queues)
 		return context.Cause(ctx)
 	})
 	err := g.Wait()
@@ -96,17 +96,17 @@ func unexpected(err error) error {
 type importer struct {
 	cfg Config
 
-	mu    sync.Mutex // guards what follows
-	state *State
-	open  map[int64]Rejection // finished records behind state.Done; no reason: written
-	saved time.Time
+	mu       sync.Mutex // guards what follows
+	state    *State
+	finished map[int64]Rejection // finished records behind state.Done; no reason: written
+	saved    time.Time
 }
 
 var seed = maphash.MakeSeed()
 
-// read hands the records out. Those with one id go to one writer, so that the
+// distribute hands the records out. Those with one id go to one writer, so that the
 // last of them wins.
-func (im *importer) read(ctx context.Context, r *Reader, queues []chan Record) error {
+func (im *importer) distribute(ctx context.Context, r *Reader, queues []chan Record) error {
 	for {
 		rec, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -129,33 +129,33 @@ func (im *importer) read(ctx context.Context, r *Reader, queues []chan Record) e
 
 var idPath = document.Path{{Name: "id"}}
 
-// write finishes the records of one queue.
-func (im *importer) write(ctx context.Context, records <-chan Record) error {
+// writeQueue writes the records of one queue.
+func (im *importer) writeQueue(ctx context.Context, records <-chan Record) error {
 	for rec := range records {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		reason := ""
-		if err := im.one(ctx, rec); err != nil {
+		if err := im.writeRecord(ctx, rec); err != nil {
 			reason = rejection(err)
 			if reason == "" {
 				return fmt.Errorf("line %d: %w", rec.Line, err)
 			}
 		}
-		if err := im.finish(rec, reason); err != nil {
+		if err := im.noteFinished(rec, reason); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one writes one record.
-func (im *importer) one(ctx context.Context, rec Record) error {
+// writeRecord writes one record.
+func (im *importer) writeRecord(ctx context.Context, rec Record) error {
 	if rec.Err != nil {
-		return &broken{rec.Err}
+		return &notAnItem{rec.Err}
 	}
 	if err := document.Check(rec.Body); err != nil {
-		return &broken{err}
+		return &notAnItem{err}
 	}
 	return Retry(ctx, im.cfg.Patience, func() error { return im.cfg.Write(ctx, rec.Body) })
 }
@@ -168,18 +168,18 @@ func Retry(ctx context.Context, patience time.Duration, write func() error) erro
 		backoff.WithMaxInterval(time.Second), backoff.WithMaxElapsedTime(patience))
 	return backoff.Retry(func() error {
 		err := write()
-		if err == nil || later(err) && ctx.Err() == nil {
+		if err == nil || transient(err) && ctx.Err() == nil {
 			return err
 		}
 		return backoff.Permanent(err)
 	}, backoff.WithContext(pauses, ctx))
 }
 
-// broken is a record that is no item.
-type broken struct{ error }
+// notAnItem is a record that is no item.
+type notAnItem struct{ error }
 
-// later says whether it may go better later.
-func later(err error) bool {
+// transient says whether a write may succeed later.
+func transient(err error) bool {
 	refusal, ok := errors.AsType[*store.Error](err)
 	switch {
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnknown), errors.Is(err, store.ErrDiskFull),
@@ -193,33 +193,38 @@ func later(err error) bool {
 
 // rejection returns why an item was refused for good, "" if it was not.
 func rejection(err error) string {
-	if b, ok := errors.AsType[*broken](err); ok {
+	if b, ok := errors.AsType[*notAnItem](err); ok {
 		return b.Error()
 	}
 	refusal, ok := errors.AsType[*store.Error](err)
-	if !ok || later(err) || refusal.Status >= store.StatusInternal {
+	if !ok || transient(err) || refusal.Status >= store.StatusInternal {
 		return ""
 	}
 	return refusal.Error()
 }
 
-// finish takes note that a record was written, or rejected for a reason. The state
-// counts the records up to the first that is under way; what is finished behind
-// it is done again after a stop.
-func (im *importer) finish(rec Record, reason string) error {
+// noteFinished notes that a record was written, or rejected for a reason. The state counts
+// the records up to the first that is under way; those finished behind it are written
+// again after a stop:
+//
+//	finished now    finished before    Done
+//	1               -                  1
+//	3               -                  1       2 is under way: after a stop, 2 and 3 again
+//	2               3                  3
+func (im *importer) noteFinished(rec Record, reason string) error {
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	if reason != "" && im.cfg.Rejected != nil {
 		im.cfg.Rejected(Rejection{rec.Line, reason})
 	}
-	im.open[rec.Number] = Rejection{rec.Line, reason}
+	im.finished[rec.Number] = Rejection{rec.Line, reason}
 	for {
-		r, ok := im.open[im.state.Done+1]
+		r, ok := im.finished[im.state.Done+1]
 		if !ok {
 			break
 		}
 		im.state.Done++
-		delete(im.open, im.state.Done)
+		delete(im.finished, im.state.Done)
 		if r.Reason == "" {
 			im.state.Written++
 			continue
@@ -230,7 +235,7 @@ func (im *importer) finish(rec Record, reason string) error {
 		}
 	}
 	if im.cfg.Progress != nil {
-		im.cfg.Progress(im.state.Done + int64(len(im.open)))
+		im.cfg.Progress(im.state.Done + int64(len(im.finished)))
 	}
 	return im.saveLocked(false)
 }

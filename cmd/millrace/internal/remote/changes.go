@@ -61,14 +61,14 @@ func (c *Container) Changes(ctx context.Context, f Feed, see func([]Change) erro
 		return fmt.Errorf("read the ranges of the change feed: %w", c.absence(err))
 	}
 	var mu sync.Mutex
-	one := func(changes []Change) error {
+	locked := func(changes []Change) error {
 		mu.Lock()
 		defer mu.Unlock()
 		return see(changes)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	for _, r := range ranges {
-		g.Go(func() error { return c.follow(ctx, &f, r, one) })
+		g.Go(func() error { return c.follow(ctx, &f, r, locked) })
 	}
 	return g.Wait()
 }
@@ -91,6 +91,7 @@ func (c *Container) follow(ctx context.Context, f *Feed, r azcosmos.FeedRange, s
 	for {
 		page, err := c.changes(ctx, o)
 		switch {
+		// Whoever follows waits for an endpoint that restarts. Whoever does not gets the error.
 		case f.Follow && ctx.Err() == nil && errors.Is(err, store.ErrUnavailable):
 			if !waiting && f.Waits != nil {
 				f.Waits(err)
