@@ -10,7 +10,7 @@ import (
 
 // declaration returns a declared document as JSON in the form in which apply
 // reads it: the keys and texts of its YAML, durations such as 168h among them.
-// What is empty is left out, but for a choice that is made by being there, such as
+// Empty values are left out, but for a key whose mere presence is a choice, such as
 // sink: {container: {}}.
 func declaration(doc any) (json.RawMessage, error) {
 	var n yaml.Node

@@ -45,7 +45,7 @@ func newDescribe(a *app) *cobra.Command {
 type partitionNow struct {
 	store.PartitionInfo
 	Items int `json:"items"`
-	// Replicas are those of the partition's log; nil if they cannot be told.
+	// Replicas are those of the partition's log; nil if they are not known.
 	Replicas *upkeep.Stream         `json:"replicas,omitempty"`
 	Status   *store.PartitionStatus `json:"status,omitempty"`
 	Error    string                 `json:"error,omitempty"`
@@ -139,7 +139,7 @@ func scrubbed(s *store.ScrubState) string {
 	return time.Since(s.Ended).Round(time.Second).String() + " ago"
 }
 
-// replicas tells how many the log has of those that it is to have.
+// replicas says how many replicas the log has, and how many are wanted.
 func (p *partitionNow) replicas() string {
 	if p.Replicas == nil {
 		return "-"

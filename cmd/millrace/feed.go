@@ -31,8 +31,8 @@ type feedFlags struct {
 type changeView struct {
 	Partition string `json:"partition,omitempty"`
 	Position  string `json:"position,omitempty"`
-	// LSN is all that an endpoint tells of partition and position; of what happened it
-	// tells nothing.
+	// LSN takes the place of partition and position where an endpoint tells no more. An
+	// endpoint does not tell the operation either.
 	LSN  uint64          `json:"lsn,omitempty"`
 	Time time.Time       `json:"time"`
 	Op   string          `json:"op,omitempty"`
@@ -152,7 +152,7 @@ func (f *feedFlags) ended(err error) error {
 	return err
 }
 
-// showRemoteFeed shows the changes that an endpoint tells of.
+// showRemoteFeed shows the change feed of an endpoint.
 func (a *app) showRemoteFeed(ctx context.Context, ct *remote.Container, start feedStart, f *feedFlags) error {
 	shown := int64(0)
 	waits := func(err error) { fmt.Fprintf(a.err, "%v; trying again until it answers\n", err) }

@@ -44,7 +44,7 @@ func (e *deniedError) Error() string {
 func (e *deniedError) Unwrap() error { return e.err }
 
 // openSession connects to the server that the command line names. Callers close the
-// session. refused is told when the server refuses something to its user.
+// session. refused is called when the server refuses something to its user.
 func (a *app) openSession(ctx context.Context, refused context.CancelCauseFunc) (*session, error) {
 	cfg, err := a.quietConfig()
 	if err != nil {

@@ -126,7 +126,9 @@ func (s *Sink) removeOrphans(ctx context.Context) error {
 func (s *Sink) orphans(ctx context.Context, m *manifest) (orphans []string, err error) {
 	named := map[string]bool{}
 	for _, ts := range m.Sets {
-		ts.files(func(f *file) bool { named[f.Path] = true; return true })
+		for f := range ts.files {
+			named[f.Path] = true
+		}
 	}
 	for _, r := range m.Removed {
 		named[r.Path] = true

@@ -8,8 +8,8 @@
 // # Reading
 //
 // The files of all tables at one commit, as a list of paths below the root, are in
-// _current.json; those of one table in TABLE/_files.json. A local directory has the
-// folder current besides, in which the files stand under TABLE/COMMIT. In DuckDB:
+// _current.json; those of one table in TABLE/_files.json. A local directory also has
+// the folder current, which shows the files under TABLE/COMMIT. In DuckDB:
 //
 //	SELECT * FROM read_parquet('analytics/current/orders/**/*.parquet', union_by_name = true);
 //
@@ -26,54 +26,54 @@
 //	spark.read.option("mergeSchema", "true").parquet(*files)
 //	pandas.concat(pandas.read_parquet(f) for f in files)
 //
-// What is in the folder data is not the current state: superseded files stay there
-// for Config.Grace, so that whoever has read a list can read its files. A reader of
-// the folder current that is between listing and opening when a commit exchanges it
-// is told that a file is missing, or all, and reads again; it never sees half a commit,
-// for each commit has paths of its own there.
+// The folder data does not show the current state: superseded files stay in it for
+// Config.Grace, so that a reader of a list can open its files. A commit may exchange
+// the folder current while a reader is between listing and opening. The reader then
+// finds a file missing, or all of them, and reads again. It never sees half a commit,
+// because each commit has paths of its own there.
 //
-// Columns are named and typed as declared. Names that engines cannot read are
+// Columns have the declared names and types. Names that engines cannot read are
 // mapped, and the mapping is kept. Two columns come last: _element, the place of
 // the element in the item that made the row, and _source, the item. The rejects of
 // a table, pending rows among them, are the table TABLE_rejects.
 //
 // # Writing
 //
-// Write takes batches into memory; Flush, or the sink when its writers hold much,
-// commits everything that all writers of the sink hold. A commit
+// Write takes batches into memory. Flush commits what all writers of the sink hold, and
+// so does the sink by itself when they hold much. A commit
 //
-//  1. finds the live files that hold a row it is about, by an index of hashes,
+//  1. finds the live files that hold its rows, by an index of hashes,
 //  2. resolves what several say about one key: a row is put, replaced or dropped, or is
 //     pending until its key is free,
-//  3. writes new files: of each file that changes without, or with, the rows that
-//     changed, and of rows that are new; small files are merged on the way,
+//  3. writes a new file for each one that changes, and files of new rows; small files
+//     are merged on the way,
 //  4. makes the next manifest, _manifest/NUMBER.json, which names all live files and
 //     the position and epoch of each source partition,
 //  5. shows it to readers: the lists, and the folder current.
 //
 // Step 4 is the commit. A manifest is made exclusively (by a hard link, or
-// If-None-Match: *), so of two processes that commit at once one wins; the other
-// reads what has come, writes again what that touches, and tries the next number.
-// A process that stood still, whose number others have used and removed since, sees
-// later manifests that do not follow on its own, and tries again likewise. No lease
-// is needed for that, and no clock. Epochs older than the recorded one are refused,
+// If-None-Match: *), so of two processes that commit at once one wins. The other reads
+// the winner's manifest, writes again the files that it touches, and tries the next
+// number. A process may stand still while others use its number and remove that
+// manifest. It then sees later manifests that do not follow on its own, and tries again
+// too. This needs no lease and no clock. Epochs older than the recorded one are refused,
 // with an error that matches processors.ErrFenced.
 //
-// A process that is killed leaves either a commit or nothing; files that no
-// manifest names are removed later, after a manifest that forbids commits begun
-// before it (its floor). So nothing is lost, and nothing happens twice: a batch
-// whose position is recorded is skipped, and one whose fate was unknown changes
-// nothing when it is carried out again.
+// A process that is killed leaves either a commit or nothing. Files that no manifest
+// names are removed later, after a manifest that forbids commits begun before it (its
+// floor). So nothing is lost, and nothing happens twice: a batch whose position is
+// recorded is skipped, and one that may have been carried out changes nothing when it
+// is carried out again.
 //
 // # Limits
 //
 // A row that changes has its file written anew, at most Config.FileRowsMax rows and
-// FileBytesMax bytes. Memory is bounded by twice BufferBytesMax for what was taken
-// and is committed, IndexBytesMax for the index, and for each of up to four cores
+// FileBytesMax bytes. Memory is bounded by twice BufferBytesMax for batches that were
+// taken and those under commit, IndexBytesMax for the index, and for each of up to four cores
 // about four times FileBytesMax for files at work. Nothing is spilled. A manifest
 // takes about 200 bytes a file; tables of more than ten thousand files make commits
-// slow. Clocks of processes that write the same tables should not be further apart
-// than a small part of Grace, which is all that they decide.
+// slow. The clocks of processes that write the same tables decide only when a superseded
+// file goes; they should not differ by more than a small part of Grace.
 //
 // A Sink, a Dir, an S3 and everything else exported is safe for concurrent use, except for
 // a Writer, which is used by one goroutine at a time. FORMAT.md describes what is

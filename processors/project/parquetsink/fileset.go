@@ -152,8 +152,9 @@ func (r *rewrite) output(ctx context.Context, l *layout, folder string) *output 
 	return &output{rewrite: r, l: l, folder: folder, put: put}
 }
 
-// output writes rows to one file after the other.
+// output writes rows to one file after the other. It belongs to the goroutine of its unit.
 type output struct {
+	// Set once.
 	rewrite *rewrite
 	l       *layout
 	folder  string

@@ -83,7 +83,7 @@ type table struct {
 	Columns     []tableColumn `json:"columns"`
 	Key         []string      `json:"key"`
 	PartitionBy string        `json:"partitionBy,omitempty"`
-	// PartitionAs is what folders of partitions are named for, beside the column, so
+	// PartitionAs begins the names of partition folders. It differs from the column, so
 	// that engines take the column from the files.
 	PartitionAs string `json:"partitionAs,omitempty"`
 	Files       []file `json:"files"`
@@ -106,7 +106,7 @@ type file struct {
 	Bytes  int64  `json:"bytes"`
 }
 
-// envelope is what stands in an object: Sum is that of the bytes of Manifest.
+// envelope is the stored object. Sum is the hash of the bytes of Manifest.
 type envelope struct {
 	Format   int             `json:"format"`
 	Sum      string          `json:"sum"`

@@ -15,7 +15,7 @@ const currentName = "_current.json"
 // listName is the object that lists the live files of one table.
 func listName(as string) string { return as + "/_files.json" }
 
-// currentList is what stands in currentName: one state of all tables.
+// currentList is the content of currentName: one state of all tables.
 type currentList struct {
 	Format   int       `json:"format"`
 	Pipeline string    `json:"pipeline"`

@@ -169,7 +169,9 @@ func (m *manifest) swap(generation uint32) (changed bool, err error) {
 		if other == ts || other.newestGeneration() > ts.newestGeneration() {
 			return false
 		}
-		other.files(func(f *file) bool { m.removeFile(f); return true })
+		for f := range other.files {
+			m.removeFile(f)
+		}
 		return true
 	})
 	return true, nil

@@ -53,7 +53,7 @@ func (w *Writer) Write(ctx context.Context, b *project.Batch) (project.Written, 
 	return w.addBatch(b, e)
 }
 
-// checkFollows says whether a batch is to be taken, and why it cannot be.
+// checkFollows says whether a batch was taken before, or why it cannot be taken.
 func (w *Writer) checkFollows(b *project.Batch) (skip bool, err error) {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 
 // changes are what tables lack of a schema.
 type changes struct {
-	tables  []int         // that are to be made, by their index in the schema
+	tables  []int         // to be made, by their index in the schema
 	columns map[int][]int // to be added, by table
 	indexes map[int][][]int
 	useless map[int][]indexDefinition // indexes that are no longer declared
-	emptied bool                      // one that is to be made was there before
+	emptied bool                      // a table to be made was there before
 }
 
 func (c *changes) any() bool {

@@ -67,11 +67,11 @@
 // that are too long for an index make a row a reject before it is written. What only
 // the server knows, such as a constraint that its users have added, fails the
 // batch's statements; they are then tried in halves under savepoints until the row is
-// found, which goes among the rejects as refused, and what it was before goes, too.
-// A row that cannot be removed, because other tables refer to it, stays and is told
-// of among the rejects. Everything else that fails is no row's fault: such errors
-// match store.ErrUnavailable and are tried again until the server is back or an
-// operator has helped.
+// found. It goes among the rejects as refused, and the row that it was before goes, too.
+// A row that cannot be removed, because other tables refer to it, stays, and a reject
+// says so. Everything else that fails is no row's fault: such errors match
+// store.ErrUnavailable and are tried again until the server is back or an operator has
+// helped.
 //
 // # What is not promised
 //

@@ -25,7 +25,7 @@ import (
 func (t *transaction) writeTogether(ctx context.Context, b *project.Batch) error {
 	var calls []call
 	var puts []putCall
-	var asks []int // indexes of calls that must return nothing, or a pending row is to be promoted
+	var asks []int // indexes of calls that ask for keys to promote; none may be found
 	for _, p := range t.parts {
 		target := t.target(p)
 		for _, rows := range statementsOf(p.put) {

@@ -1,4 +1,4 @@
-// Package sinktest is what every project.Sink has to pass: the same cases for
+// Package sinktest holds the tests that every project.Sink must pass: the same cases for
 // containers, Parquet files and PostgreSQL.
 //
 //	func TestSink(t *testing.T) {

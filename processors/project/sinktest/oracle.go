@@ -19,7 +19,7 @@ func Equal(t testing.TB, p *project.Projection, items []store.Item) {
 
 // Differences makes the rows of all items of a source anew and compares them, one by
 // one, with what the sink holds: also what it must not hold is a difference. It knows
-// of nothing in flight: pipelines/verify is what judges a pipeline at work. A sink
+// nothing of changes in flight: pipelines/verify judges a pipeline at work. A sink
 // that cannot be read is one difference.
 func Differences(ctx context.Context, p *project.Projection, items []store.Item) []string {
 	got, err := contents(ctx, p.Sink().(project.Reader), p.Schema())

@@ -109,7 +109,7 @@ type demo struct {
 	meta, products, customers *store.Container
 }
 
-// Run carries the demo out. The report is told even with an error, as far as it
+// Run carries the demo out. The report is returned even with an error, as far as it
 // came.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Writers <= 0 {
@@ -132,7 +132,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return d.report, nil
 }
 
-// stock generates or reads the shop.
+// readShop generates or reads the shop.
 func (d *demo) readShop(context.Context) (err error) {
 	began := time.Now()
 	if d.cfg.DataDir != "" {
@@ -271,7 +271,7 @@ func idle(s *status.Status) bool {
 	return true
 }
 
-// lagText tells what is left to do.
+// lagText says what is left to do.
 func lagText(s *status.Status) string {
 	fanOuts := 0
 	for i := range s.Pipelines {
