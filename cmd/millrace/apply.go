@@ -43,7 +43,7 @@ definition, generation or index has changed since.`,
 			if err != nil {
 				return err
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				opts.Await = a.await
 				done, err := s.registry.Apply(ctx, declared, opts)
 				// What was done before an error is done: say so first.

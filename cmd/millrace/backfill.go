@@ -41,8 +41,8 @@ aggregate always knows all its members and has no backfill of its own.`,
 				}
 				scope.Key = key.String()
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				database, name := a.split(args[0])
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
+				database, name := a.splitName(args[0])
 				if stop {
 					if _, err := s.registry.StopBackfill(ctx, database, name, s.cfg.Leases.Bucket); err != nil {
 						return err

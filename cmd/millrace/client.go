@@ -111,7 +111,7 @@ func (a *app) withClient(cmd *cobra.Command, f *endpointFlags, work func(ctx con
 		return err
 	}
 	if f.url == "" {
-		return a.with(cmd.Context(), func(ctx context.Context, s *session) error { return work(ctx, localClient{s}) })
+		return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error { return work(ctx, localClient{s}) })
 	}
 	return a.withRemote(cmd, f, func(ctx context.Context, c *remote.Client) error { return work(ctx, remoteClient{c}) })
 }

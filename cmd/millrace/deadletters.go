@@ -60,8 +60,8 @@ func newDeadLettersList(a *app) *cobra.Command {
 		Example: "  millrace dead-letters list category-names",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				views, err := a.deadLetters(ctx, s, args)
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
+				views, err := a.readDeadLetters(ctx, s, args)
 				if err != nil {
 					return err
 				}
@@ -71,8 +71,8 @@ func newDeadLettersList(a *app) *cobra.Command {
 	}
 }
 
-// deadLetters reads the dead letters of the pipeline that args name, of all without.
-func (a *app) deadLetters(ctx context.Context, s *session, args []string) ([]deadLetterView, error) {
+// readDeadLetters reads the dead letters of the pipeline that args name, of all without.
+func (a *app) readDeadLetters(ctx context.Context, s *session, args []string) ([]deadLetterView, error) {
 	deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func (a *app) recordsOf(ctx context.Context, s *session, args []string) ([]regis
 	if len(args) == 0 {
 		return s.registry.List(ctx)
 	}
-	database, name := a.split(args[0])
+	database, name := a.splitName(args[0])
 	return s.pipelines(ctx, database, name)
 }
 
@@ -128,8 +128,8 @@ func newDeadLettersShow(a *app) *cobra.Command {
 		Example: "  millrace dead-letters show category-names source-c7k2x4ab.0-1-12.3",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				rec, l, err := a.deadLetter(ctx, s, args)
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
+				rec, l, err := a.readDeadLetter(ctx, s, args)
 				if err != nil {
 					return err
 				}
@@ -143,8 +143,8 @@ func newDeadLettersShow(a *app) *cobra.Command {
 	}
 }
 
-// deadLetter reads the dead letter that args name: pipeline and id.
-func (a *app) deadLetter(ctx context.Context, s *session, args []string) (*registry.Record, *processors.DeadLetter, error) {
+// readDeadLetter reads the dead letter that args name: pipeline and id.
+func (a *app) readDeadLetter(ctx context.Context, s *session, args []string) (*registry.Record, *processors.DeadLetter, error) {
 	deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
 	if err != nil {
 		return nil, nil, err
@@ -175,6 +175,7 @@ func changeOf(ctx context.Context, s *session, l *processors.DeadLetter) (*chang
 	if err != nil {
 		return nil, err
 	}
+	// An index counts the changes of a commit, through all of its transactions.
 	index := int(l.Position.Index)
 	for i := range commit.Transactions {
 		t := &commit.Transactions[i]
@@ -250,7 +251,7 @@ func newDeadLettersAct(a *app, verb, short, long string, act func(*processors.De
 			if all != (len(args) == 1) {
 				return &usageError{errors.New("name one dead letter, or all of the pipeline's with --all")}
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
 				if err != nil {
 					return err
@@ -269,7 +270,7 @@ func newDeadLettersAct(a *app, verb, short, long string, act func(*processors.De
 						ids = append(ids, list[i].ID)
 					}
 				} else {
-					_, l, err := a.deadLetter(ctx, s, args)
+					_, l, err := a.readDeadLetter(ctx, s, args)
 					if err != nil {
 						return err
 					}

@@ -24,8 +24,8 @@ and one that holds items only with --yes.`,
 			if err != nil {
 				return err
 			}
-			database, name := a.split(args[1])
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+			database, name := a.splitName(args[1])
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				if k == kindPipeline {
 					err = s.registry.Delete(ctx, database, name)
 				} else {

@@ -30,8 +30,8 @@ func newDescribe(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			database, name := a.split(args[1])
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+			database, name := a.splitName(args[1])
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				if k == kindContainer {
 					return a.describeContainer(ctx, s, database, name)
 				}
@@ -112,6 +112,7 @@ func (p *partitionNow) row() []string {
 	}
 	inForce := 0
 	for _, rule := range p.Status.Rules {
+		// Only when it is swept has every target the fields of the rule.
 		if rule.Active && rule.Published && rule.Swept {
 			inForce++
 		}

@@ -39,7 +39,7 @@ What export writes, import takes.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withClient(cmd, &at, func(ctx context.Context, c client) error {
-				database, name := a.split(args[0])
+				database, name := a.splitName(args[0])
 				ct, err := c.Container(ctx, database, name)
 				if err != nil {
 					return err

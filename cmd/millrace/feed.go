@@ -70,9 +70,9 @@ whole seconds. --before is refused.`,
 			if err := f.at.resolve(cmd); err != nil {
 				return err
 			}
-			database, name := a.split(args[0])
+			database, name := a.splitName(args[0])
 			if f.at.url == "" {
-				return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+				return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 					ct, err := s.client.Container(ctx, database, name)
 					if err != nil {
 						return err

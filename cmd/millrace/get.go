@@ -30,9 +30,9 @@ takes them.`,
 			}
 			database, name := a.database, ""
 			if len(args) == 2 {
-				database, name = a.split(args[1])
+				database, name = a.splitName(args[1])
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				if k == kindContainer {
 					infos, err := s.containers(ctx, database, name)
 					if err != nil {

@@ -89,7 +89,7 @@ It exits with 1 if anything was rejected.`,
 
 // importInto finds the container, or makes it if the flags say how.
 func (a *app) importInto(ctx context.Context, c client, arg string, f *importFlags) (container, error) {
-	database, name := a.split(arg)
+	database, name := a.splitName(arg)
 	ct, err := c.Container(ctx, database, name)
 	if !errors.Is(err, store.ErrNotFound) || len(f.partitionKey) == 0 {
 		return ct, err
@@ -210,6 +210,8 @@ func stopped(err error, state *ingest.State, stateFile string) error {
 func (a *app) openInput(ct container, file, stateFile string) (in io.ReadCloser, size int64, state *ingest.State, stateAt string, err error) {
 	target := containerName(ct) + "@" + string(ct.Info().ID)
 	if file == "-" {
+		// Without a file for it there is no state to keep: standard input cannot be told from
+		// another one by its content, which is gone when it has been read.
 		state, stale, err := &ingest.State{Container: target}, false, error(nil)
 		if stateFile != "" {
 			state, stale, err = ingest.LoadState(stateFile, "standard input", target)

@@ -27,8 +27,8 @@ func parseKind(s string) (kind, error) {
 	return "", &usageError{fmt.Errorf("there is no kind %s: container or pipeline is expected", s)}
 }
 
-// split divides database/name; without a database it is that of --database.
-func (a *app) split(name string) (database, rest string) {
+// splitName divides database/name; without a database it is that of --database.
+func (a *app) splitName(name string) (database, rest string) {
 	if database, rest, ok := strings.Cut(name, "/"); ok {
 		return database, rest
 	}

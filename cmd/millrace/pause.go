@@ -21,8 +21,8 @@ func newPause(a *app) *cobra.Command {
 func (a *app) onPipeline(cmd *cobra.Command, act func(*registry.Registry, context.Context, string, string) (registry.Record, error), done string) *cobra.Command {
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-			database, name := a.split(args[0])
+		return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
+			database, name := a.splitName(args[0])
 			if _, err := act(s.registry, ctx, database, name); err != nil {
 				return err
 			}

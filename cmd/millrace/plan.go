@@ -51,7 +51,7 @@ It exits with 1 if apply would refuse the declarations.`,
 			if err != nil {
 				return err
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				return a.plan(ctx, s, declared, files, opts, cfg)
 			})
 		},

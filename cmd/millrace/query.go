@@ -91,7 +91,7 @@ func (a *app) queryItems(cmd *cobra.Command, container string, f *queryFlags) er
 		return &usageError{fmt.Errorf("--output %s: %s is expected where no query is asked", a.output, strings.Join(outputs, ", "))}
 	}
 	return a.withClient(cmd, &f.at, func(ctx context.Context, c client) error {
-		database, name := a.split(container)
+		database, name := a.splitName(container)
 		ct, err := c.Container(ctx, database, name)
 		if err != nil {
 			return err

@@ -177,6 +177,8 @@ func (r *rowWriter) writeHeader(rows [][]byte) error {
 	if r.csv != nil {
 		return r.csv.Write(r.names)
 	}
+	// Later rows may be wider and are not waited for: a table of a million rows begins at
+	// once, and some lines of it are out of line.
 	r.widths = make([]int, len(r.names))
 	measure := func(cells []string) {
 		for i, c := range cells {

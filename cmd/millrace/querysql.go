@@ -76,7 +76,7 @@ func (a *app) querySQL(cmd *cobra.Command, text string, f *queryFlags) error {
 // FROM names, else the only one.
 func (a *app) queried(ctx context.Context, c client, q *query.Query, named string) (container, error) {
 	if named != "" {
-		database, name := a.split(named)
+		database, name := a.splitName(named)
 		return c.Container(ctx, database, name)
 	}
 	if q.Container() != "" {

@@ -36,8 +36,8 @@ With --to now a cascade or projection leaves out what it has not done yet.`,
 			if err != nil {
 				return &usageError{fmt.Errorf("--to %w", err)}
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
-				database, name := a.split(args[0])
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
+				database, name := a.splitName(args[0])
 				rec, err := s.registry.Rewind(ctx, database, name, start, s.cfg.Leases.Bucket)
 				if err != nil {
 					return err

@@ -131,8 +131,8 @@ func (s *session) monitor() *status.Monitor {
 	return status.NewMonitor(s.js, s.registry, status.MonitorConfig{Bucket: s.cfg.Leases.Bucket, Log: s.cfg.Feed.Log})
 }
 
-// with runs f in a session.
-func (a *app) with(ctx context.Context, f func(ctx context.Context, s *session) error) error {
+// withSession runs f in a session.
+func (a *app) withSession(ctx context.Context, f func(ctx context.Context, s *session) error) error {
 	ctx, refused := context.WithCancelCause(ctx)
 	defer refused(nil)
 	s, err := a.openSession(ctx, refused)

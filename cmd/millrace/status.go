@@ -43,7 +43,7 @@ engine is damaged.`,
 			if every < 100*time.Millisecond {
 				return &usageError{fmt.Errorf("--every %s: at least 100ms is expected", every)}
 			}
-			return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				monitor := s.monitor()
 				defer monitor.Close()
 				read := func() (*status.Status, error) { return a.readStatus(ctx, s, monitor, args) }
@@ -84,7 +84,7 @@ func (a *app) readStatus(ctx context.Context, s *session, monitor *status.Monito
 		st.Storage, err = s.storage(ctx)
 		return st, err
 	}
-	database, name := a.split(args[0])
+	database, name := a.splitName(args[0])
 	rec, err := s.registry.Get(ctx, database, name)
 	if err != nil {
 		return nil, err

@@ -109,6 +109,8 @@ func open(ctx context.Context, cfg *configs.Config, opening func() (*node.Node, 
 		return o.n, o.err
 	case <-ctx.Done():
 	}
+	// The goroutine is left behind: nothing can stop a read of a disk that does not answer,
+	// and the process ends now.
 	timer := time.NewTimer(cfg.DrainTimeout)
 	defer timer.Stop()
 	select {

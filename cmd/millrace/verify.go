@@ -52,10 +52,10 @@ func (a *app) newComparison(cmd *cobra.Command, doing string, with func(*session
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		var names []spec.Metadata
 		for _, arg := range args {
-			database, name := a.split(arg)
+			database, name := a.splitName(arg)
 			names = append(names, spec.Metadata{Name: name, Database: database})
 		}
-		return a.with(cmd.Context(), func(ctx context.Context, s *session) error {
+		return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 			bar := newProgress(a.err, doing, "items")
 			report, err := with(s, verify.Config{Timeout: settle, ListMax: list, Bucket: s.cfg.Leases.Bucket, Progress: bar.compared})(ctx, names...)
 			bar.done()

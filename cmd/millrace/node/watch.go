@@ -141,26 +141,28 @@ func (w *watch) look(ctx context.Context) {
 			problems = append(problems, err.Error())
 		}
 	}
-	check(w.server(ctx))
+	check(w.checkServer(ctx))
 	if !w.n.nc.IsConnected() {
 		check(errors.New("NATS cannot be reached; connecting again"))
 	} else {
 		check(w.n.catalog.Sound(ctx))
 		if w.n.roles.Store {
-			check(w.partitions(ctx))
+			check(w.checkPartitions(ctx))
 		}
 		if w.monitor != nil {
-			check(w.pipelines(ctx))
+			check(w.checkPipelines(ctx))
 		}
 	}
+	// A look that ran out of time and found nothing says nothing. Judge sees how long ago
+	// the last one was that did.
 	if ctx.Err() == nil || len(problems) > 0 {
-		w.conclude(began, problems...)
+		w.noteLook(began, problems...)
 	}
 	w.judge(time.Now())
 }
 
-// conclude takes in what a look found that has come to an end.
-func (w *watch) conclude(began time.Time, problems ...string) {
+// noteLook notes what a look found that has come to an end.
+func (w *watch) noteLook(began time.Time, problems ...string) {
 	w.judging.Lock()
 	defer w.judging.Unlock()
 	w.began, w.looked = began, Readiness{Problems: problems, Checked: began.UTC()}
@@ -168,11 +170,12 @@ func (w *watch) conclude(began time.Time, problems ...string) {
 
 // judge makes a verdict of what the last look found and what is known by itself.
 func (w *watch) judge(now time.Time) {
+	// Ask the owners before taking judging: what they answer with may be locked for long.
 	var applied uint64
 	var appending map[feed.Partition]feed.LSN
 	var held error
 	if w.n.owners != nil {
-		applied, appending, held = w.n.owners.Applied(), w.n.owners.Appending(), w.held()
+		applied, appending, held = w.n.owners.Applied(), w.n.owners.Appending(), w.checkHeld()
 	}
 	w.judging.Lock()
 	defer w.judging.Unlock()
@@ -192,7 +195,7 @@ func (w *watch) verdict(now time.Time, applied uint64, appending map[feed.Partit
 	}
 	w.applied = applied
 	r := Readiness{Problems: slices.Clone(w.looked.Problems), Checked: w.looked.Checked}
-	if err := w.appends(appending, now); err != nil {
+	if err := w.checkAppends(appending, now); err != nil {
 		r.Problems = append(r.Problems, err.Error())
 	}
 	if now.Sub(w.began) >= progressMax && now.Sub(w.moved) >= progressMax {
@@ -202,9 +205,9 @@ func (w *watch) verdict(now time.Time, applied uint64, appending map[feed.Partit
 	return r
 }
 
-// appends tells which partitions wait for their log: for an append that was seen for
+// checkAppends tells which partitions wait for their log: for an append that was seen for
 // appendMax. judging is held.
-func (w *watch) appends(now map[feed.Partition]feed.LSN, at time.Time) error {
+func (w *watch) checkAppends(now map[feed.Partition]feed.LSN, at time.Time) error {
 	var errs []error
 	seen := map[feed.Partition]pendingAppend{}
 	for p, lsn := range now {
@@ -227,10 +230,10 @@ type pendingAppend struct {
 	since time.Time
 }
 
-// server looks at the embedded server. Its store refuses everything after a write
+// checkServer looks at the embedded server. Its store refuses everything after a write
 // error until the server is opened anew, which is done once there is room: a
 // server that starts on a full disk makes things worse.
-func (w *watch) server(ctx context.Context) error {
+func (w *watch) checkServer(ctx context.Context) error {
 	if w.n.server == nil {
 		return nil
 	}
@@ -244,7 +247,7 @@ func (w *watch) server(ctx context.Context) error {
 		return fmt.Errorf("the disk of %s is full: %d MiB are free, %d MiB are needed to go on; free some space (%w)", dir, free>>20, need>>20, err)
 	}
 	w.n.log.Warn("the embedded NATS server could not write and is opened anew", slog.Any("error", err))
-	w.conclude(time.Now(), "the embedded NATS server is opened anew")
+	w.noteLook(time.Now(), "the embedded NATS server is opened anew")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenTimeout)
 	defer cancel()
 	if err := w.n.server.Reopen(ctx); err != nil {
@@ -254,8 +257,8 @@ func (w *watch) server(ctx context.Context) error {
 	return nil
 }
 
-// partitions looks at the partitions that this node owns.
-func (w *watch) partitions(ctx context.Context) error {
+// checkPartitions looks at the partitions that this node owns.
+func (w *watch) checkPartitions(ctx context.Context) error {
 	held, err := leases.List(ctx, w.n.js, w.n.cfg.Leases.Bucket)
 	if err != nil {
 		return fmt.Errorf("read the leases: %w", err)
@@ -274,15 +277,15 @@ func (w *watch) partitions(ctx context.Context) error {
 	unowned := map[feed.Partition]bool{}
 	for i := range infos {
 		if infos[i].State == store.ContainerReady {
-			errs = append(errs, w.container(ctx, &infos[i], owned, unowned))
+			errs = append(errs, w.checkContainer(ctx, &infos[i], owned, unowned))
 		}
 	}
 	w.unowned = unowned
 	return errors.Join(errs...)
 }
 
-// held says which partitions of this node decide no writes because one thing takes long.
-func (w *watch) held() error {
+// checkHeld says which partitions of this node decide no writes because one thing takes long.
+func (w *watch) checkHeld() error {
 	var errs []error
 	for _, h := range w.n.owners.Held() {
 		errs = append(errs, fmt.Errorf("partition %s has decided no write for %s: it is held by %s", h.Partition, h.For.Round(100*time.Millisecond), h.By))
@@ -290,9 +293,9 @@ func (w *watch) held() error {
 	return errors.Join(errs...)
 }
 
-// container looks at the partitions of one container: each must have an owner,
+// checkContainer looks at the partitions of one container: each must have an owner,
 // and those of this node must take writes. Those without one are put into unowned.
-func (w *watch) container(ctx context.Context, info *store.ContainerInfo, owned map[string]bool, unowned map[feed.Partition]bool) error {
+func (w *watch) checkContainer(ctx context.Context, info *store.ContainerInfo, owned map[string]bool, unowned map[feed.Partition]bool) error {
 	ct, err := w.n.client.Open(*info)
 	if err != nil {
 		return err
@@ -301,7 +304,7 @@ func (w *watch) container(ctx context.Context, info *store.ContainerInfo, owned 
 	for _, p := range ct.Partitions() {
 		mine, has := owned["store/"+p.String()]
 		switch {
-		case !has && !w.lacks(p, unowned):
+		case !has && !w.lacksOwner(p, unowned):
 		case !has:
 			errs = append(errs, fmt.Errorf("partition %s of %s has no owner yet", p, info.Name))
 		case mine:
@@ -316,17 +319,17 @@ func (w *watch) container(ctx context.Context, info *store.ContainerInfo, owned 
 	return errors.Join(errs...)
 }
 
-// lacks puts a partition into unowned and says whether the look before found it so too,
+// lacksOwner puts a partition into unowned and says whether the look before found it so too,
 // or is the first. One that was made a moment ago, or is being handed over, has an owner
 // at the next look.
-func (w *watch) lacks(p feed.Partition, unowned map[feed.Partition]bool) bool {
+func (w *watch) lacksOwner(p feed.Partition, unowned map[feed.Partition]bool) bool {
 	unowned[p] = true
 	return w.unowned == nil || w.unowned[p]
 }
 
-// pipelines looks at the progress of all pipelines, and says once when one is
+// checkPipelines looks at the progress of all pipelines, and says once when one is
 // stuck and when it goes on.
-func (w *watch) pipelines(ctx context.Context) error {
+func (w *watch) checkPipelines(ctx context.Context) error {
 	status, err := w.monitor.Read(ctx)
 	if err != nil {
 		return fmt.Errorf("read the pipelines' progress: %w", err)

@@ -37,7 +37,7 @@ func TestReadiness_DoesNotFlapWhileCommitsAreApplied(t *testing.T) {
 	if r := judge(50); r.Ready || !strings.Contains(r.Problems[0], "no progress") {
 		t.Errorf("ready though nothing has moved for 4 s: %+v", r)
 	}
-	w.conclude(start.Add(time.Duration(second) * time.Second))
+	w.noteLook(start.Add(time.Duration(second) * time.Second))
 	if r := judge(50); !r.Ready {
 		t.Errorf("unready though a look has come to an end: %v", r.Problems)
 	}
@@ -51,7 +51,7 @@ func TestReadiness_AnAppendThatIsNotAnswered(t *testing.T) {
 	p := feed.Partition{Number: 3}
 	judge := func(appending map[feed.Partition]feed.LSN) Readiness {
 		at = at.Add(appendMax)
-		w.conclude(at)
+		w.noteLook(at)
 		return w.verdict(at, 0, appending)
 	}
 	for lsn := range feed.LSN(5) {
@@ -74,7 +74,7 @@ func TestReadiness_ANewPartitionIsNoTrouble(t *testing.T) {
 	look := func(without ...feed.Partition) (troubled int) {
 		unowned := map[feed.Partition]bool{}
 		for _, p := range without {
-			if w.lacks(p, unowned) {
+			if w.lacksOwner(p, unowned) {
 				troubled++
 			}
 		}

@@ -42,6 +42,7 @@ func refusalID(source, element string) id { return digest('p', source, element) 
 func pendingID(source, key string) id { return digest('k', source, key) }
 
 func digest(kind byte, source, rest string) id {
+	// The length keeps source and rest apart: "ab"+"c" is not "a"+"bc".
 	b := make([]byte, 0, 5+len(source)+len(rest))
 	b = append(b, kind)
 	b = binary.BigEndian.AppendUint32(b, uint32(len(source)))
@@ -110,6 +111,7 @@ func printable(s string) string {
 
 // writeRejects is the call that writes a list, of which each id is there once.
 func writeRejects(target *tableTarget, list []reject) call {
+	// In one order, as keys of tables, so that two transactions cannot wait for each other.
 	slices.SortFunc(list, func(a, b reject) int { return a.id.compare(b.id) })
 	return call{target.sql.writeRejects, func(a *arguments) {
 		n := len(list)

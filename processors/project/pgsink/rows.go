@@ -37,7 +37,7 @@ func compareValues(a, b project.Value) int {
 	case project.Decimal:
 		n, small := a.Unscaled()
 		m, alsoSmall := b.Unscaled()
-		if small && alsoSmall {
+		if small && alsoSmall { // values of a column have one scale
 			return cmp.Compare(n, m)
 		}
 		return a.UnscaledBig().Cmp(b.UnscaledBig())
@@ -59,7 +59,7 @@ func statementsOf(rows []*project.Row) [][]*project.Row {
 		first := rows[:0:0]
 		for i, r := range rows {
 			if i > 0 && slices.Equal(r.Key, rows[i-1].Key) {
-				if next == nil {
+				if next == nil { // until here rows itself was the run: most have no key twice
 					first = slices.Clone(rows[:i])
 				}
 				next = append(next, r)
