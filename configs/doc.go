@@ -9,6 +9,8 @@
 // that cannot be one of its kind; all of them are told at once.
 //
 // The package also embeds the declarations of the sample shop, WebStore.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package configs
 
 import (

@@ -31,4 +31,6 @@
 //	roots, live, format  where sinks may write; counts of the moment; texts
 //
 // A Supervisor runs once.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package pipelines

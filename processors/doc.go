@@ -54,4 +54,6 @@
 // partition to which they go, by epoch; the term then ends with ErrFenced.
 //
 // A Host and a DeadLetters are safe for concurrent use.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package processors

@@ -16,6 +16,8 @@
 // A consumer that a Guard has made is marked, and only such a one is deleted for
 // a reader. Requests are answered as JetStream would answer them, so clients
 // need not know. Each process of Millrace has a Guard; one of them answers.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package guard
 
 import (

@@ -18,6 +18,8 @@
 // is set fails TestInstruments_AreAccepted of cmd/millrace/node.
 //
 // Both feed and leases stand on this package, which imports nothing of ours.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package meter
 
 import (

@@ -20,6 +20,8 @@
 // by themselves.
 //
 // All methods may be called concurrently.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package natsd
 
 import (

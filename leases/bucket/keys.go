@@ -1,5 +1,7 @@
 // Package bucket adds to JetStream's key-value buckets what their client does not
 // promise: a list of keys that lacks none.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package bucket
 
 import (

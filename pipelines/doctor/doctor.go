@@ -15,6 +15,8 @@
 //
 // Nothing that can be read is ever overwritten, and no log is changed but for its
 // label and its replicas.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package doctor
 
 import (

@@ -1,4 +1,6 @@
 // Package format is how numbers and times are shown to people, in all commands alike.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package format
 
 import (

@@ -18,4 +18,6 @@
 // whether a backfill is done (backfill.go).
 //
 // A Registry keeps all state in NATS and is safe for concurrent use.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package registry

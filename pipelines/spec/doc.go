@@ -19,4 +19,6 @@
 //
 // All of it is pure: nothing is asked and nothing changed but the files that are read.
 // It is safe for concurrent use.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package spec

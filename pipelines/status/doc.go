@@ -5,4 +5,6 @@
 // A Monitor reads checkpoints, leases and the ends of logs. It decides nothing: a state is
 // computed from one reading, and from the one before where it matters that nothing has
 // moved (watched.go). What cannot be read is named in Problems, and the rest is told.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package status

@@ -17,4 +17,6 @@
 //
 // A Verifier and a Repairer keep nothing between two calls and are safe for concurrent
 // use; a Continuous runs once.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package verify

@@ -119,4 +119,6 @@
 //
 // An Aggregate is safe for concurrent use. Its processors are made anew for each
 // term of a lease.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package aggregate

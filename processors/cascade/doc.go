@@ -163,4 +163,6 @@
 //
 // A Cascade is safe for concurrent use. Its processors are made anew for each
 // term of a lease.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package cascade

@@ -56,4 +56,6 @@
 // belong to one goroutine at a time. Commits of one partition are applied one
 // after the other; those of different partitions overlap. Close waits for open
 // snapshots.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package engine

@@ -26,4 +26,6 @@
 //
 // A Server keeps no state of its own beyond a cache of the catalog: several of them
 // may serve the same containers. It is safe for concurrent use.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package gateway

@@ -59,4 +59,6 @@
 // same is told by Server.Held, the log and a metric.
 //
 // Handle is safe for concurrent use. Reads do not pass through the decider.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package owner

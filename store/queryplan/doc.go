@@ -18,4 +18,6 @@
 // ORDER BY puts items without the value first. They are in no index; so the order of
 // an index begins, or if it descends ends, with a scan for them, unless the condition
 // asks for the value.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package queryplan

@@ -17,4 +17,6 @@
 //     show too many items, never too few.
 //   - It decides nothing and changes nothing. Pages may run beside each other, and
 //     beside the commits of the partition.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package queryrun

@@ -10,6 +10,8 @@
 // knows nothing was not deleted but lost.
 //
 // All methods may be called concurrently, by several processes too.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package spare
 
 import (

@@ -16,6 +16,8 @@
 //
 // Nothing here decides a write or is waited for by one: a stream that lacks a
 // replica is told of, in the log, by a metric and by Report, and goes on.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package upkeep
 
 import (

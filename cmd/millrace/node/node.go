@@ -14,6 +14,8 @@
 //
 // Which roles a node has is decided by the verb: up has all of them with an
 // embedded server, store and worker have one each and connect to a server.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package node
 
 import (

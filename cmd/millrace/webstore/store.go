@@ -16,6 +16,8 @@
 // name of its category and the names of its tags.
 //
 // A Store is immutable after New and safe for concurrent use. A Names is not.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package webstore
 
 import (

@@ -78,4 +78,6 @@
 // A Sink, a Dir, an S3 and everything else exported is safe for concurrent use, except for
 // a Writer, which is used by one goroutine at a time. FORMAT.md describes what is
 // stored.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package parquetsink

@@ -82,4 +82,6 @@
 // variable and is in no error.
 //
 // A Sink is safe for concurrent use; a writer is used by one goroutine at a time.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
 package pgsink
