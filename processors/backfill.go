@@ -150,6 +150,8 @@ func (f *Backfiller) Run(ctx context.Context) error {
 			return errors.Join(ErrFenced, err)
 		default:
 		}
+		// Without end. What is wrong with a single item has become a dead letter in page, so
+		// this is about all of them.
 		f.failed(ctx, err)
 		_ = pauses.Wait(ctx, err) // that ctx has ended is seen above
 	}
@@ -167,6 +169,8 @@ func (f *Backfiller) processPage(ctx context.Context, next *Backfill) error {
 		next.Done = true
 		return nil
 	}
+	// Counted once, for the progress that people see; items that come meanwhile are brought
+	// by the feed anyway.
 	if next.Total == 0 {
 		n, err := f.items.Count(ctx, f.term.Partition, f.scope())
 		if err != nil {

@@ -88,6 +88,8 @@ func (l *DeadLetter) deadLetterID() string {
 	id := strings.Join([]string{
 		string(l.Role), strings.ReplaceAll(l.Partition, "/", "."), strconv.FormatUint(uint64(l.Generation), 10), l.Position.String(),
 	}, "-")
+	// One change may be refused by many targets: each has a dead letter of its own. A
+	// target's name may be longer than an id, so its hash stands for it.
 	if l.Target != "" {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(l.Target)) // never fails
@@ -249,6 +251,8 @@ func (d *DeadLetters) CancelFinalRetry(ctx context.Context, pipeline, id string)
 	if err != nil {
 		return err
 	}
+	// Removing what is not there is refused with 400: the worker has answered, and wrote the
+	// dead letter without it.
 	op := document.Op{Kind: document.OpRemove, Path: "/settle"}
 	_, err = c.Patch(ctx, key, id, []document.Op{op})
 	if refusal, ok := errors.AsType[*store.Error](err); ok && (refusal.Status == store.StatusNotFound || refusal.Status == store.StatusBadRequest) {

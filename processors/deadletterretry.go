@@ -65,6 +65,7 @@ func (r *run) pollRetries(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
+		// To ask is a scan of the pipeline's dead letters. Most pipelines never have any.
 		if !r.mayHaveDeadLetters() && time.Since(looked) < retryPollIdleInterval {
 			continue
 		}
@@ -117,6 +118,7 @@ func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 	err = r.retryDeadLetter(bounded, l)
 	switch {
 	case err == nil:
+		// Crashing between the two tries it once more, which Retry has to bear.
 		r.forgetParked(l)
 		err = r.host.deadLetters.dropDone(ctx, l)
 		r.term.Logger.InfoContext(ctx, "a dead letter was tried again and is done", slog.String("item", l.Item), slog.String("deadLetter", l.ID))

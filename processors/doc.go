@@ -29,23 +29,23 @@
 // either set values, so that doing it again changes nothing, or carry the
 // interval of positions that they add.
 //
-// A failure is one of five kinds, see Failure. What cannot be reached is waited
-// for, without end and with growing pauses; status shows the count and the last
-// error, and so does a crash, for both are in the checkpoint. What is wrong with
-// one change ends in a dead letter after AttemptsMax attempts at the latest, and
-// the other changes go on. The item of that change is parked: it counts as lag
+// A failure is one of five kinds, see Failure. The Host waits for what is
+// unavailable, without end and with growing pauses; the count and the last error
+// are in the checkpoint, so status shows them also after a crash. A change that is
+// itself at fault becomes a dead letter after AttemptsMax attempts at the latest,
+// and the other changes go on. The item of that change is parked: it counts as lag
 // until a later change of it has been processed. Later changes of a parked item
 // do not wait behind it, because what a cascade or a projection writes follows
 // from an item's newest state alone; holding them back would keep copies wrong
 // that could be right.
 //
-// A processor may hold what it took, to write much at once, as one whose sink is of
-// files does. It says so by State.Durable: the checkpoint stays behind what it holds,
-// which counts as lag, and is read again after a crash.
+// A processor may hold what it took, to write much at once, as one does whose sink
+// writes files. It says so by State.Durable. The checkpoint then stays behind what the
+// processor holds; that counts as lag, and is read again after a crash.
 //
 // A checkpoint is not written at once when a processor becomes idle, but
-// CheckpointInterval later. It costs a sync of the disk for which the writes that
-// follow wait too, and the work that it would save after a crash is reads.
+// CheckpointInterval later. A checkpoint costs a sync of the disk, for which the writes
+// that follow wait too; what it would save after a crash is reads.
 //
 // # What it does not promise
 //

@@ -143,7 +143,7 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.Resource, err)
 	}
-	if len(lease.Checkpoint()) == 0 {
+	if len(lease.Checkpoint()) == 0 { // the first term of its generation
 		cp.Position = t.Start
 	}
 	if cp.Rewinds < t.Rewinds {
@@ -195,6 +195,9 @@ func unlessCanceled(ctx context.Context, err error) error {
 // openReader opens the feed behind a checkpoint, after a look at whether it is the log
 // that the checkpoint is about.
 func (h *Host) openReader(ctx context.Context, p feed.Partition, cp *Checkpoint) (*feed.Reader, error) {
+	// A log that was restored older, or replaced, may have other commits at the same
+	// positions. Reading on would leave out what they say, so the commit of the checkpoint
+	// has to be there with the same checksum.
 	after := cp.Position
 	if !cp.Log.IsZero() {
 		after.Index = 0 // a checkpoint ends with a commit
@@ -238,6 +241,7 @@ func (h *Host) register(r *run) {
 func (h *Host) unregister(r *run) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	// The lease may have come back, and its next run registered, before this one has ended.
 	if h.runs[r.Resource] == r {
 		delete(h.runs, r.Resource)
 	}

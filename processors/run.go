@@ -153,6 +153,7 @@ func (r *run) batch(ctx context.Context) error {
 			return err
 		}
 	}
+	// Commits without changes, such as control commits, move the position all the same.
 	r.pace.noteBatch(commits[0].LSN, time.Since(begun))
 	end := commits[len(commits)-1]
 	r.mu.Lock()
@@ -224,6 +225,8 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 		}
 		attempts++
 		failure := FailureOf(ctx, err)
+		// attempts counts across terms, by the checkpoint: a worker that is restarted often
+		// does not try a bad change for ever.
 		if failure == Transient && attempts >= AttemptsMax {
 			failure = Permanent
 		}
@@ -323,6 +326,8 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 		Attempts: attempts, LastError: Clip(cause), Parked: true,
 	}
 	pauses, began := NewPauses(), time.Now()
+	// Before the item is parked, and for as long as it takes: the position may pass the
+	// change only when its dead letter is durable.
 	for {
 		err := r.term.DeadLetter(ctx, DeadLetter{
 			Item: source, Position: at, Status: statusOf(cause), Reason: cause.Error(), Attempts: attempts, Trace: job.Trace,

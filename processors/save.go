@@ -52,6 +52,8 @@ func (r *run) save(ctx context.Context) {
 	if r.dirty.IsZero() || r.saving != nil {
 		return
 	}
+	// From here on the loop may change what it likes: the checkpoint is a copy, and encoded
+	// before the goroutine starts.
 	cp := r.checkpoint()
 	r.noteRate(cp)
 	r.trimMarks(cp.Position)
@@ -118,6 +120,8 @@ func (r *run) write(ctx context.Context, data []byte, traces *traceSet) error {
 // is not the end: the lease ends the term when it is lost, and till then the
 // next checkpoint says all that this one said.
 func (r *run) saveDone(err error) {
+	// A failure leaves unknown whether the lease has the checkpoint. It may: what is saved
+	// next says more, and reading from the older one does things twice, which is allowed.
 	cp := r.saving
 	r.saving = nil
 	if err == nil {
@@ -144,6 +148,7 @@ func (r *run) awaitSave() {
 // saveLast writes what the term leaves behind. It runs when ctx has ended and
 // fails without harm if the lease is lost.
 func (r *run) saveLast(ctx context.Context) {
+	// The loop has ended with what may be in the channel: a fan-out that was finished last.
 	if r.dirty.IsZero() {
 		select {
 		case <-r.term.changed:
@@ -263,6 +268,8 @@ func (r *run) measure(ctx context.Context) {
 		r.pace.noteLogEnd(last)
 		meters.lag.Record(ctx, max(int64(last)-int64(cp.Position.LSN), 0), r.attributes())
 	}
+	// The age of the oldest change that is not finished, wherever it waits: in a sink, in the
+	// read-ahead, or as a job that the position has passed.
 	oldest := r.oldestBuffered(cp)
 	if oldest == 0 {
 		oldest = r.input.oldestTime()

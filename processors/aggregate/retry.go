@@ -247,7 +247,7 @@ func (f *Folder) repairOnce(ctx context.Context, ref store.ItemRef) (done bool, 
 		return true, err
 	}
 	g, ok := f.a.rule.TargetGroup(items[0].Body)
-	if !ok {
+	if !ok { // it has changed, and is no target any more
 		return true, nil
 	}
 	values, err := f.groupFields(ctx, f.a.cfg.Target.PartitionFor(ref.Key), g)
@@ -291,6 +291,8 @@ func (f *Folder) groupFields(ctx context.Context, p feed.Partition, g accumulato
 	if err != nil {
 		return nil, err
 	}
+	// The partition answers with its accumulator as a Delta: applied to nothing it is the
+	// accumulator, from which the fields follow.
 	records := accumulator.NewMemory()
 	if err := f.a.rule.Apply(records, content); err != nil {
 		return nil, err

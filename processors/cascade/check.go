@@ -206,6 +206,8 @@ func (c *checker) checkSourceKey(paths []string) {
 			constants[document.PathOf(e.Path).Pointer()] = e.Value
 		}
 	}
+	// An id is unique within a logical partition alone, so a source is named by its whole
+	// partition key and its id.
 	pointers := append(slices.Clone(paths), "/id")
 	var missing []string
 	for _, pointer := range pointers {
@@ -227,6 +229,9 @@ func (c *checker) checkSourceKey(paths []string) {
 			"or fix it in source.where (%s = ...). Its partition key is %s",
 			strings.Join(missing, " and "), c.alsoNamed(missing[0], pointers), missing[0], fieldsOf(paths))
 	}
+	// An item begins to match, or ceases to, only if a field of match changes, in it or in
+	// the source. Its own changes are in the target's feed. The source's key and id never
+	// change; any other field of it would, and no feed of the target would say so.
 	for i := range c.d.match {
 		c.d.match[i].visitSources(func(f sourceField) {
 			if !slices.Contains(pointers, f.path.Pointer()) {
@@ -268,6 +273,8 @@ func (c *checker) checkWrites() {
 		if c.d.targetWhere == nil {
 			continue
 		}
+		// With set: {status: state} and where "status = 'open'" the copy itself could end
+		// the reason for which it was made.
 		for _, read := range c.d.targetWhere.Paths() {
 			if written.Overlaps(document.PathOf(read)) {
 				c.problems.Add(at, "writes what cascade.where reads: %s", strings.Join(read, "."))

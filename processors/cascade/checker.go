@@ -98,7 +98,7 @@ func (k *Checker) Process(ctx context.Context, b *processors.Batch) error {
 			}
 		}
 	}
-	if len(r.sources) == 0 {
+	if len(r.sources) == 0 { // no item of the batch copies anything
 		return nil
 	}
 	if err := r.readSources(ctx); err != nil {
@@ -231,7 +231,7 @@ func (k *Checker) repair(ctx context.Context, repairs []itemRepair) (changed []i
 				repaired++
 				k.copies.Add(1)
 				meters.copies.Add(ctx, 1, k.c.measured("repair"))
-			case store.StatusNotModified, store.StatusNotFound:
+			case store.StatusNotModified, store.StatusNotFound: // right already, or gone
 			case store.StatusPreconditionFailed:
 				changed = append(changed, repairs[i])
 			default:

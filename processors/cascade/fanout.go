@@ -229,6 +229,8 @@ func (f *FanOut) Run(ctx context.Context) error {
 func (f *FanOut) closeFanOut(fo *fanOut, v *version) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// Under the lock in which updateOpen gives a newer version: one that comes from now on
+	// finds no fan-out and opens one.
 	if v.position.Before(fo.want.position) {
 		return false
 	}
@@ -244,6 +246,7 @@ func (f *FanOut) park(fo *fanOut, v *version, cause error) (bool, error) {
 	if v.position.Before(fo.want.position) {
 		return false, nil
 	}
+	// It stays in open, and so in the checkpoint, where it counts as lag; its slot is free.
 	fo.job.Parked, fo.job.LastError = true, processors.Clip(cause)
 	f.parked++
 	f.counts.DeadLetters++

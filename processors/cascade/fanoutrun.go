@@ -37,12 +37,13 @@ func (f *FanOut) run(ctx context.Context, fo *fanOut) error {
 		v, err := f.runVersion(ctx, fo)
 		switch {
 		case err == nil:
+			// A newer version may have come after the last page: then it is not done.
 			if f.closeFanOut(fo, v) {
 				f.recordFinished(ctx, fo, v)
 				return nil
 			}
 		case processors.FailureOf(ctx, err) == processors.Canceled:
-			return nil
+			return nil // the job stays in the checkpoint, and the next term goes on with it
 		case processors.FailureOf(ctx, err) == processors.Fenced:
 			processors.CountFenced(ctx, f.term.Resource)
 			span.SetStatus(codes.Error, err.Error())
@@ -165,6 +166,8 @@ func (f *FanOut) runSourceDelete(ctx context.Context, fo *fanOut, v *version, p 
 	if err != nil {
 		return err
 	}
+	// This read is settled and begins after all fences: a source that it does not find can
+	// come back only behind every one of them.
 	now, err := f.readSource(ctx, fo, v.position)
 	if err != nil {
 		return err
@@ -174,7 +177,7 @@ func (f *FanOut) runSourceDelete(ctx context.Context, fo *fanOut, v *version, p 
 		return nil
 	}
 	return f.forPartitions(p, func(i int) error {
-		if fencedAt[i] == 0 {
+		if fencedAt[i] == 0 { // superseded there
 			return nil
 		}
 		return f.sendPages(ctx, fo, v, p, p.partitions[i], fencedAt[i])
@@ -213,6 +216,9 @@ func (f *FanOut) sendPages(ctx context.Context, fo *fanOut, v *version, p *targe
 	}
 	var g errgroup.Group
 	g.Go(func() error { f.estimate(ctx, fo, p, partition); return nil })
+	// Each sender stops by itself once a page says that all is done. The others have pages
+	// under way then, which find nothing left: two or three empty requests for a fan-out
+	// are cheaper than telling each other.
 	for range f.c.limits.FanOutPagesInFlight {
 		g.Go(func() error {
 			for !f.superseded(fo, v) {
@@ -296,6 +302,7 @@ func (f *FanOut) noteProgress(ctx context.Context, fo *fanOut, result *store.Pat
 	fo.job.Changed += int64(result.Patched)
 	f.counts.Copies += int64(result.Patched)
 	f.counts.DeadLetters += int64(len(result.Refused))
+	// A checkpoint for each page would be a sync for each page.
 	tell := time.Since(f.progressToldAt) >= progressInterval
 	if tell {
 		f.progressToldAt = time.Now()
@@ -335,6 +342,7 @@ func (f *FanOut) retry(ctx context.Context, fo *fanOut, do func() error) error {
 		case processors.Canceled, processors.Fenced, processors.Permanent:
 			return err
 		case processors.Transient:
+			// From here on the fan-out is given up, unless its source changes.
 			if attempt >= processors.AttemptsMax {
 				return processors.Reject(err)
 			}
@@ -380,6 +388,8 @@ func (f *FanOut) giveUp(ctx context.Context, fo *fanOut, v *version, cause error
 	if refusal, ok := errors.AsType[*store.Error](cause); ok {
 		deadLetter.Status = int(refusal.Status)
 	}
+	// The dead letter comes before parking: a crash in between writes the same one again,
+	// and the other way round the change would be parked with nothing to try again.
 	pauses := processors.NewPauses()
 	for {
 		err := f.term.DeadLetter(ctx, deadLetter)

@@ -123,6 +123,7 @@ func (c *Cascade) holders(item []byte, visit func(element int, holder []byte)) {
 func (c *Cascade) matched(dst [][]byte, holder []byte) (raws [][]byte, ok bool) {
 	for i := range c.match {
 		raw, ok := document.Get(holder, c.match[i].target)
+		// A null names nothing, as in a join.
 		if !ok || raw[0] == 'n' {
 			return dst, false
 		}
@@ -135,6 +136,8 @@ func (c *Cascade) matched(dst [][]byte, holder []byte) (raws [][]byte, ok bool) 
 // name any.
 func (c *Cascade) sourceRef(raws [][]byte) (ref store.ItemRef, ok bool) {
 	value := func(p *part) ([]byte, bool) {
+		// All fields that name the component have to agree: one that differs names another
+		// source, and there is no item that is both.
 		raw := p.constant
 		for _, i := range p.pairs {
 			if raw != nil && !document.Equal(raw, raws[i]) {
@@ -187,6 +190,8 @@ func component(raw []byte) (any, error) {
 	case '[', '{':
 		return nil, errNotScalar
 	}
+	// As text: a key refuses what a double does not hold exactly, and as a float64
+	// 9007199254740993 would already be its neighbour.
 	return json.Number(raw), nil
 }
 

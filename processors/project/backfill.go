@@ -135,6 +135,8 @@ func (f *backfiller) putRows(ctx context.Context, b *Batch) error {
 		return nil
 	case processors.FailureOf(ctx, err) != processors.Permanent:
 		return fmt.Errorf("write %d rows: %w", b.Len(), err)
+	// The sink refuses a batch as a whole. Halving finds what it does not take in a few
+	// writes, each with a position of its own.
 	case b.Len() == 1:
 		return f.writeDeadLetter(ctx, b, err)
 	}
@@ -193,6 +195,8 @@ func (f *backfiller) writeDeadLetter(ctx context.Context, b *Batch, cause error)
 		return err
 	}
 	ref := store.ItemRef{Key: key, ID: id}
+	// A dead letter needs a change to try again, and the backfill has none: the item's etag is
+	// the position of its last one.
 	items, err := f.r.p.cfg.Source.ReadMany(ctx, []store.ItemRef{ref}, true)
 	if err != nil || bodyOf(&items[0]) == nil {
 		return err

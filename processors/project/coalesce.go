@@ -71,7 +71,7 @@ func (g *coalescer) empty() bool { return len(g.items) == 0 }
 func (g *coalescer) addChange(ch *feed.Change) error {
 	switch {
 	case ch.Op == feed.OpExpire && g.p.cfg.OnExpire != Delete:
-		return nil
+		return nil // analytics keep what the store forgets
 	case ch.Op == feed.OpReplace && !ch.Touches(g.p.touches):
 		return nil
 	}
@@ -136,6 +136,8 @@ func (g *coalescer) diffRows(before, after []Row) {
 	if len(before) == 0 && g.addNewItem(after) {
 		return
 	}
+	// Rows that are the same before and after are not in the batch at all: a change of one
+	// line of an order does not write the other lines again.
 	old := rowFinder{rows: before}
 	for i := range after {
 		if was := old.find(&after[i]); was == nil || !EqualRows(was, &after[i]) {
@@ -224,6 +226,7 @@ func (g *coalescer) diffRejects(before, after []Reject) {
 	if len(before) == 0 && len(after) == 0 {
 		return
 	}
+	// What is left in old at the end has gone.
 	old := make(map[rejectKey]*Reject, len(before))
 	for i := range before {
 		old[rejectKey{before[i].Table, before[i].Element}] = &before[i]

@@ -55,6 +55,7 @@ func (s *ContainerSink) Rejects(ctx context.Context, schema *Schema, table int) 
 				return
 			}
 		}
+		// The container of rejects may be shared by all pipelines: rejectOf tells ours.
 		if s.rejects == nil {
 			return
 		}

@@ -27,6 +27,8 @@ func shapeOf(t *TableSchema, c *store.Container) (*shape, error) {
 		return nil, fmt.Errorf("%s", problems[0])
 	}
 	sh := &shape{table: t, container: c}
+	// The partition key is in the item anyway: the id needs the other columns of the key
+	// alone. If there are none, as for one row a logical partition, it repeats the key.
 	for i, column := range t.Key {
 		if !slices.Contains(c.Info().Spec.PartitionKey, pointerOf(t.Columns[column].Name)) || t.Columns[column].Name == "id" {
 			sh.id = append(sh.id, i)
@@ -104,6 +106,8 @@ func (sh *shape) ref(key []Value) (store.ItemRef, error) {
 	if err := document.CheckID(id); err != nil {
 		return store.ItemRef{}, fmt.Errorf("the key cannot be the id of an item: %w", err)
 	}
+	// The store reads a partition key from an item, so one is made of the key columns alone.
+	// A row that goes has no other values.
 	body := append([]byte(`{"id":`), document.AppendQuote(nil, id)...)
 	for i, column := range sh.table.Key {
 		if name := sh.table.Columns[column].Name; name != "id" {

@@ -134,6 +134,8 @@ func (s *ContainerSink) Open(ctx context.Context, schema *Schema, t Term) (Write
 	if err := g.Wait(); err != nil {
 		return nil, feed.Position{}, err
 	}
+	// The furthest, not the least: to a part that was left behind nothing was sent because
+	// nothing was its own, or a batch was cut off, which comes again as a whole.
 	for _, part := range w.parts {
 		if w.recorded.Before(part.position) {
 			w.recorded = part.position

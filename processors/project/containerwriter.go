@@ -56,6 +56,7 @@ const succeeded = math.MaxUint64
 // this generation are written over those of the one before: whoever still writes for that one
 // would overwrite new rows with old ones, and is refused from here on.
 func (p *containerPart) begin(ctx context.Context, t *Term) error {
+	// Epochs are counted for each producer, and the generation before is another producer.
 	if former := t.Producer; former.Generation > 1 {
 		former.Generation--
 		if _, err := p.container.PutRows(ctx, p.partition, &store.PutRows{Producer: former, Epoch: succeeded, Ask: true}); err != nil {
@@ -89,6 +90,8 @@ func (w *containerWriter) Write(ctx context.Context, b *Batch) (Written, error) 
 	g.SetLimit(askMax)
 	for _, p := range w.order {
 		part := w.parts[p]
+		// A part without rows is left where it is: its position may lag, since each part
+		// takes an interval from wherever it stands.
 		if len(part.rows) == 0 || !part.position.Before(b.UpTo) {
 			continue
 		}
@@ -173,6 +176,7 @@ func (w *containerWriter) addRow(sh *shape, r *Row, body []byte) error {
 
 // noteRefused counts the rows that a partition refused, and forgets the rows.
 func (w *containerWriter) noteRefused(written *Written, part *containerPart, refused []store.Refusal) {
+	// Rows that go, and rejects, have no place in Written: of is nil for them.
 	rows := map[store.ItemRef]*Row{}
 	for i := range part.rows {
 		if of := part.rows[i].of; of != nil {
@@ -210,6 +214,8 @@ func (p *containerPart) sendRows(ctx context.Context, t *Term, upTo feed.Positio
 	for p.position.Before(upTo) {
 		n, next := requestRows(rows, most), upTo
 		between := feed.Position{LSN: p.position.LSN, Index: p.position.Index + 1}
+		// There may be no position in between, such as for a batch (50.1, 50.2]: then all
+		// rows go in one request, whatever it holds, and the owner says if it is too large.
 		divisible := n > 1 && between.Before(upTo)
 		if n < len(rows) && between.Before(upTo) {
 			next = between

@@ -16,17 +16,16 @@
 //
 // RowsOf is a pure function of an item: for each table, the row of the item, or
 // of each element of an array in it, whose columns are expressions with types.
-// Undefined and null become Null. A value that its type does not take is never made
-// Null: the row becomes a Reject with column and reason, and counts. Numbers lose
-// only what their declared type leaves out: a double is the nearest one, a decimal
-// is rounded to its scale, a timestamp has microseconds.
-// So does a row whose key has a Null in it, and the second of two elements of an
-// item that have one key.
+// Undefined and null become Null. A value that its type does not take never becomes
+// Null: the row becomes a Reject with column and reason, and counts. So does a row
+// whose key has a Null in it, and the second of two elements of an item that have
+// one key. Numbers lose only what their declared type leaves out: a double is the
+// nearest one, a decimal is rounded to its scale, a timestamp has microseconds.
 //
 // A Batch says how rows are, not what was done to them: the newest state of each
 // row that the interval touched. Whatever the sink had before, it is right at UpTo
-// afterwards. So a part of a batch may be written twice, a crash anywhere in it
-// costs writing it again, and no list of processed ids is kept anywhere.
+// afterwards. So a part of a batch may be written twice, a crash in the middle costs
+// writing it again, and nobody keeps a list of processed ids.
 //
 // # Why effects happen once (I5)
 //
@@ -36,13 +35,13 @@
 // sink; before, it can only write what the successor will find recorded.
 //
 // The checkpoint of the processor does not pass what the sink has made durable. A
-// sink that buffers is given batches and makes them durable later, when it holds
-// FlushRowsMax rows or FlushBytesMax bytes or FlushInterval has passed, beside the
-// next batches, which it takes meanwhile; after a crash the feed is read again from
-// the last that was durable. The checkpoint also
-// holds the position that the sink has recorded: a sink found before it has been
-// emptied or restored older, and the processor stops and says so, instead of
-// writing the changes that follow into a gap.
+// sink that buffers takes batches and makes them durable later: when it holds
+// FlushRowsMax rows or FlushBytesMax bytes, or FlushInterval has passed. It takes the
+// next batches meanwhile. After a crash the processor reads the feed again from the
+// last durable position. The checkpoint also holds the position that the sink has
+// recorded: a sink that is found before it has been emptied or restored older, and
+// the processor stops and says so, instead of writing the changes that follow into a
+// gap.
 //
 // # Whose row it is (I6)
 //
@@ -77,11 +76,10 @@
 //
 // # Failures
 //
-// A sink that cannot be reached is waited for. A row that it can never take is
-// found by Write, or before by its Limiter, and ends in the dead letters or among
-// the rejects. A failure to make durable what was taken is nobody's change's fault
-// and is tried again without end; it shows as attempts and error of the checkpoint,
-// and the lag grows.
+// The processor waits for a sink that cannot be reached. Write, or the Limiter before
+// it, finds a row that the sink can never take; the row ends in the dead letters or
+// among the rejects. A flush that fails is no change's fault and is tried again without
+// end; status shows attempts and error from the checkpoint, and the lag grows.
 //
 // A Projection is safe for concurrent use. Its processors are made anew for each
 // term of a lease.

@@ -71,6 +71,8 @@ func (r *RowWriter) flushDue() time.Duration {
 	if len(r.buffered) == 0 {
 		return time.Hour
 	}
+	// The oldest batch bounds the wait. Behind a burst, a tenth of a second without a new
+	// batch ends it earlier.
 	at := r.buffered[0].at.Add(r.p.limits.FlushInterval)
 	if ends := r.buffered[len(r.buffered)-1].at.Add(burstEnds); r.burst && ends.Before(at) {
 		at = ends

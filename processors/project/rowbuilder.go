@@ -207,6 +207,7 @@ func (m *rowBuilder) buildRow(element string) {
 			return
 		}
 	}
+	// Only behind the last column: a row that was refused half-way has no values to take.
 	m.itemValues = values
 	for _, k := range t.Key {
 		if values[k].IsNull() {
@@ -215,6 +216,8 @@ func (m *rowBuilder) buildRow(element string) {
 		}
 	}
 	r := Row{Table: t.index, Key: t.key(values), Values: values, Source: m.sourceName(), Element: element}
+	// What the sink cannot hold is told before it is written: a batch of 1,000 rows with one
+	// of them would be refused as a whole, and halved to find it.
 	if m.p.limiter != nil {
 		if column, reason := m.p.limiter.CannotHold(&m.p.schema, &r); reason != "" {
 			m.refuse(element, column, reason)
