@@ -38,7 +38,7 @@ func TestDifferences_FindsEveryFault(t *testing.T) {
 		{Key: key(t, "c1"), ID: "o1", Body: []byte(orderItem("o1", day, "a"))},
 		{Key: key(t, "c1"), ID: "o3", Body: []byte(orderItem("o3", day, "a"))},
 		{Key: key(t, "c1"), ID: "bad", Body: []byte(orderItem("bad", "never"))},
-		{Key: key(t, "c2"), ID: "o1", Body: []byte(orderItem("o1", day))}, // claims the order of the first
+		{Key: key(t, "c2"), ID: "o1", Body: []byte(orderItem("o1", day))}, // wants the key of the first
 	}
 	for name, c := range map[string]struct {
 		fault func(o1, o3 []project.Row, bad project.Reject) project.Batch
@@ -81,7 +81,7 @@ func TestDifferences_FindsEveryFault(t *testing.T) {
 			},
 			[]string{`row [g null null] of customer/["c1"]/ghost should not be in table 1`},
 		},
-		"a claim is lost": {
+		"a pending row is lost": {
 			func(o1, _ []project.Row, _ project.Reject) project.Batch {
 				o1[0].Source = project.SourceOf("customer", key(t, "c2"), "o1")
 				return project.Batch{Drop: o1[:1]}
