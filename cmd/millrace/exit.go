@@ -50,6 +50,8 @@ func isFindings(err error) bool {
 func classify(err error) (code int, next string) {
 	var dir *leases.DirLockedError
 	var payload *node.PayloadError
+	// The first case that matches decides, so what says more precisely what is wrong comes
+	// first: an error of NATS is within many others.
 	switch {
 	case errors.Is(err, errTold):
 		return codeBad, ""

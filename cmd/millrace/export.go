@@ -59,6 +59,7 @@ func (a *app) export(ctx context.Context, ct itemReader, file string) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, closeOut()) }()
+	// For the progress alone. It is as of now, and writes go on.
 	total, err := ct.Count(ctx)
 	if err != nil {
 		return err

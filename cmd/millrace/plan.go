@@ -75,6 +75,7 @@ func (a *app) plan(ctx context.Context, s *session, declared *spec.Resources, fi
 	bar.done()
 	style := planStyle(a.out)
 	if err != nil {
+		// A plan that is refused for a cycle comes with the graph, which shows it best.
 		if p != nil && len(p.Graph.Cycles) > 0 && a.output == "table" {
 			if printErr := plan.PrintGraph(a.out, &p.Graph, style); printErr != nil {
 				return printErr

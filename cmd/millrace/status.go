@@ -110,7 +110,7 @@ func (a *app) watchStatus(ctx context.Context, every time.Duration, wide bool, r
 	defer tick.Stop()
 	for {
 		status, err := read()
-		if ctx.Err() != nil {
+		if ctx.Err() != nil { // an interrupt is how a watch ends
 			return nil
 		}
 		if err != nil {

@@ -133,6 +133,9 @@ func (s *Sink) orphans(ctx context.Context, m *manifest) (orphans []string, err 
 	for _, r := range m.Removed {
 		named[r.Path] = true
 	}
+	// A file that began after m may become live by a commit that m does not know yet. One
+	// that is younger than Grace may too, if its commit is under way: the Floor would make
+	// that write it again, which is right and costs time.
 	for o, err := range s.store.List(ctx, "", "") {
 		if err != nil {
 			return nil, unreachable("list the files", err)

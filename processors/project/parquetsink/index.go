@@ -42,7 +42,7 @@ func (x *index) get(path string) ([]uint64, bool) {
 func (x *index) put(path string, hashes []uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if _, ok := x.byPath[path]; ok {
+	if _, ok := x.byPath[path]; ok { // files do not change, so neither do their hashes
 		return
 	}
 	x.byPath[path] = x.used.PushFront(&indexed{path, hashes})
@@ -76,7 +76,7 @@ func (x *index) forgetLocked(e *list.Element) {
 // common returns the hashes that are in both of two ascending lists, ascending and
 // once each.
 func common(a, b []uint64) (both []uint64) {
-	if len(a) > len(b) {
+	if len(a) > len(b) { // walk over the shorter list, and leap in the longer one
 		a, b = b, a
 	}
 	for _, hash := range a {
@@ -92,7 +92,13 @@ func common(a, b []uint64) (both []uint64) {
 }
 
 // below is how many of the ascending hashes are less than hash. It looks near the
-// beginning first.
+// beginning first, in steps that double, and then between the last two steps:
+//
+//	hashes 3 5 8 9 12 20 31 40 ..., hash 20
+//	compared with 3, 8, 31: too far; so 20 is behind 8 and not behind 31
+//
+// So a walk over a list costs about its number of steps times the logarithm of the gaps,
+// whether it looks for ten hashes among a million or for all of them.
 func below(hashes []uint64, hash uint64) int {
 	low, step := 0, 1
 	for low+step <= len(hashes) && hashes[low+step-1] < hash {

@@ -17,6 +17,8 @@ var errStopped = errors.New("parquet sink: stopped")
 
 // newest returns the newest manifest, beside commits.
 func (s *Sink) newest(ctx context.Context) (*manifest, error) {
+	// A log of its own, so that a reader needs no turn: manifests and files do not change,
+	// and superseded files stay for Grace.
 	c := newCommitLog(s.store)
 	err := c.refresh(ctx)
 	return c.last, err

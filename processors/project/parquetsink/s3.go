@@ -106,6 +106,8 @@ func (s *S3) Put(ctx context.Context, name string, data []byte) error {
 
 // PutExclusive writes an object with If-None-Match: *.
 func (s *S3) PutExclusive(ctx context.Context, name string, data []byte) error {
+	// One request, because the condition is of one request: of an upload in parts it would
+	// be checked when the last part has been sent, if the server checks it at all.
 	opts := minio.PutObjectOptions{DisableMultipart: true}
 	opts.SetMatchETagExcept("*")
 	return s.put(ctx, name, data, opts)
@@ -138,6 +140,7 @@ func (s *S3) List(ctx context.Context, prefix, after string) iter.Seq2[Object, e
 				yield(Object{}, translate(o.Err))
 				return
 			}
+			// List promises names behind after, whatever a server makes of StartAfter.
 			name := strings.TrimPrefix(o.Key, s.prefix)
 			if name > after && !yield(Object{Name: name, Modified: o.LastModified}, nil) {
 				return
@@ -168,6 +171,7 @@ func (s *S3) Delete(ctx context.Context, names ...string) error {
 			}
 		}
 	}()
+	// The loop ends when all have been answered: the client closes its channel then.
 	var first error
 	for failed := range s.client.RemoveObjects(ctx, s.bucket, objects, minio.RemoveObjectsOptions{}) {
 		if err := translate(failed.Err); first == nil && !missing(err) {

@@ -30,6 +30,8 @@ func scan(data []byte, l *layout, f func(at int64, rows []parquet.Row) error) (e
 	if err != nil {
 		return err
 	}
+	// Rows of a piece are used again for the next one: decoding a file allocates next to
+	// nothing, and whoever keeps a row clones it.
 	s := &scanner{layout: l, columns: columns, chunk: make([]parquet.Row, scanRows), f: f}
 	if older {
 		s.adapted = make([]parquet.Row, scanRows)

@@ -94,6 +94,8 @@ func newRejectLayout(as string) *layout {
 }
 
 func (l *layout) makeSchema() {
+	// A parquet.Group is a map and orders its fields by name. Users expect the order of
+	// the declaration.
 	nodes, order := parquet.Group{}, map[string]int{}
 	for i, c := range l.columns {
 		node := c.node(l.partition == i)

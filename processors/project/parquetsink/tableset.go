@@ -70,6 +70,8 @@ func (m *manifest) joinSet(s *project.Schema, p feed.Producer) (ts *tableSet, ch
 	if current != nil && current.newestGeneration() > s.Generation {
 		return nil, false, lost(p, "generation %d has taken over", current.newestGeneration())
 	}
+	// Without a shadow the generation takes over the tables with their rows, and from now
+	// on the newest generation alone may write them.
 	if current == nil || s.Shadow {
 		ts = &tableSet{Generations: []uint32{s.Generation}, Current: !s.Shadow}
 		m.Sets = append(m.Sets, ts)

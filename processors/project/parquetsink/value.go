@@ -60,6 +60,7 @@ func (a *arena) clone(row parquet.Row) parquet.Row {
 	to := a.row(len(row))
 	for i, v := range row {
 		switch v.Kind() {
+		// Texts point into a page, which the reader fills again.
 		case parquet.ByteArray:
 			to[i] = parquet.ByteArrayValue(a.copyText(v.String())).Level(0, v.DefinitionLevel(), i)
 		case parquet.FixedLenByteArray:
@@ -124,6 +125,8 @@ func (l *layout) encode(a *arena, column int, v project.Value) (parquet.Value, e
 
 func (l *layout) encodeDecimal(a *arena, column int, v project.Value) (parquet.Value, error) {
 	typ := l.columns[column].typ
+	// project has rounded it to the declared scale. Another one means that the row was made
+	// for another declaration.
 	if v.Scale() != typ.Scale {
 		return parquet.Value{}, l.refuse(column, fmt.Sprintf("is a %s: %s has another scale", typ, v))
 	}

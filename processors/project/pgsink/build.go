@@ -245,6 +245,8 @@ func (b *builder) createTable(g *generation, t *project.TableSchema) error {
 	b.write("create table %s (%s, primary key (%s))", b.s.qualified(name), strings.Join(list, ", "), quoteNames("", elementsAt(names, t.Key)))
 	b.write("create table %s (id bytea primary key, kind text not null, source text not null, element text not null, column_name text not null, "+
 		"reason text not null, key text, key_hash bytea, row json, since timestamp with time zone not null default now())", b.s.qualified(rejects))
+	// Partial indexes: the questions of every batch, whether there are pending rows and
+	// whether anything was refused, are answered by an empty index in most tables.
 	b.write("create index on %s (key_hash) where key_hash is not null", b.s.qualified(rejects))
 	b.write("create index on %s (kind) where kind = 'refused'", b.s.qualified(rejects))
 	d := define(t, names)
@@ -262,6 +264,9 @@ func (b *builder) isReserved(name string) bool {
 func (b *builder) tableName(declared, suffix string) (string, error) {
 	name := relationName(declared, suffix, func(string) bool { return false })
 	owner, used := b.used[name]
+	// A name that this pipeline uses itself is mapped to another one, and so is that of a
+	// shadow, by which nobody looks for it. A live table must have its own name: if somebody
+	// else uses that, users would read the wrong table.
 	switch {
 	case !used:
 		return name, nil

@@ -111,6 +111,8 @@ func (g *generation) table(declared string) *relation {
 
 // readCatalogue reads the catalogue of a pipeline.
 func (s *Sink) readCatalogue(ctx context.Context, k *conn, pipeline string) (*catalogue, error) {
+	// to_regclass answers null for a table that is not there. A query of the table would be
+	// an error, and an error ends the transaction.
 	c := &catalogue{}
 	rows, err := simpleQuery(ctx, k, "select to_regclass("+literal(s.ownTable("format"))+")")
 	if err != nil || rows[0][0] == nil {
@@ -191,6 +193,7 @@ func (s *Sink) layout(g *generation, schema *project.Schema) *layout {
 		target.name, target.rejects = s.qualified(t.name), s.qualified(t.rejects)
 		target.columns = make([]string, len(target.Columns))
 		for j := range target.Columns {
+			// A column of another type is as good as missing: its values could not be read.
 			if c := t.column(target.Columns[j].Name); c != nil && c.Type == target.Columns[j].Type.String() {
 				target.columns[j] = c.Column
 			}
