@@ -26,7 +26,7 @@ var meters = newInstruments(meter.Of(instrumentation))
 
 func newInstruments(m meter.Meter) *instruments {
 	return &instruments{
-		commitDuration: m.Durations("millrace.parquet.commit.duration", "Time to stage and commit what the writers hold.",
+		commitDuration: m.Durations("millrace.parquet.commit.duration", "Time to write and commit what the writers hold.",
 			.005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30),
 		rows:      m.Counter("millrace.parquet.rows", "{row}", "Rows and rejects that were put or dropped by commits."),
 		rewritten: m.Counter("millrace.parquet.rewritten", "{row}", "Rows written again because their file was touched or merged."),
