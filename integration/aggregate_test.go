@@ -44,7 +44,6 @@ type mallModel struct {
 // eventual, transactional and unpublished. At rest everything equals a naive
 // recount.
 func TestI5_Model(t *testing.T) {
-	t.Parallel()
 	t.Logf("seed %d", *modelSeed)
 	m := &mallModel{mall: newMall(t), orders: map[string]mallOrder{}, mortal: map[string]bool{}}
 	k := m.work()

@@ -42,7 +42,6 @@ type chaosWriter struct {
 // load: every acknowledged write is there (I2), no transaction is there in half,
 // and when the writers stop every copy equals its source (I6).
 func TestChaos_KillNineLosesNothing(t *testing.T) {
-	t.Parallel()
 	dir, port := t.TempDir(), strconv.Itoa(freePort(t))
 	server := "nats://127.0.0.1:" + port
 	node := spawn(t, "up", "--dir", dir, "--port", port, "--listen", "off")

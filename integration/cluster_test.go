@@ -398,7 +398,6 @@ func tagVersion(body []byte) (name string, n int) {
 // again, then the one at work, whose place the other takes. The fan-out goes on
 // where it stood.
 func TestCluster_KilledWorkersResumeTheFanOut(t *testing.T) {
-	t.Parallel()
 	n := *clusterProducts
 	// At full speed all would be done before the second kill. On a busy machine the test
 	// learns seconds late how far it is.

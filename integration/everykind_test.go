@@ -114,7 +114,6 @@ func newEveryModel(t *testing.T, seed uint64, steps int) *everyModel {
 // while workers and the store crash, leases are stolen and pipelines are rewound.
 // At rest everything equals a recomputation from the sources, and verify agrees.
 func TestEveryKind_Model(t *testing.T) {
-	t.Parallel()
 	seeds, steps := 2, 2400
 	if *long {
 		seeds, steps = 4, 100_000

@@ -99,7 +99,6 @@ const modelLives = 4
 // workers crash and are stopped, and compares at rest every copy with its source
 // and every item with what its author wrote.
 func TestI6_Model(t *testing.T) {
-	t.Parallel()
 	if testing.Short() {
 		t.Skip("the model takes some minutes")
 	}

@@ -58,7 +58,6 @@ func snapshots(w *town, customer *store.Container, id string, stop <-chan struct
 // of one customer, who says in every single snapshot how many there are: while all
 // is well, while the worker crashes, and while the store does.
 func TestTransactional_EveryReaderSeesTheCount(t *testing.T) {
-	t.Parallel()
 	files := t.TempDir()
 	w := newTown(t, 1, "sinks.roots="+files)
 	w.apply(everyContainer + "---" + everyPipelineIn(files))

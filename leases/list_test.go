@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/leases"
 )
 
@@ -11,7 +12,7 @@ import (
 func TestList_WhileLeasesAreWritten(t *testing.T) {
 	t.Parallel()
 	const count = 12
-	s := startServer(t, t.TempDir())
+	s := natstest.Start(t)
 	js, _ := connect(t, s)
 	a := start(t, js, fast("a"), names(count)...)
 	a.waitCount(t, count)

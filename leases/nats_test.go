@@ -16,34 +16,14 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/leases"
 )
 
-// startServer runs a nats-server in this process on dir.
-func startServer(tb testing.TB, dir string) *server.Server {
-	tb.Helper()
-	s, err := server.NewServer(&server.Options{
-		JetStream: true, StoreDir: dir, DontListen: true, NoLog: true, NoSigs: true,
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	s.Start()
-	if !s.ReadyForConnections(10 * time.Second) {
-		tb.Fatal("server not ready")
-	}
-	tb.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	return s
-}
-
 // connect opens a connection of its own.
-func connect(tb testing.TB, s *server.Server) (jetstream.JetStream, *nats.Conn) {
+func connect(tb testing.TB, s *natstest.Server) (jetstream.JetStream, *nats.Conn) {
 	tb.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(nc.Close)
+	nc := s.Connect(tb)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		tb.Fatal(err)
@@ -179,7 +159,7 @@ func names(n int) []string {
 
 func TestManagersShareAndHandOver(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
+	s := natstest.Start(t)
 	resources := names(9)
 	jsA, _ := connect(t, s)
 	slow := func(node string) leases.Config { // nothing expires in this test
@@ -225,7 +205,7 @@ func TestManagersShareAndHandOver(t *testing.T) {
 
 func TestSameDirectoryTakesItsLeasesAtOnce(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
+	s := natstest.Start(t)
 	js, nc := connect(t, s)
 	cfg := fast("a")
 	cfg.TTL = 5 * time.Minute // nothing expires in this test
@@ -248,7 +228,7 @@ func TestSameDirectoryTakesItsLeasesAtOnce(t *testing.T) {
 
 func TestDeadHoldersLeasesPassOn(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
+	s := natstest.Start(t)
 	jsA, ncA := connect(t, s)
 	jsB, _ := connect(t, s)
 	cfg := fast("")
@@ -293,7 +273,7 @@ func TestDeadHoldersLeasesPassOn(t *testing.T) {
 
 func TestTwoGroupsInOneProcess(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
+	s := natstest.Start(t)
 	js, _ := connect(t, s)
 	store := start(t, js, fast("a"), names(3)...)
 	cfg := fast("a")
@@ -310,7 +290,7 @@ func TestTwoGroupsInOneProcess(t *testing.T) {
 
 func TestSupersededManagerStops(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
+	s := natstest.Start(t)
 	js, _ := connect(t, s)
 	first := start(t, js, fast("a"), names(3)...)
 	first.waitCount(t, 3)
@@ -373,7 +353,7 @@ func TestServerGoneAndBack(t *testing.T) {
 
 // BenchmarkValid is paid by every read that a lease covers.
 func BenchmarkValid(b *testing.B) {
-	s := startServer(b, b.TempDir())
+	s := natstest.Start(b)
 	js, _ := connect(b, s)
 	p := start(b, js, fast("a"), names(1)...)
 	p.waitCount(b, 1)
@@ -388,7 +368,7 @@ func BenchmarkValid(b *testing.B) {
 
 // BenchmarkSave is a checkpoint of 200 bytes, without syncing to disk.
 func BenchmarkSave(b *testing.B) {
-	s := startServer(b, b.TempDir())
+	s := natstest.Start(b)
 	js, _ := connect(b, s)
 	p := start(b, js, fast("a"), names(1)...)
 	p.waitCount(b, 1)

@@ -8,13 +8,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/leases"
 )
 
 // TestListShowsALeasesLife lists from before the bucket exists.
 func TestListShowsALeasesLife(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
+	s := natstest.Start(t)
 	js, _ := connect(t, s)
 	listed := func(n int) leases.Lease {
 		t.Helper()
@@ -61,7 +62,7 @@ func TestListShowsALeasesLife(t *testing.T) {
 // at all, where leases are expected.
 func TestForeignRecordsAreLeftAlone(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
+	s := natstest.Start(t)
 	js, _ := connect(t, s)
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: leases.DefaultBucket})
 	if err != nil {
@@ -95,7 +96,7 @@ func TestForeignRecordsAreLeftAlone(t *testing.T) {
 // TestBucketDeletedUnderway loses everything while processes hold leases.
 func TestBucketDeletedUnderway(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, t.TempDir())
+	s := natstest.Start(t)
 	js, _ := connect(t, s)
 	p := start(t, js, fast("a"), names(3)...)
 	p.waitCount(t, 3)

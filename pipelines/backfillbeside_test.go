@@ -35,7 +35,6 @@ func (n *node) putTenants(t testing.TB, tenants, products int) {
 // while sources are renamed and removed, and targets come, change, move and go. When the
 // writes stop, all is equal.
 func TestI6_ABackfillBesideWrites(t *testing.T) {
-	t.Parallel()
 	const tenants, products, writers = 7, 4_000, 4
 	n := newNode(t)
 	n.apply(t, decode(t, tenantContainers))

@@ -17,7 +17,6 @@ var hugeLines = flag.Int("huge.lines", 5_000, "rows of the item of TestAHugeArra
 // An item whose array makes very many rows, one of which a sink of containers cannot
 // take, blocks nobody but itself, and has all its rows when it is tried again.
 func TestAHugeArrayBlocksOnlyItsKey(t *testing.T) {
-	t.Parallel()
 	lines := *hugeLines
 	w := newWard(t)
 	huge := func(id, last string) string {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,7 +52,12 @@ func newNodeOf(t testing.TB, workers func(*system) *store.Client, sinks compile.
 // newIdleNode has no worker yet.
 func newIdleNode(t testing.TB) *node {
 	t.Helper()
-	n := &node{system: systemOf(t, storetest.Start(t))}
+	return nodeOf(t, storetest.Start(t))
+}
+
+func nodeOf(t testing.TB, below *storetest.Store) *node {
+	t.Helper()
+	n := &node{system: systemOf(t, below)}
 	n.monitor = status.NewMonitor(n.js, n.registry, status.MonitorConfig{})
 	t.Cleanup(n.monitor.Close)
 	return n
@@ -68,7 +72,12 @@ func (n *node) work(t testing.TB, client *store.Client, sinks compile.SinkLimits
 // workEvery runs a worker that saves checkpoints at an interval.
 func (n *node) workEvery(t testing.TB, client *store.Client, sinks compile.SinkLimits, checkpoints time.Duration) (stop func()) {
 	t.Helper()
-	quiet := slog.New(slog.DiscardHandler)
+	return n.workWith(t, client, checkpoints, pipelines.SupervisorConfig{Verify: verify.ContinuousConfig{Continuous: "off"}, Sinks: sinks})
+}
+
+// workWith runs a worker that is tuned.
+func (n *node) workWith(t testing.TB, client *store.Client, checkpoints time.Duration, cfg pipelines.SupervisorConfig) (stop func()) {
+	t.Helper()
 	deadLetters, err := processors.OpenDeadLetters(t.Context(), n.client)
 	if err != nil {
 		t.Fatal(err)
@@ -77,15 +86,12 @@ func (n *node) workEvery(t testing.TB, client *store.Client, sinks compile.SinkL
 		return feed.OpenLog(ctx, n.js, p, feed.LogConfig{})
 	}, feed.HubConfig{})
 	t.Cleanup(hub.Close)
-	host, err := processors.NewHost(hub, deadLetters, processors.Config{Logger: quiet, CheckpointInterval: checkpoints})
+	host, err := processors.NewHost(hub, deadLetters, processors.Config{Logger: storetest.Quiet(), CheckpointInterval: checkpoints})
 	if err != nil {
 		t.Fatal(err)
 	}
-	supervisor := pipelines.NewSupervisor(n.registry, client, storetest.Manager(t, n.js, "worker"), host, pipelines.SupervisorConfig{
-		Logger: quiet, Reconciler: pipelines.ReconcilerConfig{Interval: 20 * time.Millisecond, Grace: time.Second},
-		Verify: verify.ContinuousConfig{Continuous: "off"}, Sinks: sinks,
-	})
-	return storetest.Run(t, supervisor.Run)
+	cfg.Logger, cfg.Reconciler = storetest.Quiet(), pipelines.ReconcilerConfig{Interval: 20 * time.Millisecond, Grace: time.Second}
+	return storetest.Run(t, pipelines.NewSupervisor(n.registry, client, storetest.Manager(t, n.js, "worker"), host, cfg).Run)
 }
 
 // container opens a container of the default database.

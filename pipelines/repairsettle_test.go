@@ -275,7 +275,6 @@ var (
 // Random writes, refusals, retries, drops, repairs and rewinds in any order, some at
 // the same time, end with every copy equal to its source.
 func TestI5_RepairRetryRewindModel(t *testing.T) {
-	t.Parallel()
 	w := newWard(t)
 	rng := rand.New(rand.NewPCG(*wardSeed, 3))
 	for range *wardRounds {

@@ -210,7 +210,6 @@ func TestVerifyWaitsForClear(t *testing.T) {
 // TestVerifyWhileWriting verifies again and again while sources and targets
 // change: nothing that is in flight is taken for drift.
 func TestVerifyWhileWriting(t *testing.T) {
-	t.Parallel()
 	n := newShop(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	meta, product := n.container(t, "productMeta"), n.container(t, "product")

@@ -3,7 +3,6 @@ package pipelines_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/pipelines/registry"
-	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
 
 	"github.com/millrace/millrace/feed"
@@ -121,26 +119,8 @@ func newMart(t testing.TB) *mart {
 func newMartVerified(t testing.TB, audit verify.ContinuousConfig) *mart {
 	t.Helper()
 	below := storetest.Start(t)
-	m := &mart{node: &node{system: systemOf(t, below)}, dir: t.TempDir(), db: below.DB}
-	quiet := slog.New(slog.DiscardHandler)
-	deadLetters, err := processors.OpenDeadLetters(t.Context(), m.client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hub := feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
-		return feed.OpenLog(ctx, m.js, p, feed.LogConfig{})
-	}, feed.HubConfig{})
-	t.Cleanup(hub.Close)
-	host, err := processors.NewHost(hub, deadLetters, processors.Config{Logger: quiet, CheckpointInterval: 10 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	supervisor := pipelines.NewSupervisor(m.registry, m.client, storetest.Manager(t, m.js, "worker"), host, pipelines.SupervisorConfig{
-		Logger: quiet, Reconciler: pipelines.ReconcilerConfig{Interval: 20 * time.Millisecond, Grace: time.Second}, Verify: audit,
-	})
-	storetest.Run(t, supervisor.Run)
-	m.monitor = status.NewMonitor(m.js, m.registry, status.MonitorConfig{})
-	t.Cleanup(m.monitor.Close)
+	m := &mart{node: nodeOf(t, below), dir: t.TempDir(), db: below.DB}
+	m.workWith(t, m.client, 10*time.Millisecond, pipelines.SupervisorConfig{Verify: audit})
 	m.apply(t, decode(t, martContainers))
 	m.apply(t, decode(t, strings.ReplaceAll(martPipelines, "DIR", m.dir)))
 	return m
@@ -375,7 +355,6 @@ func (m *mart) traffic(t testing.TB, from, customers int) (stop func()) {
 // TestVerifyEveryKindWhileWriting verifies again and again while all changes: what
 // is in flight is neither drift nor behind.
 func TestVerifyEveryKindWhileWriting(t *testing.T) {
-	t.Parallel()
 	m := newMart(t)
 	m.fill(t, 6, 4)
 	stop := m.traffic(t, 0, 6)
@@ -440,7 +419,6 @@ spec:
 // TestVerifyWhileItemsExpire verifies while items expire, of which reads show
 // nothing from that moment on, and the feed a while later.
 func TestVerifyWhileItemsExpire(t *testing.T) {
-	t.Parallel()
 	m := newMart(t)
 	dir := t.TempDir()
 	m.apply(t, decode(t, strings.ReplaceAll(fadingPipelines, "DIR", dir)))

@@ -49,12 +49,8 @@ func newStage(t testing.TB, cfg processors.Config) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.log.Close)
-	hub := feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
-		return feed.OpenLog(ctx, js, p, feed.LogConfig{})
-	}, feed.HubConfig{})
-	t.Cleanup(hub.Close)
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	if s.host, err = processors.NewHost(hub, s.letters, cfg); err != nil {
+	if s.host, err = processors.NewHost(below.Hub(t), s.letters, cfg); err != nil {
 		t.Fatal(err)
 	}
 	return s

@@ -25,6 +25,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
@@ -112,6 +113,16 @@ func (s *Store) Container(t testing.TB, name string, spec store.ContainerSpec) *
 		}
 	}
 	return c
+}
+
+// Hub returns a hub of the logs.
+func (s *Store) Hub(t testing.TB) *feed.Hub {
+	t.Helper()
+	hub := feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
+		return feed.OpenLog(ctx, s.JS, p, feed.LogConfig{})
+	}, feed.HubConfig{})
+	t.Cleanup(hub.Close)
+	return hub
 }
 
 // Manager returns a member of a group that shares leases.

@@ -38,10 +38,7 @@ func NewWorld(t testing.TB) *World {
 	t.Helper()
 	w := &World{Store: System(t), t: t}
 	w.Catalog = w.Client.Catalog()
-	w.hub = feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
-		return feed.OpenLog(ctx, w.JS, p, feed.LogConfig{})
-	}, feed.HubConfig{})
-	t.Cleanup(w.hub.Close)
+	w.hub = w.Hub(t)
 	w.Gate = newGate(w.Server.Server)
 	w.own(t, w.Server.Connect(t, nats.InProcessServer(w.Gate)), owner.Config{ExpiryInterval: 20 * time.Millisecond})
 	var err error

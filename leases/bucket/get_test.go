@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/leases/bucket"
 )
 
@@ -36,18 +35,7 @@ func (l *lagging) GetRevision(ctx context.Context, key string, revision uint64) 
 
 // TestGet_AReplicaThatLagsIsNotBelieved reads a key that was written a moment ago.
 func TestGet_AReplicaThatLagsIsNotBelieved(t *testing.T) {
-	s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: t.TempDir(), DontListen: true, NoLog: true, NoSigs: true})
-	must(t, err)
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the server is not ready")
-	}
-	nc, err := nats.Connect("", nats.InProcessServer(s))
-	must(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	must(t, err)
+	js := natstest.Start(t).JS
 	kv, err := js.CreateKeyValue(t.Context(), jetstream.KeyValueConfig{Bucket: "b", Storage: jetstream.MemoryStorage, LimitMarkerTTL: time.Minute})
 	must(t, err)
 	for _, key := range []string{"there", "deleted", "purged"} {

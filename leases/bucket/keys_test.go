@@ -7,12 +7,10 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/leases/bucket"
 )
 
@@ -25,18 +23,7 @@ func must(tb testing.TB, err error) {
 
 // TestKeys_WhileTheyAreWritten lists keys that others write as fast as they can.
 func TestKeys_WhileTheyAreWritten(t *testing.T) {
-	s, err := server.NewServer(&server.Options{JetStream: true, StoreDir: t.TempDir(), DontListen: true, NoLog: true, NoSigs: true})
-	must(t, err)
-	s.Start()
-	t.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
-	if !s.ReadyForConnections(time.Minute) {
-		t.Fatal("the server is not ready")
-	}
-	nc, err := nats.Connect("", nats.InProcessServer(s))
-	must(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	must(t, err)
+	js := natstest.Start(t).JS
 
 	if _, err := bucket.Keys(t.Context(), js, "none", ">"); !errors.Is(err, jetstream.ErrBucketNotFound) {
 		t.Errorf("without the bucket: %v", err)

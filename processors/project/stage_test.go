@@ -43,15 +43,11 @@ func newStage(t testing.TB) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.log.Close)
-	hub := feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
-		return feed.OpenLog(ctx, s.JS, p, feed.LogConfig{})
-	}, feed.HubConfig{})
-	t.Cleanup(hub.Close)
 	if s.letters, err = processors.OpenDeadLetters(t.Context(), s.Client); err != nil {
 		t.Fatal(err)
 	}
 	cfg := processors.Config{CheckpointInterval: time.Millisecond, CheckpointBusyInterval: time.Millisecond, Logger: slog.New(slog.DiscardHandler)}
-	if s.host, err = processors.NewHost(hub, s.letters, cfg); err != nil {
+	if s.host, err = processors.NewHost(s.Hub(t), s.letters, cfg); err != nil {
 		t.Fatal(err)
 	}
 	return s

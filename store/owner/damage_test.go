@@ -7,14 +7,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/nats-io/nats.go/jetstream"
+	"time"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/internal/mapguard"
+	"github.com/millrace/millrace/store/owner"
 )
 
 // harmed is a cluster whose stream files a test may change while it is stopped.
@@ -30,7 +30,9 @@ type harmed struct {
 // has several files, and stops everything.
 func newHarmed(t *testing.T) *harmed {
 	t.Helper()
-	h := &harmed{cluster: &cluster{t: t}, dir: t.TempDir(), engine: filepath.Join(t.TempDir(), "engine"), items: 20}
+	// The log is looked at all the time: what is harmed is soon seen.
+	c := &cluster{t: t, cfg: owner.Config{CheckInterval: 50 * time.Millisecond, Scrub: owner.ScrubConfig{Interval: 100 * time.Millisecond, SharePercent: 100}}}
+	h := &harmed{cluster: c, dir: t.TempDir(), engine: filepath.Join(t.TempDir(), "engine"), items: 20}
 	h.start()
 	if _, err := h.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
 		t.Fatal(err)
@@ -58,15 +60,9 @@ func (h *harmed) body(i int) []byte {
 // start starts the NATS server.
 func (h *harmed) start() {
 	h.t.Helper()
-	srv, err := natsd.Open(h.t.Context(), natsd.Config{Dir: h.dir, DontListen: true, Log: quiet})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	h.srv = srv
-	h.t.Cleanup(srv.Close)
-	if h.js, err = jetstream.New(h.conn()); err != nil {
-		h.t.Fatal(err)
-	}
+	srv := natstest.StartOn(h.t, h.dir)
+	h.srv, h.js = srv.Server, srv.JS
+	var err error
 	if h.catalog, err = store.OpenCatalog(h.t.Context(), h.js, store.CatalogConfig{}); err != nil {
 		h.t.Fatal(err)
 	}
@@ -119,6 +115,7 @@ func TestI2_AHoleBehindAWholeEngineIsSaid(t *testing.T) {
 	t.Parallel()
 	for name, harm := range harms {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := newHarmed(t)
 			harm(t, filepath.Join(h.blocks(), "1.blk"))
 			h.start()
@@ -157,6 +154,7 @@ func TestI3_APartitionThatLacksItsPastAnswersNothingElse(t *testing.T) {
 	t.Parallel()
 	for name, harm := range harms {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := newHarmed(t)
 			harm(t, filepath.Join(h.blocks(), "1.blk"))
 			if err := os.RemoveAll(h.engine); err != nil {
@@ -201,9 +199,9 @@ func mustKey(t *testing.T) feed.PartitionKey {
 // TestNoWrongByteLeavesADamagedEngine flips bytes in every table of an engine, of one
 // that is open and of one that is not, or lets the pages of one that is open be missing, as they
 // are for who reads them when the disk cannot: each item is answered as it was written, or with
-// 503 until the partition is rebuilt, which it is by itself.
+// 503 until the partition is rebuilt, which it is by itself. No other test runs beside it:
+// what a mapped file suffers, all engines of the process notice.
 func TestNoWrongByteLeavesADamagedEngine(t *testing.T) {
-	t.Parallel()
 	harms := map[string]func(*testing.T, string){"flipped while closed": flipTables, "flipped": flipTables, "missing": cutTables}
 	for name, harm := range harms {
 		t.Run(name, func(t *testing.T) {

@@ -215,6 +215,7 @@ func TestQueriesGiveWhatTheirItemsDo(t *testing.T) {
 	t.Parallel()
 	for _, partitions := range []int{1, 4} {
 		t.Run(fmt.Sprintf("partitions=%d", partitions), func(t *testing.T) {
+			t.Parallel()
 			s := newShelf(t, shelfSpec(partitions), 400)
 			r := rand.New(rand.NewPCG(1, uint64(partitions)))
 			for _, c := range shelfQueries {
