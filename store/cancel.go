@@ -7,8 +7,8 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// The headers by which a client that has gone ends its query, whose work nobody needs
-// any more; WIRE.md tells more. An owner that does not know them works to the end.
+// The headers by which a client ends a query whose answer it no longer waits for; see
+// WIRE.md. An owner that does not know them works to the end.
 const (
 	// HeaderQuery names a query, in the message that asks it.
 	HeaderQuery = "Millrace-Query"
@@ -17,7 +17,7 @@ const (
 )
 
 // ask sends an encoded request and waits for its answer. If ctx ends before a query is
-// answered, its owner is told.
+// answered, it tells the owner.
 func (c *Client) ask(ctx context.Context, subject string, r *Request, data []byte) (*nats.Msg, error) {
 	if r.Query == nil {
 		return c.nc.RequestWithContext(ctx, subject, data)

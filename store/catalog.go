@@ -91,8 +91,8 @@ func catalogKey(database, name string) string { return containerPrefix + databas
 // CatalogKey is the key of a container's record in the catalog's bucket.
 func CatalogKey(database, name string) string { return catalogKey(database, name) }
 
-// Get returns a container, or *NoContainerError; *DamageError if the catalog is
-// damaged, so that nobody can say that there is none.
+// Get returns a container. The error is *NoContainerError if there is none, and
+// *DamageError if the catalog is damaged: then a container that it lacks may be lost.
 func (c *Catalog) Get(ctx context.Context, database, name string) (ContainerInfo, error) {
 	entry, err := bucket.Get(ctx, c.js, c.kv, catalogKey(database, name))
 	if errors.Is(err, jetstream.ErrKeyNotFound) || errors.Is(err, jetstream.ErrInvalidKey) {

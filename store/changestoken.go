@@ -114,7 +114,7 @@ func badContinuation(text string) error {
 // logsMax bounds the logs that a client keeps open.
 const logsMax = 1024
 
-// feedRetry is how long whoever finds a log out of reach waits.
+// feedRetry is the time between two tries to reach a log.
 const feedRetry = time.Second
 
 // logs are the logs that a client reads, each found once. Safe for concurrent use;

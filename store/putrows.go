@@ -6,8 +6,8 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
-// PutRows makes rows of a projection be as they are told, in one commit. The
-// interval has the meaning that it has in FoldMany.
+// PutRows sets and removes rows of a projection in one commit. The interval means what it
+// means in FoldMany.
 type PutRows struct {
 	Producer    feed.Producer
 	Epoch       uint64
@@ -16,10 +16,9 @@ type PutRows struct {
 	Rows        []Row
 }
 
-// Row is one row of a projection, kept as an item whose member _source names what
-// it was made from. The item of another source stays: the newcomer then waits as
-// a pending row, which is refused with 409, and takes its place when the holder's row
-// goes.
+// Row is one row of a projection, kept as an item whose member _source names the item
+// that it was made from. It does not replace the row of another source: it is answered
+// with 409, waits as a pending row, and takes the place when the holder's row goes.
 type Row struct {
 	Ref    ItemRef
 	Body   []byte // nil: the row, or the pending row, of Source goes

@@ -19,9 +19,9 @@ import (
 const CatalogBucket = "millrace_catalog"
 
 // DamageError says that a bucket of Millrace's is missing, lacks records of what
-// is there, or holds records that cannot be read. What is not found in it may be
-// lost and not absent; so nobody is told that it does not exist, and nothing is
-// declared in its place.
+// is there, or holds records that cannot be read. What it lacks may
+// be lost rather than absent, so no caller is told that it does not exist, and nothing
+// is declared in its place.
 type DamageError struct {
 	// What is damaged: the catalog, the registry of pipelines.
 	What string
@@ -48,8 +48,7 @@ func (r BadRecord) String() string {
 	return fmt.Sprintf("record %s cannot be read (%s)", r.Key, r.Reason)
 }
 
-// badRecord is the error of whoever needs a record of the catalog that cannot be
-// read.
+// badRecord is the error for a record of the catalog that cannot be read.
 func badRecord(key string, err error) error {
 	return &DamageError{What: "the catalog", Findings: []string{BadRecord{key, err.Error()}.String()}}
 }
@@ -65,8 +64,8 @@ type Exam struct {
 	Logs, Unnamed []feed.Partition
 	// Databases are those whose records are lost.
 	Databases []string
-	// Unasked is why nobody could say whether the record of a database is lost: the
-	// bucket of copies did not answer. Nil if it did.
+	// Unasked is why it is unknown whether the record of a database is lost: the bucket
+	// of copies did not answer. Nil if it did.
 	Unasked error
 }
 
@@ -118,8 +117,8 @@ func Examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 }
 
 // examine looks once. The order matters: a container is in the catalog before its
-// logs are made, and until they are gone, so a log that is there before the catalog
-// is read, and that it does not name, belongs to nobody.
+// logs are made, and until they are gone, so a log that exists before the
+// catalog is read, and that the catalog does not name, belongs to no container.
 func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 	names, err := feed.StreamNames(ctx, js)
 	if err != nil {
@@ -240,8 +239,8 @@ func (c *Catalog) Sound(ctx context.Context) error {
 	return err
 }
 
-// absent returns err, which says that something is not in the catalog, unless the
-// catalog is damaged: then nobody can say that.
+// absent returns err, which says that something is not in the catalog. If the catalog is
+// damaged it returns the damage, because the record may be lost.
 func (c *Catalog) absent(ctx context.Context, err error) error {
 	if damage := c.Sound(ctx); damage != nil {
 		return damage

@@ -191,9 +191,9 @@ func (a *applier) applyRecords(b *engine.Batch, c *feed.Commit, i int) error {
 	return nil
 }
 
-// dropFormerRows drops the pending rows of earlier generations when a producer of a later one asks
-// where it stands for the first time: nobody takes a row from them any more.
-// Accumulators have gone with their rule before.
+// dropFormerRows drops the pending rows of earlier generations when a producer of a later
+// generation first asks for its position: no row is promoted from them any more. Their
+// accumulators went with their rule.
 func (a *applier) dropFormerRows(b *engine.Batch, t *feed.Transaction) error {
 	e := t.Effect
 	if e == nil || e.Producer.Generation < 2 || !e.UpTo.IsZero() || t.Page != nil || len(t.Changes)+len(t.Folds) > 0 {

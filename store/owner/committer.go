@@ -103,8 +103,8 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 
 var errLeaseLost = errors.New("the lease is not trusted any more")
 
-// append appends the encoded commit. If the append certainly did not happen the
-// callers are told so, all later decisions are void, and commit.LSN is 0.
+// append appends the encoded commit. If the append certainly did not happen, it tells the
+// callers so, voids all later decisions and leaves commit.LSN at 0.
 func (c *committer) append(ctx context.Context, d *draft, commit *feed.Commit) error {
 	lsn, err := c.p.feed.Append(ctx, d.lsn-1, commit.ID, c.buf)
 	switch {

@@ -236,8 +236,8 @@ func (s *Server) checkLoop(ctx context.Context) {
 // checksMax is how often a log must look damaged before it is believed.
 const checksMax = 3
 
-// judge tells of the damage that a stream's shape shows; nil if there is none, or
-// nothing is known.
+// judge returns the damage that a stream's shape shows; nil if it shows none, or the shape
+// is unknown.
 func (p *Partition) judge(known feed.LSN, shape *feed.Shape, err error) *DamagedError {
 	var mismatch *feed.MismatchError
 	switch {

@@ -17,8 +17,8 @@ const (
 	diskSlack = 16
 )
 
-// diskLoop refuses writes while a guarded disk has less than DiskReserve free,
-// before anything breaks, and takes them again when it has.
+// diskLoop refuses writes while a guarded disk has less than DiskReserve free, which is
+// before anything breaks, and takes them again when there is room.
 func (s *Server) diskLoop(ctx context.Context) {
 	if s.cfg.DiskReserve < 0 || s.cfg.DataDir == "" && s.cfg.LogDir == "" {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace/millrace/store/engine"
 )
 
-// finishedFanOuts are the records of fan-outs that are done and not forgotten, as the
-// engine has them behind the last commit: so that who forgets them need not look for
-// them among all that were forgotten before, which the engine drops only later.
+// finishedFanOuts are the records of fan-outs that are done and not yet forgotten, as of
+// the last commit. Without it, forgetting them would scan the engine, which still holds
+// the marks of all that were forgotten before.
 type finishedFanOuts struct {
 	positions map[string]map[string]feed.Position // by producer and record key
 	notes     []finishedNote                      // of the commit that is being applied

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
-// heldLong is how long a decider may be at one thing before that is said: all writes
-// of its partition wait.
+// heldLong is how long a decider may be at one thing before the log and a metric report
+// it: all writes of its partition wait.
 const heldLong = time.Second
 
 // Held says that the decider of a partition has been at one thing for longer than a
@@ -32,8 +32,7 @@ func (d *decider) occupy(what string) { d.p.occupation.Store(&occupation{what, t
 
 func (d *decider) unoccupy() { d.p.occupation.Store(nil) }
 
-// held returns what has held the decider for longer than that is all right; nil if
-// nothing has.
+// held returns what has held the decider for longer than heldLong; nil if nothing has.
 func (p *Partition) held() (*occupation, time.Duration) {
 	o := p.occupation.Load()
 	if o == nil {
@@ -73,7 +72,7 @@ func (s *Server) heldLoop(ctx context.Context) {
 	}
 }
 
-// tellHeld tells what is new since the last time.
+// tellHeld logs what has changed since the last time.
 func (s *Server) tellHeld(ctx context.Context, told map[*Partition]*occupation) {
 	longest := time.Duration(0)
 	for p, o := range told {

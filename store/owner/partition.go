@@ -131,8 +131,8 @@ func (p *Partition) run(ctx context.Context) error {
 	// happened, which is true: nothing of it has left.
 	d.run(deciding)
 	d.cache.close()
-	// Before the appends at hand end, which may take as long as their log: who came too
-	// late learns at once that nothing happened.
+	// Before the appends at hand end, which may take as long as their log does: a late
+	// caller learns at once that nothing happened.
 	p.refuseRest()
 	close(finished)
 	wg.Wait()
@@ -140,7 +140,7 @@ func (p *Partition) run(ctx context.Context) error {
 	return committerErr
 }
 
-// refuseRest answers everybody who came too late, and who comes from now on.
+// refuseRest refuses the calls that are queued, and those that come from now on.
 func (p *Partition) refuseRest() {
 	p.mu.Lock()
 	p.closed = true
@@ -243,7 +243,7 @@ func (p *Partition) viaDecider(ctx context.Context, r *store.Request, h *handler
 		r = &sent
 		r.TraceParent, r.TraceState = store.TraceContext(trace.ContextWithSpan(ctx, span))
 	}
-	// Conditions are parsed here, on the goroutine of who asks: the decider has no time.
+	// Conditions are parsed here, on the caller's goroutine, to keep the decider free.
 	c := newCall(r, h)
 	if refusal := p.enqueue(c, queue); refusal != nil {
 		return &store.Response{Err: refusal}

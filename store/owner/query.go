@@ -42,8 +42,8 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 	return &store.Response{Query: result}
 }
 
-// admitQuery waits for a place among the queries under way. Whoever asked over NATS may
-// have gone meanwhile, so it does not wait for longer than a query takes.
+// admitQuery waits for a place among the queries under way. A client over NATS may have
+// gone meanwhile, so it waits no longer than a query may take.
 func (p *Partition) admitQuery(ctx context.Context) bool {
 	select {
 	case p.queries <- struct{}{}:

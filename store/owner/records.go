@@ -58,8 +58,8 @@ func (s producerState) encode() []byte {
 	return binary.AppendUvarint(b, uint64(s.Position.Index))
 }
 
-// fence refuses a producer whose lease has passed on, and one that does a part of such
-// a producer's work. It returns what is known of the producer; plant says that its
+// fence refuses a producer whose lease has passed on, and a part of the work of such a
+// producer. It returns what the partition remembers of the producer; plant says that the
 // epoch is new here and must be committed.
 func (v *view) fence(p feed.Producer, epoch uint64) (known producerState, plant bool, refusal *store.Error) {
 	if p.Pipeline == "" || epoch == 0 {

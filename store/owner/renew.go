@@ -60,8 +60,8 @@ func (s *Server) enter() *home {
 	return s.home
 }
 
-// renewLoop makes a damaged engine anew, once for each damage. It looks for damage itself,
-// because a fault under a mapped file is found by whoever asks, and maybe nobody does.
+// renewLoop makes a damaged engine anew, once for each damage. It looks for damage itself:
+// a fault under a mapped file shows only when somebody asks, and maybe nobody does.
 func (s *Server) renewLoop(ctx context.Context) {
 	t := time.NewTicker(diskInterval)
 	defer t.Stop()
@@ -134,8 +134,8 @@ func (p *Partition) rebuilding(wrong error) *store.Error {
 	}
 }
 
-// guard replaces an answer that may rest on damaged blocks. A write that happened was
-// decided before; so it is told.
+// guard replaces an answer that may rest on damaged blocks. It keeps the answer to a
+// write that happened, which was decided before the damage was found.
 func (p *Partition) guard(r *store.Request, resp *store.Response, wrong error) *store.Response {
 	switch {
 	case resp == nil:

@@ -29,9 +29,8 @@ func rulePrefix(pipeline string, generation uint32) string {
 	return string(binary.BigEndian.AppendUint32(append([]byte(pipeline), 0), generation))
 }
 
-// compileRules compiles the rules of s.settings. One that does not compile was
-// written by a newer release, or by nobody: the partition must not be served
-// without it.
+// compileRules compiles the rules of s.settings. A newer release wrote a rule that does
+// not compile here; the partition must not be served without it.
 func (s *schema) compileRules() error {
 	for i := range s.settings.Rules {
 		setting := &s.settings.Rules[i]
@@ -190,8 +189,8 @@ func (t *txn) foldRecords() []feed.Fold {
 const recordOverhead = 16
 
 // applyRules adds what the transaction's changes mean to the accumulators.
-// Targets that cannot take their fields are told in the log of the process: a
-// pipeline's page is not held up by them.
+// It logs the targets that cannot take their fields: they do not hold up the page of a
+// pipeline.
 func (d *decider) applyRules(t *txn) *store.Error {
 	// A page of a cascade must not halt because a customer has grown too large for its
 	// count. The accumulator is right, so the field comes right with the next write.
@@ -245,9 +244,9 @@ func (t *txn) applyRulesStrictly(r *store.Transact, result *store.TransactResult
 }
 
 // foldChange notes what a change of an item means to the rules that the owner folds
-// itself. before and after are nil where there is no item. What follows from the
-// request of an aggregate's processor is left to that processor, by whose name in
-// the transaction it is told apart: the transaction's fold is of what was sent.
+// itself. before and after are nil where there is no item. Where the request came from
+// the rule's own processor, that processor folds what follows, from the feed: the fold in
+// the transaction is the one that it sent.
 func (t *txn) foldChange(key feed.PartitionKey, id string, before, after *engine.Item, undo []document.Splice) {
 	// Most writes leave alone what a rule reads, and the undo tells so without a look at the
 	// bodies.

@@ -9,15 +9,14 @@ import (
 )
 
 // ruleCache keeps what rules read again and again, as the engine's snapshot has it:
-// accumulators, the targets of groups, and which items these are. To look them up costs
-// more than all else that is decided for one change.
+// accumulators, the targets of groups, and which items these are. Looking them up costs
+// more than the rest of deciding one change.
 //
-// What a decision finds in the snapshot is put in; it is not in the overlay then, so it
-// is what was decided last. What the overlay forgets because the engine has it takes
-// the place of what is there. So a key in it is as new as the snapshot, or the
-// overlay has it newer. Only what no decision changes makes it forget everything:
-// another schema, whose indexes and expiries are others, and an append that did not
-// happen.
+// A decision puts in what it finds in the snapshot and not in the overlay, which is the
+// newest there is. When the overlay drops a value because the engine has it, the value
+// replaces what is here. So a key here is as new as the snapshot, or the overlay has it
+// newer. Two things empty the cache: another schema, with other indexes and expiries, and
+// an append that did not happen.
 type ruleCache struct {
 	// found are the keys of the items that an index has for a group, by rule prefix and
 	// group, and of some that are there no more.
@@ -64,7 +63,8 @@ func newRuleCache(budget *cacheBudget) *ruleCache {
 	return r
 }
 
-// most returns the bound of an aged; who asks keeps something from then on.
+// most returns the bound of an aged. The first call counts the cache among the users of
+// the budget.
 func (r *ruleCache) most(sixteenths int) func() int {
 	return func() int {
 		if !r.used {
@@ -108,8 +108,8 @@ func (r *ruleCache) target(group, itemKey string) {
 	}
 }
 
-// aged is a map that forgets what has not been asked for in a while: when it is full,
-// what is in it grows old, and what was old is forgotten.
+// aged is a map that forgets what was not used for a while: when the young half is full it
+// becomes the old one, and the old one is dropped.
 type aged[V any] struct {
 	young, old map[string]V
 	bytes      int        // of young, about
@@ -146,7 +146,7 @@ func (a *aged[V]) put(key string, v V) {
 	}
 }
 
-// update puts v in the place of what is there; if nothing is, nothing will be.
+// update replaces the value of a key, if the map has the key.
 func (a *aged[V]) update(key string, v V) {
 	_, young := a.young[key]
 	if _, old := a.old[key]; young || old {

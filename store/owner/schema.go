@@ -143,7 +143,7 @@ func (s *schema) index(path string) (engine.Index, *store.Error) {
 		}
 		return s.engine.Indexes[i], nil
 	}
-	// It may be on its way: the catalog's wish and whoever uses it are not ordered.
+	// It may be on its way: a pipeline can start before its index has been put in force.
 	return engine.Index{}, &store.Error{
 		Status: store.StatusUnavailable, RetryAfter: indexRetry,
 		Message: fmt.Sprintf("the partition has no index on %s (yet); declare it in spec.indexes", path),

@@ -116,10 +116,10 @@ func (o *subscription) stop() {
 // subscription ends.
 const drainMax = 2 * time.Second
 
-// answer handles one message. A request that cannot be read is answered so; no
-// answer is sent for an unknown outcome, which is what silence means, and none to
-// a reader on a subject that is no inbox: who may read could have the answer
-// written there.
+// answer handles one message. A request that cannot be decoded is refused. An unknown
+// outcome gets no answer, because that is what silence means. A reader whose reply subject
+// is no inbox gets none either: it could have the answer written to a subject on which it
+// may not publish.
 func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnly bool) {
 	if readsOnly && !guard.IsInbox(m.Reply) {
 		return

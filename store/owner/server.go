@@ -112,9 +112,8 @@ func (s *Server) watchCatalog(ctx context.Context) {
 	}
 }
 
-// catalogChanged makes the partitions of all containers this group's resources,
-// passes wishes on to those that are open, and drops what is left of containers
-// that are gone.
+// catalogChanged makes the partitions of all containers the resources of this group,
+// passes wishes on to the open ones, and drops the state of containers that are gone.
 func (s *Server) catalogChanged(ctx context.Context, infos []store.ContainerInfo) {
 	s.adopt(infos)
 	db := s.Engine()
@@ -140,9 +139,8 @@ func (s *Server) gone(id feed.Partition, infos []store.ContainerInfo) bool {
 	return !serving && !slices.ContainsFunc(infos, func(i store.ContainerInfo) bool { return i.ID == id.Container })
 }
 
-// deleted says whether the log of a partition is gone too. A catalog that has lost
-// a record must not cost the state: it may be all that is left of what the log has
-// lost.
+// deleted says whether the log of a partition is gone too. A record that the catalog has
+// lost is no reason to drop the state, which may be the last copy of what the log lacks.
 func (s *Server) deleted(ctx context.Context, id feed.Partition) bool {
 	_, err := s.js.Stream(ctx, id.Stream())
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) && ctx.Err() == nil {

@@ -10,9 +10,9 @@ import (
 )
 
 // reconcileSettings commits new settings where the catalog's wishes differ from those in
-// force, builds indexes that are not ready, in steps between commits so that
-// writes go on, and commits that they are. After an error it is to be called
-// again: the log may take them later.
+// force. Then it does what they ask for, such as building an index, in steps between
+// commits so that writes go on, and commits that it is done. After an error the caller
+// tries again: the log may take the settings later.
 func (p *Partition) reconcileSettings(ctx context.Context, info *store.ContainerInfo) error {
 	settings, err := p.putSettings(ctx, func(s store.Settings) (store.Settings, bool) { return s.Wish(info) })
 	// One thing at a time, each from the settings that are in force then. A process that

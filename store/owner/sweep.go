@@ -103,9 +103,9 @@ func (d *decider) sweepSome(v *view, r *rule, after []byte, limit int) (t *txn, 
 	return t, next, true, nil
 }
 
-// addFitting puts into the draft what some decides of at most limit things, of fewer
-// where the draft has no room for what follows from them. Nothing is taken if the
-// draft is to leave first. One thing alone that is too much is told and left out.
+// addFitting adds to the draft what some decides for at most limit things. It halves the
+// limit while the result does not fit. It takes nothing if the draft must leave first, and
+// logs and skips a single thing that is too large for any commit.
 func (d *decider) addFitting(r *rule, some func(limit int) (*txn, error)) (taken bool, err error) {
 	for limit := sweepItems; ; limit /= 2 {
 		// Decided first and measured then: how much rules make of it is not known before.

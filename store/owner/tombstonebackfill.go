@@ -17,11 +17,11 @@ import (
 // that are held in memory.
 const pastBytesMax = 64 << 10
 
-// backfillTombstones brings the tombstones of items that went before their kind was in force: it
-// reads the log up to there and writes what it finds into the log, in steps between
-// which writes go on. So state stays a function of the log, however much of its past
-// the log still has. A step may come again, and may be old: who applies it leaves an
-// item that is there, and a later tombstone, as they are.
+// backfillTombstones makes the tombstones of items that went before their kind was in
+// force. It reads the log up to that commit and writes what it finds into the log, in
+// steps; clients write between two steps. So state stays a function of the log, however
+// much of its past the log still has. A step may be repeated, and may be out of date: its
+// application leaves an existing item, and a later tombstone, as they are.
 func (p *Partition) backfillTombstones(ctx context.Context, kind *store.TombstoneSetting) error {
 	rule, err := tombstone.Compile(kind.Wish)
 	if err != nil {

@@ -95,8 +95,7 @@ func (c *chooser) candidates() []candidate {
 	return all
 }
 
-// candidate returns an index with all that the condition says of its path. What is
-// said of elements of an array is not brought together: they may be different ones.
+// candidate returns an index with all that the condition says of its path.
 func (c *chooser) candidate(path string) (found candidate, ok bool) {
 	at := slices.IndexFunc(c.Indexes, func(x Index) bool { return x.Path == path })
 	if at < 0 {

@@ -1,6 +1,6 @@
 // Package queryplan chooses how the owner of a partition reaches the items of a query.
 //
-// There are five ways, and what is known of them decides, not what is measured:
+// There are five ways. Rules choose between them, not statistics:
 //
 //	nothing   no item can give a row
 //	items     items in the order of their keys: some ids, some logical partitions,
@@ -11,13 +11,13 @@
 //	          order of that value
 //	order     all items in the order of an index, which is that of ORDER BY
 //
-// Whatever is chosen, the query's condition is tested on every item: an access only
-// has to miss none. Only the choice between two of them that both would do asks how
-// much there is, through Counter, and no further than a small number.
+// The query's condition is tested on every item in any case, so an access may show too
+// many items and must not miss one. Only where two accesses would both do does the planner
+// count, through Counter, and only up to a small number.
 //
-// ORDER BY puts items without the value first. They are in no index; so the order of
-// an index begins, or if it descends ends, with a scan for them, unless the condition
-// asks for the value.
+// ORDER BY puts items without the value first, and no index has them. So the order of an
+// index begins with a scan for them, or ends with it if it descends, unless the condition
+// demands the value.
 //
 // It is no API: the command millrace is made of it, and it changes without notice.
 package queryplan
