@@ -189,7 +189,7 @@ func (f *Backfiller) elsewhere() bool {
 
 func (f *Backfiller) scope() store.Scope { return store.Scope{Key: f.request.Key} }
 
-// Scan reads the items that follow, at most 1,000, settled, hands on those that are
+// Scan reads the items that follow, at most 1,000, behind a barrier, hands on those that are
 // asked for, and moves next behind them. It returns how many it read.
 func (f *Backfiller) Scan(ctx context.Context, next *Backfill, each func(*store.Item)) (read int, err error) {
 	page, err := f.items.Scan(ctx, f.term.Partition, store.Scan{

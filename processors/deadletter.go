@@ -188,6 +188,8 @@ func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]D
 			break
 		}
 	}
+	// Sorted here and not by the store: a scan is in the order of ids, which begin with the
+	// role. So all have to be read, whatever the limit.
 	slices.SortFunc(deadLetters, func(a, b DeadLetter) int {
 		if byTime := a.Time.Compare(b.Time); byTime != 0 {
 			return byTime
@@ -309,6 +311,7 @@ func (d *DeadLetters) retriesAsked(ctx context.Context, r Resource) ([]DeadLette
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(l DeadLetter) bool { return !l.Asked() || !l.Of(r) })
+	// In the order of their changes, as the feed would bring them.
 	slices.SortStableFunc(all, func(a, b DeadLetter) int { return a.Position.Compare(b.Position) })
 	return all, nil
 }
@@ -328,7 +331,7 @@ func (d *DeadLetters) retryFailed(ctx context.Context, l *DeadLetter, cause erro
 	return d.Write(ctx, &deadLetter)
 }
 
-// dropDone drops a dead letter of which nothing is left to do. One that is gone is no error.
+// dropDone drops a dead letter that is done. It is no error if the dead letter is gone.
 func (d *DeadLetters) dropDone(ctx context.Context, l *DeadLetter) error {
 	if err := d.Drop(ctx, l.Pipeline, l.ID); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return err

@@ -53,6 +53,6 @@ func (c *Checkpoint) rewind(t *Task) {
 	if t.Start.Before(c.Position) {
 		c.Position, c.Time = t.Start, 0
 		c.Log, c.Sum = feed.LogID{}, 0
-		c.Recorded = feed.Position{} // a place that is found before it is to be filled again
+		c.Recorded = feed.Position{} // a sink that is found before it is to be written again
 	}
 }

@@ -23,8 +23,8 @@ type Problem struct {
 
 func (p Problem) String() string { return p.Field + " " + p.Message }
 
-// Problems collects what is wrong with a declaration, so that all of it is told at
-// once. The zero value is ready to use.
+// Problems collects what is wrong with a declaration, so that its author learns all of it
+// at once. The zero value is ready to use.
 type Problems []Problem
 
 // Add adds a problem of a field.

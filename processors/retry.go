@@ -97,9 +97,9 @@ func failureOf(e *store.Error) Failure {
 // second or two.
 const healsFor = 30 * time.Second
 
-// retryLevel is how loudly a failure is told that is tried again and has lasted so
-// long: quietly while it heals by design, that is, while an owner says when to come
-// again.
+// retryLevel is the level at which the log tells of a failure that is tried again and has
+// lasted so long: debug while it heals by design, that is, while an owner says when to
+// come again.
 func retryLevel(err error, attempts int, lasts time.Duration) slog.Level {
 	var refusal *store.Error
 	heals := errors.As(err, &refusal) && refusal.Status == store.StatusUnavailable && refusal.RetryAfter > 0

@@ -355,7 +355,7 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 	return nil
 }
 
-// unpark forgets the parked items of which b holds a change.
+// unpark forgets parked items that have a change in b.
 func (r *run) unpark(b *Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

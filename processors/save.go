@@ -74,8 +74,8 @@ type sample struct {
 // tell of nothing as often as of much, for a sink that buffers.
 func (r *run) noteRate(cp *Checkpoint) {
 	is := sample{time.Now(), cp.Counts.Copies + cp.Counts.Rows}
-	// Two samples, a rateFresh or more apart: the rate is told from the older one, so that
-	// it covers at least that long, and they move on together.
+	// Two samples, a rateFresh or more apart: the rate counts from the older one, so that it
+	// covers at least that long, and they move on together.
 	if is.at.Sub(r.savedAt) > rateFresh { // there was nothing to do
 		begun := sample{r.dirty, r.savedDone}
 		r.older, r.newer = begun, begun

@@ -20,7 +20,7 @@
 // has folded, in whatever order and however they are put together, and it is right
 // when each change of every source partition is in that sum once. A member's
 // removal may come before its addition, as it does when an item moves between
-// partitions of which one is read later: the sum does not care, and counts of the
+// partitions and the new one is read first: the sum does not care, and counts of the
 // members of min, max and latest are signed.
 //
 // Intervals. A partition of the target keeps, for each producer, which is this
@@ -39,8 +39,8 @@
 // anything is sent, where it stands; one that is ahead gets what lies behind its
 // position, folded anew from the batch. All must be asked, also those to which the
 // batch as a whole means nothing: a member that came and went means nothing, and
-// yet the partition may have folded the coming. An attempt of which no answer came
-// leaves the position in doubt, and the partition is asked again.
+// yet the partition may have folded the coming. An attempt without an answer leaves
+// the position in doubt, and the processor asks the partition again.
 //
 // Parts. An interval ends at a change, wherever that stands: a batch is cut where
 // the Delta grows too large, and halved for a partition that says that its commit
@@ -73,7 +73,7 @@
 // control commit nor the mode. So in both directions, under load, no change is
 // folded twice and none is left out: a transaction with a Fold is the owner's, the
 // others are the processor's, in the one log in which both find it. What the owner
-// has folded and comes to nothing has no Fold; the processor folds it again, to
+// has folded and means nothing has no Fold; the processor folds it again, to
 // nothing.
 //
 // After the switch to transactional the accumulators lack what the processor has

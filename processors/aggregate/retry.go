@@ -210,6 +210,8 @@ func (f *Folder) foldOwed(ctx context.Context, at feed.Position, mean func(*targ
 		if !t.owes[at] {
 			continue
 		}
+		// Also an empty interval is sent: the target owes the change until its producer has
+		// moved, and reads "owed" again in each later term.
 		s := mean(t)
 		nothing := s.data == nil
 		if nothing {

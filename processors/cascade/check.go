@@ -69,8 +69,8 @@ func (m *matchPair) names(pointer string) bool {
 }
 
 // part says where a component of a source's key comes from: from the fields of the
-// target that pairs name, all of which have to hold it, or, if there are none, from
-// a constant of the source's where.
+// target that pairs name, which all have to hold it, or, if there are none, from a
+// constant of the source's where.
 type part struct {
 	pairs    []int  // in match
 	constant []byte // raw JSON; also set beside pairs if both fix it

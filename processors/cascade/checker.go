@@ -203,6 +203,7 @@ func (k *Checker) reread(ctx context.Context, repairs []itemRepair) (*round, err
 	if err != nil {
 		return nil, err
 	}
+	// An item that is gone needs no repair. Its sources are read anew, see round.
 	r := newRound(k.c)
 	for i := range items {
 		if items[i].ETag != (store.ETag{}) {

@@ -18,10 +18,10 @@
 //
 // Everything below rests on three properties of the store. A change is in the
 // feed of its partition, in order, at a position that is also the item's etag.
-// Reads of a source, and pages, are settled: they wait until every append in
-// flight at their arrival is resolved and applied, so that they see at least what
-// was committed before they were asked, even where the feed showed a commit before
-// its owner applied it. And the owner of a target partition keeps, for each
+// Reads of a source, and pages, wait at a barrier, until every append in flight at
+// their arrival is resolved and applied. So they see at least what was committed
+// before they were asked, even where the feed showed a commit before its owner
+// applied it. And the owner of a target partition keeps, for each
 // producer and source item, the newest position that a page has carried, and
 // answers an older one with "superseded", changing nothing.
 //
@@ -43,7 +43,7 @@
 // when renames stop, so does this.
 //
 // A refused repair. The change that refused it may be one that is not looked at,
-// because it touched no field of the cascade. So the item is read, settled, and
+// because it touched no field of the cascade. So the item is read, behind a barrier, and
 // checked again with its source read anew, until it is right or repaired.
 //
 // Checks that are left out. A patch that touches no field named in match, where or
@@ -75,7 +75,7 @@
 // change by which it went, and the copied fields as they were. The owner of the source
 // makes it when it applies that change, takes it away when it applies the source's
 // creation, and forgets it by the time of later commits; so it is a function of the
-// source's log, and a settled read, in one view, answers with the source, with the
+// source's log, and a read behind a barrier, in one view, answers with the source, with the
 // tombstone of its last going, or with neither: it never was. Therefore what an item
 // must be follows from the item and from one such answer alone, whoever asks and
 // whenever; a verification asks the same, and so does a backfill:

@@ -25,7 +25,7 @@ const progressInterval = time.Second
 // forget finished fan-outs.
 const forgetInterval = time.Second
 
-// errStale says that a settled read returned less than the feed had shown. The
+// errStale says that a read behind a barrier returned less than the feed had shown. The
 // owner contradicts its log; it is asked again.
 var errStale = errors.New("cascade: a read returned an older version than the change feed")
 
@@ -166,8 +166,8 @@ func (f *FanOut) runSourceDelete(ctx context.Context, fo *fanOut, v *version, p 
 	if err != nil {
 		return err
 	}
-	// This read is settled and begins after all fences: a source that it does not find can
-	// come back only behind every one of them.
+	// This read waits at a barrier and begins after all fences: a source that it does not
+	// find can come back only later than every one of them.
 	now, err := f.readSource(ctx, fo, v.position)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func (c *Cascade) planTombstones() {
 	}
 }
 
-// Origins reads sources as they are now, settled, in the order asked. The error is 503
+// Origins reads sources as they are now, behind a barrier, in the order asked. The error is 503
 // if one is missing where tombstones are not in force.
 func (c *Cascade) Origins(ctx context.Context, refs []store.ItemRef) ([]Origin, error) {
 	sources, err := c.cfg.Source.ReadSources(ctx, refs, c.wish)

@@ -19,7 +19,7 @@ import (
 //
 // A page is read and written while RowWriter.sem is held, so no batch of the feed falls
 // between the two. What the feed has brought to the sink before is contained in what is
-// read, since the read is settled; what it brings later is of newer changes, or of older
+// read, since the read waits at a barrier; what it brings later is of newer changes, or of older
 // ones that lead up to what was read:
 //
 //	read p at 40, write its row     the feed stands at 30

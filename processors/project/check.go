@@ -75,6 +75,7 @@ func declare(cfg *Config) (*declaration, processors.Problems) {
 	for i := range cfg.Tables {
 		c.table(i)
 	}
+	// A schema with mistakes of its own would only be told to be wrong twice.
 	if checker, ok := cfg.Sink.(Checker); ok && len(c.problems) == 0 {
 		c.problems = append(c.problems, checker.Check(&c.d.schema)...)
 	}
@@ -124,6 +125,8 @@ func (c *checker) table(i int) {
 	t.perItem = t.where == nil || !readsElement(t.where)
 	c.columns(t, declared, at)
 	t.Key = c.named(t, at+".key", declared.Key, KeyMax)
+	// Where the key's columns follow each other, in the order of the key, a row's key can be
+	// a part of its values: columns a, b, c with key [b, c] give values[1:3].
 	t.keyFrom = -1
 	if len(t.Key) > 0 {
 		t.keyFrom = t.Key[0]
@@ -144,6 +147,7 @@ func (c *checker) table(i int) {
 		if t.PartitionBy = t.Column(declared.PartitionBy); t.PartitionBy < 0 {
 			c.problems.Add(at+".partitionBy", "%q is not a column of the table", declared.PartitionBy)
 		} else if kind := t.Columns[t.PartitionBy].Type.Kind; kind == KindDouble || kind == KindJSON {
+			// The name of a folder has to be equal for equal values.
 			c.problems.Add(at+".partitionBy", "%q is of type %s, whose values do not name folders", declared.PartitionBy, t.Columns[t.PartitionBy].Type)
 		}
 	}

@@ -28,8 +28,8 @@ type coalescer struct {
 	slab          []rowState // of which those of items are cut
 	source        string     // of the row that was counted last
 
-	// backfilling says that the sink may have rows from before columns were added, of which
-	// these make rejects.
+	// backfilling says that the sink may have rows from before columns were added which are
+	// rejects with them.
 	backfilling bool
 }
 
@@ -109,6 +109,7 @@ func (g *coalescer) addItem(was *ItemToRepair, before, body []byte) {
 		}
 	}
 	rows, rejects := g.p.RowsOf(was.Key, was.ID, body)
+	// As in addChange: the sink may have, as rows, what is a reject now.
 	if g.backfilling && len(rejects) > 0 {
 		g.dropRefused(was.Key, was.ID, body, rows)
 	}

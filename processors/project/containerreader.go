@@ -12,7 +12,7 @@ import (
 // readPageItems bounds the items of one page of a Reader.
 const readPageItems = 1000
 
-// Rows yields the rows of a table, page by page, each page settled.
+// Rows yields the rows of a table, page by page, each behind a barrier.
 func (s *ContainerSink) Rows(ctx context.Context, schema *Schema, table int) iter.Seq2[Row, error] {
 	return func(yield func(Row, error) bool) {
 		sh, err := s.shape(&schema.Tables[table])

@@ -154,6 +154,7 @@ func (w *containerWriter) distribute(b *Batch) error {
 			return nil
 		}
 	}
+	// Always the same one, in the order of the schema: the others then need no request.
 	first := w.parts[w.order[0]]
 	first.rows = append(first.rows, outgoingRow{})
 	return nil

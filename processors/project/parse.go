@@ -178,6 +178,10 @@ func (t Type) parseDecimal(raw []byte) (Value, error) {
 	tooLarge := func() (Value, error) {
 		return Value{}, fmt.Errorf("is %s, and %s has %d digits before the point", excerpt(string(raw)), t, t.Precision-t.Scale)
 	}
+	// Looked at before rounding too: 1e100000 has one digit here, and unscaled would write out
+	// all of its zeros. Behind it a carry may have made one digit more:
+	//
+	//	decimal(4, 2)   99.994 -> 99.99   99.996 -> 100.00, which is too large
 	if d.exp > int64(t.Precision-t.Scale) {
 		return tooLarge()
 	}
@@ -185,7 +189,7 @@ func (t Type) parseDecimal(raw []byte) (Value, error) {
 	if d.count == 0 {
 		return SmallDecimalOf(0, t.Scale), nil
 	}
-	if d.exp > int64(t.Precision-t.Scale) { // 9.99 became 10.0
+	if d.exp > int64(t.Precision-t.Scale) {
 		return tooLarge()
 	}
 	digits := d.unscaled(t.Scale)

@@ -50,15 +50,15 @@ type scanned struct {
 func scanTime(s string) (t scanned, ok bool) {
 	r := timeReader{s: s, ok: true}
 	year := r.number(4, 1, 9999)
-	r.one('-')
+	r.expect('-')
 	month := r.number(2, 1, 12)
-	r.one('-')
+	r.expect('-')
 	day := r.number(2, 1, 31)
 	var hour, minute, second, offset int
 	if r.ok && r.at < len(s) {
-		r.any('T', 't', ' ')
+		r.expectAny('T', 't', ' ')
 		hour = r.number(2, 0, 23)
-		r.one(':')
+		r.expect(':')
 		minute = r.number(2, 0, 59)
 		if r.next() == ':' {
 			r.at++
@@ -93,9 +93,9 @@ func (r *timeReader) next() byte {
 	return r.s[r.at]
 }
 
-func (r *timeReader) one(c byte) { r.any(c) }
+func (r *timeReader) expect(c byte) { r.expectAny(c) }
 
-func (r *timeReader) any(allowed ...byte) {
+func (r *timeReader) expectAny(allowed ...byte) {
 	for _, c := range allowed {
 		if r.next() == c {
 			r.at++
@@ -161,6 +161,6 @@ func (r *timeReader) zone() (minutes int, offset bool) {
 	}
 	r.at++
 	hours := r.number(2, 0, 23)
-	r.one(':')
+	r.expect(':')
 	return sign * (hours*60 + r.number(2, 0, 59)), true
 }

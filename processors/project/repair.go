@@ -49,7 +49,7 @@ func (p *Projection) Repair(ctx context.Context, w Writer, at feed.Position, ite
 	return at, err
 }
 
-// readItems reads the items as they are, settled.
+// readItems reads the items as they are, behind a barrier.
 func (p *Projection) readItems(ctx context.Context, items []ItemToRepair) ([]store.Item, error) {
 	refs := make([]store.ItemRef, len(items))
 	for i := range items {

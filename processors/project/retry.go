@@ -9,10 +9,10 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// Retry brings the rows of an item, a change of which was given up, to what the
-// item is now. What later changes said is contained in that; the rows from before
-// the change go, unless the item still has them. Changes that are on their way and
-// older than what was read come to the same end.
+// Retry makes the rows of an item right after a change of it was given up: they become
+// what the item is now. That contains what later changes said; the rows from before the
+// change go, unless the item still has them. Changes that are on their way, and older
+// than what was read, end with the same rows.
 func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error {
 	ch := parked.Change
 	if ch.Op == feed.OpExpire && r.p.cfg.OnExpire != Delete {

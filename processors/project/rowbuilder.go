@@ -189,7 +189,7 @@ func (m *rowBuilder) elementPath() string {
 	return string(b)
 }
 
-// buildRow makes the row of which the roots are set, or its reject.
+// buildRow makes a row from the roots, or its reject.
 func (m *rowBuilder) buildRow(element string) {
 	t := m.t
 	values := m.allocValues(len(t.columns))
@@ -216,8 +216,8 @@ func (m *rowBuilder) buildRow(element string) {
 		}
 	}
 	r := Row{Table: t.index, Key: t.key(values), Values: values, Source: m.sourceName(), Element: element}
-	// What the sink cannot hold is told before it is written: a batch of 1,000 rows with one
-	// of them would be refused as a whole, and halved to find it.
+	// The sink says what it cannot hold before it is written: it would refuse a batch of
+	// 1,000 rows with one of them as a whole, and the Host would have to halve it.
 	if m.p.limiter != nil {
 		if column, reason := m.p.limiter.CannotHold(&m.p.schema, &r); reason != "" {
 			m.refuse(element, column, reason)
@@ -231,7 +231,7 @@ func (m *rowBuilder) buildRow(element string) {
 	m.rows = append(m.rows, r)
 }
 
-// eval returns what the expression of a column comes to.
+// eval evaluates the expression of a column.
 func (m *rowBuilder) eval(c *column) query.Value {
 	if c.path != nil {
 		return c.path.Eval(m.roots[c.root])
@@ -286,7 +286,7 @@ func (m *rowBuilder) reject(element, column, reason string) Reject {
 	return Reject{Table: m.t.index, Source: m.sourceName(), Element: element, Column: column, Reason: reason}
 }
 
-// refuse makes the reject of the row of which the roots are set.
+// refuse makes the reject of the row at hand.
 func (m *rowBuilder) refuse(element, column, reason string) {
 	r := m.reject(element, column, reason)
 	if m.shownBytes < itemShownMax {
@@ -299,7 +299,7 @@ func (m *rowBuilder) refuse(element, column, reason string) {
 	}
 }
 
-// addRefusedKey keeps the key of the row of which the roots are set, if it has one.
+// addRefusedKey keeps the key of the row at hand, if it has one.
 func (m *rowBuilder) addRefusedKey() {
 	key := make([]Value, len(m.t.Key))
 	for i, k := range m.t.Key {

@@ -203,7 +203,7 @@ type Checker interface {
 	Check(s *Schema) []Problem
 }
 
-// Forgetful is a Sink that does not keep everything that it is told of rejects.
+// Forgetful is a Sink that does not keep all rejects or pending rows.
 // Other sinks keep both.
 type Forgetful interface {
 	// Keeps says whether the sink keeps rejects, and whether its Reader yields
