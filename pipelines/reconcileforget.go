@@ -75,11 +75,11 @@ func wants(w *registry.World, l *leases.Lease) bool {
 	return false
 }
 
-// sightings remember since when something was seen in each round.
-type sightings map[string]time.Time
+// firstSeen remembers since when something was seen in each round.
+type firstSeen map[string]time.Time
 
 // see notes that name was seen in a round, and returns for how long it has been.
-func (s sightings) see(name string, now time.Time, round map[string]bool) time.Duration {
+func (s firstSeen) see(name string, now time.Time, round map[string]bool) time.Duration {
 	round[name] = true
 	if _, seen := s[name]; !seen {
 		s[name] = now
@@ -88,6 +88,6 @@ func (s sightings) see(name string, now time.Time, round map[string]bool) time.D
 }
 
 // keep forgets the names with a prefix that were not seen in a round.
-func (s sightings) keep(prefix string, round map[string]bool) {
+func (s firstSeen) keep(prefix string, round map[string]bool) {
 	maps.DeleteFunc(s, func(name string, _ time.Time) bool { return strings.HasPrefix(name, prefix) && !round[name] })
 }

@@ -42,7 +42,7 @@ func (c *ReconcilerConfig) Check() error {
 // how far processors have come:
 //
 //   - a pipeline of an older meaning of expressions is computed anew, if that makes a
-//     difference to it (turn.go);
+//     difference to it (reconcilemeaning.go);
 //   - an aggregate is published when its backfill is done (reconcilepublish.go);
 //   - the shadow rows of a projection take the place of the former ones when they
 //     have caught up (reconcileswap.go);
@@ -56,6 +56,7 @@ func (c *ReconcilerConfig) Check() error {
 // changes nothing. So two reconcilers at a time, or one that wakes up late, do no
 // harm; the lease only saves work.
 type reconciler struct {
+	// Set once by newReconciler.
 	registry *registry.Registry
 	client   *store.Client
 	bucket   string
@@ -64,7 +65,8 @@ type reconciler struct {
 	world    func() (registry.World, bool)
 	limits   compile.Limits
 
-	idle   sightings // since when things are of no use
+	// Owned by run, which begins them anew with each lease.
+	idle   firstSeen // since when things are of no use
 	tidied time.Time // when it last looked for them
 }
 
@@ -83,7 +85,7 @@ func newReconciler(s *Supervisor) *reconciler {
 
 // run does its duties until ctx ends.
 func (s *reconciler) run(ctx context.Context, held *leases.Held) error {
-	s.idle, s.tidied = sightings{}, time.Time{}
+	s.idle, s.tidied = firstSeen{}, time.Time{}
 	ticker := time.NewTicker(s.cfg.Interval)
 	defer ticker.Stop()
 	for {
@@ -101,6 +103,8 @@ func (s *reconciler) run(ctx context.Context, held *leases.Held) error {
 // every pipeline is in force there is nothing to do but to tidy up now and then.
 func (s *reconciler) round(ctx context.Context) {
 	w, ready := s.world()
+	// A quarter of the grace, so that what is of no use goes at most a quarter
+	// later than it may.
 	tidy := time.Since(s.tidied) >= s.cfg.Grace/4
 	busy := hasOlder(&w) || slices.ContainsFunc(w.Pipelines, func(r registry.Record) bool { return !r.InForce })
 	if !ready || !tidy && !busy {
@@ -164,10 +168,12 @@ func (s *reconciler) noteInForce(ctx context.Context, rec *registry.Record) erro
 // note changes the record of a pipeline unless it has changed meanwhile: then the
 // next round looks again.
 func (s *reconciler) note(ctx context.Context, rec *registry.Record, what string, change func(*registry.Record)) error {
-	form := rec.Form()
+	fingerprint := rec.Fingerprint()
 	done := false
 	now, err := s.registry.Modify(ctx, rec.Metadata(), func(now *registry.Record) {
-		if done = now.ID == rec.ID && now.Generation == rec.Generation && now.Form() == form; done {
+		// What was decided holds for the record that was looked at: the same
+		// incarnation, generation and fingerprint. Others may have written beside it.
+		if done = now.ID == rec.ID && now.Generation == rec.Generation && now.Fingerprint() == fingerprint; done {
 			change(now)
 		}
 	})

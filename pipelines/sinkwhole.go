@@ -36,7 +36,7 @@ func (e *DividedError) Error() string {
 		e.Directory, e.Partition, e.Here, e.Written, e.Pipeline)
 }
 
-// wholeness remembers, for all processors of a machine, when its directory was looked
+// wholeness remembers, for all processors of a instance, when its directory was looked
 // at last, and what was found.
 type wholeness struct {
 	mu    sync.Mutex
@@ -44,11 +44,11 @@ type wholeness struct {
 	found error
 }
 
-// whole returns *DividedError if the directory of a machine's files lacks what another
+// checkWhole returns *DividedError if the directory of a instance's files lacks what another
 // worker has written. Each processor sees by itself that its own changes are there;
 // those of the others are seen here, for two workers with disks of their own would
 // each find their half whole.
-func (s *Supervisor) whole(ctx context.Context, m *machine) error {
+func (s *Supervisor) checkWhole(ctx context.Context, m *instance) error {
 	if m.record.Spec.Directory() == "" {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (s *Supervisor) whole(ctx context.Context, m *machine) error {
 	if time.Since(m.wholeness.at) < wholeInterval {
 		return m.wholeness.found
 	}
-	found, err := s.divided(ctx, m)
+	found, err := s.findDivided(ctx, m)
 	if err != nil {
 		return nil // what cannot be read now is read at the next look; the writer tells what ails the directory
 	}
@@ -65,7 +65,7 @@ func (s *Supervisor) whole(ctx context.Context, m *machine) error {
 	return found
 }
 
-func (s *Supervisor) divided(ctx context.Context, m *machine) (found, err error) {
+func (s *Supervisor) findDivided(ctx context.Context, m *instance) (found, err error) {
 	// The checkpoints first: what they say was in the files before they said it.
 	at, unreadable, err := registry.ReadCheckpoints(ctx, s.registry.JetStream, s.cfg.Bucket)
 	if err := errors.Join(err, unreadable); err != nil {
@@ -85,7 +85,7 @@ func (s *Supervisor) divided(ctx context.Context, m *machine) (found, err error)
 			continue // it is to be filled again
 		}
 		source := m.Projection.Resource(partition).Producer().Source
-		if is := recorded[source]; is.Before(cp.Recorded) && s.newest(m) {
+		if is := recorded[source]; is.Before(cp.Recorded) && s.isNewest(m) {
 			directory, err := roots.Below(s.cfg.Sinks.Roots, m.record.Spec.Directory())
 			if err != nil {
 				return nil, err
@@ -98,21 +98,21 @@ func (s *Supervisor) divided(ctx context.Context, m *machine) (found, err error)
 	return nil, nil
 }
 
-// newest says whether a machine's generation is still its pipeline's newest: the files
+// isNewest says whether a instance's generation is still its pipeline's newest: the files
 // of one before it are taken away when another takes its place.
-func (s *Supervisor) newest(m *machine) bool {
+func (s *Supervisor) isNewest(m *instance) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.records[m.key.id].Generation == m.key.generation
 }
 
-// watchWhole ends with *DividedError when the directory of a machine's files is found
+// watchWhole ends with *DividedError when the directory of a instance's files is found
 // to lack something, and with nil when ctx ends.
-func (s *Supervisor) watchWhole(ctx context.Context, m *machine) error {
+func (s *Supervisor) watchWhole(ctx context.Context, m *instance) error {
 	ticker := time.NewTicker(wholeInterval)
 	defer ticker.Stop()
 	for {
-		if err := s.whole(ctx, m); err != nil {
+		if err := s.checkWhole(ctx, m); err != nil {
 			return err
 		}
 		select {

@@ -49,6 +49,7 @@ type SupervisorConfig struct {
 // each generation that runs, role and physical partition, one for the reconciler and
 // one for the continuous verification, and runs a processor for each lease that the manager takes.
 type Supervisor struct {
+	// Set once by NewSupervisor.
 	registry   *registry.Registry
 	client     *store.Client
 	manager    *leases.Manager
@@ -57,15 +58,16 @@ type Supervisor struct {
 	reconciler *reconciler
 	verifier   *verify.Continuous
 
+	// Guarded by mu: the watches write, terms and the reconciler read.
 	mu         sync.Mutex
 	records    map[string]registry.Record // by id; nil until the registry was seen
 	containers []store.ContainerInfo
 	seen       bool // the catalog was
-	machines   map[machineKey]*machine
+	instances  map[instanceKey]*instance
 }
 
-// errRemade ends a term whose processor is to be made anew.
-var errRemade = errors.New("pipelines: the declaration has changed")
+// errReplaced ends a term whose processor is to be made anew.
+var errReplaced = errors.New("pipelines: the declaration has changed")
 
 // NewSupervisor returns a Supervisor of the pipelines in registry. The manager's
 // group is that of the workers.
@@ -74,7 +76,7 @@ func NewSupervisor(registry *registry.Registry, client *store.Client, manager *l
 		cfg.Logger = slog.Default()
 	}
 	s := &Supervisor{
-		registry: registry, client: client, manager: manager, host: host, cfg: cfg, machines: map[machineKey]*machine{},
+		registry: registry, client: client, manager: manager, host: host, cfg: cfg, instances: map[instanceKey]*instance{},
 	}
 	s.reconciler = newReconciler(s)
 	s.verifier = verify.NewContinuous(registry, client, s.world, cfg.Bucket, cfg.Verify, s.reconciler.cfg.Interval, cfg.Logger)
@@ -165,10 +167,12 @@ func (s *Supervisor) setRecords(records []registry.Record) {
 	for _, rec := range records {
 		s.records[rec.ID] = rec
 	}
-	for key, m := range s.machines {
+	for key, m := range s.instances {
+		// The fingerprint is part of the key: a change that keeps the generation, such
+		// as another commit interval, replaces the instance too.
 		if s.keyOf(key.id, key.generation) != key {
-			delete(s.machines, key)
-			close(m.remade)
+			delete(s.instances, key)
+			close(m.replaced)
 		}
 	}
 	s.mu.Unlock()
@@ -213,10 +217,13 @@ func (s *Supervisor) work(ctx context.Context, held *leases.Held) error {
 		return err
 	}
 	for {
-		remade, err := s.term(ctx, held, resource)
-		if !remade || ctx.Err() != nil {
+		replaced, err := s.term(ctx, held, resource)
+		if !replaced || ctx.Err() != nil {
 			return err
 		}
+		//	instance replaced, resource runs   the next term, under the same lease
+		//	instance replaced, it does not     the lease will be withdrawn; to return
+		//	                                   now would count as work that failed
 		if !s.runs(resource) {
 			return awaitEnd(ctx)
 		}
@@ -227,7 +234,7 @@ func (s *Supervisor) work(ctx context.Context, held *leases.Held) error {
 func (s *Supervisor) runs(r processors.Resource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.keyOf(r.Pipeline, r.Generation) != machineKey{}
+	return s.keyOf(r.Pipeline, r.Generation) != instanceKey{}
 }
 
 // withdrawMax is how long work that is of no use any more waits to be told so.
@@ -245,17 +252,19 @@ func awaitEnd(ctx context.Context) error {
 	return nil
 }
 
-// term runs a processor until the lease ends, or its machine is remade.
-func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource processors.Resource) (remade bool, err error) {
-	m, err := s.take(resource)
+// term runs a processor until the lease ends, or its instance is replaced.
+func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource processors.Resource) (replaced bool, err error) {
+	m, err := s.acquire(resource)
 	if err != nil {
 		return false, err
 	}
 	defer s.release(ctx, m)
+	// Per term, not per instance: what lies at the path can have changed since the
+	// instance was made.
 	if err := s.cfg.Sinks.Admit(ctx, &m.record); err != nil {
 		return false, fmt.Errorf("spec.project.sink.parquet.path: %w", err)
 	}
-	if err := s.whole(ctx, m); err != nil {
+	if err := s.checkWhole(ctx, m); err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -263,8 +272,8 @@ func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource proce
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		select {
-		case <-m.remade:
-			cancel(errRemade)
+		case <-m.replaced:
+			cancel(errReplaced)
 		case <-ctx.Done():
 		}
 	})
@@ -283,5 +292,5 @@ func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource proce
 	if divided != nil && err == nil {
 		err = divided
 	}
-	return errors.Is(context.Cause(ctx), errRemade), err
+	return errors.Is(context.Cause(ctx), errReplaced), err
 }

@@ -277,7 +277,7 @@ func (o *planPrinter) unchanged(resources []Resource) {
 	}
 }
 
-// print tells what it takes.
+// text tells what it takes.
 func (c *Cost) text() string {
 	s := fmt.Sprintf("about %s: to read %s at %s/s", seconds(c.Seconds), format.Plural(c.Reads, "change", "changes"), format.Count(int64(c.ReadsPerSecond)))
 	if c.Writes > 0 {

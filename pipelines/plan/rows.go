@@ -1,14 +1,12 @@
 package plan
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/millrace/millrace/feed"
@@ -26,19 +24,22 @@ import (
 // say, so that those of the former declaration can be compared with those of the next
 // one. What it takes to hold is bounded by taking the items slice by slice.
 type rowCount struct {
+	// Set once by rows, before the first slice.
 	*counting
 	projection *project.Projection
 	former     *project.Projection // whose rows are in the sink; nil if there are none
 	rebuilt    bool                // all rows are written, and take the place of the former
 	stay       bool                // rows that are no rows any more are not dropped
-	slices     verify.SliceQueue
 
-	mu    sync.Mutex // guards what follows while partitions are read
-	rows  map[uint64]plannedRow
-	more  map[uint64][]plannedRow // those that claim the key of one of rows
-	items map[uint64]struct{}     // sources that are there
-	pairs []rowPair               // of which samples are made
-	wrong map[feed.Partition]Sample
+	// Guarded by mu while page runs, in a goroutine for each partition; then owned by
+	// countSlice.
+	mu     sync.Mutex
+	slices verify.SliceQueue
+	rows   map[uint64]plannedRow
+	more   map[uint64][]plannedRow // those that claim the key of one of rows
+	items  map[uint64]struct{}     // sources that are there
+	wrong  map[feed.Partition]Sample
+	pairs  []rowPair // of which samples are made; of countSlice alone
 }
 
 // plannedRow is a row that must be there.
@@ -66,17 +67,20 @@ func (c *counting) rows(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.projection.Sink().Close()) }()
-	if err := n.sink(ctx); err != nil {
+	if err := n.openFormer(ctx); err != nil {
 		return err
 	}
 	if n.former != nil {
 		defer func() { err = errors.Join(err, n.former.Sink().Close()) }()
 	}
 	sink := &c.declared.Spec.Project.Sink
+	// A change of meaning builds all rows anew beside the former, where there is
+	// room: then every row is written, changed or not. Containers have no room
+	// beside, and rows that are none any more are left to repair.
 	n.rebuilt = c.there.ID != "" && sink.Container == nil
 	n.stay = sink.Container != nil
 	for n.slices.Next() {
-		if err := n.one(ctx); err != nil {
+		if err := n.countSlice(ctx); err != nil {
 			return err
 		}
 	}
@@ -96,6 +100,8 @@ func (c *counting) rows(ctx context.Context) (err error) {
 // only workers have the keys to it, rows are counted without.
 func (n *rowCount) compile(rec *registry.Record, b *registry.Bound) (*project.Projection, error) {
 	p, err := compile.Projection(n.run.client, rec, b, compile.Limits{})
+	// A plan is made where an operator sits, without the workers' secrets. What
+	// items will have can be counted all the same; only what is there cannot.
 	if err == nil || rec.Spec.Project.Sink.Container != nil {
 		return p, err
 	}
@@ -121,8 +127,13 @@ func (noSink) Open(context.Context, *project.Schema, project.Term) (project.Writ
 // Close does nothing.
 func (noSink) Close() error { return nil }
 
-// sink finds the rows that are there.
-func (n *rowCount) sink(ctx context.Context) error {
+// openFormer finds the rows that are there.
+func (n *rowCount) openFormer(ctx context.Context) error {
+	//	there               compared with
+	//	nothing             nothing: every row is new
+	//	a generation        its rows
+	//	one being built     those of its former, which readers still see
+	//	                    (none: nobody has seen any)
 	rec := n.there.FormerRecord() // whose rows are read while others are built
 	if rec == nil {
 		rec = n.there
@@ -153,6 +164,9 @@ func (n *rowCount) sink(ctx context.Context) error {
 	if !ok {
 		return nil // noted
 	}
+	// An empty place reads without an error, and every row would seem new. No
+	// position at all says that nobody ever wrote there: another place under the
+	// same name, most likely.
 	at, err := reader.Positions(ctx, former.Schema())
 	if _, tells := former.Sink().(*project.ContainerSink); err == nil && len(at) == 0 && !tells {
 		err = fmt.Errorf("nothing was written to %s yet, or it is another place seen from here", rec.Spec.Destination())
@@ -165,8 +179,8 @@ func (n *rowCount) sink(ctx context.Context) error {
 	return nil
 }
 
-// one counts the rows of one slice.
-func (n *rowCount) one(ctx context.Context) error {
+// countSlice counts the rows of one slice.
+func (n *rowCount) countSlice(ctx context.Context) error {
 	n.rows, n.more = map[uint64]plannedRow{}, map[uint64][]plannedRow{}
 	n.items, n.pairs = map[uint64]struct{}{}, nil
 	if err := n.expect(ctx, n.source); err != nil {
@@ -186,17 +200,18 @@ func (n *rowCount) one(ctx context.Context) error {
 	}
 	if n.former != nil {
 		for table := range n.former.Schema().Tables {
-			if err := n.stored(ctx, table, &all); err != nil {
+			if err := n.compareTable(ctx, table, &all); err != nil {
 				return err
 			}
 		}
 	}
+	// compareTable has taken out what is there; what is left is new.
 	all.Created += int64(len(n.rows))
 	for _, row := range n.rows {
-		n.put(&all, row)
+		n.addCost(&all, row)
 	}
 	all.Compared += int64(len(n.rows))
-	samples, err := n.shown(ctx)
+	samples, err := n.samples(ctx)
 	if err != nil {
 		return err
 	}
@@ -204,8 +219,8 @@ func (n *rowCount) one(ctx context.Context) error {
 	return nil
 }
 
-// put adds the cost of a row that is new or another one.
-func (n *rowCount) put(all *Effect, row plannedRow) {
+// addCost adds the cost of a row that is new or another one.
+func (n *rowCount) addCost(all *Effect, row plannedRow) {
 	if !n.rebuilt {
 		all.Cost.Writes, all.Cost.Bytes = all.Cost.Writes+1, all.Cost.Bytes+int64(row.bytes)
 	}
@@ -215,6 +230,11 @@ func (n *rowCount) put(all *Effect, row plannedRow) {
 func (n *rowCount) page(_ context.Context, partition feed.Partition, items []store.Item) error {
 	schema, d := n.projection.Schema(), rowDigester{}
 	container := n.source.Info().Name
+	// Another goroutine may halve the slice meanwhile. Then rows are made here for
+	// nothing, and addRow leaves them out.
+	n.mu.Lock()
+	slice := n.slices.Now
+	n.mu.Unlock()
 	var page Effect
 	var wrong *Sample
 	type named struct {
@@ -225,7 +245,7 @@ func (n *rowCount) page(_ context.Context, partition feed.Partition, items []sto
 	var sources []uint64
 	for i := range items {
 		source := maphash.String(verify.RowSeed, project.SourceOf(container, items[i].Key, items[i].ID))
-		if !n.slices.Now.Has(source) {
+		if !slice.Has(source) {
 			continue // the slice only ever becomes smaller
 		}
 		sources = append(sources, source)
@@ -248,7 +268,7 @@ func (n *rowCount) page(_ context.Context, partition feed.Partition, items []sto
 		n.items[s] = struct{}{}
 	}
 	for _, r := range rows {
-		n.take(r.name, r.row)
+		n.addRow(r.name, r.row)
 	}
 	for len(n.rows)*plannedRowBytes > n.run.cfg.BytesMax && n.slices.Halve() {
 		n.forget()
@@ -258,11 +278,13 @@ func (n *rowCount) page(_ context.Context, partition feed.Partition, items []sto
 	return nil
 }
 
-// take takes one row. n.mu is held.
-func (n *rowCount) take(name uint64, row plannedRow) {
+// addRow adds one row. n.mu is held.
+func (n *rowCount) addRow(name uint64, row plannedRow) {
 	if !n.slices.Now.Has(row.source) {
 		return
 	}
+	// Two items with one key: one has the row, the other waits for it. Which one
+	// is decided by who wrote first, so whichever the sink shows is right.
 	if first, held := n.rows[name]; held && first.source != row.source {
 		n.more[name] = append(n.more[name], row)
 		return
@@ -290,8 +312,8 @@ func (n *rowCount) forget() {
 	}
 }
 
-// stored takes the rows of one table of the sink.
-func (n *rowCount) stored(ctx context.Context, table int, all *Effect) error {
+// compareTable compares the rows of one table of the sink.
+func (n *rowCount) compareTable(ctx context.Context, table int, all *Effect) error {
 	reader, ok := n.former.Sink().(project.Reader)
 	if !ok {
 		return nil
@@ -313,12 +335,13 @@ func (n *rowCount) stored(ctx context.Context, table int, all *Effect) error {
 		case !asked:
 			n.surplus(all, t, &row, source, size)
 			continue
+		// Any of those that want the key may have it.
 		case want.digest == digest, slices.ContainsFunc(n.more[name], func(o plannedRow) bool { return o.digest == digest }):
 			all.Equal++
 		default:
 			all.Changed++
-			n.put(all, want)
-			n.pair(rowPair{name: name, key: string(verify.KeyJSON(row.Key)), old: &row, of: *t})
+			n.addCost(all, want)
+			n.keepPair(rowPair{name: name, key: string(verify.KeyJSON(row.Key)), old: &row, of: *t})
 		}
 		delete(n.rows, name)
 	}
@@ -327,6 +350,9 @@ func (n *rowCount) stored(ctx context.Context, table int, all *Effect) error {
 
 // surplus takes a row of the sink that no item has.
 func (n *rowCount) surplus(all *Effect, t *project.TableSchema, row *project.Row, source uint64, size int) {
+	// An item that is there and has no such row has lost it by the declaration.
+	// One that is not there expired or was deleted, and whose rows stay by
+	// onExpire: keep cannot be told from here.
 	if _, there := n.items[source]; !there && n.declared.Spec.Project.OnExpire != spec.DeleteRows {
 		// Whether it expired or was deleted, only the log knows.
 		all.Equal++
@@ -340,108 +366,7 @@ func (n *rowCount) surplus(all *Effect, t *project.TableSchema, row *project.Row
 	if !n.rebuilt {
 		all.Cost.Writes, all.Cost.Bytes = all.Cost.Writes+1, all.Cost.Bytes+int64(size)
 	}
-	n.pair(rowPair{key: string(verify.KeyJSON(row.Key)), old: row, of: *t})
-}
-
-// pair takes a row of which a sample can be made. Those of the least keys are shown, so
-// that it is always the same ones, in whatever order a sink tells its rows.
-func (n *rowCount) pair(p rowPair) {
-	at, _ := slices.BinarySearchFunc(n.pairs, p, func(a, b rowPair) int {
-		return cmp.Or(cmp.Compare(a.of.Name, b.of.Name), cmp.Compare(a.key, b.key))
-	})
-	if at == n.run.cfg.SamplesMax {
-		return
-	}
-	n.pairs = slices.Insert(n.pairs, at, p)
-	n.pairs = n.pairs[:min(len(n.pairs), n.run.cfg.SamplesMax)]
-}
-
-// shown makes samples of rows that change, and if there is room, of some that come.
-func (n *rowCount) shown(ctx context.Context) (samples []Sample, err error) {
-	room := n.room(feed.Partition{})
-	for i := range n.pairs[:min(len(n.pairs), room)] {
-		pair := &n.pairs[i]
-		s := Sample{Action: SampleDeleted, Table: pair.of.Name, Row: verify.KeyJSON(pair.old.Key), Source: pair.old.Source}
-		var is []byte
-		if pair.name != 0 {
-			s.Action = SampleChanged
-			if is, err = n.now(ctx, pair, &s); err != nil {
-				return nil, err
-			}
-		}
-		if s.Action == SampleChanged {
-			d := differ{}
-			d.objects(nil, pair.of.AppendRow(nil, pair.old.Values), is)
-			s.show(d.edits)
-		}
-		samples = append(samples, s)
-	}
-	if len(samples) >= room || len(n.rows) == 0 {
-		return samples, nil
-	}
-	fresh, err := n.fresh(ctx, room-len(samples))
-	return append(samples, fresh...), err
-}
-
-// now returns the row that comes in the place of one that is in the sink.
-func (n *rowCount) now(ctx context.Context, pair *rowPair, s *Sample) ([]byte, error) {
-	_, key, id, err := project.ParseSource(pair.old.Source)
-	if err != nil {
-		return []byte("{}"), nil //nolint:nilerr // it is no row of ours
-	}
-	items, err := n.source.ReadMany(ctx, []store.ItemRef{{Key: key, ID: id}}, false)
-	if err != nil || items[0].ETag == (store.ETag{}) {
-		return []byte("{}"), err
-	}
-	schema, d := n.projection.Schema(), rowDigester{}
-	rows, _ := n.projection.RowsOf(key, id, items[0].Body)
-	for i := range rows {
-		if t := &schema.Tables[rows[i].Table]; d.name(t, rows[i].Key) == pair.name {
-			s.Row = verify.KeyJSON(rows[i].Key)
-			return t.AppendRow(nil, rows[i].Values), nil
-		}
-	}
-	return []byte("{}"), nil
-}
-
-// fresh makes samples of rows that are not in the sink.
-func (n *rowCount) fresh(ctx context.Context, room int) (samples []Sample, err error) {
-	schema, d := n.projection.Schema(), rowDigester{}
-	for _, partition := range n.source.Partitions() {
-		err = n.partition(ctx, n.source, partition, func(_ context.Context, _ feed.Partition, items []store.Item) error {
-			n.run.tell(func(p *Progress) { p.Total += int64(len(items)) })
-			for i := range items {
-				rows, _ := n.projection.RowsOf(items[i].Key, items[i].ID, items[i].Body)
-				for j := range rows {
-					t := &schema.Tables[rows[j].Table]
-					if _, is := n.rows[d.name(t, rows[j].Key)]; !is {
-						continue
-					}
-					if len(samples) == room {
-						return errEnough
-					}
-					s := Sample{Action: SampleCreated, Table: t.Name, Row: verify.KeyJSON(rows[j].Key), Source: rows[j].Source}
-					diff := differ{}
-					diff.objects(nil, []byte("{}"), t.AppendRow(nil, rows[j].Values))
-					s.show(diff.edits)
-					samples = append(samples, s)
-				}
-			}
-			return nil
-		})
-		if errors.Is(err, errEnough) {
-			return samples, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return samples, nil
-}
-
-func rejectSample(schema *project.Schema, r *project.Reject) *Sample {
-	reason := strings.TrimSpace(r.Column + " " + r.Reason)
-	return &Sample{Action: SampleRejected, Table: schema.Tables[r.Table].Name, Row: slices.Clone(r.Row), Source: r.Source, Reason: reason}
+	n.keepPair(rowPair{key: string(verify.KeyJSON(row.Key)), old: row, of: *t})
 }
 
 // rowDigester tells rows apart by what they say under the names of their columns, in

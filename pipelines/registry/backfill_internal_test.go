@@ -27,7 +27,7 @@ func TestFormerGenerationBackfillsOn(t *testing.T) {
 	if former.Backfills != rec.Backfills || former.BackfillScope != rec.BackfillScope {
 		t.Errorf("the former generation is to backfill %d, %+v", former.Backfills, former.BackfillScope)
 	}
-	if diff := cmp.Diff(rec.Form(), former.Form()); diff != "" {
+	if diff := cmp.Diff(rec.Fingerprint(), former.Fingerprint()); diff != "" {
 		t.Errorf("its processors are made anew (-want +got):\n%s", diff)
 	}
 }

@@ -27,6 +27,16 @@ func (r *Record) Change(spec *spec.PipelineSpec, b *Bound, opts *ApplyOptions) c
 	if r.ID == "" {
 		return ChangeNew
 	}
+	// From the least to the most that follows. Take a projection with the column
+	// n: qty, whose declaration now says
+	//
+	//	n: qty, spaces added           cosmetic    the record alone
+	//	n: qty, and m: price too       online      m is backfilled beside changes
+	//	n: qty * 2                     meaning     a new generation, if asked for
+	//	n: qty, container made again   containers  a new generation, always
+	//
+	// An older meaning of expressions comes first: such a record may look the
+	// same and still has to be computed anew.
 	same := r.sameContainers(b)
 	switch {
 	case r.turned() && r.Spec.GoesOnAs(spec, opts.Backfill):
@@ -63,6 +73,8 @@ func (o *ApplyOptions) Refuse(declared *spec.Resources, w World) error {
 		if at := slices.IndexFunc(w.Pipelines, func(r Record) bool { return r.Metadata() == d.Metadata }); at >= 0 {
 			there = w.Pipelines[at]
 		}
+		// The refusal is looked for before anything is made, so containers that are
+		// declared beside the pipeline are not there yet.
 		what := changeContainers // those that are not there are made
 		if b, gone := BoundBy(d, w.Containers); gone == "" || there.ID == "" {
 			what = there.Change(&d.Spec, &b, o)

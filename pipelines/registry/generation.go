@@ -55,9 +55,9 @@ func (r *Record) GenerationRecord(number uint32) *Record {
 	return nil
 }
 
-// Form tells apart what the processors of a generation are made from: when it
+// Fingerprint tells apart what the processors of a generation are made from: when it
 // changes, they are made anew.
-func (r *Record) Form() string {
+func (r *Record) Fingerprint() string {
 	return string(r.Spec.JSON()) + strconv.FormatUint(uint64(r.Rewinds), 10) + " " + strconv.FormatUint(uint64(r.Backfills), 10)
 }
 

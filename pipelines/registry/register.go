@@ -31,6 +31,8 @@ func (r *Registry) ApplyPipeline(ctx context.Context, d *spec.Pipeline, opts *Ap
 			return o, err
 		}
 		what := there.Change(&d.Spec, &b, opts)
+		// In each try: the record may be another one than Apply has looked at, and
+		// what was harmless then may begin a generation now.
 		if reason := opts.Refusal(&there, d, what); reason != "" { // it has changed since Apply looked
 			return o, &RefusedError{spec.Findings{{Place: d.At("spec"), Message: reason}}}
 		}
@@ -40,6 +42,8 @@ func (r *Registry) ApplyPipeline(ctx context.Context, d *spec.Pipeline, opts *Ap
 				return o, fmt.Errorf("pipeline %s: %w", d.Metadata, err)
 			}
 		}
+		// Before the record, so that the index is being built when workers take up
+		// the new generation.
 		index, err := r.wantIndex(ctx, &next, &b)
 		if err != nil {
 			return o, err
@@ -50,6 +54,8 @@ func (r *Registry) ApplyPipeline(ctx context.Context, d *spec.Pipeline, opts *Ap
 		if o.Action != Unchanged {
 			err = r.put(ctx, &next, there.Revision)
 			if errors.Is(err, jetstream.ErrKeyExists) || errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+				// Somebody else has changed the record. Begin from theirs: positions,
+				// generation and notes of this try mean nothing any more.
 				o.Notes = nil
 				continue
 			}
@@ -57,6 +63,8 @@ func (r *Registry) ApplyPipeline(ctx context.Context, d *spec.Pipeline, opts *Ap
 				return o, err
 			}
 		}
+		// After the record, and also if it did not change: a try that died between
+		// the two has left the catalog without the rule.
 		return o, r.Agree(ctx, &there, &next)
 	}
 }
@@ -150,6 +158,9 @@ func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 	next.BackfillScope = BackfillScope{}
 	next.Shadow, next.Former = false, nil
 	project, was := next.Spec.Project, r.Spec.Project
+	//	r                   rows that readers see   the next one is built beside
+	//	in force            r's                     r's
+	//	itself being built  those of its former     those of its former
 	if r.Former != nil {
 		was = r.Former.Spec.Project // r's own rows were never read
 	}

@@ -198,6 +198,8 @@ func (r *Registry) Modify(ctx context.Context, m spec.Metadata, change func(*Rec
 		if err != nil {
 			return rec, err
 		}
+		// A change that changes nothing writes nothing: each revision wakes all
+		// workers and, where it has waited for a verification, begins it anew.
 		before := string(rec.encode())
 		change(&rec)
 		data := rec.encode()
@@ -263,6 +265,7 @@ func (r *Registry) Watch(ctx context.Context, f func([]Record)) error {
 				delete(all, entry.Key())
 			default:
 				record, err := decodeRecord(entry.Key(), entry.Value(), entry.Revision())
+				// The pipeline goes on as it was: to drop it would end its processors.
 				if isDamage(err) {
 					continue
 				}
@@ -271,6 +274,8 @@ func (r *Registry) Watch(ctx context.Context, f func([]Record)) error {
 				}
 				all[entry.Key()] = record
 			}
+			// Only when no more are waiting: at the start, and when many pipelines are
+			// applied at once, one call in place of one for each.
 			if began && len(w.Updates()) == 0 {
 				records := make([]Record, 0, len(all))
 				for _, record := range all {

@@ -29,6 +29,7 @@ func (c *Checker) cycles() {
 		if reported[i] || !nodes[i].pipeline.declared {
 			continue
 		}
+		// One finding for each cycle: its other nodes would tell the same again.
 		if cycle := shortestCycle(next, i); cycle != nil {
 			c.cycle(nodes, append([]int{i}, cycle...), reported)
 		}
@@ -66,6 +67,13 @@ func (c *Checker) graph() (nodes []write, next [][]int) {
 // Lead calls edge for each field of s and each field of to that it decides. set
 // are the fields of the target of s that pipelines set.
 func (s *Shape) Lead(to *Shape, own bool, set []document.Path, edge func(i, j int)) {
+	//	categories:  meta.name    -> product.categoryName
+	//	orders:      product.categoryName -> order.category
+	//	back:        order.category -> meta.name
+	//
+	// The first leads to the second because the second reads, as a value, what
+	// the first sets in its source; a where, match or key that is set counts for
+	// all fields at once, since it decides which items there are.
 	read := s.Target == to.source && !disjoint(s.targetIs, to.sourceIs, set)
 	// A pipeline that sets what its own match reads is refused by itself.
 	matched := !own && s.Target == to.Target && !disjoint(s.targetIs, to.targetIs, set)
@@ -74,6 +82,7 @@ func (s *Shape) Lead(to *Shape, own bool, set []document.Path, edge func(i, j in
 	}
 	for i := range s.sets {
 		field := &s.sets[i]
+		// all: the field decides which copies there are, so it leads to every field.
 		all := read && (field == s.whole || Touches(field.target, to.sourceReads)) || matched && Touches(field.target, to.targetReads)
 		for j := range to.sets {
 			if all || read && Touches(field.target, to.sets[j].values) {

@@ -17,6 +17,8 @@ import (
 //     backfill says that one is asked for; its indexes and its commit interval.
 func (s *PipelineSpec) GoesOnAs(next *PipelineSpec, backfill bool) bool {
 	was, is := s.meaning(), next.meaning()
+	// Make the two alike in all that may differ, then compare the rest: whatever
+	// is added to a spec later makes a new generation unless it is named here.
 	was.OnError = is.OnError
 	if was.Aggregate != nil && is.Aggregate != nil {
 		was.Aggregate.Consistency = is.Aggregate.Consistency

@@ -38,6 +38,9 @@ func (s *PipelineSpec) meaning() *PipelineSpec {
 	if m.OnError == "" {
 		m.OnError = Park
 	}
+	// The parsed form is printed in one way, whatever was written:
+	//
+	//	(type="tag")   type = "tag"   item.type = "tag"   ->   type = "tag"
 	m.expressions(func(_ string, e *Expression, _ Scope, _ bool) { e.text = e.expr.String() })
 	if c := m.Cascade; c != nil {
 		c.Each, c.Match, c.Set = sameField(c.Each), sameMatch(c.Match), sameFields(c.Set, sameField)
@@ -75,6 +78,8 @@ func (p *Project) meaning() {
 			sink.Path = filepath.Clean(sink.Path)
 		}
 	}
+	// The order of tables means nothing. That of columns does: it is the one in
+	// which files and tables have them.
 	slices.SortFunc(p.Tables, func(a, b NamedTable) int { return strings.Compare(a.Name, b.Name) })
 	for i := range p.Tables {
 		t := &p.Tables[i]

@@ -153,6 +153,8 @@ func (b ByField[V]) IsZero() bool { return len(b) == 0 }
 // cannot be parsed: only a damaged record has such, for what is registered was parsed.
 func (s *PipelineSpec) UnmarshalJSON(data []byte) error {
 	type plain PipelineSpec
+	// First the texts, then the expressions: an array stands before or behind the
+	// expressions that it is the scope of, as encoding/json comes to it.
 	*s = PipelineSpec{}
 	if err := json.Unmarshal(data, (*plain)(s)); err != nil {
 		return err

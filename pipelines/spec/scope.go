@@ -45,6 +45,7 @@ func scopeOf(each ...document.Field) (s Scope) {
 			continue
 		}
 		path := f.Path()
+		// details[*].options  ->  details, and from each element options
 		for {
 			all := slices.IndexFunc(path, func(step document.Step) bool { return step.All })
 			if all < 0 {
@@ -126,6 +127,8 @@ func (s Scope) inItem(root int, path document.Path) (_ document.Path, ok bool) {
 		return slices.Concat(s.elements(depth), path), true
 	case root == rootParent && depth > 0:
 		return slices.Concat(s.elements(depth-1), path), true
+	// Where an element stands changes when elements come or go, not when a field
+	// of one does.
 	case root == rootIndex && depth > 0:
 		return s.count(depth), true
 	case root == rootParentIndex && depth > 1:
@@ -157,6 +160,8 @@ func (s Scope) ref(f document.Field) (root int, path document.Path, whole bool) 
 		names, bare = [][]string{rootItem: itemRoots[0]}, rootItem
 	}
 	for root, names := range names {
+		// A name of a root hides the field of that name: item.id is the item's id,
+		// and a field called item is written element.item, or item.item.
 		if path[0].Name == "" || !slices.Contains(names, path[0].Name) {
 			continue
 		}

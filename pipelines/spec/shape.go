@@ -54,6 +54,8 @@ func (c *Checker) ShapesOf(p *KnownPipeline) []*Shape {
 func (s *Shape) cascade(cascade *Cascade) {
 	s.targetReads, s.targetIs = Scope{}.reads(cascade.Where), cascade.Where.equalities()
 	var prefix document.Path
+	//	each: tags, match: {id: id}, set: {name: name}
+	//	reads tags[*].id of the target, sets tags[*].name
 	if !cascade.Each.IsZero() {
 		prefix = append(slices.Clip(cascade.Each.Path()), document.Step{All: true})
 	}
@@ -73,6 +75,8 @@ func (s *Shape) cascade(cascade *Cascade) {
 func (s *Shape) aggregate(a *Aggregate) {
 	s.targetReads, s.targetIs = Scope{}.reads(a.Where), a.Where.equalities()
 	members := scopeOf(a.Each)
+	// How many elements an array has decides every count, and no field of an
+	// element does: counts stand for the one without the other.
 	s.sourceReads = append(s.sourceReads, members.counts()...)
 	var made []setField
 	for _, m := range a.Match {
@@ -85,6 +89,8 @@ func (s *Shape) aggregate(a *Aggregate) {
 		field := a.Set[i].Field
 		s.sets = append(s.sets, setField{yaml: "spec.aggregate.set." + field.String(), target: field.Path(), values: a.fieldReads(&a.Set[i].Value)})
 	}
+	// A target that is made gets the fields of match too. They are its identity
+	// and never change, which is what made says.
 	if a.Create {
 		s.sets = append(s.sets, made...)
 	}
@@ -111,6 +117,8 @@ func (a *Aggregate) fieldReads(f *AggregateField) (reads []document.Path) {
 // each column, it sets the item as such.
 func tableShapes(of *Shape, database string, p *Project) []*Shape {
 	var shapes []*Shape
+	// A reject tells of whatever could not be computed, so it hangs on all that
+	// any table reads.
 	rejects := *of // may come of whatever is read
 	for i := range p.Tables {
 		s := *of
@@ -135,11 +143,14 @@ func (s *Shape) table(t *NamedTable) {
 	members := scopeOf(t.Each)
 	s.sourceReads = slices.Concat(s.sourceReads, members.counts(), members.ofWhere().reads(t.Where))
 	yaml := "spec.project.tables." + t.Name
+	// The entry without a path is the row as such, which comes and goes: whoever
+	// reads any item of the container depends on it.
 	s.sets = []setField{{yaml: yaml}}
 	for i := range t.Columns {
 		column := &t.Columns[i]
 		values := members.reads(column.Expr)
 		if slices.Contains(t.Key, column.Name) {
+			// What decides the key decides which row it is, not only one of its fields.
 			s.sourceReads = append(s.sourceReads, values...)
 		}
 		// Other types may make of a constant what it is not.
@@ -163,6 +174,9 @@ func disjoint(a, b []query.Equality, set []document.Path) bool {
 			if !slices.Equal(x.Path, y.Path) || document.Equal(x.Value, y.Value) {
 				continue
 			}
+			// type = "a" and type = "b" keep two pipelines apart for good, if no pipeline
+			// sets type. If one does, an item can pass from one to the other, and a cycle
+			// through both is possible.
 			path := named(x.Path)
 			if !slices.ContainsFunc(set, func(s document.Path) bool { return overlap(s, path) }) {
 				return true

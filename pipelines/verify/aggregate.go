@@ -26,6 +26,8 @@ func (run *verification) aggregate(ctx context.Context, p *Verified) error {
 	if left != "" {
 		run.notJudged(p, left)
 	}
+	// While only the fields are pending, the accumulators are complete and can be
+	// compared with the members; the fields cannot.
 	if left != "" && left != registry.FieldsPending {
 		return nil
 	}
@@ -79,6 +81,7 @@ func (run *verification) accumulators(ctx context.Context, p *Verified) (*groupV
 	if err != nil {
 		return nil, err
 	}
+	// The values are those of the first pass, which saw all groups.
 	second.looks, second.judge, second.values = map[accumulator.Group]look{}, second.suspect, nil
 	if err := second.all(ctx); err != nil {
 		return nil, err
@@ -99,6 +102,9 @@ func (c *groupCheck) suspect(ctx context.Context, partition feed.Partition, view
 	for _, g := range differ {
 		by := string(c.delta.Only(func(o accumulator.Group) bool { return o == g }).Append(nil))
 		l := c.looks[g]
+		// Differing by another amount is a fold that was under way in one of the
+		// views. A fault stays the same, whatever is folded beside it: accumulators
+		// only ever add.
 		if l.by != by {
 			l = look{by: by}
 		}
@@ -117,6 +123,8 @@ func (c *groupCheck) suspect(ctx context.Context, partition feed.Partition, view
 		return nil, err
 	}
 	reason := ""
+	// Which groups a change that was given up belongs to is not known without
+	// reading it, so it excuses all groups that differ.
 	if job := givenUp(at, &c.p.Record, c.p.Source.Partitions()); job != nil {
 		reason = fmt.Sprintf("a change of %s was given up: %s", job.Source, job.LastError)
 	}
@@ -135,6 +143,7 @@ func (c *groupCheck) suspect(ctx context.Context, partition feed.Partition, view
 		}
 		if unsure {
 			again = append(again, g)
+			// Repaired or tried again since: it is a new question.
 			delete(c.looks, g)
 		}
 	}

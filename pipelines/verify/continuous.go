@@ -153,6 +153,8 @@ func (a *Continuous) verifyWaiting(ctx context.Context, lease Lease) error {
 			last := tried[rec.ID]
 			if last.revision != rec.Revision || time.Since(last.at) >= a.cfg.Interval {
 				last = try{rec.Revision, time.Now()}
+				// By the revision: a record that has changed asks another question, and one
+				// that has not is not asked again before the interval is over.
 				if a.verifyOne(ctx, v, lease, &w, rec) {
 					a.markVerified(ctx, rec)
 				}
@@ -186,6 +188,8 @@ func (a *Continuous) verifyOne(ctx context.Context, v *Verifier, lease Lease, w 
 	case err != nil:
 		a.failed(ctx, rec, err)
 		return false
+	// Read after the verification, not before: what was declared meanwhile would
+	// be marked as verified otherwise.
 	case now.Revision != rec.Revision:
 		return false // what was verified is not what is declared now
 	}

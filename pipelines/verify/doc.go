@@ -1,7 +1,7 @@
 // Package verify recomputes copies from their sources, while writes go on, and says which
 // differ.
 //
-//	cascades     scan.go, wait.go, settle.go     each item against its source
+//	cascades     scan.go, wait.go, judge.go      each item against its source
 //	aggregates   groups*.go, fields.go           each group folded anew, then its fields
 //	projections  row*.go                         sums of rows against those of the sink
 //

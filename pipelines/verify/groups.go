@@ -30,25 +30,32 @@ import (
 // zero, the two differ. What it takes to hold is bounded by taking the groups slice
 // by slice.
 type groupCheck struct {
-	run    *verification
-	p      *Verified
-	rule   *accumulator.Rule
-	keys   []document.Path            // of the target's partition key
-	only   map[accumulator.Group]bool // the groups that are looked at; nil for all
-	slices SliceQueue
+	// Set once by newGroupCheck, and judge by accumulators.
+	run   *verification
+	p     *Verified
+	rule  *accumulator.Rule
+	keys  []document.Path            // of the target's partition key
+	only  map[accumulator.Group]bool // the groups that are looked at; nil for all
+	judge func(ctx context.Context, partition feed.Partition, view *groupView, differ []accumulator.Group) (again []accumulator.Group, err error)
 
+	// Guarded by mu while members scans the sources, a goroutine for each; before and
+	// after that they are the caller's of compareSlice alone, as what follows.
+	mu     sync.Mutex
+	slices SliceQueue
+	delta  *accumulator.Delta
+
+	// Owned by the caller of compareSlice, anew for each slice. A source is its
+	// goroutine's while members runs.
 	sources  []*groupSource
-	mu       sync.Mutex // guards slices and delta while sources are scanned
-	delta    *accumulator.Delta
 	scratch  *accumulator.Delta
 	expected map[feed.Partition][]accumulator.Group // of delta, in order
 	done     map[feed.Partition]bool                // partitions that were compared
 
+	// Owned by the caller of all, over all slices.
 	values  *groupValues
 	looks   map[accumulator.Group]look
 	differs []accumulator.Group
 	reason  string // why some groups could not be compared
-	judge   func(ctx context.Context, partition feed.Partition, view *groupView, differ []accumulator.Group) (again []accumulator.Group, err error)
 }
 
 // look is by how much a group differed when it was looked at, and how many times in a
@@ -108,6 +115,8 @@ func (c *groupCheck) compareSlice(ctx context.Context) error {
 		return err
 	}
 	c.expected = map[feed.Partition][]accumulator.Group{}
+	// What the members say now is fixed before any accumulator is read: a group
+	// that has members and no accumulator would never come up in a page.
 	for _, g := range c.delta.Groups() {
 		if partition, ok := c.partitionOf(g); ok {
 			c.expected[partition] = append(c.expected[partition], g)
@@ -117,6 +126,7 @@ func (c *groupCheck) compareSlice(ctx context.Context) error {
 		if err := c.partition(ctx, partition); err != nil || c.reason != "" {
 			return err
 		}
+		// From here on drain leaves out what concerns this partition.
 		c.done[partition] = true
 	}
 	return nil
@@ -142,6 +152,8 @@ func (c *groupCheck) members(ctx context.Context) error {
 			if err := c.begin(ctx, s, page); err != nil {
 				return err
 			}
+			// A container with a time to live is read from its log alone (replays), and
+			// its pages never come: the page is emptied every so many changes instead.
 			changes := 0
 			err := s.follow(ctx, s.high, func(e *event) error {
 				if changes++; changes%c.run.cfg.PageItems == 0 {
@@ -187,6 +199,8 @@ func (c *groupCheck) fold(d *accumulator.Delta, e *event) error {
 func (c *groupCheck) merge(page *accumulator.Delta) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	// Partitions fold into pages of their own and meet here, so the lock is
+	// taken once a page and not once an item.
 	c.delta.Merge(page.Only(c.selected))
 	page.Reset()
 	for c.delta.Size() > c.run.cfg.BytesMax && c.slices.Halve() {
@@ -228,6 +242,12 @@ func (c *groupCheck) partition(ctx context.Context, partition feed.Partition) er
 		if err != nil || c.reason != "" {
 			return err
 		}
+		// First the members up to where the view stands, then the comparison:
+		//
+		//	delta at high    +3 of group g
+		//	log to view      +1 of g, folded by the processor before the view
+		//	view             g holds 4
+		//	compare          3 + 1 - 4 = 0: equal, though writes went on
 		if err := c.advance(ctx, partition, after, view, fresh); err != nil {
 			return err
 		}

@@ -27,8 +27,12 @@ func (c *groupCheck) drain(at registry.Checkpoints) error {
 		through := at.Of(&c.p.Record, processors.RoleSource, s.partition).Position
 		for by := range s.ahead {
 			a := &s.ahead[by]
+			// Another partition begins: for it nothing was merged yet of what stays.
 			a.taken = 0
 			n := 0
+			// The checkpoint has passed it, so every later view holds it, in whichever
+			// partition. Of what owners fold all is dropped: it lies before the moment
+			// in which they are asked next.
 			for n < len(a.shares) && (by == byOwner || !through.Before(a.shares[n].at)) {
 				if err := c.mergeAhead(&a.shares[n], open, nil); err != nil {
 					return err
@@ -48,6 +52,9 @@ func (c *groupCheck) mergePassed(a *aheads, passed func(*ahead) bool, partition 
 		at, ok := c.partitionOf(g)
 		return ok && at == partition && g > after
 	}
+	// Shares are in the order of the log, and views only grow, so an index is
+	// enough to remember what the view has; they are not deleted, because other
+	// partitions need their own groups of the same share.
 	for a.taken < len(a.shares) && passed(&a.shares[a.taken]) {
 		if err := c.mergeAhead(&a.shares[a.taken], open, fresh); err != nil {
 			return err
@@ -85,6 +92,8 @@ func (c *groupCheck) groupsOfPage(partition feed.Partition, after accumulator.Gr
 		left = left[1:]
 	}
 	c.expected[partition] = left
+	// A group may come up between two pages, behind or before the cursor. Those
+	// before it were compared without it, when it was not there yet.
 	for g := range fresh {
 		if g > after && (last == "" || g <= last) {
 			on[g] = true
@@ -108,9 +117,12 @@ func (c *groupCheck) compare(view *groupView, on map[accumulator.Group]bool) (di
 	if err := c.values.note(content); err != nil {
 		return nil, err
 	}
+	// Taking away and looking for what is left finds both kinds of fault in one
+	// pass: too much in the accumulator, and too little.
 	content.Negate()
 	c.delta.Merge(content)
 	for _, g := range slices.Sorted(maps.Keys(on)) {
+		// Nothing at all and a share that comes to zero are both equal.
 		if s := c.delta.Share(g); s != nil && !s.Zero() {
 			differ = append(differ, g)
 		}
@@ -155,6 +167,8 @@ func (c *groupCheck) compareOnly(ctx context.Context, partition feed.Partition) 
 			if err != nil {
 				return err
 			}
+			// Two kinds are read again: those that judge wants to see differ by the same
+			// once more, and those of which a fold was under way.
 			if again = append(again, unsure...); round == groupRoundsMax {
 				return c.giveUp(view, again)
 			}
@@ -188,11 +202,19 @@ func (c *groupCheck) giveUp(view *groupView, groups []accumulator.Group) error {
 // what was being applied. A group of which the owner has folded something since that
 // LSN may have been compared with what it was before.
 func (c *groupCheck) splitSure(ctx context.Context, partition feed.Partition, differ []accumulator.Group) (sure, unsure []accumulator.Group, err error) {
+	// Owners fold only changes of their own partition. Where it is none of the
+	// source's, nothing can have been folded beside the view.
 	at := slices.IndexFunc(c.sources, func(s *groupSource) bool { return s.partition == partition })
 	if at < 0 || len(differ) == 0 {
 		return differ, nil, nil
 	}
 	s := c.sources[at]
+	//	view says LSN 50, and was read while 51 was applied: g has it
+	//	members up to 50                                    g has it not
+	//	Status after the view says 51: follow to there, find g in it
+	//
+	// So g differs only because the view was newer than it said. What has no fold
+	// between the two differs for sure.
 	status, err := c.p.target.Status(ctx, partition)
 	if err != nil {
 		return nil, nil, fmt.Errorf("ask %s how far it is: %w", partition, err)
@@ -202,6 +224,7 @@ func (c *groupCheck) splitSure(ctx context.Context, partition feed.Partition, di
 	}
 	folded := map[accumulator.Group]bool{}
 	own := &s.ahead[byOwner]
+	// Those before taken are in delta.
 	for _, a := range own.shares[own.taken:] {
 		d, err := c.rule.DecodeDelta(a.data)
 		if err != nil {
@@ -230,6 +253,8 @@ func (c *groupCheck) restore(view *groupView, groups []accumulator.Group) (names
 	if err != nil {
 		return nil, err
 	}
+	// The negated content was merged by compare; this is its opposite, for these
+	// groups alone, so that the next view is compared with the members again.
 	c.delta.Merge(content.Only(func(g accumulator.Group) bool { return slices.Contains(groups, g) }))
 	for _, g := range groups {
 		names = append(names, string(g))

@@ -28,11 +28,22 @@ func (c *groupCheck) view(ctx context.Context, partition feed.Partition, r *stor
 		}
 		view = &groupView{result, map[feed.Partition]feed.Position{}}
 		for _, s := range c.sources {
+			// Two witnesses of how far the processor has folded, and the further counts:
+			//
+			//	checkpoint   what is behind it was folded in all partitions, also where
+			//	             it meant nothing and no fold was sent
+			//	recorded     by the fold itself, in this partition; ahead of a checkpoint
+			//	             that is yet to be saved
+			//
+			// A recorded position can stand within a commit, so of that commit only the
+			// changes up to it count as folded: whole stays one LSN behind.
 			through := at.Of(&c.p.Record, processors.RoleSource, s.partition).Position
 			whole := through.LSN // of which all changes have been folded
 			if recorded := view.recorded(&c.p.Record, s.partition); through.Before(recorded) {
 				through, whole = recorded, max(whole, recorded.LSN-1)
 			}
+			// delta holds the members up to high. An accumulator that is older cannot be
+			// compared with it: what lies between can be added to delta, not taken away.
 			if view.through[s.partition] = through; whole < s.high {
 				return c.p.behind(s.partition, through, s.high), nil
 			}
@@ -58,6 +69,8 @@ func (c *groupCheck) advance(ctx context.Context, partition feed.Partition, afte
 	for _, s := range c.sources {
 		to := view.through[s.partition].LSN
 		if s.partition == partition {
+			// The owner folds changes of its own partition as they are committed, so up
+			// to the view's LSN, which the processor's position need not have reached.
 			to = max(to, view.LSN)
 		}
 		if err := s.follow(ctx, to, func(e *event) error { return c.collect(s, e) }); err != nil {

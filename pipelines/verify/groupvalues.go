@@ -46,6 +46,8 @@ func (v *groupValues) note(content *accumulator.Delta) error {
 		v.digests[HashGroup(g)] = digestOf(state.Values())
 	}
 	if len(v.digests) > v.max {
+		// Half of the digests would help nobody: an item whose group is not among
+		// them must be looked up, so all are.
 		v.full, v.digests = true, nil
 	}
 	return nil
@@ -79,6 +81,7 @@ func digestOf(values []document.FieldValue) uint64 {
 		}
 		buf = binary.LittleEndian.AppendUint64(append(buf, 1), JSONDigest(values[i].Value))
 	}
+	// 0 says that none was not computed yet.
 	return max(xxhash.Sum64(buf), 1)
 }
 

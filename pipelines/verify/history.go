@@ -38,11 +38,13 @@ var errForgotten = errors.New("the log does not reach back far enough to tell wh
 //
 // A history is used by one goroutine at a time. Callers close it.
 type history struct {
+	// Set once by verification.history.
 	js        jetstream.JetStream
 	pacer     *pace.Pacer
 	container *store.Container
 	partition feed.Partition
 
+	// Owned, with all that follows, by the goroutine that uses the history.
 	begun    bool     // at has a meaning
 	at       feed.LSN // up to which the log was followed
 	complete bool     // there are no more pages
@@ -100,7 +102,14 @@ func (h *history) scan(ctx context.Context, itemsMax int, items func([]store.Ite
 		if err != nil {
 			return err
 		}
-		// What the page before may not know.
+		// What the page before may not know, as long as it is the last one:
+		//
+		//	page 1, LSN 40   a@38, b@41         b is newer than the LSN says
+		//	log to 43        41 b, 42 c, 43 a   only 43 is shown: the page knows 41,
+		//	                                    and a page to come knows 42
+		//	page 2, LSN 43   c@42, d@12
+		//
+		// With page 2 set first, b would lie before it, and 41 be shown once too often.
 		if err := h.follow(ctx, page.LSN, change); err != nil {
 			return err
 		}
@@ -114,6 +123,9 @@ func (h *history) scan(ctx context.Context, itemsMax int, items func([]store.Ite
 		if page.Cursor != nil {
 			continue
 		}
+		// The last page may be newer than its LSN says. One more read, of whatever
+		// item, waits for what was in flight then, so that its LSN is at least as new
+		// as what the page knew.
 		if page, err = h.page(ctx, 1); err != nil {
 			return err
 		}
@@ -132,6 +144,7 @@ func (h *history) page(ctx context.Context, itemsMax int) (*store.ScanResult, er
 		return nil, fmt.Errorf("scan %s of container %s: %w", h.partition, h.container.Info().Name, err)
 	}
 	if !h.begun {
+		// Nothing before the first page counts: it knows all that came before.
 		h.begin(result.LSN)
 	}
 	return result, nil
@@ -139,6 +152,8 @@ func (h *history) page(ctx context.Context, itemsMax int) (*store.ScanResult, er
 
 // setPage makes a page the last one.
 func (h *history) setPage(page *store.ScanResult) {
+	// A page overlaps none before it, so only the last one has to be remembered:
+	// whoever stands before `from` is known as of an LSN that was followed.
 	h.from, h.to = h.to, slices.Clone(page.Cursor)
 	h.known = make(map[store.ItemRef]feed.Position, len(page.Items))
 	h.missed = map[store.ItemRef]bool{}
@@ -163,6 +178,8 @@ func (h *history) replay(ctx context.Context, after feed.LSN) error {
 	if err != nil {
 		return err
 	}
+	// A log that was cut at its beginning cannot give the items that have not
+	// changed since. The caller says behind, not drift.
 	if first > after+1 {
 		return fmt.Errorf("%s begins at LSN %d: %w", h.partition, first, errForgotten)
 	}
@@ -188,6 +205,8 @@ func (h *history) end(ctx context.Context) (feed.LSN, error) {
 // Nobody rests meanwhile but where old items are read from the log: who followed
 // more slowly than others write would never be done.
 func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) error) error {
+	// Time spent behind the writers is not the pacer's to punish: it would rest
+	// longer the more is written, and fall back further.
 	if began := time.Now(); !h.replayed {
 		defer func() { h.pacer.Excuse(time.Since(began)) }()
 	}
@@ -202,6 +221,8 @@ func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) e
 		if err := h.show(c, change); err != nil {
 			return fmt.Errorf("commit %d of %s: %w", c.LSN, h.partition, err)
 		}
+		// While old commits are replayed nobody waits at the end of the log, so
+		// there the share of time is kept.
 		if h.at = c.LSN; h.at > h.high || !h.replayed {
 			continue
 		}
@@ -239,15 +260,24 @@ func (h *history) shows(e *event) bool {
 	case h.to != nil && bytes.Compare(h.cursor, h.to) > 0:
 		return false // the page to come knows it
 	case bytes.Compare(h.cursor, h.from) <= 0:
-		return true
+		return true // it is on a page before the last one
 	}
 	ref := store.ItemRef{Key: e.Key, ID: e.ID}
+	// On the last page: the page knows it up to its ETag.
 	if version, ok := h.known[ref]; ok {
 		return version.Before(e.at)
 	}
 	if h.missed[ref] {
 		return true
 	}
+	// It stands between the page's ends and is not on it. Either it came later,
+	// or it went before the page was read:
+	//
+	//	log behind the page's LSN          the page knows      shown
+	//	create x, replace x                nothing of x        both
+	//	replace x, delete x, create x      the delete          create
+	//	delete x, create x                 the delete          create
+	//
 	// From a create, or from behind a delete on, all changes begin with no item, as
 	// the page does.
 	h.missed[ref] = e.Op != feed.OpReplace

@@ -23,12 +23,16 @@ func (s *scan) judgeSuspects(ctx context.Context) error {
 		}
 		var passed, waiting, hopeless []Suspect
 		var reasons []string
+		// Asked before the suspects, so that what passes while they are gone through
+		// is late for all of them alike.
 		late := !time.Now().Before(deadline)
 		for _, one := range s.suspects {
 			left := one.WaitsFor(progress, s.partition)
 			switch {
 			case left == "":
 				passed = append(passed, one)
+			// A pipeline that is paused, or that has used up its time on another
+			// partition already, is not waited for by each suspect anew.
 			case late || s.run.hopeless(one.Pipeline):
 				hopeless, reasons = append(hopeless, one), append(reasons, left)
 			default:
@@ -43,6 +47,11 @@ func (s *scan) judgeSuspects(ctx context.Context) error {
 		if err := s.giveUp(ctx, hopeless, reasons); err != nil {
 			return err
 		}
+		// A suspect has three ends:
+		//
+		//	passed, the same as it was     drift: nothing in flight can explain it
+		//	passed, changed since          a suspect again, with the new positions
+		//	not passed in time             behind, with what it waits for
 		again, err := s.judgePassed(ctx, passed)
 		if err != nil {
 			return err
@@ -71,6 +80,8 @@ func (s *scan) judgePassed(ctx context.Context, passed []Suspect) (again []Suspe
 	err = s.reread(ctx, passed, func(v *view, was *Suspect, _ int) error {
 		now := v.suspect()
 		changed := v.drifts() && !now.same(was)
+		// Only now is the write safe: its guard is the ETag that was just read, and
+		// the pipeline has nothing left to do about it.
 		if !changed && s.run.repair != nil && v.drifts() {
 			if changed, err = s.run.repair.copies(ctx, s, v); err != nil {
 				return err
@@ -137,6 +148,9 @@ func (s *Suspect) WaitsFor(p registry.Checkpoints, partition feed.Partition) str
 		paused = "; the pipeline is paused"
 	}
 	check := p.Of(rec, processors.RoleTarget, partition)
+	// In the order in which a copy can still change: the check of the item itself,
+	// then the fan-out of each source, first that it was begun, then that it is
+	// done. A fan-out that is begun may be anywhere in the partition.
 	if at := feed.Position(s.ETag); check.Position.Before(at) {
 		return fmt.Sprintf("the check of %s stands at %s, before %s%s", partition, check.Position, at, paused)
 	}

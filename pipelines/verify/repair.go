@@ -114,6 +114,8 @@ func (r *repair) item(ctx context.Context, run *verification, p *Verified, parti
 		return false, r.failed(ref.String(), err)
 	}
 	switch result.Statuses[0] {
+	// Somebody has written the item since it was judged. It is judged anew, and
+	// the pipeline may have repaired it itself meanwhile.
 	case store.StatusPreconditionFailed:
 		return true, nil
 	case store.StatusOK:
@@ -159,6 +161,12 @@ const repairTriesMax = 2000
 // looked at again: it was repaired, or a change that was given up has been tried again
 // since the view in which it differs.
 func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partition, view *groupView, g accumulator.Group, d Difference) (again bool, err error) {
+	// An accumulator adds, so to repair it twice is as wrong as not at all. What
+	// could add the same change again must be out of the way first:
+	//
+	//	owed       a worker is still to try it: it would add it again
+	//	let go     nobody adds it any more: the repair may
+	//	(changes)  what was given up since the view: the delta is out of date
 	gaveUp, err := aggregate.GivenUpOf(view.Positions)
 	if err != nil {
 		return false, err
@@ -183,6 +191,8 @@ func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partit
 			Producer: r.producer(c.p, partition), Epoch: r.epoch, Mend: true, Delta: delta, Content: now.Digest,
 		})
 		switch {
+		// A fold came between. The delta is what is missing, not what has to be
+		// there in the end, so it is still right.
 		case errors.Is(err, store.ErrPreconditionFailed):
 			continue
 		case err != nil:

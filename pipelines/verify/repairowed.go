@@ -175,6 +175,10 @@ func (r *Repairer) answers(ctx context.Context, deadLetters *processors.DeadLett
 			if err != nil && !gone {
 				return nil, err
 			}
+			//	dead letter, asked       the worker has not come to it
+			//	dead letter, not asked   it was tried and failed, or was cancelled
+			//	gone, still parked       tried with success, but its checkpoint is yet to say so
+			//	gone, not parked         done
 			if gone && parks(at, l) || !gone && is.Asked() {
 				break
 			}

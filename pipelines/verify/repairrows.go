@@ -63,6 +63,8 @@ func (r *repair) rows(ctx context.Context, j *rowJudge, found []rowDifference) (
 		was := items[d.Source]
 		if was == nil {
 			was = &project.ItemToRepair{ItemRef: j.items[d.Source]}
+			// A row whose source is no item of the container belongs to no partition; any
+			// writer can take it away, and the first is always there.
 			partition := j.check.p.Source.Partitions()[0]
 			if j.other[d.Source] {
 				was.ItemRef = store.ItemRef{Key: nobody, ID: nobodyID}

@@ -65,6 +65,7 @@ func (x *examined) sink(ctx context.Context) error {
 			if one := x.items[row.Source]; one != nil {
 				one.actual = append(one.actual, row)
 			}
+			// Also rows of items that are not examined: they may hold the key of one.
 			if name := rowName(table, row.Key); x.asked(name) {
 				x.holder[name] = row.Source
 			}
@@ -97,12 +98,25 @@ func (x *examined) asked(name string) bool {
 
 // differences compares what one item must have with what is there.
 func (x *examined) differences(source string) []rowDifference {
+	// Five passes, each of which takes what it explains out of the maps, so that
+	// the next one sees what is left:
+	//
+	//	1 rows that are there      -> actual, by table and key; a second one is surplus
+	//	2 what waits or was refused -> claims, rejects
+	//	3 rows that must be there  -> take their own out of actual and claims
+	//	4 what is left of actual   -> surplus, and of claims: it waits for nothing
+	//	5 rejects that must be     -> against what is left of rejects
+	//
+	// For an item that must have rows a and b, where a is there, b waits for its
+	// key and an old c is there too: 1 {a, c}, 2 {b}, 3 leaves {c} and {}, 4 says
+	// that c should not be there.
 	one := x.items[source]
 	actual := map[string]*project.Row{}
 	var found []rowDifference
 	for i := range one.actual {
 		r := &one.actual[i]
 		name := rowName(r.Table, r.Key)
+		// No sink should ever show two; which of them is right nobody can say.
 		if actual[name] != nil {
 			found = append(found, x.surplus(r, "it is there more than once"))
 			continue
@@ -115,6 +129,8 @@ func (x *examined) differences(source string) []rowDifference {
 		name := rowName(want.Table, want.Key)
 		if d, ok := x.row(want, actual[name], claims[name]); ok {
 			refused := strconv.Itoa(want.Table) + " " + want.Element
+			// A row that cannot be written stands among the rejects instead, with the
+			// reason: that is how it has to be, and no difference.
 			if actual[name] != nil || claims[name] != nil || rejects[refused] == nil {
 				found = append(found, d)
 			}
@@ -123,6 +139,9 @@ func (x *examined) differences(source string) []rowDifference {
 		delete(actual, name)
 		delete(claims, name)
 	}
+	// By the pointers: of two rows of one key the first is in the map, and the
+	// second was reported above. The list is walked, not the map, for a fixed
+	// order of differences.
 	for i := range one.actual {
 		if r := &one.actual[i]; actual[rowName(r.Table, r.Key)] == r {
 			found = append(found, x.surplus(r, ""))
@@ -134,6 +153,7 @@ func (x *examined) differences(source string) []rowDifference {
 			found = append(found, x.surplus(row, "it waits for its key"))
 		}
 	}
+	// A sink that forgets its rejects would seem to lack all of them.
 	if x.j.check.keeps {
 		found = append(found, x.rejects(one, rejects)...)
 	}
@@ -159,6 +179,8 @@ func rejectName(r *project.Reject) string { return strconv.Itoa(r.Table) + " " +
 // row compares a row that must be there, or wait, with the one that is or does.
 func (x *examined) row(want, is *project.Row, claim *project.Reject) (rowDifference, bool) {
 	d := x.begin(want)
+	// A row whose key is another's waits as it would be written, so it is
+	// compared like one that is there.
 	if is == nil && claim != nil {
 		values, err := x.j.check.p.Projection.Schema().Tables[want.Table].ParseRow(claim.Row)
 		if is = (&project.Row{Table: want.Table, Values: values, Source: want.Source, Element: claim.Element}); err != nil {
@@ -176,6 +198,12 @@ func (x *examined) row(want, is *project.Row, claim *project.Reject) (rowDiffere
 	switch {
 	case d.Fields != nil || d.Note != "":
 		return d, true
+	//	row there   waits   key held by another   verdict
+	//	yes         -       -                     equal
+	//	no          yes     yes                   equal: its turn comes
+	//	no          yes     no                    it should have been let in
+	//	no          no      yes                   right only where the sink tells no claims
+	//	no          no      no                    missing
 	case is != nil && claim == nil, holder != "" && (claim != nil || !x.j.check.claims):
 		return d, false
 	case claim != nil:
@@ -254,6 +282,7 @@ func (x *examined) rejects(one *examinedItem, stored map[string]*project.Reject)
 		want := &one.rejects[i]
 		is := stored[rejectName(want)]
 		delete(stored, rejectName(want))
+		// Not the reason: its words may change from one release to the next.
 		if is == nil || is.Column != want.Column {
 			d := difference(want)
 			d.Missing = is == nil

@@ -35,6 +35,8 @@ func (c *rowCheck) judge(ctx context.Context, suspects map[uint64]bool) error {
 	if err := j.resolve(ctx, suspects); err != nil {
 		return err
 	}
+	// In order, so that two runs judge alike, and in chunks: each round reads the
+	// whole sink, but holds only the rows of these items.
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(j.items)), judgeItemsMax) {
 		for round := 0; len(some) > 0 && c.reason == ""; round++ {
 			again, err := j.round(ctx, some, round)
@@ -44,6 +46,8 @@ func (c *rowCheck) judge(ctx context.Context, suspects map[uint64]bool) error {
 			some = again
 		}
 	}
+	// All rows that no judgement has named are equal. They were counted before the
+	// judging, so that rows which came since can make the difference negative.
 	c.run.equal(c.p, max(c.rows-j.differing, 0))
 	return nil
 }
@@ -60,6 +64,8 @@ func (j *rowJudge) resolve(ctx context.Context, suspects map[uint64]bool) error 
 		}
 		return false
 	}
+	// A sum is known by a hash. Of rows in the sink the source is on the row; of
+	// items that lack rows only a second reading of the container tells.
 	for _, source := range j.check.unknown {
 		if !suspected(source) {
 			continue
@@ -87,6 +93,15 @@ func (j *rowJudge) resolve(ctx context.Context, suspects map[uint64]bool) error 
 // round judges items that are not changed meanwhile, and returns the others; in the
 // last round it says of these that they keep changing.
 func (j *rowJudge) round(ctx context.Context, sources []string, round int) (again []string, err error) {
+	// What is judged here:
+	//
+	//	item before   item after   rows differ   then
+	//	etag 7        etag 7       yes           drift, or a reason is found
+	//	etag 7        etag 8       yes           again: the sink may show either
+	//	etag 7        etag 8       no            equal
+	//
+	// The wait between the two readings is for the pipeline to have written
+	// etag 7, so that "not yet" is no explanation any more.
 	before, err := j.readItems(ctx, sources)
 	if err != nil {
 		return nil, err
@@ -109,10 +124,14 @@ func (j *rowJudge) round(ctx context.Context, sources []string, round int) (agai
 		gone := after[source].ETag == (store.ETag{})
 		switch {
 		case len(differences) == 0:
+		// The owner hides an item when its time has passed, and writes the expiry
+		// into the log a little later. Until then its rows are rightly there.
 		case before[source].ETag == after[source].ETag && gone && j.mayExpire() && round < suspectRounds:
 			again, expiring = append(again, source), true
 		case before[source].ETag == after[source].ETag:
 			found = append(found, differences...)
+		// It changed in each of the rounds. That it is wrong cannot be said, and
+		// not that it is right.
 		case round == judgeRoundsMax:
 			for i := range differences {
 				differences[i].Kind, differences[i].Reason = DifferenceBehind, "its item keeps changing"
@@ -123,10 +142,15 @@ func (j *rowJudge) round(ctx context.Context, sources []string, round int) (agai
 		}
 	}
 	if expiring {
+		// Without a pause all rounds could be over before the owner has written that
+		// the item has expired.
 		if err := j.check.run.wait(ctx, time.Second); err != nil {
 			return nil, err
 		}
 	}
+	// Reasons are asked for after the rows were read, and only if any differ: a
+	// change that is given up meanwhile is a reason too, and checkpoints of all
+	// readers are many.
 	if found, err = j.unexplained(ctx, found); err != nil {
 		return nil, err
 	}
@@ -166,6 +190,8 @@ func (j *rowJudge) awaitPassed(ctx context.Context, sources []string) (reason st
 			goals[j.check.p.Source.PartitionFor(j.items[source].Key)] = 0
 		}
 	}
+	// Applied, not the item's own LSN: an item that is not there has none, and
+	// its delete lies somewhere up to here.
 	for partition := range goals {
 		status, err := j.check.p.Source.Status(ctx, partition)
 		if err != nil {
@@ -199,6 +225,8 @@ func (j *rowJudge) unexplained(ctx context.Context, found []rowDifference) ([]ro
 		if reason := parked[j.items[d.Source].String()]; reason != "" && d.Kind == DifferenceDrift {
 			d.Kind, d.Reason = DifferenceBehind, reason
 		}
+		// To replay reads logs from where the generation began, so it is the last
+		// thing to be tried, and one reading serves all that ask.
 		if d.Kind == DifferenceDrift && !j.other[d.Source] && j.needsReplay(&d) {
 			ask = append(ask, d)
 		} else {
@@ -215,6 +243,7 @@ func (j *rowJudge) unexplained(ctx context.Context, found []rowDifference) ([]ro
 // report reports differences, and repairs those that are drift in a repair.
 func (j *rowJudge) report(ctx context.Context, found []rowDifference) error {
 	for i := range found {
+		// What is missing was never among the rows that were counted.
 		if !found[i].Missing {
 			j.differing++
 		}

@@ -26,6 +26,9 @@ type rowReplay struct {
 
 // needsReplay says whether a difference may follow from what came before.
 func (j *rowJudge) needsReplay(d *rowDifference) bool {
+	// A row too many is right if its item has expired and rows stay, or if the
+	// expiry is not in the log yet. A row that is missing can only be explained
+	// by a beginning that was not the log's.
 	if d.Surplus && (j.mayExpire() || !j.check.p.dropsExpired()) {
 		return true
 	}
@@ -51,11 +54,15 @@ func (j *rowJudge) replayed(ctx context.Context, found []rowDifference) (left []
 		name, digest := r.name(&d)
 		made, known := r.rows[name]
 		switch {
+		// r.rows is what the pipeline would have in its sink, had it written by the
+		// log alone from where the generation began.
 		case !d.Surplus && !known: // it was never written, nor had to be
 		case d.Surplus && known && made == digest:
 			if !j.check.p.dropsExpired() {
 				j.check.run.kept(j.check.p)
 			}
+		// The log no longer has what made the row or took it away. To call it drift
+		// would let a repair delete a row that may be the last trace of its item.
 		case d.Surplus && r.partial && !known:
 			d.Kind, d.Note = DifferenceDangling, "its item is gone; the log does not reach back to how"
 			left = append(left, d)
@@ -89,6 +96,7 @@ func (r *rowReplay) read(ctx context.Context, partition feed.Partition) error {
 		return err
 	}
 	from := registry.PositionOf(r.j.check.p.Record.From, partition.Number).LSN
+	// Read from what there is: most items have changed since.
 	if first > from+1 {
 		from, r.partial = first-1, true
 	}
@@ -96,6 +104,8 @@ func (r *rowReplay) read(ctx context.Context, partition feed.Partition) error {
 	h.complete = true
 	container := r.j.check.p.Source.Info().Name
 	err = h.follow(ctx, last, func(e *event) error {
+		// Most changes are of other items. To compare the id costs less than to
+		// write the name of the source, of which partition key and id are parts.
 		if !r.ids[e.ID] {
 			return nil
 		}
@@ -120,6 +130,9 @@ func (r *rowReplay) apply(source string, e *event) error {
 		return err
 	}
 	before, after := r.rowsOf(source, e, body), r.rowsOf(source, e, e.After)
+	// As the pipeline: what the item had and has no more goes, what differs is
+	// put. A row that was there before the generation began and did not change
+	// is touched by neither.
 	for name := range before {
 		if _, stays := after[name]; !stays {
 			delete(r.rows, name)

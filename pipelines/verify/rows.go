@@ -30,21 +30,28 @@ import (
 // (rowJudge). So a row that is held back by a claim, or mixed of two versions
 // because a sink of containers is not read at once, costs time, and is no alarm.
 type rowCheck struct {
+	// Set once by newRowCheck.
 	run    *verification
 	p      *Verified
 	reader project.Reader
 	keeps  bool // the sink keeps rejects
 	claims bool // the sink tells of claims
-	slices SliceQueue
 
-	sources []*history
-	mu      sync.Mutex // guards what follows while sources are scanned
+	// Guarded by mu while items scans the sources, a goroutine for each; before and
+	// after that they are the caller's of compareSlice alone, as what follows.
+	mu      sync.Mutex
+	slices  SliceQueue
 	sums    map[uint64]uint64
-	unasked map[uint64]uint64   // of items that need not have rows: what they would be
+	unasked map[uint64]uint64 // of items that need not have rows: what they would be
+
+	// Owned by the caller of compareSlice, anew for each slice. A source is its
+	// goroutine's while items runs.
+	sources []*history
 	flight  map[uint64][]uint64 // what later changes make of sums, one after the other
 	unknown map[uint64]string   // sources of rows that no item must have
 	rows    int                 // of the sink
 
+	// Owned by whoever reads the sink: subtractSink, then examined.
 	looked  int       // rows and rejects that were read of the sink
 	reading time.Time // when the reading of the table at hand began
 
@@ -101,9 +108,23 @@ func (c *rowCheck) compareSlice(ctx context.Context) error {
 			h.close()
 		}
 	}()
+	// The order of the readings is what makes a sum exact:
+	//
+	//	items   what must be there at the place high of each source log
+	//	wait    until checkpoints have passed high: what they passed is durable
+	//	log     from high to the checkpoints: the sums are as of these now
+	//	sink    what is there, each row as of some time after the checkpoints
+	//	log     from there to its end: all that the sink can have shown already
+	//
+	// Were the sink read before the wait, rows that the pipeline had not written yet
+	// would be missing; without the second reading of the log, rows of changes
+	// behind the checkpoints would be too many.
 	if err := c.items(ctx); err != nil {
 		return err
 	}
+	// high differs from partition to partition: each history was complete at a
+	// moment of its own, and no cut through all of them is needed, because the
+	// rows of an item come from its own partition alone.
 	goals := map[feed.Partition]feed.LSN{}
 	for _, h := range c.sources {
 		goals[h.partition] = h.high
@@ -112,6 +133,8 @@ func (c *rowCheck) compareSlice(ctx context.Context) error {
 	if err == nil && reason == "" {
 		reason, err = c.elsewhere(ctx, at)
 	}
+	// A reason is no error: the pipeline is behind as a whole, and nothing can
+	// be said of single rows.
 	if c.reason = reason; err != nil || reason != "" {
 		return err
 	}
@@ -126,6 +149,8 @@ func (c *rowCheck) compareSlice(ctx context.Context) error {
 	if err := c.followTo(ctx, func(h *history) (feed.LSN, error) { return h.end(ctx) }, c.noteInFlight); err != nil {
 		return err
 	}
+	// Only from here on do items cost anything one by one: in a healthy
+	// projection the sums come to nothing, and no row was kept in memory.
 	suspects := c.suspects()
 	if len(suspects) == 0 {
 		c.run.equal(c.p, c.rows)
@@ -149,6 +174,7 @@ func (c *rowCheck) items(ctx context.Context) error {
 			}
 			return h.follow(ctx, h.high, func(e *event) error {
 				err := c.addChange(h, e)
+				// A change can add sums as a page does, so the bound is kept here too.
 				c.mu.Lock()
 				c.limit()
 				c.mu.Unlock()
@@ -162,12 +188,17 @@ func (c *rowCheck) items(ctx context.Context) error {
 // begin takes the rows of what the pages of a source partition hold.
 func (c *rowCheck) begin(ctx context.Context, h *history) error {
 	from := registry.PositionOf(c.p.Record.From, h.partition.Number)
+	// Pages leave out items whose time to live has passed, while their rows are
+	// there until the log tells that they went. Only the log knows both.
 	if h.replays() {
 		return h.replay(ctx, from.LSN)
 	}
 	return h.scan(ctx, c.run.cfg.PageItems, func(items []store.Item) error {
 		page := newRowSums(c.p.Projection, c.keeps)
 		for i := range items {
+			// A pipeline that began with --from-now has not written what was last
+			// changed before: such rows may be there, from an earlier generation, or
+			// not. Either is right until the item changes.
 			page.unasked = !from.Before(feed.Position(items[i].ETag))
 			page.item(items[i].Key, items[i].ID, items[i].Body, 1)
 		}
@@ -209,6 +240,9 @@ func (c *rowCheck) addPage(page *rowSums) {
 
 // limit leaves half of the sums for later while there are too many.
 func (c *rowCheck) limit() {
+	// To halve is cheap now and paid for later: the other half is a pass of its own
+	// over items and sink. At 48 bytes a sum, the default of 256 MiB holds five
+	// million items of one table before that.
 	for len(c.sums)*sumBytes > c.run.cfg.BytesMax && c.slices.Halve() {
 		for name := range c.sums {
 			if !c.slices.Now.Has(name) {
@@ -230,6 +264,7 @@ func (c *rowCheck) addChange(_ *history, e *event) error {
 	for _, s := range sums {
 		if c.slices.Now.Has(s.name) {
 			c.sums[s.name] += s.digest
+			// The pipeline has seen the item change, so from now on it must have rows.
 			delete(c.unasked, s.name)
 		}
 	}
@@ -246,6 +281,10 @@ func (c *rowCheck) noteInFlight(_ *history, e *event) error {
 		if !c.slices.Now.Has(s.name) {
 			continue
 		}
+		// Sums after each later change, not the changes: the sink may show the item
+		// after any number of them, but always after the first n, in order.
+		//
+		//	sum -5, later changes +2, +3  ->  flight 2, 5; -5 + 5 = 0: explained
 		all, last := c.flight[s.name], uint64(0)
 		if n := len(all); n > 0 {
 			last = all[n-1]
@@ -257,6 +296,7 @@ func (c *rowCheck) noteInFlight(_ *history, e *event) error {
 
 // changed returns what a change makes of sums, each named once.
 func (c *rowCheck) changed(e *event) ([]rowSum, error) {
+	// With onExpire: keep the rows stay, so that an expiry changes no sum.
 	if e.Op == feed.OpExpire && !c.p.dropsExpired() {
 		return nil, nil
 	}

@@ -15,6 +15,10 @@ func (c *rowCheck) elsewhere(ctx context.Context, at registry.Checkpoints) (stri
 	if c.p.Record.Spec.Project.Sink.Container != nil {
 		return "", nil // partitions tell positions to nobody else
 	}
+	// A sink that has recorded less than the pipeline's checkpoint says is
+	// another one under the same name: the same relative directory on another
+	// host, a database restored from yesterday. All rows would count as missing,
+	// and a repair would fill the wrong one.
 	recorded, err := c.reader.Positions(ctx, c.p.Projection.Schema())
 	if err != nil {
 		return "", fmt.Errorf("read the positions of its sink: %w", err)
@@ -87,6 +91,8 @@ func (c *rowCheck) subtract(table int, source string, digest uint64) {
 		return
 	}
 	c.rows++
+	// No item has given it a sum. It may still: a row of a change behind high is
+	// read here before noteInFlight tells of the change.
 	if _, known := c.sums[name]; !known {
 		c.unknown[name] = source
 	}
@@ -108,6 +114,7 @@ func (c *rowCheck) explained(name, sum uint64) bool {
 	if sum == 0 {
 		return true
 	}
+	// The item gave `would`, and no row has taken any of it away.
 	if would, ok := c.unasked[name]; ok && sum == would {
 		return true // nothing is there, and nothing must be
 	}

@@ -55,6 +55,8 @@ func (s *rowSums) item(key feed.PartitionKey, id string, body []byte, sign int) 
 
 func (s *rowSums) add(table int, source string, digest uint64, sign int) {
 	if sign < 0 {
+		// Sums wrap around, so that adding and taking away cancel in any order, and
+		// what a page adds can be taken away by a change that is read before it.
 		digest = -digest
 	}
 	s.sums = append(s.sums, rowSum{sumName(table, source), digest, s.unasked})
@@ -63,6 +65,7 @@ func (s *rowSums) add(table int, source string, digest uint64, sign int) {
 // joined returns the sums, each name once, without those that come to nothing.
 func (s *rowSums) joined() []rowSum {
 	var joined []rowSum
+	// A change of one item makes a handful of sums: a search along the list will do.
 	for _, one := range s.sums {
 		at := slices.IndexFunc(joined, func(o rowSum) bool { return o.name == one.name })
 		if at < 0 {
@@ -79,6 +82,7 @@ func (s *rowSums) rowDigest(r *project.Row) uint64 {
 	s.buf = binary.AppendUvarint(s.buf[:0], uint64(len(r.Element)))
 	s.buf = append(s.buf, r.Element...)
 	for i := range r.Values {
+		// Two JSON texts can be equal and differ in their bytes; the digest must not.
 		if v := r.Values[i]; v.Kind() == project.JSON {
 			s.buf = binary.LittleEndian.AppendUint64(append(s.buf, byte(project.JSON)), JSONDigest([]byte(v.JSON())))
 		} else {

@@ -18,12 +18,17 @@ import (
 )
 
 // verification is one run of a Verifier.
+//
+// What one goroutine owns is in the checks of the kinds (scan, groupCheck, fieldCheck,
+// rowCheck); what these share is here.
 type verification struct {
+	// Set once by runOn. A Verifier never changes, so all goroutines read it.
 	*Verifier
 	repair    *repair // nil if nothing is to be repaired
 	pipelines []*Verified
 
-	mu       sync.Mutex // guards what follows, and the results of pipelines
+	// Guarded by mu, with result and expired of all pipelines.
+	mu       sync.Mutex
 	progress Progress
 	told     time.Time
 	at       registry.Checkpoints // of the processors, as it was when asked
@@ -172,6 +177,8 @@ func (run *verification) scan(ctx context.Context) error {
 		if p.Cascade == nil {
 			continue
 		}
+		// A cascade that is still being backfilled leaves copies that differ all over
+		// the container; each would be a suspect that waits for its timeout.
 		if full, err := run.awaitBackfill(ctx, p); err != nil {
 			return err
 		} else if !full {
@@ -185,6 +192,8 @@ func (run *verification) scan(ctx context.Context) error {
 	}
 	for _, id := range order {
 		for _, partition := range groups[id][0].target.Partitions() {
+			// One scan for all cascades into a container: a page is read once, however
+			// many pipelines write into its items.
 			s := &scan{run: run, pipelines: groups[id], target: groups[id][0].target, partition: partition}
 			g.Go(func() error { return s.all(ctx) })
 		}
@@ -197,6 +206,7 @@ func (run *verification) update(change func(*Progress)) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	change(&run.progress)
+	// Under the lock, so that what is shown never goes backwards.
 	if now := time.Now(); run.cfg.Progress != nil && now.Sub(run.told) >= 100*time.Millisecond {
 		run.told = now
 		run.cfg.Progress(run.progress)

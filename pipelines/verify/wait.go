@@ -38,6 +38,8 @@ func (run *verification) checkpoints(ctx context.Context) (registry.Checkpoints,
 	if at != nil && time.Since(asked) < run.cfg.PollInterval/2 {
 		return at, nil
 	}
+	// Before the reading: what is answered may be as old as this. Two that ask at
+	// once both read, which costs a reading and keeps the lock free of I/O.
 	asked = time.Now()
 	at, err := run.readCheckpoints(ctx)
 	if err != nil {
@@ -61,6 +63,7 @@ func (run *verification) await(ctx context.Context, p *Verified, done func(regis
 		if left, err = done(at); err != nil || left == "" {
 			return left, err
 		}
+		// After one look, not before it: also of a paused pipeline all may be done.
 		if run.hopeless(p) {
 			return left, nil
 		}

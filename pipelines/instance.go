@@ -12,49 +12,52 @@ import (
 	"github.com/millrace/millrace/processors"
 )
 
-// machine is what the processors of one generation share in this process: what
+// instance is what the processors of one generation share in this process: what
 // its declaration was compiled to, and the sink of a projection. The first term
 // that takes it makes it, and the last one that releases it closes it.
-type machine struct {
+type instance struct {
 	compile.Compiled
-	key    machineKey
-	record registry.Record
-	users  int           // guarded by Supervisor.mu
-	remade chan struct{} // closed when the declaration has changed
+	key      instanceKey
+	record   registry.Record
+	users    int           // guarded by Supervisor.mu
+	replaced chan struct{} // closed when the declaration has changed
 
 	wholeness wholeness
 }
 
-// machineKey tells apart what machines are made from.
-type machineKey struct {
-	id         string
-	generation uint32
-	form       string
+// instanceKey tells apart what instances are made from.
+type instanceKey struct {
+	id          string
+	generation  uint32
+	fingerprint string
 }
 
-// keyOf returns the key of the machine that a generation needs now, zero if it
+// keyOf returns the key of the instance that a generation needs now, zero if it
 // does not run. s.mu is held.
-func (s *Supervisor) keyOf(id string, generation uint32) machineKey {
+func (s *Supervisor) keyOf(id string, generation uint32) instanceKey {
 	rec, ok := s.records[id]
 	if !ok {
-		return machineKey{}
+		return instanceKey{}
 	}
 	g := rec.GenerationRecord(generation)
 	if g == nil {
-		return machineKey{}
+		return instanceKey{}
 	}
-	return machineKey{id, generation, g.Form()}
+	return instanceKey{id, generation, g.Fingerprint()}
 }
 
-// take returns the machine of a resource. Callers release it.
-func (s *Supervisor) take(resource processors.Resource) (*machine, error) {
+// acquire returns the instance of a resource. Callers release it.
+func (s *Supervisor) acquire(resource processors.Resource) (*instance, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// Under the lock from the look for the instance to the counting of its user:
+	// two terms that begin at once share one, and the last release of another
+	// cannot close it in between. Sinks are opened later, by the terms that write.
 	key := s.keyOf(resource.Pipeline, resource.Generation)
-	if key == (machineKey{}) {
+	if key == (instanceKey{}) {
 		return nil, fmt.Errorf("pipeline %s has no generation %d any more", resource.Pipeline, resource.Generation)
 	}
-	m := s.machines[key]
+	m := s.instances[key]
 	if m == nil {
 		whole := s.records[key.id]
 		rec := whole.GenerationRecord(key.generation)
@@ -66,20 +69,22 @@ func (s *Supervisor) take(resource processors.Resource) (*machine, error) {
 		if err != nil {
 			return nil, err
 		}
-		m = &machine{Compiled: c, key: key, record: *rec, remade: make(chan struct{})}
-		s.machines[key] = m
+		m = &instance{Compiled: c, key: key, record: *rec, replaced: make(chan struct{})}
+		s.instances[key] = m
 	}
 	m.users++
 	return m, nil
 }
 
-// release gives a machine back. The last one that uses it closes it.
-func (s *Supervisor) release(ctx context.Context, m *machine) {
+// release gives an instance back. The last one that uses it closes it.
+func (s *Supervisor) release(ctx context.Context, m *instance) {
 	s.mu.Lock()
 	m.users--
 	last := m.users == 0
-	if last && s.machines[m.key] == m {
-		delete(s.machines, m.key)
+	// It may have been replaced already, by one of the same key even: a
+	// declaration that was changed and changed back.
+	if last && s.instances[m.key] == m {
+		delete(s.instances, m.key)
 	}
 	s.mu.Unlock()
 	if !last {
@@ -90,8 +95,8 @@ func (s *Supervisor) release(ctx context.Context, m *machine) {
 	}
 }
 
-// task returns what to run under the lease of one of the machine's resources.
-func (m *machine) task(resource processors.Resource) processors.Task {
+// task returns what to run under the lease of one of the instance's resources.
+func (m *instance) task(resource processors.Resource) processors.Task {
 	_, heads := m.record.Goals(resource)
 	return processors.Task{
 		Resource: resource, Processor: m.Processor(resource), Start: m.record.Begin(resource), BackfillTo: feed.LSN(heads),
