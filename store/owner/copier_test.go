@@ -119,17 +119,22 @@ func TestRepair_CopiesOfOneItemAreOneChange(t *testing.T) {
 		},
 		{"as they are", []store.Copy{line("s2", "name", `"old"`), line("s4", "name", `"None"`)}, order, 0, store.StatusNotModified},
 		{"there and back", []store.Copy{line("s2", "name", `"new"`), line("s2", "name", `"old"`)}, order, 0, store.StatusNotModified},
-		{"one that leads through what is no object", []store.Copy{line("s1", "name", `"Apple"`), line("s1", "name.x", "1"), line("s3", "name", `"Plum"`)},
+		{
+			"one that leads through what is no object",
+			[]store.Copy{line("s1", "name", `"Apple"`), line("s1", "name.x", "1"), line("s3", "name", `"Plum"`)},
 			`{"id":"1","a":"x","lines":[{"sku":"s1","name":"Apple"},{"sku":"s2","name":"old"},{"sku":"s3"},{"sku":"s1","n":1,"name":"Apple"}],"source":"s1"}`,
 			1, store.StatusBadRequest,
 		},
-		{"one that is no copy", []store.Copy{line("s1", "name", `"Apple"`), line("s2", "name", `"Pear"`), line("s3", "name", `no JSON`)},
+		{
+			"one that is no copy",
+			[]store.Copy{line("s1", "name", `"Apple"`), line("s2", "name", `"Pear"`), line("s3", "name", `no JSON`)},
 			`{"id":"1","a":"x","lines":[{"sku":"s1","name":"Apple"},{"sku":"s2","name":"Pear"},{"sku":"s3"},{"sku":"s1","n":1,"name":"Apple"}],"source":"s1"}`,
 			1, store.StatusBadRequest,
 		},
 		{"one that removes it", []store.Copy{
 			line("s1", "name", `"Apple"`), line("s3", "name", `"Plum"`),
-			{Action: store.CopyDelete, Match: []store.Field{{Path: "source", Value: []byte(`"s1"`)}}}, line("s2", "name", `"Pear"`),
+			{Action: store.CopyDelete, Match: []store.Field{{Path: "source", Value: []byte(`"s1"`)}}},
+			line("s2", "name", `"Pear"`),
 		}, "", 1, store.StatusOK},
 	} {
 		item := n.mustOne(k, upsert(order))

@@ -18,6 +18,7 @@ import (
 
 // The password is in no error, whatever is wrong.
 func TestPasswordIsNeverTold(t *testing.T) {
+	t.Parallel()
 	good := newDatabase(t)
 	exec(t, good, `drop database if exists other`)
 	exec(t, good, `create database other encoding 'SQL_ASCII' template template0`)
@@ -81,6 +82,7 @@ func TestPasswordIsNeverTold(t *testing.T) {
 }
 
 func TestServerAwayIsUnreachable(t *testing.T) {
+	t.Parallel()
 	server := postgres.Start(t)
 	setenv(t, server.Database(t))
 	s, schema := newSink(t), orders(t, 1)
@@ -111,6 +113,7 @@ func TestServerAwayIsUnreachable(t *testing.T) {
 // A worker that hangs in the middle of a transaction holds the lock of its position;
 // the server ends it, and the next worker goes on.
 func TestI5_HungWorkerDoesNotHoldUpItsSuccessor(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("waits for 10s")
 	}
@@ -159,6 +162,7 @@ func TestI5_HungWorkerDoesNotHoldUpItsSuccessor(t *testing.T) {
 // A server that answers writes from memory, by its configuration, is made to put
 // them on disk: the pipeline's checkpoint rests on it.
 func TestCommitsAreDurable(t *testing.T) {
+	t.Parallel()
 	server := postgres.Start(t, "fsync = off", "synchronous_commit = off", "wal_writer_delay = 10s")
 	dsn := server.Database(t)
 	setenv(t, dsn)
@@ -177,6 +181,7 @@ func TestCommitsAreDurable(t *testing.T) {
 // Two values that the limits let through, and two that they do not, are taken and
 // refused by the server.
 func TestLimitsAreTheServers(t *testing.T) {
+	t.Parallel()
 	newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	schema.Tables[0].Columns = append(schema.Tables[0].Columns, column(t, "doc", "json"))

@@ -154,10 +154,12 @@ func each(t *testing.T, dsn string, stride int, harm func()) {
 }
 
 func TestCrash_ConnectionLostAtEachStep(t *testing.T) {
+	t.Parallel()
 	each(t, newDatabase(t), 9, func() {}) // the proxy cuts it
 }
 
 func TestCrash_BackendTerminatedAtEachStep(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	admin := connect(t, dsn)
 	each(t, dsn, 9, func() {
@@ -170,6 +172,7 @@ func TestCrash_BackendTerminatedAtEachStep(t *testing.T) {
 
 // A backend that is killed makes the server end all others and recover.
 func TestCrash_BackendKilledMidTransaction(t *testing.T) {
+	t.Parallel()
 	server := postgres.Start(t)
 	dsn := server.Database(t)
 	each(t, dsn, 20, func() {
@@ -184,6 +187,7 @@ func TestCrash_BackendKilledMidTransaction(t *testing.T) {
 }
 
 func TestCrash_ServerKilledMidTransaction(t *testing.T) {
+	t.Parallel()
 	server := postgres.Start(t)
 	dsn := server.Database(t)
 	each(t, dsn, 20, func() {

@@ -14,6 +14,7 @@ import (
 // Partitions that put, move and remove rows under the same keys at the same time
 // take their locks in one order: PostgreSQL never has to end one of them.
 func TestWritersNeverDeadlock(t *testing.T) {
+	t.Parallel()
 	for _, sc := range []struct {
 		name                                      string
 		keys, rows, dropPercent, batches, sources int

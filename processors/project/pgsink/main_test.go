@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -24,11 +26,11 @@ var server = sync.OnceValues(func() (*postgres.Server, error) {
 	return postgres.Open(context.Background(), postgres.Config{})
 })
 
-var started bool
+var started atomic.Bool
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if started {
+	if started.Load() {
 		if s, err := server(); err == nil {
 			if err := s.Close(); err != nil {
 				_, _ = fmt.Fprintln(os.Stderr, err)
@@ -42,7 +44,7 @@ func TestMain(m *testing.M) {
 // shared returns the server of all tests which do not harm it.
 func shared(t testing.TB) *postgres.Server {
 	t.Helper()
-	started = true
+	started.Store(true)
 	s, err := server()
 	if errors.Is(err, postgres.ErrMissing) {
 		t.Skip(err)
@@ -53,8 +55,12 @@ func shared(t testing.TB) *postgres.Server {
 	return s
 }
 
-// dsnEnv names the variable with the connection string of a test.
-const dsnEnv = "MILLRACE_TEST_DSN"
+// dsnEnv names the variable with the connection string of a test. Its cases, which
+// run one after the other, have the same.
+func dsnEnv(t testing.TB) string {
+	name, _, _ := strings.Cut(t.Name(), "/")
+	return "MILLRACE_TEST_DSN_" + name
+}
 
 // newDatabase makes a database and names it in dsnEnv.
 func newDatabase(t testing.TB) string {
@@ -66,14 +72,14 @@ func newDatabase(t testing.TB) string {
 
 func setenv(t testing.TB, dsn string) {
 	t.Helper()
-	if err := os.Setenv(dsnEnv, dsn); err != nil { //nolint:usetesting // a testing.TB of a case within the case whose variable it is
+	if err := os.Setenv(dsnEnv(t), dsn); err != nil { //nolint:usetesting // a testing.TB of a case within the case whose variable it is
 		t.Fatal(err)
 	}
 }
 
 func newSink(t testing.TB) *pgsink.Sink {
 	t.Helper()
-	return newSinkOf(t, pgsink.Config{DSNEnv: dsnEnv})
+	return newSinkOf(t, pgsink.Config{DSNEnv: dsnEnv(t)})
 }
 
 func newSinkOf(t testing.TB, cfg pgsink.Config) *pgsink.Sink {
@@ -245,7 +251,7 @@ func wantRows(t testing.TB, s *pgsink.Sink, schema *project.Schema, want ...proj
 	}
 }
 
-// backends returns the processes of the server that serve sinks.
+// backends returns the processes of the server that serve sinks in a database.
 func backends(ctx context.Context, t testing.TB, dsn string) []int {
 	t.Helper()
 	c, err := pgx.Connect(ctx, dsn)
@@ -254,7 +260,7 @@ func backends(ctx context.Context, t testing.TB, dsn string) []int {
 		return nil
 	}
 	defer func() { _ = c.Close(ctx) }()
-	rows, err := c.Query(ctx, "select pid from pg_stat_activity where application_name = 'millrace'")
+	rows, err := c.Query(ctx, "select pid from pg_stat_activity where application_name = 'millrace' and datname = current_database()")
 	if err != nil {
 		t.Error(err)
 		return nil

@@ -13,6 +13,7 @@ import (
 // Partitions that claim each other's keys at the same time, over and over: in the
 // end each key that somebody claims has one row, and all others that claim it wait.
 func TestPartitionsThatClaimTheSameKeys(t *testing.T) {
+	t.Parallel()
 	const (
 		partitions = 4
 		keys       = 5

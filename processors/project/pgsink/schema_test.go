@@ -14,6 +14,7 @@ import (
 )
 
 func TestTablesAreMadeFromTheDeclaration(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	table := &schema.Tables[0]
@@ -41,6 +42,7 @@ func TestTablesAreMadeFromTheDeclaration(t *testing.T) {
 }
 
 func TestWhatCannotBeChangedInPlaceIsRefused(t *testing.T) {
+	t.Parallel()
 	newDatabase(t)
 	s := newSink(t)
 	former := orders(t, 1)
@@ -65,6 +67,7 @@ func TestWhatCannotBeChangedInPlaceIsRefused(t *testing.T) {
 }
 
 func TestNamesThatPostgreSQLDoesNotTakeAreMapped(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s := newSink(t)
 	long := strings.Repeat("table", 25)
@@ -113,6 +116,7 @@ func TestNamesThatPostgreSQLDoesNotTakeAreMapped(t *testing.T) {
 }
 
 func TestTablesOfOthersAreLeftAlone(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	exec(t, dsn, `create table orders (mine text); insert into orders values ('x')`)
@@ -123,7 +127,7 @@ func TestTablesOfOthersAreLeftAlone(t *testing.T) {
 	}
 	wantQuery(t, dsn, "select * from orders", "(x)")
 
-	other := newSinkOf(t, pgsink.Config{DSNEnv: dsnEnv, Schema: "of its own"})
+	other := newSinkOf(t, pgsink.Config{DSNEnv: dsnEnv(t), Schema: "of its own"})
 	open(t, other, schema, 0, 1)
 	rival := orders(t, 1)
 	rival.Pipeline = "rival"
@@ -142,6 +146,7 @@ func TestTablesOfOthersAreLeftAlone(t *testing.T) {
 }
 
 func TestSwapKeepsGrantsAndRefusesToBreakViews(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	open(t, s, schema, 0, 1)
@@ -174,6 +179,7 @@ func TestSwapKeepsGrantsAndRefusesToBreakViews(t *testing.T) {
 }
 
 func TestShadowThatIsGivenUpIsRemoved(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, first := newSink(t), orders(t, 1)
 	w := open(t, s, first, 0, 1)
@@ -197,6 +203,7 @@ func TestShadowThatIsGivenUpIsRemoved(t *testing.T) {
 
 // A sink that was emptied by hand says so by its position.
 func TestEmptiedByHand(t *testing.T) {
+	t.Parallel()
 	for name, harm := range map[string]string{
 		"a table is dropped": "drop table orders", "its rejects are dropped": "drop table orders_rejects",
 		"the sink's own tables too": `drop schema public cascade; create schema public`,
@@ -226,6 +233,7 @@ func TestEmptiedByHand(t *testing.T) {
 }
 
 func TestNewerFormatIsRefused(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	open(t, s, schema, 0, 1)

@@ -12,6 +12,7 @@ import (
 )
 
 func TestRowsAreWrittenWithTheirPosition(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	w := open(t, s, schema, 0, 1)
@@ -39,6 +40,7 @@ func TestRowsAreWrittenWithTheirPosition(t *testing.T) {
 }
 
 func TestI5_LateWorkerIsRefused(t *testing.T) {
+	t.Parallel()
 	newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	old := open(t, s, schema, 0, 1)
@@ -66,6 +68,7 @@ func TestI5_LateWorkerIsRefused(t *testing.T) {
 }
 
 func TestClaims(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	w, v := open(t, s, schema, 0, 1), open(t, s, schema, 1, 1)
@@ -103,6 +106,7 @@ func TestClaims(t *testing.T) {
 // A row that the server refuses, by a constraint of somebody else's, is set aside;
 // all others of the batch are written.
 func TestRefusedRowIsIsolated(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	w := open(t, s, schema, 0, 1)
@@ -138,6 +142,7 @@ func TestRefusedRowIsIsolated(t *testing.T) {
 
 // A constraint that is checked at the commit does not tell which row it was.
 func TestRefusedAtCommitIsIsolated(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	w := open(t, s, schema, 0, 1)
@@ -152,6 +157,7 @@ func TestRefusedAtCommitIsIsolated(t *testing.T) {
 
 // A row that others refer to cannot go; the others do.
 func TestRowThatCannotGo(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	w := open(t, s, schema, 0, 1)
@@ -164,6 +170,7 @@ func TestRowThatCannotGo(t *testing.T) {
 }
 
 func TestWritesNothingOfABatchThatFails(t *testing.T) {
+	t.Parallel()
 	dsn := newDatabase(t)
 	s, schema := newSink(t), orders(t, 1)
 	w := open(t, s, schema, 0, 1)
@@ -179,7 +186,7 @@ func TestWritesNothingOfABatchThatFails(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	s, err := pgsink.New(pgsink.Config{DSNEnv: dsnEnv})
+	s, err := pgsink.New(pgsink.Config{DSNEnv: dsnEnv(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

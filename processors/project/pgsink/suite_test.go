@@ -10,11 +10,12 @@ import (
 
 // Each case has a schema of its own.
 func TestSuite(t *testing.T) {
+	t.Parallel()
 	newDatabase(t)
 	cases := 0
 	sinktest.Run(t, func(testing.TB) sinktest.Open {
 		cases++
-		cfg := pgsink.Config{DSNEnv: dsnEnv, Schema: fmt.Sprintf("case %d \"of\" the suite", cases)}
+		cfg := pgsink.Config{DSNEnv: dsnEnv(t), Schema: fmt.Sprintf("case %d \"of\" the suite", cases)}
 		return func(t testing.TB) sinktest.Sink {
 			t.Helper()
 			return newSinkOf(t, cfg)
