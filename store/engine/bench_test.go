@@ -189,3 +189,31 @@ func report(b *testing.B, n int, start time.Duration) {
 	b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "items/s")
 	b.ReportMetric(float64((cpuTime()-start).Nanoseconds())/float64(n), "cpu-ns/item")
 }
+
+// BenchmarkLoad loads dumps of items of 1 KiB: without an index, and with four, whose
+// entries are in the dump.
+func BenchmarkLoad(b *testing.B) {
+	const n = 200_000
+	for name, schema := range map[string]*engine.Schema{"plain": {}, "indexes=4": schemaOf(b, "/categoryId", "/group", "/flag", "/tags/*/id")} {
+		from := load(b, n, schema)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				db, err := engine.Open(b.TempDir(), engine.Config{}, quiet)
+				must(b, err)
+				to := openPartition(b, db, partA)
+				s := from.Snapshot()
+				state := engine.State{Applied: 7}
+				start := cpuTime()
+				b.StartTimer()
+				must(b, to.Load(state, s.Dump()))
+				b.ReportMetric(float64(cpuTime()-start)/n, "cpu-ns/item")
+				b.StopTimer()
+				s.Close()
+				must(b, db.Close())
+				b.StartTimer()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/item")
+		})
+	}
+}

@@ -77,15 +77,6 @@ func (d *DB) Verify() error {
 	return err
 }
 
-// State returns the partition's state as the snapshot sees it.
-func (s *Snapshot) State() (State, error) {
-	value, err := getValue(s.txn, s.keyOf(kindState))
-	if err != nil || value == nil {
-		return State{}, err
-	}
-	return decodeState(value)
-}
-
 // Values returns the raw values that body has at the paths of the unique key, for
 // Snapshot.Unique.
 func (u *UniqueKey) Values(body []byte) [][]byte {
