@@ -30,6 +30,7 @@ type Shape struct {
 	Log         LogID
 	First, Last LSN // Last is one below First in an empty log
 	Commits     uint64
+	Bytes       uint64 // of all commits, with what the server stores beside each
 	// Missing are the commits between Begin and Last that the stream has not, in
 	// order; of very many the last one spans the rest.
 	Missing []Stretch
@@ -83,6 +84,7 @@ type shapeAnswer struct {
 		First    LSN    `json:"first_seq"`
 		Last     LSN    `json:"last_seq"`
 		Messages uint64 `json:"messages"`
+		Bytes    uint64 `json:"bytes"`
 		Deleted  []LSN  `json:"deleted"`
 	} `json:"state"`
 	Cluster *struct {
@@ -105,7 +107,7 @@ func (l *Log) Shape(ctx context.Context) (*Shape, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shape of partition %s: %w", l.p, err)
 	}
-	s := &Shape{Log: l.id, First: a.State.First, Last: a.State.Last, Commits: a.State.Messages, Time: a.Time}
+	s := &Shape{Log: l.id, First: a.State.First, Last: a.State.Last, Commits: a.State.Messages, Bytes: a.State.Bytes, Time: a.Time}
 	if s.First > s.Begin() && s.Last > 0 {
 		s.Missing = append(s.Missing, Stretch{s.Begin(), s.First - 1})
 	}

@@ -48,6 +48,8 @@ var walls = []struct{ who, what, why string }{
 	{"store/tombstone", "store/engine", "what a tombstone means touches no disk"},
 	{"store/tombstone", "store/owner", "what a tombstone means touches no disk"},
 	{"store/tombstone", "leases", "what a tombstone means knows no owners"},
+	{"store/snapshot", "store/owner", "when a snapshot is taken, and whether it may be loaded, is the owner's to know"},
+	{"store/snapshot", "leases", "who may write is the owner's to know"},
 	{"store/queryplan", "store/owner", "how items are reached is chosen by what is given"},
 	{"store/queryplan", "leases", "how items are reached is chosen by what is given"},
 	{"store/queryrun", "store/owner", "a query reads a snapshot and decides nothing"},

@@ -39,6 +39,8 @@ type PartitionStatus struct {
 	// Scrub is the last time that the whole log was read; nil if it has not been since
 	// the partition was opened.
 	Scrub *ScrubState `json:"scrub,omitempty"`
+	// Snapshot is the newest one; nil if there is none, or if it is not known yet.
+	Snapshot *SnapshotState `json:"snapshot,omitempty"`
 	// EngineScrub is the same of the engine of the owner's process.
 	EngineScrub *ScrubState `json:"engineScrub,omitempty"`
 	Queue       int         `json:"queue"` // requests waiting to be decided
@@ -55,6 +57,21 @@ type ScrubState struct {
 	Blocks  uint64 `json:"blocks,omitempty"`
 	// Finding is what was wrong; "" if nothing was.
 	Finding string `json:"finding,omitempty"`
+}
+
+// SnapshotState tells of the newest snapshot of a partition.
+type SnapshotState struct {
+	ID      string    `json:"id"`
+	LSN     feed.LSN  `json:"lsn"`
+	Taken   time.Time `json:"taken"`
+	Entries uint64    `json:"entries"`
+	// Bytes is what the partition held, Stored what the snapshot takes, compressed.
+	Bytes  uint64 `json:"bytes"`
+	Stored uint64 `json:"stored"`
+	// LogBytes is the size of the log when it was taken, or when Failed.
+	LogBytes uint64 `json:"logBytes"`
+	// Failed says why the last try to take a newer one failed; "" if it did not.
+	Failed string `json:"failed,omitempty"`
 }
 
 // IndexState tells whether an index can be used.

@@ -95,14 +95,14 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		for _, p := range now {
 			rows = append(rows, p.row())
 		}
-		return columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "NOTE"}, rows)
+		return columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "SNAPSHOT", "NOTE"}, rows)
 	})
 }
 
 func (p *partitionNow) row() []string {
 	row := []string{strconv.Itoa(int(p.Number)), format.Count(p.Items), p.replicas()}
 	if p.Status == nil {
-		return append(row, "-", "-", "-", "-", "-", "-", p.Error)
+		return append(row, "-", "-", "-", "-", "-", "-", "-", p.Error)
 	}
 	ready := 0
 	for _, index := range p.Status.Indexes {
@@ -126,7 +126,22 @@ func (p *partitionNow) row() []string {
 	}
 	return append(row, format.Count(uint64(p.Status.Applied)), format.Count(p.Status.Epoch), p.Status.Owner,
 		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), fmt.Sprintf("%d of %d in force", inForce, len(p.Status.Rules)),
-		scrubbed(p.Status.Scrub), note)
+		scrubbed(p.Status.Scrub), snapshotOf(p.Status.Snapshot), note)
+}
+
+// snapshotOf tells which commit the newest snapshot is of, and when it was taken.
+func snapshotOf(s *store.SnapshotState) string {
+	if s == nil {
+		return "-"
+	}
+	text := "-"
+	if s.LSN > 0 {
+		text = fmt.Sprintf("LSN %s, %s ago", format.Count(uint64(s.LSN)), time.Since(s.Taken).Round(time.Second))
+	}
+	if s.Failed != "" {
+		text += ", a newer one failed"
+	}
+	return text
 }
 
 // scrubbed tells when a log was last read as a whole, and whether it was.

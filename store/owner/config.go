@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/snapshot"
 )
 
 // DiskReserveDefault is the default of Config.DiskReserve. It is more than
@@ -68,6 +69,10 @@ type Config struct {
 	// Scrub tells how logs and the engine are read to find what has changed on disk.
 	Scrub ScrubConfig `yaml:"scrub"`
 
+	// Snapshots tells when partitions are copied, so that an engine can be made without
+	// replaying their whole logs.
+	Snapshots SnapshotConfig `yaml:"snapshots"`
+
 	// DiskReserve is the free space, in bytes, below which writes are refused with
 	// 507, on the disk of the data directory and on that of the embedded server's
 	// logs. The engine may need 336 MiB at once with its defaults, and on a disk that is
@@ -96,6 +101,9 @@ type Config struct {
 
 	// caches is what RuleCacheBytes allows, shared by the partitions of a server.
 	caches *cacheBudget
+
+	// snapshots is where Snapshots says; nil is nowhere.
+	snapshots snapshot.Store
 
 	// now is the wall clock in unix milliseconds; tests replace it.
 	now func() int64
@@ -141,6 +149,8 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Scrub.Interval == 0 {
 		c.Scrub.Interval = time.Minute
 	}
+	c.Snapshots.setDefaults()
+	c.snapshots = c.Snapshots.store(c.DataDir)
 	if c.DiskReserve == 0 {
 		c.DiskReserve = DiskReserveDefault
 	}
@@ -172,5 +182,6 @@ func (c Config) withDefaults() (Config, error) {
 	if c.Scrub.SharePercent < 1 || c.Scrub.SharePercent > 100 || c.Scrub.Interval < 0 {
 		errs = append(errs, fmt.Errorf("store.scrub.sharePercent is %d; 1 to 100 are allowed, and store.scrub.interval must not be negative", c.Scrub.SharePercent))
 	}
+	errs = append(errs, c.Snapshots.check())
 	return c, errors.Join(errs...)
 }

@@ -208,6 +208,7 @@ func (s *Server) checkLoop(ctx context.Context) {
 			shape, err := p.feed.Shape(ctx)
 			if err == nil {
 				p.noteClock(asked, shape)
+				p.logBytes.Store(shape.Bytes)
 			}
 			p.checkClock()
 			damage := p.judge(known, shape, err)

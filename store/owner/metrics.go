@@ -28,21 +28,28 @@ type instruments struct {
 	held           metric.Int64Counter
 	heldDuration   metric.Float64Gauge
 	diskFree       metric.Int64Gauge
+
+	snapshots, snapshotsFailed, snapshotsLoaded, snapshotBytes metric.Int64Counter
 }
 
 var meters = newInstruments(meter.Of(instrumentation))
 
 func newInstruments(m meter.Meter) *instruments {
 	return &instruments{
-		commitDuration: m.Durations("millrace.commit.duration", "From the first byte encoded to the answer: append, sync and apply of one commit."),
-		appendDuration: m.Durations("millrace.commit.append.duration", "Append of one commit to the log, with its sync."),
-		commitRequests: m.Histogram("millrace.commit.requests", "{request}", "Requests answered by one commit."),
-		commitBytes:    m.Histogram("millrace.commit.size", "By", "Encoded size of one commit."),
-		changes:        m.Counter("millrace.changes", "{change}", "Changes committed, by cause: client, pipeline or expiry, and by container: its heat."),
-		fenced:         m.Counter("millrace.fenced", "{write}", "Writes refused because their writer had lost its lease: appends of an owner, and pipelines' writes of an older epoch."),
-		held:           m.Counter("millrace.decider.held", "{event}", "How often one thing held all writes of a partition for more than a second; the log says what."),
-		heldDuration:   m.DurationGauge("millrace.decider.held.duration", "For how long one thing has held all writes of a partition; the longest of this process, 0 below a second."),
-		diskFree:       m.Gauge("millrace.disk.free", "By", "Free space on the disk of the data directory, or on that of the embedded server's logs if it is less."),
+		commitDuration:  m.Durations("millrace.commit.duration", "From the first byte encoded to the answer: append, sync and apply of one commit."),
+		appendDuration:  m.Durations("millrace.commit.append.duration", "Append of one commit to the log, with its sync."),
+		commitRequests:  m.Histogram("millrace.commit.requests", "{request}", "Requests answered by one commit."),
+		commitBytes:     m.Histogram("millrace.commit.size", "By", "Encoded size of one commit."),
+		changes:         m.Counter("millrace.changes", "{change}", "Changes committed, by cause: client, pipeline or expiry, and by container: its heat."),
+		fenced:          m.Counter("millrace.fenced", "{write}", "Writes refused because their writer had lost its lease: appends of an owner, and pipelines' writes of an older epoch."),
+		held:            m.Counter("millrace.decider.held", "{event}", "How often one thing held all writes of a partition for more than a second; the log says what."),
+		heldDuration:    m.DurationGauge("millrace.decider.held.duration", "For how long one thing has held all writes of a partition; the longest of this process, 0 below a second."),
+		snapshots:       m.Counter("millrace.snapshots.taken", "{snapshot}", "Snapshots of partitions that were taken and read back."),
+		snapshotsFailed: m.Counter("millrace.snapshots.failed", "{snapshot}", "Snapshots that could not be taken; the log says why."),
+		snapshotsLoaded: m.Counter("millrace.snapshots.loaded", "{snapshot}", "Snapshots from which an engine's partition was made."),
+		snapshotBytes:   m.Counter("millrace.snapshots.size", "By", "What snapshots took in their store, compressed."),
+
+		diskFree: m.Gauge("millrace.disk.free", "By", "Free space on the disk of the data directory, or on that of the embedded server's logs if it is less."),
 	}
 }
 

@@ -82,6 +82,8 @@ type Partition struct {
 	closedFor atomic.Pointer[store.Error]  // why everything is
 	harm      atomic.Pointer[DamagedError] // of the log, found while it is served
 	scrubbed  atomic.Pointer[store.ScrubState]
+	copied    atomic.Pointer[store.SnapshotState] // the newest snapshot; nil until that is known
+	logBytes  atomic.Uint64                       // size of the stream, when it was asked last
 	clock     atomic.Pointer[reading]
 	early     *store.Error // of checkClock, which one goroutine calls at a time
 	// engineScrubbed is of the process's engine. Set before the partition is served.

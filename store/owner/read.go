@@ -242,6 +242,9 @@ func (p *Partition) status() *store.Response {
 		Owner: p.owner, Epoch: p.lease.Epoch(), Log: p.feed.ID(), Queue: len(p.queue), FanOuts: int(p.fanOuts.Load()),
 	}
 	st.Scrub = p.scrubbed.Load()
+	if taken := p.copied.Load(); taken != nil && (taken.LSN > 0 || taken.Failed != "") {
+		st.Snapshot = taken
+	}
 	if why := p.closedFor.Load(); why != nil {
 		st.Refusing, st.Unreadable = why.Message, true
 		return &store.Response{Status: st}

@@ -82,9 +82,9 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
 	p.noteClock(asked, shape)
-	a := &applier{p: p.engine, log: p.log}
-	if state.Applied == 0 { // an engine that has nothing, and replays all
-		return a, p.checkWhole(a, shape)
+	p.logBytes.Store(shape.Bytes)
+	if state.Applied == 0 { // an engine that has nothing
+		return p.begin(ctx, shape)
 	}
 	end := shape.Last
 	// Found is what the engine had applied when it stopped; State is that, or
@@ -105,15 +105,33 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 		if err := p.engine.Clear(); err != nil {
 			return nil, fmt.Errorf("partition %s: clear: %w", p.id, err)
 		}
-		return a, p.checkWhole(a, shape)
+		return p.begin(ctx, shape)
 	}
 	if shape.Missing != nil && p.engine.Kept() {
 		state = found // what the log lacks behind the last sync is in the engine
 	}
-	if a.schema, err = compileSettings(state.Settings); err != nil {
-		return nil, fmt.Errorf("partition %s: %w", p.id, err)
+	return p.from(state, shape)
+}
+
+// begin makes the applier of a partition of which the engine holds nothing.
+func (p *Partition) begin(ctx context.Context, shape *feed.Shape) (*applier, error) {
+	state, err := p.load(ctx, shape)
+	if err != nil {
+		return nil, err
 	}
-	a.last = applied{lsn: state.Applied, sum: state.Sum, time: state.Time}
+	return p.from(state, shape)
+}
+
+// from makes the applier that goes on from a state of the engine, the zero one if it
+// holds nothing.
+func (p *Partition) from(state engine.State, shape *feed.Shape) (a *applier, err error) {
+	a = &applier{p: p.engine, log: p.log}
+	if state.Applied > 0 {
+		if a.schema, err = compileSettings(state.Settings); err != nil {
+			return nil, fmt.Errorf("partition %s: %w", p.id, err)
+		}
+		a.last = applied{lsn: state.Applied, sum: state.Sum, time: state.Time}
+	}
 	return a, p.checkWhole(a, shape)
 }
 

@@ -84,6 +84,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.diskLoop(work) })
 	wg.Go(func() { s.checkLoop(work) })
 	wg.Go(func() { s.scrubLoop(work) })
+	wg.Go(func() { s.snapshotLoop(work) })
 	wg.Go(func() { s.heldLoop(work) })
 	wg.Go(func() { s.renewLoop(work) })
 	err := s.leases.Run(work, s.own)
@@ -126,6 +127,7 @@ func (s *Server) catalogChanged(ctx context.Context, infos []store.ContainerInfo
 			if err := db.DropPartition(id); err != nil {
 				s.cfg.Logger.Error("drop the state of a container that was deleted", "partition", id.String(), "error", err)
 			}
+			s.dropSnapshots(ctx, id)
 		}
 	}
 }

@@ -1,0 +1,277 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/pace"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// SnapshotConfig tells when partitions are copied, so that an engine can be made
+// without replaying their whole logs. Zero fields take their defaults.
+type SnapshotConfig struct {
+	// Directory is where snapshots are kept, two of each partition. Default: snapshots in
+	// the data directory. "off" takes none and loads none.
+	Directory string `yaml:"directory"`
+
+	// LogBytes is how much a log must grow before a snapshot is taken while writes go on:
+	// this much, and half of what the partition held at the last one, so that what is
+	// written for snapshots stays a part of what is written anyway. Default 64 MiB.
+	LogBytes int64 `yaml:"logBytes"`
+
+	// Rest is after how long without a write a snapshot is taken of a log that has grown
+	// by more than the partition held, and by a MiB at least. Default 15s.
+	Rest time.Duration `yaml:"rest"`
+
+	// SharePercent is the part of its time in which one process writes snapshots, one after
+	// the other: it is the share of one processor. Default 20, at most 100.
+	SharePercent int `yaml:"sharePercent"`
+}
+
+// snapshotsOff is the directory that stands for none.
+const snapshotsOff = "off"
+
+// restBytesMin is how much a log must have grown before a snapshot at rest.
+const restBytesMin = 1 << 20
+
+func (c *SnapshotConfig) setDefaults() {
+	if c.LogBytes == 0 {
+		c.LogBytes = 64 << 20
+	}
+	if c.Rest == 0 {
+		c.Rest = 15 * time.Second
+	}
+	if c.SharePercent == 0 {
+		c.SharePercent = 20
+	}
+}
+
+func (c *SnapshotConfig) check() error {
+	var errs []error
+	if c.Directory != "" && c.Directory != snapshotsOff && !filepath.IsAbs(c.Directory) {
+		errs = append(errs, fmt.Errorf("store.snapshots.directory is %q; a path that begins with / is expected, or %q", c.Directory, snapshotsOff))
+	}
+	if c.LogBytes < 1 || c.Rest < 0 {
+		errs = append(errs, errors.New("store.snapshots.logBytes must be at least 1, and store.snapshots.rest must not be negative"))
+	}
+	if c.SharePercent < 1 || c.SharePercent > 100 {
+		errs = append(errs, fmt.Errorf("store.snapshots.sharePercent is %d; 1 to 100 are allowed", c.SharePercent))
+	}
+	return errors.Join(errs...)
+}
+
+// store returns where snapshots are kept; nil if nowhere.
+func (c *SnapshotConfig) store(dataDir string) snapshot.Store {
+	switch {
+	case c.Directory == snapshotsOff, c.Directory == "" && dataDir == "":
+		return nil
+	case c.Directory == "":
+		return snapshot.Directory(filepath.Join(dataDir, "snapshots"))
+	}
+	return snapshot.Directory(c.Directory)
+}
+
+// due tells whether a partition is to be copied: its log has grown to logBytes, and
+// there was no write for rested.
+//
+//	held 10 MiB at the last, a log that grew by   64 MiB: now
+//	                                              20 MiB: when writes rest
+//	                                               5 MiB: not yet
+//	held 1 GiB                                    64 MiB: not yet
+//	                                             512 MiB: now
+func (c *SnapshotConfig) due(last *store.SnapshotState, at feed.LSN, logBytes uint64, rested time.Duration) bool {
+	var held, before uint64
+	if last != nil {
+		if last.LSN >= at {
+			return false
+		}
+		held, before = last.Bytes, last.LogBytes
+	}
+	if before > logBytes { // the log is shorter than it was
+		before = 0
+	}
+	grown := logBytes - before
+	return grown >= max(uint64(c.LogBytes), held/2) || rested >= c.Rest && grown > max(held, restBytesMin)
+}
+
+const snapshotInterval = time.Second
+
+// snapshotLoop copies the partitions of this process, one after the other.
+func (s *Server) snapshotLoop(ctx context.Context) {
+	if s.cfg.snapshots == nil {
+		return
+	}
+	pacer := pace.New(float64(s.cfg.Snapshots.SharePercent)/100, func() {})
+	t := time.NewTicker(snapshotInterval)
+	defer t.Stop()
+	wrote := map[*Partition]lastWrite{}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		seen := map[*Partition]lastWrite{}
+		for _, p := range s.partitions() {
+			at := p.state.Load().lsn
+			w, known := wrote[p]
+			if !known || w.lsn != at {
+				w = lastWrite{at, time.Now()}
+			}
+			seen[p] = w
+			if p.closedFor.Load() == nil && p.trouble.Load() == nil && s.snapshotDue(ctx, p, w) {
+				pacer.Resume()
+				s.takeSnapshot(ctx, p, pacer)
+			}
+		}
+		wrote = seen
+	}
+}
+
+// lastWrite is the last commit of a partition that was seen, and when it was seen first.
+type lastWrite struct {
+	lsn feed.LSN
+	at  time.Time
+}
+
+func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) bool {
+	if p.copied.Load() == nil {
+		all, _, err := snapshot.Newest(ctx, s.cfg.snapshots, p.id)
+		if err != nil {
+			return false // the next look tells
+		}
+		state := &store.SnapshotState{}
+		if len(all) > 0 && all[0].Log == p.feed.ID() {
+			state = snapshotState(all[0])
+		}
+		p.copied.CompareAndSwap(nil, state)
+	}
+	last := p.copied.Load()
+	return s.cfg.Snapshots.due(last, w.lsn, p.logBytes.Load(), time.Since(w.at)) && s.roomForSnapshot(last)
+}
+
+// roomForSnapshot tells whether the disk takes a snapshot without coming near the
+// reserve, below which writes are refused.
+func (s *Server) roomForSnapshot(last *store.SnapshotState) bool {
+	if s.cfg.DiskReserve < 0 || s.cfg.DataDir == "" {
+		return true
+	}
+	free, err := freeBytes(s.cfg.DataDir)
+	return err == nil && free >= s.cfg.DiskReserve+s.cfg.DiskReserve/diskSlack+int64(last.Stored)*2
+}
+
+func snapshotState(m *snapshot.Manifest) *store.SnapshotState {
+	return &store.SnapshotState{
+		ID: m.ID(), LSN: m.LSN, Taken: m.Taken, Entries: m.Entries, Bytes: m.Bytes, Stored: m.Stored(), LogBytes: m.LogBytes,
+	}
+}
+
+// takeSnapshot copies one partition. What fails is tried again when the log has grown as
+// much again: a store that is away must not be asked every second.
+func (s *Server) takeSnapshot(ctx context.Context, p *Partition, pacer *pace.Pacer) {
+	h := s.enter()
+	if h == nil {
+		return
+	}
+	defer h.users.Done()
+	began := time.Now()
+	m, err := s.writeSnapshot(ctx, p, func() error {
+		if p.isClosed() || h.over.Err() != nil {
+			return errStopped
+		}
+		return pacer.Pace(ctx)
+	})
+	if m != nil {
+		p.copied.Store(snapshotState(m))
+		meters.snapshots.Add(ctx, 1)
+		meters.snapshotBytes.Add(ctx, int64(m.Stored()))
+		p.log.Info("snapshot taken", "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes, "stored", m.Stored(),
+			"took", time.Since(began).Round(time.Millisecond))
+	}
+	if err == nil || ctx.Err() != nil || errors.Is(err, errStopped) {
+		return
+	}
+	meters.snapshotsFailed.Add(ctx, 1)
+	p.log.Error("no snapshot could be taken; the one before stays", "error", err, "store", s.cfg.snapshots.String())
+	if m == nil {
+		failed := *p.copied.Load()
+		failed.LogBytes, failed.Failed = p.logBytes.Load(), err.Error()
+		p.copied.Store(&failed)
+	}
+}
+
+func (s *Server) writeSnapshot(ctx context.Context, p *Partition, turn func() error) (m *snapshot.Manifest, err error) {
+	defer func() {
+		if wrong := p.engine.Caught(recover()); wrong != nil {
+			m, err = nil, wrong
+		}
+	}()
+	source := p.engine.Snapshot()
+	defer source.Close()
+	return snapshot.Write(ctx, s.cfg.snapshots, p.id, source, p.logBytes.Load(), turn, p.engine.Sound)
+}
+
+// dropSnapshots removes the snapshots of a partition whose container was deleted.
+func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) {
+	if s.cfg.snapshots == nil {
+		return
+	}
+	if err := snapshot.Remove(ctx, s.cfg.snapshots, id); err != nil {
+		s.cfg.Logger.Error("drop the snapshots of a container that was deleted", "partition", id.String(), "error", err)
+	}
+}
+
+// load makes the state of a partition of which the engine holds nothing, from its newest
+// snapshot that is whole and of the history that the log tells. The state is zero if
+// there is none: then the log is replayed from its beginning.
+func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, error) {
+	if p.cfg.snapshots == nil {
+		return engine.State{}, nil
+	}
+	all, damage, err := snapshot.Newest(ctx, p.cfg.snapshots, p.id)
+	if err != nil {
+		damage = append(damage, err)
+	}
+	for _, d := range damage {
+		p.log.Error("a snapshot cannot be used", "error", d)
+	}
+	for _, m := range all {
+		if m.Log != shape.Log {
+			continue // of a log that was there before
+		}
+		if m.LSN > shape.Last {
+			return engine.State{}, p.damaged(shape, "a snapshot holds what LSN %d to %d made, and they are not in its log: "+
+				"the stream was restored older or has lost its end", shape.Last+1, m.LSN)
+		}
+		reason, err := p.diverges(ctx, shape, m.State())
+		if err != nil {
+			return engine.State{}, err
+		}
+		if reason != "" {
+			p.log.Error("a snapshot cannot be used", "snapshot", m.ID(), "error", reason)
+			continue
+		}
+		began := time.Now()
+		err = snapshot.Load(ctx, p.cfg.snapshots, m, p.engine, func() error {
+			p.lease.Progress()
+			return ctx.Err()
+		})
+		if err == nil {
+			p.log.Info("snapshot loaded", "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes, "took", time.Since(began).Round(time.Millisecond))
+			meters.snapshotsLoaded.Add(ctx, 1)
+			return m.State(), nil
+		}
+		if ctx.Err() != nil || errors.Is(err, engine.ErrClosed) {
+			return engine.State{}, err
+		}
+		p.log.Error("a snapshot cannot be used", "snapshot", m.ID(), "error", err)
+	}
+	return engine.State{}, nil
+}

@@ -1,0 +1,233 @@
+package owner
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+func TestSnapshotConfig_Due(t *testing.T) {
+	var c SnapshotConfig
+	c.setDefaults()
+	const mib = 1 << 20
+	for _, x := range []struct {
+		name       string
+		held, then uint64 // at the last snapshot, of LSN 5; none if both are 0
+		at         feed.LSN
+		now        uint64
+		rested     time.Duration
+		want       bool
+	}{
+		{"the first, of little", 0, 0, 9, mib / 2, time.Hour, false},
+		{"the first, at rest", 0, 0, 9, 2 * mib, time.Minute, true},
+		{"the first, under writes", 0, 0, 9, 2 * mib, time.Second, false},
+		{"the first, of much", 0, 0, 9, 64 * mib, 0, true},
+		{"nothing new", 10 * mib, 100 * mib, 5, 900 * mib, time.Hour, false},
+		{"grown by less than it holds, at rest", 10 * mib, 100 * mib, 9, 109 * mib, time.Hour, false},
+		{"grown by more, at rest", 10 * mib, 100 * mib, 9, 111 * mib, time.Minute, true},
+		{"grown by more, under writes", 10 * mib, 100 * mib, 9, 111 * mib, time.Second, false},
+		{"grown by 64 MiB under writes", 10 * mib, 100 * mib, 9, 164 * mib, 0, true},
+		{"it holds much", 1000 * mib, 100 * mib, 9, 164 * mib, 0, false},
+		{"it holds much and grew by half of it", 1000 * mib, 100 * mib, 9, 600 * mib, 0, true},
+		{"the log is another", 10 * mib, 100 * mib, 9, 65 * mib, 0, true},
+	} {
+		var last *store.SnapshotState
+		if x.then > 0 {
+			last = &store.SnapshotState{LSN: 5, Bytes: x.held, LogBytes: x.then}
+		}
+		if got := c.due(last, x.at, x.now, x.rested); got != x.want {
+			t.Errorf("%s: due %t, want %t", x.name, got, x.want)
+		}
+	}
+}
+
+func TestSnapshotConfig_RefusesWhatItCannotDo(t *testing.T) {
+	for _, c := range []SnapshotConfig{{Directory: "here"}, {LogBytes: -1}, {Rest: -1}, {SharePercent: 101}} {
+		if _, err := (Config{Snapshots: c}).withDefaults(); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+	cfg, err := Config{DataDir: "/data", Snapshots: SnapshotConfig{Directory: "off"}}.withDefaults()
+	if err != nil || cfg.snapshots != nil {
+		t.Errorf("off: %v, %v", cfg.snapshots, err)
+	}
+}
+
+// openFrom opens the partition on an empty engine, with snapshots in dir; "" is none.
+func (w *world) openFrom(dir string) (*node, error) {
+	n := w.open(w.t.TempDir())
+	if dir != "" {
+		n.cfg.snapshots = snapshot.Directory(dir)
+	}
+	if err := n.open(w.t.Context(), w.info.Partitions[0].Log); err != nil {
+		return n, errors.Join(err, n.db.Close())
+	}
+	n.serve()
+	return n, nil
+}
+
+func (n *node) digest() uint64 {
+	n.w.t.Helper()
+	d, err := n.engine.Digest()
+	if err != nil {
+		n.w.t.Fatal(err)
+	}
+	return d
+}
+
+// writeAny writes items, some of them anew, and deletes some.
+func (n *node) writeAny(dice *rand.Rand, count int) {
+	for range count {
+		k, id := pk(n.w.t, fmt.Sprint("k", dice.IntN(5))), fmt.Sprint(dice.IntN(40))
+		if dice.IntN(4) == 0 {
+			_, _ = n.one(k, store.Operation{Kind: store.OpDelete, ID: id}) // it may not be there
+			continue
+		}
+		n.mustOne(k, upsert(fmt.Sprintf(`{"id":%q,"a":%q,"n":%d}`, id, k.String()[2:4], dice.IntN(1000))))
+	}
+}
+
+// TestI3_OpenedFromASnapshotIsAsReplayed opens a partition without an engine from its newest
+// snapshot, from the older one, and from the log alone, where snapshots are damaged or are
+// of another history: the state is always the same.
+func TestI3_OpenedFromASnapshotIsAsReplayed(t *testing.T) {
+	w := newWorld(t, byA)
+	dir := t.TempDir()
+	n, err := w.openFrom(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &Server{cfg: n.cfg}
+	dice := rand.New(rand.NewPCG(1, 2))
+	var taken []*snapshot.Manifest // the newest first
+	for range 2 {
+		n.writeAny(dice, 60)
+		m, err := server.writeSnapshot(t.Context(), n.Partition, func() error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken = append([]*snapshot.Manifest{m}, taken...)
+	}
+	n.writeAny(dice, 30)
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	replayed, err := w.openFrom("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := func(m *snapshot.Manifest) string {
+		return filepath.Join(dir, string(w.id.Container), "0", m.ID(), "000001")
+	}
+	for _, step := range []struct {
+		name   string
+		damage func() error
+	}{
+		{"the newest", func() error { return nil }},
+		{"the older", func() error { return os.Truncate(parts(taken[0]), 10) }},
+		{"the log", func() error { return os.Remove(parts(taken[1])) }},
+	} {
+		if err := step.damage(); err != nil {
+			t.Fatal(err)
+		}
+		if err := replayed.stop(); err != nil {
+			t.Fatal(err)
+		}
+		from, err := w.openFrom(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := *from.state.Load()
+		got := from.digest()
+		if err := from.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if replayed, err = w.openFrom(""); err != nil {
+			t.Fatal(err)
+		}
+		if want := replayed.digest(); got != want {
+			t.Errorf("%s: digest %016x, want %016x", step.name, got, want)
+		}
+		if next := replayed.state.Load(); state.lsn+1 != next.lsn { // a takeover stands between
+			t.Errorf("%s: LSN %d before %d", step.name, state.lsn, next.lsn)
+		}
+	}
+}
+
+// TestSnapshot_OfAnotherHistoryIsNotLoaded has snapshots that do not fit the log: of another
+// log, of a commit with another checksum, of what the log has lost.
+func TestSnapshot_OfAnotherHistoryIsNotLoaded(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	n.mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+	state, err := n.engine.State()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(s *engine.State){
+		"another log":      func(s *engine.State) { s.Log[0] ^= 1 },
+		"another checksum": func(s *engine.State) { s.Sum ^= 1 },
+		"what is lost":     func(s *engine.State) { s.Applied += 5 },
+	} {
+		db, err := engine.Open(t.TempDir(), engine.Config{}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign, err := db.Partition(w.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := state
+		change(&other)
+		b := foreign.NewBatch(&engine.Schema{})
+		if err := b.PutRecord('q', []byte("of another history"), nil); err != nil {
+			t.Fatal(err)
+		}
+		b.SetState(other)
+		if err := b.Commit(); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		source := foreign.Snapshot()
+		nothing := func() error { return nil }
+		if _, err := snapshot.Write(t.Context(), snapshot.Directory(dir), w.id, source, 0, nothing, nothing); err != nil {
+			t.Fatal(err)
+		}
+		source.Close()
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		from, err := w.openFrom(dir)
+		if name == "what is lost" {
+			if _, ok := errors.AsType[*DamagedError](err); !ok {
+				t.Errorf("%s: %v, want a *DamagedError", name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		shown := from.engine.Snapshot()
+		_, found, err := shown.Record('q', []byte("of another history"))
+		shown.Close()
+		if found || err != nil || from.read(pk(t, "x"), "1") == "" {
+			t.Errorf("%s was loaded; %v", name, err)
+		}
+		if err := from.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

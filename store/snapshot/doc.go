@@ -1,0 +1,32 @@
+// Package snapshot keeps copies of physical partitions as of one commit, so that an
+// engine can be made without replaying a log from its beginning.
+//
+// # Model
+//
+//	engine.Snapshot ──Write──▶ parts, manifest ──read back──▶ pointer ──Load──▶ engine.Partition
+//	   at LSN n                     in a Store     same digest             then the log from n+1
+//
+// A snapshot is a list of parts, immutable objects of some MiB in a Store, and a
+// manifest that names them and says of what they are: the log, the LSN, its checksum, the
+// settings, how many entries, their digest. A pointer for each partition names the newest
+// two. FORMAT.md describes them byte by byte.
+//
+// # What it promises
+//
+// The pointer names a snapshot only after all of it was read back from the Store and its
+// digest was that of the engine that it was taken from. So what the pointer names was
+// whole once. What is damaged since is found when it is loaded, by the checksum of each
+// part and the digest of all: the error is *DamagedError, nothing of it is in the engine,
+// and whoever loads goes on with the older snapshot, or with the log alone.
+//
+// A crash at any moment leaves the pointer at what it named before or at the new one.
+// Parts that no pointer names are removed by the next Write.
+//
+// Whether a snapshot is of the history that the log tells is for the caller to compare:
+// the log's commit at its LSN must have its checksum.
+//
+// # Concurrency
+//
+// One process at a time writes the snapshots of a partition: who holds its lease. A Store
+// may be used by many goroutines.
+package snapshot

@@ -1,0 +1,225 @@
+package snapshot
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// format is the version of all that this package writes.
+const format = 1
+
+// kept is how many snapshots of a partition are kept: a bad newest one must not cost what
+// the one before it still holds.
+const kept = 2
+
+// Sum is an xxHash64, in JSON 16 hexadecimal digits.
+type Sum uint64
+
+// MarshalText returns the digits.
+func (s Sum) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(s)), nil }
+
+// UnmarshalText reads what MarshalText returns, and nothing else.
+func (s *Sum) UnmarshalText(text []byte) error {
+	var b [8]byte
+	if n, err := hex.Decode(b[:], text[:min(len(text), 16)]); err != nil || n != 8 || len(text) != 16 {
+		return fmt.Errorf("%.40q is no checksum of 16 hexadecimal digits", text)
+	}
+	*s = 0
+	for _, c := range b {
+		*s = *s<<8 | Sum(c)
+	}
+	return nil
+}
+
+// Manifest says what a snapshot is of, and of what it is made.
+type Manifest struct {
+	Format    int            `json:"format"`
+	Layout    int            `json:"layout"`
+	Partition feed.Partition `json:"-"`
+	Of        string         `json:"partition"` // as Partition.String prints it
+	Log       feed.LogID     `json:"log"`
+	LSN       feed.LSN       `json:"lsn"`
+	Checksum  Sum            `json:"checksum"` // of the commit at LSN
+	Time      int64          `json:"time"`     // of that commit, unix ms
+	Epoch     uint64         `json:"epoch"`
+	Owner     string         `json:"owner"`
+	Settings  []byte         `json:"settings"`
+	// LogBytes is the size of the log's stream when the snapshot was taken.
+	LogBytes uint64    `json:"logBytes"`
+	Taken    time.Time `json:"taken"`
+	Entries  uint64    `json:"entries"`
+	Bytes    uint64    `json:"bytes"` // of the entries' keys and values
+	Digest   Sum       `json:"digest"`
+	Parts    []Part    `json:"parts"`
+
+	id string
+}
+
+// Part is an object with a part of the entries.
+type Part struct {
+	Bytes    uint64 `json:"bytes"`
+	Checksum Sum    `json:"checksum"`
+	Entries  uint64 `json:"entries"`
+}
+
+// ID names the snapshot among those of its partition.
+func (m *Manifest) ID() string { return m.id }
+
+// Stored is the size of the parts, in bytes.
+func (m *Manifest) Stored() (bytes uint64) {
+	for i := range m.Parts {
+		bytes += m.Parts[i].Bytes
+	}
+	return bytes
+}
+
+// State is the state of the engine that the snapshot was taken from.
+func (m *Manifest) State() engine.State {
+	return engine.State{
+		Log: m.Log, Applied: m.LSN, Sum: feed.Checksum(m.Checksum), Time: m.Time, Epoch: m.Epoch, Owner: m.Owner, Settings: m.Settings,
+	}
+}
+
+func folder(p feed.Partition) string { return fmt.Sprintf("%s/%d/", p.Container, p.Number) }
+
+func (m *Manifest) folder() string { return folder(m.Partition) + m.id + "/" }
+
+func (m *Manifest) part(i int) string { return fmt.Sprintf("%s%06d", m.folder(), i+1) }
+
+func newID(lsn feed.LSN) string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return fmt.Sprintf("%020d-%x", uint64(lsn), b)
+}
+
+// pointer names the newest snapshots of a partition, the newest first.
+type pointer struct {
+	Format    int     `json:"format"`
+	Snapshots []named `json:"snapshots"`
+}
+
+type named struct {
+	ID       string `json:"id"`
+	Manifest Sum    `json:"manifest"` // checksum of its bytes
+}
+
+func pointerName(p feed.Partition) string { return folder(p) + "newest.json" }
+
+// DamagedError says that a snapshot, or the pointer to them, is not what was written.
+type DamagedError struct {
+	Partition feed.Partition
+	Name      string // of the object, in the store
+	Reason    string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("partition %s: snapshot: %s %s", e.Partition, e.Name, e.Reason)
+}
+
+// readPointer returns the pointer of a partition, an empty one if it has none. The error
+// is *DamagedError, or that of the store.
+func readPointer(ctx context.Context, s Store, p feed.Partition) (*pointer, error) {
+	data, err := s.Get(ctx, pointerName(p))
+	if errors.Is(err, ErrNotFound) {
+		return &pointer{Format: format}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: snapshots: %w", p, err)
+	}
+	at := &pointer{}
+	if err := decode(data, at); err != nil {
+		return nil, &DamagedError{p, pointerName(p), "cannot be read: " + err.Error()}
+	}
+	if at.Format != format || len(at.Snapshots) > kept {
+		return nil, &DamagedError{p, pointerName(p), fmt.Sprintf("has format %d and %d snapshots; format %d and at most %d are known",
+			at.Format, len(at.Snapshots), format, kept)}
+	}
+	return at, nil
+}
+
+// readManifest returns the manifest of a named snapshot. The error is *DamagedError, or
+// that of the store.
+func readManifest(ctx context.Context, s Store, p feed.Partition, n named) (*Manifest, error) {
+	m := &Manifest{id: n.ID, Partition: p}
+	name := m.folder() + "manifest.json"
+	data, err := s.Get(ctx, name)
+	if errors.Is(err, ErrNotFound) {
+		return nil, &DamagedError{p, name, "is gone"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("partition %s: snapshot %s: %w", p, n.ID, err)
+	}
+	if sum := Sum(xxhash.Sum64(data)); sum != n.Manifest {
+		return nil, &DamagedError{p, name, fmt.Sprintf("has checksum %016x, the pointer says %016x", uint64(sum), uint64(n.Manifest))}
+	}
+	if err := decode(data, m); err != nil {
+		return nil, &DamagedError{p, name, "cannot be read: " + err.Error()}
+	}
+	if m.Format != format || m.Layout != engine.LayoutVersion || m.Of != p.String() {
+		return nil, &DamagedError{p, name, fmt.Sprintf("is of partition %s in format %d with keys of layout %d; this program reads format %d with layout %d",
+			m.Of, m.Format, m.Layout, format, engine.LayoutVersion)}
+	}
+	return m, nil
+}
+
+// decode reads one JSON value whose members are all known.
+func decode(data []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something stands behind it")
+	}
+	return nil
+}
+
+// Newest returns the manifests of a partition's snapshots, the newest first; none if
+// there are none. damage tells of those that cannot be read, and err that the store
+// cannot.
+func Newest(ctx context.Context, s Store, p feed.Partition) (all []*Manifest, damage []error, err error) {
+	at, err := readPointer(ctx, s, p)
+	if _, damaged := errors.AsType[*DamagedError](err); damaged {
+		return nil, []error{err}, nil
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, n := range at.Snapshots {
+		m, err := readManifest(ctx, s, p, n)
+		if _, damaged := errors.AsType[*DamagedError](err); damaged {
+			damage = append(damage, err)
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, m)
+	}
+	return all, damage, nil
+}
+
+// Remove removes all snapshots of a partition.
+func Remove(ctx context.Context, s Store, p feed.Partition) error {
+	// The pointer goes first: it must not name what is half removed.
+	if err := s.Remove(ctx, pointerName(p)); err != nil {
+		return fmt.Errorf("partition %s: remove its snapshots: %w", p, err)
+	}
+	if err := s.Remove(ctx, folder(p)); err != nil {
+		return fmt.Errorf("partition %s: remove its snapshots: %w", p, err)
+	}
+	return nil
+}

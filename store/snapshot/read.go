@@ -1,0 +1,98 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/millrace/millrace/store/engine"
+)
+
+// Entries reads a snapshot from the store, and compares each part with its checksum, and
+// all of them with the digest: the last thing that it yields is an error if they differ.
+// So nothing of what it has yielded is to be believed before it has ended. The error is
+// *DamagedError, or that of the store, or of pace, which is called before each part.
+func Entries(ctx context.Context, s Store, m *Manifest, pace func() error) iter.Seq2[engine.DumpEntry, error] {
+	return func(yield func(engine.DumpEntry, error) bool) {
+		r := reader{s: s, m: m, digest: engine.NewDigester()}
+		stopped, err := r.read(ctx, pace, yield)
+		if err != nil && !stopped {
+			yield(engine.DumpEntry{}, err)
+		}
+	}
+}
+
+type reader struct {
+	s       Store
+	m       *Manifest
+	digest  *engine.Digester
+	content []byte
+}
+
+// read yields all entries; stopped says that nobody wants more.
+func (r *reader) read(ctx context.Context, pace func() error, yield func(engine.DumpEntry, error) bool) (stopped bool, err error) {
+	decoder, err := newDecoder()
+	if err != nil {
+		return false, err
+	}
+	defer decoder.Close()
+	entries := uint64(0)
+	for i := range r.m.Parts {
+		if err := pace(); err != nil {
+			return false, err
+		}
+		part := &r.m.Parts[i]
+		damaged := func(reason string) error { return &DamagedError{r.m.Partition, r.m.part(i), reason} }
+		data, err := r.s.Get(ctx, r.m.part(i))
+		if errors.Is(err, ErrNotFound) {
+			return false, damaged("is gone")
+		}
+		if err != nil {
+			return false, fmt.Errorf("partition %s: snapshot %s: %w", r.m.Partition, r.m.id, err)
+		}
+		if err := checkPart(part, data); err != nil {
+			return false, damaged(err.Error())
+		}
+		if r.content, err = decoder.DecodeAll(data, r.content[:0]); err != nil {
+			return false, damaged("cannot be decompressed: " + err.Error())
+		}
+		count := uint64(0)
+		for rest := r.content; len(rest) > 0; count++ {
+			var e engine.DumpEntry
+			if e, rest, err = nextEntry(rest); err != nil {
+				return false, damaged(err.Error())
+			}
+			r.digest.Add(e)
+			if !yield(e, nil) {
+				return true, nil
+			}
+		}
+		if count != part.Entries {
+			return false, damaged(fmt.Sprintf("has %d entries, the manifest says %d", count, part.Entries))
+		}
+		entries += count
+	}
+	if sum := Sum(r.digest.Sum()); sum != r.m.Digest || entries != r.m.Entries {
+		return false, &DamagedError{r.m.Partition, r.m.folder(), fmt.Sprintf("has %d entries with digest %016x, the manifest says %d with %016x",
+			entries, uint64(sum), r.m.Entries, uint64(r.m.Digest))}
+	}
+	return false, nil
+}
+
+// readBack reads all of a snapshot.
+func readBack(ctx context.Context, s Store, m *Manifest, pace func() error) error {
+	for _, err := range Entries(ctx, s, m, pace) {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Load makes a partition of the engine what the snapshot is of. progress is called before
+// each part; its error ends the load. After an error the partition is empty. The error is
+// as of Entries, or that of the engine.
+func Load(ctx context.Context, s Store, m *Manifest, into *engine.Partition, progress func() error) error {
+	return into.Load(m.State(), Entries(ctx, s, m, progress))
+}

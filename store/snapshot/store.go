@@ -1,0 +1,28 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+)
+
+// Store is where snapshots lie. Names are paths with slashes, as FORMAT.md has them.
+type Store interface {
+	// Put makes an object, whole and durable or not at all.
+	Put(ctx context.Context, name string, data []byte) error
+	// Get returns an object. The error is ErrNotFound if it is not there.
+	Get(ctx context.Context, name string) ([]byte, error)
+	// List returns the names below a prefix that ends with a slash: those of objects, and
+	// those of further levels, which end with a slash, as they follow the prefix.
+	List(ctx context.Context, prefix string) ([]string, error)
+	// Remove removes an object, or all below a name that ends with a slash. What is not
+	// there is no error.
+	Remove(ctx context.Context, name string) error
+	// Replace gives an object that changes, the pointer, new content: who gets it sees the
+	// old or the new.
+	Replace(ctx context.Context, name string, data []byte) error
+	// String tells an operator where it is.
+	String() string
+}
+
+// ErrNotFound says that an object is not there.
+var ErrNotFound = errors.New("snapshot: not found")

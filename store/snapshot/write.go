@@ -1,0 +1,152 @@
+package snapshot
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/engine"
+)
+
+// Write takes a snapshot of a partition, reads it back, and makes it the newest one.
+// logBytes is the size of the log's stream. pace is called after each part; its error
+// ends the write. sound is asked before the pointer moves: it tells whether what source
+// has shown is to be believed.
+//
+// Nothing is written if source was never written, and the manifest is nil then. After an
+// error the pointer names what it named before.
+func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapshot, logBytes uint64, pace, sound func() error) (*Manifest, error) {
+	state, err := source.State()
+	if err != nil || state.Applied == 0 {
+		return nil, err
+	}
+	at, err := readPointer(ctx, s, p)
+	if err != nil {
+		// What cannot be read names nothing that could be loaded, or kept.
+		if _, damaged := errors.AsType[*DamagedError](err); !damaged {
+			return nil, err
+		}
+		at = &pointer{Format: format}
+	}
+	if err := sweep(ctx, s, p, at); err != nil {
+		return nil, err
+	}
+	m := &Manifest{
+		Format: format, Layout: engine.LayoutVersion, Partition: p, Of: p.String(), Log: state.Log, LSN: state.Applied, Checksum: Sum(state.Sum), Time: state.Time,
+		Epoch: state.Epoch, Owner: state.Owner, Settings: state.Settings, LogBytes: logBytes, Taken: time.Now().UTC(), id: newID(state.Applied),
+	}
+	if err := writeParts(ctx, s, m, source, pace); err != nil {
+		return nil, fmt.Errorf("partition %s: snapshot: %w", p, err)
+	}
+	if err := sound(); err != nil {
+		return nil, fmt.Errorf("partition %s: snapshot: %w", p, err)
+	}
+	if err := readBack(ctx, s, m, pace); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Put(ctx, m.folder()+"manifest.json", data); err != nil {
+		return nil, fmt.Errorf("partition %s: snapshot: %w", p, err)
+	}
+	n := named{m.id, Sum(xxhash.Sum64(data))}
+	if _, err := readManifest(ctx, s, p, n); err != nil {
+		return nil, err
+	}
+	at.Snapshots = append([]named{n}, at.Snapshots[:min(len(at.Snapshots), kept-1)]...)
+	if data, err = json.Marshal(at); err != nil {
+		return nil, err
+	}
+	if err := s.Replace(ctx, pointerName(p), data); err != nil {
+		return nil, fmt.Errorf("partition %s: snapshot: %w", p, err)
+	}
+	return m, sweep(ctx, s, p, at)
+}
+
+// sweep removes what the pointer of a partition does not name: older snapshots, and what
+// writes left that did not end.
+func sweep(ctx context.Context, s Store, p feed.Partition, at *pointer) error {
+	names, err := s.List(ctx, folder(p))
+	if err != nil {
+		return fmt.Errorf("partition %s: snapshots: %w", p, err)
+	}
+	for _, name := range names {
+		id, isFolder := strings.CutSuffix(name, "/")
+		if !isFolder || slices.ContainsFunc(at.Snapshots, func(n named) bool { return n.ID == id }) {
+			continue
+		}
+		if err := s.Remove(ctx, folder(p)+name); err != nil {
+			return fmt.Errorf("partition %s: snapshots: %w", p, err)
+		}
+	}
+	return nil
+}
+
+// writeParts writes the entries of source, and what they are into m.
+func writeParts(ctx context.Context, s Store, m *Manifest, source *engine.Snapshot, pace func() error) error {
+	encoder, err := newEncoder()
+	if err != nil {
+		return err
+	}
+	defer encoder.Close() //nolint:errcheck // nothing is streamed
+	w := partWriter{s: s, m: m, encoder: encoder, pace: pace}
+	digest := engine.NewDigester()
+	for e, err := range source.Dump() {
+		if err != nil {
+			return err
+		}
+		digest.Add(e)
+		if err := w.add(ctx, e); err != nil {
+			return err
+		}
+	}
+	m.Digest = Sum(digest.Sum())
+	return w.flush(ctx)
+}
+
+type partWriter struct {
+	s       Store
+	m       *Manifest
+	encoder *zstd.Encoder
+	pace    func() error
+
+	content, part []byte
+	entries       uint64
+}
+
+func (w *partWriter) add(ctx context.Context, e engine.DumpEntry) error {
+	size := len(e.Key) + len(e.Value)
+	if len(w.content)+size+20 > partTarget { // 20 is what the two lengths take at most
+		if err := w.flush(ctx); err != nil {
+			return err
+		}
+	}
+	w.content = appendEntry(w.content, e)
+	w.entries++
+	w.m.Entries++
+	w.m.Bytes += uint64(size)
+	return nil
+}
+
+func (w *partWriter) flush(ctx context.Context) error {
+	if w.entries == 0 {
+		return nil
+	}
+	w.part = w.encoder.EncodeAll(w.content, w.part[:0])
+	w.m.Parts = append(w.m.Parts, Part{Bytes: uint64(len(w.part)), Checksum: Sum(xxhash.Sum64(w.part)), Entries: w.entries})
+	if err := w.s.Put(ctx, w.m.part(len(w.m.Parts)-1), w.part); err != nil {
+		return err
+	}
+	w.content, w.entries = w.content[:0], 0
+	return w.pace()
+}
