@@ -35,7 +35,7 @@ func (p *Projection) Repair(ctx context.Context, w Writer, at feed.Position, ite
 	before, err := p.readItems(ctx, items)
 	for round := 0; err == nil && len(items) > 0; round++ {
 		if round == processors.RepairAttemptsMax {
-			return at, processors.ItemChanges(len(items), items[0].ItemRef.String())
+			return at, processors.ItemChanges(len(items), items[0].String())
 		}
 		if at, err = p.writeRepair(ctx, w, at, items, before); err != nil {
 			return at, err
