@@ -9,7 +9,7 @@ import (
 // TestHandlers_EachKindHasOne, and each handler can answer: it reads, or it decides and can
 // say what for.
 func TestHandlers_EachKindHasOne(t *testing.T) {
-	for k := store.Kind(0); k < 255; k++ {
+	for k := range store.Kind(255) {
 		known := k.String() != "unknown"
 		switch {
 		case !known && int(k) < len(handlers) && handlers[k] != nil:
