@@ -6,8 +6,7 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
-// Check returns what Parquet files cannot do: keep rows apart by a column that is
-// no good name of a folder.
+// Check refuses partition columns whose values make bad names of folders.
 func (s *Sink) Check(schema *project.Schema) []project.Problem {
 	var problems []project.Problem
 	for i := range schema.Tables {

@@ -44,8 +44,8 @@ type Dir struct {
 // is written.
 func NewDir(root string) *Dir { return &Dir{root: filepath.Clean(root)} }
 
-// Guard has may asked before each write, whose error it is if there is one: a
-// directory may have become another one since the last.
+// Guard sets a check that runs before each write and can refuse it: somebody may have
+// put another directory in the place of this one.
 func (d *Dir) Guard(may func(context.Context) error) { d.may = may }
 
 // String returns the directory's path.

@@ -43,7 +43,7 @@ type manifest struct {
 	Previous string    `json:"previous,omitempty"`
 	Time     time.Time `json:"time"`
 	Pipeline string    `json:"pipeline"`
-	// Changed is the last manifest in which what readers see has changed.
+	// Changed is the number of the last manifest that changed what readers see.
 	Changed uint64 `json:"changed"`
 	// Floor is the oldest manifest from which a commit may have begun: files that were
 	// written for one that began before may have been deleted as abandoned.

@@ -18,7 +18,7 @@ const (
 const nameBytesMax = 120
 
 // names gives out names that engines can read: letters, digits and underscores,
-// no digit first, none twice even where case is not told apart.
+// no digit first, and no two names that differ in case alone.
 type names map[string]bool
 
 // choose returns name, or what it is mapped to, and reserves it.

@@ -163,7 +163,7 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 	return w, at, nil
 }
 
-// admit commits a term, unless it is there, and returns the newest manifest.
+// admit commits a term, unless it was begun before, and returns the newest manifest.
 func (s *Sink) admit(ctx context.Context, schema *project.Schema, t project.Term) (*manifest, error) {
 	_, err := s.commits.advance(ctx, func(ctx context.Context, base *manifest, _ int) (*manifest, error) {
 		next := base.clone()

@@ -43,8 +43,7 @@ type viewer interface {
 	// View makes the folder "current" show files, from path in it to name of the
 	// object, in one step, unless it shows a later commit.
 	View(ctx context.Context, commit uint64, files map[string]string) error
-	// Tidy removes what no one needs for longer than grace: older views, and what
-	// crashes have left.
+	// Tidy removes older views, and what crashes have left, once grace has passed.
 	Tidy(ctx context.Context, grace time.Duration) error
 }
 
@@ -63,7 +62,6 @@ func unreachable(what string, err error) error {
 	return fmt.Errorf("%s: %w: %w", what, err, store.ErrUnavailable)
 }
 
-// missing and exists tell the two answers of a store that are none of its
-// failures.
+// missing and exists recognize the two answers of a store that are not failures.
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
 func exists(err error) bool  { return errors.Is(err, fs.ErrExist) }
