@@ -89,8 +89,9 @@ func (a *app) printVerdict(report *verify.Report, next map[verify.Verdict]string
 		return nil
 	case verify.VerdictUnjudged:
 		return errUnjudged
+	default:
+		return &badNews{errTold}
 	}
-	return &badNews{errTold}
 }
 
 // printFound prints a report, its sum in one line, and what to do next.

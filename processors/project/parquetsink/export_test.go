@@ -50,8 +50,7 @@ func ReadFiles(ctx context.Context, store ObjectStore, s *project.TableSchema, i
 	if err != nil {
 		return nil, err
 	}
-	r := &rowReader{l: l, schema: s, table: index}
-	r.columns = r.columnsFor()
+	r := newRowReader(l, s, index)
 	var rows []project.Row
 	for _, name := range paths {
 		data, err := store.Get(ctx, name)

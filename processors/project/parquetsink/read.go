@@ -27,25 +27,33 @@ func (s *Sink) newest(ctx context.Context) (*manifest, error) {
 // Rows yields the rows of a table as of one commit. Reading must not take longer
 // than Grace.
 func (s *Sink) Rows(ctx context.Context, schema *project.Schema, table int) iter.Seq2[project.Row, error] {
-	return func(yield func(project.Row, error) bool) {
+	return scanned(func(yield func(project.Row) error) error {
 		t, err := s.tableOf(ctx, schema, table)
-		if err != nil {
-			yield(project.Row{}, err)
-			return
-		}
-		if t == nil {
-			return
+		if t == nil || err != nil {
+			return err
 		}
 		l, err := newLayout(t)
 		if err != nil {
-			yield(project.Row{}, unreachable("read", fmt.Errorf("%w: %w", errManifest, err)))
-			return
+			return unreachable("read", fmt.Errorf("%w: %w", errManifest, err))
 		}
-		r := &rowReader{l: l, schema: &schema.Tables[table], table: table}
-		r.columns = r.columnsFor()
-		err = s.each(ctx, t.Files, l, func(row parquet.Row) bool { return yield(r.read(row), nil) })
-		if err != nil {
-			yield(project.Row{}, err)
+		r := newRowReader(l, &schema.Tables[table], table)
+		return s.each(ctx, t.Files, l, func(row parquet.Row) error { return yield(r.read(row)) })
+	})
+}
+
+// scanned yields what read yields, and then its error. To yield returns errStopped when
+// nobody wants more.
+func scanned[T any](read func(yield func(T) error) error) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		err := read(func(v T) error {
+			if !yield(v, nil) {
+				return errStopped
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, errStopped) {
+			var none T
+			yield(none, err)
 		}
 	}
 }
@@ -58,12 +66,12 @@ type rowReader struct {
 	columns []int // of the layout, -1 for one that it does not have
 }
 
-func (r *rowReader) columnsFor() []int {
-	columns := make([]int, len(r.schema.Columns))
-	for i := range columns {
-		columns[i] = r.l.table.Column(r.schema.Columns[i].Name)
+func newRowReader(l *layout, schema *project.TableSchema, table int) *rowReader {
+	r := &rowReader{l: l, schema: schema, table: table}
+	for i := range schema.Columns {
+		r.columns = append(r.columns, l.table.Column(schema.Columns[i].Name))
 	}
-	return columns
+	return r
 }
 
 func (r *rowReader) read(row parquet.Row) project.Row {
@@ -81,27 +89,19 @@ func (r *rowReader) read(row parquet.Row) project.Row {
 
 // Rejects yields the rejects of a table, pending rows among them, as of one commit.
 func (s *Sink) Rejects(ctx context.Context, schema *project.Schema, table int) iter.Seq2[project.Reject, error] {
-	return func(yield func(project.Reject, error) bool) {
+	return scanned(func(yield func(project.Reject) error) error {
 		t, err := s.tableOf(ctx, schema, table)
-		if err != nil {
-			yield(project.Reject{}, err)
-			return
+		if t == nil || err != nil {
+			return err
 		}
-		if t == nil {
-			return
-		}
-		var bad error
-		err = s.each(ctx, t.Rejects, newRejectLayout(t.RejectsAs), func(row parquet.Row) bool {
-			var r project.Reject
-			if r, bad = rejectOf(&schema.Tables[table], table, row); bad != nil {
-				return false
+		return s.each(ctx, t.Rejects, newRejectLayout(t.RejectsAs), func(row parquet.Row) error {
+			r, err := rejectOf(&schema.Tables[table], table, row)
+			if err != nil {
+				return err
 			}
-			return yield(r, nil)
+			return yield(r)
 		})
-		if err = errors.Join(err, bad); err != nil {
-			yield(project.Reject{}, err)
-		}
-	}
+	})
 }
 
 func rejectOf(s *project.TableSchema, table int, row parquet.Row) (project.Reject, error) {
@@ -159,8 +159,8 @@ func (s *Sink) tableOf(ctx context.Context, schema *project.Schema, index int) (
 	return ts.table(schema.Tables[index].Name), nil
 }
 
-// each calls f for the rows of files until it returns false.
-func (s *Sink) each(ctx context.Context, files []file, l *layout, f func(parquet.Row) bool) error {
+// each calls f for the rows of files until it returns an error.
+func (s *Sink) each(ctx context.Context, files []file, l *layout, f func(parquet.Row) error) error {
 	for i := range files {
 		data, err := s.files.read(ctx, &files[i])
 		if err != nil {
@@ -168,15 +168,12 @@ func (s *Sink) each(ctx context.Context, files []file, l *layout, f func(parquet
 		}
 		err = scan(data, l, func(_ int64, rows []parquet.Row) error {
 			for _, row := range rows {
-				if !f(row) {
-					return errStopped
+				if err := f(row); err != nil {
+					return err
 				}
 			}
 			return nil
 		})
-		if errors.Is(err, errStopped) {
-			return nil
-		}
 		if err != nil {
 			return unreachable("read "+files[i].Path, err)
 		}
