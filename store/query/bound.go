@@ -56,12 +56,17 @@ func (r *resolver) bounds(list []Bound, n node) []Bound {
 		if n.op == "OR" {
 			return append(list, r.either(n.terms)...)
 		}
+		// Each term alone must hold, so each may be left out: what an index finds is
+		// tested against the whole WHERE again.
 		for i := 0; i < len(n.terms) && len(list) < boundsMax; i++ {
 			list = r.bounds(list, n.terms[i])
 		}
 	case *path:
+		// A path by itself is true of the boolean only: WHERE c.active.
 		return r.equals(list, n, boolValue(true))
 	case *unary:
+		// NOT of a path leaves one value. NOT of a condition leaves what it does not
+		// say of: NOT (c.x = 3) is true of 4 and of "a", which no bound can say.
 		if _, ok := n.x.(*path); ok && n.op == "NOT" {
 			return r.equals(list, n.x, boolValue(false))
 		}
@@ -70,6 +75,8 @@ func (r *resolver) bounds(list []Bound, n node) []Bound {
 	case *in:
 		var values []Value
 		for _, e := range n.list {
+			// c.x IN (1, c.y) may equal anything: one value that is not known makes
+			// all of them useless.
 			v, ok := constant(e)
 			if !ok {
 				return list
@@ -86,6 +93,8 @@ func (r *resolver) bounds(list []Bound, n node) []Bound {
 		}
 	case *like:
 		v, ok := constant(n.pattern)
+		// After ESCAPE "!", the pattern "50!%" means a percent sign, and likePrefix
+		// would end before it: no bound rather than a wrong one.
 		if prefix, exact := likePrefix(v); ok && n.escape == nil && v.typ == String {
 			if exact {
 				return r.equals(list, n.x, v)
@@ -95,6 +104,11 @@ func (r *resolver) bounds(list []Bound, n node) []Bound {
 	case *call:
 		return r.calls(list, n)
 	case *subquery:
+		// If a row exists, some element passed the inner WHERE:
+		//
+		//	EXISTS(SELECT VALUE t FROM t IN c.tags WHERE t.name = "x")  ->  tags, Each, Element name, Values "x"
+		//
+		// An aggregate without GROUP BY gives a row of no elements too, so it says nothing.
 		if n.kind == "EXISTS" && !n.of.grouped() {
 			return newResolver(r, n.of).bounds(list, n.of.where)
 		}
@@ -108,6 +122,8 @@ func (r *resolver) equals(list []Bound, n node, values ...Value) []Bound {
 	if !ok {
 		return list
 	}
+	// Not nil: c.x = undefined is true of no item, and empty Values say that. nil would
+	// say that nothing is known, and all items would be read.
 	b.Values = [][]byte{}
 	for _, v := range values {
 		if v.typ != Undefined {
@@ -123,6 +139,8 @@ func (r *resolver) begins(list []Bound, n node, prefix string) []Bound {
 	if !ok {
 		return list
 	}
+	// No string that begins with the prefix is less than it, so a reader of ranges that
+	// knows no prefixes can begin there.
 	b.Prefix, b.Low = prefix, stringValue([]byte(prefix)).Raw()
 	return append(list, b)
 }
@@ -132,6 +150,8 @@ var mirrored = map[string]string{"=": "=", "<": ">", "<=": ">=", ">": "<", ">=":
 
 func (r *resolver) compares(list []Bound, n *operation) []Bound {
 	op, x, y := n.op, n.x, n.y
+	// 5 < c.x is c.x > 5. An operator that has no mirror, such as +, becomes "" and is
+	// passed over below.
 	if _, ok := constant(x); ok {
 		op, x, y = mirrored[op], y, x
 	}
@@ -151,6 +171,8 @@ func (r *resolver) compares(list []Bound, n *operation) []Bound {
 		b.High, b.HighOpen = v.Raw(), op == "<"
 	case ">", ">=":
 		b.Low, b.LowOpen = v.Raw(), op == ">"
+	// An undefined value is not unequal to anything either: the bound without a value
+	// says that the path is there.
 	case "!=":
 	default:
 		return list
@@ -163,6 +185,8 @@ func (r *resolver) calls(list []Bound, n *call) []Bound {
 	switch n.name {
 	case "IS_DEFINED", "IS_NULL", "IS_BOOL", "IS_NUMBER", "IS_STRING", "IS_ARRAY", "IS_OBJECT", "IS_PRIMITIVE",
 		"IS_FINITE_NUMBER", "IS_INTEGER", "CONTAINS", "ENDSWITH", "REGEXMATCH":
+		// None of them is true of what is undefined. That is all that an index can
+		// help with: CONTAINS may find its text anywhere.
 		if b, ok := r.bound(n.args[0]); ok {
 			return append(list, b)
 		}
@@ -172,6 +196,8 @@ func (r *resolver) calls(list []Bound, n *call) []Bound {
 			return list
 		}
 		if len(n.args) > 2 {
+			// The third argument asks to ignore case. "abc" then begins "ABC" too, which
+			// lies elsewhere in an index.
 			if without, ok := constant(n.args[2]); !ok || without.typ != Bool || without.b {
 				return list
 			}
@@ -191,6 +217,7 @@ func (r *resolver) calls(list []Bound, n *call) []Bound {
 			}
 			values = append(values, v)
 		}
+		// ANY is one bound with all values; ALL is a bound for each, of which one will do.
 		if n.name == "ARRAY_CONTAINS_ANY" {
 			return r.element(list, n.args[0], nil, values...)
 		}
@@ -204,6 +231,8 @@ func (r *resolver) calls(list []Bound, n *call) []Bound {
 // contains appends what ARRAY_CONTAINS says of an array of the item, or of the value
 // that is looked for in a constant array.
 func (r *resolver) contains(list []Bound, n *call) []Bound {
+	// ARRAY_CONTAINS([1, 2], c.x) is c.x IN (1, 2). With a third argument objects need
+	// only match in part, which is more than equality.
 	if arr, ok := constant(n.args[0]); ok && arr.typ == Array && len(n.args) == 2 {
 		var values []Value
 		document.Elements(arr.data, func(_ int, raw []byte) bool {
@@ -224,6 +253,11 @@ func (r *resolver) leaves(list []Bound, n node, names []string, v Value) []Bound
 	if v.typ != Object {
 		return r.element(list, n, names, v)
 	}
+	// An index knows no objects, but what is in them:
+	//
+	//	{"a": 1, "b": {"c": 2}}  ->  element a is 1, and element b.c is 2
+	//
+	// Clip, because members at one level must not append into each other's names.
 	document.Members(v.data, func(name, raw []byte) bool {
 		list = r.leaves(list, n, append(slices.Clip(names), string(name)), valueOf(raw))
 		return true
@@ -234,6 +268,7 @@ func (r *resolver) leaves(list []Bound, n node, names []string, v Value) []Bound
 // element appends that an element of the array n has one of the values.
 func (r *resolver) element(list []Bound, n node, names []string, values ...Value) []Bound {
 	array, each, ok := r.resolve(n)
+	// An index has the elements of one array, not those of arrays in its elements.
 	if !ok || each != nil {
 		return list
 	}
@@ -248,6 +283,12 @@ func (r *resolver) element(list []Bound, n node, names []string, values ...Value
 
 // either returns what every term says: of the same path, one of some values.
 func (r *resolver) either(terms []node) []Bound {
+	// Only what every term says of the same path can be said of all of them:
+	//
+	//	x = 1 AND y = 2  OR  x = 3   ->  x is 1 or 3; nothing of y
+	//	x = 1            OR  x > 7   ->  nothing
+	//
+	// Ranges are not joined: what holds of two mostly reaches from one end to the other.
 	all := r.bounds(nil, terms[0])
 	for _, t := range terms[1:] {
 		if len(all) == 0 {

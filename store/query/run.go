@@ -91,6 +91,9 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	case Stream:
 		r.stream = true
 	case Sorted:
+		// Without an index the first row may come from the last item, so all are looked at
+		// and the least are kept. A value of a JOIN in ORDER BY mixes the rows of items,
+		// and a row that is distinct may have been seen long before.
 		r.stream = cfg.Ordered && !q.Distinct() && p.ordersItem()
 	case Grouped:
 	}
@@ -107,6 +110,8 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 		r.alone()
 		return r, nil
 	}
+	// COUNT(1) of no items is 0 and not nothing: the one group is there before any item.
+	// Behind a key there is no second one.
 	if p.group != nil && len(p.group.keys) == 0 && cfg.After == nil {
 		r.keep(&runRow{key: []byte{}, group: p.group.open(nil, r.frame)})
 	}
@@ -130,6 +135,7 @@ func (r *Run) Item(body, rank []byte) error {
 	if r.err != nil || r.Full() || len(r.plan.text.from) == 0 {
 		return r.err
 	}
+	// Paths are looked up from the first byte of the value.
 	body = body[scan.Space(body, 0):]
 	f := r.frame
 	f.begin(body)
@@ -158,6 +164,13 @@ func (r *Run) Passes(body []byte) bool {
 func (r *Run) row() bool {
 	p, f, body := r.plan, r.frame, r.body
 	r.number++
+	// What the key ends with makes it unique, and the same on each page and partition:
+	//
+	//	ORDER BY values | rank of the item | number of the row
+	//	ORDER BY values | identity of the row                    if DISTINCT
+	//
+	// With the second one, the other half finds equal rows of several partitions by their
+	// keys alone.
 	key := r.key[:0]
 	for i, k := range p.keys {
 		key = f.appendSortKey(key, k(body, f), p.descs[i])
@@ -173,12 +186,16 @@ func (r *Run) row() bool {
 		key = binary.BigEndian.AppendUint32(appendEscaped(key, r.rank), r.number)
 	}
 	r.key = key
+	// 1 and 1.0 are one row, written in two ways. Which one is shown must not hang on the
+	// order of the items, so the plainer one is.
 	if same := r.known[string(key)]; same != nil && row.typ >= Number && row.typ != String && plainer(row.data, same.body) {
 		r.bytes -= same.size
 		same.body = slices.Clone(row.data)
 		same.size = same.measure()
 		r.bytes += same.size
 	}
+	// Only now is the row computed: of a million items and LIMIT 10, nearly all end
+	// here.
 	if !r.wants(key) {
 		return true
 	}
@@ -203,12 +220,15 @@ func (r *Run) grouped() bool {
 	}
 	row := r.known[string(r.key)]
 	if row == nil {
+		// Run has made the group without keys, or it lies on an earlier page.
 		if len(g.keys) == 0 || !r.wants(r.key) {
 			return !f.spent
 		}
 		row = &runRow{key: slices.Clone(r.key), group: g.open(body, f)}
 		r.keep(row)
 	}
+	// choose takes the plainer of equal keys, as row does. What a group holds grows, so it
+	// is measured again.
 	row.group.choose(r.values)
 	g.add(row.group, body, f)
 	r.bytes -= row.size
@@ -229,6 +249,9 @@ func (r *Run) wants(key []byte) bool {
 	if r.known[string(key)] != nil {
 		return false
 	}
+	// rows[0] is the greatest of those that are kept, and all that were dropped were
+	// greater. So a group that was dropped is never begun anew: it would lack the items
+	// from before.
 	if r.more && len(r.rows) > 0 && bytes.Compare(key, r.rows[0].key) > 0 {
 		return false
 	}
@@ -244,6 +267,7 @@ func (r *Run) wants(key []byte) bool {
 func (r *Run) keep(row *runRow) bool {
 	row.size = row.measure()
 	if r.stream {
+		// Rows come in their order here: the first that does not fit is the end.
 		if len(r.rows) == r.config.Rows || len(r.rows) > 0 && r.bytes+row.size > r.config.Bytes {
 			r.more = true
 			return false
@@ -263,6 +287,8 @@ func (r *Run) keep(row *runRow) bool {
 
 // shrink drops the last rows until there are not too many.
 func (r *Run) shrink() {
+	// One row stays, however large it is: a page without a row would be asked for again
+	// and again.
 	for len(r.rows) > r.config.Rows || len(r.rows) > 1 && r.bytes > r.config.Bytes {
 		last := heap.Pop((*rowHeap)(&r.rows)).(*runRow)
 		delete(r.known, string(last.key))
@@ -282,6 +308,7 @@ func (r *Run) Len() int { return len(r.rows) }
 // are more. It returns false if the run cannot end there, since only the last item
 // decides which rows come first.
 func (r *Run) Pause() bool {
+	// In a heap any item to come may have the least row, so nothing is final before the last.
 	r.paused = r.stream && r.body != nil
 	return r.paused
 }
@@ -292,6 +319,7 @@ func (r *Run) until() []byte {
 	for i, k := range r.plan.keys {
 		key = appendSortKey(key, k(r.body, r.frame), r.plan.descs[i])
 	}
+	// No row has this number: the next page begins behind all rows of the item.
 	key = binary.BigEndian.AppendUint32(appendEscaped(key, r.rank), math.MaxUint32)
 	if bytes.Compare(key, r.config.After) < 0 {
 		return r.config.After // the item stands before

@@ -55,6 +55,15 @@ func newPlan(s *selection) *plan {
 	if itself == "" {
 		p.scope = scope{{}}
 	}
+	// Each term of WHERE is tested as soon as what it reads has a value, so that what
+	// fails early costs no JOIN:
+	//
+	//	FROM c JOIN t IN c.tags JOIN s IN t.sizes WHERE c.on AND s.n > 3 AND t.id = "x"
+	//
+	//	of the item: c.on      at each t: t.id = "x"      at each s: s.n > 3
+	//
+	// Terms of the item alone are kept as nodes too, because Filter makes one expression
+	// of them for those who look at an item before it is whole.
 	for _, n := range conjuncts(nil, s.where) {
 		t := compileTest(n)
 		at := p.depthOf(n)
@@ -114,6 +123,8 @@ func compileRow(s *selection, value node, list []node) eval {
 				out = append(out, ',')
 			}
 			out = append(out, quoted[i]...)
+			// An undefined value has no property in the row: its name, written already, is
+			// taken back. To compute the value first would need memory for each.
 			before := len(out)
 			if out = e(out, item, f); len(out) == before {
 				out = out[:size]
@@ -121,6 +132,7 @@ func compileRow(s *selection, value node, list []node) eval {
 			if len(out) > TextMadeMax {
 				f.spent = true
 			}
+			// Spent makes this false as well; one place ends the row.
 			if !f.charge(workNode + len(out) - before) {
 				return Value{}
 			}
@@ -135,6 +147,8 @@ type rawEval func(dst, item []byte, f *frame) []byte
 // compileRaw copies what a path finds as it is written.
 func compileRaw(n node) rawEval {
 	if p, ok := n.(*path); ok {
+		// Not parsed and printed again: numbers come out as they went in, and most
+		// columns of most queries are paths.
 		return func(dst, item []byte, f *frame) []byte { return append(dst, f.lookup(p.in(item, f), p.steps)...) }
 	}
 	e := compile(n)
@@ -157,6 +171,8 @@ func conjuncts(list []node, n node) []node {
 
 // depthOf returns the last source that n reads, -1 if it reads none.
 func (p *plan) depthOf(n node) int {
+	// Sources are entered in their order, so the last that is read decides when all of
+	// them have values.
 	depth := -1
 	visit(n, func(n node) {
 		to, ok := n.(*path)
@@ -172,6 +188,8 @@ func (p *plan) depthOf(n node) int {
 // each calls emit for every row of FROM of which WHERE is true, until it returns
 // false or too many were tried.
 func (p *plan) each(item []byte, f *frame, emit func() bool) bool {
+	// A test that fails ends this item, not the walk: true means that the next one is
+	// wanted. A budget that is spent ends both, by f.spent.
 	return !passes(p.tests, item, f) || p.join(item, f, 0, emit)
 }
 
@@ -192,6 +210,8 @@ func (p *plan) join(item []byte, f *frame, at int, emit func() bool) bool {
 	}
 	s := &p.sources[at]
 	value := func(raw []byte) bool {
+		// Each value tried is counted, also those that fail: three JOINs over a thousand
+		// elements try 10^9.
 		if !f.step() {
 			return false
 		}
@@ -202,10 +222,12 @@ func (p *plan) join(item []byte, f *frame, at int, emit func() bool) bool {
 	if s.each {
 		found = func(raw []byte) bool { return eachElement(raw, value) }
 	}
+	// A subquery as a source gives rows, and with IN the elements of each row.
 	if s.rows != nil {
 		return s.rows.rows(item, f, func(v Value) bool { return found(v.Raw()) })
 	}
 	raw := f.lookup(s.from.in(item, f), s.steps)
+	// JOIN of a path that is not there gives no rows, which is no error.
 	if raw == nil {
 		return true
 	}
@@ -252,6 +274,8 @@ func visitSelection(s *selection, f func(*path)) {
 
 // owned returns a row as JSON that shares no memory with the item.
 func (p *plan) owned(row Value) []byte {
+	// A list was put together by compileRow. VALUE and * may point into the item, whose
+	// memory the caller uses for the next one.
 	if p.text.list != nil {
 		return row.data // made for the row
 	}
