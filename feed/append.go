@@ -17,10 +17,9 @@ import (
 const (
 	// appendOverhead is what subject, reply and headers may take of a message.
 	appendOverhead = 1 << 10
-	// settleTries is how often a state of the stream that contradicts what is
-	// known is looked at before it is believed: a new leader may have to catch
-	// up.
-	settleTries = 4
+	// contradictionsMax is how many looks at a stream that contradicts what is known
+	// it takes to believe it: a new leader may have to catch up.
+	contradictionsMax = 4
 	// retryMin and retryMax bound the pause between tries.
 	retryMin = 5 * time.Millisecond
 	retryMax = 500 * time.Millisecond
@@ -58,7 +57,7 @@ func (l *Log) Append(ctx context.Context, after LSN, id CommitID, data []byte) (
 		}
 		l.answers = answers
 	}
-	a := appending{l: l, after: after, id: id, retry: retryMin, open: id == l.unsettled && !id.isZero()}
+	a := appending{l: l, after: after, id: id, retry: retryMin, open: id == l.unknown && !id.isZero()}
 	a.message = &nats.Msg{
 		Subject: l.p.Subject(),
 		Reply:   l.answers.next(),
@@ -66,9 +65,9 @@ func (l *Log) Append(ctx context.Context, after LSN, id CommitID, data []byte) (
 		Data:    data,
 	}
 	lsn, err := a.run(ctx)
-	l.unsettled = CommitID{}
+	l.unknown = CommitID{}
 	if errors.Is(err, ErrUnknown) {
-		l.unsettled = id
+		l.unknown = id
 	}
 	if err != nil {
 		return 0, fmt.Errorf("append to partition %s after LSN %d: %w", l.p, after, err)
@@ -127,8 +126,8 @@ type appending struct {
 	open bool
 	// refusal is why the last try was not, if it is certain that it was not.
 	refusal error
-	// strange counts looks at a stream that contradicts what is known.
-	strange int
+	// contradictions counts looks at a stream that contradicts what is known.
+	contradictions int
 }
 
 // errAgain says that a try decided nothing.
@@ -215,7 +214,7 @@ func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LS
 	}
 	switch {
 	case e.ErrorCode == codeWrongSequence || e.ErrorCode == codeWrongSequenceReplicated:
-		return a.settle(ctx)
+		return a.resolveRefusal(ctx)
 	case wasOpen:
 		return 0, errAgain
 	}
@@ -242,27 +241,27 @@ func (a *appending) noResponders(ctx context.Context) error {
 	return a.believe(err)
 }
 
-// patience bounds the questions about a try, as the try was: who should answer may
-// be gone.
+// patience bounds the questions about a try as the try was bounded: the server that
+// should answer may be gone.
 func (a *appending) patience(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, a.l.cfg.AppendTimeout)
 }
 
-// believe makes errAgain of an error that may pass.
+// believe returns errAgain for an error that may pass.
 func (a *appending) believe(err error) error {
 	if _, ok := errors.AsType[*MismatchError](err); ok {
 		return err
 	}
 	if errors.Is(err, ErrNoLog) {
-		if a.strange++; a.strange >= settleTries {
+		if a.contradictions++; a.contradictions >= contradictionsMax {
 			return err
 		}
 	}
 	return errAgain
 }
 
-// settle finds out whose commit made the stream refuse ours.
-func (a *appending) settle(ctx context.Context) (LSN, error) {
+// resolveRefusal finds out whose commit made the stream refuse ours.
+func (a *appending) resolveRefusal(ctx context.Context) (LSN, error) {
 	ctx, cancel := a.patience(ctx)
 	defer cancel()
 	lsn := a.after + 1
@@ -288,7 +287,7 @@ func (a *appending) settle(ctx context.Context) (LSN, error) {
 	if last == a.after {
 		return 0, errAgain // what was in flight has come to nothing
 	}
-	if a.strange++; a.strange < settleTries {
+	if a.contradictions++; a.contradictions < contradictionsMax {
 		return 0, errAgain
 	}
 	if last < a.after {

@@ -126,8 +126,8 @@ type Log struct {
 	id  LogID
 	cfg LogConfig
 
-	answers   *answers // of appends; nil before the first
-	unsettled CommitID // whose append ended with ErrUnknown
+	answers *answers // of appends; nil before the first
+	unknown CommitID // whose append ended with ErrUnknown
 
 	// lose is set by tests: it reports whether a message that arrived is to be
 	// treated as if it had not.

@@ -61,11 +61,11 @@ type Tail struct {
 	pulls    pulls
 	suspect  LSN // arrived in place of next
 
-	timer    *time.Timer
-	active   time.Time     // when something was last delivered, asked or looked at
-	patience time.Duration // until the next look
-	retry    time.Duration // until the next try to make a consumer
-	strange  int           // looks in a row at a stream that ends too early, or is not there
+	timer          *time.Timer
+	active         time.Time     // when something was last delivered, asked or looked at
+	patience       time.Duration // until the next look
+	retry          time.Duration // until the next try to make a consumer
+	contradictions int           // looks in a row at a stream that ends too early, or is not there
 }
 
 // Tail reads the log from LSN from, at least 1, on. It makes no request: an
@@ -219,7 +219,7 @@ func (t *Tail) deliver(data []byte) *Commit {
 	t.next++
 	t.prev = c.Sum
 	t.active = time.Now()
-	t.patience, t.retry, t.strange = t.opt.WatchInterval, retryMin, 0
+	t.patience, t.retry, t.contradictions = t.opt.WatchInterval, retryMin, 0
 	return c
 }
 
@@ -283,18 +283,18 @@ func (t *Tail) reaches(ctx context.Context) (more, ok bool) {
 	info, err := t.l.verifiedInfo(ctx)
 	t.active = time.Now()
 	if err == nil && info.State.Last+1 >= t.next {
-		t.strange = 0
+		t.contradictions = 0
 		return info.State.Last >= t.next, true
 	}
 	_, mismatch := errors.AsType[*MismatchError](err)
 	gone := errors.Is(err, ErrNoLog)
 	if gone || err == nil {
-		t.strange++
+		t.contradictions++
 	}
 	switch {
 	case mismatch:
 		t.fail(err)
-	case t.strange < settleTries:
+	case t.contradictions < contradictionsMax:
 	case gone:
 		t.fail(fmt.Errorf("tail of partition %s: %w", t.l.p, err))
 	case err == nil:
@@ -320,7 +320,7 @@ func (t *Tail) look(ctx context.Context) *Commit {
 // which is merely slow gets a chance.
 func (t *Tail) fetch(ctx context.Context) *Commit {
 	t.drop()
-	for range settleTries {
+	for range contradictionsMax {
 		data, err := t.l.api.message(ctx, t.next)
 		if err == nil {
 			patience := min(2*t.patience, watchMax)

@@ -3,6 +3,8 @@ package integration_test
 import (
 	"encoding/json"
 	"errors"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
 	"path/filepath"
@@ -78,8 +80,8 @@ var homes = map[string][]string{
 }
 
 type listed struct {
-	ImportPath string
-	Imports    []string
+	ImportPath, Name, Dir string
+	GoFiles, Imports      []string
 }
 
 func TestFloors_EachFolderImportsOnlyWhatStandsBelow(t *testing.T) {
@@ -142,7 +144,7 @@ func within(path, folder string) bool {
 // list returns the packages of the module with what they import outside tests.
 func list(t *testing.T) []listed {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Imports", "./...")
+	cmd := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Name,Dir,GoFiles,Imports", "./...")
 	cmd.Dir = root(t)
 	out, err := cmd.Output()
 	if err != nil {
@@ -174,4 +176,35 @@ func root(tb testing.TB) string {
 		tb.Fatal(err)
 	}
 	return dir
+}
+
+// api are the packages that programs may import; see
+// docs/decisions/2026-11-22-what-a-program-may-import.md.
+var api = []string{"store", "feed", "feed/document"}
+
+func TestFloors_WhatIsNoAPISaysSo(t *testing.T) {
+	for _, p := range list(t) {
+		who := strings.TrimPrefix(p.ImportPath, module+"/")
+		if p.Name == "main" || slices.Contains(api, who) || slices.Contains(strings.Split(who, "/"), "internal") || within(who, "integration") {
+			continue
+		}
+		if !saysNoAPI(t, p) {
+			t.Errorf("the package comment of %s does not say that it is no API", who)
+		}
+	}
+}
+
+// saysNoAPI reads the comments above the package clauses of p.
+func saysNoAPI(t *testing.T, p listed) bool {
+	t.Helper()
+	for _, name := range p.GoFiles {
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(file.Doc.Text(), "is no API") {
+			return true
+		}
+	}
+	return false
 }

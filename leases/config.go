@@ -206,6 +206,6 @@ func setDefault[T comparable](field *T, value T) {
 // clocks that do not run equally fast.
 func (c *Config) margin() time.Duration { return c.TTL / 7 }
 
-// claimInterval is how long a free lease waits for the member that should take
+// takeInterval is how long a free lease waits for the member that should take
 // it before another does.
-func (c *Config) claimInterval() time.Duration { return max(c.RenewInterval/4, time.Millisecond) }
+func (c *Config) takeInterval() time.Duration { return max(c.RenewInterval/4, time.Millisecond) }

@@ -112,4 +112,6 @@
 //     a while.
 //
 // All exported functions and methods are safe for concurrent use.
+//
+// This package is no API for other programs.
 package leases

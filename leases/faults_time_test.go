@@ -379,7 +379,7 @@ func randomFaults(t *testing.T, seed uint64) {
 	}
 	g.until("be whole", 30*time.Second, resources, g.whole(resources))
 	g.until("be even", 60*time.Second, resources, g.even(resources, live["a"], live["b"], live["c"], live["d"]))
-	g.pass(40*time.Second, resources) // what tardy members are denied ends in this time
+	g.pass(40*time.Second, resources) // what slow members are denied ends in this time
 	runs := g.runs()
 	g.pass(2*time.Minute, resources)
 	if n := g.runs() - runs; n != 0 {

@@ -30,7 +30,7 @@ type loop struct {
 	local  map[string]*local        // resources with something going on here
 	pauses map[string]pausedFor     // resources that this process does not take for now
 	vacant map[string]vacancy       // wanted resources that are free
-	tardy  map[string]time.Duration // nodes that let a free lease lie, and until when that counts
+	slow   map[string]time.Duration // nodes that let a free lease lie, and until when that counts
 	digest uint64
 
 	dirty    bool          // a round is due
@@ -84,7 +84,7 @@ func newLoop(m *Manager, work Work) *loop {
 		Manager: m, work: work,
 		events: make(chan any, eventsMax), kick: make(chan struct{}, 1),
 		view: newView(m.cfg.Group), local: make(map[string]*local),
-		pauses: make(map[string]pausedFor), tardy: make(map[string]time.Duration),
+		pauses: make(map[string]pausedFor), slow: make(map[string]time.Duration),
 		vacant: make(map[string]vacancy),
 	}
 }
@@ -256,9 +256,9 @@ func (l *loop) updated(u update) {
 		return
 	}
 	l.dirty = true
-	delete(l.tardy, node)
+	delete(l.slow, node)
 	if seen := v.leases[resource]; seen != nil && seen.rec != nil {
-		delete(l.tardy, nodeOf(seen.rec.Owner))
+		delete(l.slow, nodeOf(seen.rec.Owner))
 	}
 	l.compare(resource)
 }
@@ -292,7 +292,7 @@ func (l *loop) look(runCtx context.Context) {
 	l.guard()
 	if _, at := l.beat.lastLanded(); now-at > l.cfg.RenewInterval*3/2 {
 		l.reached = now
-		l.view.forgive(now)
+		l.view.restartWaits(now)
 	}
 	for resource, pause := range l.pauses {
 		if now >= pause.until {
@@ -300,9 +300,9 @@ func (l *loop) look(runCtx context.Context) {
 			l.dirty = true
 		}
 	}
-	for node, until := range l.tardy {
+	for node, until := range l.slow {
 		if now >= until {
-			delete(l.tardy, node)
+			delete(l.slow, node)
 		}
 	}
 	for _, resource := range l.wanted() {
@@ -319,9 +319,9 @@ func (l *loop) look(runCtx context.Context) {
 	l.watchdog(now)
 }
 
-// settled reports whether the bucket has been in reach for long enough to judge
+// canJudge reports whether the bucket has been in reach for long enough to judge
 // others by their silence.
-func (l *loop) settled(now time.Duration) bool { return now-l.reached >= 2*l.cfg.RenewInterval }
+func (l *loop) canJudge(now time.Duration) bool { return now-l.reached >= 2*l.cfg.RenewInterval }
 
 // guard looks after the leases that are held.
 func (l *loop) guard() {

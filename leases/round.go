@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// tardyTime is how long a member that let a free lease lie is given nothing.
-const tardyTime = 30 * time.Second
+// slowTime is how long a member that let a free lease lie is given nothing.
+const slowTime = 30 * time.Second
 
 // round compares what is with what Balance says and acts.
 func (l *loop) round(runCtx context.Context) {
@@ -17,9 +17,9 @@ func (l *loop) round(runCtx context.Context) {
 	live := l.view.live(now)
 	leases := l.assess(live, now)
 	decision := Balance(l.Holder(), l.members(live, true, now), leases)
-	if l.blame(decision.Plan, now) {
+	if l.markSlow(decision.Plan, now) {
 		decision = Balance(l.Holder(), l.members(live, true, now), leases)
-		l.blame(decision.Plan, now)
+		l.markSlow(decision.Plan, now)
 	}
 	for _, resource := range decision.Take {
 		l.take(runCtx, resource, "free")
@@ -31,7 +31,7 @@ func (l *loop) round(runCtx context.Context) {
 			// Of an earlier incarnation, or one whose taking or releasing got no
 			// reply: nobody else may take it yet.
 			l.take(runCtx, lease.Resource, "reclaimed")
-		case free && now-vacancy.since > 2*l.cfg.claimInterval():
+		case free && now-vacancy.since > 2*l.cfg.takeInterval():
 			// Nobody did what the plan says.
 			l.take(runCtx, lease.Resource, "free")
 		}
@@ -59,7 +59,7 @@ func (l *loop) assess(live map[string]*memberRecord, now time.Duration) []Lease 
 	for _, resource := range wanted {
 		if l.view.free(resource, now) {
 			v, known := l.vacant[resource]
-			if !known || !l.settled(now) {
+			if !known || !l.canJudge(now) {
 				v = vacancy{since: now}
 			}
 			vacant[resource] = v
@@ -89,33 +89,33 @@ func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.D
 		if node == l.cfg.Node {
 			continue
 		}
-		_, tardy := l.tardy[node]
-		late := l.settled(now) && now-l.view.members[node].since > rec.ttl()/2
+		_, slow := l.slow[node]
+		late := l.canJudge(now) && now-l.view.members[node].since > rec.ttl()/2
 		members = append(members, Member{
 			Holder:   rec.holder(),
-			Closed:   rec.Closed || tardy || late || !strangers && rec.Resources != l.digest,
+			Closed:   rec.Closed || slow || late || !strangers && rec.Resources != l.digest,
 			Declines: rec.Declines,
 		})
 	}
 	return members
 }
 
-// blame notes whom the plan wants to take which free lease and marks those who
+// markSlow notes whom the plan wants to take which free lease and marks those who
 // let one lie. It reports whether it marked any.
-func (l *loop) blame(plan map[string]string, now time.Duration) bool {
-	blamed := false
+func (l *loop) markSlow(plan map[string]string, now time.Duration) bool {
+	marked := false
 	for resource, v := range l.vacant {
 		holder := plan[resource]
 		if holder != v.holder {
 			v.holder, v.named = holder, now
 			l.vacant[resource] = v
 		}
-		if holder != "" && holder != l.Holder() && now-v.named > l.cfg.claimInterval() {
-			l.tardy[nodeOf(holder)] = now + tardyTime
-			blamed = true
+		if holder != "" && holder != l.Holder() && now-v.named > l.cfg.takeInterval() {
+			l.slow[nodeOf(holder)] = now + slowTime
+			marked = true
 		}
 	}
-	return blamed
+	return marked
 }
 
 // take begins to take a lease unless something is going on with it here.
@@ -179,7 +179,7 @@ func (l *loop) takeEnded(runCtx context.Context, e takeEnded) {
 	l.dirty = true
 	if e.held == nil {
 		delete(l.local, e.resource)
-		l.pauses[e.resource] = pausedFor{until: now + l.cfg.claimInterval()}
+		l.pauses[e.resource] = pausedFor{until: now + l.cfg.takeInterval()}
 		l.log.Debug("lease not taken", "resource", e.resource, "error", e.err)
 		return
 	}

@@ -142,10 +142,10 @@ func (v *view) live(now time.Duration) map[string]*memberRecord {
 	return live
 }
 
-// forgive lets no time pass for the members that are live: while this process
+// restartWaits gives each live member its whole time again: while this process
 // cannot reach the bucket, perhaps nobody can, and nobody's silence tells
 // anything. Leases expire all the same.
-func (v *view) forgive(now time.Duration) {
+func (v *view) restartWaits(now time.Duration) {
 	for _, m := range v.members {
 		if m.rec != nil && now-m.since < m.rec.ttl() {
 			m.since = now

@@ -1,5 +1,7 @@
 // Package atomicfile writes small files that nobody may see in parts: keys, credentials,
 // the state of an import.
+//
+// This package is no API for other programs.
 package atomicfile
 
 import (

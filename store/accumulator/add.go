@@ -30,7 +30,7 @@ func (r *Rule) Add(rec Records, g Group, s *Share) (*State, error) {
 		p, to := &s.parts[i], &state.fields[i]
 		to.count += p.count
 		to.sum = to.sum.add(p.sum)
-		if entries := p.settled(); len(entries) > 0 {
+		if entries := p.netEntries(); len(entries) > 0 {
 			if err := a.rank(i, to, entries); err != nil {
 				return nil, err
 			}
@@ -71,7 +71,7 @@ func (a *adder) sizeOf(s *Share) int {
 	n := 2*len(a.g) + 64
 	for i := range s.parts {
 		n += 32
-		for _, e := range s.parts[i].settled() {
+		for _, e := range s.parts[i].netEntries() {
 			n += len(a.g) + 2*len(e.key) + 2*len(e.copied) + 16
 		}
 	}

@@ -145,7 +145,7 @@ func (s *Share) Zero() bool {
 	}
 	for i := range s.parts {
 		p := &s.parts[i]
-		if p.count != 0 || p.sum.sign() != 0 || len(p.settled()) > 0 {
+		if p.count != 0 || p.sum.sign() != 0 || len(p.netEntries()) > 0 {
 			return false
 		}
 	}
@@ -214,8 +214,8 @@ func (d *Delta) keep(b []byte) []byte {
 	return d.arena[at:len(d.arena):len(d.arena)]
 }
 
-// settled returns the entries in order, each key once, none of them zero.
-func (p *part) settled() []entry {
+// netEntries returns the entries in order, each key once, none of them zero.
+func (p *part) netEntries() []entry {
 	if !p.loose {
 		return p.entries
 	}

@@ -36,7 +36,7 @@ func (p *part) append(dst []byte, f *field) []byte {
 		return appendDecimal(binary.AppendVarint(dst, p.count), p.sum)
 	case Min, Max, Latest:
 	}
-	entries := p.settled()
+	entries := p.netEntries()
 	dst = binary.AppendUvarint(dst, uint64(len(entries)))
 	for i := range entries {
 		e := &entries[i]

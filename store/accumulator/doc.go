@@ -46,4 +46,6 @@
 //
 // A Rule is safe for concurrent use; a Delta, a Memory, and what writes to one
 // Records are not.
+//
+// This package is no API for other programs.
 package accumulator

@@ -74,9 +74,9 @@ func (w *witness) since() mapguard.Faults {
 	return judge(w.dir, mapguard.Faults{Reads: now.Reads - w.met.Reads, Writes: now.Writes - w.met.Writes})
 }
 
-// settle ends opening: what an earlier process told has been dealt with. The error says that
-// there were faults.
-func (w *witness) settle() error {
+// opened ends opening: it clears the faults that an earlier process told, which have been
+// dealt with. The error says that there were new ones meanwhile.
+func (w *witness) opened() error {
 	told, err := mapguard.ReadRecord(filepath.Join(w.dir, faultsName))
 	if err != nil {
 		return err

@@ -78,7 +78,7 @@ func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, w *witn
 	}
 	err = setUnclean(dir, stops+1)
 	if err == nil {
-		err = w.settle()
+		err = w.opened()
 	}
 	if err != nil {
 		return nil, w, false, errors.Join(openError(dir, err), b.Close())
@@ -86,8 +86,8 @@ func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, w *witn
 	return b, w, noteBoot(dir), nil
 }
 
-// machine are the errors that say nothing about the files.
-var machine = []error{
+// environmentErrors are the errors that say nothing about the files.
+var environmentErrors = []error{
 	fs.ErrPermission, syscall.EACCES, syscall.EPERM, syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS,
 	syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOTDIR, syscall.EBUSY, syscall.EINTR,
 }
@@ -100,7 +100,7 @@ func openError(dir string, err error) error {
 	if errors.Is(err, syscall.EWOULDBLOCK) {
 		return &LockedError{Dir: dir, Err: err}
 	}
-	for _, m := range machine {
+	for _, m := range environmentErrors {
 		if errors.Is(err, m) {
 			return fmt.Errorf("engine: open %s: %w", dir, err)
 		}

@@ -1,6 +1,8 @@
 // Package pace lets background work take a small share of one goroutine's time: it
 // works, and rests for as long as the share asks. Verification of copies and the
 // scrub of logs and engines work so.
+//
+// This package is no API for other programs.
 package pace
 
 import (

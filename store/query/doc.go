@@ -104,4 +104,6 @@
 //
 // Paths and Equalities are those of root 0, PathsIn and EqualitiesIn of any root.
 // ParseExpr is ParseScoped with one root, and Eval(item) is EvalIn(item).
+//
+// This package is no API for other programs.
 package query

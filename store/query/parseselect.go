@@ -109,7 +109,7 @@ func (p *parser) selection(container *string) *selection {
 	lexer, p.lexer = p.lexer, lexer
 	tok, p.tok = p.tok, tok
 	p.aggregates = aggregatesAllowed
-	p.heads(s)
+	p.selectClause(s)
 	p.aggregates = aggregatesRefused
 	if p.err == nil && from.word() == "FROM" {
 		if p.tok.start != from.start {
@@ -142,8 +142,8 @@ func (p *parser) skipList() {
 	}
 }
 
-// heads reads what stands between SELECT and FROM.
-func (p *parser) heads(s *selection) {
+// selectClause reads what stands between SELECT and FROM.
+func (p *parser) selectClause(s *selection) {
 	for p.err == nil {
 		switch {
 		case !s.distinct && p.word("DISTINCT"):

@@ -16,4 +16,6 @@
 // it is not selected, and always the stone of its last going.
 //
 // Rules and stones do not change; they are safe for concurrent use.
+//
+// This package is no API for other programs.
 package tombstone

@@ -14,6 +14,8 @@
 // with those who need them, because each is a rule of its own and not a way of reading:
 // how many digits a sum, a product or a patch may have (store/query, feed/document), how
 // a mean is rounded (store/accumulator), and how a column rounds (processors/project).
+//
+// This package is no API for other programs.
 package decimal
 
 import (

@@ -15,4 +15,6 @@
 //
 // where quote and end are checked for -1. Functions keep no state and write to nothing
 // but dst.
+//
+// This package is no API for other programs.
 package scan

@@ -1,4 +1,6 @@
 // Package clustertest runs three NATS servers that replicate, in the process of a test.
+//
+// This package is no API for other programs.
 package clustertest
 
 import (

@@ -1,4 +1,6 @@
 // Package natstest runs an embedded NATS server for a test.
+//
+// It is no API: tests of Millrace are made with it.
 package natstest
 
 import (

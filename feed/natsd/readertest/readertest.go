@@ -1,6 +1,8 @@
 // Package readertest tells whether a NATS system holds its readers: what a
 // read-only user must be able to ask, and all the ways in which it must not be
 // able to write.
+//
+// This package is no API for other programs.
 package readertest
 
 import (

@@ -18,4 +18,6 @@
 //
 // Memory is a sink in memory that passes. It is the reference for the others, and
 // what tests of the processor write to, who can make it fail.
+//
+// This package is no API for other programs.
 package sinktest
