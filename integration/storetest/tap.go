@@ -21,15 +21,14 @@ type Tap struct {
 	holds  []chan struct{}
 }
 
-// Handle passes a request on, with the hooks around it.
+// Handle passes a request on, with the hooks around it. It takes each hook when its turn
+// comes, not all at the beginning: a test that holds a request sets what looks at the
+// answer while the request waits.
 func (t *Tap) Handle(ctx context.Context, r *store.Request) *store.Response {
-	t.mu.Lock()
-	before, refuse, after := t.before, t.refuse, t.after
-	t.mu.Unlock()
-	if before != nil {
+	if before, _, _ := t.hooks(); before != nil {
 		before(r)
 	}
-	if refuse != nil {
+	if _, refuse, _ := t.hooks(); refuse != nil {
 		if refusal := refuse(r); refusal != nil {
 			return &store.Response{Err: refusal}
 		}
@@ -42,10 +41,16 @@ func (t *Tap) Handle(ctx context.Context, r *store.Request) *store.Response {
 		}
 		resp = &store.Response{Err: refusal}
 	}
-	if after != nil {
+	if _, _, after := t.hooks(); after != nil {
 		return after(r, resp)
 	}
 	return resp
+}
+
+func (t *Tap) hooks() (before func(*store.Request), refuse func(*store.Request) *store.Error, after func(*store.Request, *store.Response) *store.Response) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.before, t.refuse, t.after
 }
 
 // OnRequest sets what looks at requests before anything is done with them.
