@@ -112,7 +112,7 @@ func (n *aggregateCount) targets(_ context.Context, partition feed.Partition, it
 				continue
 			}
 			if differs = true; len(samples) < room {
-				edits = append(edits, diffJSON(n.paths[j].String(), has, values[j].Value)...)
+				edits = append(edits, diffJSON(n.paths[j], has, values[j].Value)...)
 			}
 		}
 		if !differs {

@@ -200,10 +200,8 @@ func (o *itemCount) departed(r *cascade.Reference) {
 	if r.Element >= 0 {
 		o.changed()
 		path := o.path(r, "")
-		if p, err := document.ParseField(path); err == nil {
-			element, _ := document.Get(o.item.Body, p)
-			o.edit(path, element, nil)
-		}
+		element, _ := document.Get(o.item.Body, path)
+		o.edit(path, element, nil)
 		return
 	}
 	for _, has := range r.Has {
@@ -222,7 +220,7 @@ func (o *itemCount) changed() {
 }
 
 // path returns where a field of a copy is in the item; "" is the copy as a whole.
-func (o *itemCount) path(r *cascade.Reference, field string) string {
+func (o *itemCount) path(r *cascade.Reference, field string) document.Path {
 	var path document.Path
 	if r.Element >= 0 {
 		path = append(slices.Clip(o.n.declared.Spec.Cascade.Each.Path()), document.Step{Index: r.Element, IsIndex: true})
@@ -230,14 +228,14 @@ func (o *itemCount) path(r *cascade.Reference, field string) string {
 	if field != "" {
 		p, err := document.ParseField(field)
 		if err != nil {
-			return field
+			return document.Path{{Name: field}}
 		}
 		path = append(path, p...)
 	}
-	return path.String()
+	return path
 }
 
-func (o *itemCount) edit(path string, has, want []byte) {
+func (o *itemCount) edit(path document.Path, has, want []byte) {
 	if o.sampled && o.action != SampleDeleted {
 		o.edits = append(o.edits, diffJSON(path, has, want)...)
 	}

@@ -11,13 +11,9 @@ import (
 // none. Members of objects and elements of arrays are compared one by one, elements by
 // their index. path is that of the values. Nothing of what is returned shares memory
 // with them.
-func diffJSON(path string, old, is []byte) []Edit {
-	p, err := document.ParseField(path)
-	if err != nil {
-		p = document.Path{{Name: path}}
-	}
+func diffJSON(path document.Path, old, is []byte) []Edit {
 	d := differ{}
-	d.value(p, old, is)
+	d.value(path, old, is)
 	return d.edits
 }
 

@@ -9,6 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
@@ -187,7 +188,7 @@ func definition(was, is any) ([]Edit, error) {
 	if err := errors.Join(errWas, errIs); err != nil {
 		return nil, err
 	}
-	return diffJSON("spec", before, after), nil
+	return diffJSON(document.Path{{Name: "spec"}}, before, after), nil
 }
 
 // declaredJSON returns a spec as JSON with the texts of its YAML, such as 168h,
