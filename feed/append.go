@@ -169,6 +169,7 @@ func (a *appending) try(ctx context.Context) (LSN, error) {
 		}
 		return 0, errAgain
 	}
+	// From here on the message may be stored, whatever is heard of it.
 	wasOpen := a.open
 	a.open = true
 	timer := time.NewTimer(a.l.cfg.AppendTimeout)
@@ -193,6 +194,7 @@ func (a *appending) try(ctx context.Context) (LSN, error) {
 // answered judges an answer. wasOpen says that an earlier try's outcome is not
 // known, so that a refusal of this one proves nothing yet.
 func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LSN, error) {
+	// Nobody had the subject, so this try is not stored; those before may be.
 	if m.Header.Get(headerStatus) == "503" {
 		a.open, a.refusal = wasOpen, nats.ErrNoResponders
 		return 0, a.noResponders(ctx)
@@ -215,6 +217,8 @@ func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LS
 	switch {
 	case e.ErrorCode == codeWrongSequence || e.ErrorCode == codeWrongSequenceReplicated:
 		return a.resolveRefusal(ctx)
+	// This try was refused for another reason, but one before may have been stored: to
+	// say ErrStorage now would call a write failed that is in the log.
 	case wasOpen:
 		return 0, errAgain
 	}
@@ -283,6 +287,11 @@ func (a *appending) resolveRefusal(ctx context.Context) (LSN, error) {
 	if err != nil {
 		return 0, a.believe(err)
 	}
+	// Nothing is at after+1. Where the stream ends tells why:
+	//
+	//	last == after   the commit that was in our way came to nothing: send again
+	//	last < after    the stream lost what was acknowledged, or a new leader lags
+	//	last > after    there is a gap at after+1, or the look came before the write
 	last := info.State.Last
 	if last == a.after {
 		return 0, errAgain // what was in flight has come to nothing

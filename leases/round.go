@@ -17,6 +17,8 @@ func (l *loop) round(runCtx context.Context) {
 	live := l.view.live(now)
 	leases := l.assess(live, now)
 	decision := Balance(l.Holder(), l.members(live, true, now), leases)
+	// Whoever was just marked gets nothing in a second plan, so that its leases need not
+	// wait for the next round. Once more marks nobody new: those named now begin to wait.
 	if l.markSlow(decision.Plan, now) {
 		decision = Balance(l.Holder(), l.members(live, true, now), leases)
 		l.markSlow(decision.Plan, now)
@@ -36,6 +38,8 @@ func (l *loop) round(runCtx context.Context) {
 			l.take(runCtx, lease.Resource, "free")
 		}
 	}
+	// Giving up is rarer than taking: what moves has to open elsewhere, while what is free
+	// serves nobody.
 	if now < l.balance {
 		return
 	}
@@ -59,6 +63,7 @@ func (l *loop) assess(live map[string]*memberRecord, now time.Duration) []Lease 
 	for _, resource := range wanted {
 		if l.view.free(resource, now) {
 			v, known := l.vacant[resource]
+			// Time out of reach of the bucket is no time in which somebody was idle.
 			if !known || !l.canJudge(now) {
 				v = vacancy{since: now}
 			}
@@ -90,6 +95,8 @@ func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.D
 			continue
 		}
 		_, slow := l.slow[node]
+		// Half a lease's time of silence: it may be alive, and what is given to it may lie
+		// until it is known to be dead.
 		late := l.canJudge(now) && now-l.view.members[node].since > rec.ttl()/2
 		members = append(members, Member{
 			Holder:   rec.holder(),

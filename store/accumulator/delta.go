@@ -223,6 +223,12 @@ func (p *part) netEntries() []entry {
 	if len(p.entries) > 1 {
 		slices.SortFunc(p.entries, func(a, b entry) int { return bytes.Compare(a.key, b.key) })
 	}
+	// In place: entries of one key stand together after sorting, so what is written never
+	// overtakes what is read. An addition and a removal of one key leave nothing:
+	//
+	//	a +1, b +1, a -1, c +1   ->   a +1, a -1, b +1, c +1   ->   b +1, c +1
+	//
+	// An entry is seen to be zero only when the next key comes, or at the end.
 	out := p.entries[:0]
 	for _, e := range p.entries {
 		if last := len(out) - 1; last >= 0 && bytes.Equal(out[last].key, e.key) {
@@ -240,6 +246,7 @@ func (p *part) netEntries() []entry {
 	if last := len(out) - 1; last >= 0 && out[last].n == 0 {
 		out = out[:last]
 	}
+	// Else the slice would keep the bytes of what it does not show any more.
 	clear(p.entries[len(out):])
 	p.entries = out
 	return out

@@ -49,18 +49,21 @@ type RunConfig struct {
 // until it is Full, then take its Rows. It holds the rows that are wanted and no
 // others, whatever the number of items. It is not safe for concurrent use.
 type Run struct {
+	// Set once by Query.Run; the plan is shared with other runs of the query.
 	plan   *plan
 	config RunConfig
-	stream bool // rows are kept as they come
-	frame  *frame
-	rows   []*runRow // a heap with the greatest key first unless stream
-	known  map[string]*runRow
-	bytes  int
-	more   bool
-	err    error
-
+	stream bool        // rows are kept as they come
 	emit   func() bool // takes in a row of the item at hand
-	body   []byte      // the item
+
+	// Owned by the goroutine that gives items, from Item to Part.
+	frame *frame
+	rows  []*runRow // a heap with the greatest key first unless stream
+	known map[string]*runRow
+	bytes int
+	more  bool
+	err   error
+
+	body   []byte // the item
 	rank   []byte
 	number uint32 // rows of it so far
 	paused bool

@@ -6,7 +6,8 @@ import (
 	"github.com/millrace/millrace/feed/document"
 )
 
-// plan is a compiled selection.
+// plan is a compiled selection. newPlan sets its fields once, and all runs of the query
+// share it.
 type plan struct {
 	text    *selection
 	scope   scope // the item's alias
