@@ -1,5 +1,6 @@
 // Package snapshot keeps copies of physical partitions as of one commit, so that an
-// engine can be made without replaying a log from its beginning.
+// engine can be made without replaying a log from its beginning. It is no API: it is for
+// store/owner.
 //
 // # Model
 //
