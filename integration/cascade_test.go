@@ -188,7 +188,7 @@ func TestCascade_AnItemThatRefuses(t *testing.T) {
 	poll.Until(t, func() error {
 		now, err := w.DeadLetters.List(t.Context(), cfg.Pipeline, 10)
 		if err != nil || len(now) != 2 {
-			return errors.New(fmt.Sprintf("dead letters %+v, %v", now, err))
+			return fmt.Errorf("dead letters %+v, %w", now, err)
 		}
 		for i := range now {
 			if !now[i].Retry.IsZero() || now[i].Attempts == 0 {

@@ -48,7 +48,7 @@ func (m *everyModel) rest() {
 		if err == nil && there == len(shown) && !mortal {
 			return nil
 		}
-		return errors.New(fmt.Sprintf("%d items, %d shown, some of them mortal: %t, %v", there, len(shown), mortal, err))
+		return fmt.Errorf("%d items, %d shown, some of them mortal: %t, %w", there, len(shown), mortal, err)
 	})
 	m.settle("productMeta", "product", "customer", "sku", "region")
 }

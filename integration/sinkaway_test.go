@@ -170,7 +170,7 @@ func (w *town) hugeArray(customers *store.Container) {
 		key := keyOf(w.t, "o800")
 		n, err := wide.Count(w.t.Context(), wide.PartitionFor(key), store.Scope{Key: key})
 		if err != nil || n != 1 {
-			return errors.New(fmt.Sprintf("the order behind the huge one has %d rows, %v; %+v", n, err, w.statusOf()["wide"]))
+			return fmt.Errorf("the order behind the huge one has %d rows, %w; %+v", n, err, w.statusOf()["wide"])
 		}
 		return nil
 	})

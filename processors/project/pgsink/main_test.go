@@ -58,6 +58,7 @@ func shared(t testing.TB) *postgres.Server {
 // dsnEnv names the variable with the connection string of a test. Its cases, which
 // run one after the other, have the same.
 func dsnEnv(t testing.TB) string {
+	t.Helper()
 	name, _, _ := strings.Cut(t.Name(), "/")
 	return "MILLRACE_TEST_DSN_" + name
 }
