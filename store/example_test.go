@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log"
 	"log/slog"
 	"os"
@@ -29,7 +30,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := shop(ctx, nc); err != nil {
+	if err := shop(ctx, nc, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 	stop()
@@ -42,7 +43,7 @@ func Example() {
 	// replace milk
 }
 
-func shop(ctx context.Context, nc *nats.Conn) error {
+func shop(ctx context.Context, nc *nats.Conn, out io.Writer) error {
 	js, err := jetstream.New(nc)
 	if err != nil {
 		return err
@@ -65,7 +66,7 @@ func shop(ctx context.Context, nc *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(string(milk.Body))
+	_, _ = fmt.Fprintln(out, string(milk.Body))
 	key, err := feed.NewPartitionKey("dairy")
 	if err != nil {
 		return err
@@ -75,21 +76,21 @@ func shop(ctx context.Context, nc *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(string(milk.Body))
+	_, _ = fmt.Fprintln(out, string(milk.Body))
 
 	page, err := products.Query(ctx, store.QueryRequest{Text: `SELECT c.id, c.price > 1.30 AS dear FROM c`})
 	if err != nil {
 		return err
 	}
 	for _, row := range page.Rows {
-		fmt.Println(string(row))
+		_, _ = fmt.Fprintln(out, string(row))
 	}
 	changes, err := products.Changes(ctx, store.ChangesRequest{AllVersions: true, Start: feed.StartBeginning()})
 	if err != nil {
 		return err
 	}
 	for _, c := range changes.Changes {
-		fmt.Println(c.Op, c.Item.ID)
+		_, _ = fmt.Fprintln(out, c.Op, c.Item.ID)
 	}
 	return nil
 }

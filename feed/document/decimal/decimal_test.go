@@ -116,8 +116,15 @@ func TestShift(t *testing.T) {
 		want int64
 		ok   bool
 	}{
-		{-27, 2, -2700, true}, {9, 18, 9e18, true}, {10, 18, 0, false}, {-9, 18, -9e18, true}, {0, 40, 0, true}, {1, 19, 0, false},
-		{math.MaxInt64, 0, math.MaxInt64, true}, {math.MaxInt64, 1, 0, false}, {math.MinInt64, 1, 0, false},
+		{-27, 2, -2700, true},
+		{9, 18, 9e18, true},
+		{10, 18, 0, false},
+		{-9, 18, -9e18, true},
+		{0, 40, 0, true},
+		{1, 19, 0, false},
+		{math.MaxInt64, 0, math.MaxInt64, true},
+		{math.MaxInt64, 1, 0, false},
+		{math.MinInt64, 1, 0, false},
 	} {
 		if got, ok := decimal.Shift(c.m, c.n); got != c.want || ok != c.ok {
 			t.Errorf("%d * 10^%d is %d, %v", c.m, c.n, got, ok)
