@@ -130,8 +130,11 @@ func running(ctx context.Context) (nc *nats.Conn, closed func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	done := make(chan error, 1)
-	go func() { done <- stores.Run(ctx) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = stores.Run(ctx) // ends with ctx
+	}()
 	return nc, func() {
 		<-done
 		_ = db.Close()
