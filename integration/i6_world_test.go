@@ -1,8 +1,14 @@
 package integration_test
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
 	"testing"
 
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
@@ -12,7 +18,8 @@ import (
 // cascadeWorld is a world in which cascades work.
 type cascadeWorld struct {
 	*storetest.World
-	t testing.TB
+	t        testing.TB
+	followed sync.Map // the tombstones of sources that their owners make
 }
 
 func newCascadeWorld(t testing.TB) *cascadeWorld {
@@ -36,6 +43,41 @@ func (w *cascadeWorld) webstore() (meta, product *store.Container) {
 	return meta, product
 }
 
+// settingsMade waits until a container's partitions have the settings that its record
+// wishes. They are commits of the owner's own: one that is in flight when a test shuts
+// the gate would hold up the commits that the test waits for.
+func (w *cascadeWorld) settingsMade(c store.ContainerInfo) {
+	w.t.Helper()
+	info, err := w.Catalog.Get(w.t.Context(), c.Database, c.Name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, p := range info.Partitions {
+		id := feed.Partition{Container: info.ID, Number: p.Number}
+		poll.Until(w.t, func() error {
+			var is store.Settings
+			for lsn := feed.LSN(1); lsn <= w.End(id); lsn++ {
+				commit, err := w.Log(id).Read(w.t.Context(), lsn)
+				if err != nil {
+					return err
+				}
+				for _, tx := range commit.Transactions {
+					if tx.Control == nil || tx.Control.Kind == store.ControlTakeover {
+						continue
+					}
+					is = store.Settings{}
+					if err := json.Unmarshal(tx.Control.Data, &is); err != nil {
+						return err
+					}
+				}
+			}
+			_, wished := is.Wish(&info)
+			past := slices.ContainsFunc(is.Tombstones, func(t store.TombstoneSetting) bool { return !t.Ready })
+			return poll.Unless(!wished && !past, fmt.Sprintf("%s has settings %+v", id, is))
+		})
+	}
+}
+
 // start takes the leases of all roles, or of those named, of some cascades. The
 // cascades are compiled with the worker's client, whose requests its tap sees.
 func (w *cascadeWorld) start(configs []cascade.Config, roles ...processors.Role) *storetest.Worker {
@@ -53,6 +95,9 @@ func (w *cascadeWorld) start(configs []cascade.Config, roles ...processors.Role)
 		source := cas.Source().Info()
 		if err := w.Catalog.WantTombstones(w.t.Context(), source.Database, source.Name, cas.Tombstones()); err != nil {
 			w.t.Fatal(err)
+		}
+		if _, before := w.followed.LoadOrStore(fmt.Sprint(source.Name, cas.Tombstones()), true); !before {
+			w.settingsMade(source)
 		}
 		for _, role := range roles {
 			c, processor := cas.Source(), cas.FanOut
