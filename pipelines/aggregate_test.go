@@ -271,7 +271,7 @@ func TestReconcilerTidiesUp(t *testing.T) {
 			return errors.New(all[at].Resource + " is remembered")
 		}
 		if left, err := deadLetters.List(t.Context(), rec.ID, 10); err != nil || len(left) > 0 {
-			return fmt.Errorf("dead letters %+v are kept, %v", left, err)
+			return fmt.Errorf("dead letters %+v are kept, %w", left, err)
 		}
 		product, err := n.client.Catalog().Get(t.Context(), "default", "product")
 		if err != nil {

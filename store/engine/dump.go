@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"iter"
 
@@ -111,10 +112,7 @@ func (p *Partition) Load(state State, entries iter.Seq2[DumpEntry, error]) error
 	if err == nil {
 		return nil
 	}
-	if clearErr := p.Clear(); clearErr != nil {
-		return fmt.Errorf("%w; and it could not be cleared: %v", err, clearErr)
-	}
-	return err
+	return errors.Join(err, p.Clear())
 }
 
 func (p *Partition) load(state State, entries iter.Seq2[DumpEntry, error]) error {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,7 +108,7 @@ func TestLoad_WhatEndsEarlyLeavesNothing(t *testing.T) {
 		want    error
 	}{
 		"an error":               {entries, broken, broken},
-		"twice the same":         {append(entries[:len(entries):len(entries)], entries[len(entries)-1]), nil, engine.ErrCorrupt},
+		"twice the same":         {slices.Concat(entries, entries[len(entries)-1:]), nil, engine.ErrCorrupt},
 		"a state":                {entry("s", "\x01"), nil, engine.ErrCorrupt},
 		"a kind that is unknown": {entry("z1", "\x01"), nil, engine.ErrCorrupt},
 		"a later version":        {entry("i1", "\x03"), nil, engine.ErrCorrupt},
