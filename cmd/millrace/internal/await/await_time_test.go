@@ -1,9 +1,11 @@
 package await_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"testing"
 	"testing/synctest"
@@ -118,4 +120,41 @@ func TestPasses(t *testing.T) {
 			t.Errorf("%s: %v", test.name, got)
 		}
 	}
+}
+
+// TestPasses_AServerThatPingsDuringTheHandshake has a server whose ping interval is over
+// before the client, on a slow machine, has said all that it says first.
+func TestPasses_AServerThatPingsDuringTheHandshake(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- pingFirst(listener) }()
+	_, err = nats.Connect("nats://" + listener.Addr().String())
+	if err == nil || !await.Passes(err) {
+		t.Errorf("%v is taken for what does not pass", err)
+	}
+	if err := errors.Join(<-served, listener.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// pingFirst shakes one client's hand and answers its first PING with one of its own.
+func pingFirst(listener net.Listener) error {
+	conn, err := listener.Accept()
+	if err != nil {
+		return err
+	}
+	defer conn.Close() //nolint:errcheck // the client ends it
+	if _, err := io.WriteString(conn, `INFO {"server_id":"S","version":"2.12.0","proto":1,"max_payload":1048576}`+"\r\n"); err != nil {
+		return err
+	}
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		if lines.Text() == "PING" {
+			_, err := io.WriteString(conn, "PING\r\nPONG\r\n")
+			return err
+		}
+	}
+	return errors.New("the client has not said PING")
 }
