@@ -67,6 +67,7 @@ func deploy(t *testing.T) *deployed {
 		}
 		options.StoreDir, options.Host, options.Cluster.Host = filepath.Join(dir, host), host, host
 		options.SyncAlways, options.NoSigs, options.NoLog = false, true, true // of no interest here, and slow
+		options.PingInterval = time.Minute                                    // a handshake on a busy machine takes longer than the sample's
 		s, err := server.NewServer(options)
 		if err != nil {
 			t.Fatal(err)
