@@ -39,5 +39,5 @@ func forgetBoot(dir string) { _ = os.Remove(filepath.Join(dir, bootName)) }
 // Kept tells whether all that Found tells of is there though the partition was not
 // closed in order: the process was killed and the machine went on, so what had been
 // written is in its files or in its memory of them. After a loss of power, or a sync
-// that failed, it is not known.
-func (p *Partition) Kept() bool { return p.d.kept }
+// that failed, it is not known, and after Clear nothing of it is there.
+func (p *Partition) Kept() bool { return p.d.kept && !p.cleared.Load() }

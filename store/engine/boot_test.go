@@ -62,6 +62,10 @@ func TestKept_OnlyInTheSameLifeOfTheMachine(t *testing.T) {
 			if p.Kept() != c.kept || state.Applied != 10 || p.Found().Applied != 20 {
 				t.Errorf("kept %v, goes on from %d, found %d; want %v, 10 and 20", p.Kept(), state.Applied, p.Found().Applied, c.kept)
 			}
+			must(t, p.Clear())
+			if p.Kept() {
+				t.Error("what was found is kept after a clear")
+			}
 			must(t, again.Close())
 			// From now on this life counts, whatever was before.
 			again, err = engine.Open(dir, small, quiet)

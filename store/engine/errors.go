@@ -15,6 +15,10 @@ var ErrCorrupt = errors.New("engine: corrupt")
 // ErrItemKey says that bytes which should be an item key, such as a cursor, are not.
 var ErrItemKey = errors.New("engine: not an item key")
 
+// ErrNotCleared says that Clear failed. Nobody may go on with the partition before it was
+// cleared, or the DB opened again.
+var ErrNotCleared = errors.New("engine: the partition could not be emptied")
+
 // FormatError says that the directory was written by a later version. It is left
 // as it is.
 type FormatError struct {

@@ -19,6 +19,8 @@ type Partition struct {
 	prefix atomic.Uint32 // replaced by Clear
 	found  State
 
+	cleared atomic.Bool // since it was opened: nothing of what was found is there
+
 	mu    sync.Mutex // held by whoever writes
 	w     writer
 	large map[string]uint32 // keys whose values stand in chunks, and how many
@@ -60,12 +62,15 @@ func (p *Partition) Clear() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	prefix, err := p.d.newPrefix(p.id, p.prefix.Load())
-	if err != nil {
-		return fmt.Errorf("clear %s: %w", p.id, err)
+	if prefix != 0 { // also where it could not be synced: the old one is garbage from now on
+		p.prefix.Store(prefix)
+		p.cleared.Store(true)
+		clear(p.large)
+		p.d.sweeper.wake()
 	}
-	p.prefix.Store(prefix)
-	clear(p.large)
-	p.d.sweeper.wake()
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrNotCleared, p.id, err)
+	}
 	return nil
 }
 

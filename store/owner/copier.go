@@ -352,12 +352,18 @@ func (t *txn) repairItem(copies *copiers, r *store.RepairItem) (store.Status, *s
 	switch {
 	case refusal != nil:
 		return 0, refusal
-	case uncompiled != nil:
+	case uncompiled != nil && !t.removed(itemKey): // to an item that is gone it does not matter
 		return 0, uncompiled
 	case changed:
 		return store.StatusOK, nil
 	}
 	return store.StatusNotModified, nil
+}
+
+// removed tells whether the transaction has removed an item.
+func (t *txn) removed(itemKey []byte) bool {
+	item, changed := t.items.get(itemKey)
+	return changed && item == nil
 }
 
 // applyTogether decides what all copies make of one item, as one change. What a change

@@ -136,6 +136,9 @@ func TestRepair_CopiesOfOneItemAreOneChange(t *testing.T) {
 			{Action: store.CopyDelete, Match: []store.Field{{Path: "source", Value: []byte(`"s1"`)}}},
 			line("s2", "name", `"Pear"`),
 		}, "", 1, store.StatusOK},
+		{"one that removes it, before one that is no copy", []store.Copy{
+			{Action: store.CopyDelete, Match: []store.Field{{Path: "source", Value: []byte(`"s1"`)}}}, line("s3", "name", `no JSON`),
+		}, "", 1, store.StatusOK},
 	} {
 		item := n.mustOne(k, upsert(order))
 		r := n.ask(&store.Request{Repair: &store.Repair{

@@ -71,8 +71,8 @@ type page struct {
 	deadline time.Time
 }
 
-// decidePage decides the next page of a fan-out. A nil transaction in the result
-// (commit false) means that nothing needs to be recorded.
+// decidePage decides the next page of a fan-out, and says whether there is something to
+// commit.
 func decidePage(t *txn, r *store.PatchMany, itemsMax int, yield func(int) bool) (*store.PatchManyResult, bool, *store.Error) {
 	known, plant, refusal := t.fence(r.Producer, r.Epoch)
 	if refusal != nil {

@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +146,9 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 	if p.copied.Load() == nil {
 		all, _, err := snapshot.Newest(ctx, s.cfg.snapshots, p.id)
 		if err != nil {
-			return false // the next look tells
+			// What is there is not known, so one is taken: that says what is wrong, and does
+			// not say it every second.
+			p.log.Warn("snapshots cannot be read", "error", err)
 		}
 		state := &store.SnapshotState{}
 		if len(all) > 0 && all[0].Log == p.feed.ID() {
@@ -154,17 +157,24 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 		p.copied.CompareAndSwap(nil, state)
 	}
 	last := p.copied.Load()
-	return s.cfg.Snapshots.due(last, w.lsn, p.logBytes.Load(), time.Since(w.at)) && s.roomForSnapshot(last)
+	return s.cfg.Snapshots.due(last, w.lsn, p.logBytes.Load(), time.Since(w.at)) && s.roomForSnapshot(int64(last.Stored)) == nil
 }
 
-// roomForSnapshot tells whether the disk takes a snapshot without coming near the
-// reserve, below which writes are refused.
-func (s *Server) roomForSnapshot(last *store.SnapshotState) bool {
-	if s.cfg.DiskReserve < 0 || s.cfg.DataDir == "" {
-		return true
+// roomForSnapshot refuses to write what would bring the disk near the reserve, below which
+// writes are refused.
+func (s *Server) roomForSnapshot(bytes int64) error {
+	dir := cmp.Or(s.cfg.Snapshots.Directory, s.cfg.DataDir)
+	if s.cfg.DiskReserve < 0 || dir == "" {
+		return nil
 	}
-	free, err := freeBytes(s.cfg.DataDir)
-	return err == nil && free >= s.cfg.DiskReserve+s.cfg.DiskReserve/diskSlack+int64(last.Stored)*2
+	free, err := freeBytes(dir)
+	if err != nil {
+		return nil //nolint:nilerr // it is not there yet; whoever makes it learns what is wrong
+	}
+	if need := s.cfg.DiskReserve + s.cfg.DiskReserve/diskSlack + bytes; free < need {
+		return fmt.Errorf("%d MiB are free below %s, and %d MiB must be (store.diskReserve)", free>>20, dir, need>>20)
+	}
+	return nil
 }
 
 func snapshotState(m *snapshot.Manifest) *store.SnapshotState {
@@ -181,10 +191,17 @@ func (s *Server) takeSnapshot(ctx context.Context, p *Partition, pacer *pace.Pac
 		return
 	}
 	defer h.users.Done()
+	// A rest may be long, and who makes a damaged engine anew waits until nobody uses it.
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(h.over, func() { stop(errStopped) })() //nolint:contextcheck // the home is a scope of its own
 	began := time.Now()
 	m, err := s.writeSnapshot(ctx, p, func() error {
-		if p.isClosed() || h.over.Err() != nil {
+		if p.isClosed() {
 			return errStopped
+		}
+		if err := s.roomForSnapshot(snapshotSlack); err != nil {
+			return err
 		}
 		return pacer.Pace(ctx)
 	})
@@ -198,14 +215,19 @@ func (s *Server) takeSnapshot(ctx context.Context, p *Partition, pacer *pace.Pac
 	if err == nil || ctx.Err() != nil || errors.Is(err, errStopped) {
 		return
 	}
+	if m != nil {
+		p.log.Warn("what an older snapshot takes could not be freed; the next one tries again", "error", err)
+		return
+	}
 	meters.snapshotsFailed.Add(ctx, 1)
 	p.log.Error("no snapshot could be taken; the one before stays", "error", err, "store", s.cfg.snapshots.String())
-	if m == nil {
-		failed := *p.copied.Load()
-		failed.LogBytes, failed.Failed = p.logBytes.Load(), err.Error()
-		p.copied.Store(&failed)
-	}
+	failed := *p.copied.Load()
+	failed.LogBytes, failed.Failed = p.logBytes.Load(), err.Error()
+	p.copied.Store(&failed)
 }
+
+// snapshotSlack is what must be free beyond the reserve for the part that is written next.
+const snapshotSlack = 16 << 20
 
 func (s *Server) writeSnapshot(ctx context.Context, p *Partition, turn func() error) (m *snapshot.Manifest, err error) {
 	defer func() {
@@ -247,8 +269,10 @@ func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, 
 			continue // of a log that was there before
 		}
 		if m.LSN > shape.Last {
-			return engine.State{}, p.damaged(shape, "a snapshot holds what LSN %d to %d made, and they are not in its log: "+
+			damage := p.damaged(shape, "a snapshot holds what LSN %d to %d made, and they are not in its log: "+
 				"the stream was restored older or has lost its end", shape.Last+1, m.LSN)
+			damage.need = m.LSN
+			return engine.State{}, damage
 		}
 		reason, err := p.diverges(ctx, shape, m.State())
 		if err != nil {
@@ -268,7 +292,7 @@ func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, 
 			meters.snapshotsLoaded.Add(ctx, 1)
 			return m.State(), nil
 		}
-		if ctx.Err() != nil || errors.Is(err, engine.ErrClosed) {
+		if ctx.Err() != nil || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrNotCleared) {
 			return engine.State{}, err
 		}
 		p.log.Error("a snapshot cannot be used", "snapshot", m.ID(), "error", err)

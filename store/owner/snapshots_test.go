@@ -212,8 +212,8 @@ func TestSnapshot_OfAnotherHistoryIsNotLoaded(t *testing.T) {
 		}
 		from, err := w.openFrom(dir)
 		if name == "what is lost" {
-			if _, ok := errors.AsType[*DamagedError](err); !ok {
-				t.Errorf("%s: %v, want a *DamagedError", name, err)
+			if damage, ok := errors.AsType[*DamagedError](err); !ok || damage.need != other.Applied {
+				t.Errorf("%s: %v, want a *DamagedError that needs LSN %d", name, err, other.Applied)
 			}
 			continue
 		}

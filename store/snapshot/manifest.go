@@ -139,6 +139,10 @@ func readPointer(ctx context.Context, s Store, p feed.Partition) (*pointer, erro
 		return nil, fmt.Errorf("partition %s: snapshots: %w", p, err)
 	}
 	at := &pointer{}
+	if json.Unmarshal(data, at) == nil && at.Format > format {
+		return nil, fmt.Errorf("partition %s: snapshots: %s has format %d and this program reads up to %d; use the program that wrote it",
+			p, pointerName(p), at.Format, format)
+	}
 	if err := decode(data, at); err != nil {
 		return nil, &DamagedError{p, pointerName(p), "cannot be read: " + err.Error()}
 	}

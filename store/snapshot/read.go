@@ -80,6 +80,26 @@ func (r *reader) read(ctx context.Context, pace func() error, yield func(engine.
 	return false, nil
 }
 
+// checkParts compares each part of a snapshot with its checksum.
+func checkParts(ctx context.Context, s Store, m *Manifest, pace func() error) error {
+	for i := range m.Parts {
+		if err := pace(); err != nil {
+			return err
+		}
+		data, err := s.Get(ctx, m.part(i))
+		if errors.Is(err, ErrNotFound) {
+			return &DamagedError{m.Partition, m.part(i), "is gone"}
+		}
+		if err != nil {
+			return fmt.Errorf("partition %s: snapshot %s: %w", m.Partition, m.id, err)
+		}
+		if err := checkPart(&m.Parts[i], data); err != nil {
+			return &DamagedError{m.Partition, m.part(i), err.Error()}
+		}
+	}
+	return nil
+}
+
 // readBack reads all of a snapshot.
 func readBack(ctx context.Context, s Store, m *Manifest, pace func() error) error {
 	for _, err := range Entries(ctx, s, m, pace) {

@@ -327,6 +327,7 @@ func TestWrite_WhatCannotBeReadBackIsNotNamed(t *testing.T) {
 	fill(t, p, 60, 1<<10, 1)
 	write(t, s, p)
 	fill(t, p, 60, 1<<10, 2)
+	before := files(t, dir)
 	_, err := tryWrite(t.Context(), lying{s}, p)
 	if _, ok := errors.AsType[*snapshot.DamagedError](err); !ok {
 		t.Errorf("error %v, want a *DamagedError", err)
@@ -339,6 +340,44 @@ func TestWrite_WhatCannotBeReadBackIsNotNamed(t *testing.T) {
 	}
 	if got := newest(t, s); !slices.Equal(got, []feed.LSN{1}) {
 		t.Errorf("snapshots of LSN %v, want 1", got)
+	}
+	if after := files(t, dir); !slices.Equal(before, after) {
+		t.Errorf("what could not be used is left: %q, before it were %q", after, before)
+	}
+}
+
+// TestWrite_ADamagedNewestDoesNotCostTheOlder writes a third snapshot where the second is
+// damaged: the first stays.
+func TestWrite_ADamagedNewestDoesNotCostTheOlder(t *testing.T) {
+	p, dir := newPartition(t), t.TempDir()
+	s := snapshot.Directory(dir)
+	fill(t, p, 10, 100, 1)
+	write(t, s, p)
+	fill(t, p, 10, 100, 2)
+	must(t, os.Truncate(filepath.Join(dir, "c7k2x4ab", "3", write(t, s, p).ID(), "000001"), 5))
+	fill(t, p, 10, 100, 3)
+	write(t, s, p)
+	if got := newest(t, s); !slices.Equal(got, []feed.LSN{3, 1}) {
+		t.Errorf("snapshots of LSN %v, want 3 and 1", got)
+	}
+}
+
+// TestWrite_LeavesALaterFormatAlone has a pointer that a later release wrote.
+func TestWrite_LeavesALaterFormatAlone(t *testing.T) {
+	p, dir := newPartition(t), t.TempDir()
+	s := snapshot.Directory(dir)
+	fill(t, p, 10, 100, 1)
+	write(t, s, p)
+	must(t, s.Replace(t.Context(), "c7k2x4ab/3/newest.json", []byte(`{"format":2,"stores":[]}`)))
+	before := files(t, dir)
+	if m, err := tryWrite(t.Context(), s, p); err == nil || !strings.Contains(err.Error(), "format 2") {
+		t.Errorf("written: %+v, %v", m, err)
+	}
+	if _, _, err := snapshot.Newest(t.Context(), s, part); err == nil {
+		t.Error("a later format is read")
+	}
+	if after := files(t, dir); !slices.Equal(before, after) {
+		t.Errorf("files %q, before %q", after, before)
 	}
 }
 

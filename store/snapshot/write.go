@@ -22,15 +22,16 @@ import (
 // has shown is to be believed.
 //
 // Nothing is written if source was never written, and the manifest is nil then. After an
-// error the pointer names what it named before.
-func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapshot, logBytes uint64, pace, sound func() error) (*Manifest, error) {
+// error without a manifest the pointer names what it named before; with one, only what is
+// not named any more could not be removed.
+func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapshot, logBytes uint64, pace, sound func() error) (_ *Manifest, err error) {
 	state, err := source.State()
 	if err != nil || state.Applied == 0 {
 		return nil, err
 	}
 	at, err := readPointer(ctx, s, p)
 	if err != nil {
-		// What cannot be read names nothing that could be loaded, or kept.
+		// What cannot be read names nothing that could be loaded, or kept; a later format does.
 		if _, damaged := errors.AsType[*DamagedError](err); !damaged {
 			return nil, err
 		}
@@ -43,12 +44,19 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 		Format: format, Layout: engine.LayoutVersion, Partition: p, Of: p.String(), Log: state.Log, LSN: state.Applied, Checksum: Sum(state.Sum), Time: state.Time,
 		Epoch: state.Epoch, Owner: state.Owner, Settings: state.Settings, LogBytes: logBytes, Taken: time.Now().UTC(), id: newID(state.Applied),
 	}
+	published := false
+	defer func() {
+		if !published { // what was written would take room until the next one
+			err = errors.Join(err, s.Remove(context.WithoutCancel(ctx), m.folder()))
+		}
+	}()
 	if err := writeParts(ctx, s, m, source, pace); err != nil {
 		return nil, fmt.Errorf("partition %s: snapshot: %w", p, err)
 	}
 	if err := sound(); err != nil {
 		return nil, fmt.Errorf("partition %s: snapshot: %w", p, err)
 	}
+	source.Close() // the engine need not keep what it sees any longer
 	if err := readBack(ctx, s, m, pace); err != nil {
 		return nil, err
 	}
@@ -63,14 +71,38 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 	if _, err := readManifest(ctx, s, p, n); err != nil {
 		return nil, err
 	}
-	at.Snapshots = append([]named{n}, at.Snapshots[:min(len(at.Snapshots), kept-1)]...)
+	older, err := firstWhole(ctx, s, p, at.Snapshots, pace)
+	if err != nil {
+		return nil, err
+	}
+	at.Snapshots = append([]named{n}, older...)
 	if data, err = json.Marshal(at); err != nil {
 		return nil, err
 	}
 	if err := s.Replace(ctx, pointerName(p), data); err != nil {
 		return nil, fmt.Errorf("partition %s: snapshot: %w", p, err)
 	}
+	published = true
 	return m, sweep(ctx, s, p, at)
+}
+
+// firstWhole returns the newest of some snapshots that is whole, alone: kept beside the new
+// one, a damaged one would cost what the one before it still holds.
+func firstWhole(ctx context.Context, s Store, p feed.Partition, all []named, pace func() error) ([]named, error) {
+	for _, n := range all {
+		m, err := readManifest(ctx, s, p, n)
+		if err == nil {
+			err = checkParts(ctx, s, m, pace)
+		}
+		if _, damaged := errors.AsType[*DamagedError](err); damaged {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		return []named{n}, nil
+	}
+	return nil, nil
 }
 
 // sweep removes what the pointer of a partition does not name: older snapshots, and what
