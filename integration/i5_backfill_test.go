@@ -85,7 +85,7 @@ func TestI5_ACascadesBackfillGoesOnElsewhere(t *testing.T) {
 				let()
 				poll.Until(t, func() error { return poll.Unless(len(first.Failures()) > 0, "the late term goes on") })
 				if err := first.Failures()[0]; !errors.Is(err, processors.ErrFenced) {
-					t.Errorf("the late term ended with %v, want ErrLost", err)
+					t.Errorf("the late term ended with %v, want ErrFenced", err)
 				}
 			}
 			if n := looked.Load(); n != products-page {

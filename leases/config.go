@@ -11,7 +11,7 @@ import (
 // Causes with which [Held.Context] and [Held.Trust] end; read them with
 // [context.Cause].
 var (
-	// ErrFenced says that the lease was lost: another process has it, or it could
+	// ErrLost says that the lease was lost: another process has it, or it could
 	// not be renewed in time and must be taken for lost. Nothing may be written
 	// or read under it any more.
 	ErrLost = errors.New("leases: lease lost")

@@ -79,7 +79,7 @@ func (h *Held) Checkpoint() []byte {
 
 // Context ends when the work should end: with ErrDraining, ErrMoved or
 // ErrWithdrawn while the lease is still held, so that the work at hand can be
-// finished and saved, or with ErrFenced or ErrStalled together with Trust.
+// finished and saved, or with ErrLost or ErrStalled together with Trust.
 func (h *Held) Context() context.Context { return h.ctx }
 
 // Trust ends when the lease must be taken for lost, before another can hold it; or
@@ -107,7 +107,7 @@ func (h *Held) progressed() time.Time { return h.born.Add(time.Duration(h.progre
 // the lease and clears Lease.LastError. It keeps trying until ctx ends, and can
 // be called while Context has ended and Trust has not.
 //
-// The error is ErrFenced if the lease is not held any more; nothing was stored
+// The error is ErrLost if the lease is not held any more; nothing was stored
 // unless an earlier call with an unknown outcome did. After any other error the
 // outcome is unknown and Save may be called again.
 func (h *Held) Save(ctx context.Context, checkpoint []byte) error {
@@ -244,7 +244,7 @@ func (h *Held) finish(cause error) {
 	h.over = true
 	h.until.Store(0)
 	h.mu.Unlock()
-	h.cancelTrust(cause) // first, so that whoever sees Context end with ErrFenced sees Trust ended
+	h.cancelTrust(cause) // first, so that whoever sees Context end with ErrLost sees Trust ended
 	h.cancel(cause)
 }
 

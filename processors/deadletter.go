@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"log/slog"
 	"math"
 	"slices"
 	"strconv"
@@ -247,7 +248,7 @@ func (d *DeadLetters) RetryFinally(ctx context.Context, l *DeadLetter) error {
 	return d.Write(ctx, &deadLetter)
 }
 
-// CancelFinalRetry takes back what Settle asked for, unless that is done.
+// CancelFinalRetry takes back what RetryFinally asked for, unless that is done.
 func (d *DeadLetters) CancelFinalRetry(ctx context.Context, pipeline, id string) error {
 	c, key, err := d.containerAndKey(ctx, pipeline)
 	if err != nil {
@@ -354,4 +355,25 @@ func decodeDeadLetter(data []byte) (*DeadLetter, error) {
 	l := DeadLetter(w.plainDeadLetter)
 	l.Position = position
 	return &l, nil
+}
+
+// DeadLetter records durably that l was given up, and fills in pipeline, partition and
+// time. Every new dead letter is made here. If a whole change was given up and the Task is to halt, there
+// is no dead letter: the term ends, and with it ctx, and the error is *HaltedError.
+func (t *Term) DeadLetter(ctx context.Context, l DeadLetter) error {
+	if t.halt != nil && l.Target == "" {
+		halted := &HaltedError{Resource: t.Resource, Item: l.Item, Position: l.Position, Cause: errors.New(l.Reason)}
+		t.halt(halted)
+		return halted
+	}
+	l.Pipeline, l.Generation, l.Role, l.Partition = t.Pipeline, t.Generation, t.Role, t.Partition.String()
+	l.Time = time.Now().UTC()
+	if err := t.deadLetters.Write(ctx, &l); err != nil {
+		return err
+	}
+	t.wrote.Store(true)
+	countDeadLetter(ctx, t.Resource)
+	t.Logger.WarnContext(ctx, "a change cannot be processed; it is in the dead letters",
+		slog.String("item", l.Item), slog.String("position", l.Position.String()), slog.String("reason", l.Reason))
+	return nil
 }

@@ -356,7 +356,7 @@ func TestI5_AFencedWriteEndsTheTerm(t *testing.T) {
 		return fmt.Errorf("page: %w", store.ErrFenced)
 	}}})
 	if !errors.Is(err, processors.ErrFenced) {
-		t.Errorf("the term ended with %v, want ErrLost", err)
+		t.Errorf("the term ended with %v, want ErrFenced", err)
 	}
 }
 

@@ -2,7 +2,6 @@ package processors
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -184,24 +183,3 @@ func (t *Term) Failed(ctx context.Context, was *Trouble, what string, err error)
 
 // Saved returns the last checkpoint that is durable. It must not be changed.
 func (t *Term) Saved() *Checkpoint { return t.saved.Load() }
-
-// DeadLetter records durably that l was given up. The Host fills in pipeline,
-// partition and time. If a whole change was given up and the Task is to halt, there
-// is no dead letter: the term ends, and with it ctx, and the error is *HaltedError.
-func (t *Term) DeadLetter(ctx context.Context, l DeadLetter) error {
-	if t.halt != nil && l.Target == "" {
-		halted := &HaltedError{Resource: t.Resource, Item: l.Item, Position: l.Position, Cause: errors.New(l.Reason)}
-		t.halt(halted)
-		return halted
-	}
-	l.Pipeline, l.Generation, l.Role, l.Partition = t.Pipeline, t.Generation, t.Role, t.Partition.String()
-	l.Time = time.Now().UTC()
-	if err := t.deadLetters.Write(ctx, &l); err != nil {
-		return err
-	}
-	t.wrote.Store(true)
-	countDeadLetter(ctx, t.Resource)
-	t.Logger.WarnContext(ctx, "a change cannot be processed; it is in the dead letters",
-		slog.String("item", l.Item), slog.String("position", l.Position.String()), slog.String("reason", l.Reason))
-	return nil
-}

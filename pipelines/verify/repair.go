@@ -36,7 +36,7 @@ import (
 //     and the item read again, until it is the same. What the pipeline writes of a
 //     later change it writes after that.
 //
-// Before that, what was given up is tried once more; see settle.
+// Before that, what was given up is tried once more; see retryGivenUp.
 //
 // So the pipeline need not stop, and a repair takes no lease from anybody. Its
 // writes name a producer of its own, repair:PARTITION, whose epoch is the time of

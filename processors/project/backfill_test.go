@@ -218,7 +218,7 @@ func TestI5_ALatePageOfABackfillIsRefused(t *testing.T) {
 	s.done(second)
 	close(late)
 	if err := <-ended; !errors.Is(err, processors.ErrFenced) {
-		t.Errorf("the term with the late page ended with %v, want ErrLost", err)
+		t.Errorf("the term with the late page ended with %v, want ErrFenced", err)
 	}
 	close(gone)
 	second.wait(t, func(cp *processors.Checkpoint) bool { return cp.Backfill != nil && cp.Backfill.Done })

@@ -227,7 +227,7 @@ func TestI5_ALateTermEnds(t *testing.T) {
 	}
 	s.append(set{id: "o2", body: orderItem("o2", day, "a")})
 	if err := s.ends(newLease(), p); !errors.Is(err, processors.ErrFenced) {
-		t.Errorf("the late term ended with %v, want ErrLost", err)
+		t.Errorf("the late term ended with %v, want ErrFenced", err)
 	}
 	s.noDeadLetters()
 }

@@ -159,7 +159,7 @@ func (m *randomModel) succeed(p *producer) {
 		_, err = late.Flush(m.Context())
 	}
 	if err == nil || processors.FailureOf(m.Context(), err) != processors.Fenced {
-		m.Fatalf("partition %d: a late worker is told %v, want an error that matches ErrLost", p.partition, err)
+		m.Fatalf("partition %d: a late worker is told %v, want an error that matches ErrFenced", p.partition, err)
 	}
 }
 

@@ -179,7 +179,7 @@ func (b *bench) check() {
 func (b *bench) wantFenced(what string, err error) {
 	b.Helper()
 	if err == nil || processors.FailureOf(b.Context(), err) != processors.Fenced {
-		b.Fatalf("%s: %v, want an error that matches ErrLost", what, err)
+		b.Fatalf("%s: %v, want an error that matches ErrFenced", what, err)
 	}
 }
 
