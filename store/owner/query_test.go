@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -35,6 +36,7 @@ func shelfSpec(partitions int) store.ContainerSpec {
 func newShelf(t testing.TB, spec store.ContainerSpec, n int) *shelf {
 	t.Helper()
 	s := &shelf{cluster: newCluster(t), items: map[string][]byte{}}
+	s.cfg.QueryTime = time.Minute // a busy machine reads slowly; it is no limit that a shelf tests
 	if _, err := s.catalog.Create(t.Context(), "default", "shelf", spec); err != nil {
 		t.Fatal(err)
 	}
