@@ -25,14 +25,14 @@ func (d directory) path(name string) string {
 // temporary marks files that are being written. A crash leaves them; List passes over them.
 const temporary = ".tmp"
 
-func (d directory) Put(_ context.Context, name string, data []byte) error {
+func (d directory) Put(ctx context.Context, name string, data []byte) error {
 	path := d.path(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
 	// The name comes last, when the bytes are on disk: a file with its name is whole.
 	if err := writeSynced(path+temporary, data); err != nil {
-		return errors.Join(err, os.Remove(path+temporary))
+		return errors.Join(err, d.Remove(ctx, name+temporary))
 	}
 	if err := os.Rename(path+temporary, path); err != nil {
 		return err

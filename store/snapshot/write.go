@@ -17,8 +17,8 @@ import (
 )
 
 // Write takes a snapshot of a partition, reads it back, and makes it the newest one.
-// logBytes is the size of the log's stream. pace is called after each part; its error
-// ends the write. sound is asked before the pointer moves: it tells whether what source
+// logBytes is the size of the log's stream. pace is called first, and after each part that
+// was written or read; its error ends the write. sound is asked before the pointer moves: it tells whether what source
 // has shown is to be believed.
 //
 // Nothing is written if source was never written, and the manifest is nil then. After an
@@ -27,6 +27,9 @@ import (
 func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapshot, logBytes uint64, pace, sound func() error) (_ *Manifest, err error) {
 	state, err := source.State()
 	if err != nil || state.Applied == 0 {
+		return nil, err
+	}
+	if err := pace(); err != nil { // who has lost the partition meanwhile sweeps nothing
 		return nil, err
 	}
 	at, err := readPointer(ctx, s, p)
@@ -60,30 +63,39 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 	if err := readBack(ctx, s, m, pace); err != nil {
 		return nil, err
 	}
-	data, err := json.Marshal(m)
-	if err != nil {
+	if err := publish(ctx, s, m, at, pace); err != nil {
 		return nil, err
-	}
-	if err := s.Put(ctx, m.folder()+"manifest.json", data); err != nil {
-		return nil, fmt.Errorf("partition %s: snapshot: %w", p, err)
-	}
-	n := named{m.id, Sum(xxhash.Sum64(data))}
-	if _, err := readManifest(ctx, s, p, n); err != nil {
-		return nil, err
-	}
-	older, err := firstWhole(ctx, s, p, at.Snapshots, pace)
-	if err != nil {
-		return nil, err
-	}
-	at.Snapshots = append([]named{n}, older...)
-	if data, err = json.Marshal(at); err != nil {
-		return nil, err
-	}
-	if err := s.Replace(ctx, pointerName(p), data); err != nil {
-		return nil, fmt.Errorf("partition %s: snapshot: %w", p, err)
 	}
 	published = true
 	return m, sweep(ctx, s, p, at)
+}
+
+// publish makes a snapshot that was read back the newest one. at becomes the pointer
+// that names it.
+func publish(ctx context.Context, s Store, m *Manifest, at *pointer, pace func() error) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := s.Put(ctx, m.folder()+"manifest.json", data); err != nil {
+		return fmt.Errorf("partition %s: snapshot: %w", m.Partition, err)
+	}
+	n := named{m.id, Sum(xxhash.Sum64(data))}
+	if _, err := readManifest(ctx, s, m.Partition, n); err != nil {
+		return err
+	}
+	older, err := firstWhole(ctx, s, m.Partition, at.Snapshots, pace)
+	if err != nil {
+		return err
+	}
+	at.Snapshots = append([]named{n}, older...)
+	if data, err = json.Marshal(at); err != nil {
+		return err
+	}
+	if err := s.Replace(ctx, pointerName(m.Partition), data); err != nil {
+		return fmt.Errorf("partition %s: snapshot: %w", m.Partition, err)
+	}
+	return nil
 }
 
 // firstWhole returns the newest of some snapshots that is whole, alone: kept beside the new
