@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -113,6 +114,10 @@ type pointer struct {
 type named struct {
 	ID       string `json:"id"`
 	Manifest Sum    `json:"manifest"` // checksum of its bytes
+}
+
+func (at *pointer) names(id string) bool {
+	return slices.ContainsFunc(at.Snapshots, func(n named) bool { return n.ID == id })
 }
 
 func pointerName(p feed.Partition) string { return folder(p) + "newest.json" }

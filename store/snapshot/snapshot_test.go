@@ -362,6 +362,28 @@ func TestWrite_ADamagedNewestDoesNotCostTheOlder(t *testing.T) {
 	}
 }
 
+// unsynced is a store that replaces the pointer and then fails, as a directory does whose
+// sync failed.
+type unsynced struct{ snapshot.Store }
+
+func (u unsynced) Replace(ctx context.Context, name string, data []byte) error {
+	return errors.Join(u.Store.Replace(ctx, name, data), errCrash)
+}
+
+func TestWrite_WhatMayBeNamedStays(t *testing.T) {
+	p, s := newPartition(t), snapshot.Directory(t.TempDir())
+	fill(t, p, 10, 100, 1)
+	if _, err := tryWrite(t.Context(), unsynced{s}, p); !errors.Is(err, errCrash) {
+		t.Fatal(err)
+	}
+	all, damage, err := snapshot.Newest(t.Context(), s, part)
+	must(t, errors.Join(append(damage, err)...))
+	if len(all) != 1 {
+		t.Fatalf("%d snapshots, want 1", len(all))
+	}
+	must(t, snapshot.Load(t.Context(), s, all[0], newPartition(t), always))
+}
+
 // TestWrite_LeavesALaterFormatAlone has a pointer that a later release wrote.
 func TestWrite_LeavesALaterFormatAlone(t *testing.T) {
 	p, dir := newPartition(t), t.TempDir()

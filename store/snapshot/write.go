@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -49,8 +48,8 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 	}
 	published := false
 	defer func() {
-		if !published { // what was written would take room until the next one
-			err = errors.Join(err, s.Remove(context.WithoutCancel(ctx), m.folder()))
+		if !published {
+			err = errors.Join(err, discard(context.WithoutCancel(ctx), s, m))
 		}
 	}()
 	if err := writeParts(ctx, s, m, source, pace); err != nil {
@@ -98,6 +97,16 @@ func publish(ctx context.Context, s Store, m *Manifest, at *pointer, pace func()
 	return nil
 }
 
+// discard removes what a write that failed has written: it would take room until the next
+// one. It stays where the pointer may name it, because only its last sync failed.
+func discard(ctx context.Context, s Store, m *Manifest) error {
+	at, err := readPointer(ctx, s, m.Partition)
+	if err != nil || at.names(m.id) {
+		return nil //nolint:nilerr // what cannot be read tells nothing; the next write sweeps
+	}
+	return s.Remove(ctx, m.folder())
+}
+
 // firstWhole returns the newest of some snapshots that is whole, alone: kept beside the new
 // one, a damaged one would cost what the one before it still holds.
 func firstWhole(ctx context.Context, s Store, p feed.Partition, all []named, pace func() error) ([]named, error) {
@@ -126,7 +135,7 @@ func sweep(ctx context.Context, s Store, p feed.Partition, at *pointer) error {
 	}
 	for _, name := range names {
 		id, isFolder := strings.CutSuffix(name, "/")
-		if !isFolder || slices.ContainsFunc(at.Snapshots, func(n named) bool { return n.ID == id }) {
+		if !isFolder || at.names(id) {
 			continue
 		}
 		if err := s.Remove(ctx, folder(p)+name); err != nil {
