@@ -222,30 +222,38 @@ func (c *Container) Batch(ctx context.Context, key feed.PartitionKey, ops []Oper
 // not there has a zero ETag. With barrier, see ReadItems.Barrier.
 func (c *Container) ReadMany(ctx context.Context, refs []ItemRef, barrier bool) ([]Item, error) {
 	items := make([]Item, len(refs))
-	at := map[feed.Partition][]int{}
+	return items, c.byPartition(ctx, refs, func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error {
+		resp, err := c.client.Do(ctx, &Request{Partition: p, Read: &ReadItems{Barrier: barrier, Refs: some}})
+		if err != nil {
+			return err
+		}
+		for i, n := range at {
+			items[n] = resp.Read[i]
+		}
+		return nil
+	})
+}
+
+// byPartition calls ask for refs of one partition, ReadManyMax at most, with where they
+// stand in refs: for several at the same time, until all are asked or one call fails.
+func (c *Container) byPartition(ctx context.Context, refs []ItemRef, ask func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error) error {
+	places := map[feed.Partition][]int{}
 	for i, ref := range refs {
 		p := c.PartitionFor(ref.Key)
-		at[p] = append(at[p], i)
+		places[p] = append(places[p], i)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(16)
-	for p, all := range at {
-		for part := range slices.Chunk(all, ReadManyMax) {
+	for p, all := range places {
+		for at := range slices.Chunk(all, ReadManyMax) {
 			g.Go(func() error {
-				r := &ReadItems{Barrier: barrier, Refs: make([]ItemRef, len(part))}
-				for i, n := range part {
-					r.Refs[i] = refs[n]
+				some := make([]ItemRef, len(at))
+				for i, n := range at {
+					some[i] = refs[n]
 				}
-				resp, err := c.client.Do(ctx, &Request{Partition: p, Read: r})
-				if err != nil {
-					return err
-				}
-				for i, n := range part {
-					items[n] = resp.Read[i]
-				}
-				return nil
+				return ask(ctx, p, some, at)
 			})
 		}
 	}
-	return items, g.Wait()
+	return g.Wait()
 }

@@ -2,9 +2,6 @@ package store
 
 import (
 	"context"
-	"slices"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/query"
@@ -51,33 +48,17 @@ var sourcesKind = kind{
 // ReadSources reads sources of any partitions, in the order asked.
 func (c *Container) ReadSources(ctx context.Context, refs []ItemRef, wish tombstone.Wish) ([]Source, error) {
 	sources := make([]Source, len(refs))
-	at := map[feed.Partition][]int{}
-	for i, ref := range refs {
-		p := c.PartitionFor(ref.Key)
-		at[p] = append(at[p], i)
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(16)
-	for p, all := range at {
-		for part := range slices.Chunk(all, ReadManyMax) {
-			g.Go(func() error {
-				r := &ReadSources{Wish: wish, Refs: make([]ItemRef, len(part))}
-				for i, n := range part {
-					r.Refs[i] = refs[n]
-				}
-				resp, err := c.client.Do(ctx, &Request{Partition: p, Sources: r})
-				if err != nil {
-					return err
-				}
-				for i, n := range part {
-					sources[n] = resp.Sources.Sources[i]
-					sources[n].Known = resp.Sources.InForce
-				}
-				return nil
-			})
+	return sources, c.byPartition(ctx, refs, func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error {
+		resp, err := c.client.Do(ctx, &Request{Partition: p, Sources: &ReadSources{Wish: wish, Refs: some}})
+		if err != nil {
+			return err
 		}
-	}
-	return sources, g.Wait()
+		for i, n := range at {
+			sources[n] = resp.Sources.Sources[i]
+			sources[n].Known = resp.Sources.InForce
+		}
+		return nil
+	})
 }
 
 func (w *wireWriter) readSources(r *ReadSources) {
