@@ -31,7 +31,6 @@ func TestDiskFull_OthersFillItAtOnce(t *testing.T) {
 	}
 	for _, which := range []string{"the disk of the engine", "the disk of everything"} {
 		t.Run(which, func(t *testing.T) {
-			t.Parallel()
 			d := mountDisk(t, 512)
 			port, address := strconv.Itoa(freePort(t)), "127.0.0.1:"+strconv.Itoa(freePort(t))
 			server := "nats://127.0.0.1:" + port
@@ -62,7 +61,11 @@ func TestDiskFull_OthersFillItAtOnce(t *testing.T) {
 				}
 			}
 			if which == "the disk of the engine" {
-				if n := strings.Count(up.output(), "level=ERROR msg=\"the engine is damaged"); n != 1 || !strings.Contains(up.output(), "under mapped files") {
+				// A flush that ends at that moment may free some MiB: then the reserve refuses
+				// writes before one meets a page that its file cannot have.
+				n := strings.Count(up.output(), "level=ERROR msg=\"the engine is damaged")
+				spared := n == 0 && strings.Contains(up.output(), "disk nearly full")
+				if !spared && (n != 1 || !strings.Contains(up.output(), "under mapped files")) {
 					t.Errorf("it is said %d times that the disk was full under a mapped file", n)
 				}
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -130,7 +131,7 @@ func TestDifferences_FindsEveryFault(t *testing.T) {
 		}
 	}
 	cfg.Sink = doubling{cfg.Sink.(*sinktest.Memory)}
-	if twice := sinktest.Differences(t.Context(), compile(t, cfg), items); len(twice) != 1 || twice[0] != "orders: the key [o1] is there twice" && twice[0] != "orders: the key [o3] is there twice" {
+	if twice := sinktest.Differences(t.Context(), compile(t, cfg), items); len(twice) != 1 || !strings.HasPrefix(twice[0], "orders: the key [") || !strings.HasSuffix(twice[0], "] is there twice") {
 		t.Errorf("rows that are there twice: %q", twice)
 	}
 }
