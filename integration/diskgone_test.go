@@ -138,8 +138,14 @@ func (f *filler) checkAll(t *testing.T, server, address string) {
 		r, status := ready(t, address)
 		return poll.Unless(status == http.StatusOK, fmt.Sprintf("/readyz says %d %q", status, r.Problems))
 	})
-	if r := verifyCopies(t, server); r.exit != 0 {
-		t.Errorf("with space again:\n%s", &r)
+	// The embedded server may be opened anew once more, at which a command that runs gives up.
+	out, exit := run(t, server, "verify")
+	for tries := 0; exit == 2 && tries < 5; tries++ {
+		t.Logf("verify could not be done:\n%s", out)
+		out, exit = run(t, server, "verify")
+	}
+	if exit != 0 {
+		t.Errorf("with space again: exit %d\n%s", exit, out)
 	}
 	acked, unanswered := f.check(t)
 	t.Logf("%d products were acknowledged and all are there; %d are there whose writer was not answered", acked, unanswered)
