@@ -49,7 +49,8 @@ func newAPI(js jetstream.JetStream, p Partition) api {
 // streamInfo is what a log wants to know of its stream.
 type streamInfo struct {
 	Config struct {
-		Metadata map[string]string `json:"metadata"`
+		Metadata  map[string]string `json:"metadata"`
+		DenyPurge bool              `json:"deny_purge"`
 	} `json:"config"`
 	State struct {
 		First LSN `json:"first_seq"`

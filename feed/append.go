@@ -306,7 +306,16 @@ func (a *appending) resolveRefusal(ctx context.Context) (LSN, error) {
 	if err != nil {
 		return 0, errAgain
 	}
-	return 0, &GapError{Partition: a.l.p, Want: lsn, Got: got}
+	err = a.l.missing(ctx, lsn, got)
+	if trimmed, ok := errors.AsType[*TrimmedError](err); ok {
+		// Another owner has appended and trimmed since. Whether ours was among what is
+		// gone nobody can tell any more.
+		return 0, fmt.Errorf("%w: %w", ErrUnknown, trimmed)
+	}
+	if _, gap := errors.AsType[*GapError](err); !gap {
+		return 0, errAgain
+	}
+	return 0, err
 }
 
 // pause waits before the next try, longer each time, and not in step with

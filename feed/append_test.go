@@ -268,9 +268,6 @@ func TestCreateLog_IsIdempotentForOneLogAlone(t *testing.T) {
 	if err := stream.DeleteMsg(t.Context(), 1); err == nil {
 		t.Error("a commit can be deleted")
 	}
-	if err := stream.Purge(t.Context()); err == nil {
-		t.Error("the log can be purged")
-	}
 }
 
 func TestOpenLog_RefusesAForeignStream(t *testing.T) {

@@ -9,9 +9,19 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// FormatVersion is the version of the commit format that AppendCommit writes.
-// FORMAT.md describes it byte by byte.
-const FormatVersion = 1
+// FormatVersion is the last version of the commit format that this build knows. A commit
+// that needs nothing of a later version is written in the earlier one, so that a release
+// before can read a log that was never trimmed. FORMAT.md describes both byte by byte.
+const FormatVersion = 2
+
+// The versions of the commit format.
+const (
+	formatFirst   = 1
+	formatTrimmed = 2 // with a trim point
+)
+
+// commitTrimmed is the flag of a commit that has a trim point.
+const commitTrimmed = 1
 
 // Fixed places of the commit format.
 const (
@@ -105,13 +115,20 @@ func (e *VersionError) Error() string {
 func AppendCommit(dst []byte, c *Commit) []byte {
 	start := len(dst)
 	dst = slices.Grow(dst, c.SizeMax())
-	dst = append(dst, FormatVersion, 0)
+	if c.Trimmed == 0 {
+		dst = append(dst, formatFirst, 0)
+	} else {
+		dst = append(dst, formatTrimmed, commitTrimmed)
+	}
 	dst = append(dst, c.ID[:]...)
 	dst = append(dst, c.Log[:]...)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(c.Prev))
 	dst = binary.LittleEndian.AppendUint64(dst, c.Epoch)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(c.Time))
 	dst = appendString(dst, c.Owner)
+	if c.Trimmed != 0 {
+		dst = binary.AppendUvarint(dst, uint64(c.Trimmed))
+	}
 	dst = binary.AppendUvarint(dst, uint64(len(c.Transactions)))
 	dst = binary.AppendUvarint(dst, uint64(c.ChangeCount()))
 	for i := range c.Transactions {
@@ -320,7 +337,7 @@ const (
 // SizeMax is a bound on the bytes that AppendCommit appends for c, at most a
 // few dozen bytes above the truth for each change.
 func (c *Commit) SizeMax() int {
-	n := commitMin + len(c.Owner) + 3*lengthMax
+	n := commitMin + len(c.Owner) + 4*lengthMax
 	for i := range c.Transactions {
 		n += c.Transactions[i].SizeMax()
 	}

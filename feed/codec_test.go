@@ -106,7 +106,9 @@ func sampleFolds(tb testing.TB) *feed.Commit {
 }
 
 func TestCodec_Golden(t *testing.T) {
-	for name, want := range map[string]*feed.Commit{"commit-v1": sample(t), "commit-v1-folds": sampleFolds(t)} {
+	trimmed := sampleFolds(t)
+	trimmed.Trimmed = 1 << 20
+	for name, want := range map[string]*feed.Commit{"commit-v1": sample(t), "commit-v1-folds": sampleFolds(t), "commit-v2-trimmed": trimmed} {
 		t.Run(name, func(t *testing.T) { golden(t, name, want) })
 	}
 }
@@ -129,7 +131,7 @@ func golden(t *testing.T, name string, want *feed.Commit) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(hexLines(golden), hexLines(data)); diff != "" {
-		t.Errorf("encoding differs from the golden file, which readers of version 1 rely on (-want +got):\n%s", diff)
+		t.Errorf("encoding differs from the golden file, which readers rely on (-want +got):\n%s", diff)
 	}
 	got, err := feed.DecodeCommit(golden)
 	if err != nil {
@@ -235,7 +237,7 @@ func TestCodec_RefusesLaterVersionsByName(t *testing.T) {
 	data[0] = feed.FormatVersion + 1
 	_, err := feed.DecodeCommit(data)
 	v, ok := errors.AsType[*feed.VersionError](err)
-	if !ok || v.Version != feed.FormatVersion+1 || !strings.Contains(err.Error(), "version 2") {
+	if !ok || v.Version != feed.FormatVersion+1 || !strings.Contains(err.Error(), "version 3") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -174,7 +174,7 @@ type Page struct {
 // Control changes what decides writes, in the log itself: the first commit,
 // a takeover by a new owner, settings, an index that became ready.
 type Control struct {
-	// Kind is "genesis", "takeover", "settings" or "tombstones".
+	// Kind is "genesis", "takeover", "settings", "tombstones" or "trim".
 	Kind string
 	// Data is JSON, opaque to feed.
 	Data []byte
@@ -239,7 +239,11 @@ type Commit struct {
 	Owner string
 	// Time is when it was decided, in Unix milliseconds, never below that of
 	// the commit before. Applying a commit reads no other clock.
-	Time         int64
+	Time int64
+	// Trimmed is the trim point of the log as of this commit: the last LSN that may be
+	// gone from it, zero if none may. It is always below the commit's own LSN, and never
+	// below that of the commit before.
+	Trimmed      LSN
 	Transactions []Transaction
 
 	// LSN is where the commit stands in its log. It is not encoded: Log and

@@ -18,6 +18,8 @@ type Header struct {
 	Owner string
 	// Time is in Unix milliseconds.
 	Time int64
+	// Trimmed is the trim point of the log: as of Commit.
+	Trimmed LSN
 	// Transactions and Changes count what follows.
 	Transactions, Changes int
 }
@@ -36,7 +38,7 @@ func DecodeHeader(data []byte) (Header, error) {
 func DecodeCommit(data []byte) (*Commit, error) {
 	d := decoder{data: data}
 	h := d.header()
-	c := &Commit{ID: h.ID, Log: h.Log, Prev: h.Prev, Epoch: h.Epoch, Owner: h.Owner, Time: h.Time}
+	c := &Commit{ID: h.ID, Log: h.Log, Prev: h.Prev, Epoch: h.Epoch, Owner: h.Owner, Time: h.Time, Trimmed: h.Trimmed}
 	if d.err == nil {
 		c.Sum = d.verify()
 	}
@@ -116,9 +118,10 @@ func (d *decoder) header() (h Header) {
 		d.fail("version " + strconv.Itoa(int(d.data[0])) + " in " + strconv.Itoa(len(d.data)) + " bytes")
 		return h
 	}
-	if f := d.data[atFlags]; f != 0 {
+	flags := d.data[atFlags]
+	if known := byte(commitTrimmed); d.data[0] < formatTrimmed && flags != 0 || flags&^known != 0 {
 		d.at = atFlags
-		d.fail("unknown flags " + strconv.Itoa(int(f)))
+		d.fail("unknown flags " + strconv.Itoa(int(flags)))
 		return h
 	}
 	h.ID = CommitID(d.data[atID:atLog])
@@ -129,6 +132,9 @@ func (d *decoder) header() (h Header) {
 	d.at = atOwner
 	d.data = d.data[:len(d.data)-sumBytes]
 	h.Owner = d.string("owner")
+	if flags&commitTrimmed != 0 {
+		h.Trimmed = LSN(d.uvarint("trim point"))
+	}
 	// Each takes some bytes, so no count can ask for more memory than the
 	// bytes justify.
 	h.Transactions = d.count("count of transactions", transactionMin)

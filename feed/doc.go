@@ -5,8 +5,8 @@
 // # Model
 //
 // A [Partition] is a range of a container's key space, and has one [Log]: a
-// JetStream stream with one subject, from which nothing is deleted. A log is a
-// chain of commits. A [Commit] is one message, with one or more transactions; a
+// JetStream stream with one subject, from which nothing is deleted but its
+// beginning (see Trimming). A log is a chain of commits. A [Commit] is one message, with one or more transactions; a
 // [Transaction] is what happens together; a [Change] is one create, replace,
 // delete or expiry of one item. The stream's sequence is the commit's [LSN], and
 // (LSN, index) is the [Position] of a change.
@@ -46,6 +46,31 @@
 //	                                  nobody's  ───────────────────────────────┘
 //	context ends ──▶ ErrUnknown if any try may have been stored, else ErrUnavailable
 //
+// # Trimming
+//
+// An owner may remove the beginning of its log ([Log.Trim]). What makes that no damage
+// is in the log itself: every commit carries the trim point as of it
+// ([Commit.Trimmed]), the last LSN that may be gone. The owner first appends a commit
+// with the new trim point, then purges up to it, in steps:
+//
+//	append, trim point 5          1 2 3 4 5 6 7 8    8 says 5
+//	purge                               4 5 6 7 8    a crash here leaves the first at 4: no damage
+//	done                                    6 7 8
+//	first is 7                                7 8    6 is missing: damage
+//
+// The trim point is always below the commit that carries it, so a purge never takes the
+// commit that allows it, and never the last one. Later commits repeat it. So whoever
+// reads the last commit of a log knows how much of its beginning may be gone, with no
+// engine and no snapshot, and one look at the end suffices. It was weighed to keep it in
+// the stream's metadata: that is a second write, by another road than the commits, that
+// could be lost or be older than they are after a restore; and to name it in a control
+// commit alone: then a reader would have to search what is left of the log for it.
+//
+// Who asks for what is gone gets [TrimmedError], with the first LSN that is kept.
+// JetStream itself begins a consumer that is asked to start earlier at the first message
+// that it has, without a word; a Tail sees that the first one delivered is not the one
+// that it asked for, and tells a trim from a gap by the trim point.
+//
 // # Promises
 //
 //   - A commit is in the log once or not at all, whatever was lost on the way,
@@ -54,7 +79,8 @@
 //     life of a checkpoint and once in the life of the reader, with no gap, and
 //     whole: a transaction is never seen in parts.
 //   - What is missing, damaged, trimmed away, made anew or restored older is
-//     said, with partition and LSN: [GapError], [MismatchError], [FormatError].
+//     said, with partition and LSN: [GapError], [MismatchError], [FormatError],
+//     [TrimmedError].
 //     Nothing is skipped and nothing is waited out. A stream that merely cannot
 //     be reached is waited for.
 //   - A consumer that is deleted, loses messages or falls silent is made anew

@@ -37,8 +37,8 @@ var ErrNotFound = errors.New("feed: no such commit")
 var ErrClosed = errors.New("feed: closed")
 
 // GapError says that commits are missing in the middle of a log or at its
-// start: its file is damaged, or it was trimmed beyond a reader. Nothing was
-// skipped: whoever applies the log stops before Want.
+// start, behind its trim point: its file is damaged. Nothing was skipped: whoever
+// applies the log stops before Want.
 type GapError struct {
 	Partition Partition
 	// Want is the LSN that comes next, Got the first after it that is there; 0

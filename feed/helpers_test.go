@@ -78,6 +78,8 @@ type writer struct {
 	last feed.LSN
 	sum  feed.Checksum
 	time int64
+	// trimmed is the trim point of the commits that come.
+	trimmed feed.LSN
 }
 
 func newWriter(tb testing.TB, l *feed.Log) *writer {
@@ -89,7 +91,7 @@ func newWriter(tb testing.TB, l *feed.Log) *writer {
 func (w *writer) commit(n int) (*feed.Commit, []byte) {
 	w.t.Helper()
 	w.time += 1000
-	c := &feed.Commit{ID: feed.NewCommitID(), Log: w.l.ID(), Prev: w.sum, Epoch: 1, Owner: "node-1/a", Time: w.time}
+	c := &feed.Commit{ID: feed.NewCommitID(), Log: w.l.ID(), Prev: w.sum, Epoch: 1, Owner: "node-1/a", Time: w.time, Trimmed: w.trimmed}
 	key, err := feed.NewPartitionKey("category-1")
 	if err != nil {
 		w.t.Fatal(err)

@@ -61,7 +61,7 @@ type LogConfig struct {
 }
 
 // CreateLog makes the stream of a partition's log, on file storage, from which
-// nothing can be deleted or purged. If the stream is there already and holds
+// no commit can be deleted; its beginning can be trimmed (Trim). If the stream is there already and holds
 // the log id, nothing is changed; if it holds another, the error is
 // *MismatchError.
 func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogID, cfg LogConfig) error {
@@ -81,10 +81,10 @@ func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogI
 		// writes, and each that somebody reads, in memory whole.
 		MaxMsgsPerSubject: messagesNoLimit,
 		Duplicates:        duplicatesWindow,
-		DenyDelete:        true,
-		DenyPurge:         true,
-		AllowDirect:       true,
-		Metadata:          map[string]string{metadataLog: id.String(), metadataPartition: p.String()},
+		// Not DenyPurge, which JetStream never takes back: an owner trims its log.
+		DenyDelete:  true,
+		AllowDirect: true,
+		Metadata:    map[string]string{metadataLog: id.String(), metadataPartition: p.String()},
 	}
 	maps.Copy(stream.Metadata, cfg.Labels)
 	if cfg.Compression {
@@ -154,10 +154,18 @@ func (l *Log) ID() LogID { return l.id }
 
 // Read returns the commit at lsn, after verifying its checksum and that it
 // belongs to this log. The error is ErrNotFound if the log has no commit
-// there, *FormatError or *VersionError if its bytes cannot be read, and
-// *MismatchError if it is of another log.
+// there, *TrimmedError, which is ErrNotFound too, if it was trimmed, *FormatError
+// or *VersionError if its bytes cannot be read, and *MismatchError if it is of
+// another log.
 func (l *Log) Read(ctx context.Context, lsn LSN) (*Commit, error) {
 	data, err := l.fetch(ctx, lsn)
+	if errors.Is(err, ErrNotFound) {
+		if first, _, bounds := l.Bounds(ctx); bounds == nil && lsn < first {
+			if trimmed, ok := errors.AsType[*TrimmedError](l.missing(ctx, lsn, first)); ok {
+				return nil, trimmed
+			}
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -200,6 +208,9 @@ func (l *Log) decode(lsn LSN, data []byte) (*Commit, error) {
 	}
 	if c.Log != l.id {
 		return nil, &MismatchError{Partition: l.p, LSN: lsn, What: "commit of log " + c.Log.String() + ", this is log " + l.id.String()}
+	}
+	if c.Trimmed >= lsn {
+		return nil, &MismatchError{Partition: l.p, LSN: lsn, What: "commit says that LSN " + c.Trimmed.String() + " may be gone, which is not before it"}
 	}
 	c.LSN = lsn
 	return c, nil

@@ -20,8 +20,8 @@ const pagePatience = 5 * time.Second
 //
 // No commits and no error mean that whoever answered has none at from or behind
 // it. That may be a replica that lags: Bounds asks the leader. The error is
-// *GapError if the page does not begin at from or has a hole, and otherwise as
-// of Read.
+// *GapError if the page does not begin at from or has a hole, *TrimmedError if
+// the log was trimmed beyond from, and otherwise as of Read.
 func (l *Log) ReadPage(ctx context.Context, from LSN, commitsMax, bytesMax int) ([]*Commit, error) {
 	ctx, cancel := context.WithTimeout(ctx, pagePatience)
 	defer cancel()
@@ -48,6 +48,9 @@ func (l *Log) ReadPage(ctx context.Context, from LSN, commitsMax, bytesMax int) 
 		switch status := m.Header.Get(headerStatus); status {
 		case "":
 			c, err := l.pageCommit(m, page, from)
+			if gap, ok := errors.AsType[*GapError](err); ok {
+				err = l.missing(ctx, gap.Want, gap.Got)
+			}
 			if err != nil {
 				return nil, err
 			}

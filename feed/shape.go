@@ -31,6 +31,11 @@ type Shape struct {
 	First, Last LSN // Last is one below First in an empty log
 	Commits     uint64
 	Bytes       uint64 // of all commits, with what the server stores beside each
+	// Trimmed is the trim point: the last LSN that may be gone and is not missing. First
+	// is lower while a trim is under way, and where one ended with its owner.
+	Trimmed LSN
+	// Untrimmable says that the stream denies purges, for ever.
+	Untrimmable bool
 	// Missing are the commits between Begin and Last that the stream has not, in
 	// order; of very many the last one spans the rest.
 	Missing []Stretch
@@ -40,11 +45,17 @@ type Shape struct {
 	Replicas []string
 }
 
-// Begin is the LSN with which the log begins. Nothing is trimmed from logs, so it
-// is 1 in each.
-func (s *Shape) Begin() LSN { return 1 }
+// Begin is the LSN with which the log begins: the first one that it must hold, or the
+// first one that it does hold if that is lower.
+//
+//	trim point 0   first 1   begins at 1
+//	trim point 9   first 4   begins at 4: not all of it has gone yet
+//	               first 10  begins at 10
+//	               first 12  begins at 10, and misses 10 and 11
+func (s *Shape) Begin() LSN { return min(max(s.First, 1), s.Trimmed+1) }
 
-// Misses tells whether a commit is missing, at the end of the log too.
+// Misses tells whether a commit is missing, at the end of the log too. What was trimmed is
+// not missing.
 func (s *Shape) Misses(lsn LSN) bool {
 	for _, r := range s.Missing {
 		if r.From <= lsn && lsn <= r.To {
@@ -107,12 +118,25 @@ func (l *Log) Shape(ctx context.Context) (*Shape, error) {
 	if err != nil {
 		return nil, fmt.Errorf("shape of partition %s: %w", l.p, err)
 	}
-	s := &Shape{Log: l.id, First: a.State.First, Last: a.State.Last, Commits: a.State.Messages, Bytes: a.State.Bytes, Time: a.Time}
+	s := &Shape{
+		Log: l.id, First: a.State.First, Last: a.State.Last, Commits: a.State.Messages, Bytes: a.State.Bytes, Time: a.Time,
+		Untrimmable: a.Config.DenyPurge,
+	}
+	// Asked for after the stream was: a trim point only grows, so what the stream lacked
+	// then the trim point covers now, if anything does.
+	if s.Last > 0 {
+		if s.Trimmed, err = l.trimPoint(ctx); err != nil {
+			return nil, fmt.Errorf("shape of partition %s: %w", l.p, err)
+		}
+	}
 	if s.First > s.Begin() && s.Last > 0 {
 		s.Missing = append(s.Missing, Stretch{s.Begin(), s.First - 1})
 	}
 	slices.Sort(a.State.Deleted)
 	for _, lsn := range a.State.Deleted {
+		if lsn < s.Begin() {
+			continue
+		}
 		switch n := len(s.Missing); {
 		case n > 0 && (s.Missing[n-1].To+1 == lsn || n == missingRangesMax):
 			s.Missing[n-1].To = lsn

@@ -23,7 +23,7 @@ const (
 	startAt
 )
 
-// StartBeginning begins with the first commit that the log still has.
+// StartBeginning begins with the first commit that the log ever had.
 func StartBeginning() Start { return Start{} }
 
 // StartNow begins behind the commit that is the last when it is resolved.
@@ -39,7 +39,8 @@ func StartAt(after Position) Start { return Start{kind: startAt, after: after} }
 
 // Resolve returns the position after which a reader that begins at start
 // reads. It is exact, so that a reader which keeps it misses nothing from this
-// moment on.
+// moment on. The error is *TrimmedError if the log does not hold all of that any
+// more; who wants what is left begins at the position before its First.
 func (l *Log) Resolve(ctx context.Context, start Start) (Position, error) {
 	if start.kind == startAt {
 		return start.after, nil
@@ -52,9 +53,16 @@ func (l *Log) Resolve(ctx context.Context, start Start) (Position, error) {
 		return Position{LSN: last}, nil
 	}
 	if start.kind == startBeginning {
-		return Position{LSN: max(first, 1) - 1}, nil
+		if first > 1 && last > 0 {
+			return Position{}, fmt.Errorf("resolve start: %w", l.missing(ctx, 1, first))
+		}
+		return Position{}, nil
 	}
 	lsn, err := l.search(ctx, first, last, ceilMillis(start.time))
+	if err == nil && lsn <= first && first > 1 {
+		// The commits before the first may have been as late, or not: nobody can tell.
+		err = l.missing(ctx, first-1, first)
+	}
 	if err != nil {
 		return Position{}, fmt.Errorf("resolve start at %s: %w", start.time.Format(time.RFC3339Nano), err)
 	}
@@ -78,7 +86,7 @@ func (l *Log) search(ctx context.Context, first, last LSN, millis int64) (LSN, e
 		middle := low + (high-low)/2
 		data, err := l.fetch(ctx, middle)
 		if errors.Is(err, ErrNotFound) {
-			return 0, &GapError{Partition: l.p, Want: middle, Got: middle + 1}
+			return 0, l.missing(ctx, middle, middle+1)
 		}
 		if err != nil {
 			return 0, err

@@ -98,7 +98,8 @@ func newTail(l *Log, from LSN, opt TailOptions) (*Tail, error) {
 // Next returns the next commit. It waits for one until ctx ends; then it
 // returns the context's cause and the tail may be used further.
 //
-// Any other error is final: *GapError if commits are missing, *MismatchError
+// Any other error is final: *GapError if commits are missing, *TrimmedError if
+// the next one was trimmed before it was read, *MismatchError
 // if the log is not what it was, *FormatError or *VersionError if a commit
 // cannot be read, ErrNoLog if the stream is gone, ErrClosed. It is returned
 // again by later calls.
@@ -333,8 +334,16 @@ func (t *Tail) fetch(ctx context.Context) *Commit {
 		}
 	}
 	got, err := t.l.api.after(ctx, t.next, t.l.p)
-	if err == nil && got != t.next {
-		t.fail(&GapError{Partition: t.l.p, Want: t.next, Got: got})
+	if err != nil || got == t.next {
+		return nil
+	}
+	// A consumer that is asked to begin before the first commit begins there without a word.
+	err = t.l.missing(ctx, t.next, got)
+	_, gap := errors.AsType[*GapError](err)
+	_, trimmed := errors.AsType[*TrimmedError](err)
+	_, later := errors.AsType[*VersionError](err)
+	if gap || trimmed || later {
+		t.fail(err)
 	}
 	return nil
 }

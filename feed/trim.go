@@ -1,0 +1,107 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// TrimmedError says that a log does not begin before an LSN that somebody asks for,
+// because it was trimmed: what is gone was in a snapshot before it went. It is no
+// damage, and waiting does not bring it back. A reader goes on from First, or begins
+// anew from the items that are there. It is ErrNotFound too.
+type TrimmedError struct {
+	Partition Partition
+	// Want is the LSN that was asked for, First the first one that is kept.
+	Want, First LSN
+}
+
+func (e *TrimmedError) Error() string {
+	return fmt.Sprintf("feed: partition %s: LSN %d was trimmed from stream %s, whose log now begins at LSN %d",
+		e.Partition, e.Want, e.Partition.Stream(), e.First)
+}
+
+// Is makes a TrimmedError an ErrNotFound.
+func (e *TrimmedError) Is(target error) bool { return target == ErrNotFound } //nolint:errorlint // it is compared as errors.Is compares it
+
+// ErrUntrimmable says that a log can never be trimmed: its stream was made by a release
+// that let JetStream deny purges, which it never takes back.
+var ErrUntrimmable = errors.New("feed: stream denies purging")
+
+// Trim removes the commits up to an LSN, the trim point of a commit that is in the log
+// already: whoever reads the log learns from it that they may be gone. They go at once,
+// and the server's store stands still meanwhile, so callers trim in steps. It returns how
+// many went. The error is ErrUntrimmable if the log can never be trimmed, and of Bounds.
+func (l *Log) Trim(ctx context.Context, upTo LSN) (purged uint64, err error) {
+	info, err := l.verifiedInfo(ctx)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("trim partition %s: %w", l.p, err)
+	case info.Config.DenyPurge:
+		return 0, fmt.Errorf("trim partition %s: %w", l.p, ErrUntrimmable)
+	case upTo >= info.State.Last:
+		// A purge beyond the end would take all, and with it the trim point.
+		return 0, fmt.Errorf("trim partition %s up to LSN %d: its log ends at %d", l.p, upTo, info.State.Last)
+	case upTo < info.State.First:
+		return 0, nil
+	}
+	m, err := l.api.request(ctx, "STREAM.PURGE."+l.api.stream, fmt.Appendf(nil, `{"seq":%d}`, upTo+1))
+	if err != nil {
+		return 0, fmt.Errorf("trim partition %s: %w", l.p, err)
+	}
+	var answer struct {
+		Error  *jetstream.APIError `json:"error"`
+		Purged uint64              `json:"purged"`
+	}
+	if err := json.Unmarshal(m.Data, &answer); err != nil {
+		return 0, fmt.Errorf("trim partition %s: answer: %w", l.p, err)
+	}
+	if answer.Error != nil {
+		return 0, fmt.Errorf("trim partition %s: %w", l.p, answer.Error)
+	}
+	return answer.Purged, nil
+}
+
+// trimPoint returns the trim point of the log as its last commit tells it, zero if that
+// cannot be read. Every commit behind a trim repeats it, and the last one is never
+// trimmed, so whoever has any of the log knows how much of its beginning may be gone.
+func (l *Log) trimPoint(ctx context.Context) (LSN, error) {
+	_, data, err := l.api.leaderMessage(ctx, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.p.Subject()))
+	if errors.Is(err, ErrNotFound) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	h, err := DecodeHeader(data)
+	if _, later := errors.AsType[*VersionError](err); later {
+		return 0, err
+	}
+	if err != nil || h.Log != l.id {
+		return 0, nil //nolint:nilerr // the commit is damaged: who reads that far says so
+	}
+	return h.Trimmed, nil
+}
+
+// missing is the error of a log that does not have an LSN but the one at got, 0 if there
+// is none: *TrimmedError or *GapError. Another error says that this is not known.
+//
+//	trim point 9   want 4, got 7   trimmed: the purge has come to 6
+//	               want 4, got 10  trimmed
+//	               want 4, got 12  10 and 11 are missing
+//	               want 10, got 12 10 and 11 are missing
+func (l *Log) missing(ctx context.Context, want, got LSN) error {
+	trimmed, err := l.trimPoint(ctx)
+	switch {
+	case err != nil:
+		return err
+	case want > trimmed:
+		return &GapError{Partition: l.p, Want: want, Got: got}
+	case got == 0 || got > trimmed+1:
+		return &GapError{Partition: l.p, Want: trimmed + 1, Got: got}
+	}
+	return &TrimmedError{Partition: l.p, Want: want, First: got}
+}
