@@ -25,6 +25,8 @@ const (
 	KindPendingRows
 	KindSources
 	KindPatchUntil
+	KindPin
+	KindPinned
 )
 
 // kinds has each kind, by its number. A new kind is a file with its types and its entry,
@@ -45,6 +47,8 @@ var kinds = [...]kind{
 	KindPendingRows: pendingRowsKind,
 	KindSources:     sourcesKind,
 	KindPatchUntil:  patchUntilKind,
+	KindPin:         pinKind,
+	KindPinned:      pinnedKind,
 }
 
 // kind is all that this package knows of one kind of request.

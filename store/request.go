@@ -34,6 +34,8 @@ type Request struct {
 	PutRows     *PutRows
 	PendingRows *ReadPendingRows
 	Status      *StatusRequest
+	Pin         *PinSnapshot
+	Pinned      *ReadPinned
 }
 
 // Response answers a Request. Err is set if the request as a whole was refused
@@ -55,4 +57,6 @@ type Response struct {
 	PutRows     *PutRowsResult
 	PendingRows *PendingRowsResult
 	Status      *PartitionStatus
+	Pin         *PinResult
+	Pinned      *PinnedPage
 }

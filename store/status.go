@@ -41,6 +41,8 @@ type PartitionStatus struct {
 	Scrub *ScrubState `json:"scrub,omitempty"`
 	// Snapshot is the newest one; nil if there is none, or if it is not known yet.
 	Snapshot *SnapshotState `json:"snapshot,omitempty"`
+	// Pins are what keeps older snapshots, and the log behind them.
+	Pins []SnapshotPin `json:"pins,omitempty"`
 	// EngineScrub is the same of the engine of the owner's process.
 	EngineScrub *ScrubState `json:"engineScrub,omitempty"`
 	Queue       int         `json:"queue"` // requests waiting to be decided
@@ -72,6 +74,14 @@ type SnapshotState struct {
 	LogBytes uint64 `json:"logBytes"`
 	// Failed says why the last try to take a newer one failed; "" if it did not.
 	Failed string `json:"failed,omitempty"`
+}
+
+// SnapshotPin keeps a snapshot for a reader of its items.
+type SnapshotPin struct {
+	Holder string    `json:"holder"`
+	LSN    feed.LSN  `json:"lsn"`
+	Items  uint64    `json:"items"`
+	Until  time.Time `json:"until"`
 }
 
 // IndexState tells whether an index can be used.

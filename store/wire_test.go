@@ -86,6 +86,10 @@ func requests(t testing.TB) []*store.Request {
 		{Partition: p, Query: &store.Query{Text: "SELECT 1", Now: time.UnixMicro(0).UTC(), After: []byte{}}},
 		{Partition: p, PendingRows: &store.ReadPendingRows{Pipeline: "flat", Generation: 1<<32 - 1, After: []byte("c\x00"), Max: 1000}},
 		{Partition: p, PendingRows: &store.ReadPendingRows{Pipeline: "flat", Generation: 1}},
+		{Partition: p, Pin: &store.PinSnapshot{Holder: "pipe/a-1/1/source/c7k2x4ab/0", LogMax: 1 << 40}},
+		{Partition: p, Pin: &store.PinSnapshot{Holder: "x", Release: true}},
+		{Partition: p, Pinned: &store.ReadPinned{Holder: "x", ID: "00000000000000000009-0123456789abcdef", From: 1 << 31}},
+		{Partition: p, Pinned: &store.ReadPinned{}},
 	}
 }
 
@@ -131,6 +135,10 @@ func responses(t testing.TB) []*store.Response {
 		{Query: &store.QueryResult{}},
 		{PendingRows: &store.PendingRowsResult{LSN: 7, Rows: []store.PendingRow{{Source: "sale/[\"k\"]/a", Body: []byte(`{"id":"r"}`)}, {Source: "b", Body: []byte("{}")}}, Last: []byte("c\x01")}},
 		{PendingRows: &store.PendingRowsResult{LSN: 7}},
+		{Pin: &store.PinResult{State: store.PinReady, Trimmed: true, ID: "00000000000000000009-0123456789abcdef", LSN: 9, Items: 1 << 33, LogBytes: 5, HeldBytes: 1 << 50}},
+		{Pin: &store.PinResult{}},
+		{Pinned: &store.PinnedPage{Items: []store.Item{item, {}}, Log: feed.LogID{1, 2}, LSN: 9, Sum: 1 << 63, Time: 1700000000000}},
+		{Pinned: &store.PinnedPage{Items: []store.Item{}}},
 	}
 }
 

@@ -42,6 +42,8 @@ var handlers = [...]*handler{
 	store.KindPendingRows: &pendingRowsHandler,
 	store.KindSources:     &sourcesHandler,
 	store.KindPatchUntil:  &patchManyHandler,
+	store.KindPin:         &pinHandler,
+	store.KindPinned:      &pinnedHandler,
 }
 
 // handlerOf returns the handler of a request; nil if it asks for nothing.

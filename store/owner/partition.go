@@ -89,6 +89,8 @@ type Partition struct {
 	// engineScrubbed is of the process's engine. Set before the partition is served.
 	engineScrubbed *atomic.Pointer[store.ScrubState]
 
+	pins pinBook // has a lock of its own
+
 	// Stored by Handle, and by the decider.
 	fanOuts    atomic.Int64
 	occupation atomic.Pointer[occupation] // of the decider; nil while it waits

@@ -245,6 +245,7 @@ func (p *Partition) status() *store.Response {
 	if taken := p.copied.Load(); taken != nil && (taken.LSN > 0 || taken.Failed != "") {
 		st.Snapshot = taken
 	}
+	st.Pins = p.pins.last()
 	if why := p.closedFor.Load(); why != nil {
 		st.Refusing, st.Unreadable = why.Message, true
 		return &store.Response{Status: st}

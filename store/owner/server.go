@@ -31,7 +31,8 @@ type Server struct {
 
 	engineScrubbed atomic.Pointer[store.ScrubState] // stored by scrubLoop
 
-	opened chan struct{} // holds a token when a partition was opened; for the scrub
+	opened   chan struct{} // holds a token when a partition was opened; for the scrub
+	pinAsked chan struct{} // holds a token when somebody waits for a pin
 
 	mu         sync.Mutex // guards what follows
 	home       *home
@@ -57,7 +58,7 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 		return nil, fmt.Errorf("owner: %w", err)
 	}
 	return &Server{
-		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1),
+		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),
 		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{},
 	}, nil
 }
@@ -267,7 +268,7 @@ func (s *Server) followWishes(ctx context.Context, o *serving) {
 // register makes p known, with what the catalog wishes for it now: it may have
 // changed while p was opened.
 func (s *Server) register(p *Partition) *serving {
-	p.engineScrubbed = &s.engineScrubbed
+	p.engineScrubbed, p.pins.asked = &s.engineScrubbed, s.pinAsked
 	o := &serving{p: p, wants: make(chan store.ContainerInfo, 1)}
 	s.mu.Lock()
 	s.open[p.id] = o

@@ -117,6 +117,9 @@ func (s *Server) snapshotLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-s.pinAsked:
+			s.servePins(ctx)
+			continue
 		case <-t.C:
 		}
 		seen := map[*Partition]lastWrite{}
@@ -129,7 +132,8 @@ func (s *Server) snapshotLoop(ctx context.Context) {
 			seen[p] = w
 			if p.closedFor.Load() == nil && p.trouble.Load() == nil && s.snapshotDue(ctx, p, w) {
 				pacer.Resume()
-				s.takeSnapshot(ctx, p, pacer)
+				_, _ = s.takeSnapshot(ctx, p, pacer) // it has told what is wrong
+				s.servePins(ctx)                     // who waits need not wait for all partitions
 			}
 		}
 		wrote = seen
@@ -155,6 +159,7 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 			state = snapshotState(all[0])
 		}
 		p.copied.CompareAndSwap(nil, state)
+		p.notePins(ctx)
 	}
 	last := p.copied.Load()
 	return s.cfg.Snapshots.due(last, w.lsn, p.logBytes.Load(), time.Since(w.at)) && s.roomForSnapshot(int64(last.Stored)) == nil
@@ -185,10 +190,10 @@ func snapshotState(m *snapshot.Manifest) *store.SnapshotState {
 
 // takeSnapshot copies one partition. What fails is tried again when the log has grown as
 // much again: a store that is away must not be asked every second.
-func (s *Server) takeSnapshot(ctx context.Context, p *Partition, pacer *pace.Pacer) {
+func (s *Server) takeSnapshot(ctx context.Context, p *Partition, pacer *pace.Pacer) (*snapshot.Manifest, error) {
 	h := s.enter()
 	if h == nil {
-		return
+		return nil, errStopped
 	}
 	defer h.users.Done()
 	// A rest may be long, and who makes a damaged engine anew waits until nobody uses it.
@@ -213,17 +218,21 @@ func (s *Server) takeSnapshot(ctx context.Context, p *Partition, pacer *pace.Pac
 			"took", time.Since(began).Round(time.Millisecond))
 	}
 	if err == nil || ctx.Err() != nil || errors.Is(err, errStopped) {
-		return
+		return m, err
 	}
 	if m != nil {
 		p.log.Warn("what an older snapshot takes could not be freed; the next one tries again", "error", err)
-		return
+		return m, nil
 	}
 	meters.snapshotsFailed.Add(ctx, 1)
 	p.log.Error("no snapshot could be taken; the one before stays", "error", err, "store", s.cfg.snapshots.String())
-	failed := *p.copied.Load()
+	var failed store.SnapshotState
+	if last := p.copied.Load(); last != nil {
+		failed = *last
+	}
 	failed.LogBytes, failed.Failed = p.logBytes.Load(), err.Error()
 	p.copied.Store(&failed)
+	return nil, err
 }
 
 // snapshotSlack is what must be free beyond the reserve for the part that is written next.

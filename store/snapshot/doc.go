@@ -23,11 +23,21 @@
 // A crash at any moment leaves the pointer at what it named before or at the new one.
 // Parts that no pointer names are removed by the next Write.
 //
+// # Pins
+//
+// Who reads the items of a snapshot over a while pins it: the pointer names it then
+// besides the newest two, for a holder and until a time, and it stays however many are
+// newer. Items reads it in the order of keys, part by part, by ordinals that are the same
+// whoever reads and however often. A pin that is not extended lapses: a reader that never
+// comes back must not keep a snapshot for ever.
+//
 // Whether a snapshot is of the history that the log tells is for the caller to compare:
 // the log's commit at its LSN must have its checksum.
 //
 // # Concurrency
 //
-// One process at a time writes the snapshots of a partition: who holds its lease. A Store
-// may be used by many goroutines.
+// One process at a time writes the snapshots of a partition and their pointer: who holds
+// its lease. In that process one goroutine at a time takes a snapshot of it; others pin and release
+// meanwhile, and each reads the pointer, changes it and writes it while no other does. A
+// Store may be used by many goroutines.
 package snapshot

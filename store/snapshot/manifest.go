@@ -18,8 +18,11 @@ import (
 	"github.com/millrace/millrace/store/engine"
 )
 
-// format is the version of all that this package writes.
-const format = 1
+// The versions of what this package writes: 1, but for a pointer with pins.
+const (
+	format     = 1
+	formatPins = 2
+)
 
 // kept is how many snapshots of a partition are kept: a bad newest one must not cost what
 // the one before it still holds.
@@ -65,7 +68,8 @@ type Manifest struct {
 	Digest   Sum       `json:"digest"`
 	Parts    []Part    `json:"parts"`
 
-	id string
+	id    string
+	items uint64 // if it was written by this process, how many items it holds
 }
 
 // Part is an object with a part of the entries.
@@ -77,6 +81,10 @@ type Part struct {
 
 // ID names the snapshot among those of its partition.
 func (m *Manifest) ID() string { return m.id }
+
+// Items is how many items a snapshot holds that Write has returned. Of another it is not
+// known before OpenItems has counted them.
+func (m *Manifest) Items() uint64 { return m.items }
 
 // Stored is the size of the parts, in bytes.
 func (m *Manifest) Stored() (bytes uint64) {
@@ -105,10 +113,12 @@ func newID(lsn feed.LSN) string {
 	return fmt.Sprintf("%020d-%x", uint64(lsn), b)
 }
 
-// pointer names the newest snapshots of a partition, the newest first.
+// pointer names the newest snapshots of a partition, the newest first, and those that are
+// pinned.
 type pointer struct {
-	Format    int     `json:"format"`
-	Snapshots []named `json:"snapshots"`
+	Format    int      `json:"format"`
+	Snapshots []named  `json:"snapshots"`
+	Pins      []pinned `json:"pins,omitempty"`
 }
 
 type named struct {
@@ -117,7 +127,8 @@ type named struct {
 }
 
 func (at *pointer) names(id string) bool {
-	return slices.ContainsFunc(at.Snapshots, func(n named) bool { return n.ID == id })
+	return slices.ContainsFunc(at.Snapshots, func(n named) bool { return n.ID == id }) ||
+		slices.ContainsFunc(at.Pins, func(p pinned) bool { return p.ID == id && time.Now().Before(p.Until) })
 }
 
 func pointerName(p feed.Partition) string { return folder(p) + "newest.json" }
@@ -144,16 +155,16 @@ func readPointer(ctx context.Context, s Store, p feed.Partition) (*pointer, erro
 		return nil, fmt.Errorf("partition %s: snapshots: %w", p, err)
 	}
 	at := &pointer{}
-	if json.Unmarshal(data, at) == nil && at.Format > format {
+	if json.Unmarshal(data, at) == nil && at.Format > formatPins {
 		return nil, fmt.Errorf("partition %s: snapshots: %s has format %d and this program reads up to %d; use the program that wrote it",
-			p, pointerName(p), at.Format, format)
+			p, pointerName(p), at.Format, formatPins)
 	}
 	if err := decode(data, at); err != nil {
 		return nil, &DamagedError{p, pointerName(p), "cannot be read: " + err.Error()}
 	}
-	if at.Format != format || len(at.Snapshots) > kept {
-		return nil, &DamagedError{p, pointerName(p), fmt.Sprintf("has format %d and %d snapshots; format %d and at most %d are known",
-			at.Format, len(at.Snapshots), format, kept)}
+	if at.Format < format || at.Format == format && len(at.Pins) > 0 || len(at.Snapshots) > kept {
+		return nil, &DamagedError{p, pointerName(p), fmt.Sprintf("has format %d, %d snapshots and %d pins; formats %d and, with pins, %d are known, with at most %d snapshots",
+			at.Format, len(at.Snapshots), len(at.Pins), format, formatPins, kept)}
 	}
 	return at, nil
 }

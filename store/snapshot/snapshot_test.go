@@ -390,9 +390,9 @@ func TestWrite_LeavesALaterFormatAlone(t *testing.T) {
 	s := snapshot.Directory(dir)
 	fill(t, p, 10, 100, 1)
 	write(t, s, p)
-	must(t, s.Replace(t.Context(), "c7k2x4ab/3/newest.json", []byte(`{"format":2,"stores":[]}`)))
+	must(t, s.Replace(t.Context(), "c7k2x4ab/3/newest.json", []byte(`{"format":3,"stores":[]}`)))
 	before := files(t, dir)
-	if m, err := tryWrite(t.Context(), s, p); err == nil || !strings.Contains(err.Error(), "format 2") {
+	if m, err := tryWrite(t.Context(), s, p); err == nil || !strings.Contains(err.Error(), "format 3") {
 		t.Errorf("written: %+v, %v", m, err)
 	}
 	if _, _, err := snapshot.Newest(t.Context(), s, part); err == nil {

@@ -31,15 +31,7 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 	if err := pace(); err != nil { // who has lost the partition meanwhile sweeps nothing
 		return nil, err
 	}
-	at, err := readPointer(ctx, s, p)
-	if err != nil {
-		// What cannot be read names nothing that could be loaded, or kept; a later format does.
-		if _, damaged := errors.AsType[*DamagedError](err); !damaged {
-			return nil, err
-		}
-		at = &pointer{Format: format}
-	}
-	if err := sweep(ctx, s, p, at); err != nil {
+	if err := sweep(ctx, s, p); err != nil {
 		return nil, err
 	}
 	m := &Manifest{
@@ -62,16 +54,15 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 	if err := readBack(ctx, s, m, pace); err != nil {
 		return nil, err
 	}
-	if err := publish(ctx, s, m, at, pace); err != nil {
+	if err := publish(ctx, s, m, pace); err != nil {
 		return nil, err
 	}
 	published = true
-	return m, sweep(ctx, s, p, at)
+	return m, sweep(ctx, s, p)
 }
 
-// publish makes a snapshot that was read back the newest one. at becomes the pointer
-// that names it.
-func publish(ctx context.Context, s Store, m *Manifest, at *pointer, pace func() error) error {
+// publish makes a snapshot that was read back the newest one.
+func publish(ctx context.Context, s Store, m *Manifest, pace func() error) error {
 	data, err := json.Marshal(m)
 	if err != nil {
 		return err
@@ -83,18 +74,25 @@ func publish(ctx context.Context, s Store, m *Manifest, at *pointer, pace func()
 	if _, err := readManifest(ctx, s, m.Partition, n); err != nil {
 		return err
 	}
+	at, err := readPointerOrNone(ctx, s, m.Partition)
+	if err != nil {
+		return err
+	}
 	older, err := firstWhole(ctx, s, m.Partition, at.Snapshots, pace)
 	if err != nil {
 		return err
 	}
-	at.Snapshots = append([]named{n}, older...)
-	if data, err = json.Marshal(at); err != nil {
+	unlock, err := lockPointer(ctx, m.Partition)
+	if err != nil {
 		return err
 	}
-	if err := s.Replace(ctx, pointerName(m.Partition), data); err != nil {
-		return fmt.Errorf("partition %s: snapshot: %w", m.Partition, err)
+	defer unlock()
+	// Read again: somebody may have pinned, or released, while the older one was read.
+	if at, err = readPointerOrNone(ctx, s, m.Partition); err != nil {
+		return err
 	}
-	return nil
+	at.Snapshots = append([]named{n}, older...)
+	return writePointer(ctx, s, m.Partition, at)
 }
 
 // discard removes what a write that failed has written: it would take room until the next
@@ -128,7 +126,17 @@ func firstWhole(ctx context.Context, s Store, p feed.Partition, all []named, pac
 
 // sweep removes what the pointer of a partition does not name: older snapshots, and what
 // writes left that did not end.
-func sweep(ctx context.Context, s Store, p feed.Partition, at *pointer) error {
+func sweep(ctx context.Context, s Store, p feed.Partition) error {
+	// Nobody pins meanwhile what is removed here.
+	unlock, err := lockPointer(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	at, err := readPointerOrNone(ctx, s, p)
+	if err != nil {
+		return err
+	}
 	names, err := s.List(ctx, folder(p))
 	if err != nil {
 		return fmt.Errorf("partition %s: snapshots: %w", p, err)
@@ -187,6 +195,9 @@ func (w *partWriter) add(ctx context.Context, e engine.DumpEntry) error {
 	w.content = appendEntry(w.content, e)
 	w.entries++
 	w.m.Entries++
+	if e.IsItem() {
+		w.m.items++
+	}
 	w.m.Bytes += uint64(size)
 	return nil
 }

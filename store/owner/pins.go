@@ -1,0 +1,371 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// A generation of a pipeline that begins with the items that are there reads them from a
+// snapshot, which is pinned for it. The pins stand in the pointer of the partition's
+// snapshots, so the next owner knows them; here is how they come there, and how the items
+// are read. What is read never changes, so it waits at no barrier.
+
+const (
+	// pinAnswer is how long a request for a pin waits before it is told to come again.
+	pinAnswer = time.Second
+	// pinForgotten is after how long nobody comes any more for what a request was told.
+	pinForgotten = 10 * time.Second
+	// pinnedItemsMax bounds the items of a page beside scanBytesMax.
+	pinnedItemsMax = 20_000
+	// youngShare is the part of what it held by which the log may have grown since a snapshot
+	// that is still good to begin with: reading that much of the log costs less than to take
+	// another.
+	youngShare = 8
+)
+
+// pinBook is who waits for a pin, and what is read of pinned snapshots.
+type pinBook struct {
+	asked chan<- struct{} // wakes who takes snapshots; nil where nobody does
+
+	mu    sync.Mutex
+	wants map[string]*pinWant        // by holder
+	open  map[string]*snapshot.Items // by id
+
+	pins atomic.Pointer[[]snapshot.Pin] // as the pointer was seen last
+}
+
+// pinWant is somebody's wish for a pin.
+type pinWant struct {
+	request store.PinSnapshot
+	done    chan struct{} // closed when the answer is there
+	answer  *store.Response
+	at      time.Time // of the answer
+}
+
+// want returns the wish of a holder, which stands until it is taken back.
+func (b *pinBook) want(r *store.PinSnapshot) *pinWant {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w := b.wants[r.Holder]
+	if w != nil && !w.at.IsZero() && time.Since(w.at) > pinForgotten {
+		w = nil
+	}
+	if w == nil {
+		w = &pinWant{request: *r, done: make(chan struct{})}
+		if b.wants == nil {
+			b.wants = map[string]*pinWant{}
+		}
+		b.wants[r.Holder] = w
+	}
+	return w
+}
+
+// forget takes a wish back.
+func (b *pinBook) forget(w *pinWant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wants[w.request.Holder] == w {
+		delete(b.wants, w.request.Holder)
+	}
+}
+
+// waiting returns the wishes that were not answered.
+func (b *pinBook) waiting() (all []*pinWant) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, w := range b.wants {
+		if w.at.IsZero() {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+func (b *pinBook) answer(w *pinWant, resp *store.Response) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	w.answer, w.at = resp, time.Now()
+	close(w.done)
+}
+
+// last returns the pins as they were seen last, for people.
+func (b *pinBook) last() (all []store.SnapshotPin) {
+	pins := b.pins.Load()
+	if pins == nil {
+		return nil
+	}
+	for i := range *pins {
+		if pin := &(*pins)[i]; pin.Lasts(time.Now()) {
+			all = append(all, store.SnapshotPin{Holder: pin.Holder, LSN: pin.LSN, Items: pin.Items, Until: pin.Until})
+		}
+	}
+	return all
+}
+
+// held returns the pin of a holder, if it was seen and lasts.
+func (b *pinBook) held(holder string) (snapshot.Pin, bool) {
+	if pins := b.pins.Load(); pins != nil {
+		for _, pin := range *pins {
+			if pin.Holder == holder && pin.Lasts(time.Now()) {
+				return pin, true
+			}
+		}
+	}
+	return snapshot.Pin{}, false
+}
+
+// notePins reads the pins, for status and for pages.
+func (p *Partition) notePins(ctx context.Context) {
+	pins, err := snapshot.Pins(ctx, p.cfg.snapshots, p.id)
+	if err != nil {
+		p.log.Warn("the pins of snapshots cannot be read", "error", err)
+		return
+	}
+	p.pins.pins.Store(&pins)
+	p.pins.mu.Lock()
+	defer p.pins.mu.Unlock()
+	for id := range p.pins.open {
+		if !slices.ContainsFunc(pins, func(pin snapshot.Pin) bool { return pin.ID == id }) {
+			delete(p.pins.open, id)
+		}
+	}
+}
+
+var pinHandler = handler{
+	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response { return p.pin(ctx, r.Pin) },
+}
+
+// pin pins a snapshot for a holder, or releases it.
+func (p *Partition) pin(ctx context.Context, r *store.PinSnapshot) *store.Response {
+	if p.cfg.snapshots == nil || p.pins.asked == nil {
+		return p.pinOff(ctx)
+	}
+	if r.Release {
+		err := snapshot.ReleasePins(ctx, p.cfg.snapshots, p.id, func(holder string) bool { return holder == r.Holder })
+		if err != nil {
+			return p.pinFailed(err)
+		}
+		p.notePins(ctx)
+		return &store.Response{Pin: &store.PinResult{}}
+	}
+	// Whoever asks again, because an answer was lost, goes on with the pin that there is.
+	pin, err := snapshot.ExtendPin(ctx, p.cfg.snapshots, p.id, r.Holder, time.Now().Add(store.PinFor))
+	if err == nil {
+		p.notePins(ctx)
+		return &store.Response{Pin: pinResult(&pin)}
+	}
+	if _, damaged := errors.AsType[*snapshot.DamagedError](err); !errors.Is(err, snapshot.ErrNotFound) && !damaged {
+		return p.pinFailed(err)
+	}
+	w := p.pins.want(r)
+	select {
+	case p.pins.asked <- struct{}{}:
+	default:
+	}
+	late := time.NewTimer(pinAnswer)
+	defer late.Stop()
+	select {
+	case <-w.done:
+		p.pins.forget(w)
+		return w.answer
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return &store.Response{Pin: &store.PinResult{State: store.PinPending}}
+}
+
+func pinResult(pin *snapshot.Pin) *store.PinResult {
+	return &store.PinResult{State: store.PinReady, ID: pin.ID, LSN: pin.LSN, Items: pin.Items}
+}
+
+func (p *Partition) pinOff(ctx context.Context) *store.Response {
+	first, _, err := p.feed.Bounds(ctx)
+	if err != nil {
+		return p.pinFailed(err)
+	}
+	return &store.Response{Pin: &store.PinResult{State: store.PinOff, Trimmed: first > 1}}
+}
+
+func (p *Partition) pinFailed(err error) *store.Response {
+	return &store.Response{Err: store.Refuse(store.StatusUnavailable, "partition %s: no snapshot can be pinned: %v", p.id, err)}
+}
+
+// servePins answers those who wait for a pin. One goroutine calls it, that which takes
+// snapshots.
+func (s *Server) servePins(ctx context.Context) {
+	for _, p := range s.partitions() {
+		wants := p.pins.waiting()
+		if len(wants) == 0 {
+			continue
+		}
+		s.servePin(ctx, p, wants)
+		p.notePins(ctx)
+	}
+}
+
+func (s *Server) servePin(ctx context.Context, p *Partition, wants []*pinWant) {
+	shape, err := p.feed.Shape(ctx)
+	if err != nil {
+		for _, w := range wants {
+			p.pins.answer(w, p.pinFailed(err))
+		}
+		return
+	}
+	trimmed := shape.First > 1
+	// The cheapest first: who reads a small log needs no snapshot at all.
+	wants = slices.DeleteFunc(wants, func(w *pinWant) bool {
+		reads := !trimmed && w.request.LogMax > 0 && shape.Bytes <= w.request.LogMax
+		if reads {
+			p.pins.answer(w, &store.Response{Pin: &store.PinResult{State: store.PinLog, LogBytes: shape.Bytes}})
+		}
+		return reads
+	})
+	if len(wants) == 0 {
+		return
+	}
+	m, items, err := s.pinnable(ctx, p, shape)
+	for _, w := range wants {
+		switch {
+		case err != nil:
+			p.pins.answer(w, p.pinFailed(err))
+		case !trimmed && w.request.LogMax > 0 && shape.Bytes/2 <= m.Bytes:
+			p.pins.answer(w, &store.Response{Pin: &store.PinResult{State: store.PinLog, LogBytes: shape.Bytes, HeldBytes: m.Bytes}})
+		default:
+			pin, err := snapshot.PinSnapshot(ctx, s.cfg.snapshots, m, w.request.Holder, items, time.Now().Add(store.PinFor))
+			if err != nil {
+				p.pins.answer(w, p.pinFailed(err))
+				continue
+			}
+			p.log.Info("snapshot pinned", "holder", pin.Holder, "lsn", uint64(pin.LSN), "items", pin.Items)
+			result := pinResult(&pin)
+			result.Trimmed, result.LogBytes, result.HeldBytes = trimmed, shape.Bytes, m.Bytes
+			p.pins.answer(w, &store.Response{Pin: result})
+		}
+	}
+}
+
+// pinnable returns a snapshot to pin, and how many items it holds: the newest if it is
+// whole and little was written since, else a new one.
+func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) (*snapshot.Manifest, uint64, error) {
+	if why := p.closedFor.Load(); why != nil {
+		return nil, 0, why
+	}
+	all, _, err := snapshot.Newest(ctx, s.cfg.snapshots, p.id)
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(all) > 0 && all[0].Log == shape.Log && young(all[0], p.state.Load().lsn, shape.Bytes) {
+		// Each part is compared with its checksum. One that is damaged is no use to anybody.
+		items, err := snapshot.OpenItems(s.cfg.snapshots, all[0]).Count(ctx, func(int) {})
+		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
+			return all[0], items, err
+		}
+		p.log.Error("a snapshot cannot be used", "snapshot", all[0].ID(), "error", err)
+	}
+	m, err := s.takeSnapshot(ctx, p, nil)
+	if err == nil && m == nil {
+		err = errors.New("nothing was written yet")
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("take a snapshot: %w", err)
+	}
+	return m, m.Items(), nil
+}
+
+// young tells whether little was written since a snapshot.
+func young(m *snapshot.Manifest, at feed.LSN, logBytes uint64) bool {
+	if m.LSN == at {
+		return true
+	}
+	return logBytes >= m.LogBytes && logBytes-m.LogBytes <= max(restBytesMin, m.Bytes/youngShare)
+}
+
+var pinnedHandler = handler{
+	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.pinned(ctx, r.Pinned)
+	},
+}
+
+// pinned reads a page of items of a snapshot.
+func (p *Partition) pinned(ctx context.Context, r *store.ReadPinned) *store.Response {
+	items, err := p.pinnedItems(ctx, r)
+	var page []store.Item
+	if err == nil {
+		page, err = pinnedPage(ctx, items, r.From)
+	}
+	damaged, isDamaged := errors.AsType[*snapshot.DamagedError](err)
+	switch {
+	case errors.Is(err, snapshot.ErrNotFound):
+		return &store.Response{Err: store.Refuse(store.StatusNotFound, "partition %s: snapshot %s is not kept for %s, or no longer", p.id, r.ID, r.Holder)}
+	case isDamaged:
+		return &store.Response{Err: store.Refuse(store.StatusInternal, "%v", damaged)}
+	case err != nil:
+		return &store.Response{Err: store.Refuse(store.StatusUnavailable, "partition %s: snapshot %s cannot be read now: %v", p.id, r.ID, err)}
+	}
+	m := items.Manifest()
+	return &store.Response{Pinned: &store.PinnedPage{Items: page, Log: m.Log, LSN: m.LSN, Sum: feed.Checksum(m.Checksum), Time: m.Time}}
+}
+
+func pinnedPage(ctx context.Context, items *snapshot.Items, from uint64) ([]store.Item, error) {
+	some, err := items.Page(ctx, from, pinnedItemsMax, scanBytesMax)
+	if err != nil {
+		return nil, err
+	}
+	page := make([]store.Item, len(some))
+	for i := range some {
+		page[i] = itemOf(&some[i])
+	}
+	return page, nil
+}
+
+// pinnedItems returns the items of the snapshot that a holder has pinned, and lets the pin
+// last. The error is snapshot.ErrNotFound if it has not.
+func (p *Partition) pinnedItems(ctx context.Context, r *store.ReadPinned) (*snapshot.Items, error) {
+	if p.cfg.snapshots == nil {
+		return nil, snapshot.ErrNotFound
+	}
+	pin, ok := p.pins.held(r.Holder)
+	if !ok || pin.ID != r.ID {
+		p.notePins(ctx) // another owner may have pinned it
+		pin, ok = p.pins.held(r.Holder)
+	}
+	if !ok || pin.ID != r.ID {
+		return nil, snapshot.ErrNotFound
+	}
+	// Not at each page: it writes and syncs the pointer.
+	if time.Until(pin.Until) < store.PinFor/2 {
+		if _, err := snapshot.ExtendPin(ctx, p.cfg.snapshots, p.id, r.Holder, time.Now().Add(store.PinFor)); err != nil {
+			return nil, err
+		}
+		p.notePins(ctx)
+	}
+	p.pins.mu.Lock()
+	items := p.pins.open[r.ID]
+	p.pins.mu.Unlock()
+	if items != nil {
+		return items, nil
+	}
+	m, _, err := snapshot.Pinned(ctx, p.cfg.snapshots, p.id, r.Holder)
+	if err != nil {
+		return nil, err
+	}
+	p.pins.mu.Lock()
+	defer p.pins.mu.Unlock()
+	if p.pins.open == nil {
+		p.pins.open = map[string]*snapshot.Items{}
+	}
+	if items = p.pins.open[r.ID]; items == nil {
+		items = snapshot.OpenItems(p.cfg.snapshots, m)
+		p.pins.open[r.ID] = items
+	}
+	return items, nil
+}

@@ -1,0 +1,139 @@
+package owner_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/owner"
+)
+
+// pinnedItems reads a pinned snapshot from an item on.
+func pinnedItems(t testing.TB, ct *store.Container, p feed.Partition, holder string, pin *store.PinResult, from uint64) (all []string) {
+	t.Helper()
+	for {
+		page, err := ct.ReadPinned(t.Context(), p, store.ReadPinned{Holder: holder, ID: pin.ID, From: from + uint64(len(all))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page.LSN != pin.LSN {
+			t.Fatalf("a page of LSN %d of a pin of LSN %d", page.LSN, pin.LSN)
+		}
+		if len(page.Items) == 0 {
+			return all
+		}
+		for i := range page.Items {
+			it := &page.Items[i]
+			all = append(all, fmt.Sprint(it.ID, " ", it.ETag, " ", it.Written, " ", string(it.Body)))
+		}
+	}
+}
+
+func upsertItems(t testing.TB, ct *store.Container, n, round int) {
+	t.Helper()
+	for i := range n {
+		if _, err := ct.Upsert(t.Context(), fmt.Appendf(nil, `{"id":"%d","a":"%d","round":%d,"text":"%01000d"}`, i, i%3, round, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func newThings(t testing.TB, c *cluster) feed.Partition {
+	t.Helper()
+	info, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return feed.Partition{Container: info.ID}
+}
+
+// TestI4_PinnedItemsAreTheSameForEveryReader: from each place, after more writes and newer
+// snapshots, and from the next owner. They are the items as of the pin's LSN, each with the
+// place of its last write. Once released they are read no more.
+func TestI4_PinnedItemsAreTheSameForEveryReader(t *testing.T) {
+	c := newCluster(t)
+	c.cfg.Snapshots = owner.SnapshotConfig{Directory: t.TempDir(), LogBytes: 1, Rest: time.Hour}
+	p := newThings(t, c)
+	first := c.process("a", t.TempDir())
+	ct := c.container(first.client, "things")
+	upsertItems(t, ct, 20, 1)
+	ask := store.PinSnapshot{Holder: "h"}
+	pin, err := ct.PinSnapshot(t.Context(), p, ask)
+	if err != nil || pin.State != store.PinReady || pin.Items != 20 {
+		t.Fatalf("pinned %+v, %v", pin, err)
+	}
+	want := pinnedItems(t, ct, p, "h", pin, 0)
+	if len(want) != 20 {
+		t.Fatalf("items %q", want)
+	}
+	upsertItems(t, ct, 20, 2)
+	other, err := ct.PinSnapshot(t.Context(), p, store.PinSnapshot{Holder: "other"})
+	if err != nil || other.LSN < pin.LSN {
+		t.Fatalf("another holder has pinned %+v, %v", other, err)
+	}
+	if again, err := ct.PinSnapshot(t.Context(), p, ask); err != nil || again.ID != pin.ID || again.LSN != pin.LSN || again.Items != pin.Items {
+		t.Errorf("asked twice: %+v, %v, want %+v", again, err, pin)
+	}
+	first.stop()
+	ct = c.container(c.process("b", t.TempDir()).client, "things")
+	upsertItems(t, ct, 10, 3)
+	for from := uint64(0); from <= 20; from += 5 {
+		if diff := cmp.Diff(want[from:], pinnedItems(t, ct, p, "h", pin, from), cmp.Transformer("none", func(s []string) []string { return append([]string{}, s...) })); diff != "" {
+			t.Errorf("from %d, at the next owner (-want +got):\n%s", from, diff)
+		}
+	}
+	status, err := ct.Status(t.Context(), p)
+	if err != nil || len(status.Pins) != 2 {
+		t.Errorf("status tells of pins %+v, %v", status.Pins, err)
+	}
+	if _, err := ct.ReadPinned(t.Context(), p, store.ReadPinned{Holder: "stranger", ID: pin.ID}); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("who has pinned nothing reads: %v", err)
+	}
+	if r, err := ct.PinSnapshot(t.Context(), p, store.PinSnapshot{Holder: "h", Release: true}); err != nil || r.State != store.PinNone {
+		t.Errorf("released: %+v, %v", r, err)
+	}
+	if _, err := ct.ReadPinned(t.Context(), p, store.ReadPinned{Holder: "h", ID: pin.ID}); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("what was released is read: %v", err)
+	}
+}
+
+// TestPin_NothingWhereTheLogIsCheaper: who could read the log is told to.
+func TestPin_NothingWhereTheLogIsCheaper(t *testing.T) {
+	c := newCluster(t)
+	c.cfg.Snapshots = owner.SnapshotConfig{Directory: t.TempDir()}
+	p := newThings(t, c)
+	ct := c.container(c.process("a", t.TempDir()).client, "things")
+	upsertItems(t, ct, 30, 1)
+	for _, x := range []struct {
+		name   string
+		rounds int
+		logMax uint64
+		want   store.PinState
+	}{
+		{"a small log", 0, 1 << 20, store.PinLog},
+		{"a log of what lives", 0, 1, store.PinLog},
+		{"a log of much that is over", 8, 1, store.PinReady},
+	} {
+		for round := range x.rounds {
+			upsertItems(t, ct, 30, round)
+		}
+		if r, err := ct.PinSnapshot(t.Context(), p, store.PinSnapshot{Holder: x.name, LogMax: x.logMax}); err != nil || r.State != x.want {
+			t.Errorf("%s: %+v, %v, want state %d", x.name, r, err, x.want)
+		}
+	}
+}
+
+// TestPin_WithoutSnapshots says that there are none.
+func TestPin_WithoutSnapshots(t *testing.T) {
+	c := newCluster(t)
+	p := newThings(t, c)
+	ct := c.container(c.process("a", t.TempDir()).client, "things")
+	if r, err := ct.PinSnapshot(t.Context(), p, store.PinSnapshot{Holder: "h"}); err != nil || r.State != store.PinOff {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
