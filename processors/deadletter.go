@@ -66,6 +66,10 @@ type DeadLetter struct {
 	// FinalRetry is when a repair asked to try again once more; zero as Retry is. What
 	// fails even so the repair makes up for, see Additive.
 	FinalRetry time.Time `json:"settle,omitzero"`
+	// Change, of a dead letter that is to be written, is the change that was given up, alone
+	// in its commit; nil if only a target refused it. It is kept beside the dead letter:
+	// those that are listed or got do not have it, ReadChange does.
+	Change *feed.Commit `json:"-"`
 }
 
 // Asked says whether somebody waits for the dead letter to be tried again.
@@ -86,9 +90,7 @@ type deadLetterJSON struct {
 
 // deadLetterID is the id of a dead letter.
 func (l *DeadLetter) deadLetterID() string {
-	id := strings.Join([]string{
-		string(l.Role), strings.ReplaceAll(l.Partition, "/", "."), strconv.FormatUint(uint64(l.Generation), 10), l.Position.String(),
-	}, "-")
+	id := l.idPrefix() + l.Position.String()
 	// One change may be refused by many targets: each has a dead letter of its own. A
 	// target's name may be longer than an id, so its hash stands for it.
 	if l.Target != "" {
@@ -97,6 +99,11 @@ func (l *DeadLetter) deadLetterID() string {
 		id += fmt.Sprintf("-%016x", h.Sum64())
 	}
 	return id
+}
+
+// idPrefix is how the ids of all dead letters of a processor begin.
+func (l *DeadLetter) idPrefix() string {
+	return strings.Join([]string{string(l.Role), strings.ReplaceAll(l.Partition, "/", "."), strconv.FormatUint(uint64(l.Generation), 10), ""}, "-")
 }
 
 // deadLetterWriter takes dead letters. DeadLetters is one; tests have others.
@@ -140,7 +147,8 @@ func (d *DeadLetters) openContainer(ctx context.Context) (*store.Container, erro
 	return d.container, nil
 }
 
-// Write stores l durably under its id.
+// Write stores l durably under its id, and before it the change that it is about, if l has
+// it.
 func (d *DeadLetters) Write(ctx context.Context, l *DeadLetter) error {
 	c, err := d.openContainer(ctx)
 	if err != nil {
@@ -150,6 +158,11 @@ func (d *DeadLetters) Write(ctx context.Context, l *DeadLetter) error {
 	deadLetter.ID = deadLetter.deadLetterID()
 	if len(deadLetter.Reason) > reasonBytesMax {
 		deadLetter.Reason = strings.ToValidUTF8(deadLetter.Reason[:reasonBytesMax], "")
+	}
+	if l.Change != nil {
+		if err := d.writeChange(ctx, &deadLetter); err != nil {
+			return err
+		}
 	}
 	if _, err := c.Upsert(ctx, deadLetter.encode()); err != nil {
 		return fmt.Errorf("write the dead letter of %s: %w", l.Item, err)
@@ -285,7 +298,7 @@ func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 	if err := c.Delete(ctx, key, id); err != nil {
 		return fmt.Errorf("drop the dead letter %s: %w", id, err)
 	}
-	return nil
+	return d.dropChange(ctx, pipeline, id)
 }
 
 // Forget drops all dead letters of a processor that never runs again.
@@ -301,7 +314,7 @@ func (d *DeadLetters) Forget(ctx context.Context, r Resource) error {
 			}
 		}
 	}
-	return nil
+	return d.forgetChanges(ctx, r)
 }
 
 // retriesAsked returns the dead letters of a processor whose retry an operator asked for, in

@@ -32,11 +32,16 @@ type Additive interface {
 
 // Parked is a change that was given up and is tried again.
 type Parked struct {
-	// Commit, Transaction and Change are as the log holds them, At is where.
+	// Item is the item that was changed, as store.ItemRef prints, At where the change is.
+	Item string
+	At   feed.Position
+	// Commit, Transaction and Change are as the log held them, without the other changes of
+	// the commit. They are nil where the change is not to be had any more: Missing then says
+	// why, and what to do.
 	Commit      *feed.Commit
 	Transaction *feed.Transaction
 	Change      *feed.Change
-	At          feed.Position
+	Missing     error
 	// Target is the item that refused its copy, as store.ItemRef prints; "" if the
 	// change itself was given up.
 	Target string
@@ -139,31 +144,52 @@ func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 	return nil
 }
 
-// retryDeadLetter reads the change of a dead letter from the log and processes it again, as
-// Retry or RetryFinally does.
+// retryDeadLetter processes the change of a dead letter again, as Retry or RetryFinally does.
 func (r *run) retryDeadLetter(ctx context.Context, l *DeadLetter) error {
 	retrier, ok := r.proc.(Retrier)
 	if !ok {
 		return errors.New("a pipeline of this kind cannot try a change again; change the item, or rewind the pipeline")
 	}
-	commit, err := r.log.Read(ctx, l.Position.LSN)
-	if err != nil {
+	p := &Parked{Item: l.Item, At: l.Position, Target: l.Target}
+	if err := r.findChange(ctx, l, p); err != nil {
+		return err
+	}
+	if additive, ok := r.proc.(Additive); ok && !l.FinalRetry.IsZero() {
+		return additive.RetryFinally(ctx, p)
+	}
+	return retrier.Retry(ctx, p)
+}
+
+// findChange gives p the change of a dead letter: the one that it keeps, or, where it keeps
+// none, the one in the log. The error says that neither could be read now.
+func (r *run) findChange(ctx context.Context, l *DeadLetter, p *Parked) error {
+	commit, err := r.host.deadLetters.ReadChange(ctx, l)
+	if err == nil {
+		p.Commit, p.Transaction, p.Change = commit, &commit.Transactions[0], &commit.Transactions[0].Changes[0]
+		return nil
+	}
+	if !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	commit, err = r.log.Read(ctx, l.Position.LSN)
+	if err != nil && !errors.Is(err, feed.ErrNotFound) {
 		return fmt.Errorf("read commit %s, in which the change lies: %w", l.Position.LSN, err)
 	}
-	p := &Parked{Commit: commit, At: l.Position, Target: l.Target}
-	index := int(l.Position.Index)
-	for i := range commit.Transactions {
-		t := &commit.Transactions[i]
-		if index < len(t.Changes) {
-			p.Transaction, p.Change = t, &t.Changes[index]
-			if additive, ok := r.proc.(Additive); ok && !l.FinalRetry.IsZero() {
-				return additive.RetryFinally(ctx, p)
+	if err == nil {
+		index := int(l.Position.Index)
+		for i := range commit.Transactions {
+			t := &commit.Transactions[i]
+			if index < len(t.Changes) {
+				p.Transaction, p.Change = t, &t.Changes[index]
+				p.Commit = commitWith(commit, t, p.Change)
+				return nil
 			}
-			return retrier.Retry(ctx, p)
+			index -= len(t.Changes)
 		}
-		index -= len(t.Changes)
 	}
-	return fmt.Errorf("commit %s has no change %d", l.Position.LSN, l.Position.Index)
+	p.Missing = Reject(fmt.Errorf("change %s is not in the log any more, and this dead letter does not keep it: "+
+		"millrace repair of the pipeline sets right what it left undone; then drop the dead letter", l.Position))
+	return nil
 }
 
 // forgetParked forgets that the change of l is parked.

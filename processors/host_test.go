@@ -24,6 +24,7 @@ type stage struct {
 	t       testing.TB
 	log     *feed.Log
 	host    *processors.Host
+	client  *store.Client
 	letters *processors.DeadLetters
 	last    feed.LSN
 	sum     feed.Checksum
@@ -44,7 +45,7 @@ func newStage(t testing.TB, cfg processors.Config) *stage {
 	if err := feed.CreateLog(t.Context(), js, partition, feed.NewLogID(), feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{t: t, letters: deadLetters}
+	s := &stage{t: t, client: below.Client, letters: deadLetters}
 	if s.log, err = feed.OpenLog(t.Context(), js, partition, feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +68,18 @@ func (s *stage) append(ids ...string) {
 	for _, id := range ids {
 		changes = append(changes, feed.Change{Op: feed.OpCreate, Key: key, ID: id, After: fmt.Appendf(nil, `{"id":%q}`, id)})
 	}
+	s.appendTransaction(feed.Transaction{Changes: changes})
+}
+
+// appendTransaction commits a transaction.
+func (s *stage) appendTransaction(t feed.Transaction) {
+	s.t.Helper()
 	c := &feed.Commit{
 		ID: feed.NewCommitID(), Log: s.log.ID(), Prev: s.sum, Epoch: 1, Owner: "test", Time: time.Now().UnixMilli(),
-		Transactions: []feed.Transaction{{Changes: changes}},
+		Transactions: []feed.Transaction{t},
 	}
 	data := feed.AppendCommit(nil, c)
+	var err error
 	if s.last, err = s.log.Append(s.t.Context(), s.last, c.ID, data); err != nil {
 		s.t.Fatal(err)
 	}

@@ -331,6 +331,7 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 	for {
 		err := r.term.DeadLetter(ctx, DeadLetter{
 			Item: source, Position: at, Status: statusOf(cause), Reason: cause.Error(), Attempts: attempts, Trace: job.Trace,
+			Change: commitWith(b.Parts[0].Commit, b.Parts[0].Transaction, change),
 		})
 		if err == nil {
 			break

@@ -43,7 +43,8 @@ type deadLetterView struct {
 	Name     string `json:"pipeline"`
 	processors.DeadLetter
 	Position string `json:"position"`
-	// Change is what was given up, as the log holds it; only shown of one dead letter.
+	// Change is what was given up, as the dead letter keeps it or the log holds it; only
+	// shown of one dead letter.
 	Change *changeView `json:"change,omitempty"`
 	// Missing says why it cannot be shown.
 	Missing string `json:"missing,omitempty"`
@@ -160,18 +161,38 @@ func (a *app) readDeadLetter(ctx context.Context, s *session, args []string) (*r
 	return &records[0], l, err
 }
 
-// changeOf reads the change of a dead letter from the log.
+// changeOf reads the change of a dead letter: the one that it keeps, else that of the log.
 func changeOf(ctx context.Context, s *session, l *processors.DeadLetter) (*changeView, error) {
 	partition, err := feed.ParsePartition(l.Partition)
 	if err != nil {
 		return nil, err
 	}
+	deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
+	if err != nil {
+		return nil, err
+	}
+	commit, err := deadLetters.ReadChange(ctx, l)
+	if err == nil {
+		t := &commit.Transactions[0]
+		return newChangeView(partition, commit, t, l.Position, &t.Changes[0], true)
+	}
+	if !errors.Is(err, store.ErrNotFound) {
+		return nil, err
+	}
+	return loggedChange(ctx, s, l, partition)
+}
+
+// loggedChange reads the change of a dead letter from the log.
+func loggedChange(ctx context.Context, s *session, l *processors.DeadLetter, partition feed.Partition) (*changeView, error) {
 	log, err := feed.OpenLog(ctx, s.js, partition, s.cfg.Feed.Log)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
 	commit, err := log.Read(ctx, l.Position.LSN)
+	if errors.Is(err, feed.ErrNotFound) {
+		return nil, errors.New("it is not in the log any more, and the dead letter does not keep it")
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -15,6 +15,9 @@ import (
 type world struct {
 	*storetest.World
 	t testing.TB
+
+	// wrap, if not nil, is put around each processor that start runs.
+	wrap func(processors.Processor) processors.Processor
 }
 
 func newWorld(t testing.TB) *world {
@@ -68,7 +71,11 @@ func (w *world) start(cfg aggregate.Config) *storetest.Worker {
 	}
 	for _, p := range a.Source().Partitions() {
 		resource := processors.Resource{Pipeline: cfg.Pipeline, Generation: cfg.Generation, Role: processors.RoleSource, Partition: p}
-		k.Run(processors.Task{Resource: resource, Processor: a.Fold(p)})
+		var fold processors.Processor = a.Fold(p)
+		if w.wrap != nil {
+			fold = w.wrap(fold)
+		}
+		k.Run(processors.Task{Resource: resource, Processor: fold})
 	}
 	return k
 }

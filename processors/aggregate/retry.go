@@ -160,6 +160,9 @@ func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
 	if err := f.ensureOwed(ctx, p); err != nil {
 		return err
 	}
+	if p.Change == nil {
+		return p.Missing
+	}
 	members := []member{{p.Change, p.At, &processors.Part{Commit: p.Commit, Transaction: p.Transaction}}}
 	d := f.a.rule.NewDelta()
 	if _, err := f.a.fold(d, members, 1); err != nil {

@@ -1,6 +1,7 @@
 package aggregate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
 )
 
@@ -288,4 +290,82 @@ func TestRetryOfATargetThatRefused(t *testing.T) {
 	s.order("o3", "c", 3, 1)
 	s.Quiet(k)
 	s.check("made again")
+}
+
+// trimmed is a Folder to whose retries no change comes any more.
+type trimmed struct{ processors.Additive }
+
+func (t trimmed) without(p *processors.Parked) *processors.Parked {
+	return &processors.Parked{Item: p.Item, At: p.At, Missing: processors.Reject(errors.New("the change is trimmed"))}
+}
+
+func (t trimmed) Retry(ctx context.Context, p *processors.Parked) error {
+	return t.Additive.Retry(ctx, t.without(p))
+}
+
+func (t trimmed) RetryFinally(ctx context.Context, p *processors.Parked) error {
+	return t.Additive.RetryFinally(ctx, t.without(p))
+}
+
+func (t trimmed) Process(ctx context.Context, b *processors.Batch) error {
+	return t.Additive.(processors.Processor).Process(ctx, b)
+}
+
+func (t trimmed) Open(ctx context.Context, term *processors.Term, s processors.State) error {
+	return t.Additive.(processors.Processor).Open(ctx, term, s)
+}
+func (t trimmed) State() processors.State       { return t.Additive.(processors.Processor).State() }
+func (t trimmed) Run(ctx context.Context) error { return t.Additive.(processors.Processor).Run(ctx) }
+
+// A change that was given up and that nobody has any more stays owed while an operator
+// asks for a retry, and is let go once a repair makes up for it.
+func TestI5_AnOwedChangeThatIsTrimmedIsLetGoByARepair(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	s.wrap = func(p processors.Processor) processors.Processor { return trimmed{p.(processors.Additive)} }
+	k := s.start(s.cfg)
+	allow := refuse(k, "bad")
+	s.order("o", "bad", 2, 20)
+	l := s.deadLetter(`["o"]/o`)
+	parked(t, k, 1)
+	allow()
+	if err := s.DeadLetters.Retry(t.Context(), l.Pipeline, l.ID); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, func() error {
+		again := s.deadLetter(l.Item)
+		return poll.Unless(!again.Asked() && again.Reason == "the change is trimmed", fmt.Sprintf("%+v", again))
+	})
+	if s.owed() == 0 {
+		t.Error("after a retry without the change nobody owes it")
+	}
+	again := s.deadLetter(l.Item)
+	if err := s.DeadLetters.RetryFinally(t.Context(), &again); err != nil {
+		t.Fatal(err)
+	}
+	poll.Until(t, func() error {
+		_, err := s.DeadLetters.Get(t.Context(), l.Pipeline, l.ID)
+		return poll.Unless(errors.Is(err, store.ErrNotFound) && s.owed() == 0, fmt.Sprintf("%v, owed by %d", err, s.owed()))
+	})
+}
+
+// owed counts the partitions that owe a change.
+func (s *shop) owed() (n int) {
+	s.t.Helper()
+	for _, p := range s.cfg.Target.Partitions() {
+		result, err := s.cfg.Target.ReadGroups(s.t.Context(), p, &store.ReadGroups{Pipeline: s.cfg.Pipeline, Generation: 1, Groups: []string{}})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		all, err := aggregate.GivenUpOf(result.Positions)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		for _, g := range all {
+			if g.Owed {
+				n++
+			}
+		}
+	}
+	return n
 }

@@ -1,6 +1,7 @@
 package cascade
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/millrace/millrace/processors"
@@ -14,7 +15,8 @@ func (f *FanOut) Retry(ctx context.Context, p *processors.Parked) error {
 	if p.Target != "" {
 		return f.c.repairItem(ctx, f.term, p.Target)
 	}
-	source := store.ItemRef{Key: p.Change.Key, ID: p.Change.ID}.String()
+	// What was given up is not needed: the source is read.
+	source := p.Item
 	// Looked at before a token is taken: with all of them in use a retry would wait for
 	// nothing, and Process with it.
 	if !f.isParked(source) {
@@ -50,11 +52,7 @@ func (f *FanOut) isParked(source string) bool {
 
 // Retry checks an item again that could not take its copies.
 func (k *Checker) Retry(ctx context.Context, p *processors.Parked) error {
-	target := p.Target
-	if target == "" {
-		target = store.ItemRef{Key: p.Change.Key, ID: p.Change.ID}.String()
-	}
-	return k.c.repairItem(ctx, k.term, target)
+	return k.c.repairItem(ctx, k.term, cmp.Or(p.Target, p.Item))
 }
 
 // repairItem brings one item's copies to what their sources are now. An item that

@@ -14,20 +14,31 @@ import (
 // change go, unless the item still has them. Changes that are on their way, and older
 // than what was read, end with the same rows.
 func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error {
-	ch := parked.Change
-	if ch.Op == feed.OpExpire && r.p.cfg.OnExpire != Delete {
-		return nil
-	}
-	before, err := ch.BeforeBody()
+	ref, err := store.ParseItemRef(parked.Item)
 	if err != nil {
 		return processors.Reject(err)
 	}
-	items, err := r.p.cfg.Source.ReadMany(ctx, []store.ItemRef{{Key: ch.Key, ID: ch.ID}}, true)
+	// A backfill gave up what it made of the item alone, and knows of nothing before it.
+	backfilled := parked.Target != ""
+	var before []byte
+	switch ch := parked.Change; {
+	case ch == nil && !backfilled:
+		return parked.Missing
+	case ch == nil:
+	case ch.Op == feed.OpExpire && r.p.cfg.OnExpire != Delete:
+		return nil
+	default:
+		if before, err = ch.BeforeBody(); err != nil {
+			return processors.Reject(err)
+		}
+	}
+	items, err := r.p.cfg.Source.ReadMany(ctx, []store.ItemRef{ref}, true)
 	if err != nil {
 		return err
 	}
 	g := newCoalescer(r.p)
-	g.addItem(&ItemToRepair{ItemRef: store.ItemRef{Key: ch.Key, ID: ch.ID}}, before, bodyOf(&items[0]))
+	g.backfilling = backfilled
+	g.addItem(&ItemToRepair{ItemRef: ref}, before, bodyOf(&items[0]))
 	if g.empty() {
 		return nil
 	}
