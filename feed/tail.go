@@ -48,6 +48,7 @@ type Tail struct {
 
 	next LSN      // the next to be delivered
 	prev Checksum // of the one before; zero if not known
+	data []byte   // of the one before, as the log has it
 	err  error    // why the tail has ended
 
 	messages     chan *nats.Msg
@@ -142,6 +143,10 @@ func (t *Tail) Next(ctx context.Context) (*Commit, error) {
 	return nil, t.err
 }
 
+// Data returns the bytes of the commit that Next returned last, as the log has them. The
+// commit aliases them.
+func (t *Tail) Data() []byte { return t.data }
+
 // Close frees the consumer. Next then returns ErrClosed. It may be called
 // twice.
 func (t *Tail) Close() {
@@ -218,7 +223,7 @@ func (t *Tail) deliver(data []byte) *Commit {
 		return nil
 	}
 	t.next++
-	t.prev = c.Sum
+	t.prev, t.data = c.Sum, data
 	t.active = time.Now()
 	t.patience, t.retry, t.contradictions = t.opt.WatchInterval, retryMin, 0
 	return c

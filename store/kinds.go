@@ -27,6 +27,7 @@ const (
 	KindPatchUntil
 	KindPin
 	KindPinned
+	KindSnapshot
 )
 
 // kinds has each kind, by its number. A new kind is a file with its types and its entry,
@@ -49,6 +50,7 @@ var kinds = [...]kind{
 	KindPatchUntil:  patchUntilKind,
 	KindPin:         pinKind,
 	KindPinned:      pinnedKind,
+	KindSnapshot:    snapshotKind,
 }
 
 // kind is all that this package knows of one kind of request.

@@ -36,6 +36,7 @@ type Request struct {
 	Status      *StatusRequest
 	Pin         *PinSnapshot
 	Pinned      *ReadPinned
+	Snapshot    *ReadSnapshot
 }
 
 // Response answers a Request. Err is set if the request as a whole was refused
@@ -59,4 +60,5 @@ type Response struct {
 	Status      *PartitionStatus
 	Pin         *PinResult
 	Pinned      *PinnedPage
+	Snapshot    *SnapshotObject
 }

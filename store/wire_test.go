@@ -90,6 +90,8 @@ func requests(t testing.TB) []*store.Request {
 		{Partition: p, Pin: &store.PinSnapshot{Holder: "x", Release: true}},
 		{Partition: p, Pinned: &store.ReadPinned{Holder: "x", ID: "00000000000000000009-0123456789abcdef", From: 1 << 31}},
 		{Partition: p, Pinned: &store.ReadPinned{}},
+		{Partition: p, Snapshot: &store.ReadSnapshot{}},
+		{Partition: p, Snapshot: &store.ReadSnapshot{ID: "00000000000000000005-434902f483013f96", Part: 300}},
 	}
 }
 
@@ -139,6 +141,8 @@ func responses(t testing.TB) []*store.Response {
 		{Pin: &store.PinResult{}},
 		{Pinned: &store.PinnedPage{Items: []store.Item{item, {}}, Log: feed.LogID{1, 2}, LSN: 9, Sum: 1 << 63, Time: 1700000000000}},
 		{Pinned: &store.PinnedPage{Items: []store.Item{}}},
+		{Snapshot: &store.SnapshotObject{}},
+		{Snapshot: &store.SnapshotObject{ID: "00000000000000000005-434902f483013f96", Data: []byte{1, 2}}},
 	}
 }
 

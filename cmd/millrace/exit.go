@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/backup"
 	"github.com/millrace/millrace/store/gateway"
 )
 
@@ -97,6 +98,10 @@ func classify(err error) (code int, next string) {
 		return codeBad, "name one that is there, or its database with --database; import makes one with --partition-key"
 	case isType[*store.DamageError](err):
 		return codeNotAsked, "millrace doctor, and where no server runs millrace doctor --dir DIR"
+	case isType[*backup.DamagedError](err):
+		return codeNotAsked, "millrace backup verify tells all that is damaged; nothing was changed"
+	case isType[*backup.NoBackupsError](err), isType[*backup.NewerError](err), isType[*backup.AnotherStoreError](err), isType[*backup.NoBackupError](err):
+		return codeNotAsked, ""
 	case errors.Is(err, store.ErrDiskFull):
 		return codeNotAsked, "free some space on the store's disk; writing goes on by itself"
 	case errors.Is(err, store.ErrUnavailable), errors.Is(err, store.ErrUnknown):

@@ -22,6 +22,9 @@ const Bucket = "millrace_pipelines"
 
 const pipelinePrefix = "pipeline."
 
+// Keys are the keys of the records in Bucket, as a subject.
+const Keys = pipelinePrefix + ">"
+
 // NoPipelineError says that a pipeline is not registered.
 type NoPipelineError struct {
 	Database, Name string

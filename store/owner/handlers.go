@@ -44,6 +44,7 @@ var handlers = [...]*handler{
 	store.KindPatchUntil:  &patchManyHandler,
 	store.KindPin:         &pinHandler,
 	store.KindPinned:      &pinnedHandler,
+	store.KindSnapshot:    &snapshotHandler,
 }
 
 // handlerOf returns the handler of a request; nil if it asks for nothing.

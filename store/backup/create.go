@@ -1,0 +1,550 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases/bucket"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// Source is the store that is copied.
+type Source struct {
+	JetStream jetstream.JetStream
+	Client    *store.Client
+	Log       feed.LogConfig
+	// Pipelines is the bucket of the pipelines' records, and PipelineKeys the subject of
+	// their keys. A bucket that is not there has none.
+	Pipelines, PipelineKeys string
+	Program                 string // the version of the program, for the manifest
+	// Progress is called now and then from several goroutines; nil for nobody.
+	Progress func(Progress)
+}
+
+// Progress tells how far long work is.
+type Progress struct {
+	Partitions, Of int    // done
+	Bytes          uint64 // sent or read
+	Total          uint64 // of which it will be about so many; 0: not known
+	What           string // partition at hand
+}
+
+// Result tells what Create did.
+type Result struct {
+	*Backup
+	// Skipped are containers that are being made or deleted, and are not in the backup.
+	Skipped []string
+	// Damaged are manifests of earlier backups that cannot be read.
+	Damaged []error
+}
+
+// AnotherStoreError says that a place holds the backups of another store.
+type AnotherStoreError struct{ Place, Holds, Store string }
+
+func (e *AnotherStoreError) Error() string {
+	return fmt.Sprintf("%s holds backups of another store, whose catalog was made at %s; this one's was made at %s. Name another directory", e.Place, e.Holds, e.Store)
+}
+
+const (
+	// parallel is how many partitions are copied at once.
+	parallel = 4
+	// attempts is how often the copy of a partition begins again because its snapshot went,
+	// or its log was trimmed, meanwhile.
+	attempts = 5
+	// tailMin is how much log may stand behind a base whatever its size, in bytes.
+	tailMin = 64 << 20
+)
+
+// Identity returns what tells a store from others: when its catalog was made.
+func Identity(ctx context.Context, js jetstream.JetStream) (string, error) {
+	stream, err := js.Stream(ctx, "KV_"+store.CatalogBucket)
+	if err != nil {
+		return "", fmt.Errorf("the stream of the catalog: %w", err)
+	}
+	return stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano), nil
+}
+
+// Create makes a backup of a store that goes on working. After an error, and after a
+// crash, what was sent stays and is used by the next Create in the same place.
+func Create(ctx context.Context, place snapshot.Store, src *Source) (*Result, error) {
+	identity, err := Identity(ctx, src.JetStream)
+	if err != nil {
+		return nil, err
+	}
+	c := &creator{src: src, place: place, known: map[string]Segment{}, former: map[string]*Partition{}}
+	result := &Result{Backup: &Backup{Store: identity, Program: src.Program, Began: time.Now().UTC()}}
+	if result.Damaged, err = c.begin(ctx, identity); err != nil {
+		return nil, err
+	}
+	containers, err := src.Client.Catalog().List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range containers {
+		if containers[i].State != store.ContainerReady {
+			result.Skipped = append(result.Skipped, containers[i].Database+"/"+containers[i].Name)
+			continue
+		}
+		c.containers = append(c.containers, containers[i])
+	}
+	if result.Partitions, err = c.partitions(ctx); err != nil {
+		return nil, err
+	}
+	if err := c.records(ctx, result); err != nil {
+		return nil, err
+	}
+	result.Ended, result.Sent = time.Now().UTC(), c.sent
+	result.ID = result.Began.Format("20060102T150405.000000Z")
+	data, err := encodeBackup(result.Backup)
+	if err != nil {
+		return nil, err
+	}
+	name := backupsFolder + result.ID + ".json"
+	if err := place.Put(ctx, name, data); err != nil {
+		return nil, fmt.Errorf("write %s to %s: %w", name, place, err)
+	}
+	if _, err := read(ctx, place, result.ID); err != nil {
+		return nil, fmt.Errorf("%s does not give back what was written: %w", place, err)
+	}
+	return result, nil
+}
+
+// creator is one run of Create.
+type creator struct {
+	// Set by Create.
+	src        *Source
+	place      snapshot.Store
+	containers []store.ContainerInfo
+	known      map[string]Segment    // by name, of earlier backups
+	former     map[string]*Partition // of the newest backup
+
+	// Guarded by mu.
+	mu    sync.Mutex
+	done  int
+	of    int
+	sent  uint64
+	total uint64
+}
+
+// begin finds what the place holds, or marks an empty one as this store's.
+func (c *creator) begin(ctx context.Context, identity string) (damage []error, err error) {
+	m, err := readMark(ctx, c.place)
+	if _, none := errors.AsType[*NoBackupsError](err); none {
+		data, err := json.Marshal(mark{format, identity})
+		if err != nil {
+			return nil, err
+		}
+		if err := c.place.Put(ctx, markName, data); err != nil {
+			return nil, fmt.Errorf("write to %s: %w", c.place, err)
+		}
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if m.Store != identity {
+		return nil, &AnotherStoreError{c.place.String(), m.Store, identity}
+	}
+	all, damage, err := List(ctx, c.place)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range all {
+		for i := range b.Partitions {
+			p := &b.Partitions[i]
+			id, err := p.id()
+			if err != nil {
+				return nil, fmt.Errorf("backup %s: %w", b.ID, err)
+			}
+			c.former[p.Partition] = p
+			for _, s := range p.Segments {
+				c.known[logFolder(id, p.Log)+s.file()] = s
+			}
+		}
+	}
+	return damage, nil
+}
+
+// partitions copies all partitions.
+func (c *creator) partitions(ctx context.Context) ([]Partition, error) {
+	var all []Partition
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	var mu sync.Mutex
+	for i := range c.containers {
+		c.of += len(c.containers[i].Partitions)
+	}
+	for i := range c.containers {
+		ct, err := c.src.Client.Open(c.containers[i])
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ct.Partitions() {
+			g.Go(func() error {
+				p, err := c.partition(ctx, ct, id)
+				if err != nil {
+					return fmt.Errorf("container %s/%s, partition %s: %w", ct.Info().Database, ct.Info().Name, id, err)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if p != nil {
+					all = append(all, *p)
+				}
+				return nil
+			})
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b Partition) int { return strings.Compare(a.Partition, b.Partition) })
+	return all, nil
+}
+
+// partition copies one partition; nil if its container was deleted meanwhile.
+func (c *creator) partition(ctx context.Context, ct *store.Container, id feed.Partition) (*Partition, error) {
+	for attempt := 1; ; attempt++ {
+		p, err := c.try(ctx, ct, id)
+		switch {
+		case err == nil:
+			c.finished(id)
+			return p, nil
+		case errors.Is(err, feed.ErrNoLog) && c.deleted(ctx, ct):
+			c.finished(id)
+			return nil, nil
+		case attempt == attempts || !errors.Is(err, errMoved):
+			return nil, err
+		}
+	}
+}
+
+// errMoved says that what was being copied is not there any more, and something newer is.
+var errMoved = errors.New("it was replaced while it was copied")
+
+// deleted tells whether a container was deleted meanwhile.
+func (c *creator) deleted(ctx context.Context, ct *store.Container) bool {
+	info := ct.Info()
+	now, err := c.src.Client.Catalog().Get(ctx, info.Database, info.Name)
+	return errors.Is(err, store.ErrNotFound) || err == nil && (now.ID != info.ID || now.State == store.ContainerDeleting)
+}
+
+func (c *creator) try(ctx context.Context, ct *store.Container, id feed.Partition) (*Partition, error) {
+	log, err := feed.OpenLog(ctx, c.src.JetStream, id, c.src.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	newest, err := c.newest(ctx, ct, id)
+	if err != nil {
+		return nil, err
+	}
+	shape, err := log.Shape(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p := &Partition{Partition: id.String(), Log: log.ID()}
+	if former := c.former[p.Partition]; former != nil && former.Log == p.Log && goesOn(former, newest, shape) {
+		p.Base, p.First, p.Since = former.Base, former.First, former.Since
+	} else if newest != nil {
+		p.First, p.Since = newest.LSN, newest.Time
+		data, err := json.Marshal(newest)
+		if err != nil {
+			return nil, err
+		}
+		p.Base = &Base{newest.ID(), data}
+	}
+	if p.Base != nil {
+		m, err := p.manifest()
+		if err != nil {
+			return nil, err
+		}
+		if err := c.parts(ctx, ct, id, m); err != nil {
+			return nil, err
+		}
+		p.Last, p.Sum = m.LSN, m.Checksum
+	}
+	if err := c.log(ctx, log, id, p, shape); err != nil {
+		return nil, err
+	}
+	p.Until = shape.Time.UnixMilli()
+	return p, nil
+}
+
+// newest returns the manifest of the owner's newest snapshot; nil if it has none.
+func (c *creator) newest(ctx context.Context, ct *store.Container, id feed.Partition) (*snapshot.Manifest, error) {
+	object, err := ct.ReadSnapshot(ctx, id, store.ReadSnapshot{})
+	if err != nil || object.ID == "" {
+		return nil, err
+	}
+	return snapshot.Decode(id, object.ID, object.Data)
+}
+
+// goesOn tells whether the base of the backup before serves again: the log behind it is
+// still there, and has not become large beside it.
+//
+//	base 1 GiB, 100 MiB of log in the backup, 20 MiB since: again, 20 MiB are sent
+//	base 1 GiB, 500 MiB of log in the backup, 20 MiB since: the newest snapshot
+//	base 20 MiB, 20 MiB of log in the backup: again
+func goesOn(former *Partition, newest *snapshot.Manifest, shape *feed.Shape) bool {
+	if former.Last+1 < shape.First || former.Last > shape.Last {
+		return false
+	}
+	m, err := former.manifest()
+	if err != nil || newest == nil || m != nil && newest.LSN <= m.LSN {
+		return err == nil
+	}
+	var tail uint64
+	for i := range former.Segments {
+		tail += former.Segments[i].Bytes
+	}
+	// What the log holds since is larger there than it will be here.
+	if shape.Commits > 0 {
+		tail += shape.Bytes / shape.Commits * uint64(shape.Last-former.Last)
+	}
+	return tail <= max(tailMin, newest.Stored()/2)
+}
+
+// parts copies the parts of a snapshot that are not there.
+func (c *creator) parts(ctx context.Context, ct *store.Container, id feed.Partition, m *snapshot.Manifest) error {
+	names, err := c.place.List(ctx, partsFolder(id))
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.place, err)
+	}
+	for i := range m.Parts {
+		part := &m.Parts[i]
+		if slices.Contains(names, partFile(part)) {
+			continue
+		}
+		object, err := ct.ReadSnapshot(ctx, id, store.ReadSnapshot{ID: m.ID(), Part: i + 1})
+		if errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("%w: %w", errMoved, err)
+		}
+		if err != nil {
+			return err
+		}
+		if err := part.Check(object.Data); err != nil {
+			return fmt.Errorf("part %d of snapshot %s, as its owner reads it, %w", i+1, m.ID(), err)
+		}
+		if err := c.put(ctx, partName(id, part), object.Data, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// put writes an object, and counts it.
+func (c *creator) put(ctx context.Context, name string, data []byte, id feed.Partition) error {
+	if err := c.place.Put(ctx, name, data); err != nil {
+		return fmt.Errorf("write %s to %s: %w", name, c.place, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent += uint64(len(data))
+	c.tell(id)
+	return nil
+}
+
+// finished counts a partition.
+func (c *creator) finished(id feed.Partition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.done++
+	c.tell(id)
+}
+
+// tell tells how far the work is; c.mu is held.
+func (c *creator) tell(id feed.Partition) {
+	if c.src.Progress != nil {
+		c.src.Progress(Progress{Partitions: c.done, Of: c.of, Bytes: c.sent, Total: c.total, What: id.String()})
+	}
+}
+
+// log copies what the log holds behind the base of p, or all of it, up to where shape says
+// that it ends.
+func (c *creator) log(ctx context.Context, log *feed.Log, id feed.Partition, p *Partition, shape *feed.Shape) error {
+	next, prev := shape.First, snapshot.Sum(0)
+	if p.Base != nil {
+		next, prev = p.Last+1, p.Sum
+	}
+	held, err := c.held(ctx, id, p, next, prev, shape.Last)
+	if err != nil {
+		return err
+	}
+	if p.Segments = held; len(held) > 0 {
+		last := &held[len(held)-1]
+		next, prev = last.To+1, last.Sum
+		p.Last, p.Sum = last.To, last.Sum
+	}
+	if next <= shape.Last {
+		if err := c.read(ctx, log, id, p, next, prev, shape.Last); err != nil {
+			return err
+		}
+	}
+	if p.Base == nil && len(p.Segments) > 0 {
+		p.First, p.Since = p.Segments[0].From, p.Segments[0].Since
+	}
+	return nil
+}
+
+// held returns the segments that are there and hold the commits from next on, each
+// behind the one before. The first may begin with commits that the base holds.
+func (c *creator) held(ctx context.Context, id feed.Partition, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) (held []Segment, err error) {
+	folder := logFolder(id, p.Log)
+	names, err := c.place.List(ctx, folder)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", c.place, err)
+	}
+	slices.Sort(names)
+	for {
+		found := false
+		for _, name := range slices.Backward(names) { // of several with one beginning the longest
+			s, ok := parseSegment(name)
+			begins := s.From == next || len(held) == 0 && p.Base != nil && s.From < next
+			if !ok || !begins || s.To < next || s.To > end {
+				continue
+			}
+			if s, ok = c.segment(ctx, folder+name, &s, p.Log, next, prev); ok {
+				held, next, prev, found = append(held, s), s.To+1, s.Sum, true
+				break
+			}
+		}
+		if !found {
+			return held, nil
+		}
+	}
+}
+
+// segment returns what is known of a segment that is there; false if it is not whole, or
+// does not follow the commit before next, whose checksum is prev. One that no backup names
+// was written by a run that did not end.
+func (c *creator) segment(ctx context.Context, name string, s *Segment, log feed.LogID, next feed.LSN, prev snapshot.Sum) (Segment, bool) {
+	known, ok := c.known[name]
+	if !ok || s.From < next { // what it says of the commit before next stands inside it
+		data, err := c.place.Get(ctx, name)
+		if err != nil {
+			return known, false
+		}
+		known = *s
+		follows := true
+		err = readSegment(s, log, data, func(commit *feed.Commit) error {
+			if commit.LSN == s.From {
+				known.Prev, known.Since = snapshot.Sum(commit.Prev), commit.Time
+			}
+			if commit.LSN == next {
+				follows = snapshot.Sum(commit.Prev) == prev
+			}
+			known.Sum, known.Until = snapshot.Sum(commit.Sum), commit.Time
+			return nil
+		})
+		known.Bytes = uint64(len(data))
+		return known, err == nil && follows
+	}
+	return known, known.Prev == prev || prev == 0
+}
+
+// read copies the commits from next to end.
+func (c *creator) read(ctx context.Context, log *feed.Log, id feed.Partition, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) error {
+	tail, err := log.Tail(ctx, next, feed.TailOptions{Prev: feed.Checksum(prev)})
+	if err != nil {
+		return err
+	}
+	defer tail.Close()
+	w, err := newSegmentWriter()
+	if err != nil {
+		return err
+	}
+	defer w.encoder.Close() //nolint:errcheck // nothing is streamed
+	flush := func() error {
+		s, data := w.end()
+		if err := c.put(ctx, logFolder(id, p.Log)+s.file(), data, id); err != nil {
+			return err
+		}
+		p.Segments = append(p.Segments, s)
+		p.Last, p.Sum = s.To, s.Sum
+		return nil
+	}
+	for next <= end {
+		commit, err := tail.Next(ctx)
+		if _, trimmed := errors.AsType[*feed.TrimmedError](err); trimmed || feed.Damaged(err) {
+			return fmt.Errorf("%w: the log lacks what is behind LSN %d: %w", errMoved, next-1, err)
+		}
+		if err != nil {
+			return err
+		}
+		if w.full(tail.Data()) {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		w.add(commit, tail.Data())
+		next = commit.LSN + 1
+	}
+	return flush()
+}
+
+// records reads the records of the catalog and of the pipelines, and leaves out the
+// partitions of containers that are gone by now.
+func (c *creator) records(ctx context.Context, r *Result) error {
+	copied := map[feed.ResourceID]int{}
+	for i := range r.Partitions {
+		id, err := r.Partitions[i].id()
+		if err != nil {
+			return err
+		}
+		copied[id.Container]++
+	}
+	stands := map[feed.ResourceID]bool{}
+	for _, b := range []struct{ bucket, keys string }{
+		{store.CatalogBucket, "container.>"}, {store.CatalogBucket, "database.>"}, {c.src.Pipelines, c.src.PipelineKeys},
+	} {
+		kv, err := c.src.JetStream.KeyValue(ctx, b.bucket)
+		if errors.Is(err, jetstream.ErrBucketNotFound) && b.bucket == c.src.Pipelines {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("bucket %s: %w", b.bucket, err)
+		}
+		entries, err := bucket.Entries(ctx, c.src.JetStream, kv, b.keys)
+		if err != nil {
+			return fmt.Errorf("list %s of bucket %s: %w", b.keys, b.bucket, err)
+		}
+		for _, e := range entries {
+			if b.keys == "container.>" {
+				info, err := store.DecodeContainer(e.Value())
+				if err != nil {
+					return fmt.Errorf("record %s: %w", e.Key(), err)
+				}
+				if info.State != store.ContainerReady || copied[info.ID] != len(info.Partitions) {
+					r.skip(&info)
+					continue // made meanwhile, or being deleted
+				}
+				stands[info.ID] = true
+			}
+			r.Records = append(r.Records, Record{b.bucket, e.Key(), e.Value()})
+		}
+	}
+	r.Partitions = slices.DeleteFunc(r.Partitions, func(p Partition) bool {
+		id, err := p.id()
+		return err != nil || !stands[id.Container]
+	})
+	slices.SortFunc(r.Records, func(a, b Record) int { return strings.Compare(a.Bucket+"\x00"+a.Key, b.Bucket+"\x00"+b.Key) })
+	return nil
+}
+
+// skip notes a container that is not in the backup.
+func (r *Result) skip(info *store.ContainerInfo) {
+	if name := info.Database + "/" + info.Name; !slices.Contains(r.Skipped, name) {
+		r.Skipped = append(r.Skipped, name)
+	}
+}

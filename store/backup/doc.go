@@ -1,0 +1,37 @@
+// Package backup keeps copies of a whole store in a place of their own, and makes a store
+// of them again. It is no API: it is for cmd/millrace.
+//
+// # Model
+//
+//	owner's snapshot ──parts──▶ ┌──────────── a Store ────────────┐
+//	log behind it    ──commits─▶│ parts, segments of logs         │──Restore──▶ new logs
+//	catalog, pipelines ────────▶│ backups/ID.json, written last   │
+//	                            └─────────────────────────────────┘
+//
+// A backup has of each physical partition a base, which is the owner's newest snapshot or
+// nothing where the log begins with its first commit, and the log behind it up to where it
+// ended. Parts and segments are immutable and named by what they hold. So the next backup
+// in the same place sends what is not there: the log since, and when that has grown past
+// half of the base, a new base.
+//
+// # What it promises
+//
+//   - A backup is there when its manifest is. It is written last, whole or not at all, after
+//     everything that it names. A crash leaves objects that nothing names; the next Create
+//     finds and uses them.
+//   - What is restored at LSN n is what every owner held at LSN n (I3). The base was read
+//     back and digested before the owner named it; the segments are the log's own bytes, each
+//     commit with its checksum and that of the one before; the state is made by the owner's
+//     own apply. So any LSN between the base and the end can be restored, and no other.
+//   - Each partition is cut at a moment of its own: a backup is no one moment of a store, as
+//     the store has none. Within a partition a transaction is whole or not there.
+//   - What is damaged is found by Verify, and by Restore before it changes anything.
+//
+// It does not copy what a machine or a person keeps secret: keys of the gateway,
+// credentials, certificates. Positions of pipelines and leases are left out too: they mean
+// nothing for another log.
+//
+// # Concurrency
+//
+// One process at a time writes backups to a place; whoever opens it holds its lock.
+package backup

@@ -1,0 +1,252 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// Damage is an object that cannot be used.
+type Damage struct {
+	Backups []string `json:"backups"` // that name it
+	Object  string   `json:"object"`
+	Reason  string   `json:"reason"`
+	// Bytes is what it should have.
+	Bytes uint64 `json:"bytes,omitempty"`
+}
+
+// Report is what Verify found.
+type Report struct {
+	Backups []string `json:"backups"` // that were verified
+	Objects int      `json:"objects"` // that were read
+	Bytes   uint64   `json:"bytes"`
+	Damaged []Damage `json:"damaged"`
+}
+
+// Verify reads all that backups of a place name, and computes its checksums, the chain of
+// its commits, and its snapshots' digests anew. An object that several backups name is
+// read once. With id "" it verifies all backups. The error is as of List; what is damaged
+// is no error.
+func Verify(ctx context.Context, place snapshot.Store, id string, progress func(Progress)) (*Report, error) {
+	all, damage, err := List(ctx, place)
+	if err != nil {
+		return nil, err
+	}
+	v := &verifier{place: place, report: &Report{Damaged: []Damage{}}, bad: map[string]int{}, done: map[string]bool{}, progress: progress}
+	if id != "" {
+		b, err := Find(all, id)
+		if err != nil {
+			return nil, errors.Join(append(damage, err)...)
+		}
+		all, damage = []*Backup{b}, nil
+	}
+	for _, err := range damage {
+		d, ok := errors.AsType[*DamagedError](err)
+		if !ok {
+			return nil, err
+		}
+		v.report.Damaged = append(v.report.Damaged, Damage{Object: d.Name, Reason: d.Reason})
+	}
+	for _, b := range all {
+		v.of += len(b.Partitions)
+	}
+	for _, b := range all {
+		v.report.Backups = append(v.report.Backups, b.ID)
+		for i := range b.Partitions {
+			if err := v.partition(ctx, b.ID, &b.Partitions[i]); err != nil {
+				return nil, fmt.Errorf("backup %s, partition %s: %w", b.ID, b.Partitions[i].Partition, err)
+			}
+			v.partitions++
+		}
+	}
+	return v.report, nil
+}
+
+// NoBackupError says that a place has no backup of that name.
+type NoBackupError struct{ ID string }
+
+func (e *NoBackupError) Error() string {
+	return fmt.Sprintf("there is no backup %s; millrace backup list tells which there are", e.ID)
+}
+
+// Find returns a backup by its id.
+func Find(all []*Backup, id string) (*Backup, error) {
+	for _, b := range all {
+		if b.ID == id {
+			return b, nil
+		}
+	}
+	return nil, &NoBackupError{id}
+}
+
+type verifier struct {
+	place          snapshot.Store
+	report         *Report
+	bad            map[string]int // index in report.Damaged, by object
+	done           map[string]bool
+	partitions, of int
+	progress       func(Progress)
+}
+
+// damaged notes an object once, with each backup that names it.
+func (v *verifier) damaged(backup, object, reason string, bytes uint64) {
+	at, known := v.bad[object]
+	if !known {
+		at = len(v.report.Damaged)
+		v.bad[object] = at
+		v.report.Damaged = append(v.report.Damaged, Damage{Object: object, Reason: reason, Bytes: bytes})
+	}
+	v.report.Damaged[at].Backups = append(v.report.Damaged[at].Backups, backup)
+}
+
+// first tells whether an object was not read yet. One that is bad is noted for the backup.
+func (v *verifier) first(backup, object string) bool {
+	if v.done[object] {
+		if at, bad := v.bad[object]; bad {
+			v.report.Damaged[at].Backups = append(v.report.Damaged[at].Backups, backup)
+		}
+		return false
+	}
+	v.done[object] = true
+	return true
+}
+
+func (v *verifier) read(n int, what string) {
+	v.report.Objects++
+	v.report.Bytes += uint64(n)
+	if v.progress != nil {
+		v.progress(Progress{Partitions: v.partitions, Of: v.of, Bytes: v.report.Bytes, What: what})
+	}
+}
+
+func (v *verifier) partition(ctx context.Context, backup string, p *Partition) error {
+	id, err := p.id()
+	if err != nil {
+		return err
+	}
+	m, err := p.manifest()
+	if err != nil {
+		return err
+	}
+	if m != nil {
+		if err := v.base(ctx, backup, id, m); err != nil {
+			return err
+		}
+	}
+	if err := p.chain(m); err != nil {
+		v.damaged(backup, backupsFolder+backup+".json", err.Error(), 0)
+	}
+	folder := logFolder(id, p.Log)
+	for i := range p.Segments {
+		s := &p.Segments[i]
+		name := folder + s.file()
+		if !v.first(backup, name) {
+			continue
+		}
+		data, err := v.place.Get(ctx, name)
+		if errors.Is(err, snapshot.ErrNotFound) {
+			v.damaged(backup, name, "is gone", s.Bytes)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		v.read(len(data), p.Partition)
+		if err := readSegment(s, p.Log, data, func(*feed.Commit) error { return ctx.Err() }); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			v.damaged(backup, name, err.Error(), s.Bytes)
+		}
+	}
+	return nil
+}
+
+// base reads a snapshot: its parts one by one, so that each bad one is found, and if all
+// are whole their digest.
+func (v *verifier) base(ctx context.Context, backup string, id feed.Partition, m *snapshot.Manifest) error {
+	whole := true
+	for i := range m.Parts {
+		name := partName(id, &m.Parts[i])
+		if !v.first(backup, name) {
+			_, bad := v.bad[name]
+			whole = whole && !bad
+			continue
+		}
+		data, err := v.place.Get(ctx, name)
+		switch {
+		case errors.Is(err, snapshot.ErrNotFound):
+			err = errors.New("is gone")
+		case err != nil:
+			return err
+		default:
+			v.read(len(data), id.String())
+			err = m.Parts[i].Check(data)
+		}
+		if err != nil {
+			whole = false
+			v.damaged(backup, name, err.Error(), m.Parts[i].Bytes)
+		}
+	}
+	digest := "snapshot " + id.String() + " " + m.ID()
+	if !whole || !v.first(backup, digest) {
+		return nil
+	}
+	for _, err := range snapshot.Entries(ctx, newView(v.place, id, m), m, ctx.Err) {
+		if d, damaged := errors.AsType[*snapshot.DamagedError](err); damaged {
+			v.damaged(backup, digest, d.Reason, 0)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chain compares the ends of the base and of the segments: each begins where the one
+// before has ended, at the same commit.
+func (p *Partition) chain(m *snapshot.Manifest) error {
+	next, prev := p.First, snapshot.Sum(0)
+	if m != nil {
+		if m.Log != p.Log || m.LSN != p.First {
+			return fmt.Errorf("partition %s: its base is of log %s at LSN %d, log %s at LSN %d is expected", p.Partition, m.Log, m.LSN, p.Log, p.First)
+		}
+		next, prev = m.LSN+1, m.Checksum
+	}
+	for i := range p.Segments {
+		s := &p.Segments[i]
+		// The first may begin with commits that the base holds.
+		follows := s.From == next && (prev == 0 || s.Prev == prev) || i == 0 && m != nil && s.From < next && s.To >= next
+		if !follows {
+			return fmt.Errorf("partition %s: a segment begins with LSN %d and the one before ends with LSN %d", p.Partition, s.From, next-1)
+		}
+		next, prev = s.To+1, s.Sum
+	}
+	if p.Last != next-1 || p.Sum != prev {
+		return fmt.Errorf("partition %s: it ends with LSN %d, LSN %d is expected", p.Partition, next-1, p.Last)
+	}
+	return nil
+}
+
+// view shows the parts of a snapshot under the names that they have in the store of
+// snapshots that they were copied from.
+type view struct {
+	snapshot.Store
+	names map[string]string // in the place, by the name there
+}
+
+func newView(place snapshot.Store, id feed.Partition, m *snapshot.Manifest) *view {
+	v := &view{place, map[string]string{}}
+	for i := range m.Parts {
+		v.names[m.PartName(i)] = partName(id, &m.Parts[i])
+	}
+	return v
+}
+
+func (v *view) Get(ctx context.Context, name string) ([]byte, error) {
+	return v.Store.Get(ctx, v.names[name])
+}
