@@ -280,6 +280,7 @@ func TestCLI_EveryVerbTakesEveryOutput(t *testing.T) {
 		{"query", "productMeta", "--id", s.TagID(1)},
 		{"feed", "productMeta", "--limit", "1"},
 		{"delete", "pipeline", "tag-names"},
+		{"upgrade"},
 		{"version"},
 	} {
 		name := strings.Join(line, " ")

@@ -66,6 +66,20 @@ func TestUpgrade_ADirectoryOfAnEarlierRelease(t *testing.T) {
 
 			up.kill()
 			up.start()
+			for _, c := range []struct{ finish, finished bool }{{false, false}, {true, true}, {true, false}} {
+				var state struct {
+					Level    int
+					Behind   []any
+					Finished bool
+				}
+				line := []string{"upgrade"}
+				if c.finish {
+					line = append(line, "--finish")
+				}
+				if exit := runJSON(t, server, &state, line...); exit != 0 || len(state.Behind) > 0 || state.Finished != c.finished || (state.Level > 1) != c.finish {
+					t.Errorf("%v: exit %d, %+v", line, exit, state)
+				}
+			}
 			r = verifyCopies(t, server)
 			r.equal(t, "after a crash", copies)
 		})

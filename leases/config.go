@@ -138,6 +138,10 @@ type Config struct {
 	// Host is shown to operators beside the holder. Informative.
 	Host string `yaml:"-"`
 
+	// Level is shown to whoever asks for [Processes]: what the process can read of what
+	// others write. No lease depends on it.
+	Level int `yaml:"-"`
+
 	// Log receives what happens to leases. Default slog.Default().
 	Log *slog.Logger `yaml:"-"`
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
+	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/spare"
 )
 
@@ -69,7 +70,10 @@ func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig)
 
 func openCatalogBucket(ctx context.Context, js jetstream.JetStream, create bool, replicas int) (jetstream.KeyValue, error) {
 	if create {
-		kv, err := js.CreateKeyValue(ctx, CatalogBucketConfig(replicas))
+		cfg := CatalogBucketConfig(replicas)
+		// One that is made again beside logs that are there keeps to what any release reads.
+		cfg.Metadata = featurelevel.Labels()
+		kv, err := js.CreateKeyValue(ctx, cfg)
 		if !errors.Is(err, jetstream.ErrBucketExists) {
 			return kv, err
 		} // another process was faster

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/featurelevel"
 )
 
 // session is a connection to a running Millrace.
@@ -112,6 +113,9 @@ func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, readOnl
 	}
 	catalog, err := store.OpenCatalog(ctx, js, store.CatalogConfig{Replicas: cfg.Replicas(), Log: cfg.Feed.Log, ReadOnly: readOnly})
 	if err != nil {
+		return nil, err
+	}
+	if _, err := featurelevel.Read(ctx, js); err != nil {
 		return nil, err
 	}
 	client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: a.timeout, ReadOnly: readOnly})

@@ -44,6 +44,7 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
 	"github.com/millrace/millrace/store/upkeep"
@@ -209,6 +210,9 @@ func (n *Node) openCatalog(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := n.checkLevel(ctx); err != nil {
+		return err
+	}
 	n.client = store.NewClient(n.nc, n.catalog, store.ClientConfig{Local: n.local})
 	err = n.await(ctx, "the registry of pipelines", func(ctx context.Context) (err error) {
 		n.registry, err = registry.Open(ctx, n.js, n.client, registry.Config{
@@ -225,10 +229,25 @@ func (n *Node) openCatalog(ctx context.Context) (err error) {
 	return nil
 }
 
+// checkLevel refuses data that a later release has made its own, and says when an
+// upgrade to this one is not finished.
+func (n *Node) checkLevel(ctx context.Context) error {
+	level := 0
+	err := n.await(ctx, "the feature level of the data", func(ctx context.Context) (err error) {
+		level, err = featurelevel.Read(ctx, n.js)
+		return err
+	})
+	if err == nil && level < featurelevel.Newest {
+		n.log.Info("the data is shared with an earlier release, so that there is a way back to it; millrace upgrade --finish ends that",
+			slog.Int("level", level), slog.Int("newest", featurelevel.Newest))
+	}
+	return err
+}
+
 // manager announces the node to a lease group.
 func (n *Node) manager(ctx context.Context, group string) (m *leases.Manager, err error) {
 	cfg := n.cfg.Leases
-	cfg.Group, cfg.Log = group, n.log
+	cfg.Group, cfg.Log, cfg.Level = group, n.log, featurelevel.Newest
 	if n.lock != nil {
 		cfg.Node, cfg.NodeLocked = n.lock.Node(), true
 	}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store/featurelevel"
+)
+
+func newUpgrade(a *app) *cobra.Command {
+	var finish bool
+	cmd := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Tell how far an upgrade is, and finish it",
+		Long: `Upgrade tells the feature level of the data, which says what the releases that
+share it may write, and which running processes do not know the newest one.
+
+An upgrade is: stop each process, replace the program, start it; stores before
+workers, one after the other where there are several. Until --finish the data keeps
+its level, and you can go back to the release before in the same way.
+
+With --finish the level is raised to that of this release, once all processes that
+run know it. What the level allows begins by itself; there is no way back from it.
+A process of an earlier release that is started later does not know that and takes
+what it reads for damage: take the old program away first.
+
+It exits with 1 if --finish is refused because of a process of an earlier release.`,
+		Example: "  millrace upgrade\n  millrace upgrade --finish",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error { return a.upgrade(ctx, s, finish) })
+		},
+	}
+	cmd.Flags().BoolVar(&finish, "finish", false, "raise the level of the data; there is no way back")
+	return cmd
+}
+
+// upgradeState is what upgrade tells.
+type upgradeState struct {
+	Level    int              `json:"level"`    // of the data
+	Newest   int              `json:"newest"`   // that this program knows
+	Behind   []leases.Process `json:"behind"`   // processes that do not know it
+	Finished bool             `json:"finished"` // by this command
+}
+
+func (a *app) upgrade(ctx context.Context, s *session, finish bool) error {
+	state := &upgradeState{Newest: featurelevel.Newest}
+	var err error
+	if state.Level, err = featurelevel.Read(ctx, s.js); err != nil {
+		return err
+	}
+	if state.Behind, err = featurelevel.Behind(ctx, s.js, s.cfg.Leases.Bucket); err != nil {
+		return err
+	}
+	refused := finish && state.Level < state.Newest && len(state.Behind) > 0
+	if finish && state.Level < state.Newest && !refused {
+		if err := featurelevel.Raise(ctx, s.js); err != nil {
+			return err
+		}
+		state.Level, state.Finished = state.Newest, true
+	}
+	if err := a.print(state, func(w io.Writer) error { return printUpgrade(w, state, refused) }); err != nil {
+		return err
+	}
+	if refused {
+		return &badNews{errTold}
+	}
+	return nil
+}
+
+func printUpgrade(w io.Writer, s *upgradeState, refused bool) error {
+	var next string
+	switch {
+	case s.Finished:
+		next = "the upgrade is finished: releases before this one cannot read the data any more"
+	case s.Level == s.Newest:
+		next = "nothing is left to do"
+	case refused:
+		next = "not finished: upgrade the processes above and try again"
+	case len(s.Behind) > 0:
+		next = "next: upgrade the processes above, then millrace upgrade --finish"
+	default:
+		next = "next: millrace upgrade --finish, when you do not want to go back to the release before"
+	}
+	errs := []error{}
+	line := func(format string, args ...any) {
+		_, err := fmt.Fprintf(w, format+"\n", args...)
+		errs = append(errs, err)
+	}
+	line("the data has feature level %d, this release knows up to %d", s.Level, s.Newest)
+	for i := range s.Behind {
+		line("  %s is of an earlier release", &s.Behind[i])
+	}
+	line("%s", next)
+	return errors.Join(errs...)
+}

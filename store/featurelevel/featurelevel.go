@@ -1,0 +1,130 @@
+// Package featurelevel says which releases share the data. It is no API: it is for the
+// packages of store, for what registers pipelines, and for millrace upgrade.
+//
+// The catalog carries a level. A process writes nothing that a release of that level
+// cannot read, so as long as the level is not raised, every process may be stopped and
+// the release before be started on the same data:
+//
+//	release of level 1  ──▶  release of level 2        ──▶  millrace upgrade --finish
+//	data at level 1          data at level 1, way back       data at level 2, no way back
+//
+// A new catalog has the newest level. One that was there is raised by Raise, once, when
+// every process knows the level; Behind names those that do not. A level is never lowered.
+//
+//	1  releases that keep every log whole
+//	2  logs are trimmed, and pipelines begin with a snapshot
+//
+// What is younger than a release and written at its level all the same is written so that
+// it can pass over it: members of records that it does not know, metadata of streams.
+//
+// All functions may be called concurrently.
+package featurelevel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/leases"
+)
+
+// Newest is the level that this release can read.
+const Newest = 2
+
+// label is where the stream of the catalog's bucket tells the level of the data.
+const label = "millrace.level"
+
+// catalogStream is that stream; package store, which names the bucket, stands above.
+const catalogStream = "KV_millrace_catalog"
+
+// Labels are those of a new catalog's bucket. One that is made again beside logs has
+// none of them: it is not known who shares the data, so it keeps to what all can read.
+func Labels() map[string]string { return map[string]string{label: strconv.Itoa(Newest)} }
+
+// LaterError says that the data has a level that this release does not know.
+type LaterError struct{ Level int }
+
+func (e *LaterError) Error() string {
+	return fmt.Sprintf("the data has feature level %d, and this release reads up to %d: a later release has finished its upgrade; use that one", e.Level, Newest)
+}
+
+// Read returns the level of the data: 1 where no release has said one. The error is
+// *LaterError if it is not known here, jetstream.ErrBucketNotFound if there is no catalog.
+func Read(ctx context.Context, js jetstream.JetStream) (int, error) {
+	cfg, err := catalogConfig(ctx, js)
+	if err != nil {
+		return 0, fmt.Errorf("read the feature level: %w", err)
+	}
+	return levelOf(cfg.Metadata)
+}
+
+func catalogConfig(ctx context.Context, js jetstream.JetStream) (*jetstream.StreamConfig, error) {
+	stream, err := js.Stream(ctx, catalogStream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		// Which is what others wait for: a server may not have heard of a bucket yet.
+		err = jetstream.ErrBucketNotFound
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &stream.CachedInfo().Config, nil
+}
+
+func levelOf(labels map[string]string) (int, error) {
+	text, ok := labels[label]
+	if !ok {
+		return 1, nil
+	}
+	level, err := strconv.Atoi(text)
+	switch {
+	case err != nil || level < 1:
+		return 0, fmt.Errorf("the feature level of the data is %q; a number from 1 is expected", text)
+	case level > Newest:
+		return 0, &LaterError{level}
+	}
+	return level, nil
+}
+
+// Behind returns the processes that do not know the newest level. They must be upgraded
+// before Raise. Processes that have just been started and hold nothing yet are among those
+// that are asked; ones that are started later are not, so whoever raises the level must
+// know that the old release is gone from everywhere.
+func Behind(ctx context.Context, js jetstream.JetStream, bucket string) ([]leases.Process, error) {
+	all, err := leases.Processes(ctx, js, bucket)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(p leases.Process) bool { return p.Level >= Newest }), nil
+}
+
+// raiseTries bounds how often Raise writes the level.
+const raiseTries = 5
+
+// Raise sets the level of the data to Newest, if it is lower. The caller has asked Behind.
+func Raise(ctx context.Context, js jetstream.JetStream) error {
+	// A stream's configuration is changed without compare-and-set: a store that writes
+	// another label at this moment may take this one away again. So it is read back.
+	for range raiseTries {
+		cfg, err := catalogConfig(ctx, js)
+		if err != nil {
+			return fmt.Errorf("raise the feature level: %w", err)
+		}
+		if level, err := levelOf(cfg.Metadata); err != nil || level >= Newest {
+			return err
+		}
+		cfg.Metadata = maps.Clone(cfg.Metadata)
+		if cfg.Metadata == nil {
+			cfg.Metadata = map[string]string{}
+		}
+		maps.Copy(cfg.Metadata, Labels())
+		if _, err := js.UpdateStream(ctx, *cfg); err != nil {
+			return fmt.Errorf("raise the feature level: %w", err)
+		}
+	}
+	return errors.New("raise the feature level: it was written several times and did not stay")
+}
