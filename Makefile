@@ -19,7 +19,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test check lint fuzz vuln bench soak chaos model
+.PHONY: help demo build test check lint fuzz vuln bench soak chaos model random
 
 ## help: list the targets
 help:
@@ -80,8 +80,12 @@ vuln:
 bench:
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -count=$(COUNT) -timeout 0 $(PKG)
 
-## model: 100,000 random operations over cascades, and over every kind of copy, from SEED on (default 1)
+## model: the models of docs/model and their mutations, by TLC (ARGS=-large, ARGS=-trace: see there)
 model:
+	$(GO) test ./docs/model -count=1 -timeout 0 -v -parallel 2 -run TestModels -args -tlc $(ARGS)
+
+## random: 100,000 random operations over cascades, and over every kind of copy, from SEED on (default 1)
+random:
 	$(GO) test ./integration -count=1 -timeout 0 -v -parallel 1 -run 'EveryKind_Model|I6_Model' -args -long -everykind.seed=$(or $(SEED),1) -model.seed=$(or $(SEED),1)
 
 ## soak: an hour of writes at 2,000/s under the WebStore's pipelines; memory stays flat (SOAK=10m for less)
