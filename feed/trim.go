@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -104,4 +105,36 @@ func (l *Log) missing(ctx context.Context, want, got LSN) error {
 		return &GapError{Partition: l.p, Want: trimmed + 1, Got: got}
 	}
 	return &TrimmedError{Partition: l.p, Want: want, First: got}
+}
+
+// Time returns the time of the commit at lsn. The error is as of Read.
+func (l *Log) Time(ctx context.Context, lsn LSN) (time.Time, error) {
+	data, err := l.fetch(ctx, lsn)
+	if err != nil {
+		return time.Time{}, err
+	}
+	h, err := DecodeHeader(data)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("partition %s at LSN %d: %w", l.p, lsn, err)
+	}
+	return time.UnixMilli(h.Time), nil
+}
+
+// LastBefore returns the last LSN up to one that is there whose commit's time is before t;
+// one below the first that is kept if none is.
+func (l *Log) LastBefore(ctx context.Context, t time.Time, upTo LSN) (LSN, error) {
+	first, _, err := l.Bounds(ctx)
+	if err != nil {
+		return 0, err
+	}
+	millis := ceilMillis(t)
+	if upTo < first {
+		return first - 1, nil
+	}
+	// Most often all of it is old enough, which one look tells.
+	if at, err := l.Time(ctx, upTo); err != nil || at.UnixMilli() < millis {
+		return upTo, err
+	}
+	next, err := l.search(ctx, first, upTo, millis)
+	return next - 1, err
 }

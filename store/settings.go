@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store/query"
 )
@@ -18,7 +19,6 @@ const (
 	PartitionKeyPathsMax = 3
 	PartitionsMax        = 256
 	IndexesMax           = 64
-	retentionDefault     = 168 * time.Hour
 )
 
 // The kinds of control transactions that the store writes.
@@ -26,6 +26,7 @@ const (
 	ControlGenesis  = "genesis"  // Data: Settings; the first transaction of a log
 	ControlTakeover = "takeover" // a new owner's first commit; no data
 	ControlSettings = "settings" // Data: Settings, replacing the former ones
+	ControlTrim     = "trim"     // raises the trim point of the log, which its commit carries
 )
 
 // Settings are what decides writes in a physical partition. They are in its log,
@@ -40,6 +41,8 @@ type Settings struct {
 	// TombstonesKept is how long it keeps them, in milliseconds.
 	Tombstones     []TombstoneSetting `json:"tombstones,omitempty"`
 	TombstonesKept int64              `json:"tombstonesKept,omitempty"`
+	// Trimmed is the trim point of the log, as feed.Commit.Trimmed has it.
+	Trimmed feed.LSN `json:"trimmed,omitempty"`
 	// NextNumber is the number that the next new index gets; numbers are never
 	// used again.
 	NextNumber uint32 `json:"nextNumber"`
@@ -136,9 +139,6 @@ func (s *ContainerSpec) Normalize() {
 	if s.Partitions == 0 {
 		s.Partitions = 1
 	}
-	if s.ChangeFeed.Retention == 0 {
-		s.ChangeFeed.Retention = retentionDefault
-	}
 }
 
 // Check returns everything that is wrong with a normalized spec, each error
@@ -183,8 +183,16 @@ func (s *ContainerSpec) Check() []error {
 	if s.TTL < -1 {
 		bad("ttl", "is %d; off, on or a duration of at least 1s is allowed", s.TTL)
 	}
-	if s.ChangeFeed.Retention < 0 {
-		bad("changeFeed.retention", "is negative")
+	kept := s.ChangeFeed.Kept()
+	if kept < 0 && kept != RetentionForever {
+		bad("changeFeed.retention", "is negative; a duration from 0s on, or forever, is allowed")
+	}
+	switch most := s.ChangeFeed.RetentionMax; {
+	case most == 0:
+	case kept == RetentionForever:
+		bad("changeFeed.retentionMax", "is %s, and changeFeed.retention is forever; name a retention of at most that", most)
+	case most < time.Duration(kept):
+		bad("changeFeed.retentionMax", "is %s; at least changeFeed.retention, %s, is allowed", most, kept)
 	}
 	if t := s.ChangeFeed.Tombstones; t != 0 && t < time.Minute {
 		bad("changeFeed.tombstones", "is %s; at least 1m is allowed", t)
@@ -227,6 +235,17 @@ func CheckName(what, name string) error {
 	}
 	return nil
 }
+
+// String returns forever or a duration.
+func (r Retention) String() string {
+	if r == RetentionForever {
+		return "forever"
+	}
+	return time.Duration(r).String()
+}
+
+// MarshalYAML writes what String returns.
+func (r Retention) MarshalYAML() (any, error) { return r.String(), nil }
 
 // String returns off, on or a duration.
 func (t TTL) String() string {

@@ -31,13 +31,36 @@ type ContainerSpec struct {
 
 // ChangeFeedSpec tells how long changes are kept.
 type ChangeFeedSpec struct {
-	// Retention is for how long at least. Default 168h. Nothing is trimmed yet.
-	Retention time.Duration `json:"retention,omitempty" yaml:"retention"`
+	// Retention is for how long at least: a duration from 0s on, or forever. A change goes
+	// when it is older, a snapshot has what it did, and every pipeline has read it. Default
+	// forever.
+	Retention *Retention `json:"retention,omitempty" yaml:"retention,omitempty"`
+	// RetentionMax is for how long at most, at least retention: beyond it a change goes also
+	// where a pipeline has not read it. Default none: pipelines are waited for.
+	RetentionMax time.Duration `json:"retentionMax,omitempty" yaml:"retentionMax,omitempty"`
 	// Tombstones is how long the container remembers the copied fields of deleted items
 	// that cascades follow: so long can copies be judged whose source is gone. Default
 	// 8760h, at least 1m.
 	Tombstones time.Duration `json:"tombstones,omitempty" yaml:"tombstones,omitempty"`
 }
+
+// Kept is for how long changes are kept at least, RetentionForever if for ever.
+func (s *ChangeFeedSpec) Kept() Retention {
+	if s.Retention == nil {
+		return retentionDefault
+	}
+	return *s.Retention
+}
+
+// Retention is a time in nanoseconds, or RetentionForever. In YAML and text: a Go
+// duration, or forever.
+type Retention time.Duration
+
+// RetentionForever keeps every change.
+const RetentionForever Retention = -1
+
+// retentionDefault is the retention of containers whose declaration names none.
+const retentionDefault = RetentionForever
 
 // TTL is a container's default time to live in seconds: 0 is off, -1 is on
 // without a default (items' own ttl counts), n > 0 is n seconds after the last

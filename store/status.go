@@ -43,6 +43,8 @@ type PartitionStatus struct {
 	Snapshot *SnapshotState `json:"snapshot,omitempty"`
 	// Pins are what keeps older snapshots, and the log behind them.
 	Pins []SnapshotPin `json:"pins,omitempty"`
+	// Trim tells how far the log is trimmed; nil if that is not known yet.
+	Trim *TrimState `json:"trim,omitempty"`
 	// EngineScrub is the same of the engine of the owner's process.
 	EngineScrub *ScrubState `json:"engineScrub,omitempty"`
 	Queue       int         `json:"queue"` // requests waiting to be decided
@@ -82,6 +84,28 @@ type SnapshotPin struct {
 	LSN    feed.LSN  `json:"lsn"`
 	Items  uint64    `json:"items"`
 	Until  time.Time `json:"until"`
+}
+
+// TrimState tells how far the log of a partition is trimmed.
+type TrimState struct {
+	// Retention is what the container declares, or the default.
+	Retention string `json:"retention"`
+	// First is the first LSN that the log has, Point the trim point: the last that may be gone.
+	First feed.LSN `json:"first"`
+	Point feed.LSN `json:"point"`
+	// HeldBy says what keeps the trim point from going further.
+	HeldBy string `json:"heldBy,omitempty"`
+	// Late are the readers that changeFeed.retentionMax will cut off unless they go on.
+	Late []LateReader `json:"late,omitempty"`
+}
+
+// LateReader is somebody who has not read a log for long.
+type LateReader struct {
+	Reader string `json:"reader"`
+	// After is the last LSN that was read.
+	After feed.LSN `json:"after"`
+	// CutOff is when what follows may be trimmed.
+	CutOff time.Time `json:"cutOff"`
 }
 
 // IndexState tells whether an index can be used.

@@ -100,7 +100,8 @@ func (d *Decoder) container(n *yaml.Node, s *store.ContainerSpec) {
 		field{"ttl", "", func(n *yaml.Node, path string) { d.ttl(n, path, &s.TTL) }},
 		field{"changeFeed", "", func(n *yaml.Node, path string) {
 			d.mapping(n, path,
-				field{"retention", "", func(n *yaml.Node, path string) { d.duration(n, path, &s.ChangeFeed.Retention) }},
+				field{"retention", "", func(n *yaml.Node, path string) { d.retention(n, path, &s.ChangeFeed.Retention) }},
+				field{"retentionMax", "", func(n *yaml.Node, path string) { d.duration(n, path, &s.ChangeFeed.RetentionMax) }},
 				field{"tombstones", "", func(n *yaml.Node, path string) { d.duration(n, path, &s.ChangeFeed.Tombstones) }},
 			)
 		}},
@@ -129,6 +130,14 @@ func (d *Decoder) ttl(n *yaml.Node, path string, into *store.TTL) {
 	if err := into.UnmarshalText([]byte(n.Value)); err != nil {
 		d.bad(n, "%s is %s; off, on or a duration of whole seconds such as 36h is expected%s", path, describe(n), durationHint(n.Value))
 	}
+}
+
+func (d *Decoder) retention(n *yaml.Node, path string, into **store.Retention) {
+	kept := store.RetentionForever
+	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value != kept.String() {
+		d.duration(n, path, (*time.Duration)(&kept))
+	}
+	*into = &kept
 }
 
 func (d *Decoder) duration(n *yaml.Node, path string, into *time.Duration) {

@@ -51,7 +51,7 @@ func TestLoadWebStore(t *testing.T) {
 func TestDocumentsAreReadBack(t *testing.T) {
 	info := store.ContainerInfo{Database: "shop", Name: "orders", Spec: store.ContainerSpec{
 		PartitionKey: []string{"/customerId", "/year"}, Partitions: 8, Indexes: []string{"/lines/*/sku"},
-		UniqueKeys: [][]string{{"/number"}}, TTL: 36 * 3600, ChangeFeed: store.ChangeFeedSpec{Retention: 90 * time.Minute},
+		UniqueKeys: [][]string{{"/number"}}, TTL: 36 * 3600, ChangeFeed: store.ChangeFeedSpec{Retention: new(store.Retention(90 * time.Minute))},
 	}}
 	rec := registry.Record{Database: "shop", Name: "names", Spec: specOf(t, `{
 		"source": {"container": "people", "where": "type = 'person: \"x\"'"},

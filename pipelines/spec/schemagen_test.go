@@ -151,6 +151,9 @@ func mapType(t reflect.Type) *jsonschema.Schema {
 	case reflect.TypeFor[time.Duration]():
 		duration.Examples = []any{"168h"}
 		return duration
+	case reflect.TypeFor[store.Retention]():
+		duration.Examples = []any{"24h"}
+		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{{Enum: []any{"forever"}}, duration}}
 	case reflect.TypeFor[spec.Duration]():
 		duration.Examples = []any{"5s"}
 		return duration

@@ -85,6 +85,11 @@ func (a *applier) apply(c *feed.Commit) error {
 	if err := a.forgetIdempotencyKeys(b, c); err != nil {
 		return err
 	}
+	// From the commit itself, whatever else it holds: settings that were decided before may
+	// stand behind it in the same commit.
+	if c.Trimmed > a.schema.trimmed() && a.schema != nil {
+		a.schema = a.schema.trimmedTo(c.Trimmed)
+	}
 	// The state goes into the same batch as the changes: after a crash the engine has both
 	// or neither, and replay knows from where to go on.
 	a.last = applied{lsn: c.LSN, sum: c.Sum, time: c.Time}
@@ -291,7 +296,7 @@ func (a *applier) forgetIdempotencyKeys(b *engine.Batch, c *feed.Commit) error {
 func (a *applier) applyControl(c *feed.Control, time int64) error {
 	switch c.Kind {
 	case store.ControlGenesis, store.ControlSettings:
-	case store.ControlTakeover:
+	case store.ControlTakeover, store.ControlTrim:
 		return nil
 	case store.ControlTombstones:
 		return a.applyPastTombstones(c.Data, time)

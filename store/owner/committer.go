@@ -75,7 +75,7 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 		}
 		return nil
 	}
-	commit := d.commit(c.p.feed.ID(), c.applier.last.sum, c.p.lease.Epoch(), c.p.owner)
+	commit := d.commit(c.p.feed.ID(), &applied{sum: c.applier.last.sum, schema: c.applier.schema}, c.p.lease.Epoch(), c.p.owner)
 	start := time.Now()
 	c.buf = feed.AppendCommit(c.buf[:0], commit)
 	// Before the append: a follower of the log may see the commit before the answer to the

@@ -93,6 +93,14 @@ type Config struct {
 	// Log is the configuration of the partitions' logs.
 	Log feed.LogConfig `yaml:"-"`
 
+	// Alone says that no other process can become the owner of this one's partitions, so
+	// that nobody else needs their snapshots.
+	Alone bool `yaml:"-"`
+
+	// Holds tells who reads the partitions' logs and how far, so that nothing is trimmed
+	// that somebody has not read. May be nil: nobody.
+	Holds Holds `yaml:"-"`
+
 	// Local is where this process's clients find the partitions. May be nil.
 	Local *store.Local `yaml:"-"`
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/snapshot"
 )
 
 // DamagedError says that a partition's log does not hold what was acknowledged.
@@ -22,9 +24,10 @@ type DamagedError struct {
 	// Heal says what an operator can do.
 	Heal string
 
-	stays bool         // does not heal by itself
-	need  feed.LSN     // where the log must end at least to be whole
-	read  feed.Stretch // cannot be read though the stream lists it; zero if there is none
+	stays bool                       // does not heal by itself
+	heals func(context.Context) bool // whether it has, beside what the log shows; nil: that is all
+	need  feed.LSN                   // where the log must end at least to be whole
+	read  feed.Stretch               // cannot be read though the stream lists it; zero if there is none
 }
 
 func (e *DamagedError) Error() string {
@@ -45,6 +48,31 @@ func (p *Partition) damaged(shape *feed.Shape, format string, args ...any) *Dama
 		e.Heal = fmt.Sprintf("The stream %s has copies on %s that may be whole: let one of them lead (nats stream cluster step-down %s) "+
 			"and see whether this message ends; then remove the damaged copy. Otherwise: %s", stream, strings.Join(shape.Replicas, ", "), stream,
 			strings.Replace(e.Heal, "Restore", "restore", 1))
+	}
+	return e
+}
+
+// lacksSnapshot is the damage of a partition whose log was trimmed, where there is no
+// snapshot of what is gone.
+func (p *Partition) lacksSnapshot(shape *feed.Shape) *DamagedError {
+	where := "no snapshots are kept (store.snapshots.directory is off)"
+	if p.cfg.snapshots != nil {
+		where = "there is no usable snapshot in " + p.cfg.snapshots.String()
+	}
+	e := &DamagedError{
+		Partition: p.id, Unreadable: true,
+		Reason: fmt.Sprintf("its log was trimmed and begins at LSN %d, %s", shape.Begin(), where),
+		Heal: "Start the process that owned the partition before, with its directory, which holds engine and snapshots; or copy its snapshots " +
+			"to where this one looks for them; it goes on as soon as one is there",
+	}
+	e.heals = func(ctx context.Context) bool {
+		if p.cfg.snapshots == nil {
+			return false
+		}
+		all, _, err := snapshot.Newest(ctx, p.cfg.snapshots, p.id)
+		return err == nil && slices.ContainsFunc(all, func(m *snapshot.Manifest) bool {
+			return m.Log == shape.Log && m.LSN+1 >= shape.Begin() && snapshot.Verify(ctx, p.cfg.snapshots, m, ctx.Err) == nil
+		})
 	}
 	return e
 }
@@ -144,6 +172,9 @@ func (e *DamagedError) healed(ctx context.Context, log Log) bool {
 	if err != nil || len(shape.Missing) > 0 || shape.Last < e.need {
 		return false
 	}
+	if e.heals != nil && !e.heals(ctx) {
+		return false
+	}
 	for lsn := e.read.From; lsn != 0 && lsn <= e.read.To; lsn++ {
 		if _, err := log.Read(ctx, lsn); err != nil {
 			return false
@@ -209,6 +240,7 @@ func (s *Server) checkLoop(ctx context.Context) {
 			if err == nil {
 				p.noteClock(asked, shape)
 				p.logBytes.Store(shape.Bytes)
+				p.shape.Store(shape)
 			}
 			p.checkClock()
 			damage := p.judge(known, shape, err)

@@ -49,6 +49,39 @@
 // on where the last left off. Pages wait while clients write, except for
 // Config.PageShare, and become small.
 //
+// # Trimming
+//
+// The beginning of the log goes when nobody needs it (trim.go). The trim point is the least of:
+//
+//	the older kept snapshot's LSN; at rest the newest's   the state up to it is elsewhere, read back
+//	what this engine has synced                           a restart here goes on from its engine
+//	the commit before the last                            the last one tells the trim point
+//	what retention keeps, by commits' times               readers of all versions
+//	the slowest reader: checkpoints of pipelines          pipelines; retentionMax overrides these two
+//
+// First a commit raises the trim point, then the server purges up to it, in steps. What
+// makes it exact (I2, I3):
+//
+//   - Nothing goes before the commit that allows it is applied, so whoever finds the log
+//     shorter finds why in it, and whoever decided the commit was the owner: an owner that
+//     was fenced meanwhile purges no more than what a commit in the log allows.
+//   - Applying the commit sets the trim point in the state and nothing else; every later
+//     commit repeats it. So a log and its trimmed rest make the same state, given the
+//     snapshot.
+//   - A crash between commit and purge, or between two purges, leaves a log that begins
+//     lower. Every owner goes on to purge up to the trim point of its state.
+//   - An engine that ends below what the log begins with is loaded from a snapshot. It is
+//     emptied only when a snapshot was read through that reaches the log, because it may be
+//     the last that holds anything; if there is none the partition stays closed and looks
+//     for one.
+//   - A snapshot at the trim point, whose own commit is gone, is held against the checksum
+//     that the first kept commit names of its predecessor.
+//   - A later reader than were asked for finds what it wants trimmed and is told so
+//     (feed.TrimmedError): the answer who reads may be a moment old.
+//
+// Snapshots in the data directory are found by this process alone. So without a directory
+// that all stores share nothing is trimmed, unless no other process can become the owner.
+//
 // # Time
 //
 // The decider is one goroutine, so nothing that it evaluates may take long. Conditions

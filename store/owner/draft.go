@@ -40,6 +40,7 @@ type draft struct {
 	changes    int
 	bytes      int
 	pages      int
+	trimmed    feed.LSN // the trim point that it raises to; 0 if it raises none
 }
 
 // empty says that the draft has nobody to answer and nothing to append.
@@ -77,9 +78,13 @@ func (d *draft) reply(c *call, resp *store.Response) { d.replies = append(d.repl
 // resolved.
 func (d *draft) refuse(c *call, refusal *store.Error) { d.reply(c, &store.Response{Err: refusal}) }
 
-// commit is the draft in the log's form.
-func (d *draft) commit(log feed.LogID, prev feed.Checksum, epoch uint64, owner string) *feed.Commit {
-	c := &feed.Commit{Log: log, Prev: prev, Epoch: epoch, Owner: owner, Time: d.time, Transactions: d.txns, LSN: d.lsn}
+// commit is the draft in the log's form, behind what was applied last.
+func (d *draft) commit(log feed.LogID, last *applied, epoch uint64, owner string) *feed.Commit {
+	c := &feed.Commit{
+		Log: log, Prev: last.sum, Epoch: epoch, Owner: owner, Time: d.time, Transactions: d.txns, LSN: d.lsn,
+		// Every commit repeats the trim point: whoever has the log's end knows it.
+		Trimmed: max(last.schema.trimmed(), d.trimmed),
+	}
 	_, _ = rand.Read(c.ID[:]) // crypto/rand.Read never fails
 	return c
 }

@@ -477,7 +477,7 @@ func TestI3_AnEngineOfAnotherHistoryIsRebuilt(t *testing.T) {
 	d := &draft{lsn: s.lsn + 1, time: s.time, txns: []feed.Transaction{{Changes: []feed.Change{
 		{Op: feed.OpCreate, Key: k, ID: "ghost", After: []byte(`{"id":"ghost","a":"x"}`), Modified: 1, Written: 1},
 	}}}}
-	c := d.commit(n.log.ID(), s.sum, 1, "ghost")
+	c := d.commit(n.log.ID(), s, 1, "ghost")
 	feed.AppendCommit(nil, c)
 	if err := a.apply(c); err != nil {
 		t.Fatal(err)

@@ -30,6 +30,8 @@ type instruments struct {
 	diskFree       metric.Int64Gauge
 
 	snapshots, snapshotsFailed, snapshotsLoaded, snapshotBytes metric.Int64Counter
+
+	trims, trimsFailed, trimmedBytes metric.Int64Counter
 }
 
 var meters = newInstruments(meter.Of(instrumentation))
@@ -48,6 +50,9 @@ func newInstruments(m meter.Meter) *instruments {
 		snapshotsFailed: m.Counter("millrace.snapshots.failed", "{snapshot}", "Snapshots that could not be taken; the log says why."),
 		snapshotsLoaded: m.Counter("millrace.snapshots.loaded", "{snapshot}", "Snapshots from which an engine's partition was made."),
 		snapshotBytes:   m.Counter("millrace.snapshots.size", "By", "What snapshots took in their store, compressed."),
+		trims:           m.Counter("millrace.trims", "{trim}", "How often the beginning of a partition's log was trimmed."),
+		trimsFailed:     m.Counter("millrace.trims.failed", "{trim}", "Trims that failed and are tried again; the log says why."),
+		trimmedBytes:    m.Counter("millrace.trims.size", "By", "What was trimmed from logs."),
 
 		diskFree: m.Gauge("millrace.disk.free", "By", "Free space on the disk of the data directory, or on that of the embedded server's logs if it is less."),
 	}

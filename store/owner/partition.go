@@ -39,7 +39,15 @@ type Log interface {
 	Bounds(ctx context.Context) (first, last feed.LSN, err error)
 	Shape(ctx context.Context) (*feed.Shape, error)
 	Tail(ctx context.Context, from feed.LSN, opt feed.TailOptions) (*feed.Tail, error)
+	trimmable
 	Close()
+}
+
+// trimmable is what a partition needs of its log to trim it.
+type trimmable interface {
+	Trim(ctx context.Context, upTo feed.LSN) (purged uint64, err error)
+	Time(ctx context.Context, lsn feed.LSN) (time.Time, error)
+	LastBefore(ctx context.Context, t time.Time, upTo feed.LSN) (feed.LSN, error)
 }
 
 // applied is the state that reads see.
@@ -84,6 +92,8 @@ type Partition struct {
 	scrubbed  atomic.Pointer[store.ScrubState]
 	copied    atomic.Pointer[store.SnapshotState] // the newest snapshot; nil until that is known
 	logBytes  atomic.Uint64                       // size of the stream, when it was asked last
+	shape     atomic.Pointer[feed.Shape]          // of the stream, likewise
+	trim      atomic.Pointer[store.TrimState]     // nil until the log was looked at
 	clock     atomic.Pointer[reading]
 	early     *store.Error // of checkClock, which one goroutine calls at a time
 	// engineScrubbed is of the process's engine. Set before the partition is served.

@@ -241,7 +241,7 @@ func (p *Partition) status() *store.Response {
 	st := &store.PartitionStatus{
 		Owner: p.owner, Epoch: p.lease.Epoch(), Log: p.feed.ID(), Queue: len(p.queue), FanOuts: int(p.fanOuts.Load()),
 	}
-	st.Scrub = p.scrubbed.Load()
+	st.Scrub, st.Trim = p.scrubbed.Load(), p.trim.Load()
 	if taken := p.copied.Load(); taken != nil && (taken.LSN > 0 || taken.Failed != "") {
 		st.Snapshot = taken
 	}

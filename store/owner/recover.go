@@ -83,6 +83,7 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	}
 	p.noteClock(asked, shape)
 	p.logBytes.Store(shape.Bytes)
+	p.shape.Store(shape)
 	if state.Applied == 0 { // an engine that has nothing
 		return p.begin(ctx, shape)
 	}
@@ -97,15 +98,13 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	reason := ""
 	if state.Log != want {
 		reason = fmt.Sprintf("it belongs to log %s, the catalog names %s", state.Log, want)
+	} else if state.Applied+1 < shape.Begin() {
+		reason = fmt.Sprintf("it ends at LSN %d, and its log was trimmed since and begins at LSN %d", state.Applied, shape.Begin())
 	} else if reason, err = p.diverges(ctx, shape, state, found); err != nil {
 		return nil, err
 	}
 	if reason != "" {
-		p.log.Warn("the engine's copy of the partition is thrown away and rebuilt from the log", "reason", reason)
-		if err := p.engine.Clear(); err != nil {
-			return nil, fmt.Errorf("partition %s: clear: %w", p.id, err)
-		}
-		return p.begin(ctx, shape)
+		return p.rebuild(ctx, shape, reason)
 	}
 	if shape.Missing != nil && p.engine.Kept() {
 		state = found // what the log lacks behind the last sync is in the engine
@@ -113,11 +112,28 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	return p.from(state, shape)
 }
 
-// begin makes the applier of a partition of which the engine holds nothing.
+// rebuild makes the applier of a partition of which the engine holds what cannot be gone
+// on with. From a log that begins at 1 all can be made again. Of one that was trimmed the
+// engine may be the last that holds anything: it is thrown away by the load of a snapshot
+// that was found to be whole, and by nothing else.
+func (p *Partition) rebuild(ctx context.Context, shape *feed.Shape, reason string) (*applier, error) {
+	p.log.Warn("the engine's copy of the partition is thrown away and rebuilt from the log", "reason", reason)
+	if shape.Begin() == 1 {
+		if err := p.engine.Clear(); err != nil {
+			return nil, fmt.Errorf("partition %s: clear: %w", p.id, err)
+		}
+	}
+	return p.begin(ctx, shape)
+}
+
+// begin makes the applier of a partition of which the engine holds nothing that counts.
 func (p *Partition) begin(ctx context.Context, shape *feed.Shape) (*applier, error) {
 	state, err := p.load(ctx, shape)
 	if err != nil {
 		return nil, err
+	}
+	if state.Applied == 0 && shape.Begin() > 1 {
+		return nil, p.lacksSnapshot(shape)
 	}
 	return p.from(state, shape)
 }
@@ -158,17 +174,32 @@ func (p *Partition) diverges(ctx context.Context, shape *feed.Shape, states ...e
 		if s.Applied == 0 || shape.Misses(s.Applied) {
 			continue // checkWhole tells of what is missing
 		}
-		c, err := p.feed.Read(ctx, s.Applied)
+		if s.Applied+1 < shape.First {
+			continue // it is below the trim point, which the caller looks at
+		}
+		at := max(s.Applied, shape.First)
+		if shape.Misses(at) {
+			continue
+		}
+		c, err := p.feed.Read(ctx, at)
+		if _, trimmed := errors.AsType[*feed.TrimmedError](err); trimmed {
+			return "", fmt.Errorf("partition %s: %w", p.id, err) // since the look at its shape
+		}
 		if errors.Is(err, feed.ErrNotFound) || feed.Damaged(err) {
-			damage := p.damaged(shape, "LSN %d cannot be read from its log: %v", s.Applied, err)
-			damage.read = feed.Stretch{From: s.Applied, To: s.Applied}
+			damage := p.damaged(shape, "LSN %d cannot be read from its log: %v", at, err)
+			damage.read = feed.Stretch{From: at, To: at}
 			return "", damage
 		}
 		if err != nil {
 			return "", fmt.Errorf("partition %s: %w", p.id, err)
 		}
-		if c.Sum != s.Sum {
-			return fmt.Sprintf("commit %d has checksum %s in the log and %s in the engine: the log has another history", s.Applied, c.Sum, s.Sum), nil
+		// A commit that was trimmed is known by what the one behind it says of it.
+		sum := c.Sum
+		if at > s.Applied {
+			sum = c.Prev
+		}
+		if sum != s.Sum {
+			return fmt.Sprintf("commit %d has checksum %s in the log and %s in the engine: the log has another history", s.Applied, sum, s.Sum), nil
 		}
 	}
 	return "", nil
@@ -229,7 +260,7 @@ func (p *Partition) takeOver(ctx context.Context, a *applier) error {
 	}
 	d := &draft{lsn: a.last.lsn + 1, time: max(a.last.time, p.now())}
 	d.txns = []feed.Transaction{{Control: takeover(p.owner, p.lease.Epoch())}}
-	c := d.commit(p.feed.ID(), a.last.sum, p.lease.Epoch(), p.owner)
+	c := d.commit(p.feed.ID(), &applied{sum: a.last.sum, schema: a.schema}, p.lease.Epoch(), p.owner)
 	data := feed.AppendCommit(nil, c)
 	lsn, err := p.feed.Append(ctx, a.last.lsn, c.ID, data)
 	if err != nil {

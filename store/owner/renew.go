@@ -156,7 +156,7 @@ type standIn struct {
 
 func (s *Server) newStandIn(ctx context.Context, id feed.Partition, held *leases.Held, wrong error) *standIn {
 	logID, _ := s.logOf(id)
-	p := newPartition(id, s.cfg, noLog{logID}, nil, held, s.leases.Holder())
+	p := newPartition(id, s.cfg, noLog{id: logID}, nil, held, s.leases.Holder())
 	p.state.Store(&applied{})
 	p.closedFor.Store(p.rebuilding(wrong))
 	o := &standIn{s: s, p: p}

@@ -87,6 +87,21 @@ func compileSettings(data []byte) (*schema, error) {
 	return s, nil
 }
 
+// trimmed is the trim point of the log; 0 before the first commit.
+func (s *schema) trimmed() feed.LSN {
+	if s == nil {
+		return 0
+	}
+	return s.settings.Trimmed
+}
+
+// trimmedTo returns the schema with a trim point; the rest is shared.
+func (s *schema) trimmedTo(lsn feed.LSN) *schema {
+	next := *s
+	next.settings.Trimmed = lsn
+	return &next
+}
+
 // pointerOf is the JSON pointer of a path of property names.
 func pointerOf(names []string) string {
 	path := make(document.Path, len(names))

@@ -78,14 +78,22 @@ func (s *Server) scrubEngine(ctx context.Context, pacer *pace.Pacer) {
 func (s *Server) scrubLog(ctx context.Context, p *Partition, pacer *pace.Pacer) {
 	known := *p.state.Load()
 	began := time.Now()
-	state := &store.ScrubState{Commits: uint64(known.lsn)}
 	var damage *DamagedError
 	var bad feed.Shape
-	next := feed.LSN(1)
+	shape, err := p.feed.Shape(ctx)
+	if err != nil {
+		return
+	}
+	next := shape.Begin()
+	state := &store.ScrubState{Commits: uint64(known.lsn+1) - uint64(min(next, known.lsn+1))}
 	for next <= known.lsn {
 		reached, err := p.readLog(ctx, next, &known, pacer)
 		if err == nil {
 			break
+		}
+		if trimmed, ok := errors.AsType[*feed.TrimmedError](err); ok {
+			next = trimmed.First // meanwhile
+			continue
 		}
 		if !feed.Damaged(err) {
 			return // it could not be read to the end, which tells nothing

@@ -154,7 +154,10 @@ func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnl
 }
 
 // noLog stands for a stream that is gone: nothing can be read or appended.
-type noLog struct{ id feed.LogID }
+type noLog struct {
+	id        feed.LogID
+	trimmable // nobody trims what is not there
+}
 
 func (l noLog) ID() feed.LogID { return l.id }
 func (noLog) Close()           {}

@@ -86,6 +86,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.checkLoop(work) })
 	wg.Go(func() { s.scrubLoop(work) })
 	wg.Go(func() { s.snapshotLoop(work) })
+	wg.Go(func() { s.trimLoop(work) })
 	wg.Go(func() { s.heldLoop(work) })
 	wg.Go(func() { s.renewLoop(work) })
 	err := s.leases.Run(work, s.own)
@@ -211,7 +212,7 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 		return fmt.Errorf("partition %s: %w", id, err)
 	}
 	if err != nil {
-		p := newPartition(id, s.cfg, noLog{logID}, db, held, s.leases.Holder())
+		p := newPartition(id, s.cfg, noLog{id: logID}, db, held, s.leases.Holder())
 		return s.serveDamaged(ctx, p, p.damaged(nil, "its stream is gone"))
 	}
 	defer log.Close()

@@ -259,9 +259,10 @@ func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) {
 	}
 }
 
-// load makes the state of a partition of which the engine holds nothing, from its newest
-// snapshot that is whole and of the history that the log tells. The state is zero if
-// there is none: then the log is replayed from its beginning.
+// load makes the state of a partition of which the engine holds nothing that counts, from
+// its newest snapshot that is whole, of the history that the log tells, and not below what
+// the log begins with. The state is zero if there is none: then the log is replayed from its
+// beginning, if that is there.
 func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, error) {
 	if p.cfg.snapshots == nil {
 		return engine.State{}, nil
@@ -287,15 +288,25 @@ func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, 
 		if err != nil {
 			return engine.State{}, err
 		}
+		if m.LSN+1 < shape.Begin() {
+			reason = fmt.Sprintf("it is of LSN %d, and the log was trimmed since and begins at LSN %d", m.LSN, shape.Begin())
+		}
 		if reason != "" {
 			p.log.Error("a snapshot cannot be used", "snapshot", m.ID(), "error", reason)
 			continue
 		}
 		began := time.Now()
-		err = snapshot.Load(ctx, p.cfg.snapshots, m, p.engine, func() error {
+		progress := func() error {
 			p.lease.Progress()
 			return ctx.Err()
-		})
+		}
+		// Load empties the engine first, and what is in it may be all that there is.
+		if shape.Begin() > 1 {
+			err = snapshot.Verify(ctx, p.cfg.snapshots, m, progress)
+		}
+		if err == nil {
+			err = snapshot.Load(ctx, p.cfg.snapshots, m, p.engine, progress)
+		}
 		if err == nil {
 			p.log.Info("snapshot loaded", "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes, "took", time.Since(began).Round(time.Millisecond))
 			meters.snapshotsLoaded.Add(ctx, 1)

@@ -110,6 +110,11 @@ func readBack(ctx context.Context, s Store, m *Manifest, pace func() error) erro
 	return nil
 }
 
+// Verify reads all of a snapshot, as Entries does, and keeps nothing of it.
+func Verify(ctx context.Context, s Store, m *Manifest, progress func() error) error {
+	return readBack(ctx, s, m, progress)
+}
+
 // Load makes a partition of the engine what the snapshot is of. progress is called before
 // each part; its error ends the load. After an error the partition is empty. The error is
 // as of Entries, or that of the engine.

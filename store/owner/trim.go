@@ -1,0 +1,358 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/pace"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// Hold says that somebody still reads a log.
+type Hold struct {
+	// Reader is who, for people, such as "pipeline order-stats".
+	Reader string
+	// After is the last LSN that he does not need any more.
+	After feed.LSN
+}
+
+// Holds returns who reads the logs of partitions and how far each has come. An error says
+// that this is not known: then nothing is trimmed.
+type Holds func(ctx context.Context) (map[feed.Partition][]Hold, error)
+
+const (
+	trimInterval = time.Second
+	// holdsInterval is the time between two looks at who reads, and at a log that could
+	// not be trimmed.
+	holdsInterval = 5 * time.Second
+	// trimBytesMin is what a trim under writes must free at least: each costs a commit, and
+	// the server frees whole blocks of 4 MiB. At rest restTrimBytesMin is enough.
+	trimBytesMin     = 4 << 20
+	restTrimBytesMin = 64 << 10
+	// trimSharePercent is the part of its time in which one process trims.
+	trimSharePercent = 20
+)
+
+// trimLoop trims the logs of the partitions of this process, one after the other.
+func (s *Server) trimLoop(ctx context.Context) {
+	t := newTrimmer(s)
+	tick := time.NewTicker(trimInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		t.round(ctx, time.Now())
+	}
+}
+
+// trimmer trims the logs of one process. One goroutine runs it and owns all of it.
+type trimmer struct {
+	s     *Server
+	pacer *pace.Pacer
+	logs  map[*Partition]*trimming
+	// What a trim must free at least, under writes and at rest, and what one purge takes.
+	bytesMin, restBytesMin, stepBytes uint64
+
+	holds   map[feed.Partition][]Hold
+	failed  error // why holds are not known; nil if they are
+	askedAt time.Time
+}
+
+func newTrimmer(s *Server) *trimmer {
+	return &trimmer{
+		s: s, pacer: pace.New(float64(trimSharePercent)/100, func() {}), logs: map[*Partition]*trimming{},
+		bytesMin: trimBytesMin, restBytesMin: restTrimBytesMin, stepBytes: trimStepBytes,
+	}
+}
+
+// trimming is what is known of one log between two rounds.
+type trimming struct {
+	p *Partition
+	lastWrite
+	retryAt time.Time              // not before then
+	said    string                 // the reason that was logged last
+	cutOff  map[string]bool        // readers of which it was said that they are cut off
+	times   map[feed.LSN]time.Time // of the commits that readers have not read
+	seen    *store.SnapshotState   // the newest snapshot when kept was read
+	kept    []*snapshot.Manifest   // the snapshots, the newest first
+	spec    store.ChangeFeedSpec   // as the catalog wishes
+	state   store.TrimState        // as it is shown
+}
+
+// round looks at each log once.
+func (t *trimmer) round(ctx context.Context, now time.Time) {
+	seen := map[*Partition]*trimming{}
+	for _, p := range t.s.partitions() {
+		spec, ok := t.s.changeFeedOf(p.id)
+		if !ok || p.closedFor.Load() != nil || p.harm.Load() != nil {
+			continue
+		}
+		l := t.logs[p]
+		if l == nil {
+			l = &trimming{p: p, cutOff: map[string]bool{}, times: map[feed.LSN]time.Time{}}
+		}
+		seen[p] = l
+		l.spec = spec
+		if at := p.state.Load().lsn; l.lsn != at {
+			l.lastWrite = lastWrite{at, now}
+		}
+		if now.Before(l.retryAt) {
+			continue
+		}
+		// At rest only the clock moves on, and who reads.
+		if l.retryAt = now.Add(trimInterval); l.rests(&t.s.cfg, now) {
+			l.retryAt = now.Add(holdsInterval)
+		}
+		t.pacer.Resume()
+		if err := t.look(ctx, l, now); err != nil && ctx.Err() == nil && !errors.Is(err, errStopped) {
+			l.retryAt = now.Add(holdsInterval)
+			meters.trimsFailed.Add(ctx, 1)
+			l.say(fmt.Sprintf("it could not be trimmed: %v", err))
+			p.log.Warn("the log could not be trimmed; trying again", "error", err)
+		}
+		shown := l.state
+		p.trim.Store(&shown)
+	}
+	t.logs = seen
+}
+
+// changeFeedOf returns for how long the changes of a partition are kept.
+func (s *Server) changeFeedOf(id feed.Partition) (store.ChangeFeedSpec, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	info, ok := s.containers[id.Container]
+	return info.Spec.ChangeFeed, ok
+}
+
+// say notes why a log is not trimmed any further.
+func (l *trimming) say(why string) { l.state.HeldBy = why }
+
+// look trims one log as far as it may be.
+func (t *trimmer) look(ctx context.Context, l *trimming, now time.Time) error {
+	l.state = store.TrimState{Retention: l.spec.Kept().String(), Point: l.p.state.Load().schema.trimmed()}
+	// As it was at the last check of the log: it has grown since, and its clock gone on, so
+	// what follows from it is too little at most.
+	shape := l.p.shape.Load()
+	if shape == nil {
+		return nil
+	}
+	l.state.First = shape.First
+	if why := t.barred(l, shape); why != "" {
+		l.retryAt = now.Add(holdsInterval)
+		l.say(why)
+		return nil
+	}
+	if shape.First <= l.state.Point { // a trim that did not end, of whoever was the owner
+		return t.purge(ctx, l, l.state.Point)
+	}
+	point, why, err := t.point(ctx, l, shape, now)
+	if err != nil {
+		return err
+	}
+	l.say(why)
+	if why != l.said {
+		l.said = why
+		l.p.log.Debug("how far the log may be trimmed", "point", uint64(point), "held", why)
+	}
+	if point < shape.First {
+		return nil
+	}
+	frees := shape.Bytes / max(shape.Commits, 1) * uint64(point-shape.First+1)
+	least := t.bytesMin
+	if l.rests(&t.s.cfg, now) {
+		least = t.restBytesMin
+	}
+	if frees < least {
+		return nil
+	}
+	// Looked at again, because nothing of what goes now is anywhere else.
+	l.kept = nil
+	if floor, why, err := t.snapshotFloor(ctx, l, now); err != nil || floor < point {
+		l.say(why)
+		return err
+	}
+	if err := l.p.commitTrim(ctx, point); err != nil {
+		return err
+	}
+	l.state.Point = point
+	return t.purge(ctx, l, point)
+}
+
+// barred says why a log is not trimmed at all; "" if it may be.
+func (t *trimmer) barred(l *trimming, shape *feed.Shape) string {
+	why := l.p.refusing()
+	switch cfg := &t.s.cfg; {
+	case l.spec.Kept() == store.RetentionForever:
+		return "changeFeed.retention is forever"
+	case shape.Untrimmable:
+		text := "its stream was made by an earlier release and can never be trimmed; export the items, delete the container, declare it anew and import them"
+		if l.said != text {
+			l.said = text
+			l.p.log.Warn("the log cannot be trimmed", "reason", text)
+		}
+		return text
+	case cfg.snapshots == nil:
+		return "no snapshots are taken (store.snapshots.directory is off)"
+	case !cfg.Alone && cfg.Snapshots.Directory == "":
+		return "snapshots are in the data directory of this process, where no other store finds them; " +
+			"name a directory that all stores share in store.snapshots.directory"
+	case len(shape.Missing) > 0:
+		return "it is damaged"
+	case why != nil && why.Status != store.StatusInsufficientDisk: // a trim makes room
+		return "writes are refused: " + why.Message
+	}
+	return ""
+}
+
+// rests says whether nobody has written for a while.
+func (l *trimming) rests(cfg *Config, now time.Time) bool { return now.Sub(l.at) >= cfg.Snapshots.Rest }
+
+// point returns how far a log may be trimmed, and what holds it there.
+//
+//	never beyond:      a snapshot, what the engine has synced, the commit before the last
+//	unless for longer
+//	than retentionMax: retention, whoever reads
+func (t *trimmer) point(ctx context.Context, l *trimming, shape *feed.Shape, now time.Time) (point feed.LSN, why string, err error) {
+	lower := func(to feed.LSN, reason string) {
+		if to < point {
+			point, why = to, reason
+		}
+	}
+	// The last commit carries the trim point. The one that raises it will be behind it.
+	point, why = shape.Last-1, "everything is trimmed but the end"
+	synced, _, err := l.p.engine.Synced()
+	if err != nil {
+		return 0, "", err
+	}
+	lower(synced, "the engine has not synced more yet")
+	snapshot, reason, err := t.snapshotFloor(ctx, l, now)
+	if err != nil {
+		return 0, "", err
+	}
+	if lower(snapshot, reason); point < shape.First {
+		return point, why, nil // cheap to find out; what follows is not
+	}
+	// The clock of the log's server, or this one's if that is behind: a clock that is ahead
+	// must not cost what is kept.
+	clock := shape.Time
+	if own := time.UnixMilli(l.p.now()); own.Before(clock) {
+		clock = own
+	}
+	hard := point
+	kept := time.Duration(l.spec.Kept())
+	old, err := l.p.feed.LastBefore(ctx, clock.Add(-kept), hard)
+	if err != nil {
+		return 0, "", err
+	}
+	if old < hard {
+		lower(old, fmt.Sprintf("changeFeed.retention keeps %s", kept))
+		// The place is searched for in the log: not each second for a day.
+		l.retryAt = now.Add(min(max(kept/20, trimInterval), time.Minute))
+	}
+	held, err := t.readers(ctx, l, clock, now)
+	if err != nil {
+		return 0, "", err
+	}
+	for _, h := range held {
+		lower(h.After, h.Reader+" has not read more")
+	}
+	if most := l.spec.RetentionMax; most > 0 && point < hard {
+		over, err := l.p.feed.LastBefore(ctx, clock.Add(-most), hard)
+		if err != nil {
+			return 0, "", err
+		}
+		t.cutOff(l, held, over)
+		if over > point {
+			point, why = over, fmt.Sprintf("changeFeed.retentionMax keeps %s", most)
+		}
+	}
+	return point, why, nil
+}
+
+// snapshotFloor returns the LSN up to which snapshots hold what the log says: that of the
+// older one of two, so that one may turn out to be damaged; at rest that of the newest, for
+// what is kept then should follow from what lives and not from when it was written.
+func (t *trimmer) snapshotFloor(ctx context.Context, l *trimming, now time.Time) (feed.LSN, string, error) {
+	newest := l.p.copied.Load()
+	if newest == nil {
+		return 0, "snapshots are not known yet", nil
+	}
+	if newest != l.seen || l.kept == nil {
+		all, _, err := snapshot.Newest(ctx, t.s.cfg.snapshots, l.p.id)
+		if err != nil {
+			return 0, "", err
+		}
+		l.seen, l.kept = newest, nil
+		for _, m := range all {
+			if m.Log == l.p.feed.ID() {
+				l.kept = append(l.kept, m)
+			}
+		}
+	}
+	switch {
+	case len(l.kept) == 0:
+		return 0, "there is no snapshot yet", nil
+	case l.rests(&t.s.cfg, now):
+		return l.kept[0].LSN, "the newest snapshot is of LSN " + l.kept[0].LSN.String(), nil
+	case len(l.kept) == 1:
+		return 0, "there is one snapshot, and two are kept", nil
+	}
+	return l.kept[1].LSN, "the older snapshot is of LSN " + l.kept[1].LSN.String(), nil
+}
+
+// readers returns who reads a log and how far, and notes whom retentionMax will cut off.
+func (t *trimmer) readers(ctx context.Context, l *trimming, clock, now time.Time) ([]Hold, error) {
+	if t.s.cfg.Holds == nil {
+		return nil, nil
+	}
+	if now.Sub(t.askedAt) >= holdsInterval {
+		t.holds, t.failed = t.s.cfg.Holds(ctx)
+		t.askedAt = now
+	}
+	if t.failed != nil {
+		return nil, fmt.Errorf("who reads it is not known: %w", t.failed)
+	}
+	held := t.holds[l.p.id]
+	most, times := l.spec.RetentionMax, map[feed.LSN]time.Time{}
+	for _, h := range held {
+		if most == 0 || h.After >= l.lsn {
+			continue
+		}
+		next, known := l.times[h.After+1]
+		if !known {
+			var err error
+			if next, err = l.p.feed.Time(ctx, h.After+1); errors.Is(err, feed.ErrNotFound) {
+				continue // trimmed already
+			} else if err != nil {
+				return nil, err
+			}
+		}
+		times[h.After+1] = next
+		// Told in the second half of the time that it has: a pipeline that lags for a moment
+		// is no news, and one that stands still is known for long enough.
+		if clock.Sub(next) > most/2 {
+			l.state.Late = append(l.state.Late, store.LateReader{Reader: h.Reader, After: h.After, CutOff: next.Add(most)})
+		}
+	}
+	l.times = times
+	return held, nil
+}
+
+// cutOff says once of each reader that is below what retentionMax keeps that he is cut off.
+func (t *trimmer) cutOff(l *trimming, held []Hold, over feed.LSN) {
+	for _, h := range held {
+		if h.After >= over || l.cutOff[h.Reader] {
+			continue
+		}
+		l.cutOff[h.Reader] = true
+		l.p.log.Error("a reader is cut off: what it has not read is older than changeFeed.retentionMax and goes",
+			"reader", h.Reader, "read up to", uint64(h.After), "trimmed up to", uint64(over), "retentionMax", l.spec.RetentionMax)
+	}
+}
