@@ -36,6 +36,9 @@ import (
 // Newest is the level that this release can read.
 const Newest = 2
 
+// Trims is the level from which on logs are trimmed.
+const Trims = 2
+
 // label is where the stream of the catalog's bucket tells the level of the data.
 const label = "millrace.level"
 

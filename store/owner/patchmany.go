@@ -2,6 +2,7 @@ package owner
 
 import (
 	"bytes"
+	"iter"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -290,4 +291,9 @@ func (p *page) consider(itemKey []byte, item *engine.Item) *store.Error {
 		p.result.Patched++
 	}
 	return nil
+}
+
+// candidates are the items among which a page looks for copies.
+func (p *page) candidates() (iter.Seq2[*engine.View, error], *store.Error) {
+	return scopeItems(p.t.snap, p.t.schema, &p.req.Scope, p.progress.Cursor)
 }

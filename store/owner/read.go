@@ -2,6 +2,7 @@ package owner
 
 import (
 	"context"
+	"iter"
 	"sync"
 
 	"github.com/millrace/millrace/feed"
@@ -338,4 +339,23 @@ func (n *notifier) closed() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.done
+}
+
+// scopeItems returns the items of a scope behind an item key, in item order, as
+// the engine's snapshot shows them. The items are views, valid until the next.
+func scopeItems(snap *engine.Snapshot, s *schema, scope *store.Scope, after []byte) (iter.Seq2[*engine.View, error], *store.Error) {
+	switch {
+	case scope.Index != "":
+		index, refusal := s.index(scope.Index)
+		if refusal != nil {
+			return nil, refusal
+		}
+		if len(scope.Value) == 0 {
+			return nil, store.Refuse(store.StatusBadRequest, "a scope on index %s names a value", scope.Index)
+		}
+		return snap.IndexItems(index.Number, scope.Value, after), nil
+	case !scope.Key.IsZero():
+		return snap.Items(after, engine.LogicalPrefix(scope.Key)), nil
+	}
+	return snap.Items(after, nil), nil
 }

@@ -2,12 +2,15 @@ package owner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/pace"
 	"github.com/millrace/millrace/store/snapshot"
 )
@@ -57,6 +60,7 @@ type trimmer struct {
 	s     *Server
 	pacer *pace.Pacer
 	logs  map[*Partition]*trimming
+	level int // of the data, when it was asked last
 	// What a trim must free at least, under writes and at rest, and what one purge takes.
 	bytesMin, restBytesMin, stepBytes uint64
 
@@ -135,7 +139,7 @@ func (s *Server) changeFeedOf(id feed.Partition) (store.ChangeFeedSpec, bool) {
 func (l *trimming) say(why string) { l.state.HeldBy = why }
 
 // look trims one log as far as it may be.
-func (t *trimmer) look(ctx context.Context, l *trimming, now time.Time) error {
+func (t *trimmer) look(ctx context.Context, l *trimming, now time.Time) (err error) {
 	l.state = store.TrimState{Retention: l.spec.Kept().String(), Point: l.p.state.Load().schema.trimmed()}
 	// As it was at the last check of the log: it has grown since, and its clock gone on, so
 	// what follows from it is too little at most.
@@ -144,6 +148,11 @@ func (t *trimmer) look(ctx context.Context, l *trimming, now time.Time) error {
 		return nil
 	}
 	l.state.First = shape.First
+	if l.spec.Kept() != store.RetentionForever && t.level < featurelevel.Trims {
+		if t.level, err = featurelevel.Read(ctx, t.s.js); err != nil {
+			return err
+		}
+	}
 	if why := t.barred(l, shape); why != "" {
 		l.retryAt = now.Add(holdsInterval)
 		l.say(why)
@@ -191,6 +200,8 @@ func (t *trimmer) barred(l *trimming, shape *feed.Shape) string {
 	switch cfg := &t.s.cfg; {
 	case l.spec.Kept() == store.RetentionForever:
 		return "changeFeed.retention is forever"
+	case t.level < featurelevel.Trims:
+		return "the release before can still be gone back to, and does not know trimmed logs; millrace upgrade --finish ends that"
 	case shape.Untrimmable:
 		text := "its stream was made by an earlier release and can never be trimmed; export the items, delete the container, declare it anew and import them"
 		if l.said != text {
@@ -261,7 +272,9 @@ func (t *trimmer) point(ctx context.Context, l *trimming, shape *feed.Shape, now
 		return 0, "", err
 	}
 	for _, h := range held {
-		lower(h.After, h.Reader+" has not read more")
+		if h.After+1 >= shape.First { // what another one needs is gone, and comes back by no waiting
+			lower(h.After, h.Reader+" has not read more")
+		}
 	}
 	if most := l.spec.RetentionMax; most > 0 && point < hard {
 		over, err := l.p.feed.LastBefore(ctx, clock.Add(-most), hard)
@@ -309,17 +322,21 @@ func (t *trimmer) snapshotFloor(ctx context.Context, l *trimming, now time.Time)
 
 // readers returns who reads a log and how far, and notes whom retentionMax will cut off.
 func (t *trimmer) readers(ctx context.Context, l *trimming, clock, now time.Time) ([]Hold, error) {
-	if t.s.cfg.Holds == nil {
-		return nil, nil
-	}
-	if now.Sub(t.askedAt) >= holdsInterval {
+	if t.s.cfg.Holds != nil && now.Sub(t.askedAt) >= holdsInterval {
 		t.holds, t.failed = t.s.cfg.Holds(ctx)
 		t.askedAt = now
 	}
 	if t.failed != nil {
 		return nil, fmt.Errorf("who reads it is not known: %w", t.failed)
 	}
-	held := t.holds[l.p.id]
+	held := slices.Clone(t.holds[l.p.id])
+	pins, err := snapshot.Pins(ctx, t.s.cfg.snapshots, l.p.id)
+	if err != nil {
+		return nil, err
+	}
+	for i := range pins {
+		held = append(held, Hold{pins[i].Holder + " reads a snapshot and", pins[i].LSN})
+	}
 	most, times := l.spec.RetentionMax, map[feed.LSN]time.Time{}
 	for _, h := range held {
 		if most == 0 || h.After >= l.lsn {
@@ -354,5 +371,95 @@ func (t *trimmer) cutOff(l *trimming, held []Hold, over feed.LSN) {
 		l.cutOff[h.Reader] = true
 		l.p.log.Error("a reader is cut off: what it has not read is older than changeFeed.retentionMax and goes",
 			"reader", h.Reader, "read up to", uint64(h.After), "trimmed up to", uint64(over), "retentionMax", l.spec.RetentionMax)
+	}
+}
+
+// trimStepBytes is about how much one purge takes: eight blocks of the server's store, which
+// stands still meanwhile. An error in it makes the server refuse appends.
+const trimStepBytes = 8 * 4 << 20
+
+// trimData is the Data of a control transaction that raises the trim point.
+type trimData struct {
+	UpTo feed.LSN `json:"upTo"`
+}
+
+// commitTrim raises the trim point in the log, and waits until that is applied. Only then
+// may anything go: whoever finds the log shorter must find the reason in it.
+func (p *Partition) commitTrim(ctx context.Context, upTo feed.LSN) error {
+	data, err := json.Marshal(trimData{upTo})
+	if err != nil {
+		return fmt.Errorf("trim point %d: %w", upTo, err)
+	}
+	var lsn feed.LSN
+	var generation uint64
+	if !p.onDecider(ctx, func(d *decider) {
+		d.dropLost()
+		if upTo > d.schema.trimmed() {
+			t := newTxn(d.view(), d.draft)
+			t.control = &feed.Control{Kind: store.ControlTrim, Data: data}
+			d.draft.add(t, nil)
+			d.draft.trimmed = upTo
+			d.schema = d.schema.trimmedTo(upTo) // settings that are decided from here on repeat it
+		}
+		lsn, generation = d.decided(), d.generation
+	}) {
+		return errStopped
+	}
+	return p.waitApplied(ctx, lsn, generation)
+}
+
+// purge removes the commits up to the trim point, in steps. A process that dies on the way
+// leaves a log that begins lower, which is no damage; the next owner goes on.
+func (t *trimmer) purge(ctx context.Context, l *trimming, upTo feed.LSN) error {
+	began, gone := time.Now(), uint64(0)
+	shape, err := l.p.feed.Shape(ctx)
+	if err != nil {
+		return err
+	}
+	before := shape
+	for shape.First <= upTo {
+		if l.p.isClosed() || !l.p.lease.Valid() {
+			return errStopped
+		}
+		step := max(t.stepBytes/max(shape.Bytes/max(shape.Commits, 1), 1), 1)
+		to := min(upTo, shape.First-1+feed.LSN(step))
+		var purged uint64
+		if purged, err = l.p.feed.Trim(ctx, to); err != nil {
+			break
+		}
+		if gone += purged; purged == 0 {
+			return fmt.Errorf("partition %s: the purge up to LSN %d took nothing", l.p.id, to)
+		}
+		if err = t.pacer.Pace(ctx); err != nil {
+			break
+		}
+		now, failed := l.p.feed.Shape(ctx)
+		if err = failed; err != nil {
+			break
+		}
+		shape = now
+	}
+	if gone == 0 {
+		return err
+	}
+	freed := before.Bytes - min(shape.Bytes, before.Bytes)
+	l.p.logShrank(freed)
+	l.state.First = shape.First
+	l.p.shape.Store(shape)
+	meters.trims.Add(ctx, 1)
+	meters.trimmedBytes.Add(ctx, int64(freed))
+	l.p.log.Info("log trimmed", "up to", uint64(upTo), "commits", gone, "bytes", freed, "left", shape.Bytes,
+		"took", time.Since(began).Round(time.Millisecond))
+	return err
+}
+
+// logShrank takes what was trimmed from the size of the log at the last snapshot, so that it
+// goes on telling by how much the log has grown since.
+func (p *Partition) logShrank(bytes uint64) {
+	p.logBytes.Store(p.logBytes.Load() - min(bytes, p.logBytes.Load()))
+	if last := p.copied.Load(); last != nil {
+		next := *last
+		next.LogBytes -= min(bytes, next.LogBytes)
+		p.copied.CompareAndSwap(last, &next)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -34,7 +35,7 @@ func (n *node) trims(spec store.ChangeFeedSpec) *trims {
 	t := newTrimmer(&Server{
 		cfg: n.cfg, containers: map[feed.ResourceID]store.ContainerInfo{info.ID: info}, open: map[feed.Partition]*serving{n.id: {p: n.Partition}},
 	})
-	t.bytesMin, t.restBytesMin = 0, 0
+	t.bytesMin, t.restBytesMin, t.level = 0, 0, featurelevel.Trims
 	return &trims{n, t}
 }
 

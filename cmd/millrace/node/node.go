@@ -285,6 +285,10 @@ func (n *Node) openStore(ctx context.Context) error {
 	if n.roles.NATS {
 		cfg.LogDir = n.cfg.NATS.Dir
 	}
+	// With a server of its own in this very process, and no cluster, there is one directory:
+	// who has its logs has its snapshots.
+	cfg.Alone = n.roles.NATS && n.cfg.NATS.Cluster.Name == ""
+	cfg.Holds = n.holds
 	n.owners, err = owner.NewServer(n.nc, n.catalog, n.db, n.storeHeld, cfg)
 	return err
 }

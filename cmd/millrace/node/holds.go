@@ -1,0 +1,38 @@
+package node
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store/owner"
+)
+
+// holds tells the owners of this process who reads their logs, and how far.
+func (n *Node) holds(ctx context.Context) (map[feed.Partition][]owner.Hold, error) {
+	// A store that has joined this process may become the owner, and find no snapshot.
+	if n.cfg.Store.Snapshots.Directory == "" {
+		all, err := leases.Processes(ctx, n.js, n.cfg.Leases.Bucket)
+		if err != nil {
+			return nil, err
+		}
+		for i := range all {
+			if p := &all[i]; p.Group == GroupStore && (n.lock == nil || p.Node != n.lock.Node()) {
+				return nil, fmt.Errorf("%s runs beside this process and would not find its snapshots; "+
+					"name a directory that all stores share in store.snapshots.directory", p)
+			}
+		}
+	}
+	all, err := n.registry.Holds(ctx, n.cfg.Leases.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	holds := make(map[feed.Partition][]owner.Hold, len(all))
+	for p, some := range all {
+		for _, h := range some {
+			holds[p] = append(holds[p], owner.Hold{Reader: "pipeline " + h.Pipeline, After: h.After})
+		}
+	}
+	return holds, nil
+}

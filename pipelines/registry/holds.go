@@ -1,0 +1,57 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// Hold says how much of a partition's log a pipeline still needs.
+type Hold struct {
+	// Pipeline is its name, with its database unless that is the default.
+	Pipeline string
+	// After is the last LSN that it does not need any more.
+	After feed.LSN
+}
+
+// Holds returns, by partition, how much of the logs the pipelines need, one for each reader:
+// those that are paused, and of former generations, too. bucket is that of the leases. What
+// cannot be read is an error: whoever trims logs must not miss one.
+//
+// A reader needs what is behind its checkpoint, and what its open fan-outs came from. It
+// needs the commit of the checkpoint itself too, of which its next holder compares the
+// checksum.
+func (r *Registry) Holds(ctx context.Context, bucket string) (map[feed.Partition][]Hold, error) {
+	// The checkpoints are read first: a pipeline that is registered meanwhile is among the
+	// records, and has none yet; a checkpoint that has moved since holds less than it did.
+	at, unreadable, err := ReadCheckpoints(ctx, r.JetStream, bucket)
+	if err == nil {
+		err = unreadable
+	}
+	if err != nil {
+		return nil, fmt.Errorf("what pipelines have read: %w", err)
+	}
+	records, err := r.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("what pipelines read: %w", err)
+	}
+	containers, err := r.client.Catalog().List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("what pipelines read: %w", err)
+	}
+	holds := map[feed.Partition][]Hold{}
+	for i := range records {
+		for _, g := range records[i].Generations() {
+			b, gone := g.Bound(containers)
+			if gone != "" {
+				continue // a log that it reads is not there
+			}
+			for _, reader := range g.Readers(&b) {
+				from := at.Of(g, reader.Role, reader.Partition).FinishedBelow()
+				holds[reader.Partition] = append(holds[reader.Partition], Hold{records[i].Name, max(from.LSN, 1) - 1})
+			}
+		}
+	}
+	return holds, nil
+}
