@@ -3,6 +3,8 @@
 GO      ?= go
 PKG     ?= ./...
 ROUNDS  ?= 5
+# The commit that stands for the previous release.
+PREVIOUS ?= 82bd95f
 FUZZTIME ?= 10s
 BENCH   ?= .
 COUNT   ?= 1
@@ -19,7 +21,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test check lint fuzz vuln bench soak chaos model random
+.PHONY: help demo build test check lint fuzz vuln bench soak chaos model random upgrade
 
 ## help: list the targets
 help:
@@ -91,6 +93,12 @@ random:
 ## soak: an hour of writes at 2,000/s under the WebStore's pipelines; memory stays flat (SOAK=10m for less)
 soak:
 	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Soak' -args -soak=$(or $(SOAK),1h)
+
+## upgrade: go from the previous release to this one and back on one directory
+upgrade:
+	@dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && git archive $(PREVIOUS) | tar -x -C $$dir && \
+	(cd $$dir && $(GO) build -o millrace ./cmd/millrace) && \
+	MILLRACE_EARLIER_BINARY=$$dir/millrace $(GO) test ./integration -count=1 -v -run 'TestUpgrade'
 
 ## chaos: kill -9 under load, ROUNDS times (default 5)
 chaos:

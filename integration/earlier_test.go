@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -83,6 +84,46 @@ func TestUpgrade_ADirectoryOfAnEarlierRelease(t *testing.T) {
 			r = verifyCopies(t, server)
 			r.equal(t, "after a crash", copies)
 		})
+	}
+}
+
+// earlierBinary names the program of the release before in the environment.
+const earlierBinary = "MILLRACE_EARLIER_BINARY"
+
+// Until an upgrade is finished the release before goes on with the directory, and this
+// one after it: what either has written is followed by the other.
+func TestUpgrade_TheWayBack(t *testing.T) {
+	t.Parallel()
+	earlier := os.Getenv(earlierBinary)
+	if earlier == "" {
+		t.Skip(earlierBinary + " does not name the program of the release before: run make upgrade")
+	}
+	dir := earlierRelease(t)
+	this := millrace(t)
+	for turn, program := range []string{this, earlier, this, earlier, earlier, this} {
+		port := strconv.Itoa(freePort(t))
+		server := "nats://127.0.0.1:" + port
+		up := spawnProgram(t, program, "up", "--dir", dir, "--port", port, "--listen", "off")
+		client := dial(t, server)
+		meta, customer := open(t, client, "productMeta"), open(t, client, "customer")
+		category := firstOf(t, everyItem(t, meta), "category")
+		category["name"] = fmt.Sprint("renamed in turn ", turn)
+		order := firstOf(t, everyItem(t, customer), "salesOrder")
+		order["id"] = fmt.Sprint("an order of turn ", turn)
+		for c, item := range map[*store.Container]map[string]any{meta: category, customer: order} {
+			if err := put(t.Context(), c, item); err != nil {
+				t.Fatalf("turn %d: %v\n%s", turn, err, up.output())
+			}
+		}
+		// A command asks a store for what its own release knows.
+		if out, err := exec.CommandContext(t.Context(), program, "verify", "--server", server).CombinedOutput(); err != nil {
+			t.Fatalf("turn %d: verify: %v\n%s\n%s", turn, err, out, up.output())
+		}
+		if turn%2 == 0 {
+			up.kill()
+		} else {
+			up.stop()
+		}
 	}
 }
 

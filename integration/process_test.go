@@ -3,6 +3,7 @@ package integration_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -106,14 +107,15 @@ func freePort(t testing.TB) int {
 
 // child is a process of the binary that a test kills when it likes.
 type child struct {
-	t     testing.TB
-	name  string
-	args  []string
-	dir   string      // working directory, where pipelines put their files
-	host  *netns.Host // where it runs; nil: here
-	cmd   *exec.Cmd
-	ready chan struct{} // closed when it says that it is ready
-	ended chan struct{}
+	t       testing.TB
+	name    string
+	program string // "": the binary
+	args    []string
+	dir     string      // working directory, where pipelines put their files
+	host    *netns.Host // where it runs; nil: here
+	cmd     *exec.Cmd
+	ready   chan struct{} // closed when it says that it is ready
+	ended   chan struct{}
 
 	mu  sync.Mutex
 	log bytes.Buffer
@@ -125,7 +127,13 @@ func spawn(t testing.TB, args ...string) *child {
 	if args[0] == "up" && !slices.Contains(args, "--gateway") && os.Getenv("MILLRACE_GATEWAY_LISTEN") == "" {
 		args = append(slices.Clone(args), "--gateway", "off") // its port is one, and many run at once
 	}
-	c := &child{t: t, name: args[0], args: args, dir: t.TempDir()}
+	return spawnProgram(t, "", args...)
+}
+
+// spawnProgram is spawn of another program than the binary; "" is the binary.
+func spawnProgram(t testing.TB, program string, args ...string) *child {
+	t.Helper()
+	c := &child{t: t, name: args[0], program: program, args: args, dir: t.TempDir()}
 	c.begin()
 	t.Cleanup(c.kill) // one that does not become ready too
 	c.awaitReady()
@@ -141,7 +149,7 @@ func (c *child) start() {
 // begin starts the process and does not wait.
 func (c *child) begin() {
 	c.t.Helper()
-	c.cmd = exec.Command(millrace(c.t), c.args...)
+	c.cmd = exec.Command(cmp.Or(c.program, millrace(c.t)), c.args...)
 	if c.host != nil {
 		c.cmd = c.host.Command(context.Background(), millrace(c.t), c.args...)
 	}

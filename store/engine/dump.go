@@ -50,7 +50,7 @@ func (s *Snapshot) Dump() iter.Seq2[DumpEntry, error] {
 		}
 		for it.Rewind(); it.Valid(); it.Next() {
 			e.Key = it.Item().Key()[prefixLen:]
-			if e.Key[0] == kindState || e.Key[0] == kindSynced {
+			if e.Key[0] == kindState || e.Key[0] == kindSynced || e.Key[0] == kindWitness {
 				continue
 			}
 			if err := it.Item().Value(show); err != nil {

@@ -68,6 +68,17 @@ func InPlace(dir string, write bool) bool {
 	return fs.inPlace && (write || fs.holesTakeRoom)
 }
 
+// SyncAsEarlier records what was applied as synced, as releases did that wrote no witness.
+func SyncAsEarlier(p *Partition) error {
+	state, err := p.unsynced(false)
+	if err != nil || state == nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.update(func(t *tx) error { return p.setValue(t, p.key(kindSynced), state) })
+}
+
 // IndexValueLen is indexValueLen.
 func IndexValueLen(key []byte) int { return indexValueLen(key) }
 

@@ -11,14 +11,15 @@ import (
 // Kinds of keys: the byte behind the prefix of a partition. KEYS.md says what
 // follows each and what their values are.
 const (
-	kindChunk  = 'b'
-	kindExpiry = 'e'
-	kindItem   = 'i'
-	kindRecord = 'r'
-	kindState  = 's'
-	kindUnique = 'u'
-	kindIndex  = 'x'
-	kindSynced = 'y'
+	kindChunk   = 'b'
+	kindExpiry  = 'e'
+	kindItem    = 'i'
+	kindRecord  = 'r'
+	kindState   = 's'
+	kindUnique  = 'u'
+	kindIndex   = 'x'
+	kindSynced  = 'y'
+	kindWitness = 'z'
 )
 
 // Kinds of the engine's own keys, under the prefix zero.

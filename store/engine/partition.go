@@ -92,6 +92,15 @@ func (p *Partition) recover() (err error) {
 	if synced.Applied == 0 {
 		return p.recoverEmpty()
 	}
+	another, err := p.appliedByAnother()
+	if err != nil {
+		return err
+	}
+	if another {
+		p.d.log.Info("an earlier release has used the partition since this one; its state is made again",
+			"partition", p.id.String(), "applied", uint64(p.found.Applied))
+		return p.Clear()
+	}
 	if f := &p.found; f.Applied != synced.Applied || f.Log != synced.Log || f.Sum != synced.Sum {
 		p.d.log.Info("partition was not closed in order; its log is applied again from what was synced",
 			"partition", p.id.String(), "applied", uint64(f.Applied), "synced", uint64(synced.Applied))

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -207,6 +208,53 @@ func TestClose_isClean(t *testing.T) {
 		if diff := cmp.Diff(m.state(50), s); diff != "" {
 			t.Errorf("%s after Close (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// An earlier release applies commits and does not keep what it does not know: a state
+// that was this release's before is made again, and one that never was is taken as it is.
+func TestI3_AnEarlierReleaseInBetween(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		releases string // which of them applied the commits, in turn: this one or an earlier
+		applied  feed.LSN
+	}{
+		"this one":                     {"tt", 2},
+		"an earlier one":               {"ee", 2},
+		"upgraded":                     {"et", 2},
+		"upgraded, back and forth":     {"ete", 0},
+		"the earlier did nothing":      {"et-", 2},
+		"made again, and used by us":   {"etet", 4},
+		"the earlier, after a rebuild": {"etete", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for n, release := range c.releases {
+				db, err := engine.Open(dir, small, quiet)
+				must(t, err)
+				p := openPartition(t, db, partA)
+				if release != '-' {
+					b := p.NewBatch(schemaOf(t))
+					must(t, b.Put(item(key(t, "k"), fmt.Sprint(n), `{}`), nil))
+					b.SetState(engine.State{Log: feed.LogID{1}, Applied: feed.LSN(n + 1), Sum: feed.Checksum(n + 1)})
+					must(t, b.Commit())
+				}
+				if release == 'e' {
+					must(t, engine.SyncAsEarlier(p))
+				}
+				must(t, db.Close())
+			}
+			p := openPartition(t, openDB(t, dir), partA)
+			state, err := p.State()
+			must(t, err)
+			if state.Applied != c.applied {
+				t.Errorf("the state is of LSN %d, want %d", state.Applied, c.applied)
+			}
+			if c.applied == 0 && p.Found().Applied != feed.LSN(len(c.releases)) {
+				t.Errorf("found LSN %d, and the log went further", p.Found().Applied)
+			}
+		})
 	}
 }
 

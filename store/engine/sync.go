@@ -157,6 +157,31 @@ func (p *Partition) setSynced(prefix uint32, state []byte, closing bool) error {
 		return nil
 	}
 	return p.d.update(&p.w, closing, func(t *tx) error {
-		return p.setValue(t, p.key(kindSynced), state)
+		if err := p.setValue(t, p.key(kindSynced), state); err != nil {
+			return err
+		}
+		return p.setValue(t, p.key(kindWitness), state)
 	})
+}
+
+// appliedByAnother says whether a release that writes no witness has applied commits here
+// since one that does: it has set what is synced, and has left the witness where it was.
+// What later releases keep beside the items, such as tombstones, it did not make, so the
+// state is not the one that the log says.
+//
+//	witness   synced
+//	none      40      an earlier release, before its first upgrade: as its log says
+//	40        40      this one, or a later one
+//	40        55      this one, then an earlier one up to 55
+func (p *Partition) appliedByAnother() (another bool, err error) {
+	err = p.d.view(&p.w, func(txn *badger.Txn) error {
+		witness, err := getValue(txn, p.key(kindWitness))
+		if err != nil || witness == nil {
+			return err
+		}
+		synced, err := getValue(txn, p.key(kindSynced))
+		another = !bytes.Equal(witness, synced)
+		return err
+	})
+	return another, err
 }
