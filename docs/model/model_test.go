@@ -54,7 +54,7 @@ type check struct {
 	large      bool
 }
 
-func models() []model { return []model{fold} }
+func models() []model { return []model{fold, trim} }
 
 // TestModels runs TLC over every model and every mutation.
 func TestModels(t *testing.T) {
