@@ -37,6 +37,9 @@ func StartTime(t time.Time) Start { return Start{kind: startTime, time: t} }
 // StartAt begins behind a position that a reader has reached before.
 func StartAt(after Position) Start { return Start{kind: startAt, after: after} }
 
+// Time returns the time with which s begins; ok is false if it does not begin with one.
+func (s Start) Time() (t time.Time, ok bool) { return s.time, s.kind == startTime }
+
 // Resolve returns the position after which a reader that begins at start
 // reads. It is exact, so that a reader which keeps it misses nothing from this
 // moment on. The error is *TrimmedError if the log does not hold all of that any

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -32,7 +33,9 @@ type ChangesRequest struct {
 	Scope ChangeScope
 	// AllVersions asks for every change, deletes and expiries too. Without it each
 	// item comes once, as it is now, at the place of its last write; one that is
-	// gone does not come.
+	// gone does not come. Of a log that is long, or that was trimmed behind the reader's
+	// place, the items that are there come in the order of their keys first, each as a
+	// create at the time of its last write by a client.
 	AllVersions bool
 	// Start is where to begin if Continuation is "".
 	Start feed.Start
@@ -111,23 +114,29 @@ func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage
 			return nil, Refuse(StatusGone, "container %s/%s has no partition %d", c.info.Database, c.info.Name, number)
 		}
 	}
-	end, turn := true, 0
+	// Where the page after this one begins: with the partitions that this one had no room
+	// for, so that a busy one does not keep the others away. But a walk that has begun goes
+	// on until it is done: its place is long, and so a continuation holds one at most.
+	end, turn := true, -1
 	for i, from := range c.begin(&r, token) {
 		if from == nil {
 			return nil, Refuse(StatusBadRequest, "continuation %q is not of the partitions that are asked for: begin anew", r.Continuation)
 		}
-		after, atEnd, err := page.readPartition(ctx, feed.Partition{Container: c.info.ID, Number: from.number}, from.after)
+		at, atEnd, err := page.readPartition(ctx, feed.Partition{Container: c.info.ID, Number: from.number}, *from)
 		if err != nil {
 			return nil, err
 		}
-		reached.positions = append(reached.positions, partitionPosition{from.number, after})
+		reached.positions = append(reached.positions, at)
 		end = end && atEnd
-		if turn == 0 && page.full {
+		switch {
+		case turn >= 0:
+		case at.walk != nil && at.walk.cursor != nil:
+			turn = i
+		case page.full:
 			turn = i + 1
 		}
 	}
-	// The page after this one begins with the partitions that this one had no room
-	// for, so that a busy one does not keep the others away.
+	turn = max(turn, 0)
 	reached.positions = append(slices.Clone(reached.positions[turn:]), reached.positions[:turn]...)
 	result := &ChangesPage{Changes: page.changes, Continuation: reached.String(), End: end}
 	for _, p := range reached.positions {
@@ -194,45 +203,101 @@ type changesPage struct {
 	commits int // that may still be read
 	read    int // bytes of logs that may still be read
 	full    bool
+	// passed, while a walk reads the log, is the item key up to which it has come: changes
+	// of items behind it are left out.
+	passed []byte
 }
 
-// readPartition adds the changes behind a position of a partition, and returns
-// how far it came and whether that is the end. A position that is zero where
-// there is no continuation begins as the request says.
-func (g *changesPage) readPartition(ctx context.Context, p feed.Partition, after feed.Position) (feed.Position, bool, error) {
+// readPartition adds the changes behind a place in a partition, and returns how far it
+// came and whether that is the end. Where there is no continuation it begins as the request
+// says.
+func (g *changesPage) readPartition(ctx context.Context, p feed.Partition, at partitionPosition) (partitionPosition, bool, error) {
 	log, err := g.ct.client.logs.open(ctx, g.ct.client.catalog, p)
 	if err != nil {
-		return after, false, err
+		return at, false, err
 	}
 	if g.r.Continuation == "" {
-		if after, err = log.Resolve(ctx, g.r.Start); err != nil {
-			return after, false, g.ct.client.logs.failed(p, err)
+		if err := g.start(ctx, log, &at); err != nil {
+			return at, false, g.ct.client.logs.failed(p, err)
 		}
 	}
+	for again := false; ; again = true {
+		begun := len(g.changes)
+		reached, end, err := g.readFrom(ctx, p, log, at)
+		if _, trimmed := errors.AsType[*feed.TrimmedError](err); !trimmed || g.r.AllVersions || again {
+			return reached, end, err
+		}
+		// The log was trimmed between the look at its beginning and the reading of it. The
+		// next look sees that.
+		if len(g.changes) > begun {
+			return reached, false, nil
+		}
+		at = reached
+	}
+}
+
+// start sets the place where a request without a continuation begins in a partition.
+func (g *changesPage) start(ctx context.Context, log *feed.Log, at *partitionPosition) (err error) {
+	at.after, err = log.Resolve(ctx, g.r.Start)
+	if _, trimmed := errors.AsType[*feed.TrimmedError](err); !trimmed || g.r.AllVersions {
+		return err
+	}
+	if since, ok := g.r.Start.Time(); ok {
+		at.walk = &walkPlace{since: since.UnixMilli()}
+	}
+	return nil
+}
+
+// readFrom adds the changes behind a place in a partition that is known.
+func (g *changesPage) readFrom(ctx context.Context, p feed.Partition, log *feed.Log, at partitionPosition) (partitionPosition, bool, error) {
 	first, last, err := log.Bounds(ctx)
 	switch {
 	case err != nil:
-		return after, false, g.ct.client.logs.failed(p, err)
-	case after.LSN > last:
-		return after, false, Refuse(StatusBadRequest, "the change feed of %s ends at LSN %d and the continuation says %s: begin anew", p, last, after)
-	case nextLSN(after) < first:
-		return after, false, Refuse(StatusBadRequest, "the change feed of %s begins at LSN %d, behind the continuation: begin anew", p, first)
+		return at, false, g.ct.client.logs.failed(p, err)
+	case at.known() > last:
+		return at, false, Refuse(StatusBadRequest, "the change feed of %s ends at LSN %d and the continuation says %d: begin anew", p, last, at.known())
+	case at.walk != nil && g.r.AllVersions:
+		return at, false, Refuse(StatusBadRequest, "the continuation is one of latest versions: begin anew")
+	case nextLSN(at.after) < first && g.r.AllVersions:
+		return at, false, Refuse(StatusBadRequest, "the change feed of %s begins at LSN %d, behind the continuation: begin anew", p, first)
+	case g.spent():
+		return at, at.walk == nil && reached(at.after, last), nil
 	}
+	walk, err := g.mustWalk(ctx, log, &at, first)
+	if err != nil {
+		return at, false, g.ct.client.logs.failed(p, err)
+	}
+	if walk {
+		at = at.again()
+	}
+	if at.walk != nil {
+		if at, err = g.readWalk(ctx, p, log, at, last); err != nil || at.walk != nil {
+			return at, false, err
+		}
+	}
+	at.after, err = g.readLog(ctx, p, log, at.after, last)
+	return at, err == nil && reached(at.after, last), err
+}
+
+// readLog adds the changes that a log says behind a position and up to an LSN, and returns
+// how far it came.
+func (g *changesPage) readLog(ctx context.Context, p feed.Partition, log *feed.Log, after feed.Position, upTo feed.LSN) (feed.Position, error) {
 	chunk := min(max(g.room, chunkCommitsMin), chunkCommitsMax)
-	for !g.full && g.room > 0 && g.commits > 0 && g.read > 0 && !reached(after, last) {
+	for !g.full && g.room > 0 && g.commits > 0 && g.read > 0 && !reached(after, upTo) {
 		commits, err := log.ReadPage(ctx, nextLSN(after), min(chunk, g.commits), min(chunkBytesMax, g.read))
 		if err != nil {
-			return after, false, g.ct.client.logs.failed(p, err)
+			return after, g.ct.client.logs.failed(p, err)
 		}
+		commits = slices.DeleteFunc(commits, func(c *feed.Commit) bool { return c.LSN > upTo })
 		if len(commits) == 0 {
 			break // who answered lags behind
 		}
 		if after, err = g.addCommits(ctx, p, commits, after); err != nil {
-			return after, false, err
+			return after, err
 		}
 		chunk = min(2*chunk, chunkCommitsMax)
 	}
-	return after, reached(after, last), nil
+	return after, nil
 }
 
 // nextLSN is the first commit of which a reader after a position needs something.
@@ -300,7 +365,7 @@ func (g *changesPage) changesIn(p feed.Partition, commits []*feed.Commit, after 
 				change := &t.Changes[j]
 				seen := c.LSN == after.LSN && after.Index > 0 && at.Index < after.Index
 				gone := change.Op == feed.OpDelete || change.Op == feed.OpExpire
-				if !seen && (g.r.AllVersions || !gone) && (all || g.r.Scope.holds(change.Key)) {
+				if !seen && (g.r.AllVersions || !gone) && (all || g.r.Scope.holds(change.Key)) && g.hasPassed(change) {
 					group.changes = append(group.changes, newItemChange(c, change, at))
 				}
 				if split && len(group.changes) > 0 {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"strconv"
@@ -20,7 +21,16 @@ import (
 //	c7k2x4ab/0@42,1@17.3
 //
 // the container's resource id, then for each partition its number and what was
-// read: all up to commit 42, and all up to the first three changes of commit 17.
+// read: all up to commit 42, and all up to the first three changes of commit 17. A walk
+// adds the item key, in base64url, up to which it has come, and its floor:
+//
+//	0@42!AYGo...!17.3           items behind that key are yet to come, but for those that
+//	                            were last written up to 17.3
+//	0@0!!t1732320000000         none has come yet; those that a client wrote last before
+//	                            that time, in unix milliseconds, will not
+//	0@42!AYGo...                all items behind that key are yet to come
+//
+// Earlier releases know no walks and refuse these; theirs are read as ever.
 type continuation struct {
 	container feed.ResourceID
 	positions []partitionPosition
@@ -29,6 +39,7 @@ type continuation struct {
 type partitionPosition struct {
 	number uint32
 	after  feed.Position
+	walk   *walkPlace // nil if after says all
 }
 
 // after returns the position in a partition.
@@ -50,13 +61,35 @@ func (c *continuation) String() string {
 		}
 		b = strconv.AppendUint(b, uint64(p.number), 10)
 		b = append(b, '@')
-		b = strconv.AppendUint(b, uint64(p.after.LSN), 10)
-		if p.after.Index > 0 {
-			b = append(b, '.')
-			b = strconv.AppendUint(b, uint64(p.after.Index), 10)
+		b = appendPlace(b, p.after)
+		if p.walk == nil {
+			continue
+		}
+		b = append(b, walkMark)
+		b = base64.RawURLEncoding.AppendEncode(b, p.walk.cursor)
+		switch w := p.walk; {
+		case w.since > 0:
+			b = strconv.AppendInt(append(b, walkMark, sinceMark), w.since, 10)
+		case w.floor != (feed.Position{}):
+			b = appendPlace(append(b, walkMark), w.floor)
 		}
 	}
 	return string(b)
+}
+
+// What stands before a walk's parts in a continuation, and before a time.
+const (
+	walkMark  = '!'
+	sinceMark = 't'
+)
+
+func appendPlace(b []byte, p feed.Position) []byte {
+	b = strconv.AppendUint(b, uint64(p.LSN), 10)
+	if p.Index > 0 {
+		b = append(b, '.')
+		b = strconv.AppendUint(b, uint64(p.Index), 10)
+	}
+	return b
 }
 
 // parseContinuation reads what String printed. The error is 400 if it is not that,
@@ -90,21 +123,49 @@ func parseContinuation(text string, container feed.ResourceID) (*continuation, e
 }
 
 func parsePartitionPosition(text string) (p partitionPosition, err error) {
-	number, position, _ := strings.Cut(text, "@")
+	number, place, _ := strings.Cut(text, "@")
 	n, err := strconv.ParseUint(number, 10, 32)
 	if err != nil {
 		return p, err
 	}
 	p.number = uint32(n)
-	lsn, index, split := strings.Cut(position, ".")
-	if p.after.LSN, err = feed.ParseLSN(lsn); err != nil || !split {
+	place, walk, walks := strings.Cut(place, string(walkMark))
+	if p.after, err = parsePlace(place); err != nil || !walks {
 		return p, err
 	}
-	n, err = strconv.ParseUint(index, 10, 32)
-	if p.after.Index = uint32(n); err == nil && p.after.LSN == 0 {
+	p.walk, err = parseWalk(walk)
+	return p, err
+}
+
+func parsePlace(text string) (p feed.Position, err error) {
+	lsn, index, split := strings.Cut(text, ".")
+	if p.LSN, err = feed.ParseLSN(lsn); err != nil || !split {
+		return p, err
+	}
+	n, err := strconv.ParseUint(index, 10, 32)
+	if p.Index = uint32(n); err == nil && p.LSN == 0 {
 		err = feed.ErrSyntax
 	}
 	return p, err
+}
+
+// parseWalk reads what a walk adds to a position.
+func parseWalk(text string) (w *walkPlace, err error) {
+	w = &walkPlace{}
+	cursor, floor, _ := strings.Cut(text, string(walkMark))
+	if cursor != "" {
+		if w.cursor, err = base64.RawURLEncoding.DecodeString(cursor); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case floor == "":
+	case floor[0] == sinceMark:
+		w.since, err = strconv.ParseInt(floor[1:], 10, 64)
+	default:
+		w.floor, err = parsePlace(floor)
+	}
+	return w, err
 }
 
 func badContinuation(text string) error {

@@ -180,7 +180,13 @@ func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
 	if refusal != nil {
 		return &store.Response{Err: refusal}
 	}
-	result := &store.ScanResult{LSN: s.lsn}
+	// The view may be newer than the state that was loaded before it. Who goes on in the
+	// log behind the page must not read what the page has.
+	state, err := snap.State()
+	if err != nil {
+		return p.readFailed(err)
+	}
+	result := &store.ScanResult{LSN: state.Applied}
 	now, size := p.now(), 0
 	// Full is found out at the candidate behind the page, so the cursor of a page that ends
 	// exactly with the scope is nil, and nobody asks for an empty one.
