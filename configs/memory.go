@@ -26,17 +26,14 @@ func (c *Config) fit() error {
 		return fmt.Errorf("memory.limit is %d bytes; at least 400MiB is expected", limit)
 	}
 	const mib = 1 << 20
-	// At 400 MiB: tables of 8 MiB, of which up to three are in memory, 25 MiB of what
-	// aggregates read again and again, 12.5 MiB of rows for Parquet, and for each partition
-	// 6.25 MiB in its ring, 1.6 MiB on the way to a reader and 3.1 MiB ahead of a pipeline.
-	// From 2 GiB on all of these are the defaults.
+	// At 400 MiB: up to three tables in memory, 25 MiB of what aggregates read again and
+	// again, 12.5 MiB of rows for Parquet, and for each partition 6.25 MiB in its ring,
+	// 1.6 MiB on the way to a reader and 3.1 MiB ahead of a pipeline. From 2 GiB on all of
+	// these are the defaults.
 	smaller := func(field *int, part int64, most int) {
 		if *field == 0 {
 			*field = min(most, max(mib, int(limit/part)))
 		}
-	}
-	if c.Engine.MemTableBytes == 0 {
-		c.Engine.MemTableBytes = min(16*mib, max(8*mib, limit/64))
 	}
 	if c.Engine.MemTables == 0 && limit < 1<<30 {
 		c.Engine.MemTables = 2
@@ -44,7 +41,7 @@ func (c *Config) fit() error {
 	smaller(&c.Feed.Hub.RingBytesMax, 64, 16*mib)
 	smaller(&c.Feed.Hub.Tail.BytesMax, 256, 4*mib)
 	smaller(&c.Processors.ReadAheadBytes, 128, 8*mib)
-	smaller(&c.Store.RuleCacheBytes, 16, 96*mib)
+	smaller(&c.Store.RuleCacheBytes, 16, 32*mib)
 	smaller(&c.Sinks.Parquet.BufferBytesMax, 32, 64*mib)
 	return nil
 }

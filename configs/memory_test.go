@@ -13,7 +13,6 @@ func TestMemoryLimit_MakesCachesFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, got := range map[string][2]int64{
-		"engine.memTableBytes":         {c.Engine.MemTableBytes, 8 << 20},
 		"engine.memTables":             {int64(c.Engine.MemTables), 2},
 		"ringBytesMax":                 {int64(c.Feed.Hub.RingBytesMax), 25 << 18},
 		"tail.bytesMax":                {int64(c.Feed.Hub.Tail.BytesMax), 25 << 16},

@@ -65,6 +65,31 @@ func TestMemoryLimit_IsKept(t *testing.T) {
 	}
 }
 
+// TestMemory_TheWebStoreByDefault imports the WebStore's data set into a process with the
+// default configuration, under all of its pipelines, and looks at the most that it ever had
+// in memory, mapped files included.
+func TestMemory_TheWebStoreByDefault(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it imports 50,000 items")
+	}
+	const most = 400_000_000 // bytes
+	names := [][2]string{{"productMeta", "productMeta.json"}, {"product", "product.json"}, {"customer", "customer-full.ndjson.gz"}}
+	for i := range names {
+		names[i][1] = webstoreFile(t, names[i][1])
+	}
+	port := strconv.Itoa(freePort(t))
+	server := "nats://127.0.0.1:" + port
+	node := spawn(t, "up", "--dir", t.TempDir(), "--port", port, "--listen", "off")
+	mustRun(t, server, "apply", "-f", "../configs/webstore")
+	for _, name := range names {
+		mustRun(t, server, "import", name[0], name[1])
+	}
+	mustRun(t, server, "verify", "--settle", "5m")
+	if peak := processKiB(t, node.cmd.Process.Pid, "VmHWM") << 10; peak >= most {
+		t.Errorf("%d MB were resident, expected less than %d", peak/1_000_000, most/1_000_000)
+	}
+}
+
 // processKiB reads a size of a process from /proc, such as VmRSS, what is resident now,
 // or VmHWM, the most that ever was; both with mapped files.
 func processKiB(t *testing.T, pid int, name string) int {

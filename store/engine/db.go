@@ -37,6 +37,7 @@ type DB struct {
 	syncMu   sync.Mutex // held by whoever syncs
 	syncFile func(name string) error
 	sweeper  sweeper
+	builders builders
 
 	closeOnce sync.Once
 	closeErr  error
@@ -67,6 +68,7 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 		return nil, err
 	}
 	d.sweeper.start(d)
+	d.builders.start(b)
 	return d, nil
 }
 
@@ -97,6 +99,7 @@ func (d *DB) checkVersion() error {
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
 		d.sweeper.stop()
+		d.builders.stop()
 		d.o.close()
 		sound := d.Sound() == nil
 		if sound {

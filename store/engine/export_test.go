@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/ristretto/v2/z"
 
 	"github.com/millrace/millrace/feed/document"
 )
@@ -26,6 +27,12 @@ func SetVersion(db *DB, version byte) error {
 // Flatten merges all tables, so that readings do not depend on what is merged
 // meanwhile.
 func Flatten(db *DB) error { return db.b.Flatten(2) }
+
+// BuilderPool returns where Badger keeps the buffers of tables.
+func BuilderPool(db *DB) *z.AllocatorPool { return builderPool(db.b) }
+
+// GiveBack empties a pool now and returns how many bytes it had.
+func GiveBack(pool *z.AllocatorPool) uint64 { return giveBack(pool) }
 
 // Sweep deletes all garbage now and returns how many keys of partitions are left.
 func Sweep(db *DB) (left int, err error) {

@@ -62,6 +62,7 @@ func (d *DB) abandon() error {
 			defer close(done)
 			defer func() { _ = recover() }() // over what is damaged; the files are of no use any more
 			d.sweeper.stop()
+			d.builders.stop()
 			d.o.close()
 			openDBs.Add(-1)
 			_ = d.b.Close() // what it could not write is written anew

@@ -75,14 +75,14 @@ type Config struct {
 
 	// DiskReserve is the free space, in bytes, below which writes are refused with
 	// 507, on the disk of the data directory and on that of the embedded server's
-	// logs. The engine may need 336 MiB at once with its defaults, and on a disk that is
+	// logs. The engine may need 152 MiB at once with its defaults, and on a disk that is
 	// full then its partitions answer nothing until there is room. Default 1 GiB;
 	// negative turns the guard off.
 	DiskReserve int64 `yaml:"diskReserve"`
 
 	// RuleCacheBytes bounds what all partitions of the process keep in memory of the
 	// accumulators and targets of aggregates, which are else read again for each
-	// change. Default 96 MiB.
+	// change. Default 32 MiB.
 	RuleCacheBytes int `yaml:"ruleCacheBytes"`
 
 	// DataDir and LogDir are the directories whose disks DiskReserve guards; ""
@@ -133,7 +133,7 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.PageItemsBusy, 32)
 	def(&c.PageShare, 4)
 	def(&c.QueriesMax, 16)
-	def(&c.RuleCacheBytes, 96<<20)
+	def(&c.RuleCacheBytes, 32<<20)
 	c.caches = &cacheBudget{bytes: c.RuleCacheBytes / 2}
 	if c.QueryPageTime == 0 {
 		c.QueryPageTime = time.Second

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/parquet-go/parquet-go"
-	"github.com/parquet-go/parquet-go/compress/zstd"
 	"golang.org/x/sync/errgroup"
 )
 
@@ -16,8 +15,6 @@ const (
 	dictionaryBytesMax = 256 << 10
 	writeRows          = 1024 // handed on at once
 )
-
-var codec = &zstd.Codec{Level: zstd.SpeedFastest}
 
 // fileSet is the live files of a table, or of its rejects, and what a commit changes in
 // them. It writes the files that take the place of those that change.
