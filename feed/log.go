@@ -58,6 +58,10 @@ type LogConfig struct {
 	// Labels are kept with the stream of a new log, as metadata, beside what tells
 	// which log it is. All of it may have 128 KiB.
 	Labels map[string]string `yaml:"-"`
+
+	// After is the LSN behind which a new log begins: that of the last commit of the log
+	// which it goes on from. Its first commit must say so by its trim point.
+	After LSN `yaml:"-"`
 }
 
 // CreateLog makes the stream of a partition's log, on file storage, from which
@@ -85,6 +89,9 @@ func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogI
 		DenyDelete:  true,
 		AllowDirect: true,
 		Metadata:    map[string]string{metadataLog: id.String(), metadataPartition: p.String()},
+	}
+	if cfg.After > 0 {
+		stream.FirstSeq = uint64(cfg.After) + 1
 	}
 	maps.Copy(stream.Metadata, cfg.Labels)
 	if cfg.Compression {

@@ -28,6 +28,8 @@ type CatalogConfig struct {
 	// ReadOnly says that the connection may only read: a bucket that is not there is
 	// not made.
 	ReadOnly bool
+	// Restoring opens a catalog into which a restore has not ended.
+	Restoring bool
 }
 
 // Catalog is the list of databases and containers, a JetStream key-value bucket
@@ -47,7 +49,8 @@ type Catalog struct {
 
 // OpenCatalog opens the catalog of a NATS system. It makes its bucket only where
 // there is nothing of Millrace's yet: beside logs or buckets that are there, a
-// catalog that is missing, or that does not name each log, is *DamageError.
+// catalog that is missing, or that does not name each log, is *DamageError. It is
+// *RestoringError where a restore has not ended.
 func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig) (*Catalog, error) {
 	cfg.Replicas = max(cfg.Replicas, 1)
 	exam, err := Examine(ctx, js)
@@ -64,6 +67,15 @@ func OpenCatalog(ctx context.Context, js jetstream.JetStream, cfg CatalogConfig)
 	c := &Catalog{js: js, kv: kv, copies: spare.New(js, cfg.Replicas), cfg: cfg}
 	if exam.Unasked == nil {
 		c.examined = time.Now()
+	}
+	if cfg.Restoring {
+		return c, nil
+	}
+	if r, err := c.Restoring(ctx); r != nil || err != nil {
+		if err == nil {
+			err = &RestoringError{*r}
+		}
+		return nil, err
 	}
 	return c, nil
 }

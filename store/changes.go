@@ -96,12 +96,13 @@ type ItemChange struct {
 //
 // The error is 400 if the continuation is not one, is of another container or of
 // other partitions than the scope, or if a log does not hold what comes behind it;
-// 410 if the scope names a partition that the container has not. Parts of a scope
+// 410 if the scope names a partition that the container has not. It is
+// *feed.TrimmedError if the continuation is of the container that this one was restored from. Parts of a scope
 // that have nothing in common have no changes.
 func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage, error) {
 	token, err := parseContinuation(r.Continuation, c.info.ID)
 	if err != nil {
-		return nil, err
+		return nil, c.ofOrigin(r.Continuation, err)
 	}
 	itemsMax := ChangesMax
 	if r.ItemsMax > 0 {
@@ -143,6 +144,21 @@ func (c *Container) Changes(ctx context.Context, r ChangesRequest) (*ChangesPage
 		result.Reached = append(result.Reached, PartitionLSN{p.number, p.after.LSN})
 	}
 	return result, nil
+}
+
+// ofOrigin returns a *feed.TrimmedError in place of err if a continuation is of the
+// container that this one was restored from: its changes are in no log any more.
+func (c *Container) ofOrigin(continuation string, err error) error {
+	if c.info.Origin == nil {
+		return err
+	}
+	token, parseErr := parseContinuation(continuation, c.info.Origin.ID)
+	if parseErr != nil || len(token.positions) == 0 {
+		return err
+	}
+	of := token.positions[0]
+	return fmt.Errorf("continuation %q is of the container from which this one was restored: begin anew: %w", continuation,
+		&feed.TrimmedError{Partition: feed.Partition{Container: c.info.ID, Number: of.number}, Want: of.after.LSN + 1})
 }
 
 // partitionsIn returns the numbers of the partitions that hold a scope, in order

@@ -27,6 +27,8 @@ const (
 	ControlTakeover = "takeover" // a new owner's first commit; no data
 	ControlSettings = "settings" // Data: Settings, replacing the former ones
 	ControlTrim     = "trim"     // raises the trim point of the log, which its commit carries
+	ControlParent   = "parent"   // Data: Parent; beside the genesis of a log that goes on from another
+	ControlState    = "state"    // Data: entries of the engine that the log goes on from (snapshot.Blocks)
 )
 
 // Settings are what decides writes in a physical partition. They are in its log,
@@ -283,4 +285,16 @@ func (t *TTL) UnmarshalText(text []byte) error {
 	}
 	*t = TTL(d / time.Second)
 	return nil
+}
+
+// Parent names what a log goes on from.
+type Parent struct {
+	Partition string     `json:"partition"` // as feed.Partition prints it
+	Log       feed.LogID `json:"log"`
+	LSN       feed.LSN   `json:"lsn"`
+	Checksum  string     `json:"checksum"` // of the commit at LSN
+	// Entries and Digest are those of the engine at LSN, which the control transactions
+	// behind the genesis hold.
+	Entries uint64 `json:"entries"`
+	Digest  string `json:"digest"`
 }

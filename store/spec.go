@@ -96,6 +96,8 @@ type ContainerInfo struct {
 	// Spec, such as its indexing policy, in that protocol's JSON. May be empty.
 	Policies json.RawMessage `json:"policies,omitempty"`
 	Created  time.Time       `json:"created"`
+	// Origin is what the container was restored from; nil if it was not.
+	Origin *Origin `json:"origin,omitempty"`
 	// Revision is the catalog's version of this record, for compare-and-set.
 	Revision uint64 `json:"-"`
 }

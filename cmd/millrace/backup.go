@@ -26,6 +26,7 @@ func newBackup(a *app) *cobra.Command {
 		Short: "Copy the whole store to a directory, list and verify the copies",
 		Long: `Backup copies containers, their items and logs, and pipelines to a directory while
 everything goes on. A later backup in the same directory sends what is not there yet.
+millrace restore makes a store of a backup.
 
 Keys of the gateway, credentials and certificates are not copied: keep those apart.
 Nor is how far pipelines have come, which means nothing elsewhere.`,
@@ -72,7 +73,7 @@ only read are enough.
 
 It may be stopped at any moment: the backup is there when it is whole, and not
 before. What was sent until then stays, and the next create goes on from there.`,
-		Example: "  millrace backup create /mnt/backup/shop\n  millrace backup create /mnt/backup/shop --creds DIR/credentials/reader.json -o json",
+		Example: "  millrace backup create /mnt/backup/shop\n  millrace backup create /mnt/backup/shop --creds DIR/credentials/read-only.json -o json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			place, err := backupPlace(args[0])

@@ -100,6 +100,14 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, "millrace doctor, and where no server runs millrace doctor --dir DIR"
 	case isType[*backup.DamagedError](err):
 		return codeNotAsked, "millrace backup verify tells all that is damaged; nothing was changed"
+	case isType[*backup.NotWholeError](err):
+		return codeBad, "millrace backup verify tells all that is damaged; another backup is named with --backup"
+	case isType[*backup.NotEmptyError](err):
+		return codeBad, "name an empty directory with --dir, or NATS servers that hold nothing with --server"
+	case isType[*backup.OutsideError](err):
+		return codeBad, "millrace backup list tells to which times backups can be restored"
+	case isType[*store.RestoringError](err):
+		return codeNotAsked, "run the same millrace restore again: it goes on; or begin anew with an empty store"
 	case isType[*backup.NoBackupsError](err), isType[*backup.NewerError](err), isType[*backup.AnotherStoreError](err), isType[*backup.NoBackupError](err):
 		return codeNotAsked, ""
 	case errors.Is(err, store.ErrDiskFull):

@@ -59,6 +59,12 @@ func StartWith(t testing.TB, cfg owner.Config) *Store {
 	return s
 }
 
+// Own runs the owner of all partitions of a System.
+func (s *Store) Own(t testing.TB, cfg owner.Config) {
+	t.Helper()
+	s.own(t, s.NC, cfg)
+}
+
 // own runs the owner of all partitions, which reaches the server through nc.
 func (s *Store) own(t testing.TB, nc *nats.Conn, cfg owner.Config) {
 	t.Helper()

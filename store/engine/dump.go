@@ -140,6 +140,28 @@ func (p *Partition) load(state State, entries iter.Seq2[DumpEntry, error]) error
 	return nil
 }
 
+// LoadMore adds entries of a Dump, in the order of their keys, to what the partition holds:
+// a dump may come in pieces. To add a piece again changes nothing. The state stays.
+func (p *Partition) LoadMore(entries iter.Seq2[DumpEntry, error]) error {
+	l := loader{p: p}
+	chunks := false
+	for e, err := range entries {
+		if err == nil {
+			err = l.add(e)
+		}
+		if err != nil {
+			return err
+		}
+		chunks = chunks || e.Key[0] == kindChunk
+	}
+	if err := l.flush(); err != nil || !chunks {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.findLarge()
+}
+
 // loader writes entries of a dump, many at once.
 type loader struct {
 	p       *Partition

@@ -97,6 +97,8 @@ func translate(err error) *failure {
 		return translateStatus(e.Status, e.Message, e.RetryAfter)
 	}
 	switch {
+	case isType[*feed.TrimmedError](err):
+		return refuseAs(http.StatusGone, 0, "%v", err)
 	case isType[*store.NoContainerError](err), isType[*store.NoDatabaseError](err):
 		return refuseAs(http.StatusNotFound, subOwnerNotFound, "%v", err)
 	case isType[*store.DamageError](err):

@@ -298,6 +298,10 @@ func (a *applier) applyControl(c *feed.Control, time int64) error {
 	case store.ControlGenesis, store.ControlSettings:
 	case store.ControlTakeover, store.ControlTrim:
 		return nil
+	case store.ControlParent:
+		return nil
+	case store.ControlState:
+		return a.applyState(c.Data)
 	case store.ControlTombstones:
 		return a.applyPastTombstones(c.Data, time)
 	default:

@@ -133,6 +133,9 @@ func (p *Partition) begin(ctx context.Context, shape *feed.Shape) (*applier, err
 		return nil, err
 	}
 	if state.Applied == 0 && shape.Begin() > 1 {
+		if a, err := p.beginContinued(ctx, shape); a != nil || err != nil {
+			return a, err
+		}
 		return nil, p.lacksSnapshot(shape)
 	}
 	return p.from(state, shape)

@@ -1,0 +1,136 @@
+package integration_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// killWhen runs a command and kills it as soon as seen counts n things in a directory. It
+// returns false if the command came to its end before, and then what it said.
+func killWhen(t *testing.T, dir string, seen func(path string, d fs.DirEntry) bool, n int, args ...string) (killed bool, output string, exit int) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), millrace(t), args...)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ended:
+			return false, out.String(), cmd.ProcessState.ExitCode()
+		case <-tick.C:
+		}
+		count := 0
+		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error { // what goes meanwhile is not counted
+			if err == nil && seen(path, d) {
+				count++
+			}
+			return nil
+		})
+		if count >= n {
+			_ = cmd.Process.Kill() // it may have ended
+			err := <-ended
+			_, failed := errors.AsType[*exec.ExitError](err)
+			return failed, out.String(), cmd.ProcessState.ExitCode()
+		}
+	}
+}
+
+// TestBackup_KilledAtAnyMomentGoesOn kills a backup, and then a restore of it, as soon as
+// there is one object or stream more than the last time. Nothing half counts, the same
+// command goes on, and the store that comes of it has the items of the first.
+func TestBackup_KilledAtAnyMomentGoesOn(t *testing.T) {
+	t.Parallel()
+	dir, place, to := t.TempDir(), t.TempDir(), filepath.Join(t.TempDir(), "restored")
+	port := strconv.Itoa(freePort(t))
+	server := "nats://127.0.0.1:" + port
+	node := spawn(t, "up", "--dir", dir, "--port", port, "--listen", "off")
+	var lines []string
+	for i := range 2000 {
+		lines = append(lines, fmt.Sprintf(`{"id":"i%d","k":"k%d","text":%q}`, i, i%50, strings.Repeat(strconv.Itoa(i), 20)))
+	}
+	items := filepath.Join(t.TempDir(), "items.ndjson")
+	writeText(t, items, strings.Join(lines, "\n"))
+	mustRun(t, server, "import", "things", items, "--partition-key", "/k", "--partitions", "6")
+
+	object := func(path string, d fs.DirEntry) bool {
+		return !d.IsDir() && strings.Contains(path, "/log/") && !strings.HasSuffix(path, ".tmp")
+	}
+	login := []string{"--server", server, "--creds", filepath.Join(dir, "credentials", "read-only.json")}
+	kills := 0
+	for n := 1; ; n++ {
+		killed, out, exit := killWhen(t, place, object, n, append([]string{"backup", "create", place}, login...)...)
+		if !killed && exit == 0 {
+			break
+		}
+		if !killed {
+			t.Fatalf("the backup ended with %d:\n%s", exit, out)
+		}
+		kills++
+		if manifests, _ := filepath.Glob(filepath.Join(place, "backups", "*.json")); len(manifests) == 0 {
+			continue
+		}
+		break // it was whole as the kill came
+	}
+	mustRun(t, server, "backup", "create", place)
+	if out, err := exec.CommandContext(t.Context(), millrace(t), "backup", "verify", place).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	want := mustRun(t, server, "export", "things")
+	node.kill()
+
+	stream := func(path string, d fs.DirEntry) bool { return d.IsDir() && strings.HasPrefix(d.Name(), "MILLRACE_") }
+	for n := 1; ; n++ {
+		killed, out, exit := killWhen(t, to, stream, n, "restore", place, "--dir", to)
+		if !killed && exit == 0 {
+			break
+		}
+		if !killed {
+			t.Fatalf("the restore ended with %d:\n%s", exit, out)
+		}
+		kills++
+		if n == 3 { // nobody opens what is half restored
+			cmd := exec.CommandContext(t.Context(), millrace(t), "up", "--dir", to, "--port", "-1", "--listen", "off", "--gateway", "off")
+			out, err := cmd.CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "has not ended") {
+				t.Errorf("up opens what is half restored: %v\n%s", err, out)
+			}
+		}
+	}
+	t.Logf("%d kills", kills)
+	if kills < 6 {
+		t.Errorf("%d kills are too few to say much", kills)
+	}
+	second := strconv.Itoa(freePort(t))
+	spawn(t, "up", "--dir", to, "--port", second, "--listen", "off")
+	got := mustRun(t, "nats://127.0.0.1:"+second, "export", "things")
+	if a, b := sortedLines(want), sortedLines(got); !slices.Equal(a, b) {
+		t.Errorf("%d lines were exported, of %d", len(b), len(a))
+	}
+	if out, exit := run(t, "nats://127.0.0.1:"+second, "backup", "create", place); exit != 2 || !strings.Contains(out, "another store") {
+		t.Errorf("a backup beside those of another store: exit %d\n%s", exit, out)
+	}
+	if _, err := os.Stat(filepath.Join(place, "backups")); err != nil {
+		t.Error(err)
+	}
+}
+
+func sortedLines(text string) []string {
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,339 @@
+package backup_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/backup"
+	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// target is a System to restore into.
+func target(t testing.TB, s *storetest.Store) *backup.Target {
+	t.Helper()
+	catalog, err := store.OpenCatalog(t.Context(), s.JS, store.CatalogConfig{Restoring: true})
+	must(t, err)
+	return &backup.Target{
+		Catalog: catalog, Logger: storetest.Quiet(), Scratch: t.TempDir(),
+		Empty:     func(context.Context) (string, error) { return "", nil },
+		Pipelines: func(context.Context, []backup.Record) error { return nil },
+	}
+}
+
+func restore(t testing.TB, place snapshot.Store, s *storetest.Store, at string) *backup.Restored {
+	t.Helper()
+	plan, err := backup.Choose(t.Context(), place, "", at, nil)
+	must(t, err)
+	r, err := plan.Restore(t.Context(), target(t, s))
+	must(t, err)
+	return r
+}
+
+// digest is the digest of a partition in the owner's engine.
+func digest(t testing.TB, s *storetest.Store, partition string) snapshot.Sum {
+	t.Helper()
+	id, err := feed.ParsePartition(partition)
+	must(t, err)
+	p, err := s.DB.Partition(id)
+	must(t, err)
+	d, err := p.Digest()
+	must(t, err)
+	return snapshot.Sum(d)
+}
+
+// container opens a container whose owner has begun.
+func container(t testing.TB, s *storetest.Store, name string) *store.Container {
+	t.Helper()
+	c, err := s.Client.Container(t.Context(), "default", name)
+	must(t, err)
+	for _, p := range c.Partitions() {
+		_, err := c.Count(t.Context(), p, store.Scope{})
+		must(t, err)
+	}
+	return c
+}
+
+// streams are the names of all streams.
+func streams(t testing.TB, s *storetest.Store) []string {
+	t.Helper()
+	names, err := feed.StreamNames(t.Context(), s.JS)
+	must(t, err)
+	return names
+}
+
+var rich = store.ContainerSpec{
+	PartitionKey: []string{"/k"}, Partitions: 2, Indexes: []string{"/n"}, UniqueKeys: [][]string{{"/u"}}, TTL: -1,
+}
+
+// TestI3_WhatIsRestoredIsWhatTheSourceHeld makes a store of a backup, and another one of a
+// backup of that: each partition has the digest of its source, and goes on.
+func TestI3_WhatIsRestoredIsWhatTheSourceHeld(t *testing.T) {
+	t.Parallel()
+	for _, based := range []bool{false, true} {
+		t.Run(fmt.Sprintf("snapshots=%v", based), func(t *testing.T) {
+			t.Parallel()
+			cfg := func() owner.Config {
+				if based {
+					return eager(t)
+				}
+				return owner.Config{}
+			}
+			from := storetest.StartWith(t, cfg())
+			c := from.Container(t, "things", rich)
+			write(t, c, 0, 60, 1)
+			large := strings.Repeat("x", 1<<20)
+			_, err := c.Upsert(t.Context(), fmt.Appendf(nil, `{"id":"large","k":"k1","u":-1,"text":%q}`, large))
+			must(t, err)
+			if based {
+				snapshotted(t, c)
+			}
+			write(t, c, 30, 90, 2)
+			key, err := feed.NewPartitionKey("k3")
+			must(t, err)
+			must(t, c.Delete(t.Context(), key, "3"))
+			for round := range 2 {
+				place := snapshot.Directory(t.TempDir())
+				create(t, from, place)
+				to := storetest.System(t)
+				r := restore(t, place, to, backup.Latest)
+				to.Own(t, cfg())
+				restored := container(t, to, "things")
+				if len(r.Partitions) != 2 || restored.Info().ID == c.Info().ID {
+					t.Fatalf("round %d: restored %+v as %s", round, r, restored.Info().ID)
+				}
+				for _, p := range r.Partitions {
+					if source, is := digest(t, from, p.From), digest(t, to, p.Partition); source != is || source != p.Digest {
+						t.Errorf("round %d, partition %s of LSN %d: digest %016x, the source has %016x, the restore says %016x", round, p.Partition, p.LSN, is, source, p.Digest)
+					}
+				}
+				before, err := c.ReadMany(t.Context(), []store.ItemRef{{Key: key, ID: "10"}, {Key: key, ID: "3"}}, true)
+				must(t, err)
+				after, err := restored.ReadMany(t.Context(), []store.ItemRef{{Key: key, ID: "10"}, {Key: key, ID: "3"}}, true)
+				must(t, err)
+				if after[0].ETag != before[0].ETag || string(after[0].Body) != string(before[0].Body) || after[1].ETag != (store.ETag{}) {
+					t.Errorf("round %d: items %+v, then %+v", round, before, after)
+				}
+				write(t, restored, 80, 100, 3+round) // it goes on, with its unique keys
+				_, err = restored.Create(t.Context(), []byte(`{"id":"other","k":"k3","u":10}`))
+				if !errors.Is(err, store.ErrConflict) {
+					t.Errorf("round %d: a unique key was taken twice: %v", round, err)
+				}
+				from, c = to, restored
+			}
+		})
+	}
+}
+
+// TestRestore_EarlierChangesAreGone: who read the log of the source begins anew.
+func TestRestore_EarlierChangesAreGone(t *testing.T) {
+	t.Parallel()
+	from := storetest.Start(t)
+	c := from.Container(t, "things", spec)
+	write(t, c, 0, 20, 1)
+	page, err := c.Changes(t.Context(), store.ChangesRequest{ItemsMax: 5})
+	must(t, err)
+	place := snapshot.Directory(t.TempDir())
+	create(t, from, place)
+	to := storetest.System(t)
+	restore(t, place, to, backup.Latest)
+	to.Own(t, owner.Config{})
+	restored := container(t, to, "things")
+	_, err = restored.Changes(t.Context(), store.ChangesRequest{Continuation: page.Continuation, AllVersions: true})
+	if !isTrimmed(err) {
+		t.Errorf("a continuation of the source: %v", err)
+	}
+	_, err = restored.Changes(t.Context(), store.ChangesRequest{AllVersions: true, Start: feed.StartBeginning()})
+	if !isTrimmed(err) {
+		t.Errorf("all changes from the beginning: %v", err)
+	}
+	now, err := restored.Changes(t.Context(), store.ChangesRequest{AllVersions: true, Start: feed.StartNow()})
+	must(t, err)
+	write(t, restored, 5, 8, 2)
+	changes, err := restored.Changes(t.Context(), store.ChangesRequest{AllVersions: true, Continuation: now.Continuation})
+	if err != nil || len(changes.Changes) != 3 {
+		t.Errorf("changes from now on: %+v, %v", changes, err)
+	}
+}
+
+func isTrimmed(err error) bool {
+	_, ok := errors.AsType[*feed.TrimmedError](err)
+	return ok
+}
+
+// TestRestore_APointInTime restores to a time between two writes, and refuses times that
+// the backup does not reach.
+func TestRestore_APointInTime(t *testing.T) {
+	t.Parallel()
+	from := storetest.Start(t)
+	c := from.Container(t, "things", spec)
+	write(t, c, 0, 20, 1)
+	at := moment(t)
+	write(t, c, 20, 30, 2)
+	from.Container(t, "later", spec)
+	place := snapshot.Directory(t.TempDir())
+	first := create(t, from, place)
+	to := storetest.System(t)
+	r := restore(t, place, to, at)
+	to.Own(t, owner.Config{})
+	restored := container(t, to, "things")
+	if n := count(t, restored); n != 20 || !slices.Equal(r.LeftOut, []string{"default/later"}) {
+		t.Errorf("%d items, left out %v", n, r.LeftOut)
+	}
+	since, until, err := first.Span()
+	must(t, err)
+	for _, outside := range []time.Time{since.Add(-time.Second), until.Add(time.Second)} {
+		_, err := backup.Choose(t.Context(), place, "", outside.Format(time.RFC3339Nano), nil)
+		if o, ok := errors.AsType[*backup.OutsideError](err); !ok || !strings.Contains(o.Error(), until.Format(time.RFC3339Nano)) {
+			t.Errorf("at %s: %v", outside, err)
+		}
+	}
+}
+
+// moment waits until the clock has gone on by a millisecond, and returns the one that has
+// passed: no commit that comes is of that.
+func moment(t testing.TB) string {
+	t.Helper()
+	at := time.Now()
+	poll.Until(t, func() error {
+		return poll.Unless(time.Now().UnixMilli() > at.UnixMilli()+1, "the clock stands still")
+	})
+	return at.UTC().Format(time.RFC3339Nano)
+}
+
+func count(t testing.TB, c *store.Container) (n int) {
+	t.Helper()
+	for _, p := range c.Partitions() {
+		some, err := c.Count(t.Context(), p, store.Scope{})
+		must(t, err)
+		n += some
+	}
+	return n
+}
+
+// TestRestore_RefusesAndChangesNothing: a store that is not empty, a damaged backup, one of a
+// later format, and a place without any.
+func TestRestore_RefusesAndChangesNothing(t *testing.T) {
+	t.Parallel()
+	from := storetest.Start(t)
+	c := from.Container(t, "things", spec)
+	write(t, c, 0, 20, 1)
+	dir := t.TempDir()
+	place := snapshot.Directory(dir)
+	b := create(t, from, place)
+	plan, err := backup.Choose(t.Context(), place, b.ID, backup.Latest, nil)
+	must(t, err)
+
+	before := streams(t, from)
+	_, err = plan.Restore(t.Context(), target(t, from))
+	if full, ok := errors.AsType[*backup.NotEmptyError](err); !ok || !strings.Contains(full.Error(), "default/things") {
+		t.Errorf("into a store that is not empty: %v", err)
+	}
+	if after := streams(t, from); !slices.Equal(before, after) || count(t, c) != 20 {
+		t.Errorf("streams %v, then %v", before, after)
+	}
+	_, err = store.OpenCatalog(t.Context(), from.JS, store.CatalogConfig{})
+	must(t, err) // it is still open to all
+
+	name := objects(t, dir)[slices.IndexFunc(objects(t, dir), func(name string) bool { return strings.Contains(name, "/log/") })]
+	data, err := os.ReadFile(name)
+	must(t, err)
+	data[len(data)/2] ^= 1
+	must(t, os.WriteFile(name, data, 0o600))
+	_, err = backup.Choose(t.Context(), place, b.ID, backup.Latest, nil)
+	if bad, ok := errors.AsType[*backup.NotWholeError](err); !ok || !strings.HasSuffix(name, bad.Damaged[0].Object) {
+		t.Errorf("a damaged backup: %v", err)
+	}
+
+	file := dir + "/backups/" + b.ID + ".json"
+	must(t, os.WriteFile(file, []byte(`{"format":7,"checksum":"0000000000000000","backup":{"x":1}}`), 0o600))
+	_, err = backup.Choose(t.Context(), place, b.ID, backup.Latest, nil)
+	if newer, ok := errors.AsType[*backup.NewerError](err); !ok || newer.Format != 7 {
+		t.Errorf("a backup of a later format: %v", err)
+	}
+	_, err = backup.Choose(t.Context(), snapshot.Directory(t.TempDir()), "", backup.Latest, nil)
+	if _, ok := errors.AsType[*backup.NoBackupsError](err); !ok {
+		t.Errorf("a place without backups: %v", err)
+	}
+}
+
+// dying fails the nth read, and all after it.
+type dying struct {
+	snapshot.Store
+	calls, fail int
+}
+
+var errCrash = errors.New("crash")
+
+func (d *dying) Get(ctx context.Context, name string) ([]byte, error) {
+	if d.calls++; d.fail > 0 && d.calls >= d.fail {
+		return nil, errCrash
+	}
+	return d.Store.Get(ctx, name)
+}
+
+// TestRestore_AnEndAtAnyStepGoesOn ends a restore before each of its reads, and before the
+// pipelines are registered: the store is closed to everybody until the same restore has
+// ended, and another one is refused.
+func TestRestore_AnEndAtAnyStepGoesOn(t *testing.T) {
+	t.Parallel()
+	from := storetest.Start(t)
+	c := from.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}, Partitions: 2})
+	write(t, c, 0, 30, 1)
+	dir := snapshot.Directory(t.TempDir())
+	create(t, from, dir)
+	create(t, from, dir)
+	for fail := 1; ; fail++ {
+		place := &dying{Store: dir}
+		plan, err := backup.Choose(t.Context(), place, "", backup.Latest, nil)
+		must(t, err)
+		to := storetest.System(t)
+		tg := target(t, to)
+		last := false
+		tg.Pipelines = func(context.Context, []backup.Record) error {
+			last = true
+			return errCrash
+		}
+		place.calls, place.fail = 0, fail
+		if _, err := plan.Restore(t.Context(), tg); !errors.Is(err, errCrash) {
+			t.Fatalf("step %d: %v", fail, err)
+		}
+		place.fail = 0
+		_, err = store.OpenCatalog(t.Context(), to.JS, store.CatalogConfig{})
+		if _, ok := errors.AsType[*store.RestoringError](err); !ok {
+			t.Errorf("step %d: the catalog can be opened: %v", fail, err)
+		}
+		all, _, err := backup.List(t.Context(), dir)
+		must(t, err)
+		other, err := backup.Choose(t.Context(), place, all[0].ID, backup.Latest, nil)
+		must(t, err)
+		_, err = other.Restore(t.Context(), target(t, to))
+		if _, ok := errors.AsType[*store.RestoringError](err); !ok {
+			t.Errorf("step %d: another restore: %v", fail, err)
+		}
+		restore(t, dir, to, backup.Latest)
+		to.Own(t, owner.Config{})
+		is := container(t, to, "things")
+		for i, p := range is.Partitions() {
+			if got, want := digest(t, to, p.String()), digest(t, from, c.Partitions()[i].String()); got != want {
+				t.Errorf("step %d: partition %s has digest %016x, want %016x", fail, p, got, want)
+			}
+		}
+		if last {
+			if fail < 3 {
+				t.Fatalf("a restore has %d steps: that tests little", fail)
+			}
+			return
+		}
+	}
+}
