@@ -275,7 +275,7 @@ func (g *changesPage) readFrom(ctx context.Context, p feed.Partition, log *feed.
 	case at.walk != nil && g.r.AllVersions:
 		return at, false, Refuse(StatusBadRequest, "the continuation is one of latest versions: begin anew")
 	case nextLSN(at.after) < first && g.r.AllVersions:
-		return at, false, Refuse(StatusBadRequest, "the change feed of %s begins at LSN %d, behind the continuation: begin anew", p, first)
+		return at, false, g.ct.client.logs.failed(p, &feed.TrimmedError{Partition: p, Want: nextLSN(at.after), First: first})
 	case g.spent():
 		return at, at.walk == nil && reached(at.after, last), nil
 	}

@@ -216,6 +216,9 @@ func (l *logs) open(ctx context.Context, c *Catalog, p feed.Partition) (*feed.Lo
 // that callers know: a container that was deleted is 404, and JetStream that does
 // not answer is 503.
 func (l *logs) failed(p feed.Partition, err error) error {
+	if trimmed, ok := errors.AsType[*feed.TrimmedError](err); ok {
+		return fmt.Errorf("changes of %s: %w", p, trimmed) // the log is the right one
+	}
 	l.mu.Lock()
 	delete(l.found, p)
 	l.mu.Unlock()

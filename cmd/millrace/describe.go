@@ -95,14 +95,17 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		for _, p := range now {
 			rows = append(rows, p.row())
 		}
-		return columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "SNAPSHOT", "NOTE"}, rows)
+		if err := columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "SNAPSHOT", "LOG FROM", "NOTE"}, rows); err != nil {
+			return err
+		}
+		return tellTrims(w, now)
 	})
 }
 
 func (p *partitionNow) row() []string {
 	row := []string{strconv.Itoa(int(p.Number)), format.Count(p.Items), p.replicas()}
 	if p.Status == nil {
-		return append(row, "-", "-", "-", "-", "-", "-", "-", p.Error)
+		return append(row, "-", "-", "-", "-", "-", "-", "-", "-", p.Error)
 	}
 	ready := 0
 	for _, index := range p.Status.Indexes {
@@ -126,7 +129,36 @@ func (p *partitionNow) row() []string {
 	}
 	return append(row, format.Count(uint64(p.Status.Applied)), format.Count(p.Status.Epoch), p.Status.Owner,
 		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), fmt.Sprintf("%d of %d in force", inForce, len(p.Status.Rules)),
-		scrubbed(p.Status.Scrub), snapshotOf(p.Status.Snapshot), note)
+		scrubbed(p.Status.Scrub), snapshotOf(p.Status.Snapshot), logFrom(p.Status.Trim), note)
+}
+
+// logFrom tells with which commit the log begins.
+func logFrom(t *store.TrimState) string {
+	if t == nil {
+		return "-"
+	}
+	return "LSN " + format.Count(uint64(t.First))
+}
+
+// tellTrims tells of each log that is to be trimmed why it is not trimmed any further, and
+// whom that will cut off.
+func tellTrims(w io.Writer, now []partitionNow) error {
+	for _, p := range now {
+		if p.Status == nil || p.Status.Trim == nil || p.Status.Trim.Retention == store.RetentionForever.String() {
+			continue
+		}
+		t := p.Status.Trim
+		if _, err := fmt.Fprintf(w, "\npartition %d: trimmed up to LSN %s; %s\n", p.Number, format.Count(uint64(t.Point)), t.HeldBy); err != nil {
+			return err
+		}
+		for _, late := range t.Late {
+			if _, err := fmt.Fprintf(w, "partition %d: %s has read LSN %s and is cut off from %s on\n",
+				p.Number, late.Reader, format.Count(uint64(late.After)), late.CutOff.UTC().Format(time.RFC3339)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // snapshotOf tells which commit the newest snapshot is of, and when it was taken.

@@ -69,8 +69,12 @@ func (m *Monitor) measure(ctx context.Context, w *watched) error {
 	if err != nil {
 		return err
 	}
-	if _, w.head, err = log.Bounds(ctx); err != nil {
+	first, head, err := log.Bounds(ctx)
+	if err != nil {
 		return fmt.Errorf("find the end of the log of %s: %w", w.resource.Partition, err)
+	}
+	if w.head = head; w.checkpoint.Position.LSN+1 < first {
+		w.trimmed = first
 	}
 	return w.sample(ctx, log, m.cfg.SampleMax)
 }

@@ -112,6 +112,9 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 		noted := 0.0
 		for _, w := range readers[i] {
 			noted += w.checkpoint.RateAt(s.Time)
+			if late := w.lateWarning(world.Containers); late != "" {
+				s.Warnings = append(s.Warnings, late)
+			}
 		}
 		p.Rate = m.rate(p, noted)
 		s.Pipelines = append(s.Pipelines, *p)

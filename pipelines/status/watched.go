@@ -23,6 +23,7 @@ type watched struct {
 	unread     error  // why log and checkpoint could not be read; nil if they were
 	closed     string // why a partition that it reads or writes does not open; "" if all do
 	head       feed.LSN
+	trimmed    feed.LSN  // where the log begins, if that is behind what follows the checkpoint; else 0
 	oldest     time.Time // of the first commit that is not processed; zero if all are
 	changes    uint64    // in commits that are not processed
 	estimated  bool      // changes are
@@ -104,9 +105,11 @@ func (w *watched) state(lag Lag) (State, string) {
 	cp := w.checkpoint
 	switch {
 	case w.record.Paused:
-		return Paused, ""
+		return Paused, w.cutOff()
 	case w.unread != nil:
 		return Stuck, w.unread.Error()
+	case w.trimmed > 0:
+		return Stuck, w.cutOff()
 	case w.lease == nil:
 		if w.now.Sub(w.record.Changed) > w.stuckAfter {
 			return Stuck, "no worker has taken it; " + w.workers()

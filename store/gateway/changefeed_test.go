@@ -245,3 +245,54 @@ func TestChangeFeed_WithoutOwners(t *testing.T) {
 	w.changes("If-None-Match", now).nothing()
 	w.changes().is(503)
 }
+
+// TestChangeFeed_TrimmedIsGone: who asks for what was trimmed gets 410 with the first LSN that
+// is kept, in both modes; no substatus makes a client come back for the same.
+func TestChangeFeed_TrimmedIsGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	early := w.changes("A-IM", allVersions).nothing()
+	for i := range 6 {
+		w.put("a", fmt.Sprint(i))
+	}
+	info, err := w.catalog.Get(t.Context(), "shop", "things")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := feed.Partition{Container: info.ID, Number: 0}
+	w.stopOwners()
+	log, err := feed.OpenLog(t.Context(), w.js, p, feed.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	_, last, err := log.Bounds(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := log.Read(t.Context(), last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &feed.Commit{ID: feed.NewCommitID(), Log: log.ID(), Prev: before.Sum, Epoch: before.Epoch, Time: before.Time, Trimmed: last - 1}
+	if _, err := log.Append(t.Context(), last, c.ID, feed.AppendCommit(nil, c)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := log.Trim(t.Context(), last-1); err != nil {
+		t.Fatal(err)
+	}
+	for name, with := range map[string][]string{
+		"all versions, from a place": {"A-IM", allVersions, "If-None-Match", early},
+		"all versions":               {"A-IM", allVersions},
+		"latest versions":            {},
+	} {
+		a := w.changes(with...).is(410)
+		if sub := a.header.Get("x-ms-substatus"); sub != "" && sub != "0" {
+			t.Errorf("%s: substatus %s", name, sub)
+		}
+		if want := fmt.Sprintf("begins at LSN %d", last); !strings.Contains(string(a.body), want) {
+			t.Errorf("%s: %s", name, a.body)
+		}
+	}
+}

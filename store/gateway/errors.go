@@ -113,6 +113,12 @@ func translate(err error) *failure {
 		return refuse(http.StatusRequestTimeout, "the request took too long: %v", err)
 	case errors.Is(err, context.Canceled):
 		return &failure{status: http.StatusServiceUnavailable, message: "the request was given up: " + err.Error(), retryAfter: retryAfterDefault}
+	case isType[*feed.TrimmedError](err):
+		// Without a substatus: those that clients know make them read the ranges again and
+		// come back for the same.
+		trimmed, _ := errors.AsType[*feed.TrimmedError](err)
+		return refuse(http.StatusGone, "the change feed of range %d begins at LSN %d; what was before, LSN %d among it, was trimmed (changeFeed.retention): "+
+			"read the items, and the changes from now on", trimmed.Partition.Number, trimmed.First, trimmed.Want)
 	case isType[*query.SyntaxError](err):
 		return refuse(http.StatusBadRequest, "the query is wrong: %v", err)
 	case errors.Is(err, store.ErrBadRequest):

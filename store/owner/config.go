@@ -73,6 +73,10 @@ type Config struct {
 	// replaying their whole logs.
 	Snapshots SnapshotConfig `yaml:"snapshots"`
 
+	// TrimBytes is how much of a log must be free to go before it is trimmed while writes go
+	// on: each time costs a commit. At rest 64 KiB are enough. Default 4 MiB.
+	TrimBytes int64 `yaml:"trimBytes"`
+
 	// DiskReserve is the free space, in bytes, below which writes are refused with
 	// 507, on the disk of the data directory and on that of the embedded server's
 	// logs. The engine may need 152 MiB at once with its defaults, and on a disk that is
@@ -159,6 +163,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.Snapshots.setDefaults()
 	c.snapshots = c.Snapshots.store(c.DataDir)
+	if c.TrimBytes == 0 {
+		c.TrimBytes = trimBytesMin
+	}
 	if c.DiskReserve == 0 {
 		c.DiskReserve = DiskReserveDefault
 	}
@@ -189,6 +196,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Scrub.SharePercent < 1 || c.Scrub.SharePercent > 100 || c.Scrub.Interval < 0 {
 		errs = append(errs, fmt.Errorf("store.scrub.sharePercent is %d; 1 to 100 are allowed, and store.scrub.interval must not be negative", c.Scrub.SharePercent))
+	}
+	if c.TrimBytes < 1 {
+		errs = append(errs, errors.New("store.trimBytes must be at least 1"))
 	}
 	errs = append(errs, c.Snapshots.check())
 	return c, errors.Join(errs...)

@@ -32,8 +32,7 @@ const (
 	// holdsInterval is the time between two looks at who reads, and at a log that could
 	// not be trimmed.
 	holdsInterval = 5 * time.Second
-	// trimBytesMin is what a trim under writes must free at least: each costs a commit, and
-	// the server frees whole blocks of 4 MiB. At rest restTrimBytesMin is enough.
+	// trimBytesMin is the default of Config.TrimBytes: the server frees whole blocks of 4 MiB.
 	trimBytesMin     = 4 << 20
 	restTrimBytesMin = 64 << 10
 	// trimSharePercent is the part of its time in which one process trims.
@@ -72,7 +71,7 @@ type trimmer struct {
 func newTrimmer(s *Server) *trimmer {
 	return &trimmer{
 		s: s, pacer: pace.New(float64(trimSharePercent)/100, func() {}), logs: map[*Partition]*trimming{},
-		bytesMin: trimBytesMin, restBytesMin: restTrimBytesMin, stepBytes: trimStepBytes,
+		bytesMin: uint64(s.cfg.TrimBytes), restBytesMin: uint64(min(s.cfg.TrimBytes, restTrimBytesMin)), stepBytes: trimStepBytes,
 	}
 }
 
