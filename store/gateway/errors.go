@@ -118,7 +118,7 @@ func translate(err error) *failure {
 		// come back for the same.
 		trimmed, _ := errors.AsType[*feed.TrimmedError](err)
 		return refuse(http.StatusGone, "the change feed of range %d begins at LSN %d; what was before, LSN %d among it, was trimmed (changeFeed.retention): "+
-			"read the items, and the changes from now on", trimmed.Partition.Number, trimmed.First, trimmed.Want)
+			"begin anew, with the items or with the latest versions", trimmed.Partition.Number, trimmed.First, trimmed.Want)
 	case isType[*query.SyntaxError](err):
 		return refuse(http.StatusBadRequest, "the query is wrong: %v", err)
 	case errors.Is(err, store.ErrBadRequest):
