@@ -162,7 +162,6 @@ func (c Config) withDefaults() (Config, error) {
 		c.Scrub.Interval = time.Minute
 	}
 	c.Snapshots.setDefaults()
-	c.snapshots = c.Snapshots.store(c.DataDir)
 	if c.TrimBytes == 0 {
 		c.TrimBytes = trimBytesMin
 	}

@@ -55,7 +55,7 @@ func (p *Partition) damaged(shape *feed.Shape, format string, args ...any) *Dama
 // lacksSnapshot is the damage of a partition whose log was trimmed, where there is no
 // snapshot of what is gone.
 func (p *Partition) lacksSnapshot(shape *feed.Shape) *DamagedError {
-	where := "no snapshots are kept (store.snapshots.directory is off)"
+	where := "no snapshots are kept (store.snapshots.store is off)"
 	if p.cfg.snapshots != nil {
 		where = "there is no usable snapshot in " + p.cfg.snapshots.String()
 	}

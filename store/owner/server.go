@@ -57,6 +57,7 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 	if err != nil {
 		return nil, fmt.Errorf("owner: %w", err)
 	}
+	cfg.snapshots = cfg.openSnapshots(js)
 	return &Server{
 		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),
 		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{},

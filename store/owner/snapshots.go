@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
@@ -18,8 +20,14 @@ import (
 // SnapshotConfig tells when partitions are copied, so that an engine can be made
 // without replaying their whole logs. Zero fields take their defaults.
 type SnapshotConfig struct {
-	// Directory is where snapshots are kept, two of each partition. Default: snapshots in
-	// the data directory. "off" takes none and loads none.
+	// Store is where snapshots are kept, two of each partition: "directory"; "stream", which
+	// is a JetStream stream with the replicas of the logs; or "off", which takes none and
+	// loads none. Whoever becomes the owner of a partition must find them, so the default is
+	// directory for millrace up, and stream for stores of a cluster.
+	Store string `yaml:"store"`
+
+	// Directory is that of "directory", by itself enough to choose it; stores of a cluster
+	// must share it. Default: snapshots in the data directory.
 	Directory string `yaml:"directory"`
 
 	// LogBytes is how much a log must grow before a snapshot is taken while writes go on:
@@ -36,8 +44,29 @@ type SnapshotConfig struct {
 	SharePercent int `yaml:"sharePercent"`
 }
 
-// snapshotsOff is the directory that stands for none.
-const snapshotsOff = "off"
+// Kinds of stores of snapshots, the values of SnapshotConfig.Store.
+const (
+	SnapshotsOff       = "off"
+	SnapshotsDirectory = "directory"
+	SnapshotsStream    = "stream"
+)
+
+// Kind returns where snapshots are kept. alone says that no other process can become the
+// owner of this one's partitions.
+func (c *SnapshotConfig) Kind(alone bool) string {
+	switch {
+	case c.Store != "":
+		return c.Store
+	case c.Directory != "" || alone:
+		return SnapshotsDirectory
+	}
+	return SnapshotsStream
+}
+
+// Shared says whether every store of a cluster finds the snapshots.
+func (c *SnapshotConfig) Shared(alone bool) bool {
+	return c.Kind(alone) == SnapshotsStream || c.Kind(alone) == SnapshotsDirectory && c.Directory != ""
+}
 
 // restBytesMin is how much a log must have grown before a snapshot at rest.
 const restBytesMin = 1 << 20
@@ -56,8 +85,18 @@ func (c *SnapshotConfig) setDefaults() {
 
 func (c *SnapshotConfig) check() error {
 	var errs []error
-	if c.Directory != "" && c.Directory != snapshotsOff && !filepath.IsAbs(c.Directory) {
-		errs = append(errs, fmt.Errorf("store.snapshots.directory is %q; a path that begins with / is expected, or %q", c.Directory, snapshotsOff))
+	switch c.Store {
+	case "", SnapshotsDirectory, SnapshotsStream, SnapshotsOff:
+	default:
+		errs = append(errs, fmt.Errorf("store.snapshots.store is %q; directory, stream and off are allowed", c.Store))
+	}
+	switch {
+	case c.Directory == SnapshotsOff:
+		errs = append(errs, errors.New(`store.snapshots.directory is "off"; set store.snapshots.store to off`))
+	case c.Directory != "" && !filepath.IsAbs(c.Directory):
+		errs = append(errs, fmt.Errorf("store.snapshots.directory is %q; a path that begins with / is expected", c.Directory))
+	case c.Directory != "" && c.Store != "" && c.Store != SnapshotsDirectory:
+		errs = append(errs, fmt.Errorf("store.snapshots.directory is %q, and store.snapshots.store %s has none", c.Directory, c.Store))
 	}
 	if c.LogBytes < 1 || c.Rest < 0 {
 		errs = append(errs, errors.New("store.snapshots.logBytes must be at least 1, and store.snapshots.rest must not be negative"))
@@ -68,15 +107,18 @@ func (c *SnapshotConfig) check() error {
 	return errors.Join(errs...)
 }
 
-// store returns where snapshots are kept; nil if nowhere.
-func (c *SnapshotConfig) store(dataDir string) snapshot.Store {
-	switch {
-	case c.Directory == snapshotsOff, c.Directory == "" && dataDir == "":
-		return nil
-	case c.Directory == "":
-		return snapshot.Directory(filepath.Join(dataDir, "snapshots"))
+// openSnapshots returns where snapshots are kept; nil if nowhere. A server without a
+// directory of its own, as tests have it, keeps none unless it is told.
+func (c *Config) openSnapshots(js jetstream.JetStream) snapshot.Store {
+	switch kind := c.Snapshots.Kind(c.Alone); {
+	case kind == SnapshotsDirectory && c.Snapshots.Directory != "":
+		return snapshot.Directory(c.Snapshots.Directory)
+	case kind == SnapshotsDirectory && c.DataDir != "":
+		return snapshot.Directory(filepath.Join(c.DataDir, "snapshots"))
+	case kind == SnapshotsStream && (c.DataDir != "" || c.Snapshots.Store != ""):
+		return snapshot.Stream(js, c.Log.Replicas)
 	}
-	return snapshot.Directory(c.Directory)
+	return nil
 }
 
 // due tells whether a partition is to be copied: its log has grown to logBytes, and
@@ -169,6 +211,9 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 // writes are refused.
 func (s *Server) roomForSnapshot(bytes int64) error {
 	dir := cmp.Or(s.cfg.Snapshots.Directory, s.cfg.DataDir)
+	if s.cfg.Snapshots.Kind(s.cfg.Alone) == SnapshotsStream {
+		dir = s.cfg.LogDir // "" where the servers are others', which refuse by themselves
+	}
 	if s.cfg.DiskReserve < 0 || dir == "" {
 		return nil
 	}

@@ -52,14 +52,38 @@ func TestSnapshotConfig_Due(t *testing.T) {
 }
 
 func TestSnapshotConfig_RefusesWhatItCannotDo(t *testing.T) {
-	for _, c := range []SnapshotConfig{{Directory: "here"}, {LogBytes: -1}, {Rest: -1}, {SharePercent: 101}} {
+	for _, c := range []SnapshotConfig{
+		{Directory: "here"}, {Directory: "off"}, {Store: "tape"}, {Store: "stream", Directory: "/a"}, {LogBytes: -1}, {Rest: -1}, {SharePercent: 101},
+	} {
 		if _, err := (Config{Snapshots: c}).withDefaults(); err == nil {
 			t.Errorf("%+v is taken", c)
 		}
 	}
-	cfg, err := Config{DataDir: "/data", Snapshots: SnapshotConfig{Directory: "off"}}.withDefaults()
-	if err != nil || cfg.snapshots != nil {
-		t.Errorf("off: %v, %v", cfg.snapshots, err)
+}
+
+// Whoever may become the owner of a partition must find its snapshots, so the default
+// depends on who may.
+func TestSnapshotConfig_Where(t *testing.T) {
+	for _, x := range []struct {
+		cfg    Config
+		where  string // "" is nowhere
+		shared bool
+	}{
+		{Config{DataDir: "/data", Alone: true}, "/data/snapshots", false},
+		{Config{DataDir: "/data"}, "the stream " + snapshot.StreamName, true},
+		{Config{}, "", true},
+		{Config{DataDir: "/data", Snapshots: SnapshotConfig{Directory: "/nfs"}}, "/nfs", true},
+		{Config{DataDir: "/data", Snapshots: SnapshotConfig{Store: SnapshotsDirectory}}, "/data/snapshots", false},
+		{Config{DataDir: "/data", Alone: true, Snapshots: SnapshotConfig{Store: SnapshotsStream}}, "the stream " + snapshot.StreamName, true},
+		{Config{DataDir: "/data", Snapshots: SnapshotConfig{Store: SnapshotsOff}}, "", false},
+	} {
+		where := ""
+		if s := x.cfg.openSnapshots(nil); s != nil {
+			where = s.String()
+		}
+		if shared := x.cfg.Snapshots.Shared(x.cfg.Alone); where != x.where || shared != x.shared {
+			t.Errorf("%+v: in %q, shared %t; want %q, %t", x.cfg.Snapshots, where, shared, x.where, x.shared)
+		}
 	}
 }
 

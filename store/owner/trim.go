@@ -209,10 +209,10 @@ func (t *trimmer) barred(l *trimming, shape *feed.Shape) string {
 		}
 		return text
 	case cfg.snapshots == nil:
-		return "no snapshots are taken (store.snapshots.directory is off)"
-	case !cfg.Alone && cfg.Snapshots.Directory == "":
+		return "no snapshots are taken (store.snapshots.store is off)"
+	case !cfg.Alone && !cfg.Snapshots.Shared(cfg.Alone):
 		return "snapshots are in the data directory of this process, where no other store finds them; " +
-			"name a directory that all stores share in store.snapshots.directory"
+			"set store.snapshots.store to stream, or name a directory that all stores share in store.snapshots.directory"
 	case len(shape.Missing) > 0:
 		return "it is damaged"
 	case why != nil && why.Status != store.StatusInsufficientDisk: // a trim makes room

@@ -152,7 +152,7 @@ func TestTrim_GoesAsFarAsNobodyNeedsIt(t *testing.T) {
 	broken = errors.New("the bucket is away")
 	held("readers are not known", x.look(long), one.LSN+4, "the bucket is away")
 	broken = nil
-	x.s.cfg.Alone = false
+	x.s.cfg.Alone, x.s.cfg.Snapshots.Store = false, SnapshotsDirectory
 	held("others could become the owner", x.look(long), one.LSN+4, "store.snapshots.directory")
 	x.s.cfg.Alone = true
 	x.trouble.Store(store.Refuse(store.StatusUnavailable, "a clock is ahead"))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/snapshot"
 	"github.com/millrace/millrace/store/spare"
 )
 
@@ -108,7 +109,7 @@ func (w *Wish) of(stream string) int {
 		return w.Replicas
 	}
 	switch stream {
-	case catalogStream, "KV_millrace_pipelines", "KV_" + spare.Bucket:
+	case catalogStream, "KV_millrace_pipelines", "KV_" + spare.Bucket, snapshot.StreamName:
 		return w.Replicas
 	case "KV_" + w.Leases:
 		if w.LeaseReplicas > 0 {

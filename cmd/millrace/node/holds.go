@@ -12,7 +12,7 @@ import (
 // holds tells the owners of this process who reads their logs, and how far.
 func (n *Node) holds(ctx context.Context) (map[feed.Partition][]owner.Hold, error) {
 	// A store that has joined this process may become the owner, and find no snapshot.
-	if n.cfg.Store.Snapshots.Directory == "" {
+	if !n.cfg.Store.Snapshots.Shared(n.alone()) {
 		all, err := leases.Processes(ctx, n.js, n.cfg.Leases.Bucket)
 		if err != nil {
 			return nil, err
@@ -20,7 +20,7 @@ func (n *Node) holds(ctx context.Context) (map[feed.Partition][]owner.Hold, erro
 		for i := range all {
 			if p := &all[i]; p.Group == GroupStore && (n.lock == nil || p.Node != n.lock.Node()) {
 				return nil, fmt.Errorf("%s runs beside this process and would not find its snapshots; "+
-					"name a directory that all stores share in store.snapshots.directory", p)
+					"set store.snapshots.store to stream, or name a directory that all stores share in store.snapshots.directory", p)
 			}
 		}
 	}

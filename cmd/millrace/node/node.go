@@ -259,6 +259,9 @@ func (n *Node) manager(ctx context.Context, group string) (m *leases.Manager, er
 	return m, err
 }
 
+// alone says whether no other process is meant to become the owner of this one's partitions.
+func (n *Node) alone() bool { return n.roles.NATS && n.cfg.NATS.Cluster.Name == "" }
+
 func (n *Node) openStore(ctx context.Context) error {
 	if !n.roles.Store {
 		return nil
@@ -287,7 +290,7 @@ func (n *Node) openStore(ctx context.Context) error {
 	}
 	// With a server of its own in this very process, and no cluster, there is one directory:
 	// who has its logs has its snapshots.
-	cfg.Alone = n.roles.NATS && n.cfg.NATS.Cluster.Name == ""
+	cfg.Alone = n.alone()
 	cfg.Holds = n.holds
 	n.owners, err = owner.NewServer(n.nc, n.catalog, n.db, n.storeHeld, cfg)
 	return err
