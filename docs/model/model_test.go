@@ -54,7 +54,7 @@ type check struct {
 	large      bool
 }
 
-func models() []model { return []model{fold, trim} }
+func models() []model { return []model{fold, trim, cascade} }
 
 // TestModels runs TLC over every model and every mutation.
 func TestModels(t *testing.T) {
@@ -238,7 +238,7 @@ func fetch(ctx context.Context, url string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(response.Body, fetchBytesMax))
 }
 
-var mutationName = regexp.MustCompile(`Mutation\s*(?:=|\\in)\s*(\{[^}]*\}|"\w+")`)
+var mutationName = regexp.MustCompile(`Mutation\s*(?:=|#|\\in)\s*(\{[^}]*\}|"\w+")`)
 
 // TestMutationsAreChecked compares the mutations that the specifications know with those
 // that are run and with those that the README tells of.
