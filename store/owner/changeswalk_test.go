@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -107,13 +108,7 @@ func TestI4_WalksOfLatestVersionsModel(t *testing.T) {
 	_, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/k"}, Partitions: 3})
 	f := &feeding{cluster: c}
 	f.must(err)
-	open := func() (stop func()) {
-		p := c.process("one", dir)
-		f.ct = c.container(p.client, "things")
-		f.remote = c.container(store.NewClient(c.conn(), c.catalog, store.ClientConfig{}), "things")
-		return p.stop
-	}
-	stop := open()
+	stop := f.open(dir)
 	half := feed.Range{Max: feed.EvenRanges(8)[3].Max} // cuts a partition
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -153,7 +148,7 @@ func TestI4_WalksOfLatestVersionsModel(t *testing.T) {
 			write(r.IntN(8))
 			if round == 4 && seed%10 == 3 {
 				stop()
-				stop = open()
+				stop = f.open(dir)
 			}
 		}
 		for _, w := range readers {
@@ -233,5 +228,88 @@ func TestChangesFromTheBeginningOfALongLog(t *testing.T) {
 	}
 	if _, err := f.remote.Changes(t.Context(), store.ChangesRequest{AllVersions: true, Continuation: f.walkAll("")}); err == nil {
 		t.Error("a walk goes on as a reader of all versions")
+	}
+}
+
+// open starts the process that owns the container, or starts it again.
+func (f *feeding) open(dir string) (stop func()) {
+	f.t.Helper()
+	p := f.process("one", dir)
+	f.ct = f.container(p.client, "things")
+	f.remote = f.container(store.NewClient(f.conn(), f.catalog, store.ClientConfig{}), "things")
+	return p.stop
+}
+
+// trim takes away the commits before one, while nobody owns the log.
+func (f *feeding) trim(p feed.Partition, last feed.LSN) {
+	f.t.Helper()
+	log, err := feed.OpenLog(f.t.Context(), f.js, p, feed.LogConfig{})
+	f.must(err)
+	defer log.Close()
+	_, end, err := log.Bounds(f.t.Context())
+	f.must(err)
+	before, err := log.Read(f.t.Context(), end)
+	f.must(err)
+	c := &feed.Commit{
+		ID: feed.NewCommitID(), Log: log.ID(), Prev: before.Sum, Epoch: before.Epoch, Owner: before.Owner, Time: before.Time, Trimmed: last - 1,
+	}
+	_, err = log.Append(f.t.Context(), end, c.ID, feed.AppendCommit(nil, c))
+	f.must(err)
+	_, err = log.Trim(f.t.Context(), last-1)
+	f.must(err)
+}
+
+// The log goes while a reader is away: it is shown what changed since, and whoever begins
+// at the beginning or at a time is shown what is there.
+func TestChangesBehindATrim(t *testing.T) {
+	c := newCluster(t)
+	f, dir := &feeding{cluster: c}, t.TempDir()
+	_, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
+	f.must(err)
+	stop := f.open(dir)
+	for i := range 6 {
+		f.upsert("k", fmt.Sprint("a", i), 1)
+	}
+	away := f.read(store.ChangesRequest{}).Continuation
+	halfway := store.ChangesRequest{ItemsMax: 2, Continuation: f.walkAll("")}
+	halfway.Continuation = f.read(halfway).Continuation // it has shown a0 and a1
+	before := f.upsert("k", "b", 1)
+	later := before
+	for n := 2; later.Modified <= before.Modified; n++ { // milliseconds pass
+		later = f.upsert("k", "c", n)
+	}
+	f.upsert("k", "a4", 2)
+	f.must(f.ct.Delete(t.Context(), f.key("k"), "a5"))
+	last := f.upsert("k", "a1", 2)
+	stop()
+	f.trim(f.ct.Partitions()[0], last.ETag.LSN)
+	f.open(dir)
+
+	ids := func(r store.ChangesRequest) (all []string) {
+		for end := false; !end; {
+			page := f.read(r)
+			for i := range page.Changes {
+				all = append(all, page.Changes[i].Item.ID)
+			}
+			r.Continuation, r.Start, end = page.Continuation, feed.Start{}, page.End
+		}
+		return all
+	}
+	since := feed.StartTime(time.UnixMilli(later.Modified))
+	for _, test := range []struct {
+		name string
+		r    store.ChangesRequest
+		want []string
+	}{
+		{"one that was away", store.ChangesRequest{Continuation: away}, []string{"b", "c", "a4", "a1"}},
+		{"one that was away, by small pages", store.ChangesRequest{Continuation: away, ItemsMax: 1}, []string{"a1", "a4", "b", "c"}},
+		{"one in the middle of a walk begins it again", halfway, []string{"a0", "a1", "a2", "a3", "b", "a4", "c"}},
+		{"from the beginning", store.ChangesRequest{}, []string{"a0", "a2", "a3", "b", "c", "a4", "a1"}},
+		{"from a time", store.ChangesRequest{Start: since}, []string{"c", "a4", "a1"}},
+		{"from a time, by small pages", store.ChangesRequest{Start: since, ItemsMax: 1}, []string{"a1", "a4", "c"}},
+	} {
+		if diff := cmp.Diff(test.want, ids(test.r)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
 	}
 }
