@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -317,14 +318,19 @@ func TestI6_KeepOfASourceThatExpires(t *testing.T) {
 }
 
 // Sources come, are renamed and go while clients write, with cascades at work and
-// without. A pipeline that comes afterwards, and learns of the deletes from the log,
-// ends with the same copies as those that were there all the time.
+// without. A pipeline that comes afterwards, and learns of the deletes from the log or from
+// the tombstones, ends with the same copies as those that were there all the time.
 func TestI6_LiveAndBackfilledAreTheSame(t *testing.T) {
 	t.Parallel()
 	w := newCascadeWorld(t)
 	meta := w.container("productMeta", store.ContainerSpec{PartitionKey: []string{"/type"}, Partitions: 2})
 	live := w.deletions(meta)
-	var filled []cascade.Config
+	var filled, walked []cascade.Config
+	for _, cfg := range live {
+		cfg.Target = w.container("walked-"+string(cfg.OnSourceDelete), store.ContainerSpec{PartitionKey: []string{"/categoryId"}, Partitions: 2})
+		cfg.Pipeline = "walked-" + string(cfg.OnSourceDelete)
+		walked = append(walked, cfg)
+	}
 	for _, cfg := range live {
 		cfg.Target = w.container("filled-"+string(cfg.OnSourceDelete), store.ContainerSpec{PartitionKey: []string{"/categoryId"}, Partitions: 2})
 		// Another condition of the same meaning: tombstones of its own, brought from the log.
@@ -347,6 +353,7 @@ func TestI6_LiveAndBackfilledAreTheSame(t *testing.T) {
 			for i := range live {
 				w.put(live[i].Target, item)
 				w.put(filled[i].Target, item)
+				w.put(walked[i].Target, item)
 			}
 		}
 		if step%50 == 49 {
@@ -354,24 +361,28 @@ func TestI6_LiveAndBackfilledAreTheSame(t *testing.T) {
 		}
 	}
 	w.Quiet(k)
-	late := w.start(filled)
-	w.Quiet(k, late)
+	walked = w.walk(walked, nil)
+	late, walking := w.start(filled), w.start(walked)
+	w.Quiet(k, late, walking)
 	for i := range live {
-		was, is := map[string]productItem{}, map[string]productItem{}
-		for _, item := range scanAll[productItem](t, live[i].Target) {
-			was[item.CategoryID+"/"+item.ID] = item
-		}
-		for _, item := range scanAll[productItem](t, filled[i].Target) {
-			is[item.CategoryID+"/"+item.ID] = item
-		}
 		if live[i].OnSourceDelete == cascade.Delete {
 			continue // compared below: what went before its source was made again cannot come back
 		}
-		if diff := cmp.Diff(was, is); diff != "" || len(was) == 0 {
-			t.Errorf("%s: live and backfilled (-live +backfilled):\n%s", live[i].OnSourceDelete, diff)
+		was := map[string]productItem{}
+		for _, item := range scanAll[productItem](t, live[i].Target) {
+			was[item.CategoryID+"/"+item.ID] = item
+		}
+		for how, cfg := range map[string]cascade.Config{"backfilled": filled[i], "walked": walked[i]} {
+			is := map[string]productItem{}
+			for _, item := range scanAll[productItem](t, cfg.Target) {
+				is[item.CategoryID+"/"+item.ID] = item
+			}
+			if diff := cmp.Diff(was, is); diff != "" || len(was) == 0 {
+				t.Errorf("%s: live and %s (-live +%s):\n%s", cfg.OnSourceDelete, how, how, diff)
+			}
 		}
 	}
-	for _, cfg := range append(live, filled...) {
+	for _, cfg := range slices.Concat(live, filled, walked) {
 		cas, err := cascade.Compile(cfg)
 		if err != nil {
 			t.Fatal(err)

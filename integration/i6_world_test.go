@@ -20,6 +20,7 @@ type cascadeWorld struct {
 	*storetest.World
 	t        testing.TB
 	followed sync.Map // the tombstones of sources that their owners make
+	begins   sync.Map // where the readers of generations begin that walk, by resource
 }
 
 func newCascadeWorld(t testing.TB) *cascadeWorld {
@@ -78,6 +79,32 @@ func (w *cascadeWorld) settingsMade(c store.ContainerInfo) {
 	}
 }
 
+// walk makes cascades ones of a new generation that begins with the items of its target, as
+// the registry does: it notes the ends of the source's logs, lets between happen, and
+// notes the ends of the target's.
+func (w *cascadeWorld) walk(configs []cascade.Config, between func()) []cascade.Config {
+	w.t.Helper()
+	configs = slices.Clone(configs)
+	note := func(role processors.Role, of func(*cascade.Config) *store.Container) {
+		for i := range configs {
+			for _, p := range of(&configs[i]).Partitions() {
+				resource := processors.Resource{Pipeline: configs[i].Pipeline, Generation: configs[i].Generation, Role: role, Partition: p}
+				w.begins.Store(resource, feed.Position{LSN: w.End(p)})
+			}
+		}
+	}
+	for i := range configs {
+		configs[i].Generation++
+		configs[i].Backfill = processors.BackfillRequest{Number: 1}
+	}
+	note(processors.RoleSource, func(c *cascade.Config) *store.Container { return c.Source })
+	if between != nil {
+		between()
+	}
+	note(processors.RoleTarget, func(c *cascade.Config) *store.Container { return c.Target })
+	return configs
+}
+
 // start takes the leases of all roles, or of those named, of some cascades. The
 // cascades are compiled with the worker's client, whose requests its tap sees.
 func (w *cascadeWorld) start(configs []cascade.Config, roles ...processors.Role) *storetest.Worker {
@@ -86,6 +113,13 @@ func (w *cascadeWorld) start(configs []cascade.Config, roles ...processors.Role)
 		roles = []processors.Role{processors.RoleSource, processors.RoleTarget}
 	}
 	k := w.Worker()
+	w.startOn(k, configs, roles...)
+	return k
+}
+
+// startOn is start on a worker that runs nothing yet.
+func (w *cascadeWorld) startOn(k *storetest.Worker, configs []cascade.Config, roles ...processors.Role) {
+	w.t.Helper()
 	for _, cfg := range configs {
 		cfg.Source, cfg.Target = k.Own(cfg.Source), k.Own(cfg.Target)
 		cas, err := cascade.Compile(cfg)
@@ -106,9 +140,12 @@ func (w *cascadeWorld) start(configs []cascade.Config, roles ...processors.Role)
 			}
 			for _, p := range c.Partitions() {
 				resource := processors.Resource{Pipeline: cfg.Pipeline, Generation: cfg.Generation, Role: role, Partition: p}
-				k.Run(processors.Task{Resource: resource, Processor: processor(p)})
+				task := processors.Task{Resource: resource, Processor: processor(p)}
+				if begin, walks := w.begins.Load(resource); walks {
+					task.Start = begin.(feed.Position)
+				}
+				k.Run(task)
 			}
 		}
 	}
-	return k
 }

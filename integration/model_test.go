@@ -172,7 +172,14 @@ func (m *model) crashing(worker **storetest.Worker, configs []cascade.Config, rn
 		for pass(200 + rng.Int64N(1000)) {
 			count++
 			old := *worker
-			switch rng.IntN(4) {
+			switch rng.IntN(5) {
+			case 4: // a new generation, which its predecessor may not know
+				copy(configs, m.w.walk(configs, func() { pass(10) }))
+				*worker = m.w.start(configs)
+				if rng.IntN(2) == 0 {
+					pass(50)
+				}
+				dying.Go(old.Crash)
 			case 0:
 				old.Stop()
 				*worker = m.w.start(configs)

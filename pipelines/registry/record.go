@@ -43,7 +43,8 @@ type Record struct {
 	Tables []feed.ResourceID `json:"tables,omitempty"`
 	// Starts are the positions behind which the target's feed is checked, the
 	// ends of its logs when the generation of a cascade was registered. What is
-	// older is found by the fan-outs.
+	// older is found by the fan-outs, or by the walk with which the generation begins: then
+	// From is Heads, and the first of Backfills is the walk.
 	Starts []Start `json:"starts,omitempty"`
 	// From are the positions behind which the source's feed is read. A partition
 	// that is not named is read from the beginning of its log.

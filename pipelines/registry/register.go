@@ -222,6 +222,15 @@ func (r *Registry) begin(ctx context.Context, rec *Record, b *Bound, opts *Apply
 	}
 	switch rec.Spec.Kind() {
 	case spec.CascadeKind:
+		walk := false
+		if !opts.FromNow {
+			if walk, err = r.walks(ctx, b.Source); err != nil {
+				return err
+			}
+		}
+		if walk {
+			return r.beginWalk(ctx, rec, b)
+		}
 		rec.Starts, err = r.positions(ctx, b.Target, feed.StartNow())
 	case spec.AggregateKind:
 		rule := spec.AggregateSpec(&rec.Spec)

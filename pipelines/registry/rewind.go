@@ -76,7 +76,8 @@ func (t RewindTo) String() string {
 // too, unless the place is now: then what is not done yet is left out.
 //
 // A cascade, or a projection, does so in a new generation, which sets its copies
-// and rows again. One of a projection that begins at the beginning builds its rows
+// and rows again. One of a cascade whose source has a long log, or one that does not
+// reach back to the place, goes through the items of its target. One of a projection that begins at the beginning builds its rows
 // beside those that are there, and then replaces them; others set rows among
 // them. An aggregate stays in its generation: its partitions know what they have
 // folded, so that what they have is passed over.
@@ -119,6 +120,11 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 	}
 	if rec.Shadow && to.Kind != rewindBeginning {
 		return next, errors.New("its rows are being built anew, and nothing is there that it could go back among; wait until that is done, or rewind it to the beginning")
+	}
+	if walk, err := r.rewindWalks(ctx, rec, b, to); err != nil {
+		return next, err
+	} else if walk {
+		return r.rewoundByWalk(ctx, rec, b)
 	}
 	start, err := r.rewindStart(ctx, b.Source, to)
 	if err != nil {
@@ -201,7 +207,7 @@ func (r *Registry) timeOf(ctx context.Context, c *store.ContainerInfo, lsn feed.
 	}
 	defer log.Close()
 	commit, err := log.Read(ctx, lsn)
-	if errors.Is(err, feed.ErrNotFound) {
+	if _, trimmed := errors.AsType[*feed.TrimmedError](err); !trimmed && errors.Is(err, feed.ErrNotFound) {
 		return feed.StartNow(), nil
 	}
 	if err != nil {

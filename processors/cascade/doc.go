@@ -136,6 +136,36 @@
 // its LSN when it is asked for again, so a crash in the middle does not move b past
 // items written since.
 //
+// A generation that begins with the items of its target. The fan-outs of all that a
+// source's log ever held would set every copy, and cost what once happened; so where that
+// log is long, or its beginning trimmed, a generation walks. The ends H of the source's logs
+// are noted, then the ends G of the target's. FanOut begins behind H, Check behind G, and
+// beside that it goes once through the items of each target partition, in the order of
+// their keys, in pages that wait at a barrier, and checks each. Nothing else is new: what
+// the walk does is a check like any other, guarded by the etag of the item it looked at.
+//
+//	H          G           the walk comes to P          P's newest version
+//	rename r ──┼───────────▶ reads its source           before G: the walk finds it
+//	           │   insert P ──▶ checked by the feed     behind G: the feed brings it
+//
+// Let p be the commit of an item's newest version and r that of its source's. If p is behind
+// G, the feed brings it to Check, and what is said above of an insert holds. If not, p was
+// there before the walk began, in the place of its key, and no page passes that place
+// without it, or without what took its place, which is behind G. So in each case a check
+// of it reads the source, after H was noted. If it reads r or later, it makes the copy right,
+// or is refused because the item has changed, and reads that anew. If it reads before r, r was
+// committed after that, is behind H, and has a fan-out whose pages are asked after r and so
+// after p; they find the item. Of what a crash repeats the page is the same check again,
+// later. Fan-outs that the generation before had open are of changes before H, or are seen
+// again behind it; a page that a late worker of it sends is a change of the target, and is
+// checked, because its producer is another.
+//
+// A source that went before H has no fan-out in this generation. A check that reads its
+// tombstone does what the table says: it sets, clears, or deletes what a client wrote
+// last at or before T; no fence is needed for that, since a check never rests on b. A
+// source that went so long ago that it has no tombstone never was: what names it
+// dangles.
+//
 // Moves. An item that moves to another partition key is a delete and a create; the
 // create is checked. A source that moves is a source that goes and another that
 // comes.
