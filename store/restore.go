@@ -138,6 +138,20 @@ func (c *Catalog) RestoreLog(ctx context.Context, info *ContainerInfo, p Partiti
 	return feed.OpenLog(ctx, c.js, partition, c.cfg.Log)
 }
 
+// FirstCommit returns the commit with which the log of a partition begins.
+func (c *Catalog) FirstCommit(ctx context.Context, p feed.Partition) (*feed.Commit, error) {
+	log, err := feed.OpenLog(ctx, c.js, p, c.cfg.Log)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	first, _, err := log.Bounds(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return log.Read(ctx, first)
+}
+
 // RestoreReady makes a container ready whose logs are whole.
 func (c *Catalog) RestoreReady(ctx context.Context, info *ContainerInfo) error {
 	_, err := c.modify(ctx, info.Database, info.Name, func(i *ContainerInfo) error {

@@ -281,7 +281,7 @@ func (r *restorer) partition(ctx context.Context, was, is *store.ContainerInfo, 
 		return fmt.Errorf("backup %s has no partition %s", r.b.ID, from)
 	}
 	if slices.Contains(r.progress.Logs, to.String()) {
-		return nil
+		return r.restored(ctx, from, to)
 	}
 	dir, err := os.MkdirTemp(r.Scratch, "millrace-restore-")
 	if err != nil {
@@ -294,6 +294,24 @@ func (r *restorer) partition(ctx context.Context, was, is *store.ContainerInfo, 
 	r.done++
 	r.progress.Logs = append(r.progress.Logs, to.String())
 	return r.Catalog.PutRestoring(ctx, r.progress)
+}
+
+// restored tells of a partition that an earlier run has restored.
+func (r *restorer) restored(ctx context.Context, from, to feed.Partition) error {
+	c, err := r.Catalog.FirstCommit(ctx, to)
+	if err != nil {
+		return err
+	}
+	parent, ok := owner.ParentOf(c)
+	sum, err := feed.ParseChecksum(parent.Digest)
+	if !ok || err != nil {
+		return fmt.Errorf("the log of %s does not begin as a restored one does, though the record of the restore names it", to)
+	}
+	r.done++
+	r.result.Partitions = append(r.result.Partitions, RestoredState{
+		From: from.String(), Partition: to.String(), LSN: parent.LSN, Time: time.UnixMilli(c.Time).UTC(), Entries: parent.Entries, Digest: snapshot.Sum(sum),
+	})
+	return nil
 }
 
 // through makes the state of a partition in an engine of its own, and a log of that.

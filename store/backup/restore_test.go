@@ -321,7 +321,9 @@ func TestRestore_AnEndAtAnyStepGoesOn(t *testing.T) {
 		if _, ok := errors.AsType[*store.RestoringError](err); !ok {
 			t.Errorf("step %d: another restore: %v", fail, err)
 		}
-		restore(t, dir, to, backup.Latest)
+		if r := restore(t, dir, to, backup.Latest); len(r.Partitions) != 2 || r.Partitions[0].Entries == 0 {
+			t.Errorf("step %d: restored %+v", fail, r.Partitions)
+		}
 		to.Own(t, owner.Config{})
 		is := container(t, to, "things")
 		for i, p := range is.Partitions() {
@@ -335,5 +337,70 @@ func TestRestore_AnEndAtAnyStepGoesOn(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+// TestFormat_V1StaysReadable: a backup that an earlier release wrote is whole, and a store can
+// be made of it.
+func TestFormat_V1StaysReadable(t *testing.T) {
+	t.Parallel()
+	const dir = "testdata/v1"
+	if storetest.Update() {
+		s := storetest.StartWith(t, eager(t))
+		c := s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
+		write(t, c, 0, 3, 1)
+		snapshotted(t, c)
+		write(t, c, 2, 5, 2)
+		must(t, os.RemoveAll(dir))
+		create(t, s, snapshot.Directory(dir))
+	}
+	place := snapshot.Directory(dir)
+	if r := whole(t, place); len(r.Backups) != 1 || r.Objects < 2 {
+		t.Errorf("verified %+v", r)
+	}
+	all, _, err := backup.List(t.Context(), place)
+	must(t, err)
+	if all[0].Partitions[0].Base == nil || len(all[0].Partitions[0].Segments) == 0 {
+		t.Errorf("a golden backup with a base and a segment is needed: %+v", all[0].Partitions[0])
+	}
+	to := storetest.System(t)
+	r := restore(t, place, to, backup.Latest)
+	to.Own(t, owner.Config{})
+	if n := count(t, container(t, to, "things")); n != 5 || digest(t, to, r.Partitions[0].Partition) != r.Partitions[0].Digest {
+		t.Errorf("%d items", n)
+	}
+}
+
+// TestRestore_ALogIsTrimmedLikeAnyOther: when a snapshot was taken the state at the beginning
+// of a restored log goes, and an engine that is lost is made of the snapshot.
+func TestRestore_ALogIsTrimmedLikeAnyOther(t *testing.T) {
+	t.Parallel()
+	from := storetest.Start(t)
+	keep := store.ChangeFeedSpec{Retention: new(store.Retention(0))}
+	c := from.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}, ChangeFeed: keep})
+	write(t, c, 0, 800, 1) // more than a trim at rest must free
+	place := snapshot.Directory(t.TempDir())
+	create(t, from, place)
+	to := storetest.System(t)
+	left := restore(t, place, to, backup.Latest).Partitions[0].LSN
+	cfg := eager(t)
+	cfg.Alone, cfg.Snapshots.Rest = true, time.Millisecond
+	to.Own(t, cfg)
+	restored := container(t, to, "things")
+	write(t, restored, 0, 10, 2)
+	snapshotted(t, restored)
+	id := restored.Partitions()[0]
+	log, err := feed.OpenLog(t.Context(), to.JS, id, feed.LogConfig{})
+	must(t, err)
+	defer log.Close()
+	poll.Until(t, func() error {
+		first, _, err := log.Bounds(t.Context())
+		return errors.Join(err, poll.Unless(first > left+2, fmt.Sprintf("the log begins at LSN %d, behind %d", first, left)))
+	})
+	want := digest(t, to, id.String())
+	to.StopOwner()
+	to.Own(t, cfg) // with an empty engine
+	if n := count(t, container(t, to, "things")); n != 800 || digest(t, to, id.String()) != want {
+		t.Errorf("%d items, digest %016x, want %016x", n, digest(t, to, id.String()), want)
 	}
 }

@@ -90,6 +90,37 @@ func TestI3_WhatIsLoadedGoesOnAsWhatWasDumped(t *testing.T) {
 	}
 }
 
+// TestI3_ADumpMayComeInPieces loads a dump piece by piece, and each piece twice, as a replay
+// does that begins again; and goes on, with the chunks of a large item that becomes small.
+func TestI3_ADumpMayComeInPieces(t *testing.T) {
+	const commits, at = 120, 80
+	m, from, to := newModel(t, 7), newPartition(t), newPartition(t)
+	for range commits {
+		m.next()
+	}
+	m.apply(t, from, 0, at)
+	large, body := key(t, "large"), `{"id":"l","serial":-1,"text":"`+strings.Repeat("x", 1300<<10)+`"}`
+	put(t, from, m.schema, item(large, "l", body))
+	_, entries := dumped(t, from)
+	for piece := range slices.Chunk(entries, len(entries)/5+1) {
+		for range 2 {
+			must(t, to.LoadMore(each(piece, nil)))
+		}
+	}
+	if got, want := digest(t, to), digest(t, from); got != want {
+		t.Fatalf("digest %x, want %x", got, want)
+	}
+	for _, p := range []*engine.Partition{from, to} {
+		b := p.NewBatch(m.schema)
+		must(t, b.Put(item(large, "l", `{"id":"l","serial":-1}`), item(large, "l", body)))
+		must(t, b.Commit())
+		m.apply(t, p, at, commits)
+	}
+	if got, want := digest(t, to), digest(t, from); got != want {
+		t.Errorf("digest %x after the rest of the log, want %x", got, want)
+	}
+}
+
 // TestLoad_WhatEndsEarlyLeavesNothing ends loads by errors, by entries that are none, and
 // by Close: the partition is as if it had never been written.
 func TestLoad_WhatEndsEarlyLeavesNothing(t *testing.T) {
