@@ -252,6 +252,18 @@ type Commit struct {
 	// Sum is the checksum of the encoded commit. It is not encoded:
 	// AppendCommit and DecodeCommit set it.
 	Sum Checksum
+	// Walk is nil for a commit of a log. It is not encoded.
+	Walk *Walk
+}
+
+// Walk makes a commit a part of a walk, see WalkPosition: LSN, Sum and Time are those of
+// the commit as of which the items are, and its changes are creates of them.
+type Walk struct {
+	// First is the index of the first change; the others follow it.
+	First uint32
+	// Versions are the positions of the changes that wrote the items, in the order of the
+	// changes.
+	Versions []Position
 }
 
 // ChangeCount is the number of changes in all transactions of the commit.

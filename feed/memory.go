@@ -16,6 +16,7 @@ const (
 	recordBytes      = int(unsafe.Sizeof(Record{}))
 	effectBytes      = int(unsafe.Sizeof(Effect{}))
 	pageBytes        = int(unsafe.Sizeof(Page{}))
+	positionBytes    = int(unsafe.Sizeof(Position{}))
 )
 
 // Memory is about how many bytes of memory c takes when DecodeCommit has made
@@ -24,6 +25,9 @@ const (
 // patches takes a few times the bytes of its message.
 func (c *Commit) Memory() int {
 	n := c.SizeMax() + commitBytes + len(c.Owner)
+	if c.Walk != nil {
+		n += positionBytes * len(c.Walk.Versions)
+	}
 	for i := range c.Transactions {
 		n += transactionBytes + c.Transactions[i].memory()
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 )
@@ -80,6 +81,51 @@ func (p Position) Before(q Position) bool { return p.Compare(q) < 0 }
 
 // IsZero reports whether p is before everything.
 func (p Position) IsZero() bool { return p == Position{} }
+
+// A walk is what stands in for the beginning of a log that is too long to read, or gone:
+// the items as of commit n, in an order that never changes, as if they were the first
+// changes that there are. Behind the last of them the log goes on with commit n+1. Item k
+// of the walk, counted from zero, has the position (n, walkFirst + k).
+//
+//	walk of 3 items as of commit 7      positions  7.2147483648  7.2147483649  7.2147483650
+//	its end                                        7.4294967295
+//	commit 8                                       8.0  8.1 ...
+//
+// No commit has so many changes that one of them has the index walkFirst, so a position
+// tells by itself whether it lies in a walk. A walk's positions lie behind those of all
+// commits that its items are made of, and before those of all that follow: positions,
+// intervals of positions and checkpoints mean with a walk what they mean without.
+const (
+	walkFirst = 1 << 31
+	walkEnd   = math.MaxUint32
+
+	// WalkMax bounds the items of a walk.
+	WalkMax = walkEnd - walkFirst
+)
+
+// WalkPosition is the position of item k of a walk as of a commit.
+func WalkPosition(lsn LSN, k uint64) Position { return Position{lsn, uint32(walkFirst + k)} }
+
+// WalkEnd is the position behind all items of a walk.
+func WalkEnd(lsn LSN) Position { return Position{lsn, walkEnd} }
+
+// Walked tells how many items of a walk are done at p; ok is false if p is not that of an
+// item. The end of a walk is not, and neither is a position in a log.
+func (p Position) Walked() (items uint64, ok bool) {
+	if p.Index < walkFirst || p.Index == walkEnd {
+		return 0, false
+	}
+	return uint64(p.Index-walkFirst) + 1, true
+}
+
+// Reached tells whether who is done up to p is done with all changes up to a commit. In the
+// middle of a walk it is done with none: the item of any change may be yet to come.
+func (p Position) Reached(lsn LSN) bool {
+	if _, walking := p.Walked(); walking {
+		return false
+	}
+	return p.LSN >= lsn
+}
 
 // Checksum is the xxHash64 of a commit's encoded bytes. Each commit names its
 // predecessor's, which chains a log together; zero means that there is none.

@@ -4,6 +4,7 @@ import (
 	"iter"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
 )
 
 // Batch is a run of changes of one partition in order: whole commits, or, when a
@@ -24,6 +25,15 @@ type Part struct {
 	First uint32
 }
 
+// ETag is the version of the item that p.Changes[i] left. It is the position of the change,
+// but for an item of a walk, which was written before.
+func (p *Part) ETag(i int) store.ETag {
+	if w := p.Commit.Walk; w != nil {
+		return store.ETag(w.Versions[p.First-w.First+uint32(i)])
+	}
+	return store.ETag(p.At(i))
+}
+
 // At is the position of p.Changes[i].
 func (p *Part) At(i int) feed.Position {
 	return feed.Position{LSN: p.Commit.LSN, Index: p.First + uint32(i)}
@@ -34,7 +44,7 @@ func (p *Part) At(i int) feed.Position {
 func newBatch(partition feed.Partition, commits []*feed.Commit) *Batch {
 	b := &Batch{Partition: partition, Parts: make([]Part, 0, len(commits))}
 	for _, c := range commits {
-		first := uint32(0)
+		first := firstIndex(c)
 		for i := range c.Transactions {
 			t := &c.Transactions[i]
 			if len(t.Changes) > 0 {
@@ -92,7 +102,15 @@ func (b *Batch) split() (first, second *Batch) {
 	return first, second
 }
 
+// firstIndex is the index of a commit's first change.
+func firstIndex(c *feed.Commit) uint32 {
+	if c.Walk != nil {
+		return c.Walk.First
+	}
+	return 0
+}
+
 // lastPosition is where a commit ends.
 func lastPosition(c *feed.Commit) feed.Position {
-	return feed.Position{LSN: c.LSN, Index: uint32(max(c.ChangeCount()-1, 0))}
+	return feed.Position{LSN: c.LSN, Index: firstIndex(c) + uint32(max(c.ChangeCount()-1, 0))}
 }

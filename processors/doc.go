@@ -21,6 +21,44 @@
 // batch, a fan-out, is a Job in the processor's State: the checkpoint's position
 // passes it, and the checkpoint holds it until it is finished.
 //
+// # Walks
+//
+// A generation that begins with what is there reads the log from its beginning, or, where
+// that is gone or holds much that is over, walks: it reads the items of a snapshot as of
+// commit n, which is pinned for it, and then the log from n+1.
+//
+//	log    1 2 3 ... n │ n+1 n+2 ...
+//	walk   items as of n │ n+1 n+2 ...
+//
+// The items are a prefix that stands in for the commits 1 to n, as creates in the order of
+// their keys, with positions of their own between those of n and of n+1; see
+// feed.WalkPosition. Why that is exact:
+//
+//   - Each item was made by the commits up to n, and by none behind. Processors write what
+//     follows from an item's state, or add up the difference between what an item was and
+//     is; the sum over all commits up to n of (after minus before) is the item as of n. An
+//     item that is not there adds up to nothing.
+//   - A change behind n carries what the item was, which is what the walk has shown, or an
+//     earlier change behind n has made of it.
+//   - A snapshot never changes, and its order is that of its keys. So a position in the
+//     prefix means the same to everybody who reads it, before a crash and after, at any
+//     owner. Intervals (after, upTo], positions per target, epochs, redelivery and what is
+//     owed rest on nothing else than that, and need no word about walks. Two targets that
+//     a crash has left at different places go on from there, each.
+//   - An item whose time has passed and that was not removed as of n is in the snapshot.
+//     Its expiry comes by the log.
+//   - The pin keeps the snapshot, and the log behind it: nothing behind n is trimmed before
+//     the walk is over. If the pin has lapsed all the same, or the snapshot is damaged, the
+//     processor says so and stays where it is. It must begin anew, with another snapshot:
+//     to go on in that one would pass over what has moved to the front in it.
+//   - A rule that folds in the owner's commits comes into force behind n, because the
+//     snapshot is pinned before the rule is asked for. So the changes up to n are the
+//     processor's, all of them, and behind n each transaction tells who folded it.
+//
+// Partitions are walked as of different moments. That is no more than reading logs that
+// lag: an item that moved between them may be in both snapshots, or in none, and the logs
+// behind them bring its delete and its create.
+//
 // # What it promises
 //
 // Changes are processed in order, each at least once. Whoever takes the lease

@@ -105,6 +105,9 @@ type Task struct {
 	// BackfillTo is where the log ended when the generation began: what lies before it
 	// is read at Config.BackfillPercent while others write.
 	BackfillTo feed.LSN
+	// Walk is what stands in for the beginning of the log, nil if the log does. Start is zero
+	// then.
+	Walk *Walk
 	// Halt is to stop with *HaltedError at the first change that cannot be processed,
 	// instead of giving it up and going on.
 	Halt bool
@@ -154,7 +157,7 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	if err := t.Processor.Open(ctx, r.term, cp.State); err != nil {
 		return unlessCanceled(ctx, fmt.Errorf("%s: open: %w", t.Resource, err))
 	}
-	reader, err := h.openReader(ctx, t.Partition, cp)
+	commits, reader, err := h.openCommits(ctx, r, &t, cp)
 	if err != nil {
 		return unlessCanceled(ctx, fmt.Errorf("%s: read from %s: %w", t.Resource, cp.Position, err))
 	}
@@ -169,7 +172,7 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 		r.term.halt = func(halted *HaltedError) { cancel(halted) }
 	}
 	g, work := errgroup.WithContext(work)
-	g.Go(func() error { return r.input.run(work, reader) })
+	g.Go(func() error { return r.input.run(work, commits) })
 	g.Go(func() error { return t.Processor.Run(work) })
 	g.Go(func() error { return r.loop(work) })
 	g.Go(func() error { r.meter(work); return nil })
@@ -192,6 +195,19 @@ func unlessCanceled(ctx context.Context, err error) error {
 	return err
 }
 
+// openCommits opens what a term reads: the log, or a walk and the log behind it.
+func (h *Host) openCommits(ctx context.Context, r *run, t *Task, cp *Checkpoint) (commitReader, *feed.Reader, error) {
+	next, walks, err := walkFrom(t, cp)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case walks:
+		return h.openWalk(ctx, r, t, cp, next)
+	}
+	log, err := h.openReader(ctx, t.Partition, cp)
+	return log, log, err
+}
+
 // openReader opens the feed behind a checkpoint, after a look at whether it is the log
 // that the checkpoint is about.
 func (h *Host) openReader(ctx context.Context, p feed.Partition, cp *Checkpoint) (*feed.Reader, error) {
@@ -200,7 +216,7 @@ func (h *Host) openReader(ctx context.Context, p feed.Partition, cp *Checkpoint)
 	// has to be there with the same checksum.
 	after := cp.Position
 	if !cp.Log.IsZero() {
-		after.Index = 0 // a checkpoint ends with a commit
+		after.Index = 0 // a checkpoint ends with a commit, or with a walk
 	}
 	reader, err := h.hub.Reader(ctx, p, after)
 	if err != nil || cp.Log.IsZero() {

@@ -43,6 +43,10 @@ type run struct {
 	heartbeatAt atomic.Int64 // unix milliseconds
 	waiting     atomic.Bool  // the loop has nothing to do
 	pace        pace         // see there
+	// reading is what the reader tries again, nil if nothing; stored by it.
+	reading atomic.Pointer[Trouble]
+
+	walk *Walk // that is not released yet; owned by meter
 
 	// Guarded by mu: the loop writes, meter and Host.Activities read.
 	mu           sync.Mutex
@@ -74,6 +78,7 @@ func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
 		savedDone: cp.Counts.Copies + cp.Counts.Rows,
 		input:     newReadAhead(h.cfg.ReadAheadBytes, h.cfg.ReadAheadCommits), saves: make(chan error, 1), retries: make(chan *DeadLetter),
 	}
+	r.walk = t.Walk
 	r.pace.share, r.pace.backfillTo = float64(h.cfg.BackfillPercent)/100, t.BackfillTo
 	r.cp.State, r.cp.Taken = State{}, feed.Position{}
 	r.marks = []mark{{cp.Position, cp.Time, cp.Log, cp.Sum}}

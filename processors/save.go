@@ -173,6 +173,9 @@ func (r *run) checkpoint() *Checkpoint {
 	cp, marks := r.cp, r.marks
 	r.mu.Unlock()
 	cp.State = r.proc.State()
+	if cp.Trouble == nil {
+		cp.Trouble = r.reading.Load()
+	}
 	// The last mark that the sink has made durable is where a crash may send the reader
 	// back to. marks[0] always is one: trimMarks keeps the last durable one.
 	if durable := cp.Durable; durable != nil {
@@ -255,6 +258,7 @@ func (r *run) meter(ctx context.Context) {
 			return
 		case <-ticker.C:
 			r.measure(ctx)
+			r.releaseWalk(ctx)
 		}
 	}
 }
@@ -266,7 +270,7 @@ func (r *run) measure(ctx context.Context) {
 	cp := r.checkpoint()
 	if _, last, err := r.log.Bounds(ctx); err == nil {
 		r.pace.noteLogEnd(last)
-		meters.lag.Record(ctx, max(int64(last)-int64(cp.Position.LSN), 0), r.attributes())
+		meters.lag.Record(ctx, max(int64(last)-int64(cp.Position.LSN), 0)+r.itemsLeft(cp.Position), r.attributes())
 	}
 	// The age of the oldest change that is not finished, wherever it waits: in a sink, in the
 	// read-ahead, or as a job that the position has passed.

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -27,20 +28,46 @@ type World struct {
 	DeadLetters *processors.DeadLetters
 	// ParkedRest lets Quiet pass over what is parked until somebody asks for it again.
 	ParkedRest bool
+	// Processors tunes the hosts of workers that are made from now on.
+	Processors processors.Config
 
-	t    testing.TB
-	hub  *feed.Hub
-	logs sync.Map // feed.Partition to *feed.Log
+	t           testing.TB
+	hub         *feed.Hub
+	logs        sync.Map // feed.Partition to *feed.Log
+	ownerConfig owner.Config
 }
 
-// NewWorld starts a world without workers.
-func NewWorld(t testing.TB) *World {
+// NewOwner ends the owner of all partitions, and lets another one take its place, which has
+// its snapshots and not its engine. The client is another one: workers come after it.
+func (w *World) NewOwner() {
+	w.t.Helper()
+	w.StopOwner()
+	w.own(w.t, w.Server.Connect(w.t, nats.InProcessServer(w.Gate)), w.ownerConfig)
+}
+
+// Walk pins a snapshot for a reader of a partition, and returns what it is to begin with.
+// c is the container as the reader's worker has it.
+func (w *World) Walk(c *store.Container, r processors.Resource) *processors.Walk {
+	w.t.Helper()
+	pin, err := c.PinSnapshot(w.t.Context(), r.Partition, store.PinSnapshot{Holder: r.PinHolder()})
+	if err != nil || pin.State != store.PinReady {
+		w.t.Fatalf("pin a snapshot of %s: %+v, %v", r.Partition, pin, err)
+	}
+	return &processors.Walk{Container: c, Snapshot: pin.ID, LSN: pin.LSN, Items: pin.Items}
+}
+
+// NewWorld starts a world without workers, whose owners are tuned.
+func NewWorld(t testing.TB, tune ...func(*owner.Config)) *World {
 	t.Helper()
 	w := &World{Store: System(t), t: t}
 	w.Catalog = w.Client.Catalog()
 	w.hub = w.Hub(t)
 	w.Gate = newGate(w.Server.Server)
-	w.own(t, w.Server.Connect(t, nats.InProcessServer(w.Gate)), owner.Config{ExpiryInterval: 20 * time.Millisecond})
+	w.ownerConfig = owner.Config{ExpiryInterval: 20 * time.Millisecond, Snapshots: owner.SnapshotConfig{Directory: t.TempDir()}}
+	for _, f := range tune {
+		f(&w.ownerConfig)
+	}
+	w.own(t, w.Server.Connect(t, nats.InProcessServer(w.Gate)), w.ownerConfig)
 	var err error
 	if w.DeadLetters, err = processors.OpenDeadLetters(t.Context(), w.Client); err != nil {
 		t.Fatal(err)
@@ -116,7 +143,7 @@ func (w *World) idle(workers []*Worker) (map[feed.Partition]feed.LSN, error) {
 				at[a.Partition] = end
 			}
 			cp := a.Checkpoint
-			if cp.Position.LSN < end || len(cp.Jobs) > 0 || len(cp.Parked) > 0 && !w.ParkedRest {
+			if !cp.Position.Reached(end) || len(cp.Jobs) > 0 || len(cp.Parked) > 0 && !w.ParkedRest {
 				return nil, fmt.Errorf("%s is at %s of %s with %d open: %+v, %s", a.Resource, cp.Position, end, cp.Open(), cp.Jobs, cp.LastError)
 			}
 		}
@@ -147,10 +174,12 @@ func (w *World) Worker() *Worker {
 	k := &Worker{w: w, Tap: &Tap{inner: w.Client}, local: &store.Local{}}
 	k.ctx, k.cancel = context.WithCancel(context.Background())
 	k.Client = store.NewClient(nil, w.Catalog, store.ClientConfig{Local: k.local})
+	cfg := w.Processors
+	cfg.CheckpointInterval = cmp.Or(cfg.CheckpointInterval, 20*time.Millisecond)
+	cfg.CheckpointBusyInterval = cmp.Or(cfg.CheckpointBusyInterval, 100*time.Millisecond)
+	cfg.Logger = Quiet()
 	var err error
-	if k.Host, err = processors.NewHost(w.hub, w.DeadLetters, processors.Config{
-		CheckpointInterval: 20 * time.Millisecond, CheckpointBusyInterval: 100 * time.Millisecond, Logger: Quiet(),
-	}); err != nil {
+	if k.Host, err = processors.NewHost(w.hub, w.DeadLetters, cfg); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(k.Stop)

@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/owner"
 )
 
 // Orders come, change, change their customer and go; the customers are in several
@@ -488,7 +489,7 @@ func TestI5_TargetsThatAreMembers(t *testing.T) {
 // Clients do everything at once while workers die, leases are stolen and the feed
 // comes again.
 func TestI5_Storm(t *testing.T) {
-	for name, build := range map[string]func(*testing.T) *shop{"another container": newShop, "the same": newLocal} {
+	for name, build := range map[string]func(*testing.T, ...func(*owner.Config)) *shop{"another container": newShop, "the same": newLocal} {
 		t.Run(name, func(t *testing.T) {
 			s := build(t)
 			s.cfg.FoldBytesMax = 2000

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/owner"
 )
 
 // world is a world in which aggregates work.
@@ -20,9 +21,9 @@ type world struct {
 	wrap func(processors.Processor) processors.Processor
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB, tune ...func(*owner.Config)) *world {
 	t.Helper()
-	w := &world{World: storetest.NewWorld(t), t: t}
+	w := &world{World: storetest.NewWorld(t, tune...), t: t}
 	w.ParkedRest = true // aggregates fold on beside what they have given up
 	return w
 }

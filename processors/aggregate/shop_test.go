@@ -20,6 +20,7 @@ import (
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
+	"github.com/millrace/millrace/store/owner"
 )
 
 // shop has orders in one container and customers in another, or both in one.
@@ -46,9 +47,9 @@ func byCustomer() accumulator.Spec {
 
 // newShop has three partitions of orders, by their id, and three of customers. The
 // rule is in force.
-func newShop(t *testing.T) *shop {
+func newShop(t *testing.T, tune ...func(*owner.Config)) *shop {
 	t.Helper()
-	s := &shop{world: newWorld(t)}
+	s := &shop{world: newWorld(t, tune...)}
 	s.cfg = aggregate.Config{
 		Pipeline: "by-customer", Generation: 1, Spec: byCustomer(),
 		Source: s.container("order", store.ContainerSpec{PartitionKey: []string{"/id"}, Partitions: 3, TTL: -1}),
@@ -59,9 +60,9 @@ func newShop(t *testing.T) *shop {
 }
 
 // newLocal has orders beside their customer, in two partitions.
-func newLocal(t *testing.T) *shop {
+func newLocal(t *testing.T, tune ...func(*owner.Config)) *shop {
 	t.Helper()
-	s := &shop{world: newWorld(t)}
+	s := &shop{world: newWorld(t, tune...)}
 	both := s.container("customer", store.ContainerSpec{PartitionKey: []string{"/customerId"}, Partitions: 2, TTL: -1})
 	s.cfg = aggregate.Config{Pipeline: "by-customer", Generation: 1, Spec: byCustomer(), Source: both, Target: both}
 	s.want(s.cfg, false, true)

@@ -59,6 +59,11 @@ func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer) error {
 	r.mu.Lock()
 	upTo := maxPosition(r.after, r.processed)
 	r.mu.Unlock()
+	// In a walk the position behind the last item is that of the next one, which the sink
+	// would skip then.
+	if _, walked := upTo.Walked(); walked && !r.term.Saved().Position.Reached(upTo.LSN) {
+		return store.Refuse(store.StatusUnavailable, "the items that were there are still being read; try again when that is done")
+	}
 	// A retry of an earlier term may have used positions behind the last change already,
 	// and the sink would skip this one as known:
 	//

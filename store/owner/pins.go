@@ -263,7 +263,7 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 	if err != nil {
 		return nil, 0, err
 	}
-	if len(all) > 0 && all[0].Log == shape.Log && young(all[0], p.state.Load().lsn, shape.Bytes) {
+	if len(all) > 0 && all[0].Log == shape.Log && s.cfg.Snapshots.young(all[0], p.state.Load().lsn, shape.Bytes) {
 		// Each part is compared with its checksum. One that is damaged is no use to anybody.
 		items, err := snapshot.OpenItems(s.cfg.snapshots, all[0]).Count(ctx, func(int) {})
 		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
@@ -282,11 +282,11 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 }
 
 // young tells whether little was written since a snapshot.
-func young(m *snapshot.Manifest, at feed.LSN, logBytes uint64) bool {
+func (c *SnapshotConfig) young(m *snapshot.Manifest, at feed.LSN, logBytes uint64) bool {
 	if m.LSN == at {
 		return true
 	}
-	return logBytes >= m.LogBytes && logBytes-m.LogBytes <= max(restBytesMin, m.Bytes/youngShare)
+	return logBytes >= m.LogBytes && logBytes-m.LogBytes <= min(max(restBytesMin, m.Bytes/youngShare), uint64(c.LogBytes))
 }
 
 var pinnedHandler = handler{
