@@ -76,11 +76,14 @@
 //     for one.
 //   - A snapshot at the trim point, whose own commit is gone, is held against the checksum
 //     that the first kept commit names of its predecessor.
-//   - A later reader than were asked for finds what it wants trimmed and is told so
-//     (feed.TrimmedError): the answer who reads may be a moment old.
+//   - The answer who reads may be a moment old. Whoever begins meanwhile begins at the end of
+//     the log, and nothing behind the end as of the question goes. Whoever goes back below
+//     the trim point is told so (feed.TrimmedError).
 //
-// Snapshots in the data directory are found by this process alone. So without a directory
-// that all stores share nothing is trimmed, unless no other process can become the owner.
+// A directory does not compare and set: of two processes that write snapshots of one
+// partition there, a late one could name an older snapshot than what the log was trimmed by.
+// So with a directory nothing is trimmed unless no other process can become the owner
+// (Config.Alone). A stream compares, and a pointer never goes back (package snapshot).
 //
 // # Time
 //

@@ -66,6 +66,7 @@ type trimmer struct {
 	holds   map[feed.Partition][]Hold
 	failed  error // why holds are not known; nil if they are
 	askedAt time.Time
+	ends    map[*Partition]feed.LSN // where logs ended before readers were asked for
 }
 
 func newTrimmer(s *Server) *trimmer {
@@ -210,9 +211,10 @@ func (t *trimmer) barred(l *trimming, shape *feed.Shape) string {
 		return text
 	case cfg.snapshots == nil:
 		return "no snapshots are taken (store.snapshots.store is off)"
-	case !cfg.Alone && !cfg.Snapshots.Shared(cfg.Alone):
-		return "snapshots are in the data directory of this process, where no other store finds them; " +
-			"set store.snapshots.store to stream, or name a directory that all stores share in store.snapshots.directory"
+	// A directory does not compare and set: of two stores that write snapshots of one
+	// partition, a late one could put an older snapshot in the place of what was trimmed by.
+	case !cfg.Alone && cfg.Snapshots.Kind(cfg.Alone) != SnapshotsStream:
+		return "other stores may become the owner, and a directory of snapshots is for one store alone; set store.snapshots.store to stream"
 	case len(shape.Missing) > 0:
 		return "it is damaged"
 	case why != nil && why.Status != store.StatusInsufficientDisk: // a trim makes room
@@ -270,6 +272,11 @@ func (t *trimmer) point(ctx context.Context, l *trimming, shape *feed.Shape, now
 	if err != nil {
 		return 0, "", err
 	}
+	// Who has come since begins at the end of his log, which lay behind this one:
+	//
+	//	asked at 2: nobody reads   one comes, notes 2   3 is written, and in a snapshot
+	//	trimmed to 3: his 3 is gone
+	lower(t.ends[l.p], "who reads it is asked for now and then")
 	for _, h := range held {
 		if h.After+1 >= shape.First { // what another one needs is gone, and comes back by no waiting
 			lower(h.After, h.Reader+" has not read more")
@@ -321,8 +328,15 @@ func (t *trimmer) snapshotFloor(ctx context.Context, l *trimming, now time.Time)
 
 // readers returns who reads a log and how far, and notes whom retentionMax will cut off.
 func (t *trimmer) readers(ctx context.Context, l *trimming, clock, now time.Time) ([]Hold, error) {
-	if t.s.cfg.Holds != nil && now.Sub(t.askedAt) >= holdsInterval {
-		t.holds, t.failed = t.s.cfg.Holds(ctx)
+	if _, known := t.ends[l.p]; !known || now.Sub(t.askedAt) >= holdsInterval {
+		t.ends = map[*Partition]feed.LSN{}
+		for _, p := range t.s.partitions() {
+			t.ends[p] = p.state.Load().lsn
+		}
+		t.holds, t.failed = nil, nil
+		if t.s.cfg.Holds != nil {
+			t.holds, t.failed = t.s.cfg.Holds(ctx)
+		}
 		t.askedAt = now
 	}
 	if t.failed != nil {

@@ -153,7 +153,7 @@ func TestTrim_GoesAsFarAsNobodyNeedsIt(t *testing.T) {
 	held("readers are not known", x.look(long), one.LSN+4, "the bucket is away")
 	broken = nil
 	x.s.cfg.Alone, x.s.cfg.Snapshots.Store = false, SnapshotsDirectory
-	held("others could become the owner", x.look(long), one.LSN+4, "store.snapshots.directory")
+	held("others could become the owner", x.look(long), one.LSN+4, "other stores")
 	x.s.cfg.Alone = true
 	x.trouble.Store(store.Refuse(store.StatusUnavailable, "a clock is ahead"))
 	held("writes are refused", x.look(long), one.LSN+4, "a clock is ahead")
@@ -606,4 +606,39 @@ func (w *world) digestOf(all []*feed.Commit) uint64 {
 		w.t.Fatal(err)
 	}
 	return digest
+}
+
+// TestI4_WhoComesAfterReadersWereAskedForIsNotCutOff: a reader that begins at the end of the
+// log between two questions keeps what comes behind that end, whatever snapshots have.
+func TestI4_WhoComesAfterReadersWereAskedForIsNotCutOff(t *testing.T) {
+	w := newWorld(t, byA)
+	n, err := w.openFrom(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := n.trims(keeping(0))
+	write := func() {
+		for i := range 5 {
+			n.mustOne(pk(t, "x"), upsert(fmt.Sprintf(`{"id":"%d","a":"x"}`, i)))
+		}
+	}
+	write()
+	x.snapshot()
+	write()
+	x.look(long) // asks
+	end := x.ends[n.Partition]
+	write()
+	newest := x.snapshot()
+	write()
+	x.sees()
+	l := x.logs[n.Partition]
+	at := x.askedAt.Add(holdsInterval / 2)
+	l.lastWrite, l.retryAt = lastWrite{n.state.Load().lsn, at.Add(-long)}, time.Time{}
+	x.round(t.Context(), at)
+	if first, _ := w.bounds(); first != end+1 {
+		t.Errorf("the log begins at %d, readers were asked for at %d: %+v", first, end, x.trim.Load())
+	}
+	if state := x.look(long); state.First != newest.LSN+1 {
+		t.Errorf("after another question: %+v", state)
+	}
 }

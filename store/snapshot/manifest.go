@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -106,6 +107,22 @@ func folder(p feed.Partition) string { return fmt.Sprintf("%s/%d/", p.Container,
 func (m *Manifest) folder() string { return folder(m.Partition) + m.id + "/" }
 
 func (m *Manifest) part(i int) string { return fmt.Sprintf("%s%06d", m.folder(), i+1) }
+
+// lsnDigits is how many digits of its LSN begin the id of a snapshot, so that ids are in its
+// order.
+const lsnDigits = 20
+
+// passed tells whether nobody names a folder any more that is not named now: what it holds is
+// older than the newest that is named, and the pointer never goes back. A newer one may be
+// what another process has read back, and is about to name.
+func (at *pointer) passed(id string) bool {
+	if len(id) < lsnDigits || strings.Trim(id[:lsnDigits], "0123456789") != "" {
+		return true // no snapshot's
+	}
+	return slices.ContainsFunc(at.Snapshots, func(n named) bool {
+		return len(n.ID) >= lsnDigits && id[:lsnDigits] < n.ID[:lsnDigits]
+	})
+}
 
 func newID(lsn feed.LSN) string {
 	var b [8]byte

@@ -91,6 +91,17 @@ func publish(ctx context.Context, s Store, m *Manifest, pace func() error) error
 	if at, err = readPointerOrNone(ctx, s, m.Partition); err != nil {
 		return err
 	}
+	// One who was the owner until he was stopped for a while writes what he had begun. His
+	// commit is older than what the log was trimmed by since, and his snapshot would reach it
+	// no more. Where the store compares, nobody moves the pointer between this look and that.
+	for _, is := range at.Snapshots {
+		if is.ID[:min(len(is.ID), lsnDigits)] <= m.id[:lsnDigits] {
+			continue
+		}
+		if newer, err := readManifest(ctx, s, m.Partition, is); err == nil && newer.Log == m.Log {
+			return fmt.Errorf("partition %s: snapshot %s: a newer one, %s, was taken meanwhile", m.Partition, m.id, is.ID)
+		}
+	}
 	at.Snapshots = append([]named{n}, older...)
 	return writePointer(ctx, s, m.Partition, at)
 }
@@ -143,7 +154,7 @@ func sweep(ctx context.Context, s Store, p feed.Partition) error {
 	}
 	for _, name := range names {
 		id, isFolder := strings.CutSuffix(name, "/")
-		if !isFolder || at.names(id) {
+		if !isFolder || at.names(id) || !at.passed(id) {
 			continue
 		}
 		if err := s.Remove(ctx, folder(p)+name); err != nil {

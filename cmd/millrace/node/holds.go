@@ -12,15 +12,14 @@ import (
 // holds tells the owners of this process who reads their logs, and how far.
 func (n *Node) holds(ctx context.Context) (map[feed.Partition][]owner.Hold, error) {
 	// A store that has joined this process may become the owner, and find no snapshot.
-	if !n.cfg.Store.Snapshots.Shared(n.alone()) {
-		all, err := leases.Processes(ctx, n.js, n.cfg.Leases.Bucket)
+	if alone := n.alone(); n.cfg.Store.Snapshots.Kind(alone) != owner.SnapshotsStream {
+		processes, err := leases.Processes(ctx, n.js, n.cfg.Leases.Bucket)
 		if err != nil {
 			return nil, err
 		}
-		for i := range all {
-			if p := &all[i]; p.Group == GroupStore && (n.lock == nil || p.Node != n.lock.Node()) {
-				return nil, fmt.Errorf("%s runs beside this process and would not find its snapshots; "+
-					"set store.snapshots.store to stream, or name a directory that all stores share in store.snapshots.directory", p)
+		for i := range processes {
+			if p := &processes[i]; p.Group == GroupStore && (n.lock == nil || p.Node != n.lock.Node()) {
+				return nil, fmt.Errorf("%s runs beside this process, and a directory of snapshots is for one store alone; set store.snapshots.store to stream", p)
 			}
 		}
 	}
