@@ -59,6 +59,9 @@ func TestI4_ATrimmedLogIsToldFromAGap(t *testing.T) {
 	if n, err := l.Trim(t.Context(), 5); err != nil || n != 0 {
 		t.Errorf("again: %d commits, %v", n, err)
 	}
+	if oldest, err := l.Oldest(t.Context()); oldest != 6 || err != nil {
+		t.Errorf("the oldest is %d, %v", oldest, err)
+	}
 	if s := shape(); s.First != 6 || s.Missing != nil || s.Begin() != 6 || s.Misses(2) {
 		t.Errorf("after the purge: %+v", s)
 	}

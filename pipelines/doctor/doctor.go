@@ -109,6 +109,7 @@ type patient struct {
 	registry *registry.Exam
 	streams  map[feed.Partition]*jetstream.StreamInfo // those that answer
 	shapes   map[feed.Partition]*feed.Shape           // of those that lack something
+	oldest   map[feed.Partition]feed.LSN              // what some replica still has of those that were trimmed
 	silent   map[feed.Partition]error
 	leases   bool
 }
@@ -136,7 +137,7 @@ func (d *Doctor) Examine(ctx context.Context) (*Report, error) {
 const lookMax = 16
 
 func (d *Doctor) look(ctx context.Context) (*patient, error) {
-	p := &patient{streams: map[feed.Partition]*jetstream.StreamInfo{}, shapes: map[feed.Partition]*feed.Shape{}, silent: map[feed.Partition]error{}}
+	p := &patient{streams: map[feed.Partition]*jetstream.StreamInfo{}, shapes: map[feed.Partition]*feed.Shape{}, oldest: map[feed.Partition]feed.LSN{}, silent: map[feed.Partition]error{}}
 	var err error
 	if p.exam, err = store.Examine(ctx, d.js); err != nil {
 		return nil, err
@@ -150,9 +151,10 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 	}
 	p.leases = err == nil
 	type answer struct {
-		info  *jetstream.StreamInfo
-		shape *feed.Shape
-		err   error
+		info   *jetstream.StreamInfo
+		shape  *feed.Shape
+		oldest feed.LSN
+		err    error
 	}
 	answers := make([]answer, len(p.exam.Logs))
 	var g errgroup.Group
@@ -162,7 +164,7 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 			stream, err := d.js.Stream(ctx, log.Stream())
 			if err == nil {
 				answers[i].info = stream.CachedInfo()
-				answers[i].shape = d.shape(ctx, log, stream.CachedInfo())
+				answers[i].shape, answers[i].oldest = d.shape(ctx, log, stream.CachedInfo())
 			}
 			answers[i].err = err
 			return ctx.Err()
@@ -174,7 +176,7 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 	for i, log := range p.exam.Logs {
 		switch a := answers[i]; {
 		case a.err == nil:
-			p.streams[log], p.shapes[log] = a.info, a.shape
+			p.streams[log], p.shapes[log], p.oldest[log] = a.info, a.shape, a.oldest
 		case !errors.Is(a.err, jetstream.ErrStreamNotFound):
 			p.silent[log] = a.err
 		}
@@ -183,18 +185,22 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 }
 
 // shape asks what a log lacks, if its stream does not hold all that it should; nil if
-// it does, or if that cannot be told.
-func (d *Doctor) shape(ctx context.Context, p feed.Partition, stream *jetstream.StreamInfo) *feed.Shape {
+// it does, or if that cannot be told. Of one that was trimmed it asks the replicas too what
+// they still hold; 0 if that is not known.
+func (d *Doctor) shape(ctx context.Context, p feed.Partition, stream *jetstream.StreamInfo) (shape *feed.Shape, oldest feed.LSN) {
 	if s := &stream.State; s.LastSeq == 0 || s.FirstSeq <= 1 && s.Msgs == s.LastSeq {
-		return nil
+		return nil, 0
 	}
 	log, err := feed.OpenLog(ctx, d.js, p, d.cfg.Log)
 	if err != nil {
-		return nil // that it holds no log is told elsewhere
+		return nil, 0 // that it holds no log is told elsewhere
 	}
 	defer log.Close()
-	shape, _ := log.Shape(ctx) // nil after an error
-	return shape
+	if stream.Cluster != nil && len(stream.Cluster.Replicas) > 0 {
+		oldest, _ = log.Oldest(ctx) // 0 after an error
+	}
+	shape, _ = log.Shape(ctx) // nil after an error
+	return shape, oldest
 }
 
 // fixes is the remedy of what Fix repairs.
@@ -315,6 +321,7 @@ func (p *patient) logs(r *Report) {
 					"restore the stream from a backup; it was deleted and made anew, or written by something else")
 			}
 			whole(r, what, stream, p.shapes[log])
+			trimmed(r, what, info, stream, p.shapes[log], p.oldest[log])
 			if _, _, ok, err := store.ReadLabel(stream); !ok || err != nil {
 				unlabelled++
 			}
@@ -345,6 +352,18 @@ func whole(r *Report, what string, stream *jetstream.StreamInfo, shape *feed.Sha
 		r.add(Damaged, what, "it is empty, and even a new log holds a commit", "restore the stream from a backup")
 	case shape != nil && shape.Lacks() != "":
 		r.add(Damaged, what, "the log lacks "+shape.Lacks(), "see docs/operations.md, Damaged logs and engines")
+	}
+}
+
+// trimmed tells what keeps a log from being trimmed, and where a trim did not arrive.
+func trimmed(r *Report, what string, info *store.ContainerInfo, stream *jetstream.StreamInfo, shape *feed.Shape, oldest feed.LSN) {
+	if kept := info.Spec.ChangeFeed.Kept(); stream.Config.DenyPurge && kept != store.RetentionForever {
+		r.add(Warning, what, fmt.Sprintf("an earlier release made its stream, which denies purges for ever: it is not trimmed, though changeFeed.retention is %s", kept),
+			"nothing, if the disk has room; else millrace export the items, delete the container, declare it anew and import them")
+	}
+	if shape != nil && oldest > 0 && oldest < shape.First {
+		r.add(Warning, what, fmt.Sprintf("a replica of its stream still holds LSN %d, and the log was trimmed and begins at %d: a purge has not arrived there", oldest, shape.First),
+			"ask again; if it stays, look at the logs of the NATS servers, and remove and add that replica")
 	}
 }
 

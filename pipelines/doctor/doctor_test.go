@@ -428,3 +428,47 @@ func TestExamine_SaysThatReplicasAreNeverLowered(t *testing.T) {
 		t.Errorf("it does not warn: %+v", w.examine().Findings)
 	}
 }
+
+// TestDoctor_SaysWhatCannotBeTrimmed: the stream of an earlier release denies purges for ever.
+func TestDoctor_SaysWhatCannotBeTrimmed(t *testing.T) {
+	w := newWard(t)
+	w.apply()
+	info, err := w.catalog.Get(t.Context(), "default", "meta")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := w.js.Stream(t.Context(), (feed.Partition{Container: info.ID}).Stream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.DenyPurge = true
+	if _, err := w.js.UpdateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	says := func() int {
+		t.Helper()
+		report, err := w.doctor.Examine(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for _, f := range report.Findings {
+			if strings.Contains(f.Problem, "denies purges") {
+				n++
+			}
+		}
+		return n
+	}
+	if n := says(); n != 0 {
+		t.Errorf("%d findings, and nothing is to be trimmed", n)
+	}
+	spec := info.Spec
+	spec.ChangeFeed.Retention = new(store.Retention(0))
+	if _, err := w.catalog.Update(t.Context(), "default", "meta", spec); err != nil {
+		t.Fatal(err)
+	}
+	if n := says(); n != 1 {
+		t.Errorf("%d findings, want 1", n)
+	}
+}
