@@ -255,6 +255,33 @@ func TestCreate_DamagedObjectsAreSentAgain(t *testing.T) {
 	}
 }
 
+// TestCreate_WrongBytesOfASnapshotAreSaid: the owner's store of snapshots gives back other
+// bytes than were written. There is no backup of that, and the ones before stay.
+func TestCreate_WrongBytesOfASnapshotAreSaid(t *testing.T) {
+	t.Parallel()
+	cfg := eager(t)
+	s := storetest.StartWith(t, cfg)
+	c := s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
+	write(t, c, 0, 20, 1)
+	snapshotted(t, c)
+	for _, name := range objects(t, cfg.Snapshots.Directory) {
+		if !strings.HasSuffix(name, ".json") {
+			data, err := os.ReadFile(name)
+			must(t, err)
+			data[len(data)/2] ^= 1
+			must(t, os.WriteFile(name, data, 0o600))
+		}
+	}
+	place := snapshot.Directory(t.TempDir())
+	_, err := backup.Create(t.Context(), place, source(s))
+	if err == nil || !strings.Contains(err.Error(), "default/things") || !strings.Contains(err.Error(), "has checksum") {
+		t.Errorf("wrong bytes: %v", err)
+	}
+	if all, _, err := backup.List(t.Context(), place); err != nil || len(all) > 0 {
+		t.Errorf("%d backups, %v", len(all), err)
+	}
+}
+
 // TestCreate_AnotherStoreIsRefused, and a place that a later program has written.
 func TestCreate_AnotherStoreIsRefused(t *testing.T) {
 	t.Parallel()
