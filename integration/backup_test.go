@@ -14,6 +14,27 @@ import (
 	"time"
 )
 
+const backupShop = `apiVersion: millrace/v1
+kind: Container
+metadata: {name: things}
+spec: {partitionKey: [/k], partitions: 6, indexes: [/kind]}
+---
+apiVersion: millrace/v1
+kind: Container
+metadata: {name: kinds}
+spec: {partitionKey: [/id]}
+---
+apiVersion: millrace/v1
+kind: Pipeline
+metadata: {name: kind-names}
+spec:
+  source: {container: kinds}
+  cascade:
+    into: things
+    match: {kind: id}
+    set: {kindName: name}
+`
+
 // killWhen runs a command and kills it as soon as seen counts n things in a directory. It
 // returns false if the command came to its end before, and then what it said.
 func killWhen(t *testing.T, dir string, seen func(path string, d fs.DirEntry) bool, n int, args ...string) (killed bool, output string, exit int) {
@@ -59,13 +80,21 @@ func TestBackup_KilledAtAnyMomentGoesOn(t *testing.T) {
 	port := strconv.Itoa(freePort(t))
 	server := "nats://127.0.0.1:" + port
 	node := spawn(t, "up", "--dir", dir, "--port", port, "--listen", "off")
-	var lines []string
+	var lines, kinds []string
 	for i := range 2000 {
-		lines = append(lines, fmt.Sprintf(`{"id":"i%d","k":"k%d","text":%q}`, i, i%50, strings.Repeat(strconv.Itoa(i), 20)))
+		lines = append(lines, fmt.Sprintf(`{"id":"i%d","k":"k%d","kind":"n%d","text":%q}`, i, i%50, i%9, strings.Repeat(strconv.Itoa(i), 20)))
 	}
-	items := filepath.Join(t.TempDir(), "items.ndjson")
-	writeText(t, items, strings.Join(lines, "\n"))
-	mustRun(t, server, "import", "things", items, "--partition-key", "/k", "--partitions", "6")
+	for i := range 9 {
+		kinds = append(kinds, fmt.Sprintf(`{"id":"n%d","name":"kind %d"}`, i, i))
+	}
+	files := t.TempDir()
+	for name, text := range map[string]string{"all.yaml": backupShop, "items": strings.Join(lines, "\n"), "kinds": strings.Join(kinds, "\n")} {
+		writeText(t, filepath.Join(files, name), text)
+	}
+	mustRun(t, server, "apply", "-f", filepath.Join(files, "all.yaml"))
+	mustRun(t, server, "import", "things", filepath.Join(files, "items"))
+	mustRun(t, server, "import", "kinds", filepath.Join(files, "kinds"))
+	mustRun(t, server, "verify") // the copies are there
 
 	object := func(path string, d fs.DirEntry) bool {
 		return !d.IsDir() && strings.Contains(path, "/log/") && !strings.HasSuffix(path, ".tmp")
@@ -97,6 +126,9 @@ func TestBackup_KilledAtAnyMomentGoesOn(t *testing.T) {
 	for n := 1; ; n++ {
 		killed, out, exit := killWhen(t, to, stream, n, "restore", place, "--dir", to)
 		if !killed && exit == 0 {
+			if !strings.Contains(out, "pipeline default/kind-names begins generation 2") {
+				t.Errorf("the restore says:\n%s", out)
+			}
 			break
 		}
 		if !killed {
@@ -121,6 +153,7 @@ func TestBackup_KilledAtAnyMomentGoesOn(t *testing.T) {
 	if a, b := sortedLines(want), sortedLines(got); !slices.Equal(a, b) {
 		t.Errorf("%d lines were exported, of %d", len(b), len(a))
 	}
+	mustRun(t, "nats://127.0.0.1:"+second, "verify")
 	if out, exit := run(t, "nats://127.0.0.1:"+second, "backup", "create", place); exit != 2 || !strings.Contains(out, "another store") {
 		t.Errorf("a backup beside those of another store: exit %d\n%s", exit, out)
 	}

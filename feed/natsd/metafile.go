@@ -26,7 +26,7 @@ import (
 //	  -- kill -9 --
 //	meta.sum  still that of the configuration before
 //
-// So where meta.inf is the newer of the two, tells the name of its directory, and is
+// So where meta.inf is the newer of the two, or alone, tells the name of its directory, and is
 // not what meta.sum says, the update is completed. A file that has rotted is not newer
 // than its checksum, and stays refused.
 func completeUpdates(dir string) (completed []string, err error) {
@@ -53,18 +53,22 @@ func completeUpdate(meta string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	var sum []byte
 	summed, err := os.Stat(sumFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil // it was being made; whoever made it was not answered
-	}
-	if err != nil || !written.ModTime().After(summed.ModTime()) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		// It was being made, and whoever made it was not answered, so he makes it again. A
+		// server then writes neither file, because meta.inf is there, and takes messages. The
+		// next one would pass all of them over.
+		summed = written
+	case err != nil || !written.ModTime().After(summed.ModTime()):
 		return "", err
+	default:
+		if sum, err = os.ReadFile(sumFile); err != nil {
+			return "", err
+		}
 	}
 	config, err := os.ReadFile(meta)
-	if err != nil {
-		return "", err
-	}
-	sum, err := os.ReadFile(sumFile)
 	if err != nil {
 		return "", err
 	}

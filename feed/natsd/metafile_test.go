@@ -26,6 +26,13 @@ func TestOpen_AnUpdateThatWasCutOffLosesNoStream(t *testing.T) {
 			put(t, meta, after[0])
 			at(t, sum, -time.Minute)
 		}, true},
+		{"a creation that was cut off and done again", func(t *testing.T, meta, sum string, _, after [2][]byte) {
+			t.Helper()
+			put(t, meta, after[0])
+			if err := os.Remove(sum); err != nil {
+				t.Fatal(err)
+			}
+		}, true},
 		{"damaged at rest", func(t *testing.T, meta, sum string, before, after [2][]byte) {
 			t.Helper()
 			put(t, meta, before[0])

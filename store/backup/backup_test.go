@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -211,7 +212,7 @@ func TestVerify_EveryFlippedByteIsFound(t *testing.T) {
 	for _, name := range objects(t, dir) {
 		data, err := os.ReadFile(name)
 		must(t, err)
-		damages := map[string][]byte{"cut": data[:len(data)-1], "empty": {}, "longer": append(data[:len(data):len(data)], 'x')}
+		damages := map[string][]byte{"cut": data[:len(data)-1], "empty": {}, "longer": append(slices.Clip(data), 'x')}
 		for _, at := range []int{0, len(data) / 3, len(data) / 2, len(data) - 1} {
 			flipped := append([]byte{}, data...)
 			flipped[at] ^= 1

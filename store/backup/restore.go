@@ -91,7 +91,7 @@ type OutsideError struct {
 
 func (e *OutsideError) Error() string {
 	if len(e.Kept) == 0 {
-		return fmt.Sprintf("%s holds no whole backup", e.Place)
+		return e.Place + " holds no whole backup"
 	}
 	return fmt.Sprintf("%s is outside of what %s holds: %s", e.At, e.Place, strings.Join(e.Kept, "; "))
 }
