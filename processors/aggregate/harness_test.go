@@ -72,7 +72,7 @@ func (w *world) start(cfg aggregate.Config) *storetest.Worker {
 	}
 	for _, p := range a.Source().Partitions() {
 		resource := processors.Resource{Pipeline: cfg.Pipeline, Generation: cfg.Generation, Role: processors.RoleSource, Partition: p}
-		var fold processors.Processor = a.Fold(p)
+		fold := a.Fold(p)
 		if w.wrap != nil {
 			fold = w.wrap(fold)
 		}
