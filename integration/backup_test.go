@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/integration/poll"
 )
 
 const backupShop = `apiVersion: millrace/v1
@@ -153,6 +155,11 @@ func TestBackup_KilledAtAnyMomentGoesOn(t *testing.T) {
 	if a, b := sortedLines(want), sortedLines(got); !slices.Equal(a, b) {
 		t.Errorf("%d lines were exported, of %d", len(b), len(a))
 	}
+	// The pipeline begins anew when its owners are there.
+	poll.Until(t, func() error {
+		out, _ := run(t, "nats://127.0.0.1:"+second, "describe", "pipeline", "kind-names")
+		return poll.Unless(strings.Contains(out, "generation 2"), out)
+	})
 	mustRun(t, "nats://127.0.0.1:"+second, "verify")
 	if out, exit := run(t, "nats://127.0.0.1:"+second, "backup", "create", place); exit != 2 || !strings.Contains(out, "another store") {
 		t.Errorf("a backup beside those of another store: exit %d\n%s", exit, out)

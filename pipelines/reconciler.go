@@ -120,7 +120,9 @@ func (s *reconciler) round(ctx context.Context) {
 	for i := range w.Pipelines {
 		rec := &w.Pipelines[i]
 		do := func() error { return s.reconcile(ctx, rec, w.Containers, at) }
-		if older(*rec) {
+		if !rec.Paused && rec.IsRestored(w.Containers) {
+			do = func() error { return s.beginRestored(ctx, rec) }
+		} else if older(*rec) {
 			do = func() error { return s.reconcileMeaning(ctx, rec, w.Containers) }
 		}
 		if err := do(); err != nil {
@@ -137,6 +139,15 @@ func (s *reconciler) round(ctx context.Context) {
 	if err := s.forget(ctx, &w, held); err != nil {
 		s.warn(ctx, "leases that are of no use could not be forgotten", err)
 	}
+}
+
+// beginRestored lets a pipeline of a backup begin with the containers that were restored.
+func (s *reconciler) beginRestored(ctx context.Context, rec *registry.Record) error {
+	o, err := s.registry.BeginRestored(ctx, rec)
+	if err == nil {
+		s.log.InfoContext(ctx, "a pipeline that was restored begins", slog.String("pipeline", rec.Metadata().String()), slog.Uint64("generation", uint64(o.Generation)))
+	}
+	return err
 }
 
 // reconcile brings one pipeline that is not in force a step further.

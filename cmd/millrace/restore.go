@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -101,10 +100,6 @@ func (a *app) restore(ctx context.Context, plan *backup.Plan, inDir bool, scratc
 		result.Pipelines = result.Pipelines[:0]
 		for i := range records {
 			p, err := pipelines.Restore(ctx, records[i].Key, records[i].Value)
-			if _, gone := errors.AsType[*store.NoContainerError](err); gone {
-				fmt.Fprintf(a.err, "not restored: %v\n", err)
-				continue
-			}
 			if err != nil {
 				return err
 			}
@@ -171,12 +166,12 @@ func printRestored(w io.Writer, r *restoredStore) error {
 	}
 	for i := range r.Pipelines {
 		p := &r.Pipelines[i]
-		line := fmt.Sprintf("pipeline %s/%s begins generation %d", p.Database, p.Name, p.Generation)
+		line := fmt.Sprintf("pipeline %s/%s begins generation %d when a worker runs", p.Database, p.Name, p.Generation)
 		if p.Paused {
-			line += "; it is paused"
+			line += "; it is paused until millrace resume"
 		}
 		fmt.Fprintln(w, line)
 	}
-	_, err := fmt.Fprintln(w, "next: start the store; millrace status shows how far pipelines are, and millrace resume ends a pause")
+	_, err := fmt.Fprintln(w, "next: start the store; millrace status shows how far pipelines are")
 	return err
 }
