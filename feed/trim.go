@@ -27,7 +27,7 @@ func (e *TrimmedError) Error() string {
 }
 
 // Is makes a TrimmedError an ErrNotFound.
-func (e *TrimmedError) Is(target error) bool { return target == ErrNotFound } //nolint:errorlint // it is compared as errors.Is compares it
+func (e *TrimmedError) Is(target error) bool { return target == ErrNotFound }
 
 // ErrUntrimmable says that a log can never be trimmed: its stream was made by a release
 // that let JetStream deny purges, which it never takes back.

@@ -64,7 +64,7 @@ func (t *trims) sees() {
 	}
 	// The world's clock is ahead of the server's, and what is written now is not old yet.
 	shape.Time = time.UnixMilli(t.w.clock.Add(1))
-	t.Partition.shape.Store(shape)
+	t.shape.Store(shape)
 	if err := t.db.SyncPartitions(t.engine); err != nil {
 		t.w.t.Fatal(err)
 	}
@@ -198,10 +198,10 @@ func TestTrim_RetentionMaxCutsReadersOffAndNothingElse(t *testing.T) {
 	// The clock of the log's server cannot be moved: what it says at a check can.
 	after := func(d time.Duration) store.TrimState {
 		x.sees()
-		shape := *x.Partition.shape.Load()
+		shape := *x.shape.Load()
 		shape.Time = time.UnixMilli(wrote).Add(d)
 		w.clock.Store(shape.Time.UnixMilli())
-		x.Partition.shape.Store(&shape)
+		x.shape.Store(&shape)
 		return x.goRound(long)
 	}
 	if s := after(time.Hour); s.First != 1 || len(s.Late) != 0 {
@@ -334,8 +334,8 @@ func TestI2_ATrimmedPartitionWithoutASnapshotStaysClosed(t *testing.T) {
 		}
 		return damage
 	}
-	closed(t.TempDir(), "")
-	closed(t.TempDir(), dir)
+	_ = closed(t.TempDir(), "")
+	_ = closed(t.TempDir(), dir)
 	damage := closed(behind, dir)
 	old, err := engine.Open(behind, engine.Config{}, slog.New(slog.DiscardHandler))
 	if err != nil {
