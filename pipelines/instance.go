@@ -10,6 +10,7 @@ import (
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
 )
 
 // instance is what the processors of one generation share in this process: what
@@ -19,6 +20,7 @@ type instance struct {
 	compile.Compiled
 	key      instanceKey
 	record   registry.Record
+	source   *store.Container
 	users    int           // guarded by Supervisor.mu
 	replaced chan struct{} // closed when the declaration has changed
 
@@ -69,7 +71,11 @@ func (s *Supervisor) acquire(resource processors.Resource) (*instance, error) {
 		if err != nil {
 			return nil, err
 		}
-		m = &instance{Compiled: c, key: key, record: *rec, replaced: make(chan struct{})}
+		source, err := s.client.Open(*b.Source)
+		if err != nil {
+			return nil, err
+		}
+		m = &instance{Compiled: c, key: key, record: *rec, source: source, replaced: make(chan struct{})}
 		s.instances[key] = m
 	}
 	m.users++
@@ -98,8 +104,12 @@ func (s *Supervisor) release(ctx context.Context, m *instance) {
 // task returns what to run under the lease of one of the instance's resources.
 func (m *instance) task(resource processors.Resource) processors.Task {
 	_, heads := m.record.Goals(resource)
+	var walk *processors.Walk
+	if w := m.record.WalkOf(resource); w != nil {
+		walk = &processors.Walk{Container: m.source, Snapshot: w.Snapshot, LSN: w.LSN, Items: w.Items}
+	}
 	return processors.Task{
-		Resource: resource, Processor: m.Processor(resource), Start: m.record.Begin(resource), BackfillTo: feed.LSN(heads),
+		Walk: walk, Resource: resource, Processor: m.Processor(resource), Start: m.record.Begin(resource), BackfillTo: feed.LSN(heads),
 		Rewinds: m.record.Rewinds, Halt: m.record.Spec.OnError == spec.Halt,
 	}
 }

@@ -59,6 +59,7 @@ definition, generation or index has changed since.`,
 	cmd.Flags().StringArrayVarP(&files, "file", "f", nil, "file or directory of declarations; - is standard input; may be given again")
 	cmd.Flags().BoolVar(&opts.Backfill, "backfill", false, "let pipelines change their meaning, and begin anew with all that is there")
 	cmd.Flags().BoolVar(&opts.FromNow, "from-now", false, "let pipelines begin with what changes from now on; not for aggregates")
+	cmd.Flags().BoolVar(&opts.DiscardExpired, "discard-expired", false, "let projections begin without the rows of items that have expired, where the log that knew them was trimmed")
 	cmd.Flags().StringVar(&opts.Plan, "plan", "", "do only what the plan with this hash said")
 	return cmd
 }

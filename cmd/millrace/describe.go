@@ -98,6 +98,9 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		if err := columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "SNAPSHOT", "LOG FROM", "NOTE"}, rows); err != nil {
 			return err
 		}
+		if err := tellPins(w, now); err != nil {
+			return err
+		}
 		return tellTrims(w, now)
 	})
 }
@@ -138,6 +141,22 @@ func logFrom(t *store.TrimState) string {
 		return "-"
 	}
 	return "LSN " + format.Count(uint64(t.First))
+}
+
+// tellPins tells who keeps which snapshots.
+func tellPins(w io.Writer, now []partitionNow) error {
+	for _, p := range now {
+		if p.Status == nil {
+			continue
+		}
+		for _, pin := range p.Status.Pins {
+			if _, err := fmt.Fprintf(w, "\npartition %d: %s keeps the snapshot of LSN %s with %s items, until %s at the latest\n",
+				p.Number, pin.Holder, format.Count(uint64(pin.LSN)), format.Count(pin.Items), pin.Until.UTC().Format(time.RFC3339)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // tellTrims tells of each log that is to be trimmed why it is not trimmed any further, and

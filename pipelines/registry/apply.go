@@ -55,6 +55,9 @@ type ApplyOptions struct {
 	// FromNow lets pipelines, new ones too, begin with what changes from now on.
 	// What was written before stays as it is. Not for aggregates.
 	FromNow bool
+	// DiscardExpired lets a projection that keeps the rows of items that have expired begin
+	// without them, where the log that knew those items was trimmed.
+	DiscardExpired bool
 	// Plan, unless it is "", is the hash of the plan that was looked at: nothing is
 	// done if the plan would be another one now. See PlanHash.
 	Plan string

@@ -72,7 +72,7 @@ func (r *Record) Passed(b *Bound, at Checkpoints, goals []Start) bool {
 		if cp := at[reader.String()]; cp != nil {
 			position = cp.Position
 		}
-		if position.LSN < goal {
+		if goal > 0 && !position.Reached(goal) {
 			return false
 		}
 	}

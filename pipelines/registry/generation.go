@@ -17,6 +17,7 @@ type Former struct {
 	Spec          spec.PipelineSpec `json:"spec"`
 	Tables        []feed.ResourceID `json:"tables,omitempty"`
 	From          []Start           `json:"from,omitempty"`
+	Walks         []Walk            `json:"walks,omitempty"`
 	Heads         []Start           `json:"heads,omitempty"`
 	Backfills     uint32            `json:"fills,omitempty"`
 	BackfillScope BackfillScope     `json:"fillScope,omitzero"`
@@ -31,6 +32,7 @@ func (r *Record) FormerRecord() *Record {
 	f := *r
 	f.Generation, f.Spec, f.Tables = r.Former.Generation, r.Former.Spec, r.Former.Tables
 	f.From, f.Heads, f.Former, f.Shadow = r.Former.From, r.Former.Heads, nil, false
+	f.Walks = r.Former.Walks
 	f.Backfills, f.BackfillScope = r.Former.Backfills, r.Former.BackfillScope
 	return &f
 }

@@ -48,8 +48,8 @@ func (r *Registry) Holds(ctx context.Context, bucket string) (map[feed.Partition
 				continue // a log that it reads is not there
 			}
 			for _, reader := range g.Readers(&b) {
-				from := at.Of(g, reader.Role, reader.Partition).FinishedBelow()
-				holds[reader.Partition] = append(holds[reader.Partition], Hold{records[i].Name, max(from.LSN, 1) - 1})
+				from := g.LogBehind(reader, at.Of(g, reader.Role, reader.Partition).FinishedBelow())
+				holds[reader.Partition] = append(holds[reader.Partition], Hold{records[i].Name, max(from, 1) - 1})
 			}
 		}
 	}

@@ -17,7 +17,8 @@ import (
 // Version 1 knew cascades only. A record that needs no more than an older version is
 // written as that: the release before can go on with it.
 const (
-	recordVersion        = 4 // expressions of another meaning, which makes a difference
+	recordVersion        = 5 // it begins with items
+	recordVersionTurned  = 4 // expressions of another meaning, which makes a difference
 	recordVersionMatch   = 3 // a cascade's match may name several fields of the source
 	recordVersionOneEach = 2
 )
@@ -49,6 +50,9 @@ type Record struct {
 	// From are the positions behind which the source's feed is read. A partition
 	// that is not named is read from the beginning of its log.
 	From []Start `json:"from,omitempty"`
+	// Walks are the partitions of the source that are read from items on, and not from the
+	// beginning of their logs.
+	Walks []Walk `json:"walks,omitempty"`
 	// Heads are the ends of the source's logs when the generation was registered,
 	// or set back: up to there its reading is a backfill.
 	Heads []Start `json:"heads,omitempty"`
@@ -146,8 +150,11 @@ func (r *Record) encode() []byte {
 
 // version returns the version that the record needs.
 func (r *Record) version() int {
-	if r.Expressions > query.MeaningTyped && len(r.Spec.Turns()) > 0 {
+	if len(r.Walks) > 0 || r.Former != nil && len(r.Former.Walks) > 0 {
 		return recordVersion
+	}
+	if r.Expressions > query.MeaningTyped && len(r.Spec.Turns()) > 0 {
+		return recordVersionTurned
 	}
 	if c := r.Spec.Cascade; c != nil {
 		for _, m := range c.Match {

@@ -62,6 +62,9 @@ func (r *Registry) ApplyPipeline(ctx context.Context, d *spec.Pipeline, opts *Ap
 			if err != nil {
 				return o, err
 			}
+			if there.ID != "" {
+				r.replaced(ctx, &there, &next)
+			}
 		}
 		// After the record, and also if it did not change: a try that died between
 		// the two has left the catalog without the rule.
@@ -174,7 +177,7 @@ func (next *Record) succeed(r *Record, opts *ApplyOptions) {
 		next.Former = r.Former
 	case !r.Shadow:
 		next.Former = &Former{
-			Generation: r.Generation, Spec: r.Spec, Tables: r.Tables, From: r.From, Heads: r.Heads, Backfills: r.Backfills, BackfillScope: r.BackfillScope,
+			Generation: r.Generation, Spec: r.Spec, Tables: r.Tables, From: r.From, Walks: r.Walks, Heads: r.Heads, Backfills: r.Backfills, BackfillScope: r.BackfillScope,
 		}
 	}
 }
@@ -213,6 +216,10 @@ func anew(s *spec.PipelineSpec, opts *ApplyOptions, shadow bool) string {
 
 // begin notes where a new generation begins to read.
 func (r *Registry) begin(ctx context.Context, rec *Record, b *Bound, opts *ApplyOptions) (err error) {
+	// Before the ends of the logs are noted, so that they are not before the snapshots.
+	if err = r.pinItems(ctx, rec, b, opts); err != nil {
+		return err
+	}
 	if rec.Heads, err = r.positions(ctx, b.Source, feed.StartNow()); err != nil {
 		return err
 	}

@@ -56,6 +56,9 @@ type Config struct {
 	// ReadOnly says that the connection may only read: a bucket that is not there is
 	// not made.
 	ReadOnly bool
+	// WalkLogBytes is how large the log of a source may be to be read whatever its items
+	// take. Default 4 MiB.
+	WalkLogBytes uint64
 }
 
 // Registry is the list of pipelines, a JetStream key-value bucket changed by
@@ -231,6 +234,7 @@ func (r *Registry) Delete(ctx context.Context, database, name string) error {
 		err = r.KV.Delete(ctx, registryKey(rec.Metadata()), jetstream.LastRevision(rec.Revision))
 		if err == nil {
 			r.copy(ctx, rec.Metadata())
+			r.replaced(ctx, &rec, &Record{})
 		}
 		switch {
 		case err == nil && rec.Spec.Kind() == spec.AggregateKind:

@@ -104,6 +104,7 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 		}
 		if err = r.put(ctx, &next, rec.Revision); err == nil {
+			r.replaced(ctx, &rec, &next)
 			return r.Get(ctx, database, name)
 		}
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
@@ -125,6 +126,17 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 		return next, err
 	} else if walk {
 		return r.rewoundByWalk(ctx, rec, b)
+	}
+	switch kind := rec.Spec.Kind(); {
+	case kind == spec.CascadeKind:
+	case to.Kind == rewindBeginning:
+		if again, ok, err := r.rewoundByItems(ctx, rec, b); ok || err != nil {
+			return again, err
+		}
+	case rec.walking(b, at):
+		return next, errWalking
+	case kind != spec.AggregateKind:
+		next.Walks = nil
 	}
 	start, err := r.rewindStart(ctx, b.Source, to)
 	if err != nil {
@@ -231,7 +243,8 @@ func (r *Record) Unfinished(role processors.Role, c *store.ContainerInfo, starts
 		if cp := at[reader.String()]; cp != nil {
 			below := cp.FinishedBelow()
 			for j := range cp.Parked {
-				if cp.Parked[j].Position.Before(below) {
+				// No place in a log brings an item of a walk again: its dead letter does.
+				if _, walked := cp.Parked[j].Position.Walked(); !walked && cp.Parked[j].Position.Before(below) {
 					below = cp.Parked[j].Position
 				}
 			}

@@ -20,9 +20,8 @@ func (b *backfill) add(w *watched) {
 	if w.record != b.rec {
 		return // of a former generation
 	}
-	from, to := b.rec.Goals(w.resource)
-	at := min(max(uint64(w.checkpoint.Position.LSN), from), to)
-	b.done, b.total = b.done+at-from, b.total+to-from
+	done, total := b.rec.Backfilled(w.resource, w.checkpoint.Position)
+	b.done, b.total = b.done+done, b.total+total
 }
 
 // status returns nil when all is done.

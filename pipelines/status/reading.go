@@ -73,16 +73,19 @@ func (m *Monitor) measure(ctx context.Context, w *watched) error {
 	if err != nil {
 		return fmt.Errorf("find the end of the log of %s: %w", w.resource.Partition, err)
 	}
-	if w.head = head; w.checkpoint.Position.LSN+1 < first {
+	if w.head = head; w.logBehind()+1 < first {
 		w.trimmed = first
 	}
 	return w.sample(ctx, log, m.cfg.SampleMax)
 }
 
+// logBehind is the LSN behind which the processor has yet to read the log.
+func (w *watched) logBehind() feed.LSN { return w.record.LogBehind(w.resource, w.checkpoint.Position) }
+
 // sample reads some of the commits that w has not processed: the first, whose time
 // is its lag, and others evenly spread, to count the changes in all of them.
 func (w *watched) sample(ctx context.Context, log *feed.Log, limit int) error {
-	first := w.checkpoint.Position.LSN + 1
+	first := w.logBehind() + 1
 	if w.head < first {
 		return nil
 	}

@@ -103,7 +103,7 @@ type Lag struct {
 }
 
 // None says that nothing is left to do.
-func (l Lag) None() bool { return l.Commits == 0 && l.Jobs == 0 }
+func (l Lag) None() bool { return l.Commits == 0 && l.Jobs == 0 && l.Changes == 0 }
 
 // Backfill tells how far a generation is in what was there when it began.
 type Backfill struct {

@@ -65,10 +65,11 @@ func (w *watched) lag() Lag {
 	if l.Jobs == 0 && w.backfilling() {
 		l.Jobs = 1 // which has yet to begin
 	}
-	if w.head > w.checkpoint.Position.LSN {
-		l.Commits = uint64(w.head - w.checkpoint.Position.LSN)
+	if behind := w.logBehind(); w.head > behind {
+		l.Commits = uint64(w.head - behind)
 		l.Changes, l.Estimated = w.changes, w.estimated
 	}
+	l.Changes += w.record.ItemsLeft(w.resource, w.checkpoint.Position)
 	age := func(t time.Time) {
 		if !t.IsZero() && t.UnixMilli() > 0 {
 			l.Seconds = max(l.Seconds, w.now.Sub(t).Seconds())
@@ -174,7 +175,7 @@ func partitionsOf(r processors.Resource, b *registry.Bound) []feed.Partition {
 // moving tells of a processor that has something to do and does it.
 func (w *watched) moving() (State, string) {
 	state := Behind
-	if _, to := w.record.Goals(w.resource); uint64(w.checkpoint.Position.LSN) < to || w.backfilling() {
+	if done, total := w.record.Backfilled(w.resource, w.checkpoint.Position); done < total || w.backfilling() {
 		state = Backfilling
 	}
 	if failing := w.failing(); failing != nil {

@@ -119,7 +119,7 @@ func TestState(t *testing.T) {
 
 func TestLag(t *testing.T) {
 	w := watched{
-		now: noon, head: 14, oldest: noon.Add(-3 * time.Second),
+		now: noon, head: 14, oldest: noon.Add(-3 * time.Second), record: &registry.Record{},
 		checkpoint: &processors.Checkpoint{
 			Position: feed.Position{LSN: 10},
 			Parked:   []processors.Job{{Began: noon.Add(-9 * time.Second).UnixMilli()}},

@@ -97,7 +97,7 @@ func (run *verification) awaitSources(ctx context.Context, p *Verified, goals ma
 	left, err = run.await(ctx, p, func(at registry.Checkpoints) (string, error) {
 		now = at
 		for partition, goal := range goals {
-			if is := at.Of(&p.Record, processors.RoleSource, partition).Position; is.LSN < goal {
+			if is := at.Of(&p.Record, processors.RoleSource, partition).Position; goal > 0 && !is.Reached(goal) {
 				return p.behind(partition, is, goal), nil
 			}
 		}

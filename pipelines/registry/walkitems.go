@@ -1,0 +1,238 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/featurelevel"
+)
+
+// A generation of an aggregate or a projection begins with the log of each partition of its
+// source, or with the items of a snapshot of it and the log behind them; package processors
+// says why both end the same.
+//
+//	the log has                                    it begins with
+//	little                                         the log
+//	much, and at most twice what the items take    the log
+//	more                                           the items
+//	not its beginning any more                     the items
+
+// walkLogBytes is how large a log may be to be read whatever the items take.
+const walkLogBytes = 4 << 20
+
+// Walk says that a partition of the source is read from the items of a snapshot on.
+type Walk struct {
+	Partition uint32 `json:"partition"`
+	// Snapshot is its id, LSN the commit as of which it is, Items how many it holds.
+	Snapshot string   `json:"snapshot"`
+	LSN      feed.LSN `json:"lsn"`
+	Items    uint64   `json:"items"`
+}
+
+// WalkOf returns with which items a reader begins; nil if it begins with the log.
+func (r *Record) WalkOf(reader processors.Resource) *Walk {
+	for i := range r.Walks {
+		if reader.Role == processors.RoleSource && r.Walks[i].Partition == reader.Partition.Number {
+			return &r.Walks[i]
+		}
+	}
+	return nil
+}
+
+// LogBehind returns the LSN behind which a reader at a position still needs the log.
+func (r *Record) LogBehind(reader processors.Resource, at feed.Position) feed.LSN {
+	if w := r.WalkOf(reader); w != nil {
+		return max(at.LSN, w.LSN)
+	}
+	return at.LSN
+}
+
+// ItemsLeft returns how many items a reader at a position has yet to read before it comes
+// to the log.
+func (r *Record) ItemsLeft(reader processors.Resource, at feed.Position) uint64 {
+	w := r.WalkOf(reader)
+	done, walking := at.Walked()
+	if w == nil || !walking && !at.IsZero() {
+		return 0
+	}
+	return w.Items - min(done, w.Items)
+}
+
+// Backfilled returns how much of what was there a reader at a position has read, and how
+// much there is: items, and commits of the log.
+func (r *Record) Backfilled(reader processors.Resource, at feed.Position) (done, total uint64) {
+	from, to := r.Goals(reader)
+	w := r.WalkOf(reader)
+	if w == nil {
+		return min(max(uint64(at.LSN), from), to) - from, to - from
+	}
+	from = uint64(w.LSN)
+	to = max(to, from)
+	return w.Items - r.ItemsLeft(reader, at) + min(max(uint64(at.LSN), from), to) - from, w.Items + to - from
+}
+
+// longLogs tells which partitions of a container may be worth a walk, and which must be
+// walked because their log does not begin with its first commit any more.
+func (r *Registry) longLogs(ctx context.Context, source *store.ContainerInfo) (long []feed.Partition, trimmed bool, err error) {
+	for _, p := range source.Partitions {
+		partition := feed.Partition{Container: source.ID, Number: p.Number}
+		log, err := feed.OpenLog(ctx, r.JetStream, partition, r.cfg.Log)
+		if err != nil {
+			return nil, false, fmt.Errorf("open the log of %s: %w", partition, err)
+		}
+		shape, err := log.Shape(ctx)
+		log.Close()
+		if err != nil {
+			return nil, false, err
+		}
+		trimmed = trimmed || shape.Begin() > 1
+		if shape.Begin() > 1 || shape.Bytes > r.walkLogMax() {
+			long = append(long, partition)
+		}
+	}
+	return long, trimmed, nil
+}
+
+func (r *Registry) walkLogMax() uint64 {
+	if r.cfg.WalkLogBytes > 0 {
+		return r.cfg.WalkLogBytes
+	}
+	return walkLogBytes
+}
+
+// pinItems pins snapshots of the partitions of the source of a new generation that is to
+// begin with items. It comes before the record is written and before the ends of the logs
+// are noted: what a rule or the generation before does from then on is behind the snapshot.
+// Pins of a try that fails lapse, or are gone on with by the next.
+func (r *Registry) pinItems(ctx context.Context, rec *Record, b *Bound, opts *ApplyOptions) error {
+	rec.Walks = nil
+	if opts.FromNow || rec.Spec.Kind() == spec.CascadeKind {
+		return nil
+	}
+	long, _, err := r.longLogs(ctx, b.Source)
+	if err != nil || len(long) == 0 {
+		return err
+	}
+	level, err := featurelevel.Read(ctx, r.JetStream)
+	if err != nil {
+		return err
+	}
+	if level < featurelevel.Trims {
+		return nil // the release before can still be gone back to, and does not know walks
+	}
+	source, err := r.client.Open(*b.Source)
+	if err != nil {
+		return err
+	}
+	keeps := r.keepsExpired(rec, b) && !opts.DiscardExpired
+	for _, p := range long {
+		reader := processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: processors.RoleSource, Partition: p}
+		ask := store.PinSnapshot{Holder: reader.PinHolder(), LogMax: r.walkLogMax()}
+		if keeps {
+			ask.LogMax = math.MaxUint64 // rows of items that have expired are in the log alone
+		}
+		pin, err := source.PinSnapshot(ctx, p, ask)
+		switch {
+		case err != nil:
+			return fmt.Errorf("pin a snapshot of %s: %w", p, err)
+		case pin.State == store.PinReady && keeps:
+			r.releaseWalk(ctx, source, reader)
+			return fmt.Errorf("the log of %s was trimmed, and the rows of items that have expired cannot be made again from it: "+
+				"apply it with --discard-expired to begin without them, or with --from-now", p)
+		case pin.State == store.PinReady && pin.Items <= feed.WalkMax:
+			rec.Walks = append(rec.Walks, Walk{p.Number, pin.ID, pin.LSN, pin.Items})
+		case pin.Trimmed:
+			return fmt.Errorf("the log of %s was trimmed, and its owner keeps no snapshot to begin with: see store.snapshots.directory", p)
+		}
+	}
+	return nil
+}
+
+// keepsExpired tells whether rows of items that have expired belong to what a generation
+// writes.
+func (r *Registry) keepsExpired(rec *Record, b *Bound) bool {
+	return rec.Spec.Project != nil && rec.Spec.Project.OnExpire != spec.DeleteRows && b.Source.Spec.TTL != 0
+}
+
+// releaseMax bounds the time in which an owner is asked to let go of a snapshot.
+const releaseMax = 2 * time.Second
+
+// releaseWalks lets go of the snapshots of a generation that reads no more. A pin that is
+// not released lapses.
+func (r *Registry) releaseWalks(ctx context.Context, rec *Record) {
+	if len(rec.Walks) == 0 {
+		return
+	}
+	containers, err := r.client.Catalog().List(ctx)
+	if err != nil {
+		return
+	}
+	info := rec.find(containers, rec.Source)
+	if info == nil {
+		return
+	}
+	source, err := r.client.Open(*info)
+	if err != nil {
+		return
+	}
+	for i := range rec.Walks {
+		p := feed.Partition{Container: rec.Source, Number: rec.Walks[i].Partition}
+		r.releaseWalk(ctx, source, processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: processors.RoleSource, Partition: p})
+	}
+}
+
+func (r *Registry) releaseWalk(ctx context.Context, source *store.Container, reader processors.Resource) {
+	ctx, cancel := context.WithTimeout(ctx, releaseMax)
+	defer cancel()
+	_, _ = source.PinSnapshot(ctx, reader.Partition, store.PinSnapshot{Holder: reader.PinHolder(), Release: true}) // else it lapses
+}
+
+// replaced lets go of the snapshots that no generation of a record needs which has taken
+// the place of another.
+func (r *Registry) replaced(ctx context.Context, was, is *Record) {
+	for _, g := range was.Generations() {
+		if was.ID != is.ID || is.GenerationRecord(g.Generation) == nil {
+			r.releaseWalks(ctx, g)
+		}
+	}
+}
+
+// rewoundByItems returns the record of an aggregate or a projection that begins anew with
+// all that is there. ok is false for an aggregate that goes on in its generation, from the
+// log's beginning.
+func (r *Registry) rewoundByItems(ctx context.Context, rec *Record, b *Bound) (next Record, ok bool, err error) {
+	next = *rec
+	if rec.Spec.Kind() == spec.AggregateKind && len(rec.Walks) == 0 {
+		// What its partitions have folded they pass over, which costs less than to fold anew.
+		if _, trimmed, err := r.longLogs(ctx, b.Source); err != nil || !trimmed {
+			return next, false, err
+		}
+	}
+	next.succeed(rec, &ApplyOptions{})
+	next.Generation++
+	next.Changed = now()
+	return next, true, r.begin(ctx, &next, b, &ApplyOptions{})
+}
+
+// walking tells whether a reader of a record is among the items with which it begins.
+func (r *Record) walking(b *Bound, at Checkpoints) bool {
+	for _, reader := range r.readersOf(processors.RoleSource, b.Source) {
+		if r.WalkOf(reader) == nil {
+			continue
+		}
+		cp := at[reader.String()]
+		if cp == nil || r.ItemsLeft(reader, cp.Position) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+var errWalking = errors.New("it is still reading the items with which it began; wait until that is done, or rewind it to the beginning")

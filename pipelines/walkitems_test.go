@@ -1,0 +1,134 @@
+package pipelines_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/verify"
+	"github.com/millrace/millrace/store/owner"
+)
+
+// newWalkingNode has customers whose orders were written often, and a registry that lets
+// pipelines begin with items however small the log is. It has no worker yet.
+func newWalkingNode(t *testing.T, orders, rounds int) *node {
+	t.Helper()
+	n := nodeOf(t, storetest.StartWith(t, owner.Config{Snapshots: owner.SnapshotConfig{Directory: t.TempDir(), LogBytes: 1, Rest: time.Hour}}))
+	var err error
+	if n.registry, err = registry.Open(t.Context(), n.js, n.client, registry.Config{WalkLogBytes: 1}); err != nil {
+		t.Fatal(err)
+	}
+	n.apply(t, decode(t, shopContainers))
+	fill := strings.Repeat("x", 500)
+	for round := range rounds {
+		var items []string
+		for i := range orders {
+			items = append(items, fmt.Sprintf(`{"id":"o%d","customerId":"c%d","type":"order","total":%d,"fill":%q}`, i, i%5, 10*round+i, fill))
+		}
+		n.put(t, "customer", items...)
+	}
+	n.customers(t, 5, 0)
+	return n
+}
+
+func (n *node) pins(t testing.TB) (holders []string) {
+	t.Helper()
+	c := n.container(t, "customer")
+	for _, p := range c.Partitions() {
+		s, err := c.Status(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pin := range s.Pins {
+			holders = append(holders, pin.Holder)
+		}
+	}
+	return holders
+}
+
+// TestI6_APipelineOverALongLogBeginsWithItems registers an aggregate, in both modes, and a
+// projection over items that were written often, while more is written: the records name
+// the snapshots, whose LSN is not behind the ends of the logs; the fields and rows are
+// right, and the snapshots are released. Rewound to the beginning they begin with items again.
+func TestI6_APipelineOverALongLogBeginsWithItems(t *testing.T) {
+	t.Parallel()
+	for _, consistency := range []string{"eventual", "transactional"} {
+		t.Run(consistency, func(t *testing.T) {
+			t.Parallel()
+			n := newWalkingNode(t, 40, 6)
+			dir := t.TempDir()
+			n.apply(t, totals(t, countAndSum, consistency))
+			n.apply(t, rows(t, "{parquet: {path: "+dir+", commitInterval: 100ms}}", doubleTotals))
+			for _, name := range []string{"order-rows", "customer-totals"} {
+				rec := n.record(t, name)
+				if len(rec.Walks) != len(rec.Heads) {
+					t.Fatalf("%s begins as %+v", name, rec)
+				}
+				for _, w := range rec.Walks {
+					if head := registry.PositionOf(rec.Heads, w.Partition); head.LSN < w.LSN {
+						t.Errorf("%s walks items as of %s, and the log ended at %s", name, w.LSN, head)
+					}
+				}
+			}
+			if len(n.pins(t)) == 0 {
+				t.Error("nothing is pinned")
+			}
+			for i := range 10 { // before a worker comes
+				n.put(t, "customer", order(i%5, i))
+			}
+			n.work(t, n.client, compile.SinkLimits{})
+			for i := range 10 {
+				n.put(t, "customer", fmt.Sprintf(`{"id":"o%d","customerId":"c%d","type":"order","total":1}`, i, i%5))
+			}
+			check := func(generation uint32) {
+				t.Helper()
+				n.awaitInForce(t, "order-rows", generation)
+				n.idle(t)
+				if r, by := n.verify(t, verify.Config{}); by["customer-totals"].Drift+by["order-rows"].Drift != 0 || by["order-rows"].Behind != 0 {
+					t.Errorf("generation %d:\n%s", generation, text(r))
+				}
+				if got := n.parquet(t, dir, "double"); len(got) != 50 {
+					t.Errorf("generation %d: %d rows", generation, len(got))
+				}
+				poll.Until(t, func() error {
+					if pins := n.pins(t); len(pins) > 0 {
+						return fmt.Errorf("pinned still: %q", pins)
+					}
+					return nil
+				})
+			}
+			check(1)
+			for _, name := range []string{"order-rows", "customer-totals"} {
+				if rec, err := n.registry.Rewind(t.Context(), "default", name, registry.RewindTo{}, leases.DefaultBucket); err != nil || len(rec.Walks) == 0 || rec.Generation != 2 {
+					t.Errorf("rewound: %+v, %v", rec, err)
+				}
+			}
+			check(2)
+		})
+	}
+}
+
+// TestAPipelineThatIsDeletedReleasesItsItems, and one that takes the place of another.
+func TestAPipelineThatIsDeletedReleasesItsItems(t *testing.T) {
+	t.Parallel()
+	n := newWalkingNode(t, 20, 6)
+	n.apply(t, totals(t, countAndSum, "eventual"))
+	before := n.pins(t)
+	n.apply(t, totals(t, "{orderCount: {count: true}}", "eventual"), registry.ApplyOptions{Backfill: true})
+	after := n.pins(t)
+	if len(before) == 0 || len(after) != len(before) || strings.Contains(strings.Join(after, " "), before[0]) {
+		t.Errorf("pins %q, then %q", before, after)
+	}
+	if err := n.registry.Delete(t.Context(), "default", "customer-totals"); err != nil {
+		t.Fatal(err)
+	}
+	if left := n.pins(t); len(left) != 0 {
+		t.Errorf("pins of a pipeline that is deleted: %q", left)
+	}
+}
