@@ -12,11 +12,8 @@ var cascade = model{
 		{name: "walk", constants: `ItemMax=2 WriteMax=1 Walk=TRUE`},
 		{name: "walk, delete", constants: `WriteMax=1 ClockMax=1 OnDelete="delete" Walk=TRUE`},
 		{name: "pages are not checked", constants: "ItemMax=2 PartitionMax=2 SourceMax=3 WriteMax=1 PagesChecked=FALSE"},
-		{name: "two partitions, larger", constants: "ItemMax=2 PartitionMax=2 SourceMax=3", large: true},
 		{name: "clear, larger", constants: `SourceMax=3 OnDelete="clear" PagesChecked=FALSE`, large: true},
-		{name: "delete, larger", constants: `SourceMax=4 WriteMax=1 ClockMax=1 OnDelete="delete"`, large: true},
-		{name: "walk, delete, larger", constants: `SourceMax=3 WriteMax=1 ClockMax=1 OnDelete="delete" Walk=TRUE`, large: true},
-		{name: "walk over two partitions, larger", constants: `ItemMax=2 PartitionMax=2 SourceMax=3 WriteMax=1 OnDelete="clear" Walk=TRUE`, large: true},
+		{name: "walk, delete, larger", constants: `SourceMax=3 WriteMax=1 ClockMax=1 OnDelete="delete" Walk=TRUE PagesChecked=FALSE`, large: true},
 	},
 	mutations: []check{
 		{name: "CheckpointBeforeJob"},
