@@ -48,12 +48,12 @@ func killWhen(t *testing.T, dir string, seen func(path string, d fs.DirEntry) bo
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	go func() { ended <- cmd.Wait() }() // its exit code tells how
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
-		case <-ended:
+		case <-ended: //nolint:errcheck // the exit code tells the same
 			return false, out.String(), cmd.ProcessState.ExitCode()
 		case <-tick.C:
 		}
