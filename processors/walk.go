@@ -40,10 +40,10 @@ type WalkError struct {
 	Cause    error
 }
 
+// Error tells the way out first: a checkpoint keeps the beginning of a long text.
 func (e *WalkError) Error() string {
-	return fmt.Sprintf("the items as of LSN %s of %s, with which generation %d begins, cannot be read any more (%v): "+
-		"begin anew with those of now, by millrace rewind to the beginning, or apply --backfill for an aggregate",
-		e.Walk.LSN, e.Resource.Partition, e.Resource.Generation, e.Cause)
+	return fmt.Sprintf("the items with which generation %d begins cannot be read any more; begin anew with millrace rewind --to beginning: LSN %s of %s: %v",
+		e.Resource.Generation, e.Walk.LSN, e.Resource.Partition, e.Cause)
 }
 
 func (e *WalkError) Unwrap() error { return e.Cause }
