@@ -33,7 +33,7 @@ type ContainerSpec struct {
 type ChangeFeedSpec struct {
 	// Retention is for how long at least: a duration from 0s on, or forever. A change goes
 	// when it is older, a snapshot has what it did, and every pipeline has read it. Default
-	// forever.
+	// 168h.
 	Retention *Retention `json:"retention,omitempty" yaml:"retention,omitempty"`
 	// RetentionMax is for how long at most, at least retention: beyond it a change goes also
 	// where a pipeline has not read it. Default none: pipelines are waited for.
@@ -59,8 +59,11 @@ type Retention time.Duration
 // RetentionForever keeps every change.
 const RetentionForever Retention = -1
 
-// retentionDefault is the retention of containers whose declaration names none.
-const retentionDefault = RetentionForever
+// retentionDefault is the retention of containers whose declaration names none: a week, as
+// logs of Apache Kafka and continuous backups of Azure Cosmos DB have it by default. Who looks
+// into a feed by hand looks into the last days; pipelines are waited for, and new ones begin
+// with the items.
+const retentionDefault = Retention(7 * 24 * time.Hour)
 
 // TTL is a container's default time to live in seconds: 0 is off, -1 is on
 // without a default (items' own ttl counts), n > 0 is n seconds after the last
