@@ -17,11 +17,15 @@ import (
 // anew from the items that are there. It is ErrNotFound too.
 type TrimmedError struct {
 	Partition Partition
-	// Want is the LSN that was asked for, First the first one that is kept.
+	// Want is the LSN that was asked for, First the first one that is kept; 0 if there is no
+	// such log any more, because its container was restored into another.
 	Want, First LSN
 }
 
 func (e *TrimmedError) Error() string {
+	if e.First == 0 {
+		return fmt.Sprintf("feed: partition %s: LSN %d is in no log any more", e.Partition, e.Want)
+	}
 	return fmt.Sprintf("feed: partition %s: LSN %d was trimmed from stream %s, whose log now begins at LSN %d",
 		e.Partition, e.Want, e.Partition.Stream(), e.First)
 }

@@ -97,8 +97,6 @@ func translate(err error) *failure {
 		return translateStatus(e.Status, e.Message, e.RetryAfter)
 	}
 	switch {
-	case isType[*feed.TrimmedError](err):
-		return refuseAs(http.StatusGone, 0, "%v", err)
 	case isType[*store.NoContainerError](err), isType[*store.NoDatabaseError](err):
 		return refuseAs(http.StatusNotFound, subOwnerNotFound, "%v", err)
 	case isType[*store.DamageError](err):
@@ -117,6 +115,9 @@ func translate(err error) *failure {
 		// Without a substatus: those that clients know make them read the ranges again and
 		// come back for the same.
 		trimmed, _ := errors.AsType[*feed.TrimmedError](err)
+		if trimmed.First == 0 { // of a container that this one was restored from
+			return refuse(http.StatusGone, "%v", err)
+		}
 		return refuse(http.StatusGone, "the change feed of range %d begins at LSN %d; what was before, LSN %d among it, was trimmed (changeFeed.retention): "+
 			"begin anew, with the items or with the latest versions", trimmed.Partition.Number, trimmed.First, trimmed.Want)
 	case isType[*query.SyntaxError](err):

@@ -314,7 +314,7 @@ func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, 
 	}
 	all, damage, err := snapshot.Newest(ctx, p.cfg.snapshots, p.id)
 	if err != nil {
-		damage = append(damage, err)
+		return p.unread(ctx, shape, err)
 	}
 	for _, d := range damage {
 		p.log.Error("a snapshot cannot be used", "error", d)
@@ -360,7 +360,22 @@ func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, 
 		if ctx.Err() != nil || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrNotCleared) {
 			return engine.State{}, err
 		}
+		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
+			return p.unread(ctx, shape, err)
+		}
 		p.log.Error("a snapshot cannot be used", "snapshot", m.ID(), "error", err)
 	}
+	return engine.State{}, nil
+}
+
+// unread decides what becomes of snapshots that cannot be read now, such as those of a
+// stream that is choosing a leader. Where the log holds everything it is replayed: the
+// partition opens, if later. Of a log that was trimmed they are the only beginning, so the
+// opening fails, and is tried again; they are not lost.
+func (p *Partition) unread(ctx context.Context, shape *feed.Shape, err error) (engine.State, error) {
+	if ctx.Err() != nil || shape.Begin() > 1 {
+		return engine.State{}, fmt.Errorf("partition %s: read its snapshots: %w", p.id, err)
+	}
+	p.log.Error("snapshots cannot be read now; the log is replayed from its beginning", "error", err)
 	return engine.State{}, nil
 }

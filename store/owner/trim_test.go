@@ -142,8 +142,10 @@ func TestTrim_GoesAsFarAsNobodyNeedsIt(t *testing.T) {
 	x.snapshot()
 	held("under writes the older one counts", x.look(0), one.LSN+1, "older snapshot")
 
-	spec(store.ChangeFeedSpec{})
+	spec(keeping(time.Duration(store.RetentionForever)))
 	held("forever", x.look(long), one.LSN+1, "forever")
+	spec(store.ChangeFeedSpec{})
+	held("nothing is said", x.look(long), one.LSN+1, "retention keeps 168h")
 	spec(keeping(24 * time.Hour))
 	held("retention", x.look(long), one.LSN+1, "retention keeps 24h")
 	spec(keeping(0))

@@ -136,6 +136,8 @@ type pointer struct {
 	Format    int      `json:"format"`
 	Snapshots []named  `json:"snapshots"`
 	Pins      []pinned `json:"pins,omitempty"`
+
+	revision uint64 // as it was read; what replaces it must be made of this one
 }
 
 type named struct {
@@ -162,25 +164,25 @@ func (e *DamagedError) Error() string {
 }
 
 // readPointer returns the pointer of a partition, an empty one if it has none. The error
-// is *DamagedError, or that of the store.
+// is *DamagedError, or that of the store; what is damaged has its revision.
 func readPointer(ctx context.Context, s Store, p feed.Partition) (*pointer, error) {
-	data, err := s.Get(ctx, pointerName(p))
+	data, revision, err := s.Look(ctx, pointerName(p))
 	if errors.Is(err, ErrNotFound) {
 		return &pointer{Format: format}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: snapshots: %w", p, err)
 	}
-	at := &pointer{}
+	at := &pointer{revision: revision}
 	if json.Unmarshal(data, at) == nil && at.Format > formatPins {
 		return nil, fmt.Errorf("partition %s: snapshots: %s has format %d and this program reads up to %d; use the program that wrote it",
 			p, pointerName(p), at.Format, formatPins)
 	}
 	if err := decode(data, at); err != nil {
-		return nil, &DamagedError{p, pointerName(p), "cannot be read: " + err.Error()}
+		return &pointer{revision: revision}, &DamagedError{p, pointerName(p), "cannot be read: " + err.Error()}
 	}
 	if at.Format < format || at.Format == format && len(at.Pins) > 0 || len(at.Snapshots) > kept {
-		return nil, &DamagedError{p, pointerName(p), fmt.Sprintf("has format %d, %d snapshots and %d pins; formats %d and, with pins, %d are known, with at most %d snapshots",
+		return &pointer{revision: revision}, &DamagedError{p, pointerName(p), fmt.Sprintf("has format %d, %d snapshots and %d pins; formats %d and, with pins, %d are known, with at most %d snapshots",
 			at.Format, len(at.Snapshots), len(at.Pins), format, formatPins, kept)}
 	}
 	return at, nil

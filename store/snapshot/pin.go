@@ -70,7 +70,7 @@ func writePointer(ctx context.Context, s Store, p feed.Partition, at *pointer) e
 	if err != nil {
 		return err
 	}
-	if err := s.Replace(ctx, pointerName(p), data); err != nil {
+	if err := s.Replace(ctx, pointerName(p), data, at.revision); err != nil {
 		return fmt.Errorf("partition %s: snapshots: %w", p, err)
 	}
 	return nil
@@ -194,7 +194,7 @@ func Pinned(ctx context.Context, s Store, p feed.Partition, holder string) (*Man
 func readPointerOrNone(ctx context.Context, s Store, p feed.Partition) (*pointer, error) {
 	at, err := readPointer(ctx, s, p)
 	if _, damaged := errors.AsType[*DamagedError](err); damaged {
-		return &pointer{Format: format}, nil
+		return &pointer{Format: format, revision: at.revision}, nil
 	}
 	return at, err
 }

@@ -17,9 +17,12 @@ type Store interface {
 	// Remove removes an object, or all below a name that ends with a slash. What is not
 	// there is no error.
 	Remove(ctx context.Context, name string) error
-	// Replace gives an object that changes, the pointer, new content: who gets it sees the
-	// old or the new.
-	Replace(ctx context.Context, name string, data []byte) error
+	// Look is Get of an object that changes, the pointer, with its revision: 0 if it is not
+	// there, or if the store does not compare.
+	Look(ctx context.Context, name string) (data []byte, revision uint64, err error)
+	// Replace gives an object that changes new content: who gets it sees the old or the new.
+	// A store that compares refuses where the object has another revision than was seen.
+	Replace(ctx context.Context, name string, data []byte, revision uint64) error
 	// String tells an operator where it is.
 	String() string
 }

@@ -63,8 +63,16 @@ func TestStore_KeepsWhatIsPut(t *testing.T) {
 			must(t, s.Put(ctx, "c/1/00-a/manifest.json", []byte("m")))
 			must(t, s.Put(ctx, "c/1/00-b/000001", []byte("two")))
 			must(t, s.Put(ctx, "c/11/00-a/000001", []byte("of another")))
-			must(t, s.Replace(ctx, "c/1/newest.json", []byte("p")))
-			must(t, s.Replace(ctx, "c/1/newest.json", []byte("q")))
+			replace := func(text string) {
+				t.Helper()
+				_, revision, err := s.Look(ctx, "c/1/newest.json")
+				if err != nil && !errors.Is(err, snapshot.ErrNotFound) {
+					t.Fatal(err)
+				}
+				must(t, s.Replace(ctx, "c/1/newest.json", []byte(text), revision))
+			}
+			replace("p")
+			replace("q")
 			list("c/1/", "00-a/", "00-b/", "newest.json")
 			list("c/1/00-a/", "000001", "manifest.json")
 			get("c/1/newest.json", "q")
@@ -77,7 +85,7 @@ func TestStore_KeepsWhatIsPut(t *testing.T) {
 			get("c/11/00-a/000001", "of another")
 			must(t, s.Remove(ctx, "c/1/newest.json"))
 			get("c/1/newest.json", "")
-			must(t, s.Replace(ctx, "c/1/newest.json", []byte("r")))
+			replace("r")
 			get("c/1/newest.json", "r")
 		})
 	}
@@ -90,21 +98,25 @@ func TestStream_ReplaceComparesAndSets(t *testing.T) {
 	js, ctx := newJetStream(t), t.Context()
 	a, b := snapshot.Stream(js, 1), snapshot.Stream(js, 1)
 	const name = "c/1/newest.json"
-	for _, s := range []snapshot.Store{a, b} {
-		if _, err := s.Get(ctx, name); !errors.Is(err, snapshot.ErrNotFound) {
+	look := func(s snapshot.Store) uint64 {
+		t.Helper()
+		_, revision, err := s.Look(ctx, name)
+		if err != nil && !errors.Is(err, snapshot.ErrNotFound) {
 			t.Fatal(err)
 		}
+		return revision
 	}
-	must(t, a.Replace(ctx, name, []byte("a")))
-	if err := b.Replace(ctx, name, []byte("b")); err == nil {
-		t.Fatal("b has not seen what a said, and replaced it")
+	seenByA, seenByB := look(a), look(b)
+	must(t, a.Replace(ctx, name, []byte("a"), seenByA))
+	// That somebody of the same process has looked meanwhile makes no difference.
+	look(b)
+	if err := b.Replace(ctx, name, []byte("b"), seenByB); err == nil {
+		t.Fatal("b has decided on what a replaced, and is taken")
 	}
-	if _, err := b.Get(ctx, name); err != nil {
-		t.Fatal(err)
-	}
-	must(t, b.Replace(ctx, name, []byte("b")))
-	if err := a.Replace(ctx, name, []byte("a")); err == nil {
-		t.Fatal("a has not seen what b said, and replaced it")
+	seenByA = look(a)
+	must(t, b.Replace(ctx, name, []byte("b"), look(b)))
+	if err := a.Replace(ctx, name, []byte("a"), seenByA); err == nil {
+		t.Fatal("a has decided on what b replaced, and is taken")
 	}
 }
 

@@ -27,14 +27,13 @@ type stream struct {
 	replicas int
 
 	mu   sync.Mutex
-	open jetstream.Stream  // nil until it was found or made
-	seen map[string]uint64 // of each pointer, the sequence under which it was got or replaced last
+	open jetstream.Stream // nil until it was found or made
 }
 
 // Stream returns the store in the stream of a NATS system, which is made with the first
 // object, with so many replicas.
 func Stream(js jetstream.JetStream, replicas int) Store {
-	return &stream{js: js, replicas: max(replicas, 1), seen: map[string]uint64{}}
+	return &stream{js: js, replicas: max(replicas, 1)}
 }
 
 func (s *stream) String() string { return "the stream " + StreamName }
@@ -93,79 +92,57 @@ func (s *stream) forget(err error) error {
 }
 
 func (s *stream) Put(ctx context.Context, name string, data []byte) error {
-	_, err := s.publish(ctx, name, data)
-	return err
+	return s.publish(ctx, name, data)
 }
 
-// Replace is refused where another process has replaced the object since this one got it.
-func (s *stream) Replace(ctx context.Context, name string, data []byte) error {
-	s.mu.Lock()
-	last := s.seen[name]
-	s.mu.Unlock()
-	sequence, err := s.publish(ctx, name, data, jetstream.WithExpectLastSequencePerSubject(last))
+func (s *stream) Replace(ctx context.Context, name string, data []byte, revision uint64) error {
+	return s.publish(ctx, name, data, jetstream.WithExpectLastSequencePerSubject(revision))
+}
+
+func (s *stream) publish(ctx context.Context, name string, data []byte, opts ...jetstream.PublishOpt) error {
+	to, err := subject(name)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.seen[name] = sequence
-	s.mu.Unlock()
+	if _, err := s.find(ctx, true); err != nil {
+		return err
+	}
+	if most := s.js.Conn().MaxPayload(); int64(len(data)) > most {
+		return fmt.Errorf("%s of %d bytes exceeds the %d bytes that the NATS server takes (max_payload)", name, len(data), most)
+	}
+	_, err = s.js.Publish(ctx, to, data, append(opts, jetstream.WithExpectStream(StreamName))...)
+	if err != nil {
+		return s.forget(fmt.Errorf("put %s into %s: %w", name, s, err))
+	}
 	return nil
 }
 
-func (s *stream) publish(ctx context.Context, name string, data []byte, opts ...jetstream.PublishOpt) (uint64, error) {
-	to, err := subject(name)
-	if err != nil {
-		return 0, err
-	}
-	if _, err := s.find(ctx, true); err != nil {
-		return 0, err
-	}
-	if most := s.js.Conn().MaxPayload(); int64(len(data)) > most {
-		return 0, fmt.Errorf("%s of %d bytes exceeds the %d bytes that the NATS server takes (max_payload)", name, len(data), most)
-	}
-	ack, err := s.js.Publish(ctx, to, data, append(opts, jetstream.WithExpectStream(StreamName))...)
-	if err != nil {
-		return 0, s.forget(fmt.Errorf("put %s into %s: %w", name, s, err))
-	}
-	return ack.Sequence, nil
+func (s *stream) Get(ctx context.Context, name string) ([]byte, error) {
+	data, _, err := s.Look(ctx, name)
+	return data, err
 }
 
-func (s *stream) Get(ctx context.Context, name string) ([]byte, error) {
+func (s *stream) Look(ctx context.Context, name string) ([]byte, uint64, error) {
 	from, err := subject(name)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	open, err := s.find(ctx, false)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var msg *jetstream.RawStreamMsg
-	if open != nil {
-		msg, err = open.GetLastMsgForSubject(ctx, from)
+	if open == nil {
+		return nil, 0, fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
 	}
-	sequence := uint64(0)
-	switch {
-	case open == nil, errors.Is(err, jetstream.ErrMsgNotFound):
-		err = fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
-	case err != nil:
-		return nil, s.forget(fmt.Errorf("get %s from %s: %w", name, s, err))
-	default:
-		sequence = msg.Sequence
-	}
-	if changes(name) {
-		s.mu.Lock()
-		s.seen[name] = sequence
-		s.mu.Unlock()
+	msg, err := open.GetLastMsgForSubject(ctx, from)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, s.forget(fmt.Errorf("get %s from %s: %w", name, s, err))
 	}
-	return msg.Data, nil
+	return msg.Data, msg.Sequence, nil
 }
-
-// changes says whether an object is one that is replaced: a pointer, which lies beside the
-// folders of the snapshots. Of the others there are many, and nobody asks for their sequence.
-func changes(name string) bool { return strings.Count(name, "/") < 3 }
 
 func (s *stream) List(ctx context.Context, prefix string) ([]string, error) {
 	below, err := subject(prefix)
@@ -210,11 +187,6 @@ func (s *stream) Remove(ctx context.Context, name string) error {
 	}
 	if err := open.Purge(ctx, jetstream.WithPurgeSubject(which)); err != nil {
 		return s.forget(fmt.Errorf("remove %s from %s: %w", name, s, err))
-	}
-	if !strings.HasSuffix(name, "/") {
-		s.mu.Lock()
-		delete(s.seen, name)
-		s.mu.Unlock()
 	}
 	return nil
 }

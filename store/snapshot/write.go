@@ -98,7 +98,14 @@ func publish(ctx context.Context, s Store, m *Manifest, pace func() error) error
 		if is.ID[:min(len(is.ID), lsnDigits)] <= m.id[:lsnDigits] {
 			continue
 		}
-		if newer, err := readManifest(ctx, s, m.Partition, is); err == nil && newer.Log == m.Log {
+		newer, err := readManifest(ctx, s, m.Partition, is)
+		if _, damaged := errors.AsType[*DamagedError](err); damaged {
+			continue
+		}
+		if err != nil {
+			return err // what it names may be the one that the log was trimmed to
+		}
+		if newer.Log == m.Log {
 			return fmt.Errorf("partition %s: snapshot %s: a newer one, %s, was taken meanwhile", m.Partition, m.id, is.ID)
 		}
 	}
