@@ -2,6 +2,7 @@ package backup_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,7 +14,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/store"
@@ -337,4 +342,112 @@ func (h *hooked) Put(ctx context.Context, name string, data []byte) error {
 		h.once.Do(h.before)
 	}
 	return h.Store.Put(ctx, name, data)
+}
+
+// TestCreate_TheLogIsTrimmedAfterABackup that has no base: the next one has the snapshot, and
+// what is restored of it is what the owner held.
+func TestCreate_TheLogIsTrimmedAfterABackup(t *testing.T) {
+	t.Parallel()
+	s, place := trimmedBetween(t, eager(t))
+	second := create(t, s, place)
+	if p := second.Partitions[0]; p.Base == nil || p.First == 1 {
+		t.Errorf("the log was trimmed, and the backup has partition %+v", p)
+	}
+	whole(t, place)
+	to := storetest.System(t)
+	r := restore(t, place, to, backup.Latest)
+	if p := r.Partitions[0]; p.Digest != digest(t, s, p.From) {
+		t.Errorf("restored %+v, the owner holds %016x", p, digest(t, s, p.From))
+	}
+}
+
+// trimmedBetween makes a backup of a log from its first commit on, and has the log trimmed
+// then by an owner with snapshots.
+func trimmedBetween(t testing.TB, cfg owner.Config) (*storetest.Store, snapshot.Store) {
+	t.Helper()
+	s := storetest.Start(t)
+	keep := store.ChangeFeedSpec{Retention: new(store.Retention(0))}
+	write(t, s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}, ChangeFeed: keep}), 0, 800, 1) // more than a trim at rest must free
+	place := snapshot.Directory(t.TempDir())
+	if p := create(t, s, place).Partitions[0]; p.Base != nil || p.First != 1 {
+		t.Fatalf("a backup from LSN 1 on without a snapshot is needed: %+v", p)
+	}
+	s.StopOwner()
+	cfg.Alone, cfg.Snapshots.Rest = true, time.Millisecond
+	s.Own(t, cfg)
+	c := container(t, s, "things")
+	snapshotted(t, c)
+	log, err := feed.OpenLog(t.Context(), s.JS, c.Partitions()[0], feed.LogConfig{})
+	must(t, err)
+	defer log.Close()
+	poll.Until(t, func() error {
+		first, _, err := log.Bounds(t.Context())
+		return errors.Join(err, poll.Unless(first > 1, "the log was not trimmed"))
+	})
+	return s, place
+}
+
+// TestCreate_ATrimmedLogWithoutASnapshotIsRefused: the owner keeps none any more, and no
+// state can be made of what its log still holds.
+func TestCreate_ATrimmedLogWithoutASnapshotIsRefused(t *testing.T) {
+	t.Parallel()
+	cfg := eager(t)
+	s, place := trimmedBetween(t, cfg)
+	s.StopOwner()
+	cfg.Snapshots.LogBytes = 1 << 30 // it takes no more
+	s.Own(t, cfg)
+	container(t, s, "things")
+	must(t, os.RemoveAll(cfg.Snapshots.Directory))
+	for _, p := range []snapshot.Store{place, snapshot.Directory(t.TempDir())} {
+		_, err := backup.Create(t.Context(), p, source(s))
+		if err == nil || !strings.Contains(err.Error(), "store.snapshots.directory") {
+			t.Errorf("a backup of a log without its beginning: %v", err)
+		}
+	}
+	whole(t, place)
+}
+
+// TestVerify_ALogWithoutItsBeginningIsFound: no state can be made of what such a
+// backup holds.
+func TestVerify_ALogWithoutItsBeginningIsFound(t *testing.T) {
+	t.Parallel()
+	s := storetest.Start(t)
+	write(t, s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}}), 0, 100, 1)
+	dir := t.TempDir()
+	place := snapshot.Directory(dir)
+	id := create(t, s, place).ID
+	rewrite(t, dir, id, func(b *backup.Backup) {
+		p := &b.Partitions[0]
+		p.Segments = p.Segments[1:]
+		p.First, p.Since = p.Segments[0].From, p.Segments[0].Since
+	})
+	report, err := backup.Verify(t.Context(), place, "", nil)
+	if err != nil || len(report.Damaged) != 1 || !strings.Contains(report.Damaged[0].Reason, "no snapshot of what stood before") {
+		t.Errorf("verify: %v, %+v", err, report)
+	}
+	_, err = backup.Choose(t.Context(), place, "", backup.Latest, nil)
+	if _, ok := errors.AsType[*backup.NotWholeError](err); !ok {
+		t.Errorf("to restore: %v", err)
+	}
+}
+
+// rewrite changes the manifest of a backup, and computes its checksum anew.
+func rewrite(t testing.TB, dir, id string, change func(*backup.Backup)) {
+	t.Helper()
+	name := filepath.Join(dir, "backups", id+".json")
+	data, err := os.ReadFile(name)
+	must(t, err)
+	var file struct {
+		Format   int            `json:"format"`
+		Checksum snapshot.Sum   `json:"checksum"`
+		Backup   *backup.Backup `json:"backup"`
+	}
+	must(t, json.Unmarshal(data, &file))
+	change(file.Backup)
+	inner, err := json.Marshal(file.Backup)
+	must(t, err)
+	file.Checksum = snapshot.Sum(xxhash.Sum64(inner))
+	data, err = json.Marshal(file)
+	must(t, err)
+	must(t, os.WriteFile(name, data, 0o600))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases/bucket"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/owner"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -215,7 +216,13 @@ func (c *creator) partitions(ctx context.Context) ([]Partition, error) {
 // partition copies one partition; nil if its container was deleted meanwhile.
 func (c *creator) partition(ctx context.Context, ct *store.Container, id feed.Partition) (*Partition, error) {
 	for attempt := 1; ; attempt++ {
-		p, err := c.try(ctx, ct, id)
+		// What the backup before names may be gone from it, and from the owner too: it is
+		// tried once, and the newest snapshot serves always.
+		former := c.former[id.String()]
+		if attempt > 1 {
+			former = nil
+		}
+		p, err := c.try(ctx, ct, id, former)
 		switch {
 		case err == nil:
 			c.finished(id)
@@ -223,7 +230,7 @@ func (c *creator) partition(ctx context.Context, ct *store.Container, id feed.Pa
 		case errors.Is(err, feed.ErrNoLog) && c.deleted(ctx, ct):
 			c.finished(id)
 			return nil, nil
-		case attempt == attempts || !errors.Is(err, errMoved):
+		case attempt == attempts || !errors.Is(err, errMoved) && !errors.Is(err, errHeadless):
 			return nil, err
 		}
 	}
@@ -232,6 +239,10 @@ func (c *creator) partition(ctx context.Context, ct *store.Container, id feed.Pa
 // errMoved says that what was being copied is not there any more, and something newer is.
 var errMoved = errors.New("it was replaced while it was copied")
 
+// errHeadless says that of a log no state can be made. One that was trimmed between the
+// look at the owner's snapshots and that at the log has a newer snapshot now.
+var errHeadless = errors.New("the beginning of its log is gone, and its owner has no snapshot of it: see store.snapshots.directory")
+
 // deleted tells whether a container was deleted meanwhile.
 func (c *creator) deleted(ctx context.Context, ct *store.Container) bool {
 	info := ct.Info()
@@ -239,7 +250,8 @@ func (c *creator) deleted(ctx context.Context, ct *store.Container) bool {
 	return errors.Is(err, store.ErrNotFound) || err == nil && (now.ID != info.ID || now.State == store.ContainerDeleting)
 }
 
-func (c *creator) try(ctx context.Context, ct *store.Container, id feed.Partition) (*Partition, error) {
+// try copies a partition. It goes on from former where that is not nil and may be.
+func (c *creator) try(ctx context.Context, ct *store.Container, id feed.Partition, former *Partition) (*Partition, error) {
 	log, err := feed.OpenLog(ctx, c.src.JetStream, id, c.src.Log)
 	if err != nil {
 		return nil, err
@@ -254,7 +266,7 @@ func (c *creator) try(ctx context.Context, ct *store.Container, id feed.Partitio
 		return nil, err
 	}
 	p := &Partition{Partition: id.String(), Log: log.ID()}
-	if former := c.former[p.Partition]; former != nil && former.Log == p.Log && goesOn(former, newest, shape) {
+	if former != nil && former.Log == p.Log && goesOn(former, newest, shape) {
 		p.Base, p.First, p.Since = former.Base, former.First, former.Since
 	} else if newest != nil {
 		p.First, p.Since = newest.LSN, newest.Time
@@ -274,11 +286,27 @@ func (c *creator) try(ctx context.Context, ct *store.Container, id feed.Partitio
 		}
 		p.Last, p.Sum = m.LSN, m.Checksum
 	}
+	if p.Base == nil {
+		if err := begins(ctx, log, shape.First); err != nil {
+			return nil, err
+		}
+		p.First = shape.First
+	}
 	if err := c.log(ctx, log, id, p, shape); err != nil {
 		return nil, err
 	}
 	p.Until = shape.Time.UnixMilli()
 	return p, nil
+}
+
+// begins refuses a log that lacks its first commit: what stood there is in no backup that
+// has no base.
+func begins(ctx context.Context, log *feed.Log, first feed.LSN) error {
+	c, err := log.Read(ctx, first)
+	if _, trimmed := errors.AsType[*feed.TrimmedError](err); trimmed || errors.Is(err, feed.ErrNotFound) || err == nil && !owner.Begins(c) {
+		return fmt.Errorf("%w; the first commit is that at LSN %d", errHeadless, first)
+	}
+	return err
 }
 
 // newest returns the manifest of the owner's newest snapshot; nil if it has none.
@@ -296,8 +324,15 @@ func (c *creator) newest(ctx context.Context, ct *store.Container, id feed.Parti
 //	base 1 GiB, 100 MiB of log in the backup, 20 MiB since: again, 20 MiB are sent
 //	base 1 GiB, 500 MiB of log in the backup, 20 MiB since: the newest snapshot
 //	base 20 MiB, 20 MiB of log in the backup: again
+//	no base, the log begins where the backup does: again
+//	no base, the log was trimmed since: the newest snapshot
 func goesOn(former *Partition, newest *snapshot.Manifest, shape *feed.Shape) bool {
 	if former.Last+1 < shape.First || former.Last > shape.Last {
+		return false
+	}
+	// Without a base a state is made of the log from its first commit on: one that begins
+	// later now is no such log, whatever the backup holds of what it lacks.
+	if former.Base == nil && shape.First != former.First {
 		return false
 	}
 	m, err := former.manifest()
@@ -373,7 +408,7 @@ func (c *creator) tell(id feed.Partition) {
 // log copies what the log holds behind the base of p, or all of it, up to where shape says
 // that it ends.
 func (c *creator) log(ctx context.Context, log *feed.Log, id feed.Partition, p *Partition, shape *feed.Shape) error {
-	next, prev := shape.First, snapshot.Sum(0)
+	next, prev := p.First, snapshot.Sum(0)
 	if p.Base != nil {
 		next, prev = p.Last+1, p.Sum
 	}
@@ -392,7 +427,7 @@ func (c *creator) log(ctx context.Context, log *feed.Log, id feed.Partition, p *
 		}
 	}
 	if p.Base == nil && len(p.Segments) > 0 {
-		p.First, p.Since = p.Segments[0].From, p.Segments[0].Since
+		p.Since = p.Segments[0].Since
 	}
 	return nil
 }

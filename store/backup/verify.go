@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/owner"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -35,7 +37,7 @@ func Verify(ctx context.Context, place snapshot.Store, id string, progress func(
 	if err != nil {
 		return nil, err
 	}
-	v := &verifier{place: place, report: &Report{Damaged: []Damage{}}, bad: map[string]int{}, done: map[string]bool{}, progress: progress}
+	v := &verifier{place: place, report: &Report{Damaged: []Damage{}}, bad: map[string]int{}, done: map[string]bool{}, begins: map[string]bool{}, progress: progress}
 	if id != "" {
 		b, err := Find(all, id)
 		if err != nil {
@@ -87,6 +89,7 @@ type verifier struct {
 	report         *Report
 	bad            map[string]int // index in report.Damaged, by object
 	done           map[string]bool
+	begins         map[string]bool // segments with which a log begins
 	partitions, of int
 	progress       func(Progress)
 }
@@ -99,7 +102,9 @@ func (v *verifier) damaged(backup, object, reason string, bytes uint64) {
 		v.bad[object] = at
 		v.report.Damaged = append(v.report.Damaged, Damage{Object: object, Reason: reason, Bytes: bytes})
 	}
-	v.report.Damaged[at].Backups = append(v.report.Damaged[at].Backups, backup)
+	if d := &v.report.Damaged[at]; !slices.Contains(d.Backups, backup) {
+		d.Backups = append(d.Backups, backup)
+	}
 }
 
 // first tells whether an object was not read yet. One that is bad is noted for the backup.
@@ -139,6 +144,9 @@ func (v *verifier) partition(ctx context.Context, backup string, p *Partition) e
 	if err := p.chain(m); err != nil {
 		v.damaged(backup, backupsFolder+backup+".json", err.Error(), 0)
 	}
+	if m == nil && len(p.Segments) == 0 {
+		return nil // chain has said so
+	}
 	folder := logFolder(id, p.Log)
 	for i := range p.Segments {
 		s := &p.Segments[i]
@@ -155,12 +163,26 @@ func (v *verifier) partition(ctx context.Context, backup string, p *Partition) e
 			return err
 		}
 		v.read(len(data), p.Partition)
-		if err := readSegment(s, p.Log, data, func(*feed.Commit) error { return ctx.Err() }); err != nil {
+		err = readSegment(s, p.Log, data, func(c *feed.Commit) error {
+			if c.LSN == s.From {
+				v.begins[name] = owner.Begins(c)
+			}
+			return ctx.Err()
+		})
+		if err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			v.damaged(backup, name, err.Error(), s.Bytes)
 		}
+	}
+	if m != nil {
+		return nil
+	}
+	first := folder + p.Segments[0].file()
+	if _, bad := v.bad[first]; !bad && !v.begins[first] {
+		v.damaged(backup, backupsFolder+backup+".json",
+			fmt.Sprintf("has partition %s from LSN %d on, with which no log begins, and no snapshot of what stood before", p.Partition, p.First), 0)
 	}
 	return nil
 }
@@ -211,6 +233,9 @@ func (v *verifier) base(ctx context.Context, backup string, id feed.Partition, m
 // before has ended, at the same commit.
 func (p *Partition) chain(m *snapshot.Manifest) error {
 	next, prev := p.First, snapshot.Sum(0)
+	if m == nil && len(p.Segments) == 0 {
+		return fmt.Errorf("partition %s: it has neither a snapshot nor a log", p.Partition)
+	}
 	if m != nil {
 		if m.Log != p.Log || m.LSN != p.First {
 			return fmt.Errorf("partition %s: its base is of log %s at LSN %d, log %s at LSN %d is expected", p.Partition, m.Log, m.LSN, p.Log, p.First)

@@ -36,7 +36,7 @@ func (p *Partition) continued(ctx context.Context, shape *feed.Shape) (*feed.Com
 	if err != nil {
 		return nil, fmt.Errorf("partition %s: %w", p.id, err)
 	}
-	if _, ok := ParentOf(c); !ok || c.Trimmed != c.LSN-1 {
+	if !Begins(c) {
 		return nil, nil
 	}
 	return c, nil
@@ -80,6 +80,16 @@ func ParentOf(c *feed.Commit) (parent store.Parent, ok bool) {
 		return parent, false
 	}
 	return parent, json.Unmarshal(second.Data, &parent) == nil
+}
+
+// Begins tells whether a log begins with c, so that the state behind it can be made of the
+// log alone. No other commit can be applied to nothing.
+func Begins(c *feed.Commit) bool {
+	if c.LSN == 1 {
+		return len(c.Transactions) > 0 && c.Transactions[0].Control != nil && c.Transactions[0].Control.Kind == store.ControlGenesis
+	}
+	_, ok := ParentOf(c)
+	return ok && c.Trimmed == c.LSN-1
 }
 
 // Continue returns the first commit of a log that goes on from a partition's state.
@@ -128,6 +138,9 @@ func NewReplayer(p *engine.Partition, log *slog.Logger) (*Replayer, error) {
 func (r *Replayer) Apply(c *feed.Commit) error {
 	if r.a.last.lsn > 0 && (c.LSN != r.a.last.lsn+1 || c.Prev != r.a.last.sum) {
 		return fmt.Errorf("commit %s with predecessor %s does not follow LSN %d with checksum %s", strconv.FormatUint(uint64(c.LSN), 10), c.Prev, r.a.last.lsn, r.a.last.sum)
+	}
+	if r.a.last.lsn == 0 && !Begins(c) {
+		return fmt.Errorf("no log begins with the commit at LSN %d, and what stood before it is not there", c.LSN)
 	}
 	return r.a.apply(c)
 }
