@@ -344,7 +344,7 @@ func TestRewindRefuses(t *testing.T) {
 		}
 	}
 	rec, err := s.registry.Rewind(t.Context(), "default", "order-rows", registry.RewindTo{}, "")
-	if err != nil || !rec.Shadow || rec.Former == nil || rec.From[0].After != (feed.Position{}) {
+	if err != nil || !rec.Shadow || rec.Former == nil || registry.PositionOf(rec.From, 0) != (feed.Position{}) {
 		t.Fatalf("%+v, %v", rec, err)
 	}
 	place, err := registry.ParseRewindTo("1h", time.Now())

@@ -215,7 +215,7 @@ func (h *Host) openReader(ctx context.Context, p feed.Partition, cp *Checkpoint)
 	// positions. Reading on would leave out what they say, so the commit of the checkpoint
 	// has to be there with the same checksum.
 	after := cp.Position
-	if !cp.Log.IsZero() {
+	if !cp.Log.IsZero() || after == feed.WalkEnd(after.LSN) {
 		after.Index = 0 // a checkpoint ends with a commit, or with a walk
 	}
 	reader, err := h.hub.Reader(ctx, p, after)

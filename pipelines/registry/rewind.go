@@ -80,7 +80,8 @@ func (t RewindTo) String() string {
 // reach back to the place, goes through the items of its target. One of a projection that begins at the beginning builds its rows
 // beside those that are there, and then replaces them; others set rows among
 // them. An aggregate stays in its generation: its partitions know what they have
-// folded, so that what they have is passed over.
+// folded, so that what they have is passed over. One that began with items goes back no
+// further than to their end; to the beginning it goes in a new generation.
 //
 // The error is *NoPipelineError, or says what cannot be: an aggregate that would
 // leave something out, an LSN of a source with several partitions.
@@ -151,6 +152,7 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 	next.Changed = now()
 	if rec.Spec.Kind() == spec.AggregateKind {
 		next.Rewinds++
+		next.From = rec.behindItems(next.From)
 		return next, nil
 	}
 	next.succeed(rec, &ApplyOptions{FromNow: to.Kind != rewindBeginning})
@@ -165,6 +167,24 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 		}
 	}
 	return next, nil
+}
+
+// behindItems returns starts with those moved forward to the end of the items with which
+// their partitions began. What is before it is in the items and was folded with them,
+// and a partition of the target that they meant nothing to does not know that:
+//
+//	commit 5 creates an order, commit 8 deletes it, the items are as of commit 10
+//	commit 8 read again: the order is taken away, and was never added
+func (r *Record) behindItems(starts []Start) []Start {
+	starts = slices.Clone(starts)
+	for i := range starts {
+		for _, w := range r.Walks {
+			if end := feed.WalkEnd(w.LSN); w.Partition == starts[i].Partition && starts[i].After.Before(end) {
+				starts[i].After = end
+			}
+		}
+	}
+	return starts
 }
 
 // rewindStart returns where the place is in the logs of the source.
