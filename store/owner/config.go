@@ -114,8 +114,9 @@ type Config struct {
 	// caches is what RuleCacheBytes allows, shared by the partitions of a server.
 	caches *cacheBudget
 
-	// snapshots is where Snapshots says; nil is nowhere.
-	snapshots snapshot.Store
+	// snapshots is where Snapshots says; nil is nowhere. others is where another store that
+	// was the owner for a while may have left the only ones by which a trimmed log is begun.
+	snapshots, others snapshot.Store
 
 	// now is the wall clock in unix milliseconds; tests replace it.
 	now func() int64

@@ -309,10 +309,20 @@ func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) {
 // the log begins with. The state is zero if there is none: then the log is replayed from its
 // beginning, if that is there.
 func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, error) {
-	if p.cfg.snapshots == nil {
-		return engine.State{}, nil
+	for _, from := range []snapshot.Store{p.cfg.snapshots, p.cfg.others} {
+		if from == nil {
+			continue
+		}
+		if state, err := p.loadFrom(ctx, from, shape); err != nil || state.Applied > 0 || shape.Begin() == 1 {
+			return state, err
+		}
 	}
-	all, damage, err := snapshot.Newest(ctx, p.cfg.snapshots, p.id)
+	return engine.State{}, nil
+}
+
+// loadFrom is load of the snapshots in one store.
+func (p *Partition) loadFrom(ctx context.Context, from snapshot.Store, shape *feed.Shape) (engine.State, error) {
+	all, damage, err := snapshot.Newest(ctx, from, p.id)
 	if err != nil {
 		return p.unread(ctx, shape, err)
 	}
@@ -347,10 +357,10 @@ func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, 
 		}
 		// Load empties the engine first, and what is in it may be all that there is.
 		if shape.Begin() > 1 {
-			err = snapshot.Verify(ctx, p.cfg.snapshots, m, progress)
+			err = snapshot.Verify(ctx, from, m, progress)
 		}
 		if err == nil {
-			err = snapshot.Load(ctx, p.cfg.snapshots, m, p.engine, progress)
+			err = snapshot.Load(ctx, from, m, p.engine, progress)
 		}
 		if err == nil {
 			p.log.Info("snapshot loaded", "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes, "took", time.Since(began).Round(time.Millisecond))

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -253,5 +254,48 @@ func TestSnapshot_OfAnotherHistoryIsNotLoaded(t *testing.T) {
 		if err := from.stop(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A store whose snapshots are in a stream was the owner for a while, and trimmed the log; the
+// one after it keeps its own in a directory, and begins with those of the other.
+func TestI2_SnapshotsOfAnotherKindOfStoreAreFound(t *testing.T) {
+	w := newWorld(t, byA)
+	stream := snapshot.Stream(w.js, 1)
+	begin := func(own, others snapshot.Store) (*node, error) {
+		n := w.open(t.TempDir())
+		n.cfg.snapshots, n.cfg.others = own, others
+		if err := n.open(t.Context(), w.info.Partitions[0].Log); err != nil {
+			return n, errors.Join(err, n.db.Close())
+		}
+		n.serve()
+		return n, nil
+	}
+	n, err := begin(stream, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := n.trims(keeping(0))
+	n.writeAny(rand.New(rand.NewPCG(3, 4)), 40)
+	x.snapshot()
+	n.mustOne(pk(t, "x"), create(`{"id":"last","a":"x"}`))
+	x.look(long)
+	digest := n.digest()
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	empty := snapshot.Directory(t.TempDir())
+	if _, err := begin(empty, nil); err == nil || !strings.Contains(err.Error(), "no usable snapshot") {
+		t.Fatalf("the log was not trimmed: %v", err)
+	}
+	n, err = begin(empty, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := n.digest(); got != digest {
+		t.Errorf("digest %016x, want %016x", got, digest)
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
 	}
 }
