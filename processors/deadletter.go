@@ -295,10 +295,19 @@ func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Delete(ctx, key, id); err != nil {
-		return fmt.Errorf("drop the dead letter %s: %w", id, err)
+	gone := c.Delete(ctx, key, id)
+	if gone != nil && !errors.Is(gone, store.ErrNotFound) {
+		return fmt.Errorf("drop the dead letter %s: %w", id, gone)
 	}
-	return d.dropChange(ctx, pipeline, id)
+	// Also of one that is not there: its change goes after it, and a crash between the two
+	// would leave up to some MiB until the generation is forgotten.
+	if err := d.dropChange(ctx, pipeline, id); err != nil {
+		return err
+	}
+	if gone != nil {
+		return fmt.Errorf("drop the dead letter %s: %w", id, gone)
+	}
+	return nil
 }
 
 // Forget drops all dead letters of a processor that never runs again.
