@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -88,7 +87,7 @@ func (p Position) IsZero() bool { return p == Position{} }
 // of the walk, counted from zero, has the position (n, walkFirst + k).
 //
 //	walk of 3 items as of commit 7      positions  7.2147483648  7.2147483649  7.2147483650
-//	its end                                        7.4294967295
+//	its end                                        7.4293918720
 //	commit 8                                       8.0  8.1 ...
 //
 // No commit has so many changes that one of them has the index walkFirst, so a position
@@ -97,7 +96,9 @@ func (p Position) IsZero() bool { return p == Position{} }
 // intervals of positions and checkpoints mean with a walk what they mean without.
 const (
 	walkFirst = 1 << 31
-	walkEnd   = math.MaxUint32
+	// Behind the end there is room for what is done again once the walk is over, before
+	// there is another commit.
+	walkEnd = 1<<32 - 1<<20
 
 	// WalkMax bounds the items of a walk.
 	WalkMax = walkEnd - walkFirst
@@ -110,9 +111,9 @@ func WalkPosition(lsn LSN, k uint64) Position { return Position{lsn, uint32(walk
 func WalkEnd(lsn LSN) Position { return Position{lsn, walkEnd} }
 
 // Walked tells how many items of a walk are done at p; ok is false if p is not that of an
-// item. The end of a walk is not, and neither is a position in a log.
+// item. The end of a walk is not, nor what lies behind it, and neither is a position in a log.
 func (p Position) Walked() (items uint64, ok bool) {
-	if p.Index < walkFirst || p.Index == walkEnd {
+	if p.Index < walkFirst || p.Index >= walkEnd {
 		return 0, false
 	}
 	return uint64(p.Index-walkFirst) + 1, true

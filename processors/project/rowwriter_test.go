@@ -334,6 +334,33 @@ func TestADeadLetterIsTriedAgain(t *testing.T) {
 	put("o1", "x")
 	read()
 	s.equal(p)
+
+	// The same where a term begins at the end of a walk, behind which there is nothing yet.
+	refuse.Store(true)
+	put("o4", "refused")
+	put("o5", "refused")
+	read()
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	refuse.Store(false)
+	cp, err := processors.DecodeCheckpoint(l.Checkpoint())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cp.Position = feed.WalkEnd(s.last)
+	l.checkpoint = cp.Encode()
+	if deadLetters, err = s.letters.List(t.Context(), "analytics", 10); err != nil || len(deadLetters) != 2 {
+		t.Fatalf("dead letters: %+v, %v, want one of o4 and one of o5", deadLetters, err)
+	}
+	stop = s.run(l, p)
+	for i := range deadLetters {
+		if err := s.letters.Retry(t.Context(), "analytics", deadLetters[i].ID); err != nil {
+			t.Fatal(err)
+		}
+		s.gone(l, deadLetters[i].ID)
+	}
+	s.equal(p)
 }
 
 // gone waits until a dead letter is not there any more.
