@@ -94,7 +94,7 @@ func TestTrim_WaitsForReaders(t *testing.T) {
 			if p == nil {
 				return nil, errors.New("it is not declared yet")
 			}
-			return map[feed.Partition][]owner.Hold{*p: {{Reader: "pipeline slow", After: 9}}}, nil
+			return map[feed.Partition][]owner.Hold{*p: {{Reader: "pipeline slow", After: 10}}}, nil
 		},
 	})
 	ct := s.Container(t, "things", store.ContainerSpec{

@@ -2,12 +2,14 @@ package pipelines_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
@@ -180,7 +182,16 @@ func TestApplyFromNow(t *testing.T) {
 	if diff := cmp.Diff(rec.Heads, rec.From); diff != "" || rec.From[0].After != (feed.Position{LSN: 1}) {
 		t.Errorf("it does not begin at the end: %+v", rec)
 	}
-	_, err := s.registry.Apply(t.Context(), tagNamesWith(t, "true", "{name: name}"), registry.ApplyOptions{FromNow: true, Backfill: true})
+	// It has read LSN 1 and needs 2, so a log that begins with 2 has lost nothing of it.
+	holds, err := s.registry.Holds(t.Context(), leases.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := feed.Partition{Container: rec.Source, Number: rec.From[0].Partition}
+	if !slices.Contains(holds[source], registry.Hold{Pipeline: "tag-names", After: 1}) {
+		t.Errorf("holds: %+v", holds[source])
+	}
+	_, err = s.registry.Apply(t.Context(), tagNamesWith(t, "true", "{name: name}"), registry.ApplyOptions{FromNow: true, Backfill: true})
 	if err == nil {
 		t.Error("both at once were taken")
 	}

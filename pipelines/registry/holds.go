@@ -11,7 +11,7 @@ import (
 type Hold struct {
 	// Pipeline is its name, with its database unless that is the default.
 	Pipeline string
-	// After is the last LSN that it does not need any more.
+	// After is the last LSN that it has read: what is behind it, it needs.
 	After feed.LSN
 }
 
@@ -19,9 +19,9 @@ type Hold struct {
 // those that are paused, and of former generations, too. bucket is that of the leases. What
 // cannot be read is an error: whoever trims logs must not miss one.
 //
-// A reader needs what is behind its checkpoint, and what its open fan-outs came from. It
-// needs the commit of the checkpoint itself too, of which its next holder compares the
-// checksum.
+// A reader needs what is behind its checkpoint, and behind what its open fan-outs came from.
+// The commit of the checkpoint itself, of which its next holder compares the checksum, is no
+// need: a log that begins right behind it has lost nothing of what the reader reads.
 func (r *Registry) Holds(ctx context.Context, bucket string) (map[feed.Partition][]Hold, error) {
 	// The checkpoints are read first: a pipeline that is registered meanwhile is among the
 	// records, and has none yet; a checkpoint that has moved since holds less than it did.
@@ -49,7 +49,7 @@ func (r *Registry) Holds(ctx context.Context, bucket string) (map[feed.Partition
 			}
 			for _, reader := range g.Readers(&b) {
 				from := g.LogBehind(reader, at.Of(g, reader.Role, reader.Partition).FinishedBelow())
-				holds[reader.Partition] = append(holds[reader.Partition], Hold{records[i].Name, max(from, 1) - 1})
+				holds[reader.Partition] = append(holds[reader.Partition], Hold{records[i].Name, from})
 			}
 		}
 	}

@@ -19,7 +19,9 @@ import (
 type Hold struct {
 	// Reader is who, for people, such as "pipeline order-stats".
 	Reader string
-	// After is the last LSN that he does not need any more.
+	// After is the last LSN that he has read: what is behind it he needs. The commit at it is
+	// kept for him too while it is there, for his next holder compares its checksum, and goes
+	// on without where it is gone.
 	After feed.LSN
 }
 
@@ -278,8 +280,13 @@ func (t *trimmer) point(ctx context.Context, l *trimming, shape *feed.Shape, now
 	//	trimmed to 3: his 3 is gone
 	lower(t.ends[l.p], "who reads it is asked for now and then")
 	for _, h := range held {
-		if h.After+1 >= shape.First { // what another one needs is gone, and comes back by no waiting
-			lower(h.After, h.Reader+" has not read more")
+		// A log that begins with LSN 14:
+		//
+		//	read up to 12    needs 13, which is gone and comes back by no waiting
+		//	read up to 13    needs 14: nothing goes
+		//	read up to 20    needs 21, and compares 20: up to 19 may go
+		if h.After+1 >= shape.First {
+			lower(max(h.After, shape.First, 1)-1, h.Reader+" has not read more")
 		}
 	}
 	if most := l.spec.RetentionMax; most > 0 && point < hard {

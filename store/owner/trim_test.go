@@ -149,8 +149,10 @@ func TestTrim_GoesAsFarAsNobodyNeedsIt(t *testing.T) {
 	spec(keeping(24 * time.Hour))
 	held("retention", x.look(long), one.LSN+1, "retention keeps 24h")
 	spec(keeping(0))
-	holds[w.id] = []Hold{{"pipeline slow", one.LSN + 3}, {"pipeline fast", one.LSN + 8}}
+	holds[w.id] = []Hold{{"pipeline slow", one.LSN + 4}, {"pipeline fast", one.LSN + 9}}
 	held("a reader", x.look(long), one.LSN+4, "pipeline slow has not read more")
+	holds[w.id][0].After = one.LSN + 3
+	held("a reader of all but what is there", x.look(long), one.LSN+4, "pipeline slow has not read more")
 	broken = errors.New("the bucket is away")
 	held("readers are not known", x.look(long), one.LSN+4, "the bucket is away")
 	broken = nil
