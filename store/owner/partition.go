@@ -78,6 +78,7 @@ type Partition struct {
 	commits        chan *draft
 	deciderTasks   chan func(*decider)   // run by the decider
 	committerTasks chan func(*committer) // run by the committer between two commits
+	decided        chan struct{}         // closed when the decider has ended
 
 	// Stored by the committer, and by open before it runs; read by everybody.
 	state      atomic.Pointer[applied]
@@ -115,6 +116,7 @@ func newPartition(id feed.Partition, cfg Config, log Log, db *engine.Partition, 
 		queries: make(chan struct{}, cfg.QueriesMax),
 		queue:   make(chan *call, cfg.QueueMax), pages: make(chan *call, cfg.QueueMax), commits: make(chan *draft),
 		deciderTasks: make(chan func(*decider)), committerTasks: make(chan func(*committer)),
+		decided: make(chan struct{}),
 	}
 }
 
@@ -145,6 +147,7 @@ func (p *Partition) run(ctx context.Context) error {
 	// happened, which is true: nothing of it has left.
 	d.run(deciding)
 	d.cache.close()
+	close(p.decided)
 	// Before the appends at hand end, which may take as long as their log does: a late
 	// caller learns at once that nothing happened.
 	p.refuseRest()
@@ -312,9 +315,20 @@ func (p *Partition) onDecider(ctx context.Context, f func(*decider)) bool {
 	ran := make(chan struct{})
 	select {
 	case p.deciderTasks <- func(d *decider) { f(d); close(ran) }:
-		<-ran
-		return true
+	case <-p.decided: // a caller may have ctx from whoever outlives the partition
+		return false
 	case <-ctx.Done():
+		return false
+	}
+	select {
+	case <-ran:
+		return true
+	case <-p.decided:
+	}
+	select {
+	case <-ran: // the last that it did
+		return true
+	default: // f came upon damaged blocks of the engine
 		return false
 	}
 }

@@ -646,3 +646,16 @@ func TestI4_WhoComesAfterReadersWereAskedForIsNotCutOff(t *testing.T) {
 		t.Errorf("after another question: %+v", state)
 	}
 }
+
+// TestTrim_APartitionThatHasStoppedHoldsNobodyUp: one goroutine trims all logs of a process.
+func TestTrim_APartitionThatHasStoppedHoldsNobodyUp(t *testing.T) {
+	n := newWorld(t, byA).start(t.TempDir())
+	n.mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	// Nobody ends this context: it returns because the partition has ended.
+	if err := n.commitTrim(context.Background(), 1); !errors.Is(err, errStopped) {
+		t.Errorf("%v", err)
+	}
+}
