@@ -451,3 +451,65 @@ func rewrite(t testing.TB, dir, id string, change func(*backup.Backup)) {
 	must(t, err)
 	must(t, os.WriteFile(name, data, 0o600))
 }
+
+// TestCreate_WhatWasRemovedIsGoneFromTheOwnerToo: a damaged part was removed, and the owner
+// has replaced its snapshot meanwhile. The newest one serves.
+func TestCreate_WhatWasRemovedIsGoneFromTheOwnerToo(t *testing.T) {
+	t.Parallel()
+	cfg := eager(t)
+	cfg.Snapshots.Rest = time.Millisecond
+	s := storetest.StartWith(t, cfg)
+	c := s.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
+	write(t, c, 0, 20, 1)
+	snapshotted(t, c)
+	dir := t.TempDir()
+	place := snapshot.Directory(dir)
+	first := create(t, s, place)
+	base := first.Partitions[0].Base
+	write(t, c, 0, 10, 2)
+	poll.Until(t, func() error {
+		newest, err := c.ReadSnapshot(t.Context(), c.Partitions()[0], store.ReadSnapshot{})
+		return errors.Join(err, poll.Unless(newest != nil && newest.ID != base.ID, "the owner has no newer snapshot"))
+	})
+	for _, name := range objects(t, cfg.Snapshots.Directory) {
+		if strings.Contains(name, base.ID) {
+			must(t, os.Remove(name))
+		}
+	}
+	_, err := c.ReadSnapshot(t.Context(), c.Partitions()[0], store.ReadSnapshot{ID: base.ID, Part: 1})
+	if !errors.Is(err, store.ErrNotFound) {
+		t.Fatalf("the owner reads a snapshot that is gone: %v", err)
+	}
+	for _, name := range objects(t, dir) {
+		if strings.Contains(name, "/parts/") {
+			must(t, os.Remove(name))
+		}
+	}
+	second := create(t, s, place)
+	if is := second.Partitions[0].Base; is == nil || is.ID == base.ID {
+		t.Errorf("the base is %+v, the former one was %s", is, base.ID)
+	}
+	report, err := backup.Verify(t.Context(), place, second.ID, nil)
+	if err != nil || len(report.Damaged) > 0 {
+		t.Errorf("verify: %v, %+v", err, report)
+	}
+}
+
+// TestVerify_APartitionThatTheManifestLacksIsFound before a restore changes anything.
+func TestVerify_APartitionThatTheManifestLacksIsFound(t *testing.T) {
+	t.Parallel()
+	s := storetest.Start(t)
+	s.Container(t, "things", spec)
+	dir := t.TempDir()
+	place := snapshot.Directory(dir)
+	id := create(t, s, place).ID
+	rewrite(t, dir, id, func(b *backup.Backup) { b.Partitions = b.Partitions[:1] })
+	report, err := backup.Verify(t.Context(), place, "", nil)
+	if err != nil || len(report.Damaged) != 1 || !strings.Contains(report.Damaged[0].Reason, "default/things") {
+		t.Errorf("verify: %v, %+v", err, report)
+	}
+	_, err = backup.Choose(t.Context(), place, "", backup.Latest, nil)
+	if _, ok := errors.AsType[*backup.NotWholeError](err); !ok {
+		t.Errorf("to restore: %v", err)
+	}
+}

@@ -24,7 +24,8 @@
 //     commit with its checksum and that of the one before; the state is made by the owner's
 //     own apply. Without a base it begins with the commit that a log begins with (owner.Begins):
 //     a log that was trimmed is copied behind a snapshot or not at all, Verify looks for that
-//     commit, and apply takes no other one for the first. So any LSN between the base and the end can be restored, and no other.
+//     commit, and apply takes no other one for the first. So any LSN between the base and the end
+//     can be restored, and no other.
 //   - Each partition is cut at a moment of its own: a backup is no one moment of a store, as
 //     the store has none. Within a partition a transaction is whole or not there.
 //   - What is damaged is found by Verify, and by Restore before it changes anything.

@@ -57,6 +57,9 @@ func Verify(ctx context.Context, place snapshot.Store, id string, progress func(
 	}
 	for _, b := range all {
 		v.report.Backups = append(v.report.Backups, b.ID)
+		if err := b.complete(); err != nil {
+			v.damaged(b.ID, backupsFolder+b.ID+".json", err.Error(), 0)
+		}
 		for i := range b.Partitions {
 			if err := v.partition(ctx, b.ID, &b.Partitions[i]); err != nil {
 				return nil, fmt.Errorf("backup %s, partition %s: %w", b.ID, b.Partitions[i].Partition, err)
@@ -224,6 +227,27 @@ func (v *verifier) base(ctx context.Context, backup string, id feed.Partition, m
 		}
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// complete compares the containers that a backup names with the partitions that it has.
+func (b *Backup) complete() error {
+	containers, err := b.Containers()
+	if err != nil {
+		return err
+	}
+	has := map[string]bool{}
+	for i := range b.Partitions {
+		has[b.Partitions[i].Partition] = true
+	}
+	for i := range containers {
+		c := &containers[i]
+		for _, info := range c.Partitions {
+			if id := (feed.Partition{Container: c.ID, Number: info.Number}); !has[id.String()] {
+				return fmt.Errorf("lacks partition %s of container %s/%s", id, c.Database, c.Name)
+			}
 		}
 	}
 	return nil
