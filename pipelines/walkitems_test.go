@@ -1,6 +1,7 @@
 package pipelines_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -192,5 +193,41 @@ func TestI5_AnAggregateGoesBackNoFurtherThanItsItems(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestAProjectionBeginsAnewWithoutWhatHasExpired where its log was trimmed, and that is
+// said: its rows of items that have expired are lost then.
+func TestAProjectionBeginsAnewWithoutWhatHasExpired(t *testing.T) {
+	t.Parallel()
+	n := nodeOf(t, storetest.StartWith(t, owner.Config{
+		DataDir: t.TempDir(), DiskReserve: -1, Alone: true, TrimBytes: 1, CheckInterval: 20 * time.Millisecond, SyncInterval: 20 * time.Millisecond,
+		Snapshots: owner.SnapshotConfig{LogBytes: 1, Rest: 20 * time.Millisecond, SharePercent: 100},
+	}))
+	n.apply(t, decode(t, `{apiVersion: millrace/v1, kind: Container, metadata: {name: customer},
+  spec: {partitionKey: [/customerId], ttl: 1h, changeFeed: {retention: 0s}}}`))
+	for i := range 10 {
+		n.put(t, "customer", order(1, i))
+	}
+	log, err := feed.OpenLog(t.Context(), n.js, n.container(t, "customer").Partitions()[0], feed.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	poll.Until(t, func() error {
+		shape, err := log.Shape(t.Context())
+		if err == nil && shape.Begin() == 1 {
+			err = errors.New("the log is whole")
+		}
+		return err
+	})
+	n.apply(t, rows(t, "{parquet: {path: "+t.TempDir()+"}}", doubleTotals), registry.ApplyOptions{DiscardExpired: true})
+	to := registry.RewindTo{}
+	if rec, err := n.registry.Rewind(t.Context(), "default", "order-rows", to, ""); err == nil || !strings.Contains(err.Error(), "--discard-expired") {
+		t.Errorf("without a word: %+v, %v", rec, err)
+	}
+	to.DiscardExpired = true
+	if rec, err := n.registry.Rewind(t.Context(), "default", "order-rows", to, ""); err != nil || rec.Generation != 2 || len(rec.Walks) == 0 {
+		t.Errorf("%+v, %v", rec, err)
 	}
 }

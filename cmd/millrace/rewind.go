@@ -13,6 +13,7 @@ import (
 
 func newRewind(a *app) *cobra.Command {
 	var to string
+	var discardExpired bool
 	cmd := &cobra.Command{
 		Use:   "rewind PIPELINE --to beginning|now|TIME|LSN",
 		Short: "Let a pipeline read its source's feed again",
@@ -25,6 +26,9 @@ the beginning, a projection builds its rows anew and then replaces those that ar
 there, which also fills a sink that was emptied. An aggregate passes over what it
 has, so nothing is counted twice.
 
+A projection that keeps the rows of items that have expired, and whose source's log was
+trimmed, cannot make these rows anew: --discard-expired says to begin without them.
+
 With --to now a cascade or projection leaves out what it has not done yet.`,
 		Example: "  millrace rewind category-names --to beginning",
 		Args:    cobra.ExactArgs(1),
@@ -35,6 +39,9 @@ With --to now a cascade or projection leaves out what it has not done yet.`,
 			start, err := registry.ParseRewindTo(to, time.Now())
 			if err != nil {
 				return &usageError{fmt.Errorf("--to %w", err)}
+			}
+			if start.DiscardExpired = discardExpired; discardExpired && start.Kind != (registry.RewindTo{}).Kind {
+				return &usageError{errors.New("--discard-expired goes with --to beginning")}
 			}
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				database, name := a.splitName(args[0])
@@ -50,5 +57,6 @@ With --to now a cascade or projection leaves out what it has not done yet.`,
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "where to begin: beginning, now, a time, an age such as 2h, or an LSN")
+	cmd.Flags().BoolVar(&discardExpired, "discard-expired", false, "let a projection begin anew without the rows of items that have expired, where the log that knew them was trimmed")
 	return cmd
 }

@@ -21,6 +21,9 @@ import (
 // beginning.
 type RewindTo struct {
 	Kind RewindKind
+	// DiscardExpired is as in ApplyOptions, for the beginning.
+	DiscardExpired bool
+
 	time time.Time
 	lsn  feed.LSN
 }
@@ -131,7 +134,7 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 	switch kind := rec.Spec.Kind(); {
 	case kind == spec.CascadeKind:
 	case to.Kind == rewindBeginning:
-		if again, ok, err := r.rewoundByItems(ctx, rec, b); ok || err != nil {
+		if again, ok, err := r.rewoundByItems(ctx, rec, b, &ApplyOptions{DiscardExpired: to.DiscardExpired}); ok || err != nil {
 			return again, err
 		}
 	case rec.walking(b, at):

@@ -145,7 +145,7 @@ func (r *Registry) pinItems(ctx context.Context, rec *Record, b *Bound, opts *Ap
 		case pin.State == store.PinReady && keeps:
 			r.releaseWalk(ctx, source, reader)
 			return fmt.Errorf("the log of %s was trimmed, and the rows of items that have expired cannot be made again from it: "+
-				"apply it with --discard-expired to begin without them, or with --from-now", p)
+				"--discard-expired begins without them", p)
 		case pin.State == store.PinReady && pin.Items <= feed.WalkMax:
 			rec.Walks = append(rec.Walks, Walk{p.Number, pin.ID, pin.LSN, pin.Items})
 		case pin.Trimmed:
@@ -207,7 +207,7 @@ func (r *Registry) replaced(ctx context.Context, was, is *Record) {
 // rewoundByItems returns the record of an aggregate or a projection that begins anew with
 // all that is there. ok is false for an aggregate that goes on in its generation, from the
 // log's beginning.
-func (r *Registry) rewoundByItems(ctx context.Context, rec *Record, b *Bound) (next Record, ok bool, err error) {
+func (r *Registry) rewoundByItems(ctx context.Context, rec *Record, b *Bound, opts *ApplyOptions) (next Record, ok bool, err error) {
 	next = *rec
 	if rec.Spec.Kind() == spec.AggregateKind && len(rec.Walks) == 0 {
 		// What its partitions have folded they pass over, which costs less than to fold anew.
@@ -215,10 +215,10 @@ func (r *Registry) rewoundByItems(ctx context.Context, rec *Record, b *Bound) (n
 			return next, false, err
 		}
 	}
-	next.succeed(rec, &ApplyOptions{})
+	next.succeed(rec, opts)
 	next.Generation++
 	next.Changed = now()
-	return next, true, r.begin(ctx, &next, b, &ApplyOptions{})
+	return next, true, r.begin(ctx, &next, b, opts)
 }
 
 // walking tells whether a reader of a record is among the items with which it begins.
