@@ -165,13 +165,24 @@ func printRestored(w io.Writer, r *restoredStore) error {
 		fmt.Fprintf(w, "made after that time, and left out: %s\n", strings.Join(r.LeftOut, ", "))
 	}
 	for i := range r.Pipelines {
-		p := &r.Pipelines[i]
-		line := fmt.Sprintf("pipeline %s/%s begins generation %d when a worker runs", p.Database, p.Name, p.Generation)
-		if p.Paused {
-			line += "; it is paused until millrace resume"
-		}
-		fmt.Fprintln(w, line)
+		fmt.Fprintln(w, pipelineLine(&r.Pipelines[i]))
 	}
 	_, err := fmt.Fprintln(w, "next: start the store; millrace status shows how far pipelines are")
 	return err
+}
+
+// pipelineLine says what becomes of a pipeline.
+func pipelineLine(p *registry.Restored) string {
+	name := fmt.Sprintf("pipeline %s/%s", p.Database, p.Name)
+	if p.Lacks {
+		return name + " does not begin: a container of it was not restored; make it and apply the pipeline, or delete the pipeline"
+	}
+	line := fmt.Sprintf("%s begins generation %d when a worker runs", name, p.Generation)
+	if p.KeepsExpired {
+		line = fmt.Sprintf("%s begins generation %d with millrace apply --discard-expired: rows of items that have expired are not in what was restored", name, p.Generation)
+	}
+	if p.Paused {
+		line += "; it is paused until millrace resume"
+	}
+	return line
 }

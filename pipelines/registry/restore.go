@@ -21,9 +21,15 @@ type Restored struct {
 	Generation uint32 `json:"generation"`
 	// Paused says that it waits for a resume.
 	Paused bool `json:"paused,omitempty"`
+	// Lacks says that not all of its containers were restored, so that it does not begin.
+	Lacks bool `json:"lacks,omitempty"`
+	// KeepsExpired says that its rows of items that have expired are in logs that are not
+	// restored, so that it begins only when it is applied without them.
+	KeepsExpired bool `json:"keepsExpired,omitempty"`
 }
 
-// Restore registers a pipeline as a backup has its record. It may be called again. The
+// Restore registers a pipeline as a backup has its record. It may be called again. All
+// containers that are restored are ready then. The
 // record is of the containers that were copied; with the first worker it begins a new
 // generation for those that were made of them (BeginRestored), which takes their owners.
 //
@@ -41,16 +47,39 @@ func (r *Registry) Restore(ctx context.Context, key string, record []byte) (*Res
 	if err := r.put(ctx, &rec, 0); err != nil && !errors.Is(err, jetstream.ErrKeyExists) {
 		return nil, err
 	}
-	return &Restored{rec.Database, rec.Name, rec.Generation + 1, rec.Paused}, nil
+	containers, err := r.client.Catalog().List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	restored := &Restored{Database: rec.Database, Name: rec.Name, Generation: rec.Generation + 1, Paused: rec.Paused}
+	restored.Lacks = !rec.IsRestored(containers)
+	if source := rec.madeOf(containers, rec.Source); source != nil && !restored.Lacks {
+		restored.KeepsExpired = r.keepsExpired(&rec, &Bound{Source: source})
+	}
+	return restored, nil
 }
 
-// IsRestored tells whether a record is of containers that were copied to a backup, and
-// others were made of them under their names.
+// IsRestored tells whether a record is of containers that were copied to a backup, and of
+// each of them another one was made. A container that was made after the time that was
+// restored is left out, and pipelines from or to it cannot begin.
 func (r *Record) IsRestored(containers []store.ContainerInfo) bool {
-	of := append([]feed.ResourceID{r.Source, r.Target}, r.Tables...)
-	return slices.ContainsFunc(containers, func(c store.ContainerInfo) bool {
-		return c.Database == r.Database && c.State == store.ContainerReady && c.Origin != nil && slices.Contains(of, c.Origin.ID)
-	})
+	of := append([]feed.ResourceID{r.Source}, r.Tables...)
+	if r.Target != "" {
+		of = append(of, r.Target)
+	}
+	return !slices.ContainsFunc(of, func(id feed.ResourceID) bool { return r.madeOf(containers, id) == nil })
+}
+
+// madeOf returns the container that was made of one that was copied to a backup; nil if
+// there is none.
+func (r *Record) madeOf(containers []store.ContainerInfo, id feed.ResourceID) *store.ContainerInfo {
+	for i := range containers {
+		c := &containers[i]
+		if c.Database == r.Database && c.State == store.ContainerReady && c.Origin != nil && c.Origin.ID == id {
+			return c
+		}
+	}
+	return nil
 }
 
 // BeginRestored lets a pipeline that IsRestored begin a new generation: the logs that were
