@@ -99,7 +99,7 @@ func (w *walkReader) read(ctx context.Context) error {
 	page, err := w.walk.Container.ReadPinned(ctx, w.resource.Partition, store.ReadPinned{
 		Holder: w.resource.PinHolder(), ID: w.walk.Snapshot, From: w.next,
 	})
-	if refusal, ok := errors.AsType[*store.Error](err); ok && (refusal.Status == store.StatusNotFound || refusal.Status == store.StatusInternal) {
+	if refusal, ok := errors.AsType[*store.Error](err); ok && (refusal.Status == store.StatusNotFound || refusal.Status == store.StatusDamaged) {
 		return &WalkError{w.resource, *w.walk, err}
 	}
 	if err != nil {

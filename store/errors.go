@@ -25,6 +25,7 @@ const (
 	StatusGone               Status = 410 // another process owns the partition; nothing happened
 	StatusPreconditionFailed Status = 412 // If-Match or a patch's condition does not hold
 	StatusTooLarge           Status = 413
+	StatusDamaged            Status = 422 // what was kept is not what was written
 	StatusFailedDependency   Status = 424 // another operation of the batch failed
 	StatusTooManyRequests    Status = 429 // the owner's queue is full; nothing happened
 	StatusFenced             Status = 449 // a pipeline's write from an older lease epoch

@@ -162,7 +162,7 @@ var pinnedKind = kind{
 }
 
 // ReadPinned reads a page of items of a snapshot that is pinned: 404 if it is not, or no
-// longer, 500 if it is damaged.
+// longer, 422 if it is damaged, 503 if that cannot be told now.
 func (c *Container) ReadPinned(ctx context.Context, p feed.Partition, r ReadPinned) (*PinnedPage, error) {
 	resp, err := c.client.Do(ctx, &Request{Partition: p, Pinned: &r})
 	if err != nil {

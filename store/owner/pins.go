@@ -124,11 +124,11 @@ func (b *pinBook) held(holder string) (snapshot.Pin, bool) {
 }
 
 // notePins reads the pins, for status and for pages.
-func (p *Partition) notePins(ctx context.Context) {
+func (p *Partition) notePins(ctx context.Context) error {
 	pins, err := snapshot.Pins(ctx, p.cfg.snapshots, p.id)
 	if err != nil {
 		p.log.Warn("the pins of snapshots cannot be read", "error", err)
-		return
+		return err
 	}
 	p.pins.pins.Store(&pins)
 	p.pins.mu.Lock()
@@ -138,6 +138,7 @@ func (p *Partition) notePins(ctx context.Context) {
 			delete(p.pins.open, id)
 		}
 	}
+	return nil
 }
 
 var pinHandler = handler{
@@ -154,13 +155,13 @@ func (p *Partition) pin(ctx context.Context, r *store.PinSnapshot) *store.Respon
 		if err != nil {
 			return p.pinFailed(err)
 		}
-		p.notePins(ctx)
+		_ = p.notePins(ctx) // it is logged
 		return &store.Response{Pin: &store.PinResult{}}
 	}
 	// Whoever asks again, because an answer was lost, goes on with the pin that there is.
 	pin, err := snapshot.ExtendPin(ctx, p.cfg.snapshots, p.id, r.Holder, time.Now().Add(store.PinFor))
 	if err == nil {
-		p.notePins(ctx)
+		_ = p.notePins(ctx) // it is logged
 		return &store.Response{Pin: pinResult(&pin)}
 	}
 	if _, damaged := errors.AsType[*snapshot.DamagedError](err); !errors.Is(err, snapshot.ErrNotFound) && !damaged {
@@ -208,7 +209,7 @@ func (s *Server) servePins(ctx context.Context) {
 			continue
 		}
 		s.servePin(ctx, p, wants)
-		p.notePins(ctx)
+		_ = p.notePins(ctx) // it is logged
 	}
 }
 
@@ -307,7 +308,7 @@ func (p *Partition) pinned(ctx context.Context, r *store.ReadPinned) *store.Resp
 	case errors.Is(err, snapshot.ErrNotFound):
 		return &store.Response{Err: store.Refuse(store.StatusNotFound, "partition %s: snapshot %s is not kept for %s, or no longer", p.id, r.ID, r.Holder)}
 	case isDamaged:
-		return &store.Response{Err: store.Refuse(store.StatusInternal, "%v", damaged)}
+		return &store.Response{Err: store.Refuse(store.StatusDamaged, "%v", damaged)}
 	case err != nil:
 		return &store.Response{Err: store.Refuse(store.StatusUnavailable, "partition %s: snapshot %s cannot be read now: %v", p.id, r.ID, err)}
 	}
@@ -335,7 +336,10 @@ func (p *Partition) pinnedItems(ctx context.Context, r *store.ReadPinned) (*snap
 	}
 	pin, ok := p.pins.held(r.Holder)
 	if !ok || pin.ID != r.ID {
-		p.notePins(ctx) // another owner may have pinned it
+		// Another owner may have pinned it. Not to know is no reason to say that it is gone.
+		if err := p.notePins(ctx); err != nil {
+			return nil, err
+		}
 		pin, ok = p.pins.held(r.Holder)
 	}
 	if !ok || pin.ID != r.ID {
@@ -346,7 +350,7 @@ func (p *Partition) pinnedItems(ctx context.Context, r *store.ReadPinned) (*snap
 		if _, err := snapshot.ExtendPin(ctx, p.cfg.snapshots, p.id, r.Holder, time.Now().Add(store.PinFor)); err != nil {
 			return nil, err
 		}
-		p.notePins(ctx)
+		_ = p.notePins(ctx) // it is logged
 	}
 	p.pins.mu.Lock()
 	items := p.pins.open[r.ID]

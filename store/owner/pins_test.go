@@ -3,6 +3,8 @@ package owner_test
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -135,5 +137,51 @@ func TestPin_WithoutSnapshots(t *testing.T) {
 	ct := c.container(c.process("a", t.TempDir()).client, "things")
 	if r, err := ct.PinSnapshot(t.Context(), p, store.PinSnapshot{Holder: "h"}); err != nil || r.State != store.PinOff {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestI4_AnOutageIsNotALoss: the next owner, which cannot read what is pinned, says that
+// it may pass.
+func TestI4_AnOutageIsNotALoss(t *testing.T) {
+	dir := t.TempDir()
+	c := newCluster(t)
+	c.cfg.Snapshots = owner.SnapshotConfig{Directory: dir, LogBytes: 1, Rest: time.Hour}
+	p := newThings(t, c)
+	first := c.process("a", t.TempDir())
+	ct := c.container(first.client, "things")
+	upsertItems(t, ct, 20, 1)
+	pin, err := ct.PinSnapshot(t.Context(), p, store.PinSnapshot{Holder: "h"})
+	if err != nil || pin.State != store.PinReady {
+		t.Fatalf("pinned %+v, %v", pin, err)
+	}
+	first.stop()
+	files := map[string]string{} // by their base name
+	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files[d.Name()] = path
+		}
+		return err
+	})
+	pointer := files["newest.json"]
+	if err != nil || pointer == "" {
+		t.Fatalf("%q, %v", files, err)
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.Rename(pointer, pointer+".away"))
+	must(os.Mkdir(pointer, 0o700)) // a read of it fails
+	ct = c.container(c.process("b", t.TempDir()).client, "things")
+	ask := store.ReadPinned{Holder: "h", ID: pin.ID}
+	if _, err := ct.ReadPinned(t.Context(), p, ask); !errors.Is(err, store.ErrUnavailable) {
+		t.Errorf("while it cannot be known what is pinned: %v", err)
+	}
+	must(os.Remove(pointer))
+	must(os.Rename(pointer+".away", pointer))
+	if page, err := ct.ReadPinned(t.Context(), p, ask); err != nil || len(page.Items) != 20 {
+		t.Errorf("afterwards: %+v, %v", page, err)
 	}
 }

@@ -201,7 +201,7 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 			state = snapshotState(all[0])
 		}
 		p.copied.CompareAndSwap(nil, state)
-		p.notePins(ctx)
+		_ = p.notePins(ctx) // it is logged
 	}
 	last := p.copied.Load()
 	return s.cfg.Snapshots.due(last, w.lsn, p.logBytes.Load(), time.Since(w.at)) && s.roomForSnapshot(int64(last.Stored)) == nil
