@@ -35,10 +35,17 @@ type containerWriter struct {
 
 // containerPart is one physical partition of a container.
 type containerPart struct {
-	container *store.Container
-	partition feed.Partition
-	position  feed.Position // recorded for the producer
-	rows      []outgoingRow // of the batch at hand
+	container  rowsContainer
+	partition  feed.Partition
+	position   feed.Position  // recorded for the producer
+	pieces     feed.Position  // recorded for its part that sends pieces, as far as known
+	unanswered *store.PutRows // the last request, if its outcome is not known
+	rows       []outgoingRow  // of the batch at hand
+}
+
+// rowsContainer is what a part needs of a store.Container.
+type rowsContainer interface {
+	PutRows(ctx context.Context, p feed.Partition, r *store.PutRows) (*store.PutRowsResult, error)
 }
 
 // outgoingRow is a row on its way, and where it comes from in the batch; of is nil for
@@ -199,65 +206,115 @@ func (w *containerWriter) noteRefused(written *Written, part *containerPart, ref
 	part.rows = nil
 }
 
-// sendRows writes the rows of a partition in as many requests as they need. A request has to
-// move the recorded position, or its repetition could not be told from it; all but the last
-// move it by one index, to where no change stands:
+// sendRows writes the rows of a partition in as many requests as they need. The last one
+// moves the recorded position to the end of the batch, so a position that is recorded says
+// that all rows up to it are there, and whoever begins behind it may cut the feed anew. The
+// ones before, pieces, are sent under a part of the producer, whose position counts them:
 //
-//	(40.0, 50.2] with 5,000 rows   (40.0, 40.1] 2,000 rows
-//	                               (40.1, 40.2] 2,000 rows
-//	                               (40.2, 50.2] 1,000 rows
+//	(40.0, 50.2] with 5,000 rows   producer@piece   (7.0, 8.0]     2,000 rows
+//	                               producer@piece   (8.0, 9.0]     2,000 rows
+//	                               producer         (40.0, 50.2]   1,000 rows
 //
-// After a crash in between, the batch comes again as a whole from 40.0 and all its rows are
-// sent behind 40.2: a batch says how rows are, so those that are there already do no harm.
+// No position between 40.0 and 50.2 would do for a piece: in a walk, and within a commit,
+// 40.1 is the next change, which would then be passed over with some of its rows missing.
+//
+// After a crash in between, all rows are sent again, in batches with other ends perhaps. A
+// batch says how rows are, so those that are there already do no harm. Who has been
+// succeeded is refused for the part as for the whole, see feed.Producer.Of.
 func (p *containerPart) sendRows(ctx context.Context, t *Term, upTo feed.Position) ([]store.Refusal, error) {
+	if err := p.settle(ctx, t); err != nil {
+		return nil, err
+	}
 	var refused []store.Refusal
 	rows, most := p.rows, putRowsMax
 	for p.position.Before(upTo) {
-		n, next := requestRows(rows, most), upTo
-		between := feed.Position{LSN: p.position.LSN, Index: p.position.Index + 1}
-		// There may be no position in between, such as for a batch (50.1, 50.2]: then all
-		// rows go in one request, whatever it holds, and the owner says if it is too large.
-		divisible := n > 1 && between.Before(upTo)
-		if n < len(rows) && between.Before(upTo) {
-			next = between
-		} else {
-			n = len(rows)
+		n := requestRows(rows, most)
+		last := n == len(rows)
+		r := &store.PutRows{Producer: t.Producer, Epoch: t.Epoch, After: p.position, UpTo: upTo}
+		if !last {
+			r.Producer, r.After, r.UpTo = t.Producer.Of(pieceOf), p.pieces, feed.Position{LSN: p.pieces.LSN + 1}
 		}
-		result, err := p.putRows(ctx, t, next, rows[:n])
+		for i := range rows[:n] {
+			if rows[i].Source != "" {
+				r.Rows = append(r.Rows, rows[i].Row)
+			}
+		}
+		result, err := p.putRows(ctx, t, r)
 		switch {
-		case errors.Is(err, store.ErrTooLarge) && divisible:
+		case errors.Is(err, store.ErrTooLarge) && n > 1:
 			most = n / 2
 		case err != nil:
 			return refused, err
-		case !result.Applied:
-			if result.Position.Before(p.position) {
-				return refused, fmt.Errorf("%w: partition %s has gone back from %s to %s", ErrPosition, p.partition, p.position, result.Position)
-			}
-			p.position, rows = result.Position, p.rows // the answer to a request was lost: which rows came is not known
-		default:
-			refused = append(refused, result.Refused...)
-			p.position, rows = result.Position, rows[n:]
+		case result.Applied:
+			refused, rows = append(refused, result.Refused...), rows[n:]
+		case last:
+			rows = p.rows // the answer to a request was lost: which rows came is not known
+		default: // the piece goes again, under the position that is known now
 		}
 	}
 	return refused, nil
 }
 
-// putRows sends one request.
-func (p *containerPart) putRows(ctx context.Context, t *Term, upTo feed.Position, rows []outgoingRow) (*store.PutRowsResult, error) {
-	r := &store.PutRows{Producer: t.Producer, Epoch: t.Epoch, After: p.position, UpTo: upTo}
-	for i := range rows {
-		if rows[i].Source != "" {
-			r.Rows = append(r.Rows, rows[i].Row)
-		}
+// pieceOf is the part of a producer that sends pieces of a batch.
+const pieceOf = "piece"
+
+// settle sees to it that the request that was not answered last is not on its way any more.
+// It could come between the requests of a batch with another end, or behind them:
+//
+//	the end of (40, 50] gets no answer; (40, 45] is tried, and o1 changes at 45 and 50
+//	piece of (40, 45]    o1 as of 45
+//	end of (40, 50]      records 50, and o1 is as of 45 for good
+//
+// A request that is sent again moves its producer, and refuses what is on its way by that.
+func (p *containerPart) settle(ctx context.Context, t *Term) error {
+	r := p.unanswered
+	if r == nil {
+		return nil
 	}
+	if r.Producer != t.Producer {
+		// The rows of a piece come again with their batch.
+		empty := *r
+		empty.Rows = nil
+		r = &empty
+	}
+	_, err := p.putRows(ctx, t, r)
+	if p.unanswered == nil {
+		return nil // what was refused now is written, or given up, as what it is a part of
+	}
+	return err
+}
+
+// putRows sends one request, and learns the position of its producer.
+func (p *containerPart) putRows(ctx context.Context, t *Term, r *store.PutRows) (*store.PutRowsResult, error) {
+	p.unanswered = r
 	result, err := p.container.PutRows(ctx, p.partition, r)
 	if err != nil {
+		if decided(ctx, err) {
+			p.unanswered = nil
+		}
 		return nil, fmt.Errorf("put %d rows into partition %s: %w", len(r.Rows), p.partition, err)
 	}
+	position := &p.position
+	if r.Producer != t.Producer {
+		position = &p.pieces
+	}
+	if result.Position.Before(*position) {
+		return nil, fmt.Errorf("%w: partition %s has gone back from %s to %s", ErrPosition, p.partition, *position, result.Position)
+	}
+	p.unanswered, *position = nil, result.Position
 	if t.Heartbeat != nil {
 		t.Heartbeat()
 	}
 	return result, nil
+}
+
+// decided says whether an error tells that the owner decided against a request. Others leave
+// open whether it was, or will be, carried out.
+func decided(ctx context.Context, err error) bool {
+	refusal, ok := errors.AsType[*store.Error](err)
+	// That ctx has ended says nothing about a request that was answered.
+	ctx = context.WithoutCancel(ctx)
+	return ok && (refusal.Status == store.StatusInternal || processors.FailureOf(ctx, err) == processors.Permanent)
 }
 
 // requestRows is how many rows fit into one request.

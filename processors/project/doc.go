@@ -27,6 +27,11 @@
 // afterwards. So a part of a batch may be written twice, a crash in the middle costs
 // writing it again, and nobody keeps a list of processed ids.
 //
+// What was written again may be cut into other batches: those of the next term end elsewhere,
+// and one that fails is halved until the change is found that cannot be. So a sink
+// that writes a batch in several steps records its end with the last of them, and no
+// position before it: each one may be that of a change, all of which would have to be there.
+//
 // # Why effects happen once (I5)
 //
 // A sink makes rows durable in one step with the position that they reach, under

@@ -65,8 +65,8 @@ func (v *view) fence(p feed.Producer, epoch uint64) (known producerState, plant 
 	if p.Pipeline == "" || epoch == 0 {
 		return known, false, store.Refuse(store.StatusBadRequest, "a pipeline's write names its producer and lease epoch")
 	}
-	// A part of a backfill is a producer of its own, with an epoch of its own. It must not
-	// outlive the lease of the whole, whose epoch stands under the parent.
+	// A part of the work, such as a backfill, is a producer of its own, with an epoch of its own. It
+	// must not outlive the lease of the whole, whose epoch stands under the parent.
 	if parent, _, ok := p.Parent(); ok {
 		if _, refusal := v.known(parent, epoch); refusal != nil {
 			return known, false, refusal

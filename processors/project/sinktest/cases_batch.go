@@ -1,9 +1,12 @@
 package sinktest
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"sync"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors/project"
 )
 
@@ -165,6 +168,60 @@ func notFlushed(b *bench) {
 	}
 	b.reopen()
 	b.check()
+}
+
+// cutOff cuts a batch (9, 13] of a walk off as soon as the sink tells of progress with it, by
+// an error or a crash, and goes on with (9, 10]. The positions between 9 and 13 are those of
+// items: a sink that has recorded one of them passes over rows that it does not have.
+func cutOff(b *bench) {
+	const lines = 4500 // several requests: the one that is on its way may arrive
+	for round, crash := range []bool{false, true} {
+		epoch, walk := uint64(2*round+1), func(k uint64) feed.Position { return feed.WalkPosition(feed.LSN(round+1), k) }
+		progress := func() {}
+		t := term(b.schema, 0, epoch)
+		t.Heartbeat = func() { progress() }
+		opened, at, err := b.sink.Open(b.Context(), b.schema, t)
+		if err != nil {
+			b.Fatalf("open: %v", err)
+		}
+		w := &writer{b: b, Writer: opened, at: at}
+		step := func(upTo feed.Position, fill project.Batch) {
+			fill.After, fill.UpTo = w.at, upTo
+			if _, _, err := w.attempt(&fill); err != nil {
+				b.Fatalf("write up to %s: %v", upTo, err)
+			}
+			w.at = upTo
+			b.model().apply(&fill)
+		}
+		a, c := source(b, "c1", fmt.Sprint("a", round)), source(b, "c1", fmt.Sprint("c", round))
+		step(walk(9), put(line(a, fmt.Sprint("o", round), lines+1, "x")))
+		w.flush()
+
+		ctx, cancel := context.WithCancel(b.Context())
+		defer cancel()
+		progress = cancel
+		var large, rest project.Batch
+		for n := range int64(lines) {
+			large.Put = append(large.Put, line(a, fmt.Sprint("o", round), n, "x"))
+		}
+		rest.Put = append(rest.Put, line(c, fmt.Sprint("o", round), lines, "y"))
+		all := project.Batch{After: w.at, UpTo: walk(13), Put: slices.Concat(large.Put, rest.Put)}
+		if _, err := w.Write(ctx, &all); err != nil {
+			b.Logf("cut off: %v", err)
+		}
+		if crash {
+			b.reopen()
+			w = b.start(0, epoch+1)
+			if w.at != walk(9) && w.at != walk(13) {
+				b.Errorf("the sink has recorded %s, between %s and %s", w.at, walk(9), walk(13))
+			}
+		}
+		w.at = walk(9)
+		step(walk(10), large)
+		step(walk(13), rest)
+		w.flush()
+		b.check()
+	}
 }
 
 func concurrent(b *bench) {

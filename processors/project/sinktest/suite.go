@@ -57,6 +57,7 @@ func Run(t *testing.T, storage func(t testing.TB) Open, o Options) {
 		{"columns and tables are added in place", columnsAdded},
 		{"columns added within a generation are backfilled beside it", columnsBackfilled},
 		{"a shadow generation takes its place by Swap", shadowSwapped},
+		{"I6: a batch that is cut off is written again with other ends", cutOff},
 		{"partitions write at the same time", concurrent},
 		{"many rows", manyRows},
 		{"a random model", random},
