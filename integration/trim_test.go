@@ -89,12 +89,12 @@ func TestTrim_WaitsForReaders(t *testing.T) {
 	s := storetest.StartWith(t, owner.Config{
 		DataDir: t.TempDir(), DiskReserve: -1, Alone: true, TrimBytes: 1, CheckInterval: 50 * time.Millisecond, SyncInterval: 50 * time.Millisecond,
 		Snapshots: owner.SnapshotConfig{LogBytes: 16 << 10, Rest: 50 * time.Millisecond, SharePercent: 100},
-		Holds: func(context.Context) (map[feed.Partition][]owner.Hold, error) {
+		Holds: func(context.Context) (map[feed.Partition][]owner.Hold, string, error) {
 			p := at.Load()
 			if p == nil {
-				return nil, errors.New("it is not declared yet")
+				return nil, "", errors.New("it is not declared yet")
 			}
-			return map[feed.Partition][]owner.Hold{*p: {{Reader: "pipeline slow", After: 10}}}, nil
+			return map[feed.Partition][]owner.Hold{*p: {{Reader: "pipeline slow", After: 10}}}, "", nil
 		},
 	})
 	ct := s.Container(t, "things", store.ContainerSpec{

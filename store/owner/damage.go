@@ -235,12 +235,11 @@ func (s *Server) checkLoop(ctx context.Context) {
 		open := s.partitions()
 		for _, p := range open {
 			known := p.state.Load().lsn // before the stream is asked
-			asked := time.Now()
+			before, asked := p.shape.Load(), time.Now()
 			shape, err := p.feed.Shape(ctx)
 			if err == nil {
 				p.noteClock(asked, shape)
-				p.logBytes.Store(shape.Bytes)
-				p.shape.Store(shape)
+				p.noteShape(before, shape)
 			}
 			p.checkClock()
 			damage := p.judge(known, shape, err)
@@ -263,6 +262,14 @@ func (s *Server) checkLoop(ctx context.Context) {
 				delete(suspects, p)
 			}
 		}
+	}
+}
+
+// noteShape notes how the log stood when it was asked. before is what was noted before it
+// was asked: what a purge has noted since is newer.
+func (p *Partition) noteShape(before, shape *feed.Shape) {
+	if p.shape.CompareAndSwap(before, shape) {
+		p.logBytes.Store(shape.Bytes)
 	}
 }
 

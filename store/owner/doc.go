@@ -76,9 +76,22 @@
 //     for one.
 //   - A snapshot at the trim point, whose own commit is gone, is held against the checksum
 //     that the first kept commit names of its predecessor.
-//   - The answer who reads may be a moment old. Whoever begins meanwhile begins at the end of
-//     the log, and nothing behind the end as of the question goes. Whoever goes back below
-//     the trim point is told so (feed.TrimmedError).
+//   - The answer who reads, by which the trim point is raised, may be a moment old. Nothing
+//     behind the log's end as of the question goes, so whoever begins at an end that he looks
+//     up since keeps what is behind it. Before each purge, with the trim point in the log,
+//     readers are asked for anew, and nothing goes that one of them needs: so whoever is
+//     registered by then keeps the log from where he begins, also at its beginning, where he
+//     was set back to, or at an end that he looked up long ago.
+//
+// Not covered is who looks at the log before a purge and is registered after its question:
+//
+//	looks: the log begins at 1   asked: nobody reads   purged up to 9   registered: begins at 1
+//
+// The time for it is from the question to the end of the purge, for those who stand between
+// their look and the write of their record then: some requests to JetStream, a second where
+// partitions are many. He loses nothing silently: he is told that the log was trimmed
+// (feed.TrimmedError) and stands still until he is rewound or made anew. It would end if
+// whoever registers looked at the trim point again after his write.
 //
 // A directory does not compare and set: of two processes that write snapshots of one
 // partition there, a late one could name an older snapshot than what the log was trimmed by.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -14,20 +13,6 @@ import (
 	"github.com/millrace/millrace/store/pace"
 	"github.com/millrace/millrace/store/snapshot"
 )
-
-// Hold says that somebody still reads a log.
-type Hold struct {
-	// Reader is who, for people, such as "pipeline order-stats".
-	Reader string
-	// After is the last LSN that he has read: what is behind it he needs. The commit at it is
-	// kept for him too while it is there, for his next holder compares its checksum, and goes
-	// on without where it is gone.
-	After feed.LSN
-}
-
-// Holds returns who reads the logs of partitions and how far each has come. An error says
-// that this is not known: then nothing is trimmed.
-type Holds func(ctx context.Context) (map[feed.Partition][]Hold, error)
 
 const (
 	trimInterval = time.Second
@@ -66,7 +51,8 @@ type trimmer struct {
 	bytesMin, restBytesMin, stepBytes uint64
 
 	holds   map[feed.Partition][]Hold
-	failed  error // why holds are not known; nil if they are
+	notNow  string // why nothing may be trimmed whoever reads; "" if it may
+	failed  error  // why holds are not known; nil if they are
 	askedAt time.Time
 	ends    map[*Partition]feed.LSN // where logs ended before readers were asked for
 }
@@ -84,7 +70,7 @@ type trimming struct {
 	lastWrite
 	retryAt time.Time              // not before then
 	said    string                 // the reason that was logged last
-	cutOff  map[string]bool        // readers of which it was said that they are cut off
+	cutOff  map[string]feed.LSN    // readers that were said to be cut off, and up to where
 	times   map[feed.LSN]time.Time // of the commits that readers have not read
 	seen    *store.SnapshotState   // the newest snapshot when kept was read
 	kept    []*snapshot.Manifest   // the snapshots, the newest first
@@ -102,7 +88,7 @@ func (t *trimmer) round(ctx context.Context, now time.Time) {
 		}
 		l := t.logs[p]
 		if l == nil {
-			l = &trimming{p: p, cutOff: map[string]bool{}, times: map[feed.LSN]time.Time{}}
+			l = &trimming{p: p, cutOff: map[string]feed.LSN{}, times: map[feed.LSN]time.Time{}}
 		}
 		seen[p] = l
 		l.spec = spec
@@ -161,7 +147,7 @@ func (t *trimmer) look(ctx context.Context, l *trimming, now time.Time) (err err
 		return nil
 	}
 	if shape.First <= l.state.Point { // a trim that did not end, of whoever was the owner
-		return t.purge(ctx, l, l.state.Point)
+		return t.purgeUnread(ctx, l, shape, now)
 	}
 	point, why, err := t.point(ctx, l, shape, now)
 	if err != nil {
@@ -193,7 +179,55 @@ func (t *trimmer) look(ctx context.Context, l *trimming, now time.Time) (err err
 		return err
 	}
 	l.state.Point = point
-	return t.purge(ctx, l, point)
+	return t.purgeUnread(ctx, l, shape, now)
+}
+
+// purgeUnread removes what lies up to the trim point, as far as nobody needs it who has come
+// since that was decided. A log that begins lower than it may is no damage.
+func (t *trimmer) purgeUnread(ctx context.Context, l *trimming, shape *feed.Shape, now time.Time) error {
+	// The last answer is from before the trim point was raised. Whoever looked at the log then
+	// may begin below it, with the log's beginning or where he is set back to:
+	//
+	//	asked: nobody reads   one is set back to 5   trim point 9   asked again: purged up to 4
+	t.askedAt = time.Time{}
+	held, barred, err := t.readers(ctx, l, now)
+	if err != nil {
+		return err
+	}
+	if barred != "" {
+		l.retryAt = now.Add(holdsInterval)
+		l.say(barred)
+		return nil
+	}
+	if err := t.noteLate(ctx, l, held, clockOf(l.p, shape)); err != nil {
+		return err
+	}
+	upTo, why := slowest(held, shape, l.state.Point)
+	if most := l.spec.RetentionMax; most > 0 && upTo < l.state.Point {
+		over, err := l.p.feed.LastBefore(ctx, clockOf(l.p, shape).Add(-most), l.state.Point)
+		if err != nil {
+			return err
+		}
+		upTo = max(upTo, over)
+	}
+	t.cutOff(l, held, shape, upTo)
+	if upTo < l.state.Point {
+		l.retryAt = now.Add(holdsInterval)
+		l.say(why)
+	}
+	if upTo < shape.First {
+		return nil
+	}
+	return t.purge(ctx, l, upTo)
+}
+
+// clockOf returns the clock of the log's server, or this one's if that is behind: a clock
+// that is ahead must not cost what is kept.
+func clockOf(p *Partition, shape *feed.Shape) time.Time {
+	if own := time.UnixMilli(p.now()); own.Before(shape.Time) {
+		return own
+	}
+	return shape.Time
 }
 
 // barred says why a log is not trimmed at all; "" if it may be.
@@ -253,13 +287,7 @@ func (t *trimmer) point(ctx context.Context, l *trimming, shape *feed.Shape, now
 	if lower(snapshot, reason); point < shape.First {
 		return point, why, nil // cheap to find out; what follows is not
 	}
-	// The clock of the log's server, or this one's if that is behind: a clock that is ahead
-	// must not cost what is kept.
-	clock := shape.Time
-	if own := time.UnixMilli(l.p.now()); own.Before(clock) {
-		clock = own
-	}
-	hard := point
+	clock, hard := clockOf(l.p, shape), point
 	kept := time.Duration(l.spec.Kept())
 	old, err := l.p.feed.LastBefore(ctx, clock.Add(-kept), hard)
 	if err != nil {
@@ -270,8 +298,15 @@ func (t *trimmer) point(ctx context.Context, l *trimming, shape *feed.Shape, now
 		// The place is searched for in the log: not each second for a day.
 		l.retryAt = now.Add(min(max(kept/20, trimInterval), time.Minute))
 	}
-	held, err := t.readers(ctx, l, clock, now)
+	held, barred, err := t.readers(ctx, l, now)
 	if err != nil {
+		return 0, "", err
+	}
+	if barred != "" {
+		l.retryAt = now.Add(holdsInterval)
+		return 0, barred, nil
+	}
+	if err := t.noteLate(ctx, l, held, clock); err != nil {
 		return 0, "", err
 	}
 	// Who has come since begins at the end of his log, which lay behind this one:
@@ -279,22 +314,12 @@ func (t *trimmer) point(ctx context.Context, l *trimming, shape *feed.Shape, now
 	//	asked at 2: nobody reads   one comes, notes 2   3 is written, and in a snapshot
 	//	trimmed to 3: his 3 is gone
 	lower(t.ends[l.p], "who reads it is asked for now and then")
-	for _, h := range held {
-		// A log that begins with LSN 14:
-		//
-		//	read up to 12    needs 13, which is gone and comes back by no waiting
-		//	read up to 13    needs 14: nothing goes
-		//	read up to 20    needs 21, and compares 20: up to 19 may go
-		if h.After+1 >= shape.First {
-			lower(max(h.After, shape.First, 1)-1, h.Reader+" has not read more")
-		}
-	}
+	lower(slowest(held, shape, point))
 	if most := l.spec.RetentionMax; most > 0 && point < hard {
 		over, err := l.p.feed.LastBefore(ctx, clock.Add(-most), hard)
 		if err != nil {
 			return 0, "", err
 		}
-		t.cutOff(l, held, over)
 		if over > point {
 			point, why = over, fmt.Sprintf("changeFeed.retentionMax keeps %s", most)
 		}
@@ -331,67 +356,6 @@ func (t *trimmer) snapshotFloor(ctx context.Context, l *trimming, now time.Time)
 		return 0, "there is one snapshot, and two are kept", nil
 	}
 	return l.kept[1].LSN, "the older snapshot is of LSN " + l.kept[1].LSN.String(), nil
-}
-
-// readers returns who reads a log and how far, and notes whom retentionMax will cut off.
-func (t *trimmer) readers(ctx context.Context, l *trimming, clock, now time.Time) ([]Hold, error) {
-	if _, known := t.ends[l.p]; !known || now.Sub(t.askedAt) >= holdsInterval {
-		t.ends = map[*Partition]feed.LSN{}
-		for _, p := range t.s.partitions() {
-			t.ends[p] = p.state.Load().lsn
-		}
-		t.holds, t.failed = nil, nil
-		if t.s.cfg.Holds != nil {
-			t.holds, t.failed = t.s.cfg.Holds(ctx)
-		}
-		t.askedAt = now
-	}
-	if t.failed != nil {
-		return nil, fmt.Errorf("who reads it is not known: %w", t.failed)
-	}
-	held := slices.Clone(t.holds[l.p.id])
-	pins, err := snapshot.Pins(ctx, t.s.cfg.snapshots, l.p.id)
-	if err != nil {
-		return nil, err
-	}
-	for i := range pins {
-		held = append(held, Hold{pins[i].Holder + " reads a snapshot and", pins[i].LSN})
-	}
-	most, times := l.spec.RetentionMax, map[feed.LSN]time.Time{}
-	for _, h := range held {
-		if most == 0 || h.After >= l.lsn {
-			continue
-		}
-		next, known := l.times[h.After+1]
-		if !known {
-			var err error
-			if next, err = l.p.feed.Time(ctx, h.After+1); errors.Is(err, feed.ErrNotFound) {
-				continue // trimmed already
-			} else if err != nil {
-				return nil, err
-			}
-		}
-		times[h.After+1] = next
-		// Told in the second half of the time that it has: a pipeline that lags for a moment
-		// is no news, and one that stands still is known for long enough.
-		if clock.Sub(next) > most/2 {
-			l.state.Late = append(l.state.Late, store.LateReader{Reader: h.Reader, After: h.After, CutOff: next.Add(most)})
-		}
-	}
-	l.times = times
-	return held, nil
-}
-
-// cutOff says once of each reader that is below what retentionMax keeps that he is cut off.
-func (t *trimmer) cutOff(l *trimming, held []Hold, over feed.LSN) {
-	for _, h := range held {
-		if h.After >= over || l.cutOff[h.Reader] {
-			continue
-		}
-		l.cutOff[h.Reader] = true
-		l.p.log.Error("a reader is cut off: what it has not read is older than changeFeed.retentionMax and goes",
-			"reader", h.Reader, "read up to", uint64(h.After), "trimmed up to", uint64(over), "retentionMax", l.spec.RetentionMax)
-	}
 }
 
 // trimStepBytes is about how much one purge takes: eight blocks of the server's store, which

@@ -82,7 +82,7 @@ func (t *trims) goRound(rested time.Duration) store.TrimState {
 	now := time.Now()
 	l := t.logs[t.Partition]
 	if l == nil {
-		l = &trimming{p: t.Partition, cutOff: map[string]bool{}, times: map[feed.LSN]time.Time{}}
+		l = &trimming{p: t.Partition, cutOff: map[string]feed.LSN{}, times: map[feed.LSN]time.Time{}}
 		t.logs[t.Partition] = l
 	}
 	// Whatever it waits for has passed.
@@ -114,8 +114,8 @@ func TestTrim_GoesAsFarAsNobodyNeedsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := n.trims(keeping(0))
-	holds, broken := map[feed.Partition][]Hold{}, error(nil)
-	x.s.cfg.Holds = func(context.Context) (map[feed.Partition][]Hold, error) { return holds, broken }
+	holds, notNow, broken := map[feed.Partition][]Hold{}, "", error(nil)
+	x.s.cfg.Holds = func(context.Context) (map[feed.Partition][]Hold, string, error) { return holds, notNow, broken }
 	spec := func(s store.ChangeFeedSpec) {
 		info := w.info
 		info.Spec.ChangeFeed = s
@@ -149,13 +149,18 @@ func TestTrim_GoesAsFarAsNobodyNeedsIt(t *testing.T) {
 	spec(keeping(24 * time.Hour))
 	held("retention", x.look(long), one.LSN+1, "retention keeps 24h")
 	spec(keeping(0))
-	holds[w.id] = []Hold{{"pipeline slow", one.LSN + 4}, {"pipeline fast", one.LSN + 9}}
+	holds[w.id] = []Hold{{Reader: "pipeline slow", After: one.LSN + 4}, {Reader: "pipeline fast", After: one.LSN + 9}}
 	held("a reader", x.look(long), one.LSN+4, "pipeline slow has not read more")
 	holds[w.id][0].After = one.LSN + 3
 	held("a reader of all but what is there", x.look(long), one.LSN+4, "pipeline slow has not read more")
 	broken = errors.New("the bucket is away")
 	held("readers are not known", x.look(long), one.LSN+4, "the bucket is away")
-	broken = nil
+	broken, notNow = nil, "another store runs beside this one"
+	held("nothing is trimmed whoever reads", x.look(long), one.LSN+4, notNow)
+	if s := x.trim.Load(); s.HeldBy != notNow {
+		t.Errorf("what is settled is told as %q", s.HeldBy)
+	}
+	notNow = ""
 	x.s.cfg.Alone, x.s.cfg.Snapshots.Store = false, SnapshotsDirectory
 	held("others could become the owner", x.look(long), one.LSN+4, "other stores")
 	x.s.cfg.Alone = true
@@ -190,8 +195,9 @@ func TestTrim_RetentionMaxCutsReadersOffAndNothingElse(t *testing.T) {
 	spec := keeping(0)
 	spec.RetentionMax = 10 * time.Hour
 	x := n.trims(spec)
-	x.s.cfg.Holds = func(context.Context) (map[feed.Partition][]Hold, error) {
-		return map[feed.Partition][]Hold{w.id: {{"pipeline lost", 0}}}, nil
+	held := []Hold{{Reader: "pipeline lost"}}
+	x.s.cfg.Holds = func(context.Context) (map[feed.Partition][]Hold, string, error) {
+		return map[feed.Partition][]Hold{w.id: held}, "", nil
 	}
 	for i := range 10 {
 		n.mustOne(pk(t, "x"), create(fmt.Sprintf(`{"id":"%d","a":"x"}`, i)))
@@ -216,9 +222,35 @@ func TestTrim_RetentionMaxCutsReadersOffAndNothingElse(t *testing.T) {
 		!strings.Contains(s.HeldBy, "pipeline lost") || s.Late[0].CutOff.Before(time.UnixMilli(wrote).Add(8*time.Hour)) {
 		t.Errorf("after six hours: %+v", s)
 	}
+	told := func(step string, want map[string]feed.LSN) {
+		t.Helper()
+		if got := x.logs[n.Partition].cutOff; !maps.Equal(got, want) {
+			t.Errorf("%s: said to be cut off %v, want %v", step, got, want)
+		}
+	}
+	told("it has time left", map[string]feed.LSN{})
+	held = append(held, Hold{Reader: "pipeline edge", After: m.LSN})
+	copied := x.copied.Swap(nil)
+	if s = after(11 * time.Hour); s.First != 1 {
+		t.Errorf("without a snapshot: %+v", s)
+	}
+	told("nothing is trimmed", map[string]feed.LSN{})
+	x.copied.Store(copied)
 	if s = after(11 * time.Hour); s.Point != m.LSN || s.First != m.LSN+1 {
 		t.Errorf("after eleven hours: %+v, the snapshot is of %d", s, m.LSN)
 	}
+	told("one has read all that goes", map[string]feed.LSN{"pipeline lost": m.LSN})
+	// Another process does not tell again what is long gone.
+	again := n.trims(spec)
+	again.s.cfg.Holds = x.s.cfg.Holds
+	x = again
+	n.mustOne(pk(t, "x"), create(`{"id":"later","a":"x"}`))
+	m = x.snapshot()
+	n.mustOne(pk(t, "x"), create(`{"id":"last","a":"x"}`))
+	if s = after(30 * time.Hour); s.First != m.LSN+1 {
+		t.Errorf("after thirty hours: %+v, the snapshot is of %d", s, m.LSN)
+	}
+	told("another was cut off before", map[string]feed.LSN{"pipeline edge": m.LSN})
 }
 
 // TestI2_CrashesOfATrim ends an owner at each step of a trim: nothing that was acknowledged
@@ -657,5 +689,66 @@ func TestTrim_APartitionThatHasStoppedHoldsNobodyUp(t *testing.T) {
 	// Nobody ends this context: it returns because the partition has ended.
 	if err := n.commitTrim(context.Background(), 1); !errors.Is(err, errStopped) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestI4_WhoIsSetBackBeforeThePurgeIsNotCutOff: readers are asked for again between the commit
+// that raises the trim point and the purge, and a purge that waited for one goes on behind him.
+func TestI4_WhoIsSetBackBeforeThePurgeIsNotCutOff(t *testing.T) {
+	w := newWorld(t, byA)
+	n, err := w.openFrom(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := n.trims(keeping(0))
+	var back []Hold
+	x.s.cfg.Holds = func(context.Context) (map[feed.Partition][]Hold, string, error) {
+		if n.state.Load().schema.trimmed() == 0 {
+			return nil, "", nil // he is registered right after this
+		}
+		return map[feed.Partition][]Hold{w.id: back}, "", nil
+	}
+	for i := range 10 {
+		n.mustOne(pk(t, "x"), create(fmt.Sprintf(`{"id":"%d","a":"x"}`, i)))
+	}
+	m := x.snapshot()
+	n.mustOne(pk(t, "x"), create(`{"id":"behind","a":"x"}`))
+	for _, step := range []struct {
+		back  []Hold
+		first feed.LSN
+	}{
+		{[]Hold{{Reader: "pipeline new"}}, 1}, // begins with the log
+		{[]Hold{{Reader: "pipeline back", After: 5}, {Reader: "pipeline slow", After: 8}}, 5},
+		{[]Hold{{Reader: "pipeline back", After: 4}}, 5}, // needs 5, which is there
+		{nil, m.LSN + 1},
+	} {
+		back = step.back
+		state := x.look(long)
+		if first, _ := w.bounds(); first != step.first || state.Point != m.LSN {
+			t.Errorf("%+v: the log begins at %d, want %d: %+v", step.back, first, step.first, state)
+		}
+		if len(back) > 0 && !strings.Contains(state.HeldBy, back[0].Reader) {
+			t.Errorf("%+v: held by %q", back, state.HeldBy)
+		}
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTrim_ALookFromBeforeAPurgeDoesNotHideIt: the server's other loop asks how the log stands
+// while this one trims it.
+func TestTrim_ALookFromBeforeAPurgeDoesNotHideIt(t *testing.T) {
+	p := &Partition{}
+	first, stale, purged, next := &feed.Shape{First: 1}, &feed.Shape{First: 1}, &feed.Shape{First: 9}, &feed.Shape{First: 9, Last: 12}
+	p.noteShape(nil, first)
+	p.shape.Store(purged) // while the loop waits for its answer
+	p.noteShape(first, stale)
+	if got := p.shape.Load(); got != purged {
+		t.Errorf("%+v", got)
+	}
+	p.noteShape(purged, next)
+	if got := p.shape.Load(); got != next {
+		t.Errorf("%+v", got)
 	}
 }

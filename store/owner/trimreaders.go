@@ -1,0 +1,133 @@
+package owner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// Hold says that somebody still reads a log.
+type Hold struct {
+	// Reader is who, for people, such as "pipeline order-stats".
+	Reader string
+	// Doing is what he does meanwhile, such as "reads a snapshot"; "" if he just reads on.
+	Doing string
+	// After is the last LSN that he has read: what is behind it he needs. The commit at it is
+	// kept for him too while it is there, for his next holder compares its checksum, and goes
+	// on without where it is gone.
+	After feed.LSN
+}
+
+// Holds returns who reads the logs of partitions and how far each has come. Nothing is
+// trimmed while barred tells a reason against it, which is no failure and may last, or an
+// error says that who reads is not known.
+type Holds func(ctx context.Context) (holds map[feed.Partition][]Hold, barred string, err error)
+
+// why says by what he holds a log.
+func (h *Hold) why() string {
+	if h.Doing != "" {
+		return h.Reader + " " + h.Doing + " and has not read more"
+	}
+	return h.Reader + " has not read more"
+}
+
+// readers returns who reads a log and how far, or why it may not be trimmed whoever does.
+func (t *trimmer) readers(ctx context.Context, l *trimming, now time.Time) (held []Hold, barred string, err error) {
+	if _, known := t.ends[l.p]; !known || now.Sub(t.askedAt) >= holdsInterval {
+		t.ends = map[*Partition]feed.LSN{}
+		for _, p := range t.s.partitions() {
+			t.ends[p] = p.state.Load().lsn
+		}
+		t.holds, t.notNow, t.failed = nil, "", nil
+		if t.s.cfg.Holds != nil {
+			t.holds, t.notNow, t.failed = t.s.cfg.Holds(ctx)
+		}
+		t.askedAt = now
+	}
+	if t.failed != nil {
+		return nil, "", fmt.Errorf("who reads it is not known: %w", t.failed)
+	}
+	if t.notNow != "" {
+		return nil, t.notNow, nil
+	}
+	held = slices.Clone(t.holds[l.p.id])
+	pins, err := snapshot.Pins(ctx, t.s.cfg.snapshots, l.p.id)
+	if err != nil {
+		return nil, "", err
+	}
+	for i := range pins {
+		held = append(held, Hold{Reader: pins[i].Holder, Doing: "reads a snapshot", After: pins[i].LSN})
+	}
+	return held, "", nil
+}
+
+// noteLate notes whom retentionMax will cut off.
+func (t *trimmer) noteLate(ctx context.Context, l *trimming, held []Hold, clock time.Time) error {
+	l.state.Late = nil
+	most, times := l.spec.RetentionMax, map[feed.LSN]time.Time{}
+	for _, h := range held {
+		if most == 0 || h.After >= l.lsn {
+			continue
+		}
+		next, known := l.times[h.After+1]
+		if !known {
+			var err error
+			if next, err = l.p.feed.Time(ctx, h.After+1); errors.Is(err, feed.ErrNotFound) {
+				continue // trimmed already
+			} else if err != nil {
+				return err
+			}
+		}
+		times[h.After+1] = next
+		// Told in the second half of the time that it has: a pipeline that lags for a moment
+		// is no news, and one that stands still is known for long enough.
+		if clock.Sub(next) > most/2 {
+			l.state.Late = append(l.state.Late, store.LateReader{Reader: h.Reader, After: h.After, CutOff: next.Add(most)})
+		}
+	}
+	l.times = times
+	return nil
+}
+
+// cutOff says of each reader who loses what he has not read that he is cut off. The trim
+// point is in the log, and what lies up to upTo is about to go.
+func (t *trimmer) cutOff(l *trimming, held []Hold, shape *feed.Shape, upTo feed.LSN) {
+	for _, h := range held {
+		// A log that begins with LSN 14, trimmed up to 20:
+		//
+		//	read up to 12    was cut off before, by whoever trimmed then
+		//	read up to 13    loses 14 to 20; told once, however many attempts the purge takes
+		//	read up to 20    loses nothing
+		//	told at 20, went on from 30, trimmed up to 40    told again
+		if h.After+1 < shape.First || h.After >= upTo || l.cutOff[h.Reader] > h.After {
+			continue
+		}
+		l.cutOff[h.Reader] = upTo
+		l.p.log.Error("a reader is cut off: what it has not read is older than changeFeed.retentionMax and goes",
+			"reader", h.Reader, "read up to", uint64(h.After), "trimmed up to", uint64(upTo), "retentionMax", l.spec.RetentionMax)
+	}
+}
+
+// slowest returns how much of a log up to an LSN none of its readers needs, and who needs
+// what is behind that.
+func slowest(held []Hold, shape *feed.Shape, upTo feed.LSN) (feed.LSN, string) {
+	why := ""
+	for i := range held {
+		// A log that begins with LSN 14:
+		//
+		//	read up to 12    needs 13, which is gone and comes back by no waiting
+		//	read up to 13    needs 14: nothing goes
+		//	read up to 20    needs 21, and compares 20: up to 19 may go
+		h := &held[i]
+		if to := max(h.After, shape.First, 1) - 1; h.After+1 >= shape.First && to < upTo {
+			upTo, why = to, h.why()
+		}
+	}
+	return upTo, why
+}
