@@ -148,8 +148,10 @@ func (r *Registry) pinItems(ctx context.Context, rec *Record, b *Bound, opts *Ap
 				"--discard-expired begins without them", p)
 		case pin.State == store.PinReady && pin.Items <= feed.WalkMax:
 			rec.Walks = append(rec.Walks, Walk{p.Number, pin.ID, pin.LSN, pin.Items})
+		case pin.State == store.PinReady && pin.Trimmed:
+			return fmt.Errorf("the log of %s was trimmed, and a walk has at most %d items: it has %d", p, uint64(feed.WalkMax), pin.Items)
 		case pin.Trimmed:
-			return fmt.Errorf("the log of %s was trimmed, and its owner keeps no snapshot to begin with: see store.snapshots.directory", p)
+			return fmt.Errorf("the log of %s was trimmed, and its owner takes no snapshots to begin with: see store.snapshots.store (directory, stream, off)", p)
 		}
 	}
 	return nil
