@@ -46,7 +46,8 @@ type run struct {
 	// reading is what the reader tries again, nil if nothing; stored by it.
 	reading atomic.Pointer[Trouble]
 
-	walk *Walk // that is not released yet; owned by meter
+	walk     *Walk     // that is not released yet; owned by meter
+	walkKept time.Time // when its pin was seen to last
 
 	// Guarded by mu: the loop writes, meter and Host.Activities read.
 	mu           sync.Mutex

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -202,7 +203,11 @@ func (r *run) itemsLeft(at feed.Position) int64 {
 // releaseWalk lets go of the snapshot when a durable checkpoint is behind it. Nobody but
 // the pin's time limit does so if this never succeeds.
 func (r *run) releaseWalk(ctx context.Context) {
-	if r.walk == nil || !r.term.Saved().Position.Reached(r.walk.LSN) {
+	if r.walk == nil {
+		return
+	}
+	if !r.term.Saved().Position.Reached(r.walk.LSN) {
+		r.keepWalk(ctx)
 		return
 	}
 	_, err := r.walk.Container.PinSnapshot(ctx, r.Partition, store.PinSnapshot{Holder: r.PinHolder(), Release: true})
@@ -211,4 +216,21 @@ func (r *run) releaseWalk(ctx context.Context) {
 		return
 	}
 	r.walk = nil
+}
+
+// keepWalk lets the pin last while nothing is read, because a sink is away for long. It
+// reads at the end, where there are no items: to ask for a pin would take another snapshot
+// where this one is gone.
+func (r *run) keepWalk(ctx context.Context) {
+	if time.Since(r.walkKept) < store.PinFor/24 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, measureMax)
+	defer cancel()
+	_, err := r.walk.Container.ReadPinned(ctx, r.Partition, store.ReadPinned{Holder: r.PinHolder(), ID: r.walk.Snapshot, From: r.walk.Items})
+	if err != nil {
+		r.term.Logger.DebugContext(ctx, "the snapshot that is walked is not kept for longer yet", slog.Any("error", err))
+		return
+	}
+	r.walkKept = time.Now()
 }

@@ -25,6 +25,7 @@ type pinnedItems struct {
 	refuse   *store.Error
 	pageMax  int
 	released chan struct{} // a token for each time
+	ends     chan struct{} // a token for each time that it is read at its end
 }
 
 func (p *pinnedItems) Handle(_ context.Context, r *store.Request) *store.Response {
@@ -38,6 +39,9 @@ func (p *pinnedItems) Handle(_ context.Context, r *store.Request) *store.Respons
 		return &store.Response{Err: p.refuse}
 	}
 	page := p.page
+	if int(r.Pinned.From) == len(page.Items) {
+		p.ends <- struct{}{}
+	}
 	page.Items = page.Items[min(int(r.Pinned.From), len(page.Items)):]
 	page.Items = page.Items[:min(p.pageMax, len(page.Items))]
 	return &store.Response{Pinned: &page}
@@ -56,7 +60,7 @@ func (s *stage) walk(n int) (*processors.Walk, *pinnedItems) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	p := &pinnedItems{page: store.PinnedPage{Log: s.log.ID(), LSN: s.last, Sum: s.sum, Time: 5}, pageMax: 7, released: make(chan struct{}, 100)}
+	p := &pinnedItems{page: store.PinnedPage{Log: s.log.ID(), LSN: s.last, Sum: s.sum, Time: 5}, pageMax: 7, released: make(chan struct{}, 100), ends: make(chan struct{}, 100)}
 	for i := range n {
 		p.page.Items = append(p.page.Items, store.Item{
 			Key: key, ID: fmt.Sprint("i", i), Body: []byte("{}"), ETag: store.ETag{LSN: 1, Index: uint32(i)}, Written: 1, Modified: 3,
@@ -307,4 +311,27 @@ type walkRetrier struct {
 func (r *walkRetrier) Retry(_ context.Context, p *processors.Parked) error {
 	r.tried <- p
 	return nil
+}
+
+// TestWalk_ThePinLastsWhileNothingIsRead: beside the reader, which comes to the end once,
+// somebody asks for the snapshot while the processor stands.
+func TestWalk_ThePinLastsWhileNothingIsRead(t *testing.T) {
+	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
+	s.append("before")
+	walk, owner := s.walk(10)
+	hold := make(chan struct{})
+	l := newLease()
+	stop := s.runTask(l, processors.Task{Resource: resource, Walk: walk, Processor: &recorder{fail: func([]string) error { <-hold; return nil }}})
+	for range 2 {
+		select {
+		case <-owner.ends:
+		case <-time.After(20 * time.Second):
+			t.Error("nobody lets the pin last")
+		}
+	}
+	close(hold)
+	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return cp.Position == feed.WalkEnd(walk.LSN) })
+	if err := stop(); err != nil {
+		t.Error(err)
+	}
 }
