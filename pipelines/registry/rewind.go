@@ -143,10 +143,16 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 		next.Walks = nil
 	}
 	start, err := r.rewindStart(ctx, b.Source, to)
+	if err == nil && to.Kind == rewindLSN {
+		err = r.holdsFrom(ctx, b.Source, to.lsn)
+	}
 	if err != nil {
 		return next, err
 	}
 	if next.From, err = r.positions(ctx, b.Source, start); err != nil {
+		if _, trimmed := errors.AsType[*feed.TrimmedError](err); trimmed {
+			err = fmt.Errorf("%w; rewind it to a later place, or to the beginning: then it begins with the items that are there", err)
+		}
 		return next, err
 	}
 	if next.Heads, err = r.positions(ctx, b.Source, feed.StartNow()); err != nil {
@@ -212,6 +218,26 @@ func (r *Registry) rewindStart(ctx context.Context, source *store.ContainerInfo,
 	case rewindBeginning:
 	}
 	return feed.StartBeginning(), nil
+}
+
+// holdsFrom refuses an LSN that the one log of a container does not hold any more: a
+// pipeline that was set back there would stand still at once.
+func (r *Registry) holdsFrom(ctx context.Context, c *store.ContainerInfo, lsn feed.LSN) error {
+	partition := feed.Partition{Container: c.ID, Number: c.Partitions[0].Number}
+	log, err := feed.OpenLog(ctx, r.JetStream, partition, r.cfg.Log)
+	if err != nil {
+		return fmt.Errorf("open the log of %s: %w", partition, err)
+	}
+	defer log.Close()
+	first, _, err := log.Bounds(ctx)
+	if err != nil {
+		return fmt.Errorf("look where the log of %s begins: %w", partition, err)
+	}
+	if lsn < first {
+		return fmt.Errorf("the log of the source was trimmed and begins at %s, behind %s; rewind it to a later place, or to the beginning: "+
+			"then it begins with the items that are there", first, lsn)
+	}
+	return nil
 }
 
 // rewindChecks returns where the checks of a cascade's target begin. Fan-outs from

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -98,5 +99,19 @@ func TestACascadeWalksWhereALogIsLongOrTrimmed(t *testing.T) {
 			PositionOf(next.From, 0) != end || PositionOf(next.Starts, 0).LSN != 10 {
 			t.Errorf("%s: the walk begins as %+v", name, next)
 		}
+	}
+
+	// Others begin with items only when they are set back to the beginning. A place that the
+	// log does not hold any more is refused, with the places that there are.
+	rec = &Record{Generation: 4, Spec: spec.PipelineSpec{Aggregate: &spec.Aggregate{}}}
+	b := &Bound{Source: trimmed, Target: short}
+	for name, to := range map[string]RewindTo{"commit": {Kind: rewindLSN, lsn: 5}, "time": at(2)} {
+		if next, err := r.rewound(t.Context(), rec, b, to, Checkpoints{}); err == nil || !strings.Contains(err.Error(), "or to the beginning") {
+			t.Errorf("an aggregate is set back to a %s that was trimmed: %+v, %v", name, next, err)
+		}
+	}
+	next, err := r.rewound(t.Context(), rec, b, RewindTo{Kind: rewindLSN, lsn: 6}, Checkpoints{})
+	if err != nil || PositionOf(next.From, 0).LSN != 5 {
+		t.Errorf("it is set back to the first commit that is kept: %+v, %v", next, err)
 	}
 }
