@@ -274,8 +274,10 @@ func TestDiskFull_WritesAreRefusedBeforeAnythingBreaks(t *testing.T) {
 			}
 		}
 	}
+	// A merge of the engine's tables may have freed some since; writes are taken again when
+	// a sixteenth more than the reserve is free.
 	left := d.freeMegabytes()
-	if left < reserve/2 || left > reserve {
+	if left < reserve/2 || left > reserve+reserve/16 {
 		t.Errorf("writes were refused with %d MiB free; the reserve is %d", left, reserve)
 	}
 	poll.Until(t, func() error {

@@ -460,10 +460,14 @@ func TestDoctor_SaysWhatCannotBeTrimmed(t *testing.T) {
 		}
 		return n
 	}
+	spec := info.Spec
+	spec.ChangeFeed.Retention = new(store.RetentionForever)
+	if _, err := w.catalog.Update(t.Context(), "default", "meta", spec); err != nil {
+		t.Fatal(err)
+	}
 	if n := says(); n != 0 {
 		t.Errorf("%d findings, and nothing is to be trimmed", n)
 	}
-	spec := info.Spec
 	spec.ChangeFeed.Retention = new(store.Retention(0))
 	if _, err := w.catalog.Update(t.Context(), "default", "meta", spec); err != nil {
 		t.Fatal(err)

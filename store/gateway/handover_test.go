@@ -26,12 +26,15 @@ func TestServer_AWriteThatMeetsADrainingOwnerIsAnswered(t *testing.T) {
 	}
 	p := feed.Partition{Container: info.ID, Number: info.Partitions[0].Number}
 	var once sync.Once
+	answers := 0 // of the subscription's goroutine
 	leaving, err := w.nc.Subscribe(store.RequestSubject(p), func(m *nats.Msg) {
 		once.Do(w.startOwners)
 		r, err := store.DecodeRequest(m.Data)
-		if err != nil || r.Transact == nil || r.Transact.IdempotencyKey == "" {
+		// It has gone in the end: an answer without a commit is always faster than one with it.
+		if err != nil || r.Transact == nil || r.Transact.IdempotencyKey == "" || answers == 10 {
 			return
 		}
+		answers++
 		gone := &store.Response{Err: store.Refuse(store.StatusGone, "this process no longer owns partition %s", p)}
 		_ = m.Respond(store.EncodeResponse(gone, r))
 	})
