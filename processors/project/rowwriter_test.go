@@ -361,6 +361,9 @@ func TestADeadLetterIsTriedAgain(t *testing.T) {
 		s.gone(l, deadLetters[i].ID)
 	}
 	s.equal(p)
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // gone waits until a dead letter is not there any more.
