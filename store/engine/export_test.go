@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/dgraph-io/badger/v4"
+	"github.com/dgraph-io/badger/v4/fb"
 	"github.com/dgraph-io/ristretto/v2/z"
 
 	"github.com/millrace/millrace/feed/document"
@@ -105,4 +106,36 @@ func (u *UniqueKey) Values(body []byte) [][]byte {
 		}
 	}
 	return values
+}
+
+// CoveredBytes returns where in a table the bytes stand that checksums of blocks cover.
+func CoveredBytes(table string) (at []int, err error) {
+	data, err := os.ReadFile(table)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(table)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	index, err := readIndex(f)
+	if err != nil {
+		return nil, err
+	}
+	for i := range index.OffsetsLength() {
+		var block fb.BlockOffset
+		if !index.Offsets(&block, i) {
+			return nil, corrupt("table %s: block %d is not in its index", table, i)
+		}
+		begin := int(block.Offset())
+		covered, ok := checked(data[begin : begin+int(block.Len())])
+		if !ok {
+			return nil, corrupt("table %s: block %d does not have its checksum", table, i)
+		}
+		for k := range covered {
+			at = append(at, begin+k)
+		}
+	}
+	return at, nil
 }
