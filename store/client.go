@@ -22,6 +22,10 @@ type ClientConfig struct {
 	// Timeout bounds a request whose context has no earlier deadline, waiting for
 	// an owner included. Default 10s.
 	Timeout time.Duration
+	// HandoverWait bounds how long a request is asked again while a process says that it
+	// gives the partition up, from its first such answer on. A drain that goes well is over
+	// before; one that hangs, in a log or on a disk, is told to whoever asks. Default 1s.
+	HandoverWait time.Duration
 	// Local are the owners of this process, reached without NATS. May be nil.
 	Local *Local
 	// ReadOnly says that the connection may only read. Then nothing is asked on the
@@ -34,7 +38,9 @@ type ClientConfig struct {
 // no routing table exists anywhere. Safe for concurrent use.
 //
 // It asks again by itself only where nothing can have happened: nobody answered
-// the subject, or who answered no longer owns the partition. A write whose
+// the subject, or who answered no longer owns the partition. While somebody answers
+// so, it asks for ClientConfig.HandoverWait and no longer: the *NoOwnerError is as good
+// an answer after that as at the deadline, and nothing was changed. A write whose
 // answer does not come is ErrUnknown, unless it has an idempotency key; then it
 // is sent again until the deadline.
 type Client struct {
@@ -49,6 +55,9 @@ type Client struct {
 func NewClient(nc *nats.Conn, catalog *Catalog, cfg ClientConfig) *Client {
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = 10 * time.Second
+	}
+	if cfg.HandoverWait <= 0 {
+		cfg.HandoverWait = time.Second
 	}
 	return &Client{nc: nc, catalog: catalog, cfg: cfg, quorum: &quorum{
 		pending: map[feed.Partition]*quorumAnswer{},
@@ -137,8 +146,9 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 	start := time.Now()
 	pause := 2 * time.Millisecond
-	unknown := false // an attempt went unanswered and may have been carried out
-	var leaving error
+	unknown := false  // an attempt went unanswered and may have been carried out
+	var leaving error // what a process that gives the partition up has answered since then
+	var since time.Time
 	for {
 		h := c.cfg.Local.find(r.Partition)
 		if h == nil {
@@ -154,8 +164,16 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 			return resp, nil
 		case errors.Is(err, ErrNotOwner), errors.Is(err, nats.ErrNoResponders):
 			// Nothing happened; the owner is on its way.
-			if leaving = nil; errors.Is(err, ErrNotOwner) {
-				leaving = err
+			if !errors.Is(err, ErrNotOwner) {
+				leaving = nil
+				break
+			}
+			if leaving == nil {
+				since = time.Now()
+			}
+			// What went unanswered before may have been carried out: only the next owner knows.
+			if leaving = err; !unknown && time.Since(since) >= c.cfg.HandoverWait {
+				return nil, &NoOwnerError{r.Partition, time.Since(start), leaving}
 			}
 		case errors.Is(err, errNoAnswer) && r.repeatable() && ctx.Err() == nil:
 			unknown = unknown || r.once()

@@ -1,9 +1,12 @@
 package gateway_test
 
 import (
+	"context"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -31,7 +34,7 @@ func TestServer_AWriteThatMeetsADrainingOwnerIsAnswered(t *testing.T) {
 		once.Do(w.startOwners)
 		r, err := store.DecodeRequest(m.Data)
 		// It has gone in the end: an answer without a commit is always faster than one with it.
-		if err != nil || r.Transact == nil || r.Transact.IdempotencyKey == "" || answers == 10 {
+		if err != nil || r.Transact == nil || r.Transact.IdempotencyKey == "" || answers == 8 {
 			return
 		}
 		answers++
@@ -45,6 +48,45 @@ func TestServer_AWriteThatMeetsADrainingOwnerIsAnswered(t *testing.T) {
 	a := w.ask("POST", docs, `{"id":"1","pk":"a","n":1}`, keyHeader, `["a"]`).is(201)
 	if !strings.Contains(string(a.body), `"n":1`) {
 		t.Errorf("the answer is %s", a.body)
+	}
+}
+
+// A write that meets an owner whose drain hangs, and no other owner, is refused with the
+// reason and may be sent again: it does not wait until the client has given it up.
+func TestServer_AWriteThatMeetsAHangingDrainIsRefused(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	w.stopOwners()
+	info, err := w.catalog.Get(t.Context(), "shop", "things")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := feed.Partition{Container: info.ID, Number: info.Partitions[0].Number}
+	leaving, err := w.nc.Subscribe(store.RequestSubject(p), func(m *nats.Msg) {
+		r, err := store.DecodeRequest(m.Data)
+		if err != nil {
+			return
+		}
+		gone := &store.Response{Err: store.Refuse(store.StatusGone, "process a hands partition %s over; nothing was changed", p)}
+		_ = m.Respond(store.EncodeResponse(gone, r))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = leaving.Unsubscribe() }()
+	// Before the 10 s of the client's timeout are over, after which it is refused alike.
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, "POST", w.web.URL+docs, strings.NewReader(`{"id":"1","pk":"a","n":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set(keyHeader, `["a"]`)
+	sign(t, r, w.key)
+	a := w.send(r).is(503)
+	if !strings.Contains(string(a.body), "process a hands partition") || a.header.Get("x-ms-retry-after-ms") == "" {
+		t.Errorf("the answer is %v %s", a.header, a.body)
 	}
 }
 

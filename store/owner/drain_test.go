@@ -1,7 +1,9 @@
 package owner
 
 import (
+	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -41,8 +43,8 @@ func TestDrain_AWriteIsAnsweredWhileAppendsAreAtHand(t *testing.T) {
 	}
 	var local store.Local
 	local.Add(first.id, first.Partition)
-	ask := func(timeout time.Duration) error {
-		client := store.NewClient(nil, w.catalog, store.ClientConfig{Local: &local, Timeout: timeout})
+	ask := func(timeout, handover time.Duration) error {
+		client := store.NewClient(nil, w.catalog, store.ClientConfig{Local: &local, Timeout: timeout, HandoverWait: handover})
 		things, err := client.Open(w.info)
 		if err != nil {
 			return err
@@ -50,16 +52,19 @@ func TestDrain_AWriteIsAnsweredWhileAppendsAreAtHand(t *testing.T) {
 		_, err = things.Create(t.Context(), []byte(`{"id":"4","a":"x"}`))
 		return err
 	}
-	// A client waits for the next owner, and says at the end of its time what it waited for.
-	if err := ask(500 * time.Millisecond); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "between two owners") || !strings.Contains(err.Error(), "node-1 hands partition") {
-		t.Errorf("a client whose time is over during the drain: %v", err)
+	// A client waits for the next owner, and says what it waited for: at the end of its own
+	// time, or soon, where it has much of that and the drain hangs.
+	for _, times := range [][2]time.Duration{{500 * time.Millisecond, time.Hour}, {time.Hour, 20 * time.Millisecond}} {
+		if err := ask(times[0], times[1]); !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "between two owners") || !strings.Contains(err.Error(), "node-1 hands partition") {
+			t.Errorf("a client with %s, and %s for a handover: %v", times[0], times[1], err)
+		}
 	}
 	if got := first.read(k, "1"); got != "" {
 		t.Errorf("the append at hand is read before the log has answered: %s", got)
 	}
 
 	waiting := make(chan error, 1)
-	go func() { waiting <- ask(time.Minute) }()
+	go func() { waiting <- ask(time.Minute, time.Minute) }()
 	release()
 	if err := <-held; err != nil {
 		t.Errorf("the append at hand: %v", err)
@@ -76,5 +81,42 @@ func TestDrain_AWriteIsAnsweredWhileAppendsAreAtHand(t *testing.T) {
 		if got := second.read(k, id); (got != "") != there {
 			t.Errorf("item %s is %q at the next owner", id, got)
 		}
+	}
+}
+
+// TestDrain_AWriteIsAnsweredThoughTheDeciderHangs stops an owner whose decider hangs, as it
+// does in a read of a disk that does not answer: what waits for it is told at once that
+// nothing happened, and so is what comes. Without that both wait as long as the disk.
+func TestDrain_AWriteIsAnsweredThoughTheDeciderHangs(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	hangs, release := make(chan struct{}), make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.onDecider(context.Background(), func(*decider) { close(hangs); <-release })
+	}()
+	<-hangs
+	waits := make(chan error, 1)
+	go func() {
+		_, err := n.one(k, create(`{"id":"1","a":"x"}`))
+		waits <- err
+	}()
+	for len(n.queue) == 0 { // it is queued in a moment
+		runtime.Gosched()
+	}
+	n.cancel()
+	// The decider hangs until both have their answers.
+	if err := <-waits; !errors.Is(err, store.ErrNotOwner) || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("a write that waits for the decider: %v", err)
+	}
+	if _, err := n.one(k, create(`{"id":"2","a":"x"}`)); !errors.Is(err, store.ErrNotOwner) || !strings.Contains(err.Error(), "nothing was changed") {
+		t.Errorf("a write that comes during the drain: %v", err)
+	}
+	close(release)
+	<-ended
+	if err := n.stop(); err != nil {
+		t.Errorf("stop: %v", err)
 	}
 }

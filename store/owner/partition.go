@@ -133,6 +133,10 @@ func (p *Partition) run(ctx context.Context) error {
 	defer unhook()
 	deciding, stopDeciding := context.WithCancel(ctx)
 	defer stopDeciding()
+	// From the first moment of a drain on, whatever the decider is at: a disk that hangs under
+	// it must not keep those waiting who come to an owner on its way out.
+	unrefuse := context.AfterFunc(deciding, p.refuseRest)
+	defer unrefuse()
 	c := newCommitter(p)
 	var committerErr error
 	var wg sync.WaitGroup
