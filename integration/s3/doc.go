@@ -1,6 +1,6 @@
-// Package s3 tests the Parquet sink on a real S3-compatible server: the Versity
-// gateway, in process. It is a module of its own, so that the product and its
-// go.mod stay free of that server. Run it with
+// Package s3 tests what is kept in a bucket (Parquet files, snapshots, backups) on a real
+// S3-compatible server: the Versity gateway, in process. It is a module of its own, so that
+// the product and its go.mod stay free of that server. Run it with
 //
 //	cd integration/s3 && go test ./...
 package s3

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/millrace/millrace/pipelines/internal/roots"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
+	"github.com/millrace/millrace/store/s3"
 )
 
 // newParquetSink returns a sink of files in a directory or a bucket.
@@ -31,15 +33,14 @@ func newParquetSink(rec *registry.Record, limits *SinkLimits) (project.Sink, err
 		dir.Guard(func(ctx context.Context) error { return limits.Admit(ctx, rec) })
 		return parquetsink.New(dir, cfg)
 	}
-	s3 := parquetsink.S3Config{
+	bucket, err := s3.New(s3.Config{
 		Endpoint: spec.S3.Endpoint, Bucket: spec.S3.Bucket, Prefix: spec.S3.Prefix, Region: spec.S3.Region,
-		Insecure: spec.S3.Secure != nil && !*spec.S3.Secure, AccessKeyEnv: spec.S3.AccessKeyEnv, SecretKeyEnv: spec.S3.SecretKeyEnv,
-	}
-	bucket, err := parquetsink.NewS3(s3)
+		Secure: spec.S3.Secure, AccessKeyEnv: spec.S3.AccessKeyEnv, SecretKeyEnv: spec.S3.SecretKeyEnv,
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("parquet sink: %w", err)
 	}
-	return parquetsink.New(bucket, cfg)
+	return parquetsink.New(parquetsink.Bucket(bucket), cfg)
 }
 
 // Admit returns why this process may not write the files of a pipeline where it says,

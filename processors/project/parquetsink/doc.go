@@ -2,7 +2,7 @@
 // reader (DuckDB, Spark, pandas) reads as the current state of each table at a
 // position: in a local directory, or in a bucket of an S3-compatible server.
 //
-//	store := parquetsink.NewDir("./analytics")             // or NewS3
+//	store := parquetsink.NewDir("./analytics")             // or Bucket
 //	sink, err := parquetsink.New(store, parquetsink.Config{})
 //
 // # Reading
@@ -75,7 +75,7 @@
 // slow. The clocks of processes that write the same tables decide only when a superseded
 // file goes; they should not differ by more than a small part of Grace.
 //
-// A Sink, a Dir, an S3 and everything else exported is safe for concurrent use, except for
+// A Sink, a Dir and everything else exported is safe for concurrent use, except for
 // a Writer, which is used by one goroutine at a time. FORMAT.md describes what is
 // stored.
 //

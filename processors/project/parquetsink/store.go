@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/s3"
 )
 
 // ObjectStore keeps objects by name. Names are paths with slashes. Every method is
@@ -35,6 +36,22 @@ type Object struct {
 	Name string
 	// Modified is when it was made or replaced, on the store's clock.
 	Modified time.Time
+}
+
+// Bucket returns the store in a bucket. The server must honour If-None-Match: * on PUT, as
+// AWS, MinIO and R2 do; a Sink finds out and refuses one that does not.
+func Bucket(b *s3.Bucket) ObjectStore { return bucket{b} }
+
+type bucket struct{ *s3.Bucket }
+
+func (b bucket) List(ctx context.Context, prefix, after string) iter.Seq2[Object, error] {
+	return func(yield func(Object, error) bool) {
+		for o, err := range b.Bucket.List(ctx, prefix, after) {
+			if !yield(Object{Name: o.Name, Modified: o.Modified}, err) {
+				return
+			}
+		}
+	}
 }
 
 // viewer is a store of files in which the present ones can be shown in folders of

@@ -1,0 +1,102 @@
+package s3_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/store/s3"
+)
+
+// bucketOf returns a bucket on a server that answers with f.
+func bucketOf(t testing.TB, timeout time.Duration, f http.HandlerFunc) *s3.Bucket {
+	t.Helper()
+	// A server learns that its client has gone only where it reads, so what waits there is
+	// ended from here.
+	work, end := context.WithCancel(context.Background())
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { f(w, r.WithContext(work)) }))
+	t.Cleanup(func() {
+		end()
+		server.Close()
+	})
+	t.Setenv("TEST_ACCESS", "who")
+	t.Setenv("TEST_SECRET", "the-secret")
+	b, err := s3.New(s3.Config{
+		Endpoint: strings.TrimPrefix(server.URL, "http://"), Bucket: "shop", Region: "here", Secure: new(bool),
+		AccessKeyEnv: "TEST_ACCESS", SecretKeyEnv: "TEST_SECRET", Timeout: timeout,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// A server that takes a connection and never answers, or stops inside of an object, keeps
+// nobody: the error is none of a context, because the caller's has not ended.
+func TestBucket_EndsWhatIsNotAnswered(t *testing.T) {
+	silent := func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	stalls := func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "100")
+		w.Header().Set("Last-Modified", time.Now().UTC().Format(http.TimeFormat))
+		w.WriteHeader(http.StatusOK)
+		_, _ = w.Write([]byte("some"))
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}
+	ctx := t.Context()
+	b := bucketOf(t, 50*time.Millisecond, silent)
+	_, get := b.Get(ctx, "a")
+	_, names := b.Names(ctx, "")
+	_, half := bucketOf(t, 50*time.Millisecond, stalls).Get(ctx, "a")
+	for what, err := range map[string]error{
+		"get": get, "names": names, "half an object": half, "put": b.Put(ctx, "a", []byte("a")),
+		"exclusive": b.PutExclusive(ctx, "a", nil), "delete": b.Delete(ctx, "a"), "delete two": b.Delete(ctx, "a", "b"),
+	} {
+		if !errors.Is(err, s3.ErrSlow) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+			t.Errorf("%s: %v, want ErrSlow", what, err)
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := b.Get(ended, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("get for somebody who has gone: %v, want his own error", err)
+	}
+}
+
+// A server that pays no heed to conditions is found out: two processes would overwrite each
+// other's pointer on it.
+func TestBucket_ProveRefusesServersThatDoNotCompare(t *testing.T) {
+	for name, compares := range map[string]func(*http.Request) bool{
+		"nothing":       func(*http.Request) bool { return false },
+		"If-None-Match": func(r *http.Request) bool { return r.Header.Get("If-None-Match") != "" },
+		"If-Match":      func(r *http.Request) bool { return r.Header.Get("If-Match") != "" },
+		"both":          func(r *http.Request) bool { return r.Header.Get("If-Match")+r.Header.Get("If-None-Match") != "" },
+	} {
+		b := bucketOf(t, time.Minute, func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body)
+			if compares(r) {
+				w.WriteHeader(http.StatusPreconditionFailed)
+				return
+			}
+			w.Header().Set("ETag", `"abc"`)
+		})
+		if err := b.Prove(t.Context(), "a", []byte("a")); (err == nil) != (name == "both") {
+			t.Errorf("one that compares %s: %v", name, err)
+		}
+	}
+}
+
+func TestConfig_RefusesWhatItCannotUse(t *testing.T) {
+	for _, c := range []s3.Config{
+		{}, {Bucket: "b", AccessKeyEnv: "A"}, {Bucket: "b", Endpoint: "http://h:9000"}, {Bucket: "b", AccessKeyEnv: "NOT_SET", SecretKeyEnv: "NOT_SET"},
+	} {
+		if _, err := s3.New(c); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package s3
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+)
+
+// Config says where a bucket is.
+type Config struct {
+	// Endpoint is host:port of the server, without a scheme. Default s3.amazonaws.com.
+	Endpoint string `yaml:"endpoint"`
+
+	// Bucket must exist.
+	Bucket string `yaml:"bucket"`
+
+	// Prefix is a folder in the bucket, before all names. Default the bucket's root.
+	Prefix string `yaml:"prefix"`
+
+	// Region of the bucket, such as eu-central-1. Default: the server is asked.
+	Region string `yaml:"region"`
+
+	// Secure is whether the server is reached by TLS. Default true.
+	Secure *bool `yaml:"secure"`
+
+	// AccessKeyEnv and SecretKeyEnv name the environment variables that hold the keys, both
+	// or neither. Without them the usual places are asked: AWS_ACCESS_KEY_ID and
+	// AWS_SECRET_ACCESS_KEY, the shared credentials file, the machine's role.
+	AccessKeyEnv string `yaml:"accessKeyEnv"`
+	SecretKeyEnv string `yaml:"secretKeyEnv"`
+
+	// Transport carries the requests. Default is that of the client library.
+	Transport http.RoundTripper `yaml:"-"`
+	// Timeout is how long a request may take, beside a second for each 128 KiB that it
+	// carries, with the times that it is sent again. Default 30s.
+	Timeout time.Duration `yaml:"-"`
+}
+
+// Check returns what is wrong with a configuration, without a look at the environment.
+func (c *Config) Check() error {
+	switch {
+	case c.Bucket == "":
+		return errors.New("s3: bucket is missing")
+	case (c.AccessKeyEnv == "") != (c.SecretKeyEnv == ""):
+		return errors.New("s3: one of accessKeyEnv and secretKeyEnv is missing")
+	case strings.Contains(c.Endpoint, "://"):
+		return fmt.Errorf("s3: endpoint is %q; host:port without a scheme is expected, and secure: false for HTTP", c.Endpoint)
+	}
+	return nil
+}
+
+func (c *Config) keys() (*credentials.Credentials, error) {
+	if c.AccessKeyEnv == "" && c.SecretKeyEnv == "" {
+		return credentials.NewChainCredentials([]credentials.Provider{
+			&credentials.EnvAWS{}, &credentials.EnvMinio{}, &credentials.FileAWSCredentials{}, &credentials.IAM{},
+		}), nil
+	}
+	access, secret := os.Getenv(c.AccessKeyEnv), os.Getenv(c.SecretKeyEnv)
+	if access == "" || secret == "" {
+		return nil, fmt.Errorf("s3: the environment variables %q and %q must hold the keys", c.AccessKeyEnv, c.SecretKeyEnv)
+	}
+	return credentials.NewStaticV4(access, secret, ""), nil
+}
+
+// New returns a bucket. It does not touch the network.
+func New(c Config) (*Bucket, error) {
+	if c.Endpoint == "" {
+		c.Endpoint = "s3.amazonaws.com"
+	}
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	keys, err := c.keys()
+	if err != nil {
+		return nil, err
+	}
+	client, err := minio.New(c.Endpoint, &minio.Options{
+		Creds: keys, Secure: c.Secure == nil || *c.Secure, Region: c.Region, Transport: c.Transport,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("s3 %s: %w", c.Endpoint, err)
+	}
+	prefix := strings.Trim(c.Prefix, "/")
+	if prefix != "" {
+		prefix += "/"
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 30 * time.Second
+	}
+	return &Bucket{client: client, bucket: c.Bucket, prefix: prefix, timeout: c.Timeout}, nil
+}
