@@ -1,5 +1,8 @@
 package natsd
 
+// KeepFolder is keepFolder.
+const KeepFolder = keepFolder
+
 // MonitorAddress is where monitoring is served.
 func MonitorAddress(s *Server) string {
 	s.mu.Lock()

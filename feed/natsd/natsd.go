@@ -19,6 +19,9 @@
 // cause is gone, starts the server anew; connections made by Conn find it again
 // by themselves.
 //
+// A server that cannot read a stream's files when it starts would remove them. They are kept
+// beside it until it has started, and put back: see keepStreams.
+//
 // All methods may be called concurrently.
 //
 // It is no API: the command millrace is made of it, and it changes without notice.
@@ -48,6 +51,10 @@ var ErrClosed = errors.New("natsd: closed")
 // written. The server writes nothing more to it until Reopen.
 var ErrStore = errors.New("natsd: the store keeps a write error")
 
+// ErrUnread is among the causes of Health's error if the files of a stream could not be
+// read when the server started. They are kept, and Reopen tries again.
+var ErrUnread = errors.New("natsd: files could not be read")
+
 // Server is an embedded NATS server.
 type Server struct {
 	cfg    Config
@@ -57,6 +64,7 @@ type Server struct {
 	running *server.Server
 	ended   chan struct{} // closed when running's Start has returned
 	monitor *monitor      // nil: off
+	unread  []string      // streams that running could not open
 }
 
 // Open starts a server and waits until it takes connections, at most until ctx
@@ -105,6 +113,9 @@ func (s *Server) startLocked(ctx context.Context) error {
 	for _, stream := range completed {
 		s.cfg.Log.Warn("an update of a stream had been cut off and was completed", slog.String("stream", stream))
 	}
+	if err := s.keepStreams(); err != nil {
+		return fmt.Errorf("natsd: keep the files of streams: %w", err)
+	}
 	n, err := server.NewServer(options)
 	if err != nil {
 		return fmt.Errorf("natsd: configure: %w", err)
@@ -118,6 +129,10 @@ func (s *Server) startLocked(ctx context.Context) error {
 	}()
 	err = awaitReady(ctx, n, log.fatal)
 	if err == nil {
+		// Before anybody is admitted, who could delete a stream.
+		s.unread, err = s.restoreStreams()
+	}
+	if err == nil {
 		err = s.access.admit(n)
 	}
 	if err != nil {
@@ -129,6 +144,10 @@ func (s *Server) startLocked(ctx context.Context) error {
 	if s.cfg.Port == PortRandom && !s.cfg.DontListen {
 		// Reopen takes the same port, so that ClientURL stays true.
 		s.cfg.Port = n.Addr().(*net.TCPAddr).Port
+	}
+	for _, stream := range s.unread {
+		s.cfg.Log.Error("a stream could not be opened, because its files could not be read; they are as they were, and it comes back when they can be read",
+			slog.String("stream", stream))
 	}
 	s.running, s.ended = n, ended
 	return nil
@@ -199,14 +218,20 @@ func (s *Server) ClientURL() string {
 }
 
 // Health says what keeps the server from serving or storing, nil if nothing
-// does: ErrStore until Reopen, ErrClosed after a Reopen that did not succeed.
+// does: ErrStore and ErrUnread until Reopen, ErrClosed after a Reopen that did not succeed.
 func (s *Server) Health() error {
 	n, err := s.server()
 	if err != nil {
 		return err
 	}
+	s.mu.Lock()
+	unread := s.unread
+	s.mu.Unlock()
 	status := n.Healthz(&server.HealthzOptions{Details: true})
 	var errs []error
+	for _, stream := range unread {
+		errs = append(errs, fmt.Errorf("%w: the files of stream %s in %s; see what the disk has, or the way to it", ErrUnread, stream, s.cfg.Dir))
+	}
 	for _, e := range status.Errors {
 		err := errors.New(strings.TrimPrefix(e.Error, "JetStream "))
 		if strings.Contains(e.Error, "write error") {

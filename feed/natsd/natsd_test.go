@@ -2,11 +2,16 @@ package natsd_test
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -139,5 +144,83 @@ func TestReopen_KeepsWhatWasStoredAndConnectionsReturn(t *testing.T) {
 	}
 	if err := s.Health(); !errors.Is(err, natsd.ErrClosed) {
 		t.Errorf("health after close: %v, want %v", err, natsd.ErrClosed)
+	}
+}
+
+// A server that cannot read a file of a stream when it starts removes the stream: its files
+// are there nevertheless, Health tells, and it is back as soon as they can be read. The same
+// where the process is killed before it has put them back.
+func TestOpen_KeepsAStreamThatCannotBeRead(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, natsd.Config{Dir: dir, DontListen: true})
+	calls := 0
+	messages := func() (texts []string) {
+		calls++
+		nc, err := s.Conn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		js, err := jetstream.New(nc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"S", "T"} {
+			stream, err := js.CreateOrUpdateStream(t.Context(), jetstream.StreamConfig{Name: name, Subjects: []string{name}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stream.CachedInfo().State.Msgs == 0 {
+				if _, err := js.Publish(t.Context(), name, fmt.Appendf(nil, "in %s since call %d", name, calls)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := stream.GetMsg(t.Context(), 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			texts = append(texts, string(m.Data))
+		}
+		return texts
+	}
+	want := messages()
+	streams := filepath.Join(dir, "jetstream", "$G", "streams")
+	// Reading a directory is an error for whoever expects a file, root too.
+	unreadable := filepath.Join(streams, "S", "msgs", "2.blk")
+	if err := os.Mkdir(unreadable, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Reopen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Health(); !errors.Is(err, natsd.ErrUnread) || !strings.Contains(err.Error(), "stream S ") {
+			t.Errorf("health: %v", err)
+		}
+	}
+	if err := os.Remove(unreadable); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reopen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Health(); err != nil {
+		t.Errorf("health: %v", err)
+	}
+	if diff := cmp.Diff(want, messages()); diff != "" {
+		t.Error(diff)
+	}
+	s.Close()
+	kept := filepath.Join(dir, natsd.KeepFolder, "$G")
+	if _, err := os.Stat(filepath.Dir(kept)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("links are left: %v", err)
+	}
+	// Killed when the server had removed S, and T was not linked yet.
+	if err := errors.Join(os.MkdirAll(filepath.Join(kept, "T", "msgs"), 0o700), os.Rename(filepath.Join(streams, "S"), filepath.Join(kept, "S"))); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, natsd.Config{Dir: dir, DontListen: true})
+	if diff := cmp.Diff(want, messages()); diff != "" {
+		t.Error(diff)
 	}
 }

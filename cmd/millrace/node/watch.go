@@ -34,6 +34,8 @@ const (
 	// reopenFree is the free space below which the embedded server is not opened
 	// anew, whatever the reserve: some of its largest messages.
 	reopenFree = 32 << 20
+	// reopenPauseMax bounds the pause between two openings for streams that could not be read.
+	reopenPauseMax = 5 * time.Minute
 	// reopenTimeout bounds the opening, which may have to read every stream.
 	reopenTimeout = 5 * time.Minute
 )
@@ -59,6 +61,10 @@ type watch struct {
 	closed  bool
 	stuck   map[string]bool         // pipelines that were told to be
 	unowned map[feed.Partition]bool // without an owner at the last look; nil before the first
+	// When the embedded server was opened anew for streams that it could not read, and how
+	// long it is not again.
+	reopened    time.Time
+	reopenPause time.Duration
 
 	// Guarded by judging, under which nothing is asked of others, so that judge goes on
 	// while a look hangs.
@@ -238,7 +244,13 @@ func (w *watch) checkServer(ctx context.Context) error {
 		return nil
 	}
 	err := w.n.server.Health()
-	if !errors.Is(err, natsd.ErrStore) && !errors.Is(err, natsd.ErrClosed) {
+	if errors.Is(err, natsd.ErrUnread) {
+		// Each try interrupts what the other streams do.
+		if time.Since(w.reopened) < w.reopenPause {
+			return err
+		}
+		w.reopened, w.reopenPause = time.Now(), min(max(2*w.reopenPause, watchInterval), reopenPauseMax)
+	} else if w.reopenPause = 0; !errors.Is(err, natsd.ErrStore) && !errors.Is(err, natsd.ErrClosed) {
 		return err
 	}
 	dir := w.n.cfg.NATS.Dir
@@ -246,7 +258,7 @@ func (w *watch) checkServer(ctx context.Context) error {
 	if free := freeBytes(dir); free >= 0 && free < need {
 		return fmt.Errorf("the disk of %s is full: %d MiB are free, %d MiB are needed to go on; free some space (%w)", dir, free>>20, need>>20, err)
 	}
-	w.n.log.Warn("the embedded NATS server could not write and is opened anew", slog.Any("error", err))
+	w.n.log.Warn("the embedded NATS server could not write, or read, and is opened anew", slog.Any("error", err))
 	w.noteLook(time.Now(), "the embedded NATS server is opened anew")
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reopenTimeout)
 	defer cancel()
