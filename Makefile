@@ -21,7 +21,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test check lint fuzz vuln bench soak chaos model random upgrade
+.PHONY: help demo build test check lint fuzz vuln bench soak chaos model random sim upgrade
 
 ## help: list the targets
 help:
@@ -89,6 +89,10 @@ model:
 ## random: 100,000 random operations over cascades, and over every kind of copy, from SEED on (default 1)
 random:
 	$(GO) test ./integration -count=1 -timeout 0 -v -parallel 1 -run 'EveryKind_Model|I6_Model' -args -long -everykind.seed=$(or $(SEED),1) -model.seed=$(or $(SEED),1)
+
+## sim: SEEDS runs (default 1000) of the stores' real roles in a simulated world, from SEED on (default 1)
+sim:
+	$(GO) test ./integration/sim -count=1 -timeout 0 -v -run TestSimulation -args -sim.seeds=$(or $(SEEDS),1000) -sim.first=$(or $(SEED),1)
 
 ## soak: an hour of writes at 2,000/s under the WebStore's pipelines; memory stays flat (SOAK=10m for less)
 soak:

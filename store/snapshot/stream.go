@@ -55,10 +55,13 @@ func subject(name string) (string, error) {
 // find returns the stream; nil if it is not there and is not to be made.
 func (s *stream) find(ctx context.Context, create bool) (jetstream.Stream, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open != nil {
-		return s.open, nil
+	open := s.open
+	s.mu.Unlock()
+	if open != nil {
+		return open, nil
 	}
+	// Not under the lock: a request that gets no answer would hold up everybody else, also
+	// those whose context ends. Two that look at once find the same.
 	found, err := s.js.Stream(ctx, StreamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		if !create {
@@ -77,7 +80,9 @@ func (s *stream) find(ctx context.Context, create bool) (jetstream.Stream, error
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", s, err)
 	}
+	s.mu.Lock()
 	s.open = found
+	s.mu.Unlock()
 	return found, nil
 }
 

@@ -1,0 +1,239 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"path/filepath"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
+)
+
+// version is an item as it was from one commit to the next that changed it.
+type version struct {
+	etag store.ETag
+	at   time.Time // when the log took it
+	body string    // "" if the item was gone
+}
+
+// ledger is what the log says, read by a hand that is not the product's: the items of each
+// moment, and where each tag was written.
+type ledger struct {
+	versions map[string][]version
+	tags     map[string][]feed.Position
+	ends     []time.Time // when each LSN was stored, from LSN 1 on
+	trimmed  feed.LSN
+	epoch    uint64
+	changes  []change
+}
+
+type change struct {
+	at   feed.Position
+	item string
+	op   feed.Op
+	prev feed.Position
+}
+
+// judge compares what was promised with what the log holds.
+func (w *world) judge() {
+	st := w.stream()
+	if st == nil {
+		w.failf("the log is gone")
+		return
+	}
+	l := w.read(st)
+	w.judgeTrims(st, l)
+	for _, c := range w.calls {
+		w.judgeCall(l, c)
+	}
+	w.judgeDigests()
+}
+
+func (w *world) stream() *stream {
+	w.net.mu.Lock()
+	defer w.net.mu.Unlock()
+	return w.server.streams[w.id.Stream()]
+}
+
+// read reads all that the log ever held. Its commits have to follow each other, and each
+// change the one before of its item.
+func (w *world) read(st *stream) *ledger {
+	l := &ledger{versions: map[string][]version{}, tags: map[string][]feed.Position{}}
+	var before feed.Commit
+	for i, m := range st.history {
+		c, err := feed.DecodeCommit(m.data)
+		if err != nil || m.seq != uint64(i)+1 {
+			w.failf("I4: commit %d of the log: sequence %d, %v", i+1, m.seq, err)
+			return l
+		}
+		c.LSN = feed.LSN(m.seq)
+		if c.Prev != before.Sum || c.Time < before.Time || c.Trimmed < before.Trimmed || c.Trimmed >= c.LSN || c.Epoch < before.Epoch {
+			w.failf("I1: commit %s (epoch %d of %s, trimmed %s) does not follow %s (epoch %d of %s, trimmed %s)",
+				c.LSN, c.Epoch, c.Owner, c.Trimmed, before.LSN, before.Epoch, before.Owner, before.Trimmed)
+		}
+		before = *c
+		l.ends = append(l.ends, m.at)
+		l.trimmed, l.epoch = c.Trimmed, c.Epoch
+		index := uint32(0)
+		for i := range c.Transactions {
+			for j := range c.Transactions[i].Changes {
+				w.follow(l, &c.Transactions[i].Changes[j], feed.Position{LSN: c.LSN, Index: index}, m.at)
+				index++
+			}
+		}
+	}
+	return l
+}
+
+// follow takes one change into the ledger.
+func (w *world) follow(l *ledger, c *feed.Change, at feed.Position, stored time.Time) {
+	all := l.versions[c.ID]
+	was := version{}
+	if len(all) > 0 {
+		was = all[len(all)-1]
+	}
+	before, err := c.BeforeBody()
+	if err != nil || string(before) != was.body || was.body != "" && c.Prev != feed.Position(was.etag) {
+		w.failf("the change of %s at %v replaces %s as of %v, and the one before left %s as of %v: %v", c.ID, at, before, c.Prev, was.body, was.etag, err)
+	}
+	if (c.Op == feed.OpCreate) != (was.body == "") {
+		w.failf("the change of %s at %v is a %s, and the one before left %q", c.ID, at, c.Op, was.body)
+	}
+	l.versions[c.ID] = append(all, version{store.ETag(at), stored, string(c.After)})
+	l.changes = append(l.changes, change{at, c.ID, c.Op, c.Prev})
+	if c.After != nil {
+		var body struct{ Tag string }
+		if err := json.Unmarshal(c.After, &body); err != nil {
+			w.failf("the change at %v: %v", at, err)
+		}
+		l.tags[body.Tag] = append(l.tags[body.Tag], at)
+	}
+}
+
+// judgeTrims looks whether what is gone from the log was allowed to go.
+func (w *world) judgeTrims(st *stream, l *ledger) {
+	if first := feed.LSN(st.first); first > l.trimmed+1 {
+		w.failf("the log begins at %s, and its last commit allows %s to be gone", first, l.trimmed)
+	}
+	if n := uint64(len(st.msgs)); n != st.last-st.first+1 {
+		w.failf("the log holds %d commits from %d to %d", n, st.first, st.last)
+	}
+}
+
+// judgeCall compares one call with the log.
+func (w *world) judgeCall(l *ledger, c *call) {
+	written := l.tags[c.tag]
+	switch {
+	case c.tag == "":
+	case len(written) > 1:
+		w.failf("written %d times, at %v: %s", len(written), written, c)
+	case c.outcome == refused && len(written) > 0:
+		w.failf("refused, and the log has it at %v: %s", written, c)
+	case c.outcome == acknowledged && c.kind != store.OpDelete && len(written) == 0:
+		w.failf("I2: acknowledged, and not in the log: %s", c)
+	case c.outcome == acknowledged && c.kind != store.OpDelete && written[0] != feed.Position(c.etag):
+		w.failf("acknowledged with etag %v, and the log has it at %v: %s", c.etag, written[0], c)
+	}
+	if c.ended == 0 {
+		w.failf("never ended: %s", c)
+		return
+	}
+	holds := w.expected(c)
+	if holds == nil {
+		return
+	}
+	// The answer must be true of some moment between the end of every call that had ended
+	// when this one began, and its own end.
+	lower := w.known(c)
+	all := append([]version{{}}, l.versions[c.item]...)
+	for i, v := range all {
+		if i+1 < len(all) && all[i+1].etag.LSN <= lower || v.at.After(c.endedAt) {
+			continue
+		}
+		if holds(v) {
+			return
+		}
+	}
+	w.failf("no state of the item from LSN %s on explains: %s; its versions: %+v", lower, c, all)
+}
+
+// known is the LSN up to which calls had told of the log when c began.
+func (w *world) known(c *call) (lower feed.LSN) {
+	for _, other := range w.calls {
+		if other.outcome == acknowledged && other.ended < c.began {
+			lower = max(lower, other.etag.LSN)
+		}
+	}
+	return lower
+}
+
+// expected tells of which version of the item the answer to a call is true; nil if of all.
+func (w *world) expected(c *call) func(version) bool {
+	there := func(v version) bool { return v.body != "" }
+	gone := func(v version) bool { return v.body == "" }
+	switch {
+	case c.outcome == acknowledged && c.kind == store.OpRead:
+		return func(v version) bool { return v.body == c.body && v.etag == c.etag }
+	case c.outcome == acknowledged && c.kind != store.OpDelete:
+		return func(v version) bool { return v.etag == c.etag }
+	case c.status == store.StatusConflict:
+		return there
+	case c.status == store.StatusNotFound:
+		return gone
+	case c.status == store.StatusPreconditionFailed:
+		return func(v version) bool { return v.body == "" || v.etag != c.ifMatch }
+	}
+	return nil
+}
+
+// judgeDigests compares what one gets by replaying the log from its very beginning with what
+// one gets from the newest snapshot and the log behind it (I3).
+func (w *world) judgeDigests() {
+	whole, lsnWhole := w.rebuilt("whole", true)
+	tail, lsnTail := w.rebuilt("tail", false)
+	if whole != tail || lsnWhole != lsnTail {
+		w.failf("I3: replay from the beginning gives %x at %s, snapshot and tail %x at %s", whole, lsnWhole, tail, lsnTail)
+	}
+}
+
+// rebuilt lets a new node open the partition as the log tells it, and returns the digest of
+// its engine.
+func (w *world) rebuilt(name string, whole bool) (digest uint64, lsn feed.LSN) {
+	other := &world{plan: w.plan, dir: w.dir, info: w.info, id: w.id, net: w.net, server: w.server.fork(whole)}
+	n := &node{w: other, name: name, dir: filepath.Join(w.dir, name)}
+	n.start()
+	nc, js := connect(other.server.host("reader"))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	ct := other.open(ctx, nc, js)
+	if _, err := ct.Count(ctx, w.id, store.Scope{}); err != nil {
+		w.failf("%s cannot be opened: %v", name, err)
+	}
+	nc.Close()
+	p := must(n.run.db.Partition(w.id))
+	digest = must(p.Digest())
+	lsn = must(p.State()).Applied
+	n.stop()
+	other.wg.Wait()
+	return digest, lsn
+}
+
+// measure tells what a run was about.
+func (w *world) measure(r *result) {
+	st := w.server.streams[w.id.Stream()]
+	r.commits, r.trimmed = len(st.history), st.first-1
+	for _, c := range w.calls {
+		if c.outcome == acknowledged {
+			r.acks++
+		}
+		if c.outcome == unknown {
+			r.unknown++
+		}
+	}
+	if n := len(st.history); n > 0 {
+		if c, err := feed.DecodeCommit(st.history[n-1].data); err == nil {
+			r.epochs = c.Epoch
+		}
+	}
+}

@@ -1,0 +1,57 @@
+// Package sim runs the real roles of a store in a simulated world. It has tests only.
+//
+// One seed is one run: processes with the real owner.Server, leases.Manager, engine, snapshots and
+// trimming, and clients with the real store.Client, in one bubble of testing/synctest. What is
+// simulated is the world between them:
+//
+//	process node0            process node1           clients
+//	owner, leases, engine    owner, leases, engine   store.Client
+//	nats.go                  nats.go                 nats.go
+//	   │                        │                       │      bytes of the NATS protocol
+//	───┴────────────────────────┴───────────────────────┴───   network: each message takes a while,
+//	                 server: streams, buckets,                 or is lost, or comes late; links fall
+//	                 consumers, in memory                      silent, connections break, nodes die
+//
+// So no code of the product stands aside, and no seam had to be made: what differs from a run
+// in production is the NATS server, the clock, and the disk, which is one in memory.
+//
+// # What happens
+//
+// A plan, drawn from the seed, says how many operations clients make and what befalls the
+// nodes: they are killed as by kill -9 (the engine's files stay as they are at that moment, or are
+// lost), stopped in order, cut off, held silent past the end of their leases. A message that
+// a process sent before it died arrives or does not, at once or after the next owner has
+// replayed: that is the torn tail. Snapshots and trims are so frequent that most of the log
+// is gone at the end.
+//
+// # What is judged
+//
+// The simulated server keeps every message that a log ever held, also those that were
+// trimmed. The judge reads them by itself, without the engine:
+//
+//   - Commits follow each other: sequence, checksum of the one before, epoch, time, trim
+//     point (I1, I4). Each change replaces what the change before left.
+//   - What was acknowledged is in the log, once, at the etag that was told (I2). What was
+//     refused is not in it.
+//   - What was read, and each refusal (404, 409, 412), is true of a state of the item not
+//     older than what any client knew when the call began.
+//   - A log begins no later than its last commit allows.
+//   - Replay from the very first commit, and the newest snapshot with the tail behind it,
+//     give engines with equal digests (I3).
+//   - A minute after the last fault every item can be read.
+//
+// # How far a seed repeats itself
+//
+// All delays and faults are drawn from generators of the seed, one for each way of each
+// connection, and events of the network happen one after the other, each after everything
+// else has come to rest. So a seed means one plan. It does not mean one execution: the
+// product draws jitter and names from Go's own generators, select takes any of its ready cases,
+// and what is woken at one moment runs in the scheduler's order. A failing seed is run again
+// some times, and made smaller, before it is reported.
+//
+// # What it does not do
+//
+// Processes are not stopped while their clocks go on; a link that is silent comes near to it,
+// because nobody but the process itself can tell. The disk does not lose what was not
+// synced; tests of the engine do that. Pipelines are not in it yet.
+package sim

@@ -1,0 +1,121 @@
+package sim
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mutation makes something wrong that a role of a store must not do, at the seam between its
+// process and the world. A simulation that does not find it proves nothing.
+type mutation string
+
+const (
+	// acknowledgesFirst lets an owner believe that a commit is in the log when it has been sent.
+	acknowledgesFirst mutation = "an owner acknowledges before the append"
+	// expectsNothing lets appends through whose expected sequence is not the last.
+	expectsNothing mutation = "appends expect no sequence"
+	// leasesTwice lets two have a lease, because it seems to expire soon, and what others have
+	// written is seen late and compared with nothing: the log fences what they write, and nothing
+	// what they answer.
+	leasesTwice mutation = "leases are taken without comparing"
+	// readsNothingBack lets a writer of snapshots read what it has sent, not what was stored.
+	readsNothingBack mutation = "snapshots are trimmed by that were not read back"
+	// trimsMore purges one commit more than it is asked for.
+	trimsMore mutation = "a trim takes more than the log allows"
+)
+
+const snapshotSubjects = "millrace.snapshots."
+
+// sent does what the mutation does with a message of a client; true if that is all.
+func (m mutation) sent(c *conn, o *operation) bool {
+	switch {
+	case o.verb != "PUB":
+	case m == acknowledgesFirst && headerOf(o.header, "Nats-Expected-Last-Sequence") != "":
+		last, _ := strconv.ParseUint(headerOf(o.header, "Nats-Expected-Last-Sequence"), 10, 64)
+		name := ""
+		for _, st := range c.host.server.sorted() {
+			if st.takes(o.subject) {
+				name = st.name
+			}
+		}
+		ack, _ := json.Marshal(object{"stream": name, "seq": last + 1})
+		for _, sub := range c.subscriptions() {
+			if matches(sub.subject, o.reply) {
+				c.deliverLocked(encode(o.reply, sub.sid, "", nil, ack), false)
+			}
+		}
+		o.reply = ""
+	case m == leasesTwice && strings.HasPrefix(o.subject, "$KV.millrace_leases.lease."):
+		o.data = bytes.Replace(o.data, fmt.Appendf(nil, `"ttlMs":%d`, leaseTTL.Milliseconds()), []byte(`"ttlMs":100`), 1)
+	case m == readsNothingBack && strings.HasPrefix(o.subject, snapshotSubjects) && len(o.data) > 0:
+		if c.cache == nil {
+			c.cache = map[string][]byte{}
+		}
+		c.cache[o.subject] = o.data
+		// Of the parts some arrive as zeros.
+		if c.n.lied++; c.n.lied%3 == 0 && !strings.HasSuffix(o.subject, "_json") {
+			o.data = make([]byte, len(o.data))
+		}
+	}
+	return false
+}
+
+// asked does what the mutation does with a request to JetStream; true if that is all.
+func (m mutation) asked(c *conn, api string, o *operation) bool {
+	switch {
+	case m == readsNothingBack && strings.HasPrefix(api, "STREAM.MSG.GET."):
+		var q struct {
+			Last string `json:"last_by_subj"`
+		}
+		_ = json.Unmarshal(o.data, &q)
+		if data, ok := c.cache[q.Last]; ok && !strings.HasSuffix(q.Last, "_json") {
+			c.host.server.answer(o.reply, object{"message": object{"subject": q.Last, "seq": 1, "data": data, "time": time.Now().UTC()}})
+			return true
+		}
+	case m == trimsMore && strings.HasPrefix(api, "STREAM.PURGE.MILLRACE_"):
+		var q struct {
+			Seq uint64 `json:"seq"`
+		}
+		_ = json.Unmarshal(o.data, &q)
+		o.data, _ = json.Marshal(object{"seq": q.Seq + 1})
+	}
+	return false
+}
+
+// blind says whether a stream compares nothing.
+func (m mutation) blind(st *stream) bool {
+	return m == expectsNothing && st.isLog() || m == leasesTwice && st.name == "KV_millrace_leases"
+}
+
+// holds says how late a stream tells of what was written.
+func (m mutation) holds(st *stream) time.Duration {
+	if m == leasesTwice && st.name == "KV_millrace_leases" {
+		return leaseTTL / 2
+	}
+	return 0
+}
+
+// TestMutations_AreFound shows that the simulation can fail.
+func TestMutations_AreFound(t *testing.T) {
+	for _, m := range []mutation{acknowledgesFirst, expectsNothing, leasesTwice, readsNothingBack, trimsMore} {
+		t.Run(string(m), func(t *testing.T) {
+			for seed := range uint64(mutationSeeds) {
+				p := planOf(seed + 1)
+				p.Mutation = m
+				if r := run(t, p); len(r.failures) > 0 {
+					t.Logf("seed %d: %.500s", p.Seed, r.failures[0])
+					return
+				}
+			}
+			t.Errorf("%d seeds have not found it", mutationSeeds)
+		})
+	}
+}
+
+// mutationSeeds is within how many seeds a mutation has to be found.
+const mutationSeeds = 40

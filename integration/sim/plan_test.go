@@ -1,0 +1,106 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// plan is what one run does, all of it drawn from a seed. A plan without some of its faults
+// is a plan too, which is how a run that fails is made smaller.
+type plan struct {
+	Seed    uint64
+	Nodes   int
+	Clients int
+	Ops     int // of each client
+	Items   int
+	Pause   time.Duration // the longest between two operations of a client
+	Faults  []fault
+	Message faults
+	// SnapshotBytes is how much a log grows between two snapshots.
+	SnapshotBytes int64
+	// Mutation makes something wrong on purpose.
+	Mutation mutation
+}
+
+// fault is something that happens to one node.
+type fault struct {
+	At   time.Duration
+	Kind faultKind
+	Node int
+	// For is how long it lasts: until the node is started again, or heard again.
+	For time.Duration
+}
+
+type faultKind string
+
+const (
+	kills    faultKind = "kill"    // as kill -9 does; the engine stays as it is
+	loses    faultKind = "lose"    // kills, and the engine's directory is lost
+	stops    faultKind = "stop"    // as SIGTERM does
+	silences faultKind = "silence" // nothing leaves or reaches the node
+	cuts     faultKind = "cut"     // connections break
+)
+
+// planOf draws a plan.
+func planOf(seed uint64) plan {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	p := plan{
+		Seed: seed, Nodes: 2, Clients: 3, Ops: 25 + rng.IntN(30), Items: 3 + rng.IntN(6), Pause: 100*time.Millisecond + upTo(rng, time.Second),
+		SnapshotBytes: 1<<10 + rng.Int64N(16<<10),
+	}
+	p.Message.Lose, p.Message.Late = rng.IntN(15), rng.IntN(15)
+	p.Message.LateMax = upTo(rng, 4*time.Second) + 1
+	kinds := []faultKind{kills, kills, loses, stops, silences, silences, cuts}
+	for at := upTo(rng, 4*time.Second); at < 20*time.Second; at += upTo(rng, 5*time.Second) {
+		f := fault{At: at, Kind: kinds[rng.IntN(len(kinds))], Node: rng.IntN(p.Nodes), For: upTo(rng, 5*time.Second)}
+		p.Faults = append(p.Faults, f)
+	}
+	return p
+}
+
+// String prints the plan, one fault a line.
+func (p *plan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %d nodes, %d clients of %d operations on %d items, pause %s, snapshot each %d bytes\n",
+		p.Seed, p.Nodes, p.Clients, p.Ops, p.Items, p.Pause, p.SnapshotBytes)
+	fmt.Fprintf(&b, "  of 1000 messages %d are lost, %d late by up to %s\n", p.Message.Lose, p.Message.Late, p.Message.LateMax)
+	for _, f := range p.Faults {
+		fmt.Fprintf(&b, "  at %s: %s node %d, for %s\n", f.At, f.Kind, f.Node, f.For)
+	}
+	return b.String()
+}
+
+// smaller returns plans that have one thing less.
+func (p *plan) smaller() []plan {
+	var all []plan
+	add := func(change func(*plan)) {
+		q := *p
+		q.Faults = slices.Clone(p.Faults)
+		change(&q)
+		all = append(all, q)
+	}
+	if p.Message.Lose > 0 {
+		add(func(q *plan) { q.Message.Lose = 0 })
+	}
+	if p.Message.Late > 0 {
+		add(func(q *plan) { q.Message.Late = 0 })
+	}
+	for i := range p.Faults {
+		add(func(q *plan) { q.Faults = slices.Delete(q.Faults, i, i+1) })
+	}
+	if p.Clients > 1 {
+		add(func(q *plan) { q.Clients-- })
+	}
+	if p.Ops > 5 {
+		add(func(q *plan) { q.Ops = q.Ops * 2 / 3 })
+	}
+	return all
+}
+
+// upTo draws a time below most.
+func upTo(rng *rand.Rand, most time.Duration) time.Duration {
+	return time.Duration(rng.Int64N(int64(most)))
+}
