@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -32,8 +33,17 @@ const (
 type api struct {
 	nc     *nats.Conn
 	prefix string // "$JS.API."
-	stream string
+	places [2]place
+	at     *atomic.Uint32 // index of the place where the log is, as far as is known
+	pinned bool           // the place is asked for, whether the log is there or not
 }
+
+// place is a stream that may hold a partition's log, and its one subject.
+type place struct{ stream, subject string }
+
+func (a *api) place() place    { return a.places[a.at.Load()] }
+func (a *api) stream() string  { return a.place().stream }
+func (a *api) subject() string { return a.place().subject }
 
 func newAPI(js jetstream.JetStream, p Partition) api {
 	prefix := jetstream.DefaultAPIPrefix
@@ -43,7 +53,33 @@ func newAPI(js jetstream.JetStream, p Partition) api {
 	case o.APIPrefix != "":
 		prefix = strings.TrimSuffix(o.APIPrefix, ".") + "."
 	}
-	return api{nc: js.Conn(), prefix: prefix, stream: p.Stream()}
+	return api{nc: js.Conn(), prefix: prefix, places: p.places(), at: &atomic.Uint32{}}
+}
+
+// pin returns an api that asks one place, whether the log is there or not.
+func (a *api) pin(index uint32) api {
+	pinned := *a
+	pinned.at, pinned.pinned = &atomic.Uint32{}, true
+	pinned.at.Store(index)
+	return pinned
+}
+
+// follow is asked when the stream of the log is not there: it reports whether the log has
+// gone on in a new one. A copy that is not complete does not say that it is a log.
+func (a *api) follow(ctx context.Context) bool {
+	if a.pinned || a.at.Load() == goneOn {
+		return false
+	}
+	next := a.pin(goneOn)
+	info, err := next.info(ctx)
+	if err != nil {
+		return false
+	}
+	if _, err := info.logID(); err != nil {
+		return false
+	}
+	a.at.Store(goneOn)
+	return true
 }
 
 // streamInfo is what a log wants to know of its stream.
@@ -78,18 +114,22 @@ func (a *api) info(ctx context.Context) (*streamInfo, error) {
 		Error *jetstream.APIError `json:"error"`
 		streamInfo
 	}
-	m, err := a.request(ctx, "STREAM.INFO."+a.stream, nil)
+	stream := a.stream()
+	m, err := a.request(ctx, "STREAM.INFO."+stream, nil)
 	if err != nil {
 		return nil, err
 	}
 	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return nil, fmt.Errorf("stream %s: answer: %w", a.stream, err)
+		return nil, fmt.Errorf("stream %s: answer: %w", stream, err)
 	}
 	if e := answer.Error; e != nil {
 		if e.ErrorCode == codeStreamNotFound {
-			return nil, fmt.Errorf("%w: stream %s is not there: restore it, or delete and make the container anew", ErrNoLog, a.stream)
+			if a.follow(ctx) {
+				return a.info(ctx)
+			}
+			return nil, fmt.Errorf("%w: stream %s is not there: restore it, or delete and make the container anew", ErrNoLog, stream)
 		}
-		return nil, fmt.Errorf("stream %s: %w", a.stream, e)
+		return nil, fmt.Errorf("stream %s: %w", stream, e)
 	}
 	return &answer.streamInfo, nil
 }
@@ -98,19 +138,20 @@ func (a *api) info(ctx context.Context) (*streamInfo, error) {
 // ErrNotFound if the leader says that there is none.
 func (a *api) message(ctx context.Context, lsn LSN) ([]byte, error) {
 	query := append(strconv.AppendUint([]byte(`{"seq":`), uint64(lsn), 10), '}')
-	m, err := a.request(ctx, "DIRECT.GET."+a.stream, query)
+	m, err := a.request(ctx, "DIRECT.GET."+a.stream(), query)
 	if err == nil && m.Header.Get(headerStatus) == "" {
 		return m.Data, nil
 	}
-	_, data, err := a.leaderMessage(ctx, query)
+	_, data, err := a.leaderMessage(ctx, func(place) []byte { return query })
 	return data, err
 }
 
 // after returns the LSN of the first message at or behind lsn, 0 if there is
 // none.
-func (a *api) after(ctx context.Context, lsn LSN, p Partition) (LSN, error) {
-	query := fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, lsn, p.Subject())
-	got, _, err := a.leaderMessage(ctx, query)
+func (a *api) after(ctx context.Context, lsn LSN) (LSN, error) {
+	got, _, err := a.leaderMessage(ctx, func(at place) []byte {
+		return fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, lsn, at.subject)
+	})
 	if errors.Is(err, ErrNotFound) {
 		return 0, nil
 	}
@@ -119,7 +160,7 @@ func (a *api) after(ctx context.Context, lsn LSN, p Partition) (LSN, error) {
 
 // leaderMessage asks the stream's leader, whose word on what is not there
 // counts.
-func (a *api) leaderMessage(ctx context.Context, query []byte) (LSN, []byte, error) {
+func (a *api) leaderMessage(ctx context.Context, query func(place) []byte) (LSN, []byte, error) {
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
@@ -127,12 +168,13 @@ func (a *api) leaderMessage(ctx context.Context, query []byte) (LSN, []byte, err
 			Data     []byte `json:"data"`
 		} `json:"message"`
 	}
-	m, err := a.request(ctx, "STREAM.MSG.GET."+a.stream, query)
+	at := a.place()
+	m, err := a.request(ctx, "STREAM.MSG.GET."+at.stream, query(at))
 	if err != nil {
 		return 0, nil, err
 	}
 	if err := json.Unmarshal(m.Data, &answer); err != nil {
-		return 0, nil, fmt.Errorf("stream %s: answer: %w", a.stream, err)
+		return 0, nil, fmt.Errorf("stream %s: answer: %w", at.stream, err)
 	}
 	switch e := answer.Error; {
 	case e == nil:
@@ -140,9 +182,12 @@ func (a *api) leaderMessage(ctx context.Context, query []byte) (LSN, []byte, err
 	case e.ErrorCode == codeNoMessage:
 		return 0, nil, ErrNotFound
 	case e.ErrorCode == codeStreamNotFound:
-		return 0, nil, fmt.Errorf("%w: stream %s is not there", ErrNoLog, a.stream)
+		if a.follow(ctx) {
+			return a.leaderMessage(ctx, query)
+		}
+		return 0, nil, fmt.Errorf("%w: stream %s is not there", ErrNoLog, at.stream)
 	default:
-		return 0, nil, fmt.Errorf("stream %s: %w", a.stream, e)
+		return 0, nil, fmt.Errorf("stream %s: %w", at.stream, e)
 	}
 }
 

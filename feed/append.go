@@ -59,10 +59,9 @@ func (l *Log) Append(ctx context.Context, after LSN, id CommitID, data []byte) (
 	}
 	a := appending{l: l, after: after, id: id, retry: retryMin, open: id == l.unknown && !id.isZero()}
 	a.message = &nats.Msg{
-		Subject: l.p.Subject(),
-		Reply:   l.answers.next(),
-		Header:  nats.Header{headerExpected: {strconv.FormatUint(uint64(after), 10)}},
-		Data:    data,
+		Reply:  l.answers.next(),
+		Header: nats.Header{headerExpected: {strconv.FormatUint(uint64(after), 10)}},
+		Data:   data,
 	}
 	lsn, err := a.run(ctx)
 	l.unknown = CommitID{}
@@ -121,6 +120,7 @@ type appending struct {
 	id      CommitID
 	message *nats.Msg
 	retry   time.Duration
+	place   place // where the last try went
 
 	// open says that some try may have been, or may yet be, stored.
 	open bool
@@ -162,6 +162,10 @@ func (a *appending) try(ctx context.Context) (LSN, error) {
 		}
 		return 0, a.ended(ctx)
 	}
+	// The log may have gone on in a new stream since the try before. What that one came to
+	// shows there: it begins behind it, or holds it, or holds another's.
+	a.place = a.l.api.place()
+	a.message.Subject = a.place.subject
 	if err := a.l.api.nc.PublishMsg(a.message); err != nil {
 		a.refusal = err
 		if errors.Is(err, nats.ErrConnectionClosed) && !a.open {
@@ -209,7 +213,7 @@ func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LS
 	}
 	e := ack.Error
 	if e == nil {
-		if ack.Stream != a.l.api.stream || ack.Sequence != a.after+1 {
+		if ack.Stream != a.place.stream || ack.Sequence != a.after+1 {
 			return 0, &MismatchError{Partition: a.l.p, LSN: a.after + 1, What: fmt.Sprintf("stored at %d of stream %s", ack.Sequence, ack.Stream)}
 		}
 		return ack.Sequence, nil
@@ -234,7 +238,7 @@ func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LS
 	case e.Code == 429, e.Code == 503 && e.ErrorCode != codeInsufficientResources && e.ErrorCode != codeStoreFailed:
 		return 0, errAgain // starting, electing a leader, or busy
 	}
-	return 0, fmt.Errorf("%w: stream %s: %w: free disk space or raise the limit, then write again", ErrStorage, a.l.api.stream, e)
+	return 0, fmt.Errorf("%w: stream %s: %w: free disk space or raise the limit, then write again", ErrStorage, a.place.stream, e)
 }
 
 // noResponders tells a server that is starting from a stream that is gone.
@@ -302,7 +306,7 @@ func (a *appending) resolveRefusal(ctx context.Context) (LSN, error) {
 	if last < a.after {
 		return 0, a.l.movedBack(a.after, last)
 	}
-	got, err := a.l.api.after(ctx, lsn, a.l.p)
+	got, err := a.l.api.after(ctx, lsn)
 	if err != nil {
 		return 0, errAgain
 	}

@@ -71,6 +71,39 @@
 // that it has, without a word; a Tail sees that the first one delivered is not the one
 // that it asked for, and tells a trim from a gap by the trim point.
 //
+// # Going on in a new stream
+//
+// Streams of earlier releases deny purges for ever. The trim of such a log is a move into
+// a second stream ([Log.BeginMove]), whose first sequence lies behind the trim point, so
+// that every commit keeps its LSN:
+//
+//	old stream   1 2 3 4 5 6 7 8          trim point 5
+//	                       6 7            first sequence 6, labelled as a copy
+//	old stream   1 2 3 4 5 6 7 8 9        9 says "move": the log is closed
+//	                       6 7 8 9        complete, read back, labelled as the log
+//	new stream             6 7 8 9        the old stream is deleted
+//	new stream             6 7 8 9 10     the takeover of whoever opens it next
+//
+// A log is the old stream while that is there, else the new one if it is labelled as a log.
+// Why nothing that was acknowledged is lost:
+//
+//   - An append names the sequence that it expects to be the last. Behind the closing
+//     commit only one that names its LSN would be taken by the old stream, so by a process
+//     that has read it, and such a process appends to the new stream alone ([Log.FinishMove]
+//     comes before a takeover). All others are refused: ErrFenced. So the old stream ends
+//     there, whoever was late.
+//   - Both streams hold the same bytes at the same sequences: what is appended to the copy
+//     was read from the old stream, with its LSN as the expected sequence. Two that copy at
+//     a time do the same, one that is late is refused.
+//   - The old stream is deleted when the copy holds the closing commit with the checksum
+//     that it has there. Each commit holds the checksum of the one before, so all of them
+//     are equal then.
+//   - Each step is done again without harm, and may be done by whoever opens the log. The
+//     copy itself is deleted by nobody, because for somebody who is late it may be the log.
+//
+// An append that was sent to the old stream and got no answer is resolved in the new one.
+// A tail whose stream goes looks for the new one and goes on at its cursor.
+//
 // # Promises
 //
 //   - A commit is in the log once or not at all, whatever was lost on the way,

@@ -114,12 +114,15 @@ func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogI
 	return nil
 }
 
-// DeleteLog deletes the stream of a partition's log with all that it holds. It
+// DeleteLog deletes the streams of a partition's log with all that they hold. It
 // is no error if there is none.
 func DeleteLog(ctx context.Context, js jetstream.JetStream, p Partition) error {
-	err := js.DeleteStream(ctx, p.Stream())
-	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return fmt.Errorf("delete log of partition %s: %w", p, err)
+	// The new one last: while the log moves, its owner makes sure that the old one is there.
+	for _, at := range p.places() {
+		err := js.DeleteStream(ctx, at.stream)
+		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("delete log of partition %s: %w", p, err)
+		}
 	}
 	return nil
 }
@@ -132,6 +135,8 @@ type Log struct {
 	p   Partition
 	id  LogID
 	cfg LogConfig
+	// copy says that a stream will do which is to hold the log and does not yet; see Move.
+	copy bool
 
 	answers *answers // of appends; nil before the first
 	unknown CommitID // whose append ended with ErrUnknown
@@ -231,6 +236,9 @@ func (l *Log) verifiedInfo(ctx context.Context) (*streamInfo, error) {
 		return nil, err
 	}
 	id, err := info.logID()
+	if copied := info.Config.Metadata[metadataCopy]; err != nil && l.copy && copied != "" {
+		id, err = ParseLogID(copied)
+	}
 	if err != nil {
 		return nil, &MismatchError{Partition: l.p, LSN: info.State.Last, What: err.Error()}
 	}

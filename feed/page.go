@@ -23,6 +23,15 @@ const pagePatience = 5 * time.Second
 // *GapError if the page does not begin at from or has a hole, *TrimmedError if
 // the log was trimmed beyond from, and otherwise as of Read.
 func (l *Log) ReadPage(ctx context.Context, from LSN, commitsMax, bytesMax int) ([]*Commit, error) {
+	asked := l.api.place()
+	page, err := l.readPage(ctx, from, commitsMax, bytesMax)
+	if errors.Is(err, nats.ErrNoResponders) && l.api.place() != asked { // it has gone on in a new stream
+		return l.readPage(ctx, from, commitsMax, bytesMax)
+	}
+	return page, err
+}
+
+func (l *Log) readPage(ctx context.Context, from LSN, commitsMax, bytesMax int) ([]*Commit, error) {
 	ctx, cancel := context.WithTimeout(ctx, pagePatience)
 	defer cancel()
 	inbox := l.api.nc.NewRespInbox()
@@ -32,7 +41,7 @@ func (l *Log) ReadPage(ctx context.Context, from LSN, commitsMax, bytesMax int) 
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only where the connection is closed
 	query := fmt.Appendf(nil, `{"seq":%d,"batch":%d,"max_bytes":%d}`, from, commitsMax, bytesMax)
-	if err := l.api.nc.PublishRequest(l.api.prefix+"DIRECT.GET."+l.api.stream, inbox, query); err != nil {
+	if err := l.api.nc.PublishRequest(l.api.prefix+"DIRECT.GET."+l.api.stream(), inbox, query); err != nil {
 		return nil, fmt.Errorf("read partition %s from LSN %d: %w", l.p, from, err)
 	}
 	var page []*Commit

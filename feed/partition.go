@@ -67,11 +67,20 @@ func ParsePartition(s string) (Partition, error) {
 // String prints the partition as "container/number".
 func (p Partition) String() string { return p.join("", "/") }
 
-// Stream is the name of the JetStream stream that holds the partition's log.
+// Stream is the name of the JetStream stream that the partition's log began in; see
+// StreamOf for one that has gone on in another.
 func (p Partition) Stream() string { return p.join(streamPrefix, "_") }
 
-// Subject is the one subject of the partition's stream.
+// Subject is the one subject of that stream.
 func (p Partition) Subject() string { return p.join("millrace.log.", ".") }
+
+// goneOn is the index of the place of a log that has gone on in a new stream.
+const goneOn = 1
+
+// places are where the log may be: in the stream that it began in, or in the new one.
+func (p Partition) places() [2]place {
+	return [2]place{{p.Stream(), p.Subject()}, {p.Stream() + streamGoneOn, p.Subject() + subjectGoneOn}}
+}
 
 // IsZero reports whether p names no partition.
 func (p Partition) IsZero() bool { return p == Partition{} }

@@ -160,19 +160,23 @@ func (l *Log) shape(ctx context.Context, details bool) (*shapeAnswer, error) {
 	if details {
 		query = []byte(`{"deleted_details":true}`)
 	}
-	m, err := l.api.request(ctx, "STREAM.INFO."+l.api.stream, query)
+	stream := l.api.stream()
+	m, err := l.api.request(ctx, "STREAM.INFO."+stream, query)
 	if err != nil {
 		return nil, err
 	}
 	a := &shapeAnswer{}
 	if err := json.Unmarshal(m.Data, a); err != nil {
-		return nil, fmt.Errorf("stream %s: answer: %w", l.api.stream, err)
+		return nil, fmt.Errorf("stream %s: answer: %w", stream, err)
 	}
 	if e := a.Error; e != nil {
 		if e.ErrorCode == codeStreamNotFound {
-			return nil, fmt.Errorf("%w: stream %s is not there", ErrNoLog, l.api.stream)
+			if l.api.follow(ctx) {
+				return l.shape(ctx, details)
+			}
+			return nil, fmt.Errorf("%w: stream %s is not there", ErrNoLog, stream)
 		}
-		return nil, fmt.Errorf("stream %s: %w", l.api.stream, e)
+		return nil, fmt.Errorf("stream %s: %w", stream, e)
 	}
 	id, err := a.logID()
 	if err != nil {

@@ -57,6 +57,7 @@ type Tail struct {
 	stop         <-chan struct{} // closed with the hub that owns the tail; nil without one
 	inbox        string
 
+	stream   string // of the consumer
 	consumer string // "" while there is none
 	made     bool   // there was one before
 	pulls    pulls
@@ -242,7 +243,7 @@ func (t *Tail) fail(err error) {
 func (t *Tail) drop() {
 	if t.consumer != "" {
 		a := &t.l.api
-		_ = a.nc.PublishRequest(a.prefix+"CONSUMER.DELETE."+a.stream+"."+t.consumer, t.inbox+".deleted", nil)
+		_ = a.nc.PublishRequest(a.prefix+"CONSUMER.DELETE."+t.stream+"."+t.consumer, t.inbox+".deleted", nil)
 	}
 	t.consumer, t.suspect = "", 0
 	t.pulls.open = t.pulls.open[:0]
@@ -263,8 +264,8 @@ func (t *Tail) begin(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	name := "tail_" + rand.Text()
-	_, err := t.l.js.CreateConsumer(ctx, t.l.api.stream, jetstream.ConsumerConfig{
+	name, stream := "tail_"+rand.Text(), t.l.api.stream()
+	_, err := t.l.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Name:              name,
 		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
 		OptStartSeq:       uint64(t.next),
@@ -277,9 +278,9 @@ func (t *Tail) begin(ctx context.Context) {
 	if err != nil {
 		return // tried again; the context's end is seen by Next
 	}
-	t.consumer, t.made = name, true
+	t.stream, t.consumer, t.made = stream, name, true
 	t.pulls.inbox = t.inbox + "." + name + "."
-	t.pulls.subject = t.l.api.prefix + "CONSUMER.MSG.NEXT." + t.l.api.stream + "." + name
+	t.pulls.subject = t.l.api.prefix + "CONSUMER.MSG.NEXT." + stream + "." + name
 }
 
 // reaches reports whether the stream is this log and reaches the cursor, and
@@ -338,7 +339,7 @@ func (t *Tail) fetch(ctx context.Context) *Commit {
 			return nil
 		}
 	}
-	got, err := t.l.api.after(ctx, t.next, t.l.p)
+	got, err := t.l.api.after(ctx, t.next)
 	if err != nil || got == t.next {
 		return nil
 	}

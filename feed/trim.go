@@ -54,7 +54,7 @@ func (l *Log) Trim(ctx context.Context, upTo LSN) (purged uint64, err error) {
 	case upTo < info.State.First:
 		return 0, nil
 	}
-	m, err := l.api.request(ctx, "STREAM.PURGE."+l.api.stream, fmt.Appendf(nil, `{"seq":%d}`, upTo+1))
+	m, err := l.api.request(ctx, "STREAM.PURGE."+l.api.stream(), fmt.Appendf(nil, `{"seq":%d}`, upTo+1))
 	if err != nil {
 		return 0, fmt.Errorf("trim partition %s: %w", l.p, err)
 	}
@@ -71,11 +71,16 @@ func (l *Log) Trim(ctx context.Context, upTo LSN) (purged uint64, err error) {
 	return answer.Purged, nil
 }
 
+// lastData returns the last commit's LSN and bytes, or ErrNotFound.
+func (l *Log) lastData(ctx context.Context) (LSN, []byte, error) {
+	return l.api.leaderMessage(ctx, func(at place) []byte { return fmt.Appendf(nil, `{"last_by_subj":%q}`, at.subject) })
+}
+
 // trimPoint returns the trim point of the log as its last commit tells it, zero if that
 // cannot be read. Every commit behind a trim repeats it, and the last one is never
 // trimmed, so whoever has any of the log knows how much of its beginning may be gone.
 func (l *Log) trimPoint(ctx context.Context) (LSN, error) {
-	_, data, err := l.api.leaderMessage(ctx, fmt.Appendf(nil, `{"last_by_subj":%q}`, l.p.Subject()))
+	_, data, err := l.lastData(ctx)
 	if errors.Is(err, ErrNotFound) {
 		return 0, nil
 	}
@@ -154,9 +159,10 @@ const oldestTries = 28
 // shows here by an LSN below the first of Bounds that stays.
 func (l *Log) Oldest(ctx context.Context) (LSN, error) {
 	oldest := LSN(0)
-	query := fmt.Appendf(nil, `{"seq":1,"next_by_subj":%q}`, l.p.Subject())
+	at := l.api.place()
+	query := fmt.Appendf(nil, `{"seq":1,"next_by_subj":%q}`, at.subject)
 	for range oldestTries {
-		m, err := l.api.request(ctx, "DIRECT.GET."+l.api.stream, query)
+		m, err := l.api.request(ctx, "DIRECT.GET."+at.stream, query)
 		if err != nil {
 			return 0, fmt.Errorf("oldest commit of partition %s: %w", l.p, err)
 		}

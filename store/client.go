@@ -62,7 +62,7 @@ func NewClient(nc *nats.Conn, catalog *Catalog, cfg ClientConfig) *Client {
 	return &Client{nc: nc, catalog: catalog, cfg: cfg, quorum: &quorum{
 		pending: map[feed.Partition]*quorumAnswer{},
 		ask: func(ctx context.Context, p feed.Partition) (*jetstream.StreamInfo, error) {
-			stream, err := catalog.js.Stream(ctx, p.Stream())
+			stream, err := feed.StreamOf(ctx, catalog.js, p)
 			if err != nil {
 				return nil, err
 			}

@@ -125,12 +125,9 @@ func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 		return nil, err
 	}
 	e := &Exam{Fresh: true, Missing: !slices.Contains(names, "KV_"+CatalogBucket)}
+	e.Logs = feed.ParseStreams(names)
 	for _, name := range names {
-		p, isLog := feed.ParseStream(name)
-		if isLog {
-			e.Logs = append(e.Logs, p)
-		}
-		e.Fresh = e.Fresh && !isLog && !strings.HasPrefix(name, "KV_millrace_")
+		e.Fresh = e.Fresh && len(e.Logs) == 0 && !strings.HasPrefix(name, "KV_millrace_")
 	}
 	if e.Missing {
 		e.Unnamed = e.Logs
@@ -194,10 +191,8 @@ func stillThere(ctx context.Context, js jetstream.JetStream, logs []feed.Partiti
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(logs), func(p feed.Partition) bool {
-		_, found := slices.BinarySearch(names, p.Stream())
-		return !found
-	}), nil
+	there := feed.ParseStreams(names)
+	return slices.DeleteFunc(slices.Clone(logs), func(p feed.Partition) bool { return !slices.Contains(there, p) }), nil
 }
 
 // DatabaseRecords are the records of databases, of which there are second copies:

@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/store/featurelevel"
 )
 
@@ -45,6 +48,8 @@ type upgradeState struct {
 	Newest   int              `json:"newest"`   // that this program knows
 	Behind   []leases.Process `json:"behind"`   // processes that do not know it
 	Finished bool             `json:"finished"` // by this command
+	// Logs are those in streams of an earlier release, which deny purges.
+	Logs int `json:"logs"`
 }
 
 func (a *app) upgrade(ctx context.Context, s *session, finish bool) error {
@@ -54,6 +59,9 @@ func (a *app) upgrade(ctx context.Context, s *session, finish bool) error {
 		return err
 	}
 	if state.Behind, err = featurelevel.Behind(ctx, s.js, s.cfg.Leases.Bucket); err != nil {
+		return err
+	}
+	if state.Logs, err = untrimmableLogs(ctx, s.js); err != nil {
 		return err
 	}
 	refused := finish && state.Level < state.Newest && len(state.Behind) > 0
@@ -70,6 +78,20 @@ func (a *app) upgrade(ctx context.Context, s *session, finish bool) error {
 		return &badNews{errTold}
 	}
 	return nil
+}
+
+// untrimmableLogs counts the logs whose streams deny purges.
+func untrimmableLogs(ctx context.Context, js jetstream.JetStream) (n int, err error) {
+	lister := js.ListStreams(ctx)
+	for info := range lister.Info() {
+		if _, isLog := feed.ParseStream(info.Config.Name); isLog && info.Config.DenyPurge {
+			n++
+		}
+	}
+	if err := lister.Err(); err != nil {
+		return 0, fmt.Errorf("list the streams: %w", err)
+	}
+	return n, nil
 }
 
 func printUpgrade(w io.Writer, s *upgradeState, refused bool) error {
@@ -94,6 +116,14 @@ func printUpgrade(w io.Writer, s *upgradeState, refused bool) error {
 	line("the data has feature level %d, this release knows up to %d", s.Level, s.Newest)
 	for i := range s.Behind {
 		line("  %s is of an earlier release", &s.Behind[i])
+	}
+	if s.Logs > 0 {
+		then := "once the upgrade is finished"
+		if s.Level == s.Newest {
+			then = "by itself, when at least half of it may go"
+		}
+		line("  %s in streams that an earlier release made, which deny purges: each goes on in a new one %s; millrace describe container tells how far it is",
+			format.Plural(s.Logs, "log is", "logs are"), then)
 	}
 	line("%s", next)
 	return errors.Join(errs...)

@@ -110,6 +110,7 @@ type patient struct {
 	streams  map[feed.Partition]*jetstream.StreamInfo // those that answer
 	shapes   map[feed.Partition]*feed.Shape           // of those that lack something
 	oldest   map[feed.Partition]feed.LSN              // what some replica still has of those that were trimmed
+	moves    map[feed.Partition]feed.Stretch          // what is copied of those that go on in a new stream
 	silent   map[feed.Partition]error
 	leases   bool
 }
@@ -137,7 +138,7 @@ func (d *Doctor) Examine(ctx context.Context) (*Report, error) {
 const lookMax = 16
 
 func (d *Doctor) look(ctx context.Context) (*patient, error) {
-	p := &patient{streams: map[feed.Partition]*jetstream.StreamInfo{}, shapes: map[feed.Partition]*feed.Shape{}, oldest: map[feed.Partition]feed.LSN{}, silent: map[feed.Partition]error{}}
+	p := &patient{streams: map[feed.Partition]*jetstream.StreamInfo{}, shapes: map[feed.Partition]*feed.Shape{}, oldest: map[feed.Partition]feed.LSN{}, moves: map[feed.Partition]feed.Stretch{}, silent: map[feed.Partition]error{}}
 	var err error
 	if p.exam, err = store.Examine(ctx, d.js); err != nil {
 		return nil, err
@@ -154,6 +155,7 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 		info   *jetstream.StreamInfo
 		shape  *feed.Shape
 		oldest feed.LSN
+		move   feed.Stretch
 		err    error
 	}
 	answers := make([]answer, len(p.exam.Logs))
@@ -161,10 +163,11 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 	g.SetLimit(lookMax)
 	for i, log := range p.exam.Logs {
 		g.Go(func() error {
-			stream, err := d.js.Stream(ctx, log.Stream())
+			stream, err := feed.StreamOf(ctx, d.js, log)
 			if err == nil {
 				answers[i].info = stream.CachedInfo()
 				answers[i].shape, answers[i].oldest = d.shape(ctx, log, stream.CachedInfo())
+				answers[i].move = d.move(ctx, log, stream.CachedInfo())
 			}
 			answers[i].err = err
 			return ctx.Err()
@@ -176,7 +179,7 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 	for i, log := range p.exam.Logs {
 		switch a := answers[i]; {
 		case a.err == nil:
-			p.streams[log], p.shapes[log], p.oldest[log] = a.info, a.shape, a.oldest
+			p.streams[log], p.shapes[log], p.oldest[log], p.moves[log] = a.info, a.shape, a.oldest, a.move
 		case !errors.Is(a.err, jetstream.ErrStreamNotFound):
 			p.silent[log] = a.err
 		}
@@ -201,6 +204,25 @@ func (d *Doctor) shape(ctx context.Context, p feed.Partition, stream *jetstream.
 	}
 	shape, _ = log.Shape(ctx) // nil after an error
 	return shape, oldest
+}
+
+// move asks how far a log is that goes on in a new stream; zero if it does not, or if that
+// cannot be told.
+func (d *Doctor) move(ctx context.Context, p feed.Partition, stream *jetstream.StreamInfo) feed.Stretch {
+	if !stream.Config.DenyPurge {
+		return feed.Stretch{}
+	}
+	log, err := feed.OpenLog(ctx, d.js, p, d.cfg.Log)
+	if err != nil {
+		return feed.Stretch{}
+	}
+	defer log.Close()
+	m, err := log.Moving(ctx)
+	if err != nil || m == nil {
+		return feed.Stretch{}
+	}
+	defer m.Close()
+	return feed.Stretch{From: m.First(), To: m.Copied()}
 }
 
 // fixes is the remedy of what Fix repairs.
@@ -321,7 +343,8 @@ func (p *patient) logs(r *Report) {
 					"restore the stream from a backup; it was deleted and made anew, or written by something else")
 			}
 			whole(r, what, stream, p.shapes[log])
-			trimmed(r, what, info, stream, p.shapes[log], p.oldest[log])
+			trimmed(r, what, p.shapes[log], p.oldest[log])
+			moving(r, what, info, stream, p.moves[log])
 			if _, _, ok, err := store.ReadLabel(stream); !ok || err != nil {
 				unlabelled++
 			}
@@ -355,12 +378,22 @@ func whole(r *Report, what string, stream *jetstream.StreamInfo, shape *feed.Sha
 	}
 }
 
-// trimmed tells what keeps a log from being trimmed, and where a trim did not arrive.
-func trimmed(r *Report, what string, info *store.ContainerInfo, stream *jetstream.StreamInfo, shape *feed.Shape, oldest feed.LSN) {
-	if kept := info.Spec.ChangeFeed.Kept(); stream.Config.DenyPurge && kept != store.RetentionForever {
-		r.add(Warning, what, fmt.Sprintf("an earlier release made its stream, which denies purges for ever: it is not trimmed, though changeFeed.retention is %s", kept),
-			"nothing, if the disk has room; else millrace export the items, delete the container, declare it anew and import them")
+// moving tells of a log whose stream cannot be trimmed, and how far it has gone on in a new one.
+func moving(r *Report, what string, info *store.ContainerInfo, stream *jetstream.StreamInfo, copied feed.Stretch) {
+	kept := info.Spec.ChangeFeed.Kept()
+	switch {
+	case !stream.Config.DenyPurge || kept == store.RetentionForever && copied.From == 0:
+	case copied.From > 0:
+		r.add(Warning, what, fmt.Sprintf("an earlier release made its stream, which denies purges for ever: the log goes on in stream %s_2, which has LSN %d to %d of it; it ends at %d",
+			stream.Config.Name, copied.From, copied.To, stream.State.LastSeq), "nothing, its owner goes on with it, whoever that is; describe container says what it waits for")
+	default:
+		r.add(Warning, what, fmt.Sprintf("an earlier release made its stream, which denies purges for ever: it goes on in a new one when at least half of it may go by changeFeed.retention, which is %s", kept),
+			"millrace upgrade --finish, if that was not done; else nothing, describe container says what it waits for")
 	}
+}
+
+// trimmed tells where a trim did not arrive.
+func trimmed(r *Report, what string, shape *feed.Shape, oldest feed.LSN) {
 	if shape != nil && oldest > 0 && oldest < shape.First {
 		r.add(Warning, what, fmt.Sprintf("a replica of its stream still holds LSN %d, and the log was trimmed and begins at %d: a purge has not arrived there", oldest, shape.First),
 			"ask again; if it stays, look at the logs of the NATS servers, and remove and add that replica")

@@ -429,7 +429,8 @@ func TestExamine_SaysThatReplicasAreNeverLowered(t *testing.T) {
 	}
 }
 
-// TestDoctor_SaysWhatCannotBeTrimmed: the stream of an earlier release denies purges for ever.
+// TestDoctor_SaysWhatCannotBeTrimmed: the stream of an earlier release denies purges for ever,
+// and how far its log has gone on in a new one.
 func TestDoctor_SaysWhatCannotBeTrimmed(t *testing.T) {
 	w := newWard(t)
 	w.apply()
@@ -474,5 +475,24 @@ func TestDoctor_SaysWhatCannotBeTrimmed(t *testing.T) {
 	}
 	if n := says(); n != 1 {
 		t.Errorf("%d findings, want 1", n)
+	}
+	log, err := feed.OpenLog(t.Context(), w.js, feed.Partition{Container: info.ID}, feed.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	m, err := log.BeginMove(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	if _, err := m.Step(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	report, err := w.doctor.Examine(t.Context())
+	if err != nil || !report.Well() || !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool {
+		return strings.Contains(f.Problem, "_2, which has LSN 1 to 1 of it")
+	}) {
+		t.Errorf("%+v, %v", report, err)
 	}
 }

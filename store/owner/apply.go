@@ -296,7 +296,7 @@ func (a *applier) forgetIdempotencyKeys(b *engine.Batch, c *feed.Commit) error {
 func (a *applier) applyControl(c *feed.Control, time int64) error {
 	switch c.Kind {
 	case store.ControlGenesis, store.ControlSettings:
-	case store.ControlTakeover, store.ControlTrim:
+	case store.ControlTakeover, store.ControlTrim, feed.ControlMove:
 		return nil
 	case store.ControlParent:
 		return nil

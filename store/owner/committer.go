@@ -98,6 +98,9 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 	for _, r := range d.replies {
 		r.call.answer(r.resp)
 	}
+	if d.closes {
+		return fmt.Errorf("partition %s: %w", c.p.id, errGoesOn)
+	}
 	return nil
 }
 

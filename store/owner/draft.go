@@ -41,6 +41,7 @@ type draft struct {
 	bytes      int
 	pages      int
 	trimmed    feed.LSN // the trim point that it raises to; 0 if it raises none
+	closes     bool     // the log's stream: nothing is appended behind it
 }
 
 // empty says that the draft has nobody to answer and nothing to append.

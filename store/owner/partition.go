@@ -48,6 +48,9 @@ type trimmable interface {
 	Trim(ctx context.Context, upTo feed.LSN) (purged uint64, err error)
 	Time(ctx context.Context, lsn feed.LSN) (time.Time, error)
 	LastBefore(ctx context.Context, t time.Time, upTo feed.LSN) (feed.LSN, error)
+	Moving(ctx context.Context) (*feed.Move, error)
+	BeginMove(ctx context.Context, first feed.LSN) (*feed.Move, error)
+	FinishMove(ctx context.Context) (moved bool, err error)
 }
 
 // applied is the state that reads see.

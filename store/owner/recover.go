@@ -38,6 +38,10 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 			p.show(a)
 			return a.damage
 		}
+		// Each time: the owner before this one may have closed the log meanwhile.
+		if err := p.goOn(ctx); err != nil {
+			return err
+		}
 		err := p.takeOver(ctx, a)
 		if err == nil {
 			break

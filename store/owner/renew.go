@@ -212,7 +212,7 @@ func (s *Server) own(ctx context.Context, held *leases.Held) error {
 			stand = s.newStandIn(ctx, id, held, wrong)
 		}
 		h.users.Done()
-		if !errors.Is(err, errHealed) && (wrong == nil || ctx.Err() != nil) {
+		if !opensAnew(err) && (wrong == nil || ctx.Err() != nil) {
 			return err
 		}
 	}

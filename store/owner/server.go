@@ -151,7 +151,7 @@ func (s *Server) gone(id feed.Partition, infos []store.ContainerInfo) bool {
 // deleted says whether the log of a partition is gone too. A record that the catalog has
 // lost is no reason to drop the state, which may be the last copy of what the log lacks.
 func (s *Server) deleted(ctx context.Context, id feed.Partition) bool {
-	_, err := s.js.Stream(ctx, id.Stream())
+	_, err := feed.StreamOf(ctx, s.js, id)
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) && ctx.Err() == nil {
 		s.cfg.Logger.Warn("whether a container was deleted cannot be found out; its state is kept", "partition", id.String(), "error", err)
 	}
@@ -201,7 +201,7 @@ func (s *Server) logOf(id feed.Partition) (log feed.LogID, ok bool) {
 	return log, false
 }
 
-// serve opens one partition and serves it. The error errHealed says that it is to be
+// serve opens one partition and serves it. After errHealed and errGoesOn it is to be
 // opened anew.
 func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition, held *leases.Held, stand *standIn) error {
 	logID, ok := s.logOf(id)

@@ -50,6 +50,9 @@ type trimmer struct {
 	// What a trim must free at least, under writes and at rest, and what one purge takes.
 	bytesMin, restBytesMin, stepBytes uint64
 
+	free        func(dir string) (int64, error) // space of a disk
+	closeWithin time.Duration                   // how long a copy may take before readers are asked again
+
 	holds   map[feed.Partition][]Hold
 	notNow  string // why nothing may be trimmed whoever reads; "" if it may
 	failed  error  // why holds are not known; nil if they are
@@ -60,6 +63,7 @@ type trimmer struct {
 func newTrimmer(s *Server) *trimmer {
 	return &trimmer{
 		s: s, pacer: pace.New(float64(trimSharePercent)/100, func() {}), logs: map[*Partition]*trimming{},
+		free: freeBytes, closeWithin: holdsInterval,
 		bytesMin: uint64(s.cfg.TrimBytes), restBytesMin: uint64(min(s.cfg.TrimBytes, restTrimBytesMin)), stepBytes: trimStepBytes,
 	}
 }
@@ -169,6 +173,10 @@ func (t *trimmer) look(ctx context.Context, l *trimming, now time.Time) (err err
 	if frees < least {
 		return nil
 	}
+	if shape.Untrimmable && !paysToMove(shape, frees) {
+		l.say("an earlier release made its stream, which denies purges; it goes on in a new one when half of it may go, and now " + why)
+		return nil
+	}
 	// Looked at again, because nothing of what goes now is anywhere else.
 	l.kept = nil
 	if floor, why, err := t.snapshotFloor(ctx, l, now); err != nil || floor < point {
@@ -218,6 +226,9 @@ func (t *trimmer) purgeUnread(ctx context.Context, l *trimming, shape *feed.Shap
 	if upTo < shape.First {
 		return nil
 	}
+	if shape.Untrimmable {
+		return t.move(ctx, l, upTo)
+	}
 	return t.purge(ctx, l, upTo)
 }
 
@@ -238,13 +249,6 @@ func (t *trimmer) barred(l *trimming, shape *feed.Shape) string {
 		return "changeFeed.retention is forever"
 	case t.level < featurelevel.Trims:
 		return "the release before can still be gone back to, and does not know trimmed logs; millrace upgrade --finish ends that"
-	case shape.Untrimmable:
-		text := "its stream was made by an earlier release and can never be trimmed; export the items, delete the container, declare it anew and import them"
-		if l.said != text {
-			l.said = text
-			l.p.log.Warn("the log cannot be trimmed", "reason", text)
-		}
-		return text
 	case cfg.snapshots == nil:
 		return "no snapshots are taken (store.snapshots.store is off)"
 	// A directory does not compare and set: of two stores that write snapshots of one

@@ -161,10 +161,11 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 	for i := range all {
 		l := &all[i]
 		n := wish.of(l.name)
-		if n == 0 || l.err != nil || !lacks(&l.info.Config, n, labelled[l.name]) {
+		texts := labelled[logName(l.name)]
+		if n == 0 || l.err != nil || isCopy(l.info) || !lacks(&l.info.Config, n, texts) {
 			continue
 		}
-		if err := k.update(ctx, l, n, labelled[l.name]); err != nil {
+		if err := k.update(ctx, l, n, texts); err != nil {
 			failed[l.name] = err.Error()
 			if l.info.Config.Replicas >= n { // a shortage is told by the report
 				errs = append(errs, fmt.Errorf("label stream %s: %w", l.name, err))
@@ -239,6 +240,23 @@ func labelsOf(records []store.Record) (map[string]labels, error) {
 	return all, errors.Join(errs...)
 }
 
+// logName returns the name that labelsOf has for the log of a stream, which may be the
+// second one that it is in.
+func logName(stream string) string {
+	if p, isLog := feed.ParseStream(stream); isLog {
+		return p.Stream()
+	}
+	return stream
+}
+
+// isCopy says whether a stream is to hold a log and does not yet. Its owner labels it when
+// it does; to write its configuration meanwhile could take that away again.
+func isCopy(stream *jetstream.StreamInfo) bool {
+	_, isLog := feed.ParseStream(stream.Config.Name)
+	_, holds := feed.LogOf(stream)
+	return isLog && !holds
+}
+
 func lacks(cfg *jetstream.StreamConfig, replicas int, l labels) bool {
 	return cfg.Replicas < replicas || !l.on(cfg)
 }
@@ -267,7 +285,7 @@ func (k *Keeper) update(ctx context.Context, l *listed, replicas int, is labels)
 	}
 	l.info = stream.CachedInfo()
 	cfg := l.info.Config
-	if !lacks(&cfg, replicas, is) {
+	if isCopy(l.info) || !lacks(&cfg, replicas, is) {
 		return nil
 	}
 	relabelled := cfg
