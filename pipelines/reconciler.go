@@ -47,6 +47,8 @@ func (c *ReconcilerConfig) Check() error {
 //   - the shadow rows of a projection take the place of the former ones when they
 //     have caught up (reconcileswap.go);
 //   - a generation that is in force everywhere is noted to be;
+//   - a pipeline that cannot read any more what it has yet to read begins anew with the items
+//     that are there (reconcilelost.go);
 //   - the catalog asks for the rules and indexes that pipelines need, and for no
 //     others (reconcilecatalog.go);
 //   - leases and dead letters of pipelines and generations that are gone are forgotten
@@ -128,6 +130,9 @@ func (s *reconciler) round(ctx context.Context) {
 		if err := do(); err != nil {
 			s.warn(ctx, "a pipeline could not be seen to", err, slog.String("pipeline", rec.Metadata().String()))
 		}
+	}
+	if tidy {
+		s.beginAnew(ctx, &w, held, at)
 	}
 	if err := s.reconcileCatalog(ctx, &w); err != nil {
 		s.warn(ctx, "the catalog could not be brought to what pipelines need", err)

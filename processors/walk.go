@@ -43,7 +43,7 @@ type WalkError struct {
 
 // Error tells the way out first: a checkpoint keeps the beginning of a long text.
 func (e *WalkError) Error() string {
-	return fmt.Sprintf("the items with which generation %d begins cannot be read any more; begin anew with millrace rewind --to beginning: LSN %s of %s: %v",
+	return fmt.Sprintf("the items with which generation %d begins cannot be read any more; it begins anew by itself, or with millrace rewind --to beginning: LSN %s of %s: %v",
 		e.Resource.Generation, e.Walk.LSN, e.Resource.Partition, e.Cause)
 }
 

@@ -208,12 +208,12 @@ func TestWalk_WhatCannotBeReadIsTold(t *testing.T) {
 		damage func(*store.PinnedPage)
 		says   string
 	}{
-		{name: "gone", refuse: store.Refuse(store.StatusNotFound, "it is not kept"), says: "begin anew"},
-		{name: "damaged", refuse: store.Refuse(store.StatusDamaged, "it has another checksum"), says: "begin anew"},
+		{name: "gone", refuse: store.Refuse(store.StatusNotFound, "it is not kept"), says: "begins anew"},
+		{name: "damaged", refuse: store.Refuse(store.StatusDamaged, "it has another checksum"), says: "begins anew"},
 		{name: "an error of its owner", refuse: store.Refuse(store.StatusInternal, "it cannot"), says: "it cannot"},
 		{name: "away", refuse: store.Refuse(store.StatusUnavailable, "no disk"), says: "no disk"},
 		{name: "too short", damage: func(p *store.PinnedPage) { p.Items = p.Items[:9] }, says: "10 as of LSN 1 were pinned"},
-		{name: "of another LSN", damage: func(p *store.PinnedPage) { p.LSN++ }, says: "begin anew"},
+		{name: "of another LSN", damage: func(p *store.PinnedPage) { p.LSN++ }, says: "begins anew"},
 	} {
 		l := newLease()
 		r := &recorder{}
@@ -224,7 +224,7 @@ func TestWalk_WhatCannotBeReadIsTold(t *testing.T) {
 		}
 		stop := s.runTask(l, processors.Task{Resource: resource, Processor: r, Walk: walk})
 		cp := l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return cp.LastError != "" })
-		if !strings.Contains(cp.LastError, x.says) || strings.Contains(cp.LastError, "begin anew") != (cp.Attempts >= processors.StuckAttempts) || slices.Contains(r.seen(), "behind") {
+		if !strings.Contains(cp.LastError, x.says) || strings.Contains(cp.LastError, "begins anew") != (cp.Attempts >= processors.StuckAttempts) || slices.Contains(r.seen(), "behind") {
 			t.Errorf("%s: %d attempts, %q, after %q", x.name, cp.Attempts, cp.LastError, r.seen())
 		}
 		owner.mu.Lock()

@@ -18,6 +18,7 @@ CONSTANTS
     Synced,     \* does the trim point wait for what the owner's engine has synced?
     Reads,      \* is there a pipeline that reads the log?
     Walks,      \* is there a walk?
+    Comes,      \* does a reader come that begins below the log's end?
     Mutation    \* what is wrong, or "None"
 
 Nodes == {1, 2}
@@ -36,9 +37,12 @@ VARIABLES
     damages,
     reader,      \* a pipeline: [saved, at], its checkpoint and where it is
     walk,        \* [registered, recorded]: what the trim point waits for, and what targets have
-    view         \* what the owner knows of readers: [saved, registered, end], end is the log's then
+    view,        \* what the owner knows of readers: [saved, registered, end], end is the log's then
+    comer,       \* the reader that comes: [begin, step], which is none, looked, written, held
+    granted      \* how far somebody was told that he may purge
 
-vars == <<first, last, point, owner, engine, synced, hole, snaps, pointer, work, damages, reader, walk, view>>
+vars == <<first, last, point, owner, engine, synced, hole, snaps, pointer, work, damages, reader, walk, view, comer, granted>>
+late == <<comer, granted>>
 log == <<first, last, point>>
 nodes == <<owner, engine, synced, hole>>
 store == <<snaps, pointer, work, damages>>
@@ -58,6 +62,7 @@ Init ==
     /\ reader = [saved |-> 0, at |-> 0]
     /\ walk = [registered |-> None, recorded |-> None]
     /\ view = Unknown
+    /\ comer = [begin |-> None, step |-> "none"] /\ granted = 0
 
 -----------------------------------------------------------------------------
 (* The log and the engines. *)
@@ -245,10 +250,44 @@ TrimCommit ==
 Purge(to) ==
     /\ to >= first
     /\ to <= point \/ (Mutation = "PurgeBeforeCommit" /\ to <= May)
+    /\ ~Comes \/ to <= granted \/ Mutation = "PurgedUnasked"
     /\ first' = to + 1
     /\ UNCHANGED <<last, point, nodes, store, readers, view>>
 
-Next ==
+-----------------------------------------------------------------------------
+(* A reader comes that begins with what is there, or is set back: it looks where the log   *)
+(* begins, writes its record, and looks at the trim point then. Whoever purges asks who    *)
+(* reads when the trim point is in the log; the answer may be used much later.             *)
+
+Look ==
+    /\ Comes /\ comer.step = "none"
+    /\ \E b \in first - 1..last : b >= point /\ comer' = [begin |-> b, step |-> "looked"]
+    /\ UNCHANGED granted
+
+Record ==
+    /\ comer.step = "looked"
+    /\ comer' = [comer EXCEPT !.step = IF Mutation = "NotLookedAgain" THEN "held" ELSE "written"]
+    /\ UNCHANGED granted
+
+(* Where the trim point has passed it, it begins anew with the items of a snapshot, by a   *)
+(* record that is looked at in the same way.                                               *)
+LookAgain ==
+    /\ comer.step = "written"
+    /\ comer' = IF point <= comer.begin THEN [comer EXCEPT !.step = "held"]
+                ELSE [begin |-> point, step |-> "looked"]
+    /\ UNCHANGED granted
+
+AskAgain ==
+    /\ Comes
+    /\ LET may == IF comer.step \in {"written", "held"} THEN Min({point, comer.begin}) ELSE point
+       IN  granted < may /\ granted' = may
+    /\ UNCHANGED comer
+
+Come ==
+    /\ Look \/ Record \/ LookAgain \/ AskAgain
+    /\ UNCHANGED <<log, nodes, store, readers, view>>
+
+Stay ==
     \/ Write \/ TrimCommit \/ Ask \/ Sweep \/ Damage
     \/ \E to \in 1..LastMax + 1 : Purge(to)
     \/ \E n \in Nodes :
@@ -257,6 +296,8 @@ Next ==
         \/ \E whole \in BOOLEAN : WriteSnapshot(n, whole)
         \/ ReadBack(n) \/ MovePointer(n) \/ WalkStep(n)
     \/ Read \/ Save \/ ReaderCrash \/ Register \/ Raise \/ WalkEnds
+
+Next == Come \/ (Stay /\ UNCHANGED late)
 
 Spec == Init /\ [][Next]_vars
 
@@ -278,4 +319,5 @@ NoHole == hole = {}
 Held ==
     /\ Reads => reader.saved + 1 >= first
     /\ walk.registered # None /\ walk.recorded # None => walk.recorded + 1 >= first
+    /\ comer.step = "held" => comer.begin + 1 >= first
 =============================================================================

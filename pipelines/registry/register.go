@@ -66,6 +66,16 @@ func (r *Registry) ApplyPipeline(ctx context.Context, d *spec.Pipeline, opts *Ap
 				r.replaced(ctx, &there, &next)
 			}
 		}
+		if next.Generation != there.Generation {
+			held, err := r.hold(ctx, next, &b, opts)
+			if err != nil {
+				return o, fmt.Errorf("pipeline %s: %w", d.Metadata, err)
+			}
+			if held.Generation != next.Generation {
+				o.Generation, o.Notes = held.Generation, append(o.Notes, fmt.Sprintf(begunAnew, held.Generation))
+			}
+			next = held
+		}
 		// After the record, and also if it did not change: a try that died between
 		// the two has left the catalog without the rule.
 		return o, r.Agree(ctx, &there, &next)
@@ -252,18 +262,35 @@ func (r *Registry) positions(ctx context.Context, c *store.ContainerInfo, start 
 	starts := make([]Start, 0, len(c.Partitions))
 	for _, p := range c.Partitions {
 		partition := feed.Partition{Container: c.ID, Number: p.Number}
-		log, err := feed.OpenLog(ctx, r.JetStream, partition, r.cfg.Log)
+		after, err := r.position(ctx, partition, start)
 		if err != nil {
-			return nil, fmt.Errorf("open the log of %s: %w", partition, err)
-		}
-		after, err := log.Resolve(ctx, start)
-		log.Close()
-		if err != nil {
-			return nil, fmt.Errorf("find a position in the log of %s: %w", partition, err)
+			return nil, err
 		}
 		starts = append(starts, Start{p.Number, after})
 	}
 	return starts, nil
+}
+
+// position returns where start is in one log. The error is *feed.TrimmedError also if the log
+// still holds what lies behind it, and may be trimmed beyond it at any moment: nobody
+// registers below a trim point.
+func (r *Registry) position(ctx context.Context, p feed.Partition, start feed.Start) (feed.Position, error) {
+	log, err := feed.OpenLog(ctx, r.JetStream, p, r.cfg.Log)
+	if err != nil {
+		return feed.Position{}, fmt.Errorf("open the log of %s: %w", p, err)
+	}
+	defer log.Close()
+	after, err := log.Resolve(ctx, start)
+	if err == nil {
+		var shape *feed.Shape
+		if shape, err = log.Shape(ctx); err == nil && after.LSN < shape.Trimmed {
+			err = &feed.TrimmedError{Partition: p, Want: after.LSN + 1, First: shape.Trimmed + 1}
+		}
+	}
+	if err != nil {
+		return feed.Position{}, fmt.Errorf("find a position in the log of %s: %w", p, err)
+	}
+	return after, nil
 }
 
 // put writes a record if its revision, 0 for none, is still the present one;

@@ -54,7 +54,7 @@ func (r *Registry) Restore(ctx context.Context, key string, record []byte) (*Res
 	restored := &Restored{Database: rec.Database, Name: rec.Name, Generation: rec.Generation + 1, Paused: rec.Paused}
 	restored.Lacks = !rec.IsRestored(containers)
 	if source := rec.madeOf(containers, rec.Source); source != nil && !restored.Lacks {
-		restored.KeepsExpired = r.keepsExpired(&rec, &Bound{Source: source})
+		restored.KeepsExpired = rec.keepsExpired(source)
 	}
 	return restored, nil
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,8 +108,23 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 		if err != nil {
 			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 		}
+		if to.Kind == RewindTime || to.Kind == rewindLSN {
+			// The place is there. What it has given up may lie before that, and is read again too.
+			if out, err := r.outrun(ctx, &next, &b); err != nil || out {
+				return rec, cmp.Or(err, fmt.Errorf("pipeline %s: %w", rec.Metadata(), errOutrun))
+			}
+		}
 		if err = r.put(ctx, &next, rec.Revision); err == nil {
 			r.replaced(ctx, &rec, &next)
+			// If its log was trimmed meanwhile, it is set back once more: to the beginning by
+			// the items that are there, to a place that is gone with an error that says so.
+			out, err := r.outrun(ctx, &next, &b)
+			if err != nil {
+				return rec, err
+			}
+			if out {
+				continue
+			}
 			return r.Get(ctx, database, name)
 		}
 		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
@@ -116,6 +132,9 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 		}
 	}
 }
+
+var errOutrun = errors.New("what it has not finished, or has given up, lies before what the logs still hold; rewind it to the beginning: " +
+	"then it begins with the items that are there")
 
 // rewound returns the record of a pipeline that reads from a place again.
 func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to RewindTo, at Checkpoints) (Record, error) {

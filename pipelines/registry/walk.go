@@ -3,7 +3,6 @@ package registry
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines/spec"
@@ -33,16 +32,11 @@ const (
 func (r *Registry) walks(ctx context.Context, source *store.ContainerInfo) (bool, error) {
 	for _, p := range source.Partitions {
 		partition := feed.Partition{Container: source.ID, Number: p.Number}
-		log, err := feed.OpenLog(ctx, r.JetStream, partition, r.cfg.Log)
-		if err != nil {
-			return false, fmt.Errorf("open the log of %s: %w", partition, err)
-		}
-		shape, err := log.Shape(ctx)
-		log.Close()
+		shape, err := r.shapeOf(ctx, partition)
 		if err != nil {
 			return false, err
 		}
-		if shape.Begin() > 1 || shape.Bytes > shortLogBytes || shape.Commits > shortLogCommits {
+		if shape.Trimmed > 0 || shape.Bytes > shortLogBytes || shape.Commits > shortLogCommits {
 			return true, nil
 		}
 	}

@@ -83,17 +83,13 @@ func (r *Record) Backfilled(reader processors.Resource, at feed.Position) (done,
 func (r *Registry) longLogs(ctx context.Context, source *store.ContainerInfo) (long []feed.Partition, trimmed bool, err error) {
 	for _, p := range source.Partitions {
 		partition := feed.Partition{Container: source.ID, Number: p.Number}
-		log, err := feed.OpenLog(ctx, r.JetStream, partition, r.cfg.Log)
-		if err != nil {
-			return nil, false, fmt.Errorf("open the log of %s: %w", partition, err)
-		}
-		shape, err := log.Shape(ctx)
-		log.Close()
+		shape, err := r.shapeOf(ctx, partition)
 		if err != nil {
 			return nil, false, err
 		}
-		trimmed = trimmed || shape.Begin() > 1
-		if shape.Begin() > 1 || shape.Bytes > r.walkLogMax() {
+		// What lies up to the trim point may go at any moment, if it has not gone yet.
+		trimmed = trimmed || shape.Trimmed > 0
+		if shape.Trimmed > 0 || shape.Bytes > r.walkLogMax() {
 			long = append(long, partition)
 		}
 	}
@@ -131,7 +127,7 @@ func (r *Registry) pinItems(ctx context.Context, rec *Record, b *Bound, opts *Ap
 	if err != nil {
 		return err
 	}
-	keeps := r.keepsExpired(rec, b) && !opts.DiscardExpired
+	keeps := rec.keepsExpired(b.Source) && !opts.DiscardExpired
 	for _, p := range long {
 		reader := processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: processors.RoleSource, Partition: p}
 		ask := store.PinSnapshot{Holder: reader.PinHolder(), LogMax: r.walkLogMax()}
@@ -159,8 +155,8 @@ func (r *Registry) pinItems(ctx context.Context, rec *Record, b *Bound, opts *Ap
 
 // keepsExpired tells whether rows of items that have expired belong to what a generation
 // writes.
-func (r *Registry) keepsExpired(rec *Record, b *Bound) bool {
-	return rec.Spec.Project != nil && rec.Spec.Project.OnExpire != spec.DeleteRows && b.Source.Spec.TTL != 0
+func (r *Record) keepsExpired(source *store.ContainerInfo) bool {
+	return r.Spec.Project != nil && r.Spec.Project.OnExpire != spec.DeleteRows && source.Spec.TTL != 0
 }
 
 // releaseMax bounds the time in which an owner is asked to let go of a snapshot.

@@ -154,9 +154,13 @@ func (m *Monitor) readers(rec *registry.Record, containers []store.ContainerInfo
 		if gone != "" {
 			continue // the rows of a former generation stay as they are
 		}
+		byHand := g.ByHand(b.Source)
+		if g.Generation != rec.Generation {
+			byHand = "Its rows stay as they are until those of the next generation take their place"
+		}
 		for _, resource := range g.Readers(&b) {
 			all = append(all, &watched{
-				resource: resource, record: g, lease: held[resource.String()], reconciler: held[registry.ReconcilerResource], now: m.now.time, stuckAfter: m.cfg.StuckAfter,
+				resource: resource, record: g, byHand: byHand, lease: held[resource.String()], reconciler: held[registry.ReconcilerResource], now: m.now.time, stuckAfter: m.cfg.StuckAfter,
 				checkpoint: &processors.Checkpoint{}, closed: closedAmong(partitionsOf(resource, &b), held, m.now.time),
 			})
 		}
@@ -214,7 +218,10 @@ func newPipelineStatus(rec *registry.Record) *Pipeline {
 func (p *Pipeline) addRecord(rec *registry.Record) {
 	switch {
 	case rec.Paused:
-		p.State, p.Reason = Paused, "millrace resume "+rec.Name
+		cutOff := p.Reason // of its processors, which say nothing else while they are paused
+		if p.State, p.Reason = Paused, "millrace resume "+rec.Name; cutOff != "" {
+			p.Reason += "; " + cutOff
+		}
 	case rec.Spec.Kind() == spec.CascadeKind || p.Backfill != nil || severity[p.State] >= severity[Switching]:
 	case rec.InForce && rec.Unverified:
 		p.State, p.Reason = Switching, notVerified(p.Verified, rec.Name)

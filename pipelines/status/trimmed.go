@@ -14,9 +14,16 @@ func (w *watched) cutOff() string {
 	if w.trimmed == 0 {
 		return ""
 	}
+	next := "It begins anew by itself with the items that are there"
+	switch by := w.byHand; {
+	case by != "":
+		next = by
+	case w.record.Paused:
+		next += ", when it is resumed"
+	}
 	return fmt.Sprintf("it is cut off: it has read LSN %s of partition %s, and the log was trimmed since and begins at LSN %s; "+
-		"what was between it cannot read any more. Delete the pipeline and apply it again, so that it begins with the items that are there",
-		format.Count(uint64(w.checkpoint.Position.LSN)), w.resource.Partition, format.Count(uint64(w.trimmed)))
+		"what was between it cannot read any more. %s",
+		format.Count(uint64(w.checkpoint.Position.LSN)), w.resource.Partition, format.Count(uint64(w.trimmed)), next)
 }
 
 // lateWarning says that a processor has not read for so long that its container's

@@ -19,6 +19,7 @@ type watched struct {
 	record     *registry.Record
 	lease      *leases.Lease // nil if there has never been one
 	reconciler *leases.Lease // held by one of the workers; nil if never
+	byHand     string        // what an operator is to do if the log was trimmed beyond it; "" for nothing
 	checkpoint *processors.Checkpoint
 	unread     error  // why log and checkpoint could not be read; nil if they were
 	closed     string // why a partition that it reads or writes does not open; "" if all do

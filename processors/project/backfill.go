@@ -43,9 +43,11 @@ const (
 // backfiller writes pages of rows.
 type backfiller struct {
 	*processors.Backfiller
-	r      *RowWriter
-	writer Writer // nil while it is not open; owned, like at, by the holder of r.sem
-	at     feed.Position
+	r *RowWriter
+	// Owned by the holder of r.sem.
+	writer     Writer // nil while it is not open
+	at         feed.Position
+	unanswered *Batch // which the sink may have taken, or may take yet; nil if there is none
 }
 
 func newBackfiller(r *RowWriter) *backfiller {
@@ -68,11 +70,36 @@ func (f *backfiller) closeWriter() {
 // openWriter begins the term of the backfiller's producer, if there is something to
 // backfill. The caller holds r.sem.
 func (f *backfiller) openWriter(ctx context.Context) (err error) {
+	if err := f.settle(ctx); err != nil {
+		return err
+	}
 	if f.writer != nil || !f.Left() {
 		return nil
 	}
 	t := Term{Producer: f.r.term.Producer().Of("fill"), Epoch: f.r.term.Epoch, Heartbeat: f.r.term.Heartbeat}
 	f.writer, f.at, err = f.r.p.cfg.Sink.Open(ctx, &f.r.p.schema, t)
+	return err
+}
+
+// settle sees to it that no page is on its way any more: one that was not answered would put
+// its old rows over what the feed has brought since.
+//
+//	page with row p, no answer   p is deleted: the feed drops its row   the page comes: p is back
+//
+// Written again, it moves its producer and is refused when it comes late. Its rows are no older
+// than what the sink has, for everybody who writes to it comes by here first.
+func (f *backfiller) settle(ctx context.Context) error {
+	b := f.unanswered
+	if b == nil {
+		return nil
+	}
+	f.unanswered = nil
+	err := f.putRows(ctx, b)
+	if err != nil && f.unanswered == nil {
+		// It is refused, so it is not on its way. The page is read again.
+		f.closeWriter()
+		return nil
+	}
 	return err
 }
 
@@ -108,13 +135,14 @@ func (f *backfiller) page(ctx context.Context, next *processors.Backfill) error 
 	return nil
 }
 
-// writeRows makes durable what was coalesced. After an error the writer is closed, which
-// discards what it holds: flushed later, those rows could come after newer ones of the feed.
+// writeRows makes durable what was coalesced. After an error that is an answer the writer is
+// closed, which discards what it holds: flushed later, those rows could come after newer ones
+// of the feed.
 func (f *backfiller) writeRows(ctx context.Context, g *coalescer) (err error) {
 	if g.empty() {
 		return nil
 	}
-	if err = f.putRows(ctx, g.batch(feed.Position{}, feed.Position{})); err != nil {
+	if err = f.putRows(ctx, g.batch(feed.Position{}, feed.Position{})); err != nil && f.unanswered == nil {
 		f.closeWriter()
 	}
 	return err
@@ -128,11 +156,15 @@ func (f *backfiller) putRows(ctx context.Context, b *Batch) error {
 	switch {
 	case err == nil:
 		if _, err := f.writer.Flush(ctx); err != nil {
+			f.unanswered = b
 			return f.r.unavailable(ctx, fmt.Sprintf("make %d rows durable", b.Len()), err)
 		}
 		f.at = b.UpTo
 		f.r.countBackfilled(ctx, b, &w)
 		return nil
+	case processors.FailureOf(ctx, err) == processors.Unavailable:
+		f.unanswered = b
+		return fmt.Errorf("write %d rows: %w", b.Len(), err)
 	case processors.FailureOf(ctx, err) != processors.Permanent:
 		return fmt.Errorf("write %d rows: %w", b.Len(), err)
 	// The sink refuses a batch as a whole. Halving finds what it does not take in a few

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -222,6 +223,69 @@ func TestI5_ALatePageOfABackfillIsRefused(t *testing.T) {
 	}
 	close(gone)
 	second.wait(t, func(cp *processors.Checkpoint) bool { return cp.Backfill != nil && cp.Backfill.Done })
+	s.equal(p)
+}
+
+// unanswering is a Memory to which the first page of a backfill is on its way for long: whoever
+// wrote it has given up waiting.
+type unanswering struct {
+	*sinktest.Memory
+	lost chan struct{} // closed when the page is on its way
+	late func(ctx context.Context) error
+}
+
+func (s *unanswering) Open(ctx context.Context, schema *project.Schema, t project.Term) (project.Writer, feed.Position, error) {
+	w, at, err := s.Memory.Open(ctx, schema, t)
+	if _, _, part := t.Producer.Parent(); part && err == nil {
+		w = &unansweringWriter{w, s}
+	}
+	return w, at, err
+}
+
+type unansweringWriter struct {
+	project.Writer
+	sink *unanswering
+}
+
+func (w *unansweringWriter) Write(ctx context.Context, b *project.Batch) (project.Written, error) {
+	if w.sink.late != nil {
+		return w.Writer.Write(ctx, b)
+	}
+	w.sink.late = func(ctx context.Context) error {
+		_, err := w.Writer.Write(ctx, b)
+		return err
+	}
+	close(w.sink.lost)
+	// The page is not tried again before the test ends.
+	return project.Written{}, &store.Error{Status: store.StatusUnavailable, Message: "no answer", RetryAfter: time.Hour}
+}
+
+// TestI6_AnUnansweredPageComesLate: an item of a page that was not answered goes, and the feed
+// takes its row away before the page comes.
+func TestI6_AnUnansweredPageComesLate(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	source := s.container(t, "customer", 1, "/customerId")
+	s.partition = source.Partitions()[0]
+	cfg := analytics(t)
+	disk := sinktest.NewDisk()
+	all := cfg.Tables[0].Columns
+	cfg.Source, cfg.Sink, cfg.Tables[0].Columns = source, sinktest.NewMemory(disk, false), slices.Clone(all[:len(all)-1])
+	l := s.backfilledBefore(compile(t, cfg), source, 5, strconv.Itoa)
+	sink := &unanswering{Memory: sinktest.NewMemory(disk, false), lost: make(chan struct{})}
+	cfg.Tables[0].Columns, cfg.Backfill.Number, cfg.Sink = all, 1, sink
+	p := compile(t, cfg)
+	s.run(l, p)
+	<-sink.lost
+	if err := source.Delete(t.Context(), key(t, "c1"), "c0003"); err != nil {
+		t.Fatal(err)
+	}
+	delete(s.items, "c0003")
+	s.applied(source)
+	s.done(l)
+	if err := sink.late(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	s.equal(p)
 }
 

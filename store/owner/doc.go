@@ -83,15 +83,11 @@
 //     registered by then keeps the log from where he begins, also at its beginning, where he
 //     was set back to, or at an end that he looked up long ago.
 //
-// Not covered is who looks at the log before a purge and is registered after its question:
+// Who looks at the log before that question and is registered after it reads the trim point
+// behind his record, and begins anew where it has passed him (package registry). Either the
+// question sees his record, or he sees the trim point:
 //
-//	looks: the log begins at 1   asked: nobody reads   purged up to 9   registered: begins at 1
-//
-// The time for it is from the question to the end of the purge, for those who stand between
-// their look and the write of their record then: some requests to JetStream, a second where
-// partitions are many. He loses nothing silently: he is told that the log was trimmed
-// (feed.TrimmedError) and stands still until he is rewound or made anew. It would end if
-// whoever registers looked at the trim point again after his write.
+//	looks: the log begins at 1   trim point 9   asked: nobody reads   registered: from 1   sees 9
 //
 // A directory does not compare and set: of two processes that write snapshots of one
 // partition there, a late one could name an older snapshot than what the log was trimmed by.

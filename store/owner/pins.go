@@ -189,11 +189,11 @@ func pinResult(pin *snapshot.Pin) *store.PinResult {
 }
 
 func (p *Partition) pinOff(ctx context.Context) *store.Response {
-	first, _, err := p.feed.Bounds(ctx)
+	shape, err := p.feed.Shape(ctx)
 	if err != nil {
 		return p.pinFailed(err)
 	}
-	return &store.Response{Pin: &store.PinResult{State: store.PinOff, Trimmed: first > 1}}
+	return &store.Response{Pin: &store.PinResult{State: store.PinOff, Trimmed: shape.Trimmed > 0}}
 }
 
 func (p *Partition) pinFailed(err error) *store.Response {
@@ -221,7 +221,7 @@ func (s *Server) servePin(ctx context.Context, p *Partition, wants []*pinWant) {
 		}
 		return
 	}
-	trimmed := shape.First > 1
+	trimmed := shape.Trimmed > 0 // what lies up to there may go at any moment
 	// The cheapest first: who reads a small log needs no snapshot at all.
 	wants = slices.DeleteFunc(wants, func(w *pinWant) bool {
 		reads := !trimmed && w.request.LogMax > 0 && shape.Bytes <= w.request.LogMax
