@@ -11,7 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/cmd/millrace/internal/declaration"
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/status"
@@ -41,72 +42,41 @@ func newDescribe(a *app) *cobra.Command {
 	}
 }
 
-// partitionNow is one physical partition of a described container.
-type partitionNow struct {
-	store.PartitionInfo
-	Items int `json:"items"`
-	// Replicas are those of the partition's log; nil if they are not known.
-	Replicas *upkeep.Stream         `json:"replicas,omitempty"`
-	Status   *store.PartitionStatus `json:"status,omitempty"`
-	Error    string                 `json:"error,omitempty"`
-}
-
 func (a *app) describeContainer(ctx context.Context, s *session, database, name string) error {
-	ct, err := s.client.Container(ctx, database, name)
+	inspector := s.inspector()
+	defer inspector.Close()
+	c, err := inspector.Container(ctx, database, name)
 	if err != nil {
 		return err
 	}
-	info := ct.Info()
-	users, err := s.users(ctx, database, name)
+	doc, err := declaration.JSON(registry.ContainerDocument(&c.ContainerInfo))
 	if err != nil {
 		return err
 	}
-	replicas, err := upkeep.Look(ctx, s.js, node.ReplicasWish(s.cfg))
-	if err != nil {
-		return err
+	v := map[string]any{
+		"declaration": doc, "id": c.ID, "state": c.State, "created": c.Created, "partitions": c.Partitions, "pipelines": c.Pipelines,
 	}
-	var now []partitionNow
-	for i, p := range ct.Partitions() {
-		described := partitionNow{PartitionInfo: info.Partitions[i]}
-		if log, ok := replicas.Of(p); ok {
-			described.Replicas = &log
-		}
-		// A partition that does not answer is a line of the table too, with the reason: it is
-		// the one that somebody who looks wants to know of.
-		if described.Status, err = ct.Status(ctx, p); err == nil {
-			described.Items, err = ct.Count(ctx, p, store.Scope{})
-		}
-		if err != nil {
-			described.Error = err.Error()
-		}
-		now = append(now, described)
-	}
-	doc, err := declaration(registry.ContainerDocument(&info))
-	if err != nil {
-		return err
-	}
-	v := map[string]any{"declaration": doc, "id": info.ID, "state": info.State, "created": info.Created, "partitions": now, "pipelines": users}
 	return a.print(v, func(w io.Writer) error {
-		if err := writeYAML(w, doc); err != nil {
+		if err := declaration.WriteYAML(w, doc); err != nil {
 			return err
 		}
-		fmt.Fprintf(w, "\nid %s, %s, created %s, used by %s\n\n", info.ID, info.State, info.Created.Format(time.RFC3339), dash(strings.Join(users, ", ")))
+		fmt.Fprintf(w, "\nid %s, %s, created %s, used by %s\n\n", c.ID, c.State, c.Created.Format(time.RFC3339), dash(strings.Join(c.Pipelines, ", ")))
 		var rows [][]string
-		for _, p := range now {
-			rows = append(rows, p.row())
+		for i := range c.Partitions {
+			rows = append(rows, partitionRow(&c.Partitions[i]))
 		}
 		if err := columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "SNAPSHOT", "LOG FROM", "NOTE"}, rows); err != nil {
 			return err
 		}
-		if err := tellPins(w, now); err != nil {
+		if err := tellPins(w, c.Partitions); err != nil {
 			return err
 		}
-		return tellTrims(w, now)
+		return tellTrims(w, c.Partitions)
 	})
 }
 
-func (p *partitionNow) row() []string {
-	row := []string{strconv.Itoa(int(p.Number)), format.Count(p.Items), p.replicas()}
+func partitionRow(p *inspect.Partition) []string {
+	row := []string{strconv.Itoa(int(p.Number)), format.Count(p.Items), replicasOf(p.Replicas)}
 	if p.Status == nil {
 		return append(row, "-", "-", "-", "-", "-", "-", "-", "-", p.Error)
 	}
@@ -144,8 +114,8 @@ func logFrom(t *store.TrimState) string {
 }
 
 // tellPins tells who keeps which snapshots.
-func tellPins(w io.Writer, now []partitionNow) error {
-	for _, p := range now {
+func tellPins(w io.Writer, partitions []inspect.Partition) error {
+	for _, p := range partitions {
 		if p.Status == nil {
 			continue
 		}
@@ -161,8 +131,8 @@ func tellPins(w io.Writer, now []partitionNow) error {
 
 // tellTrims tells of each log that is to be trimmed why it is not trimmed any further, and
 // whom that will cut off.
-func tellTrims(w io.Writer, now []partitionNow) error {
-	for _, p := range now {
+func tellTrims(w io.Writer, partitions []inspect.Partition) error {
+	for _, p := range partitions {
 		if p.Status == nil || p.Status.Trim == nil || p.Status.Trim.Retention == store.RetentionForever.String() {
 			continue
 		}
@@ -206,14 +176,14 @@ func scrubbed(s *store.ScrubState) string {
 	return time.Since(s.Ended).Round(time.Second).String() + " ago"
 }
 
-// replicas says how many replicas the log has, and how many are wanted.
-func (p *partitionNow) replicas() string {
-	if p.Replicas == nil {
+// replicasOf says how many replicas a log has, and how many are wanted.
+func replicasOf(log *upkeep.Stream) string {
+	if log == nil {
 		return "-"
 	}
-	text := fmt.Sprintf("%d of %d", p.Replicas.Actual, p.Replicas.Wanted)
-	if len(p.Replicas.Offline) > 0 {
-		text += fmt.Sprintf(", %d away", len(p.Replicas.Offline))
+	text := fmt.Sprintf("%d of %d", log.Actual, log.Wanted)
+	if len(log.Offline) > 0 {
+		text += fmt.Sprintf(", %d away", len(log.Offline))
 	}
 	return text
 }
@@ -230,7 +200,7 @@ func (a *app) describePipeline(ctx context.Context, s *session, database, name s
 		return err
 	}
 	st.Pipelines = slices.DeleteFunc(st.Pipelines, func(p status.Pipeline) bool { return p.ID != rec.ID })
-	doc, err := declaration(rec.Document())
+	doc, err := declaration.JSON(rec.Document())
 	if err != nil {
 		return err
 	}
@@ -239,7 +209,7 @@ func (a *app) describePipeline(ctx context.Context, s *session, database, name s
 		v["status"] = st.Pipelines[0]
 	}
 	return a.print(v, func(w io.Writer) error {
-		if err := writeYAML(w, doc); err != nil {
+		if err := declaration.WriteYAML(w, doc); err != nil {
 			return err
 		}
 		fmt.Fprintf(w, "\nid %s, generation %d of %s\n\n", rec.ID, rec.Generation, rec.Changed.Format(time.RFC3339))

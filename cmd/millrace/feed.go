@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/declaration"
 	"github.com/millrace/millrace/cmd/millrace/internal/remote"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -294,7 +295,7 @@ func (a *app) printChange(v *changeView) error {
 		if _, err := io.WriteString(a.out, "---\n"); err != nil {
 			return err
 		}
-		return writeYAML(a.out, v)
+		return declaration.WriteYAML(a.out, v)
 	}
 	var body bytes.Buffer
 	if len(v.Item) > 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/declaration"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 )
@@ -101,7 +102,7 @@ func (a *app) printPipelines(records []registry.Record, one bool) error {
 func declarations(n int, one bool, document func(i int) any) (any, error) {
 	docs := []json.RawMessage{}
 	for i := range n {
-		doc, err := declaration(document(i))
+		doc, err := declaration.JSON(document(i))
 		if err != nil {
 			return nil, err
 		}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/millrace/millrace/cmd/millrace/internal/declaration"
 )
 
 // print writes v as --output asks: by table, or as JSON or YAML of what v
@@ -18,7 +18,7 @@ func (a *app) print(v any, table func(w io.Writer) error) error {
 	case "json":
 		return writeJSON(a.out, v)
 	case "yaml":
-		return writeYAML(a.out, v)
+		return declaration.WriteYAML(a.out, v)
 	}
 	return table(a.out)
 }
@@ -41,39 +41,6 @@ func writeJSON(w io.Writer, v any) error {
 	}
 	_, err := w.Write(out.Bytes())
 	return err
-}
-
-// writeYAML writes v with the keys that its JSON has, in their order.
-func writeYAML(w io.Writer, v any) error {
-	var data bytes.Buffer
-	enc := json.NewEncoder(&data)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(v); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	// By way of JSON, so that both forms have the same keys, in the same order.
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data.Bytes(), &doc); err != nil { // JSON is YAML
-		return fmt.Errorf("print: %w", err)
-	}
-	block(&doc)
-	out := yaml.NewEncoder(w)
-	out.SetIndent(2)
-	if err := out.Encode(&doc); err != nil {
-		return fmt.Errorf("print: %w", err)
-	}
-	return out.Close()
-}
-
-// block turns JSON's style into that of YAML: indented, quotes only where needed.
-func block(n *yaml.Node) {
-	n.Style = 0
-	if (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && len(n.Content) == 0 {
-		n.Style = yaml.FlowStyle // [] and {}
-	}
-	for _, child := range n.Content {
-		block(child)
-	}
 }
 
 // columns writes rows under a header, aligned.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/declaration"
 	"github.com/millrace/millrace/feed/document"
 )
 
@@ -103,7 +104,7 @@ func (r *rowWriter) close() error {
 		if r.yaml == nil {
 			r.yaml = []json.RawMessage{}
 		}
-		return writeYAML(r.w, r.yaml)
+		return declaration.WriteYAML(r.w, r.yaml)
 	case r.form == "table" && r.count == 0:
 		_, err := io.WriteString(r.w, "no rows\n")
 		return err

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/await"
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/pipelines/registry"
@@ -133,6 +134,13 @@ func (s *session) Close() { s.nc.Close() }
 // monitor returns a monitor of the session's pipelines. Callers close it.
 func (s *session) monitor() *status.Monitor {
 	return status.NewMonitor(s.js, s.registry, status.MonitorConfig{Bucket: s.cfg.Leases.Bucket, Log: s.cfg.Feed.Log})
+}
+
+// inspector returns what reads how the session's Millrace is. Callers close it.
+func (s *session) inspector() *inspect.Inspector {
+	return inspect.New(&inspect.Config{
+		JetStream: s.js, Client: s.client, Registry: s.registry, Replicas: node.ReplicasWish(s.cfg), Log: s.cfg.Feed.Log,
+	})
 }
 
 // withSession runs f in a session.

@@ -10,9 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/cmd/millrace/node"
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/pipelines/status"
-	"github.com/millrace/millrace/store/upkeep"
 )
 
 func newStatus(a *app) *cobra.Command {
@@ -44,9 +43,9 @@ engine is damaged.`,
 				return &usageError{fmt.Errorf("--every %s: at least 100ms is expected", every)}
 			}
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				monitor := s.monitor()
-				defer monitor.Close()
-				read := func() (*status.Status, error) { return a.readStatus(ctx, s, monitor, args) }
+				inspector := s.inspector()
+				defer inspector.Close()
+				read := func() (*status.Status, error) { return a.readStatus(ctx, s, inspector, args) }
 				if watch {
 					return a.watchStatus(ctx, every, wide, read)
 				}
@@ -70,18 +69,13 @@ engine is damaged.`,
 	return cmd
 }
 
-func (a *app) readStatus(ctx context.Context, s *session, monitor *status.Monitor, args []string) (*status.Status, error) {
-	st, err := monitor.Read(ctx)
+func (a *app) readStatus(ctx context.Context, s *session, inspector *inspect.Inspector, args []string) (*status.Status, error) {
+	st, err := inspector.Status(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if replicas, err := upkeep.Look(ctx, s.js, node.ReplicasWish(s.cfg)); err != nil {
-		st.Warnings = append(st.Warnings, "replicas: "+err.Error())
-	} else {
-		st.Warnings = append(st.Warnings, replicas.Warnings()...)
-	}
 	if len(args) == 0 {
-		st.Storage, err = s.storage(ctx)
+		st.Storage, err = inspector.Storage(ctx)
 		return st, err
 	}
 	database, name := a.splitName(args[0])
@@ -91,15 +85,6 @@ func (a *app) readStatus(ctx context.Context, s *session, monitor *status.Monito
 	}
 	st.Pipelines = slices.DeleteFunc(st.Pipelines, func(p status.Pipeline) bool { return p.ID != rec.ID })
 	return st, nil
-}
-
-// storage asks the owners of all partitions how their logs and engines are.
-func (s *session) storage(ctx context.Context) (*status.Storage, error) {
-	containers, err := s.client.Catalog().List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return status.ReadStorage(ctx, s.client, containers)
 }
 
 // watchStatus shows the status until ctx ends: in place on a terminal, else one

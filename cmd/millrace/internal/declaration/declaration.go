@@ -1,18 +1,20 @@
-package main
+// Package declaration prints documents in the form in which apply reads them.
+package declaration
 
 import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 
 	"go.yaml.in/yaml/v3"
 )
 
-// declaration returns a declared document as JSON in the form in which apply
+// JSON returns a declared document as JSON in the form in which apply
 // reads it: the keys and texts of its YAML, durations such as 168h among them.
 // Empty values are left out, but for a key whose mere presence is a choice, such as
 // sink: {container: {}}.
-func declaration(doc any) (json.RawMessage, error) {
+func JSON(doc any) (json.RawMessage, error) {
 	var n yaml.Node
 	if err := n.Encode(doc); err != nil {
 		return nil, fmt.Errorf("print: %w", err)
@@ -74,4 +76,37 @@ var chosen = map[string]bool{"container": true, "parquet": true, "postgres": tru
 
 func empty(n *yaml.Node) bool {
 	return n.ShortTag() == "!!null" || (n.Kind == yaml.SequenceNode || n.Kind == yaml.MappingNode) && len(n.Content) == 0
+}
+
+// WriteYAML writes v with the keys that its JSON has, in their order.
+func WriteYAML(w io.Writer, v any) error {
+	var data bytes.Buffer
+	enc := json.NewEncoder(&data)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	// By way of JSON, so that both forms have the same keys, in the same order.
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data.Bytes(), &doc); err != nil { // JSON is YAML
+		return fmt.Errorf("print: %w", err)
+	}
+	block(&doc)
+	out := yaml.NewEncoder(w)
+	out.SetIndent(2)
+	if err := out.Encode(&doc); err != nil {
+		return fmt.Errorf("print: %w", err)
+	}
+	return out.Close()
+}
+
+// block turns JSON's style into that of YAML: indented, quotes only where needed.
+func block(n *yaml.Node) {
+	n.Style = 0
+	if (n.Kind == yaml.MappingNode || n.Kind == yaml.SequenceNode) && len(n.Content) == 0 {
+		n.Style = yaml.FlowStyle // [] and {}
+	}
+	for _, child := range n.Content {
+		block(child)
+	}
 }
