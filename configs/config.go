@@ -160,8 +160,8 @@ const (
 
 // HTTP is a listener.
 type HTTP struct {
-	// Listen is the address of /healthz, /readyz and /metrics; off is none.
-	// Default 127.0.0.1:8082.
+	// Listen is the address of /healthz, /readyz and /metrics, and, in a store and
+	// on the loopback, of the console; off is none. Default 127.0.0.1:8082.
 	Listen string `yaml:"listen"`
 }
 

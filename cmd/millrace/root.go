@@ -99,7 +99,7 @@ Try it:  millrace demo`,
 	}
 	add("run", newUp(a), newStore(a), newWorker(a), newDemo(a), newKeys(a), newCredentials(a), newUpgrade(a))
 	add("declare", newApply(a), newPlan(a), newTest(a), newGet(a), newDescribe(a), newDelete(a), newPause(a), newResume(a), newBackfill(a), newRewind(a), newDeadLetters(a))
-	add("watch", newStatus(a), newVerify(a), newRepair(a), newDoctor(a), newFeed(a))
+	add("watch", newConsole(a), newStatus(a), newVerify(a), newRepair(a), newDoctor(a), newFeed(a))
 	add("run", newBackup(a), newRestore(a))
 	add("items", newImport(a), newExport(a), newQuery(a))
 	v := newVersion(a)

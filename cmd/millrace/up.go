@@ -50,7 +50,7 @@ ends it at once; nothing that was acknowledged is lost.`,
 // nodeFlags adds the flags of verbs that run a node.
 func (a *app) nodeFlags(cmd *cobra.Command) {
 	cmd.Flags().String("dir", configs.DirDefault, "directory of all that the process keeps (MILLRACE_DIR)")
-	cmd.Flags().String("listen", configs.HTTPDefault, "address of /healthz, /readyz and /metrics, or off (MILLRACE_HTTP_LISTEN)")
+	cmd.Flags().String("listen", configs.HTTPDefault, "address of /healthz, /readyz, /metrics and the console, or off (MILLRACE_HTTP_LISTEN)")
 	cmd.Flags().String("durability", configs.DurabilityDisk, "disk or replicas (MILLRACE_DURABILITY)")
 }
 
@@ -187,6 +187,9 @@ func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, to
 	if address := n.Address(); address != "" {
 		v["http"] = "http://" + address
 	}
+	if url := n.ConsoleURL(); url != "" {
+		v["console"] = url
+	}
 	if g := n.Gateway(); g != nil {
 		v["gateway"] = g.URL()
 		v["certificate"] = g.Authority()
@@ -196,6 +199,9 @@ func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, to
 		fmt.Fprintf(w, "  data    %s\n  server  %s\n", dir, server)
 		if address := n.Address(); address != "" {
 			fmt.Fprintf(w, "  http    http://%s/readyz, /healthz, /metrics\n", address)
+		}
+		if url := n.ConsoleURL(); url != "" {
+			fmt.Fprintf(w, "  console %s, for browsers on this machine; %smillrace console opens it\n", url, exportDir(dir))
 		}
 		if g := n.Gateway(); g != nil {
 			fmt.Fprintf(w, "  gateway %s, for the SDKs of Azure Cosmos DB; millrace keys show tells keys\n", g.URL())

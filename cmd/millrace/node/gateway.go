@@ -19,7 +19,7 @@ func (n *Node) openGateway(ctx context.Context) error {
 	}
 	cfg.Logger = n.log
 	cfg.Users = n.users
-	keys, err := gateway.OpenKeys(&cfg, n.log)
+	keys, err := n.openKeys()
 	if err != nil {
 		return err
 	}
@@ -29,6 +29,18 @@ func (n *Node) openGateway(ctx context.Context) error {
 	}
 	n.gateway, err = server.Listen(ctx)
 	return err
+}
+
+// openKeys opens the master keys, with which applications sign and people sign in.
+func (n *Node) openKeys() (*gateway.KeyRing, error) {
+	if n.keys == nil {
+		keys, err := gateway.OpenKeys(&n.cfg.Gateway, n.log)
+		if err != nil {
+			return nil, err
+		}
+		n.keys = keys
+	}
+	return n.keys, nil
 }
 
 // users names the pipelines that use a container.

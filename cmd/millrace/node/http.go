@@ -38,7 +38,7 @@ func (n *Node) openHTTP(ctx context.Context) error {
 	return nil
 }
 
-// web serves health and metrics.
+// web serves health, metrics and the console.
 func (n *Node) web() *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
@@ -54,6 +54,9 @@ func (n *Node) web() *http.Server {
 	})
 	if n.telemetry != nil {
 		mux.Handle("GET /metrics", n.telemetry.Handler())
+	}
+	if n.console != nil {
+		mux.Handle("/", n.console)
 	}
 	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
 }

@@ -4,7 +4,7 @@
 // A node is made of layers; each is opened after those below it and stopped
 // before them:
 //
-//	HTTP: /healthz /readyz /metrics
+//	HTTP: /healthz /readyz /metrics, the console
 //	gateway: the Cosmos DB protocol                       finishes requests, then
 //	worker: lease manager, host, pipelines.Supervisor     drains first
 //	store:  lease manager, engine, owner.Server           then this
@@ -32,6 +32,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/cmd/millrace/console"
 	"github.com/millrace/millrace/cmd/millrace/internal/await"
 	"github.com/millrace/millrace/cmd/millrace/internal/memory"
 	"github.com/millrace/millrace/configs"
@@ -100,7 +101,9 @@ type Node struct {
 	storeHeld  *leases.Manager       // of a store
 	supervisor *pipelines.Supervisor // of a worker
 	workerHeld *leases.Manager       // of a worker
+	keys       *gateway.KeyRing      // nil: nobody needs them
 	listener   net.Listener          // nil: off
+	console    *console.Console      // nil: off
 	gateway    *gateway.Listener     // nil: off
 
 	watch *watch
@@ -119,7 +122,7 @@ func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Tele
 	n := &Node{cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{}}
 	n.memory = memory.Keep(cfg.Memory.Limit, log)
 	for _, step := range []func(context.Context) error{
-		n.openDir, n.openNATS, n.openCatalog, n.openKeeper, n.openStore, n.openWorker, n.openHTTP, n.openGateway,
+		n.openDir, n.openNATS, n.openCatalog, n.openKeeper, n.openStore, n.openWorker, n.openHTTP, n.openConsole, n.openGateway,
 	} {
 		if err := step(ctx); err != nil {
 			return nil, errors.Join(err, n.Close())

@@ -39,6 +39,9 @@ func (n *Node) Run(ctx context.Context) error {
 			}
 		})
 	}
+	if n.console != nil {
+		serving.Go(func() { n.console.Run(watchCtx) })
+	}
 	serving.Go(func() { n.watch.run(watchCtx) })
 	serving.Go(func() { n.memory.Run(watchCtx, n.trim()) })
 	if n.keeper != nil {

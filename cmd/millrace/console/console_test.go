@@ -1,0 +1,123 @@
+package console
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestHighlight(t *testing.T) {
+	for raw, want := range map[string]string{
+		`{"a<":"</script>","n":-1.5e3,"ok":true,"q":"\"x\\"}`: "{\n" +
+			`  <span class="key">&#34;a&lt;&#34;</span>: <span class="text">&#34;&lt;/script&gt;&#34;</span>,` + "\n" +
+			`  <span class="key">&#34;n&#34;</span>: <span class="number">-1.5e3</span>,` + "\n" +
+			`  <span class="key">&#34;ok&#34;</span>: <span class="word">true</span>,` + "\n" +
+			`  <span class="key">&#34;q&#34;</span>: <span class="text">&#34;\&#34;x\\&#34;</span>` + "\n}",
+		`<no json>`: `&lt;no json&gt;`,
+		`[]`:        `[]`,
+	} {
+		if got := string(highlight([]byte(raw))); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", raw, got, want)
+		}
+	}
+}
+
+func FuzzHighlight(f *testing.F) {
+	f.Add([]byte(`{"a":["<b>",1e5,null]}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		page := string(highlight(raw))
+		for _, tag := range []string{`<span class="key">`, `<span class="text">`, `<span class="number">`, `<span class="word">`, `</span>`} {
+			page = strings.ReplaceAll(page, tag, "")
+		}
+		if strings.ContainsAny(page, "<>") {
+			t.Errorf("%q is shown as %q", raw, page)
+		}
+	})
+}
+
+func TestPlot(t *testing.T) {
+	if got := plot([]point{{1, 1}}, "lag"); got != "" {
+		t.Errorf("one point: %s", got)
+	}
+	got := string(plot([]point{{lag: 0}, {lag: 4}, {lag: 2}}, "lag"))
+	for _, want := range []string{"at most 4.0 s, now 2.0 s", `points="238.7,39.0 239.3,1.0 240.0,20.0"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s lacks %s", got, want)
+		}
+	}
+}
+
+func TestWhereSigningInLeads(t *testing.T) {
+	for to, want := range map[string]string{
+		"": "/", "/query?q=1": "/query?q=1", "//evil.example": "/", `/\evil.example`: "/", "https://evil.example": "/", "/\t/evil.example": "/",
+	} {
+		if got := local(to); got != want {
+			t.Errorf("%q leads to %q, want %q", to, got, want)
+		}
+	}
+}
+
+func TestWhoNamesTheLoopback(t *testing.T) {
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:8082": true, "127.0.0.1:8082": true, "127.0.0.2": true, "[::1]:8082": true, "[::1]": true,
+		"evil.example": false, "evil.example:8082": false, "10.0.0.1": false, "localhost.evil.example": false, "": false,
+	} {
+		if got := isLoopback(host); got != want {
+			t.Errorf("%q: %v", host, got)
+		}
+	}
+}
+
+// with is a request of the browser that has a session.
+func with(number string) *http.Request {
+	r := httptest.NewRequest(http.MethodGet, "/", nil)
+	r.AddCookie(&http.Cookie{Name: cookieName, Value: number})
+	return r
+}
+
+func TestSessions(t *testing.T) {
+	right := map[string]Role{"reads": RoleRead, "writes": RoleWrite}
+	s := newSessions(func(key string) Role { return right[key] })
+	reads, writes := s.begin(session{key: "reads"}), s.begin(session{key: "writes"})
+	if s.roleOf(with(reads)) != RoleRead || s.roleOf(with(writes)) != RoleWrite || s.roleOf(with("guessed")) != RoleNone {
+		t.Error("a session has another right than its key")
+	}
+	delete(right, "writes")
+	if role := s.roleOf(with(writes)); role != RoleNone {
+		t.Errorf("the session of a key that was replaced may %d", role)
+	}
+	ticket := s.ticket(RoleWrite)
+	number, ok := s.redeem(ticket)
+	if !ok || s.roleOf(with(number)) != RoleWrite {
+		t.Error("a ticket signs nobody in")
+	}
+	if _, ok := s.redeem(ticket); ok {
+		t.Error("a ticket serves twice")
+	}
+	old := s.ticket(RoleWrite)
+	for _, of := range s.tickets {
+		of.began = of.began.Add(-ticketTimeout - time.Second)
+	}
+	if _, ok := s.redeem(old); ok {
+		t.Error("an old ticket serves")
+	}
+	s.end(with(number))
+	if s.roleOf(with(number)) != RoleNone {
+		t.Error("a session goes on after its end")
+	}
+	for _, of := range s.open {
+		of.used = of.used.Add(-sessionTimeout - time.Second)
+	}
+	if s.roleOf(with(reads)) != RoleNone {
+		t.Error("a session that was not used for long goes on")
+	}
+	first := s.begin(session{key: "reads"})
+	for range sessionsMax {
+		s.begin(session{key: "reads"})
+	}
+	if len(s.open) > sessionsMax || s.roleOf(with(first)) != RoleNone {
+		t.Errorf("%d sessions are kept", len(s.open))
+	}
+}

@@ -1,0 +1,278 @@
+package console
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/millrace/millrace/cmd/millrace/internal/declaration"
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/store"
+)
+
+const (
+	// itemsShown is how many items a page of a container shows.
+	itemsShown = 50
+	// previewMax bounds what a list shows of one item, in bytes.
+	previewMax = 160
+	// itemMax bounds the text of an item that is written: that of the store, and room for
+	// indentation.
+	itemMax = 8 << 20
+)
+
+func (c *Console) containers(x *exchange) error {
+	all, err := c.client.Catalog().List(x.r.Context())
+	if err != nil {
+		return err
+	}
+	return c.show(x, "containers", "Containers", all, all)
+}
+
+// containerPage is a container and some of its items.
+type containerPage struct {
+	*inspect.Container
+	Declaration string
+	Items       []itemRow
+	// Next is the query of the page that follows; "" if there is none.
+	Next string
+	// Unread says why items cannot be shown.
+	Unread string
+}
+
+// itemRow is an item in a list.
+type itemRow struct {
+	Ref     string // what parseRef reads
+	ID, Key string
+	Preview string
+	ETag    store.ETag
+}
+
+func (c *Console) container(x *exchange) error {
+	ctx := x.r.Context()
+	inspector := inspect.New(&c.cfg.Inspect)
+	defer inspector.Close()
+	now, err := inspector.Container(ctx, x.r.PathValue("database"), x.r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	doc, err := declaration.JSON(registry.ContainerDocument(&now.ContainerInfo))
+	if err != nil {
+		return err
+	}
+	if wantsJSON(x.r) {
+		return writeJSON(x.w, map[string]any{
+			"declaration": doc, "id": now.ID, "state": now.State, "created": now.Created, "partitions": now.Partitions, "pipelines": now.Pipelines,
+		})
+	}
+	var text strings.Builder
+	if err := declaration.WriteYAML(&text, doc); err != nil {
+		return err
+	}
+	page := containerPage{Container: now, Declaration: text.String()}
+	if err := c.listItems(x, &page); err != nil {
+		page.Unread = err.Error()
+	}
+	return c.show(x, "container", "Container "+now.Name, page, nil)
+}
+
+// listItems reads a page of items, partition after partition. Where it goes on stands in the
+// page's address: the place of the partition among all, a dot, and the cursor.
+func (c *Console) listItems(x *exchange, page *containerPage) error {
+	ct, err := c.client.Open(page.ContainerInfo)
+	if err != nil {
+		return err
+	}
+	partitions := ct.Partitions()
+	at, after, err := parseFrom(x.r.URL.Query().Get("from"))
+	if err != nil {
+		return err
+	}
+	for ; at < len(partitions) && len(page.Items) < itemsShown; at, after = at+1, nil {
+		found, err := ct.Scan(x.r.Context(), partitions[at], store.Scan{After: after, ItemsMax: itemsShown - len(page.Items)})
+		if err != nil {
+			return err
+		}
+		for i := range found.Items {
+			page.Items = append(page.Items, rowOf(&found.Items[i]))
+		}
+		if found.Cursor != nil {
+			page.Next = strconv.Itoa(at) + "." + base64.RawURLEncoding.EncodeToString(found.Cursor)
+			return nil
+		}
+	}
+	if at < len(partitions) {
+		page.Next = strconv.Itoa(at) + "."
+	}
+	return nil
+}
+
+func parseFrom(text string) (partition int, after []byte, err error) {
+	if text == "" {
+		return 0, nil, nil
+	}
+	number, cursor, ok := strings.Cut(text, ".")
+	partition, err = strconv.Atoi(number)
+	if err == nil && ok && cursor != "" {
+		after, err = base64.RawURLEncoding.DecodeString(cursor)
+	}
+	if err != nil || partition < 0 {
+		return 0, nil, &refusal{http.StatusBadRequest, "The address of the page is cut off; begin at the container again."}
+	}
+	return partition, after, nil
+}
+
+func rowOf(item *store.Item) itemRow {
+	row := itemRow{Ref: store.ItemRef{Key: item.Key, ID: item.ID}.String(), ID: item.ID, Key: item.Key.String(), ETag: item.ETag}
+	var flat bytes.Buffer
+	if json.Compact(&flat, item.Body) == nil {
+		row.Preview = strings.ToValidUTF8(string(flat.Next(previewMax)), "")
+		if flat.Len() > 0 {
+			row.Preview += "…"
+		}
+	}
+	return row
+}
+
+// itemPage is one item, or the form for a new one.
+type itemPage struct {
+	Info store.ContainerInfo
+	Ref  string
+	Item *store.Item // nil: a new one
+	// Text is what stands in the form.
+	Text string
+	// Problem says why it was not written.
+	Problem string
+}
+
+// opened returns the container that the path names.
+func (c *Console) opened(x *exchange) (*store.Container, error) {
+	return c.client.Container(x.r.Context(), x.r.PathValue("database"), x.r.PathValue("name"))
+}
+
+func (c *Console) item(x *exchange) error {
+	ct, err := c.opened(x)
+	if err != nil {
+		return err
+	}
+	page := itemPage{Info: ct.Info()}
+	if x.r.URL.Query().Has("new") {
+		page.Text = "{\n  \"id\": \"\"\n}"
+		return c.show(x, "item", "New item", page, nil)
+	}
+	ref, err := parseRef(x.r.URL.Query())
+	if err != nil {
+		return err
+	}
+	item, err := ct.Read(x.r.Context(), ref.Key, ref.ID)
+	if err != nil {
+		return err
+	}
+	page.Ref, page.Item, page.Text = ref.String(), &item, indented(item.Body)
+	return c.show(x, "item", "Item "+item.ID, page, json.RawMessage(item.Body))
+}
+
+func indented(raw []byte) string {
+	var out bytes.Buffer
+	if json.Indent(&out, raw, "", "  ") != nil {
+		return string(raw)
+	}
+	return out.String()
+}
+
+// parseRef reads which item is asked for: item is a whole reference; key and id are what somebody
+// types, where a key that is no JSON is a text.
+func parseRef(q url.Values) (store.ItemRef, error) {
+	if text := q.Get("item"); text != "" {
+		ref, err := store.ParseItemRef(text)
+		if err != nil {
+			return ref, &refusal{http.StatusBadRequest, err.Error()}
+		}
+		return ref, nil
+	}
+	id, text := q.Get("id"), strings.TrimSpace(q.Get("key"))
+	if id == "" || text == "" {
+		return store.ItemRef{}, &refusal{http.StatusBadRequest, "An item is found by its partition key and its id."}
+	}
+	var v any
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	if dec.Decode(&v) != nil || dec.More() {
+		v = text // no JSON, or more behind it: 75BF1ACB-28DA is a text
+	}
+	levels, isList := v.([]any)
+	if !isList {
+		levels = []any{v}
+	}
+	key, err := feed.NewPartitionKey(levels...)
+	if err != nil {
+		return store.ItemRef{}, &refusal{http.StatusBadRequest, "The partition key cannot be read: " + err.Error()}
+	}
+	return store.ItemRef{Key: key, ID: id}, nil
+}
+
+// writeItem creates, replaces or deletes an item. What is replaced or deleted is the version that
+// was shown: if somebody has written it since, nothing is changed.
+func (c *Console) writeItem(x *exchange) error {
+	ct, err := c.opened(x)
+	if err != nil {
+		return err
+	}
+	x.r.Body = http.MaxBytesReader(x.w, x.r.Body, itemMax)
+	if err := x.r.ParseForm(); err != nil {
+		return &refusal{http.StatusBadRequest, "The form cannot be read: " + err.Error()}
+	}
+	form := x.r.PostForm
+	page := itemPage{Info: ct.Info(), Ref: form.Get("item"), Text: form.Get("text")}
+	written, err := c.change(x, ct, form)
+	if refused, ok := errors.AsType[*store.Error](err); ok && form.Get("act") != "delete" {
+		// What was typed stays in the form.
+		page.Problem = refused.Message
+		if errors.Is(err, store.ErrPreconditionFailed) {
+			page.Problem = "Somebody has written the item since it was shown. Open it again; this is your text."
+		}
+		c.write(x.w, x.r, int(refused.Status), "item", &view{Title: "Item", Role: x.role, Page: page})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	to := "/containers/" + joinEscaped([]string{page.Info.Database, page.Info.Name})
+	if written != nil {
+		to += "/item?item=" + url.QueryEscape(store.ItemRef{Key: written.Key, ID: written.ID}.String())
+	}
+	c.log.Info("console: an item was changed", "container", page.Info.Database+"/"+page.Info.Name, "act", form.Get("act"), "from", x.r.RemoteAddr)
+	http.Redirect(x.w, x.r, to, http.StatusSeeOther)
+	return nil
+}
+
+// change does what a form asks for; it returns the item that is there then, nil if it was deleted.
+func (c *Console) change(x *exchange, ct *store.Container, form url.Values) (*store.Item, error) {
+	ctx, body := x.r.Context(), []byte(form.Get("text"))
+	if form.Get("act") == "create" {
+		item, err := ct.Create(ctx, body)
+		return &item, err
+	}
+	ref, err := parseRef(form)
+	if err != nil {
+		return nil, err
+	}
+	etag, err := store.ParseETag(form.Get("etag"))
+	if err != nil {
+		return nil, &refusal{http.StatusBadRequest, "The form lacks the version of the item; open it again."}
+	}
+	switch form.Get("act") {
+	case "replace":
+		item, err := ct.Replace(ctx, ref.ID, body, store.WriteOptions{IfMatch: etag})
+		return &item, err
+	case "delete":
+		return nil, ct.Delete(ctx, ref.Key, ref.ID, store.WriteOptions{IfMatch: etag})
+	}
+	return nil, &refusal{http.StatusBadRequest, "An item can be created, replaced and deleted."}
+}

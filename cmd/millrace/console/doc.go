@@ -1,0 +1,30 @@
+// Package console is what an operator looks at in a browser: where every pipeline stands, what is
+// stuck and why, the containers with their items, and SQL.
+//
+// # The path of a look
+//
+// One loop, sampler.run, reads where everything stands for all who look: every sampleBusy while
+// somebody does, every sampleIdle while nobody does, so that the plots of the last hour have no
+// hole. A page is rendered from the newest sample on the server, and is whole without JavaScript.
+// The one script of the console listens to /events, and when a sample comes it fetches the same
+// page again and puts the parts marked data-live in the place of the old ones. What stands on a
+// page therefore stands in one template, and in the command's JSON: each page answers o=json
+// with what the command prints under -o json.
+//
+// # Who may look
+//
+// A browser signs in with a master key of the gateway, or opens the address with a ticket that the
+// command prints, which serves once. It gets a session: a random number in a cookie that scripts
+// cannot read and that other sites' pages do not send. The session has the right of its key at
+// each request: the session keeps the key and asks anew what it allows, so that replacing the key
+// ends it. Everything needs a session but the form to sign in and the files in static, which tell
+// only how the console looks.
+//
+// Requests that change something are POST, are refused if another site's page sent them
+// (http.CrossOriginProtection), and need the right to write. On a loopback listener the Host must
+// be that of the loopback, so that a foreign name that resolves to 127.0.0.1 opens nothing.
+// A page loads nothing from elsewhere and runs no script of its own text (Content-Security-Policy
+// default-src 'self').
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
+package console

@@ -1,0 +1,157 @@
+package console
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/millrace/millrace/cmd/millrace/internal/declaration"
+	"github.com/millrace/millrace/pipelines/format"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/status"
+	"github.com/millrace/millrace/processors"
+)
+
+// health tells in one line how everything is, as the newest sample knows it.
+func (c *Console) health() (healthy bool, said string) {
+	c.sampler.mu.Lock()
+	last := c.sampler.last
+	c.sampler.mu.Unlock()
+	switch {
+	case last == nil:
+		return true, "reading"
+	case last.Failed != "":
+		return false, "what is shown is old: " + last.Failed
+	}
+	unwell := 0
+	for i := range last.Pipelines {
+		if last.Pipelines[i].State.Unwell() {
+			unwell++
+		}
+	}
+	switch {
+	case unwell > 0:
+		return false, format.Plural(unwell, "pipeline needs", "pipelines need") + " an operator"
+	case last.Storage != nil && len(last.Storage.Troubles) > 0:
+		return false, format.Plural(len(last.Storage.Troubles), "partition is", "partitions are") + " in trouble"
+	case !last.Healthy():
+		return false, "not all could be read"
+	}
+	return true, "all is well"
+}
+
+// overviewPage is what stands on the first page.
+type overviewPage struct {
+	*sample
+	Rows       []overviewRow
+	Containers int
+}
+
+// overviewRow is a pipeline on the first page.
+type overviewRow struct {
+	*status.Pipeline
+	Plot []point
+}
+
+// LagText is the lag in changes, with ~ where it is estimated.
+func (r overviewRow) LagText() string { return lagText(r.Lag) }
+
+// Written is how many copies it has changed, or rows written.
+func (r overviewRow) Written() int64 { return r.Counts.Copies + r.Counts.Rows }
+
+func lagText(l status.Lag) string {
+	if l.Estimated {
+		return "~" + format.Count(l.Changes)
+	}
+	return format.Count(l.Changes)
+}
+
+func (c *Console) overview(x *exchange) error {
+	s, err := c.sampler.newest(x.r.Context())
+	if err != nil {
+		return err
+	}
+	containers, err := c.client.Catalog().List(x.r.Context())
+	if err != nil {
+		return err
+	}
+	page := overviewPage{sample: s, Containers: len(containers)}
+	for i := range s.Pipelines {
+		p := &s.Pipelines[i]
+		page.Rows = append(page.Rows, overviewRow{p, c.sampler.plots(p.ID)})
+	}
+	return c.show(x, "overview", "Overview", page, s.Status)
+}
+
+// pipelinePage is all of one pipeline.
+type pipelinePage struct {
+	*registry.Record
+	Status      *status.Pipeline // nil: not sampled yet
+	Declaration string
+	Plot        []point
+	DeadLetters []processors.DeadLetter
+	// Unread says why dead letters cannot be shown.
+	Unread string
+}
+
+// LagText is the lag in changes.
+func (p pipelinePage) LagText() string { return lagText(p.Status.Lag) }
+
+// deadLettersShown bounds the dead letters on a pipeline's page.
+const deadLettersShown = 20
+
+func (c *Console) pipeline(x *exchange) error {
+	ctx := x.r.Context()
+	s, err := c.sampler.newest(ctx)
+	if err != nil {
+		return err
+	}
+	rec, err := c.cfg.Inspect.Registry.Get(ctx, x.r.PathValue("database"), x.r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	doc, err := declaration.JSON(rec.Document())
+	if err != nil {
+		return err
+	}
+	var text strings.Builder
+	if err := declaration.WriteYAML(&text, doc); err != nil {
+		return err
+	}
+	page := pipelinePage{Record: &rec, Status: s.pipeline(rec.ID), Declaration: text.String(), Plot: c.sampler.plots(rec.ID)}
+	if page.Status != nil && page.Status.Counts.DeadLetters > 0 {
+		deadLetters, err := processors.OpenDeadLetters(ctx, c.client)
+		if err == nil {
+			page.DeadLetters, err = deadLetters.List(ctx, rec.ID, deadLettersShown)
+		}
+		if err != nil {
+			page.Unread = err.Error()
+		}
+	}
+	behind := map[string]any{"declaration": doc, "id": rec.ID, "generation": rec.Generation, "created": rec.Created, "changed": rec.Changed, "paused": rec.Paused}
+	if page.Status != nil {
+		behind["status"] = page.Status
+	}
+	return c.show(x, "pipeline", "Pipeline "+rec.Name, page, behind)
+}
+
+// actOnPipeline pauses or resumes a pipeline.
+func (c *Console) actOnPipeline(x *exchange) error {
+	database, name, act := x.r.PathValue("database"), x.r.PathValue("name"), x.r.PathValue("act")
+	var err error
+	switch act {
+	case "pause":
+		_, err = c.cfg.Inspect.Registry.Pause(x.r.Context(), database, name)
+	case "resume":
+		_, err = c.cfg.Inspect.Registry.Resume(x.r.Context(), database, name)
+	default:
+		return &refusal{http.StatusNotFound, fmt.Sprintf("A pipeline can be paused and resumed; %q is not known.", act)}
+	}
+	if err != nil {
+		return err
+	}
+	c.sampler.change()
+	c.log.Info("console: a pipeline was changed", "pipeline", name, "database", database, "act", act, "from", x.r.RemoteAddr)
+	http.Redirect(x.w, x.r, "/pipelines/"+joinEscaped([]string{database, name}), http.StatusSeeOther)
+	return nil
+}

@@ -1,0 +1,188 @@
+package console
+
+import (
+	"bytes"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/millrace/millrace/pipelines/format"
+	"github.com/millrace/millrace/store"
+)
+
+const (
+	// rowsShown bounds the rows of a query on a page, rowsSaved those of a file.
+	rowsShown = 100
+	rowsSaved = 10_000
+)
+
+// queryPage is a query and its rows.
+type queryPage struct {
+	Containers []store.ContainerInfo
+	Container  string // database/name
+	Text       string
+	Ran        bool
+	Problem    string // why it was not answered
+	Columns    []string
+	Cells      [][]string
+	Rows       [][]byte
+	More       bool
+	Cost       string
+	Explained  string
+}
+
+func (c *Console) query(x *exchange) error {
+	all, err := c.client.Catalog().List(x.r.Context())
+	if err != nil {
+		return err
+	}
+	q := x.r.URL.Query()
+	page := queryPage{Containers: all, Container: q.Get("container"), Text: q.Get("q")}
+	if page.Text == "" {
+		page.Text = "SELECT TOP 20 * FROM c"
+		return c.show(x, "query", "Query", page, nil)
+	}
+	most := rowsShown
+	form := q.Get("o")
+	if form == "json" || form == "csv" {
+		most = rowsSaved
+	}
+	if err := c.answer(x, &page, most, q.Has("explain")); err != nil {
+		if form != "" {
+			return err
+		}
+		page.Problem = err.Error()
+	}
+	page.table()
+	switch form {
+	case "json":
+		rows := make([]json.RawMessage, len(page.Rows))
+		for i := range rows {
+			rows[i] = page.Rows[i]
+		}
+		return writeJSON(x.w, rows)
+	case "csv":
+		return page.writeCSV(x.w)
+	}
+	return c.show(x, "query", "Query", page, nil)
+}
+
+// answer runs the query of a page, until there are as many rows as are shown at most.
+func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) error {
+	var info *store.ContainerInfo
+	for i := range page.Containers {
+		if one := &page.Containers[i]; one.Database+"/"+one.Name == page.Container {
+			info = one
+		}
+	}
+	if info == nil {
+		return &refusal{http.StatusBadRequest, "Choose the container that the query is about."}
+	}
+	ct, err := c.client.Open(*info)
+	if err != nil {
+		return err
+	}
+	r := store.QueryRequest{Text: page.Text, Explain: explain}
+	items, took := int64(0), time.Duration(0)
+	for {
+		r.RowsMax = min(store.QueryRowsMax, most-len(page.Rows))
+		found, err := ct.Query(x.r.Context(), r)
+		if err != nil {
+			return err
+		}
+		page.Ran = true
+		if explain {
+			page.Explained = found.Metrics.Access + "; asks " + format.Plural(found.Partitions, "partition", "partitions")
+			return nil
+		}
+		page.Rows = append(page.Rows, found.Rows...)
+		items, took = items+found.Metrics.Items, took+found.Metrics.Time
+		page.Cost = fmt.Sprintf("%s; %s; %s read in %.1f ms", format.Plural(len(page.Rows), "row", "rows"), found.Metrics.Access,
+			format.Plural(items, "item", "items"), float64(took.Microseconds())/1000)
+		r.Continuation = found.Continuation
+		if page.More = r.Continuation != ""; !page.More || len(page.Rows) >= most {
+			return nil
+		}
+	}
+}
+
+// columnsMax bounds the columns of a table: rows of many shapes would make one of thousands.
+const columnsMax = 100
+
+// table makes columns of the properties that rows have, in the order in which they come. A row
+// that is no object stands in one column.
+func (p *queryPage) table() {
+	at := map[string]int{}
+	for _, row := range p.Rows {
+		cells := make([]string, len(p.Columns), max(len(p.Columns), 1))
+		for name, value := range properties(row) {
+			i, known := at[name]
+			if !known {
+				if len(p.Columns) == columnsMax {
+					continue
+				}
+				i = len(p.Columns)
+				at[name] = i
+				p.Columns = append(p.Columns, name)
+			}
+			for len(cells) <= i {
+				cells = append(cells, "")
+			}
+			cells[i] = cellText(value)
+		}
+		p.Cells = append(p.Cells, cells)
+	}
+	for i, cells := range p.Cells {
+		for len(cells) < len(p.Columns) {
+			cells = append(cells, "")
+		}
+		p.Cells[i] = cells
+	}
+}
+
+// properties yields those of an object in their order; of any other value itself, without a name.
+func properties(row []byte) func(yield func(string, json.RawMessage) bool) {
+	return func(yield func(string, json.RawMessage) bool) {
+		dec := json.NewDecoder(bytes.NewReader(row))
+		if token, err := dec.Token(); err != nil || token != json.Delim('{') {
+			yield("value", row)
+			return
+		}
+		for dec.More() {
+			name, err := dec.Token()
+			if err != nil {
+				return
+			}
+			var value json.RawMessage
+			if dec.Decode(&value) != nil || !yield(name.(string), value) {
+				return
+			}
+		}
+	}
+}
+
+// cellText is a value as a cell shows it: a text without quotes, all else as JSON.
+func cellText(value json.RawMessage) string {
+	var text string
+	if len(value) > 0 && value[0] == '"' && json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return string(value)
+}
+
+func (p *queryPage) writeCSV(w http.ResponseWriter) error {
+	var out bytes.Buffer
+	file := csv.NewWriter(&out)
+	if err := file.Write(p.Columns); err != nil {
+		return err
+	}
+	if err := file.WriteAll(p.Cells); err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
+	w.Header().Set("Content-Disposition", `attachment; filename="rows.csv"`)
+	_, _ = out.WriteTo(w) // who asked may have gone
+	return nil
+}

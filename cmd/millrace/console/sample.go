@@ -1,0 +1,237 @@
+package console
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
+	"github.com/millrace/millrace/pipelines/status"
+)
+
+const (
+	// sampleBusy is the time between two samples while somebody looks, sampleIdle while nobody
+	// does.
+	sampleBusy = 250 * time.Millisecond
+	sampleIdle = 10 * time.Second
+	// sampleTimeout bounds one reading: what does not answer is named in it.
+	sampleTimeout = 10 * time.Second
+	// A page shows a sample that is younger than freshFor, or waits freshPatience for a new one.
+	freshFor      = 2 * time.Second
+	freshPatience = time.Second
+	// storageEvery is the time between two questions to all owners.
+	storageEvery = 5 * time.Second
+	// A plot has historyPoints points, one in historyEvery: together an hour.
+	historyEvery  = 10 * time.Second
+	historyPoints = 360
+)
+
+// sample is where everything stood at one time. It is not changed once it is there.
+type sample struct {
+	*status.Status
+	// Failed says why the last reading failed; what stands here is then older. "" if it did not.
+	Failed string
+}
+
+// pipeline returns the status of a pipeline; nil if there is none.
+func (s *sample) pipeline(id string) *status.Pipeline {
+	i := slices.IndexFunc(s.Pipelines, func(p status.Pipeline) bool { return p.ID == id })
+	if i < 0 {
+		return nil
+	}
+	return &s.Pipelines[i]
+}
+
+// point is one point of the plots of a pipeline.
+type point struct {
+	lag  float64 // seconds
+	rate float64 // copies or rows a second
+}
+
+// sampler reads where everything stands for all who look.
+type sampler struct {
+	cfg       inspect.Config
+	inspector *inspect.Inspector // of run's goroutine
+
+	mu      sync.Mutex
+	last    *sample
+	came    chan struct{}      // closed when the next sample is there
+	history map[string][]point // by a pipeline's ID, the newest last
+	plotted time.Time          // when history got its last points
+	changed time.Time          // what was sampled before is old: somebody changed something here
+	viewers int
+	wake    chan struct{} // somebody wants a sample now
+}
+
+func newSampler(cfg *inspect.Config) *sampler {
+	return &sampler{
+		cfg: *cfg, came: make(chan struct{}), history: map[string][]point{}, wake: make(chan struct{}, 1),
+	}
+}
+
+// run takes samples until ctx ends.
+func (s *sampler) run(ctx context.Context) {
+	s.inspector = inspect.New(&s.cfg)
+	defer s.inspector.Close()
+	var storage *status.Storage
+	var asked time.Time
+	for {
+		began := time.Now()
+		next, err := s.read(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err == nil && began.Sub(asked) >= storageEvery {
+			// The owners of a large store are many; an answer that is some seconds old will do.
+			if now, err := s.inspector.Storage(ctx); err == nil {
+				storage, asked = now, began
+			}
+		}
+		s.put(next, storage, err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(s.pause(time.Since(began))):
+		case <-s.wake:
+		}
+	}
+}
+
+// pause is the time until the next sample, after one that took so long: a sampler that shares two
+// processors with a store takes no more than a twentieth of one.
+func (s *sampler) pause(took time.Duration) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.viewers == 0 {
+		return sampleIdle
+	}
+	return max(sampleBusy, 20*took)
+}
+
+func (s *sampler) read(ctx context.Context) (*sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	st, err := s.inspector.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &sample{Status: st}, nil
+}
+
+// put makes a sample the newest. Of a reading that failed the one before stays, with the reason.
+func (s *sampler) put(next *sample, storage *status.Storage, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		next = &sample{Status: &status.Status{Time: time.Now()}, Failed: err.Error()}
+		if s.last != nil {
+			older := *s.last
+			older.Failed = next.Failed
+			next = &older
+		}
+	} else {
+		next.Storage = storage
+		s.plot(next)
+	}
+	s.last = next
+	close(s.came)
+	s.came = make(chan struct{})
+}
+
+// plot adds points to the plots, if it is time. Callers hold mu.
+func (s *sampler) plot(next *sample) {
+	if next.Time.Sub(s.plotted) < historyEvery {
+		return
+	}
+	s.plotted = next.Time
+	for id := range s.history {
+		if next.pipeline(id) == nil {
+			delete(s.history, id)
+		}
+	}
+	for i := range next.Pipelines {
+		p := &next.Pipelines[i]
+		points := append(s.history[p.ID], point{p.Lag.Seconds, p.Rate})
+		s.history[p.ID] = points[max(0, len(points)-historyPoints):]
+	}
+}
+
+// newest returns the newest sample, waiting for the first. While nobody looks samples are seldom,
+// so who comes after a while waits for a fresh one, if it comes soon.
+func (s *sampler) newest(ctx context.Context) (*sample, error) {
+	s.mu.Lock()
+	last, came := s.last, s.came
+	fresh := last != nil && time.Since(last.Time) < freshFor && last.Time.After(s.changed)
+	s.mu.Unlock()
+	if fresh {
+		return last, nil
+	}
+	s.look()
+	patience := time.NewTimer(freshPatience)
+	defer patience.Stop()
+	soon := patience.C
+	if last == nil {
+		soon = nil // there is nothing else to show
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-came:
+	case <-soon:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last, nil
+}
+
+// change makes the samples so far old, because somebody has changed something through the console,
+// and is to see it.
+func (s *sampler) change() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = time.Now()
+}
+
+// look makes run take a sample now.
+func (s *sampler) look() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // it is about to
+	}
+}
+
+// plots returns the points of a pipeline's last hour.
+func (s *sampler) plots(id string) []point {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.history[id])
+}
+
+// watch calls f for each sample that comes, until it fails or ctx ends. While somebody watches,
+// samples come often.
+func (s *sampler) watch(ctx context.Context, f func() error) {
+	s.mu.Lock()
+	s.viewers++
+	came := s.came
+	s.mu.Unlock()
+	s.look()
+	defer func() {
+		s.mu.Lock()
+		s.viewers--
+		s.mu.Unlock()
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-came:
+		}
+		s.mu.Lock()
+		came = s.came
+		s.mu.Unlock()
+		if f() != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"net"
+
+	"github.com/millrace/millrace/cmd/millrace/console"
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
+)
+
+// openConsole opens the console of a store, on the listener of health and metrics. People sign in
+// with the gateway's keys, which go over the wire as they are: so it is served on the loopback
+// alone.
+func (n *Node) openConsole(context.Context) error {
+	if !n.roles.Store || n.listener == nil {
+		return nil
+	}
+	if at, ok := n.listener.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
+		n.log.Info("the console is not served off the loopback; millrace console shows it elsewhere", slog.String("listen", n.cfg.HTTP.Listen))
+		return nil
+	}
+	keys, err := n.openKeys()
+	if err != nil {
+		return err
+	}
+	n.console = console.New(&console.Config{
+		Inspect: inspect.Config{
+			JetStream: n.js, Client: n.client, Registry: n.registry, Replicas: ReplicasWish(n.cfg), Log: n.cfg.Feed.Log,
+		},
+		KeyRole: func(key string) console.Role {
+			switch read, write := keys.Allows(key); {
+			case write:
+				return console.RoleWrite
+			case read:
+				return console.RoleRead
+			}
+			return console.RoleNone
+		},
+		Loopback: true, Logger: n.log,
+	})
+	return nil
+}
+
+// ConsoleURL is where the console is; "" if it is off.
+func (n *Node) ConsoleURL() string {
+	if n.console == nil {
+		return ""
+	}
+	return "http://" + n.Address() + "/"
+}

@@ -1,0 +1,313 @@
+package integration_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/cookiejar"
+	"net/url"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/store/gateway"
+)
+
+// browser is somebody who looks at a console, without running its script.
+type browser struct {
+	t    *testing.T
+	http http.Client
+	url  string
+}
+
+func newBrowser(t *testing.T, at string) *browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &browser{t: t, url: at, http: http.Client{Jar: jar}}
+}
+
+func (b *browser) do(r *http.Request) (status int, page string) {
+	b.t.Helper()
+	answer, err := b.http.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+func (b *browser) request(method, path string, form url.Values) *http.Request {
+	b.t.Helper()
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(form.Encode()))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if form != nil {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	return r
+}
+
+// sees opens a page and fails the test unless it has the texts.
+func (b *browser) sees(path string, texts ...string) string {
+	b.t.Helper()
+	status, page := b.do(b.request(http.MethodGet, path, nil))
+	if status != http.StatusOK {
+		b.t.Fatalf("%s: %d\n%s", path, status, page)
+	}
+	for _, text := range texts {
+		if !strings.Contains(page, text) {
+			b.t.Errorf("%s lacks %q:\n%s", path, text, page)
+		}
+	}
+	return page
+}
+
+// answered sends a form and fails the test unless the answer has the status and the text.
+func (b *browser) answered(path string, form url.Values, status int, text string) string {
+	b.t.Helper()
+	got, page := b.do(b.request(http.MethodPost, path, form))
+	if got != status || !strings.Contains(page, text) {
+		b.t.Errorf("%s: %d, want %d with %q\n%s", path, got, status, text, page)
+	}
+	return page
+}
+
+func (b *browser) signIn(key gateway.Key) {
+	b.t.Helper()
+	b.answered("/sign-in", url.Values{"key": {string(key)}, "to": {"/"}}, http.StatusOK, "<h1>Overview</h1>")
+}
+
+// consoled is millrace up with a console and some items, and its keys.
+func consoled(t *testing.T) (at, dir, server string, keys gateway.Keys) {
+	t.Helper()
+	dir = t.TempDir()
+	port, listen := strconv.Itoa(freePort(t)), "127.0.0.1:"+strconv.Itoa(freePort(t))
+	server = "nats://127.0.0.1:" + port
+	spawn(t, "up", "--dir", dir, "--port", port, "--listen", listen)
+	mustRun(t, server, "apply", "-f", "../configs/webstore")
+	for container, items := range map[string]string{
+		"productMeta": `{"id": "c1", "type": "category", "name": "Bikes"}`,
+		"product":     `{"id": "p1", "categoryId": "c1", "name": "Mountain <b>", "price": 12.5}`,
+	} {
+		if out, errs, exit := command(t, items, nil, "import", container, "-", "--server", server); exit != 0 {
+			t.Fatalf("import: exit %d\n%s%s", exit, out, errs)
+		}
+	}
+	keys, err := gateway.ReadKeys(filepath.Join(dir, "gateway", "keys.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return "http://" + listen, dir, server, keys
+}
+
+const consoleItem = `/containers/default/product/item?item=%5B%22c1%22%5D%2Fp1`
+
+func TestConsole(t *testing.T) {
+	at, dir, server, keys := consoled(t)
+	t.Run("nobody looks without signing in", func(t *testing.T) {
+		b := newBrowser(t, at)
+		for _, path := range []string{"/", "/containers", "/containers/default/product", consoleItem, "/query", "/pipelines/default/category-names", "/none"} {
+			b.sees(path, "<h1>Sign in</h1>")
+		}
+		b.answered("/sign-in", url.Values{"key": {string(gateway.NewKeys().Primary)}}, http.StatusUnauthorized, "no key in force")
+		b.answered("/pipelines/default/category-names/pause", url.Values{}, http.StatusUnauthorized, "sign in first")
+		if status, page := b.do(b.request(http.MethodGet, "/events", nil)); status != http.StatusUnauthorized {
+			t.Errorf("events: %d %s", status, page)
+		}
+		if status, page := b.do(b.request(http.MethodGet, "/?o=json", nil)); status != http.StatusUnauthorized {
+			t.Errorf("JSON: %d %s", status, page)
+		}
+	})
+	t.Run("other sites and names are refused", func(t *testing.T) {
+		b := newBrowser(t, at)
+		r := b.request(http.MethodGet, "/", nil)
+		r.Host = "evil.example:8082"
+		if status, page := b.do(r); status != http.StatusMisdirectedRequest {
+			t.Errorf("a foreign name: %d %s", status, page)
+		}
+		b.signIn(keys.Primary)
+		r = b.request(http.MethodPost, "/pipelines/default/category-names/pause", url.Values{})
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		if status, page := b.do(r); status != http.StatusForbidden {
+			t.Errorf("a form of another site: %d %s", status, page)
+		}
+		status, page := b.do(b.request(http.MethodPost, "/sign-in", url.Values{"key": {string(keys.Primary)}, "to": {"//evil.example/"}}))
+		if status != http.StatusOK || !strings.Contains(page, "<h1>Overview</h1>") {
+			t.Errorf("signing in led elsewhere: %d %s", status, page)
+		}
+	})
+	t.Run("who may read looks and changes nothing", func(t *testing.T) {
+		b := newBrowser(t, at)
+		b.signIn(keys.SecondaryReadOnly)
+		page := b.sees(consoleItem, "Mountain &lt;b&gt;", "reads only")
+		if strings.Contains(page, "textarea") {
+			t.Error("there is a form to write with")
+		}
+		b.answered("/pipelines/default/category-names/pause", url.Values{}, http.StatusForbidden, "Sign in with one that writes")
+		b.answered(consoleItem, url.Values{"act": {"delete"}, "item": {`["c1"]/p1`}}, http.StatusForbidden, "Sign in with one that writes")
+	})
+	t.Run("pages tell what is there", func(t *testing.T) {
+		b := newBrowser(t, at)
+		b.signIn(keys.Primary)
+		poll.Until(t, func() error {
+			return poll.Unless(strings.Contains(b.sees("/"), "tag-names"), "the overview lacks a pipeline")
+		})
+		b.sees("/", "category-names", "all is well")
+		b.sees("/pipelines/default/category-names", "onSourceDelete: keep", "Processors")
+		b.sees("/containers", `href="/containers/default/product"`)
+		b.sees("/containers/default/product", "Mountain &lt;b&gt;", "/categoryId", "category-names", "Physical partitions")
+		b.sees("/containers/default/product/item?key=c1&id=p1", "Mountain &lt;b&gt;", "ETag")
+		query := "/query?container=default%2Fproduct&q=" + url.QueryEscape(`SELECT c.name, c.price FROM c`)
+		b.sees(query, "Mountain &lt;b&gt;", `<th scope="col">price</th>`, "1 row;")
+		b.sees(query+"&explain=1", "partitions")
+		b.sees("/query?container=default%2Fproduct&q=SELEC", "problem")
+		if got := b.sees(query + "&o=csv"); got != "name,price\nMountain <b>,12.5\n" {
+			t.Errorf("CSV: %q", got)
+		}
+		if got := b.sees(query + "&o=json"); !strings.Contains(got, `"price": 12.5`) {
+			t.Errorf("JSON: %s", got)
+		}
+		for path, status := range map[string]int{
+			"/none": 404, "/pipelines/default/none": 404, "/containers/default/none": 404, "/containers/default/product/item?key=c1&id=none": 404,
+			"/containers/default/product?from=x": 200, "/containers/default/product/item?item=none": 400,
+		} {
+			if got, page := b.do(b.request(http.MethodGet, path, nil)); got != status {
+				t.Errorf("%s: %d, want %d\n%s", path, got, status, page)
+			}
+		}
+	})
+	t.Run("its JSON is that of the commands", func(t *testing.T) {
+		b := newBrowser(t, at)
+		b.signIn(keys.PrimaryReadOnly)
+		for path, args := range map[string][]string{
+			"/containers/default/product?o=json": {"describe", "container", "product"}, "/?o=json": {"status"},
+			"/pipelines/default/category-names?o=json": {"describe", "pipeline", "category-names"},
+		} {
+			var page, printed map[string]any
+			if err := json.Unmarshal([]byte(b.sees(path)), &page); err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal([]byte(mustRun(t, server, append(args, "-o", "json")...)), &printed); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(printed["declaration"], page["declaration"]); diff != "" {
+				t.Errorf("%s is not what %v prints:\n%s", path, args, diff)
+			}
+			if got, want := slices.Sorted(maps.Keys(page)), slices.Sorted(maps.Keys(printed)); !slices.Equal(got, want) {
+				t.Errorf("%s has %v, and %v prints %v", path, got, args, want)
+			}
+		}
+	})
+	t.Run("an item is written as it was shown, or not", func(t *testing.T) {
+		b := newBrowser(t, at)
+		b.signIn(keys.Secondary)
+		form := url.Values{"act": {"create"}, "text": {`{"id": "p2", "categoryId": "c1", "name": "Road"}`}}
+		b.answered(consoleItem, form, http.StatusOK, "Road")
+		b.answered(consoleItem, form, http.StatusConflict, "Road")
+		item := `/containers/default/product/item?key=c1&id=p2`
+		// Its category's name is copied into it, which makes another version of it.
+		settled := func() string {
+			var page string
+			poll.Until(t, func() error {
+				page = b.sees(item)
+				return poll.Unless(strings.Contains(page, "categoryName"), "the item has no name of its category")
+			})
+			return etagIn(t, page)
+		}
+		stale := settled()
+		replace := url.Values{"act": {"replace"}, "item": {`["c1"]/p2`}, "etag": {stale}, "text": {`{"id": "p2", "categoryId": "c1", "name": "Gravel"}`}}
+		b.answered(item, replace, http.StatusOK, "Gravel")
+		replace.Set("text", `{"id": "p2", "categoryId": "c1", "name": "Late"}`)
+		b.answered(item, replace, http.StatusPreconditionFailed, "this is your text")
+		b.sees(item, "Gravel")
+		b.answered(item, url.Values{"act": {"delete"}, "item": {`["c1"]/p2`}, "etag": {stale}}, http.StatusPreconditionFailed, "")
+		b.answered(item, url.Values{"act": {"delete"}, "item": {`["c1"]/p2`}, "etag": {settled()}}, http.StatusOK, "<h1>product</h1>")
+		if status, _ := b.do(b.request(http.MethodGet, item, nil)); status != http.StatusNotFound {
+			t.Errorf("the item that was deleted: %d", status)
+		}
+	})
+	t.Run("a page is told of what is new", func(t *testing.T) {
+		b := newBrowser(t, at)
+		b.signIn(keys.Primary)
+		answer, err := b.http.Do(b.request(http.MethodGet, "/events", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		b.answered("/pipelines/default/tag-names/pause", url.Values{}, http.StatusOK, "Resume")
+		events := bufio.NewScanner(answer.Body)
+		for {
+			if !events.Scan() {
+				t.Fatalf("the events ended: %v", events.Err())
+			}
+			if strings.Contains(b.sees("/pipelines/default/tag-names"), "state paused") {
+				break
+			}
+		}
+		b.answered("/pipelines/default/tag-names/resume", url.Values{}, http.StatusOK, "Pause")
+	})
+	t.Run("a session ends", func(t *testing.T) {
+		b, other := newBrowser(t, at), newBrowser(t, at)
+		b.signIn(keys.Primary)
+		b.answered("/sign-out", url.Values{}, http.StatusOK, "<h1>Sign in</h1>")
+		b.sees("/", "<h1>Sign in</h1>")
+		other.signIn(keys.Secondary)
+		if _, err := gateway.RotateKey(filepath.Join(dir, "gateway", "keys.json"), gateway.KeySecondary); err != nil {
+			t.Fatal(err)
+		}
+		poll.Until(t, func() error {
+			return poll.Unless(strings.Contains(other.sees("/"), "<h1>Sign in</h1>"), "the session of a key that was replaced goes on")
+		})
+	})
+	t.Run("the command's address signs in once", func(t *testing.T) {
+		console := invocation(t, "console", "--server", server, "--browser=false", "-o", "json")
+		out, err := console.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := console.Start(); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			_ = console.Process.Kill()
+			_ = console.Wait()
+		}()
+		var printed struct{ URL string }
+		if err := json.NewDecoder(out).Decode(&printed); err != nil {
+			t.Fatal(err)
+		}
+		where, ticket, _ := strings.Cut(printed.URL, "/sign-in")
+		first, second := newBrowser(t, where), newBrowser(t, where)
+		first.sees("/sign-in"+ticket, "<h1>Overview</h1>")
+		if status, page := second.do(second.request(http.MethodGet, "/sign-in"+ticket, nil)); status != http.StatusUnauthorized || !strings.Contains(page, "was used before") {
+			t.Errorf("a ticket that was used: %d %s", status, page)
+		}
+	})
+}
+
+var etagField = regexp.MustCompile(`name="etag" value="([^"]+)"`)
+
+func etagIn(t *testing.T, page string) string {
+	t.Helper()
+	m := etagField.FindStringSubmatch(page)
+	if m == nil {
+		t.Fatalf("no etag:\n%s", page)
+	}
+	return strings.ReplaceAll(m[1], "&#34;", `"`)
+}
