@@ -106,6 +106,9 @@ func (s *Server) startLocked(ctx context.Context) error {
 	if err := s.cfg.checkPort(ctx); err != nil {
 		return err
 	}
+	if err := removeProbes(s.cfg.Dir); err != nil {
+		return fmt.Errorf("natsd: %w", err)
+	}
 	completed, err := completeUpdates(s.cfg.Dir)
 	if err != nil {
 		return fmt.Errorf("natsd: %w", err)
