@@ -21,7 +21,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test check lint fuzz vuln bench soak chaos model random sim upgrade
+.PHONY: help demo build test check lint fuzz vuln bench soak chaos kills model random sim upgrade
 
 ## help: list the targets
 help:
@@ -107,3 +107,7 @@ upgrade:
 ## chaos: kill -9 under load, ROUNDS times (default 5)
 chaos:
 	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Chaos' -args -rounds=$(ROUNDS)
+
+## kills: kill -9 at every step of writing, snapshots, trims, walks, starts, backups and restores, ROUNDS rounds
+kills:
+	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Kill_AtEveryStep' -args -steps.rounds=$(ROUNDS)

@@ -103,7 +103,7 @@ func TestUpgrade_TheWayBack(t *testing.T) {
 	for turn, program := range []string{this, earlier, this, earlier, earlier, this} {
 		port := strconv.Itoa(freePort(t))
 		server := "nats://127.0.0.1:" + port
-		up := spawnProgram(t, program, "up", "--dir", dir, "--port", port, "--listen", "off")
+		up := spawnProgram(t, program, nil, "up", "--dir", dir, "--port", port, "--listen", "off")
 		client := dial(t, server)
 		meta, customer := open(t, client, "productMeta"), open(t, client, "customer")
 		category := firstOf(t, everyItem(t, meta), "category")

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/steps"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
@@ -315,6 +316,7 @@ func TestI6_TwoWorkersAndOneWakesUpLate(t *testing.T) {
 // a process take the first one that is set, whatever the order of the tests. It
 // gives all processes and commands one user; tests of credentials take it away.
 func TestMain(m *testing.M) {
+	steps.Main()
 	if server := os.Getenv(witnessEnv); server != "" {
 		os.Exit(witnessMain(server))
 	}

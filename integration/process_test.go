@@ -24,6 +24,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/integration/netns"
+	"github.com/millrace/millrace/integration/steps"
 	"github.com/millrace/millrace/store"
 )
 
@@ -111,8 +112,9 @@ type child struct {
 	name    string
 	program string // "": the binary
 	args    []string
-	dir     string      // working directory, where pipelines put their files
-	host    *netns.Host // where it runs; nil: here
+	dir     string         // working directory, where pipelines put their files
+	host    *netns.Host    // where it runs; nil: here
+	watcher *steps.Watcher // of its steps; nil: nobody
 	cmd     *exec.Cmd
 	ready   chan struct{} // closed when it says that it is ready
 	ended   chan struct{}
@@ -124,16 +126,22 @@ type child struct {
 // spawn starts the binary and waits until it says that it is ready.
 func spawn(t testing.TB, args ...string) *child {
 	t.Helper()
+	return spawnWatched(t, nil, args...)
+}
+
+// spawnWatched is spawn of a process whose steps a watcher sees.
+func spawnWatched(t testing.TB, watcher *steps.Watcher, args ...string) *child {
+	t.Helper()
 	if args[0] == "up" && !slices.Contains(args, "--gateway") && os.Getenv("MILLRACE_GATEWAY_LISTEN") == "" {
 		args = append(slices.Clone(args), "--gateway", "off") // its port is one, and many run at once
 	}
-	return spawnProgram(t, "", args...)
+	return spawnProgram(t, "", watcher, args...)
 }
 
 // spawnProgram is spawn of another program than the binary; "" is the binary.
-func spawnProgram(t testing.TB, program string, args ...string) *child {
+func spawnProgram(t testing.TB, program string, watcher *steps.Watcher, args ...string) *child {
 	t.Helper()
-	c := &child{t: t, name: args[0], program: program, args: args, dir: t.TempDir()}
+	c := &child{t: t, name: args[0], program: program, watcher: watcher, args: args, dir: t.TempDir()}
 	c.begin()
 	t.Cleanup(c.kill) // one that does not become ready too
 	c.awaitReady()
@@ -153,13 +161,18 @@ func (c *child) begin() {
 	if c.host != nil {
 		c.cmd = c.host.Command(context.Background(), millrace(c.t), c.args...)
 	}
+	begin := c.cmd.Start
+	if c.watcher != nil {
+		c.cmd = c.watcher.Command(c.cmd.Path, c.args...)
+		begin = func() error { return c.watcher.Start(c.cmd) }
+	}
 	c.cmd.Dir = c.dir
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		c.t.Fatal(err)
 	}
 	c.cmd.Stderr = c.cmd.Stdout
-	if err := c.cmd.Start(); err != nil {
+	if err := begin(); err != nil {
 		c.t.Fatal(err)
 	}
 	c.ready, c.ended = make(chan struct{}), make(chan struct{})
