@@ -20,6 +20,7 @@ import (
 const (
 	tableSuffix = ".sst"
 	logSuffix   = ".mem"
+	valueSuffix = ".vlog"
 )
 
 const (
@@ -71,14 +72,20 @@ func checkFiles(dir string, all bool, opt badger.Options) error {
 	return g.Wait()
 }
 
-// removeEmptyLogs removes logs of memtables that have no bytes. Badger empties a log
-// before it removes it, and refuses to start when it was stopped in between.
+// removeEmptyLogs removes logs of memtables, and of values, that have no bytes. Badger
+// makes a file and then gives it its size, and empties one before it removes it; it
+// refuses to start when it was stopped in between. No value is in a log of values, because
+// none is as large as inlineMax.
 func removeEmptyLogs(dir string) error {
 	logs, err := filesOf(dir, logSuffix)
 	if err != nil {
 		return err
 	}
-	for _, name := range logs {
+	values, err := filesOf(dir, valueSuffix)
+	if err != nil {
+		return err
+	}
+	for _, name := range append(logs, values...) {
 		if info, err := os.Stat(name); err != nil {
 			return err
 		} else if info.Size() > 0 {
