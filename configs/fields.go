@@ -8,7 +8,10 @@ import (
 	"time"
 )
 
-var durationType = reflect.TypeFor[time.Duration]()
+var (
+	durationType     = reflect.TypeFor[time.Duration]()
+	optionalBoolType = reflect.TypeFor[*bool]()
+)
 
 // fields calls f with every field of the struct v that has a key.
 func fields(v reflect.Value, f func(key string, field reflect.StructField, value reflect.Value) bool) {
@@ -77,6 +80,12 @@ func setText(v reflect.Value, text string) error {
 			return refuse()
 		}
 		v.SetInt(n)
+	case v.Type() == optionalBoolType: // nil is its default, which is true
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return refuse()
+		}
+		v.Set(reflect.ValueOf(&b))
 	case v.Kind() == reflect.Bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {

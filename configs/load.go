@@ -195,7 +195,7 @@ func kindOf(v reflect.Value) string {
 	switch {
 	case v.Type() == durationType:
 		return "a duration, such as 5s or 100ms,"
-	case v.Kind() == reflect.Bool:
+	case v.Kind() == reflect.Bool, v.Type() == optionalBoolType:
 		return "true or false"
 	case v.CanInt():
 		return describeInt

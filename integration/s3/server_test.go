@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -21,18 +20,21 @@ import (
 	"github.com/millrace/millrace/store/s3"
 )
 
-const (
-	access, secret = "millrace", "millrace-secret"
-	endpoint       = "s3.test"
-)
+const access, secret = "millrace", "millrace-secret"
 
-// transport reaches the server, whatever host is asked for.
-var transport *http.Transport
+// endpoint is the server's address, objects the directory in which it keeps buckets, and
+// scratch one that lives as long as the tests. repository is the product's: the server
+// changes the directory of its process.
+var endpoint, objects, scratch, repository string
 
-// TestMain runs the server, of which a process has one, on a socket.
+// TestMain runs the server, of which a process has one.
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	var err error
+	if repository, err = filepath.Abs(filepath.Join("..", "..")); err != nil {
+		panic(err)
+	}
 	dir, err := os.MkdirTemp("", "s3")
 	if err != nil {
 		panic(err)
@@ -48,19 +50,19 @@ func run(m *testing.M) int {
 	if err != nil {
 		panic(err)
 	}
-	backend, err := posix.New(filepath.Join(dir, "objects"), sidecar, posix.PosixOpts{SideCarDir: filepath.Join(dir, "meta")})
+	scratch, objects = dir, filepath.Join(dir, "objects")
+	backend, err := posix.New(objects, sidecar, posix.PosixOpts{SideCarDir: filepath.Join(dir, "meta")})
 	if err != nil {
 		panic(err)
 	}
-	socket := filepath.Join(dir, "s3.sock")
-	transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", socket)
-	}}
+	if endpoint, err = freeAddress(); err != nil {
+		panic(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	work.Go(func() {
 		err := embedgw.RunVersityGW(ctx, backend, &embedgw.Config{
-			RootUserAccess: access, RootUserSecret: secret, Ports: []string{socket}, Quiet: true, KeepAlive: true,
+			RootUserAccess: access, RootUserSecret: secret, Ports: []string{endpoint}, Quiet: true, KeepAlive: true,
 			MaxConnections: 1000, MaxRequests: 1000, MultipartMaxParts: 10000,
 		})
 		if err != nil && ctx.Err() == nil {
@@ -69,7 +71,7 @@ func run(m *testing.M) int {
 	})
 	defer work.Wait()
 	defer cancel()
-	if err := listening(socket); err != nil {
+	if err := listening(); err != nil {
 		panic(err)
 	}
 	os.Setenv("TEST_ACCESS", access)
@@ -77,11 +79,19 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
 // listening waits until the server takes connections.
-func listening(socket string) error {
+func listening() error {
 	deadline := time.Now().Add(30 * time.Second)
 	for {
-		conn, err := net.Dial("unix", socket)
+		conn, err := net.Dial("tcp", endpoint)
 		if err == nil {
 			return conn.Close()
 		}
@@ -97,7 +107,7 @@ var buckets atomic.Int64
 // newBucket makes one, and returns where it is.
 func newBucket(t testing.TB) s3.Config {
 	t.Helper()
-	client, err := minio.New(endpoint, &minio.Options{Creds: credentials.NewStaticV4(access, secret, ""), Transport: transport, Region: "us-east-1"})
+	client, err := minio.New(endpoint, &minio.Options{Creds: credentials.NewStaticV4(access, secret, ""), Region: "us-east-1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +117,7 @@ func newBucket(t testing.TB) s3.Config {
 	}
 	return s3.Config{
 		Endpoint: endpoint, Bucket: name, Prefix: "some/prefix/", Region: "us-east-1", Secure: new(bool),
-		AccessKeyEnv: "TEST_ACCESS", SecretKeyEnv: "TEST_SECRET", Transport: transport,
+		AccessKeyEnv: "TEST_ACCESS", SecretKeyEnv: "TEST_SECRET",
 	}
 }
 

@@ -115,8 +115,10 @@ type Config struct {
 	caches *cacheBudget
 
 	// snapshots is where Snapshots says; nil is nowhere. others is where another store that
-	// was the owner for a while may have left the only ones by which a trimmed log is begun.
-	snapshots, others snapshot.Store
+	// was the owner for a while, or this one before its configuration was changed, may have
+	// left the only ones by which a trimmed log is begun.
+	snapshots snapshot.Store
+	others    []snapshot.Store
 
 	// now is the wall clock in unix milliseconds; tests replace it.
 	now func() int64

@@ -17,7 +17,6 @@ import (
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
-	"github.com/millrace/millrace/store/snapshot"
 )
 
 // Server owns physical partitions: those whose leases this process holds. It
@@ -58,9 +57,11 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 	if err != nil {
 		return nil, fmt.Errorf("owner: %w", err)
 	}
-	cfg.snapshots = cfg.openSnapshots(js)
-	if cfg.snapshots != nil && cfg.Snapshots.Kind(cfg.Alone) == SnapshotsDirectory {
-		cfg.others = snapshot.Stream(js, cfg.Log.Replicas)
+	if cfg.snapshots, err = cfg.openSnapshots(js); err != nil {
+		return nil, err
+	}
+	if cfg.snapshots != nil {
+		cfg.others = cfg.otherSnapshots(js)
 	}
 	return &Server{
 		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/pace"
+	"github.com/millrace/millrace/store/s3"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -21,14 +22,18 @@ import (
 // without replaying their whole logs. Zero fields take their defaults.
 type SnapshotConfig struct {
 	// Store is where snapshots are kept, two of each partition: "directory"; "stream", which
-	// is a JetStream stream with the replicas of the logs; or "off", which takes none and
-	// loads none. Whoever becomes the owner of a partition must find them, so the default is
-	// directory for millrace up, and stream for stores of a cluster.
+	// is a JetStream stream with the replicas of the logs; "s3", which is a bucket; or "off",
+	// which takes none and loads none. Whoever becomes the owner of a partition must find
+	// them, so the default is directory for millrace up, and stream for stores of a cluster.
 	Store string `yaml:"store"`
 
 	// Directory is that of "directory", by itself enough to choose it; stores of a cluster
 	// must share it. Default: snapshots in the data directory.
 	Directory string `yaml:"directory"`
+
+	// S3 is the bucket of "s3", with the keys that the sink of a projection has. The server
+	// must honour If-Match and If-None-Match on PUT, as AWS, MinIO and R2 do.
+	S3 s3.Config `yaml:"s3"`
 
 	// LogBytes is how much a log must grow before a snapshot is taken while writes go on:
 	// this much, and half of what the partition held at the last one, so that what is
@@ -49,6 +54,7 @@ const (
 	SnapshotsOff       = "off"
 	SnapshotsDirectory = "directory"
 	SnapshotsStream    = "stream"
+	SnapshotsS3        = "s3"
 )
 
 // Kind returns where snapshots are kept. alone says that no other process can become the
@@ -63,9 +69,12 @@ func (c *SnapshotConfig) Kind(alone bool) string {
 	return SnapshotsStream
 }
 
-// Shared says whether every store of a cluster finds the snapshots.
+// Shared says whether several stores may write the snapshots of a partition one after the
+// other: each finds what the others wrote, and the pointer is compared and set, so that a
+// late one does not put an older snapshot in the place of one that a log was trimmed by.
 func (c *SnapshotConfig) Shared(alone bool) bool {
-	return c.Kind(alone) == SnapshotsStream || c.Kind(alone) == SnapshotsDirectory && c.Directory != ""
+	kind := c.Kind(alone)
+	return kind == SnapshotsStream || kind == SnapshotsS3
 }
 
 // restBytesMin is how much a log must have grown before a snapshot at rest.
@@ -87,8 +96,15 @@ func (c *SnapshotConfig) check() error {
 	var errs []error
 	switch c.Store {
 	case "", SnapshotsDirectory, SnapshotsStream, SnapshotsOff:
+		if c.S3.Bucket != "" {
+			errs = append(errs, errors.New("store.snapshots.s3.bucket is set, and store.snapshots.store is not s3"))
+		}
+	case SnapshotsS3:
+		if err := c.S3.Check(); err != nil {
+			errs = append(errs, fmt.Errorf("store.snapshots.%w", err))
+		}
 	default:
-		errs = append(errs, fmt.Errorf("store.snapshots.store is %q; directory, stream and off are allowed", c.Store))
+		errs = append(errs, fmt.Errorf("store.snapshots.store is %q; directory, stream, s3 and off are allowed", c.Store))
 	}
 	switch {
 	case c.Directory == SnapshotsOff:
@@ -109,16 +125,38 @@ func (c *SnapshotConfig) check() error {
 
 // openSnapshots returns where snapshots are kept; nil if nowhere. A server without a
 // directory of its own, as tests have it, keeps none unless it is told.
-func (c *Config) openSnapshots(js jetstream.JetStream) snapshot.Store {
+func (c *Config) openSnapshots(js jetstream.JetStream) (snapshot.Store, error) {
 	switch kind := c.Snapshots.Kind(c.Alone); {
 	case kind == SnapshotsDirectory && c.Snapshots.Directory != "":
-		return snapshot.Directory(c.Snapshots.Directory)
+		return snapshot.Directory(c.Snapshots.Directory), nil
 	case kind == SnapshotsDirectory && c.DataDir != "":
-		return snapshot.Directory(filepath.Join(c.DataDir, "snapshots"))
+		return snapshot.Directory(filepath.Join(c.DataDir, "snapshots")), nil
 	case kind == SnapshotsStream && (c.DataDir != "" || c.Snapshots.Store != ""):
-		return snapshot.Stream(js, c.Log.Replicas)
+		return snapshot.Stream(js, c.Log.Replicas), nil
+	case kind == SnapshotsS3:
+		bucket, err := s3.New(c.Snapshots.S3)
+		if err != nil {
+			return nil, fmt.Errorf("store.snapshots: %w", err)
+		}
+		return snapshot.Bucket(bucket), nil
 	}
-	return nil
+	return nil, nil
+}
+
+// otherSnapshots are where the ones may be that were taken under another configuration: of
+// a log that was trimmed by them they are the only beginning until there are newer ones.
+func (c *Config) otherSnapshots(js jetstream.JetStream) (others []snapshot.Store) {
+	kind := c.Snapshots.Kind(c.Alone)
+	if kind == SnapshotsOff {
+		return nil
+	}
+	if kind != SnapshotsDirectory && c.DataDir != "" {
+		others = append(others, snapshot.Directory(filepath.Join(c.DataDir, "snapshots")))
+	}
+	if kind != SnapshotsStream {
+		others = append(others, snapshot.Stream(js, c.Log.Replicas))
+	}
+	return others
 }
 
 // due tells whether a partition is to be copied: its log has grown to logBytes, and
@@ -309,7 +347,7 @@ func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) {
 // the log begins with. The state is zero if there is none: then the log is replayed from its
 // beginning, if that is there.
 func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, error) {
-	for _, from := range []snapshot.Store{p.cfg.snapshots, p.cfg.others} {
+	for _, from := range append([]snapshot.Store{p.cfg.snapshots}, p.cfg.others...) {
 		if from == nil {
 			continue
 		}

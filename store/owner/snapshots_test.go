@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/s3"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -54,7 +55,10 @@ func TestSnapshotConfig_Due(t *testing.T) {
 
 func TestSnapshotConfig_RefusesWhatItCannotDo(t *testing.T) {
 	for _, c := range []SnapshotConfig{
-		{Directory: "here"}, {Directory: "off"}, {Store: "tape"}, {Store: "stream", Directory: "/a"}, {LogBytes: -1}, {Rest: -1}, {SharePercent: 101},
+		{Directory: "here"}, {Directory: "off"}, {Store: "tape"}, {Store: "stream", Directory: "/a"},
+		{Store: "s3"}, {Store: "s3", Directory: "/a", S3: s3.Config{Bucket: "b"}}, {S3: s3.Config{Bucket: "b"}},
+		{Store: "s3", S3: s3.Config{Bucket: "b", Endpoint: "http://h:9000"}}, {Store: "s3", S3: s3.Config{Bucket: "b", AccessKeyEnv: "A"}},
+		{LogBytes: -1}, {Rest: -1}, {SharePercent: 101},
 	} {
 		if _, err := (Config{Snapshots: c}).withDefaults(); err == nil {
 			t.Errorf("%+v is taken", c)
@@ -73,13 +77,18 @@ func TestSnapshotConfig_Where(t *testing.T) {
 		{Config{DataDir: "/data", Alone: true}, "/data/snapshots", false},
 		{Config{DataDir: "/data"}, "the stream " + snapshot.StreamName, true},
 		{Config{}, "", true},
-		{Config{DataDir: "/data", Snapshots: SnapshotConfig{Directory: "/nfs"}}, "/nfs", true},
+		{Config{DataDir: "/data", Snapshots: SnapshotConfig{Directory: "/nfs"}}, "/nfs", false},
+		{Config{DataDir: "/data", Alone: true, Snapshots: SnapshotConfig{Store: SnapshotsS3, S3: s3.Config{Bucket: "b", Prefix: "p"}}}, "s3://b/p/", true},
 		{Config{DataDir: "/data", Snapshots: SnapshotConfig{Store: SnapshotsDirectory}}, "/data/snapshots", false},
 		{Config{DataDir: "/data", Alone: true, Snapshots: SnapshotConfig{Store: SnapshotsStream}}, "the stream " + snapshot.StreamName, true},
 		{Config{DataDir: "/data", Snapshots: SnapshotConfig{Store: SnapshotsOff}}, "", false},
 	} {
 		where := ""
-		if s := x.cfg.openSnapshots(nil); s != nil {
+		s, err := x.cfg.openSnapshots(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s != nil {
 			where = s.String()
 		}
 		if shared := x.cfg.Snapshots.Shared(x.cfg.Alone); where != x.where || shared != x.shared {
@@ -262,7 +271,7 @@ func TestSnapshot_OfAnotherHistoryIsNotLoaded(t *testing.T) {
 func TestI2_SnapshotsOfAnotherKindOfStoreAreFound(t *testing.T) {
 	w := newWorld(t, byA)
 	stream := snapshot.Stream(w.js, 1)
-	begin := func(own, others snapshot.Store) (*node, error) {
+	begin := func(own snapshot.Store, others ...snapshot.Store) (*node, error) {
 		n := w.open(t.TempDir())
 		n.cfg.snapshots, n.cfg.others = own, others
 		if err := n.open(t.Context(), w.info.Partitions[0].Log); err != nil {
@@ -271,7 +280,7 @@ func TestI2_SnapshotsOfAnotherKindOfStoreAreFound(t *testing.T) {
 		n.serve()
 		return n, nil
 	}
-	n, err := begin(stream, nil)
+	n, err := begin(stream)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +294,7 @@ func TestI2_SnapshotsOfAnotherKindOfStoreAreFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	empty := snapshot.Directory(t.TempDir())
-	if _, err := begin(empty, nil); err == nil || !strings.Contains(err.Error(), "no usable snapshot") {
+	if _, err := begin(empty); err == nil || !strings.Contains(err.Error(), "no usable snapshot") {
 		t.Fatalf("the log was not trimmed: %v", err)
 	}
 	n, err = begin(empty, stream)

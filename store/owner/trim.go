@@ -253,8 +253,8 @@ func (t *trimmer) barred(l *trimming, shape *feed.Shape) string {
 		return "no snapshots are taken (store.snapshots.store is off)"
 	// A directory does not compare and set: of two stores that write snapshots of one
 	// partition, a late one could put an older snapshot in the place of what was trimmed by.
-	case !cfg.Alone && cfg.Snapshots.Kind(cfg.Alone) != SnapshotsStream:
-		return "other stores may become the owner, and a directory of snapshots is for one store alone; set store.snapshots.store to stream"
+	case !cfg.Alone && !cfg.Snapshots.Shared(cfg.Alone):
+		return "other stores may become the owner, and a directory of snapshots is for one store alone; set store.snapshots.store to stream or s3"
 	case len(shape.Missing) > 0:
 		return "it is damaged"
 	case why != nil && why.Status != store.StatusInsufficientDisk: // a trim makes room

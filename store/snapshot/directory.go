@@ -41,13 +41,13 @@ func (d directory) Put(ctx context.Context, name string, data []byte) error {
 }
 
 // Replace does not compare: a directory is for one process alone.
-func (d directory) Replace(ctx context.Context, name string, data []byte, _ uint64) error {
+func (d directory) Replace(ctx context.Context, name string, data []byte, _ Revision) error {
 	return d.Put(ctx, name, data)
 }
 
-func (d directory) Look(ctx context.Context, name string) ([]byte, uint64, error) {
+func (d directory) Look(ctx context.Context, name string) ([]byte, Revision, error) {
 	data, err := d.Get(ctx, name)
-	return data, 0, err
+	return data, "", err
 }
 
 func writeSynced(path string, data []byte) (err error) {

@@ -137,7 +137,7 @@ type pointer struct {
 	Snapshots []named  `json:"snapshots"`
 	Pins      []pinned `json:"pins,omitempty"`
 
-	revision uint64 // as it was read; what replaces it must be made of this one
+	revision Revision // as it was read; what replaces it must be made of this one
 }
 
 type named struct {

@@ -257,7 +257,7 @@ func (f *faulty) Put(ctx context.Context, name string, data []byte) error {
 	return f.Store.Put(ctx, name, data)
 }
 
-func (f *faulty) Replace(ctx context.Context, name string, data []byte, revision uint64) error {
+func (f *faulty) Replace(ctx context.Context, name string, data []byte, revision snapshot.Revision) error {
 	if err := f.step(); err != nil {
 		return err
 	}
@@ -380,7 +380,7 @@ func TestWrite_ADamagedNewestDoesNotCostTheOlder(t *testing.T) {
 // sync failed.
 type unsynced struct{ snapshot.Store }
 
-func (u unsynced) Replace(ctx context.Context, name string, data []byte, revision uint64) error {
+func (u unsynced) Replace(ctx context.Context, name string, data []byte, revision snapshot.Revision) error {
 	return errors.Join(u.Store.Replace(ctx, name, data, revision), errCrash)
 }
 
@@ -404,7 +404,7 @@ func TestWrite_LeavesALaterFormatAlone(t *testing.T) {
 	s := snapshot.Directory(dir)
 	fill(t, p, 10, 100, 1)
 	write(t, s, p)
-	must(t, s.Replace(t.Context(), "c7k2x4ab/3/newest.json", []byte(`{"format":3,"stores":[]}`), 0))
+	must(t, s.Replace(t.Context(), "c7k2x4ab/3/newest.json", []byte(`{"format":3,"stores":[]}`), ""))
 	before := files(t, dir)
 	if m, err := tryWrite(t.Context(), s, p); err == nil || !strings.Contains(err.Error(), "format 3") {
 		t.Errorf("written: %+v, %v", m, err)

@@ -17,15 +17,23 @@ type Store interface {
 	// Remove removes an object, or all below a name that ends with a slash. What is not
 	// there is no error.
 	Remove(ctx context.Context, name string) error
-	// Look is Get of an object that changes, the pointer, with its revision: 0 if it is not
-	// there, or if the store does not compare.
-	Look(ctx context.Context, name string) (data []byte, revision uint64, err error)
+	// Look is Get of an object that changes, such as the pointer, with its revision: none if
+	// it is not there, or if the store does not compare.
+	Look(ctx context.Context, name string) (data []byte, revision Revision, err error)
 	// Replace gives an object that changes new content: who gets it sees the old or the new.
-	// A store that compares refuses where the object has another revision than was seen.
-	Replace(ctx context.Context, name string, data []byte, revision uint64) error
+	// A store that compares refuses with ErrChanged where the object has another revision
+	// than was seen. After another error it may have been replaced.
+	Replace(ctx context.Context, name string, data []byte, seen Revision) error
 	// String tells an operator where it is.
 	String() string
 }
 
+// Revision tells one content of an object that changes from the next; the zero one is none.
+// Two contents that are equal may have the same: who decided by the one has seen the other.
+type Revision string
+
 // ErrNotFound says that an object is not there.
 var ErrNotFound = errors.New("snapshot: not found")
+
+// ErrChanged says that an object has another revision than was seen.
+var ErrChanged = errors.New("it was changed meanwhile")

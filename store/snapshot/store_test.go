@@ -98,7 +98,7 @@ func TestStream_ReplaceComparesAndSets(t *testing.T) {
 	js, ctx := newJetStream(t), t.Context()
 	a, b := snapshot.Stream(js, 1), snapshot.Stream(js, 1)
 	const name = "c/1/newest.json"
-	look := func(s snapshot.Store) uint64 {
+	look := func(s snapshot.Store) snapshot.Revision {
 		t.Helper()
 		_, revision, err := s.Look(ctx, name)
 		if err != nil && !errors.Is(err, snapshot.ErrNotFound) {

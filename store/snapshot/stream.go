@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -100,8 +101,19 @@ func (s *stream) Put(ctx context.Context, name string, data []byte) error {
 	return s.publish(ctx, name, data)
 }
 
-func (s *stream) Replace(ctx context.Context, name string, data []byte, revision uint64) error {
-	return s.publish(ctx, name, data, jetstream.WithExpectLastSequencePerSubject(revision))
+func (s *stream) Replace(ctx context.Context, name string, data []byte, seen Revision) error {
+	sequence := uint64(0)
+	if seen != "" {
+		var err error
+		if sequence, err = strconv.ParseUint(string(seen), 10, 64); err != nil {
+			return fmt.Errorf("%q is no revision of %s: %w", seen, s, err)
+		}
+	}
+	err := s.publish(ctx, name, data, jetstream.WithExpectLastSequencePerSubject(sequence))
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		return fmt.Errorf("%w: %w", ErrChanged, err)
+	}
+	return err
 }
 
 func (s *stream) publish(ctx context.Context, name string, data []byte, opts ...jetstream.PublishOpt) error {
@@ -127,26 +139,26 @@ func (s *stream) Get(ctx context.Context, name string) ([]byte, error) {
 	return data, err
 }
 
-func (s *stream) Look(ctx context.Context, name string) ([]byte, uint64, error) {
+func (s *stream) Look(ctx context.Context, name string) ([]byte, Revision, error) {
 	from, err := subject(name)
 	if err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
 	open, err := s.find(ctx, false)
 	if err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
 	if open == nil {
-		return nil, 0, fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
+		return nil, "", fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
 	}
 	msg, err := open.GetLastMsgForSubject(ctx, from)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, 0, fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
+		return nil, "", fmt.Errorf("%w: %s in %s", ErrNotFound, name, s)
 	}
 	if err != nil {
-		return nil, 0, s.forget(fmt.Errorf("get %s from %s: %w", name, s, err))
+		return nil, "", s.forget(fmt.Errorf("get %s from %s: %w", name, s, err))
 	}
-	return msg.Data, msg.Sequence, nil
+	return msg.Data, Revision(strconv.FormatUint(msg.Sequence, 10)), nil
 }
 
 func (s *stream) List(ctx context.Context, prefix string) ([]string, error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/s3"
 )
 
 // Write takes a snapshot of a partition, reads it back, and makes it the newest one.
@@ -38,9 +39,9 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 		Format: format, Layout: engine.LayoutVersion, Partition: p, Of: p.String(), Log: state.Log, LSN: state.Applied, Checksum: Sum(state.Sum), Time: state.Time,
 		Epoch: state.Epoch, Owner: state.Owner, Settings: state.Settings, LogBytes: logBytes, Taken: time.Now().UTC(), id: newID(state.Applied),
 	}
-	published := false
+	asked := false // for the pointer to name it
 	defer func() {
-		if !published {
+		if err != nil && !(asked && mayLand(err)) {
 			err = errors.Join(err, discard(context.WithoutCancel(ctx), s, m))
 		}
 	}()
@@ -54,42 +55,42 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 	if err := readBack(ctx, s, m, pace); err != nil {
 		return nil, err
 	}
-	if err := publish(ctx, s, m, pace); err != nil {
+	if asked, err = publish(ctx, s, m, pace); err != nil {
 		return nil, err
 	}
-	published = true
 	return m, sweep(ctx, s, p)
 }
 
-// publish makes a snapshot that was read back the newest one.
-func publish(ctx context.Context, s Store, m *Manifest, pace func() error) error {
+// publish makes a snapshot that was read back the newest one. asked says that the store was
+// asked to name it.
+func publish(ctx context.Context, s Store, m *Manifest, pace func() error) (asked bool, err error) {
 	data, err := json.Marshal(m)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if err := s.Put(ctx, m.folder()+"manifest.json", data); err != nil {
-		return fmt.Errorf("partition %s: snapshot: %w", m.Partition, err)
+		return false, fmt.Errorf("partition %s: snapshot: %w", m.Partition, err)
 	}
 	n := named{m.id, Sum(xxhash.Sum64(data))}
 	if _, err := readManifest(ctx, s, m.Partition, n); err != nil {
-		return err
+		return false, err
 	}
 	at, err := readPointerOrNone(ctx, s, m.Partition)
 	if err != nil {
-		return err
+		return false, err
 	}
 	older, err := firstWhole(ctx, s, m.Partition, at.Snapshots, pace)
 	if err != nil {
-		return err
+		return false, err
 	}
 	unlock, err := lockPointer(ctx, m.Partition)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unlock()
 	// Read again: somebody may have pinned, or released, while the older one was read.
 	if at, err = readPointerOrNone(ctx, s, m.Partition); err != nil {
-		return err
+		return false, err
 	}
 	// One who was the owner until he was stopped for a while writes what he had begun. His
 	// commit is older than what the log was trimmed by since, and his snapshot would reach it
@@ -103,14 +104,21 @@ func publish(ctx context.Context, s Store, m *Manifest, pace func() error) error
 			continue
 		}
 		if err != nil {
-			return err // what it names may be the one that the log was trimmed to
+			return false, err // what it names may be the one that the log was trimmed to
 		}
 		if newer.Log == m.Log {
-			return fmt.Errorf("partition %s: snapshot %s: a newer one, %s, was taken meanwhile", m.Partition, m.id, is.ID)
+			return false, fmt.Errorf("partition %s: snapshot %s: a newer one, %s, was taken meanwhile", m.Partition, m.id, is.ID)
 		}
 	}
 	at.Snapshots = append([]named{n}, older...)
-	return writePointer(ctx, s, m.Partition, at)
+	return true, writePointer(ctx, s, m.Partition, at)
+}
+
+// mayLand tells whether the request that a write ended with may be carried out after
+// everybody has given it up. If it was that of the pointer, what it names must be there
+// then; the next write removes what it does not name.
+func mayLand(err error) bool {
+	return errors.Is(err, s3.ErrSlow) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
 // discard removes what a write that failed has written: it would take room until the next

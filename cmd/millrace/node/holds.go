@@ -13,14 +13,14 @@ import (
 // may be trimmed.
 func (n *Node) holds(ctx context.Context) (holds map[feed.Partition][]owner.Hold, barred string, err error) {
 	// A store that has joined this process may become the owner, and find no snapshot.
-	if alone := n.alone(); n.cfg.Store.Snapshots.Kind(alone) != owner.SnapshotsStream {
+	if alone := n.alone(); !n.cfg.Store.Snapshots.Shared(alone) {
 		processes, err := leases.Processes(ctx, n.js, n.cfg.Leases.Bucket)
 		if err != nil {
 			return nil, "", err
 		}
 		for i := range processes {
 			if p := &processes[i]; p.Group == GroupStore && (n.lock == nil || p.Node != n.lock.Node()) {
-				return nil, fmt.Sprintf("%s runs beside this process, and a directory of snapshots is for one store alone; set store.snapshots.store to stream", p), nil
+				return nil, fmt.Sprintf("%s runs beside this process, and a directory of snapshots is for one store alone; set store.snapshots.store to stream or s3", p), nil
 			}
 		}
 	}

@@ -1,0 +1,197 @@
+package s3_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/store/s3"
+)
+
+// binary builds the one binary, once for all tests.
+var binary = sync.OnceValues(func() (string, error) {
+	path := filepath.Join(scratch, "millrace")
+	cmd := exec.Command("go", "build", "-o", path, "./cmd/millrace")
+	cmd.Dir = repository
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+}
+
+// environ is the environment of a process: what the tests were started with, less what
+// would tell it of other buckets, and the keys of the server under the names of AWS.
+func environ(extra ...string) []string {
+	var env []string
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "AWS_") && !strings.HasPrefix(v, "MILLRACE_") {
+			env = append(env, v)
+		}
+	}
+	return append(append(env, "AWS_ACCESS_KEY_ID="+access, "AWS_SECRET_ACCESS_KEY="+secret), extra...)
+}
+
+// shop is a process of millrace up in a directory of its own.
+type shop struct {
+	t    *testing.T
+	dir  string
+	nats string
+	args []string
+	cmd  *exec.Cmd
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// Write takes what the process says.
+func (s *shop) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Write(p)
+}
+
+func (s *shop) said() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.String()
+}
+
+// settings are those of a store that takes a snapshot into a bucket whenever something was
+// written, and trims behind it.
+func settings(in s3.Config) []string {
+	set := func(key, value string) []string { return []string{"--set", "store." + key + "=" + value} }
+	var all []string
+	for _, a := range [][]string{
+		set("snapshots.store", "s3"), set("snapshots.s3.bucket", in.Bucket), set("snapshots.s3.prefix", in.Prefix), set("snapshots.s3.endpoint", in.Endpoint),
+		set("snapshots.s3.region", in.Region), set("snapshots.s3.secure", "false"), set("snapshots.logBytes", "1"), set("snapshots.rest", "1s"),
+		set("snapshots.sharePercent", "100"), set("trimBytes", "1"), set("diskReserve", "-1"),
+	} {
+		all = append(all, a...)
+	}
+	return all
+}
+
+func newShop(t *testing.T, args ...string) *shop {
+	t.Helper()
+	port := freePort(t)
+	s := &shop{t: t, dir: t.TempDir(), nats: "nats://127.0.0.1:" + port}
+	s.args = append([]string{"up", "--dir", s.dir, "--port", port, "--listen", "off", "--gateway", "off"}, args...)
+	return s
+}
+
+func (s *shop) start() {
+	s.t.Helper()
+	path, err := binary()
+	must(s.t, err)
+	s.mu.Lock()
+	s.log.Reset()
+	s.mu.Unlock()
+	s.cmd = exec.Command(path, s.args...)
+	s.cmd.Env, s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = environ(), s.dir, s, s
+	must(s.t, s.cmd.Start())
+	cmd := s.cmd
+	s.t.Cleanup(func() {
+		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Wait()
+		if said := s.said(); s.t.Failed() {
+			s.t.Logf("%s said:\n%s", s.dir, said[max(0, len(said)-8000):])
+		}
+	})
+	poll.Until(s.t, func() error {
+		if cmd.ProcessState != nil || !strings.Contains(s.said(), "ready") {
+			return fmt.Errorf("it is not ready: %s", s.said())
+		}
+		return nil
+	})
+}
+
+func (s *shop) kill() {
+	s.t.Helper()
+	must(s.t, s.cmd.Process.Kill())
+	_ = s.cmd.Wait() // it tells of the kill
+}
+
+// run runs a command with the store's address, and returns what it says and its exit code.
+func (s *shop) run(args ...string) (string, int) {
+	s.t.Helper()
+	return command(s.t, append(args, "--server", s.nats, "--creds", filepath.Join(s.dir, "credentials", "admin.json"))...)
+}
+
+func (s *shop) mustRun(args ...string) string {
+	s.t.Helper()
+	out, code := s.run(args...)
+	if code != 0 {
+		s.t.Fatalf("millrace %s: exit %d\n%s\n%s", strings.Join(args, " "), code, out, s.said())
+	}
+	return out
+}
+
+func command(t testing.TB, args ...string) (string, int) {
+	t.Helper()
+	path, err := binary()
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.Env = environ("AWS_ENDPOINT_URL=http://"+endpoint, "AWS_REGION=us-east-1")
+	out, err := cmd.CombinedOutput()
+	if cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// fill writes items from to until.
+func (s *shop) fill(from, to int) {
+	s.t.Helper()
+	var lines strings.Builder
+	for i := from; i < to; i++ {
+		fmt.Fprintf(&lines, `{"id":"i%d","k":"k%d","n":%d,"text":%q}`+"\n", i, i%20, from, strings.Repeat(strconv.Itoa(i), 20))
+	}
+	file := filepath.Join(s.t.TempDir(), "items")
+	must(s.t, os.WriteFile(file, []byte(lines.String()), 0o600))
+	s.mustRun("import", "things", file)
+}
+
+func (s *shop) declare(spec string) {
+	s.t.Helper()
+	file := filepath.Join(s.t.TempDir(), "all.yaml")
+	must(s.t, os.WriteFile(file, []byte("apiVersion: millrace/v1\nkind: Container\nmetadata: {name: things}\nspec: "+spec+"\n"), 0o600))
+	s.mustRun("apply", "-f", file)
+}
+
+// items are all items, in order, with their etags.
+func (s *shop) items() string {
+	s.t.Helper()
+	lines := strings.Split(strings.TrimSpace(s.mustRun("export", "things")), "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
