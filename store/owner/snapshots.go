@@ -159,15 +159,15 @@ func (c *Config) otherSnapshots(js jetstream.JetStream) (others []snapshot.Store
 	return others
 }
 
-// due tells whether a partition is to be copied: its log has grown to logBytes, and
-// there was no write for rested.
+// due tells whether a partition is to be copied: its log, which begins at first, has grown to
+// logBytes, and there was no write for rested.
 //
 //	held 10 MiB at the last, a log that grew by   64 MiB: now
 //	                                              20 MiB: when writes rest
 //	                                               5 MiB: not yet
 //	held 1 GiB                                    64 MiB: not yet
 //	                                             512 MiB: now
-func (c *SnapshotConfig) due(last *store.SnapshotState, at feed.LSN, logBytes uint64, rested time.Duration) bool {
+func (c *SnapshotConfig) due(last *store.SnapshotState, at, first feed.LSN, logBytes uint64, rested time.Duration) bool {
 	var held, before uint64
 	if last != nil {
 		if last.LSN >= at {
@@ -175,7 +175,11 @@ func (c *SnapshotConfig) due(last *store.SnapshotState, at feed.LSN, logBytes ui
 		}
 		held, before = last.Bytes, last.LogBytes
 	}
-	if before > logBytes { // the log is shorter than it was
+	// All that the log had at the snapshot is gone, or it is shorter than it was for another
+	// reason. A log that was trimmed and has grown again between two looks may be the longer:
+	//
+	//	200 KiB at the snapshot of LSN 495, from 496 on 300 KiB now: grown by 300, not by 100
+	if last != nil && first > last.LSN || before > logBytes {
 		before = 0
 	}
 	grown := logBytes - before
@@ -241,8 +245,11 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 		p.copied.CompareAndSwap(nil, state)
 		_ = p.notePins(ctx) // it is logged
 	}
-	last := p.copied.Load()
-	return s.cfg.Snapshots.due(last, w.lsn, p.logBytes.Load(), time.Since(w.at)) && s.roomForSnapshot(int64(last.Stored)) == nil
+	last, first := p.copied.Load(), feed.LSN(0)
+	if shape := p.shape.Load(); shape != nil {
+		first = shape.First
+	}
+	return s.cfg.Snapshots.due(last, w.lsn, first, p.logBytes.Load(), time.Since(w.at)) && s.roomForSnapshot(int64(last.Stored)) == nil
 }
 
 // roomForSnapshot refuses to write what would bring the disk near the reserve, below which

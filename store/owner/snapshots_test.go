@@ -25,29 +25,32 @@ func TestSnapshotConfig_Due(t *testing.T) {
 	for _, x := range []struct {
 		name       string
 		held, then uint64 // at the last snapshot, of LSN 5; none if both are 0
-		at         feed.LSN
+		at, first  feed.LSN
 		now        uint64
 		rested     time.Duration
 		want       bool
 	}{
-		{"the first, of little", 0, 0, 9, mib / 2, time.Hour, false},
-		{"the first, at rest", 0, 0, 9, 2 * mib, time.Minute, true},
-		{"the first, under writes", 0, 0, 9, 2 * mib, time.Second, false},
-		{"the first, of much", 0, 0, 9, 64 * mib, 0, true},
-		{"nothing new", 10 * mib, 100 * mib, 5, 900 * mib, time.Hour, false},
-		{"grown by less than it holds, at rest", 10 * mib, 100 * mib, 9, 109 * mib, time.Hour, false},
-		{"grown by more, at rest", 10 * mib, 100 * mib, 9, 111 * mib, time.Minute, true},
-		{"grown by more, under writes", 10 * mib, 100 * mib, 9, 111 * mib, time.Second, false},
-		{"grown by 64 MiB under writes", 10 * mib, 100 * mib, 9, 164 * mib, 0, true},
-		{"it holds much", 1000 * mib, 100 * mib, 9, 164 * mib, 0, false},
-		{"it holds much and grew by half of it", 1000 * mib, 100 * mib, 9, 600 * mib, 0, true},
-		{"the log is another", 10 * mib, 100 * mib, 9, 65 * mib, 0, true},
+		{"the first, of little", 0, 0, 9, 1, mib / 2, time.Hour, false},
+		{"the first, at rest", 0, 0, 9, 1, 2 * mib, time.Minute, true},
+		{"the first, under writes", 0, 0, 9, 1, 2 * mib, time.Second, false},
+		{"the first, of much", 0, 0, 9, 1, 64 * mib, 0, true},
+		{"nothing new", 10 * mib, 100 * mib, 5, 1, 900 * mib, time.Hour, false},
+		{"grown by less than it holds, at rest", 10 * mib, 100 * mib, 9, 1, 109 * mib, time.Hour, false},
+		{"grown by more, at rest", 10 * mib, 100 * mib, 9, 1, 111 * mib, time.Minute, true},
+		{"grown by more, under writes", 10 * mib, 100 * mib, 9, 1, 111 * mib, time.Second, false},
+		{"grown by 64 MiB under writes", 10 * mib, 100 * mib, 9, 1, 164 * mib, 0, true},
+		{"it holds much", 1000 * mib, 100 * mib, 9, 1, 164 * mib, 0, false},
+		{"it holds much and grew by half of it", 1000 * mib, 100 * mib, 9, 1, 600 * mib, 0, true},
+		{"the log is another", 10 * mib, 100 * mib, 9, 1, 65 * mib, 0, true},
+		{"trimmed up to the snapshot, and grown beyond what it was", 10 * mib, 100 * mib, 9, 6, 101 * mib, 0, true},
+		{"trimmed up to the snapshot, and grown by little", 10 * mib, 100 * mib, 9, 6, 5 * mib, time.Minute, false},
+		{"trimmed up to the commit before the snapshot's", 10 * mib, 100 * mib, 9, 5, 101 * mib, 0, false},
 	} {
 		var last *store.SnapshotState
 		if x.then > 0 {
 			last = &store.SnapshotState{LSN: 5, Bytes: x.held, LogBytes: x.then}
 		}
-		if got := c.due(last, x.at, x.now, x.rested); got != x.want {
+		if got := c.due(last, x.at, x.first, x.now, x.rested); got != x.want {
 			t.Errorf("%s: due %t, want %t", x.name, got, x.want)
 		}
 	}
