@@ -63,7 +63,7 @@ var stepNames = []struct {
 	{regexp.MustCompile(`snapshots/[a-z0-9]{8}/\d+`), "snapshots"},
 	{regexp.MustCompile(`^log/[a-z0-9]{8}/\d+`), "log"},
 	{regexp.MustCompile(`\d{20}-[0-9a-f]{16}`), "ID"},
-	{regexp.MustCompile(`_test_.*|[0-9A-Z]{20,}|[0-9a-f]{16,}(-[0-9a-z]+-\d+)?|\d+-[a-z0-9]+-\d+`), "NAME"},
+	{regexp.MustCompile(`_test_.*|\d{20}-[a-z0-9]+-\d+|[0-9A-Z]{20,}|[0-9a-f]{16,}`), "NAME"},
 	{regexp.MustCompile(`\d+`), "N"},
 }
 
