@@ -189,7 +189,6 @@ func TestFsync_OfTheLogFails(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			d := startOnDisk(t)
 			d.many(30)
 			log := d.log()
@@ -227,7 +226,6 @@ func TestFsync_OfTheEngineFails(t *testing.T) {
 		{"msync", "msync:error=EIO:signal=SIGSTOP:when=1", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
 			d := startOnDisk(t, "--set", "store.syncInterval=200ms")
 			d.many(30)
 			mem := d.path("engine/*.mem")
