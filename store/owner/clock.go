@@ -24,12 +24,19 @@ func (p *Partition) noteClock(asked time.Time, shape *feed.Shape) {
 	}
 }
 
-// now is the time in unix milliseconds by which the partition decides: this machine's,
-// unless it is further ahead of the log's server than it may be. What is in the log
-// moves its time for good and lets items expire, so the server's then counts.
+// now is the time in unix milliseconds by which the partition decides: that of the log's
+// server. It is one clock for all owners, so that what was written last in two partitions
+// is told by their commits, as onSourceDelete: delete does:
+//
+//	own clocks   source at +8 s: deleted 12:00:08    target at -8 s: written 11:59:53, a second later
+//	the server's source: deleted 12:00:00            target: written 12:00:01
+//
+// This machine's clock counts where the server's is not known, and where that is ahead of it by
+// more than ClockAheadMax: one of the two is wrong then, and time that is in the log moves it
+// for good and lets items expire, so the earlier one does less harm.
 func (p *Partition) now() int64 {
 	own, server := p.clocks()
-	if server == 0 || own-server <= p.cfg.ClockAheadMax.Milliseconds() {
+	if server == 0 || server-own > p.cfg.ClockAheadMax.Milliseconds() {
 		return own
 	}
 	return server

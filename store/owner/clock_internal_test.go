@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 )
 
@@ -49,5 +50,44 @@ func TestAnOwnersClockThatRunsAheadDoesNotMoveTheLog(t *testing.T) {
 	commits = w.commits()
 	if last := commits[len(commits)-1]; time.UnixMilli(last.Time).After(time.Now().Add(time.Minute)) {
 		t.Errorf("after a step the log's time is %s", time.UnixMilli(last.Time))
+	}
+}
+
+// TestOwnersWithSkewedClocksAgreeOnTheOrder lets two owners write one after the other whose
+// clocks are 16 seconds apart, the later one behind: their commits tell the order as it was.
+func TestOwnersWithSkewedClocksAgreeOnTheOrder(t *testing.T) {
+	const skew = 8 * time.Second
+	var times []int64
+	for _, offset := range []time.Duration{skew, -skew} {
+		w := newWorld(t, byA) // of its own log: time never goes back in one
+		w.clock.Store(time.Now().Add(offset).UnixMilli())
+		n := w.open(t.TempDir())
+		n.cfg.ClockAheadMax = 10 * time.Second
+		if err := n.open(t.Context(), w.info.Partitions[0].Log); err != nil {
+			t.Fatal(err)
+		}
+		n.serve()
+		n.mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+		commits := w.commits()
+		times = append(times, commits[len(commits)-1].Time)
+	}
+	if times[1] <= times[0] {
+		t.Errorf("the first write is of %s, the one after it of %s", time.UnixMilli(times[0]).UTC(), time.UnixMilli(times[1]).UTC())
+	}
+}
+
+// TestAServersClockThatIsFarAheadDoesNotMoveTheLog has an owner and a server whose clocks
+// are further apart than they may be: the earlier one counts.
+func TestAServersClockThatIsFarAheadDoesNotMoveTheLog(t *testing.T) {
+	own := time.Now()
+	p := &Partition{cfg: Config{ClockAheadMax: 10 * time.Second, now: own.UnixMilli}}
+	for _, c := range []struct{ ahead, want time.Duration }{
+		{0, 0}, {5 * time.Second, 5 * time.Second}, {-5 * time.Second, -5 * time.Second}, {time.Hour, 0}, {-time.Hour, -time.Hour},
+	} {
+		p.noteClock(time.Now(), &feed.Shape{Time: own.Add(c.ahead)})
+		got := time.UnixMilli(p.now()).Sub(own)
+		if diff := got - c.want; diff < -time.Second || diff > time.Minute {
+			t.Errorf("a server %s ahead: the time is %s ahead, want %s", c.ahead, got, c.want)
+		}
 	}
 }

@@ -63,7 +63,8 @@ type Config struct {
 
 	// ClockAheadMax is how far this machine's clock may be ahead of that of the log's
 	// server. Beyond it writes are refused, because time in a log only moves on and lets
-	// items expire. Default 10s; negative turns the check off.
+	// items expire. Within it commits have the server's time, so that all owners have one
+	// clock. Default 10s; negative turns the check off, and commits have this machine's time.
 	ClockAheadMax time.Duration `yaml:"clockAheadMax"`
 
 	// Scrub tells how logs and the engine are read to find what has changed on disk.
