@@ -136,15 +136,21 @@ func OpenDeadLetters(ctx context.Context, client *store.Client) (*DeadLetters, e
 // openContainer returns the container, found once.
 func (d *DeadLetters) openContainer(ctx context.Context) (*store.Container, error) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.container == nil {
-		c, err := d.client.Container(ctx, DeadLetterDatabase, DeadLetterContainer)
-		if err != nil {
-			return nil, fmt.Errorf("open the dead letters: %w", err)
-		}
-		d.container = c
+	container := d.container
+	d.mu.Unlock()
+	if container != nil {
+		return container, nil
 	}
-	return d.container, nil
+	// Not under the lock: a catalog that does not answer would hold up every processor, also
+	// those whose context ends. Two that look at once find the same.
+	container, err := d.client.Container(ctx, DeadLetterDatabase, DeadLetterContainer)
+	if err != nil {
+		return nil, fmt.Errorf("open the dead letters: %w", err)
+	}
+	d.mu.Lock()
+	d.container = container
+	d.mu.Unlock()
+	return container, nil
 }
 
 // Write stores l durably under its id, and before it the change that it is about, if l has
