@@ -90,9 +90,9 @@ model:
 random:
 	$(GO) test ./integration -count=1 -timeout 0 -v -parallel 1 -run 'EveryKind_Model|I6_Model' -args -long -everykind.seed=$(or $(SEED),1) -model.seed=$(or $(SEED),1)
 
-## sim: SEEDS runs (default 1000) of the stores' real roles in a simulated world, from SEED on (default 1)
+## sim: SEEDS runs (default 1000) of the real roles in a simulated world, from SEED on (default 1), and a fifth as many with pipelines
 sim:
-	$(GO) test ./integration/sim -count=1 -timeout 0 -v -run TestSimulation -args -sim.seeds=$(or $(SEEDS),1000) -sim.first=$(or $(SEED),1)
+	$(GO) test ./integration/sim -count=1 -timeout 0 -v -run 'TestSimulation|TestPipelines' -args -sim.seeds=$(or $(SEEDS),1000) -sim.pipelines=$$(($(or $(SEEDS),1000) / 5)) -sim.first=$(or $(SEED),1)
 
 ## soak: an hour of writes at 2,000/s under the WebStore's pipelines; memory stays flat (SOAK=10m for less)
 soak:

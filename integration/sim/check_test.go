@@ -17,55 +17,70 @@ type version struct {
 	body string    // "" if the item was gone
 }
 
-// ledger is what the log says, read by a hand that is not the product's: the items of each
-// moment, and where each tag was written.
+// ledger is what the logs of a container say, read by a hand that is not the product's: the
+// items of each moment, and where clients' tags were written.
 type ledger struct {
 	versions map[string][]version
 	tags     map[string][]feed.Position
-	ends     []time.Time // when each LSN was stored, from LSN 1 on
-	trimmed  feed.LSN
-	epoch    uint64
-	changes  []change
 }
 
-type change struct {
-	at   feed.Position
-	item string
-	op   feed.Op
-	prev feed.Position
+// thing is what is known of an item.
+type thing struct {
+	Tag     string
+	Cat     string
+	CatName *string
+	N       int
+	Count   *int
+	Sum     *int
 }
 
-// judge compares what was promised with what the log holds.
+func parseThing(body string) (t thing, err error) {
+	if body != "" {
+		err = json.Unmarshal([]byte(body), &t)
+	}
+	return t, err
+}
+
+// judge compares what was promised with what the logs hold.
 func (w *world) judge() {
-	st := w.stream()
-	if st == nil {
-		w.failf("the log is gone")
-		return
+	ledgers := map[string]*ledger{}
+	for _, info := range w.containers {
+		l := &ledger{versions: map[string][]version{}, tags: map[string][]feed.Position{}}
+		ledgers[info.Name] = l
+		for _, p := range info.Partitions {
+			id := feed.Partition{Container: info.ID, Number: p.Number}
+			st := w.stream(id)
+			if st == nil {
+				w.failf("the log of %s is gone", id)
+				return
+			}
+			w.judgeTrim(st, w.read(l, st))
+			w.judgeDigests(id)
+		}
 	}
-	l := w.read(st)
-	w.judgeTrims(st, l)
 	for _, c := range w.calls {
-		w.judgeCall(l, c)
+		w.judgeCall(ledgers[c.container], c)
 	}
-	w.judgeDigests()
+	if w.plan.Pipelines > 0 {
+		w.judgeCopies(ledgers["things"], ledgers["cats"])
+	}
 }
 
-func (w *world) stream() *stream {
+func (w *world) stream(id feed.Partition) *stream {
 	w.net.mu.Lock()
 	defer w.net.mu.Unlock()
-	return w.server.streams[w.id.Stream()]
+	return w.server.streams[id.Stream()]
 }
 
-// read reads all that the log ever held. Its commits have to follow each other, and each
-// change the one before of its item.
-func (w *world) read(st *stream) *ledger {
-	l := &ledger{versions: map[string][]version{}, tags: map[string][]feed.Position{}}
+// read reads all that a log ever held, and returns its trim point. Its commits have to follow
+// each other, and each change the one before of its item.
+func (w *world) read(l *ledger, st *stream) feed.LSN {
 	var before feed.Commit
 	for i, m := range st.history {
 		c, err := feed.DecodeCommit(m.data)
 		if err != nil || m.seq != uint64(i)+1 {
 			w.failf("I4: commit %d of the log: sequence %d, %v", i+1, m.seq, err)
-			return l
+			return before.Trimmed
 		}
 		c.LSN = feed.LSN(m.seq)
 		if c.Prev != before.Sum || c.Time < before.Time || c.Trimmed < before.Trimmed || c.Trimmed >= c.LSN || c.Epoch < before.Epoch {
@@ -73,8 +88,6 @@ func (w *world) read(st *stream) *ledger {
 				c.LSN, c.Epoch, c.Owner, c.Trimmed, before.LSN, before.Epoch, before.Owner, before.Trimmed)
 		}
 		before = *c
-		l.ends = append(l.ends, m.at)
-		l.trimmed, l.epoch = c.Trimmed, c.Epoch
 		index := uint32(0)
 		for i := range c.Transactions {
 			for j := range c.Transactions[i].Changes {
@@ -83,7 +96,7 @@ func (w *world) read(st *stream) *ledger {
 			}
 		}
 	}
-	return l
+	return before.Trimmed
 }
 
 // follow takes one change into the ledger.
@@ -101,20 +114,20 @@ func (w *world) follow(l *ledger, c *feed.Change, at feed.Position, stored time.
 		w.failf("the change of %s at %v is a %s, and the one before left %q", c.ID, at, c.Op, was.body)
 	}
 	l.versions[c.ID] = append(all, version{store.ETag(at), stored, string(c.After)})
-	l.changes = append(l.changes, change{at, c.ID, c.Op, c.Prev})
-	if c.After != nil {
-		var body struct{ Tag string }
-		if err := json.Unmarshal(c.After, &body); err != nil {
-			w.failf("the change at %v: %v", at, err)
-		}
-		l.tags[body.Tag] = append(l.tags[body.Tag], at)
+	is, err := parseThing(string(c.After))
+	if err != nil {
+		w.failf("the change at %v: %v", at, err)
+	}
+	// What a pipeline writes keeps the tag.
+	if old, _ := parseThing(was.body); c.After != nil && is.Tag != old.Tag {
+		l.tags[is.Tag] = append(l.tags[is.Tag], at)
 	}
 }
 
-// judgeTrims looks whether what is gone from the log was allowed to go.
-func (w *world) judgeTrims(st *stream, l *ledger) {
-	if first := feed.LSN(st.first); first > l.trimmed+1 {
-		w.failf("the log begins at %s, and its last commit allows %s to be gone", first, l.trimmed)
+// judgeTrim looks whether what is gone from a log was allowed to go.
+func (w *world) judgeTrim(st *stream, point feed.LSN) {
+	if first := feed.LSN(st.first); first > point+1 {
+		w.failf("the log begins at %s, and its last commit allows %s to be gone", first, point)
 	}
 	if n := uint64(len(st.msgs)); n != st.last-st.first+1 {
 		w.failf("the log holds %d commits from %d to %d", n, st.first, st.last)
@@ -161,7 +174,7 @@ func (w *world) judgeCall(l *ledger, c *call) {
 // known is the LSN up to which calls had told of the log when c began.
 func (w *world) known(c *call) (lower feed.LSN) {
 	for _, other := range w.calls {
-		if other.outcome == acknowledged && other.ended < c.began {
+		if other.outcome == acknowledged && other.partition == c.partition && other.ended < c.began {
 			lower = max(lower, other.etag.LSN)
 		}
 	}
@@ -187,31 +200,36 @@ func (w *world) expected(c *call) func(version) bool {
 	return nil
 }
 
-// judgeDigests compares what one gets by replaying the log from its very beginning with what
+// judgeDigests compares what one gets by replaying a log from its very beginning with what
 // one gets from the newest snapshot and the log behind it (I3).
-func (w *world) judgeDigests() {
-	whole, lsnWhole := w.rebuilt("whole", true)
-	tail, lsnTail := w.rebuilt("tail", false)
+func (w *world) judgeDigests(id feed.Partition) {
+	whole, lsnWhole := w.rebuilt("whole", id, true)
+	tail, lsnTail := w.rebuilt("tail", id, false)
 	if whole != tail || lsnWhole != lsnTail {
-		w.failf("I3: replay from the beginning gives %x at %s, snapshot and tail %x at %s", whole, lsnWhole, tail, lsnTail)
+		w.failf("I3: replay of %s from the beginning gives %x at %s, snapshot and tail %x at %s", id, whole, lsnWhole, tail, lsnTail)
 	}
 }
 
 // rebuilt lets a new node open the partition as the log tells it, and returns the digest of
 // its engine.
-func (w *world) rebuilt(name string, whole bool) (digest uint64, lsn feed.LSN) {
-	other := &world{plan: w.plan, dir: w.dir, info: w.info, id: w.id, net: w.net, server: w.server.fork(whole)}
-	n := &node{w: other, name: name, dir: filepath.Join(w.dir, name)}
+func (w *world) rebuilt(name string, id feed.Partition, whole bool) (digest uint64, lsn feed.LSN) {
+	other := &world{plan: w.plan, dir: w.dir, containers: w.containers, net: w.net, server: w.server.fork(whole)}
+	other.plan.Pipelines = 0
+	n := &node{w: other, name: name, dir: filepath.Join(w.dir, name+"-"+id.Stream())}
 	n.start()
 	nc, js := connect(other.server.host("reader"))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	ct := other.open(ctx, nc, js)
-	if _, err := ct.Count(ctx, w.id, store.Scope{}); err != nil {
-		w.failf("%s cannot be opened: %v", name, err)
+	for _, ct := range other.open(ctx, nc, js) {
+		if ct.Info().ID != id.Container {
+			continue
+		}
+		if _, err := ct.Count(ctx, id, store.Scope{}); err != nil {
+			w.failf("%s cannot be opened: %v", name, err)
+		}
 	}
 	nc.Close()
-	p := must(n.run.db.Partition(w.id))
+	p := must(n.run.db.Partition(id))
 	digest = must(p.Digest())
 	lsn = must(p.State()).Applied
 	n.stop()
@@ -221,19 +239,23 @@ func (w *world) rebuilt(name string, whole bool) (digest uint64, lsn feed.LSN) {
 
 // measure tells what a run was about.
 func (w *world) measure(r *result) {
-	st := w.server.streams[w.id.Stream()]
-	r.commits, r.trimmed = len(st.history), st.first-1
+	for _, info := range w.containers {
+		for _, p := range info.Partitions {
+			st := w.server.streams[feed.Partition{Container: info.ID, Number: p.Number}.Stream()]
+			r.commits, r.trimmed = r.commits+len(st.history), r.trimmed+st.first-1
+			if n := len(st.history); n > 0 {
+				if c, err := feed.DecodeCommit(st.history[n-1].data); err == nil {
+					r.epochs += c.Epoch
+				}
+			}
+		}
+	}
 	for _, c := range w.calls {
 		if c.outcome == acknowledged {
 			r.acks++
 		}
 		if c.outcome == unknown {
 			r.unknown++
-		}
-	}
-	if n := len(st.history); n > 0 {
-		if c, err := feed.DecodeCommit(st.history[n-1].data); err == nil {
-			r.epochs = c.Epoch
 		}
 	}
 }

@@ -27,8 +27,10 @@ const (
 type call struct {
 	client, number int
 	kind           store.OpKind
+	container      string
 	item           string
 	tag            string // in the body that it writes
+	partition      feed.Partition
 	ifMatch        store.ETag
 	idempotent     bool
 
@@ -53,27 +55,32 @@ func (w *world) client(ctx context.Context, number int) {
 	nc, js := connect(h)
 	defer nc.Close()
 	rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(1000+number)))
-	container := w.open(ctx, nc, js)
+	containers := w.open(ctx, nc, js)
 	last := map[string]store.ETag{}
 	for i := range w.plan.Ops {
 		elapse(upTo(rng, w.plan.Pause))
 		c := w.draw(rng, number, i, last)
 		w.begin(c)
 		var item store.Item
-		item, c.err = w.make(ctx, container, c, rng)
+		item, c.err = w.make(ctx, containers, c, rng)
 		w.end(c, item)
 		if c.outcome == acknowledged {
-			last[c.item] = c.etag
+			last[c.container+c.item] = c.etag
 		}
 	}
 }
 
-// open opens the container for a client.
-func (w *world) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) *store.Container {
+// open opens the containers for a client.
+func (w *world) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream) map[string]*store.Container {
 	for {
 		catalog, err := store.OpenCatalog(ctx, js, store.CatalogConfig{})
 		if err == nil {
-			return must(store.NewClient(nc, catalog, store.ClientConfig{Timeout: 8 * time.Second}).Open(w.info))
+			client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: 8 * time.Second})
+			opened := map[string]*store.Container{}
+			for _, info := range w.containers {
+				opened[info.Name] = must(client.Open(info))
+			}
+			return opened
 		}
 		elapse(time.Second)
 	}
@@ -83,25 +90,31 @@ func (w *world) open(ctx context.Context, nc *nats.Conn, js jetstream.JetStream)
 func (w *world) draw(rng *rand.Rand, client, number int, last map[string]store.ETag) *call {
 	kinds := []store.OpKind{store.OpUpsert, store.OpUpsert, store.OpUpsert, store.OpCreate, store.OpReplace, store.OpReplace, store.OpDelete, store.OpRead, store.OpRead}
 	c := &call{
-		client: client, number: number, kind: kinds[rng.IntN(len(kinds))], item: fmt.Sprintf("i%d", rng.IntN(w.plan.Items)),
+		client: client, number: number, kind: kinds[rng.IntN(len(kinds))], container: "things", item: fmt.Sprintf("i%d", rng.IntN(w.plan.Items)),
 		idempotent: rng.IntN(2) == 0,
+	}
+	if w.plan.Pipelines > 0 && rng.IntN(4) == 0 {
+		c.container, c.item = "cats", fmt.Sprintf("k%d", rng.IntN(catsMax))
 	}
 	if c.kind != store.OpRead {
 		c.tag = fmt.Sprintf("c%d-%d", client, number)
 	}
 	if rng.IntN(2) == 0 && (c.kind == store.OpReplace || c.kind == store.OpDelete) {
-		c.ifMatch = last[c.item]
+		c.ifMatch = last[c.container+c.item]
 	}
 	return c
 }
 
-func (w *world) make(ctx context.Context, ct *store.Container, c *call, rng *rand.Rand) (store.Item, error) {
-	body := fmt.Appendf(nil, `{"id":%q,"a":%q,"tag":%q,"pad":"%0*d"}`, c.item, c.item, c.tag, 1+rng.IntN(300), 0)
+func (w *world) make(ctx context.Context, containers map[string]*store.Container, c *call, rng *rand.Rand) (store.Item, error) {
+	ct := containers[c.container]
+	body := fmt.Appendf(nil, `{"id":%q,"a":%q,"tag":%q,"cat":"k%d","n":%d,"pad":"%0*d"}`,
+		c.item, c.item, c.tag, rng.IntN(catsMax), rng.IntN(100), 1+rng.IntN(300), 0)
 	opt := store.WriteOptions{IfMatch: c.ifMatch}
 	if c.idempotent {
 		opt.IdempotencyKey = c.tag
 	}
 	key := keyOf(c.item)
+	c.partition = ct.PartitionFor(key)
 	switch c.kind {
 	case store.OpCreate:
 		return ct.Create(ctx, body, opt)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/store"
 )
 
 // mutation makes something wrong that a role of a store must not do, at the seam between its
@@ -27,6 +29,8 @@ const (
 	readsNothingBack mutation = "snapshots are trimmed by that were not read back"
 	// trimsMore purges one commit more than it is asked for.
 	trimsMore mutation = "a trim takes more than the log allows"
+	// copiesNothing lets a fan-out believe that its copies are made.
+	copiesNothing mutation = "pages of fan-outs are acknowledged and not made"
 )
 
 const snapshotSubjects = "millrace.snapshots."
@@ -44,14 +48,16 @@ func (m mutation) sent(c *conn, o *operation) bool {
 			}
 		}
 		ack, _ := json.Marshal(object{"stream": name, "seq": last + 1})
-		for _, sub := range c.subscriptions() {
-			if matches(sub.subject, o.reply) {
-				c.deliverLocked(encode(o.reply, sub.sid, "", nil, ack), false)
-			}
-		}
+		c.answer(o.reply, ack)
 		o.reply = ""
 	case m == leasesTwice && strings.HasPrefix(o.subject, "$KV.millrace_leases.lease."):
 		o.data = bytes.Replace(o.data, fmt.Appendf(nil, `"ttlMs":%d`, leaseTTL.Milliseconds()), []byte(`"ttlMs":100`), 1)
+	case m == copiesNothing && strings.HasPrefix(o.subject, "millrace.store."):
+		if r, err := store.DecodeRequest(o.data); err == nil && r.PatchMany != nil {
+			done := store.Response{PatchMany: &store.PatchManyResult{Done: true, Position: r.PatchMany.Position}}
+			c.answer(o.reply, store.EncodeResponse(&done, r))
+			return true
+		}
 	case m == readsNothingBack && strings.HasPrefix(o.subject, snapshotSubjects) && len(o.data) > 0:
 		if c.cache == nil {
 			c.cache = map[string][]byte{}
@@ -63,6 +69,15 @@ func (m mutation) sent(c *conn, o *operation) bool {
 		}
 	}
 	return false
+}
+
+// answer answers a client in the place of whom it asks.
+func (c *conn) answer(reply string, data []byte) {
+	for _, sub := range c.subscriptions() {
+		if matches(sub.subject, reply) {
+			c.deliverLocked(encode(reply, sub.sid, "", nil, data), false)
+		}
+	}
 }
 
 // asked does what the mutation does with a request to JetStream; true if that is all.
@@ -102,10 +117,13 @@ func (m mutation) holds(st *stream) time.Duration {
 
 // TestMutations_AreFound shows that the simulation can fail.
 func TestMutations_AreFound(t *testing.T) {
-	for _, m := range []mutation{acknowledgesFirst, expectsNothing, leasesTwice, readsNothingBack, trimsMore} {
+	for _, m := range []mutation{acknowledgesFirst, expectsNothing, leasesTwice, readsNothingBack, trimsMore, copiesNothing} {
 		t.Run(string(m), func(t *testing.T) {
 			for seed := range uint64(mutationSeeds) {
 				p := planOf(seed + 1)
+				if m == copiesNothing {
+					p = pipelinesOf(seed + 1)
+				}
 				p.Mutation = m
 				if r := run(t, p); len(r.failures) > 0 {
 					t.Logf("seed %d: %.500s", p.Seed, r.failures[0])

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing/synctest"
@@ -80,6 +81,18 @@ func (n *network) atLocked(t time.Time, do func()) {
 	}
 }
 
+// now lets something happen when everything is at rest, and waits until it has.
+func (n *network) now(do func()) {
+	done := make(chan struct{})
+	n.mu.Lock()
+	n.atLocked(time.Now(), func() {
+		do()
+		close(done)
+	})
+	n.mu.Unlock()
+	<-done
+}
+
 // run lets events happen until end.
 func (n *network) run() {
 	timer := time.NewTimer(time.Hour)
@@ -125,6 +138,7 @@ type host struct {
 	n      *network
 	server *server
 	name   string
+	safe   bool // no message of it is lost or late
 
 	// Guarded by network.mu.
 	conns []*conn
@@ -134,10 +148,9 @@ type host struct {
 
 func (s *server) host(name string) *host { return &host{n: s.n, server: s, name: name} }
 
-// kill cuts all connections of a host for ever. Of what is on its way from it some arrives.
-func (h *host) kill() {
-	h.n.mu.Lock()
-	defer h.n.mu.Unlock()
+// killLocked cuts all connections of a host for ever. Of what is on its way from it some
+// arrives.
+func (h *host) killLocked() {
 	h.dead = true
 	h.n.trace.add(h.name, "killed")
 	h.cutLocked()
@@ -181,7 +194,7 @@ func (h *host) InProcessConn() (net.Conn, error) {
 	}
 	h.conns = append(h.conns, c)
 	h.server.conns = append(h.server.conns, c)
-	c.deliverLocked([]byte(greeting), false)
+	c.in = []byte(greeting)
 	return c, nil
 }
 
@@ -199,6 +212,7 @@ type conn struct {
 	// Guarded by network.mu.
 	rng, back *rand.Rand // for what goes to the server, and comes back
 	closed    error
+	connected bool
 	in        []byte
 	subs      map[string]*subscription
 	out, home time.Time         // when the last message in order arrives
@@ -245,6 +259,16 @@ func (c *conn) Write(p []byte) (int, error) {
 			return len(p), nil
 		}
 		c.rest = rest
+		// The client holds its lock until it is connected, and who waits for a lock is not at
+		// rest, so that takes no time.
+		if !c.connected {
+			if o.verb == "PING" {
+				c.connected = true
+				c.in = append(c.in, "PONG\r\n"...)
+				c.signal()
+			}
+			continue
+		}
 		c.sendLocked(o)
 	}
 }
@@ -344,6 +368,9 @@ func (c *conn) deliverLocked(data []byte, faulty bool) {
 func (c *conn) draw(rng *rand.Rand) (lose, late bool, by time.Duration) {
 	x, y := rng.IntN(1000), rng.Int64()
 	f := &c.n.faults
+	if c.host.safe {
+		return false, false, 0
+	}
 	if f.LateMax > 0 {
 		by = time.Duration(y % int64(f.LateMax))
 	}
@@ -374,18 +401,24 @@ type line struct {
 	who, what string
 }
 
+func (l line) String() string { return fmt.Sprintf("%12.6f %-8s %s", l.at.Seconds(), l.who, l.what) }
+
 func (t *trace) add(who, what string) {
 	if t.began.IsZero() {
 		t.began = time.Now()
 	}
-	t.lines = append(t.lines, line{time.Since(t.began), who, what})
+	l := line{time.Since(t.began), who, what}
+	t.lines = append(t.lines, l)
+	if *liveFlag {
+		fmt.Fprintln(os.Stderr, l)
+	}
 }
 
 // String prints the trace, one event a line.
 func (t *trace) String() string {
 	var b strings.Builder
 	for _, l := range t.lines {
-		fmt.Fprintf(&b, "%12.6f %-8s %s\n", l.at.Seconds(), l.who, l.what)
+		fmt.Fprintln(&b, l)
 	}
 	return b.String()
 }

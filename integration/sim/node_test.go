@@ -42,6 +42,8 @@ type process struct {
 // leaseTTL is shorter than the default, so that a lease passes on often in a short run.
 const leaseTTL = 2 * time.Second
 
+var logConfig = feed.LogConfig{AppendTimeout: 500 * time.Millisecond}
+
 var quiet = slog.New(slog.DiscardHandler)
 
 // connect connects a process to the simulated server.
@@ -101,15 +103,21 @@ func (w *world) tryServe(ctx context.Context, name string, p *process, js jetstr
 	if err != nil {
 		return err
 	}
-	server, err := owner.NewServer(p.nc, catalog, p.db, manager, owner.Config{
-		DiskReserve: -1, TrimBytes: 1, Logger: w.log(name),
-		Snapshots: owner.SnapshotConfig{Store: owner.SnapshotsStream, LogBytes: w.plan.SnapshotBytes, Rest: 3 * time.Second, SharePercent: 100},
-		Log:       feed.LogConfig{AppendTimeout: 500 * time.Millisecond}, SyncInterval: 500 * time.Millisecond, CheckInterval: time.Second,
-	})
-	if err != nil {
-		return err
+	serve := func(ctx context.Context, holds owner.Holds) error {
+		server, err := owner.NewServer(p.nc, catalog, p.db, manager, owner.Config{
+			DiskReserve: -1, TrimBytes: 1, Holds: holds, Logger: w.log(name),
+			Snapshots: owner.SnapshotConfig{Store: owner.SnapshotsStream, LogBytes: w.plan.SnapshotBytes, Rest: 3 * time.Second, SharePercent: 100},
+			Log:       logConfig, SyncInterval: 500 * time.Millisecond, CheckInterval: time.Second,
+		})
+		if err != nil {
+			return err
+		}
+		return server.Run(ctx)
 	}
-	return server.Run(ctx)
+	if w.plan.Pipelines > 0 {
+		return w.both(ctx, name, p, js, catalog, serve)
+	}
+	return serve(ctx, nil)
 }
 
 // kill ends the node's process as kill -9 does: nothing of it reaches anybody any more, and
@@ -121,14 +129,17 @@ func (n *node) kill(lost bool) {
 	if p == nil {
 		return
 	}
-	p.host.kill()
 	n.dirs++
 	dir := filepath.Join(n.w.dir, fmt.Sprintf("%s-%d", n.name, n.dirs))
-	if lost {
-		n.w.net.note(n.name, "its directory is lost")
-	} else if err := copyDir(n.dir, dir); err != nil {
-		panic(err)
-	}
+	// While everything is at rest, so that nobody writes to the directory meanwhile.
+	n.w.net.now(func() {
+		p.host.killLocked()
+		if lost {
+			n.w.net.trace.add(n.name, "its directory is lost")
+		} else if err := copyDir(n.dir, dir); err != nil {
+			panic(err)
+		}
+	})
 	n.dir = dir
 	p.cancel()
 }

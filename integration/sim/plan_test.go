@@ -21,6 +21,10 @@ type plan struct {
 	Message faults
 	// SnapshotBytes is how much a log grows between two snapshots.
 	SnapshotBytes int64
+	// Pipelines are declared after this time, if it is not 0; Partitions are those of the
+	// containers.
+	Pipelines  time.Duration
+	Partitions int
 	// Mutation makes something wrong on purpose.
 	Mutation mutation
 }
@@ -48,7 +52,7 @@ const (
 func planOf(seed uint64) plan {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	p := plan{
-		Seed: seed, Nodes: 2, Clients: 3, Ops: 25 + rng.IntN(30), Items: 3 + rng.IntN(6), Pause: 100*time.Millisecond + upTo(rng, time.Second),
+		Seed: seed, Nodes: 2, Clients: 3, Partitions: 1, Ops: 25 + rng.IntN(30), Items: 3 + rng.IntN(6), Pause: 100*time.Millisecond + upTo(rng, time.Second),
 		SnapshotBytes: 1<<10 + rng.Int64N(16<<10),
 	}
 	p.Message.Lose, p.Message.Late = rng.IntN(15), rng.IntN(15)
@@ -61,12 +65,23 @@ func planOf(seed uint64) plan {
 	return p
 }
 
+// pipelinesOf draws a plan in which pipelines are declared while the stores run.
+func pipelinesOf(seed uint64) plan {
+	p := planOf(seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	p.Pipelines, p.Partitions = 1+upTo(rng, 15*time.Second), 1+rng.IntN(2)
+	return p
+}
+
 // String prints the plan, one fault a line.
 func (p *plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %d nodes, %d clients of %d operations on %d items, pause %s, snapshot each %d bytes\n",
 		p.Seed, p.Nodes, p.Clients, p.Ops, p.Items, p.Pause, p.SnapshotBytes)
 	fmt.Fprintf(&b, "  of 1000 messages %d are lost, %d late by up to %s\n", p.Message.Lose, p.Message.Late, p.Message.LateMax)
+	if p.Pipelines > 0 {
+		fmt.Fprintf(&b, "  pipelines over %d partitions, declared after %s\n", p.Partitions, p.Pipelines)
+	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "  at %s: %s node %d, for %s\n", f.At, f.Kind, f.Node, f.For)
 	}

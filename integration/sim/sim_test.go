@@ -8,15 +8,21 @@ import (
 )
 
 var (
-	seedFlag  = flag.Uint64("sim.seed", 0, "run this seed alone, and print all that happens in it")
-	seedsFlag = flag.Int("sim.seeds", 20, "how many seeds to run")
-	firstFlag = flag.Uint64("sim.first", 1, "the first of them")
+	seedFlag          = flag.Uint64("sim.seed", 0, "run this seed alone, and print all that happens in it")
+	seedsFlag         = flag.Int("sim.seeds", 12, "how many seeds to run")
+	pipelineSeedsFlag = flag.Int("sim.pipelines", 1, "how many seeds to run in which pipelines are declared")
+	pipelinesFlag     = flag.Bool("sim.declare", false, "with sim.seed: declare pipelines")
+	liveFlag          = flag.Bool("sim.live", false, "print what happens while it does")
+	firstFlag         = flag.Uint64("sim.first", 1, "the first of them")
 )
 
 // TestSimulation runs seeds. One that fails is made smaller and printed.
 func TestSimulation(t *testing.T) {
 	if *seedFlag != 0 {
 		p := planOf(*seedFlag)
+		if *pipelinesFlag {
+			p = pipelinesOf(*seedFlag)
+		}
 		r := run(t, p)
 		t.Logf("%s%s", p.String(), r.trace)
 		for _, f := range r.failures {
@@ -24,9 +30,19 @@ func TestSimulation(t *testing.T) {
 		}
 		return
 	}
+	runSeeds(t, *seedsFlag, planOf)
+}
+
+// TestPipelines runs seeds in which pipelines are declared.
+func TestPipelines(t *testing.T) {
+	runSeeds(t, *pipelineSeedsFlag, pipelinesOf)
+}
+
+func runSeeds(t *testing.T, count int, draw func(uint64) plan) {
+	t.Helper()
 	var sum result
-	for i := range *seedsFlag {
-		p := planOf(*firstFlag + uint64(i))
+	for i := range count {
+		p := draw(*firstFlag + uint64(i))
 		r := run(t, p)
 		sum.commits, sum.trimmed, sum.acks = sum.commits+r.commits, sum.trimmed+r.trimmed, sum.acks+r.acks
 		sum.unknown, sum.epochs = sum.unknown+r.unknown, sum.epochs+r.epochs
@@ -39,7 +55,7 @@ func TestSimulation(t *testing.T) {
 		t.Errorf("%s%s\nagain: go test ./integration/sim -run TestSimulation -args -sim.seed=%d\n%s", p.String(), list(r.failures), p.Seed, keep(t, r.trace))
 	}
 	t.Logf("%d seeds: %d commits, %d of them trimmed, %d calls acknowledged, %d unknown, %d terms of owners",
-		*seedsFlag, sum.commits, sum.trimmed, sum.acks, sum.unknown, sum.epochs)
+		count, sum.commits, sum.trimmed, sum.acks, sum.unknown, sum.epochs)
 }
 
 // triesMax is how often a plan is run before it is believed that it does not fail.

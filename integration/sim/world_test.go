@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 )
 
@@ -23,9 +23,9 @@ type world struct {
 	server *server
 	dir    string // below which nodes have theirs
 	nodes  []*node
-	info   store.ContainerInfo
-	id     feed.Partition
-	wg     sync.WaitGroup // of processes and clients
+	// containers are what clients write to: things, and categories where there are pipelines.
+	containers []store.ContainerInfo
+	wg         sync.WaitGroup // of processes and clients
 
 	mu       sync.Mutex
 	clock    int64
@@ -123,6 +123,9 @@ func (w *world) live() {
 	for i := range w.plan.Clients {
 		clients.Go(func() { w.client(context.Background(), i) })
 	}
+	if w.plan.Pipelines > 0 {
+		clients.Go(w.declare)
+	}
 	w.fate()
 	clients.Wait()
 	w.net.setFaults(faults{}, "")
@@ -140,10 +143,17 @@ func (w *world) create() {
 	defer nc.Close()
 	catalog := must(store.OpenCatalog(context.Background(), js, store.CatalogConfig{}))
 	none := store.Retention(0)
-	w.info = must(catalog.Create(context.Background(), "default", "things", store.ContainerSpec{
-		PartitionKey: []string{"/a"}, Indexes: []string{"/tag"}, ChangeFeed: store.ChangeFeedSpec{Retention: &none},
-	}))
-	w.id = feed.Partition{Container: w.info.ID}
+	names := []string{"things"}
+	if w.plan.Pipelines > 0 {
+		names = append(names, "cats")
+		must(registry.Open(context.Background(), js, store.NewClient(nc, catalog, store.ClientConfig{}), registryConfig))
+	}
+	for _, name := range names {
+		w.containers = append(w.containers, must(catalog.Create(context.Background(), "default", name, store.ContainerSpec{
+			PartitionKey: []string{"/a"}, Partitions: w.plan.Partitions, Indexes: []string{"/tag"},
+			ChangeFeed: store.ChangeFeedSpec{Retention: &none},
+		})))
+	}
 }
 
 func (n *network) setFaults(f faults, m mutation) {
@@ -195,13 +205,18 @@ func (w *world) rest() {
 	defer nc.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	ct := w.open(ctx, nc, js)
+	containers := w.open(ctx, nc, js)
 	elapse(8 * time.Second)
+	if w.plan.Pipelines > 0 {
+		w.settle()
+		ctx, cancel = context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+	}
 	for i := range w.plan.Items {
 		for {
-			c := &call{client: -1, number: i, kind: store.OpRead, item: fmt.Sprintf("i%d", i)}
+			c := &call{client: -1, number: i, kind: store.OpRead, container: "things", item: fmt.Sprintf("i%d", i)}
 			w.begin(c)
-			item, err := w.make(ctx, ct, c, rand.New(rand.NewPCG(0, 0)))
+			item, err := w.make(ctx, containers, c, rand.New(rand.NewPCG(0, 0)))
 			c.err = err
 			w.end(c, item)
 			if c.outcome == acknowledged || c.status == store.StatusNotFound {
