@@ -320,6 +320,9 @@ func TestMain(m *testing.M) {
 	if server := os.Getenv(witnessEnv); server != "" {
 		os.Exit(witnessMain(server))
 	}
+	if server := os.Getenv(wholeEnv); server != "" {
+		os.Exit(wholeMain(server))
+	}
 	metrics()
 	lastPort.Store(int64(os.Getpid()) * 977)
 	for name, value := range natsUser {

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/cmd/millrace/node"
@@ -23,6 +24,7 @@ import (
 	"github.com/millrace/millrace/integration/netns"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/upkeep"
 )
 
 // netCluster is three NATS servers, and Millrace over them, each process on a host
@@ -158,6 +160,47 @@ func (c *netCluster) replicated() {
 		out, err := c.command("doctor").CombinedOutput()
 		return poll.Unless(err == nil, string(out))
 	})
+}
+
+// whole waits until every replica of every stream has what its leader has. One that still
+// catches up is no member of a quorum, though doctor counts it.
+func (c *netCluster) whole() {
+	c.t.Helper()
+	cmd := c.outside.Command(c.t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), wholeEnv+"="+c.url)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		c.t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// wholeEnv has the test binary wait until all replicas are whole.
+const wholeEnv = "MILLRACE_TEST_WHOLE"
+
+func wholeMain(server string) int {
+	nc, err := nats.Connect(server)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer nc.Close()
+	js := must(jetstream.New(nc))
+	why := ""
+	for deadline := time.Now().Add(poll.Most); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) { //nolint:forbidigo // it asks again, in a process of its own
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		report, err := upkeep.Look(ctx, js, upkeep.Wish{Replicas: 3})
+		cancel()
+		if err != nil {
+			why = err.Error()
+			continue
+		}
+		at := slices.IndexFunc(report.Streams, func(s upkeep.Stream) bool { return s.Short() || len(s.Offline)+len(s.Behind) > 0 || s.Error != "" })
+		if at < 0 {
+			return 0
+		}
+		why = fmt.Sprintf("%+v", report.Streams[at])
+	}
+	fmt.Fprintln(os.Stderr, why)
+	return 1
 }
 
 // command is a command of the binary, outside of all other hosts.

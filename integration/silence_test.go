@@ -52,7 +52,7 @@ func silence(t *testing.T, begin func(n *natsProcess) (end func())) {
 		for i, n := range c.nats {
 			// One failure at a time: what was silent before must have caught up. A server that
 			// lacks a part of a stream and has lost its leader is no member of a quorum.
-			c.replicated()
+			c.whole()
 			w.flows(t, eventWrite, time.Now())
 			w.flows(t, eventCopy, time.Now())
 			began := time.Now()

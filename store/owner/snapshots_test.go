@@ -58,10 +58,18 @@ func TestSnapshotConfig_Due(t *testing.T) {
 
 func TestSnapshotConfig_RefusesWhatItCannotDo(t *testing.T) {
 	for _, c := range []SnapshotConfig{
-		{Directory: "here"}, {Directory: "off"}, {Store: "tape"}, {Store: "stream", Directory: "/a"},
-		{Store: "s3"}, {Store: "s3", Directory: "/a", S3: s3.Config{Bucket: "b"}}, {S3: s3.Config{Bucket: "b"}},
-		{Store: "s3", S3: s3.Config{Bucket: "b", Endpoint: "http://h:9000"}}, {Store: "s3", S3: s3.Config{Bucket: "b", AccessKeyEnv: "A"}},
-		{LogBytes: -1}, {Rest: -1}, {SharePercent: 101},
+		{Directory: "here"},
+		{Directory: "off"},
+		{Store: "tape"},
+		{Store: "stream", Directory: "/a"},
+		{Store: "s3"},
+		{Store: "s3", Directory: "/a", S3: s3.Config{Bucket: "b"}},
+		{S3: s3.Config{Bucket: "b"}},
+		{Store: "s3", S3: s3.Config{Bucket: "b", Endpoint: "http://h:9000"}},
+		{Store: "s3", S3: s3.Config{Bucket: "b", AccessKeyEnv: "A"}},
+		{LogBytes: -1},
+		{Rest: -1},
+		{SharePercent: 101},
 	} {
 		if _, err := (Config{Snapshots: c}).withDefaults(); err == nil {
 			t.Errorf("%+v is taken", c)
