@@ -116,7 +116,9 @@ func TestKill_AtEveryStepOfABackupAndRestore(t *testing.T) {
 			}
 		}
 		for _, role := range rolesIn(t, to) {
-			if !slices.Contains(usual, role) {
+			// The server writes the next update of a stream over what it left of the last one.
+			ofServer := strings.HasSuffix(role, "/meta.inf.tmp") || strings.HasSuffix(role, "/meta.sum.tmp")
+			if !ofServer && !slices.Contains(usual, role) {
 				t.Errorf("the restore has left %s", role)
 			}
 		}

@@ -63,7 +63,7 @@ var stepNames = []struct {
 	{regexp.MustCompile(`snapshots/[a-z0-9]{8}/\d+`), "snapshots"},
 	{regexp.MustCompile(`^log/[a-z0-9]{8}/\d+`), "log"},
 	{regexp.MustCompile(`\d{20}-[0-9a-f]{16}`), "ID"},
-	{regexp.MustCompile(`_test_.*|\d{20}-[a-z0-9]+-\d+|[0-9A-Z]{20,}|[0-9a-f]{16,}`), "NAME"},
+	{regexp.MustCompile(`_test_.*|\d{20}-[a-zA-Z0-9]+(-\d+)?|[0-9A-Z]{20,}|[0-9a-f]{16,}`), "NAME"},
 	{regexp.MustCompile(`\d+`), "N"},
 }
 
@@ -154,18 +154,6 @@ func (k *stepper) end() (missed string) {
 	defer k.mu.Unlock()
 	missed, k.at, k.phase = k.at, "", ""
 	return missed
-}
-
-// kills counts the kills of all phases.
-func (k *stepper) kills() (n int) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, known := range k.known {
-		for _, step := range known {
-			n += step.kills
-		}
-	}
-	return n
 }
 
 // table tells at which steps the process was killed.
