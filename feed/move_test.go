@@ -1,15 +1,19 @@
 package feed_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/natsd/clustertest"
+	"github.com/millrace/millrace/integration/poll"
 )
 
 // deny makes the stream of the log one of an earlier release.
@@ -254,10 +258,10 @@ func TestI2_AMoveIsFinishedFromAnyStep(t *testing.T) {
 			b := newBed(t)
 			l := b.log(t)
 			w := newWriter(t, l)
-			w.append(300)
+			w.append(150)
 			b.deny(t)
-			w.trimTo(100)
-			m := b.begin(t, l, 101)
+			w.trimTo(50)
+			m := b.begin(t, l, 51)
 			switch step {
 			case "begun":
 			case "copied in part", "closed, in part":
@@ -288,11 +292,11 @@ func TestI2_AMoveIsFinishedFromAnyStep(t *testing.T) {
 			if step == "begun" || step == "copied in part" || step == "copied" { // the next owner goes on with it
 				next := b.log(t)
 				m, err := next.Moving(t.Context())
-				if err != nil || m == nil || m.First() != 101 {
+				if err != nil || m == nil || m.First() != 51 {
 					t.Fatalf("the move is not found: %+v, %v", m, err)
 				}
 				defer m.Close()
-				if _, err := next.BeginMove(t.Context(), 90); err == nil {
+				if _, err := next.BeginMove(t.Context(), 40); err == nil {
 					t.Error("a copy that lacks what is needed is gone on with")
 				}
 				w.append(5)
@@ -318,8 +322,8 @@ func TestI2_AMoveIsFinishedFromAnyStep(t *testing.T) {
 				t.Errorf("again: %v, %v", moved, err)
 			}
 			w.append(1)
-			expect(t, mustTail(t, b.log(t), 101, feed.TailOptions{}), 101, w.last)
-			if s, err := l.Shape(t.Context()); err != nil || s.First != 101 || s.Last != w.last || s.Missing != nil {
+			expect(t, mustTail(t, b.log(t), 51, feed.TailOptions{}), 51, w.last)
+			if s, err := l.Shape(t.Context()); err != nil || s.First != 51 || s.Last != w.last || s.Missing != nil {
 				t.Errorf("%+v, %v", s, err)
 			}
 		})
@@ -344,12 +348,12 @@ func TestMove_ACopyThatIsNotTheLogIsNeverBelieved(t *testing.T) {
 	b.deny(t)
 	w.trimTo(10)
 	m := b.begin(t, l, 11)
-	if _, err := m.Step(t.Context(), 4); err != nil {
+	if _, err := m.Step(t.Context(), 10); err != nil {
 		t.Fatal(err)
 	}
 	m.Close()
-	// Somebody writes a commit of his own into the copy, in the chain.
-	c, err := l.Read(t.Context(), 14)
+	// Somebody writes a commit of his own to the end of the copy, in the chain.
+	c, err := l.Read(t.Context(), 20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,6 +382,20 @@ func TestMove_ACopyThatIsNotTheLogIsNeverBelieved(t *testing.T) {
 		t.Errorf("streams %v", names)
 	}
 	expect(t, mustTail(t, b.log(t), 1, feed.TailOptions{}), 1, w.last)
+
+	// It does not become the log where the log is lost.
+	if err := b.js.DeleteStream(t.Context(), b.p.Stream()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := feed.OpenLog(t.Context(), b.js, b.p, feed.LogConfig{}); !errors.Is(err, feed.ErrNoLog) {
+		t.Errorf("open: %v", err)
+	}
+	if _, err := l.Shape(t.Context()); !errors.Is(err, feed.ErrNoLog) {
+		t.Errorf("shape: %v", err)
+	}
+	if _, err := feed.StreamOf(t.Context(), b.js, b.p); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("stream: %v", err)
+	}
 
 	// A stream that has nothing to do with it.
 	other := newBed(t)
@@ -420,4 +438,53 @@ func TestMove_IsBoundedByTheLog(t *testing.T) {
 			t.Errorf("%s: %s, %v", name, p, ok)
 		}
 	}
+}
+
+// TestI2_AMoveInACluster keeps the replicas, through elections of both streams and the loss
+// of a server.
+func TestI2_AMoveInACluster(t *testing.T) {
+	three := clustertest.Start(t)
+	js := three.JetStream()
+	b := &bed{nc: js.Conn(), js: js, p: feed.Partition{Container: feed.NewResourceID()}, id: feed.NewLogID()}
+	if err := feed.CreateLog(t.Context(), js, b.p, b.id, feed.LogConfig{Replicas: 3}); err != nil {
+		t.Fatal(err)
+	}
+	l := b.log(t)
+	w := newWriter(t, l)
+	w.append(40)
+	b.deny(t)
+	w.trimTo(20)
+	m := b.begin(t, l, 21)
+	for range 4 {
+		if _, err := m.Step(t.Context(), 3); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, stream := range []string{b.p.Stream(), b.p.Stream() + "_2"} {
+		if _, err := js.Conn().Request("$JS.API.STREAM.LEADER.STEPDOWN."+stream, nil, 10*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
+	poll.Until(t, func() error {
+		left, err := m.Step(t.Context(), 100)
+		return cmp.Or(err, poll.Unless(left == 0, "not copied yet"))
+	})
+	w.append(5)
+	w.close(m.Data())
+	poll.Until(t, func() error {
+		_, err := l.FinishMove(t.Context())
+		return err
+	})
+	w.append(5)
+	tail := mustTail(t, b.log(t), 21, feed.TailOptions{})
+	expect(t, tail, 21, w.last)
+	if cfg := b.config(t, b.p.Stream()+"_2"); cfg.Replicas != 3 || cfg.DenyPurge {
+		t.Errorf("%d replicas, purges denied %t", cfg.Replicas, cfg.DenyPurge)
+	}
+	if names := b.streams(t); len(names) != 1 {
+		t.Errorf("streams %v", names)
+	}
+	three.Servers[1].Shutdown()
+	w.append(5)
+	expect(t, tail, w.last-4, w.last)
 }
