@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -19,6 +20,10 @@ const (
 	// moveBatch is how many commits are copied at a time. As many may be left when the log is
 	// closed, for which its writers wait.
 	moveBatch = 64
+	// moveStalls is after how many batches, without rests, that brought it no nearer to the
+	// end a log is closed with more left, of moveLeftMax commits at most.
+	moveStalls  = 16
+	moveLeftMax = 2048
 	// moveSlack is what a new stream takes beside its commits: blocks that are not full.
 	moveSlack = 2 * 4 << 20
 )
@@ -76,21 +81,8 @@ func (t *trimmer) move(ctx context.Context, l *trimming, upTo feed.LSN) error {
 		l.say("it goes on in a new stream, which begins at LSN " + m.First().String() + ": " + why)
 		return nil
 	}
-	for left := uint64(moveBatch); left > 0; {
-		if l.p.isClosed() || !l.p.lease.Valid() {
-			return errStopped
-		}
-		if left, err = m.Step(ctx, moveBatch); err != nil {
-			return err
-		}
-		t.tellMove(l, m, shape)
-		if err := t.pacer.Pace(ctx); err != nil {
-			return err
-		}
-		// Under writes the end runs away for ever; what is left is copied while they wait.
-		if left <= moveBatch {
-			break
-		}
+	if err := t.copyUp(ctx, l, m, shape); err != nil {
+		return err
 	}
 	// What is known of readers is old by now: they are asked again before the log is closed.
 	if time.Since(began) > t.closeWithin {
@@ -98,6 +90,45 @@ func (t *trimmer) move(ctx context.Context, l *trimming, upTo feed.LSN) error {
 		return nil
 	}
 	return l.p.commitMove(ctx, m.Data())
+}
+
+// copyUp copies until little is left, which is copied while writes wait: under writes the end
+// runs away for ever.
+func (t *trimmer) copyUp(ctx context.Context, l *trimming, m *feed.Move, shape *feed.Shape) error {
+	before, rush, stalled := uint64(math.MaxUint64), false, 0
+	for {
+		if l.p.isClosed() || !l.p.lease.Valid() {
+			return errStopped
+		}
+		left, err := m.Step(ctx, moveBatch)
+		if err != nil {
+			return err
+		}
+		t.tellMove(l, m, shape)
+		if left <= moveBatch {
+			return nil
+		}
+		// In a fifth of the time, unless writes come as fast as that:
+		//
+		//	64 copied, 10 written meanwhile    54 less are left: at ease
+		//	64 copied, 90 written meanwhile    26 more are left: without rests from here on
+		switch {
+		case left+moveBatch/2 <= before:
+			stalled = 0
+		case rush:
+			stalled++
+		default:
+			rush = true
+		}
+		if stalled >= moveStalls && left <= moveLeftMax {
+			return nil
+		}
+		if before = left; !rush {
+			if err := t.pacer.Pace(ctx); err != nil {
+				return err
+			}
+		}
+	}
 }
 
 // tellMove shows how far a move is, while it goes on.
