@@ -170,9 +170,15 @@ func TestConsole(t *testing.T) {
 		})
 		b.sees("/", "category-names", "all is well")
 		b.sees("/pipelines/default/category-names", "onSourceDelete: keep", "Processors")
+		b.sees("/map", "category-names", "<td>productMeta</td>", `class="arrow"`, `href="/containers/default/product"`)
 		b.sees("/containers", `href="/containers/default/product"`)
 		b.sees("/containers/default/product", "Mountain &lt;b&gt;", "/categoryId", "category-names", "Physical partitions")
-		b.sees("/containers/default/product/item?key=c1&id=p1", "Mountain &lt;b&gt;", "ETag")
+		poll.Until(t, func() error {
+			return poll.Unless(strings.Contains(b.sees("/containers/default/product/item?key=c1&id=p1"), "<td>equal</td>"), "no copy is equal")
+		})
+		b.sees("/containers/default/product/item?key=c1&id=p1", "Mountain &lt;b&gt;", "ETag", "Where fields come from",
+			`<th scope="row">categoryName</th><td><code>&#34;Bikes&#34;</code></td><td><a href="/pipelines/default/category-names">`,
+			"/containers/default/productMeta/item?item=%5b%22category%22%5d%2fc1", "<td>equal</td>")
 		query := "/query?container=default%2Fproduct&q=" + url.QueryEscape(`SELECT c.name, c.price FROM c`)
 		b.sees(query, "Mountain &lt;b&gt;", `<th scope="col">price</th>`, "1 row;")
 		b.sees(query+"&explain=1", "partitions")

@@ -91,6 +91,7 @@ func (c *Console) routes() http.Handler {
 	look("/{$}", c.overview)
 	look("/pipelines/{database}/{name}", c.pipeline)
 	act("/pipelines/{database}/{name}/{act}", c.actOnPipeline)
+	look("/map", c.graph)
 	look("/containers", c.containers)
 	look("/containers/{database}/{name}", c.container)
 	look("/containers/{database}/{name}/item", c.item)

@@ -1,11 +1,16 @@
 package console
 
 import (
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/pipelines/status"
 )
 
 func TestHighlight(t *testing.T) {
@@ -119,5 +124,40 @@ func TestSessions(t *testing.T) {
 	}
 	if len(s.open) > sessionsMax || s.roleOf(with(first)) != RoleNone {
 		t.Errorf("%d sessions are kept", len(s.open))
+	}
+}
+
+func TestMap(t *testing.T) {
+	cascades := func(names ...string) (records []registry.Record) {
+		for _, name := range names {
+			from, to, _ := strings.Cut(name, "-")
+			records = append(records, registry.Record{Database: "d", Name: name, Spec: spec.PipelineSpec{
+				Source: spec.Source{Container: from}, Cascade: &spec.Cascade{Into: to},
+			}})
+		}
+		return records
+	}
+	for _, c := range []struct {
+		name    string
+		records []registry.Record
+		columns map[string]int
+	}{
+		{"none", nil, map[string]int{}},
+		{"a chain", cascades("b-c", "a-b"), map[string]int{"a": 0, "a-b": 1, "b": 2, "b-c": 3, "c": 4}},
+		{"two ways", cascades("a-b", "b-c", "a-c"), map[string]int{"a": 0, "a-b": 1, "a-c": 1, "b": 2, "b-c": 3, "c": 4}},
+		{"itself", cascades("a-a"), map[string]int{"a": 0, "a-a": 1}},
+		{"a circle", cascades("a-b", "b-a"), map[string]int{"a": 0, "b": 0, "a-b": 1, "b-a": 1}},
+	} {
+		page := draw(c.records, func(string) *status.Pipeline { return nil })
+		got := map[string]int{}
+		for _, b := range page.Boxes {
+			got[b.Name] = b.column
+		}
+		if !maps.Equal(got, c.columns) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.columns)
+		}
+		if len(page.Arrows) != 2*len(c.records) {
+			t.Errorf("%s: %d arrows", c.name, len(page.Arrows))
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/declaration"
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
@@ -149,6 +150,9 @@ type itemPage struct {
 	Text string
 	// Problem says why it was not written.
 	Problem string
+	// Derived are the fields that pipelines keep; Unread says why they are not known.
+	Derived []inspect.Derived
+	Unread  string
 }
 
 // opened returns the container that the path names.
@@ -175,7 +179,15 @@ func (c *Console) item(x *exchange) error {
 		return err
 	}
 	page.Ref, page.Item, page.Text = ref.String(), &item, indented(item.Body)
-	return c.show(x, "item", "Item "+item.ID, page, json.RawMessage(item.Body))
+	inspector := inspect.New(&c.cfg.Inspect)
+	defer inspector.Close()
+	if page.Derived, err = inspector.Derived(x.r.Context(), &page.Info, &item); err != nil {
+		page.Unread = err.Error()
+	}
+	return c.show(x, "item", "Item "+item.ID, page, map[string]any{
+		"id": item.ID, "partitionKey": json.RawMessage(item.Key.String()), "etag": item.ETag, "modified": time.UnixMilli(item.Modified).UTC(),
+		"item": json.RawMessage(item.Body), "derived": page.Derived,
+	})
 }
 
 func indented(raw []byte) string {

@@ -18,7 +18,7 @@ import (
 )
 
 // pageNames are the templates of pages; each stands in layout.html.
-var pageNames = []string{"sign-in", "overview", "pipeline", "containers", "container", "item", "query", "error"}
+var pageNames = []string{"sign-in", "overview", "map", "pipeline", "containers", "container", "item", "query", "error"}
 
 // parsePages parses all templates. They are part of the binary, so a mistake in one shows in the
 // first test.
@@ -39,7 +39,19 @@ var functions = template.FuncMap{
 	"path":    func(parts ...string) string { return "/" + joinEscaped(parts) },
 	"percent": func(f float64) string { return fmt.Sprintf("%.0f %%", f) },
 	"plot":    plot,
+	"short":   short,
 	"time":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+}
+
+// shortMax is how many characters of a text have room in a box of the map.
+const shortMax = 26
+
+// short cuts a text to what a box of the map has room for.
+func short(text string) string {
+	if r := []rune(text); len(r) > shortMax {
+		return string(r[:shortMax-1]) + "…"
+	}
+	return text
 }
 
 func joinEscaped(parts []string) string {
@@ -95,7 +107,7 @@ func (c *Console) show(x *exchange, name, title string, page, behind any) error 
 }
 
 // liveNames are the pages that change while one looks.
-var liveNames = map[string]bool{"overview": true, "pipeline": true, "containers": true}
+var liveNames = map[string]bool{"overview": true, "map": true, "pipeline": true, "containers": true}
 
 // render answers with a page for somebody who is not signed in.
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, name string, page any) {
