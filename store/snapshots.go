@@ -174,8 +174,10 @@ func (c *Container) ReadPinned(ctx context.Context, p feed.Partition, r ReadPinn
 // ReadSnapshot asks an owner for a part of a snapshot of its partition, or, with ID "",
 // for the manifest of the newest one. It is how a backup copies snapshots.
 type ReadSnapshot struct {
-	ID   string
-	Part int // from 1
+	ID string
+	// Part is counted from 1. With ID "" it is how many snapshots are passed over, from the
+	// newest on, as who found those damaged asks; a release before this one passes over none.
+	Part int
 }
 
 // SnapshotObject is a manifest or a part, as store/snapshot/FORMAT.md describes them.

@@ -6,51 +6,43 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store/backup"
-	"github.com/millrace/millrace/store/snapshot"
 )
 
 func newBackup(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "backup",
-		Short: "Copy the whole store to a directory, list and verify the copies",
-		Long: `Backup copies containers, their items and logs, and pipelines to a directory while
-everything goes on. A later backup in the same directory sends what is not there yet.
-millrace restore makes a store of a backup.
+		Short: "Copy the whole store to a directory or a bucket, list, verify and prune the copies",
+		Long: `Backup copies containers, their items and logs, and pipelines to a directory, or to a
+bucket of an S3-compatible server, while everything goes on. A later backup in the same
+place sends what is not there yet. millrace restore makes a store of a backup.
+
+A bucket is named s3://BUCKET/PREFIX. Its keys are read from AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY, the shared credentials file, or the machine's role. The server
+must honour If-Match and If-None-Match on PUT, as AWS, MinIO and R2 do.
 
 Keys of the gateway, credentials and certificates are not copied: keep those apart.
 Nor is how far pipelines have come, which means nothing elsewhere.`,
 	}
-	cmd.AddCommand(newBackupCreate(a), newBackupList(a), newBackupVerify(a))
+	cmd.AddCommand(newBackupCreate(a), newBackupList(a), newBackupVerify(a), newBackupPrune(a))
 	for _, sub := range cmd.Commands() {
 		checkArgs(sub)
 	}
 	return cmd
 }
 
-// backupPlace is the place that an argument names.
-func backupPlace(arg string) (snapshot.Store, error) {
-	if strings.Contains(arg, "://") {
-		return nil, &usageError{fmt.Errorf("%s: a directory is expected; a bucket can be mounted, or a directory copied to it", arg)}
-	}
-	path, err := filepath.Abs(arg)
-	return snapshot.Directory(path), err
-}
-
 // createdBackup is what create prints.
 type createdBackup struct {
 	ID         string    `json:"id"`
-	Directory  string    `json:"directory"`
+	Place      string    `json:"place"`
 	Containers int       `json:"containers"`
 	Partitions int       `json:"partitions"`
 	Pipelines  int       `json:"pipelines"`
@@ -60,39 +52,43 @@ type createdBackup struct {
 	Until      time.Time `json:"until"`
 	Seconds    float64   `json:"seconds"`
 	Skipped    []string  `json:"skipped,omitempty"`
+	Notes      []string  `json:"notes,omitempty"`
 }
 
 func newBackupCreate(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "create DIR",
-		Short: "Copy the store to a directory",
-		Long: `Create copies the store to a directory, which is made if it is not there. Of each
-partition it takes the newest snapshot and the log behind it, up to where it ends at
-that moment. What the directory holds already is not sent again. Credentials that may
+	var flags placeFlags
+	cmd := &cobra.Command{
+		Use:   "create PLACE",
+		Short: "Copy the store to a directory or a bucket",
+		Long: `Create copies the store to a directory, which is made if it is not there, or to a
+bucket, which must be. Of each partition it takes the newest snapshot and the log behind
+it, up to where it ends at that moment. What the place holds already is not sent again. Credentials that may
 only read are enough.
 
 It may be stopped at any moment: the backup is there when it is whole, and not
 before. What was sent until then stays, and the next create goes on from there.`,
-		Example: "  millrace backup create /mnt/backup/shop\n  millrace backup create /mnt/backup/shop --creds DIR/credentials/read-only.json -o json",
+		Example: "  millrace backup create /mnt/backup/shop\n  millrace backup create /mnt/backup/shop --creds DIR/credentials/read-only.json -o json\n  millrace backup create s3://backups/shop --region eu-central-1",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			place, err := backupPlace(args[0])
+			place, err := flags.open(args[0])
 			if err != nil {
 				return err
 			}
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				lock, err := leases.LockDir(place.String())
+				unlock, err := place.lock()
 				if err != nil {
 					return err
 				}
-				defer func() { _ = lock.Close() }() // the process ends, and the lock with it
+				defer unlock()
 				return a.createBackup(ctx, s, place)
 			})
 		},
 	}
+	flags.add(cmd)
+	return cmd
 }
 
-func (a *app) createBackup(ctx context.Context, s *session, place snapshot.Store) error {
+func (a *app) createBackup(ctx context.Context, s *session, place *backupPlace) error {
 	bar := newProgress(a.err, "backup", unitBytes)
 	r, err := backup.Create(ctx, place, &backup.Source{
 		JetStream: s.js, Client: s.client, Log: s.cfg.Feed.Log, Pipelines: registry.Bucket, PipelineKeys: registry.Keys,
@@ -109,12 +105,15 @@ func (a *app) createBackup(ctx context.Context, s *session, place snapshot.Store
 	if err != nil {
 		return err
 	}
-	c.Directory, c.Skipped = place.String(), r.Skipped
+	c.Place, c.Skipped, c.Notes = place.String(), r.Skipped, r.Notes
 	return a.print(c, func(w io.Writer) error {
 		fmt.Fprintf(w, "backup %s: %s, %s, %s; %s, of which %s were sent, in %s\n", c.ID,
 			format.Plural(c.Containers, "container", "containers"), format.Plural(c.Partitions, "partition", "partitions"),
 			format.Plural(c.Pipelines, "pipeline", "pipelines"), megabytes(int64(c.Bytes)), megabytes(int64(c.Sent)),
 			time.Duration(c.Seconds*float64(time.Second)).Round(10*time.Millisecond))
+		for _, note := range c.Notes {
+			fmt.Fprintln(w, note)
+		}
 		for _, name := range c.Skipped {
 			fmt.Fprintf(w, "container %s was being made or deleted and is not in it\n", name)
 		}
@@ -149,16 +148,17 @@ func describeBackup(b *backup.Backup) (*createdBackup, error) {
 }
 
 func newBackupList(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "list DIR",
-		Short: "List the backups of a directory",
+	var flags placeFlags
+	cmd := &cobra.Command{
+		Use:   "list PLACE",
+		Short: "List the backups of a directory or a bucket",
 		Long: `List tells of each backup what it holds and the times to which it can be restored,
-in UTC. What it takes is shared with other backups of the directory; what was sent for
+in UTC. What it takes is shared with other backups of the place; what was sent for
 it is not.`,
 		Example: "  millrace backup list /mnt/backup/shop",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			place, err := backupPlace(args[0])
+			place, err := flags.open(args[0])
 			if err != nil {
 				return err
 			}
@@ -172,7 +172,7 @@ it is not.`,
 				if err != nil {
 					return fmt.Errorf("backup %s: %w", b.ID, err)
 				}
-				c.Directory = place.String()
+				c.Place = place.String()
 				listed = append(listed, c)
 			}
 			if err := a.print(listed, func(w io.Writer) error { return printBackups(w, listed) }); err != nil {
@@ -184,6 +184,8 @@ it is not.`,
 			return nil
 		},
 	}
+	flags.add(cmd)
+	return cmd
 }
 
 func printBackups(w io.Writer, all []*createdBackup) error {
@@ -197,11 +199,12 @@ func printBackups(w io.Writer, all []*createdBackup) error {
 }
 
 func newBackupVerify(a *app) *cobra.Command {
+	var flags placeFlags
 	var id string
 	cmd := &cobra.Command{
-		Use:   "verify DIR",
+		Use:   "verify PLACE",
 		Short: "Read all that backups hold and compare checksums and digests",
-		Long: `Verify reads every object that the backups of a directory name, and computes its
+		Long: `Verify reads every object that the backups of a place name, and computes its
 checksum, the chain of the commits in it, and the digests of snapshots anew. It needs no
 server.
 
@@ -211,7 +214,7 @@ that sends it again.`,
 		Example: "  millrace backup verify /mnt/backup/shop",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			place, err := backupPlace(args[0])
+			place, err := flags.open(args[0])
 			if err != nil {
 				return err
 			}
@@ -230,7 +233,8 @@ that sends it again.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&id, "backup", "", "id of one backup; default all of the directory")
+	cmd.Flags().StringVar(&id, "backup", "", "id of one backup; default all of the place")
+	flags.add(cmd)
 	return cmd
 }
 

@@ -23,10 +23,12 @@ import (
 
 func newRestore(a *app) *cobra.Command {
 	var id, at, scratch string
+	var flags placeFlags
 	cmd := &cobra.Command{
-		Use:   "restore BACKUPS",
+		Use:   "restore PLACE",
 		Short: "Make a store of a backup",
-		Long: `Restore makes containers, items and pipelines of a backup, in an empty store: in the
+		Long: `Restore makes containers, items and pipelines of a backup, which is in a directory or
+in a bucket (s3://BUCKET/PREFIX, see millrace backup --help), in an empty store: in the
 directory of a millrace up that is not running, named with --dir, or over the NATS
 servers that --server names, before stores and workers are started. All of the backup is
 read, and nothing is changed if any of it is damaged or the store is not empty.
@@ -41,10 +43,10 @@ pipeline begins a new generation. One that writes files or PostgreSQL tables is
 paused until millrace resume: the store that was copied may still write them.
 
 If it is stopped, the store cannot be used, and the same command goes on.`,
-		Example: "  millrace restore /mnt/backup/shop --dir /var/lib/millrace\n  millrace restore /mnt/backup/shop --at 2026-11-23T04:05:06Z --server nats://a:4222",
+		Example: "  millrace restore /mnt/backup/shop --dir /var/lib/millrace\n  millrace restore s3://backups/shop --dir /var/lib/millrace\n  millrace restore /mnt/backup/shop --at 2026-11-23T04:05:06Z --server nats://a:4222",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			place, err := backupPlace(args[0])
+			place, err := flags.open(args[0])
 			if err != nil {
 				return err
 			}
@@ -64,6 +66,7 @@ If it is stopped, the store cannot be used, and the same command goes on.`,
 	cmd.Flags().StringVar(&at, "at", backup.Latest, "time to restore to, or "+backup.Latest)
 	cmd.Flags().StringVar(&id, "backup", "", "id of a backup; default the first that reaches --at, or the newest")
 	cmd.Flags().StringVar(&scratch, "scratch", "", "directory with room for the largest partition while it is made (default that of the system for temporary files)")
+	flags.add(cmd)
 	cmd.Flags().String("dir", configs.DirDefault, "directory of millrace up, to restore into without it")
 	return cmd
 }

@@ -258,9 +258,9 @@ func TestCreate_DamagedObjectsAreSentAgain(t *testing.T) {
 	}
 }
 
-// TestCreate_WrongBytesOfASnapshotAreSaid: the owner's store of snapshots gives back other
-// bytes than were written. There is no backup of that, and the ones before stay.
-func TestCreate_WrongBytesOfASnapshotAreSaid(t *testing.T) {
+// TestCreate_AnotherSnapshotTakesThePlaceOfADamagedOne: the owner's store of snapshots gives
+// back other bytes than were written. A longer log takes its place, and that is said.
+func TestCreate_ALongerLogTakesThePlaceOfADamagedSnapshot(t *testing.T) {
 	t.Parallel()
 	cfg := eager(t)
 	s := storetest.StartWith(t, cfg)
@@ -276,12 +276,12 @@ func TestCreate_WrongBytesOfASnapshotAreSaid(t *testing.T) {
 		}
 	}
 	place := snapshot.Directory(t.TempDir())
-	_, err := backup.Create(t.Context(), place, source(s))
-	if err == nil || !strings.Contains(err.Error(), "default/things") || !strings.Contains(err.Error(), "has checksum") {
-		t.Errorf("wrong bytes: %v", err)
+	r := create(t, s, place)
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "has checksum") || !strings.Contains(notes, "is taken") {
+		t.Errorf("it is not said: %q", notes)
 	}
-	if all, _, err := backup.List(t.Context(), place); err != nil || len(all) > 0 {
-		t.Errorf("%d backups, %v", len(all), err)
+	if whole := whole(t, place); len(whole.Backups) != 1 {
+		t.Errorf("%+v", whole)
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/leases/bucket"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/pace"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -48,6 +48,8 @@ type Result struct {
 	Skipped []string
 	// Damaged are manifests of earlier backups that cannot be read.
 	Damaged []error
+	// Notes say what was not as it should be, and what was taken in its place.
+	Notes []string
 }
 
 // AnotherStoreError says that a place holds the backups of another store.
@@ -76,9 +78,21 @@ func Identity(ctx context.Context, js jetstream.JetStream) (string, error) {
 	return stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano), nil
 }
 
+// errPruned says that a prune may have deleted what was taken to be there.
+var errPruned = errors.New("backups of the place were pruned meanwhile; run it again")
+
 // Create makes a backup of a store that goes on working. After an error, and after a
 // crash, what was sent stays and is used by the next Create in the same place.
 func Create(ctx context.Context, place snapshot.Store, src *Source) (*Result, error) {
+	for attempt := 1; ; attempt++ {
+		r, err := createOnce(ctx, place, src)
+		if !errors.Is(err, errPruned) || attempt == attempts {
+			return r, err
+		}
+	}
+}
+
+func createOnce(ctx context.Context, place snapshot.Store, src *Source) (*Result, error) {
 	identity, err := Identity(ctx, src.JetStream)
 	if err != nil {
 		return nil, err
@@ -105,20 +119,33 @@ func Create(ctx context.Context, place snapshot.Store, src *Source) (*Result, er
 	if err := c.records(ctx, result); err != nil {
 		return nil, err
 	}
-	result.Ended, result.Sent = time.Now().UTC(), c.sent
+	result.Ended, result.Sent, result.Notes = time.Now().UTC(), c.sent, c.notes
 	result.ID = result.Began.Format("20060102T150405.000000Z")
-	data, err := encodeBackup(result.Backup)
+	return result, c.publish(ctx, result.Backup)
+}
+
+// publish writes the manifest, and sees that it counts.
+func (c *creator) publish(ctx context.Context, b *Backup) error {
+	b.Epoch = c.epoch
+	data, err := encodeBackup(b)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	name := backupsFolder + result.ID + ".json"
-	if err := place.Put(ctx, name, data); err != nil {
-		return nil, fmt.Errorf("write %s to %s: %w", name, place, err)
+	name := backupsFolder + b.ID + ".json"
+	if err := c.place.Replace(ctx, name, data, ""); err != nil {
+		return fmt.Errorf("write %s to %s: %w", name, c.place, err)
 	}
-	if _, err := read(ctx, place, result.ID); err != nil {
-		return nil, fmt.Errorf("%s does not give back what was written: %w", place, err)
+	if _, err := read(ctx, c.place, b.ID); err != nil {
+		return fmt.Errorf("%s does not give back what was written: %w", c.place, err)
 	}
-	return result, nil
+	m, err := readMark(ctx, c.place)
+	if err != nil {
+		return err
+	}
+	if m.counts(b) {
+		return nil
+	}
+	return errors.Join(errPruned, c.place.Remove(ctx, name))
 }
 
 // creator is one run of Create.
@@ -127,6 +154,7 @@ type creator struct {
 	src        *Source
 	place      snapshot.Store
 	containers []store.ContainerInfo
+	epoch      uint64                // of the place
 	known      map[string]Segment    // by name, of earlier backups
 	former     map[string]*Partition // of the newest backup
 
@@ -136,20 +164,20 @@ type creator struct {
 	of    int
 	sent  uint64
 	total uint64
+	notes []string
 }
 
 // begin finds what the place holds, or marks an empty one as this store's.
 func (c *creator) begin(ctx context.Context, identity string) (damage []error, err error) {
 	m, err := readMark(ctx, c.place)
 	if _, none := errors.AsType[*NoBackupsError](err); none {
-		data, err := json.Marshal(mark{format, identity})
-		if err != nil {
+		if err = writeMark(ctx, c.place, &mark{Format: format, Store: identity}); err == nil {
+			return nil, nil
+		}
+		if !errors.Is(err, snapshot.ErrChanged) {
 			return nil, err
 		}
-		if err := c.place.Put(ctx, markName, data); err != nil {
-			return nil, fmt.Errorf("write to %s: %w", c.place, err)
-		}
-		return nil, nil
+		m, err = readMark(ctx, c.place) // another was faster
 	}
 	if err != nil {
 		return nil, err
@@ -157,6 +185,10 @@ func (c *creator) begin(ctx context.Context, identity string) (damage []error, e
 	if m.Store != identity {
 		return nil, &AnotherStoreError{c.place.String(), m.Store, identity}
 	}
+	if m, err = settle(ctx, c.place, m); err != nil {
+		return nil, err
+	}
+	c.epoch = m.Epoch
 	all, damage, err := List(ctx, c.place)
 	if err != nil {
 		return nil, err
@@ -215,6 +247,9 @@ func (c *creator) partitions(ctx context.Context) ([]Partition, error) {
 
 // partition copies one partition; nil if its container was deleted meanwhile.
 func (c *creator) partition(ctx context.Context, ct *store.Container, id feed.Partition) (*Partition, error) {
+	// back is which snapshot is taken, from the newest on; gone is the last of which a part was
+	// gone, worst the newest one, which is damaged.
+	back, gone, worst := 0, "", ""
 	for attempt := 1; ; attempt++ {
 		// What the backup before names may be gone from it, and from the owner too: it is
 		// tried once, and the newest snapshot serves always.
@@ -222,8 +257,25 @@ func (c *creator) partition(ctx context.Context, ct *store.Container, id feed.Pa
 		if attempt > 1 {
 			former = nil
 		}
-		p, err := c.try(ctx, ct, id, former)
+		p, err := c.try(ctx, ct, id, former, back)
+		bad, unusable := errors.AsType[*baseError](err)
+		if unusable && errors.Is(err, errMoved) && bad.id != gone {
+			gone, unusable = bad.id, false // it is most likely not the newest any more
+		}
 		switch {
+		case attempt < attempts && (unusable || back > 0 && (errors.Is(err, errMoved) || errors.Is(err, errHeadless))):
+			if back++; unusable && back == 1 {
+				worst = bad.id
+				c.note(id, "%v; what is older is taken, and more of the log", err)
+				continue
+			}
+			// The log behind the older one is gone, or it is damaged as well. The owner was told
+			// by the question for it, and takes a new one if it finds the same.
+			c.note(id, "there is no other one that serves (%v); a new snapshot is waited for", err)
+			if err := c.awaitNewer(ctx, ct, id, worst); err != nil {
+				return nil, err
+			}
+			back = 0
 		case err == nil:
 			c.finished(id)
 			return p, nil
@@ -234,6 +286,39 @@ func (c *creator) partition(ctx context.Context, ct *store.Container, id feed.Pa
 			return nil, err
 		}
 	}
+}
+
+// baseError says that a snapshot cannot be copied, because what its owner reads of it is not
+// what was written.
+type baseError struct {
+	id  string
+	err error
+}
+
+func (e *baseError) Error() string { return e.err.Error() }
+func (e *baseError) Unwrap() error { return e.err }
+
+func (c *creator) note(id feed.Partition, format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notes = append(c.notes, fmt.Sprintf("partition "+id.String()+": "+format, args...))
+}
+
+// newerWithin is how long an owner gets to take a snapshot in the place of a damaged one.
+const newerWithin = 2 * time.Minute
+
+// awaitNewer waits until the newest snapshot of the owner is not the one that is damaged.
+func (c *creator) awaitNewer(ctx context.Context, ct *store.Container, id feed.Partition, damaged string) error {
+	for began := time.Now(); time.Since(began) < newerWithin; {
+		is, err := c.newest(ctx, ct, id, 0)
+		if err != nil || is == nil || is.ID() != damaged {
+			return err
+		}
+		if err := pace.Pause(ctx, 200*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("snapshot %s is damaged, and its owner has taken no other one in %s: describe container tells why", damaged, newerWithin)
 }
 
 // errMoved says that what was being copied is not there any more, and something newer is.
@@ -251,13 +336,13 @@ func (c *creator) deleted(ctx context.Context, ct *store.Container) bool {
 }
 
 // try copies a partition. It goes on from former where that is not nil and may be.
-func (c *creator) try(ctx context.Context, ct *store.Container, id feed.Partition, former *Partition) (*Partition, error) {
+func (c *creator) try(ctx context.Context, ct *store.Container, id feed.Partition, former *Partition, back int) (*Partition, error) {
 	log, err := feed.OpenLog(ctx, c.src.JetStream, id, c.src.Log)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	newest, err := c.newest(ctx, ct, id)
+	newest, err := c.newest(ctx, ct, id, back)
 	if err != nil {
 		return nil, err
 	}
@@ -309,9 +394,10 @@ func begins(ctx context.Context, log *feed.Log, first feed.LSN) error {
 	return err
 }
 
-// newest returns the manifest of the owner's newest snapshot; nil if it has none.
-func (c *creator) newest(ctx context.Context, ct *store.Container, id feed.Partition) (*snapshot.Manifest, error) {
-	object, err := ct.ReadSnapshot(ctx, id, store.ReadSnapshot{})
+// newest returns the manifest of the owner's newest snapshot, or of the one so many before
+// it; nil if it has none.
+func (c *creator) newest(ctx context.Context, ct *store.Container, id feed.Partition, back int) (*snapshot.Manifest, error) {
+	object, err := ct.ReadSnapshot(ctx, id, store.ReadSnapshot{Part: back})
 	if err != nil || object.ID == "" {
 		return nil, err
 	}
@@ -363,13 +449,13 @@ func (c *creator) parts(ctx context.Context, ct *store.Container, id feed.Partit
 		}
 		object, err := ct.ReadSnapshot(ctx, id, store.ReadSnapshot{ID: m.ID(), Part: i + 1})
 		if errors.Is(err, store.ErrNotFound) {
-			return fmt.Errorf("%w: %w", errMoved, err)
+			return &baseError{m.ID(), fmt.Errorf("%w: %w", errMoved, err)}
 		}
 		if err != nil {
 			return err
 		}
 		if err := part.Check(object.Data); err != nil {
-			return fmt.Errorf("part %d of snapshot %s, as its owner reads it, %w", i+1, m.ID(), err)
+			return &baseError{m.ID(), fmt.Errorf("part %d of snapshot %s, as its owner reads it, %w", i+1, m.ID(), err)}
 		}
 		if err := c.put(ctx, partName(id, part), object.Data, id); err != nil {
 			return err
@@ -402,61 +488,5 @@ func (c *creator) finished(id feed.Partition) {
 func (c *creator) tell(id feed.Partition) {
 	if c.src.Progress != nil {
 		c.src.Progress(Progress{Partitions: c.done, Of: c.of, Bytes: c.sent, Total: c.total, What: id.String()})
-	}
-}
-
-// records reads the records of the catalog and of the pipelines, and leaves out the
-// partitions of containers that are gone by now.
-func (c *creator) records(ctx context.Context, r *Result) error {
-	copied := map[feed.ResourceID]int{}
-	for i := range r.Partitions {
-		id, err := r.Partitions[i].id()
-		if err != nil {
-			return err
-		}
-		copied[id.Container]++
-	}
-	stands := map[feed.ResourceID]bool{}
-	for _, b := range []struct{ bucket, keys string }{
-		{store.CatalogBucket, "container.>"}, {store.CatalogBucket, "database.>"}, {c.src.Pipelines, c.src.PipelineKeys},
-	} {
-		kv, err := c.src.JetStream.KeyValue(ctx, b.bucket)
-		if errors.Is(err, jetstream.ErrBucketNotFound) && b.bucket == c.src.Pipelines {
-			continue
-		}
-		if err != nil {
-			return fmt.Errorf("bucket %s: %w", b.bucket, err)
-		}
-		entries, err := bucket.Entries(ctx, c.src.JetStream, kv, b.keys)
-		if err != nil {
-			return fmt.Errorf("list %s of bucket %s: %w", b.keys, b.bucket, err)
-		}
-		for _, e := range entries {
-			if b.keys == "container.>" {
-				info, err := store.DecodeContainer(e.Value())
-				if err != nil {
-					return fmt.Errorf("record %s: %w", e.Key(), err)
-				}
-				if info.State != store.ContainerReady || copied[info.ID] != len(info.Partitions) {
-					r.skip(&info)
-					continue // made meanwhile, or being deleted
-				}
-				stands[info.ID] = true
-			}
-			r.Records = append(r.Records, Record{b.bucket, e.Key(), e.Value()})
-		}
-	}
-	r.Partitions = slices.DeleteFunc(r.Partitions, func(p Partition) bool {
-		id, err := p.id()
-		return err != nil || !stands[id.Container]
-	})
-	slices.SortFunc(r.Records, func(a, b Record) int { return strings.Compare(a.Bucket+"\x00"+a.Key, b.Bucket+"\x00"+b.Key) })
-	return nil
-}
-
-// skip notes a container that is not in the backup.
-func (r *Result) skip(info *store.ContainerInfo) {
-	if name := info.Database + "/" + info.Name; !slices.Contains(r.Skipped, name) {
-		r.Skipped = append(r.Skipped, name)
 	}
 }

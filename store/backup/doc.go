@@ -36,5 +36,21 @@
 //
 // # Concurrency
 //
-// One process at a time writes backups to a place; whoever opens it holds its lock.
+// A directory does not compare before it replaces: whoever writes to it holds its lock, one
+// process at a time.
+//
+// In a bucket several may be at work. Creates do not disturb each other: what they write is
+// immutable, and named by what it holds. A prune could delete what a create has seen there
+// and does not send. So the mark has an epoch, which a prune raises, by compare-and-set,
+// before it deletes anything; it names the backups that stay, and those that came until it
+// looked once more. A backup counts only if its epoch is the mark's or if it is named. A create reads the epoch
+// before it looks at what is there and once more behind its manifest: it finds the same, and
+// no prune began since it looked; or its manifest is named, and all that it needs stays; or
+// it begins again. No clocks are compared.
+//
+// While a prune deletes, no create begins. One that was killed must not stop them for ever:
+// it shows every few seconds that it is alive, by changing the mark, which fences it as well,
+// and who has seen no change for two minutes goes on in its place. A prune that stands still
+// between such a sign and a request for longer than that could still delete what was sent
+// anew; a request itself ends after half a minute.
 package backup

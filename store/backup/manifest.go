@@ -28,6 +28,8 @@ type Backup struct {
 	Program string    `json:"program"` // that wrote it
 	Began   time.Time `json:"began"`
 	Ended   time.Time `json:"ended"`
+	// Epoch is that of the place when the backup began: see mark.
+	Epoch uint64 `json:"epoch,omitempty"`
 	// Records are those of containers, databases and pipelines.
 	Records    []Record    `json:"records"`
 	Partitions []Partition `json:"partitions"`
@@ -236,10 +238,43 @@ const (
 	markName      = "millrace-backup.json"
 )
 
-// mark is the object that tells what a place is.
+// mark is the object that tells what a place is, and which of the manifests in it count:
+// those of its epoch, which each prune raises, and those of earlier ones that it names.
 type mark struct {
-	Format int    `json:"format"`
-	Store  string `json:"store"`
+	Format int      `json:"format"`
+	Store  string   `json:"store"`
+	Epoch  uint64   `json:"epoch,omitempty"`
+	Kept   []string `json:"kept,omitempty"`
+	// Pruning is set while a prune deletes objects, to something else every few seconds.
+	Pruning string `json:"pruning,omitempty"`
+
+	revision snapshot.Revision // as it was read; what replaces it must be made of this one
+}
+
+// counts tells whether a backup is one.
+func (m *mark) counts(b *Backup) bool { return b.Epoch == m.Epoch || slices.Contains(m.Kept, b.ID) }
+
+// writeMark replaces the mark that was read. The error is snapshot.ErrChanged if it is
+// another one now.
+func writeMark(ctx context.Context, s snapshot.Store, m *mark) error {
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	if err := s.Replace(ctx, markName, data, m.revision); err != nil {
+		return fmt.Errorf("write %s to %s: %w", markName, s, err)
+	}
+	if m.revision != "" { // what comes next must be made of this one
+		there, revision, err := s.Look(ctx, markName)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+		if !bytes.Equal(there, data) {
+			return fmt.Errorf("%s of %s: %w", markName, s, snapshot.ErrChanged)
+		}
+		m.revision = revision
+	}
+	return nil
 }
 
 // NoBackupsError says that a place holds no backups.
@@ -252,14 +287,14 @@ func (e *NoBackupsError) Error() string {
 // readMark returns which store the backups of a place are of. The error is
 // *NoBackupsError if it has none.
 func readMark(ctx context.Context, s snapshot.Store) (*mark, error) {
-	data, err := s.Get(ctx, markName)
+	data, revision, err := s.Look(ctx, markName)
 	if errors.Is(err, snapshot.ErrNotFound) {
 		return nil, &NoBackupsError{s.String()}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s, err)
 	}
-	m := &mark{}
+	m := &mark{revision: revision}
 	if err := decode(data, m, false); err != nil {
 		return nil, &DamagedError{markName, "cannot be read: " + err.Error()}
 	}
@@ -272,12 +307,23 @@ func readMark(ctx context.Context, s snapshot.Store) (*mark, error) {
 // List returns the backups of a place, the oldest first. damage tells of manifests that
 // cannot be read; the error is *NoBackupsError or *NewerError, or that of the place.
 func List(ctx context.Context, s snapshot.Store) (all []*Backup, damage []error, err error) {
-	if _, err := readMark(ctx, s); err != nil {
-		if _, damaged := errors.AsType[*DamagedError](err); !damaged {
-			return nil, nil, err
-		}
-		damage = append(damage, err)
+	m, err := readMark(ctx, s)
+	if _, damaged := errors.AsType[*DamagedError](err); err != nil && !damaged {
+		return nil, nil, err
 	}
+	unmarked := err
+	if all, damage, err = readAll(ctx, s); err != nil {
+		return nil, nil, err
+	}
+	if unmarked != nil {
+		return all, append([]error{unmarked}, damage...), nil
+	}
+	return slices.DeleteFunc(all, func(b *Backup) bool { return !m.counts(b) }), damage, nil
+}
+
+// readAll returns what all manifests of a place say, the oldest first, those too that do not
+// count.
+func readAll(ctx context.Context, s snapshot.Store) (all []*Backup, damage []error, err error) {
 	names, err := s.List(ctx, backupsFolder)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", s, err)

@@ -95,6 +95,7 @@ type Partition struct {
 	harm      atomic.Pointer[DamagedError] // of the log, found while it is served
 	scrubbed  atomic.Pointer[store.ScrubState]
 	copied    atomic.Pointer[store.SnapshotState] // the newest snapshot; nil until that is known
+	doubted   atomic.Bool                         // somebody says that the newest snapshot is damaged
 	logBytes  atomic.Uint64                       // size of the stream, when it was asked last
 	shape     atomic.Pointer[feed.Shape]          // of the stream, likewise
 	trim      atomic.Pointer[store.TrimState]     // nil until the log was looked at

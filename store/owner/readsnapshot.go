@@ -23,7 +23,10 @@ func (p *Partition) readSnapshot(ctx context.Context, r *store.ReadSnapshot) *st
 	}
 	var err error
 	if r.ID == "" {
-		object.ID, object.Data, err = snapshot.NewestOf(ctx, p.cfg.snapshots, p.id, p.feed.ID())
+		object.ID, object.Data, err = snapshot.NewestOf(ctx, p.cfg.snapshots, p.id, p.feed.ID(), r.Part)
+		if r.Part > 0 {
+			p.doubted.Store(true)
+		}
 	} else {
 		object.Data, err = snapshot.ReadPart(ctx, p.cfg.snapshots, p.id, r.ID, r.Part)
 	}

@@ -245,11 +245,34 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 		p.copied.CompareAndSwap(nil, state)
 		_ = p.notePins(ctx) // it is logged
 	}
+	if p.doubted.CompareAndSwap(true, false) && s.newestDamaged(ctx, p) {
+		return true
+	}
 	last, first := p.copied.Load(), feed.LSN(0)
 	if shape := p.shape.Load(); shape != nil {
 		first = shape.First
 	}
 	return s.cfg.Snapshots.due(last, w.lsn, first, p.logBytes.Load(), time.Since(w.at)) && s.roomForSnapshot(int64(last.Stored)) == nil
+}
+
+// newestDamaged reads the newest snapshot of a partition, of which somebody says that it is
+// damaged: then another one is to take its place before it is needed.
+func (s *Server) newestDamaged(ctx context.Context, p *Partition) bool {
+	all, damage, err := snapshot.Newest(ctx, s.cfg.snapshots, p.id)
+	if err != nil {
+		return false // it is said where one is taken
+	}
+	if len(damage) == 0 && len(all) > 0 {
+		err = snapshot.Verify(ctx, s.cfg.snapshots, all[0], ctx.Err)
+		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
+			return false
+		}
+		damage = append(damage, err)
+	}
+	for _, d := range damage {
+		p.log.Error("a snapshot cannot be used; another one is taken", "error", d)
+	}
+	return len(damage) > 0
 }
 
 // roomForSnapshot refuses to write what would bring the disk near the reserve, below which

@@ -11,14 +11,17 @@ import (
 )
 
 // NewestOf returns the id and the manifest, as it lies in the store, of a partition's
-// newest snapshot that is of a log; "" if there is none.
-func NewestOf(ctx context.Context, s Store, p feed.Partition, log feed.LogID) (id string, manifest []byte, err error) {
+// newest snapshot that is of a log, or of the one so many before it; "" if there is none.
+func NewestOf(ctx context.Context, s Store, p feed.Partition, log feed.LogID, back int) (id string, manifest []byte, err error) {
 	all, damage, err := Newest(ctx, s, p)
 	if err != nil {
 		return "", nil, err
 	}
 	for _, m := range all {
-		if m.Log == log {
+		if m.Log != log {
+			continue
+		}
+		if back--; back < 0 {
 			// As it was read: a manifest has one form, whoever writes it.
 			manifest, err = json.Marshal(m)
 			return m.id, manifest, err

@@ -41,7 +41,7 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 	}
 	asked := false // for the pointer to name it
 	defer func() {
-		if err != nil && !(asked && mayLand(err)) {
+		if err != nil && (!asked || !mayLand(err)) {
 			err = errors.Join(err, discard(context.WithoutCancel(ctx), s, m))
 		}
 	}()

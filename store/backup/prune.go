@@ -1,0 +1,267 @@
+package backup
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/millrace/millrace/store/pace"
+	"github.com/millrace/millrace/store/snapshot"
+)
+
+// Keep tells which backups stay: the newest Last, and those that ended less than Within ago.
+// The newest one stays always. One of both must be set.
+type Keep struct {
+	Last   int
+	Within time.Duration
+}
+
+// Pruned tells what Prune deleted, or would delete.
+type Pruned struct {
+	Backups []string `json:"backups"` // that go
+	Kept    []string `json:"kept"`
+	Objects int      `json:"objects"` // that no backup names which stays, manifests too
+	Done    bool     `json:"done"`    // they were deleted
+}
+
+// UnreadableError says that a manifest cannot be read, so that it is not known what it names.
+type UnreadableError struct{ Errs []error }
+
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("what a backup needs is not known, so nothing was deleted: %v. Remove its manifest if nobody can restore it", errors.Join(e.Errs...))
+}
+
+const (
+	// signInterval is how often a prune shows that it is at work, and learns that it is the
+	// one who may be. No request to a place takes as long as pruneDead.
+	signInterval = 10 * time.Second
+	// pruneDead is how long one may show nothing before others take it for dead.
+	pruneDead = 2 * time.Minute
+)
+
+// What tests make smaller.
+var deadAfter, lookInterval, signEvery = pruneDead, time.Second, signInterval
+
+// Prune deletes backups, and all objects that none of those names that stay; with dry it
+// tells what it would delete. See the package's documentation for what may run beside it.
+// After an error and after a crash no backup is there in part: the next Prune goes on.
+func Prune(ctx context.Context, place snapshot.Store, keep Keep, dry bool, progress func(Progress)) (*Pruned, error) {
+	if keep.Last < 0 || keep.Within < 0 || keep.Last == 0 && keep.Within == 0 {
+		return nil, errors.New("which backups are to stay is not said")
+	}
+	m, err := readMark(ctx, place)
+	if err == nil && !dry {
+		m, err = settle(ctx, place, m)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p := &pruner{place: place, mark: m, progress: progress}
+	all, err := p.manifests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	counts := slices.DeleteFunc(slices.Clone(all), func(b *Backup) bool { return !m.counts(b) })
+	stay, result := keep.choose(counts, time.Now()), &Pruned{Backups: []string{}, Kept: []string{}, Done: !dry}
+	for _, b := range counts {
+		if !slices.Contains(stay, b) {
+			result.Backups = append(result.Backups, b.ID)
+		}
+	}
+	if !dry {
+		if stay, err = p.begin(ctx, all, stay); err != nil {
+			return nil, err
+		}
+	}
+	for _, b := range stay {
+		result.Kept = append(result.Kept, b.ID)
+	}
+	unnamed, err := p.unnamed(ctx, stay)
+	if err != nil {
+		return nil, err
+	}
+	if result.Objects = len(unnamed); dry {
+		return result, nil
+	}
+	if err := p.remove(ctx, unnamed); err != nil {
+		return nil, err
+	}
+	m.Pruning = ""
+	return result, writeMark(ctx, place, m)
+}
+
+// choose returns the backups that stay, of some that begin with the oldest.
+func (k *Keep) choose(all []*Backup, now time.Time) (stay []*Backup) {
+	for i, b := range all {
+		last := len(all)-i <= max(k.Last, 1)
+		if last || k.Within > 0 && now.Sub(b.Ended) < k.Within {
+			stay = append(stay, b)
+		}
+	}
+	return stay
+}
+
+// pruner is one run of Prune.
+type pruner struct {
+	place    snapshot.Store
+	mark     *mark
+	progress func(Progress)
+}
+
+// manifests returns all manifests of the place, those too that do not count.
+func (p *pruner) manifests(ctx context.Context) ([]*Backup, error) {
+	all, damage, err := readAll(ctx, p.place)
+	if err == nil && len(damage) > 0 {
+		err = &UnreadableError{damage}
+	}
+	return all, err
+}
+
+// begin makes those that stay the only ones that count, but for those that came meanwhile.
+//
+//	                     a create of epoch 3
+//	lists, none of it
+//	epoch 4, keeps 1, 2
+//	                     writes its manifest      before the second list: it is kept
+//	lists again
+//	keeps it too
+//	                     writes its manifest      after it: it does not count,
+//	deletes                                       and the create looks and sees epoch 4
+func (p *pruner) begin(ctx context.Context, seen, stay []*Backup) ([]*Backup, error) {
+	m, was := p.mark, *p.mark
+	m.Epoch, m.Kept, m.Pruning = m.Epoch+1, nil, rand.Text()
+	for _, b := range stay {
+		m.Kept = append(m.Kept, b.ID)
+	}
+	if err := writeMark(ctx, p.place, m); err != nil {
+		return nil, err
+	}
+	again, err := p.manifests(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range again {
+		if was.counts(b) && !slices.ContainsFunc(seen, func(s *Backup) bool { return s.ID == b.ID }) {
+			m.Kept, stay = append(m.Kept, b.ID), append(stay, b)
+		}
+	}
+	return stay, p.sign(ctx)
+}
+
+// sign shows that the prune is at work. The error is snapshot.ErrChanged if another has taken
+// its place.
+func (p *pruner) sign(ctx context.Context) error {
+	p.mark.Pruning = rand.Text()
+	return writeMark(ctx, p.place, p.mark)
+}
+
+// unnamed returns the objects that no backup of some names, manifests first: what the others
+// need may go only when nobody finds them any more.
+func (p *pruner) unnamed(ctx context.Context, stay []*Backup) (unnamed []string, err error) {
+	named := map[string]bool{}
+	for _, b := range stay {
+		named[backupsFolder+b.ID+".json"] = true
+		for i := range b.Partitions {
+			if err := b.Partitions[i].objects(func(name string) { named[name] = true }); err != nil {
+				return nil, fmt.Errorf("backup %s: %w", b.ID, err)
+			}
+		}
+	}
+	for _, folder := range []string{backupsFolder, "parts/", "log/"} {
+		err := walk(ctx, p.place, folder, func(name string) {
+			if !named[name] {
+				unnamed = append(unnamed, name)
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p.place, err)
+		}
+	}
+	return unnamed, nil
+}
+
+// objects calls f with the name of each object that a partition needs.
+func (p *Partition) objects(f func(name string)) error {
+	id, err := p.id()
+	if err != nil {
+		return err
+	}
+	m, err := p.manifest()
+	if err != nil {
+		return err
+	}
+	if m != nil {
+		for i := range m.Parts {
+			f(partName(id, &m.Parts[i]))
+		}
+	}
+	for i := range p.Segments {
+		f(logFolder(id, p.Log) + p.Segments[i].file())
+	}
+	return nil
+}
+
+// walk calls f with the name of each object below a folder.
+func walk(ctx context.Context, place snapshot.Store, folder string, f func(name string)) error {
+	names, err := place.List(ctx, folder)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, "/") {
+			f(folder + name)
+		} else if err := walk(ctx, place, folder+name, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pruner) remove(ctx context.Context, names []string) error {
+	signed := time.Now()
+	for i, name := range names {
+		if time.Since(signed) >= signEvery {
+			if err := p.sign(ctx); err != nil {
+				return err
+			}
+			signed = time.Now()
+		}
+		if err := p.place.Remove(ctx, name); err != nil {
+			return fmt.Errorf("remove %s from %s: %w", name, p.place, err)
+		}
+		if p.progress != nil {
+			p.progress(Progress{Partitions: i + 1, Of: len(names), What: name})
+		}
+	}
+	return nil
+}
+
+// settle waits until no prune is under way. One that has shown nothing for a while is taken
+// for dead, and is fenced: it finds the mark changed before it deletes anything more. Where
+// the place does not compare whoever calls holds its lock, so that none can be alive.
+func settle(ctx context.Context, place snapshot.Store, m *mark) (_ *mark, err error) {
+	for since := time.Now(); m.Pruning != "" && m.revision != "" && time.Since(since) < deadAfter; {
+		if err := pace.Pause(ctx, lookInterval); err != nil {
+			return nil, err
+		}
+		was := m.revision
+		if m, err = readMark(ctx, place); err != nil {
+			return nil, err
+		}
+		if m.revision != was {
+			since = time.Now()
+		}
+	}
+	if m.Pruning == "" {
+		return m, nil
+	}
+	m.Pruning = ""
+	if err := writeMark(ctx, place, m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}

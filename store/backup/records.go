@@ -1,0 +1,71 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases/bucket"
+	"github.com/millrace/millrace/store"
+)
+
+// records reads the records of the catalog and of the pipelines, and leaves out the
+// partitions of containers that are gone by now.
+func (c *creator) records(ctx context.Context, r *Result) error {
+	copied := map[feed.ResourceID]int{}
+	for i := range r.Partitions {
+		id, err := r.Partitions[i].id()
+		if err != nil {
+			return err
+		}
+		copied[id.Container]++
+	}
+	stands := map[feed.ResourceID]bool{}
+	for _, b := range []struct{ bucket, keys string }{
+		{store.CatalogBucket, "container.>"}, {store.CatalogBucket, "database.>"}, {c.src.Pipelines, c.src.PipelineKeys},
+	} {
+		kv, err := c.src.JetStream.KeyValue(ctx, b.bucket)
+		if errors.Is(err, jetstream.ErrBucketNotFound) && b.bucket == c.src.Pipelines {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("bucket %s: %w", b.bucket, err)
+		}
+		entries, err := bucket.Entries(ctx, c.src.JetStream, kv, b.keys)
+		if err != nil {
+			return fmt.Errorf("list %s of bucket %s: %w", b.keys, b.bucket, err)
+		}
+		for _, e := range entries {
+			if b.keys == "container.>" {
+				info, err := store.DecodeContainer(e.Value())
+				if err != nil {
+					return fmt.Errorf("record %s: %w", e.Key(), err)
+				}
+				if info.State != store.ContainerReady || copied[info.ID] != len(info.Partitions) {
+					r.skip(&info)
+					continue // made meanwhile, or being deleted
+				}
+				stands[info.ID] = true
+			}
+			r.Records = append(r.Records, Record{b.bucket, e.Key(), e.Value()})
+		}
+	}
+	r.Partitions = slices.DeleteFunc(r.Partitions, func(p Partition) bool {
+		id, err := p.id()
+		return err != nil || !stands[id.Container]
+	})
+	slices.SortFunc(r.Records, func(a, b Record) int { return strings.Compare(a.Bucket+"\x00"+a.Key, b.Bucket+"\x00"+b.Key) })
+	return nil
+}
+
+// skip notes a container that is not in the backup.
+func (r *Result) skip(info *store.ContainerInfo) {
+	if name := info.Database + "/" + info.Name; !slices.Contains(r.Skipped, name) {
+		r.Skipped = append(r.Skipped, name)
+	}
+}
