@@ -333,3 +333,35 @@ func (n *node) delete(t testing.TB, container, key, id string) {
 		t.Fatal(err)
 	}
 }
+
+// TestPlanTellsWithWhatAPipelineBegins before logs are trimmed, and after.
+func TestPlanTellsWithWhatAPipelineBegins(t *testing.T) {
+	t.Parallel()
+	n := newTrimmedNode(t)
+	n.fill(t, 0)
+	n.delete(t, "category", "4", "4")
+	n.fill(t, 1)
+	kinds := everyKind(t)
+	check := func(want map[string][]string) {
+		t.Helper()
+		for name, declared := range kinds {
+			_, text := n.plan(t, declared)
+			for _, w := range want[name] {
+				if !strings.Contains(text, w) {
+					t.Errorf("%s: %q is not in\n%s", name, w, text)
+				}
+			}
+		}
+	}
+	check(map[string][]string{
+		"names":           {"it begins with the log of container category: N commits"},
+		"customer-totals": {"it begins with the log of container customer: N commits"},
+		"order-rows":      {"it begins with the log of container customer: N commits"},
+	})
+	n.trim(t, "customer", "category", "product")
+	check(map[string][]string{
+		"names":           {"it begins with 5 items of container product", "what becomes of copies of sources that were deleted before is not counted"},
+		"customer-totals": {"it begins with 6 items of container customer, of a snapshot"},
+		"order-rows":      {"it begins with 6 items of container customer, of a snapshot"},
+	})
+}

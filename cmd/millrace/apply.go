@@ -22,8 +22,9 @@ func newApply(a *app) *cobra.Command {
 same again does nothing. If anything is wrong with the declarations, all of it is
 told with file, line and column, and nothing is changed.
 
-A new pipeline begins with all that is there: it reads the change feed of its source
-from the beginning, while it follows what changes. If a pipeline changes its meaning,
+A new pipeline begins with all that is there, while it follows what changes: it reads
+the log of its source, or, where that is long or was trimmed, the items; millrace plan
+says which. If a pipeline changes its meaning,
 so that what it has written does not hold any more, apply is refused, unless you
 choose how it begins anew: --backfill, with all that is there, or --from-now, with
 what changes from now on, which leaves what was written as it is. Then millrace

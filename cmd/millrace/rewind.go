@@ -21,10 +21,15 @@ func newRewind(a *app) *cobra.Command {
 earlier position: the beginning, a time (2026-11-21T08:30:00Z, or 2h for two hours ago), or the
 LSN of a commit, where the source has one physical partition.
 
+To the beginning is to all that is there: the log of the source, or, where that is long
+or was trimmed, its items. A later position must still be in the log. A pipeline that is
+cut off, because its source's log was trimmed beyond it, begins anew so by itself, unless
+millrace status says otherwise.
+
 A cascade or a projection sets its copies or rows again, in a new generation; from
 the beginning, a projection builds its rows anew and then replaces those that are
 there, which also fills a sink that was emptied. An aggregate passes over what it
-has, so nothing is counted twice.
+has, so nothing is counted twice; to items it goes back in a new generation.
 
 A projection that keeps the rows of items that have expired, and whose source's log was
 trimmed, cannot make these rows anew: --discard-expired says to begin without them.

@@ -34,6 +34,7 @@ var cases = []struct {
 	{"flatten", "orders counted, and their lines kept flat in Parquet files or in PostgreSQL", (*bench).flatten},
 	{"lag", "orders counted behind the commit, at half of the rate that they can be placed at", (*bench).lag},
 	{"backfill", "flat rows of orders that are there already, into Parquet files and into PostgreSQL", (*bench).backfill},
+	{"age", "new pipelines of each kind over items that were written once, and 50 times", (*bench).age},
 }
 
 // bench is one run.

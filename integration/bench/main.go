@@ -24,6 +24,8 @@ type config struct {
 	products   int
 	customers  int
 	orders     int
+	items      int
+	times      int
 	rounds     int
 	seed       uint64
 	partitions int
@@ -97,6 +99,8 @@ func parse(args []string, usage io.Writer) (*config, error) {
 	f.IntVar(&cfg.products, "products", full, "number of products, at least 1,000; bars are judged at 1,000,000")
 	f.IntVar(&cfg.customers, "customers", fullShop, "number of customers in orders, flatten and lag; bars are judged at 20,000")
 	f.IntVar(&cfg.orders, "orders", fullBackfill, "number of orders in backfill; bars are judged at 250,000")
+	f.IntVar(&cfg.items, "items", fullAge, "number of items in age; bars are judged at 100,000")
+	f.IntVar(&cfg.times, "times", fullTimes, "how often the items of the old container in age are written; bars are judged at 50")
 	f.IntVar(&cfg.rounds, "rounds", 5, "times that each measurement is taken")
 	f.Uint64Var(&cfg.seed, "seed", 1, "decides the data")
 	f.IntVar(&cfg.partitions, "partitions", 1, "physical partitions of the product container, except in writes, which does 1 and 4")

@@ -44,7 +44,7 @@ func TestSmallRun(t *testing.T) {
 // same work, which each case verifies.
 func TestSmallShop(t *testing.T) {
 	peer := server.Start(t)
-	smallRun(t, []string{"verify", "orders", "flatten", "lag", "backfill"}, peer.Database(t), 1)
+	smallRun(t, []string{"verify", "orders", "flatten", "lag", "backfill", "age"}, peer.Database(t), 1)
 }
 
 // smallRun runs cases with little data and looks at the report and the page.
@@ -57,7 +57,7 @@ func smallRun(t *testing.T, cases []string, database string, rounds int) {
 	page := filepath.Join(dir, "benchmarks.md")
 	var out, said strings.Builder
 	status := command([]string{
-		"-products", "1000", "-customers", "50", "-orders", "300", "-rounds", strconv.Itoa(rounds), "-write-time", "100ms", "-warmup", "0s", "-rest", "0s",
+		"-products", "1000", "-customers", "50", "-orders", "300", "-items", "300", "-times", "10", "-rounds", strconv.Itoa(rounds), "-write-time", "100ms", "-warmup", "0s", "-rest", "0s",
 		"-renames", "5", "-foreground", "2", "-postgres", database, "-dir", filepath.Join(dir, "data"),
 		"-run", "^(" + strings.Join(cases, "|") + ")$", "-json", "-docs", page,
 	}, &out, &said)

@@ -73,6 +73,9 @@ func (n *cascadeCount) departedFrom(ctx context.Context, partition feed.Partitio
 	if err != nil || last == 0 {
 		return err
 	}
+	if first > 1 {
+		n.noteTrimmed(partition, first)
+	}
 	tail, err := log.Tail(ctx, first, feed.TailOptions{})
 	if err != nil {
 		return fmt.Errorf("read the log of %s: %w", partition, err)
@@ -93,6 +96,11 @@ func (n *cascadeCount) departedFrom(ctx context.Context, partition feed.Partitio
 		}
 	}
 	return nil
+}
+
+// noteTrimmed says that a log does not tell of all sources that went.
+func (n *cascadeCount) noteTrimmed(partition feed.Partition, first feed.LSN) {
+	n.note("the log of %s was trimmed and begins at LSN %s: what becomes of copies of sources that were deleted before is not counted", partition, first)
 }
 
 // departs takes in one change, of a commit at a time.

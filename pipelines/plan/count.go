@@ -110,6 +110,14 @@ func (run *planning) count(ctx context.Context, w *planWork) (err error) {
 	if c.effect.Cost.Reads, err = run.items(ctx, w.bound.Source); err != nil {
 		return err
 	}
+	// A container that is made by the same plan has no log yet.
+	if len(w.bound.Source.Partitions) > 0 && (w.bound.Target == nil || len(w.bound.Target.Partitions) > 0) {
+		begins, err := run.registry.Beginning(ctx, &w.next, &w.bound)
+		if err != nil {
+			return fmt.Errorf("pipeline %s: %w", w.declared.Metadata, err)
+		}
+		c.note("%s", begins)
+	}
 	switch w.declared.Spec.Kind() {
 	case spec.CascadeKind:
 		err = c.cascade(ctx)

@@ -49,8 +49,8 @@ func (o Outcome) String() string {
 
 // ApplyOptions say what Apply may do beyond what surprises nobody.
 type ApplyOptions struct {
-	// Backfill lets pipelines change their meaning. They begin anew with all that
-	// the log of their source holds. New pipelines do so without it.
+	// Backfill lets pipelines change their meaning. They begin anew with all that is
+	// there. New pipelines do so without it.
 	Backfill bool
 	// FromNow lets pipelines, new ones too, begin with what changes from now on.
 	// What was written before stays as it is. Not for aggregates.
@@ -78,8 +78,8 @@ func (o *ApplyOptions) await(ctx context.Context, what string, step func(ctx con
 // Apply makes containers and pipelines be as declared, containers first. To apply
 // the same again does nothing.
 //
-// A new pipeline begins with all that is there: it reads the log of its source
-// from the beginning. So does one whose containers were made again. One that
+// A new pipeline begins with all that is there: it reads the log of its source, or,
+// where that is long or was trimmed, the items. So does one whose containers were made again. One that
 // changes its meaning, so that what it has written does not hold any more, is
 // refused with *RefusedError unless opts say how it begins.
 //
