@@ -42,7 +42,7 @@ type ClientConfig struct {
 // so, it asks for ClientConfig.HandoverWait and no longer: the *NoOwnerError is as good
 // an answer after that as at the deadline, and nothing was changed. A write whose
 // answer does not come is ErrUnknown, unless it has an idempotency key; then it
-// is sent again until the deadline.
+// is sent again until the deadline, or until it is refused undecided, which is ErrUnknown too.
 type Client struct {
 	nc      *nats.Conn
 	catalog *Catalog
@@ -185,6 +185,10 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 				err = context.Cause(ctx)
 			}
 			return nil, fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, err)
+		case unknown && undecided(err):
+			// It changed nothing; what went unanswered before may have, and its key was not looked
+			// up. So the refusal is told as words only.
+			return nil, fmt.Errorf("%s on %s: %w: no answer at first, and then: %v", r.name(), r.Partition, ErrUnknown, err)
 		default:
 			return nil, err
 		}
@@ -205,6 +209,20 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 			pause = min(2*pause, pauseMax)
 		}
 	}
+}
+
+// undecided tells whether an owner refused a request without deciding it, so without asking whether
+// its idempotency key was there before.
+func undecided(err error) bool {
+	refused, ok := errors.AsType[*Error](err)
+	if !ok {
+		return false
+	}
+	switch refused.Status {
+	case StatusTooManyRequests, StatusInternal, StatusUnavailable, StatusInsufficientDisk:
+		return true
+	}
+	return false
 }
 
 const (
