@@ -52,6 +52,14 @@ func (p *Partition) damaged(shape *feed.Shape, format string, args ...any) *Dama
 	return e
 }
 
+// lacksStream is the damage of a partition whose stream NATS does not have. It may be there
+// again after the server's next start.
+func (p *Partition) lacksStream() *DamagedError {
+	e := p.damaged(nil, "its stream is gone")
+	e.Heal = "See first what the NATS server's log says: a server that cannot read a stream's files starts without it, and has it again when it can. " + e.Heal
+	return e
+}
+
 // lacksSnapshot is the damage of a partition whose log was trimmed, where there is no
 // snapshot of what is gone.
 func (p *Partition) lacksSnapshot(shape *feed.Shape) *DamagedError {
@@ -282,7 +290,7 @@ func (p *Partition) judge(known feed.LSN, shape *feed.Shape, err error) *Damaged
 	var mismatch *feed.MismatchError
 	switch {
 	case errors.Is(err, feed.ErrNoLog):
-		return p.damaged(nil, "its stream is gone")
+		return p.lacksStream()
 	case errors.As(err, &mismatch):
 		return p.damaged(nil, "%s", mismatch.What)
 	case err == nil && len(shape.Missing) > 0:

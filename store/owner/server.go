@@ -219,7 +219,7 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 	}
 	if err != nil {
 		p := newPartition(id, s.cfg, noLog{id: logID}, db, held, s.leases.Holder())
-		return s.serveDamaged(ctx, p, p.damaged(nil, "its stream is gone"))
+		return s.serveDamaged(ctx, p, p.lacksStream())
 	}
 	defer log.Close()
 	p := newPartition(id, s.cfg, log, db, held, s.leases.Holder())
