@@ -7,6 +7,7 @@ var refusedFunctions = merge(
 	reasons("there are no vector functions", "VECTORDISTANCE"),
 	reasons("a query gives the same rows every time it is asked", "RAND"),
 	reasons("items have no such number; read c._rid", "DOCUMENTID"),
+	reasons("no function makes a list of the values of a group; ask for the values, or write ARRAY(SELECT …) of one item", "MAKELIST", "MAKESET"),
 )
 
 func reasons(reason string, names ...string) map[string]string {
