@@ -41,9 +41,8 @@ type api struct {
 // place is a stream that may hold a partition's log, and its one subject.
 type place struct{ stream, subject string }
 
-func (a *api) place() place    { return a.places[a.at.Load()] }
-func (a *api) stream() string  { return a.place().stream }
-func (a *api) subject() string { return a.place().subject }
+func (a *api) place() place   { return a.places[a.at.Load()] }
+func (a *api) stream() string { return a.place().stream }
 
 func newAPI(js jetstream.JetStream, p Partition) api {
 	prefix := jetstream.DefaultAPIPrefix

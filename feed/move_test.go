@@ -273,7 +273,7 @@ func TestI2_AMoveIsFinishedFromAnyStep(t *testing.T) {
 			}
 			data := m.Data()
 			m.Close()
-			if !(step == "begun" || step == "copied in part" || step == "copied") {
+			if step != "begun" && step != "copied in part" && step != "copied" {
 				w.append(20)
 				w.close(data)
 			}

@@ -80,6 +80,7 @@ type stepKills struct {
 }
 
 func newStepKills(t *testing.T) *stepKills {
+	t.Helper()
 	seed := newStepSeed(t)
 	port := strconv.Itoa(freePort(t))
 	k := &stepKills{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -187,8 +188,8 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 			return nil, fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, err)
 		case unknown && undecided(err):
 			// It changed nothing; what went unanswered before may have, and its key was not looked
-			// up. So the refusal is told as words only.
-			return nil, fmt.Errorf("%s on %s: %w: no answer at first, and then: %v", r.name(), r.Partition, ErrUnknown, err)
+			// up. So the refusal is told as words only: errors.Is must not find it.
+			return nil, fmt.Errorf("%s on %s: %w: no answer at first, and then: %s", r.name(), r.Partition, ErrUnknown, err.Error())
 		default:
 			return nil, err
 		}
@@ -218,11 +219,7 @@ func undecided(err error) bool {
 	if !ok {
 		return false
 	}
-	switch refused.Status {
-	case StatusTooManyRequests, StatusInternal, StatusUnavailable, StatusInsufficientDisk:
-		return true
-	}
-	return false
+	return slices.Contains([]Status{StatusTooManyRequests, StatusInternal, StatusUnavailable, StatusInsufficientDisk}, refused.Status)
 }
 
 const (

@@ -276,7 +276,7 @@ func TestMove_WaitsForWhoReads(t *testing.T) {
 	for i := range 10 {
 		x.mustOne(pk(t, "x"), create(fmt.Sprintf(`{"id":"%d","a":"x"}`, i)))
 	}
-	point := x.snapshot().LSN
+	x.snapshot()
 	for i := range 30 {
 		x.mustOne(pk(t, "x"), create(fmt.Sprintf(`{"id":"more %d","a":"x"}`, i)))
 	}
@@ -284,7 +284,7 @@ func TestMove_WaitsForWhoReads(t *testing.T) {
 	if x.state.Load().schema.trimmed() != 0 {
 		t.Error("and raises the trim point for nothing")
 	}
-	point = x.snapshot().LSN
+	point := x.snapshot().LSN
 	x.mustOne(pk(t, "x"), create(`{"id":"behind","a":"x"}`))
 	x.s.cfg.LogDir, x.free = "the disk", func(string) (int64, error) { return x.s.cfg.DiskReserve + 3<<20, nil }
 	stays("no room", "needs 8 MiB until the old one goes, and 3 MiB are free below the disk", false)

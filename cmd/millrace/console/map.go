@@ -106,6 +106,7 @@ func targetOf(rec *registry.Record, now *status.Pipeline, place func(kind, datab
 		return place("container", rec.Database, rec.Spec.Cascade.Into)
 	case spec.AggregateKind:
 		return place("container", rec.Database, rec.Spec.Aggregate.Into)
+	case spec.ProjectKind: // below
 	}
 	if now != nil && now.Sink != nil {
 		return place("sink", now.Sink.Kind, now.Sink.Where)
