@@ -237,6 +237,20 @@ func TestConsole(t *testing.T) {
 			return etagIn(t, page)
 		}
 		stale := settled()
+		for name, form := range map[string]url.Values{
+			"without a version":         {"act": {"replace"}, "text": {`{"id": "p2", "categoryId": "c1"}`}},
+			"deleted without one":       {"act": {"delete"}},
+			"of another key":            {"act": {"replace"}, "etag": {stale}, "text": {`{"id": "p2", "categoryId": "c2"}`}},
+			"that is no JSON":           {"act": {"replace"}, "etag": {stale}, "text": {`{"id": "p2", "categoryId": "c1",}`}},
+			"that nothing is done with": {"act": {"mend"}, "etag": {stale}},
+		} {
+			form.Set("item", `["c1"]/p2`)
+			page := b.answered(item, form, http.StatusBadRequest, "")
+			if etag := form.Get("etag"); form.Get("act") == "replace" && etag != "" && etagIn(t, page) != etag {
+				t.Errorf("an item %s: it cannot be tried again:\n%s", name, page)
+			}
+		}
+		b.sees(item, "Road")
 		replace := url.Values{"act": {"replace"}, "item": {`["c1"]/p2`}, "etag": {stale}, "text": {`{"id": "p2", "categoryId": "c1", "name": "Gravel"}`}}
 		b.answered(item, replace, http.StatusOK, "Gravel")
 		replace.Set("text", `{"id": "p2", "categoryId": "c1", "name": "Late"}`)
@@ -246,6 +260,37 @@ func TestConsole(t *testing.T) {
 		b.answered(item, url.Values{"act": {"delete"}, "item": {`["c1"]/p2`}, "etag": {settled()}}, http.StatusOK, "<h1>product</h1>")
 		if status, _ := b.do(b.request(http.MethodGet, item, nil)); status != http.StatusNotFound {
 			t.Errorf("the item that was deleted: %d", status)
+		}
+	})
+	t.Run("all items are listed", func(t *testing.T) {
+		var lines strings.Builder
+		for i := range 130 {
+			lines.WriteString(`{"id": "many` + strconv.Itoa(i) + `", "categoryId": "c` + strconv.Itoa(i%17) + `"}` + "\n")
+		}
+		if out, errs, exit := command(t, lines.String(), nil, "import", "product", "-", "--server", server); exit != 0 {
+			t.Fatalf("import: exit %d\n%s%s", exit, out, errs)
+		}
+		b := newBrowser(t, at)
+		b.signIn(keys.PrimaryReadOnly)
+		seen, next := map[string]int{}, "/containers/default/product"
+		for range 10 {
+			page := b.sees(next)
+			for _, m := range regexp.MustCompile(`">(many\d+)</a>`).FindAllStringSubmatch(page, -1) {
+				seen[m[1]]++
+			}
+			m := regexp.MustCompile(`href="([^"]+)">Next items`).FindStringSubmatch(page)
+			if m == nil {
+				break
+			}
+			next = m[1]
+		}
+		for id, times := range seen {
+			if times != 1 {
+				t.Errorf("%s is listed %d times", id, times)
+			}
+		}
+		if len(seen) != 130 {
+			t.Errorf("%d of 130 items are listed", len(seen))
 		}
 	})
 	t.Run("a page is told of what is new", func(t *testing.T) {

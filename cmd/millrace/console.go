@@ -72,8 +72,13 @@ func (a *app) serveConsole(ctx context.Context, s *session, address string, brow
 		Loopback: true, Logger: log,
 	})
 	server := &http.Server{Handler: c, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
 	done := make(chan error, 1)
-	go func() { done <- server.Serve(listener) }()
+	go func() {
+		done <- server.Serve(listener)
+		end() // without it nobody is there to look
+	}()
 	url := "http://" + listener.Addr().String() + c.Ticket(role)
 	if err := a.print(map[string]string{"url": url}, func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "console: %s\nThe address signs in the first browser that opens it. Interrupt to end.\n", url)
@@ -108,7 +113,9 @@ func openBrowser(ctx context.Context, url string, log *slog.Logger) {
 	default:
 		return
 	}
-	if err := exec.CommandContext(ctx, opener, url).Start(); err != nil { //nolint:gosec // a fixed program
-		log.Debug("no browser was opened", slog.Any("error", err))
-	}
+	go func() { // an opener may stay for as long as its browser
+		if err := exec.CommandContext(ctx, opener, url).Run(); err != nil { //nolint:gosec // a fixed program
+			log.Debug("no browser was opened", slog.Any("error", err))
+		}
+	}()
 }

@@ -45,7 +45,7 @@ func newDescribe(a *app) *cobra.Command {
 func (a *app) describeContainer(ctx context.Context, s *session, database, name string) error {
 	inspector := s.inspector()
 	defer inspector.Close()
-	c, err := inspector.Container(ctx, database, name)
+	c, err := inspector.Container(ctx, database, name, true)
 	if err != nil {
 		return err
 	}

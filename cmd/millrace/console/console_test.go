@@ -1,13 +1,16 @@
 package console
 
 import (
+	"errors"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/status"
@@ -78,7 +81,7 @@ func TestWhoNamesTheLoopback(t *testing.T) {
 // with is a request of the browser that has a session.
 func with(number string) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.AddCookie(&http.Cookie{Name: cookieName, Value: number})
+	r.AddCookie(&http.Cookie{Name: cookieName(r), Value: number})
 	return r
 }
 
@@ -158,6 +161,82 @@ func TestMap(t *testing.T) {
 		}
 		if len(page.Arrows) != 2*len(c.records) {
 			t.Errorf("%s: %d arrows", c.name, len(page.Arrows))
+		}
+	}
+}
+
+func TestSampler(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSampler(&inspect.Config{})
+		put := func(err error) {
+			s.put(&sample{Status: &status.Status{Time: time.Now()}}, nil, time.Now(), err)
+		}
+		get := func() (*sample, time.Duration) {
+			began := time.Now()
+			got, err := s.newest(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got, time.Since(began)
+		}
+		time.AfterFunc(3*time.Second, func() { put(nil) })
+		if _, waited := get(); waited != 3*time.Second {
+			t.Errorf("the first sample came after %s", waited)
+		}
+		if _, waited := get(); waited != 0 {
+			t.Errorf("a fresh sample came after %s", waited)
+		}
+		time.Sleep(time.Second)
+		s.change()
+		time.AfterFunc(freshPatience/2, func() { put(nil) })
+		if got, waited := get(); waited != freshPatience/2 || !got.began.After(s.changed) {
+			t.Errorf("after a change: a sample of %s came after %s", got.began, waited)
+		}
+		time.Sleep(freshFor)
+		if _, waited := get(); waited != freshPatience {
+			t.Errorf("an old sample was shown after %s", waited)
+		}
+		put(errors.New("away"))
+		if got, _ := get(); got.Failed != "away" {
+			t.Errorf("a failed reading says %q", got.Failed)
+		}
+		put(nil)
+		if got, _ := get(); got.Failed != "" {
+			t.Errorf("a reading after it says %q", got.Failed)
+		}
+		for _, c := range []struct {
+			viewers    int
+			took, rest time.Duration
+		}{
+			{0, 0, sampleIdle}, {1, 0, sampleBusy}, {1, 100 * time.Millisecond, 2 * time.Second}, {1, time.Minute, sampleIdle}, {0, time.Minute, sampleIdle},
+		} {
+			select {
+			case <-s.wake: // get asked for one
+			default:
+			}
+			s.viewers = c.viewers
+			began := time.Now()
+			s.rest(t.Context(), c.took)
+			if rest := time.Since(began); rest != c.rest {
+				t.Errorf("after %s, with %d who look, it rests %s, want %s", c.took, c.viewers, rest, c.rest)
+			}
+		}
+	})
+}
+
+func TestWhatIsLargeIsCut(t *testing.T) {
+	deep := strings.Repeat("[", 120) + strings.Repeat("1,", 400_000) + "1" + strings.Repeat("]", 120)
+	if n := len(highlight([]byte(deep))); n > 2*len(deep) {
+		t.Errorf("an item of %d bytes is shown in %d", len(deep), n)
+	}
+	p := queryPage{Rows: [][]byte{[]byte(`{"a":"` + strings.Repeat("x", 1<<20) + `"}`)}}
+	p.table(cellMax)
+	if n := len(p.Cells[0][0]); n > cellMax+len("…") {
+		t.Errorf("a cell has %d bytes", n)
+	}
+	for cell, want := range map[string]string{"=1+1": "'=1+1", "-1.5": "-1.5", "-x": "'-x", "@a": "'@a", "a=1": "a=1", "": ""} {
+		if got := harmless(cell); got != want {
+			t.Errorf("%q is %q in a file, want %q", cell, got, want)
 		}
 	}
 }

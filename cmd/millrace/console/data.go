@@ -23,9 +23,9 @@ const (
 	itemsShown = 50
 	// previewMax bounds what a list shows of one item, in bytes.
 	previewMax = 160
-	// itemMax bounds the text of an item that is written: that of the store, and room for
-	// indentation.
-	itemMax = 8 << 20
+	// formMax bounds the form with which an item is written: it encodes most signs of JSON in three
+	// bytes.
+	formMax = 16 << 20
 )
 
 func (c *Console) containers(x *exchange) error {
@@ -59,7 +59,7 @@ func (c *Console) container(x *exchange) error {
 	ctx := x.r.Context()
 	inspector := inspect.New(&c.cfg.Inspect)
 	defer inspector.Close()
-	now, err := inspector.Container(ctx, x.r.PathValue("database"), x.r.PathValue("name"))
+	now, err := inspector.Container(ctx, x.r.PathValue("database"), x.r.PathValue("name"), wantsJSON(x.r))
 	if err != nil {
 		return err
 	}
@@ -146,6 +146,8 @@ type itemPage struct {
 	Info store.ContainerInfo
 	Ref  string
 	Item *store.Item // nil: a new one
+	// ETag is the version that is replaced or deleted; zero if it cannot be any more.
+	ETag store.ETag
 	// Text is what stands in the form.
 	Text string
 	// Problem says why it was not written.
@@ -178,7 +180,7 @@ func (c *Console) item(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	page.Ref, page.Item, page.Text = ref.String(), &item, indented(item.Body)
+	page.Ref, page.Item, page.ETag, page.Text = ref.String(), &item, item.ETag, indented(item.Body)
 	inspector := inspect.New(&c.cfg.Inspect)
 	defer inspector.Close()
 	if page.Derived, err = inspector.Derived(x.r.Context(), &page.Info, &item); err != nil {
@@ -192,7 +194,7 @@ func (c *Console) item(x *exchange) error {
 
 func indented(raw []byte) string {
 	var out bytes.Buffer
-	if json.Indent(&out, raw, "", "  ") != nil {
+	if len(raw) > indentMax || json.Indent(&out, raw, "", "  ") != nil {
 		return string(raw)
 	}
 	return out.String()
@@ -236,20 +238,24 @@ func (c *Console) writeItem(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.r.Body = http.MaxBytesReader(x.w, x.r.Body, itemMax)
+	x.r.Body = http.MaxBytesReader(x.w, x.r.Body, formMax)
 	if err := x.r.ParseForm(); err != nil {
 		return &refusal{http.StatusBadRequest, "The form cannot be read: " + err.Error()}
 	}
 	form := x.r.PostForm
 	page := itemPage{Info: ct.Info(), Ref: form.Get("item"), Text: form.Get("text")}
 	written, err := c.change(x, ct, form)
-	if refused, ok := errors.AsType[*store.Error](err); ok && form.Get("act") != "delete" {
-		// What was typed stays in the form.
-		page.Problem = refused.Message
-		if errors.Is(err, store.ErrPreconditionFailed) {
+	if err != nil && form.Get("act") != "delete" {
+		// The form keeps what was typed.
+		switch page.Problem = err.Error(); {
+		case errors.Is(err, store.ErrPreconditionFailed):
 			page.Problem = "Somebody has written the item since it was shown. Open it again; this is your text."
+		case errors.Is(err, store.ErrUnknown):
+			page.Problem = "Nobody knows whether it was written. Open the item and see before you try again; this is your text."
+		default:
+			page.ETag, _ = store.ParseETag(form.Get("etag")) // it can be tried again
 		}
-		c.write(x.w, x.r, int(refused.Status), "item", &view{Title: "Item", Role: x.role, Page: page})
+		c.write(x.w, x.r, statusOf(err), "item", &view{Title: "Item", Role: x.role, Page: page})
 		return nil
 	}
 	if err != nil {
@@ -276,11 +282,14 @@ func (c *Console) change(x *exchange, ct *store.Container, form url.Values) (*st
 		return nil, err
 	}
 	etag, err := store.ParseETag(form.Get("etag"))
-	if err != nil {
+	if err != nil || etag == (store.ETag{}) { // which the store takes for any version
 		return nil, &refusal{http.StatusBadRequest, "The form lacks the version of the item; open it again."}
 	}
 	switch form.Get("act") {
 	case "replace":
+		if key, err := ct.KeyOf(body); err == nil && !key.Equal(ref.Key) {
+			return nil, store.Refuse(store.StatusBadRequest, "The partition key of an item cannot change: create another item, and delete this one.")
+		}
 		item, err := ct.Replace(ctx, ref.ID, body, store.WriteOptions{IfMatch: etag})
 		return &item, err
 	case "delete":

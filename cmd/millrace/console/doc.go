@@ -3,13 +3,14 @@
 //
 // # The path of a look
 //
-// One loop, sampler.run, reads where everything stands for all who look: every sampleBusy while
-// somebody does, every sampleIdle while nobody does, so that the plots of the last hour have no
-// hole. A page is rendered from the newest sample on the server, and is whole without JavaScript.
+// One loop, sampler.run, reads where the pipelines stand for all who look: every sampleBusy while
+// somebody does, every sampleIdle while nobody does, for the plots of the last hour. A page is
+// rendered on the server, from the newest sample and from what it asks for itself: records, items,
+// rows. It is whole without JavaScript.
 // The one script of the console listens to /events, and when a sample comes it fetches the same
 // page again and puts the parts marked data-live in the place of the old ones. What stands on a
-// page therefore stands in one template, and in the command's JSON: each page answers o=json
-// with what the command prints under -o json.
+// page therefore stands in one template. The overview, a pipeline and a container answer o=json
+// with what the commands print under -o json.
 //
 // # Who may look
 //

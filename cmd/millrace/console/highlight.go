@@ -6,11 +6,14 @@ import (
 	"html/template"
 )
 
+// indentMax bounds what is indented: deep in an item each line of two bytes gets hundreds of spaces.
+const indentMax = 64 << 10
+
 // highlight prints JSON indented, with a class around each key, text, number and word. What is no
-// JSON is printed as it is.
+// JSON, or larger than indentMax, is printed as it is.
 func highlight(raw []byte) template.HTML {
 	var text, out bytes.Buffer
-	if json.Indent(&text, raw, "", "  ") != nil {
+	if len(raw) > indentMax || json.Indent(&text, raw, "", "  ") != nil {
 		template.HTMLEscape(&out, raw)
 		return template.HTML(out.String()) //nolint:gosec // escaped above
 	}

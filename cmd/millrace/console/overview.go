@@ -34,6 +34,8 @@ func (c *Console) health() (healthy bool, said string) {
 		return false, format.Plural(unwell, "pipeline needs", "pipelines need") + " an operator"
 	case last.Storage != nil && len(last.Storage.Troubles) > 0:
 		return false, format.Plural(len(last.Storage.Troubles), "partition is", "partitions are") + " in trouble"
+	case last.Storage != nil && last.Storage.Answered < last.Storage.Partitions:
+		return false, format.Plural(last.Storage.Partitions-last.Storage.Answered, "partition does", "partitions do") + " not answer"
 	case !last.Healthy():
 		return false, "not all could be read"
 	}
@@ -43,8 +45,7 @@ func (c *Console) health() (healthy bool, said string) {
 // overviewPage is what stands on the first page.
 type overviewPage struct {
 	*sample
-	Rows       []overviewRow
-	Containers int
+	Rows []overviewRow
 }
 
 // overviewRow is a pipeline on the first page.
@@ -71,11 +72,10 @@ func (c *Console) overview(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	containers, err := c.client.Catalog().List(x.r.Context())
-	if err != nil {
-		return err
+	if s.Failed != "" && wantsJSON(x.r) {
+		return &refusal{http.StatusServiceUnavailable, s.Failed}
 	}
-	page := overviewPage{sample: s, Containers: len(containers)}
+	page := overviewPage{sample: s}
 	for i := range s.Pipelines {
 		p := &s.Pipelines[i]
 		page.Rows = append(page.Rows, overviewRow{p, c.sampler.plots(p.ID)})

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/pipelines/format"
@@ -16,6 +18,10 @@ const (
 	// rowsShown bounds the rows of a query on a page, rowsSaved those of a file.
 	rowsShown = 100
 	rowsSaved = 10_000
+	// answerBytesMax bounds the rows of an answer, whatever their number: they are in memory.
+	answerBytesMax = 16 << 20
+	// cellMax bounds what a cell of a page shows, in bytes.
+	cellMax = 2_000
 )
 
 // queryPage is a query and its rows.
@@ -31,6 +37,8 @@ type queryPage struct {
 	More       bool
 	Cost       string
 	Explained  string
+	// LeftOut says that rows have properties for which there is no column.
+	LeftOut bool
 }
 
 func (c *Console) query(x *exchange) error {
@@ -55,7 +63,6 @@ func (c *Console) query(x *exchange) error {
 		}
 		page.Problem = err.Error()
 	}
-	page.table()
 	switch form {
 	case "json":
 		rows := make([]json.RawMessage, len(page.Rows))
@@ -64,8 +71,10 @@ func (c *Console) query(x *exchange) error {
 		}
 		return writeJSON(x.w, rows)
 	case "csv":
+		page.table(answerBytesMax)
 		return page.writeCSV(x.w)
 	}
+	page.table(cellMax)
 	return c.show(x, "query", "Query", page, nil)
 }
 
@@ -85,7 +94,7 @@ func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) e
 		return err
 	}
 	r := store.QueryRequest{Text: page.Text, Explain: explain}
-	items, took := int64(0), time.Duration(0)
+	items, took, size := int64(0), time.Duration(0), 0
 	for {
 		r.RowsMax = min(store.QueryRowsMax, most-len(page.Rows))
 		found, err := ct.Query(x.r.Context(), r)
@@ -98,11 +107,14 @@ func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) e
 			return nil
 		}
 		page.Rows = append(page.Rows, found.Rows...)
+		for _, row := range found.Rows {
+			size += len(row)
+		}
 		items, took = items+found.Metrics.Items, took+found.Metrics.Time
 		page.Cost = fmt.Sprintf("%s; %s; %s read in %.1f ms", format.Plural(len(page.Rows), "row", "rows"), found.Metrics.Access,
 			format.Plural(items, "item", "items"), float64(took.Microseconds())/1000)
 		r.Continuation = found.Continuation
-		if page.More = r.Continuation != ""; !page.More || len(page.Rows) >= most {
+		if page.More = r.Continuation != ""; !page.More || len(page.Rows) >= most || size >= answerBytesMax {
 			return nil
 		}
 	}
@@ -112,8 +124,8 @@ func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) e
 const columnsMax = 100
 
 // table makes columns of the properties that rows have, in the order in which they come. A row
-// that is no object stands in one column.
-func (p *queryPage) table() {
+// that is no object stands in one column. A cell has at most cellMax bytes.
+func (p *queryPage) table(cellMax int) {
 	at := map[string]int{}
 	for _, row := range p.Rows {
 		cells := make([]string, len(p.Columns), max(len(p.Columns), 1))
@@ -121,6 +133,7 @@ func (p *queryPage) table() {
 			i, known := at[name]
 			if !known {
 				if len(p.Columns) == columnsMax {
+					p.LeftOut = true
 					continue
 				}
 				i = len(p.Columns)
@@ -130,7 +143,7 @@ func (p *queryPage) table() {
 			for len(cells) <= i {
 				cells = append(cells, "")
 			}
-			cells[i] = cellText(value)
+			cells[i] = clip(cellText(value), cellMax)
 		}
 		p.Cells = append(p.Cells, cells)
 	}
@@ -172,7 +185,34 @@ func cellText(value json.RawMessage) string {
 	return string(value)
 }
 
+// clip cuts a text after so many bytes.
+func clip(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}
+
+// harmless keeps a spreadsheet from taking a text for a formula.
+func harmless(cell string) string {
+	if cell == "" || !strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
+		return cell
+	}
+	if _, err := strconv.ParseFloat(cell, 64); err == nil {
+		return cell // -1.5
+	}
+	return "'" + cell
+}
+
 func (p *queryPage) writeCSV(w http.ResponseWriter) error {
+	if p.LeftOut {
+		return &refusal{http.StatusBadRequest, fmt.Sprintf("The rows have more than %d properties; name those that are to be columns.", columnsMax)}
+	}
+	for _, cells := range p.Cells {
+		for i := range cells {
+			cells[i] = harmless(cells[i])
+		}
+	}
 	var out bytes.Buffer
 	file := csv.NewWriter(&out)
 	if err := file.Write(p.Columns); err != nil {
@@ -181,6 +221,7 @@ func (p *queryPage) writeCSV(w http.ResponseWriter) error {
 	if err := file.WriteAll(p.Cells); err != nil {
 		return err
 	}
+	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("Content-Type", "text/csv; charset=utf-8")
 	w.Header().Set("Content-Disposition", `attachment; filename="rows.csv"`)
 	_, _ = out.WriteTo(w) // who asked may have gone

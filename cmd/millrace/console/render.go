@@ -142,7 +142,7 @@ func (c *Console) showError(x *exchange, err error) {
 	if status >= http.StatusInternalServerError {
 		c.log.Warn("console: a request failed", "path", x.r.URL.Path, "error", err)
 	}
-	if wantsJSON(x.r) || isPart(x.r) {
+	if wantsJSON(x.r) {
 		http.Error(x.w, err.Error(), status)
 		return
 	}

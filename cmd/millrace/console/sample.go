@@ -32,6 +32,8 @@ type sample struct {
 	*status.Status
 	// Failed says why the last reading failed; what stands here is then older. "" if it did not.
 	Failed string
+
+	began, at time.Time // when its reading began, and when it was there
 }
 
 // pipeline returns the status of a pipeline; nil if there is none.
@@ -79,34 +81,55 @@ func (s *sampler) run(ctx context.Context) {
 	for {
 		began := time.Now()
 		next, err := s.read(ctx)
+		if err == nil && began.Sub(asked) >= storageEvery {
+			// The owners of a large store are many; an answer that is some seconds old will do.
+			asked = began
+			if storage, err = s.storage(ctx); err != nil {
+				next.Problems, err = append(next.Problems, "storage: "+err.Error()), nil
+			}
+		}
 		if ctx.Err() != nil {
 			return
 		}
-		if err == nil && began.Sub(asked) >= storageEvery {
-			// The owners of a large store are many; an answer that is some seconds old will do.
-			if now, err := s.inspector.Storage(ctx); err == nil {
-				storage, asked = now, began
-			}
-		}
-		s.put(next, storage, err)
-		select {
-		case <-ctx.Done():
+		s.put(next, storage, began, err)
+		if !s.rest(ctx, time.Since(began)) {
 			return
-		case <-time.After(s.pause(time.Since(began))):
-		case <-s.wake:
 		}
 	}
 }
 
-// pause is the time until the next sample, after one that took so long: a sampler that shares two
-// processors with a store takes no more than a twentieth of one.
-func (s *sampler) pause(took time.Duration) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.viewers == 0 {
-		return sampleIdle
+// storage asks the owners how logs and engines are.
+func (s *sampler) storage(ctx context.Context) (*status.Storage, error) {
+	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
+	defer cancel()
+	return s.inspector.Storage(ctx)
+}
+
+// rest waits until the next sample is due, after one that took so long; false if ctx ends. A
+// sampler that shares two processors with a store takes no more than a twentieth of one, whoever
+// asks for a sample meanwhile; but it is never slower than while nobody looks.
+func (s *sampler) rest(ctx context.Context, took time.Duration) bool {
+	least := min(max(sampleBusy, 20*took), sampleIdle)
+	if !wait(ctx, least, nil) {
+		return false
 	}
-	return max(sampleBusy, 20*took)
+	s.mu.Lock()
+	viewers := s.viewers
+	s.mu.Unlock()
+	return viewers > 0 || wait(ctx, sampleIdle-least, s.wake)
+}
+
+// wait waits for a time, or until it is woken; false if ctx ends.
+func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+	case <-wake:
+	}
+	return true
 }
 
 func (s *sampler) read(ctx context.Context) (*sample, error) {
@@ -119,21 +142,23 @@ func (s *sampler) read(ctx context.Context) (*sample, error) {
 	return &sample{Status: st}, nil
 }
 
-// put makes a sample the newest. Of a reading that failed the one before stays, with the reason.
-func (s *sampler) put(next *sample, storage *status.Storage, err error) {
+// put makes a sample the newest, of a reading that began at a time. Of a reading that failed the one
+// before stays, with the reason.
+func (s *sampler) put(next *sample, storage *status.Storage, began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		next = &sample{Status: &status.Status{Time: time.Now()}, Failed: err.Error()}
+		next = &sample{Status: &status.Status{Time: began}}
 		if s.last != nil {
 			older := *s.last
-			older.Failed = next.Failed
 			next = &older
 		}
+		next.Failed = err.Error()
 	} else {
 		next.Storage = storage
 		s.plot(next)
 	}
+	next.began, next.at = began, time.Now()
 	s.last = next
 	close(s.came)
 	s.came = make(chan struct{})
@@ -160,29 +185,29 @@ func (s *sampler) plot(next *sample) {
 // newest returns the newest sample, waiting for the first. While nobody looks samples are seldom,
 // so who comes after a while waits for a fresh one, if it comes soon.
 func (s *sampler) newest(ctx context.Context) (*sample, error) {
-	s.mu.Lock()
-	last, came := s.last, s.came
-	fresh := last != nil && time.Since(last.Time) < freshFor && last.Time.After(s.changed)
-	s.mu.Unlock()
-	if fresh {
-		return last, nil
-	}
-	s.look()
 	patience := time.NewTimer(freshPatience)
 	defer patience.Stop()
-	soon := patience.C
-	if last == nil {
-		soon = nil // there is nothing else to show
+	for {
+		s.mu.Lock()
+		last, came := s.last, s.came
+		fresh := last != nil && time.Since(last.at) < freshFor && last.began.After(s.changed)
+		s.mu.Unlock()
+		if fresh {
+			return last, nil
+		}
+		s.look()
+		soon := patience.C
+		if last == nil {
+			soon = nil // there is nothing else to show
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-came:
+		case <-soon:
+			return last, nil
+		}
 	}
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-came:
-	case <-soon:
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last, nil
 }
 
 // change makes the samples so far old, because somebody has changed something through the console,

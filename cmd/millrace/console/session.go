@@ -3,6 +3,7 @@ package console
 import (
 	"crypto/rand"
 	"crypto/sha256"
+	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -10,7 +11,7 @@ import (
 )
 
 const (
-	cookieName = "millrace_session"
+	cookiePrefix = "millrace_session_"
 	// sessionTimeout ends a session after so long without a request, and sessionMax in any case.
 	sessionTimeout = 12 * time.Hour
 	sessionMax     = 7 * 24 * time.Hour
@@ -28,8 +29,7 @@ type session struct {
 	used  time.Time
 }
 
-// sessions are all of them, by the digest of their number: who sees the memory of the process, or
-// a dump of it, does not see a cookie.
+// sessions are all of them, by the digest of their number.
 type sessions struct {
 	keyRole func(string) Role
 
@@ -100,7 +100,7 @@ func (s *sessions) sweep(now time.Time) {
 
 // roleOf returns what the session of a request may do.
 func (s *sessions) roleOf(r *http.Request) Role {
-	cookie, err := r.Cookie(cookieName)
+	cookie, err := r.Cookie(cookieName(r))
 	if err != nil {
 		return RoleNone
 	}
@@ -112,7 +112,9 @@ func (s *sessions) roleOf(r *http.Request) Role {
 		s.mu.Unlock()
 		return RoleNone
 	}
-	of.used = now
+	if r.URL.Path != "/events" && !isPart(r) { // these the page asks for by itself
+		of.used = now
+	}
 	key, role := of.key, of.role
 	s.mu.Unlock()
 	if key != "" {
@@ -123,7 +125,7 @@ func (s *sessions) roleOf(r *http.Request) Role {
 
 // end ends the session of a request.
 func (s *sessions) end(r *http.Request) {
-	cookie, err := r.Cookie(cookieName)
+	cookie, err := r.Cookie(cookieName(r))
 	if err != nil {
 		return
 	}
@@ -132,10 +134,17 @@ func (s *sessions) end(r *http.Request) {
 	delete(s.open, sha256.Sum256([]byte(cookie.Value)))
 }
 
+// cookieName is the name of the cookie of the listener that was asked. Browsers send the cookies of
+// a host to all its ports, and several consoles may be forwarded to one machine.
+func cookieName(r *http.Request) string {
+	_, port, _ := net.SplitHostPort(r.Host)
+	return cookiePrefix + port
+}
+
 // setCookie gives a browser the number of its session; "" takes it away.
 func setCookie(w http.ResponseWriter, r *http.Request, number string) {
 	cookie := &http.Cookie{
-		Name: cookieName, Value: number, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+		Name: cookieName(r), Value: number, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	}
 	if number == "" {
 		cookie.MaxAge = -1

@@ -22,7 +22,8 @@ func (n *Node) openConsole(context.Context) error {
 	}
 	keys, err := n.openKeys()
 	if err != nil {
-		return err
+		n.log.Error("there is no console, because nobody could sign in", slog.Any("error", err))
+		return nil // the store is worth more; a gateway says the same, and ends
 	}
 	n.console = console.New(&console.Config{
 		Inspect: inspect.Config{

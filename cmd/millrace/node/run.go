@@ -68,7 +68,7 @@ func (n *Node) Run(ctx context.Context) error {
 		shutdown, cancel := context.WithTimeout(background, httpStopTimeout)
 		defer cancel()
 		if err := web.Shutdown(shutdown); err != nil {
-			n.log.Debug("http", slog.Any("error", err))
+			n.log.Debug("http", slog.Any("error", errors.Join(err, web.Close())))
 		}
 		serving.Wait()
 	}, nil)

@@ -2,6 +2,7 @@
 // part in the place of the old one. Without it a page is whole, and stands still.
 
 const live = document.getElementById("live");
+const health = document.getElementById("health");
 let busy = false; // a fetch is under way
 let again = false; // a sample came meanwhile
 
@@ -17,11 +18,11 @@ async function look() {
       location.reload(); // signed out: the server leads to where one signs in
       return;
     }
-    if (answer.ok) {
-      replace(await answer.text());
-    }
+    // An error comes as a page too, and stands where the page stood.
+    replace(await answer.text());
+    document.body.classList.remove("old");
   } catch {
-    // The server is away; EventSource tries again, and its first event looks again.
+    document.body.classList.add("old");
   } finally {
     busy = false;
     if (again) {
@@ -31,33 +32,59 @@ async function look() {
   }
 }
 
-// replace keeps what somebody is at: an open form or a selection is not taken away.
+// replace keeps what somebody is at: an open form or a selection is not taken away, and what was
+// scrolled or had the focus is where it was.
 function replace(html) {
+  const parsed = new DOMParser().parseFromString(html, "text/html");
+  const said = parsed.getElementById("health");
+  const next = parsed.getElementById("live");
+  if (!said || !next) {
+    return;
+  }
+  if (said.textContent !== health.textContent) {
+    health.textContent = said.textContent; // only then, so that it is read aloud only then
+    health.className = said.className;
+  }
+  const active = document.activeElement;
   const selection = getSelection();
-  if (live.contains(document.activeElement) && document.activeElement.matches("input, textarea, select, button")) {
+  if (live.contains(active) && active.matches("input, textarea, select, button")) {
     return;
   }
   if (selection && !selection.isCollapsed && live.contains(selection.anchorNode)) {
     return;
   }
-  const parsed = new DOMParser().parseFromString(html, "text/html").getElementById("live");
-  if (!parsed || parsed.innerHTML === live.innerHTML) {
+  if (next.innerHTML === live.innerHTML) {
     return;
   }
-  const focused = document.activeElement && live.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
-  live.replaceChildren(...parsed.childNodes);
-  if (focused) {
-    live.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
+  const boxes = () => [...live.querySelectorAll(".scroll, pre")];
+  const before = boxes();
+  const scrolled = before.map((box) => [box.scrollLeft, box.scrollTop]);
+  const href = live.contains(active) ? active.getAttribute("href") : null;
+  const at = before.indexOf(active);
+  live.replaceChildren(...next.childNodes);
+  const after = boxes();
+  if (after.length === before.length) {
+    after.forEach((box, i) => box.scrollTo(...scrolled[i]));
+    after[at]?.focus({ preventScroll: true });
+  }
+  if (href) {
+    live.querySelector(`[href="${CSS.escape(href)}"]:not([tabindex="-1"])`)?.focus({ preventScroll: true });
   }
 }
 
 let events;
 
 function listen() {
+  events?.close();
   events = new EventSource("/events");
   events.onmessage = look;
   events.onopen = () => document.body.classList.remove("away");
-  events.onerror = () => document.body.classList.add("away");
+  events.onerror = () => {
+    document.body.classList.add("away");
+    if (events.readyState === EventSource.CLOSED) {
+      look(); // it was refused, so the server answers: it leads to where one signs in
+    }
+  };
 }
 
 // A page that nobody sees asks for nothing.
@@ -69,4 +96,6 @@ document.addEventListener("visibilitychange", () => {
   }
 });
 
-listen();
+if (!document.hidden) {
+  listen();
+}

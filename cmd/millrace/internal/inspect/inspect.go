@@ -78,7 +78,7 @@ type Container struct {
 // Partition is one physical partition of a container as it is now.
 type Partition struct {
 	store.PartitionInfo
-	Items int `json:"items"`
+	Items int `json:"items"` // 0 if they were not to be counted
 	// Replicas are those of the partition's log; nil if they are not known.
 	Replicas *upkeep.Stream         `json:"replicas,omitempty"`
 	Status   *store.PartitionStatus `json:"status,omitempty"`
@@ -87,8 +87,9 @@ type Partition struct {
 }
 
 // Container tells how a container and its partitions are. A partition that does not answer is
-// told as that, with the reason: it is the one that somebody who looks wants to know of.
-func (i *Inspector) Container(ctx context.Context, database, name string) (*Container, error) {
+// told as that, with the reason: it is the one that somebody who looks wants to know of. Its items
+// are counted only if that is asked for, because each of them is gone through.
+func (i *Inspector) Container(ctx context.Context, database, name string, count bool) (*Container, error) {
 	ct, err := i.cfg.Client.Container(ctx, database, name)
 	if err != nil {
 		return nil, err
@@ -110,7 +111,7 @@ func (i *Inspector) Container(ctx context.Context, database, name string) (*Cont
 		if log, ok := replicas.Of(p); ok {
 			now.Replicas = &log
 		}
-		if now.Status, err = ct.Status(ctx, p); err == nil {
+		if now.Status, err = ct.Status(ctx, p); err == nil && count {
 			now.Items, err = ct.Count(ctx, p, store.Scope{})
 		}
 		if err != nil {
