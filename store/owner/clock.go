@@ -13,15 +13,20 @@ import (
 type reading struct {
 	server int64 // unix ms
 	at     time.Time
+	errs   int64 // ms by which it may be wrong, either way
 }
 
-// noteClock takes the server's time from an answer to what was asked at asked. It was
-// at most then that the server looked at its clock, if the answer was quick.
+// noteClock takes the server's time from an answer to what was asked at asked: the server
+// looked at its clock between then and now.
 func (p *Partition) noteClock(asked time.Time, shape *feed.Shape) {
-	if !shape.Time.IsZero() {
-		// The middle of the way there and back errs least.
-		p.clock.Store(&reading{shape.Time.UnixMilli(), asked.Add(time.Since(asked) / 2)})
+	if shape.Time.IsZero() {
+		return
 	}
+	// The middle of the way there and back errs least: by half of the way, and by the parts of
+	// milliseconds that are cut off.
+	const cutOff = 2
+	way := time.Since(asked) / 2
+	p.clock.Store(&reading{shape.Time.UnixMilli(), asked.Add(way), way.Milliseconds() + cutOff})
 }
 
 // now is the time in unix milliseconds by which the partition decides: that of the log's
@@ -31,12 +36,21 @@ func (p *Partition) noteClock(asked time.Time, shape *feed.Shape) {
 //	own clocks   source at +8 s: deleted 12:00:08    target at -8 s: written 11:59:53, a second later
 //	the server's source: deleted 12:00:00            target: written 12:00:01
 //
-// This machine's clock counts where the server's is not known, and where that is ahead of it by
+// Where the two differ by no more than the server's was known to, nothing says that they differ, and
+// this machine's counts. So all owners on one machine have one time to the millisecond, however slow
+// the server's answers are:
+//
+//	asked 12:00:00.000, the server looked .071, answered .080   the middle, .040, errs by 31 ms
+//
+// It counts too where the server's is not known, and where that is ahead of it by
 // more than ClockAheadMax: one of the two is wrong then, and time that is in the log moves it
 // for good and lets items expire, so the earlier one does less harm.
 func (p *Partition) now() int64 {
 	own, server := p.clocks()
 	if server == 0 || server-own > p.cfg.ClockAheadMax.Milliseconds() {
+		return own
+	}
+	if errs := p.clock.Load().errs; server-own <= errs && own-server <= errs {
 		return own
 	}
 	return server

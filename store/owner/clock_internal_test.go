@@ -91,3 +91,25 @@ func TestAServersClockThatIsFarAheadDoesNotMoveTheLog(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnersOfOneMachineHaveOneClock gives a partition answers of the log's server that took long,
+// with the server's look at its clock at either end of the way: the time of commits stays this
+// machine's, so that two owners of it never tell the order wrong.
+func TestOwnersOfOneMachineHaveOneClock(t *testing.T) {
+	w := newWorld(t, byA)
+	own := time.Now().UnixMilli()
+	w.clock.Store(own)
+	n := w.open(t.TempDir())
+	n.cfg.ClockAheadMax = time.Minute
+	const took = 200 * time.Millisecond
+	for _, looked := range []time.Duration{0, took / 2, took} { // after it was asked
+		n.noteClock(time.Now().Add(-took), &feed.Shape{Time: time.UnixMilli(own).Add(looked - took)})
+		if now := n.now(); now != own {
+			t.Errorf("the server looked after %s of %s: it is %d ms after the own clock", looked, took, now-own)
+		}
+	}
+	n.noteClock(time.Now().Add(-took), &feed.Shape{Time: time.UnixMilli(own).Add(-time.Second)})
+	if now := n.now(); now > own-800 {
+		t.Errorf("the server is a second behind, and it is %d ms after the own clock", now-own)
+	}
+}
