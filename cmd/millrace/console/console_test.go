@@ -186,13 +186,13 @@ func TestSampler(t *testing.T) {
 		if _, waited := get(); waited != 0 {
 			t.Errorf("a fresh sample came after %s", waited)
 		}
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		s.change()
 		time.AfterFunc(freshPatience/2, func() { put(nil) })
 		if got, waited := get(); waited != freshPatience/2 || !got.began.After(s.changed) {
 			t.Errorf("after a change: a sample of %s came after %s", got.began, waited)
 		}
-		time.Sleep(freshFor)
+		<-time.After(freshFor)
 		if _, waited := get(); waited != freshPatience {
 			t.Errorf("an old sample was shown after %s", waited)
 		}

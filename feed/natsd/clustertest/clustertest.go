@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,9 @@ const (
 	patience = 2 * time.Minute
 	// attempt bounds one try: a request is lost while there is no leader.
 	attempt = 10 * time.Second
+	// starts is how often the servers are started, and ready how long one may take.
+	starts = 5
+	ready  = 30 * time.Second
 )
 
 // Cluster is three servers, which end with the test.
@@ -37,38 +41,67 @@ type Cluster struct {
 func Start(tb testing.TB) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
-	var routes []*url.URL
-	var ports []int
-	for range size {
-		l, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			tb.Fatal(err)
+	for range starts {
+		if c.start() {
+			return c
 		}
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
-		if err := l.Close(); err != nil {
-			tb.Fatal(err)
+	}
+	tb.Fatal("the servers are not ready")
+	return nil
+}
+
+// start runs the servers; false if they could not have their ports. Servers have to name each
+// other's ports before they listen there, and on a busy machine somebody else may take one.
+func (c *Cluster) start() bool {
+	c.tb.Helper()
+	routes := c.freePorts()
+	c.Servers = nil
+	stop := func() {
+		for _, s := range c.Servers {
+			s.Shutdown()
+			s.WaitForShutdown()
 		}
 	}
 	for i := range size {
 		s, err := server.NewServer(&server.Options{
 			ServerName: fmt.Sprintf("s%d", i), Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true, MaxPayload: 8 << 20,
-			JetStream: true, StoreDir: tb.TempDir(), Routes: routes,
-			Cluster: server.ClusterOpts{Name: "three", Host: "127.0.0.1", Port: ports[i]},
+			JetStream: true, StoreDir: c.tb.TempDir(), Routes: routes,
+			// Another test's servers at a port of these are not to become a part of them.
+			Cluster: server.ClusterOpts{Name: "of-" + routes[0].Port(), Host: "127.0.0.1", Port: port(routes[i])},
 		})
 		if err != nil {
-			tb.Fatal(err)
+			c.tb.Fatal(err)
 		}
 		s.Start()
-		tb.Cleanup(func() { s.Shutdown(); s.WaitForShutdown() })
 		c.Servers = append(c.Servers, s)
 	}
 	for _, s := range c.Servers {
-		if !s.ReadyForConnections(patience) {
-			tb.Fatal("a server is not ready")
+		if !s.ReadyForConnections(ready) {
+			stop()
+			return false
 		}
 	}
-	return c
+	c.tb.Cleanup(stop)
+	return true
+}
+
+// freePorts returns where nobody listens.
+func (c *Cluster) freePorts() (routes []*url.URL) {
+	c.tb.Helper()
+	for range size {
+		l, err := (&net.ListenConfig{}).Listen(c.tb.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			c.tb.Fatal(err)
+		}
+		defer func() { _ = l.Close() }() // all are held until each has its own
+		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+	}
+	return routes
+}
+
+func port(route *url.URL) int {
+	n, _ := strconv.Atoi(route.Port()) // of a listener
+	return n
 }
 
 // URL names all servers.
