@@ -7,12 +7,14 @@ import (
 	"strconv"
 )
 
-// Apply carries out the operations in order and returns the item after the last
-// and the undo. If any fails, nothing has happened. The error is a *PatchError, or
-// a *SizeError if the item would become too large. undo may share memory with
-// body; body itself is not written to.
+// Apply carries out the operations in order. It returns the item after the last one, and the
+// undo. If an operation fails there is no result. The error is a *PatchError, or a
+// *SizeError if the item would become larger than SizeMax. undo may share memory with body;
+// body itself is not written to.
 func (p *Patch) Apply(body []byte) (after []byte, undo []Splice, err error) {
 	a := applier{orig: body, body: body, undo: make([]Splice, 0, len(p.ops)+1)}
+	// Nearly all operations add at most their member, so the copy rarely has to grow: a sum
+	// may have more digits than its parts, and a move adds what it moves.
 	grow := 0
 	for i := range p.ops {
 		grow += len(p.ops[i].member)
@@ -27,31 +29,34 @@ func (p *Patch) Apply(body []byte) (after []byte, undo []Splice, err error) {
 			return nil, nil, err
 		}
 	}
+	// Only the result counts: an operation may make room for an earlier one.
 	if len(a.body) > SizeMax {
 		return nil, nil, &SizeError{Size: len(a.body)}
 	}
-	slices.Reverse(a.undo)
+	slices.Reverse(a.undo) // what was done last is undone first
 	return a.body, a.undo, nil
 }
 
-// applier carries out a patch. Its body is the caller's until the first change
-// and its own, with room for all operations, from then on.
+// applier carries out one call of Apply. Its body is the caller's until the first change. From
+// then on it is a copy with room for all operations, which is changed in place.
 type applier struct {
 	orig []byte
 	body []byte
-	own  bool
-	room int
+	own  bool // body is the copy
+	room int  // bytes that the copy has room for
 	undo []Splice
 }
 
-// splice replaces body[start:end] by text, which must not share memory with body,
-// and notes the undo of the change at path.
+// splice replaces body[start:end] by text, which must not share memory with body, and records
+// the undo of the change at path.
 func (a *applier) splice(start, end int, text []byte, path string) {
 	s := Splice{Path: path, Offset: uint32(start), Len: uint32(len(text))}
 	if a.own {
+		// The copy is changed in place, so the old bytes must be saved from it.
 		s.Old = bytes.Clone(a.body[start:end])
 		a.body = slices.Replace(a.body, start, end, text...)
 	} else {
+		// The caller's body never changes, so the undo may point into it.
 		s.Old = a.orig[start:end:end]
 		after := make([]byte, 0, a.room)
 		after = append(append(after, a.body[:start]...), text...)
@@ -77,7 +82,7 @@ func (a *applier) apply(o *patchOp) *PatchError {
 		return a.incr(&pl, o)
 	}
 	if !pl.found {
-		return pl.missing()
+		return pl.missingError()
 	}
 	if o.Kind == OpRemove {
 		a.remove(&pl)
@@ -89,31 +94,38 @@ func (a *applier) apply(o *patchOp) *PatchError {
 
 // add sets a member or inserts an element: member is `,"name":value`, where the
 // value begins at valueAt.
-func (a *applier) add(pl *place, member []byte, valueAt int) *PatchError {
+func (a *applier) add(pl *location, member []byte, valueAt int) *PatchError {
 	if !pl.inArray || !pl.found {
 		return a.set(pl, member, valueAt)
 	}
 	if pl.step.KeyValue != "" {
 		return &PatchError{Msg: "an element is inserted at an index or at -, not at a key"}
 	}
+	// The elements behind the new one move, so the change is one of the whole array.
 	text := append(bytes.Clone(member[valueAt:]), ',')
-	a.splice(pl.start, pl.start, text, pl.holder())
+	a.splice(pl.start, pl.start, text, pl.containerPointer())
 	return nil
 }
 
-// set replaces what is at the place or, if nothing is, adds a member or appends
-// an element.
-func (a *applier) set(pl *place, member []byte, valueAt int) *PatchError {
+// set replaces the value at the location. If there is none, it adds a member or appends an
+// element.
+func (a *applier) set(pl *location, member []byte, valueAt int) *PatchError {
 	if pl.found {
 		a.splice(pl.start, pl.end, member[valueAt:], pl.pointer())
 		return nil
 	}
+	// member is `,"name":value`, and text what of it is written:
+	//
+	//	object with members   ,"name":value
+	//	empty object          "name":value
+	//	array with elements   ,value
+	//	empty array           value
 	text, path := member, pl.pointer()
 	if pl.inArray {
 		if !pl.isEnd() {
-			return pl.missing()
+			return pl.missingError()
 		}
-		text, path = member[valueAt-1:], pl.holder()
+		text, path = member[valueAt-1:], pl.containerPointer() // the byte before is dropped below
 		if pl.count > 0 {
 			text = append([]byte{','}, member[valueAt:]...)
 		}
@@ -125,7 +137,7 @@ func (a *applier) set(pl *place, member []byte, valueAt int) *PatchError {
 	return nil
 }
 
-func (a *applier) incr(pl *place, o *patchOp) *PatchError {
+func (a *applier) incr(pl *location, o *patchOp) *PatchError {
 	if !pl.found {
 		return a.set(pl, o.member, o.valueAt)
 	}
@@ -141,11 +153,15 @@ func (a *applier) incr(pl *place, o *patchOp) *PatchError {
 	return nil
 }
 
-func (a *applier) remove(pl *place) {
+func (a *applier) remove(pl *location) {
 	path := pl.pointer()
 	if pl.inArray {
-		path = pl.holder()
+		path = pl.containerPointer()
 	}
+	// One comma goes too: the one before it, or, of the first, the one behind.
+	//
+	//	{"a":1,"b":2}  without b  {"a":1}
+	//	{"a":1,"b":2}  without a  {"b":2}
 	start, end := pl.first, pl.end
 	switch {
 	case pl.prevEnd >= 0:
@@ -159,7 +175,7 @@ func (a *applier) remove(pl *place) {
 func (a *applier) move(o *patchOp) *PatchError {
 	pl, err := a.locate(o.from, o.From)
 	if err == nil && !pl.found {
-		err = pl.missing()
+		err = pl.missingError()
 	}
 	if err != nil {
 		err.Path = o.From
@@ -172,6 +188,9 @@ func (a *applier) move(o *patchOp) *PatchError {
 	if deep := depth(value); len(o.path)+deep > DepthMax {
 		return &PatchError{Msg: fmt.Sprintf("the item would be nested more than %d deep", DepthMax)}
 	}
+	// The value is copied before it is removed, because removing may overwrite it in place.
+	// The target is looked for after that: RFC 6902 defines a move as a remove and an add,
+	// so an index behind the removed element has changed by then.
 	member := append(AppendQuote([]byte{','}, o.path[len(o.path)-1].Name), ':')
 	valueAt := len(member)
 	member = append(member, value...)
@@ -182,34 +201,35 @@ func (a *applier) move(o *patchOp) *PatchError {
 	return a.add(&pl, member, valueAt)
 }
 
-// place is where the last step of a path leads: to a value that is there, or to
-// where one could be.
-type place struct {
+// location is where the last step of a path leads: to a value that is there, or to where one
+// could be added. One call of locate sets all of it; the fields from inArray on are those of
+// the last step. Numbers are indexes into the item.
+type location struct {
 	path    Path
 	text    string // path as it was given
 	step    *Step
-	indices []int // what steps by key came to, in order
+	indices []int // of each step by key: its number in path, and the element's index
 	inArray bool
 	found   bool
 	start   int // of the value
 	end     int
-	first   int // of the member: its name's quote
-	index   int // of the element
+	first   int // of the member: the opening quote of its name; of an element: start
+	index   int // number of the element in its array
 
 	prevEnd   int // end of the member or element before, -1 if there is none
-	nextStart int // start of the one after, -1
-	count     int // of members or elements if nothing was found
-	last      int // end of the last of them, or the index behind the bracket
+	nextStart int // start of the one after, -1 if there is none
+	count     int // how many members or elements came before, all of them if nothing was found
+	last      int // end of the last of those, or the index behind the bracket; -1: the JSON is broken
 }
 
-// isEnd tells whether a place in an array at which nothing was found is the one
-// after the last element.
-func (pl *place) isEnd() bool {
+// isEnd reports whether a location in an array, at which nothing was found, is the one after
+// the last element.
+func (pl *location) isEnd() bool {
 	return pl.step.isEnd() || pl.step.IsIndex && pl.step.Index == pl.count
 }
 
-// missing is the refusal to do something with what is not there.
-func (pl *place) missing() *PatchError {
+// missingError returns the error of an operation on a value that is not there.
+func (pl *location) missingError() *PatchError {
 	switch {
 	case !pl.inArray:
 		return &PatchError{Msg: "does not exist"}
@@ -223,8 +243,9 @@ func (pl *place) missing() *PatchError {
 	return &PatchError{Msg: fmt.Sprintf("%q is no index of an array", pl.step.Name)}
 }
 
-// pointer returns the concrete pointer of the place.
-func (pl *place) pointer() string {
+// pointer returns the location as a pointer with indexes in place of keys:
+// /tags/[id="x"]/name is /tags/3/name.
+func (pl *location) pointer() string {
 	if len(pl.indices) == 0 {
 		return pl.text
 	}
@@ -242,5 +263,6 @@ func (pl *place) pointer() string {
 	return string(b)
 }
 
-// holder returns the concrete pointer of the array or object of the place.
-func (pl *place) holder() string { return parentPointer(pl.pointer()) }
+// containerPointer returns the pointer of the array or object in which the location is, with
+// indexes in place of keys.
+func (pl *location) containerPointer() string { return parentPointer(pl.pointer()) }

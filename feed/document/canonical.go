@@ -64,6 +64,7 @@ func AppendCanonical(dst, raw []byte) []byte {
 
 // appendCanonicalString appends what raw, the inside of a JSON string, says.
 func appendCanonicalString(dst, raw []byte) []byte {
+	// Nearly all strings have no escape and no NUL, and are their own text.
 	if bytes.IndexByte(raw, '\\') < 0 && bytes.IndexByte(raw, 0) < 0 {
 		return append(append(dst, raw...), 0, 1)
 	}
@@ -81,6 +82,14 @@ func appendCanonicalNumber(dst []byte, d decimal.Number) []byte {
 	if len(d.Sig) == 0 {
 		return append(dst, signZero)
 	}
+	// A greater exponent is a greater amount, because the first digit is not 0. Adding 2^31
+	// makes the order of the bytes that of signed exponents. The complement reverses the
+	// order for negative numbers, the end mark included:
+	//
+	//	 1.2   03 80000001 0D 00
+	//	 1.25  03 80000001 0D 33 00     greater, as the mark 00 is below every pair
+	//	-1.25  01 7FFFFFFE F2 CC FF
+	//	-1.2   01 7FFFFFFE F2 FF        greater
 	const half = 1 << 31
 	exp := uint32(min(max(d.Exp, -half), half-1) + half)
 	sign, flip := byte(signPositive), byte(0)

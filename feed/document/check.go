@@ -17,10 +17,10 @@ const (
 	IDMax    = 1023    // bytes of an id
 )
 
-// Check tells whether body is an item: one JSON object in UTF-8 with nothing but
+// Check reports whether body is an item: one JSON object in UTF-8 with nothing but
 // white space around it, at most SizeMax bytes and DepthMax deep, in which no
-// object has two members of one name, no string holds half of a surrogate pair
-// and no number an exponent beyond ExponentMax.
+// object has two members of one name, no string holds half of a surrogate pair,
+// and no number has an exponent beyond ExponentMax.
 //
 // The error is a *SizeError or a *SyntaxError.
 func Check(body []byte) error {
@@ -40,7 +40,7 @@ func Check(body []byte) error {
 	return err
 }
 
-// CheckValue tells whether raw is one JSON value that may stand in an item. The
+// CheckValue reports whether raw is one JSON value that may stand in an item. The
 // error is as of Check.
 func CheckValue(raw []byte) error {
 	if len(raw) > SizeMax {
@@ -50,8 +50,8 @@ func CheckValue(raw []byte) error {
 	return err
 }
 
-// CheckID tells whether id may be the id of an item: 1 to IDMax bytes of UTF-8
-// without / \ ? and #, which have a meaning in URLs.
+// CheckID reports whether id may be the id of an item: 1 to IDMax bytes of UTF-8
+// without / \ ? and #, which have a meaning in URLs. The error says what is wrong.
 func CheckID(id string) error {
 	switch i := strings.IndexAny(id, `/\?#`); {
 	case id == "":
@@ -66,7 +66,7 @@ func CheckID(id string) error {
 	return nil
 }
 
-// CheckNewID tells whether an item may be made with id: CheckID, and it is neither
+// CheckNewID reports whether an item may be made with id: CheckID, and it is neither
 // . nor .., which every URL library takes out of a path, so that no SDK could read
 // or delete the item. CheckID allows them, so that an item of an earlier version
 // with such an id can still be reached over NATS.
@@ -80,6 +80,8 @@ func CheckNewID(id string) error {
 // check checks one value whose outermost object or array is at the given depth,
 // and returns how deep it is: 0 for a scalar.
 func check(body []byte, depth int) (deep int, err error) {
+	// UTF-8 is checked for the whole text at once, so that strings need not be decoded. The
+	// loop only finds the position for the error.
 	if !utf8.Valid(body) {
 		i := 0
 		for i < len(body) {
@@ -91,6 +93,8 @@ func check(body []byte, depth int) (deep int, err error) {
 		}
 		return 0, syntaxError(body, i, "byte 0x%02X is not UTF-8", body[i])
 	}
+	// Room for the names of open objects, on the stack: an item with few members in each of
+	// its objects is checked without allocating.
 	var space [32]span
 	c := checker{body: body}
 	i := skipJSONSpace(body, 0)
@@ -105,9 +109,12 @@ func check(body []byte, depth int) (deep int, err error) {
 	return max(0, c.deepest-depth+1), nil
 }
 
-// checker checks a JSON text. Its methods take the index where something must
-// begin and return the one behind it, or -1 after they have set err. In names they
-// hand on room behind the names of the objects that are open.
+// checker checks a JSON text. Its methods take the index at which something must begin, and
+// return the index behind it, or -1 after they have set err. names is one array for all
+// objects that are open, each behind the one that holds it:
+//
+//	{"a": {"b": 1, "c": 2}}     at 2: names of the outer object  a
+//	                                  names of the inner object    b c
 type checker struct {
 	body    []byte
 	err     error
@@ -137,7 +144,7 @@ func (c *checker) value(i, depth int, names []span) int {
 		}
 		c.deepest = max(c.deepest, depth)
 		if b == '{' {
-			return c.object(i, depth, names[len(names):])
+			return c.object(i, depth, names[len(names):]) // empty, behind the outer object's names
 		}
 		return c.array(i, depth, names)
 	case b == '-' || b >= '0' && b <= '9':
@@ -209,8 +216,8 @@ func (c *checker) array(i, depth int, names []span) int {
 	}
 }
 
-// member adds a name to those of its object and refuses one that is there already.
-// It compares with each of a few names and looks many up in seen.
+// member adds a name to those of its object, and refuses a name that is there already. It
+// compares with each name while they are few; then it moves them to the map seen.
 func (c *checker) member(name span, names []span, seen map[string]struct{}) ([]span, map[string]struct{}) {
 	const few = 16
 	raw := c.body[name.start:name.end]

@@ -31,6 +31,7 @@ func (c *checker) number(i int) int {
 	if i = c.digits(i); i < 0 {
 		return -1
 	}
+	// JSON has no leading zeros. The digits are read first, so that the error names them all.
 	if c.body[first] == '0' && i > first+1 {
 		return c.fail(first, "a number must not begin with 0 and another digit")
 	}
@@ -47,6 +48,7 @@ func (c *checker) number(i int) int {
 		if i = c.digits(i); i < 0 {
 			return -1
 		}
+		// Valid JSON, but a few bytes that stand for a gigabyte of digits.
 		if e := decimal.Exponent(c.body[exp:i]); e > ExponentMax || e < -ExponentMax {
 			return c.fail(start, "the number's exponent is beyond %d", ExponentMax)
 		}
@@ -70,6 +72,8 @@ func (c *checker) text(i int) int {
 	body := c.body
 	i++
 	for {
+		// Eight bytes at a time up to a quote, a backslash or a control character. The lowest
+		// mark of each function is exact, so the first byte of the three is found.
 		for i+8 <= len(body) {
 			w := binary.LittleEndian.Uint64(body[i:])
 			m := scan.HasByte(w, '"') | scan.HasByte(w, '\\') | scan.HasControl(w)
@@ -115,6 +119,8 @@ func (c *checker) escape(i int) int {
 	if !utf16.IsSurrogate(r) {
 		return 6
 	}
+	// The high half of a pair must be followed by an escape of the low half. A half alone has
+	// no UTF-8, so it would come back as U+FFFD from every reader that decodes it.
 	if r < 0xDC00 && len(raw) > 7 && raw[6] == '\\' && raw[7] == 'u' {
 		if utf16.DecodeRune(r, scan.HexRune(raw[6:])) != utf8.RuneError {
 			return 12
@@ -152,6 +158,6 @@ func describe(body []byte, i int) string {
 			return word
 		}
 	}
-	r, _ := utf8.DecodeRune(body[i:])
+	r, _ := utf8.DecodeRune(body[i:]) // a whole character: a message must not show half of one
 	return fmt.Sprintf("%q", r)
 }

@@ -2,8 +2,8 @@ package document
 
 import "github.com/millrace/millrace/feed/document/scan"
 
-// EachSetter gives fields their values in every element of an array that is an
-// object and holds certain values, or removes those elements.
+// EachSetter selects the elements of an array that are objects with given values. It gives
+// fields of those elements their values, or removes the elements.
 type EachSetter struct {
 	array   Path
 	pointer string // of the array
@@ -37,7 +37,7 @@ func NewEachSetter(array Path, match, set []FieldValue, remove bool) (*EachSette
 	case remove && len(set) > 0:
 		return nil, &PatchError{Op: -1, Path: s.pointer, Msg: "elements are either set or removed"}
 	}
-	// An element is one deeper than its array.
+	// The fields are checked against DepthMax too, and an element is one deeper than its array.
 	if err := s.element.compile(set, s.pointer+"/*", len(array)+1); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *EachSetter) Append(dst []byte, undo []Splice, body []byte) ([]byte, []S
 	return e.apply(dst, undo, body)
 }
 
-// Holds tells whether Apply would change nothing. The error is as of Apply.
+// Holds reports whether Apply would change nothing. The error is as of Apply.
 func (s *EachSetter) Holds(body []byte) (bool, error) {
 	var e edits
 	if err := s.arrays(body, scan.Space(body, 0), s.array, &e); err != nil {
@@ -75,7 +75,7 @@ func (s *EachSetter) Holds(body []byte) (bool, error) {
 	return e.len() == 0, nil
 }
 
-// Matches tells whether any element is one that Apply would look after.
+// Matches reports whether the item has an element that Apply would set or remove.
 func (s *EachSetter) Matches(body []byte) bool {
 	found := false
 	walk(body, scan.Space(body, 0), s.array, func(_ []byte, offset int) bool {
@@ -92,6 +92,7 @@ func (s *EachSetter) Matches(body []byte) bool {
 
 // arrays plans the edits of every array at p from the value at b[i].
 func (s *EachSetter) arrays(b []byte, i int, p Path, e *edits) error {
+	// The steps up to the first [*] lead to one value. Each [*] branches once for an element.
 	n := 0
 	for n < len(p) && !p[n].All {
 		n++
@@ -102,7 +103,7 @@ func (s *EachSetter) arrays(b []byte, i int, p Path, e *edits) error {
 	if n == len(p) {
 		return s.elements(b, i, e)
 	}
-	if b[i] == '{' && p[n].inObject() {
+	if b[i] == '{' && p[n].inObject() { // the * of a pointer is a name in an object
 		if i = scan.Member(b, i, p[n].Name); i < 0 {
 			return nil
 		}
@@ -129,6 +130,7 @@ func (s *EachSetter) elements(b []byte, i int, e *edits) error {
 		}
 		removed := false
 		if s.matches(b[:end], i) {
+			// The path of the array, because the elements behind a removed one move.
 			if removed = s.remove; removed {
 				removal{i, end, prevEnd, kept}.plan(b, s.pointer, e)
 			} else if err := setMembers(b, i, s.element.children, e); err != nil {
@@ -141,13 +143,15 @@ func (s *EachSetter) elements(b []byte, i int, e *edits) error {
 	return nil
 }
 
-// matches tells whether the element at b[i] is an object that holds the values of
+// matches reports whether the element at b[i] is an object that holds the values of
 // match.
 func (s *EachSetter) matches(b []byte, i int) bool {
 	if b[i] != '{' {
 		return false
 	}
 	for n := range s.match {
+		// Present and wanted: the values are compared. Absent and wanted absent: it matches.
+		// One of the two alone: it does not.
 		f := &s.match[n]
 		v := find(b, i, f.Path)
 		if v < 0 || f.Value == nil {

@@ -18,7 +18,7 @@ func findKey(b []byte, i int, name, value string) int {
 	return -1
 }
 
-// hasKey tells whether the value that begins at b[i] is an object whose member
+// hasKey reports whether the value that begins at b[i] is an object whose member
 // name equals value.
 func hasKey(b []byte, i int, name, value string) bool {
 	v := scan.Member(b, i, name)

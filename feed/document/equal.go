@@ -48,10 +48,10 @@ func KindOf(raw []byte) Kind {
 	return Number
 }
 
-// Equal tells whether two raw values are the same: numbers as exact decimals (1.0
-// and 1e0 are 1; 9007199254740993 is not 9007199254740992), strings by what they
-// say, arrays element by element, objects whatever the order of their members.
-// It allocates only for objects of many members in another order.
+// Equal reports whether two raw values are the same: numbers as exact decimals (1.0 and 1e0
+// are 1; 9007199254740993 is not 9007199254740992), strings by their text whatever its
+// escapes, arrays element by element, objects in any order of their members. It allocates
+// only for objects whose members are in another order.
 func Equal(a, b []byte) bool {
 	a, b = scan.Trim(a), scan.Trim(b)
 	if bytes.Equal(a, b) {
@@ -84,7 +84,8 @@ func equalScalarText(a []byte, b string) bool {
 	if (a[0] == '"') != (b[0] == '"') {
 		return false
 	}
-	// Two plain strings, which is nearly always, need no copy.
+	// Two strings without escapes are equal only if their bytes are, and those differ. That
+	// is nearly always so, and spares the copy of b.
 	if a[0] == '"' && bytes.IndexByte(a, '\\') < 0 && strings.IndexByte(b, '\\') < 0 {
 		return false
 	}
@@ -103,8 +104,8 @@ func equalArrays(a, b []byte) bool {
 	return i < 0 && j < 0
 }
 
-// equalObjects walks both objects side by side and leaves that path at the first
-// difference of names.
+// equalObjects walks both objects side by side, and allocates nothing while their members are
+// in the same order. From the first name that differs, equalUnordered compares the rest.
 func equalObjects(a, b []byte) bool {
 	i, j := scan.FirstMember(a, 0), scan.FirstMember(b, 0)
 	for i >= 0 && j >= 0 {
@@ -125,9 +126,11 @@ func equalObjects(a, b []byte) bool {
 	return i < 0 && j < 0
 }
 
-// equalUnordered tells whether the members of a from i on are those of b from j
+// equalUnordered reports whether the members of a from i on are those of b from j
 // on, in any order.
 func equalUnordered(a []byte, i int, b []byte, j int) bool {
+	// A name occurs once in an object, so equal counts and a partner for each member of a
+	// make the objects equal.
 	members := make(map[string][]byte)
 	count := 0
 	for ; j >= 0; j = scan.Next(b, j) {

@@ -158,7 +158,7 @@ func FuzzEqualAndCanonical(f *testing.F) {
 	})
 }
 
-// hugeExponent tells whether exact rationals would need more than a moment.
+// hugeExponent reports whether exact rationals would need more than a moment.
 func hugeExponent(s string) bool {
 	_, exp, found := strings.Cut(strings.ToLower(s), "e")
 	return found && len(exp) > 4

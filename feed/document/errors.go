@@ -29,7 +29,7 @@ func (e *SizeError) Error() string {
 // PatchError says which operation of a patch, or which field of a setter, cannot
 // be carried out, and why.
 type PatchError struct {
-	Op   int    // index of the operation, from 0; -1 for a field, or if it is none alone
+	Op   int    // index of the operation, from 0; -1 for a field, or for the patch as a whole
 	Path string // as the operation gave it; the pointer of a field
 	Msg  string
 }

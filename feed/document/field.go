@@ -40,7 +40,7 @@ func ParseField(s string) (Path, error) {
 		}
 		n := bareName(s[i:end])
 		if n == 0 {
-			return nil, &PathError{Text: s, Offset: i, Msg: `want a name; other than plain ones are written ["…"]`}
+			return nil, &PathError{Text: s, Offset: i, Msg: `want a name; one that is not plain is written ["…"]`}
 		}
 		p, i = append(p, Step{Name: s[i : i+n]}), i+n
 	}
@@ -50,8 +50,8 @@ func ParseField(s string) (Path, error) {
 	return p, nil
 }
 
-// Field is a path as somebody wrote it, and what it was parsed to. It is written as
-// that text everywhere. The zero Field is none.
+// Field is a path as somebody wrote it, with its parsed form. Everything that writes it writes
+// that text. The zero Field is no field.
 type Field struct {
 	text string
 	path Path
@@ -66,19 +66,19 @@ func NewField(text string) (Field, error) {
 	return Field{text, p}, nil
 }
 
-// FieldOf returns a path in its one form.
+// FieldOf returns the Field whose text is p.String().
 func FieldOf(p Path) Field { return Field{p.String(), p} }
 
 // String returns the path as it was written.
 func (f Field) String() string { return f.text }
 
-// Path returns what was parsed, which must not be changed; nil for none.
+// Path returns the parsed path, nil for the zero Field. It must not be changed.
 func (f Field) Path() Path { return f.path }
 
-// IsZero tells whether there is none.
+// IsZero reports whether f is no field.
 func (f Field) IsZero() bool { return f.path == nil }
 
-// Equal tells whether two fields are written alike.
+// Equal reports whether two fields have the same text. Other texts may mean the same path.
 func (f Field) Equal(other Field) bool { return f.text == other.text }
 
 // MarshalText returns the path as it was written.
@@ -166,6 +166,10 @@ func parseBrackets(s string, i int) (b brackets, err error) {
 		name = s[i : i+n]
 		i += n
 	}
+	// What follows decides what the name was: = makes it a key, quotes a member's name, and
+	// alone it must be an index.
+	//
+	//	[id = "x"]   ["id"]   [0]
 	i = skipText(s, i)
 	if i < len(s) && s[i] == '=' && !step.All && (quoted || name != "") {
 		i = skipText(s, i+1)
@@ -200,6 +204,8 @@ func keyValue(s string) (raw []byte, n int, msg string) {
 	if s[0] == '"' || s[0] == '\'' {
 		return quotedText(s)
 	}
+	// Not a string, so neither a space nor a bracket can be in it. CheckValue says whether it
+	// is JSON.
 	if n = strings.IndexAny(s, " ]"); n < 0 {
 		n = len(s)
 	}
@@ -216,6 +222,7 @@ func quotedText(s string) (raw []byte, n int, msg string) {
 	quote := s[0]
 	raw = []byte{'"'}
 	for n = 1; n < len(s) && s[n] != quote; n++ {
+		// The result is a JSON string, in which ' has no escape and " needs one.
 		switch c := s[n]; {
 		case c == '\\' && n+1 < len(s):
 			n++

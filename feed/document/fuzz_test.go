@@ -76,7 +76,7 @@ func distinct(d *json.Decoder, depth int) bool {
 	return true
 }
 
-// unpaired tells whether a valid text escapes half of a surrogate pair, which
+// unpaired reports whether a valid text escapes half of a surrogate pair, which
 // encoding/json reads as U+FFFD.
 func unpaired(body []byte) bool {
 	plain := strings.NewReplacer(`\\`, "", "\uFFFD", "", `\ufffd`, "", `\uFFFD`, "", `\uFffd`, "").Replace(string(body))

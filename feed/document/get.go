@@ -23,6 +23,7 @@ func Get(body []byte, p Path) (raw []byte, ok bool) {
 
 // find returns the index of the first value at p from the value at b[i], or -1.
 func find(b []byte, i int, p Path) int {
+	// What a step means depends on the value that it meets, see Step.
 	for n := range p {
 		if i < 0 || i >= len(b) {
 			return -1
@@ -72,6 +73,7 @@ func Walk(body []byte, p Path, f func(raw []byte, offset int) bool) {
 
 // walk is Walk from the value at b[i]. It returns false if f did.
 func walk(b []byte, i int, p Path, f func(raw []byte, offset int) bool) bool {
+	// Up to the first [*] there is one value, which find reaches without recursion.
 	n := 0
 	for n < len(p) && !p[n].All {
 		n++
@@ -100,16 +102,16 @@ func walk(b []byte, i int, p Path, f func(raw []byte, offset int) bool) bool {
 	return true
 }
 
-// Members calls f for every member of a raw object, in order: what its name says
-// and its raw value, both shared with obj except for a name with escapes. It ends
-// when f returns false, and does nothing if obj is no object.
+// Members calls f for every member of a raw object, in order, with the text of its name and
+// its raw value. Both share memory with obj, except for a name with escapes. It ends when
+// f returns false, and does nothing if obj is not an object.
 func Members(obj []byte, f func(name, raw []byte) bool) {
 	for i := scan.FirstMember(obj, scan.Space(obj, 0)); i >= 0; i = scan.Next(obj, i) {
 		quote, value := scan.MemberValue(obj, i)
 		if quote < 0 {
 			return
 		}
-		name := obj[i+1 : quote : quote]
+		name := obj[i+1 : quote : quote] // clipped, so that f cannot append into the item
 		if bytes.IndexByte(name, '\\') >= 0 {
 			name = scan.AppendText(nil, name)
 		}
@@ -119,9 +121,9 @@ func Members(obj []byte, f func(name, raw []byte) bool) {
 	}
 }
 
-// Elements calls f for every element of a raw array, in order: its index and its
-// raw value, which shares memory with arr. It ends when f returns false, and does
-// nothing if arr is no array.
+// Elements calls f for every element of a raw array, in order, with its index and its raw
+// value, which shares memory with arr. It ends when f returns false, and does nothing if
+// arr is not an array.
 func Elements(arr []byte, f func(i int, raw []byte) bool) {
 	n := 0
 	for i := scan.FirstElement(arr, scan.Space(arr, 0)); i >= 0; i = scan.Next(arr, i) {

@@ -6,10 +6,10 @@ import (
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
-// locate follows p, written as text, to its last step. It fails if what should hold the value is
-// missing or can hold nothing.
-func (a *applier) locate(p Path, text string) (place, *PatchError) {
-	pl := place{path: p, text: text}
+// locate follows p, written as text, to its last step. It fails if the object or array in which
+// the last step would be is missing, or is a scalar.
+func (a *applier) locate(p Path, text string) (location, *PatchError) {
+	pl := location{path: p, text: text}
 	b, i := a.body, scan.Space(a.body, 0)
 	if i == len(b) {
 		return pl, &PatchError{Msg: errBroken.Msg}
@@ -36,8 +36,9 @@ func (a *applier) locate(p Path, text string) (place, *PatchError) {
 		if n == len(p)-1 {
 			break
 		}
+		// Only the last step may lead to nothing: parents are not made.
 		if !pl.found {
-			err := pl.missing()
+			err := pl.missingError()
 			err.Msg = parentName(p[:n+1]) + ": " + err.Msg
 			return pl, err
 		}
@@ -46,7 +47,7 @@ func (a *applier) locate(p Path, text string) (place, *PatchError) {
 	return pl, nil
 }
 
-// parentName names what a path leads to in errors.
+// parentName returns what errors call the value at p.
 func parentName(p Path) string {
 	if len(p) == 0 {
 		return "the item"
@@ -54,12 +55,12 @@ func parentName(p Path) string {
 	return p.Pointer()
 }
 
-// broken tells whether a scan met what Check would have refused.
-func (pl *place) broken() bool { return pl.last < 0 }
+// broken reports whether a scan met bytes that Check would have refused.
+func (pl *location) broken() bool { return pl.last < 0 }
 
 // member looks for the member that the step names in the object at b[i].
-func (pl *place) member(b []byte, i int) {
-	pl.begin(i)
+func (pl *location) member(b []byte, i int) {
+	pl.reset(i)
 	for i = scan.FirstMember(b, i); i >= 0; i = scan.Next(b, i) {
 		quote, value := scan.MemberValue(b, i)
 		end := -1
@@ -71,17 +72,17 @@ func (pl *place) member(b []byte, i int) {
 			return
 		}
 		if scan.SameName(b[i+1:quote], pl.step.Name) {
-			pl.at(b, i, value, end)
+			pl.setFound(b, i, value, end)
 			return
 		}
-		pl.pass(end)
+		pl.skip(end)
 		i = end
 	}
 }
 
 // element looks for the element that the step means in the array at b[i].
-func (pl *place) element(b []byte, i int) {
-	pl.begin(i)
+func (pl *location) element(b []byte, i int) {
+	pl.reset(i)
 	s := pl.step
 	for i = scan.FirstElement(b, i); i >= 0; i = scan.Next(b, i) {
 		end := scan.Value(b, i)
@@ -90,28 +91,28 @@ func (pl *place) element(b []byte, i int) {
 			return
 		}
 		if s.isElement(b[:end], i, pl.count) {
-			pl.at(b, i, i, end)
+			pl.setFound(b, i, i, end)
 			return
 		}
-		pl.pass(end)
+		pl.skip(end)
 		i = end
 	}
 }
 
-// begin forgets the step before and stands behind the bracket at b[i].
-func (pl *place) begin(i int) {
+// reset prepares pl for the object or array whose bracket is b[i].
+func (pl *location) reset(i int) {
 	pl.found, pl.count, pl.last = false, 0, i+1
 	pl.prevEnd, pl.nextStart = -1, -1
 }
 
-// pass notes a member or element that was not looked for and ends before end.
-func (pl *place) pass(end int) {
+// skip records a member or element that is not the one, and ends before end.
+func (pl *location) skip(end int) {
 	pl.count++
 	pl.prevEnd, pl.last = end, end
 }
 
-// at notes what was looked for.
-func (pl *place) at(b []byte, first, start, end int) {
+// setFound records the member or element that the step means.
+func (pl *location) setFound(b []byte, first, start, end int) {
 	pl.found, pl.first, pl.start, pl.end = true, first, start, end
 	pl.index = pl.count
 	pl.nextStart = scan.Next(b, end)
@@ -123,7 +124,7 @@ func depth(raw []byte) int {
 	deep, deepest := 0, 0
 	for i := 0; i < len(raw); i++ {
 		switch raw[i] {
-		case '"':
+		case '"': // brackets in strings do not count
 			if i = scan.String(raw, i+1); i < 0 {
 				return deepest
 			}

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// ExponentMax bounds the exponent of a number: Check refuses 1e1000001. No
-	// number that means anything comes near, and exact arithmetic needs an end.
+	// ExponentMax bounds the exponent of a number: Check refuses 1e1000001. No number in use
+	// comes near it, and exact arithmetic needs a bound.
 	ExponentMax = 1_000_000
 
 	// IncrDigitsMax bounds the digits that an exact sum may need: the largest
@@ -20,7 +20,7 @@ const (
 // errTooManyDigits says that a sum needs more than IncrDigitsMax digits.
 var errTooManyDigits = errors.New("the exact sum would need more than " + strconv.Itoa(IncrDigitsMax) + " digits")
 
-// isNumber tells whether a valid raw value is a number.
+// isNumber reports whether a valid raw value is a number.
 func isNumber(raw []byte) bool {
 	return len(raw) > 0 && (raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9')
 }
@@ -31,6 +31,7 @@ func addNumbers(a, b []byte) ([]byte, error) {
 	x, errX := strconv.ParseInt(string(a), 10, 64)
 	y, errY := strconv.ParseInt(string(b), 10, 64)
 	if errX == nil && errY == nil {
+		// A sum that wraps around moves against the sign of y. It is computed exactly below.
 		if sum := x + y; (sum > x) == (y > 0) {
 			return strconv.AppendInt(nil, sum, 10), nil
 		}
@@ -47,6 +48,9 @@ func addNumbers(a, b []byte) ([]byte, error) {
 	case n.Sign() == 0:
 		return decimal.Append(nil, m, mScale), nil
 	}
+	// Both are written with the smaller scale, which is the place of the sum's last digit:
+	//
+	//	1e600 + 1   601 digits: refused before any is computed
 	scale := min(mScale, nScale)
 	if max(p.Exp, q.Exp)-scale > IncrDigitsMax {
 		return nil, errTooManyDigits

@@ -32,16 +32,16 @@ const (
 type Op struct {
 	Kind string `json:"op"`
 	Path string `json:"path"`
-	// From is what a move moves.
+	// From is the path of the value that a move moves.
 	From string `json:"from,omitempty"`
-	// Value is what add, set and replace put in place, null if it is missing, and
-	// the number that incr adds.
+	// Value is the value that add, set and replace write, null if it is missing, and the
+	// number that incr adds.
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// PatchRules are what a store asks of a patch.
+// PatchRules are the rules that a patch must keep.
 type PatchRules struct {
-	// OpsMax bounds the operations. Default OpsMax; negative: no bound.
+	// OpsMax bounds the operations. Default 10, the constant OpsMax; negative: no bound.
 	OpsMax int
 	// Protected are paths that no operation may change, those of the partition
 	// key. The id and the properties that the store adds to items are always
@@ -59,8 +59,8 @@ type patchOp struct {
 	Op
 	path, from Path
 	value      []byte // trimmed
-	member     []byte // `,"name":value`
-	valueAt    int    // in member
+	member     []byte // `,"name":value`, made once for all items that the patch meets
+	valueAt    int    // where in member the value begins
 }
 
 // systemProperties are members that the store adds to the items that it answers.
@@ -110,6 +110,7 @@ func (o *patchOp) compile(protected []Path) *PatchError {
 			err.Path = o.From
 			return err
 		}
+		// A value cannot move into itself: it would be gone before it is added.
 		if len(o.path) > len(o.from) && o.from.Pointer() == o.path[:len(o.from)].Pointer() {
 			return &PatchError{Msg: fmt.Sprintf("lies within %q, which is moved", o.From)}
 		}
@@ -154,6 +155,7 @@ func opPath(pointer string, protected []Path) (Path, *PatchError) {
 	if path[0].Name == "id" {
 		return nil, &PatchError{Msg: "the id of an item cannot be changed"}
 	}
+	// A parent of the key holds it, and a child of it would change it.
 	for _, key := range protected {
 		if path.covers(key) || key.covers(path) {
 			return nil, &PatchError{Msg: key.Pointer() + " is part of the partition key, which cannot be changed"}
@@ -162,8 +164,8 @@ func opPath(pointer string, protected []Path) (Path, *PatchError) {
 	return path, nil
 }
 
-// Paths returns the pointers that the operations change, as they were given,
-// moved ones included.
+// Paths returns the pointers that the operations change, as they were given. A move has two,
+// From and Path.
 func (p *Patch) Paths() []string {
 	var paths []string
 	for i := range p.ops {

@@ -92,7 +92,7 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// checkUndo tells whether undo turns after back into before, and that body, which
+// checkUndo reports whether undo turns after back into before, and that body, which
 // was before, was not written to.
 func checkUndo(tb testing.TB, before string, body, after []byte, undo []document.Splice) {
 	tb.Helper()

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Step is one step of a Path. What it means depends on where it is taken.
+// Step is one step of a Path. What it means depends on the value in which it is taken.
 //
 // In an object it is the member Name; a step of which only the fields below Name
 // are set leads nowhere. In an array it is the element at Index if IsIndex, every
@@ -22,12 +22,12 @@ type Step struct {
 	KeyValue string // a raw JSON scalar
 }
 
-// inObject tells whether the step can lead from an object to a member.
+// inObject reports whether the step can lead from an object to a member.
 func (s *Step) inObject() bool {
 	return s.Name != "" || !s.IsIndex && !s.All && s.KeyValue == ""
 }
 
-// isEnd tells whether the step means the place after the last element.
+// isEnd reports whether the step means the place after the last element.
 func (s *Step) isEnd() bool { return s.Name == "-" }
 
 // Path leads from a value to values within it. The empty path is the value itself.
@@ -49,6 +49,7 @@ func ParsePointer(s string) (Path, error) {
 		if n := strings.IndexByte(s[start:], '/'); n >= 0 {
 			end = start + n
 		}
+		// RFC 6901 has two escapes, ~0 and ~1. Any other ~ is an error there and here.
 		token := s[start:end]
 		for i := 0; i < len(token); i++ {
 			if token[i] == '~' && (i+1 == len(token) || token[i+1] != '0' && token[i+1] != '1') {
@@ -82,6 +83,7 @@ func pointerStep(token string) Step {
 
 // parseIndex reads an index of an array: digits without a leading zero.
 func parseIndex(s string) (n int, ok bool) {
+	// Nine digits fit an int of 32 bits, and no array of an item is so long.
 	if s == "" || len(s) > 9 || len(s) > 1 && s[0] == '0' {
 		return 0, false
 	}
@@ -146,14 +148,18 @@ func unescapeToken(token string) string {
 	if strings.IndexByte(token, '~') < 0 {
 		return token
 	}
+	// ~1 first, as RFC 6901 asks: ~01 means ~1 and not /.
 	return strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
 }
 
-// Touched tells whether a change at the given pointer, the Path of a splice, may
-// alter what p reads: whether one of the two leads to where the other does, or to
-// something that holds it. It does not know the item, so a step by key or * is
-// taken to meet every element. It does not allocate for pointers without ~.
+// Touched reports whether a change at the given pointer, the Path of a splice, may alter what
+// p reads: whether one of the two leads to the same value as the other, or to a parent of
+// it. It does not know the item, so a step by key or * counts as meeting every element. It
+// does not allocate for pointers without ~.
 func (p Path) Touched(pointer string) bool {
+	//	p = /a/b      pointer /a     true: a parent changed
+	//	              pointer /a/b/c true: a child changed
+	//	              pointer /a/c   false
 	for i := range p {
 		if pointer == "" {
 			return true
@@ -172,7 +178,7 @@ func (p Path) Touched(pointer string) bool {
 	return true
 }
 
-// mayBe tells whether the step and a token of a concrete pointer, or one in which
+// mayBe reports whether the step and a token of a concrete pointer, or one in which
 // * or [key=value] stands for an index, may mean the same place.
 func (s *Step) mayBe(token string) bool {
 	if s.inObject() && s.Name == token {
@@ -189,8 +195,8 @@ func (s *Step) mayBe(token string) bool {
 	return false
 }
 
-// Overlaps tells whether one of two paths leads to, or into, what the other leads to.
-// Both are made of names.
+// Overlaps reports whether two paths lead to the same value, or one to a parent of the other's.
+// Only names are compared, so both must be made of names.
 func (p Path) Overlaps(q Path) bool {
 	for i := range min(len(p), len(q)) {
 		if p[i].Name != q[i].Name {
@@ -200,8 +206,8 @@ func (p Path) Overlaps(q Path) bool {
 	return true
 }
 
-// covers tells whether p leads to what q does or to something that holds it, by
-// the names of their steps.
+// covers reports whether p leads to the same value as q or to a parent of it. Only steps by
+// name are compared; a path with another step covers nothing.
 func (p Path) covers(q Path) bool {
 	if len(p) > len(q) {
 		return false

@@ -17,24 +17,25 @@ type FieldValue struct {
 
 // Setter gives the fields of an item their values in one pass.
 //
-// A field with a nil value is removed if it is there. A field that is Equal to
-// its value already is left as it is, byte for byte. Objects that are missing on
-// the way to a field are made, also in place of null; new members stand behind
-// the others. Elements of arrays are neither made nor removed.
+// A field with a nil value is removed if it is there. A field that is Equal to its value
+// already stays as it is, byte for byte. Objects that are missing on the way to a field are
+// made, also in place of null; new members follow the others. Elements of arrays are
+// neither made nor removed.
 type Setter struct {
 	root node
 }
 
-// node is a step on the way to fields.
+// node is one step on the way to fields. The fields of a setter form a tree, so that an item
+// is scanned once for all of them.
 type node struct {
 	step     Step
 	path     string // pointer
 	leaf     bool
 	value    []byte // of a leaf; nil removes it
 	children []node
-	// fresh is what a missing member becomes, `,"name":value`; value its part from
-	// freshValue on. It is nil if nothing is to be made, or cannot be if obstacle
-	// is not empty.
+	// fresh is the text that is written for a missing member, `,"name":value`; its value
+	// begins at freshValue. It is nil if nothing is to be written, or if nothing can be,
+	// for the reason in obstacle.
 	fresh      []byte
 	freshValue int
 	obstacle   string
@@ -77,7 +78,7 @@ func (s *Setter) Append(dst []byte, undo []Splice, body []byte) ([]byte, []Splic
 	return e.apply(dst, undo, body)
 }
 
-// Holds tells whether every field has its value already, so that Apply would
+// Holds reports whether every field has its value already, so that Apply would
 // change nothing. The error is as of Apply.
 func (s *Setter) Holds(body []byte) (bool, error) {
 	var e edits
@@ -195,22 +196,24 @@ func (n *node) object() []byte {
 	return append(body, '}')
 }
 
-// missing returns the refusal if n is not there and cannot be made.
-func (n *node) missing() error {
+// missingError returns an error if n is not there and cannot be made.
+func (n *node) missingError() error {
 	if n.obstacle == "" {
 		return nil
 	}
 	return &PatchError{Op: -1, Path: n.path, Msg: n.obstacle}
 }
 
-// errBroken says that a scan met what Check would have refused.
+// errBroken says that a scan met bytes that Check would have refused.
 var errBroken = &PatchError{Op: -1, Msg: "the item is no valid JSON"}
 
 // setMembers plans the edits for the members of the object at b[i].
 func setMembers(b []byte, i int, nodes []node, e *edits) error {
-	seen, left := uint64(0), len(nodes)
+	// seen has a bit for each node, which FieldsMax allows. kept says that a member before
+	// this one stays, so that what follows needs a comma.
+	seen, unmatched := uint64(0), len(nodes)
 	prevEnd, kept, last := -1, false, i+1
-	for i = scan.FirstMember(b, i); i >= 0 && left > 0; i = scan.Next(b, i) {
+	for i = scan.FirstMember(b, i); i >= 0 && unmatched > 0; i = scan.Next(b, i) {
 		quote, value := scan.MemberValue(b, i)
 		if quote < 0 {
 			return errBroken
@@ -223,7 +226,7 @@ func setMembers(b []byte, i int, nodes []node, e *edits) error {
 		removed := false
 		if n >= 0 {
 			seen |= 1 << n
-			left--
+			unmatched--
 			if removed = nodes[n].leaf && nodes[n].value == nil; removed {
 				removal{i, end, prevEnd, kept}.plan(b, nodes[n].path, e)
 			} else if err := nodes[n].set(b, value, end, e); err != nil {
@@ -233,14 +236,16 @@ func setMembers(b []byte, i int, nodes []node, e *edits) error {
 		kept = kept || !removed
 		i, prevEnd, last = end, end, end
 	}
-	if left == 0 {
+	if unmatched == 0 {
 		return nil
 	}
+	// The loop has come to the end of the object. What was not met is missing, and is added
+	// there.
 	for n := range nodes {
 		if seen&(1<<n) != 0 {
 			continue
 		}
-		if err := nodes[n].missing(); err != nil {
+		if err := nodes[n].missingError(); err != nil {
 			return err
 		}
 		if fresh := nodes[n].fresh; fresh != nil {
@@ -265,15 +270,19 @@ func findNode(nodes []node, seen uint64, name []byte) int {
 	return -1
 }
 
-// removal is a member or element, from its first byte to its end, that is to go.
+// removal is a member or element, from its first byte to its end, that is to be removed.
 type removal struct {
 	start, end int
 	prevEnd    int  // end of what stands before it, -1 if nothing does
 	kept       bool // something before it stays
 }
 
-// plan removes it with one comma: the one before it if anything before it stays,
-// else the one behind.
+// plan removes it together with one comma: the one before it if anything before it stays,
+// else the one behind it.
+//
+//	{"a":1,"b":2,"c":3}   without a      {"b":2,"c":3}
+//	                      without a, b   {"c":3}
+//	                      without c      {"a":1,"b":2}
 func (r removal) plan(b []byte, path string, e *edits) {
 	if r.kept {
 		e.add(r.prevEnd, r.end, nil, path)
@@ -285,7 +294,7 @@ func (r removal) plan(b []byte, path string, e *edits) {
 	e.add(r.start, r.end, nil, path)
 }
 
-// set plans the edits that make the value in b[start:end] what n says.
+// set plans the edits that give the value in b[start:end] what n and its children ask.
 func (n *node) set(b []byte, start, end int, e *edits) error {
 	if n.leaf {
 		if !Equal(b[start:end], n.value) {
@@ -302,6 +311,8 @@ func (n *node) set(b []byte, start, end int, e *edits) error {
 	if n.fresh == nil && n.obstacle == "" {
 		return nil // only removals below, of what is not there
 	}
+	// Null counts as an object that is missing. Any other scalar is a value that would be
+	// lost: an error.
 	if b[start] == 'n' && n.fresh != nil {
 		e.add(start, end, n.fresh[n.freshValue:], n.path)
 		return nil
@@ -309,7 +320,7 @@ func (n *node) set(b []byte, start, end int, e *edits) error {
 	return &PatchError{Op: -1, Path: n.path, Msg: fmt.Sprintf("is %s, not an object", KindOf(b[start:end]))}
 }
 
-// isElement tells whether the step means the element at b[i], which is the one at
+// isElement reports whether the step means the element at b[i], which is the one at
 // index.
 func (s *Step) isElement(b []byte, i, index int) bool {
 	return s.IsIndex && s.Index == index || s.KeyValue != "" && b[i] == '{' && hasKey(b, i, s.KeyName, s.KeyValue)
@@ -317,13 +328,15 @@ func (s *Step) isElement(b []byte, i, index int) bool {
 
 // setElements plans the edits for the elements of the array at b[i].
 func setElements(b []byte, i int, nodes []node, e *edits) error {
-	seen, left := uint64(0), len(nodes)
+	seen, unmatched := uint64(0), len(nodes)
 	index := 0
-	for i = scan.FirstElement(b, i); i >= 0 && left > 0; i = scan.Next(b, i) {
+	for i = scan.FirstElement(b, i); i >= 0 && unmatched > 0; i = scan.Next(b, i) {
 		end := scan.Value(b, i)
 		if end < 0 {
 			return errBroken
 		}
+		// Two steps may mean one element, [0] and [id = "x"]. Its fields would then be planned
+		// twice, so that is refused.
 		found := -1
 		for n := range nodes {
 			if seen&(1<<n) != 0 || !nodes[n].step.isElement(b[:end], i, index) {
@@ -336,7 +349,7 @@ func setElements(b []byte, i int, nodes []node, e *edits) error {
 		}
 		if found >= 0 {
 			seen |= 1 << found
-			left--
+			unmatched--
 			if nodes[found].leaf && nodes[found].value == nil {
 				return &PatchError{Op: -1, Path: nodes[found].path, Msg: "is an element of an array; a setter removes members only"}
 			}

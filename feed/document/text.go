@@ -7,7 +7,8 @@ import (
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
-// Text returns what a raw JSON string says. ok is false if raw is no string.
+// Text returns the text of a raw JSON string, escapes decoded. ok is false if raw is not a
+// string.
 func Text(raw []byte) (text string, ok bool) {
 	raw = scan.Trim(raw)
 	if len(raw) < 2 || raw[0] != '"' || raw[len(raw)-1] != '"' {
@@ -16,7 +17,7 @@ func Text(raw []byte) (text string, ok bool) {
 	return string(scan.Unquote(raw)), true
 }
 
-// ID returns the id of an item. ok is false if it has none or it is no string.
+// ID returns the id of an item. ok is false if the item has none, or if it is not a string.
 func ID(body []byte) (id string, ok bool) {
 	i := scan.Member(body, scan.Space(body, 0), "id")
 	if i < 0 {
@@ -29,12 +30,12 @@ func ID(body []byte) (id string, ok bool) {
 	return Text(body[i:end])
 }
 
-// AppendQuote appends s as a JSON string to dst, escaping only what must be.
-// What is not UTF-8 becomes U+FFFD.
+// AppendQuote appends s as a JSON string to dst. It escapes only ", \ and control characters.
+// Bytes that are not UTF-8 become U+FFFD.
 func AppendQuote(dst []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
-	start := 0
+	start := 0 // of the run that is copied as it is
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c >= utf8.RuneSelf {
@@ -69,8 +70,8 @@ func AppendQuote(dst []byte, s string) []byte {
 	return append(append(dst, s[start:]...), '"')
 }
 
-// Excerpt returns at most size bytes of a text for a message, and a mark where it was
-// cut. It does not cut inside a character.
+// Excerpt returns at most size bytes of a text for a message, followed by … if it was cut. It
+// does not cut inside a character.
 func Excerpt(text string, size int) string {
 	if len(text) <= size {
 		return text

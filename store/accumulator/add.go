@@ -6,17 +6,16 @@ import (
 	"fmt"
 )
 
-// Add adds a share to the accumulator of its group and returns the state of the
-// group then. What changed is put into rec under keys that begin with the group and
-// nothing before it. The error is that of rec, or ErrFormat; rec may have taken a
-// part then, and must be given up.
+// Add adds a share to the accumulator of its group, and returns the group's new state. It puts
+// changed records into rec, under keys that begin with the group. The error is that of rec, or
+// ErrFormat; rec may have some of the records then, and the caller must drop it.
 //
-// It reads the accumulator, and for min, max and latest one record for each entry
-// of the share. Only where a member goes that the value shows does it range.
+// Add reads the accumulator, and for min, max and latest one record for each entry of the
+// share. It ranges only if a member is removed that the value shows.
 func (r *Rule) Add(rec Records, g Group, s *Share) (*State, error) {
 	a := adder{Rule: r, rec: rec, g: g}
 	a.buf = make([]byte, 0, a.sizeOf(s))
-	key := a.take(r.appendKey(a.buf, g))
+	key := a.appended(r.appendKey(a.buf, g))
 	value, err := rec.Get(key)
 	if err != nil {
 		return nil, err
@@ -36,20 +35,22 @@ func (r *Rule) Add(rec Records, g Group, s *Share) (*State, error) {
 			}
 		}
 	}
+	// A group that comes back to nothing leaves no record, so the sum of what was added alone
+	// decides the bytes that are kept.
 	if state.Empty() {
 		if value != nil {
 			rec.Put(key, nil)
 		}
 		return state, nil
 	}
-	a.room(state.stateSize())
-	rec.Put(key, a.take(state.appendState(a.buf)))
+	a.reserve(state.stateSize())
+	rec.Put(key, a.appended(state.appendState(a.buf)))
 	return state, nil
 }
 
 // Apply adds all shares of d.
 func (r *Rule) Apply(rec Records, d *Delta) error {
-	r.own(d)
+	r.mustOwn(d)
 	for _, g := range d.Groups() {
 		if _, err := r.Add(rec, g, d.shares[g]); err != nil {
 			return err
@@ -58,7 +59,8 @@ func (r *Rule) Apply(rec Records, d *Delta) error {
 	return nil
 }
 
-// adder adds one share. Keys and values that are put are cut from buf.
+// adder adds one share. Keys and values of records are slices of buf, so that adding a share
+// allocates about once.
 type adder struct {
 	*Rule
 	rec Records
@@ -66,7 +68,7 @@ type adder struct {
 	buf []byte
 }
 
-// sizeOf is about how much an adder needs for a share.
+// sizeOf returns about how many bytes of buf a share needs.
 func (a *adder) sizeOf(s *Share) int {
 	n := 2*len(a.g) + 64
 	for i := range s.parts {
@@ -78,26 +80,30 @@ func (a *adder) sizeOf(s *Share) int {
 	return n
 }
 
-// room makes buf have room for n bytes.
-func (a *adder) room(n int) {
+// reserve makes buf have room for n bytes.
+func (a *adder) reserve(n int) {
 	if cap(a.buf)-len(a.buf) < n {
 		a.buf = make([]byte, 0, n)
 	}
 }
 
-// take returns what was appended to buf.
-func (a *adder) take(grown []byte) []byte {
+// appended returns what was appended to buf.
+func (a *adder) appended(grown []byte) []byte {
 	from := len(a.buf)
 	a.buf = grown
 	return grown[from:len(grown):len(grown)]
 }
 
-// rank adds the entries of a field to the records of its members and brings the
-// first of them up to date in to.
+// rank adds the entries of a field to the records of its members, and updates the first members
+// in to.
 //
-// What to holds are all members up to a key: the last one it holds, or the end if
-// it holds all. Up to there it stays exact; what lies behind is only counted. So it
-// can become too short, and then is read anew.
+// to holds all members up to a key: its last one, or the end if it has all. Up to that key
+// it stays exact; members behind it are only counted. So it can become too short, and is
+// then read again from the records:
+//
+//	latest 2 of  9 8 7 6     to holds 9 8, four in all
+//	9 removed                to holds 8, and what follows is not known: refill reads 8 7
+//	5 added                  behind 8: counted, to stays as it is
 func (a *adder) rank(i int, to *fieldState, entries []entry) error {
 	f := &a.fields[i]
 	old := to.top
@@ -108,13 +114,14 @@ func (a *adder) rank(i int, to *fieldState, entries []entry) error {
 	top := topOf(f, len(old)+len(entries))
 	for j := range entries {
 		e := &entries[j]
-		m, err := a.put(i, f, e, &to.positives)
+		m, err := a.addMember(i, f, e, &to.positives)
 		if err != nil {
 			return err
 		}
 		if bound != nil && bytes.Compare(e.key, bound) > 0 {
 			continue
 		}
+		// Both lists are in order: merge them. An entry replaces the member of its key.
 		for len(old) > 0 && bytes.Compare(old[0].key, e.key) < 0 {
 			top.push(old[0])
 			old = old[1:]
@@ -138,10 +145,11 @@ func (a *adder) rank(i int, to *fieldState, entries []entry) error {
 	return nil
 }
 
-// put adds an entry to its record and returns what is there then.
-func (a *adder) put(i int, f *field, e *entry, positives *int64) (ranked, error) {
-	a.room(len(a.g) + 1 + len(e.key) + len(e.copied) + 16)
-	key := a.take(append(memberPrefix(a.buf, a.g, i), e.key...))
+// addMember adds an entry to the record of its key, and returns the new record. positives counts
+// the keys with members.
+func (a *adder) addMember(i int, f *field, e *entry, positives *int64) (ranked, error) {
+	a.reserve(len(a.g) + 1 + len(e.key) + len(e.copied) + 16)
+	key := a.appended(append(memberPrefix(a.buf, a.g, i), e.key...))
 	value, err := a.rec.Get(key)
 	if err != nil {
 		return ranked{}, err
@@ -150,6 +158,8 @@ func (a *adder) put(i int, f *field, e *entry, positives *int64) (ranked, error)
 	if err != nil {
 		return ranked{}, fmt.Errorf("member of %s: %w", a.g, err)
 	}
+	// The number may be negative for a moment, when a removal comes before its addition. The
+	// record is kept, so that the two cancel out whatever comes between.
 	before := m.n
 	if m.n += e.n; m.copied == nil {
 		m.copied = e.copied
@@ -167,12 +177,12 @@ func (a *adder) put(i int, f *field, e *entry, positives *int64) (ranked, error)
 		a.rec.Put(key, nil)
 		return m, nil
 	}
-	a.room(len(m.copied) + 16)
-	a.rec.Put(key, a.take(f.appendMember(a.buf, &m)))
+	a.reserve(len(m.copied) + 16)
+	a.rec.Put(key, a.appended(f.appendMember(a.buf, &m)))
 	return m, nil
 }
 
-// refill reads the first members of a field anew.
+// refill reads the first members of a field from their records.
 func (r *Rule) refill(rec Records, g Group, i int) ([]ranked, error) {
 	f := &r.fields[i]
 	prefix := memberPrefix(nil, g, i)
@@ -195,7 +205,7 @@ func (r *Rule) refill(rec Records, g Group, i int) ([]ranked, error) {
 	return top.list, nil
 }
 
-// memberPrefix appends what the keys of the members of a field begin with.
+// memberPrefix appends the prefix of the keys of a field's members.
 func memberPrefix(dst []byte, g Group, i int) []byte {
 	return append(append(dst, g...), byte(i+1))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/millrace/millrace/store/query"
 )
 
-// compiler collects what is wrong with a Spec.
+// compiler compiles one Spec and collects all its problems.
 type compiler struct {
 	r        Rule
 	problems []*FieldError
@@ -42,6 +42,7 @@ func compile(s Spec) (*Rule, []*FieldError) {
 	c.fields(s.Set)
 	c.writes()
 	c.identity()
+	// The digest is of the declaration as JSON, of which all that follows is compiled.
 	text, err := json.Marshal(s)
 	if err != nil {
 		c.bad("aggregate", "cannot be written as JSON: %v", err)
@@ -133,7 +134,7 @@ func isNames(path document.Path) bool {
 	return true
 }
 
-// isSingle tells whether a path leads to one value at most.
+// isSingle reports whether a path leads to one value at most.
 func isSingle(path document.Path) bool {
 	return !slices.ContainsFunc(path, func(s document.Step) bool { return s.All && s.Name == "" || s.Name == "-" })
 }
@@ -155,6 +156,7 @@ func (c *compiler) match(pairs []Pair) {
 		case named && len(source.path) == 0 && (len(c.r.levels) == 0 || source.root == rootItem || source.root == rootParent && len(c.r.levels) == 1):
 			c.bad(field, "is the whole item; a field of it is expected, such as %s.id", p.Source)
 		}
+		// A field of the target has one pair, and no field within it another.
 		for j := range i {
 			if other := c.r.match[j].target; target != nil && other != nil && other.Overlaps(target) {
 				c.bad(field, "is there twice, or lies inside another: %s", pairs[j].Target)
@@ -164,8 +166,7 @@ func (c *compiler) match(pairs []Pair) {
 	}
 }
 
-// constants collects the fields of the target that where fixes, but for those that
-// match fixes.
+// constants collects the fields of the target that where fixes, except those that match fixes.
 func (c *compiler) constants() {
 	if c.r.targetWhere == nil {
 		return
@@ -183,7 +184,8 @@ func (c *compiler) constants() {
 	}
 }
 
-// writes refuses fields that write what decides about them.
+// writes refuses fields that write what selects their target: the fields of match, those that
+// where reads, and the id. The aggregate would move its own target to another group.
 func (c *compiler) writes() {
 	var where []document.Path
 	if c.r.targetWhere != nil {
@@ -218,7 +220,8 @@ func (c *compiler) writes() {
 	}
 }
 
-// identity asks for what says which target a group has.
+// identity requires the declaration to say which target a group has. It needs a rule without other
+// problems.
 func (c *compiler) identity() {
 	if len(c.problems) > 0 {
 		return

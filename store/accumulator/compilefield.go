@@ -2,7 +2,7 @@ package accumulator
 
 import "strings"
 
-// fieldName names a part of a field of set in errors.
+// fieldName returns the name of a part of a field of set, for errors.
 func fieldName(f *Field, part string) string {
 	name := "aggregate.set." + f.Path
 	if part != "" {
@@ -21,6 +21,8 @@ func (c *compiler) fields(fields []Field) {
 }
 
 func (c *compiler) field(s *Field) field {
+	// All problems of a field are collected, so nothing returns early. A path or expression
+	// that cannot be read stays nil; the rule is not used then.
 	f := field{Field: *s, shown: 1}
 	f.path = c.names(fieldName(s, ""), s.Path)
 	f.levels = c.each(fieldName(s, "each"), s.Each)
@@ -35,7 +37,7 @@ func (c *compiler) field(s *Field) field {
 			c.bad(of, "is empty; an expression is expected, such as price * quantity")
 		}
 		if s.Func == Max {
-			f.mask = flipped
+			f.mask = flipped // complemented keys: the greatest is the first record
 		}
 	case Latest:
 		c.superfluous(s, s.Expr != "", "an expression; use by and fields")
@@ -79,6 +81,8 @@ func (c *compiler) copied(at, text string, f *field) {
 		c.badPath(at, err)
 		return
 	}
+	// The copy gets the name of the path: parent.id is copied as id. A root alone gives its
+	// own name, as index does; the whole item would make each member as large as an item.
 	name := r.path
 	if named && len(r.path) == 0 {
 		if f.depth == 0 || r.root == rootItem || r.root == rootParent && f.depth == 1 {

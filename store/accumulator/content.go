@@ -2,10 +2,11 @@ package accumulator
 
 import "fmt"
 
-// Content adds to d what would make the group, as it is in rec, from nothing. It
-// reads all records of the group. With the Negate of one, two groups are compared.
+// Content adds to d the share that would make the group, as it is in rec, from nothing. It reads
+// all records of the group. Adding the Negate of another content compares two groups: equal
+// ones leave nothing.
 func (r *Rule) Content(d *Delta, rec Records, g Group) error {
-	r.own(d)
+	r.mustOwn(d)
 	state, err := r.State(rec, g)
 	if err != nil {
 		return err
@@ -37,8 +38,8 @@ func (r *Rule) Content(d *Delta, rec Records, g Group) error {
 	return nil
 }
 
-// GroupOfKey returns the group whose record has a key, and whether it is the
-// accumulator and not one of its members; ok is false if it is no key of a record.
+// GroupOfKey returns the group to whose records a key belongs. whole says that it is the key of
+// the accumulator, not of a member. ok is false if it is not the key of a record.
 func (r *Rule) GroupOfKey(key []byte) (g Group, whole, ok bool) {
 	n, ok := groupLen(key, len(r.match))
 	if !ok || n >= len(key) || int(key[n]) > len(r.fields) {
@@ -48,8 +49,8 @@ func (r *Rule) GroupOfKey(key []byte) (g Group, whole, ok bool) {
 	return Group(key[:n]), whole, whole == (len(key) == n+1)
 }
 
-// AppendEnd appends the least key that is above the keys of all records of g. It is
-// where a scan goes on that passes over the members of a group.
+// AppendEnd appends the least key above the keys of all records of g. A scan that skips the
+// members of a group continues there.
 func (g Group) AppendEnd(dst []byte) []byte {
 	return append(append(dst, g...), 0xFF)
 }

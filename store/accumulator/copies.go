@@ -2,7 +2,8 @@ package accumulator
 
 import "github.com/millrace/millrace/feed/document"
 
-// copies are the fields that latest copies of a member, as members of an object.
+// copies are the fields that latest copies from a member. They form a tree like the object that
+// is made of them.
 type copies []copied
 
 // copied is a member of the object: a value, or an object of others.
@@ -13,8 +14,8 @@ type copied struct {
 	inner  copies
 }
 
-// add adds the value at a reference under a path of names. It returns false if
-// the path is, holds or lies in one that is there.
+// add adds the value at a reference under a path of names. It returns false if the path equals
+// one that is there, or one is a parent of the other.
 func (c *copies) add(path document.Path, at ref) bool {
 	for i := range *c {
 		m := &(*c)[i]
@@ -44,8 +45,8 @@ func (c copies) refs() []ref {
 	return list
 }
 
-// appendObject appends the object. What is absent is left out, and so is an inner
-// object that would be empty.
+// appendObject appends the object, without absent values and without inner objects that would
+// be empty.
 func (c copies) appendObject(dst []byte, roots [][]byte) []byte {
 	start := len(dst)
 	dst = c.appendMembers(append(dst, '{'), roots)
@@ -59,6 +60,8 @@ func (c copies) appendObject(dst []byte, roots [][]byte) []byte {
 func (c copies) appendMembers(dst []byte, roots [][]byte) []byte {
 	for i := range c {
 		m := &c[i]
+		// The name is written first, and taken back if there is no value: finding out before
+		// would need the value twice.
 		before := len(dst)
 		dst = append(dst, m.quoted...)
 		if len(m.inner) == 0 {

@@ -7,11 +7,12 @@ import (
 	number "github.com/millrace/millrace/feed/document/decimal"
 )
 
-// decimal is an exact number: small, or wide if that is not nil, times ten to the
-// power exp. The zero decimal is zero. Nothing of a wide one is changed in place.
+// decimal is an exact number: small, or wide if that is not nil, times ten to the power exp.
+// The zero decimal is zero. A wide integer is never changed in place, because copies of the
+// decimal share it.
 //
-// Reading and writing are those of feed/document/decimal. This type is for sums alone,
-// which are added to a million times, mostly in 64 bits, and stored in one normal form.
+// Package feed/document/decimal reads and writes numbers. This type is for sums alone, which
+// are added to a million times, mostly in 64 bits, and are stored in one normal form.
 type decimal struct {
 	small int64
 	exp   int32
@@ -79,6 +80,9 @@ func (d decimal) add(e decimal) decimal {
 		return e
 	}
 	if d.wide == nil && e.wide == nil {
+		// The one with the greater exponent gets the exponent of the other:
+		//
+		//	3 + 0.25    3*10^0 + 25*10^-2  ->  300*10^-2 + 25*10^-2
 		a, b := d, e
 		if a.exp < b.exp {
 			a, b = b, a
@@ -94,8 +98,7 @@ func (d decimal) add(e decimal) decimal {
 	return decimal{exp: exp, wide: sum.Add(sum, e.widened(exp))}.narrow()
 }
 
-// widened returns a new integer that times ten to the power exp, which is not
-// above d's, is d.
+// widened returns d as a new integer times ten to the power exp. exp must not be above d's.
 func (d decimal) widened(exp int32) *big.Int {
 	m := new(big.Int)
 	if d.wide != nil {
@@ -123,6 +126,7 @@ func (d decimal) normal() decimal {
 		}
 		return d
 	}
+	// Zeros at the end are taken off one by one.
 	ten, rest := big.NewInt(10), new(big.Int)
 	for m := d.wide; ; {
 		q := new(big.Int)

@@ -5,30 +5,30 @@ import (
 	"slices"
 )
 
-// Delta is what changes of members mean for groups. Deltas add up, in any order,
-// and each has an inverse: the removal of a member may come before its addition. A
-// Delta belongs to one Rule and is not safe for concurrent use.
+// Delta is the effect of changes of members on groups. Deltas can be added in any order, and
+// each has an inverse: the removal of a member may come before its addition. A Delta belongs
+// to one Rule and is not safe for concurrent use: one goroutine owns all of its fields.
 type Delta struct {
 	rule   *Rule
 	shares map[Group]*Share
 	free   []*Share // emptied, for new groups
 	size   int
 	arena  []byte // keys and copies of entries
-	place  place
+	cursor cursor
 	group  []byte
 	form   []byte
 	text   []byte
 	copied []byte
 }
 
-// Share is what a Delta means for one group.
+// Share is the part of a Delta for one group.
 type Share struct {
 	members int64
 	parts   []part
 }
 
-// part is what a Share means for one field. count is of count and avg, sum of sum
-// and avg, entries of the others.
+// part is the part of a Share for one field. Count and avg use count, sum and avg use sum, and
+// the others use entries.
 type part struct {
 	count   int64
 	sum     decimal
@@ -36,8 +36,8 @@ type part struct {
 	loose   bool // entries are not in order, or not yet added up
 }
 
-// entry is how many members more stand under a key. copied is what latest copies of
-// such a member; it may be missing where n is negative.
+// entry is a change of the number of members under a key. copied is what latest copies from
+// such a member; it may be missing if n is negative.
 type entry struct {
 	key, copied []byte
 	n           int64
@@ -48,7 +48,7 @@ func (r *Rule) NewDelta() *Delta {
 	return &Delta{rule: r, shares: map[Group]*Share{}}
 }
 
-// Empty tells whether nothing comes of d: it has no share that is not Zero.
+// Empty reports whether d changes nothing: all its shares are Zero.
 func (d *Delta) Empty() bool {
 	for _, s := range d.shares {
 		if !s.Zero() {
@@ -61,16 +61,16 @@ func (d *Delta) Empty() bool {
 // Groups returns the groups with a share that is not Zero, in order.
 func (d *Delta) Groups() []Group { return sortedGroups(d.shares) }
 
-// Share returns the share of a group, nil if it has none. It is d's, and good until
-// d is changed.
+// Share returns the share of a group, nil if there is none. It belongs to d, and is valid until
+// d changes.
 func (d *Delta) Share(g Group) *Share { return d.shares[g] }
 
-// Size returns about how many bytes Append will append. It grows with what was
-// folded; what cancels out counts until Reset.
+// Size returns about how many bytes Append will append. It grows with each Fold; entries that
+// cancel out count until Reset.
 func (d *Delta) Size() int { return d.size }
 
-// Only returns the shares of the groups for which keep is true. It shares them with
-// d: neither may be changed afterwards.
+// Only returns a Delta with the shares of the groups for which keep is true. Both share them, so
+// neither may be changed afterwards.
 func (d *Delta) Only(keep func(Group) bool) *Delta {
 	only := d.rule.NewDelta()
 	for g, s := range d.shares {
@@ -84,7 +84,7 @@ func (d *Delta) Only(keep func(Group) bool) *Delta {
 
 // Merge adds o, which must be of the same rule, to d.
 func (d *Delta) Merge(o *Delta) {
-	d.rule.own(o)
+	d.rule.mustOwn(o)
 	for g, s := range o.shares {
 		into := d.shares[g]
 		if into == nil {
@@ -102,9 +102,9 @@ func (d *Delta) Merge(o *Delta) {
 	}
 }
 
-// Negate turns d into its inverse: merged, the two are empty. Copies that Append or
-// Content left out of removals are missing in it; it can be applied where their
-// members are kept already.
+// Negate turns d into its inverse: merged with the original, it is empty. Append and Content
+// leave out the copies of removals, so they are missing in the inverse's additions. It can
+// be applied where the records of those members exist.
 func (d *Delta) Negate() {
 	for _, s := range d.shares {
 		s.members = -s.members
@@ -119,8 +119,9 @@ func (d *Delta) Negate() {
 	}
 }
 
-// Reset empties d, whose memory is used again: shares of it are no longer good.
+// Reset empties d and uses its memory again: its shares are no longer valid.
 func (d *Delta) Reset() {
+	// A Delta that once had a million groups must not keep them for ever.
 	const freeMax = 1024
 	for _, s := range d.shares {
 		if len(d.free) >= freeMax {
@@ -138,7 +139,7 @@ func (d *Delta) Reset() {
 	d.arena = d.arena[:0]
 }
 
-// Zero tells whether the share changes nothing.
+// Zero reports whether the share changes nothing.
 func (s *Share) Zero() bool {
 	if s.members != 0 {
 		return false
@@ -152,8 +153,8 @@ func (s *Share) Zero() bool {
 	return true
 }
 
-// own panics if d is of another rule.
-func (r *Rule) own(d *Delta) {
+// mustOwn panics if d is of another rule.
+func (r *Rule) mustOwn(d *Delta) {
 	if d.rule != r && d.rule.digest != r.digest {
 		panic("accumulator: a Delta of another rule")
 	}
@@ -200,12 +201,13 @@ func (d *Delta) addEntry(p *part, key, copied []byte, n int64) {
 	p.loose = true
 }
 
-// keep returns a copy of b that lives as long as what is folded in d.
+// keep returns a copy of b that is valid until Reset.
 func (d *Delta) keep(b []byte) []byte {
 	const chunkMin, chunkMax = 512, 64 << 10
 	if len(b) == 0 {
 		return nil
 	}
+	// A new chunk, not a larger copy: earlier entries point into the old one.
 	if cap(d.arena)-len(d.arena) < len(b) {
 		d.arena = make([]byte, 0, max(len(b), min(max(2*cap(d.arena), chunkMin), chunkMax)))
 	}
@@ -246,7 +248,7 @@ func (p *part) netEntries() []entry {
 	if last := len(out) - 1; last >= 0 && out[last].n == 0 {
 		out = out[:last]
 	}
-	// Else the slice would keep the bytes of what it does not show any more.
+	// Otherwise the array would keep the bytes of dropped entries in memory.
 	clear(p.entries[len(out):])
 	p.entries = out
 	return out

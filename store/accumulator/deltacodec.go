@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Append appends the encoding of d to dst: equal deltas have equal ones. STATE.md
-// describes it.
+// Append appends the encoding of d to dst. Equal deltas have equal encodings, because groups and
+// entries are in order and each key occurs once. STATE.md describes it.
 func (d *Delta) Append(dst []byte) []byte {
 	dst = slices.Grow(dst, d.size+16)
 	dst = binary.BigEndian.AppendUint32(append(dst, formatVersion), d.rule.digest)
@@ -42,6 +42,7 @@ func (p *part) append(dst []byte, f *field) []byte {
 		e := &entries[i]
 		dst = appendBytes(dst, e.key)
 		dst = binary.AppendVarint(dst, e.n)
+		// A removal needs no copy: the record of its member has one, or an addition brings it.
 		if f.Func == Latest && e.n > 0 {
 			dst = appendBytes(dst, e.copied)
 		}
@@ -49,9 +50,9 @@ func (p *part) append(dst []byte, f *field) []byte {
 	return dst
 }
 
-// DecodeDelta reads what Append wrote; the Delta aliases data, which must not be
-// changed any more. The error is ErrFormat: for bytes that are none, for those of a
-// later version, and for a Delta of another rule.
+// DecodeDelta reads the encoding of Append. The Delta aliases data, which must not be changed any
+// more. The error is ErrFormat: for damaged bytes, for a later version, and for a Delta of
+// another rule.
 func (r *Rule) DecodeDelta(data []byte) (*Delta, error) {
 	in := read(data, "delta")
 	if in.err == nil && len(in.b) < 4 {
@@ -71,6 +72,7 @@ func (r *Rule) DecodeDelta(data []byte) (*Delta, error) {
 		if n, ok := groupLen(g, len(r.match)); in.err == nil && (!ok || n != len(g)) {
 			in.fail("group does not have the values of match")
 		}
+		// Append writes groups in order, each once. Anything else was not written by it.
 		if i > 0 && string(g) <= string(last) {
 			in.fail("groups are not in order")
 		}

@@ -1,6 +1,6 @@
-// Package accumulator says what an aggregate means: which groups the members of a
-// source belong to, what the state of a group is, and what a target shows of it. It
-// touches no disk and no network; where state is kept is up to Records.
+// Package accumulator defines what an aggregate means: to which groups the members of a source
+// belong, what the state of a group is, and which values a target has. It uses no disk and
+// no network; Records decides where state is kept.
 //
 //	change of a source item ── Rule.Fold ──▶ Delta ── a Share for each group
 //	                                                       │ Rule.Add
@@ -13,13 +13,12 @@
 //
 // # Promises
 //
-// Deltas form an abelian group. They may be added in any order, joined (Merge), cut
-// by group (Only) and taken back (Fold with before and after exchanged, or Negate):
-// the state of a group depends on the sum of what was added to it and on nothing
-// else, to the byte. The removal of a member may come before its addition, as it
-// does when an item moves between partitions whose feeds lag differently; until
-// then the group has a negative number of it, which no value shows as a member.
-// When all is taken back, no record is left.
+// Deltas form an abelian group. They may be added in any order, joined (Merge), divided by group
+// (Only) and undone (Fold with before and after exchanged, or Negate). The state of a group
+// depends only on the sum of what was added to it, to the byte. The removal of a member may
+// come before its addition, as when an item moves between partitions whose feeds lag
+// differently. Until the addition comes the group has a negative number of it, and no value
+// shows it. When everything is undone, no record is left.
 //
 // Sums are exact decimals and do not drift; a mean is a sum and a count, divided
 // when it is shown. Minimum, maximum and the latest keep a record for each distinct
@@ -27,16 +26,16 @@
 // members that are shown. So an addition reads it and one record for each entry,
 // however large the group is, and only the removal of a shown member ranges.
 //
-// Numbers come out of min, max and latest as they went in. Of equal ones written in
-// several ways, the shortest form is shown before all others.
+// Numbers come out of min, max and latest as they went in. Of equal numbers written in several
+// ways, the shortest form is shown.
 //
 // # What is left out
 //
-// A member without a value of match that is a scalar is of no group. What is no
-// number is left out of sum and avg; undefined, arrays and objects of min, max and
-// latest. Limits are named in this package: a number beyond DecimalDigitsMax, a
-// value beyond ScalarBytesMax, a group beyond GroupBytesMax. Each is decided from
-// the member alone, so that it is left out of its removal too.
+// A member belongs to no group if one of its values of match is not a scalar. Sum and avg
+// leave out what is not a number; min, max and latest leave out undefined, arrays and
+// objects. Also left out are a number beyond DecimalDigitsMax, a value beyond ScalarBytesMax
+// and a group beyond GroupBytesMax. Each rule looks at the member alone, so a member is left
+// out of its removal if it was left out of its addition.
 //
 // # State
 //

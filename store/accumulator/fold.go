@@ -9,18 +9,19 @@ import (
 	"github.com/millrace/millrace/store/query"
 )
 
-// Fold adds to d what a change of a source item means: that the members of before
-// are gone and those of after are there. Both are whole items, or nil where there
-// is none; key and id are the item's. Nothing of before and after is kept.
+// Fold adds the change of a source item to d: it removes the members of before and adds those of
+// after. Both are whole items, or nil if there is none; key and id are the item's. Fold keeps
+// neither before nor after.
 func (r *Rule) Fold(d *Delta, key feed.PartitionKey, id string, before, after []byte) {
-	r.own(d)
+	r.mustOwn(d)
 	if bytes.Equal(before, after) {
 		return
 	}
 	f := folder{Rule: r, d: d, key: key, id: id}
+	// All members are removed and added. Those that did not change cancel out in d.
 	f.item(before, -1)
 	f.item(after, 1)
-	d.place.forget()
+	d.cursor.release()
 }
 
 // folder folds the members of one item into d, n times.
@@ -37,7 +38,7 @@ func (f *folder) item(body []byte, n int64) {
 		return
 	}
 	f.n = n
-	f.d.place.begin(body)
+	f.d.cursor.start(body)
 	f.members(0)
 }
 
@@ -47,12 +48,12 @@ func (f *folder) members(depth int) {
 		f.member(depth)
 		return
 	}
-	f.d.place.each(f.levels[depth], depth, func() { f.members(depth + 1) })
+	f.d.cursor.eachElement(f.levels[depth], depth, func() { f.members(depth + 1) })
 }
 
-// each enters the elements of the array at a path from the element at a depth.
-func (p *place) each(path document.Path, depth int, do func()) {
-	arr := p.levels[depth].element
+// eachElement enters the elements of the array at a path from the element at a depth.
+func (c *cursor) eachElement(path document.Path, depth int, do func()) {
+	arr := c.levels[depth].element
 	if len(path) > 0 {
 		var ok bool
 		if arr, ok = document.Get(arr, path); !ok {
@@ -60,7 +61,7 @@ func (p *place) each(path document.Path, depth int, do func()) {
 		}
 	}
 	document.Elements(arr, func(i int, raw []byte) bool {
-		p.enter(depth+1, i, raw)
+		c.enter(depth+1, i, raw)
 		do()
 		return true
 	})
@@ -68,7 +69,7 @@ func (p *place) each(path document.Path, depth int, do func()) {
 
 // member folds the member at a depth.
 func (f *folder) member(depth int) {
-	roots := f.d.place.at(depth)
+	roots := f.d.cursor.rootsAt(depth)
 	g, ok := f.d.group[:0], true
 	for i := 0; ok && i < len(f.match); i++ {
 		g, ok = appendScalar(g, f.match[i].source.value(roots))
@@ -84,18 +85,18 @@ func (f *folder) member(depth int) {
 	}
 }
 
-// part folds the element at a depth, which lies in so many of the field's own
-// arrays, into the part of a field.
+// part folds the element at a depth into the part of a field. in is how many of the field's own
+// arrays the element is in.
 func (f *folder) part(p *part, to *field, in, depth int) {
 	if in == len(to.levels) {
-		f.one(p, to, f.d.place.at(depth))
+		f.foldValue(p, to, f.d.cursor.rootsAt(depth))
 		return
 	}
-	f.d.place.each(to.levels[in], depth, func() { f.part(p, to, in+1, depth+1) })
+	f.d.cursor.eachElement(to.levels[in], depth, func() { f.part(p, to, in+1, depth+1) })
 }
 
-// one folds what the roots lead to.
-func (f *folder) one(p *part, to *field, roots [][]byte) {
+// foldValue folds the value of one member, or of one element of the field's arrays.
+func (f *folder) foldValue(p *part, to *field, roots [][]byte) {
 	if to.where != nil && !to.where.TrueIn(roots...) {
 		return
 	}
@@ -125,6 +126,8 @@ func (f *folder) one(p *part, to *field, roots [][]byte) {
 		if !ok {
 			return
 		}
+		// Key and id order members of equal By. The digest makes a changed copy another key, so
+		// that the removal of the old copy and the addition of the new one do not cancel out.
 		copied := to.copies.appendObject(f.d.copied[:0], roots)
 		key = appendEscaped(key, f.key.Encoded())
 		key = appendEscaped(key, f.id)

@@ -24,6 +24,8 @@ func NewMemory() *Memory { return &Memory{} }
 
 // find returns the block in which a key is or would be, and where.
 func (m *Memory) find(key []byte) (block, at int, found bool) {
+	// The first block whose last key is not below key. A key above all belongs at the end of
+	// the last block.
 	block, _ = slices.BinarySearchFunc(m.blocks, key, func(b []feed.Record, key []byte) int {
 		return bytes.Compare(b[len(b)-1].Key, key)
 	})

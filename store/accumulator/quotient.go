@@ -37,14 +37,17 @@ func (d decimal) smallQuotient(n uint64) (q decimal, ok bool) {
 	if m%n == 0 && m/n < number.Power(avgDigits) {
 		return decimal{small: int64(m / n), exp: d.exp}, true
 	}
-	// As many digits more as make one or two above avgDigits, to be rounded off.
+	// So many zeros are appended to m that the quotient has one or two digits more than
+	// avgDigits, which are rounded off:
+	//
+	//	2 / 3   2*10^18 / 3 = 666666666666666666, rest 2  ->  0.66666666666666667
 	more := avgDigits + 1 - digitsOf(m) + digitsOf(n)
 	if more < 0 || more > number.PowerMax {
 		return q, false
 	}
 	high, low := bits.Mul64(m, number.Power(more))
 	if high >= n {
-		return q, false
+		return q, false // bits.Div64 would panic: the quotient has more than 64 bits
 	}
 	quo, rest := bits.Div64(high, low, n)
 	return roundTo(quo, d.exp-int32(more), rest != 0), true
@@ -59,7 +62,7 @@ func (d decimal) wideQuotient(n *big.Int) decimal {
 	quo, rest := new(big.Int).QuoRem(m, n, new(big.Int))
 	sticky := rest.Sign() != 0
 	if over := len(quo.Text(10)) - 19; over > 0 {
-		// roundTo takes 19 digits.
+		// roundTo takes at most 19 digits. What is cut off still counts for rounding.
 		quo.QuoRem(quo, number.Pow10(int64(over)), rest)
 		sticky = sticky || rest.Sign() != 0
 		exp += int32(over)
@@ -67,8 +70,8 @@ func (d decimal) wideQuotient(n *big.Int) decimal {
 	return roundTo(quo.Uint64(), exp, sticky)
 }
 
-// roundTo rounds m, behind which stands something more if sticky is true, to
-// avgDigits digits.
+// roundTo rounds m to avgDigits digits, half to even. sticky says that the exact number is a
+// little above m, so that a half is more than a half.
 func roundTo(m uint64, exp int32, sticky bool) decimal {
 	over := digitsOf(m) - avgDigits
 	if over <= 0 {

@@ -39,6 +39,7 @@ func (d *Delta) rank(to *field, v query.Value) (key []byte, ok bool) {
 	if to.mask != 0 {
 		flip(key)
 	}
+	// 1.0 and 1 have one form. The text behind it keeps them apart, and gives 1.0 back.
 	if to.Func != Latest && v.Type() == query.Number && len(d.text) <= rankTextMax && !isPlain(d.text) {
 		key = append(key, d.text...)
 		d.form = key
@@ -54,7 +55,8 @@ func appendRanked(dst, key []byte, mask byte) []byte {
 	return appendScalarJSON(dst, key, mask)
 }
 
-// checkRank tells whether a key is one that rank and Fold make.
+// checkRank reports whether a key is one that rank and Fold make. Deltas come from other
+// processes, so their keys are checked before they become keys of records.
 func (f *field) checkRank(key []byte) bool {
 	n := scanScalar(key, f.mask)
 	if n == 0 || n > ScalarBytesMax {
@@ -87,8 +89,8 @@ func (f *field) checkRank(key []byte) bool {
 	return len(rest) == digestBytes
 }
 
-// appendEscaped appends s so that it tells its own end and keeps its order: 00 in s
-// is 00 FF, and the end 00 01.
+// appendEscaped appends s with a mark of its end, in its order: 00 in s becomes 00 FF, and 00 01
+// ends it.
 func appendEscaped(dst []byte, s string) []byte {
 	for i := range len(s) {
 		dst = append(dst, s[i])

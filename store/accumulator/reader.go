@@ -45,7 +45,8 @@ func appendBytes(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
-// reader reads the parts of a form. After its first error it reads zeros.
+// reader reads the parts of a form. After its first error every read returns zero, so callers
+// may check err late.
 type reader struct {
 	b   []byte
 	all int
@@ -83,6 +84,7 @@ func (r *reader) byte(what string) byte {
 
 func (r *reader) uvarint(what string) uint64 {
 	v, n := binary.Uvarint(r.b)
+	// A number has one encoding: no zero byte at its end. Equal states have equal bytes.
 	if n <= 0 || n > 1 && r.b[n-1] == 0 {
 		r.fail(what + " is no number")
 		return 0
@@ -153,7 +155,7 @@ func (r *reader) decimal(what string) (d decimal) {
 	return d
 }
 
-// end tells that nothing may follow, and returns the error.
+// end checks that nothing follows, and returns the first error.
 func (r *reader) end() error {
 	if len(r.b) > 0 {
 		r.fail("something follows")

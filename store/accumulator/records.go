@@ -6,9 +6,9 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
-// Records is where accumulators are kept: the owner's view of a partition, or a
-// Memory. Get and Range see what was put. What Get and Range give is not changed by
-// anyone, and neither is what Put took.
+// Records is where accumulators are kept: the owner's view of a partition, or a Memory. Get and
+// Range see what was put. Nobody may change slices that Get and Range returned or that Put
+// was given.
 type Records interface {
 	// Get returns the value of a key, nil if it has none.
 	Get(key []byte) ([]byte, error)

@@ -60,13 +60,12 @@ func Check(s Spec) []*FieldError {
 	return problems
 }
 
-// Spec returns what r was compiled from.
+// Spec returns the Spec from which r was compiled.
 func (r *Rule) Spec() Spec { return r.spec }
 
-// SourceReads returns the paths of a source item that any part of the rule reads:
-// a change that touches none of them (document.Path.Touched) has no share. That the
-// number of elements of an array matters is a path below them whose last name is
-// empty.
+// SourceReads returns the paths of a source item that the rule reads: a change that touches none
+// of them (document.Path.Touched) has no share. If the number of elements of an array
+// matters, the list has a path below the elements whose last name is empty.
 func (r *Rule) SourceReads() []document.Path {
 	var reads reads
 	reads.expr(r.sourceWhere, nil)
@@ -99,7 +98,7 @@ func (r *Rule) TargetWrites() []document.Path {
 	return paths
 }
 
-// Turns names the expressions of the rule that could come to something else by
+// Turns returns the names of the expressions of the rule that could have another result by
 // query.MeaningNow than by query.MeaningTyped.
 func (r *Rule) Turns() []string {
 	var names []string

@@ -62,7 +62,7 @@ func exponentOf(b []byte, mask byte) int64 {
 	return exp - half
 }
 
-// isExponent tells whether an item may hold 0.digits with that exponent.
+// isExponent reports whether an item may hold 0.digits with that exponent.
 func isExponent(exp int64) bool {
 	return exp-1 >= -document.ExponentMax && exp-1 <= document.ExponentMax
 }
@@ -127,7 +127,7 @@ func scanNumber(b []byte, mask byte) int {
 		pair := b[i] ^ mask
 		switch {
 		case pair == 0:
-			// The first digit is not 0, nor is the last one.
+			// A number has one form: neither its first digit nor its last pair is 0.
 			if i == digitsAt || b[digitsAt]^mask <= 10 || b[i-1]^mask == 1 {
 				return 0
 			}
@@ -162,6 +162,8 @@ func appendScalarJSON(dst, b []byte, mask byte) []byte {
 func appendScalarString(dst, b []byte, mask byte) []byte {
 	start := len(dst)
 	dst = append(dst, '"')
+	// Nearly all strings need no escape and are copied. The first character that needs one
+	// begins the string again, with escapes.
 	for _, c := range b[1 : len(b)-2] {
 		if c ^= mask; c < ' ' || c == '"' || c == '\\' {
 			return document.AppendQuote(dst[:start], string(appendScalarText(nil, b, mask)))
@@ -171,7 +173,7 @@ func appendScalarString(dst, b []byte, mask byte) []byte {
 	return append(dst, '"')
 }
 
-// appendScalarText appends what a string says; b is its whole form.
+// appendScalarText appends the text of a string; b is its whole form.
 func appendScalarText(dst, b []byte, mask byte) []byte {
 	for i := 1; i < len(b)-2; i++ {
 		c := b[i] ^ mask
@@ -205,7 +207,7 @@ func appendScalarNumber(dst, b []byte, mask byte) []byte {
 	return appendNumber(dst, neg, digits, exponentOf(b, mask))
 }
 
-// isPlain tells whether a JSON number is written as appendNumber would write it,
+// isPlain reports whether a JSON number is written as appendNumber would write it,
 // plain. It may answer false for one that is.
 func isPlain(text []byte) bool {
 	if len(text) > 0 && text[0] == '-' {

@@ -37,7 +37,7 @@ type ref struct {
 }
 
 // parseRef reads a path that may begin with the name of a root, depth arrays deep.
-// named tells whether it does.
+// named reports whether it does.
 func parseRef(text string, depth int) (r ref, named bool, err error) {
 	path, err := document.ParseField(text)
 	if err != nil {
@@ -66,9 +66,9 @@ func splitEach(path document.Path) []document.Path {
 	return append(levels, path[start:])
 }
 
-// place is an item and the elements of arrays in it to which a walk has come. Its
+// cursor is the position of a walk through an item: the elements of the arrays around it. Its
 // slices alias the item.
-type place struct {
+type cursor struct {
 	item   []byte
 	levels [2*EachDepthMax + 1]level // 0 is the item
 	roots  [rootCount][]byte
@@ -81,42 +81,42 @@ type level struct {
 	n       int // of digits
 }
 
-func (p *place) begin(item []byte) {
-	p.item = item
-	p.levels[0].element = item
+func (c *cursor) start(item []byte) {
+	c.item = item
+	c.levels[0].element = item
 }
 
 // enter notes element i of the array at a depth.
-func (p *place) enter(depth, i int, element []byte) {
-	l := &p.levels[depth]
+func (c *cursor) enter(depth, i int, element []byte) {
+	l := &c.levels[depth]
 	l.element = element
 	l.n = len(strconv.AppendInt(l.digits[:0], int64(i), 10))
 }
 
-// at returns the roots depth arrays deep. They are good until at is called again.
-func (p *place) at(depth int) [][]byte {
+// rootsAt returns the roots depth arrays deep. They are valid until rootsAt is called again.
+func (c *cursor) rootsAt(depth int) [][]byte {
 	if depth == 0 {
-		p.roots[0] = p.item
-		return p.roots[:1]
+		c.roots[0] = c.item
+		return c.roots[:1]
 	}
-	own, parent := &p.levels[depth], &p.levels[depth-1]
-	p.roots[rootElement] = own.element
-	p.roots[rootParent] = parent.element
-	p.roots[rootItem] = p.item
-	p.roots[rootIndex] = own.digits[:own.n]
-	p.roots[rootParentIndex] = nil
+	own, parent := &c.levels[depth], &c.levels[depth-1]
+	c.roots[rootElement] = own.element
+	c.roots[rootParent] = parent.element
+	c.roots[rootItem] = c.item
+	c.roots[rootIndex] = own.digits[:own.n]
+	c.roots[rootParentIndex] = nil
 	if depth > 1 {
-		p.roots[rootParentIndex] = parent.digits[:parent.n]
+		c.roots[rootParentIndex] = parent.digits[:parent.n]
 	}
-	return p.roots[:]
+	return c.roots[:]
 }
 
-// forget lets the item go.
-func (p *place) forget() {
-	p.item = nil
-	clear(p.roots[:])
-	for i := range p.levels {
-		p.levels[i].element = nil
+// release drops the item.
+func (c *cursor) release() {
+	c.item = nil
+	clear(c.roots[:])
+	for i := range c.levels {
+		c.levels[i].element = nil
 	}
 }
 
@@ -133,7 +133,7 @@ func (r *ref) value(roots [][]byte) []byte {
 	return raw
 }
 
-// reads collects the paths of an item that matter, each once.
+// reads collects the paths of an item that a rule reads, each once.
 type reads []document.Path
 
 func (r *reads) add(path document.Path) {
@@ -146,7 +146,7 @@ func (r *reads) add(path document.Path) {
 	*r = append(*r, path)
 }
 
-// expr adds what an expression reads that stands in the elements of levels.
+// expr adds the paths that an expression within the elements of levels reads.
 func (r *reads) expr(e *query.Expr, levels []document.Path) {
 	if e == nil {
 		return
@@ -158,7 +158,7 @@ func (r *reads) expr(e *query.Expr, levels []document.Path) {
 	}
 }
 
-// ref adds what a reference reads that stands in the elements of levels.
+// ref adds the path that a reference within the elements of levels reads.
 func (r *reads) ref(at ref, levels []document.Path) {
 	depth := len(levels)
 	switch {
@@ -184,9 +184,9 @@ func elementPath(levels []document.Path) document.Path {
 	return path
 }
 
-// elements adds how many elements the innermost array has. That is not the path of
-// the array, which a change of any field of an element touches, but one below its
-// elements that none of their fields has.
+// elements adds the number of elements of the innermost array. It is not the path of the array,
+// which a change of any field of an element touches. It is a path below the elements with
+// a name that no field has, which only a change of the array itself touches.
 func (r *reads) elements(levels []document.Path) {
 	if len(levels) > 0 {
 		r.add(append(elementPath(levels), document.Step{}))

@@ -8,8 +8,7 @@ import (
 	"github.com/millrace/millrace/feed/document"
 )
 
-// State is the state of one group. It is not changed by what happens to the group
-// later.
+// State is the state of one group at one moment. Later changes of the group do not change it.
 type State struct {
 	rule    *Rule
 	members int64
@@ -26,7 +25,7 @@ type fieldState struct {
 	positives int64
 }
 
-// ranked are n members under a key.
+// ranked is a key and the number n of its members.
 type ranked struct {
 	key, copied []byte
 	n           int64
@@ -36,7 +35,7 @@ type ranked struct {
 // can be negative for a moment where removals were added before their additions.
 func (s *State) Members() int64 { return s.members }
 
-// Empty tells whether the group has no members. A target is made for a group that
+// Empty reports whether the group has no members. A target is made for a group that
 // is not empty.
 func (s *State) Empty() bool {
 	if s.members != 0 {
@@ -68,7 +67,7 @@ func (s *State) Values() []document.FieldValue {
 	return values
 }
 
-// textSize is about how long all values together are.
+// textSize returns about how many bytes all values together have.
 func (s *State) textSize() int {
 	n := 0
 	for i := range s.fields {
@@ -101,15 +100,16 @@ func (s *fieldState) appendValue(dst []byte, f *field) []byte {
 		}
 		return appendRanked(dst, s.top[0].key, f.mask)
 	case Latest:
-		left := f.shown
+		wanted := f.shown
 		dst = append(dst, '[')
+		// Equal members share a key, and each is shown.
 		for _, m := range s.top {
-			for range min(m.n, left) {
-				if left < f.shown {
+			for range min(m.n, wanted) {
+				if wanted < f.shown {
 					dst = append(dst, ',')
 				}
 				dst = append(dst, m.copied...)
-				left--
+				wanted--
 			}
 		}
 		return append(dst, ']')
@@ -117,13 +117,13 @@ func (s *fieldState) appendValue(dst []byte, f *field) []byte {
 	return dst
 }
 
-// zero returns the state of a group that was never seen.
+// zero returns the state of a group without records.
 func (r *Rule) zero() *State {
 	return &State{rule: r, fields: make([]fieldState, len(r.fields))}
 }
 
-// State returns the state of a group; that of one never seen is Empty. The error is
-// that of rec, or ErrFormat.
+// State returns the state of a group, which is Empty if it has no records. The error is that of
+// rec, or ErrFormat.
 func (r *Rule) State(rec Records, g Group) (*State, error) {
 	value, err := rec.Get(r.appendKey(nil, g))
 	if err != nil {
@@ -141,8 +141,8 @@ func (r *Rule) appendKey(dst []byte, g Group) []byte {
 // for the first one, whose members follow.
 const tagState = 0
 
-// appendState appends the accumulator. Keys and copies of s alias what was appended
-// then and not a Delta any more, which is soon used again.
+// appendState appends the accumulator. Afterwards keys and copies of s alias the appended bytes,
+// and no longer a Delta, whose memory is soon used again.
 func (s *State) appendState(dst []byte) []byte {
 	dst = append(dst, formatVersion)
 	dst = binary.AppendVarint(dst, s.members)
@@ -186,8 +186,7 @@ func (s *State) stateSize() int {
 	return n
 }
 
-// decodeState reads an accumulator, with which the state shares memory; the zero
-// state from nil.
+// decodeState reads an accumulator. The state shares memory with value. Nil gives the zero state.
 func (r *Rule) decodeState(g Group, value []byte) (*State, error) {
 	s := r.zero()
 	if value == nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/millrace/millrace/feed/document"
 )
 
-// TargetGroup returns the group whose fields an item of the target carries; ok is
-// false if it is no target: where does not select it, or a field of match is absent
-// or no scalar.
+// TargetGroup returns the group whose fields an item of the target carries. ok is false if the
+// item is not a target: where does not select it, or a field of match is absent or not a
+// scalar.
 func (r *Rule) TargetGroup(body []byte) (g Group, ok bool) {
 	if r.targetWhere != nil && !r.targetWhere.True(body) {
 		return "", false
@@ -31,11 +31,11 @@ func (r *Rule) TargetGroup(body []byte) (g Group, ok bool) {
 // idPath is where the id of an item is.
 var idPath = document.Path{{Name: "id"}}
 
-// FixesTargetID tells whether match and where fix the id of the target: each group
+// FixesTargetID reports whether match and where fix the id of the target: each group
 // has at most one target in a logical partition then.
 func (r *Rule) FixesTargetID() bool { return r.fixes(idPath) }
 
-// FixesTargetKey tells whether match and where fix the whole partition key of the
+// FixesTargetKey reports whether match and where fix the whole partition key of the
 // target, given its paths. A group has its state in the target's partition, so a
 // rule that does not cannot be kept.
 func (r *Rule) FixesTargetKey(paths []document.Path) bool {
@@ -116,6 +116,7 @@ func (r *Rule) NewTarget(g Group, s *State, paths []document.Path) (body []byte,
 	for _, v := range s.Values() {
 		add(v.Path, v.Value)
 	}
+	// The setter refuses fields that exclude each other, such as match: a and where: a.b = 1.
 	setter, err := document.NewSetter(fields)
 	if err != nil {
 		return nil, false
@@ -124,11 +125,12 @@ func (r *Rule) NewTarget(g Group, s *State, paths []document.Path) (body []byte,
 	if err != nil {
 		return nil, false
 	}
+	// where may ask for more than its equalities. Then the body is no target of the group.
 	is, ok := r.TargetGroup(body)
 	return body, ok && is == g
 }
 
-// fixes tells whether match or where fixes a field of the target.
+// fixes reports whether match or where fixes a field of the target.
 func (r *Rule) fixes(path document.Path) bool {
 	return r.matched(path) >= 0 || r.constant(path) != nil
 }

@@ -2,20 +2,20 @@ package accumulator
 
 import "github.com/millrace/millrace/feed/document"
 
-// top are the first members of a field, as many as its value needs.
+// top collects the first members of a field, as many as its value needs.
 type top struct {
-	list  []ranked
-	left  int64 // members that are still to be shown
-	bytes int   // of copies
+	list   []ranked
+	wanted int64 // members that are still to be shown
+	bytes  int   // of copies
 }
 
 func topOf(f *field, room int) top {
-	return top{list: make([]ranked, 0, min(int64(room), f.shown+1)), left: f.shown}
+	return top{list: make([]ranked, 0, min(int64(room), f.shown+1)), wanted: f.shown}
 }
 
-// full tells whether there are enough. More than an item can hold are enough too:
-// the target is refused by its size then, and the accumulator has an end.
-func (t *top) full() bool { return t.left <= 0 || t.bytes > document.SizeMax }
+// full reports whether there are enough members. More copies than an item can hold are enough
+// too: the target is refused for its size then, and the accumulator stays bounded.
+func (t *top) full() bool { return t.wanted <= 0 || t.bytes > document.SizeMax }
 
 // push adds members behind the others, if they are needed.
 func (t *top) push(m ranked) {
@@ -23,6 +23,6 @@ func (t *top) push(m ranked) {
 		return
 	}
 	t.list = append(t.list, m)
-	t.left -= min(m.n, t.left)
+	t.wanted -= min(m.n, t.wanted)
 	t.bytes += len(m.copied)
 }

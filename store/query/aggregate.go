@@ -12,7 +12,7 @@ import (
 // AVG, MIN and MAX are undefined. SUM and AVG of anything but numbers, and MIN and
 // MAX of arrays and objects, are undefined.
 
-// state is what an aggregate has seen so far.
+// state is the state of an aggregate over the values so far.
 type state struct {
 	bad   bool // the result is undefined, whatever follows
 	count int64
@@ -20,7 +20,8 @@ type state struct {
 	best  Value // of MIN and MAX
 }
 
-// sum is an exact sum of numbers: small/10^frac, and what did not fit into that.
+// sum is an exact sum of numbers: small/10^frac, plus rest for those that do not fit into 64
+// bits. Nearly all numbers fit, and adding one of them allocates nothing.
 type sum struct {
 	small int64
 	frac  int
@@ -33,6 +34,9 @@ const sumMost = 1 << 61
 // add adds a JSON number. It returns false if the sum is beyond numbers.
 func (s *sum) add(raw []byte) bool {
 	if m, frac, ok := decimal.Small(raw); ok {
+		// Both get the same number of digits behind the point, as far as 64 bits allow:
+		//
+		//	sum 12.5, number 3.25    125/10 and 325/100  ->  1250/100 + 325/100 = 1575/100
 		n, to := s.small, s.frac
 		for to < frac && abs(n) < sumMost/10 {
 			n, to = n*10, to+1
@@ -63,7 +67,7 @@ func (s *sum) value() Value {
 	return arith('+', Value{typ: Number, data: s.rest}, small)
 }
 
-// add takes in a value. It may keep it, but not share its memory.
+// add adds a value. A value that is kept is copied, because the item's memory is used again.
 func (s *state) add(name string, v Value) {
 	if v.typ == Undefined || s.bad {
 		return
@@ -79,6 +83,8 @@ func (s *state) add(name string, v Value) {
 			s.bad = true
 			return
 		}
+		// Equal values may be written in two ways, 1 and 1.0. The plainer one is kept, so
+		// that the result does not depend on the order of the items.
 		n := Compare(v, s.best)
 		if s.best.typ == Undefined || name == "MIN" && n < 0 || name == "MAX" && n > 0 || n == 0 && plainer(v.data, s.best.data) {
 			s.best = v
@@ -87,13 +93,13 @@ func (s *state) add(name string, v Value) {
 	}
 }
 
-// merge takes in what another one has seen.
+// merge adds the state of another partition's part.
 func (s *state) merge(name string, o *state) {
 	s.bad = s.bad || o.bad
 	if s.bad || o.count == 0 {
 		return
 	}
-	count := s.count + o.count
+	count := s.count + o.count // add below counts one value; it stands for o.count of them
 	switch name {
 	case "SUM", "AVG":
 		s.add(name, o.sum.value())
@@ -170,6 +176,7 @@ func readState(b []byte, name string) (s state, rest []byte, err error) {
 	b = b[1+n:]
 	s.count, s.bad = int64(count), flags == flagBad
 	if flags != flagValue {
+		// A sum or a best of some values without the value: cut off, or of another query.
 		if flags == 0 && count > 0 && name != "COUNT" {
 			return s, nil, ErrPartial
 		}

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// node is an expression. The trees of one expression written in two ways are
-// equal; they hold no positions.
+// node is an expression. Two texts of the same expression have equal trees, because trees hold
+// no positions.
 type node interface {
 	// children are the expressions in it, in the order in which they are written.
 	children() []node
@@ -21,7 +21,7 @@ type path struct {
 	steps []step
 }
 
-// in returns the root that the path begins at; nil if it is undefined.
+// in returns the root at which the path begins; nil if that root is undefined.
 func (n *path) in(item []byte, f *frame) []byte {
 	if n.root == 0 {
 		return item
@@ -32,7 +32,8 @@ func (n *path) in(item []byte, f *frame) []byte {
 	return nil
 }
 
-// child returns the path of a property or element at the path.
+// child returns the path of a property or element of the value at n. Clip makes append copy,
+// since several paths may grow from one.
 func (n *path) child(s step) *path { return &path{n.root, append(slices.Clip(n.steps), s)} }
 
 // names returns the steps as Paths does.

@@ -5,16 +5,17 @@ import (
 	"time"
 )
 
-// clockFunctions are the functions that ask for the time, which is set once, so that
-// all rows and pages see the same.
+// clockFunctions are the functions that return the time. It is set once for a query, so that
+// all rows and pages have the same. They are no entries of functions: Query.At replaces
+// their calls by constants.
 var clockFunctions = map[string]*function{
 	"GETCURRENTDATETIME": {}, "GETCURRENTDATETIMESTATIC": {},
 	"GETCURRENTTICKS": {}, "GETCURRENTTICKSSTATIC": {},
 	"GETCURRENTTIMESTAMP": {}, "GETCURRENTTIMESTAMPSTATIC": {},
 }
 
-// At returns the query at a time, that which GetCurrentDateTime and its kind say. It
-// has to be the same on all pages.
+// At returns the query with now as the result of GetCurrentDateTime and its like. now must be
+// the same on all pages.
 func (q *Query) At(now time.Time) *Query {
 	if !q.asksTime() {
 		return q
@@ -32,7 +33,7 @@ func (q *Query) asksTime() bool {
 	return asks
 }
 
-// clockValue returns what such a function comes to.
+// clockValue returns the result of such a function at a time.
 func clockValue(name string, now time.Time) Value {
 	switch name {
 	case "GETCURRENTTICKS", "GETCURRENTTICKSSTATIC":
@@ -43,8 +44,7 @@ func clockValue(name string, now time.Time) Value {
 	return stringValue(appendTime(nil, now))
 }
 
-// setClock returns the selection with the time in place of the functions that ask
-// for it.
+// setClock returns n with the time in place of the calls of clockFunctions.
 func setClock(n node, now time.Time) node {
 	return transform(n, func(n node) node {
 		if c, ok := n.(*call); ok && clockFunctions[c.name] != nil {

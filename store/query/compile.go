@@ -8,15 +8,17 @@ import (
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
-// eval computes a value, test a truth value. item is root 0; the frame has all
-// roots, and is nil if there are no others, so that a single one needs none.
+// eval computes a value, test a truth value. item is root 0. The frame has all roots and the
+// budget; it is nil for a light expression of root 0 alone, which needs neither. All
+// methods of frame accept nil.
 type (
 	eval func(item []byte, f *frame) Value
 	test func(item []byte, f *frame) tri
 )
 
-// constant returns what n comes to if it does not depend on a root. Values that
-// may be large are not computed ahead.
+// constant returns the value of n if n is a literal, or an array or object of literals. Other
+// expressions without a root, such as REPLICATE("a", 1000000), are not computed ahead,
+// since their values may be large.
 func constant(n node) (v Value, ok bool) {
 	if l, ok := n.(*literal); ok {
 		return l.value, true
@@ -61,7 +63,7 @@ func compile(n node) eval {
 	return compileValue(n)
 }
 
-// compileValue is compile for what is not computed as a truth value.
+// compileValue is compile for expressions that are not computed as truth values.
 func compileValue(n node) eval {
 	switch n := n.(type) {
 	case *path:
@@ -71,14 +73,14 @@ func compileValue(n node) eval {
 	case *unary:
 		x := compile(n.x)
 		switch n.op {
-		case "-":
+		case "-": // 0 - x, exact as every subtraction
 			return func(item []byte, f *frame) Value {
 				return f.arith('-', Value{typ: Number, data: []byte{'0'}}, x(item, f))
 			}
 		case "~":
 			return func(item []byte, f *frame) Value { return bitwise("^", x(item, f), intValue(-1)) }
 		}
-		return func(item []byte, f *frame) Value { return only(Number, x(item, f)) }
+		return func(item []byte, f *frame) Value { return ofType(Number, x(item, f)) }
 	case *operation:
 		return compileBinary(n)
 	case *choice:
@@ -121,8 +123,8 @@ func compileAll(nodes []node) []eval {
 	return list
 }
 
-// only returns v if it is of type t, else Undefined.
-func only(t Type, v Value) Value {
+// ofType returns v if it is of type t, else Undefined.
+func ofType(t Type, v Value) Value {
 	if v.typ != t {
 		return Value{}
 	}
@@ -169,17 +171,18 @@ func compileBinary(n *operation) eval {
 	return func(item []byte, f *frame) Value { return bitwise(op, x(item, f), y(item, f)) }
 }
 
-// value is valueOf; a string that had to be decoded is made.
+// value is valueOf that counts the memory of a string which had to be decoded. Such a string
+// is shorter than the text between the quotes.
 func (f *frame) value(raw []byte) Value {
 	v := valueOf(raw)
 	if f != nil && v.typ == String && len(v.data)+2 != len(raw) {
-		f.makes(len(raw))
+		f.chargeMade(len(raw))
 	}
 	return v
 }
 
-// makeArray returns the array of what the elements come to; undefined ones are
-// left out. One of more than TextMadeMax bytes is undefined.
+// makeArray returns the array of the elements' values, without the undefined ones. An array
+// of more than TextMadeMax bytes is undefined.
 func makeArray(item []byte, f *frame, elements []eval) Value {
 	out := []byte{'['}
 	for _, e := range elements {
@@ -190,15 +193,15 @@ func makeArray(item []byte, f *frame, elements []eval) Value {
 		if len(out) > 1 {
 			out = append(out, ',')
 		}
-		if out = v.AppendJSON(out); len(out) > TextMadeMax || !f.makes(workNode+len(v.data)) {
+		if out = v.AppendJSON(out); len(out) > TextMadeMax || !f.chargeMade(workNode+len(v.data)) {
 			return Value{}
 		}
 	}
 	return Value{typ: Array, data: append(out, ']')}
 }
 
-// makeObject returns the object of what the values come to; undefined ones are
-// left out. One of more than TextMadeMax bytes is undefined.
+// makeObject returns the object of the values, without the undefined ones. An object of more
+// than TextMadeMax bytes is undefined.
 func makeObject(item []byte, f *frame, names []string, values []eval) Value {
 	out := []byte{'{'}
 	for i, e := range values {
@@ -210,7 +213,7 @@ func makeObject(item []byte, f *frame, names []string, values []eval) Value {
 			out = append(out, ',')
 		}
 		out = append(appendQuoted(out, []byte(names[i])), ':')
-		if out = v.AppendJSON(out); len(out) > TextMadeMax || !f.makes(workNode+len(v.data)) {
+		if out = v.AppendJSON(out); len(out) > TextMadeMax || !f.chargeMade(workNode+len(v.data)) {
 			return Value{}
 		}
 	}
@@ -218,21 +221,22 @@ func makeObject(item []byte, f *frame, names []string, values []eval) Value {
 }
 
 func (f *frame) concat(x, y Value) Value {
-	if !f.makes(len(x.data)+len(y.data)) || x.typ != String || y.typ != String || len(x.data)+len(y.data) > TextMadeMax {
+	if !f.chargeMade(len(x.data)+len(y.data)) || x.typ != String || y.typ != String || len(x.data)+len(y.data) > TextMadeMax {
 		return Value{}
 	}
 	return stringValue(append(append(make([]byte, 0, len(x.data)+len(y.data)), x.data...), y.data...))
 }
 
-// arith is that of no frame.
+// arith is frame.arith without a budget.
 func arith(op byte, x, y Value) Value { return (*frame)(nil).arith(op, x, y) }
 
-// numbers counts the work of an operation on two numbers. It returns false if they are
+// chargeNumbers counts the work of an operation on two numbers. It returns false if they are
 // none, or the budget is spent.
-func (f *frame) numbers(x, y Value) bool {
+func (f *frame) chargeNumbers(x, y Value) bool {
 	if x.typ != Number || y.typ != Number {
 		return false
 	}
+	// Numbers that fit into 64 bits take nanoseconds, all others math/big.
 	work := workNode + len(x.data) + len(y.data)
 	if len(x.data) > decimal.SmallDigits || len(y.data) > decimal.SmallDigits || bytes.ContainsAny(x.data, "eE") || bytes.ContainsAny(y.data, "eE") {
 		work += workBig
@@ -242,12 +246,13 @@ func (f *frame) numbers(x, y Value) bool {
 
 // arith computes x op y for + - *.
 func (f *frame) arith(op byte, x, y Value) Value {
-	if !f.numbers(x, y) {
+	if !f.chargeNumbers(x, y) {
 		return Value{}
 	}
 	if data, ok := arithmetic(op, x.data, y.data); ok {
 		return Value{typ: Number, data: data}
 	}
+	// The exact result would need more than DigitsMax digits: compute with doubles.
 	a, b := x.Float(), y.Float()
 	switch op {
 	case '+':
@@ -258,15 +263,19 @@ func (f *frame) arith(op byte, x, y Value) Value {
 	return floatValue(a * b)
 }
 
-// divide is that of no frame.
+// divide is frame.divide without a budget.
 func divide(op byte, x, y Value) Value { return (*frame)(nil).divide(op, x, y) }
 
 // divide computes x / y and x % y: exactly for integers, if they divide, else with
 // doubles. By zero it is undefined.
 func (f *frame) divide(op byte, x, y Value) Value {
-	if !f.numbers(x, y) {
+	if !f.chargeNumbers(x, y) {
 		return Value{}
 	}
+	// Three ways, from the cheapest: integers of 64 bits, integers of up to DigitsMax digits,
+	// doubles. The first two only if the result is an integer:
+	//
+	//	6 / 3   2        7 / 2   3.5, a double        10^30 / 10^10   10^20, exact
 	a, okA := decimal.Integer(x.data)
 	b, okB := decimal.Integer(y.data)
 	if okA && okB && b != 0 && (op == '%' || a%b == 0) {
@@ -325,8 +334,9 @@ func int32Of(f float64) int32 {
 	return int32(uint32(m))
 }
 
-// equalText tells whether being equal to a constant string is what is wanted of a
-// raw value, decided without decoding where neither has escapes.
+// equalText compares a raw value with a constant string, for = if want is true and for !=
+// otherwise. text is the string, quoted the same as JSON. A raw value without escapes is
+// not decoded.
 func equalText(raw, quoted, text []byte, want, typed bool) tri {
 	switch {
 	case len(raw) == 0, raw[0] != '"' && typed:

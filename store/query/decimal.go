@@ -7,8 +7,8 @@ import (
 	"github.com/millrace/millrace/feed/document/decimal"
 )
 
-// DigitsMax bounds the digits of exact arithmetic; what needs more is computed
-// with doubles.
+// DigitsMax bounds the digits of exact arithmetic. A result that needs more is computed with
+// doubles.
 const DigitsMax = 512
 
 // exponentMax bounds the exponents of exact products.
@@ -46,6 +46,7 @@ func arithmetic(op byte, a, b []byte) (data []byte, ok bool) {
 		scale := x.scale + y.scale
 		return decimal.Append(nil, x.m.Mul(x.m, y.m), scale), scale > -exponentMax && scale < exponentMax
 	}
+	// A zero takes the other's scale: 0 + 1e600 needs one digit and not 601.
 	if x.m.Sign() == 0 {
 		x.scale = y.scale
 	}
@@ -56,7 +57,7 @@ func arithmetic(op byte, a, b []byte) (data []byte, ok bool) {
 	if max(x.scale, y.scale)-scale > DigitsMax {
 		return nil, false
 	}
-	for _, s := range []scaled{x, y} {
+	for _, s := range []scaled{x, y} { // one of the two has the scale already
 		s.m.Mul(s.m, decimal.Pow10(s.scale-scale))
 	}
 	if op == '-' {
@@ -82,6 +83,7 @@ func divideLarge(op byte, a, b []byte) (data []byte, ok bool) {
 
 // integerOf returns a JSON number if it is an integer of up to DigitsMax digits.
 func integerOf(raw []byte) (n *big.Int, ok bool) {
+	// Exp first: it is the number of digits, and 1e999999 must not be written out.
 	if d := decimal.Parse(raw); d.Exp > DigitsMax || !d.IsInteger() {
 		return nil, false
 	}

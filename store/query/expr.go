@@ -53,9 +53,9 @@ func slotsOf(n node) int {
 	return slots
 }
 
-// Eval returns what the expression comes to for an item, which must be valid JSON.
-// The value may share memory with item. One that takes more than WorkMax, or makes
-// more than MadeMax, is undefined.
+// Eval returns the value of the expression for an item, which must be valid JSON. The value
+// may share memory with item. An expression that takes more than WorkMax, or makes more than
+// MadeMax, is undefined.
 func (e *Expr) Eval(item []byte) Value {
 	if e.light {
 		return e.eval(item, nil)
@@ -63,7 +63,7 @@ func (e *Expr) Eval(item []byte) Value {
 	return e.EvalIn(item)
 }
 
-// True tells whether the expression is true for an item: false and undefined are
+// True reports whether the expression is true for an item: false and undefined are
 // not. It allocates only for arithmetic, functions that make text, and text with
 // escapes.
 func (e *Expr) True(item []byte) bool {
@@ -73,8 +73,8 @@ func (e *Expr) True(item []byte) bool {
 	return e.TrueIn(item)
 }
 
-// Holds is True up to an end. The error is ErrTooMuch if the expression takes longer
-// than that, or its subqueries try too much.
+// Holds is True with a time limit. The error is ErrTooMuch if the evaluation is not done by
+// end, or if its subqueries try more rows than they may.
 func (e *Expr) Holds(item []byte, end time.Time) (bool, error) {
 	f := newFrame(max(e.slots, 1), [][]byte{item})
 	f.end, f.madeMax = end, MadeMax
@@ -101,9 +101,11 @@ func (e *Expr) Bind(params map[string][]byte) (*Expr, error) {
 	return newExpr(root, e.scope, e.old), nil
 }
 
-// binder returns the function that replaces parameters, and notes the first error.
+// binder returns the function that replaces parameters, and records the first error in err.
 func binder(params map[string][]byte, err *error) func(node) node {
 	return func(n node) node {
+		// c[@name] becomes a path once @name has a value, so that indexes can serve it.
+		// Children come first, so a.key has been replaced already.
 		if a, ok := n.(*access); ok {
 			s, constant := stepOf(a.key)
 			if of, ok := a.of.(*path); ok && constant {
@@ -128,10 +130,9 @@ func binder(params map[string][]byte, err *error) func(node) node {
 	}
 }
 
-// Paths returns the paths of the item that the expression reads, each once, in the
-// order in which they are written; an index is written in digits. The empty path
-// is the whole item. A path covers what is below it: where an index is computed,
-// the path ends before it.
+// Paths returns the paths of the item that the expression reads, each once, in the order in
+// which they are written. An index is written in digits. The empty path is the whole item. A
+// path stands for all values below it: before a computed index it ends.
 func (e *Expr) Paths() [][]string { return e.PathsIn(0) }
 
 // PathsIn is Paths of one root.
@@ -164,7 +165,8 @@ func (s *pathSet) add(p *path) {
 	s.list = append(s.list, names)
 }
 
-// identityOf returns what tells lists of texts apart.
+// identityOf returns a key that only equal lists of texts share. Each text follows its length,
+// so "ab","c" and "a","bc" differ.
 func identityOf[T ~string | ~[]byte](texts []T) string {
 	var key []byte
 	for _, text := range texts {
@@ -269,13 +271,13 @@ func visit(n node, f func(node)) {
 	}
 }
 
-// transform returns a copy of n in which every node is replaced by what f makes of
-// it, those within it first.
+// transform returns a copy of n in which every node is replaced by f's result for it, children
+// before parents. n itself does not change: other goroutines may use it.
 func transform(n node, f func(node) node) node {
 	return f(rebuild(n, func(child node) node { return transform(child, f) }))
 }
 
-// rebuild returns a copy of n whose children are replaced by what one makes of them.
+// rebuild returns a copy of n whose children are replaced by one's results for them.
 func rebuild(n node, one func(node) node) node {
 	all := func(list []node) []node {
 		out := make([]node, len(list))

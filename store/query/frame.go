@@ -5,30 +5,30 @@ import (
 	"time"
 )
 
-// frame is what an evaluation works in: the roots, and its budget.
+// frame holds the roots of an evaluation and its budget. One goroutine uses it.
 type frame struct {
-	roots [][]byte // those of the caller, then what the aliases of subqueries stand for
-	spent bool     // the budget is, and what the evaluation comes to means nothing
+	roots [][]byte // those of the caller, then the values of the aliases of subqueries
+	spent bool     // the budget is spent: the result of the evaluation means nothing
 
 	// What one item has used.
 	steps int // rows that were tried
 	made  int // bytes of values that were made
 
-	// What all items have used, and when to look at it.
+	// What all items have used, and from which amount on the budget is checked.
 	work, next int64
 
 	// Set once, before the evaluation.
 	workMax int64           // 0 for no bound
 	madeMax int             // 0 for no bound
-	end     time.Time       // when it is too late; zero for never
-	done    <-chan struct{} // closed when nobody waits any more; nil for never
+	end     time.Time       // when the evaluation must have ended; zero for no limit
+	done    <-chan struct{} // closed when nobody waits for the result; nil for never
 }
 
 // Bounds of one evaluation, of one item.
 const (
-	// WorkMax bounds the work of an expression that is evaluated without an end, in
-	// units of about a nanosecond. Such an expression decides what a log means, so it
-	// must come to the same everywhere: the bound counts and knows no clock.
+	// WorkMax bounds the work of an expression that is evaluated without a time limit, in
+	// units of about a nanosecond. Such an expression decides what a log means, so it must
+	// have the same result everywhere: the bound counts work and reads no clock.
 	WorkMax = 1 << 28
 	// MadeMax bounds the bytes of all values that an evaluation makes on its way.
 	MadeMax = 256 << 20
@@ -41,7 +41,7 @@ const (
 // The costs of work in units of about a nanosecond. They are part of the meaning of
 // expressions in a log: other costs need another Meaning.
 const (
-	workTick   = 4 << 10 // after how much work the clock is looked at
+	workTick   = 4 << 10 // after how much work the budget is checked, and the clock read
 	workNode   = 32      // a path, a term, a call
 	workStep   = 8       // a character that is compared with a pattern
 	workMember = 128     // a member or an element that is compared
@@ -51,9 +51,8 @@ const (
 	workScan   = 2       // bytes that are scanned in one unit
 )
 
-// charge counts work. It returns false when the budget is spent; whoever works in a
-// loop ends it then, and what is returned means nothing. There is no budget without a
-// frame.
+// charge counts work. It returns false when the budget is spent: a loop must end then, and its
+// result means nothing. Without a frame there is no budget.
 func (f *frame) charge(work int) bool {
 	if f == nil {
 		return true
@@ -61,14 +60,15 @@ func (f *frame) charge(work int) bool {
 	if f.work += int64(work); f.work < f.next {
 		return !f.spent
 	}
-	return f.look()
+	return f.checkBudget()
 }
 
-// scan counts bytes that are scanned.
-func (f *frame) scan(size int) bool { return f.charge(size / workScan) }
+// chargeScan counts bytes that are scanned.
+func (f *frame) chargeScan(size int) bool { return f.charge(size / workScan) }
 
-// look compares what was used with what there is.
-func (f *frame) look() bool {
+// checkBudget compares what was used with the bounds. spent is never taken back, so a caller
+// that overlooks one false gets the next.
+func (f *frame) checkBudget() bool {
 	f.next = f.work + workTick
 	select {
 	case <-f.done:
@@ -81,8 +81,8 @@ func (f *frame) look() bool {
 	return !f.spent
 }
 
-// makes counts the bytes of a value that was made.
-func (f *frame) makes(size int) bool {
+// chargeMade counts the bytes of a value that was made.
+func (f *frame) chargeMade(size int) bool {
 	if f == nil {
 		return true
 	}
@@ -92,16 +92,16 @@ func (f *frame) makes(size int) bool {
 	return f.charge(size)
 }
 
-// step counts a row. It returns false when there were too many.
-func (f *frame) step() bool {
+// countRow counts a row that was tried. It returns false when there were too many.
+func (f *frame) countRow() bool {
 	if f.steps++; f.steps > stepsMax {
 		f.spent = true
 	}
 	return f.charge(workNode)
 }
 
-// begin begins another item in the same frame.
-func (f *frame) begin(item []byte) {
+// beginItem begins another item in the same frame.
+func (f *frame) beginItem(item []byte) {
 	f.steps, f.made, f.spent, f.roots[0] = 0, 0, false, item
 }
 
@@ -111,6 +111,7 @@ var frames = sync.Pool{New: func() any { return new(frame) }}
 // but for rows.
 func newFrame(n int, roots [][]byte) *frame {
 	f := frames.Get().(*frame)
+	// A copy, because the pool keeps the frame's slice.
 	*f = frame{roots: append(f.roots[:0], roots...)}
 	for len(f.roots) < n {
 		f.roots = append(f.roots, nil)
@@ -126,8 +127,8 @@ func (f *frame) item() []byte {
 	return f.roots[0]
 }
 
-// free gives the frame back.
+// free gives the frame back to the pool.
 func (f *frame) free() {
-	clear(f.roots)
+	clear(f.roots) // a frame in the pool must not keep items in memory
 	frames.Put(f)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/feed/document"
 )
 
-// setFunctions are the functions of arrays taken as sets, and of objects.
+// setFunctions are the functions that treat arrays as sets, and those of objects.
 var setFunctions = map[string]*function{
 	"ARRAY_AVG": ofElements("AVG"),
 	"ARRAY_MAX": ofElements("MAX"),
@@ -40,10 +40,11 @@ func ofElements(name string) *function {
 		if arr.typ != Array {
 			return Value{}
 		}
+		// The state of the aggregate over rows, so both have the same rules.
 		var s state
 		document.Elements(arr.data, func(_ int, raw []byte) bool {
 			v := valueOf(raw)
-			f.numbers(v, v)
+			f.chargeNumbers(v, v)
 			s.add(name, v)
 			return f.charge(workMember + len(raw))
 		})
@@ -51,7 +52,9 @@ func ofElements(name string) *function {
 	}}
 }
 
-// membersOf returns the sort keys of the elements of an array.
+// membersOf returns the sort keys of the elements of an array. Equal values have equal sort
+// keys, so looking a key up is a comparison: comparing each element with each of the other
+// array took the product of their lengths.
 func (f *frame) membersOf(arr Value) map[string]bool {
 	in := make(map[string]bool)
 	document.Elements(arr.data, func(_ int, raw []byte) bool {
@@ -61,7 +64,8 @@ func (f *frame) membersOf(arr Value) map[string]bool {
 	return in
 }
 
-// setOf returns the values of arrays whose sort keys are wanted, each once.
+// setOf returns the elements of the arrays in from whose sort keys are wanted, each once, as
+// the first of them is written. It is undefined unless a and b are arrays.
 func (f *frame) setOf(a, b Value, from []Value, want func(key string) bool) Value {
 	if a.typ != Array || b.typ != Array {
 		return Value{}
@@ -96,6 +100,7 @@ func objectToArray(v, k, val Value) Value {
 			return Value{}
 		}
 	}
+	// With equal names each element would have one property twice.
 	if v.typ != Object || bytes.Equal(names[0], names[1]) {
 		return Value{}
 	}
@@ -120,7 +125,7 @@ func stringJoin(arr, separator Value) Value {
 	if arr.typ != Array || separator.typ != String {
 		return Value{}
 	}
-	out, ok, some := []byte{}, true, false
+	out, ok, some := []byte{}, true, false // some: not the first; an empty string counts too
 	document.Elements(arr.data, func(_ int, raw []byte) bool {
 		v := valueOf(raw)
 		if some {

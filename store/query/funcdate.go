@@ -76,6 +76,8 @@ func timeValue(t time.Time, ok bool) Value {
 
 // timeOf reads a time.
 func timeOf(v Value) (t time.Time, ok bool) {
+	// time.Parse takes a comma before the fraction too, which ISO 8601 has and the dialect
+	// has not.
 	const shortest = len("2006-01-02")
 	if v.typ != String || len(v.data) < shortest || bytes.IndexByte(v.data, ',') >= 0 {
 		return t, false
@@ -108,7 +110,7 @@ const (
 	nanoPart
 )
 
-// partNames are the names of the parts.
+// partNames are the names of the parts, in small letters.
 var partNames = map[string]part{
 	"year": yearPart, "yyyy": yearPart, "yy": yearPart, "month": monthPart, "mm": monthPart, "m": monthPart,
 	"week": weekPart, "wk": weekPart, "ww": weekPart, "day": dayPart, "dd": dayPart, "d": dayPart,
@@ -123,7 +125,6 @@ var partLength = map[part]time.Duration{
 	milliPart: time.Millisecond, microPart: time.Microsecond, nanoPart: time.Nanosecond,
 }
 
-// monthsOfYear are as many as ever.
 const monthsOfYear = 12
 
 func partOf(v Value) part {
@@ -143,12 +144,15 @@ func addTime(t time.Time, p part, n int64) (time.Time, bool) {
 	case noPart:
 		return t, false
 	case yearPart, monthPart:
+		// Before any arithmetic: DateTimeAdd of about 2^63 years came round to a date.
 		if far(n, monthsOfYear*yearsMost) {
 			return t, false
 		}
 		if p == yearPart {
 			n *= monthsOfYear
 		}
+		// By the first of the month, because time.Date moves January 31 plus a month to
+		// March 3. It has to be February 28.
 		first := time.Date(t.Year(), t.Month()+time.Month(n), 1, t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 		last := first.AddDate(0, 1, -1).Day()
 		return first.AddDate(0, 0, min(t.Day(), last)-1), true
@@ -170,7 +174,7 @@ func addTime(t time.Time, p part, n int64) (time.Time, bool) {
 	return time.Unix(t.Unix()+seconds, int64(t.Nanosecond())+rest), true
 }
 
-// far tells whether n is beyond most in either direction.
+// far reports whether n is beyond most in either direction.
 func far(n, most int64) bool { return n < -most || n > most }
 
 // timeDiff counts the boundaries of a part that lie between two times.
@@ -194,11 +198,13 @@ func timeDiff(name, from, to Value) Value {
 		return intValue(int(floorDiv(b.Unix(), unit) - floorDiv(a.Unix(), unit)))
 	}
 	perSecond := int64(time.Second) / unit
+	// 9,999 years have more nanoseconds than 64 bits, so the seconds become units exactly.
 	n := Value{typ: Number, data: strconv.AppendInt(nil, b.Unix()-a.Unix(), 10)}
 	n = arith('*', n, intValue(int(perSecond)))
 	return arith('+', n, intValue(int(int64(b.Nanosecond())/unit-int64(a.Nanosecond())/unit)))
 }
 
+// floorDiv rounds down also before 1970, where Go's division rounds up to zero.
 func floorDiv(a, b int64) int64 {
 	q := a / b
 	if a%b < 0 {
@@ -253,6 +259,7 @@ func timeFromParts(args []Value) Value {
 		}
 	}
 	t := time.Date(parts[0], time.Month(parts[1]), parts[2], parts[3], parts[4], parts[5], parts[6]*100, time.UTC)
+	// time.Date normalizes February 30 to March 2. Such parts are no date.
 	same := t.Year() == parts[0] && int(t.Month()) == parts[1] && t.Day() == parts[2] && t.Hour() == parts[3] &&
 		t.Minute() == parts[4] && t.Second() == parts[5]
 	return timeValue(t, same)
@@ -276,6 +283,7 @@ func timeBin(args []Value) Value {
 	if !ok || unit == 0 || size < 1 || size > sizeMost || size > int64(1<<62)/int64(unit) {
 		return Value{}
 	}
+	// In ticks of 100 ns, which is also what a time is printed in; a narrower bin is one tick.
 	width := int64(unit) * size / 100
 	if width == 0 {
 		width = 1

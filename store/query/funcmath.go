@@ -9,14 +9,15 @@ import (
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
-// mathFunctions compute with doubles, but leave integers of up to 18 digits exact.
+// mathFunctions compute with doubles, except for integers of up to 18 digits, for which they
+// are exact.
 var mathFunctions = map[string]*function{
-	"ABS": whole(math.Abs, func(n int64) int64 { return abs(n) }),
-	"CEILING": whole(math.Ceil, func(n int64) int64 {
+	"ABS": onNumbers(math.Abs, func(n int64) int64 { return abs(n) }),
+	"CEILING": onNumbers(math.Ceil, func(n int64) int64 {
 		return n
 	}),
 	"EXP":   math1(math.Exp),
-	"FLOOR": whole(math.Floor, func(n int64) int64 { return n }),
+	"FLOOR": onNumbers(math.Floor, func(n int64) int64 { return n }),
 	"LOG": {least: 1, most: 2, two: func(x, base Value) Value {
 		switch {
 		case x.typ != Number || base.typ != Undefined && base.typ != Number:
@@ -34,8 +35,8 @@ var mathFunctions = map[string]*function{
 		}
 		return floatValue(math.Pow(x.Float(), y.Float()))
 	}},
-	"ROUND": whole(math.Round, func(n int64) int64 { return n }), // halves away from zero
-	"SIGN": whole(func(x float64) float64 {
+	"ROUND": onNumbers(math.Round, func(n int64) int64 { return n }), // halves away from zero
+	"SIGN": onNumbers(func(x float64) float64 {
 		if x == 0 {
 			return 0
 		}
@@ -43,11 +44,11 @@ var mathFunctions = map[string]*function{
 	}, func(n int64) int64 { return min(max(n, -1), 1) }),
 	"SQRT":   math1(math.Sqrt),
 	"SQUARE": {least: 1, most: 1, one: func(x Value) Value { return arith('*', x, x) }},
-	"TRUNC":  whole(math.Trunc, func(n int64) int64 { return n }),
+	"TRUNC":  onNumbers(math.Trunc, func(n int64) int64 { return n }),
 }
 
-// whole returns a function of numbers that computes exactly on integers.
-func whole(f func(x float64) float64, exact func(n int64) int64) *function {
+// onNumbers returns a function of numbers: exact for integers of up to 18 digits, f for others.
+func onNumbers(f func(x float64) float64, exact func(n int64) int64) *function {
 	return &function{least: 1, most: 1, one: func(v Value) Value {
 		if v.typ != Number {
 			return Value{}
@@ -85,14 +86,14 @@ var arrayFunctions = map[string]*function{
 	"ARRAY_SLICE": {least: 2, most: 3, three: arraySlice},
 }
 
-// arrayContains tells whether an element equals v or, if partial is true and v is
+// arrayContains reports whether an element equals v or, if partial is true and v is
 // an object, is an object that has v's properties and perhaps others.
 func (f *frame) arrayContains(arr, v Value, partial bool) bool {
 	found := false
 	document.Elements(arr.data, func(_ int, raw []byte) bool {
 		e := valueOf(raw)
 		if partial && v.typ == Object {
-			found = f.holds(e, v) // as equal objects do
+			found = f.hasMembers(e, v) // equal objects have each other's members, so no f.same
 		} else {
 			found = f.same(e, v)
 		}
@@ -101,13 +102,14 @@ func (f *frame) arrayContains(arr, v Value, partial bool) bool {
 	return found
 }
 
-// holds tells whether e is an object with all properties of the object v.
-func (f *frame) holds(e, v Value) bool {
+// hasMembers reports whether e is an object with all properties of the object v.
+func (f *frame) hasMembers(e, v Value) bool {
 	if e.typ != Object || v.typ != Object {
 		return false
 	}
 	all := true
 	document.Members(v.data, func(name, raw []byte) bool {
+		// A member that is missing was looked for in the whole object.
 		i := scan.Member(e.data, 0, string(name))
 		if i < 0 {
 			f.charge(len(e.data))
@@ -115,7 +117,7 @@ func (f *frame) holds(e, v Value) bool {
 		if all = i >= 0 && f.charge(workMember+i); all {
 			end := scan.Value(e.data, i)
 			have, want := valueOf(e.data[i:max(i, end)]), valueOf(raw)
-			all = f.same(have, want) || f.holds(have, want)
+			all = f.same(have, want) || f.hasMembers(have, want)
 		}
 		return all
 	})
@@ -161,6 +163,7 @@ func arraySlice(arr, start, length Value) Value {
 		all = append(all, raw)
 		return true
 	})
+	// from and length may be any integers, so both are brought within the array.
 	if from < 0 {
 		from = max(0, len(all)+from)
 	}

@@ -9,10 +9,10 @@ import (
 // textFunctions are the functions of strings. Characters are those of Unicode.
 var textFunctions = map[string]*function{
 	"CONCAT":     {least: 2, most: argsMax, many: concatAll},
-	"CONTAINS":   find(bytes.Contains),
-	"STARTSWITH": find(bytes.HasPrefix),
-	"ENDSWITH":   find(bytes.HasSuffix),
-	"STRINGEQUALS": find(func(s, t []byte) bool {
+	"CONTAINS":   textSearch(bytes.Contains),
+	"STARTSWITH": textSearch(bytes.HasPrefix),
+	"ENDSWITH":   textSearch(bytes.HasSuffix),
+	"STRINGEQUALS": textSearch(func(s, t []byte) bool {
 		return bytes.Equal(s, t)
 	}),
 	"INDEX_OF": {least: 2, most: 3, three: indexOf},
@@ -48,9 +48,9 @@ var textFunctions = map[string]*function{
 	"SUBSTRING": {least: 3, most: 3, three: substring},
 }
 
-// find returns a function that looks for a string in another one; its third
-// argument, if it is true, that case does not matter.
-func find(f func(s, t []byte) bool) *function {
+// textSearch returns a function of two strings, such as CONTAINS. Its third argument, if
+// true, makes it ignore case.
+func textSearch(f func(s, t []byte) bool) *function {
 	return &function{least: 2, most: 3, three: func(s, t, ignoreCase Value) Value {
 		if s.typ != String || t.typ != String || ignoreCase.typ != Undefined && ignoreCase.typ != Bool {
 			return Value{}
@@ -63,6 +63,7 @@ func find(f func(s, t []byte) bool) *function {
 }
 
 func concatAll(args []Value) Value {
+	// The size first, so that a result beyond the bound is never made.
 	size := 0
 	for _, a := range args {
 		if a.typ != String {
@@ -94,7 +95,7 @@ func indexOf(s, t, from Value) Value {
 		}
 		start = max(0, n)
 	}
-	skip := offset(s.data, start)
+	skip := offset(s.data, start) // bytes are searched, characters are counted
 	at := bytes.Index(s.data[skip:], t.data)
 	if at < 0 {
 		return intValue(-1)
@@ -134,7 +135,7 @@ func trimmed(left, right bool) *function {
 		if cut.typ == String {
 			set = string(cut.data)
 		}
-		in := make(map[rune]bool) // to look into the set itself would take its length for each character
+		in := make(map[rune]bool) // searching the set itself would take its length for each character
 		for _, r := range set {
 			in[r] = true
 		}
@@ -156,6 +157,7 @@ func replace(s, from, to Value) Value {
 	if len(from.data) == 0 {
 		return s
 	}
+	// Counted before it is made: one character replaced by a long text grows a thousandfold.
 	n := bytes.Count(s.data, from.data)
 	if len(s.data)+n*(len(to.data)-len(from.data)) > TextMadeMax {
 		return Value{}

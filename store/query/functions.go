@@ -12,9 +12,10 @@ import (
 // undefined.
 const TextMadeMax = 4 << 20
 
-// function is a function of the language. One of the last six is set; optional
-// arguments that are left out are Undefined. Those without a frame take time in
-// proportion to their arguments and what they make; the others count their work.
+// function is a function of the language. Exactly one of one to manyFramed is set. Optional
+// arguments that are left out are Undefined. Functions without a frame take time in
+// proportion to their arguments and results, which the caller counts; the others count
+// their work themselves.
 type function struct {
 	least, most int
 	one         func(a Value) Value
@@ -28,7 +29,7 @@ type function struct {
 // argsMax bounds the arguments of functions that take any number.
 const argsMax = 1000
 
-// arity says how many arguments the function takes instead of n.
+// arity returns the message that the function takes another number of arguments than n.
 func (f *function) arity(name string, n int) string {
 	takes := fmt.Sprintf("%d to %d arguments", f.least, f.most)
 	switch {
@@ -42,8 +43,8 @@ func (f *function) arity(name string, n int) string {
 	return fmt.Sprintf("%s takes %s, not %d", name, takes, n)
 }
 
-// is returns a function that tells whether its argument is of one of the types.
-func is(types ...Type) *function {
+// typeTest returns a function that tells whether its argument is of one of the types.
+func typeTest(types ...Type) *function {
 	return &function{least: 1, most: 1, one: func(v Value) Value { return boolValue(slices.Contains(types, v.typ)) }}
 }
 
@@ -82,18 +83,18 @@ func merge[V any](tables ...map[string]V) map[string]V {
 }
 
 var typeFunctions = map[string]*function{
-	"IS_ARRAY":         is(Array),
-	"IS_BOOL":          is(Bool),
-	"IS_DEFINED":       is(Null, Bool, Number, String, Array, Object),
-	"IS_FINITE_NUMBER": is(Number),
+	"IS_ARRAY":         typeTest(Array),
+	"IS_BOOL":          typeTest(Bool),
+	"IS_DEFINED":       typeTest(Null, Bool, Number, String, Array, Object),
+	"IS_FINITE_NUMBER": typeTest(Number),
 	"IS_INTEGER": {least: 1, most: 1, one: func(v Value) Value {
 		return boolValue(v.typ == Number && isInteger(v.data))
 	}},
-	"IS_NULL":      is(Null),
-	"IS_NUMBER":    is(Number),
-	"IS_OBJECT":    is(Object),
-	"IS_PRIMITIVE": is(Null, Bool, Number, String),
-	"IS_STRING":    is(String),
+	"IS_NULL":      typeTest(Null),
+	"IS_NUMBER":    typeTest(Number),
+	"IS_OBJECT":    typeTest(Object),
+	"IS_PRIMITIVE": typeTest(Null, Bool, Number, String),
+	"IS_STRING":    typeTest(String),
 	"IIF": {least: 3, most: 3, three: func(c, a, b Value) Value {
 		if c.Bool() {
 			return a
@@ -119,19 +120,19 @@ func fromText(t Type) *function {
 		if v.typ != String {
 			return Value{}
 		}
-		return only(t, parsed(v.data))
+		return ofType(t, parsed(v.data))
 	}}
 }
 
-// isInteger tells whether a number has no fraction: 1.0 and 1e2 have
+// isInteger reports whether a number has no fraction: 1.0 and 1e2 have
 // none.
 func isInteger(raw []byte) bool {
 	d := decimal.Parse(raw)
 	return d.IsInteger()
 }
 
-// compileCall compiles a call by the number of arguments, so that they need no
-// slice.
+// compileCall compiles a call. Functions of up to three arguments get them without a slice, so
+// that a call does not allocate.
 func compileCall(n *call) eval {
 	fn := functions[n.name]
 	if n.name == "REGEXMATCH" {
@@ -140,7 +141,7 @@ func compileCall(n *call) eval {
 		}
 	}
 	if fn == nil {
-		return func([]byte, *frame) Value { return Value{} } // a clock that nobody set
+		return func([]byte, *frame) Value { return Value{} } // a clock function before Query.At
 	}
 	args := compileAll(n.args)
 	if fn.many != nil || fn.manyFramed != nil {
@@ -155,6 +156,7 @@ func compileCall(n *call) eval {
 			return f.result(fn.many(values))
 		}
 	}
+	// Arguments that are left out evaluate to Undefined, so one function serves all numbers.
 	for len(args) < 3 {
 		args = append(args, func([]byte, *frame) Value { return Value{} })
 	}
@@ -189,14 +191,14 @@ func compileCall(n *call) eval {
 	}
 }
 
-// result counts what a function made.
+// result counts the memory of a function's result.
 func (f *frame) result(v Value) Value {
-	f.makes(len(v.data))
+	f.chargeMade(len(v.data))
 	return v
 }
 
-// arguments computes the arguments of a call. ok is false if they are too large
-// together.
+// arguments computes the arguments of a call. ok is false if the budget is spent, which it is
+// too when they have more than argsBytesMax bytes together.
 func (f *frame) arguments(item []byte, args []eval) (values []Value, ok bool) {
 	values = make([]Value, len(args))
 	size := 0

@@ -29,12 +29,14 @@ var angleFunctions = map[string]*function{
 	}},
 }
 
-// integerFunctions compute with integers of 64 bits; what is none, and what has more,
-// is undefined.
+// integerFunctions compute with integers of 64 bits. Any other argument, and a result that
+// does not fit, is undefined.
 var integerFunctions = map[string]*function{
 	"INTADD": int2(func(a, b int64) (int64, bool) { return a + b, (a+b > a) == (b > 0) }),
 	"INTSUB": int2(func(a, b int64) (int64, bool) { return a - b, (a-b < a) == (b > 0) }),
 	"INTMUL": int2(func(a, b int64) (int64, bool) {
+		// The product of the amounts has 128 bits. It fits if it has 63, or is exactly the
+		// least int64.
 		high, low := bits.Mul64(magnitude(a), magnitude(b))
 		n := a * b
 		return n, high == 0 && (low <= math.MaxInt64 || low == 1<<63 && (a < 0) != (b < 0))
@@ -61,7 +63,7 @@ func magnitude(n int64) uint64 {
 
 func quotient(a, b int64, rest bool) (int64, bool) {
 	switch {
-	case b == 0, a == math.MinInt64 && b == -1:
+	case b == 0, a == math.MinInt64 && b == -1: // the amount of the least integer does not fit
 		return 0, false
 	case rest:
 		return a % b, true

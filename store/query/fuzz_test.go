@@ -65,7 +65,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// checkPosition tells whether an error names a place in the text.
+// checkPosition reports whether an error names a place in the text.
 func checkPosition(t *testing.T, text string, err error) {
 	t.Helper()
 	e, ok := errors.AsType[*SyntaxError](err)

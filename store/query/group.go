@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// grouping is how the rows of a selection become groups: what tells groups apart,
-// what is computed of each, and what is made of both, which are read as roots.
+// grouping is how the rows of a selection become groups: the keys that make groups different,
+// the aggregates of each group, and the output, which reads both as roots.
 type grouping struct {
 	keys       []node
 	aggregates []*call
@@ -15,8 +15,15 @@ type grouping struct {
 	list       []node // of the fields
 }
 
-// regroup reads a selection as one of groups: in what it selects, keys and
-// aggregates become roots from base on. alien is a path that is neither.
+// regroup returns the grouping of a selection. In its output, keys and aggregates become roots
+// from base on:
+//
+//	SELECT c.shop, SUM(c.n) * 2 FROM c GROUP BY c.shop     base 1
+//	  output     root 1, root 2 * 2
+//	  keys       c.shop     in root 1
+//	  aggregates SUM(c.n)   in root 2
+//
+// alien is a path of the output that is neither, nil if there is none.
 func regroup(s *selection) (g grouping, alien *path) {
 	g.keys = s.group
 	known := make(map[string]int)
@@ -24,6 +31,8 @@ func regroup(s *selection) (g grouping, alien *path) {
 	var walk func(n node, within bool) node
 	walk = func(n node, within bool) node {
 		if c, ok := n.(*call); ok && !within && aggregates[c.name] {
+			// An aggregate that occurs twice is computed once. Its text tells, with the roots
+			// by their numbers, because two roots may have one name.
 			pr := printer{aliases: map[int]string{0: "r0"}}
 			visit(c, func(n node) {
 				if p, ok := n.(*path); ok {
@@ -39,8 +48,9 @@ func regroup(s *selection) (g grouping, alien *path) {
 			}
 			return &path{root: s.base + len(s.group) + at}
 		}
+		// GROUP BY c.a makes c.a.b known too: the rest of the path is read in the key's root.
 		for i, key := range s.group {
-			if below(n, key) {
+			if isWithin(n, key) {
 				to := &path{root: s.base + i}
 				if p, ok := n.(*path); ok {
 					to.steps = p.steps[len(key.(*path).steps):]
@@ -57,6 +67,7 @@ func regroup(s *selection) (g grouping, alien *path) {
 			for _, f := range n.of.from {
 				inner[f.slot] = true
 			}
+			// An aggregate within a subquery is the subquery's own.
 			return rebuild(n, func(n node) node { return walk(n, true) })
 		}
 		return rebuild(n, func(n node) node { return walk(n, within) })
@@ -89,15 +100,15 @@ func newGroupPlan(s *selection) *groupPlan {
 	return p
 }
 
-// groupState is a group: its keys as JSON, nil for undefined ones, and what its
-// aggregates have seen.
+// groupState is a group: its keys as JSON, nil for undefined ones, and the states of its
+// aggregates.
 type groupState struct {
 	keys   [][]byte
 	states []state
 }
 
-// key appends what tells groups apart, and leaves the values in a slice of their
-// number.
+// key appends the sort keys of the group's keys, which equal groups share, and stores the
+// values of the keys in values.
 func (p *groupPlan) key(dst []byte, values []Value, item []byte, f *frame) []byte {
 	for i, k := range p.keys {
 		values[i] = k(item, f)
@@ -106,8 +117,9 @@ func (p *groupPlan) key(dst []byte, values []Value, item []byte, f *frame) []byt
 	return dst
 }
 
-// choose chooses how the keys are written.
-func (g *groupState) choose(values []Value) {
+// keepPlainer keeps the plainer of two ways in which an equal key is written, so that the
+// group does not depend on the order of its items.
+func (g *groupState) keepPlainer(values []Value) {
 	for i, v := range values {
 		if v.typ >= Number && v.typ != String && plainer(v.data, g.keys[i]) {
 			g.keys[i] = slices.Clone(v.data)
@@ -115,8 +127,9 @@ func (g *groupState) choose(values []Value) {
 	}
 }
 
-// open returns the group of the row at hand, without the row.
-func (p *groupPlan) open(item []byte, f *frame) *groupState {
+// newGroup returns a group with the keys of the present row. The row is not added. Keys are
+// copied, since the item's memory is used again.
+func (p *groupPlan) newGroup(item []byte, f *frame) *groupState {
 	g := &groupState{states: make([]state, len(p.names))}
 	for _, k := range p.keys {
 		g.keys = append(g.keys, slices.Clone(k(item, f).Raw()))
@@ -124,11 +137,11 @@ func (p *groupPlan) open(item []byte, f *frame) *groupState {
 	return g
 }
 
-// add takes in the row at hand.
+// add adds the present row.
 func (p *groupPlan) add(g *groupState, item []byte, f *frame) {
 	for i, arg := range p.args {
 		v := arg(item, f)
-		f.numbers(v, v)
+		f.chargeNumbers(v, v)
 		g.states[i].add(p.names[i], v)
 	}
 }
@@ -189,7 +202,7 @@ func (p *groupPlan) read(b []byte) (*groupState, error) {
 	return g, nil
 }
 
-// merge takes in another part of the same group.
+// merge adds another part of the same group.
 func (p *groupPlan) merge(g, o *groupState) {
 	for i, k := range o.keys {
 		if plainer(k, g.keys[i]) {

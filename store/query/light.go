@@ -1,7 +1,7 @@
 package query
 
-// lightNodes is how many nodes a light expression has at most. Each reads the item
-// once, so that it takes no longer than some copies of the item.
+// lightNodes is the most nodes that a light expression has. Each reads the item once, so that
+// all take no longer than some copies of the item.
 const lightNodes = 64
 
 // lightFunctions are functions that take no more time than reading their arguments.
@@ -11,9 +11,11 @@ var lightFunctions = map[string]bool{
 	"ENDSWITH": true, "CONTAINS": true, "STRINGEQUALS": true, "LENGTH": true, "ARRAY_LENGTH": true,
 }
 
-// light tells whether an expression is so cheap, whatever the item, that it needs no
+// light reports whether an expression is so cheap, whatever the item, that it needs no
 // budget: most conditions are, and reading a field or two must stay as fast as it is.
 func light(n node) bool {
+	// Only node kinds that read their operands once are listed. Any other kind, also one that
+	// is added later, makes the expression heavy.
 	nodes, is := 0, true
 	visit(n, func(n node) {
 		switch n := n.(type) {

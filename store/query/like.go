@@ -8,7 +8,7 @@ import (
 // pattern is a compiled pattern of LIKE.
 type pattern struct {
 	pieces []piece
-	texts  [][]byte // what stands before, between and behind each %, if that is text alone
+	texts  [][]byte // the texts before, between and behind each %, if there are no other signs
 }
 
 // piece is one character of a pattern, or what stands for characters.
@@ -40,7 +40,7 @@ func (p *piece) matches(r rune) bool {
 	return p.except
 }
 
-// compileLike compiles a constant pattern once.
+// compileLike compiles a LIKE. A constant pattern is read once, any other for each item.
 func compileLike(n *like) test {
 	x, text, escape := compile(n.x), compile(n.pattern), eval(func([]byte, *frame) Value { return stringValue(nil) })
 	_, fixed := constant(n.pattern)
@@ -58,7 +58,7 @@ func compileLike(n *like) test {
 	}
 	return func(item []byte, f *frame) tri {
 		pattern := text(item, f)
-		if !f.makes(pieceSize * len(pattern.data)) {
+		if !f.chargeMade(pieceSize * len(pattern.data)) {
 			return isUndefined
 		}
 		p, ok := newPattern(pattern, escape(item, f))
@@ -80,7 +80,9 @@ func newPattern(text, escape Value) (p pattern, ok bool) {
 	return pattern{pieces, textsOf(pieces)}, true
 }
 
-// textsOf returns the texts of a pattern that knows no other signs than %, else nil.
+// textsOf returns the texts of a pattern whose only sign is %, else nil: "a%b%" has "a", "b"
+// and "". Such a pattern is matched by searching for one text after the other, in one pass;
+// most patterns are of this form.
 func textsOf(pieces []piece) [][]byte {
 	texts := [][]byte{{}}
 	for _, p := range pieces {
@@ -103,8 +105,10 @@ func newPieces(text, escape Value) (p []piece) {
 	if len(escape.data) > 0 {
 		esc, _ = utf8.DecodeRune(escape.data)
 	}
+	// The last ] tells for every [ whether one can follow, so that a pattern of many [ without
+	// a ] is not searched to its end for each.
 	runes := []rune(string(text.data))
-	closed := len(runes) - 1 // the last ]
+	closed := len(runes) - 1
 	for ; closed >= 0 && runes[closed] != ']'; closed-- {
 	}
 	for i := 0; i < len(runes); i++ {
@@ -112,7 +116,7 @@ func newPieces(text, escape Value) (p []piece) {
 		case r == esc && i+1 < len(runes):
 			i++
 			p = append(p, piece{r: runes[i]})
-		case r == '%':
+		case r == '%': // several % are one
 			if len(p) == 0 || !p[len(p)-1].any {
 				p = append(p, piece{any: true})
 			}
@@ -157,7 +161,7 @@ func newSet(runes []rune) (p piece, n int) {
 	return p, end + 1
 }
 
-// test tells whether the whole of v matches; it is undefined unless v is a string.
+// test reports whether the whole of v matches; it is undefined unless v is a string.
 func (p pattern) test(v Value, f *frame) tri {
 	if v.typ != String {
 		return isUndefined
@@ -169,7 +173,9 @@ func (p pattern) test(v Value, f *frame) tri {
 	return triOf(match(v.data, p.pieces, f))
 }
 
-// matchTexts finds each text behind the one before it.
+// matchTexts finds each text behind the one before it. The first text and the last must be the
+// ends of s; between them the first place of each text is enough, since an earlier place
+// leaves more room for the rest.
 func matchTexts(s []byte, texts [][]byte) bool {
 	first, last := texts[0], texts[len(texts)-1]
 	if len(texts) == 1 {
@@ -189,10 +195,15 @@ func matchTexts(s []byte, texts [][]byte) bool {
 	return true
 }
 
-// match walks both side by side and, where they differ, goes back to the last %
-// and lets it stand for one character more. That may take as many steps as s has
-// characters times those of the pattern, so it counts them; what it returns when that
-// is too much means nothing.
+// match walks s and the pattern side by side. Where they differ it goes back to the last % and
+// lets it stand for one character more:
+//
+//	s "aab", pattern "%ab"    % is "": a matches a, a differs from b; back
+//	                          % is "a": ab matches
+//
+// Only the last % is tried again: what stands before it matched as early as possible. That
+// may take as many steps as the characters of s times those of the pattern, so match counts
+// them. When the budget is spent its result means nothing.
 func match(s []byte, p []piece, f *frame) bool {
 	i, back, from := 0, -1, 0
 	pos := 0

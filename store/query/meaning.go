@@ -2,9 +2,9 @@ package query
 
 import "slices"
 
-// Meaning is a version of what expressions mean. What a log or a record holds is read
-// by the meaning that it names, so that it goes on to mean what it meant; queries and
-// conditions, of which nothing is kept, have MeaningNow.
+// Meaning is a version of the meaning of expressions. An expression in a log or a record is
+// read by the meaning that is stored with it, so that its results never change. Queries and
+// conditions, which are not stored, have MeaningNow.
 type Meaning uint8
 
 // The meanings.
@@ -16,7 +16,7 @@ const (
 	// that an expression of more than WorkMax is undefined.
 	MeaningUnequal Meaning = 2
 
-	// MeaningNow is that of what is made now.
+	// MeaningNow is the meaning of expressions that are declared now.
 	MeaningNow = MeaningUnequal
 )
 
@@ -32,13 +32,13 @@ func (m Meaning) ParseScoped(text string, roots [][]string) (*Expr, error) {
 	return parseIn(text, s, m, false)
 }
 
-// Refused says why the expression must not be declared, although it can be read: its
-// regular expressions are too large, and so undefined.
+// Refused returns why the expression must not be declared although it can be read: its regular
+// expressions are too large, so that they are undefined. It is nil if nothing is wrong.
 func (e *Expr) Refused() error { return checkRegexps(e.root) }
 
-// Turns tells whether the expression could come to something else by MeaningNow than
-// by MeaningTyped. With condition, only whether it is true counts. It looks at the
-// text alone, and says so rather once too often:
+// Turns reports whether the expression could have another result by MeaningNow than by
+// MeaningTyped. With condition, only whether it is true counts. It looks at the text alone;
+// where that does not tell, it reports true:
 //
 //	type = "product" AND n IN (1, 2)   as a condition, no: of another type it is not
 //	                                   true either way
@@ -56,7 +56,7 @@ func (e *Expr) Turns(condition bool) bool {
 	return compares(e.root)
 }
 
-// turns tells whether it can change that n is such a truth value.
+// turns reports whether n could have the truth value is by one meaning and not by the other.
 func turns(n node, is tri) bool {
 	switch n := n.(type) {
 	case *logical:
@@ -82,7 +82,7 @@ func turns(n node, is tri) bool {
 	return compares(n)
 }
 
-// compares tells whether an =, != or IN is in n, whose value counts.
+// compares reports whether an =, != or IN is in n, whose value counts.
 func compares(n node) bool {
 	found := false
 	visit(n, func(n node) {
@@ -96,7 +96,7 @@ func compares(n node) bool {
 	return found
 }
 
-// modest tells whether an expression cannot reach WorkMax, whatever the item: light
+// modest reports whether an expression cannot reach WorkMax, whatever the item: light
 // ones, and those whose functions take no longer than reading and writing a text.
 func modest(root node) bool {
 	nodes, is := 0, true

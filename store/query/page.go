@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Part is what the first half found in a partition.
+// Part is the result of a Run: the rows of one partition that a page can use.
 type Part struct {
 	Rows []Row // in the order of their keys
 	More bool  // there may be rows behind the last
@@ -15,7 +15,7 @@ type Part struct {
 	Until []byte
 }
 
-// end returns the key up to which the part is known.
+// end returns the key up to which the part has all rows.
 func (p *Part) end() []byte {
 	if p.Until != nil || len(p.Rows) == 0 {
 		return p.Until
@@ -23,35 +23,36 @@ func (p *Part) end() []byte {
 	return p.Rows[len(p.Rows)-1].Key
 }
 
-// PageConfig says where a page stands in the query.
+// PageConfig says where a page begins in the query, and what bounds it.
 type PageConfig struct {
-	// Passed is how many rows earlier pages have passed, as the page before said.
+	// Passed is Page.Passed of the page before; 0 for the first.
 	Passed int64
-	// Rows is how many rows are wanted at most; 0 for all that there are.
+	// Rows is how many rows are wanted at most; 0 for all of the parts.
 	Rows int
-	// End and Done are those of RunConfig, for what is made of groups.
+	// End and Done are as in RunConfig, for making rows of groups.
 	End  time.Time
 	Done <-chan struct{}
 }
 
-// Page is what a query gives at once.
+// Page is the result of a query's page.
 type Page struct {
 	// Rows are the rows as JSON.
 	Rows [][]byte
-	// After is the key behind which the next page goes on; nil if there is none.
+	// After is the key behind which the next page begins; nil if this is the last page.
 	After []byte
-	// Passed is how many rows of the query are done, those that OFFSET leaves out
-	// included.
+	// Passed is how many rows of the query are done, including those that OFFSET leaves
+	// out.
 	Passed int64
 }
 
-// Merge is the second half of a query: it brings the parts of all partitions
-// together, makes rows of groups, drops what DISTINCT has seen, applies TOP and OFFSET
-// LIMIT, and stops where a partition has more rows than it gave. The parts must be of
-// runs that went on behind the same key; a page may be empty although there is a next
-// one. Rows of a Stream come in the order of their keys too, so ranks tell partitions
-// apart.
+// Merge is the second half of a query. It merges the parts of all partitions, makes rows of
+// groups, drops the rows that DISTINCT has seen, applies TOP and OFFSET LIMIT, and stops
+// where a partition has more rows than its part. The parts must be of runs with the same
+// RunConfig.After. A page may be empty although there is a next one. The error is
+// ErrPartial or ErrTooMuch.
 func (q *Query) Merge(parts []Part, cfg PageConfig) (*Page, error) {
+	// Rows that OFFSET leaves out are merged like others: only the merged order tells which
+	// rows they are.
 	offset, limit := q.Window()
 	end := int64(math.MaxInt64)
 	if limit <= math.MaxInt64-offset {
@@ -73,13 +74,13 @@ func (q *Query) Merge(parts []Part, cfg PageConfig) (*Page, error) {
 			page.After = last
 			return page, nil
 		}
-		row, err := m.take(key)
+		row, err := m.takeRows(key)
 		if err != nil {
 			return nil, err
 		}
 		last = key
 		if row == nil {
-			continue
+			continue // an undefined row of a group counts neither for OFFSET nor for LIMIT
 		}
 		page.Passed++
 		if page.Passed > offset {
@@ -95,11 +96,14 @@ type merger struct {
 	frame *frame
 	parts []Part
 	at    []int
-	end   []byte // how far the parts are known, when they have no next row
+	end   []byte // the least key at which a part with more rows ends, if its rows are used up
 }
 
-// next returns the least key that is not taken. ok is false if there is none, or if
-// a part that ended may have a lesser one.
+// next returns the least key that was not taken yet. ok is false if there is none, or if a part
+// that has ended may have a lesser key that it did not give:
+//
+//	part A   1 4 6   no more rows      next: 1, 2, 4, 5, then nothing:
+//	part B   2 5     more rows      B may have a row between 5 and 6
 func (m *merger) next() (key []byte, ok bool) {
 	m.end = nil
 	for i := range m.parts {
@@ -120,9 +124,10 @@ func (m *merger) next() (key []byte, ok bool) {
 	return key, ok
 }
 
-// take returns the row of a key, made of all rows that have it; nil if it is
-// undefined.
-func (m *merger) take(key []byte) ([]byte, error) {
+// takeRows takes all rows with a key, and returns the one row that they make; nil if it is
+// undefined. Several parts have the same key for equal rows of DISTINCT, and for parts of
+// one group.
+func (m *merger) takeRows(key []byte) ([]byte, error) {
 	var row []byte
 	var group *groupState
 	for i, p := range m.parts {
@@ -148,7 +153,7 @@ func (m *merger) take(key []byte) ([]byte, error) {
 		}
 	}
 	if group != nil {
-		m.frame.begin(nil)
+		m.frame.beginItem(nil)
 		row = m.plan.group.result(group, m.frame).Raw()
 		if m.frame.spent {
 			return nil, ErrTooMuch

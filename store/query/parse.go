@@ -11,8 +11,9 @@ const (
 	NestingMax = 256       // expressions within each other
 )
 
-// parser is a Pratt parser. After its first error it stands at the end of the
-// text, and what it returns means nothing.
+// parser is a Pratt parser. After its first error it stands at the end of the text, and its
+// results mean nothing; so loops end, and callers need not check each step. One call of
+// parse or parseQuery owns it.
 type parser struct {
 	lexer lexer
 	tok   token
@@ -21,15 +22,15 @@ type parser struct {
 	err   *SyntaxError
 
 	query    bool      // the text is a query, so names are aliases
-	selects  int       // selections around
-	bindings []binding // the aliases that are seen, inner ones last
-	slots    int       // roots that are taken
+	selects  int       // how many selections are open
+	bindings []binding // the aliases that are visible, inner ones last
+	slots    int       // how many roots are used
 
-	aggregates int // whether they may stand here
+	aggregates int // whether an aggregate may stand here
 
-	typed   bool // the text means what MeaningTyped says
-	strict  bool // regular expressions beyond their limits are refused; else undefined
-	regexps int  // bytes of regular expressions
+	typed   bool // the text has MeaningTyped
+	strict  bool // regular expressions beyond their limits are errors; otherwise undefined
+	regexps int  // bytes of all regular expressions so far
 }
 
 // parse reads a text as one expression.
@@ -61,7 +62,7 @@ func (p *parser) advance() {
 	p.tok = tok
 }
 
-// fail notes the first error.
+// fail records the first error and moves to the end of the text.
 func (p *parser) fail(at token, msg string) node {
 	if p.err == nil {
 		p.err = p.lexer.fail(at.start, msg)
@@ -85,8 +86,8 @@ func (p *parser) expect(sign, msg string) {
 	}
 }
 
-// word skips a keyword if it is the next token.
-func (p *parser) word(keyword string) bool {
+// acceptWord skips a keyword if it is the next token.
+func (p *parser) acceptWord(keyword string) bool {
 	if p.tok.word() != keyword {
 		return false
 	}
@@ -94,7 +95,10 @@ func (p *parser) word(keyword string) bool {
 	return true
 }
 
-// expr reads an expression whose operators bind stronger than least.
+// expr reads an expression whose operators bind stronger than least:
+//
+//	a + b * c   at b with least precAdd: * binds stronger, so b * c is read here
+//	a * b + c   at b with least precMultiply: + does not, so b ends here
 func (p *parser) expr(least int) node {
 	if p.depth++; p.depth > NestingMax {
 		return p.fail(p.tok, fmt.Sprintf("nested more than %d deep", NestingMax))
@@ -122,11 +126,12 @@ func (p *parser) expr(least int) node {
 func (p *parser) prefix() node {
 	tok := p.tok
 	switch {
-	case p.word("NOT"):
+	case p.acceptWord("NOT"):
 		return &unary{"NOT", p.expr(precNot - 1)}
 	case tok.is("-"):
 		p.advance()
 		x := p.expr(precUnary - 1)
+		// -1 is a constant, which indexes can serve, and not an operation.
 		if n, ok := x.(*literal); ok && n.value.typ == Number && n.value.data[0] != '-' {
 			return &literal{Value{typ: Number, data: append([]byte{'-'}, n.value.data...)}}
 		}
@@ -155,7 +160,7 @@ func (p *parser) infix(left node, least int) (n node, ok bool) {
 		case "<>":
 			op.text = "!="
 		case "??":
-			prec-- // to the right
+			prec-- // a ?? b ?? c is a ?? (b ?? c)
 		}
 		return &operation{op.text, left, p.expr(prec), p.typed && (op.text == "=" || op.text == "!=")}, true
 	}
@@ -168,8 +173,9 @@ func (p *parser) infix(left node, least int) (n node, ok bool) {
 		if prec <= least {
 			return nil, false
 		}
+		// One node for a whole chain: a condition of 30,000 terms must not nest so deep.
 		terms := []node{left}
-		for p.err == nil && p.word(word) {
+		for p.err == nil && p.acceptWord(word) {
 			terms = append(terms, p.expr(prec))
 		}
 		return &logical{word, terms}, true
@@ -191,21 +197,21 @@ func (p *parser) choice(condition node) node {
 
 // predicate reads [NOT] IN, BETWEEN or LIKE behind x.
 func (p *parser) predicate(x node) node {
-	not := p.word("NOT")
+	not := p.acceptWord("NOT")
 	var n node
 	switch {
-	case p.word("IN"):
+	case p.acceptWord("IN"):
 		p.expect("(", "want ( behind IN")
 		n = &in{x, p.list(")"), p.typed}
-	case p.word("BETWEEN"):
-		low := p.expr(precCompare)
-		if !p.word("AND") {
+	case p.acceptWord("BETWEEN"):
+		low := p.expr(precCompare) // binds stronger than AND, which ends it
+		if !p.acceptWord("AND") {
 			p.fail(p.tok, "want AND of BETWEEN")
 		}
 		n = &between{x, low, p.expr(precCompare)}
-	case p.word("LIKE"):
+	case p.acceptWord("LIKE"):
 		l := &like{x: x, pattern: p.expr(precCompare)}
-		if p.word("ESCAPE") {
+		if p.acceptWord("ESCAPE") {
 			l.escape = p.expr(precCompare)
 		}
 		n = l
@@ -292,6 +298,7 @@ func (p *parser) object() node {
 
 // postfix reads .name and [key] behind n.
 func (p *parser) postfix(n node) node {
+	// A chain of accesses nests like parentheses do, so each counts until the chain ends.
 	depth := p.depth
 	for p.err == nil {
 		var key node

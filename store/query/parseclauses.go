@@ -23,7 +23,8 @@ func (p *parser) count(of string) node {
 	}
 }
 
-// checkCount says why a constant cannot be a number of rows.
+// checkCount returns why a constant cannot be a number of rows, "" if it can. A parameter is
+// checked when it is bound.
 func checkCount(n node) string {
 	l, ok := n.(*literal)
 	if !ok {
@@ -35,20 +36,21 @@ func checkCount(n node) string {
 	return ""
 }
 
-// clauses reads what stands behind FROM.
+// clauses reads the clauses behind FROM. Combinations that are not supported are errors at the
+// clause that asks for them.
 func (p *parser) clauses(s *selection, at token) {
-	if p.word("WHERE") {
+	if p.acceptWord("WHERE") {
 		s.where = p.expr(0)
 	}
-	if group := p.tok; p.word("GROUP") {
-		p.by("GROUP")
+	if group := p.tok; p.acceptWord("GROUP") {
+		p.expectBy("GROUP")
 		s.group = p.exprs(GroupMax, "GROUP BY")
 		if p.err == nil && s.distinct {
 			p.fail(group, "GROUP BY is not supported together with DISTINCT")
 		}
 	}
-	if order := p.tok; p.word("ORDER") {
-		p.by("ORDER")
+	if order := p.tok; p.acceptWord("ORDER") {
+		p.expectBy("ORDER")
 		p.orderings(s)
 		if p.err == nil && s.grouped() {
 			p.fail(order, "ORDER BY is not supported together with GROUP BY or aggregates")
@@ -57,9 +59,9 @@ func (p *parser) clauses(s *selection, at token) {
 			p.fail(order, "ORDER BY of DISTINCT takes what is selected")
 		}
 	}
-	if offset := p.tok; p.word("OFFSET") {
+	if offset := p.tok; p.acceptWord("OFFSET") {
 		s.offset = p.count("OFFSET")
-		if !p.word("LIMIT") {
+		if !p.acceptWord("LIMIT") {
 			p.fail(p.tok, "want LIMIT behind OFFSET")
 		}
 		s.limit = p.count("LIMIT")
@@ -74,6 +76,8 @@ func (p *parser) clauses(s *selection, at token) {
 		p.fail(p.tok, word+" is not supported here")
 		return
 	}
+	// Keys and aggregates get slots behind all others. They are counted here already, since a
+	// frame is made for the number of slots.
 	if s.grouped() {
 		s.base = p.slots
 		g, alien := regroup(s)
@@ -99,8 +103,8 @@ var refusedClauses = map[string]bool{
 	"FETCH": true, "TOP": true,
 }
 
-func (p *parser) by(clause string) {
-	if !p.word("BY") {
+func (p *parser) expectBy(clause string) {
+	if !p.acceptWord("BY") {
 		p.fail(p.tok, "want BY behind "+clause)
 	}
 }
@@ -126,10 +130,10 @@ func (p *parser) orderings(s *selection) {
 	}
 	for p.err == nil {
 		o := ordering{by: p.expr(0)}
-		if p.word("DESC") {
+		if p.acceptWord("DESC") {
 			o.desc = true
 		} else {
-			p.word("ASC")
+			p.acceptWord("ASC")
 		}
 		s.order = append(s.order, o)
 		if !p.accept(",") {
@@ -141,39 +145,43 @@ func (p *parser) orderings(s *selection) {
 	}
 }
 
-// ordersOutput tells whether rows that are equal have equal sort keys: each is
-// selected, or is below what is selected.
+// ordersOutput reports whether equal rows have equal sort keys: each expression of ORDER BY is
+// selected, or is a path in a selected one. Otherwise DISTINCT would have to choose between
+// the sort keys of equal rows:
+//
+//	SELECT DISTINCT c.a FROM c ORDER BY c.a.b   the order follows from the row
+//	SELECT DISTINCT c.a FROM c ORDER BY c.b     two items with one a may have two b
 func (s *selection) ordersOutput() bool {
 	if s.star {
 		return true
 	}
 	var leaves []node
 	for _, n := range s.outputs() {
-		leaves = append(leaves, parts(n)...)
+		leaves = append(leaves, leafNodes(n)...)
 	}
 	for _, o := range s.order {
-		if !slices.ContainsFunc(leaves, func(n node) bool { return below(o.by, n) }) {
+		if !slices.ContainsFunc(leaves, func(n node) bool { return isWithin(o.by, n) }) {
 			return false
 		}
 	}
 	return true
 }
 
-// parts are the expressions that an object is made of, or n itself.
-func parts(n node) []node {
+// leafNodes returns the expressions that an object is made of, or n itself.
+func leafNodes(n node) []node {
 	o, ok := n.(*object)
 	if !ok {
 		return []node{n}
 	}
 	var all []node
 	for _, v := range o.values {
-		all = append(all, parts(v)...)
+		all = append(all, leafNodes(v)...)
 	}
 	return all
 }
 
-// below tells whether n is the expression of, or a path in it.
-func below(n, of node) bool {
+// isWithin reports whether n is the same expression as of, or a path in it.
+func isWithin(n, of node) bool {
 	p, ok := n.(*path)
 	q, okQ := of.(*path)
 	if ok && okQ {

@@ -2,11 +2,11 @@ package query
 
 import "fmt"
 
-// sources reads what FROM and JOIN name.
+// sources reads the sources of FROM and JOIN.
 func (p *parser) sources(s *selection, container *string) {
 	at := p.tok
 	p.source(s, container)
-	for p.err == nil && p.word("JOIN") {
+	for p.err == nil && p.acceptWord("JOIN") {
 		if p.source(s, nil); len(s.from) > SourcesMax {
 			p.fail(at, fmt.Sprintf("more than %d JOINs", SourcesMax-1))
 		}
@@ -16,10 +16,12 @@ func (p *parser) sources(s *selection, container *string) {
 	}
 }
 
-// source reads one: a path or a subquery with an alias, or an alias IN one.
+// source reads one source: a path or a subquery with an alias, or an alias IN one of them.
 func (p *parser) source(s *selection, container *string) {
 	at := p.tok
 	f := source{}
+	// A name may be an alias before IN or the begin of a path. The word behind it tells, so
+	// the parser looks one token ahead, and goes back if it is not IN.
 	if p.tok.kind == tokenName {
 		lexer, tok := p.lexer, p.tok
 		p.advance()
@@ -44,13 +46,14 @@ func (p *parser) source(s *selection, container *string) {
 	}
 	if !f.each {
 		f.alias = implied
-		if p.word("AS") || p.tok.kind == tokenName && !p.endsSource() {
+		if p.acceptWord("AS") || p.tok.kind == tokenName && !p.endsSource() {
 			f.alias = p.alias(true)
 		}
 	}
 	if p.err != nil {
 		return
 	}
+	// FROM c names the item itself, which is root 0 and needs no slot.
 	if to, ok := f.of.(*path); ok && container != nil && !f.each && len(to.steps) == 0 {
 		f.of = nil
 	} else {
@@ -71,8 +74,8 @@ func (p *parser) relation(container *string) node {
 	return n
 }
 
-// perItem refuses a subquery in the FROM of the query itself that would have to see
-// all items: what stands in FROM is computed for each item.
+// perItem refuses a subquery in the FROM of the query itself that would have to see all items:
+// FROM is evaluated for each item alone.
 func (p *parser) perItem(at token, of node, container *string) {
 	q, ok := of.(*subquery)
 	if !ok || container == nil || p.err != nil {
@@ -83,13 +86,14 @@ func (p *parser) perItem(at token, of node, container *string) {
 	}
 }
 
-// endsSource tells whether a word ends a source, and so is no alias.
+// endsSource reports whether the next word ends a source, and so is not an alias.
 func (p *parser) endsSource() bool {
 	return p.reserved(p.tok.text) || refusedClauses[p.tok.word()]
 }
 
-// sourcePath reads a path. The first of a query begins with the container, whatever
-// that is called. implied is the alias that it has if none is written.
+// sourcePath reads a path. In the first source of a query it begins with the container, whose
+// name may be any. implied is the alias of a source without one: the last property of its
+// path.
 func (p *parser) sourcePath(container *string) (of node, implied string) {
 	tok := p.tok
 	if tok.kind != tokenName || p.reserved(tok.text) {
@@ -116,7 +120,7 @@ func (p *parser) sourcePath(container *string) (of node, implied string) {
 	return to, implied
 }
 
-// bind makes an alias known.
+// bind makes the alias of a source visible to the rest of the selection.
 func (p *parser) bind(s *selection, f source, at token) {
 	for _, other := range s.from {
 		if other.alias == f.alias && f.alias != "" {

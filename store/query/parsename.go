@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// binding is what an alias stands for.
+// binding is an alias and the slot of its value.
 type binding struct {
 	name string
 	slot int
 }
 
-// bound returns the slot of an alias.
-func (p *parser) bound(name string) (slot int, ok bool) {
+// slotOf returns the slot of an alias. The innermost selection that has the alias counts.
+func (p *parser) slotOf(name string) (slot int, ok bool) {
 	for _, b := range slices.Backward(p.bindings) {
 		if b.name == name {
 			return b.slot, true
@@ -22,13 +22,15 @@ func (p *parser) bound(name string) (slot int, ok bool) {
 	return 0, false
 }
 
-// reserved tells whether a name is a word of the language here.
+// reserved reports whether a name is a word of the language here.
 func (p *parser) reserved(name string) bool {
 	return reserved(name) || p.selects > 0 && clauseWords[strings.ToUpper(name)]
 }
 
-// named reads what begins with a name: a constant, a call or a path.
+// named reads an operand that begins with a name: a constant, a call or a path.
 func (p *parser) named(tok token) node {
+	// In this order: words of the language first, since no property hides them; an alias
+	// before a root, and a root before a property of root 0.
 	switch tok.word() {
 	case "TRUE":
 		return &literal{boolValue(true)}
@@ -45,14 +47,14 @@ func (p *parser) named(tok token) node {
 	case p.reserved(tok.text):
 		return p.fail(tok, fmt.Sprintf("want an expression; %s is a word of the language", tok.word()))
 	}
-	if slot, ok := p.bound(tok.text); ok {
+	if slot, ok := p.slotOf(tok.text); ok {
 		return &path{root: slot}
 	}
 	if p.query && tok.word() == "UDF" && p.tok.is(".") {
 		return p.fail(tok, "user-defined functions are not supported")
 	}
 	if p.query {
-		return p.fail(tok, p.unbound(tok.text))
+		return p.fail(tok, p.unknownName(tok.text))
 	}
 	if root, ok := p.scope.root(tok.text); ok {
 		return &path{root: root}
@@ -93,7 +95,8 @@ func (p *parser) call(name token) node {
 	return n
 }
 
-// regexp says what is wrong with the size of a regular expression, or of all.
+// regexp returns what is wrong with the size of a regular expression, or of all of the text so
+// far; "" if nothing is.
 func (p *parser) regexp(n *call) string {
 	re, _, ok := regexpOf(n)
 	if !ok {
@@ -105,8 +108,8 @@ func (p *parser) regexp(n *call) string {
 	return checkRegexp(n)
 }
 
-// function returns the function of a name. Those that ask for the time are of
-// queries.
+// function returns the function of a name. Only queries have those that return the time: an
+// expression in a log must have the same result at each replay.
 func (p *parser) function(word string) (f *function, ok bool) {
 	if f, ok = functions[word]; !ok && p.query {
 		f, ok = clockFunctions[word]
@@ -114,7 +117,7 @@ func (p *parser) function(word string) (f *function, ok bool) {
 	return f, ok
 }
 
-// unknownFunction says that there is no such function, and which may be meant.
+// unknownFunction returns the message that there is no such function, and which may be meant.
 func unknownFunction(name string, query bool) string {
 	msg := "there is no function " + name
 	if reason, ok := refusedFunctions[name]; ok {
@@ -126,6 +129,7 @@ func unknownFunction(name string, query bool) string {
 	if aggregates[name] {
 		return msg + " outside of SELECT; it takes all rows of one"
 	}
+	// The usual mistake is ARRAYCONTAINS for ARRAY_CONTAINS, or IS_DEFINED without its _.
 	plain := func(s string) string { return strings.ReplaceAll(s, "_", "") }
 	for _, known := range functionNames {
 		if plain(known) == plain(name) {

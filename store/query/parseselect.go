@@ -15,7 +15,7 @@ const (
 	CountMax   = 1<<31 - 1
 )
 
-// What an aggregate is where the parser stands.
+// Whether an aggregate may stand where the parser is.
 const (
 	aggregatesRefused = iota
 	aggregatesAllowed
@@ -43,8 +43,8 @@ func parseQuery(text string) (*selection, string, error) {
 	return s, container, nil
 }
 
-// unbound says that a name stands for nothing.
-func (p *parser) unbound(name string) string {
+// unknownName returns the message that a name stands for nothing.
+func (p *parser) unknownName(name string) string {
 	for _, b := range p.bindings {
 		return fmt.Sprintf("there is no %s here; a property is written behind its alias, %s.%s", name, b.name, name)
 	}
@@ -59,13 +59,14 @@ func (p *parser) subquery(at token, kind string) node {
 	n := &subquery{kind, p.selection(nil)}
 	p.depth--
 	p.expect(")", "want ) behind the subquery")
+	// Which of several rows would be the value is not defined, so the text is refused.
 	if p.err == nil && kind == "" && !n.of.single() {
 		return p.fail(at, "a subquery that may give several rows is no value; write ARRAY(SELECT …) or EXISTS(SELECT …)")
 	}
 	return n
 }
 
-// single tells whether the selection gives at most one row, which is known where
+// single reports whether the selection gives at most one row, which is known where
 // FROM has no IN, all rows are aggregated, or TOP or LIMIT says 1.
 func (s *selection) single() bool {
 	if s.grouped() && len(s.group) == 0 {
@@ -82,12 +83,16 @@ func (s *selection) single() bool {
 	})
 }
 
-// selection reads a SELECT. The list is read behind FROM, which says what its names
-// are. container is where the name of the container goes; nil in a subquery.
+// selection reads a SELECT. container receives the name of the container; it is nil in a
+// subquery. The list is read after FROM, which declares the names in it:
+//
+//	SELECT t.id FROM c JOIN t IN c.tags WHERE …
+//	1      3    2                       4         the order of reading
 func (p *parser) selection(container *string) *selection {
 	if p.selects++; p.selects > SelectsMax {
 		p.fail(p.tok, fmt.Sprintf("more than %d SELECTs within each other", SelectsMax))
 	}
+	// Aliases are visible in their selection and in its subqueries, and end with it.
 	seen, state := len(p.bindings), p.aggregates
 	defer func() {
 		p.bindings, p.aggregates = p.bindings[:seen], state
@@ -100,12 +105,13 @@ func (p *parser) selection(container *string) *selection {
 	lexer, tok := p.lexer, p.tok
 	p.skipList()
 	from := p.tok
-	if p.word("FROM") {
+	if p.acceptWord("FROM") {
 		p.sources(s, container)
 	}
 	if p.err != nil {
 		return s
 	}
+	// Back to the list; lexer and tok now hold the place behind FROM.
 	lexer, p.lexer = p.lexer, lexer
 	tok, p.tok = p.tok, tok
 	p.aggregates = aggregatesAllowed
@@ -134,6 +140,7 @@ func (p *parser) skipList() {
 			if depth--; depth < 0 {
 				return
 			}
+		// c.from and AS from are names.
 		case depth == 0 && p.tok.word() == "FROM" && !before.is(".") && before.word() != "AS":
 			return
 		}
@@ -142,14 +149,14 @@ func (p *parser) skipList() {
 	}
 }
 
-// selectClause reads what stands between SELECT and FROM.
+// selectClause reads the list between SELECT and FROM, with DISTINCT and TOP in any order.
 func (p *parser) selectClause(s *selection) {
 	for p.err == nil {
 		switch {
-		case !s.distinct && p.word("DISTINCT"):
+		case !s.distinct && p.acceptWord("DISTINCT"):
 			s.distinct = true
 			continue
-		case s.top == nil && p.word("TOP"):
+		case s.top == nil && p.acceptWord("TOP"):
 			s.top = p.count("TOP")
 			continue
 		}
@@ -163,7 +170,7 @@ func (p *parser) selectClause(s *selection) {
 		p.advance()
 		s.star = true
 		return
-	case p.word("VALUE"):
+	case p.acceptWord("VALUE"):
 		s.value = p.expr(0)
 		return
 	}
@@ -173,7 +180,7 @@ func (p *parser) selectClause(s *selection) {
 		if to, ok := f.of.(*path); ok && len(to.steps) == 0 {
 			f.alias = p.nameOf(to.root)
 		}
-		if p.word("AS") {
+		if p.acceptWord("AS") {
 			f.as = p.alias(false)
 		} else if p.tok.kind == tokenName && !p.reserved(p.tok.text) {
 			f.as = p.alias(true)
@@ -186,13 +193,14 @@ func (p *parser) selectClause(s *selection) {
 	if len(s.list) > FieldsMax {
 		p.fail(at, fmt.Sprintf("more than %d expressions of SELECT", FieldsMax))
 	}
-	if name := s.twice(); name != "" {
+	if name := s.duplicateName(); name != "" {
 		p.fail(at, fmt.Sprintf("SELECT has two properties %q; name one of them by AS", name))
 	}
 }
 
-// twice returns a name that two fields have, "" if there is none.
-func (s *selection) twice() string {
+// duplicateName returns a name that two fields have, "" if there is none. An object with two
+// members of one name could not be read back.
+func (s *selection) duplicateName() string {
 	names := s.names()
 	slices.Sort(names)
 	for i := 1; i < len(names); i++ {
@@ -213,7 +221,8 @@ func (p *parser) nameOf(slot int) string {
 	return p.scope.name(slot)
 }
 
-// alias reads a name that may be any, or none of the language.
+// alias reads a name. A strict one must not be a word of the language: behind AS any name may
+// stand, without AS a word would begin the next clause.
 func (p *parser) alias(strict bool) string {
 	name := p.tok
 	if name.kind != tokenName || strict && p.reserved(name.text) {

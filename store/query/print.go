@@ -12,7 +12,7 @@ type printer struct {
 	scope     scope
 	container string         // the name that stands first in the FROM of a query
 	aliases   map[int]string // of slots
-	open      []string       // the aliases that are seen
+	open      []string       // the aliases that are visible
 }
 
 func (p *printer) text(s string) { p.out = append(p.out, s...) }
@@ -62,6 +62,8 @@ func (p *printer) node(n node, least int) {
 	case *unary:
 		p.unary(n)
 	case *operation:
+		// a - (b - c) needs its parentheses, (a - b) - c does not: operators associate to the
+		// left, ?? to the right.
 		prec := binaryPrec[n.op]
 		left, right := prec-1, prec
 		if n.op == "??" {
@@ -175,8 +177,8 @@ func (p *printer) literal(v Value) {
 	p.out = v.AppendJSON(p.out)
 }
 
-// path writes the steps behind the root's name, that of root 0 only where it is
-// needed.
+// path writes the root's name and the steps. The name of root 0 is written only where it is
+// needed: c["in"] and c.c, but price.
 func (p *printer) path(n *path) {
 	steps := n.steps
 	if n.root == 0 && len(steps) > 0 && p.bare(steps[0]) {
@@ -199,7 +201,8 @@ func (p *printer) path(n *path) {
 	}
 }
 
-// bare tells whether a step may stand first.
+// bare reports whether a step may stand first, without its root: it would not be read as an
+// alias, a root or a word of the language.
 func (p *printer) bare(s step) bool {
 	if p.container != "" || p.aliases[0] != "" || s.isIndex || !plain(s.name) || reserved(s.name) ||
 		len(p.aliases) > 0 && clauseWords[strings.ToUpper(s.name)] || slices.Contains(p.open, s.name) {
@@ -218,5 +221,5 @@ func (p *printer) access(n *access) {
 	p.text("]")
 }
 
-// plain tells whether a name may be written without quotes.
+// plain reports whether a name may be written without quotes.
 func plain(name string) bool { return name != "" && nameLen(name) == len(name) }

@@ -13,7 +13,7 @@ func (p *printer) root(root int) string {
 	return p.scope.name(root)
 }
 
-// aside returns what f writes.
+// aside returns the text that f writes, without adding it to the output.
 func (p *printer) aside(f func()) []byte {
 	before := p.out
 	p.out = nil
@@ -23,8 +23,9 @@ func (p *printer) aside(f func()) []byte {
 	return out
 }
 
-// selection writes a SELECT. What FROM names is known before the list is written.
+// selection writes a SELECT. FROM is written first, aside, because the list uses its aliases.
 func (p *printer) selection(s *selection) {
+	// A copy, so that the aliases of this selection do not outlive it.
 	aliases, seen := p.aliases, len(p.open)
 	p.aliases = maps.Clone(aliases)
 	if p.aliases == nil {
@@ -79,6 +80,7 @@ func (p *printer) from(s *selection) {
 		default:
 			p.node(of, 0)
 		}
+		// FROM c.tags has the alias tags already, so it is not written.
 		if !f.each && f.alias != "" && f.alias != p.implied(f.of) {
 			p.text(" AS " + f.alias)
 		}

@@ -33,7 +33,7 @@ func (q *Query) String() string {
 // Container returns the name that FROM gives the container, such as c; "" without FROM.
 func (q *Query) Container() string { return q.container }
 
-// ReadsItems tells whether the query has a FROM. One without gives its row whatever
+// ReadsItems reports whether the query has a FROM. A query without one has one row, whatever
 // items there are.
 func (q *Query) ReadsItems() bool { return len(q.text.from) > 0 }
 
@@ -73,22 +73,22 @@ func checkCounts(s *selection) error {
 			return fmt.Errorf("%s %s", c.of, msg)
 		}
 	}
-	if name := s.twice(); name != "" {
+	if name := s.duplicateName(); name != "" {
 		return fmt.Errorf("SELECT has two properties %q; name one of them by AS", name)
 	}
 	return nil
 }
 
-// Kind is how the rows of a query come about, which decides how it is run.
+// Kind is the way in which a query makes rows of items. It decides how the query is run.
 type Kind uint8
 
 const (
-	// Stream says that each item gives its rows, in the order of the items.
+	// Stream says that each item has its own rows, in the order of the items.
 	Stream Kind = iota
-	// Sorted says that the order of the rows is known only behind the last item,
-	// because of ORDER BY or DISTINCT, unless the items come in that order.
+	// Sorted says that only after the last item it is known which rows come first, because
+	// of ORDER BY or DISTINCT, unless the items come in that order.
 	Sorted
-	// Grouped says that rows are made of many items, by GROUP BY or aggregates.
+	// Grouped says that a row is made of many items, by GROUP BY or aggregates.
 	Grouped
 )
 
@@ -105,12 +105,11 @@ func (q *Query) Kind() Kind {
 	return Stream
 }
 
-// Distinct tells whether equal rows are one.
+// Distinct reports whether equal rows are one.
 func (q *Query) Distinct() bool { return q.text.distinct }
 
-// Window returns how many rows are left out first and how many are wanted then, by
-// TOP or OFFSET LIMIT: 0 and math.MaxInt64 if nothing is said. Parameters that are
-// not bound count as nothing said.
+// Window returns how many rows TOP or OFFSET LIMIT leaves out first, and how many follow: 0 and
+// math.MaxInt64 without them. Parameters that are not bound count as absent.
 func (q *Query) Window() (offset, limit int64) { return q.text.window() }
 
 func (s *selection) window() (offset, limit int64) {
@@ -128,8 +127,8 @@ func (s *selection) window() (offset, limit int64) {
 	return offset, limit
 }
 
-// Need returns how many rows more the query can use when it has passed a number of
-// them, those that OFFSET leaves out included.
+// Need returns how many more rows the query can use after passed rows, including those that
+// OFFSET leaves out.
 func (q *Query) Need(passed int64) int64 {
 	offset, limit := q.Window()
 	if limit > math.MaxInt64-offset {
@@ -147,7 +146,7 @@ type Order struct {
 	Desc bool
 }
 
-// Order returns what the rows are ordered by; nil if that is left open.
+// Order returns the expressions of ORDER BY; nil if there is none.
 func (q *Query) Order() []Order {
 	var list []Order
 	r := newResolver(nil, q.text)
@@ -161,9 +160,9 @@ func (q *Query) Order() []Order {
 	return list
 }
 
-// Filter returns the condition of WHERE as far as it speaks of the item alone, not of
-// what JOIN and IN name: an item of which it is not true gives no rows. It is nil if
-// there is none. A run tests it by itself.
+// Filter returns the terms of WHERE that read the item alone, and no alias of JOIN or IN. An
+// item of which the filter is not true has no rows. It is nil if there are no such terms. A
+// Run tests it too.
 func (q *Query) Filter() *Expr {
 	terms := q.plan.filter
 	switch len(terms) {
@@ -175,8 +174,8 @@ func (q *Query) Filter() *Expr {
 	return newExpr(&logical{"AND", terms}, q.plan.scope, false)
 }
 
-// Selects tells whether the rows are made of what is in items, and not only of which
-// items there are.
+// Selects reports whether the rows depend on the content of items, and not only on which items
+// pass WHERE. COUNT(1) does not.
 func (q *Query) Selects() bool {
 	s, reads := *q.text, false
 	s.where = nil
@@ -196,7 +195,7 @@ func (q *Query) Paths() [][]string {
 	return paths.list
 }
 
-// Reads tells whether the query reads a property of the item, or the whole item.
+// Reads reports whether the query reads a property of the item, or the whole item.
 func (q *Query) Reads(property string) bool {
 	return slices.ContainsFunc(q.Paths(), func(p []string) bool { return len(p) == 0 || p[0] == property })
 }

@@ -107,7 +107,7 @@ func checkRows(t *testing.T, seed uint64, n *nQuery, all []any, got []string) {
 	}
 }
 
-// checkBounds tells whether the items that give rows are within the bounds, pass the
+// checkBounds reports whether the items that give rows are within the bounds, pass the
 // filter, and have the values that are known.
 func checkBounds(t *testing.T, seed uint64, q *query.Query, items []string) {
 	t.Helper()
@@ -135,7 +135,7 @@ func checkBounds(t *testing.T, seed uint64, q *query.Query, items []string) {
 	}
 }
 
-// within tells whether a value is within a bound.
+// within reports whether a value is within a bound.
 func within(b query.Bound, v any) bool {
 	if b.Each {
 		list, ok := v.([]any)

@@ -7,7 +7,8 @@ import (
 	"github.com/millrace/millrace/feed/document/scan"
 )
 
-// lookup returns the raw value at steps in item, or nil. Its work is counted.
+// lookup returns the raw value at steps in item, or nil. It counts the bytes that were scanned:
+// up to the value's end, or the whole item if there is no value.
 func (f *frame) lookup(item []byte, steps []step) []byte {
 	i, end := locate(item, steps)
 	if end < 0 {
@@ -35,8 +36,8 @@ func locate(item []byte, steps []step) (i, end int) {
 	return i, scan.Value(item, i)
 }
 
-// appendQuoted appends text as a JSON string. document.AppendQuote writes a tab and a
-// carriage return in a shorter way, but sort keys and answers keep their bytes.
+// appendQuoted appends text as a JSON string. document.AppendQuote writes a tab and a carriage
+// return shorter; this one stays, because its bytes are in sort keys and answers.
 func appendQuoted(dst, text []byte) []byte {
 	const hex = "0123456789abcdef"
 	dst = append(dst, '"')
@@ -55,8 +56,8 @@ func appendQuoted(dst, text []byte) []byte {
 	return append(dst, '"')
 }
 
-// unescape returns the character of the escape at the beginning of s, and its
-// length: 0 if it is none. In a query \' is one too.
+// unescape returns the character of the escape at the beginning of s, and its length: 0 if
+// there is no escape. In a query \' is one too.
 func unescape(s string) (r rune, n int) {
 	if len(s) > 1 && s[1] == '\'' {
 		return '\'', 2
@@ -77,9 +78,9 @@ func (f *frame) equalArrays(a, b []byte) bool {
 	return i < 0 && j < 0
 }
 
-// equalObjects compares by name, whatever the order.
+// equalObjects compares objects by the names of their members, in any order.
 func (f *frame) equalObjects(a, b []byte) bool {
-	f.scan(min(len(a), len(b)))
+	f.chargeScan(min(len(a), len(b)))
 	if bytes.Equal(a, b) {
 		return true
 	}

@@ -12,8 +12,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of a regular expression. What it takes to match a text is, at most, its
-// instructions times the characters of the text.
+// Limits of a regular expression. Matching a text takes at most the number of its instructions
+// times the number of the text's characters.
 const (
 	// RegexpTextMax bounds its bytes: names of large classes are short and slow to read.
 	RegexpTextMax = 4 << 10
@@ -31,12 +31,12 @@ var errRegexp = errors.New("the regular expression is too large")
 type matcher struct {
 	re     *regexp.Regexp
 	insts  int    // how many instructions it has, nearly
-	prefix []byte // with which every match begins, wherever in the text it is
+	prefix []byte // every match begins with it, wherever in the text the match is
 }
 
-// parseRegexp compiles a regular expression (RE2) with the flags c, i, m, s and x, of
-// which x is not known and c means nothing. It is nil if text or flags are none. The
-// error is errRegexp if it is beyond the limits.
+// parseRegexp compiles a regular expression (RE2) with the flags c, i, m and s; c means
+// nothing. The matcher is nil if text is not a regular expression or a flag is not known.
+// The error is errRegexp if it is beyond the limits.
 func parseRegexp(text, flags string) (*matcher, error) {
 	if len(text) > RegexpTextMax {
 		return nil, fmt.Errorf("%w: it has %d bytes, and %d are allowed", errRegexp, len(text), RegexpTextMax)
@@ -64,6 +64,8 @@ func parseRegexp(text, flags string) (*matcher, error) {
 		return nil, nil //nolint:nilerr // text is no regular expression, which is undefined and no error
 	}
 	m := &matcher{re: re, insts: insts}
+	// match cuts off the text before the prefix. An anchor means the beginning of the whole
+	// text, which that would move.
 	if !anchored(tree) {
 		prefix, _ := re.LiteralPrefix()
 		m.prefix = []byte(prefix)
@@ -71,14 +73,14 @@ func parseRegexp(text, flags string) (*matcher, error) {
 	return m, nil
 }
 
-// anchored tells whether a part of a regular expression matches at the beginning of
+// anchored reports whether a part of a regular expression matches at the beginning of
 // the text only.
 func anchored(re *syntax.Regexp) bool {
 	return re.Op == syntax.OpBeginText || slices.ContainsFunc(re.Sub, anchored)
 }
 
-// instsOf returns how many instructions a regular expression becomes, nearly and
-// rather too many. Large classes count by their ranges.
+// instsOf estimates how many instructions a regular expression becomes, rather too many than
+// too few. Large classes count by their ranges.
 func instsOf(re *syntax.Regexp) int {
 	const (
 		beyond = 1 << 40 // that products do not overflow
@@ -118,12 +120,12 @@ func (f *frame) newRegexp(re, flags Value) *matcher {
 		return nil
 	}
 	if f != nil {
-		f.look()
+		f.checkBudget()
 	}
 	return m
 }
 
-// regexMatch tells whether a string has a match.
+// regexMatch reports whether a string has a match.
 func (f *frame) regexMatch(s Value, m *matcher) Value {
 	if s.typ != String || m == nil {
 		return Value{}
@@ -131,10 +133,10 @@ func (f *frame) regexMatch(s Value, m *matcher) Value {
 	return boolValue(m.match(s.data, f))
 }
 
-// matchAtOnce is how much work a match may be that is not interrupted.
+// matchAtOnce is the most work of a match that is not interrupted: some milliseconds.
 const matchAtOnce = 1 << 22
 
-// match tells whether a text has a match; when the budget is spent, what it returns
+// match reports whether a text has a match; when the budget is spent, what it returns
 // means nothing.
 //
 // Where work is counted, not timed, all that the match could take is counted first: a
@@ -150,8 +152,9 @@ func (m *matcher) match(text []byte, f *frame) bool {
 		f.charge(work)
 		return m.re.Match(text)
 	}
+	// A search for the prefix is much faster than a match, and most texts do not have it.
 	at := bytes.Index(text, m.prefix)
-	f.scan(len(text))
+	f.chargeScan(len(text))
 	if at < 0 {
 		return false
 	}
@@ -159,8 +162,8 @@ func (m *matcher) match(text []byte, f *frame) bool {
 	return m.re.MatchReader(&counted{text: text, frame: f, work: workInst * m.insts})
 }
 
-// counted reads the characters of a text, counts what each takes to match, and ends
-// the text when that is too much. It is what makes a match stop half-way.
+// counted reads the characters of a text for a match. It counts the work of each, and ends the
+// text when the budget is spent: package regexp has no other way to stop a match half-way.
 type counted struct {
 	text  []byte
 	frame *frame
@@ -221,8 +224,8 @@ func compileRegexMatch(n *call) eval {
 	return func(item []byte, f *frame) Value { return f.regexMatch(s(item, f), m) }
 }
 
-// checkRegexp says what is wrong with the size of a call's regular expression; "" if
-// nothing is, or it is not known yet.
+// checkRegexp returns what is wrong with the size of a call's regular expression; "" if nothing
+// is, or if it is not constant.
 func checkRegexp(n *call) string {
 	re, flags, ok := regexpOf(n)
 	if !ok || re.typ != String {

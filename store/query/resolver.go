@@ -5,11 +5,13 @@ import (
 	"slices"
 )
 
-// resolver writes paths behind aliases as those of the item.
+// resolver translates paths of aliases to paths of the item:
+//
+//	FROM c JOIN t IN c.tags    t.id is c.tags[each].id
 type resolver struct{ sources map[int]*path }
 
-// newResolver knows what the outer one knows, and the sources of a selection. A
-// source of IN stands for the path of its array.
+// newResolver returns a resolver with the sources of the outer one and of a selection. Sources
+// that are subqueries are left out: their values are no paths of the item.
 func newResolver(outer *resolver, s *selection) *resolver {
 	r := &resolver{make(map[int]*path)}
 	if outer != nil {
@@ -20,7 +22,7 @@ func newResolver(outer *resolver, s *selection) *resolver {
 		if !ok {
 			continue
 		}
-		to, ok = r.whole(to)
+		to, ok = r.ofItem(to)
 		switch {
 		case !ok:
 		case f.each:
@@ -35,8 +37,8 @@ func newResolver(outer *resolver, s *selection) *resolver {
 // eachIndex is the step from an array to any of its elements.
 const eachIndex = -1
 
-// whole returns a path as one of the item.
-func (r *resolver) whole(p *path) (*path, bool) {
+// ofItem returns p as a path of the item; ok is false if its root is not known.
+func (r *resolver) ofItem(p *path) (*path, bool) {
 	if p.root == 0 {
 		return p, true
 	}
@@ -47,14 +49,15 @@ func (r *resolver) whole(p *path) (*path, bool) {
 	return &path{steps: slices.Concat(to.steps, p.steps)}, true
 }
 
-// resolve returns the properties that n is a path of: those of the item or, if each
-// is not nil, those within an element of the array there.
+// resolve returns the properties that n is a path of. If each is not nil, it is the path of an
+// array in the item, and names are properties within an element. ok is false for every
+// other expression, and for an array within an array.
 func (r *resolver) resolve(n node) (names, each []string, ok bool) {
 	p, ok := n.(*path)
 	if !ok {
 		return nil, nil, false
 	}
-	if p, ok = r.whole(p); !ok {
+	if p, ok = r.ofItem(p); !ok {
 		return nil, nil, false
 	}
 	for _, s := range p.steps {

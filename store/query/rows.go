@@ -6,23 +6,23 @@ import (
 
 // Row is a row of a query between its two halves.
 type Row struct {
-	// Key orders the rows of all partitions, and is the place behind which a later
-	// page goes on: the sort keys, then the item's rank and the row's number in the
-	// item; for DISTINCT and GROUP BY, what tells rows apart instead of a rank.
+	// Key orders the rows of all partitions, and is the position behind which a later page
+	// begins: the sort keys, then the item's rank and the row's number in the item. For
+	// DISTINCT and GROUP BY it has the identity of the row or group instead of a rank.
 	Key []byte
-	// Body is the row as JSON; for a Grouped query, what is known of a group.
+	// Body is the row as JSON; for a Grouped query, a partial group.
 	Body []byte
 }
 
-// runRow is a row, or a group, at hand.
+// runRow is a row, or a group, that a Run holds.
 type runRow struct {
 	key   []byte
 	body  []byte
 	group *groupState
-	size  int // as it is counted
+	size  int // bytes, as measure returned them last
 }
 
-// measure returns what a row is counted as.
+// measure returns about how many bytes of memory the row takes.
 func (r *runRow) measure() int {
 	const overhead = 64
 	n := overhead + len(r.key) + len(r.body)
@@ -37,8 +37,8 @@ func (r *runRow) measure() int {
 	return n
 }
 
-// plainer chooses between two ways in which equal values are written, 1 and 1.0, so
-// that it does not matter which comes first.
+// plainer reports whether a is the one to keep of two texts of equal values, such as 1 and 1.0:
+// the shorter, else the lesser. So a result does not depend on which text comes first.
 func plainer(a, b []byte) bool {
 	return len(a) < len(b) || len(a) == len(b) && bytes.Compare(a, b) < 0
 }

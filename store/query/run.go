@@ -26,34 +26,33 @@ var ErrTooMuch = fmt.Errorf("query: one item took too long, or JOINs and subquer
 
 // RunConfig says which rows a Run is to find.
 type RunConfig struct {
-	// End is when it is too late to go on with an item, whose Item is ErrTooMuch then;
-	// zero for never.
+	// End is the time after which Item returns ErrTooMuch; zero for no limit.
 	End time.Time
-	// Done is closed when nobody waits for the rows any more, such as that of a context;
-	// Item is ErrTooMuch then too. nil for never.
+	// Done makes Item return ErrTooMuch when it is closed, because nobody waits for the
+	// rows, such as the channel of a context; nil for never.
 	Done <-chan struct{}
-	// After is the key behind which rows are wanted; nil at the beginning.
+	// After is the key behind which rows are wanted; nil for the first page.
 	After []byte
-	// Rows is how many rows are wanted at most. Default and most: RowsMax.
+	// Rows is how many rows are wanted at most. Default and greatest value: RowsMax.
 	Rows int
-	// Bytes is how many bytes of rows are wanted at most, but at least one row.
-	// Default and most: BytesMax.
+	// Bytes is how many bytes of rows are wanted at most, but at least one row is kept.
+	// Default and greatest value: BytesMax.
 	Bytes int
-	// Ordered says that the items come in the order of the query, as an index has
-	// them; items that are equal in it, in the order of their ranks. It means nothing
-	// unless the query is Sorted and not Distinct, and ORDER BY speaks of the item alone.
+	// Ordered says that the items come in the order of the query, as from an index, and
+	// items that are equal in it in the order of their ranks. It has no effect unless the
+	// query is Sorted and not Distinct, and ORDER BY reads the item alone.
 	Ordered bool
 }
 
-// Run is the first half of a query over the items of one partition. Give it items
-// until it is Full, then take its Rows. It holds the rows that are wanted and no
-// others, whatever the number of items. It is not safe for concurrent use.
+// Run is the first half of a query over the items of one partition. Call Item with items until
+// it is Full, then Part. It holds the rows that are wanted and no others, whatever the
+// number of items. It is not safe for concurrent use.
 type Run struct {
 	// Set once by Query.Run; the plan is shared with other runs of the query.
 	plan   *plan
 	config RunConfig
 	stream bool        // rows are kept as they come
-	emit   func() bool // takes in a row of the item at hand
+	emit   func() bool // adds a row of the present item
 
 	// Owned by the goroutine that gives items, from Item to Part.
 	frame *frame
@@ -73,8 +72,8 @@ type Run struct {
 	values []Value
 }
 
-// Run returns a run of the query. The error names a parameter that is not bound, or
-// says that the query asks for the time and has none; see At.
+// Run returns a run of the query. The error names a parameter that is not bound, or says that
+// the query asks for the time and At has not set it.
 func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	if params := q.Params(); len(params) > 0 {
 		return nil, fmt.Errorf("parameter @%s has no value", params[0])
@@ -103,37 +102,37 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	if q.Distinct() || q.Kind() == Grouped {
 		r.known = make(map[string]*runRow)
 	}
-	r.emit = r.row
+	r.emit = r.addRow
 	if p.group != nil {
-		r.emit = r.grouped
+		r.emit = r.addToGroup
 		r.values = make([]Value, len(p.group.keys))
 	}
 	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots)), madeMax: MadeMax, end: cfg.End, done: cfg.Done}
 	if len(p.text.from) == 0 {
-		r.alone()
+		r.runWithoutItems()
 		return r, nil
 	}
 	// COUNT(1) of no items is 0 and not nothing: the one group is there before any item.
 	// Behind a key there is no second one.
 	if p.group != nil && len(p.group.keys) == 0 && cfg.After == nil {
-		r.keep(&runRow{key: []byte{}, group: p.group.open(nil, r.frame)})
+		r.keep(&runRow{key: []byte{}, group: p.group.newGroup(nil, r.frame)})
 	}
 	return r, nil
 }
 
-// alone makes the one row of a query without FROM, which needs no item. All
+// runWithoutItems makes the one row of a query without FROM, which needs no item. All
 // partitions give it the same key, so that it is one.
-func (r *Run) alone() {
+func (r *Run) runWithoutItems() {
 	r.plan.each(nil, r.frame, r.emit)
 	if r.frame.spent {
 		r.err = ErrTooMuch
 	}
 }
 
-// Item takes in an item, valid JSON, which may change afterwards. rank orders the
-// items of all partitions and is part of the keys: the same item has the same rank on
-// all pages. Items may come again only in another run. After an error the run is of
-// no use.
+// Item adds the rows of an item, which must be valid JSON. The caller may change body
+// afterwards. rank orders the items of all partitions and is part of the keys: an item must
+// have the same rank on all pages. A run must get each item at most once. After an error the
+// run cannot be used any more.
 func (r *Run) Item(body, rank []byte) error {
 	if r.err != nil || r.Full() || len(r.plan.text.from) == 0 {
 		return r.err
@@ -141,7 +140,7 @@ func (r *Run) Item(body, rank []byte) error {
 	// Paths are looked up from the first byte of the value.
 	body = body[scan.Space(body, 0):]
 	f := r.frame
-	f.begin(body)
+	f.beginItem(body)
 	r.body, r.rank, r.number = body, rank, 0
 	r.plan.each(body, f, r.emit)
 	if f.spent {
@@ -150,12 +149,12 @@ func (r *Run) Item(body, rank []byte) error {
 	return r.err
 }
 
-// Passes tells whether an item can have rows: whether the part of WHERE that speaks of
-// the item alone is true. body need not have properties that this does not read.
+// Passes reports whether an item can have rows: whether the terms of WHERE that read the item
+// alone are true. body need not have the properties that these terms do not read.
 func (r *Run) Passes(body []byte) bool {
 	f := r.frame
 	body = body[scan.Space(body, 0):]
-	f.begin(body)
+	f.beginItem(body)
 	passed := passes(r.plan.tests, body, f)
 	if f.spent {
 		r.err = ErrTooMuch
@@ -163,8 +162,8 @@ func (r *Run) Passes(body []byte) bool {
 	return passed || f.spent // Item says so
 }
 
-// row takes in a row of an item. It returns false if no later one is wanted.
-func (r *Run) row() bool {
+// addRow adds a row of the present item. It returns false if no later row is wanted.
+func (r *Run) addRow() bool {
 	p, f, body := r.plan, r.frame, r.body
 	r.number++
 	// What the key ends with makes it unique, and the same on each page and partition:
@@ -213,8 +212,8 @@ func (r *Run) row() bool {
 	return r.keep(&runRow{key: slices.Clone(key), body: p.owned(row)})
 }
 
-// grouped takes in a row of a group.
-func (r *Run) grouped() bool {
+// addToGroup adds a row to its group.
+func (r *Run) addToGroup() bool {
 	g, f, body := r.plan.group, r.frame, r.body
 	r.key = r.key[:0]
 	if len(g.keys) > 0 {
@@ -227,12 +226,12 @@ func (r *Run) grouped() bool {
 		if len(g.keys) == 0 || !r.wants(r.key) {
 			return !f.spent
 		}
-		row = &runRow{key: slices.Clone(r.key), group: g.open(body, f)}
+		row = &runRow{key: slices.Clone(r.key), group: g.newGroup(body, f)}
 		r.keep(row)
 	}
-	// choose takes the plainer of equal keys, as row does. What a group holds grows, so it
+	// keepPlainer takes the plainer of equal keys, as row does. What a group holds grows, so it
 	// is measured again.
-	row.group.choose(r.values)
+	row.group.keepPlainer(r.values)
 	g.add(row.group, body, f)
 	r.bytes -= row.size
 	row.size = row.measure()
@@ -241,7 +240,7 @@ func (r *Run) grouped() bool {
 	return !f.spent
 }
 
-// wants tells whether a row of a key may be among those that are wanted.
+// wants reports whether a row of a key may be among those that are wanted.
 func (r *Run) wants(key []byte) bool {
 	if r.config.After != nil && bytes.Compare(key, r.config.After) <= 0 {
 		return false
@@ -300,24 +299,24 @@ func (r *Run) shrink() {
 	}
 }
 
-// Full tells whether the run has all rows that it may have, whatever items follow.
+// Full reports whether the run has all rows that it may have, whatever items follow.
 func (r *Run) Full() bool { return r.stream && r.more || len(r.plan.text.from) == 0 }
 
-// Len returns how many rows, or groups, the run has at hand. One whose rows are kept
-// as they come can end when it has as many as the query still needs.
+// Len returns how many rows, or groups, the run holds. The caller of a run that keeps rows as
+// they come can stop when it has as many as the query still needs.
 func (r *Run) Len() int { return len(r.rows) }
 
-// Pause says that the caller ends behind the last item that it gave, although there
-// are more. It returns false if the run cannot end there, since only the last item
-// decides which rows come first.
+// Pause tells the run that the caller stops after the present item although there are more. It
+// returns false if the run cannot end there, because only the last item decides which rows
+// come first.
 func (r *Run) Pause() bool {
 	// In a heap any item to come may have the least row, so nothing is final before the last.
 	r.paused = r.stream && r.body != nil
 	return r.paused
 }
 
-// until returns the key of the last row that the item at hand could have.
-func (r *Run) until() []byte {
+// lastKeyOfItem returns the key of the last row that the item at hand could have.
+func (r *Run) lastKeyOfItem() []byte {
 	var key []byte
 	for i, k := range r.plan.keys {
 		key = appendSortKey(key, k(r.body, r.frame), r.plan.descs[i])
@@ -338,7 +337,7 @@ func (r *Run) Part() Part {
 	}
 	part := Part{More: r.more || r.paused, Rows: make([]Row, len(r.rows))}
 	if r.paused && !r.more {
-		part.Until = r.until()
+		part.Until = r.lastKeyOfItem()
 	}
 	for i, row := range r.rows {
 		part.Rows[i] = Row{row.key, row.body}
@@ -349,10 +348,9 @@ func (r *Run) Part() Part {
 	return part
 }
 
-// Place says where in the order of the query's rows a key is: the values of ORDER BY,
-// as raw JSON, nil where one is undefined, and the item's rank and the row's number in
-// it, from 1. Of a Distinct or Grouped query, only the values are known. The error is
-// ErrKey if it is no key of the query.
+// Place splits a key into the values of ORDER BY, as raw JSON, nil where one is undefined, the
+// item's rank, and the row's number in the item, from 1. A Distinct or Grouped query has
+// only the values. The error is ErrKey if key is not a key of the query.
 func (q *Query) Place(key []byte) (values [][]byte, rank []byte, number int, err error) {
 	rest := key
 	for _, desc := range q.plan.descs {

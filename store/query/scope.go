@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// scope are the names of the roots. A name that several roots have is the first
-// one's.
+// scope holds the names of the roots. A name that several roots have belongs to the first.
 type scope [][]string
 
 // root returns the root that a name is.
@@ -32,7 +31,7 @@ func (s scope) name(root int) string {
 	return ""
 }
 
-// reserved tells whether a name is a word of the language.
+// reserved reports whether a name is a word of the language.
 func reserved(name string) bool { return keywords[strings.ToUpper(name)] }
 
 // ParseScoped reads a text as one expression over several roots, such as an
@@ -45,11 +44,10 @@ func ParseScoped(text string, roots [][]string) (*Expr, error) {
 	return MeaningNow.ParseScoped(text, roots)
 }
 
-// EvalIn returns what the expression comes to where root i is roots[i], valid JSON.
-// A root that is nil or left out is undefined; roots beyond those of the expression
-// are not read. The value may share memory with the roots. The slice is not kept,
-// but one that is written at the call is allocated by it: where this counts, pass
-// one that is used again.
+// EvalIn returns the value of the expression where root i is roots[i], valid JSON. A root that
+// is nil or left out is undefined; further roots are not read. The value may share memory
+// with the roots. EvalIn does not keep the slice, but arguments that are listed in the call
+// are allocated by it: a caller for whom that counts passes a slice that it uses again.
 func (e *Expr) EvalIn(roots ...[]byte) Value {
 	f := e.counted(roots)
 	v := e.eval(f.item(), f)
@@ -60,7 +58,8 @@ func (e *Expr) EvalIn(roots ...[]byte) Value {
 	return v
 }
 
-// counted returns a frame whose budget knows no clock.
+// counted returns a frame whose budget counts work and reads no clock. MeaningTyped had no
+// budget, so its expressions have none.
 func (e *Expr) counted(roots [][]byte) *frame {
 	f := newFrame(e.slots, roots)
 	if !e.old {
@@ -69,7 +68,7 @@ func (e *Expr) counted(roots [][]byte) *frame {
 	return f
 }
 
-// TrueIn tells whether the expression is true where root i is roots[i], as EvalIn
+// TrueIn reports whether the expression is true where root i is roots[i], as EvalIn
 // says. It allocates no more than True does.
 func (e *Expr) TrueIn(roots ...[]byte) bool {
 	f := e.counted(roots)

@@ -72,7 +72,7 @@ func FuzzParseScoped(f *testing.F) {
 	})
 }
 
-// checkEqualities tells whether what must hold for e to be true holds.
+// checkEqualities reports whether what must hold for e to be true holds.
 func checkEqualities(t *testing.T, e *Expr, roots [][]byte) {
 	t.Helper()
 	for root := range roots {

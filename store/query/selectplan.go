@@ -186,15 +186,15 @@ func (p *plan) depthOf(n node) int {
 	return depth
 }
 
-// each calls emit for every row of FROM of which WHERE is true, until it returns
-// false or too many were tried.
+// each calls emit for every row of FROM for which WHERE is true, until emit returns false or
+// the budget is spent.
 func (p *plan) each(item []byte, f *frame, emit func() bool) bool {
 	// A test that fails ends this item, not the walk: true means that the next one is
 	// wanted. A budget that is spent ends both, by f.spent.
 	return !passes(p.tests, item, f) || p.join(item, f, 0, emit)
 }
 
-// passes tells whether all tests are true.
+// passes reports whether all tests are true.
 func passes(tests []test, item []byte, f *frame) bool {
 	for _, t := range tests {
 		if !f.charge(workNode) || t(item, f) != isTrue {
@@ -213,7 +213,7 @@ func (p *plan) join(item []byte, f *frame, at int, emit func() bool) bool {
 	value := func(raw []byte) bool {
 		// Each value tried is counted, also those that fail: three JOINs over a thousand
 		// elements try 10^9.
-		if !f.step() {
+		if !f.countRow() {
 			return false
 		}
 		f.roots[s.slot] = raw
@@ -245,7 +245,7 @@ func eachElement(raw []byte, f func(raw []byte) bool) bool {
 	return on
 }
 
-// ordersItem tells whether ORDER BY speaks of the item alone.
+// ordersItem reports whether ORDER BY speaks of the item alone.
 func (p *plan) ordersItem() bool {
 	return !slices.ContainsFunc(p.order, func(o ordering) bool { return p.depthOf(o.by) >= 0 })
 }
@@ -273,7 +273,7 @@ func visitSelection(s *selection, f func(*path)) {
 	}
 }
 
-// owned returns a row as JSON that shares no memory with the item.
+// owned returns a row as JSON, in memory of its own.
 func (p *plan) owned(row Value) []byte {
 	// A list was put together by compileRow. VALUE and * may point into the item, whose
 	// memory the caller uses for the next one.

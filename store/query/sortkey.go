@@ -24,16 +24,17 @@ const (
 	keyObject
 )
 
-// ErrKey says that bytes are no key of the query, such as a continuation that was
-// made for another one.
+// ErrKey says that bytes are not a key of the query, such as a continuation of another query.
 var ErrKey = errors.New("query: no key of this query")
 
-// appendSortKey is that of no frame.
+// appendSortKey is frame.appendSortKey without a budget.
 func appendSortKey(dst []byte, v Value, desc bool) []byte {
 	return (*frame)(nil).appendSortKey(dst, v, desc)
 }
 
-// appendSortKey appends the key of v; of a descending order if desc is true.
+// appendSortKey appends the sort key of v. The first byte is that of the type, so that types
+// have their order; desc reverses the order by complementing each byte. No key is the
+// beginning of another, so several can follow each other.
 func (f *frame) appendSortKey(dst []byte, v Value, desc bool) []byte {
 	start := len(dst)
 	f.charge(workNode + len(v.data))
@@ -69,8 +70,12 @@ func complement(b []byte) {
 	}
 }
 
-// appendEscaped appends text so that its end orders before everything that could
-// follow: 0 becomes 0 255, and 0 1 ends it.
+// appendEscaped appends text so that a text orders before every longer one that begins with
+// it: 0 becomes 0 255, and 0 1 ends it.
+//
+//	"a"      61 00 01
+//	"a\x00"  61 00 FF 00 01
+//	"ab"     61 62 00 01
 func appendEscaped(dst, text []byte) []byte {
 	for {
 		i := bytes.IndexByte(text, 0)
@@ -126,6 +131,8 @@ func appendNumberKey(dst, raw []byte) []byte {
 	default:
 		dst = append(dst, signNegative)
 	}
+	// The exponent of 0.digits decides first: the digits do not begin with 0. Nearly all fit
+	// in one byte, between the marks of those that need eight more.
 	start := len(dst)
 	switch {
 	case d.Exp < -exponentNear:
@@ -135,6 +142,8 @@ func appendNumberKey(dst, raw []byte) []byte {
 	default:
 		dst = append(dst, byte(exponentZero+d.Exp))
 	}
+	// Plus one, so that no pair is 0, which ends the digits and orders before all others:
+	// 1.2 before 1.25.
 	pair, half := byte(0), false
 	for _, c := range d.Sig {
 		switch {
@@ -213,6 +222,8 @@ func readNumberKey(b []byte) (raw, rest []byte, ok bool) {
 // canonical form.
 func readSortKey(b []byte, desc bool) (v Value, rest []byte, ok bool) {
 	if desc {
+		// Where the key ends shows only while it is read, so all of b is complemented, and
+		// the rest back.
 		b = slices.Clone(b)
 		complement(b)
 		v, rest, ok = readSortKey(b, false)
@@ -254,6 +265,7 @@ func (f *frame) appendCanonical(dst, raw []byte) []byte {
 	}
 	switch v.typ {
 	case Number:
+		// Both ways give the shortest form of the value, so that 1.0 and 1 are one.
 		if m, frac, ok := decimal.Small(v.data); ok {
 			return append(dst, decimal.AppendSmall(m, frac)...)
 		}
@@ -297,8 +309,9 @@ func (f *frame) appendCanonical(dst, raw []byte) []byte {
 // identityMax bounds the bytes that a value's identity takes up to its digest.
 const identityMax = 64
 
-// appendIdentity appends bytes that equal values share and others do not: the sort
-// key, or its beginning and its digest, so that values sort roughly.
+// appendIdentity appends bytes that only equal values share: the sort key, or, of a long one,
+// its beginning and its digest. The beginning keeps rows roughly in order, and the digest
+// keeps keys, which are in continuations, short.
 func appendIdentity(dst, key []byte) []byte {
 	if len(key) <= identityMax {
 		return appendEscaped(dst, key)

@@ -5,7 +5,8 @@ import (
 	"strconv"
 )
 
-// selection is SELECT … FROM … WHERE …, of a query or a subquery.
+// selection is SELECT … FROM … WHERE …, of a query or a subquery. The parser sets it once;
+// afterwards goroutines share it and nobody changes it.
 type selection struct {
 	distinct bool
 	top      node // or nil
@@ -19,20 +20,20 @@ type selection struct {
 	offset   node // or nil; with limit
 	limit    node
 
-	base  int // the first slot of what groups have: their keys, then their aggregates
-	slots int // all slots up to here
+	base  int // the first slot of a group's values: its keys, then its aggregates
+	slots int // how many slots a frame needs for this selection and all around it
 }
 
-// field is an expression of a SELECT list, the name behind AS, "" if there is none,
-// and the alias if the expression is nothing else.
+// field is an expression of a SELECT list. as is the name behind AS, "" without one; alias is
+// the alias if the expression is nothing but an alias.
 type field struct {
 	of    node
 	as    string
 	alias string
 }
 
-// source is what FROM or JOIN names. Each value that it has, one or those of the
-// array behind IN, stands in the root slot.
+// source is a source of FROM or JOIN. Its value, or with IN one element of it after the other,
+// is in the root of its slot.
 type source struct {
 	alias string // "" if it cannot be named
 	slot  int
@@ -108,8 +109,8 @@ func (s *selection) rebuild(f func(node) node) *selection {
 	return &out
 }
 
-// names returns the names of the SELECT list: those behind AS, those of the last
-// property of paths, and $1, $2, … for other expressions.
+// names returns the names of the SELECT list: the name behind AS, else the last property of a
+// path, else $1, $2, …, as the service names them.
 func (s *selection) names() []string {
 	names := make([]string, len(s.list))
 	unnamed := 0
@@ -117,7 +118,7 @@ func (s *selection) names() []string {
 		if names[i] = f.as; f.as != "" {
 			continue
 		}
-		if names[i] = natural(f); names[i] == "" {
+		if names[i] = implicitName(f); names[i] == "" {
 			unnamed++
 			names[i] = "$" + strconv.Itoa(unnamed)
 		}
@@ -125,8 +126,8 @@ func (s *selection) names() []string {
 	return names
 }
 
-// natural returns the name that a field has without AS; "" if it has none.
-func natural(f field) string {
+// implicitName returns the name that a field has without AS; "" if it has none.
+func implicitName(f field) string {
 	switch n := f.of.(type) {
 	case *path:
 		if len(n.steps) == 0 {
@@ -141,11 +142,10 @@ func natural(f field) string {
 	return ""
 }
 
-// aggregates are the functions that take all rows.
+// aggregates are the functions over all rows of a group.
 var aggregates = map[string]bool{"COUNT": true, "SUM": true, "AVG": true, "MIN": true, "MAX": true}
 
-// aggregated tells whether an expression has an aggregate of its own, not one of a
-// subquery.
+// aggregated reports whether an expression has an aggregate outside of its subqueries.
 func aggregated(n node) bool {
 	found := false
 	visitOwn(n, func(n node) {
@@ -156,7 +156,7 @@ func aggregated(n node) bool {
 	return found
 }
 
-// visitOwn is visit that leaves out subqueries.
+// visitOwn is visit without the inside of subqueries.
 func visitOwn(n node, f func(node)) {
 	f(n)
 	if _, ok := n.(*subquery); ok {
@@ -179,7 +179,7 @@ func (s *selection) outputs() []node {
 	return all
 }
 
-// grouped tells whether the rows are groups.
+// grouped reports whether the rows are groups.
 func (s *selection) grouped() bool {
 	return len(s.group) > 0 || slices.ContainsFunc(s.outputs(), aggregated)
 }

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// compileSubquery returns what computes a subquery. One that tries too many rows, or
-// makes an array that is too long, is undefined, and so is what it stands in.
+// compileSubquery returns the function that computes a subquery. If it tries too many rows, or
+// makes too long an array, the budget is spent and the whole expression is undefined.
 func compileSubquery(n *subquery) eval {
 	p := newPlan(n.of)
 	switch n.kind {
@@ -15,7 +15,7 @@ func compileSubquery(n *subquery) eval {
 			found := false
 			p.rows(item, f, func(Value) bool {
 				found = true
-				return false
+				return false // one row is enough
 			})
 			return boolValue(found)
 		}
@@ -75,8 +75,8 @@ func (p *plan) rows(item []byte, f *frame, yield func(Value) bool) bool {
 	return true
 }
 
-// stream yields the rows as they come. That the limit is reached does not end what
-// this stands in.
+// stream yields the rows as they come. It returns true when the limit is reached: that ends
+// the subquery, and not the query around it.
 func (p *plan) stream(item []byte, f *frame, yield func(Value) bool) bool {
 	passed, on := int64(0), true
 	p.each(item, f, func() bool {
@@ -93,13 +93,14 @@ func (p *plan) stream(item []byte, f *frame, yield func(Value) bool) bool {
 	return on && !f.spent
 }
 
-// subRow is a row of a subquery and what it is sorted by.
+// subRow is a row of a subquery and its sort key.
 type subRow struct {
 	key []byte
 	v   Value
 }
 
-// sorted returns the rows in order; of those that are equal, the first.
+// sorted returns the rows in order; with DISTINCT, the first of equal rows. They are all in
+// memory, since a subquery has the rows of one item.
 func (p *plan) sorted(item []byte, f *frame) []subRow {
 	var rows []subRow
 	size := 0
@@ -138,8 +139,9 @@ func (p *plan) sorted(item []byte, f *frame) []subRow {
 func (p *plan) groups(item []byte, f *frame) []subRow {
 	index := make(map[string]*groupState)
 	var order []*groupState
+	// Without GROUP BY there is one group, also of no rows: COUNT is 0.
 	if len(p.group.keys) == 0 {
-		order = append(order, p.group.open(item, f))
+		order = append(order, p.group.newGroup(item, f))
 		index[""] = order[0]
 	}
 	var key []byte
@@ -148,7 +150,7 @@ func (p *plan) groups(item []byte, f *frame) []subRow {
 		key = p.group.key(key[:0], values, item, f)
 		g := index[string(key)]
 		if g == nil {
-			g = p.group.open(item, f)
+			g = p.group.newGroup(item, f)
 			index[string(key)] = g
 			order = append(order, g)
 			size += len(key)

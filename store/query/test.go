@@ -1,6 +1,7 @@
 package query
 
-// comparisons are the operators that compare, as what the order must be.
+// comparisons are the comparison operators, each as a test of the order of its operands: n is
+// negative if the left one is less.
 var comparisons = map[string]func(n int) bool{
 	"=":  func(n int) bool { return n == 0 },
 	"!=": func(n int) bool { return n != 0 },
@@ -49,7 +50,11 @@ func and(a, b tri) tri {
 	return isUndefined
 }
 
-// compileLogical joins terms until one decides: false for AND, true for OR.
+// compileLogical evaluates terms until one decides: false for AND, true for OR. An undefined
+// term decides nothing, so the others are still evaluated:
+//
+//	undefined AND false   false
+//	undefined AND true    undefined
 func compileLogical(n *logical) test {
 	terms := make([]test, len(n.terms))
 	for i, t := range n.terms {
@@ -78,6 +83,8 @@ func compileLogical(n *logical) test {
 }
 
 func compileComparison(n *operation) test {
+	// "a" = c.x is c.x = "a". A path compared with a constant string is the commonest
+	// condition, and needs no Value at all.
 	op := n.op
 	x, y := n.x, n.y
 	if _, ok := constant(x); ok && op == "=" {
@@ -110,10 +117,9 @@ func compileEqualText(p *path, v Value, want, typed bool) test {
 	}
 }
 
-// compareBy compares by an operator that asks for an order: undefined where there
-// is none.
+// compareBy compares by <, <=, > or >=. It is undefined for values that have no order.
 func (f *frame) compareBy(op string, a, b Value) tri {
-	f.scan(len(a.data) + len(b.data))
+	f.chargeScan(len(a.data) + len(b.data))
 	n, ok := order(a, b)
 	if !ok {
 		return isUndefined
@@ -121,8 +127,8 @@ func (f *frame) compareBy(op string, a, b Value) tri {
 	return triOf(comparisons[op](n))
 }
 
-// compileIn is true if one element of the list is equal, undefined if none is but
-// one, or what is looked for, is undefined.
+// compileIn compiles x IN (list). It is true if an element equals x. If none does, it is
+// undefined if x or an element is undefined, else false.
 func compileIn(n *in) test {
 	if t := compileInSet(n); t != nil {
 		return t
@@ -150,6 +156,8 @@ func compileInSet(n *in) test {
 	if len(n.list) < long {
 		return nil
 	}
+	// Strings are looked up as they are, without a copy; other values by their sort keys,
+	// which equal values share.
 	texts, others := make(map[string]bool), make(map[string]bool)
 	only, mixed, gaps, typed := Undefined, false, false, n.typed
 	for i, e := range n.list {
@@ -175,6 +183,7 @@ func compileInSet(n *in) test {
 			return isTrue
 		case v.typ != String && others[string(f.appendSortKey(nil, v, false))]:
 			return isTrue
+		// Not found. By MeaningTyped it is undefined if any element has another type than v.
 		case gaps, typed && (mixed || v.typ != only):
 			return isUndefined
 		}

@@ -24,7 +24,7 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("line %d, column %d: %s, %s", e.Line, e.Column, e.Msg, where)
 }
 
-// tokenKind is what a token is.
+// tokenKind is the kind of a token.
 type tokenKind uint8
 
 const (
@@ -36,15 +36,15 @@ const (
 	tokenSign // operators, brackets and separators
 )
 
-// token is a piece of the text. text is the name, the sign, the number as JSON
-// or what the string says.
+// token is a token of the text. text is the name, the sign, the number as JSON, or the string
+// with its escapes decoded.
 type token struct {
 	kind       tokenKind
 	text       string
 	start, end int
 }
 
-// is tells whether the token is a sign.
+// is reports whether the token is the given sign.
 func (t *token) is(sign string) bool { return t.kind == tokenSign && t.text == sign }
 
 // word returns the token in capitals if it is a name.
@@ -55,7 +55,8 @@ func (t *token) word() string {
 	return strings.ToUpper(t.text)
 }
 
-// signs are all signs, longer ones before those that they begin with.
+// signs are all signs. A sign comes before its own beginnings, so the first that fits is the
+// longest.
 var signs = []string{
 	">>>", "!=", "<>", "<=", ">=", "<<", ">>", "||", "??",
 	"=", "<", ">", "+", "-", "*", "/", "%", "&", "|", "^", "~", "?", ":", ".", ",", "(", ")", "[", "]", "{", "}",
@@ -156,6 +157,7 @@ func (l *lexer) digits() int {
 func (l *lexer) number() (token, *SyntaxError) {
 	start := l.pos
 	l.digits()
+	// JSON knows neither leading zeros nor .5, which SQL allows.
 	text := strings.TrimLeft(l.text[start:l.pos], "0")
 	if text == "" {
 		text = "0"
@@ -176,6 +178,7 @@ func (l *lexer) number() (token, *SyntaxError) {
 		if digits == 0 {
 			return token{}, l.fail(l.pos, "want a digit of the exponent")
 		}
+		// As items are checked: a few characters must not stand for a million digits.
 		if len(strings.TrimLeft(l.text[l.pos-digits:l.pos], "0")) > 6 {
 			return token{}, l.fail(start, "the number's exponent is beyond 999999")
 		}
@@ -227,6 +230,7 @@ func (l *lexer) fail(offset int, msg string) *SyntaxError {
 			e.Line, e.Column = e.Line+1, 1
 		}
 	}
+	// The rest of the line, shortened, so that the message shows where it is.
 	near, _, _ := strings.Cut(l.text[offset:], "\n")
 	if near = strings.ToValidUTF8(strings.TrimSpace(near), "\uFFFD"); utf8.RuneCountInString(near) > nearMax {
 		near = string([]rune(near)[:nearMax]) + "…"

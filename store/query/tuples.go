@@ -7,9 +7,10 @@ import (
 // TuplesMax bounds the combinations that Tuples returns.
 const TuplesMax = 1024
 
-// Tuples returns combinations of values of the paths, as raw JSON, one of which every
-// item has that gives rows: such as partition keys and ids, written as IN or as
-// (a AND b) OR (c AND d). ok is false if they are not known or more than TuplesMax.
+// Tuples returns combinations of values of the paths, as raw JSON. Every item that has rows has
+// one of the combinations. A condition may write them as IN, or as (a AND b) OR (c AND d);
+// the paths are such as the partition key and the id. ok is false if they are not known, or
+// if there are more than TuplesMax.
 func (q *Query) Tuples(paths ...[]string) (tuples [][][]byte, ok bool) {
 	r := newResolver(nil, q.text)
 	tuples = r.tuples(q.text.where, paths)
@@ -23,6 +24,11 @@ func (q *Query) Tuples(paths ...[]string) (tuples [][][]byte, ok bool) {
 
 // tuples returns combinations for n to be true; a value that is not known is nil.
 func (r *resolver) tuples(n node, paths [][]string) [][][]byte {
+	// open is one combination of which nothing is known, which holds for every n. For the
+	// paths shop and id:
+	//
+	//	shop = "x" AND id IN (1, 2)                  (x, 1) (x, 2)
+	//	shop = "x" AND id = 1 OR shop = "y"          (x, 1) (y, nil)
 	open := [][][]byte{make([][]byte, len(paths))}
 	l, ok := n.(*logical)
 	if !ok {
@@ -65,8 +71,9 @@ func (r *resolver) tuples(n node, paths [][]string) [][][]byte {
 // combineMax bounds the combinations that are tried for one AND.
 const combineMax = 8 * TuplesMax
 
-// combine returns what both lists say; what the second says of values that the first
-// knows is left out, and so is all of it if that would be too many.
+// combine returns the combinations of both lists. Values that the first list knows stay as
+// they are: the query tests its whole condition again, so the second list's may be ignored.
+// The same holds for the whole second list if there would be too many combinations.
 func combine(a, b [][][]byte) [][][]byte {
 	if len(a)*len(b) > TuplesMax {
 		return a

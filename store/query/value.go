@@ -30,21 +30,21 @@ func (t Type) String() string {
 	return [...]string{"undefined", "null", "boolean", "number", "string", "array", "object"}[t]
 }
 
-// Value is what an expression comes to. It may share memory with the item.
+// Value is the value of an expression. It may share memory with the item.
 type Value struct {
 	typ  Type
 	b    bool
-	data []byte // what a String says, the text of a Number, the JSON of an Array or Object
+	data []byte // a String's text without escapes, a Number's text, or an Array's or Object's JSON
 }
 
 // Type returns the type of v.
 func (v Value) Type() Type { return v.typ }
 
-// Bool tells whether v is the boolean true.
+// Bool reports whether v is the boolean true.
 func (v Value) Bool() bool { return v.typ == Bool && v.b }
 
-// Text returns what a String says, the exact text of a Number and the JSON of any
-// other value; "" for Undefined.
+// Text returns the text of a String, the exact text of a Number, and the JSON of any other
+// value; "" for Undefined.
 func (v Value) Text() string {
 	if v.typ == String {
 		return string(v.data)
@@ -52,8 +52,8 @@ func (v Value) Text() string {
 	return string(v.AppendJSON(nil))
 }
 
-// Raw returns v as JSON; nil for Undefined. It may share memory with what v was read
-// from and must not be changed. A Number is as it was written.
+// Raw returns v as JSON; nil for Undefined. It may share memory with the item and must not be
+// changed. A Number is as it was written.
 func (v Value) Raw() []byte {
 	switch v.typ {
 	case Number, Array, Object:
@@ -167,7 +167,7 @@ func valueOf(raw []byte) Value {
 	return Value{}
 }
 
-// parsed returns the value of a JSON text, Undefined if it is none.
+// parsed returns the value of a JSON text, Undefined if the text is not JSON.
 func parsed(text []byte) Value {
 	text = bytes.TrimSpace(text)
 	if !json.Valid(text) {
@@ -199,7 +199,7 @@ func (t tri) value() Value {
 	return boolValue(t == isTrue)
 }
 
-// truth returns the truth value of v: what is no boolean has none.
+// truth returns the truth value of v: undefined unless v is a boolean.
 func (v Value) truth() tri {
 	if v.typ != Bool {
 		return isUndefined
@@ -218,9 +218,8 @@ func (t tri) not() tri {
 	}
 }
 
-// equals compares by = as MeaningNow says: values of two types are unequal; and if
-// typed is true as MeaningTyped does. What is undefined equals nothing, and is unequal
-// to nothing.
+// equals compares by =. By MeaningNow values of two types are unequal; if typed is true, which
+// is MeaningTyped, comparing them is undefined. A comparison with undefined is undefined.
 func (f *frame) equals(a, b Value, typed bool) tri {
 	if a.typ != b.typ && a.typ != Undefined && b.typ != Undefined && !typed {
 		return isFalse
@@ -228,7 +227,7 @@ func (f *frame) equals(a, b Value, typed bool) tri {
 	return f.equal(a, b)
 }
 
-// equal compares values of one type, of the others it is undefined.
+// equal compares two values of one type. For two types, and for undefined, it is undefined.
 func (f *frame) equal(a, b Value) tri {
 	if a.typ != b.typ || a.typ == Undefined {
 		return isUndefined
@@ -240,7 +239,7 @@ func (f *frame) equal(a, b Value) tri {
 		f.charge(len(a.data) + len(b.data))
 		return triOf(decimal.Compare(a.data, b.data) == 0)
 	case String:
-		f.scan(min(len(a.data), len(b.data)))
+		f.chargeScan(min(len(a.data), len(b.data)))
 		return triOf(bytes.Equal(a.data, b.data))
 	case Array:
 		return triOf(f.equalArrays(a.data, b.data))
@@ -251,13 +250,14 @@ func (f *frame) equal(a, b Value) tri {
 	}
 }
 
-// same tells whether a and b are of one type and equal.
+// same reports whether a and b are of one type and equal.
 func (f *frame) same(a, b Value) bool { return f.equal(a, b) == isTrue }
 
-// same is that of no frame.
+// same is frame.same without a budget.
 func same(a, b Value) bool { return (*frame)(nil).same(a, b) }
 
-// order compares values of one type that has an order.
+// order compares two values of one type; ok is false for arrays and objects, which have no
+// order, and for two types.
 func order(a, b Value) (n int, ok bool) {
 	if a.typ != b.typ {
 		return 0, false

@@ -26,22 +26,22 @@ func (k Kind) String() string {
 // Access is how the items of a query are reached.
 type Access struct {
 	Kind Kind
-	// Items are the stretches of item keys in which items can be, in order and apart.
-	// An index's items outside of them are left out.
+	// Items are the ranges of item keys in which the items can be, in order, without
+	// overlaps. Items of an index outside of them are left out.
 	Items []engine.Span
-	// Exact says that each of Items is that of one item key, its Min.
+	// Exact says that each of Items has one item key, its Min.
 	Exact bool
-	// Index is what Values, Range and Order read, and Spans the stretches of it: one
-	// for each value, or in order and apart.
+	// Index is the index that Values, Range and Order read, and Spans the ranges of it: one
+	// for each value, or in order, without overlaps.
 	Index Index
 	Spans []engine.Span
 	// Desc says that Order goes from the greatest value to the least.
 	Desc bool
-	// Undefined says that Order has to find the items without a value too.
+	// Undefined says that Order must find the items without a value too, which no index has.
 	Undefined bool
 	// Constant is, for Values with one value, that value as raw JSON.
 	Constant []byte
-	// What says what is read and Why what else there is to know of the choice.
+	// What describes for people what is read, and Why gives the reason of the choice.
 	What, Why string
 }
 
@@ -61,21 +61,22 @@ type Index struct {
 	Ordered bool
 }
 
-// each tells whether the index has entries for elements of an array.
-func (x *Index) each() bool {
+// eachElement reports whether the index has entries for elements of an array.
+func (x *Index) eachElement() bool {
 	return strings.HasSuffix(x.Path, "/*") || strings.Contains(x.Path, "/*/")
 }
 
-// Counter counts up to a number, without reading items.
+// Counter counts without reading items. Counting stops at most, so that a count costs no more
+// than reading a page.
 type Counter interface {
-	// CountItems counts items in stretches of item keys.
+	// CountItems counts items in ranges of item keys.
 	CountItems(spans []engine.Span, most int) (int, error)
-	// CountEntries counts entries in stretches of an index.
+	// CountEntries counts entries in ranges of an index.
 	CountEntries(index uint32, spans []engine.Span, most int) (int, error)
 }
 
-// number says how many there are of something.
-func number(n int, one, many string) string {
+// plural returns one for 1, else n and many.
+func plural(n int, one, many string) string {
 	if n == 1 {
 		return one
 	}

@@ -24,18 +24,18 @@ const (
 	formPlainMax = 0x09
 )
 
-// PlainMax is where in an ordered index the values end whose order the index has:
-// behind it are arrays, objects and values that were cut.
+// PlainMax is the end of the values in an ordered index whose order the index has. Behind it
+// are arrays, objects and values that were cut.
 func PlainMax() []byte { return []byte{formPlainMax} }
 
-// bound is what is known of the values at an index's path.
+// bound is what the condition says of the values at an index's path.
 type bound struct {
-	spans  []engine.Span // in order and apart
+	spans  []engine.Span // in order, without overlaps
 	equal  bool          // each span is that of one value
 	values [][]byte      // these, if equal
 }
 
-// pointer returns the path of an index that could serve b.
+// pointer returns the path that an index must have to serve b.
 func pointer(b *query.Bound) string {
 	var path document.Path
 	for _, name := range b.Path {
@@ -50,8 +50,8 @@ func pointer(b *query.Bound) string {
 	return path.Pointer()
 }
 
-// boundOf returns what b says of the entries of an index at its path; ok is false if
-// the index cannot serve it.
+// boundOf returns b as ranges of the entries of an index at its path; ok is false if the index
+// cannot serve b.
 func boundOf(b *query.Bound, x *Index) (_ bound, ok bool) {
 	switch {
 	case b.Values != nil:
@@ -63,7 +63,7 @@ func boundOf(b *query.Bound, x *Index) (_ bound, ok bool) {
 	return bound{spans: spans}, spans != nil
 }
 
-// valuesOf returns the stretches of entries with one of some values.
+// valuesOf returns the ranges of entries with one of some values.
 func valuesOf(values [][]byte, x *Index) (_ bound, ok bool) {
 	type entry struct {
 		span  engine.Span
@@ -75,14 +75,14 @@ func valuesOf(values [][]byte, x *Index) (_ bound, ok bool) {
 		if len(form) == 0 {
 			// An array or object. An ordered index has all arrays under one form and all
 			// objects under another; any other index lacks them.
-			if !x.Ordered || x.each() {
+			if !x.Ordered || x.eachElement() {
 				return bound{}, false
 			}
 			form = markOf(raw)
 		}
 		all = append(all, entry{engine.PrefixSpan(form), raw})
 	}
-	// Sorted, so that doubles stand together: comparing each with all took 30 s for two
+	// Sorted, so that equal values are neighbours: comparing each with all took 30 s for two
 	// lists of 16,000 values, this 0.3 s.
 	slices.SortStableFunc(all, func(a, b entry) int { return compareSpans(a.span, b.span) })
 	b := bound{equal: true}
@@ -102,8 +102,8 @@ func markOf(raw []byte) []byte {
 	return []byte{formObject}
 }
 
-// rangeOf returns the stretches of entries with values between two, or with a prefix;
-// nil if that is not known. An empty stretch has no entries.
+// rangeOf returns the ranges of entries with values between two values, or with a prefix; nil
+// if neither bound has a form in the index.
 func rangeOf(b *query.Bound) []engine.Span {
 	low, high := engine.AppendIndexValue(nil, b.Low), engine.AppendIndexValue(nil, b.High)
 	first := append(slices.Clone(low), high...)
@@ -142,7 +142,7 @@ func rangeOf(b *query.Bound) []engine.Span {
 	return spans
 }
 
-// typeSpan returns the stretch of the values of the type to which a form belongs.
+// typeSpan returns the range of all values of a form's type.
 func typeSpan(first byte) engine.Span {
 	switch {
 	case first == formNull:
@@ -155,8 +155,8 @@ func typeSpan(first byte) engine.Span {
 	return engine.Span{Min: []byte{formString}, Max: []byte{formString + 1}}
 }
 
-// and returns what both bounds leave.
-func (b bound) and(o bound) bound {
+// intersect returns the bound of values that satisfy both.
+func (b bound) intersect(o bound) bound {
 	if o.equal && !b.equal {
 		b, o = o, b
 	}

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// valuesMax is how many values of an index are read side by side in the order of
-	// item keys.
+	// valuesMax is the most values of an index that are read side by side, merged into the
+	// order of item keys.
 	valuesMax = 64
-	// fewItems is how many items are read and sorted rather than read in the order of
-	// an index, and read rather than looked up in one.
+	// fewItems is the most items that are read and sorted instead of read in the order of an
+	// index, and read instead of looked up in one.
 	fewItems = 200
 )
 
-// Table is what there is to choose from.
+// Table is what the planner knows of a partition and of the request.
 type Table struct {
 	// Paths are the properties of the partition key, each from outside.
 	Paths [][]string
-	// Key is the logical partition that the request names, or the first levels of
-	// some; zero if it names none.
+	// Key is the logical partition that the request names, or its first levels; zero if it
+	// names none.
 	Key feed.PartitionKey
-	// Keys makes a partition key of raw values; ok is false if they are none.
+	// Keys makes a partition key of raw values; ok is false if no item can have that key.
 	Keys func(values [][]byte) (key feed.PartitionKey, ok bool)
 	// Hashes restricts items to a range of effective partition keys; zero for all.
 	Hashes feed.Range
-	// Indexes are those that are ready.
+	// Indexes are the indexes that are ready.
 	Indexes []Index
 	// Via, if it is not empty, is an index in whose order a Stream must come.
 	Via string
@@ -38,24 +38,24 @@ type Table struct {
 	InOrder bool
 }
 
-// chooser is a choice under way.
+// chooser makes one choice. One call of Choose owns it.
 type chooser struct {
 	*Table
 	q     *query.Query
 	count Counter
 	items []engine.Span
-	what  string // of the items
-	exact bool   // the items are those of ids
-	// narrow says that the items are but a part of the partition: the order of an
-	// index would be followed for too few of them.
+	what  string // describes items
+	exact bool   // the items are single ids
+	// narrow says that the items are only a part of the partition: the order of an index
+	// would mostly lead to other items.
 	narrow bool
 }
 
-// Choose returns how to reach the items of a query, all of whose parameters are bound.
-// The error is one of the counter. ok is false if Table.Via cannot be had.
+// Choose returns how to reach the items of a query, all of whose parameters must be bound. The
+// error is that of the counter. ok is false if no access has the order of Table.Via.
 func Choose(q *query.Query, t *Table, count Counter) (a *Access, ok bool, err error) {
 	c := &chooser{Table: t, q: q, count: count}
-	c.reach()
+	c.findItems()
 	// Earlier pages came in the order of an index, and their continuation is a place in
 	// it: no other order can go on from there, whatever would be chosen today.
 	if t.Via != "" {
@@ -77,7 +77,7 @@ func Choose(q *query.Query, t *Table, count Counter) (a *Access, ok bool, err er
 	return a, true, err
 }
 
-// candidate is an index and what the condition says of its path.
+// candidate is an index, and the bound of the condition on its path.
 type candidate struct {
 	Index
 	bound
@@ -95,7 +95,8 @@ func (c *chooser) candidates() []candidate {
 	return all
 }
 
-// candidate returns an index with all that the condition says of its path.
+// candidate returns the index of a path with the bound of the condition on it; ok is false if
+// there is none.
 func (c *chooser) candidate(path string) (found candidate, ok bool) {
 	at := slices.IndexFunc(c.Indexes, func(x Index) bool { return x.Path == path })
 	if at < 0 {
@@ -117,8 +118,8 @@ func (c *chooser) candidate(path string) (found candidate, ok bool) {
 		case !useful:
 		case !ok:
 			found.bound, ok = b, true
-		case !found.each():
-			found.bound = found.and(b)
+		case !found.eachElement():
+			found.bound = found.intersect(b)
 		case b.equal && (!found.equal || len(b.spans) < len(found.spans)):
 			found.bound = b
 		}
@@ -135,27 +136,27 @@ func (c *chooser) choose() (*Access, error) {
 		return &Access{Kind: Nothing, What: "nothing", Why: "the condition on " + best.Path + " excludes every item"}, nil
 	}
 	if c.narrow {
-		return c.within(best)
+		return c.inPartitions(best)
 	}
 	// The order of an index gives a page of rows for as many reads, but with a condition
 	// it may read long between two of them. A few items are sorted sooner than that:
 	//
 	//	WHERE c.shop = "x" ORDER BY c.price     40 items of "x": read them, sort
 	//	                                     9,000 items of "x": follow /price, test the shop
-	if x, ok := c.ordered(); ok {
+	if x, ok := c.orderIndex(); ok {
 		if best != nil && best.Path != x.Path && best.entries <= fewItems {
 			return c.filtered(best, "its few items are sorted"), nil
 		}
-		return c.order(x)
+		return c.inIndexOrder(x)
 	}
 	if best != nil {
-		return c.filtered(best, c.sorting()), nil
+		return c.filtered(best, c.sortNote()), nil
 	}
 	return c.scan(c.advice()), nil
 }
 
-// best returns the candidate with the fewest entries, one with values before others;
-// nil if there is none.
+// best returns the candidate with the fewest entries, nil if there is none. Of equal ones it
+// prefers values to a range, and fewer values to more.
 func (c *chooser) best() (*candidate, error) {
 	all := c.candidates()
 	if c.InOrder {
@@ -164,7 +165,7 @@ func (c *chooser) best() (*candidate, error) {
 	// Counting stops at fewItems+1: beyond it candidates are alike, and only their kinds
 	// tell them apart. A count to the end would read more than a page does. One candidate
 	// that nothing competes with is not counted at all.
-	_, sorts := c.ordered()
+	_, sorts := c.orderIndex()
 	for i := range all {
 		all[i].entries = fewItems + 1
 		if len(all) == 1 && !sorts {
@@ -195,29 +196,29 @@ func (c *chooser) best() (*candidate, error) {
 	return &best, nil
 }
 
-// inOrder tells whether the candidate's items can come in the order of their keys.
+// inOrder reports whether the candidate's items can come in the order of their keys.
 func (x *candidate) inOrder() bool { return x.equal && len(x.spans) <= valuesMax }
 
-// within chooses between the items of some logical partitions and an index.
-func (c *chooser) within(best *candidate) (*Access, error) {
+// inPartitions chooses between the items of some logical partitions and an index.
+func (c *chooser) inPartitions(best *candidate) (*Access, error) {
 	// An entry ends with the item key, so that an index is as narrow as the items are only
 	// for single values and one stretch of keys. A range of values would be followed over
 	// all partition keys for the few of this one.
 	if best == nil || !best.inOrder() || len(c.items) != 1 {
-		return c.scan(c.sorting()), nil
+		return c.scan(c.sortNote()), nil
 	}
 	n, err := c.count.CountItems(c.items, fewItems+1)
 	if err != nil {
 		return nil, err
 	}
 	if n <= fewItems {
-		return c.scan(c.sorting()), nil
+		return c.scan(c.sortNote()), nil
 	}
-	return c.filtered(best, c.sorting()), nil
+	return c.filtered(best, c.sortNote()), nil
 }
 
-// ordered returns the index whose order is that of ORDER BY.
-func (c *chooser) ordered() (Index, bool) {
+// orderIndex returns the index whose order is that of ORDER BY.
+func (c *chooser) orderIndex() (Index, bool) {
 	order := c.q.Order()
 	// DISTINCT has to see all rows before it knows one to be new, and by several values
 	// no index is ordered.
@@ -233,8 +234,8 @@ func (c *chooser) ordered() (Index, bool) {
 	return Index{}, false
 }
 
-// order returns the access by the order of an index.
-func (c *chooser) order(x Index) (*Access, error) {
+// inIndexOrder returns the access by the order of an index.
+func (c *chooser) inIndexOrder(x Index) (*Access, error) {
 	a := &Access{Kind: Order, Items: c.items, Index: x, Desc: c.q.Order()[0].Desc, Spans: []engine.Span{{}}, Undefined: true}
 	direction := "ascending"
 	if a.Desc {
@@ -260,8 +261,8 @@ func (c *chooser) order(x Index) (*Access, error) {
 	return a, nil
 }
 
-// sorting says what becomes of the items that do not come in the order of the query.
-func (c *chooser) sorting() string {
+// sortNote describes what each page does if the items do not come in the order of the query.
+func (c *chooser) sortNote() string {
 	switch {
 	case c.q.Kind() != query.Sorted:
 		return ""
@@ -271,10 +272,10 @@ func (c *chooser) sorting() string {
 	return "each page reads them all and keeps the first rows in order"
 }
 
-// advice says which index would have helped.
+// advice describes which index would have served the query.
 func (c *chooser) advice() string {
 	why := []string{"no index serves the query"}
-	if s := c.sorting(); s != "" {
+	if s := c.sortNote(); s != "" {
 		why = append(why, s)
 	}
 	order := c.q.Order()
@@ -283,7 +284,7 @@ func (c *chooser) advice() string {
 		why = append(why, "an index on "+path+" would have the order")
 	} else if bounds := c.q.Bounds(); len(bounds) > 0 {
 		why = append(why, "an index on "+pointer(&bounds[0])+" would")
-	} else if c.q.Filter() == nil && c.sorting() == "" {
+	} else if c.q.Filter() == nil && c.sortNote() == "" {
 		return ""
 	}
 	return strings.Join(why, "; ")
@@ -302,7 +303,7 @@ func (c *chooser) filtered(x *candidate, why string) *Access {
 		return a
 	}
 	a := &Access{Kind: Values, Items: c.items, Index: x.Index, Spans: x.spans, Why: why}
-	a.What = fmt.Sprintf("index %s, %s", x.Path, number(len(x.spans), "one value", "values"))
+	a.What = fmt.Sprintf("index %s, %s", x.Path, plural(len(x.spans), "one value", "values"))
 	if len(x.values) == 1 {
 		a.Constant = x.values[0]
 		if text := string(a.Constant); len(text) <= textMax {
@@ -323,7 +324,7 @@ func (c *chooser) ranged(x candidate) *Access {
 	a := &Access{Kind: Range, Items: c.items, Index: x.Index, Spans: x.spans}
 	a.What = "index " + x.Path + ", a range"
 	if x.equal {
-		a.What = fmt.Sprintf("index %s, %s", x.Path, number(len(x.spans), "one value", "values"))
+		a.What = fmt.Sprintf("index %s, %s", x.Path, plural(len(x.spans), "one value", "values"))
 	}
 	return a
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/store/engine"
 )
 
-// reach finds out in which stretches of item keys items can be.
-func (c *chooser) reach() {
+// findItems sets the ranges of item keys in which the items of the query can be.
+func (c *chooser) findItems() {
 	levels := len(c.Paths)
 	base := engine.PrefixSpan([]byte{byte(levels)})
 	c.what = "scan of all items"
@@ -19,8 +19,8 @@ func (c *chooser) reach() {
 		c.what = "scan of the items of a range of partition keys"
 	}
 	// An item key is the number of levels, the hash of the partition key, the key, the id.
-	// A key with fewer levels has the same first bytes of hash as all that begin with it,
-	// and by chance others do: whoever reads the stretch tests the key itself.
+	// A key with fewer levels shares the first bytes of the hash with all keys that begin
+	// with it, and by chance with others: the reader of the range tests the key itself.
 	switch {
 	case c.Key.IsZero():
 	case c.Key.Levels() < levels:
@@ -37,13 +37,14 @@ func (c *chooser) reach() {
 		return
 	}
 	c.items = []engine.Span{base}
-	if !c.points(base) {
-		c.logical(base)
+	if !c.pointReads(base) {
+		c.logicalPartitions(base)
 	}
 }
 
-// points makes the items those of some ids, if the condition names keys and ids.
-func (c *chooser) points(base engine.Span) bool {
+// pointReads narrows the items to single ids, if the condition names all keys and ids. It
+// reports whether it did.
+func (c *chooser) pointReads(base engine.Span) bool {
 	id := []string{"id"}
 	paths, at := append(slices.Clone(c.Paths), id), len(c.Paths)
 	if of := slices.IndexFunc(c.Paths, func(p []string) bool { return slices.Equal(p, id) }); of >= 0 {
@@ -74,13 +75,13 @@ func (c *chooser) points(base engine.Span) bool {
 	}
 	c.items = inside(spans, base)
 	c.exact = true
-	c.what = "point read of " + number(len(c.items), "one item", "items")
+	c.what = "point read of " + plural(len(c.items), "one item", "items")
 	return true
 }
 
-// logical makes the items those of some logical partitions, if the condition names
-// them.
-func (c *chooser) logical(base engine.Span) {
+// logicalPartitions narrows the items to some logical partitions, if the condition names them
+// all.
+func (c *chooser) logicalPartitions(base engine.Span) {
 	if !c.Key.IsZero() && c.Key.Levels() == len(c.Paths) {
 		return
 	}
@@ -104,7 +105,7 @@ func (c *chooser) logical(base engine.Span) {
 	}
 }
 
-// inside returns the spans in order, each once, as far as they are inside of base.
+// inside returns the spans in order, each once, cut to base.
 func inside(spans []engine.Span, base engine.Span) []engine.Span {
 	slices.SortFunc(spans, compareSpans)
 	var all []engine.Span

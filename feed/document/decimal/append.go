@@ -8,10 +8,11 @@ import (
 // Append appends m times ten to the power scale as a JSON number: plain, or with an
 // exponent where that would have many zeros.
 func Append(dst []byte, m *big.Int, scale int64) []byte {
-	const zerosMax = 20 // more are written as an exponent
+	const zerosMax = 20 // a number with more zeros is written with an exponent
 	if m.Sign() == 0 {
 		return append(dst, '0')
 	}
+	// Zeros at the end move into the scale, so equal numbers have one form.
 	digits := new(big.Int).Abs(m).Append(nil, 10)
 	for digits[len(digits)-1] == '0' {
 		digits = digits[:len(digits)-1]
@@ -21,9 +22,9 @@ func Append(dst []byte, m *big.Int, scale int64) []byte {
 	return AppendDigits(dst, m.Sign() < 0, digits, point, scale <= zerosMax && point >= -zerosMax)
 }
 
-// AppendDigits appends 0.digits times ten to the power exp as a JSON number: plain, or
-// with an exponent. digits neither begin nor end with 0, or are 0 alone, with the
-// exponent 1. Who calls decides which form, because stored numbers keep theirs:
+// AppendDigits appends 0.digits times ten to the power exp as a JSON number: plain, or with an
+// exponent. digits neither begin nor end with 0, or are 0 alone with the exponent 1. The
+// caller decides which form, because numbers that are stored keep theirs:
 //
 //	digits  exp  plain   with an exponent
 //	12       4   1200    1.2e3
@@ -33,6 +34,8 @@ func AppendDigits(dst []byte, neg bool, digits []byte, exp int64, plain bool) []
 	if neg {
 		dst = append(dst, '-')
 	}
+	// Three cases: the point lies within the digits, or with an exponent behind the first;
+	// behind them, with zeros between; before them, with zeros between.
 	n := int64(len(digits))
 	switch {
 	case !plain || exp > 0 && exp < n:

@@ -1,8 +1,8 @@
-// Package decimal reads JSON numbers as the exact decimals that they are.
+// Package decimal reads JSON numbers as exact decimals.
 //
-// A Number stays in the text that it was read from, so reading and comparing allocate
-// nothing. Most numbers there are fit in 64 bits: Integer and Small read those. Exact
-// arithmetic on the others takes Mantissa, an integer and a scale:
+// A Number points into the text that it was read from, so reading and comparing allocate
+// nothing. Most numbers fit in 64 bits: Integer and Small read those. Exact arithmetic on
+// the others uses Mantissa, an integer and a scale:
 //
 //	text       Number            Small      Mantissa
 //	-27.10     -0.271 * 10^2     -2710, 2   -271, -1
@@ -10,10 +10,10 @@
 //
 // Functions take valid JSON numbers, and give unspecified results for other text.
 //
-// Everything that reads or writes a number as a decimal does it here. Three things stay
-// with those who need them, because each is a rule of its own and not a way of reading:
-// how many digits a sum, a product or a patch may have (store/query, feed/document), how
-// a mean is rounded (store/accumulator), and how a column rounds (processors/project).
+// All of Millrace reads and writes decimals here. Three rules stay with the packages that
+// need them, because they are no way of reading: how many digits a sum, a product or a
+// patch may have (store/query, feed/document), how a mean is rounded (store/accumulator),
+// and how a column rounds (processors/project).
 //
 // This package is no API for other programs.
 package decimal
@@ -36,6 +36,9 @@ func Parse(raw []byte) Number {
 	if len(raw) > 0 && raw[0] == '-' {
 		d.Neg, raw = true, raw[1:]
 	}
+	// One pass finds the first and the last digit that is not 0, the point, and the e:
+	//
+	//	12.50e3   first 0, last 3, point 2, end 5    0.125 * 10^(2+3)
 	first, last, point, end := -1, -1, -1, len(raw)
 	for i, c := range raw {
 		if c|0x20 == 'e' {
@@ -56,6 +59,8 @@ func Parse(raw []byte) Number {
 		return Number{} // -0 is 0
 	}
 	d.Sig = raw[first : last+1]
+	// Exp counts the digits from the first to the point. If the first is behind the point it
+	// is minus the zeros between.
 	switch {
 	case point < 0:
 		d.Exp = int64(end - first)
@@ -70,7 +75,8 @@ func Parse(raw []byte) Number {
 	return d
 }
 
-// Exponent reads the digits behind e. Beyond 2^40 they are not told apart.
+// Exponent reads the sign and the digits behind e. Amounts above 2^40 are returned as 2^40,
+// so that adding to one cannot overflow.
 func Exponent(raw []byte) int64 {
 	neg := false
 	if len(raw) > 0 && (raw[0] == '-' || raw[0] == '+') {
@@ -108,10 +114,10 @@ func (d *Number) Digits() int64 {
 	return int64(len(d.Sig))
 }
 
-// IsInteger tells whether the number has no fraction: 1.0 and 1e2 have none.
+// IsInteger reports whether the number has no fraction: 1.0 and 1e2 have none.
 func (d *Number) IsInteger() bool { return d.Exp >= d.Digits() }
 
-// Equal tells whether two JSON numbers have the same value.
+// Equal reports whether two JSON numbers have the same value.
 func Equal(a, b []byte) bool {
 	x, y := Parse(a), Parse(b)
 	return x.Neg == y.Neg && x.Exp == y.Exp && x.compareAbs(y) == 0
@@ -119,6 +125,7 @@ func Equal(a, b []byte) bool {
 
 // Compare compares two JSON numbers by their exact values.
 func Compare(a, b []byte) int {
+	// Nearly all numbers in items are short integers.
 	x, okX := Integer(a)
 	y, okY := Integer(b)
 	if okX && okY {
@@ -141,7 +148,9 @@ func Compare(a, b []byte) int {
 	return n
 }
 
-// compareAbs compares the amounts of two numbers that both are zero or both are not.
+// compareAbs compares the amounts of two numbers. Both must be zero, or neither. Sig begins
+// with a digit that is not 0, so a greater Exp is a greater amount, and with equal Exp the
+// digits decide from the left.
 func (d *Number) compareAbs(e Number) int {
 	if d.Exp != e.Exp {
 		if d.Exp < e.Exp {

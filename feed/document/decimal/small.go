@@ -7,7 +7,8 @@ import (
 	"strconv"
 )
 
-// Integer reads an integer of at most 18 digits.
+// Integer reads an integer of at most 18 digits, which cannot overflow; ok is false for any
+// other number, also for one with a fraction of zeros.
 func Integer(raw []byte) (n int64, ok bool) {
 	i := 0
 	if len(raw) > 0 && raw[0] == '-' {
@@ -37,7 +38,7 @@ func Int64(raw []byte) (n int64, ok bool) {
 	if !d.IsInteger() || d.Exp > PowerMax {
 		return 0, false
 	}
-	// An amount of 19 digits fits 64 bits without a sign, so this does not overflow.
+	// An amount of at most 19 digits fits 64 bits without a sign, so this does not overflow.
 	var u uint64
 	for _, c := range d.Sig {
 		if c != '.' {
@@ -54,11 +55,12 @@ func Int64(raw []byte) (n int64, ok bool) {
 	return 0, false
 }
 
-// SmallDigits is how many digits Integer and Small read.
+// SmallDigits is how many characters Integer and Small read, without the sign: every number of
+// so many digits fits an int64.
 const SmallDigits = 18
 
-// Small reads a number of at most 18 digits without an exponent as an integer
-// divided by ten to the power frac.
+// Small reads a number without an exponent, of at most 18 digits or of 17 and a point, as
+// m divided by ten to the power frac: -27.10 is -2710 and 2.
 func Small(raw []byte) (m int64, frac int, ok bool) {
 	digits := raw
 	if len(digits) > 0 && digits[0] == '-' {
@@ -96,6 +98,7 @@ func AppendSmall(m int64, frac int) []byte {
 	if m < 0 {
 		out, m = append(out, '-'), -m
 	}
+	// Zeros in front until a digit stands before the point:  5, 2  ->  005  ->  0.05
 	start := len(out)
 	out = strconv.AppendInt(out, m, 10)
 	for len(out)-start <= frac {
@@ -118,7 +121,8 @@ var powers = func() (p [PowerMax + 1]uint64) {
 // Power returns ten to the power n, from 0 to PowerMax.
 func Power(n int) uint64 { return powers[n] }
 
-// Shift returns m times ten to the power n, which is not negative, if 64 bits hold it.
+// Shift returns m times ten to the power n, which is not negative; ok is false if an int64
+// does not hold it.
 func Shift(m int64, n int) (int64, bool) {
 	if n == 0 {
 		return m, true
@@ -126,6 +130,7 @@ func Shift(m int64, n int) (int64, bool) {
 	if n >= PowerMax {
 		return 0, m == 0
 	}
+	// max(m, -m) of the least int64 is itself, whose bits as uint64 are its amount.
 	high, low := bits.Mul64(uint64(max(m, -m)), powers[n])
 	if high != 0 || low > math.MaxInt64 {
 		return 0, false

@@ -1,8 +1,8 @@
-// Package scan moves through JSON text without building anything. It is the only
-// reader of JSON as bytes: package document and the query language stand on it.
+// Package scan moves through JSON text without building values. It is the only reader of
+// JSON as bytes: package document and the query language use it.
 //
-// Its functions trust that the text is valid and only promise not to panic, and not to
-// read outside of it, if it is not. Positions are indexes into the text b; -1 means that
+// Its functions assume that the text is valid. If it is not, they only promise not to panic
+// and not to read outside of it. Positions are indexes into the text b; -1 means that
 // there is nothing, or nothing more. A walk over an object and one over an array are
 //
 //	for i = scan.FirstMember(b, i); i >= 0; i = scan.Next(b, end) {

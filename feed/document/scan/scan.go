@@ -12,18 +12,20 @@ const (
 	highBits = 0x8080808080808080
 )
 
-// HasByte sets the high bit of the lowest byte of w that is c. Bytes above it may
-// be marked falsely.
+// HasByte returns a word in which the high bit of the lowest byte of w that equals c is set;
+// zero if no byte does. Bytes above that one may be marked falsely.
 func HasByte(w uint64, c byte) uint64 {
+	// A byte that is c becomes 0. Subtracting 1 from each byte borrows into the high bit where
+	// the byte was 0, and a borrow can only disturb the bytes above.
 	x := w ^ (lowBits * uint64(c))
 	return (x - lowBits) &^ x & highBits
 }
 
-// HasControl sets the high bit of the lowest byte of w that is below a space. Bytes
-// above it may be marked falsely.
+// HasControl does what HasByte does for the lowest byte of w that is below a space.
 func HasControl(w uint64) uint64 { return (w - lowBits*' ') &^ w & highBits }
 
-// Space returns the index of the first byte from i that is not white space.
+// Space returns the index of the first byte from i that is not white space, len(b) if there
+// is none. Every byte up to a space counts, since valid JSON has no others between tokens.
 func Space(b []byte, i int) int {
 	for i < len(b) && b[i] <= ' ' {
 		i++
@@ -45,7 +47,7 @@ func String(b []byte, i int) int {
 		if b[i] == '"' {
 			return i + 1
 		}
-		i += 2
+		i += 2 // a backslash, and what it escapes: the digits of \u need no care
 	}
 	for i < len(b) {
 		switch b[i] {
@@ -70,6 +72,7 @@ func Value(b []byte, i int) int {
 	case '{', '[':
 		return container(b, i)
 	}
+	// A number, true, false or null reaches to white space or to what closes or goes on.
 	start := i
 	for i < len(b) && b[i] > ' ' && b[i] != ',' && b[i] != '}' && b[i] != ']' {
 		i++
@@ -82,6 +85,8 @@ func Value(b []byte, i int) int {
 
 // container returns the index behind the object or array that begins at b[i].
 func container(b []byte, i int) int {
+	// Members need not be told apart: only brackets outside of strings count, and in valid
+	// JSON they match.
 	depth := 0
 	for i < len(b) {
 		switch c := b[i]; {
@@ -192,12 +197,14 @@ func Element(b []byte, i, n int) int {
 	return -1
 }
 
-// SameName tells whether raw, a member name between its quotes, means name.
+// SameName reports whether raw, a member's name between its quotes, is name once its escapes
+// are decoded.
 func SameName(raw []byte, name string) bool {
 	if string(raw) == name {
-		return strings.IndexByte(name, '\\') < 0
+		return strings.IndexByte(name, '\\') < 0 // raw \t is a tab, name \t is two characters
 	}
-	// An escape is longer than what it means, so few names need to be decoded.
+	// An escape is longer than the character that it stands for, so a raw name which is not
+	// longer than name cannot be it. Few names come to the decoding.
 	if len(raw) <= len(name) || name == "" || raw[0] != name[0] && raw[0] != '\\' || bytes.IndexByte(raw, '\\') < 0 {
 		return false
 	}

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Unquote returns what a raw JSON string says; it shares memory with raw if there are
-// no escapes.
+// Unquote returns the text of a raw JSON string, escapes decoded. It shares memory with raw if
+// there are no escapes.
 func Unquote(raw []byte) []byte {
 	if len(raw) < 2 {
 		return nil
@@ -19,7 +19,7 @@ func Unquote(raw []byte) []byte {
 	return AppendText(make([]byte, 0, len(raw)), raw)
 }
 
-// AppendText appends what raw, the inside of a JSON string, says.
+// AppendText appends the text of raw, the inside of a JSON string, escapes decoded.
 func AppendText(dst, raw []byte) []byte {
 	for len(raw) > 0 {
 		n := bytes.IndexByte(raw, '\\')
@@ -34,9 +34,9 @@ func AppendText(dst, raw []byte) []byte {
 	return dst
 }
 
-// decode returns the character of the escape at the beginning of raw, which begins
-// with a backslash, and the escape's length. An unpaired surrogate and what is no
-// escape become U+FFFD.
+// decode returns the character of the escape at the beginning of raw, which begins with a
+// backslash, and the escape's length. An unpaired surrogate, and a backslash that begins no
+// escape, become U+FFFD.
 func decode(raw []byte) (r rune, size int) {
 	if r, size = Escape(raw); size > 0 {
 		return r, size
@@ -79,6 +79,7 @@ func Escape(raw []byte) (r rune, size int) {
 			return r, 6
 		}
 		if len(raw) >= 12 && raw[6] == '\\' && raw[7] == 'u' {
+			// Two escapes, \ud83d\ude00, are one character beyond the first 65,536.
 			if pair := utf16.DecodeRune(r, HexRune(raw[6:])); pair != utf8.RuneError {
 				return pair, 12
 			}
@@ -87,7 +88,8 @@ func Escape(raw []byte) (r rune, size int) {
 	return 0, 0
 }
 
-// HexRune returns the number of an escape, \u and four hexadecimal digits, at the beginning of raw, or -1.
+// HexRune returns the number of an escape, \u and four hexadecimal digits, at the beginning of
+// raw, or -1 if there is none. Half of a surrogate pair is returned as its number.
 func HexRune(raw []byte) rune {
 	if len(raw) < 6 {
 		return -1
@@ -97,7 +99,7 @@ func HexRune(raw []byte) rune {
 		switch {
 		case c >= '0' && c <= '9':
 			c -= '0'
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
+		case c|0x20 >= 'a' && c|0x20 <= 'f': // the bit makes capitals small
 			c = c | 0x20 - 'a' + 10
 		default:
 			return -1
@@ -107,7 +109,7 @@ func HexRune(raw []byte) rune {
 	return r
 }
 
-// equalText tells whether raw, the inside of a JSON string, says text.
+// equalText reports whether raw, the inside of a JSON string, has the given text.
 func equalText(raw []byte, text string) bool {
 	for len(raw) > 0 {
 		if raw[0] != '\\' {
@@ -131,7 +133,7 @@ func equalText(raw []byte, text string) bool {
 // Read returns a reader of raw, the inside of a JSON string.
 func Read(raw []byte) TextReader { return TextReader{raw: raw} }
 
-// TextReader yields the bytes that the inside of a JSON string says.
+// TextReader yields the bytes of the text of a JSON string, escapes decoded.
 type TextReader struct {
 	raw []byte
 	buf [utf8.UTFMax]byte
@@ -153,6 +155,7 @@ func (t *TextReader) Next() (c byte, ok bool) {
 	}
 	r, size := decode(t.raw)
 	t.raw = t.raw[size:]
+	// The character is kept at the end of t.buf, so that n alone tells the next byte.
 	var buf [utf8.UTFMax]byte
 	n := utf8.EncodeRune(buf[:], r)
 	copy(t.buf[len(t.buf)-n:], buf[:n])
@@ -160,7 +163,8 @@ func (t *TextReader) Next() (c byte, ok bool) {
 	return buf[0], true
 }
 
-// EqualTexts tells whether a and b, the insides of JSON strings, say the same.
+// EqualTexts reports whether a and b, the insides of JSON strings, have the same text once
+// their escapes are decoded. It does not allocate.
 func EqualTexts(a, b []byte) bool {
 	if bytes.IndexByte(a, '\\') < 0 && bytes.IndexByte(b, '\\') < 0 {
 		return bytes.Equal(a, b)
