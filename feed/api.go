@@ -27,24 +27,26 @@ const (
 	headerSequence     = "Nats-Sequence"
 )
 
-// api makes the few requests of JetStream's API that a log needs, without the
-// layers that hide who answers: a replica that lags must not be believed when
-// it says that there is nothing.
+// api makes the few requests of JetStream's API that a log needs. It does not use the
+// client library's layers, which hide who answered: a lagging replica may say that
+// there is nothing, and only the leader's word on that counts.
 type api struct {
-	nc     *nats.Conn
-	prefix string // "$JS.API."
-	places [2]place
-	at     *atomic.Uint32 // index of the place where the log is, as far as is known
-	pinned bool           // the place is asked for, whether the log is there or not
+	nc        *nats.Conn
+	prefix    string // "$JS.API."
+	locations [2]location
+	at        *atomic.Uint32 // index of the location where the log is, as far as is known; copies of the api share it
+	pinned    bool           // requests go to one location, whether the log is there or not
 }
 
-// place is a stream that may hold a partition's log, and its one subject.
-type place struct{ stream, subject string }
+// location is a stream that may hold a partition's log, and its one subject.
+type location struct{ stream, subject string }
 
-func (a *api) place() place   { return a.places[a.at.Load()] }
-func (a *api) stream() string { return a.place().stream }
+func (a *api) location() location { return a.locations[a.at.Load()] }
+func (a *api) stream() string     { return a.location().stream }
 
 func newAPI(js jetstream.JetStream, p Partition) api {
+	// The requests are made here, so the prefix must be what the client library would
+	// use: a leaf node's domain, or the account's own prefix.
 	prefix := jetstream.DefaultAPIPrefix
 	switch o := js.Options(); {
 	case o.Domain != "":
@@ -52,10 +54,10 @@ func newAPI(js jetstream.JetStream, p Partition) api {
 	case o.APIPrefix != "":
 		prefix = strings.TrimSuffix(o.APIPrefix, ".") + "."
 	}
-	return api{nc: js.Conn(), prefix: prefix, places: p.places(), at: &atomic.Uint32{}}
+	return api{nc: js.Conn(), prefix: prefix, locations: p.locations(), at: &atomic.Uint32{}}
 }
 
-// pin returns an api that asks one place, whether the log is there or not.
+// pin returns an api that asks one location, whether the log is there or not.
 func (a *api) pin(index uint32) api {
 	pinned := *a
 	pinned.at, pinned.pinned = &atomic.Uint32{}, true
@@ -63,13 +65,14 @@ func (a *api) pin(index uint32) api {
 	return pinned
 }
 
-// follow is asked when the stream of the log is not there: it reports whether the log has
-// gone on in a new one. A copy that is not complete does not say that it is a log.
-func (a *api) follow(ctx context.Context) bool {
-	if a.pinned || a.at.Load() == goneOn {
+// followMove is called when the log's stream is not there. It reports whether the log has
+// moved to the new stream, and directs further requests there. A copy that is not
+// complete is not labelled as a log, so it is not followed.
+func (a *api) followMove(ctx context.Context) bool {
+	if a.pinned || a.at.Load() == movedLocation {
 		return false
 	}
-	next := a.pin(goneOn)
+	next := a.pin(movedLocation)
 	info, err := next.info(ctx)
 	if err != nil {
 		return false
@@ -77,11 +80,12 @@ func (a *api) follow(ctx context.Context) bool {
 	if _, err := info.logID(); err != nil {
 		return false
 	}
-	a.at.Store(goneOn)
+	// A log moves once and never back, so this store can race only with an equal one.
+	a.at.Store(movedLocation)
 	return true
 }
 
-// streamInfo is what a log wants to know of its stream.
+// streamInfo is the part of a stream's information that a log uses.
 type streamInfo struct {
 	Config struct {
 		Metadata  map[string]string `json:"metadata"`
@@ -123,7 +127,8 @@ func (a *api) info(ctx context.Context) (*streamInfo, error) {
 	}
 	if e := answer.Error; e != nil {
 		if e.ErrorCode == codeStreamNotFound {
-			if a.follow(ctx) {
+			// At most one more round: followMove answers false at the second location.
+			if a.followMove(ctx) {
 				return a.info(ctx)
 			}
 			return nil, fmt.Errorf("%w: stream %s is not there: restore it, or delete and make the container anew", ErrNoLog, stream)
@@ -137,18 +142,20 @@ func (a *api) info(ctx context.Context) (*streamInfo, error) {
 // ErrNotFound if the leader says that there is none.
 func (a *api) message(ctx context.Context, lsn LSN) ([]byte, error) {
 	query := append(strconv.AppendUint([]byte(`{"seq":`), uint64(lsn), 10), '}')
+	// A direct get is answered by any replica, which spares the leader. What it has is
+	// right; what it does not have, or an error, proves nothing, so the leader is asked.
 	m, err := a.request(ctx, "DIRECT.GET."+a.stream(), query)
 	if err == nil && m.Header.Get(headerStatus) == "" {
 		return m.Data, nil
 	}
-	_, data, err := a.leaderMessage(ctx, func(place) []byte { return query })
+	_, data, err := a.leaderMessage(ctx, func(location) []byte { return query })
 	return data, err
 }
 
-// after returns the LSN of the first message at or behind lsn, 0 if there is
-// none.
-func (a *api) after(ctx context.Context, lsn LSN) (LSN, error) {
-	got, _, err := a.leaderMessage(ctx, func(at place) []byte {
+// firstFrom returns the LSN of the first message whose LSN is lsn or greater, 0 if there
+// is none.
+func (a *api) firstFrom(ctx context.Context, lsn LSN) (LSN, error) {
+	got, _, err := a.leaderMessage(ctx, func(at location) []byte {
 		return fmt.Appendf(nil, `{"seq":%d,"next_by_subj":%q}`, lsn, at.subject)
 	})
 	if errors.Is(err, ErrNotFound) {
@@ -157,9 +164,10 @@ func (a *api) after(ctx context.Context, lsn LSN) (LSN, error) {
 	return got, err
 }
 
-// leaderMessage asks the stream's leader, whose word on what is not there
-// counts.
-func (a *api) leaderMessage(ctx context.Context, query func(place) []byte) (LSN, []byte, error) {
+// leaderMessage asks the stream's leader for a message. The query is a function because
+// the subject in it differs between the two locations. The error is ErrNotFound if there
+// is no such message, and ErrNoLog if there is no stream.
+func (a *api) leaderMessage(ctx context.Context, query func(location) []byte) (LSN, []byte, error) {
 	var answer struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message struct {
@@ -167,7 +175,7 @@ func (a *api) leaderMessage(ctx context.Context, query func(place) []byte) (LSN,
 			Data     []byte `json:"data"`
 		} `json:"message"`
 	}
-	at := a.place()
+	at := a.location()
 	m, err := a.request(ctx, "STREAM.MSG.GET."+at.stream, query(at))
 	if err != nil {
 		return 0, nil, err
@@ -181,7 +189,7 @@ func (a *api) leaderMessage(ctx context.Context, query func(place) []byte) (LSN,
 	case e.ErrorCode == codeNoMessage:
 		return 0, nil, ErrNotFound
 	case e.ErrorCode == codeStreamNotFound:
-		if a.follow(ctx) {
+		if a.followMove(ctx) {
 			return a.leaderMessage(ctx, query)
 		}
 		return 0, nil, fmt.Errorf("%w: stream %s is not there", ErrNoLog, at.stream)

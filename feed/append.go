@@ -17,8 +17,8 @@ import (
 const (
 	// appendOverhead is what subject, reply and headers may take of a message.
 	appendOverhead = 1 << 10
-	// contradictionsMax is how many looks at a stream that contradicts what is known
-	// it takes to believe it: a new leader may have to catch up.
+	// contradictionsMax is how many times in a row a stream must contradict what is known
+	// before it is believed: a new leader may have to catch up.
 	contradictionsMax = 4
 	// retryMin and retryMax bound the pause between tries.
 	retryMin = 5 * time.Millisecond
@@ -57,6 +57,8 @@ func (l *Log) Append(ctx context.Context, after LSN, id CommitID, data []byte) (
 		}
 		l.answers = answers
 	}
+	// A call that repeats an append of unknown outcome begins with an open try: the earlier
+	// call's message may still be stored, so no refusal of this one is final.
 	a := appending{l: l, after: after, id: id, retry: retryMin, open: id == l.unknown && !id.isZero()}
 	a.message = &nats.Msg{
 		Reply:  l.answers.next(),
@@ -94,7 +96,8 @@ func listen(nc *nats.Conn) (*answers, error) {
 	return a, nil
 }
 
-// next begins the wait for a new append: answers to older ones are dropped.
+// next prepares for a new append and returns its reply subject. Answers to older appends
+// are dropped: each append has a subject of its own, and their outcomes are known by now.
 func (a *answers) next() (reply string) {
 	for len(a.messages) > 0 {
 		<-a.messages
@@ -115,12 +118,12 @@ func (a *answers) close(nc *nats.Conn) {
 
 // appending is one call of Append.
 type appending struct {
-	l       *Log
-	after   LSN
-	id      CommitID
-	message *nats.Msg
-	retry   time.Duration
-	place   place // where the last try went
+	l        *Log
+	after    LSN
+	id       CommitID
+	message  *nats.Msg
+	retry    time.Duration
+	location location // where the last try went
 
 	// open says that some try may have been, or may yet be, stored.
 	open bool
@@ -141,13 +144,13 @@ func (a *appending) run(ctx context.Context) (LSN, error) {
 		}
 		meters.retries.Add(ctx, 1)
 		if !a.pause(ctx) {
-			return 0, a.ended(ctx)
+			return 0, a.contextEnded(ctx)
 		}
 	}
 }
 
-// ended is the error when ctx ended first.
-func (a *appending) ended(ctx context.Context) error {
+// contextEnded is the error when ctx ended first.
+func (a *appending) contextEnded(ctx context.Context) error {
 	if a.open {
 		return fmt.Errorf("%w: %w", ErrUnknown, context.Cause(ctx))
 	}
@@ -160,12 +163,12 @@ func (a *appending) try(ctx context.Context) (LSN, error) {
 		if a.refusal == nil {
 			a.refusal = errors.New("none was made")
 		}
-		return 0, a.ended(ctx)
+		return 0, a.contextEnded(ctx)
 	}
 	// The log may have gone on in a new stream since the try before. What that one came to
 	// shows there: it begins behind it, or holds it, or holds another's.
-	a.place = a.l.api.place()
-	a.message.Subject = a.place.subject
+	a.location = a.l.api.location()
+	a.message.Subject = a.location.subject
 	if err := a.l.api.nc.PublishMsg(a.message); err != nil {
 		a.refusal = err
 		if errors.Is(err, nats.ErrConnectionClosed) && !a.open {
@@ -173,7 +176,12 @@ func (a *appending) try(ctx context.Context) (LSN, error) {
 		}
 		return 0, errAgain
 	}
-	// From here on the message may be stored, whatever is heard of it.
+	// From here on the message may be stored, whatever answer comes. Only an answer that
+	// says "not stored" closes this try again, and it speaks of this try alone:
+	//
+	//	try 1  no answer                 open
+	//	try 2  refused: no space left    still open, because of try 1
+	//	try 3  wrong last sequence       look whose commit is there
 	wasOpen := a.open
 	a.open = true
 	timer := time.NewTimer(a.l.cfg.AppendTimeout)
@@ -184,20 +192,20 @@ func (a *appending) try(ctx context.Context) (LSN, error) {
 			if m.Subject != a.message.Reply || a.l.lose != nil && a.l.lose(m) {
 				continue
 			}
-			return a.answered(ctx, m, wasOpen)
+			return a.judgeAnswer(ctx, m, wasOpen)
 		case <-a.l.answers.connected:
 			return 0, errAgain // an answer may have gone to the old connection
 		case <-timer.C:
 			return 0, errAgain
 		case <-ctx.Done():
-			return 0, a.ended(ctx)
+			return 0, a.contextEnded(ctx)
 		}
 	}
 }
 
-// answered judges an answer. wasOpen says that an earlier try's outcome is not
+// judgeAnswer judges an answer. wasOpen says that an earlier try's outcome is not
 // known, so that a refusal of this one proves nothing yet.
-func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LSN, error) {
+func (a *appending) judgeAnswer(ctx context.Context, m *nats.Msg, wasOpen bool) (LSN, error) {
 	// Nobody had the subject, so this try is not stored; those before may be.
 	if m.Header.Get(headerStatus) == "503" {
 		a.open, a.refusal = wasOpen, nats.ErrNoResponders
@@ -213,8 +221,10 @@ func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LS
 	}
 	e := ack.Error
 	if e == nil {
-		if ack.Stream != a.place.stream || ack.Sequence != a.after+1 {
-			return 0, &MismatchError{Partition: a.l.p, LSN: a.after + 1, What: fmt.Sprintf("stored at %d of stream %s", ack.Sequence, ack.Stream)}
+		// JetStream checks the expected sequence, so this shows only where something else
+		// answers for the stream: never call that acknowledged.
+		if ack.Stream != a.location.stream || ack.Sequence != a.after+1 {
+			return 0, &MismatchError{Partition: a.l.p, Stream: a.l.api.stream(), LSN: a.after + 1, What: fmt.Sprintf("stored at %d of stream %s", ack.Sequence, ack.Stream)}
 		}
 		return ack.Sequence, nil
 	}
@@ -238,25 +248,28 @@ func (a *appending) answered(ctx context.Context, m *nats.Msg, wasOpen bool) (LS
 	case e.Code == 429, e.Code == 503 && e.ErrorCode != codeInsufficientResources && e.ErrorCode != codeStoreFailed:
 		return 0, errAgain // starting, electing a leader, or busy
 	}
-	return 0, fmt.Errorf("%w: stream %s: %w: free disk space or raise the limit, then write again", ErrStorage, a.place.stream, e)
+	return 0, fmt.Errorf("%w: stream %s: %w: free disk space or raise the limit, then write again", ErrStorage, a.location.stream, e)
 }
 
-// noResponders tells a server that is starting from a stream that is gone.
+// noResponders distinguishes a server that is starting from a stream that is gone. Both
+// leave the subject without a listener.
 func (a *appending) noResponders(ctx context.Context) error {
-	ctx, cancel := a.patience(ctx)
+	ctx, cancel := a.lookContext(ctx)
 	defer cancel()
 	_, err := a.l.verifiedInfo(ctx)
-	return a.believe(err)
+	return a.finalOrAgain(err)
 }
 
-// patience bounds the questions about a try as the try was bounded: the server that
-// should answer may be gone.
-func (a *appending) patience(ctx context.Context) (context.Context, context.CancelFunc) {
+// lookContext bounds the questions about a try by the time that a try has: the server that
+// should answer may be gone, and another one answers the next question.
+func (a *appending) lookContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, a.l.cfg.AppendTimeout)
 }
 
-// believe returns errAgain for an error that may pass.
-func (a *appending) believe(err error) error {
+// finalOrAgain returns err if waiting does not heal it, else errAgain. A stream that is not
+// there must have been missing several times in a row, because a server that starts, or a
+// new leader, does not know its streams at once. Another log under the name is final.
+func (a *appending) finalOrAgain(err error) error {
 	if _, ok := errors.AsType[*MismatchError](err); ok {
 		return err
 	}
@@ -270,26 +283,28 @@ func (a *appending) believe(err error) error {
 
 // resolveRefusal finds out whose commit made the stream refuse ours.
 func (a *appending) resolveRefusal(ctx context.Context) (LSN, error) {
-	ctx, cancel := a.patience(ctx)
+	ctx, cancel := a.lookContext(ctx)
 	defer cancel()
 	lsn := a.after + 1
 	data, err := a.l.api.message(ctx, lsn)
 	if err == nil {
 		h, err := DecodeHeader(data)
 		switch {
+		// What cannot be read is not ours, since ours can be: somebody else appended.
 		case err != nil:
 			return 0, fmt.Errorf("%w: LSN %d: %w", ErrFenced, lsn, err)
+		// An earlier try of ours was stored and its answer was lost.
 		case h.ID == a.id && h.Log == a.l.id:
 			return lsn, nil
 		}
 		return 0, fmt.Errorf("%w: LSN %d is commit %s of %q, epoch %d", ErrFenced, lsn, h.ID, h.Owner, h.Epoch)
 	}
 	if !errors.Is(err, ErrNotFound) {
-		return 0, a.believe(err)
+		return 0, a.finalOrAgain(err)
 	}
 	info, err := a.l.verifiedInfo(ctx)
 	if err != nil {
-		return 0, a.believe(err)
+		return 0, a.finalOrAgain(err)
 	}
 	// Nothing is at after+1. Where the stream ends tells why:
 	//
@@ -298,7 +313,7 @@ func (a *appending) resolveRefusal(ctx context.Context) (LSN, error) {
 	//	last > after    there is a gap at after+1, or the look came before the write
 	last := info.State.Last
 	if last == a.after {
-		return 0, errAgain // what was in flight has come to nothing
+		return 0, errAgain
 	}
 	if a.contradictions++; a.contradictions < contradictionsMax {
 		return 0, errAgain
@@ -306,11 +321,11 @@ func (a *appending) resolveRefusal(ctx context.Context) (LSN, error) {
 	if last < a.after {
 		return 0, a.l.movedBack(a.after, last)
 	}
-	got, err := a.l.api.after(ctx, lsn)
+	got, err := a.l.api.firstFrom(ctx, lsn)
 	if err != nil {
 		return 0, errAgain
 	}
-	err = a.l.missing(ctx, lsn, got)
+	err = a.l.missingError(ctx, lsn, got)
 	if trimmed, ok := errors.AsType[*TrimmedError](err); ok {
 		// Another owner has appended and trimmed since. Whether ours was among what is
 		// gone nobody can tell any more.

@@ -9,9 +9,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// FormatVersion is the last version of the commit format that this build knows. A commit
-// that needs nothing of a later version is written in the earlier one, so that a release
-// before can read a log that was never trimmed. FORMAT.md describes both byte by byte.
+// FormatVersion is the last version of the commit format that this build reads. A commit
+// that needs nothing of version 2 is written in version 1, so that an earlier release
+// can read a log that was never trimmed. FORMAT.md describes both byte by byte.
 const FormatVersion = 2
 
 // The versions of the commit format.
@@ -129,6 +129,8 @@ func AppendCommit(dst []byte, c *Commit) []byte {
 	if c.Trimmed != 0 {
 		dst = binary.AppendUvarint(dst, uint64(c.Trimmed))
 	}
+	// Both counts come first, so that a decoder makes one slice of transactions and one of
+	// changes for the whole commit.
 	dst = binary.AppendUvarint(dst, uint64(len(c.Transactions)))
 	dst = binary.AppendUvarint(dst, uint64(c.ChangeCount()))
 	for i := range c.Transactions {
@@ -146,6 +148,9 @@ func AppendCommit(dst []byte, c *Commit) []byte {
 }
 
 func appendTransaction(dst []byte, t *Transaction, time int64) []byte {
+	// Four bytes of length and one of flags are kept free and written at the end, when both
+	// are known. The length has a fixed width for that; it lets a reader find the
+	// transaction's end without knowing what is in it.
 	lengthAt := len(dst)
 	dst = append(dst, 0, 0, 0, 0, 0)
 	flagsAt := len(dst) - 1
@@ -181,6 +186,8 @@ func appendTransaction(dst []byte, t *Transaction, time int64) []byte {
 	}
 	dst[flagsAt] = flags
 	dst = binary.AppendUvarint(dst, uint64(len(t.Changes)))
+	// A key is written once for a run of changes that share it. Runs do not cross
+	// transactions, so each transaction can be read alone.
 	var last PartitionKey
 	for i := range t.Changes {
 		c := &t.Changes[i]
@@ -220,8 +227,9 @@ func appendChange(dst []byte, c *Change, sameKey bool, time int64) []byte {
 		dst = appendString(dst, c.Key.enc)
 	}
 	dst = appendString(dst, c.ID)
-	// Clocks lie close to the commit's, so the difference is short. It wraps
-	// around, as does the sum that undoes it.
+	// A TTL clock is written as its difference from the commit's time, which is short
+	// because the two are close. The subtraction may overflow; the decoder's addition then
+	// overflows back to the same value.
 	dst = binary.AppendVarint(dst, c.Modified-time)
 	dst = binary.AppendUvarint(dst, uint64(c.Written))
 	if head&changePrev != 0 {
@@ -294,6 +302,12 @@ func appendFolds(dst []byte, folds []Fold) []byte {
 		for j := range f.Records {
 			r := &f.Records[j]
 			dst = appendBytes(dst, r.Key)
+			// The length is written plus one, since a record that is gone differs from an
+			// empty one:
+			//
+			//	nil    00
+			//	""     01
+			//	"ab"   03 61 62
 			if r.Value == nil {
 				dst = append(dst, 0)
 				continue
@@ -320,7 +334,8 @@ func appendBytes(dst, b []byte) []byte {
 	return append(dst, b...)
 }
 
-// Bounds on the encoded size of numbers and of the fixed part of things.
+// Bounds in bytes on the encoded size of numbers, and on the fixed part of each structure:
+// everything but the texts and byte strings, whose lengths are known without encoding.
 const (
 	lengthMax      = 5 // of a length below 4 GiB
 	uint64Max      = binary.MaxVarintLen64
@@ -334,8 +349,8 @@ const (
 	recordFixed    = 2 * lengthMax
 )
 
-// SizeMax is a bound on the bytes that AppendCommit appends for c, at most a
-// few dozen bytes above the truth for each change.
+// SizeMax is an upper bound on the bytes that AppendCommit appends for c. It exceeds the
+// true size by at most a few dozen bytes for each change.
 func (c *Commit) SizeMax() int {
 	n := commitMin + len(c.Owner) + 4*lengthMax
 	for i := range c.Transactions {

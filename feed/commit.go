@@ -81,10 +81,10 @@ func (c *Change) BeforeBody() ([]byte, error) {
 	return body, nil
 }
 
-// Touches reports whether the change may have altered a value at a JSON
-// pointer for which paths is true. With Undo it asks about each pointer that
-// the patch changed; without, the answer is yes. A pointer may be that of a
-// parent or a child of the value that the caller has in mind.
+// Touches reports whether the change may have altered a value at a JSON pointer for which
+// paths is true. With Undo it asks paths about each pointer that the patch changed;
+// without Undo the answer is yes. A pointer may name a parent or a child of the value
+// that the caller means: a patch of /address changes /address/city too.
 func (c *Change) Touches(paths func(pointer string) bool) bool {
 	if len(c.Undo) == 0 {
 		return true
@@ -117,16 +117,15 @@ func (p Producer) String() string {
 // IsZero reports whether p names nobody.
 func (p Producer) IsZero() bool { return p == Producer{} }
 
-// Of returns the producer under which p does a part of its work by itself, with a
-// position of its own. An epoch that a partition refuses for p it refuses for the
-// part too.
+// Of returns the producer of a part of p's work that has a position of its own. A
+// partition that refuses an epoch for p refuses it for the part too.
 func (p Producer) Of(part string) Producer {
 	p.Source += "@" + part
 	return p
 }
 
-// Parent returns the producer of whose work p does a part, and the name of the part;
-// ok is false if p is nobody's part.
+// Parent undoes Of: it returns the producer to which the part belongs, and the part's name.
+// ok is false if p is not a part.
 func (p Producer) Parent() (parent Producer, part string, ok bool) {
 	p.Source, part, ok = strings.Cut(p.Source, "@")
 	return p, part, ok
@@ -149,14 +148,14 @@ type Page struct {
 	// the page sets.
 	Source   string
 	Position Position
-	// Cursor is where the next page goes on. Takeover is where the present
-	// value took over from an older one: a scan that has come round to it is
-	// complete. Both are opaque item keys.
+	// Cursor is the item key at which the next page continues. Takeover is the key at which
+	// the present value replaced an older one in the middle of a scan: a scan that has
+	// wrapped around and reached it again is complete. Both are opaque to feed.
 	Cursor, Takeover []byte
 	// Wrapped says that the scan has passed its end once; Done that it is
 	// complete.
 	Wrapped, Done bool
-	// Planted is the commit that recorded Position first in this partition.
+	// Planted is the LSN of the commit that first recorded Position in this partition.
 	Planted LSN
 	// FinishedBelow is the source position below which the processor has
 	// nothing left to do; records of older fan-outs may be forgotten.
@@ -197,8 +196,8 @@ type Fold struct {
 type Record struct {
 	// Key is unique among the records of one aggregate and generation.
 	Key []byte
-	// Value is opaque to feed; nil means that the record is gone. A value that
-	// is empty is none that is gone.
+	// Value is opaque to feed. Nil means that the record is gone; an empty value that is
+	// not nil is a value.
 	Value []byte
 }
 
@@ -228,7 +227,7 @@ type Transaction struct {
 // Commit is one append to a physical partition's log: transactions that become
 // durable together.
 type Commit struct {
-	// ID is new for each commit and the same when its bytes are sent again.
+	// ID is random for each commit, and stays the same when its bytes are sent again.
 	ID CommitID
 	// Log is the log to which the commit belongs, Prev the checksum of the
 	// commit before it, zero for the first.
@@ -241,8 +240,8 @@ type Commit struct {
 	// the commit before. Applying a commit reads no other clock.
 	Time int64
 	// Trimmed is the trim point of the log as of this commit: the last LSN that may be
-	// gone from it, zero if none may. It is always below the commit's own LSN, and never
-	// below that of the commit before.
+	// gone from it, zero if none may be. It is always below the commit's own LSN, and
+	// never below the trim point of the commit before.
 	Trimmed      LSN
 	Transactions []Transaction
 

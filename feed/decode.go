@@ -18,7 +18,7 @@ type Header struct {
 	Owner string
 	// Time is in Unix milliseconds.
 	Time int64
-	// Trimmed is the trim point of the log: as of Commit.
+	// Trimmed is as Commit.Trimmed.
 	Trimmed LSN
 	// Transactions and Changes count what follows.
 	Transactions, Changes int
@@ -45,6 +45,8 @@ func DecodeCommit(data []byte) (*Commit, error) {
 	if d.err != nil {
 		return nil, d.err
 	}
+	// One allocation each for the whole commit. header has checked that the message is long
+	// enough for both counts, so a forged count cannot ask for gigabytes.
 	c.Transactions = make([]Transaction, h.Transactions)
 	changes := make([]Change, h.Changes)
 	d.strings.expect(48 * (h.Transactions + h.Changes))
@@ -62,7 +64,7 @@ func DecodeCommit(data []byte) (*Commit, error) {
 		if n > 0 {
 			t.Changes, changes = changes[:n:n], changes[n:]
 		}
-		d.behind = len(changes)
+		d.changesBehind = len(changes)
 		d.changes(t.Changes, h.Time)
 		d.endTransaction(end)
 		if d.err != nil {
@@ -78,9 +80,9 @@ func DecodeCommit(data []byte) (*Commit, error) {
 	return c, d.err
 }
 
-// decoder reads fields one after the other. After its first error it reads
-// zeros, so callers may look at err late; they must before they allocate by
-// what they read.
+// decoder reads fields one after the other. After its first error every read returns
+// zero, so callers may check err late. They must check it before they allocate memory by
+// a number that they read. One call of DecodeCommit or DecodeHeader owns it.
 type decoder struct {
 	data    []byte
 	at      int
@@ -91,10 +93,11 @@ type decoder struct {
 	records []Record          // likewise
 	path    string            // of the last splice: a fan-out repeats it
 
-	// How much is still to come, this one included: pools are made for that much.
+	// How many transactions and changes are still to come, the present one included. Pools
+	// of splices, folds and records are made for that many.
 	transactions  int
 	changesToCome int
-	behind        int // changes behind those of the present transaction
+	changesBehind int // changes behind those of the present transaction
 }
 
 func (d *decoder) fail(what string) {
@@ -118,6 +121,8 @@ func (d *decoder) header() (h Header) {
 		d.fail("version " + strconv.Itoa(int(d.data[0])) + " in " + strconv.Itoa(len(d.data)) + " bytes")
 		return h
 	}
+	// A flag stands for bytes that follow. A reader that does not know a flag would take
+	// those bytes for the next field, so it refuses the commit.
 	flags := d.data[atFlags]
 	if known := byte(commitTrimmed); d.data[0] < formatTrimmed && flags != 0 || flags&^known != 0 {
 		d.at = atFlags
@@ -130,13 +135,14 @@ func (d *decoder) header() (h Header) {
 	h.Epoch = binary.LittleEndian.Uint64(d.data[atEpoch:])
 	h.Time = int64(binary.LittleEndian.Uint64(d.data[atTime:]))
 	d.at = atOwner
+	// No field may reach into the checksum. verify gets it back by the slice's capacity.
 	d.data = d.data[:len(d.data)-sumBytes]
 	h.Owner = d.string("owner")
 	if flags&commitTrimmed != 0 {
 		h.Trimmed = LSN(d.uvarint("trim point"))
 	}
-	// Each takes some bytes, so no count can ask for more memory than the
-	// bytes justify.
+	// Each transaction and change takes at least so many bytes, so count refuses a number
+	// that the rest of the message cannot hold.
 	h.Transactions = d.count("count of transactions", transactionMin)
 	h.Changes = d.count("count of changes", changeMin)
 	return h
@@ -260,7 +266,7 @@ func (d *decoder) readFolds() []Fold {
 		return nil
 	}
 	var folds []Fold
-	folds, d.folds = take(d.folds, n, d.transactions)
+	folds, d.folds = cutFromPool(d.folds, n, d.transactions)
 	for i := range folds {
 		f := &folds[i]
 		f.Pipeline = d.string("fold's pipeline")
@@ -276,9 +282,10 @@ func (d *decoder) readRecords() []Record {
 		return nil
 	}
 	var records []Record
-	records, d.records = take(d.records, n, d.transactions)
+	records, d.records = cutFromPool(d.records, n, d.transactions)
 	for i := range records {
 		records[i].Key = d.bytes("record's key")
+		// A zero in place of the length plus one: the record is gone, Value stays nil.
 		if d.err == nil && d.at < len(d.data) && d.data[d.at] == 0 {
 			d.at++
 			continue
@@ -288,11 +295,12 @@ func (d *decoder) readRecords() []Record {
 	return records
 }
 
-// take cuts n things off pool, which it makes anew if it is too short: for as many
-// owners as are still to come, if each has n, but for no more than 64 things. What
-// nobody takes is held as long as the commit, and most commits are small: pools of
-// 64 made one order with its aggregate take seven times its bytes.
-func take[T any](pool []T, n, owners int) (taken, rest []T) {
+// cutFromPool takes n elements from pool and returns them and the rest. A pool that is too
+// short is replaced: by one for all owners that are still to come, if each needs n, but
+// of at most 64 elements, or n. Unused elements live as long as the commit, and most
+// commits are small: with pools of always 64, one order with its aggregate took seven
+// times the bytes of its message.
+func cutFromPool[T any](pool []T, n, owners int) (taken, rest []T) {
 	if n > len(pool) {
 		pool = make([]T, max(n, min(64, n*owners)))
 	}
@@ -302,7 +310,7 @@ func take[T any](pool []T, n, owners int) (taken, rest []T) {
 func (d *decoder) changes(changes []Change, time int64) {
 	for i := range changes {
 		c := &changes[i]
-		d.changesToCome = len(changes) - i + d.behind
+		d.changesToCome = len(changes) - i + d.changesBehind
 		head := d.byte("change")
 		if c.Op = Op(head & changeOp); c.Op < OpCreate || c.Op > OpExpire {
 			d.at--
@@ -357,9 +365,11 @@ func (d *decoder) undo() []document.Splice {
 		return nil
 	}
 	var undo []document.Splice
-	undo, d.splices = take(d.splices, n, d.changesToCome)
+	undo, d.splices = cutFromPool(d.splices, n, d.changesToCome)
 	for i := range undo {
 		s := &undo[i]
+		// A fan-out patches the same path in each of its items; the comparison does not
+		// allocate, so one string serves all of them.
 		if path := d.present("splice's path"); string(path) != d.path {
 			d.path = d.strings.add(path)
 		}

@@ -31,7 +31,7 @@ func (d *decoder) uvarint(what string) uint64 {
 
 func (d *decoder) varint(what string) int64 {
 	n := d.uvarint(what)
-	return int64(n>>1) ^ -int64(n&1)
+	return int64(n>>1) ^ -int64(n&1) // zigzag: 0 1 2 3 are 0 -1 1 -2
 }
 
 func (d *decoder) uint32(what string) uint32 {
@@ -50,6 +50,7 @@ func (d *decoder) position(what string) Position {
 // count reads how many things follow, each of at least size bytes.
 func (d *decoder) count(what string, size int) int {
 	n := d.uvarint(what)
+	// Division, not n*size, which could overflow.
 	if n > uint64((len(d.data)-d.at)/size) {
 		d.fail(what + ": " + strconv.FormatUint(n, 10) + " do not fit")
 		return 0
@@ -64,6 +65,7 @@ func (d *decoder) present(what string) []byte {
 		d.fail(what + " is cut short")
 		return nil
 	}
+	// The capacity ends with the slice, so an append to it cannot overwrite the next field.
 	b := d.data[d.at : d.at+int(n) : d.at+int(n)]
 	d.at += int(n)
 	return b
@@ -112,9 +114,11 @@ func (a *arena) add(b []byte) string {
 		return ""
 	}
 	if n > 256 {
-		return string(b)
+		return string(b) // a long string shares no chunk: it would waste the chunk's rest
 	}
 	if cap(a.free)-len(a.free) < n {
+		// What expect announced, while any of it is left, and then small chunks: most commits
+		// have one transaction, and a chunk lives as long as one of its strings.
 		size := min(max(a.want, 64, n), arenaChunkMax)
 		a.want -= size
 		a.free = make([]byte, 0, size)

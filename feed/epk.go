@@ -63,6 +63,8 @@ func (k PartitionKey) Hash() EPK {
 
 // AppendHash appends the bytes of Hash to dst.
 func (k PartitionKey) AppendHash(dst []byte) []byte {
+	// Each level is hashed alone, so that a prefix of the key is a prefix of the hash. Cosmos
+	// takes the 16 bytes of the hash in reverse: high word first, big-endian.
 	for rest := k.enc; rest != ""; {
 		n := componentLen(rest)
 		low, high := murmur3.StringSum128(rest[:n])

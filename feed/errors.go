@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 )
@@ -41,6 +42,8 @@ var ErrClosed = errors.New("feed: closed")
 // applies the log stops before Want.
 type GapError struct {
 	Partition Partition
+	// Stream holds the log; "" if that is not known.
+	Stream string
 	// Want is the LSN that comes next, Got the first after it that is there; 0
 	// if none is.
 	Want, Got LSN
@@ -55,7 +58,7 @@ func (e *GapError) Error() string {
 		missing = fmt.Sprintf("LSN %d to %d are", e.Want, e.Got-1)
 	}
 	return fmt.Sprintf("feed: partition %s: %s missing from stream %s: restore the stream, or rebuild what reads it from a snapshot",
-		e.Partition, missing, e.Partition.Stream())
+		e.Partition, missing, cmp.Or(e.Stream, e.Partition.AnyStream()))
 }
 
 // MismatchError says that a log is not the one, or not the whole of the one,
@@ -63,6 +66,8 @@ func (e *GapError) Error() string {
 // older copy, or written to by something else. Waiting does not heal it.
 type MismatchError struct {
 	Partition Partition
+	// Stream holds the log; "" if that is not known.
+	Stream string
 	// LSN is where the difference showed.
 	LSN LSN
 	// What differs.
@@ -71,5 +76,5 @@ type MismatchError struct {
 
 func (e *MismatchError) Error() string {
 	return fmt.Sprintf("feed: partition %s at LSN %d: %s: stream %s is not the log that was read before: restore it, or rebuild what reads it",
-		e.Partition, e.LSN, e.What, e.Partition.Stream())
+		e.Partition, e.LSN, e.What, cmp.Or(e.Stream, e.Partition.AnyStream()))
 }

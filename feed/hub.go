@@ -9,10 +9,10 @@ import (
 
 // HubConfig tunes a Hub. Zero fields take their defaults.
 type HubConfig struct {
-	// RingBytesMax bounds the recent commits that are kept for readers of one
+	// RingBytesMax bounds the recent commits that are kept for the readers of one
 	// partition, in bytes of memory. Commits that all readers have passed are kept
-	// up to an eighth of it, for readers that come. Default 16 MiB; the last
-	// commit is always kept.
+	// up to an eighth of it, for readers that come later. The last commit is always
+	// kept. Default 16 MiB.
 	RingBytesMax int `yaml:"ringBytesMax"`
 
 	// Tail tunes the tails.
@@ -22,12 +22,19 @@ type HubConfig struct {
 // Hub lets the readers of one process share, for each partition, one tail and
 // one decoding of each commit.
 //
-// The first reader of a partition brings the shared tail. Readers that are
-// within the ring of its recent commits, or at its end, share it; whoever
-// reaches the end first reads on for all. A reader that falls out of the ring,
-// or that begins far from it, has a tail of its own until it is there. So no
-// reader waits for a slower one, and none makes the process read ahead further
-// than the fastest asks.
+// The first reader of a partition opens the shared tail. The tail's recent commits are
+// kept in a ring. Readers whose next commit is in the ring, or is the one behind its end,
+// share the tail: the reader that reaches the end first reads the next commit for all.
+// A reader that falls out of the ring, or that begins far from it, has a tail of its own
+// until it reaches the ring:
+//
+//	ring          40 41 42 43
+//	reader A            42         returns 42 from the ring
+//	reader B                 44    reads 44 from the shared tail, for A and B
+//	reader C  12                   reads 12 to 39 from its own tail, then from the ring
+//
+// So no reader waits for a slower one, and the process never reads further ahead than its
+// fastest reader asks.
 //
 // A Hub has no goroutine. It may be used concurrently.
 type Hub struct {
@@ -40,7 +47,7 @@ type Hub struct {
 	closed bool
 }
 
-// NewHub makes a Hub that finds logs by open. It does not close them.
+// NewHub makes a Hub that opens logs with open. It does not close them.
 func NewHub(open func(ctx context.Context, p Partition) (*Log, error), cfg HubConfig) *Hub {
 	cfg.RingBytesMax = cmp.Or(cfg.RingBytesMax, 16<<20)
 	cfg.Tail.Prev = 0
@@ -74,21 +81,23 @@ func (h *Hub) Close() {
 	}
 }
 
-// acquire finds or makes what the readers of a partition share.
+// acquire adds a reader to the partition, and opens its log if this is the first one.
 func (h *Hub) acquire(ctx context.Context, p Partition) (*shared, error) {
-	if s, err := h.find(p, nil); s != nil || err != nil {
+	if s, err := h.addReader(p, nil); s != nil || err != nil {
 		return s, err
 	}
+	// Opening asks the server, so it happens without the lock. Two readers may do it at
+	// once; addReader then keeps the log of the first. An unused Log holds nothing.
 	l, err := h.open(ctx, p)
 	if err != nil {
 		return nil, err
 	}
-	return h.find(p, l)
+	return h.addReader(p, l)
 }
 
-// find adds a reader to the partition. If nobody reads it yet, l is its log;
-// without l the answer is nil.
-func (h *Hub) find(p Partition, l *Log) (*shared, error) {
+// addReader adds a reader to the partition. If the partition has no reader yet, l becomes its
+// log; if l is nil then, addReader returns nil.
+func (h *Hub) addReader(p Partition, l *Log) (*shared, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
@@ -107,7 +116,8 @@ func (h *Hub) find(p Partition, l *Log) (*shared, error) {
 	return s, nil
 }
 
-// release takes a reader from the partition.
+// release removes a reader from the partition. The last one closes the shared tail, so a
+// partition that nobody reads costs nothing.
 func (h *Hub) release(s *shared) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -120,7 +130,7 @@ func (h *Hub) release(s *shared) {
 	}
 }
 
-// tail makes a tail that ends with the hub.
+// tail makes a tail that ends when the hub is closed.
 func (h *Hub) tail(l *Log, from LSN, prev Checksum) (*Tail, error) {
 	opt := h.cfg.Tail
 	opt.Prev = prev
@@ -137,26 +147,28 @@ type shared struct {
 	log     *Log
 	readers int // guarded by the hub's lock
 
-	// drive holds one token: whoever has it may use tail.
+	// drive holds one token: the reader that has taken it may use tail. A token in a channel
+	// and not a mutex, because a reader that waits for it must also see the ring grow, its
+	// context end, and the hub close.
 	drive chan struct{}
 	tail  *Tail
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows; never held together with the hub's lock
 	ring    ring
-	joined  []*Reader     // those that read from the ring
-	changed chan struct{} // closed when the ring grows
+	joined  []*Reader     // the readers that read from the ring
+	changed chan struct{} // closed, and replaced, when the ring grows
 }
 
-// passLocked drops commits that every reader of the ring has passed.
-func (s *shared) passLocked() {
+// dropPassedLocked drops commits that every reader of the ring has passed.
+func (s *shared) dropPassedLocked() {
 	passed := s.ring.end()
 	for _, r := range s.joined {
 		passed = min(passed, r.passed)
 	}
-	s.ring.pass(passed)
+	s.ring.dropPassed(passed)
 }
 
-// push adds what the tail brought and wakes those who wait for it.
+// push adds a commit that the tail delivered and wakes the readers that wait for it.
 func (s *shared) push(c *Commit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +197,9 @@ func (r *ring) at(lsn LSN) *Commit {
 	return r.commits[lsn-r.first]
 }
 
-// push adds the commit at the end and drops the oldest that are too much.
+// push adds the commit at the end, and drops the oldest commits while the ring holds too
+// many bytes, also those that a slow reader still needs: that reader continues with a tail
+// of its own.
 func (r *ring) push(c *Commit) {
 	size := c.Memory()
 	r.commits, r.sizes = append(r.commits, c), append(r.sizes, size)
@@ -193,10 +207,10 @@ func (r *ring) push(c *Commit) {
 	r.drop(r.bytesMax, r.end())
 }
 
-// pass drops commits below lsn, which no reader needs any more. Some are kept: a
-// reader that comes, or comes back from a tail of its own, is rarely at the very
-// end, and without them it would read and decode by itself what is here.
-func (r *ring) pass(lsn LSN) { r.drop(r.bytesMax/8, lsn) }
+// dropPassed drops commits below lsn, which no reader needs any more. An eighth of the ring is
+// kept: a reader that arrives, or returns from a tail of its own, is rarely at the very
+// end, and without those commits it would read and decode them by itself.
+func (r *ring) dropPassed(lsn LSN) { r.drop(r.bytesMax/8, lsn) }
 
 // drop drops the oldest commits below lsn while the ring holds more than bytesMax;
 // never the last one.
@@ -204,13 +218,13 @@ func (r *ring) drop(bytesMax int, lsn LSN) {
 	n := 0
 	for ; r.bytes > bytesMax && n < len(r.commits)-1 && r.first+LSN(n) < lsn; n++ {
 		r.bytes -= r.sizes[n]
-		r.commits[n] = nil
+		r.commits[n] = nil // the array outlives the slice; the commit must not
 	}
 	r.commits, r.sizes = r.commits[n:], r.sizes[n:]
 	r.first += LSN(n)
 }
 
-// reset empties the ring, to go on at next.
+// reset empties the ring; the next commit to come is at LSN next.
 func (r *ring) reset(next LSN) {
 	*r = ring{bytesMax: r.bytesMax, first: next}
 }

@@ -60,6 +60,7 @@ func NewPartitionKey(components ...any) (PartitionKey, error) {
 	if len(components) == 0 || len(components) > KeyLevelsMax {
 		return PartitionKey{}, fmt.Errorf("%w: %d components, want 1 to %d", ErrKey, len(components), KeyLevelsMax)
 	}
+	// Most keys fit into scratch, so encoding them allocates nothing but the final string.
 	var scratch [96]byte
 	enc, text := scratch[:0], 0
 	for i, component := range components {
@@ -90,6 +91,8 @@ func PartitionKeyFromEncoded(enc string) (PartitionKey, error) {
 // array of one to three scalars; an empty object stands for Missing. The error
 // is ErrKey.
 func ParsePartitionKey(text string) (PartitionKey, error) {
+	// Components stay raw: decoding to any would make every number a double, and a number
+	// that a double does not hold must be refused, not rounded.
 	var raw []json.RawMessage
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {
 		return PartitionKey{}, fmt.Errorf("%w: %q: want a JSON array of 1 to %d scalars", ErrKey, text, KeyLevelsMax)
@@ -98,6 +101,7 @@ func ParsePartitionKey(text string) (PartitionKey, error) {
 	for i, r := range raw {
 		switch r[0] {
 		case '"':
+			// encoding/json would replace bad bytes, so that two texts gave one key.
 			if !utf8.Valid(r) {
 				return PartitionKey{}, fmt.Errorf("%w: component %d: not UTF-8", ErrKey, i+1)
 			}
@@ -216,8 +220,8 @@ func appendComponent(b []byte, component any) ([]byte, error) {
 
 func appendInteger(b []byte, n int64) ([]byte, error) {
 	f := float64(n)
-	// 1<<63 as a double is above every int64, so converting it back is not
-	// defined.
+	// An integer near the top rounds up to 1<<63, which no int64 holds, and converting that
+	// back is not defined in Go. So it is compared first.
 	if f >= 1<<63 || int64(f) != n {
 		return nil, fmt.Errorf("%d is beyond what a double holds exactly", n)
 	}
@@ -241,6 +245,8 @@ func componentLen(enc string) int {
 	case keyNumber:
 		return 9
 	case keyString:
+		// FF ends a string because UTF-8 never contains it. A valid encoding has it, so the
+		// loop ends.
 		for i := 1; ; i++ {
 			if enc[i] == keyStringEnd {
 				return i + 1

@@ -25,7 +25,7 @@ func checkKey(enc string) error {
 			return fmt.Errorf("byte %d: %w", len(enc)-len(rest), err)
 		}
 		if rest[0] == keyString {
-			text += n - 2
+			text += n - 2 // without the type byte and the end
 		}
 		rest = rest[n:]
 	}
@@ -47,6 +47,8 @@ func checkComponent(enc string) (int, error) {
 		if len(enc) < 9 {
 			return 0, errors.New("number is cut short")
 		}
+		// Minus zero is refused like NaN: NewPartitionKey makes it zero, and equal keys must
+		// have equal bytes.
 		bits := binary.LittleEndian.Uint64([]byte(enc[1:9]))
 		if f := math.Float64frombits(bits); math.IsNaN(f) || math.IsInf(f, 0) || f == 0 && bits != 0 {
 			return 0, fmt.Errorf("number %v has no place in a key", f)
@@ -100,7 +102,8 @@ func appendNumber(b []byte, f float64) []byte {
 
 const hexDigits = "0123456789abcdef"
 
-// appendJSONString quotes s, which is UTF-8.
+// appendJSONString quotes s, which is UTF-8. Not encoding/json, which also escapes < > & and
+// some line separators: these texts are names, and one key must have one text.
 func appendJSONString(b []byte, s string) []byte {
 	b = append(b, '"')
 	for i := range len(s) {

@@ -19,8 +19,8 @@ const (
 	metadataPartition = "millrace.partition"
 )
 
-// duplicatesWindow is the least that JetStream takes. Nothing rests on it:
-// expected sequences tell duplicates.
+// duplicatesWindow is the shortest that JetStream accepts. Nothing depends on it: expected
+// sequences detect duplicates.
 const duplicatesWindow = 100 * time.Millisecond
 
 // messagesNoLimit is a limit that no log reaches.
@@ -59,14 +59,15 @@ type LogConfig struct {
 	// which log it is. All of it may have 128 KiB.
 	Labels map[string]string `yaml:"-"`
 
-	// After is the LSN behind which a new log begins: that of the last commit of the log
-	// which it goes on from. Its first commit must say so by its trim point.
+	// After is the LSN of the last commit of the log that a new log continues, as in a
+	// restore: the new log begins at After+1, and its first commit must have After as its
+	// trim point. Default 0, a log that begins at 1.
 	After LSN `yaml:"-"`
 }
 
-// CreateLog makes the stream of a partition's log, on file storage, from which
-// no commit can be deleted; its beginning can be trimmed (Trim). If the stream is there already and holds
-// the log id, nothing is changed; if it holds another, the error is
+// CreateLog makes the stream of a partition's log, on file storage. No single commit can be
+// deleted from it, but its beginning can be trimmed (Trim). If the stream is there already
+// and holds the log id, nothing changes. If it holds another log, the error is
 // *MismatchError.
 func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogID, cfg LogConfig) error {
 	stream := jetstream.StreamConfig{
@@ -80,9 +81,9 @@ func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogI
 		MaxMsgs:     -1,
 		MaxBytes:    -1,
 		MaxMsgSize:  -1,
-		// Never reached, and so without a meaning of its own. JetStream stores a stream
-		// with such a limit in blocks of 4 MiB instead of 8, and keeps the block that it
-		// writes, and each that somebody reads, in memory whole.
+		// This limit is never reached; it is set for its effect on memory. JetStream stores a
+		// stream with such a limit in blocks of 4 MiB instead of 8, and it keeps the block
+		// that it writes, and each block that somebody reads, in memory whole.
 		MaxMsgsPerSubject: messagesNoLimit,
 		Duplicates:        duplicatesWindow,
 		// Not DenyPurge, which JetStream never takes back: an owner trims its log.
@@ -104,12 +105,15 @@ func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogI
 	if api, ok := errors.AsType[*jetstream.APIError](err); !ok || api.ErrorCode != codeStreamInUse {
 		return fmt.Errorf("create log of partition %s: %w", p, err)
 	}
+	// JetStream accepts a stream that is there with an equal configuration, and refuses one
+	// that differs, as by labels that were changed since. The log id tells whether it is
+	// this log.
 	l, err := OpenLog(ctx, js, p, cfg)
 	if err != nil {
 		return fmt.Errorf("create log of partition %s: %w", p, err)
 	}
 	if l.id != id {
-		return &MismatchError{Partition: p, What: "log " + l.id.String() + " is there, not " + id.String()}
+		return &MismatchError{Partition: p, Stream: l.api.stream(), What: "log " + l.id.String() + " is there, not " + id.String()}
 	}
 	return nil
 }
@@ -117,8 +121,8 @@ func CreateLog(ctx context.Context, js jetstream.JetStream, p Partition, id LogI
 // DeleteLog deletes the streams of a partition's log with all that they hold. It
 // is no error if there is none.
 func DeleteLog(ctx context.Context, js jetstream.JetStream, p Partition) error {
-	// The new one last: while the log moves, its owner makes sure that the old one is there.
-	for _, at := range p.places() {
+	// The new stream goes last: while the log moves, its owner checks that the old one is there.
+	for _, at := range p.locations() {
 		err := js.DeleteStream(ctx, at.stream)
 		if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("delete log of partition %s: %w", p, err)
@@ -135,8 +139,9 @@ type Log struct {
 	p   Partition
 	id  LogID
 	cfg LogConfig
-	// copy says that a stream will do which is to hold the log and does not yet; see Move.
-	copy bool
+	// acceptCopy says that a stream which is labelled as a copy of the log is accepted as the
+	// log; see Move.
+	acceptCopy bool
 
 	answers *answers // of appends; nil before the first
 	unknown CommitID // whose append ended with ErrUnknown
@@ -156,13 +161,17 @@ func OpenLog(ctx context.Context, js jetstream.JetStream, p Partition, cfg LogCo
 		return nil, fmt.Errorf("open log of partition %s: %w", p, err)
 	}
 	if l.id, err = info.logID(); err != nil {
-		return nil, &MismatchError{Partition: p, What: err.Error()}
+		return nil, &MismatchError{Partition: p, Stream: l.api.stream(), What: err.Error()}
 	}
 	return l, nil
 }
 
 // ID is the identity of the log that OpenLog found.
 func (l *Log) ID() LogID { return l.id }
+
+// Stream is the name of the stream that holds the log, as far as is known: a log may go on in
+// a new one.
+func (l *Log) Stream() string { return l.api.stream() }
 
 // Read returns the commit at lsn, after verifying its checksum and that it
 // belongs to this log. The error is ErrNotFound if the log has no commit
@@ -171,9 +180,11 @@ func (l *Log) ID() LogID { return l.id }
 // another log.
 func (l *Log) Read(ctx context.Context, lsn LSN) (*Commit, error) {
 	data, err := l.fetch(ctx, lsn)
+	// A commit below the first may be trimmed or lost, which missingError distinguishes. One
+	// behind the last is merely not there yet.
 	if errors.Is(err, ErrNotFound) {
 		if first, _, bounds := l.Bounds(ctx); bounds == nil && lsn < first {
-			if trimmed, ok := errors.AsType[*TrimmedError](l.missing(ctx, lsn, first)); ok {
+			if trimmed, ok := errors.AsType[*TrimmedError](l.missingError(ctx, lsn, first)); ok {
 				return nil, trimmed
 			}
 		}
@@ -219,36 +230,38 @@ func (l *Log) decode(lsn LSN, data []byte) (*Commit, error) {
 		return nil, fmt.Errorf("partition %s at LSN %d: %w", l.p, lsn, err)
 	}
 	if c.Log != l.id {
-		return nil, &MismatchError{Partition: l.p, LSN: lsn, What: "commit of log " + c.Log.String() + ", this is log " + l.id.String()}
+		return nil, &MismatchError{Partition: l.p, Stream: l.api.stream(), LSN: lsn, What: "commit of log " + c.Log.String() + ", this is log " + l.id.String()}
 	}
+	// The commit that raises the trim point must survive the purge, or nobody could tell a
+	// trim from damage.
 	if c.Trimmed >= lsn {
-		return nil, &MismatchError{Partition: l.p, LSN: lsn, What: "commit says that LSN " + c.Trimmed.String() + " may be gone, which is not before it"}
+		return nil, &MismatchError{Partition: l.p, Stream: l.api.stream(), LSN: lsn, What: "commit says that LSN " + c.Trimmed.String() + " may be gone, which is not before it"}
 	}
 	c.LSN = lsn
 	return c, nil
 }
 
-// verifiedInfo is the stream's state, of which it is sure that it is this
-// log's.
+// verifiedInfo returns the stream's state after checking that the stream is this log. The
+// error is *MismatchError if it is another, and ErrNoLog if there is none.
 func (l *Log) verifiedInfo(ctx context.Context) (*streamInfo, error) {
 	info, err := l.api.info(ctx)
 	if err != nil {
 		return nil, err
 	}
 	id, err := info.logID()
-	if copied := info.Config.Metadata[metadataCopy]; err != nil && l.copy && copied != "" {
+	if copied := info.Config.Metadata[metadataCopy]; err != nil && l.acceptCopy && copied != "" {
 		id, err = ParseLogID(copied)
 	}
 	if err != nil {
-		return nil, &MismatchError{Partition: l.p, LSN: info.State.Last, What: err.Error()}
+		return nil, &MismatchError{Partition: l.p, Stream: l.api.stream(), LSN: info.State.Last, What: err.Error()}
 	}
 	if id != l.id {
-		return nil, &MismatchError{Partition: l.p, LSN: info.State.Last, What: "log " + id.String() + " stands in place of " + l.id.String()}
+		return nil, &MismatchError{Partition: l.p, Stream: l.api.stream(), LSN: info.State.Last, What: "log " + id.String() + " stands in place of " + l.id.String()}
 	}
 	return info, nil
 }
 
 // movedBack is the error of a log that ends before an LSN that was there.
 func (l *Log) movedBack(known, last LSN) error {
-	return &MismatchError{Partition: l.p, LSN: known, What: "the log now ends at LSN " + strconv.FormatUint(uint64(last), 10)}
+	return &MismatchError{Partition: l.p, Stream: l.api.stream(), LSN: known, What: "the log now ends at LSN " + strconv.FormatUint(uint64(last), 10)}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/millrace/millrace/feed/document"
 )
 
-// What a decoded commit takes beside the bytes of its message.
+// Bytes that each structure of a decoded commit takes in memory, beside its message.
 const (
 	commitBytes      = int(unsafe.Sizeof(Commit{}))
 	transactionBytes = int(unsafe.Sizeof(Transaction{}))
@@ -19,10 +19,10 @@ const (
 	positionBytes    = int(unsafe.Sizeof(Position{}))
 )
 
-// Memory is about how many bytes of memory c takes when DecodeCommit has made
-// it: its message, which the slices of bytes alias, its structs, and its strings,
-// which are copies. Whoever holds commits bounds them by this: a commit of small
-// patches takes a few times the bytes of its message.
+// Memory returns about how many bytes of memory a commit takes that DecodeCommit made: its
+// message, which byte slices alias, its structs, and its strings, which are copies.
+// Queues and rings of commits are bounded by this and not by the size of messages, because
+// a commit of small patches takes a few times the bytes of its message.
 func (c *Commit) Memory() int {
 	n := c.SizeMax() + commitBytes + len(c.Owner)
 	if c.Walk != nil {

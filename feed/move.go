@@ -15,15 +15,16 @@ import (
 // goes on in a new one. Its data is a MoveData.
 const ControlMove = "move"
 
-// metadataCopy is, in the metadata of a stream that is a copy under way, the log that it
-// will hold.
+// metadataCopy is the key in the metadata of a stream that is an unfinished copy. Its value is
+// the id of the log that the stream will hold.
 const metadataCopy = "millrace.copy"
 
-// MoveData tells of the new stream of a log.
+// MoveData is what the closing commit of a log's old stream says of the new one.
 type MoveData struct {
-	// First is the first LSN that it has.
+	// First is the first LSN of the new stream.
 	First LSN `json:"first"`
-	// Checked is the last LSN up to which it was read back when the old one was closed.
+	// Checked is the LSN up to which the new stream had been read back when the old one
+	// was closed.
 	Checked LSN `json:"checked"`
 }
 
@@ -34,24 +35,24 @@ type Move struct {
 	first    LSN
 
 	copied    LSN      // the last commit of the new stream
-	copiedSum Checksum // zero if another process has copied it
+	copiedSum Checksum // its checksum; zero if another process has copied it
 	reading   *Tail    // of the old stream; nil before the first copy
 
-	checked   LSN // the last commit that was read back
-	readBack  *Tail
-	mismatch  error
-	closedEnd LSN // where the old stream ends for ever; 0 if it is not closed
+	checked   LSN   // the last commit that was read back
+	readBack  *Tail // of the new stream; nil before the first reading
+	mismatch  error // why the copy can never become the log
+	closedEnd LSN   // the last LSN that the old stream will ever have; 0 if it is not closed
 }
 
-// pin returns the log as one of its streams has it.
+// pin returns the log as it stands in one of its two streams.
 func (l *Log) pin(index uint32) *Log {
-	return &Log{js: l.js, api: l.api.pin(index), p: l.p, id: l.id, cfg: l.cfg, copy: index == goneOn}
+	return &Log{js: l.js, api: l.api.pin(index), p: l.p, id: l.id, cfg: l.cfg, acceptCopy: index == movedLocation}
 }
 
-// Moving returns the move of the log that has begun, nil if none has.
+// Moving returns the unfinished move of the log, nil if there is none. The caller closes it.
 func (l *Log) Moving(ctx context.Context) (*Move, error) {
-	m := &Move{from: l.pin(0), to: l.pin(goneOn)}
-	err := m.find(ctx, 0)
+	m := &Move{from: l.pin(firstLocation), to: l.pin(movedLocation)}
+	err := m.inspectCopy(ctx, 0)
 	if errors.Is(err, ErrNoLog) {
 		return nil, nil
 	}
@@ -61,16 +62,16 @@ func (l *Log) Moving(ctx context.Context) (*Move, error) {
 	return m, nil
 }
 
-// BeginMove makes the stream in which a log goes on that denies purges. It begins with the
-// LSN first, everything before which may be gone: the trim point, which lies there or behind,
-// is in the log. A move that has begun goes on as it began, and is an error if that
-// was behind first.
+// BeginMove makes the new stream of a log whose present stream denies purges. The new stream
+// begins with LSN first; first must be at most one above the log's trim point, so that
+// all before it may be gone. A move that was begun earlier is continued with the first LSN
+// that it has, which is an error if that is above first. The caller closes the move.
 func (l *Log) BeginMove(ctx context.Context, first LSN) (*Move, error) {
-	m := &Move{from: l.pin(0), to: l.pin(goneOn)}
-	err := m.find(ctx, 0)
+	m := &Move{from: l.pin(firstLocation), to: l.pin(movedLocation)}
+	err := m.inspectCopy(ctx, 0)
 	if errors.Is(err, ErrNoLog) {
 		if err = m.create(ctx, first); err == nil {
-			err = m.find(ctx, 0)
+			err = m.inspectCopy(ctx, 0)
 		}
 	}
 	if err == nil && m.first > first {
@@ -82,7 +83,8 @@ func (l *Log) BeginMove(ctx context.Context, first LSN) (*Move, error) {
 	return m, nil
 }
 
-// create makes the new stream like the old one, but for what never can be taken back.
+// create makes the new stream. Its configuration is that of the old one, without DenyPurge,
+// which JetStream never takes back.
 func (m *Move) create(ctx context.Context, first LSN) error {
 	info, err := m.from.verifiedInfo(ctx)
 	if err != nil {
@@ -97,20 +99,24 @@ func (m *Move) create(ctx context.Context, first LSN) error {
 	}
 	cfg := old.CachedInfo().Config
 	cfg.Metadata = maps.Clone(cfg.Metadata)
+	// While it is labelled as a copy nobody takes it for the log, even if the old stream is
+	// lost meanwhile: half a copy would look like a whole log that was trimmed.
 	delete(cfg.Metadata, metadataLog)
 	cfg.Metadata[metadataCopy] = m.from.id.String()
-	at := m.to.api.place()
+	at := m.to.api.location()
 	cfg.Name, cfg.Subjects, cfg.FirstSeq = at.stream, []string{at.subject}, uint64(first)
 	cfg.DenyPurge, cfg.MaxMsgsPerSubject = false, messagesNoLimit
 	_, err = m.from.js.CreateStream(ctx, cfg)
 	if api, ok := errors.AsType[*jetstream.APIError](err); ok && api.ErrorCode == codeStreamInUse {
-		return nil // find sees what it is
+		return nil // inspectCopy sees what it is
 	}
 	return err
 }
 
-// find looks at the new stream. checked is the LSN up to which it was read back.
-func (m *Move) find(ctx context.Context, checked LSN) error {
+// inspectCopy sets what is known of the new stream: where it begins, how far it has been
+// copied, and up to which LSN it has been read back, which is checked if the stream has
+// that LSN. The error is ErrNoLog if there is no new stream.
+func (m *Move) inspectCopy(ctx context.Context, checked LSN) error {
 	info, err := m.to.api.info(ctx)
 	if err != nil {
 		return err
@@ -118,7 +124,10 @@ func (m *Move) find(ctx context.Context, checked LSN) error {
 	if id := info.Config.Metadata[metadataCopy]; id != m.to.id.String() && info.Config.Metadata[metadataLog] != m.to.id.String() {
 		return &MismatchError{Partition: m.to.p, LSN: info.State.Last, What: fmt.Sprintf("stream %s is there and is no copy of it", m.to.api.stream())}
 	}
-	// Empty, it tells by its last sequence where it begins: at first-1.
+	// JetStream gives an empty stream the last sequence FirstSeq-1:
+	//
+	//	FirstSeq 6, nothing copied    first 0 or 6, last 5    first = 6, copied = 5
+	//	FirstSeq 6, 6 and 7 copied    first 6, last 7         first = 6, copied = 7
 	m.first, m.copied = info.State.First, info.State.Last
 	if m.first == 0 || m.copied < m.first {
 		m.first = m.copied + 1
@@ -133,15 +142,16 @@ func (m *Move) find(ctx context.Context, checked LSN) error {
 // First is the LSN with which the new stream begins.
 func (m *Move) First() LSN { return m.first }
 
-// Copied is the last LSN that the new stream has, one below First if it has none.
+// Copied is the last LSN that the new stream has; one below First if it has none.
 func (m *Move) Copied() LSN { return m.copied }
 
-// Data is what the closing commit says.
+// Data is what a closing commit that is appended now has to say.
 func (m *Move) Data() MoveData { return MoveData{First: m.first, Checked: m.checked} }
 
-// Step copies at most so many commits, and reads back as many. It returns how many the old
-// stream has that are not copied or not read back yet. The error is *MismatchError if the copy
-// is not what was copied, which waiting does not heal, and else of Append and of Tail.
+// Step copies at most commitsMax commits and reads back at most twice as many. It returns how
+// many commits remain to be copied plus how many remain to be read back. The error is
+// *MismatchError if the new stream does not hold what was copied, which waiting does not
+// heal; otherwise it is as of Append and Tail.Next.
 func (m *Move) Step(ctx context.Context, commitsMax int) (left uint64, err error) {
 	if m.mismatch != nil {
 		return 0, m.mismatch
@@ -153,20 +163,22 @@ func (m *Move) Step(ctx context.Context, commitsMax int) (left uint64, err error
 		}
 	}
 	for n := 0; n < commitsMax && m.copied < end; n++ {
-		if err := m.copy(ctx); err != nil {
+		if err := m.copyNext(ctx); err != nil {
 			return 0, fmt.Errorf("copy LSN %d of partition %s: %w", m.copied+1, m.from.p, err)
 		}
 	}
+	// Twice as many, so that reading back catches up with what earlier steps, or an earlier
+	// process, have copied.
 	for n := 0; n < 2*commitsMax && m.checked < m.copied; n++ {
-		if err := m.check(ctx); err != nil {
+		if err := m.readBackNext(ctx); err != nil {
 			return 0, fmt.Errorf("read back LSN %d of partition %s: %w", m.checked+1, m.from.p, err)
 		}
 	}
 	return uint64(end-m.copied) + uint64(m.copied-m.checked), nil
 }
 
-// copy copies the next commit.
-func (m *Move) copy(ctx context.Context) (err error) {
+// copyNext copies the next commit.
+func (m *Move) copyNext(ctx context.Context) (err error) {
 	if m.reading == nil {
 		if m.reading, err = m.from.Tail(ctx, m.copied+1, TailOptions{}); err != nil {
 			return err
@@ -176,9 +188,10 @@ func (m *Move) copy(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// Another process that copies may have been faster: then its commit is this one, by its
-	// id, and was appended here.
+	// The copy uses the append that resolves every outcome. Another process that copies may
+	// have been faster: then the commit in the way has this id, and Append succeeds.
 	if m.copied, err = m.to.Append(ctx, c.LSN-1, c.ID, m.reading.Data()); err != nil {
+		// The tail is behind c already, so the next try needs a new one.
 		m.copied = c.LSN - 1
 		m.reading.Close()
 		m.reading = nil
@@ -188,9 +201,10 @@ func (m *Move) copy(ctx context.Context) (err error) {
 	return nil
 }
 
-// check reads the next commit back. Each holds the checksum of the one before, so that the
-// last one alone must be compared.
-func (m *Move) check(ctx context.Context) (err error) {
+// readBackNext reads the next commit of the new stream back. The tail verifies the chain: each
+// commit holds the checksum of the one before. So only the last one must be compared with
+// the old stream.
+func (m *Move) readBackNext(ctx context.Context) (err error) {
 	if m.readBack == nil {
 		if m.readBack, err = m.to.Tail(ctx, m.checked+1, TailOptions{}); err != nil {
 			return err
@@ -232,10 +246,10 @@ func (m *Move) Close() {
 	m.to.Close()
 }
 
-// FinishMove finishes the move of a log that was closed, by this process or by another, and
-// reports whether it did. Whoever is to append to a log calls it before the first time, when
-// he has read the log to its end: behind the commit that closes it only the new stream may
-// be written to. The old one is deleted here.
+// FinishMove finishes the move of a log whose old stream was closed, by this process or by
+// another, and reports whether the log has moved. An owner calls it after it has read the
+// log to its end and before its first append: behind the closing commit only the new
+// stream may be written to. FinishMove deletes the old stream.
 func (l *Log) FinishMove(ctx context.Context) (moved bool, err error) {
 	defer func() {
 		if err != nil {
@@ -243,22 +257,23 @@ func (l *Log) FinishMove(ctx context.Context) (moved bool, err error) {
 		}
 	}()
 	info, err := l.verifiedInfo(ctx)
-	if err != nil || l.api.at.Load() == goneOn || !info.Config.DenyPurge {
+	if err != nil || l.api.at.Load() == movedLocation || !info.Config.DenyPurge {
 		return false, err
 	}
-	m := &Move{from: l.pin(0), to: l.pin(goneOn)}
+	m := &Move{from: l.pin(firstLocation), to: l.pin(movedLocation)}
 	defer m.Close()
-	closing, data, err := m.closed(ctx)
-	if errors.Is(err, ErrNoLog) && l.api.follow(ctx) { // another has finished it
+	closing, data, err := m.closingCommit(ctx)
+	if errors.Is(err, ErrNoLog) && l.api.followMove(ctx) { // another has finished it
 		return true, nil
 	}
 	if err != nil || data == nil {
 		return false, err
 	}
-	err = m.find(ctx, data.Checked)
-	if errors.Is(err, ErrNoLog) { // somebody has deleted the copy
+	err = m.inspectCopy(ctx, data.Checked)
+	// Somebody has deleted the copy. The old stream is still whole: begin again.
+	if errors.Is(err, ErrNoLog) {
 		if err = m.create(ctx, data.First); err == nil {
-			err = m.find(ctx, 0)
+			err = m.inspectCopy(ctx, 0)
 		}
 	}
 	if err == nil && m.first > data.First {
@@ -274,15 +289,16 @@ func (l *Log) FinishMove(ctx context.Context) (moved bool, err error) {
 		}
 	}
 	if err == nil {
-		err = m.settle(ctx)
+		err = m.switchOver(ctx)
 	}
-	if errors.Is(err, ErrNoLog) && l.api.follow(ctx) {
+	// Another process has finished first and deleted the old stream.
+	if errors.Is(err, ErrNoLog) && l.api.followMove(ctx) {
 		return true, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	if !l.api.follow(ctx) {
+	if !l.api.followMove(ctx) {
 		return false, fmt.Errorf("%w: stream %s, which holds it now, does not answer", ErrNoLog, m.to.api.stream())
 	}
 	return true, nil
@@ -291,9 +307,9 @@ func (l *Log) FinishMove(ctx context.Context) (moved bool, err error) {
 // finishStep is how many commits FinishMove copies before it reads them back.
 const finishStep = 256
 
-// closed returns the last commit of the old stream and what it says of the new one, nil if
-// it does not close the log.
-func (m *Move) closed(ctx context.Context) (c *Commit, data *MoveData, err error) {
+// closingCommit returns the last commit of the old stream, and what it says of the new one; data
+// is nil if it is not a closing commit.
+func (m *Move) closingCommit(ctx context.Context) (c *Commit, data *MoveData, err error) {
 	lsn, bytes, err := m.from.lastData(ctx)
 	if errors.Is(err, ErrNotFound) {
 		return nil, nil, nil
@@ -315,8 +331,10 @@ func (m *Move) closed(ctx context.Context) (c *Commit, data *MoveData, err error
 	return c, data, nil
 }
 
-// settle makes the copy the log: by its label first, then by the end of the old stream.
-func (m *Move) settle(ctx context.Context) error {
+// switchOver makes the copy the log. It labels the copy as the log first, then deletes the old
+// stream. Between the two both are labelled, and everybody still uses the old one, which
+// is closed; the other order would leave no log for a moment, or for ever after a crash.
+func (m *Move) switchOver(ctx context.Context) error {
 	at := m.to.api.stream()
 	stream, err := m.to.js.Stream(ctx, at)
 	if err != nil {
@@ -331,7 +349,8 @@ func (m *Move) settle(ctx context.Context) error {
 			return fmt.Errorf("label stream %s: %w", at, err)
 		}
 	}
-	// Nothing holds what goes now but the copy, so it is looked at once more.
+	// After the deletion the copy alone holds the commits, so both streams are asked once
+	// more, and each must end exactly where the log was closed.
 	to, err := m.to.api.info(ctx)
 	if err != nil {
 		return err

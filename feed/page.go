@@ -14,18 +14,20 @@ import (
 // pagePatience is how long ReadPage waits for one more message of its answer.
 const pagePatience = 5 * time.Second
 
-// ReadPage returns the commits from LSN from on: at most so many, and none more
-// once their bytes exceed bytesMax. It asks once and leaves nothing behind at
-// the server, which suits who reads now and then; who follows a log uses Tail.
+// ReadPage returns the commits from LSN from on: at most commitsMax, and no further one once
+// their bytes exceed bytesMax. It makes one request and leaves no consumer at the server,
+// which suits a caller that reads now and then. A caller that follows a log uses Tail.
 //
-// No commits and no error mean that whoever answered has none at from or behind
-// it. That may be a replica that lags: Bounds asks the leader. The error is
-// *GapError if the page does not begin at from or has a hole, *TrimmedError if
-// the log was trimmed beyond from, and otherwise as of Read.
+// No commits and no error mean that the replica which answered has none at from or
+// behind it. It may lag: Bounds asks the leader. The error is *GapError if the page does
+// not begin at from or has a hole, *TrimmedError if the log was trimmed beyond from, and
+// otherwise as of Read.
 func (l *Log) ReadPage(ctx context.Context, from LSN, commitsMax, bytesMax int) ([]*Commit, error) {
-	asked := l.api.place()
+	asked := l.api.location()
 	page, err := l.readPage(ctx, from, commitsMax, bytesMax)
-	if errors.Is(err, nats.ErrNoResponders) && l.api.place() != asked { // it has gone on in a new stream
+	// The log has moved meanwhile: readPage learned of the new stream when the old one did
+	// not answer.
+	if errors.Is(err, nats.ErrNoResponders) && l.api.location() != asked {
 		return l.readPage(ctx, from, commitsMax, bytesMax)
 	}
 	return page, err
@@ -47,7 +49,9 @@ func (l *Log) readPage(ctx context.Context, from LSN, commitsMax, bytesMax int) 
 	var page []*Commit
 	for {
 		m, err := sub.NextMsgWithContext(ctx)
-		if errors.Is(err, nats.ErrNoResponders) { // say whether there is a stream
+		// A server that starts and a stream that is gone both have no responder. Asking for
+		// the stream tells them apart, and finds a log that has moved.
+		if errors.Is(err, nats.ErrNoResponders) {
 			_, gone := l.verifiedInfo(ctx)
 			err = cmp.Or(gone, err)
 		}
@@ -58,7 +62,7 @@ func (l *Log) readPage(ctx context.Context, from LSN, commitsMax, bytesMax int) 
 		case "":
 			c, err := l.pageCommit(m, page, from)
 			if gap, ok := errors.AsType[*GapError](err); ok {
-				err = l.missing(ctx, gap.Want, gap.Got)
+				err = l.missingError(ctx, gap.Want, gap.Got)
 			}
 			if err != nil {
 				return nil, err
@@ -72,8 +76,7 @@ func (l *Log) readPage(ctx context.Context, from LSN, commitsMax, bytesMax int) 
 	}
 }
 
-// pageCommit reads the next commit of a page and verifies that it follows the
-// one before.
+// pageCommit decodes the next commit of a page and checks that it follows the one before.
 func (l *Log) pageCommit(m *nats.Msg, page []*Commit, from LSN) (*Commit, error) {
 	want := from + LSN(len(page))
 	n, err := strconv.ParseUint(m.Header.Get(headerSequence), 10, 64)
@@ -81,7 +84,7 @@ func (l *Log) pageCommit(m *nats.Msg, page []*Commit, from LSN) (*Commit, error)
 		return nil, fmt.Errorf("read partition %s at LSN %d: JetStream's header %s: %w", l.p, want, headerSequence, errors.Unwrap(err))
 	}
 	if got := LSN(n); got != want {
-		return nil, &GapError{Partition: l.p, Want: want, Got: got}
+		return nil, &GapError{Partition: l.p, Stream: l.api.stream(), Want: want, Got: got}
 	}
 	c, err := l.decode(want, m.Data)
 	if err != nil {
@@ -89,7 +92,7 @@ func (l *Log) pageCommit(m *nats.Msg, page []*Commit, from LSN) (*Commit, error)
 	}
 	if len(page) > 0 {
 		if before := page[len(page)-1]; c.Prev != before.Sum {
-			return nil, &MismatchError{Partition: l.p, LSN: want, What: fmt.Sprintf("commit follows checksum %s, the one before has %s", c.Prev, before.Sum)}
+			return nil, &MismatchError{Partition: l.p, Stream: l.api.stream(), LSN: want, What: fmt.Sprintf("commit follows checksum %s, the one before has %s", c.Prev, before.Sum)}
 		}
 	}
 	return c, nil

@@ -67,19 +67,28 @@ func ParsePartition(s string) (Partition, error) {
 // String prints the partition as "container/number".
 func (p Partition) String() string { return p.join("", "/") }
 
-// Stream is the name of the JetStream stream that the partition's log began in; see
-// StreamOf for one that has gone on in another.
+// Stream is the name of the JetStream stream in which the partition's log began. A log that
+// has moved is in another stream; StreamOf finds it.
 func (p Partition) Stream() string { return p.join(streamPrefix, "_") }
+
+// AnyStream names the streams that the log may be in, for who reads that it is in neither.
+func (p Partition) AnyStream() string {
+	return p.Stream() + " (or " + p.Stream() + streamMovedSuffix + ", if the log has moved)"
+}
 
 // Subject is the one subject of that stream.
 func (p Partition) Subject() string { return p.join("millrace.log.", ".") }
 
-// goneOn is the index of the place of a log that has gone on in a new stream.
-const goneOn = 1
+// Indexes of locations: the stream in which a log began, and the one to which it may have
+// moved.
+const (
+	firstLocation = 0
+	movedLocation = 1
+)
 
-// places are where the log may be: in the stream that it began in, or in the new one.
-func (p Partition) places() [2]place {
-	return [2]place{{p.Stream(), p.Subject()}, {p.Stream() + streamGoneOn, p.Subject() + subjectGoneOn}}
+// locations are where the log may be: in the stream in which it began, or in the new one.
+func (p Partition) locations() [2]location {
+	return [2]location{{p.Stream(), p.Subject()}, {p.Stream() + streamMovedSuffix, p.Subject() + subjectMovedSuffix}}
 }
 
 // IsZero reports whether p names no partition.

@@ -81,10 +81,10 @@ func (p Position) Before(q Position) bool { return p.Compare(q) < 0 }
 // IsZero reports whether p is before everything.
 func (p Position) IsZero() bool { return p == Position{} }
 
-// A walk is what stands in for the beginning of a log that is too long to read, or gone:
-// the items as of commit n, in an order that never changes, as if they were the first
-// changes that there are. Behind the last of them the log goes on with commit n+1. Item k
-// of the walk, counted from zero, has the position (n, walkFirst + k).
+// A walk stands in for the beginning of a log that is too long to read, or trimmed: the
+// items as of commit n, in an order that never changes, as if each were a change that
+// created it. After the last item the reader continues in the log with commit n+1. Item k of
+// the walk, counted from zero, has the position (n, walkFirst + k).
 //
 //	walk of 3 items as of commit 7      positions  7.2147483648  7.2147483649  7.2147483650
 //	its end                                        7.4293918720
@@ -96,8 +96,10 @@ func (p Position) IsZero() bool { return p == Position{} }
 // intervals of positions and checkpoints mean with a walk what they mean without.
 const (
 	walkFirst = 1 << 31
-	// Behind the end there is room for what is done again once the walk is over, before
-	// there is another commit.
+	// Positions behind the end stay free for retries of dead letters: a retry is written
+	// under a position behind all that was processed, and after a walk there may be no
+	// further commit for a long time. When the end was the greatest index, each retry was
+	// refused until something else was written.
 	walkEnd = 1<<32 - 1<<20
 
 	// WalkMax bounds the items of a walk.
@@ -110,8 +112,8 @@ func WalkPosition(lsn LSN, k uint64) Position { return Position{lsn, uint32(walk
 // WalkEnd is the position behind all items of a walk.
 func WalkEnd(lsn LSN) Position { return Position{lsn, walkEnd} }
 
-// Walked tells how many items of a walk are done at p; ok is false if p is not that of an
-// item. The end of a walk is not, nor what lies behind it, and neither is a position in a log.
+// Walked returns how many items of a walk are done at p. ok is false if p is not the position
+// of an item of a walk: if it is in a log, or at the end of a walk or behind it.
 func (p Position) Walked() (items uint64, ok bool) {
 	if p.Index < walkFirst || p.Index >= walkEnd {
 		return 0, false
@@ -119,8 +121,9 @@ func (p Position) Walked() (items uint64, ok bool) {
 	return uint64(p.Index-walkFirst) + 1, true
 }
 
-// Reached tells whether who is done up to p is done with all changes up to a commit. In the
-// middle of a walk it is done with none: the item of any change may be yet to come.
+// Reached reports whether a reader that is done up to p is done with all changes of the
+// commit at lsn and of those before it. In the middle of a walk it is done with none,
+// because the item of any change may still come.
 func (p Position) Reached(lsn LSN) bool {
 	if _, walking := p.Walked(); walking {
 		return false
@@ -180,8 +183,8 @@ func (id *LogID) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// CommitID identifies one commit. An append whose outcome was not learned is
-// settled by looking for it.
+// CommitID identifies one commit. Whether an append of unknown outcome succeeded is found out
+// by looking for the commit's id in the log.
 type CommitID [16]byte
 
 // NewCommitID returns a random CommitID.

@@ -10,34 +10,34 @@ import (
 )
 
 const (
-	// pullsMax is how many requests a tail has open: while one is being served,
-	// the next waits at the server.
+	// pullsMax is how many requests a tail keeps open: while one is being served, the
+	// next one waits at the server, so that delivery does not pause for a round trip.
 	pullsMax = 2
 	// pullExpiry is how long the server keeps a request that it cannot serve.
 	pullExpiry = 30 * time.Second
-	// inactiveThreshold is how long the server keeps a consumer that nobody
-	// asks. A reader that pauses longer gets a new one from its cursor.
+	// inactiveThreshold is how long the server keeps a consumer without requests. A reader
+	// that pauses longer gets a new consumer at its cursor.
 	inactiveThreshold = 2 * pullExpiry
-	// pullBytesMin and pullBytesMax bound what one request asks for. A request
-	// must have room for a whole message, and the largest has eight megabytes; but
-	// nearly all are small, and what is asked for is what is held. So requests
-	// begin small and grow when the server says that a message does not fit.
+	// pullBytesMin and pullBytesMax bound the bytes that one request asks for. A request
+	// must have room for a whole message, and the largest has eight megabytes. But
+	// nearly all are small, and the bytes that are asked for may all be held in memory. So
+	// requests begin small, and grow when the server says that a message does not fit.
 	pullBytesMin = 64 << 10
 	pullBytesMax = 64 << 20
 )
 
-// pull is one open request for messages. The server says at reply when it is
-// done; the messages themselves do not tell to which request they belong, as
-// the server serves requests in turn.
+// pull is one open request for messages. The server sends a status to reply when the request
+// is done. The messages themselves do not tell to which request they belong; the server
+// serves requests one after the other.
 type pull struct {
 	reply string
 	made  time.Time
-	bytes int // that it asked for
+	bytes int // how many it asked for
 }
 
-// pulls are the open requests of one consumer. No more than what pullsMax
-// requests ask for is ever on the way or buffered: the word that a request is
-// done comes behind its messages. This is what bounds a tail's reading ahead.
+// pulls are the open requests of one consumer. At most what pullsMax requests ask for is on
+// the way or buffered, because a new request is made only when the status of an old one
+// has arrived, and that comes after its messages. This bounds how far a tail reads ahead.
 type pulls struct {
 	nc      *nats.Conn
 	subject string // of requests to the consumer
@@ -49,9 +49,9 @@ type pulls struct {
 	open    []pull
 }
 
-// ask opens requests until there are enough, and reports whether it opened
+// openMissing opens requests until there are enough, and reports whether it opened
 // any.
-func (p *pulls) ask() (bool, error) {
+func (p *pulls) openMissing() (bool, error) {
 	if len(p.open) == pullsMax {
 		return false, nil
 	}
@@ -60,7 +60,7 @@ func (p *pulls) ask() (bool, error) {
 	for len(p.open) < pullsMax {
 		p.count++
 		reply := p.inbox + strconv.FormatUint(p.count, 10)
-		var buf [96]byte
+		var buf [96]byte // written by hand: encoding/json would allocate for each request
 		b := append(buf[:0], `{"batch":`...)
 		b = strconv.AppendInt(b, int64(p.commits), 10)
 		b = append(b, `,"max_bytes":`...)
@@ -77,13 +77,14 @@ func (p *pulls) ask() (bool, error) {
 	return asked, nil
 }
 
-// shrink brings requests back to their base by and by, behind a large message.
+// shrink halves the bytes of the next request down to the base, after a large message has
+// raised them.
 func (p *pulls) shrink() { p.bytes = max(p.bytes/2, p.base) }
 
 func (p *pulls) close(i int) { p.open = slices.Delete(p.open, i, i+1) }
 
-// find returns the open request that a word of the server is about, -1 if it is
-// none.
+// find returns the index of the open request that a status at subject is about, -1 if there
+// is none.
 func (p *pulls) find(subject string) int {
 	for i := range p.open {
 		if p.open[i].reply == subject {
@@ -93,15 +94,20 @@ func (p *pulls) find(subject string) int {
 	return -1
 }
 
-// expire forgets requests that the server has forgotten without a word, which
-// it does when a message takes exactly the last byte.
+// expire drops requests that the server has dropped without a status, which it does when a
+// message takes exactly the last byte. The second more is for a status on the way.
 func (p *pulls) expire() {
 	p.open = slices.DeleteFunc(p.open, func(o pull) bool { return time.Since(o.made) > pullExpiry+time.Second })
 }
 
-// status takes a message without content about request i and reports whether
-// the consumer is still good.
-func (p *pulls) status(i int, m *nats.Msg) (alive bool) {
+// judgeStatus handles a message without content about request i. It reports whether the
+// consumer is still usable:
+//
+//	100  idle heartbeat or flow control
+//	408  the request expired before it was full
+//	409  the request is done, or the consumer is gone; the reason tells which
+//	503  nobody listens to the consumer's subject
+func (p *pulls) judgeStatus(i int, m *nats.Msg) (alive bool) {
 	reason := m.Header.Get(headerReason)
 	switch m.Header.Get(headerStatus) {
 	case "100":
@@ -116,8 +122,9 @@ func (p *pulls) status(i int, m *nats.Msg) (alive bool) {
 			p.close(i)
 			return true
 		case strings.HasPrefix(reason, "Message Size Exceeds"):
-			// All of it unused: the next message is larger than the request. Else the
-			// request was filled as far as messages allow.
+			// If all bytes are unused, the next message is larger than the request, so the
+			// next request asks for more. Otherwise the request was filled as far as whole
+			// messages allow.
 			if unused, _ := strconv.Atoi(m.Header.Get(headerPendingBytes)); unused == p.open[i].bytes {
 				p.bytes = max(p.bytes, min(2*unused, pullBytesMax))
 			} else {
@@ -127,7 +134,8 @@ func (p *pulls) status(i int, m *nats.Msg) (alive bool) {
 			return true
 		}
 	}
-	// No responders, consumer deleted, leadership change, server shutdown.
+	// No responders, consumer deleted, leadership change, server shutdown: a new consumer is
+	// the one remedy for all.
 	return false
 }
 
@@ -141,6 +149,8 @@ func origin(reply string) (consumer string, lsn LSN, ok bool) {
 	if !ok {
 		return "", 0, false
 	}
+	// The second form, which has the account's domain before the stream, has more parts.
+	// Cutting by hand does not allocate; this runs once a message.
 	skip := 1
 	if strings.Count(rest, ".") > 6 {
 		skip = 3

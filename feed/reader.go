@@ -17,9 +17,9 @@ type Reader struct {
 	own    *Tail    // while the reader is outside the ring
 	closed bool
 
-	// Guarded by the lock of what is shared.
-	joined bool
-	passed LSN // the commits below it have been returned
+	// Guarded by shared.mu.
+	joined bool // the reader is in shared.joined
+	passed LSN  // the commits below it have been returned
 }
 
 // Log is the log that is read.
@@ -34,17 +34,19 @@ func (r *Reader) Expect(sum Checksum) { r.prev = sum }
 // are final and as those of Tail.Next.
 func (r *Reader) Next(ctx context.Context) (*Commit, error) {
 	for {
-		c, err := r.ready()
+		c, err := r.fromRing()
 		if c != nil || err != nil {
 			return c, err
 		}
+		// One commit from the own tail, and then the ring is looked at again: the reader may
+		// have reached it.
 		if r.own != nil {
 			if c, err = r.own.Next(ctx); err != nil {
 				return nil, err
 			}
 			return r.deliver(c)
 		}
-		if c, err = r.await(ctx); err != nil {
+		if c, err = r.awaitRing(ctx); err != nil {
 			return nil, err
 		}
 		if c != nil {
@@ -60,15 +62,15 @@ func (r *Reader) Close() {
 	}
 	r.closed = true
 	r.s.mu.Lock()
-	r.leaveLocked()
+	r.leaveRingLocked()
 	r.s.mu.Unlock()
 	r.closeOwn()
 	r.h.release(r.s)
 }
 
-// ready returns the next commit if the ring has it. Otherwise it has seen to it
-// that the reader either reads from the ring's end, or has a tail of its own.
-func (r *Reader) ready() (*Commit, error) {
+// fromRing returns the next commit if the ring has it. If not, the reader stands at the
+// ring's end afterwards, or it has a tail of its own.
+func (r *Reader) fromRing() (*Commit, error) {
 	if r.closed {
 		return nil, r.errClosed()
 	}
@@ -79,15 +81,16 @@ func (r *Reader) ready() (*Commit, error) {
 	}
 	s := r.s
 	s.mu.Lock()
+	// Nobody reads from the ring, so this reader may move the shared tail to where it is.
 	if len(s.joined) == 0 {
-		if err := r.seatLocked(); err != nil {
+		if err := r.startTailLocked(); err != nil {
 			s.mu.Unlock()
 			return nil, err
 		}
 	}
 	inside := s.ring.first <= r.next && r.next <= s.ring.end()
 	if !inside {
-		r.leaveLocked()
+		r.leaveRingLocked()
 		s.mu.Unlock()
 		return nil, r.openOwn()
 	}
@@ -97,7 +100,7 @@ func (r *Reader) ready() (*Commit, error) {
 	}
 	c := s.ring.at(r.next)
 	r.passed = r.next
-	s.passLocked()
+	s.dropPassedLocked()
 	s.mu.Unlock()
 	r.closeOwn()
 	if c == nil {
@@ -106,9 +109,10 @@ func (r *Reader) ready() (*Commit, error) {
 	return r.deliver(c)
 }
 
-// seatLocked makes the shared tail begin where this reader is, because nobody
-// else reads from it.
-func (r *Reader) seatLocked() error {
+// startTailLocked makes the shared tail begin where this reader is. The caller has seen that
+// nobody else reads from the shared tail. A tail of the reader's own becomes the shared
+// one, with what it has read ahead.
+func (r *Reader) startTailLocked() error {
 	s := r.s
 	if s.tail != nil && s.ring.first <= r.next && r.next <= s.ring.end() {
 		return nil
@@ -128,16 +132,17 @@ func (r *Reader) seatLocked() error {
 	return nil
 }
 
-// await waits at the end of the ring until it grows, or reads on for all. With
-// neither commit nor error there is something new to be looked at.
-func (r *Reader) await(ctx context.Context) (*Commit, error) {
+// awaitRing waits at the end of the ring until another reader adds a commit to it, or reads
+// the next commit for all. It returns neither commit nor error if the caller has to look
+// at the ring again.
+func (r *Reader) awaitRing(ctx context.Context) (*Commit, error) {
 	s := r.s
 	s.mu.Lock()
 	if s.ring.end() > r.next {
 		s.mu.Unlock()
 		return nil, nil
 	}
-	changed := s.changed
+	changed := s.changed // taken under the lock that guards the ring, so no growth is missed
 	s.mu.Unlock()
 	select {
 	case <-s.drive:
@@ -151,8 +156,9 @@ func (r *Reader) await(ctx context.Context) (*Commit, error) {
 	}
 }
 
-// driveOnce reads from the shared tail for all, unless another did while this
-// reader waited for the token, which it has now and gives back.
+// driveOnce reads one commit from the shared tail for all readers. The reader holds the token,
+// and gives it back. It reads nothing if another reader did while this one waited for the
+// token.
 func (r *Reader) driveOnce(ctx context.Context) (*Commit, error) {
 	s := r.s
 	defer func() { s.drive <- struct{}{} }()
@@ -162,6 +168,8 @@ func (r *Reader) driveOnce(ctx context.Context) (*Commit, error) {
 	if behind {
 		return nil, nil
 	}
+	// Without s.mu: the others go on reading from the ring while this one waits. If its own
+	// context ends here, the token goes to the next reader that waits.
 	c, err := s.tail.Next(ctx)
 	if err != nil {
 		return nil, err
@@ -170,24 +178,26 @@ func (r *Reader) driveOnce(ctx context.Context) (*Commit, error) {
 	return c, nil
 }
 
-// deliver moves the reader behind c.
+// deliver checks that c follows the commit before it, and moves the reader behind c. The
+// tail that read c has checked the chain too, but not against what this reader's
+// checkpoint expects.
 func (r *Reader) deliver(c *Commit) (*Commit, error) {
 	if r.prev != 0 && c.Prev != r.prev {
-		return nil, &MismatchError{Partition: r.s.log.p, LSN: c.LSN, What: fmt.Sprintf("commit follows checksum %s, the one before had %s when it was read", c.Prev, r.prev)}
+		return nil, &MismatchError{Partition: r.s.log.p, Stream: r.s.log.api.stream(), LSN: c.LSN, What: fmt.Sprintf("commit follows checksum %s, the one before had %s when it was read", c.Prev, r.prev)}
 	}
 	r.next, r.prev = c.LSN+1, c.Sum
 	return c, nil
 }
 
-func (r *Reader) leaveLocked() {
+func (r *Reader) leaveRingLocked() {
 	if r.joined {
 		r.joined = false
 		r.s.joined = slices.DeleteFunc(r.s.joined, func(other *Reader) bool { return other == r })
-		r.s.passLocked()
+		r.s.dropPassedLocked()
 	}
 }
 
-// openOwn gives the reader a tail of its own at its place.
+// openOwn gives the reader a tail of its own that begins at its next commit.
 func (r *Reader) openOwn() (err error) {
 	if r.own == nil {
 		r.own, err = r.h.tail(r.s.log, r.next, r.prev)

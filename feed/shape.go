@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Stretch is a part of a log, both ends included.
+// Stretch is a range of LSNs of a log, both ends included.
 type Stretch struct{ From, To LSN }
 
 // String prints "LSN 7" or "LSN 7 to 12".
@@ -23,25 +23,25 @@ func (r Stretch) String() string {
 	return fmt.Sprintf("LSN %d to %d", r.From, r.To)
 }
 
-// Shape is what a stream says of itself: where it begins and ends, and what it
-// lacks in between. It is cheap to ask for, and tells of what the server knows to be
-// gone; bytes that changed where nobody looked show when they are read.
+// Shape is the extent of a log as its stream reports it: where it begins and ends, and which
+// commits are missing in between. It costs one or two requests. It shows only what the
+// server knows to be gone: bytes that changed on the disk show when they are read.
 type Shape struct {
 	Log         LogID
 	First, Last LSN // Last is one below First in an empty log
 	Commits     uint64
-	Bytes       uint64 // of all commits, with what the server stores beside each
-	// Trimmed is the trim point: the last LSN that may be gone and is not missing. First
-	// is lower while a trim is under way, and where one ended with its owner.
+	Bytes       uint64 // of all commits, with the server's overhead for each
+	// Trimmed is the trim point: LSNs up to it may be gone and do not count as missing.
+	// First is lower than Trimmed+1 during a trim, and after one that a crash cut short.
 	Trimmed LSN
 	// Untrimmable says that the stream denies purges, for ever.
 	Untrimmable bool
-	// Missing are the commits between Begin and Last that the stream has not, in
-	// order; of very many the last one spans the rest.
+	// Missing are the ranges between Begin and Last that the stream does not have, in order.
+	// There are at most 1000; if there were more, the last one spans the rest.
 	Missing []Stretch
 	// Time is the server's clock when it answered.
 	Time time.Time
-	// Replicas are the servers that hold a copy beside the leader, and are current.
+	// Replicas are the servers beside the leader that hold a copy and are current.
 	Replicas []string
 }
 
@@ -54,8 +54,8 @@ type Shape struct {
 //	               first 12  begins at 10, and misses 10 and 11
 func (s *Shape) Begin() LSN { return min(max(s.First, 1), s.Trimmed+1) }
 
-// Misses tells whether a commit is missing, at the end of the log too. What was trimmed is
-// not missing.
+// Misses reports whether the commit at lsn is missing, or is behind the end of the log. A
+// trimmed commit is not missing.
 func (s *Shape) Misses(lsn LSN) bool {
 	for _, r := range s.Missing {
 		if r.From <= lsn && lsn <= r.To {
@@ -65,7 +65,8 @@ func (s *Shape) Misses(lsn LSN) bool {
 	return lsn > s.Last
 }
 
-// Lacks tells of the missing commits in a sentence's middle; "" if none is missing.
+// Lacks describes the missing commits as an object of a sentence, such as "LSN 4, 7 to 9 (4 of
+// 12 commits)"; "" if none is missing. It names at most eight ranges.
 func (s *Shape) Lacks() string {
 	if len(s.Missing) == 0 {
 		return ""
@@ -111,9 +112,11 @@ type shapeAnswer struct {
 // Shape asks the stream's leader how the log stands. The error is ErrNoLog if there
 // is no stream, and *MismatchError if it is not this log.
 func (l *Log) Shape(ctx context.Context) (*Shape, error) {
-	a, err := l.shape(ctx, false)
+	a, err := l.shapeOnce(ctx, false)
 	if err == nil && a.State.Messages != uint64(a.State.Last-a.State.First)+1 && a.State.Last >= a.State.First {
-		a, err = l.shape(ctx, true) // the list of what is not there may be long
+		// Fewer messages than LSNs: ask for the list of the missing ones. It may be long,
+		// so it is not asked for every time.
+		a, err = l.shapeOnce(ctx, true)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("shape of partition %s: %w", l.p, err)
@@ -122,8 +125,9 @@ func (l *Log) Shape(ctx context.Context) (*Shape, error) {
 		Log: l.id, First: a.State.First, Last: a.State.Last, Commits: a.State.Messages, Bytes: a.State.Bytes, Time: a.Time,
 		Untrimmable: a.Config.DenyPurge,
 	}
-	// Asked for after the stream was: a trim point only grows, so what the stream lacked
-	// then the trim point covers now, if anything does.
+	// The trim point is read after the stream's state. It only grows, so it covers all that
+	// was trimmed when the state was read. Read before, a trim between the two would look
+	// like damage.
 	if s.Last > 0 {
 		if s.Trimmed, err = l.trimPoint(ctx); err != nil {
 			return nil, fmt.Errorf("shape of partition %s: %w", l.p, err)
@@ -137,6 +141,7 @@ func (l *Log) Shape(ctx context.Context) (*Shape, error) {
 		if lsn < s.Begin() {
 			continue
 		}
+		// Neighbours join into one range:  4 7 8 9  ->  4, 7 to 9.
 		switch n := len(s.Missing); {
 		case n > 0 && (s.Missing[n-1].To+1 == lsn || n == missingRangesMax):
 			s.Missing[n-1].To = lsn
@@ -154,8 +159,8 @@ func (l *Log) Shape(ctx context.Context) (*Shape, error) {
 	return s, nil
 }
 
-// shape asks once.
-func (l *Log) shape(ctx context.Context, details bool) (*shapeAnswer, error) {
+// shapeOnce makes one request. details asks for the list of missing LSNs too.
+func (l *Log) shapeOnce(ctx context.Context, details bool) (*shapeAnswer, error) {
 	var query []byte
 	if details {
 		query = []byte(`{"deleted_details":true}`)
@@ -171,8 +176,8 @@ func (l *Log) shape(ctx context.Context, details bool) (*shapeAnswer, error) {
 	}
 	if e := a.Error; e != nil {
 		if e.ErrorCode == codeStreamNotFound {
-			if l.api.follow(ctx) {
-				return l.shape(ctx, details)
+			if l.api.followMove(ctx) {
+				return l.shapeOnce(ctx, details)
 			}
 			return nil, fmt.Errorf("%w: stream %s is not there", ErrNoLog, stream)
 		}
@@ -180,17 +185,17 @@ func (l *Log) shape(ctx context.Context, details bool) (*shapeAnswer, error) {
 	}
 	id, err := a.logID()
 	if err != nil {
-		return nil, &MismatchError{Partition: l.p, LSN: a.State.Last, What: err.Error()}
+		return nil, &MismatchError{Partition: l.p, Stream: l.api.stream(), LSN: a.State.Last, What: err.Error()}
 	}
 	if id != l.id {
-		return nil, &MismatchError{Partition: l.p, LSN: a.State.Last, What: "log " + id.String() + " stands in place of " + l.id.String()}
+		return nil, &MismatchError{Partition: l.p, Stream: l.api.stream(), LSN: a.State.Last, What: "log " + id.String() + " stands in place of " + l.id.String()}
 	}
 	return a, nil
 }
 
-// Damaged tells whether an error says that a log is not what it was, or cannot be
-// read in a place: waiting does not heal it. A commit of a later version is not
-// damage.
+// Damaged reports whether err says that a log is not what it was, or cannot be read
+// somewhere: *GapError, *MismatchError or *FormatError. Waiting does not heal that. A
+// commit of a later version is not damage.
 func Damaged(err error) bool {
 	var gap *GapError
 	var mismatch *MismatchError

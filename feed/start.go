@@ -26,24 +26,23 @@ const (
 // StartBeginning begins with the first commit that the log ever had.
 func StartBeginning() Start { return Start{} }
 
-// StartNow begins behind the commit that is the last when it is resolved.
+// StartNow begins behind the commit that is the last one when Resolve is called.
 func StartNow() Start { return Start{kind: startNow} }
 
-// StartTime begins with the first commit whose time is t or later. Times of
-// commits have milliseconds and are those of the owners' clocks; they never go
-// back.
+// StartTime begins with the first commit whose time is t or later. The times of a log's
+// commits have milliseconds and never go back.
 func StartTime(t time.Time) Start { return Start{kind: startTime, time: t} }
 
-// StartAt begins behind a position that a reader has reached before.
+// StartAt begins behind a position that a reader reached earlier.
 func StartAt(after Position) Start { return Start{kind: startAt, after: after} }
 
-// Time returns the time with which s begins; ok is false if it does not begin with one.
+// Time returns the time of a StartTime; ok is false for every other Start.
 func (s Start) Time() (t time.Time, ok bool) { return s.time, s.kind == startTime }
 
-// Resolve returns the position after which a reader that begins at start
-// reads. It is exact, so that a reader which keeps it misses nothing from this
-// moment on. The error is *TrimmedError if the log does not hold all of that any
-// more; who wants what is left begins at the position before its First.
+// Resolve returns the position after which a reader that begins at start reads. A reader that
+// stores it misses nothing that is appended from now on. The error is *TrimmedError if the
+// log no longer holds all that start asks for; a reader that wants what is left begins
+// before TrimmedError.First.
 func (l *Log) Resolve(ctx context.Context, start Start) (Position, error) {
 	if start.kind == startAt {
 		return start.after, nil
@@ -57,14 +56,14 @@ func (l *Log) Resolve(ctx context.Context, start Start) (Position, error) {
 	}
 	if start.kind == startBeginning {
 		if first > 1 && last > 0 {
-			return Position{}, fmt.Errorf("resolve start: %w", l.missing(ctx, 1, first))
+			return Position{}, fmt.Errorf("resolve start: %w", l.missingError(ctx, 1, first))
 		}
 		return Position{}, nil
 	}
 	lsn, err := l.search(ctx, first, last, ceilMillis(start.time))
 	if err == nil && lsn <= first && first > 1 {
-		// The commits before the first may have been as late, or not: nobody can tell.
-		err = l.missing(ctx, first-1, first)
+		// All kept commits are late enough, so the trimmed ones before them may have been too.
+		err = l.missingError(ctx, first-1, first)
 	}
 	if err != nil {
 		return Position{}, fmt.Errorf("resolve start at %s: %w", start.time.Format(time.RFC3339Nano), err)
@@ -81,15 +80,15 @@ func ceilMillis(t time.Time) int64 {
 	return millis
 }
 
-// search returns the first LSN whose commit is not before a time, last+1 if
-// none is.
+// search returns the first LSN whose commit's time is millis or later, last+1 if there is
+// none. It relies on times that never go back, and reads one commit for each halving.
 func (l *Log) search(ctx context.Context, first, last LSN, millis int64) (LSN, error) {
 	low, high := max(first, 1), last+1
 	for low < high {
 		middle := low + (high-low)/2
 		data, err := l.fetch(ctx, middle)
 		if errors.Is(err, ErrNotFound) {
-			return 0, l.missing(ctx, middle, middle+1)
+			return 0, l.missingError(ctx, middle, middle+1) // trimmed meanwhile, or lost
 		}
 		if err != nil {
 			return 0, err

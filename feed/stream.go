@@ -13,15 +13,15 @@ import (
 const (
 	// streamPrefix begins the names of the streams that hold logs.
 	streamPrefix = "MILLRACE_"
-	// streamGoneOn and subjectGoneOn end the name and the subject of a stream in which a log
-	// has gone on; see Log.BeginMove.
-	streamGoneOn  = "_2"
-	subjectGoneOn = ".2"
+	// streamMovedSuffix and subjectMovedSuffix end the name and the subject of a stream to
+	// which a log has moved; see Log.BeginMove.
+	streamMovedSuffix  = "_2"
+	subjectMovedSuffix = ".2"
 )
 
-// ParseStream returns the partition whose log the stream of a name holds, or is to hold;
-// false if it is not the name of a log's stream. A log that goes on in a new stream has two
-// for a time.
+// ParseStream returns the partition whose log the named stream holds, or will hold; ok is
+// false if the name is not that of a log's stream. While a log moves to a new stream, two
+// names have the same partition.
 func ParseStream(name string) (p Partition, ok bool) {
 	rest, ok := strings.CutPrefix(name, streamPrefix)
 	if !ok {
@@ -31,9 +31,11 @@ func ParseStream(name string) (p Partition, ok bool) {
 	if !ok {
 		return p, false
 	}
-	p, err := ParsePartition(container + "/" + strings.TrimSuffix(number, streamGoneOn))
-	places := p.places()
-	return p, err == nil && (places[0].stream == name || places[goneOn].stream == name)
+	p, err := ParsePartition(container + "/" + strings.TrimSuffix(number, streamMovedSuffix))
+	// TrimSuffix also accepts a name that this code never makes, such as one with two
+	// suffixes. Comparing with the two real names refuses it.
+	locations := p.locations()
+	return p, err == nil && (locations[0].stream == name || locations[movedLocation].stream == name)
 }
 
 // ParseStreams returns the partitions whose logs are among streams, each once, in the order
@@ -52,12 +54,14 @@ func ParseStreams(names []string) (all []Partition) {
 // StreamOf returns the stream that holds a partition's log now. The error is
 // jetstream.ErrStreamNotFound if there is none.
 func StreamOf(ctx context.Context, js jetstream.JetStream, p Partition) (jetstream.Stream, error) {
-	places := p.places()
-	stream, err := js.Stream(ctx, places[0].stream)
+	locations := p.locations()
+	stream, err := js.Stream(ctx, locations[0].stream)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
 		return stream, err
 	}
-	next, failed := js.Stream(ctx, places[goneOn].stream)
+	// The old stream counts while it is there. The new one counts only if it is labelled as
+	// the log: without the label it is an unfinished copy, and the log is lost.
+	next, failed := js.Stream(ctx, locations[movedLocation].stream)
 	switch {
 	case errors.Is(failed, jetstream.ErrStreamNotFound):
 		return nil, err
@@ -85,8 +89,8 @@ func StreamNames(ctx context.Context, js jetstream.JetStream) ([]string, error) 
 	return names, nil
 }
 
-// LogOf returns the identity of the log that a stream holds; false if the stream
-// does not tell.
+// LogOf returns the identity of the log that a stream holds; ok is false if the stream is
+// not labelled as a log.
 func LogOf(stream *jetstream.StreamInfo) (id LogID, ok bool) {
 	id, err := ParseLogID(stream.Config.Metadata[metadataLog])
 	return id, err == nil

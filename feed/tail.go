@@ -31,47 +31,49 @@ type TailOptions struct {
 	WatchInterval time.Duration `yaml:"watchInterval"`
 }
 
-// watchMax bounds the pause between two looks at a stream whose consumer stays
-// silent.
+// watchMax bounds the pause between two checks of a stream whose consumer stays silent.
 const watchMax = 30 * time.Second
 
-// Tail delivers the commits of a log in order, each once, with no gap, from an
-// LSN of its own on and then as they are appended. It keeps its own cursor: a
-// consumer that breaks, or is silent though the log goes on, is made anew from
-// there. Every commit is checked against its checksum, the log's identity and
-// its predecessor.
+// Tail delivers the commits of a log in order, each once, with no gap: first those that are
+// there from a given LSN on, and then each new one as it is appended. It keeps its own
+// cursor. A consumer that breaks, or is silent although the log grows, is replaced by
+// a new one that begins at the cursor. Every commit is checked against its checksum, the
+// log's identity and its predecessor.
 //
 // A Tail has no goroutine. It is used, and closed, by one goroutine at a time.
 type Tail struct {
+	// Set once by newTail. stop is set by the hub before the tail is used.
 	l   *Log
 	opt TailOptions
 
-	next LSN      // the next to be delivered
-	prev Checksum // of the one before; zero if not known
-	data []byte   // of the one before, as the log has it
+	// All that follows belongs to the goroutine that uses the tail. The NATS client only
+	// sends to messages and connected.
+	next LSN      // the LSN of the commit that is delivered next
+	prev Checksum // of the commit before next; zero if not known
+	data []byte   // the encoding of the commit before next
 	err  error    // why the tail has ended
 
 	messages     chan *nats.Msg
 	subscription *nats.Subscription
 	connected    chan nats.Status
-	stop         <-chan struct{} // closed with the hub that owns the tail; nil without one
+	stop         <-chan struct{} // closed with the hub that owns the tail; nil without a hub
 	inbox        string
 
-	stream   string // of the consumer
-	consumer string // "" while there is none
-	made     bool   // there was one before
-	pulls    pulls
-	suspect  LSN // arrived in place of next
+	stream     string // of the consumer
+	consumer   string // "" while there is none
+	madeBefore bool   // there was one before
+	pulls      pulls
+	suspect    LSN // an LSN that arrived in place of next, so next was lost or is missing; 0 if none
 
 	timer          *time.Timer
-	active         time.Time     // when something was last delivered, asked or looked at
-	patience       time.Duration // until the next look
-	retry          time.Duration // until the next try to make a consumer
-	contradictions int           // looks in a row at a stream that ends too early, or is not there
+	active         time.Time     // when a commit was last delivered, a request sent, or the stream checked
+	patience       time.Duration // how long after active a silent consumer is checked
+	retry          time.Duration // the pause before the next try to make a consumer
+	contradictions int           // checks in a row that found a stream that ends too early, or none
 }
 
-// Tail reads the log from LSN from, at least 1, on. It makes no request: an
-// error of the log comes with Next.
+// Tail returns a Tail that begins at LSN from; zero counts as 1. It makes no request: errors
+// of the log come from Next. The caller closes the tail.
 func (l *Log) Tail(_ context.Context, from LSN, opt TailOptions) (*Tail, error) {
 	return newTail(l, from, opt)
 }
@@ -87,7 +89,9 @@ func newTail(l *Log, from LSN, opt TailOptions) (*Tail, error) {
 	}
 	base := max(opt.BytesMax/pullsMax, pullBytesMin)
 	t.pulls = pulls{nc: nc, commits: max(opt.CommitsMax/pullsMax, 1), base: base, bytes: base}
-	// Beside the messages of all requests each may bring a last word.
+	// Room for the messages of all requests, a closing status for each, and what was sent to
+	// earlier consumers: the client drops what finds no room, and takes that for a slow
+	// consumer.
 	t.messages = make(chan *nats.Msg, pullsMax*(t.pulls.commits+1)+64)
 	var err error
 	if t.subscription, err = nc.ChanSubscribe(t.inbox+".>", t.messages); err != nil {
@@ -107,6 +111,7 @@ func newTail(l *Log, from LSN, opt TailOptions) (*Tail, error) {
 // again by later calls.
 func (t *Tail) Next(ctx context.Context) (*Commit, error) {
 	for t.err == nil {
+		// What has arrived is delivered even if ctx has ended: it costs no waiting.
 		if c := t.buffered(); c != nil || t.err != nil {
 			return c, t.err
 		}
@@ -120,20 +125,20 @@ func (t *Tail) Next(ctx context.Context) (*Commit, error) {
 			continue
 		}
 		if t.consumer == "" {
-			t.begin(ctx)
+			t.makeConsumer(ctx)
 			continue
 		}
-		t.ask()
+		t.keepPullsOpen()
 		t.timer.Reset(max(t.patience-time.Since(t.active), 0))
 		select {
 		case m := <-t.messages:
-			if c := t.take(m); c != nil {
+			if c := t.receive(m); c != nil {
 				return c, nil
 			}
 		case <-t.connected:
-			t.drop() // requests and messages may be lost
+			t.dropConsumer() // requests and messages may have been lost with the old connection
 		case <-t.timer.C:
-			if c := t.look(ctx); c != nil {
+			if c := t.checkSilence(ctx); c != nil {
 				return c, nil
 			}
 		case <-t.stop:
@@ -144,8 +149,8 @@ func (t *Tail) Next(ctx context.Context) (*Commit, error) {
 	return nil, t.err
 }
 
-// Data returns the bytes of the commit that Next returned last, as the log has them. The
-// commit aliases them.
+// Data returns the encoded bytes of the commit that Next returned last. The commit aliases
+// them.
 func (t *Tail) Data() []byte { return t.data }
 
 // Close frees the consumer. Next then returns ErrClosed. It may be called
@@ -154,7 +159,7 @@ func (t *Tail) Close() {
 	if t.subscription == nil {
 		return
 	}
-	t.drop()
+	t.dropConsumer()
 	_ = t.subscription.Unsubscribe() // fails only where the connection is closed
 	t.l.api.nc.RemoveStatusListener(t.connected)
 	t.subscription = nil
@@ -164,11 +169,11 @@ func (t *Tail) Close() {
 	}
 }
 
-// ask keeps enough requests open.
-func (t *Tail) ask() {
-	asked, err := t.pulls.ask()
+// keepPullsOpen keeps enough requests open.
+func (t *Tail) keepPullsOpen() {
+	asked, err := t.pulls.openMissing()
 	if err != nil {
-		t.drop()
+		t.dropConsumer()
 	}
 	if asked {
 		t.active = time.Now()
@@ -180,7 +185,7 @@ func (t *Tail) buffered() *Commit {
 	for t.err == nil && t.suspect == 0 {
 		select {
 		case m := <-t.messages:
-			if c := t.take(m); c != nil {
+			if c := t.receive(m); c != nil {
 				return c
 			}
 		default:
@@ -190,22 +195,27 @@ func (t *Tail) buffered() *Commit {
 	return nil
 }
 
-// take judges a message: the commit if it is the next one, else nil.
-func (t *Tail) take(m *nats.Msg) *Commit {
+// receive handles one message. It returns the commit if the message is the next one, else
+// nil.
+func (t *Tail) receive(m *nats.Msg) *Commit {
 	if t.l.lose != nil && t.l.lose(m) {
 		return nil
 	}
+	// A message without content is a status of a request, whose reply subject it has. A
+	// commit always has content.
 	if len(m.Data) == 0 && m.Header.Get(headerStatus) != "" {
-		if i := t.pulls.find(m.Subject); i >= 0 && !t.pulls.status(i, m) {
-			t.drop()
+		if i := t.pulls.find(m.Subject); i >= 0 && !t.pulls.judgeStatus(i, m) {
+			t.dropConsumer()
 		}
 		return nil
 	}
 	consumer, lsn, ok := origin(m.Reply)
 	switch {
 	case !ok || consumer != t.consumer || lsn < t.next:
-		return nil // of a consumer that was given up
+		return nil // from a consumer that was dropped
 	case lsn > t.next:
+		// One consumer delivers in order, so next will not come from it any more. Next
+		// fetches it from the stream, which also tells loss on the way from a gap.
 		t.suspect = lsn
 		return nil
 	}
@@ -219,8 +229,9 @@ func (t *Tail) deliver(data []byte) *Commit {
 		t.fail(err)
 		return nil
 	}
+	// The predecessor of the first commit is known to be none: zero is compared there.
 	if (t.prev != 0 || t.next == 1) && c.Prev != t.prev {
-		t.fail(&MismatchError{Partition: t.l.p, LSN: t.next, What: fmt.Sprintf("commit follows checksum %s, the one before has %s", c.Prev, t.prev)})
+		t.fail(&MismatchError{Partition: t.l.p, Stream: t.l.api.stream(), LSN: t.next, What: fmt.Sprintf("commit follows checksum %s, the one before has %s", c.Prev, t.prev)})
 		return nil
 	}
 	t.next++
@@ -234,13 +245,13 @@ func (t *Tail) deliver(data []byte) *Commit {
 func (t *Tail) fail(err error) {
 	if t.err == nil {
 		t.err = err
-		t.drop()
+		t.dropConsumer()
 	}
 }
 
-// drop gives the consumer up. The server forgets it by itself if the request
-// to delete it is lost.
-func (t *Tail) drop() {
+// dropConsumer deletes the consumer. It does not wait for an answer: if the request is lost,
+// the server deletes the consumer after inactiveThreshold.
+func (t *Tail) dropConsumer() {
 	if t.consumer != "" {
 		a := &t.l.api
 		_ = a.nc.PublishRequest(a.prefix+"CONSUMER.DELETE."+t.stream+"."+t.consumer, t.inbox+".deleted", nil)
@@ -249,16 +260,18 @@ func (t *Tail) drop() {
 	t.pulls.open = t.pulls.open[:0]
 }
 
-// begin makes a consumer that begins at the cursor. A second attempt in a row
-// pauses first.
-func (t *Tail) begin(ctx context.Context) {
+// makeConsumer makes a consumer that begins at the cursor. Each further attempt in a row is
+// preceded by a pause.
+func (t *Tail) makeConsumer(ctx context.Context) {
 	if t.retry > retryMin && !t.pause(ctx, t.retry) {
 		return
 	}
-	if t.made {
+	if t.madeBefore {
 		meters.restarts.Add(ctx, 1)
 	}
 	t.retry = min(2*t.retry, retryMax)
+	// JetStream gives a consumer that starts beyond the end, or in another log of the same
+	// name, without an error. So the stream is checked before.
 	if _, ok := t.reaches(ctx); !ok {
 		return
 	}
@@ -266,9 +279,11 @@ func (t *Tail) begin(ctx context.Context) {
 	defer cancel()
 	name, stream := "tail_"+rand.Text(), t.l.api.stream()
 	_, err := t.l.js.CreateConsumer(ctx, stream, jetstream.ConsumerConfig{
-		Name:              name,
-		DeliverPolicy:     jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:       uint64(t.next),
+		Name:          name,
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
+		OptStartSeq:   uint64(t.next),
+		// No acknowledgements, memory, one replica: the cursor is here, so a consumer that
+		// is lost loses nothing and is cheap to replace.
 		AckPolicy:         jetstream.AckNonePolicy,
 		ReplayPolicy:      jetstream.ReplayInstantPolicy,
 		InactiveThreshold: inactiveThreshold,
@@ -278,14 +293,15 @@ func (t *Tail) begin(ctx context.Context) {
 	if err != nil {
 		return // tried again; the context's end is seen by Next
 	}
-	t.stream, t.consumer, t.made = stream, name, true
+	t.stream, t.consumer, t.madeBefore = stream, name, true
 	t.pulls.inbox = t.inbox + "." + name + "."
 	t.pulls.subject = t.l.api.prefix + "CONSUMER.MSG.NEXT." + stream + "." + name
 }
 
-// reaches reports whether the stream is this log and reaches the cursor, and
-// whether it has more. If it is not, it fails the tail; if need be after it has
-// seen the same several times, because a new leader may have to catch up.
+// reaches reports whether the stream is this log and ends no earlier than one before the
+// cursor, and whether it has the commit at the cursor. It fails the tail if the stream
+// is another log at once, and if it ends too early or is gone after contradictionsMax
+// checks in a row, because a new leader may have to catch up.
 func (t *Tail) reaches(ctx context.Context) (more, ok bool) {
 	info, err := t.l.verifiedInfo(ctx)
 	t.active = time.Now()
@@ -310,9 +326,10 @@ func (t *Tail) reaches(ctx context.Context) (more, ok bool) {
 	return false, false
 }
 
-// look asks whether a silent consumer has a reason to be. If the log has more,
-// it reads the next commit itself and gives the consumer up.
-func (t *Tail) look(ctx context.Context) *Commit {
+// checkSilence asks the stream whether a silent consumer has something to deliver. If it has,
+// and nothing has arrived meanwhile, the next commit is read without the consumer, which
+// is dropped.
+func (t *Tail) checkSilence(ctx context.Context) *Commit {
 	t.pulls.expire()
 	more, ok := t.reaches(ctx)
 	if !ok || !more || len(t.messages) > 0 {
@@ -321,17 +338,17 @@ func (t *Tail) look(ctx context.Context) *Commit {
 	return t.fetch(ctx)
 }
 
-// fetch reads the commit at the cursor past the consumer, which has not brought
-// it: it was lost on the way, or is missing from the log. The consumer is given
-// up, and is given twice the time before it is next looked at, so that one
-// which is merely slow gets a chance.
+// fetch reads the commit at the cursor directly, because the consumer did not deliver it: it
+// was lost on the way, or it is missing from the log. The consumer is dropped. The next
+// one has twice the time before it is checked, so that a consumer which is merely slow
+// is not replaced again and again.
 func (t *Tail) fetch(ctx context.Context) *Commit {
-	t.drop()
+	t.dropConsumer()
 	for range contradictionsMax {
 		data, err := t.l.api.message(ctx, t.next)
 		if err == nil {
 			patience := min(2*t.patience, watchMax)
-			c := t.deliver(data)
+			c := t.deliver(data) // sets patience back to its start
 			t.patience = patience
 			return c
 		}
@@ -339,12 +356,13 @@ func (t *Tail) fetch(ctx context.Context) *Commit {
 			return nil
 		}
 	}
-	got, err := t.l.api.after(ctx, t.next)
+	got, err := t.l.api.firstFrom(ctx, t.next)
 	if err != nil || got == t.next {
 		return nil
 	}
-	// A consumer that is asked to begin before the first commit begins there without a word.
-	err = t.l.missing(ctx, t.next, got)
+	// A consumer that is asked to begin before the first commit begins at that one without an
+	// error, so a trim comes to light here, like a gap.
+	err = t.l.missingError(ctx, t.next, got)
 	_, gap := errors.AsType[*GapError](err)
 	_, trimmed := errors.AsType[*TrimmedError](err)
 	_, later := errors.AsType[*VersionError](err)

@@ -117,7 +117,7 @@ func TestI4_GapIsNotSkipped(t *testing.T) {
 			expect(t, tail, 1, c.want-1)
 			for range 2 {
 				gap, ok := errors.AsType[*feed.GapError](fails(t, tail))
-				if !ok || *gap != (feed.GapError{Partition: b.p, Want: c.want, Got: c.got}) || !strings.Contains(gap.Error(), c.text) {
+				if !ok || *gap != (feed.GapError{Partition: b.p, Stream: b.p.Stream(), Want: c.want, Got: c.got}) || !strings.Contains(gap.Error(), c.text) {
 					t.Errorf("error %+v: %v", gap, gap)
 				}
 			}

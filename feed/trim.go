@@ -11,10 +11,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// TrimmedError says that a log does not begin before an LSN that somebody asks for,
-// because it was trimmed: what is gone was in a snapshot before it went. It is no
-// damage, and waiting does not bring it back. A reader goes on from First, or begins
-// anew from the items that are there. It is ErrNotFound too.
+// TrimmedError says that a commit which was asked for has been trimmed: the log now begins
+// behind it, and its effect was in a snapshot before it went. The log is not damaged, and
+// waiting does not bring the commit back. A reader continues from First, or begins again
+// with the items that are there. errors.Is reports it as ErrNotFound too.
 type TrimmedError struct {
 	Partition Partition
 	// Want is the LSN that was asked for, First the first one that is kept; 0 if there is no
@@ -26,21 +26,21 @@ func (e *TrimmedError) Error() string {
 	if e.First == 0 {
 		return fmt.Sprintf("feed: partition %s: LSN %d is in no log any more", e.Partition, e.Want)
 	}
-	return fmt.Sprintf("feed: partition %s: LSN %d was trimmed from stream %s, whose log now begins at LSN %d",
-		e.Partition, e.Want, e.Partition.Stream(), e.First)
+	return fmt.Sprintf("feed: partition %s: LSN %d was trimmed from the log, which now begins at LSN %d", e.Partition, e.Want, e.First)
 }
 
 // Is makes a TrimmedError an ErrNotFound.
 func (e *TrimmedError) Is(target error) bool { return target == ErrNotFound }
 
-// ErrUntrimmable says that a log can never be trimmed: its stream was made by a release
-// that let JetStream deny purges, which it never takes back.
+// ErrUntrimmable says that a log can never be trimmed: its stream was made by an earlier
+// release with DenyPurge, which JetStream never takes back. See Log.BeginMove.
 var ErrUntrimmable = errors.New("feed: stream denies purging")
 
-// Trim removes the commits up to an LSN, the trim point of a commit that is in the log
-// already: whoever reads the log learns from it that they may be gone. They go at once,
-// and the server's store stands still meanwhile, so callers trim in steps. It returns how
-// many went. The error is ErrUntrimmable if the log can never be trimmed, and of Bounds.
+// Trim removes the commits up to and including an LSN, and returns how many it removed. A
+// commit that is in the log must have that LSN or a greater one as its trim point, so that
+// readers learn that the commits may be gone. The server's store does nothing else during
+// a purge, so callers trim in steps. The error is ErrUntrimmable if the log can never be
+// trimmed, and otherwise as of Bounds.
 func (l *Log) Trim(ctx context.Context, upTo LSN) (purged uint64, err error) {
 	info, err := l.verifiedInfo(ctx)
 	switch {
@@ -73,12 +73,12 @@ func (l *Log) Trim(ctx context.Context, upTo LSN) (purged uint64, err error) {
 
 // lastData returns the last commit's LSN and bytes, or ErrNotFound.
 func (l *Log) lastData(ctx context.Context) (LSN, []byte, error) {
-	return l.api.leaderMessage(ctx, func(at place) []byte { return fmt.Appendf(nil, `{"last_by_subj":%q}`, at.subject) })
+	return l.api.leaderMessage(ctx, func(at location) []byte { return fmt.Appendf(nil, `{"last_by_subj":%q}`, at.subject) })
 }
 
-// trimPoint returns the trim point of the log as its last commit tells it, zero if that
-// cannot be read. Every commit behind a trim repeats it, and the last one is never
-// trimmed, so whoever has any of the log knows how much of its beginning may be gone.
+// trimPoint returns the trim point that the last commit of the log carries, zero if that commit
+// cannot be read. Every commit repeats the trim point, and the last one is never trimmed,
+// so one look at the end tells how much of the beginning may be gone.
 func (l *Log) trimPoint(ctx context.Context) (LSN, error) {
 	_, data, err := l.lastData(ctx)
 	if errors.Is(err, ErrNotFound) {
@@ -88,31 +88,33 @@ func (l *Log) trimPoint(ctx context.Context) (LSN, error) {
 		return 0, err
 	}
 	h, err := DecodeHeader(data)
+	// A later release wrote it. Zero would make a trim look like damage, so this is an error.
 	if _, later := errors.AsType[*VersionError](err); later {
 		return 0, err
 	}
 	if err != nil || h.Log != l.id {
-		return 0, nil //nolint:nilerr // the commit is damaged: who reads that far says so
+		return 0, nil //nolint:nilerr // the commit is damaged: a reader that comes to it says so
 	}
 	return h.Trimmed, nil
 }
 
-// missing is the error of a log that does not have an LSN but the one at got, 0 if there
-// is none: *TrimmedError or *GapError. Another error says that this is not known.
+// missingError returns the error of a log in which want is not there and got is the next LSN
+// that is, 0 if none is: *TrimmedError or *GapError. Any other error says that the trim
+// point could not be read, so that neither is known.
 //
 //	trim point 9   want 4, got 7   trimmed: the purge has come to 6
 //	               want 4, got 10  trimmed
 //	               want 4, got 12  10 and 11 are missing
 //	               want 10, got 12 10 and 11 are missing
-func (l *Log) missing(ctx context.Context, want, got LSN) error {
+func (l *Log) missingError(ctx context.Context, want, got LSN) error {
 	trimmed, err := l.trimPoint(ctx)
 	switch {
 	case err != nil:
 		return err
 	case want > trimmed:
-		return &GapError{Partition: l.p, Want: want, Got: got}
+		return &GapError{Partition: l.p, Stream: l.api.stream(), Want: want, Got: got}
 	case got == 0 || got > trimmed+1:
-		return &GapError{Partition: l.p, Want: trimmed + 1, Got: got}
+		return &GapError{Partition: l.p, Stream: l.api.stream(), Want: trimmed + 1, Got: got}
 	}
 	return &TrimmedError{Partition: l.p, Want: want, First: got}
 }
@@ -130,8 +132,9 @@ func (l *Log) Time(ctx context.Context, lsn LSN) (time.Time, error) {
 	return time.UnixMilli(h.Time), nil
 }
 
-// LastBefore returns the last LSN up to one that is there whose commit's time is before t;
-// one below the first that is kept if none is.
+// LastBefore returns the last LSN, at most upTo, whose commit's time is before t. If no commit
+// that is kept is so old, it returns one below the first that is kept. upTo must be in the
+// log or below its first LSN.
 func (l *Log) LastBefore(ctx context.Context, t time.Time, upTo LSN) (LSN, error) {
 	first, _, err := l.Bounds(ctx)
 	if err != nil {
@@ -141,7 +144,8 @@ func (l *Log) LastBefore(ctx context.Context, t time.Time, upTo LSN) (LSN, error
 	if upTo < first {
 		return first - 1, nil
 	}
-	// Most often all of it is old enough, which one look tells.
+	// Most often all commits are old enough, which one request tells. The search makes about
+	// 20 requests in a log of a million commits.
 	if at, err := l.Time(ctx, upTo); err != nil || at.UnixMilli() < millis {
 		return upTo, err
 	}
@@ -149,17 +153,18 @@ func (l *Log) LastBefore(ctx context.Context, t time.Time, upTo LSN) (LSN, error
 	return next - 1, err
 }
 
-// oldestTries is how often Oldest asks: of three replicas one is missed by all of them about
+// oldestTries is how many times Oldest asks. Each request is answered by one of three
+// replicas at random, so all of them miss a given one with probability (2/3)^28, about
 // once in 100,000 times.
 const oldestTries = 28
 
-// Oldest returns the lowest LSN that any replica of the log still holds, as far as those that
-// happened to answer tell: whoever asks for a message without naming the leader is answered
-// by any of them. A purge that failed on a follower is known to nobody but its server, and
-// shows here by an LSN below the first of Bounds that stays.
+// Oldest returns the lowest LSN that any replica of the log still holds, as far as the
+// replicas that happened to answer tell; 0 if none has a commit. JetStream lets any replica
+// answer a direct get. A purge that failed on a follower is known to that server alone;
+// it shows here by an LSN that stays below the first of Bounds.
 func (l *Log) Oldest(ctx context.Context) (LSN, error) {
 	oldest := LSN(0)
-	at := l.api.place()
+	at := l.api.location()
 	query := fmt.Appendf(nil, `{"seq":1,"next_by_subj":%q}`, at.subject)
 	for range oldestTries {
 		m, err := l.api.request(ctx, "DIRECT.GET."+at.stream, query)

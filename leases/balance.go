@@ -13,11 +13,12 @@ type Member struct {
 	// Holder is "node/incarnation".
 	Holder string
 
-	// Closed says that the member takes nothing: it drains, knows another set of
-	// resources, or let free leases lie. What it holds still counts.
+	// Closed says that the member takes no lease: it drains, knows another set of
+	// resources, or did not take the free leases that it was to take. The leases that it
+	// holds still count.
 	Closed bool
 
-	// Declines are the resources that the member will not take for now.
+	// Declines are the resources that the member does not take for now.
 	Declines []string
 }
 
@@ -27,27 +28,31 @@ type Decision struct {
 	// that it releases for a member with less. Both are ordered by name.
 	Take, GiveUp []string
 
-	// Plan tells for each free lease which member is to take it. A lease that
-	// no member takes is missing.
+	// Plan has for each free lease the member that is to take it. A lease that no member
+	// takes is missing.
 	Plan map[string]string
 }
 
-// Balance decides what the member self does. It is a pure function of what the
-// members see, so that members with the same view decide as one: a free lease
-// is taken by one of them, and what is given up is what the others expect.
+// Balance decides what the member self does. It is a pure function of what the members see,
+// so members with the same view come to one decision: exactly one of them takes a free
+// lease, and a member gives up what the others expect.
 //
-// A lease weighs 1 or what its holder published, rounded to a power of two
-// between 1/16 and 1024. Free leases go to the member with the least weight,
-// the heaviest first; within what a member gets so, it gets those that its node
-// held before. Then the heaviest member gives the lightest one its heaviest lease
-// of which one and a half times the weight does not exceed the difference of the
-// two, and so on until nobody has such a lease. Each move makes that difference
-// smaller, or turns it round to at most a third, so the sum of squares falls and
-// it comes to rest; with equal weights it rests where no two members differ by
-// more than one. A lease is only ever given up by its holder.
+// A lease weighs 1, or what its holder published, rounded to a power of two between 1/16
+// and 1024. Free leases go to the member with the least weight, the heaviest lease first.
+// Within the weight that a member gets so, it gets leases that its node held before. Then the
+// heaviest member gives the lightest one its heaviest lease of which one and a half times
+// the weight does not exceed the difference of the two. That repeats until no member has
+// such a lease:
 //
-// The Owner of a lease that can be taken is empty. An owner that is not among
-// the members counts as a closed one. Order of the arguments has no influence.
+//	weights 5 and 2, leases of 1:   5-2 = 3 >= 1.5   ->  4 and 3
+//	weights 4 and 3, leases of 1:   4-3 = 1 <  1.5   at rest
+//
+// Each move makes the difference smaller, or reverses it to at most a third of its size. So
+// the sum of squares falls with each move, and the moves end. With equal weights they end
+// when no two members differ by more than one. Only its holder ever gives a lease up.
+//
+// The Owner of a lease that can be taken is empty. An owner that is not among the members
+// counts as a closed member. The order of the arguments has no influence.
 func Balance(self string, members []Member, leases []Lease) Decision {
 	p := newPlan(members, leases)
 	p.assignFree()
@@ -94,6 +99,8 @@ func newPlan(members []Member, leases []Lease) *plan {
 			p.free = append(p.free, lease)
 			continue
 		}
+		// An owner that is not a member may be dead or merely unseen. Its leases count, and it
+		// gets none.
 		owner := byHolder[lease.Owner]
 		if owner == nil {
 			owner = add(Member{Holder: lease.Owner, Closed: true})
@@ -117,7 +124,10 @@ func heaviestFirst(a, b *Lease) int {
 
 // assignFree gives each free lease to a member.
 func (p *plan) assignFree() {
-	// Pour the leases on the lightest members to learn how much each gets.
+	// Two passes. The first gives leases to the lightest members only to learn how much
+	// weight each gets; the weights are set back after it. The second gives each node what
+	// it held before, within that weight, and the rest to the lightest. Without that limit a
+	// node that comes back would take all it had, however little the others have.
 	before := make([]float64, len(p.loads))
 	target := make([]float64, len(p.loads))
 	for i, l := range p.loads {
@@ -131,7 +141,6 @@ func (p *plan) assignFree() {
 	for i, l := range p.loads {
 		target[i], l.weight = l.weight, before[i]
 	}
-	// Within that much, a node keeps what it had.
 	give := func(l *load, lease *Lease) {
 		l.weight += roundWeight(lease.Weight)
 		p.taken[lease.Resource] = l.Holder
@@ -184,6 +193,8 @@ func (p *plan) moveSurplus(self string) Decision {
 
 // moveOne makes the move from the heaviest member that has one.
 func (p *plan) moveOne(self string, decision *Decision) bool {
+	// Members of equal weight stay in the order of their holders, so that all who compute the
+	// plan come to the same.
 	givers := slices.Clone(p.loads)
 	slices.SortStableFunc(givers, func(a, b *load) int { return cmp.Compare(b.weight, a.weight) })
 	for _, giver := range givers {
@@ -195,7 +206,7 @@ func (p *plan) moveOne(self string, decision *Decision) bool {
 			}
 			giver.held = slices.Delete(giver.held, i, i+1)
 			giver.weight -= weight
-			taker.weight += weight // what it is given does not move on in this plan
+			taker.weight += weight // the lease is not added to held: it moves once in a plan
 			if giver.Holder == self {
 				decision.GiveUp = append(decision.GiveUp, lease.Resource)
 			}
@@ -217,8 +228,8 @@ func weightOrOne(w float64) float64 {
 	return w
 }
 
-// roundWeight rounds to a power of two, so that sums are exact and small
-// changes are none.
+// roundWeight rounds to a power of two. Sums of such weights are exact in any order, so that
+// all members compute the same, and small changes of a weight move nothing.
 func roundWeight(w float64) float64 {
 	w = weightOrOne(w)
 	if math.IsNaN(w) || w <= weightMin {
@@ -235,7 +246,7 @@ func digest(resources []string) uint64 {
 	h := fnv.New64a()
 	for _, resource := range resources {
 		_, _ = io.WriteString(h, resource) // a hash does not fail
-		_, _ = h.Write([]byte{0})
+		_, _ = h.Write([]byte{0})          // ends a name, so that "ab","c" differs from "a","bc"
 	}
 	return h.Sum64()
 }

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// beat keeps the record by which the group knows that this process lives. There
-// is one record for each group and node; the incarnation that wrote it last is
-// the node's present one.
+// beat is this process's heartbeat: the record by which the group knows that it lives. There is
+// one record for each group and node. The incarnation that wrote it last is the node's
+// present one.
 type beat struct {
 	m        *Manager
 	key      string
 	revision uint64 // of the stored record; owned by the goroutine that writes
 	nudge    chan struct{}
 
-	mu     sync.Mutex
-	rec    memberRecord // what is to be stored
-	landed uint64       // revision of the last beat that was stored
-	at     time.Duration
+	mu             sync.Mutex    // guards what follows
+	rec            memberRecord  // the record as the next put stores it
+	storedRevision uint64        // of the last record known to be stored
+	storedAt       time.Duration // when that write was begun
 }
 
 func (b *beat) init(m *Manager) {
@@ -49,12 +49,13 @@ func (b *beat) announce(ctx context.Context) error {
 		if ctx.Err() != nil || !errors.Is(err, errMismatch) {
 			return err
 		}
-		pause.wait(ctx) // a reply that was lost, a replica that lags, a twin
+		// The stored revision was not the one that was read: a reply was lost, a replica lags,
+		// or another process announces itself under this node. Read it again.
+		pause.wait(ctx)
 	}
 }
 
-// read learns the revision of the stored record and returns the record, nil if
-// there is none.
+// read returns the stored record, nil if there is none, and keeps its revision.
 func (b *beat) read(ctx context.Context) (*memberRecord, error) {
 	e, err := b.m.store.Get(ctx, b.key)
 	if errors.Is(err, errNotFound) || err == nil && e.Deleted {
@@ -72,12 +73,15 @@ func (b *beat) read(ctx context.Context) (*memberRecord, error) {
 	return rec, nil
 }
 
-// put stores the record as it is to be.
+// put stores the record if the stored one has the known revision, else the error is
+// errMismatch.
 func (b *beat) put(ctx context.Context) error {
 	b.mu.Lock()
 	b.rec.Beat = b.m.writes.Add(1)
 	value := encode(&b.rec)
 	b.mu.Unlock()
+	// Taken before the write: others count the member's lifetime from when they see it, which
+	// is not before that.
 	begun := b.m.clock()
 	revision, err := b.m.store.Put(ctx, b.key, value, b.revision)
 	if err != nil {
@@ -85,12 +89,12 @@ func (b *beat) put(ctx context.Context) error {
 	}
 	b.revision = revision
 	b.mu.Lock()
-	b.landed, b.at = revision, begun
+	b.storedRevision, b.storedAt = revision, begun
 	b.mu.Unlock()
 	return nil
 }
 
-// set changes the record and has it stored at once if it differs.
+// set changes the record, and has it stored at once if anything changed.
 func (b *beat) set(closed bool, resources uint64, declines []string) {
 	b.mu.Lock()
 	same := b.rec.Closed == closed && b.rec.Resources == resources && slices.Equal(b.rec.Declines, declines)
@@ -109,12 +113,12 @@ func (b *beat) wake() {
 	}
 }
 
-// lastLanded returns the revision of the last beat known to be stored, and when
+// lastStored returns the revision of the last beat known to be stored, and when
 // it was sent.
-func (b *beat) lastLanded() (uint64, time.Duration) {
+func (b *beat) lastStored() (uint64, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.landed, b.at
+	return b.storedRevision, b.storedAt
 }
 
 // run stores the record every RenewInterval until ctx ends. It returns
@@ -125,7 +129,7 @@ func (b *beat) run(ctx context.Context) error {
 	defer ticker.Stop()
 	pause := retryPause{first: cfg.RenewInterval / 16, most: cfg.RenewInterval}
 	for ctx.Err() == nil {
-		err := b.once(ctx)
+		err := b.beatOnce(ctx)
 		if errors.Is(err, ErrSuperseded) {
 			return err
 		}
@@ -144,7 +148,7 @@ func (b *beat) run(ctx context.Context) error {
 	return nil
 }
 
-func (b *beat) once(ctx context.Context) error {
+func (b *beat) beatOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, b.m.cfg.RenewInterval)
 	defer cancel()
 	err := b.put(ctx)
@@ -152,6 +156,12 @@ func (b *beat) once(ctx context.Context) error {
 		return err
 	}
 	known := b.revision
+	// The record has another revision than the one that was written last. Who wrote it?
+	//
+	//	an older one comes back      a replica lags: try again later
+	//	another incarnation's        this process is superseded
+	//	our own                      a reply was lost: go on from its revision
+	//	none                         somebody deleted it: write it again
 	rec, err := b.read(ctx)
 	if err != nil {
 		return err
@@ -164,17 +174,17 @@ func (b *beat) once(ctx context.Context) error {
 	if rec != nil && rec.Incarnation != b.m.incarnation {
 		return fmt.Errorf("%w: node %s is now %s", ErrSuperseded, rec.Node, rec.holder())
 	}
-	return b.put(ctx) // a beat whose reply was lost, or a record that was deleted
+	return b.put(ctx)
 }
 
-// leave says that the process has ended. A record that nobody will use again is
-// deleted.
+// leave tells the group that the process has ended. The record of a locked node stays for its
+// next incarnation; any other is deleted, because no process will have that node name again.
 func (b *beat) leave(ctx context.Context) error {
 	b.mu.Lock()
 	b.rec.Left, b.rec.Closed = true, true
 	b.mu.Unlock()
 	if b.m.cfg.NodeLocked {
-		return b.once(ctx)
+		return b.beatOnce(ctx)
 	}
 	return b.m.store.Delete(ctx, b.key, b.revision)
 }

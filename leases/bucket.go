@@ -9,8 +9,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Outcomes of a bucketStore that callers tell apart. Any other error of Put and
-// Delete leaves the outcome unknown.
+// Errors of a bucketStore that callers distinguish. After any other error of Put or Delete the
+// outcome is unknown.
 var (
 	errMismatch = errors.New("leases: revision has changed")
 	errNotFound = errors.New("leases: no such key")
@@ -25,13 +25,14 @@ type entry struct {
 	Deleted  bool
 }
 
-// update is an entry, or the word that all present entries were delivered.
+// update is an entry; or, if Ready, the sign that all entries which were there have been
+// delivered.
 type update struct {
 	entry
 	Ready bool
 }
 
-// bucketStore is what leases need of a key-value store.
+// bucketStore is the key-value store that leases need. Tests have one that fails and lags.
 type bucketStore interface {
 	// Get returns the state of key, errNotFound if it never existed; a deleted
 	// key may be returned as such. It may lag behind writes.
@@ -69,7 +70,7 @@ func (e *entry) lease() (Lease, error) {
 // natsBucket is a bucketStore on a JetStream key-value bucket.
 type natsBucket struct{ kv jetstream.KeyValue }
 
-// markerTTL is how long the bucket remembers that a key was deleted.
+// markerTTL is how long the bucket keeps the marker of a deleted key.
 const markerTTL = 10 * time.Minute
 
 func lookupBucket(ctx context.Context, js jetstream.JetStream, name string) (bucketStore, error) {
@@ -94,6 +95,7 @@ func openBucket(ctx context.Context, js jetstream.JetStream, name string, replic
 		Replicas:       replicas,
 		LimitMarkerTTL: markerTTL,
 	})
+	// Another process has created it meanwhile, perhaps with other replicas: it stays as it is.
 	if errors.Is(err, jetstream.ErrBucketExists) {
 		return lookupBucket(ctx, js, name)
 	}
@@ -118,7 +120,7 @@ func (b *natsBucket) Put(ctx context.Context, key string, value []byte, last uin
 	var revision uint64
 	var err error
 	if last == 0 {
-		revision, err = b.kv.Create(ctx, key, value)
+		revision, err = b.kv.Create(ctx, key, value) // also in place of a deleted key's marker
 	} else {
 		revision, err = b.kv.Update(ctx, key, value, last)
 	}
@@ -130,8 +132,8 @@ func (b *natsBucket) Delete(ctx context.Context, key string, last uint64) error 
 	if last != 0 {
 		opts = append(opts, jetstream.LastRevision(last))
 	}
-	// A purge leaves a marker that goes by itself. A bucket made by other hands
-	// may not allow that; then a plain marker stays.
+	// A purge leaves a marker that expires by itself. A bucket that somebody else made may
+	// not allow that; then a marker stays that does not expire.
 	err := b.kv.Purge(ctx, key, append(opts, jetstream.PurgeTTL(markerTTL))...)
 	if isAPIError(err) && !isMismatch(err) {
 		err = b.kv.Purge(ctx, key, opts...)
@@ -178,7 +180,7 @@ func (b *natsBucket) Watch(ctx context.Context, patterns ...string) (<-chan upda
 			}
 			select {
 			case out <- u:
-			case <-ctx.Done(): // go on reading: the client waits for room
+			case <-ctx.Done(): // keep reading to the end: the client waits for room in Updates
 			}
 		}
 	}()

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// clock tells the time since an arbitrary moment. Leases are measured with one
-// that counts the time that the machine was suspended; the timers of Go do not,
-// so whoever waits on a timer looks at the clock again when it has run out.
+// clock returns the time since an arbitrary moment. Leases are measured with a clock that
+// counts the time during which the machine was suspended. The timers of Go do not count it,
+// so code that waits on a timer reads the clock again when the timer has fired.
 type clock func() time.Duration
 
 // retryPause is a pause that doubles, with jitter.
@@ -43,8 +43,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// spread returns between nine tenths of d and d, so that renewals that began
-// together do not stay together.
+// spread returns between nine tenths of d and d, so that renewals which began at the same
+// moment drift apart.
 func spread(d time.Duration) time.Duration {
 	if d < 10 {
 		return d

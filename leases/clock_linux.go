@@ -10,10 +10,11 @@ import (
 
 // newBootClock returns CLOCK_BOOTTIME: monotonic, and counting suspended time.
 //
-// Reading it is a system call, while Go reads the wall clock and its monotonic
-// one without. A suspension moves the wall clock and not the monotonic one, so
-// as long as the two keep their distance nothing was suspended, and the
-// monotonic clock tells the time since the last system call.
+// Reading it is a system call, while Go reads the wall clock and its monotonic clock without
+// one. A suspension moves the wall clock and not the monotonic one. So while the two keep
+// their distance the machine was not suspended, and CLOCK_BOOTTIME is the monotonic clock
+// plus an offset that stays. If somebody sets the wall clock the distance changes too, and
+// costs one system call.
 func newBootClock() clock {
 	type reading struct {
 		distance time.Duration // from the monotonic clock to the wall clock

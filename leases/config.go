@@ -92,9 +92,8 @@ type Config struct {
 	// at most TTL/3.
 	RenewInterval time.Duration `yaml:"renewInterval"`
 
-	// BalanceInterval is the time between two looks at whether this process
-	// holds too much. Freed leases are taken at once and do not wait for it.
-	// Default 1s.
+	// BalanceInterval is the time between two checks whether this process holds too
+	// much. Freed leases are taken at once and do not wait for it. Default 1s.
 	BalanceInterval time.Duration `yaml:"balanceInterval"`
 
 	// WeightInterval is the least time between two changes of a lease's
@@ -118,7 +117,7 @@ type Config struct {
 	// RetryBackoffMax bounds RetryBackoff's growth. Default 1m.
 	RetryBackoffMax time.Duration `yaml:"retryBackoffMax"`
 
-	// TakeMax bounds the leases that are being taken at one moment. Default 32.
+	// TakeMax bounds the leases that this process is taking at the same time. Default 32.
 	TakeMax int `yaml:"takeMax"`
 
 	// Group names the members that share one set of resources, such as "store"
@@ -138,11 +137,11 @@ type Config struct {
 	// Host is shown to operators beside the holder. Informative.
 	Host string `yaml:"-"`
 
-	// Level is shown to whoever asks for [Processes]: what the process can read of what
-	// others write. No lease depends on it.
+	// Level is the feature level that this process can read; [Processes] returns it. No lease
+	// depends on it.
 	Level int `yaml:"-"`
 
-	// Log receives what happens to leases. Default slog.Default().
+	// Log receives messages about leases. Default slog.Default().
 	Log *slog.Logger `yaml:"-"`
 }
 
@@ -162,8 +161,9 @@ var (
 	validNode  = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
 )
 
-// withDefaults returns c with defaults filled in, or all that is wrong with it.
+// withDefaults returns c with its defaults, and an error that names all wrong fields.
 func (c Config) withDefaults() (Config, error) {
+	// TTL first: RenewInterval's default and limit follow from it.
 	setDefault(&c.Bucket, DefaultBucket)
 	setDefault(&c.Replicas, 1)
 	setDefault(&c.TTL, DefaultTTL)
@@ -184,6 +184,8 @@ func (c Config) withDefaults() (Config, error) {
 	check(c.Replicas >= 1 && c.Replicas <= replicasMax, "replicas %d is not between 1 and %d", c.Replicas, replicasMax)
 	check(c.TTL >= ttlMin, "ttl %v is below %v", c.TTL, ttlMin)
 	check(c.TTL <= ttlMax, "ttl %v is above %v", c.TTL, ttlMax)
+	// A third: after a failed renewal the next one still comes before trust ends, at six
+	// sevenths of TTL.
 	check(c.RenewInterval > 0 && c.RenewInterval <= c.TTL/3, "renewInterval %v is not between 0 and a third of ttl %v", c.RenewInterval, c.TTL)
 	check(c.BalanceInterval > 0, "balanceInterval %v is not above 0", c.BalanceInterval)
 	check(c.WeightInterval > 0, "weightInterval %v is not above 0", c.WeightInterval)
@@ -205,9 +207,9 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// margin is what a holder's trust ends before its lease can pass on: room for
-// the time between a look at the clock and the end of what rests on it, and for
-// clocks that do not run equally fast.
+// margin is how long before its lease can pass on a holder's trust ends. It covers the time
+// between reading the clock and the end of the work that relies on it, and clocks that do
+// not run equally fast.
 func (c *Config) margin() time.Duration { return c.TTL / 7 }
 
 // takeInterval is how long a free lease waits for the member that should take

@@ -18,8 +18,8 @@ const (
 	nodeFile = "node-id"
 )
 
-// DirLock is the exclusive right of this process to a node directory. The
-// operating system ends it with the process, however that ends.
+// DirLock is the exclusive right of this process to a node directory. The operating system
+// ends it when the process ends, also after kill -9.
 type DirLock struct {
 	dir   string
 	node  string
@@ -41,8 +41,8 @@ func (e *DirLockedError) Error() string {
 	return fmt.Sprintf("directory %s is in use by %s; stop it or choose another directory", e.Dir, who)
 }
 
-// LockDir makes dir if it is missing, locks it, and gives it a node id if it has
-// none. The error is a *DirLockedError if another process has the lock.
+// LockDir creates dir if it is missing, locks it, and gives it a node id if it has none. The
+// error is a *DirLockedError if another process has the lock.
 func LockDir(dir string) (*DirLock, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make node directory: %w", err)
@@ -64,7 +64,8 @@ func LockDir(dir string) (*DirLock, error) {
 }
 
 func (d *DirLock) prepare(path string) error {
-	// Written in place: the lock is on this file, not on its name.
+	// Written in place, not renamed: the lock is on the file and not on its name, so a process
+	// that opened the old file could lock it too.
 	if err := os.WriteFile(path, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644); err != nil {
 		return fmt.Errorf("write process id: %w", err)
 	}
@@ -73,7 +74,7 @@ func (d *DirLock) prepare(path string) error {
 	return err
 }
 
-// lockPID reads who has the lock, 0 if that cannot be read.
+// lockPID returns the id of the process that has the lock, 0 if it cannot be read.
 func lockPID(path string) int {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -100,6 +101,8 @@ func nodeID(path string) (string, error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("read node id: %w", err)
 	}
+	// Written whole, because leases are taken in its name: half of an id after a crash would
+	// be another node.
 	id := newID(10)
 	temporary := path + ".new"
 	if err := writeSynced(temporary, id+"\n"); err != nil {
@@ -120,12 +123,10 @@ func writeSynced(path, text string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// Node returns the id of the directory, which stays the same for its life. It
-// is for Config.Node.
+// Node returns the id of the directory, for Config.Node. It never changes.
 func (d *DirLock) Node() string { return d.node }
 
-// Close gives the directory back. Managers that rely on the lock must have
-// returned from Run.
+// Close releases the lock. Managers that rely on it must have returned from Run.
 func (d *DirLock) Close() error {
 	if err := d.flock.Close(); err != nil {
 		return fmt.Errorf("unlock %s: %w", d.dir, err)

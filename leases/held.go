@@ -23,42 +23,42 @@ type Held struct {
 	trust       context.Context //nolint:containedctx // a Held is a scope
 	cancelTrust context.CancelCauseFunc
 
-	until    atomic.Int64 // clock reading at which the lease is valid no more; 0: never again
+	until    atomic.Int64 // reading of clock from which the lease is not valid; 0: for good
 	born     time.Time
 	progress atomic.Int64 // time since born of the last Progress
 
 	// Owned by the manager's loop, which looks at the lease every tick.
-	looked  time.Duration // when it did last
-	excused time.Duration // until when a renewal may come late, as the look did
+	checkedAt    time.Duration // when it did last
+	excusedUntil time.Duration // until when a renewal may come late, as the look did
 
-	nudge   chan struct{} // holds a token: renew at once
-	turn    chan struct{} // holds one token: the right to use writer
-	w       writer
-	last    time.Duration // begin of the last renewal; guarded by turn
-	weighed time.Duration // when the weight was published; guarded by turn
+	nudge      chan struct{} // holds a token: renew at once
+	writeToken chan struct{} // holds one token: the right to use writer
+	w          writer
+	renewedAt  time.Duration // begin of the last renewal; guarded by turn
+	weighed    time.Duration // when the weight was published; guarded by turn
 
 	mu         sync.Mutex
-	over       bool // trust has ended for good
+	trustEnded bool // trust has ended for good
 	taken      bool // the record is another's: nothing to release
 	ending     bool // Context has ended, trust has not
 	endingAt   time.Duration
 	checkpoint []byte
 }
 
-// newHeld returns a lease whose record was stored by w in a try begun at start.
+// newHeld returns a lease whose record w stored, by a try that was begun at start.
 func newHeld(ctx context.Context, m *Manager, resource string, w writer, start time.Duration) *Held {
 	h := &Held{
 		cfg: &m.cfg, clock: m.clock, weight: m.weightOf,
 		resource: resource, epoch: w.rec.Epoch, checkpoint: w.rec.Checkpoint,
-		w: w, last: start, weighed: start, looked: start, born: time.Now(),
-		turn: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
+		w: w, renewedAt: start, weighed: start, checkedAt: start, born: time.Now(),
+		writeToken: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
 	}
-	h.w.landed = h.extend
+	h.w.onStored = h.extend
 	h.trust, h.cancelTrust = context.WithCancelCause(ctx)
 	h.ctx, h.cancel = context.WithCancelCause(h.trust)
 	h.extend(start)
 	h.Progress()
-	h.turn <- struct{}{}
+	h.writeToken <- struct{}{}
 	return h
 }
 
@@ -86,18 +86,18 @@ func (h *Held) Context() context.Context { return h.ctx }
 // when Config.DrainTimeout has passed since Context ended. Work at hand is
 // abandoned then.
 //
-// A process that was stopped, starved or suspended cannot end anything in time.
-// When it runs again the lease is in doubt: Valid is false, and Trust goes on for
-// up to Config.RenewInterval more, until a renewal shows whether another has taken
-// the lease. What must be exact asks Valid.
+// A process that was stopped, starved or suspended cannot end Trust in time. When it runs
+// again the lease is in doubt: Valid is false, and Trust goes on for up to
+// Config.RenewInterval more, until a renewal shows whether another has taken the lease.
+// Code that must be exact asks Valid.
 func (h *Held) Trust() context.Context { return h.trust }
 
 // Valid reports whether the lease is held at this moment. It reads the clock and
 // costs no I/O. It may become true again while Trust has not ended.
 func (h *Held) Valid() bool { return int64(h.clock()) < h.until.Load() }
 
-// Progress says that the holder's work turned. Work must call it at least once
-// in Config.StallTimeout, also when there is nothing to do.
+// Progress says that the holder's work is alive. Work must call it at least once in
+// Config.StallTimeout, also when it has nothing to do.
 func (h *Held) Progress() { h.progress.Store(int64(time.Since(h.born))) }
 
 // progressed returns when Progress was called last.
@@ -121,20 +121,22 @@ func (h *Held) Save(ctx context.Context, checkpoint []byte) error {
 
 // write stores a change and extends trust.
 func (h *Held) write(ctx context.Context, change func(*leaseRecord)) error {
+	// The write ends with the caller's context or with Trust, whichever ends first.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stop := context.AfterFunc(h.trust, func() { cancel(ErrLost) }) //nolint:contextcheck // two scopes meet here
 	defer stop()
 	select {
-	case <-h.turn:
-		defer func() { h.turn <- struct{}{} }()
+	case <-h.writeToken:
+		defer func() { h.writeToken <- struct{}{} }()
 	case <-ctx.Done():
 		return fmt.Errorf("save checkpoint of %s: %w", h.resource, context.Cause(ctx))
 	}
 	if h.trust.Err() != nil {
 		return ErrLost
 	}
-	// A lease in doubt is renewed too: the write is refused if another has taken it.
+	// Valid is not asked: a lease in doubt is renewed too, and the write is refused if another
+	// has taken it.
 	begun := h.clock()
 	start, err := h.w.put(ctx, func(r *leaseRecord) {
 		h.refresh(r)
@@ -142,7 +144,7 @@ func (h *Held) write(ctx context.Context, change func(*leaseRecord)) error {
 	})
 	meters.renewed(ctx, h.cfg.Group, h.clock()-begun, err)
 	if _, taken := errors.AsType[*takenError](err); taken {
-		h.lose()
+		h.loseToOther()
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if err != nil {
@@ -151,14 +153,14 @@ func (h *Held) write(ctx context.Context, change func(*leaseRecord)) error {
 		}
 		return err
 	}
-	h.last = start
+	h.renewedAt = start
 	h.mu.Lock()
 	h.checkpoint = h.w.rec.Checkpoint
 	h.mu.Unlock()
 	return nil
 }
 
-// refresh sets what every write carries.
+// refresh sets the fields that every write of the holder carries.
 func (h *Held) refresh(r *leaseRecord) {
 	r.TTL = h.cfg.TTL.Milliseconds()
 	r.Progress = h.progressed().UnixMilli()
@@ -169,21 +171,27 @@ func (h *Held) refresh(r *leaseRecord) {
 	}
 }
 
-// weightChanged tells a change from a swing around the rounding's edge.
+// weightChanged reports whether a weight has left the published one far enough. Published
+// weights are powers of two, and rounding turns at a factor of 1.41. A weight that swings
+// around that edge would be published again and again, so a change needs 1.75:
+//
+//	published 2, weight 3.0   rounds to 4, no change yet
+//	published 2, weight 3.5   4 is published
+//	published 4, weight 3.0   no change back
 func weightChanged(published, w float64) bool {
 	w = min(max(w, weightMin), weightMax)
 	return w >= published*1.75 || w <= published/1.75
 }
 
-// keep renews the lease until ctx ends or the lease is lost.
-func (h *Held) keep(ctx context.Context) {
+// renewLoop renews the lease until ctx ends or the lease is lost.
+func (h *Held) renewLoop(ctx context.Context) {
 	for {
 		due := h.lastRenewal(ctx) + h.cfg.RenewInterval - h.clock()
-		if !h.rest(ctx, spread(max(due, time.Millisecond))) {
+		if !h.waitDue(ctx, spread(max(due, time.Millisecond))) {
 			return
 		}
 		if h.lastRenewal(ctx)+h.cfg.RenewInterval*3/4 > h.clock() {
-			continue // saved meanwhile
+			continue // a checkpoint was saved meanwhile, which renews too
 		}
 		if err := h.write(ctx, func(*leaseRecord) {}); err != nil && h.trust.Err() != nil {
 			if ctx.Err() == nil {
@@ -194,9 +202,8 @@ func (h *Held) keep(ctx context.Context) {
 	}
 }
 
-// rest waits for d, or until the lease is to be renewed at once. It reports false
-// when ctx has ended.
-func (h *Held) rest(ctx context.Context, d time.Duration) bool {
+// waitDue waits for d, or for a nudge to renew at once. It reports false if ctx has ended.
+func (h *Held) waitDue(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -207,29 +214,30 @@ func (h *Held) rest(ctx context.Context, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-// lastRenewal returns when the last renewal began; it waits for one in progress.
+// lastRenewal returns when the last renewal began. It waits for a renewal in progress.
 func (h *Held) lastRenewal(ctx context.Context) time.Duration {
 	select {
-	case <-h.turn:
-		defer func() { h.turn <- struct{}{} }()
-		return h.last
+	case <-h.writeToken:
+		defer func() { h.writeToken <- struct{}{} }()
+		return h.renewedAt
 	case <-ctx.Done():
 		return 0
 	}
 }
 
-// extend trusts a renewal that was begun at start.
+// extend extends trust because of a renewal that was begun at start. Trust counts from the
+// beginning: others count from when they see the renewal, which is later.
 func (h *Held) extend(start time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	until := int64(start + h.cfg.TTL - h.cfg.margin())
-	if !h.over && until > h.until.Load() {
+	if !h.trustEnded && until > h.until.Load() {
 		h.until.Store(until)
 	}
 }
 
-// end asks the work to end while the lease is kept.
-func (h *Held) end(cause error) {
+// endWork asks the work to end. The lease is still renewed.
+func (h *Held) endWork(cause error) {
 	h.mu.Lock()
 	if !h.ending {
 		h.ending, h.endingAt = true, h.clock()
@@ -238,56 +246,59 @@ func (h *Held) end(cause error) {
 	h.cancel(cause)
 }
 
-// finish ends trust for good.
-func (h *Held) finish(cause error) {
+// endTrust ends trust for good.
+func (h *Held) endTrust(cause error) {
 	h.mu.Lock()
-	h.over = true
+	h.trustEnded = true
 	h.until.Store(0)
 	h.mu.Unlock()
-	h.cancelTrust(cause) // first, so that whoever sees Context end with ErrLost sees Trust ended
+	h.cancelTrust(cause) // first: code that sees Context end with ErrLost must see Trust ended
 	h.cancel(cause)
 }
 
-// lose ends trust because the record is another's.
-func (h *Held) lose() {
+// loseToOther ends trust because the record is another's.
+func (h *Held) loseToOther() {
 	h.mu.Lock()
 	h.taken = true
 	h.mu.Unlock()
-	h.finish(ErrLost)
+	h.endTrust(ErrLost)
 }
 
-// check ends what has to end at this moment: trust that has run out, work that
-// does not turn, work that does not end.
+// checkDue ends what has to end at this moment: trust that has run out, work that makes no
+// progress, work that does not end. The manager's loop calls it every tick.
 //
-// A lease that runs out while this process looks on, tick by tick, was tried to be
-// renewed in vain: the bucket is out of reach, and it is given up. If the look
-// itself is late, the renewals were too, and nothing is known; so they are given
-// the time of one before the lease is judged.
-func (h *Held) check() {
+// If a lease runs out while the ticks come in time, renewals were tried and failed: the
+// bucket is out of reach, and the lease is given up. If the tick itself is late, this
+// process did not run, and its renewals were late too, so nothing is known. Then they get
+// the time of one renewal before the lease is given up:
+//
+//	ticks 1 2 3 4 5 6 7 8    runs out at 6: lost
+//	ticks 1 2 - - - - - 8    has run out at 8: in doubt, until 8 + RenewInterval
+func (h *Held) checkDue() {
 	h.mu.Lock()
-	over, ending, endingAt := h.over, h.ending, h.endingAt
+	over, ending, endingAt := h.trustEnded, h.ending, h.endingAt
 	h.mu.Unlock()
 	now := h.clock()
-	if now-h.looked >= h.cfg.RenewInterval/2 {
-		h.excused = now + h.cfg.RenewInterval
+	if now-h.checkedAt >= h.cfg.RenewInterval/2 {
+		h.excusedUntil = now + h.cfg.RenewInterval
 	}
-	h.looked = now
+	h.checkedAt = now
 	switch {
 	case over:
-	case !h.Valid() && now < h.excused:
+	case !h.Valid() && now < h.excusedUntil: // in doubt
 		h.renewNow()
 	case !h.Valid():
-		h.finish(ErrLost)
+		h.endTrust(ErrLost)
 	case ending:
 		if h.clock()-endingAt >= h.cfg.DrainTimeout {
-			h.finish(context.Cause(h.ctx))
+			h.endTrust(context.Cause(h.ctx))
 		}
 	case h.cfg.StallTimeout > 0 && time.Since(h.progressed()) >= h.cfg.StallTimeout:
-		h.finish(ErrStalled)
+		h.endTrust(ErrStalled)
 	}
 }
 
-// renewNow has the lease renewed at once, unless that is under way.
+// renewNow makes renewLoop renew the lease at once. A renewal under way is enough.
 func (h *Held) renewNow() {
 	select {
 	case h.nudge <- struct{}{}:
@@ -295,13 +306,13 @@ func (h *Held) renewNow() {
 	}
 }
 
-// release frees the lease after the work has returned with err and trust has
-// ended. It tries until ctx ends. A lease that is another's is left alone. It
-// returns the failures in a row.
+// release frees the lease after the work has returned with err and trust has ended. It tries
+// until ctx ends. It leaves a lease alone that another has taken. attempts is the number of
+// failures in a row.
 func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 	select {
-	case <-h.turn:
-		defer func() { h.turn <- struct{}{} }()
+	case <-h.writeToken:
+		defer func() { h.writeToken <- struct{}{} }()
 	case <-ctx.Done():
 		return 1, context.Cause(ctx)
 	}
@@ -321,6 +332,8 @@ func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 		if err != nil {
 			r.LastError, r.Attempts = clip(err.Error(), errorBytesMax), attempts
 		}
+		// The next holding takes the epoch after this one, and so passes the fence that this
+		// one met.
 		if behind, ok := errors.AsType[*EpochBehindError](err); ok {
 			r.Epoch = max(r.Epoch, behind.Seen)
 		}
@@ -331,7 +344,7 @@ func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 	return attempts, putErr
 }
 
-// clip cuts s to at most n bytes, between characters, and leaves no mark: the text is
+// clip cuts s to at most n bytes, between characters. It adds no mark, because the text is
 // stored.
 func clip(s string, n int) string {
 	if len(s) <= n {

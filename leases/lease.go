@@ -14,14 +14,13 @@ import (
 	"github.com/millrace/millrace/leases/bucket"
 )
 
-// Lease is what the bucket says of one resource, for operators and for
-// [Balance].
+// Lease is the state of one resource as the bucket has it, for operators and for [Balance].
 type Lease struct {
 	Group    string
 	Resource string
 
-	// Owner is the holder, "node/incarnation". It is empty when the lease is
-	// free. An owner that died stands here until another takes the lease.
+	// Owner is the holder, "node/incarnation". It is empty when the lease is free. A dead
+	// owner stays here until another takes the lease.
 	Owner string
 
 	// Last is the owner before the lease became free.
@@ -30,29 +29,29 @@ type Lease struct {
 	// Host is where the owner runs.
 	Host string
 
-	// Epoch grows at every hand-over and never goes back.
+	// Epoch grows each time the lease is taken, and never goes back.
 	Epoch uint64
 
-	// Weight is the resource's cost beside an ordinary one's of 1, as its last
-	// holder published it.
+	// Weight is the resource's cost as its last holder published it; an ordinary resource
+	// has 1.
 	Weight float64
 
 	Checkpoint []byte
 
-	// LastError is what the work returned last; Attempts counts the failures in
-	// a row. [Held.Save] clears both.
+	// LastError is the last error that the work returned; Attempts counts the failures
+	// in a row. [Held.Save] clears both.
 	LastError string
 	Attempts  int
 
-	// Acquired and Progress are the holder's wall clock when it took the lease
-	// and when it last called [Held.Progress], as of the last renewal. They are
-	// for people, no decision rests on them.
+	// Acquired and Progress are the readings of the holder's wall clock when it took the
+	// lease and when it last called [Held.Progress], as of the last renewal. They are for
+	// people; no decision depends on them.
 	Acquired, Progress time.Time
 
 	// Revision is the bucket's revision of this state.
 	Revision uint64
 
-	// Removed says that the record was deleted; only Watch reports it.
+	// Removed says that the record was deleted. List leaves such leases out.
 	Removed bool
 }
 
@@ -88,13 +87,13 @@ func List(ctx context.Context, js jetstream.JetStream, name string) ([]Lease, er
 	}
 	entries, err := watched(ctx, b, leasePrefix+">")
 	if _, refused := errors.AsType[*nats.APIError](err); refused {
-		// Who may only read has no consumers that push; each lease is read by itself.
+		// A client that may only read gets no consumer that pushes. Each lease is read below.
 		entries, err = map[string]entry{}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list leases in %s: %w", name, err)
 	}
-	// What was written while the watch began is missing from it.
+	// A watch lacks a key that is written while it begins, see package bucket. Keys has them all.
 	keys, err := bucket.Keys(ctx, js, name, leasePrefix+">")
 	if err != nil {
 		return nil, err
@@ -129,8 +128,8 @@ func List(ctx context.Context, js jetstream.JetStream, name string) ([]Lease, er
 	return leases, errors.Join(errs...)
 }
 
-// watched returns the entries, by their keys, that a watch has at first: the last one of
-// a key that comes twice because it changes meanwhile.
+// watched returns the entries, by key, that a watch delivers until it is ready. Of a key that
+// changes meanwhile, and so comes twice, it returns the last entry.
 func watched(ctx context.Context, b bucketStore, pattern string) (map[string]entry, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -155,9 +154,9 @@ func watched(ctx context.Context, b bucketStore, pattern string) (map[string]ent
 	}
 }
 
-// Forget deletes the record of a resource with its epoch and checkpoint. Call
-// it only for a name that is never used again: the next lease of that name
-// would start at epoch 1, which fences refuse. A missing record is no error.
+// Forget deletes the record of a resource, with its epoch and checkpoint. Call it only for
+// a name that is never used again: the next lease of that name would begin at epoch 1,
+// which fences refuse. It is no error if there is no record.
 func Forget(ctx context.Context, js jetstream.JetStream, bucket, group, resource string) error {
 	b, err := lookupBucket(ctx, js, cmp.Or(bucket, DefaultBucket))
 	if errors.Is(err, jetstream.ErrBucketNotFound) {

@@ -14,50 +14,50 @@ import (
 // eventsMax bounds the events that wait for the loop.
 const eventsMax = 256
 
-// loop is one Run of a Manager. Its fields belong to the goroutine of run,
-// except where noted; others speak to it through events.
+// loop is one Run of a Manager. Other goroutines communicate with it through events.
 type loop struct {
 	*Manager
 	work Work
 
-	done   <-chan struct{} // closed when run returns
-	events chan any
-	kick   chan struct{} // holds a token: make the watch anew
-	tasks  sync.WaitGroup
+	// Used by all goroutines of the run.
+	done    <-chan struct{} // closed when run returns
+	events  chan any
+	rewatch chan struct{} // holds a token: open a new watch
+	tasks   sync.WaitGroup
 
-	view   *view
-	fresh  *view                    // the snapshot being delivered, or nil
-	local  map[string]*local        // resources with something going on here
-	pauses map[string]pausedFor     // resources that this process does not take for now
-	vacant map[string]vacancy       // wanted resources that are free
-	slow   map[string]time.Duration // nodes that let a free lease lie, and until when that counts
-	digest uint64
+	// All that follows belongs to the goroutine of run.
+	view     *view
+	snapshot *view                    // the snapshot being delivered, or nil
+	local    map[string]*local        // resources that this process is taking, holds or releases
+	pauses   map[string]pausedFor     // resources that this process does not take for now
+	vacant   map[string]vacancy       // wanted resources that are free
+	slow     map[string]time.Duration // nodes that did not take a free lease, and until when they get none
+	digest   uint64
 
-	dirty    bool          // a round is due
-	balance  time.Duration // when leases are next given up
-	beatSeen time.Duration // when the watch last showed this process's own beat, or was made
-	reached  time.Duration // since when the bucket takes this process's beats
-	draining bool
+	dirty          bool          // a round is due
+	balance        time.Duration // when leases are next given up
+	beatSeen       time.Duration // when the watch last showed this process's own beat, or was made
+	reachableSince time.Duration // since when the bucket takes this process's beats
+	draining       bool
 }
 
-// local is a resource that this process is taking, holds or releases.
+// local is a resource that this process is taking, holds, or releases.
 type local struct {
 	held *Held // nil while taking
 }
 
-// pausedFor tells until when a resource is not taken, and whether the group is
-// told.
+// pausedFor is a time during which this process does not take a resource. decline says that
+// the group is told.
 type pausedFor struct {
 	until   time.Duration
 	decline bool
 }
 
-// vacancy is a free lease: since when it is seen to be free, and whom the plan
-// wants to take it since when.
+// vacancy is a free lease.
 type vacancy struct {
-	since  time.Duration
-	holder string
-	named  time.Duration
+	since  time.Duration // since when this process sees it free
+	holder string        // the member that is to take it by the present plan
+	named  time.Duration // since when it is that member
 }
 
 // Events of the loop beside updates of the watch.
@@ -82,15 +82,16 @@ type (
 func newLoop(m *Manager, work Work) *loop {
 	return &loop{
 		Manager: m, work: work,
-		events: make(chan any, eventsMax), kick: make(chan struct{}, 1),
+		events: make(chan any, eventsMax), rewatch: make(chan struct{}, 1),
 		view: newView(m.cfg.Group), local: make(map[string]*local),
 		pauses: make(map[string]pausedFor), slow: make(map[string]time.Duration),
 		vacant: make(map[string]vacancy),
 	}
 }
 
-// run takes and gives until ctx ends, and drains.
+// run takes leases and gives them up until ctx ends, and then drains.
 func (l *loop) run(ctx context.Context) error {
+	// runCtx outlives ctx, because leases are renewed and released during the drain.
 	runCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	l.done = runCtx.Done()
@@ -107,11 +108,13 @@ func (l *loop) run(ctx context.Context) error {
 	})
 	l.log.Info("lease manager running", "ttl", l.cfg.TTL)
 
-	l.reached = l.clock()
+	l.reachableSince = l.clock()
 	l.resourcesChanged()
-	err := errors.Join(l.turn(ctx, runCtx), l.drain(runCtx))
+	err := errors.Join(l.handleEvents(ctx, runCtx), l.drain(runCtx))
 	stopBeat()
 	<-beaten
+	// After the beats have stopped, which would bring the record back. A superseded process
+	// leaves it alone: it is its successor's.
 	if !errors.Is(err, ErrSuperseded) {
 		leaveCtx, left := context.WithTimeout(runCtx, l.cfg.RenewInterval)
 		if err := l.beat.leave(leaveCtx); err != nil {
@@ -124,9 +127,9 @@ func (l *loop) run(ctx context.Context) error {
 	return err
 }
 
-// turn handles events until ctx ends, or until this process is superseded; then
-// every lease is lost. What it starts belongs to runCtx.
-func (l *loop) turn(ctx, runCtx context.Context) error {
+// handleEvents handles events until ctx ends, or until this process is superseded, when every
+// lease is lost. Goroutines that it starts live until runCtx ends.
+func (l *loop) handleEvents(ctx, runCtx context.Context) error {
 	ticker := time.NewTicker(l.tick())
 	defer ticker.Stop()
 	for {
@@ -135,24 +138,25 @@ func (l *loop) turn(ctx, runCtx context.Context) error {
 			return nil
 		case event := <-l.events:
 			if gone, ok := event.(superseded); ok {
-				l.abandon()
+				l.abandonAll()
 				return gone.err
 			}
 			l.handle(runCtx, event)
 		case <-l.changed:
 			l.resourcesChanged()
 		case <-ticker.C:
-			l.look(runCtx)
+			l.doDue(runCtx)
 		}
-		// A burst of events costs one round.
+		// A burst of events costs one round. Without a whole view there is nothing to decide
+		// on: every lease that was not delivered yet would look free.
 		if l.dirty && l.view.ready && len(l.events) == 0 {
 			l.dirty = false
-			l.round(runCtx)
+			l.balanceRound(runCtx)
 		}
 	}
 }
 
-// tick is the time between two looks at the clock.
+// tick is the time between two readings of the clock.
 func (l *loop) tick() time.Duration {
 	return max(min(l.cfg.RenewInterval/8, 250*time.Millisecond), time.Millisecond)
 }
@@ -163,7 +167,7 @@ func (l *loop) drain(runCtx context.Context) error {
 	l.publish()
 	for _, task := range l.local {
 		if task.held != nil {
-			task.held.end(ErrDraining)
+			task.held.endWork(ErrDraining)
 		}
 	}
 	ticker := time.NewTicker(l.tick())
@@ -176,33 +180,33 @@ func (l *loop) drain(runCtx context.Context) error {
 		case event := <-l.events:
 			if gone, ok := event.(superseded); ok {
 				err = gone.err
-				l.abandon()
+				l.abandonAll()
 				continue
 			}
 			l.handle(runCtx, event)
 		case <-ticker.C:
-			l.guard()
+			l.checkHeld()
 		}
 	}
 	if len(l.local) == 0 {
 		return err
 	}
-	l.abandon()
+	l.abandonAll()
 	names := slices.Sorted(maps.Keys(l.local))
 	return errors.Join(err, fmt.Errorf("%w: %s", ErrDrainTimeout, strings.Join(names, ", ")))
 }
 
-// abandon ends the trust in all leases; their records are left to expire or to
-// whoever has them.
-func (l *loop) abandon() {
+// abandonAll ends the trust in all leases. It leaves their records alone: they expire, or
+// another process has them.
+func (l *loop) abandonAll() {
 	for _, task := range l.local {
 		if task.held != nil {
-			task.held.lose()
+			task.held.loseToOther()
 		}
 	}
 }
 
-// send hands an event to the loop; it is dropped when run has returned.
+// send gives an event to the loop, and drops it if run has returned.
 func (l *loop) send(event any) {
 	select {
 	case l.events <- event:
@@ -210,13 +214,13 @@ func (l *loop) send(event any) {
 	}
 }
 
-// handle takes in one event.
+// handle handles one event.
 func (l *loop) handle(runCtx context.Context, event any) {
 	switch e := event.(type) {
 	case watchStarted:
-		l.fresh, l.beatSeen = newView(l.cfg.Group), l.clock()
+		l.snapshot, l.beatSeen = newView(l.cfg.Group), l.clock()
 	case update:
-		l.updated(e)
+		l.applyUpdate(e)
 	case takeEnded:
 		l.takeEnded(runCtx, e)
 	case workEnded:
@@ -226,21 +230,23 @@ func (l *loop) handle(runCtx context.Context, event any) {
 	}
 }
 
-// updated takes in what the watch delivered.
-func (l *loop) updated(u update) {
+// applyUpdate applies what the watch delivered. While a watch delivers its first entries they
+// go to a snapshot of their own, which replaces the view when it is whole: so records that
+// were deleted while no watch was open do not stay in the view.
+func (l *loop) applyUpdate(u update) {
 	now := l.clock()
 	if u.Ready {
-		l.view.replace(l.fresh, l.cfg.Node, now)
-		l.fresh, l.dirty = nil, true
+		l.view.replace(l.snapshot, l.cfg.Node, now)
+		l.snapshot, l.dirty = nil, true
 		for resource := range l.local {
-			l.compare(resource)
+			l.endIfTaken(resource)
 		}
 		l.publish()
 		return
 	}
 	v := l.view
-	if l.fresh != nil {
-		v = l.fresh
+	if l.snapshot != nil {
+		v = l.snapshot
 	}
 	resource, node, changed, err := v.apply(u.entry, now)
 	if err != nil && changed {
@@ -248,29 +254,31 @@ func (l *loop) updated(u update) {
 	}
 	if node == l.cfg.Node {
 		l.beatSeen = now
-		if m := v.members[node]; l.fresh == nil && m != nil && m.rec != nil && m.rec.Incarnation != l.incarnation {
-			l.beat.wake() // it will find out whether this process is superseded
+		if m := v.members[node]; l.snapshot == nil && m != nil && m.rec != nil && m.rec.Incarnation != l.incarnation {
+			l.beat.wake() // its write finds out whether this process is superseded
 		}
 	}
-	if !changed || l.fresh != nil {
+	if !changed || l.snapshot != nil {
 		return
 	}
+	// Something changed for this node, or a node took a lease: it is not idle.
 	l.dirty = true
 	delete(l.slow, node)
 	if seen := v.leases[resource]; seen != nil && seen.rec != nil {
 		delete(l.slow, nodeOf(seen.rec.Owner))
 	}
-	l.compare(resource)
+	l.endIfTaken(resource)
 }
 
-// compare ends trust in a held lease whose record has become another's.
-func (l *loop) compare(resource string) {
+// endIfTaken ends the trust in a held lease whose record another process has written. Only a
+// greater epoch counts: the watch may still show records from before this holding.
+func (l *loop) endIfTaken(resource string) {
 	task, seen := l.local[resource], l.view.leases[resource]
 	if task == nil || task.held == nil || seen == nil || seen.rec == nil {
 		return
 	}
 	if seen.rec.Epoch > task.held.epoch {
-		task.held.lose()
+		task.held.loseToOther()
 	}
 }
 
@@ -279,19 +287,21 @@ func (l *loop) resourcesChanged() {
 	l.digest = digest(wanted)
 	for resource, task := range l.local {
 		if _, found := slices.BinarySearch(wanted, resource); !found && task.held != nil {
-			task.held.end(ErrWithdrawn)
+			task.held.endWork(ErrWithdrawn)
 		}
 	}
 	l.dirty = true
 	l.publish()
 }
 
-// look does what is due by the clock.
-func (l *loop) look(runCtx context.Context) {
+// doDue does what is due by the clock.
+func (l *loop) doDue(runCtx context.Context) {
 	now := l.clock()
-	l.guard()
-	if _, at := l.beat.lastLanded(); now-at > l.cfg.RenewInterval*3/2 {
-		l.reached = now
+	l.checkHeld()
+	// This process's own beats are not stored, so it cannot reach the bucket, and knows nothing
+	// of the others.
+	if _, at := l.beat.lastStored(); now-at > l.cfg.RenewInterval*3/2 {
+		l.reachableSince = now
 		l.view.restartWaits(now)
 	}
 	for resource, pause := range l.pauses {
@@ -313,32 +323,32 @@ func (l *loop) look(runCtx context.Context) {
 	}
 	if now >= l.balance {
 		l.dirty = true
-		l.sweep(runCtx, now)
+		l.removeDeadMember(runCtx, now)
 	}
 	l.publish()
 	l.watchdog(now)
 }
 
-// canJudge reports whether the bucket has been in reach for long enough to judge
-// others by their silence.
-func (l *loop) canJudge(now time.Duration) bool { return now-l.reached >= 2*l.cfg.RenewInterval }
+// canJudge reports whether this process has reached the bucket for long enough that the
+// silence of another means something.
+func (l *loop) canJudge(now time.Duration) bool { return now-l.reachableSince >= 2*l.cfg.RenewInterval }
 
-// guard looks after the leases that are held.
-func (l *loop) guard() {
+// checkHeld checks each lease that is held, see Held.checkDue.
+func (l *loop) checkHeld() {
 	for _, task := range l.local {
 		if task.held != nil {
-			task.held.check()
+			task.held.checkDue()
 		}
 	}
 }
 
-// publish tells the group what this process takes.
+// publish tells the group which leases this process takes and which it declines.
 func (l *loop) publish() {
 	l.beat.set(l.draining || !l.view.ready, l.digest, l.declined())
 }
 
-// declined returns the resources that this process does not take for now: work
-// under them failed a moment ago, or lost its lease and has not returned yet.
+// declined returns the resources that this process does not take for now: the work under them
+// failed a moment ago, or it lost its lease and has not returned yet.
 func (l *loop) declined() []string {
 	var declined []string
 	for resource, pause := range l.pauses {
@@ -355,9 +365,10 @@ func (l *loop) declined() []string {
 	return slices.Compact(declined)
 }
 
-// sweep deletes the record of a member that is gone and will not come back
-// under its name.
-func (l *loop) sweep(runCtx context.Context, now time.Duration) {
+// removeDeadMember deletes the record of one member that is gone and will not come back under
+// its name: its node is not locked, and it has been silent for ten lifetimes. One at a
+// time, since nothing waits for it.
+func (l *loop) removeDeadMember(runCtx context.Context, now time.Duration) {
 	for node, m := range l.view.members {
 		if m.rec == nil || m.rec.Locked || now-m.since < 10*m.rec.ttl() {
 			continue

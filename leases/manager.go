@@ -26,15 +26,14 @@ type Manager struct {
 	beat        beat
 	started     atomic.Bool
 
-	mu        sync.Mutex
-	resources []string // ordered
+	mu        sync.Mutex // guards resources and weights
+	resources []string   // ordered
 	weights   map[string]float64
 	changed   chan struct{} // holds a token when resources or weights changed
 }
 
-// Open announces this process to the group and creates the bucket if it is
-// missing. From here on an earlier process of the same node is superseded, but
-// nothing is taken before Run.
+// Open announces this process to the group, and creates the bucket if it is missing. From
+// then on an earlier process of the same node is superseded. Run takes the leases.
 func Open(ctx context.Context, js jetstream.JetStream, cfg Config) (*Manager, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -54,7 +53,7 @@ func open(ctx context.Context, store bucketStore, now clock, cfg Config) (*Manag
 	case cfg.Node == "":
 		cfg.Node = newID(8)
 	case !cfg.NodeLocked:
-		// Another process may run under this node: be one's own.
+		// Another process may run under this node, so this one gets a node name of its own.
 		cfg.Node += "-" + incarnation
 	}
 	m := &Manager{
@@ -73,20 +72,22 @@ func open(ctx context.Context, store bucketStore, now clock, cfg Config) (*Manag
 // Holder returns "node/incarnation". The incarnation is new at every Open.
 func (m *Manager) Holder() string { return m.cfg.Node + "/" + m.incarnation }
 
-// SetResources sets what the group is to hold; each member is told the same
-// set, and while sets differ no lease moves between their members. A resource
-// that is held and no longer in the set is given up with ErrWithdrawn. Weights
-// are costs beside an ordinary resource's 1, such as a measured lag; those of
-// held resources are published to the group, rounded to powers of two between
-// 1/16 and 1024 and no more often than Config.WeightInterval. A missing weight
-// is 1. SetResources panics if a name is empty, longer than ResourceBytesMax, or not
-// UTF-8.
+// SetResources sets the resources that the group is to hold. Every member must be given the
+// same set; while sets differ, no lease moves between their members. A held resource that is
+// no longer in the set is given up with ErrWithdrawn.
+//
+// A weight is a resource's cost, such as a measured lag, where an ordinary resource costs 1.
+// A missing weight is 1. The weights of held resources are published to the group, rounded
+// to powers of two between 1/16 and 1024, at most once in Config.WeightInterval.
+//
+// SetResources panics if a name is empty, longer than ResourceBytesMax, or not UTF-8.
 func (m *Manager) SetResources(resources []string, weights map[string]float64) {
 	for _, resource := range resources {
 		if err := checkResource(resource); err != nil {
 			panic(err)
 		}
 	}
+	// Sorted and without doubles: members compare their sets by a digest of the names in order.
 	resources = slices.Compact(slices.Sorted(slices.Values(resources)))
 	m.mu.Lock()
 	m.resources, m.weights = resources, maps.Clone(weights)
@@ -109,8 +110,8 @@ func (m *Manager) weightOf(resource string) float64 {
 	return weightOrOne(m.weights[resource])
 }
 
-// Work is what is done under a lease. It returns when h.Context ends, or before
-// that when it cannot go on. ctx is h.Context().
+// Work is the function that runs under a lease. It returns when h.Context ends, or earlier if
+// it cannot continue. ctx is h.Context().
 type Work = func(ctx context.Context, h *Held) error
 
 // Run keeps a balanced share of the resources and runs work, in a goroutine of

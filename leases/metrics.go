@@ -32,6 +32,7 @@ func newInstruments(m meter.Meter) *instruments {
 
 func groupAttr(name string) attribute.KeyValue { return attribute.String("group", name) }
 
+// took and gave count the same lease, so held is their difference.
 func (i *instruments) took(ctx context.Context, groupName, how string) {
 	i.handovers.Add(ctx, 1, metric.WithAttributes(groupAttr(groupName), attribute.String("how", how)))
 	i.held.Add(ctx, 1, metric.WithAttributes(groupAttr(groupName)))
@@ -51,7 +52,8 @@ func (i *instruments) renewed(ctx context.Context, groupName string, took time.D
 		metric.WithAttributes(groupAttr(groupName), attribute.String("outcome", outcome)))
 }
 
-// causeName is the attribute for the end of a lease.
+// causeName returns the value of the attribute "cause". The values are few and fixed, so that
+// the metric has few series.
 func causeName(cause error) string {
 	switch {
 	case cause == nil:

@@ -13,12 +13,12 @@ import (
 	"github.com/millrace/millrace/leases/bucket"
 )
 
-// Process is a member of a group as its record tells of it.
+// Process is a member of a group, as its record describes it.
 type Process struct {
 	Group string `json:"group"`
 	Node  string `json:"node"`
 	Host  string `json:"host,omitempty"`
-	// Level is [Config.Level] of the process; 0 from releases that did not tell.
+	// Level is [Config.Level] of the process; 0 from releases that did not write it.
 	Level int `json:"level"`
 }
 
@@ -30,14 +30,15 @@ func (p *Process) String() string {
 	return fmt.Sprintf("%s %s on %s", p.Group, p.Node, p.Host)
 }
 
-// silentBeats is after how many lifetimes without a beat a process counts as ended here.
-// Members themselves take one lifetime of their own clocks; who looks once has only the
-// server's dates, and must rather name a process that is gone than miss one that is slow.
+// silentBeats is the number of lifetimes without a beat after which Processes counts a process
+// as ended. Members count one lifetime, on their own clocks. Processes looks once and has
+// only the server's dates; it is better that it names a process which is gone than that it
+// misses one which is slow.
 const silentBeats = 3
 
-// Processes returns the processes that take leases of a bucket, or may, ordered by group
-// and node. A bucket that does not exist has none. A record that cannot be read is an
-// error: who asks wants to know that nobody was missed.
+// Processes returns the processes that take leases of a bucket, or may take them, ordered by
+// group and node. A bucket that does not exist has none. A record that cannot be read is an
+// error, because callers rely on the list being complete.
 func Processes(ctx context.Context, js jetstream.JetStream, name string) ([]Process, error) {
 	name = cmp.Or(name, DefaultBucket)
 	kv, err := js.KeyValue(ctx, name)
@@ -55,13 +56,13 @@ func Processes(ctx context.Context, js jetstream.JetStream, name string) ([]Proc
 	if err != nil {
 		return nil, fmt.Errorf("list the processes in %s: %w", name, err)
 	}
-	var now time.Time // by the clock that the entries are dated by
+	var now time.Time // by the server's clock, by which the entries are dated too
 	if s, ok := status.(*jetstream.KeyValueBucketStatus); ok {
 		now = s.StreamInfo().TimeStamp
 	}
 	var all []Process
 	for _, e := range entries {
-		_, group, _, _ := splitKey(e.Key())
+		_, group, _, _ := splitKey(e.Key()) // the record does not repeat the group
 		rec, err := decodeMember(e.Key(), e.Value())
 		if err != nil {
 			return nil, err

@@ -69,6 +69,8 @@ func (r *memberRecord) holder() string { return r.Node + "/" + r.Incarnation }
 func (r *leaseRecord) ttl() time.Duration  { return boundTTL(r.TTL) }
 func (r *memberRecord) ttl() time.Duration { return boundTTL(r.TTL) }
 
+// boundTTL bounds the lifetime that a record states, so that a wrong one cannot keep a lease
+// from ever being taken again.
 func boundTTL(ms int64) time.Duration {
 	if ms <= 0 || ms > ttlMax.Milliseconds() {
 		return ttlMax
@@ -111,6 +113,8 @@ func decodeMember(key string, data []byte) (*memberRecord, error) {
 }
 
 func decode(key string, data []byte, record any) error {
+	// The version first: the other members of a later version may have other types, and the
+	// error must name the version and not a type.
 	var head struct {
 		Version int `json:"v"`
 	}
@@ -137,7 +141,7 @@ const (
 func leaseKey(group, resource string) string { return leasePrefix + group + "." + escape(resource) }
 func memberKey(group, node string) string    { return memberPrefix + group + "." + escape(node) }
 
-// splitKey takes a key apart; name is still escaped.
+// splitKey splits a key into its parts; name is still escaped.
 func splitKey(key string) (kind, group, name string, ok bool) {
 	parts := strings.SplitN(key, ".", 3)
 	if len(parts) != 3 {
@@ -150,6 +154,8 @@ func splitKey(key string) (kind, group, name string, ok bool) {
 // digits, "-", "_" and "/" as they are, any other byte as "=" and two hex
 // digits.
 func escape(name string) string {
+	// The rest has a meaning in subjects (. * >), or is not allowed in keys. = itself is
+	// escaped too, so each key is of one name.
 	const hex = "0123456789ABCDEF"
 	var b strings.Builder
 	for i := range len(name) {
@@ -175,7 +181,7 @@ func nodeOf(holder string) string {
 	return node
 }
 
-// checkResource says what is wrong with the name of a resource.
+// checkResource returns what is wrong with the name of a resource, nil if nothing is.
 func checkResource(name string) error {
 	if name == "" {
 		return errors.New("leases: resource without a name")

@@ -8,38 +8,39 @@ import (
 	"time"
 )
 
-// slowTime is how long a member that let a free lease lie is given nothing.
+// slowTime is how long a member gets no leases after it did not take a free one.
 const slowTime = 30 * time.Second
 
-// round compares what is with what Balance says and acts.
-func (l *loop) round(runCtx context.Context) {
+// balanceRound asks Balance what this process should do, and does it.
+func (l *loop) balanceRound(runCtx context.Context) {
 	now := l.clock()
 	live := l.view.live(now)
-	leases := l.assess(live, now)
+	leases := l.assessWanted(live, now)
 	decision := Balance(l.Holder(), l.members(live, true, now), leases)
-	// Whoever was just marked gets nothing in a second plan, so that its leases need not
-	// wait for the next round. Once more marks nobody new: those named now begin to wait.
+	// A member that was just marked gets nothing in a second plan, so that its leases do not
+	// wait for the next round. Marking after that plan marks nobody: the members named now
+	// have only begun to wait.
 	if l.markSlow(decision.Plan, now) {
 		decision = Balance(l.Holder(), l.members(live, true, now), leases)
 		l.markSlow(decision.Plan, now)
 	}
 	for _, resource := range decision.Take {
-		l.take(runCtx, resource, "free")
+		l.startTaking(runCtx, resource, "free")
 	}
 	for _, lease := range leases {
 		vacancy, free := l.vacant[lease.Resource]
 		switch {
 		case !free && lease.Owner == l.Holder():
-			// Of an earlier incarnation, or one whose taking or releasing got no
-			// reply: nobody else may take it yet.
-			l.take(runCtx, lease.Resource, "reclaimed")
+			// An earlier incarnation's lease, or one whose taking or releasing got no
+			// reply. Nobody else may take it before it expires.
+			l.startTaking(runCtx, lease.Resource, "reclaimed")
 		case free && now-vacancy.since > 2*l.cfg.takeInterval():
-			// Nobody did what the plan says.
-			l.take(runCtx, lease.Resource, "free")
+			// The member in the plan did not take it, nor did anybody else.
+			l.startTaking(runCtx, lease.Resource, "free")
 		}
 	}
-	// Giving up is rarer than taking: what moves has to open elsewhere, while what is free
-	// serves nobody.
+	// Leases are given up less often than taken: a lease that moves must open elsewhere,
+	// while a free one serves nobody.
 	if now < l.balance {
 		return
 	}
@@ -47,23 +48,21 @@ func (l *loop) round(runCtx context.Context) {
 	for _, resource := range Balance(l.Holder(), l.members(live, false, now), leases).GiveUp {
 		if task := l.local[resource]; task != nil && task.held != nil {
 			l.log.Info("lease given up to balance", "resource", resource, "epoch", task.held.epoch)
-			task.held.end(ErrMoved)
+			task.held.endWork(ErrMoved)
 		}
 	}
 }
 
-// assess renders the wanted leases for Balance, and notes which are free. While
-// this process cannot reach the bucket, and a moment longer, no time counts in
-// which a free lease was not taken: after an outage each node gets the chance to
-// take what it had.
-func (l *loop) assess(live map[string]*memberRecord, now time.Duration) []Lease {
+// assessWanted returns the wanted leases for Balance, and records in l.vacant which are free.
+// While this process cannot reach the bucket, and for a moment longer, the waiting time of
+// free leases begins again: after an outage each node gets the chance to take what it had.
+func (l *loop) assessWanted(live map[string]*memberRecord, now time.Duration) []Lease {
 	wanted := l.wanted()
 	vacant := make(map[string]vacancy)
 	leases := make([]Lease, 0, len(wanted))
 	for _, resource := range wanted {
 		if l.view.free(resource, now) {
 			v, known := l.vacant[resource]
-			// Time out of reach of the bucket is no time in which somebody was idle.
 			if !known || !l.canJudge(now) {
 				v = vacancy{since: now}
 			}
@@ -83,10 +82,10 @@ func (l *loop) assess(live map[string]*memberRecord, now time.Duration) []Lease 
 	return leases
 }
 
-// members renders the live members for Balance. One that knows another set of
-// resources is closed, unless strangers are welcome: it may learn of a new
-// resource a moment later, and is given the time to take its share. One that has
-// missed a beat, or let a free lease lie, is closed too.
+// members returns the live members for Balance. A member that knows another set of resources
+// is closed, unless strangers are welcome: then it gets time to learn of a new resource and
+// to take its share. A member that has missed a beat, or did not take a free lease, is
+// closed too.
 func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.Duration) []Member {
 	members := make([]Member, 0, len(live)+1)
 	members = append(members, Member{Holder: l.Holder(), Declines: l.declined()})
@@ -95,8 +94,8 @@ func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.D
 			continue
 		}
 		_, slow := l.slow[node]
-		// Half a lease's time of silence: it may be alive, and what is given to it may lie
-		// until it is known to be dead.
+		// Silent for half a lifetime. It may be alive; but a lease that is planned for it would
+		// stay free until it is known to be dead.
 		late := l.canJudge(now) && now-l.view.members[node].since > rec.ttl()/2
 		members = append(members, Member{
 			Holder:   rec.holder(),
@@ -107,8 +106,8 @@ func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.D
 	return members
 }
 
-// markSlow notes whom the plan wants to take which free lease and marks those who
-// let one lie. It reports whether it marked any.
+// markSlow records which member the plan names for each free lease, and marks members that have
+// been named for longer than takeInterval. It reports whether it marked any.
 func (l *loop) markSlow(plan map[string]string, now time.Duration) bool {
 	marked := false
 	for resource, v := range l.vacant {
@@ -125,8 +124,9 @@ func (l *loop) markSlow(plan map[string]string, now time.Duration) bool {
 	return marked
 }
 
-// take begins to take a lease unless something is going on with it here.
-func (l *loop) take(runCtx context.Context, resource, how string) {
+// startTaking begins to take a lease, unless this process is taking, holding or releasing it,
+// pauses it, or is taking TakeMax others. The event takeEnded tells the outcome.
+func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 	now := l.clock()
 	if l.local[resource] != nil || l.pauses[resource].until > now || l.taking() >= l.cfg.TakeMax {
 		return
@@ -137,7 +137,7 @@ func (l *loop) take(runCtx context.Context, resource, how string) {
 	}
 	if seen := l.view.leases[resource]; seen != nil {
 		if seen.rec == nil {
-			return
+			return // of a later release, or damaged: whoever can read it takes it
 		}
 		w.rec, w.revision = *seen.rec, seen.revision
 		if seen.rec.Owner != "" && how == "free" {
@@ -148,6 +148,7 @@ func (l *loop) take(runCtx context.Context, resource, how string) {
 	if previous == "" {
 		previous = w.rec.Last
 	}
+	// The view remembers epochs of deleted records, so that the next one is not lower.
 	epoch := max(l.view.epochs[resource], w.rec.Epoch) + 1
 	weight := roundWeight(l.weightOf(resource))
 	acquired := time.Now().UnixMilli()
@@ -197,22 +198,22 @@ func (l *loop) takeEnded(runCtx context.Context, e takeEnded) {
 	_, wanted := slices.BinarySearch(l.wanted(), e.resource)
 	switch {
 	case l.draining:
-		e.held.end(ErrDraining)
+		e.held.endWork(ErrDraining)
 	case !wanted:
-		e.held.end(ErrWithdrawn)
+		e.held.endWork(ErrWithdrawn)
 	}
-	go l.hold(runCtx, e.held) // drain waits for it, but not for ever
+	go l.runWork(runCtx, e.held) // not in tasks: the drain does not wait for it beyond its deadline
 }
 
-// hold does the work under a lease while it is renewed, and releases it.
+// runWork does the work under a lease while it is renewed, and releases it.
 //
 //nolint:contextcheck // the work's scope is the Held
-func (l *loop) hold(runCtx context.Context, h *Held) {
+func (l *loop) runWork(runCtx context.Context, h *Held) {
 	keepCtx, stop := context.WithCancel(h.trust)
 	kept := make(chan struct{})
 	go func() {
 		defer close(kept)
-		h.keep(keepCtx)
+		h.renewLoop(keepCtx)
 	}()
 	var err error
 	if h.ctx.Err() == nil {
@@ -227,7 +228,7 @@ func (l *loop) hold(runCtx context.Context, h *Held) {
 	case cause != nil:
 		err = nil // it was told to end
 	}
-	h.finish(ErrLost) // before the lease is free
+	h.endTrust(ErrLost) // before the record says that the lease is free
 	ctx, cancel := context.WithTimeout(runCtx, l.cfg.RenewInterval)
 	defer cancel()
 	attempts, releaseErr := h.release(ctx, err)
@@ -237,7 +238,9 @@ func (l *loop) hold(runCtx context.Context, h *Held) {
 	l.send(workEnded{resource: h.resource, held: h, cause: cause, err: err, attempts: attempts})
 }
 
-// workEnded forgets a lease and decides when it may be taken here again.
+// workEnded drops a lease whose work has ended, and decides when this process may take it
+// again: after an error the pause grows, and after a return without one it is short; a lease
+// that was lost or asked for has no pause.
 func (l *loop) workEnded(runCtx context.Context, e workEnded) {
 	now := l.clock()
 	l.dirty = true

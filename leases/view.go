@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// view is what this process has seen of its group, and when, on its own clock.
-// It may lag behind the bucket; whoever acts on it writes conditionally.
+// view is what this process has seen of its group, and when, on its own clock. It may lag
+// behind the bucket, so every write that is based on it is conditional.
 type view struct {
 	group   string
 	leases  map[string]*seenLease  // by resource
@@ -41,9 +41,9 @@ func (v *view) patterns() []string {
 	return []string{leasePrefix + v.group + ".>", memberPrefix + v.group + ".>"}
 }
 
-// apply takes in an entry. It returns the resource if it is a lease, the node if
-// it is a member, and whether anything beyond a renewal changed. err says why a
-// record could not be read.
+// apply applies an entry. It returns the resource if the entry is a lease, the node if it is a
+// member, and whether more than a renewal changed. err says why a record cannot be read; it
+// stays in the view without its content, so that nobody takes it for free.
 func (v *view) apply(e entry, now time.Duration) (resource, node string, changed bool, err error) {
 	kind, group, name, ok := splitKey(e.Key)
 	if !ok || group != v.group {
@@ -61,6 +61,8 @@ func (v *view) apply(e entry, now time.Duration) (resource, node string, changed
 }
 
 func (v *view) applyLease(resource string, e entry, now time.Duration) (bool, error) {
+	// Known already: written by this process, or delivered by an earlier watch. since must not
+	// move, or a lease would seem renewed.
 	old := v.leases[resource]
 	if old != nil && e.Revision <= old.revision {
 		return false, nil
@@ -73,6 +75,8 @@ func (v *view) applyLease(resource string, e entry, now time.Duration) (bool, er
 	if err == nil && rec.Resource != resource {
 		rec, err = nil, fmt.Errorf("record %s: it is of resource %q", e.Key, rec.Resource)
 	}
+	// since is this process's clock: a lease expires TTL after it was seen to change, whatever
+	// the clock of its holder says.
 	v.leases[resource] = &seenLease{rec: rec, revision: e.Revision, since: now}
 	if rec == nil {
 		return true, err
@@ -99,16 +103,16 @@ func (v *view) applyMember(node string, e entry, now time.Duration) (bool, error
 	if rec == nil {
 		return true, err
 	}
+	// A plain beat changes nothing. A beat of a member that counted as dead does.
 	return old == nil || old.rec == nil || now-old.since >= old.rec.ttl() ||
 		old.rec.Incarnation != rec.Incarnation || old.rec.Closed != rec.Closed || old.rec.Left != rec.Left ||
 		old.rec.Resources != rec.Resources || !slices.Equal(old.rec.Declines, rec.Declines), nil
 }
 
-// replace makes fresh, a snapshot, the view. A revision that was already known
-// keeps the moment when it was first seen. Members seen for the first time whose
-// record is much older, by the server's clock, than the one of self are taken
-// for dead until they stir; that is a guess which only decides who takes a free
-// lease first.
+// replace makes fresh, a snapshot, the view. A revision that was known already keeps the moment
+// when it was first seen. A member that is seen for the first time, and whose record is much
+// older by the server's clock than that of self, counts as dead until it beats. That is a
+// guess, and decides only which member takes a free lease first.
 func (v *view) replace(fresh *view, self string, now time.Duration) {
 	for resource, lease := range fresh.leases {
 		if old := v.leases[resource]; old != nil && old.revision == lease.revision {
@@ -131,7 +135,7 @@ func (v *view) replace(fresh *view, self string, now time.Duration) {
 	v.leases, v.members, v.ready = fresh.leases, fresh.members, true
 }
 
-// live returns the members that beat, by node.
+// live returns, by node, the members whose last beat is not older than their lifetime.
 func (v *view) live(now time.Duration) map[string]*memberRecord {
 	live := make(map[string]*memberRecord)
 	for node, m := range v.members {
@@ -142,9 +146,9 @@ func (v *view) live(now time.Duration) map[string]*memberRecord {
 	return live
 }
 
-// restartWaits gives each live member its whole time again: while this process
-// cannot reach the bucket, perhaps nobody can, and nobody's silence tells
-// anything. Leases expire all the same.
+// restartWaits lets the lifetime of each live member begin again. While this process cannot
+// reach the bucket, perhaps nobody can, so the silence of others means nothing. Leases
+// expire all the same.
 func (v *view) restartWaits(now time.Duration) {
 	for _, m := range v.members {
 		if m.rec != nil && now-m.since < m.rec.ttl() {
@@ -161,22 +165,22 @@ func (v *view) free(resource string, now time.Duration) bool {
 	case lease == nil:
 		return true
 	case lease.rec == nil:
-		return false
+		return false // nobody can know whether it is held
 	default:
 		return lease.rec.Owner == "" || now-lease.since >= lease.rec.ttl()
 	}
 }
 
-// owner returns the member that counts as the lease's owner: the present
-// incarnation of the node, if an earlier one's record stands there and the node
-// is locked. It is empty if the lease is free.
+// owner returns the member that counts as the lease's owner, "" if the lease is free. If the
+// record names an earlier incarnation of a locked node, that is the node's present one:
+// the lock says that the earlier one is gone.
 func (v *view) owner(resource string, live map[string]*memberRecord, now time.Duration) string {
 	if v.free(resource, now) {
 		return ""
 	}
 	rec := v.leases[resource].rec
 	if rec == nil {
-		return "unknown/unknown"
+		return "unknown/unknown" // not free, and no member's
 	}
 	if m := live[nodeOf(rec.Owner)]; m != nil && m.Locked {
 		return m.holder()
@@ -184,7 +188,7 @@ func (v *view) owner(resource string, live map[string]*memberRecord, now time.Du
 	return rec.Owner
 }
 
-// stored takes in a record that this process stored.
+// stored applies a record that this process stored. The watch will deliver it too, later.
 func (v *view) stored(rec leaseRecord, revision uint64, now time.Duration) {
 	v.epochs[rec.Resource] = max(v.epochs[rec.Resource], rec.Epoch)
 	if old := v.leases[rec.Resource]; old == nil || old.revision < revision {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// watch delivers what happens in the group to the loop, and makes the watch anew
-// when it breaks or the loop says so.
+// watch delivers the changes of the group to the loop. It opens a new watch when one breaks, or
+// when the loop asks for it.
 func (l *loop) watch(ctx context.Context) {
 	pause := retryPause{first: l.cfg.RenewInterval / 16, most: l.cfg.RenewInterval}
 	patience := l.cfg.RenewInterval
@@ -21,13 +21,14 @@ func (l *loop) watch(ctx context.Context) {
 	}
 }
 
-// watchOnce reports whether the watch delivered anything. Opening it may take as
-// long as patience says: the request for it is lost where a server falls silent.
+// watchOnce opens one watch and delivers from it until it ends. It reports whether the watch
+// delivered anything. patience bounds the opening, because a server that falls silent loses
+// the request; it grows with each failure, since the bucket may merely be slow.
 func (l *loop) watchOnce(ctx context.Context, patience time.Duration) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {
-	case <-l.kick: // it was about the last one
+	case <-l.rewatch: // it was meant for the last watch
 	default:
 	}
 	opened := time.AfterFunc(patience, cancel)
@@ -47,7 +48,7 @@ func (l *loop) watchOnce(ctx context.Context, patience time.Duration) bool {
 			}
 			delivered = true
 			l.send(u)
-		case <-l.kick:
+		case <-l.rewatch:
 			l.log.Info("lease watch was silent; made anew")
 			return true
 		case <-ctx.Done():
@@ -56,15 +57,15 @@ func (l *loop) watchOnce(ctx context.Context, patience time.Duration) bool {
 	}
 }
 
-// watchdog has the watch made anew when beats of this process are stored and the
-// watch does not show them.
+// watchdog asks for a new watch if beats of this process are stored and the watch does not show
+// them: a consumer that falls silent reports no error.
 func (l *loop) watchdog(now time.Duration) {
-	if _, at := l.beat.lastLanded(); at <= l.beatSeen || now-l.beatSeen <= 2*l.cfg.RenewInterval {
+	if _, at := l.beat.lastStored(); at <= l.beatSeen || now-l.beatSeen <= 2*l.cfg.RenewInterval {
 		return
 	}
 	l.beatSeen = now
 	select {
-	case l.kick <- struct{}{}:
+	case l.rewatch <- struct{}{}:
 	default:
 	}
 }

@@ -25,10 +25,16 @@ func (e *takenError) Error() string {
 	}
 }
 
-// writer writes one lease's record for one holder in one epoch. Writes are
-// conditional on the last known revision, so that another's write is never
-// overwritten. A write whose reply is lost is sent anew; if that is refused, the
-// record is read: the holder and the epoch tell whether an earlier try arrived.
+// writer writes one lease's record for one holder in one epoch. Writes are conditional on the
+// last known revision, so another's write is never overwritten. A write whose reply is lost
+// is sent again. If that is refused, the record is read, and its write number tells which
+// earlier try was stored, if any:
+//
+//	try 41   no reply
+//	try 42   refused, the revision has changed
+//	read     our epoch, write 41: try 41 was stored; put the change on it, or be done
+//	read     another epoch: the lease was taken
+//
 // It is not safe for concurrent use.
 type writer struct {
 	store    bucketStore
@@ -39,10 +45,10 @@ type writer struct {
 	key      string
 	rec      leaseRecord // as last known to be stored, or to be stored first
 	revision uint64      // of rec; 0: the key does not exist
-	sent     []try       // whose outcome is unknown
+	sent     []try       // the tries whose outcome is unknown
 
-	// landed, if set, is told when a try arrived that was begun at start.
-	landed func(start time.Duration)
+	// onStored, if set, is called when a try is known to be stored, with its beginning.
+	onStored func(start time.Duration)
 }
 
 type try struct {
@@ -50,10 +56,9 @@ type try struct {
 	start time.Duration
 }
 
-// put stores rec after change. It returns when that try was begun which is known
-// to be stored with the change in it. It tries until ctx ends or the record
-// turns out to be another's, a *takenError. When ctx ends the outcome may be
-// unknown; the next put finds out.
+// put stores rec after change. It returns the beginning of the try that is known to be stored
+// with the change in it. It tries until ctx ends, or until the record turns out to be
+// another's: a *takenError. If ctx ends, the outcome may be unknown; the next put finds out.
 func (w *writer) put(ctx context.Context, change func(*leaseRecord)) (time.Duration, error) {
 	pause := retryPause{first: w.tryMax / 16, most: w.tryMax / 2}
 	var last error
@@ -64,6 +69,8 @@ func (w *writer) put(ctx context.Context, change func(*leaseRecord)) (time.Durat
 			}
 			return 0, fmt.Errorf("write %s: %w", w.key, last)
 		}
+		// The change is made on what is known to be stored, which an earlier try may have
+		// become meanwhile.
 		next := w.rec
 		change(&next)
 		next.Version, next.Write = recordVersion, w.number()
@@ -82,7 +89,7 @@ func (w *writer) put(ctx context.Context, change func(*leaseRecord)) (time.Durat
 				return t.start, nil
 			}
 			if err == nil {
-				continue // an earlier try had arrived: put the change on it
+				continue // an earlier try was stored: make the change on top of it
 			}
 			if _, taken := errors.AsType[*takenError](err); taken {
 				return 0, err
@@ -93,16 +100,17 @@ func (w *writer) put(ctx context.Context, change func(*leaseRecord)) (time.Durat
 	}
 }
 
-// stored records that a try is what is stored.
+// stored records that a try is the stored state, so that no other try can be: each was
+// conditional on the revision before.
 func (w *writer) stored(rec leaseRecord, revision uint64, start time.Duration) {
 	w.rec, w.revision, w.sent = rec, revision, nil
-	if w.landed != nil {
-		w.landed(start)
+	if w.onStored != nil {
+		w.onStored(start)
 	}
 }
 
-// readBack reads the record after a refusal. It reports whether next is what is
-// stored. A nil error says that the record is ours and was adopted.
+// readBack reads the record after a refusal. It reports whether next is the stored record. A
+// nil error says that the record is this holder's, and is now w.rec.
 func (w *writer) readBack(ctx context.Context, next *leaseRecord) (bool, error) {
 	tryCtx, cancel := context.WithTimeout(ctx, w.tryMax)
 	defer cancel()
@@ -120,10 +128,13 @@ func (w *writer) readBack(ctx context.Context, next *leaseRecord) (bool, error) 
 	if err != nil {
 		return false, errors.Join(&takenError{Key: w.key}, err)
 	}
+	// A release of this holder that was stored clears the owner and names it as the last.
 	freed := rec.Owner == "" && rec.Last == w.holder
 	if rec.Epoch != next.Epoch || rec.Owner != w.holder && !freed {
 		return false, &takenError{Key: w.key, Found: rec}
 	}
+	// Released by a try whose reply was lost. To renew it now would take it again without a
+	// new epoch.
 	if freed && next.Owner != "" {
 		return false, &takenError{Key: w.key, Found: rec}
 	}
@@ -133,6 +144,8 @@ func (w *writer) readBack(ctx context.Context, next *leaseRecord) (bool, error) 
 			return rec.Write == next.Write || freed, nil
 		}
 	}
+	// This holder's record, of an earlier put whose outcome stayed unknown. Later tries start
+	// from its revision.
 	w.rec, w.revision, w.sent = *rec, found.Revision, nil
 	return freed, nil
 }

@@ -131,9 +131,9 @@ func TestWriterSettles(t *testing.T) {
 				number, now, landed := uint64(100), time.Duration(0), 0
 				w := writer{
 					store: store, holder: "a/1", key: "lease.g.r", rec: mine, revision: test.revision, tryMax: time.Second,
-					number: func() uint64 { number++; return number },
-					clock:  func() time.Duration { now += time.Second; return now },
-					landed: func(time.Duration) { landed++ },
+					number:   func() uint64 { number++; return number },
+					clock:    func() time.Duration { now += time.Second; return now },
+					onStored: func(time.Duration) { landed++ },
 				}
 				start, err := w.put(t.Context(), func(r *leaseRecord) {
 					if test.release {

@@ -31,3 +31,11 @@ func Write(path string, data []byte) (err error) {
 	}
 	return os.Rename(f.Name(), path)
 }
+
+// WriteMkdir is Write, and makes the directory, for its owner alone, if it is not there.
+func WriteMkdir(path string, data []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return Write(path, data)
+}

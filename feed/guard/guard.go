@@ -1,21 +1,19 @@
-// Package guard lets readers of a NATS system have consumers without letting
-// them write.
+// Package guard lets readers of a NATS system have consumers without letting them write.
 //
-// Who may make a JetStream consumer may name the subject to which the server
-// pushes its messages, and the server asks nobody whether the maker may publish
-// there: a reader could copy old records of a bucket or a log over the new ones.
-// JetStream has one subject for all kinds of consumers, so permissions cannot
-// tell them apart. The account of readers therefore has these two requests of
-// JetStream's API in another place, where a Guard takes them:
+// The maker of a JetStream consumer may name the subject to which the server pushes
+// messages. The server does not check whether the maker may publish there, so a reader could
+// copy old records of a bucket or a log over the new ones. JetStream has one subject for
+// all kinds of consumers, so permissions cannot tell them apart. In the account of
+// readers, two requests of JetStream's API therefore lead to a Guard:
 //
 //	reader ── $JS.API.CONSUMER.CREATE.S.C ──▶ millrace.guard.create.S.C ──▶ Guard
 //	                                                                          │ pull, ephemeral,
 //	                                                                          ▼ in memory, no acks
 //	                                                       $JS.API.CONSUMER.CREATE.S.C
 //
-// A consumer that a Guard has made is marked, and only such a one is deleted for
-// a reader. Requests are answered as JetStream would answer them, so clients
-// need not know. Each process of Millrace has a Guard; one of them answers.
+// A Guard marks each consumer that it makes, and deletes only marked ones for a reader. It
+// answers requests as JetStream would, so clients need not know of it. Each process of
+// Millrace has a Guard; NATS gives each request to one of them.
 //
 // It is no API: the command millrace is made of it, and it changes without notice.
 package guard
@@ -33,8 +31,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// The subjects of a Guard, each followed by that of JetStream's API behind its
-// verb.
+// The subjects of a Guard. Each is followed by what follows the verb in the subject of
+// JetStream's API, such as "S.C".
 const (
 	Create = "millrace.guard.create."
 	Delete = "millrace.guard.delete."
@@ -67,13 +65,15 @@ type Guard struct {
 	answers sync.WaitGroup
 }
 
-// New answers requests that come over nc until Close, which comes before nc's. The
-// end of ctx does not end that.
+// New makes a Guard that answers requests which come over nc until Close. Close it before nc.
+// The end of ctx does not end the answering; only the values of ctx are used.
 func New(ctx context.Context, nc *nats.Conn, log *slog.Logger) (*Guard, error) {
 	ctx = context.WithoutCancel(ctx)
 	g := &Guard{nc: nc, log: log, slots: make(chan struct{}, requestsMax)}
 	for prefix, handle := range map[string]func(context.Context, string, []byte) []byte{Create: g.create, Delete: g.remove} {
 		sub, err := nc.QueueSubscribe(prefix+">", "guard", func(m *nats.Msg) {
+			// Waits for a slot here, in the subscription's own goroutine: further requests
+			// then wait in NATS, and not each in a goroutine.
 			g.slots <- struct{}{}
 			g.answers.Go(func() {
 				defer func() { <-g.slots }()
@@ -101,7 +101,8 @@ func (g *Guard) Close() {
 }
 
 func (g *Guard) answer(m *nats.Msg, data []byte) {
-	// An answer goes to who asked, not to a subject that somebody chose.
+	// An answer goes to an inbox only. Any other reply subject could be that of a log, and the
+	// Guard's own connection may publish there.
 	if !IsInbox(m.Reply) {
 		return
 	}
@@ -110,7 +111,7 @@ func (g *Guard) answer(m *nats.Msg, data []byte) {
 	}
 }
 
-// IsInbox says whether a subject is one on which somebody waits for an answer.
+// IsInbox reports whether a subject is one on which a client or a server waits for an answer.
 func IsInbox(subject string) bool {
 	// _R_ is where a server waits for answers to other accounts.
 	return strings.HasPrefix(subject, nats.InboxPrefix) || strings.HasPrefix(subject, "_R_.")
@@ -127,6 +128,7 @@ func (g *Guard) create(ctx context.Context, where string, data []byte) []byte {
 			Subject string `json:"deliver_subject"`
 		} `json:"config"`
 	}
+	// where is "stream", "stream.consumer" or "stream.consumer.filter".
 	stream, rest, _ := strings.Cut(where, ".")
 	name, _, _ := strings.Cut(rest, ".")
 	err := json.Unmarshal(data, &asked)
@@ -152,7 +154,9 @@ func (g *Guard) create(ctx context.Context, where string, data []byte) []byte {
 	if name == "" {
 		name = nats.NewInbox()[len(nats.InboxPrefix):]
 	}
-	// All that decides what is read is taken over, and nothing else.
+	// A new configuration takes over the fields that decide what is read, and nothing else.
+	// Deleting the dangerous fields from the request's would let through whatever a later
+	// version of JetStream adds.
 	safe := jetstream.ConsumerConfig{
 		Name: name, Description: c.Description,
 		DeliverPolicy: c.DeliverPolicy, OptStartSeq: c.OptStartSeq, OptStartTime: c.OptStartTime,
@@ -207,7 +211,7 @@ func (g *Guard) ask(ctx context.Context, kind, subject string, data []byte) []by
 	return m.Data
 }
 
-// refuse is an answer such as JetStream gives.
+// refuse returns an error in the form in which JetStream returns its own.
 func refuse(kind, reason string) []byte {
 	data, err := json.Marshal(map[string]any{
 		"type":  "io.nats.jetstream.api.v1." + kind + "_response",

@@ -38,6 +38,11 @@ func (m Meter) Counter(name, unit, description string) metric.Int64Counter {
 	return must(m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description)))
 }
 
+// DurationCounter returns a time, in seconds, that only grows.
+func (m Meter) DurationCounter(name, description string) metric.Float64Counter {
+	return must(m.meter.Float64Counter(name, metric.WithUnit("s"), metric.WithDescription(description)))
+}
+
 // UpDownCounter returns what is added to and taken from.
 func (m Meter) UpDownCounter(name, unit, description string) metric.Int64UpDownCounter {
 	return must(m.meter.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description)))

@@ -19,20 +19,21 @@ import (
 	"github.com/millrace/millrace/feed/guard"
 )
 
-// accountReadOnly is the account of UserReadOnly. It is another than that of
-// everybody else, because permissions alone do not hold a reader: a server sends
-// answers, and what a consumer pushes, to any subject that the asker names,
-// such as that of a log. Out of an account of its own an answer cannot leave.
+// accountReadOnly is the account of UserReadOnly. All other users share another account.
+// Permissions inside one account do not keep a reader from writing: a server sends answers,
+// and the messages that a consumer pushes, to any subject that the requester names, such as
+// that of a log. An answer cannot leave its account.
 const accountReadOnly = "MILLRACE_READ"
 
-// opening is how long a client waits for a server that is just starting.
-const opening = 5 * time.Second
+// startWait is how long a client that connects waits for a server that is just starting.
+const startWait = 5 * time.Second
 
-// readable is what UserReadOnly may ask for.
+// readable is what UserReadOnly may ask for. Creating and deleting consumers go to
+// package guard, which lets through what cannot write.
 var readable = []struct {
 	subject string
-	to      string // "": the same
-	many    bool   // there may be several answers to one question
+	to      string // the subject in the global account; "": the same
+	many    bool   // one request may have several answers
 }{
 	{subject: "$JS.API.INFO"},
 	{subject: "$JS.API.STREAM.NAMES"},
@@ -47,32 +48,32 @@ var readable = []struct {
 	{subject: "millrace.read.>"},
 }
 
-// access decides who may connect. It stays the same over Reopen.
+// access decides who may connect. A Reopen keeps it.
 type access struct {
+	// Set once by openAccess.
 	log *slog.Logger
-	// process is the secret of connections made by Conn, known to this process
-	// alone.
+	// process is the secret of connections made by Conn. Only this process knows it.
 	process Credentials
 	named   Credentials // of the configuration; User is "" if there are none
 	files   []*credentialsFile
 
-	mu   sync.Mutex
-	read *server.Account // of the running server
-	open chan struct{}   // closed when read is known
+	mu    sync.Mutex
+	read  *server.Account // the readers' account in the running server; nil while none runs
+	ready chan struct{}   // closed when read is known
 }
 
 // credentialsFile is a file of credentials that is read again when it changes.
 type credentialsFile struct {
 	path     string
-	readOnly bool // whatever name is in it
+	readOnly bool // whatever user name is in it
 
 	mu     sync.Mutex
-	stamp  fileStamp
+	stamp  fileStamp // of the file as holds was read from it
 	holds  Credentials
-	failed bool // it could not be read the last time
+	failed bool // the last try to read it failed, and was logged
 }
 
-// fileStamp tells whether a file is another than before.
+// fileStamp is compared to see whether a file has changed.
 type fileStamp struct {
 	modified time.Time
 	size     int64
@@ -80,7 +81,7 @@ type fileStamp struct {
 
 // openAccess reads the credentials, and makes them at the first start.
 func openAccess(cfg *Config) (*access, error) {
-	a := &access{log: cfg.Log, process: NewCredentials("this process"), open: make(chan struct{})}
+	a := &access{log: cfg.Log, process: NewCredentials("this process"), ready: make(chan struct{})}
 	if cfg.User != "" || cfg.Password != "" {
 		a.named = Credentials{User: cfg.User, Password: cfg.Password}
 	}
@@ -109,11 +110,13 @@ func stampOf(path string) fileStamp {
 	return fileStamp{info.ModTime(), info.Size()}
 }
 
-// current returns what the file holds now. One that cannot be read leaves what
-// was known in force, and is said once; one that is gone ends its credentials.
+// current returns the credentials that the file holds now. If it cannot be read, the last
+// known credentials stay in force, and the error is logged once. If the file is gone,
+// its credentials end.
 func (f *credentialsFile) current(log *slog.Logger) Credentials {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	// A connection costs one stat of the file, not a reading of it.
 	stamp := stampOf(f.path)
 	if stamp == f.stamp {
 		return f.holds
@@ -123,6 +126,7 @@ func (f *credentialsFile) current(log *slog.Logger) Credentials {
 	case err == nil, errors.Is(err, fs.ErrNotExist):
 		f.stamp, f.holds, f.failed = stamp, holds, false
 		log.Info("the credentials for the embedded NATS server were read again", slog.String("file", f.path))
+	// The stamp stays as it was, so every connection tries to read the file again.
 	case !f.failed:
 		f.failed = true
 		log.Error("the credentials for the embedded NATS server cannot be read; those before stay in force", slog.Any("error", err))
@@ -130,8 +134,8 @@ func (f *credentialsFile) current(log *slog.Logger) Credentials {
 	return f.holds
 }
 
-// may says what credentials are good for.
-func (a *access) may(c Credentials) (allowed, readOnly bool) {
+// rights reports whether credentials may connect, and whether they may only read.
+func (a *access) rights(c Credentials) (allowed, readOnly bool) {
 	if c.is(a.process) || c.is(a.named) {
 		return true, false
 	}
@@ -143,54 +147,57 @@ func (a *access) may(c Credentials) (allowed, readOnly bool) {
 	return false, false
 }
 
-// is compares with credentials that are known, which are none without a password.
+// is compares c with known credentials. Known credentials without a password match nothing.
 func (c Credentials) is(known Credentials) bool {
 	return known.Password != "" && same(c.User, known.User) && same(c.Password, known.Password)
 }
 
-// same compares in a time that tells nothing.
+// same compares two texts in a time that does not depend on them. Hashing hides their lengths,
+// at which ConstantTimeCompare returns early.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// Check is asked by the server for each connection of a client. It is there for
-// server.Options.
+// Check decides about one connection of a client. The server calls it, through
+// server.Options.CustomClientAuthentication.
 func (a *access) Check(c server.ClientAuthentication) bool {
-	told := c.GetOpts()
-	allowed, readOnly := a.may(Credentials{User: told.Username, Password: told.Password})
+	sent := c.GetOpts()
+	allowed, readOnly := a.rights(Credentials{User: sent.Username, Password: sent.Password})
 	switch {
 	case !allowed:
 		return false
 	case !readOnly:
-		c.RegisterUser(&server.User{Username: told.Username})
+		c.RegisterUser(&server.User{Username: sent.Username})
 		return true
 	}
 	account := a.account()
 	if account == nil {
 		return false
 	}
+	// The account keeps messages in. Within it, readers may publish the listed requests and
+	// listen to inboxes, nothing else.
 	permit := &server.SubjectPermission{}
 	for _, r := range readable {
 		permit.Allow = append(permit.Allow, r.subject)
 	}
 	c.RegisterUser(&server.User{
-		Username: told.Username, Account: account,
+		Username: sent.Username, Account: account,
 		Permissions: &server.Permissions{Publish: permit, Subscribe: &server.SubjectPermission{Allow: []string{nats.InboxPrefix + ">"}}},
 	})
 	return true
 }
 
-// account waits for the account of readers, which is made when the server has
-// just started. It is nil if the server does not come up.
+// account returns the account of readers, which is made just after the server has started.
+// It waits startWait for it, and returns nil if the server does not start by then.
 func (a *access) account() *server.Account {
 	a.mu.Lock()
-	open := a.open
+	ready := a.ready
 	a.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), opening)
+	ctx, cancel := context.WithTimeout(context.Background(), startWait)
 	defer cancel()
 	select {
-	case <-open:
+	case <-ready:
 	case <-ctx.Done():
 	}
 	a.mu.Lock()
@@ -198,20 +205,22 @@ func (a *access) account() *server.Account {
 	return a.read
 }
 
-// close forgets the account of a server that stops.
+// close drops the account of a server that stops. Readers that connect wait for the next one.
 func (a *access) close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.read, a.open = nil, make(chan struct{})
+	a.read, a.ready = nil, make(chan struct{})
 }
 
-// admit makes the account of readers in a server that has started. It is not
-// among the server's options: with accounts of its own there a server would not
-// find its streams, which are in the global one.
+// admit makes the account of readers in a server that has started. The account is not in the
+// server's options: a server with accounts in its options would not find its streams, which
+// are in the global account.
 func (a *access) admit(n *server.Server) error {
 	account, _ := n.LookupOrRegisterAccount(accountReadOnly)
 	global := n.GlobalAccount()
 	for _, r := range readable {
+		// An export without an import answers nobody, and an import without an export is
+		// refused, so each request needs both.
 		to, kind := r.to, server.Singleton
 		if to == "" {
 			to = r.subject
@@ -229,6 +238,6 @@ func (a *access) admit(n *server.Server) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.read = account
-	close(a.open)
+	close(a.ready)
 	return nil
 }

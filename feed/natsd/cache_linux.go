@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropCached makes the system forget what it holds in memory of the files below dir and
-// takes for written. After a sync that failed that includes what never reached the
-// disk: it would be read back as if it had, until the memory is needed, or the power
-// fails. What is still to be written stays. It is done as far as it goes: where a file
-// cannot be opened, the server says so itself.
+// dropCached makes the system drop the pages of files below dir that it holds in memory and
+// takes for written. After a failed sync these include pages that never reached the disk:
+// reading would return them as if they had, until their memory is needed or the power
+// fails. Pages that are still to be written stay. Errors are passed over: a file that
+// cannot be opened here cannot be opened by the server either, which reports it.
 func dropCached(dir string) {
 	_ = filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {

@@ -21,27 +21,27 @@ import (
 
 // Defaults and limits of Config.
 const (
-	// PortDefault is where clients connect.
+	// PortDefault is the port on which clients connect.
 	PortDefault = 4222
 	// PortRandom lets the system choose a free port.
 	PortRandom = -1
-	// MaxPayloadDefault is room for a commit of six MiB.
+	// MaxPayloadDefault has room for a commit of six MiB.
 	MaxPayloadDefault = 8 << 20
-	// MaxPayloadMax is what JetStream stores in one message with certainty.
+	// MaxPayloadMax is the largest message that JetStream is certain to store.
 	MaxPayloadMax = 31 << 20
-	// storeMax stands for no limit but the disk.
+	// storeMax means no limit but the disk.
 	storeMax = math.MaxInt64 / 4
-	// pendingMax is what the server holds for a client that reads slowly: all
-	// that the readers of one process can have asked for.
+	// pendingMax bounds the bytes that the server holds for a client that reads slowly. It
+	// has room for all that the readers of one process can have requested.
 	pendingMax = 1 << 30
 
-	// A client that was cut off stays subscribed until it is given up, and what is
-	// asked of it meanwhile gets no answer, not even that nobody is there. It is
-	// given up after pingsOutMax+1 intervals; a client asks of itself more often.
-	// These are longer than a disk may stall, since the connection of the process
-	// itself waits for it too.
+	// A client that was cut off stays subscribed until the server closes its connection.
+	// Until then a request to it gets no answer, not even that nobody is there. The server
+	// closes the connection after pingsOutMax+1 intervals without an answer. That is longer
+	// than a disk may stall, because the connection of the process itself waits for the
+	// disk too. Clients of Millrace notice a silent server sooner by themselves.
 	pingInterval = 5 * time.Second
-	// Other servers hear from each other all the time, or something is wrong.
+	// Servers of a cluster hear from each other all the time, or something is wrong.
 	routePingInterval = time.Second
 	pingsOutMax       = 2
 )
@@ -49,11 +49,10 @@ const (
 // Config tunes the embedded server. Zero fields take their defaults, except
 // Dir, which has none.
 type Config struct {
-	// Dir is where streams are stored. The caller sees to it that no other
-	// server uses it.
+	// Dir is the directory of streams. The caller ensures that no other server uses it.
 	Dir string `yaml:"dir"`
 
-	// Name is the server's; in a cluster each has its own. Default millrace.
+	// Name is the server's name; in a cluster each server has another. Default millrace.
 	Name string `yaml:"name"`
 
 	// Host is the address on which clients are accepted. Default 127.0.0.1.
@@ -62,21 +61,18 @@ type Config struct {
 	// Port is the port of clients. Default 4222; PortRandom takes a free one.
 	Port int `yaml:"port"`
 
-	// DontListen serves connections of this process alone. Host and Port then
-	// mean nothing.
+	// DontListen serves connections of this process alone. Host and Port are ignored then.
 	DontListen bool `yaml:"dontListen"`
 
-	// SyncInterval is how often appends reach the disk. Zero, the default,
-	// syncs each append before it is acknowledged; anything else loses
-	// acknowledged writes of that time when power fails, and is for data that
-	// can be made again.
+	// SyncInterval is how often appends are synced to the disk. Zero, the default, syncs
+	// each append before it is acknowledged. With any other value a loss of power loses
+	// the acknowledged writes of that time; it is for data that can be made again.
 	SyncInterval time.Duration `yaml:"syncInterval"`
 
 	// MaxPayload bounds a message in bytes. Default 8 MiB, at most 31 MiB.
 	MaxPayload int `yaml:"maxPayload"`
 
-	// StoreMax bounds what all streams may occupy in bytes. Default no bound
-	// but the disk.
+	// StoreMax bounds the bytes that all streams may occupy. Default no bound but the disk.
 	StoreMax int64 `yaml:"storeMax"`
 
 	// Credentials is a directory with two files, admin.json and read-only.json, each
@@ -85,14 +81,14 @@ type Config struct {
 	// By default it is credentials in the node's directory.
 	Credentials string `yaml:"credentials"`
 
-	// User and Password are good for everything too, beside those of the files.
-	// They are for several servers that are to have the same.
+	// User and Password are one more login that may do everything, beside those of the
+	// files. They are for several servers that must have the same login.
 	User     string `yaml:"user"`
 	Password string `yaml:"password"`
 
 	// Monitor is the address of the server's own monitoring (/varz, /connz, /routez,
-	// /subsz, /jsz and /healthz), which asks for one of the users by basic
-	// authentication. Without it there is none.
+	// /subsz, /jsz and /healthz). It requires one of the logins by basic authentication.
+	// Default empty, no monitoring.
 	Monitor string `yaml:"monitor"`
 
 	// TLS secures connections of clients and of the cluster.
@@ -101,10 +97,10 @@ type Config struct {
 	// Cluster joins the server to others, so that streams can have replicas.
 	Cluster Cluster `yaml:"cluster"`
 
-	// Debug logs what the server has to say at debug level, which is much.
+	// Debug logs the server's own debug messages, which are many.
 	Debug bool `yaml:"debug"`
 
-	// Log takes the server's messages. Default slog.Default().
+	// Log receives the server's messages. Default slog.Default().
 	Log *slog.Logger `yaml:"-"`
 }
 
@@ -113,21 +109,21 @@ type Config struct {
 type TLS struct {
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
-	// CA, if set, is what certificates of clients and routes must be signed
-	// by; then every client needs one.
+	// CA, if set, is the authority that must have signed the certificates of clients and
+	// routes; then every client needs one.
 	CA string `yaml:"ca"`
 }
 
 // Cluster tells how to find the other servers. It is off if Name is empty.
 type Cluster struct {
-	// Name is the same on all of its servers.
+	// Name is the same on all servers of the cluster.
 	Name string `yaml:"name"`
 	// Host and Port are where other servers connect. Defaults 0.0.0.0 and 6222.
 	Host string `yaml:"host"`
 	Port int    `yaml:"port"`
 	// Routes are URLs of the other servers, such as nats://host:6222.
 	Routes []string `yaml:"routes"`
-	// User and Password are asked of other servers. A cluster needs them, or the CA
+	// User and Password must be sent by the other servers. A cluster needs them, or the CA
 	// of TLS.
 	User     string `yaml:"user"`
 	Password string `yaml:"password"`
@@ -254,8 +250,9 @@ func (t *TLS) config() (*tls.Config, error) {
 	return config, nil
 }
 
-// checkPort says so if somebody else listens where clients shall connect,
-// before the store is opened.
+// checkPort returns ErrPort if another process listens on the port of clients. It runs before
+// the store is opened: the server itself would find out only after it has recovered all
+// streams.
 func (c *Config) checkPort(ctx context.Context) error {
 	if c.DontListen || c.Port == PortRandom {
 		return nil

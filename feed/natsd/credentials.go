@@ -17,8 +17,8 @@ import (
 
 // The users of a server, and the files of their credentials.
 const (
-	// UserAdmin may do everything that Millrace does: stores log in by it, which append to
-	// logs and trim them.
+	// UserAdmin may do everything that Millrace does. Stores, which append to logs and trim
+	// them, log in with it.
 	UserAdmin = "millrace"
 	// UserReadOnly may read: see the package's documentation.
 	UserReadOnly = "millrace-read-only"

@@ -10,23 +10,24 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// keepFolder is where links to the files of all streams lie, below Config.Dir, while a
-// server starts.
+// keepFolder is the folder below Config.Dir that holds links to the files of all streams while
+// a server starts.
 const keepFolder = "streams-while-starting"
 
-// keepStreams links the files of all streams, so that they outlive the start of a server.
+// keepStreams links the files of all streams, so that the start of a server cannot lose them.
 //
-// A server that cannot read a file of a stream when it starts, because the disk answers with an
-// error, removes the whole directory of that stream and goes on without it:
+// A NATS server that cannot read a file of a stream when it starts, because the disk returns
+// an error, removes the whole directory of that stream and continues without it:
 //
 //	read .../S/msgs/7.blk: input/output error   the disk, or the way to it, for a moment
 //	Error recreating stream "S"                 and S is gone, all that was acknowledged with it
 //
-// Reading everything before would tell, and would take as long as the logs are. Links take
-// no room: they are other names of the same files, of which the server knows nothing. Where a
-// process is killed while it starts, the next one finds them and begins with restoreStreams.
+// Reading all files before would find the error too, but takes as long as the logs are. Links
+// take no room: they are further names of the same files, which the server does not know. If
+// the process is killed while it starts, the next one finds the links and begins with
+// restoreStreams.
 //
-// A file system without links has none of this; that is said, and the server starts.
+// On a file system without links nothing is kept; that is logged, and the server starts.
 func (s *Server) keepStreams() error {
 	if _, err := s.restoreStreams(); err != nil {
 		return err
@@ -50,8 +51,8 @@ func (s *Server) keepStreams() error {
 	return nil
 }
 
-// linkAll makes a directory with the same files. The description of the stream comes last:
-// with it the links are complete.
+// linkAll links all files of the directory from in the directory to. The file that describes
+// the stream comes last: where it is, the links are complete. restoreStreams relies on it.
 func linkAll(from, to string) error {
 	last := filepath.Join(from, server.JetStreamMetaFile)
 	err := filepath.WalkDir(from, func(name string, e fs.DirEntry, err error) error {
@@ -76,8 +77,8 @@ func linkAll(from, to string) error {
 	return err
 }
 
-// restoreStreams puts the files of streams back whose directory has gone while a server
-// started, and lets go of the others. It returns the names of the streams.
+// restoreStreams puts back the files of each stream whose directory was removed while a server
+// started, and removes all other links. It returns the names of the streams it put back.
 func (s *Server) restoreStreams() (lost []string, err error) {
 	keep := filepath.Join(s.cfg.Dir, keepFolder)
 	kept, err := filepath.Glob(filepath.Join(keep, "*", "*", server.JetStreamMetaFile))
@@ -87,6 +88,7 @@ func (s *Server) restoreStreams() (lost []string, err error) {
 	for _, meta := range kept {
 		from := filepath.Dir(meta)
 		to := filepath.Join(s.cfg.Dir, server.JetStreamStoreDir, filepath.Base(filepath.Dir(from)), "streams", filepath.Base(from))
+		// Its description is still there, so the server has kept the stream.
 		if _, err := os.Stat(filepath.Join(to, server.JetStreamMetaFile)); !errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -98,9 +100,10 @@ func (s *Server) restoreStreams() (lost []string, err error) {
 	return lost, os.RemoveAll(keep)
 }
 
-// moveStream moves a directory to where one was removed.
+// moveStream moves the directory from to to, where the server has removed one.
 func moveStream(from, to string) (err error) {
-	// The server removes the folder of streams, if it is empty, a moment later.
+	// The server also removes the folder of all streams if it is empty, a moment later: then
+	// the folder that was just made is gone before the rename, and both are done again.
 	const triesMax = 10
 	for range triesMax {
 		if err = errors.Join(os.RemoveAll(to), os.MkdirAll(filepath.Dir(to), 0o700)); err != nil {

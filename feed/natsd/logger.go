@@ -6,12 +6,12 @@ import (
 	"log/slog"
 )
 
-// logger writes the server's messages to slog. The messages are the server's
-// own sentences, so they go into an attribute.
+// logger writes the server's messages to slog. slog's message stays constant, so the server's
+// own sentence goes into an attribute.
 type logger struct {
 	log *slog.Logger
-	// fatal holds the first message that the server calls fatal: what keeps it
-	// from starting.
+	// fatal holds the first message that the server calls fatal, which is the reason why it
+	// does not start.
 	fatal chan string
 }
 
@@ -22,23 +22,23 @@ func (l *logger) write(level slog.Level, format string, v []any) {
 	}
 }
 
-// Noticef takes what the server tells about its normal life.
+// Noticef logs messages of the server's normal life, at debug level.
 func (l *logger) Noticef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
 
-// Warnf takes warnings.
+// Warnf logs warnings.
 func (l *logger) Warnf(format string, v ...any) { l.write(slog.LevelWarn, format, v) }
 
-// Errorf takes errors.
+// Errorf logs errors.
 func (l *logger) Errorf(format string, v ...any) { l.write(slog.LevelError, format, v) }
 
-// Debugf takes details.
+// Debugf logs details, at debug level.
 func (l *logger) Debugf(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
 
-// Tracef takes protocol traces, which are never switched on.
+// Tracef logs protocol traces, which Millrace never switches on.
 func (l *logger) Tracef(format string, v ...any) { l.write(slog.LevelDebug, format, v) }
 
-// Fatalf takes what keeps the server from running. Open returns it, so it is
-// not logged as well.
+// Fatalf receives the reason why the server cannot run. Open returns the first one as its
+// error, so it is not logged; later ones are logged.
 func (l *logger) Fatalf(format string, v ...any) {
 	select {
 	case l.fatal <- fmt.Sprintf(format, v...):

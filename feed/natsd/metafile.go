@@ -15,20 +15,20 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// completeUpdates completes updates of streams that were cut off, and returns the
-// names of the streams. It is called before a server opens its directory.
+// completeUpdates completes updates of streams' configurations that a kill cut off. It returns
+// the names of the streams. It is called before a server opens its directory.
 //
-// A server writes a stream's configuration to meta.inf and then the checksum of it to
-// meta.sum, each in one piece. If the process ends between the two they differ, and
-// the next server passes the whole stream over, with all of its messages:
+// A NATS server writes a stream's configuration to meta.inf and then its checksum to
+// meta.sum, each in one piece. If the process ends between the two, they differ, and the
+// next server ignores the whole stream, with all of its messages:
 //
 //	meta.inf  written, with a rename      the update
 //	  -- kill -9 --
 //	meta.sum  still that of the configuration before
 //
-// So where meta.inf is the newer of the two, or alone, tells the name of its directory, and is
-// not what meta.sum says, the update is completed. A file that has rotted is not newer
-// than its checksum, and stays refused.
+// The update is completed, by writing meta.sum, if meta.inf is the newer file or the only one,
+// names the stream of its directory, and does not have the checksum in meta.sum. A
+// meta.inf that a disk has damaged is not newer than its checksum, so it stays refused.
 func completeUpdates(dir string) (completed []string, err error) {
 	metas, err := filepath.Glob(filepath.Join(dir, server.JetStreamStoreDir, "*", "streams", "*", server.JetStreamMetaFile))
 	if err != nil {
@@ -57,9 +57,9 @@ func completeUpdate(meta string) (string, error) {
 	summed, err := os.Stat(sumFile)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		// It was being made, and whoever made it was not answered, so he makes it again. A
-		// server then writes neither file, because meta.inf is there, and takes messages. The
-		// next one would pass all of them over.
+		// The stream was being made. Its maker got no answer, so it will make the stream
+		// again. The server then writes neither file, because meta.inf is there, and accepts
+		// messages; the next server would ignore all of them.
 		summed = written
 	case err != nil || !written.ModTime().After(summed.ModTime()):
 		return "", err
@@ -72,6 +72,7 @@ func completeUpdate(meta string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// The checksum as the NATS server makes it: HighwayHash, keyed by the stream's name.
 	name := filepath.Base(filepath.Dir(meta))
 	key := sha256.Sum256([]byte(name))
 	hash, err := highwayhash.New64(key[:])
@@ -80,14 +81,15 @@ func completeUpdate(meta string) (string, error) {
 	}
 	_, _ = hash.Write(config)
 	want := []byte(hex.EncodeToString(hash.Sum(nil)))
-	if bytes.Equal(sum, want) || !names(config, name) {
+	if bytes.Equal(sum, want) || !isOfStream(config, name) {
 		return "", nil
 	}
 	return name, replaceFile(sumFile, want, summed.Mode().Perm())
 }
 
-// names says whether a stream's configuration can be read and is that of a name.
-func names(config []byte, name string) bool {
+// isOfStream reports whether config is the whole configuration of the named stream: JSON that
+// was cut off is not.
+func isOfStream(config []byte, name string) bool {
 	var stream struct {
 		Name string `json:"name"`
 	}
@@ -95,7 +97,8 @@ func names(config []byte, name string) bool {
 	return err == nil && stream.Name == name
 }
 
-// replaceFile writes a file in one piece, and returns when it is on disk.
+// replaceFile writes a file in one piece, under another name first. Its content is on disk when
+// it takes its name.
 func replaceFile(name string, data []byte, mode fs.FileMode) error {
 	next := name + ".next"
 	f, err := os.OpenFile(next, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)

@@ -14,15 +14,15 @@ import (
 // monitorTimeout bounds a request for monitoring.
 const monitorTimeout = 10 * time.Second
 
-// monitor serves the server's own monitoring to those who have credentials:
-// the listener that NATS would open asks nobody.
+// monitor serves the NATS server's own monitoring to those who have credentials. The listener
+// that the NATS server itself would open requires none.
 type monitor struct {
 	http     *http.Server
 	listener net.Listener
 	ended    chan struct{}
 }
 
-// openMonitor listens; nil if the configuration names no address.
+// openMonitor starts the monitoring. It returns nil if the configuration names no address.
 func openMonitor(ctx context.Context, s *Server) (*monitor, error) {
 	if s.cfg.Monitor == "" {
 		return nil, nil
@@ -46,12 +46,12 @@ func openMonitor(ctx context.Context, s *Server) (*monitor, error) {
 }
 
 func (m *monitor) close() {
-	_ = m.http.Close() // the requests under way are for figures
+	_ = m.http.Close() // requests under way are cut off: they only read figures
 	<-m.ended
 }
 
-// monitoring answers what a NATS server answers on its monitoring port. It has
-// no page with the stacks of the process.
+// monitoring answers the pages of a NATS server's monitoring port, except /stacksz, which
+// shows the stacks of the process.
 func (s *Server) monitoring() http.Handler {
 	mux := http.NewServeMux()
 	for path, handle := range map[string]func(*server.Server, http.ResponseWriter, *http.Request){
@@ -63,6 +63,7 @@ func (s *Server) monitoring() http.Handler {
 		"/healthz": (*server.Server).HandleHealthz,
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
+			// Reopen replaces the server, so each request asks for the present one.
 			n, err := s.server()
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusServiceUnavailable)
@@ -73,7 +74,7 @@ func (s *Server) monitoring() http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
-		if allowed, _ := s.access.may(Credentials{User: user, Password: password}); !allowed {
+		if allowed, _ := s.access.rights(Credentials{User: user, Password: password}); !allowed {
 			w.Header().Set("WWW-Authenticate", `Basic realm="millrace"`)
 			http.Error(w, "monitoring asks for the user and the password of "+FileAdmin+" or "+FileReadOnly, http.StatusUnauthorized)
 			return

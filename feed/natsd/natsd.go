@@ -1,26 +1,23 @@
-// Package natsd embeds a NATS server with JetStream, so that one Millrace
-// process needs nothing beside it.
+// Package natsd embeds a NATS server with JetStream, so that a Millrace process can run
+// without any other server.
 //
-// Open starts the server and returns when it takes connections. A process
-// reaches its own server through Conn, over a pipe in memory; others reach it
-// at ClientURL, unless it does not listen. By default every append is synced to
-// disk before it is acknowledged.
+// Open starts the server and returns when it accepts connections. A process connects to its
+// own server through Conn, over a pipe in memory. Other processes connect at ClientURL,
+// unless the server does not listen. By default every append is synced to disk before it
+// is acknowledged.
 //
-// Nobody connects without a secret, except this process itself. At its first
-// start a server that listens makes two, in files that their owner alone can
-// read: that of UserAdmin, who may do everything, and that of UserReadOnly, who
-// may look at streams, get their messages, have consumers to read them and ask
-// stores for items, and may neither publish nor change anything. The same two
-// open the monitoring port, if there is one. A file that is replaced counts from
-// the next connection on.
+// Every other process needs a secret to connect. A server that listens makes two at its first
+// start, in files that only their owner can read. UserAdmin may do everything. UserReadOnly
+// may look at streams, get their messages, have consumers to read them, and ask stores for
+// items; it may neither publish nor change anything. Both may use the monitoring port, if
+// there is one. A replaced file counts from the next connection on.
 //
-// JetStream stops writing to a stream for good after an error of its disk, such
-// as no space left, and answers nobody: Health tells, and Reopen, once the
-// cause is gone, starts the server anew; connections made by Conn find it again
-// by themselves.
+// After an error of its disk, such as no space left, JetStream never writes to the stream
+// again and does not answer. Health reports that. Reopen starts the server again once the
+// cause is gone; connections made by Conn reconnect by themselves.
 //
-// A server that cannot read a stream's files when it starts would remove them. They are kept
-// beside it until it has started, and put back: see keepStreams.
+// A NATS server that cannot read a stream's files when it starts would remove them. Open keeps
+// links to them until the server has started, and puts them back: see keepStreams.
 //
 // All methods may be called concurrently.
 //
@@ -41,26 +38,26 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// ErrPort is the cause of Open's error if the port is taken, or not to be had.
+// ErrPort is the cause of Open's error if the port is taken or may not be used.
 var ErrPort = errors.New("natsd: cannot listen")
 
 // ErrClosed is the error of methods that need a running server.
 var ErrClosed = errors.New("natsd: closed")
 
-// ErrStore is among the causes of Health's error if a stream could not be
-// written. The server writes nothing more to it until Reopen.
+// ErrStore is among the causes of Health's error if a write to a stream has failed. The server
+// writes nothing more to that stream until Reopen.
 var ErrStore = errors.New("natsd: the store keeps a write error")
 
 // ErrUnread is among the causes of Health's error if the files of a stream could not be
-// read when the server started. They are kept, and Reopen tries again.
+// read when the server started. The files are kept, and Reopen tries again.
 var ErrUnread = errors.New("natsd: files could not be read")
 
 // Server is an embedded NATS server.
 type Server struct {
-	cfg    Config
+	cfg    Config // Port is set by the first start if it was PortRandom
 	access *access
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows
 	running *server.Server
 	ended   chan struct{} // closed when running's Start has returned
 	monitor *monitor      // nil: off
@@ -95,8 +92,16 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// startLocked starts a server. It holds the lock while it waits, because
-// nobody can use the server before.
+// startLocked starts a server. The lock is held while it waits, because nobody can use the
+// server before it has started. The order of the steps:
+//
+//	port           before anything in the directory changes
+//	probes         or the server takes one for an account
+//	updates        or the server ignores a stream whose update was cut off
+//	links          before the server can remove a stream
+//	server
+//	restore        before anybody is admitted who could delete or make a stream
+//	admit readers
 func (s *Server) startLocked(ctx context.Context) error {
 	options, err := s.cfg.options()
 	if err != nil {
@@ -132,7 +137,6 @@ func (s *Server) startLocked(ctx context.Context) error {
 	}()
 	err = awaitReady(ctx, n, log.fatal)
 	if err == nil {
-		// Before anybody is admitted, who could delete a stream.
 		s.unread, err = s.restoreStreams()
 	}
 	if err == nil {
@@ -156,7 +160,8 @@ func (s *Server) startLocked(ctx context.Context) error {
 	return nil
 }
 
-// awaitReady returns when the server takes connections.
+// awaitReady returns when the server accepts connections. The server only offers to wait for
+// that a limited time, so it is asked again, and fatal messages are looked at in between.
 func awaitReady(ctx context.Context, n *server.Server, fatal <-chan string) error {
 	const step = 50 * time.Millisecond
 	for {
@@ -184,7 +189,7 @@ func (s *Server) Conn(opts ...nats.Option) (*nats.Conn, error) {
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(50 * time.Millisecond),
 		nats.ReconnectJitter(20*time.Millisecond, 20*time.Millisecond),
-		nats.ReconnectBufSize(2 * s.cfg.MaxPayload),
+		nats.ReconnectBufSize(2 * s.cfg.MaxPayload), // two of the largest messages, while the server is gone
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			subject := ""
 			if sub != nil {
@@ -200,8 +205,8 @@ func (s *Server) Conn(opts ...nats.Option) (*nats.Conn, error) {
 	return nc, nil
 }
 
-// InProcessConn opens a connection in memory to the server as it is now. It is
-// there for nats.InProcessServer.
+// InProcessConn opens a connection in memory to the present server. nats.InProcessServer calls
+// it for each reconnect, so that a connection finds the new server after Reopen.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	n, err := s.server()
 	if err != nil {
@@ -210,8 +215,8 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	return n.InProcessConn()
 }
 
-// ClientURL is where other processes connect; empty if the server does not
-// listen.
+// ClientURL returns the URL at which other processes connect; it is empty if the server does
+// not listen, or is closed.
 func (s *Server) ClientURL() string {
 	n, err := s.server()
 	if err != nil || s.cfg.DontListen {
@@ -220,8 +225,8 @@ func (s *Server) ClientURL() string {
 	return n.ClientURL()
 }
 
-// Health says what keeps the server from serving or storing, nil if nothing
-// does: ErrStore and ErrUnread until Reopen, ErrClosed after a Reopen that did not succeed.
+// Health returns what keeps the server from serving or storing, nil if nothing does. The error
+// wraps ErrStore or ErrUnread until Reopen, and ErrClosed after a Reopen that failed.
 func (s *Server) Health() error {
 	n, err := s.server()
 	if err != nil {
@@ -248,10 +253,10 @@ func (s *Server) Health() error {
 	return nil
 }
 
-// Reopen stops the server and starts it again on the same store and port. What it
-// finds there is read from the disk, not from what the system believes to have
-// written. It returns as Open does; after an error the server is stopped, and Reopen may
-// be called again.
+// Reopen stops the server and starts it again on the same store and port. The new server reads
+// its files from the disk, not from the system's cache, which may hold what a failed sync
+// never wrote. It returns as Open does. After an error the server is stopped, and Reopen
+// may be called again.
 func (s *Server) Reopen(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

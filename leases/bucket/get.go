@@ -15,27 +15,27 @@ import (
 const (
 	// codeNoMessage is JetStream's code for a subject that has no message.
 	codeNoMessage jetstream.ErrorCode = 10037
-	// askTimeout bounds a read whose context has no end: long enough for the election
-	// of a leader, which waits for nine seconds at most.
+	// askTimeout bounds a read whose context has no deadline. It is long enough for the
+	// election of a leader, which waits for nine seconds at most.
 	askTimeout = 15 * time.Second
-	// tryTimeout is what one question may take: who should answer may be gone.
+	// tryTimeout bounds one request: the server that should answer may be gone.
 	tryTimeout = 2 * time.Second
 	// lagPause is the pause before a replica that lags is asked again.
 	lagPause = 20 * time.Millisecond
 )
 
-// Get returns what stands under a key of kv, or jetstream.ErrKeyNotFound.
+// Get returns the entry of a key of kv, or jetstream.ErrKeyNotFound.
 //
-// jetstream.KeyValue.Get is answered by any replica. One that lags says that there is
-// no such key though its writing was acknowledged a moment ago; so that word is
-// believed only of the stream's leader. A replica that lags may also answer with an
-// older value; see Newest. A question that gets no answer is asked again
-// until ctx ends, for 15 s if it has no end.
+// Any replica answers jetstream.KeyValue.Get. A replica that lags says that there is no such
+// key, although its write was acknowledged a moment ago. So only the stream's leader is
+// believed when it says so. A replica that lags may also answer with an older value; see
+// Newest. A request that gets no answer is made again until ctx ends, for 15 s if ctx has
+// no deadline.
 func Get(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key string) (jetstream.KeyValueEntry, error) {
 	return ask(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, bool, error) { return get(ctx, js, kv, key) })
 }
 
-// ask tries until a try says that it need not be made again, or ctx ends.
+// ask calls try until try says that it need not be called again, or ctx ends.
 func ask(ctx context.Context, try func(context.Context) (e jetstream.KeyValueEntry, again bool, err error)) (jetstream.KeyValueEntry, error) {
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
@@ -55,7 +55,7 @@ func ask(ctx context.Context, try func(context.Context) (e jetstream.KeyValueEnt
 	}
 }
 
-// get tries once, and says whether to try again.
+// get tries once, and returns whether to try again.
 func get(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key string) (_ jetstream.KeyValueEntry, again bool, _ error) {
 	try, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
@@ -72,9 +72,9 @@ func get(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key
 	return e, isSilence(err) && ctx.Err() == nil, err
 }
 
-// Newest is Get for callers that must not see what was before the last write that was
-// acknowledged: which revision is the last is asked of the stream's leader. Without a
-// leader it waits as Get waits for an answer.
+// Newest is Get for callers that must not see a value older than the last acknowledged write:
+// it asks the stream's leader for the last revision. While there is no leader it waits, as
+// Get waits for an answer.
 func Newest(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, key string) (jetstream.KeyValueEntry, error) {
 	return ask(ctx, func(ctx context.Context) (jetstream.KeyValueEntry, bool, error) {
 		try, cancel := context.WithTimeout(ctx, tryTimeout)
@@ -86,8 +86,8 @@ func Newest(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, 
 		if last == 0 {
 			return nil, false, jetstream.ErrKeyNotFound
 		}
-		// Any replica answers this; one that lags does not have it, and none has it any
-		// more when the key was written again.
+		// Any replica may answer this. A replica that lags does not have the revision yet. No
+		// replica has it if the key was written again meanwhile. Both are tried again.
 		e, err := kv.GetRevision(try, key, last)
 		again := errors.Is(err, jetstream.ErrKeyNotFound) || isSilence(err)
 		return e, again && ctx.Err() == nil, err
@@ -137,14 +137,15 @@ func leaderLast(ctx context.Context, js jetstream.JetStream, bucket, key string)
 	if len(answer.Message.Header) > 0 && err != nil {
 		return 0, fmt.Errorf("answer: %w", err)
 	}
-	// A deletion is a message too, and says so; so is what a limit removed.
+	// A deleted key has a message too, with a header that says so. So has one that a limit
+	// of the bucket removed.
 	if header.Get("KV-Operation") != "" || header.Get("Nats-Marker-Reason") != "" {
 		return 0, nil
 	}
 	return answer.Message.Sequence, nil
 }
 
-// apiPrefix is where js asks JetStream.
+// apiPrefix returns the prefix of the subjects on which js asks JetStream.
 func apiPrefix(js jetstream.JetStream) string {
 	switch o := js.Options(); {
 	case o.Domain != "":

@@ -1,5 +1,5 @@
-// Package bucket adds to JetStream's key-value buckets what their client does not
-// promise: a list of keys that lacks none.
+// Package bucket adds to JetStream's key-value buckets what their client does not promise: a
+// list of keys that lacks none, and reads that a lagging replica cannot mislead.
 //
 // It is no API: the command millrace is made of it, and it changes without notice.
 package bucket
@@ -15,15 +15,18 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Keys returns the keys of a bucket that match a pattern, such as "lease.>", in order.
-// Keys that were deleted may be among them; who reads them gets
-// jetstream.ErrKeyNotFound. The error is jetstream.ErrBucketNotFound if there is no
-// such bucket.
+// Keys returns the keys of a bucket that match a pattern, such as "lease.>", in order. Deleted
+// keys may be among them; reading one gives jetstream.ErrKeyNotFound. The error is
+// jetstream.ErrBucketNotFound if there is no such bucket.
 //
-// jetstream.KeyValue.Keys and the first values of a watch may lack a key that is
-// written at that moment: a watch goes through the bucket in order of the last writes,
-// and the key has left its former place and is behind the end that the watch was told
-// of. Keys asks the stream, which knows all its subjects at one moment.
+// jetstream.KeyValue.Keys, and the first values of a watch, may lack a key that is written
+// at that moment. A watch goes through the bucket in the order of the last writes up to the
+// end that it was given, and a key that is written again moves behind that end:
+//
+//	revisions  4:a 5:b 6:c     the watch begins, its end is 6
+//	           5:b 6:c 7:a     a is written: the watch delivers b and c
+//
+// Keys asks the stream, which knows all its subjects at one moment.
 func Keys(ctx context.Context, js jetstream.JetStream, bucket, pattern string) ([]string, error) {
 	stream, err := js.Stream(ctx, "KV_"+bucket)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -44,7 +47,8 @@ func Keys(ctx context.Context, js jetstream.JetStream, bucket, pattern string) (
 	return keys, nil
 }
 
-// Entries returns what stands under those keys of kv, as it is when each is read.
+// Entries returns the entries of the keys of kv that match a pattern. Each is as of the moment
+// when it is read, so they are no snapshot.
 func Entries(ctx context.Context, js jetstream.JetStream, kv jetstream.KeyValue, pattern string) ([]jetstream.KeyValueEntry, error) {
 	keys, err := Keys(ctx, js, kv.Bucket(), pattern)
 	if err != nil {
