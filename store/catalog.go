@@ -126,14 +126,51 @@ func (c *Catalog) Get(ctx context.Context, database, name string) (ContainerInfo
 	}
 	// It may be ready: a replica that lags shows it as it was, also to the one who has
 	// just created it.
-	entry, err = bucket.Newest(ctx, c.js, c.kv, catalogKey(database, name))
-	if errors.Is(err, jetstream.ErrKeyNotFound) {
-		return ContainerInfo{}, &NoContainerError{database, name} // deleted at this moment
-	}
+	return c.Newest(ctx, database, name) // not found: it was deleted at this moment
+}
+
+// Newest is Get that asks the leader of the catalog's bucket. A leader that was cut off, and
+// does not know it yet, may still answer with an older record; see Confirm.
+func (c *Catalog) Newest(ctx context.Context, database, name string) (ContainerInfo, error) {
+	entry, err := c.newest(ctx, database, name)
 	if err != nil {
-		return ContainerInfo{}, fmt.Errorf("read container %s/%s from the catalog: %w", database, name, err)
+		return ContainerInfo{}, err
 	}
 	return decodeContainer(entry)
+}
+
+func (c *Catalog) newest(ctx context.Context, database, name string) (jetstream.KeyValueEntry, error) {
+	entry, err := bucket.Newest(ctx, c.js, c.kv, catalogKey(database, name))
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return nil, &NoContainerError{database, name}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read container %s/%s from the catalog: %w", database, name, err)
+	}
+	return entry, nil
+}
+
+// Confirm returns a container whose record was certainly the newest during the call: it
+// writes the record again as it is, by compare-and-set, which only a quorum can take.
+func (c *Catalog) Confirm(ctx context.Context, database, name string) (ContainerInfo, error) {
+	for {
+		entry, err := c.newest(ctx, database, name)
+		if err != nil {
+			return ContainerInfo{}, err
+		}
+		info, err := decodeContainer(entry)
+		if err != nil {
+			return ContainerInfo{}, err
+		}
+		info.Revision, err = c.kv.Update(ctx, entry.Key(), entry.Value(), entry.Revision())
+		if err == nil {
+			return info, nil
+		}
+		if !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return ContainerInfo{}, fmt.Errorf("confirm container %s/%s: %w", database, name, err)
+		}
+		// Another writer was faster. (A leader that was cut off takes no write: an error above.)
+	}
 }
 
 func decodeContainer(entry jetstream.KeyValueEntry) (ContainerInfo, error) {
@@ -210,6 +247,8 @@ func (c *Catalog) Create(ctx context.Context, database, name string, spec Contai
 	info := ContainerInfo{
 		Database: database, Name: name, ID: feed.NewResourceID(), State: ContainerCreating, Spec: spec, Created: time.Now().UTC(),
 	}
+	// The identities are drawn here and not where the logs are made: a Create that goes on
+	// after a crash finds them in the record, and makes the logs that are missing under them.
 	for i, r := range feed.EvenRanges(spec.Partitions) {
 		info.Partitions = append(info.Partitions, PartitionInfo{Number: uint32(i), Range: r, Log: feed.NewLogID()})
 	}
@@ -217,6 +256,8 @@ func (c *Catalog) Create(ctx context.Context, database, name string, spec Contai
 	if err != nil {
 		return ContainerInfo{}, fmt.Errorf("container %s/%s: %w", database, name, err)
 	}
+	// The record before the logs, so that no log is there without a name (see examine). In a
+	// damaged catalog the name may be that of a container whose record was lost.
 	if err := c.Sound(ctx); err != nil {
 		return ContainerInfo{}, err
 	}
@@ -380,18 +421,6 @@ func (s *ContainerSpec) FixedDifference(other *ContainerSpec) string {
 	return ""
 }
 
-// WantIndex records an index that a pipeline needs. It stays when the container's
-// declaration drops it.
-func (c *Catalog) WantIndex(ctx context.Context, database, name, path string) error {
-	_, err := c.modify(ctx, database, name, func(i *ContainerInfo) error {
-		if !slices.Contains(i.IndexesWanted, path) {
-			i.IndexesWanted = append(i.IndexesWanted, path)
-		}
-		return nil
-	})
-	return err
-}
-
 // Delete removes a container, its items and its logs. It may be called again
 // after a crash.
 func (c *Catalog) Delete(ctx context.Context, database, name string) error {
@@ -402,6 +431,8 @@ func (c *Catalog) Delete(ctx context.Context, database, name string) error {
 	if err != nil {
 		return err
 	}
+	// The record goes last: a crash before leaves a container that is being deleted, and
+	// another Delete goes on with it.
 	for _, p := range info.Partitions {
 		if err := feed.DeleteLog(ctx, c.js, feed.Partition{Container: info.ID, Number: p.Number}); err != nil {
 			return fmt.Errorf("delete the log of %s/%d: %w", info.ID, p.Number, err)
@@ -441,6 +472,8 @@ func (c *Catalog) Watch(ctx context.Context, f func([]ContainerInfo)) error {
 					all[entry.Key()] = info
 				}
 			}
+			// Not at each of the records with which a watch begins, and once for many that
+			// come together: whoever watches looks at all containers each time.
 			if began && len(w.Updates()) == 0 {
 				f(sorted(all))
 			}

@@ -234,7 +234,7 @@ func (g *changesPage) readPartition(ctx context.Context, p feed.Partition, at pa
 	}
 	if g.r.Continuation == "" {
 		if err := g.start(ctx, log, &at); err != nil {
-			return at, false, g.ct.client.logs.failed(p, err)
+			return at, false, g.ct.client.logs.readError(p, err)
 		}
 	}
 	for again := false; ; again = true {
@@ -269,19 +269,19 @@ func (g *changesPage) readFrom(ctx context.Context, p feed.Partition, log *feed.
 	first, last, err := log.Bounds(ctx)
 	switch {
 	case err != nil:
-		return at, false, g.ct.client.logs.failed(p, err)
+		return at, false, g.ct.client.logs.readError(p, err)
 	case at.known() > last:
 		return at, false, Refuse(StatusBadRequest, "the change feed of %s ends at LSN %d and the continuation says %d: begin anew", p, last, at.known())
 	case at.walk != nil && g.r.AllVersions:
 		return at, false, Refuse(StatusBadRequest, "the continuation is one of latest versions: begin anew")
 	case nextLSN(at.after) < first && g.r.AllVersions:
-		return at, false, g.ct.client.logs.failed(p, &feed.TrimmedError{Partition: p, Want: nextLSN(at.after), First: first})
+		return at, false, g.ct.client.logs.readError(p, &feed.TrimmedError{Partition: p, Want: nextLSN(at.after), First: first})
 	case g.spent():
 		return at, at.walk == nil && reached(at.after, last), nil
 	}
 	walk, err := g.mustWalk(ctx, log, &at, first)
 	if err != nil {
-		return at, false, g.ct.client.logs.failed(p, err)
+		return at, false, g.ct.client.logs.readError(p, err)
 	}
 	if walk {
 		at = at.again()
@@ -302,7 +302,7 @@ func (g *changesPage) readLog(ctx context.Context, p feed.Partition, log *feed.L
 	for !g.full && g.room > 0 && g.commits > 0 && g.read > 0 && !reached(after, upTo) {
 		commits, err := log.ReadPage(ctx, nextLSN(after), min(chunk, g.commits), min(chunkBytesMax, g.read))
 		if err != nil {
-			return after, g.ct.client.logs.failed(p, err)
+			return after, g.ct.client.logs.readError(p, err)
 		}
 		commits = slices.DeleteFunc(commits, func(c *feed.Commit) bool { return c.LSN > upTo })
 		if len(commits) == 0 {
@@ -373,6 +373,8 @@ func (g *changesPage) changesIn(p feed.Partition, commits []*feed.Commit, after 
 		total, index := uint32(c.ChangeCount()), uint32(0)
 		for i := range c.Transactions {
 			t := &c.Transactions[i]
+			// A client's transaction is one group. Each change that a pipeline has made is one by
+			// itself: a page of a fan-out may be larger than a page of changes.
 			split := t.Effect != nil
 			group := changeGroup{}
 			for j := range t.Changes {
@@ -392,7 +394,8 @@ func (g *changesPage) changesIn(p feed.Partition, commits []*feed.Commit, after 
 			group.end = feed.Position{LSN: c.LSN, Index: index}
 			groups = append(groups, group)
 		}
-		// Behind the last change of a commit is behind the commit.
+		// Behind the last change of a commit is behind the commit, which has one form: a
+		// commit of three changes ends at (17, 0), not at (17, 3).
 		for i := len(groups) - 1; i >= 0 && groups[i].end == (feed.Position{LSN: c.LSN, Index: total}); i-- {
 			groups[i].end.Index = 0
 		}
@@ -435,7 +438,7 @@ func (g *changesPage) awaitApplied(ctx context.Context, p feed.Partition, groups
 	versions := make([]ETag, 0, len(refs))
 	for ask := some; ask; ask = len(versions) < len(refs) {
 		part := refs[len(versions):min(len(versions)+ReadManyMax, len(refs))]
-		resp, err := g.ct.client.Do(ctx, &Request{Partition: p, Versions: &ReadVersions{Refs: part}})
+		resp, err := g.ct.do(ctx, &Request{Partition: p, Versions: &ReadVersions{Refs: part}})
 		if err != nil {
 			return fmt.Errorf("changes of %s: %w", p, err)
 		}

@@ -116,6 +116,7 @@ func parseContinuation(text string, container feed.ResourceID) (*continuation, e
 		}
 		c.positions = append(c.positions, p)
 	}
+	// One form only: 0@042 and 0@42 would name one place, and clients compare texts.
 	if c.String() != text {
 		return nil, badContinuation(text)
 	}
@@ -195,7 +196,7 @@ func (l *logs) open(ctx context.Context, c *Catalog, p feed.Partition) (*feed.Lo
 	}
 	log, err := feed.OpenLog(ctx, c.js, p, c.cfg.Log)
 	if err != nil {
-		return nil, l.failed(p, err)
+		return nil, l.readError(p, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,10 +213,10 @@ func (l *logs) open(ctx context.Context, c *Catalog, p feed.Partition) (*feed.Lo
 	return log, nil
 }
 
-// failed forgets the log of a partition, and returns the error of reading it as one
-// that callers know: a container that was deleted is 404, and JetStream that does
-// not answer is 503.
-func (l *logs) failed(p feed.Partition, err error) error {
+// readError forgets the log of a partition, which may be another one now, and returns the error
+// of reading it as one that callers know: a container that was deleted is 404, and JetStream
+// that does not answer is 503.
+func (l *logs) readError(p feed.Partition, err error) error {
 	if trimmed, ok := errors.AsType[*feed.TrimmedError](err); ok {
 		return fmt.Errorf("changes of %s: %w", p, trimmed) // the log is the right one
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millrace/millrace/feed"
@@ -39,11 +38,24 @@ type ClientConfig struct {
 // no routing table exists anywhere. Safe for concurrent use.
 //
 // It asks again by itself only where nothing can have happened: nobody answered
-// the subject, or who answered no longer owns the partition. While somebody answers
+// the subject, or who answered gives the partition up in order. While somebody answers
 // so, it asks for ClientConfig.HandoverWait and no longer: the *NoOwnerError is as good
-// an answer after that as at the deadline, and nothing was changed. A write whose
-// answer does not come is ErrUnknown, unless it has an idempotency key; then it
-// is sent again until the deadline, or until it is refused undecided, which is ErrUnknown too.
+// an answer after that as at the deadline, and nothing was changed.
+//
+// NATS delivers a request to all that have the subject, and the first answer wins. Beside the owner
+// that may be a process that has lost the partition, and it is quicker, because it appends nothing:
+//
+//	a write                     reaches the owner and the process before it
+//	410 of the process before   nothing changed, there
+//	the owner commits it        nobody waits for its answer any more
+//
+// So a 410 decides a write only if its process held the lease when it had the write already: the next
+// owner subscribes after that, and does not get it (Error.RetryAfter). Any other 410 is like silence.
+//
+// A write whose answer does not come is ErrUnknown, unless it has an idempotency key; then it
+// is sent again until the deadline. A refusal then says nothing of the attempts before it, and is
+// ErrUnknown too, if it is undecided, or if it may have overtaken one: messages keep their order on
+// one connection, and not from one to the next.
 type Client struct {
 	nc      *nats.Conn
 	catalog *Catalog
@@ -114,22 +126,18 @@ func (l *Local) find(p feed.Partition) Handler {
 // Do sends r to the owner of its partition. The error is an *Error if the owner
 // refused the request as a whole, *NoOwnerError if none answered, *NoQuorumError if
 // none can, ErrUnknown for a write whose answer did not come, or the context's.
-func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) {
+func (c *Client) Do(ctx context.Context, r *Request) (*Response, error) { return c.do(ctx, r, nil) }
+
+// do is Do of a request to a container of which more than its number is known; nil: it is not.
+func (c *Client) do(ctx context.Context, r *Request, info *ContainerInfo) (*Response, error) {
 	ctx, cancel := c.bound(ctx)
 	defer cancel()
 	ctx, unwatch := c.quorum.watch(ctx, r.Partition)
 	defer unwatch()
-	ctx, span := tracer.Start(ctx, r.spanName(), asClient...)
-	defer span.End()
-	if span.IsRecording() {
-		span.SetAttributes(attribute.String("millrace.partition", r.Partition.String()))
-	}
+	ctx, span := startSpan(ctx, r, info)
 	r.TraceParent, r.TraceState = TraceContext(ctx)
 	resp, err := c.send(ctx, r)
-	if err != nil && span.IsRecording() {
-		span.RecordError(err)
-		span.SetStatus(codes.Error, err.Error())
-	}
+	endSpan(span, resp, err)
 	return resp, err
 }
 
@@ -144,80 +152,149 @@ func (c *Client) bound(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithTimeout(ctx, c.cfg.Timeout)
 }
 
+// attempts are what a request has met so far. The goroutine that sends the request owns them.
+type attempts struct {
+	c       *Client
+	began   time.Time
+	unknown bool       // an attempt went unanswered and may have been carried out
+	oldest  connection // of the attempts that did, over NATS
+	leaving error      // what a process that gives the partition up has answered since then
+	since   time.Time  // when it answered so first
+}
+
+// send sends a request until it is answered, or nobody can answer it any more.
 func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
-	start := time.Now()
+	past := attempts{c: c, began: time.Now()}
 	pause := 2 * time.Millisecond
-	unknown := false  // an attempt went unanswered and may have been carried out
-	var leaving error // what a process that gives the partition up has answered since then
-	var since time.Time
 	for {
 		h := c.cfg.Local.find(r.Partition)
 		if h == nil {
 			// From here on every attempt has the key, whoever gets it.
 			r = r.keyed()
 		}
+		on := c.connection(r, h)
 		resp, err := c.once(ctx, r, h)
 		if err == nil && resp.Err != nil {
 			err = resp.Err
 		}
-		switch {
-		case err == nil:
+		if err == nil {
 			return resp, nil
-		case errors.Is(err, ErrNotOwner), errors.Is(err, nats.ErrNoResponders):
-			// Nothing happened; the owner is on its way.
-			if !errors.Is(err, ErrNotOwner) {
-				leaving = nil
-				break
-			}
-			if leaving == nil {
-				since = time.Now()
-			}
-			// What went unanswered before may have been carried out: only the next owner knows.
-			if leaving = err; !unknown && time.Since(since) >= c.cfg.HandoverWait {
-				return nil, &NoOwnerError{r.Partition, time.Since(start), leaving}
-			}
-		case errors.Is(err, errNoAnswer) && r.repeatable() && ctx.Err() == nil:
-			unknown = unknown || r.once()
-			// Asked twice is answered alike.
-		case errors.Is(err, errNoAnswer) && noQuorum(ctx) && !r.once():
-			return nil, context.Cause(ctx)
-		case errors.Is(err, errNoAnswer):
-			if noQuorum(ctx) {
-				err = context.Cause(ctx)
-			}
-			return nil, fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, err)
-		case unknown && undecided(err):
-			// It changed nothing; what went unanswered before may have, and its key was not looked
-			// up. So the refusal is told as words only: errors.Is must not find it.
-			return nil, fmt.Errorf("%s on %s: %w: no answer at first, and then: %s", r.name(), r.Partition, ErrUnknown, err.Error())
-		default:
+		}
+		if err := past.judgeFailure(ctx, r, h, on, err); err != nil {
 			return nil, err
 		}
-		if ends, ok := ctx.Deadline(); ok && !unknown && time.Until(ends) < lastAttempt {
+		if ends, ok := ctx.Deadline(); ok && !past.unknown && time.Until(ends) < lastAttempt {
 			// One more would be cut off, and then nobody could say that nothing happened.
-			return nil, &NoOwnerError{r.Partition, time.Since(start), leaving}
+			return nil, past.noOwner(r)
 		}
 		select {
 		case <-ctx.Done():
-			if unknown {
-				return nil, fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, context.Cause(ctx))
-			}
-			if errors.Is(context.Cause(ctx), context.Canceled) || noQuorum(ctx) {
-				return nil, context.Cause(ctx)
-			}
-			return nil, &NoOwnerError{r.Partition, time.Since(start), leaving}
+			return nil, ended(ctx, r, past.unknown, past.noOwner(r))
 		case <-time.After(pause/2 + rand.N(pause)):
 			pause = min(2*pause, pauseMax)
 		}
 	}
 }
 
+// noOwner is the error where nobody decided a request.
+func (a *attempts) noOwner(r *Request) *NoOwnerError {
+	return &NoOwnerError{r.Partition, time.Since(a.began), a.leaving}
+}
+
+// judgeFailure returns what the sender of a request is told after an attempt failed with err;
+// nil if the request is to be sent again.
+//
+//	nobody has the subject                  again: nothing happened
+//	410 of a process that held its lease    again, for HandoverWait: nothing happened
+//	410 of any other, or no answer          unknown: again if there is a key, else ErrUnknown
+//	a refusal                               the refusal, unless an attempt before is unknown
+func (a *attempts) judgeFailure(ctx context.Context, r *Request, h Handler, on connection, err error) error {
+	switch {
+	case errors.Is(err, ErrNotOwner), errors.Is(err, nats.ErrNoResponders):
+		// Nothing happened; the owner is on its way.
+		if !errors.Is(err, ErrNotOwner) {
+			a.leaving = nil
+			return nil
+		}
+		// Or it is there, and has got this message too. A handler of this process was asked alone.
+		if h == nil && r.once() && !heldLease(err) {
+			if !r.repeatable() {
+				return fmt.Errorf("%s on %s: %w: %s", r.name(), r.Partition, ErrUnknown, err.Error())
+			}
+			a.unknown, a.oldest = true, cmp.Or(a.oldest, on)
+		}
+		if a.leaving == nil {
+			a.since = time.Now()
+		}
+		// What went unanswered before may have been carried out: only the next owner knows.
+		if a.leaving = err; !a.unknown && time.Since(a.since) >= a.c.cfg.HandoverWait {
+			return a.noOwner(r)
+		}
+		return nil
+	case errors.Is(err, errNoAnswer) && r.repeatable() && ctx.Err() == nil:
+		// Asked twice is answered alike.
+		a.unknown, a.oldest = a.unknown || r.once(), cmp.Or(a.oldest, on)
+		return nil
+	case errors.Is(err, errNoAnswer) && noQuorum(ctx) && !r.once():
+		return context.Cause(ctx)
+	case errors.Is(err, errNoAnswer):
+		if noQuorum(ctx) {
+			err = context.Cause(ctx)
+		}
+		return fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, err)
+	case a.unknown && (undecided(err) || a.oldest != 0 && a.oldest != a.c.connection(r, h)):
+		// It changed nothing; what went unanswered before may have, and its key was not looked
+		// up, or may yet do so. So the refusal is told as words only: errors.Is must not find it.
+		return fmt.Errorf("%s on %s: %w: no answer at first, and then: %s", r.name(), r.Partition, ErrUnknown, err.Error())
+	}
+	return err
+}
+
+// ended is the error of a request whose context has ended before anybody decided it.
+func ended(ctx context.Context, r *Request, unknown bool, nobody *NoOwnerError) error {
+	switch {
+	case unknown:
+		return fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, context.Cause(ctx))
+	case errors.Is(context.Cause(ctx), context.Canceled), noQuorum(ctx):
+		return context.Cause(ctx)
+	}
+	return nobody
+}
+
+// connection counts the connections that a client has had. What was sent on one keeps its order;
+// on the next one an attempt may overtake one before it:
+//
+//	replace, on connection 1          held up in a server, and nobody answers
+//	replace again, on connection 2    404: the item is not there
+//	somebody creates the item
+//	                                  the first attempt arrives, and replaces it
+//
+// It is 0 for what a handler of this process is asked, of which nothing is on its way when the
+// handler has returned, and for what is not sent twice or may be done twice.
+type connection uint64
+
+// connection returns the present connection. Asked before an attempt it is the one that the
+// attempt goes out on, or one before; asked behind the answer, that one or a later.
+func (c *Client) connection(r *Request, h Handler) connection {
+	if h != nil || !r.once() || !r.repeatable() {
+		return 0
+	}
+	return connection(c.nc.Stats().Reconnects + 1)
+}
+
+// heldLease tells whether a process that did not decide a request, because it gives the partition
+// up, held its lease when it had the request: then nobody else got it.
+func heldLease(err error) bool {
+	refused, ok := errors.AsType[*Error](err)
+	return ok && refused.RetryAfter > 0
+}
+
 // undecided tells whether an owner refused a request without deciding it, so without asking whether
-// its idempotency key was there before.
+// its idempotency key was there before; or no owner refused it, and the client could not send it.
 func undecided(err error) bool {
 	refused, ok := errors.AsType[*Error](err)
 	if !ok {
-		return false
+		return true
 	}
 	return slices.Contains([]Status{StatusTooManyRequests, StatusInternal, StatusUnavailable, StatusInsufficientDisk}, refused.Status)
 }
@@ -251,6 +328,9 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, er
 	if c.cfg.ReadOnly && !r.Reads() {
 		return nil, Refuse(StatusForbidden, "%s: the credentials of this connection are for reading only", r.name())
 	}
+	if c.nc.IsClosed() {
+		return nil, fmt.Errorf("%s on %s: %w", r.name(), r.Partition, nats.ErrConnectionClosed) // nothing is sent
+	}
 	data := AppendRequest(make([]byte, 0, 1024), r)
 	if limit := c.nc.MaxPayload(); int64(len(data)) > limit {
 		return nil, Refuse(StatusTooLarge, "%s of %d bytes exceeds the %d bytes that the NATS server takes (max_payload)",
@@ -258,12 +338,15 @@ func (c *Client) once(ctx context.Context, r *Request, h Handler) (*Response, er
 	}
 	// An owner that was cut off answers nothing and refuses nothing. Only a shorter time for
 	// the attempt leaves some for the next owner.
-	attempt, cancel := context.WithTimeout(ctx, r.patience(c.cfg.Timeout))
+	attempt, cancel := context.WithTimeout(ctx, r.attemptTime(c.cfg.Timeout))
 	defer cancel()
 	msg, err := c.request(attempt, r, data)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil, err
+	case err != nil && c.nc.IsClosed() && r.once():
+		// It may have been sent, and there is no connection to ask again on.
+		return nil, fmt.Errorf("%s on %s: %w: %w", r.name(), r.Partition, ErrUnknown, err)
 	case err != nil && c.nc.IsClosed():
 		return nil, fmt.Errorf("%s on %s: %w", r.name(), r.Partition, err)
 	case err != nil:

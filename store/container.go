@@ -58,6 +58,11 @@ func (c *Client) Open(info ContainerInfo) (*Container, error) {
 	return ct, nil
 }
 
+// do asks the owner of one of the container's partitions.
+func (c *Container) do(ctx context.Context, r *Request) (*Response, error) {
+	return c.client.do(ctx, r, &c.info)
+}
+
 // Info returns the container as the catalog held it when it was opened.
 func (c *Container) Info() ContainerInfo { return c.info }
 
@@ -118,6 +123,7 @@ func (i *ContainerInfo) number(key feed.PartitionKey) uint32 {
 	if len(i.Partitions) == 1 {
 		return i.Partitions[0].Number
 	}
+	// The ranges are in order and leave no hash out, so one of them contains it.
 	epk := key.Hash()
 	at, _ := slices.BinarySearchFunc(i.Partitions, epk, func(p PartitionInfo, e feed.EPK) int {
 		switch {
@@ -191,7 +197,7 @@ func (c *Container) one(ctx context.Context, key feed.PartitionKey, op Operation
 		t.IdempotencyKey = opts[0].IdempotencyKey
 	}
 	t.Ops = []Operation{op}
-	resp, err := c.client.Do(ctx, &Request{Partition: c.PartitionFor(key), Transact: t})
+	resp, err := c.do(ctx, &Request{Partition: c.PartitionFor(key), Transact: t})
 	if err != nil {
 		return Item{}, err
 	}
@@ -208,7 +214,7 @@ func (c *Container) one(ctx context.Context, key feed.PartitionKey, op Operation
 // Batch runs operations on one logical partition in order, all or nothing. A
 // refused batch is not an error: its result says Failed.
 func (c *Container) Batch(ctx context.Context, key feed.PartitionKey, ops []Operation, idempotencyKey string) (*TransactResult, error) {
-	resp, err := c.client.Do(ctx, &Request{
+	resp, err := c.do(ctx, &Request{
 		Partition: c.PartitionFor(key),
 		Transact:  &Transact{Key: key, Ops: ops, Batch: true, IdempotencyKey: idempotencyKey},
 	})
@@ -223,7 +229,7 @@ func (c *Container) Batch(ctx context.Context, key feed.PartitionKey, ops []Oper
 func (c *Container) ReadMany(ctx context.Context, refs []ItemRef, barrier bool) ([]Item, error) {
 	items := make([]Item, len(refs))
 	return items, c.byPartition(ctx, refs, func(ctx context.Context, p feed.Partition, some []ItemRef, at []int) error {
-		resp, err := c.client.Do(ctx, &Request{Partition: p, Read: &ReadItems{Barrier: barrier, Refs: some}})
+		resp, err := c.do(ctx, &Request{Partition: p, Read: &ReadItems{Barrier: barrier, Refs: some}})
 		if err != nil {
 			return err
 		}

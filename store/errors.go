@@ -22,7 +22,7 @@ const (
 	StatusForbidden          Status = 403 // a write by somebody who may only read
 	StatusNotFound           Status = 404
 	StatusConflict           Status = 409 // id or unique key taken
-	StatusGone               Status = 410 // another process owns the partition; nothing happened
+	StatusGone               Status = 410 // another process owns the partition; nothing happened here
 	StatusPreconditionFailed Status = 412 // If-Match or a patch's condition does not hold
 	StatusTooLarge           Status = 413
 	StatusDamaged            Status = 422 // what was kept is not what was written
@@ -41,7 +41,8 @@ type Error struct {
 	Status  Status
 	Message string
 	// RetryAfter is how long to wait before asking again; zero when asking
-	// again cannot help.
+	// again cannot help. With StatusGone it says more: the process held the lease of the
+	// partition when it had the request, so that no other has got it; see Client.
 	RetryAfter time.Duration
 }
 

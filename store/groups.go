@@ -47,7 +47,7 @@ var groupsKind = kind{
 
 // ReadGroups reads accumulators of one physical partition.
 func (c *Container) ReadGroups(ctx context.Context, p feed.Partition, r *ReadGroups) (*GroupsResult, error) {
-	resp, err := c.client.Do(ctx, &Request{Partition: p, Groups: r})
+	resp, err := c.do(ctx, &Request{Partition: p, Groups: r})
 	if err != nil {
 		return nil, err
 	}

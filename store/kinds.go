@@ -103,6 +103,12 @@ func (r *Request) Reads() bool {
 	return k.writes == nil || !k.writes(r)
 }
 
+// Writes says whether a request may change something.
+func (r *Request) Writes() bool {
+	k := &kinds[r.Kind()]
+	return k.writes != nil && k.writes(r)
+}
+
 // once says whether a second time may do something that the first one did already.
 func (r *Request) once() bool {
 	k := &kinds[r.Kind()]
@@ -114,10 +120,12 @@ func (r *Request) repeatable() bool {
 	return !r.once() || r.Transact != nil && r.Transact.IdempotencyKey != ""
 }
 
-// patience is how long one attempt waits: a request that may be repeated does
-// not stake its whole time on one owner that may have died, or been cut off
-// without a word. A slow one may take its time, but leaves some for another attempt.
-func (r *Request) patience(timeout time.Duration) time.Duration {
+// attemptTime is how long one attempt waits for an answer. A request that may be repeated does
+// not spend all of its time on one owner, which may have died, or been cut off without a word.
+// A slow one gets most of the time, and leaves some for another attempt:
+//
+//	timeout 10s    read 2s    query 6.7s    write without a key 10s
+func (r *Request) attemptTime(timeout time.Duration) time.Duration {
 	switch {
 	case kinds[r.Kind()].slow:
 		return timeout * 2 / 3

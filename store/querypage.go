@@ -206,10 +206,12 @@ func (p *pager) askPartition(ctx context.Context, part *PartitionInfo, after []b
 		RowsMax: rows, BytesMax: bytes, Last: int64(rows) >= p.q.Need(p.at.passed),
 		System: p.r.System, RID: p.c.info.RID(), Explain: p.r.Explain,
 	}
+	// A range that holds all of the partition restricts nothing there: the owner plans as
+	// without it.
 	if r.Range.Min <= part.Range.Min && part.Range.Max <= r.Range.Max {
-		r.Range = feed.Range{} // all of the partition
+		r.Range = feed.Range{}
 	}
-	resp, err := p.c.client.Do(ctx, &Request{Partition: feed.Partition{Container: p.c.info.ID, Number: part.Number}, Query: r})
+	resp, err := p.c.do(ctx, &Request{Partition: feed.Partition{Container: p.c.info.ID, Number: part.Number}, Query: r})
 	if err != nil {
 		return nil, err
 	}

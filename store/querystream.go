@@ -60,8 +60,10 @@ func (p *pager) streamOne(ctx context.Context, part *PartitionInfo) (done bool, 
 	}
 }
 
-// switchOver goes on with all partitions, in the order of the index that the first one
-// chose. Where another one cannot, all come in the order of item keys.
+// switchOver continues with all partitions, in the order of the index that the first one
+// chose. Where another one has not built that index yet, all come in the order of item keys,
+// from the beginning. Behind the first page the refusal is returned: rows were given in the
+// other order.
 func (p *pager) switchOver(ctx context.Context, first *PartitionInfo, result *QueryResult) error {
 	err := p.mergeFrom(ctx, first, result)
 	if !isRefused(err, StatusBadRequest) || p.r.Continuation != "" {

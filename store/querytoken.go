@@ -97,6 +97,8 @@ func decodeQueryToken(text string, hash [queryHashLen]byte) (*queryToken, error)
 	if v := d.byte(); d.err == nil && v != queryTokenVersion {
 		return nil, errors.New("its version is not known to this release")
 	}
+	// By the hash a token that was made for another query is refused, rather than read as a
+	// place in this one's order.
 	if subtle.ConstantTimeCompare(d.take(queryHashLen), hash[:]) == 0 {
 		return nil, errForeignToken
 	}

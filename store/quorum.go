@@ -59,6 +59,9 @@ type quorumAnswer struct {
 // lost returns JetStream's error if a partition's log has no leader, and nil if it has
 // one or nobody can tell.
 func (q *quorum) lost(ctx context.Context, p feed.Partition) error {
+	// One question at a time for each partition: where a quorum is lost thousands of requests
+	// wait, and JetStream would have to answer each of them. The first asks, with a time of its
+	// own, because its request may end while the others still wait.
 	q.mu.Lock()
 	a := q.pending[p]
 	if a == nil {
@@ -111,6 +114,7 @@ func leaderless(info *jetstream.StreamInfo, err error) error {
 func (q *quorum) watch(ctx context.Context, p feed.Partition) (watched context.Context, stop func()) {
 	watched, cancel := context.WithCancelCause(ctx)
 	began := time.Now()
+	// Held until timer is set: the function may run before AfterFunc returns, and resets it.
 	var timer *time.Timer
 	var mu sync.Mutex // guards timer
 	mu.Lock()

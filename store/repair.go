@@ -54,7 +54,7 @@ var repairKind = kind{
 
 // Repair sets the copies of single items of one physical partition.
 func (c *Container) Repair(ctx context.Context, p feed.Partition, r *Repair) (*RepairResult, error) {
-	resp, err := c.client.Do(ctx, &Request{Partition: p, Repair: r})
+	resp, err := c.do(ctx, &Request{Partition: p, Repair: r})
 	if err != nil {
 		return nil, err
 	}

@@ -59,7 +59,7 @@ func (c *Catalog) PutRestoring(ctx context.Context, r *Restoring) error {
 	if err != nil {
 		return err
 	}
-	// Who else restores into the same store at the same time is told here.
+	// By compare-and-set: a second restore into the same store fails here.
 	if r.revision == 0 {
 		r.revision, err = c.kv.Create(ctx, restoringKey, data)
 	} else {

@@ -91,6 +91,11 @@ func (s *Settings) wishRules(c *ContainerInfo) (changed bool) {
 			continue
 		}
 		rule := s.Rules[at]
+		// The same generation is the same aggregate, so its accumulators stay. Only who folds,
+		// and whether the fields are published, changes within one:
+		//
+		//	eventual to transactional    Source: the owner folds, once its index is there
+		//	not published any more       not swept either: a later publication sweeps anew
 		if !sameWish(&rule.RuleWish, &wish) {
 			rule.RuleWish = wish
 			rule.Folds = wish.Source && rule.Active

@@ -45,6 +45,9 @@ type Settings struct {
 	TombstonesKept int64              `json:"tombstonesKept,omitempty"`
 	// Trimmed is the trim point of the log, as feed.Commit.Trimmed has it.
 	Trimmed feed.LSN `json:"trimmed,omitempty"`
+	// CatalogRevision is the revision of the container's record by which the rest was
+	// decided; 0 if it is not known. No older record decides it again; see Outdates.
+	CatalogRevision uint64 `json:"catalogRevision,omitempty"`
 	// NextNumber is the number that the next new index gets; numbers are never
 	// used again.
 	NextNumber uint32 `json:"nextNumber"`
@@ -84,7 +87,11 @@ func (s *Settings) Marshal() []byte {
 
 // Wish returns the settings that c asks for, given the present ones, and whether
 // they differ. A new index is not ready; indexes that are gone lose their number.
+// A record that the settings outdate asks for nothing.
 func (s Settings) Wish(c *ContainerInfo) (Settings, bool) {
+	if s.Outdates(c) {
+		return s, false
+	}
 	wanted := slices.Clone(c.Spec.Indexes)
 	for _, path := range c.IndexesWanted {
 		if !slices.Contains(wanted, path) {
@@ -114,7 +121,35 @@ func (s Settings) Wish(c *ContainerInfo) (Settings, bool) {
 			changed = true
 		}
 	}
+	// Also a record that asks for what is in force anyway is noted, lest one between the two
+	// take it away:
+	//
+	//	revision 7   rule r       in force
+	//	revision 8   no rule      not seen by this owner, whose watch passed over it
+	//	revision 9   rule r       noted; else the next owner, whose watch is at 8, would drop r
+	changed = changed || c.Revision > s.CatalogRevision && s.accumulates()
+	if changed {
+		next.CatalogRevision = c.Revision
+	}
 	return next, changed
+}
+
+// Outdates says whether c is older than the record by which the settings were decided, or
+// may be: it is not known where an earlier release put them in force.
+func (s *Settings) Outdates(c *ContainerInfo) bool {
+	return c.Revision < s.CatalogRevision || s.CatalogRevision == 0 && s.accumulates()
+}
+
+// accumulates says whether settings are in force that keep what cannot be made again of the
+// items: the accumulators of rules, and tombstones.
+func (s *Settings) accumulates() bool { return len(s.Rules) > 0 || len(s.Tombstones) > 0 }
+
+// WishConfirmed is Wish for a record that Catalog.Confirm has returned, whatever its revision.
+func (s Settings) WishConfirmed(c *ContainerInfo) (next Settings, changed bool) {
+	before := s.CatalogRevision
+	s.CatalogRevision = c.Revision
+	next, changed = s.Wish(c)
+	return next, changed || before != c.Revision
 }
 
 // genesis returns the settings of a new partition: every index is ready, for

@@ -9,8 +9,15 @@ import (
 	"github.com/millrace/millrace/feed"
 )
 
-// PinFor is how long a pin lasts that nobody extends, as reading from it does.
-const PinFor = 24 * time.Hour
+const (
+	// PinFor is how long a pin lasts that nobody reads from any more.
+	PinFor = 24 * time.Hour
+	// PinAsked is how long a pin lasts that was asked for and that nobody reads from yet. A
+	// process that dies before it has recorded the pin leaves a log that cannot be trimmed for
+	// so long. A second request lets the pin last PinAsked from then on, a read, even at the
+	// end of the items, PinFor.
+	PinAsked = 5 * time.Minute
+)
 
 // PinSnapshot asks an owner to keep a snapshot of its partition for somebody who is to
 // read its items, or to keep it no longer. Whoever asks twice under one name has one pin.
@@ -19,9 +26,9 @@ type PinSnapshot struct {
 	Holder string
 	// Release ends the holder's pin.
 	Release bool
-	// LogMax is for who could read the log as well, if it is whole: nothing is pinned if the
-	// log is no larger than so many bytes, or than twice what the partition holds. 0 pins
-	// whatever the log is.
+	// LogMax is for a reader that can read the log as well, if it is whole: nothing is pinned if
+	// the log is no larger than so many bytes, or than twice what the partition holds. 0 pins in
+	// any case.
 	LogMax uint64
 }
 
@@ -89,10 +96,11 @@ var pinKind = kind{
 // that is done: a snapshot may have to be taken first. The state is never PinPending.
 func (c *Container) PinSnapshot(ctx context.Context, p feed.Partition, r PinSnapshot) (*PinResult, error) {
 	for {
-		resp, err := c.client.Do(ctx, &Request{Partition: p, Pin: &r})
+		resp, err := c.do(ctx, &Request{Partition: p, Pin: &r})
 		switch {
 		case errors.Is(err, ErrBadRequest):
-			// No owner that knows pins finds the request bad: this one is of a release before.
+			// An owner that knows pins never finds the request bad. This one is of an earlier
+			// release.
 			return &PinResult{State: PinOff}, nil
 		case err != nil:
 			return nil, err
@@ -164,7 +172,7 @@ var pinnedKind = kind{
 // ReadPinned reads a page of items of a snapshot that is pinned: 404 if it is not, or no
 // longer, 422 if it is damaged, 503 if that cannot be told now.
 func (c *Container) ReadPinned(ctx context.Context, p feed.Partition, r ReadPinned) (*PinnedPage, error) {
-	resp, err := c.client.Do(ctx, &Request{Partition: p, Pinned: &r})
+	resp, err := c.do(ctx, &Request{Partition: p, Pinned: &r})
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +184,7 @@ func (c *Container) ReadPinned(ctx context.Context, p feed.Partition, r ReadPinn
 type ReadSnapshot struct {
 	ID string
 	// Part is counted from 1. With ID "" it is how many snapshots are passed over, from the
-	// newest on, as who found those damaged asks; a release before this one passes over none.
+	// newest on, because the reader found those damaged; an earlier release passes over none.
 	Part int
 }
 
@@ -210,7 +218,7 @@ var snapshotKind = kind{
 // ReadSnapshot reads a manifest or a part of a snapshot of a physical partition: 404 if a
 // snapshot that is named is not there, or no longer.
 func (c *Container) ReadSnapshot(ctx context.Context, p feed.Partition, r ReadSnapshot) (*SnapshotObject, error) {
-	resp, err := c.client.Do(ctx, &Request{Partition: p, Snapshot: &r})
+	resp, err := c.do(ctx, &Request{Partition: p, Snapshot: &r})
 	if err != nil {
 		return nil, err
 	}

@@ -62,6 +62,8 @@ type Exam struct {
 	Bad            []BadRecord
 	// Logs are all that are there, Unnamed those of them that no record names.
 	Logs, Unnamed []feed.Partition
+	// Streams are the names of those that hold Logs; of one that is moving, the old one's.
+	Streams map[feed.Partition]string
 	// Databases are those whose records are lost.
 	Databases []string
 	// Unasked is why it is unknown whether the record of a database is lost: the bucket
@@ -80,7 +82,7 @@ func (e *Exam) Err() error {
 	}
 	if !e.Missing {
 		for _, p := range e.Unnamed {
-			findings = append(findings, fmt.Sprintf("log %s (stream %s) belongs to no container that it names", p, p.Stream()))
+			findings = append(findings, fmt.Sprintf("log %s (stream %s) belongs to no container that it names", p, e.Streams[p]))
 		}
 	}
 	for _, name := range e.Databases {
@@ -124,9 +126,12 @@ func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Exam{Fresh: true, Missing: !slices.Contains(names, "KV_"+CatalogBucket)}
+	e := &Exam{Fresh: true, Missing: !slices.Contains(names, "KV_"+CatalogBucket), Streams: map[feed.Partition]string{}}
 	e.Logs = feed.ParseStreams(names)
 	for _, name := range names {
+		if p, isLog := feed.ParseStream(name); isLog && e.Streams[p] == "" {
+			e.Streams[p] = name
+		}
 		e.Fresh = e.Fresh && len(e.Logs) == 0 && !strings.HasPrefix(name, "KV_millrace_")
 	}
 	if e.Missing {
@@ -143,7 +148,7 @@ func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 	}
 	named := map[feed.Partition]bool{}
 	for _, entry := range entries {
-		e.add(entry, named)
+		e.addRecord(entry, named)
 	}
 	for _, p := range e.Logs {
 		if !named[p] {
@@ -163,8 +168,8 @@ func examine(ctx context.Context, js jetstream.JetStream) (*Exam, error) {
 	return e, nil
 }
 
-// add takes a record of the catalog.
-func (e *Exam) add(entry jetstream.KeyValueEntry, named map[feed.Partition]bool) {
+// addRecord adds a record of the catalog, and to named the logs that it names.
+func (e *Exam) addRecord(entry jetstream.KeyValueEntry, named map[feed.Partition]bool) {
 	key := entry.Key()
 	switch {
 	case strings.HasPrefix(key, databasePrefix):

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/heat"
 )
 
 // StatusRequest asks an owner how a partition is.
@@ -45,10 +46,14 @@ type PartitionStatus struct {
 	Pins []SnapshotPin `json:"pins,omitempty"`
 	// Trim tells how far the log is trimmed; nil if that is not known yet.
 	Trim *TrimState `json:"trim,omitempty"`
-	// EngineScrub is the same of the engine of the owner's process.
+	// EngineScrub is the last time that all blocks of the engine were read, in the owner's
+	// process.
 	EngineScrub *ScrubState `json:"engineScrub,omitempty"`
 	Queue       int         `json:"queue"` // requests waiting to be decided
 	FanOuts     int         `json:"fanOuts"`
+	// Heat tells what was asked for of late, and by which partition keys; nil if the owner is of
+	// a release that does not measure it.
+	Heat *heat.Report `json:"heat,omitempty"`
 }
 
 // ScrubState tells of a pass in which everything stored was read and its checksums
@@ -116,7 +121,7 @@ type IndexState struct {
 
 // Status tells how a physical partition is.
 func (c *Container) Status(ctx context.Context, p feed.Partition) (*PartitionStatus, error) {
-	resp, err := c.client.Do(ctx, &Request{Partition: p, Status: &StatusRequest{}})
+	resp, err := c.do(ctx, &Request{Partition: p, Status: &StatusRequest{}})
 	if err != nil {
 		return nil, err
 	}

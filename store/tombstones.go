@@ -13,8 +13,8 @@ import (
 // unless changeFeed.tombstones says otherwise.
 const TombstonesDefault = 365 * 24 * time.Hour
 
-// ControlTombstones is the kind of a control transaction by which an owner puts the
-// tombstones of items that went before a setting was in force. Data: TombstonesPast.
+// ControlTombstones is the kind of a control transaction with the tombstones of items that went
+// before a setting was in force. Data: TombstonesPast.
 const ControlTombstones = "tombstones"
 
 // TombstoneSetting is one kind of tombstone of a partition. Tombstones are made from

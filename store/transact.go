@@ -65,12 +65,12 @@ type Transact struct {
 	// statuses of each operation even if only one fails.
 	Batch bool
 	// IdempotencyKey, at most 128 bytes, makes it safe to send the same
-	// transaction again: the log remembers it for Config.IdempotencyWindow and a
+	// transaction again: the log remembers it for an hour of its own time, and a
 	// repetition is answered as the first was, without bodies.
 	IdempotencyKey string
-	// RemoteKey is the IdempotencyKey of a transaction that leaves the process, where
-	// an answer can get lost. One that its own process carries out needs none, and the
-	// log and the engine are spared the record. It is not sent.
+	// RemoteKey becomes the IdempotencyKey if the transaction leaves the process, because an
+	// answer can get lost on the way. A transaction that its own process carries out needs no
+	// key, which saves a record in the log and in the engine. RemoteKey itself is not sent.
 	RemoteKey string
 }
 

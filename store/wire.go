@@ -13,7 +13,10 @@ import (
 // wireVersion begins every request and response; see WIRE.md.
 const wireVersion = 1
 
-var errWireShort = errors.New("message ends early")
+var (
+	errWireShort = errors.New("message ends early")
+	errElements  = fmt.Errorf("lists of more than %d elements in all", requestElementsMax)
+)
 
 // AppendRequest appends r in wire format version 1.
 func AppendRequest(dst []byte, r *Request) []byte {
@@ -25,15 +28,16 @@ func AppendRequest(dst []byte, r *Request) []byte {
 	w.uint(uint64(r.Partition.Number))
 	w.str(r.TraceParent)
 	w.str(r.TraceState)
-	if k != 0 {
+	if k != 0 { // a request that asks for nothing is encoded too; its reader refuses it
 		kinds[k].encode(&w, r)
 	}
 	return w.buf
 }
 
-// DecodeRequest reads what AppendRequest wrote. The request aliases data.
+// DecodeRequest reads the encoding of AppendRequest. The request aliases data. The error names the
+// byte at which reading failed.
 func DecodeRequest(data []byte) (*Request, error) {
-	d := wireReader{buf: data}
+	d := wireReader{buf: data, elements: requestElementsMax}
 	d.version()
 	k := Kind(d.byte())
 	r := &Request{}
@@ -68,7 +72,7 @@ func EncodeResponse(resp *Response, r *Request) []byte {
 
 // DecodeResponse reads what EncodeResponse wrote. The response aliases data.
 func DecodeResponse(data []byte) (*Response, error) {
-	d := wireReader{buf: data}
+	d := wireReader{buf: data, elements: len(data)} // from an owner, who is trusted
 	d.version()
 	r := &Response{}
 	switch k := Kind(d.byte()); {
@@ -160,13 +164,22 @@ func (w *wireWriter) json(v any) {
 	w.bytes(data)
 }
 
-// wireReader reads primitives; after the first fault all reads give zero values
-// and end reports it.
+// wireReader reads primitives. After the first fault all reads return zero values, so callers
+// read on and check once, with end.
 type wireReader struct {
 	buf []byte
 	at  int
 	err error
+	// elements is how many more elements of lists may be read.
+	elements int
 }
+
+// requestElementsMax bounds the elements of all lists of one request. One byte of a message can
+// stand for an element that takes 200 bytes of memory, and whoever may only read may send
+// a message of the largest size: without a bound it costs the owner more than a gigabyte to
+// find that the message makes no sense. Rows are what most of a request can be; a message of
+// CommitBytesMax has at most as many, of 24 bytes each.
+const requestElementsMax = CommitBytesMax / 24
 
 func (d *wireReader) fail(err error) {
 	if d.err == nil {
@@ -217,13 +230,19 @@ func (d *wireReader) uint() uint64 {
 
 func (d *wireReader) int() int { return int(min(d.uint(), 1<<62)) }
 
-// count reads a number of elements, each at least a byte long.
+// count reads a number of elements, each at least a byte long. A number that the rest of the
+// message cannot hold, or that is too high for a request, is refused before memory is made for it.
 func (d *wireReader) count() int {
 	n := d.uint()
 	if n > uint64(len(d.buf)-d.at) {
 		d.fail(errWireShort)
 		return 0
 	}
+	if n > uint64(d.elements) {
+		d.fail(errElements)
+		return 0
+	}
+	d.elements -= int(n)
 	return int(n)
 }
 
@@ -294,6 +313,7 @@ func (d *wireReader) items() []Item {
 	return items
 }
 
+// durationOf bounds a duration that a peer states: nobody is told to wait for longer than an hour.
 func durationOf(v uint64) time.Duration { return time.Duration(min(v, uint64(time.Hour))) }
 
 func (d *wireReader) json(v any) {

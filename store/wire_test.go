@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -192,6 +193,27 @@ func TestWireRefusesWhatItCannotRead(t *testing.T) {
 		if _, err := store.DecodeRequest(append(data, 0)); err == nil {
 			t.Errorf("request %d with a byte behind it was accepted", i)
 		}
+	}
+}
+
+// A message may name more elements than a request can have, each of a byte or two, which
+// would cost a hundred times as much memory.
+func TestWireBoundsTheElementsOfARequest(t *testing.T) {
+	many := store.CommitBytesMax / 24
+	r := &store.Request{Query: &store.Query{Params: make([]store.QueryParam, many)}}
+	if _, err := store.DecodeRequest(store.AppendRequest(nil, r)); err != nil {
+		t.Errorf("%d elements: %v", many, err)
+	}
+	r.Query.Params = make([]store.QueryParam, many+1)
+	if _, err := store.DecodeRequest(store.AppendRequest(nil, r)); err == nil || !strings.Contains(err.Error(), "elements") {
+		t.Errorf("%d elements: %v", many+1, err)
+	}
+	nested := &store.Repair{Items: make([]store.RepairItem, 3)}
+	for i := range nested.Items {
+		nested.Items[i].Copies = make([]store.Copy, many/3)
+	}
+	if _, err := store.DecodeRequest(store.AppendRequest(nil, &store.Request{Repair: nested})); err == nil || !strings.Contains(err.Error(), "elements") {
+		t.Errorf("%d elements in three lists: %v", many, err)
 	}
 }
 

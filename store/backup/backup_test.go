@@ -285,8 +285,31 @@ func TestCreate_ALongerLogTakesThePlaceOfADamagedSnapshot(t *testing.T) {
 	}
 }
 
-// TestCreate_AnotherStoreIsRefused, and a place that a later program has written.
-func TestCreate_AnotherStoreIsRefused(t *testing.T) {
+// TestCreate_WaitsForAnotherSnapshot where the log was trimmed and no snapshot of the owner can
+// be read: the question for them tells it, and it takes a new one.
+func TestCreate_WaitsForAnotherSnapshot(t *testing.T) {
+	t.Parallel()
+	cfg := eager(t)
+	s, _ := trimmedBetween(t, cfg)
+	for _, name := range objects(t, cfg.Snapshots.Directory) {
+		if !strings.HasSuffix(name, ".json") {
+			must(t, os.Truncate(name, 10))
+		}
+	}
+	place := snapshot.Directory(t.TempDir())
+	r := create(t, s, place)
+	if notes := strings.Join(r.Notes, "\n"); !strings.Contains(notes, "a new snapshot is waited for") {
+		t.Errorf("it is not said: %q", notes)
+	}
+	if p := r.Partitions[0]; p.Base == nil {
+		t.Errorf("%+v", p)
+	}
+	whole(t, place)
+}
+
+// TestBadInput_ABackupOfAnotherStore is not written over, and neither is a place that a later
+// program has written.
+func TestBadInput_ABackupOfAnotherStore(t *testing.T) {
 	t.Parallel()
 	one, two := storetest.Start(t), storetest.Start(t)
 	dir := t.TempDir()

@@ -10,14 +10,14 @@ import (
 	"github.com/millrace/millrace/store/snapshot"
 )
 
-// log copies what the log holds behind the base of p, or all of it, up to where shape says
+// copyLog copies what the log holds behind the base of p, or all of it, up to where shape says
 // that it ends.
-func (c *creator) log(ctx context.Context, log *feed.Log, id feed.Partition, p *Partition, shape *feed.Shape) error {
+func (c *creator) copyLog(ctx context.Context, log *feed.Log, id feed.Partition, p *Partition, shape *feed.Shape) error {
 	next, prev := p.First, snapshot.Sum(0)
 	if p.Base != nil {
 		next, prev = p.Last+1, p.Sum
 	}
-	held, err := c.held(ctx, id, p, next, prev, shape.Last)
+	held, err := c.heldSegments(ctx, id, p, next, prev, shape.Last)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (c *creator) log(ctx context.Context, log *feed.Log, id feed.Partition, p *
 		p.Last, p.Sum = last.To, last.Sum
 	}
 	if next <= shape.Last {
-		if err := c.read(ctx, log, id, p, next, prev, shape.Last); err != nil {
+		if err := c.readCommits(ctx, log, id, p, next, prev, shape.Last); err != nil {
 			return err
 		}
 	}
@@ -37,9 +37,9 @@ func (c *creator) log(ctx context.Context, log *feed.Log, id feed.Partition, p *
 	return nil
 }
 
-// held returns the segments that are there and hold the commits from next on, each
+// heldSegments returns the segments that are there and hold the commits from next on, each
 // behind the one before. The first may begin with commits that the base holds.
-func (c *creator) held(ctx context.Context, id feed.Partition, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) (held []Segment, err error) {
+func (c *creator) heldSegments(ctx context.Context, id feed.Partition, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) (held []Segment, err error) {
 	folder := logFolder(id, p.Log)
 	names, err := c.place.List(ctx, folder)
 	if err != nil {
@@ -54,7 +54,7 @@ func (c *creator) held(ctx context.Context, id feed.Partition, p *Partition, nex
 			if !ok || !begins || s.To < next || s.To > end {
 				continue
 			}
-			if s, ok = c.segment(ctx, folder+name, &s, p.Log, next, prev); ok {
+			if s, ok = c.knownSegment(ctx, folder+name, &s, p.Log, next, prev); ok {
 				held, next, prev, found = append(held, s), s.To+1, s.Sum, true
 				break
 			}
@@ -65,12 +65,17 @@ func (c *creator) held(ctx context.Context, id feed.Partition, p *Partition, nex
 	}
 }
 
-// segment returns what is known of a segment that is there; false if it is not whole, or
-// does not follow the commit before next, whose checksum is prev. One that no backup names
-// was written by a run that did not end.
-func (c *creator) segment(ctx context.Context, name string, s *Segment, log feed.LogID, next feed.LSN, prev snapshot.Sum) (Segment, bool) {
+// knownSegment returns what is known of a segment that is there; false if it is not whole, or
+// does not follow the commit before next, whose checksum is prev. A segment that no backup
+// names was written by a run that did not end: it is read through before it counts.
+func (c *creator) knownSegment(ctx context.Context, name string, s *Segment, log feed.LogID, next feed.LSN, prev snapshot.Sum) (Segment, bool) {
 	known, ok := c.known[name]
-	if !ok || s.From < next { // what it says of the commit before next stands inside it
+	// One that begins before next has the commit before next inside, so its own Prev says
+	// nothing of the base:
+	//
+	//	base as of 40, next 41     segment 41..60: its Prev must be the base's checksum
+	//	                           segment 30..60: the Prev of its commit 41 must be
+	if !ok || s.From < next {
 		data, err := c.place.Get(ctx, name)
 		if err != nil {
 			return known, false
@@ -93,8 +98,8 @@ func (c *creator) segment(ctx context.Context, name string, s *Segment, log feed
 	return known, known.Prev == prev || prev == 0
 }
 
-// read copies the commits from next to end.
-func (c *creator) read(ctx context.Context, log *feed.Log, id feed.Partition, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) error {
+// readCommits copies the commits from next to end.
+func (c *creator) readCommits(ctx context.Context, log *feed.Log, id feed.Partition, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) error {
 	tail, err := log.Tail(ctx, next, feed.TailOptions{Prev: feed.Checksum(prev)})
 	if err != nil {
 		return err
@@ -107,7 +112,7 @@ func (c *creator) read(ctx context.Context, log *feed.Log, id feed.Partition, p 
 	defer w.encoder.Close() //nolint:errcheck // nothing is streamed
 	flush := func() error {
 		s, data := w.end()
-		if err := c.put(ctx, logFolder(id, p.Log)+s.file(), data, id); err != nil {
+		if err := c.putObject(ctx, logFolder(id, p.Log)+s.file(), data, id); err != nil {
 			return err
 		}
 		p.Segments = append(p.Segments, s)

@@ -78,7 +78,7 @@ func Identity(ctx context.Context, js jetstream.JetStream) (string, error) {
 	return stream.CachedInfo().Created.UTC().Format(time.RFC3339Nano), nil
 }
 
-// errPruned says that a prune may have deleted what was taken to be there.
+// errPruned says that a prune may have deleted objects that this backup found and did not send.
 var errPruned = errors.New("backups of the place were pruned meanwhile; run it again")
 
 // Create makes a backup of a store that goes on working. After an error, and after a
@@ -99,7 +99,7 @@ func createOnce(ctx context.Context, place snapshot.Store, src *Source) (*Result
 	}
 	c := &creator{src: src, place: place, known: map[string]Segment{}, former: map[string]*Partition{}}
 	result := &Result{Backup: &Backup{Store: identity, Program: src.Program, Began: time.Now().UTC()}}
-	if result.Damaged, err = c.begin(ctx, identity); err != nil {
+	if result.Damaged, err = c.openPlace(ctx, identity); err != nil {
 		return nil, err
 	}
 	containers, err := src.Client.Catalog().List(ctx)
@@ -113,10 +113,10 @@ func createOnce(ctx context.Context, place snapshot.Store, src *Source) (*Result
 		}
 		c.containers = append(c.containers, containers[i])
 	}
-	if result.Partitions, err = c.partitions(ctx); err != nil {
+	if result.Partitions, err = c.copyPartitions(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.records(ctx, result); err != nil {
+	if err := c.copyRecords(ctx, result); err != nil {
 		return nil, err
 	}
 	result.Ended, result.Sent, result.Notes = time.Now().UTC(), c.sent, c.notes
@@ -135,7 +135,9 @@ func (c *creator) publish(ctx context.Context, b *Backup) error {
 	if err := c.place.Replace(ctx, name, data, ""); err != nil {
 		return fmt.Errorf("write %s to %s: %w", name, c.place, err)
 	}
-	if _, err := read(ctx, c.place, b.ID); err != nil {
+	// The mark is read behind the write: a prune that begins after this look finds the
+	// manifest, and one that began before has raised the epoch, which shows here.
+	if _, err := readBackup(ctx, c.place, b.ID); err != nil {
 		return fmt.Errorf("%s does not give back what was written: %w", c.place, err)
 	}
 	m, err := readMark(ctx, c.place)
@@ -167,8 +169,8 @@ type creator struct {
 	notes []string
 }
 
-// begin finds what the place holds, or marks an empty one as this store's.
-func (c *creator) begin(ctx context.Context, identity string) (damage []error, err error) {
+// openPlace finds what the place holds, or marks an empty one as this store's.
+func (c *creator) openPlace(ctx context.Context, identity string) (damage []error, err error) {
 	m, err := readMark(ctx, c.place)
 	if _, none := errors.AsType[*NoBackupsError](err); none {
 		if err = writeMark(ctx, c.place, &mark{Format: format, Store: identity}); err == nil {
@@ -185,10 +187,13 @@ func (c *creator) begin(ctx context.Context, identity string) (damage []error, e
 	if m.Store != identity {
 		return nil, &AnotherStoreError{c.place.String(), m.Store, identity}
 	}
-	if m, err = settle(ctx, c.place, m); err != nil {
+	if m, err = awaitPrune(ctx, c.place, m); err != nil {
 		return nil, err
 	}
 	c.epoch = m.Epoch
+	if err := sweep(ctx, c.place); err != nil {
+		return nil, err
+	}
 	all, damage, err := List(ctx, c.place)
 	if err != nil {
 		return nil, err
@@ -209,8 +214,8 @@ func (c *creator) begin(ctx context.Context, identity string) (damage []error, e
 	return damage, nil
 }
 
-// partitions copies all partitions.
-func (c *creator) partitions(ctx context.Context) ([]Partition, error) {
+// copyPartitions copies all partitions.
+func (c *creator) copyPartitions(ctx context.Context) ([]Partition, error) {
 	var all []Partition
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
@@ -225,7 +230,7 @@ func (c *creator) partitions(ctx context.Context) ([]Partition, error) {
 		}
 		for _, id := range ct.Partitions() {
 			g.Go(func() error {
-				p, err := c.partition(ctx, ct, id)
+				p, err := c.copyPartition(ctx, ct, id)
 				if err != nil {
 					return fmt.Errorf("container %s/%s, partition %s: %w", ct.Info().Database, ct.Info().Name, id, err)
 				}
@@ -245,8 +250,8 @@ func (c *creator) partitions(ctx context.Context) ([]Partition, error) {
 	return all, nil
 }
 
-// partition copies one partition; nil if its container was deleted meanwhile.
-func (c *creator) partition(ctx context.Context, ct *store.Container, id feed.Partition) (*Partition, error) {
+// copyPartition copies one partition; nil if its container was deleted meanwhile.
+func (c *creator) copyPartition(ctx context.Context, ct *store.Container, id feed.Partition) (*Partition, error) {
 	// back is which snapshot is taken, from the newest on; gone is the last of which a part was
 	// gone, worst the newest one, which is damaged.
 	back, gone, worst := 0, "", ""
@@ -257,7 +262,7 @@ func (c *creator) partition(ctx context.Context, ct *store.Container, id feed.Pa
 		if attempt > 1 {
 			former = nil
 		}
-		p, err := c.try(ctx, ct, id, former, back)
+		p, err := c.tryPartition(ctx, ct, id, former, back)
 		bad, unusable := errors.AsType[*baseError](err)
 		if unusable && errors.Is(err, errMoved) && bad.id != gone {
 			gone, unusable = bad.id, false // it is most likely not the newest any more
@@ -277,10 +282,10 @@ func (c *creator) partition(ctx context.Context, ct *store.Container, id feed.Pa
 			}
 			back = 0
 		case err == nil:
-			c.finished(id)
+			c.partitionDone(id)
 			return p, nil
 		case errors.Is(err, feed.ErrNoLog) && c.deleted(ctx, ct):
-			c.finished(id)
+			c.partitionDone(id)
 			return nil, nil
 		case attempt == attempts || !errors.Is(err, errMoved) && !errors.Is(err, errHeadless):
 			return nil, err
@@ -310,7 +315,7 @@ const newerWithin = 2 * time.Minute
 // awaitNewer waits until the newest snapshot of the owner is not the one that is damaged.
 func (c *creator) awaitNewer(ctx context.Context, ct *store.Container, id feed.Partition, damaged string) error {
 	for began := time.Now(); time.Since(began) < newerWithin; {
-		is, err := c.newest(ctx, ct, id, 0)
+		is, err := c.newestSnapshot(ctx, ct, id, 0)
 		if err != nil || is == nil || is.ID() != damaged {
 			return err
 		}
@@ -335,14 +340,17 @@ func (c *creator) deleted(ctx context.Context, ct *store.Container) bool {
 	return errors.Is(err, store.ErrNotFound) || err == nil && (now.ID != info.ID || now.State == store.ContainerDeleting)
 }
 
-// try copies a partition. It goes on from former where that is not nil and may be.
-func (c *creator) try(ctx context.Context, ct *store.Container, id feed.Partition, former *Partition, back int) (*Partition, error) {
+// tryPartition copies a partition once. It continues former, the partition in the backup before, unless
+// that is nil or does not serve (goesOn).
+func (c *creator) tryPartition(ctx context.Context, ct *store.Container, id feed.Partition, former *Partition, back int) (*Partition, error) {
 	log, err := feed.OpenLog(ctx, c.src.JetStream, id, c.src.Log)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	newest, err := c.newest(ctx, ct, id, back)
+	// The snapshot before the log: its LSN is in the log then, because both only move on. A
+	// trim between the two shows as a log that begins behind the snapshot (errMoved).
+	newest, err := c.newestSnapshot(ctx, ct, id, back)
 	if err != nil {
 		return nil, err
 	}
@@ -366,7 +374,7 @@ func (c *creator) try(ctx context.Context, ct *store.Container, id feed.Partitio
 		if err != nil {
 			return nil, err
 		}
-		if err := c.parts(ctx, ct, id, m); err != nil {
+		if err := c.copyParts(ctx, ct, id, m); err != nil {
 			return nil, err
 		}
 		p.Last, p.Sum = m.LSN, m.Checksum
@@ -377,7 +385,7 @@ func (c *creator) try(ctx context.Context, ct *store.Container, id feed.Partitio
 		}
 		p.First = shape.First
 	}
-	if err := c.log(ctx, log, id, p, shape); err != nil {
+	if err := c.copyLog(ctx, log, id, p, shape); err != nil {
 		return nil, err
 	}
 	p.Until = shape.Time.UnixMilli()
@@ -394,9 +402,9 @@ func begins(ctx context.Context, log *feed.Log, first feed.LSN) error {
 	return err
 }
 
-// newest returns the manifest of the owner's newest snapshot, or of the one so many before
+// newestSnapshot returns the manifest of the owner's newest snapshot, or of the one so many before
 // it; nil if it has none.
-func (c *creator) newest(ctx context.Context, ct *store.Container, id feed.Partition, back int) (*snapshot.Manifest, error) {
+func (c *creator) newestSnapshot(ctx context.Context, ct *store.Container, id feed.Partition, back int) (*snapshot.Manifest, error) {
 	object, err := ct.ReadSnapshot(ctx, id, store.ReadSnapshot{Part: back})
 	if err != nil || object.ID == "" {
 		return nil, err
@@ -436,8 +444,8 @@ func goesOn(former *Partition, newest *snapshot.Manifest, shape *feed.Shape) boo
 	return tail <= max(tailMin, newest.Stored()/2)
 }
 
-// parts copies the parts of a snapshot that are not there.
-func (c *creator) parts(ctx context.Context, ct *store.Container, id feed.Partition, m *snapshot.Manifest) error {
+// copyParts copies the parts of a snapshot that are not there.
+func (c *creator) copyParts(ctx context.Context, ct *store.Container, id feed.Partition, m *snapshot.Manifest) error {
 	names, err := c.place.List(ctx, partsFolder(id))
 	if err != nil {
 		return fmt.Errorf("%s: %w", c.place, err)
@@ -457,35 +465,35 @@ func (c *creator) parts(ctx context.Context, ct *store.Container, id feed.Partit
 		if err := part.Check(object.Data); err != nil {
 			return &baseError{m.ID(), fmt.Errorf("part %d of snapshot %s, as its owner reads it, %w", i+1, m.ID(), err)}
 		}
-		if err := c.put(ctx, partName(id, part), object.Data, id); err != nil {
+		if err := c.putObject(ctx, partName(id, part), object.Data, id); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// put writes an object, and counts it.
-func (c *creator) put(ctx context.Context, name string, data []byte, id feed.Partition) error {
+// putObject writes an object, and counts it.
+func (c *creator) putObject(ctx context.Context, name string, data []byte, id feed.Partition) error {
 	if err := c.place.Put(ctx, name, data); err != nil {
 		return fmt.Errorf("write %s to %s: %w", name, c.place, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sent += uint64(len(data))
-	c.tell(id)
+	c.progressLocked(id)
 	return nil
 }
 
-// finished counts a partition.
-func (c *creator) finished(id feed.Partition) {
+// partitionDone counts a partition.
+func (c *creator) partitionDone(id feed.Partition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.done++
-	c.tell(id)
+	c.progressLocked(id)
 }
 
-// tell tells how far the work is; c.mu is held.
-func (c *creator) tell(id feed.Partition) {
+// progressLocked calls Source.Progress with how far the work is.
+func (c *creator) progressLocked(id feed.Partition) {
 	if c.src.Progress != nil {
 		c.src.Progress(Progress{Partitions: c.done, Of: c.of, Bytes: c.sent, Total: c.total, What: id.String()})
 	}

@@ -48,9 +48,9 @@
 // no prune began since it looked; or its manifest is named, and all that it needs stays; or
 // it begins again. No clocks are compared.
 //
-// While a prune deletes, no create begins. One that was killed must not stop them for ever:
-// it shows every few seconds that it is alive, by changing the mark, which fences it as well,
-// and who has seen no change for two minutes goes on in its place. A prune that stands still
-// between such a sign and a request for longer than that could still delete what was sent
-// anew; a request itself ends after half a minute.
+// While a prune deletes, no create begins. A prune that was killed must not stop them for ever.
+// So a prune changes the mark every few seconds, which shows that it is alive, and fails if
+// another has changed it. A create or prune that has seen no change for two minutes goes on in
+// its place. A prune that stands still between such a sign and a request for longer than that
+// could still delete what was sent anew; a request itself ends after half a minute.
 package backup

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -147,6 +146,12 @@ func (b *Backup) Span() (since, until time.Time, err error) {
 			since = c.Created
 		}
 	}
+	// The times that all partitions have in common:
+	//
+	//	container made at 1, all of its log here     from 1
+	//	container made at 1, base as of 4            from 4
+	//	container made at 6, all of its log here     from 1: at 5 it did not exist
+	//	logs seen to end at 9 and at 8               until 8
 	for i := range b.Partitions {
 		p := &b.Partitions[i]
 		id, err := p.id()
@@ -202,7 +207,7 @@ func encodeBackup(b *Backup) ([]byte, error) {
 
 func decodeBackup(name string, data []byte) (*Backup, error) {
 	var e envelope
-	if err := decode(data, &e, false); err != nil {
+	if err := snapshot.DecodeJSON(data, &e, false); err != nil {
 		return nil, &DamagedError{name, "cannot be read: " + err.Error()}
 	}
 	if e.Format > format {
@@ -212,31 +217,19 @@ func decodeBackup(name string, data []byte) (*Backup, error) {
 		return nil, &DamagedError{name, fmt.Sprintf("has format %d and checksum %016x; it says %016x", e.Format, uint64(sum), uint64(e.Checksum))}
 	}
 	b := &Backup{}
-	if err := decode(e.Backup, b, true); err != nil {
+	if err := snapshot.DecodeJSON(e.Backup, b, true); err != nil {
 		return nil, &DamagedError{name, "cannot be read: " + err.Error()}
 	}
 	return b, nil
-}
-
-// decode reads one JSON value, whose members are all known if it is strict.
-func decode(data []byte, into any, strict bool) error {
-	d := json.NewDecoder(bytes.NewReader(data))
-	if strict {
-		d.DisallowUnknownFields()
-	}
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something stands behind it")
-	}
-	return nil
 }
 
 const (
 	backupsFolder = "backups/"
 	markName      = "millrace-backup.json"
 )
+
+// folders are those of all objects but the mark, manifests first.
+var folders = [...]string{backupsFolder, "parts/", "log/"}
 
 // mark is the object that tells what a place is, and which of the manifests in it count:
 // those of its epoch, which each prune raises, and those of earlier ones that it names.
@@ -264,7 +257,9 @@ func writeMark(ctx context.Context, s snapshot.Store, m *mark) error {
 	if err := s.Replace(ctx, markName, data, m.revision); err != nil {
 		return fmt.Errorf("write %s to %s: %w", markName, s, err)
 	}
-	if m.revision != "" { // what comes next must be made of this one
+	// A Replace does not return the new revision. Another process may have replaced the mark
+	// since, so the revision counts only if the content is what was written here.
+	if m.revision != "" {
 		there, revision, err := s.Look(ctx, markName)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s, err)
@@ -295,7 +290,7 @@ func readMark(ctx context.Context, s snapshot.Store) (*mark, error) {
 		return nil, fmt.Errorf("%s: %w", s, err)
 	}
 	m := &mark{revision: revision}
-	if err := decode(data, m, false); err != nil {
+	if err := snapshot.DecodeJSON(data, m, false); err != nil {
 		return nil, &DamagedError{markName, "cannot be read: " + err.Error()}
 	}
 	if m.Format != format {
@@ -334,7 +329,7 @@ func readAll(ctx context.Context, s snapshot.Store) (all []*Backup, damage []err
 		if !ok {
 			continue
 		}
-		b, err := read(ctx, s, id)
+		b, err := readBackup(ctx, s, id)
 		if _, newer := errors.AsType[*NewerError](err); newer {
 			return nil, nil, err
 		}
@@ -347,8 +342,8 @@ func readAll(ctx context.Context, s snapshot.Store) (all []*Backup, damage []err
 	return all, damage, nil
 }
 
-// read returns one backup.
-func read(ctx context.Context, s snapshot.Store, id string) (*Backup, error) {
+// readBackup returns one backup.
+func readBackup(ctx context.Context, s snapshot.Store, id string) (*Backup, error) {
 	name := backupsFolder + id + ".json"
 	data, err := s.Get(ctx, name)
 	if err != nil {

@@ -46,22 +46,22 @@ const (
 // What tests make smaller.
 var deadAfter, lookInterval, signEvery = pruneDead, time.Second, signInterval
 
-// Prune deletes backups, and all objects that none of those names that stay; with dry it
-// tells what it would delete. See the package's documentation for what may run beside it.
-// After an error and after a crash no backup is there in part: the next Prune goes on.
+// Prune deletes backups, and all objects that no remaining backup names; with dry it returns
+// what it would delete. See the package's documentation for what may run beside it. After an
+// error and after a crash no backup is there in part: the next Prune goes on.
 func Prune(ctx context.Context, place snapshot.Store, keep Keep, dry bool, progress func(Progress)) (*Pruned, error) {
 	if keep.Last < 0 || keep.Within < 0 || keep.Last == 0 && keep.Within == 0 {
 		return nil, errors.New("which backups are to stay is not said")
 	}
 	m, err := readMark(ctx, place)
 	if err == nil && !dry {
-		m, err = settle(ctx, place, m)
+		m, err = awaitPrune(ctx, place, m)
 	}
 	if err != nil {
 		return nil, err
 	}
 	p := &pruner{place: place, mark: m, progress: progress}
-	all, err := p.manifests(ctx)
+	all, err := p.readManifests(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,21 +73,24 @@ func Prune(ctx context.Context, place snapshot.Store, keep Keep, dry bool, progr
 		}
 	}
 	if !dry {
-		if stay, err = p.begin(ctx, all, stay); err != nil {
+		if err := sweep(ctx, place); err != nil {
+			return nil, err
+		}
+		if stay, err = p.beginDeleting(ctx, all, stay); err != nil {
 			return nil, err
 		}
 	}
 	for _, b := range stay {
 		result.Kept = append(result.Kept, b.ID)
 	}
-	unnamed, err := p.unnamed(ctx, stay)
+	unnamed, err := p.unnamedObjects(ctx, stay)
 	if err != nil {
 		return nil, err
 	}
 	if result.Objects = len(unnamed); dry {
 		return result, nil
 	}
-	if err := p.remove(ctx, unnamed); err != nil {
+	if err := p.removeObjects(ctx, unnamed); err != nil {
 		return nil, err
 	}
 	m.Pruning = ""
@@ -112,8 +115,8 @@ type pruner struct {
 	progress func(Progress)
 }
 
-// manifests returns all manifests of the place, those too that do not count.
-func (p *pruner) manifests(ctx context.Context) ([]*Backup, error) {
+// readManifests returns all manifests of the place, those too that do not count.
+func (p *pruner) readManifests(ctx context.Context) ([]*Backup, error) {
 	all, damage, err := readAll(ctx, p.place)
 	if err == nil && len(damage) > 0 {
 		err = &UnreadableError{damage}
@@ -121,7 +124,8 @@ func (p *pruner) manifests(ctx context.Context) ([]*Backup, error) {
 	return all, err
 }
 
-// begin makes those that stay the only ones that count, but for those that came meanwhile.
+// beginDeleting makes the mark name the backups that stay, and those that came meanwhile: no others
+// count from then on.
 //
 //	                     a create of epoch 3
 //	lists, none of it
@@ -131,7 +135,7 @@ func (p *pruner) manifests(ctx context.Context) ([]*Backup, error) {
 //	keeps it too
 //	                     writes its manifest      after it: it does not count,
 //	deletes                                       and the create looks and sees epoch 4
-func (p *pruner) begin(ctx context.Context, seen, stay []*Backup) ([]*Backup, error) {
+func (p *pruner) beginDeleting(ctx context.Context, seen, stay []*Backup) ([]*Backup, error) {
 	m, was := p.mark, *p.mark
 	m.Epoch, m.Kept, m.Pruning = m.Epoch+1, nil, rand.Text()
 	for _, b := range stay {
@@ -140,7 +144,7 @@ func (p *pruner) begin(ctx context.Context, seen, stay []*Backup) ([]*Backup, er
 	if err := writeMark(ctx, p.place, m); err != nil {
 		return nil, err
 	}
-	again, err := p.manifests(ctx)
+	again, err := p.readManifests(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -149,19 +153,19 @@ func (p *pruner) begin(ctx context.Context, seen, stay []*Backup) ([]*Backup, er
 			m.Kept, stay = append(m.Kept, b.ID), append(stay, b)
 		}
 	}
-	return stay, p.sign(ctx)
+	return stay, p.signMark(ctx)
 }
 
-// sign shows that the prune is at work. The error is snapshot.ErrChanged if another has taken
+// signMark shows that the prune is at work. The error is snapshot.ErrChanged if another has taken
 // its place.
-func (p *pruner) sign(ctx context.Context) error {
+func (p *pruner) signMark(ctx context.Context) error {
 	p.mark.Pruning = rand.Text()
 	return writeMark(ctx, p.place, p.mark)
 }
 
-// unnamed returns the objects that no backup of some names, manifests first: what the others
-// need may go only when nobody finds them any more.
-func (p *pruner) unnamed(ctx context.Context, stay []*Backup) (unnamed []string, err error) {
+// unnamedObjects returns the objects that no backup in stay names, manifests first: the objects of a
+// backup may go only when nobody finds its manifest any more.
+func (p *pruner) unnamedObjects(ctx context.Context, stay []*Backup) (unnamed []string, err error) {
 	named := map[string]bool{}
 	for _, b := range stay {
 		named[backupsFolder+b.ID+".json"] = true
@@ -171,7 +175,7 @@ func (p *pruner) unnamed(ctx context.Context, stay []*Backup) (unnamed []string,
 			}
 		}
 	}
-	for _, folder := range []string{backupsFolder, "parts/", "log/"} {
+	for _, folder := range folders {
 		err := walk(ctx, p.place, folder, func(name string) {
 			if !named[name] {
 				unnamed = append(unnamed, name)
@@ -205,6 +209,23 @@ func (p *Partition) objects(f func(name string)) error {
 	return nil
 }
 
+// sweep removes the files that killed creates have left unfinished in a directory, whose lock
+// the caller holds. In a bucket there are none: it has an object whole or not at all.
+func sweep(ctx context.Context, place snapshot.Store) error {
+	dir, leaves := place.(interface {
+		Sweep(ctx context.Context, folder string) error
+	})
+	if !leaves {
+		return nil
+	}
+	for _, folder := range folders {
+		if err := dir.Sweep(ctx, folder); err != nil {
+			return fmt.Errorf("remove what was written in part: %w", err)
+		}
+	}
+	return nil
+}
+
 // walk calls f with the name of each object below a folder.
 func walk(ctx context.Context, place snapshot.Store, folder string, f func(name string)) error {
 	names, err := place.List(ctx, folder)
@@ -221,11 +242,11 @@ func walk(ctx context.Context, place snapshot.Store, folder string, f func(name 
 	return nil
 }
 
-func (p *pruner) remove(ctx context.Context, names []string) error {
+func (p *pruner) removeObjects(ctx context.Context, names []string) error {
 	signed := time.Now()
 	for i, name := range names {
 		if time.Since(signed) >= signEvery {
-			if err := p.sign(ctx); err != nil {
+			if err := p.signMark(ctx); err != nil {
 				return err
 			}
 			signed = time.Now()
@@ -240,10 +261,11 @@ func (p *pruner) remove(ctx context.Context, names []string) error {
 	return nil
 }
 
-// settle waits until no prune is under way. One that has shown nothing for a while is taken
-// for dead, and is fenced: it finds the mark changed before it deletes anything more. Where
-// the place does not compare whoever calls holds its lock, so that none can be alive.
-func settle(ctx context.Context, place snapshot.Store, m *mark) (_ *mark, err error) {
+// awaitPrune waits until no prune is under way. A prune that has not changed the mark for a
+// while is taken for dead and is fenced: if it lives, it finds the mark changed before it
+// deletes anything more. In a place that does not compare, the caller holds the lock, so that
+// no prune can be alive.
+func awaitPrune(ctx context.Context, place snapshot.Store, m *mark) (_ *mark, err error) {
 	for since := time.Now(); m.Pruning != "" && m.revision != "" && time.Since(since) < deadAfter; {
 		if err := pace.Pause(ctx, lookInterval); err != nil {
 			return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -129,6 +130,47 @@ func TestPrune_OnlyWhatNoOtherBackupNeedsGoes(t *testing.T) {
 	create(t, s, place)
 	if r := whole(t, place); len(r.Backups) != 3 {
 		t.Errorf("there are %v", r.Backups)
+	}
+}
+
+// TestSweep_WhatAKilledCreateWasWriting goes with the next create, and with the next prune that
+// is no dry run.
+func TestSweep_WhatAKilledCreateWasWriting(t *testing.T) {
+	t.Parallel()
+	s, next := based(t)
+	dir := t.TempDir()
+	place := snapshot.Directory(dir)
+	next()
+	create(t, s, place)
+	left := func() (all []string) {
+		for _, name := range objects(t, dir) {
+			if strings.HasSuffix(name, ".tmp") {
+				all = append(all, name)
+			}
+		}
+		return all
+	}
+	kill := func() {
+		t.Helper()
+		for _, name := range []string{"backups/20260101T000000.000000Z.json.tmp", "parts/c7k2x4ab/0/0123456789abcdef-7.tmp", "log/c7k2x4ab/0/1-2.tmp"} {
+			must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+			must(t, os.WriteFile(filepath.Join(dir, name), []byte("in part"), 0o600))
+		}
+	}
+	kill()
+	next()
+	create(t, s, place)
+	if names := left(); len(names) > 0 {
+		t.Errorf("the next create leaves %q", names)
+	}
+	kill()
+	prune(t, place, backup.Keep{Last: 1}, true)
+	if names := left(); len(names) != 3 {
+		t.Errorf("a dry run leaves %q", names)
+	}
+	prune(t, place, backup.Keep{Last: 1}, false)
+	if names := left(); len(names) > 0 {
+		t.Errorf("a prune leaves %q", names)
 	}
 }
 

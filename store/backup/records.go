@@ -14,9 +14,9 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// records reads the records of the catalog and of the pipelines, and leaves out the
+// copyRecords reads the records of the catalog and of the pipelines, and leaves out the
 // partitions of containers that are gone by now.
-func (c *creator) records(ctx context.Context, r *Result) error {
+func (c *creator) copyRecords(ctx context.Context, r *Result) error {
 	copied := map[feed.ResourceID]int{}
 	for i := range r.Partitions {
 		id, err := r.Partitions[i].id()
@@ -25,6 +25,9 @@ func (c *creator) records(ctx context.Context, r *Result) error {
 		}
 		copied[id.Container]++
 	}
+	// The records are read after the partitions were copied. One that was made meanwhile has
+	// partitions that are not here, and one that was deleted has no record: both are left out,
+	// so that the backup holds every partition of every container that it names.
 	stands := map[feed.ResourceID]bool{}
 	for _, b := range []struct{ bucket, keys string }{
 		{store.CatalogBucket, "container.>"}, {store.CatalogBucket, "database.>"}, {c.src.Pipelines, c.src.PipelineKeys},

@@ -122,7 +122,7 @@ func (p *Plan) Restore(ctx context.Context, t *Target) (*Restored, error) {
 	if r.progress, err = t.Catalog.Restoring(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.admit(ctx); err != nil {
+	if err := r.checkEmpty(ctx); err != nil {
 		return nil, err
 	}
 	if r.progress == nil {
@@ -131,7 +131,7 @@ func (p *Plan) Restore(ctx context.Context, t *Target) (*Restored, error) {
 			return nil, err
 		}
 	}
-	if err := r.run(ctx); err != nil {
+	if err := r.restoreAll(ctx); err != nil {
 		return nil, fmt.Errorf("%w. The restore has not ended; the same command goes on", err)
 	}
 	return r.result, nil
@@ -196,8 +196,8 @@ type restorer struct {
 	bytes      uint64
 }
 
-// admit refuses a store that is not empty, unless what is in it is of the same restore.
-func (r *restorer) admit(ctx context.Context) error {
+// checkEmpty refuses a store that is not empty, unless what is in it is of the same restore.
+func (r *restorer) checkEmpty(ctx context.Context) error {
 	if p := r.progress; p != nil {
 		if p.Backup != r.b.ID || p.At != r.text {
 			return &store.RestoringError{Restoring: *p}
@@ -225,7 +225,7 @@ func (r *restorer) admit(ctx context.Context) error {
 	return err
 }
 
-func (r *restorer) run(ctx context.Context) error {
+func (r *restorer) restoreAll(ctx context.Context) error {
 	containers, err := r.b.Containers()
 	if err != nil {
 		return err
@@ -242,7 +242,7 @@ func (r *restorer) run(ctx context.Context) error {
 		}
 		r.containers = append(r.containers, is)
 		for j := range is.Partitions {
-			if err := r.partition(ctx, c, &is, is.Partitions[j]); err != nil {
+			if err := r.restorePartition(ctx, c, &is, is.Partitions[j]); err != nil {
 				return fmt.Errorf("container %s/%s, partition %d: %w", c.Database, c.Name, is.Partitions[j].Number, err)
 			}
 		}
@@ -273,21 +273,21 @@ func (r *restorer) run(ctx context.Context) error {
 	return r.Catalog.EndRestoring(ctx, r.progress)
 }
 
-// partition restores one partition of a container.
-func (r *restorer) partition(ctx context.Context, was, is *store.ContainerInfo, info store.PartitionInfo) error {
+// restorePartition restores one partition of a container.
+func (r *restorer) restorePartition(ctx context.Context, was, is *store.ContainerInfo, info store.PartitionInfo) error {
 	from, to := feed.Partition{Container: was.ID, Number: info.Number}, feed.Partition{Container: is.ID, Number: info.Number}
 	at := slices.IndexFunc(r.b.Partitions, func(p Partition) bool { return p.Partition == from.String() })
 	if at < 0 {
 		return fmt.Errorf("backup %s has no partition %s", r.b.ID, from)
 	}
 	if slices.Contains(r.progress.Logs, to.String()) {
-		return r.restored(ctx, from, to)
+		return r.noteRestored(ctx, from, to)
 	}
 	dir, err := os.MkdirTemp(r.Scratch, "millrace-restore-")
 	if err != nil {
 		return err
 	}
-	err = r.through(ctx, dir, &r.b.Partitions[at], from, to, is, info)
+	err = r.restoreThrough(ctx, dir, &r.b.Partitions[at], from, to, is, info)
 	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
 		return err
 	}
@@ -296,8 +296,8 @@ func (r *restorer) partition(ctx context.Context, was, is *store.ContainerInfo, 
 	return r.Catalog.PutRestoring(ctx, r.progress)
 }
 
-// restored tells of a partition that an earlier run has restored.
-func (r *restorer) restored(ctx context.Context, from, to feed.Partition) error {
+// noteRestored tells of a partition that an earlier run has restored.
+func (r *restorer) noteRestored(ctx context.Context, from, to feed.Partition) error {
 	c, err := r.Catalog.FirstCommit(ctx, to)
 	if err != nil {
 		return err
@@ -314,8 +314,8 @@ func (r *restorer) restored(ctx context.Context, from, to feed.Partition) error 
 	return nil
 }
 
-// through makes the state of a partition in an engine of its own, and a log of that.
-func (r *restorer) through(ctx context.Context, dir string, p *Partition, from, to feed.Partition, is *store.ContainerInfo, info store.PartitionInfo) (err error) {
+// restoreThrough makes the state of a partition in an engine of its own, and a log of that.
+func (r *restorer) restoreThrough(ctx context.Context, dir string, p *Partition, from, to feed.Partition, is *store.ContainerInfo, info store.PartitionInfo) (err error) {
 	db, err := engine.Open(dir, engine.Config{}, r.Logger)
 	if err != nil {
 		return err
@@ -328,7 +328,7 @@ func (r *restorer) through(ctx context.Context, dir string, p *Partition, from, 
 	if err := r.replay(ctx, p, from, state); err != nil {
 		return err
 	}
-	return r.write(ctx, p, from, to, state, is, info)
+	return r.writeLog(ctx, p, from, to, state, is, info)
 }
 
 // errReached ends a replay at the time that was asked for.
@@ -341,10 +341,10 @@ func (r *restorer) replay(ctx context.Context, p *Partition, id feed.Partition, 
 		return err
 	}
 	if m != nil {
-		if err := snapshot.Load(ctx, newView(r.place, id, m), m, into, ctx.Err); err != nil {
+		if err := snapshot.Load(ctx, newView(r.place, id, m), m, into, engine.LoadOptions{}); err != nil {
 			return err
 		}
-		r.tell(m.Stored(), id)
+		r.showProgress(m.Stored(), id)
 	}
 	replayer, err := owner.NewReplayer(into, r.Logger)
 	if err != nil {
@@ -375,20 +375,20 @@ func (r *restorer) replay(ctx context.Context, p *Partition, id feed.Partition, 
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		r.tell(s.Bytes, id)
+		r.showProgress(s.Bytes, id)
 	}
 	return nil
 }
 
-func (r *restorer) tell(bytes uint64, id feed.Partition) {
+func (r *restorer) showProgress(bytes uint64, id feed.Partition) {
 	r.bytes += bytes
 	if r.Progress != nil {
 		r.Progress(Progress{Partitions: r.done, Of: len(r.b.Partitions), Bytes: r.bytes, What: id.String()})
 	}
 }
 
-// write makes the log of a partition that goes on from a state.
-func (r *restorer) write(ctx context.Context, p *Partition, from, to feed.Partition, held *engine.Partition, is *store.ContainerInfo, info store.PartitionInfo) error {
+// writeLog makes the log of a partition that goes on from a state.
+func (r *restorer) writeLog(ctx context.Context, p *Partition, from, to feed.Partition, held *engine.Partition, is *store.ContainerInfo, info store.PartitionInfo) error {
 	snap := held.Snapshot()
 	defer snap.Close()
 	state, err := snap.State()

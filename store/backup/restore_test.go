@@ -171,8 +171,7 @@ func isTrimmed(err error) bool {
 	return ok
 }
 
-// TestRestore_APointInTime restores to a time between two writes, and refuses times that
-// the backup does not reach.
+// TestRestore_APointInTime restores to a time between two writes.
 func TestRestore_APointInTime(t *testing.T) {
 	t.Parallel()
 	from := storetest.Start(t)
@@ -182,7 +181,7 @@ func TestRestore_APointInTime(t *testing.T) {
 	write(t, c, 20, 30, 2)
 	from.Container(t, "later", spec)
 	place := snapshot.Directory(t.TempDir())
-	first := create(t, from, place)
+	create(t, from, place)
 	to := storetest.System(t)
 	r := restore(t, place, to, at)
 	to.Own(t, owner.Config{})
@@ -190,7 +189,16 @@ func TestRestore_APointInTime(t *testing.T) {
 	if n := count(t, restored); n != 20 || !slices.Equal(r.LeftOut, []string{"default/later"}) {
 		t.Errorf("%d items, left out %v", n, r.LeftOut)
 	}
-	since, until, err := first.Span()
+}
+
+// TestBadInput_RestoreAsOfATimeOutsideOfWhatIsKept is refused with the times that are kept, before
+// anything is made.
+func TestBadInput_RestoreAsOfATimeOutsideOfWhatIsKept(t *testing.T) {
+	t.Parallel()
+	from := storetest.Start(t)
+	write(t, from.Container(t, "things", spec), 0, 20, 1)
+	place := snapshot.Directory(t.TempDir())
+	since, until, err := create(t, from, place).Span()
 	must(t, err)
 	for _, outside := range []time.Time{since.Add(-time.Second), until.Add(time.Second)} {
 		_, err := backup.Choose(t.Context(), place, "", outside.Format(time.RFC3339Nano), nil)
@@ -221,15 +229,13 @@ func count(t testing.TB, c *store.Container) (n int) {
 	return n
 }
 
-// TestRestore_RefusesAndChangesNothing: a store that is not empty, a damaged backup, one of a
-// later format, and a place without any.
-func TestRestore_RefusesAndChangesNothing(t *testing.T) {
+// TestBadInput_RestoreIntoAStoreThatIsNotEmpty changes nothing in it.
+func TestBadInput_RestoreIntoAStoreThatIsNotEmpty(t *testing.T) {
 	t.Parallel()
 	from := storetest.Start(t)
 	c := from.Container(t, "things", spec)
 	write(t, c, 0, 20, 1)
-	dir := t.TempDir()
-	place := snapshot.Directory(dir)
+	place := snapshot.Directory(t.TempDir())
 	b := create(t, from, place)
 	plan, err := backup.Choose(t.Context(), place, b.ID, backup.Latest, nil)
 	must(t, err)
@@ -244,7 +250,17 @@ func TestRestore_RefusesAndChangesNothing(t *testing.T) {
 	}
 	_, err = store.OpenCatalog(t.Context(), from.JS, store.CatalogConfig{})
 	must(t, err) // it is still open to all
+}
 
+// TestBadInput_RestoreOfWhatCannotBeUsed: a damaged backup, one of a later format, and a place
+// without any.
+func TestBadInput_RestoreOfWhatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	from := storetest.Start(t)
+	write(t, from.Container(t, "things", spec), 0, 20, 1)
+	dir := t.TempDir()
+	place := snapshot.Directory(dir)
+	b := create(t, from, place)
 	name := objects(t, dir)[slices.IndexFunc(objects(t, dir), func(name string) bool { return strings.Contains(name, "/log/") })]
 	data, err := os.ReadFile(name)
 	must(t, err)

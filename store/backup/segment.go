@@ -126,6 +126,8 @@ func readSegment(s *Segment, log feed.LogID, data []byte, f func(*feed.Commit) e
 			return fmt.Errorf("LSN %d: %w", lsn, err)
 		}
 		content = content[n+int(size):]
+		// Each commit names the checksum of the one before it. The first one is compared with
+		// the manifest, if that is known (Sum is not 0).
 		if c.Log != log || lsn > s.From && snapshot.Sum(c.Prev) != prev || lsn == s.From && s.Sum != 0 && snapshot.Sum(c.Prev) != prev {
 			return fmt.Errorf("LSN %d does not follow the commit before it", lsn)
 		}

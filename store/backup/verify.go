@@ -58,10 +58,10 @@ func Verify(ctx context.Context, place snapshot.Store, id string, progress func(
 	for _, b := range all {
 		v.report.Backups = append(v.report.Backups, b.ID)
 		if err := b.complete(); err != nil {
-			v.damaged(b.ID, backupsFolder+b.ID+".json", err.Error(), 0)
+			v.noteDamage(b.ID, backupsFolder+b.ID+".json", err.Error(), 0)
 		}
 		for i := range b.Partitions {
-			if err := v.partition(ctx, b.ID, &b.Partitions[i]); err != nil {
+			if err := v.verifyPartition(ctx, b.ID, &b.Partitions[i]); err != nil {
 				return nil, fmt.Errorf("backup %s, partition %s: %w", b.ID, b.Partitions[i].Partition, err)
 			}
 			v.partitions++
@@ -97,8 +97,8 @@ type verifier struct {
 	progress       func(Progress)
 }
 
-// damaged notes an object once, with each backup that names it.
-func (v *verifier) damaged(backup, object, reason string, bytes uint64) {
+// noteDamage notes an object once, with each backup that names it.
+func (v *verifier) noteDamage(backup, object, reason string, bytes uint64) {
 	at, known := v.bad[object]
 	if !known {
 		at = len(v.report.Damaged)
@@ -110,8 +110,9 @@ func (v *verifier) damaged(backup, object, reason string, bytes uint64) {
 	}
 }
 
-// first tells whether an object was not read yet. One that is bad is noted for the backup.
-func (v *verifier) first(backup, object string) bool {
+// firstReading reports whether an object was not read yet. If it was, and is bad, that is noted for
+// this backup too: objects are shared, and each backup that needs one is damaged with it.
+func (v *verifier) firstReading(backup, object string) bool {
 	if v.done[object] {
 		if at, bad := v.bad[object]; bad {
 			v.report.Damaged[at].Backups = append(v.report.Damaged[at].Backups, backup)
@@ -122,7 +123,7 @@ func (v *verifier) first(backup, object string) bool {
 	return true
 }
 
-func (v *verifier) read(n int, what string) {
+func (v *verifier) countRead(n int, what string) {
 	v.report.Objects++
 	v.report.Bytes += uint64(n)
 	if v.progress != nil {
@@ -130,7 +131,7 @@ func (v *verifier) read(n int, what string) {
 	}
 }
 
-func (v *verifier) partition(ctx context.Context, backup string, p *Partition) error {
+func (v *verifier) verifyPartition(ctx context.Context, backup string, p *Partition) error {
 	id, err := p.id()
 	if err != nil {
 		return err
@@ -140,12 +141,12 @@ func (v *verifier) partition(ctx context.Context, backup string, p *Partition) e
 		return err
 	}
 	if m != nil {
-		if err := v.base(ctx, backup, id, m); err != nil {
+		if err := v.verifyBase(ctx, backup, id, m); err != nil {
 			return err
 		}
 	}
 	if err := p.chain(m); err != nil {
-		v.damaged(backup, backupsFolder+backup+".json", err.Error(), 0)
+		v.noteDamage(backup, backupsFolder+backup+".json", err.Error(), 0)
 	}
 	if m == nil && len(p.Segments) == 0 {
 		return nil // chain has said so
@@ -154,18 +155,18 @@ func (v *verifier) partition(ctx context.Context, backup string, p *Partition) e
 	for i := range p.Segments {
 		s := &p.Segments[i]
 		name := folder + s.file()
-		if !v.first(backup, name) {
+		if !v.firstReading(backup, name) {
 			continue
 		}
 		data, err := v.place.Get(ctx, name)
 		if errors.Is(err, snapshot.ErrNotFound) {
-			v.damaged(backup, name, "is gone", s.Bytes)
+			v.noteDamage(backup, name, "is gone", s.Bytes)
 			continue
 		}
 		if err != nil {
 			return err
 		}
-		v.read(len(data), p.Partition)
+		v.countRead(len(data), p.Partition)
 		err = readSegment(s, p.Log, data, func(c *feed.Commit) error {
 			if c.LSN == s.From {
 				v.begins[name] = owner.Begins(c)
@@ -176,7 +177,7 @@ func (v *verifier) partition(ctx context.Context, backup string, p *Partition) e
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			v.damaged(backup, name, err.Error(), s.Bytes)
+			v.noteDamage(backup, name, err.Error(), s.Bytes)
 		}
 	}
 	if m != nil {
@@ -184,19 +185,19 @@ func (v *verifier) partition(ctx context.Context, backup string, p *Partition) e
 	}
 	first := folder + p.Segments[0].file()
 	if _, bad := v.bad[first]; !bad && !v.begins[first] {
-		v.damaged(backup, backupsFolder+backup+".json",
+		v.noteDamage(backup, backupsFolder+backup+".json",
 			fmt.Sprintf("has partition %s from LSN %d on, with which no log begins, and no snapshot of what stood before", p.Partition, p.First), 0)
 	}
 	return nil
 }
 
-// base reads a snapshot: its parts one by one, so that each bad one is found, and if all
+// verifyBase reads a snapshot: its parts one by one, so that each bad one is found, and if all
 // are whole their digest.
-func (v *verifier) base(ctx context.Context, backup string, id feed.Partition, m *snapshot.Manifest) error {
+func (v *verifier) verifyBase(ctx context.Context, backup string, id feed.Partition, m *snapshot.Manifest) error {
 	whole := true
 	for i := range m.Parts {
 		name := partName(id, &m.Parts[i])
-		if !v.first(backup, name) {
+		if !v.firstReading(backup, name) {
 			_, bad := v.bad[name]
 			whole = whole && !bad
 			continue
@@ -208,21 +209,21 @@ func (v *verifier) base(ctx context.Context, backup string, id feed.Partition, m
 		case err != nil:
 			return err
 		default:
-			v.read(len(data), id.String())
+			v.countRead(len(data), id.String())
 			err = m.Parts[i].Check(data)
 		}
 		if err != nil {
 			whole = false
-			v.damaged(backup, name, err.Error(), m.Parts[i].Bytes)
+			v.noteDamage(backup, name, err.Error(), m.Parts[i].Bytes)
 		}
 	}
 	digest := "snapshot " + id.String() + " " + m.ID()
-	if !whole || !v.first(backup, digest) {
+	if !whole || !v.firstReading(backup, digest) {
 		return nil
 	}
 	for _, err := range snapshot.Entries(ctx, newView(v.place, id, m), m, ctx.Err) {
 		if d, damaged := errors.AsType[*snapshot.DamagedError](err); damaged {
-			v.damaged(backup, digest, d.Reason, 0)
+			v.noteDamage(backup, digest, d.Reason, 0)
 			return nil
 		}
 		if err != nil {

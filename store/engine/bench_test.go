@@ -206,7 +206,7 @@ func BenchmarkLoad(b *testing.B) {
 				state := engine.State{Applied: 7}
 				start := cpuTime()
 				b.StartTimer()
-				must(b, to.Load(state, s.Dump()))
+				must(b, to.Load(b.Context(), state, s.Dump(), engine.LoadOptions{}))
 				b.ReportMetric(float64(cpuTime()-start)/n, "cpu-ns/item")
 				b.StopTimer()
 				s.Close()
@@ -214,6 +214,98 @@ func BenchmarkLoad(b *testing.B) {
 				b.StartTimer()
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/item")
+		})
+	}
+}
+
+// BenchmarkTrailers compares reads with those that believe what Badger shows. A part of the
+// items was written again since all tables were merged, so they are in several levels.
+func BenchmarkTrailers(b *testing.B) {
+	const n = 100_000
+	db, err := engine.Open(b.TempDir(), engine.Config{}, quiet)
+	must(b, err)
+	b.Cleanup(func() { must(b, db.Close()) })
+	p := openPartition(b, db, partA)
+	keys := make([]feed.PartitionKey, 1000)
+	for i := range keys {
+		keys[i] = keyOf(b, i)
+	}
+	batch := p.NewBatch(schemaOf(b))
+	for round, step := range []int{1, 5} {
+		for i := 0; i < n; i += step {
+			must(b, batch.Put(kib(keys[i%len(keys)], i), nil))
+			if i%500 == 0 {
+				must(b, batch.Commit())
+			}
+		}
+		must(b, batch.Commit())
+		if round == 0 {
+			must(b, engine.Flatten(db))
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	ways := []struct {
+		name string
+		read func(s *engine.Snapshot) int
+	}{
+		{"get", func(s *engine.Snapshot) int {
+			i := r.IntN(n)
+			_, ok, err := s.Get(keys[i%1000], fmt.Sprintf("item-%08d", i))
+			if must(b, err); !ok {
+				b.Fatal("item is missing")
+			}
+			return 1
+		}},
+		{"missing", func(s *engine.Snapshot) int {
+			i := r.IntN(n)
+			_, _, err := s.Get(keys[i%1000], fmt.Sprintf("item-%08d-", i))
+			must(b, err)
+			return 1
+		}},
+		{"page of 5", func(s *engine.Snapshot) int {
+			seen := 0
+			for _, err := range s.Items(nil, engine.LogicalPrefix(keys[r.IntN(1000)])) {
+				must(b, err)
+				if seen++; seen == 5 {
+					break
+				}
+			}
+			return 1
+		}},
+		{"all", func(s *engine.Snapshot) (seen int) {
+			for _, err := range s.Items(nil, nil) {
+				must(b, err)
+				seen++
+			}
+			return seen
+		}},
+	}
+	for _, w := range ways {
+		b.Run(w.name, func(b *testing.B) {
+			s := p.Snapshot()
+			defer s.Close()
+			// In turns, so that whatever else the machine does falls on both.
+			var spent [2]time.Duration
+			var seen [2]int
+			for b.Loop() {
+				for way := range spent {
+					undo := func() {}
+					if way == 1 {
+						undo = engine.Unchecked(db)
+					}
+					start, begun := cpuTime(), seen[way]
+					for seen[way] < begun+500 {
+						seen[way] += w.read(s)
+					}
+					spent[way] += cpuTime() - start
+					undo()
+				}
+			}
+			checked := float64(spent[0].Nanoseconds()) / float64(seen[0])
+			unchecked := float64(spent[1].Nanoseconds()) / float64(seen[1])
+			b.ReportMetric(checked, "checked-cpu-ns/item")
+			b.ReportMetric(unchecked, "unchecked-cpu-ns/item")
+			b.ReportMetric(checked/unchecked, "ratio")
 		})
 	}
 }

@@ -34,7 +34,7 @@ const (
 )
 
 // checkFiles looks at files which Badger trusts before it opens them, and removes
-// what it trips over. Badger reads
+// what it trips over, and what a load has left. Badger reads
 // the index of a table in a goroutine of its own and panics there if it cannot; and
 // where the manifest is missing it deletes all tables. With all it compares the
 // checksums of all blocks too.
@@ -54,7 +54,7 @@ func checkFiles(dir string, all bool, opt badger.Options) error {
 	if err != nil {
 		return err
 	}
-	if err := removeEmptyLogs(dir); err != nil {
+	if err := errors.Join(removeEmptyLogs(dir), removeLoads(dir)); err != nil {
 		return openError(dir, err)
 	}
 	if all = all || lacking || uncleanStops(dir) >= uncleanMax; all {

@@ -123,7 +123,7 @@ func (c Config) Headroom() int64 {
 // There is one writer per key, so there are no conflicts to detect.
 func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
 	return badger.DefaultOptions(dir).
-		WithLogger(badgerLog{log}).
+		WithLogger(badgerLog{log: log}).
 		WithMemTableSize(c.MemTableBytes).
 		WithNumMemtables(c.MemTables).
 		WithValueThreshold(inlineMax).
@@ -143,16 +143,40 @@ func (c Config) badgerOptions(dir string, log *slog.Logger) badger.Options {
 }
 
 // badgerLog writes what Badger says to a slog.Logger.
-type badgerLog struct{ log *slog.Logger }
+type badgerLog struct {
+	log    *slog.Logger
+	merges *merges // nil where there are none
+}
 
-func (l badgerLog) Errorf(format string, args ...any) { l.log.Error("badger", message(format, args)) }
+func (l badgerLog) Errorf(format string, args ...any) {
+	if format == openFails && l.merges != nil {
+		l.merges.end(nil)
+	}
+	l.log.Error("badger", message(format, args))
+}
 
-func (l badgerLog) Warningf(format string, args ...any) { l.log.Warn("badger", message(format, args)) }
+func (l badgerLog) Warningf(format string, args ...any) {
+	if format == mergeFailed && l.merges != nil {
+		l.merges.failed(format, args)
+		return
+	}
+	l.log.Warn("badger", message(format, args))
+}
 
 func (l badgerLog) Infof(format string, args ...any) {
 	l.log.Debug("badger", lazy{format, args}.attr())
 }
-func (l badgerLog) Debugf(string, ...any) {}
+
+func (l badgerLog) Debugf(format string, args ...any) {
+	switch {
+	case l.merges == nil:
+	case format == mergeAdded:
+		put(tablesOfKeys(args))
+	case format == mergeRead:
+		put(0) // the part may have had no keys
+		l.merges.read()
+	}
+}
 
 // lazy formats a message only if it is written.
 type lazy struct {

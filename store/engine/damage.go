@@ -11,7 +11,9 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/dgraph-io/badger/v4/pb"
 	"github.com/dgraph-io/badger/v4/y"
+	"google.golang.org/protobuf/runtime/protoiface"
 )
 
 // damagedName is a file that says why the DB in its directory is not to be believed.
@@ -40,8 +42,32 @@ func (m mismatch) Unwrap() error { return m.err }
 // countMismatches makes Badger's errors counted. It must have returned before
 // anything of Badger runs.
 func countMismatches() {
-	countOnce.Do(func() { y.ErrChecksumMismatch = mismatch{y.ErrChecksumMismatch} })
+	countOnce.Do(func() {
+		y.ErrChecksumMismatch = mismatch{y.ErrChecksumMismatch}
+		methods := (&pb.Checksum{}).ProtoReflect().ProtoMethods()
+		methods.Unmarshal = countedUnmarshal(methods.Unmarshal)
+	})
 }
+
+type unmarshalFunc = func(protoiface.UnmarshalInput) (protoiface.UnmarshalOutput, error)
+
+// countedUnmarshal counts the checksums that are none. Badger ends the process for one of an
+// algorithm that it does not know, so that is none either.
+func countedUnmarshal(unmarshal unmarshalFunc) unmarshalFunc {
+	return func(in protoiface.UnmarshalInput) (protoiface.UnmarshalOutput, error) {
+		out, err := unmarshal(in)
+		if err == nil {
+			if sum, ok := in.Message.Interface().(*pb.Checksum); ok && sum.GetAlgo() == pb.Checksum_CRC32C {
+				return out, nil
+			}
+			err = errAlgorithm
+		}
+		mismatches.Add(1)
+		return out, err
+	}
+}
+
+var errAlgorithm = errors.New("a checksum of no known algorithm")
 
 // health is what a DB knows of itself.
 type health struct {

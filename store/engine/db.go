@@ -20,13 +20,14 @@ const keysVersion = 1
 type DB struct {
 	dir  string
 	log  *slog.Logger
-	b    *badger.DB
+	b    *badger.DB // replaced while nothing is open of o, under swap: see adopt
 	o    *oracle
 	cfg  Config
 	kept bool // see Partition.Kept
 
 	health  health
 	witness *witness
+	levels  *levels
 
 	metaMu sync.Mutex // held by whoever writes the engine's own keys
 	meta   writer
@@ -36,11 +37,16 @@ type DB struct {
 
 	syncMu   sync.Mutex // held by whoever syncs
 	syncFile func(name string) error
+	swap     sync.RWMutex // held to close b and open another, and shared by who looks at its files
+	closing  bool         // b was to be closed under swap, and has not been yet
+	loading  loading
+	claims   claims
 	sweeper  sweeper
 	builders builders
 
 	closeOnce sync.Once
-	closeErr  error
+	closeErr  error         // of Close
+	abandoned chan struct{} // made by abandon, and closed when that has closed it
 }
 
 // Open opens the DB in dir and makes it if it is not there. The error is a
@@ -52,16 +58,21 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, w, kept, err := openBadger(dir, cfg, log)
+	m := newMerges(dir, log)
+	defer m.end(nil)
+	b, w, kept, err := openBadger(dir, cfg, log, m)
 	if err != nil {
 		return nil, err
 	}
-	d := &DB{dir: dir, log: log, b: b, cfg: cfg, kept: kept, witness: w, syncFile: syncFile, partitions: make(map[feed.Partition]*Partition)}
+	d := &DB{dir: dir, log: log, b: b, cfg: cfg, kept: kept, witness: w, syncFile: syncFile, loading: defaultLoading(), partitions: make(map[feed.Partition]*Partition)}
 	d.health.damaged = make(chan struct{})
 	d.health.judged.Store(mismatches.Load())
 	openDBs.Add(1)
-	d.o = newOracle(b.MaxVersion(), b.SetDiscardTs)
-	if err := d.checkVersion(); err != nil {
+	d.o = newOracle(b.MaxVersion(), func(ts uint64) { d.b.SetDiscardTs(ts) })
+	if err = d.show(b, m); err == nil {
+		err = d.checkVersion()
+	}
+	if err != nil {
 		openDBs.Add(-1)
 		err = errors.Join(err, b.Close())
 		w.close()
@@ -94,13 +105,14 @@ func (d *DB) checkVersion() error {
 }
 
 // Close syncs everything, records that it did, and closes the DB. It waits for
-// open snapshots and commits; new ones fail with ErrClosed. A DB that is damaged because
-// the disk was full, and still is, stays as it is: nobody can open it in this process.
+// open snapshots and commits, and for tables that are being handed over; new ones fail with
+// ErrClosed. A DB that is damaged because the disk was full, and still is, stays as it is, and so
+// does one that could not be closed to hand tables over: nobody can open it in this process.
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
 		d.sweeper.stop()
-		d.builders.stop()
 		d.o.close()
+		d.builders.stop() // of the last b
 		sound := d.Sound() == nil
 		if sound {
 			d.closeErr = d.syncPartitions(d.open(), true)
@@ -113,7 +125,7 @@ func (d *DB) Close() error {
 			d.witness.close()
 			return
 		}
-		err := d.b.Close()
+		err := d.endBadger()
 		if err == nil && sound {
 			if err = d.Sound(); err == nil {
 				err = setClean(d.dir)
@@ -124,7 +136,7 @@ func (d *DB) Close() error {
 			d.closeErr = fmt.Errorf("engine: close %s: %w", d.dir, err)
 		}
 	})
-	return d.closeErr
+	return d.closed()
 }
 
 // Partition returns the partition p, which is empty if it was never written.
@@ -261,7 +273,7 @@ func parsePrefix(value []byte) (uint32, error) {
 // getMeta returns the value of one of the engine's own keys, nil if there is none.
 func (d *DB) getMeta(key []byte) (value []byte, err error) {
 	err = d.view(&d.meta, func(txn *badger.Txn) error {
-		value, err = getValue(txn, key)
+		value, err = getValue(d, txn, key)
 		return err
 	})
 	return value, err
@@ -272,7 +284,7 @@ func (d *DB) getMeta(key []byte) (value []byte, err error) {
 func (d *DB) eachMeta(kind byte, f func(rest, value []byte) error) error {
 	return d.view(&d.meta, func(txn *badger.Txn) error {
 		prefix := metaKey(kind, "")
-		it := txn.NewIterator(badger.IteratorOptions{Prefix: prefix})
+		it := d.iterate(txn, badger.IteratorOptions{Prefix: prefix})
 		defer it.Close()
 		for it.Rewind(); it.Valid(); it.Next() {
 			rest := bytes.Clone(it.Item().Key()[len(prefix):])

@@ -39,9 +39,39 @@
 // not pass the error on: a get finds nothing or an older version, a scan leaves out
 // what the block held, a merge drops it. So the error is counted where Badger makes it,
 // and whoever has read asks Sound before anybody relies on what he read. A DB that is not
-// sound stays so; Renew makes another in its place. What stands behind a block, its
-// checksum and that one's length, is some 20 bytes of 4 KiB: a bit that flips there may
-// make Badger pass over the block without that error. Scrub finds it.
+// sound stays so; Renew makes another in its place.
+//
+// One of those errors cannot be counted. It says that the length of a block's checksum, the
+// last four bytes of the block, is more than the block has. So whoever reads looks at those
+// bytes himself, when Badger has looked there:
+//
+//	who reads     looks at the ends of the blocks            when
+//	get           that may have the key, in each level       before it returns
+//	scan          between where it began and where it is     when it ends, or goes elsewhere
+//	merge         of all tables that it merges               before it removes them
+//
+// That finds all that Badger passed over when it read. A block that a get or a scan did not get is still in
+// a table of its level when they look, or a merge has taken the table away: then that
+// merge has looked at it before, and the DB was not sound any more before the table went. Badger
+// may have looked at fewer blocks than these, never at others.
+//
+// The index of a table is compared with its checksum when the DB is opened, before a merge
+// removes the table, and by Scrub. Where its page is dropped from memory and comes back from
+// the disk changed, while the DB is open, a get may find nothing until then.
+//
+// A merge that cannot make a table has changed nothing. Badger 4.9.6 drops the error of such a
+// table (levels.go, subcompact: the error is evaluated before there is one), and would delete
+// what it had merged: a name, a mapping, an inode or a descriptor that is not to be had, or a
+// disk that fails under that file alone, would cost all keys of the table. So the tables that
+// a merge puts together are counted, and compared with those that it hands over when it
+// encodes its change of the manifest. Where one is missing the encoding fails, which Badger
+// heeds: it removes what the merge made, keeps what it read, and tries again. No reader sees a
+// table before its change is written, so there is no moment at which one could miss a key, and
+// nothing for Sound to tell; a kill at any moment leaves the old manifest with all of its
+// tables. The count is by the goroutine of the merge, so others that run change nothing of it,
+// and it ends with the merge, however that ends. The log has an error each time. Where it
+// lasts, the tables of the first level are not merged, and writers wait in the end as they do
+// for a slow merge.
 //
 // Files are written and read through mappings. Where the disk is full, or cannot read, under
 // one of them, package mapguard keeps the process alive and counts it; Sound and Sync compare
@@ -50,12 +80,49 @@
 // The package reads no clock: what expires when is computed from the times that
 // commits carry.
 //
+// # Loads
+//
+// A dump of more than a few MiB is not written through transactions but as tables of Badger,
+// beside it, and handed over at once:
+//
+//	room for all ─▶ Clear ─▶ new prefix ─▶ build, write and sync tables ─▶ alone: close Badger, name
+//	                                       (others read and write)           tables, manifest, open ─▶ State
+//
+// Four loads of a process make tables at once, for which each takes up to 80 MB of memory. The
+// others wait for their turn; what was made is handed over by one after the other.
+//
+// A load asks for room on the disk before it empties the partition, if it is known how much it
+// takes, and before each table; what it has not used yet is kept from other loads. Without room it
+// ends with a *NoRoomError: tables have no mapping that a full disk could cut, but the files of
+// everybody else have.
+//
+// What can be refused is refused before Badger is closed: tables with other keys than those of the
+// partition, a disk without room, levels that have no place. Closing may hang, where a flush or
+// a merge does not end; then the DB is damaged, and can be renewed when it has ended.
+//
+// An interrupted load is harmless wherever it stops. Before the new manifest has its name the
+// tables are files that Badger does not know: Open removes them, under either name, and a
+// manifest that has no name yet. The manifest
+// is replaced whole, after the tables, their names and its own bytes were synced, so that it
+// names all tables or none, and none that the disk may lack. Behind it the tables are there and
+// the State is not, like the entries of a load through transactions that stopped: the partition
+// counts as never written and gets another prefix when it is opened, under which none of them is.
+//
+// What is loaded reads as if it had been written. A prefix is given out once, so no other table
+// and no memtable has a key under it; it does not matter then at which level the tables are, nor
+// which of the versions they have that are below all later commits. Nothing of other partitions
+// changes: closing Badger writes what is in memory, nobody has a commit or a snapshot meanwhile,
+// and what is in the files when it is opened is what was there.
+//
+// Where there is no moment without commits and snapshots for some seconds, because one reads for
+// long, the load begins again through transactions.
+//
 // # Concurrency
 //
 // Everything may be used by many goroutines, except that a Batch and a Snapshot
 // belong to one goroutine at a time. Commits of one partition are applied one
 // after the other; those of different partitions overlap. Close waits for open
-// snapshots.
+// snapshots and for what is being handed over. At the end of a large Load all others wait, 0.1 to 0.2 s.
 //
 // It is no API: the command millrace is made of it, and it changes without notice.
 package engine

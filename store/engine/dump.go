@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -23,7 +24,7 @@ func (s *Snapshot) State() (State, error) {
 	if s.err != nil {
 		return State{}, s.err
 	}
-	value, err := getValue(s.txn, s.keyOf(kindState))
+	value, err := getValue(s.p.d, s.txn, s.keyOf(kindState))
 	if err != nil || value == nil {
 		return State{}, err
 	}
@@ -41,7 +42,7 @@ func (s *Snapshot) Dump() iter.Seq2[DumpEntry, error] {
 			yield(DumpEntry{}, s.err)
 			return
 		}
-		it := s.txn.NewIterator(badger.IteratorOptions{Prefix: binary.BigEndian.AppendUint32(nil, s.prefix)})
+		it := s.p.d.iterate(s.txn, badger.IteratorOptions{Prefix: binary.BigEndian.AppendUint32(nil, s.prefix)})
 		defer it.Close()
 		var e DumpEntry
 		show := func(value []byte) error {
@@ -92,44 +93,78 @@ func (d *Digester) add(b []byte) {
 // Sum returns the digest of what was added.
 func (d *Digester) Sum() uint64 { return d.h.Sum64() }
 
-// loadBytes bounds what Load holds in memory, and writes at once.
-const loadBytes = 4 << 20
+// LoadOptions tell how a partition is loaded. The zero value is that of a load of which nothing
+// is known, and that tells nobody how it goes.
+type LoadOptions struct {
+	// Bytes is how much the keys and values of all entries have together. Room for them is asked
+	// for before the partition is emptied, and kept from other loads. 0 is not known: room is asked
+	// for bit by bit then.
+	Bytes int64
+
+	// Reserve is how many bytes must stay free on the disk. It is at least what closing and
+	// opening the DB may need.
+	Reserve int64
+
+	// Progress is called about once a second while the load waits until others have made their
+	// tables, with waits set; its error ends the load. May be nil.
+	Progress func(waits bool) error
+}
 
 // Load makes the partition what Dump has shown of another one, or of itself at another
 // time: state is that of the dump. What the partition held is gone. Nobody may read or
-// write it meanwhile.
+// write it meanwhile. Where tables cannot be handed over (see the package comment) the entries
+// are listed a second time.
 //
 // The state is written last. Whatever ends Load before, an error of entries, a crash or
 // Close, leaves the partition empty, and as if it had never been written. The error is
-// that of entries, or has the cause ErrCorrupt if one of them is none of an engine with
-// this LayoutVersion.
-func (p *Partition) Load(state State, entries iter.Seq2[DumpEntry, error]) error {
+// that of entries, or of a wait for other loads that ctx ended, or has the cause ErrCorrupt if
+// an entry is none of an engine with this LayoutVersion. It is a *NoRoomError if the disk lacks
+// room, unless there are so few entries that nobody asks; where Bytes tell so before the load, the
+// partition stays as it was.
+func (p *Partition) Load(ctx context.Context, state State, entries iter.Seq2[DumpEntry, error], opt LoadOptions) error {
+	room, err := p.d.claim(p, &opt)
+	if err != nil {
+		return err
+	}
+	defer room.end()
 	// What an earlier try left would stay between the keys of this one.
 	if err := p.Clear(); err != nil {
 		return err
 	}
-	err := p.load(state, entries)
+	if opt.Progress == nil {
+		opt.Progress = func(bool) error { return nil }
+	}
+	turn := func() (end func(), err error) { return p.d.turn(ctx, opt.Progress) }
+	err = p.load(state, entries, loader{p: p, room: room, turn: turn})
 	if err == nil {
 		return nil
 	}
 	return errors.Join(err, p.Clear())
 }
 
-func (p *Partition) load(state State, entries iter.Seq2[DumpEntry, error]) error {
-	l := loader{p: p}
-	for e, err := range entries {
-		if err == nil {
-			err = l.add(e)
-		}
-		if err != nil {
-			return err
-		}
+// LoadRoom returns the *NoRoomError that Load would, without loading anything.
+func (p *Partition) LoadRoom(opt LoadOptions) error {
+	room, err := p.d.claim(p, &opt)
+	if err == nil {
+		room.end()
 	}
-	if err := l.flush(); err != nil {
+	return err
+}
+
+// load is Load of an empty partition, with a loader that has added nothing.
+func (p *Partition) load(state State, entries iter.Seq2[DumpEntry, error], l loader) error {
+	byTables := l
+	byTables.byTables = true
+	err := byTables.load(entries)
+	if errors.Is(err, errNotAdopted) {
+		l.room.again()
+		err = l.load(entries)
+	}
+	if err != nil {
 		return err
 	}
 	p.mu.Lock()
-	err := p.findLarge()
+	err = p.findLarge()
 	if err == nil {
 		err = p.update(func(t *tx) error { return p.setValue(t, p.key(kindState), appendState(nil, &state)) })
 	}
@@ -144,17 +179,7 @@ func (p *Partition) load(state State, entries iter.Seq2[DumpEntry, error]) error
 // a dump may come in pieces. To add a piece again changes nothing. The state stays.
 func (p *Partition) LoadMore(entries iter.Seq2[DumpEntry, error]) error {
 	l := loader{p: p}
-	chunks := false
-	for e, err := range entries {
-		if err == nil {
-			err = l.add(e)
-		}
-		if err != nil {
-			return err
-		}
-		chunks = chunks || e.Key[0] == kindChunk
-	}
-	if err := l.flush(); err != nil || !chunks {
+	if err := l.load(entries); err != nil || !l.chunks {
 		return err
 	}
 	p.mu.Lock()
@@ -164,10 +189,44 @@ func (p *Partition) LoadMore(entries iter.Seq2[DumpEntry, error]) error {
 
 // loader writes entries of a dump, many at once.
 type loader struct {
-	p       *Partition
+	p        *Partition
+	room     *claim                         // nil if nobody asks
+	byTables bool                           // if there are more than one buffer of them
+	turn     func() (end func(), err error) // waits until tables may be made
+
 	last    []byte // key
+	chunks  bool   // there were some
 	buf     []byte // keys and values of entries
 	entries []badger.Entry
+	tables  *tables // nil until the first buffer is full
+}
+
+// load writes all entries. Of those that are written as tables none is there after an error.
+func (l *loader) load(entries iter.Seq2[DumpEntry, error]) error {
+	defer func() {
+		if l.tables != nil {
+			l.tables.close()
+		}
+	}()
+	for e, err := range entries {
+		if err == nil {
+			err = l.add(e)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if l.tables == nil {
+		return l.flush()
+	}
+	err := l.tables.finish()
+	if err == nil {
+		err = l.p.d.adopt(l.tables)
+	}
+	if err != nil {
+		return fmt.Errorf("load %s: %w", l.p.id, err)
+	}
+	return nil
 }
 
 // add writes an entry by and by. Keys that do not ascend would make a partition whose
@@ -180,13 +239,24 @@ func (l *loader) add(e DumpEntry) error {
 		return corrupt("a dump has the key %.40x behind %.40x", e.Key, l.last)
 	}
 	l.last = append(l.last[:0], e.Key...)
+	l.chunks = l.chunks || e.Key[0] == kindChunk
+	if l.tables != nil {
+		return l.tables.add(e)
+	}
 	size := prefixLen + len(e.Key) + len(e.Value)
 	if len(l.buf)+size > cap(l.buf) {
+		if l.byTables && len(l.entries) > 0 {
+			return l.turnToTables(e)
+		}
+		// A dump of one buffer takes no more than commits do beside it.
+		if err := l.room.ask(2 * int64(len(l.buf))); err != nil {
+			return err
+		}
 		if err := l.flush(); err != nil {
 			return err
 		}
 		if size > cap(l.buf) {
-			l.buf = make([]byte, 0, max(loadBytes, size))
+			l.buf = make([]byte, 0, max(l.p.d.loading.bufferBytes, size))
 		}
 	}
 	at := len(l.buf)
@@ -196,6 +266,23 @@ func (l *loader) add(e DumpEntry) error {
 	l.buf = append(l.buf, e.Value...)
 	l.entries = append(l.entries, badger.Entry{Key: l.buf[at:split:split], Value: l.buf[split:len(l.buf):len(l.buf)]})
 	return nil
+}
+
+// turnToTables makes tables of the entries of the first buffer, of e, and of all that follow.
+func (l *loader) turnToTables(e DumpEntry) error {
+	endTurn, err := l.turn()
+	if err != nil {
+		return fmt.Errorf("load %s: wait for other loads: %w", l.p.id, err)
+	}
+	l.tables = l.p.newTables(l.room, endTurn)
+	for i := range l.entries {
+		first := &l.entries[i]
+		if err := l.tables.add(DumpEntry{first.Key[prefixLen:], first.Value}); err != nil {
+			return err
+		}
+	}
+	l.buf, l.entries = nil, nil
+	return l.tables.add(e)
 }
 
 func isDumped(kind byte) bool {
@@ -225,6 +312,7 @@ func (l *loader) flush() error {
 	if err != nil {
 		return fmt.Errorf("load %s: %w", l.p.id, err)
 	}
+	l.room.took(int64(len(l.buf)))
 	clear(l.entries)
 	l.buf, l.entries = l.buf[:0], l.entries[:0]
 	return nil

@@ -65,7 +65,7 @@ func TestI3_WhatIsLoadedGoesOnAsWhatWasDumped(t *testing.T) {
 			must(t, err)
 			to := openPartition(t, db, partA)
 			put(t, to, m.schema, item(large, "older", `{"id":"older","serial":-2,"text":"`+strings.Repeat("y", 1300<<10)+`"}`))
-			must(t, to.Load(state, each(entries, nil)))
+			must(t, to.Load(t.Context(), state, each(entries, nil), engine.LoadOptions{}))
 			if got := digest(t, to); got != want {
 				t.Fatalf("digest %x, want %x", got, want)
 			}
@@ -151,7 +151,7 @@ func TestLoad_WhatEndsEarlyLeavesNothing(t *testing.T) {
 			db, err := engine.Open(dir, small, quiet)
 			must(t, err)
 			p := openPartition(t, db, partA)
-			if err := p.Load(state, each(c.entries, c.end)); !errors.Is(err, c.want) {
+			if err := p.Load(t.Context(), state, each(c.entries, c.end), engine.LoadOptions{}); !errors.Is(err, c.want) {
 				t.Errorf("error %v, want %v", err, c.want)
 			}
 			check := func(p *engine.Partition) {
@@ -169,7 +169,7 @@ func TestLoad_WhatEndsEarlyLeavesNothing(t *testing.T) {
 		db, err := engine.Open(dir, small, quiet)
 		must(t, err)
 		p := openPartition(t, db, partA)
-		err = p.Load(state, func(yield func(engine.DumpEntry, error) bool) {
+		err = p.Load(t.Context(), state, func(yield func(engine.DumpEntry, error) bool) {
 			for i, e := range entries {
 				if i == len(entries)/2 {
 					must(t, db.Close())
@@ -178,7 +178,7 @@ func TestLoad_WhatEndsEarlyLeavesNothing(t *testing.T) {
 					return
 				}
 			}
-		})
+		}, engine.LoadOptions{})
 		if !errors.Is(err, engine.ErrClosed) {
 			t.Errorf("error %v, want %v", err, engine.ErrClosed)
 		}

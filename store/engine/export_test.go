@@ -1,10 +1,16 @@
 package engine
 
 import (
+	"bytes"
+	"log/slog"
 	"os"
+	"path/filepath"
+	"time"
 
 	"github.com/dgraph-io/badger/v4"
 	"github.com/dgraph-io/badger/v4/fb"
+	"github.com/dgraph-io/badger/v4/table"
+	"github.com/dgraph-io/badger/v4/y"
 	"github.com/dgraph-io/ristretto/v2/z"
 
 	"github.com/millrace/millrace/feed/document"
@@ -41,7 +47,7 @@ func Sweep(db *DB) (left int, err error) {
 		return 0, err
 	}
 	return left, db.view(&db.meta, func(txn *badger.Txn) error {
-		it := txn.NewIterator(badger.IteratorOptions{})
+		it := db.iterate(txn, badger.IteratorOptions{})
 		defer it.Close()
 		for it.Seek([]byte{0, 0, 0, 1}); it.Valid(); it.Next() {
 			left++
@@ -58,6 +64,39 @@ func FailSync(db *DB, f func(name string) error) {
 		}
 		return nil
 	}
+}
+
+// OnLoad makes db load what has more than bytes as tables of that size, wait so long to hand
+// them over, and call step at each step.
+func OnLoad(db *DB, bytes int, wait time.Duration, step func(name string)) {
+	db.loading.bufferBytes, db.loading.tableBytes = bytes, bytes
+	db.loading.wait, db.loading.step = wait, step
+}
+
+// OnRoom makes db ask free how much of the disk is free for loads.
+func OnRoom(db *DB, free func() int64) {
+	db.loading.free = func(string) (int64, error) { return free(), nil }
+}
+
+// Claimed returns how much room loads have claimed and not used.
+func Claimed(db *DB) int64 {
+	db.claims.mu.Lock()
+	defer db.claims.mu.Unlock()
+	return db.claims.all
+}
+
+// CloseWithin bounds the wait for Badger to close when tables are handed over, or db is renewed.
+func CloseWithin(db *DB, d time.Duration) { db.loading.closing = d }
+
+// AwaitBadger waits until Badger is closed.
+func AwaitBadger(db *DB) error { return db.b.Close() }
+
+// Levels returns how many tables each level has.
+func Levels(db *DB) (tables []int) {
+	for _, l := range db.b.Levels() {
+		tables = append(tables, l.NumTables)
+	}
+	return tables
 }
 
 // ScrubBytes scrubs a table of which the file name shall hold data.
@@ -108,12 +147,22 @@ func (u *UniqueKey) Values(body []byte) [][]byte {
 	return values
 }
 
-// CoveredBytes returns where in a table the bytes stand that checksums of blocks cover.
-func CoveredBytes(table string) (at []int, err error) {
+// BlockBytes returns how many bytes of a table are blocks. They come first.
+func BlockBytes(table string) (int, error) {
 	data, err := os.ReadFile(table)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
+	index, ok := indexOf(data)
+	var last fb.BlockOffset
+	if !ok || !index.Offsets(&last, index.OffsetsLength()-1) {
+		return 0, corrupt("table %s: its index is damaged", table)
+	}
+	return int(last.Offset() + last.Len()), nil
+}
+
+// BehindBlocks returns where the bytes stand that are behind each block of a table.
+func BehindBlocks(table string) (at [][]int, err error) {
 	f, err := os.Open(table)
 	if err != nil {
 		return nil, err
@@ -128,14 +177,82 @@ func CoveredBytes(table string) (at []int, err error) {
 		if !index.Offsets(&block, i) {
 			return nil, corrupt("table %s: block %d is not in its index", table, i)
 		}
-		begin := int(block.Offset())
-		covered, ok := checked(data[begin : begin+int(block.Len())])
+		data := make([]byte, block.Len())
+		if _, err := f.ReadAt(data, int64(block.Offset())); err != nil {
+			return nil, err
+		}
+		covered, ok := checked(data)
 		if !ok {
 			return nil, corrupt("table %s: block %d does not have its checksum", table, i)
 		}
-		for k := range covered {
-			at = append(at, begin+k)
+		var behind []int
+		for k := len(covered); k < len(data); k++ {
+			behind = append(behind, int(block.Offset())+k)
 		}
+		at = append(at, behind)
 	}
 	return at, nil
+}
+
+// Forgive makes db forget its damage.
+func Forgive(db *DB) {
+	h := &db.health
+	if h.wrong.Swap(nil) != nil {
+		h.damaged = make(chan struct{})
+		_ = os.Remove(filepath.Join(db.dir, damagedName)) // it may not be there
+	}
+	h.judged.Store(mismatches.Load())
+}
+
+// CheckTable is checkTable without the blocks.
+func CheckTable(name string) error { return checkTable(name, false) }
+
+// MergedWithoutDB has a merge of the tables of dir look at them when opening has failed.
+func MergedWithoutDB(dir string, cfg Config, log *slog.Logger) error {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return err
+	}
+	m := newMerges(dir, log)
+	l := m.watch(cfg.badgerOptions(dir, log)).Logger
+	l.Errorf(openFails, "a test")
+	l.Debugf(mergeRead, "")
+	return nil
+}
+
+// BloomByte returns where in a table a byte of its filter stands.
+func BloomByte(table string) (int64, error) {
+	data, err := os.ReadFile(table)
+	if err != nil {
+		return 0, err
+	}
+	index, ok := indexOf(data)
+	if !ok {
+		return 0, corrupt("table %s: its index is damaged", table)
+	}
+	return int64(bytes.LastIndex(data, index.BloomFilterBytes())), nil
+}
+
+// Unchecked makes db believe what Badger shows, until the function that it returns is called.
+func Unchecked(db *DB) (undo func()) {
+	l := db.levels
+	db.levels = &levels{merging: l.merging}
+	return func() { db.levels = l }
+}
+
+// WriteTable writes a table that has these keys, in the newest version.
+func WriteTable(db *DB, name string, keys ...string) error {
+	builder := table.NewTableBuilder(table.Options{BlockSize: 4096, TableSize: 1 << 20, BloomFalsePositive: 0.01})
+	defer builder.Close()
+	for _, key := range keys {
+		builder.Add(y.KeyWithTs([]byte(key), db.o.last()), y.ValueStruct{Value: []byte{valueVersion}}, 0)
+	}
+	return os.WriteFile(name, builder.Finish(), 0o600)
+}
+
+// Waiting returns how many wait until nobody has a commit or a snapshot.
+func Waiting(db *DB) int {
+	db.o.mu.Lock()
+	defer db.o.mu.Unlock()
+	return len(db.o.turns)
 }

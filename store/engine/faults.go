@@ -174,20 +174,23 @@ func lacksPages(dir string) (bool, error) {
 	return false, nil
 }
 
-// NoRoomError says that there is not enough free space for a DB to be opened anew.
+// NoRoomError says that there is not enough free space for a DB to be opened anew, or for a
+// partition to be loaded. Nothing was lost, and it may be tried again.
 type NoRoomError struct {
 	Dir        string
-	Free, Need int64 // bytes
+	Free, Need int64  // bytes; what a load had used is free, and is needed
+	What       string // is needed for, such as "to open it anew"
 }
 
 func (e *NoRoomError) Error() string {
-	return fmt.Sprintf("engine: %d MiB are free below %s, and %d MiB are needed to open it anew; free some space", e.Free>>20, e.Dir, e.Need>>20)
+	const up = 1<<20 - 1 // not as much as is free
+	return fmt.Sprintf("engine: %d MiB are free below %s, and %d MiB are needed %s; free some space", e.Free>>20, e.Dir, (e.Need+up)>>20, e.What)
 }
 
 // openRoom is how many bytes closing and opening a DB may need.
 func (c Config) openRoom() int64 { return (int64(c.MemTables) + 2) * c.MemTableBytes }
 
-// room returns a *NoRoomError if less than need is free below dir.
+// room returns a *NoRoomError if less than need is free below dir, where a DB is to be opened anew.
 func room(dir string, need int64) error {
 	free, err := freeBytes(dir)
 	if errors.Is(err, os.ErrNotExist) { // it was moved aside already
@@ -197,7 +200,7 @@ func room(dir string, need int64) error {
 		return fmt.Errorf("engine: free space below %s: %w", dir, err)
 	}
 	if free < need {
-		return &NoRoomError{Dir: dir, Free: free, Need: need}
+		return &NoRoomError{Dir: dir, Free: free, Need: need, What: "to open it anew"}
 	}
 	return nil
 }

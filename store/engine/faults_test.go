@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,6 +128,7 @@ func TestAFullDiskUnderTheEngine(t *testing.T) {
 		fullDisk(t)
 		t.Run("when it is opened", openOnFullDisk)
 		t.Run("when it is closed", closeOnFullDisk)
+		t.Run("when it has no inodes", mergeWithoutInodes)
 		return
 	}
 	own := func(name string, args ...string) *exec.Cmd {
@@ -310,6 +312,38 @@ func closeOnFullDisk(t *testing.T) {
 		t.Errorf("it goes on from %d, want %d; aside %q, %v", state.Applied, want, aside, err)
 	}
 	must(t, again.Close())
+}
+
+// mergeWithoutInodes merges tables while the disk has room but takes three more files only, and
+// when it takes more again.
+func mergeWithoutInodes(t *testing.T) {
+	t.Helper()
+	made := filepath.Join(t.TempDir(), "db")
+	items, _ := mergeable(t, made)
+	disk := filepath.Join(t.TempDir(), "disk")
+	must(t, os.Mkdir(disk, 0o700))
+	must(t, unix.Mount("tmpfs", disk, "tmpfs", 0, "size=128m,nr_inodes=1000"))
+	t.Cleanup(func() { must(t, unix.Unmount(disk, unix.MNT_DETACH)) })
+	dir := filepath.Join(disk, "db")
+	writeFiles(t, dir, files(t, made))
+	db, err := engine.Open(dir, small, quiet)
+	must(t, err)
+	before := engine.Levels(db)
+	intact(t, db, items)
+	var disks unix.Statfs_t
+	must(t, unix.Statfs(disk, &disks))
+	must(t, unix.Mount("tmpfs", disk, "tmpfs", unix.MS_REMOUNT, fmt.Sprintf("size=128m,nr_inodes=%d", disks.Files-disks.Ffree+3)))
+	if err := engine.Flatten(db); err == nil {
+		t.Error("a merge that cannot make its tables succeeds")
+	}
+	intact(t, db, items)
+	if tables := engine.Levels(db); !slices.Equal(tables, before) {
+		t.Errorf("the levels have %v tables, want %v", tables, before)
+	}
+	must(t, unix.Mount("tmpfs", disk, "tmpfs", unix.MS_REMOUNT, "size=128m,nr_inodes=1000"))
+	must(t, engine.Flatten(db))
+	intact(t, db, items)
+	must(t, db.Close())
 }
 
 // takeAll takes all that is free on a disk at once, until the function is called that it returns.

@@ -56,7 +56,7 @@ const (
 // finder finds items by ascending item keys. Where they are close together it steps
 // from one to the next, where they are far apart it seeks.
 type finder struct {
-	it      *badger.Iterator
+	it      *iterator
 	target  []byte // whole key
 	began   bool
 	misses  int
@@ -65,7 +65,7 @@ type finder struct {
 
 func (s *Snapshot) newFinder() *finder {
 	prefix := appendPrefix(nil, s.prefix, kindItem)
-	return &finder{it: s.txn.NewIterator(badger.IteratorOptions{Prefix: prefix}), target: prefix}
+	return &finder{it: s.p.d.iterate(s.txn, badger.IteratorOptions{Prefix: prefix}), target: prefix}
 }
 
 func (f *finder) close() { f.it.Close() }

@@ -46,8 +46,8 @@ func setAside(dir string, wrong error, log *slog.Logger) (string, error) {
 	}
 }
 
-// openBadger opens Badger in dir.
-func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, w *witness, kept bool, err error) {
+// openBadger opens Badger in dir. Its merges are told to m.
+func openBadger(dir string, cfg Config, log *slog.Logger, m *merges) (b *badger.DB, w *witness, kept bool, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = corrupt("open %s: %v", dir, r)
@@ -58,7 +58,8 @@ func openBadger(dir string, cfg Config, log *slog.Logger) (b *badger.DB, w *witn
 	}()
 	countMismatches()
 	guardMappings(log)
-	opt := cfg.badgerOptions(dir, log)
+	checkOutputs(log)
+	opt := m.watch(cfg.badgerOptions(dir, log))
 	stops := uncleanStops(dir)
 	if err := checkFiles(dir, cfg.Verify, opt); err != nil {
 		return nil, nil, false, err

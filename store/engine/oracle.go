@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"sync"
+	"time"
 )
 
 // discardEvery is after how many commits Badger learns which old versions nobody
@@ -18,13 +19,15 @@ type oracle struct {
 	discard func(ts uint64) // told below which timestamp versions are of no use
 
 	mu      sync.Mutex
-	idle    sync.Cond // open has become zero
+	idle    sync.Cond // open has become zero, or nobody is alone any more
 	next    uint64
 	writing []uint64       // timestamps of commits in flight
 	reading map[uint64]int // timestamps of open snapshots, and how many
-	open    int            // commits and snapshots
+	open    int            // commits and snapshots, and whoever is alone
 	closed  bool
-	commits int // since discard was called
+	isAlone bool        // those that begin wait
+	turns   []chan bool // of those who want to be alone; false says that the oracle was closed
+	commits int         // since discard was called
 }
 
 // writer is what the oracle knows of one partition, or of the engine's own keys.
@@ -45,6 +48,7 @@ func newOracle(last uint64, discard func(uint64)) *oracle {
 func (o *oracle) begin(w *writer, closing bool) (uint64, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.enterLocked()
 	if o.closed && !closing {
 		return 0, ErrClosed
 	}
@@ -75,6 +79,7 @@ func (o *oracle) end(w *writer) {
 func (o *oracle) read(w *writer) (uint64, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.enterLocked()
 	if o.closed {
 		return 0, ErrClosed
 	}
@@ -101,7 +106,7 @@ func (o *oracle) release(ts uint64) {
 func (o *oracle) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.closed = true
+	o.refuseLocked()
 	for o.open > 0 {
 		o.idle.Wait()
 	}
@@ -109,7 +114,97 @@ func (o *oracle) close() {
 
 func (o *oracle) doneLocked() {
 	if o.open--; o.open == 0 {
+		o.turnLocked()
 		o.idle.Broadcast()
+	}
+}
+
+// isClosed tells whether new commits and snapshots are refused.
+func (o *oracle) isClosed() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.closed
+}
+
+// refuse is close for who is alone, and waits for nobody.
+func (o *oracle) refuse() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refuseLocked()
+}
+
+func (o *oracle) refuseLocked() {
+	o.closed = true
+	for _, turn := range o.turns {
+		turn <- false
+	}
+	o.turns = nil
+}
+
+// alone runs f when no commit and no snapshot is open; those that come meanwhile wait. Who waits
+// for such a moment hinders nobody: a commit may need a snapshot, and would never end if it
+// could not have one. So the moment must come by itself, and the error is errNotAdopted if it
+// does not in time.
+func (o *oracle) alone(within time.Duration, f func() error) error {
+	turn := make(chan bool, 1)
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return ErrClosed
+	}
+	o.turns = append(o.turns, turn)
+	if o.open == 0 {
+		o.turnLocked()
+	}
+	o.mu.Unlock()
+
+	late := time.NewTimer(within)
+	defer late.Stop()
+	select {
+	case ok := <-turn:
+		if !ok {
+			return ErrClosed
+		}
+	case <-late.C:
+		o.mu.Lock()
+		i := slices.Index(o.turns, turn)
+		if i >= 0 {
+			o.turns = slices.Delete(o.turns, i, i+1)
+		}
+		o.mu.Unlock()
+		if i >= 0 {
+			return errNotAdopted
+		}
+		if ok := <-turn; !ok { // it came meanwhile
+			return ErrClosed
+		}
+	}
+	defer func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.discard(o.next - 1) // nothing is open, and who discards has forgotten it
+		o.isAlone = false
+		o.idle.Broadcast()
+		o.doneLocked()
+	}()
+	return f()
+}
+
+// turnLocked lets the first who wants to be alone be so. Nothing is open.
+func (o *oracle) turnLocked() {
+	if len(o.turns) == 0 {
+		return
+	}
+	o.turns[0] <- true
+	o.turns = slices.Delete(o.turns, 0, 1)
+	o.isAlone = true
+	o.open++
+}
+
+// enterLocked waits while somebody is alone.
+func (o *oracle) enterLocked() {
+	for o.isAlone {
+		o.idle.Wait()
 	}
 }
 

@@ -42,7 +42,7 @@ func (p *Partition) SyncedState() (State, error) { return p.readState(kindSynced
 
 func (p *Partition) readState(kind byte) (s State, err error) {
 	err = p.d.view(&p.w, func(txn *badger.Txn) error {
-		value, err := getValue(txn, p.key(kind))
+		value, err := getValue(p.d, txn, p.key(kind))
 		if err != nil || value == nil {
 			return err
 		}
@@ -125,10 +125,11 @@ func (p *Partition) recoverEmpty() error {
 		return s.err
 	}
 	prefix := binary.BigEndian.AppendUint32(nil, s.prefix)
-	it := s.txn.NewIterator(badger.IteratorOptions{Prefix: prefix})
+	it := p.d.iterate(s.txn, badger.IteratorOptions{Prefix: prefix})
 	it.Rewind()
 	left := it.Valid()
 	it.Close()
+	s.Close() // a load may be waiting until nothing is open, and Clear for that load
 	if !left {
 		return nil
 	}
@@ -142,7 +143,7 @@ func (p *Partition) findLarge() error {
 	clear(p.large)
 	return p.d.view(&p.w, func(txn *badger.Txn) error {
 		prefix := p.key(kindChunk)
-		it := txn.NewIterator(badger.IteratorOptions{Prefix: prefix})
+		it := p.d.iterate(txn, badger.IteratorOptions{Prefix: prefix})
 		defer it.Close()
 		for it.Rewind(); it.Valid(); it.Next() {
 			rest := it.Item().Key()[len(prefix):]

@@ -54,25 +54,38 @@ func (d *DB) Renew(reserve int64) (db *DB, aside string, err error) {
 	return db, aside, err
 }
 
-// abandon closes the DB and records nothing.
+// abandon closes the DB and records nothing. The error says that Badger has not closed yet: it
+// goes on, and abandon may be called again, which waits for the same end.
 func (d *DB) abandon() error {
 	d.closeOnce.Do(func() {
 		done := make(chan struct{})
+		d.abandoned = done
 		go func() {
 			defer close(done)
 			defer func() { _ = recover() }() // over what is damaged; the files are of no use any more
 			d.sweeper.stop()
-			d.builders.stop()
 			d.o.close()
+			d.builders.stop() // of the last b
 			openDBs.Add(-1)
 			_ = d.b.Close() // what it could not write is written anew
 			d.witness.close()
 		}()
-		select {
-		case <-done:
-		case <-time.After(closeMax):
-			d.closeErr = fmt.Errorf("engine: %s, which is damaged, cannot be closed: start the process anew", d.dir)
-		}
 	})
-	return d.closeErr
+	return d.closed()
+}
+
+// closed returns how closing has ended, which was begun by Close or by abandon.
+func (d *DB) closed() error {
+	if d.abandoned == nil {
+		return d.closeErr
+	}
+	late := time.NewTimer(d.loading.closing)
+	defer late.Stop()
+	select {
+	case <-d.abandoned:
+		return nil
+	case <-late.C:
+		// Not kept: a flush that was slow ends later, and whoever asks then shall know it.
+		return fmt.Errorf("engine: %s, which is damaged, is not closed after %s; if it stays so, start the process anew", d.dir, d.loading.closing)
+	}
 }

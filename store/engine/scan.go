@@ -48,7 +48,7 @@ func (v *View) Item() Item {
 // set makes v show the item with that whole key and stored value.
 func (v *View) set(key, value []byte) (err error) {
 	if len(value) > 0 && value[0] == valueChunked {
-		if value, err = joinChunks(v.s.txn, key, value); err != nil {
+		if value, err = joinChunks(v.s.p.d, v.s.txn, key, value); err != nil {
 			return err
 		}
 	}
@@ -106,9 +106,9 @@ func (s *Snapshot) Items(from, prefix []byte) iter.Seq2[*View, error] {
 
 // scan returns an iterator over the keys with a prefix and where to seek: the
 // first key after from, which follows the first keep bytes of prefix.
-func (s *Snapshot) scan(prefix []byte, keep int, from []byte) (*badger.Iterator, []byte) {
+func (s *Snapshot) scan(prefix []byte, keep int, from []byte) (*iterator, []byte) {
 	// Values are never elsewhere, so prefetching would only start goroutines.
-	it := s.txn.NewIterator(badger.IteratorOptions{Prefix: prefix})
+	it := s.p.d.iterate(s.txn, badger.IteratorOptions{Prefix: prefix})
 	start := prefix
 	if from != nil {
 		after := make([]byte, 0, keep+len(from)+1)
@@ -209,7 +209,7 @@ func (s *Snapshot) RecordsFrom(kind byte, prefix, from []byte) iter.Seq2[Record,
 		var r Record
 		show := func(value []byte) (err error) {
 			if len(value) > 0 && value[0] == valueChunked {
-				if value, err = joinChunks(s.txn, append(slices.Clip(head), r.Key...), value); err != nil {
+				if value, err = joinChunks(s.p.d, s.txn, append(slices.Clip(head), r.Key...), value); err != nil {
 					return err
 				}
 			}

@@ -80,7 +80,7 @@ func (s *Snapshot) get(k feed.PartitionKey, id string) (f fields, ok bool, err e
 
 // at returns the item k, id, whose key in Badger is known.
 func (s *Snapshot) at(key []byte, k feed.PartitionKey, id string) (f fields, ok bool, err error) {
-	value, err := getValue(s.txn, key)
+	value, err := getValue(s.p.d, s.txn, key)
 	if err != nil || value == nil {
 		return f, false, err
 	}
@@ -97,7 +97,7 @@ func (s *Snapshot) Unique(k feed.PartitionKey, unique uint32, values [][]byte) (
 		return "", false, s.err
 	}
 	s.buf = appendUniqueKey(appendPrefix(s.buf[:0], s.prefix, kindUnique), k, unique, values)
-	value, err := getValue(s.txn, s.buf)
+	value, err := getValue(s.p.d, s.txn, s.buf)
 	if err != nil || value == nil {
 		return "", false, err
 	}
@@ -111,7 +111,7 @@ func (s *Snapshot) Record(kind byte, key []byte) ([]byte, bool, error) {
 		return nil, false, s.err
 	}
 	s.buf = append(append(appendPrefix(s.buf[:0], s.prefix, kindRecord), kind), key...)
-	value, err := getValue(s.txn, s.buf)
+	value, err := getValue(s.p.d, s.txn, s.buf)
 	if err != nil || value == nil {
 		return nil, false, err
 	}

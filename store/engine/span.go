@@ -157,7 +157,7 @@ func (s *Snapshot) span(prefix []byte, span Span, desc bool) iter.Seq2[*badger.I
 		}
 		// What is common to all keys of the span tells Badger which tables it needs.
 		shared := least[:max(len(prefix), commonLen(least, end))]
-		it := s.txn.NewIterator(badger.IteratorOptions{Prefix: shared, Reverse: desc})
+		it := s.p.d.iterate(s.txn, badger.IteratorOptions{Prefix: shared, Reverse: desc})
 		defer it.Close()
 		if !desc {
 			for it.Seek(least); it.Valid() && bytes.Compare(it.Item().Key(), end) < 0; it.Next() {
@@ -197,7 +197,7 @@ func (s *Snapshot) Find(itemKey []byte) (*View, error) {
 		return nil, s.err
 	}
 	key := append(appendPrefix(make([]byte, 0, prefixLen+1+len(itemKey)), s.prefix, kindItem), itemKey...)
-	item, err := s.txn.Get(key)
+	item, err := s.p.d.get(s.txn, key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return nil, nil
 	}

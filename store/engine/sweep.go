@@ -88,7 +88,7 @@ func (d *DB) sweepPrefix(prefix uint32, quit <-chan struct{}) error {
 		}
 		var keys [][]byte
 		err := d.view(&d.meta, func(txn *badger.Txn) error {
-			it := txn.NewIterator(badger.IteratorOptions{Prefix: start})
+			it := d.iterate(txn, badger.IteratorOptions{Prefix: start})
 			defer it.Close()
 			for it.Seek(from); it.Valid() && len(keys) < sweepKeys; it.Next() {
 				keys = append(keys, it.Item().KeyCopy(nil))

@@ -38,6 +38,8 @@ func (d *DB) Sync() error {
 }
 
 func (d *DB) syncFiles() error {
+	d.swap.RLock()
+	defer d.swap.RUnlock()
 	logs, err := filesOf(d.dir, logSuffix)
 	if err != nil {
 		return err
@@ -126,22 +128,22 @@ func (p *Partition) unsynced(closing bool) ([]byte, error) {
 	if closing { // nobody writes, and the oracle makes no more snapshots
 		txn := p.d.b.NewTransactionAt(p.d.o.last(), false)
 		defer txn.Discard()
-		return unsyncedState(txn, p.prefix.Load())
+		return unsyncedState(p.d, txn, p.prefix.Load())
 	}
 	s := p.Snapshot()
 	defer s.Close()
 	if s.err != nil {
 		return nil, s.err
 	}
-	return unsyncedState(s.txn, s.prefix)
+	return unsyncedState(p.d, s.txn, s.prefix)
 }
 
-func unsyncedState(txn *badger.Txn, prefix uint32) ([]byte, error) {
-	state, err := getValue(txn, appendPrefix(nil, prefix, kindState))
+func unsyncedState(d *DB, txn *badger.Txn, prefix uint32) ([]byte, error) {
+	state, err := getValue(d, txn, appendPrefix(nil, prefix, kindState))
 	if err != nil {
 		return nil, err
 	}
-	synced, err := getValue(txn, appendPrefix(nil, prefix, kindSynced))
+	synced, err := getValue(d, txn, appendPrefix(nil, prefix, kindSynced))
 	if err != nil || bytes.Equal(state, synced) {
 		return nil, err
 	}
@@ -175,11 +177,11 @@ func (p *Partition) setSynced(prefix uint32, state []byte, closing bool) error {
 //	40        55      this one, then an earlier one up to 55
 func (p *Partition) appliedByAnother() (another bool, err error) {
 	err = p.d.view(&p.w, func(txn *badger.Txn) error {
-		witness, err := getValue(txn, p.key(kindWitness))
+		witness, err := getValue(p.d, txn, p.key(kindWitness))
 		if err != nil || witness == nil {
 			return err
 		}
-		synced, err := getValue(txn, p.key(kindSynced))
+		synced, err := getValue(p.d, txn, p.key(kindSynced))
 		another = !bytes.Equal(witness, synced)
 		return err
 	})

@@ -64,10 +64,19 @@ func wrapWrite(err error) error {
 	return fmt.Errorf("engine: write: %w", err)
 }
 
+// get returns what a key has. No block in which it may stand was passed over.
+func (d *DB) get(txn *badger.Txn, key []byte) (*badger.Item, error) {
+	item, err := txn.Get(key)
+	if wrong := d.checkGet(key); wrong != nil {
+		return nil, wrong
+	}
+	return item, err
+}
+
 // getValue returns a copy of the value of a key, nil if there is none, put together
 // from its chunks if it was cut.
-func getValue(txn *badger.Txn, key []byte) ([]byte, error) {
-	item, err := txn.Get(key)
+func getValue(d *DB, txn *badger.Txn, key []byte) ([]byte, error) {
+	item, err := d.get(txn, key)
 	if errors.Is(err, badger.ErrKeyNotFound) {
 		return nil, nil
 	}
@@ -88,7 +97,7 @@ func getValue(txn *badger.Txn, key []byte) ([]byte, error) {
 		return nil, corrupt("key %x has no value", key)
 	}
 	if value[0] == valueChunked {
-		return joinChunks(txn, key, value)
+		return joinChunks(d, txn, key, value)
 	}
 	return value, nil
 }
@@ -115,7 +124,7 @@ func chunkKey(key []byte, n uint32) []byte {
 }
 
 // joinChunks returns the value of a key whose stored form is head.
-func joinChunks(txn *badger.Txn, key, head []byte) ([]byte, error) {
+func joinChunks(d *DB, txn *badger.Txn, key, head []byte) ([]byte, error) {
 	r := reader{b: head[1:]}
 	n, size := r.uvarint(), r.uvarint()
 	if r.bad || size > 1<<30 || uint64(chunks(int(size))) != n {
@@ -123,7 +132,7 @@ func joinChunks(txn *badger.Txn, key, head []byte) ([]byte, error) {
 	}
 	value := make([]byte, 0, size)
 	for i := range uint32(n) {
-		item, err := txn.Get(chunkKey(key, i))
+		item, err := d.get(txn, chunkKey(key, i))
 		if err != nil {
 			return nil, corrupt("chunk %d of key %x: %v", i, key, err)
 		}

@@ -8,8 +8,9 @@
 //	release of level 1  ──▶  release of level 2        ──▶  millrace upgrade --finish
 //	data at level 1          data at level 1, way back       data at level 2, no way back
 //
-// A new catalog has the newest level. One that was there is raised by Raise, once, when
-// every process knows the level; Behind names those that do not. A level is never lowered.
+// A new catalog has the newest level as a label of its bucket. One that was there is raised by Raise, once, when
+// every process knows the level; Behind names those that do not. A level is never lowered:
+// one that was raised is a key of the bucket too.
 //
 //	1  releases that keep every log whole
 //	2  logs are trimmed, and pipelines begin with a snapshot
@@ -31,6 +32,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/leases/bucket"
 )
 
 // Newest is the level that this release can read.
@@ -42,8 +44,25 @@ const Trims = 2
 // label is where the stream of the catalog's bucket tells the level of the data.
 const label = "millrace.level"
 
-// catalogStream is that stream; package store, which names the bucket, stands above.
-const catalogStream = "KV_millrace_catalog"
+// catalogBucket is the catalog's bucket; package store, which names it, stands above.
+const (
+	catalogBucket = "millrace_catalog"
+	catalogStream = "KV_" + catalogBucket
+)
+
+// levelKey is where the bucket itself tells a level that was raised.
+//
+// The labels of a stream are changed without compare-and-set, all at once, also by stores
+// that note how many replicas there are to be:
+//
+//	a store                          Raise
+//	reads the labels: level 1
+//	                                 writes level 2, and reads it back
+//	writes its own among those       the level is 1 again, and there may be trimmed logs
+//
+// The key goes up and never down, and comes before the label. So the level is the higher of
+// the two; a label alone, which is what a new catalog has, is in all that was ever read.
+const levelKey = "level"
 
 // Labels are those of a new catalog's bucket. One that is made again beside logs has
 // none of them: it is not known who shares the data, so it keeps to what all can read.
@@ -63,7 +82,29 @@ func Read(ctx context.Context, js jetstream.JetStream) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the feature level: %w", err)
 	}
-	return levelOf(cfg.Metadata)
+	level, err := levelOf(cfg.Metadata)
+	if err != nil || level >= Newest {
+		return level, err
+	}
+	raised, _, err := readRaised(ctx, js)
+	return max(level, raised), err
+}
+
+// readRaised returns what the key says, 1 without it, and its revision.
+func readRaised(ctx context.Context, js jetstream.JetStream) (level int, revision uint64, err error) {
+	kv, err := js.KeyValue(ctx, catalogBucket)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the feature level: %w", err)
+	}
+	entry, err := bucket.Get(ctx, js, kv, levelKey)
+	if errors.Is(err, jetstream.ErrKeyNotFound) {
+		return 1, 0, nil
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("read the feature level: %w", err)
+	}
+	level, err = parse(string(entry.Value()))
+	return level, entry.Revision(), err
 }
 
 func catalogConfig(ctx context.Context, js jetstream.JetStream) (*jetstream.StreamConfig, error) {
@@ -83,6 +124,10 @@ func levelOf(labels map[string]string) (int, error) {
 	if !ok {
 		return 1, nil
 	}
+	return parse(text)
+}
+
+func parse(text string) (int, error) {
 	level, err := strconv.Atoi(text)
 	switch {
 	case err != nil || level < 1:
@@ -110,24 +155,42 @@ const raiseTries = 5
 
 // Raise sets the level of the data to Newest, if it is lower. The caller has asked Behind.
 func Raise(ctx context.Context, js jetstream.JetStream) error {
-	// A stream's configuration is changed without compare-and-set: a store that writes
-	// another label at this moment may take this one away again. So it is read back.
+	if level, err := Read(ctx, js); err != nil || level >= Newest {
+		return err
+	}
+	if err := raiseKey(ctx, js); err != nil {
+		return fmt.Errorf("raise the feature level: %w", err)
+	}
+	// The label is for who looks at the streams alone; whoever takes it away harms nothing.
+	cfg, err := catalogConfig(ctx, js)
+	if err != nil {
+		return fmt.Errorf("raise the feature level: %w", err)
+	}
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	if cfg.Metadata == nil {
+		cfg.Metadata = map[string]string{}
+	}
+	maps.Copy(cfg.Metadata, Labels())
+	if _, err := js.UpdateStream(ctx, *cfg); err != nil {
+		return fmt.Errorf("label the catalog with the feature level, which is raised: %w", err)
+	}
+	return nil
+}
+
+// raiseKey writes the key. A later release may do so at the same time.
+func raiseKey(ctx context.Context, js jetstream.JetStream) error {
+	kv, err := js.KeyValue(ctx, catalogBucket)
+	if err != nil {
+		return err
+	}
 	for range raiseTries {
-		cfg, err := catalogConfig(ctx, js)
-		if err != nil {
-			return fmt.Errorf("raise the feature level: %w", err)
-		}
-		if level, err := levelOf(cfg.Metadata); err != nil || level >= Newest {
+		level, revision, err := readRaised(ctx, js)
+		if err != nil || level >= Newest {
 			return err
 		}
-		cfg.Metadata = maps.Clone(cfg.Metadata)
-		if cfg.Metadata == nil {
-			cfg.Metadata = map[string]string{}
-		}
-		maps.Copy(cfg.Metadata, Labels())
-		if _, err := js.UpdateStream(ctx, *cfg); err != nil {
-			return fmt.Errorf("raise the feature level: %w", err)
+		if _, err = kv.Update(ctx, levelKey, []byte(strconv.Itoa(Newest)), revision); !errors.Is(err, jetstream.ErrKeyExists) && !errors.Is(err, jetstream.ErrKeyRevisionMismatch) {
+			return err
 		}
 	}
-	return errors.New("raise the feature level: it was written several times and did not stay")
+	return errors.New("others have changed it again and again")
 }

@@ -151,3 +151,41 @@ func TestBehind_ForgetsTheDead(t *testing.T) {
 		})
 	}
 }
+
+// TestLevel_IsNotLoweredByWhoNotesReplicas: a store that has read the labels of the catalog
+// before the level was raised writes its own among them afterwards.
+func TestLevel_IsNotLoweredByWhoNotesReplicas(t *testing.T) {
+	t.Parallel()
+	js := newJetStream(t)
+	if _, err := js.CreateKeyValue(t.Context(), store.CatalogBucketConfig(1)); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_millrace_catalog")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := stream.CachedInfo().Config
+	for range 2 { // the second finds it raised
+		if err := featurelevel.Raise(t.Context(), js); err != nil {
+			t.Fatal(err)
+		}
+		before.Metadata = map[string]string{"millrace.replicas": "1"}
+		if _, err := js.UpdateStream(t.Context(), before); err != nil {
+			t.Fatal(err)
+		}
+		if n := level(t, js); n != featurelevel.Newest {
+			t.Errorf("level %d", n)
+		}
+	}
+	c, err := store.OpenCatalog(t.Context(), js, store.CatalogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all, err := c.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("the catalog lists %+v, %v", all, err)
+	}
+	exam, err := store.Examine(t.Context(), js)
+	if err != nil || exam.Err() != nil || len(exam.Bad) != 0 {
+		t.Errorf("the catalog is %+v, %v", exam, err)
+	}
+}

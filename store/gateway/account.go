@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// location is one place of the account.
+// location is a region of the account: a name and the endpoint that serves it.
 type location struct {
 	Name     string `json:"name"`
 	Endpoint string `json:"databaseAccountEndpoint"`
 }
 
-// account is the body of the account. A client sends all that follows to the
-// endpoint of a location.
+// account is the body of the account. A client sends all further requests to the endpoint of
+// one of its locations.
 type account struct {
 	Self                         string         `json:"_self"`
 	ID                           string         `json:"id"`
@@ -35,7 +35,7 @@ type account struct {
 // accountID must not be localhost: a client would then forget the locations.
 const accountID = "millrace"
 
-// engineLimits are what clients that plan queries themselves look at; the numbers
+// engineLimits are the limits that clients read which plan queries by themselves. The numbers
 // are the service's.
 const engineLimits = `{"maxSqlQueryInputLength":262144,"maxJoinsPerSqlQuery":10,"maxLogicalAndPerSqlQuery":2000,` +
 	`"maxLogicalOrPerSqlQuery":2000,"maxUdfRefPerSqlQuery":10,"maxInExpressionItemsCount":16000,"queryMaxInMemorySortDocumentCount":500,` +
@@ -44,6 +44,7 @@ const engineLimits = `{"maxSqlQueryInputLength":262144,"maxJoinsPerSqlQuery":10,
 	`"maxSpatialQueryCells":12,"spatialMaxGeometryPointCount":256,"sqlDisableOptimizationFlags":0,"enableSpatialIndexing":true}`
 
 func (s *Server) readAccount(x *exchange) error {
+	// One location for reading and for writing: all nodes serve the same containers.
 	here := []location{{Name: "Local", Endpoint: s.endpoint(x.r)}}
 	one := map[string]any{"asyncReplication": false, "minReplicaSetSize": 1, "maxReplicasetSize": 4}
 	return x.answerJSON(http.StatusOK, chargeResource, account{
@@ -56,8 +57,8 @@ func (s *Server) readAccount(x *exchange) error {
 	})
 }
 
-// endpoint is the URL by which the client reached the server: a fixed one would
-// send clients behind a port map or a proxy to a place that they cannot reach.
+// endpoint returns the URL by which the client reached the server. A fixed URL would send
+// clients behind a port map or a proxy to an address that they cannot reach.
 func (s *Server) endpoint(r *http.Request) string {
 	if s.cfg.public != nil {
 		return s.cfg.public.Scheme + "://" + s.cfg.public.Host + "/"
@@ -66,6 +67,8 @@ func (s *Server) endpoint(r *http.Request) string {
 	if r.TLS != nil {
 		u.Scheme = "https"
 	}
+	// Anybody can send these headers, and they decide where a client sends its signed
+	// requests. So they count only from a configured proxy.
 	if s.trusted(r.RemoteAddr) {
 		if host := firstOf(r.Header.Get("X-Forwarded-Host")); host != "" {
 			u.Host = host
@@ -84,7 +87,7 @@ func firstOf(header string) string {
 	return strings.TrimSpace(first)
 }
 
-// trusted tells whether a request came from a proxy whose word counts.
+// trusted reports whether a request came from a configured proxy.
 func (s *Server) trusted(remote string) bool {
 	if len(s.cfg.proxies) == 0 {
 		return false

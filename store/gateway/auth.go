@@ -33,6 +33,8 @@ func (s *Server) authorize(x *exchange) (access, error) {
 	}
 	date := x.r.Header.Get(headerDate)
 	text := signedText(x.r.Method, &x.target, date, x.r.Header.Get("Date"))
+	// Clients sign one of several forms of the link, so each is tried: at most six, and four
+	// keys of each.
 	granted, keys := accessNone, s.keys.current()
 	for _, link := range s.links(&x.target) {
 		if granted = verify(keys, text(link), signature); granted != accessNone {
@@ -43,19 +45,20 @@ func (s *Server) authorize(x *exchange) (access, error) {
 		return accessNone, refuse(http.StatusUnauthorized,
 			"the signature is not that of a key in force; the text to sign, with \\n at the end of each of its five lines, is %q", text(x.target.link))
 	}
+	// After the signature: only a sender with a key is told the server's time.
 	if date == "" {
 		date = x.r.Header.Get("Date")
 	}
 	return granted, checkDate(date, time.Now())
 }
 
-// parseAuthorization reads the header: type, version and signature, URL-encoded as
-// a whole. A client that does not encode it, or not all of it, is understood too.
+// parseAuthorization reads the header: type, version and signature, URL-encoded as a whole. It
+// also accepts a header that is not encoded, or only in part.
 func parseAuthorization(header string) (signature []byte, err error) {
 	if header == "" {
 		return nil, refuse(http.StatusUnauthorized, "the header authorization is missing; sign the request with a master key")
 	}
-	// Not decoded as a query is, for the + of base64 is no space.
+	// PathUnescape and not QueryUnescape, which would make a space of the + of base64.
 	text, err := url.PathUnescape(header)
 	if err != nil {
 		return nil, refuse(http.StatusUnauthorized, "the header authorization is not URL-encoded")
@@ -78,8 +81,8 @@ func parseAuthorization(header string) (signature []byte, err error) {
 	return signature, nil
 }
 
-// signedText returns what is signed, for a link: verb, type, link and date, a line
-// each, the last for the Date header of those that send no x-ms-date.
+// signedText returns the function from a link to the text that is signed: verb, type, link,
+// x-ms-date and Date, each on a line of its own. Date counts only without x-ms-date.
 func signedText(method string, t *target, msDate, date string) func(link string) string {
 	if msDate != "" {
 		date = ""
@@ -89,9 +92,9 @@ func signedText(method string, t *target, msDate, date string) func(link string)
 	return func(link string) string { return head + link + tail }
 }
 
-// links are the forms of a link that clients sign: by name as it is, as it stands in
-// the URL, in lower case, and by the resource id of the container, which is how
-// some sign what they know by its id.
+// links returns the forms of a link that clients sign: by name, as it is in the URL, in lower
+// case, and by the resource id of the container, which some clients use for what they know
+// by its id.
 func (s *Server) links(t *target) []string {
 	links := append(make([]string, 0, 6), t.link)
 	add := func(link string) {
@@ -113,9 +116,9 @@ func (s *Server) links(t *target) []string {
 	return links
 }
 
-// verify returns what the key allows whose signature of text this is. Each comparison
-// takes constant time; that it ends at the key that fits tells the sender what it
-// knows.
+// verify returns what the key allows that has signed text, accessNone if no key has. Each
+// comparison takes constant time. That the loop ends at the key that fits tells
+// its sender only what it knows already.
 func verify(keys []secret, text string, signature []byte) access {
 	for _, key := range keys {
 		mac := hmac.New(sha256.New, key.raw)
@@ -127,7 +130,7 @@ func verify(keys []secret, text string, signature []byte) access {
 	return accessNone
 }
 
-// checkDate refuses a signature that is not of this time.
+// checkDate refuses a signature whose date is more than dateWindow off.
 func checkDate(text string, now time.Time) error {
 	date, err := parseHTTPDate(text)
 	if err != nil {
@@ -140,8 +143,7 @@ func checkDate(text string, now time.Time) error {
 	return nil
 }
 
-// parseHTTPDate reads a time as HTTP has it, with any name of its zone that means
-// UTC and in any case.
+// parseHTTPDate reads a time in HTTP's form, with UTC, GMT or Z as the zone, in any case.
 func parseHTTPDate(text string) (time.Time, error) {
 	text = strings.TrimSpace(text)
 	if i := strings.LastIndexByte(text, ' '); i >= 0 {

@@ -223,6 +223,32 @@ func TestKeys_BadFiles(t *testing.T) {
 	}
 }
 
+// Whoever configures a key for Prometheus alone is told that applications cannot write any more.
+func TestNew_WarnsWithoutAKeyThatWrites(t *testing.T) {
+	t.Parallel()
+	all := gateway.NewKeys()
+	for _, c := range []struct {
+		keys gateway.Keys
+		want bool
+	}{
+		{gateway.Keys{PrimaryReadOnly: all.PrimaryReadOnly}, true},
+		{gateway.Keys{PrimaryReadOnly: all.PrimaryReadOnly, Secondary: all.Secondary}, false},
+	} {
+		var logged strings.Builder
+		cfg := gateway.Config{Keys: c.keys, Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(&logged, nil))}
+		ring, err := gateway.OpenKeys(&cfg, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := gateway.New(nil, ring, cfg); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Contains(logged.String(), "gateway.keys.primary"); got != c.want {
+			t.Errorf("a key that writes: %t, a warning: %t\n%s", !c.want, got, logged.String())
+		}
+	}
+}
+
 // A key that is rotated while the server runs is taken without a restart; the other
 // one works all the while.
 func TestKeys_RotatedWhileRunning(t *testing.T) {

@@ -26,8 +26,8 @@ var batchKinds = map[string]store.OpKind{
 	"Delete": store.OpDelete, "Patch": store.OpPatch,
 }
 
-// batch carries out a transactional batch, or operations in bulk, which are each for
-// themselves.
+// batch carries out a transactional batch, or operations in bulk, each of which succeeds or
+// fails alone. The header x-ms-cosmos-batch-atomic tells which.
 func (s *Server) batch(x *exchange) error {
 	c, err := s.collection(x)
 	if err != nil {
@@ -71,11 +71,12 @@ func (s *Server) transact(x *exchange, c *collection, asked []batchOperation, ke
 	}
 	result, err := s.commit(x, c, &store.Transact{Key: key, Ops: ops, Batch: true})
 	if err != nil {
-		return s.absence(x, c, err)
+		return s.explainAbsence(x, c, err)
 	}
 	if result.Failed {
 		for i := range result.Results {
 			res := &result.Results[i]
+			// One operation failed for its own reason, the others because of it.
 			if res.Status != store.StatusFailedDependency {
 				return answerFailed(x, len(asked), i, translate(writes[i].explain(&store.Error{Status: res.Status, Message: res.Message})))
 			}
@@ -90,7 +91,8 @@ func (s *Server) transact(x *exchange, c *collection, asked []batchOperation, ke
 	return nil
 }
 
-// answerFailed answers a batch of which operation i failed: nothing happened.
+// answerFailed answers a batch of n operations of which operation i failed, so that none was
+// carried out.
 func answerFailed(x *exchange, n, i int, f *failure) error {
 	answers := make([]operationAnswer, n)
 	for j := range answers {
@@ -148,7 +150,7 @@ func failedOperation(f *failure) operationAnswer {
 	}
 }
 
-// answer shows the outcome of an operation that holds.
+// answer returns the outcome of an operation that succeeded.
 func (w *itemWrite) answer(res *store.OpResult, minimal bool) operationAnswer {
 	a := operationAnswer{status: int(res.Status), etag: res.Item.ETag.String()}
 	switch w.op.Kind {
@@ -167,6 +169,7 @@ func (w *itemWrite) answer(res *store.OpResult, minimal bool) operationAnswer {
 
 // answerOperations answers a batch.
 func answerOperations(x *exchange, status int, answers []operationAnswer) {
+	// Written by hand: bodies are JSON already, and encoding/json would scan and copy each.
 	var out bytes.Buffer
 	charge := 0.0
 	out.WriteByte('[')

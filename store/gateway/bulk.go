@@ -10,18 +10,18 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// bulkParallel bounds the logical partitions whose operations run at once.
+// bulkParallel bounds the logical partitions of one request whose operations run at once.
 const bulkParallel = 32
 
-// bulkTask is the operations of one logical partition, by their place in the request.
+// bulkTask is the operations of one logical partition, with their indexes in the request.
 type bulkTask struct {
-	places []int
-	writes []*itemWrite
+	indexes []int
+	writes  []*itemWrite
 }
 
-// bulk carries out operations that stand each for itself: those of one logical
-// partition in their order, those of others at the same time, which then share
-// commits.
+// bulk carries out operations each of which succeeds or fails alone. Operations on one logical
+// partition run in their order; those of different logical partitions run at the same time,
+// so that owners put them into common commits.
 func (s *Server) bulk(x *exchange, c *collection, asked []batchOperation, headerKey feed.PartitionKey, given bool) error {
 	ranges, err := c.rangeIDs(x.header(headerRange))
 	if err != nil {
@@ -32,6 +32,7 @@ func (s *Server) bulk(x *exchange, c *collection, asked []batchOperation, header
 	var order []*bulkTask
 	for i := range asked {
 		w, err := c.bulkOperation(&asked[i], headerKey, given, ranges)
+		// An operation that cannot be read fails alone too.
 		if err != nil {
 			answers[i] = failedOperation(translate(err))
 			continue
@@ -42,7 +43,7 @@ func (s *Server) bulk(x *exchange, c *collection, asked []batchOperation, header
 			tasks[w.key] = t
 			order = append(order, t)
 		}
-		t.places, t.writes = append(t.places, i), append(t.writes, w)
+		t.indexes, t.writes = append(t.indexes, i), append(t.writes, w)
 	}
 	if isTrue(x.header(headerBatchContinue)) {
 		s.runTasks(x, order, answers)
@@ -59,7 +60,8 @@ func (s *Server) bulk(x *exchange, c *collection, asked []batchOperation, header
 	return nil
 }
 
-// bulkOperation reads one operation, whose key is a text that holds JSON, or JSON.
+// bulkOperation reads one operation. Its partition key is JSON, or a string that holds JSON, as
+// some SDKs send it; without one it is that of the header.
 func (c *collection) bulkOperation(asked *batchOperation, key feed.PartitionKey, given bool, ranges []uint32) (*itemWrite, error) {
 	if len(asked.PartitionKey) > 0 && string(asked.PartitionKey) != "null" {
 		text := string(asked.PartitionKey)
@@ -86,7 +88,8 @@ func (c *collection) bulkOperation(asked *batchOperation, key feed.PartitionKey,
 	return w, nil
 }
 
-// runTasks runs all operations, whatever becomes of others.
+// runTasks runs all operations, also when others fail. Each goroutine writes to the answers of
+// its own operations alone.
 func (s *Server) runTasks(x *exchange, tasks []*bulkTask, answers []operationAnswer) {
 	slots := make(chan struct{}, bulkParallel)
 	var wg sync.WaitGroup
@@ -95,20 +98,20 @@ func (s *Server) runTasks(x *exchange, tasks []*bulkTask, answers []operationAns
 		wg.Go(func() {
 			defer func() { <-slots }()
 			for n, w := range t.writes {
-				answers[t.places[n]] = s.runOne(x, w)
+				answers[t.indexes[n]] = s.runOne(x, w)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// runUntilFailure runs operations in the order of the request; those behind one
-// that fails are not carried out.
+// runUntilFailure runs operations one by one in the order of the request. Those behind one that
+// fails are not carried out.
 func (s *Server) runUntilFailure(x *exchange, tasks []*bulkTask, answers []operationAnswer) {
 	writes := make([]*itemWrite, len(answers))
 	for _, t := range tasks {
-		for n, place := range t.places {
-			writes[place] = t.writes[n]
+		for n, at := range t.indexes {
+			writes[at] = t.writes[n]
 		}
 	}
 	failed := false

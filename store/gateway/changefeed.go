@@ -16,9 +16,9 @@ const (
 	modeAllVersions = "Full-Fidelity Feed"
 )
 
-// readChanges reads a page of the change feed. Its etag is where the page ends, and
-// comes with 304 too, when nothing was behind the place that the client named: a
-// client keeps it and asks with it again.
+// readChanges reads a page of the change feed. The answer's etag is the position at which the
+// page ends; a client sends it with its next request. An answer 304, when there was nothing
+// behind the client's position, has an etag too.
 func (s *Server) readChanges(x *exchange) error {
 	c, err := s.collection(x)
 	if err != nil {
@@ -30,7 +30,7 @@ func (s *Server) readChanges(x *exchange) error {
 	}
 	page, err := c.Changes(x.ctx, *r)
 	if err != nil {
-		return s.absence(x, c, err)
+		return s.explainAbsence(x, c, err)
 	}
 	x.etag(page.Continuation)
 	sessions := make([]string, 0, len(page.Reached))
@@ -59,7 +59,7 @@ func (s *Server) readChanges(x *exchange) error {
 	return nil
 }
 
-// changesRequest reads the headers that say what is asked for.
+// changesRequest reads the headers of a request for changes.
 func (c *collection) changesRequest(x *exchange) (*store.ChangesRequest, error) {
 	r := &store.ChangesRequest{}
 	switch mode := strings.TrimSpace(x.header(headerIncremental)); {
@@ -72,8 +72,8 @@ func (c *collection) changesRequest(x *exchange) (*store.ChangesRequest, error) 
 	if err != nil {
 		return nil, err
 	}
-	// A client may name a key and ask one range after the other: those that do not
-	// hold the key have nothing for it.
+	// A client may name a key and ask one range after the other. Ranges that do not hold the
+	// key then have no partitions in their scope, and no changes.
 	r.Scope = store.ChangeScope{Key: sc.key, Partitions: []uint32{}}
 	if sc.key.IsZero() && sc.span != all {
 		r.Scope.Range = sc.span
@@ -87,8 +87,9 @@ func (c *collection) changesRequest(x *exchange) (*store.ChangesRequest, error) 
 	return r, readStart(x, r)
 }
 
-// readStart reads where to begin: behind an etag of this feed, now, at a time, or at
-// the beginning. An etag counts more than a time, which clients send again with it.
+// readStart reads where to begin: behind an etag of this feed, now, at a time, or at the
+// beginning. An etag overrides a time, because clients repeat the time of their first
+// request.
 func readStart(x *exchange, r *store.ChangesRequest) error {
 	since := x.header("If-Modified-Since")
 	switch match := strings.TrimSpace(x.header("If-None-Match")); {
@@ -106,15 +107,15 @@ func readStart(x *exchange, r *store.ChangesRequest) error {
 	return nil
 }
 
-// appendChanged appends an item as the feed of latest versions shows it: with the
-// LSN of its commit.
+// appendChanged appends an item in the form of the feed of latest versions: with the LSN of its
+// commit.
 func (c *collection) appendChanged(dst []byte, change *store.ItemChange) []byte {
 	dst = c.appendItem(dst, &change.Item)
 	dst = append(dst[:len(dst)-1], `,"_lsn":`...)
 	return append(strconv.AppendUint(dst, uint64(change.Item.ETag.LSN), 10), '}')
 }
 
-// changeMetadata tells what happened to an item.
+// changeMetadata is the metadata of a change in the feed of all versions and deletes.
 type changeMetadata struct {
 	Operation   string                     `json:"operationType"`
 	LSN         feed.LSN                   `json:"lsn"`
@@ -133,6 +134,7 @@ func (c *collection) appendVersion(dst []byte, change *store.ItemChange) []byte 
 	dst = append(dst, `{"current":`...)
 	switch change.Op {
 	case feed.OpDelete, feed.OpExpire:
+		// The protocol has no operation for an expiry: it is a delete with a flag.
 		m.Operation, m.Expired = feed.OpDelete.String(), change.Op == feed.OpExpire
 		m.ID, m.Key = change.Item.ID, c.keyMembers(change.Item.Key)
 		dst = append(dst, `{}`...)
@@ -147,8 +149,8 @@ func (c *collection) appendVersion(dst []byte, change *store.ItemChange) []byte 
 	return append(dst, '}')
 }
 
-// keyMembers names the components of a partition key by their paths, without the
-// slash that these begin with. A component that the item did not have is left out.
+// keyMembers returns the components of a partition key by their paths, without the leading
+// slash. A component that the item did not have is left out.
 func (c *collection) keyMembers(key feed.PartitionKey) map[string]json.RawMessage {
 	members := map[string]json.RawMessage{}
 	for i, component := range key.Components() {

@@ -7,9 +7,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// Request charges. They are a documented function of what was asked and what was
-// answered, so that the same request on the same data is charged the same; see
-// docs/gateway.md.
+// Request charges. They are a documented function of request and answer alone, so the same
+// request on the same data has the same charge; see docs/gateway.md.
 const (
 	chargeRefusal  = 1.0  // of an error
 	chargeResource = 1.0  // reading what is no item

@@ -6,10 +6,9 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// commit carries out writes of one logical partition. Each has a key by which an
-// owner knows it again, so that it can be asked for a second time where an answer got
-// lost: an owner that is on its way out says at once that it is none any more, and the
-// next one says what became of the write.
+// commit carries out writes of one logical partition. Each has a key by which an owner
+// recognizes it, so that the client can send it again when an answer is lost. An owner that
+// is giving the partition up then says so at once, and the next owner tells the outcome.
 func (s *Server) commit(x *exchange, c *collection, t *store.Transact) (*store.TransactResult, error) {
 	t.RemoteKey = s.newKey()
 	resp, err := s.client.Do(x.ctx, &store.Request{Partition: c.PartitionFor(t.Key), Transact: t})
@@ -18,17 +17,16 @@ func (s *Server) commit(x *exchange, c *collection, t *store.Transact) (*store.T
 	}
 	if result := resp.Transact; !result.Failed {
 		for i := range result.Results {
-			c.fill(x.ctx, &t.Ops[i], &result.Results[i])
+			c.fillBody(x.ctx, &t.Ops[i], &result.Results[i])
 		}
 	}
 	return resp.Transact, nil
 }
 
-// fill reads the body for the answer to a repeated write, which an owner does not keep.
-// Where the item has changed since, or cannot be read now, the answer stays without
-// one, as if the client had asked for none: the write holds, and that is what must be
-// told.
-func (c *collection) fill(ctx context.Context, op *store.Operation, res *store.OpResult) {
+// fillBody reads the body for the answer to a repeated write, which an owner does not keep. If
+// the item has changed since, or cannot be read now, the answer has no body, as if the client
+// had asked for none: the write succeeded, and that matters more.
+func (c *collection) fillBody(ctx context.Context, op *store.Operation, res *store.OpResult) {
 	if len(res.Item.Body) > 0 || op.Kind == store.OpDelete || res.Status == store.StatusNotModified {
 		return
 	}

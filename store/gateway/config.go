@@ -14,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/certificate"
 )
 
 // ListenDefault is where millrace up listens, the port of the Azure Cosmos DB
@@ -128,7 +129,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.BodiesMax = cmp.Or(c.BodiesMax, 256<<20)
 	c.HeaderTimeout, c.BodyTimeout = cmp.Or(c.HeaderTimeout, 5*time.Second), cmp.Or(c.BodyTimeout, 30*time.Second)
 	c.RequestTimeout, c.AnswerTimeout = cmp.Or(c.RequestTimeout, 10*time.Second), cmp.Or(c.AnswerTimeout, time.Minute)
-	c.CertificateLife = cmp.Or(c.CertificateLife, certificateLifeDefault)
+	c.CertificateLife = cmp.Or(c.CertificateLife, certificate.LifeDefault)
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -164,8 +165,8 @@ func (c *Config) check() error {
 	if (c.Cert == "") != (c.Key == "") {
 		bad("cert and gateway.key go together")
 	}
-	if c.CertificateLife < 3*time.Second || c.CertificateLife > certificateLifeDefault {
-		bad("certificateLife is %s; 3s to %s are allowed", c.CertificateLife, certificateLifeDefault)
+	if c.CertificateLife < certificate.LifeMin || c.CertificateLife > certificate.LifeDefault {
+		bad("certificateLife is %s; 3s to %s are allowed", c.CertificateLife, certificate.LifeDefault)
 	}
 	if c.Partitions < 1 || c.Partitions > store.PartitionsMax {
 		bad("partitions is %d; 1 to %d are allowed", c.Partitions, store.PartitionsMax)
@@ -203,6 +204,18 @@ func (c *Config) check() error {
 		c.public = u
 	}
 	return errors.Join(errs...)
+}
+
+// certificate says which certificate the listener shows.
+func (c *Config) certificate() certificate.Config {
+	var more []string
+	if c.public != nil {
+		more = append(more, c.public.Hostname())
+	}
+	return certificate.Config{
+		Section: "gateway", Cert: c.Cert, Key: c.Key, Dir: c.Dir, Hosts: certificate.Hosts(c.Listen, more...),
+		Life: c.CertificateLife, Now: c.Now, Logger: c.Logger,
+	}
 }
 
 // parseNetwork reads an address or a network.

@@ -25,6 +25,8 @@ func (s *Server) createContainer(x *exchange) error {
 	}
 	spec.Partitions = s.cfg.Partitions
 	catalog := s.client.Catalog()
+	// A container that is still being made is no conflict: an earlier request of this one may
+	// have been cut off, and Create finishes it.
 	exists := refuse(http.StatusConflict, "container %s/%s exists already", x.target.database, asked.ID)
 	switch info, err := catalog.Get(x.ctx, x.target.database, asked.ID); {
 	case err == nil && info.State != store.ContainerCreating:
@@ -36,8 +38,8 @@ func (s *Server) createContainer(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	// Two that make the same container at once both get this far; the policies are
-	// the first one's, and the other is told that it exists.
+	// Two requests that make the same container at once both come here. The first one sets
+	// the policies, and the other is told that the container exists.
 	policies, err := asked.policies()
 	if err != nil {
 		return err
@@ -51,8 +53,8 @@ func (s *Server) createContainer(x *exchange) error {
 	return answerContainer(x, http.StatusCreated, chargeDeclare, &info)
 }
 
-// found returns the container of a request as the catalog holds it now.
-func (s *Server) found(x *exchange) (store.ContainerInfo, error) {
+// containerInfo returns the container of a request as the catalog holds it now.
+func (s *Server) containerInfo(x *exchange) (store.ContainerInfo, error) {
 	info, err := s.client.Catalog().Get(x.ctx, x.target.database, x.target.container)
 	if err == nil && info.State != store.ContainerReady {
 		err = &store.NoContainerError{Database: x.target.database, Name: x.target.container}
@@ -64,7 +66,7 @@ func (s *Server) found(x *exchange) (store.ContainerInfo, error) {
 }
 
 func (s *Server) readContainer(x *exchange) error {
-	info, err := s.found(x)
+	info, err := s.containerInfo(x)
 	if err != nil {
 		return err
 	}
@@ -89,10 +91,10 @@ func answerContainer(x *exchange, status int, charge float64, info *store.Contai
 	return x.answerJSON(status, charge, body)
 }
 
-// replaceContainer changes time to live and indexes. What cannot change must be as
-// it is.
+// replaceContainer changes time to live and indexes. All that cannot change must be equal in
+// the body.
 func (s *Server) replaceContainer(x *exchange) error {
-	info, err := s.found(x)
+	info, err := s.containerInfo(x)
 	if err != nil {
 		return err
 	}
@@ -114,6 +116,8 @@ func (s *Server) replaceContainer(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	// The protocol has no word for these, and a body without a policy keeps what YAML or an
+	// earlier request declared.
 	spec.Partitions, spec.ChangeFeed = info.Spec.Partitions, info.Spec.ChangeFeed
 	if asked.IndexingPolicy == nil {
 		spec.Indexes = info.Spec.Indexes
@@ -135,11 +139,11 @@ func (s *Server) replaceContainer(x *exchange) error {
 }
 
 func (s *Server) deleteContainer(x *exchange) error {
-	info, err := s.found(x)
+	info, err := s.containerInfo(x)
 	if err != nil {
 		return err
 	}
-	if err := s.unused(x.ctx, &info); err != nil {
+	if err := s.checkUnused(x.ctx, &info); err != nil {
 		return err
 	}
 	if err := s.client.Catalog().Delete(x.ctx, info.Database, info.Name); err != nil {
@@ -150,8 +154,8 @@ func (s *Server) deleteContainer(x *exchange) error {
 	return nil
 }
 
-// unused refuses the deletion of a container that pipelines use.
-func (s *Server) unused(ctx context.Context, info *store.ContainerInfo) error {
+// checkUnused refuses the deletion of a container that pipelines use.
+func (s *Server) checkUnused(ctx context.Context, info *store.ContainerInfo) error {
 	if s.cfg.Users == nil {
 		return nil
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// containerJSON is the body of a container. What Millrace has no equivalent for is
-// kept and shown again.
+// containerJSON is the body of a container as clients send it. Policies for which Millrace has
+// no equivalent are stored and returned as they were sent.
 type containerJSON struct {
 	ID                 string           `json:"id"`
 	PartitionKey       json.RawMessage  `json:"partitionKey,omitempty"`
@@ -51,7 +51,7 @@ const (
 	kindMulti = "MultiHash"
 )
 
-// containerSpec is the spec that a body asks for.
+// containerSpec is the spec of a body.
 type containerSpec struct{ store.ContainerSpec }
 
 func (c containerSpec) normalized() *store.ContainerSpec {
@@ -59,12 +59,14 @@ func (c containerSpec) normalized() *store.ContainerSpec {
 	return &c.ContainerSpec
 }
 
-// spec reads what a body declares.
+// spec returns the spec that a body declares.
 func (c *containerJSON) spec() (containerSpec, error) {
 	var spec containerSpec
 	if c.ID == "" {
 		return spec, refuse(http.StatusBadRequest, "the container has no id")
 	}
+	// Not kept like the other policies: a container that ignored them would answer otherwise
+	// than its client expects.
 	for name, value := range map[string]json.RawMessage{
 		"computedProperties": c.ComputedProperties, "vectorEmbeddingPolicy": c.VectorEmbedding,
 		"fullTextPolicy": c.FullText, "clientEncryptionPolicy": c.ClientEncryption,
@@ -97,7 +99,7 @@ func (c *containerJSON) spec() (containerSpec, error) {
 	return spec, err
 }
 
-// isEmpty tells whether a value is missing, null, or has nothing in it.
+// isEmpty reports whether a value is missing, null, or has nothing in it.
 func isEmpty(raw json.RawMessage) bool {
 	switch text := string(bytes.TrimSpace(raw)); text {
 	case "", "null", "[]", "{}":
@@ -163,7 +165,7 @@ func parseTTL(n *json.Number) (store.TTL, error) {
 	return store.TTL(v), nil
 }
 
-// policies is what is kept of a body beside its spec.
+// policies returns the policies of a body that are stored beside its spec.
 func (c *containerJSON) policies() (json.RawMessage, error) {
 	kept := containerJSON{
 		IndexingPolicy: c.IndexingPolicy, ConflictResolution: c.ConflictResolution, Geospatial: c.Geospatial,
@@ -176,7 +178,7 @@ func (c *containerJSON) policies() (json.RawMessage, error) {
 	return data, nil
 }
 
-// containerAnswer is the body of a container as it is shown.
+// containerAnswer is the body of a container in answers.
 type containerAnswer struct {
 	ID                 string           `json:"id"`
 	IndexingPolicy     json.RawMessage  `json:"indexingPolicy"`
@@ -203,7 +205,7 @@ var (
 	geospatialDefault = json.RawMessage(`{"type":"Geography"}`)
 )
 
-// containerBody shows a container, whoever declared it.
+// containerBody returns the body of a container, whether a client or YAML declared it.
 func containerBody(info *store.ContainerInfo) (*containerAnswer, error) {
 	var kept containerJSON
 	if len(info.Policies) > 0 {

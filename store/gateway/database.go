@@ -32,7 +32,7 @@ func databaseBody(info *store.DatabaseInfo) databaseJSON {
 	}
 }
 
-// revisionTag is the etag of what the catalog holds.
+// revisionTag returns the etag of an entry of the catalog.
 func revisionTag(revision uint64) string { return fmt.Sprintf("%016x", revision) }
 
 func (s *Server) createDatabase(x *exchange) error {
@@ -71,7 +71,7 @@ func (s *Server) readDatabase(x *exchange) error {
 	return x.answerJSON(http.StatusOK, chargeResource, body)
 }
 
-// parseMatchingText returns the etag of a resource that is no item, without quotes.
+// parseMatchingText returns an etag without its quotes, for resources other than items.
 func parseMatchingText(text string) string {
 	if n := len(text); n >= 2 && text[0] == '"' && text[n-1] == '"' {
 		return text[1 : n-1]
@@ -79,8 +79,8 @@ func parseMatchingText(text string) string {
 	return text
 }
 
-// database finds the database of a request. One that is asked for itself and is
-// missing has no substatus.
+// database returns the database of a request. If it is missing, the error has a substatus,
+// unless the request is for the database itself: the substatus means a missing parent.
 func (s *Server) database(x *exchange) (store.DatabaseInfo, error) {
 	info, err := s.client.Catalog().Database(x.ctx, x.target.database)
 	if isType[*store.NoDatabaseError](err) && x.target.noun == nounDatabase {
@@ -97,8 +97,9 @@ func (s *Server) deleteDatabase(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	// All are checked before any goes, so that a refusal changes nothing.
 	for i := range containers {
-		if err := s.unused(x.ctx, &containers[i]); err != nil {
+		if err := s.checkUnused(x.ctx, &containers[i]); err != nil {
 			return err
 		}
 	}
@@ -135,8 +136,8 @@ func (s *Server) databaseBodies(x *exchange) ([]json.RawMessage, error) {
 	return bodies, nil
 }
 
-// answerList answers a page of resources that are no items. Its continuation is the
-// number of those before it, for lists that are short and seldom change.
+// answerList answers a page of resources other than items. The continuation is the number of
+// resources on earlier pages. That is good enough for lists that are short and seldom change.
 func answerList(x *exchange, rid, name string, all []json.RawMessage) error {
 	limit, err := parseHeaderInt(x.header(headerPageItems), headerPageItems)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// collection is a container as requests for its items need it.
+// collection is a container with what requests for its items need.
 type collection struct {
 	*store.Container
 	info    store.ContainerInfo
@@ -31,19 +31,19 @@ func newCollection(client *store.Client, info store.ContainerInfo) (*collection,
 	}, nil
 }
 
-// directory finds containers. While it runs it follows the catalog, so that a
-// request for an item does not ask it; what it does not know it looks up. What it
-// keeps of a container never changes in its life: name, id, partitions.
+// directory finds containers. While it runs it follows the catalog, so that a request for an
+// item need not ask it. A container that it does not know is looked up in the catalog. It
+// keeps only properties of a container that never change: name, id, partitions.
 type directory struct {
 	client *store.Client
 
-	mu     sync.RWMutex
-	known  map[string]*collection // nil: it does not follow the catalog
-	forgot map[feed.ResourceID]bool
+	mu      sync.RWMutex
+	known   map[string]*collection // nil: it does not follow the catalog
+	deleted map[feed.ResourceID]bool
 }
 
 func newDirectory(client *store.Client) *directory {
-	return &directory{client: client, forgot: map[feed.ResourceID]bool{}}
+	return &directory{client: client, deleted: map[feed.ResourceID]bool{}}
 }
 
 // followAgain is the pause before the catalog is followed again after an error.
@@ -51,7 +51,9 @@ const followAgain = time.Second
 
 func (d *directory) run(ctx context.Context, log *slog.Logger) {
 	for ctx.Err() == nil {
-		err := d.client.Catalog().Watch(ctx, d.take)
+		err := d.client.Catalog().Watch(ctx, d.applyCatalog)
+		// Without the watch nothing would tell of a container that was deleted and made again,
+		// so requests ask the catalog until it is followed again.
 		d.mu.Lock()
 		d.known = nil
 		d.mu.Unlock()
@@ -65,14 +67,14 @@ func (d *directory) run(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-func (d *directory) take(infos []store.ContainerInfo) {
+func (d *directory) applyCatalog(infos []store.ContainerInfo) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	known, forgot := make(map[string]*collection, len(infos)), map[feed.ResourceID]bool{}
+	known, deleted := make(map[string]*collection, len(infos)), map[feed.ResourceID]bool{}
 	for i := range infos {
 		info := &infos[i]
-		if d.forgot[info.ID] {
-			forgot[info.ID] = true // the catalog will say so too
+		if d.deleted[info.ID] {
+			deleted[info.ID] = true // the watch lags; it will say so too
 			continue
 		}
 		if info.State != store.ContainerReady {
@@ -86,17 +88,18 @@ func (d *directory) take(infos []store.ContainerInfo) {
 			known[info.Database+"/"+info.Name] = c
 		}
 	}
-	d.known, d.forgot = known, forgot
+	d.known, d.deleted = known, deleted
 }
 
-// forget makes a container that this process deleted unknown at once.
+// forget removes a container that this process has deleted, before the watch of the catalog
+// tells of it.
 func (d *directory) forget(id feed.ResourceID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.known == nil {
 		return
 	}
-	d.forgot[id] = true
+	d.deleted[id] = true
 	for name, c := range d.known {
 		if c.info.ID == id {
 			delete(d.known, name)
@@ -104,7 +107,7 @@ func (d *directory) forget(id feed.ResourceID) {
 	}
 }
 
-// cached returns a container if it is known; nil if not.
+// cached returns a container that is known, else nil. It asks nobody.
 func (d *directory) cached(database, name string) *collection {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -126,7 +129,7 @@ func (d *directory) find(ctx context.Context, database, name string) (*collectio
 	return newCollection(d.client, info)
 }
 
-// collection finds the container of a request and names it in the answer.
+// collection returns the container of a request, and names it in the answer's headers.
 func (s *Server) collection(x *exchange) (*collection, error) {
 	c, err := s.directory.find(x.ctx, x.target.database, x.target.container)
 	if errors.Is(err, store.ErrNotFound) {

@@ -14,14 +14,14 @@
 //	noun       account, databases, containers, ranges, items, …      a file each
 //	answer     JSON with activity id, charge, session token, etag    exchange.go
 //
-// Nothing is read of a body before its sender is known, and no slot is held while
-// one is read: slow and unknown clients cost a connection and nothing else.
+// No byte of a body is read before its sender is known, and no slot is held while a body is
+// read: slow and unknown clients cost a connection and nothing else.
 //
 // # Promises
 //
-//   - Containers made here and by YAML are the same thing.
-//   - What the gateway acknowledges is what store.Client acknowledges.
-//   - Every answer has a body that the SDKs understand, those of the router too.
+//   - Containers that clients make and containers of YAML are the same.
+//   - The gateway acknowledges a write only if store.Client does.
+//   - Every answer has a body that the SDKs understand, also a refusal by the router.
 //   - Errors become status, substatus and code in one table, errors.go.
 //
 // A Server keeps no state of its own beyond a cache of the catalog: several of them

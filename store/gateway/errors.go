@@ -22,8 +22,7 @@ const (
 	subRequestRateLarge = 3200 // 429
 )
 
-// retryAfterDefault is what a client is told to wait where the refusal itself does
-// not say.
+// retryAfterDefault is how long a client is told to wait if the refusal itself does not say.
 const retryAfterDefault = 100 * time.Millisecond
 
 // failure is an error of the protocol.
@@ -46,9 +45,9 @@ func refuseAs(status, substatus int, format string, args ...any) *failure {
 	return &failure{status: status, substatus: substatus, message: fmt.Sprintf(format, args...)}
 }
 
-// readOnlySystem refuses a write of the database that Millrace keeps for itself,
-// whatever the key: who could delete a dead letter, or make one up, could hide what
-// a pipeline has not done.
+// readOnlySystem refuses a write to the database that Millrace keeps for itself, with any key.
+// A client that could delete a dead letter, or make one up, could hide what a pipeline has
+// not done.
 func readOnlySystem(operation string) *failure {
 	return refuse(http.StatusForbidden,
 		"cannot %s: the database %s is Millrace's own and read-only for every key; millrace dead-letters retries and drops dead letters",
@@ -75,11 +74,11 @@ var codeNames = map[int]string{
 	http.StatusServiceUnavailable:    "ServiceUnavailable",
 }
 
-// statusRetryWith is the protocol's status for writes that met each other.
+// statusRetryWith is the protocol's status for concurrent writes that conflict.
 const statusRetryWith = 449
 
-// statuses is the table from what the store answers to what the protocol says.
-// Statuses that are not in it are the protocol's own.
+// statuses is the table from statuses of the store to failures of the protocol. A status that
+// is not in it is the same in both.
 var statuses = map[store.Status]failure{
 	store.StatusGone:             {status: http.StatusServiceUnavailable, retryAfter: retryAfterDefault},
 	store.StatusTooManyRequests:  {status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault},
@@ -96,6 +95,9 @@ func translate(err error) *failure {
 	if e, ok := errors.AsType[*store.Error](err); ok {
 		return translateStatus(e.Status, e.Message, e.RetryAfter)
 	}
+	// From the particular to the general: a lost quorum with an unknown outcome is both
+	// ErrUnknown and NoQuorumError, and the client must learn first that the write may have
+	// happened.
 	switch {
 	case isType[*store.NoContainerError](err), isType[*store.NoDatabaseError](err):
 		return refuseAs(http.StatusNotFound, subOwnerNotFound, "%v", err)
@@ -112,8 +114,8 @@ func translate(err error) *failure {
 	case errors.Is(err, context.Canceled):
 		return &failure{status: http.StatusServiceUnavailable, message: "the request was given up: " + err.Error(), retryAfter: retryAfterDefault}
 	case isType[*feed.TrimmedError](err):
-		// Without a substatus: those that clients know make them read the ranges again and
-		// come back for the same.
+		// Without a substatus: the ones that clients know make them read the ranges again and
+		// then send the same request.
 		trimmed, _ := errors.AsType[*feed.TrimmedError](err)
 		if trimmed.First == 0 { // of a container that this one was restored from
 			return refuse(http.StatusGone, "%v", err)
@@ -142,7 +144,7 @@ func translateStatus(status store.Status, message string, retryAfter time.Durati
 	return &f
 }
 
-// clip returns the beginning of what a client sent, for a message.
+// clip shortens a text from a client for a message.
 func clip(text string) string { return document.Excerpt(text, 40) }
 
 func isType[E error](err error) bool {

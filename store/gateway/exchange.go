@@ -17,7 +17,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// exchange is one request and its answer.
+// exchange is one request and its answer. The goroutine that serves the request owns it, except
+// that operations in bulk read it at the same time.
 type exchange struct {
 	w        http.ResponseWriter
 	r        *http.Request
@@ -27,7 +28,7 @@ type exchange struct {
 	body     []byte
 	activity string
 	status   int  // of the answer; 0 before it
-	room     int  // that the body has taken of bodyRoom
+	room     int  // bytes that the body has reserved in bodyRoom
 	whole    bool // the body was read to its end, or there is none
 }
 
@@ -50,7 +51,7 @@ func (x *exchange) name() string {
 
 const activityBytesMax = 64
 
-// activityID echoes the client's id if it is one that can be echoed.
+// activityID returns the client's id if it is short and harmless in a log, else a new one.
 func activityID(asked string) string {
 	ok := asked != "" && len(asked) <= activityBytesMax
 	for i := 0; ok && i < len(asked); i++ {
@@ -69,11 +70,11 @@ func activityID(asked string) string {
 // header returns a header of the request.
 func (x *exchange) header(name string) string { return x.r.Header.Get(name) }
 
-// bodyStart is what is allocated for a body before its first byte has come.
+// bodyStart bounds the bytes that are allocated for a body before its first byte has come.
 const bodyStart = 64 << 10
 
-// readBody reads the body of a request that may have at most limit bytes. What it
-// allocates is taken from room until the exchange ends.
+// readBody reads the body of a request, of at most limit bytes. The bytes that it allocates are
+// reserved in room until the exchange ends.
 func (x *exchange) readBody(limit int64, room *bodyRoom) error {
 	if limit == 0 || x.r.Body == nil {
 		return nil
@@ -83,11 +84,12 @@ func (x *exchange) readBody(limit int64, room *bodyRoom) error {
 		return tooLarge
 	}
 	body := make([]byte, 0, min(max(x.r.ContentLength, 512), bodyStart)+1)
-	// A byte more than the limit tells that there are more.
+	// One byte beyond the limit shows that the body is longer.
 	in := io.LimitReader(x.r.Body, limit+1)
 	for {
+		// Content-Length is only what the client says, so memory is reserved as it grows.
 		if more := cap(body) - x.room; more > 0 {
-			if !room.take(more) {
+			if !room.reserve(more) {
 				return errNoRoom
 			}
 			x.room += more
@@ -112,37 +114,36 @@ func (x *exchange) readBody(limit int64, room *bodyRoom) error {
 // away.
 const discardBytesMax = 64 << 20
 
-// refuse sends an error and then reads what is left of the request's body, within
-// BodyTimeout. Most clients send all of a body before they look for an answer: to one
-// whose connection is closed meanwhile, the refusal looks like a broken network, and
-// it sends the body again. One that asks first (Expect: 100-continue) sends nothing
-// any more.
+// refuse sends an error and then reads the rest of the request's body, within BodyTimeout. Most
+// clients send a whole body before they read the answer. If the connection is closed
+// meanwhile, such a client sees a broken network and not the refusal, and sends the body
+// again. A client that asks first (Expect: 100-continue) sends nothing more.
 func (x *exchange) refuse(f *failure) {
 	if x.whole || x.r.ContentLength == 0 || x.r.Body == nil || x.header("Expect") != "" {
 		x.fail(f)
 		return
 	}
 	control := http.NewResponseController(x.w)
-	// Else the answer would wait for the body, which a slow client may never end.
+	// Otherwise the answer would wait for the body, which a slow client may never finish.
 	if err := control.EnableFullDuplex(); err != nil {
 		x.fail(f)
 		return
 	}
 	x.w.Header().Set("Connection", "close") // the rest of the body may never come
 	x.fail(f)
-	if control.Flush() == nil { // else who asked has gone
-		_, _ = io.CopyN(io.Discard, x.r.Body, discardBytesMax) // it is of no use to anybody
+	if control.Flush() == nil { // an error: the client has gone
+		_, _ = io.CopyN(io.Discard, x.r.Body, discardBytesMax)
 	}
 }
 
-// bodyRoom bounds the bytes of all bodies that are being received or are held, so that
-// many who send slowly cannot fill the memory.
+// bodyRoom bounds the bytes of all bodies that are being received or are held, so that many
+// slow senders cannot fill the memory.
 type bodyRoom struct {
 	max   int64
 	taken atomic.Int64
 }
 
-func (r *bodyRoom) take(bytes int) bool {
+func (r *bodyRoom) reserve(bytes int) bool {
 	if r.taken.Add(int64(bytes)) <= r.max {
 		return true
 	}
@@ -150,7 +151,7 @@ func (r *bodyRoom) take(bytes int) bool {
 	return false
 }
 
-func (r *bodyRoom) free(bytes int) { r.taken.Add(-int64(bytes)) }
+func (r *bodyRoom) release(bytes int) { r.taken.Add(-int64(bytes)) }
 
 var errNoRoom = &failure{
 	status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,
@@ -178,7 +179,7 @@ func (x *exchange) answer(status int, charge float64, body []byte) {
 	x.status = status
 	x.w.WriteHeader(status)
 	if len(body) > 0 && x.r.Method != http.MethodHead {
-		_, _ = x.w.Write(body) // who asked may have gone
+		_, _ = x.w.Write(body) // an error: the client has gone
 	}
 }
 
@@ -198,7 +199,7 @@ type errorBody struct {
 	Message string `json:"message"`
 }
 
-// fail sends an error. If the answer has begun there is nothing left to say.
+// fail sends an error, unless an answer was sent already.
 func (x *exchange) fail(f *failure) {
 	if x.status != 0 {
 		return
@@ -221,8 +222,8 @@ func (x *exchange) fail(f *failure) {
 	x.answer(f.status, chargeRefusal, body)
 }
 
-// session tells where the client may read on: the number of a physical partition
-// and an LSN of its log. Several are joined by commas.
+// session sets the session token of the answer: for each physical partition, its number and
+// an LSN of its log, joined by commas.
 func (x *exchange) session(tokens ...string) {
 	if len(tokens) > 0 {
 		x.w.Header().Set(headerSession, strings.Join(tokens, ","))
@@ -237,10 +238,10 @@ func sessionToken(p feed.Partition, lsn feed.LSN) string {
 	return string(strconv.AppendUint(b, uint64(lsn), 10))
 }
 
-// etag shows an etag in the header that is for it.
+// etag sets the answer's etag.
 func (x *exchange) etag(text string) { x.w.Header().Set(headerETag, `"`+text+`"`) }
 
-// minimal tells whether the client asked for no content in answers to writes.
+// minimal reports whether the client asked for no content in answers to writes.
 func (x *exchange) minimal() bool {
 	for _, prefer := range x.r.Header.Values("Prefer") {
 		if strings.Contains(strings.ToLower(prefer), "return=minimal") {
@@ -250,16 +251,17 @@ func (x *exchange) minimal() bool {
 	return false
 }
 
-// unixSeconds is how the protocol shows times.
+// unixSeconds returns a time in the protocol's form.
 func unixSeconds(t time.Time) int64 { return t.Unix() }
 
-// matching is what If-Match or If-None-Match asks.
+// matching is the condition of If-Match or If-None-Match.
 type matching struct {
 	etag store.ETag // zero: none
 	any  bool       // *
 }
 
-// noETag is no item's: what a client sends that is none of ours matches nothing.
+// noETag is an etag that no item has. It stands for a text that is not an etag of Millrace, so
+// that such a text matches nothing.
 var noETag = store.ETag{LSN: 1<<64 - 1, Index: 1<<32 - 1}
 
 // parseMatching reads the value of If-Match or If-None-Match.

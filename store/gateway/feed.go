@@ -36,7 +36,7 @@ func (s *Server) readItems(x *exchange) error {
 		at.partition = sc.partitions[0].Number
 	}
 	if err := s.fillPage(x, c, sc, at, page); err != nil {
-		return s.absence(x, c, err)
+		return s.explainAbsence(x, c, err)
 	}
 	if page.next != nil {
 		x.w.Header().Set(headerContinuation, c.encodeToken(*page.next, sc.hash()))
@@ -48,22 +48,23 @@ func (s *Server) readItems(x *exchange) error {
 	return nil
 }
 
-// feedPage is a page while it is filled.
+// feedPage is a page of a read feed while it is filled.
 type feedPage struct {
 	limit    int
 	levels   int
 	items    [][]byte
 	bytes    int
-	next     *feedToken // nil: nothing follows
+	next     *feedToken // where the next page begins; nil if this is the last one
 	sessions []string
 }
 
-// fillPage reads from at on until the page is full or the scope at its end.
+// fillPage reads from at on until the page is full or the scope is read to its end.
 func (s *Server) fillPage(x *exchange, c *collection, sc *scope, at feedToken, page *feedPage) error {
 	begun := false
 	for i := range sc.partitions {
 		p := &sc.partitions[i]
 		after := []byte(nil)
+		// Partitions before that of the token were on earlier pages.
 		if !begun {
 			if p.Number != at.partition {
 				continue
@@ -90,6 +91,7 @@ func (p *feedPage) full() bool { return len(p.items) >= p.limit || p.bytes >= pa
 func (s *Server) fillFrom(x *exchange, c *collection, sc *scope, p *store.PartitionInfo, after []byte, page *feedPage) error {
 	partition := feed.Partition{Container: c.info.ID, Number: p.Number}
 	span := intersect(p.Range, sc.span)
+	// A scope may begin within the partition: begin there and do not read up to it.
 	if len(after) == 0 && sc.key.IsZero() && span.Min > p.Range.Min {
 		after = cursorAt(page.levels, span.Min)
 	}
@@ -109,6 +111,7 @@ func (s *Server) fillFrom(x *exchange, c *collection, sc *scope, p *store.Partit
 		session = sessionToken(partition, result.LSN)
 		for i := range result.Items {
 			item := &result.Items[i]
+			// Items come in the order of their hashes, so the first beyond the scope ends it.
 			if sc.key.IsZero() && item.Key.Hash() >= span.Max {
 				return nil
 			}

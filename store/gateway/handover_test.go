@@ -69,6 +69,7 @@ func TestServer_AWriteThatMeetsAHangingDrainIsRefused(t *testing.T) {
 			return
 		}
 		gone := &store.Response{Err: store.Refuse(store.StatusGone, "process a hands partition %s over; nothing was changed", p)}
+		gone.Err.RetryAfter = time.Millisecond // it holds its lease
 		_ = m.Respond(store.EncodeResponse(gone, r))
 	})
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// indexingPolicy is what Millrace looks at of an indexing policy. Each included path
-// of one scalar, such as /name/? or /tags/[]/id/?, becomes a declared index, up to
-// store.IndexesMax of them in their order. A wildcard names no index: what has none
-// is found by a scan, so a policy never changes what a query answers.
+// indexingPolicy is the part of an indexing policy that Millrace reads. Each included path of
+// one scalar, such as /name/? or /tags/[]/id/?, becomes a declared index, up to
+// store.IndexesMax in their order. A wildcard makes no index. A query without an index
+// scans, so a policy never changes the rows of a query.
 type indexingPolicy struct {
 	Mode     string      `json:"indexingMode"`
 	Included []indexPath `json:"includedPaths"`
@@ -61,13 +61,13 @@ func indexesOf(raw json.RawMessage) ([]string, error) {
 	return indexes[:min(len(indexes), store.IndexesMax)], nil
 }
 
-// isItemOwn tells whether a path is the id or a system property.
+// isItemOwn reports whether a path is the id or a system property.
 func isItemOwn(pointer string) bool {
 	return pointer == "/id" || slices.Contains(store.SystemProperties[:], strings.TrimPrefix(pointer, "/"))
 }
 
-// indexingPolicyOf shows the policy that was declared if it still says what is
-// indexed, else one that does.
+// indexingPolicyOf returns the declared policy if it still matches the indexes, else one made
+// from the indexes: YAML may have changed them since.
 func indexingPolicyOf(spec *store.ContainerSpec, declared json.RawMessage) json.RawMessage {
 	if len(declared) > 0 && string(declared) != "null" {
 		if indexes, err := indexesOf(declared); err == nil && slices.Equal(indexes, spec.Indexes) {
@@ -97,6 +97,7 @@ func pointerOf(path string) (string, error) {
 		return "", bad
 	}
 	var out strings.Builder
+	// A name in quotes may hold slashes, so the path is not split at them.
 	for rest := path; rest != ""; {
 		rest = rest[1:] // the slash
 		var name string
@@ -114,7 +115,8 @@ func pointerOf(path string) (string, error) {
 			}
 			name, rest = rest[:end], rest[end:]
 		}
-		// What means every element in a pointer is no name, nor is what holds a quote.
+		// * means every element in a pointer, so it cannot be a name; nor can a name with a
+		// quote, which the protocol cannot write.
 		if name == "" || name == "*" || strings.Contains(name, `"`) || rest != "" && rest[0] != '/' {
 			return "", bad
 		}
@@ -129,7 +131,8 @@ func pointerOf(path string) (string, error) {
 	return out.String(), nil
 }
 
-// pathOf is the other way: a name that is no plain word is quoted.
+// pathOf turns a JSON pointer into a path of the protocol. A name with other characters than
+// those of a plain name is quoted.
 func pathOf(pointer string) string {
 	var out strings.Builder
 	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {

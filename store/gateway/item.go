@@ -9,12 +9,13 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// itemWrite is a write of one item as its request asks for it.
+// itemWrite is a write of one item, as its request asks for it.
 type itemWrite struct {
 	c   *collection
 	key feed.PartitionKey
 	op  store.Operation
-	// only412 says that a conflict means a precondition that does not hold.
+	// only412 says that the operation stands for an upsert with a condition, so that a conflict
+	// or a missing item is answered as a failed precondition.
 	only412 bool
 }
 
@@ -32,8 +33,8 @@ func (s *Server) createItem(x *exchange) error {
 	return s.write(x, w)
 }
 
-// guardUpsert takes in the conditions of an upsert: with If-Match: * it must not
-// create, with If-None-Match: * it must not replace.
+// guardUpsert applies the conditions of an upsert. With If-Match: * it must not create, so it
+// becomes a replace; with If-None-Match: * it must not replace, so it becomes a create.
 func (w *itemWrite) guardUpsert(ifMatch, ifNoneMatch string) error {
 	match, none := parseMatching(ifMatch), parseMatching(ifNoneMatch)
 	switch {
@@ -112,8 +113,8 @@ func (s *Server) newWrite(x *exchange, kind store.OpKind) (*itemWrite, error) {
 // errNoKey refuses a request for an item without its partition key.
 var errNoKey = refuse(http.StatusBadRequest, "the partition key is missing: the header x-ms-documentdb-partitionkey is expected, such as [\"a\"]")
 
-// setBody checks a body against the key of the request, which it gives if the
-// request does not.
+// setBody checks a body and sets it. Its partition key must be that of the request; without one
+// in the request it is taken from the body.
 func (w *itemWrite) setBody(body []byte, given bool) error {
 	if len(body) > store.ItemBytesMax {
 		return refuse(http.StatusRequestEntityTooLarge, "the item has %d bytes; at most %d are allowed", len(body), store.ItemBytesMax)
@@ -134,12 +135,15 @@ func (w *itemWrite) setBody(body []byte, given bool) error {
 	return nil
 }
 
-// withoutSystem returns an item without the properties that the store adds, which
-// clients send back as they got them.
+// withoutSystem returns an item without the properties that the store adds. Clients send them
+// back as they got them.
 func withoutSystem(body []byte) []byte {
+	// Nearly all items have none, which one search tells. \u005f is an escaped underscore.
 	if !bytes.Contains(body, []byte(`"_`)) && !bytes.Contains(body, []byte(`\u005`)) {
 		return body
 	}
+	// The two characters may be elsewhere in the item. Only if a member of the item itself is
+	// meant is it written again, which loses its white space.
 	found := false
 	document.Members(body, func(name, _ []byte) bool {
 		found = isSystem(name)
@@ -164,7 +168,7 @@ func withoutSystem(body []byte) []byte {
 	return append(out, '}')
 }
 
-// isSystem tells whether a property is the store's own. _lsn is that of the change
+// isSystem reports whether a property is one that the store adds; _lsn is added by the change
 // feed.
 func isSystem(name []byte) bool {
 	if string(name) == "_lsn" {
@@ -182,7 +186,7 @@ func isSystem(name []byte) bool {
 func (s *Server) write(x *exchange, w *itemWrite) error {
 	result, err := s.commit(x, w.c, &store.Transact{Key: w.key, Ops: []store.Operation{w.op}})
 	if err != nil {
-		return s.absence(x, w.c, w.explain(err))
+		return s.explainAbsence(x, w.c, w.explain(err))
 	}
 	res := &result.Results[0]
 	x.session(sessionToken(w.c.PartitionFor(w.key), result.LSN))
@@ -200,8 +204,7 @@ func (s *Server) write(x *exchange, w *itemWrite) error {
 	return nil
 }
 
-// explain gives a refused write the status and substatus that the protocol has for
-// it.
+// explain returns the error of a refused write with the protocol's status and substatus.
 func (w *itemWrite) explain(err error) error {
 	f := translate(err)
 	switch {
@@ -213,7 +216,7 @@ func (w *itemWrite) explain(err error) error {
 	return err
 }
 
-// appendItem appends an item as it is shown.
+// appendItem appends an item as answers have it, with its system properties.
 func (c *collection) appendItem(dst []byte, item *store.Item) []byte {
 	rid := store.ItemRID(c.rid, item.Key, item.ID)
 	if dst == nil {
@@ -239,7 +242,7 @@ func (s *Server) readItem(x *exchange) error {
 		{Kind: store.OpRead, ID: x.target.id, IfNoneMatch: parseMatching(x.header("If-None-Match")).etag},
 	}}})
 	if err != nil {
-		return s.absence(x, c, err)
+		return s.explainAbsence(x, c, err)
 	}
 	res := &resp.Transact.Results[0]
 	x.session(sessionToken(p, resp.Transact.LSN))

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// keyBytes is the size of a key that is made here, that of the service's.
+	// keyBytes is the size in bytes of a key that is made here, as the service's keys have it.
 	keyBytes = 64
-	// keyBytesMin is the least size of a key that is accepted.
+	// keyBytesMin is the least size in bytes of an accepted key.
 	keyBytesMin = 16
-	// keyFileMax bounds the key file.
+	// keyFileMax bounds the key file, in bytes.
 	keyFileMax = 64 << 10
-	// keyLookInterval is the time between two looks at whether the key file changed.
+	// keyLookInterval is the least time between two checks whether the key file has changed.
 	keyLookInterval = time.Second
 )
 
@@ -146,15 +146,7 @@ func WriteKeys(path string, k Keys) error {
 	if err != nil {
 		return fmt.Errorf("write the keys: %w", err)
 	}
-	return writeSecret(path, append(data, '\n'))
-}
-
-// writeSecret replaces a file, and makes the directory if it is not there.
-func writeSecret(path string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return atomicfile.Write(path, data)
+	return atomicfile.WriteMkdir(path, append(data, '\n'))
 }
 
 // RotateKey replaces one key of a key file by a new one and returns all of them.
@@ -187,7 +179,7 @@ type secret struct {
 	access access
 }
 
-// fileStamp tells whether a file is another than before.
+// fileStamp reports whether a file is another than before.
 type fileStamp struct {
 	modified time.Time
 	size     int64
@@ -204,7 +196,7 @@ func OpenKeys(c *Config, log *slog.Logger) (*KeyRing, error) {
 		return r, nil
 	}
 	r.path = c.KeyPath()
-	r.stamp = stampOf(r.path) // before it is read: what changes meanwhile is seen at the next look
+	r.stamp = stampOf(r.path) // before it is read: a change meanwhile is seen at the next check
 	keys, err := ReadKeys(r.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		keys = NewKeys()
@@ -248,8 +240,8 @@ func stampOf(path string) fileStamp {
 	return fileStamp{info.ModTime(), info.Size()}
 }
 
-// Allows tells what a key allows that somebody shows instead of signing with it, as people do who
-// sign in. Each comparison takes constant time.
+// Allows returns what a key allows, for somebody who shows the key itself instead of signing with
+// it, as people do who sign in. Each comparison takes constant time.
 func (r *KeyRing) Allows(key string) (read, write bool) {
 	raw, err := base64.StdEncoding.DecodeString(key)
 	if err != nil || len(raw) < keyBytesMin {
@@ -263,10 +255,15 @@ func (r *KeyRing) Allows(key string) (read, write bool) {
 	return false, false
 }
 
-// current returns the keys in force, and looks now and then whether the file has
-// others. A file that cannot be read leaves the keys as they are.
+// writes tells whether one of the keys in force writes.
+func (r *KeyRing) writes() bool {
+	return slices.ContainsFunc(r.current(), func(s secret) bool { return s.access == accessWrite })
+}
+
+// current returns the keys in force. At most once in keyLookInterval it checks whether the file
+// has changed. If the file cannot be read, the keys stay as they are.
 func (r *KeyRing) current() []secret {
-	known, before, due := r.look(time.Now())
+	known, before, due := r.fileDue(time.Now())
 	if !due {
 		return known
 	}
@@ -274,6 +271,7 @@ func (r *KeyRing) current() []secret {
 	if stamp == before {
 		return known
 	}
+	// Read without the lock: other requests go on with the keys that are known.
 	keys, err := ReadKeys(r.path)
 	if err != nil {
 		r.log.Error("the gateway's keys cannot be read; those before stay in force", slog.Any("error", err))
@@ -287,9 +285,9 @@ func (r *KeyRing) current() []secret {
 	return known
 }
 
-// look returns the keys that are known, and whether the caller is the one who looks at
-// the file now, while others go on with them.
-func (r *KeyRing) look(now time.Time) (known []secret, stamp fileStamp, due bool) {
+// fileDue returns the known keys, and whether this caller has to check the file now. Of
+// concurrent callers it tells one only.
+func (r *KeyRing) fileDue(now time.Time) (known []secret, stamp fileStamp, due bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if due = r.path != "" && now.Sub(r.looked) >= keyLookInterval; due {

@@ -12,9 +12,11 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/store/certificate"
 )
 
-// AddressError says that the address of the gateway is not to be had.
+// AddressError says that the gateway cannot listen at its address.
 type AddressError struct {
 	Address string
 	Err     error
@@ -32,21 +34,21 @@ type Listener struct {
 	listener    net.Listener
 	http        *http.Server
 	idle        *idleConns
-	certificate *Certificate // nil: plain HTTP
+	certificate *certificate.Certificate // nil: plain HTTP
 }
 
-// Listen opens the address of the server's configuration. With TLS the certificate
-// is the configured one, or one that is made and kept in Config.Dir. The error is an
-// *AddressError if the address is not to be had.
+// Listen opens the configured address. With TLS the certificate is the configured one, or one
+// that is made and kept in Config.Dir. The error is an *AddressError if the server cannot
+// listen there. The caller closes the Listener.
 func (s *Server) Listen(ctx context.Context) (*Listener, error) {
 	l := &Listener{server: s}
 	var secure *tls.Config
 	if s.cfg.TLS != Off {
 		var err error
-		if l.certificate, err = openCertificate(&s.cfg); err != nil {
+		if l.certificate, err = certificate.Open(s.cfg.certificate()); err != nil {
 			return nil, err
 		}
-		secure = &tls.Config{GetCertificate: l.certificate.get, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
+		secure = l.certificate.TLS()
 	}
 	inner, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Listen)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -68,15 +70,15 @@ func (s *Server) Listen(ctx context.Context) (*Listener, error) {
 		Handler: s, Protocols: protocols, MaxHeaderBytes: headerBytesMax,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout, ReadTimeout: s.cfg.BodyTimeout,
 		WriteTimeout: s.cfg.AnswerTimeout, IdleTimeout: s.cfg.IdleTimeout,
-		ConnState: l.idle.changed, ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+		ConnState: l.idle.stateChanged, ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	return l, nil
 }
 
-// Address is where the listener listens.
+// Address returns the address at which the listener listens, as host:port.
 func (l *Listener) Address() string { return l.listener.Addr().String() }
 
-// URL is the endpoint that clients of this machine take.
+// URL returns the endpoint for clients on this machine: Config.PublicURL if it is set.
 func (l *Listener) URL() string {
 	if l.server.cfg.public != nil {
 		return l.server.cfg.PublicURL
@@ -89,30 +91,31 @@ func (l *Listener) URL() string {
 	if err != nil {
 		return scheme + "://" + l.Address()
 	}
+	// 0.0.0.0 is no address to connect to, and the certificate has localhost.
 	if ip := net.ParseIP(host); ip == nil || ip.IsUnspecified() || ip.IsLoopback() {
 		host = "localhost"
 	}
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// Authority is the file of the authority that the server made itself, which clients
-// must be told to trust; "" if its certificate is a given one or it has none.
+// Authority returns the file of the authority that the server made itself, which clients must be
+// told to trust; "" if the certificate is configured or there is none.
 func (l *Listener) Authority() string {
-	if l.certificate == nil || l.certificate.authority == nil {
+	if l.certificate == nil {
 		return ""
 	}
-	return l.certificate.authority.file
+	return l.certificate.Authority()
 }
 
 // drainTimeout bounds the finishing of requests that are under way at the end.
 const drainTimeout = 5 * time.Second
 
-// drainInterval is how often connections on which nothing is under way are looked for
-// meanwhile: one that has sent nothing yet Shutdown would wait for.
+// drainInterval is how often idle connections are closed during a drain: Shutdown would wait for
+// a connection that has sent nothing yet.
 const drainInterval = 50 * time.Millisecond
 
-// Run serves until ctx ends, then finishes what is under way. The error is that of
-// the network, at which it ends by itself.
+// Run serves until ctx ends, and then finishes the requests that are under way, for at most five
+// seconds. It returns earlier only with an error of the network.
 func (l *Listener) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -148,7 +151,7 @@ func (l *Listener) drain(ctx context.Context) {
 		select {
 		case err := <-ended:
 			if err != nil {
-				_ = l.http.Close() // what is left is cut off
+				_ = l.http.Close() // the remaining requests are cut off
 			}
 			return
 		case <-ticker.C:
@@ -164,15 +167,15 @@ func (l *Listener) Close() error {
 	return nil
 }
 
-// idleConns bounds connections: a new one beyond the bound takes the place of the
-// one that has been idle longest, and is refused only if none is idle. A client
-// finds its idle connection closed and opens another; a writer gets through however
-// many hold connections that they do not use.
+// idleConns bounds connections. A new one beyond the bound replaces the one that has been idle
+// longest, and is refused only if none is idle. A client that finds its idle connection
+// closed opens another; so a client gets through however many connections others hold
+// without using them.
 type idleConns struct {
 	max int
 
-	mu   sync.Mutex
-	open map[net.Conn]*list.Element // nil: at work
+	mu   sync.Mutex                 // guards what follows
+	open map[net.Conn]*list.Element // its place in idle; nil: a request is under way
 	idle *list.List                 // of net.Conn, the oldest in front
 }
 
@@ -180,18 +183,18 @@ func newIdleConns(most int) *idleConns {
 	return &idleConns{max: most, open: map[net.Conn]*list.Element{}, idle: list.New()}
 }
 
-// changed is told of every connection's state by the HTTP server.
-func (c *idleConns) changed(conn net.Conn, state http.ConnState) {
+// stateChanged follows the state of each connection. The HTTP server calls it.
+func (c *idleConns) stateChanged(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	conn = bare(conn)
+	conn = withoutTLS(conn)
 	element, known := c.open[conn]
 	if element != nil {
 		c.idle.Remove(element)
 	}
 	switch state {
 	case http.StateNew, http.StateIdle:
-		// One that has sent nothing yet is as idle as one between two requests.
+		// A connection that has sent nothing yet is as idle as one between two requests.
 		if known {
 			c.open[conn] = c.idle.PushBack(conn)
 		}
@@ -220,7 +223,7 @@ func (c *idleConns) removeLocked(conn net.Conn) {
 	}
 }
 
-// admit takes in a new connection; false if there is no place for it.
+// admit adds a new connection. It returns false if there are too many and none is idle.
 func (c *idleConns) admit(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,15 +242,15 @@ func (c *idleConns) admit(conn net.Conn) bool {
 	return true
 }
 
-// bare is the connection below TLS.
-func bare(conn net.Conn) net.Conn {
+// withoutTLS returns the connection below TLS, which is the one that was admitted.
+func withoutTLS(conn net.Conn) net.Conn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		return secure.NetConn()
 	}
 	return conn
 }
 
-// boundedListener accepts connections as long as there is a place for them.
+// boundedListener accepts connections that idleConns admits, and closes all others.
 type boundedListener struct {
 	net.Listener
 	conns *idleConns

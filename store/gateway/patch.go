@@ -9,8 +9,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// parsePatch reads a patch: a bare array of operations, or an object of them with a
-// condition. What type of content the request names does not matter; clients differ.
+// parsePatch reads a patch: an array of operations, or an object with the operations and a
+// condition. The request's Content-Type is ignored, because clients differ in it.
 func parsePatch(body []byte) (ops []document.Op, condition string, err error) {
 	var patch struct {
 		Condition  string        `json:"condition"`

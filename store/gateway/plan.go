@@ -6,14 +6,14 @@ import (
 	"github.com/millrace/millrace/store/query"
 )
 
-// queryPlan tells a client how to carry out a query by itself.
+// queryPlan tells a client how to run a query by itself.
 type queryPlan struct {
 	Version int          `json:"partitionedQueryExecutionInfoVersion"`
 	Info    queryInfo    `json:"queryInfo"`
 	Ranges  []queryRange `json:"queryRanges"`
 }
 
-// queryInfo says what the client has left to do with the rows: nothing.
+// queryInfo says what the client must do with the rows: nothing.
 type queryInfo struct {
 	DistinctType                string            `json:"distinctType"`
 	Top                         *int64            `json:"top"`
@@ -38,14 +38,17 @@ type queryRange struct {
 	IsMaxInclusive bool   `json:"isMaxInclusive"`
 }
 
-// wholeMark begins the rewritten text of a query whose rows need all ranges at once.
-// A client that carries out a plan asks each range for the rewritten query and joins
-// what comes, in the order of the ranges. So the first range answers for all, merged
-// as for a client that asks without a plan, and the others have nothing to add.
+// wholeMark begins the rewritten text of a query whose rows need all ranges at once. A client
+// that runs a plan asks each range for the rewritten query, and appends the answers in the
+// order of the ranges. So the first range answers for all of them, merged as for a client
+// without a plan, and the others answer no rows:
+//
+//	SELECT … ORDER BY c.price    range 1   all rows in order
+//	                             range 2   none
 const wholeMark = "/* millrace: the first range answers for all */ "
 
-// planQuery answers the plan of a query, in which nothing is left to do for the
-// client but to join what the ranges answer.
+// planQuery answers the plan of a query. By the plan the client only appends the answers of the
+// ranges.
 func (s *Server) planQuery(x *exchange) error {
 	c, err := s.collection(x)
 	if err != nil {
@@ -64,7 +67,7 @@ func (s *Server) planQuery(x *exchange) error {
 		return err
 	}
 	rewritten := ""
-	if len(sc.partitions) > 1 && !eachForItself(q) {
+	if len(sc.partitions) > 1 && !independentRanges(q) {
 		if !sc.whole { // the first range, which answers, may be none of those that the client asks
 			return refuse(http.StatusBadRequest, "there is no plan for a part of a container in several ranges; ask the query without one")
 		}
@@ -81,8 +84,8 @@ func (s *Server) planQuery(x *exchange) error {
 	})
 }
 
-// wholeScope turns the scope of a query that is marked into that of all it was
-// planned for, if the request is for the first range; nothing is left of it else.
+// wholeScope changes the scope of a marked query: for the first range to the whole container,
+// for any other to nothing.
 func (c *collection) wholeScope(sc *scope) {
 	first := len(sc.partitions) > 0 && sc.partitions[0].Range.Min == ""
 	sc.partitions = nil
@@ -91,9 +94,9 @@ func (c *collection) wholeScope(sc *scope) {
 	}
 }
 
-// eachForItself tells whether the rows of a query are those of its ranges, one after
-// the other.
-func eachForItself(q *query.Query) bool {
+// independentRanges reports whether the rows of a query are the rows of its ranges, one range
+// after the other, so that each range may answer alone.
+func independentRanges(q *query.Query) bool {
 	offset, limit := q.Window()
 	return q.Kind() == query.Stream && offset == 0 && limit == 1<<63-1
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// queryItems answers a page of a query over items, of all physical partitions that
-// it needs: a client has nothing to merge.
+// queryItems answers a page of a query over items. The page has the rows of all physical
+// partitions that the query needs, merged.
 func (s *Server) queryItems(x *exchange) error {
 	c, err := s.collection(x)
 	if err != nil {
@@ -31,14 +31,14 @@ func (s *Server) queryItems(x *exchange) error {
 		return err
 	}
 	if len(sc.partitions) == 0 {
-		// A key and a range that meet nowhere have no item between them.
+		// The key is not in the range that the request names, so no item is in both.
 		x.w.Header().Set(headerItemCount, "0")
 		x.answer(http.StatusOK, chargePage, appendList[[]byte](nil, c.ridText, "Documents", nil))
 		return nil
 	}
 	page, err := c.Query(x.ctx, *r)
 	if err != nil {
-		return s.absence(x, c, err)
+		return s.explainAbsence(x, c, err)
 	}
 	answerRows(x, c, page)
 	return nil
@@ -50,6 +50,7 @@ func (c *collection) queryRequest(x *exchange, sc *scope) (*store.QueryRequest, 
 	if err != nil {
 		return nil, err
 	}
+	// A query that planQuery has marked. With a key there is one range, and nothing to merge.
 	text, marked := strings.CutPrefix(spec.Text, wholeMark)
 	if marked && sc.key.IsZero() {
 		c.wholeScope(sc)
@@ -62,14 +63,14 @@ func (c *collection) queryRequest(x *exchange, sc *scope) (*store.QueryRequest, 
 		return nil, err
 	}
 	if !sc.whole && sc.key.IsZero() && len(sc.partitions) > 0 {
-		r.Range, err = sc.stretch()
+		r.Range, err = sc.oneRange()
 	}
 	return r, err
 }
 
-// stretch is the one range of effective partition keys that a scope without a whole
-// key comes to.
-func (sc *scope) stretch() (feed.Range, error) {
+// oneRange returns the scope as one range of effective partition keys. The error says that its
+// partitions are not neighbours, such as ranges 0 and 2 of three.
+func (sc *scope) oneRange() (feed.Range, error) {
 	span := intersect(sc.partitions[0].Range, sc.span)
 	for i := range sc.partitions[1:] {
 		next := intersect(sc.partitions[i+1].Range, sc.span)
@@ -107,7 +108,7 @@ type indexUse struct {
 	Score string `json:"IndexImpactScore"`
 }
 
-// indexMetrics tells which index a query used, in the protocol's form and its base64.
+// indexMetrics returns which index a query used, in the protocol's form: JSON in base64.
 func indexMetrics(m *store.QueryMetrics) string {
 	single := []indexUse{}
 	if m.Index != "" {

@@ -24,13 +24,14 @@ type rangeJSON struct {
 	LSN                int      `json:"lsn"`
 }
 
-// readRanges lists the physical partitions. A client asks again with the etag of the
-// answer until it is told that nothing changed.
+// readRanges lists the physical partitions. A client repeats the request with the etag of the
+// answer until the answer is that nothing changed.
 func (s *Server) readRanges(x *exchange) error {
 	c, err := s.collection(x)
 	if err != nil {
 		return err
 	}
+	// Numbers are never used again and partitions only split, so their number tells a change.
 	etag := string(c.info.ID) + "-" + strconv.Itoa(len(c.info.Partitions))
 	x.etag(etag)
 	if match := x.header("If-None-Match"); match != "" && parseMatchingText(match) == etag {

@@ -77,8 +77,8 @@ func (s *Server) queryContainers(x *exchange) error {
 	return queryResources(x, rid, "DocumentCollections", bodies)
 }
 
-// queryResources answers a query over the bodies of resources that are no items, in
-// the language of items.
+// queryResources answers a query over the bodies of resources other than items. The query
+// language is that of items.
 func queryResources(x *exchange, rid, name string, bodies []json.RawMessage) error {
 	spec, err := parseQuery(x.body)
 	if err != nil {
@@ -88,6 +88,8 @@ func queryResources(x *exchange, rid, name string, bodies []json.RawMessage) err
 	if err != nil {
 		return err
 	}
+	// All bodies are one partition in memory, so one run and one merge without a limit give
+	// all rows; answerList cuts them into pages.
 	q = q.At(time.Now())
 	end, _ := x.ctx.Deadline()
 	run, err := q.Run(query.RunConfig{End: end})

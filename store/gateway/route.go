@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// noun is what a path names.
+// noun is the kind of resource that a path names.
 type noun uint8
 
 const (
@@ -31,11 +31,11 @@ var nounNames = [...]string{
 
 func (n noun) String() string { return nounNames[n] }
 
-// target is what a request is about.
+// target is the resource of a request.
 type target struct {
 	noun noun
-	// kind and link are what a signature covers; raw is the link as it was sent,
-	// with its escapes.
+	// kind and link are the parts of the path that a signature covers. raw is the link as it
+	// was sent, with its escapes.
 	kind, link, raw string
 	database        string
 	container       string
@@ -48,7 +48,8 @@ var unserved = []string{
 	"schemas", "media", "snapshots",
 }
 
-// parseTarget reads a path. Names are decoded once; a trailing slash means nothing.
+// parseTarget reads a path. Names are decoded once, after the path is split, so that a name may
+// hold an escaped slash. A trailing slash is ignored.
 func parseTarget(u *url.URL) (target, error) {
 	path := strings.Trim(u.EscapedPath(), "/")
 	if path == "" {
@@ -64,7 +65,10 @@ func parseTarget(u *url.URL) (target, error) {
 		segments[i] = name
 	}
 	t := target{}
-	// A noun alone is signed with the link of its parent.
+	// A path that ends with a noun is signed with the link of its parent:
+	//
+	//	/dbs/shop/colls/orders        kind colls, link dbs/shop/colls/orders
+	//	/dbs/shop/colls/orders/docs   kind docs,  link dbs/shop/colls/orders
 	n := len(segments)
 	if n%2 == 0 {
 		t.kind, t.link, t.raw = segments[n-2], strings.Join(segments, "/"), strings.Join(raw, "/")
@@ -78,7 +82,7 @@ func parseTarget(u *url.URL) (target, error) {
 	return t, nil
 }
 
-// classify tells what the segments name and takes the names from them.
+// classify returns the noun that the segments name, and sets the names of t.
 func (t *target) classify(segments []string) noun {
 	word := func(i int, want string) bool { return i < len(segments) && segments[i] == want }
 	n := len(segments)
@@ -123,9 +127,9 @@ func (t *target) classify(segments []string) noun {
 	return nounUnknown
 }
 
-// operation is what is done with a noun.
+// operation is one row of the table of requests: what is done with a noun by a method.
 type operation struct {
-	// name is that of metrics and spans.
+	// name is the operation in metrics, spans and messages.
 	name string
 	// writes says that a read-only key is not enough.
 	writes bool
@@ -169,8 +173,8 @@ const (
 	postBatch  = "batch"
 )
 
-// postKind tells what a POST asks for. A request for a plan carries the headers of
-// a query too.
+// postKind returns what a POST asks for. The order matters: a request for a plan has the headers
+// of a query too.
 func postKind(h http.Header) string {
 	switch {
 	case isTrue(h.Get(headerQueryPlan)):

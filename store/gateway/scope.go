@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// parseKey reads the partition key header: a JSON array with a component for each
-// path. given is false for no header and for an empty array.
+// parseKey reads the partition key header: a JSON array with a component for each path. given
+// is false without a header, and for an empty array.
 func (c *collection) parseKey(text string) (key feed.PartitionKey, given bool, err error) {
 	key, given, err = parsePrefix(text)
 	if given && err == nil && key.Levels() != len(c.info.Spec.PartitionKey) {
@@ -21,7 +21,7 @@ func (c *collection) parseKey(text string) (key feed.PartitionKey, given bool, e
 	return key, given, err
 }
 
-// parsePrefix reads the header without looking at the number of components.
+// parsePrefix reads the header with any number of components.
 func parsePrefix(text string) (key feed.PartitionKey, given bool, err error) {
 	text = strings.TrimSpace(text)
 	if text == "" || text == "[]" {
@@ -34,14 +34,14 @@ func parsePrefix(text string) (key feed.PartitionKey, given bool, err error) {
 	return key, true, nil
 }
 
-// scope is what part of a container a query or feed is about: all the conditions
-// together that headers name.
+// scope is the part of a container that a query or feed reads: the intersection of all
+// conditions in the headers.
 type scope struct {
 	// key is a whole partition key; zero if none is named.
 	key feed.PartitionKey
-	// span are the effective partition keys.
+	// span is the range of effective partition keys.
 	span feed.Range
-	// partitions hold the span, in order.
+	// partitions are the physical partitions that span touches, in order.
 	partitions []store.PartitionInfo
 	// whole says that no header named a part.
 	whole bool
@@ -94,6 +94,8 @@ func (c *collection) narrowToKey(sc *scope, key feed.PartitionKey) error {
 	sc.whole = false
 	epk := key.Hash()
 	switch levels, paths := key.Levels(), len(c.info.Spec.PartitionKey); {
+	// A whole key has one hash; the range ends just behind it. A prefix has the first bytes of
+	// the hashes of all keys that begin with it.
 	case levels == paths:
 		sc.key = key
 		sc.span = feed.Range{Min: epk, Max: epk + "\x00"}
@@ -106,8 +108,8 @@ func (c *collection) narrowToKey(sc *scope, key feed.PartitionKey) error {
 	return nil
 }
 
-// rangeIDs reads range ids, separated by commas; nil if there are none. One that is
-// not of this container is gone: the client reads the ranges again.
+// rangeIDs reads range ids, separated by commas; nil if there are none. An id that this
+// container does not have is gone: the answer 410 makes the client read the ranges again.
 func (c *collection) rangeIDs(text string) ([]uint32, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {
@@ -124,7 +126,7 @@ func (c *collection) rangeIDs(text string) ([]uint32, error) {
 	return numbers, nil
 }
 
-// parseSpan reads a range of effective partition keys; an empty bound is none.
+// parseSpan reads a range of effective partition keys; an empty bound is open.
 func parseSpan(start, end string) (feed.Range, error) {
 	span := all
 	var err error

@@ -11,10 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
-
 	"github.com/millrace/millrace/store"
 )
 
@@ -27,7 +23,7 @@ type Server struct {
 	slots     chan struct{}
 	bodies    *bodyRoom
 	table     map[noun]map[string]operation
-	newKey    func() string // of a write
+	newKey    func() string // returns the key of a write, see commit
 }
 
 // New returns a server for the containers that client finds. Requests are signed
@@ -36,6 +32,10 @@ func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
+	}
+	// Whoever configures one key for Prometheus may think that those of the file go on.
+	if !ring.writes() {
+		cfg.Logger.Warn("no key of the gateway writes, so applications can read only: set gateway.keys.primary too; the configured keys replace the key file as a whole")
 	}
 	s := &Server{
 		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: make(chan struct{}, cfg.RequestsMax),
@@ -106,8 +106,11 @@ func (s *Server) operations(n noun) (map[string]operation, bool) {
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	x := newExchange(w, r)
-	defer s.broken(x)
-	err := s.serve(x)
+	span := x.startSpan()
+	var err error
+	defer func() { x.endSpan(span, err) }()
+	defer s.recoverPanic(x) // before the span ends, which has the status that it answers
+	err = s.serve(x)
 	if err != nil {
 		x.refuse(translate(err))
 	}
@@ -118,9 +121,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// broken ends a request at which a panic came up, which is an error in Millrace: an
-// operator has to know, and the client gets an answer as far as none was begun.
-func (s *Server) broken(x *exchange) {
+// recoverPanic ends a request that panicked. A panic is a fault of Millrace: it is logged for the
+// operator, and the client gets an answer unless one was begun.
+func (s *Server) recoverPanic(x *exchange) {
 	reason := recover()
 	if reason == nil {
 		return
@@ -133,14 +136,15 @@ func (s *Server) broken(x *exchange) {
 	x.fail(refuse(http.StatusInternalServerError, "the request broke; the log of the server says where, by its activity id %s", x.activity))
 }
 
-// serve takes the steps of a request up to its operation.
+// serve takes the steps of a request up to its operation; see the package's documentation for
+// their order.
 func (s *Server) serve(x *exchange) error {
 	t, err := parseTarget(x.r.URL)
 	if err != nil {
 		return err
 	}
 	x.target = t
-	// Who is not known learns nothing, not even what there is.
+	// Before the route: an unknown client gets no answer that tells what exists.
 	access, err := s.authorize(x)
 	if err != nil {
 		return err
@@ -150,45 +154,32 @@ func (s *Server) serve(x *exchange) error {
 		return err
 	}
 	x.op = op
+	x.nameSpan()
 	if op.writes && access != accessWrite {
 		return refuse(http.StatusForbidden, "a read-only key cannot %s; use a key that writes", op.name)
 	}
 	if op.writes && t.database == store.SystemDatabase {
 		return readOnlySystem(op.name)
 	}
-	defer func() { s.bodies.free(x.room) }()
+	defer func() { s.bodies.release(x.room) }()
 	if err := x.readBody(op.bodyMax, s.bodies); err != nil {
 		return err
 	}
-	release, err := s.slot(x.ctx)
+	// After the body: a slow sender holds memory, which is bounded by itself, and no slot.
+	release, err := s.takeSlot(x.ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	ctx, cancel := context.WithTimeout(x.r.Context(), s.cfg.RequestTimeout)
+	ctx, cancel := context.WithTimeout(x.ctx, s.cfg.RequestTimeout)
 	defer cancel()
-	parent := x.r.Header.Get("Traceparent")
-	ctx, span := tracer.Start(store.WithTraceContext(ctx, parent, x.r.Header.Get("Tracestate")), "millrace.gateway "+op.name,
-		trace.WithSpanKind(trace.SpanKindServer))
-	defer span.End()
 	x.ctx = ctx
-	err = op.serve(x)
-	if span.IsRecording() {
-		span.SetAttributes(attribute.String("millrace.activity", x.activity), attribute.String("millrace.container", x.target.container))
-		if err != nil {
-			f := translate(err)
-			span.SetAttributes(attribute.Int("http.response.status_code", f.status))
-			if f.status >= http.StatusInternalServerError {
-				span.RecordError(err)
-				span.SetStatus(codes.Error, err.Error())
-			}
-		}
-	}
-	return err
+	return op.serve(x)
 }
 
-// slot takes one of the places for requests that are carried out.
-func (s *Server) slot(ctx context.Context) (release func(), err error) {
+// takeSlot takes one of the slots for requests that are carried out. It does not wait for one: a
+// client that is told 429 tries again, while a queue would only grow.
+func (s *Server) takeSlot(ctx context.Context) (release func(), err error) {
 	select {
 	case s.slots <- struct{}{}:
 		meters.inFlight.Add(ctx, 1)
@@ -201,9 +192,9 @@ func (s *Server) slot(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// absence looks why an item's container did not answer: a container that is gone is
-// not found, and one that was made anew is another.
-func (s *Server) absence(x *exchange, c *collection, err error) error {
+// explainAbsence replaces the error of a container that did not answer by its cause, if the
+// catalog knows it: the container was deleted, or was deleted and made again.
+func (s *Server) explainAbsence(x *exchange, c *collection, err error) error {
 	if !errors.Is(err, store.ErrUnavailable) && !isType[*store.NoOwnerError](err) {
 		return err
 	}
@@ -219,7 +210,8 @@ func (s *Server) absence(x *exchange, c *collection, err error) error {
 	return err
 }
 
-// parseHeaderInt reads a number of a header; -1 and nothing are zero.
+// parseHeaderInt reads a number from a header. It is zero for -1 and for no header, which mean no
+// limit.
 func parseHeaderInt(text, name string) (int, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {

@@ -16,12 +16,12 @@ import (
 //	version            1 byte
 //	container          8 bytes, its resource id: made anew it is another
 //	scope              4 bytes, a hash of the headers that name a part
-//	partition          4 bytes, the number of the physical partition to go on in
-//	cursor             the position in it; empty at its beginning
+//	partition          4 bytes, the number of the physical partition of the next page
+//	cursor             the position in it; empty for its beginning
 //	checksum           4 bytes, CRC-32 of all before
 //
-// in base64url. It says nothing that the client has not seen, and survives writes,
-// restarts and a partition that moves.
+// in base64url. It holds nothing that the client has not seen, and stays valid over writes,
+// restarts and moves of the partition.
 const feedTokenVersion = 1
 
 const feedTokenHead = 1 + 8 + 4 + 4
@@ -58,12 +58,12 @@ func (c *collection) decodeToken(text string, scopeHash uint32) (feedToken, erro
 	return feedToken{partition: binary.BigEndian.Uint32(body[13:]), cursor: body[feedTokenHead:]}, nil
 }
 
-// hash tells scopes apart.
+// hash returns a hash of the scope, so that a token is not used with other headers.
 func (sc *scope) hash() uint32 {
 	h := fnv.New32a()
 	for _, part := range []string{sc.key.Encoded(), string(sc.span.Min), string(sc.span.Max)} {
 		_, _ = h.Write([]byte(part)) // a hash takes everything
-		_, _ = h.Write([]byte{0xFE})
+		_, _ = h.Write([]byte{0xFE}) // ends a part
 	}
 	for i := range sc.partitions {
 		_, _ = h.Write(binary.BigEndian.AppendUint32(nil, sc.partitions[i].Number))

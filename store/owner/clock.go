@@ -36,15 +36,15 @@ func (p *Partition) noteClock(asked time.Time, shape *feed.Shape) {
 //	own clocks   source at +8 s: deleted 12:00:08    target at -8 s: written 11:59:53, a second later
 //	the server's source: deleted 12:00:00            target: written 12:00:01
 //
-// Where the two differ by no more than the server's was known to, nothing says that they differ, and
-// this machine's counts. So all owners on one machine have one time to the millisecond, however slow
-// the server's answers are:
+// Where the two differ by no more than the error of the server's reading, nothing proves that they
+// differ, and this machine's clock counts. So all owners on one machine have the same time to the
+// millisecond, however slow the server's answers are:
 //
 //	asked 12:00:00.000, the server looked .071, answered .080   the middle, .040, errs by 31 ms
 //
-// It counts too where the server's is not known, and where that is ahead of it by
-// more than ClockAheadMax: one of the two is wrong then, and time that is in the log moves it
-// for good and lets items expire, so the earlier one does less harm.
+// This machine's clock counts too where the server's is not known, and where the server's is
+// ahead of it by more than ClockAheadMax. One of the two is wrong then. A time that is in the
+// log moves the log's time for good and lets items expire, so the earlier clock does less harm.
 func (p *Partition) now() int64 {
 	own, server := p.clocks()
 	if server == 0 || server-own > p.cfg.ClockAheadMax.Milliseconds() {

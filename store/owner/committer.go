@@ -21,7 +21,7 @@ type committer struct {
 func newCommitter(p *Partition) *committer {
 	s := p.state.Load()
 	return &committer{p: p, applier: &applier{
-		p: p.engine, log: p.log, schema: s.schema, last: *s, built: map[uint32]bool{}, hide: p.hide,
+		p: p.engine, log: p.log, schema: s.schema, last: *s, built: map[uint32]bool{}, hide: p.showSchema,
 	}}
 }
 
@@ -118,6 +118,7 @@ func (c *committer) append(ctx context.Context, d *draft, commit *feed.Commit) e
 		panic(fmt.Sprintf("owner: commit decided for LSN %d of %s was stored at %d", d.lsn, c.p.id, lsn))
 	case errors.Is(err, feed.ErrFenced):
 		meters.fenced.Add(ctx, 1)
+		c.p.fenced.Store(true) // before anybody is refused because this process stops
 		d.fail(c.p.notOwner())
 		return fmt.Errorf("partition %s: %w", c.p.id, err)
 	case errors.Is(err, feed.ErrUnknown), ctx.Err() != nil:
@@ -149,8 +150,8 @@ func (c *committer) publish() {
 	c.p.changed.notify()
 }
 
-// hide shows readers a schema in place of the one that was applied.
-func (p *Partition) hide(s *schema) {
+// showSchema shows readers a schema in place of the one that was applied.
+func (p *Partition) showSchema(s *schema) {
 	shown := *p.state.Load()
 	shown.schema = s
 	p.state.Store(&shown)

@@ -55,9 +55,9 @@ func readCondition(text string) (*query.Expr, error) {
 	return query.ParseExprAs(text, alias)
 }
 
-// satisfies refuses a patch whose condition an item does not satisfy, or that takes too
+// checkCondition refuses a patch whose condition an item does not satisfy, or that takes too
 // long to tell.
-func (t *txn) satisfies(op *store.Operation, current *engine.Item) *store.Error {
+func (t *txn) checkCondition(op *store.Operation, current *engine.Item) *store.Error {
 	if op.Condition == "" {
 		return nil
 	}

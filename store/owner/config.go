@@ -81,8 +81,8 @@ type Config struct {
 	// DiskReserve is the free space, in bytes, below which writes are refused with
 	// 507, on the disk of the data directory and on that of the embedded server's
 	// logs. The engine may need 152 MiB at once with its defaults, and on a disk that is
-	// full then its partitions answer nothing until there is room. Default 1 GiB;
-	// negative turns the guard off.
+	// full then its partitions answer nothing until there is room. The load of a snapshot
+	// leaves as much free, and waits until it can. Default 1 GiB; negative turns the guard off.
 	DiskReserve int64 `yaml:"diskReserve"`
 
 	// RuleCacheBytes bounds what all partitions of the process keep in memory of the
@@ -121,8 +121,10 @@ type Config struct {
 	snapshots snapshot.Store
 	others    []snapshot.Store
 
-	// now is the wall clock in unix milliseconds; tests replace it.
-	now func() int64
+	// now is the wall clock in unix milliseconds, and loadReserve the free space, in bytes, that
+	// the load of a snapshot leaves; tests replace them.
+	now         func() int64
+	loadReserve func() int64
 }
 
 // idempotencyWindow is for how long the log remembers an idempotency key. It is
@@ -172,12 +174,21 @@ func (c Config) withDefaults() (Config, error) {
 	if c.DiskReserve == 0 {
 		c.DiskReserve = DiskReserveDefault
 	}
+	if c.loadReserve == nil {
+		reserve := max(c.DiskReserve, 0)
+		c.loadReserve = func() int64 { return reserve }
+	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
 	if c.now == nil {
 		c.now = func() int64 { return time.Now().UnixMilli() }
 	}
+	return c, c.check()
+}
+
+// check names every key whose value cannot be, not only the first.
+func (c *Config) check() error {
 	var errs []error
 	if c.PageItemsMax > pageItemsLimit || c.PageItemsMax < 1 {
 		errs = append(errs, fmt.Errorf("store.pageItemsMax is %d; 1 to %d are allowed", c.PageItemsMax, pageItemsLimit))
@@ -204,5 +215,5 @@ func (c Config) withDefaults() (Config, error) {
 		errs = append(errs, errors.New("store.trimBytes must be at least 1"))
 	}
 	errs = append(errs, c.Snapshots.check())
-	return c, errors.Join(errs...)
+	return errors.Join(errs...)
 }

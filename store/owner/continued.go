@@ -13,9 +13,9 @@ import (
 	"github.com/millrace/millrace/store/snapshot"
 )
 
-// A log may go on from another one, as one that was restored does. It begins behind the LSN
-// at which the other was left, with a genesis that names that, and the engine's entries as
-// of there, in control transactions:
+// A log may continue another one: a restored log does. It begins behind the last LSN that was
+// restored, with a genesis that names the other log and that LSN. Control transactions bring the
+// engine's entries as of there:
 //
 //	LSN n+1   genesis, parent (log, n, checksum)
 //	LSN n+2   state: entries
@@ -24,10 +24,10 @@ import (
 //	LSN n+k+1 the owner's takeover
 //
 // So the state stays a function of the log (I3), wherever it is replayed, and no process
-// needs anything but its log. When a snapshot was taken it is trimmed like any other.
+// needs anything but its log. Once there is a snapshot, such a log is trimmed like any other.
 
-// continued tells whether a log of which nothing was trimmed begins behind another one. The
-// commit is its first then.
+// continued returns the first commit of a log that continues another one and of which nothing
+// was trimmed; nil for any other log.
 func (p *Partition) continued(ctx context.Context, shape *feed.Shape) (*feed.Commit, error) {
 	if shape.Begin() == 1 || shape.First > shape.Begin() {
 		return nil, nil
@@ -42,26 +42,27 @@ func (p *Partition) continued(ctx context.Context, shape *feed.Shape) (*feed.Com
 	return c, nil
 }
 
-// applyState adds entries of the engine that the log goes on from.
+// applyState adds entries of the state that the log continues.
 func (a *applier) applyState(block []byte) error {
 	if err := a.p.LoadMore(snapshot.BlockEntries(block)); err != nil {
 		return fmt.Errorf("state of the log that this one goes on from: %w", err)
 	}
-	// What was read of the engine before knows nothing of these entries.
+	// Both caches were filled from the engine before it had these entries.
 	var err error
 	a.stones = nil
 	a.finished, err = loadFinished(a.p)
 	return err
 }
 
-// beginContinued makes the applier of a log that goes on from another one, which needs no
-// snapshot; nil if the log does not.
+// beginContinued makes the applier of a log that continues another one and so needs no
+// snapshot; nil for any other log.
 func (p *Partition) beginContinued(ctx context.Context, shape *feed.Shape) (*applier, error) {
 	c, err := p.continued(ctx, shape)
 	if c == nil {
 		return nil, err
 	}
 	// All of the state is in the log. What the engine has belongs to something else.
+	p.tellUnfit()
 	if err := p.engine.Clear(); err != nil {
 		return nil, fmt.Errorf("partition %s: clear: %w", p.id, err)
 	}
@@ -69,8 +70,8 @@ func (p *Partition) beginContinued(ctx context.Context, shape *feed.Shape) (*app
 	return a, p.checkWhole(a, shape)
 }
 
-// ParentOf returns what a log goes on from whose first commit is c; false if c is no
-// genesis of such a log.
+// ParentOf returns the parent of a log whose first commit is c; false if c is not the genesis
+// of a log that continues another one.
 func ParentOf(c *feed.Commit) (parent store.Parent, ok bool) {
 	if len(c.Transactions) != 2 {
 		return parent, false
@@ -82,8 +83,8 @@ func ParentOf(c *feed.Commit) (parent store.Parent, ok bool) {
 	return parent, json.Unmarshal(second.Data, &parent) == nil
 }
 
-// Begins tells whether a log begins with c, so that the state behind it can be made of the
-// log alone. No other commit can be applied to nothing.
+// Begins reports whether c is the first commit of a log, so that the state can be built from
+// the log alone. No other commit can be applied to an empty engine.
 func Begins(c *feed.Commit) bool {
 	if c.LSN == 1 {
 		return len(c.Transactions) > 0 && c.Transactions[0].Control != nil && c.Transactions[0].Control.Kind == store.ControlGenesis
@@ -92,7 +93,7 @@ func Begins(c *feed.Commit) bool {
 	return ok && c.Trimmed == c.LSN-1
 }
 
-// Continue returns the first commit of a log that goes on from a partition's state.
+// Continue returns the first commit of a log that continues a partition's state.
 func Continue(id feed.LogID, state *engine.State, parent *store.Parent) (*feed.Commit, error) {
 	data, err := json.Marshal(parent)
 	if err != nil {
@@ -113,12 +114,13 @@ func StateCommit(id feed.LogID, prev feed.Checksum, time int64, trimmed feed.LSN
 	return c
 }
 
-// Replayer makes the state of a partition of commits, in an engine that nobody serves.
+// Replayer builds a partition's state from commits, in an engine that nobody serves. One
+// goroutine uses it.
 type Replayer struct {
 	a *applier
 }
 
-// NewReplayer goes on from what the engine holds.
+// NewReplayer returns a Replayer that continues from what the engine holds.
 func NewReplayer(p *engine.Partition, log *slog.Logger) (*Replayer, error) {
 	state, err := p.State()
 	if err != nil {

@@ -62,8 +62,8 @@ type copyTexts struct {
 	match, set []document.Path
 }
 
-// compile compiles a copy, or finds the one that says the same. What is refused is
-// compiled again when it comes again.
+// compile compiles a copy, or returns an equal one that was compiled before. Refusals are not
+// kept: an equal copy is compiled, and refused, again.
 func (cs *copiers) compile(c *store.Copy) (*copier, *store.Error) {
 	// Looked up by all that the copy says, then by its texts. Compiling a copy for each item
 	// of a repair of 1,000 cost 58,000 allocations, mostly of the parser; this 12,000.
@@ -91,8 +91,8 @@ func (cs *copiers) compile(c *store.Copy) (*copier, *store.Error) {
 	return out, nil
 }
 
-// appendCopy appends all that a copy says, in a form that is equal for equal copies
-// only. Its texts end at texts.
+// appendCopy appends a key that is the same for equal copies only: first all of its texts,
+// which end at texts, then its values. So one key serves both maps of copiers.
 func appendCopy(dst []byte, c *store.Copy) (key []byte, texts int) {
 	text := func(s string) { dst = append(binary.AppendUvarint(dst, uint64(len(s))), s...) }
 	dst = append(dst, byte(c.Action))
@@ -224,7 +224,7 @@ func copyPaths(c *store.Copy) []string {
 // copyGrowth is how much longer a copy usually makes an item, at most.
 const copyGrowth = 256
 
-// wants tells whether an item with this body is the copy's business.
+// wants reports whether the copy applies to an item with this body.
 func (c *copier) wants(body []byte) bool {
 	if c.where != nil && !c.where.True(body) {
 		return false
@@ -238,8 +238,8 @@ func (c *copier) wants(body []byte) bool {
 	return true
 }
 
-// edit appends to dst what the copy makes of a body that it wants, and to undo what
-// leads back; changed is false if the body is as it should be.
+// edit appends to dst the body that the copy makes of one that it wants, and to undo the
+// splices that lead back; changed is false if the body is as it should be.
 func (c *copier) edit(dst []byte, undo []document.Splice, body []byte) (_ []byte, _ []document.Splice, changed bool, refusal *store.Error) {
 	var err error
 	if c.each != nil {
@@ -256,8 +256,8 @@ func (c *copier) edit(dst []byte, undo []document.Splice, body []byte) (_ []byte
 	return dst, undo, changed, refusal
 }
 
-// apply decides what the copy makes of one item: nothing if it is as it should
-// be, or is not the copy's business.
+// apply applies the copy to one item. changed is false if the copy does not apply to the item,
+// or the item is as it should be.
 func (c *copier) apply(t *txn, itemKey []byte, item *engine.Item) (changed bool, refusal *store.Error) {
 	if !c.wants(item.Body) {
 		return false, nil
@@ -274,7 +274,7 @@ func (c *copier) apply(t *txn, itemKey []byte, item *engine.Item) (changed bool,
 	return t.putCopied(itemKey, body, item, undo)
 }
 
-// removeCopied decides that an item goes because what it named is gone.
+// removeCopied removes an item because the item that it named is gone.
 func (t *txn) removeCopied(itemKey []byte, item *engine.Item) {
 	// The item may be what a scan shows, whose memory the next one overwrites.
 	gone := *item
@@ -282,7 +282,7 @@ func (t *txn) removeCopied(itemKey []byte, item *engine.Item) {
 	t.remove(slices.Clone(itemKey), &gone, feed.OpDelete)
 }
 
-// putCopied decides that an item gets a body that copies made.
+// putCopied replaces the body of an item by one that copies made.
 func (t *txn) putCopied(itemKey, body []byte, item *engine.Item, undo []document.Splice) (changed bool, refusal *store.Error) {
 	if refusal := t.put(itemKey, &engine.Item{Key: item.Key, ID: item.ID, Body: body}, item, undo, true); refusal != nil {
 		return false, refusal
@@ -301,8 +301,8 @@ var repairHandler = handler{
 	about: func(r *store.Request) string { return "repairs of pipeline " + r.Repair.Producer.Pipeline },
 }
 
-// decideRepair decides guarded repairs of single items, each by itself. write says whether
-// there is something to commit.
+// decideRepair decides guarded repairs of single items. A refusal of one does not stop the
+// others. write says whether there is something to commit.
 func decideRepair(t *txn, r *store.Repair) (result *store.RepairResult, write bool, refusal *store.Error) {
 	if len(r.Items) == 0 || len(r.Items) > store.ReadManyMax {
 		return nil, false, store.Refuse(store.StatusBadRequest, "a repair has 1 to %d items, this one has %d", store.ReadManyMax, len(r.Items))
@@ -344,6 +344,8 @@ func (t *txn) repairItem(copies *copiers, r *store.RepairItem) (store.Status, *s
 	case store.ETag(item.Position) != r.IfMatch:
 		return store.StatusPreconditionFailed, nil
 	}
+	// One bad copy does not cost the item the copies before it: they are applied, and then
+	// the refusal is the answer.
 	list, uncompiled := copies.compileAll(r.Copies)
 	changed, refusal := t.applyTogether(copies, list, itemKey, item)
 	if refusal != nil && len(list) > 1 {
@@ -403,8 +405,9 @@ func (t *txn) applyTogether(copies *copiers, list []*copier, itemKey []byte, ite
 	return t.putCopied(itemKey, t.arena.keep(body), item, undo)
 }
 
-// applyEach decides copies of which one cannot be made: those before it are made, each
-// by a change of its own, since what is refused may be the sum of them.
+// applyEach applies copies one by one, each as a change of its own, after all of them together
+// were refused. The refusal may be of their sum: each of two copies may fit into the item, and
+// both together not.
 func (t *txn) applyEach(list []*copier, ref store.ItemRef, itemKey []byte) (changed bool, refusal *store.Error) {
 	for _, c := range list {
 		item, err := t.get(ref.Key, ref.ID, itemKey)

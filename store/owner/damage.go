@@ -1,6 +1,7 @@
 package owner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,10 +25,11 @@ type DamagedError struct {
 	// Heal says what an operator can do.
 	Heal string
 
-	stays bool                       // does not heal by itself
-	heals func(context.Context) bool // whether it has, beside what the log shows; nil: that is all
-	need  feed.LSN                   // where the log must end at least to be whole
-	read  feed.Stretch               // cannot be read though the stream lists it; zero if there is none
+	stream string                     // that holds the log
+	stays  bool                       // does not heal by itself
+	heals  func(context.Context) bool // whether it has, beside what the log shows; nil: that is all
+	need   feed.LSN                   // where the log must end at least to be whole
+	read   feed.Stretch               // cannot be read though the stream lists it; zero if there is none
 }
 
 func (e *DamagedError) Error() string {
@@ -41,7 +43,9 @@ func (e *DamagedError) Error() string {
 // damaged returns the damage of the partition's log. Only what works today is offered.
 func (p *Partition) damaged(shape *feed.Shape, format string, args ...any) *DamagedError {
 	e := &DamagedError{Partition: p.id, Reason: fmt.Sprintf(format, args...)}
-	stream := p.id.Stream()
+	// A log that has gone on in a new stream is nowhere but there.
+	stream := cmp.Or(p.feed.Stream(), p.id.AnyStream())
+	e.stream = stream
 	e.Heal = fmt.Sprintf("Restore the stream %s from a backup that is not older, or export the items (millrace export), "+
 		"delete the container, declare it anew and import them", stream)
 	if shape != nil && len(shape.Replicas) > 0 {
@@ -89,7 +93,7 @@ func (p *Partition) lacksSnapshot(shape *feed.Shape) *DamagedError {
 func (e *DamagedError) unreadable() {
 	e.Unreadable = true
 	e.Heal = fmt.Sprintf("Restore the stream %s from a backup that is not older, or start the process that owned the partition before, with its directory: "+
-		"its engine may be whole", e.Partition.Stream())
+		"its engine may be whole", cmp.Or(e.stream, e.Partition.AnyStream()))
 }
 
 // lacking tells why a log cannot be read at an LSN.
@@ -250,7 +254,7 @@ func (s *Server) checkLoop(ctx context.Context) {
 				p.noteShape(before, shape)
 			}
 			p.checkClock()
-			damage := p.judge(known, shape, err)
+			damage := p.damageIn(known, shape, err)
 			if damage == nil {
 				delete(suspects, p)
 				if harm := p.harm.Load(); harm != nil && err == nil && harm.read == (feed.Stretch{}) {
@@ -284,9 +288,9 @@ func (p *Partition) noteShape(before, shape *feed.Shape) {
 // checksMax is how often a log must look damaged before it is believed.
 const checksMax = 3
 
-// judge returns the damage that a stream's shape shows; nil if it shows none, or the shape
+// damageIn returns the damage that a stream's shape shows; nil if it shows none, or the shape
 // is unknown.
-func (p *Partition) judge(known feed.LSN, shape *feed.Shape, err error) *DamagedError {
+func (p *Partition) damageIn(known feed.LSN, shape *feed.Shape, err error) *DamagedError {
 	var mismatch *feed.MismatchError
 	switch {
 	case errors.Is(err, feed.ErrNoLog):
@@ -312,9 +316,17 @@ func (p *Partition) takeWrites(harm *DamagedError) {
 	p.log.Info("the log is whole again; writes are taken")
 }
 
-// refuseWrites says once that the log is damaged, and refuses writes from now on.
+// refuseWrites says once that the log is damaged, and refuses writes from now on. A log may be
+// damaged in turns: while its stream is restored it is gone, and then it is there and too
+// short. What is found last is said, or the operator would look for what has long been mended.
+// But what the scrub found stays until the scrub takes it back: a shape does not show
+// that bytes cannot be read, and so must not end what was said of them.
 func (p *Partition) refuseWrites(damage *DamagedError) {
-	if p.harm.CompareAndSwap(nil, damage) {
+	before := p.harm.Load()
+	if before != nil && (before.read != (feed.Stretch{}) || damage.read != (feed.Stretch{}) || before.Error() == damage.Error()) {
+		return
+	}
+	if p.harm.CompareAndSwap(before, damage) {
 		p.trouble.Store(&store.Error{Status: store.StatusUnavailable, Message: damage.Error()})
 		p.log.Error(damage.Error())
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/heat"
 )
 
 var transactHandler = handler{
@@ -17,10 +18,17 @@ var transactHandler = handler{
 		if refusal := checkTransact(r.Transact); refusal != nil {
 			return &store.Response{Err: refusal}
 		}
-		if len(r.Transact.Ops) == 1 && r.Transact.Ops[0].Kind == store.OpRead {
+		if readsOne(r) {
 			return p.readOne(r.Transact)
 		}
 		return nil
+	},
+	heat: func(_ *Partition, r *store.Request, resp *store.Response) heat.Work {
+		work := heat.Work{Keys: heat.Only(r.Transact.Key)}
+		if resp.Transact != nil {
+			work.Bytes = len(resp.Transact.Results[0].Item.Body)
+		}
+		return work
 	},
 	decide: func(d *decider, t *txn, r *store.Request, _ int) (*store.Response, bool) {
 		d.busyUntil = time.Now().Add(busyFor)
@@ -206,7 +214,7 @@ func (t *txn) patch(op *store.Operation, current *engine.Item) ([]byte, []docume
 	if len(op.Patch) == 0 || len(op.Patch) > store.PatchOpsMax {
 		return nil, nil, store.Refuse(store.StatusBadRequest, "a patch has 1 to %d operations, this one has %d", store.PatchOpsMax, len(op.Patch))
 	}
-	if refusal := t.satisfies(op, current); refusal != nil {
+	if refusal := t.checkCondition(op, current); refusal != nil {
 		return nil, nil, refusal
 	}
 	for i := range op.Patch {

@@ -7,6 +7,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/heat"
 )
 
 // decider decides requests in arrival order against the engine's state and what
@@ -215,10 +216,22 @@ func (d *decider) view() *view {
 func (d *decider) decide(c *call) {
 	d.occupy(c.about)
 	defer d.unoccupy()
+	span := d.p.heat.Begin(heat.Write, !single(c.req))
+	if t, decided := d.decideNow(c); decided {
+		if t != nil {
+			c.changes = len(t.changes)
+		}
+		d.p.measure(span, c.req, t)
+	}
+}
+
+// decideNow decides a request, or postpones it. It returns the transaction that it makes; nil if
+// it makes none.
+func (d *decider) decideNow(c *call) (made *txn, decided bool) {
 	v := d.view()
 	if refusal := d.p.refusing(); refusal != nil {
 		d.draft.refuse(c, refusal)
-		return
+		return nil, true
 	}
 	// What rules make of a page comes on top of what the page writes, and is known only
 	// when it is decided. A page of nine orders whose customers have 800 KB each is 7 MB
@@ -230,25 +243,25 @@ func (d *decider) decide(c *call) {
 		resp, write := c.handler.decide(d, t, c.req, pageItems)
 		if !write {
 			d.draft.reply(c, resp)
-			return
+			return nil, true
 		}
 		if refusal := d.applyRules(t); refusal != nil {
 			d.draft.refuse(c, refusal)
-			return
+			return nil, true
 		}
 		if d.draft.fits(t) {
 			d.draft.add(t, c.req)
 			d.draft.reply(c, resp)
-			return
+			return t, true
 		}
 		if !d.draft.empty() {
 			d.postponed = c // the draft leaves first
-			return
+			return nil, false
 		}
 		if page := resp.PatchMany; page == nil || page.Patched < 2 {
 			d.draft.refuse(c, store.Refuse(store.StatusTooLarge,
 				"the transaction needs about %d bytes in the log, what it replaces included; at most %d are allowed", t.bytes, store.CommitBytesMax))
-			return
+			return nil, true
 		}
 		pageItems = resp.PatchMany.Patched / 2 // what follows from rules was too much
 	}
@@ -265,7 +278,8 @@ func (d *decider) expire() {
 		d.p.log.Error("look for expired items", "partition", d.p.id.String(), "error", err)
 		return
 	}
-	// What follows from rules may be too much for one commit with all of them.
+	// What rules add to the deletes of all of them may be too much for one commit. Then half
+	// of them are tried; the rest follows in the next round.
 	for n := len(refs); n > 0; n /= 2 {
 		t, refusal := d.expireSome(v, refs[:n])
 		switch {
@@ -299,11 +313,11 @@ func (d *decider) expireSome(v *view, refs []engine.ItemRef) (*txn, *store.Error
 	return t, d.applyRules(t)
 }
 
-// heartbeat tells the lease that both goroutines turn: this one, and the committer if
-// it is free; a busy one tells so after its commit.
+// heartbeat tells the lease that both goroutines make progress: this one, and the committer if
+// it is free. A busy committer reports progress itself after its commit.
 func (d *decider) heartbeat() {
-	// The committer's turn is shown by the committer alone: one that hangs in an append does
-	// not take the task, and then the lease hears of no progress.
+	// Only the committer reports for the committer: one that hangs in an append does not take
+	// the task, and then the lease hears of no progress and passes on.
 	select {
 	case d.p.committerTasks <- func(c *committer) { c.p.lease.Progress() }:
 	default:

@@ -40,6 +40,8 @@ func (s *Server) diskLoop(ctx context.Context) {
 			s.cfg.Logger.Error(guard.Message)
 		case free >= s.cfg.DiskReserve+s.cfg.DiskReserve/diskSlack && guard != nil:
 			s.cfg.Logger.Info("the disk has space again; writes are taken", "free", free)
+			// Compared, because a partition may refuse writes for another reason by now, such
+			// as a damaged log, and that does not end when the disk has room.
 			for _, p := range s.partitions() {
 				p.trouble.CompareAndSwap(guard, nil)
 			}
@@ -48,6 +50,8 @@ func (s *Server) diskLoop(ctx context.Context) {
 		if err == nil {
 			meters.diskFree.Record(ctx, free)
 		}
+		// At every tick, not only when the guard begins: partitions are opened meanwhile, and
+		// other reasons to refuse writes end.
 		if guard != nil {
 			for _, p := range s.partitions() {
 				p.trouble.CompareAndSwap(nil, guard)

@@ -38,6 +38,24 @@
 //   - I7: a pipeline's write that leaves an item as it is makes no change, and a
 //     pipeline's change leaves the item's TTL clock.
 //
+// # Who is not the owner
+//
+// NATS delivers a request to every process that has the partition's subject. For a moment those are
+// the owner and one that has lost the lease and does not know it, or still answers what had come. Its 410
+// (store.StatusGone) must not tell a client that nothing happened (I2):
+//
+//	it answers 410 because              the lease      RetryAfter   the client takes it for
+//	it hands the partition over         is valid       set          certain: nothing happened
+//	the same, and the drain hung        has run out    none         silence: asks again by the key
+//	the lease is lost                   is lost        none         the same
+//	another has appended: it is fenced  seems valid    none         the same
+//
+// What makes the first certain: the lease is looked at when the request is here. Another process
+// takes the lease after that, subscribes after that, and does not get what was delivered before. The
+// fourth has found that its lease was worth nothing, so nothing follows from it, and it says so before it
+// refuses anybody for that reason. A write without a key is not answered at all then, so that
+// the owner's answer, if there is one, is the first.
+//
 // # Fan-outs
 //
 // A page of a fan-out (store.PatchMany) is decided like any other request, at
@@ -93,6 +111,29 @@
 // partition there, a late one could name an older snapshot than what the log was trimmed by.
 // So with a directory nothing is trimmed unless no other process can become the owner
 // (Config.Alone). A stream compares, and a pointer never goes back (package snapshot).
+//
+// # Settings
+//
+// The catalog says what is wished, and a watch of it tells the owner. The watch may lag: a
+// process that was cut off takes a partition before it hears what was declared meanwhile, and
+// an older wish would drop a rule with its accumulators, which nobody fills again (I6):
+//
+//	catalog, revision 7: no rule     8: rule r     the watch here is still at 7
+//	log                              8: rule r     7 is refused
+//
+// So the settings in the log carry the revision of the record by which they were decided, and
+// the decider refuses a record with a lower one (store.Settings.Outdates). What is in force
+// was asked for by a record of at most that revision; so whatever is dropped is dropped
+// by a record that came after it, and revisions of a log only rise. Where there are rules or
+// tombstones, a record that changes nothing is noted too. No clock and no fresh
+// read is needed for it: a read may be answered by a leader that was cut off with the owner.
+//
+// An owner that is refused asks the leader for the newest record. If that is too old as well,
+// or the log has no revision, revisions do not compare: an earlier release wrote the settings,
+// the catalog's bucket was made anew, or the container comes from another store. (Or the leader
+// was cut off.) Then the owner writes the record again as it is, by compare-and-set: only the
+// newest can be written so, and only by a quorum. Nobody else puts anything in force meanwhile,
+// so the log takes that record with whatever revision it has.
 //
 // # Time
 //

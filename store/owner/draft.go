@@ -14,6 +14,7 @@ type call struct {
 	about      string               // what it asks for; see Held
 	conditions map[string]condition // of patches, by their texts
 	done       chan *store.Response // holds one; the answer is given once
+	changes    int                  // that it makes; the decider sets it, before the answer
 }
 
 func newCall(r *store.Request, h *handler) *call {

@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/natsd/natstest"
 	"github.com/millrace/millrace/store"
 )
 
@@ -38,7 +42,7 @@ func TestDrain_AWriteIsAnsweredWhileAppendsAreAtHand(t *testing.T) {
 	if err := <-decided; !errors.Is(err, store.ErrNotOwner) {
 		t.Errorf("a write that was decided behind the append: %v", err)
 	}
-	if _, err := first.one(k, create(`{"id":"3","a":"x"}`)); !errors.Is(err, store.ErrNotOwner) || !strings.Contains(err.Error(), "nothing was changed") {
+	if _, err := first.one(k, create(`{"id":"3","a":"x"}`)); !errors.Is(err, store.ErrNotOwner) || !strings.Contains(err.Error(), "nothing was changed") || retryAfter(err) == 0 {
 		t.Errorf("a write that comes during the drain: %v", err)
 	}
 	var local store.Local
@@ -118,5 +122,51 @@ func TestDrain_AWriteIsAnsweredThoughTheDeciderHangs(t *testing.T) {
 	<-ended
 	if err := n.stop(); err != nil {
 		t.Errorf("stop: %v", err)
+	}
+}
+
+// retryAfter is positive where a process says that it still holds the lease.
+func retryAfter(err error) time.Duration {
+	if refused, ok := errors.AsType[*store.Error](err); ok {
+		return refused.RetryAfter
+	}
+	return 0
+}
+
+// NATS gives a write to the fenced owner and to the next one. The first answer wins, so a write that
+// cannot be asked again gets none from the fenced one, also while its lease seems valid.
+func TestI2_AFencedOwnerIsSilentToAWriteWithoutAKey(t *testing.T) {
+	w := newWorld(t, byA)
+	k := pk(t, "x")
+	first := w.start(t.TempDir())
+	first.log.fault(func(context.Context, func() (feed.LSN, error)) (feed.LSN, error) { return 0, feed.ErrFenced })
+	if _, err := first.one(k, create(`{"id":"1","a":"x"}`)); !errors.Is(err, store.ErrNotOwner) || retryAfter(err) != 0 {
+		t.Errorf("the write that finds the fence: %v", err)
+	}
+	if err := first.ended(); !errors.Is(err, feed.ErrFenced) {
+		t.Fatal(err)
+	}
+	nc := natstest.Start(t).NC
+	const end = "end"
+	_, err := nc.Subscribe(store.RequestSubject(w.id), func(m *nats.Msg) {
+		(&Server{nc: nc}).answer(context.Background(), first.Partition, m, false)
+		if err := m.Respond([]byte(end)); err != nil { // behind the answer
+			t.Error(err)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, answered := range map[string]bool{"": false, "once": true} {
+		data := store.AppendRequest(nil, &store.Request{Partition: w.id, Transact: &store.Transact{
+			Key: k, IdempotencyKey: key, Ops: []store.Operation{create(`{"id":"2","a":"x"}`)},
+		}})
+		m, err := nc.RequestWithContext(t.Context(), store.RequestSubject(w.id), data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (string(m.Data) != end) != answered {
+			t.Errorf("a write with the key %q was answered %q", key, m.Data)
+		}
 	}
 }

@@ -42,12 +42,13 @@ func loadFinished(p *engine.Partition) (*finishedFanOuts, error) {
 	return f, nil
 }
 
-// note keeps in mind what a commit says of a record.
+// note keeps what a commit says of a record until the commit is applied. A commit that asks
+// what is finished below a position gets the answer as of the commit before it.
 func (f *finishedFanOuts) note(producer, key string, position feed.Position, done bool) {
 	f.notes = append(f.notes, finishedNote{producer, key, position, done})
 }
 
-// applyNotes takes in what was noted.
+// applyNotes adds to positions what was noted.
 func (f *finishedFanOuts) applyNotes() {
 	for _, n := range f.notes {
 		of := f.positions[n.producer]

@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/heat"
 )
 
 // ruleFor returns the rule to which a pipeline folds, or why it must wait.
@@ -108,7 +109,7 @@ func (t *txn) unchanged(r *rule, delta *accumulator.Delta, digest uint64) *store
 	return nil
 }
 
-// contentOf is what would make groups from nothing.
+// contentOf returns the delta that would make groups from nothing.
 func (r *rule) contentOf(records ruleRecords, groups []accumulator.Group) (*accumulator.Delta, error) {
 	content := r.NewDelta()
 	for _, g := range groups {
@@ -125,6 +126,8 @@ func (r *rule) groupsAfter(snap *engine.Snapshot, after accumulator.Group, limit
 	if after != "" {
 		from = after.AppendEnd(from)
 	}
+	// A group may have records of its members behind its accumulator, and many of them. So
+	// each step reads one record and seeks behind the rest of its group.
 	for len(groups) < limit {
 		found := false
 		for rec, err := range snap.RecordsFrom(recordAccumulator, []byte(r.prefix), from) {
@@ -152,18 +155,22 @@ const (
 )
 
 var groupsHandler = handler{
-	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
-		return p.groups(ctx, r.Groups)
+	read: func(_ context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.groups(r.Groups)
+	},
+	barrier: always,
+	heat: func(_ *Partition, _ *store.Request, resp *store.Response) heat.Work {
+		if resp.Groups == nil {
+			return heat.Work{}
+		}
+		return heat.Work{Bytes: len(resp.Groups.Content)}
 	},
 }
 
 // groups reads accumulators.
-func (p *Partition) groups(ctx context.Context, r *store.ReadGroups) *store.Response {
+func (p *Partition) groups(r *store.ReadGroups) *store.Response {
 	if len(r.Groups) > groupsMax {
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "at most %d groups are read at once, these are %d", groupsMax, len(r.Groups))}
-	}
-	if refusal := p.awaitAppends(ctx); refusal != nil {
-		return &store.Response{Err: refusal}
 	}
 	snap, s := p.snapshot()
 	defer snap.Close()

@@ -3,7 +3,9 @@ package owner
 import (
 	"context"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/heat"
 )
 
 // handler is how a partition answers one kind of request.
@@ -11,10 +13,15 @@ type handler struct {
 	// read answers from a snapshot, beside the decider. nil sends every request to the
 	// decider, and so does a nil answer.
 	read func(ctx context.Context, p *Partition, r *store.Request) *store.Response
+	// barrier says that a read is answered when the appends are resolved that were in flight
+	// when it came; nil: none is.
+	barrier func(r *store.Request) bool
+	// heat tells what a read was; nil: it is of no weight in the heat of the partition.
+	heat func(p *Partition, r *store.Request, resp *store.Response) heat.Work
 
 	// decide decides, on the decider's goroutine, and says whether there is something to
 	// commit. A page of a fan-out changes itemsMax items at most: one that does not fit
-	// into a commit is decided again, with half of them. The others pay no heed to it.
+	// into a commit is decided again, with half of them. The other kinds ignore it.
 	decide func(d *decider, t *txn, r *store.Request, itemsMax int) (resp *store.Response, write bool)
 	// about says what a request asks for, in case that it holds the decider for long.
 	about func(r *store.Request) string
@@ -49,3 +56,40 @@ var handlers = [...]*handler{
 
 // handlerOf returns the handler of a request; nil if it asks for nothing.
 func handlerOf(r *store.Request) *handler { return handlers[r.Kind()] }
+
+// always is handler.barrier of requests that all wait.
+func always(*store.Request) bool { return true }
+
+// single says that a request is one operation, as most are: these are measured by a sample.
+func single(r *store.Request) bool { return r.Transact != nil && len(r.Transact.Ops) == 1 }
+
+// readsOne says that a request is the read of one item.
+func readsOne(r *store.Request) bool { return single(r) && r.Transact.Ops[0].Kind == store.OpRead }
+
+// keysOf are the partition keys of items.
+func keysOf(refs []store.ItemRef) heat.Keys {
+	return heat.Keys{N: len(refs), At: func(i int) feed.PartitionKey { return refs[i].Key }}
+}
+
+// bytesOf is the size of items.
+func bytesOf(items []store.Item) (n int) {
+	for i := range items {
+		n += len(items[i].Body)
+	}
+	return n
+}
+
+// measure counts what the decider has decided. t is nil where it changes nothing.
+func (p *Partition) measure(span heat.Span, r *store.Request, t *txn) {
+	work := heat.Work{Class: heat.Write}
+	if t != nil {
+		work.Bytes = t.bytes
+	}
+	switch {
+	case r.Transact != nil:
+		work.Keys = heat.Only(r.Transact.Key)
+	case t != nil: // what a pipeline changed
+		work.Keys = heat.Keys{N: len(t.changes), At: func(i int) feed.PartitionKey { return t.changes[i].Key }}
+	}
+	p.heat.End(span, work)
+}

@@ -264,6 +264,19 @@ type faultyLog struct {
 	next func(ctx context.Context, appendIt func() (feed.LSN, error)) (feed.LSN, error)
 
 	fails func() bool
+
+	asked []*feed.Shape // answers to the next questions for the log's shape
+}
+
+func (l *faultyLog) Shape(ctx context.Context) (*feed.Shape, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.asked) > 0 {
+		shape := l.asked[0]
+		l.asked = l.asked[1:]
+		return shape, nil
+	}
+	return l.Log.Shape(ctx)
 }
 
 // fault makes f stand for the next append.

@@ -34,10 +34,21 @@ var errGoesOn = errors.New("the log goes on in a new stream")
 // opensAnew says whether a term ended so that the next one begins at once.
 func opensAnew(err error) bool { return errors.Is(err, errHealed) || errors.Is(err, errGoesOn) }
 
-// paysToMove says whether a log that denies purges is worth to be copied: if at least as much
-// goes as is kept. So the cost of a move is bounded by what it frees, and it needs half as
-// much room again as the log has.
+// paysToMove reports whether a log that denies purges is worth copying: it is if at least as
+// much goes as is kept. So a move copies no more than it frees, and needs free space of half
+// of the log's size at most.
 func paysToMove(shape *feed.Shape, frees uint64) bool { return frees >= shape.Bytes/2 }
+
+// moveWhole lets a small log that denies purges go on in a new stream with all that it has. So
+// little is copied at once, and nothing else would move it: of a log of less than a MiB no
+// snapshot is taken at rest, so that none of it may go, and who has finished an upgrade waits
+// for the last stream of the release before.
+func (t *trimmer) moveWhole(ctx context.Context, l *trimming, shape *feed.Shape, now time.Time) error {
+	if !shape.Untrimmable || shape.Bytes >= t.wholeBytes || !l.rests(&t.s.cfg, now) {
+		return nil
+	}
+	return t.move(ctx, l, shape.First-1)
+}
 
 // move brings the move of a log forward, as far as to its closing. Everything up to upTo may
 // go, and nobody reads it.
@@ -63,7 +74,7 @@ func (t *trimmer) move(ctx context.Context, l *trimming, upTo feed.LSN) error {
 			m.Close()
 		}
 		l.retryAt = time.Now().Add(holdsInterval)
-		l.say(why)
+		l.noteHeld(why)
 		return nil
 	}
 	if m == nil {
@@ -75,10 +86,10 @@ func (t *trimmer) move(ctx context.Context, l *trimming, upTo feed.LSN) error {
 	}
 	defer m.Close()
 	if m.First() > upTo+1 {
-		// Who reads what the copy does not have came after it was begun, and is waited for.
+		// A reader of what the copy lacks came after the copy was begun. The move waits for it.
 		_, why := slowest(t.holds[l.p.id], shape, m.First()-1)
 		l.retryAt = time.Now().Add(holdsInterval)
-		l.say("it goes on in a new stream, which begins at LSN " + m.First().String() + ": " + why)
+		l.noteHeld("it goes on in a new stream, which begins at LSN " + m.First().String() + ": " + why)
 		return nil
 	}
 	if err := t.copyUp(ctx, l, m, shape); err != nil {
@@ -133,14 +144,13 @@ func (t *trimmer) copyUp(ctx context.Context, l *trimming, m *feed.Move, shape *
 
 // tellMove shows how far a move is, while it goes on.
 func (t *trimmer) tellMove(l *trimming, m *feed.Move, shape *feed.Shape) {
-	l.say(fmt.Sprintf("it goes on in a new stream, because an earlier release made its stream, which denies purges: %d of %d commits are copied",
+	l.noteHeld(fmt.Sprintf("it goes on in a new stream, because an earlier release made its stream, which denies purges: %d of %d commits are copied",
 		m.Copied()+1-m.First(), max(shape.Last, m.Copied())+1-m.First()))
 	shown := l.state
 	l.p.trim.Store(&shown)
 }
 
-// lacksRoom says why a log cannot be copied from an LSN on: the disk, or what JetStream may
-// take of it, has no room; "" if it has.
+// lacksRoom says that the disk has no room for a copy of a log from an LSN on; "" if it has.
 func (t *trimmer) lacksRoom(shape *feed.Shape, from feed.LSN) string {
 	if from > shape.Last || t.s.cfg.LogDir == "" {
 		return "" // of the disks of other machines JetStream itself tells, by refusing to store

@@ -185,6 +185,37 @@ func TestI2_ALogOfAnEarlierReleaseGoesOn(t *testing.T) {
 	}
 }
 
+// TestMove_DamageNamesTheStreamThatHoldsTheLog: an operator who looks for the old one finds none.
+func TestMove_DamageNamesTheStreamThatHoldsTheLog(t *testing.T) {
+	w := newWorld(t, byA)
+	w.deny()
+	dir := t.TempDir()
+	n := w.start(dir)
+	for i := range 5 {
+		n.mustOne(pk(t, "x"), create(fmt.Sprintf(`{"id":"%d","a":"x"}`, i)))
+	}
+	if err := n.commitTrim(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	n.copySome(4, 100, true)
+	n.endsTerm()
+	n = w.start(dir)
+	stream := w.config().Name
+	if stream == w.id.Stream() {
+		t.Fatalf("the log is in %s still", stream)
+	}
+	unreadable := n.damaged(&feed.Shape{Replicas: []string{"n2"}}, "its log lacks LSN 5")
+	unreadable.unreadable()
+	_, read := n.readLog(t.Context(), 4, &applied{lsn: n.state.Load().lsn, sum: 1}, nil)
+	for _, err := range []error{
+		n.damaged(&feed.Shape{Replicas: []string{"n2"}}, "its log lacks LSN 5"), unreadable, n.lacksStream(), read,
+	} {
+		if text := fmt.Sprint(err); !strings.Contains(text, stream) || strings.Contains(strings.ReplaceAll(text, stream, ""), w.id.Stream()) {
+			t.Errorf("%s; the stream is %s", text, stream)
+		}
+	}
+}
+
 // TestI1_ALateOwnerOfTheOldStreamIsFenced: what it was about to append was not acknowledged,
 // and what its successors acknowledged is there.
 func TestI1_ALateOwnerOfTheOldStreamIsFenced(t *testing.T) {
@@ -249,6 +280,44 @@ func TestI1_ALateOwnerOfTheOldStreamIsFenced(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMove_ASmallLogGoesOnWhole when nobody writes, though none of it may go.
+func TestMove_ASmallLogGoesOnWhole(t *testing.T) {
+	w := newWorld(t, byA)
+	w.deny()
+	dir := t.TempDir()
+	open := func() *trims {
+		n := w.open(dir)
+		n.cfg.snapshots = snapshot.Directory(t.TempDir())
+		if err := n.open(t.Context(), w.info.Partitions[0].Log); err != nil {
+			t.Fatal(err)
+		}
+		n.serve()
+		x := n.trims(keeping(0))
+		x.wholeBytes = restBytesMin
+		return x
+	}
+	x := open()
+	for i := range 5 {
+		x.mustOne(pk(t, "x"), create(fmt.Sprintf(`{"id":"%d","a":"x"}`, i)))
+	}
+	digest := x.digest()
+	x.look(0)
+	if w.closed() {
+		t.Fatal("it is closed under writes")
+	}
+	x.look(long)
+	x.endsTerm()
+	x = open()
+	if first, _ := w.bounds(); w.denied() || first != 1 {
+		t.Errorf("it denies purges: %t, and begins at LSN %d", w.denied(), first)
+	}
+	if got := x.digest(); got != digest || x.read(pk(t, "x"), "0") == "" {
+		t.Errorf("digest %016x, want %016x", got, digest)
+	}
+	x.look(long) // and that is that
+	x.mustOne(pk(t, "x"), create(`{"id":"later","a":"x"}`))
 }
 
 // TestMove_WaitsForWhoReads, for its worth and for room on the disk, and says so.

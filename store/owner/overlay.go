@@ -49,8 +49,8 @@ func newOverlay() *overlay {
 	return &overlay{items: map[string]pendingItem{}, unique: map[string]pendingID{}, records: map[string]pendingRecord{}, targets: map[string][]pendingTarget{}}
 }
 
-// prune forgets what commits up to lsn decided: the engine has it now. It tells r of
-// it.
+// prune forgets what commits up to lsn decided, because the engine has it now, and puts it
+// into r in place of what r read from an older snapshot.
 func (o *overlay) prune(lsn feed.LSN, r *ruleCache) {
 	// By the lists of keys that each commit left: going through the whole overlay at every
 	// commit would cost what is in it, not what goes. A key stays if a later commit has it

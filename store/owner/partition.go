@@ -17,6 +17,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/heat"
 )
 
 // Lease is the right to a physical partition; *leases.Held is one.
@@ -34,6 +35,7 @@ type Lease interface {
 // Log is what a partition needs of its log; *feed.Log is one.
 type Log interface {
 	ID() feed.LogID
+	Stream() string
 	Append(ctx context.Context, after feed.LSN, id feed.CommitID, data []byte) (feed.LSN, error)
 	Read(ctx context.Context, lsn feed.LSN) (*feed.Commit, error)
 	Bounds(ctx context.Context) (first, last feed.LSN, err error)
@@ -74,6 +76,12 @@ type Partition struct {
 	lease  Lease
 	owner  string
 
+	// Set before it is served; nil: not known.
+	container *store.ContainerInfo
+
+	// Owned by open: why the engine's copy goes, until that is told; "" for one that stays.
+	unfit string
+
 	// Between those who ask, the decider and the committer.
 	queries        chan struct{} // a place for each query under way
 	queue          chan *call    // clients' requests and repairs
@@ -87,6 +95,7 @@ type Partition struct {
 	state      atomic.Pointer[applied]
 	inFlight   atomic.Uint64 // LSN of the last append that was begun
 	generation atomic.Uint64 // grows when an append did not happen
+	fenced     atomic.Bool   // another process has appended, whatever the lease says
 	changed    notifier      // tells waiters that state moved
 
 	// Stored by the server's loops, which look at disks, logs and clocks, and by open.
@@ -104,7 +113,8 @@ type Partition struct {
 	// engineScrubbed is of the process's engine. Set before the partition is served.
 	engineScrubbed *atomic.Pointer[store.ScrubState]
 
-	pins pinBook // has a lock of its own
+	pins pinBook     // has a lock of its own
+	heat *heat.Meter // nobody waits for it
 
 	// Stored by Handle, and by the decider.
 	fanOuts    atomic.Int64
@@ -121,6 +131,7 @@ func newPartition(id feed.Partition, cfg Config, log Log, db *engine.Partition, 
 		queue:   make(chan *call, cfg.QueueMax), pages: make(chan *call, cfg.QueueMax), commits: make(chan *draft),
 		deciderTasks: make(chan func(*decider)), committerTasks: make(chan func(*committer)),
 		decided: make(chan struct{}),
+		heat:    heat.New(),
 	}
 }
 
@@ -137,8 +148,8 @@ func (p *Partition) run(ctx context.Context) error {
 	defer unhook()
 	deciding, stopDeciding := context.WithCancel(ctx)
 	defer stopDeciding()
-	// From the first moment of a drain on, whatever the decider is at: a disk that hangs under
-	// it must not keep those waiting who come to an owner on its way out.
+	// As soon as a drain begins, whatever the decider does at that moment: where the disk hangs
+	// under it, callers must not wait for an owner that is leaving.
 	unrefuse := context.AfterFunc(deciding, p.refuseRest)
 	defer unrefuse()
 	c := newCommitter(p)
@@ -190,7 +201,7 @@ func (p *Partition) Handle(ctx context.Context, r *store.Request) (resp *store.R
 			return
 		}
 		if wrong := cmp.Or(p.engine.Caught(recover()), p.engine.Sound()); wrong != nil {
-			resp = p.guard(r, resp, wrong)
+			resp = p.guardAnswer(r, resp, wrong)
 		}
 	}()
 	return p.handle(ctx, r)
@@ -208,7 +219,19 @@ func (p *Partition) handle(ctx context.Context, r *store.Request) *store.Respons
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "the request asks for nothing")}
 	}
 	if h.read != nil {
+		if h.barrier != nil && h.barrier(r) {
+			if refusal := p.awaitAppends(ctx); refusal != nil {
+				return &store.Response{Err: refusal}
+			}
+		}
+		var span heat.Span
+		if h.decide == nil || readsOne(r) { // what goes on to the decider is measured there
+			span = p.heat.Begin(heat.Read, !single(r)) // behind the barrier: waiting is no work
+		}
 		if resp := h.read(ctx, p, r); resp != nil {
+			if h.heat != nil {
+				p.heat.End(span, h.heat(p, r, resp))
+			}
 			return resp
 		}
 	}
@@ -240,14 +263,24 @@ func (p *Partition) trusted(ctx context.Context) bool {
 	}
 }
 
+// notOwner is the answer of a process that speaks for itself alone: it has no RetryAfter.
 func (p *Partition) notOwner() *store.Error {
 	return store.Refuse(store.StatusGone, "this process (%s) no longer owns partition %s", p.owner, p.id)
 }
 
-// closing is the answer to writes that nobody decides any more.
+// closing is the answer to requests that nobody decides any more. It speaks for all processes only
+// while this one is the owner; see "Who is not the owner" in the package's comment.
 func (p *Partition) closing() *store.Error {
-	return store.Refuse(store.StatusGone, "process %s hands partition %s over; nothing was changed", p.owner, p.id)
+	if p.fenced.Load() || !p.lease.Valid() {
+		return p.notOwner()
+	}
+	err := store.Refuse(store.StatusGone, "process %s hands partition %s over; nothing was changed", p.owner, p.id)
+	err.RetryAfter = handoverPause
+	return err
 }
+
+// handoverPause is when to ask again for a partition that is handed over.
+const handoverPause = 200 * time.Millisecond
 
 // asServer is made once: spans are begun even if nobody collects them.
 var asServer = []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer)}
@@ -260,10 +293,10 @@ func (p *Partition) viaDecider(ctx context.Context, r *store.Request, h *handler
 		p.fanOuts.Add(1)
 		defer p.fanOuts.Add(-1)
 	}
-	_, span := tracer.Start(store.WithTraceContext(ctx, r.TraceParent, r.TraceState), "millrace.commit", asServer...)
+	span := p.startCommit(ctx, r)
 	defer span.End()
 	if span.IsRecording() {
-		span.SetAttributes(attribute.String("millrace.partition", p.id.String()))
+		store.DescribeRequest(span, r, p.container)
 		sent := *r
 		r = &sent
 		r.TraceParent, r.TraceState = store.TraceContext(trace.ContextWithSpan(ctx, span))
@@ -278,12 +311,31 @@ func (p *Partition) viaDecider(ctx context.Context, r *store.Request, h *handler
 		if resp.Err != nil && resp.Err.Status == store.StatusFenced {
 			meters.fenced.Add(ctx, 1)
 		}
-		if resp.Err != nil && span.IsRecording() {
-			span.SetStatus(codes.Error, resp.Err.Message)
+		if span.IsRecording() {
+			describeCommit(span, c, resp)
 		}
 		return resp
 	case <-ctx.Done():
 		return &store.Response{Err: errOutcome}
+	}
+}
+
+// startCommit begins the span of a request for the decider. What only reads has one if its asker
+// has: loops that look after something ask without.
+func (p *Partition) startCommit(ctx context.Context, r *store.Request) trace.Span {
+	if r.TraceParent == "" && !r.Writes() {
+		return store.NoSpan
+	}
+	_, span := tracer.Start(store.WithTraceContext(ctx, r.TraceParent, r.TraceState), "millrace.commit", asServer...) //nolint:spancheck // the caller ends it
+	return span                                                                                                       //nolint:spancheck // the caller ends it
+}
+
+// describeCommit gives a span what came of a call.
+func describeCommit(span trace.Span, c *call, resp *store.Response) {
+	store.DescribeAnswer(span, resp, nil)
+	span.SetAttributes(attribute.Int("millrace.changes", c.changes))
+	if resp.Err != nil {
+		span.SetStatus(codes.Error, resp.Err.Message)
 	}
 }
 

@@ -135,8 +135,15 @@ func (t *txn) recordPage(r *store.PatchMany, f *fanOut, finished feed.Position) 
 	t.setRecord(recordFanOut, fanOutKey(r.Producer, r.Source), f.encode())
 }
 
-// advance returns the progress from which a request goes on, nil if a newer one
-// took its place, and whether the request's version is new here.
+// advance returns the progress from which a request goes on, nil if a newer version of the
+// source was here before, and whether the request's version is new here.
+//
+//	recorded           request   goes on
+//	nothing            v7        from the start with v7, fresh
+//	v7, cursor at m    v7        from m with v7
+//	v7, cursor at m    v5        not at all
+//	v7, done           v9        from the start with v9, fresh
+//	v7, cursor at m    v9        from m to the end with v9, then from the start up to m, fresh
 func advance(recorded *fanOut, r *store.PatchMany, lsn feed.LSN) (progress *fanOut, fresh bool) {
 	switch {
 	case recorded == nil:
@@ -149,8 +156,8 @@ func advance(recorded *fanOut, r *store.PatchMany, lsn feed.LSN) (progress *fanO
 	case recorded.Done:
 		return &fanOut{Position: r.Position, Planted: lsn}, true
 	}
-	// The scan is under way with older values: it goes on from where it is with
-	// the newer ones, to the end, and then round to here.
+	// Not from the start: a source that changes faster than its fan-out runs would begin
+	// again and again, and the items at the end would never get any of its values.
 	return &fanOut{Position: r.Position, Planted: lsn, Cursor: recorded.Cursor, Takeover: recorded.Cursor}, true
 }
 
@@ -164,6 +171,8 @@ func (p *page) run() *store.Error {
 	if !p.req.Scope.Key.IsZero() {
 		p.prefix = engine.LogicalPrefix(p.req.Scope.Key)
 	}
+	// At most twice: to the end of the scope, and from its start to where a newer version of
+	// the source took over.
 	for {
 		full, refusal := p.sweep()
 		if p.cursor != nil {

@@ -32,7 +32,7 @@ const (
 	youngShare = 8
 )
 
-// pinBook is who waits for a pin, and what is read of pinned snapshots.
+// pinBook holds who waits for a pin, and the pinned snapshots that are read.
 type pinBook struct {
 	asked chan<- struct{} // wakes who takes snapshots; nil where nobody does
 
@@ -51,11 +51,14 @@ type pinWant struct {
 	at      time.Time // of the answer
 }
 
-// want returns the wish of a holder, which stands until it is taken back.
+// want returns the wish of a holder, which stands until forget. A holder asks again and again
+// while a snapshot is taken; all of its requests share one wish.
 func (b *pinBook) want(r *store.PinSnapshot) *pinWant {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	w := b.wants[r.Holder]
+	// The holder gave up before the answer was there. The pin in it may have been released, or
+	// have lapsed, since.
 	if w != nil && !w.at.IsZero() && time.Since(w.at) > pinForgotten {
 		w = nil
 	}
@@ -69,7 +72,7 @@ func (b *pinBook) want(r *store.PinSnapshot) *pinWant {
 	return w
 }
 
-// forget takes a wish back.
+// forget removes a wish, unless the holder has a newer one.
 func (b *pinBook) forget(w *pinWant) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -158,8 +161,8 @@ func (p *Partition) pin(ctx context.Context, r *store.PinSnapshot) *store.Respon
 		_ = p.notePins(ctx) // it is logged
 		return &store.Response{Pin: &store.PinResult{}}
 	}
-	// Whoever asks again, because an answer was lost, goes on with the pin that there is.
-	pin, err := snapshot.ExtendPin(ctx, p.cfg.snapshots, p.id, r.Holder, time.Now().Add(store.PinFor))
+	// A holder whose answer was lost asks again, and keeps the pin that it has.
+	pin, err := snapshot.ExtendPin(ctx, p.cfg.snapshots, p.id, r.Holder, time.Now().Add(store.PinAsked))
 	if err == nil {
 		_ = p.notePins(ctx) // it is logged
 		return &store.Response{Pin: pinResult(&pin)}
@@ -200,8 +203,8 @@ func (p *Partition) pinFailed(err error) *store.Response {
 	return &store.Response{Err: store.Refuse(store.StatusUnavailable, "partition %s: no snapshot can be pinned: %v", p.id, err)}
 }
 
-// servePins answers those who wait for a pin. One goroutine calls it, that which takes
-// snapshots.
+// servePins answers the holders that wait for a pin. Only snapshotLoop calls it, because it
+// may take a snapshot, and those of one process are taken one after the other.
 func (s *Server) servePins(ctx context.Context) {
 	for _, p := range s.partitions() {
 		wants := p.pins.waiting()
@@ -209,7 +212,6 @@ func (s *Server) servePins(ctx context.Context) {
 			continue
 		}
 		s.servePin(ctx, p, wants)
-		_ = p.notePins(ctx) // it is logged
 	}
 }
 
@@ -241,12 +243,13 @@ func (s *Server) servePin(ctx context.Context, p *Partition, wants []*pinWant) {
 		case !trimmed && w.request.LogMax > 0 && shape.Bytes/2 <= m.Bytes:
 			p.pins.answer(w, &store.Response{Pin: &store.PinResult{State: store.PinLog, LogBytes: shape.Bytes, HeldBytes: m.Bytes}})
 		default:
-			pin, err := snapshot.PinSnapshot(ctx, s.cfg.snapshots, m, w.request.Holder, items, time.Now().Add(store.PinFor))
+			pin, err := snapshot.PinSnapshot(ctx, s.cfg.snapshots, m, w.request.Holder, items, time.Now().Add(store.PinAsked))
 			if err != nil {
 				p.pins.answer(w, p.pinFailed(err))
 				continue
 			}
 			p.log.Info("snapshot pinned", "holder", pin.Holder, "lsn", uint64(pin.LSN), "items", pin.Items)
+			_ = p.notePins(ctx) // before the answer: who has it may ask for status, or for a page, at once
 			result := pinResult(&pin)
 			result.Trimmed, result.LogBytes, result.HeldBytes = trimmed, shape.Bytes, m.Bytes
 			p.pins.answer(w, &store.Response{Pin: result})
@@ -264,7 +267,7 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 	if err != nil {
 		return nil, 0, err
 	}
-	if len(all) > 0 && all[0].Log == shape.Log && s.cfg.Snapshots.young(all[0], p.state.Load().lsn, shape.Bytes) {
+	if len(all) > 0 && all[0].Log == shape.Log && s.cfg.Snapshots.young(all[0], p.state.Load().lsn, shape) {
 		// Each part is compared with its checksum. One that is damaged is no use to anybody.
 		items, err := snapshot.OpenItems(s.cfg.snapshots, all[0]).Count(ctx, func(int) {})
 		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
@@ -283,11 +286,9 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 }
 
 // young tells whether little was written since a snapshot.
-func (c *SnapshotConfig) young(m *snapshot.Manifest, at feed.LSN, logBytes uint64) bool {
-	if m.LSN == at {
-		return true
-	}
-	return logBytes >= m.LogBytes && logBytes-m.LogBytes <= min(max(restBytesMin, m.Bytes/youngShare), uint64(c.LogBytes))
+func (c *SnapshotConfig) young(m *snapshot.Manifest, at feed.LSN, log *feed.Shape) bool {
+	return m.LSN == at ||
+		grownSince(m.LSN, m.LogBytes, at, log.First, log.Bytes) <= min(max(restBytesMin, m.Bytes/youngShare), uint64(c.LogBytes))
 }
 
 var pinnedHandler = handler{
@@ -336,7 +337,8 @@ func (p *Partition) pinnedItems(ctx context.Context, r *store.ReadPinned) (*snap
 	}
 	pin, ok := p.pins.held(r.Holder)
 	if !ok || pin.ID != r.ID {
-		// Another owner may have pinned it. Not to know is no reason to say that it is gone.
+		// Another owner may have pinned it. "Gone" makes the reader begin anew, so it is said
+		// only after the pointer was read.
 		if err := p.notePins(ctx); err != nil {
 			return nil, err
 		}
@@ -345,7 +347,7 @@ func (p *Partition) pinnedItems(ctx context.Context, r *store.ReadPinned) (*snap
 	if !ok || pin.ID != r.ID {
 		return nil, snapshot.ErrNotFound
 	}
-	// Not at each page: it writes and syncs the pointer.
+	// Not at each page: an extension writes and syncs the pointer.
 	if time.Until(pin.Until) < store.PinFor/2 {
 		if _, err := snapshot.ExtendPin(ctx, p.cfg.snapshots, p.id, r.Holder, time.Now().Add(store.PinFor)); err != nil {
 			return nil, err
@@ -362,6 +364,7 @@ func (p *Partition) pinnedItems(ctx context.Context, r *store.ReadPinned) (*snap
 	if err != nil {
 		return nil, err
 	}
+	// The manifest was read without the lock: another page may have opened the same snapshot.
 	p.pins.mu.Lock()
 	defer p.pins.mu.Unlock()
 	if p.pins.open == nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
 )
@@ -101,6 +102,50 @@ func TestI4_PinnedItemsAreTheSameForEveryReader(t *testing.T) {
 	}
 	if _, err := ct.ReadPinned(t.Context(), p, store.ReadPinned{Holder: "h", ID: pin.ID}); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("what was released is read: %v", err)
+	}
+}
+
+// TestPin_ThatNobodyReadsFromLapsesSoon: who asked for it may have died before he told anybody.
+// To ask again makes it no shorter than reading from it did.
+func TestPin_ThatNobodyReadsFromLapsesSoon(t *testing.T) {
+	c := newCluster(t)
+	c.cfg.Snapshots = owner.SnapshotConfig{Directory: t.TempDir(), LogBytes: 1, Rest: time.Hour}
+	p := newThings(t, c)
+	ct := c.container(c.process("a", t.TempDir()).client, "things")
+	upsertItems(t, ct, 5, 1)
+	until := func() (left time.Duration) {
+		t.Helper()
+		poll.Until(t, func() error {
+			status, err := ct.Status(t.Context(), p)
+			if err != nil {
+				return err
+			}
+			if len(status.Pins) != 1 {
+				return fmt.Errorf("pins %+v", status.Pins)
+			}
+			left = time.Until(status.Pins[0].Until)
+			return nil
+		})
+		return left
+	}
+	var pin *store.PinResult
+	ask := func() {
+		t.Helper()
+		var err error
+		if pin, err = ct.PinSnapshot(t.Context(), p, store.PinSnapshot{Holder: "h"}); err != nil || pin.State != store.PinReady {
+			t.Fatalf("pinned %+v, %v", pin, err)
+		}
+	}
+	for range 2 {
+		ask()
+		if left := until(); left <= 0 || left > store.PinAsked {
+			t.Errorf("asked for: it lasts for another %s", left)
+		}
+	}
+	pinnedItems(t, ct, p, "h", pin, pin.Items)
+	ask()
+	if left := until(); left <= store.PinFor/2 {
+		t.Errorf("read from: it lasts for another %s", left)
 	}
 }
 

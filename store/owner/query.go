@@ -5,12 +5,26 @@ import (
 	"errors"
 
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/heat"
 	"github.com/millrace/millrace/store/queryrun"
 )
 
 var queryHandler = handler{
 	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
 		return p.query(ctx, r.Query)
+	},
+	heat: func(p *Partition, r *store.Request, resp *store.Response) heat.Work {
+		var work heat.Work
+		if r.Query.Key.Levels() == len(p.state.Load().schema.key) { // a prefix names many keys
+			work.Keys = heat.Only(r.Query.Key)
+		}
+		if resp.Query != nil {
+			work.Took = resp.Query.Metrics.Time // without the wait for a place
+			for i := range resp.Query.Rows {
+				work.Bytes += len(resp.Query.Rows[i].Body)
+			}
+		}
+		return work
 	},
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/heat"
 )
 
 const (
@@ -92,17 +93,16 @@ func (p *Partition) awaitAppends(ctx context.Context) *store.Error {
 }
 
 var readHandler = handler{
-	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response { return p.read(ctx, r.Read) },
+	read:    func(_ context.Context, p *Partition, r *store.Request) *store.Response { return p.read(r.Read) },
+	barrier: func(r *store.Request) bool { return r.Read.Barrier },
+	heat: func(_ *Partition, r *store.Request, resp *store.Response) heat.Work {
+		return heat.Work{Bytes: bytesOf(resp.Read), Keys: keysOf(r.Read.Refs)}
+	},
 }
 
-func (p *Partition) read(ctx context.Context, r *store.ReadItems) *store.Response {
+func (p *Partition) read(r *store.ReadItems) *store.Response {
 	if len(r.Refs) > store.ReadManyMax {
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
-	}
-	if r.Barrier {
-		if refusal := p.awaitAppends(ctx); refusal != nil {
-			return &store.Response{Err: refusal}
-		}
 	}
 	snap, s := p.snapshot()
 	defer snap.Close()
@@ -124,17 +124,18 @@ func (p *Partition) read(ctx context.Context, r *store.ReadItems) *store.Respons
 }
 
 var versionsHandler = handler{
-	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
-		return p.versions(ctx, r.Versions)
+	read: func(_ context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.versions(r.Versions)
+	},
+	barrier: always,
+	heat: func(_ *Partition, r *store.Request, _ *store.Response) heat.Work {
+		return heat.Work{Keys: keysOf(r.Versions.Refs)}
 	},
 }
 
-func (p *Partition) versions(ctx context.Context, r *store.ReadVersions) *store.Response {
+func (p *Partition) versions(r *store.ReadVersions) *store.Response {
 	if len(r.Refs) > store.ReadManyMax {
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
-	}
-	if refusal := p.awaitAppends(ctx); refusal != nil {
-		return &store.Response{Err: refusal}
 	}
 	snap, _ := p.snapshot()
 	defer snap.Close()
@@ -156,15 +157,18 @@ func (p *Partition) versions(ctx context.Context, r *store.ReadVersions) *store.
 }
 
 var scanHandler = handler{
-	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response { return p.scan(ctx, r.Scan) },
+	read:    func(_ context.Context, p *Partition, r *store.Request) *store.Response { return p.scan(r.Scan) },
+	barrier: func(r *store.Request) bool { return r.Scan.Barrier },
+	heat: func(_ *Partition, r *store.Request, resp *store.Response) heat.Work {
+		work := heat.Work{Keys: heat.Only(r.Scan.Key)}
+		if resp.Scan != nil {
+			work.Bytes = bytesOf(resp.Scan.Items)
+		}
+		return work
+	},
 }
 
-func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
-	if r.Barrier {
-		if refusal := p.awaitAppends(ctx); refusal != nil {
-			return &store.Response{Err: refusal}
-		}
-	}
+func (p *Partition) scan(r *store.Scan) *store.Response {
 	itemsMax := r.ItemsMax
 	if itemsMax <= 0 {
 		itemsMax = scanItemsDefault
@@ -214,6 +218,9 @@ func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
 
 var countHandler = handler{
 	read: func(_ context.Context, p *Partition, r *store.Request) *store.Response { return p.count(r.Count) },
+	heat: func(_ *Partition, r *store.Request, _ *store.Response) heat.Work {
+		return heat.Work{Keys: heat.Only(r.Count.Key)}
+	},
 }
 
 func (p *Partition) count(r *store.Scope) *store.Response {
@@ -252,7 +259,7 @@ func (p *Partition) status() *store.Response {
 	if taken := p.copied.Load(); taken != nil && (taken.LSN > 0 || taken.Failed != "") {
 		st.Snapshot = taken
 	}
-	st.Pins = p.pins.last()
+	st.Pins, st.Heat = p.pins.last(), p.heat.Report()
 	if why := p.closedFor.Load(); why != nil {
 		st.Refusing, st.Unreadable = why.Message, true
 		return &store.Response{Status: st}

@@ -34,7 +34,8 @@ type producerState struct {
 	Position feed.Position
 }
 
-// decodeProducer reads what encode wrote; the zero state from nothing.
+// decodeProducer reads what encode wrote. Fields behind the end of value are zero, so no
+// record at all is the zero state.
 func decodeProducer(value []byte) (s producerState) {
 	for _, field := range [...]func(uint64){
 		func(v uint64) { s.Epoch = v },

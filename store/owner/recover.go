@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/snapshot"
 )
 
 // SupersededError says that the log was taken over under a newer lease.
@@ -35,7 +36,7 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 			return err
 		}
 		if a.damage != nil {
-			p.show(a)
+			p.showApplied(a)
 			return a.damage
 		}
 		// Each time: the owner before this one may have closed the log meanwhile.
@@ -53,7 +54,7 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 		// its way: apply that, and try again. Its takeover, if it was one, ends the loop by
 		// its epoch (SupersededError).
 	}
-	p.show(a)
+	p.showApplied(a)
 	p.checkClock()
 	last := a.last
 	p.log.Info("partition opened", "lsn", uint64(last.lsn), "epoch", p.lease.Epoch(),
@@ -61,8 +62,8 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 	return nil
 }
 
-// show makes what was applied the state that readers see.
-func (p *Partition) show(a *applier) {
+// showApplied makes what was applied the state that readers see.
+func (p *Partition) showApplied(a *applier) {
 	a.last.schema = a.schema
 	last := a.last
 	p.state.Store(&last)
@@ -89,7 +90,7 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	p.logBytes.Store(shape.Bytes)
 	p.shape.Store(shape)
 	if state.Applied == 0 { // an engine that has nothing
-		return p.begin(ctx, shape)
+		return p.beginState(ctx, shape)
 	}
 	end := shape.Last
 	// Found is what the engine had applied when it stopped; State is that, or
@@ -113,26 +114,38 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 	if shape.Missing != nil && p.engine.Kept() {
 		state = found // what the log lacks behind the last sync is in the engine
 	}
-	return p.from(state, shape)
+	return p.resumeFrom(state, shape)
 }
 
-// rebuild makes the applier of a partition of which the engine holds what cannot be gone
-// on with. From a log that begins at 1 all can be made again. Of one that was trimmed the
-// engine may be the last that holds anything: it is thrown away by the load of a snapshot
-// that was found to be whole, and by nothing else.
+// rebuild makes the applier of a partition whose engine holds a state from which nothing can
+// continue. A log that begins at 1 can make everything again, so the engine is emptied. Behind
+// a trimmed log the engine may be the last that holds anything: only the load of a snapshot
+// that was found to be whole, and for which there is room, empties it.
 func (p *Partition) rebuild(ctx context.Context, shape *feed.Shape, reason string) (*applier, error) {
-	p.log.Warn("the engine's copy of the partition is thrown away and rebuilt from the log", "reason", reason)
+	p.unfit = reason
 	if shape.Begin() == 1 {
+		p.tellUnfit()
 		if err := p.engine.Clear(); err != nil {
 			return nil, fmt.Errorf("partition %s: clear: %w", p.id, err)
 		}
 	}
-	return p.begin(ctx, shape)
+	return p.beginState(ctx, shape)
 }
 
-// begin makes the applier of a partition of which the engine holds nothing that counts.
-func (p *Partition) begin(ctx context.Context, shape *feed.Shape) (*applier, error) {
-	state, err := p.load(ctx, shape)
+// tellUnfit logs that the engine's copy goes, right before it does: an opening that is tried again
+// and again, because the disk lacks room, throws nothing away.
+func (p *Partition) tellUnfit() {
+	if p.unfit == "" {
+		return
+	}
+	p.log.Warn("the engine's copy of the partition is thrown away and rebuilt from the log", "reason", p.unfit)
+	p.unfit = ""
+}
+
+// beginState makes the applier of a partition whose engine is empty, or holds what does not count:
+// from a snapshot, from the entries in a log that continues another one, or from LSN 1.
+func (p *Partition) beginState(ctx context.Context, shape *feed.Shape) (*applier, error) {
+	state, err := p.loadSnapshot(ctx, shape)
 	if err != nil {
 		return nil, err
 	}
@@ -142,12 +155,12 @@ func (p *Partition) begin(ctx context.Context, shape *feed.Shape) (*applier, err
 		}
 		return nil, p.lacksSnapshot(shape)
 	}
-	return p.from(state, shape)
+	return p.resumeFrom(state, shape)
 }
 
-// from makes the applier that goes on from a state of the engine, the zero one if it
-// holds nothing.
-func (p *Partition) from(state engine.State, shape *feed.Shape) (a *applier, err error) {
+// resumeFrom makes the applier that continues from a state of the engine, the zero state if the
+// engine is empty.
+func (p *Partition) resumeFrom(state engine.State, shape *feed.Shape) (a *applier, err error) {
 	a = &applier{p: p.engine, log: p.log}
 	if state.Applied > 0 {
 		if a.schema, err = compileSettings(state.Settings); err != nil {
@@ -158,9 +171,10 @@ func (p *Partition) from(state engine.State, shape *feed.Shape) (a *applier, err
 	return a, p.checkWhole(a, shape)
 }
 
-// checkWhole compares what the log has with what the engine needs of it. What it lacks
-// behind the last commit that the engine holds is lost to this process; what it
-// lacks before is in the engine, so that reads may go on.
+// checkWhole compares what the log has with what the engine needs of it:
+//
+//	the log lacks 5 to 7, the engine ends at 9    the engine has them: reads go on
+//	the log lacks 5 to 7, the engine ends at 4    they are lost to this process: no reads
 func (p *Partition) checkWhole(a *applier, shape *feed.Shape) error {
 	if len(shape.Missing) == 0 {
 		return nil
@@ -278,4 +292,35 @@ func (p *Partition) takeOver(ctx context.Context, a *applier) error {
 		return fmt.Errorf("partition %s: apply takeover: %w", p.id, err)
 	}
 	return nil
+}
+
+// loadInto loads a snapshot into the engine. The error is *engine.NoRoomError where the disk
+// lacks room for it.
+func (p *Partition) loadInto(ctx context.Context, from snapshot.Store, m *snapshot.Manifest, shape *feed.Shape) error {
+	told := false
+	opt := engine.LoadOptions{
+		Bytes: int64(m.Bytes), Reserve: p.cfg.loadReserve(),
+		Progress: func(waits bool) error {
+			if waits && !told {
+				told = true
+				p.log.Info("a snapshot waits until others are loaded", "lsn", uint64(m.LSN), "bytes", m.Bytes)
+			}
+			p.lease.Progress()
+			return ctx.Err()
+		},
+	}
+	// Before the snapshot is read: where there is no room this is tried again and again.
+	if err := p.engine.LoadRoom(opt); err != nil {
+		return err
+	}
+	// Load empties the engine first, and what is in it may be all that there is. Where it holds
+	// nothing a damaged snapshot takes nothing away, and reading it twice would be half the work.
+	before, unknown := p.engine.State()
+	if shape.Begin() > 1 && (unknown != nil || before.Applied > 0) {
+		if err := snapshot.Verify(ctx, from, m, func() error { return opt.Progress(false) }); err != nil {
+			return err
+		}
+	}
+	p.tellUnfit()
+	return snapshot.Load(ctx, from, m, p.engine, opt)
 }

@@ -48,8 +48,8 @@ func (s *Server) Engine() *engine.DB {
 	return s.home.db
 }
 
-// enter returns the home, for whose use done is to be called; nil while another is
-// made.
+// enter returns the home and counts a user of it, who calls users.Done in the end; nil while
+// another home is made.
 func (s *Server) enter() *home {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,9 +134,9 @@ func (p *Partition) rebuilding(wrong error) *store.Error {
 	}
 }
 
-// guard replaces an answer that may rest on damaged blocks. It keeps the answer to a
+// guardAnswer replaces an answer that may rest on damaged blocks. It keeps the answer to a
 // write that happened, which was decided before the damage was found.
-func (p *Partition) guard(r *store.Request, resp *store.Response, wrong error) *store.Response {
+func (p *Partition) guardAnswer(r *store.Request, resp *store.Response, wrong error) *store.Response {
 	switch {
 	case resp == nil:
 	case !r.Reads() && resp.Err == nil && (resp.Transact == nil || !resp.Transact.Failed):
@@ -147,25 +147,36 @@ func (p *Partition) guard(r *store.Request, resp *store.Response, wrong error) *
 	return &store.Response{Err: p.rebuilding(wrong)}
 }
 
-// standIn answers for a partition that is being rebuilt: that it is.
+// lacksRoom is the answer of a partition whose snapshot cannot be loaded for now.
+func (p *Partition) lacksRoom(lacks *engine.NoRoomError) *store.Error {
+	return &store.Error{
+		Status: store.StatusInsufficientDisk, RetryAfter: rebuildingRetry,
+		Message: fmt.Sprintf("partition %s answers nothing until the disk has room for its snapshot: %v. %d MiB of that stay free (store.diskReserve). It is tried again every %s",
+			p.id, lacks, p.cfg.loadReserve()>>20, p.cfg.CheckInterval),
+	}
+}
+
+// standIn answers the requests for a partition that is being rebuilt, or that waits for room: it
+// refuses them with that reason.
 type standIn struct {
 	s   *Server
 	p   *Partition
 	sub *subscription
 }
 
-func (s *Server) newStandIn(ctx context.Context, id feed.Partition, held *leases.Held, wrong error) *standIn {
+// newStandIn begins to refuse the requests for a partition with what why returns.
+func (s *Server) newStandIn(ctx context.Context, id feed.Partition, held *leases.Held, why func(*Partition) *store.Error) *standIn {
 	logID, _ := s.logOf(id)
 	p := newPartition(id, s.cfg, noLog{id: logID}, nil, held, s.leases.Holder())
 	p.state.Store(&applied{})
-	p.closedFor.Store(p.rebuilding(wrong))
+	p.closedFor.Store(why(p))
 	o := &standIn{s: s, p: p}
 	if s.cfg.Local != nil {
 		s.cfg.Local.Add(id, p)
 	}
 	var err error
 	if o.sub, err = s.subscribe(ctx, p); err != nil {
-		p.log.Warn("a partition that is rebuilt cannot say so", "error", err)
+		p.log.Warn("a partition that is closed cannot say why", "error", err)
 	}
 	return o
 }
@@ -186,7 +197,8 @@ func (o *standIn) stop() {
 }
 
 // own serves one partition for as long as its lease is held, on one engine after the
-// other.
+// other. The error is a *engine.NoRoomError where its snapshot finds no room here and another
+// process may have some.
 func (s *Server) own(ctx context.Context, held *leases.Held) error {
 	id, err := partitionOf(held.Resource())
 	if err != nil {
@@ -194,6 +206,7 @@ func (s *Server) own(ctx context.Context, held *leases.Held) error {
 	}
 	var stand *standIn
 	defer func() { stand.stop() }()
+	tries := 0 // that found no room
 	for {
 		h := s.enter()
 		if h == nil {
@@ -207,14 +220,77 @@ func (s *Server) own(ctx context.Context, held *leases.Held) error {
 		}
 		err := s.serveOn(ctx, h, id, held, stand)
 		wrong := h.db.Sound()
-		if wrong != nil && ctx.Err() == nil {
+		lacks, full := errors.AsType[*engine.NoRoomError](err)
+		switch {
+		case ctx.Err() != nil:
+		case wrong != nil:
 			stand.stop()
-			stand = s.newStandIn(ctx, id, held, wrong)
+			stand = s.newStandIn(ctx, id, held, func(p *Partition) *store.Error { return p.rebuilding(wrong) })
+		case full:
+			stand.stop()
+			stand = s.newStandIn(ctx, id, held, func(p *Partition) *store.Error { return p.lacksRoom(lacks) })
 		}
 		h.users.Done()
-		if !opensAnew(err) && (wrong == nil || ctx.Err() != nil) {
+		switch {
+		case opensAnew(err) || wrong != nil && ctx.Err() == nil:
+		case full && ctx.Err() == nil:
+			if tries++; tries == 1 {
+				stand.p.log.Error("a snapshot is loaded when the disk has room", "error", lacks)
+			}
+			if s.givesUp(id, tries) {
+				return fmt.Errorf("partition %s waits for room, and another store may have it: %w", id, lacks)
+			}
+			s.awaitCheck(ctx, held)
+		default:
+			s.endLack(id)
 			return err
 		}
+	}
+}
+
+const (
+	// roomTries is how often a snapshot finds no room until another process gets the lease.
+	roomTries = 2
+	// roomTriesMax bounds how often it does once the lease has come back.
+	roomTriesMax = 128
+)
+
+// givesUp says whether a partition that found no room for so many tries is left to another process.
+// A lease that comes back found no room elsewhere either, or there is nobody else. While nobody
+// has it nobody tells its clients why they wait, so it is kept for four times as long each time:
+//
+//	two stores without room    one:  2 tries             8              32
+//	                           other:         2 tries        8 ...
+func (s *Server) givesUp(id feed.Partition, tries int) bool {
+	if s.cfg.Alone {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	most := roomTries
+	for range s.lacking[id] {
+		most = min(4*most, roomTriesMax)
+	}
+	if tries < most {
+		return false
+	}
+	s.lacking[id] = min(s.lacking[id]+1, roomTriesMax)
+	return true
+}
+
+// endLack forgets that a partition found no room.
+func (s *Server) endLack(id feed.Partition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.lacking, id)
+}
+
+// awaitCheck waits until a partition is to be looked at again that could not be opened.
+func (s *Server) awaitCheck(ctx context.Context, held *leases.Held) {
+	held.Progress()
+	select {
+	case <-ctx.Done():
+	case <-time.After(s.cfg.CheckInterval):
 	}
 }
 

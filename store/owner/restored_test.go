@@ -90,7 +90,19 @@ func backUp(t *testing.T, nc *nats.Conn, stream string) *backup {
 // restore puts a stream in place of the one that is there.
 func (b *backup) restore(t *testing.T, nc *nats.Conn) {
 	t.Helper()
+	b.remove(t, nc)
+	b.put(t, nc)
+}
+
+// remove removes the stream that is there.
+func (b *backup) remove(t *testing.T, nc *nats.Conn) {
+	t.Helper()
 	asked(t, nc, "STREAM.DELETE."+b.stream, nil)
+}
+
+// put puts the stream where there is none.
+func (b *backup) put(t *testing.T, nc *nats.Conn) {
+	t.Helper()
 	var to struct {
 		Deliver string `json:"deliver_subject"`
 	}
@@ -141,15 +153,21 @@ func TestI2_AnOlderLogUnderARunningStoreIsSaid(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := status.Applied
-	older.restore(t, nc)
 	gone := fmt.Sprintf("LSN %d to %d", last-4, last)
-	poll.Until(t, func() error {
-		_, err := ct.Create(t.Context(), []byte(`{"id":"new","a":"x"}`))
-		if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), gone) {
-			return fmt.Errorf("a write is answered %w, without %s", err, gone)
-		}
-		return nil
-	})
+	refused := func(reason string) {
+		t.Helper()
+		poll.Until(t, func() error {
+			_, err := ct.Create(t.Context(), []byte(`{"id":"new","a":"x"}`))
+			if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), reason) {
+				return fmt.Errorf("a write is answered %w, without %s", err, reason)
+			}
+			return nil
+		})
+	}
+	older.remove(t, nc)
+	refused("its stream is gone") // a restore that takes a while, which is said first
+	older.put(t, nc)
+	refused(gone)
 	k := mustKey(t)
 	for i := range 15 {
 		if _, err := ct.Read(t.Context(), k, fmt.Sprint(i)); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/heat"
 )
 
 // rows is a request to put rows while it is being decided.
@@ -99,7 +100,7 @@ func (w *rows) decideRow(row *store.Row) *store.Error {
 	if refusal := w.writeRow(row.Ref, itemKey, current, row.Body); refusal != nil {
 		return refusal
 	}
-	// It may have waited for the very place that it has now.
+	// It may have waited for the very key that it has now.
 	return w.setPending(itemKey, &store.Row{Ref: row.Ref, Source: row.Source}, "")
 }
 
@@ -144,8 +145,8 @@ func (w *rows) vacateKey(ref store.ItemRef, itemKey []byte, current *engine.Item
 	return nil
 }
 
-// setPending notes that a row waits for holder's place, or with no body that it does
-// not wait any more.
+// setPending records that a row waits for a key that holder has, and refuses the row with that
+// reason. With no body it records that the row does not wait any more.
 func (w *rows) setPending(itemKey []byte, row *store.Row, holder string) *store.Error {
 	// A record a row. All that wait for one key in one record were written anew for each
 	// newcomer: 300 rows of 2 KB made a log of 93 MB.
@@ -204,16 +205,15 @@ const (
 )
 
 var pendingRowsHandler = handler{
-	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
-		return p.pendingRows(ctx, r.PendingRows)
+	read: func(_ context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.pendingRows(r.PendingRows)
 	},
+	barrier: always,
+	heat:    func(*Partition, *store.Request, *store.Response) heat.Work { return heat.Work{} },
 }
 
 // pendingRows reads the rows of a projection that wait, in the order of their keys.
-func (p *Partition) pendingRows(ctx context.Context, r *store.ReadPendingRows) *store.Response {
-	if refusal := p.awaitAppends(ctx); refusal != nil {
-		return &store.Response{Err: refusal}
-	}
+func (p *Partition) pendingRows(r *store.ReadPendingRows) *store.Response {
 	limit := r.Max
 	if limit <= 0 {
 		limit = pendingRowsDefault

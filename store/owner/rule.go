@@ -56,8 +56,9 @@ func (s *schema) rule(pipeline string, generation uint32) *rule {
 	return nil
 }
 
-// reading says whether a change that undo tells may have a share in the rule.
-func (r *rule) reading(undo []document.Splice) bool {
+// mayReadChange reports whether a change with this undo may touch what the rule reads. It is true
+// for a change without an undo, of which nothing is known.
+func (r *rule) mayReadChange(undo []document.Splice) bool {
 	if len(undo) == 0 {
 		return true
 	}
@@ -206,10 +207,10 @@ func (d *decider) applyRules(t *txn) *store.Error {
 	return refusal
 }
 
-// applyRulesStrictly does so for a client's transaction, of which every result must
-// hold: it is refused whole where a target cannot take its fields. Results show
-// items as the transaction leaves them; what was read and is written by a later
-// operation is shown as it was read.
+// applyRulesStrictly applies the rules for a client's transaction, all of whose results must
+// hold: it refuses the whole transaction where a target cannot take its fields. Results show
+// items as the transaction leaves them; an item that was read, and then written by a later
+// operation, is shown as it was read.
 func (t *txn) applyRulesStrictly(r *store.Transact, result *store.TransactResult) *store.Error {
 	if len(t.deltas) == 0 && len(t.orphans) == 0 {
 		return nil
@@ -251,7 +252,7 @@ func (t *txn) foldChange(key feed.PartitionKey, id string, before, after *engine
 	// Most writes leave alone what a rule reads, and the undo tells so without a look at the
 	// bodies.
 	for _, r := range t.schema.rules {
-		if !r.setting.Folds || r == t.senderRule || before != nil && after != nil && !r.reading(undo) {
+		if !r.setting.Folds || r == t.senderRule || before != nil && after != nil && !r.mayReadChange(undo) {
 			continue
 		}
 		r.Fold(t.delta(r), key, id, bodyOf(before), bodyOf(after))

@@ -145,7 +145,7 @@ func (p *Partition) readLog(ctx context.Context, from feed.LSN, known *applied, 
 			return lsn - 1, err
 		}
 		if lsn == known.lsn && c.Sum != known.sum {
-			return lsn - 1, &feed.MismatchError{Partition: p.id, LSN: lsn, What: "checksum " + c.Sum.String() + ", what was applied had " + known.sum.String()}
+			return lsn - 1, &feed.MismatchError{Partition: p.id, Stream: p.feed.Stream(), LSN: lsn, What: "checksum " + c.Sum.String() + ", what was applied had " + known.sum.String()}
 		}
 		if err := pacer.Pace(ctx); err != nil {
 			return lsn, err
@@ -157,8 +157,9 @@ func (p *Partition) readLog(ctx context.Context, from feed.LSN, known *applied, 
 	return known.lsn, nil
 }
 
-// unreadable returns the last LSN of a stretch that begins with one that cannot be
-// read, or cannot follow the one before it; false if it can be read by itself.
+// unreadable returns the last LSN of a stretch whose first commit cannot be read, or does not
+// follow the one before it; false if that commit can be read by itself. Where scrubProbesMax
+// commits cannot be read, it takes all up to last for unreadable.
 func (p *Partition) unreadable(ctx context.Context, from, last feed.LSN, pacer *pace.Pacer) (to feed.LSN, ok bool) {
 	for lsn := from; lsn < min(last, from+scrubProbesMax); lsn++ {
 		if _, err := p.feed.Read(ctx, lsn); err == nil {

@@ -140,7 +140,7 @@ func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnl
 	if resp.Err != nil && resp.Err.Status == store.StatusUnknown {
 		return
 	}
-	if resp.Err != nil && resp.Err.Status == store.StatusGone && !p.lease.Valid() && r.Transact != nil && r.Transact.IdempotencyKey == "" {
+	if resp.Err != nil && resp.Err.Status == store.StatusGone && resp.Err.RetryAfter == 0 && r.Transact != nil && r.Transact.IdempotencyKey == "" {
 		return // the next owner may have got this message too: only its answer counts
 	}
 	data := store.EncodeResponse(resp, r)
@@ -160,6 +160,7 @@ type noLog struct {
 }
 
 func (l noLog) ID() feed.LogID { return l.id }
+func (noLog) Stream() string   { return "" }
 func (noLog) Close()           {}
 
 func (noLog) Append(context.Context, feed.LSN, feed.CommitID, []byte) (feed.LSN, error) {

@@ -34,10 +34,14 @@ type Server struct {
 	opened   chan struct{} // holds a token when a partition was opened; for the scrub
 	pinAsked chan struct{} // holds a token when somebody waits for a pin
 
+	confirming sync.Mutex // guards confirmed
+	confirmed  map[feed.ResourceID]confirmation
+
 	mu         sync.Mutex // guards what follows
 	home       *home
 	containers map[feed.ResourceID]store.ContainerInfo
 	open       map[feed.Partition]*serving
+	lacking    map[feed.Partition]int // how often their leases were given up for want of room
 }
 
 // serving is one partition that is open.
@@ -65,7 +69,8 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 	}
 	return &Server{
 		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),
-		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{},
+		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{}, lacking: map[feed.Partition]int{},
+		confirmed: map[feed.ResourceID]confirmation{},
 	}, nil
 }
 
@@ -94,6 +99,7 @@ func (s *Server) Run(ctx context.Context) error {
 	wg.Go(func() { s.snapshotLoop(work) })
 	wg.Go(func() { s.trimLoop(work) })
 	wg.Go(func() { s.heldLoop(work) })
+	wg.Go(func() { s.heatLoop(work) })
 	wg.Go(func() { s.renewLoop(work) })
 	err := s.leases.Run(work, s.own)
 	stop()
@@ -124,14 +130,14 @@ func (s *Server) watchCatalog(ctx context.Context) {
 // catalogChanged makes the partitions of all containers the resources of this group,
 // passes wishes on to the open ones, and drops the state of containers that are gone.
 func (s *Server) catalogChanged(ctx context.Context, infos []store.ContainerInfo) {
-	s.adopt(infos)
+	s.adoptContainers(infos)
 	db := s.Engine()
 	kept, err := db.Partitions()
 	if err != nil {
 		s.cfg.Logger.Error("partitions of the engine", "error", err)
 	}
 	for _, id := range kept {
-		if s.gone(id, infos) && s.deleted(ctx, id) {
+		if s.unlisted(id, infos) && s.logDeleted(ctx, id) {
 			if err := db.DropPartition(id); err != nil {
 				s.cfg.Logger.Error("drop the state of a container that was deleted", "partition", id.String(), "error", err)
 			}
@@ -140,18 +146,18 @@ func (s *Server) catalogChanged(ctx context.Context, infos []store.ContainerInfo
 	}
 }
 
-// gone says whether a partition's container is not in the catalog and nobody
+// unlisted says whether a partition's container is not in the catalog and nobody
 // serves it any more.
-func (s *Server) gone(id feed.Partition, infos []store.ContainerInfo) bool {
+func (s *Server) unlisted(id feed.Partition, infos []store.ContainerInfo) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, serving := s.open[id]
 	return !serving && !slices.ContainsFunc(infos, func(i store.ContainerInfo) bool { return i.ID == id.Container })
 }
 
-// deleted says whether the log of a partition is gone too. A record that the catalog has
+// logDeleted says whether the log of a partition is gone too. A record that the catalog has
 // lost is no reason to drop the state, which may be the last copy of what the log lacks.
-func (s *Server) deleted(ctx context.Context, id feed.Partition) bool {
+func (s *Server) logDeleted(ctx context.Context, id feed.Partition) bool {
 	_, err := feed.StreamOf(ctx, s.js, id)
 	if err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) && ctx.Err() == nil {
 		s.cfg.Logger.Warn("whether a container was deleted cannot be found out; its state is kept", "partition", id.String(), "error", err)
@@ -159,7 +165,7 @@ func (s *Server) deleted(ctx context.Context, id feed.Partition) bool {
 	return errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
-func (s *Server) adopt(infos []store.ContainerInfo) {
+func (s *Server) adoptContainers(infos []store.ContainerInfo) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.containers = map[feed.ResourceID]store.ContainerInfo{}
@@ -202,6 +208,16 @@ func (s *Server) logOf(id feed.Partition) (log feed.LogID, ok bool) {
 	return log, false
 }
 
+// containerOf returns the container of a partition; nil if it was deleted.
+func (s *Server) containerOf(id feed.Partition) *store.ContainerInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if info, ok := s.containers[id.Container]; ok {
+		return &info
+	}
+	return nil
+}
+
 // serve opens one partition and serves it. After errHealed and errGoesOn it is to be
 // opened anew.
 func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition, held *leases.Held, stand *standIn) error {
@@ -223,6 +239,7 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 	}
 	defer log.Close()
 	p := newPartition(id, s.cfg, log, db, held, s.leases.Holder())
+	p.container = s.containerOf(id)
 	err = p.open(ctx, logID)
 	if wrong := db.Sound(); wrong != nil {
 		return wrong // what it was opened from is not to be believed
@@ -235,6 +252,7 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 		return err
 	}
 	o := s.register(p)
+	defer s.countHeat(context.WithoutCancel(ctx), p)
 	defer s.unregister(p)
 	sub, err := s.subscribe(ctx, p)
 	if err != nil {
@@ -265,7 +283,7 @@ func (s *Server) followWishes(ctx context.Context, o *serving) {
 			return
 		}
 		again = nil
-		if err := o.p.reconcileSettings(ctx, &info); err != nil {
+		if err := s.putInForce(ctx, o.p, &info); err != nil {
 			o.p.log.Warn("settings could not be put in force; trying again", "error", err)
 			again = time.After(wishRetry)
 		}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/feed/natsd/natstest"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
@@ -281,5 +284,98 @@ func TestAStreamThatIsGoneOrOtherIsSaid(t *testing.T) {
 			}
 			t.Log(err)
 		})
+	}
+}
+
+// largeSnapshot makes a partition whose process has stopped, and a snapshot of it that asks for room.
+func (c *cluster) largeSnapshot() feed.Partition {
+	c.t.Helper()
+	c.cfg.Snapshots = owner.SnapshotConfig{Directory: c.t.TempDir(), LogBytes: 1, Rest: time.Hour}
+	c.cfg.CheckInterval = 20 * time.Millisecond
+	p := newThings(c.t, c)
+	first := c.process("one", c.t.TempDir())
+	ct := c.container(first.client, "things")
+	for i := range 6 { // of less nobody asks for room
+		if _, err := ct.Upsert(c.t.Context(), fmt.Appendf(nil, `{"id":"%d","a":"x","text":"%0900000d"}`, i, i)); err != nil {
+			c.t.Fatal(err)
+		}
+	}
+	if pin, err := ct.PinSnapshot(c.t.Context(), p, store.PinSnapshot{Holder: "h"}); err != nil || pin.State != store.PinReady {
+		c.t.Fatalf("pinned %+v, %v", pin, err)
+	}
+	first.stop()
+	return p
+}
+
+// TestSnapshot_IsLoadedWhenTheDiskHasRoom opens a partition without its engine where the disk has no
+// room for its snapshot: it says so, does not replay its log, and opens when there is room.
+func TestSnapshot_IsLoadedWhenTheDiskHasRoom(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.cfg.Alone = true
+	p := c.largeSnapshot()
+	var reserve atomic.Int64
+	reserve.Store(1 << 60)
+	owner.LoadReserve(&c.cfg, reserve.Load)
+	ct := c.container(c.process("two", t.TempDir()).client, "things")
+	key, err := feed.NewPartitionKey("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := ct.Read(ctx, key, "5")
+		return err
+	}
+	if err := read(); !errors.Is(err, store.ErrDiskFull) {
+		t.Errorf("read: %v", err)
+	}
+	status, err := ct.Status(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{
+		"partition " + p.String() + " answers nothing until the disk has room for its snapshot", "are needed to load partition",
+		"free some space", "store.diskReserve", "tried again every 20ms",
+	} {
+		if !strings.Contains(status.Refusing, part) {
+			t.Errorf("the status says %q, want %q in it", status.Refusing, part)
+		}
+	}
+	reserve.Store(0)
+	for err = read(); errors.Is(err, store.ErrDiskFull); err = read() {
+		t.Log(err)
+	}
+	if err != nil {
+		t.Errorf("with room: %v", err)
+	}
+}
+
+// TestSnapshot_WithoutRoomAnotherStoreLoadsIt has a store whose disk lacks room own a partition, and
+// another join that has room: the partition goes to that.
+func TestSnapshot_WithoutRoomAnotherStoreLoadsIt(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.largeSnapshot()
+	owner.LoadReserve(&c.cfg, func() int64 { return 1 << 60 })
+	ct := c.container(c.process("two", t.TempDir()).client, "things")
+	key, err := feed.NewPartitionKey("x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// While nobody has the lease, between two tries, nobody answers.
+	poll.Until(t, func() error {
+		_, err := ct.Read(t.Context(), key, "5")
+		return poll.Unless(errors.Is(err, store.ErrDiskFull), fmt.Sprint("a read without room is answered: ", err))
+	})
+	owner.LoadReserve(&c.cfg, func() int64 { return 0 })
+	c.process("three", t.TempDir())
+	poll.Until(t, func() error {
+		_, err := ct.Read(t.Context(), key, "5")
+		return err
+	})
+	if status, err := ct.Status(t.Context(), p); err != nil || !strings.HasPrefix(status.Owner, "three-") {
+		t.Errorf("the status is of %q, %v", status.Owner, err)
 	}
 }

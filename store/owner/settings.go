@@ -4,17 +4,87 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 )
 
+// errOldWish says that the settings in force may have been decided by a later record of
+// the catalog than the one at hand.
+var errOldWish = errors.New("the catalog's record is older than what is in force")
+
 // reconcileSettings commits new settings where the catalog's wishes differ from those in
 // force. Then it does what they ask for, such as building an index, in steps between
 // commits so that writes go on, and commits that it is done. After an error the caller
-// tries again: the log may take the settings later.
+// tries again: the log may take the settings later. errOldWish says that nothing was done.
 func (p *Partition) reconcileSettings(ctx context.Context, info *store.ContainerInfo) error {
 	settings, err := p.putSettings(ctx, func(s store.Settings) (store.Settings, bool) { return s.Wish(info) })
+	if err == nil && settings.Outdates(info) {
+		return errOldWish
+	}
+	return p.carryOut(ctx, settings, err)
+}
+
+// putInForce is reconcileSettings by the record at hand; if that is too old, by the record as
+// it is now, which it leaves in info. A record that is gone, or is that of another container,
+// asks for nothing.
+func (s *Server) putInForce(ctx context.Context, p *Partition, info *store.ContainerInfo) error {
+	err := p.reconcileSettings(ctx, info)
+	if !errors.Is(err, errOldWish) {
+		return err
+	}
+	now, err := s.catalog.Newest(ctx, info.Database, info.Name)
+	if err != nil || now.ID != info.ID || now.State != store.ContainerReady {
+		return unlessGone(err)
+	}
+	*info = now
+	if err = p.reconcileSettings(ctx, info); !errors.Is(err, errOldWish) {
+		return err
+	}
+	now, err = s.confirm(ctx, info)
+	if err != nil || now.ID != info.ID || now.State != store.ContainerReady {
+		return unlessGone(err)
+	}
+	*info = now
+	settings, err := p.putSettings(ctx, func(s store.Settings) (store.Settings, bool) { return s.WishConfirmed(info) })
+	return p.carryOut(ctx, settings, err)
+}
+
+func unlessGone(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// confirmation is a container as Catalog.Confirm has returned it.
+type confirmation struct {
+	began time.Time
+	info  store.ContainerInfo
+}
+
+// confirm is Catalog.Confirm, once for all partitions of a container that ask at the same
+// time: each confirmation writes the record, which all of them note. One that began after the
+// question is as good as one's own, because who asks was the owner then.
+func (s *Server) confirm(ctx context.Context, info *store.ContainerInfo) (store.ContainerInfo, error) {
+	asked := time.Now()
+	s.confirming.Lock()
+	defer s.confirming.Unlock()
+	if c, ok := s.confirmed[info.ID]; ok && c.began.After(asked) {
+		return c.info, nil
+	}
+	began := time.Now()
+	now, err := s.catalog.Confirm(ctx, info.Database, info.Name)
+	if err == nil {
+		s.confirmed[info.ID] = confirmation{began, now}
+	}
+	return now, err
+}
+
+// carryOut does what the settings ask for, which were put in force unless err says that they
+// were not.
+func (p *Partition) carryOut(ctx context.Context, settings store.Settings, err error) error {
 	// One thing at a time, each from the settings that are in force then. A process that
 	// dies on the way leaves what is not ready, and the next owner goes on from there.
 	for err == nil {

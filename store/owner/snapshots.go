@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -168,22 +169,34 @@ func (c *Config) otherSnapshots(js jetstream.JetStream) (others []snapshot.Store
 //	held 1 GiB                                    64 MiB: not yet
 //	                                             512 MiB: now
 func (c *SnapshotConfig) due(last *store.SnapshotState, at, first feed.LSN, logBytes uint64, rested time.Duration) bool {
-	var held, before uint64
+	grown, held := logBytes, uint64(0)
 	if last != nil {
 		if last.LSN >= at {
 			return false
 		}
-		held, before = last.Bytes, last.LogBytes
+		held, grown = last.Bytes, grownSince(last.LSN, last.LogBytes, at, first, logBytes)
 	}
-	// All that the log had at the snapshot is gone, or it is shorter than it was for another
-	// reason. A log that was trimmed and has grown again between two looks may be the longer:
-	//
-	//	200 KiB at the snapshot of LSN 495, from 496 on 300 KiB now: grown by 300, not by 100
-	if last != nil && first > last.LSN || before > logBytes {
-		before = 0
-	}
-	grown := logBytes - before
 	return grown >= max(uint64(c.LogBytes), held/2) || rested >= c.Rest && grown > max(held, restBytesMin)
+}
+
+// grownSince tells how much of a log, which holds logBytes from first to at, stands behind a
+// snapshot at which it had so many bytes.
+//
+//	200 KiB at LSN 495, 300 KiB from 1 to 900      100: nothing went
+//	200 KiB at LSN 495, 300 KiB from 496 to 900    300: all that it had has gone
+//	200 KiB at LSN 495, 150 KiB from 400 to 500    some has gone: 5 commits of 101 stand
+//	                                               behind the snapshot, 7 KiB, not 150
+//
+// The last one follows each trim to the older of two snapshots. One that has grown again
+// beyond what it was cannot be told from the first, and counts for less than it is.
+func grownSince(snapshot feed.LSN, before uint64, at, first feed.LSN, logBytes uint64) uint64 {
+	switch {
+	case first > snapshot || at < first || at < snapshot:
+		return logBytes
+	case before <= logBytes:
+		return logBytes - before
+	}
+	return logBytes / uint64(at-first+1) * uint64(at-snapshot)
 }
 
 const snapshotInterval = time.Second
@@ -372,30 +385,41 @@ func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) {
 	}
 }
 
-// load makes the state of a partition of which the engine holds nothing that counts, from
-// its newest snapshot that is whole, of the history that the log tells, and not below what
-// the log begins with. The state is zero if there is none: then the log is replayed from its
-// beginning, if that is there.
-func (p *Partition) load(ctx context.Context, shape *feed.Shape) (engine.State, error) {
+// loadSnapshot makes the state of a partition whose engine holds nothing that counts. It takes the
+// newest snapshot that is whole, is of the log's history, and reaches the log's beginning. The
+// state is zero if there is none: then the log is replayed from its beginning, if that is
+// there.
+func (p *Partition) loadSnapshot(ctx context.Context, shape *feed.Shape) (engine.State, error) {
 	for _, from := range append([]snapshot.Store{p.cfg.snapshots}, p.cfg.others...) {
 		if from == nil {
 			continue
 		}
-		if state, err := p.loadFrom(ctx, from, shape); err != nil || state.Applied > 0 || shape.Begin() == 1 {
+		if state, err := p.loadSnapshotFrom(ctx, from, shape); err != nil || state.Applied > 0 || shape.Begin() == 1 {
 			return state, err
 		}
 	}
 	return engine.State{}, nil
 }
 
-// loadFrom is load of the snapshots in one store.
-func (p *Partition) loadFrom(ctx context.Context, from snapshot.Store, shape *feed.Shape) (engine.State, error) {
+// loadSnapshotFrom is loadSnapshot of the snapshots in one store.
+func (p *Partition) loadSnapshotFrom(ctx context.Context, from snapshot.Store, shape *feed.Shape) (engine.State, error) {
 	all, damage, err := snapshot.Newest(ctx, from, p.id)
 	if err != nil {
-		return p.unread(ctx, shape, err)
+		return p.withoutSnapshots(ctx, shape, err)
 	}
 	for _, d := range damage {
 		p.log.Error("a snapshot cannot be used", "error", d)
+	}
+	// The owner before this one may still be at work. A snapshot is compared with a log that
+	// was asked for later than it:
+	//
+	//	the log ends at 10
+	//	                      appended: 11; a snapshot as of 11 is named
+	//	snapshots are read: 11 is not in a log that ended at 10, and nothing is damaged
+	if slices.ContainsFunc(all, func(m *snapshot.Manifest) bool { return m.Log == shape.Log && m.LSN > shape.Last }) {
+		if shape, err = p.feed.Shape(ctx); err != nil {
+			return engine.State{}, fmt.Errorf("partition %s: %w", p.id, err)
+		}
 	}
 	for _, m := range all {
 		if m.Log != shape.Log {
@@ -419,38 +443,31 @@ func (p *Partition) loadFrom(ctx context.Context, from snapshot.Store, shape *fe
 			continue
 		}
 		began := time.Now()
-		progress := func() error {
-			p.lease.Progress()
-			return ctx.Err()
-		}
-		// Load empties the engine first, and what is in it may be all that there is.
-		if shape.Begin() > 1 {
-			err = snapshot.Verify(ctx, from, m, progress)
-		}
-		if err == nil {
-			err = snapshot.Load(ctx, from, m, p.engine, progress)
-		}
+		err = p.loadInto(ctx, from, m, shape)
 		if err == nil {
 			p.log.Info("snapshot loaded", "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes, "took", time.Since(began).Round(time.Millisecond))
 			meters.snapshotsLoaded.Add(ctx, 1)
 			return m.State(), nil
 		}
+		if _, full := errors.AsType[*engine.NoRoomError](err); full {
+			return engine.State{}, err // to replay the log would take as much room, and more
+		}
 		if ctx.Err() != nil || errors.Is(err, engine.ErrClosed) || errors.Is(err, engine.ErrNotCleared) {
 			return engine.State{}, err
 		}
 		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
-			return p.unread(ctx, shape, err)
+			return p.withoutSnapshots(ctx, shape, err)
 		}
 		p.log.Error("a snapshot cannot be used", "snapshot", m.ID(), "error", err)
 	}
 	return engine.State{}, nil
 }
 
-// unread decides what becomes of snapshots that cannot be read now, such as those of a
-// stream that is choosing a leader. Where the log holds everything it is replayed: the
-// partition opens, if later. Of a log that was trimmed they are the only beginning, so the
-// opening fails, and is tried again; they are not lost.
-func (p *Partition) unread(ctx context.Context, shape *feed.Shape, err error) (engine.State, error) {
+// withoutSnapshots decides how to go on where snapshots cannot be read now, as while their stream
+// chooses a leader. A log that holds everything is replayed from its beginning: the partition
+// opens later, but it opens. A trimmed log has no other beginning than the snapshots, so the
+// opening fails and is tried again.
+func (p *Partition) withoutSnapshots(ctx context.Context, shape *feed.Shape, err error) (engine.State, error) {
 	if ctx.Err() != nil || shape.Begin() > 1 {
 		return engine.State{}, fmt.Errorf("partition %s: read its snapshots: %w", p.id, err)
 	}

@@ -41,7 +41,8 @@ func TestSnapshotConfig_Due(t *testing.T) {
 		{"grown by 64 MiB under writes", 10 * mib, 100 * mib, 9, 1, 164 * mib, 0, true},
 		{"it holds much", 1000 * mib, 100 * mib, 9, 1, 164 * mib, 0, false},
 		{"it holds much and grew by half of it", 1000 * mib, 100 * mib, 9, 1, 600 * mib, 0, true},
-		{"the log is another", 10 * mib, 100 * mib, 9, 1, 65 * mib, 0, true},
+		{"trimmed to the snapshot before, and hardly grown", 10 * mib, 100 * mib, 6, 4, 64 * mib, 0, false},
+		{"trimmed to the snapshot before, and grown by as much as a snapshot is worth", 10 * mib, 100 * mib, 9, 5, 90 * mib, 0, true},
 		{"trimmed up to the snapshot, and grown beyond what it was", 10 * mib, 100 * mib, 9, 6, 101 * mib, 0, true},
 		{"trimmed up to the snapshot, and grown by little", 10 * mib, 100 * mib, 9, 6, 5 * mib, time.Minute, false},
 		{"trimmed up to the commit before the snapshot's", 10 * mib, 100 * mib, 9, 5, 101 * mib, 0, false},
@@ -52,6 +53,31 @@ func TestSnapshotConfig_Due(t *testing.T) {
 		}
 		if got := c.due(last, x.at, x.first, x.now, x.rested); got != x.want {
 			t.Errorf("%s: due %t, want %t", x.name, got, x.want)
+		}
+	}
+}
+
+// TestSnapshotConfig_YoungAfterATrim: a log that was trimmed to the older of two snapshots is
+// shorter than it was at the newer one, which is no reason to take another for a pin.
+func TestSnapshotConfig_YoungAfterATrim(t *testing.T) {
+	var c SnapshotConfig
+	c.setDefaults()
+	const mib = 1 << 20
+	m := &snapshot.Manifest{LSN: 500, LogBytes: 100 * mib, Bytes: 8 * mib}
+	for _, x := range []struct {
+		name      string
+		at, first feed.LSN
+		now       uint64
+		want      bool
+	}{
+		{"nothing was written", 500, 400, 20 * mib, true},
+		{"little was written", 501, 400, 20 * mib, true},
+		{"much was written", 600, 400, 40 * mib, false},
+		{"little was written, nothing went", 501, 1, 101 * mib, true},
+		{"all that it had has gone", 600, 501, 20 * mib, false},
+	} {
+		if got := c.young(m, x.at, &feed.Shape{First: x.first, Last: x.at, Bytes: x.now}); got != x.want {
+			t.Errorf("%s: young %t, want %t", x.name, got, x.want)
 		}
 	}
 }
@@ -274,6 +300,38 @@ func TestSnapshot_OfAnotherHistoryIsNotLoaded(t *testing.T) {
 		if err := from.stop(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestI2_ASnapshotOfTheOwnerBeforeIsNoDamage: it appends, and names a snapshot, after the next
+// owner has asked for the log and before it reads which snapshots there are.
+func TestI2_ASnapshotOfTheOwnerBeforeIsNoDamage(t *testing.T) {
+	w := newWorld(t, byA)
+	dir := t.TempDir()
+	n, err := w.openFrom(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	earlier, err := n.feed.Shape(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+	m, err := (&Server{cfg: n.cfg}).writeSnapshot(t.Context(), n.Partition, func() error { return nil })
+	if err != nil || m.LSN <= earlier.Last {
+		t.Fatalf("a snapshot of %+v, %v", m, err)
+	}
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	next := w.open(t.TempDir())
+	next.cfg.snapshots, next.log.asked = snapshot.Directory(dir), []*feed.Shape{earlier}
+	if err := next.open(t.Context(), w.info.Partitions[0].Log); err != nil {
+		t.Fatal(errors.Join(err, next.db.Close()))
+	}
+	next.serve()
+	if got := next.read(pk(t, "x"), "1"); got == "" {
+		t.Error("an item is lost")
 	}
 }
 

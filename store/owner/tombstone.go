@@ -11,6 +11,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
+	"github.com/millrace/millrace/store/heat"
 	"github.com/millrace/millrace/store/tombstone"
 )
 
@@ -205,18 +206,25 @@ func (a *applier) applyPastTombstones(data []byte, now int64) error {
 }
 
 var sourcesHandler = handler{
-	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
-		return p.sources(ctx, r.Sources)
+	read: func(_ context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.sources(r.Sources)
+	},
+	barrier: always,
+	heat: func(_ *Partition, r *store.Request, resp *store.Response) heat.Work {
+		work := heat.Work{Keys: keysOf(r.Sources.Refs)}
+		if resp.Sources != nil {
+			for i := range resp.Sources.Sources {
+				work.Bytes += len(resp.Sources.Sources[i].Body)
+			}
+		}
+		return work
 	},
 }
 
 // sources answers what pipelines follow: items, and what is left of them.
-func (p *Partition) sources(ctx context.Context, r *store.ReadSources) *store.Response {
+func (p *Partition) sources(r *store.ReadSources) *store.Response {
 	if len(r.Refs) > store.ReadManyMax {
 		return &store.Response{Err: store.Refuse(store.StatusBadRequest, "a read has at most %d items, this one has %d", store.ReadManyMax, len(r.Refs))}
-	}
-	if refusal := p.awaitAppends(ctx); refusal != nil {
-		return &store.Response{Err: refusal}
 	}
 	snap, s := p.snapshot()
 	defer snap.Close()
@@ -227,7 +235,7 @@ func (p *Partition) sources(ctx context.Context, r *store.ReadSources) *store.Re
 			kind, result.InForce = k, k.Ready
 		}
 	}
-	now := p.cfg.now()
+	now := p.now()
 	for i, ref := range r.Refs {
 		source, err := sourceOf(snap, kind, ref, now)
 		if err != nil {

@@ -177,3 +177,26 @@ func TestSourceThatWillExpire(t *testing.T) {
 		t.Errorf("expired: %s", got)
 	}
 }
+
+// A source is read by the time by which everything of a partition is decided, that of the
+// log's server. The owner's clock is half an hour ahead here, and the item has ten minutes.
+func TestSourcesGoByTheTimeOfThePartition(t *testing.T) {
+	w := newWorld(t, store.ContainerSpec{PartitionKey: []string{"/a"}, TTL: -1})
+	w.clock.Store(time.Now().Add(30 * time.Minute).UnixMilli())
+	n := w.open(t.TempDir())
+	n.cfg.ClockAheadMax = time.Hour
+	if err := n.open(t.Context(), w.info.Partitions[0].Log); err != nil {
+		t.Fatal(err)
+	}
+	n.serve()
+	k := pk(t, "x")
+	info := w.info
+	n.wants(&info, kindA)
+	n.mustOne(k, upsert(`{"id":"1","a":"x","kind":"a","name":"n","ttl":600}`))
+	if n.read(k, "1") == "" {
+		t.Fatal("the item is not read")
+	}
+	if got := n.gone(kindA, "1"); got != "there" {
+		t.Errorf("the item is read, and as a source it is %s", got)
+	}
+}

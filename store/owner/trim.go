@@ -49,6 +49,8 @@ type trimmer struct {
 	level int // of the data, when it was asked last
 	// What a trim must free at least, under writes and at rest, and what one purge takes.
 	bytesMin, restBytesMin, stepBytes uint64
+	// Below which a log that denies purges goes on in a new stream whole.
+	wholeBytes uint64
 
 	free        func(dir string) (int64, error) // space of a disk
 	closeWithin time.Duration                   // how long a copy may take before readers are asked again
@@ -64,7 +66,7 @@ func newTrimmer(s *Server) *trimmer {
 	return &trimmer{
 		s: s, pacer: pace.New(float64(trimSharePercent)/100, func() {}), logs: map[*Partition]*trimming{},
 		free: freeBytes, closeWithin: holdsInterval,
-		bytesMin: uint64(s.cfg.TrimBytes), restBytesMin: uint64(min(s.cfg.TrimBytes, restTrimBytesMin)), stepBytes: trimStepBytes,
+		bytesMin: uint64(s.cfg.TrimBytes), restBytesMin: uint64(min(s.cfg.TrimBytes, restTrimBytesMin)), stepBytes: trimStepBytes, wholeBytes: restBytesMin,
 	}
 }
 
@@ -107,10 +109,10 @@ func (t *trimmer) round(ctx context.Context, now time.Time) {
 			l.retryAt = now.Add(holdsInterval)
 		}
 		t.pacer.Resume()
-		if err := t.look(ctx, l, now); err != nil && ctx.Err() == nil && !errors.Is(err, errStopped) {
+		if err := t.trimLog(ctx, l, now); err != nil && ctx.Err() == nil && !errors.Is(err, errStopped) {
 			l.retryAt = now.Add(holdsInterval)
 			meters.trimsFailed.Add(ctx, 1)
-			l.say(fmt.Sprintf("it could not be trimmed: %v", err))
+			l.noteHeld(fmt.Sprintf("it could not be trimmed: %v", err))
 			p.log.Warn("the log could not be trimmed; trying again", "error", err)
 		}
 		shown := l.state
@@ -127,11 +129,11 @@ func (s *Server) changeFeedOf(id feed.Partition) (store.ChangeFeedSpec, bool) {
 	return info.Spec.ChangeFeed, ok
 }
 
-// say notes why a log is not trimmed any further.
-func (l *trimming) say(why string) { l.state.HeldBy = why }
+// noteHeld notes why a log is not trimmed any further.
+func (l *trimming) noteHeld(why string) { l.state.HeldBy = why }
 
-// look trims one log as far as it may be.
-func (t *trimmer) look(ctx context.Context, l *trimming, now time.Time) (err error) {
+// trimLog trims one log as far as it may be.
+func (t *trimmer) trimLog(ctx context.Context, l *trimming, now time.Time) (err error) {
 	l.state = store.TrimState{Retention: l.spec.Kept().String(), Point: l.p.state.Load().schema.trimmed()}
 	// As it was at the last check of the log: it has grown since, and its clock gone on, so
 	// what follows from it is too little at most.
@@ -147,23 +149,23 @@ func (t *trimmer) look(ctx context.Context, l *trimming, now time.Time) (err err
 	}
 	if why := t.barred(l, shape); why != "" {
 		l.retryAt = now.Add(holdsInterval)
-		l.say(why)
+		l.noteHeld(why)
 		return nil
 	}
 	if shape.First <= l.state.Point { // a trim that did not end, of whoever was the owner
 		return t.purgeUnread(ctx, l, shape, now)
 	}
-	point, why, err := t.point(ctx, l, shape, now)
+	point, why, err := t.trimPoint(ctx, l, shape, now)
 	if err != nil {
 		return err
 	}
-	l.say(why)
+	l.noteHeld(why)
 	if why != l.said {
 		l.said = why
 		l.p.log.Debug("how far the log may be trimmed", "point", uint64(point), "held", why)
 	}
 	if point < shape.First {
-		return nil
+		return t.moveWhole(ctx, l, shape, now)
 	}
 	frees := shape.Bytes / max(shape.Commits, 1) * uint64(point-shape.First+1)
 	least := t.bytesMin
@@ -171,16 +173,16 @@ func (t *trimmer) look(ctx context.Context, l *trimming, now time.Time) (err err
 		least = t.restBytesMin
 	}
 	if frees < least {
-		return nil
+		return t.moveWhole(ctx, l, shape, now)
 	}
 	if shape.Untrimmable && !paysToMove(shape, frees) {
-		l.say("an earlier release made its stream, which denies purges; it goes on in a new one when half of it may go, and now " + why)
+		l.noteHeld("an earlier release made its stream, which denies purges; it goes on in a new one when half of it may go, and now " + why)
 		return nil
 	}
 	// Looked at again, because nothing of what goes now is anywhere else.
 	l.kept = nil
 	if floor, why, err := t.snapshotFloor(ctx, l, now); err != nil || floor < point {
-		l.say(why)
+		l.noteHeld(why)
 		return err
 	}
 	if err := l.p.commitTrim(ctx, point); err != nil {
@@ -204,7 +206,7 @@ func (t *trimmer) purgeUnread(ctx context.Context, l *trimming, shape *feed.Shap
 	}
 	if barred != "" {
 		l.retryAt = now.Add(holdsInterval)
-		l.say(barred)
+		l.noteHeld(barred)
 		return nil
 	}
 	if err := t.noteLate(ctx, l, held, clockOf(l.p, shape)); err != nil {
@@ -221,7 +223,7 @@ func (t *trimmer) purgeUnread(ctx context.Context, l *trimming, shape *feed.Shap
 	t.cutOff(l, held, shape, upTo)
 	if upTo < l.state.Point {
 		l.retryAt = now.Add(holdsInterval)
-		l.say(why)
+		l.noteHeld(why)
 	}
 	if upTo < shape.First {
 		return nil
@@ -266,12 +268,12 @@ func (t *trimmer) barred(l *trimming, shape *feed.Shape) string {
 // rests says whether nobody has written for a while.
 func (l *trimming) rests(cfg *Config, now time.Time) bool { return now.Sub(l.at) >= cfg.Snapshots.Rest }
 
-// point returns how far a log may be trimmed, and what holds it there.
+// trimPoint returns how far a log may be trimmed, and what holds it there.
 //
 //	never beyond:      a snapshot, what the engine has synced, the commit before the last
 //	unless for longer
 //	than retentionMax: retention, whoever reads
-func (t *trimmer) point(ctx context.Context, l *trimming, shape *feed.Shape, now time.Time) (point feed.LSN, why string, err error) {
+func (t *trimmer) trimPoint(ctx context.Context, l *trimming, shape *feed.Shape, now time.Time) (point feed.LSN, why string, err error) {
 	lower := func(to feed.LSN, reason string) {
 		if to < point {
 			point, why = to, reason
@@ -313,7 +315,8 @@ func (t *trimmer) point(ctx context.Context, l *trimming, shape *feed.Shape, now
 	if err := t.noteLate(ctx, l, held, clock); err != nil {
 		return 0, "", err
 	}
-	// Who has come since begins at the end of his log, which lay behind this one:
+	// Readers that came since the last question are not known. Each begins at the log's end as
+	// it was when it came, so nothing behind the end as of the question may go:
 	//
 	//	asked at 2: nobody reads   one comes, notes 2   3 is written, and in a snapshot
 	//	trimmed to 3: his 3 is gone

@@ -33,7 +33,7 @@ func (n *node) trims(spec store.ChangeFeedSpec) *trims {
 	t := newTrimmer(&Server{
 		cfg: n.cfg, containers: map[feed.ResourceID]store.ContainerInfo{info.ID: info}, open: map[feed.Partition]*serving{n.id: {p: n.Partition}},
 	})
-	t.bytesMin, t.restBytesMin, t.level, t.closeWithin = 0, 0, featurelevel.Trims, time.Hour
+	t.bytesMin, t.restBytesMin, t.wholeBytes, t.level, t.closeWithin = 0, 0, 0, featurelevel.Trims, time.Hour
 	return &trims{n, t}
 }
 
@@ -337,6 +337,9 @@ func TestI2_ATrimmedPartitionWithoutASnapshotStaysClosed(t *testing.T) {
 	for i := range 20 {
 		n.mustOne(pk(t, "x"), create(fmt.Sprintf(`{"id":"%d","a":"x"}`, i)))
 	}
+	for i := range 6 { // of less nobody asks for room
+		n.mustOne(pk(t, "x"), create(fmt.Sprintf(`{"id":"large%d","a":"x","text":"%0900000d"}`, i, i)))
+	}
 	m := x.snapshot()
 	n.mustOne(pk(t, "x"), create(`{"id":"last","a":"x"}`))
 	x.look(long)
@@ -355,7 +358,11 @@ func TestI2_ATrimmedPartitionWithoutASnapshotStaysClosed(t *testing.T) {
 		if snapshots != "" {
 			n.cfg.snapshots = snapshot.Directory(snapshots)
 		}
+		said := n.says()
 		err := n.open(t.Context(), w.info.Partitions[0].Log)
+		if strings.Contains(said.String(), "thrown away") {
+			t.Errorf("nothing is thrown away, and it is said: %s", said)
+		}
 		damage, ok := errors.AsType[*DamagedError](err)
 		if !ok || !damage.Unreadable || !strings.Contains(damage.Reason, fmt.Sprintf("begins at LSN %d", m.LSN+1)) {
 			t.Fatalf("it opens: %v", err)
@@ -396,19 +403,59 @@ func TestI2_ATrimmedPartitionWithoutASnapshotStaysClosed(t *testing.T) {
 	if !damage.healed(t.Context(), log) {
 		t.Error("it is not seen to be healed")
 	}
-	// An engine that is behind the log is made anew from the snapshot.
-	n = w.open(behind)
-	n.cfg.snapshots = snapshot.Directory(dir)
-	if err := n.open(t.Context(), w.info.Partitions[0].Log); err != nil {
-		t.Fatal(err)
+	// An engine that is behind the log is made anew from the snapshot. That is read through before
+	// what is there is thrown away, and only then.
+	for _, x := range []struct {
+		dir   string
+		reads int
+	}{{behind, 2}, {t.TempDir(), 1}} {
+		n = w.open(x.dir)
+		from := &countingStore{Store: snapshot.Directory(dir), part: m.ID() + "/000001"}
+		n.cfg.snapshots = from
+		said, room := n.says(), n.cfg.loadReserve
+		n.cfg.loadReserve = func() int64 { return 1 << 60 }
+		err := n.open(t.Context(), w.info.Partitions[0].Log)
+		if _, full := errors.AsType[*engine.NoRoomError](err); !full || from.reads > 0 || strings.Contains(said.String(), "thrown away") {
+			t.Errorf("without room: %v; the snapshot was read %d times; it is said: %s", err, from.reads, said)
+		}
+		n.cfg.loadReserve = room
+		if err := n.open(t.Context(), w.info.Partitions[0].Log); err != nil {
+			t.Fatal(err)
+		}
+		// Of an engine that holds nothing, nothing is thrown away.
+		if got := strings.Count(said.String(), "thrown away"); got != x.reads-1 {
+			t.Errorf("it is said %d times that the engine's copy is thrown away, want %d: %s", got, x.reads-1, said)
+		}
+		n.Partition.log = slog.New(slog.DiscardHandler)
+		n.serve()
+		if got := n.digest(); got != digest || from.reads != x.reads {
+			t.Errorf("digest %016x, want %016x; the snapshot was read %d times, want %d", got, digest, from.reads, x.reads)
+		}
+		if err := n.stop(); err != nil {
+			t.Fatal(err)
+		}
 	}
-	n.serve()
-	if got := n.digest(); got != digest {
-		t.Errorf("digest %016x, want %016x", got, digest)
+}
+
+// says returns what the partition logs from now on, until it is served.
+func (n *node) says() *strings.Builder {
+	said := &strings.Builder{}
+	n.Partition.log = slog.New(slog.NewTextHandler(said, nil))
+	return said
+}
+
+// countingStore counts how often a part is read.
+type countingStore struct {
+	snapshot.Store
+	part  string
+	reads int
+}
+
+func (s *countingStore) Get(ctx context.Context, name string) ([]byte, error) {
+	if strings.HasSuffix(name, s.part) {
+		s.reads++
 	}
-	if err := n.stop(); err != nil {
-		t.Fatal(err)
-	}
+	return s.Store.Get(ctx, name)
 }
 
 // TestTrim_ASnapshotAtTheTrimPointIsHeldAgainstWhatFollows: the commit that it is of is gone,

@@ -186,7 +186,8 @@ func (t *txn) put(itemKey []byte, after, before *engine.Item, undo []document.Sp
 // remove decides that before goes, by a delete or by expiry.
 func (t *txn) remove(itemKey []byte, before *engine.Item, op feed.Op) {
 	t.foldChange(before.Key, before.ID, before, nil, nil)
-	// Not made again here: the transaction may still remove the members of its group.
+	// The target is not made again here: the transaction may still remove the members of its
+	// group, and then nobody wants it.
 	t.noteOrphans(before)
 	for i := range t.schema.engine.UniqueKeys {
 		tuple, _ := uniqueTuple(&t.schema.engine.UniqueKeys[i], before.Key, before.Body)

@@ -73,7 +73,8 @@ func (b *bucket) Remove(ctx context.Context, name string) error {
 	if !strings.HasSuffix(name, "/") {
 		return b.Delete(ctx, name)
 	}
-	// All first and then their removal: a server need not like it the other way.
+	// All are listed before any is removed: a server need not continue a list whose objects
+	// go meanwhile.
 	var all []string
 	for o, err := range b.Bucket.List(ctx, name, "") {
 		if err != nil {

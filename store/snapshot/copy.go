@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/store/engine"
 )
 
 // NewestOf returns the id and the manifest, as it lies in the store, of a partition's
@@ -40,7 +39,8 @@ func ReadPart(ctx context.Context, s Store, p feed.Partition, id string, part in
 	if err != nil {
 		return nil, err
 	}
-	// The id comes from a client. What the pointer names is no path into something else.
+	// The id comes from a client, and would become a part of a path. One that the pointer names
+	// was made by newID and leads nowhere else.
 	if !at.names(id) || part < 1 {
 		return nil, fmt.Errorf("%w: snapshot %q", ErrNotFound, id)
 	}
@@ -52,12 +52,8 @@ func ReadPart(ctx context.Context, s Store, p feed.Partition, id string, part in
 // that they have in the one that it was copied from.
 func Decode(p feed.Partition, id string, manifest []byte) (*Manifest, error) {
 	m := &Manifest{id: id, Partition: p}
-	if err := decode(manifest, m); err != nil {
-		return nil, fmt.Errorf("partition %s: snapshot %s: its manifest cannot be read: %w", p, id, err)
-	}
-	if m.Format != format || m.Layout != engine.LayoutVersion || m.Of != p.String() {
-		return nil, fmt.Errorf("partition %s: snapshot %s is of partition %s in format %d with keys of layout %d; this program reads format %d with layout %d",
-			p, id, m.Of, m.Format, m.Layout, format, engine.LayoutVersion)
+	if err := m.decode(manifest); err != nil {
+		return nil, fmt.Errorf("partition %s: the manifest of snapshot %s %w", p, id, err)
 	}
 	return m, nil
 }

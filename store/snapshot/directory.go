@@ -89,6 +89,21 @@ func (d directory) Get(_ context.Context, name string) ([]byte, error) {
 	return data, err
 }
 
+// Sweep removes the temporary files that killed writes left below a folder. Nobody may write
+// there meanwhile.
+func (d directory) Sweep(ctx context.Context, folder string) error {
+	err := filepath.WalkDir(d.path(folder), func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() && strings.HasSuffix(path, temporary) {
+			err = os.Remove(path)
+		}
+		return errors.Join(err, ctx.Err())
+	})
+	if errors.Is(err, fs.ErrNotExist) { // nothing was written yet
+		return nil
+	}
+	return err
+}
+
 func (d directory) List(_ context.Context, prefix string) ([]string, error) {
 	entries, err := os.ReadDir(d.path(prefix))
 	if errors.Is(err, fs.ErrNotExist) {

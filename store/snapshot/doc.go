@@ -8,9 +8,9 @@
 //	   at LSN n                     in a Store     same digest             then the log from n+1
 //
 // A snapshot is a list of parts, immutable objects of some MiB in a Store, and a
-// manifest that names them and says of what they are: the log, the LSN, its checksum, the
-// settings, how many entries, their digest. A pointer for each partition names the newest
-// two. FORMAT.md describes them byte by byte.
+// manifest that names the parts and says what they are a copy of: the log, the LSN, its
+// checksum, the settings, how many entries, their digest. A pointer for each partition names
+// the newest two. FORMAT.md describes them byte by byte.
 //
 // # What it promises
 //
@@ -25,19 +25,19 @@
 //
 // # Pins
 //
-// Who reads the items of a snapshot over a while pins it: the pointer names it then
-// besides the newest two, for a holder and until a time, and it stays however many are
-// newer. Items reads it in the order of keys, part by part, by ordinals that are the same
-// whoever reads and however often. A pin that is not extended lapses: a reader that never
-// comes back must not keep a snapshot for ever.
+// A reader that needs the items of a snapshot for a while pins it: the pointer then names it
+// besides the newest two, for a holder and until a time, and it stays however many are newer.
+// Items reads it in the order of keys, part by part, by ordinals that are the same for every
+// reader and at every reading. A pin that is not extended lapses: a reader that never comes
+// back must not keep a snapshot for ever.
 //
 // Whether a snapshot is of the history that the log tells is for the caller to compare:
 // the log's commit at its LSN must have its checksum.
 //
 // # Concurrency
 //
-// One process at a time writes the snapshots of a partition and their pointer: who holds
-// its lease. In that process one goroutine at a time takes a snapshot of it; others pin and release
-// meanwhile, and each reads the pointer, changes it and writes it while no other does. A
-// Store may be used by many goroutines.
+// One process at a time writes the snapshots of a partition and their pointer: the one that
+// holds its lease. In that process one goroutine at a time takes a snapshot of the partition.
+// Others pin and release meanwhile; a lock lets one at a time read the pointer, change it and
+// write it. Many goroutines may use a Store.
 package snapshot

@@ -14,11 +14,17 @@ import (
 )
 
 // Items reads the items of one snapshot by their ordinals: item 0 is the first in the
-// order of keys. Which items are in which part follows from the parts that were read, so a
-// reader that goes on in the middle reads what lies before once.
+// order of keys. A manifest counts entries, of which only some are items, so the part of an
+// ordinal is known when all parts before it were read. A reader that continues in the middle
+// reads these once:
 //
-// Each part is compared with its checksum whenever it is read. It may be used by several
-// goroutines.
+//	parts read     items in them    first
+//	none                            0
+//	1              120              0, 120
+//	1, 2           120, 0           0, 120, 120    part 2 has index entries alone
+//	item 130 lies in part 3, or behind it
+//
+// Each part is compared with its checksum whenever it is read. Several goroutines may use it.
 type Items struct {
 	s Store
 	m *Manifest
@@ -62,10 +68,13 @@ func (i *Items) known() (parts int, first uint64) {
 	return len(i.first) - 1, i.first[len(i.first)-1]
 }
 
-// holds returns the part that holds an item, of those that were read; -1 if none does.
+// holds returns the part that holds an item, among those that were read, and the ordinal of
+// its first item; -1 if none of them holds it.
 func (i *Items) holds(ordinal uint64) (part int, first uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	// The last part that begins at or before the ordinal. Of parts with one beginning that is
+	// the one with items, because the others end where they begin.
 	n, _ := slices.BinarySearch(i.first, ordinal+1)
 	if n == len(i.first) {
 		return -1, 0
@@ -100,7 +109,8 @@ func (i *Items) Page(ctx context.Context, from uint64, itemsMax, bytesMax int) (
 	}
 }
 
-// page returns items of the content of a part, behind some that are passed over.
+// page returns items of the content of a part. It passes over the first few, which pass
+// counts. They are decoded as entries all the same, since entries have no fixed size.
 func (i *Items) page(ctx context.Context, decoder *zstd.Decoder, content []byte, pass, itemsMax, bytesMax int) (items []engine.Item, err error) {
 	var decode engine.ItemDecoder
 	chunks := chunkReader{i: i, ctx: ctx, decoder: decoder, part: -1}
@@ -151,6 +161,7 @@ func (i *Items) readPart(ctx context.Context, decoder *zstd.Decoder, n int) ([]b
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	// Another goroutine has counted it already, or it is read for its chunks.
 	if n != len(i.first)-1 {
 		return content, nil
 	}

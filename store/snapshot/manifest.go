@@ -102,6 +102,9 @@ func (m *Manifest) State() engine.State {
 	}
 }
 
+// manifestFile is the name of the manifest in the folder of its snapshot.
+const manifestFile = "manifest.json"
+
 func folder(p feed.Partition) string { return fmt.Sprintf("%s/%d/", p.Container, p.Number) }
 
 func (m *Manifest) folder() string { return folder(m.Partition) + m.id + "/" }
@@ -112,9 +115,9 @@ func (m *Manifest) part(i int) string { return fmt.Sprintf("%s%06d", m.folder(),
 // order.
 const lsnDigits = 20
 
-// passed tells whether nobody names a folder any more that is not named now: what it holds is
-// older than the newest that is named, and the pointer never goes back. A newer one may be
-// what another process has read back, and is about to name.
+// passed reports whether a folder that the pointer does not name will never be named: it is
+// older than some snapshot that is named, and the pointer never goes back. A newer one may be
+// what another process has read back and is about to name.
 func (at *pointer) passed(id string) bool {
 	if len(id) < lsnDigits || strings.Trim(id[:lsnDigits], "0123456789") != "" {
 		return true // no snapshot's
@@ -178,7 +181,7 @@ func readPointer(ctx context.Context, s Store, p feed.Partition) (*pointer, erro
 		return nil, fmt.Errorf("partition %s: snapshots: %s has format %d and this program reads up to %d; use the program that wrote it",
 			p, pointerName(p), at.Format, formatPins)
 	}
-	if err := decode(data, at); err != nil {
+	if err := DecodeJSON(data, at, true); err != nil {
 		return &pointer{revision: revision}, &DamagedError{p, pointerName(p), "cannot be read: " + err.Error()}
 	}
 	if at.Format < format || at.Format == format && len(at.Pins) > 0 || len(at.Snapshots) > kept {
@@ -192,7 +195,7 @@ func readPointer(ctx context.Context, s Store, p feed.Partition) (*pointer, erro
 // that of the store.
 func readManifest(ctx context.Context, s Store, p feed.Partition, n named) (*Manifest, error) {
 	m := &Manifest{id: n.ID, Partition: p}
-	name := m.folder() + "manifest.json"
+	name := m.folder() + manifestFile
 	data, err := s.Get(ctx, name)
 	if errors.Is(err, ErrNotFound) {
 		return nil, &DamagedError{p, name, "is gone"}
@@ -203,20 +206,31 @@ func readManifest(ctx context.Context, s Store, p feed.Partition, n named) (*Man
 	if sum := Sum(xxhash.Sum64(data)); sum != n.Manifest {
 		return nil, &DamagedError{p, name, fmt.Sprintf("has checksum %016x, the pointer says %016x", uint64(sum), uint64(n.Manifest))}
 	}
-	if err := decode(data, m); err != nil {
-		return nil, &DamagedError{p, name, "cannot be read: " + err.Error()}
-	}
-	if m.Format != format || m.Layout != engine.LayoutVersion || m.Of != p.String() {
-		return nil, &DamagedError{p, name, fmt.Sprintf("is of partition %s in format %d with keys of layout %d; this program reads format %d with layout %d",
-			m.Of, m.Format, m.Layout, format, engine.LayoutVersion)}
+	if err := m.decode(data); err != nil {
+		return nil, &DamagedError{p, name, err.Error()}
 	}
 	return m, nil
 }
 
-// decode reads one JSON value whose members are all known.
-func decode(data []byte, into any) error {
+// decode reads what Write has written of the partition of m.
+func (m *Manifest) decode(data []byte) error {
+	if err := DecodeJSON(data, m, true); err != nil {
+		return fmt.Errorf("cannot be read: %w", err)
+	}
+	if m.Format != format || m.Layout != engine.LayoutVersion || m.Of != m.Partition.String() {
+		return fmt.Errorf("is of partition %s in format %d with keys of layout %d; this program reads format %d with layout %d",
+			m.Of, m.Format, m.Layout, format, engine.LayoutVersion)
+	}
+	return nil
+}
+
+// DecodeJSON reads one JSON value. A strict one may have known members only: a later program
+// that adds members raises the format.
+func DecodeJSON(data []byte, into any, strict bool) error {
 	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
+	if strict {
+		d.DisallowUnknownFields()
+	}
 	if err := d.Decode(into); err != nil {
 		return err
 	}

@@ -40,10 +40,10 @@ type pinned struct {
 
 func (p *pinned) pin() Pin { return Pin{p.Holder, p.ID, p.LSN, p.Items, p.Until} }
 
-// pointerLocks keep apart those of one process who change a pointer: who takes a snapshot,
-// who pins, who releases. Each reads it, changes it and writes it, in a store that may be
-// far, so the lock is one that ctx can end the wait for. Other processes are kept away by
-// the lease.
+// pointerLocks let one goroutine of the process at a time change a pointer: the one that takes
+// a snapshot, one that pins, one that releases. Each reads the pointer, changes it and writes
+// it, in a store that may be far away, so the wait for the lock ends with ctx, which a mutex
+// could not do. The lease keeps other processes away.
 var pointerLocks sync.Map // pointerName to chan struct{}
 
 func lockPointer(ctx context.Context, p feed.Partition) (unlock func(), err error) {
@@ -113,7 +113,7 @@ func PinSnapshot(ctx context.Context, s Store, m *Manifest, holder string, items
 	return pin.pin(), writePointer(ctx, s, m.Partition, at)
 }
 
-// ExtendPin lets a pin last until a later time. The error is ErrNotFound if the holder has
+// ExtendPin lets a pin last until a time at least. The error is ErrNotFound if the holder has
 // none that lasts: what it kept may be gone.
 func ExtendPin(ctx context.Context, s Store, p feed.Partition, holder string, until time.Time) (Pin, error) {
 	unlock, err := lockPointer(ctx, p)
@@ -129,7 +129,10 @@ func ExtendPin(ctx context.Context, s Store, p feed.Partition, holder string, un
 	if n < 0 || !time.Now().Before(at.Pins[n].Until) {
 		return Pin{}, fmt.Errorf("%w: pin of %s in partition %s", ErrNotFound, holder, p)
 	}
-	at.Pins[n].Until = until.UTC().Truncate(time.Millisecond)
+	if until = until.UTC().Truncate(time.Millisecond); !at.Pins[n].Until.Before(until) {
+		return at.Pins[n].pin(), nil
+	}
+	at.Pins[n].Until = until
 	return at.Pins[n].pin(), writePointer(ctx, s, p, at)
 }
 
@@ -189,8 +192,8 @@ func Pinned(ctx context.Context, s Store, p feed.Partition, holder string) (*Man
 	return m, at.Pins[n].pin(), err
 }
 
-// readPointerOrNone is readPointer for who writes it anew: what cannot be read names
-// nothing that could be loaded, or kept; a later format does.
+// readPointerOrNone is readPointer for a caller that writes the pointer anew. A damaged pointer
+// is as good as none, because nothing can be loaded by it. One of a later format is an error.
 func readPointerOrNone(ctx context.Context, s Store, p feed.Partition) (*pointer, error) {
 	at, err := readPointer(ctx, s, p)
 	if _, damaged := errors.AsType[*DamagedError](err); damaged {

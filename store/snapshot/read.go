@@ -30,7 +30,8 @@ type reader struct {
 	content []byte
 }
 
-// read yields all entries; stopped says that nobody wants more.
+// read yields all entries; stopped says that the caller wants no more, so that nothing may be
+// yielded after it, not even an error.
 func (r *reader) read(ctx context.Context, pace func() error, yield func(engine.DumpEntry, error) bool) (stopped bool, err error) {
 	decoder, err := newDecoder()
 	if err != nil {
@@ -115,9 +116,19 @@ func Verify(ctx context.Context, s Store, m *Manifest, progress func() error) er
 	return readBack(ctx, s, m, progress)
 }
 
-// Load makes a partition of the engine what the snapshot is of. progress is called before
-// each part; its error ends the load. After an error the partition is empty. The error is
-// as of Entries, or that of the engine.
-func Load(ctx context.Context, s Store, m *Manifest, into *engine.Partition, progress func() error) error {
-	return into.Load(m.State(), Entries(ctx, s, m, progress))
+// Load makes a partition of the engine what the snapshot is of. opt.Bytes is set, and
+// opt.Progress is called before each part too. After an error the partition is empty, or as it
+// was if that is *engine.NoRoomError. The error is as of Entries, or that of the engine.
+func Load(ctx context.Context, s Store, m *Manifest, into *engine.Partition, opt engine.LoadOptions) error {
+	opt.Bytes = int64(m.Bytes)
+	pace := func() error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if opt.Progress != nil {
+			return opt.Progress(false)
+		}
+		return nil
+	}
+	return into.Load(ctx, m.State(), Entries(ctx, s, m, pace), opt)
 }

@@ -1,9 +1,12 @@
 package snapshot_test
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd/natstest"
+	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -150,15 +154,157 @@ func TestStream_HoldsSnapshots(t *testing.T) {
 	if diff := cmp.Diff([]feed.LSN{3, 2}, newest(t, other)); diff != "" {
 		t.Fatalf("(-want +got):\n%s", diff)
 	}
-	must(t, snapshot.Load(t.Context(), other, all[2], to, always))
+	must(t, snapshot.Load(t.Context(), other, all[2], to, engine.LoadOptions{}))
 	want, err := from.Digest()
 	must(t, err)
 	if got, err := to.Digest(); err != nil || got != want {
 		t.Errorf("loaded %016x, %v, want %016x", got, err, want)
 	}
 	must(t, other.Remove(t.Context(), "c7k2x4ab/3/"+all[2].ID()+"/000001"))
-	if _, damaged := errors.AsType[*snapshot.DamagedError](snapshot.Load(t.Context(), s, all[2], newPartition(t), always)); !damaged {
+	if _, damaged := errors.AsType[*snapshot.DamagedError](snapshot.Load(t.Context(), s, all[2], newPartition(t), engine.LoadOptions{})); !damaged {
 		t.Error("a part is gone, and nobody says so")
 	}
-	must(t, snapshot.Load(t.Context(), s, all[1], newPartition(t), always))
+	must(t, snapshot.Load(t.Context(), s, all[1], newPartition(t), engine.LoadOptions{}))
+}
+
+// bad is a store that is away, or full, or gives back wrong bytes, while that is set.
+type bad struct {
+	snapshot.Store
+	away, full error
+	wrong      bool
+}
+
+func (b *bad) Put(ctx context.Context, name string, data []byte) error {
+	if err := errors.Join(b.away, b.full); err != nil {
+		return err
+	}
+	return b.Store.Put(ctx, name, data)
+}
+
+func (b *bad) Replace(ctx context.Context, name string, data []byte, seen snapshot.Revision) error {
+	if err := errors.Join(b.away, b.full); err != nil {
+		return err
+	}
+	return b.Store.Replace(ctx, name, data, seen)
+}
+
+func (b *bad) Get(ctx context.Context, name string) ([]byte, error) {
+	data, err := b.Store.Get(ctx, name)
+	if b.wrong && len(data) > 0 {
+		data = slices.Clone(data)
+		data[len(data)/2] ^= 4
+	}
+	return data, errors.Join(b.away, err)
+}
+
+func (b *bad) Look(ctx context.Context, name string) ([]byte, snapshot.Revision, error) {
+	data, revision, err := b.Store.Look(ctx, name)
+	return data, revision, errors.Join(b.away, err)
+}
+
+func (b *bad) List(ctx context.Context, prefix string) ([]string, error) {
+	names, err := b.Store.List(ctx, prefix)
+	return names, errors.Join(b.away, err)
+}
+
+func (b *bad) Remove(ctx context.Context, name string) error {
+	return errors.Join(b.away, b.Store.Remove(ctx, name))
+}
+
+// TestBadInput_ASnapshotStoreThatFails is away, is full, or gives back wrong bytes: that is said,
+// the pointer and what it names stay as they are, and no engine is changed. A bucket's own
+// ways to fail are in integration/s3.
+func TestBadInput_ASnapshotStoreThatFails(t *testing.T) {
+	away := errors.New("connection refused")
+	for kind, s := range stores(t) {
+		for name, c := range map[string]struct {
+			fails bad
+			is    error // what the write says; nil if it finds out by itself
+		}{
+			"away":                {bad{away: away}, away},
+			"full":                {bad{full: syscall.ENOSPC}, syscall.ENOSPC},
+			"returns wrong bytes": {bad{wrong: true}, nil},
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				p, to := newPartition(t), newPartition(t)
+				must(t, snapshot.Remove(t.Context(), s[0], part))
+				for lsn := range feed.LSN(2) {
+					fill(t, p, 10, 100, lsn+1)
+					write(t, s[0], p)
+				}
+				before := below(t, s[0], "")
+				fails := c.fails
+				fails.Store = s[0]
+				fill(t, p, 10, 100, 3)
+				m, err := tryWrite(t.Context(), &fails, p)
+				if _, damaged := errors.AsType[*snapshot.DamagedError](err); m != nil || err == nil || c.is != nil && !errors.Is(err, c.is) || c.is == nil && !damaged {
+					t.Errorf("a snapshot of %+v was written: %v", m, err)
+				}
+				if after := below(t, s[1], ""); !slices.Equal(before, after) {
+					t.Errorf("there were %q, and are %q", before, after)
+				}
+				if all, damage, err := snapshot.Newest(t.Context(), &fails, part); c.fails.full == nil && (len(all) > 0 || err == nil && len(damage) == 0) {
+					t.Errorf("it has snapshots %+v, %v, %v", all, damage, err)
+				}
+				if got := newest(t, s[1]); !slices.Equal(got, []feed.LSN{2, 1}) {
+					t.Errorf("afterwards there are snapshots of LSN %v, want 2 and 1", got)
+				}
+				all, _, err := snapshot.Newest(t.Context(), s[1], part)
+				must(t, err)
+				if c.fails.full == nil {
+					if err := snapshot.Load(t.Context(), &fails, all[0], to, engine.LoadOptions{}); err == nil {
+						t.Error("it was loaded")
+					}
+					if state, err := to.State(); err != nil || state.Applied != 0 {
+						t.Errorf("the engine has %+v, %v", state, err)
+					}
+				}
+				must(t, snapshot.Load(t.Context(), s[1], all[0], to, engine.LoadOptions{}))
+			})
+		}
+	}
+}
+
+// below returns the names of all objects below a folder.
+func below(t testing.TB, s snapshot.Store, folder string) (all []string) {
+	t.Helper()
+	if folder == "" {
+		folder = "c7k2x4ab/3/"
+	}
+	names, err := s.List(t.Context(), folder)
+	must(t, err)
+	for _, name := range names {
+		if strings.HasSuffix(name, "/") {
+			all = append(all, below(t, s, folder+name)...)
+		} else {
+			all = append(all, folder+name)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestBadInput_APointerToPartsThatAreGone: that is said, the engine stays empty, and the older
+// snapshot serves.
+func TestBadInput_APointerToPartsThatAreGone(t *testing.T) {
+	for kind, s := range stores(t) {
+		t.Run(kind, func(t *testing.T) {
+			p, to := newPartition(t), newPartition(t)
+			for lsn := range feed.LSN(2) {
+				fill(t, p, 10, 100, lsn+1)
+				write(t, s[0], p)
+			}
+			all, _, err := snapshot.Newest(t.Context(), s[0], part)
+			must(t, err)
+			must(t, s[0].Remove(t.Context(), "c7k2x4ab/3/"+all[0].ID()+"/000001"))
+			err = snapshot.Load(t.Context(), s[1], all[0], to, engine.LoadOptions{})
+			if damage, ok := errors.AsType[*snapshot.DamagedError](err); !ok || !strings.Contains(damage.Error(), "gone") || !strings.Contains(damage.Name, all[0].ID()) {
+				t.Errorf("loaded: %v", err)
+			}
+			if state, err := to.State(); err != nil || state.Applied != 0 {
+				t.Errorf("the engine has %+v, %v", state, err)
+			}
+			must(t, snapshot.Load(t.Context(), s[1], all[1], to, engine.LoadOptions{}))
+		})
+	}
 }

@@ -32,7 +32,7 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 	if err := pace(); err != nil { // who has lost the partition meanwhile sweeps nothing
 		return nil, err
 	}
-	if err := sweep(ctx, s, p); err != nil {
+	if err := sweep(ctx, s, p, state.Log); err != nil {
 		return nil, err
 	}
 	m := &Manifest{
@@ -58,7 +58,7 @@ func Write(ctx context.Context, s Store, p feed.Partition, source *engine.Snapsh
 	if asked, err = publish(ctx, s, m, pace); err != nil {
 		return nil, err
 	}
-	return m, sweep(ctx, s, p)
+	return m, sweep(ctx, s, p, state.Log)
 }
 
 // publish makes a snapshot that was read back the newest one. asked says that the store was
@@ -68,7 +68,7 @@ func publish(ctx context.Context, s Store, m *Manifest, pace func() error) (aske
 	if err != nil {
 		return false, err
 	}
-	if err := s.Put(ctx, m.folder()+"manifest.json", data); err != nil {
+	if err := s.Put(ctx, m.folder()+manifestFile, data); err != nil {
 		return false, fmt.Errorf("partition %s: snapshot: %w", m.Partition, err)
 	}
 	n := named{m.id, Sum(xxhash.Sum64(data))}
@@ -92,9 +92,16 @@ func publish(ctx context.Context, s Store, m *Manifest, pace func() error) (aske
 	if at, err = readPointerOrNone(ctx, s, m.Partition); err != nil {
 		return false, err
 	}
-	// One who was the owner until he was stopped for a while writes what he had begun. His
-	// commit is older than what the log was trimmed by since, and his snapshot would reach it
-	// no more. Where the store compares, nobody moves the pointer between this look and that.
+	// A process that was the owner, and was stopped for a while, goes on with what it had
+	// begun:
+	//
+	//	here                        the next owner
+	//	parts as of LSN 40 written
+	//	stopped                     snapshot as of 70 named, log trimmed up to 70
+	//	names 40: the log begins at 71, so 40 cannot be loaded any more
+	//
+	// So an older snapshot is refused. Where the store compares revisions, nobody can move the
+	// pointer between this look and the write.
 	for _, is := range at.Snapshots {
 		if is.ID[:min(len(is.ID), lsnDigits)] <= m.id[:lsnDigits] {
 			continue
@@ -114,15 +121,15 @@ func publish(ctx context.Context, s Store, m *Manifest, pace func() error) (aske
 	return true, writePointer(ctx, s, m.Partition, at)
 }
 
-// mayLand tells whether the request that a write ended with may be carried out after
-// everybody has given it up. If it was that of the pointer, what it names must be there
-// then; the next write removes what it does not name.
+// mayLand reports whether the last request of a write may still be carried out although it has
+// failed here. If that was the pointer's, the snapshot must stay, because the pointer may name
+// it in the end. If the pointer does not, the next write removes the snapshot.
 func mayLand(err error) bool {
 	return errors.Is(err, s3.ErrSlow) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// discard removes what a write that failed has written: it would take room until the next
-// one. It stays where the pointer may name it, because only its last sync failed.
+// discard removes what a failed write has written: it would take room until the next one. It
+// leaves a snapshot that the pointer names: then only a sync behind that failed.
 func discard(ctx context.Context, s Store, m *Manifest) error {
 	at, err := readPointer(ctx, s, m.Partition)
 	if err != nil || at.names(m.id) {
@@ -150,9 +157,9 @@ func firstWhole(ctx context.Context, s Store, p feed.Partition, all []named, pac
 	return nil, nil
 }
 
-// sweep removes what the pointer of a partition does not name: older snapshots, and what
-// writes left that did not end.
-func sweep(ctx context.Context, s Store, p feed.Partition) error {
+// sweep removes what the pointer of a partition does not name: older snapshots, what writes
+// left that did not end, and snapshots of another log than this one, which stood in its place.
+func sweep(ctx context.Context, s Store, p feed.Partition, log feed.LogID) error {
 	// Nobody pins meanwhile what is removed here.
 	unlock, err := lockPointer(ctx, p)
 	if err != nil {
@@ -169,7 +176,7 @@ func sweep(ctx context.Context, s Store, p feed.Partition) error {
 	}
 	for _, name := range names {
 		id, isFolder := strings.CutSuffix(name, "/")
-		if !isFolder || at.names(id) || !at.passed(id) {
+		if !isFolder || at.names(id) || !at.passed(id) && !ofAnother(ctx, s, p, id, log) {
 			continue
 		}
 		if err := s.Remove(ctx, folder(p)+name); err != nil {
@@ -177,6 +184,17 @@ func sweep(ctx context.Context, s Store, p feed.Partition) error {
 		}
 	}
 	return nil
+}
+
+// ofAnother tells whether a snapshot is of another log than this one. A log that was deleted
+// and made again begins with low LSNs, behind which those of the one before would never come.
+func ofAnother(ctx context.Context, s Store, p feed.Partition, id string, log feed.LogID) bool {
+	data, err := s.Get(ctx, folder(p)+id+"/"+manifestFile)
+	if err != nil {
+		return false // it may be on its way
+	}
+	m, err := Decode(p, id, data)
+	return err == nil && m.Log != log
 }
 
 // writeParts writes the entries of source, and what they are into m.

@@ -104,7 +104,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		k.tell(report, err)
+		k.logChanges(report, err)
 		var soon <-chan time.Time
 		if report != nil && len(report.Short()) > 0 {
 			soon = time.After(min(shortInterval, k.cfg.Interval)) // servers are being chosen
@@ -140,7 +140,7 @@ func (k *Keeper) watch(ctx context.Context, changed chan<- struct{}) {
 // so. An error says what could not be done; the rest was.
 func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 	var errs []error
-	wish, err := k.wish(ctx)
+	wish, err := k.replicasWish(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -160,12 +160,13 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 	failed := map[string]string{}
 	for i := range all {
 		l := &all[i]
-		n := wish.of(l.name)
+		n := wish.replicasOf(l.name)
 		texts := labelled[logName(l.name)]
+		// By what the list says, which may be old: update looks again before it writes.
 		if n == 0 || l.err != nil || isCopy(l.info) || !lacks(&l.info.Config, n, texts) {
 			continue
 		}
-		if err := k.update(ctx, l, n, texts); err != nil {
+		if err := k.updateStream(ctx, l, n, texts); err != nil {
 			failed[l.name] = err.Error()
 			if l.info.Config.Replicas >= n { // a shortage is told by the report
 				errs = append(errs, fmt.Errorf("label stream %s: %w", l.name, err))
@@ -188,9 +189,9 @@ func (k *Keeper) Pass(ctx context.Context) (*Report, error) {
 	return report, errors.Join(errs...)
 }
 
-// wish returns how many replicas to keep: what this process is configured with, or
+// replicasWish returns how many replicas to keep: what this process is configured with, or
 // what another was that asked for more. It is remembered with the catalog.
-func (k *Keeper) wish(ctx context.Context) (Wish, error) {
+func (k *Keeper) replicasWish(ctx context.Context) (Wish, error) {
 	w := k.cfg.Wish
 	stream, err := k.js.Stream(ctx, catalogStream)
 	if err != nil {
@@ -261,8 +262,8 @@ func lacks(cfg *jetstream.StreamConfig, replicas int, l labels) bool {
 	return cfg.Replicas < replicas || !l.on(cfg)
 }
 
-// on says whether a stream carries the labels. One that tells the same record as
-// written at another time does.
+// on reports whether a stream carries the labels. A label with the same record, written at
+// another time, counts as the same.
 func (l *labels) on(cfg *jetstream.StreamConfig) bool {
 	for name, text := range l.texts {
 		is := cfg.Metadata[name]
@@ -273,9 +274,9 @@ func (l *labels) on(cfg *jetstream.StreamConfig) bool {
 	return true
 }
 
-// update changes a stream that lacks something, from what it is now and not from
+// updateStream changes a stream that lacks something, from what it is now and not from
 // what it was when it was listed. What it is then stands in l.
-func (k *Keeper) update(ctx context.Context, l *listed, replicas int, is labels) error {
+func (k *Keeper) updateStream(ctx context.Context, l *listed, replicas int, is labels) error {
 	stream, err := k.js.Stream(ctx, l.name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil // deleted meanwhile
@@ -302,12 +303,13 @@ func (k *Keeper) update(ctx context.Context, l *listed, replicas int, is labels)
 		return nil
 	}
 	if enough.Replicas > cfg.Replicas && !is.on(&cfg) {
-		// Want of servers is no reason to leave a log without its name.
+		// One update asks for both. Where it is refused for want of servers, the log still gets
+		// its labels, by which a lost record is found again.
 		if updated, again := k.js.UpdateStream(ctx, relabelled); again == nil {
 			l.info = updated.CachedInfo()
 		}
 	}
-	return k.explain(err)
+	return k.explainRefusal(err)
 }
 
 // Codes of JetStream's API errors.
@@ -316,8 +318,8 @@ const (
 	codeNoSuitablePeers      = 10005
 )
 
-// explain says what an operator can do about a refused update.
-func (k *Keeper) explain(err error) error {
+// explainRefusal says what an operator can do about a refused update.
+func (k *Keeper) explainRefusal(err error) error {
 	api, ok := errors.AsType[*jetstream.APIError](err)
 	if !ok {
 		return err
@@ -331,9 +333,9 @@ func (k *Keeper) explain(err error) error {
 	return err
 }
 
-// tell logs what has changed since the last pass.
-func (k *Keeper) tell(report *Report, err error) {
-	k.once("upkeep", errText(err), func(text string) {
+// logChanges logs what has changed since the last pass.
+func (k *Keeper) logChanges(report *Report, err error) {
+	k.ifChanged("upkeep", errText(err), func(text string) {
 		if text == "" {
 			k.cfg.Logger.Info("logs and buckets could be brought to what they are to be again")
 			return
@@ -343,7 +345,7 @@ func (k *Keeper) tell(report *Report, err error) {
 	if report == nil {
 		return
 	}
-	k.once("replicas", strings.Join(report.Warnings(), "; "), func(text string) {
+	k.ifChanged("replicas", strings.Join(report.Warnings(), "; "), func(text string) {
 		if text == "" {
 			k.cfg.Logger.Info("every log and bucket has its replicas", slog.Int("replicas", report.Wanted))
 			return
@@ -352,8 +354,8 @@ func (k *Keeper) tell(report *Report, err error) {
 	})
 }
 
-// once calls say when text is another than it was; "" is how everything begins.
-func (k *Keeper) once(what, text string, say func(text string)) {
+// ifChanged calls say when text is another than it was; "" is how everything begins.
+func (k *Keeper) ifChanged(what, text string, say func(text string)) {
 	if k.told[what] != text {
 		k.told[what] = text
 		say(text)

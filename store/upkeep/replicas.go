@@ -102,9 +102,9 @@ type Wish struct {
 	LeaseReplicas int
 }
 
-// of returns how many replicas a stream is to have; 0 if it is not one of
+// replicasOf returns how many replicas a stream is to have; 0 if it is not one of
 // Millrace's.
-func (w *Wish) of(stream string) int {
+func (w *Wish) replicasOf(stream string) int {
 	if _, isLog := feed.ParseStream(stream); isLog {
 		return w.Replicas
 	}
@@ -134,8 +134,8 @@ func Wanted(ctx context.Context, js jetstream.JetStream) (int, error) {
 	return wanted(&stream.CachedInfo().Config), nil
 }
 
-// wanted is never below what the bucket has: a release before this one did not
-// write the wish.
+// wanted returns what the catalog's bucket says, and at least as many replicas as it has: an
+// earlier release did not write the wish.
 func wanted(cfg *jetstream.StreamConfig) int {
 	n, err := strconv.Atoi(cfg.Metadata[wishLabel])
 	if err != nil {
@@ -156,7 +156,7 @@ func Look(ctx context.Context, js jetstream.JetStream, w Wish) (*Report, error) 
 func (w *Wish) report(all []listed) *Report {
 	r := &Report{Wanted: w.Replicas}
 	for _, l := range all {
-		n := w.of(l.name)
+		n := w.replicasOf(l.name)
 		if n == 0 {
 			continue
 		}
@@ -167,17 +167,17 @@ func (w *Wish) report(all []listed) *Report {
 		if l.err != nil {
 			s.Actual, s.Error = n, l.err.Error() // nobody knows; that is told, and no shortage
 		} else {
-			s.take(l.info)
+			s.setReplicas(l.info)
 		}
 		r.Streams = append(r.Streams, s)
 	}
 	return r
 }
 
-// take takes what the stream's leader tells. A replica counts when the stream is
+// setReplicas sets what the stream's leader tells. A replica counts when the stream is
 // configured with it and a server was chosen for it, whether or not that server can
 // be reached now.
-func (s *Stream) take(info *jetstream.StreamInfo) {
+func (s *Stream) setReplicas(info *jetstream.StreamInfo) {
 	s.Actual = info.Config.Replicas
 	if info.Cluster == nil {
 		return

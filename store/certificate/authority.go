@@ -1,4 +1,4 @@
-package gateway
+package certificate
 
 import (
 	"crypto"
@@ -17,15 +17,17 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/millrace/millrace/feed/atomicfile"
 )
 
 const (
-	// authorityLife is how long an authority that is made here holds.
+	// authorityLife is how long an authority that is made here is valid.
 	authorityLife = 10 * 365 * 24 * time.Hour
-	// authorityRest is the life that one must have left to be used again: a leaf of a
-	// year and a month in which clients learn of the next one.
+	// authorityRest is the validity that an authority must have left to be used again: a
+	// year for a leaf, and a month in which clients get the next authority.
 	authorityRest = 395 * 24 * time.Hour
-	// backdate is how long before its making a certificate holds, for clients whose
+	// backdate is how long before it was made a certificate becomes valid, for clients whose
 	// clocks are behind.
 	backdate = time.Hour
 )
@@ -38,20 +40,26 @@ const (
 	leafKeyFile      = "key.pem"
 )
 
-// authority signs the certificates that a node makes for itself; it is what clients
-// are told to trust. Whoever gets its key can pretend to be this node and nobody else:
-// it is constrained to the names and addresses by which clients reach the node.
+// authority signs the certificates that a node makes for itself. Clients are told to trust it.
+// It is constrained to the names and addresses by which clients reach the node, so a thief of
+// its key can pretend to be this node and no other.
 type authority struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 	pem  []byte // of cert
-	file string // holds pem
+	// keyPEM is set by newAuthority alone.
+	keyPEM []byte
+	file   string // holds pem; "" if it is kept in memory alone
 }
 
-// openAuthority reads the authority that was made at an earlier start, or makes one
-// if there is none, it runs out, or it may not sign for one of hosts. made tells that
-// clients have to learn of it.
+// openAuthority reads the authority that was made at an earlier start. It makes one if there is
+// none, if it runs out, or if it may not sign for one of hosts. made says that it is new, so
+// that clients must be given it. Without dir it is made, and kept in memory alone.
 func openAuthority(dir string, hosts []string, now time.Time) (a *authority, made bool, err error) {
+	if dir == "" {
+		a, err = newAuthority(hosts, now)
+		return a, true, err
+	}
 	file, keyFile := filepath.Join(dir, authorityFile), filepath.Join(dir, authorityKeyFile)
 	pair, err := tls.LoadX509KeyPair(file, keyFile)
 	switch {
@@ -62,23 +70,33 @@ func openAuthority(dir string, hosts []string, now time.Time) (a *authority, mad
 			return &authority{cert: pair.Leaf, key: key, pem: text, file: file}, false, nil
 		}
 	case !errors.Is(err, fs.ErrNotExist):
-		return nil, false, fmt.Errorf("the gateway's own authority: %w; delete %s and %s, and a new one is made", err, file, keyFile)
+		return nil, false, fmt.Errorf("the node's own authority: %w; delete %s and %s, and a new one is made", err, file, keyFile)
 	}
-	certPEM, keyPEM, err := makeAuthority(hosts, now)
-	if err != nil {
+	if a, err = newAuthority(hosts, now); err != nil {
 		return nil, false, err
 	}
+	a.file = file
 	// The key first: a certificate without its key would be refused at the next start.
-	if err := errors.Join(writeSecret(keyFile, keyPEM), writeSecret(file, certPEM)); err != nil {
+	if err := errors.Join(atomicfile.WriteMkdir(keyFile, a.keyPEM), atomicfile.WriteMkdir(file, a.pem)); err != nil {
 		return nil, false, err
 	}
-	if pair, err = tls.X509KeyPair(certPEM, keyPEM); err != nil {
-		return nil, false, fmt.Errorf("the gateway's own authority: %w", err)
-	}
-	return &authority{cert: pair.Leaf, key: pair.PrivateKey.(crypto.Signer), pem: certPEM, file: file}, true, nil
+	return a, true, nil
 }
 
-// permitsAll tells whether an authority may sign for all hosts.
+// newAuthority makes an authority for hosts.
+func newAuthority(hosts []string, now time.Time) (*authority, error) {
+	certPEM, keyPEM, err := makeAuthority(hosts, now)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("the node's own authority: %w", err)
+	}
+	return &authority{cert: pair.Leaf, key: pair.PrivateKey.(crypto.Signer), pem: certPEM, keyPEM: keyPEM}, nil
+}
+
+// permitsAll reports whether an authority may sign for all hosts.
 func permitsAll(ca *x509.Certificate, hosts []string) bool {
 	for _, host := range hosts {
 		if !permits(ca, host) {
@@ -113,6 +131,8 @@ func makeAuthority(hosts []string, now time.Time) (certPEM, keyPEM []byte, err e
 		return nil, nil, err
 	}
 	template.KeyUsage = x509.KeyUsageCertSign
+	// Path length 0: what it signs cannot sign further certificates. Critical: a client that
+	// does not know such constraints must refuse it.
 	template.IsCA, template.MaxPathLenZero = true, true
 	template.PermittedDNSDomainsCritical = true
 	template.PermittedIPRanges = []*net.IPNet{
@@ -163,7 +183,8 @@ func newTemplate(name string, now time.Time, life time.Duration) (*x509.Certific
 	}, nil
 }
 
-// sign makes a key for a template and has a sign it; without one it signs itself.
+// sign makes a key for a template, and a certificate that a signs; if a is nil, the certificate
+// signs itself.
 func sign(template *x509.Certificate, a *authority) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
