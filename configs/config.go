@@ -81,7 +81,7 @@ type Config struct {
 	// Memory bounds the memory of the process.
 	Memory Memory `yaml:"memory"`
 
-	// HTTP is the listener for health and metrics.
+	// HTTP is the listener for health, metrics and the console.
 	HTTP HTTP `yaml:"http"`
 
 	// Log says what is logged, to standard error.
@@ -160,9 +160,60 @@ const (
 
 // HTTP is a listener.
 type HTTP struct {
-	// Listen is the address of /healthz, /readyz and /metrics, and, in a store and
-	// on the loopback, of the console; off is none. Default 127.0.0.1:8082.
+	// Listen is the address of /healthz, /readyz and /metrics, and, in a store, of
+	// the console; off is none. Default 127.0.0.1:8082.
 	Listen string `yaml:"listen"`
+
+	// TLS is on or off; by default it is on unless Listen is on the loopback. Where it
+	// is on, or Listen is not on the loopback, /metrics answers who shows a key of the
+	// gateway, and /readyz tells its reasons to nobody else. With off there is no
+	// console but on the loopback.
+	TLS string `yaml:"tls"`
+
+	// Cert and Key are files of a certificate, in PEM form. Without them the node
+	// makes an authority, http/ca.pem in its directory, which may sign for this node's
+	// names alone, and its certificates with it.
+	Cert string `yaml:"cert"`
+	Key  string `yaml:"key"`
+
+	// Names are names and addresses by which the listener is reached, beside
+	// localhost, this machine's name and Listen. A certificate that the node makes is
+	// for them too.
+	Names []string `yaml:"names"`
+
+	// Dir is where certificates are kept that are made here.
+	Dir string `yaml:"-"`
+}
+
+// Off switches a listener or TLS off.
+const Off = gateway.Off
+
+// Encrypted tells whether a listener has TLS that is on the loopback, or is not.
+func (h *HTTP) Encrypted(loopback bool) bool { return h.TLS == "on" || h.TLS == "" && !loopback }
+
+// complete fills in the defaults and tells what is wrong.
+func (h *HTTP) complete(bad func(format string, args ...any)) {
+	h.Listen = cmp.Or(h.Listen, HTTPDefault)
+	if _, _, err := net.SplitHostPort(h.Listen); err != nil && h.Listen != Off {
+		bad("http.listen is %q; host:port, such as %s, or off is expected", h.Listen, HTTPDefault)
+	}
+	switch h.TLS {
+	case "true": // YAML reads a bare on and off as booleans
+		h.TLS = "on"
+	case "false":
+		h.TLS = Off
+	case "", "on", Off:
+	default:
+		bad("http.tls is %q; on or off is expected", h.TLS)
+	}
+	if (h.Cert == "") != (h.Key == "") {
+		bad("http.cert and http.key go together")
+	}
+	for _, name := range h.Names {
+		if name == "" || strings.ContainsAny(name, ":/ *") && net.ParseIP(name) == nil {
+			bad("http.names has %q; a name or an address is expected, without a port", name)
+		}
+	}
 }
 
 // Log says what is logged.
@@ -200,16 +251,15 @@ func (c *Config) complete() error {
 	c.DurabilityConfigured = c.Durability != ""
 	c.Durability = cmp.Or(c.Durability, DurabilityDisk)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, drainTimeoutDefault)
-	c.HTTP.Listen = cmp.Or(c.HTTP.Listen, HTTPDefault)
 	c.Log.Level, c.Log.Format = cmp.Or(c.Log.Level, "info"), cmp.Or(c.Log.Format, "text")
 	c.NATS.Dir = cmp.Or(c.NATS.Dir, filepath.Join(c.Dir, "nats"))
 	c.NATS.Credentials = cmp.Or(c.NATS.Credentials, filepath.Join(c.Dir, "credentials"))
 	c.Store.DataDir = c.Dir
-	c.Gateway.Dir = filepath.Join(c.Dir, "gateway")
+	c.Gateway.Dir, c.HTTP.Dir = filepath.Join(c.Dir, "gateway"), filepath.Join(c.Dir, "http")
 	if len(c.Sinks.Roots) == 0 {
 		c.Sinks.Roots = []string{c.Dir}
 	}
-	c.Sinks.Own = []string{c.NATS.Dir, c.Gateway.Dir, filepath.Join(c.Dir, "engine")}
+	c.Sinks.Own = []string{c.NATS.Dir, c.Gateway.Dir, c.HTTP.Dir, filepath.Join(c.Dir, "engine")}
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	switch c.Durability {
@@ -230,9 +280,7 @@ func (c *Config) complete() error {
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		bad("log.format is %q; text or json is expected", c.Log.Format)
 	}
-	if _, _, err := net.SplitHostPort(c.HTTP.Listen); err != nil && c.HTTP.Listen != "off" {
-		bad("http.listen is %q; host:port, such as %s, or off is expected", c.HTTP.Listen, HTTPDefault)
-	}
+	c.HTTP.complete(bad)
 	c.Connect.SilenceMax = cmp.Or(c.Connect.SilenceMax, silenceDefault)
 	if c.Connect.SilenceMax < silenceMin {
 		bad("connect.silenceMax is %v; %v or more is expected", c.Connect.SilenceMax, silenceMin)

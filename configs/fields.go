@@ -13,7 +13,8 @@ var (
 	optionalBoolType = reflect.TypeFor[*bool]()
 )
 
-// fields calls f with every field of the struct v that has a key.
+// fields calls f with every field of the struct v that has a key, in order, until f returns false.
+// It is the only reader of yaml tags, so files, variables and flags have the same keys.
 func fields(v reflect.Value, f func(key string, field reflect.StructField, value reflect.Value) bool) {
 	for i := range v.NumField() {
 		field := v.Type().Field(i)
@@ -36,6 +37,7 @@ func keysOf(v reflect.Value) []string {
 	return keys
 }
 
+// fieldOf returns the field with a key.
 func fieldOf(v reflect.Value, key string) (found reflect.Value, ok bool) {
 	fields(v, func(k string, _ reflect.StructField, value reflect.Value) bool {
 		if k == key {
@@ -64,9 +66,11 @@ func leaves(c *Config) map[string]reflect.Value {
 	return all
 }
 
-// setText sets v from a text, as it stands in a file, a variable or a flag.
+// setText sets v from the text of a file, a variable or a flag. The error says which kind of value
+// the field takes.
 func setText(v reflect.Value, text string) error {
 	refuse := func() error { return fmt.Errorf("%s is not %s", quoted(text), strings.TrimSuffix(kindOf(v), ",")) }
+	// A duration is an int64 too, so it comes before the integers: 5 without a unit is refused.
 	switch {
 	case v.Type() == durationType:
 		d, err := time.ParseDuration(text)

@@ -85,6 +85,30 @@ func topKeys() []string {
 	}
 }
 
+// The listener of health and metrics is told what is wrong with it, all at once.
+func TestLoad_HTTPIsChecked(t *testing.T) {
+	_, err := Load("", nil, []string{"http.listen=here", "http.tls=perhaps", "http.cert=a.pem", "http.names=a:1"})
+	want := strings.Join([]string{
+		"http.listen is \"here\"; host:port, such as 127.0.0.1:8082, or off is expected",
+		"http.tls is \"perhaps\"; on or off is expected",
+		"http.cert and http.key go together",
+		"http.names has \"a:1\"; a name or an address is expected, without a port",
+	}, "\n")
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	// Encrypted unless on the loopback, or as it says.
+	for tls, want := range map[string][2]bool{"": {false, true}, "on": {true, true}, "off": {false, false}, "true": {true, true}, "false": {false, false}} {
+		c, err := Load("", nil, []string{"http.tls=" + tls})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]bool{c.HTTP.Encrypted(true), c.HTTP.Encrypted(false)}; got != want {
+			t.Errorf("http.tls %q: on the loopback and off it %v, want %v", tls, got, want)
+		}
+	}
+}
+
 // A key that has another name now is refused with that name, wherever it is set.
 func TestLoad_KeysOfEarlierReleases(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "millrace.yaml")
@@ -173,6 +197,9 @@ func TestEnvName_EachKeyHasItsOwn(t *testing.T) {
 			t.Errorf("%s and %s are both %s", key, other, name)
 		}
 		seen[name] = key
+		if strings.HasSuffix(name, "_DSN") {
+			t.Errorf("%s is %s: sinks may name what ends so, see spec.CheckVariable", key, name)
+		}
 	}
 	if got := EnvName("feed.log.appendTimeout"); got != "MILLRACE_FEED_LOG_APPEND_TIMEOUT" {
 		t.Errorf("got %s", got)

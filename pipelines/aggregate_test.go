@@ -343,7 +343,14 @@ func TestRewindRefuses(t *testing.T) {
 			t.Errorf("%q was taken for %s", text, place)
 		}
 	}
-	rec, err := s.registry.Rewind(t.Context(), "default", "order-rows", registry.RewindTo{}, "")
+	rec, err := s.registry.Get(t.Context(), "default", "order-rows")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.registry.Rewind(t.Context(), "default", "order-rows", registry.RewindTo{Revision: rec.Revision + 1}, ""); !errors.Is(err, registry.ErrRecordChanged) {
+		t.Errorf("a record that nobody looked at is rewound: %v", err)
+	}
+	rec, err = s.registry.Rewind(t.Context(), "default", "order-rows", registry.RewindTo{Revision: rec.Revision}, "")
 	if err != nil || !rec.Shadow || rec.Former == nil || registry.PositionOf(rec.From, 0) != (feed.Position{}) {
 		t.Fatalf("%+v, %v", rec, err)
 	}

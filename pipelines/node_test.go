@@ -90,7 +90,10 @@ func (n *node) workWith(t testing.TB, client *store.Client, checkpoints time.Dur
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg.Logger, cfg.Reconciler = storetest.Quiet(), pipelines.ReconcilerConfig{Interval: 20 * time.Millisecond, Grace: time.Second}
+	if cfg.Logger == nil {
+		cfg.Logger = storetest.Quiet()
+	}
+	cfg.Reconciler = pipelines.ReconcilerConfig{Interval: 20 * time.Millisecond, Grace: time.Second}
 	return storetest.Run(t, pipelines.NewSupervisor(n.registry, client, storetest.Manager(t, n.js, "worker"), host, cfg).Run)
 }
 

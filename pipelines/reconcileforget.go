@@ -15,9 +15,10 @@ import (
 )
 
 // forget removes the leases of processors whose pipeline or generation is gone, or
-// whose partition is, once nobody has held or renewed them for a while, and before
-// them the dead letters, which nobody could try again. Their names never come back:
-// ids of pipelines and containers are new each time, and generations only grow.
+// whose partition is, once nobody has held or renewed them for a while, before them
+// the dead letters, which nobody could try again, and behind them the pins of their
+// snapshots. Their names never come back: ids of pipelines and containers are new each
+// time, and generations only grow.
 func (s *reconciler) forget(ctx context.Context, w *registry.World, held []leases.Lease) error {
 	now, round := time.Now(), map[string]bool{}
 	var due []*leases.Lease
@@ -44,16 +45,19 @@ func (s *reconciler) forget(ctx context.Context, w *registry.World, held []lease
 		return err
 	}
 	var errs []error
+	var over []processors.Resource
 	for _, l := range due {
 		r, err := processors.ParseResource(l.Resource)
 		if err != nil || wants(&fresh, l) {
 			continue
 		}
+		over = append(over, r)
 		if err = deadLetters.Forget(ctx, r); err == nil {
 			err = leases.Forget(ctx, s.registry.JetStream, s.bucket, l.Group, l.Resource)
 		}
 		errs = append(errs, err)
 	}
+	s.registry.ReleaseEnded(ctx, over, fresh.Containers)
 	return errors.Join(errs...)
 }
 

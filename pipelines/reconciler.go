@@ -3,6 +3,7 @@ package pipelines
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -68,8 +69,9 @@ type reconciler struct {
 	limits   compile.Limits
 
 	// Owned by run, which begins them anew with each lease.
-	idle   firstSeen // since when things are of no use
-	tidied time.Time // when it last looked for them
+	idle   firstSeen       // since when things are of no use
+	told   map[string]bool // restored generations that wait for an operator
+	tidied time.Time       // when it last looked for them
 }
 
 func newReconciler(s *Supervisor) *reconciler {
@@ -87,7 +89,7 @@ func newReconciler(s *Supervisor) *reconciler {
 
 // run does its duties until ctx ends.
 func (s *reconciler) run(ctx context.Context, held *leases.Held) error {
-	s.idle, s.tidied = firstSeen{}, time.Time{}
+	s.idle, s.told, s.tidied = firstSeen{}, map[string]bool{}, time.Time{}
 	ticker := time.NewTicker(s.cfg.Interval)
 	defer ticker.Stop()
 	for {
@@ -123,7 +125,7 @@ func (s *reconciler) round(ctx context.Context) {
 		rec := &w.Pipelines[i]
 		do := func() error { return s.reconcile(ctx, rec, w.Containers, at) }
 		if !rec.Paused && rec.IsRestored(w.Containers) {
-			do = func() error { return s.beginRestored(ctx, rec) }
+			do = func() error { return s.beginRestored(ctx, rec, tidy) }
 		} else if older(*rec) {
 			do = func() error { return s.reconcileMeaning(ctx, rec, w.Containers) }
 		}
@@ -146,12 +148,26 @@ func (s *reconciler) round(ctx context.Context) {
 	}
 }
 
-// beginRestored lets a pipeline of a backup begin with the containers that were restored.
-func (s *reconciler) beginRestored(ctx context.Context, rec *registry.Record) error {
+// beginRestored lets a pipeline of a backup begin with the containers that were restored. One
+// that an operator has to decide about is said once, and looked at again now and then: each
+// look pins a snapshot, and status tells what is to be done.
+func (s *reconciler) beginRestored(ctx context.Context, rec *registry.Record, again bool) error {
+	key := fmt.Sprintf("%s/%d", rec.ID, rec.Generation)
+	if s.told[key] && !again {
+		return nil
+	}
 	o, err := s.registry.BeginRestored(ctx, rec)
 	if err == nil {
 		s.log.InfoContext(ctx, "a pipeline that was restored begins", slog.String("pipeline", rec.Metadata().String()), slog.Uint64("generation", uint64(o.Generation)))
 	}
+	if !errors.Is(err, registry.ErrExpiredLost) {
+		delete(s.told, key)
+		return err
+	}
+	if s.told[key] {
+		return nil
+	}
+	s.told[key] = true
 	return err
 }
 

@@ -2,6 +2,7 @@ package pipelines_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -327,6 +328,9 @@ func (m *mart) traffic(t testing.TB, from, customers int) (stop func()) {
 					_, err = sale.Upsert(ctx, []byte(martCustomer(c)))
 				default:
 					_, err = sale.Upsert(ctx, []byte(martOrder(c, o, rng.IntN(100))))
+				}
+				if errors.Is(err, store.ErrUnknown) || errors.Is(err, store.ErrUnavailable) {
+					err = nil // a lease that is late on a busy machine; the copies are equal all the same
 				}
 			}
 			if ctx.Err() != nil {

@@ -23,7 +23,7 @@ metadata: {name: secret}
 spec:
   source: {container: sale}
   project:
-    sink: {postgres: {dsnEnv: MILLRACE_TEST_NOT_THERE}}
+    sink: {postgres: {dsnEnv: TEST_NOT_THERE_DSN}}
     tables: {sales: {key: [id], columns: {id: id}}}
 `), registry.ApplyOptions{FromNow: true}) // its worker has nothing to write, which it could not
 	poll.Until(t, func() error {
@@ -42,7 +42,7 @@ spec:
 	if p := by["sales"]; p.Verdict != verify.VerdictEqual || p.Copies != 1 {
 		t.Errorf("the sink that can be read:\n%s", text(r))
 	}
-	if p := by["secret"]; p.Verdict != verify.VerdictUnjudged || !strings.Contains(p.Reason, "the environment variable MILLRACE_TEST_NOT_THERE is empty") {
+	if p := by["secret"]; p.Verdict != verify.VerdictUnjudged || !strings.Contains(p.Reason, "the environment variable TEST_NOT_THERE_DSN is empty") {
 		t.Errorf("the sink that cannot be read:\n%s", text(r))
 	}
 	if r.Verdict != verify.VerdictUnjudged {

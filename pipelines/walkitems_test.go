@@ -1,19 +1,27 @@
 package pipelines_test
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines"
 	"github.com/millrace/millrace/pipelines/compile"
 	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
+	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
 )
 
@@ -141,6 +149,85 @@ func TestAPipelineThatIsDeletedReleasesItsItems(t *testing.T) {
 	}
 }
 
+// errKilled is what a registrar gets that is killed before, or behind, the record.
+var errKilled = errors.New("killed")
+
+type killedKV struct {
+	jetstream.KeyValue
+	behind bool
+}
+
+func (kv killedKV) Update(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
+	if kv.behind {
+		if _, err := kv.KeyValue.Update(ctx, key, value, revision); err != nil {
+			return 0, err
+		}
+	}
+	return 0, errKilled
+}
+
+// TestARewindThatIsKilledHoldsNoLogForLong: one that ends before its record is written leaves
+// a pin that lapses soon, one that ends behind it leaves the pin of the generation before,
+// which goes with that one's lease.
+func TestARewindThatIsKilledHoldsNoLogForLong(t *testing.T) {
+	t.Parallel()
+	n := newWalkingNode(t, 20, 6)
+	n.apply(t, totals(t, countAndSum, "eventual"))
+	lasts := func() map[string]time.Duration {
+		t.Helper()
+		all := map[string]time.Duration{}
+		c := n.container(t, "customer")
+		for _, p := range c.Partitions() {
+			s, err := c.Status(t.Context(), p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, pin := range s.Pins {
+				all[pin.Holder] = time.Until(pin.Until)
+			}
+		}
+		return all
+	}
+	was := lasts()
+	for holder, left := range was {
+		if left < store.PinFor/2 {
+			t.Errorf("registered: %s is pinned for another %s", holder, left)
+		}
+	}
+	whole := n.registry.KV
+	killed := func(behind bool) {
+		t.Helper()
+		n.registry.KV = killedKV{whole, behind}
+		defer func() { n.registry.KV = whole }()
+		if _, err := n.registry.Rewind(t.Context(), "default", "customer-totals", registry.RewindTo{}, leases.DefaultBucket); !errors.Is(err, errKilled) {
+			t.Fatal(err)
+		}
+	}
+	killed(false)
+	now := lasts()
+	for holder, left := range now {
+		if _, before := was[holder]; !before && left > store.PinAsked {
+			t.Errorf("killed before the record: %s is pinned for another %s", holder, left)
+		}
+	}
+	if len(was) == 0 || len(now) != 2*len(was) {
+		t.Errorf("pins %v, then %v", was, now)
+	}
+	killed(true)
+	n.work(t, n.client, compile.SinkLimits{})
+	kv, err := n.js.KeyValue(t.Context(), leases.DefaultBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for holder := range was { // a worker has had the lease of generation 1, and is gone
+		lease := fmt.Appendf(nil, `{"v":1,"resource":%q,"last":"before/1","epoch":1,"ttlMs":1000}`, holder)
+		if _, err := kv.Create(t.Context(), "lease.worker."+holder, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.walked(t)
+}
+
 // TestI5_AnAggregateGoesBackNoFurtherThanItsItems: an order that came and went before the
 // snapshot is counted nowhere, so its deletion may not be read again. Neither may the
 // items: their snapshot is released.
@@ -196,10 +283,10 @@ func TestI5_AnAggregateGoesBackNoFurtherThanItsItems(t *testing.T) {
 	}
 }
 
-// TestAProjectionBeginsAnewWithoutWhatHasExpired where its log was trimmed, and that is
-// said: its rows of items that have expired are lost then.
-func TestAProjectionBeginsAnewWithoutWhatHasExpired(t *testing.T) {
-	t.Parallel()
+// newExpiringNode has a container whose items expire, and whose log was trimmed. It has no
+// worker yet.
+func newExpiringNode(t *testing.T) *node {
+	t.Helper()
 	n := nodeOf(t, storetest.StartWith(t, owner.Config{
 		DataDir: t.TempDir(), DiskReserve: -1, Alone: true, TrimBytes: 1, CheckInterval: 20 * time.Millisecond, SyncInterval: 20 * time.Millisecond,
 		Snapshots: owner.SnapshotConfig{LogBytes: 1, Rest: 20 * time.Millisecond, SharePercent: 100},
@@ -221,6 +308,14 @@ func TestAProjectionBeginsAnewWithoutWhatHasExpired(t *testing.T) {
 		}
 		return err
 	})
+	return n
+}
+
+// TestAProjectionBeginsAnewWithoutWhatHasExpired where its log was trimmed, and that is
+// said: its rows of items that have expired are lost then.
+func TestAProjectionBeginsAnewWithoutWhatHasExpired(t *testing.T) {
+	t.Parallel()
+	n := newExpiringNode(t)
 	n.apply(t, rows(t, "{parquet: {path: "+t.TempDir()+"}}", doubleTotals), registry.ApplyOptions{DiscardExpired: true})
 	to := registry.RewindTo{}
 	if rec, err := n.registry.Rewind(t.Context(), "default", "order-rows", to, ""); err == nil || !strings.Contains(err.Error(), "--discard-expired") {
@@ -230,4 +325,85 @@ func TestAProjectionBeginsAnewWithoutWhatHasExpired(t *testing.T) {
 	if rec, err := n.registry.Rewind(t.Context(), "default", "order-rows", to, ""); err != nil || rec.Generation != 2 || len(rec.Walks) == 0 {
 		t.Errorf("%+v, %v", rec, err)
 	}
+}
+
+// warnings are the messages that a worker logs to be seen to.
+type warnings struct {
+	slog.Handler
+	seen chan<- string
+}
+
+func (w warnings) Enabled(context.Context, slog.Level) bool { return true }
+
+func (w warnings) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		text := r.Message
+		r.Attrs(func(a slog.Attr) bool { text += " " + a.String(); return true })
+		w.seen <- text
+	}
+	return nil
+}
+
+func (w warnings) WithAttrs([]slog.Attr) slog.Handler { return w }
+
+// TestARestoredProjectionThatKeepsExpiredRowsIsSaidOnce, and status tells what it waits for:
+// nobody but an operator can say that it may begin without them.
+func TestARestoredProjectionThatKeepsExpiredRowsIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	n := newExpiringNode(t)
+	n.apply(t, rows(t, "{parquet: {path: "+t.TempDir()+"}}", doubleTotals), registry.ApplyOptions{DiscardExpired: true})
+	edit := func(bucket, key string, change func(record map[string]any)) {
+		t.Helper()
+		kv, err := n.js.KeyValue(t.Context(), bucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		entry, err := kv.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var record map[string]any
+		if err := json.Unmarshal(entry.Value(), &record); err != nil {
+			t.Fatal(err)
+		}
+		change(record)
+		data, err := json.Marshal(record)
+		if err == nil {
+			_, err = kv.Update(t.Context(), key, data, entry.Revision())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	// As a restore has them: the record is of the container that was copied.
+	edit(store.CatalogBucket, "container.default.customer", func(r map[string]any) {
+		r["origin"] = map[string]any{"id": "aaaaaaaa", "backup": "b"}
+	})
+	edit(registry.Bucket, "pipeline.default.order-rows", func(r map[string]any) { r["source"] = "aaaaaaaa" })
+	seen := make(chan string, 1000)
+	n.workWith(t, n.client, 10*time.Millisecond, pipelines.SupervisorConfig{
+		Verify: verify.ContinuousConfig{Continuous: "off"}, Logger: slog.New(warnings{storetest.Quiet().Handler(), seen}),
+	})
+	if text := <-seen; !strings.Contains(text, "--discard-expired") {
+		t.Error(text)
+	}
+	n.apply(t, totals(t, countAndSum, "eventual")) // which takes the reconciler many rounds
+	poll.Until(t, func() error { return poll.Unless(n.record(t, "customer-totals").InForce, "it is not in force") })
+	for len(seen) > 0 {
+		if text := <-seen; strings.Contains(text, "--discard-expired") {
+			t.Errorf("said again: %s", text)
+		}
+	}
+	poll.Until(t, func() error {
+		s, err := n.monitor.Read(t.Context())
+		if err != nil {
+			return err
+		}
+		for i := range s.Pipelines {
+			if p := &s.Pipelines[i]; p.Name == "order-rows" && (p.State != status.Stuck || !strings.Contains(p.Reason, "millrace apply --discard-expired")) {
+				return fmt.Errorf("%s is %s: %s", p.Name, p.State, p.Reason)
+			}
+		}
+		return nil
+	})
 }

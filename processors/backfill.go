@@ -85,8 +85,8 @@ func NewBackfiller(request BackfillRequest, items *store.Container, page func(ct
 	return &Backfiller{request: request, items: items, page: page}
 }
 
-// Open begins a term with what State said for the checkpoint. What was begun is only
-// gone on with if it is what is asked for.
+// Open begins a term with what State said for the checkpoint. It continues a backfill that was
+// begun only if that is the one that is asked for.
 func (f *Backfiller) Open(t *Term, was *Backfill) {
 	f.term, f.progress = t, was
 	switch n := f.request.Number; {
@@ -150,9 +150,9 @@ func (f *Backfiller) Run(ctx context.Context) error {
 			return errors.Join(ErrFenced, err)
 		default:
 		}
-		// Without end. What is wrong with a single item has become a dead letter in page, so
-		// this is about all of them.
-		f.failed(ctx, err)
+		// Tried without end. A single bad item has become a dead letter in page, so this
+		// failure is about all items.
+		f.noteFailure(ctx, err)
 		_ = pauses.Wait(ctx, err) // that ctx has ended is seen above
 	}
 	return nil
@@ -165,7 +165,7 @@ func (f *Backfiller) processPage(ctx context.Context, next *Backfill) error {
 	}
 	// Most partitions have nothing of one logical partition. They are done at once, which
 	// has to be in a checkpoint all the same: the request is done when all say so.
-	if f.request.None || f.elsewhere() {
+	if f.request.None || f.ofOtherPartition() {
 		next.Done = true
 		return nil
 	}
@@ -181,16 +181,16 @@ func (f *Backfiller) processPage(ctx context.Context, next *Backfill) error {
 	return f.page(ctx, next)
 }
 
-// elsewhere tells whether the items that are asked for are those of another partition.
-func (f *Backfiller) elsewhere() bool {
+// ofOtherPartition tells whether the items that are asked for are those of another partition.
+func (f *Backfiller) ofOtherPartition() bool {
 	key := f.request.Key
 	return !key.IsZero() && f.items.PartitionFor(key) != f.term.Partition
 }
 
 func (f *Backfiller) scope() store.Scope { return store.Scope{Key: f.request.Key} }
 
-// Scan reads the items that follow, at most 1,000, behind a barrier, hands on those that are
-// asked for, and moves next behind them. It returns how many it read.
+// Scan reads the items that follow, at most 1,000, behind a barrier. It calls each with those
+// that are asked for, moves next behind them, and returns how many it read.
 func (f *Backfiller) Scan(ctx context.Context, next *Backfill, each func(*store.Item)) (read int, err error) {
 	page, err := f.items.Scan(ctx, f.term.Partition, store.Scan{
 		Scope: f.scope(), After: next.Cursor, ItemsMax: backfillScanMax, Barrier: true,
@@ -203,6 +203,8 @@ func (f *Backfiller) Scan(ctx context.Context, next *Backfill, each func(*store.
 			each(item)
 		}
 	}
+	// Only next moves here. It becomes the progress when the page has been written, so that a
+	// crash between the two reads this page again.
 	next.Scanned += int64(len(page.Items))
 	next.Cursor, next.Done = page.Cursor, page.Cursor == nil
 	return len(page.Items), nil
@@ -221,7 +223,8 @@ func (f *Backfiller) pageDone(ctx context.Context, next *Backfill) {
 	}
 }
 
-func (f *Backfiller) failed(ctx context.Context, err error) {
+// noteFailure shows a failure in the state until a page succeeds.
+func (f *Backfiller) noteFailure(ctx context.Context, err error) {
 	f.mu.Lock()
 	f.trouble = f.term.Failed(ctx, f.trouble, "the backfill cannot go on now", fmt.Errorf("backfill: %w", err))
 	f.mu.Unlock()

@@ -79,8 +79,10 @@ func (b *Batch) Changes() iter.Seq2[feed.Position, *feed.Change] {
 	}
 }
 
-// split returns the first and the second half of a batch of at least two
-// changes.
+// split returns the first and the second half of a batch of at least two changes. Positions
+// stay those of the log, whatever part a change is in:
+//
+//	commit 7: a b c d e   ->   First 0: a b   First 2: c d e
 func (b *Batch) split() (first, second *Batch) {
 	first, second = &Batch{Partition: b.Partition}, &Batch{Partition: b.Partition}
 	left := b.Len() / 2

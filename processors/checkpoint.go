@@ -70,16 +70,17 @@ func (c *Checkpoint) RateAt(now time.Time) float64 {
 	return c.Rate
 }
 
-// fails notes a failure of what follows.
-func (c *Checkpoint) fails(attempts int, text string) {
+// noteFailure notes a failure of what follows. Since is kept from the first failure on, also in later
+// terms, so that people see for how long it has gone on.
+func (c *Checkpoint) noteFailure(attempts int, text string) {
 	if c.Attempts == 0 || c.Since == 0 {
 		c.Since = time.Now().UnixMilli()
 	}
 	c.Attempts, c.LastError = attempts, text
 }
 
-// succeeds says that what followed has not failed any more.
-func (c *Checkpoint) succeeds() { c.Attempts, c.LastError, c.Since, c.Halted = 0, "", 0, false }
+// forgetFailure forgets the failures of what followed, which is processed now.
+func (c *Checkpoint) forgetFailure() { c.Attempts, c.LastError, c.Since, c.Halted = 0, "", 0, false }
 
 // Open is the number of things that the checkpoint's position has passed and that
 // are not finished. They count as lag.
@@ -88,6 +89,11 @@ func (c *Checkpoint) Open() int { return len(c.Parked) + len(c.Jobs) }
 // FinishedBelow is the position below which nothing is left to do, whoever goes
 // on from the checkpoint. A backfill is no matter of positions.
 func (c *Checkpoint) FinishedBelow() feed.Position {
+	// A job holds the position back, although the checkpoint's position has passed it:
+	//
+	//	position 90, jobs begun at 40 and 70   below 40 nothing is left to do
+	//
+	// The owners of targets forget the fan-outs below it, and answer late pages of them as done.
 	below := c.Position
 	for i := range c.Jobs {
 		if j := &c.Jobs[i]; j.Source != BackfillJob && j.Position.Before(below) {
@@ -144,6 +150,7 @@ func DecodeCheckpoint(data []byte) (*Checkpoint, error) {
 	if len(data) == 0 {
 		return &Checkpoint{}, nil
 	}
+	// The version first, and alone: what a newer release has changed need not be decodable.
 	var form struct{ Version int }
 	if err := json.Unmarshal(data, &form); err != nil {
 		return nil, fmt.Errorf("checkpoint: %w", err)
@@ -187,7 +194,7 @@ func DecodeCheckpoint(data []byte) (*Checkpoint, error) {
 	return cp, nil
 }
 
-// plainJob is a Job without its methods.
+// plainJob is a Job without its methods, so that MarshalJSON does not call itself.
 type plainJob Job
 
 type jobJSON struct {

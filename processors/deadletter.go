@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,8 +64,8 @@ type DeadLetter struct {
 	// Retry is when an operator asked to try again; zero if nobody did, or if it
 	// was tried since.
 	Retry time.Time `json:"retry,omitzero"`
-	// FinalRetry is when a repair asked to try again once more; zero as Retry is. What
-	// fails even so the repair makes up for, see Additive.
+	// FinalRetry is when a repair asked to try once more; zero as Retry is. If that fails too,
+	// the repair makes up for the change; see Additive.
 	FinalRetry time.Time `json:"settle,omitzero"`
 	// Change, of a dead letter that is to be written, is the change that was given up, alone
 	// in its commit; nil if only a target refused it. It is kept beside the dead letter:
@@ -132,6 +133,11 @@ func OpenDeadLetters(ctx context.Context, client *store.Client) (*DeadLetters, e
 	}
 	return &DeadLetters{client: client}, nil
 }
+
+// FindDeadLetters returns the dead letters to those who look after existing ones: it declares
+// nothing. Before anything was given up the container may not be there, and reads fail with
+// store.ErrNotFound.
+func FindDeadLetters(client *store.Client) *DeadLetters { return &DeadLetters{client: client} }
 
 // openContainer returns the container, found once.
 func (d *DeadLetters) openContainer(ctx context.Context) (*store.Container, error) {
@@ -204,19 +210,29 @@ func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]D
 			}
 			deadLetters = append(deadLetters, *l)
 		}
+		// Millions may be there, of up to some KiB each: no more than twice the limit are kept.
+		if len(deadLetters)/2 > limit {
+			sortDeadLetters(deadLetters)
+			clear(deadLetters[limit:])
+			deadLetters = deadLetters[:limit]
+		}
 		if cursor = page.Cursor; cursor == nil {
 			break
 		}
 	}
 	// Sorted here and not by the store: a scan is in the order of ids, which begin with the
 	// role. So all have to be read, whatever the limit.
-	slices.SortFunc(deadLetters, func(a, b DeadLetter) int {
-		if byTime := a.Time.Compare(b.Time); byTime != 0 {
-			return byTime
-		}
-		return strings.Compare(a.ID, b.ID)
+	sortDeadLetters(deadLetters)
+	n := min(limit, len(deadLetters))
+	clear(deadLetters[n:])
+	return deadLetters[:n], nil
+}
+
+// sortDeadLetters sorts dead letters, the oldest first.
+func sortDeadLetters(all []DeadLetter) {
+	slices.SortFunc(all, func(a, b DeadLetter) int {
+		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
 	})
-	return deadLetters[:min(limit, len(deadLetters))], nil
 }
 
 // containerAndKey returns the container and the partition key of a pipeline's dead letters.
@@ -305,8 +321,8 @@ func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 	if gone != nil && !errors.Is(gone, store.ErrNotFound) {
 		return fmt.Errorf("drop the dead letter %s: %w", id, gone)
 	}
-	// Also of one that is not there: its change goes after it, and a crash between the two
-	// would leave up to some MiB until the generation is forgotten.
+	// Also where the dead letter is not there: a crash of an earlier Drop between the two may
+	// have left its change, of up to some MiB.
 	if err := d.dropChange(ctx, pipeline, id); err != nil {
 		return err
 	}

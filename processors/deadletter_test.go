@@ -46,6 +46,18 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("letter (-want +got):\n%s", diff)
 		}
 	}
+	// The oldest, however many there are, and whatever the order of their ids.
+	for lsn := feed.LSN(20); lsn < 30; lsn++ {
+		l := at(lsn, "")
+		l.Pipeline, l.Time = "many-x", time.UnixMilli(int64(100-lsn)).UTC()
+		if err := deadLetters.Write(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	oldest, err := deadLetters.List(t.Context(), "many-x", 2)
+	if err != nil || len(oldest) != 2 || oldest[0].Position.LSN != 29 || oldest[1].Position.LSN != 28 {
+		t.Errorf("the oldest two of ten are %+v, %v", oldest, err)
+	}
 	id := got[0].ID
 	if err := deadLetters.Retry(t.Context(), "names-x", id); err != nil {
 		t.Fatal(err)

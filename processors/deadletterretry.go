@@ -47,9 +47,9 @@ type Parked struct {
 	Target string
 }
 
-// retryPollInterval is how often a processor with parked items looks whether an
-// operator asks to try again.
-// Others may have dead letters of an earlier term, and look every retryPollIdleInterval.
+// retryPollInterval is how often a processor with parked items looks whether an operator asks
+// to try again. The others may have dead letters of an earlier term, and look every
+// retryPollIdleInterval.
 const (
 	retryPollInterval     = time.Second
 	retryPollIdleInterval = 10 * time.Second
@@ -59,7 +59,8 @@ const (
 const retryMax = 30 * time.Second
 
 // pollRetries looks for dead letters whose retry was asked for, until ctx ends, and hands them
-// to the loop. It does not hold up the loop, for it asks the store.
+// to the loop, which tries them between two batches. It is a goroutine of its own because it
+// asks the store, for which the loop must not wait.
 func (r *run) pollRetries(ctx context.Context) {
 	ticker := time.NewTicker(retryPollInterval)
 	defer ticker.Stop()

@@ -23,9 +23,9 @@
 //
 // # Walks
 //
-// A generation that begins with what is there reads the log from its beginning, or, where
-// that is gone or holds much that is over, walks: it reads the items of a snapshot as of
-// commit n, which is pinned for it, and then the log from n+1.
+// A generation that begins with the existing items reads the log from its beginning. Where
+// that is gone, or holds much that was overwritten since, the generation walks: it reads the
+// items of a snapshot as of commit n, which is pinned for it, and then the log from n+1.
 //
 //	log    1 2 3 ... n │ n+1 n+2 ...
 //	walk   items as of n │ n+1 n+2 ...
@@ -42,15 +42,16 @@
 //     earlier change behind n has made of it.
 //   - A snapshot never changes, and its order is that of its keys. So a position in the
 //     prefix means the same to everybody who reads it, before a crash and after, at any
-//     owner. Intervals (after, upTo], positions per target, epochs, redelivery and what is
-//     owed rest on nothing else than that, and need no word about walks. Two targets that
+//     owner. Intervals (after, upTo], positions per target, epochs, redelivery and owed
+//     changes rest on that alone, and work in a walk as they do in a log. Two targets that
 //     a crash has left at different places go on from there, each.
 //   - An item whose time has passed and that was not removed as of n is in the snapshot.
 //     Its expiry comes by the log.
 //   - The pin keeps the snapshot, and the log behind it: nothing behind n is trimmed before
 //     the walk is over. If the pin has lapsed all the same, or the snapshot is damaged, the
-//     processor says so and stays where it is. It must begin anew, with another snapshot:
-//     to go on in that one would pass over what has moved to the front in it.
+//     processor says so and stays where it is. The generation must begin anew with another
+//     snapshot. It cannot continue in that one, because an item may have got a place there
+//     before the position that was reached.
 //   - A rule that folds in the owner's commits comes into force behind n, because the
 //     snapshot is pinned before the rule is asked for. So the changes up to n are the
 //     processor's, all of them, and behind n each transaction tells who folded it.

@@ -26,16 +26,16 @@ func (e *HaltedError) Error() string {
 
 func (e *HaltedError) Unwrap() error { return e.Cause }
 
-// halted returns why a term halted whose work has ended, nil if it did not, and
-// notes it in the checkpoint, with so many attempts that the next term does not
-// begin to count anew.
-func (r *run) halted(work context.Context) error {
+// noteHalt returns why a term halted whose work has ended; nil if it did not halt. It notes
+// the reason in the checkpoint, with so many attempts that the next term does not begin to
+// count anew, and that status calls the processor stuck.
+func (r *run) noteHalt(work context.Context) error {
 	halted, ok := errors.AsType[*HaltedError](context.Cause(work))
 	if !ok {
 		return nil
 	}
 	r.mu.Lock()
-	r.cp.fails(max(r.cp.Attempts, AttemptsMax, StuckAttempts), Clip(halted))
+	r.cp.noteFailure(max(r.cp.Attempts, AttemptsMax, StuckAttempts), Clip(halted))
 	r.cp.Halted = true
 	r.mu.Unlock()
 	r.markDirty()
@@ -49,7 +49,7 @@ func (c *Checkpoint) rewind(t *Task) {
 		return
 	}
 	c.Rewinds = t.Rewinds
-	c.succeeds()
+	c.forgetFailure()
 	if t.Start.Before(c.Position) {
 		c.Position, c.Time = t.Start, 0
 		c.Log, c.Sum = feed.LogID{}, 0

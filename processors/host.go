@@ -127,8 +127,7 @@ type Host struct {
 	runs map[Resource]*run
 }
 
-// NewHost returns a Host that reads through hub and writes what it gives up to
-// letters.
+// NewHost returns a Host that reads through hub and writes what it gives up to deadLetters.
 func NewHost(hub *feed.Hub, deadLetters *DeadLetters, cfg Config) (*Host, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -175,11 +174,11 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	g.Go(func() error { return r.input.run(work, commits) })
 	g.Go(func() error { return t.Processor.Run(work) })
 	g.Go(func() error { return r.loop(work) })
-	g.Go(func() error { r.meter(work); return nil })
+	g.Go(func() error { r.measureLoop(work); return nil })
 	g.Go(func() error { r.pollRetries(work); return nil })
 	// Everything has ended before the last checkpoint is written: it then says all that was
 	// done, and nobody of this term writes behind it.
-	err = cmp.Or(g.Wait(), r.halted(work))
+	err = cmp.Or(g.Wait(), r.noteHalt(work))
 	r.saveLast(ctx)
 	if err != nil {
 		return fmt.Errorf("%s: %w", t.Resource, err)
@@ -222,7 +221,7 @@ func (h *Host) openReader(ctx context.Context, p feed.Partition, cp *Checkpoint)
 	if err != nil || cp.Log.IsZero() {
 		return reader, err
 	}
-	mismatch := &feed.MismatchError{Partition: p, LSN: cp.Position.LSN}
+	mismatch := &feed.MismatchError{Partition: p, Stream: reader.Log().Stream(), LSN: cp.Position.LSN}
 	_, last, err := reader.Log().Bounds(ctx)
 	switch {
 	case err != nil:

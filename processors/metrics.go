@@ -50,7 +50,8 @@ func newInstruments(m meter.Meter) *instruments {
 	}
 }
 
-// attributes are those of every instrument: few and bounded.
+// attributes are those of every instrument. Each set of values is a series that whoever collects has to
+// keep, so they are few and bounded: no item's id and no key is among them.
 func (r Resource) attributes() metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(
 		attribute.String("pipeline", r.Pipeline), attribute.String("role", string(r.Role)),

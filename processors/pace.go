@@ -13,7 +13,11 @@ const restMax = 2 * time.Second
 
 // pace is how fast a processor reads what was there before its pipeline: while others
 // write to the log it rests after each batch, so that it works for a share of its time.
-// ends may be called beside the others, which belong to the loop.
+//
+//	share 0.5, a batch took 40 ms    rest 40 ms
+//	share 0.2, a batch took 40 ms    rest 160 ms
+//
+// Any goroutine may call noteLogEnd; the loop calls the others.
 type pace struct {
 	share       float64
 	backfillTo  feed.LSN

@@ -58,6 +58,8 @@ func (a *readAhead) putCommit(ctx context.Context, c *feed.Commit) bool {
 	size := c.Memory()
 	for {
 		a.mu.Lock()
+		// A commit larger than bytesMax waits until it is alone. Without the first condition
+		// it would wait for ever.
 		if len(a.commits) == 0 || a.bytes+size <= a.bytesMax && len(a.commits) < a.commitsMax {
 			a.commits = append(a.commits, c)
 			a.sizes = append(a.sizes, size)
@@ -84,6 +86,8 @@ func (a *readAhead) takeCommits(changesMax, bytesMax int) []*feed.Commit {
 	for n < len(a.commits) {
 		changes += a.commits[n].ChangeCount()
 		bytes += a.sizes[n]
+		// Whole commits, so that a transaction is never seen in parts: the first one is taken
+		// whatever its size.
 		if n > 0 && (changes > changesMax || bytes > bytesMax) {
 			break
 		}

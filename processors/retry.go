@@ -84,8 +84,11 @@ func FailureOf(ctx context.Context, err error) Failure {
 
 func failureOf(e *store.Error) Failure {
 	switch {
+	// An owner that says when to come again expects that it will pass.
 	case e.Status == store.StatusTooManyRequests, e.RetryAfter > 0:
 		return Unavailable
+	// The owner may be at fault, and the next one not. Below 500 it is the request that is at
+	// fault: it would be refused again.
 	case e.Status >= store.StatusInternal:
 		return Transient
 	}

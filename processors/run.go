@@ -9,10 +9,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store"
 )
 
 const (
@@ -123,16 +125,16 @@ func (r *run) loop(ctx context.Context) error {
 			return nil
 		case <-ready:
 			r.waiting.Store(false)
-			err = r.batch(ctx)
+			err = r.takeBatch(ctx)
 		case <-rested.C:
 		case <-r.term.changed:
 			r.markDirty()
 		case <-save.C:
-			r.save(ctx)
+			r.saveCheckpoint(ctx)
 		case l := <-r.retries:
 			err = r.retryAsked(ctx, l)
 		case result := <-r.saves:
-			r.saveDone(result)
+			r.checkpointSaved(result)
 		case <-ticker.C:
 			r.heartbeat()
 		}
@@ -146,8 +148,8 @@ func (r *run) loop(ctx context.Context) error {
 	}
 }
 
-// batch processes what was read ahead.
-func (r *run) batch(ctx context.Context) error {
+// takeBatch processes what was read ahead.
+func (r *run) takeBatch(ctx context.Context) error {
 	commits := r.input.takeCommits(r.host.cfg.BatchItemsMax, r.host.cfg.BatchBytesMax)
 	if len(commits) == 0 {
 		return nil
@@ -155,7 +157,7 @@ func (r *run) batch(ctx context.Context) error {
 	b := newBatch(r.Partition, commits)
 	begun := time.Now()
 	if len(b.Parts) > 0 {
-		if err := r.deliver(ctx, b); err != nil {
+		if err := r.deliverBatch(ctx, b); err != nil {
 			return err
 		}
 	}
@@ -165,7 +167,7 @@ func (r *run) batch(ctx context.Context) error {
 	r.mu.Lock()
 	r.cp.Position, r.cp.Time = lastPosition(end), end.Time
 	r.cp.Log, r.cp.Sum = end.Log, end.Sum
-	r.cp.succeeds()
+	r.cp.forgetFailure()
 	// A sink that buffers makes the checkpoint stand behind what was processed, and only
 	// at the end of a batch is known which commit's time and checksum belong there.
 	r.marks = append(thinMarks(r.marks), mark{r.cp.Position, r.cp.Time, r.cp.Log, r.cp.Sum})
@@ -191,13 +193,13 @@ func thinMarks(marks []mark) []mark {
 	return few
 }
 
-// deliver processes a batch under a span, which is part of the write's trace if
+// deliverBatch processes a batch under a span, which is part of the write's trace if
 // all changes come from one.
-func (r *run) deliver(ctx context.Context, b *Batch) error {
+func (r *run) deliverBatch(ctx context.Context, b *Batch) error {
 	ctx, span := r.startBatch(ctx, b)
 	defer span.End()
 	start := time.Now()
-	err := r.process(ctx, b, r.attempts())
+	err := r.processBatch(ctx, b, r.attempts())
 	meters.batchItems.Record(ctx, int64(b.Len()), r.attributes())
 	meters.batchDuration.Record(ctx, time.Since(start).Seconds(), r.attributes())
 	if err != nil && FailureOf(ctx, err) != Canceled {
@@ -214,18 +216,18 @@ func (r *run) attempts() int {
 	return r.cp.Attempts
 }
 
-// process tries b, which has failed attempts times, until it is processed or
+// processBatch tries b, which has failed attempts times, until it is processed or
 // given up.
-func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
+func (r *run) processBatch(ctx context.Context, b *Batch, attempts int) error {
 	var pauses *Pauses
 	began := time.Now()
 	for {
-		err := r.attempt(ctx, b)
+		err := r.attemptBatch(ctx, b)
 		if err == nil {
 			// A later change of an item makes up for one that was given up where the newest
 			// state is all that counts. Where changes add up it does not: only a retry does.
 			if _, adds := r.proc.(Additive); !adds {
-				r.unpark(b)
+				r.unparkItems(b)
 			}
 			return nil
 		}
@@ -243,10 +245,10 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 			CountFenced(ctx, r.Resource)
 			return errors.Join(ErrFenced, err)
 		case Permanent:
-			return r.isolate(ctx, b, err, attempts)
+			return r.isolateChange(ctx, b, err, attempts)
 		case Unavailable, Transient: // tried again
 		}
-		r.failed(ctx, attempts, time.Since(began), err)
+		r.noteFailure(ctx, attempts, time.Since(began), err)
 		if pauses == nil {
 			pauses = NewPauses()
 		}
@@ -256,10 +258,10 @@ func (r *run) process(ctx context.Context, b *Batch, attempts int) error {
 	}
 }
 
-// attempt hands b over. A cascade may wait in Process for minutes, until one of its open
+// attemptBatch hands b over. A cascade may wait in Process for minutes, until one of its open
 // fan-outs ends. Meanwhile the loop stands here, so checkpoints are written from here: they
 // tell how the fan-outs go on, and a crash does not repeat them.
-func (r *run) attempt(ctx context.Context, b *Batch) error {
+func (r *run) attemptBatch(ctx context.Context, b *Batch) error {
 	done := make(chan error, 1)
 	go func() { done <- r.proc.Process(ctx, b) }() // awaited below
 	ticker := time.NewTicker(heartbeatInterval)
@@ -269,35 +271,35 @@ func (r *run) attempt(ctx context.Context, b *Batch) error {
 		case err := <-done:
 			return err
 		case result := <-r.saves:
-			r.saveDone(result)
+			r.checkpointSaved(result)
 		case <-ticker.C:
 			r.markDirty()
-			r.save(ctx)
+			r.saveCheckpoint(ctx)
 		}
 	}
 }
 
-// failed notes a failure that is tried again, for so long already. It is written to the checkpoint,
+// noteFailure notes a failure that is tried again, for so long already. It is written to the checkpoint,
 // so that status tells of it and a crash does not begin to count anew.
-func (r *run) failed(ctx context.Context, attempts int, lasts time.Duration, err error) {
+func (r *run) noteFailure(ctx context.Context, attempts int, lasts time.Duration, err error) {
 	CountRetry(ctx, r.Resource)
 	r.mu.Lock()
-	r.cp.fails(attempts, Clip(err))
+	r.cp.noteFailure(attempts, Clip(err))
 	r.mu.Unlock()
 	r.heartbeat()
 	r.markDirty()
 	r.term.Logger.Log(ctx, retryLevel(err, attempts, lasts), "changes cannot be processed now; trying again", slog.Int("attempts", attempts), slog.Any("error", err))
 	select {
 	case result := <-r.saves: // the loop cannot take it while it is in here
-		r.saveDone(result)
+		r.checkpointSaved(result)
 	default:
 	}
 	if r.untilSave() == 0 {
-		r.save(ctx)
+		r.saveCheckpoint(ctx)
 	}
 }
 
-// isolate halves a batch that cannot be processed until the change is found that cannot,
+// isolateChange halves a batch that cannot be processed until the change is found that cannot,
 // and gives that one up:
 //
 //	1..8 fail      1..4 succeed, 5..8 fail
@@ -306,26 +308,26 @@ func (r *run) failed(ctx context.Context, attempts int, lasts time.Duration, err
 //
 // It takes two tries for each halving, not one for each change. Each part of a batch has two
 // attempts left: with AttemptsMax for each, pauses included, the search would take minutes.
-func (r *run) isolate(ctx context.Context, b *Batch, cause error, attempts int) error {
+func (r *run) isolateChange(ctx context.Context, b *Batch, cause error, attempts int) error {
 	if b.Len() > 1 {
 		attempts = min(attempts, AttemptsMax-2)
 		first, second := b.split()
-		if err := r.process(ctx, first, attempts); err != nil {
+		if err := r.processBatch(ctx, first, attempts); err != nil {
 			return err
 		}
-		return r.process(ctx, second, attempts)
+		return r.processBatch(ctx, second, attempts)
 	}
 	for at, change := range b.Changes() { // there is one
-		return r.park(ctx, b, at, change, cause, attempts)
+		return r.parkChange(ctx, b, at, change, cause, attempts)
 	}
 	return nil
 }
 
-// park gives up one change: a dead letter, and its item counts as lag until a
+// parkChange gives up one change: a dead letter, and its item counts as lag until a
 // later change of it has been processed. Later changes are not held back: what a
 // processor writes follows from an item's newest state, which supersedes the one
 // that was given up.
-func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed.Change, cause error, attempts int) error {
+func (r *run) parkChange(ctx context.Context, b *Batch, at feed.Position, change *feed.Change, cause error, attempts int) error {
 	source := itemName(change)
 	job := Job{
 		Source: source, Position: at, Trace: b.Parts[0].Transaction.TraceParent, Began: b.Parts[0].Commit.Time,
@@ -345,7 +347,7 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 		if FailureOf(ctx, err) == Canceled {
 			return err
 		}
-		r.failed(ctx, attempts, time.Since(began), err)
+		r.noteFailure(ctx, attempts, time.Since(began), err)
 		if err := pauses.Wait(ctx, err); err != nil {
 			return err
 		}
@@ -362,8 +364,8 @@ func (r *run) park(ctx context.Context, b *Batch, at feed.Position, change *feed
 	return nil
 }
 
-// unpark forgets parked items that have a change in b.
-func (r *run) unpark(b *Batch) {
+// unparkItems forgets parked items that have a change in b.
+func (r *run) unparkItems(b *Batch) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.cp.Parked) == 0 {
@@ -382,5 +384,11 @@ func (r *run) startBatch(ctx context.Context, b *Batch) (context.Context, trace.
 		traces.add(b.Parts[i].Transaction.TraceParent, b.Parts[i].Transaction.TraceState)
 	}
 	r.traces.addAll(&traces)
-	return traces.start(ctx, "millrace.process", r.Resource)
+	ctx, span := traces.start(ctx, "millrace.process", r.Resource)
+	if n := len(b.Parts); n > 0 && span.IsRecording() {
+		span.SetAttributes(
+			attribute.String("messaging.system", store.SystemName), attribute.String("messaging.operation.type", "process"),
+			attribute.Int("messaging.batch.message_count", b.Len()), store.AttrLSN.Int64(int64(b.Parts[n-1].Commit.LSN)))
+	}
+	return ctx, span
 }

@@ -47,20 +47,20 @@ func (r *run) untilSave() time.Duration {
 	return max(time.Until(due), 0)
 }
 
-// save begins to write a checkpoint. The loop goes on meanwhile.
-func (r *run) save(ctx context.Context) {
+// saveCheckpoint begins to write a checkpoint. The loop goes on meanwhile.
+func (r *run) saveCheckpoint(ctx context.Context) {
 	if r.dirty.IsZero() || r.saving != nil {
 		return
 	}
 	// From here on the loop may change what it likes: the checkpoint is a copy, and encoded
 	// before the goroutine starts.
-	cp := r.checkpoint()
+	cp := r.presentCheckpoint()
 	r.noteRate(cp)
 	r.trimMarks(cp.Position)
 	r.saving, r.dirty, r.savedAt = cp, time.Time{}, time.Now()
 	traces := r.coveredTraces()
 	data := cp.Encode()
-	go func() { r.saves <- r.write(ctx, data, &traces) }() // awaited by awaitSave
+	go func() { r.saves <- r.writeCheckpoint(ctx, data, &traces) }() // awaited by awaitSave
 }
 
 // sample is how many copies and rows were changed at a time.
@@ -99,9 +99,9 @@ func (r *run) coveredTraces() traceSet {
 	return traces
 }
 
-// write writes a checkpoint even if ctx has ended: the lease would not know
+// writeCheckpoint writes a checkpoint even if ctx has ended: the lease would not know
 // whether a write that was given up half-way has happened.
-func (r *run) write(ctx context.Context, data []byte, traces *traceSet) error {
+func (r *run) writeCheckpoint(ctx context.Context, data []byte, traces *traceSet) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), saveMax)
 	defer cancel()
 	ctx, span := traces.start(ctx, "millrace.checkpoint", r.Resource)
@@ -116,10 +116,10 @@ func (r *run) write(ctx context.Context, data []byte, traces *traceSet) error {
 	return err
 }
 
-// saveDone takes the outcome of the checkpoint that was being written. A failure
+// checkpointSaved takes the outcome of the checkpoint that was being written. A failure
 // is not the end: the lease ends the term when it is lost, and till then the
 // next checkpoint says all that this one said.
-func (r *run) saveDone(err error) {
+func (r *run) checkpointSaved(err error) {
 	// A failure leaves unknown whether the lease has the checkpoint. It may: what is saved
 	// next says more, and reading from the older one does things twice, which is allowed.
 	cp := r.saving
@@ -157,18 +157,18 @@ func (r *run) saveLast(ctx context.Context) {
 		}
 	}
 	traces := r.coveredTraces()
-	if err := r.write(ctx, r.checkpoint().Encode(), &traces); err != nil {
+	if err := r.writeCheckpoint(ctx, r.presentCheckpoint().Encode(), &traces); err != nil {
 		r.term.Logger.Info("the last checkpoint was not written; what it covered is done again", slog.Any("error", err))
 	}
 }
 
-// checkpoint is the present one. The state is asked for last: it may know more than the
+// presentCheckpoint is the present one. The state is asked for last: it may know more than the
 // position does, which is harmless, and must not know less.
 //
 //	position 50, then the state   the state has the fan-outs of 1..50, perhaps of 51 too:
 //	                              after a crash 51 comes again, and its fan-out is there
 //	the state, then position 50   the fan-out of 50 may be in neither: it is lost
-func (r *run) checkpoint() *Checkpoint {
+func (r *run) presentCheckpoint() *Checkpoint {
 	r.mu.Lock()
 	cp, marks := r.cp, r.marks
 	r.mu.Unlock()
@@ -240,16 +240,16 @@ func (r *run) oldestBuffered(cp *Checkpoint) int64 {
 }
 
 func (r *run) activity() Activity {
-	cp := r.checkpoint()
+	cp := r.presentCheckpoint()
 	return Activity{
 		Resource: r.Resource, Checkpoint: *cp, Waiting: r.waiting.Load() && cp.Open() == 0 && cp.Taken.IsZero(),
 		Heartbeat: time.UnixMilli(r.heartbeatAt.Load()),
 	}
 }
 
-// meter measures until ctx ends. It does not hold up the loop, for it asks
-// JetStream.
-func (r *run) meter(ctx context.Context) {
+// measureLoop measures until ctx ends. It is a goroutine of its own because it asks JetStream, for
+// which the loop must not wait.
+func (r *run) measureLoop(ctx context.Context) {
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
 	for {
@@ -257,17 +257,17 @@ func (r *run) meter(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			r.measure(ctx)
+			r.measureLag(ctx)
 			r.releaseWalk(ctx)
 		}
 	}
 }
 
-// measure records how far the processor is behind.
-func (r *run) measure(ctx context.Context) {
+// measureLag records how far the processor is behind.
+func (r *run) measureLag(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, measureMax)
 	defer cancel()
-	cp := r.checkpoint()
+	cp := r.presentCheckpoint()
 	if _, last, err := r.log.Bounds(ctx); err == nil {
 		r.pace.noteLogEnd(last)
 		meters.lag.Record(ctx, max(int64(last)-int64(cp.Position.LSN), 0)+r.itemsLeft(cp.Position), r.attributes())

@@ -43,7 +43,7 @@ func (s *traceSet) addAll(other *traceSet) {
 func (s *traceSet) start(ctx context.Context, name string, r Resource) (context.Context, trace.Span) {
 	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("millrace.pipeline", r.Pipeline), attribute.String("millrace.role", string(r.Role)),
-		attribute.String("millrace.partition", r.Partition.String()))}
+		store.AttrPartition.String(r.Partition.String()))}
 	switch len(s.parents) {
 	case 0:
 	case 1:

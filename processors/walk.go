@@ -71,7 +71,7 @@ func (w *walkReader) Next(ctx context.Context) (*feed.Commit, error) {
 	}
 	var trouble *Trouble
 	for pauses := NewPauses(); len(w.cut) == 0; {
-		err := w.read(ctx)
+		err := w.readPage(ctx)
 		if err == nil {
 			break
 		}
@@ -95,8 +95,8 @@ func (w *walkReader) Next(ctx context.Context) (*feed.Commit, error) {
 	return c, nil
 }
 
-// read reads a page.
-func (w *walkReader) read(ctx context.Context) error {
+// readPage reads the page at next and cuts it into commits.
+func (w *walkReader) readPage(ctx context.Context) error {
 	page, err := w.walk.Container.ReadPinned(ctx, w.resource.Partition, store.ReadPinned{
 		Holder: w.resource.PinHolder(), ID: w.walk.Snapshot, From: w.next,
 	})
@@ -106,13 +106,15 @@ func (w *walkReader) read(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the items that are there: %w", err)
 	}
+	// An id names one snapshot, so its count of items cannot have changed. If it has, the page
+	// is of something else, and positions in it mean nothing.
 	if page.LSN != w.walk.LSN || len(page.Items) == 0 && w.next != w.walk.Items || w.next+uint64(len(page.Items)) > w.walk.Items {
 		return &WalkError{w.resource, *w.walk, fmt.Errorf("it has %d items as of LSN %s behind the first %d, and %d as of LSN %s were pinned",
 			len(page.Items), page.LSN, w.next, w.walk.Items, w.walk.LSN)}
 	}
 	if is := w.log.Log().ID(); page.Log != is {
 		return &feed.MismatchError{
-			Partition: w.resource.Partition, LSN: page.LSN, What: fmt.Sprintf("it is log %s, the snapshot is of log %s", is, page.Log),
+			Partition: w.resource.Partition, Stream: w.log.Log().Stream(), LSN: page.LSN, What: fmt.Sprintf("it is log %s, the snapshot is of log %s", is, page.Log),
 		}
 	}
 	w.log.Expect(page.Sum) // the commit behind the walk must follow the one as of which it is
@@ -122,8 +124,12 @@ func (w *walkReader) read(ctx context.Context) error {
 	return nil
 }
 
-// cutPage makes commits of at most changesMax changes of the items of a page, of which the
-// first has an ordinal. The last page, which is empty, is one without changes that says that the walk is over.
+// cutPage cuts a page, whose first item has the ordinal first, into commits of at most
+// changesMax changes. The last page is empty: it becomes one commit without changes, which says
+// that the walk is over.
+//
+//	items 500 to 749 as of LSN 40   ->   one commit of 250 creates
+//	no items behind 750             ->   one commit at WalkEnd(40)
 func cutPage(page *store.PinnedPage, first uint64, changesMax int) (commits []*feed.Commit) {
 	begin := func(at feed.Position) *feed.Commit {
 		return &feed.Commit{Log: page.Log, LSN: page.LSN, Sum: page.Sum, Time: page.Time, Walk: &feed.Walk{First: at.Index}}
@@ -200,8 +206,8 @@ func (r *run) itemsLeft(at feed.Position) int64 {
 	return int64(r.walk.Items) - int64(done)
 }
 
-// releaseWalk lets go of the snapshot when a durable checkpoint is behind it. Nobody but
-// the pin's time limit does so if this never succeeds.
+// releaseWalk releases the snapshot when a durable checkpoint is behind it. If this never
+// succeeds, the pin lapses by its time limit.
 func (r *run) releaseWalk(ctx context.Context) {
 	if r.walk == nil {
 		return
@@ -218,9 +224,9 @@ func (r *run) releaseWalk(ctx context.Context) {
 	r.walk = nil
 }
 
-// keepWalk lets the pin last while nothing is read, because a sink is away for long. It
-// reads at the end, where there are no items: to ask for a pin would take another snapshot
-// where this one is gone.
+// keepWalk extends the pin while nothing is read, because a sink is away for long. It does so
+// by a read at the end, where there are no items. A request for a pin would extend it too, but
+// would take another snapshot where this one is gone.
 func (r *run) keepWalk(ctx context.Context) {
 	if time.Since(r.walkKept) < store.PinFor/24 {
 		return

@@ -79,6 +79,11 @@ type Limits struct {
 	Sinks   SinkLimits
 }
 
+// Reading returns the limits of a process that reads what sinks hold: to verify, to plan.
+func Reading(r *registry.Registry) Limits {
+	return Limits{Sinks: SinkLimits{Variables: r.SinkVariables()}}
+}
+
 // Projection returns the projection that a record declares, with its sink.
 func Projection(client *store.Client, rec *registry.Record, b *registry.Bound, limits Limits) (*project.Projection, error) {
 	cfg, err := spec.ProjectConfig(&rec.Spec)
@@ -86,6 +91,7 @@ func Projection(client *store.Client, rec *registry.Record, b *registry.Bound, l
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 	}
 	cfg.Pipeline, cfg.Generation, cfg.Shadow, cfg.Limits = rec.ID, rec.Generation, rec.Shadow, limits.Project
+	cfg.SinkKind = rec.Spec.Project.Sink.Kind()
 	cfg.Backfill = rec.BackfillScope.Request(rec.Backfills)
 	if cfg.Source, err = client.Open(*b.Source); err != nil {
 		return nil, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)

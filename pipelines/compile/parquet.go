@@ -9,6 +9,7 @@ import (
 
 	"github.com/millrace/millrace/pipelines/internal/roots"
 	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 	"github.com/millrace/millrace/store/s3"
@@ -18,14 +19,14 @@ import (
 //
 //nolint:contextcheck,nolintlint // a sink outlives whoever asks for it; the linter reads this and does not say so
 func newParquetSink(rec *registry.Record, limits *SinkLimits) (project.Sink, error) {
-	spec, cfg := rec.Spec.Project.Sink.Parquet, limits.Parquet
+	to, cfg := rec.Spec.Project.Sink.Parquet, limits.Parquet
 	// The projection gathers rows for the interval that is declared; what the sink
 	// adds, so that commits of several readers fall together, is not to make it longer.
-	if declared := time.Duration(spec.CommitInterval); declared > 0 {
+	if declared := time.Duration(to.CommitInterval); declared > 0 {
 		cfg.CommitInterval = min(declared, cmp.Or(cfg.CommitInterval, time.Second))
 	}
-	if spec.S3 == nil {
-		path, err := roots.Below(limits.Roots, spec.Path)
+	if to.S3 == nil {
+		path, err := roots.Below(limits.Roots, to.Path)
 		if err != nil {
 			return nil, err
 		}
@@ -33,9 +34,16 @@ func newParquetSink(rec *registry.Record, limits *SinkLimits) (project.Sink, err
 		dir.Guard(func(ctx context.Context) error { return limits.Admit(ctx, rec) })
 		return parquetsink.New(dir, cfg)
 	}
+	if to.S3.AccessKeyEnv != "" || to.S3.SecretKeyEnv != "" {
+		for _, one := range [...]struct{ field, name string }{{spec.AccessKeyField, to.S3.AccessKeyEnv}, {spec.SecretKeyField, to.S3.SecretKeyEnv}} {
+			if err := spec.AdmitVariable(one.field, one.name, limits.Variables); err != nil {
+				return nil, fmt.Errorf("spec.project.sink.parquet.s3.%w", err)
+			}
+		}
+	}
 	bucket, err := s3.New(s3.Config{
-		Endpoint: spec.S3.Endpoint, Bucket: spec.S3.Bucket, Prefix: spec.S3.Prefix, Region: spec.S3.Region,
-		Secure: spec.S3.Secure, AccessKeyEnv: spec.S3.AccessKeyEnv, SecretKeyEnv: spec.S3.SecretKeyEnv,
+		Endpoint: to.S3.Endpoint, Bucket: to.S3.Bucket, Prefix: to.S3.Prefix, Region: to.S3.Region,
+		Secure: to.S3.Secure, AccessKeyEnv: to.S3.AccessKeyEnv, SecretKeyEnv: to.S3.SecretKeyEnv,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("parquet sink: %w", err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 	"github.com/millrace/millrace/processors/project/pgsink"
@@ -18,6 +19,15 @@ type SinkLimits struct {
 	// of Millrace itself. A path that is not absolute is below the first one of each
 	// worker, where all are to see the same files. Without any it is the directory dir.
 	Roots []string `yaml:"roots"`
+
+	// Variables are the environment variables of this process that sinks may name
+	// (accessKeyEnv, secretKeyEnv, dsnEnv): names, or beginnings with * behind them, such
+	// as REPORTS_*. MILLRACE_... is never among them, but for MILLRACE_..._DSN in dsnEnv.
+	// Who declares a sink chooses the server that gets the values. Without any: an access
+	// key whose name ends in ACCESS_KEY, ACCESS_KEY_ID or ACCESS_ID, a secret key whose
+	// name ends in SECRET_KEY, SECRET_ACCESS_KEY or SECRET, any connection string, and of
+	// AWS_... only AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of AZURE_... nothing.
+	Variables []string `yaml:"variables"`
 
 	// Own are the folders of the process itself, which no sink may touch.
 	Own []string `yaml:"-"`
@@ -58,6 +68,11 @@ func (l *SinkLimits) Check() error {
 			errs = append(errs, fmt.Errorf("sinks.%s is negative", one.key))
 		}
 	}
+	for _, pattern := range l.Variables {
+		if problem := spec.CheckAllowed(pattern); problem != "" {
+			errs = append(errs, fmt.Errorf("sinks.variables: %s", problem))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -69,6 +84,9 @@ func newSink(client *store.Client, rec *registry.Record, b *registry.Bound, limi
 	case sink.Parquet != nil:
 		return newParquetSink(rec, limits)
 	case sink.Postgres != nil:
+		if err := spec.AdmitVariable(spec.DSNField, sink.Postgres.DSNEnv, limits.Variables); err != nil {
+			return nil, fmt.Errorf("spec.project.sink.postgres.%w", err)
+		}
 		return pgsink.New(pgsink.Config{
 			DSNEnv: sink.Postgres.DSNEnv, Schema: sink.Postgres.Schema, ConnectionsMax: limits.Postgres.ConnectionsMax,
 		})

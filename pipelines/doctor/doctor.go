@@ -103,7 +103,8 @@ type Doctor struct {
 // New returns a Doctor. It needs neither stores nor workers.
 func New(js jetstream.JetStream, cfg Config) *Doctor { return &Doctor{js, cfg} }
 
-// patient is all that a look has seen.
+// patient is all that a look has seen. look makes it; Fix changes exam and registry as it
+// repairs, and nothing else does.
 type patient struct {
 	exam     *store.Exam
 	registry *registry.Exam
@@ -158,6 +159,8 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 		move   feed.Stretch
 		err    error
 	}
+	// Each goroutine writes to its own answer. A stream that does not answer is a finding, and
+	// not an error: the doctor is needed most where something is down.
 	answers := make([]answer, len(p.exam.Logs))
 	var g errgroup.Group
 	g.SetLimit(lookMax)
@@ -191,6 +194,8 @@ func (d *Doctor) look(ctx context.Context) (*patient, error) {
 // it does, or if that cannot be told. Of one that was trimmed it asks the replicas too what
 // they still hold; 0 if that is not known.
 func (d *Doctor) shape(ctx context.Context, p feed.Partition, stream *jetstream.StreamInfo) (shape *feed.Shape, oldest feed.LSN) {
+	// A stream that begins at 1 and has as many messages as its last one's number lacks none.
+	// That spares a question for most logs.
 	if s := &stream.State; s.LastSeq == 0 || s.FirstSeq <= 1 && s.Msgs == s.LastSeq {
 		return nil, 0
 	}
@@ -290,11 +295,13 @@ func (p *patient) unnamed() []*lost {
 		if stream == nil {
 			continue
 		}
+		// The labels of a container's logs may differ, where a store died between two of them:
+		// the one that was written last counts.
 		label, info, ok, err := store.ReadLabel(stream)
 		switch {
 		case !ok:
 		case err == nil && info.ID != log.Container:
-			l.err = cmp.Or(l.err, fmt.Errorf("the label of stream %s is that of container %s", log.Stream(), info.ID))
+			l.err = cmp.Or(l.err, fmt.Errorf("the label of stream %s is that of container %s", stream.Config.Name, info.ID))
 		case err != nil:
 			l.err = cmp.Or(l.err, err)
 		case l.info == nil || label.Written.After(l.label.Written):
@@ -339,7 +346,7 @@ func (p *patient) logs(r *Report) {
 				continue
 			}
 			if id, ok := feed.LogOf(stream); !ok || id != part.Log {
-				r.add(Damaged, what, fmt.Sprintf("stream %s holds another log than the catalog names", log.Stream()),
+				r.add(Damaged, what, fmt.Sprintf("stream %s holds another log than the catalog names", stream.Config.Name),
 					"restore the stream from a backup; it was deleted and made anew, or written by something else")
 			}
 			whole(r, what, stream, p.shapes[log])
@@ -361,10 +368,10 @@ func (p *patient) logs(r *Report) {
 
 func (p *patient) noLog(r *Report, what string, log feed.Partition) {
 	if err := p.silent[log]; err != nil {
-		r.add(Missing, what, fmt.Sprintf("stream %s does not answer: %v", log.Stream(), err), "see to it that a majority of the NATS servers that hold it run")
+		r.add(Missing, what, fmt.Sprintf("stream %s does not answer: %v", p.exam.Streams[log], err), "see to it that a majority of the NATS servers that hold it run")
 		return
 	}
-	r.add(Missing, what, fmt.Sprintf("stream %s is not there", log.Stream()),
+	r.add(Missing, what, fmt.Sprintf("stream %s is not there, and none that the log may have gone on in", log.Stream()),
 		"restore it from a backup. Reads go on where a store's engine is whole: export what is there with millrace export, delete the container and import it again")
 }
 
@@ -435,11 +442,21 @@ func (d *Doctor) replicas(ctx context.Context, r *Report) error {
 	if err != nil {
 		return err
 	}
+	tellReplicas(r, report)
+	return nil
+}
+
+// tellReplicas tells of streams that lack replicas, or have ones that do not count.
+func tellReplicas(r *Report, report *upkeep.Report) {
 	away := false
 	for _, s := range report.Streams {
 		if s.Short() {
 			r.add(Replicas, "stream "+s.Name, fmt.Sprintf("it has %d of %d replicas", s.Actual, s.Wanted),
 				"a store that runs adds them when the NATS cluster has as many servers; its log and millrace status say what keeps it from that")
+		}
+		if len(s.Behind) > 0 {
+			r.add(Warning, "stream "+s.Name, "replicas that are not up to date: those on "+strings.Join(s.Behind, ", "),
+				"nothing, if they catch up: ask again; else see what the logs of these servers say. Until then the loss of another server can cost the stream its majority")
 		}
 		away = away || len(s.Offline) > 0
 	}
@@ -450,7 +467,6 @@ func (d *Doctor) replicas(ctx context.Context, r *Report) error {
 			}
 		}
 	}
-	return nil
 }
 
 func logsText(logs []feed.Partition) string {

@@ -378,6 +378,35 @@ func TestExamine_TellsOfHolesInLogs(t *testing.T) {
 	}
 }
 
+// TestExamine_NamesTheStreamThatHoldsALog which has gone on in another than it began in.
+func TestExamine_NamesTheStreamThatHoldsALog(t *testing.T) {
+	t.Parallel()
+	w := newWard(t)
+	w.apply()
+	info, err := w.catalog.Get(t.Context(), "default", "product")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := feed.Partition{Container: info.ID, Number: 1}
+	stream, err := w.js.Stream(t.Context(), log.Stream())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.Name, cfg.Subjects = cfg.Name+"_2", []string{cfg.Subjects[0] + ".2"}
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	cfg.Metadata["millrace.log"] = feed.NewLogID().String()
+	if err := w.js.DeleteStream(t.Context(), log.Stream()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.js.CreateStream(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	if r := w.examine(); !strings.Contains(fmt.Sprint(r.Findings), "stream "+cfg.Name+" holds another log") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestExamine_TellsOfLogsThatAreGone has what no doctor repairs.
 func TestExamine_TellsOfLogsThatAreGone(t *testing.T) {
 	t.Parallel()

@@ -79,8 +79,8 @@ func (f *fixer) say(format string, args ...any) {
 	f.done = append(f.done, fmt.Sprintf(format, args...))
 }
 
-// openBuckets opens both buckets and makes those that are missing beside logs, with
-// as many replicas as the logs have.
+// openBuckets opens both buckets, and makes those that are missing beside logs. They get at
+// least as many replicas as the logs have: a command does not know the stores' configuration.
 func (f *fixer) openBuckets(ctx context.Context) (err error) {
 	f.refused = map[feed.ResourceID]error{}
 	f.replicas = max(f.cfg.Wish.Replicas, 1)
@@ -147,6 +147,8 @@ func (f *fixer) recall(ctx context.Context, l *lost) (info *store.ContainerInfo,
 		if named {
 			is.Database, is.Name = name.Database, name.Container
 		}
+		// The record was labelled while the container was being made. If all of its logs are
+		// there and begun, only the last write to the catalog was missing.
 		if is.State == store.ContainerCreating && f.begun(l, &is) {
 			is.State = store.ContainerReady
 		}
@@ -233,7 +235,7 @@ func (f *fixer) badRecords(ctx context.Context) error {
 			}
 			f.say("repaired record %s", bad.Key)
 		case !unentered:
-			// Each log has its container, and none is this one's.
+			// Every log has a container by now, so no log belongs to this record.
 			if err := f.catalog.Delete(ctx, bad.Key); err != nil {
 				return fmt.Errorf("remove record %s: %w", bad.Key, err)
 			}
@@ -315,8 +317,8 @@ func (f *fixer) fromCopy(ctx context.Context, source spare.Source, key string, d
 	return nil
 }
 
-// before returns the newest earlier revision of a record that can be read; nil if
-// there is none.
+// before returns the newest earlier revision of a record that can be read; nil if there is none.
+// The bucket keeps the last five (registry.BucketConfig).
 func (f *fixer) before(ctx context.Context, source spare.Source, key string) []byte {
 	history, err := f.pipes.History(ctx, key)
 	if err != nil {

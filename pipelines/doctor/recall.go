@@ -33,11 +33,11 @@ func (f *fixer) readLogs(ctx context.Context, l *lost) (*store.ContainerInfo, er
 		case int(p.Number) != i:
 			return nil, fmt.Errorf("log %s/%d is not there, and later ones are: restore stream %s first", l.id, i, feed.Partition{Container: l.id, Number: uint32(i)}.Stream())
 		case stream == nil:
-			return nil, fmt.Errorf("stream %s does not answer", p.Stream())
+			return nil, fmt.Errorf("stream %s does not answer", f.p.exam.Streams[p])
 		}
 		id, ok := feed.LogOf(stream)
 		if !ok {
-			return nil, fmt.Errorf("stream %s does not tell which log it holds", p.Stream())
+			return nil, fmt.Errorf("stream %s does not tell which log it holds", stream.Config.Name)
 		}
 		info.Partitions = append(info.Partitions, store.PartitionInfo{Number: p.Number, Log: id})
 		settings, begun, found, err := f.readLog(ctx, p)
@@ -87,7 +87,7 @@ func (f *fixer) readLog(ctx context.Context, p feed.Partition) (settings store.S
 		return settings, begun, nil, err
 	}
 	if first != 1 || last == 0 {
-		return settings, begun, nil, fmt.Errorf("it begins with LSN %d and ends with %d: its settings are not all there; restore stream %s first", first, last, p.Stream())
+		return settings, begun, nil, fmt.Errorf("it begins with LSN %d and ends with %d: its settings are not all there; restore stream %s first", first, last, f.p.exam.Streams[p])
 	}
 	tail, err := log.Tail(ctx, first, feed.TailOptions{})
 	if err != nil {
@@ -128,8 +128,13 @@ func (f *fixer) readLog(ctx context.Context, p feed.Partition) (settings store.S
 	}
 }
 
-// checkPartitions says whether logs are all that a container had, by the keys in
-// them: those of log i of n lie in the i-th of n equal ranges.
+// checkPartitions says whether logs are all that a container had, by the keys in them: those of
+// log i of n lie in the i-th of n equal ranges. A record with too few partitions would send keys
+// to logs that never held them.
+//
+//	2 logs, keys in the first and in the second half      2 partitions
+//	2 logs, keys in the first and in the second quarter   the first 2 of 4: restore 2 more
+//	2 logs, keys all over                                 others are missing before them
 func checkPartitions(id feed.ResourceID, keys [][]feed.EPK) error {
 	n, all := len(keys), 0
 	for _, of := range keys {

@@ -46,3 +46,43 @@ func Ago(now, then time.Time) string {
 	}
 	return Age(now.Sub(then).Truncate(time.Second).Seconds()) + " ago"
 }
+
+// Rate prints how many a second something is: few with a decimal, none as 0.
+func Rate(perSecond float64) string {
+	switch {
+	case perSecond <= 0:
+		return "0"
+	case perSecond < 0.1:
+		return "<0.1"
+	case perSecond < 10:
+		return fmt.Sprintf("%.1f", perSecond)
+	}
+	return Count(int64(perSecond + 0.5))
+}
+
+// Size prints a number of bytes in few characters.
+func Size(bytes float64) string {
+	if bytes < 1000 {
+		return fmt.Sprintf("%.0f B", max(bytes, 0))
+	}
+	for _, unit := range []string{"kB", "MB"} {
+		if bytes /= 1000; bytes < 999.5 {
+			return fmt.Sprintf("%.3g %s", bytes, unit)
+		}
+	}
+	return fmt.Sprintf("%.3g GB", bytes/1000)
+}
+
+// Percent prints a part of a whole, a small one with a decimal.
+func Percent(part float64) string {
+	switch percent := part * 100; {
+	case percent <= 0:
+		return "0 %"
+	case percent < 0.1:
+		return "<0.1 %"
+	case percent < 9.95:
+		return fmt.Sprintf("%.1f %%", percent)
+	default:
+		return fmt.Sprintf("%.0f %%", percent)
+	}
+}

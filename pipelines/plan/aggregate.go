@@ -43,15 +43,16 @@ func (c *counting) aggregate(ctx context.Context) error {
 		n.keys = append(n.keys, path)
 	}
 	for n.slices.Next() {
-		if err := n.one(ctx); err != nil {
+		if err := n.countSlice(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one counts the groups of one slice.
-func (n *aggregateCount) one(ctx context.Context) error {
+// countSlice counts the groups of one slice. The members come first: a target is compared with
+// the whole of its group, which is known only when the last source item was read.
+func (n *aggregateCount) countSlice(ctx context.Context) error {
 	n.delta, n.homes = n.rule.NewDelta(), map[accumulator.Group]bool{}
 	if err := n.expect(ctx, n.source, n.target); err != nil {
 		return err
@@ -73,8 +74,11 @@ func (n *aggregateCount) one(ctx context.Context) error {
 	return n.groups()
 }
 
-// merge takes the members of a page. When there are too many groups, half of them are
-// left for later.
+// merge adds the members of a page. When there are too many groups, it leaves half of them for
+// another pass over source and target:
+//
+//	pass 1   all groups, too many: those whose hash begins with 1 are left out
+//	pass 2   those whose hash begins with 1
 func (n *aggregateCount) merge(page *accumulator.Delta) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -135,6 +139,7 @@ func (n *aggregateCount) targets(_ context.Context, partition feed.Partition, it
 func (n *aggregateCount) values(g accumulator.Group, home bool) ([]document.FieldValue, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	// A group without members is no group of delta; its target gets the fields of an empty one.
 	memory := accumulator.NewMemory()
 	share := n.delta.Share(g)
 	if share == nil {

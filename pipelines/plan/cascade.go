@@ -44,9 +44,9 @@ func (c *counting) cascade(ctx context.Context) error {
 // planGoneMax bounds the sources that went which are kept in mind.
 const planGoneMax = 200_000
 
-// departed finds the sources that were there once and are not any more: the cascade
-// reads in their log that they went, and does to their copies what onSourceDelete
-// says. Copies of sources that were never there are left alone.
+// departed finds the sources that were deleted: the cascade reads so in their log, and does to
+// their copies what onSourceDelete says. It leaves alone the copies of sources that were never
+// there.
 func (n *cascadeCount) departed(ctx context.Context) error {
 	n.gone = map[store.ItemRef]cascade.Origin{}
 	where := n.declared.Spec.Source.Where.Expr()
@@ -103,7 +103,10 @@ func (n *cascadeCount) noteTrimmed(partition feed.Partition, first feed.LSN) {
 	n.note("the log of %s was trimmed and begins at LSN %s: what becomes of copies of sources that were deleted before is not counted", partition, first)
 }
 
-// departs takes in one change, of a commit at a time.
+// departs notes what one change, of a commit at a time, means for the sources that are gone:
+//
+//	created, or selected again         no longer gone
+//	deleted, or not selected any more  gone, with what it was
 func (n *cascadeCount) departs(ch *feed.Change, time int64, is func([]byte) bool) error {
 	ref := store.ItemRef{Key: ch.Key, ID: ch.ID}
 	if is(ch.After) {
@@ -124,6 +127,7 @@ func (n *cascadeCount) departs(ch *feed.Change, time int64, is func([]byte) bool
 
 // page counts the items of one page.
 func (n *cascadeCount) page(ctx context.Context, partition feed.Partition, items []store.Item) error {
+	// The sources of a page are read together, each once, however many items name it.
 	refs := make([][]cascade.Reference, len(items))
 	at := map[store.ItemRef]int{}
 	var wanted []store.ItemRef
@@ -180,6 +184,8 @@ type itemCount struct {
 // copy takes in one copy that the item holds, and its source, nil if there is none.
 func (o *itemCount) copy(r *cascade.Reference, source []byte) {
 	origin := o.n.cascade.OriginOf(source)
+	// The item counts if it is there and is selected: it may have been made again since its log
+	// was read.
 	if gone, ok := o.n.gone[r.Source]; ok && r.Possible && !o.n.is(source) {
 		origin = gone
 	}

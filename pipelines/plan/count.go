@@ -33,8 +33,8 @@ type Cost struct {
 	WritesPerSecond int `json:"writesPerSecond,omitempty"`
 }
 
-// The rates by which a PlanCost is estimated: less than what a machine with two
-// processors was measured to do, whose disk syncs in a quarter of a millisecond.
+// The rates by which a Cost is estimated. A machine with two processors, whose disk syncs in a
+// quarter of a millisecond, was measured to do more than that.
 const (
 	ReadsPerSecond        = 50_000  // changes of the source
 	CopiesPerSecond       = 20_000  // written by a cascade
@@ -139,8 +139,11 @@ func (run *planning) count(ctx context.Context, w *planWork) (err error) {
 	return nil
 }
 
-// gather takes the samples of partitions, each once in turn, so that it is always the
-// same ones that are shown of the same items.
+// gather takes the samples of partitions by turns. Partitions are read concurrently, so taking
+// samples as they come would show others each time, and a plan could not be compared with the
+// one before:
+//
+//	partition 0: a b c   partition 1: d e   three samples: a d b
 func (c *counting) gather() {
 	partitions := make([]feed.Partition, 0, len(c.samples))
 	for p := range c.samples {
@@ -177,7 +180,7 @@ func (c *counting) expect(ctx context.Context, containers ...*store.Container) e
 }
 
 // errEnough ends a scan that has seen enough.
-var errEnough = errors.New("pipelines: enough was seen")
+var errEnough = errors.New("plan: enough was seen")
 
 // scan reads the items of a container, some partitions at a time, page by page. visit
 // is called with several partitions at a time; its error ends the scan.
@@ -236,6 +239,8 @@ func (c *counting) note(format string, args ...any) {
 // compose notes where what a pipeline of the plan is yet to write decides what another
 // one does. That goes on from one to the next.
 func (run *planning) compose() {
+	// Until nothing new is found: a writes what b reads, and b what c reads, so c is out of date
+	// if a is, even if b alone would change nothing. Each round marks one work at least.
 	leads := run.leads()
 	pending := make([]bool, len(run.works))
 	for i := range run.works {

@@ -7,10 +7,11 @@ import (
 	"github.com/millrace/millrace/feed/document"
 )
 
-// diffJSON returns where two JSON values differ, either of which may be nil: there is
-// none. Members of objects and elements of arrays are compared one by one, elements by
-// their index. path is that of the values. Nothing of what is returned shares memory
-// with them.
+// diffJSON returns where two JSON values differ; nil stands for a value that is not there.
+// Members of objects and elements of arrays are compared one by one, elements by their index.
+// path is that of the values. The edits share no memory with them.
+//
+//	{"a":1,"b":[1,2]}   {"b":[1,3],"c":true}   a: 1 -> absent   b[1]: 2 -> 3   c: absent -> true
 func diffJSON(path document.Path, old, is []byte) []Edit {
 	d := differ{}
 	d.value(path, old, is)

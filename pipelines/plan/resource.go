@@ -168,7 +168,8 @@ func (run *planning) rule(ctx context.Context, r *Resource, next *registry.Recor
 		partitions = fmt.Sprintf("each of the %d partitions", n)
 	}
 	r.Notes = append(r.Notes, fmt.Sprintf("its rule is put in force in %s of container %s, %s", partitions, b.Target.Name, next.Spec.Aggregate.Consistency))
-	// As a partition without any rule would take it.
+	// The settings of a partition without any rule show which indexes the rule brings: they are
+	// asked for by the same code as in an owner.
 	planned := store.ContainerInfo{Rules: []store.RuleWish{next.NeededRule()}}
 	settings, _ := store.Settings{}.Wish(&planned)
 	for _, i := range settings.Indexes {

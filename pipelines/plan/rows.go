@@ -99,7 +99,7 @@ func (c *counting) rows(ctx context.Context) (err error) {
 // compile returns the projection of a record. If its sink cannot be made here, because
 // only workers have the keys to it, rows are counted without.
 func (n *rowCount) compile(rec *registry.Record, b *registry.Bound) (*project.Projection, error) {
-	p, err := compile.Projection(n.run.client, rec, b, compile.Limits{})
+	p, err := compile.Projection(n.run.client, rec, b, compile.Reading(n.run.registry))
 	// A plan is made where an operator sits, without the workers' secrets. What
 	// items will have can be counted all the same; only what is there cannot.
 	if err == nil || rec.Spec.Project.Sink.Container != nil {
@@ -117,7 +117,7 @@ func (n *rowCount) compile(rec *registry.Record, b *registry.Bound) (*project.Pr
 // noSink stands for a sink that cannot be made.
 type noSink struct{}
 
-var errNoSink = errors.New("pipelines: a plan writes nothing")
+var errNoSink = errors.New("plan: a plan writes nothing")
 
 // Open refuses.
 func (noSink) Open(context.Context, *project.Schema, project.Term) (project.Writer, feed.Position, error) {
@@ -231,7 +231,7 @@ func (n *rowCount) page(_ context.Context, partition feed.Partition, items []sto
 	schema, d := n.projection.Schema(), rowDigester{}
 	container := n.source.Info().Name
 	// Another goroutine may halve the slice meanwhile. Then rows are made here for
-	// nothing, and addRow leaves them out.
+	// nothing, and addRowLocked leaves them out.
 	n.mu.Lock()
 	slice := n.slices.Now
 	n.mu.Unlock()
@@ -268,18 +268,18 @@ func (n *rowCount) page(_ context.Context, partition feed.Partition, items []sto
 		n.items[s] = struct{}{}
 	}
 	for _, r := range rows {
-		n.addRow(r.name, r.row)
+		n.addRowLocked(r.name, r.row)
 	}
 	for len(n.rows)*plannedRowBytes > n.run.cfg.BytesMax && n.slices.Halve() {
-		n.forget()
+		n.forgetLocked()
 	}
 	n.mu.Unlock()
 	n.found(partition, &page, nil)
 	return nil
 }
 
-// addRow adds one row. n.mu is held.
-func (n *rowCount) addRow(name uint64, row plannedRow) {
+// addRowLocked adds one row.
+func (n *rowCount) addRowLocked(name uint64, row plannedRow) {
 	if !n.slices.Now.Has(row.source) {
 		return
 	}
@@ -292,8 +292,8 @@ func (n *rowCount) addRow(name uint64, row plannedRow) {
 	n.rows[name] = row
 }
 
-// forget leaves the rows for later that are not of the slice any more. n.mu is held.
-func (n *rowCount) forget() {
+// forgetLocked leaves the rows for later that are not of the slice any more.
+func (n *rowCount) forgetLocked() {
 	for name, row := range n.rows {
 		if !n.slices.Now.Has(row.source) {
 			delete(n.rows, name)

@@ -139,8 +139,11 @@ func (r *Registry) Apply(ctx context.Context, declared *spec.Resources, opts ...
 	return done, nil
 }
 
-// apply applies one declaration. What a try did whose answer was lost counts: the
-// one after it finds nothing left to do.
+// apply applies one declaration. A try whose answer was lost counts too: the one after it
+// finds nothing left to do, and the outcome still says what was done.
+//
+//	try 1  container created, the answer was lost
+//	try 2  unchanged                                told: created
 func (o *ApplyOptions) apply(ctx context.Context, what string, one func(ctx context.Context) (Outcome, error)) (outcome Outcome, err error) {
 	var tried Outcome
 	err = o.await(ctx, "what "+what+" needs", func(ctx context.Context) (err error) {

@@ -63,8 +63,8 @@ func (r *Registry) Backfill(ctx context.Context, database, name string, scope Ba
 // StopBackfill ends the backfill of a pipeline that Backfill, or a column that its table
 // gained, has begun. What it has brought till then stays.
 //
-// The error is *NoPipelineError, or says that no backfill is under way. That with which a
-// pipeline begins cannot be stopped: it is how the pipeline knows what it is about.
+// The error is *NoPipelineError, or says that no backfill is under way. The reading with which
+// a generation begins is no such backfill and cannot be stopped.
 func (r *Registry) StopBackfill(ctx context.Context, database, name, bucket string) (Record, error) {
 	return r.requestBackfill(ctx, database, name, BackfillScope{None: true}, func(rec *Record) error { return r.checkStop(ctx, rec, bucket) })
 }
@@ -80,6 +80,8 @@ func (r *Registry) requestBackfill(ctx context.Context, database, name string, s
 		if err := may(&rec); err != nil {
 			return rec, fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 		}
+		// The number and not the scope tells processors that something is asked for: the same
+		// scope may be asked for twice.
 		next := rec
 		next.Backfills++
 		next.BackfillScope, next.InForce = scope, false

@@ -26,6 +26,8 @@ func (r *Registry) Beginning(ctx context.Context, rec *Record, b *Bound) (string
 		}
 		return r.fromLog(ctx, b.Source)
 	}
+	// The same questions, in the same order, as pinItems asks, but for the last one: whether a
+	// log takes more than twice what its partition holds shows only when a snapshot is pinned.
 	long, trimmed, err := r.longLogs(ctx, b.Source)
 	if err != nil {
 		return "", err

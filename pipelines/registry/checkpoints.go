@@ -15,10 +15,10 @@ import (
 // Checkpoints are how far processors have come, by the names of their leases.
 type Checkpoints map[string]*processors.Checkpoint
 
-// CheckpointsOf reads the checkpoints of the processors among leases. Those that cannot
-// be read are left out, as those of readers that have not begun; unreadable names them,
-// nil if there are none. Who sees to many pipelines may go on without them, so that one
-// does not stop all. Whoever verifies must not be.
+// CheckpointsOf reads the checkpoints of the processors among leases. It leaves out those that
+// cannot be read, as if their readers had not begun; unreadable names them, nil if there are
+// none. A caller that looks after many pipelines may go on without them, so that one does not
+// stop all. One that verifies, or that trims logs, must not.
 func CheckpointsOf(held []leases.Lease) (at Checkpoints, unreadable error) {
 	at = Checkpoints{}
 	var errs []error
@@ -56,6 +56,7 @@ func (at Checkpoints) Of(rec *Record, role processors.Role, partition feed.Parti
 	if cp == nil {
 		return &processors.Checkpoint{Position: begin}
 	}
+	// The next holder will set it back; see processors.Task.Rewinds.
 	if cp.Rewinds < rec.Rewinds && begin.Before(cp.Position) {
 		again := *cp
 		again.Position = begin

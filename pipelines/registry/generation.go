@@ -29,6 +29,7 @@ func (r *Record) FormerRecord() *Record {
 	if r.Former == nil {
 		return nil
 	}
+	// All but what a generation has of its own is the pipeline's: name, id, containers, pause.
 	f := *r
 	f.Generation, f.Spec, f.Tables = r.Former.Generation, r.Former.Spec, r.Former.Tables
 	f.From, f.Heads, f.Former, f.Shadow = r.Former.From, r.Former.Heads, nil, false

@@ -54,16 +54,16 @@ func (r *Registry) outrun(ctx context.Context, rec *Record, b *Bound) (bool, err
 	return false, nil
 }
 
-// hold returns the record of a generation that was just registered, or of the one that had to
-// take its place because the logs were trimmed meanwhile.
-func (r *Registry) hold(ctx context.Context, rec Record, b *Bound, opts *ApplyOptions) (Record, error) {
+// holdLogs returns the record of a generation that was just registered, or of the one that had
+// to take its place because the logs were trimmed meanwhile.
+func (r *Registry) holdLogs(ctx context.Context, rec Record, b *Bound, opts *ApplyOptions) (Record, error) {
 	for {
 		if out, err := r.outrun(ctx, &rec, b); err != nil || !out {
 			return rec, err
 		}
 		was, err := r.Get(ctx, rec.Database, rec.Name)
 		if err != nil || was.ID != rec.ID || was.Generation != rec.Generation {
-			return was, err // whoever wrote another generation looks by himself
+			return was, err // somebody has written another generation, and looks for it
 		}
 		next := was
 		next.Generation++
@@ -74,7 +74,7 @@ func (r *Registry) hold(ctx context.Context, rec Record, b *Bound, opts *ApplyOp
 		}
 		switch err := r.put(ctx, &next, was.Revision); {
 		case err == nil:
-			r.replaced(ctx, &was, &next)
+			r.registered(ctx, &was, &next, b)
 			rec = next
 		case !errors.Is(err, jetstream.ErrKeyRevisionMismatch):
 			return rec, err
@@ -82,12 +82,12 @@ func (r *Registry) hold(ctx context.Context, rec Record, b *Bound, opts *ApplyOp
 	}
 }
 
-// begunAnew tells of a generation that hold has put in the place of what was applied.
+// begunAnew tells of a generation that holdLogs has put in the place of what was applied.
 const begunAnew = "the log was trimmed while it was registered, so it began anew as generation %d"
 
-// ByHand returns the command by which an operator lets a pipeline begin anew of which a log
-// was trimmed beyond what it has read; "" if it does so by itself, because its generation is
-// about all items that are there, and no row is lost by it.
+// ByHand returns the command by which an operator lets a pipeline begin anew after a log was
+// trimmed beyond what it has read; "" if it begins anew by itself, because its generation is
+// about all items that are there, and no row is lost.
 func (r *Record) ByHand(source *store.ContainerInfo) string {
 	command := "millrace rewind " + r.Name + " --to beginning"
 	switch {
@@ -98,15 +98,15 @@ func (r *Record) ByHand(source *store.ContainerInfo) string {
 	case len(r.From) == 0, len(r.Walks) > 0, r.Backfills > 0 && r.BackfillScope == BackfillScope{}:
 		return ""
 	}
-	// It began with what changed from some moment on. Nobody but the operator knows whether what
-	// was before belongs to it.
+	// It began with what changed from some moment on. Only the operator knows whether the items
+	// from before belong to it.
 	return command + ", which brings all items that are there, or --to now, which leaves out what changed meanwhile"
 }
 
-// BeginAnew lets a pipeline begin anew that cannot read what it has yet to read: a log was
-// trimmed beyond it, or the snapshot is gone whose items it reads. It does nothing, and
-// returns false, if all is there, or if that is for an operator to decide. Only who has seen
-// its readers fail may ask: a reader that runs may be ahead of its checkpoint.
+// BeginAnew lets a pipeline begin anew that cannot read on, because a log was trimmed beyond
+// what it has read, or the snapshot is gone whose items it reads. It does nothing, and returns
+// false, if nothing is gone, or if an operator must decide. Only a caller that has seen the
+// readers fail may call it: a reader that runs may be ahead of its checkpoint.
 func (r *Registry) BeginAnew(ctx context.Context, rec *Record, b *Bound, bucket string) (Record, bool, error) {
 	if rec.Paused || rec.ByHand(b.Source) != "" {
 		return *rec, false, nil

@@ -45,7 +45,7 @@ func (r *Registry) Holds(ctx context.Context, bucket string) (map[feed.Partition
 		for _, g := range records[i].Generations() {
 			b, gone := g.Bound(containers)
 			if gone != "" {
-				continue // a log that it reads is not there
+				continue // a container that it reads was deleted, so it reads nothing
 			}
 			for _, reader := range g.Readers(&b) {
 				from := g.LogBehind(reader, at.Of(g, reader.Role, reader.Partition).FinishedBelow())

@@ -15,6 +15,8 @@ const FieldsPending = "the fields of its targets are being set"
 // NotInForce says what is left to do until an aggregate is in force as declared in
 // every partition of its target; "" if nothing is.
 func (r *Record) NotInForce(b *Bound, rules map[uint32]store.RuleState, at Checkpoints) string {
+	// In the order in which it comes about: the rule, with its index; who folds; the readers
+	// beyond the commit from which on that is so; the fields, last.
 	transactional := r.Spec.Aggregate.Consistency == spec.Transactional
 	swept := true
 	for _, p := range b.Target.Partitions {
@@ -28,6 +30,8 @@ func (r *Record) NotInForce(b *Bound, rules map[uint32]store.RuleState, at Check
 		}
 		swept = swept && rule.Published && rule.Swept
 	}
+	// Only where the owner can fold, which it does with the changes of its own partition. A
+	// reader that has not passed that commit has yet to fold what lies before it.
 	if b.Source.ID == b.Target.ID {
 		since := make([]Start, 0, len(rules))
 		for number, rule := range rules {

@@ -66,8 +66,8 @@ func (r *Record) NeededRule() store.RuleWish {
 	}
 }
 
-// Agree makes the rules in the catalog be what a record says that has taken the
-// place of another.
+// Agree makes the rules in the catalog agree with a record that has taken the place of
+// another.
 func (r *Registry) Agree(ctx context.Context, was, is *Record) error {
 	if was.Spec.Kind() == spec.AggregateKind && was.ID != "" && (is.Spec.Kind() != spec.AggregateKind || was.Target != is.Target) {
 		if err := r.dropRule(ctx, was); err != nil {

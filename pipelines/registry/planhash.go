@@ -74,7 +74,7 @@ func PlanHash(declared *spec.Resources, w World) string {
 	slices.SortFunc(all.Pipelines, func(a, b pipeline) int { return strings.Compare(a.Database+"/"+a.Name, b.Database+"/"+b.Name) })
 	data, err := json.Marshal(all)
 	if err != nil {
-		panic(fmt.Sprintf("pipelines: the plan of %+v cannot be encoded: %v", declared, err))
+		panic(fmt.Sprintf("registry: the plan of %+v cannot be encoded: %v", declared, err))
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:planHashBytes])

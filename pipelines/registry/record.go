@@ -143,7 +143,7 @@ type recordJSON struct {
 func (r *Record) encode() []byte {
 	data, err := json.Marshal(recordJSON{r.version(), plainRecord(*r)})
 	if err != nil {
-		panic(fmt.Sprintf("pipelines: record %+v cannot be encoded: %v", r, err))
+		panic(fmt.Sprintf("registry: record %+v cannot be encoded: %v", r, err))
 	}
 	return data
 }

@@ -62,12 +62,10 @@ func (r *Registry) ApplyPipeline(ctx context.Context, d *spec.Pipeline, opts *Ap
 			if err != nil {
 				return o, err
 			}
-			if there.ID != "" {
-				r.replaced(ctx, &there, &next)
-			}
+			r.registered(ctx, &there, &next, &b)
 		}
 		if next.Generation != there.Generation {
-			held, err := r.hold(ctx, next, &b, opts)
+			held, err := r.holdLogs(ctx, next, &b, opts)
 			if err != nil {
 				return o, fmt.Errorf("pipeline %s: %w", d.Metadata, err)
 			}
@@ -226,7 +224,10 @@ func anew(s *spec.PipelineSpec, opts *ApplyOptions, shadow bool) string {
 
 // begin notes where a new generation begins to read.
 func (r *Registry) begin(ctx context.Context, rec *Record, b *Bound, opts *ApplyOptions) (err error) {
-	// Before the ends of the logs are noted, so that they are not before the snapshots.
+	// The snapshots first, so that the ends of the logs do not lie before them:
+	//
+	//	snapshot as of 40, end 52   items as of 40, then 41 to 52, which is the backfill
+	//	end 52, snapshot as of 60   the backfill would end inside the snapshot
 	if err = r.pinItems(ctx, rec, b, opts); err != nil {
 		return err
 	}

@@ -53,6 +53,9 @@ type Config struct {
 	// directory that is not absolute are looked for beside the workers' roots. Default
 	// the working directory.
 	SinkRoot string
+	// SinkVariables are the variables that sinks may name where this process opens some
+	// to plan and to verify: sinks.variables of its configuration.
+	SinkVariables []string
 	// ReadOnly says that the connection may only read: a bucket that is not there is
 	// not made.
 	ReadOnly bool
@@ -70,6 +73,9 @@ type Registry struct {
 	client    *store.Client
 	cfg       Config
 }
+
+// SinkVariables are the environment variables of this process that sinks may name.
+func (r *Registry) SinkVariables() []string { return r.cfg.SinkVariables }
 
 // Open opens the registry of a NATS system. It makes its bucket only where
 // there is no log and no copy of a pipeline's record yet; a registry that is missing
@@ -231,6 +237,9 @@ func (r *Registry) Delete(ctx context.Context, database, name string) error {
 		if err != nil {
 			return err
 		}
+		// The record first: a crash behind it leaves a rule that nobody needs, and the
+		// reconciler drops it. The other way round the fields would go wrong while the
+		// pipeline is still there.
 		err = r.KV.Delete(ctx, registryKey(rec.Metadata()), jetstream.LastRevision(rec.Revision))
 		if err == nil {
 			r.copy(ctx, rec.Metadata())

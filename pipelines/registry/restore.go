@@ -21,7 +21,7 @@ type Restored struct {
 	Generation uint32 `json:"generation"`
 	// Paused says that it waits for a resume.
 	Paused bool `json:"paused,omitempty"`
-	// Lacks says that not all of its containers were restored, so that it does not begin.
+	// Lacks says that some of its containers were not restored, so that it does not begin.
 	Lacks bool `json:"lacks,omitempty"`
 	// KeepsExpired says that its rows of items that have expired are in logs that are not
 	// restored, so that it begins only when it is applied without them.
@@ -68,6 +68,15 @@ func (r *Record) IsRestored(containers []store.ContainerInfo) bool {
 		of = append(of, r.Target)
 	}
 	return !slices.ContainsFunc(of, func(id feed.ResourceID) bool { return r.madeOf(containers, id) == nil })
+}
+
+// RestoredNext tells what a pipeline that IsRestored waits for. byItself says that it needs no
+// operator.
+func (r *Record) RestoredNext(containers []store.ContainerInfo) (next string, byItself bool) {
+	if source := r.madeOf(containers, r.Source); source != nil && r.keepsExpired(source) {
+		return "rows of items that have expired are not in what was restored: millrace apply --discard-expired begins it without them", false
+	}
+	return "it begins with the containers that were restored, when a worker runs", true
 }
 
 // madeOf returns the container that was made of one that was copied to a backup; nil if

@@ -24,6 +24,9 @@ type RewindTo struct {
 	Kind RewindKind
 	// DiscardExpired is as in ApplyOptions, for the beginning.
 	DiscardExpired bool
+	// Revision is that of the record which somebody has looked at, 0 for any: if another is there,
+	// nothing is rewound.
+	Revision uint64
 
 	time time.Time
 	lsn  feed.LSN
@@ -88,12 +91,16 @@ func (t RewindTo) String() string {
 // further than to their end; to the beginning it goes in a new generation.
 //
 // The error is *NoPipelineError, or says what cannot be: an aggregate that would
-// leave something out, an LSN of a source with several partitions.
+// leave something out, an LSN of a source with several partitions. ErrRecordChanged says
+// that the record has another revision than the one that to names.
 func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindTo, bucket string) (Record, error) {
 	for {
 		rec, err := r.Get(ctx, database, name)
 		if err != nil {
 			return rec, err
+		}
+		if to.Revision != 0 && to.Revision != rec.Revision {
+			return rec, ErrRecordChanged
 		}
 		b, err := r.containersOf(ctx, &rec)
 		if err != nil {
@@ -115,7 +122,7 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 			}
 		}
 		if err = r.put(ctx, &next, rec.Revision); err == nil {
-			r.replaced(ctx, &rec, &next)
+			r.registered(ctx, &rec, &next, &b)
 			// If its log was trimmed meanwhile, it is set back once more: to the beginning by
 			// the items that are there, to a place that is gone with an error that says so.
 			out, err := r.outrun(ctx, &next, &b)
@@ -123,6 +130,7 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 				return rec, err
 			}
 			if out {
+				to.Revision = 0 // it was that one, and is another by this rewind
 				continue
 			}
 			return r.Get(ctx, database, name)
@@ -132,6 +140,9 @@ func (r *Registry) Rewind(ctx context.Context, database, name string, to RewindT
 		}
 	}
 }
+
+// ErrRecordChanged says that a pipeline is not any more what somebody has looked at.
+var ErrRecordChanged = errors.New("the pipeline has changed since that was asked; look at it, and ask again")
 
 var errOutrun = errors.New("what it has not finished, or has given up, lies before what the logs still hold; rewind it to the beginning: " +
 	"then it begins with the items that are there")
@@ -178,6 +189,8 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 		return next, err
 	}
 	next.Changed = now()
+	// An aggregate stays in its generation: its partitions pass over what they have folded.
+	// The others get a new one, whose writes set values again.
 	if rec.Spec.Kind() == spec.AggregateKind {
 		next.Rewinds++
 		next.From = rec.behindItems(next.From)

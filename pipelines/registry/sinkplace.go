@@ -25,9 +25,9 @@ type Placed struct {
 	found spec.Findings
 }
 
-// Place holds the directories of Parquet sinks against what the workers have announced.
-// One that is not absolute is recorded so: each worker, and whoever reads its files,
-// finds it below the worker's first root, also a worker that comes later.
+// Place compares the directories of Parquet sinks with the roots that the workers have
+// announced. A relative one is recorded as it is: each worker, also one that comes later, and
+// each reader of its files, finds it below the worker's first root.
 func (r *Registry) Place(ctx context.Context, declared *spec.Resources, w World) (*Placed, error) {
 	same := *declared
 	same.Pipelines = slices.Clone(declared.Pipelines)
@@ -68,7 +68,7 @@ func FirstRoots(workers []roots.Worker, fallback string) []string {
 	return firsts
 }
 
-// Check is Check, together with what is wrong with directories.
+// Check returns what is wrong with the declarations, directories included.
 func (all *Placed) Check() error {
 	firsts := all.firsts
 	if firsts == nil {
@@ -134,6 +134,12 @@ func (all *Placed) recorded(p *spec.Pipeline) (string, error) {
 	if there == "" || filepath.IsAbs(path) == filepath.IsAbs(there) {
 		return path, nil
 	}
+	// The record names the directory the other way, absolute or relative. If both ways lead to
+	// the same place, the record's stays, because another would mean that the files move:
+	//
+	//	recorded shop, declared /data/shop, all workers' roots are /data    shop stays
+	//	recorded shop, declared /data/shop, one worker's root is /srv       /data/shop: one place
+	//	                                                                    for all, on purpose
 	same := 0
 	for _, root := range all.firsts {
 		was, errWas := roots.Below([]string{root}, there)

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -12,6 +14,7 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/featurelevel"
+	"github.com/millrace/millrace/store/pace"
 )
 
 // A generation of an aggregate or a projection begins with the log of each partition of its
@@ -103,10 +106,11 @@ func (r *Registry) walkLogMax() uint64 {
 	return walkLogBytes
 }
 
-// pinItems pins snapshots of the partitions of the source of a new generation that is to
-// begin with items. It comes before the record is written and before the ends of the logs
-// are noted: what a rule or the generation before does from then on is behind the snapshot.
-// Pins of a try that fails lapse, or are gone on with by the next.
+// pinItems pins snapshots of the partitions of the source, if the new generation is to begin
+// with items. It runs before the record is written and before the ends of the logs are noted:
+// what a rule or the generation before does from then on is behind the snapshot. The pins of a
+// try that fails, or whose process dies, are taken over by the next try, or lapse after
+// store.PinAsked. keepWalks extends them when the record names them.
 func (r *Registry) pinItems(ctx context.Context, rec *Record, b *Bound, opts *ApplyOptions) error {
 	rec.Walks = nil
 	if opts.FromNow || rec.Spec.Kind() == spec.CascadeKind {
@@ -127,6 +131,8 @@ func (r *Registry) pinItems(ctx context.Context, rec *Record, b *Bound, opts *Ap
 	if err != nil {
 		return err
 	}
+	pins := askedPins{source: source}
+	defer pins.renew(ctx, store.PinAsked/4)()
 	keeps := rec.keepsExpired(b.Source) && !opts.DiscardExpired
 	for _, p := range long {
 		reader := processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: processors.RoleSource, Partition: p}
@@ -140,9 +146,9 @@ func (r *Registry) pinItems(ctx context.Context, rec *Record, b *Bound, opts *Ap
 			return fmt.Errorf("pin a snapshot of %s: %w", p, err)
 		case pin.State == store.PinReady && keeps:
 			r.releaseWalk(ctx, source, reader)
-			return fmt.Errorf("the log of %s was trimmed, and the rows of items that have expired cannot be made again from it: "+
-				"--discard-expired begins without them", p)
+			return fmt.Errorf("the log of %s was trimmed, and %w: --discard-expired begins without them", p, ErrExpiredLost)
 		case pin.State == store.PinReady && pin.Items <= feed.WalkMax:
+			pins.add(p, ask)
 			rec.Walks = append(rec.Walks, Walk{p.Number, pin.ID, pin.LSN, pin.Items})
 		case pin.State == store.PinReady && pin.Trimmed:
 			return fmt.Errorf("the log of %s was trimmed, and a walk has at most %d items: it has %d", p, uint64(feed.WalkMax), pin.Items)
@@ -153,6 +159,47 @@ func (r *Registry) pinItems(ctx context.Context, rec *Record, b *Bound, opts *Ap
 	return nil
 }
 
+// askedPins are the pins of a generation that is being registered.
+type askedPins struct {
+	source *store.Container
+
+	mu   sync.Mutex
+	pins []func(context.Context)
+}
+
+func (a *askedPins) add(p feed.Partition, ask store.PinSnapshot) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pins = append(a.pins, func(ctx context.Context) {
+		_, _ = a.source.PinSnapshot(ctx, p, ask) // else the reader finds it gone, and its pipeline begins anew
+	})
+}
+
+// renew extends the pins until stop is called: of many large partitions the last snapshot
+// may be taken long after the first was pinned.
+func (a *askedPins) renew(ctx context.Context, every time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for pace.Pause(ctx, every) == nil {
+			a.mu.Lock()
+			pins := slices.Clone(a.pins)
+			a.mu.Unlock()
+			for _, again := range pins {
+				again(ctx)
+			}
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// ErrExpiredLost says that a projection cannot begin anew before an operator says that it may
+// lose rows.
+var ErrExpiredLost = errors.New("the rows of items that have expired cannot be made again from it")
+
 // keepsExpired tells whether rows of items that have expired belong to what a generation
 // writes.
 func (r *Record) keepsExpired(source *store.ContainerInfo) bool {
@@ -162,8 +209,8 @@ func (r *Record) keepsExpired(source *store.ContainerInfo) bool {
 // releaseMax bounds the time in which an owner is asked to let go of a snapshot.
 const releaseMax = 2 * time.Second
 
-// releaseWalks lets go of the snapshots of a generation that reads no more. A pin that is
-// not released lapses.
+// releaseWalks releases the snapshots of a generation that reads no more. If that fails at any
+// step, the pins lapse.
 func (r *Registry) releaseWalks(ctx context.Context, rec *Record) {
 	if len(rec.Walks) == 0 {
 		return
@@ -192,8 +239,48 @@ func (r *Registry) releaseWalk(ctx context.Context, source *store.Container, rea
 	_, _ = source.PinSnapshot(ctx, reader.Partition, store.PinSnapshot{Holder: reader.PinHolder(), Release: true}) // else it lapses
 }
 
-// replaced lets go of the snapshots that no generation of a record needs which has taken
-// the place of another.
+// keepWalks extends the pins of a generation that is registered now, since no worker may come
+// for a while. Its readers extend them too, when they come.
+func (r *Registry) keepWalks(ctx context.Context, rec *Record, source *store.ContainerInfo) {
+	for i := range rec.Walks {
+		w := &rec.Walks[i]
+		p := feed.Partition{Container: rec.Source, Number: w.Partition}
+		reader := processors.Resource{Pipeline: rec.ID, Generation: rec.Generation, Role: processors.RoleSource, Partition: p}
+		ctx, cancel := context.WithTimeout(ctx, releaseMax)
+		_, _ = r.pinned(ctx, source, reader.PinHolder(), p, w) // to read is what counts
+		cancel()
+	}
+}
+
+// registered follows the writing of a record: it extends the pins of a new generation, and
+// releases those that no generation needs any more.
+func (r *Registry) registered(ctx context.Context, was, is *Record, b *Bound) {
+	if was.ID != is.ID || was.Generation != is.Generation {
+		r.keepWalks(ctx, is, b.Source)
+	}
+	r.replaced(ctx, was, is)
+}
+
+// ReleaseEnded releases the snapshots of readers whose generation is over. The process that
+// ended it may have died before it released them.
+func (r *Registry) ReleaseEnded(ctx context.Context, readers []processors.Resource, containers []store.ContainerInfo) {
+	ctx, cancel := context.WithTimeout(ctx, releaseMax)
+	defer cancel()
+	for _, reader := range readers {
+		at := slices.IndexFunc(containers, func(c store.ContainerInfo) bool {
+			return c.ID == reader.Partition.Container && c.State == store.ContainerReady
+		})
+		if at < 0 || reader.Role != processors.RoleSource {
+			continue
+		}
+		if source, err := r.client.Open(containers[at]); err == nil {
+			r.releaseWalk(ctx, source, reader)
+		}
+	}
+}
+
+// replaced releases the snapshots of generations that a record had and the one in its place
+// does not have.
 func (r *Registry) replaced(ctx context.Context, was, is *Record) {
 	for _, g := range was.Generations() {
 		if was.ID != is.ID || is.GenerationRecord(g.Generation) == nil {
@@ -207,16 +294,24 @@ func (r *Registry) replaced(ctx context.Context, was, is *Record) {
 // log's beginning.
 func (r *Registry) rewoundByItems(ctx context.Context, rec *Record, b *Bound, opts *ApplyOptions) (next Record, ok bool, err error) {
 	next = *rec
-	if rec.Spec.Kind() == spec.AggregateKind && len(rec.Walks) == 0 {
-		// What its partitions have folded they pass over, which costs less than to fold anew.
-		if _, trimmed, err := r.longLogs(ctx, b.Source); err != nil || !trimmed {
-			return next, false, err
-		}
+	if ok, err := r.beginsAnew(ctx, rec, b); err != nil || !ok {
+		return next, false, err
 	}
 	next.succeed(rec, opts)
 	next.Generation++
 	next.Changed = now()
 	return next, true, r.begin(ctx, &next, b, opts)
+}
+
+// beginsAnew tells whether an aggregate or a projection that goes back to the beginning begins anew,
+// as a generation that Apply makes.
+func (r *Registry) beginsAnew(ctx context.Context, rec *Record, b *Bound) (bool, error) {
+	if rec.Spec.Kind() == spec.AggregateKind && len(rec.Walks) == 0 {
+		// What its partitions have folded they pass over, which costs less than to fold anew.
+		_, trimmed, err := r.longLogs(ctx, b.Source)
+		return trimmed, err
+	}
+	return true, nil
 }
 
 // walking tells whether a reader of a record is among the items with which it begins.

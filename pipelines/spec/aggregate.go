@@ -23,7 +23,7 @@ type Aggregate struct {
 	// to: field of the target: field of the source. Together with where it must fix
 	// the target's whole partition key, for there the exact state of a group is
 	// kept; with create, the target's id too. It may be left out if where fixes the
-	// target's id: there is one group then.
+	// target's id: there is one group then. At most 32.
 	Match ByField[document.Field] `json:"match,omitempty" yaml:"match,omitempty"`
 	// Where restricts the target items that hold the fields: an expression of the
 	// SQL dialect, such as type = "customer". Default: all that have the match
@@ -33,7 +33,7 @@ type Aggregate struct {
 	// where fix and the fields; and again when it goes while it has members. Default
 	// false: the fields appear when the item does.
 	Create bool `json:"create,omitempty" yaml:"create,omitempty"`
-	// Set says what each field of the target is.
+	// Set says what each field of the target is. At most 64; no field has two writers.
 	Set ByField[AggregateField] `json:"set" yaml:"set"`
 	// Consistency is eventual (soon after the change) or transactional (in the same
 	// commit as the change, so that no reader sees one without the other; only
@@ -41,11 +41,11 @@ type Aggregate struct {
 	Consistency Consistency `json:"consistency,omitempty" yaml:"consistency,omitempty"`
 }
 
-// AggregateField is what one field of an aggregate is: exactly one of Count, Sum,
-// Min, Max, Avg and Latest. Expressions are of the SQL dialect and read a source
+// AggregateField is what one field of an aggregate is: exactly one of count, sum,
+// min, max, avg and latest. Expressions are of the SQL dialect and read a source
 // item, with each an element.
 type AggregateField struct {
-	// Count is how many there are, 0 if there are none.
+	// Count is how many there are, 0 if there are none. It is written count: true.
 	Count bool `json:"count,omitempty" yaml:"count,omitempty"`
 	// Sum adds up an expression, exactly; what is no number is left out. 0 over
 	// nothing.

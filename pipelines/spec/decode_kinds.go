@@ -18,6 +18,8 @@ func (d *Decoder) document(r *Resources, n *yaml.Node) {
 	if IsNull(n) {
 		return // between two --- there may be nothing
 	}
+	// Places of fields are kept for findings that come later, when the whole of all files is
+	// checked.
 	d.places = places{"": d.at(n)}
 	var version, kind string
 	var meta Metadata
@@ -48,7 +50,7 @@ func (d *Decoder) document(r *Resources, n *yaml.Node) {
 		r.Pipelines = append(r.Pipelines, p)
 	case KindTest:
 		d.test(r, Test{APIVersion: version, Kind: kind, Metadata: meta, places: d.places}, spec)
-	case "":
+	case "": // told already, as a missing field
 	default:
 		kinds := []string{KindContainer, KindPipeline, KindTest}
 		hint := didYouMean(kind, kinds)
@@ -59,6 +61,7 @@ func (d *Decoder) document(r *Resources, n *yaml.Node) {
 	}
 }
 
+// metadata reads name and database. The kind is for messages.
 func (d *Decoder) metadata(n *yaml.Node, path, kind string, m *Metadata) {
 	name := func(into *string, what string) func(*yaml.Node, string) {
 		return func(n *yaml.Node, path string) {
@@ -85,6 +88,8 @@ func (d *Decoder) metadata(n *yaml.Node, path, kind string, m *Metadata) {
 
 // container reads the spec of a container.
 func (d *Decoder) container(n *yaml.Node, s *store.ContainerSpec) {
+	// Values are checked only if all could be read: a value that was not read is zero, and
+	// would be found a second time, as a wrong value.
 	before := len(d.findings)
 	ok := d.mapping(n, "spec",
 		field{"partitionKey", "1 to 3 paths are expected, such as [/categoryId]", d.texts(&s.PartitionKey, "[/categoryId]")},
@@ -106,12 +111,13 @@ func (d *Decoder) container(n *yaml.Node, s *store.ContainerSpec) {
 			)
 		}},
 	)
+	// Normalize makes 1 of a missing number. A 0 that somebody wrote is a mistake.
 	if n := d.places.at("spec.partitions"); ok && s.Partitions == 0 && n != d.places.at("spec") && before == len(d.findings) {
 		d.findings.Add(n, "spec.partitions is 0; 1 to %d are allowed", store.PartitionsMax)
 	}
 	s.Normalize()
 	if before != len(d.findings) {
-		return // what could not be read would be found again as a wrong value
+		return
 	}
 	for _, err := range s.Check() {
 		if fe, ok := errors.AsType[*store.FieldError](err); ok {
@@ -132,6 +138,7 @@ func (d *Decoder) ttl(n *yaml.Node, path string, into *store.TTL) {
 	}
 }
 
+// retention reads a duration or forever.
 func (d *Decoder) retention(n *yaml.Node, path string, into **store.Retention) {
 	kept := store.RetentionForever
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" || n.Value != kept.String() {
@@ -140,6 +147,7 @@ func (d *Decoder) retention(n *yaml.Node, path string, into **store.Retention) {
 	*into = &kept
 }
 
+// duration reads a duration with a unit. A number alone is refused, with the units to choose from.
 func (d *Decoder) duration(n *yaml.Node, path string, into *time.Duration) {
 	if n.Kind != yaml.ScalarNode || n.Tag != "!!str" {
 		hint := ""
@@ -162,7 +170,8 @@ func (d *Decoder) duration(n *yaml.Node, path string, into *time.Duration) {
 
 var days = regexp.MustCompile(`^\s*(\d{1,6})\s*(d|days?|w|weeks?|hours?|minutes?|seconds?)\s*$`)
 
-// durationHint rewrites what people write for a duration, if it can.
+// durationHint returns how to write what people write for a duration, such as "7 days" or "1w";
+// "" if it does not know.
 func durationHint(text string) string {
 	m := days.FindStringSubmatch(strings.ToLower(text))
 	if m == nil {

@@ -58,7 +58,7 @@ func (d *Decoder) sink(n *yaml.Node, path string, s *Sink) {
 		c.field("postgres", func(n *yaml.Node, path string) {
 			s.Postgres = &PostgresSink{}
 			d.mapping(n, path,
-				field{"dsnEnv", "the name of the environment variable with the connection string is expected, such as ANALYTICS_DSN", d.env(&s.Postgres.DSNEnv)},
+				field{DSNField, "the name of the environment variable with the connection string is expected, such as ANALYTICS_DSN", d.env(DSNField, &s.Postgres.DSNEnv)},
 				field{"schema", "", d.schema(&s.Postgres.Schema)},
 			)
 		}),
@@ -164,8 +164,8 @@ func (d *Decoder) s3(n *yaml.Node, path string, s *S3) {
 		}},
 		field{"prefix", "", d.text(&s.Prefix)},
 		field{"region", "", d.text(&s.Region)},
-		field{"accessKeyEnv", "", d.env(&s.AccessKeyEnv)},
-		field{"secretKeyEnv", "", d.env(&s.SecretKeyEnv)},
+		field{AccessKeyField, "", d.env(AccessKeyField, &s.AccessKeyEnv)},
+		field{SecretKeyField, "", d.env(SecretKeyField, &s.SecretKeyEnv)},
 		field{"secure", "", func(n *yaml.Node, path string) {
 			s.Secure = new(bool)
 			d.boolean(s.Secure)(n, path)
@@ -185,13 +185,17 @@ var (
 
 // env reads the name of an environment variable. What is none may be the secret
 // itself, so it is not repeated.
-func (d *Decoder) env(into *string) func(*yaml.Node, string) {
+func (d *Decoder) env(field string, into *string) func(*yaml.Node, string) {
 	return func(n *yaml.Node, path string) {
 		if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && n.Value != "" && (!envName.MatchString(n.Value) || keyID.MatchString(n.Value)) {
 			d.bad(n, "%s is not the name of an environment variable: letters, digits and _ are allowed; secrets are not written here: set a variable of the workers to it, and write the variable's name", path)
+			d.findings[len(d.findings)-1].Secret = true
 			return
 		}
 		d.text(into)(n, path)
+		if problem := CheckVariable(field, *into); problem != "" {
+			d.bad(n, "%s: %s is refused: %s", path, *into, problem)
+		}
 	}
 }
 

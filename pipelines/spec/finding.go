@@ -26,6 +26,8 @@ func (p Place) String() string {
 type Finding struct {
 	Place   Place
 	Message string
+	// Secret says that what stands there may be a secret, which nobody is to be shown.
+	Secret bool
 }
 
 func (f Finding) Error() string {
@@ -57,7 +59,7 @@ func (f Findings) Err() error {
 
 // Add adds a finding.
 func (f *Findings) Add(at Place, format string, args ...any) {
-	*f = append(*f, Finding{at, fmt.Sprintf(format, args...)})
+	*f = append(*f, Finding{Place: at, Message: fmt.Sprintf(format, args...)})
 }
 
 // Sorted returns f ordered by place, what has none last, and each finding once.

@@ -36,8 +36,7 @@ func Load(paths ...string) (*Resources, error) {
 		}
 		files = append(files, found...)
 	}
-	all := &Resources{}
-	var findings Findings
+	texts := make([]Text, 0, len(files))
 	for _, name := range files {
 		data, err := ReadFile(name)
 		if err != nil {
@@ -47,11 +46,36 @@ func Load(paths ...string) (*Resources, error) {
 		if name == "-" {
 			shown = "stdin"
 		}
-		findings = append(findings, all.decode(shown, data)...)
+		texts = append(texts, Text{shown, data})
+	}
+	return loaded(texts, strings.Join(paths, ", "))
+}
+
+// Text is a YAML file whose content is at hand.
+type Text struct {
+	Name string // only used in findings
+	Data []byte
+}
+
+// LoadTexts is Load of files whose content is at hand.
+func LoadTexts(texts []Text) (*Resources, error) {
+	names := make([]string, len(texts))
+	for i := range texts {
+		names[i] = texts[i].Name
+	}
+	return loaded(texts, strings.Join(names, ", "))
+}
+
+// loaded decodes what was read from what.
+func loaded(texts []Text, what string) (*Resources, error) {
+	all := &Resources{}
+	var findings Findings
+	for i := range texts {
+		findings = append(findings, all.decode(texts[i].Name, texts[i].Data)...)
 	}
 	findings = append(findings, all.Twice()...)
 	if len(findings) == 0 && len(all.Containers)+len(all.Pipelines) == 0 {
-		findings.Add(Place{}, "%s: nothing is declared; a document with kind: Container or kind: Pipeline is expected", strings.Join(paths, ", "))
+		findings.Add(Place{}, "%s: nothing is declared; a document with kind: Container or kind: Pipeline is expected", what)
 	}
 	return all, findings.Sorted().Err()
 }

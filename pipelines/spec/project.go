@@ -15,7 +15,7 @@ type Project struct {
 	// removed: keep or delete. Default keep: analytics keep what the store forgets.
 	OnExpire OnExpire `json:"onExpire,omitempty" yaml:"onExpire,omitempty"`
 	// Tables are the tables by name. Those of a container sink are named like the
-	// containers that hold their rows.
+	// containers that hold their rows, which must be there. At most 64.
 	Tables Tables `json:"tables" yaml:"tables"`
 }
 
@@ -29,7 +29,7 @@ const (
 	DeleteRows OnExpire = "delete" // they go, as after a delete
 )
 
-// Sink is where a projection writes: exactly one of its fields is there.
+// Sink is where a projection writes: exactly one of container, parquet and postgres.
 type Sink struct {
 	// Container keeps the rows as items of other containers of the database; each
 	// table is the container of its name. Without settings it is written
@@ -51,14 +51,15 @@ type ContainerSink struct {
 	Rejects string `json:"rejects,omitempty" yaml:"rejects,omitempty"`
 }
 
-// ParquetSink keeps tables as Parquet files: in the directory Path or in the
-// bucket S3, exactly one of them.
+// ParquetSink keeps tables as Parquet files: in the directory path or in the
+// bucket s3, exactly one of them.
 type ParquetSink struct {
 	// Path is a directory, made if it is missing. It lies below one of the workers'
 	// roots (sinks.roots in their configuration, by default their directory dir); one
 	// that is not absolute is below the first root of each worker. It may be written
 	// file:///analytics. All workers must see the same files there, and no other
-	// pipeline may write there.
+	// pipeline may write there. A place with ~, a $variable or .. before all else is
+	// refused, and so is the URL of a bucket.
 	Path string `json:"path,omitempty" yaml:"path,omitempty"`
 	// S3 is a bucket of Amazon S3 or of a store that speaks its protocol.
 	S3 *S3 `json:"s3,omitempty" yaml:"s3,omitempty"`
@@ -78,15 +79,18 @@ type S3 struct {
 	// Endpoint is host:port of the store, without a scheme. Default
 	// s3.amazonaws.com.
 	Endpoint string `json:"endpoint,omitempty" yaml:"endpoint,omitempty"`
-	// Bucket must exist.
+	// Bucket is its name: 3 to 63 small letters, digits, - and dots. It must exist.
 	Bucket string `json:"bucket" yaml:"bucket"`
 	// Prefix is the folder of the tables in the bucket. Default the bucket's root.
 	Prefix string `json:"prefix,omitempty" yaml:"prefix,omitempty"`
 	// Region of the bucket, such as eu-central-1. Default: the store is asked.
 	Region string `json:"region,omitempty" yaml:"region,omitempty"`
-	// AccessKeyEnv names the variable with the access key.
+	// AccessKeyEnv names the variable with the access key, such as REPORTS_ACCESS_KEY. The
+	// key itself is refused, and so are variables of Millrace (MILLRACE_...) and those that
+	// the workers do not allow (sinks.variables in their configuration).
 	AccessKeyEnv string `json:"accessKeyEnv,omitempty" yaml:"accessKeyEnv,omitempty"`
-	// SecretKeyEnv names the variable with the secret key.
+	// SecretKeyEnv names the variable with the secret key, such as REPORTS_SECRET_KEY. The
+	// key itself is refused, and so are the same variables.
 	SecretKeyEnv string `json:"secretKeyEnv,omitempty" yaml:"secretKeyEnv,omitempty"`
 	// Secure is whether the store is reached by TLS. Default true.
 	Secure *bool `json:"secure,omitempty" yaml:"secure,omitempty"`
@@ -98,9 +102,13 @@ const S3EndpointDefault = "s3.amazonaws.com"
 // PostgresSink keeps tables in a PostgreSQL database.
 type PostgresSink struct {
 	// DSNEnv names the environment variable of the workers with the connection
-	// string, such as postgres://user:password@host/database.
+	// string, such as postgres://user:password@host/database. The connection string
+	// itself is refused, and so are variables of Millrace (MILLRACE_...) that do not end
+	// in _DSN and those that the workers do not allow (sinks.variables in their
+	// configuration).
 	DSNEnv string `json:"dsnEnv" yaml:"dsnEnv"`
-	// Schema is the namespace of the tables, made if it is missing. Default public.
+	// Schema is the namespace of the tables, made if it is missing: 1 to 63 letters,
+	// digits, _ and $, not beginning with pg_. Default public.
 	Schema string `json:"schema,omitempty" yaml:"schema,omitempty"`
 }
 
@@ -119,13 +127,13 @@ type Table struct {
 	// holds its array, item the whole item, index and parentIndex the places in the
 	// arrays, from 0. Default: a row for each item.
 	Each document.Field `json:"each,omitzero" yaml:"each,omitempty"`
-	// Key are the columns that tell the rows of the table apart.
+	// Key are the columns that tell the rows of the table apart, 1 to 16 of them.
 	Key []string `json:"key" yaml:"key"`
 	// Columns are what a row holds, by name: an expression of the SQL dialect, or
-	// an expression and a type.
+	// an expression and a type. At most 1,000.
 	Columns Columns `json:"columns" yaml:"columns"`
 	// Index are lists of columns that a PostgreSQL sink keeps an index on, beyond
-	// the key. Only with postgres.
+	// the key: at most 16, each of at most 16 columns. Only with postgres.
 	Index [][]string `json:"index,omitempty" yaml:"index,omitempty"`
 	// PartitionBy is the column by which a Parquet sink divides the files of the
 	// table. Default: they are not divided. Only with parquet.

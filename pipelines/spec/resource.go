@@ -71,7 +71,8 @@ type Pipeline struct {
 	places places
 }
 
-// PipelineSpec tells what is copied, and where to.
+// PipelineSpec tells what is copied, and where to: exactly one of cascade, aggregate
+// and project.
 type PipelineSpec struct {
 	// Source is what is copied.
 	Source Source `json:"source" yaml:"source"`
@@ -128,13 +129,14 @@ type Cascade struct {
 	// Match says how a copy names its source: field of the target (with each, of
 	// the element): field of the source, or a list of its fields, all of which it
 	// equals, such as customerId: [customerId, id]. Together with the source's where
-	// it must fix the source's partition key and id.
+	// it must fix the source's partition key and id. At most 32.
 	Match ByField[SourceFields] `json:"match" yaml:"match"`
 	// Where restricts the items that hold copies: an expression of the SQL dialect.
 	// Default: all items of the target that have the match fields.
 	Where Expression `json:"where,omitzero" yaml:"where,omitempty"`
 	// Set says what is copied: field of the target (with each, of the element):
-	// field of the source. A field that the source lacks is removed.
+	// field of the source. A field that the source lacks is removed. At most 32; no
+	// field has two writers.
 	Set ByField[document.Field] `json:"set" yaml:"set"`
 	// OnSourceDelete is keep, clear (the set fields go; with each, the element
 	// goes) or delete (the items go; not with each). Default keep.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/accumulator"
@@ -80,17 +81,24 @@ func refinePipelines(t *testing.T, defs jsonschema.Definitions) {
 	t.Helper()
 	oneRequired(defs["PipelineSpec"], "cascade", "aggregate", "project")
 	for _, field := range []string{"match", "set"} {
-		set(t, defs["Cascade"], field, func(p *jsonschema.Schema) { p.MinProperties = &one })
+		set(t, defs["Cascade"], field, func(p *jsonschema.Schema) { p.MinProperties, p.MaxProperties = &one, new(uint64(cascade.PairsMax)) })
 	}
-	set(t, defs["Aggregate"], "set", func(p *jsonschema.Schema) { p.MinProperties = &one })
+	set(t, defs["Aggregate"], "match", func(p *jsonschema.Schema) { p.MaxProperties = new(uint64(accumulator.PairsMax)) })
+	set(t, defs["Aggregate"], "set", func(p *jsonschema.Schema) {
+		p.MinProperties, p.MaxProperties = &one, new(uint64(accumulator.FieldsMax))
+	})
 	field := defs["AggregateField"]
 	oneRequired(field, "count", "sum", "min", "max", "avg", "latest")
 	field.DependentRequired = map[string][]string{"latest": {"by", "fields"}, "by": {"latest"}, "fields": {"latest"}}
 	set(t, field, "count", func(p *jsonschema.Schema) { p.Const = true })
 	set(t, field, "latest", func(p *jsonschema.Schema) { p.Minimum, p.Maximum = "1", number(accumulator.LatestMax) })
 	set(t, field, "fields", func(p *jsonschema.Schema) { p.MinItems = &one })
-	columns := uint64(project.KeyMax)
-	set(t, defs["Table"], "key", func(p *jsonschema.Schema) { p.MinItems, p.MaxItems = &one, &columns })
+	set(t, defs["Project"], "tables", func(p *jsonschema.Schema) { p.MaxProperties = new(uint64(project.TablesMax)) })
+	set(t, defs["Table"], "key", func(p *jsonschema.Schema) { p.MinItems, p.MaxItems = &one, new(uint64(project.KeyMax)) })
+	set(t, defs["Table"], "columns", func(p *jsonschema.Schema) { p.MaxProperties = new(uint64(project.ColumnsMax)) })
+	set(t, defs["Table"], "index", func(p *jsonschema.Schema) {
+		p.MaxItems, p.Items.MaxItems = new(uint64(project.IndexesMax)), new(uint64(project.KeyMax))
+	})
 	set(t, defs["Column"], "type", func(p *jsonschema.Schema) {
 		p.Pattern = `^\s*(string|int64|double|bool|timestamp|date|json|decimal\s*\(\s*[0-9]+\s*,\s*[0-9]+\s*\))\s*$`
 	})
@@ -144,9 +152,19 @@ func set(t *testing.T, s *jsonschema.Schema, name string, change func(*jsonschem
 	change(p)
 }
 
+// titleDuration is what a string with a unit of time is called.
+const titleDuration = "duration"
+
+// fieldSchema is the path of a field. Titles tell strings apart, for those who read.
+func fieldSchema() *jsonschema.Schema { return &jsonschema.Schema{Title: "field", Type: "string"} }
+
+func expressionSchema() *jsonschema.Schema {
+	return &jsonschema.Schema{Title: "expression", Type: "string"}
+}
+
 // mapType says how types are written whose Go kind does not tell.
 func mapType(t reflect.Type) *jsonschema.Schema {
-	duration := &jsonschema.Schema{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))+$`}
+	duration := &jsonschema.Schema{Title: titleDuration, Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s|ms|us|ns))+$`}
 	switch t {
 	case reflect.TypeFor[time.Duration]():
 		duration.Examples = []any{"168h"}
@@ -160,19 +178,21 @@ func mapType(t reflect.Type) *jsonschema.Schema {
 	case reflect.TypeFor[store.TTL]():
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{
 			{Enum: []any{"off", "on"}},
-			{Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s))+$`, Examples: []any{"36h"}},
-			{Type: "integer", Minimum: "1"},
+			{Title: titleDuration, Type: "string", Pattern: `^([0-9]+(\.[0-9]+)?(h|m|s))+$`, Examples: []any{"36h"}},
+			{Title: "seconds", Type: "integer", Minimum: "1"},
 		}}
-	case reflect.TypeFor[document.Field](), reflect.TypeFor[spec.Expression]():
-		return &jsonschema.Schema{Type: "string"}
+	case reflect.TypeFor[document.Field]():
+		return fieldSchema()
+	case reflect.TypeFor[spec.Expression]():
+		return expressionSchema()
 	case reflect.TypeFor[spec.ByField[document.Field]]():
-		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Type: "string"}}
+		return &jsonschema.Schema{Type: "object", AdditionalProperties: fieldSchema()}
 	case reflect.TypeFor[spec.ByField[spec.AggregateField]]():
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{Ref: "#/$defs/AggregateField"}}
 	case reflect.TypeFor[spec.ByField[spec.SourceFields]]():
 		return &jsonschema.Schema{Type: "object", AdditionalProperties: &jsonschema.Schema{OneOf: []*jsonschema.Schema{
-			{Type: "string"},
-			{Type: "array", MinItems: &one, Items: &jsonschema.Schema{Type: "string"}, Examples: []any{[]any{"customerId", "id"}}},
+			fieldSchema(),
+			{Type: "array", MinItems: &one, Items: fieldSchema(), Examples: []any{[]any{"customerId", "id"}}},
 		}}}
 	case reflect.TypeFor[spec.OnSourceDelete]():
 		return enum(spec.Keep, spec.Clear, spec.Delete)
@@ -193,7 +213,7 @@ func mapType(t reflect.Type) *jsonschema.Schema {
 		return &jsonschema.Schema{OneOf: []*jsonschema.Schema{change, {Type: "array", MinItems: &one, Items: change}}}
 	case reflect.TypeFor[spec.Columns]():
 		return &jsonschema.Schema{Type: "object", MinProperties: &one, AdditionalProperties: &jsonschema.Schema{OneOf: []*jsonschema.Schema{
-			{Type: "string"},
+			expressionSchema(),
 			{Type: "number"},
 			{Type: "boolean"},
 			{Ref: "#/$defs/Column"},

@@ -6,8 +6,8 @@ import (
 )
 
 // Test is a document that says what pipelines are to make of changes: given these
-// items, after these changes, those items and rows are expected. LoadTests reads it, a
-// Tester runs it.
+// items, after these changes, those items and rows are expected. millrace test runs
+// it, without a server.
 type Test struct {
 	// APIVersion is millrace/v1.
 	APIVersion string `json:"apiVersion" yaml:"apiVersion"`

@@ -32,6 +32,8 @@ func (b *backfill) status(now time.Time) *Backfill {
 	s := &Backfill{
 		Generation: b.rec.Generation, Done: b.done, Total: b.total, Percent: 100 * float64(b.done) / float64(b.total), Shadow: b.rec.Shadow,
 	}
+	// By the mean rate since the generation began: it forgets no pauses, but it does not jump
+	// from one look to the next.
 	if passed := now.Sub(b.rec.Changed); b.done > 0 && passed > 0 && !b.rec.Paused {
 		s.ETA = time.Duration(float64(passed) * float64(b.total-b.done) / float64(b.done))
 		s.Seconds = s.ETA.Seconds()

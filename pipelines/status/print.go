@@ -35,7 +35,7 @@ func (s *Status) Print(w io.Writer, wide bool) error {
 		return err
 	}
 	if s.Storage != nil {
-		return s.Storage.tell(w, s.Time)
+		return s.Storage.writeTo(w, s.Time)
 	}
 	return nil
 }

@@ -18,14 +18,15 @@ type reading struct {
 	marks  map[processors.Resource]mark
 }
 
-// begin makes what was seen last the past.
-func (m *Monitor) begin(now time.Time) {
+// beginReading makes the last reading the one before, and begins another.
+func (m *Monitor) beginReading(now time.Time) {
 	m.last = m.now
 	m.now = reading{now, map[feed.Partition]*feed.Log{}, map[string]int64{}, map[processors.Resource]mark{}}
 }
 
-// end frees the logs that are of no use any more.
-func (r *reading) end(next *reading) {
+// closeLogs closes the logs that the next reading does not use. Logs stay open from one reading
+// to the next, because watch and the console read every second.
+func (r *reading) closeLogs(next *reading) {
 	for p, log := range r.logs {
 		if next.logs[p] != log {
 			log.Close()
@@ -42,6 +43,8 @@ type mark struct {
 
 // still returns for how long w has had something to do and has not moved.
 func (m *Monitor) still(w *watched) time.Duration {
+	// Time counts from the first reading that saw it here, so the first reading of all calls
+	// nothing stuck by this rule.
 	last, text := m.last.marks[w.resource], w.mark()
 	if last.text != text || w.lag().None() || w.record.Paused {
 		last = mark{text, w.now}
@@ -73,6 +76,8 @@ func (m *Monitor) measure(ctx context.Context, w *watched) error {
 	if err != nil {
 		return fmt.Errorf("find the end of the log of %s: %w", w.resource.Partition, err)
 	}
+	// What follows the checkpoint begins behind the commit that is read next, so something of
+	// it is gone. A log that begins exactly there has lost nothing of it.
 	if w.head = head; w.logBehind()+1 < first {
 		w.trimmed = first
 	}
@@ -82,8 +87,11 @@ func (m *Monitor) measure(ctx context.Context, w *watched) error {
 // logBehind is the LSN behind which the processor has yet to read the log.
 func (w *watched) logBehind() feed.LSN { return w.record.LogBehind(w.resource, w.checkpoint.Position) }
 
-// sample reads some of the commits that w has not processed: the first, whose time
-// is its lag, and others evenly spread, to count the changes in all of them.
+// sample reads some of the commits that w has not processed: the first, whose time is its lag,
+// and others evenly spread, to estimate how many changes all of them hold.
+//
+//	commits 101 to 900, 8 are read: 101, 201, ... 801
+//	they hold 40 changes, so 800 commits hold about 4,000
 func (w *watched) sample(ctx context.Context, log *feed.Log, limit int) error {
 	first := w.logBehind() + 1
 	if w.head < first {
@@ -116,6 +124,8 @@ func (w *watched) sample(ctx context.Context, log *feed.Log, limit int) error {
 
 // log returns the log of a partition, opened once for all readings.
 func (m *Monitor) log(ctx context.Context, p feed.Partition) (*feed.Log, error) {
+	// Opened without the lock, because that asks JetStream, and other processors are measured
+	// at the same time.
 	m.mu.Lock()
 	log := m.now.logs[p]
 	if log == nil {

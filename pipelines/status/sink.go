@@ -19,8 +19,9 @@ func newSinkStatus(s *spec.PipelineSpec) *Sink {
 	return &Sink{Kind: s.Project.Sink.Kind(), Where: s.Project.Sink.Where(s.Project)}
 }
 
-// add takes in what one reader finds.
-func (s *Sink) add(w *watched) {
+// addReader adds what one reader finds: what fails under way is in its checkpoint, what fails
+// before there is one, such as the opening of the sink, in its lease. The worst is shown.
+func (s *Sink) addReader(w *watched) {
 	attempts, text, since := 0, "", int64(0)
 	switch cp := w.checkpoint; {
 	case w.resource.Role != processors.RoleSource:
@@ -38,8 +39,8 @@ func (s *Sink) add(w *watched) {
 	s.Rejected = append(s.Rejected, w.checkpoint.Rejected...)
 }
 
-// locate tells in s where the files of pipelines are, for those whose directory is not
-// absolute and the same for all workers. What cannot be read now is left as declared.
+// locate puts into s where the files of pipelines are whose directory is relative, if it is the
+// same for all workers. What cannot be read now stays as declared.
 func (m *Monitor) locate(ctx context.Context, s *Status, records []registry.Record) {
 	var firsts []string
 	for i := range records {

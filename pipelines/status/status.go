@@ -63,8 +63,8 @@ func NewMonitor(js jetstream.JetStream, registry *registry.Registry, cfg Monitor
 
 // Close frees what the Monitor holds.
 func (m *Monitor) Close() {
-	m.last.end(&m.now)
-	m.now.end(&reading{})
+	m.last.closeLogs(&m.now)
+	m.now.closeLogs(&reading{})
 }
 
 // Read returns where all pipelines stand. The rate of the first reading is what the
@@ -76,6 +76,8 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The leases that could be read are shown, with the error: where one record is damaged the
+	// other pipelines are still looked at.
 	held, err := leases.List(ctx, m.js, m.cfg.Bucket)
 	if err != nil && (len(held) == 0 || ctx.Err() != nil) {
 		return nil, fmt.Errorf("read the leases: %w", err)
@@ -89,8 +91,8 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	if err != nil {
 		s.Problems = append(s.Problems, fmt.Sprintf("read the leases: %v", err))
 	}
-	m.begin(s.Time)
-	defer func() { m.last.end(&m.now) }()
+	m.beginReading(s.Time)
+	defer func() { m.last.closeLogs(&m.now) }()
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(measuredMax)
 	readers := make([][]*watched, len(world.Pipelines))
@@ -106,7 +108,7 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	m.count(ctx, readers)
+	m.askCounts(ctx, readers)
 	for i := range world.Pipelines {
 		p := m.pipeline(&world.Pipelines[i], world.Containers, readers[i], findings)
 		noted := 0.0
@@ -123,8 +125,9 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	return s, nil
 }
 
-// count takes in what processors have counted since their last checkpoints.
-func (m *Monitor) count(ctx context.Context, readers [][]*watched) {
+// askCounts replaces the counts of checkpoints by those that the workers tell, which are newer.
+// A worker that does not answer leaves those of its checkpoints.
+func (m *Monitor) askCounts(ctx context.Context, readers [][]*watched) {
 	held := map[string][]string{}
 	for _, w := range slices.Concat(readers...) {
 		if w.lease != nil && w.lease.Owner != "" && w.unread == nil {
@@ -185,7 +188,10 @@ func (m *Monitor) rate(p *Pipeline, noted float64) float64 {
 func (m *Monitor) pipeline(rec *registry.Record, containers []store.ContainerInfo, readers []*watched, findings map[string]*verify.Finding) *Pipeline {
 	p := newPipelineStatus(rec)
 	p.Verified = verify.VerificationOf(findings, rec)
-	if _, gone := rec.Bound(containers); gone != "" {
+	if _, gone := rec.Bound(containers); gone != "" && rec.IsRestored(containers) {
+		p.addRestored(rec, containers)
+		return p
+	} else if gone != "" {
 		p.State = Stuck
 		p.Reason = fmt.Sprintf("container %s/%s was deleted, or made again; apply the pipeline again or delete it", rec.Database, gone)
 		return p
@@ -203,6 +209,18 @@ func (m *Monitor) pipeline(rec *registry.Record, containers []store.ContainerInf
 	p.Backfill = backfill.status(m.now.time)
 	p.addRecord(rec)
 	return p
+}
+
+// addRestored tells what a pipeline of a backup waits for, which has not begun yet.
+func (p *Pipeline) addRestored(rec *registry.Record, containers []store.ContainerInfo) {
+	next, byItself := rec.RestoredNext(containers)
+	p.State, p.Reason = Stuck, next
+	if byItself {
+		p.State = Uninitialised
+	}
+	if rec.Paused {
+		p.State, p.Reason = Paused, "millrace resume "+rec.Name+"; "+next
+	}
 }
 
 // newPipelineStatus says what a pipeline is.
@@ -256,7 +274,7 @@ func (p *Pipeline) add(one *Processor, w *watched) {
 		}
 	}
 	if p.Sink != nil {
-		p.Sink.add(w)
+		p.Sink.addReader(w)
 	}
 }
 

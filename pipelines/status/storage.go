@@ -34,6 +34,19 @@ type Storage struct {
 	Oldest time.Time `json:"oldest,omitzero"`
 	// Troubles say what is damaged and why writes are refused, in the words of the owners.
 	Troubles []string `json:"troubles,omitempty"`
+	// Asked are the partitions with what their owners said, in the order of the containers. It is
+	// no part of a status as it is printed, because of its size.
+	Asked []Asked `json:"-" yaml:"-"`
+}
+
+// Asked is a partition, with what its owner said.
+type Asked struct {
+	Database  string
+	Container string
+	Partition feed.Partition
+	// Status is nil, and Error the reason, if the owner did not answer.
+	Status *store.PartitionStatus
+	Error  string
 }
 
 // ReadStorage asks the owners of the partitions of all containers.
@@ -48,16 +61,22 @@ func ReadStorage(ctx context.Context, client *store.Client, containers []store.C
 			return nil, err
 		}
 		for _, p := range ct.Partitions() {
+			at := s.Partitions
 			s.Partitions++
+			mu.Lock() // answers of owners that were asked before are written to it already
+			s.Asked = append(s.Asked, Asked{Database: containers[i].Database, Container: containers[i].Name, Partition: p})
+			mu.Unlock()
 			g.Go(func() error {
 				one, cancel := context.WithTimeout(gctx, storageTimeout)
 				defer cancel()
 				status, err := ct.Status(one, p)
-				if err != nil {
-					return gctx.Err() // without the owner's word nothing is known
-				}
 				mu.Lock()
 				defer mu.Unlock()
+				if err != nil {
+					s.Asked[at].Error = err.Error()
+					return gctx.Err() // without the owner's word nothing is known
+				}
+				s.Asked[at].Status = status
 				s.add(p, status)
 				return nil
 			})
@@ -92,8 +111,8 @@ func (s *Storage) add(p feed.Partition, status *store.PartitionStatus) {
 	}
 }
 
-// tell writes a line for what was read, and one for each trouble.
-func (s *Storage) tell(w io.Writer, now time.Time) error {
+// writeTo writes a line for what was read, and one for each trouble.
+func (s *Storage) writeTo(w io.Writer, now time.Time) error {
 	text := fmt.Sprintf("logs: %d of %d read whole", s.Read, s.Partitions)
 	if !s.Oldest.IsZero() {
 		text += fmt.Sprintf(", the first of them %s ago", now.Sub(s.Oldest).Round(time.Second))

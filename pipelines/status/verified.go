@@ -10,8 +10,8 @@ import (
 	"github.com/millrace/millrace/leases"
 )
 
-// continuousFindings reads what the continuous verification has found from its lease. What cannot be read tells
-// nothing: status is about more than that.
+// continuousFindings reads from its lease what the continuous verification has found. If that
+// cannot be read there are no findings, and the rest of the status is told all the same.
 func continuousFindings(held map[string]*leases.Lease) map[string]*verify.Finding {
 	l := held[verify.ContinuousResource]
 	if l == nil {

@@ -33,7 +33,8 @@ type watched struct {
 	still      time.Duration // for how long nothing has moved, as far as the Monitor has seen
 }
 
-// mark changes when the processor gets on.
+// mark returns a text that changes whenever the processor gets on. The position alone would not
+// do: a fan-out of a million items goes on for minutes at one position.
 func (w *watched) mark() string {
 	cp := w.checkpoint
 	var scanned, changed int64
@@ -133,10 +134,10 @@ func (w *watched) state(lag Lag) (State, string) {
 	return w.moving()
 }
 
-// opens says why its work does not begin, "" if it does: who has taken the lease gives
-// it up again with an error, whether or not there is something to do. What a holder has
-// kept for a while has begun; the failures before it are only counted until its next
-// checkpoint.
+// opens says why its work does not begin, "" if it does. A worker that takes the lease gives it
+// up again with an error, whether or not there is something to do. If a holder has kept the
+// lease for a while, its work has begun; the lease counts the failures before until the
+// holder's next checkpoint.
 func (w *watched) opens() string {
 	l := w.lease
 	if l.Attempts == 0 || l.LastError == "" || l.Owner != "" && w.now.Sub(l.Acquired) > openMax {

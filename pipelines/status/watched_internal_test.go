@@ -214,7 +214,7 @@ func TestStill(t *testing.T) {
 	at := func(seconds int, head feed.LSN, position feed.LSN) time.Duration {
 		w.now, w.head = noon.Add(time.Duration(seconds)*time.Second), head
 		w.checkpoint.Position.LSN = position
-		m.begin(w.now)
+		m.beginReading(w.now)
 		return m.still(w)
 	}
 	var got []time.Duration

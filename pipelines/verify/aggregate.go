@@ -10,11 +10,11 @@ import (
 	"github.com/millrace/millrace/store/accumulator"
 )
 
-// aggregate verifies an aggregate: its fields against its accumulators, and those
+// verifyAggregate verifies an aggregate: its fields against its accumulators, and those
 // against its members.
-func (run *verification) aggregate(ctx context.Context, p *Verified) error {
+func (run *verification) verifyAggregate(ctx context.Context, p *Verified) error {
 	left, err := run.await(ctx, p, func(at registry.Checkpoints) (string, error) {
-		rules, err := run.rules(ctx, p)
+		rules, err := run.readRules(ctx, p)
 		if err != nil {
 			return "", err
 		}
@@ -31,19 +31,19 @@ func (run *verification) aggregate(ctx context.Context, p *Verified) error {
 	if left != "" && left != registry.FieldsPending {
 		return nil
 	}
-	seen, err := run.accumulators(ctx, p)
+	seen, err := run.compareAccumulators(ctx, p)
 	if err != nil || left != "" {
 		return err
 	}
 	fields := newFieldCheck(run, p, seen)
-	if err := fields.all(ctx); err != nil {
+	if err := fields.compareAll(ctx); err != nil {
 		return err
 	}
-	return run.orphans(ctx, fields)
+	return run.findOrphans(ctx, fields)
 }
 
-// rules asks each partition of an aggregate's target how it keeps it.
-func (run *verification) rules(ctx context.Context, p *Verified) (map[uint32]store.RuleState, error) {
+// readRules asks each partition of an aggregate's target how it keeps it.
+func (run *verification) readRules(ctx context.Context, p *Verified) (map[uint32]store.RuleState, error) {
 	rules := map[uint32]store.RuleState{}
 	for _, partition := range p.target.Partitions() {
 		status, err := p.target.Status(ctx, partition)
@@ -55,15 +55,15 @@ func (run *verification) rules(ctx context.Context, p *Verified) (map[uint32]sto
 	return rules, nil
 }
 
-// accumulators compares the accumulators with the members, and those that differ
+// compareAccumulators compares the accumulators with the members, and those that differ
 // once more with members that are read anew: what is told was found twice. It returns
 // what the accumulators say of the fields of their targets.
-func (run *verification) accumulators(ctx context.Context, p *Verified) (*groupValues, error) {
+func (run *verification) compareAccumulators(ctx context.Context, p *Verified) (*groupValues, error) {
 	first, err := newGroupCheck(run, p, nil)
 	if err != nil {
 		return nil, err
 	}
-	if err := first.all(ctx); err != nil {
+	if err := first.compareAll(ctx); err != nil {
 		return nil, err
 	}
 	if first.reason != "" {
@@ -82,8 +82,8 @@ func (run *verification) accumulators(ctx context.Context, p *Verified) (*groupV
 		return nil, err
 	}
 	// The values are those of the first pass, which saw all groups.
-	second.looks, second.judge, second.values = map[accumulator.Group]look{}, second.suspect, nil
-	if err := second.all(ctx); err != nil {
+	second.looks, second.judge, second.values = map[accumulator.Group]look{}, second.judgeSuspects, nil
+	if err := second.compareAll(ctx); err != nil {
 		return nil, err
 	}
 	if second.reason != "" {
@@ -95,9 +95,9 @@ func (run *verification) accumulators(ctx context.Context, p *Verified) (*groupV
 // suspectRounds is how often something is found to differ before it is judged.
 const suspectRounds = 3
 
-// suspect judges groups that differ, once they have differed by the same in several
+// judgeSuspects judges groups that differ, once they have differed by the same in several
 // views. What is wrong stays wrong by the same, whatever is folded meanwhile.
-func (c *groupCheck) suspect(ctx context.Context, partition feed.Partition, view *groupView, differ []accumulator.Group) (again []accumulator.Group, err error) {
+func (c *groupCheck) judgeSuspects(ctx context.Context, partition feed.Partition, view *groupView, differ []accumulator.Group) (again []accumulator.Group, err error) {
 	var judged []accumulator.Group
 	for _, g := range differ {
 		by := string(c.delta.Only(func(o accumulator.Group) bool { return o == g }).Append(nil))
@@ -134,10 +134,10 @@ func (c *groupCheck) suspect(ctx context.Context, partition feed.Partition, view
 			return nil, err
 		}
 		if c.run.repair == nil || reason != "" {
-			c.run.found(c.p, d)
+			c.run.addDifference(c.p, d)
 			continue
 		}
-		unsure, err := c.run.repair.group(ctx, c, partition, view, g, d)
+		unsure, err := c.run.repair.repairGroup(ctx, c, partition, view, g, d)
 		if err != nil {
 			return nil, err
 		}
@@ -157,7 +157,7 @@ func (c *groupCheck) difference(view *groupView, g accumulator.Group, reason str
 	if reason != "" {
 		d.Kind = DifferenceBehind
 	}
-	if ref, ok := c.home(g); ok {
+	if ref, ok := c.targetRef(g); ok {
 		d.Item = ref.String()
 	}
 	content, err := c.rule.DecodeDelta(view.Content)
@@ -188,8 +188,8 @@ func (c *groupCheck) difference(view *groupView, g accumulator.Group, reason str
 	return d, nil
 }
 
-// home returns the target of a group, if match and where fix it.
-func (c *groupCheck) home(g accumulator.Group) (ref store.ItemRef, ok bool) {
+// targetRef returns the target of a group, if match and where fix it.
+func (c *groupCheck) targetRef(g accumulator.Group) (ref store.ItemRef, ok bool) {
 	if ref.ID, ok = c.rule.TargetID(g); ok {
 		ref.Key, ok = c.rule.TargetKey(g, c.keys)
 	}

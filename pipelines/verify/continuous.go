@@ -34,9 +34,9 @@ const (
 	waitedSharePercent = 25
 )
 
-// Continuous verifies pipelines in one process for all. If it is to, it goes round over
-// all of them for ever, in a small share of its time; and those that wait to be verified
-// (Record.Unverified) it verifies in any case, at once. What it finds it tells by
+// Continuous verifies pipelines, in one process for all. If the configuration says so, it goes
+// round over all of them for ever, in a small share of its time. It verifies pipelines that
+// wait for it (Record.Unverified) in any case, and at once. It publishes what it finds as
 // metrics,
 //
 //	millrace.verify.coverage      share of copies that the last pass found equal
@@ -44,12 +44,12 @@ const (
 //	millrace.verify.position_age  age of the state that was last found equal
 //	millrace.verify.drift         copies that the last pass found to differ for no reason
 //
-// each for each pipeline, and keeps it in its lease (CONTINUOUS.md), where status finds
-// it and the next holder goes on from it. It repairs nothing: what it finds it logs,
-// and millrace repair repairs.
+// each for each pipeline, and keeps it in its lease (CONTINUOUS.md), where status finds it
+// and from where the next holder goes on. It repairs nothing: it logs what it finds, and
+// millrace repair repairs.
 //
-// It writes nothing but that, and Record.Unverified by compare-and-set. So two at a
-// time do no harm; the lease only saves work.
+// It writes nothing else but Record.Unverified, by compare-and-set. So two at a time do no
+// harm; the lease only saves work.
 type Continuous struct {
 	verifier *Verifier
 	registry *registry.Registry
@@ -86,10 +86,10 @@ func NewContinuous(r *registry.Registry, client *store.Client, world func() (reg
 
 // Run verifies until ctx ends.
 func (a *Continuous) Run(ctx context.Context, held Lease) error {
-	if err := a.restore(held.Checkpoint()); err != nil {
+	if err := a.restoreFindings(held.Checkpoint()); err != nil {
 		a.log.WarnContext(ctx, "what was verified before is not known", slog.Any("error", err))
 	}
-	forget, err := observeFindings(a.each)
+	forget, err := observeFindings(a.eachFinding)
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (a *Continuous) verifyAll(ctx context.Context, lease Lease) error {
 				a.verifyOne(ctx, v, lease, &w, &w.Pipelines[i])
 			}
 		}
-		a.save(ctx, lease, time.Second)
+		a.saveFindings(ctx, lease, time.Second)
 		left := a.cfg.Interval - time.Since(began)
 		if !ready {
 			left = a.tick
@@ -142,7 +142,7 @@ func (a *Continuous) verifyWaiting(ctx context.Context, lease Lease) error {
 	for ctx.Err() == nil {
 		w, ready := a.world()
 		if ready {
-			a.keep(&w)
+			a.forgetGone(&w)
 		}
 		waits := map[string]try{}
 		for i := range w.Pipelines {
@@ -173,7 +173,7 @@ func (a *Continuous) verifyWaiting(ctx context.Context, lease Lease) error {
 func (a *Continuous) verifyOne(ctx context.Context, v *Verifier, lease Lease, w *registry.World, rec *registry.Record) (equal bool) {
 	began := time.Now()
 	v.pacer.Resume()
-	heads, err := a.heads(ctx, w, rec)
+	heads, err := a.sourceHeads(ctx, w, rec)
 	var report *Report
 	if err == nil {
 		report, err = v.runOn(ctx, nil, w.Containers, []registry.Record{*rec})
@@ -186,7 +186,7 @@ func (a *Continuous) verifyOne(ctx context.Context, v *Verifier, lease Lease, w 
 	case ctx.Err() != nil:
 		return false
 	case err != nil:
-		a.failed(ctx, rec, err)
+		a.noteFailure(ctx, rec, err)
 		return false
 	// Read after the verification, not before: what was declared meanwhile would
 	// be marked as verified otherwise.
@@ -194,8 +194,8 @@ func (a *Continuous) verifyOne(ctx context.Context, v *Verifier, lease Lease, w 
 		return false // what was verified is not what is declared now
 	}
 	r := &report.Pipelines[0]
-	a.note(ctx, rec, r, heads, began)
-	a.save(ctx, lease, continuousSaveInterval)
+	a.noteReport(ctx, rec, r, heads, began)
+	a.saveFindings(ctx, lease, continuousSaveInterval)
 	return r.Verdict == VerdictEqual
 }
 
@@ -215,8 +215,8 @@ func (a *Continuous) markVerified(ctx context.Context, rec *registry.Record) {
 	}
 }
 
-// heads returns the LSN up to which the source of a pipeline is applied.
-func (a *Continuous) heads(ctx context.Context, w *registry.World, rec *registry.Record) ([]registry.Start, error) {
+// sourceHeads returns the LSN up to which the source of a pipeline is applied.
+func (a *Continuous) sourceHeads(ctx context.Context, w *registry.World, rec *registry.Record) ([]registry.Start, error) {
 	b, gone := rec.Bound(w.Containers)
 	if gone != "" {
 		return nil, nil
@@ -236,10 +236,10 @@ func (a *Continuous) heads(ctx context.Context, w *registry.World, rec *registry
 	return heads, nil
 }
 
-// failed says once that a pipeline cannot be verified.
-func (a *Continuous) failed(ctx context.Context, rec *registry.Record, err error) {
+// noteFailure says once that a pipeline cannot be verified.
+func (a *Continuous) noteFailure(ctx context.Context, rec *registry.Record, err error) {
 	a.mu.Lock()
-	one := a.of(rec)
+	one := a.findingLocked(rec)
 	told := one.failed
 	one.failed = err.Error()
 	a.mu.Unlock()
@@ -248,8 +248,8 @@ func (a *Continuous) failed(ctx context.Context, rec *registry.Record, err error
 	}
 }
 
-// keep forgets what was found of pipelines that are gone.
-func (a *Continuous) keep(w *registry.World) {
+// forgetGone forgets what was found of pipelines that are gone.
+func (a *Continuous) forgetGone(w *registry.World) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	maps.DeleteFunc(a.findings, func(id string, _ *Finding) bool {
@@ -257,10 +257,10 @@ func (a *Continuous) keep(w *registry.World) {
 	})
 }
 
-// note takes over what was found of a pipeline.
-func (a *Continuous) note(ctx context.Context, rec *registry.Record, r *PipelineReport, heads []registry.Start, began time.Time) {
+// noteReport takes over what was found of a pipeline.
+func (a *Continuous) noteReport(ctx context.Context, rec *registry.Record, r *PipelineReport, heads []registry.Start, began time.Time) {
 	a.mu.Lock()
-	one := a.of(rec)
+	one := a.findingLocked(rec)
 	before := one.Verification
 	one.update(rec, r, heads, began)
 	if before.Drift != one.Drift || before.Verdict != one.Verdict {
@@ -279,8 +279,8 @@ func (a *Continuous) note(ctx context.Context, rec *registry.Record, r *Pipeline
 	}
 }
 
-// of returns what is known of a pipeline. a.mu is held.
-func (a *Continuous) of(rec *registry.Record) *Finding {
+// findingLocked returns what is known of a pipeline, which may be nothing yet.
+func (a *Continuous) findingLocked(rec *registry.Record) *Finding {
 	one := a.findings[rec.ID]
 	if one == nil {
 		one = &Finding{Database: rec.Database, Name: rec.Name, Since: time.Now()}

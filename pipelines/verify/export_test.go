@@ -16,7 +16,7 @@ func (v *Verifier) History(ctx context.Context, c *store.Container, p feed.Parti
 	if err := h.scan(ctx, itemsMax, items, visit); err != nil {
 		return err
 	}
-	end, err := h.end(ctx)
+	end, err := h.logEnd(ctx)
 	if err != nil {
 		return err
 	}

@@ -39,12 +39,12 @@ func newFieldCheck(run *verification, p *Verified, values *groupValues) *fieldCh
 	return &fieldCheck{run: run, p: p, rule: rule, paths: rule.TargetWrites(), values: values, homes: map[uint64]struct{}{}}
 }
 
-// all compares the fields in all partitions of the target.
-func (c *fieldCheck) all(ctx context.Context) error {
+// compareAll compares the fields in all partitions of the target.
+func (c *fieldCheck) compareAll(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.run.cfg.PartitionsMax)
 	for _, partition := range c.p.target.Partitions() {
-		g.Go(func() error { return c.partition(ctx, partition) })
+		g.Go(func() error { return c.comparePartition(ctx, partition) })
 	}
 	return g.Wait()
 }
@@ -55,9 +55,9 @@ type carrier struct {
 	group accumulator.Group
 }
 
-func (c *fieldCheck) partition(ctx context.Context, partition feed.Partition) error {
+func (c *fieldCheck) comparePartition(ctx context.Context, partition feed.Partition) error {
 	return c.run.pages(ctx, c.p.target, partition, func(items []store.Item) error {
-		c.run.read(c.p, len(items))
+		c.run.countRead(c.p, len(items))
 		carriers := c.carriers(items)
 		if len(carriers) == 0 {
 			return nil
@@ -66,8 +66,8 @@ func (c *fieldCheck) partition(ctx context.Context, partition feed.Partition) er
 		if err != nil {
 			return err
 		}
-		c.run.equal(c.p, len(carriers)-len(suspects))
-		return c.judge(ctx, partition, suspects)
+		c.run.countEqual(c.p, len(carriers)-len(suspects))
+		return c.judgeSuspects(ctx, partition, suspects)
 	})
 }
 
@@ -85,13 +85,13 @@ func (c *fieldCheck) suspects(ctx context.Context, partition feed.Partition, car
 			for k, path := range c.paths {
 				has[k].Value, _ = document.Get(carriers[i].Body, path)
 			}
-			if digestOf(has) != c.of(carriers[i].group) {
+			if digestOf(has) != c.digestWanted(carriers[i].group) {
 				suspect(&carriers[i])
 			}
 		}
 		return suspects, nil
 	}
-	states, err := c.states(ctx, partition, carriers)
+	states, err := c.readStates(ctx, partition, carriers)
 	if err != nil {
 		return nil, err
 	}
@@ -103,11 +103,11 @@ func (c *fieldCheck) suspects(ctx context.Context, partition feed.Partition, car
 	return suspects, nil
 }
 
-// of returns the digest of what the fields of a group's targets must be.
-func (c *fieldCheck) of(g accumulator.Group) uint64 {
+// digestWanted returns the digest of what the fields of a group's targets must be.
+func (c *fieldCheck) digestWanted(g accumulator.Group) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.values.of(g)
+	return c.values.digestFor(g)
 }
 
 // carriers returns the items that are targets.
@@ -129,8 +129,8 @@ func (c *fieldCheck) carriers(items []store.Item) []carrier {
 	return found
 }
 
-// states reads the accumulators of the groups of items.
-func (c *fieldCheck) states(ctx context.Context, partition feed.Partition, items []carrier) (map[accumulator.Group]*accumulator.State, error) {
+// readStates reads the accumulators of the groups of items.
+func (c *fieldCheck) readStates(ctx context.Context, partition feed.Partition, items []carrier) (map[accumulator.Group]*accumulator.State, error) {
 	states := make(map[accumulator.Group]*accumulator.State, len(items))
 	var groups []string
 	for i := range items {
@@ -180,15 +180,19 @@ func SameRaw(a, b []byte) bool {
 	return (a == nil) == (b == nil) && (a == nil || document.Equal(a, b))
 }
 
-// judge passes judgement on items that seemed to differ.
-func (c *fieldCheck) judge(ctx context.Context, partition feed.Partition, refs []store.ItemRef) error {
+// judgeSuspects judges items that seemed to differ:
+//
+//	read the item, its group, the item again
+//	item unchanged, and it differs   drift, because the group was read while the item was so
+//	item changed                     once more, judgeRoundsMax times at most
+func (c *fieldCheck) judgeSuspects(ctx context.Context, partition feed.Partition, refs []store.ItemRef) error {
 	for round := 0; len(refs) > 0; round++ {
 		before, err := c.p.target.ReadMany(ctx, refs, true)
 		if err != nil {
 			return fmt.Errorf("read items of %s again: %w", partition, err)
 		}
 		carriers := c.carriers(before)
-		states, err := c.states(ctx, partition, carriers)
+		states, err := c.readStates(ctx, partition, carriers)
 		if err != nil {
 			return err
 		}
@@ -206,13 +210,13 @@ func (c *fieldCheck) judge(ctx context.Context, partition feed.Partition, refs [
 			values := states[carriers[i].group].Values()
 			switch {
 			case !c.differs(carriers[i].Body, values):
-				c.run.equal(c.p, 1)
+				c.run.countEqual(c.p, 1)
 			case round == judgeRoundsMax:
-				c.run.found(c.p, c.difference(&carriers[i], values, DifferenceBehind, "it keeps changing"))
+				c.run.addDifference(c.p, c.difference(&carriers[i], values, DifferenceBehind, "it keeps changing"))
 			case now[ref] != carriers[i].ETag:
 				refs = append(refs, ref)
 			default:
-				again, err := c.drift(ctx, partition, &carriers[i], values)
+				again, err := c.judgeDrift(ctx, partition, &carriers[i], values)
 				if err != nil {
 					return err
 				}
@@ -229,15 +233,15 @@ func (c *fieldCheck) judge(ctx context.Context, partition feed.Partition, refs [
 // at again.
 const judgeRoundsMax = 16
 
-// drift tells of an item whose fields are not what its accumulator says. A repair
+// judgeDrift tells of an item whose fields are not what its accumulator says. A repair
 // repairs it; again says that it has changed before.
-func (c *fieldCheck) drift(ctx context.Context, partition feed.Partition, item *carrier, values []document.FieldValue) (again bool, err error) {
+func (c *fieldCheck) judgeDrift(ctx context.Context, partition feed.Partition, item *carrier, values []document.FieldValue) (again bool, err error) {
 	d := c.difference(item, values, DifferenceDrift, "")
 	if c.run.repair == nil {
-		c.run.found(c.p, d)
+		c.run.addDifference(c.p, d)
 		return false, nil
 	}
-	return c.run.repair.fields(ctx, c, partition, item, values, d)
+	return c.run.repair.repairFields(ctx, c, partition, item, values, d)
 }
 
 func (c *fieldCheck) difference(item *carrier, values []document.FieldValue, kind DifferenceKind, reason string) Difference {

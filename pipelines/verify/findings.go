@@ -103,7 +103,7 @@ func encodeFindings(findings map[string]*Finding) []byte {
 	for {
 		data, err := json.Marshal(w)
 		if err != nil {
-			panic(fmt.Sprintf("pipelines: what was verified cannot be encoded: %v", err))
+			panic(fmt.Sprintf("verify: what was verified cannot be encoded: %v", err))
 		}
 		if len(data) <= leases.CheckpointBytesMax || len(w.Pipelines) == 0 {
 			return data
@@ -129,8 +129,8 @@ func (w *findingsJSON) shrink() {
 	}
 }
 
-// restore takes over what an earlier holder of the lease has found.
-func (a *Continuous) restore(checkpoint []byte) error {
+// restoreFindings takes over what an earlier holder of the lease has found.
+func (a *Continuous) restoreFindings(checkpoint []byte) error {
 	findings, err := DecodeFindings(checkpoint)
 	if err != nil {
 		return err
@@ -141,9 +141,9 @@ func (a *Continuous) restore(checkpoint []byte) error {
 	return nil
 }
 
-// save keeps what was found in the lease: at once if it is news, else if the last time
+// saveFindings keeps what was found in the lease: at once if it is news, else if the last time
 // is long ago.
-func (a *Continuous) save(ctx context.Context, lease Lease, long time.Duration) {
+func (a *Continuous) saveFindings(ctx context.Context, lease Lease, long time.Duration) {
 	a.mu.Lock()
 	if time.Since(a.saved) < long {
 		a.mu.Unlock()
@@ -157,8 +157,8 @@ func (a *Continuous) save(ctx context.Context, lease Lease, long time.Duration) 
 	}
 }
 
-// each tells what was found of each pipeline.
-func (a *Continuous) each(f func(one *Finding)) {
+// eachFinding tells what was found of each pipeline.
+func (a *Continuous) eachFinding(f func(one *Finding)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, one := range a.findings {

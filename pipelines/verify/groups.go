@@ -97,8 +97,8 @@ func newGroupCheck(run *verification, p *Verified, only map[accumulator.Group]bo
 	return c, nil
 }
 
-// all compares the groups, slice by slice, and gathers those that differ.
-func (c *groupCheck) all(ctx context.Context) error {
+// compareAll compares the groups, slice by slice, and gathers those that differ.
+func (c *groupCheck) compareAll(ctx context.Context) error {
 	for c.reason == "" && c.slices.Next() {
 		if err := c.compareSlice(ctx); err != nil {
 			return err
@@ -110,8 +110,8 @@ func (c *groupCheck) all(ctx context.Context) error {
 // compareSlice compares the groups of one slice.
 func (c *groupCheck) compareSlice(ctx context.Context) error {
 	c.delta, c.done = c.rule.NewDelta(), map[feed.Partition]bool{}
-	defer c.close()
-	if err := c.members(ctx); err != nil {
+	defer c.closeSources()
+	if err := c.foldMembers(ctx); err != nil {
 		return err
 	}
 	c.expected = map[feed.Partition][]accumulator.Group{}
@@ -123,7 +123,7 @@ func (c *groupCheck) compareSlice(ctx context.Context) error {
 		}
 	}
 	for _, partition := range c.p.target.Partitions() {
-		if err := c.partition(ctx, partition); err != nil || c.reason != "" {
+		if err := c.comparePartition(ctx, partition); err != nil || c.reason != "" {
 			return err
 		}
 		// From here on drain leaves out what concerns this partition.
@@ -132,15 +132,15 @@ func (c *groupCheck) compareSlice(ctx context.Context) error {
 	return nil
 }
 
-func (c *groupCheck) close() {
+func (c *groupCheck) closeSources() {
 	for _, s := range c.sources {
 		s.close()
 	}
 }
 
-// members folds the items of the source, each partition up to the LSN at which its
+// foldMembers folds the items of the source, each partition up to the LSN at which its
 // history is complete.
-func (c *groupCheck) members(ctx context.Context) error {
+func (c *groupCheck) foldMembers(ctx context.Context) error {
 	c.sources = nil
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.run.cfg.PartitionsMax)
@@ -149,7 +149,7 @@ func (c *groupCheck) members(ctx context.Context) error {
 		c.sources = append(c.sources, s)
 		g.Go(func() error {
 			page := c.rule.NewDelta()
-			if err := c.begin(ctx, s, page); err != nil {
+			if err := c.foldPages(ctx, s, page); err != nil {
 				return err
 			}
 			// A container with a time to live is read from its log alone (replays), and
@@ -157,7 +157,7 @@ func (c *groupCheck) members(ctx context.Context) error {
 			changes := 0
 			err := s.follow(ctx, s.high, func(e *event) error {
 				if changes++; changes%c.run.cfg.PageItems == 0 {
-					c.run.read(c.p, c.run.cfg.PageItems)
+					c.run.countRead(c.p, c.run.cfg.PageItems)
 					c.merge(page)
 				}
 				return c.fold(page, e)
@@ -169,8 +169,8 @@ func (c *groupCheck) members(ctx context.Context) error {
 	return g.Wait()
 }
 
-// begin folds what the pages of a source partition hold.
-func (c *groupCheck) begin(ctx context.Context, s *groupSource, page *accumulator.Delta) error {
+// foldPages folds what the pages of a source partition hold.
+func (c *groupCheck) foldPages(ctx context.Context, s *groupSource, page *accumulator.Delta) error {
 	if s.replays() {
 		return s.replay(ctx, 0)
 	}
@@ -178,7 +178,7 @@ func (c *groupCheck) begin(ctx context.Context, s *groupSource, page *accumulato
 		for i := range items {
 			c.rule.Fold(page, items[i].Key, items[i].ID, nil, items[i].Body)
 		}
-		c.run.read(c.p, len(items))
+		c.run.countRead(c.p, len(items))
 		c.merge(page)
 		return nil
 	}, func(e *event) error { return c.fold(page, e) })
@@ -224,8 +224,8 @@ func (c *groupCheck) partitionOf(g accumulator.Group) (p feed.Partition, ok bool
 	return c.p.target.PartitionFor(key), true
 }
 
-// partition compares the groups of one partition of the target.
-func (c *groupCheck) partition(ctx context.Context, partition feed.Partition) error {
+// comparePartition compares the groups of one partition of the target.
+func (c *groupCheck) comparePartition(ctx context.Context, partition feed.Partition) error {
 	at, err := c.run.checkpoints(ctx)
 	if err == nil {
 		err = c.drain(at)
@@ -238,7 +238,7 @@ func (c *groupCheck) partition(ctx context.Context, partition feed.Partition) er
 	}
 	fresh := map[accumulator.Group]bool{} // that came up since delta was made
 	for after := accumulator.Group(""); ; {
-		view, err := c.view(ctx, partition, &store.ReadGroups{After: string(after), Max: c.run.cfg.PageItems})
+		view, err := c.readView(ctx, partition, &store.ReadGroups{After: string(after), Max: c.run.cfg.PageItems})
 		if err != nil || c.reason != "" {
 			return err
 		}

@@ -127,7 +127,7 @@ func (c *groupCheck) compare(view *groupView, on map[accumulator.Group]bool) (di
 			differ = append(differ, g)
 		}
 	}
-	c.run.equalGroups(c.p, len(on)-len(differ))
+	c.run.countEqualGroups(c.p, len(on)-len(differ))
 	return differ, nil
 }
 
@@ -144,7 +144,7 @@ func (c *groupCheck) compareOnly(ctx context.Context, partition feed.Partition) 
 	after := accumulator.Group("")
 	for some := range slices.Chunk(groups, c.run.cfg.PageItems) {
 		for round, left := 0, some; len(left) > 0; round++ {
-			view, err := c.view(ctx, partition, &store.ReadGroups{Groups: left})
+			view, err := c.readView(ctx, partition, &store.ReadGroups{Groups: left})
 			if err != nil || c.reason != "" {
 				return err
 			}
@@ -192,7 +192,7 @@ func (c *groupCheck) giveUp(view *groupView, groups []accumulator.Group) error {
 		if err != nil {
 			return err
 		}
-		c.run.found(c.p, d)
+		c.run.addDifference(c.p, d)
 	}
 	return nil
 }

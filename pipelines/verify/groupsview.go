@@ -18,8 +18,8 @@ type groupView struct {
 	through map[feed.Partition]feed.Position
 }
 
-// view reads accumulators, when they have folded all that delta holds.
-func (c *groupCheck) view(ctx context.Context, partition feed.Partition, r *store.ReadGroups) (view *groupView, err error) {
+// readView reads accumulators, when they have folded all that delta holds.
+func (c *groupCheck) readView(ctx context.Context, partition feed.Partition, r *store.ReadGroups) (view *groupView, err error) {
 	r.Pipeline, r.Generation = c.p.Record.ID, c.p.Record.Generation
 	c.reason, err = c.run.await(ctx, c.p, func(at registry.Checkpoints) (string, error) {
 		result, err := c.p.target.ReadGroups(ctx, partition, r)

@@ -56,15 +56,15 @@ func (v *groupValues) note(content *accumulator.Delta) error {
 // known tells whether it knows all groups.
 func (v *groupValues) known() bool { return v != nil && !v.full }
 
-// of returns the digest of the fields that a target of a group must have.
-func (v *groupValues) of(g accumulator.Group) uint64 {
+// digestFor returns the digest of the fields that a target of a group must have.
+func (v *groupValues) digestFor(g accumulator.Group) uint64 {
 	if digest, ok := v.digests[HashGroup(g)]; ok {
 		return digest
 	}
 	if v.none == 0 {
 		state, err := v.rule.State(accumulator.NewMemory(), g)
 		if err != nil {
-			panic(fmt.Sprintf("pipelines: an empty memory fails: %v", err))
+			panic(fmt.Sprintf("verify: an empty memory fails: %v", err))
 		}
 		v.none = digestOf(state.Values())
 	}
@@ -85,12 +85,14 @@ func digestOf(values []document.FieldValue) uint64 {
 	return max(xxhash.Sum64(buf), 1)
 }
 
-// orphans counts groups whose members name a target that is not there.
-func (run *verification) orphans(ctx context.Context, fields *fieldCheck) error {
+// findOrphans counts groups whose members name a target that is not there.
+func (run *verification) findOrphans(ctx context.Context, fields *fieldCheck) error {
 	c, err := newGroupCheck(run, fields.p, nil)
 	if err != nil || !fields.values.known() {
 		return err
 	}
+	// Most verifications end here: the groups are read once more only if some hash of theirs
+	// was not met among the targets.
 	left := len(fields.values.digests)
 	for hash := range fields.values.digests {
 		if _, home := fields.homes[hash]; home {
@@ -109,7 +111,7 @@ func (run *verification) orphans(ctx context.Context, fields *fieldCheck) error 
 			}
 			content, err := c.rule.DecodeDelta(result.Content)
 			if err == nil {
-				err = c.orphans(ctx, fields, content.Groups())
+				err = c.addOrphans(ctx, fields, content.Groups())
 			}
 			if err != nil {
 				return err
@@ -122,19 +124,19 @@ func (run *verification) orphans(ctx context.Context, fields *fieldCheck) error 
 	return nil
 }
 
-// orphans tells of those among groups that have no target.
-func (c *groupCheck) orphans(ctx context.Context, fields *fieldCheck, groups []accumulator.Group) error {
+// addOrphans tells of those among groups that have no target.
+func (c *groupCheck) addOrphans(ctx context.Context, fields *fieldCheck, groups []accumulator.Group) error {
 	var refs []store.ItemRef
 	var homeless []accumulator.Group
 	for _, g := range groups {
 		if _, home := fields.homes[HashGroup(g)]; home {
 			continue
 		}
-		if ref, ok := c.home(g); ok {
+		if ref, ok := c.targetRef(g); ok {
 			refs, homeless = append(refs, ref), append(homeless, g)
 			continue
 		}
-		c.run.found(c.p, Difference{Kind: DifferenceDangling, Group: g.String(), Element: -1})
+		c.run.addDifference(c.p, Difference{Kind: DifferenceDangling, Group: g.String(), Element: -1})
 	}
 	items, err := c.p.target.ReadMany(ctx, refs, true)
 	if err != nil {
@@ -146,7 +148,7 @@ func (c *groupCheck) orphans(ctx context.Context, fields *fieldCheck, groups []a
 				continue // it was made meanwhile
 			}
 		}
-		c.run.found(c.p, Difference{Kind: DifferenceDangling, Item: refs[i].String(), Group: homeless[i].String(), Element: -1})
+		c.run.addDifference(c.p, Difference{Kind: DifferenceDangling, Item: refs[i].String(), Group: homeless[i].String(), Element: -1})
 	}
 	return nil
 }

@@ -28,15 +28,15 @@ var errForgotten = errors.New("the log does not reach back far enough to tell wh
 // LSN, and after the last page all that it holds. From then on follow shows every
 // change.
 //
-// The LSN of a page is that of a state which the page is at least as new as; a
-// settled read that comes later tells an LSN at least as new as the page. Between
-// the two, what a page knows is told for each of its items by their ETags. An item
-// that is not on it, and whose first change behind the LSN is no create, was deleted
-// when the page was read: up to the delete the page knows its changes.
+// A page is at least as new as the state at its LSN, and may be newer; a read behind a barrier
+// that comes later has an LSN at least as new as the page. Between the two LSNs the ETag of
+// each item says which of its changes the page knows. An item that is not on the page, and
+// whose first change behind the LSN is no create, was deleted when the page was read: the page
+// knows its changes up to the delete.
 //
-// What replay begins is read from the log alone.
+// A history that replay begins reads the log alone.
 //
-// A history is used by one goroutine at a time. Callers close it.
+// One goroutine at a time uses a history. Callers close it.
 type history struct {
 	// Set once by verification.history.
 	js        jetstream.JetStream
@@ -98,7 +98,7 @@ func (run *verification) pages(ctx context.Context, container *store.Container, 
 // scan shows all items, some at a time, and changes of items that were shown.
 func (h *history) scan(ctx context.Context, itemsMax int, items func([]store.Item) error, change func(*event) error) error {
 	for !h.complete {
-		page, err := h.page(ctx, itemsMax)
+		page, err := h.readPage(ctx, itemsMax)
 		if err != nil {
 			return err
 		}
@@ -126,7 +126,7 @@ func (h *history) scan(ctx context.Context, itemsMax int, items func([]store.Ite
 		// The last page may be newer than its LSN says. One more read, of whatever
 		// item, waits for what was in flight then, so that its LSN is at least as new
 		// as what the page knew.
-		if page, err = h.page(ctx, 1); err != nil {
+		if page, err = h.readPage(ctx, 1); err != nil {
 			return err
 		}
 		if err := h.follow(ctx, page.LSN, change); err != nil {
@@ -137,15 +137,15 @@ func (h *history) scan(ctx context.Context, itemsMax int, items func([]store.Ite
 	return nil
 }
 
-// page reads the items behind the last page.
-func (h *history) page(ctx context.Context, itemsMax int) (*store.ScanResult, error) {
+// readPage reads the items behind the last page.
+func (h *history) readPage(ctx context.Context, itemsMax int) (*store.ScanResult, error) {
 	result, err := h.container.Scan(ctx, h.partition, store.Scan{After: h.to, ItemsMax: itemsMax, Barrier: true})
 	if err != nil {
 		return nil, fmt.Errorf("scan %s of container %s: %w", h.partition, h.container.Info().Name, err)
 	}
 	if !h.begun {
 		// Nothing before the first page counts: it knows all that came before.
-		h.begin(result.LSN)
+		h.beginAfter(result.LSN)
 	}
 	return result, nil
 }
@@ -183,16 +183,16 @@ func (h *history) replay(ctx context.Context, after feed.LSN) error {
 	if first > after+1 {
 		return fmt.Errorf("%s begins at LSN %d: %w", h.partition, first, errForgotten)
 	}
-	h.begin(after)
+	h.beginAfter(after)
 	h.complete, h.replayed, h.high = true, true, max(last, after)
 	return nil
 }
 
-// begin makes the history follow the log from behind an LSN.
-func (h *history) begin(after feed.LSN) { h.at, h.begun = after, true }
+// beginAfter makes the history follow the log from behind an LSN.
+func (h *history) beginAfter(after feed.LSN) { h.at, h.begun = after, true }
 
-// end returns the LSN of the last commit in the log.
-func (h *history) end(ctx context.Context) (feed.LSN, error) {
+// logEnd returns the LSN of the last commit in the log.
+func (h *history) logEnd(ctx context.Context) (feed.LSN, error) {
 	if err := h.openLog(ctx); err != nil {
 		return 0, err
 	}
@@ -202,11 +202,11 @@ func (h *history) end(ctx context.Context) (feed.LSN, error) {
 
 // follow shows the changes up to an LSN that is in the log, in order.
 //
-// Nobody rests meanwhile but where old items are read from the log: who followed
-// more slowly than others write would never be done.
+// It does not rest meanwhile, except where it reads old items from the log: a reader that is
+// slower than the writers would never be done.
 func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) error) error {
-	// Time spent behind the writers is not the pacer's to punish: it would rest
-	// longer the more is written, and fall back further.
+	// The pacer does not count this time as work. Otherwise it would rest for longer the more
+	// is written, and fall back further.
 	if began := time.Now(); !h.replayed {
 		defer func() { h.pacer.Excuse(time.Since(began)) }()
 	}
@@ -218,7 +218,7 @@ func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) e
 		if err != nil {
 			return fmt.Errorf("follow the log of %s: %w", h.partition, err)
 		}
-		if err := h.show(c, change); err != nil {
+		if err := h.showCommit(c, change); err != nil {
 			return fmt.Errorf("commit %d of %s: %w", c.LSN, h.partition, err)
 		}
 		// While old commits are replayed nobody waits at the end of the log, so
@@ -233,8 +233,8 @@ func (h *history) follow(ctx context.Context, to feed.LSN, change func(*event) e
 	return nil
 }
 
-// show shows the changes of one commit.
-func (h *history) show(c *feed.Commit, change func(*event) error) error {
+// showCommit shows the changes of one commit.
+func (h *history) showCommit(c *feed.Commit, change func(*event) error) error {
 	e := event{at: feed.Position{LSN: c.LSN}}
 	for i := range c.Transactions {
 		e.transaction = &c.Transactions[i]

@@ -38,7 +38,7 @@ func TestHistory_ShowsWhatAPageDoesNotKnow(t *testing.T) {
 		{"an item that had expired", "cc", []feed.Op{feed.OpExpire, feed.OpCreate}, []bool{false, true}},
 	} {
 		h := &history{to: cursor("b")}
-		h.begin(10)
+		h.beginAfter(10)
 		h.setPage(page)
 		var got []bool
 		for i, op := range c.ops {

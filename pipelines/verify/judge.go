@@ -12,8 +12,8 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// judgeSuspects passes judgement on all suspects: it waits until the pipelines have
-// passed what they were read at, then reads them again.
+// judgeSuspects judges all suspects: it waits until the pipelines have passed the positions at
+// which they were read, then reads them again.
 func (s *scan) judgeSuspects(ctx context.Context) error {
 	deadline := time.Now().Add(max(s.run.cfg.Timeout, 0))
 	for len(s.suspects) > 0 {
@@ -64,7 +64,7 @@ func (s *scan) judgeSuspects(ctx context.Context) error {
 		}
 		before := len(s.suspects)
 		s.suspects = append(waiting, again...)
-		s.run.update(func(p *Progress) { p.Waiting -= int64(before - len(s.suspects)) })
+		s.run.updateProgress(func(p *Progress) { p.Waiting -= int64(before - len(s.suspects)) })
 		if len(s.suspects) > 0 {
 			if err := s.run.wait(ctx, s.run.cfg.PollInterval); err != nil {
 				return err
@@ -83,7 +83,7 @@ func (s *scan) judgePassed(ctx context.Context, passed []Suspect) (again []Suspe
 		// Only now is the write safe: its guard is the ETag that was just read, and
 		// the pipeline has nothing left to do about it.
 		if !changed && s.run.repair != nil && v.drifts() {
-			if changed, err = s.run.repair.copies(ctx, s, v); err != nil {
+			if changed, err = s.run.repair.repairCopies(ctx, s, v); err != nil {
 				return err
 			}
 			v.told = true
@@ -98,8 +98,8 @@ func (s *scan) judgePassed(ctx context.Context, passed []Suspect) (again []Suspe
 	return again, err
 }
 
-// giveUp reads suspects again that the pipelines have not passed, and says so of
-// those that still differ.
+// giveUp reads suspects again that the pipelines have not passed in time. It reports those
+// that still differ as behind, with what they wait for.
 func (s *scan) giveUp(ctx context.Context, suspects []Suspect, reasons []string) error {
 	return s.reread(ctx, suspects, func(v *view, _ *Suspect, i int) error {
 		s.run.countJudged(v, reasons[i])
@@ -124,7 +124,7 @@ func (s *scan) reread(ctx context.Context, suspects []Suspect, visit func(v *vie
 			if err != nil {
 				return fmt.Errorf("read items of %s again: %w", s.partition, err)
 			}
-			views, err := s.view(ctx, p, items)
+			views, err := s.viewItems(ctx, p, items)
 			if err != nil {
 				return err
 			}

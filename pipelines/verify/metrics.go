@@ -27,7 +27,8 @@ func newInstruments(m meter.Meter) *instruments {
 	}
 }
 
-// record notes what was verified.
+// record notes what was verified. It notes that there is no difference of a kind, too: a gauge keeps its
+// last value, so a drift that was repaired would be shown for as long as the process lives.
 func (r *Report) record(ctx context.Context) {
 	for i := range r.Pipelines {
 		p := &r.Pipelines[i]

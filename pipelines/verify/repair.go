@@ -42,8 +42,8 @@ import (
 // writes name a producer of its own, repair:PARTITION, whose epoch is the time of
 // its beginning: of two repairs at a time the later one goes on.
 //
-// What is behind is not repaired, for its pipeline will, and neither is what dangles.
-// A copy or row that repairs by itself between judgement and write is left alone.
+// A repair leaves alone what is behind, because the pipeline will write it, what dangles, and
+// a copy or row that becomes right by itself between judgement and write.
 type Repairer struct{ v *Verifier }
 
 // NewRepairer returns a Repairer of the pipelines in registry.
@@ -75,8 +75,8 @@ func (r *repair) producer(p *Verified, partition feed.Partition) feed.Producer {
 	return feed.Producer{Pipeline: p.Record.ID, Generation: p.Record.Generation, Source: "repair:" + partition.String()}
 }
 
-// failed says what to do about a write that failed.
-func (r *repair) failed(what string, err error) error {
+// writeError says what to do about a write that failed.
+func (r *repair) writeError(what string, err error) error {
 	if errors.Is(err, store.ErrFenced) {
 		return fmt.Errorf("repair %s: another repair has begun meanwhile and goes on: %w", what, err)
 	}
@@ -86,13 +86,13 @@ func (r *repair) failed(what string, err error) error {
 // repaired notes a difference that is no more.
 func (run *verification) repaired(p *Verified, d Difference) {
 	d.Kind = DifferenceRepaired
-	run.found(p, d)
+	run.addDifference(p, d)
 }
 
 // notRepaired notes a difference that could not be repaired.
 func (run *verification) notRepaired(p *Verified, d Difference, reason string) {
 	d.Note = joinNotes(d.Note, "it cannot be repaired: "+reason)
-	run.found(p, d)
+	run.addDifference(p, d)
 }
 
 func joinNotes(a, b string) string {
@@ -102,16 +102,16 @@ func joinNotes(a, b string) string {
 	return a + "; " + b
 }
 
-// item writes copies into one item as it was seen. again says that it has changed
+// repairItem writes copies into one item as it was seen. again says that it has changed
 // since.
-func (r *repair) item(ctx context.Context, run *verification, p *Verified, partition feed.Partition, item *store.Item, copies []store.Copy, ds []Difference) (again bool, err error) {
+func (r *repair) repairItem(ctx context.Context, run *verification, p *Verified, partition feed.Partition, item *store.Item, copies []store.Copy, ds []Difference) (again bool, err error) {
 	ref := store.ItemRef{Key: item.Key, ID: item.ID}
 	result, err := p.target.Repair(ctx, partition, &store.Repair{
 		Producer: r.producer(p, partition), Epoch: r.epoch,
 		Items: []store.RepairItem{{Ref: ref, IfMatch: item.ETag, Copies: copies}},
 	})
 	if err != nil {
-		return false, r.failed(ref.String(), err)
+		return false, r.writeError(ref.String(), err)
 	}
 	switch result.Statuses[0] {
 	// Somebody has written the item since it was judged. It is judged anew, and
@@ -131,17 +131,17 @@ func (r *repair) item(ctx context.Context, run *verification, p *Verified, parti
 	return false, nil
 }
 
-// fields gives an item the fields that its accumulator says.
-func (r *repair) fields(ctx context.Context, c *fieldCheck, partition feed.Partition, item *carrier, values []document.FieldValue, d Difference) (again bool, err error) {
+// repairFields gives an item the fields that its accumulator says.
+func (r *repair) repairFields(ctx context.Context, c *fieldCheck, partition feed.Partition, item *carrier, values []document.FieldValue, d Difference) (again bool, err error) {
 	set := make([]store.Field, len(values))
 	for i := range values {
 		set[i] = store.Field{Path: values[i].Path.String(), Value: values[i].Value}
 	}
-	return r.item(ctx, c.run, c.p, partition, item.Item, []store.Copy{{Set: set, Action: store.CopySet}}, []Difference{d})
+	return r.repairItem(ctx, c.run, c.p, partition, item.Item, []store.Copy{{Set: set, Action: store.CopySet}}, []Difference{d})
 }
 
-// copies repairs the copies of an item that differ from their sources.
-func (r *repair) copies(ctx context.Context, s *scan, v *view) (again bool, err error) {
+// repairCopies repairs the copies of an item that differ from their sources.
+func (r *repair) repairCopies(ctx context.Context, s *scan, v *view) (again bool, err error) {
 	var copies []store.Copy
 	var ds []Difference
 	for j := range v.refs {
@@ -150,17 +150,17 @@ func (r *repair) copies(ctx context.Context, s *scan, v *view) (again bool, err 
 			ds = append(ds, v.difference(j, ""))
 		}
 	}
-	return r.item(ctx, s.run, v.pipeline, s.partition, v.item, copies, ds)
+	return r.repairItem(ctx, s.run, v.pipeline, s.partition, v.item, copies, ds)
 }
 
 // repairTriesMax bounds the tries to repair one accumulator: each is lost to whoever
 // folds between the reading and the write.
 const repairTriesMax = 2000
 
-// group adds to an accumulator what is missing in it. again says that it is to be
+// repairGroup adds to an accumulator what is missing in it. again says that it is to be
 // looked at again: it was repaired, or a change that was given up has been tried again
 // since the view in which it differs.
-func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partition, view *groupView, g accumulator.Group, d Difference) (again bool, err error) {
+func (r *repair) repairGroup(ctx context.Context, c *groupCheck, partition feed.Partition, view *groupView, g accumulator.Group, d Difference) (again bool, err error) {
 	// An accumulator adds, so to repair it twice is as wrong as not at all. What
 	// could add the same change again must be out of the way first:
 	//
@@ -173,7 +173,7 @@ func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partit
 	}
 	if slices.ContainsFunc(gaveUp, func(g aggregate.GivenUp) bool { return g.Owed }) {
 		d.Kind, d.Reason = DifferenceBehind, "a change was given up, and no worker has tried it again"
-		c.run.found(c.p, d)
+		c.run.addDifference(c.p, d)
 		return false, nil
 	}
 	delta := c.delta.Only(func(o accumulator.Group) bool { return o == g }).Append(nil)
@@ -196,7 +196,7 @@ func (r *repair) group(ctx context.Context, c *groupCheck, partition feed.Partit
 		case errors.Is(err, store.ErrPreconditionFailed):
 			continue
 		case err != nil:
-			return false, r.failed("group "+g.String(), err)
+			return false, r.writeError("group "+g.String(), err)
 		case len(result.Refused) > 0:
 			d.Note = joinNotes(d.Note, fmt.Sprintf("its target %s could not take the fields: %s", result.Refused[0].Ref, result.Refused[0].Reason))
 		}

@@ -102,7 +102,7 @@ func (r *Repairer) givenUp(ctx context.Context, rec *registry.Record, b *registr
 	if rec.Spec.Kind() != spec.AggregateKind {
 		return all, nil
 	}
-	owed, err := r.owed(ctx, rec, b)
+	owed, err := r.owedChanges(ctx, rec, b)
 	if err != nil {
 		return nil, err
 	}
@@ -114,9 +114,9 @@ func (r *Repairer) givenUp(ctx context.Context, rec *registry.Record, b *registr
 	return all, nil
 }
 
-// owed asks the partitions of an aggregate's target which changes they have not taken
+// owedChanges asks the partitions of an aggregate's target which changes they have not taken
 // because they were given up, by the source of their producer.
-func (r *Repairer) owed(ctx context.Context, rec *registry.Record, b *registry.Bound) (map[string][]feed.Position, error) {
+func (r *Repairer) owedChanges(ctx context.Context, rec *registry.Record, b *registry.Bound) (map[string][]feed.Position, error) {
 	target, err := r.v.client.Open(*b.Target)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (r *Repairer) owed(ctx context.Context, rec *registry.Record, b *registry.B
 // for any more.
 func (r *Repairer) awaitRetries(ctx context.Context, deadLetters *processors.DeadLetters, asked []processors.DeadLetter) error {
 	deadline := time.Now().Add(max(r.v.cfg.Timeout, 0))
-	left, err := r.answers(ctx, deadLetters, asked, deadline)
+	left, err := r.awaitAnswers(ctx, deadLetters, asked, deadline)
 	if err != nil {
 		return err
 	}
@@ -159,9 +159,9 @@ func (r *Repairer) awaitRetries(ctx context.Context, deadLetters *processors.Dea
 	return nil
 }
 
-// answers waits until all dead letters were tried, and no checkpoint says of one that is
+// awaitAnswers waits until all dead letters were tried, and no checkpoint says of one that is
 // gone that its change is given up; it returns those of which that did not come.
-func (r *Repairer) answers(ctx context.Context, deadLetters *processors.DeadLetters, asked []processors.DeadLetter, deadline time.Time) ([]processors.DeadLetter, error) {
+func (r *Repairer) awaitAnswers(ctx context.Context, deadLetters *processors.DeadLetters, asked []processors.DeadLetter, deadline time.Time) ([]processors.DeadLetter, error) {
 	left := slices.Clone(asked)
 	for {
 		at, err := r.v.readCheckpoints(ctx)

@@ -33,8 +33,8 @@ func (w *rowWriters) close() error {
 	return errors.Join(errs...)
 }
 
-// writer opens the writer for a partition of the source.
-func (r *repair) writer(ctx context.Context, p *Verified, partition feed.Partition) (*rowWriter, error) {
+// openWriter opens the writer for a partition of the source.
+func (r *repair) openWriter(ctx context.Context, p *Verified, partition feed.Partition) (*rowWriter, error) {
 	producer := r.producer(p, partition)
 	if w := r.open[producer.String()]; w != nil {
 		return w, nil
@@ -50,8 +50,11 @@ func (r *repair) writer(ctx context.Context, p *Verified, partition feed.Partiti
 	return r.open[producer.String()], nil
 }
 
-// rows repairs rows that differ, and returns those that are left: what is behind.
-func (r *repair) rows(ctx context.Context, j *rowJudge, found []rowDifference) (left []rowDifference, err error) {
+// repairRows repairs rows that differ, and returns those that it leaves alone, which are
+// behind.
+func (r *repair) repairRows(ctx context.Context, j *rowJudge, found []rowDifference) (left []rowDifference, err error) {
+	// Collected by item, because a repair reads the item, writes all of its rows, and reads
+	// the item again.
 	items := map[string]*project.ItemToRepair{} // by source
 	parts := map[feed.Partition][]string{}
 	for i := range found {
@@ -87,12 +90,12 @@ func (r *repair) rows(ctx context.Context, j *rowJudge, found []rowDifference) (
 		for _, source := range sources {
 			all = append(all, *items[source])
 		}
-		w, err := r.writer(ctx, j.check.p, partition)
+		w, err := r.openWriter(ctx, j.check.p, partition)
 		if err != nil {
 			return nil, err
 		}
 		if w.at, err = j.check.p.Projection.Repair(ctx, w, w.at, all); err != nil {
-			return nil, r.failed("rows", err)
+			return nil, r.writeError("rows", err)
 		}
 	}
 	for i := range found {

@@ -53,8 +53,8 @@ func rowName(table int, key []project.Value) string {
 	return string(project.AppendKey(strconv.AppendInt(nil, int64(table), 10), key))
 }
 
-// sink reads what the sink has of the items.
-func (x *examined) sink(ctx context.Context) error {
+// readSink reads what the sink has of the items.
+func (x *examined) readSink(ctx context.Context) error {
 	schema := x.j.check.p.Projection.Schema()
 	for table := range schema.Tables {
 		x.j.check.reading = time.Now()
@@ -118,7 +118,7 @@ func (x *examined) differences(source string) []rowDifference {
 		name := rowName(r.Table, r.Key)
 		// No sink should ever show two; which of them is right nobody can say.
 		if actual[name] != nil {
-			found = append(found, x.surplus(r, "it is there more than once"))
+			found = append(found, x.surplusRow(r, "it is there more than once"))
 			continue
 		}
 		actual[name] = r
@@ -127,7 +127,7 @@ func (x *examined) differences(source string) []rowDifference {
 	for i := range one.rows {
 		want := &one.rows[i]
 		name := rowName(want.Table, want.Key)
-		if d, ok := x.row(want, actual[name], claims[name]); ok {
+		if d, ok := x.compareRow(want, actual[name], claims[name]); ok {
 			refused := strconv.Itoa(want.Table) + " " + want.Element
 			// A row that cannot be written stands among the rejects instead, with the
 			// reason: that is how it has to be, and no difference.
@@ -144,18 +144,18 @@ func (x *examined) differences(source string) []rowDifference {
 	// order of differences.
 	for i := range one.actual {
 		if r := &one.actual[i]; actual[rowName(r.Table, r.Key)] == r {
-			found = append(found, x.surplus(r, ""))
+			found = append(found, x.surplusRow(r, ""))
 		}
 	}
 	for i := range one.stored {
 		if r := &one.stored[i]; r.Pending() && claims[rowName(r.Table, r.Key)] == r {
 			row := &project.Row{Table: r.Table, Key: r.Key, Source: r.Source, Element: r.Element}
-			found = append(found, x.surplus(row, "it waits for its key"))
+			found = append(found, x.surplusRow(row, "it waits for its key"))
 		}
 	}
 	// A sink that forgets its rejects would seem to lack all of them.
 	if x.j.check.keeps {
-		found = append(found, x.rejects(one, rejects)...)
+		found = append(found, x.compareRejects(one, rejects)...)
 	}
 	return found
 }
@@ -176,9 +176,9 @@ func (one *examinedItem) waiting() (claims, rejects map[string]*project.Reject) 
 
 func rejectName(r *project.Reject) string { return strconv.Itoa(r.Table) + " " + r.Element }
 
-// row compares a row that must be there, or wait, with the one that is or does.
-func (x *examined) row(want, is *project.Row, claim *project.Reject) (rowDifference, bool) {
-	d := x.begin(want)
+// compareRow compares a row that must be there, or wait, with the one that is or does.
+func (x *examined) compareRow(want, is *project.Row, claim *project.Reject) (rowDifference, bool) {
+	d := x.newDifference(want)
 	// A row whose key is another's waits as it would be written, so it is
 	// compared like one that is there.
 	if is == nil && claim != nil {
@@ -189,7 +189,7 @@ func (x *examined) row(want, is *project.Row, claim *project.Reject) (rowDiffere
 		}
 	}
 	if is != nil {
-		d.Fields = x.columns(want, is)
+		d.Fields = x.compareColumns(want, is)
 		if want.Element != is.Element {
 			d.Note = fmt.Sprintf("it is of element %q, of its source %q", is.Element, want.Element)
 		}
@@ -215,8 +215,8 @@ func (x *examined) row(want, is *project.Row, claim *project.Reject) (rowDiffere
 	return d, true
 }
 
-// columns returns the columns in which two rows differ.
-func (x *examined) columns(want, is *project.Row) []FieldDifference {
+// compareColumns returns the columns in which two rows differ.
+func (x *examined) compareColumns(want, is *project.Row) []FieldDifference {
 	var fields []FieldDifference
 	for i, column := range x.j.check.p.Projection.Schema().Tables[want.Table].Columns {
 		var has project.Value
@@ -250,8 +250,8 @@ func KeyJSON(key []project.Value) []byte {
 	return append(out, ']')
 }
 
-// begin begins to tell of a row that differs.
-func (x *examined) begin(r *project.Row) rowDifference {
+// newDifference begins to tell of a row that differs.
+func (x *examined) newDifference(r *project.Row) rowDifference {
 	return rowDifference{
 		Difference: Difference{
 			Kind: DifferenceDrift, Element: -1, Table: x.j.check.p.Projection.Schema().Tables[r.Table].Name, Row: KeyJSON(r.Key), Source: r.Source,
@@ -260,15 +260,15 @@ func (x *examined) begin(r *project.Row) rowDifference {
 	}
 }
 
-// surplus tells of a row that should not be there.
-func (x *examined) surplus(r *project.Row, note string) rowDifference {
-	d := x.begin(r)
+// surplusRow tells of a row that should not be there.
+func (x *examined) surplusRow(r *project.Row, note string) rowDifference {
+	d := x.newDifference(r)
 	d.Surplus, d.Note = true, note
 	return d
 }
 
-// rejects compares the rejects of an item.
-func (x *examined) rejects(one *examinedItem, stored map[string]*project.Reject) (found []rowDifference) {
+// compareRejects compares the rejects of an item.
+func (x *examined) compareRejects(one *examinedItem, stored map[string]*project.Reject) (found []rowDifference) {
 	difference := func(r *project.Reject) rowDifference {
 		return rowDifference{
 			Difference: Difference{

@@ -29,17 +29,17 @@ type rowJudge struct {
 // judgeItemsMax bounds the items that are looked at in one reading of the sink.
 const judgeItemsMax = 5000
 
-// judge looks at the items of sums.
-func (c *rowCheck) judge(ctx context.Context, suspects map[uint64]bool) error {
+// judgeItems looks at the items of sums.
+func (c *rowCheck) judgeItems(ctx context.Context, suspects map[uint64]bool) error {
 	j := &rowJudge{check: c, items: map[string]store.ItemRef{}, other: map[string]bool{}}
-	if err := j.resolve(ctx, suspects); err != nil {
+	if err := j.resolveSources(ctx, suspects); err != nil {
 		return err
 	}
 	// In order, so that two runs judge alike, and in chunks: each round reads the
 	// whole sink, but holds only the rows of these items.
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(j.items)), judgeItemsMax) {
 		for round := 0; len(some) > 0 && c.reason == ""; round++ {
-			again, err := j.round(ctx, some, round)
+			again, err := j.judgeRound(ctx, some, round)
 			if err != nil {
 				return err
 			}
@@ -48,13 +48,13 @@ func (c *rowCheck) judge(ctx context.Context, suspects map[uint64]bool) error {
 	}
 	// All rows that no judgement has named are equal. They were counted before the
 	// judging, so that rows which came since can make the difference negative.
-	c.run.equal(c.p, max(c.rows-j.differing, 0))
+	c.run.countEqual(c.p, max(c.rows-j.differing, 0))
 	return nil
 }
 
-// resolve finds the items of sums: among those of the source, and by the rows that
+// resolveSources finds the items of sums: among those of the source, and by the rows that
 // no item must have.
-func (j *rowJudge) resolve(ctx context.Context, suspects map[uint64]bool) error {
+func (j *rowJudge) resolveSources(ctx context.Context, suspects map[uint64]bool) error {
 	container := j.check.p.Source.Info().Name
 	suspected := func(source string) bool {
 		for table := range j.check.p.Projection.Schema().Tables {
@@ -90,9 +90,9 @@ func (j *rowJudge) resolve(ctx context.Context, suspects map[uint64]bool) error 
 	return nil
 }
 
-// round judges items that are not changed meanwhile, and returns the others; in the
+// judgeRound judges items that are not changed meanwhile, and returns the others; in the
 // last round it says of these that they keep changing.
-func (j *rowJudge) round(ctx context.Context, sources []string, round int) (again []string, err error) {
+func (j *rowJudge) judgeRound(ctx context.Context, sources []string, round int) (again []string, err error) {
 	// What is judged here:
 	//
 	//	item before   item after   rows differ   then
@@ -110,7 +110,7 @@ func (j *rowJudge) round(ctx context.Context, sources []string, round int) (agai
 		return nil, err
 	}
 	x := newExamined(j, sources, before)
-	if err := x.sink(ctx); err != nil {
+	if err := x.readSink(ctx); err != nil {
 		return nil, err
 	}
 	after, err := j.readItems(ctx, sources)
@@ -154,7 +154,7 @@ func (j *rowJudge) round(ctx context.Context, sources []string, round int) (agai
 	if found, err = j.unexplained(ctx, found); err != nil {
 		return nil, err
 	}
-	return again, j.report(ctx, found)
+	return again, j.addDifferences(ctx, found)
 }
 
 // mayExpire says that an item which is not shown any more may be there for the pipeline:
@@ -240,8 +240,8 @@ func (j *rowJudge) unexplained(ctx context.Context, found []rowDifference) ([]ro
 	return append(left, kept...), err
 }
 
-// report reports differences, and repairs those that are drift in a repair.
-func (j *rowJudge) report(ctx context.Context, found []rowDifference) error {
+// addDifferences reports differences, and repairs those that are drift in a repair.
+func (j *rowJudge) addDifferences(ctx context.Context, found []rowDifference) error {
 	for i := range found {
 		// What is missing was never among the rows that were counted.
 		if !found[i].Missing {
@@ -250,12 +250,12 @@ func (j *rowJudge) report(ctx context.Context, found []rowDifference) error {
 	}
 	if j.check.run.repair != nil {
 		var err error
-		if found, err = j.check.run.repair.rows(ctx, j, found); err != nil {
+		if found, err = j.check.run.repair.repairRows(ctx, j, found); err != nil {
 			return err
 		}
 	}
 	for i := range found {
-		j.check.run.found(j.check.p, found[i].Difference)
+		j.check.run.addDifference(j.check.p, found[i].Difference)
 	}
 	return nil
 }

@@ -46,12 +46,12 @@ func (j *rowJudge) replayed(ctx context.Context, found []rowDifference) (left []
 		partitions[j.check.p.Source.PartitionFor(j.items[source].Key)] = true
 	}
 	for partition := range partitions {
-		if err := r.read(ctx, partition); err != nil {
+		if err := r.readLog(ctx, partition); err != nil {
 			return nil, err
 		}
 	}
 	for _, d := range found {
-		name, digest := r.name(&d)
+		name, digest := r.nameAndDigest(&d)
 		made, known := r.rows[name]
 		switch {
 		// r.rows is what the pipeline would have in its sink, had it written by the
@@ -59,7 +59,7 @@ func (j *rowJudge) replayed(ctx context.Context, found []rowDifference) (left []
 		case !d.Surplus && !known: // it was never written, nor had to be
 		case d.Surplus && known && made == digest:
 			if !j.check.p.dropsExpired() {
-				j.check.run.kept(j.check.p)
+				j.check.run.countKept(j.check.p)
 			}
 		// The log no longer has what made the row or took it away. To call it drift
 		// would let a repair delete a row that may be the last trace of its item.
@@ -73,8 +73,8 @@ func (j *rowJudge) replayed(ctx context.Context, found []rowDifference) (left []
 	return left, nil
 }
 
-// name names the row or reject of a difference, and tells what is there.
-func (r *rowReplay) name(d *rowDifference) (name string, digest uint64) {
+// nameAndDigest names the row or reject of a difference, and tells what is there.
+func (r *rowReplay) nameAndDigest(d *rowDifference) (name string, digest uint64) {
 	if d.row != nil {
 		if d.row.Values != nil {
 			digest = r.digests.rowDigest(d.row)
@@ -84,8 +84,8 @@ func (r *rowReplay) name(d *rowDifference) (name string, digest uint64) {
 	return d.Source + "\x01" + rejectName(d.reject), r.digests.rejectDigest(d.reject)
 }
 
-// read reads the log of one partition.
-func (r *rowReplay) read(ctx context.Context, partition feed.Partition) error {
+// readLog reads the log of one partition.
+func (r *rowReplay) readLog(ctx context.Context, partition feed.Partition) error {
 	h := r.j.check.run.history(r.j.check.p.Source, partition)
 	defer h.close()
 	if err := h.openLog(ctx); err != nil {
@@ -100,7 +100,7 @@ func (r *rowReplay) read(ctx context.Context, partition feed.Partition) error {
 	if first > from+1 {
 		from, r.partial = first-1, true
 	}
-	h.begin(from)
+	h.beginAfter(from)
 	h.complete = true
 	container := r.j.check.p.Source.Info().Name
 	err = h.follow(ctx, last, func(e *event) error {
@@ -110,7 +110,7 @@ func (r *rowReplay) read(ctx context.Context, partition feed.Partition) error {
 			return nil
 		}
 		if source := project.SourceOf(container, e.Key, e.ID); r.items[source] {
-			return r.apply(source, e)
+			return r.applyChange(source, e)
 		}
 		return nil
 	})
@@ -120,8 +120,8 @@ func (r *rowReplay) read(ctx context.Context, partition feed.Partition) error {
 	return nil
 }
 
-// apply does to rows what the pipeline does.
-func (r *rowReplay) apply(source string, e *event) error {
+// applyChange does to rows what the pipeline does.
+func (r *rowReplay) applyChange(source string, e *event) error {
 	if e.Op == feed.OpExpire && !r.j.check.p.dropsExpired() {
 		return nil
 	}

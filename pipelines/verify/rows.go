@@ -75,8 +75,8 @@ func newRowCheck(run *verification, p *Verified) (*rowCheck, error) {
 	return c, nil
 }
 
-// rows verifies a projection.
-func (run *verification) rows(ctx context.Context, p *Verified) error {
+// verifyRows verifies a projection.
+func (run *verification) verifyRows(ctx context.Context, p *Verified) error {
 	if p.Record.Shadow {
 		run.notJudged(p, "its rows are being built beside those that are read")
 		return nil
@@ -119,7 +119,7 @@ func (c *rowCheck) compareSlice(ctx context.Context) error {
 	// Were the sink read before the wait, rows that the pipeline had not written yet
 	// would be missing; without the second reading of the log, rows of changes
 	// behind the checkpoints would be too many.
-	if err := c.items(ctx); err != nil {
+	if err := c.addItems(ctx); err != nil {
 		return err
 	}
 	// high differs from partition to partition: each history was complete at a
@@ -146,22 +146,22 @@ func (c *rowCheck) compareSlice(ctx context.Context) error {
 	if err := c.subtractSink(ctx); err != nil {
 		return err
 	}
-	if err := c.followTo(ctx, func(h *history) (feed.LSN, error) { return h.end(ctx) }, c.noteInFlight); err != nil {
+	if err := c.followTo(ctx, func(h *history) (feed.LSN, error) { return h.logEnd(ctx) }, c.noteInFlight); err != nil {
 		return err
 	}
 	// Only from here on do items cost anything one by one: in a healthy
 	// projection the sums come to nothing, and no row was kept in memory.
 	suspects := c.suspects()
 	if len(suspects) == 0 {
-		c.run.equal(c.p, c.rows)
+		c.run.countEqual(c.p, c.rows)
 		return nil
 	}
-	return c.judge(ctx, suspects)
+	return c.judgeItems(ctx, suspects)
 }
 
-// items takes the rows of all items, each partition up to the LSN at which its
+// addItems takes the rows of all items, each partition up to the LSN at which its
 // history is complete.
-func (c *rowCheck) items(ctx context.Context) error {
+func (c *rowCheck) addItems(ctx context.Context) error {
 	c.sources = nil
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(c.run.cfg.PartitionsMax)
@@ -169,14 +169,14 @@ func (c *rowCheck) items(ctx context.Context) error {
 		h := c.run.history(c.p.Source, partition)
 		c.sources = append(c.sources, h)
 		g.Go(func() error {
-			if err := c.begin(ctx, h); err != nil {
+			if err := c.addPages(ctx, h); err != nil {
 				return err
 			}
 			return h.follow(ctx, h.high, func(e *event) error {
 				err := c.addChange(h, e)
 				// A change can add sums as a page does, so the bound is kept here too.
 				c.mu.Lock()
-				c.limit()
+				c.limitLocked()
 				c.mu.Unlock()
 				return err
 			})
@@ -185,8 +185,8 @@ func (c *rowCheck) items(ctx context.Context) error {
 	return g.Wait()
 }
 
-// begin takes the rows of what the pages of a source partition hold.
-func (c *rowCheck) begin(ctx context.Context, h *history) error {
+// addPages takes the rows of what the pages of a source partition hold.
+func (c *rowCheck) addPages(ctx context.Context, h *history) error {
 	from := registry.PositionOf(c.p.Record.From, h.partition.Number)
 	// Pages leave out items whose time to live has passed, while their rows are
 	// there until the log tells that they went. Only the log knows both.
@@ -202,7 +202,7 @@ func (c *rowCheck) begin(ctx context.Context, h *history) error {
 			page.unasked = !from.Before(feed.Position(items[i].ETag))
 			page.item(items[i].Key, items[i].ID, items[i].Body, 1)
 		}
-		c.run.read(c.p, len(items))
+		c.run.countRead(c.p, len(items))
 		c.addPage(page)
 		return nil
 	}, func(e *event) error { return c.addChange(h, e) })
@@ -235,11 +235,11 @@ func (c *rowCheck) addPage(page *rowSums) {
 			c.unasked[s.name] += s.digest
 		}
 	}
-	c.limit()
+	c.limitLocked()
 }
 
-// limit leaves half of the sums for later while there are too many.
-func (c *rowCheck) limit() {
+// limitLocked leaves half of the sums for later while there are too many.
+func (c *rowCheck) limitLocked() {
 	// To halve is cheap now and paid for later: the other half is a pass of its own
 	// over items and sink. At 48 bytes a sum, the default of 256 MiB holds five
 	// million items of one table before that.

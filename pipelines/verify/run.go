@@ -47,8 +47,8 @@ type Verified struct {
 	result           PipelineReport
 }
 
-// add takes a pipeline into the run.
-func (run *verification) add(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo) (err error) {
+// addPipeline takes a pipeline into the run.
+func (run *verification) addPipeline(ctx context.Context, rec *registry.Record, containers []store.ContainerInfo) (err error) {
 	p := &Verified{Record: *rec, result: PipelineReport{
 		Database: rec.Database, Name: rec.Name, Kind: rec.Spec.Kind(), Generation: rec.Generation, Verdict: VerdictEqual,
 	}}
@@ -72,7 +72,7 @@ func (run *verification) add(ctx context.Context, rec *registry.Record, containe
 			p.Source, p.target = p.Aggregate.Source(), p.Aggregate.Target()
 		}
 	case spec.ProjectKind:
-		if p.Projection, err = compile.Projection(run.client, rec, &p.bound, compile.Limits{}); err == nil {
+		if p.Projection, err = compile.Projection(run.client, rec, &p.bound, compile.Reading(run.registry)); err == nil {
 			p.Source = p.Projection.Source()
 		}
 	}
@@ -91,21 +91,21 @@ func (run *verification) close() error {
 	return errors.Join(errs...)
 }
 
-// all verifies all pipelines: cascades first, every partition of a target once for
+// verifyAll verifies all pipelines: cascades first, every partition of a target once for
 // all cascades into it; then aggregates, then projections, one after the other, for
 // each may read what those before it have repaired.
-func (run *verification) all(ctx context.Context) error {
-	if err := run.count(ctx); err != nil {
+func (run *verification) verifyAll(ctx context.Context) error {
+	if err := run.countItems(ctx); err != nil {
 		return err
 	}
-	if err := run.scan(ctx); err != nil {
+	if err := run.scanTargets(ctx); err != nil {
 		return err
 	}
 	for _, p := range run.pipelines {
 		if p.Aggregate == nil {
 			continue
 		}
-		if err := run.judged(ctx, p, run.aggregate(ctx, p)); err != nil {
+		if err := run.errorAsVerdict(ctx, p, run.verifyAggregate(ctx, p)); err != nil {
 			return err
 		}
 	}
@@ -113,15 +113,16 @@ func (run *verification) all(ctx context.Context) error {
 		if p.Projection == nil {
 			continue
 		}
-		if err := run.judged(ctx, p, run.rows(ctx, p)); err != nil {
+		if err := run.errorAsVerdict(ctx, p, run.verifyRows(ctx, p)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// judged takes an error for a verdict where it says that there can be none.
-func (run *verification) judged(ctx context.Context, p *Verified, err error) error {
+// errorAsVerdict makes an error the reason why a pipeline is not judged, where that is all it
+// says; it returns any other error.
+func (run *verification) errorAsVerdict(ctx context.Context, p *Verified, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -137,8 +138,8 @@ func (run *verification) judged(ctx context.Context, p *Verified, err error) err
 	return fmt.Errorf("pipeline %s: %w", p.Record.Metadata(), err)
 }
 
-// count tells how many items there are to be read, if anybody wants to know.
-func (run *verification) count(ctx context.Context) error {
+// countItems tells how many items there are to be read, if anybody wants to know.
+func (run *verification) countItems(ctx context.Context) error {
 	if run.cfg.Progress == nil {
 		return nil
 	}
@@ -161,14 +162,14 @@ func (run *verification) count(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("count the items of %s: %w", partition, err)
 			}
-			run.update(func(p *Progress) { p.Total += int64(total) })
+			run.updateProgress(func(p *Progress) { p.Total += int64(total) })
 		}
 	}
 	return nil
 }
 
-// scan scans every partition of every target of cascades.
-func (run *verification) scan(ctx context.Context) error {
+// scanTargets scans every partition of every target of cascades.
+func (run *verification) scanTargets(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(run.cfg.PartitionsMax)
 	groups := map[feed.ResourceID][]*Verified{}
@@ -195,14 +196,14 @@ func (run *verification) scan(ctx context.Context) error {
 			// One scan for all cascades into a container: a page is read once, however
 			// many pipelines write into its items.
 			s := &scan{run: run, pipelines: groups[id], target: groups[id][0].target, partition: partition}
-			g.Go(func() error { return s.all(ctx) })
+			g.Go(func() error { return s.scanAll(ctx) })
 		}
 	}
 	return g.Wait()
 }
 
-// update changes the progress and shows it, at most ten times a second.
-func (run *verification) update(change func(*Progress)) {
+// updateProgress changes the progress and shows it, at most ten times a second.
+func (run *verification) updateProgress(change func(*Progress)) {
 	run.mu.Lock()
 	defer run.mu.Unlock()
 	change(&run.progress)
@@ -213,35 +214,35 @@ func (run *verification) update(change func(*Progress)) {
 	}
 }
 
-// read notes items that were read.
-func (run *verification) read(p *Verified, items int) {
-	run.update(func(progress *Progress) {
+// countRead notes items that were read.
+func (run *verification) countRead(p *Verified, items int) {
+	run.updateProgress(func(progress *Progress) {
 		progress.Items += int64(items)
 		p.result.Items += int64(items)
 	})
 }
 
-// equal notes copies that equal their source.
-func (run *verification) equal(p *Verified, copies int) {
-	run.update(func(progress *Progress) {
+// countEqual notes copies that equal their source.
+func (run *verification) countEqual(p *Verified, copies int) {
+	run.updateProgress(func(progress *Progress) {
 		progress.Copies += int64(copies)
 		p.result.Copies += int64(copies)
 	})
 }
 
-// equalGroups notes accumulators that equal their members.
-func (run *verification) equalGroups(p *Verified, groups int) {
-	run.update(func(*Progress) { p.result.Groups += int64(groups) })
+// countEqualGroups notes accumulators that equal their members.
+func (run *verification) countEqualGroups(p *Verified, groups int) {
+	run.updateProgress(func(*Progress) { p.result.Groups += int64(groups) })
 }
 
-// kept notes a row that is there, as it must be, though its item has expired.
-func (run *verification) kept(p *Verified) {
-	run.update(func(*Progress) { p.result.Kept++ })
+// countKept notes a row that is there, as it must be, though its item has expired.
+func (run *verification) countKept(p *Verified) {
+	run.updateProgress(func(*Progress) { p.result.Kept++ })
 }
 
-// found counts a difference and lists it, unless there are enough of its kind.
-func (run *verification) found(p *Verified, d Difference) {
-	run.update(func(progress *Progress) {
+// addDifference counts a difference and lists it, unless there are enough of its kind.
+func (run *verification) addDifference(p *Verified, d Difference) {
+	run.updateProgress(func(progress *Progress) {
 		progress.Findings++
 		p.result.add(d, run.cfg.ListMax)
 	})

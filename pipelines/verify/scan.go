@@ -37,8 +37,8 @@ type Origin struct {
 	Passed feed.Position
 }
 
-// all reads the partition page by page.
-func (s *scan) all(ctx context.Context) error {
+// scanAll reads the partition page by page.
+func (s *scan) scanAll(ctx context.Context) error {
 	var cursor []byte
 	for {
 		page, err := s.target.Scan(ctx, s.partition, store.Scan{After: cursor, ItemsMax: s.run.cfg.PageItems})
@@ -46,11 +46,11 @@ func (s *scan) all(ctx context.Context) error {
 			return fmt.Errorf("scan %s of container %s: %w", s.partition, s.target.Info().Name, err)
 		}
 		for _, p := range s.pipelines {
-			if err := s.compare(ctx, p, page.Items); err != nil {
+			if err := s.compareCopies(ctx, p, page.Items); err != nil {
 				return err
 			}
 		}
-		s.run.update(func(p *Progress) { p.Items += int64(len(page.Items)) })
+		s.run.updateProgress(func(p *Progress) { p.Items += int64(len(page.Items)) })
 		if len(s.suspects) >= s.run.cfg.SuspectsMax || page.Cursor == nil {
 			if err := s.judgeSuspects(ctx); err != nil {
 				return err
@@ -65,9 +65,10 @@ func (s *scan) all(ctx context.Context) error {
 	}
 }
 
-// compare compares the copies of p in items and keeps those in mind that differ.
-func (s *scan) compare(ctx context.Context, p *Verified, items []store.Item) error {
-	views, err := s.view(ctx, p, items)
+// compareCopies compares the copies of p in items. Items with copies that differ become
+// suspects; the others are counted.
+func (s *scan) compareCopies(ctx context.Context, p *Verified, items []store.Item) error {
+	views, err := s.viewItems(ctx, p, items)
 	if err != nil {
 		return err
 	}
@@ -75,7 +76,7 @@ func (s *scan) compare(ctx context.Context, p *Verified, items []store.Item) err
 		v := &views[i]
 		if v.drifts() {
 			s.suspects = append(s.suspects, v.suspect())
-			s.run.update(func(p *Progress) { p.Waiting++ })
+			s.run.updateProgress(func(p *Progress) { p.Waiting++ })
 			continue
 		}
 		s.run.countJudged(v, "")
@@ -96,8 +97,8 @@ type view struct {
 	told     bool // of drift, by a repair
 }
 
-// view compares items with their sources as they are now.
-func (s *scan) view(ctx context.Context, p *Verified, items []store.Item) ([]view, error) {
+// viewItems compares items with their sources as they are now.
+func (s *scan) viewItems(ctx context.Context, p *Verified, items []store.Item) ([]view, error) {
 	views := make([]view, 0, len(items))
 	at := map[store.ItemRef]int{}
 	var wanted []store.ItemRef
@@ -114,6 +115,7 @@ func (s *scan) view(ctx context.Context, p *Verified, items []store.Item) ([]vie
 		}
 		views = append(views, v)
 	}
+	// Each source once, however many items of the page name it.
 	sources, err := p.Cascade.Origins(ctx, wanted)
 	if err != nil {
 		return nil, fmt.Errorf("pipeline %s: read the sources of items in %s: %w", p.Record.Metadata(), s.partition, err)
@@ -154,8 +156,8 @@ func (s *Suspect) same(other *Suspect) bool {
 	})
 }
 
-// countJudged counts and lists the copies of an item on which judgement is passed.
-// What is wrong is drift, or behind for the reason given.
+// countJudged counts and lists the copies of an item that is judged. A copy that is wrong is
+// drift, or, if a reason is given, behind.
 func (run *verification) countJudged(v *view, behind string) {
 	run.mu.Lock()
 	defer run.mu.Unlock()

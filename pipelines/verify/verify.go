@@ -146,12 +146,12 @@ func (v *Verifier) runOn(ctx context.Context, r *repair, containers []store.Cont
 	run := &verification{Verifier: v, repair: r}
 	defer func() { err = errors.Join(err, run.close()) }()
 	for i := range records {
-		err := run.add(ctx, &records[i], containers)
-		if err = run.judged(ctx, run.pipelines[len(run.pipelines)-1], err); err != nil {
+		err := run.addPipeline(ctx, &records[i], containers)
+		if err = run.errorAsVerdict(ctx, run.pipelines[len(run.pipelines)-1], err); err != nil {
 			return nil, err
 		}
 	}
-	if err := run.all(ctx); err != nil {
+	if err := run.verifyAll(ctx); err != nil {
 		return nil, err
 	}
 	return run.report(time.Since(started)), nil

@@ -130,7 +130,7 @@ func (run *verification) expire(p *Verified) {
 	p.expired = true
 }
 
-// wait waits, which is no work.
+// wait waits for d. The pacer does not count the wait as work, so no rest is due for it.
 func (run *verification) wait(ctx context.Context, d time.Duration) error {
 	defer run.pacer.Resume()
 	return pace.Pause(ctx, d)

@@ -10,7 +10,6 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -65,10 +64,14 @@ func (f *Folder) behindError(t *target, position, before feed.Position) error {
 func (f *Folder) send(ctx context.Context, members []member, upTo feed.Position) (err error) {
 	defer f.delta.Reset()
 	groups := f.delta.Groups()
-	ctx, span := tracer().Start(ctx, "millrace.fold", trace.WithAttributes(
-		attribute.String("millrace.pipeline", f.a.cfg.Pipeline), attribute.Int("millrace.changes", len(members)),
-		attribute.Int("millrace.groups", len(groups)), attribute.String("millrace.position", upTo.String())))
+	ctx, span := tracer().Start(ctx, "millrace.fold")
 	defer span.End()
+	if span.IsRecording() {
+		info := f.a.cfg.Target.Info()
+		span.SetAttributes(info.Attributes()...)
+		span.SetAttributes(attribute.String("millrace.pipeline", f.a.cfg.Pipeline), store.AttrPartition.String(f.partition.String()),
+			attribute.Int("millrace.changes", len(members)), attribute.Int("millrace.groups", len(groups)), attribute.String("millrace.position", upTo.String()))
+	}
 	// A Delta is not safe for concurrent use, so the shares of all targets are cut out
 	// before the first request is sent.
 	todo := map[*target]shares{}

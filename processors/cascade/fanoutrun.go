@@ -420,7 +420,11 @@ func (f *FanOut) recordFinished(ctx context.Context, fo *fanOut, v *version) {
 // startSpan begins the fan-out's span, in the trace of the write that began it.
 func (f *FanOut) startSpan(ctx context.Context, fo *fanOut) (context.Context, trace.Span) {
 	ctx = store.WithTraceContext(ctx, fo.job.Trace, "")
-	return tracer().Start(ctx, "millrace.fan-out", //nolint:spancheck // the caller ends it
-		trace.WithSpanKind(trace.SpanKindInternal),
-		trace.WithAttributes(attribute.String("millrace.pipeline", f.c.cfg.Pipeline)))
+	ctx, span := tracer().Start(ctx, "millrace.fan-out")
+	if span.IsRecording() {
+		info := f.c.cfg.Target.Info()
+		span.SetAttributes(info.Attributes()...)
+		span.SetAttributes(attribute.String("millrace.pipeline", f.c.cfg.Pipeline), store.AttrPartition.String(f.term.Partition.String()))
+	}
+	return ctx, span
 }

@@ -51,6 +51,8 @@ type Config struct {
 	Backfill processors.BackfillRequest
 	// Sink keeps the rows. Check does without.
 	Sink Sink
+	// SinkKind is what spans call the sink, such as parquet.
+	SinkKind string
 
 	Limits
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/processors"
@@ -184,6 +185,10 @@ func (r *RowWriter) flush(ctx context.Context) error {
 	}
 	ctx, span := tracer().Start(ctx, "millrace.project.flush")
 	defer span.End()
+	if span.IsRecording() {
+		r.describeSpan(span)
+		span.SetAttributes(attribute.Int("millrace.rows", rows))
+	}
 	start := time.Now()
 	at, err := r.writer.Flush(ctx)
 	if err != nil {

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
@@ -231,6 +235,11 @@ func (r *RowWriter) endIfFatal(ctx context.Context, err error) error {
 func (r *RowWriter) sendBatch(ctx context.Context, b *Batch) (Written, error) {
 	ctx, span := tracer().Start(ctx, "millrace.project.write")
 	defer span.End()
+	if span.IsRecording() {
+		r.describeSpan(span)
+		span.SetAttributes(attribute.StringSlice("millrace.tables", r.tablesOf(b)), attribute.Int("millrace.rows", b.Len()),
+			attribute.String("millrace.position", b.UpTo.String()))
+	}
 	start := time.Now()
 	w, err := r.writer.Write(ctx, b)
 	meters.writeDuration.Record(ctx, time.Since(start).Seconds(), r.p.measured(""))
@@ -244,6 +253,28 @@ func (r *RowWriter) sendBatch(ctx context.Context, b *Batch) (Written, error) {
 		return w, fatalError{fmt.Errorf("%s: %w", r.term.Partition, err)}
 	}
 	return w, fmt.Errorf("write %d rows: %w", b.Len(), err)
+}
+
+// describeSpan gives a span what it is a part of.
+func (r *RowWriter) describeSpan(span trace.Span) {
+	span.SetAttributes(attribute.String("millrace.pipeline", r.p.cfg.Pipeline), attribute.String("millrace.sink", r.p.cfg.SinkKind),
+		attribute.String("millrace.container", r.p.container), store.AttrPartition.String(r.term.Partition.String()))
+}
+
+// tablesOf are the tables that a batch is about.
+func (r *RowWriter) tablesOf(b *Batch) []string {
+	named := map[string]bool{}
+	for _, rows := range [][]Row{b.Put, b.Drop} {
+		for i := range rows {
+			named[r.p.cfg.Tables[rows[i].Table].Name] = true
+		}
+	}
+	for _, rejects := range [][]Reject{b.Reject, b.Accept} {
+		for i := range rejects {
+			named[r.p.cfg.Tables[rejects[i].Table].Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(named))
 }
 
 // noteWritten notes what the sink took.

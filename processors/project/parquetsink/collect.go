@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,15 +16,15 @@ const (
 	// orphansInterval is the time between two looks for files that no manifest
 	// names.
 	orphansInterval = time.Hour
-	// deletesMax bounds how many files one commit removes.
+	// deletesMax bounds how many files are removed at once.
 	deletesMax = 500
 )
 
-// tidy removes files that were superseded longer ago than Grace, old manifests, and files
-// that crashed commits have left. What fails is tried again by the next commit. The
+// tidy removes files that were superseded longer ago than Grace, old manifests, commits of
+// Delta logs that checkpoints hold, and files that crashed commits have left. What fails is tried again by the next commit. The
 // caller has the turn.
 func (s *Sink) tidy(ctx context.Context, m *manifest) {
-	errs := []error{s.removeSuperseded(ctx, m), s.prune(ctx, m)}
+	errs := []error{s.removeSuperseded(ctx, m), s.prune(ctx, m), s.checkpointLogs(ctx)}
 	if now := time.Now(); s.collected.IsZero() || now.Sub(s.collected) >= orphansInterval {
 		err := s.removeOrphans(ctx)
 		if err == nil {
@@ -35,33 +37,65 @@ func (s *Sink) tidy(ctx context.Context, m *manifest) {
 	}
 }
 
-// removeSuperseded removes files that have not been live for Grace.
+// removeSuperseded removes files that have not been live for Grace. It does so ten times
+// in that time and not in each commit, because it looks at the logs of all tables.
 func (s *Sink) removeSuperseded(ctx context.Context, m *manifest) error {
+	if time.Since(s.swept) < s.cfg.Grace/10 {
+		return nil
+	}
 	var due []string
 	for _, r := range m.Removed {
-		if time.Since(r.At) >= s.cfg.Grace && !s.commits.deleted[r.Path] && len(due) < deletesMax {
+		if time.Since(r.At) >= s.cfg.Grace && !s.commits.deleted[r.Path] {
 			due = append(due, r.Path)
 		}
 	}
 	if len(due) > 0 {
-		// The lists must not name what is deleted now. They may: another process may have
-		// committed, and died or stood still before it wrote them. So write them anew,
-		// whatever was published.
+		// No log and no list may name what is deleted now. They may: another process may
+		// have committed, and died or stood still before it wrote them. So look at all of
+		// them anew, whatever was published. Of a log that was behind readers could learn of
+		// a file until now, so that one stays for Grace from now on.
 		clear(s.lists)
-		if err := s.writeLists(ctx, m); err != nil {
+		if err := s.show(ctx, m, true); err != nil {
 			return err
 		}
-		if err := s.store.Delete(ctx, due...); err != nil {
-			return unreachable("remove superseded files", err)
-		}
-		for _, name := range due {
-			s.commits.deleted[name] = true
+		due = slices.DeleteFunc(due, func(name string) bool {
+			return s.mayBeNamed(name)
+		})
+		// All that is due goes now: if only so many went each time, commits that supersede
+		// more would let the manifest grow without end.
+		for some := range slices.Chunk(due, deletesMax) {
+			if err := s.store.Delete(ctx, some...); err != nil {
+				return unreachable("remove superseded files", err)
+			}
+			for _, name := range some {
+				s.commits.deleted[name] = true
+			}
 		}
 	}
+	s.swept = time.Now()
 	if v, ok := s.store.(viewer); ok && len(due) > 0 {
 		return v.Tidy(ctx, s.cfg.Grace)
 	}
 	return nil
+}
+
+// mayBeNamed says whether readers of a Delta log may need a file that is not live: it has
+// gone from the log within the grace, or the log is not as it was made.
+func (s *Sink) mayBeNamed(name string) bool {
+	as := tableOfFile(name)
+	d := s.deltas[as]
+	return s.refused[as] != nil || d != nil && (d.files[name] != nil || time.Since(d.removed[name]) < s.cfg.Grace)
+}
+
+// checkpointLogs gives a checkpoint to each Delta log that has grown, and shortens it.
+func (s *Sink) checkpointLogs(ctx context.Context) error {
+	var errs []error
+	for _, as := range slices.Sorted(maps.Keys(s.deltas)) {
+		if d := s.deltas[as]; s.refused[as] == nil && d.version-d.checkpointed >= s.checkpointEvery {
+			errs = append(errs, d.checkpoint(ctx, s.checkpointEvery, s.cfg.Grace))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // prune removes manifests but the last manifestsKept, many at a time: a list of the
@@ -141,7 +175,7 @@ func (s *Sink) orphans(ctx context.Context, m *manifest) (orphans []string, err 
 			return nil, unreachable("list the files", err)
 		}
 		from, ok := beganFrom(o.Name)
-		if ok && !named[o.Name] && from <= m.Number && time.Since(o.Modified) >= s.cfg.Grace {
+		if ok && !named[o.Name] && !s.mayBeNamed(o.Name) && from <= m.Number && time.Since(o.Modified) >= s.cfg.Grace {
 			orphans = append(orphans, o.Name)
 		}
 	}

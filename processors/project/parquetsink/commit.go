@@ -3,6 +3,7 @@ package parquetsink
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -37,6 +38,9 @@ func (s *Sink) commit(ctx context.Context) error {
 	s.mu.Unlock()
 	if err != nil {
 		span.RecordError(err)
+		if errors.Is(err, errDelta) { // of some tables; the files of the others go on to be removed
+			s.tidy(ctx, s.commits.last)
+		}
 		return unreachable("commit", err)
 	}
 	meters.commitDuration.Record(ctx, time.Since(start).Seconds())

@@ -230,6 +230,15 @@ func (s *story) shown(t *testing.T, storage objects, when string) {
 		return
 	}
 	for as := range shown.Tables {
+		log := replay(t, storage, as, shown.Versions[as])
+		if want := slices.Sorted(slices.Values(shown.Tables[as])); !slices.Equal(log.names(), want) {
+			t.Fatalf("%s: version %d of the log of %s has %q, want %q", when, shown.Versions[as], as, log.names(), want)
+		}
+		for _, name := range replay(t, storage, as, -1).names() {
+			if _, err := storage.Get(t.Context(), name); err != nil {
+				t.Fatalf("%s: the log of %s: %v", when, as, err)
+			}
+		}
 		paths, err := parquetsink.ReadList(t.Context(), storage, as)
 		must(t, err)
 		for _, name := range paths {
@@ -272,6 +281,7 @@ func (s *story) begin(t *testing.T, storage objects, epoch uint64, durable map[f
 	t.Helper()
 	sink, err := parquetsink.New(storage, crashConfig())
 	must(t, err)
+	parquetsink.CheckpointEvery(sink, 4)
 	t.Cleanup(func() { _ = sink.Close() })
 	l := &life{t: t, s: s, sink: sink, epoch: epoch, writers: map[feed.Producer]project.Writer{}, durable: durable}
 	if epoch > 1 {
@@ -322,7 +332,7 @@ func (s *story) end(t *testing.T, storage objects, when string, durable map[feed
 	must(t, err)
 	for o, err := range storage.List(t.Context(), "", "") {
 		must(t, err)
-		if strings.HasSuffix(o.Name, ".parquet") && !slices.Contains(live, o.Name) && !slices.Contains(gone, o.Name) {
+		if strings.HasSuffix(o.Name, ".parquet") && !strings.Contains(o.Name, "/_delta_log/") && !slices.Contains(live, o.Name) && !slices.Contains(gone, o.Name) {
 			t.Errorf("%s: %s is garbage", when, o.Name)
 		}
 		if strings.HasPrefix(o.Name, "_manifest/") && o.Name <= fmt.Sprintf("_manifest/%020d.json", max(int(number)-33, 0)) {

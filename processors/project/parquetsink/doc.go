@@ -7,6 +7,9 @@
 //
 // # Reading
 //
+// The folder of each table is a Delta Lake table, which every tool with support for
+// Delta opens by its path; see docs/analytics.md. Without that support:
+//
 // The files of all tables at one commit, as a list of paths below the root, are in
 // _current.json; those of one table in TABLE/_files.json. A local directory also has
 // the folder current, which shows the files under TABLE/COMMIT. In DuckDB:
@@ -49,7 +52,7 @@
 //     are merged on the way,
 //  4. makes the next manifest, _manifest/NUMBER.json, which names all live files and
 //     the position and epoch of each source partition,
-//  5. shows it to readers: the lists, and the folder current.
+//  5. shows it to readers: the Delta logs, the lists, and the folder current.
 //
 // Step 4 is the commit. A manifest is made exclusively (by a hard link, or
 // If-None-Match: *), so of two processes that commit at once one wins. The other reads

@@ -16,6 +16,7 @@ type Shown struct {
 	Generation uint32
 	Positions  map[string]string
 	Tables     map[string][]string
+	Versions   map[string]int64
 }
 
 // ReadShown reads the list of all tables; nil if there is none.
@@ -86,3 +87,6 @@ func Newest(ctx context.Context, store ObjectStore) (live, gone []string, number
 	slices.Sort(live)
 	return live, gone, c.last.Number, nil
 }
+
+// CheckpointEvery sets how many commits a Delta log of a sink has between two checkpoints.
+func CheckpointEvery(s *Sink, commits int64) { s.checkpointEvery = commits }

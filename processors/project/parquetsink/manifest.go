@@ -53,10 +53,12 @@ type manifest struct {
 	Removed []removed `json:"removed,omitempty"`
 }
 
-// removed is a file that was live until At.
+// removed is a file that was live until At. By is the number of the manifest that removed
+// it, zero for a file that readers never saw.
 type removed struct {
 	Path string    `json:"path"`
 	At   time.Time `json:"at"`
+	By   uint64    `json:"by,omitempty"`
 }
 
 // tableSet is the tables of one generation, or of several that went on in them.
@@ -247,8 +249,12 @@ func (ts *tableSet) files(yield func(*file) bool) {
 	}
 }
 
-// removeFile adds a file that is not live any more to those that are deleted after the
-// grace.
-func (m *manifest) removeFile(f *file) {
-	m.Removed = append(m.Removed, removed{Path: f.Path, At: time.Now().UTC().Truncate(time.Millisecond)})
+// removeFile adds a file of ts that is not live any more to those that are deleted after
+// the grace. The manifest is a copy of its base still.
+func (m *manifest) removeFile(ts *tableSet, f *file) {
+	r := removed{Path: f.Path, At: time.Now().UTC().Truncate(time.Millisecond)}
+	if ts.Current {
+		r.By = m.Number + 1
+	}
+	m.Removed = append(m.Removed, r)
 }

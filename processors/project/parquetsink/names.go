@@ -25,7 +25,7 @@ type names map[string]bool
 func (n names) choose(name string) string {
 	base := plain(name)
 	mapped := base
-	for i := 2; n[strings.ToLower(mapped)]; i++ {
+	for i := 2; n[foldCase(mapped)]; i++ {
 		mapped = base + "_" + strconv.Itoa(i)
 	}
 	n.reserve(mapped)
@@ -33,7 +33,11 @@ func (n names) choose(name string) string {
 }
 
 // reserve keeps a name from being chosen.
-func (n names) reserve(name string) { n[strings.ToLower(name)] = true }
+func (n names) reserve(name string) { n[foldCase(name)] = true }
+
+// foldCase returns what is the same for names that differ in case alone. Lower case by itself
+// is not: Spark compares capitals too, and ſ and s have one.
+func foldCase(name string) string { return strings.ToLower(strings.ToUpper(name)) }
 
 // plain returns name with everything that is no letter, digit or underscore made
 // an underscore. A first underscore hides columns and folders from some engines.

@@ -3,9 +3,11 @@ package parquetsink
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"path"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,32 +29,146 @@ type currentList struct {
 	Generation uint32              `json:"generation"`
 	Positions  map[string]string   `json:"positions"`
 	Tables     map[string][]string `json:"tables"`
+	// Versions are those of the tables' Delta logs that show this commit. A table whose log
+	// another program has spoilt has none.
+	Versions map[string]int64 `json:"versions"`
 }
 
-// publish shows readers the current tables of a manifest: the lists, one by one,
-// then the list of all. What readers see may be older for a moment, and after a
-// crash until the next commit or Open; it is never torn, because files stay for
-// Grace. The caller has the turn.
+// publish shows readers the current tables of a manifest: the Delta logs, one by one,
+// and then _current.json, which says which versions of them are of one commit. What
+// readers see may be older for a moment, and after a crash until the next commit or
+// Open; it is never torn, because files stay for Grace. The error matches errDelta if all
+// has been shown but the Delta logs of some tables. The caller has the turn.
 func (s *Sink) publish(ctx context.Context, m *manifest) error {
-	for s.publishedAs != m.Changed {
-		if m.Changed < s.publishedAs { // another directory has taken the place of this one
-			clear(s.lists)
-		}
-		if err := s.writeLists(ctx, m); err != nil {
+	if s.publishedAs != m.Changed || len(s.refused) > 0 {
+		if err := s.show(ctx, m, false); err != nil {
 			return err
 		}
-		s.publishedAs = m.Changed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unpublished = len(s.refused) > 0
+	return s.refusal()
+}
+
+// refusal returns why the logs of some tables were not written, nil if all were.
+func (s *Sink) refusal() error {
+	var errs []error
+	for _, as := range slices.Sorted(maps.Keys(s.refused)) {
+		errs = append(errs, s.refused[as])
+	}
+	return errors.Join(errs...)
+}
+
+// show does the work of publish. With anew it looks at every log, also where this process
+// has brought it up to date. Tables whose logs are not as they were made are in
+// refused after it, and do not keep it from showing the others.
+func (s *Sink) show(ctx context.Context, m *manifest, anew bool) error {
+	restored := uint64(0)
+	for {
+		if m.Changed < s.publishedAs { // another directory has taken the place of this one
+			clear(s.lists)
+			clear(s.deltas)
+		}
+		ahead, err := s.deriveLogs(ctx, m, anew, restored)
+		if err != nil {
+			return err
+		}
+		if ahead == 0 {
+			if err := s.writeLists(ctx, m); err != nil {
+				return err
+			}
+			s.publishedAs = m.Changed
+		}
 		// Another process may have committed and published meanwhile; then we have just
-		// overwritten its newer lists with ours, and must write the newer ones again.
+		// overwritten its newer _current.json with ours, and must write the newer one again.
 		if err := s.commits.refresh(ctx); err != nil {
 			return err
 		}
 		m = s.commits.last
+		switch {
+		case ahead == 0 && m.Changed == s.publishedAs:
+			return nil
+		case ahead > m.Changed:
+			// The log shows a manifest that was there before the newest one was read, and is
+			// not there now: the manifests have been restored older. The log follows them.
+			restored = max(restored, ahead)
+		default:
+		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unpublished = false
-	return nil
+}
+
+// deriveLogs makes the Delta logs show manifest m, those that do so for all that is known
+// left out unless anew is set. If it comes upon one that shows a later manifest, it
+// returns the number of that.
+func (s *Sink) deriveLogs(ctx context.Context, m *manifest, anew bool, restored uint64) (ahead uint64, err error) {
+	tables, err := s.deltaTables(m)
+	if err != nil {
+		return 0, err
+	}
+	maps.DeleteFunc(s.refused, func(as string, _ error) bool {
+		return !slices.ContainsFunc(tables, func(t deltaTable) bool { return t.as == as })
+	})
+	for i := range tables {
+		t := &tables[i]
+		ahead, err := s.deriveLog(ctx, m, t, anew, restored)
+		switch {
+		case errors.Is(err, errDelta):
+			s.refused[t.as] = err
+		case err != nil || ahead > 0:
+			return ahead, err
+		default:
+			delete(s.refused, t.as)
+		}
+	}
+	return 0, nil
+}
+
+// deriveLog does the work of deriveLogs for one table.
+func (s *Sink) deriveLog(ctx context.Context, m *manifest, t *deltaTable, anew bool, restored uint64) (ahead uint64, err error) {
+	d := s.deltas[t.as]
+	if d == nil {
+		d = newDeltaLog(s.store, t.as)
+		s.deltas[t.as] = d
+	}
+	if d.known && !anew && s.refused[t.as] == nil {
+		if actions, err := d.changes(m, t); err != nil || len(actions) == 0 {
+			return 0, err
+		}
+	}
+	ahead, err = d.derive(ctx, m, t, restored)
+	d.forget(s.cfg.Grace)
+	return ahead, err
+}
+
+// deltaTables returns the tables that have a Delta log: the current ones, and, without
+// rows, those that a swap has removed. Which those are is known from their files, which
+// are kept for Grace. A log stays: a table of the same name that comes later goes on in it.
+func (s *Sink) deltaTables(m *manifest) (tables []deltaTable, err error) {
+	there := map[string]bool{}
+	if ts := m.current(); ts != nil {
+		for _, t := range ts.Tables {
+			l, err := s.layoutsOf(t)
+			if err != nil {
+				return nil, err
+			}
+			tables = append(tables, deltaTable{as: t.As, l: l.rows, files: t.Files}, deltaTable{as: t.RejectsAs, l: l.rejects, files: t.Rejects})
+			there[t.As], there[t.RejectsAs] = true, true
+		}
+	}
+	for _, r := range m.Removed {
+		if as := tableOfFile(r.Path); !there[as] {
+			there[as] = true
+			tables = append(tables, deltaTable{as: as})
+		}
+	}
+	return tables, nil
+}
+
+// tableOfFile returns the folder of the table that a file is of.
+func tableOfFile(name string) string {
+	as, _, _ := strings.Cut(name, "/data/")
+	return as
 }
 
 // writeLists writes the lists of a manifest, those that have not changed since the last
@@ -74,7 +190,15 @@ func (s *Sink) writeLists(ctx context.Context, m *manifest) error {
 			return unreachable("link the current files", err)
 		}
 	}
-	all := currentList{Format: formatVersion, Pipeline: m.Pipeline, Commit: m.Number, Time: m.Time, Positions: map[string]string{}, Tables: lists}
+	all := currentList{
+		Format: formatVersion, Pipeline: m.Pipeline, Commit: m.Number, Time: m.Time, Positions: map[string]string{},
+		Tables: lists, Versions: map[string]int64{},
+	}
+	for as := range lists {
+		if s.refused[as] == nil {
+			all.Versions[as] = s.deltas[as].version
+		}
+	}
 	if ts := m.current(); ts != nil {
 		all.Generation, all.Positions = ts.newestGeneration(), ts.positions()
 	}

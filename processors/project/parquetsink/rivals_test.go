@@ -89,6 +89,9 @@ func TestRivals_CommitAtTheSameTime(t *testing.T) {
 			t.Errorf("%s is missing: the last update of its row is lost", want)
 		}
 	}
+	if read := deltaIDs(t, storage); !slices.Equal(read, got) {
+		t.Errorf("the Delta log has %d rows, the tables %d", len(read), len(got))
+	}
 	claims := 0
 	for r, err := range open(t, storage, cfg).Rejects(t.Context(), sinktest.Schema(1), sinktest.Orders) {
 		must(t, err)
@@ -149,6 +152,35 @@ func TestRivals_OneThatStoodStill(t *testing.T) {
 	got := ids(t, open(t, storage, quick()))
 	if len(got) != 41 || !slices.Contains(got, "late=0.02") {
 		t.Errorf("%d rows %v, want 40 and late=0.02", len(got), got)
+	}
+}
+
+// TestRivals_OneThatStoodStillBeforeItsLog lets a process stand still between its manifest
+// and the commit in the Delta log that shows it, while another goes on.
+func TestRivals_OneThatStoodStillBeforeItsLog(t *testing.T) {
+	storage := newMemory()
+	paused := &pausing{objects: storage}
+	late := openWriter(t, open(t, paused, quick()), 0, 1)
+	other := openWriter(t, open(t, storage, quick()), 1, 1)
+	writeRows(t, late, 1, orderRow("customer/[\"a\"]/o", "late", 1))
+	flush(t, late)
+	writeRows(t, late, 2, orderRow("customer/[\"a\"]/o", "late", 2))
+	paused.nth, paused.before = 2, func() { // the first is the manifest
+		writeRows(t, other, 1, orderRow("customer/[\"b\"]/o", "other", 1))
+		flush(t, other)
+		if got, want := deltaIDs(t, storage), []string{"late=0.02", "other=0.01"}; !slices.Equal(got, want) {
+			t.Errorf("while it stands still: %q, want %q", got, want)
+		}
+	}
+	flush(t, late)
+	if paused.nth > 0 {
+		t.Fatal("the process did not stand still")
+	}
+	if got, want := deltaIDs(t, storage), []string{"late=0.02", "other=0.01"}; !slices.Equal(got, want) {
+		t.Errorf("rows %q, want %q", got, want)
+	}
+	if shows := replay(t, storage, "orders", -1).shows; !slices.IsSorted(shows) {
+		t.Errorf("the commits show the manifests %v", shows)
 	}
 }
 

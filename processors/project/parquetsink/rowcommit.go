@@ -174,7 +174,7 @@ func (r *rewrite) applyTo(next *manifest) {
 	}{{&t.Files, r.added}, {&t.Rejects, r.addedRejects}} {
 		*side.files = slices.DeleteFunc(*side.files, func(f file) bool {
 			if r.removed[f.Path] {
-				next.removeFile(&f)
+				next.removeFile(ts, &f)
 			}
 			return r.removed[f.Path]
 		})

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
 	"sync"
@@ -34,6 +35,8 @@ type Sink struct {
 	// background runs f until it is done or the sink is closed.
 	background func(f func(ctx context.Context)) bool
 	stop       func()
+	// checkpointEvery is how many commits a Delta log has between two checkpoints.
+	checkpointEvery int64
 
 	// turn holds an element while somebody has the turn: a commit, an Open, a Swap. It is
 	// a channel and no mutex because a commit may take seconds: whoever waits for it must
@@ -43,10 +46,13 @@ type Sink struct {
 	// Owned by whoever has the turn.
 	commits     *commitLog
 	layouts     map[string]*layouts
-	publishedAs uint64              // the manifest whose Changed readers see
-	lists       map[string][]string // by name: the lists that were published
-	collected   time.Time           // when orphans were last looked for
-	pruned      uint64              // manifests up to this one have been removed
+	publishedAs uint64               // the manifest whose Changed readers see
+	lists       map[string][]string  // by name: the lists that were published
+	deltas      map[string]*deltaLog // by folder of a table
+	refused     map[string]error     // the logs of deltas that are not as they were made, and why
+	collected   time.Time            // when orphans were last looked for
+	swept       time.Time            // when superseded files were last removed
+	pruned      uint64               // manifests up to this one have been removed
 
 	// Guarded by mu, as are fields of each Writer. Nobody holds mu during I/O, so a Write
 	// waits for a commit only while the sink is full.
@@ -74,13 +80,13 @@ func New(store ObjectStore, cfg Config) (*Sink, error) {
 	// Each slot may hold several times FileBytesMax, so memory bounds them, not cores alone.
 	parallel := min(runtime.GOMAXPROCS(0), 4)
 	s := &Sink{
-		cfg: cfg, store: store,
+		cfg: cfg, store: store, checkpointEvery: deltaCheckpointEvery,
 		files: &files{
 			store: store, index: newIndex(cfg.IndexBytesMax), rowsMax: int64(cfg.FileRowsMax), bytesMax: int64(cfg.FileBytesMax),
 			parallel: parallel, slots: make(chan struct{}, parallel),
 		},
 		turn: make(chan struct{}, 1), commits: newCommitLog(store), layouts: map[string]*layouts{},
-		lists: map[string][]string{}, writers: map[feed.Producer]*Writer{}, full: make(chan struct{}),
+		lists: map[string][]string{}, deltas: map[string]*deltaLog{}, refused: map[string]error{}, writers: map[feed.Producer]*Writer{}, full: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var work sync.WaitGroup
@@ -136,7 +142,10 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 	if err != nil {
 		return nil, none, err
 	}
-	if err := s.publish(ctx, m); err != nil {
+	if err := s.publish(ctx, m); errors.Is(err, errDelta) {
+		// The other tables go on. Flush will report it.
+		s.cfg.Logger.WarnContext(ctx, "readers of some Delta logs do not see what is committed", slog.Any("error", err))
+	} else if err != nil {
 		return nil, none, err
 	}
 	s.tidy(ctx, m)

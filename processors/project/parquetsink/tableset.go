@@ -30,6 +30,9 @@ func (m *manifest) admit(s *project.Schema, t project.Term) (changed bool, err e
 			return false, err
 		}
 		changed = changed || more
+		if more && ts.Current {
+			m.Changed = m.Number + 1 // a copy of its base still: its own number, as in applyTo
+		}
 	}
 	recorded := ts.source(t.Producer)
 	switch {
@@ -172,7 +175,7 @@ func (m *manifest) swap(generation uint32) (changed bool, err error) {
 			return false
 		}
 		for f := range other.files {
-			m.removeFile(f)
+			m.removeFile(other, f)
 		}
 		return true
 	})

@@ -70,6 +70,8 @@ func TestNames(t *testing.T) {
 		{"_hidden", "n_hidden"},
 		{"", "n_"},
 		{"größe", "größe"},
+		{"Mars", "Mars"},
+		{"mar\u017f", "mar\u017f_2"}, // with a long s, whose capital is S: Spark takes it for Mars
 		{"日本", "日本"},
 		{"x;DROP", "x_DROP"},
 		{"\xff\x00", "n__"},

@@ -58,8 +58,8 @@ func (s *Sink) compareTables(g *generation, schema *project.Schema) (*changes, e
 	return c, nil
 }
 
-// differences are those between a declared table and one that is there that adding
-// does not repair.
+// differences returns how a declared table differs from the one that is there, except for what
+// can be added to it.
 func differences(t *project.TableSchema, have *relation) []string {
 	var problems []string
 	if key := columnsOf(t, t.Key); !slices.Equal(key, have.Key) {
@@ -171,7 +171,8 @@ func (b *builder) handOver(g *generation) {
 // removeGeneration drops the tables of a generation and all that is known of it.
 func (b *builder) removeGeneration(g *generation) {
 	match := generationMatch(b.schema.Pipeline, g.number)
-	// Writers at work are waited for here, and refused from then on.
+	// The delete waits for writers at work, which have locked their positions. They are refused
+	// from then on, because their generation is gone.
 	b.write("delete from %s where %s", b.s.ownTable("positions"), match)
 	for i := range g.tables {
 		b.write("drop table if exists %s, %s", b.s.qualified(g.tables[i].name), b.s.qualified(g.tables[i].rejects))

@@ -179,9 +179,9 @@ type tableTarget struct {
 	sql     statements
 }
 
-// layout finds the tables of a schema in the generation. A table that is not there
+// layoutOf finds the tables of a schema in the generation. A table that is not there
 // has no name.
-func (s *Sink) layout(g *generation, schema *project.Schema) *layout {
+func (s *Sink) layoutOf(g *generation, schema *project.Schema) *layout {
 	l := &layout{live: g.live, tables: make([]tableTarget, len(schema.Tables))}
 	for i := range schema.Tables {
 		target := &l.tables[i]

@@ -123,6 +123,13 @@ const (
 	numericSmall    = 16 // up to this scale 64 bits hold the fraction
 )
 
+// appendNumeric appends a decimal as numeric. Digits go to the base 10,000, counted from the
+// point, so whole and fraction are cut apart first:
+//
+//	-1234560 of scale 2   whole 12345   fraction 60
+//	                      1 | 2345      6000          sign 0x4000, first power 1
+//
+// What does not fit into 64 bits goes by its decimal text, which costs an allocation or two.
 func appendNumeric(dst []byte, v project.Value) []byte {
 	n, small := v.Unscaled()
 	scale := v.Scale()

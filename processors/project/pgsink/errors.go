@@ -107,6 +107,9 @@ func rowFault(err error) bool {
 	if a == nil || len(a.code) != 5 {
 		return false
 	}
+	//	22  a value out of range or of a wrong form    44  a view's check
+	//	23  a constraint                               54  a limit of the engine
+	//	P0  an error that a trigger raised
 	switch a.code[:2] {
 	case "22", "23", "44", "54", "P0":
 		return true

@@ -64,7 +64,7 @@ func (w *writer) open(ctx context.Context, k *conn) (ready bool, err error) {
 	if w.at, err = w.parsePosition(rows); err != nil {
 		return false, err
 	}
-	w.layout = w.s.layout(g, w.schema)
+	w.layout = w.s.layoutOf(g, w.schema)
 	return true, commit(ctx, k)
 }
 
@@ -76,7 +76,7 @@ func superseded(c *catalogue, t project.Term) error {
 		return nil
 	}
 	if newest := c.newest(); newest > number {
-		return lost(t, fmt.Sprintf("generation %d has begun", newest))
+		return termOver(t, fmt.Sprintf("generation %d has begun", newest))
 	}
 	return nil
 }

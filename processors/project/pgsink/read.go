@@ -93,9 +93,9 @@ func rejectsQuery(target *tableTarget) string {
 	return "select kind, source, element, column_name, reason, row from " + target.rejects
 }
 
-// scanTable asks query of a table and hands on each row until take says that it is
-// enough. A table that is swapped meanwhile is looked for once more, as long as
-// nothing was handed on.
+// scanTable asks query of a table and calls take with each row, until take returns false. If
+// the table was swapped since the catalogue was read, it is looked up once more, as long as
+// take was not called: a reader must not get rows of two generations.
 func (s *Sink) scanTable(ctx context.Context, schema *project.Schema, table int, query func(*tableTarget) string, take func(*tableTarget, [][]byte) (bool, error)) error {
 	k, err := s.conns.acquire(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Sink) scanTable(ctx context.Context, schema *project.Schema, table int,
 		if g == nil {
 			return nil
 		}
-		target := &s.layout(g, schema).tables[table]
+		target := &s.layoutOf(g, schema).tables[table]
 		if target.name == "" {
 			return nil
 		}

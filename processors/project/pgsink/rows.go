@@ -34,6 +34,8 @@ func compareValues(a, b project.Value) int {
 		return cmp.Compare(a.Micros(), b.Micros())
 	case project.Date:
 		return cmp.Compare(a.Days(), b.Days())
+	// Any order will do for locks, as long as all writers have the same. By number and not by
+	// text, which would cost an allocation for each comparison.
 	case project.Decimal:
 		n, small := a.Unscaled()
 		m, alsoSmall := b.Unscaled()

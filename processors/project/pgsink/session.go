@@ -75,8 +75,8 @@ func generationMatch(pipeline string, number uint32) string {
 	return "pipeline = " + literal(pipeline) + " and generation = " + strconv.FormatUint(uint64(number), 10)
 }
 
-// termQuery asks whether a producer's generation is live, no row for a generation
-// that is not there, and locks its position. The lock is the fence: a late worker either
+// termQuery asks whether a producer's generation is live (no row says that the generation is
+// not there), and locks the producer's position. The lock is the fence: a late worker either
 // has it before Open of its successor, which then waits, or gets it after, and reads the
 // newer epoch.
 func (s *Sink) termQuery(p feed.Producer) string {

@@ -43,6 +43,8 @@ type statements struct {
 }
 
 func newStatements(target *tableTarget) statements {
+	// Made once for a layout: the texts depend on names and types alone, and rows come as
+	// arrays, one for each column, so one statement takes any number of rows.
 	keys := elementsAt(target.columns, target.Key)
 	types := make([]string, len(target.columns))
 	for i := range target.Columns {

@@ -8,9 +8,10 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
-// writeStepwise writes a batch step by step: a row that PostgreSQL does not take is found
-// and refused, and where a row goes, the pending row that is next takes its place. What
-// is over goes first and what is dropped before what is put, since nobody else writes.
+// writeStepwise writes a batch step by step: it finds and refuses a row that PostgreSQL does
+// not take, and where a row goes, the pending row that is next takes its place. Rejects that
+// are over go first, then the rows that are dropped, then come those that are put: nobody else
+// writes meanwhile, so no order of locks has to be kept.
 func (t *transaction) writeStepwise(ctx context.Context, b *project.Batch) error {
 	// What is checked at the end of a transaction would not tell which row it was.
 	if _, err := simpleQuery(ctx, t.k, "set constraints all immediate"); err != nil {

@@ -69,6 +69,8 @@ func (b *builder) swapTables(c *catalogue, g *generation) error {
 			b.removeGeneration(old)
 		}
 	}
+	// A table takes the name of the former one, also where that was mapped to another name than
+	// the declared one: readers go on with what they use. One that is new gets a name here.
 	for i := range g.tables {
 		t := &g.tables[i]
 		former, ok := names[t.declared]

@@ -99,7 +99,8 @@ func simpleQueryAll(ctx context.Context, k *conn, sql string) ([]*pgconn.Result,
 	return k.Exec(ctx, sql).ReadAll()
 }
 
-// rollback ends a transaction that failed, if the connection is still there.
+// rollback ends a transaction that failed, if the connection is still there. It runs before
+// release, which would otherwise close a connection that has a transaction open.
 func rollback(ctx context.Context, k *conn) {
 	if k.IsClosed() || k.TxStatus() == 'I' {
 		return

@@ -197,7 +197,7 @@ func (t *transaction) beginBatch(ctx context.Context, b *project.Batch, how mode
 func (w *writer) parseTerm(results []*pgconn.Result) (live bool, at feed.Position, err error) {
 	generation, position := results[preludeResults].Rows, results[preludeResults+1].Rows
 	if len(generation) == 0 {
-		return false, at, lost(w.term, "the generation has been replaced")
+		return false, at, termOver(w.term, "the generation has been replaced")
 	}
 	at, err = w.parsePosition(position)
 	return string(generation[0][0]) == "t", at, err
@@ -216,13 +216,13 @@ func (w *writer) parsePosition(rows [][][]byte) (feed.Position, error) {
 		}
 	}
 	if n[0] > w.term.Epoch {
-		return feed.Position{}, lost(w.term, "epoch "+strconv.FormatUint(n[0], 10)+" has begun")
+		return feed.Position{}, termOver(w.term, "epoch "+strconv.FormatUint(n[0], 10)+" has begun")
 	}
 	return feed.Position{LSN: feed.LSN(n[1]), Index: uint32(n[2])}, nil
 }
 
-// lost says that the term is over.
-func lost(t project.Term, why string) error {
+// termOver is the error of a writer whose term is over.
+func termOver(t project.Term, why string) error {
 	return fmt.Errorf("pgsink: %w: %s, this is epoch %d of %s", processors.ErrFenced, why, t.Epoch, t.Producer)
 }
 
@@ -235,9 +235,9 @@ func (t *transaction) findTables(ctx context.Context) error {
 	}
 	g := c.generation(w.schema.Generation)
 	if g == nil {
-		return lost(w.term, "the generation has been replaced")
+		return termOver(w.term, "the generation has been replaced")
 	}
-	w.layout = w.s.layout(g, w.schema)
+	w.layout = w.s.layoutOf(g, w.schema)
 	if !w.layout.complete() {
 		return &Error{Doing: "write", Message: "a table or column is not there; the next start of the pipeline's worker makes it"}
 	}

@@ -21,6 +21,9 @@ func grownSchema() *project.Schema {
 	return s
 }
 
+// columnsAdded opens a new generation with more columns and a table. It fences the
+// generation before and keeps its rows; it begins without a position, unless the sink works in
+// place.
 func columnsAdded(b *bench) {
 	old := b.start(0, 7)
 	a, c := source(b, "c1", "a"), source(b, "c1", "c")
@@ -122,6 +125,9 @@ func columnsBackfilled(b *bench) {
 	b.check()
 }
 
+// shadowSwapped builds a generation beside the one that is read, and swaps them. Until the swap
+// nothing of the shadow shows, and the former generation still writes; after it that one is
+// fenced. A swap may be repeated.
 func shadowSwapped(b *bench) {
 	if b.o.InPlace {
 		b.Skip("the sink has no shadows")

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
-// tables are what a sink keeps, as simply as it can be said.
+// tables are the model of a sink: what it must hold, in three maps.
 type tables struct {
 	rows    map[string]project.Row            // by table and key
 	pending map[string]map[string]project.Row // by table and key, by source
@@ -66,7 +66,7 @@ func rejectKey(r *project.Reject) string {
 	return string(append(append(append(b, r.Source...), '#'), r.Element...))
 }
 
-// apply carries out a batch and returns how many of its rows wait.
+// apply carries out a batch, drops before puts, and returns how many of its rows became pending.
 func (m *tables) apply(b *project.Batch) (pending int) {
 	for i := range b.Drop {
 		m.drop(&b.Drop[i])
@@ -85,6 +85,8 @@ func (m *tables) apply(b *project.Batch) (pending int) {
 	return pending
 }
 
+// drop removes a row, or a pending row of the same source. Of the rows that wait for the freed
+// key, the one with the least source gets it, so that every sink chooses the same.
 func (m *tables) drop(r *project.Row) {
 	key := rowKey(r.Table, r.Key)
 	if held, ok := m.rows[key]; !ok || held.Source != r.Source {
@@ -99,7 +101,7 @@ func (m *tables) drop(r *project.Row) {
 	}
 }
 
-// put is false if the row waits.
+// put sets a row. It returns false if another source holds the key, so that the row is pending.
 func (m *tables) put(r *project.Row) bool {
 	key := rowKey(r.Table, r.Key)
 	if held, ok := m.rows[key]; !ok || held.Source == r.Source {

@@ -1,0 +1,142 @@
+package parquetsink_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/processors/project/parquetsink"
+	"github.com/millrace/millrace/processors/project/sinktest"
+)
+
+// TestDelta_ForeignCommitIsRefused lets another program write to a table.
+func TestDelta_ForeignCommitIsRefused(t *testing.T) {
+	const foreign = "orders/_delta_log/00000000000000000002.json"
+	storage := newMemory()
+	cfg := quick()
+	cfg.Grace = time.Nanosecond
+	w := openWriter(t, open(t, storage, cfg), 0, 1)
+	writeRows(t, w, 1, orderRow("customer/[\"a\"]/o", "o", 1))
+	flush(t, w)
+	must(t, storage.PutExclusive(t.Context(), foreign, []byte(`{"commitInfo":{"timestamp":1,"operation":"OPTIMIZE",`+
+		`"operationParameters":{"predicate":"[]","zOrderBy":"[\"id\"]","clusterBy":"[]","auto":false},"engineInfo":"Apache-Spark/4.0.1 Delta-Lake/4.0.0"}}
+{"remove":{"path":"data/x.parquet","deletionTimestamp":1,"dataChange":false}}`)))
+	refused := func(what string, err error) {
+		t.Helper()
+		if err == nil {
+			t.Fatalf("%s succeeds beside a foreign commit", what)
+		}
+		for _, part := range []string{foreign, "Apache-Spark/4.0.1", "OPTIMIZE", "pause the pipeline, then remove the folder orders/_delta_log"} {
+			if !strings.Contains(err.Error(), part) {
+				t.Errorf("%s: %v, want it to say %s", what, err, part)
+			}
+		}
+	}
+	writeRows(t, w, 2, orderRow("customer/[\"a\"]/p", "p", 2))
+	_, err := w.Flush(t.Context())
+	refused("a flush", err)
+	w = openWriter(t, open(t, storage, cfg), 0, 2)
+	values := []project.Value{project.TextOf("q"), project.IntOf(1), project.TextOf("sku")}
+	sku := project.Row{Table: sinktest.Lines, Key: values[:2:2], Values: values, Source: "customer/[\"a\"]/q"}
+	writeRows(t, w, 3, orderRow("customer/[\"a\"]/q", "q", 3), sku)
+	_, err = w.Flush(t.Context())
+	refused("a flush of another process", err)
+	// The other tables go on, and of this one no file that its log names is removed.
+	if got := replay(t, storage, "lines", -1); got.version != 1 {
+		t.Errorf("the log of lines is at version %d", got.version)
+	}
+	shown, err := parquetsink.ReadShown(t.Context(), storage)
+	must(t, err)
+	if _, ok := shown.Versions["orders"]; ok || shown.Versions["lines"] != 1 || len(shown.Tables["orders"]) == 0 {
+		t.Errorf("readers see %+v", shown)
+	}
+	for _, name := range replay(t, storage, "orders", 1).names() {
+		if _, err := storage.Get(t.Context(), name); err != nil {
+			t.Error(err)
+		}
+	}
+	// The way out, as the error tells it.
+	must(t, storage.Delete(t.Context(), storage.names("orders/_delta_log/")...))
+	flush(t, w)
+	if got := deltaIDs(t, storage); !slices.Equal(got, []string{"o=0.01", "p=0.02", "q=0.03"}) {
+		t.Errorf("rows %q", got)
+	}
+}
+
+// TestDelta_ForeignNotePasses has a commit of another program that changes nothing.
+func TestDelta_ForeignNotePasses(t *testing.T) {
+	storage := newMemory()
+	w := openWriter(t, open(t, storage, quick()), 0, 1)
+	must(t, storage.PutExclusive(t.Context(), "orders/_delta_log/00000000000000000001.json", []byte(
+		`{"commitInfo":{"timestamp":1,"operation":"VACUUM START","operationParameters":{"retentionCheckEnabled":true,"defaultRetentionMillis":604800000},"operationMetrics":{"numFilesToDelete":"0"}}}`+"\n")))
+	writeRows(t, w, 1, orderRow("customer/[\"a\"]/o", "o", 1))
+	flush(t, w)
+	if log := replay(t, storage, "orders", -1); log.version != 2 {
+		t.Errorf("the log is at version %d", log.version)
+	}
+	if got := deltaIDs(t, storage); !slices.Equal(got, []string{"o=0.01"}) {
+		t.Errorf("rows %q", got)
+	}
+}
+
+// TestDelta_LogHalfRemoved removes a log but its last commit, as somebody who removes it
+// beside a running sink may: nobody can read what is left, so the sink must not go on in it.
+func TestDelta_LogHalfRemoved(t *testing.T) {
+	storage := newMemory()
+	w := openWriter(t, open(t, storage, quick()), 0, 1)
+	for n := 1; n <= 3; n++ {
+		writeRows(t, w, n, orderRow("customer/[\"a\"]/o", "o", int64(n)))
+		flush(t, w)
+	}
+	names := storage.names("orders/_delta_log/")
+	must(t, storage.Delete(t.Context(), names[:len(names)-1]...))
+	writeRows(t, w, 4, orderRow("customer/[\"a\"]/o", "o", 4))
+	if _, err := w.Flush(t.Context()); err == nil || !strings.Contains(err.Error(), "remove the folder orders/_delta_log") {
+		t.Errorf("the sink goes on in what is left of a log: %v", err)
+	}
+	must(t, storage.Delete(t.Context(), names...))
+	flush(t, w)
+	if got := deltaIDs(t, storage); !slices.Equal(got, []string{"o=0.04"}) {
+		t.Errorf("rows %q", got)
+	}
+}
+
+// TestDelta_KeepsVacuumAway looks for the property by which VACUUM spares files that no log
+// names yet. A log without it gets it.
+func TestDelta_KeepsVacuumAway(t *testing.T) {
+	const first = "orders/_delta_log/00000000000000000000.json"
+	storage := newMemory()
+	openWriter(t, open(t, storage, quick()), 0, 1)
+	data, err := storage.Get(t.Context(), first)
+	must(t, err)
+	const property = `"delta.deletedFileRetentionDuration":"interval 1000 weeks"`
+	if !strings.Contains(string(data), property) {
+		t.Errorf("%s: %s", first, data)
+	}
+	must(t, storage.Put(t.Context(), first, []byte(strings.ReplaceAll(string(data), property, ""))))
+	openWriter(t, open(t, storage, quick()), 0, 2)
+	if data, err = storage.Get(t.Context(), "orders/_delta_log/00000000000000000001.json"); err != nil || !strings.Contains(string(data), property) {
+		t.Errorf("%s, %v", data, err)
+	}
+}
+
+// TestDelta_TableThatIsGoneGetsNoLog removes the log of a table that a swap has removed: a
+// new one would have no columns.
+func TestDelta_TableThatIsGoneGetsNoLog(t *testing.T) {
+	storage := newMemory()
+	s := open(t, storage, quick())
+	openWriter(t, s, 0, 1)
+	schema := sinktest.Schema(2)
+	schema.Shadow, schema.Tables = true, schema.Tables[sinktest.Orders:sinktest.Orders+1]
+	_, _, err := s.Open(t.Context(), schema, termOf(2, 0, 1))
+	must(t, err)
+	must(t, s.Swap(t.Context(), schema))
+	must(t, storage.Delete(t.Context(), storage.names("lines/_delta_log/")...))
+	_, _, err = open(t, storage, quick()).Open(t.Context(), schema, termOf(2, 0, 2))
+	must(t, err)
+	if names := storage.names("lines/_delta_log/"); len(names) > 0 {
+		t.Errorf("there is %q", names)
+	}
+}
