@@ -47,7 +47,8 @@ definition, generation or index has changed since.`,
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				opts.Await = a.await
 				done, err := s.registry.Apply(ctx, declared, opts)
-				// What was done before an error is done: say so first.
+				// Declarations are carried out one after the other, and an error does not undo those
+				// before it. So they are printed first.
 				if len(done) > 0 {
 					if printErr := a.printOutcomes(done); printErr != nil {
 						return printErr
@@ -76,7 +77,7 @@ func checkDeclare(verb string, files []string, opts registry.ApplyOptions) error
 	return nil
 }
 
-// checkFiles says so if no declarations are named.
+// checkFiles returns a usage error if no declarations are named.
 func checkFiles(verb string, files []string) error {
 	if len(files) == 0 {
 		return &usageError{fmt.Errorf("name what to %[1]s: millrace %[1]s -f FILE, a directory, or - for standard input", verb)}

@@ -8,6 +8,8 @@ import (
 	"github.com/millrace/millrace/pipelines/registry"
 )
 
+// newBackfill returns the command that begins or ends a backfill. It only writes the record;
+// workers do the rest.
 func newBackfill(a *app) *cobra.Command {
 	var scope registry.BackfillScope
 	var stop bool
@@ -34,6 +36,8 @@ aggregate always knows all its members and has no backfill of its own.`,
   millrace backfill category-names --stop`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// The key is stored in its one form, whatever form the flag has: abc and ["abc"] are
+			// one key.
 			if cmd.Flags().Changed("key") {
 				key, _, err := parsePrefix(scope.Key)
 				if err != nil {

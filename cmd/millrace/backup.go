@@ -98,6 +98,7 @@ func (a *app) createBackup(ctx context.Context, s *session, place *backupPlace) 
 	if err != nil {
 		return err
 	}
+	// A note and no error: this backup does not rest on what is damaged.
 	for _, d := range r.Damaged {
 		fmt.Fprintf(a.err, "an earlier backup cannot be used: %v\n", d)
 	}
@@ -121,11 +122,12 @@ func (a *app) createBackup(ctx context.Context, s *session, place *backupPlace) 
 	})
 }
 
-// copied shows how far a backup is.
+// copied shows how far a backup is. The total in bytes is not known.
 func (p *progress) copied(at backup.Progress) {
 	p.set(int64(at.Bytes), 0, fmt.Sprintf("%d of %s", at.Partitions, format.Plural(at.Of, "partition", "partitions")))
 }
 
+// describeBackup returns what create and list print of a backup. Numbers come from its manifest.
 func describeBackup(b *backup.Backup) (*createdBackup, error) {
 	containers, err := b.Containers()
 	if err != nil {
@@ -178,6 +180,7 @@ it is not.`,
 			if err := a.print(listed, func(w io.Writer) error { return printBackups(w, listed) }); err != nil {
 				return err
 			}
+			// The backups that can be read are listed before the command fails.
 			if len(damage) > 0 {
 				return &badNews{errors.Join(damage...)}
 			}
@@ -227,6 +230,7 @@ that sends it again.`,
 			if err := a.print(report, func(w io.Writer) error { return printVerified(w, report) }); err != nil {
 				return err
 			}
+			// The report has named all that is damaged; the error only sets the exit code.
 			if len(report.Damaged) > 0 {
 				return &badNews{errTold}
 			}

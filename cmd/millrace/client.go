@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/internal/remote"
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 )
 
@@ -37,6 +38,10 @@ type itemReader interface {
 type container interface {
 	itemReader
 	Upsert(ctx context.Context, body []byte) error
+	// Put is Upsert, and with an etag the replacement of the item that has it: else 412, or
+	// 404 if there is none. Delete looks at an etag likewise.
+	Put(ctx context.Context, body []byte, etag string) (store.Item, error)
+	Delete(ctx context.Context, key feed.PartitionKey, id, etag string) error
 	Query(ctx context.Context, r store.QueryRequest) (*store.QueryPage, error)
 }
 
@@ -167,6 +172,26 @@ type localContainer struct{ *store.Container }
 func (c localContainer) Upsert(ctx context.Context, body []byte) error {
 	_, err := c.Container.Upsert(ctx, body)
 	return err
+}
+
+func (c localContainer) Put(ctx context.Context, body []byte, etag string) (store.Item, error) {
+	match, err := store.ParseETag(etag)
+	if err != nil {
+		return store.Item{}, err
+	}
+	if match == (store.ETag{}) {
+		return c.Container.Upsert(ctx, body)
+	}
+	id, _ := document.ID(body)
+	return c.Replace(ctx, id, body, store.WriteOptions{IfMatch: match})
+}
+
+func (c localContainer) Delete(ctx context.Context, key feed.PartitionKey, id, etag string) error {
+	match, err := store.ParseETag(etag)
+	if err != nil {
+		return err
+	}
+	return c.Container.Delete(ctx, key, id, store.WriteOptions{IfMatch: match})
 }
 
 func (c localContainer) Count(ctx context.Context) (int, error) { return countItems(ctx, c.Container) }

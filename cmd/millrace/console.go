@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/console"
-	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/cmd/millrace/node"
 )
 
@@ -36,7 +35,7 @@ command does, to a cluster too, and runs until interrupted.
 
 The address that it prints signs in the first browser that opens it, with the rights of
 the command's credentials: those of read-only.json look and change nothing. millrace up
-and millrace store serve the same pages at --listen, if that is on the loopback; one
+and millrace store serve the same pages at --listen, with TLS off the loopback; one
 signs in there with a key of millrace keys show.`,
 		Example: "  millrace console --server nats://10.0.0.7:4222 --creds read-only.json",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,6 +51,8 @@ signs in there with a key of millrace keys show.`,
 
 // serveConsole serves the console until ctx ends.
 func (a *app) serveConsole(ctx context.Context, s *session, address string, browser bool) error {
+	// The console acts with the rights of its own connection, so a reader's console must not
+	// offer what NATS would refuse.
 	role := console.RoleWrite
 	login, err := node.FindLogin(s.cfg)
 	if err != nil {
@@ -66,9 +67,7 @@ func (a *app) serveConsole(ctx context.Context, s *session, address string, brow
 	}
 	log := a.logger(s.cfg)
 	c := console.New(&console.Config{
-		Inspect: inspect.Config{
-			JetStream: s.js, Client: s.client, Registry: s.registry, Replicas: node.ReplicasWish(s.cfg), Log: s.cfg.Feed.Log,
-		},
+		Inspect:  *s.inspected(),
 		Loopback: true, Logger: log,
 	})
 	server := &http.Server{Handler: c, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
@@ -77,7 +76,7 @@ func (a *app) serveConsole(ctx context.Context, s *session, address string, brow
 	done := make(chan error, 1)
 	go func() {
 		done <- server.Serve(listener)
-		end() // without it nobody is there to look
+		end() // the server has failed: end the command, which waits in c.Run
 	}()
 	url := "http://" + listener.Addr().String() + c.Ticket(role)
 	if err := a.print(map[string]string{"url": url}, func(w io.Writer) error {

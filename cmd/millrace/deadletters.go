@@ -11,15 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/cmd/millrace/internal/deadletters"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/registry"
-	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
-
-// deadLettersMax bounds what one command lists or acts on.
-const deadLettersMax = 10_000
 
 // reasonMax is how much of a reason, in characters, a list shows.
 const reasonMax = 80
@@ -35,23 +31,6 @@ system/deadLetters and can be queried as any other.`,
 	}
 	cmd.AddCommand(newDeadLettersList(a), newDeadLettersShow(a), newDeadLettersRetry(a), newDeadLettersDrop(a))
 	return cmd
-}
-
-// deadLetterView is a dead letter as commands print it.
-type deadLetterView struct {
-	Database string `json:"database"`
-	Name     string `json:"pipeline"`
-	processors.DeadLetter
-	Position string `json:"position"`
-	// Change is what was given up, as the dead letter keeps it or the log holds it; only
-	// shown of one dead letter.
-	Change *changeView `json:"change,omitempty"`
-	// Missing says why it cannot be shown.
-	Missing string `json:"missing,omitempty"`
-}
-
-func viewDeadLetter(rec *registry.Record, l *processors.DeadLetter) deadLetterView {
-	return deadLetterView{Database: rec.Database, Name: rec.Name, DeadLetter: *l, Position: l.Position.String()}
 }
 
 func newDeadLettersList(a *app) *cobra.Command {
@@ -73,26 +52,21 @@ func newDeadLettersList(a *app) *cobra.Command {
 }
 
 // readDeadLetters reads the dead letters of the pipeline that args name, of all without.
-func (a *app) readDeadLetters(ctx context.Context, s *session, args []string) ([]deadLetterView, error) {
-	deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
-	if err != nil {
-		return nil, err
-	}
+func (a *app) readDeadLetters(ctx context.Context, s *session, args []string) ([]deadletters.DeadLetter, error) {
+	desk := deadletters.Open(s.inspected())
 	records, err := a.recordsOf(ctx, s, args)
 	if err != nil {
 		return nil, err
 	}
-	views := []deadLetterView{}
+	all := []deadletters.DeadLetter{}
 	for i := range records {
-		all, err := deadLetters.List(ctx, records[i].ID, deadLettersMax)
+		letters, err := desk.List(ctx, &records[i])
 		if err != nil {
 			return nil, err
 		}
-		for j := range all {
-			views = append(views, viewDeadLetter(&records[i], &all[j]))
-		}
+		all = append(all, letters...)
 	}
-	return views, nil
+	return all, nil
 }
 
 func (a *app) recordsOf(ctx context.Context, s *session, args []string) ([]registry.Record, error) {
@@ -103,7 +77,7 @@ func (a *app) recordsOf(ctx context.Context, s *session, args []string) ([]regis
 	return s.pipelines(ctx, database, name)
 }
 
-func printDeadLetters(w io.Writer, views []deadLetterView) error {
+func printDeadLetters(w io.Writer, views []deadletters.DeadLetter) error {
 	if len(views) == 0 {
 		_, err := fmt.Fprintln(w, "no dead letters")
 		return err
@@ -130,85 +104,31 @@ func newDeadLettersShow(a *app) *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				rec, l, err := a.readDeadLetter(ctx, s, args)
+				view, err := a.readDeadLetter(ctx, s, args)
 				if err != nil {
 					return err
 				}
-				view := viewDeadLetter(rec, l)
-				if view.Change, err = changeOf(ctx, s, l); err != nil {
-					view.Missing = err.Error()
-				}
-				return a.print(&view, func(w io.Writer) error { return printDeadLetter(w, &view) })
+				return a.print(view, func(w io.Writer) error { return printDeadLetter(w, view) })
 			})
 		},
 	}
 }
 
 // readDeadLetter reads the dead letter that args name: pipeline and id.
-func (a *app) readDeadLetter(ctx context.Context, s *session, args []string) (*registry.Record, *processors.DeadLetter, error) {
-	deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
-	if err != nil {
-		return nil, nil, err
-	}
+func (a *app) readDeadLetter(ctx context.Context, s *session, args []string) (*deadletters.DeadLetter, error) {
+	desk := deadletters.Open(s.inspected())
 	records, err := a.recordsOf(ctx, s, args[:1])
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	l, err := deadLetters.Get(ctx, records[0].ID, args[1])
+	l, err := desk.Show(ctx, &records[0], args[1])
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, nil, bad("pipeline %s has no dead letter %s\nnext: millrace dead-letters list %s", records[0].Name, args[1], records[0].Name)
+		return nil, bad("pipeline %s has no dead letter %s\nnext: millrace dead-letters list %s", records[0].Name, args[1], records[0].Name)
 	}
-	return &records[0], l, err
+	return l, err
 }
 
-// changeOf reads the change of a dead letter: the one that it keeps, else that of the log.
-func changeOf(ctx context.Context, s *session, l *processors.DeadLetter) (*changeView, error) {
-	partition, err := feed.ParsePartition(l.Partition)
-	if err != nil {
-		return nil, err
-	}
-	deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
-	if err != nil {
-		return nil, err
-	}
-	commit, err := deadLetters.ReadChange(ctx, l)
-	if err == nil {
-		t := &commit.Transactions[0]
-		return newChangeView(partition, commit, t, l.Position, &t.Changes[0], true)
-	}
-	if !errors.Is(err, store.ErrNotFound) {
-		return nil, err
-	}
-	return loggedChange(ctx, s, l, partition)
-}
-
-// loggedChange reads the change of a dead letter from the log.
-func loggedChange(ctx context.Context, s *session, l *processors.DeadLetter, partition feed.Partition) (*changeView, error) {
-	log, err := feed.OpenLog(ctx, s.js, partition, s.cfg.Feed.Log)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	commit, err := log.Read(ctx, l.Position.LSN)
-	if errors.Is(err, feed.ErrNotFound) {
-		return nil, errors.New("it is not in the log any more, and the dead letter does not keep it")
-	}
-	if err != nil {
-		return nil, err
-	}
-	// An index counts the changes of a commit, through all of its transactions.
-	index := int(l.Position.Index)
-	for i := range commit.Transactions {
-		t := &commit.Transactions[i]
-		if index < len(t.Changes) {
-			return newChangeView(partition, commit, t, l.Position, &t.Changes[index], true)
-		}
-		index -= len(t.Changes)
-	}
-	return nil, fmt.Errorf("commit %s has no change %d", l.Position.LSN, l.Position.Index)
-}
-
-func printDeadLetter(w io.Writer, l *deadLetterView) error {
+func printDeadLetter(w io.Writer, l *deadletters.DeadLetter) error {
 	var rows [][]string
 	line := func(name, value string) {
 		if value != "" {
@@ -248,66 +168,61 @@ func printDeadLetter(w io.Writer, l *deadLetterView) error {
 }
 
 func newDeadLettersRetry(a *app) *cobra.Command {
-	return newDeadLettersAct(a, "retry", "Try dead letters again, in the order of their changes",
+	return newDeadLettersAct(a, deadletters.Retry, "Try dead letters again, in the order of their changes",
 		`Retry asks the worker that gave a change up to try it again, within a second or
 two. A dead letter that succeeds is gone; one that fails again tells the new reason.`,
-		(*processors.DeadLetters).Retry, "will be tried again")
+		"will be tried again")
 }
 
 func newDeadLettersDrop(a *app) *cobra.Command {
-	return newDeadLettersAct(a, "drop", "Forget dead letters",
+	return newDeadLettersAct(a, deadletters.Drop, "Forget dead letters",
 		`Drop forgets a dead letter. What it was about stays undone: millrace verify lists it,
 and millrace repair sets it right.`,
-		(*processors.DeadLetters).Drop, "dropped")
+		"dropped")
 }
 
 // newDeadLettersAct is a command that does something with one dead letter, or with all.
-func newDeadLettersAct(a *app, verb, short, long string, act func(*processors.DeadLetters, context.Context, string, string) error, done string) *cobra.Command {
+func newDeadLettersAct(a *app, act deadletters.Act, short, long, done string) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use: verb + " PIPELINE ID|--all", Short: short, Long: long,
-		Example: "  millrace dead-letters " + verb + " category-names --all",
+		Use: string(act) + " PIPELINE ID|--all", Short: short, Long: long,
+		Example: "  millrace dead-letters " + string(act) + " category-names --all",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if all != (len(args) == 1) {
 				return &usageError{errors.New("name one dead letter, or all of the pipeline's with --all")}
 			}
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				deadLetters, err := processors.OpenDeadLetters(ctx, s.client)
+				letters, err := a.named(ctx, s, args)
 				if err != nil {
 					return err
 				}
-				var ids []string
+				desk := deadletters.Open(s.inspected())
 				records, err := a.recordsOf(ctx, s, args[:1])
 				if err != nil {
 					return err
 				}
-				if all {
-					list, err := deadLetters.List(ctx, records[0].ID, deadLettersMax)
-					if err != nil {
-						return err
-					}
-					for i := range list {
-						ids = append(ids, list[i].ID)
-					}
-				} else {
-					_, l, err := a.readDeadLetter(ctx, s, args)
-					if err != nil {
-						return err
-					}
-					ids = []string{l.ID}
+				ids := deadletters.IDs(letters)
+				if err := desk.Do(ctx, &records[0], act, ids); err != nil {
+					return err
 				}
-				for _, id := range ids {
-					// One that is gone has been tried again by its worker meanwhile.
-					if err := act(deadLetters, ctx, records[0].ID, id); err != nil && !errors.Is(err, store.ErrNotFound) {
-						return err
-					}
-				}
-				result := map[string]any{"pipeline": records[0].Name, "action": verb, "letters": ids}
+				result := map[string]any{"pipeline": records[0].Name, "action": act, "letters": ids}
 				return a.printText(result, "%s %s\n", format.Plural(len(ids), "dead letter", "dead letters"), done)
 			})
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "all dead letters of the pipeline")
 	return cmd
+}
+
+// named returns the dead letter that args name, or all of a pipeline.
+func (a *app) named(ctx context.Context, s *session, args []string) ([]deadletters.DeadLetter, error) {
+	if len(args) == 1 {
+		return a.readDeadLetters(ctx, s, args)
+	}
+	l, err := a.readDeadLetter(ctx, s, args)
+	if err != nil {
+		return nil, err
+	}
+	return []deadletters.DeadLetter{*l}, nil
 }

@@ -42,7 +42,9 @@ and one that holds items only with --yes.`,
 	return cmd
 }
 
+// deleteContainer deletes a container that no pipeline uses and, without yes, that has no items.
 func deleteContainer(ctx context.Context, s *session, database, name string, yes bool) error {
+	// Refused with --yes too: a pipeline without its container would be stuck for ever.
 	users, err := s.users(ctx, database, name)
 	if err != nil {
 		return err
@@ -70,7 +72,7 @@ func deleteContainer(ctx context.Context, s *session, database, name string, yes
 	return s.client.Catalog().Delete(ctx, database, name)
 }
 
-// printDone tells that something was done with one resource.
+// printDone prints that an action was carried out on one resource.
 func (a *app) printDone(kind, database, name, what string) error {
 	v := map[string]string{"kind": kind, "database": database, "name": name, "action": what}
 	return a.printText(v, "%s %s/%s %s\n", kind, database, name, what)

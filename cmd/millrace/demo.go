@@ -18,7 +18,7 @@ import (
 	"github.com/millrace/millrace/pipelines/verify"
 )
 
-// demoFlags are those of demo.
+// demoFlags are the flags of demo.
 type demoFlags struct {
 	dir, data string
 	products  int
@@ -70,10 +70,10 @@ func (a *app) demo(ctx context.Context, f *demoFlags) (err error) {
 		}
 		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	}
-	// Nothing listens: the demo runs beside whatever runs here.
+	// Nothing listens, so that the demo can run beside another node on this machine.
 	a.sets = append([]string{"dir=" + dir, "nats.dontListen=true", "http.listen=off", "gateway.listen=off"}, a.sets...)
 	if a.logLevel == "" {
-		a.sets = append(a.sets, "log.level=error") // what is tried again is not its subject
+		a.sets = append(a.sets, "log.level=error") // warnings of what heals would hide the demo
 	}
 	cfg, err := a.config()
 	if err != nil {
@@ -157,6 +157,7 @@ func newScreen(a *app) *screen {
 	return s
 }
 
+// Step shows a finished step and its time.
 func (s *screen) Step(name, what string, took time.Duration) {
 	s.clear()
 	fmt.Fprintf(s.w, "%s %s  %s%s\n", s.paint("32", "✓"), s.paint("1", fmt.Sprintf("%-9s", name)), what,
@@ -178,6 +179,7 @@ func (s *screen) Live(name, what string) {
 	fmt.Fprintf(s.w, "\r\x1b[K%s", line)
 }
 
+// Say shows lines, cut to the width of the terminal unless they are colored.
 func (s *screen) Say(lines ...string) {
 	s.clear()
 	for _, line := range lines {

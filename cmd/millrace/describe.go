@@ -68,6 +68,9 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		if err := columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "SNAPSHOT", "LOG FROM", "NOTE"}, rows); err != nil {
 			return err
 		}
+		if err := tellHeat(w, c.Partitions); err != nil {
+			return err
+		}
 		if err := tellPins(w, c.Partitions); err != nil {
 			return err
 		}
@@ -105,7 +108,7 @@ func partitionRow(p *inspect.Partition) []string {
 		scrubbed(p.Status.Scrub), snapshotOf(p.Status.Snapshot), logFrom(p.Status.Trim), note)
 }
 
-// logFrom tells with which commit the log begins.
+// logFrom returns the LSN with which the log begins, for a column.
 func logFrom(t *store.TrimState) string {
 	if t == nil {
 		return "-"
@@ -113,7 +116,7 @@ func logFrom(t *store.TrimState) string {
 	return "LSN " + format.Count(uint64(t.First))
 }
 
-// tellPins tells who keeps which snapshots.
+// tellPins prints who keeps which snapshot, and until when.
 func tellPins(w io.Writer, partitions []inspect.Partition) error {
 	for _, p := range partitions {
 		if p.Status == nil {
@@ -129,8 +132,8 @@ func tellPins(w io.Writer, partitions []inspect.Partition) error {
 	return nil
 }
 
-// tellTrims tells of each log that is to be trimmed why it is not trimmed any further, and
-// whom that will cut off.
+// tellTrims prints for each log with a retention why it is not trimmed further, and which readers
+// a later trim will cut off.
 func tellTrims(w io.Writer, partitions []inspect.Partition) error {
 	for _, p := range partitions {
 		if p.Status == nil || p.Status.Trim == nil || p.Status.Trim.Retention == store.RetentionForever.String() {
@@ -150,7 +153,7 @@ func tellTrims(w io.Writer, partitions []inspect.Partition) error {
 	return nil
 }
 
-// snapshotOf tells which commit the newest snapshot is of, and when it was taken.
+// snapshotOf returns the commit and the age of the newest snapshot, for a column.
 func snapshotOf(s *store.SnapshotState) string {
 	if s == nil {
 		return "-"
@@ -165,7 +168,7 @@ func snapshotOf(s *store.SnapshotState) string {
 	return text
 }
 
-// scrubbed tells when a log was last read as a whole, and whether it was.
+// scrubbed returns how long ago a log was last read as a whole, or that it is damaged.
 func scrubbed(s *store.ScrubState) string {
 	switch {
 	case s == nil:
@@ -199,6 +202,7 @@ func (a *app) describePipeline(ctx context.Context, s *session, database, name s
 	if err != nil {
 		return err
 	}
+	// By id: a pipeline that was deleted and made again has the same name.
 	st.Pipelines = slices.DeleteFunc(st.Pipelines, func(p status.Pipeline) bool { return p.ID != rec.ID })
 	doc, err := declaration.JSON(rec.Document())
 	if err != nil {

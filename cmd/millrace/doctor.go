@@ -71,7 +71,8 @@ It exits with 0 if nothing is wrong, 1 if something is, 2 if it could not look.`
 	return cmd
 }
 
-// consult connects, lets a doctor look, and prints what it found.
+// consult connects, lets a doctor examine or fix, and prints the report. It exits with 1 if
+// anything is wrong.
 func (a *app) consult(ctx context.Context, inDir bool, look func(context.Context, *doctor.Doctor) (*doctor.Report, error)) error {
 	cfg, err := a.quietConfig()
 	if err != nil {
@@ -102,6 +103,11 @@ func (a *app) consult(ctx context.Context, inDir bool, look func(context.Context
 // connectOrOpen connects to the server, or opens that of a directory which no process
 // uses. Callers call end.
 func (a *app) connectOrOpen(ctx context.Context, cfg *configs.Config, inDir bool) (nc *nats.Conn, end func(), err error) {
+	// Three cases:
+	//
+	//	no --dir                        connect to --server
+	//	--dir, a process has the lock   connect to that process
+	//	--dir, nobody has it            take the lock and open its server, for this command alone
 	log := a.logger(cfg)
 	connect := func() (*nats.Conn, func(), error) {
 		login, err := node.FindLogin(cfg)
@@ -130,6 +136,7 @@ func (a *app) connectOrOpen(ctx context.Context, cfg *configs.Config, inDir bool
 	if err != nil {
 		return nil, nil, err
 	}
+	// Not listening: nobody else may use the server while the doctor does.
 	cfg.NATS.Log, cfg.NATS.DontListen = log, true
 	server, err := natsd.Open(ctx, cfg.NATS)
 	if err != nil {

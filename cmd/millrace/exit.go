@@ -29,8 +29,8 @@ const (
 
 func isCanceled(err error) bool { return errors.Is(err, context.Canceled) }
 
-// explain turns an error into an exit code and what an operator reads: what is
-// wrong and what to do next. It is the one table from errors to exit codes.
+// explain returns the exit code of an error, and the text for the operator: what is wrong and
+// what to do next. It is the only table from errors to exit codes.
 func explain(err error) (code int, text string) {
 	code, next := classify(err)
 	text = strings.TrimSpace(err.Error())
@@ -51,8 +51,8 @@ func isFindings(err error) bool {
 func classify(err error) (code int, next string) {
 	var dir *leases.DirLockedError
 	var payload *node.PayloadError
-	// The first case that matches decides, so what says more precisely what is wrong comes
-	// first: an error of NATS is within many others.
+	// The first case that matches decides, so the more precise errors come first: an error of
+	// NATS is within many others.
 	switch {
 	case errors.Is(err, errTold):
 		return codeBad, ""
@@ -80,6 +80,8 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, "choose another port with --port (-1 takes a free one)"
 	case errors.Is(err, jetstream.ErrBucketNotFound):
 		return codeNotAsked, "start Millrace with millrace up, or name another server with --server"
+	// A write whose outcome is unknown holds the timeout of NATS as its cause. It was sent, so a
+	// server is there, and the store's part of the table tells what to do.
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout) && !errors.Is(err, store.ErrUnknown):
 		return codeNotAsked, "start Millrace with millrace up, or name a server with --server"
 	case isType[*node.CredentialsError](err), errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
@@ -96,6 +98,16 @@ func classify(err error) (code int, next string) {
 		return codeNotAsked, "name a key in force with MILLRACE_KEY or --key-file; millrace keys show prints those of a node"
 	case isType[*remote.NoContainerError](err):
 		return codeBad, "name one that is there, or its database with --database; import makes one with --partition-key"
+	}
+	return classifyStore(err)
+}
+
+// classifyStore is the rest of classify's table: the errors of the store and of its backups. They
+// come last, because errors of the way to a server match some of them too: a
+// *remote.UnreachableError is a store.ErrUnavailable, but what helps is to start a node or to name
+// another endpoint, and not millrace status.
+func classifyStore(err error) (code int, next string) {
+	switch {
 	case isType[*store.DamageError](err):
 		return codeNotAsked, "millrace doctor, and where no server runs millrace doctor --dir DIR"
 	case isType[*backup.DamagedError](err):

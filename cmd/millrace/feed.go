@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/declaration"
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/cmd/millrace/internal/remote"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -26,25 +27,6 @@ type feedFlags struct {
 	limit  int64
 	before bool
 	at     endpointFlags
-}
-
-// changeView is a change as feed prints it.
-type changeView struct {
-	Partition string `json:"partition,omitempty"`
-	Position  string `json:"position,omitempty"`
-	// LSN takes the place of partition and position where an endpoint tells no more. An
-	// endpoint does not tell the operation either.
-	LSN  uint64          `json:"lsn,omitempty"`
-	Time time.Time       `json:"time"`
-	Op   string          `json:"op,omitempty"`
-	Key  json.RawMessage `json:"partitionKey"`
-	ID   string          `json:"id"`
-	// Pipeline made the change, if a pipeline did; Trace is the trace that it
-	// belongs to.
-	Pipeline string          `json:"pipeline,omitempty"`
-	Trace    string          `json:"trace,omitempty"`
-	Item     json.RawMessage `json:"item,omitempty"`
-	Before   json.RawMessage `json:"before,omitempty"`
 }
 
 func newFeed(a *app) *cobra.Command {
@@ -164,7 +146,7 @@ func (a *app) showRemoteFeed(ctx context.Context, ct *remote.Container, start fe
 			}
 			shown++
 			c := &changes[i]
-			v := &changeView{LSN: c.LSN, Time: c.Time, Key: json.RawMessage(c.Item.Key.String()), ID: c.Item.ID, Item: c.Item.Body}
+			v := &inspect.Change{LSN: c.LSN, Time: c.Time, Key: json.RawMessage(c.Item.Key.String()), ID: c.Item.ID, Item: c.Item.Body}
 			if err := a.printChange(v); err != nil {
 				return err
 			}
@@ -235,7 +217,7 @@ func (p *changePrinter) print(partition feed.Partition, commit *feed.Commit) err
 				return errEnough
 			}
 			p.shown++
-			v, err := newChangeView(partition, commit, t, feed.Position{LSN: commit.LSN, Index: index}, &t.Changes[j], p.flags.before)
+			v, err := inspect.NewChange(partition, commit, t, feed.Position{LSN: commit.LSN, Index: index}, &t.Changes[j], p.flags.before)
 			if err != nil {
 				return err
 			}
@@ -248,44 +230,7 @@ func (p *changePrinter) print(partition feed.Partition, commit *feed.Commit) err
 	return nil
 }
 
-// newChangeView returns a change as commands print it, with what it replaced if
-// before is set.
-func newChangeView(partition feed.Partition, commit *feed.Commit, t *feed.Transaction, at feed.Position, c *feed.Change, before bool) (*changeView, error) {
-	v := &changeView{
-		Partition: partition.String(), Position: at.String(), Time: time.UnixMilli(commit.Time).UTC(),
-		Op: opName(c.Op), Key: json.RawMessage(c.Key.String()), ID: c.ID, Item: c.After,
-	}
-	if t.Effect != nil {
-		v.Pipeline = t.Effect.Producer.Pipeline
-	}
-	if sc := store.ParseTraceContext(t.TraceParent, ""); sc.IsValid() {
-		v.Trace = sc.TraceID().String()
-	}
-	if before {
-		body, err := c.BeforeBody()
-		if err != nil {
-			return nil, fmt.Errorf("change %s of %s: %w", at, partition, err)
-		}
-		v.Before = body
-	}
-	return v, nil
-}
-
-func opName(op feed.Op) string {
-	switch op {
-	case feed.OpCreate:
-		return "create"
-	case feed.OpReplace:
-		return "replace"
-	case feed.OpDelete:
-		return "delete"
-	case feed.OpExpire:
-		return "expire"
-	}
-	return fmt.Sprintf("op %d", op)
-}
-
-func (a *app) printChange(v *changeView) error {
+func (a *app) printChange(v *inspect.Change) error {
 	switch a.output {
 	case "json":
 		enc := json.NewEncoder(a.out)

@@ -16,6 +16,31 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
+// kind is a kind of resource as it is named on the command line.
+type kind string
+
+const (
+	kindContainer kind = "container"
+	kindPipeline  kind = "pipeline"
+)
+
+// parseKind reads container, containers, Pipeline and the like.
+func parseKind(s string) (kind, error) {
+	switch k := kind(strings.TrimSuffix(strings.ToLower(s), "s")); k {
+	case kindContainer, kindPipeline:
+		return k, nil
+	}
+	return "", &usageError{fmt.Errorf("there is no kind %s: container or pipeline is expected", s)}
+}
+
+// splitName divides database/name; without a database it is that of --database.
+func (a *app) splitName(name string) (database, rest string) {
+	if database, rest, ok := strings.Cut(name, "/"); ok {
+		return database, rest
+	}
+	return a.database, name
+}
+
 func newGet(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "get container|pipeline [NAME]",
@@ -64,6 +89,7 @@ func (a *app) printContainers(infos []store.ContainerInfo, one bool) error {
 		var rows [][]string
 		for i := range infos {
 			info := &infos[i]
+			// Those that are being built are listed too: they are declared.
 			indexes := slices.Concat(info.Spec.Indexes, info.IndexesWanted)
 			rows = append(rows, []string{
 				info.Name, string(info.State), strings.Join(info.Spec.PartitionKey, " "), strconv.Itoa(len(info.Partitions)),
@@ -100,7 +126,7 @@ func (a *app) printPipelines(records []registry.Record, one bool) error {
 // declarations returns n documents in the form in which apply reads them: a list, or the
 // only one if one was asked for.
 func declarations(n int, one bool, document func(i int) any) (any, error) {
-	docs := []json.RawMessage{}
+	docs := []json.RawMessage{} // not nil: no declarations are [] and not null
 	for i := range n {
 		doc, err := declaration.JSON(document(i))
 		if err != nil {
@@ -114,6 +140,7 @@ func declarations(n int, one bool, document func(i int) any) (any, error) {
 	return docs, nil
 }
 
+// dash returns s for a column of a table, which must not be empty.
 func dash(s string) string {
 	if s == "" {
 		return "-"

@@ -106,6 +106,7 @@ func (a *app) importFiles(ctx context.Context, ct container, files []string, f *
 	var reports []importReport
 	var rejected int64
 	var failed error
+	// The first file that fails ends the import. What the files before it did is printed first.
 	for _, file := range files {
 		report, err := a.importFile(ctx, ct, file, f)
 		if err != nil {
@@ -187,6 +188,7 @@ func (a *app) importFile(ctx context.Context, ct container, file string, f *impo
 	if err != nil {
 		return nil, stopped(err, state, stateFile)
 	}
+	// Done: with the state left there, the same command would do nothing the next time.
 	if stateFile != "" {
 		if err := os.Remove(stateFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("remove the state of the import: %w", err)
@@ -197,7 +199,7 @@ func (a *app) importFile(ctx context.Context, ct container, file string, f *impo
 	return report, nil
 }
 
-// stopped tells where an import goes on that did not finish.
+// stopped adds to the error of an unfinished import how to continue it.
 func stopped(err error, state *ingest.State, stateFile string) error {
 	if stateFile == "" || isCanceled(err) && state.Done == 0 {
 		return err
@@ -236,6 +238,7 @@ func (a *app) openInput(ct container, file, stateFile string) (in io.ReadCloser,
 	if info.IsDir() {
 		return fail(errors.New("is a directory; name the files in it"))
 	}
+	// The state is of this content and this container. Another file of the name begins anew.
 	content, err := ingest.Fingerprint(f)
 	if err != nil {
 		return fail(err)

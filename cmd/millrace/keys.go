@@ -76,6 +76,7 @@ that, and rotate the secondary one.`,
 			if err := checkKeyName(args[0]); err != nil {
 				return err
 			}
+			// Keys of the configuration override the file: rotating the file would do nothing.
 			if cfg.Gateway.Keys != (gateway.Keys{}) {
 				return bad("the keys are set by gateway.keys of the configuration or its environment; change them there")
 			}
@@ -88,6 +89,7 @@ that, and rotate the secondary one.`,
 	}
 }
 
+// checkKeyName returns a usage error that names the known keys, if name is none of them.
 func checkKeyName(name string) error {
 	if slices.Contains(gateway.KeyNames, name) {
 		return nil
@@ -95,7 +97,7 @@ func checkKeyName(name string) error {
 	return &usageError{fmt.Errorf("there is no key %s; %s are known", name, strings.Join(gateway.KeyNames, ", "))}
 }
 
-// currentKeys are the keys that the configuration names.
+// currentKeys returns the keys of the configuration, or those of the key file that it names.
 func currentKeys(cfg *configs.Config) (gateway.Keys, error) {
 	if cfg.Gateway.Keys != (gateway.Keys{}) {
 		return cfg.Gateway.Keys, nil
@@ -103,6 +105,8 @@ func currentKeys(cfg *configs.Config) (gateway.Keys, error) {
 	return gateway.ReadKeys(cfg.Gateway.KeyPath())
 }
 
+// printKeys prints all keys. A Key does not print itself, so they are converted here, where that
+// is wanted.
 func (a *app) printKeys(cfg *configs.Config, keys *gateway.Keys) error {
 	v := map[string]string{}
 	for _, name := range gateway.KeyNames {

@@ -31,3 +31,11 @@ func (a *app) onPipeline(cmd *cobra.Command, act func(*registry.Registry, contex
 	}
 	return cmd
 }
+
+func newResume(a *app) *cobra.Command {
+	return a.onPipeline(&cobra.Command{
+		Use:     "resume PIPELINE",
+		Short:   "Let a paused pipeline go on where it stood",
+		Example: "  millrace resume category-names",
+	}, (*registry.Registry).Resume, "resumed")
+}

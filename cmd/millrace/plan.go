@@ -45,7 +45,7 @@ It exits with 1 if apply would refuse the declarations.`,
 				return &usageError{fmt.Errorf("--rate %d: a number above 0 is expected", cfg.WritesPerSecond)}
 			}
 			if cfg.SamplesMax == 0 {
-				cfg.SamplesMax = -1
+				cfg.SamplesMax = -1 // zero is the default of plan.Config
 			}
 			declared, err := spec.Load(files...)
 			if err != nil {
@@ -98,7 +98,7 @@ func planStyle(w io.Writer) plan.Style {
 	return style
 }
 
-// printPlanNext tells how to bring a plan about.
+// printPlanNext prints the command that carries the plan out.
 func printPlanNext(w io.Writer, plan *plan.Plan, files []string) error {
 	if !plan.Changes() {
 		_, err := fmt.Fprintln(w, "\nApply would change nothing.")
@@ -123,7 +123,8 @@ func printPlanNext(w io.Writer, plan *plan.Plan, files []string) error {
 	return err
 }
 
-// quoted writes an argument as a shell takes it.
+// quoted returns an argument as a shell needs it: in single quotes if it has other characters
+// than plain ones.
 func quoted(arg string) string {
 	if arg != "" && !strings.ContainsAny(arg, " \t\n\"'`$&|;<>()*?[]#~!\\{}") {
 		return arg

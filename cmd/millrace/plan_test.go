@@ -32,8 +32,8 @@ func mustRun(t *testing.T, in string, args ...string) string {
 }
 
 // up runs everything in this process until the test ends, and returns the flag that
-// names its server.
-func up(t *testing.T) string {
+// names its server. more are flags.
+func up(t *testing.T, more ...string) string {
 	t.Helper()
 	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -52,7 +52,7 @@ func up(t *testing.T) string {
 	ready, writes := net.Pipe()
 	done := make(chan int, 1)
 	go func() {
-		done <- run(ctx, []string{"up", "--dir", dir, "--port", port, "--listen", "off", "--gateway", "off", "--log-level", "error"}, streams{strings.NewReader(""), writes, os.Stderr})
+		done <- run(ctx, append([]string{"up", "--dir", dir, "--port", port, "--listen", "off", "--gateway", "off", "--log-level", "error"}, more...), streams{strings.NewReader(""), writes, os.Stderr})
 	}()
 	t.Cleanup(func() {
 		stop()

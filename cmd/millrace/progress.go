@@ -45,6 +45,8 @@ func newBar(w io.Writer, what, unit string, width int) *progressbar.ProgressBar 
 		progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what),
 		progressbar.OptionSetWidth(min(30, width/4)), progressbar.OptionThrottle(100 * time.Millisecond),
 		progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true),
+		// Otherwise a goroutine of its own draws it, after the end too, over what is said then.
+		progressbar.OptionSetSpinnerChangeInterval(0),
 	}
 	if unit == unitBytes {
 		options = append(options, progressbar.OptionShowBytes(true), progressbar.OptionOnCompletion(func() { fmt.Fprintln(w) }))

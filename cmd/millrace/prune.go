@@ -29,6 +29,7 @@ notices, and sends again what went. Do not prune what is being restored or verif
 		Example: "  millrace backup prune /mnt/backup/shop --keep 7\n  millrace backup prune s3://backups/shop --older-than 720h --yes",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// There is no default: each would delete backups that somebody relies on.
 			if keep.Last < 0 || keep.Within < 0 || keep.Last == 0 && keep.Within == 0 {
 				return &usageError{errors.New("which backups stay? give --keep N, or --older-than a duration such as 720h, or both")}
 			}
@@ -36,6 +37,7 @@ notices, and sends again what went. Do not prune what is being restored or verif
 			if err != nil {
 				return err
 			}
+			// Looking changes nothing, so it needs no lock and may run beside a create.
 			if yes {
 				unlock, err := place.lock()
 				if err != nil {
@@ -59,6 +61,7 @@ notices, and sends again what went. Do not prune what is being restored or verif
 	return cmd
 }
 
+// printPruned prints what was deleted, or would be, and how to do it.
 func printPruned(w io.Writer, r *backup.Pruned) error {
 	verb := "would be deleted"
 	if r.Done {

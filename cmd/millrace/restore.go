@@ -53,6 +53,8 @@ If it is stopped, the store cannot be used, and the same command goes on.`,
 			if _, err := time.Parse(time.RFC3339, at); err != nil && at != backup.Latest {
 				return &usageError{fmt.Errorf("--at %s: a time such as 2026-11-23T04:05:06Z, or %s, is expected", at, backup.Latest)}
 			}
+			// All of the backup is read before a server is asked for anything: a damaged backup
+			// must not leave half a store.
 			bar := newProgress(a.err, "verifying the backup", unitBytes)
 			plan, err := backup.Choose(cmd.Context(), place, id, at, bar.copied)
 			bar.done()
@@ -77,7 +79,8 @@ type restoredStore struct {
 	Pipelines []registry.Restored `json:"pipelines"`
 }
 
-// restore opens the store and restores into it.
+// restore opens the store and restores into it. With inDir it opens the directory's own server,
+// which nobody else can reach meanwhile.
 func (a *app) restore(ctx context.Context, plan *backup.Plan, inDir bool, scratch string) error {
 	cfg, err := a.quietConfig()
 	if err != nil {
@@ -99,6 +102,7 @@ func (a *app) restore(ctx context.Context, plan *backup.Plan, inDir bool, scratc
 	}
 	t.Scratch = scratch
 	result := restoredStore{Pipelines: []registry.Restored{}}
+	// It may be called again, and then begins with an empty list.
 	t.Pipelines = func(ctx context.Context, records []backup.Record) error {
 		result.Pipelines = result.Pipelines[:0]
 		for i := range records {
@@ -134,10 +138,11 @@ func (a *app) restoreTarget(ctx context.Context, nc *nats.Conn, cfg *configs.Con
 		return nil, nil, err
 	}
 	client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: a.timeout})
-	pipelines, err := registry.Open(ctx, js, client, registry.Config{Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0]})
+	pipelines, err := registry.Open(ctx, js, client, registry.Config{Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0], SinkVariables: cfg.Sinks.Variables})
 	if err != nil {
 		return nil, nil, err
 	}
+	// A store is empty if it has neither logs nor pipelines. The text names what was found.
 	empty := func(ctx context.Context) (string, error) {
 		names, err := feed.StreamNames(ctx, js)
 		if err != nil {
@@ -174,7 +179,7 @@ func printRestored(w io.Writer, r *restoredStore) error {
 	return err
 }
 
-// pipelineLine says what becomes of a pipeline.
+// pipelineLine describes what a restored pipeline does next, and what its operator must do.
 func pipelineLine(p *registry.Restored) string {
 	name := fmt.Sprintf("pipeline %s/%s", p.Database, p.Name)
 	if p.Lacks {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +15,7 @@ import (
 
 func newRewind(a *app) *cobra.Command {
 	var to string
-	var discardExpired bool
+	var discardExpired, dryRun bool
 	cmd := &cobra.Command{
 		Use:   "rewind PIPELINE --to beginning|now|TIME|LSN",
 		Short: "Let a pipeline read its source's feed again",
@@ -34,13 +36,16 @@ has, so nothing is counted twice; to items it goes back in a new generation.
 A projection that keeps the rows of items that have expired, and whose source's log was
 trimmed, cannot make these rows anew: --discard-expired says to begin without them.
 
-With --to now a cascade or projection leaves out what it has not done yet.`,
+With --to now a cascade or projection leaves out what it has not done yet.
+
+With --dry-run it tells what it would do, and does nothing.`,
 		Example: "  millrace rewind category-names --to beginning",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if to == "" {
 				return &usageError{errors.New("say where to begin: --to beginning, now, a time, an age such as 2h, or an LSN")}
 			}
+			// Parsed before a connection is made. An age such as 2h counts from now.
 			start, err := registry.ParseRewindTo(to, time.Now())
 			if err != nil {
 				return &usageError{fmt.Errorf("--to %w", err)}
@@ -50,6 +55,9 @@ With --to now a cascade or projection leaves out what it has not done yet.`,
 			}
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
 				database, name := a.splitName(args[0])
+				if dryRun {
+					return a.previewRewind(ctx, s, database, name, start)
+				}
 				rec, err := s.registry.Rewind(ctx, database, name, start, s.cfg.Leases.Bucket)
 				if err != nil {
 					return err
@@ -62,6 +70,22 @@ With --to now a cascade or projection leaves out what it has not done yet.`,
 		},
 	}
 	cmd.Flags().StringVar(&to, "to", "", "where to begin: beginning, now, a time, an age such as 2h, or an LSN")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "tell what it would do, and do nothing")
 	cmd.Flags().BoolVar(&discardExpired, "discard-expired", false, "let a projection begin anew without the rows of items that have expired, where the log that knew them was trimmed")
 	return cmd
+}
+
+// previewRewind prints what a rewind would do, and changes nothing.
+func (a *app) previewRewind(ctx context.Context, s *session, database, name string, to registry.RewindTo) error {
+	preview, err := s.registry.PreviewRewind(ctx, database, name, to, s.cfg.Leases.Bucket)
+	if err != nil {
+		return err
+	}
+	v := map[string]any{
+		"kind": "pipeline", "database": database, "name": name, "action": "none", "to": to.String(), "generation": preview.Generation, "says": preview.Says,
+	}
+	return a.print(v, func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "pipeline %s/%s would be rewound to %s:\n  %s\nnothing was changed\n", database, name, to, strings.Join(preview.Says, "\n  "))
+		return err
+	})
 }

@@ -98,10 +98,10 @@ Try it:  millrace demo`,
 		}
 	}
 	add("run", newUp(a), newStore(a), newWorker(a), newDemo(a), newKeys(a), newCredentials(a), newUpgrade(a))
-	add("declare", newApply(a), newPlan(a), newTest(a), newGet(a), newDescribe(a), newDelete(a), newPause(a), newResume(a), newBackfill(a), newRewind(a), newDeadLetters(a))
-	add("watch", newConsole(a), newStatus(a), newVerify(a), newRepair(a), newDoctor(a), newFeed(a))
+	add("declare", newInit(a), newApply(a), newPlan(a), newTest(a), newExplain(a), newGet(a), newDescribe(a), newDelete(a), newPause(a), newResume(a), newBackfill(a), newRewind(a), newDeadLetters(a))
+	add("watch", newConsole(a), newStatus(a), newTop(a), newHealth(a), newVerify(a), newRepair(a), newDoctor(a), newFeed(a))
 	add("run", newBackup(a), newRestore(a))
-	add("items", newImport(a), newExport(a), newQuery(a))
+	add("items", newImport(a), newExport(a), newQuery(a), newItems(a))
 	v := newVersion(a)
 	checkArgs(v)
 	root.AddCommand(v)
@@ -116,7 +116,7 @@ const flagSettle = "settle"
 func checkArgs(v *cobra.Command) {
 	check := v.Args
 	if check == nil {
-		check = cobra.NoArgs
+		check = takesNone
 	}
 	v.Args = func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -124,6 +124,18 @@ func checkArgs(v *cobra.Command) {
 		}
 		return nil
 	}
+}
+
+// takesNone refuses arguments, and says where what is given belongs if it is a file.
+func takesNone(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if f := cmd.Flags().Lookup("file"); f != nil {
+		hint = "; is it a file? Then: --file " + args[0]
+	}
+	return fmt.Errorf("%s takes no argument and got %q%s", cmd.CommandPath(), args[0], hint)
 }
 
 // flagKeys are the flags that set keys of the configuration.

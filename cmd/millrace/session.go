@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -121,7 +122,7 @@ func newSession(ctx context.Context, nc *nats.Conn, cfg *configs.Config, readOnl
 	}
 	client := store.NewClient(nc, catalog, store.ClientConfig{Timeout: a.timeout, ReadOnly: readOnly})
 	registry, err := registry.Open(ctx, js, client, registry.Config{
-		Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0], ReadOnly: readOnly,
+		Replicas: cfg.Replicas(), Log: cfg.Feed.Log, SinkRoot: cfg.Sinks.Roots[0], SinkVariables: cfg.Sinks.Variables, ReadOnly: readOnly,
 	})
 	if err != nil {
 		return nil, err
@@ -138,9 +139,14 @@ func (s *session) monitor() *status.Monitor {
 
 // inspector returns what reads how the session's Millrace is. Callers close it.
 func (s *session) inspector() *inspect.Inspector {
-	return inspect.New(&inspect.Config{
+	return inspect.New(s.inspected())
+}
+
+// inspected is the session's Millrace.
+func (s *session) inspected() *inspect.Config {
+	return &inspect.Config{
 		JetStream: s.js, Client: s.client, Registry: s.registry, Replicas: node.ReplicasWish(s.cfg), Log: s.cfg.Feed.Log,
-	})
+	}
 }
 
 // withSession runs f in a session.
@@ -158,4 +164,34 @@ func (a *app) withSession(ctx context.Context, f func(ctx context.Context, s *se
 		return denied
 	}
 	return err
+}
+
+// containers returns one container, or all of the database if name is "".
+func (s *session) containers(ctx context.Context, database, name string) ([]store.ContainerInfo, error) {
+	if name != "" {
+		info, err := s.client.Catalog().Get(ctx, database, name)
+		return []store.ContainerInfo{info}, err
+	}
+	all, err := s.client.Catalog().List(ctx)
+	return slices.DeleteFunc(all, func(info store.ContainerInfo) bool { return info.Database != database }), err
+}
+
+// users returns the names of the pipelines that use a container.
+func (s *session) users(ctx context.Context, database, name string) ([]string, error) {
+	records, err := s.registry.Users(ctx, database, name)
+	names := []string{}
+	for i := range records {
+		names = append(names, records[i].Name)
+	}
+	return names, err
+}
+
+// pipelines returns one pipeline, or all of the database if name is "".
+func (s *session) pipelines(ctx context.Context, database, name string) ([]registry.Record, error) {
+	if name != "" {
+		rec, err := s.registry.Get(ctx, database, name)
+		return []registry.Record{rec}, err
+	}
+	all, err := s.registry.List(ctx)
+	return slices.DeleteFunc(all, func(rec registry.Record) bool { return rec.Database != database }), err
 }

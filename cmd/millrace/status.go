@@ -87,8 +87,8 @@ func (a *app) readStatus(ctx context.Context, s *session, inspector *inspect.Ins
 	return st, nil
 }
 
-// watchStatus shows the status until ctx ends: in place on a terminal, else one
-// after the other.
+// watchStatus shows the status until ctx ends: in place on a terminal, elsewhere one after the
+// other. A page is written in one piece, so that a terminal does not flicker.
 func (a *app) watchStatus(ctx context.Context, every time.Duration, wide bool, read func() (*status.Status, error)) error {
 	_, onTerminal := terminal(a.out)
 	tick := time.NewTicker(every)

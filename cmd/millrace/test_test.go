@@ -11,10 +11,10 @@ import (
 
 // TestSamplesPass runs the tests of the samples.
 func TestSamplesPass(t *testing.T) {
-	for _, sample := range []string{"webstore", "bookstore"} {
+	for _, sample := range []string{"webstore", "bookstore", "reports"} {
 		t.Run(sample, func(t *testing.T) {
 			out, errs, code := command(t, "", "test", "-f", "../../configs/"+sample)
-			if code != codeOK || errs != "" || !strings.Contains(out, "tests passed in ") {
+			if code != codeOK || errs != "" || !strings.Contains(out, " passed in ") {
 				t.Errorf("exit %d\n%s%s", code, out, errs)
 			}
 		})

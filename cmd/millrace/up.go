@@ -184,8 +184,8 @@ func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, to
 		server = cfg.Server
 	}
 	v["server"] = server
-	if address := n.Address(); address != "" {
-		v["http"] = "http://" + address
+	if url := n.URL(); url != "" {
+		v["http"], v["httpCertificate"] = url, n.Authority()
 	}
 	if url := n.ConsoleURL(); url != "" {
 		v["console"] = url
@@ -197,11 +197,14 @@ func (a *app) printReady(n *node.Node, cfg *configs.Config, roles node.Roles, to
 	return a.print(v, func(w io.Writer) error {
 		fmt.Fprintf(w, "millrace is ready after %s\n", took.Round(time.Millisecond))
 		fmt.Fprintf(w, "  data    %s\n  server  %s\n", dir, server)
-		if address := n.Address(); address != "" {
-			fmt.Fprintf(w, "  http    http://%s/readyz, /healthz, /metrics\n", address)
+		if url := n.URL(); url != "" {
+			fmt.Fprintf(w, "  http    %s/readyz, /healthz, /metrics\n", url)
+			if file := n.Authority(); file != "" {
+				fmt.Fprintf(w, "          trust its certificate: curl --cacert %s; /metrics asks for a key\n", file)
+			}
 		}
 		if url := n.ConsoleURL(); url != "" {
-			fmt.Fprintf(w, "  console %s, for browsers on this machine; %smillrace console opens it\n", url, exportDir(dir))
+			fmt.Fprintf(w, "  console %s, for browsers; %smillrace console opens it\n", url, exportDir(dir))
 		}
 		if g := n.Gateway(); g != nil {
 			fmt.Fprintf(w, "  gateway %s, for the SDKs of Azure Cosmos DB; millrace keys show tells keys\n", g.URL())

@@ -64,6 +64,8 @@ func (a *app) upgrade(ctx context.Context, s *session, finish bool) error {
 	if state.Logs, err = untrimmableLogs(ctx, s.js); err != nil {
 		return err
 	}
+	// Asked even without --finish, so that the command tells what is in the way. A process of an
+	// earlier release that starts between this and Raise is the operator's to prevent.
 	refused := finish && state.Level < state.Newest && len(state.Behind) > 0
 	if finish && state.Level < state.Newest && !refused {
 		if err := featurelevel.Raise(ctx, s.js); err != nil {
@@ -94,6 +96,7 @@ func untrimmableLogs(ctx context.Context, js jetstream.JetStream) (n int, err er
 	return n, nil
 }
 
+// printUpgrade prints the level, the processes that are behind, and what to do next.
 func printUpgrade(w io.Writer, s *upgradeState, refused bool) error {
 	var next string
 	switch {
@@ -120,7 +123,7 @@ func printUpgrade(w io.Writer, s *upgradeState, refused bool) error {
 	if s.Logs > 0 {
 		then := "once the upgrade is finished"
 		if s.Level == s.Newest {
-			then = "by itself, when at least half of it may go"
+			then = "by itself, when at least half of it may go, or it is small and at rest"
 		}
 		line("  %s in streams that an earlier release made, which deny purges: each goes on in a new one %s; millrace describe container tells how far it is",
 			format.Plural(s.Logs, "log is", "logs are"), then)

@@ -23,7 +23,8 @@ func newVersion(a *app) *cobra.Command {
 	}
 }
 
-// versionText is what the linker set, else what the module cache knows.
+// versionText returns the version that the linker set, else that of the module, as go install
+// records it, else devel.
 func versionText() string {
 	if version != "" {
 		return version

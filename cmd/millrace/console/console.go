@@ -9,9 +9,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/store"
 )
 
@@ -48,6 +50,9 @@ type Console struct {
 	client   *store.Client
 	sessions *sessions
 	sampler  *sampler
+	letters  *letterBoard
+	work     *works
+	failures failures
 	pages    map[string]*template.Template
 	handler  http.Handler
 	ended    chan struct{} // closed when Run ends
@@ -59,16 +64,20 @@ func New(cfg *Config) *Console {
 	if c.log == nil {
 		c.log = slog.Default()
 	}
+	c.letters, c.work = &letterBoard{turn: make(chan struct{}, 1)}, newWorks(c.log)
 	c.pages = parsePages()
 	c.handler = c.routes()
 	return c
 }
 
-// Run reads where everything stands, again and again, until ctx ends. Then those who listen for
-// what is new are let go. It is called once.
+// Run reads where everything stands, again and again, and does the work that is begun, until ctx
+// ends. Then those who listen for what is new are let go. It is called once.
 func (c *Console) Run(ctx context.Context) {
-	defer close(c.ended)
-	c.sampler.run(ctx)
+	var group sync.WaitGroup
+	group.Go(func() { c.work.run(ctx) })
+	c.sampler.run(store.Background(ctx))
+	close(c.ended)
+	group.Wait()
 }
 
 // Ticket returns a path that signs in whoever opens it first, within ticketTimeout.
@@ -97,6 +106,18 @@ func (c *Console) routes() http.Handler {
 	look("/containers/{database}/{name}/item", c.item)
 	act("/containers/{database}/{name}/item", c.writeItem)
 	look("/query", c.query)
+	look("/heat", c.heat)
+	look("/nodes", c.nodes)
+	look("/plan", c.showPlan)
+	act("/plan", c.startPlan)
+	act("/plan/apply", c.startApply)
+	look("/work", c.works)
+	look("/work/{id}", c.showWork)
+	act("/work/{id}/stop", c.stopWork)
+	look("/dead-letters", c.deadLetters)
+	look("/dead-letters/{database}/{name}", c.deadLettersOf)
+	act("/dead-letters/{database}/{name}", c.actOnDeadLetters)
+	look("/dead-letters/{database}/{name}/{id}", c.deadLetter)
 	look("/", func(*exchange) error { return errNoPage })
 	return http.NewCrossOriginProtection().Handler(c.guarded(mux))
 }
@@ -104,9 +125,15 @@ func (c *Console) routes() http.Handler {
 // guarded refuses hosts that are none of the listener's and sets the headers of all answers.
 func (c *Console) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if c.cfg.Loopback && !isLoopback(r.Host) {
+		if c.cfg.Loopback && !IsLoopback(r.Host) {
 			http.Error(w, "the console is served to this machine alone; open it as localhost or 127.0.0.1", http.StatusMisdirectedRequest)
 			return
+		}
+		// A body that trickles in must not hold the goroutine for ever. The deadline is longer than a
+		// page may take, because behind the body the server reads on, to learn whether the browser has
+		// gone, and would take the deadline for that.
+		if r.Method == http.MethodPost {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // tests have no connection
 		}
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'")
@@ -116,8 +143,9 @@ func (c *Console) guarded(next http.Handler) http.Handler {
 	})
 }
 
-// isLoopback tells whether the Host of a request names the machine to itself.
-func isLoopback(host string) bool {
+// IsLoopback tells whether the Host of a request names the machine to itself. A web page that has
+// its own name lead to 127.0.0.1, to read what a browser of this machine may see, shows that name.
+func IsLoopback(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
@@ -144,6 +172,15 @@ type exchange struct {
 	role Role
 }
 
+// parseForm reads the form of a request, up to so many bytes.
+func (x *exchange) parseForm(most int64) error {
+	x.r.Body = http.MaxBytesReader(x.w, x.r.Body, most)
+	if err := x.r.ParseForm(); err != nil {
+		return &refusal{http.StatusBadRequest, "The form cannot be read: " + err.Error()}
+	}
+	return nil
+}
+
 // pageFunc answers a request, or returns an error to be shown.
 type pageFunc func(x *exchange) error
 
@@ -157,8 +194,12 @@ func (e *refusal) Error() string { return e.message }
 
 var errNoPage = &refusal{http.StatusNotFound, "There is no such page."}
 
-// pageTimeout bounds what a page asks stores for.
-const pageTimeout = 30 * time.Second
+const (
+	// pageTimeout bounds what a page asks stores for.
+	pageTimeout = 30 * time.Second
+	// bodyTimeout bounds the reading of a form, and the answer to it.
+	bodyTimeout = 2 * pageTimeout
+)
 
 // page serves f to those who are signed in with a role, or sends them to sign in.
 func (c *Console) page(least Role, f pageFunc) http.Handler {
@@ -199,6 +240,9 @@ func statusOf(err error) int {
 	}
 	if refused, ok := errors.AsType[*store.Error](err); ok && refused.Status >= 400 && refused.Status < 600 {
 		return int(refused.Status)
+	}
+	if _, changed := errors.AsType[*registry.PlanError](err); changed {
+		return http.StatusConflict
 	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):

@@ -1,7 +1,10 @@
 package console
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -72,7 +75,7 @@ func TestWhoNamesTheLoopback(t *testing.T) {
 		"localhost": true, "localhost:8082": true, "127.0.0.1:8082": true, "127.0.0.2": true, "[::1]:8082": true, "[::1]": true,
 		"evil.example": false, "evil.example:8082": false, "10.0.0.1": false, "localhost.evil.example": false, "": false,
 	} {
-		if got := isLoopback(host); got != want {
+		if got := IsLoopback(host); got != want {
 			t.Errorf("%q: %v", host, got)
 		}
 	}
@@ -165,6 +168,127 @@ func TestMap(t *testing.T) {
 	}
 }
 
+// A map of many pipelines that all lead to each other is laid out in the time of its links.
+func TestMapOfMany(t *testing.T) {
+	var links []link
+	boxes := make([]*mapBox, 300)
+	for i := range boxes {
+		boxes[i] = &mapBox{}
+	}
+	for i, from := range boxes {
+		for j, to := range boxes {
+			if j > i || i == 299 && j == 150 { // the second half is a circle
+				links = append(links, link{from, &mapBox{}, to})
+			}
+		}
+	}
+	rank(links)
+	if at := boxes[149].column; at != 2*149 {
+		t.Errorf("the last one before the circle is in column %d", at)
+	}
+	for _, i := range []int{150, 200, 299} {
+		if at := boxes[i].column; at != 2*150 {
+			t.Errorf("box %d of the circle is in column %d", i, at)
+		}
+	}
+}
+
+func TestFailuresOfSigningIn(t *testing.T) {
+	var f failures
+	now := time.Now()
+	if n := f.count(now); n != 1 {
+		t.Errorf("the first is told as %d", n)
+	}
+	for range 500 {
+		if n := f.count(now.Add(failuresEvery - 1)); n != 0 {
+			t.Fatalf("%d are told too early", n)
+		}
+	}
+	if n := f.count(now.Add(failuresEvery)); n != 501 {
+		t.Errorf("%d are told then, want 501", n)
+	}
+}
+
+func TestViewersAreBounded(t *testing.T) {
+	s := newSampler(&inspect.Config{})
+	for range viewersMax {
+		if err := s.join(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.join(); err == nil {
+		t.Error("one too many joins")
+	}
+	s.leave()
+	if err := s.join(); err != nil {
+		t.Errorf("after one left: %v", err)
+	}
+}
+
+func TestWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, end := context.WithCancel(t.Context())
+		s, over := newWorks(slog.New(slog.DiscardHandler)), make(chan struct{})
+		go func() {
+			defer close(over)
+			s.run(ctx)
+		}()
+		until := func(ctx context.Context, _ tellFunc) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		first, err := s.begin("first", until)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := s.begin("second", until)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.begin("third", until); statusOf(err) != http.StatusTooManyRequests {
+			t.Errorf("one too many: %v", err)
+		}
+		synctest.Wait()
+		first.cancel(errWorkStopped)
+		<-first.ended
+		if err := first.now().Err; !errors.Is(err, errWorkStopped) {
+			t.Errorf("work that was stopped ends with %v", err)
+		}
+		<-second.ended
+		if err := second.now().Err; !errors.Is(err, errWorkTimeout) {
+			t.Errorf("work that took too long ends with %v", err)
+		}
+		panics, err := s.begin("panics", func(context.Context, tellFunc) (any, error) { panic("why") })
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-panics.ended
+		if err := panics.now().Err; !errors.Is(err, errPanicked) || !strings.Contains(err.Error(), "why") || panics.do != nil {
+			t.Errorf("work that panics ends with %v", err)
+		}
+		for range 2 * workKept {
+			w, err := s.begin("short", func(context.Context, tellFunc) (any, error) { return 1, nil })
+			if err != nil {
+				t.Fatal(err)
+			}
+			<-w.ended
+		}
+		if n := len(s.list()); n != workKept || s.get(first.ID) != nil {
+			t.Errorf("%d are kept", n)
+		}
+		last, err := s.begin("last", until)
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		end()
+		<-over
+		if !last.now().Over() {
+			t.Error("work goes on behind the end")
+		}
+	})
+}
+
 func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSampler(&inspect.Config{})
@@ -238,5 +362,36 @@ func TestWhatIsLargeIsCut(t *testing.T) {
 		if got := harmless(cell); got != want {
 			t.Errorf("%q is %q in a file, want %q", cell, got, want)
 		}
+	}
+}
+
+func TestFindings(t *testing.T) {
+	const declared = "apiVersion: millrace/v1\nkind: Pipeline\nmetadata: {name: p}\nspec:\n  source: {container: c}\n" +
+		"  project:\n    tables: {t: {key: [id], columns: {id: id}}}\n    sink:\n      postgres:\n        dsnEnv: postgres://u:hidden@h/db\n"
+	find := func(texts ...spec.Text) *planned {
+		p := &planned{Form: &planForm{Files: texts}}
+		_, err := spec.LoadTexts(texts)
+		findings, ok := findingsOf(err)
+		if !ok {
+			t.Fatalf("what is wrong is found as %v", err)
+		}
+		p.find(findings)
+		return p
+	}
+	other := spec.Text{Name: "other", Data: []byte("apiVersion: millrace/v1\nkind: Container\nmetadata: {name: c}\nspec: {partitionKey: [/id], partitions: no}\n")}
+	p := find(spec.Text{Name: "secret", Data: []byte(declared)}, other)
+	said := fmt.Sprint(p.Findings)
+	if !strings.Contains(said, "dsnEnv is not the name of an environment variable") || strings.Contains(said, "hidden") {
+		t.Errorf("what may be a secret is told as %s", said)
+	}
+	if len(p.Excerpts) != 1 || p.Excerpts[0].Name != "other" {
+		t.Errorf("what is shown is %v", p.Excerpts)
+	}
+	many := spec.Text{Name: "many", Data: []byte(strings.Repeat("apiVersion: millrace/v1\nkind: Nothing\n---\n", findingsMax+5))}
+	if p = find(many); len(p.Findings) != findingsMax+1 || !strings.Contains(p.Findings[findingsMax].Message, "more") {
+		t.Errorf("%d findings are listed, the last is %v", len(p.Findings), p.Findings[len(p.Findings)-1])
+	}
+	if lines := len(p.Excerpts[0].Lines); lines > 2*excerptMax {
+		t.Errorf("%d lines are shown", lines)
 	}
 }

@@ -2,9 +2,11 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -43,8 +45,9 @@ type containerPage struct {
 	Items       []itemRow
 	// Next is the query of the page that follows; "" if there is none.
 	Next string
-	// Unread says why items cannot be shown.
-	Unread string
+	// Missing are partitions whose items cannot be shown; Unread says why none can.
+	Missing []missing
+	Unread  string
 }
 
 // itemRow is an item in a list.
@@ -83,8 +86,19 @@ func (c *Console) container(x *exchange) error {
 	return c.show(x, "container", "Container "+now.Name, page, nil)
 }
 
+// missing is a partition whose items are not in a list.
+type missing struct {
+	Partition string
+	Why       string
+	From      string // where the list goes on with them
+}
+
+// scanTimeout bounds how long a list waits for one partition: others may have what is looked for.
+const scanTimeout = 5 * time.Second
+
 // listItems reads a page of items, partition after partition. Where it goes on stands in the
-// page's address: the place of the partition among all, a dot, and the cursor.
+// page's address: the place of the partition among all, a dot, and the cursor. A partition that does
+// not answer is named, and passed over.
 func (c *Console) listItems(x *exchange, page *containerPage) error {
 	ct, err := c.client.Open(page.ContainerInfo)
 	if err != nil {
@@ -96,22 +110,33 @@ func (c *Console) listItems(x *exchange, page *containerPage) error {
 		return err
 	}
 	for ; at < len(partitions) && len(page.Items) < itemsShown; at, after = at+1, nil {
-		found, err := ct.Scan(x.r.Context(), partitions[at], store.Scan{After: after, ItemsMax: itemsShown - len(page.Items)})
+		ctx, cancel := context.WithTimeout(x.r.Context(), scanTimeout)
+		found, err := ct.Scan(ctx, partitions[at], store.Scan{After: after, ItemsMax: itemsShown - len(page.Items)})
+		cancel()
+		if x.r.Context().Err() != nil {
+			return x.r.Context().Err()
+		}
 		if err != nil {
-			return err
+			page.Missing = append(page.Missing, missing{partitions[at].String(), err.Error(), fromText(at, after)})
+			continue
 		}
 		for i := range found.Items {
 			page.Items = append(page.Items, rowOf(&found.Items[i]))
 		}
 		if found.Cursor != nil {
-			page.Next = strconv.Itoa(at) + "." + base64.RawURLEncoding.EncodeToString(found.Cursor)
+			page.Next = fromText(at, found.Cursor)
 			return nil
 		}
 	}
 	if at < len(partitions) {
-		page.Next = strconv.Itoa(at) + "."
+		page.Next = fromText(at, nil)
 	}
 	return nil
+}
+
+// fromText is what parseFrom reads.
+func fromText(partition int, after []byte) string {
+	return strconv.Itoa(partition) + "." + base64.RawURLEncoding.EncodeToString(after)
 }
 
 func parseFrom(text string) (partition int, after []byte, err error) {
@@ -177,6 +202,10 @@ func (c *Console) item(x *exchange) error {
 		return err
 	}
 	item, err := ct.Read(x.r.Context(), ref.Key, ref.ID)
+	if text, ok := textKey(x.r.URL.Query()); ok && errors.Is(err, store.ErrNotFound) {
+		ref.Key = text
+		item, err = ct.Read(x.r.Context(), ref.Key, ref.ID)
+	}
 	if err != nil {
 		return err
 	}
@@ -231,6 +260,16 @@ func parseRef(q url.Values) (store.ItemRef, error) {
 	return store.ItemRef{Key: key, ID: id}, nil
 }
 
+// textKey returns what somebody typed as a text: 42 finds the number, and where there is none the text.
+func textKey(q url.Values) (key feed.PartitionKey, ok bool) {
+	text := strings.TrimSpace(q.Get("key"))
+	if q.Get("item") != "" || text == "" {
+		return key, false
+	}
+	key, err := feed.NewPartitionKey(text)
+	return key, err == nil
+}
+
 // writeItem creates, replaces or deletes an item. What is replaced or deleted is the version that
 // was shown: if somebody has written it since, nothing is changed.
 func (c *Console) writeItem(x *exchange) error {
@@ -238,12 +277,19 @@ func (c *Console) writeItem(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	x.r.Body = http.MaxBytesReader(x.w, x.r.Body, formMax)
-	if err := x.r.ParseForm(); err != nil {
-		return &refusal{http.StatusBadRequest, "The form cannot be read: " + err.Error()}
+	if err := x.parseForm(formMax); err != nil {
+		return err
 	}
 	form := x.r.PostForm
 	page := itemPage{Info: ct.Info(), Ref: form.Get("item"), Text: form.Get("text")}
+	if form.Get("act") == "delete" && !form.Has(sureField) {
+		here := "/containers/" + joinEscaped([]string{page.Info.Database, page.Info.Name}) + "/item"
+		return c.confirm(x, "Delete the item?", &confirmation{
+			Says:   []string{fmt.Sprintf("%s of %s, in the version %s.", page.Ref, page.Info.Name, form.Get("etag"))},
+			Action: here, Back: here + "?item=" + url.QueryEscape(page.Ref), Button: "Delete it",
+			Fields: [][2]string{{"act", "delete"}, {"item", page.Ref}, {"etag", form.Get("etag")}, {sureField, "yes"}},
+		})
+	}
 	written, err := c.change(x, ct, form)
 	if err != nil && form.Get("act") != "delete" {
 		// The form keeps what was typed.

@@ -29,6 +29,17 @@ type mapBox struct {
 	column       int
 }
 
+// Width and Height are those of all boxes, Middle is half the width, and Round the radius of corners.
+func (*mapBox) Width() int  { return boxWidth }
+func (*mapBox) Height() int { return boxHeight }
+func (*mapBox) Middle() int { return boxWidth / 2 }
+func (b *mapBox) Round() int {
+	if b.Kind == "pipeline" {
+		return boxHeight / 2
+	}
+	return 4
+}
+
 // mapArrow leads from a source to a pipeline, or from a pipeline to a target.
 type mapArrow struct{ Path string }
 
@@ -91,7 +102,7 @@ func draw(records []registry.Record, statusOf func(id string) *status.Pipeline) 
 		page.Boxes = append(page.Boxes, via)
 		page.Rows = append(page.Rows, mapRow{via, links[i].from.Name, to.Name})
 	}
-	rank(links, len(page.Boxes))
+	rank(slices.Clone(links))
 	page.lay()
 	for _, l := range links {
 		page.Arrows = append(page.Arrows, arrow(l.from, l.via), arrow(l.via, l.to))
@@ -115,41 +126,60 @@ func targetOf(rec *registry.Record, now *status.Pipeline, place func(kind, datab
 }
 
 // rank gives each box its column: a pipeline's is behind that of its source, and a target's behind
-// that of its pipeline. A circle would push its boxes on for ever, so a box moves at most so often
-// as there are boxes.
-func rank(links []link, boxes int) {
-	for range boxes {
-		moved := false
-		for _, l := range links {
-			l.via.column = l.from.column + 1
-			if l.to != l.from && l.to.column <= l.via.column && !leads(links, l.to, l.from) {
-				l.to.column, moved = l.via.column+1, true
-			}
-		}
-		if !moved {
-			return
+// that of all pipelines that write it. In a circle nothing is first, so its boxes do not push each
+// other. It takes as long as there are links, not as there are ways.
+func rank(links []link) {
+	circle := circles(links)
+	// A circle has a smaller number than all that lead into it, so what is pushed comes after what
+	// pushes it.
+	slices.SortStableFunc(links, func(a, b link) int { return cmp.Compare(circle[b.from], circle[a.from]) })
+	for _, l := range links {
+		l.via.column = l.from.column + 1
+		if circle[l.from] != circle[l.to] {
+			l.to.column = max(l.to.column, l.via.column+1)
 		}
 	}
 }
 
-// leads tells whether one box is made into another.
-func leads(links []link, from, to *mapBox) bool {
-	seen := map[*mapBox]bool{from: true}
-	next := []*mapBox{from}
-	for len(next) > 0 {
-		at := next[0]
-		next = next[1:]
-		if at == to {
-			return true
+// circles numbers the boxes at the ends of links, those of a circle alike, and each before those that
+// lead to it: Tarjan's strongly connected components.
+func circles(links []link) map[*mapBox]int {
+	next := map[*mapBox][]*mapBox{}
+	for _, l := range links {
+		next[l.from] = append(next[l.from], l.to)
+	}
+	circle, seen, low := map[*mapBox]int{}, map[*mapBox]int{}, map[*mapBox]int{}
+	var open []*mapBox
+	number := 0
+	var visit func(at *mapBox)
+	visit = func(at *mapBox) {
+		seen[at] = len(seen) + 1
+		low[at] = seen[at]
+		open = append(open, at)
+		for _, to := range next[at] {
+			switch _, done := circle[to]; {
+			case seen[to] == 0:
+				visit(to)
+				low[at] = min(low[at], low[to])
+			case !done:
+				low[at] = min(low[at], seen[to])
+			}
 		}
-		for _, l := range links {
-			if l.from == at && !seen[l.to] {
-				seen[l.to] = true
-				next = append(next, l.to)
+		for low[at] == seen[at] { // it is the first of its circle
+			last := open[len(open)-1]
+			open, circle[last] = open[:len(open)-1], number
+			if last == at {
+				number++
+				return
 			}
 		}
 	}
-	return false
+	for _, l := range links {
+		if seen[l.from] == 0 {
+			visit(l.from)
+		}
+	}
+	return circle
 }
 
 // lay gives each box its place in its column, in the order of the names.

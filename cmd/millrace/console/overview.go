@@ -1,7 +1,6 @@
 package console
 
 import (
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -9,7 +8,6 @@ import (
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/status"
-	"github.com/millrace/millrace/processors"
 )
 
 // health tells in one line how everything is, as the newest sample knows it.
@@ -46,6 +44,7 @@ func (c *Console) health() (healthy bool, said string) {
 type overviewPage struct {
 	*sample
 	Rows []overviewRow
+	Hot  *heatPage
 }
 
 // overviewRow is a pipeline on the first page.
@@ -76,6 +75,7 @@ func (c *Console) overview(x *exchange) error {
 		return &refusal{http.StatusServiceUnavailable, s.Failed}
 	}
 	page := overviewPage{sample: s}
+	page.Hot, _ = heatOf(s, hotOverview, hotOverview)
 	for i := range s.Pipelines {
 		p := &s.Pipelines[i]
 		page.Rows = append(page.Rows, overviewRow{p, c.sampler.plots(p.ID)})
@@ -89,16 +89,13 @@ type pipelinePage struct {
 	Status      *status.Pipeline // nil: not sampled yet
 	Declaration string
 	Plot        []point
-	DeadLetters []processors.DeadLetter
+	DeadLetters *letterList // nil: there are none
 	// Unread says why dead letters cannot be shown.
 	Unread string
 }
 
 // LagText is the lag in changes.
 func (p pipelinePage) LagText() string { return lagText(p.Status.Lag) }
-
-// deadLettersShown bounds the dead letters on a pipeline's page.
-const deadLettersShown = 20
 
 func (c *Console) pipeline(x *exchange) error {
 	ctx := x.r.Context()
@@ -120,12 +117,15 @@ func (c *Console) pipeline(x *exchange) error {
 	}
 	page := pipelinePage{Record: &rec, Status: s.pipeline(rec.ID), Declaration: text.String(), Plot: c.sampler.plots(rec.ID)}
 	if page.Status != nil && page.Status.Counts.DeadLetters > 0 {
-		deadLetters, err := processors.OpenDeadLetters(ctx, c.client)
-		if err == nil {
-			page.DeadLetters, err = deadLetters.List(ctx, rec.ID, deadLettersShown)
-		}
+		lists, err := c.letters.read(ctx, c)
 		if err != nil {
 			page.Unread = err.Error()
+		}
+		for _, list := range lists {
+			if list.Database == rec.Database && list.Name == rec.Name {
+				list.show(list.Letters, lettersShownEach)
+				page.DeadLetters, page.Unread = &list, list.Unread
+			}
 		}
 	}
 	behind := map[string]any{"declaration": doc, "id": rec.ID, "generation": rec.Generation, "created": rec.Created, "changed": rec.Changed, "paused": rec.Paused}
@@ -133,25 +133,4 @@ func (c *Console) pipeline(x *exchange) error {
 		behind["status"] = page.Status
 	}
 	return c.show(x, "pipeline", "Pipeline "+rec.Name, page, behind)
-}
-
-// actOnPipeline pauses or resumes a pipeline.
-func (c *Console) actOnPipeline(x *exchange) error {
-	database, name, act := x.r.PathValue("database"), x.r.PathValue("name"), x.r.PathValue("act")
-	var err error
-	switch act {
-	case "pause":
-		_, err = c.cfg.Inspect.Registry.Pause(x.r.Context(), database, name)
-	case "resume":
-		_, err = c.cfg.Inspect.Registry.Resume(x.r.Context(), database, name)
-	default:
-		return &refusal{http.StatusNotFound, fmt.Sprintf("A pipeline can be paused and resumed; %q is not known.", act)}
-	}
-	if err != nil {
-		return err
-	}
-	c.sampler.change()
-	c.log.Info("console: a pipeline was changed", "pipeline", name, "database", database, "act", act, "from", x.r.RemoteAddr)
-	http.Redirect(x.w, x.r, "/pipelines/"+joinEscaped([]string{database, name}), http.StatusSeeOther)
-	return nil
 }

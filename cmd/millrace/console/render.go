@@ -15,17 +15,29 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines/format"
+	"github.com/millrace/millrace/pipelines/plan"
 )
 
 // pageNames are the templates of pages; each stands in layout.html.
-var pageNames = []string{"sign-in", "overview", "map", "pipeline", "containers", "container", "item", "query", "error"}
+var pageNames = []string{
+	"sign-in", "overview", "map", "pipeline", "containers", "container", "item", "query", "heat", "nodes", "dead-letters", "dead-letter",
+	"plan", "work", "works", "confirm", "error",
+}
+
+// partNames are the templates that a page has besides.
+var partNames = map[string][]string{
+	"overview": {"templates/hot.html"},
+	"heat":     {"templates/hot.html"},
+	"plan":     {"templates/plan-form.html"},
+	"work":     {"templates/plan-form.html", "templates/planned.html", "templates/compared.html"},
+}
 
 // parsePages parses all templates. They are part of the binary, so a mistake in one shows in the
 // first test.
 func parsePages() map[string]*template.Template {
 	pages := map[string]*template.Template{}
 	for _, name := range pageNames {
-		pages[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, "templates/layout.html", "templates/"+name+".html"))
+		pages[name] = template.Must(template.New("layout.html").Funcs(functions).ParseFS(files, append([]string{"templates/layout.html", "templates/" + name + ".html"}, partNames[name]...)...))
 	}
 	return pages
 }
@@ -34,13 +46,22 @@ func parsePages() map[string]*template.Template {
 var functions = template.FuncMap{
 	"age":     format.Age,
 	"ago":     func(t time.Time) string { return format.Ago(time.Now(), t) },
+	"clip":    func(text string) string { return clip(text, cellMax) },
 	"count":   count,
 	"json":    highlight,
+	"pair":    func(v *view, of any) parted { return parted{v, of} },
 	"path":    func(parts ...string) string { return "/" + joinEscaped(parts) },
 	"percent": func(f float64) string { return fmt.Sprintf("%.0f %%", f) },
 	"plot":    plot,
 	"short":   short,
 	"time":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+	"value":   plan.Short,
+}
+
+// parted is what a part of a page is made of, and the view around it.
+type parted struct {
+	View *view
+	Of   any
 }
 
 // shortMax is how many characters of a text have room in a box of the map.
@@ -85,6 +106,7 @@ type view struct {
 	Here  string // the name of the page
 	Role  Role
 	Live  bool // the page changes while one looks
+	Still bool // it did, and is over
 	// Healthy and Said tell of the last sample; Said is "" where nobody is signed in.
 	Healthy bool
 	Said    string
@@ -107,7 +129,7 @@ func (c *Console) show(x *exchange, name, title string, page, behind any) error 
 }
 
 // liveNames are the pages that change while one looks.
-var liveNames = map[string]bool{"overview": true, "map": true, "pipeline": true, "containers": true}
+var liveNames = map[string]bool{"overview": true, "map": true, "pipeline": true, "containers": true, "heat": true, "dead-letters": true, "works": true}
 
 // render answers with a page for somebody who is not signed in.
 func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, name string, page any) {
@@ -205,6 +227,11 @@ func (c *Console) events(w http.ResponseWriter, r *http.Request) {
 		}
 		return out.Flush()
 	}
+	if err := c.sampler.join(); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	defer c.sampler.leave()
 	if tell() == nil {
 		c.sampler.watch(ctx, tell)
 	}

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -233,19 +234,33 @@ func (s *sampler) plots(id string) []point {
 	return slices.Clone(s.history[id])
 }
 
-// watch calls f for each sample that comes, until it fails or ctx ends. While somebody watches,
-// samples come often.
+// viewersMax bounds those who listen for samples at a time: each has a connection, and fetches its page
+// again at every sample.
+const viewersMax = 100
+
+// join counts one more who looks. While somebody does, samples come often. Who joined leaves.
+func (s *sampler) join() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.viewers >= viewersMax {
+		return fmt.Errorf("%d browsers follow the console, which is the most at a time; pages are whole without following", viewersMax)
+	}
+	s.viewers++
+	return nil
+}
+
+func (s *sampler) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.viewers--
+}
+
+// watch calls f, of somebody who has joined, for each sample that comes, until it fails or ctx ends.
 func (s *sampler) watch(ctx context.Context, f func() error) {
 	s.mu.Lock()
-	s.viewers++
 	came := s.came
 	s.mu.Unlock()
 	s.look()
-	defer func() {
-		s.mu.Lock()
-		s.viewers--
-		s.mu.Unlock()
-	}()
 	for {
 		select {
 		case <-ctx.Done():

@@ -3,21 +3,20 @@ package node
 import (
 	"context"
 	"log/slog"
-	"net"
 
 	"github.com/millrace/millrace/cmd/millrace/console"
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 )
 
 // openConsole opens the console of a store, on the listener of health and metrics. People sign in
-// with the gateway's keys, which go over the wire as they are: so it is served on the loopback
+// with the gateway's keys, which they send as they are: so off the loopback it is served with TLS
 // alone.
 func (n *Node) openConsole(context.Context) error {
 	if !n.roles.Store || n.listener == nil {
 		return nil
 	}
-	if at, ok := n.listener.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() {
-		n.log.Info("the console is not served off the loopback; millrace console shows it elsewhere", slog.String("listen", n.cfg.HTTP.Listen))
+	if !n.listener.loopback && n.listener.certificate == nil {
+		n.log.Info("the console is not served off the loopback without TLS; millrace console shows it elsewhere", slog.String("listen", n.cfg.HTTP.Listen))
 		return nil
 	}
 	keys, err := n.openKeys()
@@ -38,7 +37,7 @@ func (n *Node) openConsole(context.Context) error {
 			}
 			return console.RoleNone
 		},
-		Loopback: true, Logger: n.log,
+		Loopback: n.listener.loopback, Logger: n.log,
 	})
 	return nil
 }
@@ -48,5 +47,5 @@ func (n *Node) ConsoleURL() string {
 	if n.console == nil {
 		return ""
 	}
-	return "http://" + n.Address() + "/"
+	return n.URL() + "/"
 }

@@ -2,16 +2,27 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"time"
+
+	"github.com/millrace/millrace/cmd/millrace/console"
+	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/store/certificate"
+	"github.com/millrace/millrace/store/gateway"
 )
 
-// AddressError says that the HTTP listener's address is not to be had.
+// adminHeaderMax bounds the headers of a request, in bytes.
+const adminHeaderMax = 64 << 10
+
+// AddressError says that the HTTP listener cannot listen at its address.
 type AddressError struct {
 	Address string
 	Err     error
@@ -23,19 +34,120 @@ func (e *AddressError) Error() string {
 
 func (e *AddressError) Unwrap() error { return e.Err }
 
+// admin is the listener of health, metrics and the console.
+type admin struct {
+	net.Listener
+	host        string                   // of http.listen; "" if it names none
+	loopback    bool                     // nobody reaches it from elsewhere
+	certificate *certificate.Certificate // nil: plain HTTP
+	keys        *gateway.KeyRing         // nil: nobody has a key
+}
+
+// open tells whether the listener answers everything to everybody. One on the loopback does:
+// whoever is on this machine may see names and numbers, and the machine's own Prometheus needs no
+// secret. Where TLS is asked for there, keys are too.
+func (a *admin) open() bool { return a.loopback && a.certificate == nil }
+
+// named tells whether a request names this machine, where the listener asks nobody who they are. A web
+// page can have its own name lead to 127.0.0.1, and read there what the browser of this machine may.
+func (a *admin) named(r *http.Request) bool {
+	if a == nil || !a.open() || console.IsLoopback(r.Host) {
+		return true
+	}
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = r.Host
+	}
+	return a.host != "" && strings.EqualFold(host, a.host)
+}
+
+// url is where this machine reaches the listener.
+func (a *admin) url() string {
+	scheme := "http"
+	if a.certificate != nil {
+		scheme = "https"
+	}
+	address := a.Addr().String()
+	// 0.0.0.0 is no address to connect to.
+	if host, port, err := net.SplitHostPort(address); err == nil && net.ParseIP(host).IsUnspecified() {
+		address = net.JoinHostPort("localhost", port)
+	}
+	return scheme + "://" + address
+}
+
+// Close frees the address. It may be called twice.
+func (a *admin) Close() error {
+	if err := a.Listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// openHTTP opens the listener's address, unless it is off. An error of the network is an
+// *AddressError.
 func (n *Node) openHTTP(ctx context.Context) error {
-	address := n.cfg.HTTP.Listen
-	if address == "off" {
+	cfg := &n.cfg.HTTP
+	if cfg.Listen == configs.Off {
 		return nil
 	}
-	var err error
-	if n.listener, err = new(net.ListenConfig).Listen(ctx, "tcp", address); err != nil {
+	inner, err := new(net.ListenConfig).Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
 		if errors.Is(err, syscall.EADDRINUSE) {
 			err = errors.New("another process listens there")
 		}
-		return &AddressError{address, err}
+		return &AddressError{cfg.Listen, err}
+	}
+	at, ok := inner.Addr().(*net.TCPAddr)
+	host, _, _ := net.SplitHostPort(cfg.Listen) // Listen has parsed it
+	n.listener = &admin{Listener: inner, host: host, loopback: ok && at.IP.IsLoopback()}
+	if cfg.Encrypted(n.listener.loopback) {
+		if err := n.encrypt(); err != nil {
+			return err
+		}
+	}
+	if !n.listener.open() {
+		n.listener.keys = n.keysForMetrics()
 	}
 	return nil
+}
+
+// encrypt puts TLS on the listener.
+func (n *Node) encrypt() (err error) {
+	cfg := &n.cfg.HTTP
+	dir := cfg.Dir
+	if n.roles.Anonymous {
+		dir = "" // it keeps nothing
+	}
+	c := certificate.Config{
+		Section: "http", Cert: cfg.Cert, Key: cfg.Key, Dir: dir, Hosts: certificate.Hosts(cfg.Listen, cfg.Names...), Logger: n.log,
+	}
+	n.listener.certificate, err = certificate.Open(c)
+	if err != nil && c.Cert == "" && c.Dir != "" {
+		// The node's work is worth more than who trusts its certificate.
+		n.log.Error("the certificate of http.listen is kept in memory, so clients that trust ca.pem refuse it", slog.String("dir", c.Dir), slog.Any("error", err))
+		c.Dir = ""
+		n.listener.certificate, err = certificate.Open(c)
+	}
+	if err != nil {
+		return err
+	}
+	n.listener.Listener = tls.NewListener(n.listener.Listener, n.listener.certificate.TLS())
+	return nil
+}
+
+// keysForMetrics opens the keys that /metrics asks for; nil if there are none.
+func (n *Node) keysForMetrics() *gateway.KeyRing {
+	if n.roles.Anonymous && n.cfg.Gateway.Keys == (gateway.Keys{}) && n.cfg.Gateway.KeyFile == "" {
+		n.log.Warn("/metrics answers nobody: a worker without --dir has no keys; set gateway.keys.primaryReadOnly or gateway.keyFile",
+			slog.String("listen", n.cfg.HTTP.Listen))
+		return nil
+	}
+	keys, err := n.openKeys()
+	if err != nil {
+		n.log.Error("/metrics answers nobody", slog.Any("error", err))
+		return nil // the node's work is worth more
+	}
+	return keys
 }
 
 // web serves health, metrics and the console.
@@ -44,21 +156,59 @@ func (n *Node) web() *http.Server {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"status": "alive"})
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		r := n.Ready()
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		ready := n.Ready()
 		status := http.StatusOK
-		if !r.Ready {
+		if !ready.Ready {
 			status = http.StatusServiceUnavailable
 		}
-		answer(w, status, r)
+		// The reasons have names of pipelines and what disks and servers say: probes need none of it, nor do
+		// web pages of others.
+		if count := len(ready.Problems); count > 0 && !n.listener.allows(r) {
+			ready.Problems = []string{fmt.Sprintf("%d: the log and millrace status tell them, and this page to a key, or on the loopback as localhost", count)}
+		}
+		answer(w, status, ready)
 	})
 	if n.telemetry != nil {
-		mux.Handle("GET /metrics", n.telemetry.Handler())
+		mux.Handle("GET /metrics", n.listener.guarded(n.telemetry.Handler()))
 	}
 	if n.console != nil {
 		mux.Handle("/", n.console)
 	}
-	return &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	return &http.Server{
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: adminHeaderMax,
+		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // handshakes that others break off
+	}
+}
+
+// allows tells whether a request may see everything: it shows a key, as Prometheus does with
+// authorization.credentials_file, or the listener asks for none.
+func (a *admin) allows(r *http.Request) bool {
+	if a == nil || a.open() {
+		return a.named(r)
+	}
+	scheme, key, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if a.keys == nil || !strings.EqualFold(scheme, "Bearer") {
+		return false
+	}
+	read, _ := a.keys.Allows(strings.TrimSpace(key))
+	return read
+}
+
+// guarded answers requests that the listener allows.
+func (a *admin) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !a.named(r) {
+			http.Error(w, "metrics are served to this machine alone; ask localhost or 127.0.0.1, or name the host in http.listen", http.StatusMisdirectedRequest)
+			return
+		}
+		if !a.allows(r) {
+			w.Header().Set("WWW-Authenticate", `Bearer realm="millrace"`)
+			http.Error(w, "send a read-only key of millrace keys show: Authorization: Bearer KEY", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func answer(w http.ResponseWriter, status int, v any) {
@@ -66,5 +216,5 @@ func answer(w http.ResponseWriter, status int, v any) {
 	w.WriteHeader(status)
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
-	_ = enc.Encode(v) // who asked may have gone
+	_ = enc.Encode(v) // an error: the client has gone
 }

@@ -4,7 +4,7 @@
 // A node is made of layers; each is opened after those below it and stopped
 // before them:
 //
-//	HTTP: /healthz /readyz /metrics, the console
+//	HTTP: /healthz /readyz /metrics, the console          off the loopback with TLS and keys
 //	gateway: the Cosmos DB protocol                       finishes requests, then
 //	worker: lease manager, host, pipelines.Supervisor     drains first
 //	store:  lease manager, engine, owner.Server           then this
@@ -23,7 +23,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"sync"
@@ -102,7 +101,7 @@ type Node struct {
 	supervisor *pipelines.Supervisor // of a worker
 	workerHeld *leases.Manager       // of a worker
 	keys       *gateway.KeyRing      // nil: nobody needs them
-	listener   net.Listener          // nil: off
+	listener   *admin                // nil: off
 	console    *console.Console      // nil: off
 	gateway    *gateway.Listener     // nil: off
 
@@ -219,7 +218,7 @@ func (n *Node) openCatalog(ctx context.Context) (err error) {
 	n.client = store.NewClient(n.nc, n.catalog, store.ClientConfig{Local: n.local})
 	err = n.await(ctx, "the registry of pipelines", func(ctx context.Context) (err error) {
 		n.registry, err = registry.Open(ctx, n.js, n.client, registry.Config{
-			Replicas: replicas, Log: n.cfg.Feed.Log, SinkRoot: n.cfg.Sinks.Roots[0],
+			Replicas: replicas, Log: n.cfg.Feed.Log, SinkRoot: n.cfg.Sinks.Roots[0], SinkVariables: n.cfg.Sinks.Variables,
 		})
 		return err
 	})
@@ -324,7 +323,8 @@ func (n *Node) openWorker(ctx context.Context) error {
 		Cascade: n.cfg.Cascade, Project: n.cfg.Project, Sinks: n.cfg.Sinks, Reconciler: n.cfg.Reconciler, Verify: n.cfg.Verify,
 		Bucket: n.cfg.Leases.Bucket, Logger: n.log,
 	})
-	return n.supervisor.Announce(ctx)
+	// A bucket that has just been made may have no leader yet, or lose one.
+	return n.await(ctx, "the announcement of where this worker's sinks may write", n.supervisor.Announce)
 }
 
 // Close frees what Open opened. It may be called twice, not while Run runs. The error
@@ -334,9 +334,7 @@ func (n *Node) Close() error {
 	end := n.stop()
 	var errs []error
 	if n.listener != nil {
-		if err := n.listener.Close(); !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
-		}
+		errs = append(errs, n.listener.Close())
 	}
 	if n.gateway != nil {
 		errs = append(errs, n.gateway.Close())
@@ -414,6 +412,23 @@ func (n *Node) Address() string {
 		return ""
 	}
 	return n.listener.Addr().String()
+}
+
+// URL is where this machine reaches HTTP; "" if it is off.
+func (n *Node) URL() string {
+	if n.listener == nil {
+		return ""
+	}
+	return n.listener.url()
+}
+
+// Authority is the file of the authority whose certificate HTTP shows, which clients must be told to
+// trust; "" if it is no authority that the node made and keeps.
+func (n *Node) Authority() string {
+	if n.listener == nil || n.listener.certificate == nil {
+		return ""
+	}
+	return n.listener.certificate.Authority()
 }
 
 // Gateway is where the Cosmos DB protocol is served; nil if it is off.

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/millrace/millrace/store"
 )
 
 // httpStopTimeout bounds how long a request for metrics may take at the end.
@@ -23,6 +25,8 @@ func (n *Node) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	// Each layer runs under a context that ends only when those above it are done.
+	// What they ask again and again begins no trace; what clients and changes cause does.
+	ctx = store.Background(ctx)
 	background := context.WithoutCancel(ctx)
 	var serving, storing, working sync.WaitGroup
 	storeCtx, stopStore := context.WithCancel(background)

@@ -5,6 +5,7 @@ const live = document.getElementById("live");
 const health = document.getElementById("health");
 let busy = false; // a fetch is under way
 let again = false; // a sample came meanwhile
+let still = false; // what is shown is over, and changes no more
 
 async function look() {
   if (busy) {
@@ -27,12 +28,14 @@ async function look() {
     busy = false;
     if (again) {
       again = false;
-      look();
+      if (!still) {
+        look();
+      }
     }
   }
 }
 
-// replace keeps what somebody is at: an open form or a selection is not taken away, and what was
+// replace keeps what somebody is at: what was typed, an open form or a selection is not taken away, and what was
 // scrolled or had the focus is where it was.
 function replace(html) {
   const parsed = new DOMParser().parseFromString(html, "text/html");
@@ -53,6 +56,16 @@ function replace(html) {
   if (selection && !selection.isCollapsed && live.contains(selection.anchorNode)) {
     return;
   }
+  const typed = (field) =>
+    field.type === "checkbox" || field.type === "radio" ? field.checked !== field.defaultChecked : field.value !== field.defaultValue;
+  if ([...live.querySelectorAll("input, textarea")].some(typed)) {
+    return;
+  }
+  // Only here: what was left as it was above is looked at again with the next sample.
+  if ("still" in next.dataset) {
+    still = true;
+    events?.close();
+  }
   if (next.innerHTML === live.innerHTML) {
     return;
   }
@@ -60,6 +73,8 @@ function replace(html) {
   const before = boxes();
   const scrolled = before.map((box) => [box.scrollLeft, box.scrollTop]);
   const href = live.contains(active) ? active.getAttribute("href") : null;
+  const links = () => [...live.querySelectorAll(`[href="${CSS.escape(href)}"]`)]; // the map leads where its table does
+  const link = href ? links().indexOf(active) : -1;
   const at = before.indexOf(active);
   live.replaceChildren(...next.childNodes);
   const after = boxes();
@@ -68,7 +83,7 @@ function replace(html) {
     after[at]?.focus({ preventScroll: true });
   }
   if (href) {
-    live.querySelector(`[href="${CSS.escape(href)}"]:not([tabindex="-1"])`)?.focus({ preventScroll: true });
+    links()[link]?.focus({ preventScroll: true });
   }
 }
 
@@ -91,7 +106,7 @@ function listen() {
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     events?.close();
-  } else {
+  } else if (!still) {
     listen();
   }
 });

@@ -70,7 +70,7 @@ func NewReader(in io.Reader) (*Reader, error) {
 	if head, err := r.in.Peek(3); err == nil && bytes.Equal(head, []byte("\xef\xbb\xbf")) {
 		_, _ = r.in.Discard(3) // a byte-order mark, which was peeked at
 	}
-	c, err := r.space()
+	c, err := r.skipSpace()
 	switch {
 	case errors.Is(err, io.EOF):
 		r.format, r.ended = FormatLines, true // empty, which is nothing wrong
@@ -152,12 +152,12 @@ func tooLarge(rec Record) Record {
 
 // nextElement reads one element of the array.
 func (r *Reader) nextElement() (Record, error) {
-	c, err := r.space()
+	c, err := r.skipSpace()
 	if err != nil {
 		return r.cutOff(err)
 	}
 	if r.after && c == ',' {
-		if c, err = r.space(); err != nil {
+		if c, err = r.skipSpace(); err != nil {
 			return r.cutOff(err)
 		}
 	}
@@ -228,15 +228,15 @@ func (r *Reader) cutOff(err error) (Record, error) {
 
 // trailing checks that nothing stands behind the array.
 func (r *Reader) trailing() error {
-	c, err := r.space()
+	c, err := r.skipSpace()
 	if err == nil {
 		return fmt.Errorf("%q behind the end of the array; the array was read", c)
 	}
 	return err
 }
 
-// space returns the next byte that is not white space.
-func (r *Reader) space() (byte, error) {
+// skipSpace returns the next byte that is not white space.
+func (r *Reader) skipSpace() (byte, error) {
 	for {
 		c, err := r.in.ReadByte()
 		if err != nil {

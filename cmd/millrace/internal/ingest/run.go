@@ -57,6 +57,8 @@ func Run(ctx context.Context, r *Reader, state *State, cfg Config) error {
 		cfg.Patience = patienceDefault
 	}
 	im := &importer{cfg: cfg, state: state, finished: map[int64]Rejection{}, saved: time.Now()}
+	// Records are counted, and the file is read again from its beginning: a place in it would not
+	// help where it is compressed, and a record is not a line in an array.
 	for skip := state.Done; skip > 0; skip-- {
 		if _, err := r.Next(); err != nil {
 			return fmt.Errorf("skip what was imported before: %w", unexpected(err))
@@ -75,6 +77,8 @@ func Run(ctx context.Context, r *Reader, state *State, cfg Config) error {
 				close(q)
 			}
 		}()
+		// A file that ends in the middle is no error of the group: that would end ctx, and with it
+		// the writers of what was read before.
 		unread = im.distribute(ctx, r, queues)
 		return context.Cause(ctx)
 	})

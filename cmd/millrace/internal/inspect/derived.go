@@ -23,6 +23,8 @@ type Derived struct {
 	Kind     spec.PipelineKind `json:"kind"`
 	Source   DerivedSource     `json:"source"`
 	Says     json.RawMessage   `json:"says,omitempty"` // of an aggregate, as declared
+	// Problem says why the fields of the pipeline cannot be told; Field is "" then.
+	Problem string `json:"problem,omitempty"`
 }
 
 // DerivedSource is what a field comes from.
@@ -43,7 +45,8 @@ type DerivedSource struct {
 
 // Derived tells of each field of an item that a pipeline keeps where it comes from: of a copy the
 // source as it is now, of an aggregate what is declared. It is told from the item and its sources
-// alone, so it is right whatever the logs still hold.
+// alone, so it is right whatever the logs still hold. What cannot be told of one pipeline, whose source
+// may be away, is said in its place, and the rest is told.
 func (i *Inspector) Derived(ctx context.Context, info *store.ContainerInfo, item *store.Item) ([]Derived, error) {
 	world, err := i.cfg.Registry.World(ctx)
 	if err != nil {
@@ -55,20 +58,24 @@ func (i *Inspector) Derived(ctx context.Context, info *store.ContainerInfo, item
 		if rec.Target != info.ID {
 			continue
 		}
-		switch {
-		case rec.Spec.Cascade != nil:
-			copies, err := i.copies(ctx, rec, world.Containers, item)
-			if err != nil {
-				return nil, fmt.Errorf("pipeline %s: %w", rec.Name, err)
-			}
-			all = append(all, copies...)
-		case rec.Spec.Aggregate != nil:
-			fields, err := aggregated(rec, item)
-			if err != nil {
-				return nil, fmt.Errorf("pipeline %s: %w", rec.Name, err)
-			}
-			all = append(all, fields...)
+		var fields []Derived
+		switch rec.Spec.Kind() {
+		case spec.CascadeKind:
+			fields, err = i.copies(ctx, rec, world.Containers, item)
+		case spec.AggregateKind:
+			fields, err = aggregated(rec, item)
+		case spec.ProjectKind: // keeps no fields
 		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			fields = []Derived{{
+				Pipeline: rec.Name, Kind: rec.Spec.Kind(), Problem: err.Error(),
+				Source: DerivedSource{Database: rec.Database, Container: rec.Spec.Source.Container},
+			}}
+		}
+		all = append(all, fields...)
 	}
 	return all, nil
 }

@@ -110,7 +110,7 @@ func (c *Container) follow(ctx context.Context, f *Feed, r azcosmos.FeedRange, s
 			continue
 		}
 		// Without an item 200 says that there is more to look through, and 304 that
-		// nothing is new.
+		// nothing is new. Whoever does not follow would end too early at such a 200.
 		if err == nil && page.RawResponse.StatusCode != http.StatusNotModified {
 			continue
 		}

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
 
@@ -44,7 +46,58 @@ func (c *Container) Upsert(ctx context.Context, body []byte) error {
 	return c.absence(err)
 }
 
-// absence makes the 404 of a request that names no item what it says.
+// Put is Upsert and returns the item as it is then. With an etag it replaces the item that
+// has it: 412 if it has another, 404 if there is none.
+func (c *Container) Put(ctx context.Context, body []byte, etag string) (item store.Item, err error) {
+	if len(body) > store.ItemBytesMax {
+		return item, store.Refuse(store.StatusTooLarge, "the item has %d bytes, at most %d are taken", len(body), store.ItemBytesMax)
+	}
+	key, err := store.KeyAt(body, c.paths)
+	if err != nil {
+		return item, err
+	}
+	o := guard(etag)
+	o.EnableContentResponseOnWrite = true
+	err = c.client.do(withKey(ctx, key), func(ctx context.Context) (err error) {
+		var answer azcosmos.ItemResponse
+		if etag == "" {
+			answer, err = c.sdk.UpsertItem(ctx, azcosmos.NewPartitionKey(), body, o)
+		} else {
+			id, _ := document.ID(body)
+			answer, err = c.sdk.ReplaceItem(ctx, azcosmos.NewPartitionKey(), id, body, o)
+		}
+		if err == nil {
+			item, err = c.item(answer.Value)
+		}
+		return err
+	})
+	if etag == "" {
+		err = c.absence(err)
+	}
+	return item, err
+}
+
+// Delete removes an item: 404 if there is none, 412 if it has another etag than one that is
+// not "".
+func (c *Container) Delete(ctx context.Context, key feed.PartitionKey, id, etag string) error {
+	return c.client.do(withKey(ctx, key), func(ctx context.Context) error {
+		_, err := c.sdk.DeleteItem(ctx, azcosmos.NewPartitionKey(), id, guard(etag))
+		return err
+	})
+}
+
+// guard makes a write look at the etag, in quotes as the protocol has it; "" is none.
+func guard(etag string) *azcosmos.ItemOptions {
+	o := new(azcosmos.ItemOptions)
+	if etag != "" {
+		quoted := azcore.ETag(`"` + strings.Trim(etag, `"`) + `"`)
+		o.IfMatchEtag = &quoted
+	}
+	return o
+}
+
+// absence translates the 404 of a request that names no item: it is the container that is away. The
+// status is the same where an item is, so what names one, such as Read, does without.
 func (c *Container) absence(err error) error {
 	if errors.Is(err, store.ErrNotFound) {
 		return &NoContainerError{Endpoint: c.client.endpoint, Database: c.info.Database, Name: c.info.Name}

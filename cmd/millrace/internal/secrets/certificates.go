@@ -25,17 +25,16 @@ const (
 	skew = time.Hour
 )
 
-// certificates makes a CA and the servers' certificate, each if it is not there.
+// certificates makes a CA and the servers' certificate, each if it is not there. The CA's key is
+// needed only where something is to be signed: whoever keeps it elsewhere can still have the
+// credentials of a user made anew.
 func (m *maker) certificates(servers []string) {
-	if m.err != nil {
+	if m.err != nil || there(m.path(FileCA)) && there(m.path(FileServer)) && there(m.path(FileServerKey)) {
 		return
 	}
 	ca, err := m.authority()
 	if err != nil {
 		m.err = err
-		return
-	}
-	if there(m.path(FileServer)) && there(m.path(FileServerKey)) {
 		return
 	}
 	template := &x509.Certificate{
@@ -60,9 +59,14 @@ func there(path string) bool {
 	return err == nil
 }
 
-// authority reads the CA, or makes it.
+// authority reads the CA, or makes it. It replaces none whose key is away: whoever has a copy of the
+// former one would not trust what the new one signs.
 func (m *maker) authority() (*tls.Certificate, error) {
-	if there(m.path(FileCA)) && there(m.path(FileCAKey)) {
+	if there(m.path(FileCA)) {
+		if !there(m.path(FileCAKey)) {
+			return nil, fmt.Errorf("%s, which signs the certificate of the servers, is not there: put it back, or delete %s to begin with another CA",
+				m.path(FileCAKey), m.path(FileCA))
+		}
 		pair, err := tls.LoadX509KeyPair(m.path(FileCA), m.path(FileCAKey))
 		if err != nil {
 			return nil, fmt.Errorf("read the CA in %s: %w", m.dir, err)
@@ -103,7 +107,8 @@ func (m *maker) sign(template *x509.Certificate, ca *tls.Certificate, certFile, 
 	if err != nil {
 		return nil, fmt.Errorf("make a key: %w", err)
 	}
-	// The key first: a certificate without one would count as there.
+	// The key first: a CA's certificate that is there counts as the CA, and without its key
+	// nobody could sign with it.
 	m.write(keyFile, 0o600, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
 	m.write(certFile, 0o644, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, errors.Join(m.err)

@@ -1,0 +1,304 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/cmd/millrace/internal/deadletters"
+	"github.com/millrace/millrace/pipelines/format"
+	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/store"
+)
+
+const (
+	// lettersShown bounds the dead letters on the page of one pipeline's, lettersShownEach those of
+	// each pipeline where all are shown.
+	lettersShown     = 200
+	lettersShownEach = 20
+	// lettersEvery is the least time between two readings of all dead letters.
+	lettersEvery = time.Second
+)
+
+// letterList are the dead letters of one pipeline.
+type letterList struct {
+	Database, Name string
+	Letters        []deadletters.DeadLetter // the oldest
+	More           int                      // how many more there are
+	Unread         string                   // why they could not be read
+}
+
+// letterBoard has the dead letters as they were read last, for all who look. To list them all of
+// them are gone through, and a page that is live asks for them at each sample.
+type letterBoard struct {
+	turn  chan struct{} // who has put something into it reads, and owns what follows
+	lists []letterList
+	at    time.Time
+	took  time.Duration
+
+	old atomic.Bool // somebody has changed something here
+}
+
+// take waits for the turn, which leave gives to the next.
+func (b *letterBoard) take(ctx context.Context) error {
+	select {
+	case b.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (b *letterBoard) leave() { <-b.turn }
+
+// read returns the lists of those pipelines that have dead letters.
+func (b *letterBoard) read(ctx context.Context, c *Console) ([]letterList, error) {
+	if err := b.take(ctx); err != nil {
+		return nil, err
+	}
+	defer b.leave()
+	// As the sampler: a twentieth of the time at most, but never slower than while nobody looks.
+	if age := time.Since(b.at); !b.old.Swap(false) && age < min(max(lettersEvery, 20*b.took), sampleIdle) {
+		return b.lists, nil
+	}
+	began := time.Now()
+	records, err := c.cfg.Inspect.Registry.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	desk := deadletters.Open(&c.cfg.Inspect)
+	var lists []letterList
+	for i := range records {
+		list := listLetters(ctx, desk, &records[i])
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if len(list.Letters) > 0 || list.Unread != "" {
+			lists = append(lists, list)
+		}
+	}
+	b.lists, b.at, b.took = lists, time.Now(), time.Since(began)
+	return lists, nil
+}
+
+// listLetters lists the dead letters of one pipeline. What cannot be read is said in its place, so
+// that one partition which does not answer hides no other pipeline.
+func listLetters(ctx context.Context, desk *deadletters.Desk, rec *registry.Record) letterList {
+	list := letterList{Database: rec.Database, Name: rec.Name}
+	all, err := desk.List(ctx, rec)
+	if err != nil {
+		list.Unread = err.Error()
+		return list
+	}
+	list.show(all, lettersShown)
+	return list
+}
+
+// show keeps so many of all.
+func (l *letterList) show(all []deadletters.DeadLetter, most int) {
+	n := min(len(all), most)
+	l.Letters, l.More = slices.Clone(all[:n]), l.More+len(all)-n // the rest is not kept
+}
+
+// lettersPage is the list of dead letters, of one pipeline or of all.
+type lettersPage struct {
+	Lists []letterList
+	All   bool // of all pipelines
+}
+
+// Count is how many there are.
+func (l *letterList) Count() int { return len(l.Letters) + l.More }
+
+func (c *Console) deadLetters(x *exchange) error {
+	if wantsJSON(x.r) {
+		return c.deadLettersJSON(x)
+	}
+	lists, err := c.letters.read(x.r.Context(), c)
+	if err != nil {
+		return err
+	}
+	page := lettersPage{All: true, Lists: make([]letterList, len(lists))}
+	for i := range lists {
+		page.Lists[i] = lists[i]
+		page.Lists[i].show(lists[i].Letters, lettersShownEach)
+	}
+	return c.show(x, "dead-letters", "Dead letters", page, nil)
+}
+
+// deadLettersJSON answers with what dead-letters list -o json prints. It takes its turn, as it goes
+// through all of them too.
+func (c *Console) deadLettersJSON(x *exchange) error {
+	ctx := x.r.Context()
+	if err := c.letters.take(ctx); err != nil {
+		return err
+	}
+	defer c.letters.leave()
+	records, err := c.cfg.Inspect.Registry.List(ctx)
+	if err != nil {
+		return err
+	}
+	desk := deadletters.Open(&c.cfg.Inspect)
+	all := []deadletters.DeadLetter{}
+	for i := range records {
+		letters, err := desk.List(ctx, &records[i])
+		if err != nil {
+			return err
+		}
+		all = append(all, letters...)
+	}
+	return writeJSON(x.w, all)
+}
+
+// letterDesk returns the desk of dead letters, and the pipeline that the path names.
+func (c *Console) letterDesk(x *exchange) (*deadletters.Desk, *registry.Record, error) {
+	rec, err := c.cfg.Inspect.Registry.Get(x.r.Context(), x.r.PathValue("database"), x.r.PathValue("name"))
+	if err != nil {
+		return nil, nil, err
+	}
+	return deadletters.Open(&c.cfg.Inspect), &rec, nil
+}
+
+func (c *Console) deadLettersOf(x *exchange) error {
+	_, rec, err := c.letterDesk(x)
+	if err != nil {
+		return err
+	}
+	lists, err := c.letters.read(x.r.Context(), c)
+	if err != nil {
+		return err
+	}
+	page := lettersPage{}
+	for i := range lists {
+		if lists[i].Database == rec.Database && lists[i].Name == rec.Name {
+			page.Lists = lists[i : i+1]
+		}
+	}
+	return c.show(x, "dead-letters", "Dead letters of "+rec.Name, page, nil)
+}
+
+// letterPage is one dead letter.
+type letterPage struct {
+	*deadletters.DeadLetter
+	Container string // of the item
+}
+
+// OfTarget tells whether it is about an item of the pipeline's target, which was checked.
+func (p letterPage) OfTarget() bool { return p.Role == processors.RoleTarget }
+
+func (c *Console) deadLetter(x *exchange) error {
+	desk, rec, err := c.letterDesk(x)
+	if err != nil {
+		return err
+	}
+	letter, err := desk.Show(x.r.Context(), rec, x.r.PathValue("id"))
+	if errors.Is(err, store.ErrNotFound) {
+		return &refusal{http.StatusNotFound, "There is no such dead letter: it was tried again, and is done, or somebody has dropped it."}
+	}
+	if err != nil {
+		return err
+	}
+	page := letterPage{letter, rec.Spec.Source.Container}
+	if page.OfTarget() {
+		page.Container = rec.Spec.Target()
+	}
+	return c.show(x, "dead-letter", "Dead letter of "+rec.Name, page, letter)
+}
+
+// actOnDeadLetters has one dead letter, or all of a pipeline, tried again or dropped. What is dropped
+// is what was shown when somebody was asked whether they were sure.
+func (c *Console) actOnDeadLetters(x *exchange) error {
+	desk, rec, err := c.letterDesk(x)
+	if err != nil {
+		return err
+	}
+	if err := x.parseForm(actFormMax); err != nil {
+		return err
+	}
+	form := x.r.PostForm
+	act, id := deadletters.Act(form.Get("act")), form.Get("id")
+	if act != deadletters.Retry && act != deadletters.Drop {
+		return &refusal{http.StatusBadRequest, "Dead letters can be tried again and dropped."}
+	}
+	all := strings.TrimSpace(id) == ""
+	if act == deadletters.Drop && !form.Has(sureField) {
+		return c.askToDrop(x, desk, rec, id)
+	}
+	switch {
+	case !all && act == deadletters.Drop:
+		err = seenStill(desk.DropOneSeen(x.r.Context(), rec, id, form.Get(sureField)))
+	case !all:
+		err = desk.Do(x.r.Context(), rec, act, []string{id})
+	case act == deadletters.Drop:
+		err = dropSeen(x, desk, rec)
+	default:
+		var letters []deadletters.DeadLetter
+		if letters, err = desk.List(x.r.Context(), rec); err == nil {
+			err = desk.Do(x.r.Context(), rec, act, deadletters.IDs(letters))
+		}
+	}
+	c.letters.old.Store(true) // also of an error, which comes after some were done
+	if err != nil {
+		return err
+	}
+	c.sampler.change()
+	c.log.Info("console: dead letters were looked after", "pipeline", rec.Name, "database", rec.Database, "act", string(act), "id", id, "from", x.r.RemoteAddr)
+	http.Redirect(x.w, x.r, "/dead-letters/"+joinEscaped([]string{rec.Database, rec.Name}), http.StatusSeeOther)
+	return nil
+}
+
+// actFormMax bounds a form that says what is to be done.
+const actFormMax = 16 << 10
+
+// askToDrop asks whether somebody is sure.
+func (c *Console) askToDrop(x *exchange, desk *deadletters.Desk, rec *registry.Record, id string) error {
+	here := "/dead-letters/" + joinEscaped([]string{rec.Database, rec.Name})
+	ask := &confirmation{Action: here, Back: here, Fields: [][2]string{{"act", string(deadletters.Drop)}, {"id", id}}}
+	if id != "" {
+		letter, err := desk.Show(x.r.Context(), rec, id)
+		if err != nil {
+			return err
+		}
+		ask.Says = []string{fmt.Sprintf("%s %s: %s", rec.Name, letter.Item, letter.Reason)}
+		seen := deadletters.SeenOf([]deadletters.DeadLetter{*letter})
+		ask.Button, ask.Fields = "Drop it", append(ask.Fields, [2]string{sureField, seen.Digest})
+	} else {
+		letters, err := desk.List(x.r.Context(), rec)
+		if err != nil {
+			return err
+		}
+		seen := deadletters.SeenOf(letters)
+		ask.Says = []string{fmt.Sprintf("%s of %s.", format.Plural(len(letters), "dead letter", "dead letters"), rec.Name)}
+		ask.Button = "Drop all " + format.Count(len(letters))
+		if len(letters) >= deadletters.ListMax {
+			ask.Says[0] = fmt.Sprintf("The oldest %s of %s.", format.Plural(len(letters), "dead letter", "dead letters"), rec.Name)
+			ask.Button = fmt.Sprintf("Drop the oldest %s; the rest stays", format.Count(len(letters)))
+		}
+		ask.Fields = append(ask.Fields, [2]string{sureField, seen.Digest}, [2]string{"until", seen.Until.Format(time.RFC3339Nano)})
+	}
+	ask.Says = append(ask.Says, "What it is about stays undone: verify tells it as drift, and repair makes it right. A dead letter that was dropped does not come back.")
+	return c.confirm(x, "Drop dead letters?", ask)
+}
+
+// dropSeen drops those dead letters that the form names by when they were shown.
+func dropSeen(x *exchange, desk *deadletters.Desk, rec *registry.Record) error {
+	until, err := time.Parse(time.RFC3339Nano, x.r.PostForm.Get("until"))
+	if err != nil {
+		return &refusal{http.StatusBadRequest, "The form lacks which dead letters were shown; look again."}
+	}
+	_, err = desk.DropSeen(x.r.Context(), rec, deadletters.Seen{Until: until, Digest: x.r.PostForm.Get(sureField)})
+	return seenStill(err)
+}
+
+// seenStill refuses to drop what is not there any more as it was shown.
+func seenStill(err error) error {
+	if errors.Is(err, deadletters.ErrChanged) {
+		return &refusal{http.StatusConflict, "Nothing was dropped: " + err.Error() + "."}
+	}
+	return err
+}
