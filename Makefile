@@ -21,7 +21,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test check lint fuzz vuln bench soak chaos kills model random sim upgrade
+.PHONY: help demo build test check lint fuzz vuln bench soak chaos kills model random sim upgrade release deploys
 
 ## help: list the targets
 help:
@@ -35,6 +35,11 @@ demo:
 build:
 	$(GO) build -trimpath -ldflags "-X main.version=$(version)" -o bin/millrace ./cmd/millrace
 
+## release: archives for four platforms, bills of materials and checksums (VERSION=v1.2.3): bin/release
+release:
+	@[ -n "$(VERSION)" ] || { echo "which version? make release VERSION=v1.2.3"; exit 1; }
+	cd deploy/release && $(GO) run . -version $(VERSION)
+
 # `make lint` runs vet, over everything.
 ## test: every test, shuffled, with the race detector where a C compiler is found
 test:
@@ -44,12 +49,16 @@ ifeq ($(race),)
 else
 	@echo "testing with the race detector ($(compiler))"
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -vet=off -parallel $(PARALLEL) -timeout 60m $(PKG)
+ifneq ($(filter ./... ./integration/sim,$(PKG)),)
+	$(GO) test -count=$(COUNT) -vet=off -timeout 20m ./integration/sim
+endif
 ifeq ($(PKG),./...)
 	cd integration/duckdb && CGO_ENABLED=1 $(GO) test -count=$(COUNT) -timeout 20m ./...
 endif
 endif
 ifeq ($(PKG),./...)
 	cd integration/sdk && $(GO) test -count=$(COUNT) -timeout 20m ./...
+	cd integration/browser && $(GO) test -count=$(COUNT) -timeout 20m ./...
 endif
 
 ## check: what must pass before a commit: lint, tests, each fuzz target and benchmark briefly
@@ -91,9 +100,9 @@ model:
 random:
 	$(GO) test ./integration -count=1 -timeout 0 -v -parallel 1 -run 'EveryKind_Model|I6_Model' -args -long -everykind.seed=$(or $(SEED),1) -model.seed=$(or $(SEED),1)
 
-## sim: SEEDS runs (default 1000) of the real roles in a simulated world, from SEED on (default 1), and a fifth as many with pipelines
+## sim: SEEDS runs (default 1000) of the real roles in a simulated world, from SEED on (default 1), a fifth as many with pipelines, a fifth with silences (ARGS=-race)
 sim:
-	$(GO) test ./integration/sim -count=1 -timeout 0 -v -run 'TestSimulation|TestPipelines' -args -sim.seeds=$(or $(SEEDS),1000) -sim.pipelines=$$(($(or $(SEEDS),1000) / 5)) -sim.first=$(or $(SEED),1)
+	$(GO) test ./integration/sim $(ARGS) -count=1 -timeout 0 -v -run 'TestSimulation|TestPipelines|TestSilences' -args -sim.seeds=$(or $(SEEDS),1000) -sim.pipelines=$$(($(or $(SEEDS),1000) / 5)) -sim.silences=$$(($(or $(SEEDS),1000) / 5)) -sim.first=$(or $(SEED),1)
 
 ## soak: an hour of writes at 2,000/s under the WebStore's pipelines; memory stays flat (SOAK=10m for less)
 soak:
@@ -104,6 +113,12 @@ upgrade:
 	@dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && git archive $(PREVIOUS) | tar -x -C $$dir && \
 	(cd $$dir && $(GO) build -o millrace ./cmd/millrace) && \
 	MILLRACE_EARLIER_BINARY=$$dir/millrace $(GO) test ./integration -count=1 -v -run 'TestUpgrade'
+
+## deploys: the image's root is made and run, systemd judges the unit, the cluster's configuration starts, a release is made, the chart's pods run
+deploys:
+	$(GO) test ./integration -count=1 -timeout 10m -v -run 'TestDeploy' -args -long
+	cd deploy/release && $(GO) test -count=1 -timeout 20m -v ./...
+	cd integration/helm && $(GO) test -count=1 -timeout 20m -v ./...
 
 ## chaos: kill -9 under load, ROUNDS times (default 5)
 chaos:

@@ -461,28 +461,29 @@ func (w *witness) resumed(t *testing.T, partitions, n int) {
 	t.Helper()
 	const pageItems = 500 // store.pageItemsMax
 	items, twice := w.written("v1")
-	pages, back := 0, 0
+	pages, round := 0, 0
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for p, all := range w.pages {
 		pages += len(all)
 		for i := 1; i < len(all); i++ {
-			if all[i].Position == all[i-1].Position && bytes.Compare(all[i].Cursor, all[i-1].Cursor) < 0 {
-				// Seen after a kill, in some runs and of each partition at most once. Why the cursor
-				// was not gone on from is not known; no item was ever written twice by it.
-				back++
-				t.Logf("page %d of partition %s begins anew at %x, behind %x", i, p, all[i].Cursor, all[i-1].Cursor)
+			if all[i].Position != all[i-1].Position || bytes.Compare(all[i].Cursor, all[i-1].Cursor) >= 0 {
+				continue
 			}
+			// The rename may meet the scan of the pipeline's beginning, which is under way with the
+			// name before: it takes that scan over where it stands, and comes round once.
+			if all[i].Wrapped && !all[i-1].Wrapped {
+				round++
+				continue
+			}
+			t.Errorf("page %d of partition %s begins anew: was %+v, is %+v", i, p, all[i-1], all[i])
 		}
 	}
-	t.Logf("%d items in %d pages of %d partitions, under %d epochs; %d items written twice, %d pages went back",
-		items, pages, partitions, len(w.epochs), twice, back)
+	t.Logf("%d items in %d pages of %d partitions, under %d epochs; %d items written twice; the scan came round in %d partitions",
+		items, pages, partitions, len(w.epochs), twice, round)
 	if items != n || twice > partitions*pageItems {
 		t.Errorf("%d of %d items got the new name, %d of them twice; at most one page of %d in each of %d partitions is allowed",
 			items, n, twice, pageItems, partitions)
-	}
-	if kills := len(w.epochs) - 1; back > kills*partitions {
-		t.Errorf("%d pages went back, after %d kills of what wrote to %d partitions", back, kills, partitions)
 	}
 	if len(w.epochs) < 3 {
 		t.Errorf("pages of %d terms; the two kills make three", len(w.epochs))

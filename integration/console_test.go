@@ -3,10 +3,11 @@ package integration_test
 import (
 	"bufio"
 	"encoding/json"
-	"io"
+	"fmt"
+	"html"
+	"html/template"
 	"maps"
 	"net/http"
-	"net/http/cookiejar"
 	"net/url"
 	"path/filepath"
 	"regexp"
@@ -18,80 +19,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/gateway"
+	"github.com/millrace/millrace/store/heat"
 )
-
-// browser is somebody who looks at a console, without running its script.
-type browser struct {
-	t    *testing.T
-	http http.Client
-	url  string
-}
-
-func newBrowser(t *testing.T, at string) *browser {
-	t.Helper()
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &browser{t: t, url: at, http: http.Client{Jar: jar}}
-}
-
-func (b *browser) do(r *http.Request) (status int, page string) {
-	b.t.Helper()
-	answer, err := b.http.Do(r)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(answer.Body)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	return answer.StatusCode, string(text)
-}
-
-func (b *browser) request(method, path string, form url.Values) *http.Request {
-	b.t.Helper()
-	r, err := http.NewRequestWithContext(b.t.Context(), method, b.url+path, strings.NewReader(form.Encode()))
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if form != nil {
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	}
-	return r
-}
-
-// sees opens a page and fails the test unless it has the texts.
-func (b *browser) sees(path string, texts ...string) string {
-	b.t.Helper()
-	status, page := b.do(b.request(http.MethodGet, path, nil))
-	if status != http.StatusOK {
-		b.t.Fatalf("%s: %d\n%s", path, status, page)
-	}
-	for _, text := range texts {
-		if !strings.Contains(page, text) {
-			b.t.Errorf("%s lacks %q:\n%s", path, text, page)
-		}
-	}
-	return page
-}
-
-// answered sends a form and fails the test unless the answer has the status and the text.
-func (b *browser) answered(path string, form url.Values, status int, text string) string {
-	b.t.Helper()
-	got, page := b.do(b.request(http.MethodPost, path, form))
-	if got != status || !strings.Contains(page, text) {
-		b.t.Errorf("%s: %d, want %d with %q\n%s", path, got, status, text, page)
-	}
-	return page
-}
-
-func (b *browser) signIn(key gateway.Key) {
-	b.t.Helper()
-	b.answered("/sign-in", url.Values{"key": {string(key)}, "to": {"/"}}, http.StatusOK, "<h1>Overview</h1>")
-}
 
 // consoled is millrace up with a console and some items, and its keys.
 func consoled(t *testing.T) (at, dir, server string, keys gateway.Keys) {
@@ -172,6 +103,17 @@ func TestConsole(t *testing.T) {
 		b.sees("/pipelines/default/category-names", "onSourceDelete: keep", "Processors")
 		b.sees("/map", "category-names", "<td>productMeta</td>", `class="arrow"`, `href="/containers/default/product"`)
 		b.sees("/containers", `href="/containers/default/product"`)
+		poll.Until(t, func() error {
+			return poll.Unless(strings.Contains(b.sees("/nodes"), ">productMeta</a>"), "the nodes lack a partition")
+		})
+		b.sees("/nodes", "<td>store</td>", "<td>worker</td>", "Trim point", `<th scope="row">store/`, `<th scope="row">pipe/`)
+		poll.Until(t, func() error {
+			var nodes inspectedNodes
+			if err := json.Unmarshal([]byte(b.sees("/nodes?o=json")), &nodes); err != nil {
+				t.Fatal(err)
+			}
+			return nodes.agree()
+		})
 		b.sees("/containers/default/product", "Mountain &lt;b&gt;", "/categoryId", "category-names", "Physical partitions")
 		poll.Until(t, func() error {
 			return poll.Unless(strings.Contains(b.sees("/containers/default/product/item?key=c1&id=p1"), "<td>equal</td>"), "no copy is equal")
@@ -220,6 +162,65 @@ func TestConsole(t *testing.T) {
 			}
 		}
 	})
+	t.Run("the hottest partitions and keys are shown", func(t *testing.T) {
+		var lines strings.Builder
+		for i := range 200 {
+			lines.WriteString(`{"id": "hot` + strconv.Itoa(i) + `", "type": "tag <hot>", "name": "n"}` + "\n")
+		}
+		if out, errs, exit := command(t, lines.String(), nil, "import", "productMeta", "-", "--server", server); exit != 0 {
+			t.Fatalf("import: exit %d\n%s%s", exit, out, errs)
+		}
+		const key = `["tag <hot>"]`
+		b := newBrowser(t, at)
+		b.signIn(keys.PrimaryReadOnly)
+		poll.Until(t, func() error {
+			return poll.Unless(strings.Contains(b.sees("/heat"), "<code>"+template.HTMLEscapeString(key)+"</code>"), "the hot key is not shown")
+		})
+		b.sees("/heat", ">productMeta</a>", "Deciding")
+		b.sees("/", "Hottest partitions", "Hottest partition keys", `href="/heat"`)
+		var page, printed struct {
+			Partitions []struct {
+				Container string
+				Heat      heat.Report
+			}
+		}
+		writes := func() (n uint64) {
+			for _, p := range page.Partitions {
+				for _, k := range p.Heat.Keys {
+					if p.Container == "productMeta" && k.Key == key {
+						n = k.Writes.Requests
+					}
+				}
+			}
+			return n
+		}
+		if err := json.Unmarshal([]byte(b.sees("/heat?o=json")), &page); err != nil {
+			t.Fatal(err)
+		}
+		if writes() == 0 {
+			t.Errorf("the JSON has no writes of the hot key: %+v", page)
+		}
+		if err := json.Unmarshal([]byte(mustRun(t, server, "top", "-o", "json")), &printed); err != nil {
+			t.Fatal(err)
+		}
+		page = printed
+		if writes() == 0 {
+			t.Errorf("top has no writes of the hot key: %+v", page)
+		}
+		for _, args := range [][]string{{"top"}, {"describe", "container", "productMeta"}} {
+			if out := mustRun(t, server, args...); !strings.Contains(out, key) || !strings.Contains(out, "DECIDING") {
+				t.Errorf("%v:\n%s", args, out)
+			}
+		}
+		poll.Until(t, func() error {
+			metrics := b.sees("/metrics")
+			if strings.Contains(metrics, "tag <hot>") {
+				t.Fatal("a partition key is in the metrics")
+			}
+			counted := regexp.MustCompile(`(?m)^millrace_partition_requests_total\{[^}]*container="productMeta"[^}]*operation="write"`)
+			return poll.Unless(counted.MatchString(metrics), "the metrics do not count the writes of the partition")
+		})
+	})
 	t.Run("an item is written as it was shown, or not", func(t *testing.T) {
 		b := newBrowser(t, at)
 		b.signIn(keys.Secondary)
@@ -239,7 +240,7 @@ func TestConsole(t *testing.T) {
 		stale := settled()
 		for name, form := range map[string]url.Values{
 			"without a version":         {"act": {"replace"}, "text": {`{"id": "p2", "categoryId": "c1"}`}},
-			"deleted without one":       {"act": {"delete"}},
+			"deleted without one":       {"act": {"delete"}, "sure": {"yes"}},
 			"of another key":            {"act": {"replace"}, "etag": {stale}, "text": {`{"id": "p2", "categoryId": "c2"}`}},
 			"that is no JSON":           {"act": {"replace"}, "etag": {stale}, "text": {`{"id": "p2", "categoryId": "c1",}`}},
 			"that nothing is done with": {"act": {"mend"}, "etag": {stale}},
@@ -256,10 +257,32 @@ func TestConsole(t *testing.T) {
 		replace.Set("text", `{"id": "p2", "categoryId": "c1", "name": "Late"}`)
 		b.answered(item, replace, http.StatusPreconditionFailed, "this is your text")
 		b.sees(item, "Gravel")
-		b.answered(item, url.Values{"act": {"delete"}, "item": {`["c1"]/p2`}, "etag": {stale}}, http.StatusPreconditionFailed, "")
-		b.answered(item, url.Values{"act": {"delete"}, "item": {`["c1"]/p2`}, "etag": {settled()}}, http.StatusOK, "<h1>product</h1>")
+		b.answered(item, url.Values{"act": {"delete"}, "sure": {"yes"}, "item": {`["c1"]/p2`}, "etag": {stale}}, http.StatusPreconditionFailed, "")
+		sure := formOf(t, b.answered(item, url.Values{"act": {"delete"}, "item": {`["c1"]/p2`}, "etag": {settled()}}, http.StatusOK, "Delete the item?"))
+		b.sees(item, "Gravel")
+		b.answered(item, sure, http.StatusOK, "<h1>product</h1>")
 		if status, _ := b.do(b.request(http.MethodGet, item, nil)); status != http.StatusNotFound {
 			t.Errorf("the item that was deleted: %d", status)
+		}
+	})
+	t.Run("a key that looks like a number is found", func(t *testing.T) {
+		b := newBrowser(t, at)
+		b.signIn(keys.Primary)
+		for _, key := range []string{`42`, `"43"`} {
+			b.answered(consoleItem, url.Values{"act": {"create"}, "text": {`{"id": "k", "categoryId": ` + key + `}`}}, http.StatusOK, `[`+html.EscapeString(key)+`]`)
+		}
+		b.sees("/containers/default/product/item?key=42&id=k", "[42]")
+		b.sees("/containers/default/product/item?key=43&id=k", "[&#34;43&#34;]")
+	})
+	t.Run("who follows a link is led on", func(t *testing.T) {
+		b := newBrowser(t, at)
+		r := b.request(http.MethodGet, "/map", nil)
+		r.Header.Set("Sec-Fetch-Site", "cross-site")
+		if status, page := b.do(r); status != http.StatusOK || !strings.Contains(page, `<a href="/map">open the page</a>`) {
+			t.Errorf("a link from elsewhere: %d\n%s", status, page)
+		}
+		if page := b.sees("/map", "<h1>Sign in</h1>"); strings.Contains(page, "open the page") {
+			t.Error("who followed no link is told of one")
 		}
 	})
 	t.Run("all items are listed", func(t *testing.T) {
@@ -352,6 +375,21 @@ func TestConsole(t *testing.T) {
 	})
 }
 
+func decode(t *testing.T, text string, into *any) {
+	t.Helper()
+	*into = nil
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+}
+
+func differ(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s:\n%s", what, diff)
+	}
+}
+
 var etagField = regexp.MustCompile(`name="etag" value="([^"]+)"`)
 
 func etagIn(t *testing.T, page string) string {
@@ -361,4 +399,38 @@ func etagIn(t *testing.T, page string) string {
 		t.Fatalf("no etag:\n%s", page)
 	}
 	return strings.ReplaceAll(m[1], "&#34;", `"`)
+}
+
+// inspectedNodes is the JSON of the page of the nodes.
+type inspectedNodes struct {
+	Nodes []struct {
+		Group, Node string
+		Leases      int
+	}
+	Leases     []struct{ Group, Resource, Node string }
+	Partitions []struct{ Status *store.PartitionStatus }
+}
+
+// agree tells whether each partition is owned by a process that has leases, and each process has as
+// many leases as name it.
+func (n *inspectedNodes) agree() error {
+	for _, node := range n.Nodes {
+		had := 0
+		for _, l := range n.Leases {
+			if l.Group == node.Group && l.Node == node.Node {
+				had++
+			}
+		}
+		if had == 0 || had != node.Leases {
+			return fmt.Errorf("%s of %s has %d leases, %d name it", node.Node, node.Group, node.Leases, had)
+		}
+	}
+	for _, p := range n.Partitions {
+		if p.Status == nil || !slices.ContainsFunc(n.Leases, func(l struct{ Group, Resource, Node string }) bool {
+			return l.Node != "" && strings.HasPrefix(p.Status.Owner, l.Node)
+		}) {
+			return fmt.Errorf("a partition of nobody: %+v", p.Status)
+		}
+	}
+	return poll.Unless(len(n.Nodes) == 2 && len(n.Partitions) > 0, "not all is told")
 }

@@ -99,6 +99,7 @@ func TestNATS_ReadOnlyCredentialsShowEverythingAndChangeNothing(t *testing.T) {
 		{"describe", "container", "productMeta"},
 		{"describe", "pipeline", "category-names"},
 		{"query", "productMeta", "--key", "category"},
+		{"items", "get", "productMeta", "c1"},
 		{"query", "SELECT c.name FROM productMeta c"},
 		{"feed", "productMeta"},
 		{"export", "productMeta"},
@@ -124,6 +125,8 @@ func TestNATS_ReadOnlyCredentialsShowEverythingAndChangeNothing(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"import", "productMeta", file},
+		{"items", "put", "productMeta", file},
+		{"items", "delete", "productMeta", "c1", "--key", "category"},
 		{"apply", "-f", changed},
 		{"pause", "category-names"},
 		{"delete", "pipeline", "category-names", "--yes"},

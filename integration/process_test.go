@@ -112,6 +112,7 @@ type child struct {
 	name    string
 	program string // "": the binary
 	args    []string
+	given   *exec.Cmd      // how it is started, once; nil: as the binary
 	dir     string         // working directory, where pipelines put their files
 	host    *netns.Host    // where it runs; nil: here
 	watcher *steps.Watcher // of its steps; nil: nobody
@@ -157,16 +158,20 @@ func (c *child) start() {
 // begin starts the process and does not wait.
 func (c *child) begin() {
 	c.t.Helper()
-	c.cmd = exec.Command(cmp.Or(c.program, millrace(c.t)), c.args...)
-	if c.host != nil {
+	switch {
+	case c.given != nil:
+		c.cmd = c.given
+	case c.host != nil:
 		c.cmd = c.host.Command(context.Background(), millrace(c.t), c.args...)
+	default:
+		c.cmd = exec.Command(cmp.Or(c.program, millrace(c.t)), c.args...)
 	}
 	begin := c.cmd.Start
 	if c.watcher != nil {
 		c.cmd = c.watcher.Command(c.cmd.Path, c.args...)
 		begin = func() error { return c.watcher.Start(c.cmd) }
 	}
-	c.cmd.Dir = c.dir
+	c.cmd.Dir = cmp.Or(c.dir, c.cmd.Dir)
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
 		c.t.Fatal(err)

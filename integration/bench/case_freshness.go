@@ -118,7 +118,7 @@ func (w *world) freshTrigger(ctx context.Context, all []subject) (*fresh, error)
 			return nil, err
 		}
 		f.renamed = append(f.renamed, time.Since(start))
-		f.copied = append(f.copied, 0)
+		f.copied = append(f.copied, 0) // the trigger's copy is in the transaction that was acknowledged
 		if err := wait(ctx, restBetween); err != nil {
 			return nil, err
 		}

@@ -40,7 +40,9 @@ func (b *bench) growth(ctx context.Context) error {
 	for _, n := range sizes {
 		t.Beside(grown(ofMillrace, n), grown(ofJSONB, n), "writes/s", "times jsonb")
 	}
-	// Cost is time: what one system needs for a write, all its writers together.
+	// Cost is time: what one system needs for a write, all its writers together. So the ratio of
+	// costs is the inverse one of rates: 30,000 writes/s among 1,000 items and 20,000 among all is a
+	// cost of 1.5 times.
 	rate := func(n int) measure.Series { return t.Series(grown(ofMillrace, n), "writes/s") }
 	t.AtMost(fmt.Sprintf("cost of a write among %s items, beside 1,000", measure.Number(float64(set.Products()))),
 		rate(sizes[0]).Over(rate(set.Products())), flat, "times", b.cfg.judged())

@@ -114,7 +114,7 @@ func (r *restarts) measureStart(ctx context.Context, row string) (err error) {
 		return err
 	}
 	defer s.close()
-	items, err := s.client.Container(ctx, database, "product")
+	items, err := s.client.Container(ctx, database, "product") // a part of the time: a client begins so
 	if err != nil {
 		return err
 	}

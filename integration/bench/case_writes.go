@@ -30,7 +30,8 @@ func (b *bench) writes(ctx context.Context) error {
 	all := newItems(set)
 	for round := range b.cfg.rounds {
 		b.say("  round %d of %d", round+1, b.cfg.rounds)
-		// Who goes first changes, in case it matters.
+		// Who goes first changes: quiet sees processors, and what it does not see of the one before,
+		// such as a disk at work, would always be charged to the same system.
 		pair := []func(context.Context, *measure.Table, *items, int) error{b.writesMillrace, b.writesBare}
 		if round%2 == 1 {
 			slices.Reverse(pair)

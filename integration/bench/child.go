@@ -44,12 +44,14 @@ func (b *bench) build(ctx context.Context) (string, error) {
 // child is a Millrace process.
 type child struct {
 	cmd    *exec.Cmd
-	ready  string // URL of /readyz
-	ended  chan error
+	ready  string           // URL of /readyz
+	ended  chan error       // has the outcome; whoever takes it puts it back, for those who wait after it
 	errors *strings.Builder // what it said on standard error
 }
 
-// start starts a verb of the binary that runs a node, with HTTP at a free port.
+// startChild starts a verb of the binary that runs a node, with HTTP at a free port. The process does
+// not end with ctx: an interrupted run ends it by stop, in good order. If this process is killed, the
+// kernel kills the child, which else would stay and keep its port and its directory.
 func (b *bench) startChild(ctx context.Context, verb string, args ...string) (*child, error) {
 	binary, err := b.build(ctx)
 	if err != nil {
@@ -141,7 +143,8 @@ func (c *child) stop() error {
 	}
 }
 
-// kill ends the process at once, as a power failure of the process would.
+// kill ends the process at once, as kill -9 does. What it gave to the kernel is not lost by that, unlike
+// with a machine that loses its power.
 func (c *child) kill() error {
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("kill millrace %s: %w", c.cmd.Args[1], err)

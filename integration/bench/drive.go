@@ -55,7 +55,8 @@ func (b *bench) drive(ctx context.Context, c crowd, warmup, window time.Duration
 	return run.stop()
 }
 
-// running is a crowd at work.
+// running is a crowd at work. Who started it calls its methods, one after another, and alone has began
+// and watch; the writers see the two flags, and latencies under mu until they have ended.
 type running struct {
 	b     *bench
 	ctx   context.Context //nolint:containedctx // ends when a writer fails; it is the scope of this run
@@ -76,13 +77,15 @@ func (b *bench) start(ctx context.Context, c crowd) *running {
 	r.group, r.ctx = errgroup.WithContext(ctx)
 	for w := range c.writers {
 		r.group.Go(func() error {
-			latencies := make(measure.Latencies, 0, 1<<16)
+			latencies := make(measure.Latencies, 0, 1<<16) // of its own: writers do not wait for each other
 			for n := 0; !r.stopped.Load(); n++ {
 				counts := r.measuring.Load()
 				start := time.Now()
 				if err := c.write(r.ctx, w, n); err != nil {
 					return fmt.Errorf("writer %d: %w", w, err)
 				}
+				// A write counts if it began and ended while it was measured. One that was under
+				// way before would bring what it waited for in the warm-up.
 				if counts && r.measuring.Load() {
 					latencies = append(latencies, time.Since(start))
 				}

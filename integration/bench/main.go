@@ -17,7 +17,8 @@ import (
 	"time"
 )
 
-// config is what the command line says.
+// config is what the command line says. Nobody changes it afterwards, except that build puts in the
+// binary that it has built; cases run one after another, so nothing guards it.
 type config struct {
 	run        *regexp.Regexp
 	list       bool

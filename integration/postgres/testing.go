@@ -3,8 +3,8 @@ package postgres
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
-	"strconv"
 	"sync/atomic"
 	"testing"
 )
@@ -54,7 +54,7 @@ var named atomic.Int64
 // has, so that tests can run beside each other, and returns its name.
 func Env(tb testing.TB, dsn string) (name string) {
 	tb.Helper()
-	name = "MILLRACE_TEST_DSN_" + strconv.FormatInt(named.Add(1), 10)
+	name = fmt.Sprintf("MILLRACE_TEST_%d_DSN", named.Add(1))
 	if err := os.Setenv(name, dsn); err != nil { //nolint:usetesting // Setenv of a test refuses one that runs beside others
 		tb.Fatal(err)
 	}

@@ -62,6 +62,7 @@ func (w *world) judge() {
 		w.judgeCall(ledgers[c.container], c)
 	}
 	if w.plan.Pipelines > 0 {
+		w.judgeGenerations()
 		w.judgeCopies(ledgers["things"], ledgers["cats"])
 	}
 }
@@ -237,25 +238,27 @@ func (w *world) rebuilt(name string, id feed.Partition, whole bool) (digest uint
 	return digest, lsn
 }
 
-// measure tells what a run was about.
-func (w *world) measure(r *result) {
+// measure tells what a run was about, with mu held.
+func (w *world) measure(r *counts) {
+	r.Seeds = 1
 	for _, info := range w.containers {
 		for _, p := range info.Partitions {
 			st := w.server.streams[feed.Partition{Container: info.ID, Number: p.Number}.Stream()]
-			r.commits, r.trimmed = r.commits+len(st.history), r.trimmed+st.first-1
+			r.Commits, r.Trimmed = r.Commits+len(st.history), r.Trimmed+st.first-1
 			if n := len(st.history); n > 0 {
 				if c, err := feed.DecodeCommit(st.history[n-1].data); err == nil {
-					r.epochs += c.Epoch
+					r.Epochs += c.Epoch
 				}
 			}
 		}
 	}
+	w.measureWalks(r)
 	for _, c := range w.calls {
 		if c.outcome == acknowledged {
-			r.acks++
+			r.Acks++
 		}
 		if c.outcome == unknown {
-			r.unknown++
+			r.Unknown++
 		}
 	}
 }

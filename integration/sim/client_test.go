@@ -51,8 +51,7 @@ func (c *call) String() string {
 
 // client writes and reads until it has made its calls.
 func (w *world) client(ctx context.Context, number int) {
-	h := w.server.host(fmt.Sprintf("client%d", number))
-	nc, js := connect(h)
+	nc, js := connect(w.hosts[number])
 	defer nc.Close()
 	rng := rand.New(rand.NewPCG(w.plan.Seed, uint64(1000+number)))
 	containers := w.open(ctx, nc, js)
@@ -95,6 +94,9 @@ func (w *world) draw(rng *rand.Rand, client, number int, last map[string]store.E
 	}
 	if w.plan.Pipelines > 0 && rng.IntN(4) == 0 {
 		c.container, c.item = "cats", fmt.Sprintf("k%d", rng.IntN(catsMax))
+	}
+	if w.plan.Reads > 0 && rng.IntN(100) < w.plan.Reads {
+		c.kind = store.OpRead
 	}
 	if c.kind != store.OpRead {
 		c.tag = fmt.Sprintf("c%d-%d", client, number)

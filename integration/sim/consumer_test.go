@@ -19,6 +19,9 @@ type consumer struct {
 	count   uint64 // delivered
 	waiting []*waiting
 	gone    bool
+	// maker gets the answer that tells of a consumer that pushes, at the moment answered.
+	maker    *conn
+	answered time.Time
 }
 
 type consumerConfig struct {
@@ -52,11 +55,12 @@ func (s *server) requestConsumer(st *stream, api string, o *operation, body map[
 	f := strings.Split(api, ".")
 	switch {
 	case strings.HasPrefix(api, "CONSUMER.CREATE."), strings.HasPrefix(api, "CONSUMER.DURABLE.CREATE."):
-		// The client of a consumer that pushes holds a lock until it has the answer, and takes
-		// messages under that lock: a message without the answer before it would hold up the
-		// clock of the bubble, because who waits for a lock is not at rest.
 		config := value[consumerConfig](body, "config")
-		s.answerWith(o.reply, st.createConsumer(config), config.Deliver == "")
+		c := st.createConsumer(config)
+		s.answerWith(o.reply, c.info(), config.Deliver == "")
+		if config.Deliver != "" {
+			c.awaitAnswer(o.reply)
+		}
 	case strings.HasPrefix(api, "CONSUMER.MSG.NEXT."):
 		if c := st.consumers[f[4]]; c != nil {
 			c.ask(o, body)
@@ -79,7 +83,34 @@ func (s *server) requestConsumer(st *stream, api string, o *operation, body map[
 	}
 }
 
-func (st *stream) createConsumer(config consumerConfig) object {
+// awaitAnswer sees to it that a consumer that pushes has told who made it, before it pushes. The
+// client holds a lock until it has the answer, and takes messages under that lock: a message
+// without the answer before it would hold up the clock of the bubble, because who waits for a
+// lock is not at rest. So a consumer whose answer nobody gets is gone.
+func (c *consumer) awaitAnswer(reply string) {
+	for _, conn := range c.st.s.conns {
+		for _, sub := range conn.subscriptions() {
+			if matches(sub.subject, reply) {
+				c.maker, c.answered = conn, conn.home
+				return
+			}
+		}
+	}
+	c.remove()
+}
+
+// unanswered removes the consumers whose answers a connection that breaks had still to bring.
+func (s *server) unanswered(c *conn) {
+	for _, st := range s.streams {
+		for _, made := range slices.Clone(st.made) {
+			if made.maker == c && time.Now().Before(made.answered) {
+				made.remove()
+			}
+		}
+	}
+}
+
+func (st *stream) createConsumer(config consumerConfig) *consumer {
 	if config.Name == "" {
 		config.Name = config.Durable
 	}
@@ -87,7 +118,7 @@ func (st *stream) createConsumer(config consumerConfig) object {
 		config.Name = "c" + strconv.Itoa(len(st.s.streams)) + "x" + strconv.Itoa(len(st.made)) + "x" + strconv.FormatInt(time.Now().UnixNano(), 36)
 	}
 	if c := st.consumers[config.Name]; c != nil {
-		return c.info()
+		return c
 	}
 	c := &consumer{st: st, name: config.Name, config: config, next: st.last + 1}
 	switch config.Policy {
@@ -111,13 +142,12 @@ func (st *stream) createConsumer(config consumerConfig) object {
 		panic("the simulated server does not know the policy " + config.Policy)
 	}
 	st.consumers[c.name], st.made = c, append(st.made, c)
-	info := c.info()
 	// The answer leaves before the first message does.
 	st.s.n.atLocked(time.Now(), c.deliver)
 	if config.Heartbeat > 0 {
 		c.beat()
 	}
-	return info
+	return c
 }
 
 func (c *consumer) wants(m *message) bool {

@@ -320,11 +320,11 @@ func (c *conn) sendLocked(o *operation) {
 		c.n.trace.add(c.name, "late by "+by.String()+": "+o.String())
 		at = at.Add(by)
 	}
-	// What owners are asked arrives in order, however late.
-	if !faulty || !late || strings.HasPrefix(o.subject, "millrace.store.") || strings.HasPrefix(o.subject, "millrace.read.") {
-		if !at.After(c.out) {
-			at = c.out.Add(1)
-		}
+	// What is late is overtaken, and overtakes nothing.
+	if !at.After(c.out) {
+		at = c.out.Add(1)
+	}
+	if !faulty || !late || ordered(o.subject) {
 		c.out = at
 	}
 	c.n.atLocked(at, func() {
@@ -337,8 +337,8 @@ func (c *conn) sendLocked(o *operation) {
 	})
 }
 
-// deliverLocked sends bytes to the client.
-func (c *conn) deliverLocked(data []byte, faulty bool) {
+// deliverLocked sends bytes to the client: a message of a subject, or "".
+func (c *conn) deliverLocked(subject string, data []byte, faulty bool) {
 	at := time.Now().Add(delay(c.back))
 	if c.host.until.After(at) {
 		at = c.host.until.Add(delay(c.back))
@@ -351,10 +351,11 @@ func (c *conn) deliverLocked(data []byte, faulty bool) {
 	case faulty && late:
 		c.n.trace.add(c.name, "answer late by "+by.String())
 		at = at.Add(by)
-	default:
-		if !at.After(c.home) {
-			at = c.home.Add(1)
-		}
+	}
+	if !at.After(c.home) {
+		at = c.home.Add(1)
+	}
+	if !faulty || !late || ordered(subject) {
 		c.home = at
 	}
 	c.n.atLocked(at, func() {
@@ -375,6 +376,14 @@ func (c *conn) draw(rng *rand.Rand) (lose, late bool, by time.Duration) {
 		by = time.Duration(y % int64(f.LateMax))
 	}
 	return x < f.Lose, x >= f.Lose && x < f.Lose+f.Late, by
+}
+
+// ordered says whether messages of a subject keep their order, however late they are: what
+// owners are asked does, on its way to the server and from there to the owner. A server passes
+// on what one connection sends to one subscription as it came. What overtakes there, a second
+// attempt its first one, does so after the connection of whoever asks was made anew.
+func ordered(subject string) bool {
+	return strings.HasPrefix(subject, "millrace.store.") || strings.HasPrefix(subject, "millrace.read.")
 }
 
 // delay is what one way takes: never the same twice, so that seldom two things happen at

@@ -1,11 +1,8 @@
 package sim
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -192,22 +189,24 @@ func copyFile(from, to string) error {
 	if err := out.Truncate(info.Size()); err != nil {
 		return err
 	}
-	buf, zeros := make([]byte, 64<<10), make([]byte, 64<<10)
-	for at := int64(0); ; {
-		n, err := in.Read(buf)
-		if n > 0 && !bytes.Equal(buf[:n], zeros[:n]) {
-			if _, err := out.WriteAt(buf[:n], at); err != nil {
-				return err
-			}
-		}
-		at += int64(n)
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	for at := int64(0); at < info.Size(); {
+		first, end, err := extent(in, at)
 		if err != nil {
 			return err
 		}
+		if first == end {
+			break
+		}
+		buf := make([]byte, end-first)
+		if _, err := in.ReadAt(buf, first); err != nil {
+			return err
+		}
+		if _, err := out.WriteAt(buf, first); err != nil {
+			return err
+		}
+		at = end
 	}
+	return nil
 }
 
 // logLines keeps what the processes say, for the trace of a run that fails.

@@ -64,9 +64,11 @@ func (w *world) declare() {
 	defer nc.Close()
 	resources := must(spec.Decode("sim.yaml", []byte(declared)))
 	for tries := 0; ; tries++ {
+		before := w.records()
 		err := w.apply(js, resources)
 		w.net.note("operator2", fmt.Sprintf("apply: %v", err))
 		if err == nil {
+			w.hold(before)
 			return
 		}
 		if tries == 60 {
@@ -130,17 +132,46 @@ func (w *world) both(ctx context.Context, name string, p *process, js jetstream.
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		err := serve(ctx, func(ctx context.Context) (map[feed.Partition][]owner.Hold, string, error) { return holdsOf(ctx, r) })
+		err := serve(ctx, func(ctx context.Context) (map[feed.Partition][]owner.Hold, string, error) { return w.holdsOf(ctx, r) })
 		return errors.Join(err, errEnded)
 	})
-	g.Go(func() error { return errors.Join(w.work(ctx, name, p, js, r, client), errEnded) })
+	g.Go(func() error {
+		err := w.unlessAway(ctx, func(ctx context.Context) error { return w.work(ctx, name, p, js, r, client) })
+		return errors.Join(err, errEnded)
+	})
 	return g.Wait()
+}
+
+// unlessAway lets a process work, but for the time in which none does.
+func (w *world) unlessAway(ctx context.Context, work func(context.Context) error) error {
+	leaves := w.began.Add(w.plan.AwayAt)
+	comes := leaves.Add(w.plan.AwayFor)
+	if w.plan.AwayFor == 0 {
+		return work(ctx)
+	}
+	if time.Now().Before(leaves) {
+		until, cancel := context.WithDeadline(ctx, leaves)
+		defer cancel()
+		if err := work(until); until.Err() == nil || ctx.Err() != nil {
+			return err
+		}
+		w.net.note("workers", "away")
+	}
+	select {
+	case <-time.After(time.Until(comes)):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return work(ctx)
 }
 
 var errEnded = errors.New("it ended")
 
 // holdsOf tells who reads the logs, as the command does.
-func holdsOf(ctx context.Context, r *registry.Registry) (map[feed.Partition][]owner.Hold, string, error) {
+func (w *world) holdsOf(ctx context.Context, r *registry.Registry) (map[feed.Partition][]owner.Hold, string, error) {
+	if w.plan.Mutation == asksNobody {
+		return nil, "", nil
+	}
 	all, err := r.Holds(ctx, leases.DefaultBucket)
 	if err != nil {
 		return nil, "", err
@@ -156,6 +187,7 @@ func holdsOf(ctx context.Context, r *registry.Registry) (map[feed.Partition][]ow
 
 // settle waits until no log of a container has grown for a while.
 func (w *world) settle() {
+	elapse(time.Until(w.began.Add(w.plan.AwayAt + w.plan.AwayFor)))
 	began := time.Now()
 	var last uint64
 	for still := 0; still < 12; still++ {

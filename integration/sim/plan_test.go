@@ -17,7 +17,9 @@ type plan struct {
 	Ops     int // of each client
 	Items   int
 	Pause   time.Duration // the longest between two operations of a client
+	Reads   int           // of 100 operations so many are reads, beside those that are drawn as such
 	Faults  []fault
+	Cuts    []cut
 	Message faults
 	// SnapshotBytes is how much a log grows between two snapshots.
 	SnapshotBytes int64
@@ -25,6 +27,9 @@ type plan struct {
 	// containers.
 	Pipelines  time.Duration
 	Partitions int
+	// From AwayAt on no process works on pipelines, for AwayFor, so that they read behind while
+	// stores go on to trim.
+	AwayAt, AwayFor time.Duration
 	// Mutation makes something wrong on purpose.
 	Mutation mutation
 }
@@ -36,6 +41,12 @@ type fault struct {
 	Node int
 	// For is how long it lasts: until the node is started again, or heard again.
 	For time.Duration
+}
+
+// cut breaks the connections of a client.
+type cut struct {
+	At     time.Duration
+	Client int
 }
 
 type faultKind string
@@ -62,6 +73,23 @@ func planOf(seed uint64) plan {
 		f := fault{At: at, Kind: kinds[rng.IntN(len(kinds))], Node: rng.IntN(p.Nodes), For: upTo(rng, 5*time.Second)}
 		p.Faults = append(p.Faults, f)
 	}
+	rng = rand.New(rand.NewPCG(seed, 2))
+	for at := upTo(rng, 15*time.Second); at < 40*time.Second; at += upTo(rng, 15*time.Second) {
+		p.Cuts = append(p.Cuts, cut{at, rng.IntN(p.Clients)})
+	}
+	return p
+}
+
+// silencesOf draws a plan in which nodes fall silent for less than their leases last, and clients
+// read more than they write: nobody may take a lease then, because who had it goes on to answer.
+func silencesOf(seed uint64) plan {
+	p := planOf(seed)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	p.Ops, p.Items, p.Pause, p.Reads = 150, 2, 150*time.Millisecond, 60
+	p.Faults = nil
+	for at := upTo(rng, 3*time.Second); at < 15*time.Second; at += time.Second + upTo(rng, 2*time.Second) {
+		p.Faults = append(p.Faults, fault{At: at, Kind: silences, Node: rng.IntN(p.Nodes), For: leaseTTL/4 + upTo(rng, leaseTTL/2)})
+	}
 	return p
 }
 
@@ -70,6 +98,10 @@ func pipelinesOf(seed uint64) plan {
 	p := planOf(seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	p.Pipelines, p.Partitions = 1+upTo(rng, 15*time.Second), 1+rng.IntN(2)
+	p.AwayAt = p.Pipelines + upTo(rng, 4*time.Second)
+	if rng.IntN(2) == 0 {
+		p.AwayFor = 5*time.Second + upTo(rng, 10*time.Second)
+	}
 	return p
 }
 
@@ -81,14 +113,19 @@ func (p *plan) String() string {
 	fmt.Fprintf(&b, "  of 1000 messages %d are lost, %d late by up to %s\n", p.Message.Lose, p.Message.Late, p.Message.LateMax)
 	if p.Pipelines > 0 {
 		fmt.Fprintf(&b, "  pipelines over %d partitions, declared after %s\n", p.Partitions, p.Pipelines)
+		fmt.Fprintf(&b, "  at %s: nobody works on them, for %s\n", p.AwayAt, p.AwayFor)
 	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "  at %s: %s node %d, for %s\n", f.At, f.Kind, f.Node, f.For)
 	}
+	for _, c := range p.Cuts {
+		fmt.Fprintf(&b, "  at %s: cut client %d\n", c.At, c.Client)
+	}
 	return b.String()
 }
 
-// smaller returns plans that have one thing less.
+// smaller returns plans that have less of something: of faults first none or half as many, then
+// one less, so that what needs none of them is found in a few runs.
 func (p *plan) smaller() []plan {
 	var all []plan
 	add := func(change func(*plan)) {
@@ -96,6 +133,17 @@ func (p *plan) smaller() []plan {
 		q.Faults = slices.Clone(p.Faults)
 		change(&q)
 		all = append(all, q)
+	}
+	if len(p.Cuts) > 0 {
+		add(func(q *plan) { q.Cuts = nil })
+	}
+	if p.AwayFor > 0 {
+		add(func(q *plan) { q.AwayFor = 0 })
+	}
+	if n := len(p.Faults); n > 1 {
+		add(func(q *plan) { q.Faults = nil })
+		add(func(q *plan) { q.Faults = q.Faults[:n/2] })
+		add(func(q *plan) { q.Faults = q.Faults[n/2:] })
 	}
 	if p.Message.Lose > 0 {
 		add(func(q *plan) { q.Message.Lose = 0 })

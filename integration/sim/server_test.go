@@ -15,6 +15,8 @@ type server struct {
 	conns   []*conn
 	streams map[string]*stream
 	turn    int // of members of queue groups
+	// purged is told when messages have gone from the beginning of a stream; may be nil.
+	purged func(*stream)
 }
 
 func newServer(n *network) *server { return &server{n: n, streams: map[string]*stream{}} }
@@ -30,13 +32,14 @@ type subscription struct {
 func (s *server) forget(c *conn) {
 	s.conns = slices.DeleteFunc(s.conns, func(other *conn) bool { return other == c })
 	c.subs = map[string]*subscription{}
+	s.unanswered(c)
 }
 
 // handle does what a client asks.
 func (s *server) handle(c *conn, o *operation) {
 	switch o.verb {
 	case "PING":
-		c.deliverLocked([]byte("PONG\r\n"), false)
+		c.deliverLocked("", []byte("PONG\r\n"), false)
 	case "SUB":
 		if c.closed == nil {
 			c.subs[o.sid] = &subscription{c: c, subject: o.subject, queue: o.queue, sid: o.sid}
@@ -134,7 +137,7 @@ func (s *server) send(subject, reply string, header, data []byte, faulty bool) (
 
 func (u *subscription) deliver(subject, reply string, header, data []byte, faulty bool) {
 	u.got++
-	u.c.deliverLocked(encode(subject, u.sid, reply, header, data), faulty)
+	u.c.deliverLocked(subject, encode(subject, u.sid, reply, header, data), faulty)
 	if u.most > 0 && u.got >= u.most {
 		delete(u.c.subs, u.sid)
 	}

@@ -1,20 +1,34 @@
 package sim
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
+	"runtime"
 	"testing"
+	"time"
 )
 
 var (
 	seedFlag          = flag.Uint64("sim.seed", 0, "run this seed alone, and print all that happens in it")
-	seedsFlag         = flag.Int("sim.seeds", 12, "how many seeds to run")
-	pipelineSeedsFlag = flag.Int("sim.pipelines", 1, "how many seeds to run in which pipelines are declared")
+	seedsFlag         = flag.Int("sim.seeds", byRace(12, 300), "how many seeds to run")
+	pipelineSeedsFlag = flag.Int("sim.pipelines", byRace(2, 40), "how many seeds to run in which pipelines are declared")
+	silenceSeedsFlag  = flag.Int("sim.silences", byRace(2, 40), "how many seeds to run in which nodes fall silent while their leases last")
 	pipelinesFlag     = flag.Bool("sim.declare", false, "with sim.seed: declare pipelines")
 	liveFlag          = flag.Bool("sim.live", false, "print what happens while it does")
 	firstFlag         = flag.Uint64("sim.first", 1, "the first of them")
+	processesFlag     = flag.Int("sim.processes", runtime.NumCPU(), "how many processes run seeds at once")
+	forFlag           = flag.Duration("sim.for", 0, "begin no seeds after this time, 0 for all that are to be run")
+	childFlag         = flag.Bool("sim.child", false, "run seeds for another process, which reads what became of each")
 )
+
+func byRace(with, without int) int {
+	if raced {
+		return with
+	}
+	return without
+}
 
 // TestSimulation runs seeds. One that fails is made smaller and printed.
 func TestSimulation(t *testing.T) {
@@ -38,31 +52,84 @@ func TestPipelines(t *testing.T) {
 	runSeeds(t, *pipelineSeedsFlag, pipelinesOf)
 }
 
+// TestSilences runs seeds in which nodes fall silent while their leases last.
+func TestSilences(t *testing.T) {
+	runSeeds(t, *silenceSeedsFlag, silencesOf)
+}
+
+// counts are what runs were about, so that one sees that it happens.
+type counts struct {
+	Seeds    int    `json:"seeds"`
+	Commits  int    `json:"commits"`
+	Trimmed  uint64 `json:"trimmed"`
+	Acks     int    `json:"acks"`
+	Unknown  int    `json:"unknown"`
+	Epochs   uint64 `json:"epochs"`
+	Declared int    `json:"declared"` // generations of pipelines
+	Walks    int    `json:"walks"`    // of their partitions, that began with items
+	Walked   uint64 `json:"walked"`   // items
+}
+
+func (c *counts) add(o *counts) {
+	c.Seeds, c.Commits, c.Trimmed = c.Seeds+o.Seeds, c.Commits+o.Commits, c.Trimmed+o.Trimmed
+	c.Acks, c.Unknown, c.Epochs = c.Acks+o.Acks, c.Unknown+o.Unknown, c.Epochs+o.Epochs
+	c.Declared, c.Walks, c.Walked = c.Declared+o.Declared, c.Walks+o.Walks, c.Walked+o.Walked
+}
+
+func (c *counts) String() string {
+	text := fmt.Sprintf("%d seeds: %d commits, %d of them trimmed, %d calls acknowledged, %d unknown, %d terms of owners",
+		c.Seeds, c.Commits, c.Trimmed, c.Acks, c.Unknown, c.Epochs)
+	if c.Declared > 0 {
+		text += fmt.Sprintf(", %d pipelines, %d walks over %d items", c.Declared, c.Walks, c.Walked)
+	}
+	return text
+}
+
+// runSeeds runs a number of seeds, in other processes if they are many.
 func runSeeds(t *testing.T, count int, draw func(uint64) plan) {
 	t.Helper()
-	var sum result
+	var sum counts
+	if *childFlag || count <= partSeeds && *forFlag == 0 {
+		sum = runHere(t, count, draw)
+	} else {
+		sum = runElsewhere(t, count)
+	}
+	t.Log(sum.String())
+}
+
+// runHere runs seeds in this process, one after the other: what one bubble has made must not be
+// met in another, and the client of NATS keeps timers for all.
+func runHere(t *testing.T, count int, draw func(uint64) plan) (sum counts) {
+	t.Helper()
 	for i := range count {
 		p := draw(*firstFlag + uint64(i))
 		r := run(t, p)
-		sum.commits, sum.trimmed, sum.acks = sum.commits+r.commits, sum.trimmed+r.trimmed, sum.acks+r.acks
-		sum.unknown, sum.epochs = sum.unknown+r.unknown, sum.epochs+r.epochs
+		sum.add(&r.counts)
+		if *childFlag {
+			line, err := json.Marshal(r.counts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = fmt.Fprintf(os.Stdout, "%s%s\n", linePrefix, line)
+		}
 		if len(r.failures) == 0 {
 			continue
 		}
-		if small, again, ok := shrink(t, p); ok {
+		fails := func(p plan) (result, bool) { return failsAtOnce(t, p) }
+		if small, again, ok := shrink(p, fails); ok {
 			p, r = small, again
 		}
-		t.Errorf("%s%s\nagain: go test ./integration/sim -run TestSimulation -args -sim.seed=%d\n%s", p.String(), list(r.failures), p.Seed, keep(t, r.trace))
+		t.Errorf("%s%s\nagain: go test ./integration/sim -run TestSimulation -args -sim.seed=%d -sim.declare=%t\n%s",
+			p.String(), list(r.failures), p.Seed, p.Pipelines > 0, keep(t, r.trace))
 	}
-	t.Logf("%d seeds: %d commits, %d of them trimmed, %d calls acknowledged, %d unknown, %d terms of owners",
-		count, sum.commits, sum.trimmed, sum.acks, sum.unknown, sum.epochs)
+	return sum
 }
 
 // triesMax is how often a plan is run before it is believed that it does not fail.
 const triesMax = 4
 
-// fails runs a plan until it fails.
-func fails(t *testing.T, p plan) (r result, failed bool) {
+// failsAtOnce runs a plan until it fails.
+func failsAtOnce(t *testing.T, p plan) (r result, failed bool) {
 	t.Helper()
 	for range triesMax {
 		if r = run(t, p); len(r.failures) > 0 {
@@ -70,25 +137,6 @@ func fails(t *testing.T, p plan) (r result, failed bool) {
 		}
 	}
 	return r, false
-}
-
-// shrink takes from a plan that fails whatever it still fails without. It is not ok if the
-// plan does not fail again.
-func shrink(t *testing.T, p plan) (small plan, r result, ok bool) {
-	t.Helper()
-	if r, ok = fails(t, p); !ok {
-		return p, r, false
-	}
-	for smaller := true; smaller; {
-		smaller = false
-		for _, q := range p.smaller() {
-			if again, failed := fails(t, q); failed {
-				p, r, smaller = q, again, true
-				break
-			}
-		}
-	}
-	return p, r, true
 }
 
 func list(failures []string) (text string) {
@@ -109,3 +157,7 @@ func keep(t *testing.T, tr *trace) string {
 	_, _ = fmt.Fprint(f, tr)
 	return "what happened: " + f.Name()
 }
+
+// partTimeout is how long a part of the seeds may take. A bubble in which somebody waits for a
+// lock for ever would never end: the process prints all stacks then.
+const partTimeout = 15 * time.Minute

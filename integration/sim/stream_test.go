@@ -190,6 +190,9 @@ func (st *stream) purge(body map[string]json.RawMessage) object {
 	upTo, filter := value[uint64](body, "seq"), value[string](body, "filter")
 	n := st.drop(func(m *message) bool { return (upTo == 0 || m.seq < upTo) && matches(filter, m.subject) })
 	st.moveFirst()
+	if st.s.purged != nil {
+		st.s.purged(st)
+	}
 	return object{"success": true, "purged": n}
 }
 

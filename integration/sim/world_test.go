@@ -21,10 +21,12 @@ type world struct {
 	plan   plan
 	net    *network
 	server *server
-	dir    string // below which nodes have theirs
+	dir    string    // below which nodes have theirs
+	began  time.Time // when the nodes were started first
 	nodes  []*node
 	// containers are what clients write to: things, and categories where there are pipelines.
 	containers []store.ContainerInfo
+	hosts      []*host        // of clients
 	wg         sync.WaitGroup // of processes and clients
 
 	mu       sync.Mutex
@@ -32,17 +34,16 @@ type world struct {
 	calls    []*call
 	starts   int
 	failures []string
+
+	// Guarded by network.mu.
+	held []record // that were registered to the end
 }
 
 // result is what became of a run.
 type result struct {
+	counts
 	failures []string
 	trace    *trace
-	commits  int
-	trimmed  uint64
-	acks     int
-	unknown  int
-	epochs   uint64
 }
 
 // failf says that something is wrong.
@@ -81,12 +82,13 @@ func run(t *testing.T, p plan) (r result) {
 	synctest.Test(t, func(*testing.T) {
 		w := &world{plan: p, dir: dir, net: newNetwork(p.Seed)}
 		w.server = newServer(w.net)
+		w.server.purged = w.purged
 		w.live()
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		r.failures = w.failures
 		r.trace = &w.net.trace
-		w.measure(&r)
+		w.measure(&r.counts)
 	})
 	return r
 }
@@ -112,6 +114,7 @@ func (w *world) live() {
 		<-ended
 	}()
 	w.create()
+	w.began = time.Now()
 	for i := range w.plan.Nodes {
 		n := &node{w: w, name: fmt.Sprintf("node%d", i)}
 		n.dir = filepath.Join(w.dir, n.name)
@@ -121,13 +124,19 @@ func (w *world) live() {
 	w.net.setFaults(w.plan.Message, w.plan.Mutation)
 	var clients sync.WaitGroup
 	for i := range w.plan.Clients {
+		w.hosts = append(w.hosts, w.server.host(fmt.Sprintf("client%d", i)))
+	}
+	for i := range w.hosts {
 		clients.Go(func() { w.client(context.Background(), i) })
 	}
+	done := make(chan struct{})
+	w.wg.Go(func() { w.cut(done) })
 	if w.plan.Pipelines > 0 {
 		clients.Go(w.declare)
 	}
 	w.fate()
 	clients.Wait()
+	close(done)
 	w.net.setFaults(faults{}, "")
 	w.rest()
 	for _, n := range w.nodes {
@@ -190,6 +199,21 @@ func (w *world) fate() {
 			n.start()
 		})
 		restarts.Wait()
+	}
+}
+
+// cut breaks connections of clients, as the plan says, until done.
+func (w *world) cut(done <-chan struct{}) {
+	began := time.Now()
+	for _, c := range w.plan.Cuts {
+		select {
+		case <-time.After(c.At - time.Since(began)):
+			if c.Client < len(w.hosts) {
+				w.hosts[c.Client].cut()
+			}
+		case <-done:
+			return
+		}
 	}
 }
 
