@@ -83,15 +83,15 @@ type soakWorld struct {
 	reasons                 sync.Map // of failures, by text: *atomic.Int64
 }
 
-// write writes its share of the rate until ctx ends.
+// write writes its share of the rate until ctx ends. What a slow answer has held up is written
+// as soon as it has come: the rate is that of the whole time.
 func (w *soakWorld) write(ctx context.Context, dice *rand.Rand) {
-	tick := time.NewTicker(time.Second * soakWriters / time.Duration(*soakRate))
-	defer tick.Stop()
-	for {
+	between := time.Second * soakWriters / time.Duration(*soakRate)
+	for due := time.Now(); ; due = due.Add(between) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-time.After(time.Until(due)):
 		}
 		into, body := w.draw(dice)
 		if _, err := into.Upsert(ctx, body); err == nil {
