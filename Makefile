@@ -124,6 +124,6 @@ deploys:
 chaos:
 	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Chaos' -args -rounds=$(ROUNDS)
 
-## kills: kill -9 at every step of writing, snapshots, trims, walks, starts, backups and restores, ROUNDS rounds
+## kills: kill -9 at every step of writing, snapshots, trims, walks, starts, backups and restores, ROUNDS rounds (ARGS=-steps.all: a restore at each of its calls)
 kills:
-	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Kill_AtEveryStep' -args -steps.rounds=$(ROUNDS)
+	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Kill_AtEveryStep' -args -steps.rounds=$(ROUNDS) $(ARGS)

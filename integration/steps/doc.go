@@ -10,7 +10,8 @@
 // removed, cut, a directory is made. The kernel holds the calling thread until the test has
 // said what becomes of it (seccomp's user notification), so a process that is killed there
 // has done all steps before that one, and none of what comes after it on that thread. Writes
-// that follow a file's creation are not steps: they lie between its creation and its sync.
+// that follow a file's creation are not steps, unless Watcher.Writes is set: they lie between
+// its creation and its sync.
 //
 // It takes Linux 5.5 on amd64 or arm64 and no special right. Where it may not be, New skips
 // the test with the reason. The helper is the test's own binary: TestMain of a package that

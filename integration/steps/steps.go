@@ -28,6 +28,10 @@ const (
 
 // Watcher sees the calls of the processes that were made by Command.
 type Watcher struct {
+	// Writes has each write be a step, those that follow a file's creation too. It makes a
+	// process slow that writes much, to sockets as well. Set it before Command.
+	Writes bool
+
 	t   testing.TB
 	see func(Call) Verdict
 }
@@ -44,7 +48,7 @@ func New(t testing.TB, see func(Call) Verdict) *Watcher {
 
 // Command is a command whose process is watched from Start on.
 func (w *Watcher) Command(path string, args ...string) *exec.Cmd {
-	return command(path, args)
+	return w.command(path, args)
 }
 
 // Start starts a command of Command. The watching ends when the process does.

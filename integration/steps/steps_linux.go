@@ -21,27 +21,33 @@ import (
 )
 
 // helperEnv has the test binary install the filter and become the program of its arguments.
-const helperEnv = "MILLRACE_TEST_STEPS"
+// Its value says which calls are steps.
+const (
+	helperEnv = "MILLRACE_TEST_STEPS"
+	someCalls = "some"
+	allCalls  = "all" // plain writes too
+)
 
 // socketFD is the helper's end of the socket over which it hands the listener on.
 const socketFD = 3
 
 // Main becomes the helper where this process is to be one, and returns otherwise.
 func Main() {
-	if os.Getenv(helperEnv) == "" {
+	which := os.Getenv(helperEnv)
+	if which == "" {
 		return
 	}
-	if err := become(os.Args[1], os.Args[1:]); err != nil {
+	if err := become(os.Args[1], os.Args[1:], which == allCalls); err != nil {
 		fmt.Fprintln(os.Stderr, "steps:", err)
 		os.Exit(1)
 	}
 }
 
 // become runs the program below the filter, in this process.
-func become(program string, args []string) error {
+func become(program string, args []string, writes bool) error {
 	// A filter is of a thread, and goes to the program with the thread that executes it.
 	runtime.LockOSThread()
-	listener, err := install()
+	listener, err := install(writes)
 	if err != nil {
 		return err
 	}
@@ -60,11 +66,12 @@ func become(program string, args []string) error {
 	return syscall.Exec(program, args, env)
 }
 
-// calls are those that change files. What creates one is told apart by its flags.
+// calls are those that change files. What creates one is told apart by its flags. SYS_WRITE is
+// one where a Watcher asks for it.
 var calls = map[int32]string{
 	unix.SYS_OPENAT: "create", unix.SYS_MKDIRAT: "mkdirat", unix.SYS_PWRITE64: "pwrite64", unix.SYS_FTRUNCATE: "ftruncate",
 	unix.SYS_FSYNC: "fsync", unix.SYS_FDATASYNC: "fdatasync", unix.SYS_MSYNC: "msync",
-	unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat2", unix.SYS_LINKAT: "linkat", unix.SYS_UNLINKAT: "unlinkat",
+	unix.SYS_WRITE: "write", unix.SYS_RENAMEAT: "renameat", unix.SYS_RENAMEAT2: "renameat2", unix.SYS_LINKAT: "linkat", unix.SYS_UNLINKAT: "unlinkat",
 }
 
 // Where struct seccomp_data has what the filter looks at.
@@ -75,7 +82,7 @@ const (
 )
 
 // program is the filter: all goes on but calls, which ask the listener.
-func program() []unix.SockFilter {
+func program(writes bool) []unix.SockFilter {
 	arch := uint32(unix.AUDIT_ARCH_X86_64)
 	if runtime.GOARCH == "arm64" {
 		arch = unix.AUDIT_ARCH_AARCH64
@@ -97,7 +104,7 @@ func program() []unix.SockFilter {
 		load(dataCall),
 	}
 	for nr := range calls {
-		if nr != unix.SYS_OPENAT {
+		if nr != unix.SYS_OPENAT && (writes || nr != unix.SYS_WRITE) {
 			all = append(all, equal(int(nr), 1), ask)
 		}
 	}
@@ -106,11 +113,11 @@ func program() []unix.SockFilter {
 }
 
 // install puts this thread below the filter and returns the listener.
-func install() (listener int, err error) {
+func install(writes bool) (listener int, err error) {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return 0, fmt.Errorf("give up new privileges: %w", err)
 	}
-	filter := program()
+	filter := program(writes)
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	fd, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER, uintptr(unsafe.Pointer(&prog)))
 	if errno != 0 {
@@ -125,19 +132,23 @@ var unsupported = sync.OnceValue(func() string {
 	if err != nil {
 		return err.Error()
 	}
-	cmd := command(program, nil)
+	w := &Watcher{see: func(Call) Verdict { return Go }}
+	cmd := w.command(program, nil)
 	var said bytes.Buffer
 	cmd.Stderr = &said
-	w := &Watcher{see: func(Call) Verdict { return Go }}
 	if err := errors.Join(w.start(cmd), cmd.Wait()); err != nil {
 		return fmt.Sprintf("%v: %s", err, strings.TrimSpace(said.String()))
 	}
 	return ""
 })
 
-func command(path string, args []string) *exec.Cmd {
+func (w *Watcher) command(path string, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(context.Background(), os.Args[0], append([]string{path}, args...)...)
-	cmd.Env = append(os.Environ(), helperEnv+"=1")
+	which := someCalls
+	if w.Writes {
+		which = allCalls
+	}
+	cmd.Env = append(os.Environ(), helperEnv+"="+which)
 	return cmd
 }
 
@@ -243,7 +254,7 @@ func pathOf(pid int, n *notice) string {
 	switch n.call {
 	case unix.SYS_MSYNC:
 		return ""
-	case unix.SYS_PWRITE64, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_FTRUNCATE:
+	case unix.SYS_WRITE, unix.SYS_PWRITE64, unix.SYS_FSYNC, unix.SYS_FDATASYNC, unix.SYS_FTRUNCATE:
 		return fileOf(pid, int32(n.args[0]))
 	case unix.SYS_RENAMEAT, unix.SYS_RENAMEAT2, unix.SYS_LINKAT:
 		return nameAt(pid, int32(n.args[2]), n.args[3])

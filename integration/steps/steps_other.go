@@ -12,6 +12,6 @@ func Main() {}
 
 func unsupported() string { return "seccomp is of Linux" }
 
-func command(path string, args []string) *exec.Cmd { return exec.Command(path, args...) }
+func (w *Watcher) command(path string, args []string) *exec.Cmd { return exec.Command(path, args...) }
 
 func (w *Watcher) start(*exec.Cmd) error { return errors.ErrUnsupported }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -46,10 +47,11 @@ func write(dir string) {
 // been done, and it and what comes after has not.
 func TestWatcher_KillsAtTheStep(t *testing.T) {
 	for _, c := range []struct {
-		at    string // "" is nowhere
+		at    string // "" is nowhere; a plain write has the watcher see those
 		files []string
 	}{
 		{"create new.tmp", []string{"old"}},
+		{"write new.tmp", []string{"new.tmp", "old"}},
 		{"fsync new.tmp", []string{"new.tmp", "old"}},
 		{"renameat new", []string{"new.tmp", "old"}},
 		{"unlinkat old", []string{"new", "old"}},
@@ -76,6 +78,7 @@ func TestWatcher_KillsAtTheStep(t *testing.T) {
 				}
 				return steps.Go
 			})
+			w.Writes = strings.HasPrefix(c.at, "write ")
 			cmd := w.Command(os.Args[0])
 			if err := w.Start(cmd); err != nil {
 				t.Fatal(err)
