@@ -36,12 +36,13 @@ func (s *shop) described() (all []described) {
 	return all
 }
 
-// trimmed waits until the log of the container was trimmed.
+// trimmed waits until the log of the container was trimmed up to the newest snapshot. Of less an
+// older snapshot could make what the newest one holds, and one of nothing has no parts.
 func (s *shop) trimmed() {
 	s.t.Helper()
 	poll.Until(s.t, func() error {
 		for _, p := range s.described() {
-			if p.Status == nil || p.Status.Snapshot == nil || p.Status.Trim == nil || p.Status.Trim.First < 2 {
+			if p.Status == nil || p.Status.Snapshot == nil || p.Status.Trim == nil || p.Status.Trim.First < max(p.Status.Snapshot.LSN, 3) {
 				return fmt.Errorf("no snapshot, or nothing trimmed: %s", p.text)
 			}
 		}
