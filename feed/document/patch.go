@@ -164,19 +164,6 @@ func opPath(pointer string, protected []Path) (Path, *PatchError) {
 	return path, nil
 }
 
-// Paths returns the pointers that the operations change, as they were given. A move has two,
-// From and Path.
-func (p *Patch) Paths() []string {
-	var paths []string
-	for i := range p.ops {
-		if p.ops[i].From != "" {
-			paths = append(paths, p.ops[i].From)
-		}
-		paths = append(paths, p.ops[i].Path)
-	}
-	return paths
-}
-
 // parentPointer returns the pointer of what holds the value at pointer.
 func parentPointer(pointer string) string {
 	return pointer[:strings.LastIndexByte(pointer, '/')]

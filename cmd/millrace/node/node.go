@@ -406,14 +406,6 @@ func (n *Node) ServerURL() string {
 	return n.server.ClientURL()
 }
 
-// Address is where HTTP is served; "" if it is off.
-func (n *Node) Address() string {
-	if n.listener == nil {
-		return ""
-	}
-	return n.listener.Addr().String()
-}
-
 // URL is where this machine reaches HTTP; "" if it is off.
 func (n *Node) URL() string {
 	if n.listener == nil {
