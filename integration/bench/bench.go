@@ -136,7 +136,7 @@ func (b *bench) close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// say tells who waits what is being done.
+// say prints a line of progress for whoever waits.
 func (b *bench) say(format string, args ...any) {
 	fmt.Fprintf(b.progress, time.Now().Format("15:04:05 ")+format+"\n", args...)
 }
@@ -181,9 +181,9 @@ func (b *bench) remove(dir string) {
 	}
 }
 
-// quiet waits until what was measured last has come to rest: flushes and
-// compactions of Millrace's engine go on for a while, and must not be charged to
-// who comes next. It gives up after a while, because others may be at work.
+// quiet waits until the system that was measured last has come to rest: flushes and
+// compactions of Millrace's engine go on for a while, and must not be charged to the
+// next system. It gives up after a while, because other programs may be at work.
 func (b *bench) quiet(ctx context.Context) error {
 	runtime.GC() // of what loading and verifying left behind
 	const step, still = 500 * time.Millisecond, 50 * time.Millisecond

@@ -20,7 +20,7 @@ import (
 const (
 	fullAge   = 100_000 // items that the bar is about
 	fullTimes = 50      // how often the items of the old container were written
-	ageBar    = 1.2     // times what the young one takes
+	ageBar    = 1.2     // times the time over the young container
 	ageGroup  = store.BatchOpsMax
 )
 
@@ -36,7 +36,8 @@ metadata: {name: groups%[1]d}
 spec: {partitionKey: [/id]}
 `
 
-// agePipelines are of each kind, over the containers whose items were written so often.
+// agePipelines has a pipeline of each kind. %[1]d is how often the items of its containers
+// were written, %[2]q where its sink is.
 var agePipelines = []struct{ kind, text string }{
 	{"aggregate", `
 apiVersion: millrace/v1
@@ -76,7 +77,8 @@ spec:
 `},
 }
 
-// age is the case of new pipelines over items that were written once, and many times.
+// age is the case of new pipelines over items that were written once, and over items that
+// were written many times.
 func (b *bench) age(ctx context.Context) (err error) {
 	t := b.table("age", "New pipelines over what was written often", fmt.Sprintf(
 		"A pipeline of each kind is applied over %s items of 400 bytes in groups of %d, which were written once, or %d times; the groups, which the cascade copies "+
@@ -104,7 +106,7 @@ func (b *bench) age(ctx context.Context) (err error) {
 		for _, p := range agePipelines {
 			for _, times := range []int{1, b.cfg.times} {
 				sink := filepath.Join(dir, fmt.Sprintf("rows-%d-%d", times, round))
-				if err := b.ageOf(ctx, m, t, p.kind, fmt.Sprintf(p.text, times, sink), times); err != nil {
+				if err := b.agePipeline(ctx, m, t, p.kind, fmt.Sprintf(p.text, times, sink), times); err != nil {
 					return err
 				}
 				b.remove(sink)
@@ -119,9 +121,11 @@ func (b *bench) age(ctx context.Context) (err error) {
 	return nil
 }
 
+// aged names a row.
 func aged(kind string, times int) string { return fmt.Sprintf("%s, written %d times", kind, times) }
 
-// writeThings writes items and the groups that they belong to so many times.
+// writeThings makes the containers of a number of times, and writes each item, and the group
+// that it belongs to, as often.
 func (m *millrace) writeThings(ctx context.Context, items, times int) error {
 	if err := m.apply(ctx, fmt.Sprintf(ageContainers, times)); err != nil {
 		return err
@@ -163,8 +167,9 @@ func (m *millrace) writeThings(ctx context.Context, items, times int) error {
 	return nil
 }
 
-// ageOf measures one pipeline.
-func (b *bench) ageOf(ctx context.Context, m *millrace, t *measure.Table, kind, text string, times int) error {
+// agePipeline measures one pipeline from apply until it has nothing left to do, verifies its
+// copies and deletes it.
+func (b *bench) agePipeline(ctx context.Context, m *millrace, t *measure.Table, kind, text string, times int) error {
 	took, err := m.haveSnapshot(ctx, fmt.Sprintf("things%d", times))
 	if err != nil {
 		return err
@@ -193,6 +198,7 @@ func (b *bench) ageOf(ctx context.Context, m *millrace, t *measure.Table, kind, 
 	if err != nil {
 		return err
 	}
+	// The one before was deleted, so records[0] is the pipeline that was measured.
 	begins := "the log"
 	if len(records[0].Walks) > 0 || records[0].Backfills > 0 {
 		begins = "items"
@@ -204,8 +210,8 @@ func (b *bench) ageOf(ctx context.Context, m *millrace, t *measure.Table, kind, 
 	return m.registry.Delete(ctx, database, records[0].Name)
 }
 
-// haveSnapshot asks for a snapshot of a container, as a pipeline does that begins with its items, and
-// tells how long it took: next to nothing where there is one that is young enough.
+// haveSnapshot asks for a snapshot of a container, as a pipeline does that begins with its items. It
+// returns the time that this took: next to nothing where a snapshot is young enough.
 func (m *millrace) haveSnapshot(ctx context.Context, container string) (time.Duration, error) {
 	c, err := m.client.Container(ctx, database, container)
 	if err != nil {

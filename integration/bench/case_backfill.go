@@ -17,11 +17,11 @@ const (
 	// fullBackfill is the number of orders that the bars are about: a million rows.
 	fullBackfill = 250_000
 	parquetBar   = 150_000 // rows/s
-	handBar      = 0.7     // times the program that is written by hand
+	handBar      = 0.7     // times the rate of the program that is written by hand
 	rowsOfOrder  = 1 + dataset.OrderLines
 )
 
-// The rows of the case of backfill.
+// The systems of the case of backfill, as rows name them.
 const (
 	rowsToParquet  = "Millrace into Parquet files"
 	rowsToPostgres = "Millrace into PostgreSQL"
@@ -29,7 +29,7 @@ const (
 	rowsByArrays   = "by hand into PostgreSQL, upserts of arrays"
 )
 
-// backfill is the case of a projection that is declared over what is there.
+// backfill is the case of a projection that is declared where all its orders are already.
 func (b *bench) backfill(ctx context.Context) (err error) {
 	rows := b.cfg.orders * rowsOfOrder
 	t := b.table("backfill", "Backfill", fmt.Sprintf(
@@ -124,6 +124,8 @@ func (s *shop) addRows(t *measure.Table, system string, took time.Duration, watc
 	return r
 }
 
+// backfillByHand measures the program that is written by hand, into tables that it makes
+// before the clock runs.
 func (s *shop) backfillByHand(ctx context.Context, t *measure.Table, h hand) (err error) {
 	conn, err := s.b.pg.connect(ctx, handIn)
 	if err != nil {

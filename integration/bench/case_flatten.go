@@ -18,11 +18,11 @@ const (
 	toPostgres = "Millrace, lines in PostgreSQL"
 )
 
-// flattenOver is for how many times the usual time clients are measured here: the
-// end of it, when the last rows are awaited, must not weigh much.
+// flattenOver multiplies the time for which clients are measured: the wait for the last
+// rows at the end belongs to the figure, and must be a small part of it.
 const flattenOver = 2
 
-// flattenBar is what both sinks are asked for.
+// flattenBar is how many times the rate of the triggers each sink must reach.
 const flattenBar = 3
 
 // flatten is the case of orders that are counted and flattened.
@@ -123,8 +123,9 @@ func (b *bench) flattenTriggers(ctx context.Context, t *measure.Table) error {
 	return errors.Join(err, tables.close(ctx))
 }
 
-// flattened measures the clients of one system, and how long it takes until the
-// rows of all their orders are there.
+// flattened measures the clients of one system, and the time until the rows of all their
+// orders are there. placed counts the orders; place does one, and settled waits for the last
+// row.
 func (b *bench) flattened(ctx context.Context, t *measure.Table, name string, placed func() int64,
 	place func(context.Context, int, int) error, settled func(context.Context) error,
 ) error {
@@ -140,6 +141,7 @@ func (b *bench) flattened(ctx context.Context, t *measure.Table, name string, pl
 	if err := settled(ctx); err != nil {
 		return err
 	}
+	// All orders count here, those of the warm-up too: their rows are part of the wait.
 	orders := float64(placed())
 	d.cpu = time.Duration(float64(watch.Ours()) / orders)
 	r := t.Row(name)

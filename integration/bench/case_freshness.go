@@ -15,7 +15,7 @@ import (
 // waiting and not at work.
 const restBetween = 2 * time.Millisecond
 
-// freshness is the case of categories of one product.
+// freshness is the case of renames of categories that have one product each.
 func (b *bench) freshness(ctx context.Context) error {
 	return b.withMixed(ctx, func(w *world) error {
 		t := b.table("freshness", "Freshness",

@@ -53,7 +53,7 @@ func grown(system string, n int) string {
 	return fmt.Sprintf("%s, %s items", system, measure.Number(float64(n)))
 }
 
-// growMillrace fills a store and measures it at each size.
+// growMillrace fills a store from size to size and measures writes at each.
 func (b *bench) growMillrace(ctx context.Context, t *measure.Table, set *dataset.Set, sizes []int) error {
 	dir, err := b.scratch("growth")
 	if err != nil {
@@ -90,7 +90,8 @@ func (b *bench) growMillrace(ctx context.Context, t *measure.Table, set *dataset
 	return errors.Join(grow(), m.close())
 }
 
-// growPostgres fills a table and measures it at each size.
+// growPostgres fills a table from size to size and measures writes at each. Its statistics
+// are made and its log is written out first, so that no write pays for the filling.
 func (b *bench) growPostgres(ctx context.Context, t *measure.Table, set *dataset.Set, sizes []int) error {
 	conns, err := b.openItems(ctx, b.cfg.writers)
 	if err != nil {
@@ -128,7 +129,7 @@ func (b *bench) growPostgres(ctx context.Context, t *measure.Table, set *dataset
 	return errors.Join(grow(), b.closeItems(ctx, conns))
 }
 
-// growthAt measures replacements among n items, in as many rounds as asked.
+// growthAt measures replacements of items that are drawn at random among n, in each round.
 func (b *bench) growthAt(ctx context.Context, t *measure.Table, name string, n int, replace func(ctx context.Context, writer, p int) error) error {
 	random := make([]*rand.Rand, b.cfg.writers)
 	for i := range random {

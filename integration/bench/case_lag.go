@@ -19,21 +19,21 @@ import (
 )
 
 const (
-	// lagProbes is how many customers of their own place an order and look when it
-	// is counted, one order after another, beside the others.
+	// lagProbes is the number of customers by whom the lag is measured. Nobody else orders for
+	// them: each places an order, reads its count until the order is in it, and places the next.
 	lagProbes = 4
-	// lagPause is the time between two looks, so the error of a lag.
+	// lagPause is the time between two reads of a count: a lag is measured too long by as much.
 	lagPause = 250 * time.Microsecond
 	lagBar   = 20 // ms
 )
 
-// The rows of the case of lag.
+// The rates of the case of lag, as rows name them.
 const (
 	atFull = "as many orders as can be placed"
 	atHalf = "half as many"
 )
 
-// lag is the case of orders that are counted behind their commit.
+// lag is the case of orders that are counted after their commit.
 func (b *bench) lag(ctx context.Context) error {
 	t := b.table("lag", "Lag of eventual counts", fmt.Sprintf(
 		"As above, with consistency: eventual: a worker counts behind the commit. %d clients first place as many orders as they can, then half "+
@@ -76,8 +76,8 @@ func (b *bench) lag(ctx context.Context) error {
 	return nil
 }
 
-// lagAt measures the lag while so many orders are placed a second, as many as can
-// be if that is 0. It returns how many there were.
+// lagAt measures the lag while perSecond orders are placed each second, or as many as clients
+// can place if it is 0. It returns the rate that was reached.
 func (s *shop) lagAt(ctx context.Context, t *measure.Table, name string, probes []*probe, perSecond float64) (float64, error) {
 	if err := s.b.quiet(ctx); err != nil {
 		return 0, err
@@ -132,8 +132,7 @@ func (s *shop) lagAt(ctx context.Context, t *measure.Table, name string, probes 
 	return d.perSecond, nil
 }
 
-// probe is a customer who places one order after another and looks when each is
-// counted.
+// probe is a customer by whom the lag is measured.
 type probe struct {
 	customer int
 	key      feed.PartitionKey

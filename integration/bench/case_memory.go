@@ -17,11 +17,11 @@ import (
 const (
 	// idleFor is how long a process rests before its memory is read.
 	idleFor = 10 * time.Second
-	// memoryPoll is the time between two looks at a process at work.
+	// memoryPoll is the time between two readings of a process at work.
 	memoryPoll = 50 * time.Millisecond
 )
 
-// memory is the case of what processes occupy.
+// memory is the case of the memory that processes occupy.
 func (b *bench) memory(ctx context.Context) error {
 	set, err := b.dataset(false)
 	if err != nil {
@@ -166,8 +166,8 @@ func (b *bench) memoryOfRoles(ctx context.Context, t *measure.Table, set *datase
 	return nil
 }
 
-// memoryOfFanOut renames the category that has a tenth of the products and takes
-// the highest of what was seen meanwhile.
+// memoryOfFanOut renames the category that has a tenth of the products and reports the
+// highest memory of each process meanwhile.
 func (w *world) memoryOfFanOut(ctx context.Context, t *measure.Table, held string, storing, working *child) error {
 	s, err := w.category(w.set.Sized(len(w.set.Sizes()) - 1))
 	if err != nil {

@@ -10,18 +10,18 @@ import (
 	"github.com/millrace/millrace/integration/bench/measure"
 )
 
-// drawn says that each order is of a customer of its own.
+// drawn stands for a customer: each order is of one that is drawn.
 const drawn = -1
 
-// crowdOfClients is how many clients place orders at a time where the bars say so.
+// crowdOfClients is the number of clients that place orders at a time, except where one does.
 const crowdOfClients = 64
 
-// workload is who places orders, and what of its bar.
+// workload is a number of clients that place orders.
 type workload struct {
 	name     string
 	clients  int
-	customer int
-	bar      float64
+	customer int     // whose orders they are, or drawn
+	bar      float64 // how many times the rate of the triggers is asked for
 }
 
 // workloads are those of the case of orders.

@@ -8,7 +8,7 @@ import (
 	"github.com/millrace/millrace/integration/bench/measure"
 )
 
-// addRename puts what a rename took into a row.
+// addRename adds the cost of a rename to its row.
 func addRename(t *measure.Table, s subject, system string, c cost) {
 	r := t.Row(s.what + ": " + system)
 	n := float64(len(s.products))
@@ -151,6 +151,6 @@ func (w *world) renameRounds(ctx context.Context) error {
 	return nil
 }
 
-// flat is what a cost may grow by, over three orders of magnitude, to be called
-// flat beside the noise of the machine.
+// flat is the growth of a cost, over three orders of magnitude of items, up to which it is
+// called flat: the machine's own noise reaches nearly as far.
 const flat = 1.5

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/integration/bench/measure"
 )
 
-// restart is the case of up that starts again on a full store.
+// restart is the case of millrace up that starts again on a full store.
 func (b *bench) restart(ctx context.Context) error {
 	set, err := b.dataset(false)
 	if err != nil {
@@ -51,15 +51,15 @@ const (
 	afterKill = "after kill -9 under load"
 )
 
-// restarts is one process that lives many times.
+// restarts is a store whose process is started again and again.
 type restarts struct {
 	b     *bench
 	set   *dataset.Set
 	dir   string
 	port  int
 	table *measure.Table
-	now   *child
-	cat   *catalogue
+	now   *child     // the process that runs; nil before the first
+	cat   *catalogue // what load has stored, by a session that outlives the processes
 }
 
 // load starts up for the first time and stores the products.
@@ -128,7 +128,7 @@ func (r *restarts) measureStart(ctx context.Context, row string) (err error) {
 	return r.cat.awaitIdle(ctx)
 }
 
-// end stops the process and what talks to it.
+// end closes the session and stops the process.
 func (r *restarts) end() error {
 	if r.cat != nil {
 		r.cat.close()

@@ -15,7 +15,7 @@ import (
 	"github.com/millrace/millrace/integration/bench/measure"
 )
 
-// actor is what a system offers the case of traffic.
+// actor is a system in the case of traffic.
 type actor struct {
 	name string
 	// replace writes a product, as the writer with this number.
@@ -26,11 +26,12 @@ type actor struct {
 	await  func(ctx context.Context, s dataset.Source) error
 	// touch changes a field of the renamed category that nobody copies.
 	touch func(ctx context.Context, s dataset.Source) error
+	// rest returns when the system has nothing left to do; close frees its connections.
 	rest  func(ctx context.Context) error
 	close func()
 }
 
-// traffic is the case of others who write while a fan-out runs.
+// traffic is the case of writers of other items while a fan-out runs.
 func (b *bench) traffic(ctx context.Context) error {
 	return b.withMixed(ctx, func(w *world) error {
 		t := b.table("traffic", "Writers beside a fan-out",
@@ -93,6 +94,8 @@ func (w *world) trafficRound(ctx context.Context, t *measure.Table, s subject, a
 	start := time.Now()
 	var touched time.Duration
 	var touchErr error
+	// A second write of the renamed item, while its fan-out has begun: it must not wait for the
+	// end of the fan-out, as it would for the end of a transaction with all copies.
 	var second sync.WaitGroup
 	second.Go(func() {
 		if touchErr = wait(ctx, 5*time.Millisecond); touchErr == nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// writes is the case of many writers that each create items of 1 KiB.
+// writes is the case of many writers that create items of 1 KiB.
 func (b *bench) writes(ctx context.Context) error {
 	set, err := b.dataset(false)
 	if err != nil {
@@ -30,8 +30,9 @@ func (b *bench) writes(ctx context.Context) error {
 	all := newItems(set)
 	for round := range b.cfg.rounds {
 		b.say("  round %d of %d", round+1, b.cfg.rounds)
-		// Who goes first changes: quiet sees processors, and what it does not see of the one before,
-		// such as a disk at work, would always be charged to the same system.
+		// The two take turns in going first. quiet waits for idle processors, but cannot see a
+		// disk that is still at work for the system before: without turns the second one would
+		// always pay for that.
 		pair := []func(context.Context, *measure.Table, *items, int) error{b.writesMillrace, b.writesBare}
 		if round%2 == 1 {
 			slices.Reverse(pair)
@@ -140,7 +141,7 @@ func (m *millrace) container(ctx context.Context, spec store.ContainerSpec) (*st
 	return c, nil
 }
 
-// writesBare measures the yardstick.
+// writesBare measures the bare loop with n partitions.
 func (b *bench) writesBare(ctx context.Context, t *measure.Table, all *items, n int) error {
 	dir, err := b.scratch("bare")
 	if err != nil {
@@ -165,7 +166,7 @@ func (b *bench) writesBare(ctx context.Context, t *measure.Table, all *items, n 
 	return errors.Join(err, loop.close())
 }
 
-// writesPostgres measures inserts.
+// writesPostgres measures inserts, each in a transaction of its own.
 func (b *bench) writesPostgres(ctx context.Context, t *measure.Table, all *items) error {
 	conns, err := b.openItems(ctx, b.cfg.writers)
 	if err != nil {
@@ -208,7 +209,7 @@ func (b *bench) closeItems(ctx context.Context, conns []*pgx.Conn) (err error) {
 	return err
 }
 
-// writesBy measures one system.
+// writesBy measures the writers of one system and adds its row.
 func (b *bench) writesBy(ctx context.Context, t *measure.Table, name string, write func(context.Context, int, int) error) error {
 	if err := b.quiet(ctx); err != nil {
 		return err

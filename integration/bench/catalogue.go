@@ -219,8 +219,8 @@ func (c *catalogue) lastCopies(products []int) ([]store.ItemRef, error) {
 	return refs, nil
 }
 
-// await waits until all of refs carry a name. A few copies are expected at once
-// and are asked for again and again; many are asked for each millisecond.
+// await waits until all of refs carry a name. A few copies are there almost at once, so they
+// are read again every 20 µs; many copies are read again every millisecond.
 func (c *catalogue) await(ctx context.Context, refs []store.ItemRef, name string, few bool) error {
 	want := fmt.Appendf(nil, "%q", name)
 	for _, ref := range refs {
@@ -256,8 +256,7 @@ func nap(d time.Duration) error {
 	return nil
 }
 
-// copies counts the copies of a name, by reading every product that should have
-// one.
+// copies reads every product that should have a name and counts those that have it.
 func (c *catalogue) copies(ctx context.Context, s dataset.Source, products []int) (int, error) {
 	want := fmt.Appendf(nil, "%q", s.Name)
 	refs := make([]store.ItemRef, len(products))

@@ -28,7 +28,7 @@ func (d *driven) addTo(r *measure.Row) {
 	d.addLatencies(r, "write")
 }
 
-// addLatencies puts what one of the writes took into a row, and what it is called.
+// addLatencies adds to a row the latencies and the processors' time of a write, by its name.
 func (d *driven) addLatencies(r *measure.Row, write string) {
 	r.Add("p50 ms", measure.Milliseconds(d.latencies.Quantile(0.5)))
 	r.Add("p99 ms", measure.Milliseconds(d.latencies.Quantile(0.99)))
@@ -55,8 +55,8 @@ func (b *bench) drive(ctx context.Context, c crowd, warmup, window time.Duration
 	return run.stop()
 }
 
-// running is a crowd at work. Who started it calls its methods, one after another, and alone has began
-// and watch; the writers see the two flags, and latencies under mu until they have ended.
+// running is a crowd at work. Its methods are called by the goroutine that started it, which alone
+// reads and writes began and watch. The writers read the two flags, and lock mu to add to latencies.
 type running struct {
 	b     *bench
 	ctx   context.Context //nolint:containedctx // ends when a writer fails; it is the scope of this run
@@ -108,7 +108,7 @@ func (r *running) measure() {
 	r.measuring.Store(true)
 }
 
-// pause counts no more; the writers go on. It returns for how long was counted.
+// pause stops the counting while the writers go on. It returns the time since measure.
 func (r *running) pause() time.Duration {
 	r.measuring.Store(false)
 	return time.Since(r.began)
@@ -130,7 +130,8 @@ func (r *running) stop() (*driven, error) {
 	return d, nil
 }
 
-// stopWith ends the crowd because of err; what a writer said comes first.
+// stopWith ends the crowd because of err. It returns the error of a writer if there is one: that
+// is what has ended the wait.
 func (r *running) stopWith(err error) error {
 	r.stopped.Store(true)
 	if failed := r.group.Wait(); failed != nil {

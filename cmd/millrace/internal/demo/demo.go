@@ -61,7 +61,7 @@ type Config struct {
 type Screen interface {
 	// Step tells that a step is done and what it did.
 	Step(name, what string, took time.Duration)
-	// Live shows how a step does that is under way.
+	// Live shows the progress of a step that is under way.
 	Live(name, what string)
 	// Say shows lines of text.
 	Say(lines ...string)
@@ -109,8 +109,7 @@ type demo struct {
 	meta, products, customers *store.Container
 }
 
-// Run carries the demo out. The report is returned even with an error, as far as it
-// came.
+// Run runs the demo. With an error it returns the report of the steps before.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Writers <= 0 {
 		cfg.Writers = 64
@@ -212,7 +211,7 @@ func (d *demo) container(name string) *store.Container {
 	return d.customers
 }
 
-// load writes what is there at first.
+// load writes the items that are there before the first rename.
 func (d *demo) load(ctx context.Context) error {
 	began := time.Now()
 	var ops []op
@@ -262,6 +261,7 @@ func (d *demo) awaitLoaded(ctx context.Context) error {
 	}
 }
 
+// idle says whether no pipeline has anything left to do.
 func idle(s *status.Status) bool {
 	for i := range s.Pipelines {
 		if s.Pipelines[i].State != status.Idle {
@@ -280,7 +280,7 @@ func lagText(s *status.Status) string {
 	return fmt.Sprintf("lag %s commits, %s fan-outs open", format.Count(lagOf(s)), format.Count(fanOuts))
 }
 
-// reasons tells what keeps pipelines from being done, as far as they say.
+// reasons says what the pipelines wait for, where they know it.
 func reasons(s *status.Status) string {
 	var b strings.Builder
 	for i := range s.Pipelines {
@@ -295,6 +295,7 @@ func reasons(s *status.Status) string {
 	return b.String()
 }
 
+// lagOf adds up the commits that the pipelines have still to read.
 func lagOf(s *status.Status) (commits uint64) {
 	for i := range s.Pipelines {
 		commits += s.Pipelines[i].Lag.Commits
@@ -306,7 +307,7 @@ func (d *demo) monitor() *status.Monitor {
 	return status.NewMonitor(d.cfg.JS, d.cfg.Registry, status.MonitorConfig{Bucket: d.cfg.Bucket, Log: d.cfg.Log})
 }
 
-// verify asks Millrace itself.
+// verify lets Millrace compare all copies with their sources.
 func (d *demo) verify(ctx context.Context) error {
 	report, err := verify.New(d.cfg.JS, d.cfg.Registry, d.cfg.Client, verify.Config{Bucket: d.cfg.Bucket}).Verify(ctx)
 	if err != nil {

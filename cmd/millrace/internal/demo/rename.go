@@ -12,7 +12,6 @@ import (
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/status"
-	"github.com/millrace/millrace/store"
 )
 
 // newestRenames is how often the most copied category is renamed: newer names
@@ -65,8 +64,8 @@ func (d *demo) rename(ctx context.Context) error {
 	for _, it := range slices.Concat(d.shop.orders, d.shop.new) {
 		writes = append(writes, d.put(it))
 	}
-	// Renames fall between the other writes, or a name could change before a product that
-	// is written with the old one, and nothing would race.
+	// A product that is written with a category's old name while the category is renamed
+	// is the race that a copy must survive. It happens only if renames and writes alternate.
 	tape := spread(writes, renames)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
@@ -95,6 +94,8 @@ func (d *demo) rename(ctx context.Context) error {
 	r.Renames, r.Writes, r.LagMax = len(renames), len(writes), w.most()
 	r.WritesPerSecond = float64(len(tape)) / acknowledged.Sub(began).Seconds()
 	r.LastCopySeconds = last.Sub(acknowledged).Seconds()
+	// The pipelines' counts are as old as their checkpoints, and copies may be there
+	// before the checkpoint that counts them.
 	if err := d.awaitCheckpoints(ctx); err != nil {
 		return err
 	}
@@ -117,8 +118,8 @@ func (d *demo) rename(ctx context.Context) error {
 	return nil
 }
 
-// renames returns what is renamed: the most copied categories and tags, and the
-// most copied category again and again.
+// renames returns the renames in their order: one of each of the most copied categories
+// and tags, and newestRenames of the most copied category, evenly among the others.
 func (d *demo) renames() []op {
 	var ops []op
 	categories, tags := d.shop.ofType("category"), d.shop.ofType("tag")
@@ -138,7 +139,9 @@ func (d *demo) renames() []op {
 	return ops
 }
 
-// spread mixes few operations evenly into many.
+// spread mixes few operations evenly into many:
+//
+//	many a b c d, few 1: a b 1 c d
 func spread(many, few []op) []op {
 	all := make([]op, 0, len(many)+len(few))
 	for i, at := 0, 0; i < len(few); i++ {
@@ -150,7 +153,8 @@ func spread(many, few []op) []op {
 	return append(all, many[len(few)*len(many)/(len(few)+1):]...)
 }
 
-// countCopies is how many copies the pipelines say that they changed.
+// countCopies returns the number of copies that the pipelines have changed, by their own
+// counts.
 func (d *demo) countCopies(ctx context.Context) (int64, error) {
 	monitor := d.monitor()
 	defer monitor.Close()
@@ -165,8 +169,8 @@ func (d *demo) countCopies(ctx context.Context) (int64, error) {
 	return n, nil
 }
 
-// awaitCheckpoints waits until the pipelines' checkpoints say that all is done; what they
-// count is as durable as these.
+// awaitCheckpoints waits until the pipelines' checkpoints say that nothing is left to do,
+// and shows no step.
 func (d *demo) awaitCheckpoints(ctx context.Context) error {
 	quiet := *d
 	quiet.cfg.Screen = silent{}
@@ -180,15 +184,18 @@ func (silent) Live(string, string)                {}
 func (silent) Say(...string)                      {}
 
 // awaitCopies compares all products with the names that were written until every
-// copy is right, and returns when the first comparison began that found it so.
+// copy is right, and returns the time at which the comparison began that found no wrong
+// one.
 func (d *demo) awaitCopies(ctx context.Context, since time.Time, w *lagWatch) (time.Time, error) {
 	want := map[string]string{}
 	for _, m := range d.shop.metas {
 		want[m.ID] = m.Name
 	}
 	for {
-		// A comparison takes a while, in which the last copy may come. So the time of its
-		// beginning counts: then that copy was there already, or the next one finds it.
+		// The comparison before found a wrong copy, and this one may find none: the last
+		// copy came between the two. The beginning of this one is at most one comparison
+		// away from that moment, whereas its end would add the time of reading all
+		// products to every figure.
 		began := time.Now()
 		wrong, example, err := d.countWrong(ctx, want)
 		if err != nil {
@@ -206,37 +213,25 @@ func (d *demo) awaitCopies(ctx context.Context, since time.Time, w *lagWatch) (t
 
 // countWrong counts the copies that are not as want says.
 func (d *demo) countWrong(ctx context.Context, want map[string]string) (n int, example string, err error) {
-	for _, partition := range d.products.Partitions() {
-		request := store.Scan{ItemsMax: 1000}
-		for {
-			page, err := d.products.Scan(ctx, partition, request)
-			if err != nil {
-				return 0, "", err
-			}
-			for i := range page.Items {
-				var p product
-				if err := json.Unmarshal(page.Items[i].Body, &p); err != nil {
-					return 0, "", fmt.Errorf("product %s: %w", page.Items[i].ID, err)
-				}
-				if name, ok := want[p.CategoryID]; ok && p.CategoryName != name {
-					n, example = n+1, fmt.Sprintf("product %s: category %q, not %q", p.ID, p.CategoryName, name)
-				}
-				for _, tag := range p.Tags {
-					if name, ok := want[tag.ID]; ok && tag.Name != name {
-						n, example = n+1, fmt.Sprintf("product %s: tag %q, not %q", p.ID, tag.Name, name)
-					}
-				}
-			}
-			if page.Cursor == nil {
-				break
-			}
-			request.After = page.Cursor
+	err = d.each(ctx, d.products, func(id string, body []byte) error {
+		var p product
+		if err := json.Unmarshal(body, &p); err != nil {
+			return fmt.Errorf("product %s: %w", id, err)
 		}
-	}
-	return n, example, nil
+		if name, ok := want[p.CategoryID]; ok && p.CategoryName != name {
+			n, example = n+1, fmt.Sprintf("product %s: category %q, not %q", p.ID, p.CategoryName, name)
+		}
+		for _, tag := range p.Tags {
+			if name, ok := want[tag.ID]; ok && tag.Name != name {
+				n, example = n+1, fmt.Sprintf("product %s: tag %q, not %q", p.ID, tag.Name, name)
+			}
+		}
+		return nil
+	})
+	return n, example, err
 }
 
-// lagWatch follows the pipelines' lag.
+// lagWatch reads the pipelines' lag again and again and keeps its highest.
 type lagWatch struct {
 	d *demo
 
@@ -252,7 +247,7 @@ func (w *lagWatch) run(ctx context.Context) {
 	defer tick.Stop()
 	for {
 		if status, err := monitor.Read(ctx); err == nil {
-			w.see(status)
+			w.note(status)
 		}
 		select {
 		case <-ctx.Done():
@@ -262,7 +257,7 @@ func (w *lagWatch) run(ctx context.Context) {
 	}
 }
 
-func (w *lagWatch) see(status *status.Status) {
+func (w *lagWatch) note(status *status.Status) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.max = max(w.max, lagOf(status))

@@ -15,17 +15,17 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/webstore"
 )
 
-// meta is a category or a tag: what copies follow.
+// meta is a category or a tag, whose name products copy.
 type meta struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	Type string `json:"type"` // category or tag; the partition key
 
 	revision int
-	products int // that copy it
+	products int // that copy its name
 }
 
-// product is what a product's JSON says of copies.
+// product is the part of a product's JSON that names it, and its copies.
 type product struct {
 	ID           string `json:"id"`
 	CategoryID   string `json:"categoryId"`
@@ -44,21 +44,21 @@ type item struct {
 	body      []byte
 }
 
-// shop is the data of a demo: what is there at first, and what is written while
-// names change.
+// shop is the data of a demo: the items that are loaded, and those that are written
+// while names change.
 type shop struct {
 	from       string // where it comes from, for people
 	metas      []*meta
-	first      []item // everything but orders and the new products
+	first      []item // what is loaded: everything but orders and the new products
 	orders     []item
 	new        []item // products that are written while names change
-	products   int    // both first and new
+	products   int    // those in first and those in new
 	customers  int
 	categories int
 	tags       int
 }
 
-// newEvery is the share of the products that is written later: one in so many.
+// newEvery says which products are written while names change: each newEvery-th.
 const newEvery = 10
 
 // generated returns the shop that the generator makes.
@@ -98,7 +98,8 @@ func generated(cfg webstore.Config) (*shop, error) {
 	return out, nil
 }
 
-// files of a WebStore directory; of several names the first that is there counts.
+// files are those of a WebStore directory. Where a container has several names, the first
+// file that is there is read.
 var files = []struct {
 	container string
 	names     []string
@@ -162,7 +163,8 @@ func (s *shop) read(name, container string) (err error) {
 	}
 }
 
-// add takes an item in.
+// add puts an item among those that are loaded or those that are written later, and
+// counts it.
 func (s *shop) add(container string, body []byte) error {
 	var m meta
 	if err := json.Unmarshal(body, &m); err != nil {

@@ -25,7 +25,8 @@ type sample struct {
 	products []product
 }
 
-// sample reads the most copied category and its first products with tags.
+// sample reads the most copied category and its first products with one to three tags,
+// which fit in a line.
 func (d *demo) sample(ctx context.Context) (*sample, error) {
 	categories := d.shop.ofType("category")
 	if len(categories) == 0 {
@@ -52,7 +53,7 @@ func (d *demo) sample(ctx context.Context) (*sample, error) {
 	return s, d.readSample(ctx, s)
 }
 
-// sampleOf reads the same things again.
+// sampleOf reads the category and the products of before again.
 func (d *demo) sampleOf(ctx context.Context, before *sample) (*sample, error) {
 	s := &sample{category: before.category, products: slices.Clone(before.products)}
 	return s, d.readSample(ctx, s)
@@ -113,7 +114,9 @@ const freshnessRounds = 30
 func (d *demo) freshness(ctx context.Context) error {
 	began := time.Now()
 	categories := d.shop.ofType("category")
-	m := categories[len(categories)-1] // the least copied
+	// The least copied category that has a product: its fan-out is the shortest, so the
+	// time is that of the way from the rename to the copy.
+	m := categories[len(categories)-1]
 	for i := len(categories) - 1; i >= 0 && m.products == 0; i-- {
 		m = categories[i]
 	}

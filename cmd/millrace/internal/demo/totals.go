@@ -14,14 +14,14 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// total is what a customer's orders come to.
+// total is the sum of a customer's orders.
 type total struct {
 	count  int
 	worth  *big.Rat
 	newest string // date
 }
 
-// order is what an order's JSON says of totals.
+// order is the part of an order's JSON that totals are made of.
 type order struct {
 	CustomerID string `json:"customerId"`
 	OrderDate  string `json:"orderDate"`
@@ -31,7 +31,7 @@ type order struct {
 	} `json:"details"`
 }
 
-// customer is what a customer's JSON says of copies.
+// customer is the part of a customer's JSON that names it, and the fields of its total.
 type customer struct {
 	ID            string      `json:"id"`
 	Type          string      `json:"type"`
@@ -43,7 +43,7 @@ type customer struct {
 	LastOrderDate string      `json:"lastOrderDate"`
 }
 
-// addUp returns what every customer's orders come to.
+// addUp returns the total of every customer who has orders.
 func (s *shop) addUp() (map[string]*total, error) {
 	totals := map[string]*total{}
 	for _, it := range s.orders {
@@ -80,7 +80,7 @@ func (d *demo) totals(ctx context.Context) error {
 	}
 	var best customer
 	checked := 0
-	err = d.each(ctx, d.customers, func(body []byte) error {
+	err = d.each(ctx, d.customers, func(_ string, body []byte) error {
 		var c customer
 		if err := json.Unmarshal(body, &c); err != nil {
 			return err
@@ -109,7 +109,8 @@ func (d *demo) totals(ctx context.Context) error {
 	return nil
 }
 
-// compare says how a customer differs from what its orders come to.
+// compare says how the fields of a customer differ from t; nil is a customer without
+// orders.
 func (t *total) compare(c *customer) error {
 	if t == nil {
 		t = &total{worth: new(big.Rat)}
@@ -176,8 +177,8 @@ func (d *demo) sales(ctx context.Context) ([]string, error) {
 	return lines, nil
 }
 
-// each calls f with every item of a container.
-func (d *demo) each(ctx context.Context, c *store.Container, f func(body []byte) error) error {
+// each calls f with the id and the body of every item of a container.
+func (d *demo) each(ctx context.Context, c *store.Container, f func(id string, body []byte) error) error {
 	for _, partition := range c.Partitions() {
 		request := store.Scan{ItemsMax: 1000}
 		for {
@@ -186,7 +187,7 @@ func (d *demo) each(ctx context.Context, c *store.Container, f func(body []byte)
 				return err
 			}
 			for i := range page.Items {
-				if err := f(page.Items[i].Body); err != nil {
+				if err := f(page.Items[i].ID, page.Items[i].Body); err != nil {
 					return err
 				}
 			}

@@ -12,14 +12,14 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/internal/ingest"
 )
 
-// liveEvery is the time between two looks at how a step does.
+// liveEvery is the time between two reports of a step's progress.
 const liveEvery = 100 * time.Millisecond
 
-// patience is how long a write is tried again that the store cannot take.
+// patience is how long a write is tried again while the store cannot take it.
 const patience = time.Minute
 
-// op is one write, which does the same when it is done twice. Those with one id happen
-// in order.
+// op is one write. To do it twice is to do it once, so it may be tried again when its
+// answer was lost. Writes with the same id are done in order.
 type op struct {
 	id string
 	do func(ctx context.Context) error
@@ -37,17 +37,19 @@ func (d *demo) put(it item) op {
 
 var seed = maphash.MakeSeed()
 
-// run carries out all operations by many writers and calls live now and then.
+// run does all writes by cfg.Writers goroutines and calls live now and then.
 func (d *demo) run(ctx context.Context, ops []op, live func(done int)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	var done atomic.Int64
+	// Each writer has a queue of its own, and an id always goes to the same queue: that
+	// keeps the order of an id's writes, a rename and the next one of the same category.
 	queues := make([]chan op, d.cfg.Writers)
 	for i := range queues {
 		queues[i] = make(chan op, 8)
 		g.Go(func() error {
 			for o := range queues[i] {
 				if ctx.Err() != nil {
-					continue // the reader of the tape ends it
+					continue // empty the queue: whoever fills it sees ctx too, and closes it
 				}
 				if err := ingest.Retry(ctx, patience, func() error { return o.do(ctx) }); err != nil {
 					return err
