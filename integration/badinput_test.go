@@ -296,8 +296,8 @@ func TestBadInput_WhatIsTakenIsNamed(t *testing.T) {
 		args []string
 		says string
 	}{
-		{"the directory", []string{"up", "--dir", dir, "--port", "-1", "--listen", "off"}, fmt.Sprintf("directory %s is in use by process %d", dir, first.cmd.Process.Pid)},
-		{"the directory, by a store", []string{"store", "--dir", dir, "--server", server, "--listen", "off"}, fmt.Sprintf("is in use by process %d", first.cmd.Process.Pid)},
+		{"the directory", []string{"up", "--dir", dir, "--port", "-1", "--listen", "off"}, fmt.Sprintf("directory %s is in use by process %d", dir, first.Cmd.Process.Pid)},
+		{"the directory, by a store", []string{"store", "--dir", dir, "--server", server, "--listen", "off"}, fmt.Sprintf("is in use by process %d", first.Cmd.Process.Pid)},
 		{"the port", []string{"up", "--dir", t.TempDir(), "--port", strconv.Itoa(port), "--listen", "off"}, "127.0.0.1:" + strconv.Itoa(port)},
 		{"a port of another program", []string{"up", "--dir", t.TempDir(), "--port", foreignPort, "--listen", "off"}, foreign.Addr().String()},
 		{"the address of http", []string{"up", "--dir", t.TempDir(), "--port", "-1", "--listen", "127.0.0.1:" + strconv.Itoa(http)}, "127.0.0.1:" + strconv.Itoa(http)},

@@ -388,7 +388,7 @@ func TestCLI_WhatIsInUseIsNamed(t *testing.T) {
 	}{
 		"directory": {
 			[]string{"up", "--dir", dir, "--port", "-1", "--listen", "off"},
-			fmt.Sprintf("directory %s is in use by process %d", dir, first.cmd.Process.Pid),
+			fmt.Sprintf("directory %s is in use by process %d", dir, first.Cmd.Process.Pid),
 		},
 		"port":         {[]string{"up", "--dir", t.TempDir(), "--port", port, "--listen", "off"}, "127.0.0.1:" + port},
 		"http address": {[]string{"up", "--dir", t.TempDir(), "--port", "-1", "--listen", l.Addr().String()}, l.Addr().String()},
@@ -421,7 +421,7 @@ func TestCLI_StopsOnSignalAndStartsAgainAtOnce(t *testing.T) {
 		}
 	}
 	node.stop()
-	if code := node.cmd.ProcessState.ExitCode(); code != 0 {
+	if code := node.Cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("exit %d after SIGTERM\n%s", code, node.output())
 	}
 }

@@ -426,7 +426,7 @@ func TestCluster_KilledWorkersResumeTheFanOut(t *testing.T) {
 	// From here on the pages that each partition had when the workers died.
 	reached(n / 5)
 	for _, k := range c.workers {
-		_ = k.cmd.Process.Kill() // both at once; kill below waits
+		_ = k.Cmd.Process.Kill() // both at once; kill below waits
 	}
 	for _, k := range c.workers {
 		k.kill()

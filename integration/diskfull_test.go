@@ -24,6 +24,7 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/process"
 	"github.com/millrace/millrace/store"
 )
 
@@ -51,7 +52,7 @@ func withOwnMounts(t *testing.T) bool {
 		t.Skipf("a small disk cannot be mounted here: %v %s", err, out)
 	}
 	cmd := probe(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
-	cmd.Env = append(os.Environ(), ownMounts+"=1", givenBinary+"="+millrace(t))
+	cmd.Env = append(os.Environ(), ownMounts+"=1", process.Given+"="+millrace(t))
 	out, err := cmd.CombinedOutput()
 	t.Logf("with mounts of its own:\n%s", out)
 	if err != nil {

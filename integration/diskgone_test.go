@@ -155,7 +155,7 @@ func (f *filler) checkAll(t *testing.T, server, address string) {
 func lives(t *testing.T, c *child) {
 	t.Helper()
 	select {
-	case <-c.ended:
+	case <-c.Ended:
 		t.Fatalf("%s has ended", c.name)
 	default:
 	}

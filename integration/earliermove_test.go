@@ -69,9 +69,7 @@ func TestUpgrade_LogsOfAnEarlierReleaseGoOn(t *testing.T) {
 	for _, event := range []string{"denies purges: copying", "the log has gone on", "the log has gone on"} {
 		poll.Until(t, func() error { return poll.Unless(strings.Contains(up.output(), event), "no log says "+event) })
 		up.kill()
-		up.mu.Lock()
 		up.log.Reset()
-		up.mu.Unlock()
 		up.start()
 	}
 	logs := map[feed.Partition]*feed.Shape{}

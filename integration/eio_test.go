@@ -53,7 +53,7 @@ func TestEIO_TheLogCannotBeRead(t *testing.T) {
 	t.Parallel()
 	d := startOnDisk(t)
 	d.many(30)
-	fault := inject(t, d.up.cmd.Process.Pid, d.log(), "read,pread64,readv,preadv,preadv2:error=EIO")
+	fault := inject(t, d.up.Cmd.Process.Pid, d.log(), "read,pread64,readv,preadv,preadv2:error=EIO")
 	poll.Until(t, func() error { // the server keeps in memory for a while what it has written
 		failed := fault.injected()
 		_ = d.changes() // it reads the log; its error is the one that is looked for

@@ -193,7 +193,7 @@ func TestFsync_OfTheLogFails(t *testing.T) {
 			d.many(30)
 			log := d.log()
 			synced := len(d.read(log)) // each write is synced before it is acknowledged
-			fault := inject(t, d.up.cmd.Process.Pid, log, "fsync,fdatasync:error=EIO:signal=SIGSTOP:when=1")
+			fault := inject(t, d.up.Cmd.Process.Pid, log, "fsync,fdatasync:error=EIO:signal=SIGSTOP:when=1")
 			answered := make(chan error, 1)
 			go func() {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -236,7 +236,7 @@ func TestFsync_OfTheEngineFails(t *testing.T) {
 			if c.path != "" {
 				path = mem
 			}
-			fault := inject(t, d.up.cmd.Process.Pid, path, c.fault)
+			fault := inject(t, d.up.Cmd.Process.Pid, path, c.fault)
 			written := make(chan struct{})
 			go func() {
 				defer close(written)

@@ -138,7 +138,7 @@ func (k *stepKills) pipelines(n int) (file string) {
 func (k *stepKills) await(phase string, over <-chan struct{}, most time.Duration) {
 	k.t.Helper()
 	select {
-	case <-k.node.ended:
+	case <-k.node.Ended:
 	case <-over:
 	case <-time.After(most): // no event tells that a step does not come
 	}
@@ -237,7 +237,7 @@ func (k *stepKills) restart(phase string) {
 	k.t.Helper()
 	k.begin(phase)
 	k.node.begin()
-	k.await(phase, k.node.ready, time.Minute)
+	k.await(phase, k.node.Ready, time.Minute)
 }
 
 // start starts the process, and says what it waits for if it does not become ready.
@@ -245,9 +245,9 @@ func (k *stepKills) start() {
 	k.t.Helper()
 	k.node.begin()
 	select {
-	case <-k.node.ready:
+	case <-k.node.Ready:
 		return
-	case <-k.node.ended:
+	case <-k.node.Ended:
 	case <-time.After(time.Minute):
 	}
 	for _, args := range [][]string{{"status"}, {"doctor"}} {

@@ -26,11 +26,11 @@ func TestLateProcess_AloneKeepsItsLeases(t *testing.T) {
 		return poll.Unless(taken() == leases, strconv.Itoa(taken())+" leases are taken of "+strconv.Itoa(leases))
 	})
 	for range 3 {
-		if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		if err := c.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(2 * ttl) // time is what it loses
-		if err := c.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+		if err := c.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 			t.Fatal(err)
 		}
 		mustRun(t, server, "query", "-c", "productMeta", "SELECT VALUE COUNT(1) FROM c")

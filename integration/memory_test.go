@@ -60,7 +60,7 @@ func TestMemoryLimit_IsKept(t *testing.T) {
 		mustRun(t, server, "import", container, name)
 	}
 	mustRun(t, server, "verify", "--settle", "5m")
-	if peak := processKiB(t, node.cmd.Process.Pid, "VmHWM"); peak >= limit<<10 {
+	if peak := processKiB(t, node.Cmd.Process.Pid, "VmHWM"); peak >= limit<<10 {
 		t.Errorf("%d MiB were resident, the limit is %d MiB", peak>>10, limit)
 	}
 }
@@ -87,7 +87,7 @@ func TestMemory_TheWebStoreByDefault(t *testing.T) {
 		mustRun(t, server, "import", name[0], name[1])
 	}
 	mustRun(t, server, "verify", "--settle", "5m")
-	if peak := processKiB(t, node.cmd.Process.Pid, "VmHWM") << 10; peak >= most {
+	if peak := processKiB(t, node.Cmd.Process.Pid, "VmHWM") << 10; peak >= most {
 		t.Errorf("%d MB were resident, expected less than %d", peak/1_000_000, most/1_000_000)
 	}
 }

@@ -102,7 +102,7 @@ func (c *netCluster) member(role, host string) *child {
 		args: []string{role, "--server", c.url, "--dir", filepath.Join(c.t.TempDir(), role), "--durability", "replicas"},
 	}
 	c.t.Cleanup(func() {
-		if m.cmd != nil && m.cmd.Process != nil {
+		if m.Process != nil {
 			m.kill()
 		}
 		if c.t.Failed() {

@@ -185,10 +185,10 @@ func TestI5_PausedWorkerIsRefused(t *testing.T) {
 		named(v)
 		v++
 	}
-	if err := sleeper.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := sleeper.Cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = sleeper.cmd.Process.Signal(syscall.SIGCONT) }) // or it cannot be stopped
+	t.Cleanup(func() { _ = sleeper.Cmd.Process.Signal(syscall.SIGCONT) }) // or it cannot be stopped
 
 	// Its leases pass on, and its successor finishes this rename and another.
 	stopped := time.Now()
@@ -203,7 +203,7 @@ func TestI5_PausedWorkerIsRefused(t *testing.T) {
 	}
 
 	network.open()
-	if err := sleeper.cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := sleeper.Cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 	poll.Until(t, func() error {

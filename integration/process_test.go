@@ -1,12 +1,9 @@
 package integration_test
 
 import (
-	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"flag"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -24,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/integration/netns"
+	"github.com/millrace/millrace/integration/process"
 	"github.com/millrace/millrace/integration/steps"
 	"github.com/millrace/millrace/store"
 )
@@ -37,9 +35,6 @@ func onlyLong(t *testing.T) {
 		t.Skip("it takes minutes: run it with -long")
 	}
 }
-
-// givenBinary names the binary in the environment, where it was built already.
-const givenBinary = "MILLRACE_TEST_BINARY"
 
 // natsUser is the environment of processes and commands that know each other.
 var natsUser = map[string]string{
@@ -62,19 +57,11 @@ func asTester() nats.Option {
 
 // binary builds the one binary, once for all tests of the package.
 var binary = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv(givenBinary); path != "" {
-		return path, nil
-	}
 	dir, err := os.MkdirTemp("", "millrace-test-")
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "millrace")
-	out, err := exec.Command("go", "build", "-o", path, "github.com/millrace/millrace/cmd/millrace").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
+	return process.Build("..", dir)
 })
 
 func millrace(t testing.TB) string {
@@ -116,12 +103,9 @@ type child struct {
 	dir     string         // working directory, where pipelines put their files
 	host    *netns.Host    // where it runs; nil: here
 	watcher *steps.Watcher // of its steps; nil: nobody
-	cmd     *exec.Cmd
-	ready   chan struct{} // closed when it says that it is ready
-	ended   chan struct{}
 
-	mu  sync.Mutex
-	log bytes.Buffer
+	*process.Process // the one that runs; nil before the first
+	log              process.Log
 }
 
 // spawn starts the binary and waits until it says that it is ready.
@@ -158,54 +142,33 @@ func (c *child) start() {
 // begin starts the process and does not wait.
 func (c *child) begin() {
 	c.t.Helper()
+	var cmd *exec.Cmd
 	switch {
 	case c.given != nil:
-		c.cmd = c.given
+		cmd = c.given
 	case c.host != nil:
-		c.cmd = c.host.Command(context.Background(), millrace(c.t), c.args...)
+		cmd = c.host.Command(context.Background(), millrace(c.t), c.args...)
 	default:
-		c.cmd = exec.Command(cmp.Or(c.program, millrace(c.t)), c.args...)
+		cmd = exec.Command(cmp.Or(c.program, millrace(c.t)), c.args...)
 	}
-	begin := c.cmd.Start
+	start := cmd.Start
 	if c.watcher != nil {
-		c.cmd = c.watcher.Command(c.cmd.Path, c.args...)
-		begin = func() error { return c.watcher.Start(c.cmd) }
+		cmd = c.watcher.Command(cmd.Path, c.args...)
+		start = func() error { return c.watcher.Start(cmd) }
 	}
-	c.cmd.Dir = cmp.Or(c.dir, c.cmd.Dir)
-	out, err := c.cmd.StdoutPipe()
+	cmd.Dir = cmp.Or(c.dir, cmd.Dir)
+	p, err := process.StartBy(cmd, start, &c.log)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	c.cmd.Stderr = c.cmd.Stdout
-	if err := begin(); err != nil {
-		c.t.Fatal(err)
-	}
-	c.ready, c.ended = make(chan struct{}), make(chan struct{})
-	go func(ready, ended chan struct{}, cmd *exec.Cmd) {
-		defer close(ended)
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			c.mu.Lock()
-			c.log.WriteString(lines.Text() + "\n")
-			c.mu.Unlock()
-			if ready != nil && strings.Contains(lines.Text(), "is ready after") {
-				close(ready)
-				ready = nil
-			}
-		}
-		_ = cmd.Wait() // a killed process ends with an error
-	}(c.ready, c.ended, c.cmd)
+	c.Process = p
 }
 
 // awaitReady waits until the process says that it is ready.
 func (c *child) awaitReady() {
 	c.t.Helper()
-	select {
-	case <-c.ready:
-	case <-c.ended:
-		c.t.Fatalf("%s ended at once:\n%s", c.name, c.output())
-	case <-time.After(time.Minute):
-		c.t.Fatalf("%s is not ready after a minute:\n%s", c.name, c.output())
+	if err := c.AwaitReady(time.Minute); err != nil {
+		c.t.Fatalf("%s: %v", c.name, err)
 	}
 }
 
@@ -217,19 +180,15 @@ func (c *child) stop() { c.signal(syscall.SIGTERM) }
 
 func (c *child) signal(s syscall.Signal) {
 	c.t.Helper()
-	_ = c.cmd.Process.Signal(s) // it may have ended already
+	_ = c.Cmd.Process.Signal(s) // it may have ended already
 	select {
-	case <-c.ended:
+	case <-c.Ended:
 	case <-time.After(time.Minute):
 		c.t.Errorf("%s does not end after signal %s", c.name, s)
 	}
 }
 
-func (c *child) output() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.log.String()
-}
+func (c *child) output() string { return c.log.String() }
 
 // workDirs are the directories in which commands to a server run: what they
 // register is relative to it.

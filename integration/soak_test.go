@@ -51,7 +51,7 @@ func TestSoak_MemoryIsFlat(t *testing.T) {
 	for i := range soakWriters {
 		group.Go(func() { w.write(ctx, rand.New(rand.NewPCG(uint64(i), 1))) })
 	}
-	samples := sampleMemory(t, ctx, node.cmd.Process.Pid, max(*soak/240, 100*time.Millisecond))
+	samples := sampleMemory(t, ctx, node.Cmd.Process.Pid, max(*soak/240, 100*time.Millisecond))
 	group.Wait()
 	rate := float64(w.done.Load()) / soak.Seconds()
 	t.Logf("%d writes, %.0f/s; %d failed", w.done.Load(), rate, w.failed.Load())

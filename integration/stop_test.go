@@ -32,7 +32,7 @@ func TestStop_EndsThoughTheDirectoryHasGone(t *testing.T) {
 		}
 	}
 	node.stop() // fails after a minute; it was for ever
-	if code := node.cmd.ProcessState.ExitCode(); code != 1 {
+	if code := node.Cmd.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("exit code %d, want 1", code)
 	}
 	if out := node.output(); !strings.Contains(out, "(drainTimeout) and was cut off; left were: engine") {
