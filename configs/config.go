@@ -172,7 +172,7 @@ type HTTP struct {
 
 	// Cert and Key are files of a certificate, in PEM form. Without them the node
 	// makes an authority, http/ca.pem in its directory, which may sign for this node's
-	// names alone, and its certificates with it.
+	// names alone, and its certificates with it. Files that change are read again.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 

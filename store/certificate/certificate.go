@@ -32,8 +32,11 @@ const (
 	LifeDefault = 365 * 24 * time.Hour
 	// LifeMin is the least that Config.Life may be.
 	LifeMin = 3 * time.Second
-	// renewAgain is the pause before a failed renewal is tried again.
+	// renewAgain is the pause before a failed renewal is tried again, or files that could not be
+	// used and have not changed since.
 	renewAgain = time.Minute
+	// lookAgain is the pause between two looks at the configured files.
+	lookAgain = 2 * time.Second
 )
 
 // Config says which certificate a listener shows.
@@ -55,8 +58,9 @@ type Config struct {
 }
 
 // Certificate is the certificate of a listener: the configured one, or one that is made here.
-// The latter is signed by an authority that is made here too, and is renewed when two thirds
-// of its life are over. It is safe for concurrent use.
+// The former is read again when its files have changed. The latter is signed by an authority that
+// is made here too, and is renewed when two thirds of its life are over. It is safe for concurrent
+// use.
 type Certificate struct {
 	// Set once by Open.
 	cfg       Config
@@ -64,24 +68,22 @@ type Certificate struct {
 
 	mu     sync.Mutex
 	pair   *tls.Certificate
-	failed time.Time // when a renewal failed last
+	failed time.Time // when a renewal failed last, or a reading of the configured files
+	files  files     // as they were when they were read last
+	looked time.Time // when they were looked at last
 }
 
 // Open reads the configured certificate, or the one that was made at an earlier start, or makes
 // one.
 func Open(cfg Config) (*Certificate, error) {
-	if cfg.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(cfg.Cert, cfg.Key)
-		if err != nil {
-			return nil, fmt.Errorf("%[1]s.cert and %[1]s.key: %[2]w", cfg.Section, err)
-		}
-		return &Certificate{pair: &pair}, nil
-	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
+	}
+	if cfg.Cert != "" {
+		return openConfigured(cfg)
 	}
 	cfg.Life = cmp.Or(cfg.Life, LifeDefault)
 	made := &Certificate{cfg: cfg}
@@ -227,12 +229,17 @@ func (c *Certificate) keep(old *tls.Certificate) error {
 	return nil
 }
 
-// get returns the certificate for a handshake, and renews it first if that is due. tls.Config
+// get returns the certificate for a handshake, and renews it or reads it again first if that is
+// due. tls.Config
 // calls it for each handshake.
 func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.authority == nil || !c.renewalDue(c.pair.Leaf) || c.cfg.Now().Sub(c.failed) < renewAgain {
+	if c.authority == nil {
+		c.lookLocked()
+		return c.pair, nil
+	}
+	if !c.renewalDue(c.pair.Leaf) || c.cfg.Now().Sub(c.failed) < renewAgain {
 		return c.pair, nil
 	}
 	if err := c.renew(); err != nil {

@@ -56,3 +56,93 @@ func TestOpen_GoesOnWithTheOldPair(t *testing.T) {
 		t.Error("a certificate that is over is shown")
 	}
 }
+
+// pairFor puts a new certificate for a host in place of the configured one.
+func pairFor(t *testing.T, cfg *Config, now time.Time, life time.Duration) {
+	t.Helper()
+	a, err := newAuthority([]string{"localhost"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := a.makeLeaf([]string{"localhost"}, now, life)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace(t, cfg.Cert, cert)
+	replace(t, cfg.Key, key)
+}
+
+// replace puts another file in the place of one, as whoever renews certificates does.
+func replace(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestConfigured_IsReadAgain replaces the files of a configured certificate, by good ones and by bad
+// ones.
+func TestConfigured_IsReadAgain(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var logged strings.Builder
+	dir := t.TempDir()
+	cfg := Config{
+		Section: "http", Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"),
+		Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&logged, nil)),
+	}
+	pairFor(t, &cfg, now, 24*time.Hour)
+	c, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := func() *tls.Certificate {
+		t.Helper()
+		now = now.Add(lookAgain)
+		logged.Reset()
+		pair, err := c.get(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pair
+	}
+	first := shown()
+	if logged.Len() > 0 {
+		t.Errorf("files that did not change are read again\n%s", logged.String())
+	}
+	pairFor(t, &cfg, now, 24*time.Hour)
+	second := shown()
+	if second.Leaf.Equal(first.Leaf) || !strings.Contains(logged.String(), "was read again") {
+		t.Errorf("the certificate before goes on\n%s", logged.String())
+	}
+	good, err := os.ReadFile(cfg.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bad := range []struct {
+		name, says string
+		change     func()
+	}{
+		{"a key of another", "does not match", func() { pairFor(t, &cfg, now, time.Hour); replace(t, cfg.Key, good) }},
+		{"no file", "no such file", func() { _ = os.Remove(cfg.Cert) }},
+		{"no PEM", "failed to find any PEM", func() { replace(t, cfg.Cert, []byte("none")) }},
+		{"one that is over", "it is over since", func() { pairFor(t, &cfg, now.Add(-48*time.Hour), time.Hour) }},
+		{"one of tomorrow", "it holds only from", func() { pairFor(t, &cfg, now.Add(48*time.Hour), time.Hour) }},
+	} {
+		bad.change()
+		if got := shown(); !got.Leaf.Equal(second.Leaf) || !strings.Contains(logged.String(), bad.says) || !strings.Contains(logged.String(), "the one before goes on") {
+			t.Errorf("%s: another certificate, or no word of it\n%s", bad.name, logged.String())
+		}
+		if shown(); logged.Len() > 0 {
+			t.Errorf("%s: told at each look\n%s", bad.name, logged.String())
+		}
+	}
+	// The one of tomorrow is taken when it holds, though its files do not change.
+	now = now.Add(48 * time.Hour)
+	if third := shown(); third.Leaf.Equal(second.Leaf) {
+		t.Errorf("the certificate before goes on\n%s", logged.String())
+	}
+}

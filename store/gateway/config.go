@@ -53,7 +53,8 @@ type Config struct {
 	// tells how to trust it, and makes its certificates with it. Default on.
 	TLS string `yaml:"tls"`
 
-	// Cert and Key are files of a certificate, in PEM form.
+	// Cert and Key are files of a certificate, in PEM form. Files that change are read
+	// again.
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 
