@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/tables"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 )
@@ -35,11 +33,7 @@ func python(t *testing.T) string {
 
 // bench is a sink in a directory, and delta-rs beside it.
 type bench struct {
-	*testing.T
-	dir    string
-	sink   *parquetsink.Sink
-	writer project.Writer
-	lsn    feed.LSN
+	tables.Tables
 
 	// mu is held for a question and its answer.
 	mu    *sync.Mutex
@@ -50,55 +44,21 @@ type bench struct {
 func newBench(t *testing.T, schema *project.Schema, cfg parquetsink.Config) *bench {
 	t.Helper()
 	interpreter := python(t)
-	b := &bench{T: t, dir: filepath.Join(t.TempDir(), "analytics"), mu: &sync.Mutex{}}
-	cfg.CommitInterval, cfg.Logger = time.Nanosecond, slog.New(slog.DiscardHandler)
-	var err error
-	b.sink, err = parquetsink.New(parquetsink.NewDir(b.dir), cfg)
-	b.must(err)
-	t.Cleanup(func() { b.must(b.sink.Close()) })
+	b := &bench{Tables: tables.New(t, schema, cfg), mu: &sync.Mutex{}}
 	cmd := exec.Command(interpreter, "testdata/read.py")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
-	b.must(err)
+	b.Must(err)
 	out, err := cmd.StdoutPipe()
-	b.must(err)
-	b.must(cmd.Start())
+	b.Must(err)
+	b.Must(cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close() // ends it
-		b.must(cmd.Wait())
+		b.Must(cmd.Wait())
 	})
 	b.ask, b.hears = in, bufio.NewScanner(out)
 	b.hears.Buffer(nil, 64<<20)
-	b.begin(schema)
 	return b
-}
-
-func (b *bench) must(err error) {
-	b.Helper()
-	if err != nil {
-		b.Fatal(err)
-	}
-}
-
-// begin opens the sink with a schema.
-func (b *bench) begin(schema *project.Schema) {
-	b.Helper()
-	w, position, err := b.sink.Open(b.Context(), schema, project.Term{
-		Producer: feed.Producer{Pipeline: schema.Pipeline, Generation: schema.Generation, Source: "source:c7k2x4ab/0"}, Epoch: 1,
-	})
-	b.must(err)
-	b.writer, b.lsn = w, position.LSN
-}
-
-// commit writes a batch and makes it durable.
-func (b *bench) commit(batch project.Batch) {
-	b.Helper()
-	batch.After, batch.UpTo = feed.Position{LSN: b.lsn}, feed.Position{LSN: b.lsn + 1}
-	b.lsn++
-	_, err := b.writer.Write(b.Context(), &batch)
-	b.must(err)
-	_, err = b.writer.Flush(b.Context())
-	b.must(err)
 }
 
 // answer is what delta-rs says of a table.
@@ -115,17 +75,17 @@ func (b *bench) read(table, version string, condition ...string) answer {
 	b.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	line := filepath.Join(b.dir, table) + "\t" + version
+	line := filepath.Join(b.Dir, table) + "\t" + version
 	for _, c := range condition {
 		line += "\t" + c
 	}
 	_, err := fmt.Fprintln(b.ask, line)
-	b.must(err)
+	b.Must(err)
 	if !b.hears.Scan() {
 		b.Fatalf("delta-rs has ended: %v", b.hears.Err())
 	}
 	var a answer
-	b.must(json.Unmarshal(b.hears.Bytes(), &a))
+	b.Must(json.Unmarshal(b.hears.Bytes(), &a))
 	return a
 }
 
@@ -174,32 +134,4 @@ func printed(r *project.Row) string {
 		values = append(values, r.Element)
 	}
 	return fmt.Sprintf("%q", append(values, r.Source))
-}
-
-// same compares what was read with what was written.
-func (b *bench) same(got, want []string) {
-	b.Helper()
-	slices.Sort(want)
-	if slices.Equal(got, want) {
-		return
-	}
-	for _, row := range want {
-		if !slices.Contains(got, row) {
-			b.Errorf("missing: %s", row)
-		}
-	}
-	for _, row := range got {
-		if !slices.Contains(want, row) {
-			b.Errorf("too much: %s", row)
-		}
-	}
-	b.Fatalf("%d rows, want %d", len(got), len(want))
-}
-
-func column(name, typ string) project.ColumnSchema {
-	t, err := project.ParseType(typ)
-	if err != nil {
-		panic(err)
-	}
-	return project.ColumnSchema{Name: name, Type: t}
 }

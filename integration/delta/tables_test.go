@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"math/big"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,105 +15,72 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/tables"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 )
 
-func shop(generation uint32) *project.Schema {
-	return &project.Schema{Pipeline: "analytics", Generation: generation, Tables: []project.TableSchema{
-		{Name: "orders", Key: []int{0}, PartitionBy: -1, Columns: []project.ColumnSchema{column("id", "string"), column("customer", "string"), column("total", "decimal(12,2)")}},
-		{Name: "lines", Key: []int{0, 1}, PartitionBy: -1, Columns: []project.ColumnSchema{column("orderId", "string"), column("line", "int64"), column("price", "decimal(12,2)")}},
-	}}
-}
-
-func order(source, id, customer string, cents int64) project.Row {
-	values := []project.Value{project.TextOf(id), project.TextOf(customer), project.SmallDecimalOf(cents, 2)}
-	return project.Row{Key: values[:1:1], Values: values, Source: source}
-}
-
 // TestDeltaRS_ReadsTheCurrentState writes, replaces and drops random rows in small
 // files, and reads after every few commits; then it reads the versions of before.
 func TestDeltaRS_ReadsTheCurrentState(t *testing.T) {
-	b := newBench(t, shop(1), parquetsink.Config{FileRowsMax: 200})
-	rnd := rand.New(rand.NewPCG(1, 7))
-	state, before := map[string]project.Row{}, map[int64][]string{}
-	for commit := range 60 {
-		var batch project.Batch
-		touched := map[string]bool{}
-		for range 60 {
-			id := fmt.Sprintf("o%04d", rnd.IntN(600))
-			if touched[id] {
-				continue
-			}
-			touched[id] = true
-			r := order("customer/[\"c\"]/"+id, id, fmt.Sprint("c", rnd.IntN(9)), rnd.Int64N(100000))
-			if rnd.IntN(4) == 0 {
-				batch.Drop = append(batch.Drop, project.Row{Key: r.Key, Source: r.Source})
-				delete(state, id)
-			} else {
-				batch.Put = append(batch.Put, r)
-				state[id] = r
-			}
-		}
-		b.commit(batch)
-		if commit%7 != 0 && commit != 59 {
-			continue
-		}
+	b := newBench(t, tables.Shop(1), parquetsink.Config{FileRowsMax: 200})
+	before := map[int64][]string{}
+	b.CommitRandom(60, func(orders map[string]project.Row) {
 		var want []string
-		for _, r := range state {
+		for _, r := range orders {
 			want = append(want, printed(&r))
 		}
 		a := b.read("orders", "")
-		b.same(a.printed(), want)
+		b.Same(a.printed(), want)
 		before[a.Version] = want
-	}
+	})
 	for version, want := range before {
 		a := b.read("orders", fmt.Sprint(version))
-		b.same(a.printed(), want)
+		b.Same(a.printed(), want)
 	}
-	b.same(b.rows("lines"), nil) // a table without rows
+	b.Same(b.rows("lines"), nil) // a table without rows
 }
 
 // TestDeltaRS_ReadsSeveralSchemas adds columns in place, and then rebuilds the tables with
 // another type of a column.
 func TestDeltaRS_ReadsSeveralSchemas(t *testing.T) {
-	b := newBench(t, shop(1), parquetsink.Config{})
-	b.commit(project.Batch{Put: []project.Row{order("s/1", "a", "Ann", 1), order("s/2", "b", "Bob", 2)}})
-	grown := shop(2)
+	b := newBench(t, tables.Shop(1), parquetsink.Config{})
+	b.Commit(project.Batch{Put: []project.Row{tables.Order("s/1", "a", "Ann", 1), tables.Order("s/2", "b", "Bob", 2)}})
+	grown := tables.Shop(2)
 	orders := &grown.Tables[0]
-	orders.Columns = append(orders.Columns, column("note to self", "string"), column("paid", "bool"))
-	b.begin(grown)
-	b.same(b.rows("orders"), []string{`["a" "Ann" "0.01" <nil> <nil> <nil> "s/1"]`, `["b" "Bob" "0.02" <nil> <nil> <nil> "s/2"]`})
+	orders.Columns = append(orders.Columns, tables.Column("note to self", "string"), tables.Column("paid", "bool"))
+	b.Begin(grown)
+	b.Same(b.rows("orders"), []string{`["a" "Ann" "0.01" <nil> <nil> <nil> "s/1"]`, `["b" "Bob" "0.02" <nil> <nil> <nil> "s/2"]`})
 	values := []project.Value{project.TextOf("c"), project.TextOf("Cid"), project.SmallDecimalOf(3, 2), project.TextOf("noted"), project.BoolOf(true)}
-	b.commit(project.Batch{Put: []project.Row{{Key: values[:1:1], Values: values, Source: "s/3"}}})
-	b.same(b.rows("orders"), []string{
+	b.Commit(project.Batch{Put: []project.Row{{Key: values[:1:1], Values: values, Source: "s/3"}}})
+	b.Same(b.rows("orders"), []string{
 		`["a" "Ann" "0.01" <nil> <nil> <nil> "s/1"]`, `["b" "Bob" "0.02" <nil> <nil> <nil> "s/2"]`, `["c" "Cid" "0.03" "noted" "true" <nil> "s/3"]`,
 	})
 
-	rebuilt := shop(3)
+	rebuilt := tables.Shop(3)
 	rebuilt.Shadow, rebuilt.Tables = true, rebuilt.Tables[:1]
-	rebuilt.Tables[0].Columns[2] = column("total", "int64")
-	b.begin(rebuilt)
+	rebuilt.Tables[0].Columns[2] = tables.Column("total", "int64")
+	b.Begin(rebuilt)
 	values = []project.Value{project.TextOf("a"), project.TextOf("Ann"), project.IntOf(100)}
-	b.commit(project.Batch{Put: []project.Row{{Key: values[:1:1], Values: values, Source: "s/1"}}})
+	b.Commit(project.Batch{Put: []project.Row{{Key: values[:1:1], Values: values, Source: "s/1"}}})
 	if got := b.rows("orders"); len(got) != 3 {
 		t.Errorf("before the swap: %q", got)
 	}
-	b.must(b.sink.Swap(t.Context(), rebuilt))
+	b.Must(b.Sink.Swap(t.Context(), rebuilt))
 	a := b.read("orders", "")
-	b.same(a.printed(), []string{`["a" "Ann" "100" <nil> "s/1"]`})
+	b.Same(a.printed(), []string{`["a" "Ann" "100" <nil> "s/1"]`})
 	if want := []string{"id string", "customer string", "total long", "_element string", "_source string"}; !slices.Equal(a.Columns, want) {
 		t.Errorf("columns %q, want %q", a.Columns, want)
 	}
-	b.same(b.rows("lines"), nil) // it has gone
+	b.Same(b.rows("lines"), nil) // it has gone
 }
 
 // TestDeltaRS_ReadsPartitions reads a table that is kept apart by a column, whatever its
 // values are.
 func TestDeltaRS_ReadsPartitions(t *testing.T) {
 	b := newBench(t, &project.Schema{Pipeline: "analytics", Generation: 1, Tables: []project.TableSchema{
-		{Name: "visits", Key: []int{0}, PartitionBy: 1, Columns: []project.ColumnSchema{column("id", "int64"), column("city", "string")}},
-		{Name: "days", Key: []int{0}, PartitionBy: 1, Columns: []project.ColumnSchema{column("id", "int64"), column("day", "date")}},
+		{Name: "visits", Key: []int{0}, PartitionBy: 1, Columns: []project.ColumnSchema{tables.Column("id", "int64"), tables.Column("city", "string")}},
+		{Name: "days", Key: []int{0}, PartitionBy: 1, Columns: []project.ColumnSchema{tables.Column("id", "int64"), tables.Column("day", "date")}},
 	}}, parquetsink.Config{})
 	var batch project.Batch
 	want := map[int][]string{}
@@ -130,16 +96,16 @@ func TestDeltaRS_ReadsPartitions(t *testing.T) {
 			want[table] = append(want[table], printed(&r))
 		}
 	}
-	b.commit(batch)
-	b.same(b.rows("visits"), want[0])
-	b.same(b.rows("days"), want[1])
+	b.Commit(batch)
+	b.Same(b.rows("visits"), want[0])
+	b.Same(b.rows("days"), want[1])
 }
 
 // TestDeltaRS_ReadsRejects reads what could not be, and what waits for its key.
 func TestDeltaRS_ReadsRejects(t *testing.T) {
-	b := newBench(t, shop(1), parquetsink.Config{})
-	b.commit(project.Batch{
-		Put:    []project.Row{order("s/1", "a", "Ann", 1), order("s/2", "a", "Bob", 2)},
+	b := newBench(t, tables.Shop(1), parquetsink.Config{})
+	b.Commit(project.Batch{
+		Put:    []project.Row{tables.Order("s/1", "a", "Ann", 1), tables.Order("s/2", "a", "Bob", 2)},
 		Reject: []project.Reject{{Source: "s/3", Column: "total", Reason: "is a string", Row: []byte(`{"id":"c","total":"x"}`)}},
 	})
 	got := b.rows("orders_rejects")
@@ -176,9 +142,9 @@ func TestDeltaRS_ReadsAllTypes(t *testing.T) {
 		{"date", []project.Value{day(1), day(1582), day(9999)}},
 		{"json", []project.Value{project.JSONOf(`{"b":1,"a":[1.50,null,{"x":"é☃\n"}]}`), project.JSONOf(`null`)}},
 	}
-	schema := &project.Schema{Pipeline: "analytics", Generation: 1, Tables: []project.TableSchema{{Name: "kinds", PartitionBy: -1, Key: []int{0}, Columns: []project.ColumnSchema{column("k", "int64")}}}}
+	schema := &project.Schema{Pipeline: "analytics", Generation: 1, Tables: []project.TableSchema{{Name: "kinds", PartitionBy: -1, Key: []int{0}, Columns: []project.ColumnSchema{tables.Column("k", "int64")}}}}
 	for i, k := range kinds {
-		schema.Tables[0].Columns = append(schema.Tables[0].Columns, column(fmt.Sprint("of type ", i), k.typ))
+		schema.Tables[0].Columns = append(schema.Tables[0].Columns, tables.Column(fmt.Sprint("of type ", i), k.typ))
 	}
 	b := newBench(t, schema, parquetsink.Config{})
 	var batch project.Batch
@@ -191,33 +157,33 @@ func TestDeltaRS_ReadsAllTypes(t *testing.T) {
 			batch.Put, want = append(batch.Put, r), append(want, printed(&r))
 		}
 	}
-	b.commit(batch)
+	b.Commit(batch)
 	a := b.read("kinds", "")
 	if a.Error != "" {
 		t.Fatal(a.Error)
 	}
-	b.same(a.printed(), want)
+	b.Same(a.printed(), want)
 }
 
 // TestDeltaRS_SeesWholeCommits reads while rows change and files are merged and removed
 // all the time: each commit gives all orders one total, and a reader sees no two.
 func TestDeltaRS_SeesWholeCommits(t *testing.T) {
-	b := newBench(t, shop(1), parquetsink.Config{FileRowsMax: 60, Grace: 20 * time.Second})
+	b := newBench(t, tables.Shop(1), parquetsink.Config{FileRowsMax: 60, Grace: 20 * time.Second})
 	const orders = 200
 	total := func(n int64) (batch project.Batch) {
 		for i := range orders {
 			id := fmt.Sprint("o", i)
-			batch.Put = append(batch.Put, order("s/"+id, id, "Ann", n))
+			batch.Put = append(batch.Put, tables.Order("s/"+id, id, "Ann", n))
 		}
 		return batch
 	}
-	b.commit(total(0))
+	b.Commit(total(0))
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		defer close(done)
 		for n := range int64(60) {
-			b.commit(total(n + 1))
+			b.Commit(total(n + 1))
 		}
 	})
 	reads := 0
@@ -243,16 +209,16 @@ func TestDeltaRS_SeesWholeCommits(t *testing.T) {
 // TestDeltaRS_CannotWrite lets delta-rs delete rows: the sink refuses to go on, and says
 // who it was.
 func TestDeltaRS_CannotWrite(t *testing.T) {
-	b := newBench(t, shop(1), parquetsink.Config{})
-	b.commit(project.Batch{Put: []project.Row{order("s/1", "a", "Ann", 1), order("s/2", "b", "Bob", 2)}})
+	b := newBench(t, tables.Shop(1), parquetsink.Config{})
+	b.Commit(project.Batch{Put: []project.Row{tables.Order("s/1", "a", "Ann", 1), tables.Order("s/2", "b", "Bob", 2)}})
 	if a := b.read("orders", "", "id = 'a'"); a.Error != "" {
 		t.Fatal(a.Error)
 	}
-	batch := project.Batch{Put: []project.Row{order("s/3", "c", "Cid", 3)}}
-	batch.After.LSN, batch.UpTo.LSN = b.lsn, b.lsn+1
-	_, err := b.writer.Write(t.Context(), &batch)
-	b.must(err)
-	_, err = b.writer.Flush(t.Context())
+	batch := project.Batch{Put: []project.Row{tables.Order("s/3", "c", "Cid", 3)}}
+	batch.After.LSN, batch.UpTo.LSN = b.LSN, b.LSN+1
+	_, err := b.Writer.Write(t.Context(), &batch)
+	b.Must(err)
+	_, err = b.Writer.Flush(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "00000000000000000002.json") || !strings.Contains(err.Error(), "DELETE") {
 		t.Errorf("a flush after a foreign commit: %v, want it to be refused", err)
 	}
@@ -261,23 +227,23 @@ func TestDeltaRS_CannotWrite(t *testing.T) {
 // TestDeltaRS_ReadsAShortenedLog reads a log whose first commits are in a checkpoint only,
 // with the hint to the last checkpoint and without it.
 func TestDeltaRS_ReadsAShortenedLog(t *testing.T) {
-	b := newBench(t, shop(1), parquetsink.Config{FileRowsMax: 50, Grace: time.Nanosecond})
+	b := newBench(t, tables.Shop(1), parquetsink.Config{FileRowsMax: 50, Grace: time.Nanosecond})
 	state := map[string]string{}
 	for n := range int64(70) {
 		var batch project.Batch
 		for i := range int64(10) {
 			id := fmt.Sprint("o", (n*7+i)%90)
-			r := order("s/"+id, id, "Ann", n)
+			r := tables.Order("s/"+id, id, "Ann", n)
 			batch.Put = append(batch.Put, r)
 			state[id] = printed(&r)
 		}
-		b.commit(batch)
+		b.Commit(batch)
 	}
-	first := filepath.Join(b.dir, "orders", "_delta_log", fmt.Sprintf("%020d.json", 0))
+	first := filepath.Join(b.Dir, "orders", "_delta_log", fmt.Sprintf("%020d.json", 0))
 	if _, err := os.Stat(first); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the log has not been shortened: %v", err)
 	}
-	b.same(b.rows("orders"), slices.Collect(maps.Values(state)))
-	b.must(os.Remove(filepath.Join(filepath.Dir(first), "_last_checkpoint")))
-	b.same(b.rows("orders"), slices.Collect(maps.Values(state)))
+	b.Same(b.rows("orders"), slices.Collect(maps.Values(state)))
+	b.Must(os.Remove(filepath.Join(filepath.Dir(first), "_last_checkpoint")))
+	b.Same(b.rows("orders"), slices.Collect(maps.Values(state)))
 }

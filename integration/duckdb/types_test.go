@@ -11,16 +11,18 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/tables"
 	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/processors/project/parquetsink"
 )
 
 func kinds() *project.Schema {
 	return &project.Schema{Pipeline: "analytics", Generation: 1, Tables: []project.TableSchema{{
 		Name: "kinds", Key: []int{0}, PartitionBy: -1,
 		Columns: []project.ColumnSchema{
-			column("k", "int64"), column("any", ""), column("text", "string"), column("int", "int64"), column("double", "double"),
-			column("small", "decimal(9,4)"), column("price", "decimal(12,2)"), column("large", "decimal(38,9)"), column("bool", "bool"),
-			column("time", "timestamp"), column("date", "date"), column("json", "json"), column("has a space", "string"),
+			tables.Column("k", "int64"), tables.Column("any", ""), tables.Column("text", "string"), tables.Column("int", "int64"), tables.Column("double", "double"),
+			tables.Column("small", "decimal(9,4)"), tables.Column("price", "decimal(12,2)"), tables.Column("large", "decimal(38,9)"), tables.Column("bool", "bool"),
+			tables.Column("time", "timestamp"), tables.Column("date", "date"), tables.Column("json", "json"), tables.Column("has a space", "string"),
 		},
 	}}}
 }
@@ -95,7 +97,7 @@ func printed(r project.Row) string {
 }
 
 func TestDuckDB_ReadsAllTypes(t *testing.T) {
-	b := newBench(t, kinds(), nil)
+	b := newBench(t, kinds(), parquetsink.Config{})
 	var batch project.Batch
 	var want []string
 	put := func(r project.Row) {
@@ -117,12 +119,12 @@ func TestDuckDB_ReadsAllTypes(t *testing.T) {
 			put(r)
 		}
 	}
-	b.commit(batch)
-	b.each("kinds", asText, func(b *bench, rows []string) { b.same(rows, slices.Clone(want)) })
+	b.Commit(batch)
+	b.each("kinds", asText, func(b *bench, rows []string) { b.Same(rows, slices.Clone(want)) })
 
-	types, err := b.query(fmt.Sprintf("SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM read_parquet('%s/current/kinds/**/*.parquet'))", b.dir))
-	b.must(err)
-	b.same(types, []string{
+	types, err := b.query(fmt.Sprintf("SELECT column_name, column_type FROM (DESCRIBE SELECT * FROM read_parquet('%s/current/kinds/**/*.parquet'))", b.Dir))
+	b.Must(err)
+	b.Same(types, []string{
 		`["k" "BIGINT"]`, `["any" "VARCHAR"]`, `["text" "VARCHAR"]`, `["int" "BIGINT"]`, `["double" "DOUBLE"]`, `["small" "DECIMAL(9,4)"]`,
 		`["price" "DECIMAL(12,2)"]`, `["large" "DECIMAL(38,9)"]`, `["bool" "BOOLEAN"]`, `["time" "TIMESTAMP WITH TIME ZONE"]`, `["date" "DATE"]`,
 		`["json" "JSON"]`, `["has_a_space" "VARCHAR"]`, `["_element" "VARCHAR"]`, `["_source" "VARCHAR"]`,
