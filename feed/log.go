@@ -146,16 +146,26 @@ type Log struct {
 	answers *answers // of appends; nil before the first
 	unknown CommitID // whose append ended with ErrUnknown
 
+	asking chan struct{} // holds a token while BoundsSince asks
+	known  bounds        // what it learned last; belongs to whoever has put the token there
+
 	// lose is set by tests: it reports whether a message that arrived is to be
 	// treated as if it had not.
 	lose func(*nats.Msg) bool
+}
+
+// bounds are what a request learned that began at a moment.
+type bounds struct {
+	began       time.Time
+	first, last LSN
+	err         error
 }
 
 // OpenLog finds the log of a partition. It never creates one: the error is
 // ErrNoLog if there is none, and *MismatchError if the stream is not a log.
 func OpenLog(ctx context.Context, js jetstream.JetStream, p Partition, cfg LogConfig) (*Log, error) {
 	cfg.AppendTimeout = cmp.Or(cfg.AppendTimeout, 2*time.Second)
-	l := &Log{js: js, api: newAPI(js, p), p: p, cfg: cfg}
+	l := &Log{js: js, api: newAPI(js, p), p: p, cfg: cfg, asking: make(chan struct{}, 1)}
 	info, err := l.api.info(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open log of partition %s: %w", p, err)
@@ -203,6 +213,29 @@ func (l *Log) Bounds(ctx context.Context) (first, last LSN, err error) {
 		return 0, 0, fmt.Errorf("bounds of partition %s: %w", l.p, err)
 	}
 	return info.State.First, info.State.Last, nil
+}
+
+// BoundsSince is Bounds for many who share a Log and ask again and again: they get what one of
+// them has learned, if its request began at since or later. Who comes while one is asking waits
+// for what that one learns. The error of a request whose ctx ended is nobody else's.
+//
+// All pipelines of a process read a container through one Log. Each measures its lag every
+// second, and to answer one request costs the server more than to read a commit.
+func (l *Log) BoundsSince(ctx context.Context, since time.Time) (first, last LSN, err error) {
+	select {
+	case l.asking <- struct{}{}:
+		defer func() { <-l.asking }()
+	case <-ctx.Done():
+		return 0, 0, fmt.Errorf("bounds of partition %s: %w", l.p, context.Cause(ctx))
+	}
+	if l.known.began.Before(since) {
+		now := bounds{began: time.Now()}
+		if now.first, now.last, now.err = l.Bounds(ctx); ctx.Err() != nil {
+			return now.first, now.last, now.err
+		}
+		l.known = now
+	}
+	return l.known.first, l.known.last, l.known.err
 }
 
 // Close frees what Append holds. It may be called twice; Append opens it

@@ -46,7 +46,7 @@ type Move struct {
 
 // pin returns the log as it stands in one of its two streams.
 func (l *Log) pin(index uint32) *Log {
-	return &Log{js: l.js, api: l.api.pin(index), p: l.p, id: l.id, cfg: l.cfg, acceptCopy: index == movedLocation}
+	return &Log{js: l.js, api: l.api.pin(index), p: l.p, id: l.id, cfg: l.cfg, acceptCopy: index == movedLocation, asking: make(chan struct{}, 1)}
 }
 
 // Moving returns the unfinished move of the log, nil if there is none. The caller closes it.

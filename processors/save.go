@@ -268,7 +268,9 @@ func (r *run) measureLag(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, measureMax)
 	defer cancel()
 	cp := r.presentCheckpoint()
-	if _, last, err := r.log.Bounds(ctx); err == nil {
+	// Other processors read the same log. What one of them has just learned is new enough, and
+	// never what this one was told a heartbeat ago: the pace looks at whether the log grows.
+	if _, last, err := r.log.BoundsSince(ctx, time.Now().Add(-heartbeatInterval*3/4)); err == nil {
 		r.pace.noteLogEnd(last)
 		meters.lag.Record(ctx, max(int64(last)-int64(cp.Position.LSN), 0)+r.itemsLeft(cp.Position), r.attributes())
 	}

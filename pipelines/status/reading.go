@@ -72,7 +72,7 @@ func (m *Monitor) measure(ctx context.Context, w *watched) error {
 	if err != nil {
 		return err
 	}
-	first, head, err := log.Bounds(ctx)
+	first, head, err := log.BoundsSince(ctx, w.now)
 	if err != nil {
 		return fmt.Errorf("find the end of the log of %s: %w", w.resource.Partition, err)
 	}

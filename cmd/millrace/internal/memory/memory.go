@@ -84,6 +84,7 @@ type Keeper struct {
 	heap    int64     // what Go was told; 0: nothing
 	resting time.Time // no trim before it
 	samples []metrics.Sample
+	statm   statm // while Run runs
 }
 
 // Keep applies the limit, in bytes, to the process at once; 0 is none. What the
@@ -117,6 +118,7 @@ func (k *Keeper) Run(ctx context.Context, trim func() error) {
 	k.trim = trim
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	defer k.statm.close()
 	for {
 		select {
 		case <-ctx.Done():
@@ -147,7 +149,7 @@ func (k *Keeper) adapt() {
 // look trims what is mapped where it is too much.
 func (k *Keeper) look(now time.Time) {
 	most := Mapped(k.limit)
-	if k.trim == nil || now.Before(k.resting) || mapped() <= most {
+	if k.trim == nil || now.Before(k.resting) || k.statm.mapped() <= most {
 		return
 	}
 	if err := k.trim(); err != nil {
