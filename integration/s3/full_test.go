@@ -76,6 +76,25 @@ func TestSnapshots_ABucketThatIsFull(t *testing.T) {
 	s.trimmed()
 }
 
+// takeAway removes files, and back makes them again, with folders that the server has removed.
+func takeAway(t *testing.T, files []string) (back func()) {
+	t.Helper()
+	held := map[string][]byte{}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		must(t, err)
+		held[file] = data
+		must(t, os.Remove(file))
+	}
+	return func() {
+		t.Helper()
+		for file, data := range held {
+			must(t, os.MkdirAll(filepath.Dir(file), 0o755))
+			must(t, os.WriteFile(file, data, 0o600))
+		}
+	}
+}
+
 // A backup into a bucket that is full is none, and leaves the one before it whole.
 func TestBackup_IntoABucketThatIsFull(t *testing.T) {
 	t.Parallel()
@@ -114,9 +133,7 @@ func TestBackup_WithPartsThatAreGone(t *testing.T) {
 	s.fill(0, 200)
 	s.mustRun("backup", "create", place(in))
 	gone := files(t, in)
-	for _, file := range gone {
-		must(t, os.Rename(file, filepath.Join(scratch, in.Bucket+filepath.Base(file))))
-	}
+	back := takeAway(t, gone)
 	to := newShop(t)
 	for _, args := range [][]string{{"backup", "verify", place(in)}, {"restore", place(in), "--dir", to.dir}} {
 		out, code := command(t, args...)
@@ -128,9 +145,7 @@ func TestBackup_WithPartsThatAreGone(t *testing.T) {
 	if made, err := os.ReadDir(to.dir); err != nil || len(made) > 0 {
 		t.Errorf("the restore has made %v, %v", made, err)
 	}
-	for _, file := range gone {
-		must(t, os.Rename(filepath.Join(scratch, in.Bucket+filepath.Base(file)), file))
-	}
+	back()
 	if out, code := command(t, "restore", place(in), "--dir", to.dir); code != 0 {
 		t.Errorf("restore: exit %d, %s", code, out)
 	}
@@ -150,17 +165,13 @@ func TestSnapshots_APointerToPartsThatAreGone(t *testing.T) {
 	s.kill()
 	must(t, os.RemoveAll(filepath.Join(s.dir, "engine")))
 	gone := parts(t, in)
-	for _, file := range gone {
-		must(t, os.Rename(file, filepath.Join(scratch, in.Bucket+filepath.Base(file))))
-	}
-	s.start()
+	back := takeAway(t, gone)
+	s.begin() // it may not become ready
 	poll.Until(t, func() error {
 		said := s.said()
 		return poll.Unless(strings.Contains(said, "there is no usable snapshot in s3://"+in.Bucket), "it does not say what is wrong: "+said)
 	})
-	for _, file := range gone {
-		must(t, os.Rename(filepath.Join(scratch, in.Bucket+filepath.Base(file)), file))
-	}
+	back()
 	poll.Until(t, func() error { // it is looked for every few seconds
 		out, code := s.run("export", "things")
 		return poll.Unless(code == 0, out)

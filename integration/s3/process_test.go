@@ -100,7 +100,21 @@ func newShop(t *testing.T, args ...string) *shop {
 	return s
 }
 
+// start starts the process and waits until it is ready.
 func (s *shop) start() {
+	s.t.Helper()
+	s.begin()
+	cmd := s.cmd
+	poll.Until(s.t, func() error {
+		if cmd.ProcessState != nil || !strings.Contains(s.said(), "ready") {
+			return fmt.Errorf("it is not ready: %s", s.said())
+		}
+		return nil
+	})
+}
+
+// begin starts the process.
+func (s *shop) begin() {
 	s.t.Helper()
 	path, err := binary()
 	must(s.t, err)
@@ -117,12 +131,6 @@ func (s *shop) start() {
 		if said := s.said(); s.t.Failed() {
 			s.t.Logf("%s said:\n%s", s.dir, said[max(0, len(said)-8000):])
 		}
-	})
-	poll.Until(s.t, func() error {
-		if cmd.ProcessState != nil || !strings.Contains(s.said(), "ready") {
-			return fmt.Errorf("it is not ready: %s", s.said())
-		}
-		return nil
 	})
 }
 

@@ -96,7 +96,7 @@ func TestSnapshots_AnEngineIsMadeOfTheBucket(t *testing.T) {
 		wrong[len(wrong)/2] ^= 1
 		must(t, os.WriteFile(file, wrong, 0o600))
 	}
-	s.start()
+	s.begin() // it may not become ready
 	poll.Until(t, func() error {
 		said := s.said()
 		return poll.Unless(strings.Contains(said, "has checksum") && strings.Contains(said, "there is no usable snapshot in s3://"+in.Bucket), "it does not say what is wrong: "+said)
