@@ -190,7 +190,7 @@ func TestConsole(t *testing.T) {
 		b.t = t
 		b.visit("/")
 		b.sees("category-names")
-		s.kill()
+		s.Kill()
 		b.until("document.body.classList.contains('away')")
 		s.run()
 		// Sessions are in the memory of the process: the page finds the way to sign in by itself.
