@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
+	"github.com/millrace/millrace/feed/natsd/ports"
 	"github.com/millrace/millrace/integration/poll"
 )
 
@@ -324,17 +325,17 @@ func TestLog_Replicated(t *testing.T) {
 // cluster starts n servers that know each other.
 func cluster(t *testing.T, n int) []*natsd.Server {
 	t.Helper()
-	ports := freePorts(t, n)
-	routes := make([]string, n)
-	for i, port := range ports {
-		routes[i] = fmt.Sprintf("nats://127.0.0.1:%d", port)
+	given, routes := make([]int, n), make([]string, n)
+	for i := range given {
+		given[i] = ports.Free(t)
+		routes[i] = fmt.Sprintf("nats://127.0.0.1:%d", given[i])
 	}
 	servers := make([]*natsd.Server, n)
 	for i := range servers {
 		var err error
 		servers[i], err = natsd.Open(t.Context(), natsd.Config{
 			Dir: t.TempDir(), Name: fmt.Sprintf("s%d", i), Port: natsd.PortRandom, Log: slog.New(slog.DiscardHandler),
-			Cluster: natsd.Cluster{Name: "c", Host: "127.0.0.1", Port: ports[i], Routes: routes, User: "r", Password: "the secret of routes"},
+			Cluster: natsd.Cluster{Name: "c", Host: "127.0.0.1", Port: given[i], Routes: routes, User: "r", Password: "the secret of routes"},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -2,7 +2,6 @@ package feed_test
 
 import (
 	"errors"
-	"net"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -316,18 +315,4 @@ func TestLog_Resolve(t *testing.T) {
 	if p := at(feed.StartAt(feed.Position{LSN: 7, Index: 3})); p != (feed.Position{LSN: 7, Index: 3}) {
 		t.Errorf("position: %s", p)
 	}
-}
-
-func freePorts(t *testing.T, n int) []int {
-	t.Helper()
-	ports := make([]int, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close() }()
-		ports[i] = l.Addr().(*net.TCPAddr).Port
-	}
-	return ports
 }

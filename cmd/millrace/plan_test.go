@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/feed/natsd/ports"
 )
 
 // command carries out one command line and returns what it wrote and its exit code.
@@ -35,17 +37,7 @@ func mustRun(t *testing.T, in string, args ...string) string {
 // names its server. more are flags.
 func up(t *testing.T, more ...string) string {
 	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	port := strconv.Itoa(ports.Free(t))
 	dir := t.TempDir()            // removed after the process has stopped
 	t.Setenv("MILLRACE_DIR", dir) // where commands find the secret
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))

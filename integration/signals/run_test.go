@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,7 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/cmd/millrace/webstore"
 	"github.com/millrace/millrace/configs"
+	"github.com/millrace/millrace/feed/natsd/ports"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
@@ -151,14 +153,7 @@ var key = base64.StdEncoding.EncodeToString(make([]byte, 64))
 // when until says that enough was told.
 func runShop(t *testing.T, until func() error) *node.Node {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		t.Fatal(err)
-	}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports.Free(t)))
 	cfg, err := configs.Load("", nil, []string{
 		"dir=" + t.TempDir(), "nats.dontListen=true", "http.listen=off", "gateway.listen=" + address, "gateway.tls=off", "gateway.keys.primary=" + key,
 		"verify.interval=1s", "verify.sharePercent=100", // or nothing is verified for ten seconds

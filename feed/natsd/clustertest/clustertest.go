@@ -17,6 +17,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/millrace/millrace/feed/natsd/ports"
 )
 
 const (
@@ -51,7 +53,7 @@ func Start(tb testing.TB) *Cluster {
 }
 
 // start runs the servers; false if they could not have their ports. Servers have to name each
-// other's ports before they listen there, and on a busy machine somebody else may take one.
+// other's ports before they listen there, and somebody else may take one.
 func (c *Cluster) start() bool {
 	c.tb.Helper()
 	routes := c.freePorts()
@@ -89,12 +91,7 @@ func (c *Cluster) start() bool {
 func (c *Cluster) freePorts() (routes []*url.URL) {
 	c.tb.Helper()
 	for range size {
-		l, err := (&net.ListenConfig{}).Listen(c.tb.Context(), "tcp", "127.0.0.1:0")
-		if err != nil {
-			c.tb.Fatal(err)
-		}
-		defer func() { _ = l.Close() }() // all are held until each has its own
-		routes = append(routes, &url.URL{Scheme: "nats", Host: l.Addr().String()})
+		routes = append(routes, &url.URL{Scheme: "nats", Host: net.JoinHostPort("127.0.0.1", strconv.Itoa(ports.Free(c.tb)))})
 	}
 	return routes
 }
