@@ -149,12 +149,17 @@ func TestI2_LostReplyThenAnotherOwner(t *testing.T) {
 func TestI2_UnknownOutcomeIsSettledByAppendingAgain(t *testing.T) {
 	b := newBed(t)
 	w := newWriter(t, b.logWith(t, feed.LogConfig{AppendTimeout: 20 * time.Millisecond}))
-	silent := true
-	w.l.Lose(func(*nats.Msg) bool { return silent })
-	c, data := w.commit(1)
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if _, err := w.l.Append(ctx, 0, c.ID, data); !errors.Is(err, feed.ErrUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+	silent, lost := true, 0
+	w.l.Lose(func(*nats.Msg) bool {
+		if lost++; lost == 3 {
+			cancel()
+		}
+		return silent
+	})
+	c, data := w.commit(1)
+	if _, err := w.l.Append(ctx, 0, c.ID, data); !errors.Is(err, feed.ErrUnknown) || !errors.Is(err, context.Canceled) {
 		t.Fatalf("error %v, want %v", err, feed.ErrUnknown)
 	}
 	silent = false

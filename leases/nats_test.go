@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,6 +16,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed/natsd/natstest"
+	"github.com/millrace/millrace/feed/natsd/ports"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
 )
 
@@ -98,7 +99,7 @@ func (p *process) note(change func()) {
 // wait waits until the leases held satisfy ok.
 func (p *process) wait(tb testing.TB, what string, ok func(held map[string]*leases.Held) bool) {
 	tb.Helper()
-	timeout := time.After(time.Minute)
+	timeout := time.After(poll.Most)
 	for {
 		p.mu.Lock()
 		satisfied, changed := ok(p.held), p.changed
@@ -114,7 +115,7 @@ func (p *process) wait(tb testing.TB, what string, ok func(held map[string]*leas
 		case <-changed:
 		case <-timeout:
 			slices.Sort(names)
-			tb.Fatalf("%s: not within a minute, holds %v", what, names)
+			tb.Fatalf("%s: not within %s, holds %v", what, poll.Most, names)
 		}
 	}
 }
@@ -143,8 +144,8 @@ func (p *process) result(tb testing.TB) error {
 	select {
 	case err := <-p.done:
 		return err
-	case <-time.After(time.Minute):
-		tb.Fatal("Run has not returned within a minute")
+	case <-time.After(poll.Most):
+		tb.Fatalf("Run has not returned within %s", poll.Most)
 		return nil
 	}
 }
@@ -164,7 +165,7 @@ func TestManagersShareAndHandOver(t *testing.T) {
 	jsA, _ := connect(t, s)
 	slow := func(node string) leases.Config { // nothing expires in this test
 		cfg := fast(node)
-		cfg.TTL = 5 * time.Minute
+		cfg.TTL = 12 * poll.Most
 		cfg.RenewInterval = 200 * time.Millisecond
 		return cfg
 	}
@@ -208,7 +209,7 @@ func TestSameDirectoryTakesItsLeasesAtOnce(t *testing.T) {
 	s := natstest.Start(t)
 	js, nc := connect(t, s)
 	cfg := fast("a")
-	cfg.TTL = 5 * time.Minute // nothing expires in this test
+	cfg.TTL = 12 * poll.Most // nothing expires in this test
 	cfg.RenewInterval = 200 * time.Millisecond
 	dead := start(t, js, cfg, names(4)...)
 	dead.waitCount(t, 4)
@@ -232,7 +233,7 @@ func TestDeadHoldersLeasesPassOn(t *testing.T) {
 	jsA, ncA := connect(t, s)
 	jsB, _ := connect(t, s)
 	cfg := fast("")
-	cfg.NodeLocked = false
+	cfg.TTL, cfg.NodeLocked = 5*time.Second, false
 	a := start(t, jsA, cfg, names(6)...)
 	a.waitCount(t, 6)
 	var lost atomic.Pointer[leases.Held]
@@ -246,12 +247,12 @@ func TestDeadHoldersLeasesPassOn(t *testing.T) {
 		return nil
 	})
 	b.waitCount(t, 3)
-	a.waitCount(t, 3)
-	for _, name := range names(6) {
-		if h := a.get(name); h != nil {
+	a.wait(t, "hold 3", func(held map[string]*leases.Held) bool {
+		for _, h := range held {
 			lost.Store(h)
 		}
-	}
+		return len(held) == 3
+	})
 
 	begun := time.Now()
 	ncA.Close()
@@ -260,11 +261,8 @@ func TestDeadHoldersLeasesPassOn(t *testing.T) {
 		t.Errorf("trust ended with %v, valid %v", cause, lost.Load().Valid())
 	}
 	b.waitCount(t, 6)
-	if took := time.Since(begun); took > 10*time.Second {
-		t.Errorf("passed on after %v, want within 10s", took)
-	} else {
-		t.Logf("passed on after %v with a lifetime of %v", took, cfg.TTL)
-	}
+	// How long it may take is measured in TestPassesOnWithinTenSeconds, where time is the test's own.
+	t.Logf("passed on after %v with a lifetime of %v", time.Since(begun), cfg.TTL)
 	if err := lost.Load().Save(t.Context(), []byte("late")); !errors.Is(err, leases.ErrLost) {
 		t.Errorf("late Save: %v", err)
 	}
@@ -305,7 +303,7 @@ func TestSupersededManagerStops(t *testing.T) {
 func TestServerGoneAndBack(t *testing.T) {
 	t.Parallel()
 	opts := &server.Options{
-		JetStream: true, StoreDir: t.TempDir(), Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true,
+		JetStream: true, StoreDir: t.TempDir(), Host: "127.0.0.1", Port: ports.Free(t), NoLog: true, NoSigs: true,
 	}
 	run := func() *server.Server {
 		s, err := server.NewServer(opts)
@@ -313,13 +311,12 @@ func TestServerGoneAndBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Start()
-		if !s.ReadyForConnections(10 * time.Second) {
+		if !s.ReadyForConnections(poll.Most) {
 			t.Fatal("server not ready")
 		}
 		return s
 	}
 	s := run()
-	opts.Port = s.Addr().(*net.TCPAddr).Port
 	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -329,7 +326,9 @@ func TestServerGoneAndBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, js, fast("a"), names(3)...)
+	cfg := fast("a")
+	cfg.TTL = 5 * time.Second // the server answers within it, while there is one
+	p := start(t, js, cfg, names(3)...)
 	p.waitCount(t, 3)
 	first := p.get("c7k2x4ab/0")
 	if err := first.Save(t.Context(), []byte("kept")); err != nil {

@@ -361,7 +361,7 @@ func TestLoad_TwoThatEndAtOneMoment(t *testing.T) {
 	before := digest(t, third)
 	held := third.Snapshot()
 	var closed atomic.Int32
-	engine.OnLoad(db, loadBuffer, 10*time.Second, func(step string) {
+	engine.OnLoad(db, loadBuffer, time.Minute, func(step string) {
 		if step == "closed" {
 			closed.Add(1)
 		}

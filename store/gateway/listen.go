@@ -35,13 +35,14 @@ type Listener struct {
 	http        *http.Server
 	idle        *idleConns
 	certificate *certificate.Certificate // nil: plain HTTP
+	drainMax    time.Duration
 }
 
 // Listen opens the configured address. With TLS the certificate is the configured one, or one
 // that is made and kept in Config.Dir. The error is an *AddressError if the server cannot
 // listen there. The caller closes the Listener.
 func (s *Server) Listen(ctx context.Context) (*Listener, error) {
-	l := &Listener{server: s}
+	l := &Listener{server: s, drainMax: drainTimeout}
 	var secure *tls.Config
 	if s.cfg.TLS != Off {
 		var err error
@@ -140,7 +141,7 @@ func (l *Listener) Run(ctx context.Context) error {
 
 // drain finishes the requests that are under way.
 func (l *Listener) drain(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.drainMax)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- l.http.Shutdown(ctx) }()

@@ -61,9 +61,10 @@ func TestChanges_FromEachStart(t *testing.T) {
 
 // An endpoint that goes away while it is followed is told of once and waited for.
 func TestChanges_GoOnAfterAnAbsence(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	writer := w.container(w.open(), "/pk")
-	ct, err := w.openWith(w.keys.Primary, 200*time.Millisecond).Container(t.Context(), "default", "things")
+	ct, err := w.openWith(w.keys.Primary, 5*time.Second).Container(t.Context(), "default", "things")
 	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()

@@ -228,17 +228,18 @@ func TestClient_TriesAgainWhileTheEndpointIsUnavailable(t *testing.T) {
 }
 
 func TestClient_GivesUpAfterItsTimeout(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
-	w.container(w.open(), "/pk")
-	ct, err := w.openWith(w.keys.Primary, 300*time.Millisecond).Container(t.Context(), "default", "things")
-	must(t, err)
+	ct := w.container(w.open(), "/pk")
 	w.fail(1<<40, http.StatusServiceUnavailable)
-	err = ct.Upsert(t.Context(), []byte(`{"id": "1", "pk": "a"}`))
+	ct.GiveUpAfter(5 * time.Second) // one answer comes within it
+	err := ct.Upsert(t.Context(), []byte(`{"id": "1", "pk": "a"}`))
 	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "503") {
 		t.Errorf("while it is unavailable it says %v", err)
 	}
 	release := make(chan struct{})
 	defer close(release)
+	ct.GiveUpAfter(300 * time.Millisecond) // no answer comes
 	w.answer(func(http.ResponseWriter, *http.Request) bool { <-release; return true })
 	err = ct.Upsert(t.Context(), []byte(`{"id": "1", "pk": "a"}`))
 	if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "no answer within 300ms") {
