@@ -50,6 +50,7 @@ func consoled(t *testing.T) (at, dir, server string, keys gateway.Keys) {
 const consoleItem = `/containers/default/product/item?item=%5B%22c1%22%5D%2Fp1`
 
 func TestConsole(t *testing.T) {
+	t.Parallel()
 	at, dir, server, keys := consoled(t)
 	t.Run("nobody looks without signing in", func(t *testing.T) {
 		b := newBrowser(t, at)
@@ -97,9 +98,10 @@ func TestConsole(t *testing.T) {
 		b := newBrowser(t, at)
 		b.signIn(keys.Primary)
 		poll.Until(t, func() error {
-			return poll.Unless(strings.Contains(b.sees("/"), "tag-names"), "the overview lacks a pipeline")
+			page := b.sees("/")
+			return poll.Unless(strings.Contains(page, "tag-names") && strings.Contains(page, "all is well"), "the overview lacks a pipeline, or is not well:\n"+page)
 		})
-		b.sees("/", "category-names", "all is well")
+		b.sees("/", "category-names")
 		b.sees("/pipelines/default/category-names", "onSourceDelete: keep", "Processors")
 		b.sees("/map", "category-names", "<td>productMeta</td>", `class="arrow"`, `href="/containers/default/product"`)
 		b.sees("/containers", `href="/containers/default/product"`)

@@ -40,6 +40,7 @@ func formOf(t *testing.T, page string) url.Values {
 }
 
 func TestConsole_DeadLetters(t *testing.T) {
+	t.Parallel()
 	at, _, server, keys := consoled(t)
 	b, reader := newBrowser(t, at), newBrowser(t, at)
 	b.signIn(keys.Primary)

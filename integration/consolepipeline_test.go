@@ -11,6 +11,7 @@ import (
 )
 
 func TestConsole_RewindVerifyRepair(t *testing.T) {
+	t.Parallel()
 	at, _, server, keys := consoled(t)
 	b, reader := newBrowser(t, at), newBrowser(t, at)
 	b.signIn(keys.Primary)
@@ -42,7 +43,13 @@ func TestConsole_RewindVerifyRepair(t *testing.T) {
 
 	// A copy that no change explains: it is written while the pipeline is paused, which then leaves
 	// out what it has not done.
-	b.answered(of+"/pause", url.Values{}, http.StatusOK, "Resume")
+	js := dialJetStream(t, server)
+	pause := func() {
+		t.Helper()
+		b.answered(of+"/pause", url.Values{}, http.StatusOK, "Resume")
+		awaitReleased(t, js, "category-names")
+	}
+	pause()
 	wrong := `{"id": "p1", "categoryId": "c1", "name": "Mountain", "categoryName": "Wrong"}`
 	if out, errs, exit := command(t, wrong, nil, "import", "product", "-", "--server", server); exit != 0 {
 		t.Fatalf("import: exit %d\n%s%s", exit, out, errs)
@@ -51,7 +58,7 @@ func TestConsole_RewindVerifyRepair(t *testing.T) {
 	wants(asked, "leaves out what it has not done yet", "generation 2")
 	stale := formOf(t, asked)
 	b.answered(of+"/resume", url.Values{}, http.StatusOK, "Pause")
-	b.answered(of+"/pause", url.Values{}, http.StatusOK, "Resume")
+	pause()
 	b.answered(of+"/rewind", stale, http.StatusConflict, "Nothing was rewound")
 	if out, errs, exit := command(t, wrong, nil, "import", "product", "-", "--server", server); exit != 0 {
 		t.Fatalf("import: exit %d\n%s%s", exit, out, errs)

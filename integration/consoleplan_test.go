@@ -66,6 +66,7 @@ func hidden(t *testing.T, page, name string) string {
 }
 
 func TestConsole_Plan(t *testing.T) {
+	t.Parallel()
 	at, _, server, keys := consoled(t)
 	b, reader := newBrowser(t, at), newBrowser(t, at)
 	b.signIn(keys.Primary)

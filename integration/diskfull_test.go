@@ -51,7 +51,7 @@ func withOwnMounts(t *testing.T) bool {
 	if out, err := probe("mount", "-t", "tmpfs", "tmpfs", t.TempDir()).CombinedOutput(); err != nil {
 		t.Skipf("a small disk cannot be mounted here: %v %s", err, out)
 	}
-	cmd := probe(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=5m")
+	cmd := probe(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=30m")
 	cmd.Env = append(os.Environ(), ownMounts+"=1", process.Given+"="+millrace(t))
 	out, err := cmd.CombinedOutput()
 	t.Logf("with mounts of its own:\n%s", out)
@@ -169,7 +169,7 @@ func (f *filler) one(ctx context.Context) error {
 // returns the last reasons.
 func (f *filler) fill(t *testing.T, patience time.Duration, over func(error) bool) (reasons []error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Most)
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -199,7 +199,7 @@ func (f *filler) fill(t *testing.T, patience time.Duration, over func(error) boo
 	}
 	wg.Wait()
 	if ctx.Err() != nil {
-		t.Fatal("the disk is not full after a minute")
+		t.Fatalf("the disk is not full after %s", poll.Most)
 	}
 	return reasons
 }

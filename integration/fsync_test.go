@@ -228,6 +228,13 @@ func TestFsync_OfTheEngineFails(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			d := startOnDisk(t, "--set", "store.syncInterval=200ms")
 			d.many(30)
+			poll.Until(t, func() error { // or the sync of these is the one that fails
+				status, err := d.items.Status(t.Context(), d.items.Partitions()[0])
+				if err != nil {
+					return err
+				}
+				return poll.Unless(status.Synced == status.Applied, fmt.Sprintf("%s is applied and %s synced", status.Applied, status.Synced))
+			})
 			mem := d.path("engine/*.mem")
 			// The file as it is at any moment may be what the disk has: it tells itself up to where
 			// it is synced.

@@ -324,7 +324,6 @@ func TestMain(m *testing.M) {
 		os.Exit(wholeMain(server))
 	}
 	metrics()
-	lastPort.Store(int64(os.Getpid()) * 977)
 	for name, value := range natsUser {
 		if err := os.Setenv(name, value); err != nil {
 			panic(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
@@ -36,7 +37,7 @@ func TestI2_WritersAcrossAMove(t *testing.T) {
 	pad, told, slowest := strings.Repeat("x", 1000), map[string]string{}, time.Duration(0)
 	began, behind := time.Now(), 0
 	for n := 0; behind < 100; n++ {
-		if time.Since(began) > time.Minute {
+		if time.Since(began) > poll.Most {
 			t.Fatal("the log does not go on")
 		}
 		id := fmt.Sprint(n % 50)

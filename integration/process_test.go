@@ -4,15 +4,12 @@ import (
 	"cmp"
 	"context"
 	"flag"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +17,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"github.com/millrace/millrace/feed/natsd/ports"
 	"github.com/millrace/millrace/integration/netns"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/process"
 	"github.com/millrace/millrace/integration/steps"
 	"github.com/millrace/millrace/store"
@@ -73,24 +72,10 @@ func millrace(t testing.TB) string {
 	return path
 }
 
-// lastPort counts what freePort gave. TestMain lets each process begin elsewhere.
-var lastPort atomic.Int64
-
-// freePort finds a port that nobody listens on, and gives it to nobody else: it lies
-// beneath those that systems give to who asks for any port, so no connection of a
-// test that runs meanwhile takes it before a process listens there.
+// freePort is a port that nobody listens on.
 func freePort(t testing.TB) int {
 	t.Helper()
-	const first, many = 10_000, 20_000
-	for range many {
-		port := first + int(lastPort.Add(1)%many)
-		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
+	return ports.Free(t)
 }
 
 // child is a process of the binary that a test kills when it likes.
@@ -167,7 +152,7 @@ func (c *child) begin() {
 // awaitReady waits until the process says that it is ready.
 func (c *child) awaitReady() {
 	c.t.Helper()
-	if err := c.AwaitReady(time.Minute); err != nil {
+	if err := c.AwaitReady(poll.Most); err != nil {
 		c.t.Fatalf("%s: %v", c.name, err)
 	}
 }
@@ -183,7 +168,7 @@ func (c *child) signal(s syscall.Signal) {
 	_ = c.Cmd.Process.Signal(s) // it may have ended already
 	select {
 	case <-c.Ended:
-	case <-time.After(time.Minute):
+	case <-time.After(poll.Most):
 		c.t.Errorf("%s does not end after signal %s", c.name, s)
 	}
 }
@@ -266,13 +251,13 @@ func dial(t testing.TB, server string) *store.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), poll.Most)
 	defer cancel()
 	catalog, err := store.OpenCatalog(ctx, js, store.CatalogConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return store.NewClient(nc, catalog, store.ClientConfig{Timeout: 2 * time.Second})
+	return store.NewClient(nc, catalog, store.ClientConfig{})
 }
 
 func open(t testing.TB, c *store.Client, name string) *store.Container {

@@ -8,6 +8,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -40,17 +41,20 @@ func Build(repository, dir string) (string, error) {
 	return path, nil
 }
 
-// FreePorts finds n ports that nobody listens on. Another process may take one before
-// it is used.
+// FreePorts finds n ports of the loopback that nobody listens on. They lie beneath those that
+// systems give to whoever asks for any port, which begin at 32768 or later: a connection that
+// somebody makes meanwhile takes none of them.
 func FreePorts(n int) ([]string, error) {
-	ports := make([]string, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	var ports []string
+	for port := 10_000 + rand.IntN(20_000); len(ports) < n; port++ {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		switch {
+		case err == nil:
+			defer l.Close() // together, so that they differ
+			ports = append(ports, strconv.Itoa(port))
+		case port > 32_000:
 			return nil, err
 		}
-		defer l.Close() // together, so that they differ
-		ports[i] = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
 }
