@@ -22,8 +22,9 @@ import (
 	"github.com/millrace/millrace/processors/project/pgsink"
 )
 
-// recoverMax bounds how long a sink may take until it can write again.
-const recoverMax = 30 * time.Second
+// recoverMax bounds how long a sink may take until it can write again. It is no measure of
+// speed: on a busy machine PostgreSQL alone takes a part of it to start.
+const recoverMax = 5 * time.Minute
 
 // turn is one batch of one partition.
 type turn struct {
