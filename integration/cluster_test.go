@@ -110,7 +110,7 @@ type cluster struct {
 func newCluster(t testing.TB, stores, workers int, flags ...string) *cluster {
 	t.Helper()
 	c := &cluster{t: t, server: natsServer(t)}
-	nc, err := nats.Connect(c.server)
+	nc, err := nats.Connect(c.server, nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -39,7 +40,7 @@ func guarded(t *testing.T) (dir, server string) {
 
 func TestNATS_UpTakesNobodyWithoutItsSecret(t *testing.T) {
 	dir, server := guarded(t)
-	if nc, err := nats.Connect(server); !errors.Is(err, nats.ErrAuthorization) {
+	if nc, err := nats.Connect(server, nats.Timeout(time.Minute)); !errors.Is(err, nats.ErrAuthorization) {
 		nc.Close()
 		t.Fatalf("connect without a secret: %v, want %v", err, nats.ErrAuthorization)
 	}

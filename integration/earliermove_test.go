@@ -119,7 +119,7 @@ func TestUpgrade_LogsOfAnEarlierReleaseGoOn(t *testing.T) {
 
 func dialJetStream(t *testing.T, server string) jetstream.JetStream {
 	t.Helper()
-	nc, err := nats.Connect(server, asTester(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	nc, err := nats.Connect(server, asTester(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func newStepKills(t *testing.T) *stepKills {
 	for _, name := range []string{"product", "productMeta"} {
 		mustRun(t, k.server, "apply", "-f", "../configs/webstore/"+name+".yaml")
 	}
-	nc, err := nats.Connect(k.server, asTester(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	nc, err := nats.Connect(k.server, asTester(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -86,7 +87,7 @@ func TestI3_ALostCatalogIsRefusedAndMadeAgain(t *testing.T) {
 	before, pipelines := s.items(), mustRun(t, s.server, "get", "pipelines", "-o", "json")
 
 	// While it runs: nobody may say that there is nothing.
-	nc, err := nats.Connect(s.server, asTester())
+	nc, err := nats.Connect(s.server, asTester(), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -242,7 +242,7 @@ func mustRun(t testing.TB, server string, args ...string) string {
 // absences too.
 func dial(t testing.TB, server string) *store.Client {
 	t.Helper()
-	nc, err := nats.Connect(server, asTester(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true))
+	nc, err := nats.Connect(server, asTester(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.RetryOnFailedConnect(true), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,7 @@ func newStall(t *testing.T, options ...string) *stall {
 	spawn(t, append([]string{"up", "--dir", t.TempDir(), "--port", port, "--listen", "off"}, options...)...)
 	mustRun(t, s.server, "apply", "-f", "../configs/webstore")
 	client := dial(t, s.server)
-	nc, err := nats.Connect(s.server, asTester())
+	nc, err := nats.Connect(s.server, asTester(), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -165,7 +165,7 @@ func TestManagersShareAndHandOver(t *testing.T) {
 	jsA, _ := connect(t, s)
 	slow := func(node string) leases.Config { // nothing expires in this test
 		cfg := fast(node)
-		cfg.TTL = 12 * poll.Most
+		cfg.TTL = 2 * poll.Most
 		cfg.RenewInterval = 200 * time.Millisecond
 		return cfg
 	}
@@ -209,7 +209,7 @@ func TestSameDirectoryTakesItsLeasesAtOnce(t *testing.T) {
 	s := natstest.Start(t)
 	js, nc := connect(t, s)
 	cfg := fast("a")
-	cfg.TTL = 12 * poll.Most // nothing expires in this test
+	cfg.TTL = 2 * poll.Most // nothing expires in this test
 	cfg.RenewInterval = 200 * time.Millisecond
 	dead := start(t, js, cfg, names(4)...)
 	dead.waitCount(t, 4)
@@ -317,7 +317,7 @@ func TestServerGoneAndBack(t *testing.T) {
 		return s
 	}
 	s := run()
-	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	nc, err := nats.Connect(s.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

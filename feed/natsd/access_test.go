@@ -50,13 +50,13 @@ func TestNATS_WithoutTheSecretIsRefused(t *testing.T) {
 		"a user of the process":  nats.UserInfo("this process", ""),
 		"a user with no account": nats.UserInfo("", ""),
 	} {
-		if nc, err := nats.Connect(s.ClientURL(), option); !errors.Is(err, nats.ErrAuthorization) {
+		if nc, err := nats.Connect(s.ClientURL(), option, nats.Timeout(time.Minute)); !errors.Is(err, nats.ErrAuthorization) {
 			t.Errorf("%s: %v, want %v", name, err, nats.ErrAuthorization)
 			nc.Close()
 		}
 	}
 	for _, c := range []natsd.Credentials{admin, reader} {
-		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(c.User, c.Password))
+		nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(c.User, c.Password), nats.Timeout(time.Minute))
 		if err != nil {
 			t.Fatalf("%s: %v", c, err)
 		}
@@ -167,7 +167,7 @@ func TestNATS_ANewSecretCountsFromTheNextConnection(t *testing.T) {
 		nc.Close()
 		t.Error("the former secret is good")
 	}
-	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(after.User, after.Password))
+	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(after.User, after.Password), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,12 +184,12 @@ func TestNATS_AReaderReadsAndDoesNothingElse(t *testing.T) {
 	t.Cleanup(admin.Close)
 	c := credentials(t, dir, natsd.FileReadOnly)
 	readertest.Hold(t, admin, 1, func(options ...nats.Option) (*nats.Conn, error) {
-		return nats.Connect(s.ClientURL(), append(options, nats.UserInfo(c.User, c.Password))...)
+		return nats.Connect(s.ClientURL(), append(options, nats.Timeout(time.Minute), nats.UserInfo(c.User, c.Password))...)
 	})
 	if err := s.Reopen(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(c.User, c.Password))
+	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(c.User, c.Password), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatalf("after the server was opened anew: %v", err)
 	}
@@ -233,7 +233,7 @@ func TestNATS_StreamsOfAServerWithoutSecretsAreThere(t *testing.T) {
 		}
 		return js
 	}
-	write(nats.Connect(old.ClientURL()))
+	write(nats.Connect(old.ClientURL(), nats.Timeout(time.Minute)))
 	old.Shutdown()
 	old.WaitForShutdown()
 	js := write(listening(t, dir).Conn())

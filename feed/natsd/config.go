@@ -186,6 +186,7 @@ func (c *Config) options() (*server.Options, error) {
 		SyncInterval:           c.SyncInterval,
 		MaxPayload:             int32(c.MaxPayload),
 		MaxPending:             pendingMax,
+		AuthTimeout:            greetMax.Seconds(),
 		PingInterval:           pingInterval,
 		MaxPingsOut:            pingsOutMax,
 		NoSigs:                 true,

@@ -178,6 +178,11 @@ func awaitReady(ctx context.Context, n *server.Server, fatal <-chan string) erro
 	}
 }
 
+// greetMax bounds how long the server may take to greet a connection of this process, and any
+// client to show who it is. Both wait two seconds by default, which the processor alone may take
+// on a busy machine: then the process would end at its start.
+const greetMax = 10 * time.Second
+
 // Conn connects to the server from within the process. The connection
 // reconnects for ever, also after Reopen; close it before the server. opts are
 // applied after the defaults.
@@ -186,6 +191,7 @@ func (s *Server) Conn(opts ...nats.Option) (*nats.Conn, error) {
 		nats.Name(s.cfg.Name),
 		nats.InProcessServer(s),
 		nats.UserInfo(s.access.process.User, s.access.process.Password),
+		nats.Timeout(greetMax),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(50 * time.Millisecond),
 		nats.ReconnectJitter(20*time.Millisecond, 20*time.Millisecond),

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,10 +39,10 @@ func TestOpen_ServesInProcessAndOverTheNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	if _, err := nats.Connect(s.ClientURL()); !errors.Is(err, nats.ErrAuthorization) {
+	if _, err := nats.Connect(s.ClientURL(), nats.Timeout(time.Minute)); !errors.Is(err, nats.ErrAuthorization) {
 		t.Errorf("connect without password: %v, want %v", err, nats.ErrAuthorization)
 	}
-	out, err := nats.Connect(s.ClientURL(), nats.UserInfo("u", "p"))
+	out, err := nats.Connect(s.ClientURL(), nats.UserInfo("u", "p"), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +68,34 @@ func TestOpen_DontListen(t *testing.T) {
 		t.Errorf("client URL %q, want none", url)
 	}
 	nc, err := s.Conn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc.Close()
+}
+
+// late is a server whose process gets no processor for a while when somebody connects.
+type late struct{ *natsd.Server }
+
+type lateConn struct {
+	net.Conn
+	once sync.Once
+}
+
+func (l late) InProcessConn() (net.Conn, error) {
+	c, err := l.Server.InProcessConn()
+	return &lateConn{Conn: c}, err
+}
+
+func (c *lateConn) Read(b []byte) (int, error) {
+	c.once.Do(func() { <-time.After(nats.DefaultTimeout + time.Second) }) // time is what it lacks
+	return c.Conn.Read(b)
+}
+
+func TestConn_OutlivesAPauseOfTheMachine(t *testing.T) {
+	t.Parallel()
+	s := open(t, natsd.Config{DontListen: true})
+	nc, err := s.Conn(nats.InProcessServer(late{s}))
 	if err != nil {
 		t.Fatal(err)
 	}

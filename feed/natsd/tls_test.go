@@ -34,7 +34,7 @@ func TestOpen_TLS(t *testing.T) {
 		nc.Close()
 		t.Error("a client without a certificate was let in")
 	}
-	out, err := nats.Connect(s.ClientURL(), nats.UserInfo("u", "p"), nats.RootCAs(cert), nats.ClientCert(cert, key))
+	out, err := nats.Connect(s.ClientURL(), nats.UserInfo("u", "p"), nats.RootCAs(cert), nats.ClientCert(cert, key), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

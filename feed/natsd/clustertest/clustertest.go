@@ -118,7 +118,7 @@ func (c *Cluster) Dial(servers ...*server.Server) *nats.Conn {
 	if len(servers) > 0 {
 		to = (&Cluster{Servers: servers}).URL()
 	}
-	nc, err := nats.Connect(to, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond))
+	nc, err := nats.Connect(to, nats.MaxReconnects(-1), nats.ReconnectWait(20*time.Millisecond), nats.Timeout(time.Minute))
 	if err != nil {
 		c.tb.Fatal(err)
 	}
