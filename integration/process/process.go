@@ -1,7 +1,7 @@
 // Package process builds the one binary and runs it as the processes that tests start,
-// listen to and kill. Beside the tests of integration, a module of its own beneath it
-// (browser) imports it by a replacement; so it imports the standard library
-// alone, and that module gets no requirements by it.
+// listen to and kill. Beside the tests of integration, modules of their own beneath it
+// (browser, s3, sdk) import it by a replacement; so it imports the standard library
+// alone.
 package process
 
 import (

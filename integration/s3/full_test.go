@@ -63,7 +63,7 @@ func TestSnapshots_ABucketThatIsFull(t *testing.T) {
 	s.declare(oneTrimmed)
 	s.fill(0, 200)
 	poll.Until(t, func() error {
-		said := s.said()
+		said := s.log.String()
 		return poll.Unless(strings.Contains(said, "no snapshot could be taken") && strings.Contains(said, full), "it does not say that the bucket is full: "+said)
 	})
 	for _, p := range s.described() {
@@ -162,13 +162,13 @@ func TestSnapshots_APointerToPartsThatAreGone(t *testing.T) {
 	s.fill(0, 300)
 	s.trimmed()
 	want := s.items()
-	s.kill()
+	s.Kill()
 	must(t, os.RemoveAll(filepath.Join(s.dir, "engine")))
 	gone := parts(t, in)
 	back := takeAway(t, gone)
 	s.begin() // it may not become ready
 	poll.Until(t, func() error {
-		said := s.said()
+		said := s.log.String()
 		return poll.Unless(strings.Contains(said, "there is no usable snapshot in s3://"+in.Bucket), "it does not say what is wrong: "+said)
 	})
 	back()

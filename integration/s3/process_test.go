@@ -1,10 +1,8 @@
 package s3_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,29 +14,12 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/process"
 	"github.com/millrace/millrace/store/s3"
 )
 
 // binary builds the one binary, once for all tests.
-var binary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(scratch, "millrace")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/millrace")
-	cmd.Dir = repository
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
-})
-
-func freePort(t testing.TB) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-}
+var binary = sync.OnceValues(func() (string, error) { return process.Build(repository, scratch) })
 
 // environ is the environment of a process: what the tests were started with, less what
 // would tell it of other buckets, and the keys of the server under the names of AWS.
@@ -58,23 +39,9 @@ type shop struct {
 	dir  string
 	nats string
 	args []string
-	cmd  *exec.Cmd
 
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-// Write takes what the process says.
-func (s *shop) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.Write(p)
-}
-
-func (s *shop) said() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.String()
+	*process.Process
+	log process.Log
 }
 
 // settings are those of a store that takes a snapshot into a bucket whenever something was
@@ -94,9 +61,10 @@ func settings(in s3.Config) []string {
 
 func newShop(t *testing.T, args ...string) *shop {
 	t.Helper()
-	port := freePort(t)
-	s := &shop{t: t, dir: t.TempDir(), nats: "nats://127.0.0.1:" + port}
-	s.args = append([]string{"up", "--dir", s.dir, "--port", port, "--listen", "off", "--gateway", "off"}, args...)
+	ports, err := process.FreePorts(1)
+	must(t, err)
+	s := &shop{t: t, dir: t.TempDir(), nats: "nats://127.0.0.1:" + ports[0]}
+	s.args = append([]string{"up", "--dir", s.dir, "--port", ports[0], "--listen", "off", "--gateway", "off"}, args...)
 	return s
 }
 
@@ -104,13 +72,7 @@ func newShop(t *testing.T, args ...string) *shop {
 func (s *shop) start() {
 	s.t.Helper()
 	s.begin()
-	cmd := s.cmd
-	poll.Until(s.t, func() error {
-		if cmd.ProcessState != nil || !strings.Contains(s.said(), "ready") {
-			return fmt.Errorf("it is not ready: %s", s.said())
-		}
-		return nil
-	})
+	must(s.t, s.AwaitReady(poll.Most))
 }
 
 // begin starts the process.
@@ -118,26 +80,18 @@ func (s *shop) begin() {
 	s.t.Helper()
 	path, err := binary()
 	must(s.t, err)
-	s.mu.Lock()
 	s.log.Reset()
-	s.mu.Unlock()
-	s.cmd = exec.Command(path, s.args...)
-	s.cmd.Env, s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = environ(), s.dir, s, s
-	must(s.t, s.cmd.Start())
-	cmd := s.cmd
+	cmd := exec.Command(path, s.args...)
+	cmd.Env, cmd.Dir = environ(), s.dir
+	p, err := process.Start(cmd, &s.log)
+	must(s.t, err)
+	s.Process = p
 	s.t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
-		_ = cmd.Wait()
-		if said := s.said(); s.t.Failed() {
+		p.Kill() // it may have ended
+		if said := s.log.String(); s.t.Failed() {
 			s.t.Logf("%s said:\n%s", s.dir, said[max(0, len(said)-8000):])
 		}
 	})
-}
-
-func (s *shop) kill() {
-	s.t.Helper()
-	must(s.t, s.cmd.Process.Kill())
-	_ = s.cmd.Wait() // it tells of the kill
 }
 
 // run runs a command with the store's address, and returns what it says and its exit code.
@@ -150,7 +104,7 @@ func (s *shop) mustRun(args ...string) string {
 	s.t.Helper()
 	out, code := s.run(args...)
 	if code != 0 {
-		s.t.Fatalf("millrace %s: exit %d\n%s\n%s", strings.Join(args, " "), code, out, s.said())
+		s.t.Fatalf("millrace %s: exit %d\n%s\n%s", strings.Join(args, " "), code, out, &s.log)
 	}
 	return out
 }

@@ -78,14 +78,14 @@ func TestSnapshots_AnEngineIsMadeOfTheBucket(t *testing.T) {
 	s.fill(100, 300)
 	s.trimmed()
 	want := s.items()
-	s.kill()
+	s.Kill()
 	lose := func() { must(t, os.RemoveAll(filepath.Join(s.dir, "engine"))) }
 	lose()
 	s.start()
-	if got := s.items(); got != want || !strings.Contains(s.said(), "snapshot loaded") {
+	if got := s.items(); got != want || !strings.Contains(s.log.String(), "snapshot loaded") {
 		t.Errorf("the items are not those that were written, or no snapshot was loaded")
 	}
-	s.kill()
+	s.Kill()
 	lose()
 	right := map[string][]byte{}
 	for _, file := range parts(t, in) {
@@ -98,7 +98,7 @@ func TestSnapshots_AnEngineIsMadeOfTheBucket(t *testing.T) {
 	}
 	s.begin() // it may not become ready
 	poll.Until(t, func() error {
-		said := s.said()
+		said := s.log.String()
 		return poll.Unless(strings.Contains(said, "has checksum") && strings.Contains(said, "there is no usable snapshot in s3://"+in.Bucket), "it does not say what is wrong: "+said)
 	})
 	for file, data := range right {
@@ -111,7 +111,7 @@ func TestSnapshots_AnEngineIsMadeOfTheBucket(t *testing.T) {
 	if got := s.items(); got != want {
 		t.Error("with the right bytes back the items are not those that were written")
 	}
-	if said := s.said(); strings.Contains(said, secret) {
+	if said := s.log.String(); strings.Contains(said, secret) {
 		t.Error("a key is in the log")
 	}
 }
@@ -128,7 +128,7 @@ func TestSnapshots_ABucketThatIsAway(t *testing.T) {
 	s.declare(oneTrimmed)
 	s.fill(0, 200)
 	poll.Until(t, func() error {
-		said := s.said()
+		said := s.log.String()
 		return poll.Unless(strings.Contains(said, "no snapshot could be taken") && strings.Contains(said, in.Bucket), "it does not say that the bucket is away: "+said)
 	})
 	for _, p := range s.described() {

@@ -71,7 +71,7 @@ func TestGo_KilledUnderLoad(t *testing.T) {
 	}
 	for range rounds {
 		goOn()
-		s.kill()
+		s.Kill()
 		if err := s.start(); err != nil {
 			t.Fatal(err)
 		}

@@ -62,7 +62,7 @@ func TestGo_RefusedForWantOfDisk(t *testing.T) {
 	c := container(t, db, azcosmos.ContainerProperties{}, "/pk")
 	_, err := c.CreateItem(t.Context(), pk("a"), object{"id": "1", "pk": "a"}.json(), nil)
 	must(t, err)
-	s.kill()
+	s.Kill()
 	s.env = append(s.env, "MILLRACE_STORE_DISK_RESERVE=1125899906842624") // a pebibyte
 	must(t, s.start())
 	c, err = s.client(t, masterKey, once).NewContainer(db.ID(), "items")

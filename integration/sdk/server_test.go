@@ -1,29 +1,26 @@
 package sdk_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"flag"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
+
+	"github.com/millrace/millrace/integration/process"
 )
 
 // long runs the tests that take minutes.
@@ -38,9 +35,6 @@ var (
 // partitions are those of containers that clients make.
 const partitions = 3
 
-// givenBinary names the binary in the environment, where it was built already.
-const givenBinary = "MILLRACE_TEST_BINARY"
-
 // scratch is a directory that lives as long as the test binary.
 var scratch string
 
@@ -53,25 +47,14 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	if s := running.Load(); s != nil {
-		s.kill()
+		s.Kill()
 	}
 	_ = os.RemoveAll(scratch)
 	os.Exit(code)
 }
 
 // binary builds the one binary, once for all tests.
-var binary = sync.OnceValues(func() (string, error) {
-	if path := os.Getenv(givenBinary); path != "" {
-		return path, nil
-	}
-	path := filepath.Join(scratch, "millrace")
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/millrace")
-	cmd.Dir = filepath.Join("..", "..")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
-})
+var binary = sync.OnceValues(func() (string, error) { return process.Build(filepath.Join("..", ".."), scratch) })
 
 // server is a process of the binary with its own directory and ports.
 type server struct {
@@ -80,11 +63,8 @@ type server struct {
 	nats     string // of the embedded server, for commands
 	env      []string
 
-	cmd   *exec.Cmd
-	ended chan struct{}
-
-	mu  sync.Mutex
-	log bytes.Buffer
+	*process.Process
+	log process.Log
 }
 
 // newServer starts millrace up. With secure it speaks TLS with a certificate that
@@ -93,7 +73,7 @@ func newServer(dir string, secure bool, env ...string) (*server, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(2)
+	ports, err := process.FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
@@ -112,73 +92,22 @@ func newServer(dir string, secure bool, env ...string) (*server, error) {
 	return s, s.start()
 }
 
-// freePorts finds ports that nobody listens on.
-func freePorts(n int) ([]string, error) {
-	ports := make([]string, n)
-	for i := range ports {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // together, so that they differ
-		ports[i] = strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports, nil
-}
-
 // start runs the process and waits until it says that it is ready.
 func (s *server) start() error {
 	path, err := binary()
 	if err != nil {
 		return err
 	}
-	s.cmd = exec.Command(path, "up")
-	s.cmd.Env, s.cmd.Dir = s.env, s.dir
-	out, err := s.cmd.StdoutPipe()
-	if err != nil {
+	cmd := exec.Command(path, "up")
+	cmd.Env, cmd.Dir = s.env, s.dir
+	if s.Process, err = process.Start(cmd, &s.log); err != nil {
 		return err
 	}
-	s.cmd.Stderr = s.cmd.Stdout
-	if err := s.cmd.Start(); err != nil {
-		return err
+	if err := s.AwaitReady(2 * time.Minute); err != nil {
+		s.Kill()
+		return fmt.Errorf("millrace: %w", err)
 	}
-	ready, ended := make(chan struct{}), make(chan struct{})
-	s.ended = ended
-	go func(cmd *exec.Cmd) {
-		defer close(ended)
-		said := false
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			s.mu.Lock()
-			s.log.WriteString(lines.Text() + "\n")
-			s.mu.Unlock()
-			if !said && strings.Contains(lines.Text(), "is ready after") {
-				said = true
-				close(ready)
-			}
-		}
-		_ = cmd.Wait() // a killed process ends with an error
-	}(s.cmd)
-	select {
-	case <-ready:
-		return nil
-	case <-ended:
-		return fmt.Errorf("millrace ended at once:\n%s", s.output())
-	case <-time.After(2 * time.Minute):
-		s.kill()
-		return fmt.Errorf("millrace is not ready after two minutes:\n%s", s.output())
-	}
-}
-
-// kill ends the process as kill -9 does.
-func (s *server) kill() {
-	_ = s.cmd.Process.Signal(syscall.SIGKILL) // it may have ended already
-	<-s.ended
-}
-
-func (s *server) output() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.log.String()
+	return nil
 }
 
 // shared is the server of all tests that do not need one of their own.
@@ -201,9 +130,9 @@ func start(t *testing.T, secure bool, env ...string) *server {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		s.kill()
+		s.Kill()
 		if t.Failed() {
-			t.Logf("the server said:\n%s", s.output())
+			t.Logf("the server said:\n%s", &s.log)
 		}
 	})
 	return s
