@@ -105,6 +105,7 @@ type Partition struct {
 	scrubbed  atomic.Pointer[store.ScrubState]
 	copied    atomic.Pointer[store.SnapshotState] // the newest snapshot; nil until that is known
 	doubted   atomic.Bool                         // somebody says that the newest snapshot is damaged
+	unusable  sync.Map                            // ids of snapshots that were found damaged; no log is trimmed by them
 	logBytes  atomic.Uint64                       // size of the stream, when it was asked last
 	shape     atomic.Pointer[feed.Shape]          // of the stream, likewise
 	trim      atomic.Pointer[store.TrimState]     // nil until the log was looked at

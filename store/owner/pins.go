@@ -273,6 +273,7 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
 			return all[0], items, err
 		}
+		p.unusable.Store(all[0].ID(), true)
 		p.log.Error("a snapshot cannot be used", "snapshot", all[0].ID(), "error", err)
 	}
 	m, err := s.takeSnapshot(ctx, p, nil)

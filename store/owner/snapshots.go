@@ -280,6 +280,7 @@ func (s *Server) newestDamaged(ctx context.Context, p *Partition) bool {
 		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
 			return false
 		}
+		p.unusable.Store(all[0].ID(), true)
 		damage = append(damage, err)
 	}
 	for _, d := range damage {
@@ -459,6 +460,10 @@ func (p *Partition) loadSnapshotFrom(ctx context.Context, from snapshot.Store, s
 			return p.withoutSnapshots(ctx, shape, err)
 		}
 		p.log.Error("a snapshot cannot be used", "snapshot", m.ID(), "error", err)
+		// It was read back when it was taken, so it counts for a trim. What it held is now in an
+		// older one, in the log, and in the engine that is made of both.
+		p.unusable.Store(m.ID(), true)
+		p.doubted.Store(true)
 	}
 	return engine.State{}, nil
 }

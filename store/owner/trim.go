@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -354,15 +355,21 @@ func (t *trimmer) snapshotFloor(ctx context.Context, l *trimming, now time.Time)
 			}
 		}
 	}
+	whole := slices.DeleteFunc(slices.Clone(l.kept), func(m *snapshot.Manifest) bool {
+		_, unusable := l.p.unusable.Load(m.ID())
+		return unusable
+	})
 	switch {
 	case len(l.kept) == 0:
 		return 0, "there is no snapshot yet", nil
+	case len(whole) == 0:
+		return 0, "the snapshots are damaged, and another one is to be taken", nil
 	case l.rests(&t.s.cfg, now):
-		return l.kept[0].LSN, "the newest snapshot is of LSN " + l.kept[0].LSN.String(), nil
-	case len(l.kept) == 1:
+		return whole[0].LSN, "the newest snapshot is of LSN " + whole[0].LSN.String(), nil
+	case len(whole) == 1:
 		return 0, "there is one snapshot, and two are kept", nil
 	}
-	return l.kept[1].LSN, "the older snapshot is of LSN " + l.kept[1].LSN.String(), nil
+	return whole[1].LSN, "the older snapshot is of LSN " + whole[1].LSN.String(), nil
 }
 
 // trimStepBytes is about how much one purge takes: eight blocks of the server's store, which

@@ -485,6 +485,63 @@ func TestTrim_ASnapshotAtTheTrimPointIsHeldAgainstWhatFollows(t *testing.T) {
 	}
 }
 
+// TestI2_NothingIsTrimmedByADamagedSnapshot opens a partition whose newest snapshot was damaged
+// since it was read back: of the older one and of the log. Until another one is there, which is
+// taken soon, the log is not trimmed by it: both would be needed again.
+func TestI2_NothingIsTrimmedByADamagedSnapshot(t *testing.T) {
+	w := newWorld(t, byA)
+	dir := t.TempDir()
+	n, err := w.openFrom(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := n.trims(keeping(0))
+	n.mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+	older := x.snapshot()
+	n.mustOne(pk(t, "x"), create(`{"id":"2","a":"x"}`))
+	newest := x.snapshot()
+	n.mustOne(pk(t, "x"), create(`{"id":"3","a":"x"}`))
+	digest := n.digest()
+	if err := n.stop(); err != nil {
+		t.Fatal(err)
+	}
+	part := filepath.Join(dir, n.id.String(), newest.ID(), "000001")
+	data, err := os.ReadFile(part)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)/2] ^= 1
+	if err := os.WriteFile(part, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // nothing that is needed has gone meanwhile
+		if n, err = w.openFrom(dir); err != nil {
+			t.Fatal(err)
+		}
+		x = n.trims(keeping(0))
+		n.copied.Store(snapshotState(newest))
+		if state := x.look(long); state.First > older.LSN+1 {
+			t.Errorf("the log begins at %d, and the snapshot that is whole is of %d", state.First, older.LSN)
+		}
+		if got := n.digest(); got != digest {
+			t.Errorf("digest %016x, want %016x", got, digest)
+		}
+		if !x.s.snapshotDue(t.Context(), n.Partition, lastWrite{n.state.Load().lsn, time.Now()}) {
+			t.Error("no snapshot is taken in the place of the damaged one")
+		}
+		if err := n.stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err = w.openFrom(dir); err != nil {
+		t.Fatal(err)
+	}
+	x = n.trims(keeping(0))
+	if m, state := x.snapshot(), x.look(long); state.First < m.LSN {
+		t.Errorf("the log begins at %d, and a snapshot is of %d", state.First, m.LSN)
+	}
+}
+
 // TestI3_TrimmedIsAsUntrimmed writes, takes snapshots, trims, dies in trims, loses engines and
 // opens anew, at random: the state is that of a model, and has the digest of all commits that
 // ever were, applied to an empty engine.
