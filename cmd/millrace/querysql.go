@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/query"
@@ -62,7 +63,7 @@ func (a *app) querySQL(cmd *cobra.Command, text string, f *queryFlags) error {
 			if err != nil {
 				return err
 			}
-			return a.printExplain(page, f.output)
+			return a.printExplain(&r, page, f.output)
 		}
 		return a.printQuery(ctx, ct, r, f)
 	})
@@ -146,15 +147,19 @@ func caret(text string, err error) error {
 	return fmt.Errorf("query: %w\n  %s\n  %s^", err, shown, strings.Repeat(" ", at-start))
 }
 
-// printExplain prints how a query would be answered.
-func (a *app) printExplain(page *store.QueryPage, output string) error {
+// printExplain prints how a query would be answered. People read in two lines what the steps of
+// the JSON say.
+func (a *app) printExplain(r *store.QueryRequest, page *store.QueryPage, output string) error {
 	if output == "json" || output == "yaml" {
 		a.output = output
-		v := map[string]any{"access": page.Metrics.Access}
-		if page.Partitions > 0 { // an endpoint tells no more
-			v["index"], v["partitions"] = page.Metrics.Index, page.Partitions
+		if page.Partitions == 0 { // an endpoint tells no more
+			return a.print(map[string]any{"access": page.Metrics.Access}, nil)
 		}
-		return a.print(v, nil)
+		explained, err := inspect.Explain(r, page)
+		if err != nil {
+			return err
+		}
+		return a.print(explained, nil)
 	}
 	text := page.Metrics.Access + "\n"
 	if page.Partitions > 0 {

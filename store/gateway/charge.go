@@ -26,7 +26,9 @@ func readCharge(bytes int) float64  { return chargeRead * kibs(bytes) }
 func writeCharge(bytes int) float64 { return chargeWrite * kibs(bytes) }
 func pageCharge(bytes int) float64  { return chargePage + chargePageKiB*kibs(bytes) }
 
-func queryCharge(m *store.QueryMetrics, bytes int) float64 {
+// QueryCharge is the charge of a page of a query whose answer has so many bytes. Charges of
+// pages add up.
+func QueryCharge(m *store.QueryMetrics, bytes int) float64 {
 	return pageCharge(bytes) + chargeLooked*float64(m.Items+m.Entries)
 }
 

@@ -99,7 +99,7 @@ func answerRows(x *exchange, c *collection, page *store.QueryPage) {
 	}
 	h.Set(headerItemCount, strconv.Itoa(len(page.Rows)))
 	body := appendList(nil, c.ridText, "Documents", page.Rows)
-	x.answer(http.StatusOK, queryCharge(&page.Metrics, len(body)), body)
+	x.answer(http.StatusOK, QueryCharge(&page.Metrics, len(body)), body)
 }
 
 // indexUse is one index in the metrics.

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -27,6 +28,74 @@ type Bound struct {
 	LowOpen, HighOpen bool
 	// Prefix is what the value, a string, begins with.
 	Prefix string
+}
+
+// Pointer returns the path that an index must have to serve b: a JSON pointer, with * for all
+// elements.
+func (b *Bound) Pointer() string {
+	var path document.Path
+	for _, name := range b.Path {
+		path = append(path, document.Step{Name: name})
+	}
+	if b.Each {
+		path = append(path, document.Step{All: true})
+		for _, name := range b.Element {
+			path = append(path, document.Step{Name: name})
+		}
+	}
+	return path.Pointer()
+}
+
+// boundValuesShown is how many values String names, boundTextMax how many bytes of one.
+const (
+	boundValuesShown = 5
+	boundTextMax     = 60
+)
+
+// String returns what b says, for people: /price > 3 and <= 9.
+func (b *Bound) String() string {
+	show := func(raw []byte) string {
+		if len(raw) <= boundTextMax {
+			return string(raw)
+		}
+		return strings.ToValidUTF8(string(raw[:boundTextMax]), "") + "…"
+	}
+	var says []string
+	switch {
+	case b.Values != nil && len(b.Values) == 0:
+		says = append(says, "is none of any value")
+	case len(b.Values) == 1:
+		says = append(says, "= "+show(b.Values[0]))
+	case b.Values != nil:
+		var shown []string
+		for _, v := range b.Values[:min(len(b.Values), boundValuesShown)] {
+			shown = append(shown, show(v))
+		}
+		if more := len(b.Values) - len(shown); more > 0 {
+			shown = append(shown, fmt.Sprintf("and %d more", more))
+		}
+		says = append(says, "is one of "+strings.Join(shown, ", "))
+	}
+	compare := func(open bool, sign string, raw []byte) {
+		if raw == nil {
+			return
+		}
+		if !open {
+			sign += "="
+		}
+		says = append(says, sign+" "+show(raw))
+	}
+	if b.Prefix == "" { // which is Low too
+		compare(b.LowOpen, ">", b.Low)
+	}
+	compare(b.HighOpen, "<", b.High)
+	if b.Prefix != "" {
+		says = append(says, "begins with "+show(document.AppendQuote(nil, b.Prefix)))
+	}
+	if says == nil {
+		says = append(says, "is there")
+	}
+	return b.Pointer() + " " + strings.Join(says, " and ")
 }
 
 // boundsMax is about how many bounds of one AND are looked at. One that is left out

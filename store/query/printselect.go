@@ -109,6 +109,35 @@ func (p *printer) implied(of node) string {
 	return last.name
 }
 
+// Clauses are parts of a query in one fixed form, "" where the query lacks one.
+type Clauses struct{ Where, GroupBy, OrderBy string }
+
+// Clauses returns what stands behind WHERE, GROUP BY and ORDER BY.
+func (q *Query) Clauses() Clauses {
+	p := printer{container: q.container, aliases: map[int]string{}}
+	p.aside(func() { p.from(q.text) }) // names the aliases
+	var c Clauses
+	if q.text.where != nil {
+		c.Where = string(p.aside(func() { p.node(q.text.where, 0) }))
+	}
+	c.GroupBy = string(p.aside(func() { p.list(q.text.group) }))
+	c.OrderBy = string(p.aside(func() { p.orders(q.text.order) }))
+	return c
+}
+
+// orders writes what stands behind ORDER BY.
+func (p *printer) orders(list []ordering) {
+	for i, o := range list {
+		if i > 0 {
+			p.text(", ")
+		}
+		p.node(o.by, 0)
+		if o.desc {
+			p.text(" DESC")
+		}
+	}
+}
+
 func (p *printer) clauses(s *selection) {
 	if s.where != nil {
 		p.text(" WHERE ")
@@ -118,16 +147,9 @@ func (p *printer) clauses(s *selection) {
 		p.text(" GROUP BY ")
 		p.list(s.group)
 	}
-	for i, o := range s.order {
-		if i == 0 {
-			p.text(" ORDER BY ")
-		} else {
-			p.text(", ")
-		}
-		p.node(o.by, 0)
-		if o.desc {
-			p.text(" DESC")
-		}
+	if len(s.order) > 0 {
+		p.text(" ORDER BY ")
+		p.orders(s.order)
 	}
 	if s.limit != nil {
 		p.text(" OFFSET ")

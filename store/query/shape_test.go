@@ -184,3 +184,39 @@ func TestBindQuery(t *testing.T) {
 		t.Error("bound without values")
 	}
 }
+
+func TestBound_String(t *testing.T) {
+	for _, c := range []struct{ where, want string }{
+		{`c.price > 3 AND c.price <= 9`, "/price > 3; /price <= 9"},
+		{`c.price BETWEEN 3 AND 9`, "/price >= 3 and <= 9"},
+		{`c.a.b = "x"`, `/a/b = "x"`},
+		{`c.n IN (1, 2, 3, 4, 5, 6, 7)`, "/n is one of 1, 2, 3, 4, 5, and 2 more"},
+		{`STARTSWITH(c.name, "Mo")`, `/name begins with "Mo"`},
+		{`ARRAY_CONTAINS(c.tags, {"id": "t"}, true)`, `/tags/*/id = "t"`},
+		{`IS_DEFINED(c.x)`, "/x is there"},
+		{`c.x = undefined`, "/x is none of any value"},
+	} {
+		var said []string
+		for _, b := range mustParse(t, `SELECT * FROM c WHERE `+c.where).Bounds() {
+			said = append(said, b.String())
+		}
+		if got := strings.Join(said, "; "); got != c.want {
+			t.Errorf("%s: %s, want %s", c.where, got, c.want)
+		}
+	}
+}
+
+func TestClauses(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want query.Clauses
+	}{
+		{`SELECT * FROM c`, query.Clauses{}},
+		{`SELECT c.id FROM c JOIN t IN c.tags WHERE t.id="x" and c.n>1 ORDER BY c.n desc, c.id`, query.Clauses{Where: `t.id = "x" AND c.n > 1`, OrderBy: "c.n DESC, c.id"}},
+		{`SELECT c.g, COUNT(1) AS n FROM c GROUP BY c.g`, query.Clauses{GroupBy: "c.g"}},
+	} {
+		if diff := cmp.Diff(c.want, mustParse(t, c.text).Clauses()); diff != "" {
+			t.Errorf("%s: %s", c.text, diff)
+		}
+	}
+}

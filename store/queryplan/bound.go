@@ -35,21 +35,6 @@ type bound struct {
 	values [][]byte      // these, if equal
 }
 
-// pointer returns the path that an index must have to serve b.
-func pointer(b *query.Bound) string {
-	var path document.Path
-	for _, name := range b.Path {
-		path = append(path, document.Step{Name: name})
-	}
-	if b.Each {
-		path = append(path, document.Step{All: true})
-		for _, name := range b.Element {
-			path = append(path, document.Step{Name: name})
-		}
-	}
-	return path.Pointer()
-}
-
 // boundOf returns b as ranges of the entries of an index at its path; ok is false if the index
 // cannot serve b.
 func boundOf(b *query.Bound, x *Index) (_ bound, ok bool) {

@@ -110,7 +110,7 @@ func (c *chooser) candidate(path string) (found candidate, ok bool) {
 	//	c.price >= 3 AND c.price < 9                  one stretch, [3, 9)
 	//	EXISTS (… t.id = "a") AND EXISTS (… t.id = "b")   the entries of "a"; both would be none
 	for i := range bounds {
-		if pointer(&bounds[i]) != path {
+		if bounds[i].Pointer() != path {
 			continue
 		}
 		b, useful := boundOf(&bounds[i], &found.Index)
@@ -225,7 +225,7 @@ func (c *chooser) orderIndex() (Index, bool) {
 	if c.q.Kind() != query.Sorted || c.q.Distinct() || len(order) != 1 || order[0].Path == nil {
 		return Index{}, false
 	}
-	path := pointer(&query.Bound{Path: order[0].Path})
+	path := (&query.Bound{Path: order[0].Path}).Pointer()
 	for _, x := range c.Indexes {
 		if x.Path == path && x.Ordered {
 			return x, true
@@ -246,7 +246,7 @@ func (c *chooser) inIndexOrder(x Index) (*Access, error) {
 	// A condition on the value itself excludes the items that have none, and spares the
 	// scan for them.
 	bounds := c.q.Bounds()
-	if slices.ContainsFunc(bounds, func(b query.Bound) bool { return !b.Each && pointer(&b) == x.Path }) {
+	if slices.ContainsFunc(bounds, func(b query.Bound) bool { return !b.Each && b.Pointer() == x.Path }) {
 		a.Undefined = false
 	}
 	if b, ok := c.candidate(x.Path); ok {
@@ -280,10 +280,10 @@ func (c *chooser) advice() string {
 	}
 	order := c.q.Order()
 	if len(order) == 1 && order[0].Path != nil {
-		path := pointer(&query.Bound{Path: order[0].Path})
+		path := (&query.Bound{Path: order[0].Path}).Pointer()
 		why = append(why, "an index on "+path+" would have the order")
 	} else if bounds := c.q.Bounds(); len(bounds) > 0 {
-		why = append(why, "an index on "+pointer(&bounds[0])+" would")
+		why = append(why, "an index on "+bounds[0].Pointer()+" would")
 	} else if c.q.Filter() == nil && c.sortNote() == "" {
 		return ""
 	}

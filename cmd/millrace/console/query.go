@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/store"
 )
@@ -36,7 +36,8 @@ type queryPage struct {
 	Rows       [][]byte
 	More       bool
 	Cost       string
-	Explained  string
+	// Explained is how the query was answered, or would be if it was not run; nil if it is wrong.
+	Explained *inspect.Explained
 	// LeftOut says that rows have properties for which there is no column.
 	LeftOut bool
 }
@@ -52,25 +53,26 @@ func (c *Console) query(x *exchange) error {
 		page.Text = "SELECT TOP 20 * FROM c"
 		return c.show(x, "query", "Query", page, nil)
 	}
-	most := rowsShown
-	form := q.Get("o")
+	most, form, explain := rowsShown, q.Get("o"), q.Has("explain")
 	if form == "json" || form == "csv" {
 		most = rowsSaved
 	}
-	if err := c.answer(x, &page, most, q.Has("explain")); err != nil {
+	if err := c.answer(x, &page, most, explain); err != nil {
 		if form != "" {
 			return err
 		}
 		page.Problem = err.Error()
 	}
-	switch form {
-	case "json":
+	switch {
+	case form == "json" && explain:
+		return writeJSON(x.w, page.Explained)
+	case form == "json":
 		rows := make([]json.RawMessage, len(page.Rows))
 		for i := range rows {
 			rows[i] = page.Rows[i]
 		}
 		return writeJSON(x.w, rows)
-	case "csv":
+	case form == "csv":
 		page.table(answerBytesMax)
 		return page.writeCSV(x.w)
 	}
@@ -94,25 +96,29 @@ func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) e
 		return err
 	}
 	r := store.QueryRequest{Text: page.Text, Explain: explain}
-	items, took, size := int64(0), time.Duration(0), 0
+	read, partitions, size := inspect.QueryRead{}, 0, 0
 	for {
 		r.RowsMax = min(store.QueryRowsMax, most-len(page.Rows))
 		found, err := ct.Query(x.r.Context(), r)
 		if err != nil {
 			return err
 		}
-		page.Ran = true
-		if explain {
-			page.Explained = found.Metrics.Access + "; asks " + format.Plural(found.Partitions, "partition", "partitions")
-			return nil
+		page.Ran = !explain
+		partitions = max(partitions, found.Partitions)
+		if found.Partitions = partitions; page.Explained == nil {
+			page.Explained, err = inspect.Explain(&r, found)
+		}
+		if err != nil || explain {
+			return err
 		}
 		page.Rows = append(page.Rows, found.Rows...)
 		for _, row := range found.Rows {
 			size += len(row)
 		}
-		items, took = items+found.Metrics.Items, took+found.Metrics.Time
+		read.Add(found)
+		page.Explained.Read = &read
 		page.Cost = fmt.Sprintf("%s; %s; %s read in %.1f ms", format.Plural(len(page.Rows), "row", "rows"), found.Metrics.Access,
-			format.Plural(items, "item", "items"), float64(took.Microseconds())/1000)
+			format.Plural(read.Items, "item", "items"), read.Millis)
 		r.Continuation = found.Continuation
 		if page.More = r.Continuation != ""; !page.More || len(page.Rows) >= most || size >= answerBytesMax {
 			return nil

@@ -29,6 +29,7 @@ var partNames = map[string][]string{
 	"overview": {"templates/hot.html"},
 	"heat":     {"templates/hot.html"},
 	"plan":     {"templates/plan-form.html"},
+	"query":    {"templates/explained.html"},
 	"work":     {"templates/plan-form.html", "templates/planned.html", "templates/compared.html"},
 }
 
