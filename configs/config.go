@@ -176,6 +176,10 @@ type HTTP struct {
 	Cert string `yaml:"cert"`
 	Key  string `yaml:"key"`
 
+	// ConnectionsMax bounds the connections. Beyond it one that has been idle longest is
+	// closed for the new one. Default 1024.
+	ConnectionsMax int `yaml:"connectionsMax"`
+
 	// Names are names and addresses by which the listener is reached, beside
 	// localhost, this machine's name and Listen. A certificate that the node makes is
 	// for them too.
@@ -185,6 +189,10 @@ type HTTP struct {
 	Dir string `yaml:"-"`
 }
 
+// httpConnectionsMax is the default of HTTP.ConnectionsMax: a hundred browsers that follow, with what
+// else they load, and who scrapes and probes.
+const httpConnectionsMax = 1024
+
 // Off switches a listener or TLS off.
 const Off = gateway.Off
 
@@ -193,7 +201,10 @@ func (h *HTTP) Encrypted(loopback bool) bool { return h.TLS == "on" || h.TLS == 
 
 // complete fills in the defaults and tells what is wrong.
 func (h *HTTP) complete(bad func(format string, args ...any)) {
-	h.Listen = cmp.Or(h.Listen, HTTPDefault)
+	h.Listen, h.ConnectionsMax = cmp.Or(h.Listen, HTTPDefault), cmp.Or(h.ConnectionsMax, httpConnectionsMax)
+	if h.ConnectionsMax < 1 {
+		bad("http.connectionsMax must be at least 1")
+	}
 	if _, _, err := net.SplitHostPort(h.Listen); err != nil && h.Listen != Off {
 		bad("http.listen is %q; host:port, such as %s, or off is expected", h.Listen, HTTPDefault)
 	}

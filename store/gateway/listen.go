@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/store/certificate"
+	"github.com/millrace/millrace/store/connections"
 )
 
 // AddressError says that the gateway cannot listen at its address.
@@ -33,7 +33,7 @@ type Listener struct {
 	server      *Server
 	listener    net.Listener
 	http        *http.Server
-	idle        *idleConns
+	bound       *connections.Bound
 	certificate *certificate.Certificate // nil: plain HTTP
 	drainMax    time.Duration
 }
@@ -58,8 +58,8 @@ func (s *Server) Listen(ctx context.Context) (*Listener, error) {
 	if err != nil {
 		return nil, &AddressError{s.cfg.Listen, err}
 	}
-	l.idle = newIdleConns(s.cfg.ConnectionsMax)
-	l.listener = &boundedListener{inner, l.idle}
+	l.bound = connections.New(s.cfg.ConnectionsMax, connections.Counters{Open: meters.connections, Evicted: meters.evicted})
+	l.listener = l.bound.Listener(inner)
 	if secure != nil {
 		l.listener = tls.NewListener(l.listener, secure)
 	}
@@ -71,7 +71,7 @@ func (s *Server) Listen(ctx context.Context) (*Listener, error) {
 		Handler: s, Protocols: protocols, MaxHeaderBytes: headerBytesMax,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout, ReadTimeout: s.cfg.BodyTimeout,
 		WriteTimeout: s.cfg.AnswerTimeout, IdleTimeout: s.cfg.IdleTimeout,
-		ConnState: l.idle.stateChanged, ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+		ConnState: l.bound.StateChanged, ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
 	return l, nil
 }
@@ -148,7 +148,7 @@ func (l *Listener) drain(ctx context.Context) {
 	ticker := time.NewTicker(drainInterval)
 	defer ticker.Stop()
 	for {
-		l.idle.close()
+		l.bound.CloseIdle()
 		select {
 		case err := <-ended:
 			if err != nil {
@@ -166,106 +166,4 @@ func (l *Listener) Close() error {
 		return err
 	}
 	return nil
-}
-
-// idleConns bounds connections. A new one beyond the bound replaces the one that has been idle
-// longest, and is refused only if none is idle. A client that finds its idle connection
-// closed opens another; so a client gets through however many connections others hold
-// without using them.
-type idleConns struct {
-	max int
-
-	mu   sync.Mutex                 // guards what follows
-	open map[net.Conn]*list.Element // its place in idle; nil: a request is under way
-	idle *list.List                 // of net.Conn, the oldest in front
-}
-
-func newIdleConns(most int) *idleConns {
-	return &idleConns{max: most, open: map[net.Conn]*list.Element{}, idle: list.New()}
-}
-
-// stateChanged follows the state of each connection. The HTTP server calls it.
-func (c *idleConns) stateChanged(conn net.Conn, state http.ConnState) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	conn = withoutTLS(conn)
-	element, known := c.open[conn]
-	if element != nil {
-		c.idle.Remove(element)
-	}
-	switch state {
-	case http.StateNew, http.StateIdle:
-		// A connection that has sent nothing yet is as idle as one between two requests.
-		if known {
-			c.open[conn] = c.idle.PushBack(conn)
-		}
-	case http.StateActive:
-		if known {
-			c.open[conn] = nil
-		}
-	case http.StateClosed, http.StateHijacked:
-		c.removeLocked(conn)
-	}
-}
-
-// close closes the connections that are idle.
-func (c *idleConns) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for e := c.idle.Front(); e != nil; e = e.Next() {
-		_ = e.Value.(net.Conn).Close() // its server sees that it is closed
-	}
-}
-
-func (c *idleConns) removeLocked(conn net.Conn) {
-	if _, known := c.open[conn]; known {
-		delete(c.open, conn)
-		meters.connections.Add(context.Background(), -1)
-	}
-}
-
-// admit adds a new connection. It returns false if there are too many and none is idle.
-func (c *idleConns) admit(conn net.Conn) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.open) >= c.max {
-		meters.evicted.Add(context.Background(), 1)
-		oldest := c.idle.Front()
-		if oldest == nil {
-			return false
-		}
-		victim := c.idle.Remove(oldest).(net.Conn)
-		c.removeLocked(victim)
-		_ = victim.Close() // its server sees that it is closed
-	}
-	c.open[conn] = nil
-	meters.connections.Add(context.Background(), 1)
-	return true
-}
-
-// withoutTLS returns the connection below TLS, which is the one that was admitted.
-func withoutTLS(conn net.Conn) net.Conn {
-	if secure, ok := conn.(*tls.Conn); ok {
-		return secure.NetConn()
-	}
-	return conn
-}
-
-// boundedListener accepts connections that idleConns admits, and closes all others.
-type boundedListener struct {
-	net.Listener
-	conns *idleConns
-}
-
-func (l *boundedListener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		if l.conns.admit(conn) {
-			return conn, nil
-		}
-		_ = conn.Close() // refused
-	}
 }

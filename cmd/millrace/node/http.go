@@ -16,11 +16,20 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/console"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/store/certificate"
+	"github.com/millrace/millrace/store/connections"
 	"github.com/millrace/millrace/store/gateway"
 )
 
-// adminHeaderMax bounds the headers of a request, in bytes.
-const adminHeaderMax = 64 << 10
+const (
+	// adminHeaderMax bounds the headers of a request, in bytes.
+	adminHeaderMax = 64 << 10
+	// adminHeaderTimeout bounds the sending of headers, adminIdleTimeout the time between two requests.
+	adminHeaderTimeout = 5 * time.Second
+	adminIdleTimeout   = time.Minute
+	// adminTimeout bounds the sending of a body and the taking of an answer. The console has bounds of its own
+	// where it goes on for longer, or asks for less.
+	adminTimeout = 2 * time.Minute
+)
 
 // AddressError says that the HTTP listener cannot listen at its address.
 type AddressError struct {
@@ -39,6 +48,7 @@ type admin struct {
 	net.Listener
 	host        string                   // of http.listen; "" if it names none
 	loopback    bool                     // nobody reaches it from elsewhere
+	bound       *connections.Bound       // of its connections
 	certificate *certificate.Certificate // nil: plain HTTP
 	keys        *gateway.KeyRing         // nil: nobody has a key
 }
@@ -99,7 +109,8 @@ func (n *Node) openHTTP(ctx context.Context) error {
 	}
 	at, ok := inner.Addr().(*net.TCPAddr)
 	host, _, _ := net.SplitHostPort(cfg.Listen) // Listen has parsed it
-	n.listener = &admin{Listener: inner, host: host, loopback: ok && at.IP.IsLoopback()}
+	bound := connections.New(cfg.ConnectionsMax, connections.Counters{Open: meters.connections, Evicted: meters.evicted})
+	n.listener = &admin{Listener: bound.Listener(inner), bound: bound, host: host, loopback: ok && at.IP.IsLoopback()}
 	if cfg.Encrypted(n.listener.loopback) {
 		if err := n.encrypt(); err != nil {
 			return err
@@ -175,10 +186,28 @@ func (n *Node) web() *http.Server {
 	if n.console != nil {
 		mux.Handle("/", n.console)
 	}
-	return &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: adminHeaderMax,
+	server := &http.Server{
+		Handler: timed(mux), ReadHeaderTimeout: adminHeaderTimeout, IdleTimeout: adminIdleTimeout, MaxHeaderBytes: adminHeaderMax,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // handshakes that others break off
 	}
+	if n.listener != nil && n.listener.bound != nil {
+		server.ConnState = n.listener.bound.StateChanged
+	}
+	return server
+}
+
+// timed bounds how long a client may hold a connection with one request. The server's own timeouts would
+// end the events of the console too: behind the headers it reads on, to learn whether the client has gone,
+// and takes the end of ReadTimeout for that.
+func timed(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, end := http.NewResponseController(w), time.Now().Add(adminTimeout)
+		_ = conn.SetWriteDeadline(end) // tests have no connection
+		if r.ContentLength != 0 {
+			_ = conn.SetReadDeadline(end)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // allows tells whether a request may see everything: it shows a key, as Prometheus does with

@@ -107,3 +107,68 @@ func TestEncrypt_WithoutADisk(t *testing.T) {
 		t.Error("a configured certificate that cannot be read is replaced by another")
 	}
 }
+
+// TestHTTP_ACrowdDoesNotStopAProbe asks for health while others hold all connections, idle or with
+// headers that do not end.
+func TestHTTP_ACrowdDoesNotStopAProbe(t *testing.T) {
+	t.Parallel()
+	n := &Node{log: slog.New(slog.DiscardHandler), watch: &watch{}, cfg: &configs.Config{}}
+	n.cfg.HTTP = configs.HTTP{Listen: "127.0.0.1:0", ConnectionsMax: 8}
+	if err := n.openHTTP(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	web := n.web()
+	if web.ReadHeaderTimeout != adminHeaderTimeout || web.IdleTimeout != adminIdleTimeout {
+		t.Errorf("headers are waited for for %s, requests for %s", web.ReadHeaderTimeout, web.IdleTimeout)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- web.Serve(n.listener) }()
+	t.Cleanup(func() {
+		_ = web.Close()
+		<-ended
+	})
+	dial := func() net.Conn {
+		t.Helper()
+		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", n.listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		return conn
+	}
+	probe := func() error {
+		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.listener.url()+"/healthz", http.NoBody)
+		if err != nil {
+			return err
+		}
+		answer, err := client.Do(r)
+		if err != nil {
+			return err
+		}
+		return answer.Body.Close()
+	}
+	var held []net.Conn
+	for range 5 * n.cfg.HTTP.ConnectionsMax {
+		held = append(held, dial())
+	}
+	if err := probe(); err != nil {
+		t.Errorf("idle connections stop a probe: %v", err)
+	}
+	// The first of them made room: its end says so.
+	if _, err := held[0].Read(make([]byte, 1)); err == nil {
+		t.Error("the connection that was idle longest goes on")
+	}
+	// Those that do not end their headers are no idle ones. They are cut off after their time.
+	slow := dial()
+	if _, err := slow.Write([]byte("GET /healthz HTTP/1.1\r\nX-Slow: ")); err != nil {
+		t.Fatal(err)
+	}
+	answer, err := io.ReadAll(slow)
+	if err != nil || len(answer) > 0 && !strings.Contains(string(answer), " 4") {
+		t.Errorf("headers that do not end are answered: %q, %v", answer, err)
+	}
+	if err := probe(); err != nil {
+		t.Errorf("a slow connection stops a probe: %v", err)
+	}
+}

@@ -10,12 +10,14 @@ import (
 	"github.com/millrace/millrace/pipelines/status"
 )
 
-// instruments tell where pipelines stand as a whole; their processors tell of
-// themselves.
+// instruments tell where pipelines stand as a whole, whose processors tell of
+// themselves, and of the connections of http.listen.
 type instruments struct {
 	lag, jobs, parked, stuck metric.Int64Gauge
 	lagSeconds               metric.Float64Gauge
 	copies                   metric.Int64Gauge
+	connections              metric.Int64UpDownCounter
+	evicted                  metric.Int64Counter
 }
 
 var meters = newInstruments(meter.Of("github.com/millrace/millrace/cmd/millrace/node"))
@@ -28,6 +30,9 @@ func newInstruments(m meter.Meter) *instruments {
 		parked:     m.Gauge("millrace.pipeline.parked", "{item}", "Items whose newest state was given up and lies in the dead letters."),
 		stuck:      m.Gauge("millrace.pipeline.stuck", "", "1 if the pipeline has something to do and makes no progress, or has halted."),
 		copies:     m.Gauge("millrace.pipeline.copies", "{copy}", "Copies changed, or rows written, since the pipeline's generation began."),
+
+		connections: m.UpDownCounter("millrace.http.connections", "{connection}", "Connections of http.listen that are open."),
+		evicted:     m.Counter("millrace.http.connections.evicted", "{connection}", "Connections closed because of http.connectionsMax: idle ones for new ones, or new ones."),
 	}
 }
 
