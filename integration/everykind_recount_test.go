@@ -321,7 +321,7 @@ func (m *everyModel) compareTables(customers []everyCustomer, orders []everyOrde
 	}
 	for table, want := range claims {
 		poll.Until(m.t, func() error {
-			got, err := fileRows(filepath.Join(m.files, "current", table))
+			got, err := fileRows(filepath.Join(m.files, table))
 			if err != nil {
 				return err
 			}
@@ -349,15 +349,11 @@ func chosen(claims map[string][]string, got []string) (rows []string) {
 
 // fileRows reads the rows of a table as any reader of Parquet does.
 func fileRows(dir string) (all []string, err error) {
-	names, err := filepath.Glob(filepath.Join(dir, "*", "*.parquet"))
+	names, err := deltaFiles(dir)
 	if err != nil {
 		return nil, err
 	}
-	more, err := filepath.Glob(filepath.Join(dir, "*", "*", "*.parquet"))
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range append(names, more...) {
+	for _, name := range names {
 		rows, err := oneFile(name)
 		if err != nil {
 			return nil, err

@@ -239,7 +239,7 @@ func (s *slaughter) filesOf(text string) map[string]bool {
 
 // liveFiles counts the files that a table consists of now.
 func (s *slaughter) liveFiles(table string) int {
-	names, err := filepath.Glob(filepath.Join(s.files, "current", table, "*", "*.parquet"))
+	names, err := deltaFiles(filepath.Join(s.files, table))
 	if err != nil {
 		s.t.Error(err)
 	}

@@ -101,7 +101,7 @@ func (k *stepKills) recount() {
 	}
 	slices.Sort(rows)
 	poll.Until(k.t, func() error {
-		got, err := fileRows(filepath.Join(k.files, "current", "products"))
+		got, err := fileRows(filepath.Join(k.files, "products"))
 		if diff := gocmp.Diff(rows, got); err == nil && diff != "" {
 			err = errors.New("table of products (-want +got):\n" + diff)
 		}

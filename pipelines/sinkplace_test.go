@@ -98,7 +98,7 @@ func TestSinks_ADirectoryOutsideTheRootsIsRefused(t *testing.T) {
 // verify reads.
 func (n *node) keepsIn(t testing.TB, dir string) {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(dir, "current", "sales")); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, "sales", "_delta_log")); err != nil {
 		t.Error(err)
 	}
 	s, err := n.monitor.Read(t.Context())

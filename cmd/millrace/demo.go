@@ -115,7 +115,7 @@ func (a *app) printDemo(report *demo.Report, took time.Duration, dir string, kee
 			fmt.Fprintln(w, "  millrace status --watch")
 			fmt.Fprintln(w, "  millrace feed product --from now --follow")
 			fmt.Fprintln(w, "  millrace query productMeta --key category --limit 3")
-			fmt.Fprintf(w, "  duckdb -c \"SELECT * FROM '%s/current/orderItems/**/*.parquet' LIMIT 5\"\n", filepath.Join(dir, "analytics"))
+			fmt.Fprintf(w, "  duckdb -c \"SELECT * FROM delta_scan('%s/orderItems') LIMIT 5\"\n", filepath.Join(dir, "analytics"))
 			fmt.Fprintln(w, "  millrace verify")
 			return nil
 		}

@@ -5,7 +5,10 @@ package duckdb_test
 import (
 	"database/sql"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	_ "github.com/duckdb/duckdb-go/v2" // the driver
@@ -32,22 +35,37 @@ func newBench(t *testing.T, schema *project.Schema, cfg parquetsink.Config) *ben
 	return b
 }
 
-// The ways to read the current state of a table, as the package's documentation
-// tells them. %[1]s is the directory, %[2]s the table.
-var ways = []struct{ name, prepare, from string }{
-	{"the folder current", ``, `read_parquet('%[1]s/current/%[2]s/**/*.parquet', union_by_name = true)`},
-	{
-		"the list of a table", `SET VARIABLE files = (SELECT list('%[1]s/' || json) FROM read_json('%[1]s/%[2]s/_files.json'))`,
-		`read_parquet(getvariable('files'), union_by_name = true)`,
-	},
-	{
-		"the list of all tables", `SET VARIABLE files = (SELECT list_transform(tables.%[2]s, lambda f: '%[1]s/' || f) FROM read_json('%[1]s/_current.json'))`,
-		`read_parquet(getvariable('files'), union_by_name = true)`,
-	},
+// The ways to read a table, both with the query of docs/analytics.md, which sets the variable
+// files: the newest version of its Delta log, and the version that _current.json names.
+var ways = []struct{ name, version string }{
+	{"the newest version", "9223372036854775807"},
+	{"the version of a commit", "(SELECT versions.%[2]s FROM read_json('%[1]s/_current.json'))"},
 }
 
-// each runs a query on a table in each way, and hands its rows, printed and
-// sorted, to f. The table is $t in the query.
+// recipe returns the statements of docs/analytics.md for a table in dir, up to the one that
+// sets the variable files; version takes the place of the one on the page.
+func recipe(dir, table, version string) (string, error) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "analytics.md"))
+	if err != nil {
+		return "", err
+	}
+	_, block, found := strings.Cut(string(page), "SET VARIABLE folder = 'analytics/orders';\n")
+	asOnPage := fmt.Sprintf("SET VARIABLE version = "+ways[1].version+";\n", "analytics", "orders")
+	block, ok := strings.CutPrefix(block, asOnPage)
+	block, _, ended := strings.Cut(block, "\nSELECT * FROM "+files+";\n")
+	if !found || !ok || !ended {
+		return "", fmt.Errorf("docs/analytics.md does not have the query any more: %t %t %t", found, ok, ended)
+	}
+	if strings.Contains(version, "%") {
+		version = fmt.Sprintf(version, dir, table)
+	}
+	return fmt.Sprintf("SET VARIABLE folder = '%s/%s'; SET VARIABLE version = %s; %s", dir, table, version, block), nil
+}
+
+// files is what is read when the variable is set.
+const files = "read_parquet(getvariable('files'), union_by_name = true)"
+
+// each runs a query on a table in each way, and hands its rows, printed and sorted, to f.
 func (b *bench) each(table, columns string, f func(b *bench, rows []string)) {
 	b.Helper()
 	for _, way := range ways {
@@ -55,23 +73,30 @@ func (b *bench) each(table, columns string, f func(b *bench, rows []string)) {
 			t.Helper()
 			at := *b
 			at.T = t
-			rows, err := at.read(way.prepare, way.from, table, columns)
+			rows, err := at.read(way.version, table, columns)
 			at.Must(err)
 			f(&at, rows)
 		})
 	}
 }
 
-func (b *bench) read(prepare, from, table, columns string) ([]string, error) {
-	if prepare != "" {
-		if _, err := b.db.ExecContext(b.Context(), fmt.Sprintf(prepare, b.Dir, table)); err != nil {
-			return nil, err
-		}
+func (b *bench) read(version, table, columns string) ([]string, error) {
+	if err := b.find(version, table); err != nil {
+		return nil, err
 	}
-	if prepare == "" {
-		from = fmt.Sprintf(from, b.Dir, table)
+	return b.query(fmt.Sprintf("SELECT %s FROM %s", columns, files))
+}
+
+// find sets the variable files.
+func (b *bench) find(version, table string) error {
+	text, err := recipe(b.Dir, table, version)
+	if err != nil {
+		return err
 	}
-	return b.query(fmt.Sprintf("SELECT %s FROM %s", columns, from))
+	if _, err := b.db.ExecContext(b.Context(), text); err != nil {
+		return fmt.Errorf("%s: %w", text, err)
+	}
+	return nil
 }
 
 // query prints the rows of a query, sorted.

@@ -50,11 +50,10 @@ func (s *Sink) removeSuperseded(ctx context.Context, m *manifest) error {
 		}
 	}
 	if len(due) > 0 {
-		// No log and no list may name what is deleted now. They may: another process may
-		// have committed, and died or stood still before it wrote them. So look at all of
-		// them anew, whatever was published. Of a log that was behind readers could learn of
-		// a file until now, so that one stays for Grace from now on.
-		clear(s.lists)
+		// No log may name what is deleted now. It may: another process may have committed,
+		// and died or stood still before it wrote the log. So look at all of them anew,
+		// whatever was published. Of a log that was behind readers could learn of a file
+		// until now, so that one stays for Grace from now on.
 		if err := s.show(ctx, m, true); err != nil {
 			return err
 		}
@@ -73,9 +72,6 @@ func (s *Sink) removeSuperseded(ctx context.Context, m *manifest) error {
 		}
 	}
 	s.swept = time.Now()
-	if v, ok := s.store.(viewer); ok && len(due) > 0 {
-		return v.Tidy(ctx, s.cfg.Grace)
-	}
 	return nil
 }
 
@@ -135,29 +131,32 @@ func (s *Sink) prune(ctx context.Context, m *manifest) error {
 // With the Floor, process 2 has committed 42 itself; process 1 loses 42, reads the Floor,
 // and writes its files again. The clock, by Grace, decides only how much is left lying.
 func (s *Sink) removeOrphans(ctx context.Context) error {
-	if v, ok := s.store.(viewer); ok {
+	if v, ok := s.store.(tidier); ok {
 		if err := v.Tidy(ctx, s.cfg.Grace); err != nil {
 			return err
 		}
 	}
-	var orphans []string
+	var orphans, lists []string
 	m, err := s.commits.advance(ctx, func(ctx context.Context, base *manifest, _ int) (next *manifest, err error) {
-		if orphans, err = s.orphans(ctx, base); len(orphans) == 0 || err != nil {
+		if orphans, lists, err = s.orphans(ctx, base); len(orphans) == 0 || err != nil {
 			return nil, err
 		}
 		next = base.clone()
 		next.Floor = base.Number + 1
 		return next, nil
 	})
+	if err == nil {
+		err = s.removeFormer(ctx, lists)
+	}
 	if err != nil || m == nil {
 		return err
 	}
 	return unreachable("remove abandoned files", s.store.Delete(ctx, orphans...))
 }
 
-// orphans lists files that a manifest does not name and that began from it or
-// earlier.
-func (s *Sink) orphans(ctx context.Context, m *manifest) (orphans []string, err error) {
+// orphans lists files that a manifest does not name and that began from it or earlier, and
+// lists of files that earlier releases have left beside Delta logs.
+func (s *Sink) orphans(ctx context.Context, m *manifest) (orphans, lists []string, err error) {
 	named := map[string]bool{}
 	for _, ts := range m.Sets {
 		for f := range ts.files {
@@ -170,16 +169,22 @@ func (s *Sink) orphans(ctx context.Context, m *manifest) (orphans []string, err 
 	// A file that began after m may become live by a commit that m does not know yet. One
 	// that is younger than Grace may too, if its commit is under way: the Floor would make
 	// that write it again, which is right and costs time.
+	logged := "" // the last folder that has a Delta log
 	for o, err := range s.store.List(ctx, "", "") {
 		if err != nil {
-			return nil, unreachable("list the files", err)
+			return nil, nil, unreachable("list the files", err)
+		}
+		if as, _, ok := strings.Cut(o.Name, deltaFolder); ok {
+			logged = as
+		} else if o.Name == formerListName(logged) {
+			lists = append(lists, o.Name)
 		}
 		from, ok := beganFrom(o.Name)
 		if ok && !named[o.Name] && !s.mayBeNamed(o.Name) && from <= m.Number && time.Since(o.Modified) >= s.cfg.Grace {
 			orphans = append(orphans, o.Name)
 		}
 	}
-	return orphans, nil
+	return orphans, lists, nil
 }
 
 // beganFrom returns the manifest from which the commit that wrote a file began; ok

@@ -49,7 +49,7 @@ func TestDelta_ForeignCommitIsRefused(t *testing.T) {
 	}
 	shown, err := parquetsink.ReadShown(t.Context(), storage)
 	must(t, err)
-	if _, ok := shown.Versions["orders"]; ok || shown.Versions["lines"] != 1 || len(shown.Tables["orders"]) == 0 {
+	if _, ok := shown.Versions["orders"]; ok || shown.Versions["lines"] != 1 {
 		t.Errorf("readers see %+v", shown)
 	}
 	for _, name := range replay(t, storage, "orders", 1).names() {

@@ -8,13 +8,16 @@ import (
 	"io/fs"
 	"iter"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
-// Names inside a Dir that are no objects.
+// Names inside a Dir that are no objects. In _views earlier releases had hard links to the
+// live files of each commit; the symbolic link current led to the newest.
 const (
 	tempFolder  = "_tmp"
 	viewsFolder = "_views"
@@ -30,7 +33,7 @@ const (
 // Dir is an ObjectStore in a local directory. An object is a file; it is written
 // beside its place, synced, and moved there, and its folder is synced, so that
 // after a crash it is there whole or not at all. The file system must have hard
-// links: they make PutExclusive exclusive, and the view of the present files.
+// links: they make PutExclusive exclusive.
 type Dir struct {
 	root string
 	// may is asked before something is written; nil for a directory that anybody may
@@ -227,6 +230,28 @@ func (d *Dir) appendListed(objects *[]Object, at string, entry fs.DirEntry, afte
 		return err
 	}
 	*objects = append(*objects, Object{Name: name, Modified: info.ModTime()})
+	return nil
+}
+
+// Tidy removes files that were begun and never moved to their place, once grace has
+// passed.
+func (d *Dir) Tidy(ctx context.Context, grace time.Duration) error {
+	entries, err := os.ReadDir(d.path(tempFolder))
+	if err != nil && !missing(err) {
+		return err
+	}
+	for _, entry := range entries {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil || time.Since(info.ModTime()) < grace {
+			continue // it may have gone meanwhile
+		}
+		if err := os.Remove(d.path(path.Join(tempFolder, entry.Name()))); err != nil && !missing(err) {
+			return err
+		}
+	}
 	return nil
 }
 

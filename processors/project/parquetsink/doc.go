@@ -8,32 +8,12 @@
 // # Reading
 //
 // The folder of each table is a Delta Lake table, which every tool with support for
-// Delta opens by its path; see docs/analytics.md. Without that support:
-//
-// The files of all tables at one commit, as a list of paths below the root, are in
-// _current.json; those of one table in TABLE/_files.json. A local directory also has
-// the folder current, which shows the files under TABLE/COMMIT. In DuckDB:
-//
-//	SELECT * FROM read_parquet('analytics/current/orders/**/*.parquet', union_by_name = true);
-//
-//	SET VARIABLE files = (SELECT list('s3://bucket/analytics/' || json)
-//	                      FROM read_json('s3://bucket/analytics/orders/_files.json'));
-//	SELECT * FROM read_parquet(getvariable('files'), union_by_name = true);
-//
-//	SET VARIABLE files = (SELECT list_transform(tables.orders, lambda f: 's3://bucket/analytics/' || f)
-//	                      FROM read_json('s3://bucket/analytics/_current.json'));
-//
-// In Spark and pandas:
-//
-//	files = [root + f for f in json.load(open(root + "orders/_files.json"))]
-//	spark.read.option("mergeSchema", "true").parquet(*files)
-//	pandas.concat(pandas.read_parquet(f) for f in files)
+// Delta opens by its path; docs/analytics.md has the recipes, one for DuckDB without its
+// extension among them. Each table is as one commit left it. _current.json names, for one
+// commit, the versions of all tables.
 //
 // The folder data does not show the current state: superseded files stay in it for
-// Config.Grace, so that a reader of a list can open its files. A commit may exchange
-// the folder current while a reader is between listing and opening. The reader then
-// finds a file missing, or all of them, and reads again. It never sees half a commit,
-// because each commit has paths of its own there.
+// Config.Grace, so that a reader of a version can open its files.
 //
 // Columns have the declared names and types. Names that engines cannot read are
 // mapped, and the mapping is kept. Two columns come last: _element, the place of
@@ -52,7 +32,7 @@
 //     are merged on the way,
 //  4. makes the next manifest, _manifest/NUMBER.json, which names all live files and
 //     the position and epoch of each source partition,
-//  5. shows it to readers: the Delta logs, the lists, and the folder current.
+//  5. shows it to readers: the Delta logs, and then _current.json.
 //
 // Step 4 is the commit. A manifest is made exclusively (by a hard link, or
 // If-None-Match: *), so of two processes that commit at once one wins. The other reads

@@ -10,16 +10,15 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
-// Shown is what a reader of the lists sees.
+// Shown is what a reader of currentName sees.
 type Shown struct {
 	Commit     uint64
 	Generation uint32
 	Positions  map[string]string
-	Tables     map[string][]string
 	Versions   map[string]int64
 }
 
-// ReadShown reads the list of all tables; nil if there is none.
+// ReadShown reads currentName; nil if there is none.
 func ReadShown(ctx context.Context, store ObjectStore) (*Shown, error) {
 	data, err := store.Get(ctx, currentName)
 	if missing(err) {
@@ -30,15 +29,6 @@ func ReadShown(ctx context.Context, store ObjectStore) (*Shown, error) {
 	}
 	s := &Shown{}
 	return s, json.Unmarshal(data, s)
-}
-
-// ReadList reads the list of one table.
-func ReadList(ctx context.Context, store ObjectStore, as string) (paths []string, err error) {
-	data, err := store.Get(ctx, listName(as))
-	if err != nil {
-		return nil, err
-	}
-	return paths, json.Unmarshal(data, &paths)
 }
 
 // ReadFiles reads the rows of files of a table whose names are not mapped.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -41,12 +43,11 @@ func TestLayout_Columns(t *testing.T) {
 	openWriter(t, open(t, parquetsink.NewDir(dir), quick()), 0, 1)
 	file := func(table string) string {
 		t.Helper()
-		found, err := filepath.Glob(filepath.Join(dir, "current", table, "*", "*.parquet"))
-		must(t, err)
+		found := replay(t, parquetsink.NewDir(dir), table, -1).names()
 		if len(found) != 1 {
 			t.Fatalf("files of the new table %s: %q, want one without rows", table, found)
 		}
-		return found[0]
+		return filepath.Join(dir, filepath.FromSlash(found[0]))
 	}
 	for table, want := range map[string][]string{
 		"Kinds": {
@@ -214,10 +215,8 @@ func TestLayout_Partitions(t *testing.T) {
 	flush(t, w)
 	folders := func() (names []string) {
 		t.Helper()
-		found, err := filepath.Glob(filepath.Join(dir, "current", "visits_by_city", "*", "*", "*.parquet"))
-		must(t, err)
-		for _, name := range found {
-			names = append(names, filepath.Base(filepath.Dir(name)))
+		for _, name := range replay(t, parquetsink.NewDir(dir), "visits_by_city", -1).names() {
+			names = append(names, path.Base(path.Dir(name)))
 		}
 		slices.Sort(names)
 		return slices.Compact(names)
@@ -284,19 +283,14 @@ func TestLayout_NamesStayMapped(t *testing.T) {
 	values := []project.Value{text("key"), text("x-y"), text("X_Y"), text("of the item"), text("1")}
 	writeRows(t, w, 1, project.Row{Key: values[:1:1], Values: values, Source: "s"})
 	flush(t, w)
-	entries, err := os.ReadDir(filepath.Join(dir, "current"))
+	shown, err := parquetsink.ReadShown(t.Context(), parquetsink.NewDir(dir))
 	must(t, err)
-	var tables []string
-	for _, e := range entries {
-		tables = append(tables, e.Name())
-	}
+	tables := slices.Sorted(maps.Keys(shown.Versions))
 	want := []string{"A_B_2", "A_B_2_rejects", "a_b", "a_b_rejects", "a_b_rejects_2", "a_b_rejects_2_rejects", "current_2", "current_2_rejects"}
 	if !slices.Equal(tables, want) {
 		t.Errorf("tables are %q, want %q", tables, want)
 	}
-	found, err := filepath.Glob(filepath.Join(dir, "current", "a_b", "*", "*.parquet"))
-	must(t, err)
-	got := columnsOf(t, found[0])
+	got := columnsOf(t, filepath.Join(dir, filepath.FromSlash(replay(t, parquetsink.NewDir(dir), "a_b", -1).names()[0])))
 	wantColumns := []string{"x_y", "X_Y_2", "n_source", "n_1st", "x_y_3", "_element", "_source"}
 	for i, c := range got {
 		if !strings.HasPrefix(c, wantColumns[i]+" ") {
@@ -330,56 +324,5 @@ func TestLayout_OtherChangesNeedAShadow(t *testing.T) {
 	other.Pipeline = "another"
 	if _, _, err := s.Open(t.Context(), other, termOf(1, 0, 1)); err == nil || !strings.Contains(err.Error(), "analytics") {
 		t.Errorf("another pipeline opens: %v, want it to be refused", err)
-	}
-}
-
-// TestDir_ViewsGo sees to it that former views are removed after the grace, and
-// that the present one is not.
-func TestDir_ViewsGo(t *testing.T) {
-	dir := t.TempDir()
-	cfg := quick()
-	cfg.Grace = time.Nanosecond
-	w := openWriter(t, open(t, parquetsink.NewDir(dir), cfg), 0, 1)
-	for n := 1; n < 10; n++ {
-		writeRows(t, w, n, orderRow("customer/[\"a\"]/o", "o", int64(n)))
-		flush(t, w)
-	}
-	views, err := os.ReadDir(filepath.Join(dir, "_views"))
-	must(t, err)
-	if len(views) > 2 {
-		t.Errorf("%d views are left", len(views))
-	}
-	temps, err := os.ReadDir(filepath.Join(dir, "_tmp"))
-	must(t, err)
-	if len(temps) > 0 {
-		t.Errorf("%d temporary files are left", len(temps))
-	}
-	found, err := filepath.Glob(filepath.Join(dir, "current", "orders", "*", "*.parquet"))
-	must(t, err)
-	if len(found) != 1 {
-		t.Errorf("the view shows %q", found)
-	}
-}
-
-// TestDir_NoPathIsInTwoViews sees to it that a reader who lists the files of one commit
-// and opens them in the view of the next finds none of them, and not a part.
-func TestDir_NoPathIsInTwoViews(t *testing.T) {
-	dir := t.TempDir()
-	w := openWriter(t, open(t, parquetsink.NewDir(dir), quick()), 0, 1)
-	seen := map[string]bool{}
-	for n := 1; n < 5; n++ {
-		writeRows(t, w, n, orderRow(fmt.Sprintf("customer/[\"a\"]/o%d", n), fmt.Sprint("o", n), int64(n)))
-		flush(t, w)
-		found, err := filepath.Glob(filepath.Join(dir, "current", "orders", "*", "*.parquet"))
-		must(t, err)
-		if len(found) == 0 {
-			t.Fatal("the view is empty")
-		}
-		for _, name := range found {
-			if seen[name] {
-				t.Errorf("%s was in a view before", name)
-			}
-			seen[name] = true
-		}
 	}
 }

@@ -164,25 +164,22 @@ func (c *crashing) Delete(ctx context.Context, names ...string) error {
 	return nil
 }
 
-// View and Tidy are steps where the store has them.
-func (c *crashing) View(ctx context.Context, commit uint64, files map[string]string) error {
-	v, ok := c.objects.(interface {
-		View(ctx context.Context, commit uint64, files map[string]string) error
-	})
-	if !ok {
-		return nil
-	}
-	return c.do(func() error { return v.View(ctx, commit, files) })
-}
-
+// Tidy and RemoveViews are steps where the store has them.
 func (c *crashing) Tidy(ctx context.Context, grace time.Duration) error {
-	v, ok := c.objects.(interface {
-		Tidy(ctx context.Context, grace time.Duration) error
-	})
+	v, ok := c.objects.(*parquetsink.Dir)
 	if !ok {
 		return nil
 	}
 	return c.do(func() error { return v.Tidy(ctx, grace) })
+}
+
+func (c *crashing) RemoveViews(ctx context.Context) (removed bool, err error) {
+	v, ok := c.objects.(*parquetsink.Dir)
+	if !ok {
+		return false, nil
+	}
+	err = c.do(func() error { removed, err = v.RemoveViews(ctx); return err })
+	return removed, err
 }
 
 func (c *crashing) steps() int {

@@ -5,20 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"time"
 )
 
-// currentName is the object that lists the live files of all tables.
-const currentName = "_current.json"
+const (
+	// currentName is the object that tells which versions of the Delta logs are of one
+	// commit.
+	currentName = "_current.json"
+	// currentFormat is its format. Format 1 had the paths of all live files too.
+	currentFormat = 2
+)
 
-// listName is the object that lists the live files of one table.
-func listName(as string) string { return as + "/_files.json" }
-
-// currentList is the content of currentName: one state of all tables.
-type currentList struct {
+// current is the content of currentName.
+type current struct {
 	Format   int       `json:"format"`
 	Pipeline string    `json:"pipeline"`
 	Commit   uint64    `json:"commit"`
@@ -26,9 +27,8 @@ type currentList struct {
 	// Generation is the newest that writes these tables. Positions are how far they
 	// follow each of its source partitions; they may have come further since without
 	// a change of a row.
-	Generation uint32              `json:"generation"`
-	Positions  map[string]string   `json:"positions"`
-	Tables     map[string][]string `json:"tables"`
+	Generation uint32            `json:"generation"`
+	Positions  map[string]string `json:"positions"`
 	// Versions are those of the tables' Delta logs that show this commit. A table whose log
 	// another program has spoilt has none.
 	Versions map[string]int64 `json:"versions"`
@@ -67,7 +67,6 @@ func (s *Sink) show(ctx context.Context, m *manifest, anew bool) error {
 	restored := uint64(0)
 	for {
 		if m.Changed < s.publishedAs { // another directory has taken the place of this one
-			clear(s.lists)
 			clear(s.deltas)
 		}
 		ahead, err := s.deriveLogs(ctx, m, anew, restored)
@@ -75,7 +74,7 @@ func (s *Sink) show(ctx context.Context, m *manifest, anew bool) error {
 			return err
 		}
 		if ahead == 0 {
-			if err := s.writeLists(ctx, m); err != nil {
+			if err := s.writeCurrent(ctx, m); err != nil {
 				return err
 			}
 			s.publishedAs = m.Changed
@@ -171,94 +170,25 @@ func tableOfFile(name string) string {
 	return as
 }
 
-// writeLists writes the lists of a manifest, those that have not changed since the last
-// time left out. The list of all tables comes last: whoever reads it finds the view and
-// the lists of single tables at least as new.
-func (s *Sink) writeLists(ctx context.Context, m *manifest) error {
-	lists := m.lists()
-	for _, as := range slices.Sorted(maps.Keys(lists)) {
-		if was, ok := s.lists[as]; ok && slices.Equal(was, lists[as]) {
-			continue
-		}
-		if err := s.putJSON(ctx, listName(as), lists[as]); err != nil {
-			return err
-		}
-		s.lists[as] = lists[as]
-	}
-	if v, ok := s.store.(viewer); ok {
-		if err := v.View(ctx, m.Changed, m.view()); err != nil {
-			return unreachable("link the current files", err)
-		}
-	}
-	all := currentList{
-		Format: formatVersion, Pipeline: m.Pipeline, Commit: m.Number, Time: m.Time, Positions: map[string]string{},
-		Tables: lists, Versions: map[string]int64{},
-	}
-	for as := range lists {
-		if s.refused[as] == nil {
-			all.Versions[as] = s.deltas[as].version
-		}
-	}
+// writeCurrent writes currentName, last of all: whoever reads it finds logs that have come
+// as far.
+func (s *Sink) writeCurrent(ctx context.Context, m *manifest) error {
+	c := current{Format: currentFormat, Pipeline: m.Pipeline, Commit: m.Number, Time: m.Time, Positions: map[string]string{}, Versions: map[string]int64{}}
 	if ts := m.current(); ts != nil {
-		all.Generation, all.Positions = ts.newestGeneration(), ts.positions()
-	}
-	if err := s.putJSON(ctx, currentName, all); err != nil {
-		return err
-	}
-	for as := range s.lists { // remove those of tables that a swap has removed
-		if lists[as] != nil {
-			continue
+		c.Generation, c.Positions = ts.newestGeneration(), ts.positions()
+		for _, t := range ts.Tables {
+			for _, as := range []string{t.As, t.RejectsAs} {
+				if s.refused[as] == nil {
+					c.Versions[as] = s.deltas[as].version
+				}
+			}
 		}
-		if err := s.store.Delete(ctx, listName(as)); err != nil {
-			return unreachable("remove "+listName(as), err)
-		}
-		delete(s.lists, as)
 	}
-	return nil
-}
-
-func (s *Sink) putJSON(ctx context.Context, name string, v any) error {
-	data, err := json.MarshalIndent(v, "", " ")
+	data, err := json.MarshalIndent(c, "", " ")
 	if err != nil {
 		return err
 	}
-	return unreachable("write "+name, s.store.Put(ctx, name, append(data, '\n')))
-}
-
-// lists returns the live files of the current tables and of their rejects, by the
-// names of folders.
-func (m *manifest) lists() map[string][]string {
-	lists := map[string][]string{}
-	list := func(as string, files []file) {
-		paths := make([]string, 0, len(files))
-		for i := range files {
-			paths = append(paths, files[i].Path)
-		}
-		lists[as] = paths
-	}
-	if ts := m.current(); ts != nil {
-		for _, t := range ts.Tables {
-			list(t.As, t.Files)
-			list(t.RejectsAs, t.Rejects)
-		}
-	}
-	return lists
-}
-
-// view returns where the current files stand in the folder of a view.
-func (m *manifest) view() map[string]string {
-	view := map[string]string{}
-	if ts := m.current(); ts != nil {
-		for _, t := range ts.Tables {
-			for i := range t.Files {
-				view[path.Join(t.As, t.Files[i].Folder, path.Base(t.Files[i].Path))] = t.Files[i].Path
-			}
-			for i := range t.Rejects {
-				view[path.Join(t.RejectsAs, path.Base(t.Rejects[i].Path))] = t.Rejects[i].Path
-			}
-		}
-	}
-	return view
+	return unreachable("write "+currentName, s.store.Put(ctx, currentName, append(data, '\n')))
 }
 
 // positions are those of the producers of the newest generation.

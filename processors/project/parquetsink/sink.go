@@ -47,7 +47,6 @@ type Sink struct {
 	commits     *commitLog
 	layouts     map[string]*layouts
 	publishedAs uint64               // the manifest whose Changed readers see
-	lists       map[string][]string  // by name: the lists that were published
 	deltas      map[string]*deltaLog // by folder of a table
 	refused     map[string]error     // the logs of deltas that are not as they were made, and why
 	collected   time.Time            // when orphans were last looked for
@@ -86,7 +85,7 @@ func New(store ObjectStore, cfg Config) (*Sink, error) {
 			parallel: parallel, slots: make(chan struct{}, parallel),
 		},
 		turn: make(chan struct{}, 1), commits: newCommitLog(store), layouts: map[string]*layouts{},
-		lists: map[string][]string{}, deltas: map[string]*deltaLog{}, refused: map[string]error{}, writers: map[feed.Producer]*Writer{}, full: make(chan struct{}),
+		deltas: map[string]*deltaLog{}, refused: map[string]error{}, writers: map[feed.Producer]*Writer{}, full: make(chan struct{}),
 	}
 	ctx, cancel := context.WithCancelCause(context.Background())
 	var work sync.WaitGroup

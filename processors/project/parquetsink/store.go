@@ -54,14 +54,13 @@ func (b bucket) List(ctx context.Context, prefix, after string) iter.Seq2[Object
 	}
 }
 
-// viewer is a store of files in which the present ones can be shown in folders of
-// their own.
-type viewer interface {
-	// View makes the folder "current" show files, from path in it to name of the
-	// object, in one step, unless it shows a later commit.
-	View(ctx context.Context, commit uint64, files map[string]string) error
-	// Tidy removes older views, and what crashes have left, once grace has passed.
+// tidier is a store in which crashes and earlier releases leave what is no object.
+type tidier interface {
+	// Tidy removes what crashes have left, once grace has passed.
 	Tidy(ctx context.Context, grace time.Duration) error
+	// RemoveViews removes the hard links by which earlier releases showed the live files. It
+	// says whether there were any.
+	RemoveViews(ctx context.Context) (bool, error)
 }
 
 // unreachable marks an error of a store so that it is tried again without end: no
