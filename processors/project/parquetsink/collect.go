@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 const (
@@ -85,12 +87,19 @@ func (s *Sink) mayBeNamed(name string) bool {
 
 // checkpointLogs gives a checkpoint to each Delta log that has grown, and shortens it.
 func (s *Sink) checkpointLogs(ctx context.Context) error {
-	var errs []error
-	for _, as := range slices.Sorted(maps.Keys(s.deltas)) {
+	names := slices.Sorted(maps.Keys(s.deltas))
+	errs := make([]error, len(names))
+	var group errgroup.Group
+	group.SetLimit(publishParallel)
+	for i, as := range names {
 		if d := s.deltas[as]; s.refused[as] == nil && d.version-d.checkpointed >= s.checkpointEvery {
-			errs = append(errs, d.checkpoint(ctx, s.checkpointEvery, s.cfg.Grace))
+			group.Go(func() error {
+				errs[i] = d.checkpoint(ctx, s.checkpointEvery, s.cfg.Grace)
+				return nil
+			})
 		}
 	}
+	_ = group.Wait() // there is none
 	return errors.Join(errs...)
 }
 

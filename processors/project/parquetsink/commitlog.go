@@ -36,6 +36,8 @@ type commitLog struct {
 	store ObjectStore
 	// last is the newest manifest that is known, of number zero before the first.
 	last *manifest
+	// others counts the times that last was found to be another process's.
+	others uint64
 	// proven is set when the store has refused to make a manifest twice.
 	proven bool
 	// deleted are files that this process has deleted from the store, so that the next
@@ -67,6 +69,7 @@ func (c *commitLog) refresh(ctx context.Context) error {
 	}
 	if len(numbers) == 0 {
 		c.last = &manifest{}
+		c.others++
 		return nil
 	}
 	newest := slices.Max(numbers)
@@ -78,6 +81,7 @@ func (c *commitLog) refresh(ctx context.Context) error {
 		return err
 	}
 	c.last = m
+	c.others++
 	return nil
 }
 

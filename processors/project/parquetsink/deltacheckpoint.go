@@ -31,7 +31,7 @@ func (d *deltaLog) checkpointName(version int64) string {
 // checkpoint writes the state at the newest version as a checkpoint, unless there is a
 // recent one, and removes what a checkpoint has made superfluous.
 func (d *deltaLog) checkpoint(ctx context.Context, every int64, grace time.Duration) error {
-	there, err := d.list(ctx, -1)
+	there, err := d.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (d *deltaLog) hint(ctx context.Context, size int) error {
 	if err := d.store.Put(ctx, name, data); err != nil {
 		return unreachable("write "+name, err)
 	}
-	there, err := d.list(ctx, d.checkpointed)
+	there, err := d.list(ctx)
 	if err != nil {
 		return err
 	}

@@ -85,7 +85,9 @@ func TestDelta_ForeignNotePasses(t *testing.T) {
 // beside a running sink may: nobody can read what is left, so the sink must not go on in it.
 func TestDelta_LogHalfRemoved(t *testing.T) {
 	storage := newMemory()
-	w := openWriter(t, open(t, storage, quick()), 0, 1)
+	s := open(t, storage, quick())
+	parquetsink.LookEvery(s, 0)
+	w := openWriter(t, s, 0, 1)
 	for n := 1; n <= 3; n++ {
 		writeRows(t, w, n, orderRow("customer/[\"a\"]/o", "o", int64(n)))
 		flush(t, w)

@@ -11,10 +11,14 @@ import (
 	"time"
 
 	"github.com/cespare/xxhash/v2"
+	"golang.org/x/sync/errgroup"
 )
 
 // deltaFolder holds the Delta log of a table, in the folder of the table.
 const deltaFolder = "/_delta_log/"
+
+// deltaLookEvery is how long a process believes at most what it knows of a log's end.
+const deltaLookEvery = time.Minute
 
 // errDelta says that a Delta log is not as this package leaves it.
 var errDelta = errors.New("parquet sink: a Delta log is not as it was made")
@@ -40,13 +44,17 @@ type deltaLog struct {
 	store ObjectStore
 	as    string
 
-	// known is set once the log has been read.
-	known bool
+	// known is set once the log has been read; looked is when that was last. others is how
+	// many manifests of other processes had been seen until then.
+	known  bool
+	looked time.Time
+	others uint64
 	// What follows is the state at version, -1 before the first commit.
 	version  int64
 	modified time.Time // of the commit; zero if it is not known
-	sum      uint64    // of its bytes
-	shows    uint64    // the manifest
+	sum      uint64    // of its bytes, if summed is set
+	summed   bool
+	shows    uint64 // the manifest
 	meta     *deltaMetaData
 	files    map[string]*deltaAdd // live, by name in the store
 	removed  map[string]time.Time // those that went within the grace, and when
@@ -68,12 +76,23 @@ func (d *deltaLog) name(version int64) string {
 // reset forgets what is known.
 func (d *deltaLog) reset() { *d = *newDeltaLog(d.store, d.as) }
 
+// knowsEnd says whether no other program can have made a commit after the one at
+// d.version, but a foreign one: nobody else has committed a manifest, whose commit in
+// the log would be theirs to make, since this process has looked, and that is no longer ago than
+// every. A foreign commit has the number of the next one of ours, which is then refused by
+// the store; that is when derive looks. All else that others may do to a log, such as removing
+// it, is found by add, or when every is over.
+func (d *deltaLog) knowsEnd(others uint64, every time.Duration) bool {
+	return d.known && d.summed && d.others == others && time.Since(d.looked) < every
+}
+
 // refresh reads the commits that have come since the last one that is known.
 func (d *deltaLog) refresh(ctx context.Context) error {
-	there, err := d.list(ctx, d.version)
+	there, err := d.list(ctx)
 	if err != nil {
 		return err
 	}
+	looked := time.Now()
 	// The last one that is known must be there still, and be the same: an operator may
 	// have removed the log, and another process may have made it again, or have removed
 	// commits that a checkpoint holds.
@@ -84,9 +103,6 @@ func (d *deltaLog) refresh(ctx context.Context) error {
 		}
 		if !same {
 			d.reset()
-			if there, err = d.list(ctx, d.version); err != nil {
-				return err
-			}
 		}
 	}
 	if n := len(there.checkpoints); d.version < 0 && n > 0 {
@@ -104,47 +120,33 @@ func (d *deltaLog) refresh(ctx context.Context) error {
 			d.modified = v.modified
 		}
 	}
-	d.known = true
+	d.known, d.looked = true, looked
 	return nil
 }
 
 // goesOn says whether the log, of which there are the commits there, still has the one at
 // d.version.
 func (d *deltaLog) goesOn(ctx context.Context, there *deltaVersions) (bool, error) {
-	if whole, err := d.hasBeginning(ctx); !whole || err != nil || !there.followOn(d.version, d.modified) {
-		return false, err
+	if !there.begin() || !there.followOn(d.version, d.modified) {
+		return false, nil
 	}
 	if d.modified.IsZero() {
 		// This process made the commit and has not seen it in a list. If the log was removed
 		// and made again since, another commit may have its number.
-		name := d.name(d.version)
-		data, err := d.store.Get(ctx, name)
-		if missing(err) {
-			return false, nil
-		}
-		if err != nil {
-			return false, unreachable("read "+name, err)
-		}
-		return xxhash.Sum64(data) == d.sum, nil
+		_, same, err := d.readEnd(ctx)
+		return same, err
 	}
 	return true, nil
 }
 
-// hasBeginning says whether readers can read the log from its first commit or from a
-// checkpoint. They cannot if a commit was made while somebody was removing the log.
-func (d *deltaLog) hasBeginning(ctx context.Context) (bool, error) {
-	for o, err := range d.store.List(ctx, d.as+deltaFolder, "") {
-		if err != nil {
-			return false, unreachable("list the Delta log of "+d.as, err)
-		}
-		if v, checkpoint, ok := d.parse(o); checkpoint || ok && v.number == 0 {
-			return true, nil
-		} else if ok {
-			break // mostly no more than one has to be looked at
-		}
+// readEnd says whether the commit at d.version is there, and the same.
+func (d *deltaLog) readEnd(ctx context.Context) (there, same bool, err error) {
+	name := d.name(d.version)
+	data, err := d.store.Get(ctx, name)
+	if missing(err) {
+		return false, false, nil
 	}
-	there, err := d.list(ctx, -1)
-	return len(there.checkpoints) > 0, err
+	return true, d.summed && xxhash.Sum64(data) == d.sum, unreachable("read "+name, err)
 }
 
 // deltaVersion is a commit or a checkpoint in a list.
@@ -157,24 +159,30 @@ type deltaVersion struct {
 // deltaVersions are the commits and checkpoints of a log, in the order of numbers.
 type deltaVersions struct{ commits, checkpoints []deltaVersion }
 
-// followOn says whether the commits are a version, as it was when it was modified, and
-// those after it without a gap. The time is zero if it is not known.
+// begin says whether readers can read the log from its first commit or from a checkpoint.
+// They cannot if a commit was made while somebody was removing the log.
+func (v *deltaVersions) begin() bool {
+	return len(v.checkpoints) > 0 || len(v.commits) > 0 && v.commits[0].number == 0
+}
+
+// followOn says whether there is a version, as it was when it was modified, and those after
+// it without a gap. The time is zero if it is not known.
 func (v *deltaVersions) followOn(version int64, modified time.Time) bool {
-	for i, c := range v.commits {
+	from := slices.IndexFunc(v.commits, func(c deltaVersion) bool { return c.number >= version })
+	if from < 0 {
+		return false
+	}
+	for i, c := range v.commits[from:] {
 		if c.number != version+int64(i) {
 			return false
 		}
 	}
-	return len(v.commits) > 0 && (modified.IsZero() || modified.Equal(v.commits[0].modified))
+	return modified.IsZero() || modified.Equal(v.commits[from].modified)
 }
 
-// list lists the log from a version.
-func (d *deltaLog) list(ctx context.Context, from int64) (there deltaVersions, err error) {
-	after := ""
-	if from > 0 {
-		after = d.name(from - 1)
-	}
-	for o, err := range d.store.List(ctx, d.as+deltaFolder, after) {
+// list lists the log. It is short, see deltaLog.shorten: mostly one request.
+func (d *deltaLog) list(ctx context.Context) (there deltaVersions, err error) {
+	for o, err := range d.store.List(ctx, d.as+deltaFolder, "") {
 		if err != nil {
 			return there, unreachable("list the Delta log of "+d.as, err)
 		}
@@ -220,7 +228,7 @@ func (d *deltaLog) read(ctx context.Context, version int64) error {
 	if err := d.checkOurs(actions); err != nil {
 		return unreachable(name, err)
 	}
-	d.sum = xxhash.Sum64(data)
+	d.sum, d.summed = xxhash.Sum64(data), true
 	return unreachable(name, d.apply(version, actions))
 }
 
@@ -286,10 +294,16 @@ func (d *deltaLog) apply(version int64, actions []deltaAction) error {
 //
 // If the log shows a later manifest than m, and one that is later than restored, nothing
 // is made, and ahead is its number.
-func (d *deltaLog) derive(ctx context.Context, m *manifest, t *deltaTable, restored uint64) (ahead uint64, err error) {
-	for range commitAttemptsMax {
-		if err := d.refresh(ctx); err != nil {
-			return 0, err
+//
+// Without look the first attempt rests on what is known of the log, which saves the
+// list of it.
+func (d *deltaLog) derive(ctx context.Context, m *manifest, t *deltaTable, look bool, restored uint64) (ahead uint64, err error) {
+	for attempt := range commitAttemptsMax {
+		look = look || attempt > 0
+		if look {
+			if err := d.refresh(ctx); err != nil {
+				return 0, err
+			}
 		}
 		if d.shows > max(m.Changed, restored) {
 			return d.shows, nil
@@ -302,18 +316,52 @@ func (d *deltaLog) derive(ctx context.Context, m *manifest, t *deltaTable, resto
 		if err != nil {
 			return 0, err
 		}
-		name := d.name(d.version + 1)
-		err = d.store.PutExclusive(ctx, name, data)
-		if exists(err) { // by another process, or by us, who did not hear the answer
-			continue
-		}
+		made, err := d.add(ctx, data, look)
 		if err != nil {
-			return 0, unreachable("write "+name, err)
+			return 0, err
 		}
-		d.sum = xxhash.Sum64(data)
-		return 0, d.apply(d.version+1, actions)
+		if made {
+			d.sum, d.summed = xxhash.Sum64(data), true
+			return 0, d.apply(d.version+1, actions)
+		}
 	}
 	return 0, unreachable("write the Delta log of "+d.as, fmt.Errorf("others were faster %d times in a row", commitAttemptsMax))
+}
+
+// add makes the commit after the one at d.version, unless there is one: by another process, or by
+// us, who did not hear the answer. Who has not looked reads the end of the log
+// meanwhile. If it is not what it was, an operator has removed the log beside this process:
+//
+//	we know up to 7     somebody removes the log        8 is made, and 7 is not there: 8 goes again
+//	we know up to 7     … and it is made again up to 7  8 is made, and is wrong: the next commit puts it right
+func (d *deltaLog) add(ctx context.Context, data []byte, looked bool) (made bool, err error) {
+	there, same, endErr := true, true, error(nil)
+	var group errgroup.Group
+	if !looked {
+		group.Go(func() error {
+			there, same, endErr = d.readEnd(ctx)
+			return nil
+		})
+	}
+	name := d.name(d.version + 1)
+	err = d.store.PutExclusive(ctx, name, data)
+	_ = group.Wait() // there is none
+	switch {
+	case exists(err):
+		return false, nil
+	case err != nil:
+		return false, unreachable("write "+name, err)
+	case endErr != nil:
+		d.looked = time.Time{} // the commit is there, which the next attempt finds
+		return false, endErr
+	case same:
+		return true, nil
+	}
+	d.reset()
+	if !there {
+		return false, unreachable("remove "+name, d.store.Delete(ctx, name))
+	}
+	return false, nil
 }
 
 // changes returns the actions that bring the log from its state to a table of m, none if

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,12 +15,15 @@ import (
 // ahead of which something happens. The creation is tried, and it does not hear of it.
 type dying struct {
 	objects
+	mu     sync.Mutex
 	nth    int
 	before func()
 	dead   bool
 }
 
 func (d *dying) PutExclusive(ctx context.Context, name string, data []byte) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if d.dead {
 		return errCrash
 	}

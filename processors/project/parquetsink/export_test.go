@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"time"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -77,6 +78,9 @@ func Newest(ctx context.Context, store ObjectStore) (live, gone []string, number
 	slices.Sort(live)
 	return live, gone, c.last.Number, nil
 }
+
+// LookEvery sets how long a sink believes what it knows of the end of a Delta log.
+func LookEvery(s *Sink, every time.Duration) { s.lookEvery = every }
 
 // CheckpointEvery sets how many commits a Delta log of a sink has between two checkpoints.
 func CheckpointEvery(s *Sink, commits int64) { s.checkpointEvery = commits }

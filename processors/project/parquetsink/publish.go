@@ -8,7 +8,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
+
+// publishParallel bounds the Delta logs that are written at once. It is requests that are
+// waited for, so it has nothing to do with cores.
+const publishParallel = 8
 
 const (
 	// currentName is the object that tells which versions of the Delta logs are of one
@@ -34,7 +40,7 @@ type current struct {
 	Versions map[string]int64 `json:"versions"`
 }
 
-// publish shows readers the current tables of a manifest: the Delta logs, one by one,
+// publish shows readers the current tables of a manifest: the Delta logs, side by side,
 // and then _current.json, which says which versions of them are of one commit. What
 // readers see may be older for a moment, and after a crash until the next commit or
 // Open; it is never torn, because files stay for Grace. The error matches errDelta if all
@@ -97,8 +103,9 @@ func (s *Sink) show(ctx context.Context, m *manifest, anew bool) error {
 	}
 }
 
-// deriveLogs makes the Delta logs show manifest m, those that do so for all that is known
-// left out unless anew is set. If it comes upon one that shows a later manifest, it
+// deriveLogs makes the Delta logs show manifest m, side by side: none decides about another,
+// and the one that decides about all, the manifest, is there. Logs that do so for all that is known
+// are left out unless anew is set. If it comes upon one that shows a later manifest, it
 // returns the number of that.
 func (s *Sink) deriveLogs(ctx context.Context, m *manifest, anew bool, restored uint64) (ahead uint64, err error) {
 	tables, err := s.deltaTables(m)
@@ -108,34 +115,51 @@ func (s *Sink) deriveLogs(ctx context.Context, m *manifest, anew bool, restored 
 	maps.DeleteFunc(s.refused, func(as string, _ error) bool {
 		return !slices.ContainsFunc(tables, func(t deltaTable) bool { return t.as == as })
 	})
+	later, errs := make([]uint64, len(tables)), make([]error, len(tables))
+	var group errgroup.Group
+	group.SetLimit(publishParallel)
 	for i := range tables {
-		t := &tables[i]
-		ahead, err := s.deriveLog(ctx, m, t, anew, restored)
+		t, d := &tables[i], s.logOf(tables[i].as)
+		look := anew || s.refused[t.as] != nil
+		group.Go(func() error { // no error ends the others, for each log can come as far as m by itself
+			later[i], errs[i] = s.deriveLog(ctx, d, m, t, look, restored)
+			return nil
+		})
+	}
+	_ = group.Wait() // there is none
+	for i := range tables {
+		as := tables[i].as
 		switch {
-		case errors.Is(err, errDelta):
-			s.refused[t.as] = err
-		case err != nil || ahead > 0:
-			return ahead, err
+		case errors.Is(errs[i], errDelta):
+			s.refused[as], errs[i] = errs[i], nil
+		case errs[i] == nil && later[i] == 0:
+			delete(s.refused, as)
 		default:
-			delete(s.refused, t.as)
+			ahead = max(ahead, later[i])
 		}
 	}
-	return 0, nil
+	return ahead, errors.Join(errs...)
 }
 
-// deriveLog does the work of deriveLogs for one table.
-func (s *Sink) deriveLog(ctx context.Context, m *manifest, t *deltaTable, anew bool, restored uint64) (ahead uint64, err error) {
-	d := s.deltas[t.as]
-	if d == nil {
-		d = newDeltaLog(s.store, t.as)
-		s.deltas[t.as] = d
+func (s *Sink) logOf(as string) *deltaLog {
+	if s.deltas[as] == nil {
+		s.deltas[as] = newDeltaLog(s.store, as)
 	}
-	if d.known && !anew && s.refused[t.as] == nil {
+	return s.deltas[as]
+}
+
+// deriveLog does the work of deriveLogs for one table. It runs beside others, and changes
+// nothing but d.
+func (s *Sink) deriveLog(ctx context.Context, d *deltaLog, m *manifest, t *deltaTable, look bool, restored uint64) (ahead uint64, err error) {
+	if d.known && !look {
 		if actions, err := d.changes(m, t); err != nil || len(actions) == 0 {
 			return 0, err
 		}
 	}
-	ahead, err = d.derive(ctx, m, t, restored)
+	ahead, err = d.derive(ctx, m, t, look || !d.knowsEnd(s.commits.others, s.lookEvery), restored)
+	if d.known {
+		d.others = s.commits.others
+	}
 	d.forget(s.cfg.Grace)
 	return ahead, err
 }

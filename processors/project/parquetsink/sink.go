@@ -37,6 +37,9 @@ type Sink struct {
 	stop       func()
 	// checkpointEvery is how many commits a Delta log has between two checkpoints.
 	checkpointEvery int64
+	// lookEvery is how long a process that commits alone believes what it knows of a
+	// Delta log's end.
+	lookEvery time.Duration
 
 	// turn holds an element while somebody has the turn: a commit, an Open, a Swap. It is
 	// a channel and no mutex because a commit may take seconds: whoever waits for it must
@@ -79,7 +82,7 @@ func New(store ObjectStore, cfg Config) (*Sink, error) {
 	// Each slot may hold several times FileBytesMax, so memory bounds them, not cores alone.
 	parallel := min(runtime.GOMAXPROCS(0), 4)
 	s := &Sink{
-		cfg: cfg, store: store, checkpointEvery: deltaCheckpointEvery,
+		cfg: cfg, store: store, checkpointEvery: deltaCheckpointEvery, lookEvery: deltaLookEvery,
 		files: &files{
 			store: store, index: newIndex(cfg.IndexBytesMax), rowsMax: int64(cfg.FileRowsMax), bytesMax: int64(cfg.FileBytesMax),
 			parallel: parallel, slots: make(chan struct{}, parallel),
@@ -140,6 +143,9 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 	m, err := s.admit(ctx, schema, t)
 	if err != nil {
 		return nil, none, err
+	}
+	for _, d := range s.deltas { // an operator may have removed it while the pipeline was paused
+		d.looked = time.Time{}
 	}
 	if err := s.publish(ctx, m); errors.Is(err, errDelta) {
 		// The other tables go on. Flush will report it.

@@ -1,0 +1,232 @@
+package parquetsink_test
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/processors/project"
+	"github.com/millrace/millrace/processors/project/parquetsink"
+)
+
+// noting is a store that notes the requests for Delta logs.
+type noting struct {
+	objects
+	mu       sync.Mutex
+	requests []string
+}
+
+func (n *noting) note(what, name string) {
+	if strings.Contains(name, "/_delta_log/") {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.requests = append(n.requests, what+" "+strings.Replace(name, "/_delta_log/", " ", 1))
+	}
+}
+
+func (n *noting) Get(ctx context.Context, name string) ([]byte, error) {
+	n.note("get", name)
+	return n.objects.Get(ctx, name)
+}
+
+func (n *noting) PutExclusive(ctx context.Context, name string, data []byte) error {
+	n.note("make", name)
+	return n.objects.PutExclusive(ctx, name, data)
+}
+
+func (n *noting) List(ctx context.Context, prefix, after string) iter.Seq2[parquetsink.Object, error] {
+	n.note("list", prefix)
+	return n.objects.List(ctx, prefix, after)
+}
+
+// taken returns the requests since the last call, in order.
+func (n *noting) taken() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	all := n.requests
+	n.requests = nil
+	slices.Sort(all)
+	return all
+}
+
+// TestPublish_WhoCommitsAloneListsNothing counts what a commit asks of the log of the table
+// that it changes.
+func TestPublish_WhoCommitsAloneListsNothing(t *testing.T) {
+	storage := &noting{objects: newMemory()}
+	w := openWriter(t, open(t, storage, quick()), 0, 1)
+	name := func(version int) string { return fmt.Sprintf("orders %020d.json", version) }
+	for n := 1; n <= 3; n++ {
+		storage.taken()
+		writeRows(t, w, n, orderRow("customer/[\"a\"]/o", "o", int64(n)))
+		flush(t, w)
+		if got, want := storage.taken(), []string{"get " + name(n-1), "make " + name(n)}; !slices.Equal(got, want) {
+			t.Errorf("commit %d: %q, want %q", n, got, want)
+		}
+	}
+	// Another process commits: its commit is looked for, and then the log is known again.
+	other := openWriter(t, open(t, storage, quick()), 1, 1)
+	writeRows(t, other, 1, orderRow("customer/[\"b\"]/o", "p", 1))
+	flush(t, other)
+	for n := 4; n <= 5; n++ {
+		storage.taken()
+		writeRows(t, w, n, orderRow("customer/[\"a\"]/o", "o", int64(n)))
+		flush(t, w)
+		if got := storage.taken(); slices.Contains(got, "list orders ") != (n == 4) || !slices.Contains(got, "make "+name(n+1)) {
+			t.Errorf("commit %d: %q", n, got)
+		}
+	}
+}
+
+// meeting is a store in which the commits of Delta logs wait until several are made at once.
+type meeting struct {
+	objects
+	mu      sync.Mutex
+	armed   bool
+	waiting int
+	met     chan struct{}
+	last    string // the newest manifest
+	early   []string
+}
+
+func (m *meeting) PutExclusive(ctx context.Context, name string, data []byte) error {
+	m.mu.Lock()
+	if strings.HasPrefix(name, "_manifest/") {
+		defer m.mu.Unlock()
+		err := m.objects.PutExclusive(ctx, name, data)
+		m.last = name
+		return err
+	}
+	armed := m.armed
+	if armed {
+		var number int
+		_, err := fmt.Sscanf(m.last, "_manifest/%d.json", &number)
+		if err != nil || !strings.Contains(string(data), fmt.Sprintf(`"manifest":"%d"`, number)) {
+			m.early = append(m.early, name)
+		}
+		if m.waiting++; m.waiting == 8 {
+			close(m.met)
+		}
+	}
+	m.mu.Unlock()
+	if armed {
+		select {
+		case <-m.met:
+		case <-time.After(time.Minute):
+			return fmt.Errorf("%s was made alone", name)
+		}
+	}
+	return m.objects.PutExclusive(ctx, name, data)
+}
+
+// TestPublish_LogsSideBySide changes ten tables: eight of their logs are written at once,
+// and no commit is made before the manifest that it shows.
+func TestPublish_LogsSideBySide(t *testing.T) {
+	const tables = 10
+	storage := &meeting{objects: newMemory(), met: make(chan struct{})}
+	s := open(t, storage, quick())
+	w := begin(t, s, manyTables(tables), 0)
+	storage.mu.Lock()
+	storage.armed = true
+	storage.mu.Unlock()
+	var rows []project.Row
+	for table := range tables {
+		r := orderLines(0, 1)[0]
+		r.Table = table
+		rows = append(rows, r)
+	}
+	write(t, w, &project.Batch{UpTo: feed.Position{LSN: 1}, Put: rows})
+	flush(t, w)
+	if len(storage.early) > 0 {
+		t.Errorf("made before their manifest: %q", storage.early)
+	}
+	for table := range tables {
+		if log := replay(t, storage.objects, fmt.Sprint("table", table), -1); log.version != 1 || len(log.files) != 1 {
+			t.Errorf("the log of table %d is at version %d with %q", table, log.version, log.names())
+		}
+	}
+}
+
+// overtaken is a store in which something happens before the next commit of a Delta log is
+// made, and before the commits of that log are read.
+type overtaken struct {
+	objects
+	mu     sync.Mutex
+	before func()
+	after  chan struct{} // closed when it has happened; nil when nothing is to
+}
+
+func (o *overtaken) arm(before func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.before, o.after = before, make(chan struct{})
+}
+
+func (o *overtaken) PutExclusive(ctx context.Context, name string, data []byte) error {
+	o.mu.Lock()
+	if strings.Contains(name, "/_delta_log/") && o.before != nil {
+		o.before()
+		o.before = nil
+		err := o.objects.PutExclusive(ctx, name, data)
+		close(o.after)
+		o.mu.Unlock()
+		return err
+	}
+	o.mu.Unlock()
+	return o.objects.PutExclusive(ctx, name, data)
+}
+
+func (o *overtaken) Get(ctx context.Context, name string) ([]byte, error) {
+	o.mu.Lock()
+	after := o.after
+	o.mu.Unlock()
+	if strings.Contains(name, "/_delta_log/") && after != nil {
+		<-after
+	}
+	return o.objects.Get(ctx, name)
+}
+
+// TestPublish_LogGoesBesideALoneProcess removes a log while a process makes the next commit, which it
+// does without looking; in the second case another process makes the log again meanwhile.
+func TestPublish_LogGoesBesideALoneProcess(t *testing.T) {
+	for _, remade := range []bool{false, true} {
+		t.Run(fmt.Sprintf("remade=%t", remade), func(t *testing.T) {
+			storage := newMemory()
+			watched := &overtaken{objects: storage}
+			w := openWriter(t, open(t, watched, quick()), 0, 1)
+			writeRows(t, w, 1, orderRow("customer/[\"a\"]/o", "o", 1))
+			flush(t, w)
+			writeRows(t, w, 2, orderRow("customer/[\"a\"]/p", "p", 2))
+			want := []string{"o=0.01", "p=0.02"}
+			read := func() []string {
+				t.Helper()
+				start := &deltaState{version: -1, files: map[string]map[string]any{}, again: remade} // one commit rested on what was gone
+				return idsOf(t, storage, replayInto(t, start, storage, "orders", -1))
+			}
+			watched.arm(func() {
+				must(t, storage.Delete(t.Context(), storage.names("orders/_delta_log/")...))
+				if remade {
+					other := openWriter(t, open(t, storage, quick()), 1, 1) // makes version 0, as before
+					writeRows(t, other, 1, orderRow("customer/[\"b\"]/q", "q", 3))
+					flush(t, other) // and version 1
+					want = append(want, "q=0.03")
+				}
+			})
+			flush(t, w)
+			if got := read(); !slices.Equal(got, want) {
+				t.Errorf("rows %q, want %q", got, want)
+			}
+			writeRows(t, w, 3, orderRow("customer/[\"a\"]/o", "o", 9))
+			flush(t, w)
+			want[0] = "o=0.09"
+			if got := read(); !slices.Equal(got, want) {
+				t.Errorf("rows %q, want %q", got, want)
+			}
+		})
+	}
+}
