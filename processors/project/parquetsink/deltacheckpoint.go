@@ -9,6 +9,8 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/parquet-go/parquet-go"
@@ -22,7 +24,79 @@ const (
 
 	checkpointSuffix   = ".checkpoint.parquet"
 	lastCheckpointName = "_last_checkpoint"
+	// checkpointMark is in the metadata of each checkpoint that was made here. The state in it
+	// would not tell: a checkpoint of another program repeats the txn of our commits.
+	checkpointMark = "millrace.checkpoint"
 )
+
+func (d *deltaLog) hintName() string { return d.as + deltaFolder + lastCheckpointName }
+
+// deltaForeign says whether readers take a state from an object of a log that this package
+// never makes: a checkpoint in parts or with sidecars, or several commits in one.
+func deltaForeign(name string) bool {
+	return strings.Contains(name, ".checkpoint.") || strings.HasSuffix(name, ".compacted.json") || strings.HasPrefix(name, "_sidecars/")
+}
+
+// checkCheckpoints refuses a checkpoint, or a hint at one, of another program. Readers begin with
+// it, and what it says of the table is in no manifest. Of those that were there
+// before this process looked first only the newest counts.
+func (d *deltaLog) checkCheckpoints(ctx context.Context, there *deltaVersions) error {
+	if len(there.foreign) > 0 {
+		return unreachable(there.foreign[0], d.foreign("this checkpoint", "another program"))
+	}
+	newest := len(there.checkpoints) - 1
+	for i, c := range there.checkpoints {
+		at, ours := d.checked[c.name]
+		if !ours && (d.known || i == newest) || ours && !at.IsZero() && !at.Equal(c.modified) {
+			data, err := d.store.Get(ctx, c.name)
+			if err == nil {
+				_, err = d.decodeCheckpoint(data)
+			}
+			if err != nil && !missing(err) { // others may have removed it meanwhile
+				return unreachable(c.name, err)
+			}
+		}
+		d.checked[c.name] = c.modified
+	}
+	if there.hint == nil {
+		return nil
+	}
+	if at, ours := d.checked[there.hint.Name]; !ours || !at.IsZero() && !at.Equal(there.hint.Modified) {
+		if err := d.checkHint(ctx); err != nil {
+			return unreachable(there.hint.Name, err)
+		}
+	}
+	d.checked[there.hint.Name] = there.hint.Modified
+	return nil
+}
+
+// deltaHint is the content of _last_checkpoint. Other programs say more in it.
+type deltaHint struct {
+	Version int64 `json:"version"`
+	Size    int64 `json:"size"`
+}
+
+func (d *deltaLog) checkHint(ctx context.Context) error {
+	data, err := d.store.Get(ctx, d.hintName())
+	if missing(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var hint deltaHint
+	strict := json.NewDecoder(bytes.NewReader(data))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&hint); err != nil {
+		return d.foreign("this hint at a checkpoint", "another program")
+	}
+	return nil
+}
+
+// foreign is the refusal of what another program has made.
+func (d *deltaLog) foreign(what, by string) error {
+	return fmt.Errorf("%w: %s was made by %s, and only the pipeline may write the table: %s", errDelta, what, by, d.wayOut())
+}
 
 func (d *deltaLog) checkpointName(version int64) string {
 	return fmt.Sprintf("%s%s%020d%s", d.as, deltaFolder, version, checkpointSuffix)
@@ -53,6 +127,7 @@ func (d *deltaLog) checkpoint(ctx context.Context, every int64, grace time.Durat
 		return unreachable("write "+name, err)
 	}
 	d.checkpointed = d.version
+	d.checked[name] = time.Time{}
 	if err := d.hint(ctx, len(actions)); err != nil {
 		return err
 	}
@@ -63,17 +138,27 @@ func (d *deltaLog) checkpoint(ctx context.Context, every int64, grace time.Durat
 // whole log. If there is a later one by now, this process has stood still, and its hint
 // has taken the place of a newer one: it goes, and the next checkpoint brings another.
 func (d *deltaLog) hint(ctx context.Context, size int) error {
-	data, err := json.Marshal(map[string]int64{"version": d.checkpointed, "size": int64(size)})
+	data, err := json.Marshal(deltaHint{Version: d.checkpointed, Size: int64(size)})
 	if err != nil {
 		return err
 	}
-	name := d.as + deltaFolder + lastCheckpointName
+	name := d.hintName()
 	if err := d.store.Put(ctx, name, data); err != nil {
 		return unreachable("write "+name, err)
 	}
+	d.checked[name] = time.Time{}
 	there, err := d.list(ctx)
 	if err != nil {
 		return err
+	}
+	// From now on whoever replaces one of the two is noticed.
+	if there.hint != nil {
+		d.checked[name] = there.hint.Modified
+	}
+	for _, c := range there.checkpoints {
+		if c.number == d.checkpointed {
+			d.checked[c.name] = c.modified
+		}
 	}
 	if n := len(there.checkpoints); n > 0 && there.checkpoints[n-1].number > d.checkpointed {
 		return unreachable("remove "+name, d.store.Delete(ctx, name))
@@ -122,7 +207,8 @@ func (d *deltaLog) state() []deltaAction {
 
 func encodeCheckpoint(actions []deltaAction) ([]byte, error) {
 	var buf bytes.Buffer
-	w := parquet.NewGenericWriter[deltaAction](&buf, parquet.Compression(codec), parquet.DataPageVersion(1))
+	w := parquet.NewGenericWriter[deltaAction](&buf, parquet.Compression(codec), parquet.DataPageVersion(1),
+		parquet.KeyValueMetadata(checkpointMark, "1"))
 	if _, err := w.Write(actions); err != nil {
 		return nil, err
 	}
@@ -137,9 +223,9 @@ func (d *deltaLog) readCheckpoint(ctx context.Context, version int64) error {
 	if err != nil {
 		return unreachable("read "+name, err)
 	}
-	actions, err := decodeCheckpoint(data)
+	actions, err := d.decodeCheckpoint(data)
 	if err != nil {
-		return unreachable(name, fmt.Errorf("%w: %w: %s", errDelta, err, d.wayOut()))
+		return unreachable(name, err)
 	}
 	if err := d.checkOurs(actions); err != nil {
 		return unreachable(name, err)
@@ -148,10 +234,14 @@ func (d *deltaLog) readCheckpoint(ctx context.Context, version int64) error {
 	return unreachable(name, d.apply(version, actions))
 }
 
-func decodeCheckpoint(data []byte) ([]deltaAction, error) {
+// decodeCheckpoint reads a checkpoint that was made here, and refuses others.
+func (d *deltaLog) decodeCheckpoint(data []byte) ([]deltaAction, error) {
 	file, err := parquet.OpenFile(bytes.NewReader(data), int64(len(data)))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w: %s", errDelta, err, d.wayOut())
+	}
+	if _, ours := file.Lookup(checkpointMark); !ours {
+		return nil, d.foreign("this checkpoint", strconv.Quote(file.Metadata().CreatedBy))
 	}
 	actions := make([]deltaAction, file.NumRows())
 	r := parquet.NewGenericReader[deltaAction](file)
@@ -159,5 +249,8 @@ func decodeCheckpoint(data []byte) ([]deltaAction, error) {
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return actions[:n], errors.Join(err, r.Close())
+	if err = errors.Join(err, r.Close()); err != nil {
+		return nil, fmt.Errorf("%w: %w: %s", errDelta, err, d.wayOut())
+	}
+	return actions[:n], nil
 }

@@ -1,6 +1,7 @@
 package parquetsink_test
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -28,7 +29,7 @@ func TestDelta_ForeignCommitIsRefused(t *testing.T) {
 		if err == nil {
 			t.Fatalf("%s succeeds beside a foreign commit", what)
 		}
-		for _, part := range []string{foreign, "Apache-Spark/4.0.1", "OPTIMIZE", "pause the pipeline, then remove the folder orders/_delta_log"} {
+		for _, part := range []string{foreign, "Apache-Spark/4.0.1", "OPTIMIZE", "pause the pipeline, then remove the folder orders/_delta_log", "superseded files of orders are kept until then"} {
 			if !strings.Contains(err.Error(), part) {
 				t.Errorf("%s: %v, want it to say %s", what, err, part)
 			}
@@ -140,5 +141,52 @@ func TestDelta_TableThatIsGoneGetsNoLog(t *testing.T) {
 	must(t, err)
 	if names := storage.names("lines/_delta_log/"); len(names) > 0 {
 		t.Errorf("there is %q", names)
+	}
+}
+
+// TestDelta_ForeignCheckpointIsRefused has checkpoints of other programs, and what points
+// at them, in the forms in which they write them.
+func TestDelta_ForeignCheckpointIsRefused(t *testing.T) {
+	const folder = "orders/_delta_log/"
+	foreign, err := os.ReadFile("testdata/foreign.checkpoint.parquet")
+	must(t, err)
+	hint := []byte(`{"version":4,"size":5,"sizeInBytes":13964,"numOfAddFiles":3}`)
+	for name, data := range map[string][]byte{
+		"00000000000000000006.checkpoint.parquet":                                   foreign,
+		"00000000000000000004.checkpoint.parquet":                                   foreign, // in place of ours
+		"_last_checkpoint":                                                          hint,
+		"00000000000000000006.checkpoint.0000000001.0000000002.parquet":             foreign,
+		"00000000000000000006.checkpoint.80a083e8-7026-4e79-81be-64bd76c43a11.json": []byte("{}"),
+		"00000000000000000001.00000000000000000005.compacted.json":                  []byte("{}"),
+		"_sidecars/016ae953-37a9-438e-8683-9a9a4a79a395.parquet":                    foreign,
+	} {
+		t.Run(name, func(t *testing.T) {
+			storage := newMemory()
+			s := open(t, storage, quick())
+			parquetsink.CheckpointEvery(s, 4)
+			parquetsink.LookEvery(s, 0)
+			w := openWriter(t, s, 0, 1)
+			for n := 1; n <= 6; n++ {
+				writeRows(t, w, n, orderRow("customer/[\"a\"]/o", "o", int64(n)))
+				flush(t, w)
+			}
+			must(t, storage.Put(t.Context(), folder+name, data))
+			for n := 7; n <= 8; n++ { // the second time by another process
+				writeRows(t, w, n, orderRow("customer/[\"a\"]/o", "o", int64(n)))
+				_, err := w.Flush(t.Context())
+				if err == nil || !strings.Contains(err.Error(), folder+name) || !strings.Contains(err.Error(), "pause the pipeline, then remove the folder orders/_delta_log") {
+					t.Fatalf("beside %s: %v", name, err)
+				}
+				if log := replay(t, storage, "lines", -1); log.version < 0 {
+					t.Error("the other tables do not go on")
+				}
+				w = openWriter(t, open(t, storage, quick()), 0, uint64(n))
+			}
+			must(t, storage.Delete(t.Context(), storage.names(folder)...))
+			flush(t, openWriter(t, s, 0, 20))
+			if got := deltaIDs(t, storage); !slices.Equal(got, []string{"o=0.08"}) {
+				t.Errorf("rows %q", got)
+			}
+		})
 	}
 }

@@ -60,12 +60,15 @@ type deltaLog struct {
 	removed  map[string]time.Time // those that went within the grace, and when
 	// checkpointed is the version of the last checkpoint that is known, -1 for none.
 	checkpointed int64
+	// checked are the checkpoints and the hint at the last one, by name, that are known to be
+	// of this package, and of when they are; the zero time is of one that was just made.
+	checked map[string]time.Time
 }
 
 func newDeltaLog(store ObjectStore, as string) *deltaLog {
 	return &deltaLog{
 		store: store, as: as, version: -1, meta: &deltaMetaData{}, files: map[string]*deltaAdd{},
-		removed: map[string]time.Time{}, checkpointed: -1,
+		removed: map[string]time.Time{}, checkpointed: -1, checked: map[string]time.Time{},
 	}
 }
 
@@ -104,6 +107,9 @@ func (d *deltaLog) refresh(ctx context.Context) error {
 		if !same {
 			d.reset()
 		}
+	}
+	if err := d.checkCheckpoints(ctx, &there); err != nil {
+		return err
 	}
 	if n := len(there.checkpoints); d.version < 0 && n > 0 {
 		if err := d.readCheckpoint(ctx, there.checkpoints[n-1].number); err != nil {
@@ -156,8 +162,13 @@ type deltaVersion struct {
 	modified time.Time
 }
 
-// deltaVersions are the commits and checkpoints of a log, in the order of numbers.
-type deltaVersions struct{ commits, checkpoints []deltaVersion }
+// deltaVersions are the commits and checkpoints of a log, in the order of numbers, and what
+// else readers go by: the hint at the last checkpoint, and what only other programs make.
+type deltaVersions struct {
+	commits, checkpoints []deltaVersion
+	hint                 *Object
+	foreign              []string
+}
 
 // begin says whether readers can read the log from its first commit or from a checkpoint.
 // They cannot if a commit was made while somebody was removing the log.
@@ -192,7 +203,11 @@ func (d *deltaLog) list(ctx context.Context) (there deltaVersions, err error) {
 			there.checkpoints = append(there.checkpoints, v)
 		case ok:
 			there.commits = append(there.commits, v)
-		default:
+		case o.Name == d.hintName():
+			there.hint = &o
+		case deltaForeign(strings.TrimPrefix(o.Name, d.as+deltaFolder)):
+			there.foreign = append(there.foreign, o.Name)
+		default: // readers pass it over, as they do a checksum of a version
 		}
 	}
 	return there, nil
@@ -252,8 +267,16 @@ func (d *deltaLog) checkOurs(actions []deltaAction) error {
 }
 
 func (d *deltaLog) wayOut() string {
-	return "pause the pipeline, then remove the folder " + strings.TrimSuffix(d.as+deltaFolder, "/") +
-		" with all that is in it, and resume; it is made again from the manifest"
+	folder := strings.TrimSuffix(d.as+deltaFolder, "/")
+	command := ""
+	switch at := d.store.(type) {
+	case *Dir:
+		command = fmt.Sprintf(" (rm -r '%s')", at.path(folder))
+	case bucket:
+		command = fmt.Sprintf(" (aws s3 rm --recursive '%s%s/')", at, folder)
+	}
+	return "pause the pipeline, then remove the folder " + folder + " with all that is in it" + command +
+		", and resume; it is made again from the manifest"
 }
 
 // apply takes a commit into the state.

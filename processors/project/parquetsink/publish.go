@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -54,14 +55,21 @@ func (s *Sink) publish(ctx context.Context, m *manifest) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unpublished = len(s.refused) > 0
-	return s.refusal()
+	return s.refusal(m)
 }
 
-// refusal returns why the logs of some tables were not written, nil if all were.
-func (s *Sink) refusal() error {
+// refusal returns why the logs of some tables were not written, nil if all were, and how
+// many files wait for an operator meanwhile.
+func (s *Sink) refusal(m *manifest) error {
 	var errs []error
 	for _, as := range slices.Sorted(maps.Keys(s.refused)) {
-		errs = append(errs, s.refused[as])
+		waiting := 0
+		for _, r := range m.Removed {
+			if tableOfFile(r.Path) == as {
+				waiting++
+			}
+		}
+		errs = append(errs, fmt.Errorf("%w (%d superseded files of %s are kept until then)", s.refused[as], waiting, as))
 	}
 	return errors.Join(errs...)
 }
