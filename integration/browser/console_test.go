@@ -179,7 +179,8 @@ func TestConsole(t *testing.T) {
 		axe(t)
 		const product = "/containers/default/product"
 		for _, path := range []string{
-			"/", of, "/map", "/heat", "/nodes", "/containers", product, product + "/item?key=c1&id=p1", product + "/item?new", "/query?container=default%2Fproduct&q=SELECT+*+FROM+c", "/none",
+			"/", of, "/map", "/heat", "/nodes", "/containers", product, product + "/item?key=c1&id=p1", product + "/item?new", "/query?container=default%2Fproduct&q=SELECT+*+FROM+c",
+			"/query?container=default%2Fproduct&explain=1&q=SELECT+*+FROM+c+WHERE+c.categoryId+%3D+%22c1%22+ORDER+BY+c.name", "/none",
 		} {
 			b.visit(path)
 			b.until("document.readyState === 'complete'")
