@@ -166,7 +166,7 @@ func TestManagersShareAndHandOver(t *testing.T) {
 	slow := func(node string) leases.Config { // nothing expires in this test
 		cfg := fast(node)
 		cfg.TTL = 2 * poll.Most
-		cfg.RenewInterval = 200 * time.Millisecond
+		cfg.RenewInterval = 10 * time.Second // a release that takes longer is left to expire
 		return cfg
 	}
 	a := start(t, jsA, slow("a"), resources...)
@@ -210,7 +210,7 @@ func TestSameDirectoryTakesItsLeasesAtOnce(t *testing.T) {
 	js, nc := connect(t, s)
 	cfg := fast("a")
 	cfg.TTL = 2 * poll.Most // nothing expires in this test
-	cfg.RenewInterval = 200 * time.Millisecond
+	cfg.RenewInterval = 10 * time.Second
 	dead := start(t, js, cfg, names(4)...)
 	dead.waitCount(t, 4)
 	nc.Close() // killed: releases nothing
