@@ -44,6 +44,20 @@ func (c *countdown) see(call steps.Call) steps.Verdict {
 	return steps.Kill
 }
 
+// calls is how many calls were seen.
+func (c *countdown) calls() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen
+}
+
+// killedAt is the call at which the process was killed; "" if it was not.
+func (c *countdown) killedAt() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
 // restoreKilledAt restores, kills that at its nth call, and tells of the calls and of the last.
 func restoreKilledAt(t *testing.T, place, to string, nth int, after bool) *countdown {
 	t.Helper()
@@ -74,7 +88,7 @@ func TestKill_AtEveryStepOfARestoreInTurn(t *testing.T) {
 	place, want := smallBackup(t)
 	to := filepath.Join(t.TempDir(), "to")
 	k := &commandKills{t: t}
-	all := restoreKilledAt(t, place, to, 0, false).seen
+	all := restoreKilledAt(t, place, to, 0, false).calls()
 	compare := func() {
 		k.open(to, want)
 		if err := os.RemoveAll(to); err != nil || t.Failed() {
@@ -89,13 +103,13 @@ func TestKill_AtEveryStepOfARestoreInTurn(t *testing.T) {
 	kills := 0
 	for n := 1 + dice.IntN(stride); n <= all; n += stride {
 		c := restoreKilledAt(t, place, to, n, dice.IntN(2) == 0)
-		if c.at != "" {
+		if c.killedAt() != "" {
 			kills++
 		}
-		t.Logf("%d of %d: %s", n, all, c.at)
+		t.Logf("%d of %d: %s", n, all, c.killedAt())
 		if kills%3 == 2 {
 			again := restoreKilledAt(t, place, to, 1+dice.IntN(all), false)
-			t.Logf("again: %s", again.at)
+			t.Logf("again: %s", again.killedAt())
 		}
 		k.resume(to, "restore", place, "--dir", to)
 		compare()
