@@ -338,3 +338,49 @@ func (p *Partition) isClosed() bool {
 	defer p.mu.RUnlock()
 	return p.closed
 }
+
+// doubt has the newest snapshot read, and another one taken if it is damaged.
+func (p *Partition) doubt() { p.doubted.Store(1) }
+
+// damageOf reads a snapshot, unless this process has, and tells what is wrong with it; turn is
+// called between its parts. An error says that this is not known.
+func (p *Partition) damageOf(ctx context.Context, m *snapshot.Manifest, turn func() error) (damage, err error) {
+	if _, known := p.unusable.Load(m.ID()); known {
+		return fmt.Errorf("snapshot %s was found damaged, or of another history", m.ID()), nil
+	}
+	if _, known := p.readWhole.Load(m.ID()); known {
+		return nil, nil
+	}
+	err = snapshot.Verify(ctx, p.cfg.snapshots, m, turn)
+	if damaged, ok := errors.AsType[*snapshot.DamagedError](err); ok {
+		p.unusable.Store(m.ID(), true)
+		return damaged, nil
+	}
+	if err == nil {
+		p.readWhole.Store(m.ID(), true)
+	}
+	return nil, err
+}
+
+// newestDamaged reads the newest snapshot of a partition, of which somebody says that it is
+// damaged: then another one is to take its place before it is needed.
+func (s *Server) newestDamaged(ctx context.Context, p *Partition) bool {
+	all, damage, err := snapshot.Newest(ctx, s.cfg.snapshots, p.id)
+	if err != nil {
+		return false // it is said where one is taken
+	}
+	if len(damage) == 0 && len(all) > 0 {
+		found, err := p.damageOf(ctx, all[0], ctx.Err)
+		if err == nil && found == nil {
+			p.doubted.Store(0)
+		}
+		if err != nil || found == nil {
+			return false
+		}
+		damage = append(damage, found)
+	}
+	for _, d := range damage {
+		p.log.Error("a snapshot cannot be used; another one is taken", "error", d)
+	}
+	return len(damage) > 0
+}

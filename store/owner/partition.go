@@ -104,8 +104,9 @@ type Partition struct {
 	harm      atomic.Pointer[DamagedError] // of the log, found while it is served
 	scrubbed  atomic.Pointer[store.ScrubState]
 	copied    atomic.Pointer[store.SnapshotState] // the newest snapshot; nil until that is known
-	doubted   atomic.Bool                         // somebody says that the newest snapshot is damaged
-	unusable  sync.Map                            // ids of snapshots that were found damaged; no log is trimmed by them
+	doubted   atomic.Int64                        // when to read the newest snapshot, which may be damaged, in Unix nanoseconds; 0 is not
+	unusable  sync.Map                            // ids of snapshots that were found damaged, or of another history; no log is trimmed by them
+	readWhole sync.Map                            // ids of snapshots that this process has read whole
 	logBytes  atomic.Uint64                       // size of the stream, when it was asked last
 	shape     atomic.Pointer[feed.Shape]          // of the stream, likewise
 	trim      atomic.Pointer[store.TrimState]     // nil until the log was looked at

@@ -395,7 +395,7 @@ func (p *Partition) readSnapshot(ctx context.Context, r *store.ReadSnapshot) *st
 	if r.ID == "" {
 		object.ID, object.Data, err = snapshot.NewestOf(ctx, p.cfg.snapshots, p.id, p.feed.ID(), r.Part)
 		if r.Part > 0 {
-			p.doubted.Store(true)
+			p.doubt()
 		}
 	} else {
 		object.Data, err = snapshot.ReadPart(ctx, p.cfg.snapshots, p.id, r.ID, r.Part)

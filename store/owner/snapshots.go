@@ -258,35 +258,18 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 		p.copied.CompareAndSwap(nil, state)
 		_ = p.notePins(ctx) // it is logged
 	}
-	if p.doubted.CompareAndSwap(true, false) && s.newestDamaged(ctx, p) {
-		return true
+	if at := p.doubted.Load(); at > 0 && time.Now().UnixNano() >= at {
+		// Until it is known, or another one is taken, which may fail: but not every second.
+		p.doubted.Store(time.Now().Add(s.cfg.Snapshots.Rest).UnixNano())
+		if s.newestDamaged(ctx, p) {
+			return true
+		}
 	}
 	last, first := p.copied.Load(), feed.LSN(0)
 	if shape := p.shape.Load(); shape != nil {
 		first = shape.First
 	}
 	return s.cfg.Snapshots.due(last, w.lsn, first, p.logBytes.Load(), time.Since(w.at)) && s.roomForSnapshot(int64(last.Stored)) == nil
-}
-
-// newestDamaged reads the newest snapshot of a partition, of which somebody says that it is
-// damaged: then another one is to take its place before it is needed.
-func (s *Server) newestDamaged(ctx context.Context, p *Partition) bool {
-	all, damage, err := snapshot.Newest(ctx, s.cfg.snapshots, p.id)
-	if err != nil {
-		return false // it is said where one is taken
-	}
-	if len(damage) == 0 && len(all) > 0 {
-		err = snapshot.Verify(ctx, s.cfg.snapshots, all[0], ctx.Err)
-		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
-			return false
-		}
-		p.unusable.Store(all[0].ID(), true)
-		damage = append(damage, err)
-	}
-	for _, d := range damage {
-		p.log.Error("a snapshot cannot be used; another one is taken", "error", d)
-	}
-	return len(damage) > 0
 }
 
 // roomForSnapshot refuses to write what would bring the disk near the reserve, below which
@@ -339,6 +322,8 @@ func (s *Server) takeSnapshot(ctx context.Context, p *Partition, pacer *pace.Pac
 	})
 	if m != nil {
 		p.copied.Store(snapshotState(m))
+		p.readWhole.Store(m.ID(), true) // it is read back before it counts
+		p.doubted.Store(0)
 		meters.snapshots.Add(ctx, 1)
 		meters.snapshotBytes.Add(ctx, int64(m.Stored()))
 		p.log.Info("snapshot taken", "lsn", uint64(m.LSN), "entries", m.Entries, "bytes", m.Bytes, "stored", m.Stored(),
@@ -410,6 +395,7 @@ func (p *Partition) loadSnapshotFrom(ctx context.Context, from snapshot.Store, s
 	}
 	for _, d := range damage {
 		p.log.Error("a snapshot cannot be used", "error", d)
+		p.doubt()
 	}
 	// The owner before this one may still be at work. A snapshot is compared with a log that
 	// was asked for later than it:
@@ -441,6 +427,8 @@ func (p *Partition) loadSnapshotFrom(ctx context.Context, from snapshot.Store, s
 		}
 		if reason != "" {
 			p.log.Error("a snapshot cannot be used", "snapshot", m.ID(), "error", reason)
+			p.unusable.Store(m.ID(), true)
+			p.doubt()
 			continue
 		}
 		began := time.Now()
@@ -463,7 +451,7 @@ func (p *Partition) loadSnapshotFrom(ctx context.Context, from snapshot.Store, s
 		// It was read back when it was taken, so it counts for a trim. What it held is now in an
 		// older one, in the log, and in the engine that is made of both.
 		p.unusable.Store(m.ID(), true)
-		p.doubted.Store(true)
+		p.doubt()
 	}
 	return engine.State{}, nil
 }

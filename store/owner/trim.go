@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -186,6 +185,10 @@ func (t *trimmer) trimLog(ctx context.Context, l *trimming, now time.Time) (err 
 		l.noteHeld(why)
 		return err
 	}
+	if whole, why, err := t.wholeSnapshot(ctx, l); err != nil || whole < point {
+		l.noteHeld(why)
+		return err
+	}
 	if err := l.p.commitTrim(ctx, point); err != nil {
 		return err
 	}
@@ -220,6 +223,13 @@ func (t *trimmer) purgeUnread(ctx context.Context, l *trimming, shape *feed.Shap
 			return err
 		}
 		upTo = max(upTo, over)
+	}
+	// Nor may anything go that no snapshot holds: the one by which it was decided, maybe by another
+	// owner, may have been damaged since.
+	if whole, none, err := t.wholeSnapshot(ctx, l); err != nil {
+		return err
+	} else if whole < upTo {
+		upTo, why = whole, none
 	}
 	t.cutOff(l, held, shape, upTo)
 	if upTo < l.state.Point {
@@ -333,43 +343,6 @@ func (t *trimmer) trimPoint(ctx context.Context, l *trimming, shape *feed.Shape,
 		}
 	}
 	return point, why, nil
-}
-
-// snapshotFloor returns the LSN up to which snapshots hold what the log says: that of the
-// older one of two, so that one may turn out to be damaged; at rest that of the newest, for
-// what is kept then should follow from what lives and not from when it was written.
-func (t *trimmer) snapshotFloor(ctx context.Context, l *trimming, now time.Time) (feed.LSN, string, error) {
-	newest := l.p.copied.Load()
-	if newest == nil {
-		return 0, "snapshots are not known yet", nil
-	}
-	if newest != l.seen || l.kept == nil {
-		all, _, err := snapshot.Newest(ctx, t.s.cfg.snapshots, l.p.id)
-		if err != nil {
-			return 0, "", err
-		}
-		l.seen, l.kept = newest, nil
-		for _, m := range all {
-			if m.Log == l.p.feed.ID() {
-				l.kept = append(l.kept, m)
-			}
-		}
-	}
-	whole := slices.DeleteFunc(slices.Clone(l.kept), func(m *snapshot.Manifest) bool {
-		_, unusable := l.p.unusable.Load(m.ID())
-		return unusable
-	})
-	switch {
-	case len(l.kept) == 0:
-		return 0, "there is no snapshot yet", nil
-	case len(whole) == 0:
-		return 0, "the snapshots are damaged, and another one is to be taken", nil
-	case l.rests(&t.s.cfg, now):
-		return whole[0].LSN, "the newest snapshot is of LSN " + whole[0].LSN.String(), nil
-	case len(whole) == 1:
-		return 0, "there is one snapshot, and two are kept", nil
-	}
-	return whole[1].LSN, "the older snapshot is of LSN " + whole[1].LSN.String(), nil
 }
 
 // trimStepBytes is about how much one purge takes: eight blocks of the server's store, which

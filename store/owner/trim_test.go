@@ -536,6 +536,15 @@ func TestI2_NothingIsTrimmedByADamagedSnapshot(t *testing.T) {
 	if n, err = w.openFrom(dir); err != nil {
 		t.Fatal(err)
 	}
+	// Whoever opens next has an engine, so he reads no snapshot.
+	n.unusable.Clear()
+	n.readWhole.Clear()
+	n.doubted.Store(0)
+	x = n.trims(keeping(0))
+	n.copied.Store(snapshotState(newest))
+	if state := x.look(long); state.First > older.LSN+1 || n.doubted.Load() == 0 {
+		t.Errorf("with an engine: the log begins at %d, and the snapshot that is whole is of %d; doubted %t", state.First, older.LSN, n.doubted.Load() != 0)
+	}
 	x = n.trims(keeping(0))
 	if m, state := x.snapshot(), x.look(long); state.First < m.LSN {
 		t.Errorf("the log begins at %d, and a snapshot is of %d", state.First, m.LSN)

@@ -131,3 +131,74 @@ func slowest(held []Hold, shape *feed.Shape, upTo feed.LSN) (feed.LSN, string) {
 	}
 	return upTo, why
 }
+
+// snapshotFloor returns the LSN up to which snapshots hold what the log says: that of the
+// older one of two, so that one may turn out to be damaged; at rest that of the newest, for
+// what is kept then should follow from what lives and not from when it was written.
+func (t *trimmer) snapshotFloor(ctx context.Context, l *trimming, now time.Time) (feed.LSN, string, error) {
+	usable, why, err := t.usableSnapshots(ctx, l)
+	switch {
+	case err != nil || len(usable) == 0:
+		return 0, why, err
+	case l.rests(&t.s.cfg, now):
+		return usable[0].LSN, "the newest snapshot is of LSN " + usable[0].LSN.String(), nil
+	case len(usable) == 1:
+		return 0, "there is one snapshot, and two are kept", nil
+	}
+	return usable[1].LSN, "the older snapshot is of LSN " + usable[1].LSN.String(), nil
+}
+
+// usableSnapshots returns the snapshots of a log that nobody has found damaged, the newest first,
+// or says why there is none.
+func (t *trimmer) usableSnapshots(ctx context.Context, l *trimming) ([]*snapshot.Manifest, string, error) {
+	newest := l.p.copied.Load()
+	if newest == nil {
+		return nil, "snapshots are not known yet", nil
+	}
+	if newest != l.seen || l.kept == nil {
+		all, _, err := snapshot.Newest(ctx, t.s.cfg.snapshots, l.p.id)
+		if err != nil {
+			return nil, "", err
+		}
+		l.seen, l.kept = newest, nil
+		for _, m := range all {
+			if m.Log == l.p.feed.ID() {
+				l.kept = append(l.kept, m)
+			}
+		}
+	}
+	usable := slices.DeleteFunc(slices.Clone(l.kept), func(m *snapshot.Manifest) bool {
+		_, unusable := l.p.unusable.Load(m.ID())
+		return unusable
+	})
+	switch {
+	case len(l.kept) == 0:
+		return nil, "there is no snapshot yet", nil
+	case len(usable) == 0:
+		return nil, "the snapshots are damaged, and another one is to be taken", nil
+	}
+	return usable, "", nil
+}
+
+// wholeSnapshot returns the LSN of the newest snapshot that is whole: this process has taken it,
+// loaded it, or reads it now. What goes from the log is in it alone. An owner that opens with an
+// engine of its own has read no snapshot, and what another one has found is not known here.
+func (t *trimmer) wholeSnapshot(ctx context.Context, l *trimming) (feed.LSN, string, error) {
+	usable, why, err := t.usableSnapshots(ctx, l)
+	if err != nil {
+		return 0, "", err
+	}
+	for _, m := range usable {
+		damage, err := l.p.damageOf(ctx, m, func() error { return t.pacer.Pace(ctx) })
+		if err != nil {
+			return 0, "", err
+		}
+		if damage == nil {
+			return m.LSN, "the newest snapshot that is whole is of LSN " + m.LSN.String(), nil
+		}
+		l.p.log.Error("a snapshot cannot be used", "snapshot", m.ID(), "error", damage)
+		l.p.doubt()
+		why = "the snapshots are damaged, and another one is to be taken"
+	}
+	return 0, why, nil
+}
