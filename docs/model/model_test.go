@@ -54,7 +54,7 @@ type check struct {
 	large      bool
 }
 
-func models() []model { return []model{fold, trim, cascade} }
+func models() []model { return []model{fold, trim, cascade, takeover, split} }
 
 // TestModels runs TLC over every model and every mutation.
 func TestModels(t *testing.T) {

@@ -1,0 +1,37 @@
+package model_test
+
+var split = model{
+	name:      "Split",
+	constants: "WriteMax=2 Room=3 Feeds=FALSE Walks=FALSE FoldMax=0 Sweeps=FALSE Keeps=FALSE",
+	always:    []string{"Kept", "Once", "Grows", "NotStale", "Recoverable", "Fed", "Exact", "NoHarm", "Swept"},
+	holds: []check{
+		{name: "writes", constants: "WriteMax=3 Room=4 Keeps=TRUE"},
+		{name: "a pipeline", constants: "WriteMax=3 Feeds=TRUE"},
+		{name: "a pipeline that walks", constants: "WriteMax=3 Feeds=TRUE Walks=TRUE"},
+		{name: "sums", constants: "WriteMax=1 FoldMax=2"},
+		{name: "a fan-out", constants: "Sweeps=TRUE"},
+		{name: "a pipeline and the parent's end, larger", constants: "WriteMax=3 Room=4 Feeds=TRUE Keeps=TRUE", large: true},
+	},
+	mutations: []check{
+		{name: "BornBehind"},
+		{name: "OpenedAnew", constants: "Room=5"},
+		{name: "ChildrenAnew"},
+		{name: "GenesisUnfenced"},
+		{name: "KeysLost", invariants: "Once"},
+		{name: "Restarts", constants: "Sweeps=TRUE", invariants: "NoHarm"},
+		{name: "CutAbove", constants: "WriteMax=3 Room=2", invariants: "Grows"},
+		{name: "AnswersOn", invariants: "NotStale"},
+		{name: "DeletedEarly", constants: "Keeps=TRUE", invariants: "Recoverable"},
+		{name: "DeletedUnread", constants: "WriteMax=1 Keeps=TRUE Feeds=TRUE", invariants: "Recoverable"},
+		{name: "OpenedBeforeEnd", constants: "WriteMax=3 Feeds=TRUE", invariants: "Fed"},
+		{name: "ChildFromNow", constants: "Feeds=TRUE", invariants: "Fed"},
+		{name: "ParentLeaseFirst", constants: "Feeds=TRUE", invariants: "Fed"},
+		{name: "ChildWhileParent", constants: "Feeds=TRUE", invariants: "Fed"},
+		{name: "CutDuringWalk", constants: "Feeds=TRUE Walks=TRUE", invariants: "Fed"},
+		{name: "PositionsToOne", constants: "WriteMax=1 FoldMax=2", invariants: "Exact"},
+		{name: "SumsToBoth", constants: "WriteMax=1 FoldMax=2", invariants: "Exact"},
+		{name: "PlantedAnew", constants: "Sweeps=TRUE", invariants: "NoHarm"},
+		{name: "OneChildDone", constants: "Sweeps=TRUE", invariants: "Swept"},
+		{name: "FanOutDropped", constants: "Sweeps=TRUE", invariants: "Swept"},
+	},
+}
