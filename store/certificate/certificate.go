@@ -22,6 +22,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/feed/atomicfile"
@@ -66,8 +67,12 @@ type Certificate struct {
 	cfg       Config
 	authority *authority // nil: the certificate is configured
 
+	// pair is what handshakes are shown. Open stores it, then who holds mu.
+	pair atomic.Pointer[tls.Certificate]
+
+	// mu is held over the reading and writing of files. Handshakes do not wait for it as long as
+	// they have a certificate that holds.
 	mu     sync.Mutex
-	pair   *tls.Certificate
 	failed time.Time // when a renewal failed last, or a reading of the configured files
 	files  files     // as they were when they were read last
 	looked time.Time // when they were looked at last
@@ -99,7 +104,7 @@ func Open(cfg Config) (*Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(cfg.Dir, leafFile), filepath.Join(cfg.Dir, leafKeyFile))
 	switch {
 	case err == nil && made.serves(&pair):
-		made.pair = &pair
+		made.pair.Store(&pair)
 		return made, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("%s: the node's own certificate: %w; delete %s and %s in %s, and a new one is made", cfg.Section, err, leafFile, leafKeyFile, cfg.Dir)
@@ -188,13 +193,13 @@ func (c *Certificate) renew() error {
 		return fmt.Errorf("%s: the node's own certificate: %w", c.cfg.Section, err)
 	}
 	if c.cfg.Dir == "" {
-		c.pair = &pair
+		c.pair.Store(&pair)
 		return nil
 	}
 	if err := c.write(cert, key); err != nil {
 		return fmt.Errorf("%s: the node's own certificate: %w", c.cfg.Section, err)
 	}
-	c.pair = &pair
+	c.pair.Store(&pair)
 	return nil
 }
 
@@ -224,30 +229,38 @@ func (c *Certificate) keep(old *tls.Certificate) error {
 	if err == nil || old.Leaf == nil || c.cfg.Now().After(old.Leaf.NotAfter) || old.Leaf.CheckSignatureFrom(c.authority.cert) != nil {
 		return err
 	}
-	c.pair, c.failed = old, c.cfg.Now()
+	c.pair.Store(old)
+	c.failed = c.cfg.Now()
 	c.cfg.Logger.Error("a certificate cannot be renewed; the one before goes on", slog.String("of", c.cfg.Section), slog.Time("until", old.Leaf.NotAfter), slog.Any("error", err))
 	return nil
 }
 
 // get returns the certificate for a handshake, and renews it or reads it again first if that is
-// due. tls.Config
-// calls it for each handshake.
+// due. tls.Config calls it for each handshake. One of them looks; those that come meanwhile are
+// shown the certificate before, so that a slow disk stops no more than one.
 func (c *Certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	c.mu.Lock()
+	if !c.mu.TryLock() {
+		if pair := c.pair.Load(); c.authority == nil || c.cfg.Now().Before(pair.Leaf.NotAfter) {
+			return pair, nil
+		}
+		c.mu.Lock() // clients would refuse the one before
+	}
 	defer c.mu.Unlock()
 	if c.authority == nil {
 		c.lookLocked()
-		return c.pair, nil
+		return c.pair.Load(), nil
 	}
-	if !c.renewalDue(c.pair.Leaf) || c.cfg.Now().Sub(c.failed) < renewAgain {
-		return c.pair, nil
+	before := c.pair.Load()
+	if !c.renewalDue(before.Leaf) || c.cfg.Now().Sub(c.failed) < renewAgain {
+		return before, nil
 	}
 	if err := c.renew(); err != nil {
 		// A third of its life is left to mend the cause.
 		c.failed = c.cfg.Now()
-		c.cfg.Logger.Error("a certificate cannot be renewed; trying again", slog.String("of", c.cfg.Section), slog.Time("until", c.pair.Leaf.NotAfter), slog.Any("error", err))
-		return c.pair, nil
+		c.cfg.Logger.Error("a certificate cannot be renewed; trying again", slog.String("of", c.cfg.Section), slog.Time("until", before.Leaf.NotAfter), slog.Any("error", err))
+		return before, nil
 	}
-	c.cfg.Logger.Info("a certificate was renewed", slog.String("of", c.cfg.Section), slog.Time("until", c.pair.Leaf.NotAfter))
-	return c.pair, nil
+	made := c.pair.Load()
+	c.cfg.Logger.Info("a certificate was renewed", slog.String("of", c.cfg.Section), slog.Time("until", made.Leaf.NotAfter))
+	return made, nil
 }

@@ -33,7 +33,7 @@ func TestOpen_GoesOnWithTheOldPair(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a certificate that is valid for ten minutes keeps the node from starting: %v", err)
 	}
-	if !second.pair.Leaf.Equal(first.pair.Leaf) || !strings.Contains(logged.String(), "the one before goes on") {
+	if !second.pair.Load().Leaf.Equal(first.pair.Load().Leaf) || !strings.Contains(logged.String(), "the one before goes on") {
 		t.Errorf("another certificate, or no word of it\n%s", logged.String())
 	}
 	if _, err := tls.LoadX509KeyPair(filepath.Join(cfg.Dir, leafFile), filepath.Join(cfg.Dir, leafKeyFile)); err != nil {
@@ -44,7 +44,7 @@ func TestOpen_GoesOnWithTheOldPair(t *testing.T) {
 		t.Fatal(err)
 	}
 	now = now.Add(renewAgain)
-	if shown, err := second.get(nil); err != nil || shown.Leaf.Equal(first.pair.Leaf) {
+	if shown, err := second.get(nil); err != nil || shown.Leaf.Equal(first.pair.Load().Leaf) {
 		t.Errorf("no renewal after the cause is gone: %v", err)
 	}
 	// One that is over is none to go on with.
@@ -57,8 +57,9 @@ func TestOpen_GoesOnWithTheOldPair(t *testing.T) {
 	}
 }
 
-// pairFor puts a new certificate for a host in place of the configured one.
-func pairFor(t *testing.T, cfg *Config, now time.Time, life time.Duration) {
+// pairFor puts a new certificate for a host in place of the configured one. It returns it, and that
+// of its authority.
+func pairFor(t *testing.T, cfg *Config, now time.Time, life time.Duration) (cert, ca []byte) {
 	t.Helper()
 	a, err := newAuthority([]string{"localhost"}, now)
 	if err != nil {
@@ -70,6 +71,7 @@ func pairFor(t *testing.T, cfg *Config, now time.Time, life time.Duration) {
 	}
 	replace(t, cfg.Cert, cert)
 	replace(t, cfg.Key, key)
+	return cert, a.pem
 }
 
 // replace puts another file in the place of one, as whoever renews certificates does.
@@ -113,10 +115,14 @@ func TestConfigured_IsReadAgain(t *testing.T) {
 	if logged.Len() > 0 {
 		t.Errorf("files that did not change are read again\n%s", logged.String())
 	}
-	pairFor(t, &cfg, now, 24*time.Hour)
+	cert, ca := pairFor(t, &cfg, now, 24*time.Hour)
 	second := shown()
 	if second.Leaf.Equal(first.Leaf) || !strings.Contains(logged.String(), "was read again") {
 		t.Errorf("the certificate before goes on\n%s", logged.String())
+	}
+	replace(t, cfg.Cert, append(cert, ca...))
+	if longer := shown(); len(longer.Certificate) != 2 || !strings.Contains(logged.String(), "was read again") {
+		t.Errorf("the same leaf with a longer chain: the chain before goes on\n%s", logged.String())
 	}
 	good, err := os.ReadFile(cfg.Key)
 	if err != nil {

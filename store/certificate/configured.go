@@ -1,11 +1,13 @@
 package certificate
 
 import (
+	"bytes"
 	"crypto/tls"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -37,7 +39,7 @@ func openConfigured(cfg Config) (*Certificate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%[1]s.cert and %[1]s.key: %[2]w", cfg.Section, err)
 	}
-	c.pair = &pair
+	c.pair.Store(&pair)
 	return c, nil
 }
 
@@ -56,6 +58,7 @@ func (c *Certificate) lookLocked() {
 		return
 	}
 	c.files = found
+	before := c.pair.Load()
 	pair, err := tls.LoadX509KeyPair(c.cfg.Cert, c.cfg.Key)
 	if err == nil {
 		err = holds(&pair, now)
@@ -63,14 +66,16 @@ func (c *Certificate) lookLocked() {
 	if err != nil {
 		c.failed = now
 		c.cfg.Logger.Error("a certificate whose files have changed cannot be used; the one before goes on", slog.String("of", c.cfg.Section),
-			slog.String("cert", c.cfg.Cert), slog.String("key", c.cfg.Key), slog.Time("until", c.pair.Leaf.NotAfter), slog.Any("error", err))
+			slog.String("cert", c.cfg.Cert), slog.String("key", c.cfg.Key), slog.Time("until", before.Leaf.NotAfter), slog.Any("error", err))
 		return
 	}
 	c.failed = time.Time{}
-	if c.pair.Leaf.Equal(pair.Leaf) {
+	// The whole chain: an intermediate may have been appended to the same leaf, or have been missing
+	// while the file was being written.
+	if slices.EqualFunc(before.Certificate, pair.Certificate, bytes.Equal) {
 		return
 	}
-	c.pair = &pair
+	c.pair.Store(&pair)
 	c.cfg.Logger.Info("a certificate was read again", slog.String("of", c.cfg.Section), slog.String("cert", c.cfg.Cert), slog.Time("until", pair.Leaf.NotAfter))
 }
 
