@@ -109,19 +109,26 @@ func StartBy(cmd *exec.Cmd, start func() error, log *Log) (*Process, error) {
 		return nil, err
 	}
 	p := &Process{Cmd: cmd, Ready: make(chan struct{}), Ended: make(chan struct{}), log: log}
-	go p.follow(bufio.NewScanner(out))
+	go p.follow(bufio.NewReader(out))
 	return p, nil
 }
 
-// follow reads the lines until the process has ended.
-func (p *Process) follow(lines *bufio.Scanner) {
+// follow reads the lines, however long, until the process has ended: one that nobody listens to
+// would wait for ever to say more.
+func (p *Process) follow(out *bufio.Reader) {
 	defer close(p.Ended)
 	ready := false
-	for lines.Scan() {
-		p.log.add(lines.Text())
-		if !ready && strings.Contains(lines.Text(), "is ready after") {
+	for {
+		line, err := out.ReadString('\n')
+		if line != "" {
+			p.log.add(strings.TrimSuffix(line, "\n"))
+		}
+		if !ready && strings.Contains(line, "is ready after") {
 			ready = true
 			close(p.Ready)
+		}
+		if err != nil {
+			break // the process has ended
 		}
 	}
 	_ = p.Cmd.Wait() // a killed process ends with an error
