@@ -129,11 +129,8 @@ func (c *Console) guarded(next http.Handler) http.Handler {
 			http.Error(w, "the console is served to this machine alone; open it as localhost or 127.0.0.1", http.StatusMisdirectedRequest)
 			return
 		}
-		// A body that trickles in must not hold the goroutine for ever. The deadline is longer than a
-		// page may take, because behind the body the server reads on, to learn whether the browser has
-		// gone, and would take the deadline for that.
 		if r.Method == http.MethodPost {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTimeout)) // tests have no connection
+			bound(w, signInTimeout)
 		}
 		h := w.Header()
 		h.Set("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'")
@@ -141,6 +138,11 @@ func (c *Console) guarded(next http.Handler) http.Handler {
 		h.Set("X-Content-Type-Options", "nosniff")
 		next.ServeHTTP(w, r)
 	})
+}
+
+// bound bounds the reading of a form: a body that trickles in must not hold the connection for ever.
+func bound(w http.ResponseWriter, timeout time.Duration) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout)) // tests have no connection
 }
 
 // IsLoopback tells whether the Host of a request names the machine to itself. A web page that has
@@ -197,8 +199,12 @@ var errNoPage = &refusal{http.StatusNotFound, "There is no such page."}
 const (
 	// pageTimeout bounds what a page asks stores for.
 	pageTimeout = 30 * time.Second
-	// bodyTimeout bounds the reading of a form, and the answer to it.
+	// bodyTimeout bounds the reading of a form of somebody who is signed in, and the answer to it. It is
+	// longer than a page may take, because behind the body the server reads on, to learn whether the
+	// browser has gone, and would take the deadline for that.
 	bodyTimeout = 2 * pageTimeout
+	// signInTimeout bounds the reading of what anybody may send, and the answer to it.
+	signInTimeout = 10 * time.Second
 )
 
 // page serves f to those who are signed in with a role, or sends them to sign in.
@@ -208,6 +214,9 @@ func (c *Console) page(least Role, f pageFunc) http.Handler {
 		if role == RoleNone {
 			c.askToSignIn(w, r)
 			return
+		}
+		if r.Method == http.MethodPost {
+			bound(w, bodyTimeout)
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 		defer cancel()

@@ -193,6 +193,46 @@ func TestMapOfMany(t *testing.T) {
 	}
 }
 
+// deadlined is an answer that keeps the last bound of the reading of a body.
+type deadlined struct {
+	*httptest.ResponseRecorder
+	read time.Time
+}
+
+func (d *deadlined) SetReadDeadline(t time.Time) error {
+	d.read = t
+	return nil
+}
+
+// TestFormsOfStrangers sends forms with and without a session: who is not signed in holds a connection
+// for a short time alone.
+func TestFormsOfStrangers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New(&Config{KeyRole: func(string) Role { return RoleNone }})
+		for _, f := range []struct {
+			path     string
+			signedIn bool
+			want     time.Duration
+		}{
+			{"/sign-in", false, signInTimeout},
+			{"/sign-out", false, signInTimeout},
+			{"/work/none/stop", false, signInTimeout},
+			{"/none", false, signInTimeout},
+			{"/work/none/stop", true, bodyTimeout},
+		} {
+			r := httptest.NewRequest(http.MethodPost, f.path, strings.NewReader("key=none"))
+			if f.signedIn {
+				r.AddCookie(&http.Cookie{Name: cookieName(r), Value: c.sessions.begin(session{role: RoleWrite})})
+			}
+			w := &deadlined{ResponseRecorder: httptest.NewRecorder()}
+			c.ServeHTTP(w, r)
+			if got := time.Until(w.read); got != f.want {
+				t.Errorf("%s, signed in %t: a form has %s, want %s", f.path, f.signedIn, got, f.want)
+			}
+		}
+	})
+}
+
 func TestFailuresOfSigningIn(t *testing.T) {
 	var f failures
 	now := time.Now()
