@@ -2,8 +2,12 @@
 //
 // A new connection beyond the bound replaces the one that has been idle longest, and is refused only
 // if none is idle. A client that finds its idle connection closed opens another; so a client gets
-// through however many connections others hold without using them. Those that use theirs, slowly,
-// are for the server's timeouts.
+// through however many connections others hold without using them.
+//
+// A connection is idle before the headers of its first request have come, and between two requests,
+// and may be replaced; so slow headers keep nobody out. One whose headers have come is active until
+// the answer has gone, and is not replaced. Those that are slow then, with a body or with taking the
+// answer, are for the server's timeouts: as long as all connections are active, new ones are refused.
 //
 // It is no API: gateway and node use it, and it changes without notice.
 package connections
@@ -55,7 +59,8 @@ func (b *Bound) StateChanged(conn net.Conn, state http.ConnState) {
 	}
 	switch state {
 	case http.StateNew, http.StateIdle:
-		// A connection that has sent nothing yet is as idle as one between two requests.
+		// A connection that has sent nothing yet, or not all headers, is as idle as one between two
+		// requests: net/http tells that it is active when it has read them.
 		if known {
 			b.open[conn] = b.idle.PushBack(conn)
 		}
