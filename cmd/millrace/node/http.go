@@ -23,11 +23,12 @@ import (
 const (
 	// adminHeaderMax bounds the headers of a request, in bytes.
 	adminHeaderMax = 64 << 10
-	// adminHeaderTimeout bounds the sending of headers, adminIdleTimeout the time between two requests.
+	// adminHeaderTimeout bounds the sending of headers, and of a body that nobody asked for; adminIdleTimeout the time
+	// between two requests.
 	adminHeaderTimeout = 5 * time.Second
 	adminIdleTimeout   = time.Minute
-	// adminTimeout bounds the sending of a body and the taking of an answer. The console has bounds of its own
-	// where it goes on for longer, or asks for less.
+	// adminTimeout bounds the taking of an answer. The console has bounds of its own where it goes on for longer, and
+	// for the sending of forms.
 	adminTimeout = 2 * time.Minute
 )
 
@@ -187,9 +188,10 @@ func (n *Node) web() *http.Server {
 		mux.Handle("/", n.console)
 	}
 	server := &http.Server{
-		Handler: timed(mux), ReadHeaderTimeout: adminHeaderTimeout, IdleTimeout: adminIdleTimeout, MaxHeaderBytes: adminHeaderMax,
+		ReadHeaderTimeout: adminHeaderTimeout, IdleTimeout: adminIdleTimeout, MaxHeaderBytes: adminHeaderMax,
 		ErrorLog: slog.NewLogLogger(n.log.Handler(), slog.LevelDebug), // handshakes that others break off
 	}
+	server.Handler = timed(server, mux)
 	if n.listener != nil && n.listener.bound != nil {
 		server.ConnState = n.listener.bound.StateChanged
 	}
@@ -199,12 +201,15 @@ func (n *Node) web() *http.Server {
 // timed bounds how long a client may hold a connection with one request. The server's own timeouts would
 // end the events of the console too: behind the headers it reads on, to learn whether the client has gone,
 // and takes the end of ReadTimeout for that.
-func timed(next http.Handler) http.Handler {
+//
+// Health, readiness and metrics read no body, but the server reads the one that the headers announce before
+// it answers. So a body has as long as headers have; the forms of the console ask for more.
+func timed(server *http.Server, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		conn, end := http.NewResponseController(w), time.Now().Add(adminTimeout)
-		_ = conn.SetWriteDeadline(end) // tests have no connection
+		conn, now := http.NewResponseController(w), time.Now()
+		_ = conn.SetWriteDeadline(now.Add(adminTimeout)) // tests have no connection
 		if r.ContentLength != 0 {
-			_ = conn.SetReadDeadline(end)
+			_ = conn.SetReadDeadline(now.Add(server.ReadHeaderTimeout))
 		}
 		next.ServeHTTP(w, r)
 	})

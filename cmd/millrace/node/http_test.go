@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/store/gateway"
@@ -108,10 +109,68 @@ func TestEncrypt_WithoutADisk(t *testing.T) {
 	}
 }
 
-// TestHTTP_ACrowdDoesNotStopAProbe asks for health while others hold all connections, idle or with
-// headers that do not end.
+// TestHTTP_ACrowdDoesNotStopAProbe asks for health while others hold all connections: without a word, with
+// headers that do not end, and with a body that does not come. The last are active, so a probe is refused
+// until their time is over.
 func TestHTTP_ACrowdDoesNotStopAProbe(t *testing.T) {
 	t.Parallel()
+	const (
+		header = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
+		body   = header + "Content-Length: 10\r\n\r\n"
+		long   = time.Hour // nothing ends during the test
+	)
+	for _, c := range []struct {
+		name, sent string
+		timeout    time.Duration
+		crowd      int // connections, of 8
+		refused    bool
+	}{
+		{"without a word", "", long, 40, false},
+		{"headers that do not end", header, long, 40, false},
+		{"bodies that do not come, within their time", body, long, 8, true},
+		{"bodies that do not come, after their time", body, 50 * time.Millisecond, 8, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			web, active := crowded(t, c.timeout)
+			for range c.crowd {
+				conn := web.dial(t)
+				if _, err := conn.Write([]byte(c.sent)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.sent == body {
+				for range c.crowd {
+					<-active
+				}
+			}
+			err := web.probe(t)
+			if c.refused {
+				if err == nil {
+					t.Error("all connections are active, and there is one more")
+				}
+				return
+			}
+			// Bodies have their time yet. The bound is less than adminTimeout: an answer may take that long, a
+			// body may not.
+			for end := time.Now().Add(adminTimeout / 2); err != nil && c.sent == body && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond)
+				err = web.probe(t)
+			}
+			if err != nil {
+				t.Errorf("a probe is refused: %v", err)
+			}
+		})
+	}
+}
+
+// crowd is a listener of eight connections at most.
+type crowd struct{ node *Node }
+
+// crowded serves health where headers, and bodies that nobody asked for, have so much time. active tells of
+// each connection whose headers have come.
+func crowded(t *testing.T, timeout time.Duration) (c crowd, active <-chan struct{}) {
+	t.Helper()
 	n := &Node{log: slog.New(slog.DiscardHandler), watch: &watch{}, cfg: &configs.Config{}}
 	n.cfg.HTTP = configs.HTTP{Listen: "127.0.0.1:0", ConnectionsMax: 8}
 	if err := n.openHTTP(t.Context()); err != nil {
@@ -121,54 +180,44 @@ func TestHTTP_ACrowdDoesNotStopAProbe(t *testing.T) {
 	if web.ReadHeaderTimeout != adminHeaderTimeout || web.IdleTimeout != adminIdleTimeout {
 		t.Errorf("headers are waited for for %s, requests for %s", web.ReadHeaderTimeout, web.IdleTimeout)
 	}
+	web.ReadHeaderTimeout, web.IdleTimeout = timeout, time.Hour
+	told, follow := make(chan struct{}, 1000), web.ConnState
+	web.ConnState = func(conn net.Conn, state http.ConnState) {
+		follow(conn, state)
+		if state == http.StateActive {
+			told <- struct{}{}
+		}
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- web.Serve(n.listener) }()
 	t.Cleanup(func() {
 		_ = web.Close()
 		<-ended
 	})
-	dial := func() net.Conn {
-		t.Helper()
-		conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", n.listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		return conn
-	}
-	probe := func() error {
-		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.listener.url()+"/healthz", http.NoBody)
-		if err != nil {
-			return err
-		}
-		answer, err := client.Do(r)
-		if err != nil {
-			return err
-		}
-		return answer.Body.Close()
-	}
-	var held []net.Conn
-	for range 5 * n.cfg.HTTP.ConnectionsMax {
-		held = append(held, dial())
-	}
-	if err := probe(); err != nil {
-		t.Errorf("idle connections stop a probe: %v", err)
-	}
-	// The first of them made room: its end says so.
-	if _, err := held[0].Read(make([]byte, 1)); err == nil {
-		t.Error("the connection that was idle longest goes on")
-	}
-	// Those that do not end their headers are no idle ones. They are cut off after their time.
-	slow := dial()
-	if _, err := slow.Write([]byte("GET /healthz HTTP/1.1\r\nX-Slow: ")); err != nil {
+	return crowd{n}, told
+}
+
+func (c crowd) dial(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", c.node.listener.Addr().String())
+	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := io.ReadAll(slow)
-	if err != nil || len(answer) > 0 && !strings.Contains(string(answer), " 4") {
-		t.Errorf("headers that do not end are answered: %q, %v", answer, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// probe asks for health on a connection of its own.
+func (c crowd) probe(t *testing.T) error {
+	t.Helper()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, c.node.listener.url()+"/healthz", http.NoBody)
+	if err != nil {
+		return err
 	}
-	if err := probe(); err != nil {
-		t.Errorf("a slow connection stops a probe: %v", err)
+	answer, err := client.Do(r)
+	if err != nil {
+		return err
 	}
+	return answer.Body.Close()
 }
