@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"fmt"
+	"net/http"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -68,6 +69,10 @@ func TestConsole_Explain(t *testing.T) {
 		t.Errorf("steps (-want +got):\n%s", diff)
 	}
 	b.sees(address+"&explain=1", "How it would be answered", "<code>/weight &gt;= 10</code>", "<strong>test</strong>", "Nothing was read")
+
+	if status, page := b.do(b.request(http.MethodGet, address+"&explain=1&o=csv", nil)); status != http.StatusBadRequest || !strings.Contains(page, "o=json") {
+		t.Errorf("an explanation as CSV: %d\n%s", status, page)
+	}
 
 	page, err := open(t, dial(t, server), "shelf").Query(t.Context(), store.QueryRequest{Text: text})
 	if err != nil {

@@ -54,6 +54,9 @@ func (c *Console) query(x *exchange) error {
 		return c.show(x, "query", "Query", page, nil)
 	}
 	most, form, explain := rowsShown, q.Get("o"), q.Has("explain")
+	if explain && form == "csv" {
+		return &refusal{http.StatusBadRequest, "How a query is answered has no rows to save as CSV. Ask for it with o=json, or leave explain away."}
+	}
 	if form == "json" || form == "csv" {
 		most = rowsSaved
 	}
@@ -96,7 +99,7 @@ func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) e
 		return err
 	}
 	r := store.QueryRequest{Text: page.Text, Explain: explain}
-	read, partitions, size := inspect.QueryRead{}, 0, 0
+	read, size := inspect.QueryRead{}, 0
 	for {
 		r.RowsMax = min(store.QueryRowsMax, most-len(page.Rows))
 		found, err := ct.Query(x.r.Context(), r)
@@ -104,8 +107,7 @@ func (c *Console) answer(x *exchange, page *queryPage, most int, explain bool) e
 			return err
 		}
 		page.Ran = !explain
-		partitions = max(partitions, found.Partitions)
-		if found.Partitions = partitions; page.Explained == nil {
+		if page.Explained == nil {
 			page.Explained, err = inspect.Explain(&r, found)
 		}
 		if err != nil || explain {
