@@ -23,16 +23,18 @@ const (
 )
 
 // tidy removes files that were superseded longer ago than Grace, old manifests, commits of
-// Delta logs that checkpoints hold, and files that crashed commits have left. What fails is tried again by the next commit. The
+// Delta logs that checkpoints hold, and files that crashed commits have left. What fails is tried again later. The
 // caller has the turn.
 func (s *Sink) tidy(ctx context.Context, m *manifest) {
 	errs := []error{s.removeSuperseded(ctx, m), s.prune(ctx, m), s.checkpointLogs(ctx)}
 	if now := time.Now(); s.collected.IsZero() || now.Sub(s.collected) >= orphansInterval {
-		err := s.removeOrphans(ctx)
+		lists, err := s.removeOrphans(ctx)
 		if err == nil {
 			s.collected = now
 		}
-		errs = append(errs, err)
+		// What earlier releases have left waits for the next look if it cannot be removed: it
+		// harms nobody, and each look lists the whole store.
+		errs = append(errs, err, s.removeFormer(ctx, lists))
 	}
 	if err := errors.Join(errs...); err != nil && ctx.Err() == nil {
 		s.cfg.Logger.WarnContext(ctx, "old Parquet files were not removed; trying again later", slog.Any("error", err))
@@ -139,13 +141,15 @@ func (s *Sink) prune(ctx context.Context, m *manifest) error {
 //
 // With the Floor, process 2 has committed 42 itself; process 1 loses 42, reads the Floor,
 // and writes its files again. The clock, by Grace, decides only how much is left lying.
-func (s *Sink) removeOrphans(ctx context.Context) error {
+//
+// It returns the lists of earlier releases that it came upon, also beside an error.
+func (s *Sink) removeOrphans(ctx context.Context) (lists []string, err error) {
 	if v, ok := s.store.(tidier); ok {
 		if err := v.Tidy(ctx, s.cfg.Grace); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	var orphans, lists []string
+	var orphans []string
 	m, err := s.commits.advance(ctx, func(ctx context.Context, base *manifest, _ int) (next *manifest, err error) {
 		if orphans, lists, err = s.orphans(ctx, base); len(orphans) == 0 || err != nil {
 			return nil, err
@@ -154,13 +158,10 @@ func (s *Sink) removeOrphans(ctx context.Context) error {
 		next.Floor = base.Number + 1
 		return next, nil
 	})
-	if err == nil {
-		err = s.removeFormer(ctx, lists)
-	}
 	if err != nil || m == nil {
-		return err
+		return lists, err
 	}
-	return unreachable("remove abandoned files", s.store.Delete(ctx, orphans...))
+	return lists, unreachable("remove abandoned files", s.store.Delete(ctx, orphans...))
 }
 
 // orphans lists files that a manifest does not name and that began from it or earlier, and

@@ -2,6 +2,9 @@ package parquetsink_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"iter"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -68,6 +71,52 @@ func TestFormer_ListsAndLinksGo(t *testing.T) {
 	}
 	if got := deltaIDs(t, parquetsink.NewDir(dir)); len(got) != 1 {
 		t.Errorf("rows %q", got)
+	}
+}
+
+// stuck is a store that cannot remove what an earlier release has left, and that counts the
+// lists of all that it has.
+type stuck struct {
+	*memory
+	asked, lists int
+}
+
+func (s *stuck) Tidy(context.Context, time.Duration) error { return nil }
+
+func (s *stuck) RemoveViews(context.Context) (bool, error) {
+	s.asked++
+	return false, errors.New("permission denied")
+}
+
+func (s *stuck) List(ctx context.Context, prefix, after string) iter.Seq2[parquetsink.Object, error] {
+	if prefix == "" {
+		s.lists++
+	}
+	return s.memory.List(ctx, prefix, after)
+}
+
+// TestFormer_WhatStaysKeepsNothingElse has something of an earlier release that cannot be
+// removed: abandoned files go, and later commits do not look for them again.
+func TestFormer_WhatStaysKeepsNothingElse(t *testing.T) {
+	const orphan = "orders/data/g1/00000000000000000000-abcdefgh-1.parquet"
+	storage := &stuck{memory: newMemory()}
+	storage.objects[orphan] = object{modified: time.Now().Add(-time.Hour)}
+	w := openWriter(t, open(t, storage, quick()), 0, 1)
+	if names := storage.names(orphan); len(names) > 0 || storage.asked == 0 {
+		t.Errorf("there is %q; asked to remove links %d times", names, storage.asked)
+	}
+	_, _, before, err := parquetsink.Newest(t.Context(), storage)
+	must(t, err)
+	const commits = 3
+	for n := 1; n <= commits; n++ {
+		writeRows(t, w, n, orderRow("customer/[\"a\"]/o", "o", int64(n)))
+		flush(t, w)
+	}
+	_, _, after, err := parquetsink.Newest(t.Context(), storage)
+	must(t, err)
+	if before != 2 || after != before+commits || storage.lists != 1 {
+		t.Errorf("manifest %d after the first term, %d after %d commits, want one for the term, one for the abandoned file and one for each commit; %d lists of all",
+			before, after, commits, storage.lists)
 	}
 }
 
