@@ -144,6 +144,43 @@ func TestDelta_TableThatIsGoneGetsNoLog(t *testing.T) {
 	}
 }
 
+// TestDelta_SwapBesideAForeignCommit swaps generations while the log of one table is refused:
+// the swap ends, the other tables show it, and flushes say what waits.
+func TestDelta_SwapBesideAForeignCommit(t *testing.T) {
+	const foreign = "orders/_delta_log/00000000000000000001.json"
+	storage := newMemory()
+	s := open(t, storage, quick())
+	openWriter(t, s, 0, 1)
+	schema := sinktest.Schema(2)
+	schema.Shadow = true
+	w, _, err := s.Open(t.Context(), schema, termOf(2, 0, 1))
+	must(t, err)
+	sku := []project.Value{project.TextOf("q"), project.IntOf(1), project.TextOf("sku")}
+	writeRows(t, w, 1, orderRow("customer/[\"a\"]/q", "q", 3), project.Row{Table: sinktest.Lines, Key: sku[:2:2], Values: sku, Source: "customer/[\"a\"]/q"})
+	flush(t, w)
+	must(t, storage.PutExclusive(t.Context(), foreign, []byte(`{"commitInfo":{"timestamp":1,"operation":"OPTIMIZE","operationParameters":{}}}
+{"remove":{"path":"data/x.parquet","deletionTimestamp":1,"dataChange":false}}`)))
+	for _, by := range []*parquetsink.Sink{open(t, storage, quick()), s} { // the second time there is nothing to swap
+		must(t, by.Swap(t.Context(), schema))
+	}
+	if got := replay(t, storage, "lines", -1); got.version != 1 || len(got.files) != 1 {
+		t.Errorf("the log of lines is at version %d with %q", got.version, got.names())
+	}
+	shown, err := parquetsink.ReadShown(t.Context(), storage)
+	must(t, err)
+	if _, ok := shown.Versions["orders"]; ok || shown.Generation != 2 {
+		t.Errorf("readers see %+v", shown)
+	}
+	if _, err := w.Flush(t.Context()); err == nil || !strings.Contains(err.Error(), foreign) {
+		t.Errorf("a flush after the swap: %v, want it to say %s", err, foreign)
+	}
+	must(t, storage.Delete(t.Context(), storage.names("orders/_delta_log/")...)) // the way out
+	flush(t, w)
+	if got := deltaIDs(t, storage); !slices.Equal(got, []string{"q=0.03"}) {
+		t.Errorf("rows %q", got)
+	}
+}
+
 // TestDelta_ForeignCheckpointIsRefused has checkpoints of other programs, and what points
 // at them, in the forms in which they write them.
 func TestDelta_ForeignCheckpointIsRefused(t *testing.T) {

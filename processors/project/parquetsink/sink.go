@@ -147,10 +147,7 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 	for _, d := range s.deltas { // an operator may have removed it while the pipeline was paused
 		d.looked = time.Time{}
 	}
-	if err := s.publish(ctx, m); errors.Is(err, errDelta) {
-		// The other tables go on. Flush will report it.
-		s.cfg.Logger.WarnContext(ctx, "readers of some Delta logs do not see what is committed", slog.Any("error", err))
-	} else if err != nil {
+	if err := s.publishOthers(ctx, m); err != nil {
 		return nil, none, err
 	}
 	s.tidy(ctx, m)
@@ -267,7 +264,20 @@ func (s *Sink) Swap(ctx context.Context, schema *project.Schema) error {
 	if err != nil {
 		return err
 	}
-	return s.publish(ctx, s.commits.last)
+	// The manifest has been swapped, and writers of the former generation are refused. If a
+	// refused log failed that, the swap would be called again until an operator comes.
+	return s.publishOthers(ctx, s.commits.last)
+}
+
+// publishOthers publishes m, and warns of refused logs: the other tables go on. Flush
+// reports them.
+func (s *Sink) publishOthers(ctx context.Context, m *manifest) error {
+	err := s.publish(ctx, m)
+	if errors.Is(err, errDelta) {
+		s.cfg.Logger.WarnContext(ctx, "readers of some Delta logs do not see what is committed", slog.Any("error", err))
+		return nil
+	}
+	return err
 }
 
 // layoutsOf returns the layouts of a table. Equal tables share them, and a table that
