@@ -165,7 +165,7 @@ func (s *Sink) deriveLog(ctx context.Context, d *deltaLog, m *manifest, t *delta
 		}
 	}
 	ahead, err = d.derive(ctx, m, t, look || !d.knowsEnd(s.commits.others, s.lookEvery), restored)
-	if d.known {
+	if err == nil { // else it may not have been looked at, as it must be after a commit of others
 		d.others = s.commits.others
 	}
 	d.forget(s.cfg.Grace)

@@ -2,11 +2,13 @@ package parquetsink_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -80,6 +82,46 @@ func TestPublish_WhoCommitsAloneListsNothing(t *testing.T) {
 		if got := storage.taken(); slices.Contains(got, "list orders ") != (n == 4) || !slices.Contains(got, "make "+name(n+1)) {
 			t.Errorf("commit %d: %q", n, got)
 		}
+	}
+}
+
+// deaf is a store that does not list the log of orders while it is told not to.
+type deaf struct {
+	*noting
+	is atomic.Bool
+}
+
+func (d *deaf) List(ctx context.Context, prefix, after string) iter.Seq2[parquetsink.Object, error] {
+	if strings.HasPrefix(prefix, "orders/_delta_log/") && d.is.Load() {
+		return func(yield func(parquetsink.Object, error) bool) {
+			yield(parquetsink.Object{}, errors.New("connection refused"))
+		}
+	}
+	return d.noting.List(ctx, prefix, after)
+}
+
+// TestPublish_LookThatFailedIsRepeated has another process commit, and lets the look at the
+// log that follows fail: the next commit must not believe that nobody else is there.
+func TestPublish_LookThatFailedIsRepeated(t *testing.T) {
+	storage := newMemory()
+	watched := &deaf{noting: &noting{objects: storage}}
+	w := openWriter(t, open(t, watched, quick()), 0, 1)
+	writeRows(t, w, 1, orderRow("customer/[\"a\"]/o", "o", 1))
+	flush(t, w)
+	openWriter(t, open(t, storage, quick()), 1, 1) // commits a manifest, and nothing to the log
+	watched.is.Store(true)
+	writeRows(t, w, 2, orderRow("customer/[\"a\"]/o", "o", 2))
+	if _, err := w.Flush(t.Context()); err == nil {
+		t.Fatal("a flush that cannot look at a log succeeds")
+	}
+	watched.is.Store(false)
+	watched.taken()
+	flush(t, w)
+	if got := watched.taken(); !slices.Contains(got, "list orders ") {
+		t.Errorf("the flush after one that could not look asks for %q", got)
+	}
+	if got := deltaIDs(t, storage); !slices.Equal(got, []string{"o=0.02"}) {
+		t.Errorf("rows %q", got)
 	}
 }
 
