@@ -47,10 +47,11 @@ type current struct {
 // Open; it is never torn, because files stay for Grace. The error matches errDelta if all
 // has been shown but the Delta logs of some tables. The caller has the turn.
 func (s *Sink) publish(ctx context.Context, m *manifest) error {
-	if s.publishedAs != m.Changed || len(s.refused) > 0 {
+	if s.publishedAs != m.Changed || len(s.refused) > 0 || s.doubted {
 		if err := s.show(ctx, m, false); err != nil {
 			return err
 		}
+		s.doubted = false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,6 +150,20 @@ func (s *Sink) deriveLogs(ctx context.Context, m *manifest, anew bool, restored 
 	return ahead, errors.Join(errs...)
 }
 
+// doubt makes the next publish look at the logs that were last looked at longer ago than
+// lookEvery. An operator may have removed some while the pipeline was paused, and where no
+// row changes nothing else would find that. Logs that were looked at since are left alone: the
+// terms of many source partitions begin one after the other.
+func (s *Sink) doubt() {
+	for _, d := range s.deltas {
+		// A log without a time is looked at when it is next derived. One of a table that is gone
+		// is not derived any more, and would be in doubt for ever.
+		if !d.looked.IsZero() && time.Since(d.looked) >= s.lookEvery {
+			d.looked, s.doubted = time.Time{}, true
+		}
+	}
+}
+
 func (s *Sink) logOf(as string) *deltaLog {
 	if s.deltas[as] == nil {
 		s.deltas[as] = newDeltaLog(s.store, as)
@@ -159,6 +174,7 @@ func (s *Sink) logOf(as string) *deltaLog {
 // deriveLog does the work of deriveLogs for one table. It runs beside others, and changes
 // nothing but d.
 func (s *Sink) deriveLog(ctx context.Context, d *deltaLog, m *manifest, t *deltaTable, look bool, restored uint64) (ahead uint64, err error) {
+	look = look || d.looked.IsZero()
 	if d.known && !look {
 		if actions, err := d.changes(m, t); err != nil || len(actions) == 0 {
 			return 0, err

@@ -125,6 +125,42 @@ func TestPublish_LookThatFailedIsRepeated(t *testing.T) {
 	}
 }
 
+// TestPublish_LogGoesWhilePaused begins a term of a sink that knows the log of each table. What
+// is gone is made again though no row has come, and nobody looks at what was just looked at.
+func TestPublish_LogGoesWhilePaused(t *testing.T) {
+	storage := newMemory()
+	watched := &noting{objects: storage}
+	s := open(t, watched, quick())
+	w := openWriter(t, s, 0, 1)
+	for n := 1; n <= 2; n++ {
+		writeRows(t, w, n, orderRow("customer/[\"a\"]/o", "o", int64(n)))
+		flush(t, w)
+	}
+	parquetsink.LookEvery(s, time.Hour)
+	watched.taken()
+	openWriter(t, s, 0, 2)
+	openWriter(t, s, 1, 1)
+	if got := watched.taken(); len(got) > 0 {
+		t.Errorf("terms that begin within the time for which a log is known ask for %q", got)
+	}
+	parquetsink.LookEvery(s, 0)
+	for epoch, table := range []string{"orders", "lines", "orders"} {
+		must(t, storage.Delete(t.Context(), storage.names(table+"/_delta_log/")...))
+		openWriter(t, s, 0, uint64(epoch+3))
+		if log := replay(t, storage, table, -1); log.version != 0 {
+			t.Errorf("the log of %s is at version %d, want it made again", table, log.version)
+		}
+		shown, err := parquetsink.ReadShown(t.Context(), storage)
+		must(t, err)
+		if shown.Versions[table] != 0 {
+			t.Errorf("readers see %+v", shown)
+		}
+	}
+	if got := deltaIDs(t, storage); !slices.Equal(got, []string{"o=0.02"}) {
+		t.Errorf("rows %q", got)
+	}
+}
+
 // meeting is a store in which the commits of Delta logs wait until several are made at once.
 type meeting struct {
 	objects

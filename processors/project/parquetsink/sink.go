@@ -52,6 +52,7 @@ type Sink struct {
 	publishedAs uint64               // the manifest whose Changed readers see
 	deltas      map[string]*deltaLog // by folder of a table
 	refused     map[string]error     // the logs of deltas that are not as they were made, and why
+	doubted     bool                 // some of deltas are to be looked at, whatever was published
 	collected   time.Time            // when orphans were last looked for
 	swept       time.Time            // when superseded files were last removed
 	pruned      uint64               // manifests up to this one have been removed
@@ -144,9 +145,7 @@ func (s *Sink) Open(ctx context.Context, schema *project.Schema, t project.Term)
 	if err != nil {
 		return nil, none, err
 	}
-	for _, d := range s.deltas { // an operator may have removed it while the pipeline was paused
-		d.looked = time.Time{}
-	}
+	s.doubt()
 	if err := s.publishOthers(ctx, m); err != nil {
 		return nil, none, err
 	}
