@@ -50,9 +50,8 @@ func TestDelta_RowThatCameAndWent(t *testing.T) {
 	flush(t, other)
 	row := orderRow("customer/[\"a\"]/x", "x", 1)
 	writeRows(t, late, 1, row)
-	stalled.nth, stalled.before = 2, func() { // the first is the manifest
-		_, err := other.Write(t.Context(), &project.Batch{After: at(1), UpTo: at(2), Drop: []project.Row{{Table: row.Table, Key: row.Key, Source: row.Source}}})
-		must(t, err)
+	stalled.nth, stalled.before = 2, func() { // the first is the manifest; this runs in a goroutine of the sink
+		write(t, other, &project.Batch{After: at(1), UpTo: at(2), Drop: []project.Row{{Table: row.Table, Key: row.Key, Source: row.Source}}})
 		flush(t, other)
 	}
 	if _, err := late.Flush(t.Context()); err == nil || !stalled.dead {

@@ -11,6 +11,9 @@ import (
 	"github.com/millrace/millrace/processors/project"
 )
 
+// PublishParallel bounds the Delta logs that are written at once.
+const PublishParallel = publishParallel
+
 // Shown is what a reader of currentName sees.
 type Shown struct {
 	Commit     uint64

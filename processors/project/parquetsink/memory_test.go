@@ -98,6 +98,13 @@ func (m *memory) names(prefix string) (names []string) {
 	return names
 }
 
+// copied returns a store of what is there now.
+func (m *memory) copied() *memory {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &memory{objects: maps.Clone(m.objects)}
+}
+
 // objects is what tests put between a sink and its storage.
 type objects = parquetsink.ObjectStore
 

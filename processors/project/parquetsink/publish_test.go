@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
+	"github.com/millrace/millrace/processors/project/sinktest"
 )
 
 // noting is a store that notes the requests for Delta logs.
@@ -161,51 +162,70 @@ func TestPublish_LogGoesWhilePaused(t *testing.T) {
 	}
 }
 
-// meeting is a store in which the commits of Delta logs wait until several are made at once.
+// meeting is a store in which the commits of Delta logs wait until as many as may be are made
+// at once.
 type meeting struct {
 	objects
-	mu      sync.Mutex
-	armed   bool
-	waiting int
-	met     chan struct{}
-	last    string // the newest manifest
-	early   []string
+	mu       sync.Mutex
+	armed    bool
+	inFlight int
+	most     int // of inFlight
+	met      chan struct{}
+	last     string // the newest manifest
+	early    []string
 }
 
 func (m *meeting) PutExclusive(ctx context.Context, name string, data []byte) error {
-	m.mu.Lock()
 	if strings.HasPrefix(name, "_manifest/") {
+		m.mu.Lock()
 		defer m.mu.Unlock()
-		err := m.objects.PutExclusive(ctx, name, data)
 		m.last = name
-		return err
+		return m.objects.PutExclusive(ctx, name, data)
 	}
-	armed := m.armed
-	if armed {
-		var number int
-		_, err := fmt.Sscanf(m.last, "_manifest/%d.json", &number)
-		if err != nil || !strings.Contains(string(data), fmt.Sprintf(`"manifest":"%d"`, number)) {
-			m.early = append(m.early, name)
-		}
-		if m.waiting++; m.waiting == 8 {
-			close(m.met)
-		}
+	if !m.arrive(name, data) {
+		return m.objects.PutExclusive(ctx, name, data)
 	}
-	m.mu.Unlock()
-	if armed {
-		select {
-		case <-m.met:
-		case <-time.After(time.Minute):
-			return fmt.Errorf("%s was made alone", name)
-		}
+	defer m.leave()
+	select {
+	case <-m.met:
+		// One that comes although as many as may be are here would come about now.
+		time.Sleep(20 * time.Millisecond)
+		return m.objects.PutExclusive(ctx, name, data)
+	case <-time.After(time.Minute):
+		return fmt.Errorf("%s was made beside fewer than %d others", name, parquetsink.PublishParallel-1)
 	}
-	return m.objects.PutExclusive(ctx, name, data)
 }
 
-// TestPublish_LogsSideBySide changes ten tables: eight of their logs are written at once,
-// and no commit is made before the manifest that it shows.
+// arrive counts a commit, if it is to be counted.
+func (m *meeting) arrive(name string, data []byte) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.armed {
+		return false
+	}
+	var number int
+	_, err := fmt.Sscanf(m.last, "_manifest/%d.json", &number)
+	if err != nil || !strings.Contains(string(data), fmt.Sprintf(`"manifest":"%d"`, number)) {
+		m.early = append(m.early, name)
+	}
+	m.inFlight++
+	if m.inFlight == parquetsink.PublishParallel && m.most < m.inFlight {
+		close(m.met)
+	}
+	m.most = max(m.most, m.inFlight)
+	return true
+}
+
+func (m *meeting) leave() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inFlight--
+}
+
+// TestPublish_LogsSideBySide changes more tables than there may be logs written at once: so
+// many are, never more, and no commit is made before the manifest that it shows.
 func TestPublish_LogsSideBySide(t *testing.T) {
-	const tables = 10
+	const tables = 2 * parquetsink.PublishParallel
 	storage := &meeting{objects: newMemory(), met: make(chan struct{})}
 	s := open(t, storage, quick())
 	w := begin(t, s, manyTables(tables), 0)
@@ -220,6 +240,9 @@ func TestPublish_LogsSideBySide(t *testing.T) {
 	}
 	write(t, w, &project.Batch{UpTo: feed.Position{LSN: 1}, Put: rows})
 	flush(t, w)
+	if storage.most != parquetsink.PublishParallel {
+		t.Errorf("%d logs were written at once, want %d", storage.most, parquetsink.PublishParallel)
+	}
 	if len(storage.early) > 0 {
 		t.Errorf("made before their manifest: %q", storage.early)
 	}
@@ -231,31 +254,33 @@ func TestPublish_LogsSideBySide(t *testing.T) {
 }
 
 // overtaken is a store in which something happens before the next commit of a Delta log is
-// made, and before the commits of that log are read.
+// made, and before the commits of that log are read. It happens in a goroutine of the sink, so
+// it must not end the test: its error is that of the commit.
 type overtaken struct {
 	objects
 	mu     sync.Mutex
-	before func()
+	before func() error
 	after  chan struct{} // closed when it has happened; nil when nothing is to
 }
 
-func (o *overtaken) arm(before func()) {
+func (o *overtaken) arm(before func() error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.before, o.after = before, make(chan struct{})
 }
 
 func (o *overtaken) PutExclusive(ctx context.Context, name string, data []byte) error {
-	o.mu.Lock()
-	if strings.Contains(name, "/_delta_log/") && o.before != nil {
-		o.before()
-		o.before = nil
-		err := o.objects.PutExclusive(ctx, name, data)
-		close(o.after)
-		o.mu.Unlock()
-		return err
+	if strings.Contains(name, "/_delta_log/") {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if before := o.before; before != nil {
+			o.before = nil
+			defer close(o.after)
+			if err := before(); err != nil {
+				return err
+			}
+		}
 	}
-	o.mu.Unlock()
 	return o.objects.PutExclusive(ctx, name, data)
 }
 
@@ -286,15 +311,24 @@ func TestPublish_LogGoesBesideALoneProcess(t *testing.T) {
 				start := &deltaState{version: -1, files: map[string]map[string]any{}, again: remade} // one commit rested on what was gone
 				return idsOf(t, storage, replayInto(t, start, storage, "orders", -1))
 			}
-			watched.arm(func() {
-				must(t, storage.Delete(t.Context(), storage.names("orders/_delta_log/")...))
-				if remade {
-					other := openWriter(t, open(t, storage, quick()), 1, 1) // makes version 0, as before
-					writeRows(t, other, 1, orderRow("customer/[\"b\"]/q", "q", 3))
-					flush(t, other) // and version 1
-					want = append(want, "q=0.03")
+			rival := open(t, storage, quick())
+			watched.arm(func() error {
+				if err := storage.Delete(t.Context(), storage.names("orders/_delta_log/")...); err != nil || !remade {
+					return err
 				}
+				other, _, err := rival.Open(t.Context(), sinktest.Schema(1), termOf(1, 1, 1)) // makes version 0, as before
+				if err != nil {
+					return err
+				}
+				if _, err := other.Write(t.Context(), &project.Batch{UpTo: at(1), Put: []project.Row{orderRow("customer/[\"b\"]/q", "q", 3)}}); err != nil {
+					return err
+				}
+				_, err = other.Flush(t.Context()) // and version 1
+				return err
 			})
+			if remade {
+				want = append(want, "q=0.03")
+			}
 			flush(t, w)
 			if got := read(); !slices.Equal(got, want) {
 				t.Errorf("rows %q, want %q", got, want)

@@ -165,16 +165,18 @@ func TestRivals_OneThatStoodStillBeforeItsLog(t *testing.T) {
 	writeRows(t, late, 1, orderRow("customer/[\"a\"]/o", "late", 1))
 	flush(t, late)
 	writeRows(t, late, 2, orderRow("customer/[\"a\"]/o", "late", 2))
-	paused.nth, paused.before = 2, func() { // the first is the manifest
-		writeRows(t, other, 1, orderRow("customer/[\"b\"]/o", "other", 1))
+	var still *memory
+	paused.nth, paused.before = 2, func() { // the first is the manifest; this runs in a goroutine of the sink
+		write(t, other, &project.Batch{UpTo: at(1), Put: []project.Row{orderRow("customer/[\"b\"]/o", "other", 1)}})
 		flush(t, other)
-		if got, want := deltaIDs(t, storage), []string{"late=0.02", "other=0.01"}; !slices.Equal(got, want) {
-			t.Errorf("while it stands still: %q, want %q", got, want)
-		}
+		still = storage.copied()
 	}
 	flush(t, late)
-	if paused.nth > 0 {
+	if still == nil {
 		t.Fatal("the process did not stand still")
+	}
+	if got, want := deltaIDs(t, still), []string{"late=0.02", "other=0.01"}; !slices.Equal(got, want) {
+		t.Errorf("while it stands still: %q, want %q", got, want)
 	}
 	if got, want := deltaIDs(t, storage), []string{"late=0.02", "other=0.01"}; !slices.Equal(got, want) {
 		t.Errorf("rows %q, want %q", got, want)
