@@ -27,7 +27,7 @@ func TestReplicatedBucket(t *testing.T) {
 		return err
 	})
 	cfg := fast("a")
-	cfg.TTL = 2 * poll.Most // what passes on was handed over, nothing expires
+	cfg.TTL = 2 * poll.Most              // what passes on was handed over, nothing expires
 	cfg.RenewInterval = 10 * time.Second // a release that takes longer is left to expire
 	a := start(t, js, cfg, names(6)...)
 	a.waitCount(t, 6)
