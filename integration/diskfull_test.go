@@ -346,7 +346,7 @@ func TestDiskFull_TheLogMeetsTheEnd(t *testing.T) {
 
 	free()
 	began := time.Now()
-	f.goOn(t, meta)
+	f.comeBack(t, meta)
 	t.Logf("writes are taken again, and 100 more were, %s after space was freed", time.Since(began).Round(time.Millisecond))
 	r := verifyCopies(t, server)
 	if r.exit != 0 {
