@@ -165,8 +165,8 @@ func TestDeploy_ProcessesAndCommandsHaveWhatTheyNeed(t *testing.T) {
 		t.Fatalf("import: exit %d\n%s%s", exit, out, errs)
 	}
 	for _, args := range [][]string{{"status"}, {"feed", "productMeta"}, {"query", "productMeta", "--key", "category"}, {"describe", "container", "product"}} {
-		if out := mustRun(t, servers, append(args, "--creds", reader)...); strings.Contains(out, "WARN") {
-			t.Errorf("millrace %s says\n%s", strings.Join(args, " "), out)
+		if out, exit := run(t, servers, append(args, "--creds", reader)...); exit != 0 || strings.Contains(out, "WARN") {
+			t.Errorf("millrace %s: exit %d\n%s", strings.Join(args, " "), exit, out)
 		}
 	}
 	for _, creds := range [][]string{nil, {"--dir", d.secrets}} {

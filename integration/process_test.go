@@ -1,6 +1,7 @@
 package integration_test
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"flag"
@@ -228,14 +229,17 @@ func run(t testing.TB, server string, args ...string) (output string, exit int) 
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// mustRun is run for commands that must succeed.
+// mustRun runs a command that must succeed, and returns what it prints. On standard error a
+// command says what it waits for, as on a busy machine.
 func mustRun(t testing.TB, server string, args ...string) string {
 	t.Helper()
-	out, exit := run(t, server, args...)
-	if exit != 0 {
-		t.Fatalf("millrace %s: exit %d\n%s", strings.Join(args, " "), exit, out)
+	cmd := invocation(t, append(args, "--server", server)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("millrace %s: %v\n%s%s", strings.Join(args, " "), err, &stdout, &stderr)
 	}
-	return out
+	return stdout.String()
 }
 
 // dial connects a client to the processes behind a NATS server, through its
