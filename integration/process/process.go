@@ -7,6 +7,7 @@ package process
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -33,7 +34,7 @@ func Build(repository, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-o", path, "./cmd/millrace")
+	cmd := exec.CommandContext(context.Background(), "go", "build", "-o", path, "./cmd/millrace")
 	cmd.Dir = repository
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
@@ -46,8 +47,9 @@ func Build(repository, dir string) (string, error) {
 // somebody makes meanwhile takes none of them.
 func FreePorts(n int) ([]string, error) {
 	var ports []string
+	var listen net.ListenConfig
 	for port := 10_000 + rand.IntN(20_000); len(ports) < n; port++ {
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		l, err := listen.Listen(context.Background(), "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		switch {
 		case err == nil:
 			defer l.Close() // together, so that they differ

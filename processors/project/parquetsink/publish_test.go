@@ -189,7 +189,7 @@ func (m *meeting) PutExclusive(ctx context.Context, name string, data []byte) er
 	select {
 	case <-m.met:
 		// One that comes although as many as may be are here would come about now.
-		time.Sleep(20 * time.Millisecond)
+		<-time.After(20 * time.Millisecond)
 		return m.objects.PutExclusive(ctx, name, data)
 	case <-time.After(time.Minute):
 		return fmt.Errorf("%s was made beside fewer than %d others", name, parquetsink.PublishParallel-1)
