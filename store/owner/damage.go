@@ -370,6 +370,7 @@ func (s *Server) newestDamaged(ctx context.Context, p *Partition) bool {
 		return false // it is said where one is taken
 	}
 	if len(damage) == 0 && len(all) > 0 {
+		p.readWhole.Delete(all[0].ID()) // it was, and somebody says that it is no more
 		found, err := p.damageOf(ctx, all[0], ctx.Err)
 		if err == nil && found == nil {
 			p.doubted.Store(0)
