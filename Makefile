@@ -125,6 +125,6 @@ deploys:
 chaos:
 	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Chaos' -args -rounds=$(ROUNDS)
 
-## kills: kill -9 at every step of writing, snapshots, trims, walks, starts, backups and restores, ROUNDS rounds (ARGS=-steps.all: a restore at each of its calls)
+## kills: kill -9 at every step of writing, snapshots, trims, walks, starts, backups and restores, and while files are merged, ROUNDS rounds (ARGS=-steps.all: a restore at each of its calls)
 kills:
-	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Kill_AtEveryStep' -args -steps.rounds=$(ROUNDS) $(ARGS)
+	$(GO) test ./integration -count=1 -timeout 0 -v -run 'Kill_AtEveryStep|Kill_MidCompaction' -args -long -steps.rounds=$(ROUNDS) -kills.rounds=$(ROUNDS) $(ARGS)

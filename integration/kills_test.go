@@ -17,6 +17,7 @@ import (
 
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/postgres"
+	"github.com/millrace/millrace/integration/steps"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/store"
@@ -44,9 +45,16 @@ type slaughter struct {
 // apart, so that a kill falls between a write and its checkpoint.
 func newSlaughter(t *testing.T) *slaughter {
 	t.Helper()
+	return newWatchedSlaughter(t, t.TempDir(), nil)
+}
+
+// newWatchedSlaughter is newSlaughter of a process whose steps a watcher sees, with its
+// tables in files.
+func newWatchedSlaughter(t *testing.T, files string, watcher *steps.Watcher) *slaughter {
+	t.Helper()
 	port := strconv.Itoa(freePort(t))
-	s := &slaughter{t: t, server: "nats://127.0.0.1:" + port, files: t.TempDir()}
-	s.node = spawn(t, "up", "--dir", t.TempDir(), "--port", port, "--listen", "off",
+	s := &slaughter{t: t, server: "nats://127.0.0.1:" + port, files: files}
+	s.node = spawnWatched(t, watcher, "up", "--dir", t.TempDir(), "--port", port, "--listen", "off",
 		"--set", "processors.checkpointInterval=1s", "--set", "processors.checkpointBusyInterval=1s", "--set", "sinks.roots="+s.files)
 	tellOnFailure(t, s.node)
 	s.apply(everyContainer)
@@ -237,15 +245,6 @@ func (s *slaughter) filesOf(text string) map[string]bool {
 	return found
 }
 
-// liveFiles counts the files that a table consists of now.
-func (s *slaughter) liveFiles(table string) int {
-	names, err := deltaFiles(filepath.Join(s.files, table))
-	if err != nil {
-		s.t.Error(err)
-	}
-	return len(names)
-}
-
 // onlyAnalytics is the pipeline of everyPipeline that keeps files.
 func (s *slaughter) onlyAnalytics() string {
 	all := strings.Split(everyPipelineIn(s.files), "\n---\n")
@@ -267,36 +266,6 @@ func TestKill_MidManifest(t *testing.T) {
 				t.Errorf("no file of %s was written", at)
 			}
 		}
-	}
-	stop()
-	s.equal()
-}
-
-// TestKill_MidCompaction kills again and again when so many small files have been
-// committed that the next commits merge some.
-func TestKill_MidCompaction(t *testing.T) {
-	t.Parallel()
-	onlyLong(t)
-	s := newSlaughter(t)
-	s.apply(s.onlyAnalytics())
-	stop := s.clients()
-	defer stop()
-	merged := 0
-	for range *killRounds * 2 {
-		was := s.liveFiles("lines")
-		for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(time.Millisecond) { //nolint:forbidigo // it polls
-			now := s.liveFiles("lines")
-			if now < was { // files have become one
-				merged++
-				break
-			}
-			was = now
-		}
-		s.kill()
-	}
-	t.Logf("%d merges were seen", merged)
-	if merged == 0 {
-		t.Error("no merge was seen")
 	}
 	stop()
 	s.equal()
