@@ -192,9 +192,7 @@ func (n *aggregateCount) groups() error {
 				id, _ := n.rule.TargetID(g)
 				s.Item = store.ItemRef{Key: key, ID: id}.String()
 			}
-			d := differ{}
-			d.objects(nil, []byte("{}"), body)
-			s.show(d.edits)
+			s.show(diffJSON(nil, []byte("{}"), body))
 			samples = append(samples, s)
 		}
 	}

@@ -41,9 +41,7 @@ func (n *rowCount) samples(ctx context.Context) (samples []Sample, err error) {
 			}
 		}
 		if s.Action == SampleChanged {
-			d := differ{}
-			d.objects(nil, pair.of.AppendRow(nil, pair.old.Values), is)
-			s.show(d.edits)
+			s.show(diffJSON(nil, pair.of.AppendRow(nil, pair.old.Values), is))
 		}
 		samples = append(samples, s)
 	}
@@ -92,9 +90,7 @@ func (n *rowCount) newRowSamples(ctx context.Context, room int) (samples []Sampl
 						return errEnough
 					}
 					s := Sample{Action: SampleCreated, Table: t.Name, Row: verify.KeyJSON(rows[j].Key), Source: rows[j].Source}
-					diff := differ{}
-					diff.objects(nil, []byte("{}"), t.AppendRow(nil, rows[j].Values))
-					s.show(diff.edits)
+					s.show(diffJSON(nil, []byte("{}"), t.AppendRow(nil, rows[j].Values)))
 					samples = append(samples, s)
 				}
 			}
