@@ -279,6 +279,7 @@ func TestCLI_EveryVerbTakesEveryOutput(t *testing.T) {
 		{"query", "productMeta", "--key", "tag"},
 		{"query", "productMeta", "--id", s.TagID(1)},
 		{"items", "get", "productMeta", s.TagID(1)},
+		{"items", "history", "productMeta", s.TagID(1)},
 		{"feed", "productMeta", "--limit", "1"},
 		{"delete", "pipeline", "tag-names"},
 		{"upgrade"},

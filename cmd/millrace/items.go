@@ -27,12 +27,12 @@ type itemFlags struct {
 func newItems(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "items",
-		Short: "Read, write or delete one item",
-		Long: `Items reads, writes or deletes one item of a container. For many of them there are
-query, import and export.`,
+		Short: "Read, write or delete one item, or see its last versions",
+		Long: `Items reads, writes or deletes one item of a container, or tells of its last versions.
+For many items there are query, import and export.`,
 		Args: cobra.NoArgs,
 	}
-	for _, verb := range []*cobra.Command{newItemsGet(a), newItemsPut(a), newItemsDelete(a)} {
+	for _, verb := range []*cobra.Command{newItemsGet(a), newItemsPut(a), newItemsDelete(a), newItemsHistory(a)} {
 		checkArgs(verb)
 		cmd.AddCommand(verb)
 	}

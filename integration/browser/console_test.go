@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // patience is how long something may take to show.
@@ -173,6 +174,31 @@ func TestConsole(t *testing.T) {
 		b.press("Verify")
 		b.sees("equal")
 		b.judge()
+	})
+	t.Run("an item's versions are seen, with keys and on a phone", func(t *testing.T) {
+		b.t = t
+		b.visit("/containers/default/product/item?key=c1&id=p1")
+		b.do(chromedp.Click(`//a[.="Its last versions"]`))
+		b.sees("Versions of p1")
+		b.until(`document.querySelectorAll("table.versions th[scope=rowgroup]").length >= 3 && document.querySelector("table.versions").innerText.includes("category-names")`)
+		b.judge()
+		// On a phone the table is moved in its own frame, which the keys reach, and the page stays where it is.
+		b.do(chromedp.EmulateViewport(360, 640))
+		b.until("document.documentElement.scrollWidth <= 360")
+		b.do(chromedp.Focus(".scroll"), chromedp.KeyEvent(kb.ArrowRight))
+		b.until("document.querySelector('.scroll').scrollLeft > 0")
+		b.judge()
+		b.do(chromedp.Clear("input[name=limit]"), chromedp.SendKeys("input[name=limit]", "1"+kb.Enter))
+		b.sees("There are older versions")
+		b.do(chromedp.Click(`//a[.="Go on from there"]`))
+		b.until(`new URLSearchParams(location.search).get("before") && document.querySelector("table.versions th[scope=rowgroup]")`)
+		b.judge()
+		b.visit("/containers/default/product/item?key=c1&id=none")
+		b.sees("No such item")
+		b.judge()
+		b.do(chromedp.Click(`//a[starts-with(., "versions of")]`))
+		b.sees("read to its first commit")
+		b.do(chromedp.EmulateReset())
 	})
 	t.Run("axe-core finds nothing on the other screens", func(t *testing.T) {
 		b.t = t

@@ -105,6 +105,7 @@ func (c *Console) routes() http.Handler {
 	look("/containers/{database}/{name}", c.container)
 	look("/containers/{database}/{name}/item", c.item)
 	act("/containers/{database}/{name}/item", c.writeItem)
+	look("/containers/{database}/{name}/item/history", c.itemHistory)
 	look("/query", c.query)
 	look("/heat", c.heat)
 	look("/nodes", c.nodes)

@@ -177,6 +177,8 @@ type itemPage struct {
 	Text string
 	// Problem says why it was not written.
 	Problem string
+	// Gone are the items that are not there and may have been: their versions can be looked for.
+	Gone []string
 	// Derived are the fields that pipelines keep; Unread says why they are not known.
 	Derived []inspect.Derived
 	Unread  string
@@ -201,14 +203,21 @@ func (c *Console) item(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	page.Gone = []string{ref.String()}
 	item, err := ct.Read(x.r.Context(), ref.Key, ref.ID)
-	if text, ok := textKey(x.r.URL.Query()); ok && errors.Is(err, store.ErrNotFound) {
+	if text, ok := textKey(x.r.URL.Query()); ok && text != ref.Key && errors.Is(err, store.ErrNotFound) {
 		ref.Key = text
+		page.Gone = append(page.Gone, ref.String())
 		item, err = ct.Read(x.r.Context(), ref.Key, ref.ID)
+	}
+	if errors.Is(err, store.ErrNotFound) && !wantsJSON(x.r) {
+		c.write(x.w, x.r, http.StatusNotFound, "item", &view{Title: "No such item", Role: x.role, Page: page})
+		return nil
 	}
 	if err != nil {
 		return err
 	}
+	page.Gone = nil
 	page.Ref, page.Item, page.ETag, page.Text = ref.String(), &item, item.ETag, indented(item.Body)
 	inspector := inspect.New(&c.cfg.Inspect)
 	defer inspector.Close()

@@ -20,7 +20,7 @@ import (
 
 // pageNames are the templates of pages; each stands in layout.html.
 var pageNames = []string{
-	"sign-in", "overview", "map", "pipeline", "containers", "container", "item", "query", "heat", "nodes", "dead-letters", "dead-letter",
+	"sign-in", "overview", "map", "pipeline", "containers", "container", "item", "history", "query", "heat", "nodes", "dead-letters", "dead-letter",
 	"plan", "work", "works", "confirm", "error",
 }
 
@@ -54,6 +54,7 @@ var functions = template.FuncMap{
 	"path":    func(parts ...string) string { return "/" + joinEscaped(parts) },
 	"percent": func(f float64) string { return fmt.Sprintf("%.0f %%", f) },
 	"plot":    plot,
+	"rows":    rowsOf,
 	"short":   short,
 	"time":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 	"value":   plan.Short,
