@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strconv"
 	"strings"
@@ -35,21 +34,8 @@ type gauges struct {
 // newGauges listens and makes the standard variables point to it.
 func newGauges(t *testing.T) *gauges {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	g := &gauges{last: map[string]float64{}}
-	server := grpc.NewServer()
-	collector.RegisterMetricsServiceServer(server, g)
-	var serving sync.WaitGroup
-	serving.Go(func() { _ = server.Serve(l) }) // ends with Stop
-	t.Cleanup(func() {
-		server.Stop()
-		serving.Wait()
-	})
-	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+l.Addr().String())
-	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+	serveCollector(t, func(server *grpc.Server) { collector.RegisterMetricsServiceServer(server, g) })
 	t.Setenv("OTEL_TRACES_EXPORTER", "none")
 	t.Setenv("OTEL_METRIC_EXPORT_INTERVAL", "200")
 	return g

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
-	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -17,9 +16,9 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/cmd/millrace/webstore"
-	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/integration/nodetest"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/status"
@@ -33,16 +32,16 @@ type receiver struct {
 	spans map[string][]*traces.Span // by trace id
 }
 
-// newReceiver listens and makes the standard variables point to it.
-func newReceiver(t *testing.T) *receiver {
+// serveCollector serves a collector that takes OTLP over gRPC until the test ends, and makes
+// the standard variables point to it.
+func serveCollector(t *testing.T, register func(*grpc.Server)) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &receiver{spans: map[string][]*traces.Span{}}
 	server := grpc.NewServer()
-	collector.RegisterTraceServiceServer(server, r)
+	register(server)
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(l) }) // ends with Stop
 	t.Cleanup(func() {
@@ -51,6 +50,13 @@ func newReceiver(t *testing.T) *receiver {
 	})
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+l.Addr().String())
 	t.Setenv("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
+}
+
+// newReceiver listens and makes the standard variables point to it.
+func newReceiver(t *testing.T) *receiver {
+	t.Helper()
+	r := &receiver{spans: map[string][]*traces.Span{}}
+	serveCollector(t, func(server *grpc.Server) { collector.RegisterTraceServiceServer(server, r) })
 	t.Setenv("OTEL_METRICS_EXPORTER", "none")
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
 	return r
@@ -131,34 +137,6 @@ func attribute(span *traces.Span, key string) string {
 	return ""
 }
 
-// upInProcess runs all roles in this process.
-func upInProcess(t *testing.T, telemetry *node.Telemetry) *node.Node {
-	t.Helper()
-	cfg, err := configs.Load("", nil, []string{"dir=" + t.TempDir(), "nats.dontListen=true", "http.listen=off", "gateway.listen=off"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := node.Open(t.Context(), cfg, node.Roles{NATS: true, Store: true, Worker: true}, telemetry, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := n.Run(ctx); err != nil {
-			t.Errorf("the node ended with %v", err)
-		}
-	})
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return n
-}
-
 func mustKey(t *testing.T, components ...any) feed.PartitionKey {
 	t.Helper()
 	key, err := feed.NewPartitionKey(components...)
@@ -177,7 +155,7 @@ func TestTelemetry_ARenameIsOneTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := upInProcess(t, telemetry)
+	n := nodetest.Run(t, telemetry)
 	declared, err := spec.Load("../configs/webstore")
 	if err != nil {
 		t.Fatal(err)

@@ -1,12 +1,10 @@
 package signals_test
 
 import (
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -26,8 +24,8 @@ import (
 
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/cmd/millrace/webstore"
-	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed/natsd/ports"
+	"github.com/millrace/millrace/integration/nodetest"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/store"
@@ -154,31 +152,9 @@ var key = base64.StdEncoding.EncodeToString(make([]byte, 64))
 func runShop(t *testing.T, until func() error) *node.Node {
 	t.Helper()
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(ports.Free(t)))
-	cfg, err := configs.Load("", nil, []string{
-		"dir=" + t.TempDir(), "nats.dontListen=true", "http.listen=off", "gateway.listen=" + address, "gateway.tls=off", "gateway.keys.primary=" + key,
-		"verify.interval=1s", "verify.sharePercent=100", // or nothing is verified for ten seconds
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := node.Open(t.Context(), cfg, node.Roles{NATS: true, Store: true, Worker: true}, nil, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	var running sync.WaitGroup
-	running.Go(func() {
-		if err := n.Run(ctx); err != nil {
-			t.Errorf("the node ended with %v", err)
-		}
-	})
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-		if err := n.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	n := nodetest.Run(t, nil,
+		"gateway.listen="+address, "gateway.tls=off", "gateway.keys.primary="+key,
+		"verify.interval=1s", "verify.sharePercent=100") // or nothing is verified for ten seconds
 	declared, err := spec.Load("../../configs/webstore")
 	if err != nil {
 		t.Fatal(err)

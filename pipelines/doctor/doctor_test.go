@@ -88,6 +88,48 @@ func (w *ward) apply() string {
 	return fmt.Sprint(done)
 }
 
+// container is what the catalog says of a container of the default database.
+func (w *ward) container(name string) store.ContainerInfo {
+	w.t.Helper()
+	info, err := w.catalog.Get(w.t.Context(), "default", name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return info
+}
+
+// stream is one of the server, with its configuration.
+func (w *ward) stream(name string) (jetstream.Stream, jetstream.StreamConfig) {
+	w.t.Helper()
+	stream, err := w.js.Stream(w.t.Context(), name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cfg := stream.CachedInfo().Config
+	cfg.Metadata = maps.Clone(cfg.Metadata)
+	return stream, cfg
+}
+
+func (w *ward) update(cfg jetstream.StreamConfig) {
+	w.t.Helper()
+	if _, err := w.js.UpdateStream(w.t.Context(), cfg); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// remake deletes a stream and makes another one with a configuration.
+func (w *ward) remake(name string, cfg jetstream.StreamConfig) jetstream.Stream {
+	w.t.Helper()
+	if err := w.js.DeleteStream(w.t.Context(), name); err != nil {
+		w.t.Fatal(err)
+	}
+	stream, err := w.js.CreateStream(w.t.Context(), cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return stream
+}
+
 func (w *ward) bucket(name string) jetstream.KeyValue {
 	w.t.Helper()
 	kv, err := w.js.KeyValue(w.t.Context(), name)
@@ -100,10 +142,7 @@ func (w *ward) bucket(name string) jetstream.KeyValue {
 // lose removes what a bucket knows of a key, and that it knew it.
 func (w *ward) lose(bucket, key string) {
 	w.t.Helper()
-	stream, err := w.js.Stream(w.t.Context(), "KV_"+bucket)
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	stream, _ := w.stream("KV_" + bucket)
 	if err := stream.Purge(w.t.Context(), jetstream.WithPurgeSubject("$KV."+bucket+"."+key)); err != nil {
 		w.t.Fatal(err)
 	}
@@ -130,16 +169,9 @@ func (w *ward) unlabel() {
 		w.t.Fatal(err)
 	}
 	for _, p := range exam.Logs {
-		stream, err := w.js.Stream(w.t.Context(), p.Stream())
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		cfg := stream.CachedInfo().Config
-		cfg.Metadata = maps.Clone(cfg.Metadata)
+		_, cfg := w.stream(p.Stream())
 		delete(cfg.Metadata, store.LabelContainer)
-		if _, err := w.js.UpdateStream(w.t.Context(), cfg); err != nil {
-			w.t.Fatal(err)
-		}
+		w.update(cfg)
 	}
 }
 
@@ -205,12 +237,12 @@ func TestFix_MakesTheBucketsAsTheyWere(t *testing.T) {
 		},
 		"the catalog, and another was made": {func(w *ward) {
 			w.drop(catalog)
-			if _, err := w.js.CreateKeyValue(t.Context(), store.CatalogBucketConfig(1)); err != nil {
-				t.Fatal(err)
+			if _, err := w.js.CreateKeyValue(w.t.Context(), store.CatalogBucketConfig(1)); err != nil {
+				w.t.Fatal(err)
 			}
 		}, []string{"missing database empty", "unnamed container "}},
 		"a container":            {func(w *ward) { w.lose(catalog, product) }, []string{"unnamed container "}},
-		"a container by delete":  {func(w *ward) { _ = w.bucket(catalog).Delete(t.Context(), product) }, []string{"unnamed container "}},
+		"a container by delete":  {func(w *ward) { _ = w.bucket(catalog).Delete(w.t.Context(), product) }, []string{"unnamed container "}},
 		"a container's record":   {func(w *ward) { w.put(catalog, product, "{") }, []string{"damaged catalog record " + product, "unnamed container "}},
 		"a database":             {func(w *ward) { w.lose(catalog, "database.empty") }, []string{"missing database empty"}},
 		"a database's record":    {func(w *ward) { w.put(catalog, "database.empty", "?") }, []string{"damaged catalog record database.empty"}},
@@ -221,6 +253,7 @@ func TestFix_MakesTheBucketsAsTheyWere(t *testing.T) {
 		"labels, of the release": {func(w *ward) { w.unlabel() }, []string{"warning labels"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWard(t)
 			if _, err := w.catalog.CreateDatabase(t.Context(), "empty"); err != nil {
 				t.Fatal(err)
@@ -268,10 +301,7 @@ func TestFix_NeverTakesANameThatIsGiven(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
 	w.apply()
-	old, err := w.catalog.Get(t.Context(), "default", "product")
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := w.container("product")
 	kv := w.bucket(store.CatalogBucket)
 	other := old
 	other.ID, other.State = feed.NewResourceID(), store.ContainerCreating
@@ -303,14 +333,8 @@ func TestFix_ReadsTheLogsOfOldContainers(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
 	w.apply()
-	old, err := w.catalog.Get(t.Context(), "default", "product")
-	if err != nil {
-		t.Fatal(err)
-	}
-	meta, err := w.catalog.Get(t.Context(), "default", "meta")
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := w.container("product")
+	meta := w.container("meta")
 	w.unlabel()
 	w.drop(store.CatalogBucket)
 	name := doctor.Name{Database: "shop", Container: "goods"}
@@ -344,27 +368,15 @@ func TestExamine_TellsOfHolesInLogs(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
 	w.apply()
-	info, err := w.catalog.Get(t.Context(), "default", "product")
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := w.container("product")
 	p := feed.Partition{Container: info.ID}
-	stream, err := w.js.Stream(t.Context(), p.Stream())
-	if err != nil {
-		t.Fatal(err)
-	}
+	stream, cfg := w.stream(p.Stream())
 	first, err := stream.GetMsg(t.Context(), 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := stream.CachedInfo().Config
-	if err := w.js.DeleteStream(t.Context(), cfg.Name); err != nil {
-		t.Fatal(err)
-	}
 	cfg.DenyDelete = false
-	if stream, err = w.js.CreateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	stream = w.remake(cfg.Name, cfg)
 	for range 3 {
 		if _, err := w.js.Publish(t.Context(), p.Subject(), first.Data); err != nil {
 			t.Fatal(err)
@@ -383,25 +395,12 @@ func TestExamine_NamesTheStreamThatHoldsALog(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
 	w.apply()
-	info, err := w.catalog.Get(t.Context(), "default", "product")
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := w.container("product")
 	log := feed.Partition{Container: info.ID, Number: 1}
-	stream, err := w.js.Stream(t.Context(), log.Stream())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := stream.CachedInfo().Config
+	_, cfg := w.stream(log.Stream())
 	cfg.Name, cfg.Subjects = cfg.Name+"_2", []string{cfg.Subjects[0] + ".2"}
-	cfg.Metadata = maps.Clone(cfg.Metadata)
 	cfg.Metadata["millrace.log"] = feed.NewLogID().String()
-	if err := w.js.DeleteStream(t.Context(), log.Stream()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.js.CreateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	w.remake(log.Stream(), cfg)
 	if r := w.examine(); !strings.Contains(fmt.Sprint(r.Findings), "stream "+cfg.Name+" holds another log") {
 		t.Errorf("%+v", r)
 	}
@@ -412,10 +411,7 @@ func TestExamine_TellsOfLogsThatAreGone(t *testing.T) {
 	t.Parallel()
 	w := newWard(t)
 	w.apply()
-	info, err := w.catalog.Get(t.Context(), "default", "product")
-	if err != nil {
-		t.Fatal(err)
-	}
+	info := w.container("product")
 	gone := feed.Partition{Container: info.ID, Number: 1}
 	if err := w.js.DeleteStream(t.Context(), gone.Stream()); err != nil {
 		t.Fatal(err)
@@ -441,18 +437,12 @@ func TestExamine_SaysThatReplicasAreNeverLowered(t *testing.T) {
 	if warned() {
 		t.Error("it warns though nobody has asked for more")
 	}
-	stream, err := w.js.Stream(t.Context(), "KV_millrace_catalog")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := stream.CachedInfo().Config
+	_, cfg := w.stream("KV_millrace_catalog")
 	if cfg.Metadata == nil {
 		cfg.Metadata = map[string]string{}
 	}
 	cfg.Metadata["millrace.replicas"] = "3"
-	if _, err := w.js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	w.update(cfg)
 	if !warned() {
 		t.Errorf("it does not warn: %+v", w.examine().Findings)
 	}
@@ -461,29 +451,17 @@ func TestExamine_SaysThatReplicasAreNeverLowered(t *testing.T) {
 // TestDoctor_SaysWhatCannotBeTrimmed: the stream of an earlier release denies purges for ever,
 // and how far its log has gone on in a new one.
 func TestDoctor_SaysWhatCannotBeTrimmed(t *testing.T) {
+	t.Parallel()
 	w := newWard(t)
 	w.apply()
-	info, err := w.catalog.Get(t.Context(), "default", "meta")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := w.js.Stream(t.Context(), (feed.Partition{Container: info.ID}).Stream())
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := stream.CachedInfo().Config
+	info := w.container("meta")
+	_, cfg := w.stream((feed.Partition{Container: info.ID}).Stream())
 	cfg.DenyPurge = true
-	if _, err := w.js.UpdateStream(t.Context(), cfg); err != nil {
-		t.Fatal(err)
-	}
+	w.update(cfg)
 	says := func() int {
 		t.Helper()
-		report, err := w.doctor.Examine(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
 		n := 0
-		for _, f := range report.Findings {
+		for _, f := range w.examine().Findings {
 			if strings.Contains(f.Problem, "denies purges") {
 				n++
 			}
@@ -518,10 +496,10 @@ func TestDoctor_SaysWhatCannotBeTrimmed(t *testing.T) {
 	if _, err := m.Step(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
-	report, err := w.doctor.Examine(t.Context())
-	if err != nil || !report.Well() || !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool {
+	report := w.examine()
+	if !report.Well() || !slices.ContainsFunc(report.Findings, func(f doctor.Finding) bool {
 		return strings.Contains(f.Problem, "_2, which has LSN 1 to 1 of it")
 	}) {
-		t.Errorf("%+v, %v", report, err)
+		t.Errorf("%+v", report)
 	}
 }
