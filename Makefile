@@ -9,9 +9,10 @@ FUZZTIME ?= 10s
 BENCH   ?= .
 COUNT   ?= 1
 ARGS    ?=
-# Most tests wait most of the time, for disks, leases and elections: of each package
-# more run at once than a small machine has processors. Those that keep it busy by
-# themselves (models, clients that write as fast as they can) run alone.
+# Most tests wait most of the time, for disks, leases and elections: more packages, and of
+# each more tests, run at once than a small machine has processors. Of a package those that
+# keep it busy by themselves (models, clients that write as fast as they can) run alone.
+PACKAGES ?= 3
 PARALLEL ?= 4
 
 tool    := $(GO) tool -modfile=tools.mod
@@ -21,7 +22,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test check lint fuzz vuln bench soak chaos kills model random sim upgrade release deploys
+.PHONY: help demo build test test-binary test-packages test-sim test-duckdb test-s3 test-sdk test-browser check lint fuzz vuln bench soak chaos kills model random sim upgrade release deploys
 
 ## help: list the targets
 help:
@@ -40,27 +41,35 @@ release:
 	@[ -n "$(VERSION)" ] || { echo "which version? make release VERSION=v1.2.3"; exit 1; }
 	cd deploy/release && $(GO) run . -version $(VERSION)
 
+# Beside the packages of this module run, one after the other, those of modules of their own and
+# more seeds of the simulation, which the race detector makes slow. What starts processes takes
+# the binary that is built first.
+beside := $(if $(race),$(if $(filter ./... ./integration/sim,$(PKG)),sim))
+ifeq ($(PKG),./...)
+beside += $(if $(race),duckdb) s3 sdk browser
+endif
+ifeq ($(PKG)$(MILLRACE_TEST_BINARY),./...)
+test: export MILLRACE_TEST_BINARY := $(CURDIR)/bin/test/millrace
+test: test-binary
+endif
+
 # `make lint` runs vet, over everything.
 ## test: every test, shuffled, with the race detector where a C compiler is found
 test:
-ifeq ($(race),)
-	@echo "no C compiler found: testing without the race detector (install gcc for it)"
-	CGO_ENABLED=0 $(GO) test -shuffle=on -count=$(COUNT) -vet=off -parallel $(PARALLEL) -timeout 60m $(PKG)
-else
-	@echo "testing with the race detector ($(compiler))"
-	CGO_ENABLED=1 $(GO) test -race -shuffle=on -count=$(COUNT) -vet=off -parallel $(PARALLEL) -timeout 60m $(PKG)
-ifneq ($(filter ./... ./integration/sim,$(PKG)),)
-	$(GO) test -count=$(COUNT) -vet=off -timeout 20m ./integration/sim
-endif
-ifeq ($(PKG),./...)
-	cd integration/duckdb && CGO_ENABLED=1 $(GO) test -count=$(COUNT) -timeout 20m ./...
-endif
-endif
-ifeq ($(PKG),./...)
-	cd integration/s3 && $(GO) test -count=$(COUNT) -timeout 20m ./...
-	cd integration/sdk && $(GO) test -count=$(COUNT) -timeout 20m ./...
-	cd integration/browser && $(GO) test -count=$(COUNT) -timeout 20m ./...
-endif
+	@echo "testing $(if $(race),with the race detector ($(compiler)),without the race detector: no C compiler found (install gcc for it))"
+	@$(MAKE) --no-print-directory --keep-going --jobs=2 test-packages $(addprefix test-,$(beside))
+
+test-binary:
+	$(GO) build -o $(MILLRACE_TEST_BINARY) ./cmd/millrace
+
+test-packages:
+	CGO_ENABLED=$(if $(race),1,0) $(GO) test $(race) -shuffle=on -count=$(COUNT) -vet=off -p $(PACKAGES) -parallel $(PARALLEL) -timeout 60m $(PKG)
+
+test-sim:
+	$(GO) test -count=$(COUNT) -vet=off -timeout 60m ./integration/sim
+
+test-duckdb test-s3 test-sdk test-browser: test-%:
+	cd integration/$* && $(if $(filter duckdb,$*),CGO_ENABLED=1 )$(GO) test -count=$(COUNT) -timeout 60m ./...
 
 ## check: what must pass before a commit: lint, tests, each fuzz target and benchmark briefly
 check: lint test fuzz vuln
