@@ -20,12 +20,11 @@ import (
 
 var (
 	modelSeed  = flag.Uint64("model.seed", 1, "seed of the cascade model")
-	modelSteps = flag.Int("model.steps", 0, "steps of the cascade model; 0 is 20,000, with -long 100,000")
+	modelSteps = flag.Int("model.steps", 0, "steps of the cascade model; 0 is 8,000, with -long 100,000")
 )
 
 const (
 	modelWriters    = 32
-	modelRounds     = 20 // of writes and crashes, each followed by a comparison
 	modelCategories = 24
 	modelTags       = 150
 	modelProducts   = 400
@@ -102,15 +101,15 @@ func TestI6_Model(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the model takes some minutes")
 	}
-	want := 20_000
+	want, rounds := 8_000, 8 // of writes and crashes, each followed by a comparison
 	if *long {
-		want = 100_000
+		want, rounds = 100_000, 20
 	}
 	want = cmp.Or(*modelSteps, want)
 	t.Logf("seed %d", *modelSeed)
 	steps := 0
 	for life := range modelLives {
-		t.Run(fmt.Sprintf("life=%d", life), func(t *testing.T) { steps += liveModel(t, life*modelRounds/modelLives, want/modelRounds) })
+		t.Run(fmt.Sprintf("life=%d", life), func(t *testing.T) { steps += liveModel(t, life*rounds/modelLives, rounds/modelLives, want/rounds) })
 	}
 	if steps < want && !t.Failed() {
 		t.Errorf("%d steps, want %d", steps, want)
@@ -119,12 +118,12 @@ func TestI6_Model(t *testing.T) {
 
 // liveModel runs one life's rounds of steps each, of which the first has the number
 // from, and returns how many steps were made.
-func liveModel(t *testing.T, from, steps int) int {
+func liveModel(t *testing.T, from, rounds, steps int) int {
 	t.Helper()
 	m, configs := newModel(t)
 	worker := m.w.start(configs)
 	began := time.Now()
-	for round := from; round < from+modelRounds/modelLives && !t.Failed(); round++ {
+	for round := from; round < from+rounds && !t.Failed(); round++ {
 		m.round = round + 1
 		stop := make(chan struct{})
 		crashes := m.crashing(&worker, configs, rand.New(rand.NewPCG(*modelSeed, uint64(1000+round))), stop)

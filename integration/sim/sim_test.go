@@ -12,9 +12,9 @@ import (
 
 var (
 	seedFlag          = flag.Uint64("sim.seed", 0, "run this seed alone, and print all that happens in it")
-	seedsFlag         = flag.Int("sim.seeds", byRace(12, 300), "how many seeds to run")
-	pipelineSeedsFlag = flag.Int("sim.pipelines", byRace(2, 40), "how many seeds to run in which pipelines are declared")
-	silenceSeedsFlag  = flag.Int("sim.silences", byRace(2, 40), "how many seeds to run in which nodes fall silent while their leases last")
+	seedsFlag         = flag.Int("sim.seeds", byRace(12, 100), "how many seeds to run")
+	pipelineSeedsFlag = flag.Int("sim.pipelines", byRace(2, 15), "how many seeds to run in which pipelines are declared")
+	silenceSeedsFlag  = flag.Int("sim.silences", byRace(2, 15), "how many seeds to run in which nodes fall silent while their leases last")
 	pipelinesFlag     = flag.Bool("sim.declare", false, "with sim.seed: declare pipelines")
 	liveFlag          = flag.Bool("sim.live", false, "print what happens while it does")
 	firstFlag         = flag.Uint64("sim.first", 1, "the first of them")
