@@ -12,8 +12,12 @@ import (
 // machine that is slow and busy needs a part of it.
 const Most = 5 * time.Minute
 
-// interval is how often Until asks.
-const interval = 10 * time.Millisecond
+// Between two questions Until rests as long as the first took, so that to ask, such as by
+// starting a command, takes half of a processor at most from what is waited for.
+const (
+	restMin = 10 * time.Millisecond
+	restMax = time.Second
+)
 
 // Until asks until there is no error, and fails the test with the last one if that
 // takes longer than Most.
@@ -21,15 +25,17 @@ func Until(tb testing.TB, ask func() error) {
 	tb.Helper()
 	deadline := time.NewTimer(Most)
 	defer deadline.Stop()
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
+	rest := time.NewTimer(Most)
+	defer rest.Stop()
 	for {
+		began := time.Now()
 		err := ask()
 		if err == nil {
 			return
 		}
+		rest.Reset(min(max(time.Since(began), restMin), restMax))
 		select {
-		case <-tick.C:
+		case <-rest.C:
 		case <-deadline.C:
 			tb.Fatalf("not within %s: %v", Most, err)
 		}
