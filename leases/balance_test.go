@@ -1,6 +1,7 @@
 package leases_test
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/millrace/millrace/leases"
 )
+
+var balanceSeeds = flag.Uint64("balance.seeds", 100, "groups that the tests of Balance begin with, some of them with half and a third as many; 400 is a thorough run")
 
 // held makes leases of one owner, named by the letters of names.
 func held(owner, names string) []leases.Lease {
@@ -245,7 +248,7 @@ func random(r *rand.Rand, weighted bool) world {
 }
 
 func TestBalanceConvergesOnOneView(t *testing.T) {
-	for seed := range uint64(400) {
+	for seed := range *balanceSeeds {
 		r := rand.New(rand.NewPCG(seed, 1))
 		weighted := seed%2 == 0
 		w := random(r, weighted)
@@ -278,7 +281,7 @@ func TestBalanceConvergesOnOneView(t *testing.T) {
 // TestBalanceOnlyTakesWhatIsFree covers the promise that nothing is taken from a
 // live holder, and that two members never decide on the same free lease.
 func TestBalanceOnlyTakesWhatIsFree(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range *balanceSeeds / 2 {
 		r := rand.New(rand.NewPCG(seed, 2))
 		w := random(r, true)
 		byName := map[string]leases.Lease{}
@@ -312,7 +315,7 @@ func TestBalanceOnlyTakesWhatIsFree(t *testing.T) {
 // TestBalanceConvergesOnOldViews lets members act one by one on views of
 // different age. They may disagree for a while; they must come to rest.
 func TestBalanceConvergesOnOldViews(t *testing.T) {
-	for seed := range uint64(120) {
+	for seed := range *balanceSeeds / 3 {
 		r := rand.New(rand.NewPCG(seed, 3))
 		w := random(r, seed%2 == 0)
 		history := []world{w.clone()}
