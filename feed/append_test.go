@@ -21,6 +21,7 @@ import (
 )
 
 func TestI1_SecondAppenderIsFenced(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	old, young := newWriter(t, b.log(t)), newWriter(t, b.log(t))
 	old.append(3)
@@ -43,6 +44,7 @@ func TestI1_SecondAppenderIsFenced(t *testing.T) {
 
 // A single stream answers 10071, a replicated one may answer 10164.
 func TestI1_BothCodesFence(t *testing.T) {
+	t.Parallel()
 	for _, code := range []string{"10071", "10164"} {
 		t.Run(code, func(t *testing.T) {
 			b := newBed(t)
@@ -65,6 +67,7 @@ func TestI1_BothCodesFence(t *testing.T) {
 // Many appenders race for each LSN: one wins, all others are fenced, and each
 // finds out the truth about itself.
 func TestI1_OneWinsEachSequence(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	const appenders, rounds = 4, 25
 	var logs [appenders]*feed.Log
@@ -105,6 +108,7 @@ func TestI1_OneWinsEachSequence(t *testing.T) {
 }
 
 func TestI2_LostReplyIsSettledByTheSameBytes(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.logWith(t, feed.LogConfig{AppendTimeout: 50 * time.Millisecond}))
 	w.append(1)
@@ -124,6 +128,7 @@ func TestI2_LostReplyIsSettledByTheSameBytes(t *testing.T) {
 // The reply is lost and another owner appends behind it: ours is stored, and
 // Append must say so, although the stream refuses the second try.
 func TestI2_LostReplyThenAnotherOwner(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w, other := newWriter(t, b.logWith(t, feed.LogConfig{AppendTimeout: 100 * time.Millisecond})), newWriter(t, b.log(t))
 	c, data := w.commit(1)
@@ -147,6 +152,7 @@ func TestI2_LostReplyThenAnotherOwner(t *testing.T) {
 }
 
 func TestI2_UnknownOutcomeIsSettledByAppendingAgain(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.logWith(t, feed.LogConfig{AppendTimeout: 20 * time.Millisecond}))
 	ctx, cancel := context.WithCancel(t.Context())
@@ -172,6 +178,7 @@ func TestI2_UnknownOutcomeIsSettledByAppendingAgain(t *testing.T) {
 }
 
 func TestAppend_NothingHappensBeforeItIsSent(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	c, data := w.commit(1)
@@ -193,6 +200,7 @@ func TestAppend_NothingHappensBeforeItIsSent(t *testing.T) {
 }
 
 func TestAppend_OutlivesTheServer(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(3)
@@ -207,7 +215,8 @@ func TestAppend_OutlivesTheServer(t *testing.T) {
 }
 
 func TestAppend_NoSpaceIsCertain(t *testing.T) {
-	b := newBedWith(t, feed.LogConfig{}, natsd.Config{StoreMax: 1 << 20})
+	t.Parallel()
+	b := newBedWith(t, feed.LogConfig{}, natsd.Config{StoreMax: 1 << 20, SyncInterval: time.Minute})
 	w := newWriter(t, b.log(t))
 	w.append(1)
 	var err error
@@ -228,6 +237,7 @@ func TestAppend_NoSpaceIsCertain(t *testing.T) {
 }
 
 func TestAppend_LogGoneOrMadeAnew(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(3)
@@ -256,6 +266,7 @@ func TestAppend_LogGoneOrMadeAnew(t *testing.T) {
 }
 
 func TestCreateLog_IsIdempotentForOneLogAlone(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	newWriter(t, b.log(t)).append(1)
 	if err := feed.CreateLog(t.Context(), b.js, b.p, b.id, feed.LogConfig{}); err != nil {
@@ -277,6 +288,7 @@ func TestCreateLog_IsIdempotentForOneLogAlone(t *testing.T) {
 }
 
 func TestOpenLog_RefusesAForeignStream(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	p := feed.Partition{Container: feed.NewResourceID()}
 	if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: p.Stream(), Subjects: []string{p.Subject()}}); err != nil {
@@ -291,6 +303,7 @@ func isMismatch(err error) bool { _, ok := errors.AsType[*feed.MismatchError](er
 
 // Three servers: the codes, leaders and catching up of a replicated log.
 func TestLog_Replicated(t *testing.T) {
+	t.Parallel()
 	servers := cluster(t, 3)
 	b := &bed{server: servers[0], p: feed.Partition{Container: feed.NewResourceID()}, id: feed.NewLogID()}
 	b.nc, b.js = b.connect(t)

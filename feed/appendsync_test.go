@@ -11,6 +11,7 @@ import (
 // TestI2_AnAppendWhoseSyncFailedIsNotSaidNotToHaveHappened stands for a server whose
 // file store wrote a commit, could not sync it, and has it when it is opened anew.
 func TestI2_AnAppendWhoseSyncFailedIsNotSaidNotToHaveHappened(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	c := &feed.Commit{ID: feed.NewCommitID(), Log: b.id, Owner: "one", Epoch: 1}

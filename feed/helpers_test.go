@@ -23,7 +23,11 @@ type bed struct {
 	id     feed.LogID
 }
 
-func newBed(tb testing.TB) *bed { tb.Helper(); return newBedWith(tb, feed.LogConfig{}, natsd.Config{}) }
+// newBed has a server that does not wait for the disk: nobody takes the power away.
+func newBed(tb testing.TB) *bed {
+	tb.Helper()
+	return newBedWith(tb, feed.LogConfig{}, natsd.Config{SyncInterval: time.Minute})
+}
 
 func newBedWith(tb testing.TB, cfg feed.LogConfig, server natsd.Config) *bed {
 	tb.Helper()

@@ -30,6 +30,7 @@ func mustReader(t *testing.T, h *feed.Hub, b *bed, after feed.Position) *feed.Re
 }
 
 func TestHub_ReadersShareOneDecoding(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(5)
@@ -55,6 +56,7 @@ func TestHub_ReadersShareOneDecoding(t *testing.T) {
 }
 
 func TestHub_Positions(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(8)
@@ -70,6 +72,7 @@ func TestHub_Positions(t *testing.T) {
 // A reader that falls behind what the ring keeps reads on its own until it has
 // caught up; the fast one does not wait for it.
 func TestHub_SlowReaderReadsOnItsOwnAndJoins(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	h := newHub(t, b, feed.HubConfig{RingBytesMax: 2000})
@@ -95,6 +98,7 @@ func TestHub_SlowReaderReadsOnItsOwnAndJoins(t *testing.T) {
 // What every reader has passed is not held until the ring is full: it would be
 // full for ever after the first burst of writes.
 func TestHub_ForgetsWhatReadersHavePassed(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	const ringBytesMax = 256 << 10
@@ -120,6 +124,7 @@ func TestHub_ForgetsWhatReadersHavePassed(t *testing.T) {
 
 // The first reader is far behind; one that begins at the end is not held up.
 func TestHub_ReaderAheadOfTheShared(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(50)
@@ -142,6 +147,7 @@ func TestHub_ReaderAheadOfTheShared(t *testing.T) {
 }
 
 func TestHub_CancelledDriverPassesTheTailOn(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	h := newHub(t, b, feed.HubConfig{})
@@ -170,6 +176,7 @@ func TestHub_CancelledDriverPassesTheTailOn(t *testing.T) {
 }
 
 func TestHub_ErrorsReachAllReaders(t *testing.T) {
+	t.Parallel()
 	b, _, stream := damaged(t, 6)
 	if err := stream.DeleteMsg(t.Context(), 4); err != nil {
 		t.Fatal(err)
@@ -185,6 +192,7 @@ func TestHub_ErrorsReachAllReaders(t *testing.T) {
 }
 
 func TestHub_ExpectVerifiesACheckpoint(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(4)
@@ -200,6 +208,7 @@ func TestHub_ExpectVerifiesACheckpoint(t *testing.T) {
 }
 
 func TestHub_CloseWakesReaders(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	h := newHub(t, b, feed.HubConfig{})
 	ended := make(chan error, 3)
@@ -230,6 +239,7 @@ func TestHub_CloseWakesReaders(t *testing.T) {
 // Readers come, go and fall behind while commits are written; each sees every
 // commit once and in order.
 func TestI4_HubUnderChurn(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	h := newHub(t, b, feed.HubConfig{RingBytesMax: 3000, Tail: feed.TailOptions{CommitsMax: 16}})

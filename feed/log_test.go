@@ -11,6 +11,7 @@ import (
 )
 
 func TestLog_AppendReadTail(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	w := newWriter(t, l)
@@ -40,6 +41,7 @@ func TestLog_AppendReadTail(t *testing.T) {
 // TestLog_BoundsAreShared has many ask one Log for its bounds: one request answers all, an
 // error is for all too, and nobody gets what was learned before the moment that it names.
 func TestLog_BoundsAreShared(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	_, js := b.connect(t)
 	l, err := feed.OpenLog(t.Context(), js, b.p, feed.LogConfig{})

@@ -18,6 +18,7 @@ import (
 // of acknowledgement; what was refused for certain is not; and the log is one
 // chain.
 func TestI2_AcknowledgedOnceWhateverIsLost(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	const owners, each = 3, 80
 	var mu sync.Mutex

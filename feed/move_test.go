@@ -80,6 +80,7 @@ func (b *bed) streams(tb testing.TB) (names []string) {
 // TestI4_ALogGoesOnInANewStream: LSNs, bytes and the chain are what they were, for those who
 // read meanwhile and for those who come later.
 func TestI4_ALogGoesOnInANewStream(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	w := newWriter(t, l)
@@ -171,6 +172,7 @@ func TestI4_ALogGoesOnInANewStream(t *testing.T) {
 // TestI1_NobodyAppendsBehindAMove: an owner that was late is fenced, and one whose append got
 // no answer learns what became of it.
 func TestI1_NobodyAppendsBehindAMove(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		until string // how far the move is when the late one appends
@@ -251,6 +253,7 @@ func TestI1_NobodyAppendsBehindAMove(t *testing.T) {
 // TestI2_AMoveIsFinishedFromAnyStep, by a process that knows nothing of it, after the server
 // was killed too; and by several at a time.
 func TestI2_AMoveIsFinishedFromAnyStep(t *testing.T) {
+	t.Parallel()
 	steps := []string{"begun", "copied in part", "copied", "closed", "closed, in part", "labelled", "finished", "closed, the copy is lost"}
 	for _, step := range steps {
 		t.Run(step, func(t *testing.T) {
@@ -341,6 +344,7 @@ func (b *bed) config(tb testing.TB, name string) jetstream.StreamConfig {
 
 // TestMove_ACopyThatIsNotTheLogIsNeverBelieved: nothing is deleted for its sake.
 func TestMove_ACopyThatIsNotTheLogIsNeverBelieved(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	w := newWriter(t, l)
@@ -415,6 +419,7 @@ func TestMove_ACopyThatIsNotTheLogIsNeverBelieved(t *testing.T) {
 
 // TestMove_IsBoundedByTheLog: a copy cannot begin where the log is not.
 func TestMove_IsBoundedByTheLog(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	newWriter(t, l).append(5)
@@ -443,6 +448,7 @@ func TestMove_IsBoundedByTheLog(t *testing.T) {
 // TestI2_AMoveInACluster keeps the replicas, through elections of both streams and the loss
 // of a server.
 func TestI2_AMoveInACluster(t *testing.T) {
+	t.Parallel()
 	three := clustertest.Start(t)
 	js := three.JetStream()
 	b := &bed{nc: js.Conn(), js: js, p: feed.Partition{Container: feed.NewResourceID()}, id: feed.NewLogID()}

@@ -10,6 +10,7 @@ import (
 )
 
 func TestLog_ReadPage(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	newWriter(t, l).append(10)
@@ -52,6 +53,7 @@ func TestLog_ReadPage(t *testing.T) {
 }
 
 func TestLog_ReadPageSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	newWriter(t, l).append(2)

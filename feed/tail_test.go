@@ -17,6 +17,7 @@ import (
 var quick = feed.TailOptions{WatchInterval: 50 * time.Millisecond}
 
 func TestI4_SilentConsumerIsNoticed(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	reading := b.log(t)
@@ -38,6 +39,7 @@ func TestI4_SilentConsumerIsNoticed(t *testing.T) {
 }
 
 func TestI4_LostMessageIsFetched(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	reading := b.log(t)
@@ -49,6 +51,7 @@ func TestI4_LostMessageIsFetched(t *testing.T) {
 }
 
 func TestI4_DeletedConsumerIsMadeAnew(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(2)
@@ -64,6 +67,7 @@ func TestI4_DeletedConsumerIsMadeAnew(t *testing.T) {
 }
 
 func TestI4_ServerRestart(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(2)
@@ -94,6 +98,7 @@ func damaged(t *testing.T, commits int) (*bed, *writer, jetstream.Stream) {
 }
 
 func TestI4_GapIsNotSkipped(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name      string
 		lost      []uint64
@@ -125,6 +130,7 @@ func TestI4_GapIsNotSkipped(t *testing.T) {
 }
 
 func TestI3_LogMadeAnewIsNoticed(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(3)
@@ -143,6 +149,7 @@ func TestI3_LogMadeAnewIsNoticed(t *testing.T) {
 }
 
 func TestI3_DeletedLogIsNoticed(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(3)
@@ -158,6 +165,7 @@ func TestI3_DeletedLogIsNoticed(t *testing.T) {
 
 // The stream has the same name and identity, but is an older copy of itself.
 func TestI3_LogRestoredOlderIsNoticed(t *testing.T) {
+	t.Parallel()
 	b, w, stream := damaged(t, 5)
 	tail := mustTail(t, w.l, 1, quick)
 	expect(t, tail, 1, 5)
@@ -193,6 +201,7 @@ func TestI3_LogRestoredOlderIsNoticed(t *testing.T) {
 }
 
 func TestI3_ChainIsVerified(t *testing.T) {
+	t.Parallel()
 	w := newWriter(t, newBed(t).log(t))
 	w.append(3)
 	w.sum++ // as if another commit 3 had been the predecessor
@@ -206,6 +215,7 @@ func TestI3_ChainIsVerified(t *testing.T) {
 }
 
 func TestI3_ForeignMessageIsNoticed(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	w.append(2)
@@ -229,6 +239,7 @@ func TestI3_ForeignMessageIsNoticed(t *testing.T) {
 }
 
 func TestTail_ReadsAheadInBounds(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	big := make([]byte, 1<<20)
@@ -264,6 +275,7 @@ func TestTail_ReadsAheadInBounds(t *testing.T) {
 }
 
 func TestTail_NextAfterCloseIsRefused(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	tail := mustTail(t, w.l, 1, feed.TailOptions{})
@@ -277,6 +289,7 @@ func TestTail_NextAfterCloseIsRefused(t *testing.T) {
 }
 
 func TestLog_Resolve(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	w := newWriter(t, b.log(t))
 	at := func(start feed.Start) feed.Position {

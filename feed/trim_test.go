@@ -25,6 +25,7 @@ func isTrimmed(err error, want, first feed.LSN) bool {
 // TestI4_ATrimmedLogIsToldFromAGap: the first sequence may lie anywhere up to the trim
 // point, and not behind it.
 func TestI4_ATrimmedLogIsToldFromAGap(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	w := newWriter(t, l)
@@ -124,6 +125,7 @@ func (b *bed) purge(t *testing.T, lsn uint64) jetstream.Stream {
 
 // TestI4_ABeginningThatIsGoneIsSaid: nobody who asks for all gets the rest without a word.
 func TestI4_ABeginningThatIsGoneIsSaid(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	w := newWriter(t, l)
@@ -156,6 +158,7 @@ func TestI4_ABeginningThatIsGoneIsSaid(t *testing.T) {
 }
 
 func TestTrim_NeverTakesTheLastCommit(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	w := newWriter(t, l)
@@ -178,6 +181,7 @@ func TestTrim_NeverTakesTheLastCommit(t *testing.T) {
 
 // TestTrim_LogsOfEarlierReleasesSayThatTheyCannot because JetStream never takes it back.
 func TestTrim_LogsOfEarlierReleasesSayThatTheyCannot(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	stream, err := b.js.Stream(t.Context(), b.p.Stream())
 	if err != nil {
@@ -203,6 +207,7 @@ func TestTrim_LogsOfEarlierReleasesSayThatTheyCannot(t *testing.T) {
 
 // TestI2_AnAppendThatWasTrimmedStaysUnknown: its sequence has another's trim behind it.
 func TestI2_AnAppendThatWasTrimmedStaysUnknown(t *testing.T) {
+	t.Parallel()
 	b := newBed(t)
 	l := b.log(t)
 	w := newWriter(t, l)

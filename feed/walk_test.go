@@ -10,6 +10,7 @@ import (
 // TestI4_PositionsOfAWalk lie behind those of its commit and before those of the next, and
 // tell by themselves what they are.
 func TestI4_PositionsOfAWalk(t *testing.T) {
+	t.Parallel()
 	behind := feed.WalkEnd(7)
 	behind.Index++ // a retry once the walk is over
 	all := []feed.Position{{}, {LSN: 6, Index: 9}, {LSN: 7}, {LSN: 7, Index: 1<<31 - 1}, feed.WalkPosition(7, 0), feed.WalkPosition(7, 1), feed.WalkPosition(7, feed.WalkMax-1), feed.WalkEnd(7), behind, {LSN: 7, Index: math.MaxUint32}, {LSN: 8}}

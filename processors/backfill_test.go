@@ -9,6 +9,7 @@ import (
 
 // What was begun is gone on with if it is what is asked for, and not otherwise.
 func TestBackfillGoesOnWithWhatIsAskedFor(t *testing.T) {
+	t.Parallel()
 	open := &processors.Backfill{Number: 2, Cursor: []byte("c"), Began: 1, Total: 9, Scanned: 4}
 	done := &processors.Backfill{Number: 2, Done: true, Began: 1, Scanned: 9}
 	for name, c := range map[string]struct {

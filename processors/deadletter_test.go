@@ -15,6 +15,7 @@ import (
 // A dead letter is one item, however often it is written; it may be asked for again
 // and dropped.
 func TestDeadLetters(t *testing.T) {
+	t.Parallel()
 	deadLetters := newStage(t, processors.Config{}).letters
 	at := func(lsn feed.LSN, target string) *processors.DeadLetter {
 		return &processors.DeadLetter{

@@ -94,6 +94,7 @@ func (s *stage) done(id string) {
 // A change as large as the log takes one is kept whole, in pieces, and what is kept goes
 // with its dead letter.
 func TestADeadLetterKeepsItsChange(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	body := func(fill string) []byte {
 		return fmt.Appendf(nil, `{"id":"a","fill":%q}`, strings.Repeat(fill, (store.ItemBytesMax-30)/len(fill)))
@@ -144,6 +145,7 @@ func TestADeadLetterKeepsItsChange(t *testing.T) {
 // A change that the log does not hold, because it was trimmed or is an item that a walk
 // came to, is tried again all the same; one that no dead letter keeps says what to do.
 func TestADeadLetterNeedsNoLog(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	key, err := feed.NewPartitionKey("k")
 	if err != nil {
@@ -201,6 +203,7 @@ func TestADeadLetterNeedsNoLog(t *testing.T) {
 // A generation that is forgotten leaves no change behind, not even one whose dead letter
 // went alone.
 func TestForgetDropsTheChangesOfDeadLetters(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	s.append("a", "b")
 	l := newLease()

@@ -30,6 +30,7 @@ func (r *retrier) Retry(_ context.Context, p *processors.Parked) error {
 // TestADroppedDeadLetterIsNotTried drops a dead letter while it waits for its turn behind
 // another one: it is not tried any more, and does not come back.
 func TestADroppedDeadLetterIsNotTried(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	var dropped string
 	r := &retrier{recorder: recorder{fail: func([]string) error { return processors.Reject(errors.New("it is bad")) }}}

@@ -47,6 +47,7 @@ func held(taken feed.LSN) func(*processors.Checkpoint) bool {
 // The checkpoint does not pass what a processor holds; after a crash that is read
 // again, behind the last commit that was durable.
 func TestTheCheckpointWaitsForWhatIsHeld(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond, CheckpointBusyInterval: time.Millisecond, BatchItemsMax: 1})
 	l := newLease()
 	first := &holder{}
@@ -92,6 +93,7 @@ func TestTheCheckpointWaitsForWhatIsHeld(t *testing.T) {
 
 // Trouble of work that outlives a batch shows where failures of changes do.
 func TestTroubleShowsInTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
 	h := &holder{}
@@ -111,6 +113,7 @@ func TestTroubleShowsInTheCheckpoint(t *testing.T) {
 // A sink that was emptied so that it can be filled again is not taken for one that
 // lost what it had.
 func TestARewindForgetsWhatTheSinkRecorded(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
 	first := &holder{}
@@ -130,6 +133,7 @@ func TestARewindForgetsWhatTheSinkRecorded(t *testing.T) {
 }
 
 func TestCheckpointOfASinkRoundTrip(t *testing.T) {
+	t.Parallel()
 	want := &processors.Checkpoint{
 		Position: feed.Position{LSN: 12, Index: 3}, Taken: feed.Position{LSN: 20},
 		State: processors.State{

@@ -30,6 +30,7 @@ func (s *stage) term(l *lease, t processors.Task) error {
 // TestATaskHalts stops at a change that cannot be processed, term after term,
 // with nothing parked and nothing behind it done, and goes on when it can.
 func TestATaskHalts(t *testing.T) {
+	t.Parallel()
 	for name, bad := range map[string]error{
 		"rejected": processors.Reject(errors.New("it is bad")),
 		"doubtful": errors.New("it is bad"),
@@ -73,6 +74,7 @@ func TestATaskHalts(t *testing.T) {
 // TestARewindSetsTheCheckpointBackOnce reads again from where an operator wished,
 // not forward, and not again in the terms that follow.
 func TestARewindSetsTheCheckpointBackOnce(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
 	for _, id := range []string{"a", "b", "c", "d"} {
@@ -127,6 +129,7 @@ func (r *runner) Run(ctx context.Context) error {
 // TestAJobThatIsGivenUpHalts tells it from a target that refuses, for which there
 // is a dead letter.
 func TestAJobThatIsGivenUpHalts(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
 	r := &runner{letters: []processors.DeadLetter{

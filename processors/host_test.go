@@ -213,6 +213,7 @@ func (s *stage) runTask(l *lease, task processors.Task) (stop func() error) {
 }
 
 func TestI4_ATermGoesOnBehindTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
 	first := &recorder{}
@@ -239,6 +240,7 @@ func TestI4_ATermGoesOnBehindTheCheckpoint(t *testing.T) {
 }
 
 func TestADrainWritesTheLastCheckpoint(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Hour})
 	l := newLease()
 	r := &recorder{processed: make(chan struct{}, 1)}
@@ -256,6 +258,7 @@ func TestADrainWritesTheLastCheckpoint(t *testing.T) {
 }
 
 func TestRetryGoesOnWhatCannotBeReached(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond, CheckpointBusyInterval: time.Millisecond})
 	l := newLease()
 	failures := 0
@@ -279,6 +282,7 @@ func TestRetryGoesOnWhatCannotBeReached(t *testing.T) {
 
 // One change of many cannot be processed: it alone is given up.
 func TestABadChangeIsIsolated(t *testing.T) {
+	t.Parallel()
 	for name, bad := range map[string]error{
 		"rejected": processors.Reject(errors.New("it is bad")),
 		"doubtful": errors.New("who knows"),
@@ -344,6 +348,7 @@ func TestABadChangeIsIsolated(t *testing.T) {
 }
 
 func TestTooManyParkedItemsStopTheTerm(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{ParkedMax: 2})
 	s.append("a", "b", "c", "d")
 	err := s.host.Run(t.Context(), newLease(), processors.Task{Resource: resource, Processor: &recorder{fail: func([]string) error {
@@ -356,6 +361,7 @@ func TestTooManyParkedItemsStopTheTerm(t *testing.T) {
 }
 
 func TestI5_AFencedWriteEndsTheTerm(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{})
 	s.append("a")
 	l := newLease()
@@ -370,6 +376,7 @@ func TestI5_AFencedWriteEndsTheTerm(t *testing.T) {
 
 // A stream that is not the one of the checkpoint is refused, not waited for.
 func TestI3_AnotherLogIsRefused(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	s.append("a")
 	s.append("b")
@@ -397,6 +404,7 @@ func TestI3_AnotherLogIsRefused(t *testing.T) {
 }
 
 func TestJobsOutliveTheTerm(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
 	first := &recorder{}

@@ -13,6 +13,7 @@ import (
 // What heals by design is no warning, such as the start of a transactional aggregate,
 // whose rule an owner puts in force a moment later; what lasts is one.
 func TestRetry_WhatHealsByDesignIsNoWarning(t *testing.T) {
+	t.Parallel()
 	notYet := fmt.Errorf("fold: %w", &store.Error{Status: store.StatusUnavailable, Message: "the rule is not in force here yet", RetryAfter: 50 * time.Millisecond})
 	for _, c := range []struct {
 		name     string

@@ -28,6 +28,7 @@ func (s *slow) Process(ctx context.Context, _ *processors.Batch) error {
 // TestWorkIsToldWhileABatchTakesLong shows in the checkpoint what becomes of open jobs
 // while a batch waits for them.
 func TestWorkIsToldWhileABatchTakesLong(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	l := newLease()
 	p := &slow{began: make(chan struct{}, 100), hold: make(chan struct{})}

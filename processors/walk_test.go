@@ -106,6 +106,7 @@ func walkedIDs(lsn feed.LSN, from, n int) (all []string) {
 // the items is gone on with at the item that follows; behind them the checkpoint says so,
 // and the snapshot is released.
 func TestI4_AWalkIsAPrefixOfTheLog(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond, CheckpointBusyInterval: time.Millisecond, BatchItemsMax: 3})
 	s.append("before", "also")
 	walk, owner := s.walk(20)
@@ -165,6 +166,7 @@ func TestI4_AWalkIsAPrefixOfTheLog(t *testing.T) {
 // TestWalk_TheEndIsInTheCheckpoint where nothing is behind the items, also of no items at
 // all; and the snapshot is released then.
 func TestWalk_TheEndIsInTheCheckpoint(t *testing.T) {
+	t.Parallel()
 	for _, items := range []int{0, 8} {
 		s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 		s.append("before")
@@ -198,6 +200,7 @@ func TestWalk_TheEndIsInTheCheckpoint(t *testing.T) {
 // TestWalk_WhatCannotBeReadIsTold: a snapshot that is gone, damaged or another one is in
 // the checkpoint with the way out, and nothing behind it is read, until it can be.
 func TestWalk_WhatCannotBeReadIsTold(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond, BatchItemsMax: 2})
 	s.append("before")
 	walk, owner := s.walk(10)
@@ -272,6 +275,7 @@ func (l *lease) waitCheckpointOrLast(cp *processors.Checkpoint) *processors.Chec
 
 // TestWalk_AnItemThatIsGivenUpIsTriedAgain after the walk, with what the walk showed.
 func TestWalk_AnItemThatIsGivenUpIsTriedAgain(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	s.append("before")
 	walk, _ := s.walk(10)
@@ -316,6 +320,7 @@ func (r *walkRetrier) Retry(_ context.Context, p *processors.Parked) error {
 // TestWalk_ThePinLastsWhileNothingIsRead: beside the reader, which comes to the end once,
 // somebody asks for the snapshot while the processor stands.
 func TestWalk_ThePinLastsWhileNothingIsRead(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 	s.append("before")
 	walk, owner := s.walk(10)
