@@ -169,6 +169,7 @@ func awaitAudit(t *testing.T, g *gauges, listen string, drift float64) {
 
 // TestAudit_CanBeSwitchedOff runs without: nothing is told.
 func TestAudit_CanBeSwitchedOff(t *testing.T) {
+	t.Parallel()
 	listen := fmt.Sprintf("127.0.0.1:%d", freePort(t))
 	s := newStall(t, "--listen", listen, "--set", "verify.continuous=off", "--set", "verify.interval=50ms")
 	var status status.Status
