@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 )
 
@@ -66,6 +68,34 @@ func TestI1_AnOlderLeaseDoesNotTakeOver(t *testing.T) {
 	err := old.open(t.Context(), w.info.Partitions[0].Log)
 	if _, ok := errors.AsType[*SupersededError](err); !ok {
 		t.Errorf("open under the older lease: %v", err)
+	}
+}
+
+// TestI1_AnOlderLeaseDoesNotTakeOverBehindWhatItFollowed opens a copy that holds the takeover of
+// a later owner: nothing of that is replayed any more.
+func TestI1_AnOlderLeaseDoesNotTakeOverBehindWhatItFollowed(t *testing.T) {
+	w := newWorld(t, byA)
+	old := w.open(t.TempDir())
+	w.start(t.TempDir()).mustOne(pk(t, "x"), create(`{"id":"1","a":"x"}`))
+	r, err := NewReplayer(old.engine, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commits := w.commits()
+	for _, c := range commits {
+		if err := r.Apply(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = old.open(t.Context(), w.info.Partitions[0].Log)
+	if superseded, ok := errors.AsType[*SupersededError](err); !ok || superseded.Seen != 2 {
+		t.Errorf("open under the older lease: %v", err)
+	}
+	if behind, ok := errors.AsType[*leases.EpochBehindError](err); !ok || behind.Seen != 2 {
+		t.Errorf("the next lease is not told to be greater: %v", err)
+	}
+	if now := w.commits(); len(now) != len(commits) {
+		t.Errorf("%d commits were appended under the older lease", len(now)-len(commits))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/snapshot"
 )
@@ -21,6 +22,10 @@ func (e *SupersededError) Error() string {
 	return fmt.Sprintf("partition %s: lease epoch %d is older than %d in its log", e.Partition, e.Epoch, e.Seen)
 }
 
+// Unwrap lets the next holder have a greater epoch, where the leases were lost. One that is merely
+// late has no right to its lease's record any more.
+func (e *SupersededError) Unwrap() error { return &leases.EpochBehindError{Seen: e.Seen} }
+
 // open brings the engine up to the end of the log, appends the takeover commit
 // and applies it. Nothing of an older owner can be stored behind that commit, so
 // the partition may be served. want is the log's id according to the catalog.
@@ -29,6 +34,15 @@ func (p *Partition) open(ctx context.Context, want feed.LogID) error {
 	a, err := p.attach(ctx, want)
 	if err != nil {
 		return err
+	}
+	// The copy may hold what a later owner wrote: by a snapshot of that owner's, or because this
+	// process followed the log until now. Its takeover commit is not replayed then.
+	state, err := p.engine.State()
+	if err != nil {
+		return fmt.Errorf("partition %s: %w", p.id, err)
+	}
+	if state.Epoch > p.lease.Epoch() {
+		return &SupersededError{p.id, p.lease.Epoch(), state.Epoch}
 	}
 	from := a.last.lsn
 	for {
