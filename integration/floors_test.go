@@ -52,6 +52,8 @@ var walls = []struct{ who, what, why string }{
 	{"store/tombstone", "leases", "what a tombstone means knows no owners"},
 	{"store/snapshot", "store/owner", "when a snapshot is taken, and whether it may be loaded, is the owner's to know"},
 	{"store/snapshot", "leases", "who may write is the owner's to know"},
+	{"store/owner", "store/standby", "an owner knows of standbys that they yield, and no more"},
+	{"store/standby", "store/engine", "a standby's state is made by the owner's code"},
 	{"store/heat", "store", "what is hot is counted beneath all that is asked for"},
 	{"store/heat", "leases", "what is hot is counted, whoever owns it"},
 	{"store/s3", "", "a bucket knows nothing of what lies in it"},

@@ -20,6 +20,9 @@ type Member struct {
 
 	// Declines are the resources that the member does not take for now.
 	Declines []string
+
+	// Warm has the resources that the member is prepared to take.
+	Warm map[string]uint64
 }
 
 // Decision is what one member does next.
@@ -39,7 +42,8 @@ type Decision struct {
 //
 // A lease weighs 1, or what its holder published, rounded to a power of two between 1/16
 // and 1024. Free leases go to the member with the least weight, the heaviest lease first.
-// Within the weight that a member gets so, it gets leases that its node held before. Then the
+// Within the weight that a member gets so, it gets leases that its node held before. A lease goes to a
+// member that is warm for it in place of the lightest, unless it would have to move away again. Then the
 // heaviest member gives the lightest one its heaviest lease of which one and a half times
 // the weight does not exceed the difference of the two. That repeats until no member has
 // such a lease:
@@ -155,6 +159,7 @@ func (p *plan) assignFree() {
 			}
 		}
 	}
+	p.assignWarm(give)
 	for _, lease := range p.free {
 		if l := p.lightest(lease.Resource); l != nil && p.taken[lease.Resource] == "" {
 			give(l, lease)
@@ -162,11 +167,39 @@ func (p *plan) assignFree() {
 	}
 }
 
+// assignWarm gives free leases to members that are warm for them, the lightest of those first. None gets so
+// much more than the lightest member has that moveSurplus would take it away again:
+//
+//	free a b c d   x has 2, warm for a b   y has 2, warm for c d
+//	a to x         3 and 2                 b to x would be 4 and 2, and wait: c to y   3 and 3
+//	b to x         4 and 3                 d to y   4 and 4
+func (p *plan) assignWarm(give func(*load, *Lease)) {
+	for given := true; given; {
+		given = false
+		for _, lease := range p.free {
+			if p.taken[lease.Resource] != "" {
+				continue
+			}
+			warm := p.lightestOf(lease.Resource, func(l *load) bool { _, warm := l.Warm[lease.Resource]; return warm })
+			weight := roundWeight(lease.Weight)
+			if warm != nil && warm.weight+weight-p.lightest(lease.Resource).weight < weight*3/2 {
+				give(warm, lease)
+				given = true
+			}
+		}
+	}
+}
+
 // lightest returns the member with the least weight that takes the resource.
 func (p *plan) lightest(resource string) *load {
+	return p.lightestOf(resource, func(*load) bool { return true })
+}
+
+// lightestOf is lightest of the members for which among is true.
+func (p *plan) lightestOf(resource string, among func(*load) bool) *load {
 	var lightest *load
 	for _, l := range p.loads {
-		if l.takes(resource) && (lightest == nil || l.weight < lightest.weight) {
+		if l.takes(resource) && among(l) && (lightest == nil || l.weight < lightest.weight) {
 			lightest = l
 		}
 	}

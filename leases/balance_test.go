@@ -47,6 +47,15 @@ func members(holders ...string) []leases.Member {
 	return out
 }
 
+// warm returns a member that is prepared for resources, named by the letters of names.
+func warm(holder, names string) leases.Member {
+	m := leases.Member{Holder: holder, Warm: map[string]uint64{}}
+	for _, name := range names {
+		m.Warm[string(name)] = 1
+	}
+	return m
+}
+
 func TestBalance(t *testing.T) {
 	closed := func(holder string) leases.Member { return leases.Member{Holder: holder, Closed: true} }
 	tests := []struct {
@@ -132,6 +141,26 @@ func TestBalance(t *testing.T) {
 			name: "light leases leave the side of a heavy one", members: members("a/1", "b/1"),
 			leases: slices.Concat(weigh(8, held("a/1", "h")), held("a/1", "uvx")),
 			giveUp: map[string]string{"a/1": "uvx"},
+		},
+		{
+			name: "a warm member before the lightest", members: []leases.Member{{Holder: "a/1"}, warm("b/1", "x")},
+			leases: slices.Concat(held("a/1", "u"), held("b/1", "v"), held("", "x")),
+			take:   map[string]string{"b/1": "x"},
+		},
+		{
+			name: "but not where it would move away again", members: []leases.Member{{Holder: "a/1"}, warm("b/1", "x")},
+			leases: slices.Concat(held("a/1", "u"), held("b/1", "vw"), held("", "x")),
+			take:   map[string]string{"a/1": "x"},
+		},
+		{
+			name: "each of two takes what it is warm for", members: []leases.Member{warm("a/1", "mn"), warm("b/1", "kl")},
+			leases: slices.Concat(held("a/1", "uv"), held("b/1", "xy"), held("", "klmn")),
+			take:   map[string]string{"a/1": "mn", "b/1": "kl"},
+		},
+		{
+			name:    "who declines is not asked, however warm",
+			members: []leases.Member{{Holder: "a/1"}, {Holder: "b/1", Warm: map[string]uint64{"x": 1}, Declines: []string{"x"}}},
+			leases:  held("", "x"), take: map[string]string{"a/1": "x"},
 		},
 		{
 			name: "two heavy ones part", members: members("a/1", "b/1"),
@@ -243,6 +272,12 @@ func random(r *rand.Rand, weighted bool) world {
 			l.Last = w.members[r.IntN(len(w.members))].Holder
 		}
 		w.leases = append(w.leases, l)
+		if m := &w.members[r.IntN(len(w.members))]; r.IntN(2) > 0 {
+			if m.Warm == nil {
+				m.Warm = map[string]uint64{}
+			}
+			m.Warm[l.Resource] = 1
+		}
 	}
 	return w
 }

@@ -105,6 +105,13 @@ func (b *beat) set(closed bool, resources uint64, declines []string) {
 	}
 }
 
+// setWarm changes what the next beat says of the resources that this process is prepared to take.
+func (b *beat) setWarm(warm map[string]uint64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rec.Warm = warm
+}
+
 // wake has the record stored at once.
 func (b *beat) wake() {
 	select {

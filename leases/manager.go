@@ -25,6 +25,7 @@ type Manager struct {
 	writes      atomic.Uint64
 	beat        beat
 	started     atomic.Bool
+	group       atomic.Pointer[Group]
 
 	mu        sync.Mutex // guards resources and weights
 	resources []string   // ordered
@@ -97,6 +98,24 @@ func (m *Manager) SetResources(resources []string, weights map[string]float64) {
 	default:
 	}
 }
+
+// SetWarm tells the group which resources this process is prepared to take, such as those whose state it
+// follows, and how far it is with each. A lease that is free goes to a member that is warm for it,
+// unless that has too much already. The next beat carries it.
+func (m *Manager) SetWarm(warm map[string]uint64) { m.beat.setWarm(maps.Clone(warm)) }
+
+// Group is what one process sees of its group.
+type Group struct {
+	// Nodes are the members that live, this process among them, in order.
+	Nodes []string
+	// Leases are those of the resources that this process was told. The Owner of one that can be taken is empty,
+	// and Last is who had it.
+	Leases []Lease
+}
+
+// Group returns what this process saw of its group lately: each second at least it looks again. It is
+// nil before the first look, and must not be changed.
+func (m *Manager) Group() *Group { return m.group.Load() }
 
 func (m *Manager) wanted() []string {
 	m.mu.Lock()

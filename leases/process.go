@@ -20,6 +20,8 @@ type Process struct {
 	Host  string `json:"host,omitempty"`
 	// Level is [Config.Level] of the process; 0 from releases that did not write it.
 	Level int `json:"level"`
+	// Warm is what was given to [Manager.SetWarm], as of the last beat.
+	Warm map[string]uint64 `json:"warm,omitempty"`
 }
 
 // String names the process for an operator.
@@ -70,7 +72,7 @@ func Processes(ctx context.Context, js jetstream.JetStream, name string) ([]Proc
 		if rec.Left || now.Sub(e.Created()) > silentBeats*rec.ttl() {
 			continue
 		}
-		all = append(all, Process{Group: group, Node: rec.Node, Host: rec.Host, Level: rec.Level})
+		all = append(all, Process{Group: group, Node: rec.Node, Host: rec.Host, Level: rec.Level, Warm: rec.Warm})
 	}
 	slices.SortFunc(all, func(a, b Process) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Node, b.Node)) })
 	return all, nil

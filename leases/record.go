@@ -61,7 +61,9 @@ type memberRecord struct {
 	Resources   uint64   `json:"resources,omitempty,string"` // digest of the set it knows
 	Declines    []string `json:"declines,omitempty"`         // resources it will not take for now
 	Started     int64    `json:"startedMs,omitempty"`        // unix ms, informative
-	Level       int      `json:"level,omitempty"`            // see Config.Level
+	// Warm are the resources that the member is prepared to take, and how far it is with each.
+	Warm  map[string]uint64 `json:"warm,omitempty"`
+	Level int               `json:"level,omitempty"` // see Config.Level
 }
 
 func (r *memberRecord) holder() string { return r.Node + "/" + r.Incarnation }

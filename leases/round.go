@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -16,6 +17,7 @@ func (l *loop) balanceRound(runCtx context.Context) {
 	now := l.clock()
 	live := l.view.live(now)
 	leases := l.assessWanted(live, now)
+	l.group.Store(&Group{Nodes: l.nodes(live), Leases: leases})
 	decision := Balance(l.Holder(), l.members(live, true, now), leases)
 	// A member that was just marked gets nothing in a second plan, so that its leases do not
 	// wait for the next round. Marking after that plan marks nobody: the members named now
@@ -53,6 +55,16 @@ func (l *loop) balanceRound(runCtx context.Context) {
 	}
 }
 
+// nodes returns the nodes of the members that live, in order.
+func (l *loop) nodes(live map[string]*memberRecord) []string {
+	nodes := slices.Collect(maps.Keys(live))
+	if live[l.cfg.Node] == nil { // its own beat was not delivered yet
+		nodes = append(nodes, l.cfg.Node)
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
 // assessWanted returns the wanted leases for Balance, and records in l.vacant which are free.
 // While this process cannot reach the bucket, and for a moment longer, the waiting time of
 // free leases begins again: after an outage each node gets the chance to take what it had.
@@ -88,7 +100,12 @@ func (l *loop) assessWanted(live map[string]*memberRecord, now time.Duration) []
 // closed too.
 func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.Duration) []Member {
 	members := make([]Member, 0, len(live)+1)
-	members = append(members, Member{Holder: l.Holder(), Declines: l.declined()})
+	self := Member{Holder: l.Holder(), Declines: l.declined()}
+	// As the others see it, so that all come to one plan.
+	if rec := live[l.cfg.Node]; rec != nil {
+		self.Warm = rec.Warm
+	}
+	members = append(members, self)
 	for node, rec := range live {
 		if node == l.cfg.Node {
 			continue
@@ -101,6 +118,7 @@ func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.D
 			Holder:   rec.holder(),
 			Closed:   rec.Closed || slow || late || !strangers && rec.Resources != l.digest,
 			Declines: rec.Declines,
+			Warm:     rec.Warm,
 		})
 	}
 	return members

@@ -2,6 +2,7 @@ package leases
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -106,7 +107,8 @@ func (v *view) applyMember(node string, e entry, now time.Duration) (bool, error
 	// A plain beat changes nothing. A beat of a member that counted as dead does.
 	return old == nil || old.rec == nil || now-old.since >= old.rec.ttl() ||
 		old.rec.Incarnation != rec.Incarnation || old.rec.Closed != rec.Closed || old.rec.Left != rec.Left ||
-		old.rec.Resources != rec.Resources || !slices.Equal(old.rec.Declines, rec.Declines), nil
+		old.rec.Resources != rec.Resources || !slices.Equal(old.rec.Declines, rec.Declines) ||
+		!maps.EqualFunc(old.rec.Warm, rec.Warm, func(uint64, uint64) bool { return true }), nil
 }
 
 // replace makes fresh, a snapshot, the view. A revision that was known already keeps the moment

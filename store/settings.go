@@ -18,6 +18,7 @@ import (
 const (
 	PartitionKeyPathsMax = 3
 	PartitionsMax        = 256
+	StandbysMax          = 1
 	IndexesMax           = 64
 )
 
@@ -219,6 +220,9 @@ func (s *ContainerSpec) Check() []error {
 	}
 	if s.TTL < -1 {
 		bad("ttl", "is %d; off, on or a duration of at least 1s is allowed", s.TTL)
+	}
+	if s.Standbys < 0 || s.Standbys > StandbysMax {
+		bad("standbys", "is %d; 0 to %d are allowed", s.Standbys, StandbysMax)
 	}
 	kept := s.ChangeFeed.Kept()
 	if kept < 0 && kept != RetentionForever {

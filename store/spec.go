@@ -27,6 +27,10 @@ type ContainerSpec struct {
 	TTL TTL `json:"ttl,omitzero" yaml:"ttl"`
 	// ChangeFeed tells how long changes are kept.
 	ChangeFeed ChangeFeedSpec `json:"changeFeed,omitzero" yaml:"changeFeed"`
+	// Standbys is how many stores beside the owner keep a copy of each partition and follow its
+	// log, so that it opens without a load when the owner is gone: 0 or 1. Default 0.
+	// Can be changed.
+	Standbys int `json:"standbys,omitempty" yaml:"standbys"`
 }
 
 // ChangeFeedSpec tells how long changes are kept.

@@ -65,7 +65,7 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 		for i := range c.Partitions {
 			rows = append(rows, partitionRow(&c.Partitions[i]))
 		}
-		if err := columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "SNAPSHOT", "LOG FROM", "NOTE"}, rows); err != nil {
+		if err := columns(w, []string{"PARTITION", "ITEMS", "REPLICAS", "LSN", "EPOCH", "OWNER", "INDEXES", "AGGREGATES", "SCRUBBED", "SNAPSHOT", "LOG FROM", "STANDBY", "NOTE"}, rows); err != nil {
 			return err
 		}
 		if err := tellHeat(w, c.Partitions); err != nil {
@@ -81,7 +81,7 @@ func (a *app) describeContainer(ctx context.Context, s *session, database, name 
 func partitionRow(p *inspect.Partition) []string {
 	row := []string{strconv.Itoa(int(p.Number)), format.Count(p.Items), replicasOf(p.Replicas)}
 	if p.Status == nil {
-		return append(row, "-", "-", "-", "-", "-", "-", "-", "-", p.Error)
+		return append(row, "-", "-", "-", "-", "-", "-", "-", "-", standbysOf(p), p.Error)
 	}
 	ready := 0
 	for _, index := range p.Status.Indexes {
@@ -105,7 +105,20 @@ func partitionRow(p *inspect.Partition) []string {
 	}
 	return append(row, format.Count(uint64(p.Status.Applied)), format.Count(p.Status.Epoch), p.Status.Owner,
 		fmt.Sprintf("%d of %d ready", ready, len(p.Status.Indexes)), fmt.Sprintf("%d of %d in force", inForce, len(p.Status.Rules)),
-		scrubbed(p.Status.Scrub), snapshotOf(p.Status.Snapshot), logFrom(p.Status.Trim), note)
+		scrubbed(p.Status.Scrub), snapshotOf(p.Status.Snapshot), logFrom(p.Status.Trim), standbysOf(p), note)
+}
+
+// standbysOf returns which stores keep a copy of a partition, and how many commits it lacks at most, for a column.
+func standbysOf(p *inspect.Partition) string {
+	var texts []string
+	for _, s := range p.Standbys {
+		if p.Status == nil {
+			texts = append(texts, fmt.Sprintf("%s, LSN %s", s.Node, format.Count(uint64(s.Applied))))
+			continue
+		}
+		texts = append(texts, fmt.Sprintf("%s, %s behind", s.Node, format.Count(uint64(max(p.Status.Applied, s.Applied)-s.Applied))))
+	}
+	return dash(strings.Join(texts, "; "))
 }
 
 // logFrom returns the LSN with which the log begins, for a column.

@@ -110,6 +110,7 @@ func (d *Decoder) container(n *yaml.Node, s *store.ContainerSpec) {
 				field{"tombstones", "", func(n *yaml.Node, path string) { d.duration(n, path, &s.ChangeFeed.Tombstones) }},
 			)
 		}},
+		field{"standbys", "", d.number(&s.Standbys)},
 	)
 	// Normalize makes 1 of a missing number. A 0 that somebody wrote is a mistake.
 	if n := d.places.at("spec.partitions"); ok && s.Partitions == 0 && n != d.places.at("spec") && before == len(d.findings) {

@@ -74,6 +74,7 @@ func refineContainers(t *testing.T, defs jsonschema.Definitions) {
 	three := uint64(store.PartitionKeyPathsMax)
 	set(t, defs["ContainerSpec"], "partitionKey", func(p *jsonschema.Schema) { p.MinItems, p.MaxItems = &one, &three })
 	set(t, defs["ContainerSpec"], "partitions", func(p *jsonschema.Schema) { p.Minimum, p.Maximum = "1", number(store.PartitionsMax) })
+	set(t, defs["ContainerSpec"], "standbys", func(p *jsonschema.Schema) { p.Minimum, p.Maximum = "0", number(store.StandbysMax) })
 }
 
 // refinePipelines says what the Go types of pipelines do not.

@@ -118,7 +118,7 @@ func (s *Server) replaceContainer(x *exchange) error {
 	}
 	// The protocol has no word for these, and a body without a policy keeps what YAML or an
 	// earlier request declared.
-	spec.Partitions, spec.ChangeFeed = info.Spec.Partitions, info.Spec.ChangeFeed
+	spec.Partitions, spec.ChangeFeed, spec.Standbys = info.Spec.Partitions, info.Spec.ChangeFeed, info.Spec.Standbys
 	if asked.IndexingPolicy == nil {
 		spec.Indexes = info.Spec.Indexes
 	}

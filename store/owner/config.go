@@ -106,6 +106,10 @@ type Config struct {
 	// that somebody has not read. May be nil: nobody.
 	Holds Holds `yaml:"-"`
 
+	// Standbys are the copies that this process keeps of partitions of others. They yield before a
+	// partition is opened. May be nil: there are none.
+	Standbys Standbys `yaml:"-"`
+
 	// Local is where this process's clients find the partitions. May be nil.
 	Local *store.Local `yaml:"-"`
 

@@ -3,8 +3,11 @@ package owner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/millrace/millrace/feed"
@@ -145,4 +148,114 @@ func (r *Replayer) Apply(c *feed.Commit) error {
 		return fmt.Errorf("no log begins with the commit at LSN %d, and what stood before it is not there", c.LSN)
 	}
 	return r.a.apply(c)
+}
+
+// LSN is that of the last commit that the engine holds, 0 if it holds none.
+func (r *Replayer) LSN() feed.LSN { return r.a.last.lsn }
+
+// Sum is the checksum of that commit.
+func (r *Replayer) Sum() feed.Checksum { return r.a.last.sum }
+
+// Standbys are the copies that this process keeps of partitions of others.
+type Standbys interface {
+	// Yield ends the following of a partition, and keeps it from beginning again until back is
+	// called. What the copy holds stays as it is. The error is that ctx ended before.
+	Yield(ctx context.Context, p feed.Partition) (back func(), err error)
+}
+
+// noRight is what somebody has to a partition who only follows its log.
+type noRight struct{}
+
+func (noRight) Trust() context.Context { return context.Background() }
+func (noRight) Valid() bool            { return false }
+func (noRight) Epoch() uint64          { return 0 }
+func (noRight) Progress()              {}
+
+// ErrNotFollowed says that a partition cannot be followed now: its engine is made anew, or the
+// catalog does not name it.
+var ErrNotFollowed = errors.New("the partition cannot be followed now")
+
+// Follow brings this process's copy of a partition to a state of its log, as an owner does that
+// opens it, and calls work with what applies the commits behind that state. end is the last LSN
+// that the log had. It returns when work does, and that is told to end when the engine is damaged. Nobody may
+// serve the partition here meanwhile.
+func (s *Server) Follow(ctx context.Context, id feed.Partition, work func(ctx context.Context, r *Replayer, end feed.LSN) error) error {
+	h := s.enter()
+	if h == nil {
+		return fmt.Errorf("partition %s: %w: the engine is made anew", id, ErrNotFollowed)
+	}
+	defer h.users.Done()
+	return s.within(ctx, h, func(ctx context.Context) error {
+		want, ok := s.logOf(id)
+		if !ok {
+			return fmt.Errorf("partition %s: %w: its container is not in the catalog", id, ErrNotFollowed)
+		}
+		db, err := h.db.Partition(id)
+		if err != nil {
+			return fmt.Errorf("partition %s: %w", id, err)
+		}
+		log, err := feed.OpenLog(ctx, s.js, id, s.cfg.Log)
+		if err != nil {
+			return fmt.Errorf("partition %s: %w", id, err)
+		}
+		defer log.Close()
+		s.noteFollowed(id, nil)
+		defer s.endFollowed(id)
+		p := newPartition(id, s.cfg, log, db, noRight{}, s.leases.Holder())
+		a, err := p.attach(ctx, want)
+		if err != nil {
+			return err
+		}
+		if a.damage != nil {
+			return a.damage
+		}
+		s.noteFollowed(id, db)
+		return work(ctx, &Replayer{a}, p.shape.Load().Last)
+	})
+}
+
+// noteFollowed notes that a partition's copy is written by who follows its log. db is nil while it may be
+// loaded, when nobody else may look at it.
+func (s *Server) noteFollowed(id feed.Partition, db *engine.Partition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.followed[id] = db
+}
+
+func (s *Server) endFollowed(id feed.Partition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.followed, id)
+}
+
+// Unfollow frees what a partition takes in the engine that was followed here, and that nobody
+// here follows or serves any more. Where the catalog has lost its container it stays, as long as its log does.
+func (s *Server) Unfollow(ctx context.Context, id feed.Partition) error {
+	if _, listed := s.logOf(id); !listed && !s.logDeleted(ctx, id) {
+		return nil
+	}
+	return s.Engine().DropPartition(id)
+}
+
+// Containers are those that the catalog lists and that are ready.
+func (s *Server) Containers() []store.ContainerInfo {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.containers))
+}
+
+// RoomToFollow is nil if the disk of the engine has more room than is kept free for those who write: a copy of somebody
+// else's partition must not be what stops them.
+func (s *Server) RoomToFollow() error {
+	if s.cfg.DiskReserve < 0 || s.cfg.DataDir == "" {
+		return nil
+	}
+	free, err := freeBytes(s.cfg.DataDir)
+	if err != nil {
+		return err
+	}
+	if least := s.cfg.DiskReserve + s.cfg.DiskReserve/diskSlack; free < least {
+		return fmt.Errorf("%d MiB are free below %s, and copies of other stores' partitions leave %d MiB free (store.diskReserve)", free>>20, s.cfg.DataDir, least>>20)
+	}
+	return nil
 }

@@ -22,6 +22,11 @@
 //	                  ▼                                             └───┘
 //	            serve reads, refuse writes
 //
+// A copy that this process kept as a standby (package standby) is attached to like any other. The
+// standby yields before, so that nothing is applied behind the takeover commit that is not this
+// owner's. What it has followed may be of a later owner: then the open ends, because the epoch in
+// the copy's state is greater than the lease's.
+//
 // # What it promises
 //
 //   - I1: one append in flight per partition, each with expected last sequence.

@@ -204,6 +204,13 @@ func (s *Server) own(ctx context.Context, held *leases.Held) error {
 	if err != nil {
 		return err
 	}
+	if s.cfg.Standbys != nil {
+		back, err := s.cfg.Standbys.Yield(ctx, id)
+		if err != nil {
+			return nil //nolint:nilerr // the lease has ended
+		}
+		defer back()
+	}
 	var stand *standIn
 	defer func() { stand.stop() }()
 	tries := 0 // that found no room
@@ -298,7 +305,12 @@ func (s *Server) awaitCheck(ctx context.Context, held *leases.Held) {
 const renewPoll = 50 * time.Millisecond
 
 // serveOn serves a partition on one engine.
-func (s *Server) serveOn(ctx context.Context, h *home, id feed.Partition, held *leases.Held, stand *standIn) (err error) {
+func (s *Server) serveOn(ctx context.Context, h *home, id feed.Partition, held *leases.Held, stand *standIn) error {
+	return s.within(ctx, h, func(ctx context.Context) error { return s.serve(ctx, h.db, id, held, stand) })
+}
+
+// within does work on one engine, and tells that engine what went wrong. The context of work ends with the engine.
+func (s *Server) within(ctx context.Context, h *home, work func(context.Context) error) (err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	unhook := context.AfterFunc(h.over, func() { cancel(context.Cause(h.over)) }) //nolint:contextcheck // two scopes meet here
@@ -309,5 +321,5 @@ func (s *Server) serveOn(ctx context.Context, h *home, id feed.Partition, held *
 		}
 		h.db.Fail(err)
 	}()
-	return s.serve(ctx, h.db, id, held, stand)
+	return work(ctx)
 }

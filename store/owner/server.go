@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -41,7 +42,8 @@ type Server struct {
 	home       *home
 	containers map[feed.ResourceID]store.ContainerInfo
 	open       map[feed.Partition]*serving
-	lacking    map[feed.Partition]int // how often their leases were given up for want of room
+	followed   map[feed.Partition]*engine.Partition // whose copies are written by who follows their logs; see noteFollowed
+	lacking    map[feed.Partition]int               // how often their leases were given up for want of room
 }
 
 // serving is one partition that is open.
@@ -69,7 +71,7 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 	}
 	return &Server{
 		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),
-		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{}, lacking: map[feed.Partition]int{},
+		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{}, followed: map[feed.Partition]*engine.Partition{}, lacking: map[feed.Partition]int{},
 		confirmed: map[feed.ResourceID]confirmation{},
 	}, nil
 }
@@ -147,12 +149,13 @@ func (s *Server) catalogChanged(ctx context.Context, infos []store.ContainerInfo
 }
 
 // unlisted says whether a partition's container is not in the catalog and nobody
-// serves it any more.
+// serves or follows it any more.
 func (s *Server) unlisted(id feed.Partition, infos []store.ContainerInfo) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_, serving := s.open[id]
-	return !serving && !slices.ContainsFunc(infos, func(i store.ContainerInfo) bool { return i.ID == id.Container })
+	_, followed := s.followed[id]
+	return !serving && !followed && !slices.ContainsFunc(infos, func(i store.ContainerInfo) bool { return i.ID == id.Container })
 }
 
 // logDeleted says whether the log of a partition is gone too. A record that the catalog has
@@ -388,10 +391,28 @@ func (s *Server) syncEngine() {
 			dirty = append(dirty, p.engine)
 		}
 	}
+	dirty = append(dirty, s.unsyncedFollowed()...)
 	if len(dirty) == 0 {
 		return
 	}
 	if err := db.SyncPartitions(dirty...); err != nil {
 		s.cfg.Logger.Error("sync of the engine", "error", err)
 	}
+}
+
+// unsyncedFollowed are the partitions that are followed here and have applied more than was synced.
+func (s *Server) unsyncedFollowed() (dirty []*engine.Partition) {
+	s.mu.Lock()
+	followed := slices.Collect(maps.Values(s.followed))
+	s.mu.Unlock()
+	for _, p := range followed {
+		if p == nil {
+			continue
+		}
+		state, failed := p.State()
+		if synced, _, err := p.Synced(); err == nil && failed == nil && synced < state.Applied {
+			dirty = append(dirty, p)
+		}
+	}
+	return dirty
 }

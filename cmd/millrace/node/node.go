@@ -19,6 +19,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,12 +48,16 @@ import (
 	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/standby"
 	"github.com/millrace/millrace/store/upkeep"
 )
 
 // openTimeout bounds the opening of the embedded server, which may have to read
 // every stream.
 const openTimeout = reopenTimeout
+
+// standbyRingBytes bounds what a store that runs no pipelines keeps of the commits that it read.
+const standbyRingBytes = 1 << 20
 
 // The lease groups.
 const (
@@ -96,6 +101,7 @@ type Node struct {
 
 	db         *engine.DB            // of a store
 	owners     *owner.Server         // of a store
+	standbys   *standby.Standbys     // of a store
 	keeper     *upkeep.Keeper        // of a store
 	storeHeld  *leases.Manager       // of a store
 	supervisor *pipelines.Supervisor // of a worker
@@ -225,9 +231,14 @@ func (n *Node) openCatalog(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	hub := n.cfg.Feed.Hub
+	if !n.roles.Worker {
+		// A store's standbys are its only readers, one for each partition: what a ring keeps is shared with nobody.
+		hub.RingBytesMax = min(cmp.Or(hub.RingBytesMax, standbyRingBytes), standbyRingBytes)
+	}
 	n.hub = feed.NewHub(func(ctx context.Context, p feed.Partition) (*feed.Log, error) {
 		return feed.OpenLog(ctx, n.js, p, n.cfg.Feed.Log)
-	}, n.cfg.Feed.Hub)
+	}, hub)
 	return nil
 }
 
@@ -294,6 +305,8 @@ func (n *Node) openStore(ctx context.Context) error {
 	// who has its logs has its snapshots.
 	cfg.Alone = n.alone()
 	cfg.Holds = n.holds
+	n.standbys = standby.New(standby.Config{Hub: n.hub, Leases: n.storeHeld, Logger: n.log})
+	cfg.Standbys = n.standbys
 	n.owners, err = owner.NewServer(n.nc, n.catalog, n.db, n.storeHeld, cfg)
 	return err
 }

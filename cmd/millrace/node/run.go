@@ -53,6 +53,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	if n.owners != nil {
 		storing.Go(func() { errs.run(stop, "store", func() error { return n.owners.Run(storeCtx) }) })
+		storing.Go(func() { n.standbys.Run(storeCtx, n.owners) })
 	}
 	if n.supervisor != nil {
 		working.Go(func() { errs.run(stop, "worker", func() error { return n.supervisor.Run(ctx) }) })

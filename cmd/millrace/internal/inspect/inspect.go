@@ -8,9 +8,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/owner"
 	"github.com/millrace/millrace/store/upkeep"
 )
 
@@ -82,8 +84,28 @@ type Partition struct {
 	// Replicas are those of the partition's log; nil if they are not known.
 	Replicas *upkeep.Stream         `json:"replicas,omitempty"`
 	Status   *store.PartitionStatus `json:"status,omitempty"`
+	// Standbys are the stores that keep a copy of the partition, beside its owner.
+	Standbys []Standby `json:"standbys,omitempty"`
 	// Error says why the owner could not be asked; "" if it answered.
 	Error string `json:"error,omitempty"`
+}
+
+// Standby is a store that follows a partition's log.
+type Standby struct {
+	Node string `json:"node"`
+	Host string `json:"host,omitempty"`
+	// Applied is the last LSN that its copy holds, as it said within the last seconds.
+	Applied feed.LSN `json:"applied"`
+}
+
+// standbys returns those of the processes that keep a copy of a partition.
+func standbys(processes []leases.Process, p feed.Partition) (found []Standby) {
+	for i := range processes {
+		if at, ok := processes[i].Warm[owner.LeaseResource(p)]; ok {
+			found = append(found, Standby{processes[i].Node, processes[i].Host, feed.LSN(at)})
+		}
+	}
+	return found
 }
 
 // Container tells how a container and its partitions are. A partition that does not answer is
@@ -102,12 +124,16 @@ func (i *Inspector) Container(ctx context.Context, database, name string, count 
 	if err != nil {
 		return nil, err
 	}
+	processes, err := leases.Processes(ctx, i.cfg.JetStream, i.cfg.Replicas.Leases)
+	if err != nil {
+		return nil, err
+	}
 	c := &Container{ContainerInfo: ct.Info(), Pipelines: []string{}}
 	for k := range users {
 		c.Pipelines = append(c.Pipelines, users[k].Name)
 	}
 	for k, p := range ct.Partitions() {
-		now := Partition{PartitionInfo: c.ContainerInfo.Partitions[k]}
+		now := Partition{PartitionInfo: c.ContainerInfo.Partitions[k], Standbys: standbys(processes, p)}
 		if log, ok := replicas.Of(p); ok {
 			now.Replicas = &log
 		}

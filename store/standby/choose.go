@@ -1,0 +1,52 @@
+package standby
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// Wish is what the catalog and the leases say of a partition.
+type Wish struct {
+	Partition feed.Partition
+	// Standbys is how many are to follow it.
+	Standbys int
+	// Owner is the node that has its lease, or had it last.
+	Owner string
+}
+
+// Choose returns the partitions that the node self follows, in the order of the wishes. It ranks the
+// nodes of a partition by a hash of both, and takes the first ones that live and do not own it: so a
+// node that comes or goes changes little for the others, and nobody needs to agree.
+//
+//	ranks of P: b a c   owner a          b follows
+//	                    a is dead        b follows, and takes it
+//	                    owner b          a follows; without a, c
+func Choose(self string, nodes []string, wishes []Wish) []feed.Partition {
+	var chosen []feed.Partition
+	for _, w := range wishes {
+		others := slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return node == w.Owner })
+		slices.SortFunc(others, func(a, b string) int { return compareRanks(w.Partition, a, b) })
+		if slices.Contains(others[:min(max(w.Standbys, 0), len(others))], self) {
+			chosen = append(chosen, w.Partition)
+		}
+	}
+	return chosen
+}
+
+func compareRanks(p feed.Partition, a, b string) int {
+	if x, y := rank(p, a), rank(p, b); x != y {
+		if x > y {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(a, b)
+}
+
+func rank(p feed.Partition, node string) uint64 {
+	return xxhash.Sum64String(node + "\x00" + p.String())
+}

@@ -1,0 +1,39 @@
+// Package standby keeps copies of partitions that other stores own, so that a partition whose owner
+// is gone opens from a copy that lacks a few commits, and nothing is loaded.
+//
+// # Model
+//
+// Each store sees which others live and who owns what, and computes for itself which partitions it
+// follows ([Choose]). For each of them there is a follower:
+//
+//	chosen ─▶ load ─▶ replay ─▶ warm: applies each commit that comes ──┐
+//	            ▲                 │ the log was trimmed beyond it,      │
+//	            └─────────────────┘ the engine is damaged, an error     │
+//	                                                                    ▼
+//	                      not chosen any more: the copy is dropped   yield: this process has the
+//	                                                                 lease, and opens the copy as it is
+//
+// Loading is the owner's own (owner.Server.Follow): the newest snapshot whose log and checksum fit, or
+// what the engine already has. So is applying (owner.Replayer). The commits come from the process's
+// feed.Hub. A copy is a partition of the engine like any other, and nobody is served from it.
+//
+// Nothing rests on a copy being there, complete or recent. A standby has no lease, so two for a while do no
+// harm; it is no reader of whom a trim waits, and loads anew where it is too late.
+//
+// # Why the invariants hold
+//
+//   - I1: a follower appends nothing. Before an owner opens a partition it makes the follower yield, and none
+//     begins until that owner has ended. So an owner's engine never applies a takeover commit behind its
+//     own: it would then name the right sequence for its next append, and go on writing beside who
+//     took over. What a copy holds when it is opened may be of an owner with a later lease than this
+//     process's, which then gives up (owner.SupersededError): the copy's state tells its epoch.
+//   - I2: only commits that the log has delivered are applied, each whole and in order. So a copy holds
+//     nothing that is not known to be in the log, and an LSN means the same here as at the owner. What
+//     an engine had before was applied by an owner, behind an acknowledged append. A batch that a yield
+//     interrupts is finished first, and one that a crash interrupts is applied again from the last sync.
+//   - I3: the owner's code applies, and reads no clock and no setting that is not in the log. Whether a copy
+//     can be continued is decided as for an owner: by log id, LSN and checksum.
+//   - I4: nothing of the feed changes; a follower is one of its readers.
+//
+// It is no API: the command millrace is made of it, and it changes without notice.
+package standby

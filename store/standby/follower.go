@@ -1,0 +1,129 @@
+package standby
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/owner"
+)
+
+// The causes with which a follower ends, beside the end of the process.
+var (
+	errYielded  = errors.New("this process owns the partition")
+	errUnwanted = errors.New("the partition is followed by another store, or by none")
+	errNoRoom   = errors.New("the disk has no room for it")
+)
+
+const (
+	// retryMin and retryMax bound the pause before a follower begins anew that ended with an error.
+	retryMin = time.Second
+	retryMax = time.Minute
+)
+
+// follower keeps the copy of one partition. One goroutine runs it.
+type follower struct {
+	s      *Standbys
+	id     feed.Partition
+	owners *owner.Server
+	log    *slog.Logger
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed when nobody writes the copy any more
+
+	// Guarded by Standbys.mu: since when it is not chosen; zero if it is.
+	unchosen time.Time
+
+	warm    atomic.Uint64 // LSN that it has applied; 0 until it has reached the log's end once
+	whole   bool          // what the copy holds is in the log and its snapshots
+	endTurn func()        // for others to catch up
+}
+
+// run follows the partition until ctx ends, and begins anew after errors.
+func (f *follower) run(ctx context.Context) {
+	pause, said := retryMin, ""
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := f.catchUp(ctx)
+		f.warm.Store(0)
+		if ctx.Err() != nil {
+			break
+		}
+		meters.failed.Add(ctx, 1)
+		if time.Since(began) > retryMax {
+			pause, said = retryMin, ""
+		}
+		if err.Error() != said {
+			said = err.Error()
+			level := slog.LevelWarn
+			if errors.Is(err, owner.ErrNotFollowed) || errors.Is(err, feed.ErrNoLog) {
+				level = slog.LevelDebug // its owner tells, or its container is being deleted
+			}
+			f.log.Log(ctx, level, "the copy of another store's partition is made ready anew", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, retryMax)
+	}
+	if context.Cause(ctx) == errUnwanted && f.whole { //nolint:errorlint // a sentinel of this package, not wrapped
+		f.drop(context.WithoutCancel(ctx))
+	}
+}
+
+// drop frees what the copy takes.
+func (f *follower) drop(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, retryMax)
+	defer cancel()
+	if err := f.owners.Unfollow(ctx, f.id); err != nil {
+		f.log.Error("what the copy of another store's partition takes could not be freed", "error", err)
+		return
+	}
+	f.log.Info("the copy of another store's partition is not kept any more")
+}
+
+// catchUp makes the copy ready and follows the log. Few do so at a time until they have reached its end.
+func (f *follower) catchUp(ctx context.Context) error {
+	select {
+	case f.s.turns <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	f.endTurn = sync.OnceFunc(func() { <-f.s.turns })
+	defer f.endTurn()
+	return f.owners.Follow(ctx, f.id, f.follow)
+}
+
+// follow applies what the log has behind what the copy holds, and then each commit that comes.
+func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) error {
+	began, from := time.Now(), r.LSN()
+	f.whole = true
+	reader, err := f.s.cfg.Hub.Reader(ctx, f.id, feed.Position{LSN: from})
+	if err != nil {
+		return err
+	}
+	defer reader.Close()
+	reader.Expect(r.Sum())
+	for {
+		if r.LSN() >= end {
+			if f.warm.Swap(uint64(r.LSN())) == 0 {
+				f.endTurn()
+				f.log.Info("the copy of another store's partition is ready", "lsn", uint64(r.LSN()), "replayed", uint64(r.LSN()-from),
+					"took", time.Since(began).Round(time.Millisecond))
+			}
+		}
+		c, err := reader.Next(ctx)
+		if err != nil {
+			f.whole = !feed.Damaged(err)
+			return err
+		}
+		if err := r.Apply(c); err != nil {
+			return err
+		}
+		meters.commits.Add(ctx, 1)
+	}
+}

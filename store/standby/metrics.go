@@ -1,0 +1,38 @@
+package standby
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"github.com/millrace/millrace/feed/meter"
+)
+
+// instruments are this package's.
+type instruments struct {
+	partitions metric.Int64Gauge
+
+	commits, yielded, failed metric.Int64Counter
+}
+
+var meters = newInstruments(meter.Of("github.com/millrace/millrace/store/standby"))
+
+func newInstruments(m meter.Meter) *instruments {
+	return &instruments{
+		partitions: m.Gauge("millrace.standby.partitions", "{partition}", "Partitions of other stores that this process keeps a copy of, by state: warm, or loading until it has reached the log's end once."),
+		commits:    m.Counter("millrace.standby.commits", "{commit}", "Commits that were applied to copies of other stores' partitions."),
+		yielded:    m.Counter("millrace.standby.yielded", "{partition}", "Warm copies of which this process became the owner, so that nothing was loaded."),
+		failed:     m.Counter("millrace.standby.failed", "{event}", "How often the following of a partition ended with an error and was begun anew; the log says why."),
+	}
+}
+
+var (
+	isWarm    = metric.WithAttributeSet(attribute.NewSet(attribute.String("state", "warm")))
+	isLoading = metric.WithAttributeSet(attribute.NewSet(attribute.String("state", "loading")))
+)
+
+func (i *instruments) follows(ctx context.Context, warm, loading int) {
+	i.partitions.Record(ctx, int64(warm), isWarm)
+	i.partitions.Record(ctx, int64(loading), isLoading)
+}
