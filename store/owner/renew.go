@@ -207,7 +207,7 @@ func (s *Server) own(ctx context.Context, held *leases.Held) error {
 	if s.cfg.Standbys != nil {
 		back, err := s.cfg.Standbys.Yield(ctx, id)
 		if err != nil {
-			return nil //nolint:nilerr // the lease has ended
+			return nil // the lease has ended
 		}
 		defer back()
 	}

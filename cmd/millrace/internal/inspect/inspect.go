@@ -3,6 +3,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -124,11 +125,12 @@ func (i *Inspector) Container(ctx context.Context, database, name string, count 
 	if err != nil {
 		return nil, err
 	}
-	processes, err := leases.Processes(ctx, i.cfg.JetStream, i.cfg.Replicas.Leases)
-	if err != nil {
-		return nil, err
-	}
 	c := &Container{ContainerInfo: ct.Info(), Pipelines: []string{}}
+	var processes []leases.Process
+	var unknown error // why it is not known who keeps copies
+	if c.Spec.Standbys > 0 {
+		processes, unknown = leases.Processes(ctx, i.cfg.JetStream, i.cfg.Replicas.Leases)
+	}
 	for k := range users {
 		c.Pipelines = append(c.Pipelines, users[k].Name)
 	}
@@ -140,7 +142,7 @@ func (i *Inspector) Container(ctx context.Context, database, name string, count 
 		if now.Status, err = ct.Status(ctx, p); err == nil && count {
 			now.Items, err = ct.Count(ctx, p, store.Scope{})
 		}
-		if err != nil {
+		if err = cmp.Or(err, unknown); err != nil {
 			now.Error = err.Error()
 		}
 		c.Partitions = append(c.Partitions, now)
