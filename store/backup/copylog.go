@@ -12,12 +12,12 @@ import (
 
 // copyLog copies what the log holds behind the base of p, or all of it, up to where shape says
 // that it ends.
-func (c *creator) copyLog(ctx context.Context, log *feed.Log, id feed.Partition, p *Partition, shape *feed.Shape) error {
+func (c *partitionCopy) copyLog(ctx context.Context, log *feed.Log, p *Partition, shape *feed.Shape) error {
 	next, prev := p.First, snapshot.Sum(0)
 	if p.Base != nil {
 		next, prev = p.Last+1, p.Sum
 	}
-	held, err := c.heldSegments(ctx, id, p, next, prev, shape.Last)
+	held, err := c.heldSegments(ctx, p, next, prev, shape.Last)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (c *creator) copyLog(ctx context.Context, log *feed.Log, id feed.Partition,
 		p.Last, p.Sum = last.To, last.Sum
 	}
 	if next <= shape.Last {
-		if err := c.readCommits(ctx, log, id, p, next, prev, shape.Last); err != nil {
+		if err := c.readCommits(ctx, log, p, next, prev, shape.Last); err != nil {
 			return err
 		}
 	}
@@ -39,8 +39,8 @@ func (c *creator) copyLog(ctx context.Context, log *feed.Log, id feed.Partition,
 
 // heldSegments returns the segments that are there and hold the commits from next on, each
 // behind the one before. The first may begin with commits that the base holds.
-func (c *creator) heldSegments(ctx context.Context, id feed.Partition, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) (held []Segment, err error) {
-	folder := logFolder(id, p.Log)
+func (c *partitionCopy) heldSegments(ctx context.Context, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) (held []Segment, err error) {
+	folder := logFolder(c.id, p.Log)
 	names, err := c.place.List(ctx, folder)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.place, err)
@@ -68,7 +68,7 @@ func (c *creator) heldSegments(ctx context.Context, id feed.Partition, p *Partit
 // knownSegment returns what is known of a segment that is there; false if it is not whole, or
 // does not follow the commit before next, whose checksum is prev. A segment that no backup
 // names was written by a run that did not end: it is read through before it counts.
-func (c *creator) knownSegment(ctx context.Context, name string, s *Segment, log feed.LogID, next feed.LSN, prev snapshot.Sum) (Segment, bool) {
+func (c *partitionCopy) knownSegment(ctx context.Context, name string, s *Segment, log feed.LogID, next feed.LSN, prev snapshot.Sum) (Segment, bool) {
 	known, ok := c.known[name]
 	// One that begins before next has the commit before next inside, so its own Prev says
 	// nothing of the base:
@@ -99,7 +99,7 @@ func (c *creator) knownSegment(ctx context.Context, name string, s *Segment, log
 }
 
 // readCommits copies the commits from next to end.
-func (c *creator) readCommits(ctx context.Context, log *feed.Log, id feed.Partition, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) error {
+func (c *partitionCopy) readCommits(ctx context.Context, log *feed.Log, p *Partition, next feed.LSN, prev snapshot.Sum, end feed.LSN) error {
 	tail, err := log.Tail(ctx, next, feed.TailOptions{Prev: feed.Checksum(prev)})
 	if err != nil {
 		return err
@@ -112,7 +112,7 @@ func (c *creator) readCommits(ctx context.Context, log *feed.Log, id feed.Partit
 	defer w.encoder.Close() //nolint:errcheck // nothing is streamed
 	flush := func() error {
 		s, data := w.end()
-		if err := c.putObject(ctx, logFolder(id, p.Log)+s.file(), data, id); err != nil {
+		if err := c.putObject(ctx, logFolder(c.id, p.Log)+s.file(), data, c.id); err != nil {
 			return err
 		}
 		p.Segments = append(p.Segments, s)

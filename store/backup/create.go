@@ -2,7 +2,6 @@ package backup
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/owner"
-	"github.com/millrace/millrace/store/pace"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -62,11 +59,9 @@ func (e *AnotherStoreError) Error() string {
 const (
 	// parallel is how many partitions are copied at once.
 	parallel = 4
-	// attempts is how often the copy of a partition begins again because its snapshot went,
-	// or its log was trimmed, meanwhile.
+	// attempts is how often a backup begins again because the place was pruned meanwhile,
+	// and the copy of a partition because its snapshot went, or its log was trimmed.
 	attempts = 5
-	// tailMin is how much log may stand behind a base whatever its size, in bytes.
-	tailMin = 64 << 20
 )
 
 // Identity returns what tells a store from others: when its catalog was made.
@@ -230,7 +225,7 @@ func (c *creator) copyPartitions(ctx context.Context) ([]Partition, error) {
 		}
 		for _, id := range ct.Partitions() {
 			g.Go(func() error {
-				p, err := c.copyPartition(ctx, ct, id)
+				p, err := (&partitionCopy{creator: c, ct: ct, id: id}).run(ctx)
 				if err != nil {
 					return fmt.Errorf("container %s/%s, partition %s: %w", ct.Info().Database, ct.Info().Name, id, err)
 				}
@@ -248,228 +243,6 @@ func (c *creator) copyPartitions(ctx context.Context) ([]Partition, error) {
 	}
 	slices.SortFunc(all, func(a, b Partition) int { return strings.Compare(a.Partition, b.Partition) })
 	return all, nil
-}
-
-// copyPartition copies one partition; nil if its container was deleted meanwhile.
-func (c *creator) copyPartition(ctx context.Context, ct *store.Container, id feed.Partition) (*Partition, error) {
-	// back is which snapshot is taken, from the newest on; gone is the last of which a part was
-	// gone, worst the newest one, which is damaged.
-	back, gone, worst := 0, "", ""
-	for attempt := 1; ; attempt++ {
-		// What the backup before names may be gone from it, and from the owner too: it is
-		// tried once, and the newest snapshot serves always.
-		former := c.former[id.String()]
-		if attempt > 1 {
-			former = nil
-		}
-		p, err := c.tryPartition(ctx, ct, id, former, back)
-		bad, unusable := errors.AsType[*baseError](err)
-		if unusable && errors.Is(err, errMoved) && bad.id != gone {
-			gone, unusable = bad.id, false // it is most likely not the newest any more
-		}
-		switch {
-		case attempt < attempts && (unusable || back > 0 && (errors.Is(err, errMoved) || errors.Is(err, errHeadless))):
-			if back++; unusable && back == 1 {
-				worst = bad.id
-				c.note(id, "%v; what is older is taken, and more of the log", err)
-				continue
-			}
-			// The log behind the older one is gone, or it is damaged as well. The owner was told
-			// by the question for it, and takes a new one if it finds the same.
-			c.note(id, "there is no other one that serves (%v); a new snapshot is waited for", err)
-			if err := c.awaitNewer(ctx, ct, id, worst); err != nil {
-				return nil, err
-			}
-			back = 0
-		case err == nil:
-			c.partitionDone(id)
-			return p, nil
-		case errors.Is(err, feed.ErrNoLog) && c.deleted(ctx, ct):
-			c.partitionDone(id)
-			return nil, nil
-		case attempt == attempts || !errors.Is(err, errMoved) && !errors.Is(err, errHeadless):
-			return nil, err
-		}
-	}
-}
-
-// baseError says that a snapshot cannot be copied, because what its owner reads of it is not
-// what was written.
-type baseError struct {
-	id  string
-	err error
-}
-
-func (e *baseError) Error() string { return e.err.Error() }
-func (e *baseError) Unwrap() error { return e.err }
-
-func (c *creator) note(id feed.Partition, format string, args ...any) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.notes = append(c.notes, fmt.Sprintf("partition "+id.String()+": "+format, args...))
-}
-
-// newerWithin is how long an owner gets to take a snapshot in the place of a damaged one.
-const newerWithin = 2 * time.Minute
-
-// awaitNewer waits until the newest snapshot of the owner is not the one that is damaged.
-func (c *creator) awaitNewer(ctx context.Context, ct *store.Container, id feed.Partition, damaged string) error {
-	for began := time.Now(); time.Since(began) < newerWithin; {
-		is, err := c.newestSnapshot(ctx, ct, id, 0)
-		if err != nil || is == nil || is.ID() != damaged {
-			return err
-		}
-		if err := pace.Pause(ctx, 200*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return fmt.Errorf("snapshot %s is damaged, and its owner has taken no other one in %s: describe container tells why", damaged, newerWithin)
-}
-
-// errMoved says that what was being copied is not there any more, and something newer is.
-var errMoved = errors.New("it was replaced while it was copied")
-
-// errHeadless says that of a log no state can be made. One that was trimmed between the
-// look at the owner's snapshots and that at the log has a newer snapshot now.
-var errHeadless = errors.New("the beginning of its log is gone, and its owner has no snapshot of it: see store.snapshots.directory")
-
-// deleted tells whether a container was deleted meanwhile.
-func (c *creator) deleted(ctx context.Context, ct *store.Container) bool {
-	info := ct.Info()
-	now, err := c.src.Client.Catalog().Get(ctx, info.Database, info.Name)
-	return errors.Is(err, store.ErrNotFound) || err == nil && (now.ID != info.ID || now.State == store.ContainerDeleting)
-}
-
-// tryPartition copies a partition once. It continues former, the partition in the backup before, unless
-// that is nil or does not serve (goesOn).
-func (c *creator) tryPartition(ctx context.Context, ct *store.Container, id feed.Partition, former *Partition, back int) (*Partition, error) {
-	log, err := feed.OpenLog(ctx, c.src.JetStream, id, c.src.Log)
-	if err != nil {
-		return nil, err
-	}
-	defer log.Close()
-	// The snapshot before the log: its LSN is in the log then, because both only move on. A
-	// trim between the two shows as a log that begins behind the snapshot (errMoved).
-	newest, err := c.newestSnapshot(ctx, ct, id, back)
-	if err != nil {
-		return nil, err
-	}
-	shape, err := log.Shape(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p := &Partition{Partition: id.String(), Log: log.ID()}
-	if former != nil && former.Log == p.Log && goesOn(former, newest, shape) {
-		p.Base, p.First, p.Since = former.Base, former.First, former.Since
-	} else if newest != nil {
-		p.First, p.Since = newest.LSN, newest.Time
-		data, err := json.Marshal(newest)
-		if err != nil {
-			return nil, err
-		}
-		p.Base = &Base{newest.ID(), data}
-	}
-	if p.Base != nil {
-		m, err := p.manifest()
-		if err != nil {
-			return nil, err
-		}
-		if err := c.copyParts(ctx, ct, id, m); err != nil {
-			return nil, err
-		}
-		p.Last, p.Sum = m.LSN, m.Checksum
-	}
-	if p.Base == nil {
-		if err := begins(ctx, log, shape.First); err != nil {
-			return nil, err
-		}
-		p.First = shape.First
-	}
-	if err := c.copyLog(ctx, log, id, p, shape); err != nil {
-		return nil, err
-	}
-	p.Until = shape.Time.UnixMilli()
-	return p, nil
-}
-
-// begins refuses a log that lacks its first commit: what stood there is in no backup that
-// has no base.
-func begins(ctx context.Context, log *feed.Log, first feed.LSN) error {
-	c, err := log.Read(ctx, first)
-	if _, trimmed := errors.AsType[*feed.TrimmedError](err); trimmed || errors.Is(err, feed.ErrNotFound) || err == nil && !owner.Begins(c) {
-		return fmt.Errorf("%w; the first commit is that at LSN %d", errHeadless, first)
-	}
-	return err
-}
-
-// newestSnapshot returns the manifest of the owner's newest snapshot, or of the one so many before
-// it; nil if it has none.
-func (c *creator) newestSnapshot(ctx context.Context, ct *store.Container, id feed.Partition, back int) (*snapshot.Manifest, error) {
-	object, err := ct.ReadSnapshot(ctx, id, store.ReadSnapshot{Part: back})
-	if err != nil || object.ID == "" {
-		return nil, err
-	}
-	return snapshot.Decode(id, object.ID, object.Data)
-}
-
-// goesOn tells whether the base of the backup before serves again: the log behind it is
-// still there, and has not become large beside it.
-//
-//	base 1 GiB, 100 MiB of log in the backup, 20 MiB since: again, 20 MiB are sent
-//	base 1 GiB, 500 MiB of log in the backup, 20 MiB since: the newest snapshot
-//	base 20 MiB, 20 MiB of log in the backup: again
-//	no base, the log begins where the backup does: again
-//	no base, the log was trimmed since: the newest snapshot
-func goesOn(former *Partition, newest *snapshot.Manifest, shape *feed.Shape) bool {
-	if former.Last+1 < shape.First || former.Last > shape.Last {
-		return false
-	}
-	// Without a base a state is made of the log from its first commit on: one that begins
-	// later now is no such log, whatever the backup holds of what it lacks.
-	if former.Base == nil && shape.First != former.First {
-		return false
-	}
-	m, err := former.manifest()
-	if err != nil || newest == nil || m != nil && newest.LSN <= m.LSN {
-		return err == nil
-	}
-	var tail uint64
-	for i := range former.Segments {
-		tail += former.Segments[i].Bytes
-	}
-	// What the log holds since is larger there than it will be here.
-	if shape.Commits > 0 {
-		tail += shape.Bytes / shape.Commits * uint64(shape.Last-former.Last)
-	}
-	return tail <= max(tailMin, newest.Stored()/2)
-}
-
-// copyParts copies the parts of a snapshot that are not there.
-func (c *creator) copyParts(ctx context.Context, ct *store.Container, id feed.Partition, m *snapshot.Manifest) error {
-	names, err := c.place.List(ctx, partsFolder(id))
-	if err != nil {
-		return fmt.Errorf("%s: %w", c.place, err)
-	}
-	for i := range m.Parts {
-		part := &m.Parts[i]
-		if slices.Contains(names, partFile(part)) {
-			continue
-		}
-		object, err := ct.ReadSnapshot(ctx, id, store.ReadSnapshot{ID: m.ID(), Part: i + 1})
-		if errors.Is(err, store.ErrNotFound) {
-			return &baseError{m.ID(), fmt.Errorf("%w: %w", errMoved, err)}
-		}
-		if err != nil {
-			return err
-		}
-		if err := part.Check(object.Data); err != nil {
-			return &baseError{m.ID(), fmt.Errorf("part %d of snapshot %s, as its owner reads it, %w", i+1, m.ID(), err)}
-		}
-		if err := c.putObject(ctx, partName(id, part), object.Data, id); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // putObject writes an object, and counts it.
@@ -497,4 +270,11 @@ func (c *creator) progressLocked(id feed.Partition) {
 	if c.src.Progress != nil {
 		c.src.Progress(Progress{Partitions: c.done, Of: c.of, Bytes: c.sent, Total: c.total, What: id.String()})
 	}
+}
+
+// note says what was not as it should be with a partition.
+func (c *creator) note(id feed.Partition, format string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.notes = append(c.notes, fmt.Sprintf("partition "+id.String()+": "+format, args...))
 }
