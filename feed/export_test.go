@@ -2,6 +2,7 @@ package feed
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 
 	"github.com/cespare/xxhash/v2"
@@ -22,6 +23,9 @@ func Seal(data []byte) []byte {
 // Buffered is the number of messages that have arrived and were not yet asked
 // for.
 func (t *Tail) Buffered() int { return len(t.messages) }
+
+// CheckSilence does what Next does when nothing was delivered for WatchInterval.
+func (t *Tail) CheckSilence(ctx context.Context) *Commit { return t.checkSilence(ctx) }
 
 // Consumer is the name of the present consumer, empty while there is none.
 func (t *Tail) Consumer() string { return t.consumer }

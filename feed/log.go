@@ -154,11 +154,11 @@ type Log struct {
 	lose func(*nats.Msg) bool
 }
 
-// bounds are what a request learned that began at a moment.
+// bounds are what a request learned that began and ended at two moments.
 type bounds struct {
-	began       time.Time
-	first, last LSN
-	err         error
+	began, ended time.Time
+	first, last  LSN
+	err          error
 }
 
 // OpenLog finds the log of a partition. It never creates one: the error is
@@ -222,20 +222,27 @@ func (l *Log) Bounds(ctx context.Context) (first, last LSN, err error) {
 // All pipelines of a process read a container through one Log. Each measures its lag every
 // second, and to answer one request costs the server more than to read a commit.
 func (l *Log) BoundsSince(ctx context.Context, since time.Time) (first, last LSN, err error) {
+	b := l.boundsSince(ctx, since)
+	return b.first, b.last, b.err
+}
+
+func (l *Log) boundsSince(ctx context.Context, since time.Time) bounds {
 	select {
 	case l.asking <- struct{}{}:
 		defer func() { <-l.asking }()
 	case <-ctx.Done():
-		return 0, 0, fmt.Errorf("bounds of partition %s: %w", l.p, context.Cause(ctx))
+		return bounds{ended: time.Now(), err: fmt.Errorf("bounds of partition %s: %w", l.p, context.Cause(ctx))}
 	}
-	if l.known.began.Before(since) {
-		now := bounds{began: time.Now()}
-		if now.first, now.last, now.err = l.Bounds(ctx); ctx.Err() != nil {
-			return now.first, now.last, now.err
-		}
+	if !l.known.began.Before(since) {
+		return l.known
+	}
+	now := bounds{began: time.Now()}
+	now.first, now.last, now.err = l.Bounds(ctx)
+	now.ended = time.Now()
+	if ctx.Err() == nil {
 		l.known = now
 	}
-	return l.known.first, l.known.last, l.known.err
+	return now
 }
 
 // Close frees what Append holds. It may be called twice; Append opens it

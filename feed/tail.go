@@ -272,7 +272,7 @@ func (t *Tail) makeConsumer(ctx context.Context) {
 	t.retry = min(2*t.retry, retryMax)
 	// JetStream gives a consumer that starts beyond the end, or in another log of the same
 	// name, without an error. So the stream is checked before.
-	if _, ok := t.reaches(ctx); !ok {
+	if _, ok := t.reaches(ctx, time.Now()); !ok {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
@@ -302,12 +302,15 @@ func (t *Tail) makeConsumer(ctx context.Context) {
 // cursor, and whether it has the commit at the cursor. It fails the tail if the stream
 // is another log at once, and if it ends too early or is gone after contradictionsMax
 // checks in a row, because a new leader may have to catch up.
-func (t *Tail) reaches(ctx context.Context) (more, ok bool) {
-	info, err := t.l.verifiedInfo(ctx)
-	t.active = time.Now()
-	if err == nil && info.State.Last+1 >= t.next {
+//
+// What another has learned by a request that began at since or later serves too.
+func (t *Tail) reaches(ctx context.Context, since time.Time) (more, ok bool) {
+	b := t.l.boundsSince(ctx, since)
+	t.active = b.ended // not now: a commit that is lost is missed no later for what another asked
+	err := b.err
+	if err == nil && b.last+1 >= t.next {
 		t.contradictions = 0
-		return info.State.Last >= t.next, true
+		return b.last >= t.next, true
 	}
 	_, mismatch := errors.AsType[*MismatchError](err)
 	gone := errors.Is(err, ErrNoLog)
@@ -321,7 +324,7 @@ func (t *Tail) reaches(ctx context.Context) (more, ok bool) {
 	case gone:
 		t.fail(fmt.Errorf("tail of partition %s: %w", t.l.p, err))
 	case err == nil:
-		t.fail(t.l.movedBack(t.next-1, info.State.Last))
+		t.fail(t.l.movedBack(t.next-1, b.last))
 	}
 	return false, false
 }
@@ -331,7 +334,9 @@ func (t *Tail) reaches(ctx context.Context) (more, ok bool) {
 // is dropped.
 func (t *Tail) checkSilence(ctx context.Context) *Commit {
 	t.pulls.expire()
-	more, ok := t.reaches(ctx)
+	// Processors measure their lag once a second, by the same Log: most often one of them has
+	// asked since the silence began.
+	more, ok := t.reaches(ctx, t.active)
 	if !ok || !more || len(t.messages) > 0 {
 		return nil
 	}

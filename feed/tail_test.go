@@ -38,6 +38,45 @@ func TestI4_SilentConsumerIsNoticed(t *testing.T) {
 	}
 }
 
+// TestTail_TakesWhatOthersHaveAsked has somebody ask a Log for its bounds while a tail of it is
+// silent: the tail asks only for what was not asked since, and misses nothing.
+func TestTail_TakesWhatOthersHaveAsked(t *testing.T) {
+	b := newBed(t)
+	w := newWriter(t, b.log(t))
+	nc, js := b.connect(t)
+	l, err := feed.OpenLog(t.Context(), js, b.p, feed.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.append(3)
+	tail := mustTail(t, l, 1, feed.TailOptions{})
+	expect(t, tail, 1, 3)
+	check := func(requests uint64) {
+		t.Helper()
+		before := nc.Stats().OutMsgs
+		if c := tail.CheckSilence(t.Context()); c != nil {
+			t.Errorf("it delivers %d", c.LSN)
+		}
+		if asked := nc.Stats().OutMsgs - before; asked != requests {
+			t.Errorf("it has made %d requests, want %d", asked, requests)
+		}
+	}
+	ask := func() {
+		t.Helper()
+		if _, _, err := l.BoundsSince(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ask()
+	check(0)
+	check(1) // nobody has asked since the last check
+	ask()
+	l.Lose(func(*nats.Msg) bool { return true })
+	w.append(1)
+	check(0) // what was learned before it was written
+	expect(t, tail, 4, 4)
+}
+
 func TestI4_LostMessageIsFetched(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
