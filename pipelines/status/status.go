@@ -76,11 +76,17 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	if err != nil {
 		return nil, err
 	}
+	held, err := leases.List(ctx, m.js, m.cfg.Bucket)
+	return m.ReadOf(ctx, &world, held, err)
+}
+
+// ReadOf is Read for a caller that has read what is registered and then the leases; unread is
+// the error of leases.List.
+func (m *Monitor) ReadOf(ctx context.Context, world *registry.World, held []leases.Lease, unread error) (*Status, error) {
 	// The leases that could be read are shown, with the error: where one record is damaged the
 	// other pipelines are still looked at.
-	held, err := leases.List(ctx, m.js, m.cfg.Bucket)
-	if err != nil && (len(held) == 0 || ctx.Err() != nil) {
-		return nil, fmt.Errorf("read the leases: %w", err)
+	if unread != nil && (len(held) == 0 || ctx.Err() != nil) {
+		return nil, fmt.Errorf("read the leases: %w", unread)
 	}
 	byResource := make(map[string]*leases.Lease, len(held))
 	for i := range held {
@@ -88,8 +94,8 @@ func (m *Monitor) Read(ctx context.Context) (*Status, error) {
 	}
 	findings := continuousFindings(byResource)
 	s := &Status{Time: time.Now()}
-	if err != nil {
-		s.Problems = append(s.Problems, fmt.Sprintf("read the leases: %v", err))
+	if unread != nil {
+		s.Problems = append(s.Problems, fmt.Sprintf("read the leases: %v", unread))
 	}
 	m.beginReading(s.Time)
 	defer func() { m.last.closeLogs(&m.now) }()

@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/natsd"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/status"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
@@ -152,12 +153,7 @@ func (w *watch) look(ctx context.Context) {
 		check(errors.New("NATS cannot be reached; connecting again"))
 	} else {
 		check(w.n.catalog.Sound(ctx))
-		if w.n.roles.Store {
-			check(w.checkPartitions(ctx))
-		}
-		if w.monitor != nil {
-			check(w.checkPipelines(ctx))
-		}
+		w.checkWork(ctx, check)
 	}
 	// A look that ran out of time and found nothing says nothing. Judge sees how long ago
 	// the last one was that did.
@@ -269,21 +265,43 @@ func (w *watch) checkServer(ctx context.Context) error {
 	return nil
 }
 
-// checkPartitions looks at the partitions that this node owns.
-func (w *watch) checkPartitions(ctx context.Context) error {
-	held, err := leases.List(ctx, w.n.js, w.n.cfg.Leases.Bucket)
+// checkWork looks at the partitions that this node owns and at the pipelines. What both need
+// to know is read once: reading it is most of what a look costs, and an idle node does little
+// else than look.
+func (w *watch) checkWork(ctx context.Context, check func(error)) {
+	containers, err := w.n.catalog.List(ctx)
 	if err != nil {
-		return fmt.Errorf("read the leases: %w", err)
+		check(err)
+		return
+	}
+	world := registry.World{Containers: containers}
+	var unlisted error
+	if w.monitor != nil { // right behind the containers, so that a pipeline's are among them
+		world.Pipelines, unlisted = w.n.registry.List(ctx)
+	}
+	held, unread := leases.List(ctx, w.n.js, w.n.cfg.Leases.Bucket)
+	if w.n.roles.Store {
+		check(w.checkPartitions(ctx, containers, held, unread))
+	}
+	switch {
+	case w.monitor == nil:
+	case unlisted != nil:
+		check(fmt.Errorf("read the pipelines' progress: %w", unlisted))
+	default:
+		check(w.checkPipelines(ctx, &world, held, unread))
+	}
+}
+
+// checkPartitions looks at the partitions that this node owns; unread is the error of leases.List.
+func (w *watch) checkPartitions(ctx context.Context, infos []store.ContainerInfo, held []leases.Lease, unread error) error {
+	if unread != nil {
+		return fmt.Errorf("read the leases: %w", unread)
 	}
 	owned := map[string]bool{}
 	for i := range held {
 		if held[i].Group == GroupStore && held[i].Owner != "" {
 			owned[held[i].Resource] = held[i].Owner == w.n.storeHeld.Holder()
 		}
-	}
-	infos, err := w.n.catalog.List(ctx)
-	if err != nil {
-		return err
 	}
 	var errs []error
 	unowned := map[feed.Partition]bool{}
@@ -340,9 +358,9 @@ func (w *watch) lacksOwner(p feed.Partition, unowned map[feed.Partition]bool) bo
 }
 
 // checkPipelines looks at the progress of all pipelines, and says once when one is
-// stuck and when it goes on.
-func (w *watch) checkPipelines(ctx context.Context) error {
-	status, err := w.monitor.Read(ctx)
+// stuck and when it goes on; unread is the error of leases.List.
+func (w *watch) checkPipelines(ctx context.Context, world *registry.World, held []leases.Lease, unread error) error {
+	status, err := w.monitor.ReadOf(ctx, world, held, unread)
 	if err != nil {
 		return fmt.Errorf("read the pipelines' progress: %w", err)
 	}
