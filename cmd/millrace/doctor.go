@@ -36,7 +36,8 @@ With --fix it makes both buckets again from what the logs' streams tell of their
 containers and from the second copies of pipelines' records. Nothing that can be
 read is overwritten. Logs that an earlier release made may not tell whose they are:
 give them a name with --name RID=DATABASE/CONTAINER; partition key, indexes and all
-else are in the logs.
+else are in the logs but changeFeed.retention, which is forever until the container
+is applied.
 
 It asks the NATS server that --server names. With --dir it opens the directory of
 millrace up itself, while no process uses it: up refuses to start when its catalog

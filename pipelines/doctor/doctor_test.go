@@ -342,6 +342,9 @@ func TestFix_ReadsTheLogsOfOldContainers(t *testing.T) {
 	if r.Well() || !strings.Contains(fmt.Sprint(r.Findings), "--name "+string(meta.ID)+"=DATABASE/CONTAINER") {
 		t.Fatalf("one of two was named: %+v", r)
 	}
+	if !strings.Contains(fmt.Sprint(r.Done), "changeFeed.retention, which is forever now") {
+		t.Errorf("it does not tell what the logs do not: %q", r.Done)
+	}
 	if r = w.fix(map[feed.ResourceID]doctor.Name{meta.ID: {Database: "default", Container: "meta"}}); !r.Well() {
 		t.Fatalf("%+v", r)
 	}
@@ -349,6 +352,9 @@ func TestFix_ReadsTheLogsOfOldContainers(t *testing.T) {
 	is, err := w.catalog.Get(t.Context(), "shop", "goods")
 	if err != nil {
 		t.Fatal(err)
+	}
+	if kept := is.Spec.ChangeFeed.Kept(); kept != store.RetentionForever {
+		t.Errorf("changes are kept for %s, and nobody knows for how long they should be", kept)
 	}
 	is.Database, is.Name, is.Revision = old.Database, old.Name, old.Revision
 	is.Created = old.Created // the log's time has milliseconds

@@ -162,7 +162,8 @@ func (f *fixer) recall(ctx context.Context, l *lost) (info *store.ContainerInfo,
 		return nil, "", err
 	}
 	is.Database, is.Name = name.Database, name.Container
-	return is, "under the name that was given, with the settings that are in its logs", nil
+	return is, "under the name that was given, with the settings that are in its logs; they do not tell changeFeed.retention, which is forever now: " +
+		"apply the container with the one that it should have", nil
 }
 
 // begun says whether all logs of a container are there and hold their first commit.

@@ -56,10 +56,16 @@ func (f *fixer) readLogs(ctx context.Context, l *lost) (*store.ContainerInfo, er
 	return info, checkPartitions(l.id, keys)
 }
 
-// declare sets what the settings of a partition tell of the declaration.
+// declare sets what the settings of a partition tell of the declaration. They do not tell
+// changeFeed.retention, and what the default would trim nobody brings back: so every change
+// is kept until an operator declares otherwise.
 func declare(info *store.ContainerInfo, s *store.Settings, begun time.Time) {
 	info.Created = begun
 	info.Spec = store.ContainerSpec{PartitionKey: s.PartitionKey, TTL: s.TTL}
+	info.Spec.ChangeFeed.Retention = new(store.RetentionForever)
+	if s.TombstonesKept > 0 {
+		info.Spec.ChangeFeed.Tombstones = time.Duration(s.TombstonesKept) * time.Millisecond
+	}
 	for _, index := range s.Indexes {
 		if index.Rule == "" {
 			info.Spec.Indexes = append(info.Spec.Indexes, index.Path)
