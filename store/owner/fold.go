@@ -82,7 +82,7 @@ func decideFold(t *txn, f *store.FoldMany) (result *store.FoldResult, write bool
 	// The fold is of what was sent. What its own writes to targets mean to this rule comes
 	// with the feed, to the same processor.
 	t.senderRule = r
-	if result.Refused, refusal = t.applyRules(); refusal != nil {
+	if result.Refused, refusal = t.settleRules(); refusal != nil {
 		return nil, false, refusal
 	}
 	t.effectOf(f.Producer, known)

@@ -189,13 +189,13 @@ func (t *txn) foldRecords() []feed.Fold {
 // recordOverhead is what a record costs in a commit beside key and value.
 const recordOverhead = 16
 
-// applyRules adds what the transaction's changes mean to the accumulators.
-// It logs the targets that cannot take their fields: they do not hold up the page of a
+// applyRules settles the rules for a transaction that no client waits for, or that writes one
+// item. It logs the targets that cannot take their fields: they do not hold up the page of a
 // pipeline.
 func (d *decider) applyRules(t *txn) *store.Error {
 	// A page of a cascade must not halt because a customer has grown too large for its
 	// count. The accumulator is right, so the field comes right with the next write.
-	refused, refusal := t.applyRules()
+	refused, refusal := t.settleRules()
 	for i := range refused {
 		d.p.log.Warn("a target cannot take the fields of its aggregate", "item", refused[i].Ref.String(), "reason", refused[i].Reason)
 	}
@@ -229,7 +229,7 @@ func (t *txn) applyRulesStrictly(r *store.Transact, result *store.TransactResult
 			keys[i] = key
 		}
 	}
-	refused, refusal := t.applyRules()
+	refused, refusal := t.settleRules()
 	if refusal != nil {
 		return refusal
 	}

@@ -11,12 +11,12 @@ import (
 	"github.com/millrace/millrace/store/engine"
 )
 
-// applyRules adds what the transaction's changes mean to the accumulators, and
+// settleRules adds what the transaction's changes mean to the accumulators, and
 // sets the fields of their targets. Targets may be members of other aggregates,
 // so it goes on until nothing is left; that it ends is checked when pipelines are
 // applied. A target that cannot take its fields is refused: its accumulator is
 // right, and its fields are set when either changes again.
-func (t *txn) applyRules() (refused []store.Refusal, err *store.Error) {
+func (t *txn) settleRules() (refused []store.Refusal, err *store.Error) {
 	// An order counts in its customer, and a customer with orders in its region:
 	//
 	//	round 1   order created    ─▶ customer.orders 0 → 1

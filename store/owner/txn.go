@@ -96,7 +96,7 @@ type txn struct {
 	conditions    map[string]condition // of the request's patches
 	conditionTook time.Duration        // their evaluation, so far
 
-	// What follows for aggregates; see txn.applyRules in targets.go.
+	// What follows for aggregates; see settleRules in targets.go.
 	deltas     map[*rule]*accumulator.Delta // not yet added to accumulators
 	folds      map[*rule]folded
 	senderRule *rule               // whose processor has sent the request
