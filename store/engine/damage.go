@@ -26,6 +26,7 @@ const damagedName = "DAMAGED"
 var (
 	mismatches atomic.Uint64 // of all DBs of the process
 	openDBs    atomic.Int64
+	closedDBs  atomic.Uint64 // ever
 	countOnce  sync.Once
 )
 
@@ -75,6 +76,7 @@ type health struct {
 	wrong   atomic.Pointer[DamagedError]
 	damaged chan struct{} // closed with wrong
 	mu      sync.Mutex    // held to judge
+	gone    uint64        // closedDBs as of judged; guarded by mu
 }
 
 // DamagedError says that a DB is not to be believed any more. What it is the state of
@@ -116,8 +118,25 @@ func (d *DB) Sound() error {
 // Sound is DB.Sound.
 func (p *Partition) Sound() error { return p.d.Sound() }
 
-// judge decides whether a block whose checksum differs was this DB's. If it is alone
-// in the process, it was. Otherwise all blocks are looked at.
+// entered begins the count of the mismatches that may be this DB's.
+func (h *health) entered() {
+	// First those that have gone: a mismatch of one that goes after this counts as its own.
+	h.gone = closedDBs.Load()
+	h.judged.Store(mismatches.Load())
+	openDBs.Add(1)
+}
+
+// left says that a DB reads no more.
+func left() {
+	closedDBs.Add(1) // first: whoever finds itself alone sees that another was there
+	openDBs.Add(-1)
+}
+
+// judge decides whether a block whose checksum differs was this DB's. If it was alone in the
+// process since it was judged last, it was. Otherwise all blocks are looked at:
+//
+//	DB a   opened ─────────────────── judged: alone now, and b has closed: looks
+//	DB b        opened ── bad block ── closed
 func (d *DB) judge() error {
 	h := &d.health
 	h.mu.Lock()
@@ -125,16 +144,17 @@ func (d *DB) judge() error {
 	if wrong := h.wrong.Load(); wrong != nil {
 		return wrong
 	}
-	count := mismatches.Load()
+	gone, count := closedDBs.Load(), mismatches.Load()
 	if count == h.judged.Load() {
 		return nil
 	}
-	if openDBs.Load() > 1 {
-		if _, err := d.Scrub(nil); err == nil {
-			h.judged.Store(count)
-			return nil
+	if openDBs.Load() > 1 || closedDBs.Load() != h.gone {
+		if _, err := d.Scrub(nil); err != nil {
+			return err // what it found, or that it could not look
 		}
-		return h.wrong.Load()
+		h.gone = gone
+		h.judged.Store(count)
+		return nil
 	}
 	return d.fail(&DamagedError{Reason: "a block of a table in " + d.dir + " does not have its checksum"})
 }

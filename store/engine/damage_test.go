@@ -109,6 +109,51 @@ func TestNoWrongByteIsReadFromATable(t *testing.T) {
 	}
 }
 
+// TestAMismatchOfADBThatHasClosedIsNotAnothers has one of two DBs meet a damaged block and
+// close: the other is not to blame, though it is alone when it is asked. For a block of its own
+// it is.
+func TestAMismatchOfADBThatHasClosedIsNotAnothers(t *testing.T) {
+	var dbs []*engine.DB
+	var items []map[string]string
+	var flips []func()
+	for range 2 {
+		dir := filepath.Join(t.TempDir(), "db")
+		items = append(items, stored(t, dir))
+		db, err := engine.Open(dir, small, quiet)
+		must(t, err)
+		dbs = append(dbs, db)
+		tables, err := filepath.Glob(filepath.Join(dir, "*.sst"))
+		must(t, err)
+		flips = append(flips, func() {
+			for _, name := range tables {
+				blocks, err := engine.BlockBytes(name)
+				must(t, err)
+				f, err := os.OpenFile(name, os.O_RDWR, 0)
+				must(t, err)
+				var b [1]byte
+				_, err = f.ReadAt(b[:], int64(blocks/2))
+				must(t, err)
+				_, err = f.WriteAt([]byte{b[0] ^ 1}, int64(blocks/2))
+				must(t, err)
+				must(t, f.Close())
+			}
+		})
+	}
+	flips[0]()
+	if wrong := readAll(t, dbs[0], items[0]); wrong != "" || dbs[0].Sound() == nil {
+		t.Fatalf("the damaged block was not met: %s", wrong)
+	}
+	must(t, dbs[0].Close())
+	if err := dbs[1].Sound(); err != nil {
+		t.Fatalf("the other is blamed: %v", err)
+	}
+	flips[1]()
+	if wrong := readAll(t, dbs[1], items[1]); wrong != "" || dbs[1].Sound() == nil {
+		t.Errorf("its own damaged block was not met: %s", wrong)
+	}
+	must(t, dbs[1].Close())
+}
+
 // readAll reads each item, and all, and tells what is wrong with what the DB stands by.
 func readAll(t *testing.T, db *engine.DB, items map[string]string) (wrong string) {
 	t.Helper()

@@ -66,14 +66,13 @@ func Open(dir string, cfg Config, log *slog.Logger) (*DB, error) {
 	}
 	d := &DB{dir: dir, log: log, b: b, cfg: cfg, kept: kept, witness: w, syncFile: syncFile, loading: defaultLoading(), partitions: make(map[feed.Partition]*Partition)}
 	d.health.damaged = make(chan struct{})
-	d.health.judged.Store(mismatches.Load())
-	openDBs.Add(1)
+	d.health.entered()
 	d.o = newOracle(b.MaxVersion(), func(ts uint64) { d.b.SetDiscardTs(ts) })
 	if err = d.show(b, m); err == nil {
 		err = d.checkVersion()
 	}
 	if err != nil {
-		openDBs.Add(-1)
+		left()
 		err = errors.Join(err, b.Close())
 		w.close()
 		return nil, err
@@ -110,6 +109,7 @@ func (d *DB) checkVersion() error {
 // does one that could not be closed to hand tables over: nobody can open it in this process.
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
+		defer left() // last: to close it reads, and what it finds wrong then is its own
 		d.sweeper.stop()
 		d.o.close()
 		d.builders.stop() // of the last b
@@ -117,7 +117,6 @@ func (d *DB) Close() error {
 		if sound {
 			d.closeErr = d.syncPartitions(d.open(), true)
 		}
-		openDBs.Add(-1)
 		if d.tooFull() {
 			// Badger would write what is in memory, into tables that lack pages. It stays as after a
 			// kill, and locked until the process ends.

@@ -201,6 +201,9 @@ func Forgive(db *DB) {
 		h.damaged = make(chan struct{})
 		_ = os.Remove(filepath.Join(db.dir, damagedName)) // it may not be there
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.gone = closedDBs.Load()
 	h.judged.Store(mismatches.Load())
 }
 

@@ -63,11 +63,11 @@ func (d *DB) abandon() error {
 		go func() {
 			defer close(done)
 			defer func() { _ = recover() }() // over what is damaged; the files are of no use any more
+			defer left()
 			d.sweeper.stop()
 			d.o.close()
 			d.builders.stop() // of the last b
-			openDBs.Add(-1)
-			_ = d.b.Close() // what it could not write is written anew
+			_ = d.b.Close()   // what it could not write is written anew
 			d.witness.close()
 		}()
 	})
