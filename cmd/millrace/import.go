@@ -182,6 +182,16 @@ func (a *app) importFile(ctx context.Context, ct container, file string, f *impo
 	}
 	err = ingest.Run(ctx, r, state, cfg)
 	bar.end(err == nil, size, format.Plural(state.Done, "item", "items"))
+	if errors.Is(err, ingest.ErrChanged) && file == "-" {
+		return nil, fmt.Errorf("%w; to begin anew remove %s", err, stateFile)
+	}
+	if errors.Is(err, ingest.ErrChanged) {
+		a.warnStale(true, stateFile)
+		if err := os.Remove(stateFile); err != nil {
+			return nil, err
+		}
+		return a.importFile(ctx, ct, file, f)
+	}
 	if shownSoFar > f.show {
 		fmt.Fprintf(a.err, "%s: and %s more rejected\n", report.Input, format.Count(shownSoFar-f.show))
 	}
@@ -213,7 +223,7 @@ func (a *app) openInput(ct container, file, stateFile string) (in io.ReadCloser,
 	target := containerName(ct) + "@" + string(ct.Info().ID)
 	if file == "-" {
 		// Without a file for it there is no state to keep: standard input cannot be told from
-		// another one by its content, which is gone when it has been read.
+		// another one before it is read, and then it cannot be read again.
 		state, stale, err := &ingest.State{Container: target}, false, error(nil)
 		if stateFile != "" {
 			state, stale, err = ingest.LoadState(stateFile, "standard input", target)

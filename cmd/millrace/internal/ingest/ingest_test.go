@@ -233,6 +233,40 @@ func TestRun_GoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
+// TestRun_TellsAnotherInput goes on with an input that differs in what was imported before.
+func TestRun_TellsAnotherInput(t *testing.T) {
+	k := &kept{}
+	state := &ingest.State{}
+	if err := ingest.Run(t.Context(), reader(t, lines(100)), state, ingest.Config{Write: k.write}); err != nil {
+		t.Fatal(err)
+	}
+	whole := lines(200)
+	old := *state
+	old.Sum = "" // of an earlier release
+	for name, c := range map[string]struct {
+		state ingest.State
+		text  string
+		want  error
+	}{
+		"the same, and more":                    {*state, whole, nil},
+		"another record among those":            {*state, strings.Replace(whole, "42", "24", 1), ingest.ErrChanged},
+		"fewer records":                         {*state, lines(99), ingest.ErrChanged},
+		"another record, of an earlier release": {old, strings.Replace(whole, "42", "24", 1), nil},
+	} {
+		k := &kept{}
+		if err := ingest.Run(t.Context(), reader(t, c.text), &c.state, ingest.Config{Write: k.write}); !errors.Is(err, c.want) {
+			t.Errorf("%s: error %v, want %v", name, err, c.want)
+		}
+		want := 100
+		if c.want != nil {
+			want = 0
+		}
+		if len(k.bodies) != want {
+			t.Errorf("%s: %d items were written, want %d", name, len(k.bodies), want)
+		}
+	}
+}
+
 func TestRun_WritesWhatStandsBeforeTheEndOfACutFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "state")
 	k := &kept{}

@@ -2,6 +2,7 @@ package ingest
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -47,8 +48,13 @@ type Config struct {
 	Progress func(done int64)
 }
 
+// ErrChanged says that the records which an earlier run has finished are not those that the
+// input has now.
+var ErrChanged = errors.New("the input is not the one that was imported before")
+
 // Run imports the records of r behind state.Done. It returns nil when all were
-// written or rejected; otherwise it stopped, and state says where to go on.
+// written or rejected; otherwise it stopped, and state says where to go on. After ErrChanged
+// nothing was written.
 func Run(ctx context.Context, r *Reader, state *State, cfg Config) error {
 	if cfg.Writers <= 0 {
 		cfg.Writers = writersDefault
@@ -56,13 +62,9 @@ func Run(ctx context.Context, r *Reader, state *State, cfg Config) error {
 	if cfg.Patience <= 0 {
 		cfg.Patience = patienceDefault
 	}
-	im := &importer{cfg: cfg, state: state, finished: map[int64]Rejection{}, saved: time.Now()}
-	// Records are counted, and the file is read again from its beginning: a place in it would not
-	// help where it is compressed, and a record is not a line in an array.
-	for skip := state.Done; skip > 0; skip-- {
-		if _, err := r.Next(); err != nil {
-			return fmt.Errorf("skip what was imported before: %w", unexpected(err))
-		}
+	im := &importer{cfg: cfg, state: state, finished: map[int64]finished{}, saved: time.Now()}
+	if err := skip(r, state); err != nil {
+		return err
 	}
 	var unread error // why the file could not be read to its end; what was read is written
 	g, ctx := errgroup.WithContext(ctx)
@@ -89,11 +91,28 @@ func Run(ctx context.Context, r *Reader, state *State, cfg Config) error {
 	return errors.Join(err, im.save(true))
 }
 
-func unexpected(err error) error {
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
+// skip passes over the records that are finished.
+func skip(r *Reader, state *State) error {
+	// Records are counted, and the file is read again from its beginning: a place in it would not
+	// help where it is compressed, and a record is not a line in an array. So what is skipped
+	// can be compared, too.
+	seen := &State{}
+	for range state.Done {
+		rec, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return ErrChanged
+		}
+		if err != nil {
+			return fmt.Errorf("skip what was imported before: %w", err)
+		}
+		seen.add(sha256.Sum256(rec.Body))
 	}
-	return err
+	if state.Sum != "" && state.Sum != seen.Sum {
+		return ErrChanged
+	}
+	// A state of an earlier release gets the digest from here on.
+	state.Sum = seen.Sum
+	return nil
 }
 
 // importer carries out one import.
@@ -102,8 +121,14 @@ type importer struct {
 
 	mu       sync.Mutex // guards what follows
 	state    *State
-	finished map[int64]Rejection // finished records behind state.Done; no reason: written
+	finished map[int64]finished // finished records behind state.Done
 	saved    time.Time
+}
+
+// finished is a record that was written or rejected.
+type finished struct {
+	rejection Rejection // no reason: written
+	sum       digest
 }
 
 var seed = maphash.MakeSeed()
@@ -216,19 +241,22 @@ func rejection(err error) string {
 //	3               -                  1       2 is under way: after a stop, 2 and 3 again
 //	2               3                  3
 func (im *importer) noteFinished(rec Record, reason string) error {
+	sum := sha256.Sum256(rec.Body)
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	if reason != "" && im.cfg.Rejected != nil {
 		im.cfg.Rejected(Rejection{rec.Line, reason})
 	}
-	im.finished[rec.Number] = Rejection{rec.Line, reason}
+	im.finished[rec.Number] = finished{Rejection{rec.Line, reason}, sum}
 	for {
-		r, ok := im.finished[im.state.Done+1]
+		f, ok := im.finished[im.state.Done+1]
 		if !ok {
 			break
 		}
 		im.state.Done++
+		im.state.add(f.sum)
 		delete(im.finished, im.state.Done)
+		r := f.rejection
 		if r.Reason == "" {
 			im.state.Written++
 			continue

@@ -39,12 +39,25 @@ type State struct {
 	Done     int64 `json:"done"`
 	Written  int64 `json:"written"`
 	Rejected int64 `json:"rejected"`
+	// Sum is a digest of the records that are finished, in hexadecimal. It is empty before
+	// the first, and of a state that an earlier release wrote: it then says nothing.
+	Sum string `json:"sum,omitempty"`
 	// Rejections are the first of what was rejected.
 	Rejections []Rejection `json:"rejections,omitempty"`
 }
 
-// Fingerprint names the content of a file: its size and a digest of its
-// beginning.
+// digest is that of one record.
+type digest = [sha256.Size]byte
+
+// add chains the next record that is finished to the digest.
+func (s *State) add(record digest) {
+	before, _ := hex.DecodeString(s.Sum) // of a file that was changed by hand it differs anyhow
+	sum := sha256.Sum256(append(before, record[:]...))
+	s.Sum = hex.EncodeToString(sum[:])
+}
+
+// Fingerprint names the content of a file as far as that costs nothing: its size and a
+// digest of its beginning. What it does not see, State.Sum does when the import goes on.
 func Fingerprint(f *os.File) (string, error) {
 	info, err := f.Stat()
 	if err != nil {
