@@ -41,10 +41,11 @@ func (e *DirLockedError) Error() string {
 	return fmt.Sprintf("directory %s is in use by %s; stop it or choose another directory", e.Dir, who)
 }
 
-// LockDir creates dir if it is missing, locks it, and gives it a node id if it has none. The
-// error is a *DirLockedError if another process has the lock.
+// LockDir creates dir for its owner alone if it is missing, locks it, and gives it a node id if
+// it has none. The error is a *DirLockedError if another process has the lock.
 func LockDir(dir string) (*DirLock, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	// One that is there keeps its mode: a group may be meant to read files in it.
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make node directory: %w", err)
 	}
 	path := filepath.Join(dir, lockFile)

@@ -38,6 +38,26 @@ func TestLockDirExcludesOthersAndKeepsItsNode(t *testing.T) {
 	}
 }
 
+// TestLockDirMakesADirectoryForItsOwner makes one, and leaves the mode of one that is there.
+func TestLockDirMakesADirectoryForItsOwner(t *testing.T) {
+	for name, want := range map[string]os.FileMode{"new": 0o700, "shared": 0o750} {
+		dir := filepath.Join(t.TempDir(), name)
+		if name == "shared" {
+			if err := os.Mkdir(dir, want); err != nil {
+				t.Fatal(err)
+			}
+		}
+		lock, err := leases.LockDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeLock(t, lock)
+		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: mode %v, want %v (%v)", name, info.Mode().Perm(), want, err)
+		}
+	}
+}
+
 // TestLockDirEndsWithTheProcess locks in a child that is killed.
 func TestLockDirEndsWithTheProcess(t *testing.T) {
 	const variable = "LEASES_TEST_LOCK_DIR"
