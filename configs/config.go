@@ -55,8 +55,12 @@ type Config struct {
 
 	// Server is the URL of the NATS servers to connect to, several separated by
 	// commas. millrace up has a server of its own and does not look at it.
-	// Default nats://127.0.0.1:4222.
+	// Default nats://127.0.0.1:4222; for commands the server of the node that runs on
+	// Dir, if there is one.
 	Server string `yaml:"server"`
+
+	// ServerConfigured says that Server was set and is not its default.
+	ServerConfigured bool `yaml:"-"`
 
 	// Connect says how to connect to Server.
 	Connect Connect `yaml:"connect"`
@@ -258,6 +262,7 @@ func (l *Log) SlogLevel() slog.Level {
 // that is wrong with what is set here. Each package checks its own part.
 func (c *Config) complete() error {
 	c.Dir = cmp.Or(c.Dir, DirDefault)
+	c.ServerConfigured = c.Server != ""
 	c.Server = cmp.Or(c.Server, ServerDefault)
 	c.DurabilityConfigured = c.Durability != ""
 	c.Durability = cmp.Or(c.Durability, DurabilityDisk)

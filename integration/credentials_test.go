@@ -85,6 +85,10 @@ func TestNATS_UpTakesNobodyWithoutItsSecret(t *testing.T) {
 			}
 		})
 	}
+	// The directory tells where its node listens, too.
+	if out, errs, exit := command(t, "", nil, "get", "containers", "--dir", dir); exit != 0 {
+		t.Errorf("the directory alone: exit %d\n%s%s", exit, out, errs)
+	}
 	// A process of another directory is let in with the file.
 	spawn(t, "worker", "--server", server, "--dir", t.TempDir(), "--listen", "off", "--creds", admin)
 }

@@ -81,8 +81,8 @@ Try it:  millrace demo`,
 	flags.DurationVar(&a.wait, "wait", 30*time.Second, "how long to wait for NATS and for what a command needs of it; 0 is not at all")
 	flags.StringVar(&a.logLevel, "log-level", "", "debug, info, warn or error")
 	// These set keys of the configuration, whose environment variables count too.
-	flags.String("server", "", "URL of the NATS servers (MILLRACE_SERVER; default "+configs.ServerDefault+")")
-	flags.String("dir", configs.DirDefault, "directory of the node, where its credentials are (MILLRACE_DIR)")
+	flags.String("server", "", "URL of the NATS servers (MILLRACE_SERVER; default that of the node on --dir, else "+configs.ServerDefault+")")
+	flags.String("dir", configs.DirDefault, "directory of the node, where its address and credentials are (MILLRACE_DIR)")
 	flags.String("creds", "", "file with credentials for NATS instead (MILLRACE_CONNECT_CREDS)")
 	flags.String("ca", "", "PEM file that signs the server's certificate (MILLRACE_CONNECT_CA)")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -181,13 +181,19 @@ func (a *app) config() (*configs.Config, error) {
 }
 
 // quietConfig is config for a command that prints an answer: its log warns only, unless
-// more is asked for.
+// more is asked for, and where no server is named it is that of the node on the directory.
 func (a *app) quietConfig() (*configs.Config, error) {
 	c, err := a.config()
-	if err == nil && a.logLevel == "" {
+	if err != nil {
+		return nil, err
+	}
+	if a.logLevel == "" {
 		c.Log.Level = "warn"
 	}
-	return c, err
+	if !c.ServerConfigured {
+		node.FindServer(c)
+	}
+	return c, nil
 }
 
 // logger makes the logger of the process, on standard error, its default too.

@@ -26,6 +26,8 @@ const (
 	// FileAdmin and FileReadOnly are in Config.Credentials.
 	FileAdmin    = "admin.json"
 	FileReadOnly = "read-only.json"
+	// FileAddress is there while a server listens that takes those two: its URL.
+	FileAddress = "address"
 )
 
 // credentialsMax bounds a file of credentials.

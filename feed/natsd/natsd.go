@@ -30,6 +30,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -157,6 +159,9 @@ func (s *Server) startLocked(ctx context.Context) error {
 			slog.String("stream", stream))
 	}
 	s.running, s.ended = n, ended
+	if err := s.tellAddress(); err != nil {
+		s.cfg.Log.Warn("commands do not find this server by its directory; name it with --server", slog.Any("error", err))
+	}
 	return nil
 }
 
@@ -293,6 +298,9 @@ func (s *Server) Close() {
 func (s *Server) stopLocked() {
 	if s.running == nil {
 		return
+	}
+	if !s.cfg.DontListen {
+		_ = os.Remove(filepath.Join(s.cfg.Credentials, FileAddress)) // it may not be there
 	}
 	s.access.close()
 	s.running.Shutdown()

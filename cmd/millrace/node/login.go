@@ -53,9 +53,20 @@ func (e *CredentialsError) Error() string {
 // Unwrap returns what the server said.
 func (e *CredentialsError) Unwrap() error { return e.Err }
 
+// FindServer makes the server of the node that runs on cfg.Dir the one to connect to, if there
+// is one.
+func FindServer(cfg *configs.Config) {
+	// Who may not read where it listens may not read its credentials either, and FindLogin
+	// says so.
+	if at, err := natsd.ReadAddress(cfg.NATS.Credentials); err == nil {
+		cfg.Server = at
+	}
+}
+
 // FindLogin finds the credentials of a process that connects to cfg.Server: those
 // that cfg.Connect names, else those in the directory of the node, if the server
-// is on this machine. A secret of this machine is not told to another.
+// is on this machine or is that of the directory. A secret of this machine is not told to
+// another.
 func FindLogin(cfg *configs.Config) (Login, error) {
 	how := cfg.Connect
 	if how.User != "" || how.Password != "" {
@@ -64,7 +75,7 @@ func FindLogin(cfg *configs.Config) (Login, error) {
 	if how.Creds != "" {
 		return readLogin(how.Creds)
 	}
-	if !local(cfg.Server) {
+	if at, err := natsd.ReadAddress(cfg.NATS.Credentials); (err != nil || at != cfg.Server) && !local(cfg.Server) {
 		return Login{}, nil
 	}
 	path := filepath.Join(cfg.NATS.Credentials, natsd.FileAdmin)
