@@ -28,6 +28,9 @@ type ClientConfig struct {
 	HandoverWait time.Duration
 	// Local are the owners of this process, reached without NATS. May be nil.
 	Local *Local
+	// Trouble returns what this process knows that keeps partitions without an owner, such
+	// as a full disk under the leases, "" if nothing does. It must not block. May be nil.
+	Trouble func() string
 	// ReadOnly says that the connection may only read. Then nothing is asked on the
 	// subject of writes; a request that writes is refused here.
 	ReadOnly bool
@@ -198,7 +201,11 @@ func (c *Client) send(ctx context.Context, r *Request) (*Response, error) {
 
 // noOwner is the error where nobody decided a request.
 func (a *attempts) noOwner(r *Request) *NoOwnerError {
-	return &NoOwnerError{r.Partition, time.Since(a.began), a.leaving}
+	e := &NoOwnerError{Partition: r.Partition, Waited: time.Since(a.began), Leaving: a.leaving}
+	if a.c.cfg.Trouble != nil {
+		e.Trouble = a.c.cfg.Trouble()
+	}
+	return e
 }
 
 // judgeFailure returns what the sender of a request is told after an attempt failed with err;

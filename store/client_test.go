@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -203,5 +204,29 @@ func TestI2_AWriteWhoseConnectionIsClosedIsUnknown(t *testing.T) {
 		if err := sub.Unsubscribe(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Where nobody owns a partition because of something that the asking process knows, it says so
+// in place of asking whether a store runs.
+func TestNoOwner_NamesTheTroubleThatIsKnown(t *testing.T) {
+	server := natstest.Start(t)
+	catalog := catalogOf(t, server.JS)
+	key, err := feed.NewPartitionKey("k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for trouble, want := range map[string]string{"": "is a store process running?", "the disk of /data is full": ": the disk of /data is full"} {
+		t.Run(trouble, func(t *testing.T) {
+			t.Parallel()
+			// Long enough for NATS to say that nobody has the subject.
+			client := store.NewClient(server.NC, catalog, store.ClientConfig{Timeout: 3 * time.Second, Trouble: func() string { return trouble }})
+			_, err := client.Do(t.Context(), &store.Request{
+				Partition: feed.Partition{Container: "aaaaaaaa"}, Read: &store.ReadItems{Refs: []store.ItemRef{{Key: key, ID: "1"}}},
+			})
+			if _, ok := errors.AsType[*store.NoOwnerError](err); !ok || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v", err)
+			}
+		})
 	}
 }

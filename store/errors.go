@@ -99,9 +99,14 @@ type NoOwnerError struct {
 	// Leaving is what a process answered that has the partition no more, or gives it
 	// up; nil if none answered.
 	Leaving error
+	// Trouble is what the process that asked knows to be the cause; "" if it knows none.
+	Trouble string
 }
 
 func (e *NoOwnerError) Error() string {
+	if e.Trouble != "" {
+		return fmt.Sprintf("partition %s has had no owner for %s: %s", e.Partition, e.Waited.Round(time.Millisecond), e.Trouble)
+	}
 	if e.Leaving != nil {
 		return fmt.Sprintf("partition %s has been between two owners for %s: %v; its next owner takes it when that process has stopped, and the log there says what it waits for (millrace status)",
 			e.Partition, e.Waited.Round(time.Millisecond), e.Leaving)

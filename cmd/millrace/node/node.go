@@ -27,6 +27,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -112,6 +113,8 @@ type Node struct {
 	gateway    *gateway.Listener     // nil: off
 
 	watch *watch
+	// Why the embedded server writes nothing, if its disk is full; nil before the first look.
+	diskFull atomic.Pointer[string]
 
 	// Guarded by stopMu.
 	stopMu  sync.Mutex
@@ -221,7 +224,7 @@ func (n *Node) openCatalog(ctx context.Context) (err error) {
 	if err := n.checkLevel(ctx); err != nil {
 		return err
 	}
-	n.client = store.NewClient(n.nc, n.catalog, store.ClientConfig{Local: n.local})
+	n.client = store.NewClient(n.nc, n.catalog, store.ClientConfig{Local: n.local, Trouble: n.trouble})
 	err = n.await(ctx, "the registry of pipelines", func(ctx context.Context) (err error) {
 		n.registry, err = registry.Open(ctx, n.js, n.client, registry.Config{
 			Replicas: replicas, Log: n.cfg.Feed.Log, SinkRoot: n.cfg.Sinks.Roots[0], SinkVariables: n.cfg.Sinks.Variables,
@@ -240,6 +243,16 @@ func (n *Node) openCatalog(ctx context.Context) (err error) {
 		return feed.OpenLog(ctx, n.js, p, n.cfg.Feed.Log)
 	}, hub)
 	return nil
+}
+
+// trouble says what keeps partitions without an owner, as far as this process knows. Where the
+// server cannot write, leases are not renewed, and those who ask would hear only that nobody
+// answers.
+func (n *Node) trouble() string {
+	if full := n.diskFull.Load(); full != nil {
+		return *full
+	}
+	return ""
 }
 
 // checkLevel refuses data that a later release has made its own, and says when an

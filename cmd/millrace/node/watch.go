@@ -239,6 +239,8 @@ func (w *watch) checkServer(ctx context.Context) error {
 	if w.n.server == nil {
 		return nil
 	}
+	full := ""
+	defer func() { w.n.diskFull.Store(&full) }()
 	err := w.n.server.Health()
 	if errors.Is(err, natsd.ErrUnread) {
 		// Each try interrupts what the other streams do.
@@ -252,7 +254,8 @@ func (w *watch) checkServer(ctx context.Context) error {
 	dir := w.n.cfg.NATS.Dir
 	need := max(cmp.Or(w.n.cfg.Store.DiskReserve, owner.DiskReserveDefault), reopenFree)
 	if free := freeBytes(dir); free >= 0 && free < need {
-		return fmt.Errorf("the disk of %s is full: %d MiB are free, %d MiB are needed to go on; free some space (%w)", dir, free>>20, need>>20, err)
+		full = fmt.Sprintf("the disk of %s is full: %d MiB are free, %d MiB are needed to go on; free some space", dir, free>>20, need>>20)
+		return fmt.Errorf("%s (%w)", full, err)
 	}
 	w.n.log.Warn("the embedded NATS server could not write, or read, and is opened anew", slog.Any("error", err))
 	w.noteLook(time.Now(), "the embedded NATS server is opened anew")
