@@ -141,7 +141,7 @@ type filler struct {
 
 	mu    sync.Mutex
 	acked map[int64]bool
-	tried map[int64]bool
+	tried map[int64]error // what the writer was answered
 }
 
 func fillerBody(n int64) []byte {
@@ -152,14 +152,12 @@ func fillerBody(n int64) []byte {
 // one writes the next product.
 func (f *filler) one(ctx context.Context) error {
 	n := f.next.Add(1)
-	f.mu.Lock()
-	f.tried[n] = true
-	f.mu.Unlock()
 	_, err := f.product.Upsert(ctx, fillerBody(n))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tried[n] = err
 	if err == nil {
-		f.mu.Lock()
 		f.acked[n] = true
-		f.mu.Unlock()
 	}
 	return err
 }
@@ -205,8 +203,9 @@ func (f *filler) fill(t *testing.T, patience time.Duration, over func(error) boo
 }
 
 // check reads every product that was tried: those that were acknowledged are
-// there, as they were written.
-func (f *filler) check(t *testing.T) (acked, unanswered int) {
+// there, as they were written. Of the others it counts those that are there, and
+// those of them that were refused for want of space.
+func (f *filler) check(t *testing.T) (acked, unanswered, refused int) {
 	t.Helper()
 	for n := range f.tried {
 		key := keyOf(t, fmt.Sprintf("c%02d", n%catalogueCategories))
@@ -222,6 +221,9 @@ func (f *filler) check(t *testing.T) (acked, unanswered int) {
 			acked++
 		case there:
 			unanswered++
+			if errors.Is(f.tried[n], store.ErrDiskFull) {
+				refused++
+			}
 		}
 		var got, want struct{ Text string }
 		if there {
@@ -230,7 +232,7 @@ func (f *filler) check(t *testing.T) (acked, unanswered int) {
 			}
 		}
 	}
-	return acked, unanswered
+	return acked, unanswered, refused
 }
 
 // ready asks a process whether it is.
@@ -255,6 +257,7 @@ func ready(t testing.TB, address string) (r node.Readiness, status int) {
 // up to the reserve: writes are refused with the reason, reads go on, nothing
 // breaks, and when there is space again all goes on by itself.
 func TestDiskFull_WritesAreRefusedBeforeAnythingBreaks(t *testing.T) {
+	t.Parallel()
 	if !withOwnMounts(t) {
 		return
 	}
@@ -291,10 +294,10 @@ func TestDiskFull_WritesAreRefusedBeforeAnythingBreaks(t *testing.T) {
 	if out, exit := run(t, server, "feed", "product", "--limit", "1"); exit != 0 {
 		t.Errorf("feed: exit %d\n%s", exit, out)
 	}
-	acked, unanswered := f.check(t) // reads go on
+	acked, _, refused := f.check(t) // reads go on
 	t.Logf("refused with %d MiB free, after %d products; all can be read", left, acked)
-	if unanswered > 0 {
-		t.Errorf("%d products are there though they were refused", unanswered)
+	if refused > 0 {
+		t.Errorf("%d products are there though they were refused", refused)
 	}
 	if bytes.Contains([]byte(up.output()), []byte("no space")) {
 		t.Errorf("something met the end of the disk:\n%s", up.output())
@@ -302,23 +305,16 @@ func TestDiskFull_WritesAreRefusedBeforeAnythingBreaks(t *testing.T) {
 
 	free()
 	began := time.Now()
-	f.goOn(t, meta)
+	f.comeBack(t, meta)
 	t.Logf("writes are taken again, and 100 more were, %s after space was freed", time.Since(began).Round(time.Millisecond))
-	r := verifyCopies(t, server)
-	if r.exit != 0 {
-		t.Errorf("with space again:\n%s", &r)
-	}
-	f.check(t)
-	poll.Until(t, func() error {
-		r, status := ready(t, address)
-		return poll.Unless(status == http.StatusOK, fmt.Sprintf("/readyz says %d %v", status, r.Problems))
-	})
+	f.checkAll(t, server, address)
 }
 
 // TestDiskFull_TheLogMeetsTheEnd lets the embedded server itself run into the end
 // of its disk, with nothing that guards it: nothing that was acknowledged is
 // lost, it is said, and when there is space again it recovers by itself.
 func TestDiskFull_TheLogMeetsTheEnd(t *testing.T) {
+	t.Parallel()
 	if !withOwnMounts(t) {
 		return
 	}
@@ -330,7 +326,8 @@ func TestDiskFull_TheLogMeetsTheEnd(t *testing.T) {
 		"--set", "nats.dir="+filepath.Join(d.dir, "nats"), "--set", "store.diskReserve=-1", "--set", "leases.ttl=2s")
 	tellOnFailure(t, up)
 	meta, f := fillable(t, server)
-	for _, err := range f.fill(t, 0, func(error) bool { return true }) {
+	// On a busy machine a writer may be refused before, for a lease that was not renewed in time.
+	for _, err := range f.fill(t, 0, func(error) bool { return d.freeMegabytes() < 2 }) {
 		if !errors.Is(err, store.ErrUnknown) && !errors.Is(err, store.ErrUnavailable) && !errors.Is(err, store.ErrDiskFull) {
 			t.Errorf("a writer was answered: %v", err)
 		}
@@ -348,16 +345,7 @@ func TestDiskFull_TheLogMeetsTheEnd(t *testing.T) {
 	began := time.Now()
 	f.comeBack(t, meta)
 	t.Logf("writes are taken again, and 100 more were, %s after space was freed", time.Since(began).Round(time.Millisecond))
-	r := verifyCopies(t, server)
-	if r.exit != 0 {
-		t.Errorf("with space again:\n%s", &r)
-	}
-	acked, unanswered := f.check(t)
-	t.Logf("%d products were acknowledged and all are there; %d are there whose writer was not answered", acked, unanswered)
-	poll.Until(t, func() error {
-		r, status := ready(t, address)
-		return poll.Unless(status == http.StatusOK, fmt.Sprintf("/readyz says %d %q", status, r.Problems))
-	})
+	f.checkAll(t, server, address)
 	if n := strings.Count(up.output(), "is opened anew"); n != 1 {
 		t.Errorf("the embedded server was opened anew %d times, want once: when there was space", n)
 	}
@@ -384,21 +372,5 @@ func fillable(t *testing.T, server string) (meta *store.Container, f *filler) {
 			t.Fatal(err)
 		}
 	}
-	return meta, &filler{product: open(t, client, "product"), acked: map[int64]bool{}, tried: map[int64]bool{}}
-}
-
-// goOn waits until a rename is taken, and then writes on.
-func (f *filler) goOn(t *testing.T, meta *store.Container) {
-	t.Helper()
-	poll.Until(t, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		defer cancel()
-		err := put(ctx, meta, metaItem{catalogueTag, "tag", "v1"})
-		return poll.Unless(err == nil, fmt.Sprint("after space was freed: ", err))
-	})
-	for range 100 {
-		if err := f.one(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return meta, &filler{product: open(t, client, "product"), acked: map[int64]bool{}, tried: map[int64]error{}}
 }

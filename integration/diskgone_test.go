@@ -23,6 +23,7 @@ import (
 // disk ends a process that is not guarded. It goes on and refuses writes; when there is space
 // again it takes them, and nothing that was acknowledged is lost.
 func TestDiskFull_OthersFillItAtOnce(t *testing.T) {
+	t.Parallel()
 	if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 		t.Skip("mapped files are not guarded here: the process ends")
 	}
@@ -31,6 +32,7 @@ func TestDiskFull_OthersFillItAtOnce(t *testing.T) {
 	}
 	for _, which := range []string{"the disk of the engine", "the disk of everything"} {
 		t.Run(which, func(t *testing.T) {
+			t.Parallel()
 			d := mountDisk(t, 512)
 			port, address := strconv.Itoa(freePort(t)), "127.0.0.1:"+strconv.Itoa(freePort(t))
 			server := "nats://127.0.0.1:" + port
@@ -94,6 +96,7 @@ func TestDiskFull_OthersFillItAtOnce(t *testing.T) {
 // and fills it: the process goes on, and when there is space again nothing that was acknowledged
 // is lost.
 func TestDiskFull_NothingIsReserved(t *testing.T) {
+	t.Parallel()
 	if !withOwnMounts(t) {
 		return
 	}
@@ -105,7 +108,8 @@ func TestDiskFull_NothingIsReserved(t *testing.T) {
 		"--set", "store.diskReserve=-1", "--set", "leases.ttl=2s", "--set", "engine.memTableBytes=8MiB", "--set", "engine.memTables=2")
 	tellOnFailure(t, up)
 	meta, f := fillable(t, server)
-	f.fill(t, 0, func(error) bool { return true })
+	// On a busy machine a writer may be refused before, for a lease that was not renewed in time.
+	f.fill(t, 0, func(error) bool { return d.freeMegabytes() < 16 })
 	t.Logf("full: %d products acknowledged, %d MiB free", len(f.acked), d.freeMegabytes())
 	lives(t, up)
 
@@ -151,7 +155,7 @@ func (f *filler) checkAll(t *testing.T, server, address string) {
 	if exit != 0 {
 		t.Errorf("with space again: exit %d\n%s", exit, out)
 	}
-	acked, unanswered := f.check(t)
+	acked, unanswered, _ := f.check(t)
 	t.Logf("%d products were acknowledged and all are there; %d are there whose writer was not answered", acked, unanswered)
 }
 

@@ -172,6 +172,7 @@ func (d *onDisk) starts() {
 // not write, while the process stands still in that call: what was acknowledged is there, in the
 // same process and in the next, and what was not is whole or not there.
 func TestFsync_OfTheLogFails(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name string
 		drop func(d *onDisk, log string, synced int)
@@ -189,6 +190,7 @@ func TestFsync_OfTheLogFails(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			d := startOnDisk(t)
 			d.many(30)
 			log := d.log()
@@ -221,11 +223,13 @@ func TestFsync_OfTheLogFails(t *testing.T) {
 // TestFsync_OfTheEngineFails lets the system fail to sync what the engine has written, and drop
 // it: the engine is not believed, and what it had is taken from the log again.
 func TestFsync_OfTheEngineFails(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ name, fault, path string }{
 		{"fsync", "fsync,fdatasync:error=EIO:signal=SIGSTOP:when=1", "engine/*.mem"},
 		{"msync", "msync:error=EIO:signal=SIGSTOP:when=1", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			d := startOnDisk(t, "--set", "store.syncInterval=200ms")
 			d.many(30)
 			poll.Until(t, func() error { // or the sync of these is the one that fails
