@@ -93,6 +93,24 @@ func TestConsole_DeadLetters(t *testing.T) {
 	b.answered(of, url.Values{"act": {"drop"}, "id": {id}, "sure": {"of another"}}, http.StatusConflict, "Nothing was dropped")
 	await(1)
 
+	// A letter is an item of Millrace's own, which is seen and not written: one that somebody makes up
+	// or deletes hides what was not done.
+	const system = "/containers/system/deadLetters"
+	items := regexp.MustCompile(`href="(` + system + `/item\?item=[^"]+)"`).FindStringSubmatch(b.sees(system, "Id", id))
+	if items == nil {
+		t.Fatal("the page of the container leads to no dead letter")
+	}
+	if pages := b.sees(system) + b.sees(items[1], id); strings.Contains(pages, "New item") || strings.Contains(pages, "<textarea") {
+		t.Errorf("there is a form to write dead letters with:\n%s", pages)
+	}
+	b.answered(system+"/item", url.Values{"act": {"create"}, "text": {`{"id":"x","pipeline":"p","version":9}`}}, http.StatusForbidden, "Millrace&#39;s own")
+	ref, err := url.Parse(items[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.answered(system+"/item", url.Values{"act": {"delete"}, "item": {ref.Query().Get("item")}, "etag": {`"1"`}, "sure": {"yes"}}, http.StatusForbidden, "Millrace&#39;s own")
+	await(1)
+
 	// The item has room again, so what was given up can be done.
 	if out, errs, exit := command(t, `{"id": "p8", "categoryId": "c8"}`, nil, "import", "product", "-", "--server", server); exit != 0 {
 		t.Fatalf("import: exit %d\n%s%s", exit, out, errs)

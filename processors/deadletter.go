@@ -190,7 +190,8 @@ func (l *DeadLetter) encode() []byte {
 	return data
 }
 
-// List returns up to limit dead letters of a pipeline, the oldest first.
+// List returns up to limit dead letters of a pipeline, the oldest first. One that cannot be
+// read is among them with its id, and with a reason that says why.
 func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]DeadLetter, error) {
 	c, key, err := d.containerAndKey(ctx, pipeline)
 	if err != nil {
@@ -204,11 +205,7 @@ func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]D
 			return nil, fmt.Errorf("read the dead letters of %s: %w", pipeline, err)
 		}
 		for i := range page.Items {
-			l, err := decodeDeadLetter(page.Items[i].Body)
-			if err != nil {
-				return nil, fmt.Errorf("dead letter %s: %w", page.Items[i].ID, err)
-			}
-			deadLetters = append(deadLetters, *l)
+			deadLetters = append(deadLetters, *readDeadLetter(pipeline, &page.Items[i]))
 		}
 		// Millions may be there, of up to some KiB each: no more than twice the limit are kept.
 		if len(deadLetters)/2 > limit {
@@ -245,7 +242,7 @@ func (d *DeadLetters) containerAndKey(ctx context.Context, pipeline string) (*st
 	return c, key, err
 }
 
-// Get returns one dead letter. The error is store.ErrNotFound if it is not there.
+// Get returns one dead letter, as List does. The error is store.ErrNotFound if it is not there.
 func (d *DeadLetters) Get(ctx context.Context, pipeline, id string) (*DeadLetter, error) {
 	c, key, err := d.containerAndKey(ctx, pipeline)
 	if err != nil {
@@ -255,7 +252,7 @@ func (d *DeadLetters) Get(ctx context.Context, pipeline, id string) (*DeadLetter
 	if err != nil {
 		return nil, fmt.Errorf("dead letter %s: %w", id, err)
 	}
-	return decodeDeadLetter(item.Body)
+	return readDeadLetter(pipeline, &item), nil
 }
 
 // Retry asks the processor that gave a dead letter up to try again. When that has
@@ -382,6 +379,19 @@ func (d *DeadLetters) dropDone(ctx context.Context, l *DeadLetter) error {
 		return err
 	}
 	return nil
+}
+
+// readDeadLetter returns the dead letter that an item of a pipeline's holds. An error would
+// hide all others of the pipeline for one item, which a later release wrote, or something that
+// is no worker. So whoever lists them is told of that item too, and can drop it. No worker takes
+// it for one of its own, as it has neither a role nor a partition.
+func readDeadLetter(pipeline string, item *store.Item) *DeadLetter {
+	l, err := decodeDeadLetter(item.Body)
+	if err != nil {
+		l = &DeadLetter{Pipeline: pipeline, Time: time.UnixMilli(item.Modified).UTC(), Reason: "this dead letter cannot be read: " + err.Error()}
+	}
+	l.ID = item.ID
+	return l
 }
 
 func decodeDeadLetter(data []byte) (*DeadLetter, error) {

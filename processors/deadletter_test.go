@@ -2,6 +2,7 @@ package processors_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,5 +77,47 @@ func TestDeadLetters(t *testing.T) {
 		if !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("of a letter that is gone: %v", err)
 		}
+	}
+}
+
+// An item among the dead letters that is none hides no other of its pipeline: it is told of, and
+// can be dropped.
+func TestDeadLetters_HidesNoneForOneThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, processors.Config{})
+	good := &processors.DeadLetter{Pipeline: "names-x", Generation: 2, Role: processors.RoleSource, Partition: partition.String(), Time: time.Now(), Item: `["k"]/a`, Reason: "too large"}
+	if err := s.letters.Write(t.Context(), good); err != nil {
+		t.Fatal(err)
+	}
+	container, err := s.client.Container(t.Context(), processors.DeadLetterDatabase, processors.DeadLetterContainer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range []string{`{"id":"later","pipeline":"names-x","version":9}`, `{"id":"torn","pipeline":"names-x","version":1,"attempts":"two"}`} {
+		if _, err := container.Create(t.Context(), []byte(item)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all, err := s.letters.List(t.Context(), "names-x", 10)
+	if err != nil || len(all) != 3 {
+		t.Fatalf("%+v, %v, want three", all, err)
+	}
+	unread := 0
+	for i := range all {
+		switch l := &all[i]; {
+		case l.ID == "later" && strings.Contains(l.Reason, "version 9"), l.ID == "torn" && strings.Contains(l.Reason, "cannot be read"):
+			unread++
+			if err := s.letters.Drop(t.Context(), "names-x", l.ID); err != nil {
+				t.Error(err)
+			}
+		case l.Item != good.Item:
+			t.Errorf("%+v is neither the one that was written nor named as one that cannot be read", l)
+		}
+	}
+	if unread != 2 {
+		t.Errorf("%d are named as ones that cannot be read, want 2", unread)
+	}
+	if left, err := s.letters.List(t.Context(), "names-x", 10); err != nil || len(left) != 1 {
+		t.Errorf("%+v, %v are left, want the one that was written", left, err)
 	}
 }

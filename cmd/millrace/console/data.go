@@ -184,6 +184,15 @@ type itemPage struct {
 	Unread  string
 }
 
+// errSystem says who keeps the database system: a dead letter that somebody deletes or makes up
+// hides what a pipeline has not done.
+var errSystem = &refusal{
+	http.StatusForbidden, "The database " + store.SystemDatabase + " is Millrace's own: its items can be seen and not written. Dead letters are tried again and dropped on their own page.",
+}
+
+// writable tells whether items of a database can be written here.
+func writable(database string) bool { return database != store.SystemDatabase }
+
 // opened returns the container that the path names.
 func (c *Console) opened(x *exchange) (*store.Container, error) {
 	return c.client.Container(x.r.Context(), x.r.PathValue("database"), x.r.PathValue("name"))
@@ -196,6 +205,9 @@ func (c *Console) item(x *exchange) error {
 	}
 	page := itemPage{Info: ct.Info()}
 	if x.r.URL.Query().Has("new") {
+		if !writable(page.Info.Database) {
+			return errSystem
+		}
 		page.Text = "{\n  \"id\": \"\"\n}"
 		return c.show(x, "item", "New item", page, nil)
 	}
@@ -282,6 +294,9 @@ func textKey(q url.Values) (key feed.PartitionKey, ok bool) {
 // writeItem creates, replaces or deletes an item. What is replaced or deleted is the version that
 // was shown: if somebody has written it since, nothing is changed.
 func (c *Console) writeItem(x *exchange) error {
+	if !writable(x.r.PathValue("database")) {
+		return errSystem
+	}
 	ct, err := c.opened(x)
 	if err != nil {
 		return err

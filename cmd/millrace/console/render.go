@@ -45,19 +45,20 @@ func parsePages() map[string]*template.Template {
 
 // functions are those of the templates.
 var functions = template.FuncMap{
-	"age":     format.Age,
-	"ago":     func(t time.Time) string { return format.Ago(time.Now(), t) },
-	"clip":    func(text string) string { return clip(text, cellMax) },
-	"count":   count,
-	"json":    highlight,
-	"pair":    func(v *view, of any) parted { return parted{v, of} },
-	"path":    func(parts ...string) string { return "/" + joinEscaped(parts) },
-	"percent": func(f float64) string { return fmt.Sprintf("%.0f %%", f) },
-	"plot":    plot,
-	"rows":    rowsOf,
-	"short":   short,
-	"time":    func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
-	"value":   plan.Short,
+	"age":      format.Age,
+	"ago":      func(t time.Time) string { return format.Ago(time.Now(), t) },
+	"clip":     func(text string) string { return clip(text, cellMax) },
+	"count":    count,
+	"json":     highlight,
+	"pair":     func(v *view, of any) parted { return parted{v, of} },
+	"path":     func(parts ...string) string { return "/" + joinEscaped(parts) },
+	"percent":  func(f float64) string { return fmt.Sprintf("%.0f %%", f) },
+	"plot":     plot,
+	"rows":     rowsOf,
+	"short":    short,
+	"time":     func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+	"value":    plan.Short,
+	"writable": writable,
 }
 
 // parted is what a part of a page is made of, and the view around it.
