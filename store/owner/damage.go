@@ -203,10 +203,10 @@ func (p *Partition) openReadOnly(damage *DamagedError) (readable bool, err error
 	if err != nil {
 		return false, errors.Join(damage, err)
 	}
-	if found := p.engine.Found(); p.state.Load() == nil && found.Applied != state.Applied {
+	if latest := p.latest(state); p.state.Load() == nil && latest.Applied != state.Applied {
 		// Commits between the two were applied and may be lost in parts.
 		if p.engine.Kept() {
-			state = found
+			state = latest
 		} else {
 			damage.unreadable()
 		}

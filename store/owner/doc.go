@@ -22,6 +22,10 @@
 //	                  ▼                                             └───┘
 //	            serve reads, refuse writes
 //
+// A log that ends below what the engine has applied is damaged: what was acknowledged is gone
+// from it, and whoever appended behind its end would make another history. It counts what a process
+// before has applied and what this one has, in a term of its own or as a standby.
+//
 // A copy that this process kept as a standby (package standby) is attached to like any other. The
 // standby yields before, so that nothing is applied behind the takeover commit that is not this
 // owner's. What it has followed may be of a later owner: then the open ends, because the epoch in

@@ -107,28 +107,38 @@ func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, erro
 		return p.beginState(ctx, shape)
 	}
 	end := shape.Last
-	// Found is what the engine had applied when it stopped; State is that, or
-	// what was synced before it, if it did not stop in order.
-	found := p.engine.Found()
-	if state.Log == want && end < found.Applied {
+	latest := p.latest(state)
+	if state.Log == want && end < latest.Applied {
 		return nil, p.damaged(shape, "LSN %d to %d were applied and are not in its log any more: the stream was restored older or has lost its end",
-			end+1, found.Applied)
+			end+1, latest.Applied)
 	}
 	reason := ""
 	if state.Log != want {
 		reason = fmt.Sprintf("it belongs to log %s, the catalog names %s", state.Log, want)
 	} else if state.Applied+1 < shape.Begin() {
 		reason = fmt.Sprintf("it ends at LSN %d, and its log was trimmed since and begins at LSN %d", state.Applied, shape.Begin())
-	} else if reason, err = p.diverges(ctx, shape, state, found); err != nil {
+	} else if reason, err = p.diverges(ctx, shape, state, latest); err != nil {
 		return nil, err
 	}
 	if reason != "" {
 		return p.rebuild(ctx, shape, reason)
 	}
 	if shape.Missing != nil && p.engine.Kept() {
-		state = found // what the log lacks behind the last sync is in the engine
+		state = latest // what the log lacks behind the last sync is in the engine
 	}
 	return p.resumeFrom(state, shape)
+}
+
+// latest returns the latest state of which the engine knows that its log reached it:
+//
+//	the last process died at 9, synced 6    state 6, found 9    9
+//	the same, and this one applied up to 12 state 12, found 9   12
+//	this one rebuilt it from another log    found is of the log before and tells nothing
+func (p *Partition) latest(state engine.State) engine.State {
+	if found := p.engine.Found(); found.Log == state.Log && found.Applied > state.Applied {
+		return found
+	}
+	return state
 }
 
 // rebuild makes the applier of a partition whose engine holds a state from which nothing can
@@ -298,6 +308,9 @@ func (p *Partition) takeOver(ctx context.Context, a *applier) error {
 	c := d.commit(p.feed.ID(), &applied{sum: a.last.sum, schema: a.schema}, p.lease.Epoch(), p.owner)
 	data := feed.AppendCommit(nil, c)
 	lsn, err := p.feed.Append(ctx, a.last.lsn, c.ID, data)
+	if feed.Damaged(err) { // since the look at its shape
+		return p.damaged(nil, "it cannot be written behind LSN %d: %v", a.last.lsn, err)
+	}
 	if err != nil {
 		return fmt.Errorf("take over partition %s: %w", p.id, err)
 	}
