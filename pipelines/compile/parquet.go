@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/millrace/millrace/pipelines/internal/roots"
@@ -34,12 +35,8 @@ func newParquetSink(rec *registry.Record, limits *SinkLimits) (project.Sink, err
 		dir.Guard(func(ctx context.Context) error { return limits.Admit(ctx, rec) })
 		return parquetsink.New(dir, cfg)
 	}
-	if to.S3.AccessKeyEnv != "" || to.S3.SecretKeyEnv != "" {
-		for _, one := range [...]struct{ field, name string }{{spec.AccessKeyField, to.S3.AccessKeyEnv}, {spec.SecretKeyField, to.S3.SecretKeyEnv}} {
-			if err := spec.AdmitVariable(one.field, one.name, limits.Variables); err != nil {
-				return nil, fmt.Errorf("spec.project.sink.parquet.s3.%w", err)
-			}
-		}
+	if err := admitKeys(to.S3, limits.Variables); err != nil {
+		return nil, fmt.Errorf("spec.project.sink.parquet.s3%w", err)
 	}
 	bucket, err := s3.New(s3.Config{
 		Endpoint: to.S3.Endpoint, Bucket: to.S3.Bucket, Prefix: to.S3.Prefix, Region: to.S3.Region,
@@ -50,6 +47,39 @@ func newParquetSink(rec *registry.Record, limits *SinkLimits) (project.Sink, err
 	}
 	return parquetsink.New(parquetsink.Bucket(bucket), cfg)
 }
+
+// admitKeys returns why this process does not sign requests to a bucket as a sink declares, nil
+// if it does. A sink that names no variables has them signed with the AWS identity of the
+// process, which may be a role and no variable at all. Its key id and session token go to the
+// server in clear, so the server must be Amazon's; and whoever lists the variables of sinks
+// allows that identity by the names of the two that it usually has.
+func admitKeys(to *spec.S3, allowed []string) error {
+	if to.AccessKeyEnv != "" || to.SecretKeyEnv != "" {
+		for _, one := range [...]struct{ field, name string }{{spec.AccessKeyField, to.AccessKeyEnv}, {spec.SecretKeyField, to.SecretKeyEnv}} {
+			if err := spec.AdmitVariable(one.field, one.name, allowed); err != nil {
+				return fmt.Errorf(".%w", err)
+			}
+		}
+		return nil
+	}
+	const without = "without accessKeyEnv and secretKeyEnv requests are signed with the AWS identity of the worker"
+	if !s3.IsAmazon(cmp.Or(to.Endpoint, spec.S3EndpointDefault)) {
+		return fmt.Errorf(": %s, which %s is not sent: it is none of Amazon's servers; name the variables with its keys", without, to.Endpoint)
+	}
+	for field, name := range map[string]string{spec.AccessKeyField: identityAccessKey, spec.SecretKeyField: identitySecretKey} {
+		if spec.AdmitVariable(field, name, allowed) != nil {
+			return fmt.Errorf(": %s, which its sinks may not use; name variables that they may (%s), or add %s and %s to sinks.variables in the worker's configuration",
+				without, strings.Join(allowed, ", "), identityAccessKey, identitySecretKey)
+		}
+	}
+	return nil
+}
+
+// The variables of the AWS identity of a process.
+const (
+	identityAccessKey = "AWS_ACCESS_KEY_ID"
+	identitySecretKey = "AWS_SECRET_ACCESS_KEY"
+)
 
 // Admit returns why this process may not write the files of a pipeline where it says,
 // nil if it may.

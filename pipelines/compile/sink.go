@@ -27,6 +27,8 @@ type SinkLimits struct {
 	// key whose name ends in ACCESS_KEY, ACCESS_KEY_ID or ACCESS_ID, a secret key whose
 	// name ends in SECRET_KEY, SECRET_ACCESS_KEY or SECRET, any connection string, and of
 	// AWS_... only AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, of AZURE_... nothing.
+	// With some, a bucket without accessKeyEnv and secretKeyEnv, for which the AWS
+	// identity of this process would be used, needs those two among them.
 	Variables []string `yaml:"variables"`
 
 	// Own are the folders of the process itself, which no sink may touch.

@@ -68,3 +68,36 @@ func TestNewSink_ReadsNoVariableOfMillrace(t *testing.T) {
 		t.Error("the server was asked")
 	}
 }
+
+// TestNewSink_KeepsTheIdentityOfTheWorker: a sink that names no variables would have its requests
+// signed with what the worker is to AWS, which no list of variables holds up by itself.
+func TestNewSink_KeepsTheIdentityOfTheWorker(t *testing.T) {
+	t.Setenv("AWS_ACCESS_KEY_ID", "worker")
+	t.Setenv("AWS_SECRET_ACCESS_KEY", "hush")
+	const foreign, unlisted = "it is none of Amazon's servers", "add AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to sinks.variables"
+	for _, c := range []struct {
+		endpoint string
+		allowed  []string
+		finding  string
+	}{
+		{"", nil, ""},
+		{"s3.eu-central-1.amazonaws.com", nil, ""},
+		{"evil.example:443", nil, foreign},
+		{"evil.example:443", []string{"AWS_*"}, foreign},
+		{"s3-evil-1.us-east-1.elb.amazonaws.com", nil, foreign},
+		{"", []string{"REPORTS_*"}, unlisted},
+		{"", []string{"AWS_ACCESS_KEY_ID"}, unlisted},
+		{"", []string{"AWS_SECRET_ACCESS_KEY"}, unlisted},
+		{"", []string{"REPORTS_*", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"}, ""},
+	} {
+		to := spec.Sink{Parquet: &spec.ParquetSink{S3: &spec.S3{Endpoint: c.endpoint, Bucket: "bbb", Region: "r"}}}
+		rec := registry.Record{Spec: spec.PipelineSpec{Project: &spec.Project{Sink: to}}}
+		sink, err := compile.NewSink(&rec, &compile.SinkLimits{Variables: c.allowed})
+		if c.finding == "" && err != nil || c.finding != "" && (err == nil || !strings.Contains(err.Error(), c.finding)) {
+			t.Errorf("endpoint %q, allowed %v: %v; %q is expected", c.endpoint, c.allowed, err, c.finding)
+		}
+		if sink != nil {
+			_ = sink.Close()
+		}
+	}
+}

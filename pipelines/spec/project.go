@@ -74,7 +74,8 @@ const CommitIntervalDefault = 5 * time.Second
 // S3 is a bucket. Its credentials are never written down: the fields name the
 // environment variables of the workers that hold them, both or neither. Without
 // them the usual places are asked: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,
-// the shared credentials file, the machine's role.
+// the shared credentials file, the machine's role; of Amazon's servers alone, and
+// where sinks.variables of the workers is set, if it has those two names.
 type S3 struct {
 	// Endpoint is host:port of the store, without a scheme. Default
 	// s3.amazonaws.com.

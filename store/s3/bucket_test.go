@@ -100,3 +100,20 @@ func TestConfig_RefusesWhatItCannotUse(t *testing.T) {
 		}
 	}
 }
+
+func TestIsAmazon(t *testing.T) {
+	for endpoint, want := range map[string]bool{
+		"s3.amazonaws.com": true, "s3.amazonaws.com:443": true, "S3.EU-Central-1.amazonaws.com": true, "s3-us-west-2.amazonaws.com": true,
+		"s3.dualstack.us-gov-west-1.amazonaws.com": true, "s3-fips.dualstack.us-east-1.amazonaws.com": true, "s3.cn-north-1.amazonaws.com.cn": true,
+		"bucket.vpce-0a1b-2c3d.s3.us-east-1.vpce.amazonaws.com": true,
+		"": false, "minio:9000": false, "s3.evil.example": false, "s3.amazonaws.com.evil.example": false, "evil.example:443/s3.amazonaws.com": false,
+		"evil.example?s3.amazonaws.com": false, "evil@s3.amazonaws.com": false, "s3.amazonaws.com\nevil.example": false, "s3.amazonaws.com:443@evil.example": false,
+		// Anybody may have these.
+		"s3-name-123.us-east-1.elb.amazonaws.com": false, "ec2-192-0-2-1.compute-1.amazonaws.com": false, "s3.ec2-192-0-2-1.eu-west-1.compute.amazonaws.com": false,
+		"s3xus-east-1.amazonaws.com": false, "vpce-0a1b.evil-svc-1.us-east-1.vpce.amazonaws.com": false,
+	} {
+		if got := s3.IsAmazon(endpoint); got != want {
+			t.Errorf("%q: %v", endpoint, got)
+		}
+	}
+}

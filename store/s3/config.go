@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"time"
 
@@ -67,6 +68,15 @@ func (c *Config) keys() (*credentials.Credentials, error) {
 	}
 	return credentials.NewStaticV4(access, secret, ""), nil
 }
+
+// amazonHost is how Amazon names its servers of S3, with or without a port. It is narrower than what the client library
+// takes for them: anybody may have s3-NAME.REGION.elb.amazonaws.com or a machine below
+// compute.amazonaws.com.
+// https://docs.aws.amazon.com/general/latest/gr/s3.html
+var amazonHost = regexp.MustCompile(`^(bucket\.vpce-[0-9a-z-]+\.)?s3(-fips)?(\.dualstack)?([.-][a-z]{2}(-[a-z]+)+-[0-9]+)?(\.vpce)?\.amazonaws\.com(\.cn)?(:[0-9]+)?$`)
+
+// IsAmazon tells whether an endpoint, host or host:port, is a server of Amazon S3.
+func IsAmazon(endpoint string) bool { return amazonHost.MatchString(strings.ToLower(endpoint)) }
 
 // New returns a bucket. It does not touch the network.
 func New(c Config) (*Bucket, error) {
