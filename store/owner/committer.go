@@ -85,6 +85,7 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 		return err
 	}
 	appended := time.Now()
+	c.p.appendTook.Store(int64(appended.Sub(start)))
 	// The write has happened, whatever becomes of its application: nobody may be told that
 	// it did not. The next owner, or this one after a restart, applies it from the log.
 	if err := c.applier.apply(commit); err != nil {

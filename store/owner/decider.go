@@ -31,8 +31,9 @@ type decider struct {
 
 	// What leaves next.
 	draft     *draft
-	postponed *call // did not fit into the draft
-	sincePage int   // commits handed over since the last page
+	began     time.Time // when the draft's first request was decided
+	postponed *call     // did not fit into the draft
+	sincePage int       // commits handed over since the last page
 	busyUntil time.Time
 	expiry    *time.Timer
 }
@@ -87,7 +88,8 @@ func (d *decider) run(ctx context.Context) {
 	}
 }
 
-// drain decides what waits already, so that it leaves in one commit.
+// drain decides what waits already, so that it leaves in one commit; in more than one if a committer that is
+// idle can begin with what is ripe.
 func (d *decider) drain() {
 	if d.postponed != nil && d.draft.empty() {
 		c := d.postponed
@@ -101,7 +103,30 @@ func (d *decider) drain() {
 		default:
 			return
 		}
+		if !d.ripe() {
+			continue
+		}
+		select {
+		case d.p.commits <- d.draft:
+			d.handedOver()
+			return // others than the queue have their turn
+		default: // the committer is busy; the draft grows
+		}
 	}
+}
+
+// ripe says that the draft took as long to decide as the last append took. Then a committer that is idle gets it,
+// though others wait to be decided: the two work beside each other, where they would take turns if each draft held
+// all that wait. With 64 clients, 40 µs to decide a request and 1.3 ms to append and apply:
+//
+//	all that wait   decide 64 ─▶ append 64 ─▶ decide 64 ─▶ append 64     3.9 ms for 64
+//	what is ripe    decide 32 ─▶ decide 32 ─▶ decide 32 ─▶ decide 32     2.6 ms for 64
+//	                             append 32    append 32    append 32
+//
+// A fixed number of requests would not do. Where a sync takes long, two commits in place of one halve the rate; there
+// all that wait are decided before the time of an append has passed, and leave in one.
+func (d *decider) ripe() bool {
+	return !d.draft.empty() && time.Since(d.began) >= time.Duration(d.p.appendTook.Load())
 }
 
 // sources returns the channels from which the draft may take more. Fan-outs
@@ -207,6 +232,7 @@ func (d *decider) view() *view {
 	d.refresh(false)
 	if d.draft.empty() {
 		d.draft.time = max(d.time, d.p.now())
+		d.began = time.Now()
 	}
 	return &view{schema: d.schema, snap: d.snap, pending: d.pending, cache: d.cache, lsn: d.draft.lsn, now: d.draft.time}
 }

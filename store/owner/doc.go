@@ -13,6 +13,7 @@
 // engine's snapshot and its overlay: what was decided and is not applied yet.
 // While the committer appends one commit, everything that arrives is decided
 // into the next; so groups form by themselves and no request waits for a timer.
+// An idle committer gets a part of what waits (decider.ripe), so that both work.
 // Refusals wait for the commit too, because they may rest on what is in it.
 //
 // A partition's life:

@@ -95,6 +95,7 @@ type Partition struct {
 	state      atomic.Pointer[applied]
 	inFlight   atomic.Uint64 // LSN of the last append that was begun
 	generation atomic.Uint64 // grows when an append did not happen
+	appendTook atomic.Int64  // the last append, in nanoseconds
 	fenced     atomic.Bool   // another process has appended, whatever the lease says
 	changed    notifier      // tells waiters that state moved
 
