@@ -36,6 +36,7 @@ type decider struct {
 	sincePage int       // commits handed over since the last page
 	busyUntil time.Time
 	expiry    *time.Timer
+	stays     map[string]int64 // expired items that no commit takes, by item keys: when each is tried again
 }
 
 // run decides until ctx ends. What was decided and not handed over is answered
@@ -293,52 +294,6 @@ func (d *decider) decideNow(c *call) (made *txn, decided bool) {
 	}
 }
 
-// expire decides the deletes of items whose time has passed.
-func (d *decider) expire() {
-	if d.schema.engine.DefaultTTL == nil || d.p.refusing() != nil {
-		return
-	}
-	v := d.view()
-	refs, err := v.snap.Expired(v.now, expiryMax)
-	if err != nil {
-		d.p.log.Error("look for expired items", "partition", d.p.id.String(), "error", err)
-		return
-	}
-	// What rules add to the deletes of all of them may be too much for one commit. Then half
-	// of them are tried; the rest follows in the next round.
-	for n := len(refs); n > 0; n /= 2 {
-		t, refusal := d.expireSome(v, refs[:n])
-		switch {
-		case refusal != nil:
-			d.p.log.Error("expired items stay for now", "error", refusal)
-			return
-		case len(t.changes) == 0:
-			return
-		case d.draft.fits(t):
-			d.draft.add(t, nil)
-			return
-		case !d.draft.empty():
-			return // it leaves first
-		}
-	}
-}
-
-// expireSome decides the deletes of some items.
-func (d *decider) expireSome(v *view, refs []engine.ItemRef) (*txn, *store.Error) {
-	t := newTxn(v, d.draft)
-	for _, ref := range refs {
-		itemKey := engine.ItemKey(ref.Key, ref.ID)
-		item, err := t.get(ref.Key, ref.ID, itemKey)
-		if err == nil && item != nil && expired(item, v.now) {
-			t.remove(itemKey, item, feed.OpExpire)
-		}
-		if t.bytes > pageBytesMax {
-			break
-		}
-	}
-	return t, d.applyRules(t)
-}
-
 // heartbeat tells the lease that both goroutines make progress: this one, and the committer if
 // it is free. A busy committer reports progress itself after its commit.
 func (d *decider) heartbeat() {
@@ -349,9 +304,6 @@ func (d *decider) heartbeat() {
 	default:
 	}
 }
-
-// expiryMax bounds the expiries of one round.
-const expiryMax = 1000
 
 func (d *decider) close() {
 	if d.snap != nil {

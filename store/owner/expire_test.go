@@ -1,0 +1,84 @@
+package owner
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/feed"
+)
+
+// awaitExpired waits until an item is no longer in the engine.
+func (s *shop) awaitExpired(customer, id string) {
+	s.t.Helper()
+	late := time.After(time.Minute)
+	for {
+		wait := s.changed.wait()
+		if !s.holds(customer, id) {
+			return
+		}
+		select {
+		case <-wait:
+		case <-late:
+			s.t.Fatalf("%s has not gone", id)
+		}
+	}
+}
+
+// holds says whether the engine holds an item, expired or not.
+func (s *shop) holds(customer, id string) bool {
+	s.t.Helper()
+	snap := s.engine.Snapshot()
+	defer snap.Close()
+	_, there, err := snap.Get(s.key(customer), id)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return there
+}
+
+// TestExpiry_GoesOnWhereOneItemFitsIntoNoCommit: an order expires that counts in four customers of
+// 1.9 MB each, which together are more than a commit takes; it is the first of those whose time
+// has passed in every round.
+func TestExpiry_GoesOnWhereOneItemFitsIntoNoCommit(t *testing.T) {
+	s := newShop(t, ruled(totals(), true, true))
+	expiring := func(id, customer string, ttl int) {
+		body := order(id, customer, 1, 100)
+		s.do(customer, create(fmt.Sprintf(`%s,"ttl":%d}`, body[:len(body)-1], ttl)))
+	}
+	expiring("o1", "c", 1)
+	for i := range 3 {
+		expiring(fmt.Sprintf("p%d", i), "d", 2+i)
+	}
+	fill := strings.Repeat("x", 1_900_000)
+	for i := range 4 {
+		s.do("c", create(fmt.Sprintf(`{"id":"c%d","customerId":"c","type":"customer","fill":%q}`, i, fill)))
+	}
+	s.w.clock.Add(time.Hour.Milliseconds())
+	for i := range 3 {
+		s.awaitExpired("d", fmt.Sprintf("p%d", i))
+	}
+	if !s.holds("c", "o1") {
+		t.Fatal("o1 has gone, so its delete fitted")
+	}
+	// Once its targets are few enough it goes, when it is tried again.
+	for i := range 3 {
+		s.do("c", remove(fmt.Sprintf("c%d", i)))
+	}
+	s.w.clock.Add(2 * expiryPause.Milliseconds())
+	s.awaitExpired("c", "o1")
+	var count int
+	for _, c := range s.w.commits() {
+		for i := range c.Transactions {
+			for j := range c.Transactions[i].Changes {
+				if c.Transactions[i].Changes[j].Op == feed.OpExpire {
+					count++
+				}
+			}
+		}
+	}
+	if count != 4 {
+		t.Errorf("%d expiries are in the log, not 4", count)
+	}
+}
