@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -386,6 +387,24 @@ func TestSampler(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Rows that are deep are answered in about as many bytes as they have: indented, each of these
+// elements of two bytes would stand behind four hundred spaces.
+func TestWhatIsLargeIsNotIndented(t *testing.T) {
+	const depth = 200
+	row := strings.Repeat("[", depth) + strings.Repeat("0,", indentMax) + "0" + strings.Repeat("]", depth)
+	answer := httptest.NewRecorder()
+	if err := writeJSON(answer, []json.RawMessage{json.RawMessage(row)}); err != nil {
+		t.Fatal(err)
+	}
+	if n := answer.Body.Len(); n > len(row)+10 {
+		t.Errorf("a row of %d bytes is answered in %d", len(row), n)
+	}
+	answer = httptest.NewRecorder()
+	if err := writeJSON(answer, map[string]any{"a": "<b>"}); err != nil || answer.Body.String() != "{\n  \"a\": \"<b>\"\n}\n" {
+		t.Errorf("%v, %s", err, answer.Body)
+	}
 }
 
 func TestWhatIsLargeIsCut(t *testing.T) {

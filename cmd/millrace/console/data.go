@@ -230,7 +230,7 @@ func (c *Console) item(x *exchange) error {
 		return err
 	}
 	page.Gone = nil
-	page.Ref, page.Item, page.ETag, page.Text = ref.String(), &item, item.ETag, indented(item.Body)
+	page.Ref, page.Item, page.ETag, page.Text = ref.String(), &item, item.ETag, string(indented(item.Body))
 	inspector := inspect.New(&c.cfg.Inspect)
 	defer inspector.Close()
 	if page.Derived, err = inspector.Derived(x.r.Context(), &page.Info, &item); err != nil {
@@ -242,12 +242,13 @@ func (c *Console) item(x *exchange) error {
 	})
 }
 
-func indented(raw []byte) string {
+// indented is JSON indented, or as it is where it has more than indentMax, or is none.
+func indented(raw []byte) []byte {
 	var out bytes.Buffer
 	if len(raw) > indentMax || json.Indent(&out, raw, "", "  ") != nil {
-		return string(raw)
+		return raw
 	}
-	return out.String()
+	return out.Bytes()
 }
 
 // parseRef reads which item is asked for: item is a whole reference; key and id are what somebody

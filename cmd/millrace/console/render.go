@@ -180,17 +180,18 @@ func wantsJSON(r *http.Request) bool { return r.URL.Query().Get("o") == "json" }
 // isPart tells whether the script asks for the live parts of a page.
 func isPart(r *http.Request) bool { return r.Header.Get("X-Part") == "live" }
 
+// writeJSON answers with JSON. It is indented where it has no more than indentMax, because items
+// and rows are what others have written: 16 MiB of them, deep enough, would become gigabytes.
 func writeJSON(w http.ResponseWriter, v any) error {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = out.WriteTo(w) // who asked may have gone
+	_, _ = w.Write(indented(out.Bytes())) // who asked may have gone
 	return nil
 }
 
