@@ -229,12 +229,91 @@ func (s *Server) endFollowed(id feed.Partition) {
 }
 
 // Unfollow frees what a partition takes in the engine that was followed here, and that nobody
-// here follows or serves any more. Where the catalog has lost its container it stays, as long as its log does.
-func (s *Server) Unfollow(ctx context.Context, id feed.Partition) error {
-	if _, listed := s.logOf(id); !listed && !s.logDeleted(ctx, id) {
-		return nil
+// here follows or serves any more. Where its log could not make it anew it stays, because it may be the last that
+// holds anything: kept says why, "" if it was freed.
+func (s *Server) Unfollow(ctx context.Context, id feed.Partition) (kept string, err error) {
+	h := s.enter()
+	if h == nil {
+		return "", fmt.Errorf("partition %s: %w: the engine is made anew", id, ErrNotFollowed)
 	}
-	return s.Engine().DropPartition(id)
+	defer h.users.Done()
+	if want, listed := s.logOf(id); listed {
+		kept, err = s.lastCopy(ctx, h.db, id, want)
+	} else if !s.logDeleted(ctx, id) {
+		kept = "the catalog does not list its container, and its log is there"
+	}
+	if kept != "" || err != nil {
+		return kept, err
+	}
+	return "", h.db.DropPartition(id)
+}
+
+// lastCopy says why what the engine has of a partition may be nowhere else; "" if its log, with the snapshots, makes
+// it anew.
+func (s *Server) lastCopy(ctx context.Context, db *engine.DB, id feed.Partition, want feed.LogID) (why string, err error) {
+	part, err := db.Partition(id)
+	if err != nil {
+		return "", fmt.Errorf("partition %s: %w", id, err)
+	}
+	state, err := part.State()
+	if err != nil {
+		return "", fmt.Errorf("partition %s: %w", id, err)
+	}
+	if state.Applied == 0 && part.Found().Applied == 0 {
+		return "", nil // it holds nothing
+	}
+	log, err := feed.OpenLog(ctx, s.js, id, s.cfg.Log)
+	if errors.Is(err, feed.ErrNoLog) {
+		return "its log is not there", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("partition %s: %w", id, err)
+	}
+	defer log.Close()
+	p := newPartition(id, s.cfg, log, part, noRight{}, s.leases.Holder())
+	shape, err := log.Shape(ctx)
+	if err != nil {
+		return "", fmt.Errorf("partition %s: %w", id, err)
+	}
+	latest := p.latest(state)
+	switch {
+	case log.ID() != want:
+		return fmt.Sprintf("its stream is log %s, the catalog names log %s", log.ID(), want), nil
+	case len(shape.Missing) > 0:
+		return "its log lacks " + shape.Lacks(), nil
+	case state.Log == want && shape.Last < latest.Applied:
+		return fmt.Sprintf("its log ends at LSN %d, and %d was applied", shape.Last, latest.Applied), nil
+	case state.Log == want:
+		if why, err = p.diverges(ctx, shape, state, latest); why != "" || err != nil {
+			return why, err
+		}
+	}
+	return p.beginsNowhere(ctx, shape)
+}
+
+// beginsNowhere says why the state of a log whose shape is whole cannot be made from it; "" if it can.
+func (p *Partition) beginsNowhere(ctx context.Context, shape *feed.Shape) (why string, err error) {
+	if shape.Begin() == 1 {
+		return "", nil
+	}
+	if c, err := p.continued(ctx, shape); c != nil || err != nil {
+		return "", err
+	}
+	for _, from := range append([]snapshot.Store{p.cfg.snapshots}, p.cfg.others...) {
+		if from == nil {
+			continue
+		}
+		all, _, err := snapshot.Newest(ctx, from, p.id)
+		if err != nil {
+			return "", fmt.Errorf("partition %s: snapshots: %w", p.id, err)
+		}
+		if slices.ContainsFunc(all, func(m *snapshot.Manifest) bool {
+			return m.Log == shape.Log && m.LSN+1 >= shape.Begin() && m.LSN <= shape.Last
+		}) {
+			return "", nil
+		}
+	}
+	return fmt.Sprintf("its log begins at LSN %d, and there is no snapshot from which to go on", shape.Begin()), nil
 }
 
 // Containers are those that the catalog lists and that are ready.

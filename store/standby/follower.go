@@ -38,7 +38,6 @@ type follower struct {
 	unchosen time.Time
 
 	warm    atomic.Uint64 // LSN that it has applied; 0 until it has reached the log's end once
-	whole   bool          // what the copy holds is in the log and its snapshots
 	endTurn func()        // for others to catch up
 }
 
@@ -70,17 +69,22 @@ func (f *follower) run(ctx context.Context) {
 		}
 		pause = min(2*pause, retryMax)
 	}
-	if context.Cause(ctx) == errUnwanted && f.whole { //nolint:errorlint // a sentinel of this package, not wrapped
+	if context.Cause(ctx) == errUnwanted { //nolint:errorlint // a sentinel of this package, not wrapped
 		f.drop(context.WithoutCancel(ctx))
 	}
 }
 
-// drop frees what the copy takes.
+// drop frees what the copy takes, unless it may be the last of its kind.
 func (f *follower) drop(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, retryMax)
 	defer cancel()
-	if err := f.owners.Unfollow(ctx, f.id); err != nil {
+	kept, err := f.owners.Unfollow(ctx, f.id)
+	if err != nil {
 		f.log.Error("what the copy of another store's partition takes could not be freed", "error", err)
+		return
+	}
+	if kept != "" {
+		f.log.Warn("the copy of another store's partition is not followed any more, and stays on the disk", "reason", kept)
 		return
 	}
 	f.log.Info("the copy of another store's partition is not kept any more")
@@ -101,7 +105,6 @@ func (f *follower) catchUp(ctx context.Context) error {
 // follow applies what the log has behind what the copy holds, and then each commit that comes.
 func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) error {
 	began, from := time.Now(), r.LSN()
-	f.whole = true
 	reader, err := f.s.cfg.Hub.Reader(ctx, f.id, feed.Position{LSN: from})
 	if err != nil {
 		return err
@@ -118,7 +121,6 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 		}
 		c, err := reader.Next(ctx)
 		if err != nil {
-			f.whole = !feed.Damaged(err)
 			return err
 		}
 		if err := r.Apply(c); err != nil {
