@@ -25,6 +25,8 @@ const (
 	PortDefault = 4222
 	// PortRandom lets the system choose a free port.
 	PortRandom = -1
+	// clusterHostDefault is every address of the machine, because routes come from others.
+	clusterHostDefault = "0.0.0.0"
 	// MaxPayloadDefault has room for a commit of six MiB.
 	MaxPayloadDefault = 8 << 20
 	// MaxPayloadMax is the largest message that JetStream is certain to store.
@@ -205,7 +207,7 @@ func (c *Config) options() (*server.Options, error) {
 	}
 	o.Cluster = server.ClusterOpts{
 		Name:         c.Cluster.Name,
-		Host:         cmp.Or(c.Cluster.Host, "0.0.0.0"),
+		Host:         cmp.Or(c.Cluster.Host, clusterHostDefault),
 		Port:         cmp.Or(c.Cluster.Port, 6222),
 		Username:     c.Cluster.User,
 		Password:     c.Cluster.Password,
@@ -224,6 +226,28 @@ func (c *Config) options() (*server.Options, error) {
 		o.Routes = append(o.Routes, u)
 	}
 	return o, nil
+}
+
+// warnOfClearText says so in the log where clients or other servers cross the network readably.
+// Routes are looked at by themselves: they listen on every address even where clients come from
+// this machine alone, and carry what streams hold.
+func (c *Config) warnOfClearText() {
+	if c.TLS.Cert != "" {
+		return
+	}
+	if !c.DontListen && !isLoopback(c.Host) {
+		c.Log.Warn("the embedded NATS server listens beyond this machine without TLS: secrets and items cross the network readably; set nats.tls",
+			slog.String("host", c.Host))
+	}
+	if host := cmp.Or(c.Cluster.Host, clusterHostDefault); c.Cluster.Name != "" && !isLoopback(host) {
+		c.Log.Warn("the embedded NATS server takes routes of its cluster beyond this machine without TLS: the cluster's password and items cross the network readably; set nats.tls",
+			slog.String("host", host))
+	}
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // config reads the files; it is nil if TLS is off.

@@ -75,10 +75,7 @@ func Open(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("natsd: %w", err)
 	}
-	if ip := net.ParseIP(cfg.Host); !cfg.DontListen && cfg.TLS.Cert == "" && cfg.Host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		cfg.Log.Warn("the embedded NATS server listens beyond this machine without TLS: secrets and items cross the network readably; set nats.tls",
-			slog.String("host", cfg.Host))
-	}
+	cfg.warnOfClearText()
 	s := &Server{cfg: cfg}
 	if s.access, err = openAccess(&cfg); err != nil {
 		return nil, fmt.Errorf("natsd: %w", err)

@@ -1,6 +1,7 @@
 package natsd_test
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -12,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,6 +47,36 @@ func TestOpen_TLS(t *testing.T) {
 	if s, err := natsd.Open(t.Context(), natsd.Config{Dir: t.TempDir(), DontListen: true, TLS: natsd.TLS{Cert: cert, Key: key}}); err == nil {
 		s.Close()
 		t.Error("an empty key was taken")
+	}
+}
+
+// What crosses the network readably is in the log: clients and routes, each by its own host.
+func TestOpen_WarnsOfWhatHasNoTLS(t *testing.T) {
+	const clients, routes = "listens beyond this machine without TLS", "takes routes of its cluster beyond this machine without TLS"
+	cert, key := certificate(t)
+	cluster := func(host string) natsd.Cluster {
+		return natsd.Cluster{Name: "c", Host: host, Port: natsd.PortRandom, User: "u", Password: "p"}
+	}
+	for name, c := range map[string]struct {
+		cfg             natsd.Config
+		clients, routes bool
+	}{
+		"loopback":               {natsd.Config{}, false, false},
+		"routes by default":      {natsd.Config{Cluster: cluster("")}, false, true},
+		"routes of a host":       {natsd.Config{Cluster: cluster("0.0.0.0"), DontListen: true}, false, true},
+		"routes on the loopback": {natsd.Config{Cluster: cluster("127.0.0.1")}, false, false},
+		"all":                    {natsd.Config{Host: "0.0.0.0", Cluster: cluster("")}, true, true},
+		"TLS":                    {natsd.Config{Host: "0.0.0.0", Cluster: cluster(""), TLS: natsd.TLS{Cert: cert, Key: key}}, false, false},
+	} {
+		var log bytes.Buffer
+		c.cfg.Dir, c.cfg.Port, c.cfg.Log = t.TempDir(), natsd.PortRandom, slog.New(slog.NewTextHandler(&log, nil))
+		// A cluster without routes to others does not start. What is readable is told before.
+		if s, err := natsd.Open(t.Context(), c.cfg); err == nil {
+			s.Close()
+		}
+		if told := log.String(); strings.Contains(told, clients) != c.clients || strings.Contains(told, routes) != c.routes {
+			t.Errorf("%s: clients %v and routes %v are to be told; the log is\n%s", name, c.clients, c.routes, told)
+		}
 	}
 }
 
