@@ -1,8 +1,10 @@
 package gateway
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -66,7 +68,7 @@ func (s *Server) queryDatabases(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return queryResources(x, "", "Databases", bodies)
+	return s.queryResources(x, "", "Databases", bodies)
 }
 
 func (s *Server) queryContainers(x *exchange) error {
@@ -74,12 +76,21 @@ func (s *Server) queryContainers(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	return queryResources(x, rid, "DocumentCollections", bodies)
+	return s.queryResources(x, rid, "DocumentCollections", bodies)
+}
+
+// resourceQueriesMax bounds the queries over databases and containers that run at once. Those over
+// items are bounded by the owners of partitions; these run in the gateway itself.
+const resourceQueriesMax = 8
+
+var errResourceQueries = &failure{
+	status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,
+	message: fmt.Sprintf("%d queries over databases and containers are under way, which is as many as are allowed; try again", resourceQueriesMax),
 }
 
 // queryResources answers a query over the bodies of resources other than items. The query
 // language is that of items.
-func queryResources(x *exchange, rid, name string, bodies []json.RawMessage) error {
+func (s *Server) queryResources(x *exchange, rid, name string, bodies []json.RawMessage) error {
 	spec, err := parseQuery(x.body)
 	if err != nil {
 		return err
@@ -88,26 +99,44 @@ func queryResources(x *exchange, rid, name string, bodies []json.RawMessage) err
 	if err != nil {
 		return err
 	}
-	// All bodies are one partition in memory, so one run and one merge without a limit give
-	// all rows; answerList cuts them into pages.
-	q = q.At(time.Now())
-	end, _ := x.ctx.Deadline()
-	run, err := q.Run(query.RunConfig{End: end})
+	select {
+	case s.resourceQueries <- struct{}{}:
+		defer func() { <-s.resourceQueries }()
+	default:
+		return errResourceQueries
+	}
+	rows, err := resourceRows(x.ctx, q.At(time.Now()), bodies)
+	if err != nil && x.ctx.Err() != nil {
+		return context.Cause(x.ctx) // ErrTooMuch would blame the query of a client that has gone
+	}
 	if err != nil {
 		return refuse(http.StatusBadRequest, "%v", err)
+	}
+	return answerList(x, rid, name, rows)
+}
+
+// resourceRows returns all rows of a query over bodies. They are one partition in memory, so one
+// run and one merge without a limit give all rows; answerList cuts them into pages.
+func resourceRows(ctx context.Context, q *query.Query, bodies []json.RawMessage) ([]json.RawMessage, error) {
+	// No End beside Done: the clock may pass it before ctx has ended, and the query would be blamed
+	// for a request that took too long.
+	run, err := q.Run(query.RunConfig{Done: ctx.Done()})
+	if err != nil {
+		return nil, err
 	}
 	for i, body := range bodies {
 		if err := run.Item(body, binary.BigEndian.AppendUint32(nil, uint32(i))); err != nil {
-			return refuse(http.StatusBadRequest, "%v", err)
+			return nil, err
 		}
 	}
-	page, err := q.Merge([]query.Part{run.Part()}, query.PageConfig{})
+	// The rows of groups are made here, and not by the run.
+	page, err := q.Merge([]query.Part{run.Part()}, query.PageConfig{Done: ctx.Done()})
 	if err != nil {
-		return refuse(http.StatusBadRequest, "%v", err)
+		return nil, err
 	}
 	rows := make([]json.RawMessage, len(page.Rows))
 	for i, row := range page.Rows {
 		rows[i] = row
 	}
-	return answerList(x, rid, name, rows)
+	return rows, nil
 }

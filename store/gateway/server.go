@@ -24,6 +24,8 @@ type Server struct {
 	bodies    *bodyRoom
 	table     map[noun]map[string]operation
 	newKey    func() string // returns the key of a write, see commit
+
+	resourceQueries chan struct{} // one for each query over databases or containers under way
 }
 
 // New returns a server for the containers that client finds. Requests are signed
@@ -39,7 +41,7 @@ func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
 	}
 	s := &Server{
 		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: make(chan struct{}, cfg.RequestsMax),
-		bodies: &bodyRoom{max: cfg.BodiesMax}, newKey: rand.Text,
+		bodies: &bodyRoom{max: cfg.BodiesMax}, newKey: rand.Text, resourceQueries: make(chan struct{}, resourceQueriesMax),
 	}
 	s.table = s.newTable()
 	return s, nil

@@ -1,0 +1,37 @@
+package gateway_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/millrace/millrace/store/gateway"
+)
+
+// A query over databases whose groups take long to compute ends with its request and frees its
+// place. Without a bound the one below would be answered, after much more work than a second.
+func TestResourceQuery_EndsWithItsRequest(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.ask("POST", "/dbs", `{"id":"shop"}`).is(201)
+	w.serve(gateway.Config{RequestsMax: 1, RequestTimeout: time.Second})
+	text := `SELECT VALUE REGEXMATCH(REPLICATE(c._self, 100000), "` + strings.Repeat(".?", 200) + `!") FROM c GROUP BY c._self`
+	w.ask("POST", "/dbs", `{"query":`+quote(t, text)+`}`, isQuery, "true").is(408)
+	w.ask("POST", "/dbs", `{"query":"SELECT VALUE REPLICATE(c.id, 2) FROM c GROUP BY c.id"}`, isQuery, "true").is(200)
+}
+
+// Queries over databases and containers beyond those that may run at once are told to come again.
+func TestResourceQuery_TooMany(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	release := w.gateway.TakeResourceQueries()
+	for _, path := range []string{"/dbs", "/dbs/shop/colls"} {
+		a := w.ask("POST", path, `{"query":"SELECT * FROM c"}`, isQuery, "true").is(429, "3200")
+		if a.header.Get("x-ms-retry-after-ms") == "" {
+			t.Errorf("%s: no word of when to come again", path)
+		}
+	}
+	release()
+	w.ask("POST", "/dbs", `{"query":"SELECT * FROM c"}`, isQuery, "true").is(200)
+}
