@@ -1,15 +1,22 @@
-// Package guard lets readers of a NATS system have consumers without letting them write.
+// Package guard lets readers of a NATS system have consumers and pages of messages without
+// letting them write, or keep others from writing.
 //
 // The maker of a JetStream consumer may name the subject to which the server pushes
 // messages. The server does not check whether the maker may publish there, so a reader could
 // copy old records of a bucket or a log over the new ones. JetStream has one subject for
-// all kinds of consumers, so permissions cannot tell them apart. In the account of
-// readers, two requests of JetStream's API therefore lead to a Guard:
+// all kinds of consumers, so permissions cannot tell them apart. And who gets messages
+// directly names how many: the server reads them all before the next write, and holds them
+// in memory. In the account of readers, three requests of JetStream's API therefore lead to
+// a Guard:
 //
 //	reader ── $JS.API.CONSUMER.CREATE.S.C ──▶ millrace.guard.create.S.C ──▶ Guard
 //	                                                                          │ pull, ephemeral,
 //	                                                                          ▼ in memory, no acks
 //	                                                       $JS.API.CONSUMER.CREATE.S.C
+//	reader ── $JS.API.DIRECT.GET.S ──▶ millrace.guard.get.S ──▶ Guard
+//	   ▲                                                          │ at most batchMax messages
+//	   │ answers, one by one                                      ▼ and batchBytesMax bytes
+//	   └────────────────────────────────────── Guard ◀── $JS.API.DIRECT.GET.S
 //
 // A Guard marks each consumer that it makes, and deletes only marked ones for a reader. It
 // answers requests as JetStream would, so clients need not know of it. Each process of
@@ -36,6 +43,7 @@ import (
 const (
 	Create = "millrace.guard.create."
 	Delete = "millrace.guard.delete."
+	Get    = "millrace.guard.get."
 )
 
 const (
@@ -43,7 +51,7 @@ const (
 	apiInfo   = "$JS.API.CONSUMER.INFO."
 	apiDelete = "$JS.API.CONSUMER.DELETE."
 
-	// requestsMax bounds the requests under way; others wait.
+	// requestsMax bounds the requests under way of each kind; others wait.
 	requestsMax = 16
 	// requestTimeout bounds one of them.
 	requestTimeout = 5 * time.Second
@@ -61,30 +69,44 @@ type Guard struct {
 	nc      *nats.Conn
 	log     *slog.Logger
 	subs    []*nats.Subscription
-	slots   chan struct{}
 	answers sync.WaitGroup
 }
 
 // New makes a Guard that answers requests which come over nc until Close. Close it before nc.
+// What readers get goes over nc, so nc had better not be the connection that writes.
 // The end of ctx does not end the answering; only the values of ctx are used.
 func New(ctx context.Context, nc *nats.Conn, log *slog.Logger) (*Guard, error) {
 	ctx = context.WithoutCancel(ctx)
-	g := &Guard{nc: nc, log: log, slots: make(chan struct{}, requestsMax)}
-	for prefix, handle := range map[string]func(context.Context, string, []byte) []byte{Create: g.create, Delete: g.remove} {
-		sub, err := nc.QueueSubscribe(prefix+">", "guard", func(m *nats.Msg) {
+	g := &Guard{nc: nc, log: log}
+	for _, kind := range []struct {
+		prefix string
+		max    int // requests under way
+		handle func(ctx context.Context, where string, m *nats.Msg)
+	}{
+		{Create, requestsMax, func(ctx context.Context, where string, m *nats.Msg) { g.answer(m, g.create(ctx, where, m.Data)) }},
+		{Delete, requestsMax, func(ctx context.Context, where string, m *nats.Msg) { g.answer(m, g.remove(ctx, where)) }},
+		{Get, getsMax, g.get},
+	} {
+		slots := make(chan struct{}, kind.max)
+		sub, err := nc.QueueSubscribe(kind.prefix+">", "guard", func(m *nats.Msg) {
+			// An answer goes to an inbox only. Any other reply subject could be that of a log, and
+			// the Guard's own connection may publish there.
+			if !IsInbox(m.Reply) {
+				return
+			}
 			// Waits for a slot here, in the subscription's own goroutine: further requests
 			// then wait in NATS, and not each in a goroutine.
-			g.slots <- struct{}{}
+			slots <- struct{}{}
 			g.answers.Go(func() {
-				defer func() { <-g.slots }()
+				defer func() { <-slots }()
 				ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 				defer cancel()
-				g.answer(m, handle(ctx, strings.TrimPrefix(m.Subject, prefix), m.Data))
+				kind.handle(ctx, strings.TrimPrefix(m.Subject, kind.prefix), m)
 			})
 		})
 		if err != nil {
 			g.Close()
-			return nil, fmt.Errorf("guard: subscribe to %s: %w", prefix, err)
+			return nil, fmt.Errorf("guard: subscribe to %s: %w", kind.prefix, err)
 		}
 		g.subs = append(g.subs, sub)
 	}
@@ -101,12 +123,12 @@ func (g *Guard) Close() {
 }
 
 func (g *Guard) answer(m *nats.Msg, data []byte) {
-	// An answer goes to an inbox only. Any other reply subject could be that of a log, and the
-	// Guard's own connection may publish there.
-	if !IsInbox(m.Reply) {
-		return
-	}
-	if err := m.Respond(data); err != nil && !g.nc.IsClosed() {
+	g.sent(m.Respond(data))
+}
+
+// sent logs why an answer was not sent.
+func (g *Guard) sent(err error) {
+	if err != nil && !g.nc.IsClosed() {
 		g.log.Warn("an answer to a reader could not be sent", slog.Any("error", err))
 	}
 }
@@ -179,7 +201,7 @@ func (g *Guard) create(ctx context.Context, where string, data []byte) []byte {
 }
 
 // remove deletes a consumer that create has made.
-func (g *Guard) remove(ctx context.Context, where string, _ []byte) []byte {
+func (g *Guard) remove(ctx context.Context, where string) []byte {
 	const kind = "consumer_delete"
 	m, err := g.nc.RequestWithContext(ctx, apiInfo+where, nil)
 	if err != nil {

@@ -28,8 +28,8 @@ const accountReadOnly = "MILLRACE_READ"
 // startWait is how long a client that connects waits for a server that is just starting.
 const startWait = 5 * time.Second
 
-// readable is what UserReadOnly may ask for. Creating and deleting consumers go to
-// package guard, which lets through what cannot write.
+// readable is what UserReadOnly may ask for. Creating and deleting consumers and direct
+// gets go to package guard, which lets through what cannot write or stop writes.
 var readable = []struct {
 	subject string
 	to      string // the subject in the global account; "": the same
@@ -40,7 +40,7 @@ var readable = []struct {
 	{subject: "$JS.API.STREAM.LIST"},
 	{subject: "$JS.API.STREAM.INFO.*"},
 	{subject: "$JS.API.STREAM.MSG.GET.*"},
-	{subject: "$JS.API.DIRECT.GET.>", many: true},
+	{subject: "$JS.API.DIRECT.GET.>", to: guard.Get + ">", many: true},
 	{subject: "$JS.API.CONSUMER.INFO.*.*"},
 	{subject: "$JS.API.CONSUMER.MSG.NEXT.*.*", many: true},
 	{subject: "$JS.API.CONSUMER.CREATE.>", to: guard.Create + ">"},

@@ -92,6 +92,7 @@ type Node struct {
 	lock     *leases.DirLock
 	server   *natsd.Server // nil: remote
 	nc       *nats.Conn
+	readers  *nats.Conn // of guard: what readers get does not stand before what nc writes
 	guard    *guard.Guard
 	js       jetstream.JetStream
 	local    *store.Local
@@ -170,14 +171,14 @@ func (n *Node) openNATS(ctx context.Context) (err error) {
 		if n.server, err = natsd.Open(opening, cfg); err != nil {
 			return err
 		}
-		n.nc, err = n.server.Conn()
-	} else {
-		n.nc, err = n.connect(ctx)
 	}
-	if err != nil {
+	if n.nc, err = n.connect(ctx); err != nil {
 		return err
 	}
-	if n.guard, err = guard.New(ctx, n.nc, n.log); err != nil {
+	if n.readers, err = n.connect(ctx); err != nil {
+		return err
+	}
+	if n.guard, err = guard.New(ctx, n.readers, n.log); err != nil {
 		return err
 	}
 	n.js, err = jetstream.New(n.nc)
@@ -187,8 +188,11 @@ func (n *Node) openNATS(ctx context.Context) (err error) {
 	return n.await(ctx, "JetStream", func(ctx context.Context) error { return AdoptReplicas(ctx, n.js, n.cfg) })
 }
 
-// connect connects to servers of others.
+// connect connects to the embedded server or to those of others.
 func (n *Node) connect(ctx context.Context) (*nats.Conn, error) {
+	if n.server != nil {
+		return n.server.Conn()
+	}
 	login, err := FindLogin(n.cfg)
 	if err != nil {
 		return nil, err
@@ -402,8 +406,10 @@ func (n *Node) closeLayers(end *stopping, errs *[]error) {
 		if n.guard != nil {
 			n.guard.Close()
 		}
-		if n.nc != nil {
-			n.nc.Close()
+		for _, nc := range []*nats.Conn{n.readers, n.nc} {
+			if nc != nil {
+				nc.Close()
+			}
 		}
 		if n.server != nil {
 			n.server.Close()

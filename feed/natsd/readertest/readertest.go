@@ -71,6 +71,7 @@ func Hold(t *testing.T, admin *nats.Conn, replicas int, connect func(...nats.Opt
 		must(t, err)
 	}
 	t.Run("reads", w.reads)
+	t.Run("gets bounded pages", w.bounded)
 	t.Run("writes nothing", w.writesNothing)
 	t.Run("spoils nothing by the subject of an answer", w.spoilsNothing)
 	t.Run("has no consumer that pushes", w.pushes)
@@ -157,6 +158,63 @@ func (w *world) readsBatch(t *testing.T) {
 	}
 }
 
+// bounded asks for more at once than a server should read between two writes.
+func (w *world) bounded(t *testing.T) {
+	const stream, subject, large, small = "MILLRACE_reader_1", "millrace.log.reader.1", 7, 520
+	_, err := w.writer.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{subject}, AllowDirect: true, Replicas: w.replicas})
+	must(t, err)
+	for i := range large + small {
+		data := []byte("small")
+		if i < large {
+			data = make([]byte, 768<<10)
+		}
+		_, err := w.writer.PublishAsync(subject, data)
+		must(t, err)
+	}
+	select {
+	case <-w.writer.PublishAsyncComplete():
+	case <-time.After(time.Minute):
+		t.Fatal("the messages are not written")
+	}
+	get := func(query string) (n int, status string) {
+		t.Helper()
+		inbox := w.reader.NewInbox()
+		sub, err := w.reader.SubscribeSync(inbox)
+		must(t, err)
+		must(t, w.reader.PublishRequest("$JS.API.DIRECT.GET."+stream, inbox, []byte(query)))
+		for ; ; n++ {
+			m, err := sub.NextMsg(time.Minute)
+			must(t, err)
+			if status := m.Header.Get("Status"); status != "" {
+				return n, status
+			}
+		}
+	}
+	for query, want := range map[string]int{
+		`{"seq":1,"batch":1000000,"max_bytes":1099511627776}`: 6, // 4 MiB and what is begun
+		`{"seq":1,"batch":1000000}`:                           6,
+		`{"seq":1,"batch":2}`:                                 2,
+		`{"seq":1,"batch":20,"max_bytes":1000000}`:            2,
+		`{"seq":8,"batch":1000000}`:                           512,
+	} {
+		n, status := get(query)
+		// A replica that lags has fewer.
+		if n > want || w.replicas == 1 && n != want || n == want && status != "204" {
+			t.Errorf("%s: %d messages and status %s, want %d and 204", query, n, status, want)
+		}
+	}
+	for query, want := range map[string]string{
+		`{"multi_last":[">"],"batch":10}`: "403", `{"seq":`: "403", `{"seq":100000}`: "404", `{"seq":100000,"batch":5}`: "404",
+	} {
+		if n, status := get(query); n != 0 || status != want {
+			t.Errorf("%s: %d messages and status %s, want none and %s", query, n, status, want)
+		}
+	}
+	if _, err := w.reader.Request("$JS.API.DIRECT.GET.none", []byte(`{"seq":1}`), time.Minute); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("a stream that is not there: %v, want %v", err, nats.ErrNoResponders)
+	}
+}
+
 // writesNothing tries what permissions refuse.
 func (w *world) writesNothing(t *testing.T) {
 	subjects := []string{
@@ -165,7 +223,7 @@ func (w *world) writesNothing(t *testing.T) {
 		"$JS.API.STREAM.RESTORE." + logStream, "$JS.API.STREAM.PEER.REMOVE." + logStream, "$JS.API.STREAM.LEADER.STEPDOWN." + logStream,
 		"$JS.API.META.LEADER.STEPDOWN", "$JS.API.CONSUMER.DURABLE.CREATE." + logStream + ".d", "$JS.API.CONSUMER.PAUSE." + logStream + ".c",
 		"$JS.API.CONSUMER.LIST." + logStream, logSubject, "$KV." + bucket + ".container.a", "millrace.store.reader.0",
-		guard.Create + logStream, "$JS.ACK.x", "$SYS.REQ.SERVER.PING", "any.thing",
+		guard.Create + logStream, guard.Get + logStream, "$JS.ACK.x", "$SYS.REQ.SERVER.PING", "any.thing",
 	}
 	for _, subject := range subjects {
 		must(t, w.reader.PublishRequest(subject, w.reader.NewInbox(), []byte("{}")))
