@@ -2,6 +2,7 @@ package processors
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/millrace/millrace/feed"
@@ -94,7 +95,9 @@ func (a *readAhead) takeCommits(changesMax, bytesMax int) []*feed.Commit {
 		a.bytes -= a.sizes[n]
 		n++
 	}
-	taken := a.commits[:n:n]
+	// Copied and cleared: the array lives on under what still waits, and would keep what was taken.
+	taken := slices.Clone(a.commits[:n])
+	clear(a.commits[:n])
 	a.commits, a.sizes = a.commits[n:], a.sizes[n:]
 	if len(a.commits) > 0 {
 		signal(a.ready)

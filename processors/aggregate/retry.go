@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
@@ -157,7 +158,7 @@ func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
 	}
 	// After a crash the change may be parked in the checkpoint and not yet owed in the
 	// target: without the record, the fold below would begin at a wrong position.
-	if err := f.ensureOwed(ctx, p); err != nil {
+	if err := f.ensureOwed(ctx); err != nil {
 		return err
 	}
 	if p.Change == nil {
@@ -187,7 +188,7 @@ func (f *Folder) RetryFinally(ctx context.Context, p *processors.Parked) error {
 		return err
 	}
 	defer f.release()
-	if err := f.ensureOwed(ctx, p); err != nil {
+	if err := f.ensureOwed(ctx); err != nil {
 		return err
 	}
 	return f.foldOwed(ctx, p.At, func(*target) shares { return shares{} }, nil)
@@ -195,8 +196,10 @@ func (f *Folder) RetryFinally(ctx context.Context, p *processors.Parked) error {
 
 // ensureOwed makes sure that each partition that lacks a change has recorded that it owes
 // it, which Process may not have come to yet.
-func (f *Folder) ensureOwed(ctx context.Context, p *processors.Parked) error {
-	f.noteGivenUp(feed.Position{LSN: p.At.LSN, Index: p.At.Index + 1})
+func (f *Folder) ensureOwed(ctx context.Context) error {
+	// A retry comes between two batches, and then whatever failed last has been given up: also a
+	// change behind this one. Forgetting it here would lose it, for nothing else notes it.
+	f.noteGivenUp(feed.Position{LSN: math.MaxUint64})
 	if err := f.learnPositions(ctx); err != nil {
 		return err
 	}

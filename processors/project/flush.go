@@ -2,6 +2,7 @@ package project
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -139,10 +140,13 @@ func (r *RowWriter) closeWriter() {
 }
 
 // flushAll flushes, and tries again what fails, without end: nobody's change is at fault,
-// and what the sink has taken cannot be given up.
+// and what the sink has taken cannot be given up. A sink that is not what it was ends the term.
 func (r *RowWriter) flushAll(ctx context.Context, full bool, pauses *processors.Pauses) error {
 	for {
 		err := r.flush(ctx)
+		if end, ok := errors.AsType[fatalError](err); ok {
+			return end.error
+		}
 		r.mu.Lock()
 		r.failure, r.burst = err, full
 		close(r.flushed)
@@ -193,6 +197,10 @@ func (r *RowWriter) flush(ctx context.Context) error {
 	at, err := r.writer.Flush(ctx)
 	if err != nil {
 		span.RecordError(err)
+		if errors.Is(err, ErrPosition) {
+			// The writer has ended. Only a new one knows what the sink has.
+			return fatalError{fmt.Errorf("make %d rows durable: %w", rows, err)}
+		}
 		return r.unavailable(ctx, fmt.Sprintf("make %d rows durable", rows), err)
 	}
 	meters.flushDuration.Record(ctx, time.Since(start).Seconds(), r.p.measured(""))
