@@ -102,7 +102,7 @@ func (a *applier) forgetStones(b *engine.Batch, now int64) error {
 	}
 	snap := a.p.Snapshot()
 	defer snap.Close()
-	limit := max(now-a.schema.settings.TombstonesKept, 0)
+	limit, count := max(now-a.schema.settings.TombstonesKept, 0), 0
 	for _, k := range a.schema.stones {
 		for r, err := range snap.Records(recordTombTime, k.prefix) {
 			if err != nil {
@@ -114,6 +114,10 @@ func (a *applier) forgetStones(b *engine.Batch, now int64) error {
 			}
 			itemKey := slices.Clone(r.Key[len(k.prefix)+8:])
 			if err := a.forgetStone(b, snap, k, time, itemKey); err != nil {
+				return err
+			}
+			count++
+			if err := a.forgot(b, count); err != nil {
 				return err
 			}
 		}
