@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -33,6 +34,8 @@ type applier struct {
 	built map[uint32]bool
 	// stones are the kinds of tombstones of which the partition may have any.
 	stones map[uint32]bool
+	// parts is Partition.parts; nil while nobody reads.
+	parts *atomic.Uint64
 	// forgetMax stands for the constant; 0 outside of tests.
 	forgetMax int
 	// hide makes readers go by a schema before indexes that it lacks are dropped; nil
@@ -61,7 +64,7 @@ func (a *applier) apply(c *feed.Commit) error {
 		t := &c.Transactions[i]
 		if t.Control != nil && t.Control.Data != nil {
 			// What stands before it in this commit must be there for what it rebuilds.
-			if err := b.Commit(); err != nil {
+			if err := a.commitPart(b); err != nil {
 				return err
 			}
 			if err := a.applyControl(t.Control, c.Time); err != nil {
@@ -98,8 +101,27 @@ func (a *applier) apply(c *feed.Commit) error {
 		Log: c.Log, Applied: c.LSN, Sum: c.Sum, Time: c.Time, Epoch: c.Epoch, Owner: c.Owner, Settings: a.settings(),
 	})
 	a.finished.applyNotes()
+	if err := b.Commit(); err != nil {
+		return err
+	}
+	if a.inParts() {
+		a.parts.Add(1)
+	}
+	return nil
+}
+
+// commitPart writes what stands in b before the rest of its commit. After an error of the rest
+// parts stays odd: nobody who needs whole commits reads this engine until the commit is applied
+// again, by the next owner that opens it.
+func (a *applier) commitPart(b *engine.Batch) error {
+	if a.parts != nil && !a.inParts() {
+		a.parts.Add(1)
+	}
 	return b.Commit()
 }
+
+// inParts says whether a part of the commit at hand may be written.
+func (a *applier) inParts() bool { return a.parts != nil && a.parts.Load()%2 == 1 }
 
 func (a *applier) engineSchema() *engine.Schema {
 	if a.schema == nil {
@@ -205,7 +227,7 @@ func (a *applier) dropFormerRows(b *engine.Batch, t *feed.Transaction) error {
 	if e == nil || e.Producer.Generation < 2 || !e.UpTo.IsZero() || t.Page != nil || len(t.Changes)+len(t.Folds) > 0 {
 		return nil
 	}
-	if err := b.Commit(); err != nil { // what stands before it must be seen
+	if err := a.commitPart(b); err != nil { // what stands before it must be seen
 		return err
 	}
 	// Oldest first, up to the one that asks. One that is still a rule's keeps its records:

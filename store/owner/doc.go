@@ -43,6 +43,8 @@
 //     time from the commit, positions from the log. Values are absolute, so a
 //     commit may be applied again. Replay begins behind the last sync of the
 //     engine, never at its unsynced tail.
+//     A commit that changes settings is applied in parts. Snapshots that are kept, and scans,
+//     whose readers go on in the log behind them, wait until it is applied whole.
 //   - I5: a pipeline's write from an older lease epoch than the partition has seen
 //     is refused.
 //   - I7: a pipeline's write that leaves an item as it is makes no change, and a

@@ -98,6 +98,7 @@ type Partition struct {
 	appendTook atomic.Int64  // the last append, in nanoseconds
 	fenced     atomic.Bool   // another process has appended, whatever the lease says
 	changed    notifier      // tells waiters that state moved
+	parts      atomic.Uint64 // odd while a commit is applied in parts, see wholeSnapshot
 
 	// Stored by the server's loops, which look at disks, logs and clocks, and by open.
 	trouble   atomic.Pointer[store.Error]  // why writes are refused

@@ -60,6 +60,46 @@ func (p *Partition) snapshot() (*engine.Snapshot, *applied) {
 	}
 }
 
+// wholeSnapshot is snapshot for who goes on behind it in the log: the view holds all of each
+// commit up to the engine's state, and nothing of a later one.
+func (p *Partition) wholeSnapshot(ctx context.Context) (*engine.Snapshot, *applied, *store.Error) {
+	// A commit that changes settings is applied in parts, and the state is in the last of them:
+	//
+	//	commit 9: create X, drop an index    X is written      the state says 8
+	//	                                     a view says 8 and has X
+	//	                                     entries go, page by page
+	//	                                     the state says 9
+	//
+	// Who takes that view for LSN 8 and reads the log from 9 takes X twice: an aggregate counts it
+	// twice for good (I6), and an engine that is loaded from it is at no state of the log (I3).
+	// parts grows before the first part is written and after the last. So a view that was taken
+	// between two looks that found it the same, and even, has no part of a commit that it has not
+	// all of: the first part of it would have moved what the second look found.
+	//
+	// To take the view on the committer's goroutine was the other way. That waits for an append
+	// too, and one that hangs would hold the snapshots of all partitions of this process.
+	for {
+		wait := p.changed.wait() // before the look: behind the last part it is told
+		parts := p.parts.Load()
+		if parts%2 == 0 {
+			snap, s := p.snapshot()
+			if p.parts.Load() == parts {
+				return snap, s, nil
+			}
+			snap.Close()
+			continue
+		}
+		if p.changed.closed() {
+			return nil, nil, p.notOwner() // it could not be applied, and whoever is next applies it again
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+			return nil, nil, &store.Error{Status: store.StatusUnavailable, Message: "a commit that changes settings was not applied in time", RetryAfter: indexRetry}
+		}
+	}
+}
+
 func (p *Partition) readFailed(err error) *store.Response {
 	p.engine.Fail(err)
 	return &store.Response{Err: store.Refuse(store.StatusInternal, "partition %s: read: %v", p.id, err)}
@@ -157,7 +197,9 @@ func (p *Partition) versions(r *store.ReadVersions) *store.Response {
 }
 
 var scanHandler = handler{
-	read:    func(_ context.Context, p *Partition, r *store.Request) *store.Response { return p.scan(r.Scan) },
+	read: func(ctx context.Context, p *Partition, r *store.Request) *store.Response {
+		return p.scan(ctx, r.Scan)
+	},
 	barrier: func(r *store.Request) bool { return r.Scan.Barrier },
 	heat: func(_ *Partition, r *store.Request, resp *store.Response) heat.Work {
 		work := heat.Work{Keys: heat.Only(r.Scan.Key)}
@@ -168,7 +210,7 @@ var scanHandler = handler{
 	},
 }
 
-func (p *Partition) scan(r *store.Scan) *store.Response {
+func (p *Partition) scan(ctx context.Context, r *store.Scan) *store.Response {
 	itemsMax := r.ItemsMax
 	if itemsMax <= 0 {
 		itemsMax = scanItemsDefault
@@ -178,7 +220,10 @@ func (p *Partition) scan(r *store.Scan) *store.Response {
 	if bytesMax <= 0 || bytesMax > scanBytesMax {
 		bytesMax = scanBytesMax
 	}
-	snap, s := p.snapshot()
+	snap, s, refusal := p.wholeSnapshot(ctx)
+	if refusal != nil {
+		return &store.Response{Err: refusal}
+	}
 	defer snap.Close()
 	candidates, refusal := scopeItems(snap, s.schema, &r.Scope, r.After)
 	if refusal != nil {

@@ -356,7 +356,10 @@ func (s *Server) writeSnapshot(ctx context.Context, p *Partition, turn func() er
 			m, err = nil, wrong
 		}
 	}()
-	source := p.engine.Snapshot()
+	source, _, refusal := p.wholeSnapshot(ctx)
+	if refusal != nil { // ctx has ended, or the partition
+		return nil, fmt.Errorf("%w: %s", errStopped, refusal.Message)
+	}
 	defer source.Close()
 	return snapshot.Write(ctx, s.cfg.snapshots, p.id, source, p.logBytes.Load(), turn, p.engine.Sound)
 }
