@@ -288,6 +288,9 @@ func (p *Partition) count(r *store.Scope) *store.Response {
 	if err != nil {
 		return p.readFailed(err)
 	}
+	if !p.lease.Valid() {
+		return &store.Response{Err: p.notOwner()}
+	}
 	return &store.Response{Count: n}
 }
 
