@@ -106,8 +106,10 @@ func (o *subscription) stop() {
 	for _, closed := range draining {
 		select {
 		case <-closed:
+			continue
 		case <-late:
 		}
+		break // the time is that of all of them
 	}
 	o.answers.Wait()
 }
