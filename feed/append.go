@@ -43,8 +43,9 @@ const (
 // must stop serving it. It is ErrUnknown if ctx ended before the outcome was
 // learned; call Append again with the same after, id and data before answering
 // anyone. It is *MismatchError or *GapError if the log is not what it was, and
-// ErrNoLog if it is gone. With ErrStorage, ErrUnavailable and ErrTooLarge
-// nothing was appended, for certain.
+// ErrNoLog if it is gone; these are ErrUnknown too if a try may have been stored
+// before that showed. With ErrStorage, ErrUnavailable, ErrTooLarge, and with
+// ErrNoLog that is not ErrUnknown, nothing was appended, for certain.
 func (l *Log) Append(ctx context.Context, after LSN, id CommitID, data []byte) (LSN, error) {
 	nc := l.api.nc
 	if limit := nc.MaxPayload(); limit > 0 && int64(len(data)+appendOverhead) > limit {
@@ -139,8 +140,19 @@ var errAgain = errors.New("try again")
 func (a *appending) run(ctx context.Context) (LSN, error) {
 	for {
 		lsn, err := a.try(ctx)
-		if err == nil || !errors.Is(err, errAgain) {
-			return lsn, err
+		switch {
+		case err == nil:
+			return lsn, nil
+		case errors.Is(err, ErrFenced), errors.Is(err, ErrUnknown):
+			return 0, err
+		case !errors.Is(err, errAgain) && a.open:
+			// Whatever this try has shown, one before it may be stored:
+			//
+			//	try 1  stored, and its answer is lost
+			//	try 2  no such stream: the server cannot read its file, and can after its next start
+			return 0, fmt.Errorf("%w: %w", ErrUnknown, err)
+		case !errors.Is(err, errAgain):
+			return 0, err
 		}
 		meters.retries.Add(ctx, 1)
 		if !a.pause(ctx) {

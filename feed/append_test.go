@@ -177,6 +177,31 @@ func TestI2_UnknownOutcomeIsSettledByAppendingAgain(t *testing.T) {
 	}
 }
 
+// The answer is lost, and then the stream is not there: a server that cannot read a stream's
+// file starts without it, and has it again, with what was appended, when it can.
+func TestI2_LostReplyThenNoLogIsUnknown(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	w := newWriter(t, b.logWith(t, feed.LogConfig{AppendTimeout: 100 * time.Millisecond}))
+	w.append(2)
+	lost := false
+	w.l.Lose(func(m *nats.Msg) bool {
+		if lost || !bytes.Contains(m.Data, []byte(b.p.Stream())) {
+			return false
+		}
+		lost = true
+		if err := feed.DeleteLog(t.Context(), b.js, b.p); err != nil {
+			t.Error(err)
+		}
+		return true
+	})
+	c, data := w.commit(1)
+	_, err := w.l.Append(t.Context(), w.last, c.ID, data)
+	if !errors.Is(err, feed.ErrUnknown) || !errors.Is(err, feed.ErrNoLog) || !lost {
+		t.Errorf("error %v, want %v and %v", err, feed.ErrUnknown, feed.ErrNoLog)
+	}
+}
+
 func TestAppend_NothingHappensBeforeItIsSent(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
@@ -248,8 +273,8 @@ func TestAppend_LogGoneOrMadeAnew(t *testing.T) {
 		t.Errorf("delete twice: %v", err)
 	}
 	c, data := w.commit(1)
-	if _, err := w.l.Append(t.Context(), w.last, c.ID, data); !errors.Is(err, feed.ErrNoLog) {
-		t.Errorf("log gone: %v, want %v", err, feed.ErrNoLog)
+	if _, err := w.l.Append(t.Context(), w.last, c.ID, data); !errors.Is(err, feed.ErrNoLog) || errors.Is(err, feed.ErrUnknown) {
+		t.Errorf("log gone: %v, want %v alone", err, feed.ErrNoLog)
 	}
 	if _, err := feed.OpenLog(t.Context(), b.js, b.p, feed.LogConfig{}); !errors.Is(err, feed.ErrNoLog) {
 		t.Errorf("open: %v, want %v", err, feed.ErrNoLog)

@@ -45,6 +45,7 @@
 //	                                  another's ──▶ ErrFenced                  │
 //	                                  nobody's  ───────────────────────────────┘
 //	context ends ──▶ ErrUnknown if any try may have been stored, else ErrUnavailable
+//	log gone, or another ──▶ ErrNoLog, *MismatchError, *GapError; ErrUnknown too if any try may have been stored
 //
 // # Trimming
 //

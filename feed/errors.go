@@ -12,7 +12,8 @@ import (
 var ErrFenced = errors.New("feed: partition has another owner")
 
 // ErrUnknown says that an append was sent and its outcome was not learned
-// before the context ended. Append the same bytes after the same LSN again
+// before the context ended, or before the log was found to be gone or not what it
+// was. Append the same bytes after the same LSN again
 // before anyone is answered.
 var ErrUnknown = errors.New("feed: outcome of the append is unknown")
 
@@ -28,7 +29,8 @@ var ErrUnavailable = errors.New("feed: log cannot be reached")
 // Nothing was appended.
 var ErrTooLarge = errors.New("feed: commit is larger than the server takes")
 
-// ErrNoLog says that a partition has no stream. Opening never makes one.
+// ErrNoLog says that a partition has no stream. Opening never makes one. Nothing
+// was appended, unless the error is ErrUnknown too.
 var ErrNoLog = errors.New("feed: no such log")
 
 // ErrNotFound says that a log has no commit at an LSN.

@@ -122,11 +122,14 @@ func (c *committer) append(ctx context.Context, d *draft, commit *feed.Commit) e
 		c.p.fenced.Store(true) // before anybody is refused because this process stops
 		d.fail(c.p.notOwner())
 		return fmt.Errorf("partition %s: %w", c.p.id, err)
-	case errors.Is(err, feed.ErrUnknown), ctx.Err() != nil:
+	case !neverHappened(err), ctx.Err() != nil:
 		d.fail(errOutcome)
+		if feed.Damaged(err) || errors.Is(err, feed.ErrNoLog) {
+			c.p.log.Error("the log is not what it was; the partition is opened anew", "lsn", uint64(d.lsn), "error", err)
+			return fmt.Errorf("partition %s: %w: %w", c.p.id, errLogChanged, err)
+		}
 		return fmt.Errorf("partition %s: %w", c.p.id, err)
 	}
-	// It did not happen.
 	commit.LSN = 0
 	c.p.inFlight.Store(uint64(d.lsn - 1))
 	c.p.generation.Add(1)
@@ -142,6 +145,18 @@ func (c *committer) append(ctx context.Context, d *draft, commit *feed.Commit) e
 	d.fail(refusal)
 	return nil
 }
+
+// neverHappened says whether an append certainly did not happen. What is not known to mean that
+// does not: nobody may be told that nothing was changed by what is in the log.
+func neverHappened(err error) bool {
+	return !errors.Is(err, feed.ErrUnknown) && (errors.Is(err, feed.ErrStorage) || errors.Is(err, feed.ErrUnavailable) ||
+		errors.Is(err, feed.ErrTooLarge) || errors.Is(err, feed.ErrNoLog))
+}
+
+// errLogChanged ends a term under whose appends the log was found damaged, or gone. The next one,
+// under the same lease, finds out what is wrong and says it. To give up the lease would give the
+// partition to a process that may not have applied what is gone.
+var errLogChanged = errors.New("the log is not what it was")
 
 // publish shows what was applied to readers and to the decider.
 func (c *committer) publish() {

@@ -38,7 +38,9 @@
 //     Nothing is served before the takeover commit is applied; an owner whose
 //     append is refused by a commit that is not its own stops.
 //   - I2: nobody is answered before the outcome of the append is known. An append
-//     that certainly did not happen voids every decision made after it.
+//     that certainly did not happen voids every decision made after it. Every other error
+//     but a fence leaves the outcome unknown and ends the term: the next one finds out. If the log
+//     is damaged or gone, that term begins here at once and says so.
 //   - I3: apply is a function of the commits: settings come from control commits,
 //     time from the commit, positions from the log. Values are absolute, so a
 //     commit may be applied again. Replay begins behind the last sync of the

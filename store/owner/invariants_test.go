@@ -240,6 +240,38 @@ func TestI2_UnknownOutcomeIsNotAnsweredAsEither(t *testing.T) {
 	}
 }
 
+// TestI2_WhatMayBeInTheLogIsNotSaidToHaveFailed appends a commit, and then the log is found to be gone or damaged.
+func TestI2_WhatMayBeInTheLogIsNotSaidToHaveFailed(t *testing.T) {
+	for name, found := range map[string]error{
+		"gone":                              fmt.Errorf("%w: %w", feed.ErrUnknown, feed.ErrNoLog),
+		"not ours":                          &feed.MismatchError{What: "stored at 9 of stream another"},
+		"with a gap":                        &feed.GapError{Want: 3, Got: 5},
+		"an error that nobody has foreseen": errors.New("unforeseen"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, byA)
+			n := w.start(t.TempDir())
+			k := pk(t, "x")
+			n.log.fault(func(_ context.Context, appendIt func() (feed.LSN, error)) (feed.LSN, error) {
+				if _, err := appendIt(); err != nil {
+					t.Error(err)
+				}
+				return 0, found
+			})
+			if _, err := n.one(k, create(`{"id":"1","a":"x"}`)); statusOf(t, err) != store.StatusUnknown {
+				t.Errorf("answered %v", err)
+			}
+			err := n.ended()
+			if !errors.Is(err, found) || opensAnew(err) != (name != "an error that nobody has foreseen") {
+				t.Errorf("stopped with %v; opens anew: %t", err, opensAnew(err))
+			}
+			if next := w.start(t.TempDir()); next.read(k, "1") == "" {
+				t.Error("what was appended is not there")
+			}
+		})
+	}
+}
+
 func TestI2_GroupCommit(t *testing.T) {
 	w := newWorld(t, byA)
 	n := w.start(t.TempDir())

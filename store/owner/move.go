@@ -32,7 +32,9 @@ const (
 var errGoesOn = errors.New("the log goes on in a new stream")
 
 // opensAnew says whether a term ended so that the next one begins at once.
-func opensAnew(err error) bool { return errors.Is(err, errHealed) || errors.Is(err, errGoesOn) }
+func opensAnew(err error) bool {
+	return errors.Is(err, errHealed) || errors.Is(err, errGoesOn) || errors.Is(err, errLogChanged)
+}
 
 // paysToMove reports whether a log that denies purges is worth copying: it is if at least as
 // much goes as is kept. So a move copies no more than it frees, and needs free space of half

@@ -221,8 +221,8 @@ func (s *Server) containerOf(id feed.Partition) *store.ContainerInfo {
 	return nil
 }
 
-// serve opens one partition and serves it. After errHealed and errGoesOn it is to be
-// opened anew.
+// serve opens one partition and serves it. After errHealed, errGoesOn and
+// errLogChanged it is to be opened anew.
 func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition, held *leases.Held, stand *standIn) error {
 	logID, ok := s.logOf(id)
 	if !ok {
