@@ -177,7 +177,7 @@ var ErrNotFollowed = errors.New("the partition cannot be followed now")
 
 // Follow brings this process's copy of a partition to a state of its log, as an owner does that
 // opens it, and calls work with what applies the commits behind that state. end is the last LSN
-// that the log had. It returns when work does, and that is told to end when the engine is damaged. Nobody may
+// that the log had then. It returns when work does, and that is told to end when the engine is damaged. Nobody may
 // serve the partition here meanwhile.
 func (s *Server) Follow(ctx context.Context, id feed.Partition, work func(ctx context.Context, r *Replayer, end feed.LSN) error) error {
 	h := s.enter()
@@ -210,7 +210,12 @@ func (s *Server) Follow(ctx context.Context, id feed.Partition, work func(ctx co
 			return a.damage
 		}
 		s.noteFollowed(id, db)
-		return work(ctx, &Replayer{a}, p.shape.Load().Last)
+		// Asked again, because a load takes as long as it takes, and the log has grown meanwhile.
+		_, end, err := log.Bounds(ctx)
+		if err != nil {
+			return fmt.Errorf("partition %s: %w", id, err)
+		}
+		return work(ctx, &Replayer{a}, end)
 	})
 }
 

@@ -19,10 +19,15 @@ var (
 	errNoRoom   = errors.New("the disk has no room for it")
 )
 
+// errStalled says that a copy is not brought to the end of its log, because that does not answer.
+var errStalled = errors.New("the log has not given its next commit for a minute")
+
 const (
 	// retryMin and retryMax bound the pause before a follower begins anew that ended with an error.
 	retryMin = time.Second
 	retryMax = time.Minute
+	// stallMax bounds the wait for a commit that is known to be in the log: who waits has a turn that others want.
+	stallMax = time.Minute
 )
 
 // follower keeps the copy of one partition. One goroutine runs it.
@@ -69,7 +74,7 @@ func (f *follower) run(ctx context.Context) {
 		}
 		pause = min(2*pause, retryMax)
 	}
-	if context.Cause(ctx) == errUnwanted { //nolint:errorlint // a sentinel of this package, not wrapped
+	if context.Cause(ctx) == errUnwanted && !f.s.owns(f.id) { //nolint:errorlint // a sentinel of this package, not wrapped
 		f.drop(context.WithoutCancel(ctx))
 	}
 }
@@ -119,7 +124,7 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 					"took", time.Since(began).Round(time.Millisecond))
 			}
 		}
-		c, err := reader.Next(ctx)
+		c, err := f.next(ctx, reader)
 		if err != nil {
 			return err
 		}
@@ -128,4 +133,18 @@ func (f *follower) follow(ctx context.Context, r *owner.Replayer, end feed.LSN) 
 		}
 		meters.commits.Add(ctx, 1)
 	}
+}
+
+// next returns the next commit. Behind a warm copy there may be none for ever; before, there is one.
+func (f *follower) next(ctx context.Context, reader *feed.Reader) (*feed.Commit, error) {
+	if f.warm.Load() > 0 {
+		return reader.Next(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, stallMax, errStalled)
+	defer cancel()
+	c, err := reader.Next(ctx)
+	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
+		err = errStalled
+	}
+	return c, err
 }

@@ -115,6 +115,13 @@ func (s *Standbys) Yield(ctx context.Context, p feed.Partition) (back func(), er
 	return back, nil
 }
 
+// owns says whether an owner in this process has made the follower of a partition yield: the copy is its state now.
+func (s *Standbys) owns(p feed.Partition) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owned[p] > 0
+}
+
 // round begins and ends followers, and tells the group how far they are.
 func (s *Standbys) round(ctx context.Context, owners *owner.Server, now time.Time) {
 	group := s.cfg.Leases.Group()
