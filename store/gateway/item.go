@@ -14,9 +14,9 @@ type itemWrite struct {
 	c   *collection
 	key feed.PartitionKey
 	op  store.Operation
-	// only412 says that the operation stands for an upsert with a condition, so that a conflict
-	// or a missing item is answered as a failed precondition.
-	only412 bool
+	// mustExist says that the operation, a replace, stands for an upsert with If-Match: *, so that a
+	// missing item is answered as a failed precondition.
+	mustExist bool
 }
 
 func (s *Server) createItem(x *exchange) error {
@@ -41,9 +41,9 @@ func (w *itemWrite) guardUpsert(ifMatch, ifNoneMatch string) error {
 	case none.any && (match.any || match.etag != (store.ETag{})):
 		return refuse(http.StatusBadRequest, "if-match and if-none-match: * exclude each other")
 	case none.any:
-		w.op.Kind, w.only412 = store.OpCreate, true
+		w.op.Kind, w.op.IfNoneMatch = store.OpCreate, noETag
 	case match.any:
-		w.op.Kind, w.only412 = store.OpReplace, true
+		w.op.Kind, w.mustExist = store.OpReplace, true
 	default:
 		w.op.IfMatch = match.etag
 	}
@@ -208,7 +208,7 @@ func (s *Server) write(x *exchange, w *itemWrite) error {
 func (w *itemWrite) explain(err error) error {
 	f := translate(err)
 	switch {
-	case w.only412 && (f.status == http.StatusConflict || f.status == http.StatusNotFound):
+	case w.mustExist && f.status == http.StatusNotFound && f.substatus == 0: // with one the container is gone
 		return refuse(http.StatusPreconditionFailed, "%s", f.message)
 	case f.status == http.StatusPreconditionFailed && w.op.Condition != "" && w.op.IfMatch == (store.ETag{}):
 		return refuseAs(f.status, subConditionFailed, "%s", f.message)

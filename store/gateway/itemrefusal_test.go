@@ -61,6 +61,8 @@ func TestItem_Refusals(t *testing.T) {
 		{"upsert another version", "POST", docs, `{"id":"1","pk":"a"}`, append([]string{upsert, "true", "If-Match", `"x"`}, key...), 412, ""},
 		{"upsert only to replace", "POST", docs, `{"id":"9","pk":"a"}`, append([]string{upsert, "true", "If-Match", `*`}, key...), 412, ""},
 		{"upsert only to create", "POST", docs, `{"id":"1","pk":"a"}`, append([]string{upsert, "true", "If-None-Match", `*`}, key...), 412, ""},
+		{"upsert only to create what has a unique key that is taken", "POST", docs, `{"id":"9","pk":"a","sku":"s1"}`, append([]string{upsert, "true", "If-None-Match", `*`}, key...), 409, ""},
+		{"upsert only to replace in a container that is none", "POST", "/dbs/shop/colls/none/docs", `{"id":"9","pk":"a"}`, append([]string{upsert, "true", "If-Match", `*`}, key...), 404, "1003"},
 		{"patch what is not there", "PATCH", docs + "/9", `[{"op":"add","path":"/n","value":1}]`, key, 404, ""},
 		{"patch nothing", "PATCH", docs + "/1", `[]`, key, 400, ""},
 		{"patch too much", "PATCH", docs + "/1", "[" + strings.TrimSuffix(strings.Repeat(`{"op":"add","path":"/n","value":1},`, 11), ",") + "]", key, 400, ""},

@@ -160,6 +160,8 @@ func (t *txn) operate(op *store.Operation, key feed.PartitionKey, res *store.OpR
 // precondition checks existence and ETag.
 func precondition(op *store.Operation, id string, current *engine.Item) *store.Error {
 	switch {
+	case op.Kind == store.OpCreate && current != nil && op.IfNoneMatch != (store.ETag{}):
+		return store.Refuse(store.StatusPreconditionFailed, "item %q exists already in its logical partition, and the request expects that it does not", id)
 	case op.Kind == store.OpCreate && current != nil:
 		return store.Refuse(store.StatusConflict, "item %q exists already in its logical partition", id)
 	case op.Kind == store.OpCreate || op.Kind == store.OpUpsert && current == nil && op.IfMatch == (store.ETag{}):
