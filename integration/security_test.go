@@ -36,7 +36,7 @@ func TestSecurity_PageIsTrue(t *testing.T) {
 	t.Setenv("MILLRACE_HTTP_LISTEN", "0.0.0.0:"+http)
 
 	var commands []string
-	for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllSubmatch(page, -1) {
+	for _, m := range regexp.MustCompile("(?s)```sh run\n(.*?)```").FindAllSubmatch(page, -1) {
 		commands = append(commands, string(m[1]))
 	}
 	if len(commands) < 2 {
