@@ -16,6 +16,7 @@ type committer struct {
 	p       *Partition
 	applier *applier
 	buf     []byte
+	draft   *draft // at hand
 }
 
 func newCommitter(p *Partition) *committer {
@@ -30,15 +31,21 @@ func newCommitter(p *Partition) *committer {
 func (c *committer) run(ctx context.Context, finished <-chan struct{}) (err error) {
 	defer func() {
 		if wrong := c.p.engine.Caught(recover()); wrong != nil {
+			// Its append may have begun, or be in the log: it comes upon damage as it is applied.
+			if c.draft != nil {
+				c.draft.fail(errOutcome)
+			}
 			err = wrong
 		}
 	}()
 	for {
 		select {
 		case d := <-c.p.commits:
+			c.draft = d
 			if err := c.commit(ctx, d); err != nil {
 				return err
 			}
+			c.draft = nil
 			c.p.lease.Progress()
 		case f := <-c.p.committerTasks:
 			f(c)

@@ -30,6 +30,7 @@ type decider struct {
 	applied *schema // by which cache was read
 
 	// What leaves next.
+	deciding  *call // at hand: taken from its queue, and not in the draft yet
 	draft     *draft
 	began     time.Time // when the draft's first request was decided
 	postponed *call     // did not fit into the draft
@@ -43,7 +44,11 @@ type decider struct {
 // as not having happened.
 func (d *decider) run(ctx context.Context) {
 	defer d.close()
-	defer func() { _ = d.p.engine.Caught(recover()) }() // Sound tells it to everybody
+	defer func() {
+		if wrong := d.p.engine.Caught(recover()); wrong != nil && d.deciding != nil {
+			d.deciding.answer(&store.Response{Err: d.p.rebuilding(wrong)})
+		}
+	}()
 	d.reset()
 	d.expiry = time.NewTimer(d.p.cfg.ExpiryInterval)
 	defer d.expiry.Stop()
@@ -244,7 +249,10 @@ func (d *decider) decide(c *call) {
 	d.occupy(c.about)
 	defer d.unoccupy()
 	span := d.p.heat.Begin(heat.Write, !single(c.req))
-	if t, decided := d.decideNow(c); decided {
+	d.deciding = c
+	t, decided := d.decideNow(c)
+	d.deciding = nil
+	if decided {
 		if t != nil {
 			c.changes = len(t.changes)
 		}

@@ -41,6 +41,8 @@
 //     that certainly did not happen voids every decision made after it. Every other error
 //     but a fence leaves the outcome unknown and ends the term: the next one finds out. If the log
 //     is damaged or gone, that term begins here at once and says so.
+//     Whoever decides or commits and comes upon damaged blocks of the engine answers what was at
+//     hand before the term ends: a request with a refusal, a commit as of unknown outcome.
 //   - I3: apply is a function of the commits: settings come from control commits,
 //     time from the commit, positions from the log. Values are absolute, so a
 //     commit may be applied again. Replay begins behind the last sync of the

@@ -397,5 +397,22 @@ func (p *Partition) onDecider(ctx context.Context, f func(*decider)) bool {
 	}
 }
 
+// onCommitter runs f in the committer, between two commits; it returns false if ctx ended before
+// that, or if f came upon damaged blocks of the engine.
+func (p *Partition) onCommitter(ctx context.Context, f func(*committer)) bool {
+	ended := make(chan bool, 1)
+	select {
+	case p.committerTasks <- func(c *committer) {
+		ran := false
+		defer func() { ended <- ran }()
+		f(c)
+		ran = true
+	}:
+		return <-ended
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // errStopped is the cause of an end that nobody needs to hear about.
 var errStopped = errors.New("partition stopped")

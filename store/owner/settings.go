@@ -197,15 +197,10 @@ func (p *Partition) buildIndex(ctx context.Context, number uint32) error {
 	p.log.Info("building an index", "number", number)
 	for {
 		var err error
-		done := make(chan struct{})
-		select {
-		case p.committerTasks <- func(c *committer) {
+		if !p.onCommitter(ctx, func(c *committer) {
 			after, err = p.engine.BuildIndexStep(c.applier.engineSchema(), number, after, indexStep)
 			c.applier.built[number] = err == nil && after == nil
-			close(done)
-		}:
-			<-done
-		case <-ctx.Done():
+		}) {
 			return errStopped
 		}
 		if err != nil {
