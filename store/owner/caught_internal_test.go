@@ -12,7 +12,10 @@ import (
 func (n *node) comeUponDamage() {
 	s := n.engine.Snapshot()
 	defer s.Close()
-	for range s.Dump() {
+	for _, err := range s.Dump() {
+		if err != nil {
+			n.w.t.Error(err)
+		}
 		s.Close() // Badger panics, because an iterator is open
 	}
 	n.w.t.Error("Badger did not panic")
