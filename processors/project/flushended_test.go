@@ -26,8 +26,7 @@ func (s *endedSink) Open(ctx context.Context, schema *project.Schema, t project.
 
 type endedWriter struct {
 	project.Writer
-	s     *endedSink
-	ended bool
+	s *endedSink
 }
 
 func (w *endedWriter) Write(ctx context.Context, b *project.Batch) (project.Written, error) {
