@@ -30,6 +30,7 @@ type PartitionStatus struct {
 	Log     feed.LogID   `json:"log"`
 	Applied feed.LSN     `json:"applied"`
 	Synced  feed.LSN     `json:"synced"` // covered by a sync of the engine
+	Changes uint64       `json:"changes"`
 	Indexes []IndexState `json:"indexes,omitempty"`
 	Rules   []RuleState  `json:"rules,omitempty"`
 	// Refusing says why writes are refused; "" if they are not.
