@@ -2,6 +2,7 @@ package project_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,9 +36,7 @@ var partition = feed.Partition{Container: "c7k2x4ab"}
 func newStage(t testing.TB) *stage {
 	t.Helper()
 	s := &stage{t: t, node: newNode(t), partition: partition, items: map[string]string{}}
-	if err := feed.CreateLog(t.Context(), s.JS, partition, feed.NewLogID(), feed.LogConfig{}); err != nil {
-		t.Fatal(err)
-	}
+	s.makeLog(t)
 	var err error
 	if s.log, err = feed.OpenLog(t.Context(), s.JS, partition, feed.LogConfig{}); err != nil {
 		t.Fatal(err)
@@ -51,6 +50,31 @@ func newStage(t testing.TB) *stage {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// makeLog makes the log by hand, so that the test alone appends to it. A record of a container that is not ready yet
+// names it: no store serves it, and the catalog counts as whole however late it is looked at.
+func (s *stage) makeLog(t testing.TB) {
+	t.Helper()
+	log := feed.NewLogID()
+	info := store.ContainerInfo{
+		Database: "default", Name: "by-hand", ID: partition.Container, State: store.ContainerCreating, Created: time.Now().UTC(),
+		Spec: store.ContainerSpec{PartitionKey: []string{"/customerId"}, Partitions: 1}, Partitions: []store.PartitionInfo{{Log: log}},
+	}
+	record, err := json.Marshal(info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kv, err := s.JS.KeyValue(t.Context(), store.CatalogBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.Create(t.Context(), store.CatalogKey(info.Database, info.Name), record); err != nil {
+		t.Fatal(err)
+	}
+	if err := feed.CreateLog(t.Context(), s.JS, partition, log, feed.LogConfig{}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // set is a change of an item of one logical partition: what it is now, "" for
