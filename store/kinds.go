@@ -60,6 +60,8 @@ type kind struct {
 	asked func(*Request) bool
 	// writes tells whether it may change something; nil if no request of the kind does.
 	writes func(*Request) bool
+	// mayRead says that some requests of a kind that writes change nothing; what they hold tells.
+	mayRead bool
 	// once says that a write must not happen twice: the client sends it again only where
 	// the first time certainly did nothing, or under an idempotency key. The other writes
 	// say from which state they go on, so that a second time changes nothing.

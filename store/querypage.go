@@ -100,7 +100,7 @@ type pager struct {
 
 func (c *Container) pager(r *QueryRequest) (*pager, error) {
 	if len(r.Params) > QueryParamsMax {
-		return nil, Refuse(StatusBadRequest, "the query has %d parameters; at most %d are allowed", len(r.Params), QueryParamsMax)
+		return nil, RefuseParams(len(r.Params))
 	}
 	if n := len(c.info.Spec.PartitionKey); r.Key.Levels() > n {
 		return nil, Refuse(StatusBadRequest, "the partition key %s has %d levels, those of the container have %d", r.Key, r.Key.Levels(), n)

@@ -14,6 +14,11 @@ const (
 	QueryTokenMax  = 1024    // bytes of a continuation token
 )
 
+// RefuseParams refuses a query of n parameters.
+func RefuseParams(n int) *Error {
+	return Refuse(StatusBadRequest, "the query has %d parameters; at most %d are allowed", n, QueryParamsMax)
+}
+
 // QueryItems is the Via of a query that reads items in the order of their keys.
 const QueryItems = "items"
 
@@ -116,7 +121,7 @@ func (w *wireWriter) query(q *Query) {
 
 func (d *wireReader) query() *Query {
 	q := &Query{Text: d.str()}
-	for range d.count() {
+	for range d.countMax(QueryParamsMax, RefuseParams) {
 		q.Params = append(q.Params, QueryParam{Name: d.str(), Value: d.bytes()})
 	}
 	q.Key = d.key()

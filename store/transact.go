@@ -92,7 +92,7 @@ type OpResult struct {
 
 // transactKind carries the name of a batch; a single operation goes by its own.
 var transactKind = kind{
-	name: "batch", once: true,
+	name: "batch", once: true, mayRead: true,
 	asked:  func(r *Request) bool { return r.Transact != nil },
 	writes: func(r *Request) bool { return !r.Transact.readOnly() },
 	encode: func(w *wireWriter, r *Request) { w.transact(r.Transact) },
@@ -136,6 +136,16 @@ func (r *Request) keyed() *Request {
 	return &sent
 }
 
+// RefuseBatch refuses a batch of n operations.
+func RefuseBatch(n int) *Error {
+	return Refuse(StatusBadRequest, "a batch has 1 to %d operations, this one has %d", BatchOpsMax, n)
+}
+
+// RefusePatch refuses a patch of n operations.
+func RefusePatch(n int) *Error {
+	return Refuse(StatusBadRequest, "a patch has 1 to %d operations, this one has %d", PatchOpsMax, n)
+}
+
 // readOnly tells whether all operations are reads.
 func (t *Transact) readOnly() bool {
 	return !slices.ContainsFunc(t.Ops, func(op Operation) bool { return op.Kind != OpRead })
@@ -162,18 +172,19 @@ func (w *wireWriter) transact(t *Transact) {
 
 func (d *wireReader) transact() *Transact {
 	t := &Transact{Key: d.key(), Batch: d.bool(), IdempotencyKey: d.str()}
-	t.Ops = make([]Operation, d.count())
+	t.Ops = make([]Operation, d.countMax(BatchOpsMax, RefuseBatch))
 	for i := range t.Ops {
 		op := &t.Ops[i]
-		op.Kind = OpKind(d.byte())
+		if op.Kind = OpKind(d.byte()); d.readsOnly && op.Kind != OpRead {
+			d.fail(errWrites)
+		}
 		op.ID = d.str()
 		op.Body = d.bytes()
 		op.Condition = d.str()
 		op.IfMatch = d.etag()
 		op.IfNoneMatch = d.etag()
 		if op.Kind == OpPatch {
-			op.Patch = []document.Op{}
-			d.json(&op.Patch)
+			op.Patch = d.patch()
 		}
 	}
 	return t

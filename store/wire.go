@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // wireVersion begins every request and response; see WIRE.md.
@@ -35,9 +36,24 @@ func AppendRequest(dst []byte, r *Request) []byte {
 }
 
 // DecodeRequest reads the encoding of AppendRequest. The request aliases data. The error names the
-// byte at which reading failed.
+// byte at which reading failed, or is an *Error if a list has more elements than it may have.
 func DecodeRequest(data []byte) (*Request, error) {
-	d := wireReader{buf: data, elements: requestElementsMax}
+	return decodeRequest(&wireReader{buf: data, elements: requestElementsMax})
+}
+
+// DecodeRead is DecodeRequest for a sender who may only read. The error is ErrForbidden for a request
+// that writes, of which no list is decoded.
+func DecodeRead(data []byte) (*Request, error) {
+	r, err := decodeRequest(&wireReader{buf: data, elements: requestElementsMax, readsOnly: true})
+	if err == nil && !r.Reads() {
+		err = errWrites
+	}
+	return r, err
+}
+
+var errWrites = Refuse(StatusForbidden, "a request that writes came to the subject of reads")
+
+func decodeRequest(d *wireReader) (*Request, error) {
 	d.version()
 	k := Kind(d.byte())
 	r := &Request{}
@@ -45,10 +61,14 @@ func DecodeRequest(data []byte) (*Request, error) {
 	r.Partition.Number = uint32(d.uint())
 	r.TraceParent = d.str()
 	r.TraceState = d.str()
-	if k.known() {
-		kinds[k].decode(&d, r)
-	} else {
+	switch {
+	case d.err != nil:
+	case !k.known():
 		d.fail(fmt.Errorf("unknown request kind %d", k))
+	case d.readsOnly && kinds[k].writes != nil && !kinds[k].mayRead:
+		return r, errWrites
+	default:
+		kinds[k].decode(d, r)
 	}
 	return r, d.end("request")
 }
@@ -172,6 +192,8 @@ type wireReader struct {
 	err error
 	// elements is how many more elements of lists may be read.
 	elements int
+	// readsOnly says that reading fails with errWrites at the first thing that writes.
+	readsOnly bool
 }
 
 // requestElementsMax bounds the elements of all lists of one request. One byte of a message can
@@ -246,6 +268,17 @@ func (d *wireReader) count() int {
 	return int(n)
 }
 
+// countMax is count of a list that has a limit of its own. refuse refuses a list of more, given how
+// many it has.
+func (d *wireReader) countMax(most int, refuse func(n int) *Error) int {
+	n := d.count()
+	if n > most {
+		d.fail(refuse(n))
+		return 0
+	}
+	return n
+}
+
 func (d *wireReader) take(n uint64) []byte {
 	if d.err != nil || n > uint64(len(d.buf)-d.at) {
 		d.fail(errWireShort)
@@ -315,6 +348,22 @@ func (d *wireReader) items() []Item {
 
 // durationOf bounds a duration that a peer states: nobody is told to wait for longer than an hour.
 func durationOf(v uint64) time.Duration { return time.Duration(min(v, uint64(time.Hour))) }
+
+// patch reads the operations of a patch.
+func (d *wireReader) patch() []document.Op {
+	data := d.bytes()
+	if d.err != nil {
+		return nil
+	}
+	ops, n, err := document.DecodeList[document.Op](data, PatchOpsMax)
+	switch {
+	case err != nil:
+		d.fail(err)
+	case n > PatchOpsMax:
+		d.fail(RefusePatch(n))
+	}
+	return ops
+}
 
 func (d *wireReader) json(v any) {
 	data := d.bytes()

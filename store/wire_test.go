@@ -1,7 +1,10 @@
 package store_test
 
 import (
+	"encoding/binary"
 	"encoding/json"
+	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -200,11 +203,11 @@ func TestWireRefusesWhatItCannotRead(t *testing.T) {
 // would cost a hundred times as much memory.
 func TestWireBoundsTheElementsOfARequest(t *testing.T) {
 	many := store.CommitBytesMax / 24
-	r := &store.Request{Query: &store.Query{Params: make([]store.QueryParam, many)}}
+	r := &store.Request{Read: &store.ReadItems{Refs: make([]store.ItemRef, many)}}
 	if _, err := store.DecodeRequest(store.AppendRequest(nil, r)); err != nil {
 		t.Errorf("%d elements: %v", many, err)
 	}
-	r.Query.Params = make([]store.QueryParam, many+1)
+	r.Read.Refs = make([]store.ItemRef, many+1)
 	if _, err := store.DecodeRequest(store.AppendRequest(nil, r)); err == nil || !strings.Contains(err.Error(), "elements") {
 		t.Errorf("%d elements: %v", many+1, err)
 	}
@@ -215,6 +218,74 @@ func TestWireBoundsTheElementsOfARequest(t *testing.T) {
 	if _, err := store.DecodeRequest(store.AppendRequest(nil, &store.Request{Repair: nested})); err == nil || !strings.Contains(err.Error(), "elements") {
 		t.Errorf("%d elements in three lists: %v", many, err)
 	}
+}
+
+// A list that has a limit of its own is refused by its count, before memory is made for it. What was
+// refused by the owner until then took up to 650 MiB.
+func TestWire_ListsThatAreTooLongAreRefusedUnread(t *testing.T) {
+	const size = 8 << 20
+	// A patch as JSON stands behind its length, and a batch of one byte for each member is small.
+	list := []byte("[" + strings.Repeat("{},", size/3) + "{}]")
+	patch := store.AppendRequest(nil, &store.Request{Transact: &store.Transact{Ops: []store.Operation{{Kind: store.OpPatch, ID: "x"}}}})
+	patch = append(patch[:len(patch)-len("\x05null")], binary.AppendUvarint(nil, uint64(len(list))+1)...)
+	patch = append(patch, list...)
+	for name, c := range map[string]struct {
+		data []byte
+		want *store.Error
+	}{
+		"a patch": {patch, store.RefusePatch(size/3 + 1)},
+		"a batch": {
+			store.AppendRequest(nil, &store.Request{Transact: &store.Transact{Ops: make([]store.Operation, 200_000)}}),
+			store.RefuseBatch(200_000),
+		},
+		"parameters": {
+			store.AppendRequest(nil, &store.Request{Query: &store.Query{Params: make([]store.QueryParam, 200_000)}}),
+			store.RefuseParams(200_000),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			made, err := allocatedBy(func() error { _, err := store.DecodeRequest(c.data); return err })
+			if got, ok := errors.AsType[*store.Error](err); !ok || *got != *c.want || made > 1<<20 {
+				t.Errorf("%v, %d bytes allocated; want %v and fewer than 1 MiB", err, made, c.want)
+			}
+		})
+	}
+}
+
+// Of a request that writes, nothing is made for somebody who may only read.
+func TestWire_WritesAreRefusedUnreadToReaders(t *testing.T) {
+	rows := &store.PutRows{Rows: make([]store.Row, 200_000)}
+	write := store.Operation{Kind: store.OpUpsert, Body: []byte(`{}`)}
+	read := store.Operation{Kind: store.OpRead, ID: "x"}
+	for name, r := range map[string]*store.Request{
+		"rows":            {PutRows: rows},
+		"a write":         {Transact: &store.Transact{Ops: []store.Operation{write}}},
+		"a write, hidden": {Transact: &store.Transact{Ops: []store.Operation{read, write}, Batch: true}},
+		"no operation":    {Transact: &store.Transact{Ops: []store.Operation{{}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := store.AppendRequest(nil, r)
+			made, err := allocatedBy(func() error { _, err := store.DecodeRead(data); return err })
+			if !errors.Is(err, store.ErrForbidden) || made > 1<<20 {
+				t.Errorf("%v, %d bytes allocated; want 403 and fewer than 1 MiB", err, made)
+			}
+		})
+	}
+	for i, r := range requests(t) {
+		_, err := store.DecodeRead(store.AppendRequest(nil, r))
+		if r.Reads() != (err == nil) || err != nil && !errors.Is(err, store.ErrForbidden) {
+			t.Errorf("request %d (%s): %v; it reads: %v", i, r.Kind(), err, r.Reads())
+		}
+	}
+}
+
+// allocatedBy returns how many bytes were allocated while f ran. No test may run beside.
+func allocatedBy(f func() error) (bytes uint64, err error) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err = f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc, err
 }
 
 func FuzzDecodeRequest(f *testing.F) {

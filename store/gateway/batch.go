@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/store"
 )
 
@@ -18,6 +19,17 @@ type batchOperation struct {
 	IfNoneMatch  string          `json:"ifNoneMatch"`
 	PartitionKey json.RawMessage `json:"partitionKey"`
 	Body         json.RawMessage `json:"resourceBody"`
+}
+
+// batchBody is the body of a batch. There is no list if n is too many.
+type batchBody struct {
+	list []batchOperation
+	n    int
+}
+
+func (b *batchBody) UnmarshalJSON(data []byte) (err error) {
+	b.list, b.n, err = document.DecodeList[batchOperation](data, store.BatchOpsMax)
+	return err
 }
 
 // batchKinds are the operations of a batch by their names.
@@ -33,11 +45,12 @@ func (s *Server) batch(x *exchange) error {
 	if err != nil {
 		return err
 	}
-	var asked []batchOperation
-	if err := x.decode(&asked); err != nil {
+	var body batchBody
+	if err := x.decode(&body); err != nil {
 		return err
 	}
-	if n := len(asked); n < 1 || n > store.BatchOpsMax {
+	asked := body.list
+	if n := body.n; n < 1 || n > store.BatchOpsMax {
 		return refuse(http.StatusBadRequest, "the batch has %d operations; 1 to %d are allowed", n, store.BatchOpsMax)
 	}
 	key, given, err := c.parseKey(x.header(headerKey))

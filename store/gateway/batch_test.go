@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -161,4 +162,45 @@ func TestBulk_EachForItself(t *testing.T) {
 		t.Errorf("%d of 3 operations are not in range 0: %s", gone, got.body)
 	}
 	bulk(`[{"operationType":"Read","partitionKey":"[\"a\"]","id":"1"}]`, rangeHeader, "7").is(410, "1002")
+}
+
+// Lists of more elements than are allowed are counted and not decoded: three bytes can stand for an
+// element of a hundred. No test may run beside, since what all goroutines allocate is counted.
+func TestBodies_ListsThatAreTooLongAreNotDecoded(t *testing.T) {
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	w.ask("POST", docs, `{"id":"1","pk":"a"}`, keyHeader, `["a"]`).is(201)
+	list := func(bytes int) string { return "[" + strings.Repeat("{},", bytes/3) + "{}]" }
+	one := []string{keyHeader, `["a"]`}
+	for name, c := range map[string]struct {
+		method, path, body string
+		headers            []string
+		want               string // in the message
+		most               uint64 // bytes
+	}{
+		"a batch": {"POST", docs, list(4<<20 - 16), append(one, isBatch, "True", atomic, "true"), "the batch has 1398097 operations; 1 to 100 are allowed", 48 << 20},
+		"in bulk": {"POST", docs, list(4<<20 - 16), []string{isBatch, "True", atomic, "false"}, "the batch has 1398097 operations; 1 to 100 are allowed", 48 << 20},
+		"a patch": {"PATCH", docs + "/1", list(2<<20 - 64), one, "the patch has 699030 operations; 1 to 10 are allowed", 24 << 20},
+		"a patch with a condition": {
+			"PATCH", docs + "/1", `{"condition":"from c","operations":` + list(2<<20-64) + "}", one, "the patch has 699030 operations; 1 to 10 are allowed", 24 << 20,
+		},
+		"parameters": {
+			"POST", docs, `{"query":"SELECT * FROM c","parameters":` + list(1<<20-64) + "}",
+			[]string{isQuery, "true", "x-ms-documentdb-query-enablecrosspartition", "true"},
+			"the query has 349505 parameters; at most 2048 are allowed", 16 << 20,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			a := w.ask(c.method, c.path, c.body, c.headers...).is(400)
+			runtime.ReadMemStats(&after)
+			made := after.TotalAlloc - before.TotalAlloc
+			if !strings.Contains(string(a.body), c.want) || made > c.most {
+				t.Errorf("%s; %d bytes were allocated; want %q and fewer than %d", a.body, made, c.want, c.most)
+			} else {
+				t.Logf("%d bytes", made)
+			}
+		})
+	}
 }

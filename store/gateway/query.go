@@ -56,7 +56,7 @@ func (c *collection) queryRequest(x *exchange, sc *scope) (*store.QueryRequest, 
 		c.wholeScope(sc)
 	}
 	r := &store.QueryRequest{Text: text, Key: sc.key, Continuation: x.header(headerContinuation), System: true}
-	for _, p := range spec.Params {
+	for _, p := range spec.Params.list {
 		r.Params = append(r.Params, store.QueryParam{Name: p.Name, Value: p.Value})
 	}
 	if r.RowsMax, err = parseHeaderInt(x.header(headerPageItems), headerPageItems); err != nil {

@@ -9,16 +9,31 @@ import (
 	"strings"
 	"time"
 
+	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/query"
 )
 
 // querySpec is the body of a query.
 type querySpec struct {
-	Text   string `json:"query"`
-	Params []struct {
-		Name  string          `json:"name"`
-		Value json.RawMessage `json:"value"`
-	} `json:"parameters"`
+	Text   string      `json:"query"`
+	Params queryParams `json:"parameters"`
+}
+
+// queryParams are the parameters of a query. There is no list if n is too many.
+type queryParams struct {
+	list []queryParam
+	n    int
+}
+
+type queryParam struct {
+	Name  string          `json:"name"`
+	Value json.RawMessage `json:"value"`
+}
+
+func (p *queryParams) UnmarshalJSON(data []byte) (err error) {
+	p.list, p.n, err = document.DecodeList[queryParam](data, store.QueryParamsMax)
+	return err
 }
 
 // parseQuery reads the body of a query. Some clients send the text alone, as JSON.
@@ -34,13 +49,17 @@ func parseQuery(body []byte) (*querySpec, error) {
 	if strings.TrimSpace(spec.Text) == "" {
 		return nil, refuse(http.StatusBadRequest, "the query is empty")
 	}
-	for i := range spec.Params {
-		name, ok := strings.CutPrefix(spec.Params[i].Name, "@")
+	if n := spec.Params.n; n > store.QueryParamsMax {
+		return nil, store.RefuseParams(n)
+	}
+	for i := range spec.Params.list {
+		p := &spec.Params.list[i]
+		name, ok := strings.CutPrefix(p.Name, "@")
 		if !ok || name == "" {
-			return nil, refuse(http.StatusBadRequest, "the parameter %q has a name that does not begin with @", clip(spec.Params[i].Name))
+			return nil, refuse(http.StatusBadRequest, "the parameter %q has a name that does not begin with @", clip(p.Name))
 		}
-		spec.Params[i].Name = name
-		if len(spec.Params[i].Value) == 0 {
+		p.Name = name
+		if len(p.Value) == 0 {
 			return nil, refuse(http.StatusBadRequest, "the parameter @%s has no value", clip(name))
 		}
 	}
@@ -54,7 +73,7 @@ func (spec *querySpec) query() (*query.Query, error) {
 		return nil, err
 	}
 	params := map[string][]byte{}
-	for _, p := range spec.Params {
+	for _, p := range spec.Params.list {
 		params[p.Name] = p.Value
 	}
 	if q, err = q.Bind(params); err != nil {

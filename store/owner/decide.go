@@ -48,7 +48,7 @@ var transactHandler = handler{
 // checkTransact refuses what needs no state to be refused.
 func checkTransact(t *store.Transact) *store.Error {
 	if len(t.Ops) == 0 || len(t.Ops) > store.BatchOpsMax {
-		return store.Refuse(store.StatusBadRequest, "a batch has 1 to %d operations, this one has %d", store.BatchOpsMax, len(t.Ops))
+		return store.RefuseBatch(len(t.Ops))
 	}
 	if len(t.IdempotencyKey) > idempotencyKeyMax {
 		return store.Refuse(store.StatusBadRequest, "the idempotency key has %d bytes; at most %d are allowed", len(t.IdempotencyKey), idempotencyKeyMax)
@@ -214,7 +214,7 @@ func (t *txn) write(op *store.Operation, key feed.PartitionKey, id string, itemK
 // patch applies a client's patch to the current body.
 func (t *txn) patch(op *store.Operation, current *engine.Item) ([]byte, []document.Splice, *store.Error) {
 	if len(op.Patch) == 0 || len(op.Patch) > store.PatchOpsMax {
-		return nil, nil, store.Refuse(store.StatusBadRequest, "a patch has 1 to %d operations, this one has %d", store.PatchOpsMax, len(op.Patch))
+		return nil, nil, store.RefusePatch(len(op.Patch))
 	}
 	if refusal := t.checkCondition(op, current); refusal != nil {
 		return nil, nil, refusal

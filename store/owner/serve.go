@@ -2,6 +2,7 @@ package owner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -126,16 +127,22 @@ func (s *Server) answer(ctx context.Context, p *Partition, m *nats.Msg, readsOnl
 	if readsOnly && !guard.IsInbox(m.Reply) {
 		return
 	}
-	r, err := store.DecodeRequest(m.Data)
+	decode := store.DecodeRequest
+	if readsOnly {
+		decode = store.DecodeRead
+	}
+	r, err := decode(m.Data)
 	var resp *store.Response
 	switch {
 	case err != nil:
-		resp = &store.Response{Err: store.Refuse(store.StatusBadRequest, "%v", err)}
+		refusal, ok := errors.AsType[*store.Error](err)
+		if !ok {
+			refusal = store.Refuse(store.StatusBadRequest, "%v", err)
+		}
+		resp = &store.Response{Err: refusal}
 		r = &store.Request{Status: &store.StatusRequest{}}
 	case r.Partition != p.id:
 		resp = &store.Response{Err: store.Refuse(store.StatusBadRequest, "request for partition %s came to %s", r.Partition, p.id)}
-	case readsOnly && !r.Reads():
-		resp = &store.Response{Err: store.Refuse(store.StatusForbidden, "a request that writes came to the subject of reads")}
 	default:
 		resp = p.Handle(ctx, r)
 	}
