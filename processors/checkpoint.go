@@ -48,8 +48,8 @@ type Checkpoint struct {
 	Halted bool
 	// Rewinds is the Task's of the term that wrote the checkpoint.
 	Rewinds uint32
-	// Parked are items whose change could not be processed and lies in the dead
-	// letters. One is forgotten when a later change of it has been processed.
+	// Parked are changes that could not be processed and lie in the dead letters. One is
+	// forgotten when it was tried again with success, or superseded; see Superseder.
 	Parked []Job
 	// Rate is how many copies, or rows, were changed per second before the checkpoint
 	// was written at Saved, in Unix milliseconds. For people.

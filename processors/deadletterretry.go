@@ -20,6 +20,26 @@ type Retrier interface {
 	Retry(ctx context.Context, p *Parked) error
 }
 
+// Superseder is a Processor of which a later change of an item can make up for one that was
+// given up: to process it sets all that follows from the item, whatever was there before.
+// Where that is so the item is parked no more; the dead letter stays until somebody drops it,
+// or tries it again, which does nothing then.
+//
+//	cascade.FanOut      a change of a copied field sets the field in every copy
+//	cascade.Checker     a check compares all copies in the item with their sources
+//	project.RowWriter   no: it writes the rows that differ before and after a change, and
+//	                    none of the others
+//	aggregate.Folder    no: it adds what differs; see Additive
+//
+// A change that was given up by a Processor that is none stays parked until a retry of it
+// succeeds.
+type Superseder interface {
+	// Supersedes says whether p.Changes[i], which was processed, has made up for whatever of its
+	// item was given up before. A change that the Processor passed over, as one that does not
+	// concern it, has not. It is called between batches, and seldom: where something is parked.
+	Supersedes(p *Part, i int) bool
+}
+
 // Additive is a Processor whose changes add up: one that was given up is missing
 // until it is tried again, whatever comes after it.
 type Additive interface {
@@ -158,7 +178,13 @@ func (r *run) retryDeadLetter(ctx context.Context, l *DeadLetter) error {
 	if additive, ok := r.proc.(Additive); ok && !l.FinalRetry.IsZero() {
 		return additive.RetryFinally(ctx, p)
 	}
-	return retrier.Retry(ctx, p)
+	err := retrier.Retry(ctx, p)
+	// Nobody has the change, so no retry of it will ever succeed. The repair that asked finds
+	// what is missing by itself, as soon as it is not called given up any more.
+	if err != nil && p.Missing != nil && errors.Is(err, p.Missing) && !l.FinalRetry.IsZero() {
+		return nil
+	}
+	return err
 }
 
 // findChange gives p the change of a dead letter: the one that it keeps, or, where it keeps

@@ -72,11 +72,10 @@
 // unavailable, without end and with growing pauses; the count and the last error
 // are in the checkpoint, so status shows them also after a crash. A change that is
 // itself at fault becomes a dead letter after AttemptsMax attempts at the latest,
-// and the other changes go on. The item of that change is parked: it counts as lag
-// until a later change of it has been processed. Later changes of a parked item
-// do not wait behind it, because what a cascade or a projection writes follows
-// from an item's newest state alone; holding them back would keep copies wrong
-// that could be right.
+// and the other changes go on. That change is parked: it counts as lag until a retry of
+// it has succeeded, or, where a later change of the item makes up for it, until such a one
+// has been processed; see Superseder. Later changes of its item do not wait behind it:
+// holding them back would keep copies wrong that could be right.
 //
 // A processor may hold what it took, to write much at once, as one does whose sink
 // writes files. It says so by State.Durable. The checkpoint then stays behind what the

@@ -43,8 +43,9 @@ type Config struct {
 	// it reads; while nobody does, it works all the time. Default 50.
 	BackfillPercent int `yaml:"backfillPercent"`
 
-	// ParkedMax bounds the items of one partition whose change could not be
-	// processed; beyond it the processor stops with an error. Default 200.
+	// ParkedMax bounds the changes of one partition that were given up and wait for a
+	// retry; beyond it the processor stops with an error. Of one item at most 8
+	// count. Default 200.
 	ParkedMax int `yaml:"parkedMax"`
 
 	// Logger gets what an operator should know. Default slog.Default.

@@ -291,7 +291,7 @@ func TestABadChangeIsIsolated(t *testing.T) {
 			s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
 			l := newLease()
 			heal := make(chan struct{})
-			r := &recorder{fail: func(ids []string) error {
+			r := &superseder{recorder{fail: func(ids []string) error {
 				select {
 				case <-heal:
 					return nil
@@ -301,7 +301,7 @@ func TestABadChangeIsIsolated(t *testing.T) {
 					return bad
 				}
 				return nil
-			}}
+			}}}
 			s.append("a", "b")
 			s.append("c", "d", "e")
 			stop := s.run(l, r)
@@ -332,7 +332,7 @@ func TestABadChangeIsIsolated(t *testing.T) {
 				t.Errorf("dead letter (-want +got):\n%s", diff)
 			}
 
-			// A later change of the item that is processed ends its being parked,
+			// A later change of the item that makes up for it ends its being parked,
 			// in a later term too.
 			if err := stop(); err != nil {
 				t.Fatal(err)

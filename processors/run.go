@@ -224,11 +224,7 @@ func (r *run) processBatch(ctx context.Context, b *Batch, attempts int) error {
 	for {
 		err := r.attemptBatch(ctx, b)
 		if err == nil {
-			// A later change of an item makes up for one that was given up where the newest
-			// state is all that counts. Where changes add up it does not: only a retry does.
-			if _, adds := r.proc.(Additive); !adds {
-				r.unparkItems(b)
-			}
+			r.unparkSuperseded(b)
 			return nil
 		}
 		attempts++
@@ -323,10 +319,9 @@ func (r *run) isolateChange(ctx context.Context, b *Batch, cause error, attempts
 	return nil
 }
 
-// parkChange gives up one change: a dead letter, and its item counts as lag until a
-// later change of it has been processed. Later changes are not held back: what a
-// processor writes follows from an item's newest state, which supersedes the one
-// that was given up.
+// parkChange gives up one change: a dead letter, and it counts as lag until a retry of it
+// has succeeded, or until a later change of its item supersedes it; see Superseder. Later
+// changes are not held back.
 func (r *run) parkChange(ctx context.Context, b *Batch, at feed.Position, change *feed.Change, cause error, attempts int) error {
 	source := itemName(change)
 	job := Job{
@@ -353,8 +348,8 @@ func (r *run) parkChange(ctx context.Context, b *Batch, at feed.Position, change
 		}
 	}
 	r.mu.Lock()
-	// Cloned, here and below: a checkpoint that is being written shares the slice.
-	r.cp.Parked = append(slices.DeleteFunc(slices.Clone(r.cp.Parked), func(j Job) bool { return j.Source == source }), job)
+	_, supersedes := r.proc.(Superseder)
+	r.cp.Parked = withParked(r.cp.Parked, job, supersedes)
 	parked := len(r.cp.Parked)
 	r.mu.Unlock()
 	r.markDirty()
@@ -364,18 +359,62 @@ func (r *run) parkChange(ctx context.Context, b *Batch, at feed.Position, change
 	return nil
 }
 
-// unparkItems forgets parked items that have a change in b.
-func (r *run) unparkItems(b *Batch) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.cp.Parked) == 0 {
+// parkedOfItemMax bounds the parked changes of one item. Further ones have their dead letters,
+// but one item whose every change is given up must not fill the checkpoint.
+const parkedOfItemMax = 8
+
+// withParked returns parked changes with one more. If a later change supersedes those before it,
+// the item has one, else one for each change: each lacks something of its own.
+//
+//	5 given up, 6 processed, 7 given up   a retry of 7 alone leaves what 5 should have done
+//
+// Cloned, here and below: a checkpoint that is being written shares the slice.
+func withParked(parked []Job, job Job, supersedes bool) []Job {
+	parked = slices.DeleteFunc(slices.Clone(parked), func(j Job) bool {
+		return j.Source == job.Source && (supersedes || j.Position == job.Position)
+	})
+	of, last := 0, 0
+	for i := range parked {
+		if parked[i].Source == job.Source {
+			of, last = of+1, i
+		}
+	}
+	// The oldest stay: what is read again after a rewind begins with them.
+	if of >= parkedOfItemMax {
+		parked = slices.Delete(parked, last, last+1)
+	}
+	return append(parked, job)
+}
+
+// unparkSuperseded forgets parked changes for which a later change in b, which was processed,
+// makes up.
+func (r *run) unparkSuperseded(b *Batch) {
+	superseder, ok := r.proc.(Superseder)
+	if !ok {
 		return
 	}
-	names := map[string]bool{}
-	for _, change := range b.Changes() {
-		names[itemName(change)] = true
+	r.mu.Lock()
+	parked := r.cp.Parked
+	r.mu.Unlock()
+	if len(parked) == 0 {
+		return
 	}
-	r.cp.Parked = slices.DeleteFunc(slices.Clone(r.cp.Parked), func(j Job) bool { return names[j.Source] })
+	made := map[string]feed.Position{} // up to where, by item
+	for i := range b.Parts {
+		p := &b.Parts[i]
+		for j := range p.Changes {
+			name := itemName(&p.Changes[j])
+			if slices.ContainsFunc(parked, func(job Job) bool { return job.Source == name }) && superseder.Supersedes(p, j) {
+				made[name] = p.At(j)
+			}
+		}
+	}
+	if len(made) == 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cp.Parked = slices.DeleteFunc(slices.Clone(r.cp.Parked), func(j Job) bool { return !made[j.Source].Before(j.Position) })
 }
 
 func (r *run) startBatch(ctx context.Context, b *Batch) (context.Context, trace.Span) {

@@ -13,7 +13,7 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// TooManyParkedError says that a processor stopped because too many items of its
+// TooManyParkedError says that a processor stopped because too many changes of its
 // partition could not be processed: something is wrong with all of them.
 type TooManyParkedError struct {
 	Resource Resource
@@ -21,7 +21,7 @@ type TooManyParkedError struct {
 }
 
 func (e *TooManyParkedError) Error() string {
-	return fmt.Sprintf("%d items could not be processed; remove their cause (dead letters of pipeline %s) and resume", e.Parked, e.Resource.Pipeline)
+	return fmt.Sprintf("%d changes could not be processed; remove their cause (dead letters of pipeline %s) and resume", e.Parked, e.Resource.Pipeline)
 }
 
 // markDirty notes that the durable checkpoint is behind.

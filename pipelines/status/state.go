@@ -74,7 +74,8 @@ type Pipeline struct {
 	Lag    Lag               `json:"lag"`
 	Counts processors.Counts `json:"counts"`
 	Rate   float64           `json:"rate"` // copies changed, or rows written, per second
-	// Parked are the items that were given up and wait for their next change.
+	// Parked are the changes that were given up and wait for a retry, or, in a cascade, for the
+	// next change of their item that makes up for them.
 	Parked int `json:"parked"`
 	// Backfill tells how far the reading of what was there is; nil when it is done.
 	Backfill *Backfill `json:"backfill,omitempty"`

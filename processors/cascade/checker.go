@@ -143,10 +143,19 @@ func (c *Cascade) interest(t *feed.Transaction, own *feed.Producer) interest {
 	return checkNothing
 }
 
-// addChange takes one changed item into the round, unless the change cannot have touched
-// anything on which its copies rest.
+// addChange takes one changed item into the round, unless it needs no check.
 func (k *Checker) addChange(r *round, p *processors.Part, i int) {
 	ch := &p.Changes[i]
+	if !k.needsCheck(p, ch) {
+		return
+	}
+	item := &store.Item{Body: ch.After, ETag: store.ETag(p.At(i)), Modified: ch.Modified}
+	r.addItem(store.ItemRef{Key: ch.Key, ID: ch.ID}, item, p.Transaction.TraceParent)
+}
+
+// needsCheck says whether a change left an item, and may have touched something on which its
+// copies rest.
+func (k *Checker) needsCheck(p *processors.Part, ch *feed.Change) bool {
 	// A client's write moves the item behind the fence of a source's deletion, where the
 	// deletion's pages do not touch it, whatever the write changed: the check has to clear
 	// or delete it.
@@ -154,11 +163,14 @@ func (k *Checker) addChange(r *round, p *processors.Part, i int) {
 	//	fence at 90   item last written at 80: the pages reach it
 	//	              a client patches another field at 95: the pages pass it over
 	mayEscape := p.Transaction.Effect == nil && k.c.action() != store.CopySet
-	if ch.After == nil || ch.Op == feed.OpReplace && !mayEscape && !ch.Touches(k.c.touchesTarget) {
-		return
-	}
-	item := &store.Item{Body: ch.After, ETag: store.ETag(p.At(i)), Modified: ch.Modified}
-	r.addItem(store.ItemRef{Key: ch.Key, ID: ch.ID}, item, p.Transaction.TraceParent)
+	return ch.After != nil && (ch.Op != feed.OpReplace || mayEscape || ch.Touches(k.c.touchesTarget))
+}
+
+// Supersedes says whether the item was checked after the change, or is gone. A page of the
+// cascade's own fan-out set the copies of one source, and the item may have others.
+func (k *Checker) Supersedes(p *processors.Part, i int) bool {
+	ch := &p.Changes[i]
+	return ch.After == nil || k.c.interest(p.Transaction, &k.fanOuts) == checkEach && k.needsCheck(p, ch)
 }
 
 // checkAndRepair compares what the round has collected, repairs what differs, and returns

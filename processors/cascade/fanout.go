@@ -140,6 +140,13 @@ func (f *FanOut) Process(ctx context.Context, b *processors.Batch) error {
 	return nil
 }
 
+// Supersedes says whether the change began a fan-out, or was taken into an open one. With keep
+// that a source goes begins none: a retry brings its copies what it was at last.
+func (f *FanOut) Supersedes(p *processors.Part, i int) bool {
+	relevance, err := f.c.relevance(&p.Changes[i])
+	return err == nil && relevance != irrelevant
+}
+
 // enqueue gives v to the open fan-out of ref, or opens one. It waits while as many are
 // open as may be; so the feed waits, and the checkpoint stays bounded.
 func (f *FanOut) enqueue(ctx context.Context, ref store.ItemRef, v version, p *processors.Part) error {
