@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -244,6 +246,43 @@ func TestCascade_AParkedFanOut(t *testing.T) {
 	w.Quiet(k)
 	if got := w.product(product, "1", "P").Tags[0].Name; got != "C" {
 		t.Errorf("the copy is %q, want C", got)
+	}
+}
+
+// An outage of any length, and one other error behind it, does not give a fan-out up.
+func TestCascade_AnOutageGivesNoFanOutUp(t *testing.T) {
+	t.Parallel()
+	w := newCascadeWorld(t)
+	meta, product := w.webstore()
+	w.put(product, productItem{ID: "P", CategoryID: "1", Tags: []tagItem{{"T", "A"}}})
+	cfg := tagNames(meta, product)
+	k := w.start([]cascade.Config{cfg}, processors.RoleSource)
+	partition := product.PartitionFor(keyOf(t, "1"))
+	var pages atomic.Int32
+	k.Tap.Refuse(func(r *store.Request) *store.Error {
+		if r.PatchMany == nil || r.Partition != partition {
+			return nil
+		}
+		switch n := pages.Add(1); {
+		case n <= processors.AttemptsMax+2:
+			return &store.Error{Status: store.StatusUnavailable, Message: "no owner", RetryAfter: time.Millisecond}
+		case n == processors.AttemptsMax+3:
+			return store.Refuse(store.StatusInternal, "who knows")
+		}
+		return nil
+	})
+	w.tag(meta, "T", "B")
+	poll.Until(t, func() error {
+		for _, a := range k.Host.Activities() {
+			if jobs := a.Checkpoint.Jobs; len(jobs) > 0 && jobs[0].Parked {
+				t.Fatalf("it was given up: %+v", jobs[0])
+			}
+		}
+		got := w.product(product, "1", "P").Tags[0].Name
+		return poll.Unless(got == "B", "the copy is "+got)
+	})
+	if deadLetters, err := w.DeadLetters.List(t.Context(), cfg.Pipeline, 10); err != nil || len(deadLetters) != 0 {
+		t.Errorf("dead letters %+v, %v", deadLetters, err)
 	}
 }
 

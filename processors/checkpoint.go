@@ -43,6 +43,8 @@ type Checkpoint struct {
 	Attempts  int
 	LastError string
 	Since     int64
+	// Transient is how many of Attempts may lie in the changes themselves; see Failure.
+	Transient int
 	// Halted says that the processor stopped at the first of them, which cannot be
 	// processed, as Task.Halt asks. Each term tries it again.
 	Halted bool
@@ -72,15 +74,17 @@ func (c *Checkpoint) RateAt(now time.Time) float64 {
 
 // noteFailure notes a failure of what follows. Since is kept from the first failure on, also in later
 // terms, so that people see for how long it has gone on.
-func (c *Checkpoint) noteFailure(attempts int, text string) {
+func (c *Checkpoint) noteFailure(failed failures, text string) {
 	if c.Attempts == 0 || c.Since == 0 {
 		c.Since = time.Now().UnixMilli()
 	}
-	c.Attempts, c.LastError = attempts, text
+	c.Attempts, c.Transient, c.LastError = failed.all, failed.transient, text
 }
 
 // forgetFailure forgets the failures of what followed, which is processed now.
-func (c *Checkpoint) forgetFailure() { c.Attempts, c.LastError, c.Since, c.Halted = 0, "", 0, false }
+func (c *Checkpoint) forgetFailure() {
+	c.Attempts, c.Transient, c.LastError, c.Since, c.Halted = 0, 0, "", 0, false
+}
 
 // Open is the number of things that the checkpoint's position has passed and that
 // are not finished. They count as lag.
@@ -114,6 +118,7 @@ type checkpointJSON struct {
 	Attempts  int    `json:"attempts,omitempty"`
 	LastError string `json:"lastError,omitempty"`
 	Since     int64  `json:"since,omitempty"`
+	Transient int    `json:"transient,omitempty"`
 	Halted    bool   `json:"halted,omitempty"`
 	Rewinds   uint32 `json:"rewinds,omitempty"`
 	Parked    []Job  `json:"parked,omitempty"`
@@ -126,7 +131,7 @@ type checkpointJSON struct {
 func (c *Checkpoint) Encode() []byte {
 	w := checkpointJSON{
 		Version: checkpointVersion, Position: c.Position.String(), Time: c.Time, Attempts: c.Attempts, LastError: c.LastError, Since: c.Since,
-		Halted: c.Halted, Rewinds: c.Rewinds, Parked: c.Parked, Rate: int64(math.Ceil(c.Rate)), Saved: c.Saved, State: c.State,
+		Transient: c.Transient, Halted: c.Halted, Rewinds: c.Rewinds, Parked: c.Parked, Rate: int64(math.Ceil(c.Rate)), Saved: c.Saved, State: c.State,
 	}
 	if !c.Log.IsZero() {
 		w.Log, w.Sum = c.Log.String(), c.Sum.String()
@@ -167,7 +172,7 @@ func DecodeCheckpoint(data []byte) (*Checkpoint, error) {
 	}
 	cp := &Checkpoint{
 		Time: w.Time, Attempts: w.Attempts, LastError: w.LastError, Since: w.Since,
-		Halted: w.Halted, Rewinds: w.Rewinds, Parked: w.Parked, Rate: float64(w.Rate), Saved: w.Saved, State: w.State,
+		Transient: w.Transient, Halted: w.Halted, Rewinds: w.Rewinds, Parked: w.Parked, Rate: float64(w.Rate), Saved: w.Saved, State: w.State,
 	}
 	var err error
 	for _, p := range []struct {

@@ -14,7 +14,7 @@ import (
 
 func TestCheckpointRoundTrip(t *testing.T) {
 	want := &processors.Checkpoint{
-		Position: feed.Position{LSN: 12, Index: 3}, Time: 1700000000000, Attempts: 4, LastError: "no owner",
+		Position: feed.Position{LSN: 12, Index: 3}, Time: 1700000000000, Attempts: 4, Transient: 3, LastError: "no owner",
 		Log: feed.LogID{1, 2}, Sum: 77,
 		Parked: []processors.Job{{Source: `["a/b"]/x`, Position: feed.Position{LSN: 9}, Parked: true, LastError: "bad"}},
 		State: processors.State{

@@ -71,8 +71,8 @@
 // A failure is one of five kinds, see Failure. The Host waits for what is
 // unavailable, without end and with growing pauses; the count and the last error
 // are in the checkpoint, so status shows them also after a crash. A change that is
-// itself at fault becomes a dead letter after AttemptsMax attempts at the latest,
-// and the other changes go on. That change is parked: it counts as lag until a retry of
+// itself at fault becomes a dead letter after AttemptsMax transient failures at the
+// latest, for which those of what was unavailable do not count; the other changes go on. That change is parked: it counts as lag until a retry of
 // it has succeeded, or, where a later change of the item makes up for it, until such a one
 // has been processed; see Superseder. Later changes of its item do not wait behind it:
 // holding them back would keep copies wrong that could be right.

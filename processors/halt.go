@@ -35,7 +35,7 @@ func (r *run) noteHalt(work context.Context) error {
 		return nil
 	}
 	r.mu.Lock()
-	r.cp.noteFailure(max(r.cp.Attempts, AttemptsMax, StuckAttempts), Clip(halted))
+	r.cp.noteFailure(failures{all: max(r.cp.Attempts, AttemptsMax, StuckAttempts), transient: AttemptsMax}, Clip(halted))
 	r.cp.Halted = true
 	r.mu.Unlock()
 	r.markDirty()

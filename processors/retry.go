@@ -19,7 +19,8 @@ const (
 	RetryFirst = 10 * time.Millisecond
 	RetryMax   = 5 * time.Second
 	// AttemptsMax is how often a failure that may lie in the change itself is
-	// tried before the change is given up.
+	// tried before the change is given up. How often something was unavailable
+	// meanwhile does not count.
 	AttemptsMax = 8
 	// StuckAttempts is after how many failures in a row a processor is stuck.
 	StuckAttempts = 10
@@ -49,7 +50,8 @@ const (
 	Fenced
 	// Unavailable: what is needed is not there now; try until it is.
 	Unavailable
-	// Transient: try AttemptsMax times, then take it as Permanent.
+	// Transient: try AttemptsMax times in a row, leaving out what was Unavailable between, then
+	// take it as Permanent.
 	Transient
 	// Permanent: trying again cannot help.
 	Permanent

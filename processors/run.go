@@ -199,7 +199,7 @@ func (r *run) deliverBatch(ctx context.Context, b *Batch) error {
 	ctx, span := r.startBatch(ctx, b)
 	defer span.End()
 	start := time.Now()
-	err := r.processBatch(ctx, b, r.attempts())
+	err := r.processBatch(ctx, b, r.failures())
 	meters.batchItems.Record(ctx, int64(b.Len()), r.attributes())
 	meters.batchDuration.Record(ctx, time.Since(start).Seconds(), r.attributes())
 	if err != nil && FailureOf(ctx, err) != Canceled {
@@ -209,16 +209,23 @@ func (r *run) deliverBatch(ctx context.Context, b *Batch) error {
 	return err
 }
 
-// attempts is how often the next changes have failed, in earlier terms too.
-func (r *run) attempts() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.cp.Attempts
+// failures are those of the next changes in a row.
+type failures struct {
+	all int // also those of what is not there now, which are waited for
+	// transient are those that may lie in the changes themselves. They alone end in giving
+	// one up: an outage of any length, and one other error behind it, says nothing against it.
+	transient int
 }
 
-// processBatch tries b, which has failed attempts times, until it is processed or
-// given up.
-func (r *run) processBatch(ctx context.Context, b *Batch, attempts int) error {
+// failures are how often the next changes have failed, in earlier terms too.
+func (r *run) failures() failures {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return failures{all: r.cp.Attempts, transient: r.cp.Transient}
+}
+
+// processBatch tries b, which has failed so often, until it is processed or given up.
+func (r *run) processBatch(ctx context.Context, b *Batch, failed failures) error {
 	var pauses *Pauses
 	began := time.Now()
 	for {
@@ -227,12 +234,14 @@ func (r *run) processBatch(ctx context.Context, b *Batch, attempts int) error {
 			r.unparkSuperseded(b)
 			return nil
 		}
-		attempts++
+		failed.all++
 		failure := FailureOf(ctx, err)
-		// attempts counts across terms, by the checkpoint: a worker that is restarted often
-		// does not try a bad change for ever.
-		if failure == Transient && attempts >= AttemptsMax {
-			failure = Permanent
+		// Counted across terms, by the checkpoint: a worker that is restarted often does not
+		// try a bad change for ever.
+		if failure == Transient {
+			if failed.transient++; failed.transient >= AttemptsMax {
+				failure = Permanent
+			}
 		}
 		switch failure {
 		case Canceled:
@@ -241,10 +250,10 @@ func (r *run) processBatch(ctx context.Context, b *Batch, attempts int) error {
 			CountFenced(ctx, r.Resource)
 			return errors.Join(ErrFenced, err)
 		case Permanent:
-			return r.isolateChange(ctx, b, err, attempts)
+			return r.isolateChange(ctx, b, err, failed)
 		case Unavailable, Transient: // tried again
 		}
-		r.noteFailure(ctx, attempts, time.Since(began), err)
+		r.noteFailure(ctx, failed, time.Since(began), err)
 		if pauses == nil {
 			pauses = NewPauses()
 		}
@@ -277,14 +286,14 @@ func (r *run) attemptBatch(ctx context.Context, b *Batch) error {
 
 // noteFailure notes a failure that is tried again, for so long already. It is written to the checkpoint,
 // so that status tells of it and a crash does not begin to count anew.
-func (r *run) noteFailure(ctx context.Context, attempts int, lasts time.Duration, err error) {
+func (r *run) noteFailure(ctx context.Context, failed failures, lasts time.Duration, err error) {
 	CountRetry(ctx, r.Resource)
 	r.mu.Lock()
-	r.cp.noteFailure(attempts, Clip(err))
+	r.cp.noteFailure(failed, Clip(err))
 	r.mu.Unlock()
 	r.heartbeat()
 	r.markDirty()
-	r.term.Logger.Log(ctx, retryLevel(err, attempts, lasts), "changes cannot be processed now; trying again", slog.Int("attempts", attempts), slog.Any("error", err))
+	r.term.Logger.Log(ctx, retryLevel(err, failed.all, lasts), "changes cannot be processed now; trying again", slog.Int("attempts", failed.all), slog.Any("error", err))
 	select {
 	case result := <-r.saves: // the loop cannot take it while it is in here
 		r.checkpointSaved(result)
@@ -304,17 +313,17 @@ func (r *run) noteFailure(ctx context.Context, attempts int, lasts time.Duration
 //
 // It takes two tries for each halving, not one for each change. Each part of a batch has two
 // attempts left: with AttemptsMax for each, pauses included, the search would take minutes.
-func (r *run) isolateChange(ctx context.Context, b *Batch, cause error, attempts int) error {
+func (r *run) isolateChange(ctx context.Context, b *Batch, cause error, failed failures) error {
 	if b.Len() > 1 {
-		attempts = min(attempts, AttemptsMax-2)
+		failed.transient = min(failed.transient, AttemptsMax-2)
 		first, second := b.split()
-		if err := r.processBatch(ctx, first, attempts); err != nil {
+		if err := r.processBatch(ctx, first, failed); err != nil {
 			return err
 		}
-		return r.processBatch(ctx, second, attempts)
+		return r.processBatch(ctx, second, failed)
 	}
 	for at, change := range b.Changes() { // there is one
-		return r.parkChange(ctx, b, at, change, cause, attempts)
+		return r.parkChange(ctx, b, at, change, cause, failed)
 	}
 	return nil
 }
@@ -322,18 +331,18 @@ func (r *run) isolateChange(ctx context.Context, b *Batch, cause error, attempts
 // parkChange gives up one change: a dead letter, and it counts as lag until a retry of it
 // has succeeded, or until a later change of its item supersedes it; see Superseder. Later
 // changes are not held back.
-func (r *run) parkChange(ctx context.Context, b *Batch, at feed.Position, change *feed.Change, cause error, attempts int) error {
+func (r *run) parkChange(ctx context.Context, b *Batch, at feed.Position, change *feed.Change, cause error, failed failures) error {
 	source := itemName(change)
 	job := Job{
 		Source: source, Position: at, Trace: b.Parts[0].Transaction.TraceParent, Began: b.Parts[0].Commit.Time,
-		Attempts: attempts, LastError: Clip(cause), Parked: true,
+		Attempts: failed.all, LastError: Clip(cause), Parked: true,
 	}
 	pauses, began := NewPauses(), time.Now()
 	// Before the item is parked, and for as long as it takes: the position may pass the
 	// change only when its dead letter is durable.
 	for {
 		err := r.term.DeadLetter(ctx, DeadLetter{
-			Item: source, Position: at, Status: statusOf(cause), Reason: cause.Error(), Attempts: attempts, Trace: job.Trace,
+			Item: source, Position: at, Status: statusOf(cause), Reason: cause.Error(), Attempts: failed.all, Trace: job.Trace,
 			Change: commitWith(b.Parts[0].Commit, b.Parts[0].Transaction, change),
 		})
 		if err == nil {
@@ -342,7 +351,7 @@ func (r *run) parkChange(ctx context.Context, b *Batch, at feed.Position, change
 		if FailureOf(ctx, err) == Canceled {
 			return err
 		}
-		r.noteFailure(ctx, attempts, time.Since(began), err)
+		r.noteFailure(ctx, failed, time.Since(began), err)
 		if err := pauses.Wait(ctx, err); err != nil {
 			return err
 		}

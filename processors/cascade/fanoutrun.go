@@ -328,6 +328,7 @@ func (f *FanOut) estimate(ctx context.Context, fo *fanOut, p *targets, partition
 // retry calls do until it succeeds, the term ends, or trying again cannot help.
 func (f *FanOut) retry(ctx context.Context, fo *fanOut, do func() error) error {
 	var pauses *processors.Pauses // made with the first failure: most calls have none
+	transient := 0
 	for attempt := 1; ; attempt++ {
 		err := do()
 		if err == nil {
@@ -342,8 +343,9 @@ func (f *FanOut) retry(ctx context.Context, fo *fanOut, do func() error) error {
 		case processors.Canceled, processors.Fenced, processors.Permanent:
 			return err
 		case processors.Transient:
-			// From here on the fan-out is given up, unless its source changes.
-			if attempt >= processors.AttemptsMax {
+			// From here on the fan-out is given up, unless its source changes. What was waited
+			// for does not count: an outage may be of any length.
+			if transient++; transient >= processors.AttemptsMax {
 				return processors.Reject(err)
 			}
 		case processors.Unavailable:
