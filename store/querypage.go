@@ -250,8 +250,9 @@ func (p *pager) addRows(ctx context.Context, parts []query.Part) (more bool, err
 		p.bytes = p.r.BytesMax
 		return true, nil
 	}
-	end, _ := ctx.Deadline()
-	page, err := p.q.Merge(parts, query.PageConfig{Passed: p.at.passed, Rows: room, End: end, Done: ctx.Done()})
+	// No End beside Done: the clock may pass it before ctx has ended, and the query would be blamed
+	// for a request that took too long.
+	page, err := p.q.Merge(parts, query.PageConfig{Passed: p.at.passed, Rows: room, Done: ctx.Done()})
 	if err != nil && ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}

@@ -2,11 +2,13 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/query"
 )
 
 func TestQueryTokenIsShortOrRefused(t *testing.T) {
@@ -53,4 +55,48 @@ func FuzzQueryToken(f *testing.F) {
 			t.Errorf("%+v became %+v, %v", at, same, err)
 		}
 	})
+}
+
+// dueContext has a deadline that has passed, and ends when done is closed: the clock passes the
+// deadline of a context before its timer does.
+type dueContext struct {
+	context.Context //nolint:containedctx // it is one
+	done            chan struct{}
+}
+
+func (c dueContext) Deadline() (time.Time, bool) { return time.Unix(0, 0), true }
+func (c dueContext) Done() <-chan struct{}       { return c.done }
+func (c dueContext) Err() error {
+	select {
+	case <-c.done:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// The rows of a page end with the request, and for its reason. Where the clock is looked at beside
+// the context, the query can be blamed for a request that took too long.
+func TestAddRows_EndsWithItsContextAlone(t *testing.T) {
+	q, err := query.ParseQuery(`SELECT VALUE REPLICATE(c.a, 100000) FROM c GROUP BY c.a`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := q.Run(query.RunConfig{})
+	if err == nil {
+		err = run.Item([]byte(`{"a":"x"}`), []byte("1"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []query.Part{run.Part()}
+	ctx := dueContext{t.Context(), make(chan struct{})}
+	p := &pager{q: q, r: &QueryRequest{RowsMax: 10, BytesMax: QueryBytesMax}}
+	if _, err := p.addRows(ctx, parts); err != nil || len(p.page.Rows) != 1 {
+		t.Errorf("before the context has ended: %d rows, %v; want the row", len(p.page.Rows), err)
+	}
+	close(ctx.done)
+	if _, err := p.addRows(ctx, parts); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("after it: %v; want the context's reason", err)
+	}
 }

@@ -73,7 +73,8 @@ type Run struct {
 }
 
 // Run returns a run of the query. The error names a parameter that is not bound, or says that
-// the query asks for the time and At has not set it.
+// the query asks for the time and At has not set it. It is ErrTooMuch for a query without FROM, whose
+// row is made here.
 func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	if params := q.Params(); len(params) > 0 {
 		return nil, fmt.Errorf("parameter @%s has no value", params[0])
@@ -110,7 +111,7 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots)), madeMax: MadeMax, end: cfg.End, done: cfg.Done}
 	if len(p.text.from) == 0 {
 		r.runWithoutItems()
-		return r, nil
+		return r, r.err
 	}
 	// COUNT(1) of no items is 0 and not nothing: the one group is there before any item.
 	// Behind a key there is no second one.

@@ -2,6 +2,7 @@ package queryrun
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -217,6 +218,9 @@ func (e *execution) readPage(ctx context.Context, result *store.QueryResult) err
 		End: e.started.Add(e.limits.Time), Done: ctx.Done(), After: e.r.After, Ordered: e.access.Kind == queryplan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
 		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax),
 	})
+	if errors.Is(err, query.ErrTooMuch) {
+		return tooMuch(ctx, err)
+	}
 	if err != nil {
 		return store.Refuse(store.StatusBadRequest, "query: %v", err)
 	}
@@ -282,11 +286,8 @@ func (e *execution) fillPage(ctx context.Context, at *start) (part query.Part, e
 			return part, err
 		}
 		given, err := e.giveItem(c)
-		if err != nil && ctx.Err() != nil {
-			return part, givenUp(ctx)
-		}
 		if err != nil {
-			return part, store.Refuse(store.StatusBadRequest, "%v", err)
+			return part, tooMuch(ctx, err)
 		}
 		// Nobody asks for what lies behind the last page: it need not be looked for.
 		if e.r.Last && e.streams() && e.on.Len() >= e.r.RowsMax {
@@ -315,7 +316,7 @@ func (e *execution) checkClock(ctx context.Context, v *engine.View) error {
 	}
 	e.seen = 0
 	// In this order: a query that nobody waits for is not worth a message about its time.
-	if ctx.Err() != nil {
+	if isOver(ctx) {
 		return givenUp(ctx)
 	}
 	took := time.Since(e.started)
@@ -327,6 +328,24 @@ func (e *execution) checkClock(ctx context.Context, v *engine.View) error {
 		"the query found no end of its page in %s, after %d items of one partition (%s); "+
 			"ask with a partition key or a narrower WHERE, declare an index that serves it, or raise store.queryTime",
 		e.limits.Time, e.metrics.Items, e.access)
+}
+
+// tooMuch blames the query for an error of its run, unless the request is over: the run has been told
+// so, or its time has ended at the same moment.
+func tooMuch(ctx context.Context, err error) error {
+	if isOver(ctx) {
+		return givenUp(ctx)
+	}
+	return store.Refuse(store.StatusBadRequest, "%v", err)
+}
+
+// isOver tells whether a request is over. A context ends some time after its deadline, on a busy machine
+// some milliseconds; who sees that the deadline has passed waits for it.
+func isOver(ctx context.Context) bool {
+	if end, ok := ctx.Deadline(); ok && !time.Now().Before(end) {
+		<-ctx.Done()
+	}
+	return ctx.Err() != nil
 }
 
 // givenUp says that nobody waits for the query any more.
