@@ -4,10 +4,12 @@
 // if none is idle. A client that finds its idle connection closed opens another; so a client gets
 // through however many connections others hold without using them.
 //
-// A connection is idle before the headers of its first request have come, and between two requests,
-// and may be replaced; so slow headers keep nobody out. One whose headers have come is active until
-// the answer has gone, and is not replaced. Those that are slow then, with a body or with taking the
-// answer, are for the server's timeouts: as long as all connections are active, new ones are refused.
+// A connection is idle unless a handler holds it: one that carries out a request for a client that it
+// knows, see Hold. So it is idle before the headers of a request have come, while its sender is not known
+// yet, while a refusal is sent, and while the body of a refused request comes only to be thrown away; what
+// a stranger does or leaves undone keeps nobody out. One that is held is not closed for others until its
+// answer has gone, or until it is yielded. Those that are slow then, with a body or with taking the
+// answer, are for the server's timeouts: as long as all connections are held, new ones are refused.
 //
 // It is no API: gateway and node use it, and it changes without notice.
 package connections
@@ -35,7 +37,7 @@ type Bound struct {
 	counters Counters
 
 	mu   sync.Mutex                 // guards what follows
-	open map[net.Conn]*list.Element // its place in idle; nil: a request is under way
+	open map[net.Conn]*list.Element // its place in idle; nil: it is held
 	idle *list.List                 // of net.Conn, the oldest in front
 }
 
@@ -45,32 +47,78 @@ func New(most int, counters Counters) *Bound {
 }
 
 // Listener returns a listener that accepts the connections of l that b admits, and closes all
-// others. TLS comes above it. Its server must tell b of states by StateChanged.
+// others. TLS comes above it. Its server must be one that b follows.
 func (b *Bound) Listener(l net.Listener) net.Listener { return &listener{l, b} }
 
-// StateChanged follows the state of each connection. It is a http.Server's ConnState.
-func (b *Bound) StateChanged(conn net.Conn, state http.ConnState) {
+// Follow has b follow the connections of a server, by its ConnState and ConnContext. Its handlers must
+// Hold the connections that are not to make room for others.
+func (b *Bound) Follow(server *http.Server) {
+	server.ConnState = b.stateChanged
+	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, &bounded{b, withoutTLS(conn)})
+	}
+}
+
+// connKey is the key of the *bounded in the context of a connection.
+type connKey struct{}
+
+// bounded is a connection and its bound.
+type bounded struct {
+	bound *Bound
+	conn  net.Conn
+}
+
+// Hold keeps the connection of a request from making room for others until the request is answered. ctx is
+// that of the request. It returns false if the connection has made room already: nobody waits for an answer,
+// so nothing is to be done. One without a bound is always held.
+func Hold(ctx context.Context) bool {
+	c, ok := ctx.Value(connKey{}).(*bounded)
+	if !ok {
+		return true
+	}
+	c.bound.mu.Lock()
+	defer c.bound.mu.Unlock()
+	return c.bound.placeLocked(c.conn, false)
+}
+
+// Yield ends what Hold began, before the request ends: the connection may make room for others again.
+func Yield(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*bounded); ok {
+		c.bound.mu.Lock()
+		defer c.bound.mu.Unlock()
+		c.bound.placeLocked(c.conn, true)
+	}
+}
+
+// stateChanged follows the state of each connection.
+func (b *Bound) stateChanged(conn net.Conn, state http.ConnState) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	conn = withoutTLS(conn)
-	element, known := b.open[conn]
-	if element != nil {
-		b.idle.Remove(element)
-	}
 	switch state {
-	case http.StateNew, http.StateIdle:
-		// A connection that has sent nothing yet, or not all headers, is as idle as one between two
-		// requests: net/http tells that it is active when it has read them.
-		if known {
-			b.open[conn] = b.idle.PushBack(conn)
-		}
-	case http.StateActive:
-		if known {
-			b.open[conn] = nil
-		}
+	case http.StateNew, http.StateIdle, http.StateActive:
+		// An active one too: net/http says so of whatever has sent a byte, and answers some by itself.
+		b.placeLocked(conn, true)
 	case http.StateClosed, http.StateHijacked:
 		b.removeLocked(conn)
 	}
+}
+
+// placeLocked puts a connection behind all that are idle, or takes it from among them. It returns false if
+// the connection is not there any more.
+func (b *Bound) placeLocked(conn net.Conn, idle bool) bool {
+	element, known := b.open[conn]
+	if !known {
+		return false
+	}
+	if element != nil {
+		b.idle.Remove(element)
+	}
+	b.open[conn] = nil
+	if idle {
+		b.open[conn] = b.idle.PushBack(conn)
+	}
+	return true
 }
 
 // CloseIdle closes the connections that are idle.
@@ -83,7 +131,7 @@ func (b *Bound) CloseIdle() {
 }
 
 func (b *Bound) removeLocked(conn net.Conn) {
-	if _, known := b.open[conn]; known {
+	if b.placeLocked(conn, false) {
 		delete(b.open, conn)
 		b.counters.Open.Add(context.Background(), -1)
 	}
@@ -99,7 +147,7 @@ func (b *Bound) admit(conn net.Conn) bool {
 		if oldest == nil {
 			return false
 		}
-		victim := b.idle.Remove(oldest).(net.Conn)
+		victim := oldest.Value.(net.Conn)
 		b.removeLocked(victim)
 		_ = victim.Close() // its server sees that it is closed
 	}

@@ -106,3 +106,98 @@ func sendWhole(t *testing.T, conn net.Conn, r *http.Request, body string, chunks
 	}
 	return resp.StatusCode, answer.Code
 }
+
+// Strangers cannot close the gateway: where all connections are of requests without a key whose bodies never
+// come, who has a key gets a connection, and its body has its time.
+func TestListen_StrangersWhoseBodiesNeverComeKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	for _, mode := range []string{"on", gateway.Off} {
+		const most = 4
+		l, _ := listen(t, w, gateway.Config{
+			TLS: mode, Dir: t.TempDir(), ConnectionsMax: most, BodyTimeout: time.Hour, AnswerTimeout: time.Hour,
+		})
+		// A client with a key is there before them, in the middle of its body.
+		body := `{"id":"` + mode + `","pk":"a"}`
+		known := dialRaw(t, l)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Address()+docs, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(keyHeader, `["a"]`)
+		r.Header.Set("Expect", "100-continue")
+		sign(t, r, w.key)
+		known.send(head(r, len(body)))
+		// Its headers have been read, and its key is known: the server asks for the body.
+		if resp := known.answer(nil); resp.StatusCode != http.StatusContinue {
+			t.Fatalf("status %d", resp.StatusCode)
+		}
+		for range most - 1 {
+			stranger := dialRaw(t, l)
+			stranger.send("POST " + docs + " HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+			// Its request is at work until its body has come or its time is over.
+			if resp := stranger.answer(r); resp.StatusCode != http.StatusUnauthorized {
+				t.Fatalf("status %d", resp.StatusCode)
+			}
+		}
+		if err := get(t, w, trusting(t, l.Authority()), l.URL()); err != nil {
+			t.Errorf("TLS %s: a client with a key is kept out: %v", mode, err)
+		}
+		known.send(body)
+		if resp := known.answer(r); resp.StatusCode != http.StatusCreated {
+			t.Errorf("TLS %s: status %d of a body that took its time", mode, resp.StatusCode)
+		}
+	}
+}
+
+// raw is a connection of which a test says each byte.
+type raw struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+// dialRaw opens a connection to l, with TLS where it has it.
+func dialRaw(t *testing.T, l *gateway.Listener) *raw {
+	t.Helper()
+	conn, err := net.Dial("tcp", l.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if l.Authority() != "" {
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) //nolint:gosec // the certificate is not what is tested
+	}
+	return &raw{t, conn, bufio.NewReader(conn)}
+}
+
+func (c *raw) send(text string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c.conn, text); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// answer reads the head of an answer.
+func (c *raw) answer(r *http.Request) *http.Response {
+	c.t.Helper()
+	resp, err := http.ReadResponse(c.in, r)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = resp.Body.Close() })
+	return resp
+}
+
+// head is what a request sends before a body of so many bytes.
+func head(r *http.Request, bytes int) string {
+	text := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n", r.Method, r.URL.RequestURI(), bytes)
+	for name := range r.Header {
+		text += name + ": " + r.Header.Get(name) + "\r\n"
+	}
+	return text + "\r\n"
+}

@@ -75,7 +75,8 @@ type Config struct {
 	Partitions int `yaml:"partitions"`
 
 	// ConnectionsMax bounds the connections. Beyond it one that has been idle
-	// longest is closed for the new one. Default 16384.
+	// longest is closed for the new one; idle are those too that have shown no key,
+	// or whose request was refused. Default 16384.
 	ConnectionsMax int `yaml:"connectionsMax"`
 
 	// RequestsMax bounds the requests that are carried out at once; one beyond it is

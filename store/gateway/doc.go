@@ -15,7 +15,8 @@
 //	answer     JSON with activity id, charge, session token, etag    exchange.go
 //
 // No byte of a body is read before its sender is known, and no slot is held while a body is
-// read: slow and unknown clients cost a connection and nothing else.
+// read: slow clients cost a connection and nothing else, and unknown ones not even that, because
+// their connections make room for others.
 //
 // # Promises
 //

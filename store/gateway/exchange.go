@@ -15,6 +15,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/connections"
 )
 
 // exchange is one request and its answer. The goroutine that serves the request owns it, except
@@ -132,6 +133,7 @@ func (x *exchange) refuse(f *failure) {
 	x.w.Header().Set("Connection", "close") // the rest of the body may never come
 	x.fail(f)
 	if control.Flush() == nil { // an error: the client has gone
+		connections.Yield(x.r.Context()) // nothing but good manners holds it any more
 		_, _ = io.CopyN(io.Discard, x.r.Body, discardBytesMax)
 	}
 }
@@ -152,6 +154,12 @@ func (r *bodyRoom) reserve(bytes int) bool {
 }
 
 func (r *bodyRoom) release(bytes int) { r.taken.Add(-int64(bytes)) }
+
+// errNoConnection is for the metrics: nobody is there to read it.
+var errNoConnection = &failure{
+	status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,
+	message: "the connection made room for another, because there were as many as are allowed (gateway.connectionsMax)",
+}
 
 var errNoRoom = &failure{
 	status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,

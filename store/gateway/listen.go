@@ -71,8 +71,9 @@ func (s *Server) Listen(ctx context.Context) (*Listener, error) {
 		Handler: s, Protocols: protocols, MaxHeaderBytes: headerBytesMax,
 		ReadHeaderTimeout: s.cfg.HeaderTimeout, ReadTimeout: s.cfg.BodyTimeout,
 		WriteTimeout: s.cfg.AnswerTimeout, IdleTimeout: s.cfg.IdleTimeout,
-		ConnState: l.bound.StateChanged, ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelDebug),
 	}
+	l.bound.Follow(l.http)
 	return l, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/connections"
 )
 
 // Server answers the protocol. It is an http.Handler; Listen puts it on the network.
@@ -150,6 +151,10 @@ func (s *Server) serve(x *exchange) error {
 	access, err := s.authorize(x)
 	if err != nil {
 		return err
+	}
+	// Not earlier: the connections of strangers make room for others.
+	if !connections.Hold(x.r.Context()) {
+		return errNoConnection
 	}
 	op, err := s.route(&x.target, x.r)
 	if err != nil {

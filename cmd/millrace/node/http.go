@@ -193,7 +193,7 @@ func (n *Node) web() *http.Server {
 	}
 	server.Handler = timed(server, mux)
 	if n.listener != nil && n.listener.bound != nil {
-		server.ConnState = n.listener.bound.StateChanged
+		n.listener.bound.Follow(server)
 	}
 	return server
 }
@@ -206,6 +206,9 @@ func (n *Node) web() *http.Server {
 // it answers. So a body has as long as headers have; the forms of the console ask for more.
 func timed(server *http.Server, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !connections.Hold(r.Context()) {
+			return // it has made room for another
+		}
 		conn, now := http.NewResponseController(w), time.Now()
 		_ = conn.SetWriteDeadline(now.Add(adminTimeout)) // tests have no connection
 		if r.ContentLength != 0 {

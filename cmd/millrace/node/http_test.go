@@ -169,7 +169,7 @@ func TestHTTP_ACrowdDoesNotStopAProbe(t *testing.T) {
 type crowd struct{ node *Node }
 
 // crowded serves health where headers, and bodies that nobody asked for, have so much time. active tells of
-// each connection whose headers have come.
+// each request that was served.
 func crowded(t *testing.T, timeout time.Duration) (c crowd, active <-chan struct{}) {
 	t.Helper()
 	n := &Node{log: slog.New(slog.DiscardHandler), watch: &watch{}, cfg: &configs.Config{}}
@@ -182,16 +182,14 @@ func crowded(t *testing.T, timeout time.Duration) (c crowd, active <-chan struct
 		t.Errorf("headers are waited for for %s, requests for %s", web.ReadHeaderTimeout, web.IdleTimeout)
 	}
 	web.ReadHeaderTimeout, web.IdleTimeout = timeout, time.Hour
-	told, follow := make(chan struct{}, 1000), web.ConnState
-	web.ConnState = func(conn net.Conn, state http.ConnState) {
-		follow(conn, state)
-		if state == http.StateActive {
-			select {
-			case told <- struct{}{}:
-			default: // nobody counts so many
-			}
+	told, serve := make(chan struct{}, 1000), web.Handler
+	web.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serve.ServeHTTP(w, r) // the body is waited for behind it
+		select {
+		case told <- struct{}{}:
+		default: // nobody counts so many
 		}
-	}
+	})
 	ended := make(chan error, 1)
 	go func() { ended <- web.Serve(n.listener) }()
 	t.Cleanup(func() {
