@@ -1,11 +1,12 @@
 // Package sdk drives a real millrace process with the official SDKs of Azure
-// Cosmos DB for Go (azcosmos) and for JavaScript (@azure/cosmos): what an
-// application does with them must do the same here. It is a module of its own, so
-// that the product links none of them. Run it with
+// Cosmos DB for Go (azcosmos), JavaScript (@azure/cosmos) and Python (azure-cosmos):
+// what an application does with them must do the same here. It is a module of its own,
+// so that the product links none of them. Run it with
 //
 //	cd integration/sdk && go test ./...
 //
-// The JavaScript cases stand in js and need Node 20 with npm; without, they are
-// skipped and say so. -long runs more rounds of kills, and -webstore the data set of
-// which MILLRACE_WEBSTORE names the directory.
+// The JavaScript cases stand in js and need Node 20 with npm; those of Python stand in
+// python and need Python 3.10 with venv. Without, they are skipped and say so. -long runs
+// more rounds of kills, and -webstore the data set of which MILLRACE_WEBSTORE names the
+// directory.
 package sdk

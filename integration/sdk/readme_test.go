@@ -77,17 +77,32 @@ func TestREADME_SDKs(t *testing.T) {
 		return string(out)
 	}
 	run("cd " + s.dir + " && millrace apply -f " + samples)
-	if out := run("cd " + here + " && go run " + file); !strings.Contains(out, `"name": "Tourer"`) && !strings.Contains(out, `"name":"Tourer"`) {
-		t.Errorf("the Go code reads %s", out)
-	}
-	if err := packages(); err != nil {
-		t.Skipf("@azure/cosmos cannot be had, the JavaScript is not run: %v", err)
-	}
-	module := filepath.Join("js", "node_modules", ".readme.mjs") // where git does not see it
-	must(t, os.WriteFile(module, []byte(code("js sdk")+"console.log(JSON.stringify(resources));\n"), 0o644))
-	t.Cleanup(func() { must(t, os.Remove(module)) })
-	want := `[{"name":"Gravel","price":799},{"name":"Tourer","price":699}]`
-	if out := strings.TrimSpace(run("cd " + filepath.Join(here, "js") + " && node node_modules/.readme.mjs")); out != want {
-		t.Errorf("the JavaScript finds %s, want %s", out, want)
-	}
+	t.Run("Go", func(t *testing.T) {
+		if out := run("cd " + here + " && go run " + file); !strings.Contains(out, `"name": "Tourer"`) && !strings.Contains(out, `"name":"Tourer"`) {
+			t.Errorf("the Go code reads %s", out)
+		}
+	})
+	t.Run("JavaScript", func(t *testing.T) {
+		if err := packages(); err != nil {
+			t.Skipf("@azure/cosmos cannot be had: %v", err)
+		}
+		module := filepath.Join("js", "node_modules", ".readme.mjs") // where git does not see it
+		must(t, os.WriteFile(module, []byte(code("js sdk")+"console.log(JSON.stringify(resources));\n"), 0o644))
+		t.Cleanup(func() { must(t, os.Remove(module)) })
+		want := `[{"name":"Gravel","price":799},{"name":"Tourer","price":699}]`
+		if out := strings.TrimSpace(run("cd " + filepath.Join(here, "js") + " && node node_modules/.readme.mjs")); out != want {
+			t.Errorf("the JavaScript finds %s, want %s", out, want)
+		}
+	})
+	t.Run("Python", func(t *testing.T) {
+		python, err := interpreter()
+		if err != nil {
+			t.Skipf("azure-cosmos cannot be had: %v", err)
+		}
+		script := filepath.Join(t.TempDir(), "readme.py")
+		must(t, os.WriteFile(script, []byte(code("python sdk")+"print(list(dear))\n"), 0o644))
+		if out, want := strings.TrimSpace(run(python+" -W ignore "+script)), "[{'name': 'Cargo', 'price': 2499}]"; out != want {
+			t.Errorf("the Python finds %s, want %s", out, want)
+		}
+	})
 }

@@ -59,6 +59,7 @@ func TestAuthorize_FormsOfSignatures(t *testing.T) {
 		"a slash behind the path":   {"/dbs/shop/colls/things/", "colls", "dbs/shop/colls/things"},
 		"the account":               {"/", "", ""},
 		"an offer in lower case":    {"/offers/AbCd", "offers", "abcd"},
+		"a logical partition":       {"/dbs/shop/colls/things/operations/partitionkeydelete", "colls", "dbs/shop/colls/things"},
 		"a type in capital letters": {"/dbs/shop", "dbs", "dbs/shop"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -79,6 +79,10 @@ func parseTarget(u *url.URL) (target, error) {
 	if t.noun == nounOffer {
 		t.link = strings.ToLower(t.id) // an offer is signed by its rid alone
 	}
+	if n == 6 && segments[4] == "operations" {
+		// What is done with a whole logical partition is signed as its container.
+		t.kind, t.link, t.raw = "colls", strings.Join(segments[:4], "/"), strings.Join(raw[:4], "/")
+	}
 	return t, nil
 }
 
