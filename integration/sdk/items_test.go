@@ -324,3 +324,22 @@ func TestGo_Patch(t *testing.T) {
 	_, err := c.PatchItem(ctx, key, "none", p, nil)
 	refused(t, err, http.StatusNotFound)
 }
+
+func TestThroughput(t *testing.T) {
+	c := container(t, database(t), azcosmos.ContainerProperties{}, "/pk")
+	manual := azcosmos.NewManualThroughputProperties(600)
+	_, err := c.ReplaceThroughput(t.Context(), manual, nil)
+	must(t, err)
+	read, err := c.ReadThroughput(t.Context(), nil)
+	must(t, err)
+	if n, ok := read.ThroughputProperties.ManualThroughput(); !ok || n != 600 {
+		t.Errorf("throughput %d %t, want 600", n, ok)
+	}
+	_, err = c.ReplaceThroughput(t.Context(), azcosmos.NewAutoscaleThroughputProperties(3000), nil)
+	must(t, err)
+	read, err = c.ReadThroughput(t.Context(), nil)
+	must(t, err)
+	if n, ok := read.ThroughputProperties.AutoscaleMaxThroughput(); !ok || n != 3000 {
+		t.Errorf("the most of autoscale %d %t, want 3000", n, ok)
+	}
+}

@@ -23,6 +23,10 @@ func (s *Server) createContainer(x *exchange) error {
 	if err != nil {
 		return err
 	}
+	throughput, err := askedOffer(x)
+	if err != nil {
+		return err
+	}
 	spec.Partitions = s.cfg.Partitions
 	catalog := s.client.Catalog()
 	// A container that is still being made is no conflict: an earlier request of this one may
@@ -40,7 +44,7 @@ func (s *Server) createContainer(x *exchange) error {
 	}
 	// Two requests that make the same container at once both come here. The first one sets
 	// the policies, and the other is told that the container exists.
-	policies, err := asked.policies()
+	policies, err := asked.kept(throughput).encode()
 	if err != nil {
 		return err
 	}
@@ -128,7 +132,11 @@ func (s *Server) replaceContainer(x *exchange) error {
 	if fixed := info.Spec.FixedDifference(spec.normalized()); fixed != "" {
 		return refuse(http.StatusBadRequest, "%s of container %s cannot be changed; make a new container and copy the items", fixed, info.Name)
 	}
-	policies, err := asked.policies()
+	before, err := keptOf(&info)
+	if err != nil {
+		return err
+	}
+	policies, err := asked.kept(before.Offer).encode()
 	if err != nil {
 		return err
 	}

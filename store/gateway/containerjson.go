@@ -165,17 +165,38 @@ func parseTTL(n *json.Number) (store.TTL, error) {
 	return store.TTL(v), nil
 }
 
-// policies returns the policies of a body that are stored beside its spec.
-func (c *containerJSON) policies() (json.RawMessage, error) {
-	kept := containerJSON{
+// keptPolicies are what the catalog keeps of a container beside its spec: policies as they were
+// sent, and the throughput that was asked for. Containers that YAML declared may have none.
+type keptPolicies struct {
+	containerJSON
+	Offer *offer `json:"offer,omitempty"`
+}
+
+// kept returns what is stored of a body beside its spec.
+func (c *containerJSON) kept(o *offer) *keptPolicies {
+	return &keptPolicies{Offer: o, containerJSON: containerJSON{
 		IndexingPolicy: c.IndexingPolicy, ConflictResolution: c.ConflictResolution, Geospatial: c.Geospatial,
 		AnalyticalTTL: c.AnalyticalTTL, ChangeFeedPolicy: c.ChangeFeedPolicy,
-	}
-	data, err := json.Marshal(kept)
+	}}
+}
+
+func (k *keptPolicies) encode() (json.RawMessage, error) {
+	data, err := json.Marshal(k)
 	if err != nil {
 		return nil, fmt.Errorf("container policies: %w", err)
 	}
 	return data, nil
+}
+
+// keptOf returns what the catalog keeps of a container.
+func keptOf(info *store.ContainerInfo) (*keptPolicies, error) {
+	var kept keptPolicies
+	if len(info.Policies) > 0 {
+		if err := json.Unmarshal(info.Policies, &kept); err != nil {
+			return nil, fmt.Errorf("policies of container %s: %w", info.Name, err)
+		}
+	}
+	return &kept, nil
 }
 
 // containerAnswer is the body of a container in answers.
@@ -207,11 +228,9 @@ var (
 
 // containerBody returns the body of a container, whether a client or YAML declared it.
 func containerBody(info *store.ContainerInfo) (*containerAnswer, error) {
-	var kept containerJSON
-	if len(info.Policies) > 0 {
-		if err := json.Unmarshal(info.Policies, &kept); err != nil {
-			return nil, fmt.Errorf("policies of container %s: %w", info.Name, err)
-		}
+	kept, err := keptOf(info)
+	if err != nil {
+		return nil, err
 	}
 	rid := info.RID()
 	database, text := store.RIDText(rid[:4]), store.RIDText(rid[:])

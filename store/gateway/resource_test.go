@@ -234,14 +234,65 @@ func TestRanges_AreContiguousAndEnd(t *testing.T) {
 	w.ask("GET", "/dbs/shop/colls/things/pkranges", "", "A-IM", "Incremental Feed", "If-None-Match", a.header.Get("etag")).is(304)
 }
 
-func TestOffers_ThereAreNone(t *testing.T) {
+func TestOffers_TellWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, gateway.Config{})
-	a := w.ask("POST", "/offers", `{"query":"SELECT * FROM c WHERE c.offerResourceId = 'abc'"}`, isQuery, "true").is(200)
-	if ids := a.ids("Offers"); len(ids) != 0 {
-		t.Errorf("offers %v", ids)
+	w.container("none", byPK)
+	colls, body := "/dbs/shop/colls", func(id string) string { return `{"id":"` + id + `","partitionKey":{"paths":["/pk"]}}` }
+	const manual, auto = "x-ms-offer-throughput", "x-ms-cosmos-offer-autopilot-settings"
+	w.ask("POST", colls, body("manual"), manual, "500").is(201)
+	w.ask("POST", colls, body("auto"), auto, `{"maxThroughput":4000}`).is(201)
+	for _, bad := range [][]string{{manual, "399"}, {manual, "450"}, {manual, "0"}, {manual, "x"}, {auto, "{}"}, {auto, `{"maxThroughput":1500}`}, {manual, "400", auto, `{"maxThroughput":1000}`}} {
+		w.ask("POST", colls, body("bad"), bad...).is(400)
+	}
+	w.ask("GET", colls+"/bad", "").is(404)
+	type content struct {
+		Throughput int `json:"offerThroughput"`
+		Autopilot  struct {
+			Max int `json:"maxThroughput"`
+		} `json:"offerAutopilotSettings"`
+	}
+	type offer struct {
+		ID      string  `json:"id"`
+		Content content `json:"content"`
+	}
+	offerOf := func(container string) offer {
+		t.Helper()
+		var c struct {
+			RID  string `json:"_rid"`
+			Self string `json:"_self"`
+		}
+		w.ask("GET", colls+"/"+container, "").is(200).into(&c)
+		var found struct{ Offers []offer }
+		for _, text := range []string{"SELECT * FROM c WHERE c.offerResourceId = '" + c.RID + "'", "SELECT * from root where root.resource = '" + c.Self + "'"} {
+			w.ask("POST", "/offers", `{"query":"`+text+`"}`, isQuery, "true").is(200).into(&found)
+			if len(found.Offers) != 1 {
+				t.Fatalf("%s: offers %+v", text, found.Offers)
+			}
+		}
+		return found.Offers[0]
+	}
+	for name, want := range map[string][2]int{"none": {400, 0}, "manual": {500, 0}, "auto": {400, 4000}} {
+		if o := offerOf(name); o.Content.Throughput != want[0] || o.Content.Autopilot.Max != want[1] {
+			t.Errorf("the offer of %s is %+v, want %v", name, o, want)
+		}
+	}
+	o := offerOf("manual")
+	a := w.ask("GET", "/offers/"+o.ID, "").is(200)
+	// A replacement of the container keeps it.
+	w.ask("PUT", "/offers/"+o.ID, `{"content":{"offerThroughput":700}}`, "If-Match", a.header.Get("etag")).is(200)
+	w.ask("PUT", "/offers/"+o.ID, `{"content":{"offerThroughput":800}}`, "If-Match", a.header.Get("etag")).is(412)
+	w.ask("PUT", "/offers/"+o.ID, `{"content":{"offerThroughput":750}}`).is(400)
+	w.ask("PUT", colls+"/manual", `{"id":"manual","partitionKey":{"paths":["/pk"]},"defaultTtl":60}`).is(200)
+	if o := offerOf("manual"); o.Content.Throughput != 700 {
+		t.Errorf("the offer is %+v, want 700", o)
+	}
+	w.ask("PUT", "/offers/"+o.ID, `{"content":{"offerThroughput":700,"offerAutopilotSettings":{"maxThroughput":2000}}}`).is(200)
+	if o := offerOf("manual"); o.Content.Throughput != 200 || o.Content.Autopilot.Max != 2000 {
+		t.Errorf("the offer is %+v, want 2000 by autoscale", o)
 	}
 	w.ask("GET", "/offers/AbC=", "").is(404)
+	w.ask("PUT", "/offers/AbC=", `{"content":{"offerThroughput":700}}`).is(404)
 }
 
 func TestRouter_AnswersInTheProtocolsForm(t *testing.T) {

@@ -93,9 +93,12 @@ func (s *Server) newTable() map[noun]map[string]operation {
 		},
 		nounOffers: {
 			get:       {name: "list offers", serve: s.listOffers},
-			postQuery: {name: "query offers", bodyMax: otherBytesMax, serve: s.listOffers},
+			postQuery: {name: "query offers", bodyMax: otherBytesMax, serve: s.queryOffers},
 		},
-		nounOffer:    {get: {name: "read offer", serve: s.readOffer}, put: {name: "replace offer", writes: true, bodyMax: otherBytesMax, serve: s.readOffer}},
+		nounOffer: {
+			get: {name: "read offer", serve: s.readOffer},
+			put: {name: "replace offer", writes: true, bodyMax: otherBytesMax, serve: s.replaceOffer},
+		},
 		nounUnserved: {},
 	}
 }

@@ -31,7 +31,10 @@ test("databases and containers", async () => {
   assert.deepEqual(found.map((c) => c.id), ["others"]);
   await refused(409, database.containers.create({ id: "others", partitionKey: "/pk" }));
   const { resource: offer } = await database.container("others").readOffer();
-  assert.ok(offer === undefined || offer.offerType || offer.content, "an offer is none or one");
+  assert.equal(offer.content.offerThroughput, 400);
+  const { resource: raised } = await client.offer(offer.id).replace({ ...offer, content: { offerThroughput: 900 } });
+  assert.equal(raised.content.offerThroughput, 900);
+  assert.equal((await database.container("others").readOffer()).resource.content.offerThroughput, 900);
   await database.container("others").delete();
   await refused(404, database.container("others").read());
   await database.delete();

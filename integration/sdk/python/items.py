@@ -1,5 +1,5 @@
 from azure.core import MatchConditions
-from azure.cosmos import CosmosClient, PartitionKey, exceptions
+from azure.cosmos import CosmosClient, PartitionKey, ThroughputProperties, exceptions
 
 from harness import case, client, container, database, endpoint, equal, eventually, partitions, read_only_key, refused
 
@@ -142,6 +142,17 @@ def _():
         c.create_item({"id": str(i), "pk": str(i % 7), "n": i})
     found = c.read_items([(str(i), str(i % 7)) for i in range(0, 60, 2)] + [("none", "0")])
     equal(sorted(i["n"] for i in found), list(range(0, 60, 2)))
+
+
+@case("throughput")
+def _():
+    c = container()
+    equal(c.get_throughput().offer_throughput, 400)
+    equal(c.replace_throughput(500).offer_throughput, 500)
+    equal(c.get_throughput().offer_throughput, 500)
+    scaled = container(offer_throughput=ThroughputProperties(auto_scale_max_throughput=4000))
+    equal(scaled.get_throughput().auto_scale_max_throughput, 4000)
+    refused(400, container, offer_throughput=399)
 
 
 @case("what is not served says so")
