@@ -61,7 +61,10 @@ type rejectState struct {
 }
 
 func newCoalescer(p *Projection) *coalescer {
-	return &coalescer{p: p, sources: map[string]int{}, before: rowBuilder{p: p, reuse: true}, after: rowBuilder{p: p, reuse: true}}
+	return &coalescer{
+		p: p, sources: map[string]int{},
+		before: rowBuilder{p: p, reuse: true, passing: true}, after: rowBuilder{p: p, reuse: true},
+	}
 }
 
 // empty says whether nothing was taken.
@@ -264,7 +267,8 @@ func (g *coalescer) stateOf(source string) *itemState {
 func (g *coalescer) setRow(r *Row, gone bool) {
 	state := rowState{Row: *r, gone: gone}
 	if gone {
-		state.Values = nil
+		// The row was before the change, and the next one's takes its room.
+		state.Key, state.Values = slices.Clone(r.Key), nil
 	}
 	g.bytes += g.rowBytes(&state.Row)
 	t := g.stateOf(r.Source)

@@ -37,7 +37,8 @@ func (p *Projection) refusedKeys(key feed.PartitionKey, id string, body []byte) 
 type rowBuilder struct {
 	// Set by whoever makes it.
 	p           *Projection
-	reuse       bool // many items will come: the rows of one are good until the next
+	reuse       bool // many items will come: the slice of rows of one is good until the next
+	passing     bool // and their values, too
 	wantRefused bool // also the keys of refused rows
 
 	// Of the item at hand; buildItem sets them.
@@ -65,6 +66,7 @@ type rowBuilder struct {
 
 	scratch []byte
 	slab    []Value // of which rows are cut
+	whole   []Value // the slab before any was cut
 }
 
 // buildItem makes the rows and rejects of an item.
@@ -74,31 +76,39 @@ func (m *rowBuilder) buildItem(key feed.PartitionKey, id string, body []byte) ([
 	}
 	m.body, m.key, m.id = body, key, id
 	m.source, m.rows, m.rejects, m.shownBytes = "", m.rows[:0], nil, 0
+	if m.passing {
+		m.slab = m.whole
+	}
 	for i := range m.p.tables {
 		m.buildTable(&m.p.tables[i])
 	}
 	return m.rows, m.rejects
 }
 
-// slabValues is how many values of many items are allocated at once.
-const slabValues = 512
+// How many values of many items are allocated at once: at first, and later.
+const (
+	slabValuesMin = 64
+	slabValuesMax = 512
+)
 
 // allocValues returns the room for the values of a row. Rows outlive the builder, in
-// batches, so the room is never used again; it is cut from slabs to save an allocation for
-// each row.
+// batches, so the room is used again only where they pass; it is cut from slabs to save an
+// allocation for each row.
 func (m *rowBuilder) allocValues(n int) []Value {
 	if len(m.slab) < n {
-		// How many rows are to come is not known. A slab for many items may be half empty
-		// at the end of a batch; that of a single item grows with the rows it has had.
+		// How many rows are to come is not known. A slab for many items is twice as large as
+		// the one before, because most batches of a quiet feed have a few changes; that of a
+		// single item grows with the rows it has had.
 		rows := 1
 		switch {
 		case m.reuse:
-			rows = max(slabValues/n, 1)
+			rows = max(min(max(2*len(m.whole), slabValuesMin), slabValuesMax)/n, 1)
 		case len(m.t.each) > 0:
 			rows = min(max(len(m.rows)-m.rowsFrom, 4), 64)
 		default:
 		}
 		m.slab = make([]Value, rows*n)
+		m.whole = m.slab
 	}
 	values := m.slab[:n:n]
 	m.slab = m.slab[n:]

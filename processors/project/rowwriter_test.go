@@ -117,6 +117,10 @@ func TestBatchesAreCoalesced(t *testing.T) {
 	check("the interval goes on where the sink is", "1.5 5.0", "put 1 [o1] ", "put 2 [o1 0] 0", "put 2 [o1 1] 1")
 	s.append(set{id: "o1"})
 	check("a deleted one does not", "5.0 6.0", "drop 1 [o1] ", "drop 2 [o1 0] 0", "drop 2 [o1 1] 1")
+	s.append(set{id: "o3", body: orderItem("o3", day, "a")}, set{id: "o4", body: orderItem("o4", day, "b", "c")})
+	check("two more", "6.0 7.1", "put 1 [o3] ", "put 2 [o3 0] 0", "put 1 [o4] ", "put 2 [o4 0] 0", "put 2 [o4 1] 1")
+	s.append(set{id: "o4"}, set{id: "o3"}, set{id: "o2", body: orderItem("o2", day, "d")})
+	check("the rows of each of several that go", "7.1 8.2", "drop 1 [o4] ", "drop 2 [o4 0] 0", "drop 2 [o4 1] 1", "drop 1 [o3] ", "drop 2 [o3 0] 0", "put 2 [o2 0] 0")
 }
 
 func TestI5_WhatWasNotDurableIsReadAgain(t *testing.T) {
