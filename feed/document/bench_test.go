@@ -119,6 +119,23 @@ func BenchmarkSetter(b *testing.B) {
 	}
 }
 
+// BenchmarkNewSetter compiles what a repair, and each publication of an aggregate, compiles.
+func BenchmarkNewSetter(b *testing.B) {
+	for name, text := range map[string]string{
+		"what=field": `name:="Sale"`, "what=five": `orders:=1,first:=2,last:=3,total:=4.5,lines:=[1]`, "what=inside": `stats.orders:=1,stats.first:=2,stats.last:=3`,
+	} {
+		list := fields(b, strings.Split(text, ",")...)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := document.NewSetter(list); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkPatch(b *testing.B) {
 	body := product(5, 1024)
 	for name, ops := range map[string]string{

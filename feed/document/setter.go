@@ -103,6 +103,7 @@ func (n *node) compile(fields []FieldValue, prefix string, depth int) error {
 		return &PatchError{Op: -1, Msg: fmt.Sprintf("%d fields, more than %d", len(fields), FieldsMax)}
 	}
 	n.path = prefix
+	n.children = make([]node, 0, countFirst(fields))
 	for _, f := range fields {
 		refuse := func(msg string) error { return &PatchError{Op: -1, Path: f.Path.Pointer(), Msg: msg} }
 		if len(f.Path) == 0 {
@@ -139,6 +140,17 @@ func (n *node) compile(fields []FieldValue, prefix string, depth int) error {
 	return nil
 }
 
+// countFirst counts the first steps of fields, those again that do not follow each other.
+func countFirst(fields []FieldValue) int {
+	n := 0
+	for i, f := range fields {
+		if len(f.Path) > 0 && (i == 0 || len(fields[i-1].Path) == 0 || fields[i-1].Path[0] != f.Path[0]) {
+			n++
+		}
+	}
+	return n
+}
+
 // child returns n's child for a step, a new one if there is none.
 func (n *node) child(step Step) *node {
 	for i := range n.children {
@@ -170,7 +182,8 @@ func (n *node) prepare() {
 			c.obstacle = "there is no such element, and a setter makes none"
 			continue
 		}
-		c.fresh = append(AppendQuote([]byte{','}, c.step.Name), ':')
+		c.fresh = make([]byte, 0, len(`,"":`)+len(c.step.Name)+len(body)) // of a plain name
+		c.fresh = append(AppendQuote(append(c.fresh, ','), c.step.Name), ':')
 		c.freshValue = len(c.fresh)
 		c.fresh = append(c.fresh, body...)
 	}
