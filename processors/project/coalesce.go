@@ -26,6 +26,7 @@ type coalescer struct {
 
 	before, after rowBuilder
 	slab          []rowState // of which those of items are cut
+	slabRows      int        // the rows that it had before any was cut
 	source        string     // of the row that was counted last
 
 	// backfilling says that the sink may have rows from before columns were added which are
@@ -172,7 +173,8 @@ func (g *coalescer) addNewItem(rows []Row) bool {
 	// The full slice expression keeps a later append of one item from running into the
 	// states of the next.
 	if len(g.slab) < len(rows) {
-		g.slab = make([]rowState, max(slabRows, len(rows)))
+		g.slabRows = min(max(2*g.slabRows, slabRowsMin), slabRowsMax)
+		g.slab = make([]rowState, max(g.slabRows, len(rows)))
 	}
 	states := g.slab[:len(rows):len(rows)]
 	g.slab = g.slab[len(rows):]
@@ -184,8 +186,11 @@ func (g *coalescer) addNewItem(rows []Row) bool {
 	return true
 }
 
-// slabRows is how many rows of items are allocated at once.
-const slabRows = 128
+// How many rows of items are allocated at once: at first, and later. See allocValues.
+const (
+	slabRowsMin = 8
+	slabRowsMax = 128
+)
 
 // manyRows is from how many rows of one item on they are looked up in a map. Most items have
 // a few, for which a map costs more than going through them; an order with 10,000 lines

@@ -12,8 +12,8 @@ import (
 // noSink is a sink that is never opened.
 type noSink struct{ Sink }
 
-// BenchmarkCoalesce takes changes of orders with three lines, of which one gets another price,
-// in batches of so many.
+// BenchmarkCoalesce takes changes of orders with three lines, which are new or of which one gets
+// another price, in batches of so many.
 func BenchmarkCoalesce(b *testing.B) {
 	info := store.ContainerInfo{
 		Database: "default", Name: "customer", ID: "c7k2x4ab", Spec: store.ContainerSpec{PartitionKey: []string{"/customerId"}, Partitions: 1},
@@ -45,19 +45,26 @@ func BenchmarkCoalesce(b *testing.B) {
 			before := strings.Replace(after, `"price":3`, `"price":4`, 1)
 			changes[i] = feed.Change{Op: feed.OpReplace, Key: key, ID: id, Before: []byte(before), After: []byte(after)}
 		}
-		b.Run(fmt.Sprintf("changes=%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				g := newCoalescer(p)
-				for i := range changes {
-					if err := g.addChange(&changes[i]); err != nil {
-						b.Fatal(err)
+		run := func(what string, rows int) {
+			b.Run(fmt.Sprintf("changes=%d/what=%s", n, what), func(b *testing.B) {
+				b.ReportAllocs()
+				for b.Loop() {
+					g := newCoalescer(p)
+					for i := range changes {
+						if err := g.addChange(&changes[i]); err != nil {
+							b.Fatal(err)
+						}
+					}
+					if got := len(g.batch(feed.Position{}, feed.Position{}).Put); got != rows*n {
+						b.Fatalf("%d rows of %d orders", got, n)
 					}
 				}
-				if len(g.batch(feed.Position{}, feed.Position{}).Put) != n {
-					b.Fatal("not one row of each order")
-				}
-			}
-		})
+			})
+		}
+		run("price", 1)
+		for i := range changes {
+			changes[i].Op, changes[i].Before = feed.OpCreate, nil
+		}
+		run("new", 4)
 	}
 }
