@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,10 +52,13 @@ func TestSoak_MemoryIsFlat(t *testing.T) {
 	for i := range soakWriters {
 		group.Go(func() { w.write(ctx, rand.New(rand.NewPCG(uint64(i), 1))) })
 	}
+	used := processTime(t, node.Cmd.Process.Pid)
 	samples := sampleMemory(t, ctx, node.Cmd.Process.Pid, max(*soak/240, 100*time.Millisecond))
 	group.Wait()
+	used = processTime(t, node.Cmd.Process.Pid) - used
 	rate := float64(w.done.Load()) / soak.Seconds()
 	t.Logf("%d writes, %.0f/s; %d failed", w.done.Load(), rate, w.failed.Load())
+	t.Logf("%v of processor time, %v for each write", used, used/time.Duration(max(1, w.done.Load())))
 	w.reasons.Range(func(reason, times any) bool {
 		t.Logf("  %d failed: %s", times.(*atomic.Int64).Load(), reason)
 		return true
@@ -148,6 +152,31 @@ func sampleMemory(t *testing.T, ctx context.Context, pid int, interval time.Dura
 func residentKiB(t *testing.T, pid int) int {
 	t.Helper()
 	return processKiB(t, pid, "VmRSS")
+}
+
+// processTime is the processor time that a process has used, its own and the system's for it.
+func processTime(t *testing.T, pid int) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The name, in parentheses, may hold spaces. Behind it, utime and stime are the 12th and 13th
+	// field, in hundredths of a second.
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		t.Fatalf("no times in %q", stat)
+	}
+	var ticks time.Duration
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += time.Duration(n)
+	}
+	return ticks * time.Second / 100
 }
 
 func median(samples []int) int {

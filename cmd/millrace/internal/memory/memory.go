@@ -7,7 +7,8 @@
 //
 // With a limit the heap's part is fixed. Without one it is small, which keeps bursts
 // of garbage from growing the process, and follows what is in use: a sixth of that
-// is always free, so that the collector does not take the time that work needs.
+// is always free, and more, up to a bound, while collecting is costly, so that the
+// collector does not take the time that work needs.
 package memory
 
 import (
@@ -82,6 +83,8 @@ type Keeper struct {
 	log   *slog.Logger
 
 	heap    int64     // what Go was told; 0: nothing
+	free    int64     // of it, beside what is in use
+	cost    cost      // of collecting
 	resting time.Time // no trim before it
 	samples []metrics.Sample
 	statm   statm // while Run runs
@@ -90,7 +93,7 @@ type Keeper struct {
 // Keep applies the limit, in bytes, to the process at once; 0 is none. What the
 // environment says in GOGC and GOMEMLIMIT counts where there is no limit. Call Run.
 func Keep(limit int64, log *slog.Logger) *Keeper {
-	k := &Keeper{limit: limit, log: log, samples: []metrics.Sample{
+	k := &Keeper{limit: limit, log: log, cost: newCost(), samples: []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"},
 		{Name: "/memory/classes/total:bytes"},
 		{Name: "/memory/classes/heap/released:bytes"},
@@ -124,21 +127,25 @@ func (k *Keeper) Run(ctx context.Context, trim func() error) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			k.adapt()
+			k.adapt(now)
 			k.look(now)
 		}
 	}
 }
 
 // adapt lets the heap's part follow what is in use.
-func (k *Keeper) adapt() {
+func (k *Keeper) adapt(now time.Time) {
 	if k.limit > 0 || k.heap == 0 {
 		return
 	}
 	metrics.Read(k.samples)
 	at := func(i int) int64 { return int64(min(k.samples[i].Value.Uint64(), math.MaxInt64)) }
 	live, other := at(0), at(1)-at(2)-at(3)-at(4)
-	want := max(heapMin, live+live/6+other)
+	if share, ok := k.cost.share(now); ok {
+		k.free = Headroom(k.free, live, other, share)
+	}
+	// What is in use may have changed since the measurement.
+	want := max(heapMin, live+live/6+other, min(live+k.free+other, heapCostly))
 	// Each change stops the world for a moment.
 	if diff := want - k.heap; diff > k.heap/16 || diff < -k.heap/16 || want == heapMin && diff != 0 {
 		k.heap = want

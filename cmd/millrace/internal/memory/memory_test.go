@@ -40,3 +40,27 @@ func TestPause_IsAShareOfTheTimeAndBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestHeadroom_FollowsWhatCollectingCosts: step by step up to a bound, and back again.
+func TestHeadroom_FollowsWhatCollectingCosts(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		was, live int64 // MiB
+		share     float64
+		want      int64
+	}{
+		{"a sixth to begin with", 0, 150, 0.07, 25},
+		{"costly", 25, 150, 0.2, 33},
+		{"neither costly nor cheap", 33, 150, 0.07, 33},
+		{"cheap", 33, 150, 0.01, 25},
+		{"a sixth at least", 25, 150, 0.01, 25},
+		{"256 MiB in all at most", 64, 150, 0.5, 66},
+		{"half of what is in use at most", 38, 60, 0.5, 30},
+		{"what was in use has gone", 64, 12, 0.07, 6},
+		{"a sixth that is more than the bound", 64, 600, 0.5, 100},
+	} {
+		if got := memory.Headroom(c.was<<20, c.live<<20, 40<<20, c.share) >> 20; got != c.want {
+			t.Errorf("%s: %d MiB, want %d", c.name, got, c.want)
+		}
+	}
+}
