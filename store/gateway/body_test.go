@@ -151,6 +151,74 @@ func TestListen_StrangersWhoseBodiesNeverComeKeepNobodyOut(t *testing.T) {
 	}
 }
 
+// Clients that do not take their answers hold neither all slots nor the room of bodies: one of them is cut off when
+// somebody else asks, and the others get their answers whole when they take them.
+func TestListen_ClientsThatTakeNothingKeepNobodyOut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	for i := range 2 {
+		w.ask("POST", docs, fmt.Sprintf(`{"id":"%d","pk":"a","text":"%s"}`, i, strings.Repeat("x", 3*store.ItemBytesMax/4)), keyHeader, `["a"]`).is(201)
+	}
+	const most, asked = 2, 8 // eight pages of 3 MiB are more than the network buffers
+	for _, mode := range []string{"on", gateway.Off} {
+		l, _ := listen(t, w, gateway.Config{TLS: mode, Dir: t.TempDir(), RequestsMax: most, AnswerTimeout: time.Hour, BodyTimeout: time.Hour})
+		gateway.StallAfter(l, 50*time.Millisecond)
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+l.Address()+docs, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set(keyHeader, `["a"]`)
+		r.Header.Set(isQuery, "true")
+		r.Header.Set("Content-Type", "application/query+json")
+		sign(t, r, w.key)
+		body := `{"query":"SELECT * FROM c"}` + strings.Repeat(" ", 1000)
+		var clients []*raw
+		for range most {
+			c := dialRaw(t, l)
+			c.send(strings.Repeat(head(r, len(body))+body, asked))
+			clients = append(clients, c)
+		}
+		for end := time.Now().Add(2 * time.Minute); gateway.Stalled(l) < most; <-time.After(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("TLS %s: of %d answers that nobody takes %d wait", mode, most, gateway.Stalled(l))
+			}
+		}
+		if bytes := gateway.Bodies(l); bytes != 0 {
+			t.Errorf("TLS %s: requests whose answers wait keep %d bytes of bodies", mode, bytes)
+		}
+		for range 2 * most { // the slot that was taken over is given back, too
+			if err := get(t, w, trusting(t, l.Authority()), l.URL()); err != nil {
+				t.Fatalf("TLS %s: another client is kept out: %v", mode, err)
+			}
+		}
+		if a, b := clients[0].whole(r, asked), clients[1].whole(r, asked); min(a, b) == asked || max(a, b) != asked {
+			t.Errorf("TLS %s: of %d answers %d and %d were whole; one client is to be cut off", mode, asked, a, b)
+		}
+	}
+}
+
+// whole counts the answers that come whole, of so many.
+func (c *raw) whole(r *http.Request, asked int) (n int) {
+	c.t.Helper()
+	if err := c.conn.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
+		c.t.Fatal(err)
+	}
+	for n < asked {
+		resp, err := http.ReadResponse(c.in, r)
+		if err != nil {
+			return n
+		}
+		_, err = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK {
+			return n
+		}
+		n++
+	}
+	return n
+}
+
 // raw is a connection of which a test says each byte.
 type raw struct {
 	t    *testing.T

@@ -79,8 +79,9 @@ type Config struct {
 	// or whose request was refused. Default 16384.
 	ConnectionsMax int `yaml:"connectionsMax"`
 
-	// RequestsMax bounds the requests that are carried out at once; one beyond it is
-	// answered 429. Default 1024.
+	// RequestsMax bounds the requests that are carried out at once; one beyond it
+	// takes the place of one whose client has taken nothing of its answer for 5s, which
+	// is cut off, or is answered 429 if there is none. Default 1024.
 	RequestsMax int `yaml:"requestsMax"`
 
 	// BodiesMax bounds the bytes of the bodies of all requests under way; one that

@@ -10,7 +10,7 @@
 //	authorize  the signature over verb, noun and link; read or write auth.go
 //	route      method and headers to what is done with the noun      route.go
 //	body       read whole, within its limit and time                 exchange.go
-//	slot       at most RequestsMax are carried out at once           server.go
+//	slot       at most RequestsMax are carried out at once           slots.go
 //	noun       account, databases, containers, ranges, items, …      a file each
 //	answer     JSON with activity id, charge, session token, etag    exchange.go
 //

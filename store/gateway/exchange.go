@@ -29,8 +29,11 @@ type exchange struct {
 	body     []byte
 	activity string
 	status   int  // of the answer; 0 before it
-	room     int  // bytes that the body has reserved in bodyRoom
 	whole    bool // the body was read to its end, or there is none
+
+	bodies *bodyRoom
+	room   int   // bytes that the body has reserved in bodies
+	slot   *slot // nil unless the request is being carried out
 }
 
 func newExchange(w http.ResponseWriter, r *http.Request) *exchange {
@@ -75,8 +78,8 @@ func (x *exchange) header(name string) string { return x.r.Header.Get(name) }
 const bodyStart = 64 << 10
 
 // readBody reads the body of a request, of at most limit bytes. The bytes that it allocates are
-// reserved in room until the exchange ends.
-func (x *exchange) readBody(limit int64, room *bodyRoom) error {
+// reserved in x.bodies until the answer begins, or the exchange ends.
+func (x *exchange) readBody(limit int64) error {
 	if limit == 0 || x.r.Body == nil {
 		return nil
 	}
@@ -90,7 +93,7 @@ func (x *exchange) readBody(limit int64, room *bodyRoom) error {
 	for {
 		// Content-Length is only what the client says, so memory is reserved as it grows.
 		if more := cap(body) - x.room; more > 0 {
-			if !room.reserve(more) {
+			if !x.bodies.reserve(more) {
 				return errNoRoom
 			}
 			x.room += more
@@ -109,6 +112,26 @@ func (x *exchange) readBody(limit int64, room *bodyRoom) error {
 			body = append(body, 0)[:len(body)]
 		}
 	}
+}
+
+// releaseBody forgets the body and gives back its bytes.
+func (x *exchange) releaseBody() {
+	if x.room > 0 {
+		x.bodies.release(x.room)
+		x.body, x.room = nil, 0
+	}
+}
+
+// releaseSlot gives back the right to be carried out.
+func (x *exchange) releaseSlot() {
+	x.slot.giveBack(x.r.Context())
+	x.slot = nil
+}
+
+// cutOff ends the writing of the answer, and the connection with it. It may be called by another goroutine
+// while the request has its slot.
+func (x *exchange) cutOff() {
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Unix(1, 0)) // tests have no connection
 }
 
 // discardBytesMax bounds what is read of a body that is refused, only to be thrown
@@ -186,8 +209,24 @@ func (x *exchange) answer(status int, charge float64, body []byte) {
 	}
 	x.status = status
 	x.w.WriteHeader(status)
-	if len(body) > 0 && x.r.Method != http.MethodHead {
-		_, _ = x.w.Write(body) // an error: the client has gone
+	if x.r.Method != http.MethodHead {
+		x.write(body)
+	}
+}
+
+// write sends the body of an answer. What came with the request is not kept until its client has
+// taken that: clients that do not would take all the room of bodies.
+func (x *exchange) write(body []byte) {
+	x.releaseBody()
+	for len(body) > 0 {
+		if x.slot != nil {
+			x.slot.await()
+		}
+		n, err := x.w.Write(body[:min(len(body), answerPiece)])
+		if err != nil {
+			return // the client has gone, or did not take it
+		}
+		body = body[n:]
 	}
 }
 

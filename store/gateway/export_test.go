@@ -8,6 +8,30 @@ func (s *Server) RepeatKey(key string) { s.newKey = func() string { return key }
 // DrainWithin bounds how long l finishes requests at its end, in place of five seconds.
 func DrainWithin(l *Listener, d time.Duration) { l.drainMax = d }
 
+// StallAfter sets after how long of nothing taken an answer may be cut off, in place of five seconds.
+func StallAfter(l *Listener, d time.Duration) {
+	s := l.server.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stall = d
+}
+
+// Stalled counts the answers of which their clients have taken nothing for so long.
+func Stalled(l *Listener) (n int) {
+	s := l.server.slots
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for e := s.awaiting.Front(); e != nil; e = e.Next() {
+		if time.Since(e.Value.(*slot).since) >= s.stall {
+			n++
+		}
+	}
+	return n
+}
+
+// Bodies returns the bytes that all bodies have reserved.
+func Bodies(l *Listener) int64 { return l.server.bodies.taken.Load() }
+
 // TakeResourceQueries takes the places of all queries over databases and containers, until release.
 func (s *Server) TakeResourceQueries() (release func()) {
 	for range cap(s.resourceQueries) {

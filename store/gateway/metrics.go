@@ -22,6 +22,7 @@ type instruments struct {
 	inFlight        metric.Int64UpDownCounter
 	connections     metric.Int64UpDownCounter
 	evicted         metric.Int64Counter
+	answersCut      metric.Int64Counter
 }
 
 var meters = newInstruments(meter.Of(instrumentation))
@@ -32,6 +33,7 @@ func newInstruments(m meter.Meter) *instruments {
 		inFlight:        m.UpDownCounter("millrace.gateway.requests", "{request}", "Requests that are being carried out."),
 		connections:     m.UpDownCounter("millrace.gateway.connections", "{connection}", "Connections that are open."),
 		evicted:         m.Counter("millrace.gateway.connections.evicted", "{connection}", "Connections closed because of gateway.connectionsMax: idle ones for new ones, or new ones."),
+		answersCut:      m.Counter("millrace.gateway.answers.cut", "{answer}", "Answers cut off because of gateway.requestsMax: their clients had taken nothing for five seconds while others asked."),
 	}
 }
 

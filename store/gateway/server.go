@@ -21,7 +21,7 @@ type Server struct {
 	client    *store.Client
 	keys      *KeyRing
 	directory *directory
-	slots     chan struct{}
+	slots     *slots
 	bodies    *bodyRoom
 	table     map[noun]map[string]operation
 	newKey    func() string // returns the key of a write, see commit
@@ -41,7 +41,7 @@ func New(client *store.Client, ring *KeyRing, cfg Config) (*Server, error) {
 		cfg.Logger.Warn("no key of the gateway writes, so applications can read only: set gateway.keys.primary too; the configured keys replace the key file as a whole")
 	}
 	s := &Server{
-		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: make(chan struct{}, cfg.RequestsMax),
+		cfg: cfg, client: client, keys: ring, directory: newDirectory(client), slots: newSlots(cfg.RequestsMax),
 		bodies: &bodyRoom{max: cfg.BodiesMax}, newKey: rand.Text, resourceQueries: make(chan struct{}, resourceQueriesMax),
 	}
 	s.table = s.newTable()
@@ -171,35 +171,23 @@ func (s *Server) serve(x *exchange) error {
 	if op.writes && t.database == store.SystemDatabase {
 		return readOnlySystem(op.name)
 	}
-	defer func() { s.bodies.release(x.room) }()
-	if err := x.readBody(op.bodyMax, s.bodies); err != nil {
+	x.bodies = s.bodies
+	defer x.releaseBody()
+	if err := x.readBody(op.bodyMax); err != nil {
 		return err
 	}
 	// After the body: a slow sender holds memory, which is bounded by itself, and no slot.
-	release, err := s.takeSlot(x.ctx)
-	if err != nil {
-		return err
+	if x.slot = s.slots.take(x.ctx, x.cutOff); x.slot == nil {
+		return &failure{
+			status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,
+			message: "as many requests are carried out as gateway.requestsMax allows (" + strconv.Itoa(s.cfg.RequestsMax) + "); try again",
+		}
 	}
-	defer release()
+	defer x.releaseSlot()
 	ctx, cancel := context.WithTimeout(x.ctx, s.cfg.RequestTimeout)
 	defer cancel()
 	x.ctx = ctx
 	return op.serve(x)
-}
-
-// takeSlot takes one of the slots for requests that are carried out. It does not wait for one: a
-// client that is told 429 tries again, while a queue would only grow.
-func (s *Server) takeSlot(ctx context.Context) (release func(), err error) {
-	select {
-	case s.slots <- struct{}{}:
-		meters.inFlight.Add(ctx, 1)
-		return func() { <-s.slots; meters.inFlight.Add(ctx, -1) }, nil
-	default:
-		return nil, &failure{
-			status: http.StatusTooManyRequests, substatus: subRequestRateLarge, retryAfter: retryAfterDefault,
-			message: "as many requests are carried out as gateway.requestsMax allows (" + strconv.Itoa(cap(s.slots)) + "); try again",
-		}
-	}
 }
 
 // explainAbsence replaces the error of a container that did not answer by its cause, if the

@@ -1,0 +1,106 @@
+package gateway
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"time"
+)
+
+// answerPiece is how many bytes of an answer a client must take within answerStall: 13 KiB/s. The system
+// buffers some hundred KiB or more before, and wakes who writes when a good part of them has gone; so less
+// time would take slow clients for dead ones.
+const (
+	answerPiece = 64 << 10
+	answerStall = 5 * time.Second
+)
+
+// slots bounds the requests that are carried out at once. A request keeps its slot until its client has taken
+// the answer, so that slots bound the memory of answers too. Where no slot is free, the
+// request whose client has taken nothing for longest loses its own, if that is for answerStall at least: the
+// answer is cut off. So clients that do not take their answers keep others out for no longer.
+type slots struct {
+	taken chan struct{} // one for each that is taken
+
+	mu       sync.Mutex // guards what follows
+	stall    time.Duration
+	awaiting list.List // of *slot whose answers are being taken, the one that waits longest in front
+}
+
+// slot is the right of one request to be carried out.
+type slot struct {
+	of  *slots
+	cut func() // ends the writing of the answer
+
+	// Guarded by of.mu.
+	place *list.Element // in of.awaiting; nil: there is no answer yet
+	since time.Time     // when the client had taken what came before
+	lost  bool          // another request has it
+}
+
+func newSlots(most int) *slots {
+	return &slots{taken: make(chan struct{}, most), stall: answerStall}
+}
+
+// take takes a slot, nil if there is none. It does not wait for one: a client that is told 429 tries again,
+// while a queue would only grow. cut ends the writing of the request's answer, and does not block.
+func (s *slots) take(ctx context.Context, cut func()) *slot {
+	select {
+	case s.taken <- struct{}{}:
+	default:
+		if !s.takeOver(ctx) {
+			return nil
+		}
+	}
+	meters.inFlight.Add(ctx, 1)
+	return &slot{of: s, cut: cut}
+}
+
+// takeOver takes the slot of the answer that has waited for its client for longest.
+func (s *slots) takeOver(ctx context.Context) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	longest := s.awaiting.Front()
+	if longest == nil {
+		return false
+	}
+	victim := longest.Value.(*slot)
+	if time.Since(victim.since) < s.stall {
+		return false
+	}
+	s.awaiting.Remove(longest)
+	victim.lost = true
+	// With the lock held: once its request has ended, the connection may be at another one.
+	victim.cut()
+	meters.answersCut.Add(ctx, 1)
+	return true
+}
+
+// await notes that the client is to take the next piece of the answer, and has taken what came before.
+func (s *slot) await() {
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	if s.lost {
+		return
+	}
+	s.since = time.Now()
+	if s.place == nil {
+		s.place = s.of.awaiting.PushBack(s)
+	} else {
+		s.of.awaiting.MoveToBack(s.place)
+	}
+}
+
+// giveBack ends the right. It is called once, by the request that took it.
+func (s *slot) giveBack(ctx context.Context) {
+	meters.inFlight.Add(ctx, -1)
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
+	if s.lost {
+		return
+	}
+	if s.place != nil {
+		s.of.awaiting.Remove(s.place)
+	}
+	<-s.of.taken
+}
