@@ -381,6 +381,34 @@ func (d *DeadLetters) dropDone(ctx context.Context, l *DeadLetter) error {
 	return nil
 }
 
+// dropTried drops a dead letter that was tried again with success, unless it is another one by
+// now: the fan-out that the retry began may have been given up again meanwhile, or somebody may
+// have asked once more. It is no error if the dead letter is gone.
+func (d *DeadLetters) dropTried(ctx context.Context, l *DeadLetter) error {
+	c, key, err := d.containerAndKey(ctx, l.Pipeline)
+	if err != nil {
+		return err
+	}
+	item, err := c.Read(ctx, key, l.ID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return d.dropChange(ctx, l.Pipeline, l.ID)
+	case err != nil:
+		return fmt.Errorf("drop the dead letter %s: %w", l.ID, err)
+	}
+	if now := readDeadLetter(l.Pipeline, &item); !now.Retry.Equal(l.Retry) || !now.FinalRetry.Equal(l.FinalRetry) {
+		return nil
+	}
+	err = c.Delete(ctx, key, l.ID, store.WriteOptions{IfMatch: item.ETag})
+	if refusal, ok := errors.AsType[*store.Error](err); ok && refusal.Status == store.StatusPreconditionFailed {
+		return nil
+	}
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("drop the dead letter %s: %w", l.ID, err)
+	}
+	return d.dropChange(ctx, l.Pipeline, l.ID)
+}
+
 // readDeadLetter returns the dead letter that an item of a pipeline's holds. An error would
 // hide all others of the pipeline for one item, which a later release wrote, or something that
 // is no worker. So whoever lists them is told of that item too, and can drop it. No worker takes

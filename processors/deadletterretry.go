@@ -15,7 +15,7 @@ import (
 // Retrier is a Processor that can do again what it gave up. Retry is called
 // between batches, never beside Process. Changes after the one that was given up
 // have been processed: it must bring about what would be there if nothing had been
-// given up. It may be called again after it has succeeded.
+// given up. It may be called again after it has succeeded, in a later term too.
 type Retrier interface {
 	Retry(ctx context.Context, p *Parked) error
 }
@@ -144,10 +144,7 @@ func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 	err = r.retryDeadLetter(bounded, l)
 	switch {
 	case err == nil:
-		// Crashing between the two tries it once more, which Retry has to bear.
-		r.forgetParked(l)
-		err = r.host.deadLetters.dropDone(ctx, l)
-		r.term.Logger.InfoContext(ctx, "a dead letter was tried again and is done", slog.String("item", l.Item), slog.String("deadLetter", l.ID))
+		err = r.finishRetry(ctx, l)
 	case FailureOf(ctx, err) == Fenced:
 		CountFenced(ctx, r.Resource)
 		return errors.Join(ErrFenced, err)
@@ -162,6 +159,30 @@ func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 	}
 	r.markDirty()
 	r.heartbeat()
+	return nil
+}
+
+// finishRetry forgets a dead letter that was tried again with success. First comes the
+// checkpoint that says so, then the dead letter goes:
+//
+//	crash before the checkpoint   parked, with its dead letter: it is tried once more
+//	crash behind it               not parked, and the dead letter is there: the same
+//
+// The other way round a crash between the two would leave a parked change, or a parked job of
+// the State, without the dead letter by which it can be tried.
+func (r *run) finishRetry(ctx context.Context, l *DeadLetter) error {
+	r.forgetParked(l)
+	// What a target refused is parked nowhere.
+	if l.Target == "" && !r.saveNow(ctx) {
+		return errors.New("the checkpoint was not written")
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // the next term drops it
+	}
+	if err := r.host.deadLetters.dropTried(ctx, l); err != nil {
+		return err
+	}
+	r.term.Logger.InfoContext(ctx, "a dead letter was tried again and is done", slog.String("item", l.Item), slog.String("deadLetter", l.ID))
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
 )
 
@@ -84,5 +85,105 @@ func TestADroppedDeadLetterIsNotTried(t *testing.T) {
 	defer r.mu.Unlock()
 	if !slices.Equal(r.tried, []string{"a", "c"}) {
 		t.Errorf("tried %v", r.tried)
+	}
+}
+
+// counted is a retrier that knows of a dead letter, so that those are looked for soon.
+type counted struct{ retrier }
+
+func (c *counted) State() processors.State {
+	return processors.State{Counts: processors.Counts{DeadLetters: 1}}
+}
+
+// A crash at any point of a successful retry leaves the change parked with its dead letter, or
+// a dead letter that is tried again. There is never a parked change without its dead letter.
+func TestI6_ACrashBesideARetryLeavesTheDeadLetter(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond, CheckpointBusyInterval: time.Millisecond})
+	s.append("a")
+	l := newLease()
+	stop := s.run(l, newKeeper())
+	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return len(cp.Parked) == 1 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	deadLetters, err := s.letters.List(t.Context(), "names", 10)
+	if err != nil || len(deadLetters) != 1 {
+		t.Fatalf("dead letters: %+v, %v", deadLetters, err)
+	}
+	id := deadLetters[0].ID
+	s.retry(id)
+	there := func(when string) {
+		t.Helper()
+		if now, err := s.letters.Get(t.Context(), "names", id); err != nil || !now.Asked() {
+			t.Errorf("%s: %+v, %v, want a dead letter that is asked for", when, now, err)
+		}
+	}
+	r := &counted{retrier{retry: func(string) error { return nil }}}
+	for _, step := range []struct {
+		when   string
+		lost   bool
+		parked int
+	}{{"crash before the checkpoint", true, 1}, {"crash behind the checkpoint", false, 0}} {
+		reached := make(chan struct{})
+		var once sync.Once
+		ctx, crash := context.WithCancel(t.Context())
+		defer crash()
+		l.onSave = func(cp *processors.Checkpoint) error {
+			if len(cp.Parked) == 0 {
+				there(step.when)
+				l.lost = step.lost
+				crash()
+				once.Do(func() { close(reached) })
+			}
+			return nil
+		}
+		done := make(chan error, 1)
+		go func() { done <- s.host.Run(ctx, l, processors.Task{Resource: resource, Processor: r}) }()
+		select {
+		case <-reached:
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: nothing was tried", step.when)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		there("after a " + step.when)
+		l.lost = false
+		if cp, err := processors.DecodeCheckpoint(l.Checkpoint()); err != nil || len(cp.Parked) != step.parked {
+			t.Errorf("after a %s: checkpoint %+v, %v", step.when, cp, err)
+		}
+	}
+	l.onSave = nil
+	s.run(l, r)
+	s.done(id)
+	if r.mu.Lock(); len(r.tried) != 3 {
+		t.Errorf("tried %v, want once in each term", r.tried)
+	}
+	r.mu.Unlock()
+}
+
+// A dead letter that was written anew while its retry was under way stays.
+func TestARetryDropsOnlyWhatItTried(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
+	s.append("a")
+	l := newLease()
+	r := &retrier{recorder: recorder{fail: func([]string) error { return processors.Reject(errors.New("it is bad")) }}}
+	r.retry = func(string) error {
+		return r.term.DeadLetter(t.Context(), processors.DeadLetter{Item: `["k"]/a`, Position: feed.Position{LSN: 1}, Reason: "it is bad again"})
+	}
+	s.run(l, r)
+	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return len(cp.Parked) == 1 })
+	deadLetters, err := s.letters.List(t.Context(), "names", 10)
+	if err != nil || len(deadLetters) != 1 {
+		t.Fatalf("dead letters: %+v, %v", deadLetters, err)
+	}
+	s.retry(deadLetters[0].ID)
+	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return len(cp.Parked) == 0 })
+	s.append("b") // given up behind what the retry had to finish
+	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return cp.Position.LSN == 2 && len(cp.Parked) == 1 })
+	if now, err := s.letters.Get(t.Context(), "names", deadLetters[0].ID); err != nil || now.Reason != "it is bad again" {
+		t.Errorf("the dead letter that was written anew: %+v, %v", now, err)
 	}
 }

@@ -93,6 +93,9 @@ type lease struct {
 	checkpoint []byte
 	lost       bool
 	saves      chan *processors.Checkpoint
+	// onSave, unless it is nil, sees each checkpoint before it is durable; its error is Save's.
+	// Set before a term begins.
+	onSave func(*processors.Checkpoint) error
 }
 
 func newLease() *lease { return &lease{epoch: 1, saves: make(chan *processors.Checkpoint, 1000)} }
@@ -110,12 +113,15 @@ func (l *lease) Checkpoint() []byte {
 func (l *lease) Save(_ context.Context, checkpoint []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	cp, err := processors.DecodeCheckpoint(checkpoint)
+	if err == nil && l.onSave != nil {
+		err = l.onSave(cp)
+	}
 	if l.lost {
 		return errLost
 	}
-	l.checkpoint = checkpoint
-	cp, err := processors.DecodeCheckpoint(checkpoint)
 	if err == nil {
+		l.checkpoint = checkpoint
 		l.saves <- cp
 	}
 	return err

@@ -145,6 +145,16 @@ func (r *run) awaitSave() {
 	r.saving = nil
 }
 
+// saveNow writes a checkpoint that says all that is known now, and waits until it is durable; false
+// if it may not be. Only the loop may call it.
+func (r *run) saveNow(ctx context.Context) bool {
+	r.awaitSave() // of an older one
+	r.markDirty()
+	r.saveCheckpoint(ctx)
+	r.awaitSave()
+	return r.dirty.IsZero()
+}
+
 // saveLast writes what the term leaves behind. It runs when ctx has ended and
 // fails without harm if the lease is lost.
 func (r *run) saveLast(ctx context.Context) {
