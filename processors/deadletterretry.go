@@ -57,11 +57,15 @@ type Parked struct {
 	At   feed.Position
 	// Commit, Transaction and Change are as the log held them, without the other changes of
 	// the commit. They are nil where the change is not to be had any more: Missing then says
-	// why, and what to do.
+	// why, and what to do. It is an ErrLost.
 	Commit      *feed.Commit
 	Transaction *feed.Transaction
 	Change      *feed.Change
 	Missing     error
+	// Later calls each with the changes of the item behind At, in order, up to the end of the
+	// log. It reads all of the log from there on. The error is ErrLost if the log does not
+	// reach back so far, and else that of the reading, or of each.
+	Later func(ctx context.Context, each func(*feed.Change) error) error
 	// Target is the item that refused its copy, as store.ItemRef prints; "" if the
 	// change itself was given up.
 	Target string
@@ -193,6 +197,7 @@ func (r *run) retryDeadLetter(ctx context.Context, l *DeadLetter) error {
 		return errors.New("a pipeline of this kind cannot try a change again; change the item, or rewind the pipeline")
 	}
 	p := &Parked{Item: l.Item, At: l.Position, Target: l.Target}
+	p.Later = func(ctx context.Context, each func(*feed.Change) error) error { return r.readLater(ctx, p, each) }
 	if err := r.findChange(ctx, l, p); err != nil {
 		return err
 	}
@@ -200,9 +205,9 @@ func (r *run) retryDeadLetter(ctx context.Context, l *DeadLetter) error {
 		return additive.RetryFinally(ctx, p)
 	}
 	err := retrier.Retry(ctx, p)
-	// Nobody has the change, so no retry of it will ever succeed. The repair that asked finds
-	// what is missing by itself, as soon as it is not called given up any more.
-	if err != nil && p.Missing != nil && errors.Is(err, p.Missing) && !l.FinalRetry.IsZero() {
+	// No retry of it will ever succeed. The repair that asked finds what is missing by itself,
+	// as soon as it is not called given up any more.
+	if errors.Is(err, ErrLost) && !l.FinalRetry.IsZero() {
 		return nil
 	}
 	return err
@@ -235,8 +240,8 @@ func (r *run) findChange(ctx context.Context, l *DeadLetter, p *Parked) error {
 			index -= len(t.Changes)
 		}
 	}
-	p.Missing = Reject(fmt.Errorf("change %s is not in the log any more, and this dead letter does not keep it: "+
-		"millrace repair of the pipeline sets right what it left undone; then drop the dead letter", l.Position))
+	p.Missing = Reject(fmt.Errorf("change %s: %w: "+
+		"millrace repair of the pipeline sets right what it left undone; then drop the dead letter", l.Position, ErrLost))
 	return nil
 }
 

@@ -2,6 +2,7 @@ package project
 
 import (
 	"context"
+	"errors"
 	"math"
 
 	"github.com/millrace/millrace/feed"
@@ -13,6 +14,9 @@ import (
 // what the item is now. That contains what later changes said; the rows from before the
 // change go, unless the item still has them. Changes that are on their way, and older
 // than what was read, end with the same rows.
+//
+// What the item is now does not tell it where rows stay though their item has expired: the
+// changes from the one that was given up on do, and so they are made again, from the log.
 func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error {
 	ref, err := store.ParseItemRef(parked.Item)
 	if err != nil {
@@ -38,11 +42,53 @@ func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error 
 	}
 	g := newCoalescer(r.p)
 	g.backfilling = backfilled
-	g.addItem(&ItemToRepair{ItemRef: ref}, before, bodyOf(&items[0]))
+	item, body := &ItemToRepair{ItemRef: ref}, bodyOf(&items[0])
+	if !backfilled && r.p.mayHaveKept(body) {
+		err = r.replay(ctx, g, item, parked, before)
+		// Of an item that is there, rows of an earlier life of it that expired are not known.
+		if errors.Is(err, processors.ErrLost) && body != nil {
+			g, err = newCoalescer(r.p), nil
+			g.addItem(item, before, body)
+		}
+		if err != nil {
+			return err
+		}
+	} else {
+		g.addItem(item, before, body)
+	}
 	if g.empty() {
 		return nil
 	}
 	return r.endIfFatal(ctx, r.writeBetween(ctx, g))
+}
+
+// mayHaveKept says whether an item that is body now, nil for nothing, may have rows that stay
+// because it expired.
+func (p *Projection) mayHaveKept(body []byte) bool {
+	// An item that is not there may have expired, or been deleted: nothing of it says which.
+	// The time to live of its container may have been another one then.
+	return p.cfg.OnExpire != Delete && (body == nil || p.cfg.Source.Info().Spec.TTL != 0)
+}
+
+// replay adds what a change that was given up and all later ones of its item make of its rows,
+// whatever the sink has of them:
+//
+//	5 replaced   given up: the sink has the rows from before it
+//	7 replaced   rows as of 7
+//	9 expired    they stay: a retry of 5 must not remove them
+func (r *RowWriter) replay(ctx context.Context, g *coalescer, item *ItemToRepair, parked *processors.Parked, before []byte) error {
+	g.addItem(item, before, parked.Change.After)
+	return parked.Later(ctx, func(ch *feed.Change) error {
+		if ch.Op == feed.OpExpire { // kept
+			return nil
+		}
+		before, err := ch.BeforeBody()
+		if err != nil {
+			return processors.Reject(err)
+		}
+		g.addItem(item, before, ch.After)
+		return nil
+	})
 }
 
 // writeBetween writes what was coalesced between two batches, under a position that no
