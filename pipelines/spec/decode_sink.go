@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/millrace/millrace/store/s3"
 )
 
 // Limits of commitInterval.
@@ -147,6 +149,7 @@ func prefixOf(prefix string) string {
 var bucketName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`)
 
 func (d *Decoder) s3(n *yaml.Node, path string, s *S3) {
+	var secure *yaml.Node
 	d.mapping(n, path,
 		field{"endpoint", "", func(n *yaml.Node, path string) {
 			d.text(&s.Endpoint)(n, path)
@@ -167,10 +170,13 @@ func (d *Decoder) s3(n *yaml.Node, path string, s *S3) {
 		field{AccessKeyField, "", d.env(AccessKeyField, &s.AccessKeyEnv)},
 		field{SecretKeyField, "", d.env(SecretKeyField, &s.SecretKeyEnv)},
 		field{"secure", "", func(n *yaml.Node, path string) {
-			s.Secure = new(bool)
+			s.Secure, secure = new(true), n
 			d.boolean(s.Secure)(n, path)
 		}},
 	)
+	if err := (&s3.Config{Endpoint: s.Endpoint, Secure: s.Secure, AccessKeyEnv: s.AccessKeyEnv}).CheckClear(); err != nil {
+		d.bad(secure, "%s: %v", path, err)
+	}
 	_, access := d.places[path+".accessKeyEnv"]
 	_, secret := d.places[path+".secretKeyEnv"]
 	if access != secret {

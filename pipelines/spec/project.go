@@ -93,7 +93,8 @@ type S3 struct {
 	// SecretKeyEnv names the variable with the secret key, such as REPORTS_SECRET_KEY. The
 	// key itself is refused, and so are the same variables.
 	SecretKeyEnv string `json:"secretKeyEnv,omitempty" yaml:"secretKeyEnv,omitempty"`
-	// Secure is whether the store is reached by TLS. Default true.
+	// Secure is whether the store is reached by TLS. Default true; false is refused for
+	// servers of Amazon.
 	Secure *bool `json:"secure,omitempty" yaml:"secure,omitempty"`
 }
 

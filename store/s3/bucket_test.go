@@ -101,6 +101,44 @@ func TestConfig_RefusesWhatItCannotUse(t *testing.T) {
 	}
 }
 
+// Amazon's servers speak TLS, so nothing is sent to them in clear; nor is the identity of the process to a
+// machine at Amazon that may be anybody's.
+func TestConfig_SendsNothingInClearToAmazon(t *testing.T) {
+	t.Setenv("TEST_ACCESS", "who")
+	t.Setenv("TEST_SECRET", "the-secret")
+	clear, secure := false, true
+	for _, c := range []struct {
+		endpoint string
+		secure   *bool
+		keys     bool // of its own
+		want     string
+	}{
+		{"", &clear, false, "s3.amazonaws.com"},
+		{"", &clear, true, "leave secure out"},
+		{"S3.eu-central-1.amazonaws.com:80", &clear, true, "leave secure out"},
+		{"shop.s3.eu-central-1.amazonaws.com", &clear, true, "leave secure out"},
+		{"s3.cn-north-1.amazonaws.com.cn", &clear, true, "leave secure out"},
+		{"minio-1.elb.us-east-1.amazonaws.com:9000", &clear, false, "accessKeyEnv"},
+		{"minio-1.elb.us-east-1.amazonaws.com:9000", &clear, true, ""},
+		{"minio:9000", &clear, false, ""},
+		{"amazonaws.com.example", &clear, false, ""},
+		{"", &secure, false, ""},
+		{"s3.eu-central-1.amazonaws.com", nil, false, ""},
+	} {
+		cfg := s3.Config{Endpoint: c.endpoint, Bucket: "shop", Secure: c.secure}
+		if c.keys {
+			cfg.AccessKeyEnv, cfg.SecretKeyEnv = "TEST_ACCESS", "TEST_SECRET"
+		}
+		for what, err := range map[string]error{"check": cfg.Check(), "new": second(s3.New(cfg))} {
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s %q, own keys %t: %v; want %q", what, c.endpoint, c.keys, err, c.want)
+			}
+		}
+	}
+}
+
+func second(_ *s3.Bucket, err error) error { return err }
+
 func TestIsAmazon(t *testing.T) {
 	for endpoint, want := range map[string]bool{
 		"s3.amazonaws.com": true, "s3.amazonaws.com:443": true, "S3.EU-Central-1.amazonaws.com": true, "s3-us-west-2.amazonaws.com": true,

@@ -1,6 +1,7 @@
 package s3
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -27,7 +28,8 @@ type Config struct {
 	// Region of the bucket, such as eu-central-1. Default: the server is asked.
 	Region string `yaml:"region"`
 
-	// Secure is whether the server is reached by TLS. Default true.
+	// Secure is whether the server is reached by TLS. Default true; false is refused
+	// for servers of Amazon.
 	Secure *bool `yaml:"secure"`
 
 	// AccessKeyEnv and SecretKeyEnv name the environment variables that hold the keys, both
@@ -53,8 +55,36 @@ func (c *Config) Check() error {
 	case strings.Contains(c.Endpoint, "://"):
 		return fmt.Errorf("s3: endpoint is %q; host:port without a scheme is expected, and secure: false for HTTP", c.Endpoint)
 	}
+	if err := c.CheckClear(); err != nil {
+		return fmt.Errorf("s3: %w", err)
+	}
 	return nil
 }
+
+// CheckClear returns why nothing may be sent to the server in clear as is configured, nil if it may. Amazon's own
+// speak TLS, so nobody needs to. Other machines at Amazon may be anybody's, and are sent the keys that are meant for them,
+// but not the identity of the process, whose session token would be read on the way.
+func (c *Config) CheckClear() error {
+	if c.Secure == nil || *c.Secure {
+		return nil
+	}
+	host := strings.ToLower(cmp.Or(c.Endpoint, endpointDefault))
+	// Buckets may be named before it: shop.s3.eu-central-1.amazonaws.com.
+	for rest, more := host, true; more; _, rest, more = strings.Cut(rest, ".") {
+		if IsAmazon(rest) {
+			return fmt.Errorf("secure: false would send the access key, the session token and all objects to %s in clear, and Amazon's servers speak TLS: leave secure out, or write https:// in place of http://", host)
+		}
+	}
+	if c.AccessKeyEnv == "" && hostedAtAmazon.MatchString(host) {
+		return fmt.Errorf("secure: false would send the session token of this process's AWS identity to %s in clear: leave secure out, write https:// in place of http://, or name variables with keys of its own (accessKeyEnv, secretKeyEnv)", host)
+	}
+	return nil
+}
+
+// hostedAtAmazon are the names of all machines at Amazon, with or without a port.
+var hostedAtAmazon = regexp.MustCompile(`\.amazonaws\.com(\.cn)?(:[0-9]+)?$`)
+
+const endpointDefault = "s3.amazonaws.com"
 
 func (c *Config) keys() (*credentials.Credentials, error) {
 	if c.AccessKeyEnv == "" && c.SecretKeyEnv == "" {
@@ -80,9 +110,7 @@ func IsAmazon(endpoint string) bool { return amazonHost.MatchString(strings.ToLo
 
 // New returns a bucket. It does not touch the network.
 func New(c Config) (*Bucket, error) {
-	if c.Endpoint == "" {
-		c.Endpoint = "s3.amazonaws.com"
-	}
+	c.Endpoint = cmp.Or(c.Endpoint, endpointDefault)
 	if err := c.Check(); err != nil {
 		return nil, err
 	}
