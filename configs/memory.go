@@ -1,6 +1,10 @@
 package configs
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/millrace/millrace/store/owner"
+)
 
 // MemoryLimitMin is the least Memory.Limit.
 const MemoryLimitMin = 400 << 20
@@ -26,7 +30,7 @@ func (c *Config) fit() error {
 		return fmt.Errorf("memory.limit is %d bytes; at least 400MiB is expected", limit)
 	}
 	const mib = 1 << 20
-	// At 400 MiB: up to three tables in memory, 25 MiB of what aggregates read again and
+	// At 400 MiB: 100 MiB of queries, up to three tables in memory, 25 MiB of what aggregates read again and
 	// again, 12.5 MiB of rows for Parquet, and for each partition 6.25 MiB in its ring,
 	// 1.6 MiB on the way to a reader and 3.1 MiB ahead of a pipeline. From 2 GiB on all of
 	// these are the defaults.
@@ -42,6 +46,7 @@ func (c *Config) fit() error {
 	smaller(&c.Feed.Hub.Tail.BytesMax, 256, 4*mib)
 	smaller(&c.Processors.ReadAheadBytes, 128, 8*mib)
 	smaller(&c.Store.RuleCacheBytes, 16, 32*mib)
+	smaller(&c.Store.QueriesBytesMax, 4, owner.QueriesBytesDefault)
 	smaller(&c.Sinks.Parquet.BufferBytesMax, 32, 64*mib)
 	return nil
 }

@@ -17,6 +17,7 @@ func TestMemoryLimit_MakesCachesFit(t *testing.T) {
 		"ringBytesMax":                 {int64(c.Feed.Hub.RingBytesMax), 25 << 18},
 		"tail.bytesMax":                {int64(c.Feed.Hub.Tail.BytesMax), 25 << 16},
 		"store.ruleCacheBytes":         {int64(c.Store.RuleCacheBytes), 25 << 20},
+		"store.queriesBytesMax":        {int64(c.Store.QueriesBytesMax), 100 << 20},
 		"sinks.parquet.bufferBytesMax": {int64(c.Sinks.Parquet.BufferBytesMax), 25 << 19},
 		"what is set stays":            {int64(c.Processors.ReadAheadBytes), 7 << 20},
 	} {

@@ -15,6 +15,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/query"
 )
 
 // ClientConfig tunes a Client. Zero fields take their defaults.
@@ -31,6 +32,9 @@ type ClientConfig struct {
 	// Trouble returns what this process knows that keeps partitions without an owner, such
 	// as a full disk under the leases, "" if nothing does. It must not block. May be nil.
 	Trouble func() string
+	// Queries is what the process has for what its queries hold in memory; the merging of rows takes
+	// its share. May be nil: no bound but those of each query.
+	Queries *query.Room
 	// ReadOnly says that the connection may only read. Then nothing is asked on the
 	// subject of writes; a request that writes is refused here.
 	ReadOnly bool

@@ -250,14 +250,16 @@ func (p *pager) addRows(ctx context.Context, parts []query.Part) (more bool, err
 		p.bytes = p.r.BytesMax
 		return true, nil
 	}
+	share := p.c.client.cfg.Queries.Share()
+	defer share.Free()
 	// No End beside Done: the clock may pass it before ctx has ended, and the query would be blamed
 	// for a request that took too long.
-	page, err := p.q.Merge(parts, query.PageConfig{Passed: p.at.passed, Rows: room, Done: ctx.Done()})
+	page, err := p.q.Merge(parts, query.PageConfig{Passed: p.at.passed, Rows: room, Done: ctx.Done(), Share: share})
 	if err != nil && ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
 	if err != nil {
-		return false, Refuse(StatusBadRequest, "%v", err)
+		return false, RefuseQuery(err)
 	}
 	// What OFFSET leaves out is counted in passed and gives no row, so that a page may
 	// come on without growing.

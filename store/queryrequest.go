@@ -1,9 +1,11 @@
 package store
 
 import (
+	"errors"
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/store/query"
 )
 
 // Limits of queries.
@@ -17,6 +19,21 @@ const (
 // RefuseParams refuses a query of n parameters.
 func RefuseParams(n int) *Error {
 	return Refuse(StatusBadRequest, "the query has %d parameters; at most %d are allowed", n, QueryParamsMax)
+}
+
+// queryRoomRetry is when a query that found no room is to be asked again.
+const queryRoomRetry = 200 * time.Millisecond
+
+// RefuseQuery refuses a query for an error of its run or its merge: with 429 where the queries under way
+// hold as much memory as they may together, else with 400.
+func RefuseQuery(err error) *Error {
+	switch {
+	case errors.Is(err, query.ErrNoRoom):
+		return &Error{Status: StatusTooManyRequests, RetryAfter: queryRoomRetry, Message: err.Error() + " (store.queriesBytesMax); try again"}
+	case errors.Is(err, query.ErrTooLarge):
+		return Refuse(StatusBadRequest, "%v; ask for less at once, or raise store.queriesBytesMax", err)
+	}
+	return Refuse(StatusBadRequest, "%v", err)
 }
 
 // QueryItems is the Via of a query that reads items in the order of their keys.

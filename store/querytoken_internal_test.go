@@ -91,7 +91,7 @@ func TestAddRows_EndsWithItsContextAlone(t *testing.T) {
 	}
 	parts := []query.Part{run.Part()}
 	ctx := dueContext{t.Context(), make(chan struct{})}
-	p := &pager{q: q, r: &QueryRequest{RowsMax: 10, BytesMax: QueryBytesMax}}
+	p := &pager{c: &Container{client: &Client{}}, q: q, r: &QueryRequest{RowsMax: 10, BytesMax: QueryBytesMax}}
 	if _, err := p.addRows(ctx, parts); err != nil || len(p.page.Rows) != 1 {
 		t.Errorf("before the context has ended: %d rows, %v; want the row", len(p.page.Rows), err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/certificate"
+	"github.com/millrace/millrace/store/query"
 )
 
 // ListenDefault is where millrace up listens, the port of the Azure Cosmos DB
@@ -103,6 +104,10 @@ type Config struct {
 
 	// IdleTimeout closes a connection without requests. Default 2m.
 	IdleTimeout time.Duration `yaml:"idleTimeout"`
+
+	// Queries is what the process has for what its queries hold in memory, those over databases and
+	// containers included. May be nil: no bound but those of each query.
+	Queries *query.Room `yaml:"-"`
 
 	// Dir is where the certificate and the keys are kept.
 	Dir string `yaml:"-"`

@@ -124,22 +124,24 @@ func (s *Server) queryResources(x *exchange, rid, name string, bodies []json.Raw
 	default:
 		return errResourceQueries
 	}
-	rows, err := resourceRows(x.ctx, q.At(time.Now()), bodies)
+	share := s.cfg.Queries.Share()
+	defer share.Free()
+	rows, err := resourceRows(x.ctx, q.At(time.Now()), bodies, share)
 	if err != nil && x.ctx.Err() != nil {
 		return context.Cause(x.ctx) // ErrTooMuch would blame the query of a client that has gone
 	}
 	if err != nil {
-		return refuse(http.StatusBadRequest, "%v", err)
+		return store.RefuseQuery(err)
 	}
 	return answerList(x, rid, name, rows)
 }
 
 // resourceRows returns all rows of a query over bodies. They are one partition in memory, so one
 // run and one merge without a limit give all rows; answerList cuts them into pages.
-func resourceRows(ctx context.Context, q *query.Query, bodies []json.RawMessage) ([]json.RawMessage, error) {
+func resourceRows(ctx context.Context, q *query.Query, bodies []json.RawMessage, share *query.Share) ([]json.RawMessage, error) {
 	// No End beside Done: the clock may pass it before ctx has ended, and the query would be blamed
 	// for a request that took too long.
-	run, err := q.Run(query.RunConfig{Done: ctx.Done()})
+	run, err := q.Run(query.RunConfig{Done: ctx.Done(), Share: share})
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +151,7 @@ func resourceRows(ctx context.Context, q *query.Query, bodies []json.RawMessage)
 		}
 	}
 	// The rows of groups are made here, and not by the run.
-	page, err := q.Merge([]query.Part{run.Part()}, query.PageConfig{Done: ctx.Done()})
+	page, err := q.Merge([]query.Part{run.Part()}, query.PageConfig{Done: ctx.Done(), Share: share})
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/store/gateway"
+	"github.com/millrace/millrace/store/query"
 )
 
 // A query over databases whose groups take long to compute ends with its request and frees its
@@ -34,4 +35,32 @@ func TestResourceQuery_TooMany(t *testing.T) {
 	}
 	release()
 	w.ask("POST", "/dbs", `{"query":"SELECT * FROM c"}`, isQuery, "true").is(200)
+}
+
+// Queries over databases and containers hold what they do in the room of all queries.
+func TestResourceQuery_SharesTheMemoryOfQueries(t *testing.T) {
+	t.Parallel()
+	room := query.NewRoom(1 << 20)
+	w := newWorld(t, gateway.Config{Queries: room})
+	w.container("things", byPK)
+	const large = `{"query":"SELECT VALUE LENGTH(REPLICATE(c.id, 600000)) FROM c"}`
+	w.ask("POST", "/dbs", large, isQuery, "true").is(400)
+	w.ask("POST", "/dbs", `{"query":"SELECT VALUE LENGTH(REPLICATE(c.id, 200000)) FROM c"}`, isQuery, "true").is(200)
+	// Another query holds the room.
+	q, err := query.ParseQuery(`SELECT VALUE LENGTH(REPLICATE("x", 1000000))`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := room.Share()
+	if _, err := q.Run(query.RunConfig{Share: share}); err != nil {
+		t.Fatal(err)
+	}
+	a := w.ask("POST", "/dbs", `{"query":"SELECT VALUE LENGTH(REPLICATE(c.id, 200000)) FROM c"}`, isQuery, "true").is(429, "3200")
+	if a.header.Get("x-ms-retry-after-ms") == "" {
+		t.Error("no word of when to come again")
+	}
+	share.Free()
+	if taken := room.Taken(); taken != 0 {
+		t.Errorf("%d bytes are taken when all have ended", taken)
+	}
 }

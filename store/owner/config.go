@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/query"
 	"github.com/millrace/millrace/store/snapshot"
 )
 
@@ -39,6 +40,12 @@ type Config struct {
 	// QueriesMax bounds the queries under way in one partition; others wait, for
 	// queryTime at most. Default 16.
 	QueriesMax int `yaml:"queriesMax"`
+
+	// QueriesBytesMax bounds the bytes that all queries under way in the process hold together,
+	// beyond 64 KiB of each: rows, groups and the values that they make for one item. A query that
+	// needs more when others hold the rest is refused with 429, one that needs more alone with
+	// 400. Default 256 MiB; with memory.limit a quarter of it where that is less. At least 1 MiB.
+	QueriesBytesMax int `yaml:"queriesBytesMax"`
 
 	// QueryPageTime is after how long a page of a query ends with what it has, if its
 	// rows can be given as they come. Default 1s.
@@ -113,6 +120,10 @@ type Config struct {
 	// Local is where this process's clients find the partitions. May be nil.
 	Local *store.Local `yaml:"-"`
 
+	// Queries is the room that QueriesBytesMax is the size of, where others of the process share it.
+	// May be nil: the partitions of a server have one of their own.
+	Queries *query.Room `yaml:"-"`
+
 	// Logger gets what an operator should know. Default slog.Default.
 	Logger *slog.Logger `yaml:"-"`
 
@@ -131,6 +142,9 @@ type Config struct {
 	loadReserve func() int64
 }
 
+// QueriesBytesDefault is the default of Config.QueriesBytesMax, in bytes.
+const QueriesBytesDefault = 256 << 20
+
 // idempotencyWindow is for how long the log remembers an idempotency key. It is
 // no setting, because state is a function of the log alone.
 const idempotencyWindow = time.Hour
@@ -147,6 +161,10 @@ func (c Config) withDefaults() (Config, error) {
 	def(&c.PageItemsBusy, 32)
 	def(&c.PageShare, 4)
 	def(&c.QueriesMax, 16)
+	def(&c.QueriesBytesMax, QueriesBytesDefault)
+	if c.Queries == nil {
+		c.Queries = query.NewRoom(int64(c.QueriesBytesMax))
+	}
 	def(&c.RuleCacheBytes, 32<<20)
 	c.caches = &cacheBudget{bytes: c.RuleCacheBytes / 2}
 	if c.QueryPageTime == 0 {
@@ -205,6 +223,9 @@ func (c *Config) check() error {
 	}
 	if c.QueueMax < 1 || c.CommitItemsMax < store.BatchOpsMax || c.PageShare < 1 {
 		errs = append(errs, fmt.Errorf("store.queueMax and store.pageShare must be at least 1, store.commitItemsMax at least %d", store.BatchOpsMax))
+	}
+	if c.QueriesBytesMax < 1<<20 {
+		errs = append(errs, fmt.Errorf("store.queriesBytesMax is %d bytes; at least 1MiB is expected", c.QueriesBytesMax))
 	}
 	if c.QueriesMax < 1 || c.QueryPageTime < 0 || c.QueryTime < c.QueryPageTime {
 		errs = append(errs, errors.New("store.queriesMax must be at least 1, and store.queryTime at least store.queryPageTime"))

@@ -38,11 +38,13 @@ func (p *Partition) query(ctx context.Context, r *store.Query) *store.Response {
 		}}
 	}
 	defer func() { <-p.queries }()
+	share := p.cfg.Queries.Share()
+	defer share.Free()
 	snap, s := p.snapshot()
 	defer snap.Close()
 	result, err := queryrun.Page(ctx, &queryrun.Source{
 		Snapshot: snap, Key: s.schema.key, Indexes: s.schema.settings.Indexes, Schema: &s.schema.engine, Now: p.now(),
-	}, queryrun.Limits{PageTime: p.cfg.QueryPageTime, Time: p.cfg.QueryTime}, r)
+	}, queryrun.Limits{PageTime: p.cfg.QueryPageTime, Time: p.cfg.QueryTime, Share: share}, r)
 	if refusal, ok := errors.AsType[*store.Error](err); ok {
 		return &store.Response{Err: refusal}
 	}

@@ -10,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/query"
 )
 
 // TestPagesShowWhatDoesNotChangeOnce reads queries by pages while other items come, go
@@ -346,5 +348,67 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 		if grown := int64(after.HeapAlloc) - int64(before.HeapAlloc); grown > 16<<20 {
 			t.Errorf("%s: %d bytes are held behind the last page", text, grown)
 		}
+	}
+}
+
+// fill has a query hold nearly all of a room of 8 MiB, until release.
+func fill(t *testing.T, room *query.Room) (release func()) {
+	t.Helper()
+	q, err := query.ParseQuery(`SELECT VALUE REPLICATE(c.a, 3900000) FROM c`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	share := room.Share()
+	run, err := q.Run(query.RunConfig{Share: share})
+	if err == nil {
+		err = run.Item([]byte(`{"a":"x"}`), []byte("1"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return share.Free
+}
+
+// The queries of a process share what they may hold in memory. Who finds no room is to come again; who
+// needs more than there is for all gets 400; one that holds little goes on beside.
+func TestQueriesShareTheMemoryThatTheyMayHold(t *testing.T) {
+	s := &shelf{cluster: newCluster(t), items: map[string][]byte{}}
+	room := query.NewRoom(8 << 20)
+	s.cfg.QueryTime, s.cfg.Queries = time.Minute, room
+	if _, err := s.catalog.Create(t.Context(), "default", "shelf", shelfSpec(1)); err != nil {
+		t.Fatal(err)
+	}
+	s.ct = s.container(s.process("a", t.TempDir()).client, "shelf")
+	s.put(t, []byte(`{"id":"x","shop":"s"}`))
+	ask := func(text string) *store.Error {
+		t.Helper()
+		_, err := s.ct.Query(t.Context(), store.QueryRequest{Text: text})
+		if err == nil {
+			return &store.Error{Status: store.StatusOK}
+		}
+		refusal, ok := errors.AsType[*store.Error](err)
+		if !ok {
+			t.Fatal(err)
+		}
+		return refusal
+	}
+	const large = `SELECT VALUE LENGTH(REPLICATE(c.id, 1000000)) FROM c`
+	release := fill(t, room)
+	if e := ask(large); e.Status != store.StatusTooManyRequests || e.RetryAfter <= 0 || !strings.Contains(e.Message, "store.queriesBytesMax") {
+		t.Errorf("while another holds nearly all: %v, again after %s; want 429", e, e.RetryAfter)
+	}
+	if e := ask(`SELECT * FROM c`); e.Status != store.StatusOK {
+		t.Errorf("a query that holds little: %v", e)
+	}
+	release()
+	if e := ask(large); e.Status != store.StatusOK {
+		t.Errorf("when it has ended: %v", e)
+	}
+	const most = `SELECT VALUE LENGTH(REPLICATE(c.id, 4000000)) + LENGTH(REPLICATE(c.id, 3999999)) + LENGTH(REPLICATE(c.id, 3999998)) FROM c`
+	if e := ask(most); e.Status != store.StatusBadRequest || !strings.Contains(e.Message, "store.queriesBytesMax") {
+		t.Errorf("one that needs more than all may hold: %v; want 400", e)
+	}
+	if taken := room.Taken(); taken != 0 {
+		t.Errorf("%d bytes are taken when all have ended", taken)
 	}
 }

@@ -14,6 +14,9 @@ type frame struct {
 	steps int // rows that were tried
 	made  int // bytes of values that were made
 
+	// What all items together keep, in bytes: the rows of a run.
+	kept int
+
 	// What all items have used, and from which amount on the budget is checked.
 	work, next int64
 
@@ -22,6 +25,7 @@ type frame struct {
 	madeMax int             // 0 for no bound
 	end     time.Time       // when the evaluation must have ended; zero for no limit
 	done    <-chan struct{} // closed when nobody waits for the result; nil for never
+	share   *Share          // holds kept and made; nil for no bound
 }
 
 // Bounds of one evaluation, of one item.
@@ -89,7 +93,25 @@ func (f *frame) chargeMade(size int) bool {
 	if f.made += size; f.madeMax > 0 && f.made > f.madeMax {
 		f.spent = true
 	}
+	if f.share != nil && !f.share.hold(f.kept+f.made) {
+		f.spent = true
+	}
 	return f.charge(size)
+}
+
+// keep says how many bytes are kept beyond the item.
+func (f *frame) keep(bytes int) {
+	if f.kept = bytes; f.share != nil && !f.share.hold(f.kept+f.made) {
+		f.spent = true
+	}
+}
+
+// fault returns why the budget is spent.
+func (f *frame) fault() error {
+	if f.share != nil && f.share.err != nil {
+		return f.share.err
+	}
+	return ErrTooMuch
 }
 
 // countRow counts a row that was tried. It returns false when there were too many.

@@ -32,6 +32,9 @@ type PageConfig struct {
 	// End and Done are as in RunConfig, for making rows of groups.
 	End  time.Time
 	Done <-chan struct{}
+	// Share holds what is made for one group, as RunConfig.Share does. The rows of the parts are
+	// not counted.
+	Share *Share
 }
 
 // Page is the result of a query's page.
@@ -49,7 +52,7 @@ type Page struct {
 // groups, drops the rows that DISTINCT has seen, applies TOP and OFFSET LIMIT, and stops
 // where a partition has more rows than its part. The parts must be of runs with the same
 // RunConfig.After. A page may be empty although there is a next one. The error is
-// ErrPartial or ErrTooMuch.
+// ErrPartial or one of Run.Item.
 func (q *Query) Merge(parts []Part, cfg PageConfig) (*Page, error) {
 	// Rows that OFFSET leaves out are merged like others: only the merged order tells which
 	// rows they are.
@@ -60,7 +63,7 @@ func (q *Query) Merge(parts []Part, cfg PageConfig) (*Page, error) {
 	}
 	m := merger{plan: q.plan, at: make([]int, len(parts)), parts: parts}
 	if q.plan.group != nil {
-		m.frame = &frame{roots: make([][]byte, max(1, q.plan.text.slots)), madeMax: MadeMax, end: cfg.End, done: cfg.Done}
+		m.frame = &frame{roots: make([][]byte, max(1, q.plan.text.slots)), madeMax: MadeMax, end: cfg.End, done: cfg.Done, share: cfg.Share}
 	}
 	page := &Page{Passed: cfg.Passed}
 	var last []byte
@@ -156,7 +159,7 @@ func (m *merger) takeRows(key []byte) ([]byte, error) {
 		m.frame.beginItem(nil)
 		row = m.plan.group.result(group, m.frame).Raw()
 		if m.frame.spent {
-			return nil, ErrTooMuch
+			return nil, m.frame.fault()
 		}
 	}
 	return row, nil

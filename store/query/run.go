@@ -31,6 +31,10 @@ type RunConfig struct {
 	// Done makes Item return ErrTooMuch when it is closed, because nobody waits for the
 	// rows, such as the channel of a context; nil for never.
 	Done <-chan struct{}
+	// Share holds what the run does: its rows, and what it makes for one item. Item returns
+	// ErrNoRoom or ErrTooLarge where it cannot grow. Nil is no bound but those of one run. The
+	// caller frees it.
+	Share *Share
 	// After is the key behind which rows are wanted; nil for the first page.
 	After []byte
 	// Rows is how many rows are wanted at most. Default and greatest value: RowsMax.
@@ -73,8 +77,8 @@ type Run struct {
 }
 
 // Run returns a run of the query. The error names a parameter that is not bound, or says that
-// the query asks for the time and At has not set it. It is ErrTooMuch for a query without FROM, whose
-// row is made here.
+// the query asks for the time and At has not set it. It is that of Item for a query without FROM,
+// whose row is made here.
 func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	if params := q.Params(); len(params) > 0 {
 		return nil, fmt.Errorf("parameter @%s has no value", params[0])
@@ -103,12 +107,12 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 	if q.Distinct() || q.Kind() == Grouped {
 		r.known = make(map[string]*runRow)
 	}
+	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots)), madeMax: MadeMax, end: cfg.End, done: cfg.Done, share: cfg.Share}
 	r.emit = r.addRow
 	if p.group != nil {
 		r.emit = r.addToGroup
 		r.values = make([]Value, len(p.group.keys))
 	}
-	r.frame = &frame{roots: make([][]byte, max(1, p.text.slots)), madeMax: MadeMax, end: cfg.End, done: cfg.Done}
 	if len(p.text.from) == 0 {
 		r.runWithoutItems()
 		return r, r.err
@@ -126,7 +130,7 @@ func (q *Query) Run(cfg RunConfig) (*Run, error) {
 func (r *Run) runWithoutItems() {
 	r.plan.each(nil, r.frame, r.emit)
 	if r.frame.spent {
-		r.err = ErrTooMuch
+		r.err = r.frame.fault()
 	}
 }
 
@@ -145,7 +149,7 @@ func (r *Run) Item(body, rank []byte) error {
 	r.body, r.rank, r.number = body, rank, 0
 	r.plan.each(body, f, r.emit)
 	if f.spent {
-		r.err = ErrTooMuch
+		r.err = r.frame.fault()
 	}
 	return r.err
 }
@@ -158,7 +162,7 @@ func (r *Run) Passes(body []byte) bool {
 	f.beginItem(body)
 	passed := passes(r.plan.tests, body, f)
 	if f.spent {
-		r.err = ErrTooMuch
+		r.err = r.frame.fault()
 	}
 	return passed || f.spent // Item says so
 }
@@ -238,6 +242,7 @@ func (r *Run) addToGroup() bool {
 	row.size = row.measure()
 	r.bytes += row.size
 	r.shrink()
+	f.keep(r.bytes)
 	return !f.spent
 }
 
@@ -277,7 +282,8 @@ func (r *Run) keep(row *runRow) bool {
 		}
 		r.rows = append(r.rows, row)
 		r.bytes += row.size
-		return true
+		r.frame.keep(r.bytes)
+		return !r.frame.spent
 	}
 	heap.Push((*rowHeap)(&r.rows), row)
 	if r.known != nil {
@@ -285,7 +291,8 @@ func (r *Run) keep(row *runRow) bool {
 	}
 	r.bytes += row.size
 	r.shrink()
-	return true
+	r.frame.keep(r.bytes)
+	return !r.frame.spent
 }
 
 // shrink drops the last rows until there are not too many.

@@ -2,7 +2,6 @@ package queryrun
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -34,13 +33,15 @@ type Source struct {
 	Now int64
 }
 
-// Limits bound the time of a page.
+// Limits bound the time and the memory of a page.
 type Limits struct {
 	// PageTime is after how long a page ends with what it has, if its rows can be
 	// given as they come.
 	PageTime time.Duration
 	// Time is after how long a page that cannot end early is refused.
 	Time time.Duration
+	// Share holds what the page holds in memory; nil is no bound but those of a query.
+	Share *query.Share
 }
 
 // Page answers a page of a query. The error is a *store.Error if the request is refused,
@@ -216,13 +217,10 @@ func (e *execution) readPage(ctx context.Context, result *store.QueryResult) err
 	}
 	e.on, err = e.q.Run(query.RunConfig{
 		End: e.started.Add(e.limits.Time), Done: ctx.Done(), After: e.r.After, Ordered: e.access.Kind == queryplan.Order, Rows: bounded(e.r.RowsMax, store.QueryRowsMax),
-		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax),
+		Bytes: bounded(e.r.BytesMax, store.QueryBytesMax), Share: e.limits.Share,
 	})
-	if errors.Is(err, query.ErrTooMuch) {
-		return tooMuch(ctx, err)
-	}
 	if err != nil {
-		return store.Refuse(store.StatusBadRequest, "query: %v", err)
+		return tooMuch(ctx, err)
 	}
 	part, err := e.fillPage(ctx, at)
 	if err != nil {
@@ -336,7 +334,7 @@ func tooMuch(ctx context.Context, err error) error {
 	if isOver(ctx) {
 		return givenUp(ctx)
 	}
-	return store.Refuse(store.StatusBadRequest, "%v", err)
+	return store.RefuseQuery(err)
 }
 
 // isOver tells whether a request is over. A context ends some time after its deadline, on a busy machine

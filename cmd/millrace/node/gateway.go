@@ -18,7 +18,7 @@ func (n *Node) openGateway(ctx context.Context) error {
 		return nil
 	}
 	cfg.Logger = n.log
-	cfg.Users = n.users
+	cfg.Users, cfg.Queries = n.users, n.queries
 	keys, err := n.openKeys()
 	if err != nil {
 		return err

@@ -49,6 +49,7 @@ import (
 	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/gateway"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/query"
 	"github.com/millrace/millrace/store/standby"
 	"github.com/millrace/millrace/store/upkeep"
 )
@@ -96,6 +97,7 @@ type Node struct {
 	guard    *guard.Guard
 	js       jetstream.JetStream
 	local    *store.Local
+	queries  *query.Room // what queries hold in memory, wherever they run in the process
 	catalog  *store.Catalog
 	client   *store.Client
 	registry *registry.Registry
@@ -128,7 +130,10 @@ type Node struct {
 // for until ctx ends. Errors that an operator can put right are of types:
 // *leases.DirLockedError, natsd.ErrPort, *PayloadError, *CredentialsError, *store.DamageError.
 func Open(ctx context.Context, cfg *configs.Config, roles Roles, telemetry *Telemetry, log *slog.Logger) (*Node, error) {
-	n := &Node{cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{}}
+	n := &Node{
+		cfg: cfg, roles: roles, log: log, telemetry: telemetry, local: &store.Local{},
+		queries: query.NewRoom(int64(cmp.Or(cfg.Store.QueriesBytesMax, owner.QueriesBytesDefault))),
+	}
 	n.memory = memory.Keep(cfg.Memory.Limit, log)
 	for _, step := range []func(context.Context) error{
 		n.openDir, n.openNATS, n.openCatalog, n.openKeeper, n.openStore, n.openWorker, n.openHTTP, n.openConsole, n.openGateway,
@@ -228,7 +233,7 @@ func (n *Node) openCatalog(ctx context.Context) (err error) {
 	if err := n.checkLevel(ctx); err != nil {
 		return err
 	}
-	n.client = store.NewClient(n.nc, n.catalog, store.ClientConfig{Local: n.local, Trouble: n.trouble})
+	n.client = store.NewClient(n.nc, n.catalog, store.ClientConfig{Local: n.local, Trouble: n.trouble, Queries: n.queries})
 	err = n.await(ctx, "the registry of pipelines", func(ctx context.Context) (err error) {
 		n.registry, err = registry.Open(ctx, n.js, n.client, registry.Config{
 			Replicas: replicas, Log: n.cfg.Feed.Log, SinkRoot: n.cfg.Sinks.Roots[0], SinkVariables: n.cfg.Sinks.Variables,
@@ -314,7 +319,7 @@ func (n *Node) openStore(ctx context.Context) error {
 		n.log.Warn("store.diskReserve is less than the engine may need at once; a disk that is full then stops its partitions until there is room",
 			slog.Int64("diskReserve", cfg.DiskReserve), slog.Int64("need", need))
 	}
-	cfg.Local, cfg.Logger, cfg.Log = n.local, n.log, n.cfg.Feed.Log
+	cfg.Local, cfg.Queries, cfg.Logger, cfg.Log = n.local, n.queries, n.log, n.cfg.Feed.Log
 	if n.roles.NATS {
 		cfg.LogDir = n.cfg.NATS.Dir
 	}
