@@ -254,7 +254,7 @@ func (p *pager) addRows(ctx context.Context, parts []query.Part) (more bool, err
 	defer share.Free()
 	// No End beside Done: the clock may pass it before ctx has ended, and the query would be blamed
 	// for a request that took too long.
-	page, err := p.q.Merge(parts, query.PageConfig{Passed: p.at.passed, Rows: room, Done: ctx.Done(), Share: share})
+	page, err := p.q.Merge(parts, query.PageConfig{Passed: p.at.passed, Rows: room, Bytes: p.r.BytesMax - p.bytes, Done: ctx.Done(), Share: share})
 	if err != nil && ctx.Err() != nil {
 		return false, context.Cause(ctx)
 	}
@@ -266,6 +266,9 @@ func (p *pager) addRows(ctx context.Context, parts []query.Part) (more bool, err
 	p.page.Rows = append(p.page.Rows, page.Rows...)
 	for _, row := range page.Rows {
 		p.bytes += len(row)
+	}
+	if page.Cut {
+		p.bytes = p.r.BytesMax
 	}
 	p.at.passed = page.Passed
 	if page.After != nil {
@@ -284,8 +287,8 @@ func (p *pager) rowsThatFit(parts []query.Part) int {
 			total += len(parts[i].Rows[j].Body)
 		}
 	}
-	// What a partition sends of a group is no row, so its size says nothing. Otherwise the
-	// rows are counted in the order in which Merge will take them.
+	// What a partition sends of a group is no row, so its size says nothing; Merge counts the rows
+	// that it makes. Otherwise they are counted in the order in which Merge will take them.
 	if total <= left || p.q.Kind() == query.Grouped {
 		return rows
 	}

@@ -318,7 +318,10 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 	for i := range 24 {
 		s.put(t, fmt.Appendf(nil, `{"id":"i%d","shop":"s%d","price":%d,"pad":%q}`, i, i%5, i*7%24, pad))
 	}
-	for _, text := range []string{`SELECT * FROM c`, `SELECT * FROM c ORDER BY c.price DESC`, `SELECT * FROM c ORDER BY c.id`, `SELECT * FROM c WHERE c.price >= 0`} {
+	for _, text := range []string{
+		`SELECT * FROM c`, `SELECT * FROM c ORDER BY c.price DESC`, `SELECT * FROM c ORDER BY c.id`, `SELECT * FROM c WHERE c.price >= 0`,
+		`SELECT VALUE REPLICATE("p", 700000 + c.price) FROM c GROUP BY c.price`,
+	} { // made when the parts are merged
 		r := store.QueryRequest{Text: text, RowsMax: 1000}
 		rows := 0
 		var before, after runtime.MemStats

@@ -29,11 +29,13 @@ type PageConfig struct {
 	Passed int64
 	// Rows is how many rows are wanted at most; 0 for all of the parts.
 	Rows int
+	// Bytes bounds the bytes of the rows, of which there is one anyway; 0 for no bound.
+	Bytes int
 	// End and Done are as in RunConfig, for making rows of groups.
 	End  time.Time
 	Done <-chan struct{}
-	// Share holds what is made for one group, as RunConfig.Share does. The rows of the parts are
-	// not counted.
+	// Share holds the rows of groups and what is made for one, as RunConfig.Share does. The rows of
+	// the parts are not counted.
 	Share *Share
 }
 
@@ -46,6 +48,8 @@ type Page struct {
 	// Passed is how many rows of the query are done, including those that OFFSET leaves
 	// out.
 	Passed int64
+	// Cut says that the page ends because the next row has too many bytes for it.
+	Cut bool
 }
 
 // Merge is the second half of a query. It merges the parts of all partitions, makes rows of
@@ -67,6 +71,7 @@ func (q *Query) Merge(parts []Part, cfg PageConfig) (*Page, error) {
 	}
 	page := &Page{Passed: cfg.Passed}
 	var last []byte
+	size := 0 // of the rows
 	for page.Passed < end {
 		key, ok := m.next()
 		if !ok {
@@ -81,14 +86,25 @@ func (q *Query) Merge(parts []Part, cfg PageConfig) (*Page, error) {
 		if err != nil {
 			return nil, err
 		}
-		last = key
 		if row == nil {
+			last = key
 			continue // an undefined row of a group counts neither for OFFSET nor for LIMIT
 		}
-		page.Passed++
-		if page.Passed > offset {
-			page.Rows = append(page.Rows, row)
+		if page.Passed >= offset {
+			// The next page makes the row anew.
+			if size += len(row); cfg.Bytes > 0 && size > cfg.Bytes && len(page.Rows) > 0 {
+				page.After, page.Cut = last, true
+				return page, nil
+			}
+			if page.Rows = append(page.Rows, row); m.frame != nil {
+				m.frame.keep(size)
+				if m.frame.spent {
+					return nil, m.frame.fault()
+				}
+			}
 		}
+		last = key
+		page.Passed++
 	}
 	return page, nil
 }

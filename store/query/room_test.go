@@ -99,6 +99,26 @@ func TestRoom_OneQueryThatIsTooLargeForIt(t *testing.T) {
 	if taken := room.Taken(); taken != 0 {
 		t.Errorf("%d bytes are taken when all have ended", taken)
 	}
+	// Rows of groups count as long as the page holds them.
+	room = query.NewRoom(8 << 20)
+	q, run, _ = begin(t, nil, `SELECT VALUE REPLICATE(c.a, 1000000) FROM c GROUP BY c.a`)
+	for i := range 9 {
+		if err := run.Item(fmt.Appendf(nil, `{"a":"%d"}`, i), []byte{byte(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	parts, share = []query.Part{run.Part()}, room.Share()
+	if _, err := q.Merge(parts, query.PageConfig{Share: share}); !errors.Is(err, query.ErrTooLarge) {
+		t.Errorf("nine rows of a group of 1 MB each in a room of 8 MiB: %v", err)
+	}
+	page, err := q.Merge(parts, query.PageConfig{Share: share, Bytes: 3_500_000})
+	if err == nil && (len(page.Rows) != 3 || !page.Cut || page.Passed != 3) {
+		t.Errorf("a page of 3.5 MB has %d rows, passed %d, cut %t; want 3", len(page.Rows), page.Passed, page.Cut)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	share.Free()
 	if _, err := q.Merge(parts, query.PageConfig{}); err != nil {
 		t.Errorf("without a room: %v", err)
 	}
