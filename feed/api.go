@@ -14,8 +14,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// apiTimeout bounds a request to JetStream's API whose context has no end.
-const apiTimeout = 5 * time.Second
+const (
+	// apiTimeout bounds a request to JetStream's API whose context has no end.
+	apiTimeout = 5 * time.Second
+	// askAgainMin and askAgainMax bound the time after which an unanswered question is asked
+	// again. It doubles with each one.
+	askAgainMin = 500 * time.Millisecond
+	askAgainMax = time.Second
+	// errorBytesMax bounds the answers that are looked at for an error: all errors are short.
+	errorBytesMax = 1 << 10
+)
 
 // Headers of JetStream.
 const (
@@ -36,6 +44,7 @@ type api struct {
 	locations [2]location
 	at        *atomic.Uint32 // index of the location where the log is, as far as is known; copies of the api share it
 	pinned    bool           // requests go to one location, whether the log is there or not
+	again     time.Duration  // after which a question is asked again for the first time
 }
 
 // location is a stream that may hold a partition's log, and its one subject.
@@ -54,7 +63,7 @@ func newAPI(js jetstream.JetStream, p Partition) api {
 	case o.APIPrefix != "":
 		prefix = strings.TrimSuffix(o.APIPrefix, ".") + "."
 	}
-	return api{nc: js.Conn(), prefix: prefix, locations: p.locations(), at: &atomic.Uint32{}}
+	return api{nc: js.Conn(), prefix: prefix, locations: p.locations(), at: &atomic.Uint32{}, again: askAgainMin}
 }
 
 // pin returns an api that asks one location, whether the log is there or not.
@@ -198,15 +207,82 @@ func (a *api) leaderMessage(ctx context.Context, query func(location) []byte) (L
 	}
 }
 
+// request asks JetStream's API what changes nothing, until ctx ends, or for apiTimeout if it has
+// no end. A question that nobody has answered for a moment is asked again, and the first answer
+// to any of them counts:
+//
+//	the server that is to answer falls silent    no answer
+//	another becomes the stream's leader          no answer to what was asked before
+//	asked again                                  answered
+//
+// An answer that JetStream is unavailable is not the last word either: servers that are not the
+// leader give it while nobody leads. It is returned when no better one has come.
 func (a *api) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, apiTimeout)
-		defer cancel()
+	ctx, cancel := apiContext(ctx)
+	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("ask JetStream %s: %w", subject, err)
 	}
+	inbox := a.nc.NewInbox()
+	answers, err := a.nc.SubscribeSync(inbox)
+	if err != nil {
+		return nil, fmt.Errorf("ask JetStream %s: %w", subject, err)
+	}
+	defer func() { _ = answers.Unsubscribe() }() // fails only where the connection is closed
+	var unavailable *nats.Msg
+	for wait := a.again; ; wait = max(wait, min(2*wait, askAgainMax)) {
+		if err := a.nc.PublishRequest(a.prefix+subject, inbox, data); err != nil {
+			return nil, fmt.Errorf("ask JetStream %s: %w", subject, err)
+		}
+		m, err := nextAnswer(ctx, answers, wait, &unavailable)
+		switch {
+		case err == nil:
+			return m, nil
+		case ctx.Err() != nil && unavailable != nil:
+			return unavailable, nil
+		case ctx.Err() != nil, !errors.Is(err, context.DeadlineExceeded):
+			return nil, fmt.Errorf("ask JetStream %s: %w", subject, err)
+		}
+	}
+}
+
+// nextAnswer waits for an answer. It keeps one that JetStream is unavailable, and waits on.
+func nextAnswer(ctx context.Context, answers *nats.Subscription, wait time.Duration, unavailable **nats.Msg) (*nats.Msg, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	for {
+		m, err := answers.NextMsgWithContext(ctx)
+		if err != nil || !isUnavailable(m) {
+			return m, err
+		}
+		*unavailable = m
+	}
+}
+
+// isUnavailable reports whether an answer is the error that the cluster or the stream has no leader.
+func isUnavailable(m *nats.Msg) bool {
+	var answer struct {
+		Error *jetstream.APIError `json:"error"`
+	}
+	return len(m.Data) <= errorBytesMax && json.Unmarshal(m.Data, &answer) == nil &&
+		answer.Error != nil && answer.Error.ErrorCode == codeUnavailable
+}
+
+// requestOnce asks JetStream's API to change something. It is asked once.
+func (a *api) requestOnce(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
+	ctx, cancel := apiContext(ctx)
+	defer cancel()
 	m, err := a.nc.RequestWithContext(ctx, a.prefix+subject, data)
 	if err != nil {
 		return nil, fmt.Errorf("ask JetStream %s: %w", subject, err)
 	}
 	return m, nil
+}
+
+// apiContext gives a request an end, if ctx has none.
+func apiContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, apiTimeout)
 }

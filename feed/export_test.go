@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/nats-io/nats.go"
 )
+
+// AskAgain sets the time after which a question of the log to JetStream is asked again.
+func (l *Log) AskAgain(d time.Duration) { l.api.again = d }
 
 // Lose makes the log and its tails treat messages for which f is true as if
 // they had not arrived. f is called by the goroutines that append and read.

@@ -28,6 +28,7 @@ const messagesNoLimit = 1 << 53
 
 // Codes of JetStream's API errors.
 const (
+	codeUnavailable           jetstream.ErrorCode = 10008 // the cluster, or the stream, has no leader
 	codeInsufficientResources jetstream.ErrorCode = 10023
 	codeNoMessage             jetstream.ErrorCode = 10037
 	codeMessageTooLarge       jetstream.ErrorCode = 10054

@@ -3,9 +3,13 @@ package feed_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
 )
@@ -48,6 +52,7 @@ func TestLog_BoundsAreShared(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.AskAgain(time.Minute) // requests are counted
 	w := newWriter(t, b.log(t))
 	ask := func(since time.Time, want feed.LSN, requests uint64) {
 		t.Helper()
@@ -86,4 +91,65 @@ func TestLog_BoundsAreShared(t *testing.T) {
 	}
 	ask(begun, 4, 0)
 	ask(time.Now(), 0, 2) // where it was, and where it may have moved
+}
+
+// TestLog_QuestionsAreAskedAgain has a server whose first answers do not help, as while a log's
+// stream has no leader. It plays what is asked under a prefix of its own.
+func TestLog_QuestionsAreAskedAgain(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	unavailable := []byte(`{"type":"io.nats.jetstream.api.v1.stream_info_response","error":{"code":503,"err_code":10008,"description":"JetStream system temporarily unavailable"}}`)
+	for name, answer := range map[string]func(nc *nats.Conn, asked []*nats.Msg){
+		"the first gets no answer": func(nc *nats.Conn, asked []*nats.Msg) {
+			if len(asked) > 1 {
+				forward(t, nc, asked[len(asked)-1])
+			}
+		},
+		"nobody leads at first": func(nc *nats.Conn, asked []*nats.Msg) {
+			if len(asked) > 1 {
+				forward(t, nc, asked[len(asked)-1])
+			} else if err := asked[0].Respond(unavailable); err != nil {
+				t.Error(err)
+			}
+		},
+		"the first is answered late, the second not at all": func(nc *nats.Conn, asked []*nats.Msg) {
+			if len(asked) == 2 {
+				forward(t, nc, asked[0])
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nc, _ := b.connect(t)
+			prefix := nats.NewInbox()
+			var asked []*nats.Msg // by subscription, which calls one at a time
+			if _, err := nc.Subscribe(prefix+".STREAM.INFO.>", func(m *nats.Msg) {
+				asked = append(asked, m)
+				answer(nc, asked)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := nc.Flush(); err != nil {
+				t.Fatal(err)
+			}
+			js, err := jetstream.NewWithAPIPrefix(b.nc, prefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if _, err := feed.OpenLog(ctx, js, b.p, feed.LogConfig{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// forward has JetStream answer a question about a stream that was asked elsewhere.
+func forward(t *testing.T, nc *nats.Conn, m *nats.Msg) {
+	t.Helper()
+	_, question, _ := strings.Cut(m.Subject, ".STREAM.")
+	if err := nc.PublishRequest("$JS.API.STREAM."+question, m.Reply, m.Data); err != nil {
+		t.Error(err)
+	}
 }

@@ -48,6 +48,7 @@ func TestTail_TakesWhatOthersHaveAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.AskAgain(time.Minute) // requests are counted
 	w.append(3)
 	tail := mustTail(t, l, 1, feed.TailOptions{})
 	expect(t, tail, 1, 3)

@@ -54,7 +54,7 @@ func (l *Log) Trim(ctx context.Context, upTo LSN) (purged uint64, err error) {
 	case upTo < info.State.First:
 		return 0, nil
 	}
-	m, err := l.api.request(ctx, "STREAM.PURGE."+l.api.stream(), fmt.Appendf(nil, `{"seq":%d}`, upTo+1))
+	m, err := l.api.requestOnce(ctx, "STREAM.PURGE."+l.api.stream(), fmt.Appendf(nil, `{"seq":%d}`, upTo+1))
 	if err != nil {
 		return 0, fmt.Errorf("trim partition %s: %w", l.p, err)
 	}
