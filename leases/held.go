@@ -26,6 +26,7 @@ type Held struct {
 	until    atomic.Int64 // reading of clock from which the lease is not valid; 0: for good
 	born     time.Time
 	progress atomic.Int64 // time since born of the last Progress
+	works    atomic.Bool  // Works was called
 
 	// Owned by the manager's loop, which looks at the lease every tick.
 	checkedAt    time.Duration // when it did last
@@ -100,6 +101,12 @@ func (h *Held) Valid() bool { return int64(h.clock()) < h.until.Load() }
 // Config.StallTimeout, also when it has nothing to do.
 func (h *Held) Progress() { h.progress.Store(int64(time.Since(h.born))) }
 
+// Works says that the work has come to do what it is for, as when what it serves is open: a
+// failure from now on is the first of a new row. The next renewal clears Lease.LastError and
+// Lease.Attempts. Work that fails before that renewal, each time it begins, still fails in one
+// row, so its pauses grow. Work that saves checkpoints need not call it: Save clears both.
+func (h *Held) Works() { h.works.Store(true) }
+
 // progressed returns when Progress was called last.
 func (h *Held) progressed() time.Time { return h.born.Add(time.Duration(h.progress.Load())) }
 
@@ -164,6 +171,9 @@ func (h *Held) write(ctx context.Context, change func(*leaseRecord)) error {
 func (h *Held) refresh(r *leaseRecord) {
 	r.TTL = h.cfg.TTL.Milliseconds()
 	r.Progress = h.progressed().UnixMilli()
+	if h.works.Load() {
+		r.LastError, r.Attempts = "", 0
+	}
 	now := h.clock()
 	if w := h.weight(h.resource); now-h.weighed >= h.cfg.WeightInterval && weightChanged(r.weight(), w) {
 		r.Weight = roundWeight(w)

@@ -39,7 +39,7 @@ type Lease struct {
 	Checkpoint []byte
 
 	// LastError is the last error that the work returned; Attempts counts the failures
-	// in a row. [Held.Save] clears both.
+	// in a row. [Held.Save] clears both, and so does the renewal after [Held.Works].
 	LastError string
 	Attempts  int
 

@@ -177,6 +177,40 @@ func TestFailingWorkIsRetriedElsewhere(t *testing.T) {
 	})
 }
 
+// TestFailuresAfterWorkThatDidWellAreANewRow has work that fails at first, does well for a while
+// without a checkpoint, and fails again.
+func TestFailuresAfterWorkThatDidWellAreANewRow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		defer g.stop()
+		var runs atomic.Int32
+		again := make(chan struct{})
+		g.start("a", []string{"r"}, func(p *proc, _ *Config) {
+			p.work = func(ctx context.Context, h *Held) error {
+				if n := runs.Add(1); n <= 5 {
+					return errors.New("no answer")
+				}
+				h.Works()
+				select {
+				case <-again:
+					return errors.New("no answer again")
+				case <-ctx.Done():
+					return nil
+				}
+			}
+		})
+		g.pass(time.Minute, []string{"r"}) // pauses of 1, 2, 4, 8 and 16 s
+		if rec, err := g.server.lease("r"); err != nil || runs.Load() != 6 || rec.LastError != "" || rec.Attempts != 0 {
+			t.Errorf("after %d runs, the last of which does well: %+v, %v", runs.Load(), rec, err)
+		}
+		again <- struct{}{}
+		g.pass(5*time.Second, []string{"r"})
+		if n := runs.Load(); n != 7 {
+			t.Errorf("%d runs, want one more after a second", n)
+		}
+	})
+}
+
 // TestPoisonDoesNotSpin has work that fails wherever it runs.
 func TestPoisonDoesNotSpin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

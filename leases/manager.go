@@ -137,7 +137,8 @@ type Work = func(ctx context.Context, h *Held) error
 // its own, for each lease that it holds. When work returns, its lease is
 // released with its checkpoint. This process takes it again after a backoff; if
 // work returned an error while its context had not ended, the error is recorded
-// in Lease.LastError and the backoff grows with Lease.Attempts.
+// in Lease.LastError and the backoff grows with Lease.Attempts, until Held.Works or
+// Held.Save ends the row.
 //
 // When ctx ends, Run drains: it ends the work with ErrDraining, releases each
 // lease as its work returns, and returns nil, or ErrDrainTimeout if some work

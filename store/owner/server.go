@@ -254,6 +254,8 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 	if err != nil {
 		return err
 	}
+	// Or each failure of its life would lengthen the pause after the next one.
+	held.Works()
 	o := s.register(p)
 	defer s.countHeat(context.WithoutCancel(ctx), p)
 	defer s.unregister(p)

@@ -166,6 +166,51 @@ func TestTwoProcessesShareAContainer(t *testing.T) {
 	t.Logf("read by the other process %s after the stop began", time.Since(began))
 }
 
+// TestOpeningEndsARowOfFailures has a process take over a partition at which the one before it has
+// failed. Without that, the pauses after failures grow for as long as the cluster lives.
+func TestOpeningEndsARowOfFailures(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	info, err := c.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}, Partitions: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := owner.LeaseResource(feed.Partition{Container: info.ID, Number: info.Partitions[0].Number})
+	failing, err := leases.Open(t.Context(), c.js, leases.Config{Group: "store", Node: "one", Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failing.SetResources([]string{resource}, nil)
+	lease := func() (l leases.Lease) {
+		t.Helper()
+		all, err := leases.List(t.Context(), c.js, leases.DefaultBucket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l = range all {
+			if l.Resource == resource {
+				return l
+			}
+		}
+		return leases.Lease{}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- failing.Run(ctx, func(context.Context, *leases.Held) error { return errors.New("no answer") })
+	}()
+	poll.Until(t, func() error { return poll.Unless(lease().Attempts > 0, "it has not failed yet") })
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	c.process("two", t.TempDir())
+	poll.Until(t, func() error {
+		l := lease()
+		return poll.Unless(l.Owner != "" && l.Attempts == 0 && l.LastError == "", fmt.Sprintf("the lease is %+v", l))
+	})
+}
+
 func TestAnIndexIsBuiltWhileWritesGoOn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
