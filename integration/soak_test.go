@@ -168,15 +168,15 @@ func processTime(t *testing.T, pid int) time.Duration {
 	if len(fields) < 13 {
 		t.Fatalf("no times in %q", stat)
 	}
-	var ticks time.Duration
+	var ticks int64
 	for _, field := range fields[11:13] {
 		n, err := strconv.ParseInt(field, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ticks += time.Duration(n)
+		ticks += n
 	}
-	return ticks * time.Second / 100
+	return time.Duration(ticks) * (time.Second / 100)
 }
 
 func median(samples []int) int {

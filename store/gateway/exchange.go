@@ -124,7 +124,7 @@ func (x *exchange) releaseBody() {
 
 // releaseSlot gives back the right to be carried out.
 func (x *exchange) releaseSlot() {
-	x.slot.giveBack(x.r.Context())
+	x.slot.giveBack(x.ctx)
 	x.slot = nil
 }
 
@@ -156,7 +156,7 @@ func (x *exchange) refuse(f *failure) {
 	x.w.Header().Set("Connection", "close") // the rest of the body may never come
 	x.fail(f)
 	if control.Flush() == nil { // an error: the client has gone
-		connections.Yield(x.r.Context()) // nothing but good manners holds it any more
+		connections.Yield(x.ctx) // nothing but good manners holds it any more
 		_, _ = io.CopyN(io.Discard, x.r.Body, discardBytesMax)
 	}
 }

@@ -32,7 +32,7 @@ const (
 	headerAutopilot  = "x-ms-cosmos-offer-autopilot-settings"
 )
 
-// offerJSON is the body of an offer, and its name in the protocol too: that of the container.
+// offerJSON is an offer as the protocol has it. Its ID and RID are those of its container: there is one offer of each.
 type offerJSON struct {
 	Resource   string       `json:"resource"`
 	ResourceID string       `json:"offerResourceId"`

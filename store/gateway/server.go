@@ -156,7 +156,7 @@ func (s *Server) serve(x *exchange) error {
 		return err
 	}
 	// Not earlier: the connections of strangers make room for others.
-	if !connections.Hold(x.r.Context()) {
+	if !connections.Hold(x.ctx) {
 		return errNoConnection
 	}
 	op, err := s.route(&x.target, x.r)
