@@ -21,6 +21,9 @@ const (
 	// again. It doubles with each one.
 	askAgainMin = 500 * time.Millisecond
 	askAgainMax = time.Second
+	// answersMax is how many answers to one question may wait to be looked at. Further ones are
+	// dropped: an answer that helps is taken at once, and the question is asked again.
+	answersMax = 16
 	// errorBytesMax bounds the answers that are looked at for an error: all errors are short.
 	errorBytesMax = 1 << 10
 )
@@ -30,6 +33,9 @@ const (
 	headerExpected = "Nats-Expected-Last-Sequence"
 	headerStatus   = "Status"
 	headerReason   = "Description"
+	// statusNoResponders is the headerStatus of a message without data with which a server says
+	// that nobody listens to what was asked.
+	statusNoResponders = "503"
 
 	headerPendingBytes = "Nats-Pending-Bytes"
 	headerSequence     = "Nats-Sequence"
@@ -224,11 +230,14 @@ func (a *api) request(ctx context.Context, subject string, data []byte) (*nats.M
 		return nil, fmt.Errorf("ask JetStream %s: %w", subject, err)
 	}
 	inbox := a.nc.NewInbox()
-	answers, err := a.nc.SubscribeSync(inbox)
+	// With a channel of our own: that of a synchronous subscription has room for 65,536
+	// messages, which is half a megabyte for each question.
+	answers := make(chan *nats.Msg, answersMax)
+	sub, err := a.nc.ChanSubscribe(inbox, answers)
 	if err != nil {
 		return nil, fmt.Errorf("ask JetStream %s: %w", subject, err)
 	}
-	defer func() { _ = answers.Unsubscribe() }() // fails only where the connection is closed
+	defer func() { _ = sub.Unsubscribe() }() // fails only where the connection is closed
 	var unavailable *nats.Msg
 	for wait := a.again; ; wait = max(wait, min(2*wait, askAgainMax)) {
 		if err := a.nc.PublishRequest(a.prefix+subject, inbox, data); err != nil {
@@ -246,16 +255,24 @@ func (a *api) request(ctx context.Context, subject string, data []byte) (*nats.M
 	}
 }
 
-// nextAnswer waits for an answer. It keeps one that JetStream is unavailable, and waits on.
-func nextAnswer(ctx context.Context, answers *nats.Subscription, wait time.Duration, unavailable **nats.Msg) (*nats.Msg, error) {
+// nextAnswer waits for an answer. It keeps one that JetStream is unavailable, and waits on. The
+// error is nats.ErrNoResponders if nobody listens to the question.
+func nextAnswer(ctx context.Context, answers <-chan *nats.Msg, wait time.Duration, unavailable **nats.Msg) (*nats.Msg, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
-		m, err := answers.NextMsgWithContext(ctx)
-		if err != nil || !isUnavailable(m) {
-			return m, err
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case m := <-answers:
+			if len(m.Data) == 0 && m.Header.Get(headerStatus) == statusNoResponders {
+				return nil, nats.ErrNoResponders
+			}
+			if !isUnavailable(m) {
+				return m, nil
+			}
+			*unavailable = m
 		}
-		*unavailable = m
 	}
 }
 

@@ -219,7 +219,7 @@ func (a *appending) try(ctx context.Context) (LSN, error) {
 // known, so that a refusal of this one proves nothing yet.
 func (a *appending) judgeAnswer(ctx context.Context, m *nats.Msg, wasOpen bool) (LSN, error) {
 	// Nobody had the subject, so this try is not stored; those before may be.
-	if m.Header.Get(headerStatus) == "503" {
+	if m.Header.Get(headerStatus) == statusNoResponders {
 		a.open, a.refusal = wasOpen, nats.ErrNoResponders
 		return 0, a.noResponders(ctx)
 	}

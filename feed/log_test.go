@@ -3,6 +3,7 @@ package feed_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +143,37 @@ func TestLog_QuestionsAreAskedAgain(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// TestLog_NobodyListens asks where nobody listens: that is told at once, and is an error of its own.
+func TestLog_NobodyListens(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	js, err := jetstream.NewWithAPIPrefix(b.nc, nats.NewInbox())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := feed.OpenLog(t.Context(), js, b.p, feed.LogConfig{}); !errors.Is(err, nats.ErrNoResponders) {
+		t.Errorf("%v, want %v", err, nats.ErrNoResponders)
+	}
+}
+
+// TestLog_QuestionsAreCheap bounds what a question allocates: each store and worker asks for the
+// end of each of its logs every second. The server's part is counted too. No test may run beside.
+func TestLog_QuestionsAreCheap(t *testing.T) {
+	l := newBed(t).log(t)
+	const n, most = 50, 100 << 10
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range n {
+		if _, _, err := l.Bounds(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	if each := (after.TotalAlloc - before.TotalAlloc) / n; each > most {
+		t.Errorf("a question allocates %d bytes, want fewer than %d", each, most)
 	}
 }
 
