@@ -69,7 +69,7 @@ type bounded struct {
 }
 
 // Hold keeps the connection of a request from making room for others until the request is answered. ctx is
-// that of the request. It returns false if the connection has made room already: nobody waits for an answer,
+// that of the request. It returns false if the connection has made room, or was closed: nobody waits for an answer,
 // so nothing is to be done. One without a bound is always held.
 func Hold(ctx context.Context) bool {
 	c, ok := ctx.Value(connKey{}).(*bounded)
@@ -121,13 +121,20 @@ func (b *Bound) placeLocked(conn net.Conn, idle bool) bool {
 	return true
 }
 
-// CloseIdle closes the connections that are idle.
+// CloseIdle closes the connections that are idle. Of one whose request has come and is not held yet, Hold returns
+// false from then on.
 func (b *Bound) CloseIdle() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for e := b.idle.Front(); e != nil; e = e.Next() {
-		_ = e.Value.(net.Conn).Close() // its server sees that it is closed
+	for oldest := b.idle.Front(); oldest != nil; oldest = b.idle.Front() {
+		b.closeLocked(oldest.Value.(net.Conn))
 	}
+}
+
+// closeLocked closes a connection. It is no connection of b any more, so nothing is done for its requests.
+func (b *Bound) closeLocked(conn net.Conn) {
+	b.removeLocked(conn)
+	_ = conn.Close() // its server sees that it is closed
 }
 
 func (b *Bound) removeLocked(conn net.Conn) {
@@ -147,9 +154,7 @@ func (b *Bound) admit(conn net.Conn) bool {
 		if oldest == nil {
 			return false
 		}
-		victim := oldest.Value.(net.Conn)
-		b.removeLocked(victim)
-		_ = victim.Close() // its server sees that it is closed
+		b.closeLocked(oldest.Value.(net.Conn))
 	}
 	b.open[conn] = nil
 	b.counters.Open.Add(context.Background(), 1)

@@ -53,8 +53,15 @@ func (p *pipes) dial(t *testing.T, text string) (net.Conn, error) {
 // served puts a handler behind a bound of so many connections. told gets each state that a connection takes.
 func served(t *testing.T, most int, handler http.HandlerFunc) (p *pipes, told <-chan http.ConnState) {
 	t.Helper()
+	p, _, told = servedBy(t, most, handler)
+	return p, told
+}
+
+// servedBy is served, and returns the bound too.
+func servedBy(t *testing.T, most int, handler http.HandlerFunc) (p *pipes, bound *connections.Bound, told <-chan http.ConnState) {
+	t.Helper()
 	p = &pipes{dialed: make(chan net.Conn), closed: make(chan struct{})}
-	bound := connections.New(most, connections.Counters{Open: noop.Int64UpDownCounter{}, Evicted: noop.Int64Counter{}})
+	bound = connections.New(most, connections.Counters{Open: noop.Int64UpDownCounter{}, Evicted: noop.Int64Counter{}})
 	states := make(chan http.ConnState, 1000)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Hour}
 	bound.Follow(server)
@@ -71,7 +78,7 @@ func served(t *testing.T, most int, handler http.HandlerFunc) (p *pipes, told <-
 			t.Error(err)
 		}
 	})
-	return p, states
+	return p, bound, states
 }
 
 const (
@@ -153,5 +160,31 @@ func TestHold(t *testing.T) {
 	goOn <- struct{}{}
 	if first, second := <-held, <-held; first == second {
 		t.Errorf("two requests hold the one connection that there may be: %t, %t", first, second)
+	}
+}
+
+// A request whose connection is closed because it is idle, as at the end of the process, before it is held is told so: nothing is
+// done for a client that sees no answer.
+func TestCloseIdle_NothingIsDoneForWhatItCloses(t *testing.T) {
+	t.Parallel()
+	arrived, goOn, held := make(chan struct{}), make(chan struct{}), make(chan bool)
+	p, bound, _ := servedBy(t, 2, func(_ http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Known") != "" {
+			_ = connections.Hold(r.Context())
+		}
+		arrived <- struct{}{}
+		<-goOn
+		held <- connections.Hold(r.Context())
+	})
+	for _, text := range []string{good, unknown} {
+		if _, err := p.dial(t, text); err != nil {
+			t.Fatal(err)
+		}
+		<-arrived
+		bound.CloseIdle()
+		goOn <- struct{}{}
+		if got, want := <-held, text == good; got != want {
+			t.Errorf("held before: %t, held after it: %t", want, got)
+		}
 	}
 }
