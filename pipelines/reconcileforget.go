@@ -14,6 +14,10 @@ import (
 	"github.com/millrace/millrace/processors"
 )
 
+// forgetMax bounds how long one round forgets dead letters: the other duties wait for it, and the
+// lease of a reconciler that says nothing for long is another's.
+const forgetMax = 10 * time.Second
+
 // forget removes the leases of processors whose pipeline or generation is gone, or
 // whose partition is, once nobody has held or renewed them for a while, before them
 // the dead letters, which nobody could try again, and behind them the pins of their
@@ -44,6 +48,9 @@ func (s *reconciler) forget(ctx context.Context, w *registry.World, held []lease
 	if err != nil {
 		return err
 	}
+	// A gone pipeline may have had millions of dead letters. What is left goes in the next rounds.
+	bounded, cancel := context.WithTimeout(ctx, forgetMax)
+	defer cancel()
 	var errs []error
 	var over []processors.Resource
 	for _, l := range due {
@@ -52,7 +59,12 @@ func (s *reconciler) forget(ctx context.Context, w *registry.World, held []lease
 			continue
 		}
 		over = append(over, r)
-		if err = deadLetters.Forget(ctx, r); err == nil {
+		err = deadLetters.Forget(bounded, r)
+		if bounded.Err() != nil && ctx.Err() == nil {
+			s.tidied = time.Time{}
+			break
+		}
+		if err == nil {
 			err = leases.Forget(ctx, s.registry.JetStream, s.bucket, l.Group, l.Resource)
 		}
 		errs = append(errs, err)

@@ -1,15 +1,12 @@
 package processors
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
 	"log/slog"
-	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -190,48 +187,6 @@ func (l *DeadLetter) encode() []byte {
 	return data
 }
 
-// List returns up to limit dead letters of a pipeline, the oldest first. One that cannot be
-// read is among them with its id, and with a reason that says why.
-func (d *DeadLetters) List(ctx context.Context, pipeline string, limit int) ([]DeadLetter, error) {
-	c, key, err := d.containerAndKey(ctx, pipeline)
-	if err != nil {
-		return nil, err
-	}
-	var deadLetters []DeadLetter
-	var cursor []byte
-	for {
-		page, err := c.Scan(ctx, c.PartitionFor(key), store.Scan{Scope: store.Scope{Key: key}, After: cursor, ItemsMax: deadLetterPage, Barrier: true})
-		if err != nil {
-			return nil, fmt.Errorf("read the dead letters of %s: %w", pipeline, err)
-		}
-		for i := range page.Items {
-			deadLetters = append(deadLetters, *readDeadLetter(pipeline, &page.Items[i]))
-		}
-		// Millions may be there, of up to some KiB each: no more than twice the limit are kept.
-		if len(deadLetters)/2 > limit {
-			sortDeadLetters(deadLetters)
-			clear(deadLetters[limit:])
-			deadLetters = deadLetters[:limit]
-		}
-		if cursor = page.Cursor; cursor == nil {
-			break
-		}
-	}
-	// Sorted here and not by the store: a scan is in the order of ids, which begin with the
-	// role. So all have to be read, whatever the limit.
-	sortDeadLetters(deadLetters)
-	n := min(limit, len(deadLetters))
-	clear(deadLetters[n:])
-	return deadLetters[:n], nil
-}
-
-// sortDeadLetters sorts dead letters, the oldest first.
-func sortDeadLetters(all []DeadLetter) {
-	slices.SortFunc(all, func(a, b DeadLetter) int {
-		return cmp.Or(a.Time.Compare(b.Time), strings.Compare(a.ID, b.ID))
-	})
-}
-
 // containerAndKey returns the container and the partition key of a pipeline's dead letters.
 func (d *DeadLetters) containerAndKey(ctx context.Context, pipeline string) (*store.Container, feed.PartitionKey, error) {
 	c, err := d.openContainer(ctx)
@@ -328,39 +283,6 @@ func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 	}
 	return nil
 }
-
-// Forget drops all dead letters of a processor that never runs again.
-func (d *DeadLetters) Forget(ctx context.Context, r Resource) error {
-	all, err := d.List(ctx, r.Pipeline, math.MaxInt)
-	if err != nil {
-		return err
-	}
-	for i := range all {
-		if all[i].Of(r) {
-			if err := d.dropDone(ctx, &all[i]); err != nil {
-				return err
-			}
-		}
-	}
-	return d.forgetChanges(ctx, r)
-}
-
-// retriesAsked returns the dead letters of a processor whose retry an operator asked for, in
-// the order of their changes.
-func (d *DeadLetters) retriesAsked(ctx context.Context, r Resource) ([]DeadLetter, error) {
-	all, err := d.List(ctx, r.Pipeline, deadLettersAskedMax)
-	if err != nil {
-		return nil, err
-	}
-	all = slices.DeleteFunc(all, func(l DeadLetter) bool { return !l.Asked() || !l.Of(r) })
-	// In the order of their changes, as the feed would bring them.
-	slices.SortStableFunc(all, func(a, b DeadLetter) int { return a.Position.Compare(b.Position) })
-	return all, nil
-}
-
-// deadLettersAskedMax bounds the dead letters among which those to be tried again are
-// looked for at a time.
-const deadLettersAskedMax = 10_000
 
 // retryFailed writes that a retry has failed.
 func (d *DeadLetters) retryFailed(ctx context.Context, l *DeadLetter, cause error) error {

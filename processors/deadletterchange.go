@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -152,36 +151,3 @@ func (d *DeadLetters) dropChange(ctx context.Context, pipeline, letter string) e
 	}
 	return nil
 }
-
-// forgetChanges drops the changes of all dead letters of a processor, also those that a
-// crash, or an earlier release that dropped a dead letter, left behind.
-func (d *DeadLetters) forgetChanges(ctx context.Context, r Resource) error {
-	c, key, err := d.containerAndKey(ctx, changesKey(r.Pipeline))
-	if err != nil {
-		return err
-	}
-	prefix := (&DeadLetter{Generation: r.Generation, Role: r.Role, Partition: r.Partition.String()}).idPrefix()
-	var cursor []byte
-	for {
-		// Few at a time: a page has no more bytes than a request may, but most of them are
-		// read only for their ids.
-		page, err := c.Scan(ctx, c.PartitionFor(key), store.Scan{Scope: store.Scope{Key: key}, After: cursor, ItemsMax: changesPage, Barrier: true})
-		if err != nil {
-			return fmt.Errorf("forget the changes of dead letters of %s: %w", r.Pipeline, err)
-		}
-		for i := range page.Items {
-			if !strings.HasPrefix(page.Items[i].ID, prefix) {
-				continue
-			}
-			if err := c.Delete(ctx, key, page.Items[i].ID); err != nil && !errors.Is(err, store.ErrNotFound) {
-				return fmt.Errorf("forget the changes of dead letters of %s: %w", r.Pipeline, err)
-			}
-		}
-		if cursor = page.Cursor; cursor == nil {
-			return nil
-		}
-	}
-}
-
-// changesPage is how many pieces of changes are read at a time where they are forgotten.
-const changesPage = 20

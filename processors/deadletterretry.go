@@ -77,6 +77,9 @@ type Parked struct {
 const (
 	retryPollInterval     = time.Second
 	retryPollIdleInterval = 10 * time.Second
+	// retryPollShare keeps the looking to a tenth of the time while it finds nothing, unless
+	// retryPollIdleInterval is less.
+	retryPollShare = 9
 )
 
 // retryMax bounds one retry.
@@ -88,19 +91,24 @@ const retryMax = 30 * time.Second
 func (r *run) pollRetries(ctx context.Context) {
 	ticker := time.NewTicker(retryPollInterval)
 	defer ticker.Stop()
-	looked := time.Now()
+	looked, rest := time.Now(), time.Duration(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
-		// To ask is a scan of the pipeline's dead letters. Most pipelines never have any.
-		if !r.mayHaveDeadLetters() && time.Since(looked) < retryPollIdleInterval {
+		// To ask is a scan of the processor's dead letters. Most never have any, and a few have very
+		// many.
+		if since := time.Since(looked); since < rest || since < retryPollIdleInterval && !r.mayHaveDeadLetters() {
 			continue
 		}
-		looked = time.Now()
+		began := time.Now()
 		asked, err := r.host.deadLetters.retriesAsked(ctx, r.Resource)
+		looked = time.Now()
+		if rest = 0; len(asked) == 0 {
+			rest = min(retryPollShare*looked.Sub(began), retryPollIdleInterval)
+		}
 		if err != nil {
 			if ctx.Err() == nil {
 				r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))

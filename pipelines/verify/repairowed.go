@@ -28,11 +28,23 @@ import (
 // repair that crashes between the two leaves what verify finds and the next repair
 // repairs.
 
-// deadLettersMax bounds the dead letters of one pipeline that a repair asks about.
-const deadLettersMax = 10_000
+// askedMax bounds the dead letters that a repair waits for at a time. With more of them it asks for
+// the next when these are answered.
+const askedMax = processors.DeadLetterPageMax
+
+// givenUpRetry lets dead letters be tried once more, some at a time.
+type givenUpRetry struct {
+	*Repairer
+	deadLetters *processors.DeadLetters
+	asked       []processors.DeadLetter // those that it waits for, without what is for people
+	late        map[string]bool         // ids of pipelines that did not answer in time
+}
+
+// errLate ends a walk through the dead letters of a pipeline that does not answer in time.
+var errLate = errors.New("verify: the pipeline does not try its dead letters")
 
 // retryGivenUp lets what was given up in pipelines be tried once more, and waits for it up
-// to the timeout.
+// to the timeout, or as often as there are askedMax more.
 func (r *Repairer) retryGivenUp(ctx context.Context, names []spec.Metadata) error {
 	world, err := r.v.registry.World(ctx)
 	if err != nil {
@@ -50,51 +62,91 @@ func (r *Repairer) retryGivenUp(ctx context.Context, names []spec.Metadata) erro
 	if err != nil {
 		return err
 	}
-	var asked []processors.DeadLetter
+	g := &givenUpRetry{Repairer: r, deadLetters: deadLetters, late: map[string]bool{}}
 	for i := range records {
 		rec := &records[i]
 		b, gone := rec.Bound(world.Containers)
 		if gone != "" || rec.Paused {
 			continue // nobody is there to try
 		}
-		all, err := r.givenUp(ctx, rec, &b, deadLetters, at)
-		if err != nil {
+		if err := g.askPipeline(ctx, rec, &b, at); err != nil && !errors.Is(err, errLate) {
 			return fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
 		}
-		for j := range all {
-			if err := deadLetters.RetryFinally(ctx, &all[j]); err != nil {
-				return fmt.Errorf("pipeline %s: %w", rec.Metadata(), err)
-			}
-		}
-		asked = append(asked, all...)
 	}
-	return r.awaitRetries(ctx, deadLetters, asked)
+	return g.await(ctx)
 }
 
-// givenUp returns a dead letter for each change and item that the pipeline has given up,
-// whether or not the one that was written is there.
-func (r *Repairer) givenUp(ctx context.Context, rec *registry.Record, b *registry.Bound, deadLetters *processors.DeadLetters, at registry.Checkpoints) ([]processors.DeadLetter, error) {
-	all, err := deadLetters.List(ctx, rec.ID, deadLettersMax)
+// askPipeline asks for a last retry of each change and item that the pipeline has given up, whether
+// or not the dead letter that was written is there.
+func (g *givenUpRetry) askPipeline(ctx context.Context, rec *registry.Record, b *registry.Bound, at registry.Checkpoints) error {
+	// Before any is asked for: one that was tried with success would be missing like one that was
+	// dropped.
+	dropped, err := g.dropped(ctx, rec, b, at)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	all = slices.DeleteFunc(all, func(l processors.DeadLetter) bool { return l.Generation != rec.Generation })
-	known := map[string]bool{}
-	for i := range all {
-		known[all[i].ID] = true
-	}
-	add := func(reader processors.Resource, j *processors.Job) {
-		if l := processors.DeadLetterOf(reader, j); !known[l.ID] {
-			known[l.ID] = true
-			all = append(all, l)
+	err = g.deadLetters.Walk(ctx, rec.ID, func(page []processors.DeadLetter, _ int) error {
+		for i := range page {
+			if page[i].Generation != rec.Generation {
+				continue
+			}
+			if err := g.ask(ctx, &page[i]); err != nil {
+				return err
+			}
 		}
+		return nil
+	})
+	for i := 0; err == nil && i < len(dropped); i++ {
+		err = g.ask(ctx, &dropped[i])
+	}
+	return err
+}
+
+// ask asks for one, and waits for those before it if they are many.
+func (g *givenUpRetry) ask(ctx context.Context, l *processors.DeadLetter) error {
+	if len(g.asked) >= askedMax {
+		if err := g.await(ctx); err != nil {
+			return err
+		}
+	}
+	if g.late[l.Pipeline] {
+		return errLate
+	}
+	if err := g.deadLetters.RetryFinally(ctx, l); err != nil {
+		return err
+	}
+	g.asked = append(g.asked, processors.DeadLetter{
+		ID: l.ID, Pipeline: l.Pipeline, Generation: l.Generation, Role: l.Role, Partition: l.Partition, Position: l.Position,
+	})
+	return nil
+}
+
+// dropped returns a dead letter for each change that a checkpoint, or the target of an aggregate,
+// tells as given up and that has none: an operator dropped it. They are bounded as those are.
+func (g *givenUpRetry) dropped(ctx context.Context, rec *registry.Record, b *registry.Bound, at registry.Checkpoints) ([]processors.DeadLetter, error) {
+	var all []processors.DeadLetter
+	known := map[string]bool{}
+	add := func(reader processors.Resource, j *processors.Job) error {
+		l := processors.DeadLetterOf(reader, j)
+		if known[l.ID] {
+			return nil
+		}
+		known[l.ID] = true
+		_, err := g.deadLetters.Get(ctx, rec.ID, l.ID)
+		if errors.Is(err, store.ErrNotFound) {
+			all, err = append(all, l), nil
+		}
+		return err
 	}
 	for _, reader := range rec.Readers(b) {
 		cp := at.Of(rec, reader.Role, reader.Partition)
 		for _, jobs := range [][]processors.Job{cp.Parked, cp.Jobs} {
 			for i := range jobs {
-				if jobs[i].Parked {
-					add(reader, &jobs[i])
+				if !jobs[i].Parked {
+					continue
+				}
+				if err := add(reader, &jobs[i]); err != nil {
+					return nil, err
 				}
 			}
 		}
@@ -102,13 +154,15 @@ func (r *Repairer) givenUp(ctx context.Context, rec *registry.Record, b *registr
 	if rec.Spec.Kind() != spec.AggregateKind {
 		return all, nil
 	}
-	owed, err := r.owedChanges(ctx, rec, b)
+	owed, err := g.owedChanges(ctx, rec, b)
 	if err != nil {
 		return nil, err
 	}
 	for _, reader := range rec.Readers(b) {
 		for _, at := range owed[reader.Producer().Source] {
-			add(reader, &processors.Job{Position: at, LastError: "its dead letter was dropped", Attempts: processors.AttemptsMax})
+			if err := add(reader, &processors.Job{Position: at, LastError: "its dead letter was dropped", Attempts: processors.AttemptsMax}); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return all, nil
@@ -143,19 +197,21 @@ func (r *Repairer) owedChanges(ctx context.Context, rec *registry.Record, b *reg
 	return owed, nil
 }
 
-// awaitRetries waits until all dead letters were tried. What nobody tried in time is not asked
+// await waits until all that were asked for were tried. What nobody tried in time is not asked
 // for any more.
-func (r *Repairer) awaitRetries(ctx context.Context, deadLetters *processors.DeadLetters, asked []processors.DeadLetter) error {
-	deadline := time.Now().Add(max(r.v.cfg.Timeout, 0))
-	left, err := r.awaitAnswers(ctx, deadLetters, asked, deadline)
+func (g *givenUpRetry) await(ctx context.Context) error {
+	deadline := time.Now().Add(max(g.v.cfg.Timeout, 0))
+	left, err := g.awaitAnswers(ctx, g.deadLetters, g.asked, deadline)
 	if err != nil {
 		return err
 	}
 	for i := range left {
-		if err := deadLetters.CancelFinalRetry(ctx, left[i].Pipeline, left[i].ID); err != nil {
+		g.late[left[i].Pipeline] = true
+		if err := g.deadLetters.CancelFinalRetry(ctx, left[i].Pipeline, left[i].ID); err != nil {
 			return err
 		}
 	}
+	g.asked = g.asked[:0]
 	return nil
 }
 
