@@ -98,27 +98,41 @@ func answerContainer(x *exchange, status int, charge float64, info *store.Contai
 // replaceContainer changes time to live and indexes. All that cannot change must be equal in
 // the body.
 func (s *Server) replaceContainer(x *exchange) error {
-	info, err := s.containerInfo(x)
-	if err != nil {
-		return err
-	}
-	var asked containerJSON
-	if err := x.decode(&asked); err != nil {
-		return err
-	}
-	if asked.ID != info.Name {
-		return refuse(http.StatusBadRequest, "the container is %q, the body has the id %q; an id cannot be changed", info.Name, clip(asked.ID))
-	}
-	revision := uint64(0) // any
-	if match := x.header("If-Match"); match != "" && match != "*" {
-		if parseMatchingText(match) != revisionTag(info.Revision) {
+	match := x.header("If-Match")
+	for {
+		info, err := s.containerInfo(x)
+		if err != nil {
+			return err
+		}
+		if match != "" && match != "*" && parseMatchingText(match) != revisionTag(info.Revision) {
 			return refuse(http.StatusPreconditionFailed, "container %s has changed; read it again", info.Name)
 		}
-		revision = info.Revision
+		replaced, err := s.replaceSeen(x, &info)
+		// What a body does not name stays as it is. So a container that has changed meanwhile is
+		// looked at again, or the change of another would be undone.
+		if errors.Is(err, store.ErrPreconditionFailed) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		return answerContainer(x, http.StatusOK, chargeDeclare, &replaced)
+	}
+}
+
+// replaceSeen replaces a container by what the body asks for. The error is
+// store.ErrPreconditionFailed if it is not as it was seen any more.
+func (s *Server) replaceSeen(x *exchange, info *store.ContainerInfo) (replaced store.ContainerInfo, err error) {
+	var asked containerJSON
+	if err := x.decode(&asked); err != nil {
+		return replaced, err
+	}
+	if asked.ID != info.Name {
+		return replaced, refuse(http.StatusBadRequest, "the container is %q, the body has the id %q; an id cannot be changed", info.Name, clip(asked.ID))
 	}
 	spec, err := asked.spec()
 	if err != nil {
-		return err
+		return replaced, err
 	}
 	// The protocol has no word for these, and a body without a policy keeps what YAML or an
 	// earlier request declared.
@@ -130,20 +144,17 @@ func (s *Server) replaceContainer(x *exchange) error {
 		spec.UniqueKeys = info.Spec.UniqueKeys
 	}
 	if fixed := info.Spec.FixedDifference(spec.normalized()); fixed != "" {
-		return refuse(http.StatusBadRequest, "%s of container %s cannot be changed; make a new container and copy the items", fixed, info.Name)
+		return replaced, refuse(http.StatusBadRequest, "%s of container %s cannot be changed; make a new container and copy the items", fixed, info.Name)
 	}
-	before, err := keptOf(&info)
+	before, err := keptOf(info)
 	if err != nil {
-		return err
+		return replaced, err
 	}
 	policies, err := asked.kept(before.Offer).encode()
 	if err != nil {
-		return err
+		return replaced, err
 	}
-	if info, err = s.client.Catalog().Replace(x.ctx, info.Database, info.Name, revision, spec.ContainerSpec, policies); err != nil {
-		return err
-	}
-	return answerContainer(x, http.StatusOK, chargeDeclare, &info)
+	return s.client.Catalog().Replace(x.ctx, info.Database, info.Name, info.Revision, spec.ContainerSpec, policies)
 }
 
 func (s *Server) deleteContainer(x *exchange) error {

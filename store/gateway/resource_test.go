@@ -295,6 +295,40 @@ func TestOffers_TellWhatWasAskedFor(t *testing.T) {
 	w.ask("PUT", "/offers/AbC=", `{"content":{"offerThroughput":700}}`).is(404)
 }
 
+// A container is replaced by a body that does not name its throughput, while another request changes that: what it was told
+// to be stored stays.
+func TestReplaceContainer_KeepsWhatOthersChangeMeanwhile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	var c struct {
+		RID string `json:"_rid"`
+	}
+	w.ask("GET", "/dbs/shop/colls/things", "").is(200).into(&c)
+	type offer struct {
+		Content struct {
+			Throughput int `json:"offerThroughput"`
+		} `json:"content"`
+	}
+	for i := range 200 {
+		replaced := make(chan *answer)
+		go func() {
+			replaced <- w.ask("PUT", "/dbs/shop/colls/things", fmt.Sprintf(`{"id":"things","partitionKey":{"paths":["/pk"]},"defaultTtl":%d}`, i+1))
+		}()
+		want := 400 + 100*(i+1)
+		a := w.ask("PUT", "/offers/"+c.RID, fmt.Sprintf(`{"content":{"offerThroughput":%d}}`, want))
+		(<-replaced).is(200)
+		if a.status == 409 { // it was changed meanwhile
+			continue
+		}
+		a.is(200)
+		var o offer
+		if w.ask("GET", "/offers/"+c.RID, "").is(200).into(&o); o.Content.Throughput != want {
+			t.Fatalf("round %d: the throughput is %d, and %d was taken", i, o.Content.Throughput, want)
+		}
+	}
+}
+
 func TestRouter_AnswersInTheProtocolsForm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, gateway.Config{})
