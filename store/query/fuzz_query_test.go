@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/feed/document"
 )
 
 // querySeeds are texts of every clause.
@@ -163,6 +165,12 @@ func FuzzSortKey(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, x, y string) {
 		a, b := parsed([]byte(x)), parsed([]byte(y))
+		for text, v := range map[string]Value{x: a, y: b} {
+			// What stands in no item has no key to be read: exponents beyond 2^40 are not told apart.
+			if v.typ != Undefined && document.CheckValue(bytes.TrimSpace([]byte(text))) != nil {
+				return
+			}
+		}
 		want := Compare(a, b)
 		for _, desc := range []bool{false, true} {
 			k, l := appendSortKey(nil, a, desc), appendSortKey(nil, b, desc)
