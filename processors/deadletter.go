@@ -217,12 +217,44 @@ func (d *DeadLetters) Retry(ctx context.Context, pipeline, id string) error {
 	if err != nil {
 		return err
 	}
+	if _, err := c.Patch(ctx, key, id, askRetry()); err != nil {
+		return fmt.Errorf("retry the dead letter %s: %w", id, err)
+	}
+	return nil
+}
+
+// askRetry is the patch that asks for a retry now.
+func askRetry() []document.Op {
 	now, err := json.Marshal(time.Now().UTC())
 	if err != nil {
-		return fmt.Errorf("dead letter %s: %w", id, err)
+		panic(fmt.Sprintf("processors: the time of this machine cannot be written: %v", err))
 	}
-	if _, err := c.Patch(ctx, key, id, []document.Op{{Kind: document.OpSet, Path: "/retry", Value: now}}); err != nil {
-		return fmt.Errorf("retry the dead letter %s: %w", id, err)
+	return []document.Op{{Kind: document.OpSet, Path: "/retry", Value: now}}
+}
+
+// RetryMany is Retry of up to store.BatchOpsMax dead letters, at once where that can be. One that is
+// gone is passed over. An error leaves some asked for.
+func (d *DeadLetters) RetryMany(ctx context.Context, pipeline string, ids []string) error {
+	c, key, err := d.containerAndKey(ctx, pipeline)
+	if err != nil {
+		return err
+	}
+	ops := make([]store.Operation, len(ids))
+	for i, id := range ids {
+		ops[i] = store.Operation{Kind: store.OpPatch, ID: id, Patch: askRetry()}
+	}
+	result, err := c.Batch(ctx, key, ops, "")
+	if err != nil {
+		return fmt.Errorf("retry %d dead letters: %w", len(ids), err)
+	}
+	if !result.Failed {
+		return nil
+	}
+	// One that is gone, or too large a one, refuses all.
+	for _, id := range ids {
+		if err := d.Retry(ctx, pipeline, id); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return err
+		}
 	}
 	return nil
 }

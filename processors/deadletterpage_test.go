@@ -168,6 +168,39 @@ func TestDeadLetters_WalkComesToEachOnce(t *testing.T) {
 	}
 }
 
+// A retry is asked for of many at once, and one that is gone holds up no other.
+func TestDeadLetters_RetryMany(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, processors.Config{})
+	s.fill(resource, 5, nil)
+	all, err := s.letters.List(t.Context(), "names", 10)
+	if err != nil || len(all) != 5 {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	asked := func(ids ...string) (n int) {
+		t.Helper()
+		if err := s.letters.RetryMany(t.Context(), "names", ids); err != nil {
+			t.Error(err)
+		}
+		now, err := s.letters.List(t.Context(), "names", 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range now {
+			if !now[i].Retry.IsZero() {
+				n++
+			}
+		}
+		return n
+	}
+	if n := asked(all[0].ID, all[1].ID); n != 2 {
+		t.Errorf("%d are asked for, want 2", n)
+	}
+	if n := asked(all[2].ID, "gone", all[3].ID); n != 4 {
+		t.Errorf("%d are asked for, want 4", n)
+	}
+}
+
 // handlerFunc answers requests.
 type handlerFunc func(ctx context.Context, r *store.Request) *store.Response
 

@@ -14,6 +14,8 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/internal/deadletters"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
+	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
 
@@ -34,39 +36,62 @@ system/deadLetters and can be queried as any other.`,
 }
 
 func newDeadLettersList(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:     "list [PIPELINE]",
-		Short:   "List the dead letters of a pipeline, or of all",
-		Example: "  millrace dead-letters list category-names",
+	var limit int
+	var after string
+	cmd := &cobra.Command{
+		Use:   "list [PIPELINE]",
+		Short: "List the dead letters of a pipeline, or of all",
+		Long: `List prints dead letters, those that were given up first before the others. Where
+there are more than --limit, or than fit in 8 MiB, it says so on standard error, with
+the command that prints the next.`,
+		Example: "  millrace dead-letters list category-names\n  millrace dead-letters list -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 || limit > deadletters.ListMax {
+				return &usageError{fmt.Errorf("--limit %d: 1 to %d is expected; --after lists further", limit, deadletters.ListMax)}
+			}
+			if _, err := processors.ParseDeadLetterMark(after); err != nil {
+				return &usageError{fmt.Errorf("--after: %w", err)}
+			}
+			if after != "" && len(args) == 0 {
+				return &usageError{errors.New("--after is a place among the dead letters of one pipeline: name it")}
+			}
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				views, err := a.readDeadLetters(ctx, s, args)
+				records, err := a.recordsOf(ctx, s, args)
 				if err != nil {
 					return err
 				}
-				return a.print(views, func(w io.Writer) error { return printDeadLetters(w, views) })
+				views, cut, err := deadletters.Open(s.inspected()).List(ctx, records, after, limit)
+				if err != nil {
+					return err
+				}
+				if err := a.print(views, func(w io.Writer) error { return printDeadLetters(w, views) }); err != nil {
+					return err
+				}
+				for i := range cut {
+					a.tellCut(&cut[i], limit)
+				}
+				return nil
 			})
 		},
 	}
+	cmd.Flags().IntVar(&limit, "limit", deadletters.ListMax, "dead letters to list at most")
+	cmd.Flags().StringVar(&after, "after", "", "list those behind the place that an earlier list ended with")
+	return cmd
 }
 
-// readDeadLetters reads the dead letters of the pipeline that args name, of all without.
-func (a *app) readDeadLetters(ctx context.Context, s *session, args []string) ([]deadletters.DeadLetter, error) {
-	desk := deadletters.Open(s.inspected())
-	records, err := a.recordsOf(ctx, s, args)
-	if err != nil {
-		return nil, err
+// tellCut says that a list does not hold all of a pipeline's.
+func (a *app) tellCut(page *deadletters.Page, limit int) {
+	of := spec.Metadata{Database: page.Database, Name: page.Name}.Title()
+	next := "millrace dead-letters list " + of
+	if limit != deadletters.ListMax {
+		next += " --limit " + strconv.Itoa(limit)
 	}
-	all := []deadletters.DeadLetter{}
-	for i := range records {
-		letters, err := desk.List(ctx, &records[i])
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, letters...)
+	if page.After != "" {
+		next += fmt.Sprintf(" --after '%s'", page.After)
 	}
-	return all, nil
+	fmt.Fprintf(a.err, "%s has %s, of which %s not listed yet\nnext: %s\n",
+		of, format.Plural(page.Total, "dead letter", "dead letters"), format.Plural(page.More, "is", "are"), next)
 }
 
 func (a *app) recordsOf(ctx context.Context, s *session, args []string) ([]registry.Record, error) {
@@ -104,7 +129,7 @@ func newDeadLettersShow(a *app) *cobra.Command {
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				view, err := a.readDeadLetter(ctx, s, args)
+				view, _, err := a.readDeadLetter(ctx, s, args)
 				if err != nil {
 					return err
 				}
@@ -115,17 +140,17 @@ func newDeadLettersShow(a *app) *cobra.Command {
 }
 
 // readDeadLetter reads the dead letter that args name: pipeline and id.
-func (a *app) readDeadLetter(ctx context.Context, s *session, args []string) (*deadletters.DeadLetter, error) {
+func (a *app) readDeadLetter(ctx context.Context, s *session, args []string) (*deadletters.DeadLetter, *registry.Record, error) {
 	desk := deadletters.Open(s.inspected())
 	records, err := a.recordsOf(ctx, s, args[:1])
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	l, err := desk.Show(ctx, &records[0], args[1])
 	if errors.Is(err, store.ErrNotFound) {
-		return nil, bad("pipeline %s has no dead letter %s\nnext: millrace dead-letters list %s", records[0].Name, args[1], records[0].Name)
+		return nil, nil, bad("pipeline %s has no dead letter %s\nnext: millrace dead-letters list %s", records[0].Name, args[1], records[0].Name)
 	}
-	return l, err
+	return l, &records[0], err
 }
 
 func printDeadLetter(w io.Writer, l *deadletters.DeadLetter) error {
@@ -170,14 +195,21 @@ func printDeadLetter(w io.Writer, l *deadletters.DeadLetter) error {
 func newDeadLettersRetry(a *app) *cobra.Command {
 	return newDeadLettersAct(a, deadletters.Retry, "Try dead letters again, in the order of their changes",
 		`Retry asks the worker that gave a change up to try it again, within a second or
-two. A dead letter that succeeds is gone; one that fails again tells the new reason.`,
+two, and does not wait for it. A dead letter that succeeds is gone; one that fails again
+tells the new reason.
+
+With --all it asks for each that is there when it begins, in the order of the changes,
+however many there are, and shows how far it is. If it is interrupted, run it again.`,
 		"will be tried again")
 }
 
 func newDeadLettersDrop(a *app) *cobra.Command {
 	return newDeadLettersAct(a, deadletters.Drop, "Forget dead letters",
 		`Drop forgets a dead letter. What it was about stays undone: millrace verify lists it,
-and millrace repair sets it right.`,
+and millrace repair sets it right.
+
+With --all it drops each that is there when it begins, however many there are, and shows
+how far it is. If it is interrupted, run it again.`,
 		"dropped")
 }
 
@@ -193,21 +225,17 @@ func newDeadLettersAct(a *app, act deadletters.Act, short, long, done string) *c
 				return &usageError{errors.New("name one dead letter, or all of the pipeline's with --all")}
 			}
 			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
-				letters, err := a.named(ctx, s, args)
+				if all {
+					return a.actOnAll(ctx, s, args[0], act, done)
+				}
+				l, rec, err := a.readDeadLetter(ctx, s, args)
 				if err != nil {
 					return err
 				}
-				desk := deadletters.Open(s.inspected())
-				records, err := a.recordsOf(ctx, s, args[:1])
-				if err != nil {
+				if err := deadletters.Open(s.inspected()).Do(ctx, rec, act, l.ID); err != nil {
 					return err
 				}
-				ids := deadletters.IDs(letters)
-				if err := desk.Do(ctx, &records[0], act, ids); err != nil {
-					return err
-				}
-				result := map[string]any{"pipeline": records[0].Name, "action": act, "letters": ids}
-				return a.printText(result, "%s %s\n", format.Plural(len(ids), "dead letter", "dead letters"), done)
+				return a.printActed(&acted{rec.Name, act, 1, []string{l.ID}}, done)
 			})
 		},
 	}
@@ -215,14 +243,37 @@ func newDeadLettersAct(a *app, act deadletters.Act, short, long, done string) *c
 	return cmd
 }
 
-// named returns the dead letter that args name, or all of a pipeline.
-func (a *app) named(ctx context.Context, s *session, args []string) ([]deadletters.DeadLetter, error) {
-	if len(args) == 1 {
-		return a.readDeadLetters(ctx, s, args)
-	}
-	l, err := a.readDeadLetter(ctx, s, args)
+// acted is what was done with dead letters.
+type acted struct {
+	Pipeline string          `json:"pipeline"`
+	Action   deadletters.Act `json:"action"`
+	Count    int             `json:"count"`
+	// Letters are their ids; left out where there are more than a list has.
+	Letters []string `json:"letters,omitempty"`
+}
+
+func (a *app) printActed(done *acted, what string) error {
+	return a.printText(done, "%s %s\n", format.Plural(done.Count, "dead letter", "dead letters"), what)
+}
+
+// actOnAll does something with all dead letters of a pipeline.
+func (a *app) actOnAll(ctx context.Context, s *session, pipeline string, act deadletters.Act, what string) error {
+	records, err := a.recordsOf(ctx, s, []string{pipeline})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return []deadletters.DeadLetter{*l}, nil
+	rec, done := &records[0], acted{Pipeline: records[0].Name, Action: act}
+	bar := newProgress(a.err, string(act)+" of "+rec.Name, "dead letters")
+	_, err = deadletters.Open(s.inspected()).DoAll(ctx, rec, act, func(id string, n, all int) {
+		done.Count = n
+		if done.Letters = append(done.Letters, id); n > deadletters.ListMax {
+			done.Letters = nil
+		}
+		bar.set(int64(n), int64(all), "of "+format.Count(all))
+	})
+	bar.done()
+	if err != nil {
+		return fmt.Errorf("%w\nnext: run the same again; what is done stays done", err)
+	}
+	return a.printActed(&done, what)
 }

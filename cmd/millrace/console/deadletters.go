@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/millrace/millrace/cmd/millrace/internal/deadletters"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/registry"
+	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
@@ -24,13 +26,17 @@ const (
 	lettersShownEach = 20
 	// lettersEvery is the least time between two readings of all dead letters.
 	lettersEvery = time.Second
+	// lettersAtOnce are tried again or dropped before the form is answered; more are a piece of work.
+	lettersAtOnce = 200
 )
 
 // letterList are the dead letters of one pipeline.
 type letterList struct {
 	Database, Name string
 	Letters        []deadletters.DeadLetter // the oldest
-	More           int                      // how many more there are
+	Count          int                      // of the pipeline
+	More           int                      // how many of them come behind Letters
+	Next           string                   // where those begin
 	Unread         string                   // why they could not be read
 }
 
@@ -91,33 +97,41 @@ func (b *letterBoard) read(ctx context.Context, c *Console) ([]letterList, error
 // that one partition which does not answer hides no other pipeline.
 func listLetters(ctx context.Context, desk *deadletters.Desk, rec *registry.Record) letterList {
 	list := letterList{Database: rec.Database, Name: rec.Name}
-	all, err := desk.List(ctx, rec)
+	page, err := desk.Page(ctx, rec, "", lettersShown)
 	if err != nil {
 		list.Unread = err.Error()
 		return list
 	}
-	list.show(all, lettersShown)
+	list.take(page)
 	return list
 }
 
-// show keeps so many of all.
-func (l *letterList) show(all []deadletters.DeadLetter, most int) {
-	n := min(len(all), most)
-	l.Letters, l.More = slices.Clone(all[:n]), l.More+len(all)-n // the rest is not kept
+// take takes what was read.
+func (l *letterList) take(page *deadletters.Page) {
+	l.Letters, l.Count, l.More, l.Next = page.Letters, page.Total, page.More, page.After
+}
+
+// show keeps so many.
+func (l *letterList) show(most int) {
+	n := min(len(l.Letters), most)
+	l.More += len(l.Letters) - n
+	l.Letters = slices.Clone(l.Letters[:n]) // the rest is not kept
 }
 
 // lettersPage is the list of dead letters, of one pipeline or of all.
 type lettersPage struct {
 	Lists []letterList
 	All   bool // of all pipelines
+	After bool // not from the beginning
 }
-
-// Count is how many there are.
-func (l *letterList) Count() int { return len(l.Letters) + l.More }
 
 func (c *Console) deadLetters(x *exchange) error {
 	if wantsJSON(x.r) {
-		return c.deadLettersJSON(x)
+		records, err := c.cfg.Inspect.Registry.List(x.r.Context())
+		if err != nil {
+			return err
+		}
+		return c.deadLettersJSON(x, records, "")
 	}
 	lists, err := c.letters.read(x.r.Context(), c)
 	if err != nil {
@@ -126,31 +140,26 @@ func (c *Console) deadLetters(x *exchange) error {
 	page := lettersPage{All: true, Lists: make([]letterList, len(lists))}
 	for i := range lists {
 		page.Lists[i] = lists[i]
-		page.Lists[i].show(lists[i].Letters, lettersShownEach)
+		page.Lists[i].show(lettersShownEach)
 	}
 	return c.show(x, "dead-letters", "Dead letters", page, nil)
 }
 
-// deadLettersJSON answers with what dead-letters list -o json prints. It takes its turn, as it goes
-// through all of them too.
-func (c *Console) deadLettersJSON(x *exchange) error {
+// deadLettersJSON answers with what dead-letters list -o json prints. Where that is not all, a header
+// Link names what comes next, for each pipeline. It takes its turn, as it goes through all of them too.
+func (c *Console) deadLettersJSON(x *exchange, records []registry.Record, after string) error {
 	ctx := x.r.Context()
 	if err := c.letters.take(ctx); err != nil {
 		return err
 	}
 	defer c.letters.leave()
-	records, err := c.cfg.Inspect.Registry.List(ctx)
+	all, cut, err := deadletters.Open(&c.cfg.Inspect).List(ctx, records, after, deadletters.ListMax)
 	if err != nil {
 		return err
 	}
-	desk := deadletters.Open(&c.cfg.Inspect)
-	all := []deadletters.DeadLetter{}
-	for i := range records {
-		letters, err := desk.List(ctx, &records[i])
-		if err != nil {
-			return err
-		}
-		all = append(all, letters...)
+	for i := range cut {
+		next := url.Values{"o": {"json"}, "after": {cut[i].After}}
+		x.w.Header().Add("Link", fmt.Sprintf(`</dead-letters/%s?%s>; rel="next"`, joinEscaped([]string{cut[i].Database, cut[i].Name}), next.Encode()))
 	}
 	return writeJSON(x.w, all)
 }
@@ -165,9 +174,19 @@ func (c *Console) letterDesk(x *exchange) (*deadletters.Desk, *registry.Record, 
 }
 
 func (c *Console) deadLettersOf(x *exchange) error {
-	_, rec, err := c.letterDesk(x)
+	desk, rec, err := c.letterDesk(x)
 	if err != nil {
 		return err
+	}
+	after := x.r.URL.Query().Get("after")
+	if _, err := processors.ParseDeadLetterMark(after); err != nil {
+		return &refusal{http.StatusBadRequest, "The address names no place among dead letters."}
+	}
+	switch {
+	case wantsJSON(x.r):
+		return c.deadLettersJSON(x, []registry.Record{*rec}, after)
+	case after != "":
+		return c.deadLettersAfter(x, desk, rec, after)
 	}
 	lists, err := c.letters.read(x.r.Context(), c)
 	if err != nil {
@@ -180,6 +199,25 @@ func (c *Console) deadLettersOf(x *exchange) error {
 		}
 	}
 	return c.show(x, "dead-letters", "Dead letters of "+rec.Name, page, nil)
+}
+
+// deadLettersAfter shows the dead letters of a pipeline behind a place.
+func (c *Console) deadLettersAfter(x *exchange, desk *deadletters.Desk, rec *registry.Record, after string) error {
+	if err := c.letters.take(x.r.Context()); err != nil {
+		return err
+	}
+	defer c.letters.leave()
+	page, err := desk.Page(x.r.Context(), rec, after, lettersShown)
+	if err != nil {
+		return err
+	}
+	list := letterList{Database: rec.Database, Name: rec.Name}
+	list.take(page)
+	// Not live: at each sample, for each who looks, all would be gone through.
+	c.write(x.w, x.r, http.StatusOK, "dead-letters", &view{
+		Title: "Dead letters of " + rec.Name, Role: x.role, Page: lettersPage{Lists: []letterList{list}, After: true},
+	})
+	return nil
 }
 
 // letterPage is one dead letter.
@@ -233,23 +271,78 @@ func (c *Console) actOnDeadLetters(x *exchange) error {
 	case !all && act == deadletters.Drop:
 		err = seenStill(desk.DropOneSeen(x.r.Context(), rec, id, form.Get(sureField)))
 	case !all:
-		err = desk.Do(x.r.Context(), rec, act, []string{id})
-	case act == deadletters.Drop:
-		err = dropSeen(x, desk, rec)
+		err = desk.Do(x.r.Context(), rec, act, id)
 	default:
-		var letters []deadletters.DeadLetter
-		if letters, err = desk.List(x.r.Context(), rec); err == nil {
-			err = desk.Do(x.r.Context(), rec, act, deadletters.IDs(letters))
-		}
+		return c.actOnAll(x, desk, rec, act)
 	}
 	c.letters.old.Store(true) // also of an error, which comes after some were done
 	if err != nil {
 		return err
 	}
+	c.lookedAfter(x, rec, act, id)
+	return nil
+}
+
+// lookedAfter leads back to the dead letters of a pipeline that somebody has looked after.
+func (c *Console) lookedAfter(x *exchange, rec *registry.Record, act deadletters.Act, id string) {
 	c.sampler.change()
 	c.log.Info("console: dead letters were looked after", "pipeline", rec.Name, "database", rec.Database, "act", string(act), "id", id, "from", x.r.RemoteAddr)
 	http.Redirect(x.w, x.r, "/dead-letters/"+joinEscaped([]string{rec.Database, rec.Name}), http.StatusSeeOther)
+}
+
+// lettersActed is the outcome of work on all dead letters of a pipeline.
+type lettersActed struct {
+	Database, Name string
+	Act            deadletters.Act
+	Count          int
+}
+
+// LettersActed is the outcome of work on dead letters; nil of other work.
+func (p workPage) LettersActed() *lettersActed { of, _ := p.Result.(*lettersActed); return of }
+
+// Dropped tells whether they were dropped, and not asked for.
+func (l *lettersActed) Dropped() bool { return l.Act == deadletters.Drop }
+
+// actOnAll has all dead letters of a pipeline tried again, or those dropped that were shown. Of many
+// it is a piece of work: a request would be cut off.
+func (c *Console) actOnAll(x *exchange, desk *deadletters.Desk, rec *registry.Record, act deadletters.Act) error {
+	do := func(ctx context.Context, tell tellFunc) (any, error) {
+		defer c.letters.old.Store(true) // also of an error, which comes after some were done
+		n, err := desk.DoAll(ctx, rec, act, tellLetters(tell))
+		return &lettersActed{rec.Database, rec.Name, act, n}, err
+	}
+	title := "Retry the dead letters of "
+	if act == deadletters.Drop {
+		until, err := time.Parse(time.RFC3339Nano, x.r.PostForm.Get("until"))
+		if err != nil {
+			return &refusal{http.StatusBadRequest, "The form lacks which dead letters were shown; look again."}
+		}
+		seen := deadletters.Seen{Until: until, Digest: x.r.PostForm.Get(sureField)}
+		title = "Drop the dead letters of "
+		do = func(ctx context.Context, tell tellFunc) (any, error) {
+			defer c.letters.old.Store(true)
+			n, err := desk.DropSeen(ctx, rec, seen, tellLetters(tell))
+			return &lettersActed{rec.Database, rec.Name, act, n}, seenStill(err)
+		}
+	}
+	first, err := desk.Page(x.r.Context(), rec, "", 1)
+	if err != nil {
+		return err
+	}
+	if first.Total > lettersAtOnce {
+		return c.begin(x, title+spec.Metadata{Database: rec.Database, Name: rec.Name}.Title(), do)
+	}
+	if _, err := do(x.r.Context(), func(int64, int64, string) {}); err != nil {
+		return err
+	}
+	c.lookedAfter(x, rec, act, "")
 	return nil
+}
+
+func tellLetters(tell tellFunc) deadletters.TellFunc {
+	return func(_ string, done, all int) {
+		tell(int64(done), int64(all), format.Plural(done, "dead letter", "dead letters"))
+	}
 }
 
 // actFormMax bounds a form that says what is to be done.
@@ -268,31 +361,22 @@ func (c *Console) askToDrop(x *exchange, desk *deadletters.Desk, rec *registry.R
 		seen := deadletters.SeenOf([]deadletters.DeadLetter{*letter})
 		ask.Button, ask.Fields = "Drop it", append(ask.Fields, [2]string{sureField, seen.Digest})
 	} else {
-		letters, err := desk.List(x.r.Context(), rec)
+		page, err := desk.Page(x.r.Context(), rec, "", deadletters.ListMax)
 		if err != nil {
 			return err
 		}
-		seen := deadletters.SeenOf(letters)
-		ask.Says = []string{fmt.Sprintf("%s of %s.", format.Plural(len(letters), "dead letter", "dead letters"), rec.Name)}
-		ask.Button = "Drop all " + format.Count(len(letters))
-		if len(letters) >= deadletters.ListMax {
-			ask.Says[0] = fmt.Sprintf("The oldest %s of %s.", format.Plural(len(letters), "dead letter", "dead letters"), rec.Name)
-			ask.Button = fmt.Sprintf("Drop the oldest %s; the rest stays", format.Count(len(letters)))
+		n, seen := len(page.Letters), deadletters.SeenOf(page.Letters)
+		ask.Says = []string{fmt.Sprintf("%s of %s.", format.Plural(n, "dead letter", "dead letters"), rec.Name)}
+		ask.Button = "Drop all " + format.Count(n)
+		if page.More > 0 {
+			ask.Says[0] = fmt.Sprintf("The oldest %s of the %s dead letters of %s. To drop all: millrace dead-letters drop %s --all.",
+				format.Count(n), format.Count(page.Total), rec.Name, spec.Metadata{Database: rec.Database, Name: rec.Name}.Title())
+			ask.Button = fmt.Sprintf("Drop the oldest %s; the rest stays", format.Count(n))
 		}
 		ask.Fields = append(ask.Fields, [2]string{sureField, seen.Digest}, [2]string{"until", seen.Until.Format(time.RFC3339Nano)})
 	}
 	ask.Says = append(ask.Says, "What it is about stays undone: verify tells it as drift, and repair makes it right. A dead letter that was dropped does not come back.")
 	return c.confirm(x, "Drop dead letters?", ask)
-}
-
-// dropSeen drops those dead letters that the form names by when they were shown.
-func dropSeen(x *exchange, desk *deadletters.Desk, rec *registry.Record) error {
-	until, err := time.Parse(time.RFC3339Nano, x.r.PostForm.Get("until"))
-	if err != nil {
-		return &refusal{http.StatusBadRequest, "The form lacks which dead letters were shown; look again."}
-	}
-	_, err = desk.DropSeen(x.r.Context(), rec, deadletters.Seen{Until: until, Digest: x.r.PostForm.Get(sureField)})
-	return seenStill(err)
 }
 
 // seenStill refuses to drop what is not there any more as it was shown.

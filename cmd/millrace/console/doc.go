@@ -14,7 +14,7 @@
 //
 // # What takes long
 //
-// A plan, an apply, a verification or a repair is a work: Run does it, so it goes on when the browser
+// A plan, an apply, a verification, a repair, or a retry or drop of many dead letters is a work: Run does it, so it goes on when the browser
 // that began it looks elsewhere, and ends with Run. At most workMax are under way, each for
 // workTimeout at most, and the outcomes of workKept are in memory. The work itself is that of the
 // commands, called with their packages:

@@ -123,7 +123,7 @@ func (c *Console) pipeline(x *exchange) error {
 		}
 		for _, list := range lists {
 			if list.Database == rec.Database && list.Name == rec.Name {
-				list.show(list.Letters, lettersShownEach)
+				list.show(lettersShownEach)
 				page.DeadLetters, page.Unread = &list, list.Unread
 			}
 		}

@@ -35,7 +35,7 @@ var (
 type tellFunc func(done, total int64, note string)
 
 // work is something that may take longer than a browser waits: a plan, an apply, a rewind, a
-// verification, a repair. It goes on when whoever began it looks elsewhere, and everybody who is signed in sees it.
+// verification, a repair, many dead letters. It goes on when whoever began it looks elsewhere, and everybody who is signed in sees it.
 type work struct {
 	ID    string
 	Title string
@@ -269,6 +269,9 @@ func (c *Console) workJSON(x *exchange, page *workPage) error {
 		return writeJSON(x.w, map[string]any{
 			"kind": "pipeline", "database": of.Database, "name": of.Name, "action": "rewound", "to": of.To, "generation": of.Generation,
 		})
+	case page.LettersActed() != nil:
+		of := page.LettersActed()
+		return writeJSON(x.w, map[string]any{"pipeline": of.Name, "action": of.Act, "count": of.Count})
 	case page.Applied() != nil:
 		return writeJSON(x.w, map[string]any{"applied": page.Applied().Outcomes})
 	}

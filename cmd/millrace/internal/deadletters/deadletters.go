@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
@@ -17,8 +18,9 @@ import (
 	"github.com/millrace/millrace/store"
 )
 
-// ListMax bounds the dead letters of one pipeline that are listed, or acted on, at a time.
-const ListMax = 10_000
+// ListMax bounds the dead letters that are listed at a time. Where they are large there are fewer: a
+// page of one pipeline's has 8 MiB at most.
+const ListMax = processors.DeadLetterPageMax
 
 // DeadLetter is a dead letter as commands print it.
 type DeadLetter struct {
@@ -48,20 +50,62 @@ func viewOf(rec *registry.Record, l *processors.DeadLetter) DeadLetter {
 	return DeadLetter{Database: rec.Database, Name: rec.Name, DeadLetter: *l, Position: l.Position.String()}
 }
 
-// List returns the dead letters of a pipeline, the oldest first, at most ListMax.
-func (d *Desk) List(ctx context.Context, rec *registry.Record) ([]DeadLetter, error) {
-	all, err := d.letters.List(ctx, rec.ID, ListMax)
-	if _, none := errors.AsType[*store.NoContainerError](err); none {
-		return []DeadLetter{}, nil // nothing was given up yet
+// Page is some of the dead letters of a pipeline, the oldest first.
+type Page struct {
+	Database, Name string
+	Letters        []DeadLetter
+	Total          int    // of the pipeline
+	More           int    // how many of them are behind the page
+	After          string // where the page behind begins; "" at the beginning
+}
+
+// Page returns up to limit dead letters of a pipeline behind a place that a page before ended with,
+// or from the beginning.
+func (d *Desk) Page(ctx context.Context, rec *registry.Record, after string, limit int) (*Page, error) {
+	mark, err := processors.ParseDeadLetterMark(after)
+	if err != nil {
+		return nil, err
+	}
+	page := &Page{Database: rec.Database, Name: rec.Name, Letters: []DeadLetter{}, After: after}
+	read, err := d.letters.Page(ctx, rec.ID, mark, limit)
+	if noneYet(err) {
+		return page, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	views := make([]DeadLetter, len(all))
-	for i := range all {
-		views[i] = viewOf(rec, &all[i])
+	for i := range read.Letters {
+		page.Letters = append(page.Letters, viewOf(rec, &read.Letters[i]))
 	}
-	return views, nil
+	page.Total, page.More = read.Total, read.More
+	if len(read.Letters) > 0 {
+		page.After = read.Next.String()
+	}
+	return page, nil
+}
+
+// noneYet tells whether nothing was ever given up.
+func noneYet(err error) bool {
+	_, none := errors.AsType[*store.NoContainerError](err)
+	return none
+}
+
+// List returns up to limit dead letters of pipelines, the oldest of the first pipeline first, with
+// the page of each pipeline that is cut off there; these pages have no dead letters of their own.
+// after is for one pipeline alone.
+func (d *Desk) List(ctx context.Context, records []registry.Record, after string, limit int) (all []DeadLetter, cut []Page, err error) {
+	all = []DeadLetter{}
+	for i := range records {
+		page, err := d.Page(ctx, &records[i], after, limit-len(all))
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, page.Letters...)
+		if page.Letters = nil; page.More > 0 {
+			cut = append(cut, *page)
+		}
+	}
+	return all, cut, nil
 }
 
 // Show returns one dead letter with its change. The error is store.ErrNotFound if it is not there.
@@ -131,27 +175,57 @@ const (
 	Drop Act = "drop"
 )
 
-// Do does something with dead letters of a pipeline, in the order of ids. One that is gone has been
-// tried again by its worker meanwhile, and is passed over. An error says how many came before it;
-// to do the same again does no harm.
-func (d *Desk) Do(ctx context.Context, rec *registry.Record, act Act, ids []string) error {
+// TellFunc is told that something was done with a dead letter, the so many-th of all.
+type TellFunc func(id string, done, all int)
+
+// Do does something with one dead letter. One that is gone has been tried again by its worker
+// meanwhile, which is no error.
+func (d *Desk) Do(ctx context.Context, rec *registry.Record, act Act, id string) error {
 	do := d.letters.Retry
 	if act == Drop {
 		do = d.letters.Drop
 	}
-	for i, id := range ids {
-		if err := do(ctx, rec.ID, id); err != nil && !errors.Is(err, store.ErrNotFound) {
-			if len(ids) > 1 {
-				return fmt.Errorf("%s, %d of %d done: %w", act, i, len(ids), err)
-			}
-			return err
-		}
+	if err := do(ctx, rec.ID, id); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return err
 	}
 	return nil
 }
 
-// IDs returns those of dead letters, in their order.
-func IDs(letters []DeadLetter) []string {
+// DoAll does something with all dead letters that a pipeline has now, however many, in the order of
+// their changes, and returns with how many. An error says how many came before it; to do the same
+// again does no harm, and is what is to be done after one.
+func (d *Desk) DoAll(ctx context.Context, rec *registry.Record, act Act, tell TellFunc) (int, error) {
+	done, of := 0, 0
+	err := d.letters.Walk(ctx, rec.ID, func(page []processors.DeadLetter, all int) error {
+		of = all
+		for some := range slices.Chunk(page, store.BatchOpsMax) {
+			if act == Retry {
+				if err := d.letters.RetryMany(ctx, rec.ID, idsOf(some)); err != nil {
+					return err
+				}
+			}
+			for i := range some {
+				if act != Retry {
+					if err := d.Do(ctx, rec, act, some[i].ID); err != nil {
+						return err
+					}
+				}
+				done++
+				tell(some[i].ID, done, max(all, done))
+			}
+		}
+		return nil
+	})
+	switch {
+	case noneYet(err):
+		return 0, nil
+	case err != nil && of > 1:
+		return done, fmt.Errorf("%s, %d of %d done: %w", act, done, of, err)
+	}
+	return done, err
+}
+
+func idsOf(letters []processors.DeadLetter) []string {
 	ids := make([]string, len(letters))
 	for i := range letters {
 		ids[i] = letters[i].ID
@@ -190,7 +264,7 @@ func (d *Desk) DropOneSeen(ctx context.Context, rec *registry.Record, id, digest
 	if SeenOf([]DeadLetter{viewOf(rec, l)}).Digest != digest {
 		return ErrChanged
 	}
-	return d.Do(ctx, rec, Drop, []string{id})
+	return d.Do(ctx, rec, Drop, id)
 }
 
 // DropSeen drops the dead letters that somebody was shown, and no others. Those that were given up
@@ -199,17 +273,23 @@ func (d *Desk) DropOneSeen(ctx context.Context, rec *registry.Record, id, digest
 //	shown      a 10:00  b 10:05          until 10:05, digest of a, b
 //	now        a 10:00  b 10:05  c 10:06   a and b are dropped, c stays
 //	           a 10:00  b 10:07            b failed again, for a new reason: ErrChanged
-func (d *Desk) DropSeen(ctx context.Context, rec *registry.Record, seen Seen) (int, error) {
-	letters, err := d.List(ctx, rec)
+func (d *Desk) DropSeen(ctx context.Context, rec *registry.Record, seen Seen, tell TellFunc) (int, error) {
+	page, err := d.Page(ctx, rec, "", ListMax)
 	if err != nil {
 		return 0, err
 	}
-	n := 0
+	n, letters := 0, page.Letters
 	for n < len(letters) && !letters[n].Time.After(seen.Until) {
 		n++
 	}
-	if letters = letters[:n]; SeenOf(letters).Digest != seen.Digest {
+	if SeenOf(letters[:n]).Digest != seen.Digest {
 		return 0, ErrChanged
 	}
-	return n, d.Do(ctx, rec, Drop, IDs(letters))
+	for i := range n {
+		if err := d.Do(ctx, rec, Drop, letters[i].ID); err != nil {
+			return i, fmt.Errorf("%s, %d of %d done: %w", Drop, i, n, err)
+		}
+		tell(letters[i].ID, i+1, n)
+	}
+	return n, nil
 }
