@@ -183,10 +183,13 @@ func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 // The other way round a crash between the two would leave a parked change, or a parked job of
 // the State, without the dead letter by which it can be tried.
 func (r *run) finishRetry(ctx context.Context, l *DeadLetter) error {
-	r.forgetParked(l)
-	// What a target refused is parked nowhere.
-	if l.Target == "" && !r.saveNow(ctx) {
-		return errors.New("the checkpoint was not written")
+	// What a target refused is parked nowhere. A change that is parked at its position waits for a
+	// retry of its own: other targets may lack it.
+	if l.Target == "" {
+		r.forgetParked(l)
+		if !r.saveNow(ctx) {
+			return errors.New("the checkpoint was not written")
+		}
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // the next term drops it

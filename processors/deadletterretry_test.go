@@ -187,3 +187,37 @@ func TestARetryDropsOnlyWhatItTried(t *testing.T) {
 		t.Errorf("the dead letter that was written anew: %+v, %v", now, err)
 	}
 }
+
+// What a target refused is tried again: the change at the same position that was given up waits for its own retry.
+func TestI6_ARetryOfATargetUnparksNoChange(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, processors.Config{CheckpointInterval: time.Millisecond})
+	l := newLease()
+	r := &retrier{
+		recorder: recorder{fail: func(ids []string) error {
+			if slices.Contains(ids, "bad") {
+				return processors.Reject(errors.New("it is bad"))
+			}
+			return nil
+		}},
+		retry: func(string) error { return nil },
+	}
+	s.append("bad")
+	s.run(l, r)
+	l.waitCheckpoint(t, func(cp *processors.Checkpoint) bool { return len(cp.Parked) == 1 })
+	refused := processors.DeadLetter{Item: `["k"]/bad`, Position: feed.Position{LSN: 1}, Target: `["k"]/other`, Reason: "it has no room"}
+	if err := r.term.DeadLetter(t.Context(), refused); err != nil {
+		t.Fatal(err)
+	}
+	deadLetters, err := s.letters.List(t.Context(), "names", 10)
+	if err != nil || len(deadLetters) != 2 {
+		t.Fatalf("dead letters: %+v, %v", deadLetters, err)
+	}
+	i := slices.IndexFunc(deadLetters, func(l processors.DeadLetter) bool { return l.Target != "" })
+	s.retry(deadLetters[i].ID)
+	s.done(deadLetters[i].ID)
+	s.append("good")
+	if cp := l.waitCheckpoint(t, at(2)); parkedAt(cp) != "1.0" {
+		t.Errorf("parked: %q, want the change that was given up", parkedAt(cp))
+	}
+}
