@@ -22,13 +22,14 @@ func (r *RowWriter) Retry(ctx context.Context, parked *processors.Parked) error 
 	if err != nil {
 		return processors.Reject(err)
 	}
-	// A backfill gave up what it made of the item alone, and knows of nothing before it.
+	// A backfill gave up what it made of the item alone, and knows of nothing before it. What has
+	// become of the item since then came by the feed, and is not to be done again: also its end.
 	backfilled := parked.Target != ""
 	var before []byte
 	switch ch := parked.Change; {
-	case ch == nil && !backfilled:
-		return parked.Missing
+	case backfilled:
 	case ch == nil:
+		return parked.Missing
 	case ch.Op == feed.OpExpire && r.p.cfg.OnExpire != Delete:
 		return nil
 	default:

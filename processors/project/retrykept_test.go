@@ -81,6 +81,41 @@ func TestI6_ARetryKeepsTheRowsOfAnExpiredItem(t *testing.T) {
 	}
 }
 
+// What a backfill gave up of an item is tried again when the item has expired: with keep its rows stay. The backfill knew
+// of nothing that was before the item's last change, which its dead letter names.
+func TestI6_ARetryOfABackfillKeepsTheRowsOfAnExpiredItem(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	cfg := analytics(t)
+	cfg.Source = s.container(t, "customer", 1, "/customerId") // the item is gone
+	cfg.Sink = sinktest.NewMemory(sinktest.NewDisk(), false)
+	p := compile(t, cfg)
+	l := newLease()
+	last := orderItem("o1", day, "a", "z")
+	s.append(set{id: "o1", body: orderItem("o1", day, "a", "b")})
+	s.append(set{id: "o1", body: last})
+	refused := processors.DeadLetterOf(p.Resource(s.partition), &processors.Job{
+		Source: store.ItemRef{Key: key(t, "c1"), ID: "o1"}.String(), Position: feed.Position{LSN: s.last}, LastError: "no room",
+	})
+	refused.Target = "row [o1] of orders"
+	s.run(l, p)
+	s.append(set{id: "o1", op: feed.OpExpire})
+	s.done(l)
+	if err := s.letters.Write(t.Context(), &refused); err != nil {
+		t.Fatal(err)
+	}
+	deadLetters, err := s.letters.List(t.Context(), "analytics", 10)
+	if err != nil || len(deadLetters) != 1 {
+		t.Fatalf("dead letters: %+v, %v", deadLetters, err)
+	}
+	if err := s.letters.Retry(t.Context(), "analytics", deadLetters[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	s.gone(l, deadLetters[0].ID)
+	s.items["o1"] = last
+	s.equal(p)
+}
+
 // An item expires while it is repaired: with keep the rows that were written of it stay.
 func TestI6_ARepairKeepsTheRowsOfAnExpiredItem(t *testing.T) {
 	t.Parallel()
