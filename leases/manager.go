@@ -27,10 +27,11 @@ type Manager struct {
 	started     atomic.Bool
 	group       atomic.Pointer[Group]
 
-	mu        sync.Mutex // guards resources and weights
+	mu        sync.Mutex // guards resources, weights and mine
 	resources []string   // ordered
 	weights   map[string]float64
-	changed   chan struct{} // holds a token when resources or weights changed
+	mine      map[string]bool // what this process takes, holds or releases
+	changed   chan struct{}   // holds a token when resources or weights changed
 }
 
 // Open announces this process to the group, and creates the bucket if it is missing. From
@@ -59,7 +60,7 @@ func open(ctx context.Context, store bucketStore, now clock, cfg Config) (*Manag
 	}
 	m := &Manager{
 		cfg: cfg, store: store, clock: now, incarnation: incarnation,
-		changed: make(chan struct{}, 1),
+		changed: make(chan struct{}, 1), mine: map[string]bool{},
 	}
 	m.log = cfg.Log.With("group", cfg.Group, "holder", m.Holder())
 	m.cfg.Log = m.log
@@ -111,11 +112,32 @@ type Group struct {
 	// Leases are those of the resources that this process was told. The Owner of one that can be taken is empty,
 	// and Last is who had it.
 	Leases []Lease
+	// Warm is what each of the nodes has given to SetWarm, as of its last beat.
+	Warm map[string]map[string]uint64
 }
 
 // Group returns what this process saw of its group lately: each second at least it looks again. It is
 // nil before the first look, and must not be changed.
 func (m *Manager) Group() *Group { return m.group.Load() }
+
+// Has reports whether this process takes, holds or releases a resource. It is true from before the lease
+// is written until after the release is, so whoever finds it false and does not want work to begin meanwhile
+// must keep the work from beginning.
+func (m *Manager) Has(resource string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.mine[resource]
+}
+
+func (m *Manager) setMine(resource string, mine bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if mine {
+		m.mine[resource] = true
+	} else {
+		delete(m.mine, resource)
+	}
+}
 
 func (m *Manager) wanted() []string {
 	m.mu.Lock()

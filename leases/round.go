@@ -17,7 +17,7 @@ func (l *loop) balanceRound(runCtx context.Context) {
 	now := l.clock()
 	live := l.view.live(now)
 	leases := l.assessWanted(live, now)
-	l.group.Store(&Group{Nodes: l.nodes(live), Leases: leases})
+	l.group.Store(&Group{Nodes: l.nodes(live), Leases: leases, Warm: warmOf(live)})
 	decision := Balance(l.Holder(), l.members(live, true, now), leases)
 	// A member that was just marked gets nothing in a second plan, so that its leases do not
 	// wait for the next round. Marking after that plan marks nobody: the members named now
@@ -63,6 +63,17 @@ func (l *loop) nodes(live map[string]*memberRecord) []string {
 	}
 	slices.Sort(nodes)
 	return nodes
+}
+
+// warmOf returns what the members are warm for.
+func warmOf(live map[string]*memberRecord) map[string]map[string]uint64 {
+	warm := make(map[string]map[string]uint64)
+	for node, rec := range live {
+		if len(rec.Warm) > 0 {
+			warm[node] = rec.Warm
+		}
+	}
+	return warm
 }
 
 // assessWanted returns the wanted leases for Balance, and records in l.vacant which are free.
@@ -171,6 +182,7 @@ func (l *loop) startTaking(runCtx context.Context, resource, how string) {
 	weight := roundWeight(l.weightOf(resource))
 	acquired := time.Now().UnixMilli()
 	l.local[resource] = new(local)
+	l.setMine(resource, true)
 	l.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(runCtx, l.cfg.RenewInterval)
 		defer cancel()
@@ -205,6 +217,7 @@ func (l *loop) takeEnded(runCtx context.Context, e takeEnded) {
 	l.dirty = true
 	if e.held == nil {
 		delete(l.local, e.resource)
+		l.setMine(e.resource, false)
 		l.pauses[e.resource] = pausedFor{until: now + l.cfg.takeInterval()}
 		l.log.Debug("lease not taken", "resource", e.resource, "error", e.err)
 		return
@@ -263,6 +276,7 @@ func (l *loop) workEnded(runCtx context.Context, e workEnded) {
 	now := l.clock()
 	l.dirty = true
 	delete(l.local, e.resource)
+	l.setMine(e.resource, false)
 	meters.gave(runCtx, l.cfg.Group, endName(e.cause, e.err))
 	attrs := []any{"resource", e.resource, "epoch", e.held.epoch, "cause", e.cause}
 	switch {

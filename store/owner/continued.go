@@ -235,7 +235,8 @@ func (s *Server) endFollowed(id feed.Partition) {
 
 // Unfollow frees what a partition takes in the engine that was followed here, and that nobody
 // here follows or serves any more. Where its log could not make it anew it stays, because it may be the last that
-// holds anything: kept says why, "" if it was freed.
+// holds anything: kept says why, "" if it was freed. Where this process takes or has the lease it stays, and the
+// error is ErrNotFollowed: an owner goes on from it. ctx ends it until it has begun to free.
 func (s *Server) Unfollow(ctx context.Context, id feed.Partition) (kept string, err error) {
 	h := s.enter()
 	if h == nil {
@@ -249,6 +250,14 @@ func (s *Server) Unfollow(ctx context.Context, id feed.Partition) (kept string, 
 	}
 	if kept != "" || err != nil {
 		return kept, err
+	}
+	// Looked at last, because what is above asks the network. An owner that comes behind this waits for who frees
+	// (Standbys.Yield), and finds all or nothing.
+	if s.leases.Has(LeaseResource(id)) {
+		return "", fmt.Errorf("partition %s: %w: this process has its lease", id, ErrNotFollowed)
+	}
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
 	}
 	return "", h.db.DropPartition(id)
 }
@@ -321,11 +330,11 @@ func (p *Partition) beginsNowhere(ctx context.Context, shape *feed.Shape) (why s
 	return fmt.Sprintf("its log begins at LSN %d, and there is no snapshot from which to go on", shape.Begin()), nil
 }
 
-// Containers are those that the catalog lists and that are ready.
-func (s *Server) Containers() []store.ContainerInfo {
+// Containers are those that the catalog lists and that are ready; false before it was read.
+func (s *Server) Containers() ([]store.ContainerInfo, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.containers))
+	return slices.Collect(maps.Values(s.containers)), s.containers != nil
 }
 
 // RoomToFollow is nil if the disk of the engine has more room than is kept free for those who write: a copy of somebody

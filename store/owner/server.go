@@ -40,7 +40,7 @@ type Server struct {
 
 	mu         sync.Mutex // guards what follows
 	home       *home
-	containers map[feed.ResourceID]store.ContainerInfo
+	containers map[feed.ResourceID]store.ContainerInfo // nil before the catalog was read
 	open       map[feed.Partition]*serving
 	followed   map[feed.Partition]*engine.Partition // whose copies are written by who follows their logs; see noteFollowed
 	lacking    map[feed.Partition]int               // how often their leases were given up for want of room
@@ -71,7 +71,7 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 	}
 	return &Server{
 		cfg: cfg, nc: nc, js: js, catalog: catalog, home: newHome(db), leases: manager, opened: make(chan struct{}, 1), pinAsked: make(chan struct{}, 1),
-		containers: map[feed.ResourceID]store.ContainerInfo{}, open: map[feed.Partition]*serving{}, followed: map[feed.Partition]*engine.Partition{}, lacking: map[feed.Partition]int{},
+		open: map[feed.Partition]*serving{}, followed: map[feed.Partition]*engine.Partition{}, lacking: map[feed.Partition]int{},
 		confirmed: map[feed.ResourceID]confirmation{},
 	}, nil
 }

@@ -10,8 +10,8 @@
 //	            ▲                 │ the log was trimmed beyond it,      │
 //	            └─────────────────┘ the engine is damaged, an error     │
 //	                                                                    ▼
-//	                      not chosen any more: the copy is dropped   yield: this process has the
-//	                                                                 lease, and opens the copy as it is
+//	                      not chosen any more: the copy is freed     yield: this process has the
+//	                      later, see below                           lease, and opens the copy as it is
 //
 // Loading is the owner's own (owner.Server.Follow): the newest snapshot whose log and checksum fit, or
 // what the engine already has. So is applying (owner.Replayer). The commits come from the process's
@@ -19,6 +19,20 @@
 //
 // Nothing rests on a copy being there, complete or recent. A standby has no lease, so two for a while do no
 // harm; it is no reader of whom a trim waits, and loads anew where it is too late.
+//
+// # Freeing
+//
+// A copy that was begun is named in a file (FORMAT.md) before anything of it is on the disk. What the file names is
+// freed when this node is not to follow it any more, also when its follower ended long before: for want of room, or with
+// an earlier process. Freed it is only where the log, with the snapshots, makes it anew (owner.Server.Unfollow), and
+// never under an owner:
+//
+//	lease taken ─▶ yield ─▶ open          freeing: ask the log ─▶ no lease here? ─▶ drop
+//	                 └─ ends the freeing, and waits for it to end
+//
+// So a freeing that began before the lease was taken ends before the owner opens, which finds all of the copy or
+// nothing. What an owner has opened is not named any more: it stays with a node that may own the partition again, as where there
+// are no standbys.
 //
 // # Why the invariants hold
 //

@@ -16,6 +16,7 @@ import (
 var (
 	errYielded  = errors.New("this process owns the partition")
 	errUnwanted = errors.New("the partition is followed by another store, or by none")
+	errWanted   = errors.New("the copy is wanted again")
 	errNoRoom   = errors.New("the disk has no room for it")
 )
 
@@ -37,10 +38,9 @@ type follower struct {
 	owners *owner.Server
 	log    *slog.Logger
 	cancel context.CancelCauseFunc
-	done   chan struct{} // closed when nobody writes the copy any more
+	done   chan struct{} // closed when nobody writes or frees the copy any more
 
-	// Guarded by Standbys.mu: since when it is not chosen; zero if it is.
-	unchosen time.Time
+	frees bool // it does not follow, but frees the copy
 
 	warm    atomic.Uint64 // LSN that it has applied; 0 until it has reached the log's end once
 	endTurn func()        // for others to catch up
@@ -74,25 +74,6 @@ func (f *follower) run(ctx context.Context) {
 		}
 		pause = min(2*pause, retryMax)
 	}
-	if context.Cause(ctx) == errUnwanted && !f.s.owns(f.id) { //nolint:errorlint // a sentinel of this package, not wrapped
-		f.drop(context.WithoutCancel(ctx))
-	}
-}
-
-// drop frees what the copy takes, unless it may be the last of its kind.
-func (f *follower) drop(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, retryMax)
-	defer cancel()
-	kept, err := f.owners.Unfollow(ctx, f.id)
-	if err != nil {
-		f.log.Error("what the copy of another store's partition takes could not be freed", "error", err)
-		return
-	}
-	if kept != "" {
-		f.log.Warn("the copy of another store's partition is not followed any more, and stays on the disk", "reason", kept)
-		return
-	}
-	f.log.Info("the copy of another store's partition is not kept any more")
 }
 
 // catchUp makes the copy ready and follows the log. Few do so at a time until they have reached its end.

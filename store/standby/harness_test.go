@@ -3,8 +3,10 @@ package standby_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -112,7 +114,7 @@ func (c *cluster) start(name, dir string) *process {
 	hub := feed.NewHub(func(ctx context.Context, id feed.Partition) (*feed.Log, error) {
 		return feed.OpenLog(ctx, js, id, feed.LogConfig{})
 	}, feed.HubConfig{})
-	p.standbys = standby.New(standby.Config{Hub: hub, Leases: p.leases, Settle: time.Millisecond, Logger: log})
+	p.standbys = standby.New(standby.Config{Hub: hub, Leases: p.leases, Settle: time.Millisecond, File: dir + ".standbys", Logger: log})
 	cfg := c.cfg
 	cfg.Logger, cfg.Standbys = log, p.standbys
 	if p.owners, err = owner.NewServer(p.nc, c.catalog, db, p.leases, cfg); err != nil {
@@ -155,6 +157,15 @@ func (p *process) copy(id feed.Partition) *engine.Partition {
 		p.c.t.Fatal(err)
 	}
 	return part
+}
+
+// freed waits until the store's engine has nothing of a partition.
+func (p *process) freed(id feed.Partition) {
+	p.c.t.Helper()
+	poll.Until(p.c.t, func() error {
+		there, err := p.owners.Engine().Partitions()
+		return errors.Join(err, poll.Unless(!slices.Contains(there, id), "the copy is still there"))
+	})
 }
 
 // warm returns the stores that say that their copy of a partition is warm, and how far it is.

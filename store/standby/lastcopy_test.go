@@ -1,7 +1,10 @@
 package standby_test
 
 import (
+	"errors"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -9,7 +12,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/owner"
 )
 
 // TestACopyIsFreedOnlyIfItsLogMakesItAnew takes a warm copy's log away, or a part of it, before the copy is dropped.
@@ -79,5 +84,93 @@ func TestACopyIsFreedOnlyIfItsLogMakesItAnew(t *testing.T) {
 				t.Errorf("the copy is there: %t", slices.Contains(there, id))
 			}
 		})
+	}
+}
+
+// unwish turns the standbys of a container off.
+func (c *cluster) unwish(name string) {
+	c.t.Helper()
+	without := followed
+	without.Standbys = 0
+	if _, err := c.catalog.Update(c.t.Context(), "default", name, without); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestACopyThatMetAFullDiskIsFreed takes the room away from a store that follows a partition. Its copy goes on when
+// there is room, and is freed when nobody wants it any more.
+func TestACopyThatMetAFullDiskIsFreed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	a := c.start("a", t.TempDir())
+	a.owns(id)
+	r := rand.New(rand.NewPCG(8, 8))
+	scribble(t, ct, r, 20)
+	disk := filepath.Join(t.TempDir(), "disk")
+	there := func() {
+		t.Helper()
+		if err := os.Mkdir(disk, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full := func() { // the room of a directory that is not there is not known
+		t.Helper()
+		if err := os.Remove(disk); err != nil {
+			t.Fatal(err)
+		}
+		poll.Until(t, func() error { return poll.Unless(len(c.warm(id)) == 0, "the copy is still brought forward") })
+	}
+	there()
+	c.cfg.DataDir, c.cfg.DiskReserve = disk, 1
+	b := c.start("b", t.TempDir())
+	b.ready(id)
+	full()
+	scribble(t, ct, r, 20)
+	there()
+	b.ready(id)
+	full()
+	c.unwish("things")
+	b.freed(id)
+}
+
+// TestWhatAnEarlierProcessFollowedIsFreed turns the standbys off while the store is down that has the copy.
+func TestWhatAnEarlierProcessFollowedIsFreed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	a, dir := c.start("a", t.TempDir()), t.TempDir()
+	a.owns(id)
+	b := c.start("b", dir)
+	scribble(t, ct, rand.New(rand.NewPCG(9, 9)), 20)
+	b.ready(id)
+	b.stop()
+	c.unwish("things")
+	b = c.start("b", dir)
+	b.freed(id)
+	// And no later process has anything to free.
+	poll.Until(t, func() error {
+		named, err := os.ReadFile(dir + ".standbys")
+		return errors.Join(err, poll.Unless(string(named) == `{"v":1,"partitions":[]}`+"\n", string(named)))
+	})
+}
+
+// TestWhatThisProcessOwnsIsNotFreed asks the owner of a partition to free it, as a follower would that comes late.
+func TestWhatThisProcessOwnsIsNotFreed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	a := c.start("a", t.TempDir())
+	a.owns(id)
+	scribble(t, ct, rand.New(rand.NewPCG(10, 10)), 10)
+	if kept, err := a.owners.Unfollow(t.Context(), id); !errors.Is(err, owner.ErrNotFollowed) {
+		t.Errorf("kept because %q with %v, want %v", kept, err, owner.ErrNotFollowed)
+	}
+	there, err := a.owners.Engine().Partitions()
+	if err != nil || !slices.Contains(there, id) {
+		t.Errorf("the owner's engine has %v, %v", there, err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/owner"
 )
 
@@ -24,6 +25,10 @@ type Config struct {
 	// Settle is for how long a partition must be chosen before a copy of it is made, and not chosen before
 	// that is dropped: a store that starts again changes nothing. Default 10s.
 	Settle time.Duration
+
+	// File names the copies that were begun and not freed yet, so that a process frees what an earlier one has left. It
+	// is made where it is missing, in a directory that is there. "" forgets them with the process.
+	File string
 
 	// Logger gets what an operator should know. Default slog.Default.
 	Logger *slog.Logger
@@ -45,11 +50,14 @@ type Standbys struct {
 	// Owned by the goroutine of Run.
 	chosen   map[feed.Partition]time.Time // since when
 	noRoom   bool                         // as it was said last
+	noFile   string                       // why File could not be written, as it was said last
+	written  []feed.Partition             // what File names, in order
 	wg       sync.WaitGroup
-	anything bool // something was followed at the last round
+	anything bool // something was followed, or was to be freed, at the last round
 
 	mu        sync.Mutex // guards what follows
 	followers map[feed.Partition]*follower
+	begun     map[feed.Partition]*begun
 	owned     map[feed.Partition]int // how many owners keep a partition from being followed
 }
 
@@ -59,7 +67,7 @@ func New(cfg Config) *Standbys {
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Standbys{
 		cfg: cfg, self: nodeOf(cfg.Leases.Holder()), turns: make(chan struct{}, turnsMax), chosen: map[feed.Partition]time.Time{},
-		followers: map[feed.Partition]*follower{}, owned: map[feed.Partition]int{},
+		followers: map[feed.Partition]*follower{}, begun: map[feed.Partition]*begun{}, owned: map[feed.Partition]int{},
 	}
 }
 
@@ -72,6 +80,7 @@ func nodeOf(holder string) string {
 // Run follows partitions until ctx ends. owners have the engine; their Config.Standbys must be s.
 func (s *Standbys) Run(ctx context.Context, owners *owner.Server) {
 	defer s.wg.Wait()
+	s.readBegun()
 	tick := time.NewTicker(roundInterval)
 	defer tick.Stop()
 	for {
@@ -84,8 +93,9 @@ func (s *Standbys) Run(ctx context.Context, owners *owner.Server) {
 	}
 }
 
-// Yield ends the follower of a partition, and keeps the next from beginning until back is called. The
-// copy is left as it is: it holds all of a commit or nothing.
+// Yield ends the follower of a partition, or who frees its copy, and keeps the next from beginning until back is
+// called. The copy is left as it is: it holds all of a commit or nothing. One that was about to be freed is left, or
+// is gone when Yield returns.
 func (s *Standbys) Yield(ctx context.Context, p feed.Partition) (back func(), err error) {
 	s.mu.Lock()
 	s.owned[p]++
@@ -115,25 +125,19 @@ func (s *Standbys) Yield(ctx context.Context, p feed.Partition) (back func(), er
 	return back, nil
 }
 
-// owns says whether an owner in this process has made the follower of a partition yield: the copy is its state now.
-func (s *Standbys) owns(p feed.Partition) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.owned[p] > 0
-}
-
-// round begins and ends followers, and tells the group how far they are.
+// round begins and ends followers, frees copies, and tells the group how far they are.
 func (s *Standbys) round(ctx context.Context, owners *owner.Server, now time.Time) {
 	group := s.cfg.Leases.Group()
-	if group == nil {
+	containers, known := owners.Containers()
+	if group == nil || !known {
 		return
 	}
-	wishes := s.wishes(owners, group)
-	if len(wishes) == 0 && !s.anything {
+	wishes := wishesOf(containers, group)
+	if len(wishes) == 0 && !s.anything && s.nothingBegun() {
 		return
 	}
 	room := owners.RoomToFollow()
-	s.note(Choose(s.self, group.Nodes, wishes), room == nil, now)
+	s.choose(Choose(s.self, group.Nodes, wishes), room == nil, now)
 	if room != nil != s.noRoom {
 		if s.noRoom = room != nil; s.noRoom {
 			s.cfg.Logger.Warn("copies of other stores' partitions are not brought forward until the disk has room", "error", room)
@@ -143,21 +147,61 @@ func (s *Standbys) round(ctx context.Context, owners *owner.Server, now time.Tim
 	for _, w := range wishes {
 		wished[w.Partition] = w.Owner
 	}
+	due := s.due(room != nil, now)
+	noted := s.note(due)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endLocked(wished, room != nil, now)
-	for id, since := range s.chosen {
-		if s.followers[id] == nil && s.owned[id] == 0 && room == nil && now.Sub(since) >= s.cfg.Settle {
+	for _, id := range due {
+		if noted && s.followers[id] == nil && s.owned[id] == 0 {
 			s.beginLocked(ctx, owners, id)
+		}
+	}
+	for id, b := range s.begun {
+		if !b.unwanted.IsZero() && now.Sub(b.unwanted) >= s.cfg.Settle && s.followers[id] == nil && s.owned[id] == 0 && !now.Before(b.retry) {
+			s.freeLocked(ctx, owners, id, b)
 		}
 	}
 	s.tellLocked(ctx)
 }
 
-// wishes returns the partitions of which copies are to be kept, with who owns them.
-func (s *Standbys) wishes(owners *owner.Server, group *leases.Group) (wishes []Wish) {
+func (s *Standbys) nothingBegun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.begun) == 0
+}
+
+// due returns the partitions that are to be followed from now on.
+func (s *Standbys) due(noRoom bool, now time.Time) (due []feed.Partition) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, since := range s.chosen {
+		if s.followers[id] == nil && s.owned[id] == 0 && !noRoom && now.Sub(since) >= s.cfg.Settle {
+			due = append(due, id)
+		}
+	}
+	return due
+}
+
+// note notes what is about to be begun, before anything of it is on the disk: what nobody knows of is never freed. It
+// says whether that could be written.
+func (s *Standbys) note(due []feed.Partition) bool {
+	err := s.writeBegun(due)
+	if err == nil {
+		s.noFile = ""
+		return true
+	}
+	if err.Error() != s.noFile {
+		s.noFile = err.Error()
+		s.cfg.Logger.Warn("no copies of other stores' partitions are begun, because it cannot be written which there are", "error", err)
+	}
+	return false
+}
+
+// wishesOf returns the partitions of which copies are to be kept, with who owns them.
+func wishesOf(containers []store.ContainerInfo, group *leases.Group) (wishes []Wish) {
 	var nodes map[string]string // by resource
-	for _, info := range owners.Containers() {
+	for _, info := range containers {
 		if info.Spec.Standbys == 0 {
 			continue
 		}
@@ -175,9 +219,9 @@ func (s *Standbys) wishes(owners *owner.Server, group *leases.Group) (wishes []W
 	return wishes
 }
 
-// note notes since when partitions are chosen and there is room: where a disk is about full, copies do
+// choose keeps since when partitions are chosen and there is room: where a disk is about full, copies do
 // not come and go each second.
-func (s *Standbys) note(chosen []feed.Partition, room bool, now time.Time) {
+func (s *Standbys) choose(chosen []feed.Partition, room bool, now time.Time) {
 	next := make(map[feed.Partition]time.Time, len(chosen))
 	for _, id := range chosen {
 		next[id] = now
@@ -188,37 +232,66 @@ func (s *Standbys) note(chosen []feed.Partition, room bool, now time.Time) {
 	s.chosen = next
 }
 
-// endLocked ends the followers of partitions that are not chosen any more, and all where there is no room. wished
-// has the owners of all partitions of which there are to be copies.
+// endLocked ends the followers of partitions that are not chosen any more, and all where there is no room, and notes
+// since when copies are to be freed. wished has the owners of all partitions of which there are to be copies.
 func (s *Standbys) endLocked(wished map[feed.Partition]string, noRoom bool, now time.Time) {
-	for id, f := range s.followers {
+	for id, b := range s.begun {
+		f := s.followers[id]
 		_, chosen := s.chosen[id]
 		by, ok := wished[id]
 		switch {
+		case s.owned[id] > 0:
+			// From now on it is an owner's, which stays where it was when another owns the partition.
+			if f == nil && by == s.self {
+				delete(s.begun, id)
+			}
+			b.unwanted = time.Time{}
+		case ok && by == s.self: // an owner comes at any moment, and the copy is not to be dropped before
+			b.unwanted = time.Time{}
+		case ok && chosen:
+			b.unwanted = time.Time{}
+		case b.unwanted.IsZero():
+			b.unwanted = now
+		}
+		if f == nil {
+			continue
+		}
+		wanted := b.unwanted.IsZero()
+		switch {
+		case f.frees && wanted: // it is followed again, from what is left
+			f.cancel(errWanted)
+		case f.frees:
 		case !ok: // of a container that wants none, or is gone
 			f.cancel(errUnwanted)
-		case by == s.self: // it yields at any moment, and the copy is not to be dropped before
+		case by == s.self: // it yields
 		case noRoom:
 			f.cancel(errNoRoom)
-		case chosen:
-			f.unchosen = time.Time{}
-		case f.unchosen.IsZero():
-			f.unchosen = now
-		case now.Sub(f.unchosen) >= s.cfg.Settle:
+		case !wanted && now.Sub(b.unwanted) >= s.cfg.Settle:
 			f.cancel(errUnwanted)
 		}
 	}
 }
 
+func (s *Standbys) newFollower(owners *owner.Server, id feed.Partition) *follower {
+	return &follower{s: s, id: id, owners: owners, log: s.cfg.Logger.With("partition", id.String()), done: make(chan struct{})}
+}
+
 func (s *Standbys) beginLocked(ctx context.Context, owners *owner.Server, id feed.Partition) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	f := &follower{
-		s: s, id: id, owners: owners, log: s.cfg.Logger.With("partition", id.String()), cancel: cancel, done: make(chan struct{}),
+	if s.begun[id] == nil {
+		s.begun[id] = &begun{}
 	}
+	f := s.newFollower(owners, id)
+	s.startLocked(ctx, f, f.run)
+}
+
+// startLocked lets a follower work, as the only one of its partition.
+func (s *Standbys) startLocked(ctx context.Context, f *follower, work func(context.Context)) {
+	ctx, f.cancel = context.WithCancelCause(ctx)
+	id := f.id
 	s.followers[id] = f
 	s.wg.Go(func() {
-		defer cancel(nil)
-		f.run(ctx)
+		defer f.cancel(nil)
+		work(ctx)
 		s.mu.Lock()
 		delete(s.followers, id)
 		s.mu.Unlock()
@@ -228,13 +301,17 @@ func (s *Standbys) beginLocked(ctx context.Context, owners *owner.Server, id fee
 
 // tellLocked tells the group which copies are warm.
 func (s *Standbys) tellLocked(ctx context.Context) {
-	warm := make(map[string]uint64, len(s.followers))
+	warm, loading := make(map[string]uint64, len(s.followers)), 0
 	for id, f := range s.followers {
+		if f.frees {
+			continue
+		}
+		loading++
 		if at := f.warm.Load(); at > 0 {
 			warm[owner.LeaseResource(id)] = at
 		}
 	}
 	s.cfg.Leases.SetWarm(warm)
-	meters.follows(ctx, len(warm), len(s.followers)-len(warm))
+	meters.follows(ctx, len(warm), loading-len(warm))
 	s.anything = len(s.followers) > 0
 }

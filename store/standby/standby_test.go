@@ -280,25 +280,18 @@ func TestWhatIsNotFollowedAnyMoreIsFreed(t *testing.T) {
 		}
 		follower[id].ready(id)
 	}
-	freed := func(id feed.Partition) {
-		t.Helper()
-		poll.Until(t, func() error {
-			kept, err := follower[id].owners.Engine().Partitions()
-			return errors.Join(err, poll.Unless(!slices.Contains(kept, id), "the copy is still there"))
-		})
-	}
 	without := followed
 	without.Standbys = 0
 	if _, err := c.catalog.Update(t.Context(), "default", "off", without); err != nil {
 		t.Fatal(err)
 	}
-	freed(all[0])
+	follower[all[0]].freed(all[0])
 	scribble(t, off, r, 10) // its owner goes on
 
 	if err := c.catalog.Delete(t.Context(), "default", "gone"); err != nil {
 		t.Fatal(err)
 	}
-	freed(all[1])
+	follower[all[1]].freed(all[1])
 	again := c.container("gone", followed)
 	scribble(t, again, r, 10)
 	id := again.Partitions()[0]

@@ -3,24 +3,127 @@ package standby
 import (
 	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/millrace/millrace/feed"
 )
 
-// TestAnOwnersCopyIsNotDropped ends a follower as unwanted when an owner in this process has asked for the copy. To
-// drop it, the follower would use owners that were never made.
-func TestAnOwnersCopyIsNotDropped(t *testing.T) {
+var partition = feed.Partition{Container: "abcdefgh"}
+
+func standbysOf(file string, log *strings.Builder) *Standbys {
+	s := &Standbys{
+		cfg: Config{File: file, Settle: 10 * time.Second, Logger: slog.New(slog.DiscardHandler)}, self: "a",
+		chosen: map[feed.Partition]time.Time{}, followers: map[feed.Partition]*follower{}, begun: map[feed.Partition]*begun{}, owned: map[feed.Partition]int{},
+	}
+	if log != nil {
+		s.cfg.Logger = slog.New(slog.NewTextHandler(log, nil))
+	}
+	return s
+}
+
+// TestAYieldEndsTheFreeing lets an owner come while it is found out whether a copy may be freed.
+func TestAYieldEndsTheFreeing(t *testing.T) {
 	t.Parallel()
-	id := feed.Partition{Container: "abcdefgh"}
-	s := &Standbys{followers: map[feed.Partition]*follower{}, owned: map[feed.Partition]int{}}
-	back, err := s.Yield(t.Context(), id)
+	s := standbysOf("", nil)
+	asked := make(chan struct{})
+	f := s.newFollower(nil, partition)
+	f.frees = true
+	b := &begun{}
+	s.mu.Lock()
+	s.begun[partition] = b
+	s.startLocked(t.Context(), f, func(ctx context.Context) {
+		f.free(ctx, b, func(ctx context.Context, _ feed.Partition) (string, error) {
+			close(asked)
+			<-ctx.Done() // as a log does that does not answer
+			return "", context.Cause(ctx)
+		})
+	})
+	s.mu.Unlock()
+	<-asked
+	back, err := s.Yield(t.Context(), partition)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer back()
-	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errUnwanted)
-	f := &follower{s: s, id: id, log: slog.New(slog.DiscardHandler)}
-	f.run(ctx)
+	select {
+	case <-f.done:
+	default:
+		t.Error("the copy is still being freed when its owner goes on")
+	}
+	if s.begun[partition] == nil {
+		t.Error("the copy counts as freed")
+	}
+}
+
+// TestWhoseACopyIs goes through what becomes of a copy that is not followed, by who owns it and who wants it.
+func TestWhoseACopyIs(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name   string
+		wished map[feed.Partition]string
+		owned  int
+		chosen bool
+		// What is left of it: freed after Settle, or an owner's, which is not begun any more.
+		unwanted, owners bool
+	}{
+		{name: "no standbys are wished", unwanted: true},
+		{name: "another follows it", wished: map[feed.Partition]string{partition: "b"}, unwanted: true},
+		{name: "this node follows it", wished: map[feed.Partition]string{partition: "b"}, chosen: true},
+		{name: "this node has its lease, and nobody opens it yet", wished: map[feed.Partition]string{partition: "a"}},
+		{name: "an owner opens it, and the lease is another's", wished: map[feed.Partition]string{partition: "b"}, owned: 1},
+		{name: "this node owns it", wished: map[feed.Partition]string{partition: "a"}, owned: 1, owners: true},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s, now := standbysOf("", nil), time.Now()
+			b := &begun{}
+			s.begun[partition] = b
+			s.owned[partition] = test.owned
+			if test.chosen {
+				s.chosen[partition] = now
+			}
+			s.endLocked(test.wished, false, now)
+			if got := !b.unwanted.IsZero(); got != test.unwanted {
+				t.Errorf("unwanted: %t", got)
+			}
+			if got := s.begun[partition] == nil; got != test.owners {
+				t.Errorf("an owner's: %t", got)
+			}
+		})
+	}
+}
+
+// TestAFileThatCannotBeReadIsLeftAlone also shows that what is written is read again.
+func TestAFileThatCannotBeReadIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "standbys.json")
+	s := standbysOf(file, nil)
+	if err := s.writeBegun([]feed.Partition{partition}); err != nil {
+		t.Fatal(err)
+	}
+	s = standbysOf(file, nil)
+	if s.readBegun(); len(s.begun) != 1 || s.begun[partition] == nil {
+		t.Errorf("%v were begun", s.begun)
+	}
+	for _, text := range []string{"{", `{"v":2,"partitions":[]}`, `{"v":1,"partitions":["x"]}`} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var log strings.Builder
+		s := standbysOf(file, &log)
+		if s.readBegun(); len(s.begun) != 0 || !strings.Contains(log.String(), file) {
+			t.Errorf("%s: %v were begun, and it logged %s", text, s.begun, log.String())
+		}
+		if err := s.writeBegun([]feed.Partition{partition}); err != nil {
+			t.Error(err)
+		}
+		if now, err := os.ReadFile(file); err != nil || string(now) != text {
+			t.Errorf("%s became %s, %v", text, now, err)
+		}
+	}
 }

@@ -327,7 +327,7 @@ func (n *Node) openStore(ctx context.Context) error {
 	// who has its logs has its snapshots.
 	cfg.Alone = n.alone()
 	cfg.Holds = n.holds
-	n.standbys = standby.New(standby.Config{Hub: n.hub, Leases: n.storeHeld, Logger: n.log})
+	n.standbys = standby.New(standby.Config{Hub: n.hub, Leases: n.storeHeld, File: filepath.Join(n.cfg.Dir, "standbys.json"), Logger: n.log})
 	cfg.Standbys = n.standbys
 	n.owners, err = owner.NewServer(n.nc, n.catalog, n.db, n.storeHeld, cfg)
 	return err
