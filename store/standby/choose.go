@@ -7,6 +7,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store/owner"
 )
 
 // Wish is what the catalog and the leases say of a partition.
@@ -28,13 +30,26 @@ type Wish struct {
 func Choose(self string, nodes []string, wishes []Wish) []feed.Partition {
 	var chosen []feed.Partition
 	for _, w := range wishes {
-		others := slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return node == w.Owner })
-		slices.SortFunc(others, func(a, b string) int { return compareRanks(w.Partition, a, b) })
-		if slices.Contains(others[:min(max(w.Standbys, 0), len(others))], self) {
+		if slices.Contains(w.followers(nodes), self) {
 			chosen = append(chosen, w.Partition)
 		}
 	}
 	return chosen
+}
+
+// followers returns the nodes that are to follow the partition.
+func (w Wish) followers(nodes []string) []string {
+	others := slices.DeleteFunc(slices.Clone(nodes), func(node string) bool { return node == w.Owner })
+	slices.SortFunc(others, func(a, b string) int { return compareRanks(w.Partition, a, b) })
+	return others[:min(max(w.Standbys, 0), len(others))]
+}
+
+// relieved says whether all who are to follow the partition are warm, so that others need not.
+func (w Wish) relieved(group *leases.Group) bool {
+	return !slices.ContainsFunc(w.followers(group.Nodes), func(node string) bool {
+		_, warm := group.Warm[node][owner.LeaseResource(w.Partition)]
+		return !warm
+	})
 }
 
 func compareRanks(p feed.Partition, a, b string) int {

@@ -159,6 +159,12 @@ func (p *process) copy(id feed.Partition) *engine.Partition {
 	return part
 }
 
+// node is the store's name in the group.
+func (p *process) node() string {
+	node, _, _ := strings.Cut(p.leases.Holder(), "/")
+	return node
+}
+
 // freed waits until the store's engine has nothing of a partition.
 func (p *process) freed(id feed.Partition) {
 	p.c.t.Helper()
@@ -184,6 +190,20 @@ func (c *cluster) warm(id feed.Partition) map[string]feed.LSN {
 	return warm
 }
 
+// beat returns the revision of the last beat of a store.
+func (c *cluster) beat(node string) uint64 {
+	c.t.Helper()
+	kv, err := c.srv.JS.KeyValue(c.t.Context(), leases.DefaultBucket)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	e, err := kv.Get(c.t.Context(), "member.store."+node)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return e.Revision()
+}
+
 // end returns the last LSN of a partition's log.
 func (c *cluster) end(id feed.Partition) feed.LSN {
 	c.t.Helper()
@@ -202,10 +222,9 @@ func (c *cluster) end(id feed.Partition) feed.LSN {
 // ready waits until the copy of p is warm, is told to the group, and holds all that the log has.
 func (p *process) ready(id feed.Partition) {
 	p.c.t.Helper()
-	node, _, _ := strings.Cut(p.leases.Holder(), "/")
 	poll.Until(p.c.t, func() error {
 		end, warm := p.c.end(id), p.c.warm(id)
-		if warm[node] < end {
+		if warm[p.node()] < end {
 			return fmt.Errorf("partition %s ends at %d, warm are %v", id, end, warm)
 		}
 		return nil

@@ -22,8 +22,8 @@ type Config struct {
 	// Leases tells who owns what, and is told which copies are warm. Required.
 	Leases *leases.Manager
 
-	// Settle is for how long a partition must be chosen before a copy of it is made, and not chosen before
-	// that is dropped: a store that starts again changes nothing. Default 10s.
+	// Settle is for how long a partition must be chosen before a copy of it is made, and for how long not chosen, with
+	// the copies of those who are ready, before it is freed: a store that starts again changes nothing. Default 10s.
 	Settle time.Duration
 
 	// File names the copies that were begun and not freed yet, so that a process frees what an earlier one has left. It
@@ -143,15 +143,15 @@ func (s *Standbys) round(ctx context.Context, owners *owner.Server, now time.Tim
 			s.cfg.Logger.Warn("copies of other stores' partitions are not brought forward until the disk has room", "error", room)
 		}
 	}
-	wished := make(map[feed.Partition]string, len(wishes))
+	wished := make(map[feed.Partition]Wish, len(wishes))
 	for _, w := range wishes {
-		wished[w.Partition] = w.Owner
+		wished[w.Partition] = w
 	}
 	due := s.due(room != nil, now)
 	noted := s.note(due)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLocked(wished, room != nil, now)
+	s.endLocked(wished, group, room != nil, now)
 	for _, id := range due {
 		if noted && s.followers[id] == nil && s.owned[id] == 0 {
 			s.beginLocked(ctx, owners, id)
@@ -233,22 +233,24 @@ func (s *Standbys) choose(chosen []feed.Partition, room bool, now time.Time) {
 }
 
 // endLocked ends the followers of partitions that are not chosen any more, and all where there is no room, and notes
-// since when copies are to be freed. wished has the owners of all partitions of which there are to be copies.
-func (s *Standbys) endLocked(wished map[feed.Partition]string, noRoom bool, now time.Time) {
+// since when copies are to be freed. wished has all partitions of which there are to be copies. A copy that others are
+// to keep stays until theirs are warm: else there would be none while they load.
+func (s *Standbys) endLocked(wished map[feed.Partition]Wish, group *leases.Group, noRoom bool, now time.Time) {
 	for id, b := range s.begun {
 		f := s.followers[id]
 		_, chosen := s.chosen[id]
-		by, ok := wished[id]
+		wish, ok := wished[id]
 		switch {
 		case s.owned[id] > 0:
-			// From now on it is an owner's, which stays where it was when another owns the partition.
-			if f == nil && by == s.self {
+			// From now on it is an owner's, which stays where it was when another owns the partition. That its container wants
+			// standbys is not asked: it may have wanted some before.
+			if f == nil {
 				delete(s.begun, id)
 			}
 			b.unwanted = time.Time{}
-		case ok && by == s.self: // an owner comes at any moment, and the copy is not to be dropped before
+		case ok && wish.Owner == s.self: // an owner comes at any moment, and the copy is not to be dropped before
 			b.unwanted = time.Time{}
-		case ok && chosen:
+		case ok && (chosen || !wish.relieved(group)):
 			b.unwanted = time.Time{}
 		case b.unwanted.IsZero():
 			b.unwanted = now
@@ -263,7 +265,7 @@ func (s *Standbys) endLocked(wished map[feed.Partition]string, noRoom bool, now 
 		case f.frees:
 		case !ok: // of a container that wants none, or is gone
 			f.cancel(errUnwanted)
-		case by == s.self: // it yields
+		case wish.Owner == s.self: // it yields
 		case noRoom:
 			f.cancel(errNoRoom)
 		case !wanted && now.Sub(b.unwanted) >= s.cfg.Settle:

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +19,7 @@ import (
 	"github.com/millrace/millrace/store"
 	"github.com/millrace/millrace/store/engine"
 	"github.com/millrace/millrace/store/owner"
+	"github.com/millrace/millrace/store/standby"
 )
 
 var followed = store.ContainerSpec{
@@ -304,4 +307,45 @@ func TestWhatIsNotFollowedAnyMoreIsFreed(t *testing.T) {
 		}
 		return fmt.Errorf("ends at %d, warm are %v", end, warm)
 	})
+}
+
+// TestACopyStaysUntilTheNextIsWarm lets a store join that is to follow a partition in place of another, and that has
+// no room at first.
+func TestACopyStaysUntilTheNextIsWarm(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ct := c.container("things", followed)
+	id := ct.Partitions()[0]
+	a := c.start("a", t.TempDir())
+	a.owns(id)
+	b := c.start("b", t.TempDir())
+	r := rand.New(rand.NewPCG(11, 11))
+	scribble(t, ct, r, 20)
+	b.ready(id)
+	disk := filepath.Join(t.TempDir(), "disk") // its room is not known while it is not there
+	c.cfg.DataDir, c.cfg.DiskReserve = disk, 1
+	wish := []standby.Wish{{Partition: id, Standbys: 1, Owner: a.node()}}
+	next := c.start("c", t.TempDir())
+	for len(standby.Choose(next.node(), []string{a.node(), b.node(), next.node()}, wish)) == 0 { // ranks go by names, which are random
+		next.stop()
+		next = c.start("c", t.TempDir())
+	}
+	poll.Until(t, func() error {
+		group := b.leases.Group()
+		return poll.Unless(len(standby.Choose(next.node(), group.Nodes, wish)) > 0, fmt.Sprint("living are ", group.Nodes))
+	})
+	for range 4 { // more than two seconds for each, and a copy that is dropped is dropped within two
+		beat := c.beat(b.node())
+		poll.Until(t, func() error { return poll.Unless(c.beat(b.node()) > beat, "no beat") })
+		if warm := c.warm(id); warm[b.node()] == 0 {
+			t.Fatalf("nobody has taken the place of the copy of %s: warm are %v", b.node(), warm)
+		}
+	}
+	scribble(t, ct, r, 20)
+	b.ready(id)
+	if err := os.Mkdir(disk, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	next.ready(id)
+	b.freed(id)
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/store/owner"
 )
 
 var partition = feed.Partition{Container: "abcdefgh"}
@@ -62,20 +64,26 @@ func TestAYieldEndsTheFreeing(t *testing.T) {
 // TestWhoseACopyIs goes through what becomes of a copy that is not followed, by who owns it and who wants it.
 func TestWhoseACopyIs(t *testing.T) {
 	t.Parallel()
+	by := func(owner string) map[feed.Partition]Wish {
+		return map[feed.Partition]Wish{partition: {partition, 1, owner}}
+	}
 	tests := []struct {
 		name   string
-		wished map[feed.Partition]string
+		wished map[feed.Partition]Wish
+		warm   []string
 		owned  int
 		chosen bool
 		// What is left of it: freed after Settle, or an owner's, which is not begun any more.
 		unwanted, owners bool
 	}{
 		{name: "no standbys are wished", unwanted: true},
-		{name: "another follows it", wished: map[feed.Partition]string{partition: "b"}, unwanted: true},
-		{name: "this node follows it", wished: map[feed.Partition]string{partition: "b"}, chosen: true},
-		{name: "this node has its lease, and nobody opens it yet", wished: map[feed.Partition]string{partition: "a"}},
-		{name: "an owner opens it, and the lease is another's", wished: map[feed.Partition]string{partition: "b"}, owned: 1},
-		{name: "this node owns it", wished: map[feed.Partition]string{partition: "a"}, owned: 1, owners: true},
+		{name: "another is to follow it, and loads", wished: by("b")},
+		{name: "another is to follow it, and the owner was warm", wished: by("b"), warm: []string{"b"}},
+		{name: "another follows it", wished: by("b"), warm: []string{"c"}, unwanted: true},
+		{name: "this node follows it", wished: by("b"), warm: []string{"c"}, chosen: true},
+		{name: "this node has its lease, and nobody opens it yet", wished: by("a")},
+		{name: "this node owns it", wished: by("a"), owned: 1, owners: true},
+		{name: "this node owns it, and no standbys are wished", owned: 1, owners: true},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -87,7 +95,11 @@ func TestWhoseACopyIs(t *testing.T) {
 			if test.chosen {
 				s.chosen[partition] = now
 			}
-			s.endLocked(test.wished, false, now)
+			group := &leases.Group{Nodes: []string{"b", "c"}, Warm: map[string]map[string]uint64{}}
+			for _, node := range test.warm {
+				group.Warm[node] = map[string]uint64{owner.LeaseResource(partition): 7}
+			}
+			s.endLocked(test.wished, group, false, now)
 			if got := !b.unwanted.IsZero(); got != test.unwanted {
 				t.Errorf("unwanted: %t", got)
 			}
