@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -105,11 +106,16 @@ func (b *beat) set(closed bool, resources uint64, declines []string) {
 	}
 }
 
-// setWarm changes what the next beat says of the resources that this process is prepared to take.
+// setWarm changes what the next beat says of the resources that this process is prepared to take, and has it stored at
+// once if they are others: a lease that becomes free meanwhile would go to a member that is not prepared.
 func (b *beat) setWarm(warm map[string]uint64) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	same := maps.EqualFunc(b.rec.Warm, warm, func(uint64, uint64) bool { return true })
 	b.rec.Warm = warm
+	b.mu.Unlock()
+	if !same {
+		b.wake()
+	}
 }
 
 // wake has the record stored at once.

@@ -215,3 +215,7 @@ func (c *Config) margin() time.Duration { return c.TTL / 7 }
 // takeInterval is how long a free lease waits for the member that should take
 // it before another does.
 func (c *Config) takeInterval() time.Duration { return max(c.RenewInterval/4, time.Millisecond) }
+
+// warmInterval is takeInterval where that member is warm. It opens at once what another loads for seconds or minutes,
+// so a moment in which it is slow is no reason to load; one that is silent for so long takes nothing anyway.
+func (c *Config) warmInterval() time.Duration { return max(c.TTL/2, c.takeInterval()) }

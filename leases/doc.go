@@ -76,7 +76,8 @@
 //
 // With the defaults, others have a dead holder's leases within ten seconds: seven to expire,
 // two readings of the clock, and a second until it shows that the member which should take
-// one does not. A graceful stop hands over as soon as the work returns. A process that holds
+// one does not; half a TTL where that member is warm for it ([Manager.SetWarm]), since it has
+// the work going much sooner. A graceful stop hands over as soon as the work returns. A process that holds
 // its node directory's lock ([LockDir], Config.NodeLocked) takes the leases of the node's
 // earlier incarnations without waiting. Nobody takes a lease from a living holder; a holder
 // with too many gives them up.

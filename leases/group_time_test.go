@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -271,4 +273,83 @@ func resourceNames(n int) []string {
 		out = append(out, fmt.Sprintf("c7k2x4ab/%d", i))
 	}
 	return out
+}
+
+// TestAFreeLeaseWaitsForAMemberThatIsWarm hands a lease over while the member that is warm for it is slow, and while it
+// does not take it at all.
+func TestAFreeLeaseWaitsForAMemberThatIsWarm(t *testing.T) {
+	tests := []struct {
+		name  string
+		slow  time.Duration // by which the warm member's writes are late
+		takes bool          // whether it is given the resource
+		want  string        // who has it in the end
+		least time.Duration
+		most  time.Duration
+	}{
+		{name: "slow", slow: 900 * time.Millisecond, takes: true, want: "b", most: 2 * time.Second},
+		{name: "does not take it", want: "c", least: 3 * time.Second, most: 5 * time.Second},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGroup(t)
+				defer g.stop()
+				resources := resourceNames(1)
+				a := g.start("a", resources, nil)
+				g.until("hold", time.Second, resources, g.whole(resources))
+				var knows []string
+				if test.takes {
+					knows = resources
+				}
+				b := g.start("b", knows, nil)
+				b.m.SetWarm(map[string]uint64{resources[0]: 7})
+				c := g.start("c", resources, nil)
+				g.pass(5*time.Second, resources)
+				b.client.set(func(c *fakeClient) { c.delay = test.slow })
+				a.cancel()
+				owner := func() string { // once a has it no more
+					for _, p := range []*proc{b, c} {
+						if p.count(resources) > 0 {
+							return p.m.cfg.Node
+						}
+					}
+					return ""
+				}
+				took := g.until("hand over", 10*time.Second, resources, func() bool { return owner() != "" })
+				if got := owner(); got != test.want || took < test.least || took > test.most {
+					t.Errorf("%s took it after %v, want %s after %v to %v", got, took, test.want, test.least, test.most)
+				}
+			})
+		})
+	}
+}
+
+// TestHas is asked before the lease is written and until its release was.
+func TestHas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		defer g.stop()
+		resources := resourceNames(1)
+		var has []bool // at each write of the lease
+		a := g.start("a", resources, func(p *proc, _ *Config) {
+			p.client.put = func(key string) {
+				if key == leaseKey("g", resources[0]) {
+					has = append(has, p.m.Has(resources[0]))
+				}
+			}
+		})
+		if a.m.Has(resources[0]) {
+			t.Error("it has a lease before it looked at any")
+		}
+		g.until("hold", time.Second, resources, g.whole(resources))
+		g.pass(5*time.Second, resources)
+		a.m.SetResources(nil, nil)
+		g.until("give up", time.Second, resources, func() bool { return !a.m.Has(resources[0]) })
+		if rec, err := g.server.lease(resources[0]); err != nil || rec.Owner != "" {
+			t.Errorf("it has it no more, and the record says %q, %v", rec.Owner, err)
+		}
+		if len(has) < 3 || slices.Contains(has, false) {
+			t.Errorf("has it at its writes: %v", has)
+		}
+	})
 }

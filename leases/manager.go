@@ -102,7 +102,8 @@ func (m *Manager) SetResources(resources []string, weights map[string]float64) {
 
 // SetWarm tells the group which resources this process is prepared to take, such as those whose state it
 // follows, and how far it is with each. A lease that is free goes to a member that is warm for it,
-// unless that has too much already. The next beat carries it.
+// unless that has too much already; others leave it to that member for half a TTL. The group is told of other
+// resources at once, and of how far it is with the next beat.
 func (m *Manager) SetWarm(warm map[string]uint64) { m.beat.setWarm(maps.Clone(warm)) }
 
 // Group is what one process sees of its group.

@@ -22,9 +22,9 @@ func (l *loop) balanceRound(runCtx context.Context) {
 	// A member that was just marked gets nothing in a second plan, so that its leases do not
 	// wait for the next round. Marking after that plan marks nobody: the members named now
 	// have only begun to wait.
-	if l.markSlow(decision.Plan, now) {
+	if l.markSlow(decision.Plan, live, now) {
 		decision = Balance(l.Holder(), l.members(live, true, now), leases)
-		l.markSlow(decision.Plan, now)
+		l.markSlow(decision.Plan, live, now)
 	}
 	for _, resource := range decision.Take {
 		l.startTaking(runCtx, resource, "free")
@@ -36,7 +36,7 @@ func (l *loop) balanceRound(runCtx context.Context) {
 			// An earlier incarnation's lease, or one whose taking or releasing got no
 			// reply. Nobody else may take it before it expires.
 			l.startTaking(runCtx, lease.Resource, "reclaimed")
-		case free && now-vacancy.since > 2*l.cfg.takeInterval():
+		case free && now-vacancy.since > l.cfg.takeInterval()+l.patience(live, vacancy.holder, lease.Resource):
 			// The member in the plan did not take it, nor did anybody else.
 			l.startTaking(runCtx, lease.Resource, "free")
 		}
@@ -136,8 +136,8 @@ func (l *loop) members(live map[string]*memberRecord, strangers bool, now time.D
 }
 
 // markSlow records which member the plan names for each free lease, and marks members that have
-// been named for longer than takeInterval. It reports whether it marked any.
-func (l *loop) markSlow(plan map[string]string, now time.Duration) bool {
+// been named for longer than they are waited for. It reports whether it marked any.
+func (l *loop) markSlow(plan map[string]string, live map[string]*memberRecord, now time.Duration) bool {
 	marked := false
 	for resource, v := range l.vacant {
 		holder := plan[resource]
@@ -145,12 +145,22 @@ func (l *loop) markSlow(plan map[string]string, now time.Duration) bool {
 			v.holder, v.named = holder, now
 			l.vacant[resource] = v
 		}
-		if holder != "" && holder != l.Holder() && now-v.named > l.cfg.takeInterval() {
+		if holder != "" && holder != l.Holder() && now-v.named > l.patience(live, holder, resource) {
 			l.slow[nodeOf(holder)] = now + slowTime
 			marked = true
 		}
 	}
 	return marked
+}
+
+// patience is how long a free lease waits for the member that the plan names.
+func (l *loop) patience(live map[string]*memberRecord, holder, resource string) time.Duration {
+	if rec := live[nodeOf(holder)]; rec != nil {
+		if _, warm := rec.Warm[resource]; warm {
+			return l.cfg.warmInterval()
+		}
+	}
+	return l.cfg.takeInterval()
 }
 
 // startTaking begins to take a lease, unless this process is taking, holding or releasing it,
