@@ -116,6 +116,18 @@ func TestConsole(t *testing.T) {
 			}
 			return nodes.agree()
 		})
+		poll.Until(t, func() error {
+			var nodes inspectedNodes
+			if err := json.Unmarshal([]byte(mustRun(t, server, "nodes", "-o", "json")), &nodes); err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range nodes.Nodes {
+				if n.State != "up" || n.Leases == 0 {
+					return fmt.Errorf("%s of %s is %s with %d leases", n.Node, n.Group, n.State, n.Leases)
+				}
+			}
+			return poll.Unless(len(nodes.Nodes) == 2 && nodes.Unowned == 0, fmt.Sprintf("the nodes are %+v", nodes))
+		})
 		b.sees("/containers/default/product", "Mountain &lt;b&gt;", "/categoryId", "category-names", "Physical partitions")
 		poll.Until(t, func() error {
 			return poll.Unless(strings.Contains(b.sees("/containers/default/product/item?key=c1&id=p1"), "<td>equal</td>"), "no copy is equal")
@@ -406,9 +418,10 @@ func etagIn(t *testing.T, page string) string {
 // inspectedNodes is the JSON of the page of the nodes.
 type inspectedNodes struct {
 	Nodes []struct {
-		Group, Node string
-		Leases      int
+		Group, Node, State string
+		Leases             int
 	}
+	Unowned    int
 	Leases     []struct{ Group, Resource, Node string }
 	Partitions []struct{ Status *store.PartitionStatus }
 }

@@ -2,9 +2,13 @@ package leases_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/millrace/millrace/feed/natsd/natstest"
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
 )
 
@@ -42,5 +46,43 @@ func TestList_WhileLeasesAreWritten(t *testing.T) {
 		if len(all) != count {
 			t.Fatalf("list %d has %d leases, want %d", i, len(all), count)
 		}
+	}
+}
+
+// TestKnown has a process that works, one that is announced and never heard of again, and one that has left.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	js, _ := connect(t, s)
+	start(t, js, fast("up"), names(1)...).waitCount(t, 1)
+	if _, err := leases.Open(t.Context(), js, fast("silent")); err != nil {
+		t.Fatal(err)
+	}
+	left := start(t, js, fast("left"), names(1)...)
+	left.stop()
+	if err := <-left.done; err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]leases.ProcessState{"up": leases.ProcessUp, "silent": leases.ProcessSilent, "left": leases.ProcessLeft}
+	poll.Until(t, func() error {
+		all, err := leases.Known(t.Context(), js, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]leases.ProcessState{}
+		for i := range all {
+			got[all[i].Node] = all[i].State
+			if all[i].Seen.IsZero() || all[i].Silent < 0 {
+				t.Errorf("%s was seen at %v, %v seconds ago", all[i].Node, all[i].Seen, all[i].Silent)
+			}
+		}
+		if got["silent"] != leases.ProcessSilent && got["silent"] != leases.ProcessClosed {
+			t.Errorf("who has not begun is %s", got["silent"])
+		}
+		return poll.Unless(maps.Equal(got, want), fmt.Sprint("known are ", got))
+	})
+	running, err := leases.Processes(t.Context(), js, "")
+	if err != nil || slices.ContainsFunc(running, func(p leases.Process) bool { return p.State == leases.ProcessLeft }) {
+		t.Errorf("running are %v, %v", running, err)
 	}
 }

@@ -22,6 +22,35 @@ type Process struct {
 	Level int `json:"level"`
 	// Warm is what was given to [Manager.SetWarm], as of the last beat.
 	Warm map[string]uint64 `json:"warm,omitempty"`
+	// State is up, closed (it takes nothing: it begins or drains), silent or left.
+	State ProcessState `json:"state"`
+	// Seen is the time of the last beat, and Silent the seconds since then, both by the server's clock.
+	Seen   time.Time `json:"seen"`
+	Silent float64   `json:"silentSeconds"`
+}
+
+// ProcessState is how a process is, as its record tells.
+type ProcessState string
+
+// The states of a process.
+const (
+	ProcessUp     ProcessState = "up"
+	ProcessClosed ProcessState = "closed"
+	// ProcessSilent is one that has not beaten for a lifetime of its leases, and did not say that it leaves.
+	ProcessSilent ProcessState = "silent"
+	ProcessLeft   ProcessState = "left"
+)
+
+func (r *memberRecord) state(silent time.Duration) ProcessState {
+	switch {
+	case r.Left:
+		return ProcessLeft
+	case silent > r.ttl():
+		return ProcessSilent
+	case r.Closed:
+		return ProcessClosed
+	}
+	return ProcessUp
 }
 
 // String names the process for an operator.
@@ -42,6 +71,18 @@ const silentBeats = 3
 // group and node. A bucket that does not exist has none. A record that cannot be read is an
 // error, because callers rely on the list being complete.
 func Processes(ctx context.Context, js jetstream.JetStream, name string) ([]Process, error) {
+	return processes(ctx, js, name, func(r *memberRecord, silent time.Duration) bool {
+		return !r.Left && silent <= silentBeats*r.ttl()
+	})
+}
+
+// Known is Processes with those that have ended and are still in the bucket: of a node with a directory the
+// record stays, of others until it was silent for ten lifetimes.
+func Known(ctx context.Context, js jetstream.JetStream, name string) ([]Process, error) {
+	return processes(ctx, js, name, func(*memberRecord, time.Duration) bool { return true })
+}
+
+func processes(ctx context.Context, js jetstream.JetStream, name string, among func(r *memberRecord, silent time.Duration) bool) ([]Process, error) {
 	name = cmp.Or(name, DefaultBucket)
 	kv, err := js.KeyValue(ctx, name)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -69,10 +110,14 @@ func Processes(ctx context.Context, js jetstream.JetStream, name string) ([]Proc
 		if err != nil {
 			return nil, err
 		}
-		if rec.Left || now.Sub(e.Created()) > silentBeats*rec.ttl() {
+		silent := max(now.Sub(e.Created()), 0)
+		if !among(rec, silent) {
 			continue
 		}
-		all = append(all, Process{Group: group, Node: rec.Node, Host: rec.Host, Level: rec.Level, Warm: rec.Warm})
+		all = append(all, Process{
+			Group: group, Node: rec.Node, Host: rec.Host, Level: rec.Level, Warm: rec.Warm,
+			State: rec.state(silent), Seen: e.Created().UTC(), Silent: silent.Seconds(),
+		})
 	}
 	slices.SortFunc(all, func(a, b Process) int { return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Node, b.Node)) })
 	return all, nil

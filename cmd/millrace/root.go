@@ -99,7 +99,7 @@ Try it:  millrace demo`,
 	}
 	add("run", newUp(a), newStore(a), newWorker(a), newDemo(a), newKeys(a), newCredentials(a), newUpgrade(a))
 	add("declare", newInit(a), newApply(a), newPlan(a), newTest(a), newExplain(a), newGet(a), newDescribe(a), newDelete(a), newPause(a), newResume(a), newBackfill(a), newRewind(a), newDeadLetters(a))
-	add("watch", newConsole(a), newStatus(a), newTop(a), newHealth(a), newVerify(a), newRepair(a), newDoctor(a), newFeed(a))
+	add("watch", newConsole(a), newStatus(a), newNodes(a), newTop(a), newHealth(a), newVerify(a), newRepair(a), newDoctor(a), newFeed(a))
 	add("run", newBackup(a), newRestore(a))
 	add("items", newImport(a), newExport(a), newQuery(a), newItems(a))
 	v := newVersion(a)

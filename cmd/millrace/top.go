@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
+	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/store/heat"
 )
@@ -134,6 +137,63 @@ func tellHeat(w io.Writer, partitions []inspect.Partition) error {
 		if err := columns(w, append([]string{"PARTITION"}, table.header...), table.rows); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func newNodes(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "nodes",
+		Short: "List the stores and workers, and what each of them has",
+		Long: `Nodes lists the processes that share the work: stores, which own partitions, and
+workers, which carry out pipelines. It reads what they tell the group, and asks none
+of them. A node that runs both has two lines.
+
+  LEASES   the partitions of a store, or the parts of pipelines of a worker, that it has
+  WARM     the copies of other stores' partitions that it keeps and that are ready
+  LOADING  those that it is to keep and that are not ready yet
+  LEVEL    the feature level that it can read; see millrace upgrade
+  STATE    up; closed: it begins or drains, and takes nothing; silent: it has not been
+           heard of for the lifetime of a lease; left: it has ended
+
+A process that has ended is listed until its record is gone: that of a node with a
+directory stays.`,
+		Example: "  millrace nodes\n  millrace nodes -o json",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.withSession(cmd.Context(), func(ctx context.Context, s *session) error {
+				inspector := s.inspector()
+				defer inspector.Close()
+				f, err := inspector.Fleet(ctx)
+				if err != nil {
+					return err
+				}
+				return a.print(f, func(w io.Writer) error { return tellNodes(w, f) })
+			})
+		},
+	}
+}
+
+func tellNodes(w io.Writer, f *inspect.Fleet) error {
+	var rows [][]string
+	for i := range f.Nodes {
+		n := &f.Nodes[i]
+		warm, loading := "-", "-" // a worker keeps no copies
+		if n.Group == node.GroupStore {
+			warm, loading = strconv.Itoa(len(n.Warm)), strconv.Itoa(n.Loading)
+		}
+		rows = append(rows, []string{
+			n.Node, n.Group, cmp.Or(n.Host, "-"), string(n.State), strconv.Itoa(n.Level), strconv.Itoa(n.Leases), warm, loading,
+			format.Ago(n.Seen.Add(time.Duration(n.Silent*float64(time.Second))), n.Seen),
+		})
+	}
+	if err := columns(w, []string{"NODE", "ROLE", "HOST", "STATE", "LEVEL", "LEASES", "WARM", "LOADING", "SEEN"}, rows); err != nil {
+		return err
+	}
+	if f.Unowned > 0 {
+		fmt.Fprintf(w, "\n%s by no store that lives\n", format.Plural(f.Unowned, "partition is owned", "partitions are owned"))
+	}
+	for _, p := range f.Problems {
+		fmt.Fprintln(w, p)
 	}
 	return nil
 }

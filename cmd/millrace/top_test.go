@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store/heat"
 )
 
@@ -27,5 +28,29 @@ func TestTellTop_TellsWhatIsLeftOut(t *testing.T) {
 		if err := tellTop(&out, &c.heat, c.left); err != nil || !strings.Contains(out.String(), c.says) || strings.Contains(out.String(), c.saysNot) {
 			t.Errorf("%v: %s\n%q is expected", err, out.String(), c.says)
 		}
+	}
+}
+
+// TestTellNodes: what does not concern a worker is a dash, and partitions of nobody are told.
+func TestTellNodes(t *testing.T) {
+	seen := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	f := &inspect.Fleet{Nodes: []inspect.Node{
+		{Process: leases.Process{Group: "store", Node: "n1", Host: "h1", Level: 2, State: leases.ProcessUp, Seen: seen, Warm: map[string]uint64{"store/abcdefgh/1": 7}}, Leases: 3, Loading: 2},
+		{Process: leases.Process{Group: "worker", Node: "n2", State: leases.ProcessSilent, Seen: seen, Silent: 90}},
+	}}
+	var out strings.Builder
+	if err := tellNodes(&out, f); err != nil {
+		t.Fatal(err)
+	}
+	want := `NODE  ROLE    HOST  STATE   LEVEL  LEASES  WARM  LOADING  SEEN
+n1    store   h1    up      2      3       1     2        now
+n2    worker  -     silent  0      0       -     -        1m30s ago
+`
+	if out.String() != want {
+		t.Errorf("%s\n%s is expected", out.String(), want)
+	}
+	f.Unowned, f.Problems = 1, []string{"a record cannot be read"}
+	if err := tellNodes(&out, f); err != nil || !strings.HasSuffix(out.String(), "\n1 partition is owned by no store that lives\na record cannot be read\n") {
+		t.Errorf("%v:\n%s", err, out.String())
 	}
 }

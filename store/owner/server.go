@@ -76,6 +76,9 @@ func NewServer(nc *nats.Conn, catalog *store.Catalog, db *engine.DB, manager *le
 	}, nil
 }
 
+// LeaseGroup is the group of the leases on physical partitions.
+const LeaseGroup = "store"
+
 // LeaseResource is the name of the lease on a physical partition.
 func LeaseResource(p feed.Partition) string { return "store/" + p.String() }
 

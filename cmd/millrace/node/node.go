@@ -63,7 +63,7 @@ const standbyRingBytes = 1 << 20
 
 // The lease groups.
 const (
-	GroupStore  = "store"
+	GroupStore  = owner.LeaseGroup
 	GroupWorker = "worker"
 )
 
