@@ -26,7 +26,8 @@ type Existing struct {
 // pipelines, a table written by two, a set that writes what its own match or where
 // reads or a partition key, and cycles of fields that need not come to rest.
 // Refused too is what would surprise: another partition key, number of partitions
-// or unique keys for a container that exists.
+// or unique keys for a container that exists; and a pipeline that writes to the database
+// store.SystemDatabase, where nobody but Millrace writes.
 func (r *Resources) Check(w Existing) error {
 	c := newChecker(r, w)
 	for i := range r.Containers {
@@ -133,6 +134,12 @@ func fixed(s *store.ContainerSpec, field string) string {
 
 // pipeline checks one declared pipeline by itself.
 func (c *Checker) pipeline(p *KnownPipeline) {
+	if p.Database == store.SystemDatabase && (p.Spec.Target() != "" || p.Spec.Tables() != nil) {
+		c.findings.Add(p.places.at("metadata.database"),
+			"pipeline %s would write to the database %s, which is Millrace's own; declare it in another database, with the containers that it names. A projection into files or PostgreSQL may read %[2]s",
+			p.Metadata, store.SystemDatabase)
+		return
+	}
 	source := c.find(p, "spec.source.container", p.Spec.Source.Container)
 	ok := source != nil
 	switch {
