@@ -149,7 +149,7 @@ func (l *Listener) drain(ctx context.Context) {
 	ticker := time.NewTicker(drainInterval)
 	defer ticker.Stop()
 	for {
-		l.bound.CloseIdle()
+		l.bound.CloseIdle() //nolint:contextcheck // it counts connections, which are of no request
 		select {
 		case err := <-ended:
 			if err != nil {
