@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -149,6 +150,8 @@ type Log struct {
 
 	asking chan struct{} // holds a token while BoundsSince asks
 	known  bounds        // what it learned last; belongs to whoever has put the token there
+
+	knownTrim atomic.Pointer[knownTrim] // what trimPoint read last; nil before the first
 
 	// lose is set by tests: it reports whether a message that arrived is to be
 	// treated as if it had not.

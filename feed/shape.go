@@ -24,8 +24,9 @@ func (r Stretch) String() string {
 }
 
 // Shape is the extent of a log as its stream reports it: where it begins and ends, and which
-// commits are missing in between. It costs one or two requests. It shows only what the
-// server knows to be gone: bytes that changed on the disk show when they are read.
+// commits are missing in between. It costs one request while a log that lacks nothing
+// keeps its end, else two or three. It shows only what the server knows to be gone:
+// bytes that changed on the disk show when they are read.
 type Shape struct {
 	Log         LogID
 	First, Last LSN // Last is one below First in an empty log
@@ -127,17 +128,37 @@ func (l *Log) Shape(ctx context.Context) (*Shape, error) {
 	}
 	// The trim point is read after the stream's state. It only grows, so it covers all that
 	// was trimmed when the state was read. Read before, a trim between the two would look
-	// like damage.
-	if s.Last > 0 {
-		if s.Trimmed, err = l.trimPoint(ctx); err != nil {
+	// like damage. The last commit of that state carries it, so it is not read again while
+	// the log keeps its end: the server reads up to 4 MiB of its disk for that, the block
+	// that the commit is in. Nothing is called missing on the word of what was read earlier,
+	// because the stream may have been replaced by another that ends there too.
+	trimmed, known := l.knownTrimPoint(s.Last)
+	s.setTrimmed(trimmed, a.State.Deleted)
+	if s.Last > 0 && (!known || len(s.Missing) > 0) {
+		if trimmed, err = l.trimPoint(ctx); err != nil {
 			return nil, fmt.Errorf("shape of partition %s: %w", l.p, err)
 		}
+		s.setTrimmed(trimmed, a.State.Deleted)
 	}
+	if a.Cluster != nil {
+		for _, r := range a.Cluster.Replicas {
+			if r.Current && !r.Offline {
+				s.Replicas = append(s.Replicas, r.Name)
+			}
+		}
+	}
+	return s, nil
+}
+
+// setTrimmed sets the trim point, and what is missing beyond it: the beginning, and of the
+// LSNs that the stream has deleted.
+func (s *Shape) setTrimmed(trimmed LSN, deleted []LSN) {
+	s.Trimmed, s.Missing = trimmed, nil
 	if s.First > s.Begin() && s.Last > 0 {
 		s.Missing = append(s.Missing, Stretch{s.Begin(), s.First - 1})
 	}
-	slices.Sort(a.State.Deleted)
-	for _, lsn := range a.State.Deleted {
+	slices.Sort(deleted)
+	for _, lsn := range deleted {
 		if lsn < s.Begin() {
 			continue
 		}
@@ -149,14 +170,6 @@ func (l *Log) Shape(ctx context.Context) (*Shape, error) {
 			s.Missing = append(s.Missing, Stretch{lsn, lsn})
 		}
 	}
-	if a.Cluster != nil {
-		for _, r := range a.Cluster.Replicas {
-			if r.Current && !r.Offline {
-				s.Replicas = append(s.Replicas, r.Name)
-			}
-		}
-	}
-	return s, nil
 }
 
 // shapeOnce makes one request. details asks for the list of missing LSNs too.

@@ -80,7 +80,7 @@ func (l *Log) lastData(ctx context.Context) (LSN, []byte, error) {
 // cannot be read. Every commit repeats the trim point, and the last one is never trimmed,
 // so one look at the end tells how much of the beginning may be gone.
 func (l *Log) trimPoint(ctx context.Context) (LSN, error) {
-	_, data, err := l.lastData(ctx)
+	at, data, err := l.lastData(ctx)
 	if errors.Is(err, ErrNotFound) {
 		return 0, nil
 	}
@@ -95,7 +95,20 @@ func (l *Log) trimPoint(ctx context.Context) (LSN, error) {
 	if err != nil || h.Log != l.id {
 		return 0, nil //nolint:nilerr // the commit is damaged: a reader that comes to it says so
 	}
+	l.knownTrim.Store(&knownTrim{at, h.Trimmed})
 	return h.Trimmed, nil
+}
+
+// knownTrim is the trim point that the commit at an LSN carries.
+type knownTrim struct{ at, trimmed LSN }
+
+// knownTrimPoint returns the trim point of a log that ends at last, if trimPoint has read that
+// commit before: a commit does not change, so neither does what it carries.
+func (l *Log) knownTrimPoint(last LSN) (trimmed LSN, known bool) {
+	if k := l.knownTrim.Load(); k != nil && k.at == last {
+		return k.trimmed, true
+	}
+	return 0, false
 }
 
 // missingError returns the error of a log in which want is not there and got is the next LSN

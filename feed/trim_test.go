@@ -2,6 +2,7 @@ package feed_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -108,6 +109,65 @@ func TestI4_ATrimmedLogIsToldFromAGap(t *testing.T) {
 	if s := shape(); len(s.Missing) != 1 || s.Missing[0] != (feed.Stretch{From: 1, To: 11}) {
 		t.Errorf("with nothing left: %+v", s)
 	}
+}
+
+// TestShape_AnEndIsReadOnce: the end of a log that stays as it is, which a server reads a whole
+// block of its disk for, is read once.
+func TestShape_AnEndIsReadOnce(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	nc, js := b.connect(t)
+	l, err := feed.OpenLog(t.Context(), js, b.p, feed.LogConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.AskAgain(time.Minute) // requests are counted
+	w := newWriter(t, b.log(t))
+	shape := func(first, trimmed feed.LSN, missing []feed.Stretch, requests uint64) {
+		t.Helper()
+		before := nc.Stats().OutMsgs
+		s, err := l.Shape(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.First != first || s.Last != w.last || s.Trimmed != trimmed || !slices.Equal(s.Missing, missing) {
+			t.Errorf("%+v", s)
+		}
+		if n := nc.Stats().OutMsgs - before; n != requests {
+			t.Errorf("%d requests, want %d", n, requests)
+		}
+	}
+	w.append(5)
+	shape(1, 0, nil, 2)
+	shape(1, 0, nil, 1)
+	w.trimTo(3)
+	shape(1, 3, nil, 2)
+	if _, err := b.log(t).Trim(t.Context(), 3); err != nil {
+		t.Fatal(err)
+	}
+	shape(4, 3, nil, 1)
+
+	// What is missing is believed of what the log says now.
+	b.purge(t, 6)
+	for range 2 {
+		shape(6, 3, []feed.Stretch{{From: 4, To: 5}}, 2)
+	}
+
+	// Another stream takes its place, of another history, and ends at the same LSN.
+	if err := feed.DeleteLog(t.Context(), b.js, b.p); err != nil {
+		t.Fatal(err)
+	}
+	if err := feed.CreateLog(t.Context(), b.js, b.p, b.id, feed.LogConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	other := b.log(t)
+	w = newWriter(t, other)
+	w.append(5)
+	w.trimTo(5)
+	if _, err := other.Trim(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	shape(6, 5, nil, 2)
 }
 
 // purge removes the messages below an LSN as somebody does who does not know of trim points.
