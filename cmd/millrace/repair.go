@@ -20,7 +20,8 @@ First the dead letters of the pipelines are tried once more, for up to --settle,
 those that were dropped. The dead letter of a change that an aggregate still cannot fold
 goes then, for the repair adds what it means, and no retry will.
 
-It exits with 1 unless all copies are equal then.`,
+It exits with 1 unless all copies are equal then, and with 2 if all are that could be
+judged, and some could not: rows whose history was trimmed are left alone.`,
 		Example: "  millrace repair\n  millrace repair customer-totals -o json",
 	}
 	return a.newComparison(cmd, "repairing", (*session).repairer, map[verify.Verdict]string{

@@ -23,14 +23,16 @@ items, while writes go on. The answer is equal; behind, if copies differ that th
 pipeline has not come to within --settle; or drift, if nothing in flight explains
 the difference. References whose source is not there are dangling and told
 besides. What cannot be read here, such as a sink whose secret is in no variable of
-this shell, is unjudged, with the reason; the other pipelines are judged.
+this shell, is unjudged, with the reason; the other pipelines are judged. So are rows
+of items that are gone where the log was trimmed that would tell whether they have
+to be there; they are counted.
 
 It exits with 1 if copies are behind or drift, and with 2 if all are equal that
 could be judged, and some could not.`,
 		Example: "  millrace verify\n  millrace verify category-names -o json",
 	}
 	return a.newComparison(cmd, "verifying", (*session).verifier, map[verify.Verdict]string{
-		verify.VerdictUnjudged: "run it where the workers run, or set the variables that it names, and verify again",
+		verify.VerdictUnjudged: "run it where the workers run, or set the variables that it names, and verify again; what was trimmed nobody can judge any more",
 		verify.VerdictBehind:   "see millrace status; a paused pipeline goes on with millrace resume, and --settle 5m waits longer for one that is slow",
 		verify.VerdictDrift:    "write the source again, or the item that holds the copy, or let millrace repair do it",
 	})
@@ -99,10 +101,11 @@ func printFound(w io.Writer, report *verify.Report, next map[verify.Verdict]stri
 	if err := report.Print(w); err != nil || len(report.Pipelines) == 0 {
 		return err
 	}
-	var copies, groups, repaired, dangling int64
+	var copies, groups, repaired, dangling, unjudged int64
 	for i := range report.Pipelines {
 		p := &report.Pipelines[i]
 		copies, groups, repaired, dangling = copies+p.Copies, groups+p.Groups, repaired+p.Repaired, dangling+p.Dangling
+		unjudged += p.Unjudged
 	}
 	fmt.Fprintf(w, "\n%s: %s", report.Verdict, format.Plural(copies, "copy", "copies"))
 	if groups > 0 {
@@ -114,6 +117,9 @@ func printFound(w io.Writer, report *verify.Report, next map[verify.Verdict]stri
 	}
 	if dangling > 0 {
 		fmt.Fprintf(w, "; %s", format.Plural(dangling, "dangling reference", "dangling references"))
+	}
+	if unjudged > 0 {
+		fmt.Fprintf(w, "; %s unjudged", format.Plural(unjudged, "row", "rows"))
 	}
 	fmt.Fprintln(w)
 	if todo := next[report.Verdict]; todo != "" {

@@ -31,8 +31,8 @@ func verifiedCell(p *verify.Verification, now time.Time) string {
 		return "-"
 	case p.Verdict == verify.VerdictDrift:
 		return format.Count(p.Drift) + " drift"
-	case p.Verdict == verify.VerdictBehind:
-		return string(verify.VerdictBehind)
+	case p.Verdict != verify.VerdictEqual:
+		return string(p.Verdict)
 	}
 	return "equal " + format.Ago(now, p.At)
 }
@@ -43,6 +43,8 @@ func verifiedText(p *verify.Verification, now time.Time, pipeline string) string
 	switch {
 	case p.Verdict == verify.VerdictDrift:
 		s += fmt.Sprintf(": %s for no reason; see millrace verify %s, then millrace repair %s", format.Plural(p.Drift, "differs", "differ"), pipeline, pipeline)
+	case p.Verdict == verify.VerdictUnjudged:
+		s += ": " + p.Reason
 	case p.Reason != "":
 		s += ": it cannot be judged, " + p.Reason
 	case p.Verdict == verify.VerdictBehind:
@@ -63,10 +65,19 @@ func notVerified(p *verify.Verification, pipeline string) string {
 	case p != nil && p.Drift > 0:
 		return inForce + fmt.Sprintf("%s for no reason; see millrace verify %s, then millrace repair %s", format.Plural(p.Drift, "of its copies differs", "of its copies differ"), pipeline, pipeline)
 	case p != nil && p.Reason != "":
-		return inForce + "cannot be verified yet: " + p.Reason
+		return inForce + cannotVerify(p) + p.Reason
 	case p != nil && p.Behind > 0:
 		return inForce + fmt.Sprintf("%s because something is in flight or was given up; see millrace verify %s and millrace dead-letters list %s",
 			format.Plural(p.Behind, "of its copies differs", "of its copies differ"), pipeline, pipeline)
 	}
 	return inForce + "its copies are being verified"
+}
+
+// cannotVerify says that a pipeline is not verified. What nobody can judge does not become equal
+// by waiting.
+func cannotVerify(p *verify.Verification) string {
+	if p.Verdict == verify.VerdictUnjudged {
+		return "not all of it can be verified: "
+	}
+	return "cannot be verified yet: "
 }

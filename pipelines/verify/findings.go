@@ -30,6 +30,8 @@ type Verification struct {
 	Copies int64 `json:"copies"`
 	Drift  int64 `json:"drift"`
 	Behind int64 `json:"behind"`
+	// Unjudged are rows besides of which nobody can tell whether they are right.
+	Unjudged int64 `json:"unjudged,omitempty"`
 	// Equal is when the last pass began that found all copies equal, zero if none
 	// did; all changes of the source up to EqualAt were then copied.
 	Equal   time.Time        `json:"proved,omitzero"`
@@ -37,15 +39,15 @@ type Verification struct {
 }
 
 // Coverage is the share of copies that the last pass found to be equal, 0 if the
-// pipeline could not be judged.
+// pipeline could not be judged as a whole. Rows that nobody can judge are not equal.
 func (p *Verification) Coverage() float64 {
 	switch {
-	case p.Reason != "" || p.At.IsZero():
+	case p.Reason != "" && p.Unjudged == 0, p.At.IsZero():
 		return 0
-	case p.Copies == 0:
+	case p.Copies+p.Unjudged == 0:
 		return 1
 	}
-	return float64(max(p.Copies-p.Drift-p.Behind, 0)) / float64(p.Copies)
+	return float64(max(p.Copies-p.Drift-p.Behind, 0)) / float64(p.Copies+p.Unjudged)
 }
 
 // Finding is what is known of one pipeline.
@@ -68,7 +70,7 @@ func (o *Finding) update(rec *registry.Record, r *PipelineReport, heads []regist
 	o.failed, o.Generation = "", rec.Generation
 	o.At, o.Seconds = began.UTC().Truncate(time.Millisecond), time.Since(began).Seconds()
 	o.Verdict, o.Reason = r.Verdict, r.Reason
-	o.Copies, o.Drift, o.Behind = r.Copies+r.Groups, r.Drift, r.Behind
+	o.Copies, o.Drift, o.Behind, o.Unjudged = r.Copies+r.Groups, r.Drift, r.Behind, r.Unjudged
 	if r.Verdict == VerdictEqual {
 		o.Equal, o.EqualAt = o.At, heads
 	}

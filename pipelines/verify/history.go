@@ -179,13 +179,27 @@ func (h *history) replay(ctx context.Context, after feed.LSN) error {
 		return err
 	}
 	// A log that was cut at its beginning cannot give the items that have not
-	// changed since. The caller says behind, not drift.
+	// changed since. The caller says unjudged, not drift.
 	if first > after+1 {
 		return fmt.Errorf("%s begins at LSN %d: %w", h.partition, first, errForgotten)
 	}
 	h.beginAfter(after)
 	h.complete, h.replayed, h.high = true, true, max(last, after)
 	return nil
+}
+
+// replayAll makes the history begin with the first commit that the log still has, and tells
+// how far it reaches.
+func (h *history) replayAll(ctx context.Context) (first, last feed.LSN, err error) {
+	if err := h.openLog(ctx); err != nil {
+		return 0, 0, err
+	}
+	if first, last, err = h.log.Bounds(ctx); err != nil {
+		return 0, 0, err
+	}
+	h.beginAfter(max(first, 1) - 1)
+	h.complete, h.replayed, h.high = true, true, last
+	return first, last, nil
 }
 
 // beginAfter makes the history follow the log from behind an LSN.

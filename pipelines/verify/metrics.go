@@ -23,7 +23,7 @@ var meters = newInstruments(meter.Of(instrumentation))
 func newInstruments(m meter.Meter) *instruments {
 	return &instruments{
 		verified:    m.Gauge("millrace.verify.copies", "{copy}", "Copies that the last verification compared with their sources."),
-		differences: m.Gauge("millrace.verify.differences", "{copy}", "Copies that the last verification found to differ, by kind: drift, behind, dangling."),
+		differences: m.Gauge("millrace.verify.differences", "{copy}", "Copies that the last verification found to differ, by kind: drift, behind, dangling, unjudged."),
 	}
 }
 
@@ -35,7 +35,7 @@ func (r *Report) record(ctx context.Context) {
 		pipeline := attribute.String("pipeline", p.title())
 		meters.verified.Record(ctx, p.Copies, metric.WithAttributes(pipeline))
 		for kind, n := range map[DifferenceKind]int64{
-			DifferenceDrift: p.Drift, DifferenceBehind: p.Behind, DifferenceDangling: p.Dangling,
+			DifferenceDrift: p.Drift, DifferenceBehind: p.Behind, DifferenceDangling: p.Dangling, DifferenceUnjudged: p.Unjudged,
 		} {
 			meters.differences.Record(ctx, n, metric.WithAttributes(pipeline, attribute.String("kind", string(kind))))
 		}

@@ -78,6 +78,10 @@ func (r *repair) repairRows(ctx context.Context, j *rowJudge, found []rowDiffere
 			parts[partition] = append(parts[partition], d.Source)
 		}
 		switch {
+		case d.kept && d.row != nil:
+			was.KeptRows = append(was.KeptRows, *d.row)
+		case d.kept:
+			was.KeptRejects = append(was.KeptRejects, *d.reject)
 		case !d.Surplus:
 		case d.row != nil:
 			was.Rows = append(was.Rows, *d.row)

@@ -21,7 +21,7 @@ type Verdict string
 // of theirs.
 const (
 	VerdictEqual    Verdict = "equal"    // every copy equals its source
-	VerdictUnjudged Verdict = "unjudged" // what was to be compared could not be read here
+	VerdictUnjudged Verdict = "unjudged" // some of what was to be compared could not be read here, or not told apart
 	VerdictBehind   Verdict = "behind"   // copies differ, and the pipeline has not passed what made them
 	VerdictDrift    Verdict = "drift"    // copies differ, and nothing in flight explains it
 )
@@ -70,6 +70,9 @@ type PipelineReport struct {
 	Drift    int64 `json:"drift"`
 	Behind   int64 `json:"behind"`
 	Dangling int64 `json:"dangling"`
+	// Unjudged are rows besides of which nobody can tell whether they are right. Where there
+	// are any, the verdict is unjudged, or drift.
+	Unjudged int64 `json:"unjudged,omitempty"`
 	// Repaired are those that a repair has repaired. They are no drift any more.
 	Repaired int64 `json:"mended,omitempty"`
 	// Differences are the first of each kind.
@@ -80,10 +83,10 @@ func (r *PipelineReport) verdict() Verdict {
 	switch {
 	case r.Drift > 0:
 		return VerdictDrift
-	case r.unjudged:
-		return VerdictUnjudged
-	case r.Behind > 0, r.Reason != "":
+	case r.Behind > 0, r.Reason != "" && !r.unjudged:
 		return VerdictBehind
+	case r.unjudged, r.Unjudged > 0:
+		return VerdictUnjudged
 	}
 	return VerdictEqual
 }
@@ -98,11 +101,13 @@ func (r *PipelineReport) add(d Difference, listMax int) {
 		r.Behind++
 	case DifferenceDangling:
 		r.Dangling++
+	case DifferenceUnjudged:
+		r.Unjudged++
 	case DifferenceRepaired:
 		r.Repaired++
 	}
 	switch {
-	case d.Kind == DifferenceDangling:
+	case d.Kind == DifferenceDangling, d.Kind == DifferenceUnjudged: // nothing was compared
 	case d.onlyGroup() && d.Kind == DifferenceRepaired: // and counted as equal then
 	case d.onlyGroup():
 		r.Groups++
@@ -128,7 +133,8 @@ const (
 	DifferenceDrift    DifferenceKind = "drift"
 	DifferenceBehind   DifferenceKind = "behind"
 	DifferenceDangling DifferenceKind = "dangling"
-	DifferenceRepaired DifferenceKind = "mended" // it was drift
+	DifferenceUnjudged DifferenceKind = "unjudged" // it may be right, or not: what would tell is gone
+	DifferenceRepaired DifferenceKind = "mended"   // it was drift
 )
 
 // word is the kind as people read it. Programs go on to read mended.
@@ -299,7 +305,7 @@ func (r *PipelineReport) details(w io.Writer) error {
 			return err
 		}
 	}
-	more := r.Drift + r.Behind + r.Dangling + r.Repaired - int64(len(r.Differences))
+	more := r.Drift + r.Behind + r.Dangling + r.Unjudged + r.Repaired - int64(len(r.Differences))
 	if more > 0 {
 		if _, err := fmt.Fprintf(w, "  and %s more\n", format.Count(more)); err != nil {
 			return err

@@ -16,6 +16,7 @@ type rowDifference struct {
 	Difference
 	row    *project.Row    // that should be there, or that is and should not be; nil for a reject
 	reject *project.Reject // likewise
+	kept   bool            // it has to be there, and its item, as it is, does not make it
 }
 
 // examined are what some items must have in the sink, and what is there.
@@ -33,19 +34,28 @@ type examinedItem struct {
 	stored  []project.Reject
 }
 
-func newExamined(j *rowJudge, sources []string, items map[string]store.Item) *examined {
-	x := &examined{j: j, items: make(map[string]*examinedItem, len(sources)), holder: map[string]string{}}
+// newExamined begins to examine items that must have rows and rejects.
+func newExamined(j *rowJudge, items map[string]*examinedItem) *examined {
+	x := &examined{j: j, items: items, holder: map[string]string{}}
+	for _, one := range items {
+		for i := range one.rows {
+			x.holder[rowName(one.rows[i].Table, one.rows[i].Key)] = ""
+		}
+	}
+	return x
+}
+
+// itemsAsRead returns what items must have as they were read.
+func (j *rowJudge) itemsAsRead(sources []string, items map[string]store.Item) map[string]*examinedItem {
+	must := make(map[string]*examinedItem, len(sources))
 	for _, source := range sources {
 		one := &examinedItem{}
 		if item := items[source]; item.ETag != (store.ETag{}) {
 			one.rows, one.rejects = j.check.p.Projection.RowsOf(item.Key, item.ID, item.Body)
 		}
-		for i := range one.rows {
-			x.holder[rowName(one.rows[i].Table, one.rows[i].Key)] = ""
-		}
-		x.items[source] = one
+		must[source] = one
 	}
-	return x
+	return must
 }
 
 // rowName tells rows apart by table and key.

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
-	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
 )
 
@@ -19,6 +17,10 @@ import (
 // sink is read, then the items again. One that is the same is what it was while the
 // sink was read, and all that the pipeline ever wrote of it was there: what differs
 // differs for no reason. One that has changed is looked at again.
+//
+// Where items expire, what they are does not tell what rows there must be: those of one that
+// is gone go if it was deleted, and may stay if it expired. There the log is replayed in the
+// place of reading the items (rowReplay), and what the log does not tell any more is unjudged.
 type rowJudge struct {
 	check     *rowCheck
 	items     map[string]store.ItemRef // by source, as rows name it
@@ -38,12 +40,8 @@ func (c *rowCheck) judgeItems(ctx context.Context, suspects map[uint64]bool) err
 	// In order, so that two runs judge alike, and in chunks: each round reads the
 	// whole sink, but holds only the rows of these items.
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(j.items)), judgeItemsMax) {
-		for round := 0; len(some) > 0 && c.reason == ""; round++ {
-			again, err := j.judgeRound(ctx, some, round)
-			if err != nil {
-				return err
-			}
-			some = again
+		if err := j.judgeSome(ctx, some); err != nil {
+			return err
 		}
 	}
 	// All rows that no judgement has named are equal. They were counted before the
@@ -52,38 +50,16 @@ func (c *rowCheck) judgeItems(ctx context.Context, suspects map[uint64]bool) err
 	return nil
 }
 
-// resolveSources finds the items of sums: among those of the source, and by the rows that
-// no item must have.
-func (j *rowJudge) resolveSources(ctx context.Context, suspects map[uint64]bool) error {
-	container := j.check.p.Source.Info().Name
-	suspected := func(source string) bool {
-		for table := range j.check.p.Projection.Schema().Tables {
-			if suspects[sumName(table, source)] {
-				return true
-			}
-		}
-		return false
+// judgeSome judges items until all of them are.
+func (j *rowJudge) judgeSome(ctx context.Context, sources []string) (err error) {
+	judge := j.judgeRound
+	if j.mayExpire() {
+		r := j.newRowReplay(sources)
+		defer r.close()
+		judge = r.judgeRound
 	}
-	// A sum is known by a hash. Of rows in the sink the source is on the row; of
-	// items that lack rows only a second reading of the container tells.
-	for _, source := range j.check.unknown {
-		if !suspected(source) {
-			continue
-		}
-		name, key, id, err := project.ParseSource(source)
-		j.items[source] = store.ItemRef{Key: key, ID: id}
-		j.other[source] = err != nil || name != container
-	}
-	for _, partition := range j.check.p.Source.Partitions() {
-		err := j.check.run.pages(ctx, j.check.p.Source, partition, func(items []store.Item) error {
-			for i := range items {
-				if source := project.SourceOf(container, items[i].Key, items[i].ID); suspected(source) {
-					j.items[source] = store.ItemRef{Key: items[i].Key, ID: items[i].ID}
-				}
-			}
-			return nil
-		})
-		if err != nil {
+	for round := 0; len(sources) > 0 && j.check.reason == ""; round++ {
+		if sources, err = judge(ctx, sources, round); err != nil {
 			return err
 		}
 	}
@@ -109,7 +85,7 @@ func (j *rowJudge) judgeRound(ctx context.Context, sources []string, round int) 
 	if j.check.reason, err = j.awaitPassed(ctx, sources); err != nil || j.check.reason != "" {
 		return nil, err
 	}
-	x := newExamined(j, sources, before)
+	x := newExamined(j, j.itemsAsRead(sources, before))
 	if err := x.readSink(ctx); err != nil {
 		return nil, err
 	}
@@ -118,34 +94,16 @@ func (j *rowJudge) judgeRound(ctx context.Context, sources []string, round int) 
 		return nil, err
 	}
 	var found []rowDifference
-	expiring := false
 	for _, source := range sources {
 		differences := x.differences(source)
-		gone := after[source].ETag == (store.ETag{})
 		switch {
 		case len(differences) == 0:
-		// The owner hides an item when its time has passed, and writes the expiry
-		// into the log a little later. Until then its rows are rightly there.
-		case before[source].ETag == after[source].ETag && gone && j.mayExpire() && round < suspectRounds:
-			again, expiring = append(again, source), true
 		case before[source].ETag == after[source].ETag:
 			found = append(found, differences...)
-		// It changed in each of the rounds. That it is wrong cannot be said, and
-		// not that it is right.
 		case round == judgeRoundsMax:
-			for i := range differences {
-				differences[i].Kind, differences[i].Reason = DifferenceBehind, "its item keeps changing"
-			}
-			found = append(found, differences...)
+			found = append(found, keepsChanging(differences)...)
 		default:
 			again = append(again, source)
-		}
-	}
-	if expiring {
-		// Without a pause all rounds could be over before the owner has written that
-		// the item has expired.
-		if err := j.check.run.wait(ctx, time.Second); err != nil {
-			return nil, err
 		}
 	}
 	// Reasons are asked for after the rows were read, and only if any differ: a
@@ -157,8 +115,17 @@ func (j *rowJudge) judgeRound(ctx context.Context, sources []string, round int) 
 	return again, j.addDifferences(ctx, found)
 }
 
-// mayExpire says that an item which is not shown any more may be there for the pipeline:
-// its time to live has passed, and the log is yet to say so.
+// keepsChanging says of the differences of an item why they are none that can be judged. It
+// changed in each of the rounds. That it is wrong cannot be said, and not that it is right.
+func keepsChanging(differences []rowDifference) []rowDifference {
+	for i := range differences {
+		differences[i].Kind, differences[i].Reason = DifferenceBehind, "its item keeps changing"
+	}
+	return differences
+}
+
+// mayExpire says that an item which is not there may have expired, or may be there for the
+// pipeline: its time to live has passed, and the log is yet to say so.
 func (j *rowJudge) mayExpire() bool { return j.check.p.Source.Info().Spec.TTL != 0 }
 
 // readItems reads the items of sources, settled; those that are no items are not
@@ -207,6 +174,29 @@ func (j *rowJudge) awaitPassed(ctx context.Context, sources []string) (reason st
 // that was given up, rows that stay when their item expires, rows of before the
 // generation began.
 func (j *rowJudge) unexplained(ctx context.Context, found []rowDifference) ([]rowDifference, error) {
+	found, err := j.explainGivenUp(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	var ask, left []rowDifference
+	for _, d := range found {
+		// To replay reads logs from their beginning, so it is the last thing to be
+		// tried, and one reading serves all that ask.
+		if d.Kind == DifferenceDrift && !j.other[d.Source] && j.needsReplay(&d) {
+			ask = append(ask, d)
+		} else {
+			left = append(left, d)
+		}
+	}
+	if len(ask) == 0 {
+		return left, nil
+	}
+	kept, err := j.replayed(ctx, ask)
+	return append(left, kept...), err
+}
+
+// explainGivenUp says of which differences the reason is a change that was given up.
+func (j *rowJudge) explainGivenUp(ctx context.Context, found []rowDifference) ([]rowDifference, error) {
 	if len(found) == 0 {
 		return nil, nil
 	}
@@ -220,24 +210,12 @@ func (j *rowJudge) unexplained(ctx context.Context, found []rowDifference) ([]ro
 			parked[job.Source] = "a change of its item was given up: " + job.LastError
 		}
 	}
-	var ask, left []rowDifference
-	for _, d := range found {
-		if reason := parked[j.items[d.Source].String()]; reason != "" && d.Kind == DifferenceDrift {
-			d.Kind, d.Reason = DifferenceBehind, reason
-		}
-		// To replay reads logs from where the generation began, so it is the last
-		// thing to be tried, and one reading serves all that ask.
-		if d.Kind == DifferenceDrift && !j.other[d.Source] && j.needsReplay(&d) {
-			ask = append(ask, d)
-		} else {
-			left = append(left, d)
+	for i := range found {
+		if reason := parked[j.items[found[i].Source].String()]; reason != "" && found[i].Kind == DifferenceDrift {
+			found[i].Kind, found[i].Reason = DifferenceBehind, reason
 		}
 	}
-	if len(ask) == 0 {
-		return left, nil
-	}
-	kept, err := j.replayed(ctx, ask)
-	return append(left, kept...), err
+	return found, nil
 }
 
 // addDifferences reports differences, and repairs those that are drift in a repair.

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -40,6 +41,7 @@ type rowCheck struct {
 	// Guarded by mu while items scans the sources, a goroutine for each; before and
 	// after that they are the caller's of compareSlice alone, as what follows.
 	mu      sync.Mutex
+	partial map[feed.Partition]bool // whose log has lost what it would take to replay it
 	slices  SliceQueue
 	sums    map[uint64]uint64
 	unasked map[uint64]uint64 // of items that need not have rows: what they would be
@@ -47,19 +49,29 @@ type rowCheck struct {
 	// Owned by the caller of compareSlice, anew for each slice. A source is its
 	// goroutine's while items runs.
 	sources []*history
-	flight  map[uint64][]uint64 // what later changes make of sums, one after the other
-	unknown map[uint64]string   // sources of rows that no item must have
-	rows    int                 // of the sink
+	flight  map[uint64][]uint64    // what later changes make of sums, one after the other
+	unknown map[uint64]unknownRows // rows that no item must have
+	rows    int                    // of the sink
 
 	// Owned by whoever reads the sink: subtractSink, then examined.
 	looked  int       // rows and rejects that were read of the sink
 	reading time.Time // when the reading of the table at hand began
 
 	reason string // why some rows could not be compared
+	grown  bool   // rows may be of before their table gained columns
 }
 
-// sumBytes is about what a sum takes in memory.
-const sumBytes = 48
+// unknownRows are rows of one source in one table.
+type unknownRows struct {
+	source string
+	rows   int
+}
+
+// What a sum takes in memory, about, and what the source of unknown rows does.
+const (
+	sumBytes     = 48
+	unknownBytes = 160
+)
 
 // newRowCheck begins to verify a projection, whose sink must be a Reader. What a
 // Forgetful one does not keep is not asked of it.
@@ -68,7 +80,7 @@ func newRowCheck(run *verification, p *Verified) (*rowCheck, error) {
 	if !ok {
 		return nil, fmt.Errorf("its sink cannot be read: %T", p.Projection.Sink())
 	}
-	c := &rowCheck{run: run, p: p, reader: reader, keeps: true, claims: true, slices: NewSliceQueue()}
+	c := &rowCheck{run: run, p: p, reader: reader, keeps: true, claims: true, slices: NewSliceQueue(), partial: map[feed.Partition]bool{}}
 	if f, ok := p.Projection.Sink().(project.Forgetful); ok {
 		c.keeps, c.claims = f.Keeps()
 	}
@@ -95,14 +107,16 @@ func (run *verification) verifyRows(ctx context.Context, p *Verified) error {
 	}
 	if c.reason != "" {
 		run.notJudged(p, c.reason)
+		return nil
 	}
+	run.sayUnjudged(p, c.forgetsExpired(), c.grown)
 	return nil
 }
 
 // compareSlice compares the rows of one slice.
 func (c *rowCheck) compareSlice(ctx context.Context) error {
 	c.sums, c.unasked = map[uint64]uint64{}, map[uint64]uint64{}
-	c.flight, c.unknown, c.rows = map[uint64][]uint64{}, map[uint64]string{}, 0
+	c.flight, c.unknown, c.rows = map[uint64][]uint64{}, map[uint64]unknownRows{}, 0
 	defer func() {
 		for _, h := range c.sources {
 			h.close()
@@ -189,9 +203,16 @@ func (c *rowCheck) addItems(ctx context.Context) error {
 func (c *rowCheck) addPages(ctx context.Context, h *history) error {
 	from := registry.PositionOf(c.p.Record.From, h.partition.Number)
 	// Pages leave out items whose time to live has passed, while their rows are
-	// there until the log tells that they went. Only the log knows both.
+	// there until the log tells that they went. Only the log knows both. Where it has
+	// lost its beginning, pages tell of the items that are there; rows of others are
+	// suspects, of which the rest of the log may tell (rowReplay).
 	if h.replays() {
-		return h.replay(ctx, from.LSN)
+		if err := h.replay(ctx, from.LSN); !errors.Is(err, errForgotten) {
+			return err
+		}
+		if err := c.addExpired(ctx, h.partition); err != nil {
+			return err
+		}
 	}
 	return h.scan(ctx, c.run.cfg.PageItems, func(items []store.Item) error {
 		page := newRowSums(c.p.Projection, c.keeps)
@@ -206,6 +227,36 @@ func (c *rowCheck) addPages(ctx context.Context, h *history) error {
 		c.addPage(page)
 		return nil
 	}, func(e *event) error { return c.addChange(h, e) })
+}
+
+// addExpired takes the rows that stay of items that have expired, as far as the log of a
+// partition tells that has lost its beginning.
+func (c *rowCheck) addExpired(ctx context.Context, partition feed.Partition) error {
+	c.mu.Lock()
+	c.partial[partition] = true
+	c.mu.Unlock()
+	if c.p.dropsExpired() {
+		return nil
+	}
+	h := c.run.history(c.p.Source, partition)
+	defer h.close()
+	_, last, err := h.replayAll(ctx)
+	if err != nil {
+		return err
+	}
+	return h.follow(ctx, last, func(e *event) error {
+		if !c.p.leavesRows(partition, e) {
+			return nil
+		}
+		before, err := e.BeforeBody()
+		if err != nil {
+			return err
+		}
+		kept := newRowSums(c.p.Projection, c.keeps)
+		kept.item(e.Key, e.ID, before, 1)
+		c.addPage(kept)
+		return nil
+	})
 }
 
 // followTo shows the changes of each source up to an LSN.
@@ -254,8 +305,8 @@ func (c *rowCheck) limitLocked() {
 }
 
 // addChange adds what a change means to the sums.
-func (c *rowCheck) addChange(_ *history, e *event) error {
-	sums, err := c.changed(e)
+func (c *rowCheck) addChange(h *history, e *event) error {
+	sums, err := c.changed(h, e)
 	if err != nil {
 		return err
 	}
@@ -272,8 +323,8 @@ func (c *rowCheck) addChange(_ *history, e *event) error {
 }
 
 // noteInFlight notes what a change means that may or may not be in the sink.
-func (c *rowCheck) noteInFlight(_ *history, e *event) error {
-	sums, err := c.changed(e)
+func (c *rowCheck) noteInFlight(h *history, e *event) error {
+	sums, err := c.changed(h, e)
 	if err != nil {
 		return err
 	}
@@ -295,9 +346,8 @@ func (c *rowCheck) noteInFlight(_ *history, e *event) error {
 }
 
 // changed returns what a change makes of sums, each named once.
-func (c *rowCheck) changed(e *event) ([]rowSum, error) {
-	// With onExpire: keep the rows stay, so that an expiry changes no sum.
-	if e.Op == feed.OpExpire && !c.p.dropsExpired() {
+func (c *rowCheck) changed(h *history, e *event) ([]rowSum, error) {
+	if c.p.leavesRows(h.partition, e) {
 		return nil, nil
 	}
 	before, err := e.BeforeBody()
@@ -312,3 +362,14 @@ func (c *rowCheck) changed(e *event) ([]rowSum, error) {
 
 // dropsExpired says whether the rows of expired items go.
 func (p *Verified) dropsExpired() bool { return p.Record.Spec.Project.OnExpire == spec.DeleteRows }
+
+// leavesRows says whether a change is an expiry that rows survive.
+func (p *Verified) leavesRows(partition feed.Partition, e *event) bool {
+	if e.Op != feed.OpExpire || p.dropsExpired() {
+		return false
+	}
+	// A generation that began with the items of a snapshot has never seen those that
+	// had expired before, and so has no rows of them.
+	walk := p.Record.WalkOf(processors.Resource{Role: processors.RoleSource, Partition: partition})
+	return walk == nil || e.at.LSN > walk.LSN
+}

@@ -90,14 +90,24 @@ func (c *rowCheck) subtract(table int, source string, digest uint64) {
 	if !c.slices.Now.Has(name) {
 		return
 	}
-	c.rows++
 	// No item has given it a sum. It may still: a row of a change behind high is
 	// read here before noteInFlight tells of the change.
-	if _, known := c.sums[name]; !known {
-		c.unknown[name] = source
+	one, again := c.unknown[name]
+	if _, known := c.sums[name]; !known || again {
+		// In an archive over a log that was trimmed most rows may be those of items
+		// that nobody remembers. They are counted, and not kept in memory.
+		if c.forgetsExpired() && !again && len(c.sums)*sumBytes+len(c.unknown)*unknownBytes > c.run.cfg.BytesMax {
+			c.run.countUnjudged(c.p, 1)
+			return
+		}
+		c.unknown[name] = unknownRows{source, one.rows + 1}
 	}
+	c.rows++
 	c.sums[name] -= digest
 }
+
+// forgetsExpired says that rows of expired items stay, and that no log tells of all of them.
+func (c *rowCheck) forgetsExpired() bool { return len(c.partial) > 0 && !c.p.dropsExpired() }
 
 // suspects returns the sums that come to nothing nowhere.
 func (c *rowCheck) suspects() map[uint64]bool {

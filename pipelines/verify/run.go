@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/format"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/processors/cascade"
@@ -127,7 +128,9 @@ func (run *verification) errorAsVerdict(ctx context.Context, p *Verified, err er
 	case err == nil:
 		return nil
 	case errors.Is(err, errForgotten):
-		run.notJudged(p, err.Error())
+		run.mu.Lock()
+		defer run.mu.Unlock()
+		p.result.Reason, p.result.unjudged = err.Error(), true
 		return nil
 	case run.lenient && ctx.Err() == nil:
 		run.mu.Lock()
@@ -238,6 +241,33 @@ func (run *verification) countEqualGroups(p *Verified, groups int) {
 // countKept notes a row that is there, as it must be, though its item has expired.
 func (run *verification) countKept(p *Verified) {
 	run.updateProgress(func(*Progress) { p.result.Kept++ })
+}
+
+// countUnjudged notes rows of which nobody can tell whether they are right.
+func (run *verification) countUnjudged(p *Verified, rows int) {
+	run.updateProgress(func(*Progress) { p.result.Unjudged += int64(rows) })
+}
+
+// sayUnjudged gives the reason why rows could not be judged, if there were any. forgotten says
+// that others may be missing of which nobody knows, grown that some may be of before their table
+// gained columns.
+func (run *verification) sayUnjudged(p *Verified, forgotten, grown bool) {
+	run.mu.Lock()
+	defer run.mu.Unlock()
+	why := "the log of its source was trimmed, and does not tell any more which items have expired or were deleted"
+	if grown && !forgotten {
+		why = "nothing tells which items had expired before columns or tables were added"
+	}
+	n := p.result.Unjudged
+	switch {
+	case forgotten && n == 0:
+		p.result.Reason = "whether rows of expired items are missing could not be judged: " + why
+	case n > 0:
+		p.result.Reason = format.Plural(n, "row", "rows") + " could not be judged: " + why
+	default:
+		return
+	}
+	p.result.unjudged = true
 }
 
 // addDifference counts a difference and lists it, unless there are enough of its kind.

@@ -77,7 +77,8 @@ type Progress struct {
 //
 // A projection: the rows that the items have at exactly one place are compared with
 // those of the sink. A row that was written while the sink was read may be as it
-// was at any place in that time (rowCheck).
+// was at any place in that time (rowCheck). What rows items that are gone must have is
+// in the log alone; what is not in it any more is VerdictUnjudged.
 type Verifier struct {
 	js       jetstream.JetStream
 	registry *registry.Registry

@@ -125,6 +125,26 @@ func (g *coalescer) addItem(was *ItemToRepair, before, body []byte) {
 	}
 }
 
+// addKept adds the rows and rejects that stay of an item beside those that it has.
+func (g *coalescer) addKept(was *ItemToRepair, body []byte) {
+	if len(was.KeptRows)+len(was.KeptRejects) == 0 {
+		return
+	}
+	rows, rejects := g.p.RowsOf(was.Key, was.ID, body)
+	now := rowFinder{rows: rows}
+	for i := range was.KeptRows {
+		if now.find(&was.KeptRows[i]) == nil { // else the item has made it anew
+			g.setRow(&was.KeptRows[i], false)
+		}
+	}
+	for i := range was.KeptRejects {
+		r := &was.KeptRejects[i]
+		if !slices.ContainsFunc(rejects, func(o Reject) bool { return o.Table == r.Table && o.Element == r.Element }) {
+			g.setReject(r, false)
+		}
+	}
+}
+
 // dropRefused sets rows that a body would have, were they not rejects, to gone, unless they
 // are among rows.
 func (g *coalescer) dropRefused(key feed.PartitionKey, id string, body []byte, rows []Row) {

@@ -15,6 +15,10 @@ type ItemToRepair struct {
 	store.ItemRef
 	Rows    []Row    // Table, Key and Source count
 	Rejects []Reject // Table, Source and Element count
+	// KeptRows and KeptRejects must be there though the item, as it is, does not make them: it
+	// has expired since, and rows of expired items stay.
+	KeptRows    []Row
+	KeptRejects []Reject
 }
 
 // Repair makes the sink have the rows of items as they are, while the pipeline may
@@ -64,6 +68,7 @@ func (p *Projection) writeRepair(ctx context.Context, w Writer, at feed.Position
 	g := newCoalescer(p)
 	for i := range items {
 		g.addItem(&items[i], nil, bodyOf(&bodies[i]))
+		g.addKept(&items[i], bodyOf(&bodies[i]))
 	}
 	if g.empty() {
 		return at, nil
