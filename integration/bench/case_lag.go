@@ -82,18 +82,11 @@ func (s *shop) lagAt(ctx context.Context, t *measure.Table, name string, probes 
 	if err := s.b.quiet(ctx); err != nil {
 		return 0, err
 	}
-	began := time.Now()
-	clients := crowd{crowdOfClients, func(ctx context.Context, _, n int) error {
-		if perSecond > 0 {
-			// The nth order of a client is due at a time that does not depend on how long the others
-			// took: a client that was held up makes up for it, and the rate stays what was asked.
-			due := began.Add(time.Duration(float64(n*crowdOfClients) / perSecond * float64(time.Second)))
-			if err := wait(ctx, time.Until(due)); err != nil {
-				return err
-			}
-		}
-		return s.place(ctx, drawn)
-	}}
+	place := func(ctx context.Context, _, _ int) error { return s.place(ctx, drawn) }
+	clients := crowd{crowdOfClients, place}
+	if perSecond > 0 {
+		clients = paced(time.Now(), perSecond, crowdOfClients, place)
+	}
 	var seen measure.Latencies
 	var done atomic.Bool
 	var mu sync.Mutex

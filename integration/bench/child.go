@@ -44,7 +44,7 @@ func (b *bench) build(ctx context.Context) (string, error) {
 // child is a Millrace process.
 type child struct {
 	cmd    *exec.Cmd
-	ready  string           // URL of /readyz
+	home   string           // URL of its HTTP listener, without a path
 	ended  chan error       // has the outcome; whoever takes it puts it back, for those who wait after it
 	errors *strings.Builder // what it said on standard error
 }
@@ -62,11 +62,12 @@ func (b *bench) startChild(ctx context.Context, verb string, args ...string) (*c
 		return nil, err
 	}
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	c := &child{ready: "http://" + address + "/readyz", ended: make(chan error, 1), errors: &strings.Builder{}}
+	c := &child{home: "http://" + address, ended: make(chan error, 1), errors: &strings.Builder{}}
 	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), binary, append([]string{verb, "--listen", address, "--log-level", "warn"}, args...)...)
 	c.cmd.Stderr = c.errors
 	c.cmd.Env = append(os.Environ(), "MILLRACE_NATS_USER="+user, "MILLRACE_NATS_PASSWORD="+password,
-		"MILLRACE_CONNECT_USER="+user, "MILLRACE_CONNECT_PASSWORD="+password)
+		"MILLRACE_CONNECT_USER="+user, "MILLRACE_CONNECT_PASSWORD="+password,
+		"MILLRACE_GATEWAY_KEYS_PRIMARY="+masterKey)
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start millrace %s: %w", verb, err)
@@ -109,7 +110,7 @@ func (c *child) waitReady(ctx context.Context) error {
 }
 
 func (c *child) isReady(ctx context.Context) bool {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.ready, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.home+"/readyz", nil)
 	if err != nil {
 		return false
 	}

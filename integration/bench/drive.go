@@ -42,6 +42,19 @@ type crowd struct {
 	write func(ctx context.Context, writer, n int) error
 }
 
+// paced is a crowd whose writers write so many times a second together. The nth write of a writer is due at a
+// time, counted from began, that does not depend on how long the others took: who was held up makes up for it, and the rate
+// stays what was asked.
+func paced(began time.Time, perSecond float64, writers int, write func(ctx context.Context, writer, n int) error) crowd {
+	return crowd{writers, func(ctx context.Context, writer, n int) error {
+		due := began.Add(time.Duration(float64(n*writers) / perSecond * float64(time.Second)))
+		if err := wait(ctx, time.Until(due)); err != nil {
+			return err
+		}
+		return write(ctx, writer, n)
+	}}
+}
+
 // drive runs the crowd and measures it for window, after warmup.
 func (b *bench) drive(ctx context.Context, c crowd, warmup, window time.Duration) (*driven, error) {
 	run := b.start(ctx, c)

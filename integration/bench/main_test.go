@@ -37,7 +37,7 @@ func TestListNamesTheCases(t *testing.T) {
 
 // The smallest run there is: it loads, renames, verifies and reports.
 func TestSmallRun(t *testing.T) {
-	smallRun(t, []string{"rename", "traffic", "freshness"}, "off", 2)
+	smallRun(t, []string{"rename", "traffic", "freshness", "console"}, "off", 2)
 }
 
 // The shop, beside PostgreSQL: triggers, sinks and what is written by hand do the

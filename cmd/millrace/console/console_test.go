@@ -334,7 +334,7 @@ func TestSampler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSampler(&inspect.Config{})
 		put := func(err error) {
-			s.put(&sample{Status: &status.Status{Time: time.Now()}}, nil, time.Now(), err)
+			s.put(&sample{Status: &status.Status{Time: time.Now()}}, &around{}, time.Now(), err)
 		}
 		get := func() (*sample, time.Duration) {
 			began := time.Now()

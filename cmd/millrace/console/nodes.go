@@ -41,7 +41,7 @@ func (p nodePartition) Held() string {
 }
 
 // nodes shows which process has what, as of when the page was opened: the leases are read for it, and
-// four times a second that would be much for a page that changes seldom.
+// every 0.3 s that would be much for a page that changes seldom.
 func (c *Console) nodes(x *exchange) error {
 	s, err := c.sampler.newest(x.r.Context())
 	if err != nil {

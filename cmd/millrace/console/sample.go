@@ -14,15 +14,15 @@ import (
 const (
 	// sampleBusy is the time between two samples while somebody looks, sampleIdle while nobody
 	// does.
-	sampleBusy = 250 * time.Millisecond
+	sampleBusy = 300 * time.Millisecond
 	sampleIdle = 10 * time.Second
 	// sampleTimeout bounds one reading: what does not answer is named in it.
 	sampleTimeout = 10 * time.Second
 	// A page shows a sample that is younger than freshFor, or waits freshPatience for a new one.
 	freshFor      = 2 * time.Second
 	freshPatience = time.Second
-	// storageEvery is the time between two questions to all owners.
-	storageEvery = 5 * time.Second
+	// aroundEvery is the time between two questions to all owners and about all streams.
+	aroundEvery = 5 * time.Second
 	// A plot has historyPoints points, one in historyEvery: together an hour.
 	historyEvery  = 10 * time.Second
 	historyPoints = 360
@@ -44,6 +44,14 @@ func (s *sample) pipeline(id string) *status.Pipeline {
 		return nil
 	}
 	return &s.Pipelines[i]
+}
+
+// around is what samples tell of owners and streams. A large store has many of them, so an answer that is some
+// seconds old will do for the next samples too.
+type around struct {
+	storage  *status.Storage
+	problems []string // why storage is not known
+	warnings []string // of streams that lack replicas
 }
 
 // point is one point of the plots of a pipeline.
@@ -77,33 +85,34 @@ func newSampler(cfg *inspect.Config) *sampler {
 func (s *sampler) run(ctx context.Context) {
 	s.inspector = inspect.New(&s.cfg)
 	defer s.inspector.Close()
-	var storage *status.Storage
+	var seen around
 	var asked time.Time
 	for {
 		began := time.Now()
 		next, err := s.read(ctx)
-		if err == nil && began.Sub(asked) >= storageEvery {
-			// The owners of a large store are many; an answer that is some seconds old will do.
-			asked = began
-			if storage, err = s.storage(ctx); err != nil {
-				next.Problems, err = append(next.Problems, "storage: "+err.Error()), nil
-			}
+		if err == nil && began.Sub(asked) >= aroundEvery {
+			asked, seen = began, s.lookAround(ctx)
 		}
 		if ctx.Err() != nil {
 			return
 		}
-		s.put(next, storage, began, err)
+		s.put(next, &seen, began, err)
 		if !s.rest(ctx, time.Since(began)) {
 			return
 		}
 	}
 }
 
-// storage asks the owners how logs and engines are.
-func (s *sampler) storage(ctx context.Context) (*status.Storage, error) {
+// lookAround asks the owners how logs and engines are, and for the replicas of all streams.
+func (s *sampler) lookAround(ctx context.Context) around {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	return s.inspector.Storage(ctx)
+	seen := around{warnings: s.inspector.Replicas(ctx)}
+	var err error
+	if seen.storage, err = s.inspector.Storage(ctx); err != nil {
+		seen.problems = []string{"storage: " + err.Error()}
+	}
+	return seen
 }
 
 // rest waits until the next sample is due, after one that took so long; false if ctx ends. A
@@ -136,7 +145,7 @@ func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 func (s *sampler) read(ctx context.Context) (*sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTimeout)
 	defer cancel()
-	st, err := s.inspector.Status(ctx)
+	st, err := s.inspector.Pipelines(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +154,7 @@ func (s *sampler) read(ctx context.Context) (*sample, error) {
 
 // put makes a sample the newest, of a reading that began at a time. Of a reading that failed the one
 // before stays, with the reason.
-func (s *sampler) put(next *sample, storage *status.Storage, began time.Time, err error) {
+func (s *sampler) put(next *sample, seen *around, began time.Time, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -156,7 +165,8 @@ func (s *sampler) put(next *sample, storage *status.Storage, began time.Time, er
 		}
 		next.Failed = err.Error()
 	} else {
-		next.Storage = storage
+		next.Storage = seen.storage
+		next.Problems, next.Warnings = append(next.Problems, seen.problems...), append(next.Warnings, seen.warnings...)
 		s.plot(next)
 	}
 	next.began, next.at = began, time.Now()

@@ -103,18 +103,12 @@ func ours(roots []int) time.Duration {
 		if err != nil {
 			continue // it has ended
 		}
-		// The name stands in parentheses and may hold anything.
-		_, rest, ok := strings.Cut(string(data), ") ")
-		fields := strings.Fields(rest)
-		if !ok || len(fields) < 15 {
+		parent, used, ok := parseStat(string(data))
+		if !ok {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		parents[pid], _ = strconv.Atoi(fields[1])
-		for _, field := range fields[11:15] { // utime, stime, cutime, cstime
-			n, _ := strconv.ParseInt(field, 10, 64)
-			times[pid] += time.Duration(n) * tick
-		}
+		parents[pid], times[pid] = parent, used
 	}
 	mine := map[int]bool{os.Getpid(): true}
 	for _, pid := range roots {
@@ -130,4 +124,30 @@ func ours(roots []int) time.Duration {
 		}
 	}
 	return sum
+}
+
+// parseStat reads the parent and the processor time, ended children's included, from a /proc/PID/stat.
+func parseStat(stat string) (parent int, used time.Duration, ok bool) {
+	// The name stands in parentheses and may hold anything.
+	_, rest, ok := strings.Cut(stat, ") ")
+	fields := strings.Fields(rest)
+	if !ok || len(fields) < 15 {
+		return 0, 0, false
+	}
+	parent, _ = strconv.Atoi(fields[1])
+	for _, field := range fields[11:15] { // utime, stime, cutime, cstime
+		n, _ := strconv.ParseInt(field, 10, 64)
+		used += time.Duration(n) * tick
+	}
+	return parent, used, true
+}
+
+// CPUOf returns the processor time that a process and its ended children have used; 0 if it is gone.
+func CPUOf(pid int) time.Duration {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0
+	}
+	_, used, _ := parseStat(string(data))
+	return used
 }

@@ -28,8 +28,8 @@ type Config struct {
 	Log feed.LogConfig
 }
 
-// Inspector reads how a running Millrace is. Its Status is not safe for concurrent use, the rest
-// is.
+// Inspector reads how a running Millrace is. Its Status and Pipelines are not safe for concurrent use, the
+// rest is.
 type Inspector struct {
 	cfg     Config
 	monitor *status.Monitor
@@ -49,16 +49,26 @@ func (i *Inspector) Close() { i.monitor.Close() }
 // Status tells where all pipelines stand, with warnings of streams and buckets that lack
 // replicas.
 func (i *Inspector) Status(ctx context.Context) (*status.Status, error) {
-	st, err := i.monitor.Read(ctx)
+	st, err := i.Pipelines(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if replicas, err := upkeep.Look(ctx, i.cfg.JetStream, i.cfg.Replicas); err != nil {
-		st.Warnings = append(st.Warnings, "replicas: "+err.Error())
-	} else {
-		st.Warnings = append(st.Warnings, replicas.Warnings()...)
-	}
+	st.Warnings = append(st.Warnings, i.Replicas(ctx)...)
 	return st, nil
+}
+
+// Pipelines is Status without a look at all streams.
+func (i *Inspector) Pipelines(ctx context.Context) (*status.Status, error) {
+	return i.monitor.Read(ctx)
+}
+
+// Replicas returns the warnings of streams and buckets that lack replicas.
+func (i *Inspector) Replicas(ctx context.Context) []string {
+	report, err := upkeep.Look(ctx, i.cfg.JetStream, i.cfg.Replicas)
+	if err != nil {
+		return []string{"replicas: " + err.Error()}
+	}
+	return report.Warnings()
 }
 
 // Storage asks the owners of all partitions how their logs and engines are.
