@@ -18,6 +18,10 @@
 //	   │ answers, one by one                                      ▼ and batchBytesMax bytes
 //	   └────────────────────────────────────── Guard ◀── $JS.API.DIRECT.GET.S
 //
+// Each write to a stream wakes all of its consumers, so a Guard makes a bounded number of them.
+// What they are asked for does not come by way of a Guard: a server lets no client send a
+// message as that of a consumer. JetStream bounds the messages of a request, not its bytes.
+//
 // A Guard marks each consumer that it makes, and deletes only marked ones for a reader. It
 // answers requests as JetStream would, so clients need not know of it. Each process of
 // Millrace has a Guard; NATS gives each request to one of them.
@@ -70,6 +74,7 @@ type Guard struct {
 	log     *slog.Logger
 	subs    []*nats.Subscription
 	answers sync.WaitGroup
+	made    consumers
 }
 
 // New makes a Guard that answers requests which come over nc until Close. Close it before nc.
@@ -77,7 +82,7 @@ type Guard struct {
 // The end of ctx does not end the answering; only the values of ctx are used.
 func New(ctx context.Context, nc *nats.Conn, log *slog.Logger) (*Guard, error) {
 	ctx = context.WithoutCancel(ctx)
-	g := &Guard{nc: nc, log: log}
+	g := &Guard{nc: nc, log: log, made: consumers{ofStream: map[string]map[string]bool{}}}
 	for _, kind := range []struct {
 		prefix string
 		max    int // requests under way
@@ -185,6 +190,7 @@ func (g *Guard) create(ctx context.Context, where string, data []byte) []byte {
 		FilterSubject: c.FilterSubject, FilterSubjects: c.FilterSubjects, ReplayPolicy: c.ReplayPolicy, HeadersOnly: c.HeadersOnly,
 		AckPolicy: jetstream.AckNonePolicy, MaxDeliver: c.MaxDeliver, MemoryStorage: true, Replicas: 1,
 		InactiveThreshold: idleMax, Metadata: map[string]string{mark: "true"},
+		MaxWaiting: pullsMax, MaxRequestBatch: batchMax, MaxRequestExpires: idleMax,
 	}
 	if c.InactiveThreshold > 0 {
 		safe.InactiveThreshold = min(c.InactiveThreshold, idleMax)
@@ -193,11 +199,18 @@ func (g *Guard) create(ctx context.Context, where string, data []byte) []byte {
 	if err != nil {
 		return refuse("consumer_create", err.Error())
 	}
+	if reason := g.admit(ctx, stream, name); reason != "" {
+		return refuse("consumer_create", reason)
+	}
 	subject := apiCreate + stream + "." + name
 	if safe.FilterSubject != "" {
 		subject += "." + safe.FilterSubject
 	}
-	return g.ask(ctx, "consumer_create", subject, request)
+	answer := g.ask(ctx, "consumer_create", subject, request)
+	// Without an answer it may come to be.
+	code := errorCode(answer)
+	g.made.settle(stream, name, code == 0 || code == codeRefused)
+	return answer
 }
 
 // remove deletes a consumer that create has made.
@@ -221,7 +234,11 @@ func (g *Guard) remove(ctx context.Context, where string) []byte {
 	case info.Config.Metadata[mark] == "":
 		return refuse(kind, "a reader deletes consumers of readers only")
 	}
-	return g.ask(ctx, kind, apiDelete+where, nil)
+	answer := g.ask(ctx, kind, apiDelete+where, nil)
+	if stream, name, ok := strings.Cut(where, "."); ok && errorCode(answer) == 0 {
+		g.made.forget(stream, name)
+	}
+	return answer
 }
 
 // ask asks JetStream.

@@ -76,6 +76,7 @@ func Hold(t *testing.T, admin *nats.Conn, replicas int, connect func(...nats.Opt
 	t.Run("spoils nothing by the subject of an answer", w.spoilsNothing)
 	t.Run("has no consumer that pushes", w.pushes)
 	t.Run("deletes its own consumers only", w.consumers)
+	t.Run("has few consumers", w.fewConsumers)
 	w.unchanged(t)
 }
 
@@ -323,4 +324,36 @@ func (w *world) consumers(t *testing.T) {
 		})
 	}
 	makers.Wait()
+}
+
+// fewConsumers makes as many consumers as it can: each write to a stream wakes all of them.
+func (w *world) fewConsumers(t *testing.T) {
+	const stream, subject, most = "MILLRACE_reader_2", "millrace.log.reader.2", 64
+	_, err := w.writer.CreateStream(t.Context(), jetstream.StreamConfig{Name: stream, Subjects: []string{subject}, Replicas: w.replicas})
+	must(t, err)
+	config := jetstream.ConsumerConfig{AckPolicy: jetstream.AckNonePolicy}
+	var last jetstream.Consumer
+	for range most {
+		last, err = w.js.CreateConsumer(t.Context(), stream, config)
+		must(t, err)
+	}
+	if c := last.CachedInfo().Config; c.MaxWaiting != 4 || c.MaxRequestBatch != 512 {
+		t.Errorf("a reader's consumer has %d requests of %d messages, want 4 of 512", c.MaxWaiting, c.MaxRequestBatch)
+	}
+	if _, err := w.js.CreateConsumer(t.Context(), stream, config); err == nil {
+		t.Fatalf("a reader has more than %d consumers of one stream", most)
+	}
+	// One that is gone, by whomever, makes room.
+	must(t, w.writer.DeleteConsumer(t.Context(), stream, last.CachedInfo().Name))
+	for deadline := time.Now().Add(time.Minute); ; {
+		if _, err = w.js.CreateConsumer(t.Context(), stream, config); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no room after a consumer was deleted: %v", err)
+		}
+	}
+	if _, err := w.js.CreateConsumer(t.Context(), stream, config); err == nil {
+		t.Errorf("a reader has more than %d consumers of one stream", most)
+	}
 }
