@@ -124,7 +124,7 @@ func TestI2_WhoHasLostTheLeaseDoesNotSpeakForTheOwner(t *testing.T) {
 	lost, handsOver := store.Refuse(store.StatusGone, "not mine"), store.Refuse(store.StatusGone, "not mine any more")
 	handsOver.RetryAfter = time.Millisecond
 	full := store.Refuse(store.StatusTooManyRequests, "full")
-	const reads, unkeyed = "reads", ""
+	const reads, pages, unkeyed = "reads", "pages", ""
 	for number, c := range []struct {
 		key     string
 		answers []*store.Error // the last one again and again
@@ -140,6 +140,8 @@ func TestI2_WhoHasLostTheLeaseDoesNotSpeakForTheOwner(t *testing.T) {
 		{unkeyed, []*store.Error{lost, store.ErrConflict}, store.ErrUnknown, store.ErrConflict},
 		{unkeyed, []*store.Error{handsOver, store.ErrConflict}, store.ErrConflict, store.ErrUnknown},
 		{reads, []*store.Error{lost}, store.ErrUnavailable, store.ErrUnknown},
+		{pages, []*store.Error{lost, store.ErrConflict}, store.ErrUnknown, store.ErrConflict},
+		{pages, []*store.Error{handsOver, store.ErrConflict}, store.ErrConflict, store.ErrUnknown},
 	} {
 		p := feed.Partition{Container: "aaaaaaaa", Number: uint32(number)}
 		left := c.answers
@@ -157,7 +159,11 @@ func TestI2_WhoHasLostTheLeaseDoesNotSpeakForTheOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		request := &store.Request{Partition: p, Read: &store.ReadItems{Refs: []store.ItemRef{{Key: key, ID: "1"}}}}
-		if c.key != reads {
+		switch c.key {
+		case reads:
+		case pages: // the owner that did not answer may have told who refused a copy
+			request = &store.Request{Partition: p, PatchMany: &store.PatchMany{Source: "s"}}
+		default:
 			request = &store.Request{Partition: p, Transact: &store.Transact{
 				Key: key, IdempotencyKey: c.key, Ops: []store.Operation{{Kind: store.OpCreate, Body: []byte(`{"id":"1"}`)}},
 			}}

@@ -66,6 +66,10 @@ type kind struct {
 	// the first time certainly did nothing, or under an idempotency key. The other writes
 	// say from which state they go on, so that a second time changes nothing.
 	once bool
+	// goesOn says that a second time does no harm, but is answered otherwise: it goes on where the
+	// first one ended, and what the first answer told is told by nobody else. So it is sent
+	// again as one of once is, and its sender knows where an answer is missing.
+	goesOn bool
 	// slow says that one answer may take most of the time of the client.
 	slow bool
 
@@ -111,10 +115,11 @@ func (r *Request) Writes() bool {
 	return k.writes != nil && k.writes(r)
 }
 
-// once says whether a second time may do something that the first one did already.
+// once says whether a second time may do something that the first one did already, or be
+// answered otherwise.
 func (r *Request) once() bool {
 	k := &kinds[r.Kind()]
-	return k.once && k.writes(r)
+	return (k.once || k.goesOn) && k.writes(r)
 }
 
 // repeatable says whether asking twice is as good as asking once.
@@ -131,7 +136,7 @@ func (r *Request) attemptTime(timeout time.Duration) time.Duration {
 	switch {
 	case kinds[r.Kind()].slow:
 		return timeout * 2 / 3
-	case r.repeatable():
+	case r.repeatable(), kinds[r.Kind()].goesOn: // which its sender repeats
 		return min(timeout, 2*time.Second)
 	}
 	return timeout

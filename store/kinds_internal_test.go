@@ -3,6 +3,7 @@ package store
 import (
 	"reflect"
 	"testing"
+	"time"
 )
 
 // TestKinds_EachIsWhole: a kind that lacks a part would panic at the first request of it.
@@ -26,6 +27,17 @@ func TestKinds_EachIsWhole(t *testing.T) {
 	for _, none := range []Kind{0, kindError, Kind(len(kinds)), 255} {
 		if none.known() || none.String() != "unknown" {
 			t.Errorf("kind %d is known as %q", none, none)
+		}
+	}
+}
+
+// TestRequest_APageIsRepeatedByItsSender, who then knows that an answer is missing; and as soon as
+// what the client repeats.
+func TestRequest_APageIsRepeatedByItsSender(t *testing.T) {
+	for _, until := range []int64{0, 1} {
+		r := &Request{PatchMany: &PatchMany{Until: until}}
+		if r.repeatable() || r.attemptTime(time.Minute) != 2*time.Second {
+			t.Errorf("until %d: repeatable %t, an attempt waits %s", until, r.repeatable(), r.attemptTime(time.Minute))
 		}
 	}
 }

@@ -8,7 +8,9 @@ import (
 
 // PatchMany carries out one page of a fan-out in one commit. The owner keeps the
 // cursor, under the producer and Source, in the log: the same request again goes
-// on where the last page ended, so two may be under way at once.
+// on where the last page ended, so two may be under way at once. No two answers are
+// the same then: the error is ErrUnknown where a page may have been carried out whose
+// answer is lost, and with it the items that refused.
 type PatchMany struct {
 	Producer feed.Producer
 	Epoch    uint64
@@ -51,7 +53,7 @@ type PatchManyResult struct {
 }
 
 var patchManyKind = kind{
-	name: "patch-many", writes: always,
+	name: "patch-many", writes: always, goesOn: true,
 	asked:        func(r *Request) bool { return r.PatchMany != nil && r.PatchMany.Until == 0 },
 	encode:       func(w *wireWriter, r *Request) { w.patchMany(r.PatchMany) },
 	decode:       func(d *wireReader, r *Request) { r.PatchMany = d.patchMany() },
@@ -62,7 +64,7 @@ var patchManyKind = kind{
 // patchUntilKind is a PatchMany with a time. Its number is its own, so that an owner of a
 // version that knows no times refuses it by name.
 var patchUntilKind = kind{
-	name: "patch-many", writes: always,
+	name: "patch-many", writes: always, goesOn: true,
 	asked: func(r *Request) bool { return r.PatchMany != nil && r.PatchMany.Until != 0 },
 	encode: func(w *wireWriter, r *Request) {
 		w.patchMany(r.PatchMany)

@@ -25,6 +25,10 @@ type Checker struct {
 	term      *processors.Term
 	fanOuts   feed.Producer // of the fan-outs whose pages need one comparison; Source is empty
 	backfill  *processors.Backfiller
+	// Of one that a fan-out has made, see FanOut.examine: the one source whose copies are looked
+	// at, and what the dead letters of all items have in common. Else nil.
+	only   *store.ItemRef
+	letter *processors.DeadLetter
 
 	copies, checked, dangling, deadLetters atomic.Int64
 }
@@ -67,10 +71,17 @@ func (k *Checker) Run(ctx context.Context) error {
 	return nil
 }
 
+// newRound begins a round of what k looks at.
+func (k *Checker) newRound() *round {
+	r := newRound(k.c)
+	r.only = k.only
+	return r
+}
+
 // checkPage checks the items that follow. It is a check like that of a change, so what comes
 // beside it, a fan-out or a check by the feed, does it no harm.
 func (k *Checker) checkPage(ctx context.Context, next *processors.Backfill) error {
-	r := newRound(k.c)
+	r := k.newRound()
 	if _, err := k.backfill.Scan(ctx, next, func(item *store.Item) {
 		r.addItem(store.ItemRef{Key: item.Key, ID: item.ID}, item, "")
 	}); err != nil {
@@ -83,7 +94,7 @@ func (k *Checker) checkPage(ctx context.Context, next *processors.Backfill) erro
 
 // Process checks the items that the batch created or replaced.
 func (k *Checker) Process(ctx context.Context, b *processors.Batch) error {
-	r := newRound(k.c)
+	r := k.newRound()
 	var pages []*processors.Part
 	for i := range b.Parts {
 		p := &b.Parts[i]
@@ -216,7 +227,7 @@ func (k *Checker) reread(ctx context.Context, repairs []itemRepair) (*round, err
 		return nil, err
 	}
 	// An item that is gone needs no repair. Its sources are read anew, see round.
-	r := newRound(k.c)
+	r := k.newRound()
 	for i := range items {
 		if items[i].ETag != (store.ETag{}) {
 			r.addItem(refs[i], &items[i], repairs[i].trace)
@@ -262,9 +273,12 @@ func (k *Checker) repair(ctx context.Context, repairs []itemRepair) (changed []i
 // others go on.
 func (k *Checker) writeDeadLetter(ctx context.Context, m *itemRepair, status store.Status, reason string) error {
 	k.deadLetters.Add(1)
-	return k.term.DeadLetter(ctx, processors.DeadLetter{
-		Item: m.Ref.String(), Position: feed.Position(m.IfMatch), Target: m.Ref.String(), Status: int(status), Reason: reason, Trace: m.trace,
-	})
+	l := processors.DeadLetter{Item: m.Ref.String(), Position: feed.Position(m.IfMatch), Trace: m.trace}
+	if k.letter != nil {
+		l = *k.letter
+	}
+	l.Target, l.Status, l.Reason = m.Ref.String(), int(status), reason
+	return k.term.DeadLetter(ctx, l)
 }
 
 // requestLen is how many repairs fit into one request.

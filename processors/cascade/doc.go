@@ -170,6 +170,28 @@
 // create is checked. A source that moves is a source that goes and another that
 // comes.
 //
+// Refusals whose answer is lost. A page goes on behind an item that cannot take its copy, and
+// the answer alone names that item: asked again, the owner goes on from its cursor. So what is
+// not right must be found without the answer, where it may be lost. A fan-out of version v is in
+// doubt in a target partition if a page of this term was not answered there, or its dead letters
+// could not be written; or if v is at or before the end that the source's log had when the
+// partition first answered this term. That answer followed a commit that records the term's epoch,
+// so pages of earlier leases are refused from then on, and what had come before was of versions
+// that were in the log; an earlier term of the same lease has ended, and read no further either.
+// So a version behind that end is this term's alone, and all answers are known.
+//
+// Where there is doubt, the items in scope are read once the partition has said that v is done, and
+// their copies of this source checked: as Check does it, against the source as it is now, by
+// repairs with if-match. Whoever's page came before that, its refusals are still in the items; one
+// that comes later finds v done and does nothing. An item that is not right takes its copy or
+// refuses again, and then has a dead letter, whose id is the one that the page's had. A
+// crash in between leaves the job open, or the change ahead of the checkpoint, and then v is in
+// doubt for the next term too. Of an undisturbed fan-out nothing is read:
+//
+//	page      P takes its copy, Q refuses it, the cursor is behind Q     the answer is lost
+//	again     nothing is left, done
+//	examine   P is right; Q differs, its repair is refused               the dead letter of Q
+//
 // Crashes. The checkpoint's position passes a change only once its fan-out is in
 // the same checkpoint. A fan-out that is not in it is found in the feed again;
 // the owner's records answer for what was done: a finished partition says so, an

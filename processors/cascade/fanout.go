@@ -41,6 +41,7 @@ type FanOut struct {
 	counts         processors.Counts
 	progressToldAt time.Time                    // when a checkpoint was last asked for because of progress
 	forgetAskedAt  map[feed.Partition]time.Time // when each was last asked to forget finished fan-outs
+	sharedTo       map[feed.Partition]feed.LSN  // see pagesOfOthers
 }
 
 // fanOut is one open fan-out. FanOut.mu guards it, but for source and ref, which do not
@@ -53,11 +54,14 @@ type fanOut struct {
 	unread bool    // want came from a checkpoint, without its values
 	job    processors.Job
 	slot   bool // it holds a token
+	// doubted are the partitions of the target in which items may have refused their copies
+	// without this term having been told; see FanOut.examine.
+	doubted map[feed.Partition]bool
 }
 
 // FanOut returns a processor of the cascade's source partition, for one term.
 func (c *Cascade) FanOut(partition feed.Partition) processors.Processor {
-	return &FanOut{c: c, partition: partition, open: map[string]*fanOut{}, forgetAskedAt: map[feed.Partition]time.Time{}}
+	return &FanOut{c: c, partition: partition, open: map[string]*fanOut{}, forgetAskedAt: map[feed.Partition]time.Time{}, sharedTo: map[feed.Partition]feed.LSN{}}
 }
 
 // Open goes on with the fan-outs that the checkpoint holds.
@@ -73,7 +77,7 @@ func (f *FanOut) Open(_ context.Context, t *processors.Term, state processors.St
 		if err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
-		fo := &fanOut{source: job.Source, ref: ref, job: job, unread: true}
+		fo := &fanOut{source: job.Source, ref: ref, job: job, unread: true, doubted: map[feed.Partition]bool{}}
 		fo.want = version{position: job.Position, gone: job.Gone, digest: job.Digest}
 		f.open[fo.source] = fo
 		if job.Parked {
@@ -163,7 +167,7 @@ func (f *FanOut) enqueue(ctx context.Context, ref store.ItemRef, v version, p *p
 	defer f.mu.Unlock()
 	fo := f.open[source]
 	if fo == nil {
-		fo = &fanOut{source: source, ref: ref, job: processors.Job{Source: source}}
+		fo = &fanOut{source: source, ref: ref, job: processors.Job{Source: source}, doubted: map[feed.Partition]bool{}}
 		f.open[source] = fo
 	} else { // it is parked: updateOpen takes all that run, and nobody else opens any
 		f.parked--

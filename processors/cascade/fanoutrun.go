@@ -81,7 +81,7 @@ func (f *FanOut) runVersion(ctx context.Context, fo *fanOut) (*version, error) {
 	case v.gone:
 		return &v, f.runSourceDelete(ctx, fo, &v, &p)
 	}
-	return &v, f.forPartitions(&p, func(i int) error { return f.sendPages(ctx, fo, &v, &p, p.partitions[i], 0) })
+	return &v, f.forPartitions(&p, func(i int) error { return f.bring(ctx, fo, &v, &p, p.partitions[i], 0) })
 }
 
 // resumeVersion reads the source of a fan-out that a checkpoint holds, and decides which
@@ -180,7 +180,7 @@ func (f *FanOut) runSourceDelete(ctx context.Context, fo *fanOut, v *version, p 
 		if fencedAt[i] == 0 { // superseded there
 			return nil
 		}
-		return f.sendPages(ctx, fo, v, p, p.partitions[i], fencedAt[i])
+		return f.bring(ctx, fo, v, p, p.partitions[i], fencedAt[i])
 	})
 }
 
@@ -196,6 +196,14 @@ func (f *FanOut) forPartitions(p *targets, do func(i int) error) error {
 		g.Go(func() error { return do(i) })
 	}
 	return g.Wait()
+}
+
+// bring brings v to the copies in one partition, and finds the items there that refused it.
+func (f *FanOut) bring(ctx context.Context, fo *fanOut, v *version, p *targets, partition feed.Partition, notAfter feed.LSN) error {
+	if err := f.sendPages(ctx, fo, v, p, partition, notAfter); err != nil {
+		return err
+	}
+	return f.examine(ctx, fo, v, p, partition)
 }
 
 // sendPages sends pages to one partition until it is done or a newer version has come.
@@ -256,14 +264,23 @@ func (f *FanOut) finishedBelow(partition feed.Partition) feed.Position {
 func (f *FanOut) sendPage(ctx context.Context, fo *fanOut, partition feed.Partition, r *store.PatchMany) (done bool, err error) {
 	var result *store.PatchManyResult
 	err = f.retry(ctx, fo, func() (err error) {
-		result, err = f.c.cfg.Target.PatchMany(ctx, partition, r)
+		if result, err = f.c.cfg.Target.PatchMany(ctx, partition, r); err != nil {
+			f.doubt(fo, partition) // it may have been carried out
+		}
 		return err
 	})
 	if err != nil {
 		return false, err
 	}
 	if err := f.writeDeadLetters(ctx, fo, r, result.Refused); err != nil {
+		f.doubt(fo, partition)
 		return false, err
+	}
+	// Where a newer version has been, its fan-out goes over all items.
+	if !result.Superseded {
+		if err := f.doubtOthers(ctx, fo, partition, r.Position); err != nil {
+			return false, err
+		}
 	}
 	f.noteProgress(ctx, fo, result)
 	done = result.Done || result.Superseded

@@ -22,6 +22,7 @@ type itemRepair struct {
 // One goroutine uses it, from newRound to compare.
 type round struct {
 	c       *Cascade
+	only    *store.ItemRef // the source whose copies are taken; nil: all
 	sources []sourceState
 	byRaw   map[string]int // index in sources by the bytes of the match values
 	items   []checkedItem
@@ -70,6 +71,10 @@ func (r *round) addItem(ref store.ItemRef, item *store.Item, trace string) {
 			return
 		}
 		source := r.sourceIndex(values[first:])
+		if s := &r.sources[source]; r.only != nil && (!s.possible || s.ref != *r.only) {
+			r.values = values[:first]
+			return
+		}
 		for i := range r.c.set {
 			raw, _ := document.Get(holder, r.c.set[i].target)
 			values = append(values, raw)

@@ -1,0 +1,224 @@
+package integration_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/cascade"
+	"github.com/millrace/millrace/store"
+)
+
+// noAnswer is what a worker is told whose connection is cut.
+func noAnswer() *store.Response {
+	return &store.Response{Err: &store.Error{Status: store.StatusUnavailable, Message: "no answer", RetryAfter: 1}}
+}
+
+// loseRefusals loses the first answer that tells of refused items. The channel is closed when
+// that has happened. With cut the worker gets no answer any more from then on, and none of its
+// requests arrives.
+func loseRefusals(k *storetest.Worker, cut bool) (lost <-chan struct{}) {
+	happened := make(chan struct{})
+	var once sync.Once
+	var gone atomic.Bool
+	k.Tap.Refuse(func(*store.Request) *store.Error {
+		if gone.Load() {
+			return noAnswer().Err
+		}
+		return nil
+	})
+	k.Tap.Answer(func(_ *store.Request, resp *store.Response) *store.Response {
+		if gone.Load() {
+			return noAnswer()
+		}
+		if resp.PatchMany != nil && len(resp.PatchMany.Refused) > 0 {
+			once.Do(func() {
+				resp = noAnswer()
+				gone.Store(cut)
+				close(happened)
+			})
+		}
+		return resp
+	})
+	return happened
+}
+
+// roomless is an item of category 1 that has no room for a longer name.
+func roomless(t *testing.T, id string) object {
+	t.Helper()
+	item := object{"id": id, "categoryId": "1", "categoryName": "A", "pad": ""}
+	body, err := json.Marshal(item)
+	if err != nil {
+		t.Fatal(err)
+	}
+	item["pad"] = strings.Repeat("x", store.ItemBytesMax-len(body))
+	return item
+}
+
+// A page commits, and the answer that names the items which refused their copies is lost, or
+// whoever got it dies before it has written the dead letters. What is not applied has a dead
+// letter all the same, and one alone.
+func TestI6_RefusalsOutliveTheirAnswer(t *testing.T) {
+	t.Parallel()
+	type scene struct {
+		*cascadeWorld
+		cfg     []cascade.Config
+		product *store.Container
+		before  map[processors.Resource][]byte // checkpoints before the rename
+		rename  func()
+	}
+	// jobSaved waits until a checkpoint holds the fan-out.
+	jobSaved := func(s *scene) {
+		poll.Until(s.t, func() error {
+			for r, data := range s.Checkpoints() {
+				cp, err := processors.DecodeCheckpoint(data)
+				if err != nil {
+					return err
+				}
+				if r.Role == processors.RoleSource && len(cp.Jobs) > 0 {
+					return nil
+				}
+			}
+			return errors.New("no checkpoint holds the fan-out")
+		})
+	}
+	for name, run := range map[string]func(s *scene, k *storetest.Worker) *storetest.Worker{
+		"the connection is cut": func(s *scene, k *storetest.Worker) *storetest.Worker {
+			lost := loseRefusals(k, false)
+			s.rename()
+			<-lost
+			return k
+		},
+		"the worker dies, and its checkpoint holds the fan-out": func(s *scene, k *storetest.Worker) *storetest.Worker {
+			lost := loseRefusals(k, true)
+			s.rename()
+			<-lost
+			jobSaved(s)
+			k.Crash()
+			return s.start(s.cfg, processors.RoleSource)
+		},
+		"the worker dies, and its checkpoint lies before the change": func(s *scene, k *storetest.Worker) *storetest.Worker {
+			lost := loseRefusals(k, true)
+			s.rename()
+			<-lost
+			k.Crash()
+			s.SetBack(s.before)
+			return s.start(s.cfg, processors.RoleSource)
+		},
+		"the worker dies, and its successor does too": func(s *scene, k *storetest.Worker) *storetest.Worker {
+			lost := loseRefusals(k, true)
+			s.rename()
+			<-lost
+			k.Crash()
+			s.SetBack(s.before)
+			// The successor comes as far as to look at the items.
+			second := s.Worker()
+			there, _ := second.Tap.Hold(func(r *store.Request) bool { return r.Scan != nil && r.Partition.Container == s.product.Info().ID })
+			s.startOn(second, s.cfg, processors.RoleSource)
+			<-there
+			second.Crash()
+			return s.start(s.cfg, processors.RoleSource)
+		},
+		"a page comes late, of a worker that has lost its lease": func(s *scene, k *storetest.Worker) *storetest.Worker {
+			page := func(r *store.Request) bool {
+				return r.PatchMany != nil && r.Partition == s.product.PartitionFor(keyOf(s.t, "1"))
+			}
+			there, let := k.Tap.Hold(page)
+			lost := loseRefusals(k, true)
+			s.rename()
+			<-there
+			successor := s.Worker()
+			next, goOn := successor.Tap.Hold(page)
+			s.startOn(successor, s.cfg, processors.RoleSource)
+			<-next
+			let()
+			<-lost
+			k.Crash()
+			goOn()
+			return successor
+		},
+	} {
+		for pages, items := range map[string]int{"one page": 3, "several pages": 40} {
+			t.Run(name+", "+pages, func(t *testing.T) {
+				t.Parallel()
+				w := newCascadeWorld(t)
+				meta, product := w.webstore()
+				w.category(meta, "1", "A")
+				for i := range items {
+					w.put(product, productItem{ID: fmt.Sprintf("%03d", i), CategoryID: "1", CategoryName: "A"})
+				}
+				want := []string{`["1"]/001x`}
+				w.put(product, roomless(t, "001x"))
+				if items > 20 {
+					want = append(want, `["1"]/035x`)
+					w.put(product, roomless(t, "035x"))
+				}
+				cfg := categoryNames(meta, product)
+				cfg.FanOutPageItems = 10
+				s := &scene{cascadeWorld: w, cfg: []cascade.Config{cfg}, product: product}
+				k := w.start(s.cfg, processors.RoleSource)
+				w.Quiet(k)
+				s.before = w.Checkpoints()
+				s.rename = func() { w.category(meta, "1", "A longer name") }
+				k = run(s, k)
+				w.Quiet(k)
+				for i := range items {
+					if got := w.product(product, "1", fmt.Sprintf("%03d", i)).CategoryName; got != "A longer name" {
+						t.Errorf("item %d has %q", i, got)
+					}
+				}
+				deadLetters, err := w.DeadLetters.List(t.Context(), cfg.Pipeline, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var got []string
+				for _, l := range deadLetters {
+					got = append(got, l.Target)
+					if l.Item != `["category"]/1` || l.Status != int(store.StatusTooLarge) || l.Reason == "" || l.Role != processors.RoleSource {
+						t.Errorf("dead letter %+v", l)
+					}
+				}
+				slices.Sort(got)
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Errorf("targets of dead letters (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// A fan-out of which every page was answered reads no item of the target: what refused its copy
+// was told.
+func TestI6_FanOutsInNoDoubtReadNothing(t *testing.T) {
+	t.Parallel()
+	w := newCascadeWorld(t)
+	meta, product := w.webstore()
+	w.put(product, productItem{ID: "P", CategoryID: "1", CategoryName: "A"})
+	k := w.start([]cascade.Config{categoryNames(meta, product)}, processors.RoleSource)
+	w.category(meta, "1", "B")
+	w.Quiet(k) // the first of a term may follow pages of an earlier one
+	var read atomic.Int32
+	k.Tap.OnRequest(func(r *store.Request) {
+		if r.Scan != nil {
+			read.Add(1)
+		}
+	})
+	w.category(meta, "1", "C")
+	w.Quiet(k)
+	if got := w.product(product, "1", "P").CategoryName; got != "C" {
+		t.Errorf("the copy is %q, want C", got)
+	}
+	if n := read.Load(); n != 0 {
+		t.Errorf("%d scans of a fan-out whose pages were all answered", n)
+	}
+}
