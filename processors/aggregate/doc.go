@@ -92,6 +92,26 @@
 // the dead letters; its accumulator is right, and the fields are set when either
 // changes again, or by a retry.
 //
+// The answer to a fold alone names such items, and a fold whose answer is lost is not done
+// again. So a term notes for each partition up to which position it was told what its folds
+// refused, or has found out. A member behind that, and not behind the position that the partition
+// has recorded, was folded in an attempt whose answer this term has not got, or by an earlier
+// one, which may have died with the answer in hand: the position in the checkpoint passes a change
+// only behind its dead letters, so the change comes again. Before anything else is sent
+// there, the targets of each such member's groups are read, and the accumulators with them. An owner
+// keeps the two equal in every commit, so a target that differs is one that refused. It is
+// repaired as a retry does it, which lets it refuse again, and its dead letter written; so is
+// that of a target which is not there although its group has members, or whose id an item of
+// another kind has. A rule that is not published sets no fields, and nothing can have refused them.
+// A retry that folds a change looks at its targets likewise when an earlier one had folded it.
+//
+//	fold (10, 14]    c takes its fields, d refuses them       the answer is lost
+//	again            14 is told, nothing folded
+//	examine          c is right; d differs and refuses        the dead letter of d
+//
+// Between the checkpoint and a crash lies a second's work or less, and as much is looked at
+// again. A pipeline that is set back looks at all targets of what comes again.
+//
 // A change whose shares a partition refuses as a whole is given up by the Host, and
 // is then missing in the accumulators of that partition, also when its item changes
 // again: later changes take away what was never added. They need not wait. Deltas

@@ -67,3 +67,17 @@ func unavailable(err error) error {
 	}
 	return unavailableError{err}
 }
+
+// unavailableOrNil is unavailable, and nil for nil.
+func unavailableOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return unavailable(err)
+}
+
+// refusalOf returns what an item has answered to its repair, if that would be answered again.
+func refusalOf(ctx context.Context, err error) (*store.Error, bool) {
+	refusal, ok := errors.AsType[*store.Error](err)
+	return refusal, ok && processors.FailureOf(ctx, err) == processors.Permanent
+}

@@ -52,6 +52,7 @@ type target struct {
 	asked     bool          // this term has learned its position at least once
 	known     bool          // at is what the partition has recorded, without a doubt
 	at        feed.Position // recorded there for this producer
+	told      feed.Position // up to which this term knows which items have refused their fields
 	// owes are the changes that were given up for it, which Retry alone folds: true
 	// while the partition lacks the change, false once it was retried or let go. An
 	// entry stays for the whole term, since the feed may bring the change again.

@@ -64,7 +64,12 @@ func (w *world) want(cfg aggregate.Config, source, published bool) {
 // compiled with the worker's client, whose requests its tap sees.
 func (w *world) start(cfg aggregate.Config) *storetest.Worker {
 	w.t.Helper()
-	k := w.Worker()
+	return w.startOn(w.Worker(), cfg)
+}
+
+// startOn is start on a worker that runs nothing yet.
+func (w *world) startOn(k *storetest.Worker, cfg aggregate.Config) *storetest.Worker {
+	w.t.Helper()
 	cfg.Source, cfg.Target = k.Own(cfg.Source), k.Own(cfg.Target)
 	a, err := aggregate.Compile(cfg)
 	if err != nil {

@@ -12,30 +12,39 @@ import (
 // fields. Their accumulators are right, and the fields are set when the group or the item
 // changes again.
 func (f *Folder) writeDeadLetters(ctx context.Context, members []member, upTo feed.Position, refusals []store.Refusal) error {
-	for _, r := range refusals {
-		deadLetter := processors.DeadLetter{Position: upTo, Target: r.Ref.String(), Status: int(r.Status), Reason: r.Reason}
-		if m := f.causeOf(members, r.Ref); m != nil {
-			deadLetter.Item, deadLetter.Position, deadLetter.Trace = m.ref().String(), m.at, m.part.Transaction.TraceParent
+	for i := range refusals {
+		if err := f.writeDeadLetter(ctx, f.causeOf(members, refusals[i].Ref), upTo, &refusals[i]); err != nil {
+			return err
 		}
-		// The interval is folded and will not be sent again, so nobody comes back to
-		// write the dead letter: it is tried until it is there or the term ends. A crash
-		// in between loses the dead letter, not the fold; verify lists the item.
-		pauses := processors.NewPauses()
-		for {
-			err := f.term.DeadLetter(ctx, deadLetter)
-			if err == nil {
-				break
-			}
-			processors.CountRetry(ctx, f.term.Resource)
-			f.term.Heartbeat()
-			if err := pauses.Wait(ctx, err); err != nil {
-				return err
-			}
-		}
-		f.mu.Lock()
-		f.counts.DeadLetters++
-		f.mu.Unlock()
 	}
+	return nil
+}
+
+// writeDeadLetter writes the dead letter of one target; cause is the change that it could not
+// follow, nil if that is not known.
+func (f *Folder) writeDeadLetter(ctx context.Context, cause *member, upTo feed.Position, r *store.Refusal) error {
+	deadLetter := processors.DeadLetter{Position: upTo, Target: r.Ref.String(), Status: int(r.Status), Reason: r.Reason}
+	if cause != nil {
+		deadLetter.Item, deadLetter.Position, deadLetter.Trace = cause.ref().String(), cause.at, cause.part.Transaction.TraceParent
+	}
+	// The interval is folded and will not be sent again: the dead letter is tried until it
+	// is there or the term ends. After a crash in between the change comes again, and its
+	// targets are examined.
+	pauses := processors.NewPauses()
+	for {
+		err := f.term.DeadLetter(ctx, deadLetter)
+		if err == nil {
+			break
+		}
+		processors.CountRetry(ctx, f.term.Resource)
+		f.term.Heartbeat()
+		if err := pauses.Wait(ctx, err); err != nil {
+			return err
+		}
+	}
+	f.mu.Lock()
+	f.counts.DeadLetters++
+	f.mu.Unlock()
 	return nil
 }
 

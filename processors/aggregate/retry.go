@@ -214,6 +214,10 @@ func (f *Folder) foldOwed(ctx context.Context, at feed.Position, mean func(*targ
 	var errs []error
 	for _, t := range f.targets {
 		if !t.owes[at] {
+			// An earlier retry has folded it, whose answer may have been lost.
+			if t.isGivenUp(at) {
+				errs = append(errs, f.examineTargets(ctx, t, members))
+			}
 			continue
 		}
 		// Also an empty interval is sent: the target owes the change until its producer has
@@ -232,7 +236,11 @@ func (f *Folder) foldOwed(ctx context.Context, at feed.Position, mean func(*targ
 		}
 		f.term.Heartbeat()
 		t.owes[at] = false
-		if nothing || !result.Applied { // not applied: an attempt of which no answer came was carried out
+		if nothing {
+			continue
+		}
+		if !result.Applied { // an attempt of which no answer came was carried out
+			errs = append(errs, f.examineTargets(ctx, t, members))
 			continue
 		}
 		f.countFolded(ctx, s)
@@ -289,8 +297,17 @@ func (f *Folder) repairOnce(ctx context.Context, ref store.ItemRef) (done bool, 
 
 // groupFields returns the fields of a group as they are in its partition.
 func (f *Folder) groupFields(ctx context.Context, p feed.Partition, g accumulator.Group) ([]document.FieldValue, error) {
+	states, err := f.groupStates(ctx, p, []string{string(g)})
+	if err != nil {
+		return nil, err
+	}
+	return states[g].Values(), nil
+}
+
+// groupStates returns the states of groups as they are in their partition.
+func (f *Folder) groupStates(ctx context.Context, p feed.Partition, groups []string) (map[accumulator.Group]*accumulator.State, error) {
 	result, err := f.a.cfg.Target.ReadGroups(ctx, p, &store.ReadGroups{
-		Pipeline: f.a.cfg.Pipeline, Generation: f.a.cfg.Generation, Groups: []string{string(g)},
+		Pipeline: f.a.cfg.Pipeline, Generation: f.a.cfg.Generation, Groups: groups,
 	})
 	if err != nil {
 		return nil, err
@@ -299,15 +316,18 @@ func (f *Folder) groupFields(ctx context.Context, p feed.Partition, g accumulato
 	if err != nil {
 		return nil, err
 	}
-	// The partition answers with its accumulator as a Delta: applied to nothing it is the
-	// accumulator, from which the fields follow.
+	// The partition answers with its accumulators as a Delta: applied to nothing it is the
+	// accumulators, from which the fields follow.
 	records := accumulator.NewMemory()
 	if err := f.a.rule.Apply(records, content); err != nil {
 		return nil, err
 	}
-	state, err := f.a.rule.State(records, g)
-	if err != nil {
-		return nil, err
+	states := make(map[accumulator.Group]*accumulator.State, len(groups))
+	for _, name := range groups {
+		g := accumulator.Group(name)
+		if states[g], err = f.a.rule.State(records, g); err != nil {
+			return nil, err
+		}
 	}
-	return state.Values(), nil
+	return states, nil
 }

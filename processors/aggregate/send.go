@@ -78,6 +78,9 @@ func (f *Folder) send(ctx context.Context, members []member, upTo feed.Position)
 	for _, t := range f.targets {
 		switch {
 		case !t.at.Before(upTo): // it has folded all of it
+			if len(t.untold(members)) > 0 {
+				todo[t] = shares{} // and nothing is sent
+			}
 		case t.at.Before(members[0].at) && !t.owesAny(members):
 			if s := f.a.sharesOf(f.delta, t.partition); s.data != nil {
 				todo[t] = s
@@ -113,6 +116,9 @@ func (f *Folder) send(ctx context.Context, members []member, upTo feed.Position)
 //	(12, 18] with 15 17         too large: halved again, down to one member
 func (f *Folder) deliver(ctx context.Context, t *target, members []member, upTo feed.Position, s shares) error {
 	for {
+		if err := f.examine(ctx, t, members); err != nil {
+			return err
+		}
 		if s.data == nil {
 			var err error
 			members = membersAfter(members, t.at)
@@ -133,12 +139,14 @@ func (f *Folder) deliver(ctx context.Context, t *target, members []member, upTo 
 		case err != nil:
 			return err
 		case result.Applied:
-			return f.writeDeadLetters(ctx, members, upTo, result.Refused)
-		case !t.at.Before(upTo):
-			return nil
+			err := f.writeDeadLetters(ctx, members, upTo, result.Refused)
+			if err == nil {
+				t.told = upTo
+			}
+			return err
 		}
-		// The target was ahead: it has folded a part, up to t.at, in an attempt whose
-		// answer was lost. What is left is folded anew.
+		// The target was ahead: it has folded a part or all, up to t.at, in an attempt whose
+		// answer was lost. What that refused is looked for, and what is left is folded anew.
 		s = shares{}
 	}
 }
