@@ -44,6 +44,9 @@ type Error struct {
 	// again cannot help. With StatusGone it says more: the process held the lease of the
 	// partition when it had the request, so that no other has got it; see Client.
 	RetryAfter time.Duration
+	// Epoch is, with StatusFenced, the greatest lease epoch that the partition has seen of the
+	// producer; 0 if the owner is of a release that does not tell.
+	Epoch uint64
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%d)", e.Message, e.Status) }

@@ -81,7 +81,7 @@ func EncodeResponse(resp *Response, r *Request) []byte {
 		w.byte(byte(kindError))
 		w.uint(uint64(resp.Err.Status))
 		w.str(resp.Err.Message)
-		w.uint(uint64(resp.Err.RetryAfter))
+		w.refusalNumber(resp.Err)
 		return w.buf
 	}
 	k := r.Kind()
@@ -98,13 +98,31 @@ func DecodeResponse(data []byte) (*Response, error) {
 	switch k := Kind(d.byte()); {
 	case k == kindError:
 		r.Err = &Error{Status: Status(d.uint()), Message: d.str()}
-		r.Err.RetryAfter = durationOf(d.uint())
+		d.refusalNumber(r.Err)
 	case k.known():
 		kinds[k].decodeAnswer(&d, r)
 	default:
 		d.fail(fmt.Errorf("unknown response kind %d", k))
 	}
 	return r, d.end("response")
+}
+
+// refusalNumber appends the number at the end of a refusal, whose status says what it counts.
+func (w *wireWriter) refusalNumber(e *Error) {
+	if e.Status == StatusFenced {
+		w.uint(e.Epoch)
+		return
+	}
+	w.uint(uint64(e.RetryAfter))
+}
+
+func (d *wireReader) refusalNumber(e *Error) {
+	n := d.uint()
+	if e.Status == StatusFenced {
+		e.Epoch = n
+		return
+	}
+	e.RetryAfter = durationOf(n)
 }
 
 // wireWriter appends primitives: unsigned varints, and byte strings behind their

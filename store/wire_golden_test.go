@@ -26,8 +26,9 @@ func TestWire_BytesStay(t *testing.T) {
 	for i, r := range responses(t) {
 		fmt.Fprintf(&got, "response %d: %x\n", i, store.EncodeResponse(r, asked[i]))
 	}
-	refusal := &store.Response{Err: &store.Error{Status: 503, Message: "later", RetryAfter: 7}}
-	fmt.Fprintf(&got, "refusal: %x\n", store.EncodeResponse(refusal, asked[0]))
+	for _, r := range refusals {
+		fmt.Fprintf(&got, "refusal: %x\n", store.EncodeResponse(r, asked[0]))
+	}
 	if *update {
 		if err := os.WriteFile(path, []byte(got.String()), 0o644); err != nil {
 			t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
@@ -175,11 +176,18 @@ func TestWireCarriesEveryKind(t *testing.T) {
 			t.Errorf("no request of the kind %q was tried", k)
 		}
 	}
-	refusal := &store.Response{Err: &store.Error{Status: 503, Message: "later", RetryAfter: 7}}
-	back, err := store.DecodeResponse(store.EncodeResponse(refusal, requests(t)[0]))
-	if diff := cmp.Diff(refusal, back); diff != "" || err != nil {
-		t.Errorf("refusal: %v (-want +got):\n%s", err, diff)
+	for _, refusal := range refusals {
+		back, err := store.DecodeResponse(store.EncodeResponse(refusal, requests(t)[0]))
+		if diff := cmp.Diff(refusal, back); diff != "" || err != nil {
+			t.Errorf("refusal: %v (-want +got):\n%s", err, diff)
+		}
 	}
+}
+
+// refusals are of both kinds of numbers.
+var refusals = []*store.Response{
+	{Err: &store.Error{Status: 503, Message: "later", RetryAfter: 7}},
+	{Err: &store.Error{Status: store.StatusFenced, Message: "late", Epoch: math.MaxUint64}},
 }
 
 func TestWireRefusesWhatItCannotRead(t *testing.T) {

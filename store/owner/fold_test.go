@@ -158,12 +158,12 @@ func TestI5_AskPlantsTheEpoch(t *testing.T) {
 		t.Errorf("asked twice: %v, %d commits", r.Err, f.state.Load().lsn-lsn)
 	}
 	for name, r := range map[string]*store.Response{"a fold": f.send(10, 11, one), "a question": ask(1)} {
-		if !errors.Is(r.Err, store.ErrFenced) {
+		if !errors.Is(r.Err, store.ErrFenced) || r.Err.Epoch != 2 {
 			t.Errorf("%s of an older epoch: %v %+v", name, r.Err, r.Fold)
 		}
 	}
 	f.restart(t.TempDir())
-	if r := f.send(10, 11, one); !errors.Is(r.Err, store.ErrFenced) {
+	if r := f.send(10, 11, one); !errors.Is(r.Err, store.ErrFenced) || r.Err.Epoch != 2 {
 		t.Errorf("after a restart: %v %+v", r.Err, r.Fold)
 	}
 	f.epoch = 2

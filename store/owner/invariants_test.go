@@ -368,14 +368,14 @@ func TestI5_LateWorkerIsRefused(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	item = n.mustOne(k, store.Operation{Kind: store.OpRead, ID: "1"})
-	if r := repair(4, item.ETag, `"older"`); !errors.Is(r.Err, store.ErrFenced) {
+	if r := repair(4, item.ETag, `"older"`); !errors.Is(r.Err, store.ErrFenced) || r.Err.Epoch != 5 {
 		t.Errorf("an older epoch was answered %+v", r)
 	}
 	page := &store.PatchMany{
 		Producer: producer, Epoch: 4, Source: "c", Position: feed.Position{LSN: 1}, Scope: store.Scope{Key: k},
 		Copy: store.Copy{Action: store.CopySet, Set: []store.Field{{Path: "name", Value: []byte(`"older"`)}}},
 	}
-	if r := n.ask(&store.Request{PatchMany: page}); !errors.Is(r.Err, store.ErrFenced) {
+	if r := n.ask(&store.Request{PatchMany: page}); !errors.Is(r.Err, store.ErrFenced) || r.Err.Epoch != 5 {
 		t.Errorf("a page of an older epoch was answered %+v", r)
 	}
 	if got := n.read(k, "1"); got != `{"id":"1","a":"x","name":"new"}` {

@@ -84,8 +84,10 @@ func (v *view) known(p feed.Producer, epoch uint64) (known producerState, refusa
 		return known, store.Refuse(store.StatusInternal, "producer %s: %v", p, err)
 	}
 	if known = decodeProducer(value); known.Epoch > epoch {
-		return known, store.Refuse(store.StatusFenced,
+		refusal := store.Refuse(store.StatusFenced,
 			"producer %s writes under lease epoch %d, the partition has seen %d: the lease has passed on", p, epoch, known.Epoch)
+		refusal.Epoch = known.Epoch
+		return known, refusal
 	}
 	return known, nil
 }
