@@ -87,6 +87,16 @@
 // again, and fences refuse them; work that meets such a fence returns an
 // [EpochBehindError], and the next holding has a greater epoch than the fence.
 //
+// That never raises a holder that was succeeded above its successor. The fence's epoch is written
+// with the release, which is conditional on the revision that the holder wrote last, as a renewal is:
+//
+//	the record is the holder's    nobody has taken the lease since, and a fence has a greater epoch
+//	                              than the record: the record that had it was lost
+//	the record is another's       nothing is written, and the lease counts as lost
+//
+// The holding that met the fence ends either way. It keeps its epoch, under which nothing that it
+// still sends is taken; the greater one is a new holding's, of whichever process takes the lease.
+//
 // # When things go wrong
 //
 //   - A reply is lost: the write is sent again with the same expected revision. If that is

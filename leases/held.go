@@ -330,10 +330,7 @@ func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 	if err != nil {
 		attempts++
 	}
-	h.mu.Lock()
-	taken := h.taken
-	h.mu.Unlock()
-	if taken {
+	if h.isTaken() {
 		return attempts, nil
 	}
 	_, putErr := h.w.put(ctx, func(r *leaseRecord) {
@@ -343,15 +340,23 @@ func (h *Held) release(ctx context.Context, err error) (attempts int, _ error) {
 			r.LastError, r.Attempts = clip(err.Error(), errorBytesMax), attempts
 		}
 		// The next holding takes the epoch after this one, and so passes the fence that this
-		// one met.
+		// one met. A holder that was succeeded does not come here: its write is refused.
 		if behind, ok := errors.AsType[*EpochBehindError](err); ok {
 			r.Epoch = max(r.Epoch, behind.Seen)
 		}
 	})
 	if _, taken := errors.AsType[*takenError](putErr); taken {
+		h.loseToOther()
 		return attempts, nil
 	}
 	return attempts, putErr
+}
+
+// isTaken reports whether the record is known to be another's.
+func (h *Held) isTaken() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.taken
 }
 
 // clip cuts s to at most n bytes, between characters. It adds no mark, because the text is

@@ -3,8 +3,10 @@ package leases
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,6 +79,69 @@ func TestLateProcess_FindsThatAnotherHasItsLease(t *testing.T) {
 			t.Errorf("ended with %v, valid %v", context.Cause(h.Trust()), h.Valid())
 		}
 	})
+}
+
+// TestI5_WhoWasSucceededRaisesNoEpoch has work that meets the fence of a later holder before its
+// process knows of that one. The record, and the epoch in it, stay the later holder's.
+func TestI5_WhoWasSucceededRaisesNoEpoch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		defer g.stop()
+		said := &errorLog{}
+		held, fenced := make(chan *Held, 9), make(chan struct{})
+		a := g.start("a", []string{"r"}, func(p *proc, cfg *Config) {
+			cfg.Log = slog.New(said)
+			p.work = func(ctx context.Context, h *Held) error {
+				held <- h
+				if h.Epoch() > 1 {
+					return idle(ctx, h)
+				}
+				<-fenced
+				return &EpochBehindError{Seen: 2}
+			}
+		})
+		h := <-held
+		g.pass(time.Second, []string{"r"})
+		a.client.set(func(c *fakeClient) { c.mute = true })
+		g.server.mu.Lock()
+		e := g.server.keys[leaseKey("g", "r")]
+		g.server.mu.Unlock()
+		rec, err := decodeLease(e.Key, e.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Owner, rec.Epoch, rec.Write = "b/other", 2, 1
+		if _, err := g.server.store(e.Key, encode(rec), e.Revision); err != nil {
+			t.Fatal(err)
+		}
+		if h.ctx.Err() != nil {
+			t.Fatal("the holder has been told before it was fenced")
+		}
+		close(fenced)
+		<-h.Trust().Done()
+		time.Sleep(a.m.cfg.RenewInterval)
+		if now, err := g.server.lease("r"); err != nil || now.Owner != "b/other" || now.Epoch != 2 || now.Write != 1 {
+			t.Errorf("the later holder's record: %+v, %v", now, err)
+		}
+		if n := said.count.Load(); n != 0 {
+			t.Errorf("%d errors are told of a lease that was lost", n)
+		}
+		a.client.set(func(c *fakeClient) { c.mute = false })
+		if next := <-held; next.Epoch() != 3 {
+			t.Errorf("when the later holder is gone, the next epoch is %d", next.Epoch())
+		}
+	})
+}
+
+// errorLog counts what is told as an error.
+type errorLog struct{ count atomic.Int64 }
+
+func (l *errorLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+func (l *errorLog) WithAttrs([]slog.Attr) slog.Handler               { return l }
+func (l *errorLog) WithGroup(string) slog.Handler                    { return l }
+func (l *errorLog) Handle(context.Context, slog.Record) error {
+	l.count.Add(1)
+	return nil
 }
 
 // TestLateProcess_DoubtHasAnEnd keeps a process that stood still from the bucket.

@@ -276,6 +276,10 @@ func (l *loop) runWork(runCtx context.Context, h *Held) {
 	if releaseErr != nil {
 		l.log.Warn("lease not released; it expires", "resource", h.resource, "epoch", h.epoch, "error", releaseErr)
 	}
+	// The fence was another holder's, and did what it is for: no epoch was lost.
+	if _, behind := errors.AsType[*EpochBehindError](err); behind && h.isTaken() {
+		cause, err = ErrLost, nil
+	}
 	l.send(workEnded{resource: h.resource, held: h, cause: cause, err: err, attempts: attempts})
 }
 
