@@ -11,6 +11,7 @@ import (
 
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
@@ -84,7 +85,8 @@ func TestI5_ACascadesBackfillGoesOnElsewhere(t *testing.T) {
 			if !killed { // it wakes up
 				let()
 				poll.Until(t, func() error { return poll.Unless(len(first.Failures()) > 0, "the late term goes on") })
-				if err := first.Failures()[0]; !errors.Is(err, processors.ErrFenced) {
+				err := first.Failures()[0]
+				if behind, ok := errors.AsType[*leases.EpochBehindError](err); !errors.Is(err, processors.ErrFenced) || !ok || behind.Seen != second.Leases[0].Epoch() {
 					t.Errorf("the late term ended with %v, want ErrFenced", err)
 				}
 			}

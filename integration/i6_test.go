@@ -16,6 +16,7 @@ import (
 
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/steps"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/cascade"
 	"github.com/millrace/millrace/store"
@@ -297,7 +298,7 @@ func TestI6_TwoWorkersAndOneWakesUpLate(t *testing.T) {
 				return poll.Unless(len(paused.Failures()) > 0, "the paused worker's write was not refused")
 			})
 			for _, err := range paused.Failures() {
-				if !errors.Is(err, processors.ErrFenced) {
+				if behind, ok := errors.AsType[*leases.EpochBehindError](err); !errors.Is(err, processors.ErrFenced) || !ok || behind.Seen != 2 {
 					t.Errorf("the paused worker ended with %v", err)
 				}
 			}

@@ -204,6 +204,16 @@ func (s *Supervisor) publish() {
 	}
 }
 
+// fenced returns what the lease is to know of a term that was fenced. Another holds it now, which
+// is no fault of the pipeline and would be no error; or the leases' records were lost, and the
+// next holding needs a greater epoch. The lease finds out which, when it is released.
+func fenced(err error) error {
+	if behind, ok := errors.AsType[*leases.EpochBehindError](err); ok {
+		return behind
+	}
+	return nil
+}
+
 // work does what one lease gives the right to until the lease ends.
 func (s *Supervisor) work(ctx context.Context, held *leases.Held) error {
 	switch held.Resource() {
@@ -287,7 +297,7 @@ func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource proce
 	cancel(nil)
 	watch.Wait()
 	if errors.Is(err, processors.ErrFenced) {
-		err = nil // another holds it now, which is no fault of the pipeline
+		err = fenced(err)
 	}
 	if divided != nil && err == nil {
 		err = divided

@@ -85,6 +85,34 @@
 // CheckpointInterval later. A checkpoint costs a sync of the disk, for which the writes
 // that follow wait too; what it would save after a crash is reads.
 //
+// # Epochs that were lost
+//
+// If the bucket of the leases is lost, epochs begin at 1 again, while the targets remember
+// those of before: partitions of containers with each producer, sinks with each position. All of
+// them refuse the new holder until its epoch is above theirs. So a refusal tells the epoch that
+// was seen (EpochSeen), the term ends with it as a leases.EpochBehindError, and the lease is
+// released with that epoch:
+//
+//	lease lost at 57   taken with 1, refused: 57 was seen; released with 57; taken with 58
+//
+// Targets may have seen different epochs, if a holder died while it began. Each is met once at
+// most, because what the next holding has is above all that were met.
+//
+// Why that does not undo the fence (I5):
+//
+//   - A worker that was succeeded is told the epoch of its successor by the same refusal. It
+//     ends its term all the same, and the release writes nothing, because the record is not as
+//     it wrote it last; see package leases. So nobody gets past a fence but by taking the
+//     lease, and a target still sees epochs that only grow.
+//   - A worker of before the loss cannot renew its lease, and stops when its trust ends.
+//     Until then it may write where nobody has planted a greater epoch, and the new holder
+//     is refused there and raised once more. Epochs do not order the two there, and other
+//     guards do, as everywhere: what adds is taken only where the last interval ended, a page
+//     only if its position is not older than the one that is recorded for its source, a repair
+//     only if the item is still as it was looked at.
+//   - A generation that was succeeded in a container is closed with EpochOver. No epoch is told
+//     of that, so no lease is raised for it.
+//
 // # What it does not promise
 //
 // A lease narrows the overlap of two holders and does not exclude it: a process

@@ -140,7 +140,9 @@ func NewHost(hub *feed.Hub, deadLetters *DeadLetters, cfg Config) (*Host, error)
 // Run runs t under lease until ctx ends, which is how a lease ends; then it
 // abandons what is under way, writes a last checkpoint if the lease still
 // allows, and returns nil. Otherwise the error tells why the processor stopped:
-// ErrFenced if another holder has written, feed's errors for a damaged log.
+// ErrFenced if another holder has written, feed's errors for a damaged log. With ErrFenced
+// it is a *leases.EpochBehindError too, where the epoch that has refused the term's is known:
+// whoever runs the Host hands it to the lease, which believes it only if it is still held.
 func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	cp, err := DecodeCheckpoint(lease.Checkpoint())
 	if err != nil {
@@ -155,7 +157,7 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	cp.rewind(&t)
 	r := newRun(h, lease, t, cp)
 	if err := t.Processor.Open(ctx, r.term, cp.State); err != nil {
-		return unlessCanceled(ctx, fmt.Errorf("%s: open: %w", t.Resource, err))
+		return unlessCanceled(ctx, fmt.Errorf("%s: open: %w", t.Resource, tellLease(err)))
 	}
 	commits, reader, err := h.openCommits(ctx, r, &t, cp)
 	if err != nil {
@@ -182,7 +184,7 @@ func (h *Host) Run(ctx context.Context, lease Lease, t Task) error {
 	err = cmp.Or(g.Wait(), r.noteHalt(work))
 	r.saveLast(ctx)
 	if err != nil {
-		return fmt.Errorf("%s: %w", t.Resource, err)
+		return fmt.Errorf("%s: %w", t.Resource, tellLease(err))
 	}
 	return nil
 }

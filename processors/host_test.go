@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/storetest"
@@ -24,6 +25,7 @@ type stage struct {
 	t       testing.TB
 	log     *feed.Log
 	host    *processors.Host
+	js      jetstream.JetStream
 	client  *store.Client
 	letters *processors.DeadLetters
 	last    feed.LSN
@@ -45,7 +47,7 @@ func newStage(t testing.TB, cfg processors.Config) *stage {
 	if err := feed.CreateLog(t.Context(), js, partition, feed.NewLogID(), feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{t: t, client: below.Client, letters: deadLetters}
+	s := &stage{t: t, js: js, client: below.Client, letters: deadLetters}
 	if s.log, err = feed.OpenLog(t.Context(), js, partition, feed.LogConfig{}); err != nil {
 		t.Fatal(err)
 	}

@@ -3,12 +3,15 @@ package processors
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/nats-io/nats.go"
 
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 	storepace "github.com/millrace/millrace/store/pace"
 )
@@ -29,6 +32,56 @@ const (
 // ErrFenced says that the processor's lease has passed on: a write was refused
 // because its epoch is old. The term ends.
 var ErrFenced = errors.New("processors: the lease has passed on")
+
+// FencedError is ErrFenced where what is written to tells the epoch that it has seen. Sinks return
+// it; store.Error tells the same of a partition.
+type FencedError struct {
+	Seen uint64
+}
+
+// Error names the epoch.
+func (e *FencedError) Error() string { return fmt.Sprintf("%v: epoch %d has begun", ErrFenced, e.Seen) }
+
+// Is matches ErrFenced.
+func (e *FencedError) Is(target error) bool { return target == ErrFenced }
+
+// EpochOver is the epoch that no lease has. Recorded of a producer it says that the producer's
+// generation is over: every epoch is older, and none can be raised above it.
+const EpochOver = math.MaxUint64
+
+// EpochSeen returns the epoch of which err says that a target has seen it, and so refuses an
+// older one; 0 if err says nothing of the kind, or if the epoch is EpochOver.
+func EpochSeen(err error) (seen uint64) {
+	if fenced, ok := errors.AsType[*FencedError](err); ok {
+		seen = fenced.Seen
+	} else if refusal, ok := errors.AsType[*store.Error](err); ok && refusal.Status == store.StatusFenced {
+		seen = refusal.Epoch
+	}
+	if seen == EpochOver {
+		return 0
+	}
+	return seen
+}
+
+// tellLease returns err so that the lease is told of the epoch that has refused the term's
+// writes. If the lease is still the term's, that epoch was lost, and the next term gets a greater
+// one; see the package's comment.
+func tellLease(err error) error {
+	if seen := EpochSeen(err); seen > 0 {
+		return behindError{err, seen}
+	}
+	return err
+}
+
+// behindError is an error that is a leases.EpochBehindError too.
+type behindError struct {
+	error
+	seen uint64
+}
+
+func (e behindError) Unwrap() []error {
+	return []error{e.error, &leases.EpochBehindError{Seen: e.seen}}
+}
 
 // permanentError marks a failure that no further attempt can change.
 type permanentError struct{ error }

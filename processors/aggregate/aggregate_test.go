@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/integration/poll"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
@@ -175,7 +176,7 @@ func TestI5_LateWorkerIsRefused(t *testing.T) {
 	let()
 	poll.Until(t, func() error { return poll.Unless(len(paused.Failures()) > 0, "the late worker was not refused") })
 	for _, err := range paused.Failures() {
-		if !errors.Is(err, processors.ErrFenced) {
+		if behind, ok := errors.AsType[*leases.EpochBehindError](err); !errors.Is(err, processors.ErrFenced) || !ok || behind.Seen != successor.Leases[0].Epoch() {
 			t.Errorf("the late worker ended with %v", err)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 
@@ -55,10 +54,6 @@ type outgoingRow struct {
 	of *Row
 }
 
-// succeeded is the epoch that nobody has: writers of a generation are refused under it
-// once the next one has begun.
-const succeeded = math.MaxUint64
-
 // begin records the epoch and learns the position. A container has no shadow, so the rows of
 // this generation are written over those of the one before: whoever still writes for that one
 // would overwrite new rows with old ones, and is refused from here on.
@@ -66,7 +61,7 @@ func (p *containerPart) begin(ctx context.Context, t *Term) error {
 	// Epochs are counted for each producer, and the generation before is another producer.
 	if former := t.Producer; former.Generation > 1 {
 		former.Generation--
-		if _, err := p.container.PutRows(ctx, p.partition, &store.PutRows{Producer: former, Epoch: succeeded, Ask: true}); err != nil {
+		if _, err := p.container.PutRows(ctx, p.partition, &store.PutRows{Producer: former, Epoch: processors.EpochOver, Ask: true}); err != nil {
 			return fmt.Errorf("refuse generation %d in partition %s: %w", former.Generation, p.partition, err)
 		}
 	}

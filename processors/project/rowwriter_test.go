@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/sinktest"
@@ -231,7 +232,8 @@ func TestI5_ALateTermEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.append(set{id: "o2", body: orderItem("o2", day, "a")})
-	if err := s.ends(newLease(), p); !errors.Is(err, processors.ErrFenced) {
+	err := s.ends(newLease(), p)
+	if behind, ok := errors.AsType[*leases.EpochBehindError](err); !errors.Is(err, processors.ErrFenced) || !ok || behind.Seen != 99 {
 		t.Errorf("the late term ended with %v, want ErrFenced", err)
 	}
 	s.noDeadLetters()

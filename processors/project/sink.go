@@ -125,7 +125,8 @@ type Written struct {
 //
 // Errors tell what to do next in the way that processors.FailureOf reads: those of
 // a sink that cannot be reached match store.ErrUnavailable and are tried again
-// without end; those of a term that has been succeeded match processors.ErrFenced;
+// without end; those of a term that has been succeeded match processors.ErrFenced, and tell
+// by processors.EpochSeen which epoch has, unless it was another generation;
 // those of a row that can never be written are made by processors.Reject, and the
 // row's change ends in the dead letters. Everything else is tried for a while.
 type Sink interface {

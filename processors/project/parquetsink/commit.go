@@ -158,7 +158,7 @@ func (p *writerPart) checkTerm(base *manifest) error {
 	}
 	recorded := ts.source(producer)
 	if recorded != nil && recorded.Epoch > p.w.epoch {
-		return lost(producer, "epoch %d, a newer one %d has begun", p.w.epoch, recorded.Epoch)
+		return succeeded(producer, p.w.epoch, recorded.Epoch)
 	}
 	at, err := recorded.position()
 	if err != nil || recorded == nil || recorded.Epoch < p.w.epoch || at.Before(p.durable) || p.upTo.Before(at) {

@@ -17,6 +17,11 @@ func lost(p feed.Producer, format string, args ...any) error {
 	return fmt.Errorf("parquet sink: %s: %s: %w", p, fmt.Sprintf(format, args...), processors.ErrFenced)
 }
 
+// succeeded is lost for a writer of an older epoch than is recorded.
+func succeeded(p feed.Producer, epoch, recorded uint64) error {
+	return fmt.Errorf("parquet sink: %s: epoch %d: %w", p, epoch, &processors.FencedError{Seen: recorded})
+}
+
 // admit takes a term and its schema into a manifest that may be changed, and
 // says whether that changed anything. A table that was made has no files yet.
 func (m *manifest) admit(s *project.Schema, t project.Term) (changed bool, err error) {
@@ -39,7 +44,7 @@ func (m *manifest) admit(s *project.Schema, t project.Term) (changed bool, err e
 	case recorded == nil:
 		ts.recordPosition(t.Producer, t.Epoch, feed.Position{})
 	case recorded.Epoch > t.Epoch:
-		return false, lost(t.Producer, "epoch %d, a newer one %d has begun", t.Epoch, recorded.Epoch)
+		return false, succeeded(t.Producer, t.Epoch, recorded.Epoch)
 	case recorded.Epoch == t.Epoch:
 		return changed, nil
 	default:

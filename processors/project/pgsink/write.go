@@ -216,7 +216,7 @@ func (w *writer) parsePosition(rows [][][]byte) (feed.Position, error) {
 		}
 	}
 	if n[0] > w.term.Epoch {
-		return feed.Position{}, termOver(w.term, "epoch "+strconv.FormatUint(n[0], 10)+" has begun")
+		return feed.Position{}, fmt.Errorf("pgsink: %w, this is epoch %d of %s", &processors.FencedError{Seen: n[0]}, w.term.Epoch, w.term.Producer)
 	}
 	return feed.Position{LSN: feed.LSN(n[1]), Index: uint32(n[2])}, nil
 }

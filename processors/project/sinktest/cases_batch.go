@@ -96,10 +96,10 @@ func lateWorker(b *bench) {
 
 	second := &bench{TB: b.TB, o: b.o, open: b.open, sink: b.open(b), schema: b.schema, want: b.want}
 	w := second.start(0, 4)
-	late.wantFenced("the former term writes", put(order(a, "a", "late", 2)))
+	b.wantSeen("the former term writes", late.send(put(order(a, "a", "late", 2))), 4)
 	second.check()
 	_, _, err := b.sink.Open(b.Context(), b.schema, term(b.schema, 0, 3))
-	b.wantFenced("the former term opens again", err)
+	b.wantSeen("the former term opens again", err, 4)
 	w.write(20, put(order(a, "a", "new", 3)))
 	w.flush()
 	late.wantFenced("the former term writes after its successor", drop(order(a, "a", "", 0)))

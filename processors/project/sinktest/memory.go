@@ -120,7 +120,7 @@ func (d *Disk) fence(t project.Term) error {
 	case d.tables[t.Producer.Generation] == nil:
 		return fmt.Errorf("generation %d has been succeeded: %w", t.Producer.Generation, processors.ErrFenced)
 	case d.epochs[t.Producer] > t.Epoch:
-		return fmt.Errorf("epoch %d of %s, %d has been seen: %w", t.Epoch, t.Producer, d.epochs[t.Producer], processors.ErrFenced)
+		return fmt.Errorf("epoch %d of %s: %w", t.Epoch, t.Producer, &processors.FencedError{Seen: d.epochs[t.Producer]})
 	}
 	return nil
 }

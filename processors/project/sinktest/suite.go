@@ -184,16 +184,32 @@ func (b *bench) wantFenced(what string, err error) {
 	}
 }
 
+// wantSeen fails unless err says that the sink has seen a later term, and its epoch: by that a worker
+// whose lease was lost, and its epochs with it, gets a greater one.
+func (b *bench) wantSeen(what string, err error, epoch uint64) {
+	b.Helper()
+	b.wantFenced(what, err)
+	if seen := processors.EpochSeen(err); seen != epoch {
+		b.Errorf("%s: %v, which tells epoch %d, want %d", what, err, seen, epoch)
+	}
+}
+
 // wantFenced fails unless writing a batch, or making it durable, says that the term
 // is over.
 func (w *writer) wantFenced(what string, fill project.Batch) {
+	w.b.Helper()
+	w.b.wantFenced(what, w.send(fill))
+}
+
+// send writes a batch and makes it durable.
+func (w *writer) send(fill project.Batch) error {
 	w.b.Helper()
 	fill.After, fill.UpTo = w.at, feed.Position{LSN: w.at.LSN + 1}
 	_, err := w.Write(w.b.Context(), &fill)
 	if err == nil {
 		_, err = w.Flush(w.b.Context())
 	}
-	w.b.wantFenced(what, err)
+	return err
 }
 
 // wantPosition fails unless err is ErrPosition.
