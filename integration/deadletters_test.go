@@ -88,6 +88,23 @@ func TestDeadLetters_MoreThanAPage(t *testing.T) {
 	}
 }
 
+// Nobody tries the dead letters of a paused pipeline: who asks for it is told.
+func TestDeadLetters_OfAPausedPipeline(t *testing.T) {
+	t.Parallel()
+	_, _, server, _ := consoled(t)
+	madeUp(t, server, "category-names", 2)
+	mustRun(t, server, "pause", "category-names")
+	const says = "will be tried again when the pipeline is resumed: millrace resume category-names\n"
+	for _, which := range []string{"source-x.0-99-1.0", "--all"} {
+		if out := mustRun(t, server, "dead-letters", "retry", "category-names", which); !strings.HasSuffix(out, says) {
+			t.Errorf("retry %s says %q", which, out)
+		}
+	}
+	if out := mustRun(t, server, "dead-letters", "drop", "category-names", "--all"); out != "2 dead letters dropped\n" {
+		t.Errorf("drop says %q", out)
+	}
+}
+
 // In the console many dead letters are a piece of work, and are shown page by page.
 func TestConsole_ManyDeadLetters(t *testing.T) {
 	t.Parallel()

@@ -195,8 +195,8 @@ func printDeadLetter(w io.Writer, l *deadletters.DeadLetter) error {
 func newDeadLettersRetry(a *app) *cobra.Command {
 	return newDeadLettersAct(a, deadletters.Retry, "Try dead letters again, in the order of their changes",
 		`Retry asks the worker that gave a change up to try it again, within a second or
-two, and does not wait for it. A dead letter that succeeds is gone; one that fails again
-tells the new reason.
+two, and does not wait for it; that of a paused pipeline does so when it is resumed. A
+dead letter that succeeds is gone; one that fails again tells the new reason.
 
 With --all it asks for each that is there when it begins, in the order of the changes,
 however many there are, and shows how far it is. If it is interrupted, run it again.`,
@@ -235,7 +235,7 @@ func newDeadLettersAct(a *app, act deadletters.Act, short, long, done string) *c
 				if err := deadletters.Open(s.inspected()).Do(ctx, rec, act, l.ID); err != nil {
 					return err
 				}
-				return a.printActed(&acted{rec.Name, act, 1, []string{l.ID}}, done)
+				return a.printActed(rec, &acted{rec.Name, act, 1, []string{l.ID}}, done)
 			})
 		},
 	}
@@ -252,7 +252,10 @@ type acted struct {
 	Letters []string `json:"letters,omitempty"`
 }
 
-func (a *app) printActed(done *acted, what string) error {
+func (a *app) printActed(rec *registry.Record, done *acted, what string) error {
+	if rec.Paused && done.Action == deadletters.Retry {
+		what += " when the pipeline is resumed: millrace resume " + rec.Metadata().Title() // nobody tries them before
+	}
 	return a.printText(done, "%s %s\n", format.Plural(done.Count, "dead letter", "dead letters"), what)
 }
 
@@ -275,5 +278,5 @@ func (a *app) actOnAll(ctx context.Context, s *session, pipeline string, act dea
 	if err != nil {
 		return fmt.Errorf("%w\nnext: run the same again; what is done stays done", err)
 	}
-	return a.printActed(&done, what)
+	return a.printActed(rec, &done, what)
 }
