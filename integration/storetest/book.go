@@ -68,6 +68,7 @@ type Lease struct {
 	epoch      uint64
 	checkpoint []byte
 	dead       atomic.Bool
+	beats      atomic.Int64
 }
 
 // Epoch implements processors.Lease.
@@ -77,7 +78,10 @@ func (l *Lease) Epoch() uint64 { return l.epoch }
 func (l *Lease) Checkpoint() []byte { return l.checkpoint }
 
 // Progress implements processors.Lease.
-func (l *Lease) Progress() {}
+func (l *Lease) Progress() { l.beats.Add(1) }
+
+// Beats is how often the holder has said that it makes progress.
+func (l *Lease) Beats() int64 { return l.beats.Load() }
 
 // Save implements processors.Lease. It is refused after another took the lease, and
 // after Die.

@@ -131,6 +131,7 @@ func (x *examination) run(ctx context.Context, groups []string) error {
 		if err != nil {
 			return err
 		}
+		x.f.term.Heartbeat()
 	}
 	for key := range keys {
 		if err := x.scan(ctx, key); err != nil {
@@ -153,6 +154,7 @@ func (x *examination) scan(ctx context.Context, key feed.PartitionKey) error {
 				return err
 			}
 		}
+		x.f.term.Heartbeat() // it may have many pages
 		if scan.After = page.Cursor; scan.After == nil {
 			return nil
 		}

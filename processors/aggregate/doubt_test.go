@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/integration/storetest"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
 )
 
@@ -244,6 +245,46 @@ func TestI6_RefusalsOfARetryOutliveTheirAnswer(t *testing.T) {
 			s.Quiet(k)
 			s.refused(`["c"]/c`, store.StatusTooLarge)
 		})
+	}
+}
+
+// Targets that are looked for in a large logical partition take long. Without a word of progress a
+// lease with a StallTimeout would be lost, and the next term begin at the same place.
+func TestExaminationsTellOfProgress(t *testing.T) {
+	t.Parallel()
+	s := &shop{world: newWorld(t)}
+	both := s.container("customer", store.ContainerSpec{PartitionKey: []string{"/customerId"}, Partitions: 1, Indexes: []string{"/customerId"}})
+	spec := byCustomer()
+	spec.Match, spec.Create = spec.Match[:1], false // any item of the logical partition may be a target
+	s.cfg = aggregate.Config{Pipeline: "by-customer", Generation: 1, Spec: spec, Source: both, Target: both}
+	s.want(s.cfg, false, true)
+	s.put(both, map[string]any{"id": "c", "customerId": "c", "type": "customer"})
+	for i := range 250 {
+		s.put(both, map[string]any{"id": fmt.Sprintf("note%d", i), "customerId": "c", "type": "note"})
+	}
+	k := s.start(s.cfg)
+	s.order("o1", "c", 1, 10)
+	s.Quiet(k)
+	s.roomless("c")
+	s.Quiet(k)
+	var pages, silent atomic.Int32
+	var before atomic.Int64
+	k.Tap.OnRequest(func(r *store.Request) {
+		if r.Scan == nil || r.Partition != both.Partitions()[0] {
+			return
+		}
+		if beats := k.Leases[0].Beats(); before.Swap(beats) == beats && r.Scan.After != nil {
+			silent.Add(1)
+		}
+		pages.Add(1)
+	})
+	lost := loseRefusals(k, false)
+	s.order("o2", "c", 2, 1_000_000)
+	<-lost
+	s.Quiet(k)
+	s.refused(`["c"]/c`, store.StatusTooLarge)
+	if pages.Load() < 3 || silent.Load() > 0 {
+		t.Errorf("of %d pages %d were read without a word between", pages.Load(), silent.Load())
 	}
 }
 
