@@ -14,6 +14,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/pipelines/compile"
+	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/verify"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
@@ -255,6 +256,40 @@ func TestVerifySaysWhatItCannotJudge(t *testing.T) {
 	r, by = n.repair(t, verify.Config{})
 	if p := by["archive"]; p.Verdict != verify.VerdictUnjudged || p.Unjudged != 2 || p.Repaired != 2 {
 		t.Errorf("repaired: %+v\n%s", p, text(r))
+	}
+}
+
+// TestVerifyJudgesWhatBeganWithItems: a generation that began with the items of a snapshot has no
+// rows of what was before them, so a log that was trimmed before that takes nothing from what can
+// be judged.
+func TestVerifyJudgesWhatBeganWithItems(t *testing.T) {
+	t.Parallel()
+	n := newTrimmedNode(t)
+	n.apply(t, decode(t, expiringContainers))
+	n.put(t, "event", event("stays", "stays", 1, 0), event("old", "old", 2, 1), event("walked", "walked", 3, 3600))
+	n.awaitExpiries(t, "event", 0, 1)
+	for i := range 20 {
+		n.put(t, "event", event("stays", "stays", i, 0))
+	}
+	n.trim(t, "event")
+	n.allowed.Store(false) // what follows stays in the log
+	n.apply(t, decode(t, strings.Replace(keepingPipeline, "SINK", "{container: {}}", 1)), registry.ApplyOptions{DiscardExpired: true})
+	rec := n.record(t, "archive")
+	if len(rec.Walks) != 1 {
+		t.Fatalf("it does not begin with items: %+v", rec)
+	}
+	n.work(t, n.client, compile.SinkLimits{})
+	n.put(t, "event", event("late", "late", 4, 1), event("walked", "walked", 5, 1))
+	n.awaitExpiries(t, "event", rec.Walks[0].LSN, 2)
+	n.idle(t)
+	r, by := n.verify(t, verify.Config{})
+	if p := by["archive"]; p.Verdict != verify.VerdictEqual || p.Copies != 3 || p.Unjudged != 0 {
+		t.Errorf("at rest: %+v\n%s", p, text(r))
+	}
+	n.plantEvents(t, "archive", "kept", "", nil, []project.Row{eventRow("walked", "walked", 5)})
+	r, by = n.verify(t, verify.Config{})
+	if p := by["archive"]; p.Verdict != verify.VerdictDrift || p.Drift != 1 {
+		t.Errorf("a row that stays is missing: %+v\n%s", p, text(r))
 	}
 }
 

@@ -19,7 +19,9 @@
 //	yes            go           whole         go when the log says so
 //	yes            stay         whole         go, or stay as they were, as the log says
 //	yes            go           was trimmed   go if the log still tells of the item; else unjudged
-//	yes            stay         was trimmed   the same; and others may be missing of which nobody knows
+//	yes            stay         was trimmed   the same; and others may be missing of which nobody knows,
+//	                                          unless the generation began with items, and the log behind
+//	                                          these is whole
 //
 // A repair leaves alone what is unjudged: it may be the last trace of its item.
 //

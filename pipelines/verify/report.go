@@ -71,7 +71,7 @@ type PipelineReport struct {
 	Behind   int64 `json:"behind"`
 	Dangling int64 `json:"dangling"`
 	// Unjudged are rows besides of which nobody can tell whether they are right. Where there
-	// are any, the verdict is unjudged, or drift.
+	// are any, the verdict is unjudged, or behind or drift if others are that.
 	Unjudged int64 `json:"unjudged,omitempty"`
 	// Repaired are those that a repair has repaired. They are no drift any more.
 	Repaired int64 `json:"mended,omitempty"`

@@ -42,6 +42,7 @@ type rowCheck struct {
 	// after that they are the caller's of compareSlice alone, as what follows.
 	mu      sync.Mutex
 	partial map[feed.Partition]bool // whose log has lost what it would take to replay it
+	lost    bool                    // some log does not tell of all expired items whose rows stay
 	slices  SliceQueue
 	sums    map[uint64]uint64
 	unasked map[uint64]uint64 // of items that need not have rows: what they would be
@@ -109,7 +110,7 @@ func (run *verification) verifyRows(ctx context.Context, p *Verified) error {
 		run.notJudged(p, c.reason)
 		return nil
 	}
-	run.sayUnjudged(p, c.forgetsExpired(), c.grown)
+	run.sayUnjudged(p, c.lost, c.grown)
 	return nil
 }
 
@@ -240,9 +241,16 @@ func (c *rowCheck) addExpired(ctx context.Context, partition feed.Partition) err
 	}
 	h := c.run.history(c.p.Source, partition)
 	defer h.close()
-	_, last, err := h.replayAll(ctx)
+	first, last, err := h.replayAll(ctx)
 	if err != nil {
 		return err
+	}
+	// A generation that began with the items of a snapshot has rows of those, and of what came
+	// since. So a log that reaches back to there tells of all that have expired.
+	if walk := c.p.walkOf(partition); walk == nil || first > walk.LSN+1 {
+		c.mu.Lock()
+		c.lost = true
+		c.mu.Unlock()
 	}
 	return h.follow(ctx, last, func(e *event) error {
 		if !c.p.leavesRows(partition, e) {
@@ -370,6 +378,11 @@ func (p *Verified) leavesRows(partition feed.Partition, e *event) bool {
 	}
 	// A generation that began with the items of a snapshot has never seen those that
 	// had expired before, and so has no rows of them.
-	walk := p.Record.WalkOf(processors.Resource{Role: processors.RoleSource, Partition: partition})
+	walk := p.walkOf(partition)
 	return walk == nil || e.at.LSN > walk.LSN
+}
+
+// walkOf returns with which items of a partition the generation began, nil if with its log.
+func (p *Verified) walkOf(partition feed.Partition) *registry.Walk {
+	return p.Record.WalkOf(processors.Resource{Role: processors.RoleSource, Partition: partition})
 }
