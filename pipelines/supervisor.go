@@ -226,8 +226,8 @@ func (s *Supervisor) work(ctx context.Context, held *leases.Held) error {
 	if err != nil {
 		return err
 	}
-	for {
-		replaced, err := s.term(ctx, held, resource)
+	for first := true; ; first = false {
+		replaced, err := s.term(ctx, held, resource, first)
 		if !replaced || ctx.Err() != nil {
 			return err
 		}
@@ -262,8 +262,9 @@ func awaitEnd(ctx context.Context) error {
 	return nil
 }
 
-// term runs a processor until the lease ends, or its instance is replaced.
-func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource processors.Resource) (replaced bool, err error) {
+// term runs a processor until the lease ends, or its instance is replaced; first is the first term
+// of the lease.
+func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource processors.Resource, first bool) (replaced bool, err error) {
 	m, err := s.acquire(resource)
 	if err != nil {
 		return false, err
@@ -292,7 +293,9 @@ func (s *Supervisor) term(ctx context.Context, held *leases.Held, resource proce
 			cancel(err)
 		}
 	})
-	err = s.host.Run(ctx, held, m.task(resource))
+	task := m.task(resource)
+	task.FirstOfLease = first
+	err = s.host.Run(ctx, held, task)
 	divided, _ := errors.AsType[*DividedError](context.Cause(ctx))
 	cancel(nil)
 	watch.Wait()

@@ -109,6 +109,10 @@ type Task struct {
 	// Walk is what stands in for the beginning of the log, nil if the log does. Start is zero
 	// then.
 	Walk *Walk
+	// FirstOfLease says that nothing ran under the lease before: who wrote for the resource
+	// earlier had a lesser epoch, and is refused where this one's has been seen. A request that
+	// another term of the same lease has left under way would be taken. False where it is not known.
+	FirstOfLease bool
 	// Halt is to stop with *HaltedError at the first change that cannot be processed,
 	// instead of giving it up and going on.
 	Halt bool

@@ -126,6 +126,8 @@ type Term struct {
 	Resource
 	// Epoch is that of the lease; every write names it.
 	Epoch uint64
+	// FirstOfLease says that no term before this one had the epoch, see Task.FirstOfLease.
+	FirstOfLease bool
 	// Logger names pipeline and partition.
 	Logger *slog.Logger
 

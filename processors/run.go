@@ -86,7 +86,7 @@ func newRun(h *Host, lease Lease, t Task, cp *Checkpoint) *run {
 	r.cp.State, r.cp.Taken = State{}, feed.Position{}
 	r.marks = []mark{{cp.Position, cp.Time, cp.Log, cp.Sum}}
 	r.term = &Term{
-		Resource: t.Resource, Epoch: lease.Epoch(), deadLetters: h.deadLetters, changed: make(chan struct{}, 1), heartbeat: r.heartbeat,
+		Resource: t.Resource, Epoch: lease.Epoch(), FirstOfLease: t.FirstOfLease, deadLetters: h.deadLetters, changed: make(chan struct{}, 1), heartbeat: r.heartbeat,
 		Logger: h.cfg.Logger.With(slog.String("pipeline", t.Pipeline), slog.String("role", string(t.Role)),
 			slog.String("partition", t.Partition.String())),
 	}

@@ -157,6 +157,8 @@ type Worker struct {
 	Tap    *Tap          // between the processors and the owners
 	Client *store.Client // whose requests Tap sees
 	Leases []*Lease
+	// Again says that its terms are not the first of their leases, as if their instances had been replaced.
+	Again bool
 
 	w      *World
 	local  *store.Local
@@ -204,6 +206,7 @@ func (k *Worker) Own(c *store.Container) *store.Container {
 func (k *Worker) Run(task processors.Task) {
 	l := k.w.Take(task.Resource)
 	k.Leases = append(k.Leases, l)
+	task.FirstOfLease = !k.Again
 	k.done.Go(func() {
 		if err := k.Host.Run(k.ctx, l, task); err != nil {
 			k.mu.Lock()

@@ -178,7 +178,11 @@
 // partition first answered this term. That answer followed a commit that records the term's epoch,
 // so pages of earlier leases are refused from then on, and what had come before was of versions
 // that were in the log; an earlier term of the same lease has ended, and read no further either.
-// So a version behind that end is this term's alone, and all answers are known.
+// So a version behind that end is this term's alone, and all answers are known. One at or before it
+// is too, if the first page of it that the partition answered is in the commit which recorded the
+// version: a page before would have been the first, and one behind it, of an earlier lease, is refused.
+// The owner is asked for the LSN of that commit, which it keeps for fences, and commits nothing.
+// Only where another term of the same lease ran before, whose epoch is the same, this proves nothing.
 //
 // Where there is doubt, the items in scope are read once the partition has said that v is done, and
 // their copies of this source checked: as Check does it, against the source as it is now, by

@@ -20,12 +20,12 @@ func (f *FanOut) doubt(fo *fanOut, partition feed.Partition) {
 	fo.doubted[partition] = true
 }
 
-// doubtOthers notes it too if somebody else may have sent pages of a version there. It is called
-// when the partition has answered a page of this term.
-func (f *FanOut) doubtOthers(ctx context.Context, fo *fanOut, partition feed.Partition, version feed.Position) error {
+// doubtOthers notes it too if somebody else may have sent pages of r's version there. It is called
+// when the partition has answered r, a page of this term, with result.
+func (f *FanOut) doubtOthers(ctx context.Context, fo *fanOut, partition feed.Partition, r *store.PatchMany, result *store.PatchManyResult) error {
 	f.mu.Lock()
 	to, known := f.sharedTo[partition]
-	doubted := fo.doubted[partition]
+	decided := fo.doubted[partition] || fo.begun[partition] == r.Position
 	f.mu.Unlock()
 	if !known {
 		if err := f.retry(ctx, fo, func() (err error) {
@@ -38,10 +38,46 @@ func (f *FanOut) doubtOthers(ctx context.Context, fo *fanOut, partition feed.Par
 		f.sharedTo[partition] = to
 		f.mu.Unlock()
 	}
-	if !doubted && version.LSN <= to {
-		f.doubt(fo, partition)
+	if decided || r.Position.LSN > to {
+		return nil
+	}
+	ours, err := f.began(ctx, fo, partition, r, result)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if ours {
+		fo.begun[partition] = r.Position
+	} else {
+		fo.doubted[partition] = true
 	}
 	return nil
+}
+
+// began says whether r, the first page of its version that the partition has answered to this term, was
+// the first one there at all. Then nobody else has sent one: those before would have been the first, and
+// those behind it are refused, because its commit has the term's epoch. To ask is a request
+// that commits nothing, where to examine a large fan-out is to read all of its items.
+func (f *FanOut) began(ctx context.Context, fo *fanOut, partition feed.Partition, r *store.PatchMany, result *store.PatchManyResult) (bool, error) {
+	// What a term before has left under way under the same epoch is not refused. And an answer
+	// that looked at no item may tell the LSN of another's commit.
+	if !f.term.FirstOfLease || result.Scanned == 0 {
+		return false, nil
+	}
+	plant := *r
+	plant.Plant, plant.FinishedBelow = true, feed.Position{}
+	var answer *store.PatchManyResult
+	err := f.retry(ctx, fo, func() (err error) {
+		answer, err = f.c.cfg.Target.PatchMany(ctx, partition, &plant)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	// The commit that recorded the version first. An owner puts one page into a commit, so no two
+	// have the same.
+	return !answer.Superseded && answer.LSN == result.LSN, nil
 }
 
 // pagesOfOthers returns the end of the source's log. An earlier term, or a worker that does not

@@ -57,6 +57,12 @@ type fanOut struct {
 	// doubted are the partitions of the target in which items may have refused their copies
 	// without this term having been told; see FanOut.examine.
 	doubted map[feed.Partition]bool
+	// begun are the versions of which the first page of all was this term's, see FanOut.began.
+	begun map[feed.Partition]feed.Position
+}
+
+func newFanOut(ref store.ItemRef, job processors.Job) *fanOut {
+	return &fanOut{source: job.Source, ref: ref, job: job, doubted: map[feed.Partition]bool{}, begun: map[feed.Partition]feed.Position{}}
 }
 
 // FanOut returns a processor of the cascade's source partition, for one term.
@@ -77,7 +83,8 @@ func (f *FanOut) Open(_ context.Context, t *processors.Term, state processors.St
 		if err != nil {
 			return fmt.Errorf("checkpoint: %w", err)
 		}
-		fo := &fanOut{source: job.Source, ref: ref, job: job, unread: true, doubted: map[feed.Partition]bool{}}
+		fo := newFanOut(ref, job)
+		fo.unread = true
 		fo.want = version{position: job.Position, gone: job.Gone, digest: job.Digest}
 		f.open[fo.source] = fo
 		if job.Parked {
@@ -167,7 +174,7 @@ func (f *FanOut) enqueue(ctx context.Context, ref store.ItemRef, v version, p *p
 	defer f.mu.Unlock()
 	fo := f.open[source]
 	if fo == nil {
-		fo = &fanOut{source: source, ref: ref, job: processors.Job{Source: source}, doubted: map[feed.Partition]bool{}}
+		fo = newFanOut(ref, processors.Job{Source: source})
 		f.open[source] = fo
 	} else { // it is parked: updateOpen takes all that run, and nobody else opens any
 		f.parked--

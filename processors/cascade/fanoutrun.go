@@ -278,7 +278,7 @@ func (f *FanOut) sendPage(ctx context.Context, fo *fanOut, partition feed.Partit
 	}
 	// Where a newer version has been, its fan-out goes over all items.
 	if !result.Superseded {
-		if err := f.doubtOthers(ctx, fo, partition, r.Position); err != nil {
+		if err := f.doubtOthers(ctx, fo, partition, r, result); err != nil {
 			return false, err
 		}
 	}

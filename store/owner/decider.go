@@ -142,7 +142,8 @@ func (d *decider) sources() (in, pages chan *call) {
 	if d.postponed != nil || d.full() {
 		return nil, nil
 	}
-	// One page a commit: a client's write waits for one page at most.
+	// One page a commit: a client's write waits for one page at most. And a fan-out tells by the
+	// LSN of a page whether it was the first of its version (cascade.FanOut).
 	if d.draft.pages == 0 && (len(d.p.queue) == 0 || d.sincePage >= d.p.cfg.PageShare) {
 		pages = d.p.pages
 	}
