@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
 )
@@ -96,5 +98,31 @@ func TestOnCommitter_DamagedBlocksEndIt(t *testing.T) {
 	}
 	if err := n.ended(); err == nil {
 		t.Error("the term ended without an error")
+	}
+}
+
+// uponStreams calls upon where a stream is asked for.
+type uponStreams struct {
+	jetstream.JetStream
+	upon func()
+}
+
+func (u uponStreams) Stream(context.Context, string) (jetstream.Stream, error) {
+	u.upon()
+	return nil, jetstream.ErrStreamNotFound
+}
+
+// TestUnfollow_ComesUponDamagedBlocks: the engine is made anew, and the process does not end. It would begin to free the
+// same copy again, and end again, at each start.
+func TestUnfollow_ComesUponDamagedBlocks(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	n.mustOne(pk(t, "x"), create(`{"id":"0","a":"x"}`)) // for Badger to read
+	s := &Server{home: newHome(n.db), js: uponStreams{upon: n.comeUponDamage}}
+	if kept, err := s.Unfollow(t.Context(), n.id); err == nil {
+		t.Errorf("freed, or kept because %q", kept)
+	}
+	if n.db.Sound() == nil {
+		t.Error("the engine is not known to be damaged")
 	}
 }

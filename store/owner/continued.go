@@ -243,8 +243,18 @@ func (s *Server) Unfollow(ctx context.Context, id feed.Partition) (kept string, 
 		return "", fmt.Errorf("partition %s: %w: the engine is made anew", id, ErrNotFollowed)
 	}
 	defer h.users.Done()
+	// Within, because it reads the engine: a damaged block there must not end the process, and whoever makes the engine
+	// anew does not wait for what is asked of the log.
+	err = s.within(ctx, h, func(ctx context.Context) error {
+		kept, err = s.unfollow(ctx, h.db, id)
+		return err
+	})
+	return kept, err
+}
+
+func (s *Server) unfollow(ctx context.Context, db *engine.DB, id feed.Partition) (kept string, err error) {
 	if want, listed := s.logOf(id); listed {
-		kept, err = s.lastCopy(ctx, h.db, id, want)
+		kept, err = s.lastCopy(ctx, db, id, want)
 	} else if !s.logDeleted(ctx, id) {
 		kept = "the catalog does not list its container, and its log is there"
 	}
@@ -259,7 +269,10 @@ func (s *Server) Unfollow(ctx context.Context, id feed.Partition) (kept string, 
 	if ctx.Err() != nil {
 		return "", context.Cause(ctx)
 	}
-	return "", h.db.DropPartition(id)
+	if err := db.Sound(); err != nil { // what it holds may have been read wrong
+		return "", err
+	}
+	return "", db.DropPartition(id)
 }
 
 // lastCopy says why what the engine has of a partition may be nowhere else; "" if its log, with the snapshots, makes
