@@ -133,6 +133,38 @@ func TestI5_WhoWasSucceededRaisesNoEpoch(t *testing.T) {
 	})
 }
 
+// TestARenewalUnderWayKeepsNoFenceFromTheRecord ends work by a fence while a renewal is on its way that is stored, and whose
+// reply nobody waits for. The record is the holder's, so the fence's epoch is written with the release.
+func TestARenewalUnderWayKeepsNoFenceFromTheRecord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		defer g.stop()
+		puts, renewing := 0, make(chan struct{})
+		epochs := make(chan uint64, 9)
+		g.start("a", []string{"r"}, func(p *proc, _ *Config) {
+			p.client.put = func(key string) {
+				if key == leaseKey("g", "r") {
+					if puts++; puts == 2 {
+						close(renewing)
+					}
+				}
+			}
+			p.work = func(ctx context.Context, h *Held) error {
+				epochs <- h.Epoch()
+				if h.Epoch() > 1 {
+					return idle(ctx, h)
+				}
+				<-renewing
+				time.Sleep(latency * 3 / 2) // stored, and the reply is under way
+				return &EpochBehindError{Seen: 57}
+			}
+		})
+		if first, next := <-epochs, <-epochs; first != 1 || next != 58 {
+			t.Errorf("the holdings have the epochs %d and %d, want 1 and 58", first, next)
+		}
+	})
+}
+
 // errorLog counts what is told as an error.
 type errorLog struct{ count atomic.Int64 }
 

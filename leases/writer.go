@@ -130,7 +130,10 @@ func (w *writer) readBack(ctx context.Context, next *leaseRecord) (bool, error) 
 	}
 	// A release of this holder that was stored clears the owner and names it as the last.
 	freed := rec.Owner == "" && rec.Last == w.holder
-	if rec.Epoch != next.Epoch || rec.Owner != w.holder && !freed {
+	// A release may raise the epoch. Then a renewal before it, whose reply was lost, has the one of
+	// this holding, and is the holder's all the same.
+	epoch := rec.Epoch == next.Epoch || rec.Epoch == w.rec.Epoch && !freed
+	if !epoch || rec.Owner != w.holder && !freed {
 		return false, &takenError{Key: w.key, Found: rec}
 	}
 	// Released by a try whose reply was lost. To renew it now would take it again without a
