@@ -324,6 +324,32 @@ func TestAFreeLeaseWaitsForAMemberThatIsWarm(t *testing.T) {
 	}
 }
 
+// TestWhoComesNextToAMemberThatIsWarm hands leases over of which a member is warm that does not take them. Those who
+// are named in its place get their share: nobody takes all of them at once.
+func TestWhoComesNextToAMemberThatIsWarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGroup(t)
+		defer g.stop()
+		resources := resourceNames(4)
+		a := g.start("a", resources, nil)
+		g.until("hold", time.Second, resources, g.whole(resources))
+		warm := map[string]uint64{}
+		for _, resource := range resources {
+			warm[resource] = 7
+		}
+		c, d := g.start("c", resources, nil), g.start("d", resources, nil)
+		g.until("share", time.Minute, resources, g.even(resources, a, c, d))
+		g.start("b", nil, nil).m.SetWarm(warm) // it knows none of them, and takes none
+		g.pass(10*time.Second, resources)
+		a.cancel()
+		g.until("hand over", 10*time.Second, resources, func() bool { return a.count(resources) == 0 })
+		g.until("take", 10*time.Second, resources, g.whole(resources))
+		if c.count(resources) != 2 || d.count(resources) != 2 {
+			t.Errorf("c has %d and d %d of 4: %s", c.count(resources), d.count(resources), g.state(resources))
+		}
+	})
+}
+
 // TestHas is asked before the lease is written and until its release was.
 func TestHas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

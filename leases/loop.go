@@ -58,6 +58,8 @@ type vacancy struct {
 	since  time.Duration // since when this process sees it free
 	holder string        // the member that is to take it by the present plan
 	named  time.Duration // since when it is that member
+
+	patience time.Duration // the longest that a member which was named is waited for
 }
 
 // Events of the loop beside updates of the watch.

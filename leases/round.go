@@ -36,8 +36,8 @@ func (l *loop) balanceRound(runCtx context.Context) {
 			// An earlier incarnation's lease, or one whose taking or releasing got no
 			// reply. Nobody else may take it before it expires.
 			l.startTaking(runCtx, lease.Resource, "reclaimed")
-		case free && now-vacancy.since > l.cfg.takeInterval()+l.patience(live, vacancy.holder, lease.Resource):
-			// The member in the plan did not take it, nor did anybody else.
+		case free && now-vacancy.since > l.cfg.takeInterval()+vacancy.patience:
+			// The member in the plan did not take it, nor did who was named in its place.
 			l.startTaking(runCtx, lease.Resource, "free")
 		}
 	}
@@ -143,9 +143,11 @@ func (l *loop) markSlow(plan map[string]string, live map[string]*memberRecord, n
 		holder := plan[resource]
 		if holder != v.holder {
 			v.holder, v.named = holder, now
-			l.vacant[resource] = v
 		}
-		if holder != "" && holder != l.Holder() && now-v.named > l.patience(live, holder, resource) {
+		patience := l.patience(live, holder, resource)
+		v.patience = max(v.patience, patience)
+		l.vacant[resource] = v
+		if holder != "" && holder != l.Holder() && now-v.named > patience {
 			l.slow[nodeOf(holder)] = now + slowTime
 			marked = true
 		}
