@@ -151,6 +151,35 @@ func TestWhatAnEarlierProcessFollowedIsFreed(t *testing.T) {
 	b = c.start("b", dir)
 	b.freed(id)
 	// And no later process has anything to free.
+	namesNothing(t, dir)
+}
+
+// TestWhatAnOwnerHasOpenedIsNotNamedAnyMore starts a store that owns what its file names, and whose container wants no
+// standbys any more. A later process that does not own it would free it.
+func TestWhatAnOwnerHasOpenedIsNotNamedAnyMore(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	spec := followed
+	spec.Standbys = 0
+	ct := c.container("things", spec)
+	id := ct.Partitions()[0]
+	dir := t.TempDir()
+	if err := os.WriteFile(dir+".standbys", []byte(`{"v":1,"partitions":["`+id.String()+`"]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := c.start("a", dir)
+	a.owns(id)
+	scribble(t, ct, rand.New(rand.NewPCG(12, 12)), 10)
+	namesNothing(t, dir)
+	there, err := a.owners.Engine().Partitions()
+	if err != nil || !slices.Contains(there, id) {
+		t.Errorf("the owner's engine has %v, %v", there, err)
+	}
+}
+
+// namesNothing waits until the file of a store's copies is empty.
+func namesNothing(t *testing.T, dir string) {
+	t.Helper()
 	poll.Until(t, func() error {
 		named, err := os.ReadFile(dir + ".standbys")
 		return errors.Join(err, poll.Unless(string(named) == `{"v":1,"partitions":[]}`+"\n", string(named)))

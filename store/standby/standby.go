@@ -133,7 +133,7 @@ func (s *Standbys) round(ctx context.Context, owners *owner.Server, now time.Tim
 		return
 	}
 	wishes := wishesOf(containers, group)
-	if len(wishes) == 0 && !s.anything && s.nothingBegun() {
+	if len(wishes) == 0 && !s.anything && s.nothingBegun() && len(s.written) == 0 {
 		return
 	}
 	room := owners.RoomToFollow()
