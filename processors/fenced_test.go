@@ -152,7 +152,7 @@ func (s *stage) setLease(owner string, epoch uint64) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	record, err := json.Marshal(map[string]any{"v": 1, "resource": resource.String(), "owner": owner, "epoch": epoch, "write": 1, "ttlMs": 7000})
+	record, err := json.Marshal(map[string]any{"v": 1, "resource": resource.String(), "owner": owner, "epoch": epoch, "write": 1, "ttlMs": (10 * time.Minute).Milliseconds()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
