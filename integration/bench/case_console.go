@@ -31,7 +31,7 @@ const (
 )
 
 // console is the case of browsers that look at what millrace up shows.
-func (b *bench) console(ctx context.Context) (err error) {
+func (b *bench) console(ctx context.Context) error {
 	set, err := b.dataset(false)
 	if err != nil {
 		return err
@@ -42,38 +42,25 @@ func (b *bench) console(ctx context.Context) (err error) {
 			"one product is renamed: the time counts from the rename's acknowledgement until its copy stands in the product's page, of each of "+
 			"the %d. The process's time on the processors is taken while they look at the overview, beside the time while nobody does; the clients' own is "+
 			"not in it, nor is what a browser needs to draw.", measure.Number(float64(set.Products())), consoleViewers, consoleViewers))
-	dir, err := b.scratch("console")
-	if err != nil {
-		return err
-	}
-	defer b.remove(dir)
-	port, err := freePort(ctx)
-	if err != nil {
-		return err
-	}
-	c, err := b.up(ctx, dir, port)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, c.stop()) }()
-	s, err := dial(ctx, natsURL(port))
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	b.say("  loading %s products", measure.Number(float64(set.Products())))
-	cat, err := loadCatalogue(ctx, s, set, b.cfg.partitions)
-	if err != nil {
-		return err
-	}
-	l := &looking{b: b, set: set, cat: cat, c: c, table: t, dice: rand.New(rand.NewPCG(b.cfg.seed, 0))}
-	for round := range b.cfg.rounds {
-		b.say("  round %d of %d", round+1, b.cfg.rounds)
-		for _, part := range []func(context.Context) error{l.firstScreen, l.idle, l.busy, l.renames} {
-			if err := part(ctx); err != nil {
-				return err
+	err = b.withUp(ctx, "console", func(c *child, s session) error {
+		b.say("  loading %s products", measure.Number(float64(set.Products())))
+		cat, err := loadCatalogue(ctx, s, set, b.cfg.partitions)
+		if err != nil {
+			return err
+		}
+		l := &looking{b: b, set: set, cat: cat, c: c, table: t, dice: rand.New(rand.NewPCG(b.cfg.seed, 0))}
+		for round := range b.cfg.rounds {
+			b.say("  round %d of %d", round+1, b.cfg.rounds)
+			for _, part := range []func(context.Context) error{l.firstScreen, l.idle, l.busy, l.renames} {
+				if err := part(ctx); err != nil {
+					return err
+				}
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	judged := b.cfg.judged()
 	t.AtMost("first screen", t.Series("first screen", "ms"), 200, "ms", judged)
@@ -205,6 +192,10 @@ func (l *looking) renames(ctx context.Context) (err error) {
 	defer func() { cancel(); err = errors.Join(err, crowd.leave()) }()
 	var seen measure.Latencies
 	for range max(1, l.b.cfg.renames/10) {
+		// At any moment between two samples: at once, it would always be just behind one.
+		if err := wait(ctx, time.Duration(l.dice.Int64N(int64(500*time.Millisecond)))); err != nil {
+			return err
+		}
 		l.renamed++
 		source := l.set.Category(0, l.renamed)
 		if err := l.cat.rename(ctx, source); err != nil {
@@ -227,10 +218,6 @@ func (l *looking) renames(ctx context.Context) (err error) {
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-		}
-		// At any moment between two samples: who went on at once would always be just behind one.
-		if err := wait(ctx, time.Duration(l.dice.Int64N(int64(500*time.Millisecond)))); err != nil {
-			return err
 		}
 	}
 	r := l.table.Row("a rename")

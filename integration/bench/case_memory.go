@@ -63,8 +63,31 @@ func (b *bench) memoryOfUp(ctx context.Context, t *measure.Table) error {
 	return nil
 }
 
-func (b *bench) memoryOfUpOnce(ctx context.Context, t *measure.Table) (err error) {
-	dir, err := b.scratch("up")
+func (b *bench) memoryOfUpOnce(ctx context.Context, t *measure.Table) error {
+	return b.withUp(ctx, "up", func(c *child, s session) error {
+		if err := s.apply(ctx, fmt.Sprintf(containers, b.cfg.partitions)); err != nil {
+			return err
+		}
+		if err := s.apply(ctx, cascades); err != nil {
+			return err
+		}
+		if err := wait(ctx, idleFor); err != nil {
+			return err
+		}
+		m, err := c.memory()
+		if err != nil {
+			return err
+		}
+		addMemory(t.Row(upIdle), m)
+		b.say("  %s: %.0f MiB (%.0f anonymous)", upIdle, m.RSS, m.Anonymous)
+		return nil
+	})
+}
+
+// withUp calls f with a process that has started in an empty directory, which is named after what it is for, and
+// stops the process.
+func (b *bench) withUp(ctx context.Context, name string, f func(*child, session) error) (err error) {
+	dir, err := b.scratch(name)
 	if err != nil {
 		return err
 	}
@@ -83,22 +106,7 @@ func (b *bench) memoryOfUpOnce(ctx context.Context, t *measure.Table) (err error
 		return err
 	}
 	defer s.close()
-	if err := s.apply(ctx, fmt.Sprintf(containers, b.cfg.partitions)); err != nil {
-		return err
-	}
-	if err := s.apply(ctx, cascades); err != nil {
-		return err
-	}
-	if err := wait(ctx, idleFor); err != nil {
-		return err
-	}
-	m, err := c.memory()
-	if err != nil {
-		return err
-	}
-	addMemory(t.Row(upIdle), m)
-	b.say("  %s: %.0f MiB (%.0f anonymous)", upIdle, m.RSS, m.Anonymous)
-	return nil
+	return f(c, s)
 }
 
 func natsURL(port int) string { return fmt.Sprintf("nats://127.0.0.1:%d", port) }

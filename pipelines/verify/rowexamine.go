@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/store"
@@ -65,40 +64,20 @@ func rowName(table int, key []project.Value) string {
 
 // readSink reads what the sink has of the items.
 func (x *examined) readSink(ctx context.Context) error {
-	schema := x.j.check.p.Projection.Schema()
-	for table := range schema.Tables {
-		x.j.check.reading = time.Now()
-		for row, err := range x.j.check.reader.Rows(ctx, schema, table) {
-			if err != nil {
-				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
-			}
-			if one := x.items[row.Source]; one != nil {
-				one.actual = append(one.actual, row)
-			}
-			// Also rows of items that are not examined: they may hold the key of one.
-			if name := rowName(table, row.Key); x.asked(name) {
-				x.holder[name] = row.Source
-			}
-			if err := x.j.check.pace(ctx); err != nil {
-				return err
-			}
+	return x.j.check.readSink(ctx, func(table int, row project.Row) {
+		if one := x.items[row.Source]; one != nil {
+			one.actual = append(one.actual, row)
 		}
-		if !x.j.check.keeps && !x.j.check.claims {
-			continue
+		// Also rows of items that are not examined: they may hold the key of one.
+		if name := rowName(table, row.Key); x.asked(name) {
+			x.holder[name] = row.Source
 		}
-		for reject, err := range x.j.check.reader.Rejects(ctx, schema, table) {
-			if err != nil {
-				return fmt.Errorf("read the rejects of table %s: %w", schema.Tables[table].Name, err)
-			}
-			if one := x.items[reject.Source]; one != nil {
-				one.stored = append(one.stored, reject)
-			}
-			if err := x.j.check.pace(ctx); err != nil {
-				return err
-			}
+	}, func(_ int, reject project.Reject) error {
+		if one := x.items[reject.Source]; one != nil {
+			one.stored = append(one.stored, reject)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 func (x *examined) asked(name string) bool {

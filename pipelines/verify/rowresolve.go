@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors/project"
@@ -158,35 +157,15 @@ func (r *rowResolver) addRowSource(source string) {
 
 // askSink looks among the rows and rejects that are there now.
 func (r *rowResolver) askSink(ctx context.Context) error {
-	c := r.j.check
-	schema := c.p.Projection.Schema()
-	for table := range schema.Tables {
-		c.reading = time.Now()
-		for row, err := range c.reader.Rows(ctx, schema, table) {
-			if err != nil {
-				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
-			}
-			if r.left[sumName(table, row.Source)] {
-				r.addRowSource(row.Source)
-			}
-			if err := c.pace(ctx); err != nil {
-				return err
-			}
-		}
-		if !c.keeps && !c.claims {
-			continue
-		}
-		for reject, err := range c.reader.Rejects(ctx, schema, table) {
-			if err != nil {
-				return fmt.Errorf("read the rejects of table %s: %w", schema.Tables[table].Name, err)
-			}
-			if r.left[sumName(table, reject.Source)] {
-				r.addRowSource(reject.Source)
-			}
-			if err := c.pace(ctx); err != nil {
-				return err
-			}
+	see := func(table int, source string) {
+		if r.left[sumName(table, source)] {
+			r.addRowSource(source)
 		}
 	}
-	return nil
+	return r.j.check.readSink(ctx, func(table int, row project.Row) {
+		see(table, row.Source)
+	}, func(table int, reject project.Reject) error {
+		see(table, reject.Source)
+		return nil
+	})
 }

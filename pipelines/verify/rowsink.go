@@ -7,6 +7,7 @@ import (
 
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
+	"github.com/millrace/millrace/processors/project"
 )
 
 // elsewhere says that the sink is not the one to which the pipeline has written, or
@@ -37,15 +38,30 @@ func (c *rowCheck) elsewhere(ctx context.Context, at registry.Checkpoints) (stri
 
 // subtractSink takes what is there from the sums.
 func (c *rowCheck) subtractSink(ctx context.Context) error {
-	schema := c.p.Projection.Schema()
 	digests := newRowSums(c.p.Projection, c.keeps)
+	return c.readSink(ctx, func(table int, row project.Row) {
+		c.subtract(table, row.Source, digests.rowDigest(&row))
+	}, func(table int, reject project.Reject) error {
+		digest, err := digests.rejectOrClaim(&reject)
+		if err != nil {
+			return err
+		}
+		c.subtract(table, reject.Source, digest)
+		return nil
+	})
+}
+
+// readSink calls seeRow for each row that the sink has, and seeReject for each of its rejects where it is judged
+// what of them there is: table by table, at leisure.
+func (c *rowCheck) readSink(ctx context.Context, seeRow func(table int, row project.Row), seeReject func(table int, reject project.Reject) error) error {
+	schema := c.p.Projection.Schema()
 	for table := range schema.Tables {
 		c.reading = time.Now()
 		for row, err := range c.reader.Rows(ctx, schema, table) {
 			if err != nil {
 				return fmt.Errorf("read the rows of table %s: %w", schema.Tables[table].Name, err)
 			}
-			c.subtract(table, row.Source, digests.rowDigest(&row))
+			seeRow(table, row)
 			if err := c.pace(ctx); err != nil {
 				return err
 			}
@@ -57,11 +73,9 @@ func (c *rowCheck) subtractSink(ctx context.Context) error {
 			if err != nil {
 				return fmt.Errorf("read the rejects of table %s: %w", schema.Tables[table].Name, err)
 			}
-			digest, err := digests.rejectOrClaim(&reject)
-			if err != nil {
+			if err := seeReject(table, reject); err != nil {
 				return err
 			}
-			c.subtract(table, reject.Source, digest)
 			if err := c.pace(ctx); err != nil {
 				return err
 			}

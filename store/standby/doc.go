@@ -24,7 +24,7 @@
 //
 // A copy that was begun is named in a file (FORMAT.md) before anything of it is on the disk. What the file names is
 // freed when this node is not to follow it any more, and all who are say that they are warm: until then it is followed,
-// because there would be no copy while theirs load. It is freed also when its follower ended long before: for want of room, or with
+// because there would be no copy while theirs load; after a restart it only stays. It is freed also when its follower ended long before: for want of room, or with
 // an earlier process. Freed it is only where the log, with the snapshots, makes it anew (owner.Server.Unfollow), and
 // never under an owner:
 //
