@@ -22,7 +22,7 @@ version := $(shell git describe --tags --always --dirty 2>/dev/null || echo deve
 compiler := $(shell command -v gcc || command -v clang || command -v cc)
 race     := $(if $(compiler),-race,)
 
-.PHONY: help demo build test test-binary test-packages test-sim test-duckdb test-s3 test-sdk test-browser check lint fuzz vuln bench soak chaos kills model random sim upgrade release deploys
+.PHONY: help demo build test test-binary test-packages test-sim test-rounds test-duckdb test-s3 test-sdk test-browser check lint fuzz vuln bench soak chaos kills model random sim upgrade release deploys
 
 ## help: list the targets
 help:
@@ -42,11 +42,25 @@ release:
 	cd deploy/release && $(GO) run . -version $(VERSION)
 
 # Beside the packages of this module run, one after the other, those of modules of their own and
-# more seeds of the simulation, which the race detector makes slow. What starts processes takes
-# the binary that is built first.
-beside := $(if $(race),$(if $(filter ./... ./integration/sim,$(PKG)),sim))
+# more seeds of the simulation and more rounds of tests that keep a processor busy, which the race
+# detector makes slow. What starts processes takes the binary that is built first.
+busy   := ./integration/bench ./leases ./processors/project/parquetsink ./store/engine
+rounds := $(if $(filter ./...,$(PKG)),$(busy),$(filter $(busy),$(PKG)))
+beside := $(if $(race),$(if $(filter ./... ./integration/sim,$(PKG)),sim) $(if $(rounds),rounds))
 ifeq ($(PKG),./...)
 beside += $(if $(race),duckdb) s3 sdk browser
+endif
+# Tests sync small files without end, of which a disk that others keep busy makes each wait; they kill
+# processes and no machine. So their files are in memory, where 8 GiB can be spared and programs there
+# can be started, unless TMPDIR says otherwise.
+memory := /dev/shm
+spare  := awk '/^MemAvailable/ {exit $$2 < 12*1024*1024}' /proc/meminfo && df -Pk $(memory) | awk 'NR == 2 {exit $$4 < 8*1024*1024}' && \
+	f=$$(mktemp $(memory)/millrace.XXXXXX) && cp /bin/true $$f && chmod +x $$f && $$f; s=$$?; rm -f $$f; [ $$s -eq 0 ] && echo yes
+ifneq ($(filter check test test-%,$(MAKECMDGOALS)),)
+ifeq ($(TMPDIR)$(shell { $(spare); } 2>/dev/null),yes)
+export TMPDIR := $(memory)
+export GOTMPDIR ?= /tmp
+endif
 endif
 ifeq ($(PKG)$(MILLRACE_TEST_BINARY),./...)
 test: export MILLRACE_TEST_BINARY := $(CURDIR)/bin/test/millrace
@@ -63,10 +77,14 @@ test-binary:
 	$(GO) build -o $(MILLRACE_TEST_BINARY) ./cmd/millrace
 
 test-packages:
-	CGO_ENABLED=$(if $(race),1,0) $(GO) test $(race) -shuffle=on -count=$(COUNT) -vet=off -p $(PACKAGES) -parallel $(PARALLEL) -timeout 60m $(PKG)
+	CGO_ENABLED=$(if $(race),1,0) $(if $(race),GORACE=atexit_sleep_ms=100) $(GO) test $(race) -shuffle=on -count=$(COUNT) -vet=off -p $(PACKAGES) -parallel $(PARALLEL) -timeout 60m $(PKG)
 
 test-sim:
 	$(GO) test -count=$(COUNT) -vet=off -timeout 60m ./integration/sim
+
+test-rounds:
+	$(GO) test -count=$(COUNT) -vet=off -timeout 60m -p 1 \
+		-run '^(TestSmall.*|TestRandomFaults|TestCrash_AtEveryStep|TestModel|TestEveryMergeHandsOverWhatItPutTogether)$$' $(rounds)
 
 test-duckdb test-s3 test-sdk test-browser: test-%:
 	cd integration/$* && $(if $(filter duckdb,$*),CGO_ENABLED=1 )$(GO) test -count=$(COUNT) -timeout 60m ./...

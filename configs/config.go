@@ -296,6 +296,10 @@ func (c *Config) complete() error {
 	if c.Log.Format != "text" && c.Log.Format != "json" {
 		bad("log.format is %q; text or json is expected", c.Log.Format)
 	}
+	// Each process makes the room of its queries, a worker's too, whose verification asks them.
+	if n := c.Store.QueriesBytesMax; n != 0 && n < owner.QueriesBytesMin {
+		bad("store.queriesBytesMax is %d bytes; at least 1MiB is expected", n)
+	}
 	c.HTTP.complete(bad)
 	c.Connect.SilenceMax = cmp.Or(c.Connect.SilenceMax, silenceDefault)
 	if c.Connect.SilenceMax < silenceMin {

@@ -55,6 +55,7 @@ nats:
 leases:
   ttl: 7
 durability: hope
+store: {queriesBytesMax: -1}
 `)
 	_, err := Load(file, []string{"MILLRACE_STORE_QUEUE_MAX=lots"}, []string{"store.queueMax", "a.b=1"})
 	if err == nil {
@@ -72,6 +73,7 @@ durability: hope
 		"--set store.queueMax: KEY=VALUE is expected, such as store.queueMax=1000",
 		"--set a.b=1: there is no key a.b; configs/millrace.yaml explains all",
 		"durability is \"hope\"; disk or replicas is expected",
+		"store.queriesBytesMax is -1 bytes; at least 1MiB is expected",
 	}, "\n")
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

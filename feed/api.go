@@ -17,10 +17,16 @@ import (
 const (
 	// apiTimeout bounds a request to JetStream's API whose context has no end.
 	apiTimeout = 5 * time.Second
+	// messageTimeout is apiTimeout for a request whose answer is a message of a log: the largest
+	// has eight megabytes, and the link may be slow.
+	messageTimeout = 15 * time.Second
 	// askAgainMin and askAgainMax bound the time after which an unanswered question is asked
-	// again. It doubles with each one.
-	askAgainMin = 500 * time.Millisecond
-	askAgainMax = time.Second
+	// again. It doubles with each one. messageAgainMax is askAgainMax where the answer is a
+	// message: what is asked for again while it is on its way comes once more over a link that
+	// is slow already.
+	askAgainMin     = 500 * time.Millisecond
+	askAgainMax     = time.Second
+	messageAgainMax = 8 * time.Second
 	// answersMax is how many answers to one question may wait to be looked at. Further ones are
 	// dropped: an answer that helps is taken at once, and the question is asked again.
 	answersMax = 16
@@ -159,7 +165,7 @@ func (a *api) message(ctx context.Context, lsn LSN) ([]byte, error) {
 	query := append(strconv.AppendUint([]byte(`{"seq":`), uint64(lsn), 10), '}')
 	// A direct get is answered by any replica, which spares the leader. What it has is
 	// right; what it does not have, or an error, proves nothing, so the leader is asked.
-	m, err := a.request(ctx, "DIRECT.GET."+a.stream(), query)
+	m, err := a.requestMessage(ctx, "DIRECT.GET."+a.stream(), query)
 	if err == nil && m.Header.Get(headerStatus) == "" {
 		return m.Data, nil
 	}
@@ -191,7 +197,7 @@ func (a *api) leaderMessage(ctx context.Context, query func(location) []byte) (L
 		} `json:"message"`
 	}
 	at := a.location()
-	m, err := a.request(ctx, "STREAM.MSG.GET."+at.stream, query(at))
+	m, err := a.requestMessage(ctx, "STREAM.MSG.GET."+at.stream, query(at))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -224,7 +230,17 @@ func (a *api) leaderMessage(ctx context.Context, query func(location) []byte) (L
 // An answer that JetStream is unavailable is not the last word either: servers that are not the
 // leader give it while nobody leads. It is returned when no better one has come.
 func (a *api) request(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
-	ctx, cancel := apiContext(ctx)
+	return a.ask(ctx, subject, data, askAgainMax, apiTimeout)
+}
+
+// requestMessage is request where the answer is a message of the log, which may be large.
+func (a *api) requestMessage(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
+	return a.ask(ctx, subject, data, messageAgainMax, messageTimeout)
+}
+
+// ask asks until ctx ends, or for timeout if it has no end, and again after againMax at most.
+func (a *api) ask(ctx context.Context, subject string, data []byte, againMax, timeout time.Duration) (*nats.Msg, error) {
+	ctx, cancel := apiContext(ctx, timeout)
 	defer cancel()
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("ask JetStream %s: %w", subject, err)
@@ -239,7 +255,7 @@ func (a *api) request(ctx context.Context, subject string, data []byte) (*nats.M
 	}
 	defer func() { _ = sub.Unsubscribe() }() // fails only where the connection is closed
 	var unavailable *nats.Msg
-	for wait := a.again; ; wait = max(wait, min(2*wait, askAgainMax)) {
+	for wait := a.again; ; wait = max(wait, min(2*wait, againMax)) {
 		if err := a.nc.PublishRequest(a.prefix+subject, inbox, data); err != nil {
 			return nil, fmt.Errorf("ask JetStream %s: %w", subject, err)
 		}
@@ -287,7 +303,7 @@ func isUnavailable(m *nats.Msg) bool {
 
 // requestOnce asks JetStream's API to change something. It is asked once.
 func (a *api) requestOnce(ctx context.Context, subject string, data []byte) (*nats.Msg, error) {
-	ctx, cancel := apiContext(ctx)
+	ctx, cancel := apiContext(ctx, apiTimeout)
 	defer cancel()
 	m, err := a.nc.RequestWithContext(ctx, a.prefix+subject, data)
 	if err != nil {
@@ -297,9 +313,9 @@ func (a *api) requestOnce(ctx context.Context, subject string, data []byte) (*na
 }
 
 // apiContext gives a request an end, if ctx has none.
-func apiContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func apiContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
-	return context.WithTimeout(ctx, apiTimeout)
+	return context.WithTimeout(ctx, timeout)
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/feed/natsd"
@@ -159,6 +161,65 @@ func benchmarkLog(b *testing.B, n int, cfg feed.LogConfig, sync time.Duration) {
 	}
 	b.ReportMetric(float64(n)*float64(b.N)/b.Elapsed().Seconds(), "changes/s")
 	b.ReportMetric(float64(appended.Microseconds())/float64(b.N), "append-µs")
+}
+
+// BenchmarkLogOf appends commits of orders, plain and compressed, and follows them with a tail.
+// Its CPU is that of the process, the server's included.
+func BenchmarkLogOf(b *testing.B) {
+	for _, x := range []struct{ orders, hot int }{{1, 0}, {4, 0}, {50, 0}, {50, 47}} {
+		for _, sync := range []time.Duration{0, 2 * time.Minute} {
+			for _, form := range []string{"plain", "compressed"} {
+				b.Run(fmt.Sprintf("orders=%d/hot=%d/sync=%v/%s", x.orders, x.hot, sync, form), func(b *testing.B) {
+					benchmarkOrders(b, orders(b, x.orders, x.hot), sync, form == "compressed")
+				})
+			}
+		}
+	}
+}
+
+func benchmarkOrders(b *testing.B, c *feed.Commit, sync time.Duration, compress bool) {
+	b.Helper()
+	bed := newBedWith(b, feed.LogConfig{}, natsd.Config{SyncInterval: sync})
+	l := bed.log(b)
+	tail := mustTail(b, l, 1, feed.TailOptions{})
+	c.Log = bed.id
+	var buf []byte
+	last := feed.LSN(0)
+	one := func() {
+		c.ID = feed.NewCommitID()
+		if compress {
+			buf = feed.AppendCompressed(buf[:0], c, 0)
+		} else {
+			buf = feed.AppendCommit(buf[:0], c)
+		}
+		lsn, err := l.Append(b.Context(), last, c.ID, buf)
+		if err != nil {
+			b.Fatal(err)
+		}
+		last, c.Prev = lsn, c.Sum
+		if _, err := tail.Next(b.Context()); err != nil {
+			b.Fatal(err)
+		}
+	}
+	one()
+	n := float64(len(c.Transactions))
+	before := processorTime(b)
+	for b.Loop() {
+		one()
+	}
+	b.ReportMetric(float64((processorTime(b)-before).Nanoseconds())/1e3/float64(b.N)/n, "CPU-µs/order")
+	b.ReportMetric(float64(len(buf))/n, "B/order")
+	b.ReportMetric(n*float64(b.N)/b.Elapsed().Seconds(), "orders/s")
+}
+
+// processorTime is what this process has used of processors.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // BenchmarkTail reads a log from its start, as a reader does that catches up.

@@ -10,18 +10,33 @@ import (
 )
 
 // FormatVersion is the last version of the commit format that this build reads. A commit
-// that needs nothing of version 2 is written in version 1, so that an earlier release
-// can read a log that was never trimmed. FORMAT.md describes both byte by byte.
-const FormatVersion = 2
+// is written in the first version that has what it needs, so that an earlier release can
+// read a log without it. FORMAT.md describes all of them byte by byte.
+const FormatVersion = 3
 
 // The versions of the commit format.
 const (
-	formatFirst   = 1
-	formatTrimmed = 2 // with a trim point
+	formatFirst      = 1
+	formatTrimmed    = 2 // may have a trim point
+	formatCompressed = 3 // may be compressed
 )
 
-// commitTrimmed is the flag of a commit that has a trim point.
-const commitTrimmed = 1
+// Flags of a commit.
+const (
+	commitTrimmed    = 1 << iota // it has a trim point
+	commitCompressed             // its transactions are compressed
+)
+
+// flagsOf returns the flags that a version defines.
+func flagsOf(version byte) byte {
+	switch version {
+	case formatFirst:
+		return 0
+	case formatTrimmed:
+		return commitTrimmed
+	}
+	return commitTrimmed | commitCompressed
+}
 
 // Fixed places of the commit format.
 const (
@@ -106,7 +121,7 @@ func (e *VersionError) Error() string {
 		e.Version, FormatVersion)
 }
 
-// AppendCommit appends the encoding of c to dst and returns the extended
+// AppendCommit appends the encoding of c, not compressed, to dst and returns the extended
 // slice. It sets c.Sum to the checksum of what it appended, and changes
 // nothing else of c. It allocates only to extend dst. LSN is not encoded.
 //
@@ -114,6 +129,12 @@ func (e *VersionError) Error() string {
 // is longer than 4 GiB.
 func AppendCommit(dst []byte, c *Commit) []byte {
 	start := len(dst)
+	dst, _ = appendUnsealed(dst, c)
+	return seal(dst, start, c)
+}
+
+// appendUnsealed appends c without its checksum, and returns where its transactions begin.
+func appendUnsealed(dst []byte, c *Commit) (extended []byte, transactions int) {
 	dst = slices.Grow(dst, c.SizeMax())
 	if c.Trimmed == 0 {
 		dst = append(dst, formatFirst, 0)
@@ -133,9 +154,15 @@ func AppendCommit(dst []byte, c *Commit) []byte {
 	// changes for the whole commit.
 	dst = binary.AppendUvarint(dst, uint64(len(c.Transactions)))
 	dst = binary.AppendUvarint(dst, uint64(c.ChangeCount()))
+	transactions = len(dst)
 	for i := range c.Transactions {
 		dst = appendTransaction(dst, &c.Transactions[i], c.Time)
 	}
+	return dst, transactions
+}
+
+// seal appends the checksum of the commit that begins at start, and sets c.Sum.
+func seal(dst []byte, start int, c *Commit) []byte {
 	// One pass gives both sums: the trailing one of all bytes before it, and
 	// that of the whole.
 	var digest xxhash.Digest
@@ -349,8 +376,8 @@ const (
 	recordFixed    = 2 * lengthMax
 )
 
-// SizeMax is an upper bound on the bytes that AppendCommit appends for c. It exceeds the
-// true size by at most a few dozen bytes for each change.
+// SizeMax is an upper bound on the bytes that AppendCommit appends for c, and on what c has once
+// it is decompressed. It exceeds the true size by at most a few dozen bytes for each change.
 func (c *Commit) SizeMax() int {
 	n := commitMin + len(c.Owner) + 4*lengthMax
 	for i := range c.Transactions {

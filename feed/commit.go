@@ -249,7 +249,7 @@ type Commit struct {
 	// Tail set it.
 	LSN LSN
 	// Sum is the checksum of the encoded commit. It is not encoded:
-	// AppendCommit and DecodeCommit set it.
+	// AppendCommit, AppendCompressed and DecodeCommit set it.
 	Sum Checksum
 	// Walk is nil for a commit of a log. It is not encoded.
 	Walk *Walk

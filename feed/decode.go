@@ -22,10 +22,12 @@ type Header struct {
 	Trimmed LSN
 	// Transactions and Changes count what follows.
 	Transactions, Changes int
+	// Bytes is how many bytes the commit has when it is not compressed.
+	Bytes int
 }
 
 // DecodeHeader reads the header of an encoded commit and nothing else; it does
-// not verify the checksum. The error is *FormatError or *VersionError.
+// not verify the checksum, nor decompress. The error is *FormatError or *VersionError.
 func DecodeHeader(data []byte) (Header, error) {
 	d := decoder{data: data}
 	h := d.header()
@@ -33,8 +35,9 @@ func DecodeHeader(data []byte) (Header, error) {
 }
 
 // DecodeCommit reads an encoded commit and sets its Sum. Its byte slices alias
-// data, which must not be changed any more; its strings do not. The error is
-// *FormatError, which covers a wrong checksum, or *VersionError.
+// data, which must not be changed any more, or the buffer into which it was decompressed;
+// its strings alias neither. The error is *FormatError, which covers a wrong checksum, or
+// *VersionError.
 func DecodeCommit(data []byte) (*Commit, error) {
 	d := decoder{data: data}
 	h := d.header()
@@ -42,10 +45,13 @@ func DecodeCommit(data []byte) (*Commit, error) {
 	if d.err == nil {
 		c.Sum = d.verify()
 	}
+	if d.compressed {
+		d.decompress()
+	}
 	if d.err != nil {
 		return nil, d.err
 	}
-	// One allocation each for the whole commit. header has checked that the message is long
+	// One allocation each for the whole commit. header has checked that the transactions are long
 	// enough for both counts, so a forged count cannot ask for gigabytes.
 	c.Transactions = make([]Transaction, h.Transactions)
 	changes := make([]Change, h.Changes)
@@ -93,6 +99,10 @@ type decoder struct {
 	records []Record          // likewise
 	path    string            // of the last splice: a fan-out repeats it
 
+	compressed   bool // the transactions are
+	plainBytes   int  // of the transactions when they are decompressed
+	decompressed bool // data is what they were decompressed to
+
 	// How many transactions and changes are still to come, the present one included. Pools
 	// of splices, folds and records are made for that many.
 	transactions  int
@@ -101,9 +111,13 @@ type decoder struct {
 }
 
 func (d *decoder) fail(what string) {
-	if d.err == nil {
-		d.err = &FormatError{Offset: d.at, What: what}
+	if d.err != nil {
+		return
 	}
+	if d.decompressed {
+		what = "of the decompressed transactions: " + what
+	}
+	d.err = &FormatError{Offset: d.at, What: what}
 }
 
 // header reads up to the first transaction and cuts the trailing checksum off
@@ -124,7 +138,7 @@ func (d *decoder) header() (h Header) {
 	// A flag stands for bytes that follow. A reader that does not know a flag would take
 	// those bytes for the next field, so it refuses the commit.
 	flags := d.data[atFlags]
-	if known := byte(commitTrimmed); d.data[0] < formatTrimmed && flags != 0 || flags&^known != 0 {
+	if flags&^flagsOf(d.data[0]) != 0 {
 		d.at = atFlags
 		d.fail("unknown flags " + strconv.Itoa(int(flags)))
 		return h
@@ -141,10 +155,17 @@ func (d *decoder) header() (h Header) {
 	if flags&commitTrimmed != 0 {
 		h.Trimmed = LSN(d.uvarint("trim point"))
 	}
-	// Each transaction and change takes at least so many bytes, so count refuses a number
-	// that the rest of the message cannot hold.
-	h.Transactions = d.count("count of transactions", transactionMin)
-	h.Changes = d.count("count of changes", changeMin)
+	transactions, changes := d.uvarint("count of transactions"), d.uvarint("count of changes")
+	stored := len(d.data) - d.at
+	d.plainBytes = stored
+	if d.compressed = flags&commitCompressed != 0; d.compressed {
+		d.plainBytes = d.blockLength()
+	}
+	h.Bytes = len(d.data) + sumBytes - stored + d.plainBytes
+	// Each transaction and change takes at least so many bytes, so a number is refused that the
+	// transactions cannot hold.
+	h.Transactions = d.fit("count of transactions", transactions, transactionMin, d.plainBytes)
+	h.Changes = d.fit("count of changes", changes, changeMin, d.plainBytes-h.Transactions*transactionMin)
 	return h
 }
 

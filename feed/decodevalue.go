@@ -49,9 +49,13 @@ func (d *decoder) position(what string) Position {
 
 // count reads how many things follow, each of at least size bytes.
 func (d *decoder) count(what string, size int) int {
-	n := d.uvarint(what)
+	return d.fit(what, d.uvarint(what), size, len(d.data)-d.at)
+}
+
+// fit returns n, the number of things of at least size bytes each that length bytes hold.
+func (d *decoder) fit(what string, n uint64, size, length int) int {
 	// Division, not n*size, which could overflow.
-	if n > uint64((len(d.data)-d.at)/size) {
+	if n > uint64(length/size) {
 		d.fail(what + ": " + strconv.FormatUint(n, 10) + " do not fit")
 		return 0
 	}

@@ -31,7 +31,8 @@
 // of Azure Cosmos DB's version 2, so that clients which hash for themselves
 // agree with the server.
 //
-// FORMAT.md describes the bytes of a commit.
+// FORMAT.md describes the bytes of a commit. They may be compressed ([AppendCompressed]);
+// what only passes them on, or reads their header, does not decompress them.
 //
 // # What an append can come to
 //
@@ -134,6 +135,7 @@
 // Log.Append is not to be called concurrently on one Log; the other methods of
 // Log are safe. A Tail, and a Reader, belong to one goroutine at a time. A Hub
 // is safe. The commits that a Hub's readers return are shared between them and
-// must not be changed; slices in a decoded commit alias its message, so a
-// caller that keeps one item for long copies it.
+// must not be changed; slices in a decoded commit alias its message, or the buffer
+// that a compressed one was decompressed to, so a caller that keeps one item for
+// long copies it.
 package feed

@@ -80,3 +80,17 @@ func (e *MismatchError) Error() string {
 	return fmt.Sprintf("feed: partition %s at LSN %d: %s: stream %s is not the log that was read before: restore it, or rebuild what reads it",
 		e.Partition, e.LSN, e.What, cmp.Or(e.Stream, e.Partition.AnyStream()))
 }
+
+// RefusedError says that NATS lets this client have no consumer of a log's stream: readers have as
+// many there as they may. It heals when others end.
+type RefusedError struct {
+	Partition Partition
+	Stream    string
+	// Reason is what NATS answered.
+	Reason string
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("feed: partition %s: NATS refuses a consumer of stream %s: %s: end another reader, or wait: the place of one that has died is free after a minute",
+		e.Partition, e.Stream, e.Reason)
+}

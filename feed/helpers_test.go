@@ -60,6 +60,33 @@ func (b *bed) connect(tb testing.TB) (*nats.Conn, jetstream.JetStream) {
 	return nc, js
 }
 
+// api returns JetStream with serve before it. serve gets the requests, one at a time, and what each
+// asks, such as STREAM.INFO.NAME; it calls forward for what JetStream is to answer.
+func (b *bed) api(tb testing.TB, serve func(nc *nats.Conn, m *nats.Msg, question string)) jetstream.JetStream {
+	tb.Helper()
+	nc, _ := b.connect(tb)
+	prefix := nats.NewInbox()
+	if _, err := nc.Subscribe(prefix+".>", func(m *nats.Msg) { serve(nc, m, m.Subject[len(prefix)+1:]) }); err != nil {
+		tb.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		tb.Fatal(err)
+	}
+	js, err := jetstream.NewWithAPIPrefix(b.nc, prefix)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return js
+}
+
+// forward has the answer to m come from who listens to a subject.
+func forward(tb testing.TB, nc *nats.Conn, m *nats.Msg, subject string) {
+	tb.Helper()
+	if err := nc.PublishRequest(subject, m.Reply, m.Data); err != nil && !nc.IsClosed() {
+		tb.Error(err)
+	}
+}
+
 func (b *bed) log(tb testing.TB) *feed.Log {
 	tb.Helper()
 	return b.logWith(tb, feed.LogConfig{})

@@ -36,6 +36,7 @@ const (
 	codeStreamInUse           jetstream.ErrorCode = 10058
 	codeStreamNotFound        jetstream.ErrorCode = 10059
 	codeStoreFailed           jetstream.ErrorCode = 10077 // the message is what the file store said
+	codeRefused               jetstream.ErrorCode = 19990 // of package guard, which answers readers
 	// A single stream and a replicated one refuse a wrong last sequence with
 	// different codes.
 	codeWrongSequence           jetstream.ErrorCode = 10071
@@ -151,6 +152,10 @@ type Log struct {
 	asking chan struct{} // holds a token while BoundsSince asks
 	known  bounds        // what it learned last; belongs to whoever has put the token there
 
+	// expansion is how many times as many bytes the last page had when it was decompressed, in
+	// per cent; 0 before the first.
+	expansion atomic.Int64
+
 	knownTrim atomic.Pointer[knownTrim] // what trimPoint read last; nil before the first
 
 	// lose is set by tests: it reports whether a message that arrived is to be
@@ -220,11 +225,12 @@ func (l *Log) Bounds(ctx context.Context) (first, last LSN, err error) {
 }
 
 // BoundsSince is Bounds for many who share a Log and ask again and again: they get what one of
-// them has learned, if its request began at since or later. Who comes while one is asking waits
-// for what that one learns. The error of a request whose ctx ended is nobody else's.
+// them has learned, if its request began at since or later. A caller that comes while another
+// one asks waits for the answer to that. If the ctx of the one that asks ends, the others do
+// not get its error.
 //
 // All pipelines of a process read a container through one Log. Each measures its lag every
-// second, and to answer one request costs the server more than to read a commit.
+// second, and answering one request costs the server more than reading a commit.
 func (l *Log) BoundsSince(ctx context.Context, since time.Time) (first, last LSN, err error) {
 	b := l.boundsSince(ctx, since)
 	return b.first, b.last, b.err

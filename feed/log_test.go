@@ -103,40 +103,31 @@ func TestLog_QuestionsAreAskedAgain(t *testing.T) {
 	for name, answer := range map[string]func(nc *nats.Conn, asked []*nats.Msg){
 		"the first gets no answer": func(nc *nats.Conn, asked []*nats.Msg) {
 			if len(asked) > 1 {
-				forward(t, nc, asked[len(asked)-1])
+				forwardInfo(t, nc, asked[len(asked)-1])
 			}
 		},
 		"nobody leads at first": func(nc *nats.Conn, asked []*nats.Msg) {
 			if len(asked) > 1 {
-				forward(t, nc, asked[len(asked)-1])
+				forwardInfo(t, nc, asked[len(asked)-1])
 			} else if err := asked[0].Respond(unavailable); err != nil {
 				t.Error(err)
 			}
 		},
 		"the first is answered late, the second not at all": func(nc *nats.Conn, asked []*nats.Msg) {
 			if len(asked) == 2 {
-				forward(t, nc, asked[0])
+				forwardInfo(t, nc, asked[0])
 			}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			nc, _ := b.connect(t)
-			prefix := nats.NewInbox()
-			var asked []*nats.Msg // by subscription, which calls one at a time
-			if _, err := nc.Subscribe(prefix+".STREAM.INFO.>", func(m *nats.Msg) {
-				asked = append(asked, m)
-				answer(nc, asked)
-			}); err != nil {
-				t.Fatal(err)
-			}
-			if err := nc.Flush(); err != nil {
-				t.Fatal(err)
-			}
-			js, err := jetstream.NewWithAPIPrefix(b.nc, prefix)
-			if err != nil {
-				t.Fatal(err)
-			}
+			var asked []*nats.Msg // by serve, which is called for one at a time
+			js := b.api(t, func(nc *nats.Conn, m *nats.Msg, question string) {
+				if strings.HasPrefix(question, "STREAM.INFO.") {
+					asked = append(asked, m)
+					answer(nc, asked)
+				}
+			})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			if _, err := feed.OpenLog(ctx, js, b.p, feed.LogConfig{}); err != nil {
@@ -177,11 +168,9 @@ func TestLog_QuestionsAreCheap(t *testing.T) {
 	}
 }
 
-// forward has JetStream answer a question about a stream that was asked elsewhere.
-func forward(t *testing.T, nc *nats.Conn, m *nats.Msg) {
+// forwardInfo has JetStream answer a question about a stream that was asked elsewhere.
+func forwardInfo(t *testing.T, nc *nats.Conn, m *nats.Msg) {
 	t.Helper()
 	_, question, _ := strings.Cut(m.Subject, ".STREAM.")
-	if err := nc.PublishRequest("$JS.API.STREAM."+question, m.Reply, m.Data); err != nil {
-		t.Error(err)
-	}
+	forward(t, nc, m, "$JS.API.STREAM."+question)
 }

@@ -20,7 +20,8 @@ const (
 )
 
 // Memory returns about how many bytes of memory a commit takes that DecodeCommit made: its
-// message, which byte slices alias, its structs, and its strings, which are copies.
+// message or what that was decompressed to, which byte slices alias, its structs, and its
+// strings, which are copies.
 // Queues and rings of commits are bounded by this and not by the size of messages, because
 // a commit of small patches takes a few times the bytes of its message.
 func (c *Commit) Memory() int {

@@ -19,8 +19,8 @@ type TailOptions struct {
 	// chain is.
 	Prev Checksum `yaml:"-"`
 
-	// BytesMax bounds what is read ahead, except that one message always fits,
-	// however large. Default 4 MiB, at least 128 KiB.
+	// BytesMax bounds what is read ahead, as it is stored, except that one message always
+	// fits, however large. Default 4 MiB, at least 128 KiB.
 	BytesMax int `yaml:"bytesMax"`
 
 	// CommitsMax bounds the commits that are read ahead. Default 512.
@@ -29,7 +29,16 @@ type TailOptions struct {
 	// WatchInterval is how long nothing may be delivered before the stream is
 	// asked whether there is more. Default 1s.
 	WatchInterval time.Duration `yaml:"watchInterval"`
+
+	// Waits is called with a *RefusedError when the tail is refused a consumer, and not again
+	// until it has had one or the reason is another. The tail goes on trying. Without Waits
+	// Next returns that error after 5 s.
+	Waits func(error) `yaml:"-"`
 }
+
+// refusedMax is how long a tail without TailOptions.Waits tries to get a consumer that it is
+// refused. One whose deletion is on its way makes room meanwhile.
+const refusedMax = 5 * time.Second
 
 // watchMax bounds the pause between two checks of a stream whose consumer stays silent.
 const watchMax = 30 * time.Second
@@ -70,6 +79,8 @@ type Tail struct {
 	patience       time.Duration // how long after active a silent consumer is checked
 	retry          time.Duration // the pause before the next try to make a consumer
 	contradictions int           // checks in a row that found a stream that ends too early, or none
+	refusal        string        // why a consumer is refused; "" if it is not
+	refusedSince   time.Time
 }
 
 // Tail returns a Tail that begins at LSN from; zero counts as 1. It makes no request: errors
@@ -107,8 +118,8 @@ func newTail(l *Log, from LSN, opt TailOptions) (*Tail, error) {
 // Any other error is final: *GapError if commits are missing, *TrimmedError if
 // the next one was trimmed before it was read, *MismatchError
 // if the log is not what it was, *FormatError or *VersionError if a commit
-// cannot be read, ErrNoLog if the stream is gone, ErrClosed. It is returned
-// again by later calls.
+// cannot be read, ErrNoLog if the stream is gone, *RefusedError if this client may
+// not have a consumer, ErrClosed. It is returned again by later calls.
 func (t *Tail) Next(ctx context.Context) (*Commit, error) {
 	for t.err == nil {
 		// What has arrived is delivered even if ctx has ended: it costs no waiting.
@@ -150,7 +161,7 @@ func (t *Tail) Next(ctx context.Context) (*Commit, error) {
 }
 
 // Data returns the encoded bytes of the commit that Next returned last. The commit aliases
-// them.
+// them unless it is compressed.
 func (t *Tail) Data() []byte { return t.data }
 
 // Close frees the consumer. Next then returns ErrClosed. It may be called
@@ -291,11 +302,33 @@ func (t *Tail) makeConsumer(ctx context.Context) {
 		Replicas:          1,
 	})
 	if err != nil {
+		t.noteRefused(stream, err)
 		return // tried again; the context's end is seen by Next
 	}
+	t.refusal = ""
 	t.stream, t.consumer, t.madeBefore = stream, name, true
 	t.pulls.inbox = t.inbox + "." + name + "."
 	t.pulls.subject = t.l.api.prefix + "CONSUMER.MSG.NEXT." + stream + "." + name
+}
+
+// noteRefused says that a consumer is refused, or fails the tail if nobody listens. Other errors
+// heal by themselves: a server that starts, a stream without a leader.
+func (t *Tail) noteRefused(stream string, err error) {
+	api, ok := errors.AsType[*jetstream.APIError](err)
+	if !ok || api.ErrorCode != codeRefused {
+		return
+	}
+	refused := &RefusedError{Partition: t.l.p, Stream: stream, Reason: api.Description}
+	if t.refusal == "" {
+		t.refusedSince = time.Now()
+	}
+	switch {
+	case t.opt.Waits == nil && time.Since(t.refusedSince) > refusedMax:
+		t.fail(refused)
+	case t.opt.Waits != nil && t.refusal != refused.Reason:
+		t.opt.Waits(refused)
+	}
+	t.refusal = refused.Reason
 }
 
 // reaches reports whether the stream is this log and ends no earlier than one before the
@@ -303,7 +336,7 @@ func (t *Tail) makeConsumer(ctx context.Context) {
 // is another log at once, and if it ends too early or is gone after contradictionsMax
 // checks in a row, because a new leader may have to catch up.
 //
-// What another has learned by a request that began at since or later serves too.
+// The answer to another reader's request serves too, if that began at since or later.
 func (t *Tail) reaches(ctx context.Context, since time.Time) (more, ok bool) {
 	b := t.l.boundsSince(ctx, since)
 	t.active = b.ended // not now: a commit that is lost is missed no later for what another asked
@@ -357,7 +390,11 @@ func (t *Tail) fetch(ctx context.Context) *Commit {
 			t.patience = patience
 			return c
 		}
-		if !errors.Is(err, ErrNotFound) || !t.pause(ctx, retryMin) {
+		if !errors.Is(err, ErrNotFound) {
+			t.patience = min(2*t.patience, watchMax) // it did not come in time this way either
+			return nil
+		}
+		if !t.pause(ctx, retryMin) {
 			return nil
 		}
 	}

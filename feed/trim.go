@@ -180,7 +180,7 @@ func (l *Log) Oldest(ctx context.Context) (LSN, error) {
 	at := l.api.location()
 	query := fmt.Appendf(nil, `{"seq":1,"next_by_subj":%q}`, at.subject)
 	for range oldestTries {
-		m, err := l.api.request(ctx, "DIRECT.GET."+at.stream, query)
+		m, err := l.api.requestMessage(ctx, "DIRECT.GET."+at.stream, query)
 		if err != nil {
 			return 0, fmt.Errorf("oldest commit of partition %s: %w", l.p, err)
 		}

@@ -267,7 +267,8 @@ func TestDiskFull_WritesAreRefusedBeforeAnythingBreaks(t *testing.T) {
 	port, address := strconv.Itoa(freePort(t)), "127.0.0.1:"+strconv.Itoa(freePort(t))
 	server := "nats://127.0.0.1:" + port
 	up := spawn(t, "up", "--dir", filepath.Join(d.dir, "data"), "--port", port, "--listen", address,
-		"--set", fmt.Sprintf("store.diskReserve=%dMiB", reserve), "--set", "engine.memTableBytes=8MiB", "--set", "engine.memTables=2")
+		"--set", fmt.Sprintf("store.diskReserve=%dMiB", reserve), "--set", "engine.memTableBytes=8MiB", "--set", "engine.memTables=2",
+		"--set", "store.compressBytesMin=-1")
 	tellOnFailure(t, up)
 	meta, f := fillable(t, server)
 	// The reserve is reached, and stays.
@@ -323,7 +324,8 @@ func TestDiskFull_TheLogMeetsTheEnd(t *testing.T) {
 	port, address := strconv.Itoa(freePort(t)), "127.0.0.1:"+strconv.Itoa(freePort(t))
 	server := "nats://127.0.0.1:" + port
 	up := spawn(t, "up", "--dir", t.TempDir(), "--port", port, "--listen", address,
-		"--set", "nats.dir="+filepath.Join(d.dir, "nats"), "--set", "store.diskReserve=-1", "--set", "leases.ttl=2s")
+		"--set", "nats.dir="+filepath.Join(d.dir, "nats"), "--set", "store.diskReserve=-1", "--set", "leases.ttl=2s",
+		"--set", "store.compressBytesMin=-1") // what the writers write is to fill the disk
 	tellOnFailure(t, up)
 	meta, f := fillable(t, server)
 	// On a busy machine a writer may be refused before, for a lease that was not renewed in time.

@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/featurelevel"
 )
 
 // When an upgrade is finished, the logs of the release before go on in new streams and are
@@ -48,7 +49,7 @@ func TestUpgrade_LogsOfAnEarlierReleaseGoOn(t *testing.T) {
 	}
 
 	var state struct{ Logs, Level int }
-	if exit := runJSON(t, server, &state, "upgrade", "--finish"); exit != 0 || state.Level != 2 || state.Logs < 10 {
+	if exit := runJSON(t, server, &state, "upgrade", "--finish"); exit != 0 || state.Level != featurelevel.Newest || state.Logs < 10 {
 		t.Fatalf("upgrade --finish: %d, %+v", exit, state)
 	}
 	all, err := client.Catalog().List(t.Context())

@@ -88,7 +88,8 @@ func TestTrim_WaitsForReaders(t *testing.T) {
 	var at atomic.Pointer[feed.Partition]
 	s := storetest.StartWith(t, owner.Config{
 		DataDir: t.TempDir(), DiskReserve: -1, Alone: true, TrimBytes: 1, CheckInterval: 50 * time.Millisecond, SyncInterval: 50 * time.Millisecond,
-		Snapshots: owner.SnapshotConfig{LogBytes: 16 << 10, Rest: 50 * time.Millisecond, SharePercent: 100},
+		Snapshots:        owner.SnapshotConfig{LogBytes: 16 << 10, Rest: 50 * time.Millisecond, SharePercent: 100},
+		CompressBytesMin: -1, // the items are one letter a thousand times, and the log is to grow
 		Holds: func(context.Context) (map[feed.Partition][]owner.Hold, string, error) {
 			p := at.Load()
 			if p == nil {

@@ -45,8 +45,8 @@ type Decision struct {
 // Within the weight that a member gets so, it gets leases that its node held before. A lease goes to a
 // member that is warm for it in place of the lightest, unless it would have to move away again. Then the
 // heaviest member gives the lightest one its heaviest lease of which one and a half times
-// the weight does not exceed the difference of the two. That repeats until no member has
-// such a lease:
+// the weight does not exceed the difference of the two; before others those that one which is
+// about as light is warm for. That repeats until no member has such a lease:
 //
 //	weights 5 and 2, leases of 1:   5-2 = 3 >= 1.5   ->  4 and 3
 //	weights 4 and 3, leases of 1:   4-3 = 1 <  1.5   at rest
@@ -180,9 +180,7 @@ func (p *plan) assignWarm(give func(*load, *Lease)) {
 			if p.taken[lease.Resource] != "" {
 				continue
 			}
-			warm := p.lightestOf(lease.Resource, func(l *load) bool { _, warm := l.Warm[lease.Resource]; return warm })
-			weight := roundWeight(lease.Weight)
-			if warm != nil && warm.weight+weight-p.lightest(lease.Resource).weight < weight*3/2 {
+			if warm := p.lightestWarm(lease.Resource); warm != nil && p.mayTakeWarm(warm, lease) {
 				give(warm, lease)
 				given = true
 			}
@@ -231,22 +229,47 @@ func (p *plan) moveOne(self string, decision *Decision) bool {
 	givers := slices.Clone(p.loads)
 	slices.SortStableFunc(givers, func(a, b *load) int { return cmp.Compare(b.weight, a.weight) })
 	for _, giver := range givers {
-		for i, lease := range giver.held {
-			weight := roundWeight(lease.Weight)
-			taker := p.lightest(lease.Resource)
-			if taker == nil || taker == giver || giver.weight-taker.weight < weight*3/2 {
-				continue
+		// Whoever is not warm for a lease has to load something first, and nobody answers for it
+		// meanwhile. So a lease that can go to a warm member goes before others.
+		for _, takerOf := range []func(*Lease) *load{p.warmTaker, func(l *Lease) *load { return p.lightest(l.Resource) }} {
+			for i, lease := range giver.held {
+				weight := roundWeight(lease.Weight)
+				taker := takerOf(lease)
+				if taker == nil || taker == giver || giver.weight-taker.weight < weight*3/2 {
+					continue
+				}
+				giver.held = slices.Delete(giver.held, i, i+1)
+				giver.weight -= weight
+				taker.weight += weight // the lease is not added to held: it moves once in a plan
+				if giver.Holder == self {
+					decision.GiveUp = append(decision.GiveUp, lease.Resource)
+				}
+				return true
 			}
-			giver.held = slices.Delete(giver.held, i, i+1)
-			giver.weight -= weight
-			taker.weight += weight // the lease is not added to held: it moves once in a plan
-			if giver.Holder == self {
-				decision.GiveUp = append(decision.GiveUp, lease.Resource)
-			}
-			return true
 		}
 	}
 	return false
+}
+
+// warmTaker returns the lightest member that is warm for a lease, if assignWarm would give it the
+// lease when it is free; nil if there is none.
+func (p *plan) warmTaker(lease *Lease) *load {
+	warm := p.lightestWarm(lease.Resource)
+	if warm == nil || !p.mayTakeWarm(warm, lease) {
+		return nil
+	}
+	return warm
+}
+
+// lightestWarm is lightest of the members that are warm for the resource.
+func (p *plan) lightestWarm(resource string) *load {
+	return p.lightestOf(resource, func(l *load) bool { _, warm := l.Warm[resource]; return warm })
+}
+
+// mayTakeWarm reports whether moveSurplus would leave a lease with a member that is warm for it.
+func (p *plan) mayTakeWarm(warm *load, lease *Lease) bool {
+	weight := roundWeight(lease.Weight)
+	return warm.weight+weight-p.lightest(lease.Resource).weight < weight*3/2
 }
 
 const (

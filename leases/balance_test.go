@@ -163,6 +163,16 @@ func TestBalance(t *testing.T) {
 			leases:  held("", "x"), take: map[string]string{"a/1": "x"},
 		},
 		{
+			name:    "what can go to a warm member goes first",
+			members: []leases.Member{{Holder: "a/1"}, warm("b/1", "y")},
+			leases:  held("a/1", "xyz"), giveUp: map[string]string{"a/1": "y"},
+		},
+		{
+			name:    "a warm member that has more than others gets none",
+			members: []leases.Member{{Holder: "a/1"}, warm("b/1", "u"), {Holder: "c/1"}},
+			leases:  slices.Concat(held("a/1", "uvxyz"), held("b/1", "mn")), giveUp: map[string]string{"a/1": "uv"},
+		},
+		{
 			name: "two heavy ones part", members: members("a/1", "b/1"),
 			leases: weigh(8, held("a/1", "gh")),
 			giveUp: map[string]string{"a/1": "g"},

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/millrace/millrace/integration/raced"
 )
 
 // TestLostReplies loses the reply to a write of each kind: what was stored is
@@ -305,7 +307,7 @@ func TestDeletedRecordsKeepTheirEpoch(t *testing.T) {
 	})
 }
 
-var seeds = flag.Int("seeds", 8, "runs of TestRandomFaults")
+var seeds = flag.Int("seeds", raced.Rounds(3, 12), "runs of TestRandomFaults")
 
 // TestRandomFaults plays processes that start, stop, die, restart, are cut off,
 // lose replies, send late, hear nothing and have clocks that run unequally. At no

@@ -35,8 +35,8 @@ type Held struct {
 	nudge      chan struct{} // holds a token: renew at once
 	writeToken chan struct{} // holds one token: the right to use writer
 	w          writer
-	renewedAt  time.Duration // begin of the last renewal; guarded by turn
-	weighed    time.Duration // when the weight was published; guarded by turn
+	renewedAt  time.Duration // begin of the last renewal; for the holder of writeToken
+	weighed    time.Duration // when the weight was published; for the holder of writeToken
 
 	mu         sync.Mutex
 	trustEnded bool // trust has ended for good
@@ -55,6 +55,8 @@ func newHeld(ctx context.Context, m *Manager, resource string, w writer, start t
 		writeToken: make(chan struct{}, 1), nudge: make(chan struct{}, 1),
 	}
 	h.w.onStored = h.extend
+	// Context stands within Trust: it can end alone, so that work is finished and saved under a
+	// trust that goes on, and never outlives it.
 	h.trust, h.cancelTrust = context.WithCancelCause(ctx)
 	h.ctx, h.cancel = context.WithCancelCause(h.trust)
 	h.extend(start)

@@ -115,7 +115,8 @@ func (n *node) put(t testing.TB, container string, items ...string) {
 	g.SetLimit(32)
 	for _, item := range items {
 		g.Go(func() error {
-			_, err := c.Upsert(ctx, []byte(item))
+			// With a key it is sent again where a lease is late on a busy machine.
+			_, err := c.Upsert(ctx, []byte(item), store.WriteOptions{IdempotencyKey: feed.NewCommitID().String()})
 			return err
 		})
 	}

@@ -2,6 +2,7 @@ package pipelines_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -33,7 +34,12 @@ func TestI6_ACascadeOverALongLogWalks(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.apply(t, decode(t, tenantContainers))
-	fill := strings.Repeat("x", 700<<10)
+	// Letters drawn at random, which the log does not compress: it is to be long.
+	dice, letters := rand.New(rand.NewPCG(1, 1)), make([]byte, 700<<10)
+	for i := range letters {
+		letters[i] = byte('a' + dice.IntN(26))
+	}
+	fill := string(letters)
 	for i := range 3 {
 		n.put(t, "category", fmt.Sprintf(`{"id":"c","name":"name %d","fill":"%s"}`, i, fill))
 	}

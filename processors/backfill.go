@@ -63,7 +63,7 @@ const backfillScanMax = 1000
 // parts.
 //
 // The checkpoint says how far it is, so a crash repeats one page. After each page it pauses
-// for as long as the page took, so that changes come first. What fails is tried again until
+// for as long as the page took, so that changes come first. A page that fails is tried again until
 // it succeeds, and the term tells of it meanwhile.
 //
 // Its Run is one goroutine, which calls page; State and Left may be called beside it.

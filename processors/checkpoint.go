@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/feed/document"
+	"github.com/millrace/millrace/leases"
 )
 
 // checkpointVersion begins every checkpoint; see CHECKPOINT.md.
@@ -125,6 +127,23 @@ type checkpointJSON struct {
 	Rate      int64  `json:"rate,omitempty"`
 	Saved     int64  `json:"saved,omitempty"`
 	State
+}
+
+// encodeToFit is Encode, without the errors of what is given up or still to be done where a
+// lease would not take it else: they only inform.
+func (c *Checkpoint) encodeToFit() []byte {
+	data := c.Encode()
+	if len(data) <= leases.CheckpointBytesMax {
+		return data
+	}
+	short := *c
+	short.Parked, short.Jobs = slices.Clone(c.Parked), slices.Clone(c.Jobs)
+	for _, jobs := range [][]Job{short.Parked, short.Jobs} {
+		for i := range jobs {
+			jobs[i].LastError = ""
+		}
+	}
+	return short.Encode()
 }
 
 // Encode returns the checkpoint in version 1 of its format.

@@ -165,9 +165,7 @@ func (d *DeadLetters) Write(ctx context.Context, l *DeadLetter) error {
 	}
 	deadLetter := *l
 	deadLetter.ID = deadLetter.deadLetterID()
-	if len(deadLetter.Reason) > reasonBytesMax {
-		deadLetter.Reason = strings.ToValidUTF8(deadLetter.Reason[:reasonBytesMax], "")
-	}
+	deadLetter.clipReason()
 	if l.Change != nil {
 		if err := d.writeChange(ctx, &deadLetter); err != nil {
 			return err
@@ -177,6 +175,12 @@ func (d *DeadLetters) Write(ctx context.Context, l *DeadLetter) error {
 		return fmt.Errorf("write the dead letter of %s: %w", l.Item, err)
 	}
 	return nil
+}
+
+func (l *DeadLetter) clipReason() {
+	if len(l.Reason) > reasonBytesMax {
+		l.Reason = strings.ToValidUTF8(l.Reason[:reasonBytesMax], "")
+	}
 }
 
 func (l *DeadLetter) encode() []byte {
@@ -316,15 +320,49 @@ func (d *DeadLetters) Drop(ctx context.Context, pipeline, id string) error {
 	return nil
 }
 
-// retryFailed writes that a retry has failed.
+// retryFailed writes that a retry has failed, unless the dead letter is another one by now: while it
+// was tried, somebody may have dropped it, or asked once more.
 func (d *DeadLetters) retryFailed(ctx context.Context, l *DeadLetter, cause error) error {
+	c, key, err := d.containerAndKey(ctx, l.Pipeline)
+	if err != nil {
+		return err
+	}
+	item, same, err := readTried(ctx, c, key, l)
+	if err != nil || !same {
+		return err
+	}
 	deadLetter := *l
 	deadLetter.Retry, deadLetter.FinalRetry = time.Time{}, time.Time{}
 	deadLetter.Attempts++
 	deadLetter.Reason = cause.Error()
 	deadLetter.Status = statusOf(cause)
 	deadLetter.Time = time.Now().UTC()
-	return d.Write(ctx, &deadLetter)
+	deadLetter.clipReason()
+	_, err = c.Replace(ctx, l.ID, deadLetter.encode(), store.WriteOptions{IfMatch: item.ETag})
+	return unlessChanged(err, "write that the dead letter was tried", l.ID)
+}
+
+// readTried reads a dead letter that was tried again. It is the same while it is there and asks for
+// the retry that was done.
+func readTried(ctx context.Context, c *store.Container, key feed.PartitionKey, l *DeadLetter) (item store.Item, same bool, err error) {
+	item, err = c.Read(ctx, key, l.ID)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return item, false, nil
+	case err != nil:
+		return item, false, fmt.Errorf("read the dead letter %s: %w", l.ID, err)
+	}
+	now := readDeadLetter(l.Pipeline, &item)
+	return item, now.Retry.Equal(l.Retry) && now.FinalRetry.Equal(l.FinalRetry), nil
+}
+
+// unlessChanged returns an error, but none that says that the dead letter is gone or another one.
+func unlessChanged(err error, what, id string) error {
+	refusal, ok := errors.AsType[*store.Error](err)
+	if err == nil || ok && (refusal.Status == store.StatusPreconditionFailed || refusal.Status == store.StatusNotFound) {
+		return nil
+	}
+	return fmt.Errorf("%s, %s: %w", what, id, err)
 }
 
 // dropDone drops a dead letter that is done. It is no error if the dead letter is gone.
@@ -343,22 +381,21 @@ func (d *DeadLetters) dropTried(ctx context.Context, l *DeadLetter) error {
 	if err != nil {
 		return err
 	}
-	item, err := c.Read(ctx, key, l.ID)
+	item, same, err := readTried(ctx, c, key, l)
 	switch {
-	case errors.Is(err, store.ErrNotFound):
-		return d.dropChange(ctx, l.Pipeline, l.ID)
 	case err != nil:
-		return fmt.Errorf("drop the dead letter %s: %w", l.ID, err)
-	}
-	if now := readDeadLetter(l.Pipeline, &item); !now.Retry.Equal(l.Retry) || !now.FinalRetry.Equal(l.FinalRetry) {
+		return err
+	case item.ETag == store.ETag{}: // gone, and its change may have been left by a crash
+		return d.dropChange(ctx, l.Pipeline, l.ID)
+	case !same:
 		return nil
 	}
 	err = c.Delete(ctx, key, l.ID, store.WriteOptions{IfMatch: item.ETag})
 	if refusal, ok := errors.AsType[*store.Error](err); ok && refusal.Status == store.StatusPreconditionFailed {
 		return nil
 	}
-	if err != nil && !errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("drop the dead letter %s: %w", l.ID, err)
+	if err := unlessChanged(err, "drop the dead letter", l.ID); err != nil {
+		return err
 	}
 	return d.dropChange(ctx, l.Pipeline, l.ID)
 }

@@ -82,8 +82,19 @@ const (
 	retryPollShare = 9
 )
 
-// retryMax bounds one retry.
+// retryMax bounds one retry, but for the reading of the log: as long as pages of it come, a
+// retry goes on. A log that takes longer than any fixed time would else be read up to that time
+// again and again, and the change would stay given up for ever.
 const retryMax = 30 * time.Second
+
+// withPatience returns a context that ends when progress was not called for a time; its cause says
+// so. end frees it.
+func withPatience(ctx context.Context, most time.Duration) (patient context.Context, progress, end func()) {
+	patient, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(most, func() { cancel(fmt.Errorf("it made no progress for %s; try again", most)) })
+	progress = func() { timer.Reset(most) }
+	return patient, progress, func() { timer.Stop(); cancel(nil) }
+}
 
 // pollRetries looks for dead letters whose retry was asked for, until ctx ends, and hands them
 // to the loop, which tries them between two batches. It is a goroutine of its own because it
@@ -137,11 +148,34 @@ func (r *run) mayHaveDeadLetters() bool {
 	return len(r.cp.Parked) > 0
 }
 
+// retryParked tries what is asked for before anything is read, where so much is given up that the
+// next change that fails ends the term again: a retry would never have its turn.
+func (r *run) retryParked(ctx context.Context) error {
+	r.mu.Lock()
+	parked := len(r.cp.Parked)
+	r.mu.Unlock()
+	if parked <= r.host.cfg.ParkedMax {
+		return nil
+	}
+	asked, err := r.host.deadLetters.retriesAsked(ctx, r.Resource)
+	if err != nil {
+		r.term.Logger.DebugContext(ctx, "the dead letters cannot be read now", slog.Any("error", err))
+		return nil // the next term looks again
+	}
+	for i := range asked {
+		if err := r.retryAsked(ctx, &asked[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // retryAsked tries a dead letter again. A failure is written to the dead letter; it never ends
 // the term, unless the lease is lost.
 func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
-	bounded, cancel := context.WithTimeout(ctx, retryMax)
-	defer cancel()
+	bounded, progress, end := withPatience(ctx, retryMax)
+	defer end()
+	defer r.beat()()
 	// The list was read before others of it were tried, which may have taken a while: this
 	// one may have been answered, or dropped, since. A dropped one must not be tried.
 	now, err := r.host.deadLetters.Get(bounded, l.Pipeline, l.ID)
@@ -153,7 +187,10 @@ func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 		return nil
 	}
 	l = now
-	err = r.retryDeadLetter(bounded, l)
+	err = r.retryDeadLetter(bounded, l, progress)
+	if cause := context.Cause(bounded); err != nil && cause != nil && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", cause, err)
+	}
 	switch {
 	case err == nil:
 		err = r.finishRetry(ctx, l)
@@ -172,6 +209,25 @@ func (r *run) retryAsked(ctx context.Context, l *DeadLetter) error {
 	r.markDirty()
 	r.heartbeat()
 	return nil
+}
+
+// beat says that the processor is alive, until stop is called: the loop, which says so, waits for
+// something that has a bound of its own.
+func (r *run) beat() (stop func()) {
+	done := make(chan struct{})
+	go func() {
+		ticker := time.NewTicker(heartbeatInterval)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+				r.heartbeat()
+			}
+		}
+	}()
+	return func() { close(done) }
 }
 
 // finishRetry forgets a dead letter that was tried again with success. First comes the
@@ -201,14 +257,17 @@ func (r *run) finishRetry(ctx context.Context, l *DeadLetter) error {
 	return nil
 }
 
-// retryDeadLetter processes the change of a dead letter again, as Retry or RetryFinally does.
-func (r *run) retryDeadLetter(ctx context.Context, l *DeadLetter) error {
+// retryDeadLetter processes the change of a dead letter again, as Retry or RetryFinally does. It
+// calls progress when a page of the log has come.
+func (r *run) retryDeadLetter(ctx context.Context, l *DeadLetter, progress func()) error {
 	retrier, ok := r.proc.(Retrier)
 	if !ok {
 		return errors.New("a pipeline of this kind cannot try a change again; change the item, or rewind the pipeline")
 	}
 	p := &Parked{Item: l.Item, At: l.Position, Target: l.Target}
-	p.Later = func(ctx context.Context, each func(*feed.Change) error) error { return r.readLater(ctx, p, each) }
+	p.Later = func(ctx context.Context, each func(*feed.Change) error) error {
+		return readLater(ctx, r.log, p, func() { r.heartbeat(); progress() }, each)
+	}
 	if err := r.findChange(ctx, l, p); err != nil {
 		return err
 	}

@@ -19,14 +19,20 @@ const (
 	laterBytesMax   = 4 << 20
 )
 
+// laterLog is what readLater needs of a feed.Log.
+type laterLog interface {
+	Bounds(ctx context.Context) (first, last feed.LSN, err error)
+	ReadPage(ctx context.Context, from feed.LSN, commitsMax, bytesMax int) ([]*feed.Commit, error)
+}
+
 // readLater calls each with the changes of an item that the log holds behind one of it, in order.
-// It reads all of the log from there on, which retryMax bounds.
-func (r *run) readLater(ctx context.Context, p *Parked, each func(*feed.Change) error) error {
+// It reads all of the log from there on, however long that is, and calls progress after each page.
+func readLater(ctx context.Context, log laterLog, p *Parked, progress func(), each func(*feed.Change) error) error {
 	ref, err := store.ParseItemRef(p.Item)
 	if err != nil {
 		return Reject(err)
 	}
-	first, last, err := r.log.Bounds(ctx)
+	first, last, err := log.Bounds(ctx)
 	if err != nil {
 		return fmt.Errorf("read what came later than change %s: %w", p.At, err)
 	}
@@ -39,7 +45,7 @@ func (r *run) readLater(ctx context.Context, p *Parked, each func(*feed.Change) 
 		return Reject(fmt.Errorf("what came later than change %s of its item: %w", p.At, ErrLost))
 	}
 	for next <= last {
-		page, err := r.log.ReadPage(ctx, next, laterCommitsMax, laterBytesMax)
+		page, err := log.ReadPage(ctx, next, laterCommitsMax, laterBytesMax)
 		if err != nil {
 			return fmt.Errorf("read what came later than change %s: %w", p.At, err)
 		}
@@ -52,7 +58,7 @@ func (r *run) readLater(ctx context.Context, p *Parked, each func(*feed.Change) 
 			}
 		}
 		next = page[len(page)-1].LSN + 1
-		r.heartbeat()
+		progress()
 	}
 	return nil
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // readAhead keeps commits that are read and not yet processed, bounded by memory and count,
-// so that reading and processing overlap. run puts, the loop of a term takes, meter looks.
+// so that reading and processing overlap. run puts, the loop of a term takes, measureLoop looks.
 //
 // A channel of commits would do but for the bytes: 1,000 commits of 100 bytes may wait, and
 // 1,000 of 1 MiB may not.

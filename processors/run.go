@@ -1,6 +1,7 @@
 package processors
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -21,6 +22,8 @@ const (
 	// heartbeatInterval is how often an idle processor says that it is alive, and lag
 	// is measured.
 	heartbeatInterval = time.Second
+	// restInterval is how often lag is measured where nothing was behind and nothing has come.
+	restInterval = 5 * time.Second
 	// measureMax bounds one measurement.
 	measureMax = 2 * time.Second
 	// saveMax bounds the writing of one checkpoint.
@@ -28,7 +31,7 @@ const (
 )
 
 // run is one term of one processor in this process. Five goroutines work on it: the loop,
-// the reader (readAhead), the processor's own Run, meter and pollRetries.
+// the reader (readAhead), the processor's own Run, measureLoop and pollRetries.
 type run struct {
 	// Set before the goroutines start, then only read.
 	Resource
@@ -48,10 +51,13 @@ type run struct {
 	// reading is what the reader tries again, nil if nothing; stored by it.
 	reading atomic.Pointer[Trouble]
 
-	walk     *Walk     // that is not released yet; owned by meter
-	walkKept time.Time // when its pin was seen to last
+	// Owned by measureLoop.
+	walk     *Walk         // that is not released yet
+	walkKept time.Time     // when its pin was seen to last
+	lookedAt feed.Position // where the processor was when its lag was measured last
+	caughtUp bool          // it had none
 
-	// Guarded by mu: the loop writes, meter and Host.Activities read.
+	// Guarded by mu: the loop writes, measureLoop and Host.Activities read.
 	mu           sync.Mutex
 	cp           Checkpoint // without State; of all that was taken
 	marks        []mark     // where the checkpoint may stand: the last durable one and all behind it
@@ -62,6 +68,7 @@ type run struct {
 	saving    *Checkpoint // the one that is being written
 	savedAt   time.Time   // when the last one was begun
 	savedDone int64       // copies and rows that it counted
+	tooLarge  error       // no checkpoint can be written any more, and why
 	older     sample      // from which the rate is told
 	newer     sample      // from which it will be
 	traces    traceSet    // of what the next checkpoint covers
@@ -109,6 +116,9 @@ func (r *run) loop(ctx context.Context) error {
 	defer r.awaitSave()
 	rested := time.NewTimer(time.Hour)
 	defer rested.Stop()
+	if err := r.retryParked(ctx); err != nil {
+		return err
+	}
 	for {
 		// A nil channel is never ready: while the pace asks for a pause nothing new is
 		// taken, and all else goes on.
@@ -138,7 +148,7 @@ func (r *run) loop(ctx context.Context) error {
 		case <-ticker.C:
 			r.heartbeat()
 		}
-		if err != nil {
+		if err = cmp.Or(err, r.tooLarge); err != nil {
 			if FailureOf(ctx, err) == Canceled {
 				return nil
 			}
@@ -269,6 +279,8 @@ func (r *run) processBatch(ctx context.Context, b *Batch, failed failures) error
 func (r *run) attemptBatch(ctx context.Context, b *Batch) error {
 	done := make(chan error, 1)
 	go func() { done <- r.proc.Process(ctx, b) }() // awaited below
+	// No case waits for ctx: Process ends with it, and the term must not end while Process
+	// still works.
 	ticker := time.NewTicker(heartbeatInterval)
 	defer ticker.Stop()
 	for {
@@ -361,7 +373,17 @@ func (r *run) parkChange(ctx context.Context, b *Batch, at feed.Position, change
 	r.cp.Parked = withParked(r.cp.Parked, job, supersedes)
 	parked := len(r.cp.Parked)
 	r.mu.Unlock()
-	r.markDirty()
+	// Before anything behind it is processed: an aggregate's targets note then what they are owed,
+	// and whoever comes after a crash takes that for known. The checkpoint alone says that it is
+	// still to be done.
+	for !r.saveNow(ctx) {
+		if r.tooLarge != nil {
+			return r.tooLarge
+		}
+		if err := pauses.Wait(ctx, nil); err != nil {
+			return err
+		}
+	}
 	if parked > r.host.cfg.ParkedMax {
 		return &TooManyParkedError{Resource: r.Resource, Parked: parked}
 	}

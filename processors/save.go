@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/leases"
 	"github.com/millrace/millrace/store"
 )
 
@@ -59,7 +60,7 @@ func (r *run) saveCheckpoint(ctx context.Context) {
 	r.trimMarks(cp.Position)
 	r.saving, r.dirty, r.savedAt = cp, time.Time{}, time.Now()
 	traces := r.coveredTraces()
-	data := cp.Encode()
+	data := cp.encodeToFit()
 	go func() { r.saves <- r.writeCheckpoint(ctx, data, &traces) }() // awaited by awaitSave
 }
 
@@ -118,31 +119,36 @@ func (r *run) writeCheckpoint(ctx context.Context, data []byte, traces *traceSet
 
 // checkpointSaved takes the outcome of the checkpoint that was being written. A failure
 // is not the end: the lease ends the term when it is lost, and till then the
-// next checkpoint says all that this one said.
+// next checkpoint says all that this one said. Only one that is too large stays so.
 func (r *run) checkpointSaved(err error) {
+	if !r.noteSaved(err) && r.tooLarge == nil {
+		r.term.Logger.Warn("the checkpoint was not written; trying again", slog.Any("error", err))
+	}
+}
+
+// noteSaved is checkpointSaved without a word of a failure, and says whether there was none.
+func (r *run) noteSaved(err error) bool {
 	// A failure leaves unknown whether the lease has the checkpoint. It may: what is saved
 	// next says more, and reading from the older one does things twice, which is allowed.
 	cp := r.saving
 	r.saving = nil
 	if err == nil {
 		r.term.saved.Store(cp)
-		return
+		return true
 	}
 	r.markDirty()
-	r.term.Logger.Warn("the checkpoint was not written; trying again", slog.Any("error", err))
+	if errors.Is(err, leases.ErrCheckpointTooLarge) {
+		r.tooLarge = fmt.Errorf("%d changes are given up and %d fan-outs are open, more than a checkpoint holds (%w); "+
+			"remove the cause (dead letters of pipeline %s) and resume", len(cp.Parked), len(cp.Jobs), err, r.Pipeline)
+	}
+	return false
 }
 
 // awaitSave waits for the checkpoint that is being written.
 func (r *run) awaitSave() {
-	if r.saving == nil {
-		return
+	if r.saving != nil {
+		r.noteSaved(<-r.saves)
 	}
-	if err := <-r.saves; err != nil {
-		r.markDirty()
-	} else {
-		r.term.saved.Store(r.saving)
-	}
-	r.saving = nil
 }
 
 // saveNow writes a checkpoint that says all that is known now, and waits until it is durable; false
@@ -167,7 +173,7 @@ func (r *run) saveLast(ctx context.Context) {
 		}
 	}
 	traces := r.coveredTraces()
-	if err := r.writeCheckpoint(ctx, r.presentCheckpoint().Encode(), &traces); err != nil {
+	if err := r.writeCheckpoint(ctx, r.presentCheckpoint().encodeToFit(), &traces); err != nil {
 		r.term.Logger.Info("the last checkpoint was not written; what it covered is done again", slog.Any("error", err))
 	}
 }
@@ -280,9 +286,17 @@ func (r *run) measureLag(ctx context.Context) {
 	cp := r.presentCheckpoint()
 	// Other processors read the same log. What one of them has just learned is new enough, and
 	// never what this one was told a heartbeat ago: the pace looks at whether the log grows.
-	if _, last, err := r.log.BoundsSince(ctx, time.Now().Add(-heartbeatInterval*3/4)); err == nil {
+	old := heartbeatInterval * 3 / 4
+	if r.caughtUp && cp.Position == r.lookedAt {
+		// It stood at the end of the log, and nothing has come since: most likely the log has not
+		// grown. At rest that was a question to JetStream each second for each log.
+		old = restInterval
+	}
+	if _, last, err := r.log.BoundsSince(ctx, time.Now().Add(-old)); err == nil {
 		r.pace.noteLogEnd(last)
-		meters.lag.Record(ctx, max(int64(last)-int64(cp.Position.LSN), 0)+r.itemsLeft(cp.Position), r.attributes())
+		lag := max(int64(last)-int64(cp.Position.LSN), 0) + r.itemsLeft(cp.Position)
+		r.lookedAt, r.caughtUp = cp.Position, lag == 0
+		meters.lag.Record(ctx, lag, r.attributes())
 	}
 	// The age of the oldest change that is not finished, wherever it waits: in a sink, in the
 	// read-ahead, or as a job that the position has passed.

@@ -63,8 +63,8 @@ type walkReader struct {
 	ended bool
 }
 
-// Next returns the next commit of the walk, and of the log behind it. What fails is tried
-// again without end: without the items that are missing nothing behind them may be read.
+// Next returns the next commit of the walk, and of the log behind it. A read that
+// fails is tried again without end: nothing behind the missing items may be read before them.
 func (w *walkReader) Next(ctx context.Context) (*feed.Commit, error) {
 	if w.ended && len(w.cut) == 0 {
 		return w.log.Next(ctx)

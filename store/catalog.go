@@ -448,37 +448,15 @@ func (c *Catalog) Delete(ctx context.Context, database, name string) error {
 // until ctx ends. Changes that come close together may be seen as one. Of a record
 // that cannot be read any more the former one counts; Sound tells of it.
 func (c *Catalog) Watch(ctx context.Context, f func([]ContainerInfo)) error {
-	w, err := c.kv.Watch(ctx, containerPrefix+">")
+	decode := func(entry jetstream.KeyValueEntry) (ContainerInfo, bool, error) {
+		info, err := decodeContainer(entry)
+		return info, err == nil, nil // Sound tells of it
+	}
+	err := bucket.Watch(ctx, c.kv, containerPrefix+">", decode, func(all map[string]ContainerInfo) { f(sorted(all)) })
 	if err != nil {
 		return fmt.Errorf("watch the catalog: %w", err)
 	}
-	defer func() { _ = w.Stop() }() // the watcher ends with its connection anyway
-	all := map[string]ContainerInfo{}
-	began := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case entry, ok := <-w.Updates():
-			switch {
-			case !ok:
-				return fmt.Errorf("watch the catalog: %w", errors.New("the watch was closed"))
-			case entry == nil:
-				began = true
-			case entry.Operation() != jetstream.KeyValuePut:
-				delete(all, entry.Key())
-			default:
-				if info, err := decodeContainer(entry); err == nil {
-					all[entry.Key()] = info
-				}
-			}
-			// Not at each of the records with which a watch begins, and once for many that
-			// come together: whoever watches looks at all containers each time.
-			if began && len(w.Updates()) == 0 {
-				f(sorted(all))
-			}
-		}
-	}
+	return nil
 }
 
 func sorted(all map[string]ContainerInfo) []ContainerInfo {

@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/feed/document"
 )
 
 // Limits of items and requests, those of Azure Cosmos DB where it has one.
 const (
-	ItemBytesMax      = 2 << 20 // of one item's JSON
-	IDBytesMax        = 1023
+	ItemBytesMax      = document.SizeMax // of one item's JSON
+	IDBytesMax        = document.IDMax
 	BatchOpsMax       = 100     // operations of one transactional batch
 	BatchBytesMax     = 2 << 20 // of all bodies of one transactional batch
 	PatchOpsMax       = 10      // operations of one client's patch

@@ -33,6 +33,8 @@ func (p *pager) mergeFrom(ctx context.Context, first *PartitionInfo, result *Que
 			sources[i].part, sources[i].asked = partOf(result), true
 		}
 	}
+	share := p.c.client.cfg.Queries.Share()
+	defer share.Free()
 	// A row may be given when every partition either shows its own next row or has none,
 	// since only then is the least known. So no partition is merged while it is empty:
 	//
@@ -45,8 +47,17 @@ func (p *pager) mergeFrom(ctx context.Context, first *PartitionInfo, result *Que
 			return err
 		}
 		parts := make([]query.Part, len(sources))
+		held := 0
 		for i := range sources {
 			parts[i] = sources[i].part
+			held += sources[i].bytes()
+		}
+		// What one partition sends is bounded, but there may be a thousand of them.
+		if err := share.Hold(held); err != nil {
+			if len(p.page.Rows) > 0 {
+				return p.setContinuation()
+			}
+			return RefuseQuery(err)
 		}
 		more, err := p.addRows(ctx, parts)
 		if err != nil || !more {
@@ -59,6 +70,17 @@ func (p *pager) mergeFrom(ctx context.Context, first *PartitionInfo, result *Que
 			sources[i].dropUpTo(p.at.after)
 		}
 	}
+}
+
+// rowOverhead is what a row takes in memory beside key and body.
+const rowOverhead = 48
+
+// bytes returns what the rows that are left take in memory.
+func (s *source) bytes() (n int) {
+	for i := range s.part.Rows {
+		n += len(s.part.Rows[i].Key) + len(s.part.Rows[i].Body) + rowOverhead
+	}
+	return n
 }
 
 // dropUpTo removes the rows up to a key.
@@ -116,5 +138,10 @@ func (p *pager) shareOf(n int) (rows, size int) {
 	if rows > queryRowsDefault && n > 2 {
 		rows = max(queryRowsDefault, 2*rows/n)
 	}
-	return rows, min(p.r.BytesMax, max(queryPartBytesMin, 2*p.r.BytesMax/n))
+	size = min(p.r.BytesMax, max(queryPartBytesMin, 2*p.r.BytesMax/n))
+	// All of them together leave most of what queries may hold to owners and to other queries.
+	if most := p.c.client.cfg.Queries.Size(); most > 0 {
+		size = min(size, max(1, int(most/4/int64(n))))
+	}
+	return rows, size
 }

@@ -59,11 +59,14 @@ func (c *Catalog) PutRestoring(ctx context.Context, r *Restoring) error {
 	if err != nil {
 		return err
 	}
-	// By compare-and-set: a second restore into the same store fails here.
+	// By compare-and-set: of two restores into the same store the one that began first fails here.
 	if r.revision == 0 {
 		r.revision, err = c.kv.Create(ctx, restoringKey, data)
 	} else {
 		r.revision, err = c.kv.Update(ctx, restoringKey, data, r.revision)
+	}
+	if e, ok := errors.AsType[*jetstream.APIError](err); ok && e.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		return errors.New("another run of this restore has begun since, or has ended it; this run changes nothing more")
 	}
 	if err != nil {
 		return fmt.Errorf("record the restore: %w", err)

@@ -187,7 +187,7 @@ func (p *changePrinter) followPartition(ctx context.Context, s *session, partiti
 	if !p.flags.follow && after.LSN >= last {
 		return nil
 	}
-	tail, err := log.Tail(ctx, after.LSN+1, feed.TailOptions{})
+	tail, err := log.Tail(ctx, after.LSN+1, feed.TailOptions{Waits: p.waits})
 	if err != nil {
 		return fmt.Errorf("read the change feed of %s: %w", partition, err)
 	}
@@ -204,6 +204,13 @@ func (p *changePrinter) followPartition(ctx context.Context, s *session, partiti
 			return nil
 		}
 	}
+}
+
+// waits says why a feed shows nothing.
+func (p *changePrinter) waits(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	fmt.Fprintf(p.a.err, "%v; trying again until there is room\n", err)
 }
 
 func (p *changePrinter) print(partition feed.Partition, commit *feed.Commit) error {

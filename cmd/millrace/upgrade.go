@@ -67,11 +67,12 @@ func (a *app) upgrade(ctx context.Context, s *session, finish bool) error {
 	// Asked even without --finish, so that the command tells what is in the way. A process of an
 	// earlier release that starts between this and Raise is the operator's to prevent.
 	refused := finish && state.Level < state.Newest && len(state.Behind) > 0
-	if finish && state.Level < state.Newest && !refused {
+	if finish && !refused {
+		// Also at the newest level: an earlier attempt may have ended half-way.
 		if err := featurelevel.Raise(ctx, s.js); err != nil {
 			return err
 		}
-		state.Level, state.Finished = state.Newest, true
+		state.Level, state.Finished = state.Newest, state.Level < state.Newest
 	}
 	if err := a.print(state, func(w io.Writer) error { return printUpgrade(w, state, refused) }); err != nil {
 		return err
@@ -122,7 +123,7 @@ func printUpgrade(w io.Writer, s *upgradeState, refused bool) error {
 	}
 	if s.Logs > 0 {
 		then := "once the upgrade is finished"
-		if s.Level == s.Newest {
+		if s.Level >= featurelevel.Trims {
 			then = "by itself, when at least half of it may go, or it is small and at rest"
 		}
 		line("  %s in streams that an earlier release made, which deny purges: each goes on in a new one %s; millrace describe container tells how far it is",

@@ -75,21 +75,6 @@ func (s *EachSetter) Holds(body []byte) (bool, error) {
 	return e.len() == 0, nil
 }
 
-// Matches reports whether the item has an element that Apply would set or remove.
-func (s *EachSetter) Matches(body []byte) bool {
-	found := false
-	walk(body, scan.Space(body, 0), s.array, func(_ []byte, offset int) bool {
-		for i := scan.FirstElement(body, offset); i >= 0 && !found; i = scan.Next(body, i) {
-			found = s.matches(body, i)
-			if i = scan.Value(body, i); i < 0 {
-				return false
-			}
-		}
-		return !found
-	})
-	return found
-}
-
 // arrays plans the edits of every array at p from the value at b[i].
 func (s *EachSetter) arrays(b []byte, i int, p Path, e *edits) error {
 	// The steps up to the first [*] lead to one value. Each [*] branches once for an element.

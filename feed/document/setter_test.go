@@ -189,9 +189,6 @@ func TestEachSetter(t *testing.T) {
 			if holds, err := s.Holds(after); err != nil || !holds {
 				t.Errorf("holds after: %v (%v)", holds, err)
 			}
-			if changed && !s.Matches(body) {
-				t.Error("changed an item that does not match")
-			}
 		})
 	}
 }

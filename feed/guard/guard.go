@@ -19,8 +19,8 @@
 //	   └────────────────────────────────────── Guard ◀── $JS.API.DIRECT.GET.S
 //
 // Each write to a stream wakes all of its consumers, so a Guard makes a bounded number of them.
-// What they are asked for does not come by way of a Guard: a server lets no client send a
-// message as that of a consumer. JetStream bounds the messages of a request, not its bytes.
+// Readers ask a consumer for its messages without a Guard, because a server lets no client send
+// a message in the name of a consumer. JetStream bounds the messages of a request, not its bytes.
 //
 // A Guard marks each consumer that it makes, and deletes only marked ones for a reader. It
 // answers requests as JetStream would, so clients need not know of it. Each process of
@@ -78,7 +78,7 @@ type Guard struct {
 }
 
 // New makes a Guard that answers requests which come over nc until Close. Close it before nc.
-// What readers get goes over nc, so nc had better not be the connection that writes.
+// The answers to readers go over nc, so nc should not be the connection that writes.
 // The end of ctx does not end the answering; only the values of ctx are used.
 func New(ctx context.Context, nc *nats.Conn, log *slog.Logger) (*Guard, error) {
 	ctx = context.WithoutCancel(ctx)

@@ -36,6 +36,9 @@ var cases = []struct {
 	{"lag", "orders counted behind the commit, at half of the rate that they can be placed at", (*bench).lag},
 	{"backfill", "flat rows of orders that are there already, into Parquet files and into PostgreSQL", (*bench).backfill},
 	{"age", "new pipelines of each kind over items that were written once, and 50 times", (*bench).age},
+	{"years", "a store that is old: its directory, its opening without an engine, up at rest", (*bench).years},
+	{"years-backup", "backup of a store that is old, beside a plain copy, and again when 1 % was written", (*bench).yearsBackup},
+	{"years-writes", "writes beside snapshots and trims, and without", (*bench).yearsWrites},
 }
 
 // bench is one run.
@@ -47,6 +50,7 @@ type bench struct {
 	ownDir   bool
 	pg       *postgres // nil if there is none
 	mixed    *world    // categories of all sizes; nil until a case needs it
+	old      string    // the directory of a store that is old; "" until a case needs it
 	profiles int       // written so far
 }
 
@@ -131,6 +135,9 @@ func (b *bench) close(ctx context.Context) error {
 		errs = append(errs, b.mixed.close(ctx))
 	}
 	errs = append(errs, b.pg.stop(ctx))
+	if b.old != "" {
+		b.remove(b.old)
+	}
 	if b.ownDir && !b.cfg.keep {
 		errs = append(errs, os.RemoveAll(b.dir))
 	}

@@ -212,8 +212,8 @@ func (b *bench) agePipeline(ctx context.Context, m *millrace, t *measure.Table, 
 
 // haveSnapshot asks for a snapshot of a container, as a pipeline does that begins with its items. It
 // returns the time that this took: next to nothing where a snapshot is young enough.
-func (m *millrace) haveSnapshot(ctx context.Context, container string) (time.Duration, error) {
-	c, err := m.client.Container(ctx, database, container)
+func (s *session) haveSnapshot(ctx context.Context, container string) (time.Duration, error) {
+	c, err := s.client.Container(ctx, database, container)
 	if err != nil {
 		return 0, err
 	}

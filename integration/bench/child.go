@@ -32,7 +32,7 @@ func (b *bench) build(ctx context.Context) (string, error) {
 	}
 	path := filepath.Join(b.dir, "millrace")
 	b.say("  building millrace")
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "github.com/millrace/millrace/cmd/millrace")
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/millrace/millrace/cmd/millrace")
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	if err := cmd.Run(); err != nil {
 		return "", fmt.Errorf("build millrace: %w", err)
@@ -65,10 +65,7 @@ func (b *bench) startChild(ctx context.Context, verb string, args ...string) (*c
 	c := &child{home: "http://" + address, ended: make(chan error, 1), errors: &strings.Builder{}}
 	c.cmd = exec.CommandContext(context.WithoutCancel(ctx), binary, append([]string{verb, "--listen", address, "--log-level", "warn"}, args...)...)
 	c.cmd.Stderr = c.errors
-	c.cmd.Env = append(os.Environ(), "MILLRACE_NATS_USER="+user, "MILLRACE_NATS_PASSWORD="+password,
-		"MILLRACE_CONNECT_USER="+user, "MILLRACE_CONNECT_PASSWORD="+password,
-		"MILLRACE_GATEWAY_KEYS_PRIMARY="+masterKey)
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c.cmd.Env, c.cmd.SysProcAttr = childEnviron(), &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start millrace %s: %w", verb, err)
 	}
@@ -76,10 +73,17 @@ func (b *bench) startChild(ctx context.Context, verb string, args ...string) (*c
 	return c, nil
 }
 
+// childEnviron has the logins of what runs here.
+func childEnviron() []string {
+	return append(os.Environ(), "MILLRACE_NATS_USER="+user, "MILLRACE_NATS_PASSWORD="+password,
+		"MILLRACE_CONNECT_USER="+user, "MILLRACE_CONNECT_PASSWORD="+password,
+		"MILLRACE_GATEWAY_KEYS_PRIMARY="+masterKey)
+}
+
 // up starts millrace up in dir with its NATS server at port, and waits until it is
-// ready.
-func (b *bench) up(ctx context.Context, dir string, port int) (*child, error) {
-	c, err := b.startChild(ctx, "up", "--dir", dir, "--port", strconv.Itoa(port), "--gateway", "off")
+// ready. args are more of its arguments, which go above those that it has here.
+func (b *bench) up(ctx context.Context, dir string, port int, args ...string) (*child, error) {
+	c, err := b.startChild(ctx, "up", append([]string{"--dir", dir, "--port", strconv.Itoa(port), "--gateway", "off"}, args...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -29,8 +29,8 @@
 // fsync and synchronous_commit on; -postgres names another, or turns it off.
 // Millrace syncs each append, and so does the bare loop. Millrace and the bare
 // loop are reached in process, as millrace up is by its own roles; PostgreSQL over
-// loopback, as it always is. Memory and restarts are measured on child processes
-// of the binary that the run builds.
+// loopback, as it always is. Memory, restarts and what is old are measured on child
+// processes of the binary that the run builds.
 //
 // Everything follows from one seed (package dataset). Package measure holds the
 // report. The exit status is 1 if a bar was missed and 2 if something failed.

@@ -36,6 +36,7 @@ type config struct {
 	writeTime  time.Duration
 	warmup     time.Duration
 	rest       time.Duration
+	still      time.Duration
 	dir        string
 	keep       bool
 	postgres   string
@@ -65,7 +66,7 @@ func command(args []string, out, progress io.Writer) int {
 	}
 	if cfg.list {
 		for _, c := range cases {
-			fmt.Fprintf(out, "%-10s %s\n", c.name, c.about)
+			fmt.Fprintf(out, "%-12s %s\n", c.name, c.about)
 		}
 		return 0
 	}
@@ -104,17 +105,18 @@ func parse(args []string, usage io.Writer) (*config, error) {
 	f.IntVar(&cfg.times, "times", fullTimes, "how often the items of the old container in age are written; bars are judged at 50")
 	f.IntVar(&cfg.rounds, "rounds", 5, "times that each measurement is taken")
 	f.Uint64Var(&cfg.seed, "seed", 1, "decides the data")
-	f.IntVar(&cfg.partitions, "partitions", 1, "physical partitions of the product container, except in writes, which does 1 and 4")
+	f.IntVar(&cfg.partitions, "partitions", 1, "physical partitions of the product container, except in writes, which does 1 and 4, and in years, which does 4")
 	f.IntVar(&cfg.writers, "writers", 64, "concurrent writers in writes and growth")
 	f.IntVar(&cfg.foreground, "foreground", 8, "concurrent writers beside a fan-out in traffic")
 	f.IntVar(&cfg.renames, "renames", 500, "renames of a category of one product, each round of freshness; console does a tenth")
 	f.DurationVar(&cfg.writeTime, "write-time", 5*time.Second, "how long writers are measured each round")
 	f.DurationVar(&cfg.warmup, "warmup", time.Second, "how long writers run before that")
 	f.DurationVar(&cfg.rest, "rest", time.Minute, "how long at most is waited before a measurement until the last one has come to rest")
+	f.DurationVar(&cfg.still, "still", fullStill, "how long years leaves a store alone before it measures, and measures one at rest; bars are judged at 1m")
 	f.StringVar(&cfg.dir, "dir", "", "`directory` for all data, on the disk to be measured; default a new one in $TMPDIR")
 	f.BoolVar(&cfg.keep, "keep", false, "leave the data where it is")
 	f.StringVar(&cfg.postgres, "postgres", "auto", "auto starts the one that is installed, off does without, else a `URL`")
-	f.StringVar(&cfg.binary, "binary", "", "millrace `binary` for memory, restart and console; default is built from this module")
+	f.StringVar(&cfg.binary, "binary", "", "millrace `binary` for memory, restart, console and years; default is built from this module")
 	f.BoolVar(&cfg.json, "json", false, "print the report as JSON")
 	f.StringVar(&cfg.save, "save", "", "also write the report as JSON to this `file`")
 	f.StringVar(&cfg.docs, "docs", "", "write the tables into this `page`, between their markers, and leave the rest of it")
@@ -147,6 +149,7 @@ func (c *config) check() error {
 		{"foreground", c.foreground, 1},
 		{"renames", c.renames, 1},
 		{"write-time", int(c.writeTime.Milliseconds()), 100},
+		{"still", int(c.still.Milliseconds()), 100},
 	} {
 		if f.value < f.low {
 			wrong = append(wrong, fmt.Sprintf("-%s must be at least %d", f.name, f.low))

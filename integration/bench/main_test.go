@@ -12,6 +12,7 @@ import (
 
 	"github.com/millrace/millrace/integration/bench/measure"
 	server "github.com/millrace/millrace/integration/postgres"
+	"github.com/millrace/millrace/integration/raced"
 )
 
 func TestWrongFlagsExitWith2(t *testing.T) {
@@ -37,14 +38,31 @@ func TestListNamesTheCases(t *testing.T) {
 
 // The smallest run there is: it loads, renames, verifies and reports.
 func TestSmallRun(t *testing.T) {
+	notRaced(t)
 	smallRun(t, []string{"rename", "traffic", "freshness", "console"}, "off", 2)
 }
 
 // The shop, beside PostgreSQL: triggers, sinks and what is written by hand do the
 // same work, which each case verifies.
 func TestSmallShop(t *testing.T) {
+	notRaced(t)
 	peer := server.Start(t)
 	smallRun(t, []string{"verify", "orders", "flatten", "lag", "backfill", "age"}, peer.Database(t), 1)
+}
+
+// A store of a few hundred items that is left alone for moments, its backup, and writes
+// beside its snapshots.
+func TestSmallYears(t *testing.T) {
+	notRaced(t)
+	smallRun(t, []string{"years", "years-backup", "years-writes"}, "off", 1)
+}
+
+// notRaced skips a test of what measures where the race detector runs.
+func notRaced(t *testing.T) {
+	t.Helper()
+	if raced.Detector {
+		t.Skip("make test runs it without the race detector, beside")
+	}
 }
 
 // smallRun runs cases with little data and looks at the report and the page.
@@ -57,7 +75,7 @@ func smallRun(t *testing.T, cases []string, database string, rounds int) {
 	page := filepath.Join(dir, "benchmarks.md")
 	var out, said strings.Builder
 	status := command([]string{
-		"-products", "1000", "-customers", "50", "-orders", "300", "-items", "300", "-times", "10", "-rounds", strconv.Itoa(rounds), "-write-time", "100ms", "-warmup", "0s", "-rest", "0s",
+		"-products", "1000", "-customers", "50", "-orders", "300", "-items", "300", "-times", "10", "-rounds", strconv.Itoa(rounds), "-write-time", "100ms", "-warmup", "0s", "-rest", "0s", "-still", "2s",
 		"-renames", "5", "-foreground", "2", "-postgres", database, "-dir", filepath.Join(dir, "data"),
 		"-run", "^(" + strings.Join(cases, "|") + ")$", "-json", "-docs", page,
 	}, &out, &said)

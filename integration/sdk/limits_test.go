@@ -63,10 +63,15 @@ func TestGo_RefusedForWantOfDisk(t *testing.T) {
 	_, err := c.CreateItem(t.Context(), pk("a"), object{"id": "1", "pk": "a"}.json(), nil)
 	must(t, err)
 	s.Kill()
-	s.env = append(s.env, "MILLRACE_STORE_DISK_RESERVE=1125899906842624") // a pebibyte
-	must(t, s.start())
-	c, err = s.client(t, masterKey, once).NewContainer(db.ID(), "items")
-	must(t, err)
+	s.env = append(s.env, "MILLRACE_STORE_DISK_RESERVE=1125899906842624") // a pebibyte, so it is not ready for long
+	must(t, s.run())
+	eventually(t, func() (bool, string) {
+		// A client for ever repeats the answer to its first question.
+		c, err = s.client(t, masterKey, once).NewContainer(db.ID(), "items")
+		must(t, err)
+		_, err := c.ReadItem(t.Context(), pk("a"), "1", nil)
+		return err == nil, fmt.Sprint("a read is answered with ", err)
+	})
 	last := 1
 	eventually(t, func() (bool, string) { // a partition learns of it within a second
 		last++

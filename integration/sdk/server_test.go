@@ -94,13 +94,7 @@ func newServer(dir string, secure bool, env ...string) (*server, error) {
 
 // start runs the process and waits until it says that it is ready.
 func (s *server) start() error {
-	path, err := binary()
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(path, "up")
-	cmd.Env, cmd.Dir = s.env, s.dir
-	if s.Process, err = process.Start(cmd, &s.log); err != nil {
+	if err := s.run(); err != nil {
 		return err
 	}
 	if err := s.AwaitReady(2 * time.Minute); err != nil {
@@ -108,6 +102,18 @@ func (s *server) start() error {
 		return fmt.Errorf("millrace: %w", err)
 	}
 	return nil
+}
+
+// run runs the process, which may never be ready.
+func (s *server) run() error {
+	path, err := binary()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, "up")
+	cmd.Env, cmd.Dir = s.env, s.dir
+	s.Process, err = process.Start(cmd, &s.log)
+	return err
 }
 
 // shared is the server of all tests that do not need one of their own.

@@ -101,10 +101,14 @@ func (w *world) tryServe(ctx context.Context, name string, p *process, js jetstr
 		return err
 	}
 	serve := func(ctx context.Context, holds owner.Holds) error {
+		compress := -1
+		if w.plan.Compress {
+			compress = 1
+		}
 		server, err := owner.NewServer(p.nc, catalog, p.db, manager, owner.Config{
 			DiskReserve: -1, TrimBytes: 1, Holds: holds, Logger: w.log(name),
 			Snapshots: owner.SnapshotConfig{Store: owner.SnapshotsStream, LogBytes: w.plan.SnapshotBytes, Rest: 3 * time.Second, SharePercent: 100},
-			Log:       logConfig, SyncInterval: 500 * time.Millisecond, CheckInterval: time.Second,
+			Log:       logConfig, SyncInterval: 500 * time.Millisecond, CheckInterval: time.Second, CompressBytesMin: compress,
 		})
 		if err != nil {
 			return err

@@ -23,6 +23,9 @@ type plan struct {
 	Message faults
 	// SnapshotBytes is how much a log grows between two snapshots.
 	SnapshotBytes int64
+	// Compress has commits of any size compressed, where that saves something. A few items make
+	// none that are long enough by default.
+	Compress bool
 	// Pipelines are declared after this time, if it is not 0; Partitions are those of the
 	// containers.
 	Pipelines  time.Duration
@@ -77,6 +80,7 @@ func planOf(seed uint64) plan {
 	for at := upTo(rng, 15*time.Second); at < 40*time.Second; at += upTo(rng, 15*time.Second) {
 		p.Cuts = append(p.Cuts, cut{at, rng.IntN(p.Clients)})
 	}
+	p.Compress = rand.New(rand.NewPCG(seed, 4)).IntN(2) == 0
 	return p
 }
 
@@ -110,6 +114,9 @@ func (p *plan) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %d nodes, %d clients of %d operations on %d items, pause %s, snapshot each %d bytes\n",
 		p.Seed, p.Nodes, p.Clients, p.Ops, p.Items, p.Pause, p.SnapshotBytes)
+	if p.Compress {
+		b.WriteString("  commits are compressed\n")
+	}
 	fmt.Fprintf(&b, "  of 1000 messages %d are lost, %d late by up to %s\n", p.Message.Lose, p.Message.Late, p.Message.LateMax)
 	if p.Pipelines > 0 {
 		fmt.Fprintf(&b, "  pipelines over %d partitions, declared after %s\n", p.Partitions, p.Pipelines)
@@ -139,6 +146,9 @@ func (p *plan) smaller() []plan {
 	}
 	if p.AwayFor > 0 {
 		add(func(q *plan) { q.AwayFor = 0 })
+	}
+	if p.Compress {
+		add(func(q *plan) { q.Compress = false })
 	}
 	if n := len(p.Faults); n > 1 {
 		add(func(q *plan) { q.Faults = nil })

@@ -8,13 +8,15 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/millrace/millrace/integration/raced"
 )
 
 var (
 	seedFlag          = flag.Uint64("sim.seed", 0, "run this seed alone, and print all that happens in it")
-	seedsFlag         = flag.Int("sim.seeds", byRace(12, 100), "how many seeds to run")
-	pipelineSeedsFlag = flag.Int("sim.pipelines", byRace(2, 15), "how many seeds to run in which pipelines are declared")
-	silenceSeedsFlag  = flag.Int("sim.silences", byRace(2, 15), "how many seeds to run in which nodes fall silent while their leases last")
+	seedsFlag         = flag.Int("sim.seeds", raced.Rounds(12, 100), "how many seeds to run")
+	pipelineSeedsFlag = flag.Int("sim.pipelines", raced.Rounds(2, 15), "how many seeds to run in which pipelines are declared")
+	silenceSeedsFlag  = flag.Int("sim.silences", raced.Rounds(2, 15), "how many seeds to run in which nodes fall silent while their leases last")
 	pipelinesFlag     = flag.Bool("sim.declare", false, "with sim.seed: declare pipelines")
 	liveFlag          = flag.Bool("sim.live", false, "print what happens while it does")
 	firstFlag         = flag.Uint64("sim.first", 1, "the first of them")
@@ -22,13 +24,6 @@ var (
 	forFlag           = flag.Duration("sim.for", 0, "begin no seeds after this time, 0 for all that are to be run")
 	childFlag         = flag.Bool("sim.child", false, "run seeds for another process, which reads what became of each")
 )
-
-func byRace(with, without int) int {
-	if raced {
-		return with
-	}
-	return without
-}
 
 // TestSimulation runs seeds. One that fails is made smaller and printed.
 func TestSimulation(t *testing.T) {

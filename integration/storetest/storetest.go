@@ -84,8 +84,9 @@ func (s *Store) own(t testing.TB, nc *nats.Conn, cfg owner.Config) {
 		t.Fatal(err)
 	}
 	s.StopOwner = Run(t, server.Run)
-	// On a machine that is slow and busy an answer may take longer than clients wait.
-	s.Client = store.NewClient(s.NC, s.Client.Catalog(), store.ClientConfig{Local: s.Local, Timeout: time.Minute})
+	// On a machine that is slow and busy an answer, or the way back of a lease that was
+	// lost, may take longer than clients wait.
+	s.Client = store.NewClient(s.NC, s.Client.Catalog(), store.ClientConfig{Local: s.Local, Timeout: time.Minute, HandoverWait: time.Minute})
 }
 
 // System is a Store without an owner: containers can be declared, and nothing be
@@ -131,10 +132,11 @@ func (s *Store) Hub(t testing.TB) *feed.Hub {
 	return hub
 }
 
-// Manager returns a member of a group that shares leases.
+// Manager returns a member of a group that shares leases. They last for a minute: no other process
+// waits for them, and on a machine that is slow and busy a renewal may take seconds.
 func Manager(t testing.TB, js jetstream.JetStream, group string) *leases.Manager {
 	t.Helper()
-	m, err := leases.Open(t.Context(), js, leases.Config{Group: group, Log: Quiet()})
+	m, err := leases.Open(t.Context(), js, leases.Config{Group: group, TTL: time.Minute, RenewInterval: 2 * time.Second, Log: Quiet()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,5 +1,6 @@
 // Package bucket adds to JetStream's key-value buckets what their client does not promise: a
-// list of keys that lacks none, and reads that a lagging replica cannot mislead.
+// list of keys that lacks none, reads that a lagging replica cannot mislead, and a watch of all
+// values together.
 //
 // It is no API: the command millrace is made of it, and it changes without notice.
 package bucket

@@ -83,7 +83,7 @@ func (n *aggregateCount) merge(page *accumulator.Delta) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.delta.Merge(page.Only(n.has))
-	for n.delta.Size() > n.run.cfg.BytesMax && n.slices.Halve() {
+	for n.delta.Memory() > n.run.cfg.BytesMax && n.slices.Halve() {
 		kept := n.rule.NewDelta()
 		kept.Merge(n.delta.Only(n.has))
 		n.delta = kept

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -260,48 +261,23 @@ func (r *Registry) Delete(ctx context.Context, database, name string) error {
 // until ctx ends. Changes that come close together may be seen as one. Of a record
 // that is damaged the former one counts.
 func (r *Registry) Watch(ctx context.Context, f func([]Record)) error {
-	w, err := r.KV.Watch(ctx, pipelinePrefix+">")
+	decode := func(entry jetstream.KeyValueEntry) (Record, bool, error) {
+		record, err := decodeRecord(entry.Key(), entry.Value(), entry.Revision())
+		// The pipeline goes on as it was: to drop it would end its processors.
+		if isDamage(err) {
+			return Record{}, false, nil
+		}
+		return record, true, err
+	}
+	err := bucket.Watch(ctx, r.KV, Keys, decode, func(all map[string]Record) {
+		records := slices.AppendSeq(make([]Record, 0, len(all)), maps.Values(all))
+		SortRecords(records)
+		f(records)
+	})
 	if err != nil {
 		return fmt.Errorf("watch the pipelines: %w", err)
 	}
-	defer func() { _ = w.Stop() }() // the watcher ends with its connection anyway
-	all := map[string]Record{}
-	began := false
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case entry, ok := <-w.Updates():
-			switch {
-			case !ok:
-				return errors.New("watch the pipelines: the watch was closed")
-			case entry == nil:
-				began = true
-			case entry.Operation() != jetstream.KeyValuePut:
-				delete(all, entry.Key())
-			default:
-				record, err := decodeRecord(entry.Key(), entry.Value(), entry.Revision())
-				// The pipeline goes on as it was: to drop it would end its processors.
-				if isDamage(err) {
-					continue
-				}
-				if err != nil {
-					return err
-				}
-				all[entry.Key()] = record
-			}
-			// Only when no more are waiting: at the start, and when many pipelines are
-			// applied at once, one call in place of one for each.
-			if began && len(w.Updates()) == 0 {
-				records := make([]Record, 0, len(all))
-				for _, record := range all {
-					records = append(records, record)
-				}
-				SortRecords(records)
-				f(records)
-			}
-		}
-	}
+	return nil
 }
 
 // newID returns an id for a pipeline that is registered for the first time.

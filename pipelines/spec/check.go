@@ -26,8 +26,8 @@ type Existing struct {
 // pipelines, a table written by two, a set that writes what its own match or where
 // reads or a partition key, and cycles of fields that need not come to rest.
 // Refused too is what would surprise: another partition key, number of partitions
-// or unique keys for a container that exists; and a pipeline that writes to the database
-// store.SystemDatabase, where nobody but Millrace writes.
+// or unique keys for a container that exists; a container in the database
+// store.SystemDatabase, and a pipeline that writes to it: nobody but Millrace writes there.
 func (r *Resources) Check(w Existing) error {
 	c := newChecker(r, w)
 	for i := range r.Containers {
@@ -98,6 +98,12 @@ func newChecker(r *Resources, w Existing) *Checker {
 
 // container checks a declared container against the one of that name that exists.
 func (c *Checker) container(d *Container) {
+	if d.Metadata.Database == store.SystemDatabase {
+		c.findings.Add(d.places.at("metadata.database"),
+			"container %s would be in the database %s, which is Millrace's own; declare it in another database",
+			d.Metadata, store.SystemDatabase)
+		return
+	}
 	info := c.containers[d.Metadata.String()].info
 	if info == nil {
 		return

@@ -109,17 +109,22 @@ func (a *Continuous) paced(lease Lease, percent int) *Verifier {
 	return &v
 }
 
-// verifyAll verifies all pipelines, one after the other, for ever.
+// verifyAll verifies all pipelines, one after the other, for ever. It passes over those that
+// were found equal and have not changed since.
 func (a *Continuous) verifyAll(ctx context.Context, lease Lease) error {
 	v := a.paced(lease, a.cfg.SharePercent)
+	equal := map[string]*equalPass{} // by pipeline id
 	for ctx.Err() == nil {
 		began := time.Now()
 		w, ready := a.world()
+		passes := map[string]*equalPass{}
 		for i := range w.Pipelines {
 			if ready && ctx.Err() == nil {
-				a.verifyOne(ctx, v, lease, &w, &w.Pipelines[i])
+				rec := &w.Pipelines[i]
+				passes[rec.ID] = a.verifyChanged(ctx, v, lease, &w, rec, equal[rec.ID])
 			}
 		}
+		equal = passes
 		a.saveFindings(ctx, lease, time.Second)
 		left := a.cfg.Interval - time.Since(began)
 		if !ready {
@@ -128,6 +133,32 @@ func (a *Continuous) verifyAll(ctx context.Context, lease Lease) error {
 		_ = v.pacer.Rest(ctx, max(left, pace.WorkMin)) // that ctx has ended is seen above
 	}
 	return nil
+}
+
+// verifyChanged verifies a pipeline, unless it was found equal by the pass before and has not
+// changed since. It returns the pass that found it equal, nil if none did.
+func (a *Continuous) verifyChanged(ctx context.Context, v *Verifier, lease Lease, w *registry.World, rec *registry.Record, before *equalPass) *equalPass {
+	now := &equalPass{revision: rec.Revision}
+	// Before the pass: what is written meanwhile makes another one due.
+	ends, err := a.logEnds(ctx, w, rec)
+	if err == nil && a.foundEqual(rec) && before.unchanged(rec, ends, a.cfg.UnchangedInterval) {
+		return before
+	}
+	now.ends = ends
+	if !a.verifyOne(ctx, v, lease, w, rec) || err != nil {
+		return nil
+	}
+	now.ended = time.Now()
+	return now
+}
+
+// foundEqual reports whether the last verification of a pipeline found it equal: verifyWaiting,
+// too, may have found that its sink was changed by somebody else.
+func (a *Continuous) foundEqual(rec *registry.Record) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	one := a.findings[rec.ID]
+	return one != nil && one.Verdict == VerdictEqual
 }
 
 // verifyWaiting verifies pipelines that wait for it. One that was not found equal is looked

@@ -24,6 +24,11 @@ type ContinuousConfig struct {
 	// pipelines. Default 30s.
 	Interval time.Duration `yaml:"interval"`
 
+	// UnchangedInterval is the least time between two passes over a pipeline that was found
+	// equal, as long as nothing is written into its source and its target. A pass then could
+	// only find what changed beside their logs, as the files of a sink. Default 30m.
+	UnchangedInterval time.Duration `yaml:"unchangedInterval"`
+
 	// BytesMax bounds its memory for the groups or rows of one pipeline, in bytes;
 	// what is more takes several passes. Default 64 MiB.
 	BytesMax int `yaml:"bytesMax"`
@@ -41,8 +46,8 @@ func (c *ContinuousConfig) Check() error {
 	if c.SharePercent < 0 || c.SharePercent > 100 {
 		errs = append(errs, fmt.Errorf("verify.sharePercent is %d; 1 to 100 are expected", c.SharePercent))
 	}
-	if c.Interval < 0 || c.BytesMax < 0 {
-		errs = append(errs, errors.New("verify.interval and verify.bytesMax must not be negative"))
+	if c.Interval < 0 || c.UnchangedInterval < 0 || c.BytesMax < 0 {
+		errs = append(errs, errors.New("verify.interval, verify.unchangedInterval and verify.bytesMax must not be negative"))
 	}
 	return errors.Join(errs...)
 }
@@ -54,6 +59,9 @@ func (c ContinuousConfig) withDefaults() ContinuousConfig {
 	c.SharePercent = min(c.SharePercent, 100)
 	if c.Interval <= 0 {
 		c.Interval = 30 * time.Second
+	}
+	if c.UnchangedInterval <= 0 {
+		c.UnchangedInterval = 30 * time.Minute
 	}
 	if c.BytesMax <= 0 {
 		c.BytesMax = 64 << 20

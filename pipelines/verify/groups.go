@@ -40,16 +40,19 @@ type groupCheck struct {
 
 	// Guarded by mu while members scans the sources, a goroutine for each; before and
 	// after that they are the caller's of compareSlice alone, as what follows.
-	mu     sync.Mutex
-	slices SliceQueue
-	delta  *accumulator.Delta
+	mu      sync.Mutex
+	slices  SliceQueue
+	delta   *accumulator.Delta
+	roomFor int // bytes of delta from which on it is bounded again
 
 	// Owned by the caller of compareSlice, anew for each slice. A source is its
 	// goroutine's while members runs.
 	sources  []*groupSource
 	scratch  *accumulator.Delta
-	expected map[feed.Partition][]accumulator.Group // of delta, in order
-	done     map[feed.Partition]bool                // partitions that were compared
+	expected map[feed.Partition][]accumulator.Group        // of delta, in order
+	fresh    map[feed.Partition]map[accumulator.Group]bool // that came up since
+	done     map[feed.Partition]bool                       // partitions that were compared
+	at       groupCursor                                   // in the partition at hand
 
 	// Owned by the caller of all, over all slices.
 	values  *groupValues
@@ -57,6 +60,15 @@ type groupCheck struct {
 	differs []accumulator.Group
 	reason  string // why some groups could not be compared
 }
+
+// groupCursor is how far the groups of a partition were compared.
+type groupCursor struct {
+	partition feed.Partition
+	after     accumulator.Group // the last one; "" before the first page
+}
+
+// passed says whether a group was compared. The one group of an aggregate without match is "".
+func (c *groupCursor) passed(g accumulator.Group) bool { return c.after != "" && g <= c.after }
 
 // look is by how much a group differed when it was looked at, and how many times in a
 // row.
@@ -109,7 +121,8 @@ func (c *groupCheck) compareAll(ctx context.Context) error {
 
 // compareSlice compares the groups of one slice.
 func (c *groupCheck) compareSlice(ctx context.Context) error {
-	c.delta, c.done = c.rule.NewDelta(), map[feed.Partition]bool{}
+	c.delta, c.roomFor = c.rule.NewDelta(), 0
+	c.done, c.fresh = map[feed.Partition]bool{}, map[feed.Partition]map[accumulator.Group]bool{}
 	defer c.closeSources()
 	if err := c.foldMembers(ctx); err != nil {
 		return err
@@ -203,11 +216,27 @@ func (c *groupCheck) merge(page *accumulator.Delta) {
 	// taken once a page and not once an item.
 	c.delta.Merge(page.Only(c.selected))
 	page.Reset()
-	for c.delta.Size() > c.run.cfg.BytesMax && c.slices.Halve() {
-		kept := c.rule.NewDelta()
-		kept.Merge(c.delta.Only(c.selected))
-		c.delta = kept
+	for c.compact(); c.delta.Memory() > c.run.cfg.BytesMax && c.slices.Halve(); {
+		c.roomFor = 0
+		c.compact()
 	}
+}
+
+// compact makes delta anew from the groups that are looked at now, once it has grown. What
+// is written again and again leaves entries that cancel out: an order that is replaced a
+// thousand times stands a thousand times in delta, and once afterwards.
+func (c *groupCheck) compact() {
+	const roomMin = 1 << 20
+	if c.delta.Memory() < c.roomFor {
+		return
+	}
+	kept := c.rule.NewDelta()
+	kept.Merge(c.delta.Only(c.selected))
+	c.delta = kept
+	// Twice what is left, so that each entry is copied about once; less above the bound, and
+	// never so little that one group which is too large is copied for each page.
+	left := kept.Memory()
+	c.roomFor = max(min(2*left, c.run.cfg.BytesMax), left+left/4, roomMin)
 }
 
 // selected tells whether a group is looked at now.
@@ -226,6 +255,13 @@ func (c *groupCheck) partitionOf(g accumulator.Group) (p feed.Partition, ok bool
 
 // comparePartition compares the groups of one partition of the target.
 func (c *groupCheck) comparePartition(ctx context.Context, partition feed.Partition) error {
+	c.at = groupCursor{partition: partition}
+	for _, s := range c.sources {
+		for by := range s.ahead {
+			// Another partition begins: for it nothing was merged yet of what stays.
+			s.ahead[by].taken = 0
+		}
+	}
 	at, err := c.run.checkpoints(ctx)
 	if err == nil {
 		err = c.drain(at)
@@ -236,9 +272,8 @@ func (c *groupCheck) comparePartition(ctx context.Context, partition feed.Partit
 	if c.only != nil {
 		return c.compareOnly(ctx, partition)
 	}
-	fresh := map[accumulator.Group]bool{} // that came up since delta was made
-	for after := accumulator.Group(""); ; {
-		view, err := c.readView(ctx, partition, &store.ReadGroups{After: string(after), Max: c.run.cfg.PageItems})
+	for {
+		view, err := c.readView(ctx, partition, &store.ReadGroups{After: string(c.at.after), Max: c.run.cfg.PageItems})
 		if err != nil || c.reason != "" {
 			return err
 		}
@@ -248,19 +283,30 @@ func (c *groupCheck) comparePartition(ctx context.Context, partition feed.Partit
 		//	log to view      +1 of g, folded by the processor before the view
 		//	view             g holds 4
 		//	compare          3 + 1 - 4 = 0: equal, though writes went on
-		if err := c.advance(ctx, partition, after, view, fresh); err != nil {
+		if err := c.advance(ctx, partition, view); err != nil {
 			return err
 		}
-		differ, err := c.compare(view, c.groupsOfPage(partition, after, view, fresh))
+		on := c.groupsOfPage(view)
+		differ, err := c.compare(view, on)
 		if err != nil {
 			return err
 		}
 		c.differs = append(c.differs, differ...)
-		if err := c.run.pacer.Pace(ctx); err != nil {
+		// What was compared is not looked at again, and what every later view holds need not
+		// be kept: a pass in a small share of the time lasts minutes, beside thousands of
+		// changes a second.
+		for g := range on {
+			c.delta.Remove(g)
+		}
+		c.at.after = accumulator.Group(view.Last)
+		if c.at.after == "" {
+			return nil
+		}
+		if err := c.drain(view.checkpoints); err != nil {
 			return err
 		}
-		if after = accumulator.Group(view.Last); after == "" {
-			return nil
+		if err := c.run.pacer.Pace(ctx); err != nil {
+			return err
 		}
 	}
 }

@@ -15,48 +15,41 @@ import (
 	"github.com/millrace/millrace/store/accumulator"
 )
 
-// drain merges into delta what every partition that is still to be compared has
-// folded, so that it need not be kept: what the checkpoints have passed, and what
-// the owner has folded before it is asked.
+// drain merges into delta what every view that is read from now on has folded, so that it
+// need not be kept: what the checkpoints have passed, and what owners have folded before they
+// are asked.
 func (c *groupCheck) drain(at registry.Checkpoints) error {
-	open := func(g accumulator.Group) bool {
-		partition, ok := c.partitionOf(g)
-		return ok && !c.done[partition]
-	}
 	for _, s := range c.sources {
 		through := at.Of(&c.p.Record, processors.RoleSource, s.partition).Position
 		for by := range s.ahead {
 			a := &s.ahead[by]
-			// Another partition begins: for it nothing was merged yet of what stays.
-			a.taken = 0
 			n := 0
 			// The checkpoint has passed it, so every later view holds it, in whichever
 			// partition. Of what owners fold all is dropped: it lies before the moment
 			// in which they are asked next.
 			for n < len(a.shares) && (by == byOwner || !through.Before(a.shares[n].at)) {
-				if err := c.mergeAhead(&a.shares[n], open, nil); err != nil {
+				merged := n < a.taken // for the partition at hand
+				if err := c.mergeAhead(&a.shares[n], func(partition feed.Partition) bool {
+					return !merged || partition != c.at.partition
+				}); err != nil {
 					return err
 				}
 				n++
 			}
-			a.shares = slices.Delete(a.shares, 0, n)
+			a.shares, a.taken = slices.Delete(a.shares, 0, n), max(0, a.taken-n)
 		}
 	}
 	return nil
 }
 
-// mergePassed merges the shares that the view of a partition has folded, of its groups that
-// are still to be compared.
-func (c *groupCheck) mergePassed(a *aheads, passed func(*ahead) bool, partition feed.Partition, after accumulator.Group, fresh map[accumulator.Group]bool) error {
-	open := func(g accumulator.Group) bool {
-		at, ok := c.partitionOf(g)
-		return ok && at == partition && g > after
-	}
+// mergePassed merges the shares that the view of the partition at hand has folded, of its
+// groups that are still to be compared.
+func (c *groupCheck) mergePassed(a *aheads, passed func(*ahead) bool) error {
 	// Shares are in the order of the log, and views only grow, so an index is
 	// enough to remember what the view has; they are not deleted, because other
 	// partitions need their own groups of the same share.
 	for a.taken < len(a.shares) && passed(&a.shares[a.taken]) {
-		if err := c.mergeAhead(&a.shares[a.taken], open, fresh); err != nil {
+		if err := c.mergeAhead(&a.shares[a.taken], func(partition feed.Partition) bool { return partition == c.at.partition }); err != nil {
 			return err
 		}
 		a.taken++
@@ -64,27 +57,41 @@ func (c *groupCheck) mergePassed(a *aheads, passed func(*ahead) bool, partition 
 	return nil
 }
 
-// mergeAhead merges a share of the groups for which open is true, which fresh takes
-// if it is not nil.
-func (c *groupCheck) mergeAhead(a *ahead, open func(accumulator.Group) bool, fresh map[accumulator.Group]bool) error {
+// mergeAhead merges a share of the groups that are still to be compared, in the partitions
+// for which in is true.
+func (c *groupCheck) mergeAhead(a *ahead, in func(feed.Partition) bool) error {
 	d, err := c.rule.DecodeDelta(a.data)
 	if err != nil {
 		return err
 	}
-	d = d.Only(open)
-	c.delta.Merge(d)
-	if fresh != nil {
-		for _, g := range d.Groups() {
-			fresh[g] = true
+	// What a share says of a group stays in it, so one that is merged for some partitions is
+	// merged for the others later.
+	c.delta.Merge(d.Only(func(g accumulator.Group) bool {
+		partition, ok := c.partitionOf(g)
+		if !ok || c.done[partition] || !in(partition) || partition == c.at.partition && c.at.passed(g) {
+			return false
 		}
-	}
+		if s := c.delta.Share(g); s == nil || s.Zero() {
+			c.noteFresh(partition, g)
+		}
+		return true
+	}))
+	c.compact()
 	return nil
 }
 
-// groupsOfPage returns the groups of a page: those that the accumulators have there, and
-// those that the members have.
-func (c *groupCheck) groupsOfPage(partition feed.Partition, after accumulator.Group, view *groupView, fresh map[accumulator.Group]bool) map[accumulator.Group]bool {
-	last := accumulator.Group(view.Last)
+// noteFresh remembers a group that came up since the members were read.
+func (c *groupCheck) noteFresh(partition feed.Partition, g accumulator.Group) {
+	if c.fresh[partition] == nil {
+		c.fresh[partition] = map[accumulator.Group]bool{}
+	}
+	c.fresh[partition][g] = true
+}
+
+// groupsOfPage returns the groups of a page of the partition at hand: those that the
+// accumulators have there, and those that the members have.
+func (c *groupCheck) groupsOfPage(view *groupView) map[accumulator.Group]bool {
+	partition, last := c.at.partition, accumulator.Group(view.Last)
 	on := map[accumulator.Group]bool{}
 	left := c.expected[partition]
 	for len(left) > 0 && (last == "" || left[0] <= last) {
@@ -94,10 +101,10 @@ func (c *groupCheck) groupsOfPage(partition feed.Partition, after accumulator.Gr
 	c.expected[partition] = left
 	// A group may come up between two pages, behind or before the cursor. Those
 	// before it were compared without it, when it was not there yet.
-	for g := range fresh {
-		if g > after && (last == "" || g <= last) {
+	for g := range c.fresh[partition] {
+		if last == "" || g <= last {
 			on[g] = true
-			delete(fresh, g)
+			delete(c.fresh[partition], g)
 		}
 	}
 	return on
@@ -141,14 +148,13 @@ func (c *groupCheck) compareOnly(ctx context.Context, partition feed.Partition) 
 		}
 	}
 	slices.Sort(groups)
-	after := accumulator.Group("")
 	for some := range slices.Chunk(groups, c.run.cfg.PageItems) {
 		for round, left := 0, some; len(left) > 0; round++ {
 			view, err := c.readView(ctx, partition, &store.ReadGroups{Groups: left})
 			if err != nil || c.reason != "" {
 				return err
 			}
-			if err := c.advance(ctx, partition, after, view, nil); err != nil {
+			if err := c.advance(ctx, partition, view); err != nil {
 				return err
 			}
 			on := map[accumulator.Group]bool{}
@@ -176,7 +182,7 @@ func (c *groupCheck) compareOnly(ctx context.Context, partition feed.Partition) 
 				return err
 			}
 		}
-		after = accumulator.Group(some[len(some)-1])
+		c.at.after = accumulator.Group(some[len(some)-1])
 	}
 	return nil
 }

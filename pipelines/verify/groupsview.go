@@ -9,13 +9,13 @@ import (
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/accumulator"
 )
 
 // groupView is a page of accumulators, and up to where it has folded each source.
 type groupView struct {
 	*store.GroupsResult
-	through map[feed.Partition]feed.Position
+	through     map[feed.Partition]feed.Position
+	checkpoints registry.Checkpoints // as they were before it
 }
 
 // readView reads accumulators, when they have folded all that delta holds.
@@ -26,7 +26,7 @@ func (c *groupCheck) readView(ctx context.Context, partition feed.Partition, r *
 		if err != nil {
 			return "", fmt.Errorf("read the accumulators of %s in %s: %w", c.p.Record.Metadata(), partition, err)
 		}
-		view = &groupView{result, map[feed.Partition]feed.Position{}}
+		view = &groupView{result, map[feed.Partition]feed.Position{}, at}
 		for _, s := range c.sources {
 			// Two witnesses of how far the processor has folded, and the further counts:
 			//
@@ -39,6 +39,9 @@ func (c *groupCheck) readView(ctx context.Context, partition feed.Partition, r *
 			// changes up to it count as folded: whole stays one LSN behind.
 			through := at.Of(&c.p.Record, processors.RoleSource, s.partition).Position
 			whole := through.LSN // of which all changes have been folded
+			if _, walking := through.Walked(); walking {
+				whole-- // the item of any change may still come
+			}
 			if recorded := view.recorded(&c.p.Record, s.partition); through.Before(recorded) {
 				through, whole = recorded, max(whole, recorded.LSN-1)
 			}
@@ -65,7 +68,7 @@ func (v *groupView) recorded(rec *registry.Record, source feed.Partition) feed.P
 
 // advance merges into delta what has been folded since, of the groups of a
 // partition that are still to be compared.
-func (c *groupCheck) advance(ctx context.Context, partition feed.Partition, after accumulator.Group, view *groupView, fresh map[accumulator.Group]bool) error {
+func (c *groupCheck) advance(ctx context.Context, partition feed.Partition, view *groupView) error {
 	for _, s := range c.sources {
 		to := view.through[s.partition].LSN
 		if s.partition == partition {
@@ -81,7 +84,7 @@ func (c *groupCheck) advance(ctx context.Context, partition feed.Partition, afte
 			if by == byOwner {
 				passed = func(a *ahead) bool { return s.partition == partition && a.at.LSN <= view.LSN }
 			}
-			if err := c.mergePassed(&s.ahead[by], passed, partition, after, fresh); err != nil {
+			if err := c.mergePassed(&s.ahead[by], passed); err != nil {
 				return err
 			}
 		}

@@ -24,7 +24,7 @@ type checker struct {
 // Its containers are not looked at: sourceKey and targetKey are their partition key
 // paths, such as /categoryId.
 //
-// What cannot be argued is refused: a match that, with the equalities of the
+// It refuses what cannot be shown to converge: a match that, with the equalities of the
 // target's where, does not fix the whole partition key of the target, for the
 // exact state of a group is kept there, whether or not its target is; create,
 // where they do not fix the target's id too; and a field that writes what match

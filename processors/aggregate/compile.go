@@ -64,6 +64,14 @@ func (a *Aggregate) partitionOf(g accumulator.Group) (p feed.Partition, ok bool)
 	return a.cfg.Target.PartitionFor(key), true
 }
 
+// targetRef returns the target of a group, if match and where fix it.
+func (a *Aggregate) targetRef(g accumulator.Group) (ref store.ItemRef, ok bool) {
+	if ref.ID, ok = a.rule.TargetID(g); ok {
+		ref.Key, ok = a.rule.TargetKey(g, a.targetKey)
+	}
+	return ref, ok
+}
+
 // sameKey says whether the partition key of a target is that of its members: match
 // relates each path of it to itself, or both wheres fix it alike. The containers
 // are one.

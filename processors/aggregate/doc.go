@@ -49,9 +49,9 @@
 // A transaction may be seen in parts that way, by readers of eventual fields; its
 // parts follow each other.
 //
-// Not every partition gets every interval. What is sent is what means something,
-// so a position can lie far behind the feed where nothing came; the next interval
-// begins there. Every RecordInterval the present position is recorded in those
+// Not every partition gets every interval. One is sent only where it means
+// something, so the position of a partition to which nothing came can lie far
+// behind the feed; the next interval begins there. Every RecordInterval the present position is recorded in those
 // partitions too. The least recorded position goes into the checkpoint: a partition
 // that is found behind it was restored from an older state, or emptied, and what is
 // missing there would be missing for ever. That is a BehindError, and nothing is
@@ -90,7 +90,8 @@
 //
 // A target item that cannot take its fields, because it would be too large, goes to
 // the dead letters; its accumulator is right, and the fields are set when either
-// changes again, or by a retry.
+// changes again, or by a retry. So does one that cannot be made, because an item of another kind
+// has its id: a retry refuses as long as that item is there, and then makes the target.
 //
 // The answer to a fold alone names such items, and a fold whose answer is lost is not done
 // again. So a term notes for each partition up to which position it was told what its folds
@@ -116,8 +117,8 @@
 // is then missing in the accumulators of that partition, also when its item changes
 // again: later changes take away what was never added. They need not wait. Deltas
 // add up in any order, so folding that one change at any later time makes the
-// accumulators exact again. What must be known then is which partitions lack it:
-// where a change means something to several, some may have taken it.
+// accumulators exact again. But one must know which partitions lack it: if a change
+// means something to several, some may have taken it.
 //
 // So before a partition is told anything behind a change that was given up, while
 // its position still says that it has not taken it, the change is recorded there as
@@ -129,7 +130,7 @@
 // crash before it is recorded leaves the change in the feed, or parked in the
 // checkpoint, with the position still before it. A partition that has taken it, before
 // or after the dead letter was written, does not owe it, and the retry changes nothing.
-// What an operator drops stays owed, and verification lists it.
+// A change whose dead letter an operator drops stays owed, and verification lists it.
 //
 // A repair adds to a group what is missing in it, whatever the reason. Before it looks
 // it lets the workers try all that is owed once more, or, where that fails, let it go,

@@ -37,7 +37,7 @@ func (t *target) untold(members []member) []member {
 // examineTargets writes dead letters for the targets in t of members' groups whose fields are
 // not what the accumulators say, and which refuse them.
 func (f *Folder) examineTargets(ctx context.Context, t *target, members []member) error {
-	causes := f.causesIn(t, members)
+	causes := f.causesIn(t.partition, members)
 	groups := make([]string, 0, len(causes))
 	for g := range causes {
 		groups = append(groups, string(g))
@@ -50,7 +50,7 @@ func (f *Folder) examineTargets(ctx context.Context, t *target, members []member
 		}
 		// Asked behind that read, which waits at a barrier: a rule that was published when
 		// something was refused is seen to be so.
-		if shown, err := f.published(ctx, t); err != nil || !shown {
+		if shown, err := f.published(ctx, t.partition); err != nil || !shown {
 			return err
 		}
 		x := examination{f: f, t: t, causes: causes, states: states}
@@ -62,8 +62,9 @@ func (f *Folder) examineTargets(ctx context.Context, t *target, members []member
 	return nil
 }
 
-// causesIn returns the groups in t that members have a share in, each with the last such member.
-func (f *Folder) causesIn(t *target, members []member) map[accumulator.Group]*member {
+// causesIn returns the groups in a partition that members have a share in, each with the last
+// such member.
+func (f *Folder) causesIn(partition feed.Partition, members []member) map[accumulator.Group]*member {
 	// One by one: of two members that mean nothing together the first may have been folded
 	// by itself, and refused.
 	causes := map[accumulator.Group]*member{}
@@ -74,7 +75,7 @@ func (f *Folder) causesIn(t *target, members []member) map[accumulator.Group]*me
 			continue // nobody can have folded it
 		}
 		for _, g := range d.Groups() {
-			if p, ok := f.a.partitionOf(g); ok && p == t.partition {
+			if p, ok := f.a.partitionOf(g); ok && p == partition {
 				causes[g] = &members[i]
 			}
 		}
@@ -82,11 +83,11 @@ func (f *Folder) causesIn(t *target, members []member) map[accumulator.Group]*me
 	return causes
 }
 
-// published says whether targets in t carry the fields of their groups.
-func (f *Folder) published(ctx context.Context, t *target) (bool, error) {
-	status, err := f.a.cfg.Target.Status(ctx, t.partition)
+// published says whether targets in a partition carry the fields of their groups.
+func (f *Folder) published(ctx context.Context, partition feed.Partition) (bool, error) {
+	status, err := f.a.cfg.Target.Status(ctx, partition)
 	if err != nil {
-		return false, fmt.Errorf("ask for the rules of %s: %w", t.partition, unavailable(err))
+		return false, fmt.Errorf("ask for the rules of %s: %w", partition, unavailable(err))
 	}
 	return slices.ContainsFunc(status.Rules, func(r store.RuleState) bool {
 		return r.Pipeline == f.a.cfg.Pipeline && r.Generation == f.a.cfg.Generation && r.Published

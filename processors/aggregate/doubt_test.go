@@ -16,6 +16,7 @@ import (
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/processors/aggregate"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/accumulator"
 )
 
 // loseRefusals loses the first answer that tells of targets which refused their fields. The
@@ -163,6 +164,18 @@ func (s *shop) retryUntilGone(l processors.DeadLetter) {
 	})
 }
 
+// retryInVain asks for a retry, and waits until it was refused once more.
+func (s *shop) retryInVain(l processors.DeadLetter, status store.Status) {
+	s.t.Helper()
+	if err := s.DeadLetters.Retry(s.t.Context(), l.Pipeline, l.ID); err != nil {
+		s.t.Fatal(err)
+	}
+	poll.Until(s.t, func() error {
+		again := s.deadLetter(l.Item)
+		return poll.Unless(again.Retry.IsZero() && again.Attempts > l.Attempts && again.Status == int(status), fmt.Sprintf("%+v", again))
+	})
+}
+
 // refused wants one dead letter, of a target that refused what order o2 means to it.
 func (s *shop) refused(target string, status store.Status) {
 	s.t.Helper()
@@ -200,6 +213,55 @@ func TestI6_ATargetThatCannotBeMadeOutlivesItsAnswer(t *testing.T) {
 	<-lost
 	s.Quiet(k)
 	s.refused(`["c"]/c`, store.StatusConflict)
+}
+
+// TestRetryOfATargetThatCouldNotBeMade makes it by a retry once its id is free, and not before.
+func TestRetryOfATargetThatCouldNotBeMade(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	k := s.start(s.cfg)
+	s.put(s.cfg.Target, map[string]any{"id": "c", "customerId": "c", "type": "supplier"})
+	s.order("o2", "c", 2, 1)
+	s.Quiet(k)
+	l := s.deadLetter(`["o2"]/o2`)
+	s.retryInVain(l, store.StatusConflict)
+	if err := s.cfg.Target.Delete(t.Context(), keyOf(t, "c"), "c"); err != nil {
+		t.Fatal(err)
+	}
+	s.retryUntilGone(l)
+	s.Quiet(k)
+	s.check("made by a retry")
+}
+
+// TestRetryOfATargetWhoseIDAnotherGroupHas keeps the dead letter of a group while the target of
+// another one has the id of its own, and makes that once it is free.
+func TestRetryOfATargetWhoseIDAnotherGroupHas(t *testing.T) {
+	t.Parallel()
+	s := newShop(t)
+	spec := byCustomer()
+	spec.Match = append(spec.Match, accumulator.Pair{Target: "day", Source: "day"})
+	s.cfg.Pipeline, s.cfg.Spec = "by-customer-and-day", spec
+	s.want(s.cfg, false, true)
+	k := s.start(s.cfg)
+	s.order("o1", "c", 1, 10) // makes the customer, of day 1
+	s.Quiet(k)
+	s.order("o2", "c", 2, 1)
+	s.Quiet(k)
+	s.refused(`["c"]/c`, store.StatusConflict)
+	l := s.deadLetter(`["o2"]/o2`)
+	s.retryInVain(l, store.StatusConflict)
+	if err := s.cfg.Source.Delete(t.Context(), keyOf(t, "o1"), "o1"); err != nil { // the group has no members any more
+		t.Fatal(err)
+	}
+	s.Quiet(k)
+	if err := s.cfg.Target.Delete(t.Context(), keyOf(t, "c"), "c"); err != nil {
+		t.Fatal(err)
+	}
+	s.retryUntilGone(l)
+	item, err := s.cfg.Target.Read(t.Context(), keyOf(t, "c"), "c")
+	if err != nil || !strings.Contains(string(item.Body), `"day":2`) || !strings.Contains(string(item.Body), `"orders":1`) {
+		t.Errorf("the target is %s, %v; want that of day 2", item.Body, err)
+	}
 }
 
 // The same of a retry of a change that was given up: it folds the change, and what then refuses

@@ -8,10 +8,8 @@ import (
 	"math"
 
 	"github.com/millrace/millrace/feed"
-	"github.com/millrace/millrace/feed/document"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
-	"github.com/millrace/millrace/store/accumulator"
 )
 
 // owed is the position that the change's own producer has in a partition which lacks
@@ -154,7 +152,7 @@ func (f *Folder) Retry(ctx context.Context, p *processors.Parked) error {
 	}
 	defer f.release()
 	if p.Target != "" {
-		return f.repairItem(ctx, p.Target)
+		return f.repairTarget(ctx, p)
 	}
 	// After a crash the change may be parked in the checkpoint and not yet owed in the
 	// target: without the record, the fold below would begin at a wrong position.
@@ -249,85 +247,4 @@ func (f *Folder) foldOwed(ctx context.Context, at feed.Position, mean func(*targ
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// repairItem gives the fields of its group to an item that could not take them.
-func (f *Folder) repairItem(ctx context.Context, name string) error {
-	return processors.RepairItem(name, func(ref store.ItemRef) (bool, error) { return f.repairOnce(ctx, ref) })
-}
-
-// repairOnce is one attempt; done is false if the item has changed meanwhile.
-func (f *Folder) repairOnce(ctx context.Context, ref store.ItemRef) (done bool, err error) {
-	items, err := f.a.cfg.Target.ReadMany(ctx, []store.ItemRef{ref}, true)
-	if err != nil || items[0].ETag == (store.ETag{}) {
-		return true, err
-	}
-	g, ok := f.a.rule.TargetGroup(items[0].Body)
-	if !ok { // it has changed, and is no target any more
-		return true, nil
-	}
-	values, err := f.groupFields(ctx, f.a.cfg.Target.PartitionFor(ref.Key), g)
-	if err != nil {
-		return false, err
-	}
-	setter, err := document.NewSetter(values)
-	if err != nil {
-		return false, err
-	}
-	if right, err := setter.Holds(items[0].Body); err == nil && right {
-		return true, nil
-	}
-	// The values only make the owner write the item. It sets the fields of the group
-	// in whatever is written, as they are in its own accumulators by then; so it does
-	// no harm that the ones that were read here may be out of date.
-	set := make([]store.Field, len(values))
-	for i, v := range values {
-		set[i] = store.Field{Path: v.Path.String(), Value: v.Value}
-	}
-	result, err := f.a.cfg.Target.Repair(ctx, f.a.cfg.Target.PartitionFor(ref.Key), &store.Repair{
-		Producer: f.producerOf(feed.Position{}), Epoch: f.term.Epoch, Items: []store.RepairItem{{
-			Ref: ref, IfMatch: items[0].ETag, Copies: []store.Copy{{Set: set, Action: store.CopySet}},
-		}},
-	})
-	if err != nil {
-		return false, err
-	}
-	return processors.RepairOutcome(ref, result)
-}
-
-// groupFields returns the fields of a group as they are in its partition.
-func (f *Folder) groupFields(ctx context.Context, p feed.Partition, g accumulator.Group) ([]document.FieldValue, error) {
-	states, err := f.groupStates(ctx, p, []string{string(g)})
-	if err != nil {
-		return nil, err
-	}
-	return states[g].Values(), nil
-}
-
-// groupStates returns the states of groups as they are in their partition.
-func (f *Folder) groupStates(ctx context.Context, p feed.Partition, groups []string) (map[accumulator.Group]*accumulator.State, error) {
-	result, err := f.a.cfg.Target.ReadGroups(ctx, p, &store.ReadGroups{
-		Pipeline: f.a.cfg.Pipeline, Generation: f.a.cfg.Generation, Groups: groups,
-	})
-	if err != nil {
-		return nil, err
-	}
-	content, err := f.a.rule.DecodeDelta(result.Content)
-	if err != nil {
-		return nil, err
-	}
-	// The partition answers with its accumulators as a Delta: applied to nothing it is the
-	// accumulators, from which the fields follow.
-	records := accumulator.NewMemory()
-	if err := f.a.rule.Apply(records, content); err != nil {
-		return nil, err
-	}
-	states := make(map[accumulator.Group]*accumulator.State, len(groups))
-	for _, name := range groups {
-		g := accumulator.Group(name)
-		if states[g], err = f.a.rule.State(records, g); err != nil {
-			return nil, err
-		}
-	}
-	return states, nil
 }

@@ -276,13 +276,7 @@ func TestRetryOfATargetThatRefused(t *testing.T) {
 	s.order("o2", "c", 2, 1_000_000)
 	s.Quiet(k)
 	l := s.deadLetter(`["o2"]/o2`)
-	if err := s.DeadLetters.Retry(t.Context(), l.Pipeline, l.ID); err != nil {
-		t.Fatal(err)
-	}
-	poll.Until(t, func() error {
-		again := s.deadLetter(l.Item)
-		return poll.Unless(again.Retry.IsZero() && again.Attempts > l.Attempts && again.Status == int(store.StatusTooLarge), fmt.Sprintf("%+v", again))
-	})
+	s.retryInVain(l, store.StatusTooLarge)
 	if err := s.cfg.Target.Delete(t.Context(), keyOf(t, "c"), "c"); err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 // containers are not looked at: sourceKey and targetKey are their partition key
 // paths, such as /categoryId.
 //
-// What cannot be argued is refused: a match that, with the equalities of the
+// It refuses what cannot be shown to converge: a match that, with the equalities of the
 // source's where, does not fix the source's whole partition key and id; a match
 // on another field of the source, for items could begin and cease to match
 // without being changed themselves; and a set that writes what its own match,

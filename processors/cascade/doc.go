@@ -48,12 +48,14 @@
 //
 // Checks that are left out. A patch that touches no field named in match, where or
 // set, or holding or lying in one, leaves what is right as it was (a client's is
-// checked all the same with clear and delete; see below), and so does a page of
-// another pipeline that cannot have touched one. A page of this cascade's
+// checked all the same with clear and delete; see below). A page of this cascade's
 // own fan-out set one set of values in all its items: if the source, read after
 // the page's commit, still has the digest that the page carries, all of them are
 // right. If not, each is checked. That is one read of one source for a batch of
-// pages, and nothing for each item.
+// pages, and nothing for each item. It does not stand for what an aggregate in the
+// same transaction made of the page, such as a total that it created: that has folds
+// in its transaction, and is checked item by item. What a page of another pipeline
+// names as its fields does not count for the same reason: its changes do.
 //
 // Renames against renames. A fan-out carries the position of the change whose
 // values it sets. The feed gives a source's changes in order and a later one
@@ -129,8 +131,8 @@
 // is the order in which a client saw its writes acknowledged. b keeps a clock that is
 // behind from removing what was written after the delete was fanned out.
 //
-// Where no tombstones are in force (they are asked for when a pipeline is registered,
-// and brought from the log for what went before), a source that is missing is not an
+// While no tombstones are in force (they are asked for when a pipeline is registered,
+// and brought from the log for what went before), a missing source is not an
 // answer: checks and fan-outs that meet one wait. A tombstone that is too old is
 // forgotten, and what names its source dangles from then on. The fence's commit keeps
 // its LSN when it is asked for again, so a crash in the middle does not move b past
@@ -155,7 +157,7 @@
 // of it reads the source, after H was noted. If it reads r or later, it makes the copy right,
 // or is refused because the item has changed, and reads that anew. If it reads before r, r was
 // committed after that, is behind H, and has a fan-out whose pages are asked after r and so
-// after p; they find the item. Of what a crash repeats the page is the same check again,
+// after p; they find the item. A page of the walk that a crash repeats is the same check again,
 // later. Fan-outs that the generation before had open are of changes before H, or are seen
 // again behind it; a page that a late worker of it sends is a change of the target, and is
 // checked, because its producer is another.
@@ -163,8 +165,8 @@
 // A source that went before H has no fan-out in this generation. A check that reads its
 // tombstone does what the table says: it sets, clears, or deletes what a client wrote
 // last at or before T; no fence is needed for that, since a check never rests on b. A
-// source that went so long ago that it has no tombstone never was: what names it
-// dangles.
+// source that went so long ago that it has no tombstone counts as one that never
+// was: items that name it dangle.
 //
 // Moves. An item that moves to another partition key is a delete and a create; the
 // create is checked. A source that moves is a source that goes and another that
@@ -186,11 +188,11 @@
 //
 // Where there is doubt, the items in scope are read once the partition has said that v is done, and
 // their copies of this source checked: as Check does it, against the source as it is now, by
-// repairs with if-match. Whoever's page came before that, its refusals are still in the items; one
-// that comes later finds v done and does nothing. An item that is not right takes its copy or
+// repairs with if-match. Items that refused a page before that, whoever sent it, are still not
+// right; a page that comes later finds v done and does nothing. An item that is not right takes its copy or
 // refuses again, and then has a dead letter, whose id is the one that the page's had. A
 // crash in between leaves the job open, or the change ahead of the checkpoint, and then v is in
-// doubt for the next term too. Of an undisturbed fan-out nothing is read:
+// doubt for the next term too. An undisturbed fan-out reads nothing:
 //
 //	page      P takes its copy, Q refuses it, the cursor is behind Q     the answer is lost
 //	again     nothing is left, done

@@ -144,7 +144,7 @@ func (f *FanOut) Process(ctx context.Context, b *processors.Batch) error {
 		if !n.vanished {
 			v = f.c.version(n.at, n.change.After)
 		}
-		if err := f.enqueue(ctx, store.ItemRef{Key: n.change.Key, ID: n.change.ID}, v, n.part); err != nil {
+		if err := f.enqueue(ctx, store.ItemRef{Key: n.change.Key, ID: n.change.ID}, v, opening{trace: n.part.Transaction.TraceParent, began: n.part.Commit.Time}); err != nil {
 			return err
 		}
 	}
@@ -158,9 +158,16 @@ func (f *FanOut) Supersedes(p *processors.Part, i int) bool {
 	return err == nil && relevance != irrelevant
 }
 
+// opening is what a fan-out is opened with beside its version.
+type opening struct {
+	trace   string // W3C traceparent of the write
+	began   int64  // unix milliseconds
+	doubted bool   // in all partitions of the target; see FanOut.examine
+}
+
 // enqueue gives v to the open fan-out of ref, or opens one. It waits while as many are
 // open as may be; so the feed waits, and the checkpoint stays bounded.
-func (f *FanOut) enqueue(ctx context.Context, ref store.ItemRef, v version, p *processors.Part) error {
+func (f *FanOut) enqueue(ctx context.Context, ref store.ItemRef, v version, o opening) error {
 	source := ref.String()
 	if f.updateOpen(source, v) {
 		return nil
@@ -181,8 +188,13 @@ func (f *FanOut) enqueue(ctx context.Context, ref store.ItemRef, v version, p *p
 	}
 	fo.want, fo.unread, fo.slot = v, false, true
 	fo.job.Parked, fo.job.Attempts, fo.job.LastError = false, 0, ""
-	fo.job.Trace, fo.job.Began = p.Transaction.TraceParent, p.Commit.Time
+	fo.job.Trace, fo.job.Began = o.trace, o.began
 	fo.job.Total, fo.job.Scanned, fo.job.Changed = 0, 0, 0
+	if p, ok := f.c.targetsOf(ref); ok && o.doubted {
+		for _, partition := range p.partitions {
+			fo.doubted[partition] = true
+		}
+	}
 	f.queue <- fo // never full: it has room for every token
 	return nil
 }

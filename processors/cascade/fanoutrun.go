@@ -177,8 +177,8 @@ func (f *FanOut) runSourceDelete(ctx context.Context, fo *fanOut, v *version, p 
 		return nil
 	}
 	return f.forPartitions(p, func(i int) error {
-		if fencedAt[i] == 0 { // superseded there
-			return nil
+		if fencedAt[i] == 0 { // superseded there, or done and forgotten
+			return f.examine(ctx, fo, v, p, p.partitions[i])
 		}
 		return f.bring(ctx, fo, v, p, p.partitions[i], fencedAt[i])
 	})
@@ -256,7 +256,15 @@ func (f *FanOut) finishedBelow(partition feed.Partition) feed.Position {
 		return feed.Position{}
 	}
 	f.forgetAskedAt[partition] = time.Now()
-	return f.term.Saved().FinishedBelow()
+	saved := f.term.Saved()
+	below := saved.FinishedBelow()
+	// A retry of a change that the Host has parked opens a fan-out at its position, or behind.
+	for i := range saved.Parked {
+		if at := saved.Parked[i].Position; at.Before(below) {
+			below = at
+		}
+	}
+	return below
 }
 
 // sendPage sends one page and notes what it did. done is true if the partition needs no

@@ -3,24 +3,33 @@ package cascade
 import (
 	"cmp"
 	"context"
+	"fmt"
+	"time"
 
+	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/processors"
 	"github.com/millrace/millrace/store"
 )
 
-// Retry begins a fan-out again that was given up, with its source as it is now; or
-// brings its copies to the one item that refused them. A fan-out that a newer
-// change has begun again meanwhile is left alone.
+// Retry begins a fan-out again that was given up, or one for a change that did not become a
+// fan-out at all, each with its source as it is now; or brings its copies to the one item that
+// refused them. A fan-out of the change, or of a newer one, that goes on is left alone.
 func (f *FanOut) Retry(ctx context.Context, p *processors.Parked) error {
 	if p.Target != "" {
 		return f.c.repairItem(ctx, f.term, p.Target)
 	}
-	// What was given up is not needed: the source is read.
-	source := p.Item
+	ref, err := store.ParseItemRef(p.Item)
+	if err != nil {
+		return processors.Reject(err)
+	}
 	// Looked at before a token is taken: with all of them in use a retry would wait for
 	// nothing, and Process with it.
-	if !f.isParked(source) {
+	parked, goesOn := f.standsAt(p.Item, p.At)
+	switch {
+	case goesOn:
 		return nil
+	case !parked:
+		return f.openNow(ctx, ref, p)
 	}
 	select {
 	case <-ctx.Done():
@@ -29,7 +38,7 @@ func (f *FanOut) Retry(ctx context.Context, p *processors.Parked) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	fo := f.open[source]
+	fo := f.open[p.Item]
 	if fo == nil || !fo.job.Parked {
 		f.slots <- struct{}{} // never full
 		return nil
@@ -43,11 +52,41 @@ func (f *FanOut) Retry(ctx context.Context, p *processors.Parked) error {
 	return nil
 }
 
-func (f *FanOut) isParked(source string) bool {
+// standsAt says whether the fan-out of a source that has come as far as a change is parked, or
+// goes on. Both are false if there is none, or only one of a change before that.
+func (f *FanOut) standsAt(source string, at feed.Position) (parked, goesOn bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fo := f.open[source]
-	return fo != nil && fo.job.Parked
+	if fo == nil || fo.want.position.Before(at) {
+		return false, false
+	}
+	return fo.job.Parked, !fo.job.Parked
+}
+
+// openNow opens a fan-out with the source as it is now. A change of which nobody could tell what it
+// means to the copies was given up before it became a fan-out. Or it became one that is
+// finished: then this one finds all as it must be.
+func (f *FanOut) openNow(ctx context.Context, ref store.ItemRef, p *processors.Parked) error {
+	// What was given up is not needed, whatever it was.
+	origins, err := f.c.Origins(ctx, []store.ItemRef{ref})
+	if err != nil {
+		return err
+	}
+	v := origins[0].v
+	switch {
+	case !v.position.IsZero() && v.position.Before(p.At):
+		return fmt.Errorf("%w: %s is at %s, the change at %s", errStale, p.Item, v.position, p.At)
+	case v.gone && !v.left: // it never was a source, or expires: what names it dangles, or its expiry comes
+		return nil
+	}
+	var trace string
+	if p.Transaction != nil {
+		trace = p.Transaction.TraceParent
+	}
+	// In doubt everywhere: to owners that were told, by an earlier release, that nothing is left
+	// to do up to a later change, its pages are done already.
+	return f.enqueue(ctx, ref, v, opening{trace: trace, began: time.Now().UnixMilli(), doubted: true})
 }
 
 // Retry checks an item again that could not take its copies.

@@ -30,6 +30,7 @@ type containerWriter struct {
 	parts    map[feed.Partition]*containerPart
 	order    []feed.Partition
 	recorded feed.Position // the furthest that a partition has recorded
+	refused  Written       // what partitions refused that no successful Write has told of yet
 }
 
 // containerPart is one physical partition of a container.
@@ -38,6 +39,7 @@ type containerPart struct {
 	partition  feed.Partition
 	position   feed.Position  // recorded for the producer
 	pieces     feed.Position  // recorded for its part that sends pieces, as far as known
+	answered   feed.Position  // up to here it is known which rows were refused
 	unanswered *store.PutRows // the last request, if its outcome is not known
 	rows       []outgoingRow  // of the batch at hand
 }
@@ -50,16 +52,28 @@ type rowsContainer interface {
 // outgoingRow is a row on its way, and where it comes from in the batch; of is nil for
 // what is no row of Put.
 type outgoingRow struct {
-	store.Row
-	of *Row
+	store.Row // of a row of Put without Body
+	of        *Row
+	shape     *shape // of of
+}
+
+// encode returns what is sent. The body of a row of Put is made for each request anew: those
+// of a whole batch would be held at once, and rows of one item may share a long text.
+func (r *outgoingRow) encode() store.Row {
+	row := r.Row
+	if r.of != nil {
+		row.Body = r.shape.body(r.of)
+	}
+	return row
 }
 
 // begin records the epoch and learns the position. A container has no shadow, so the rows of
-// this generation are written over those of the one before: whoever still writes for that one
-// would overwrite new rows with old ones, and is refused from here on.
+// this generation are written over those of the ones before: whoever still writes for one of
+// them would overwrite new rows with old ones, and is refused from here on. The one right before
+// may never have begun, and have refused nobody; what is refused already costs no commit.
 func (p *containerPart) begin(ctx context.Context, t *Term) error {
 	// Epochs are counted for each producer, and the generation before is another producer.
-	if former := t.Producer; former.Generation > 1 {
+	for former := t.Producer; former.Generation > 1; {
 		former.Generation--
 		if _, err := p.container.PutRows(ctx, p.partition, &store.PutRows{Producer: former, Epoch: processors.EpochOver, Ask: true}); err != nil {
 			return fmt.Errorf("refuse generation %d in partition %s: %w", former.Generation, p.partition, err)
@@ -69,7 +83,7 @@ func (p *containerPart) begin(ctx context.Context, t *Term) error {
 	if err != nil {
 		return fmt.Errorf("ask partition %s: %w", p.partition, err)
 	}
-	p.position = result.Position
+	p.position, p.answered = result.Position, result.Position
 	return nil
 }
 
@@ -79,6 +93,8 @@ func (p *containerPart) begin(ctx context.Context, t *Term) error {
 //	batch (40, 50], rows for partitions 0 and 1
 //	0 records 50, 1 cannot be reached: the batch fails
 //	again: 0 stands at 50 and is passed over, 1 gets its rows
+//
+// What 0 refused is told when the batch has been written: nobody asks 0 a second time.
 func (w *containerWriter) Write(ctx context.Context, b *Batch) (Written, error) {
 	if w.recorded.Before(b.After) {
 		return Written{}, fmt.Errorf("%w: it begins behind %s, recorded is %s", ErrPosition, b.After, w.recorded)
@@ -86,7 +102,7 @@ func (w *containerWriter) Write(ctx context.Context, b *Batch) (Written, error) 
 	if err := w.distribute(b); err != nil {
 		return Written{}, err
 	}
-	written := Written{Skipped: true}
+	skipped := true
 	var mu sync.Mutex
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(askMax)
@@ -94,23 +110,30 @@ func (w *containerWriter) Write(ctx context.Context, b *Batch) (Written, error) 
 		part := w.parts[p]
 		// A part without rows is left where it is: its position may lag, since each part
 		// takes an interval from wherever it stands.
-		if len(part.rows) == 0 || !part.position.Before(b.UpTo) {
+		if len(part.rows) == 0 || b.UpTo.Before(part.position) || !part.answered.Before(b.UpTo) {
 			continue
 		}
-		written.Skipped = false
+		skipped = false
 		g.Go(func() error {
 			refused, err := part.sendRows(gctx, &w.term, b.UpTo)
+			if err != nil {
+				return err // its rows come again, until the whole batch is answered
+			}
 			mu.Lock()
 			defer mu.Unlock()
-			w.noteRefused(&written, part, refused)
-			return err
+			w.noteRefused(part, refused)
+			return nil
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return Written{}, err
 	}
 	w.recorded = maxPosition(w.recorded, b.UpTo)
-	written.Durable = w.recorded
+	if skipped {
+		return Written{Durable: w.recorded, Skipped: true}, nil // what was refused is told with what is done
+	}
+	written := w.refused
+	written.Durable, w.refused = w.recorded, Written{}
 	return written, nil
 }
 
@@ -129,13 +152,13 @@ func (w *containerWriter) distribute(b *Batch) error {
 	}
 	for i := range b.Drop {
 		r := &b.Drop[i]
-		if err := w.addRow(w.shapes[r.Table], r, nil); err != nil {
+		if err := w.addRow(r, true); err != nil {
 			return err
 		}
 	}
 	for i := range b.Put {
 		r := &b.Put[i]
-		if err := w.addRow(w.shapes[r.Table], r, w.shapes[r.Table].body(r)); err != nil {
+		if err := w.addRow(r, false); err != nil {
 			return err
 		}
 	}
@@ -162,15 +185,16 @@ func (w *containerWriter) distribute(b *Batch) error {
 	return nil
 }
 
-// addRow gives a row to its partition; no body means that it goes.
-func (w *containerWriter) addRow(sh *shape, r *Row, body []byte) error {
+// addRow gives a row to its partition; gone means that it goes.
+func (w *containerWriter) addRow(r *Row, gone bool) error {
+	sh := w.shapes[r.Table]
 	ref, err := sh.ref(r.Key)
 	if err != nil {
 		return processors.Reject(fmt.Errorf("row of %s: %w", r.Source, err))
 	}
-	p := outgoingRow{Row: store.Row{Ref: ref, Source: r.Source, Body: body}}
-	if body != nil {
-		p.of = r
+	p := outgoingRow{Row: store.Row{Ref: ref, Source: r.Source}}
+	if !gone {
+		p.of, p.shape = r, sh
 	}
 	part := w.parts[sh.container.PartitionFor(ref.Key)]
 	part.rows = append(part.rows, p)
@@ -178,7 +202,7 @@ func (w *containerWriter) addRow(sh *shape, r *Row, body []byte) error {
 }
 
 // noteRefused counts the rows that a partition refused, and forgets the rows.
-func (w *containerWriter) noteRefused(written *Written, part *containerPart, refused []store.Refusal) {
+func (w *containerWriter) noteRefused(part *containerPart, refused []store.Refusal) {
 	// Rows that go, and rejects, have no place in Written: of is nil for them.
 	rows := map[store.ItemRef]*Row{}
 	for i := range part.rows {
@@ -189,11 +213,11 @@ func (w *containerWriter) noteRefused(written *Written, part *containerPart, ref
 	for _, refusal := range refused {
 		r := rows[refusal.Ref]
 		if refusal.Status == store.StatusConflict && strings.HasPrefix(refusal.Reason, heldByPrefix) {
-			written.Pending++
+			w.refused.Pending++
 			continue
 		}
 		if r != nil {
-			written.Refused = append(written.Refused, Reject{
+			w.refused.Refused = append(w.refused.Refused, Reject{
 				Table: r.Table, Source: r.Source, Element: r.Element, Reason: fmt.Sprintf("%s (%d)", refusal.Reason, refusal.Status),
 			})
 		}
@@ -216,23 +240,23 @@ func (w *containerWriter) noteRefused(written *Written, part *containerPart, ref
 // After a crash in between, all rows are sent again, in batches with other ends perhaps. A
 // batch says how rows are, so those that are there already do no harm. Who has been
 // succeeded is refused for the part as for the whole, see feed.Producer.Of.
+//
+// An answer that was lost had told which rows were refused. Where a partition turns out to
+// have recorded this very batch, all rows are sent once more as pieces: they are there already,
+// and those that cannot be taken are refused again. They are not sent where it has recorded
+// more than the batch, since they would take rows back to what they were.
 func (p *containerPart) sendRows(ctx context.Context, t *Term, upTo feed.Position) ([]store.Refusal, error) {
 	if err := p.settle(ctx, t); err != nil {
 		return nil, err
 	}
 	var refused []store.Refusal
 	rows, most := p.rows, putRowsMax
-	for p.position.Before(upTo) {
-		n := requestRows(rows, most)
-		last := n == len(rows)
-		r := &store.PutRows{Producer: t.Producer, Epoch: t.Epoch, After: p.position, UpTo: upTo}
+	for len(rows) > 0 && !upTo.Before(p.position) {
+		sent, n := requestRows(rows, most)
+		last := n == len(rows) && p.position.Before(upTo)
+		r := &store.PutRows{Producer: t.Producer, Epoch: t.Epoch, After: p.position, UpTo: upTo, Rows: sent}
 		if !last {
 			r.Producer, r.After, r.UpTo = t.Producer.Of(pieceOf), p.pieces, feed.Position{LSN: p.pieces.LSN + 1}
-		}
-		for i := range rows[:n] {
-			if rows[i].Source != "" {
-				r.Rows = append(r.Rows, rows[i].Row)
-			}
 		}
 		result, err := p.putRows(ctx, t, r)
 		switch {
@@ -243,9 +267,12 @@ func (p *containerPart) sendRows(ctx context.Context, t *Term, upTo feed.Positio
 		case result.Applied:
 			refused, rows = append(refused, result.Refused...), rows[n:]
 		case last:
-			rows = p.rows // the answer to a request was lost: which rows came is not known
+			refused, rows = nil, p.rows // the answer to a request was lost: which rows came is not known
 		default: // the piece goes again, under the position that is known now
 		}
+	}
+	if p.answered = p.position; upTo.Before(p.answered) { // settle has recorded more than the batch
+		p.answered = upTo
 	}
 	return refused, nil
 }
@@ -312,16 +339,24 @@ func decided(ctx context.Context, err error) bool {
 	return ok && (refusal.Status == store.StatusInternal || processors.FailureOf(ctx, err) == processors.Permanent)
 }
 
-// requestRows is how many rows fit into one request.
-func requestRows(rows []outgoingRow, most int) int {
+// requestRows returns what goes into one request of the first rows, and how many of them. A
+// row without a source is none: it is there to have a position recorded.
+func requestRows(rows []outgoingRow, most int) (sent []store.Row, n int) {
 	bytes := 0
 	for i := range rows {
-		bytes += len(rows[i].Body) + len(rows[i].Source) + len(rows[i].Ref.ID)
-		if i > 0 && (i == most || bytes > putBytesMax) {
-			return i
+		if i > 0 && i == most {
+			return sent, i
+		}
+		row := rows[i].encode()
+		bytes += len(row.Body) + len(row.Source) + len(row.Ref.ID)
+		if i > 0 && bytes > putBytesMax {
+			return sent, i
+		}
+		if row.Source != "" {
+			sent = append(sent, row)
 		}
 	}
-	return len(rows)
+	return sent, len(rows)
 }
 
 func maxPosition(a, b feed.Position) feed.Position {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/millrace/millrace/feed"
@@ -149,5 +151,47 @@ func writePieces(t *testing.T, seed uint64) {
 	}
 	if o.positions[producer] != at(changes) {
 		t.Errorf("seed %d: %s is recorded, want %s", seed, o.positions[producer], at(changes))
+	}
+}
+
+// heapOwner takes all rows, and measures what is held while it does.
+type heapOwner struct {
+	bytes    uint64 // the most that was held
+	requests int
+}
+
+func (o *heapOwner) PutRows(_ context.Context, _ feed.Partition, r *store.PutRows) (*store.PutRowsResult, error) {
+	o.bytes = max(o.bytes, heapBytes())
+	o.requests++
+	return &store.PutRowsResult{Applied: true, Position: r.UpTo}, nil
+}
+
+func heapBytes() uint64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// The items of a batch are made request by request: 600 rows that have a text of 100 KB in common are
+// 60 MB of items. It runs alone, as all tests that are not parallel do, since it measures the heap.
+func TestItemsOfABatchAreNotHeldAtOnce(t *testing.T) {
+	table := TableSchema{Name: "lines", Columns: []ColumnSchema{{Name: "id"}, {Name: "note"}}, Key: []int{0}}
+	sh := &shape{table: &table, id: []int{0}, column: true}
+	note := TextOf(strings.Repeat("n", 100_000))
+	rows := make([]Row, 600)
+	o := &heapOwner{}
+	part := &containerPart{container: o}
+	for i := range rows {
+		values := []Value{TextOf(strconv.Itoa(i)), note}
+		rows[i] = Row{Key: values[:1], Values: values, Source: "s"}
+		part.rows = append(part.rows, outgoingRow{Row: store.Row{Ref: store.ItemRef{ID: strconv.Itoa(i)}, Source: "s"}, of: &rows[i], shape: sh})
+	}
+	before := heapBytes()
+	if _, err := part.sendRows(t.Context(), &Term{Producer: feed.Producer{Pipeline: "p", Generation: 1, Source: "c/0"}, Epoch: 1}, feed.Position{LSN: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if held := int64(o.bytes) - int64(before); o.requests < 25 || held > 16<<20 {
+		t.Errorf("%d requests; %d bytes were held beside the rows", o.requests, held)
 	}
 }

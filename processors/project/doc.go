@@ -27,8 +27,9 @@
 // afterwards. So a part of a batch may be written twice, a crash in the middle costs
 // writing it again, and nobody keeps a list of processed ids.
 //
-// What was written again may be cut into other batches: those of the next term end elsewhere,
-// and one that fails is halved until the change is found that cannot be. So a sink
+// Changes that are written again may be cut into other batches: those of the next term end
+// elsewhere, and a batch that fails is halved until the change is found that cannot be
+// written. So a sink
 // that writes a batch in several steps records its end with the last of them, and no
 // position before it: each one may be that of a change, all of which would have to be there.
 //
@@ -63,14 +64,14 @@
 // Two items that want one key by mistake end with one row and one reject, which
 // tells of the other; they never end in each other's place.
 //
-// Changes of one item are in one feed and in order, so what its rows are at last
-// is what the item is at last. What different items say does not depend on the
-// order in which the sink hears it, but for which of several pending rows takes the key.
+// Changes of one item are in one feed and in order, so its rows end as the item
+// ends. The order in which the sink hears of different items does not matter, but
+// for which of several pending rows takes the key.
 //
 // # What is left alone
 //
-// With OnExpire Keep the rows of an item that the store removed because its time
-// to live has passed stay, for good: also when an item of the same name comes
+// With OnExpire Keep, the rows of an item that the store removed because its time
+// to live has passed stay for good, also when an item of the same name comes
 // again, unless it makes rows with the same keys. A key that an expired item holds
 // stays taken.
 //

@@ -34,7 +34,7 @@ type ItemToRepair struct {
 //	read p at 40   write its row of 40   read p at 41   the pipeline may have written 41
 //	                                                    before this wrote 40: once more
 //
-// What the pipeline has yet to write of changes up to 40 ends with the row of 40. Rows of an
+// Changes up to 40 that the pipeline has yet to write end with the row of 40. Rows of an
 // item that goes meanwhile, and may have expired, are left where expired items keep theirs.
 func (p *Projection) Repair(ctx context.Context, w Writer, at feed.Position, items []ItemToRepair) (feed.Position, error) {
 	before, err := p.readItems(ctx, items)

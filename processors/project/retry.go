@@ -93,7 +93,7 @@ func (r *RowWriter) replay(ctx context.Context, g *coalescer, item *ItemToRepair
 }
 
 // writeBetween writes what was coalesced between two batches, under a position that no
-// change has: behind all that were processed, in their last commit. There may be
+// change has: behind all that were processed or given up, in their last commit. There may be
 // others before it, of earlier terms.
 func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer) error {
 	if err := r.acquire(ctx); err != nil {
@@ -104,7 +104,7 @@ func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer) error {
 		return err
 	}
 	r.mu.Lock()
-	upTo := maxPosition(r.after, r.processed)
+	upTo := maxPosition(maxPosition(r.after, r.processed), r.seen)
 	r.mu.Unlock()
 	// In a walk the position behind the last item is that of the next one, which the sink
 	// would skip then.
@@ -115,13 +115,17 @@ func (r *RowWriter) writeBetween(ctx context.Context, g *coalescer) error {
 	// and the sink would skip this one as known:
 	//
 	//	last change 12.3, an earlier retry recorded 12.4   this one takes 12.5
-	if r.recordedAtOpen.LSN == upTo.LSN {
-		upTo = maxPosition(upTo, r.recordedAtOpen)
+	// So may one of this term that failed, in some of the partitions of a container.
+	for _, used := range []feed.Position{r.recordedAtOpen, r.retriedUpTo} {
+		if used.LSN == upTo.LSN {
+			upTo = maxPosition(upTo, used)
+		}
 	}
 	if upTo.Index == math.MaxUint32 {
 		return store.Refuse(store.StatusUnavailable, "no position is left behind %s; try again after the next change", upTo)
 	}
 	upTo.Index++
+	r.retriedUpTo = upTo
 	b := g.batch(r.after, upTo)
 	w, err := r.sendBatch(ctx, b)
 	switch {

@@ -3,6 +3,7 @@ package project_test
 import (
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -161,4 +162,68 @@ func TestI6_ARepairKeepsTheRowsOfAnExpiredItem(t *testing.T) {
 		t.Fatal(err)
 	}
 	sinktest.Equal(t, p, []store.Item{{Key: key(t, "c1"), ID: "o1", Body: []byte(body)}})
+}
+
+// Two retries between the same changes have positions of their own, whatever became of the first:
+// some partitions of a container may have recorded it, and would pass over the second.
+func TestI6_ARetryBehindOneThatFailedHasAnotherPosition(t *testing.T) {
+	t.Parallel()
+	const refused = "refused"
+	s := newStage(t)
+	cfg := analytics(t)
+	cfg.Source = s.container(t, "customer", 1, "/customerId")
+	var mu sync.Mutex
+	retrying, positions := false, []feed.Position(nil)
+	cfg.Sink = &tap{Memory: sinktest.NewMemory(sinktest.NewDisk(), false), write: func(b *project.Batch) error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, r := range b.Put {
+			if r.Table != 2 || r.Values[2].Text() != refused {
+				continue
+			}
+			if !retrying {
+				return processors.Reject(errors.New("not now"))
+			}
+			if positions = append(positions, b.UpTo); len(positions) == 1 {
+				return store.Refuse(store.StatusUnavailable, "a partition is away")
+			}
+			break
+		}
+		return nil
+	}}
+	p := compile(t, cfg)
+	l := newLease()
+	for _, id := range []string{"o1", "o2"} {
+		s.append(set{id: id, body: orderItem(id, day, refused)})
+		if _, err := cfg.Source.Create(t.Context(), []byte(orderItem(id, day, refused))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.run(l, p)
+	s.done(l)
+	deadLetters, err := s.letters.List(t.Context(), "analytics", 10)
+	if err != nil || len(deadLetters) != 2 {
+		t.Fatalf("dead letters: %+v, %v", deadLetters, err)
+	}
+	mu.Lock()
+	retrying = true
+	mu.Unlock()
+	for i := range deadLetters {
+		if err := s.letters.Retry(t.Context(), "analytics", deadLetters[i].ID); err != nil {
+			t.Fatal(err)
+		}
+		poll.Until(t, func() error { // it was tried: it is gone, or not asked for any more
+			now, err := s.letters.Get(t.Context(), "analytics", deadLetters[i].ID)
+			return poll.Unless(errors.Is(err, store.ErrNotFound) || err == nil && !now.Asked(), "it was not tried yet")
+		})
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if len(positions) != 2 || !positions[0].Before(positions[1]) {
+		t.Errorf("the retries have the positions %v; want two, the second behind the first", positions)
+	}
+	// At the position of a change that was given up it would count as processed after a crash.
+	if given := (feed.Position{LSN: s.last}); !given.Before(positions[0]) {
+		t.Errorf("a retry has the position %s, and the change at %s was given up", positions[0], given)
+	}
 }

@@ -14,6 +14,11 @@ import (
 // reject in their place.
 const ItemRowsMax = 100_000
 
+// ItemRowsBytesMax bounds what the rows of one item in one table take in memory, estimated; a
+// text that many of them have counts for each, since a sink writes it as often. An item with
+// more has one reject in their place.
+const ItemRowsBytesMax = 64 << 20
+
 // itemShownMax bounds what all rejects of one item show.
 const itemShownMax = 1 << 20
 
@@ -56,6 +61,7 @@ type rowBuilder struct {
 	itemValues  []Value        // of the table's last row: columns of the item are alike in all
 	rowsFrom    int            // the table's first in rows
 	rejectsFrom int            // and in rejects
+	rowsBytes   int            // of its rows, of a table of elements
 	seen        map[string]int // keys of the table's rows, when they are many
 
 	// Of the element at hand.
@@ -116,7 +122,7 @@ func (m *rowBuilder) allocValues(n int) []Value {
 }
 
 func (m *rowBuilder) buildTable(t *table) {
-	m.t, m.itemValues, m.rowsFrom, m.rejectsFrom, m.seen = t, nil, len(m.rows), len(m.rejects), nil
+	m.t, m.itemValues, m.rowsFrom, m.rejectsFrom, m.rowsBytes, m.seen = t, nil, len(m.rows), len(m.rejects), 0, nil
 	if t.where != nil && t.perItem && !t.where.True(m.body) {
 		return
 	}
@@ -127,13 +133,17 @@ func (m *rowBuilder) buildTable(t *table) {
 	}
 	m.indexes = m.indexes[:0]
 	if !m.buildArrays(m.body, 0) {
+		reason := fmt.Sprintf("the item has more than %d elements", ItemRowsMax)
+		if m.rowsBytes > ItemRowsBytesMax {
+			reason = fmt.Sprintf("the rows of the item take more than %d MiB; select less of what its elements share", ItemRowsBytesMax>>20)
+		}
 		m.rows = m.rows[:m.rowsFrom]
-		m.rejects = append(m.rejects[:m.rejectsFrom], m.reject("", "", fmt.Sprintf("the item has more than %d elements", ItemRowsMax)))
+		m.rejects = append(m.rejects[:m.rejectsFrom], m.reject("", "", reason))
 	}
 }
 
 // buildArrays makes the rows of the arrays from level on, in the element parent. It is
-// false if they are too many; then one reject takes the place of all of them.
+// false if they are too many or too large; then one reject takes the place of all of them.
 func (m *rowBuilder) buildArrays(parent []byte, level int) bool {
 	array, ok := document.Get(parent, m.t.each[level])
 	if !ok {
@@ -157,7 +167,7 @@ func (m *rowBuilder) buildArrays(parent []byte, level int) bool {
 			return fits
 		}
 		m.buildElement(parent, element)
-		fits = len(m.rows)-m.rowsFrom+len(m.rejects)-m.rejectsFrom <= ItemRowsMax
+		fits = len(m.rows)-m.rowsFrom+len(m.rejects)-m.rejectsFrom <= ItemRowsMax && m.rowsBytes <= ItemRowsBytesMax
 		return fits
 	})
 	m.indexes = m.indexes[:level]
@@ -239,6 +249,9 @@ func (m *rowBuilder) buildRow(element string) {
 		return
 	}
 	m.rows = append(m.rows, r)
+	if len(t.each) > 0 {
+		m.rowsBytes += rowBytes(&r)
+	}
 }
 
 // eval evaluates the expression of a column.

@@ -140,6 +140,26 @@ func TestRowsOfManyElements(t *testing.T) {
 	}
 }
 
+// A text that all rows of an item have counts in each of them, as a sink writes it.
+func TestRowsOfAnItemAreBoundedInBytes(t *testing.T) {
+	cfg := analytics(t)
+	cfg.Tables = []project.Table{{
+		Name: "lines", Each: "lines", Key: []string{"line"}, Columns: []project.Column{{Name: "line", Expr: "index"}, {Name: "note", Expr: "item.note"}},
+	}}
+	p := compile(t, cfg)
+	item := func(lines int) []byte {
+		return []byte(`{"id":"x","note":"` + strings.Repeat("n", 1<<20) + `","lines":[0` + strings.Repeat(",0", lines-1) + `]}`)
+	}
+	rows, rejects := p.RowsOf(key(t, "c1"), "x", item(60))
+	if len(rows) != 60 || len(rejects) != 0 {
+		t.Errorf("60 MiB: %d rows, rejects %v", len(rows), rejects)
+	}
+	rows, rejects = p.RowsOf(key(t, "c1"), "x", item(100_000))
+	if len(rows) != 0 || len(rejects) != 1 || !strings.Contains(rejects[0].Reason, "take more than 64 MiB") {
+		t.Errorf("100 GiB: %d rows, rejects %v", len(rows), rejects)
+	}
+}
+
 func TestSourceRoundTrip(t *testing.T) {
 	for _, k := range []any{"c1", `a/b]/"c`, 12.5, nil, true} {
 		s := project.SourceOf("customer", key(t, k), "i d")

@@ -27,6 +27,9 @@ type RowWriter struct {
 	start    feed.Position // behind which reading began
 	backfill *backfiller   // has locks of its own
 
+	// Owned by Process and Retry, which the Host never calls side by side.
+	seen feed.Position // of the last change that Process was given, whatever became of it
+
 	// Owned by whoever holds the one slot of sem: Process, Retry, a page of the backfill,
 	// and the end of Run, which keeps it. Flush alone uses writer beside them, as Writer
 	// allows.
@@ -34,6 +37,7 @@ type RowWriter struct {
 	writer         Writer        // nil until it is open
 	after          feed.Position // up to which the writer has been told everything
 	recordedAtOpen feed.Position // what the sink had recorded when it was opened
+	retriedUpTo    feed.Position // the furthest position of a retry, written or not
 
 	// Between Process and Run. The first three have room for one token, so that giving
 	// one never waits.
@@ -102,12 +106,27 @@ func (r *RowWriter) State() processors.State {
 	return s
 }
 
+// writeBytesMax is how many bytes of rows, estimated, end a batch for the sink. A few changes
+// with some thousand rows each would else be tens of times the size of the batch that they
+// came in, at once.
+const writeBytesMax = 8 << 20
+
 // Process writes the rows that the batch has made, changed and removed.
 func (r *RowWriter) Process(ctx context.Context, b *processors.Batch) error {
 	g := newCoalescer(r.p)
 	g.backfilling = r.backfill.Left()
 	var upTo feed.Position
 	for at, change := range b.Changes() {
+		// Before the next change, so that what is written last ends with the batch.
+		if g.bytes >= writeBytesMax {
+			if err := r.writeBatch(ctx, g, upTo); err != nil {
+				return r.endIfFatal(ctx, err)
+			}
+			backfilling := g.backfilling
+			g = newCoalescer(r.p)
+			g.backfilling = backfilling
+		}
+		r.seen = maxPosition(r.seen, at)
 		if err := g.addChange(change); err != nil {
 			return err
 		}

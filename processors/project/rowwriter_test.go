@@ -124,6 +124,46 @@ func TestBatchesAreCoalesced(t *testing.T) {
 	check("the rows of each of several that go", "7.1 8.2", "drop 1 [o4] ", "drop 2 [o4 0] 0", "drop 2 [o4 1] 1", "drop 1 [o3] ", "drop 2 [o3 0] 0", "put 2 [o2 0] 0")
 }
 
+// A sink is given a few megabytes at once, however many rows a few changes make.
+func TestBatchesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	cfg := analytics(t)
+	cfg.Tables = []project.Table{{
+		Name: "lines", Each: "details", Key: []string{"order", "line"},
+		Columns: []project.Column{{Name: "order", Expr: "item.id"}, {Name: "line", Expr: "index"}, {Name: "note", Expr: "item.note"}},
+	}}
+	var mu sync.Mutex
+	var most, all int
+	cfg.Sink = &tap{Memory: sinktest.NewMemory(sinktest.NewDisk(), false), write: func(b *project.Batch) error {
+		bytes := 0
+		for i := range b.Put {
+			bytes += len(b.Put[i].Values[2].Text())
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		most, all = max(most, bytes), all+bytes
+		return nil
+	}}
+	p := compile(t, cfg)
+	var changes []set
+	for i := range 10 {
+		id := fmt.Sprint("o", i)
+		details := strings.Repeat(`,{}`, 20)[1:]
+		changes = append(changes, set{id: id, body: `{"id":"` + id + `","note":"` + strings.Repeat("n", 90_000) + `","details":[` + details + `]}`})
+	}
+	s.append(changes...)
+	l := newLease()
+	s.run(l, p)
+	s.done(l)
+	s.equal(p)
+	mu.Lock()
+	defer mu.Unlock()
+	if most > 10<<20 || all < 18_000_000 {
+		t.Errorf("of %d bytes in all a batch has %d", all, most)
+	}
+}
+
 func TestI5_WhatWasNotDurableIsReadAgain(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)

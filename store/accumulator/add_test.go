@@ -233,6 +233,36 @@ func TestDelta_IsUsedAnew(t *testing.T) {
 	}
 }
 
+// TestMerge_LeavesOutWhatCancelsOut replaces one order again and again: each change takes an
+// entry away that the one before has added. Merged into an empty Delta the one entry is left
+// that no change has taken away, and what it takes in memory is counted anew.
+func TestMerge_LeavesOutWhatCancelsOut(t *testing.T) {
+	rule := mustCompile(t, customerTotals)
+	key, g := mustKey(t, "c"), mustGroup(t, `"00000001"`)
+	d := rule.NewDelta()
+	for i := range 1000 {
+		before := anOrder(1, i)
+		if i == 0 {
+			before = nil
+		}
+		rule.Fold(d, key, "o", before, anOrder(1, i+1))
+	}
+	once := rule.NewDelta()
+	rule.Fold(once, key, "o", nil, anOrder(1, 1000))
+	merged := rule.NewDelta()
+	merged.Merge(d)
+	if diff := cmp.Diff(once.Append(nil), merged.Append(nil)); diff != "" {
+		t.Fatalf("merged is not the last order alone:\n%s", diff)
+	}
+	if got, want := merged.Memory(), once.Memory(); got != want || d.Memory() < 100*want {
+		t.Errorf("%d bytes of %d are left, of one order there are %d", got, d.Memory(), want)
+	}
+	merged.Remove(g)
+	if !merged.Empty() || merged.Share(g) != nil || merged.Memory() != 0 || merged.Size() != 0 {
+		t.Errorf("removed, it has %d bytes in memory and %d encoded", merged.Memory(), merged.Size())
+	}
+}
+
 func TestDelta_OfAnotherRulePanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {

@@ -12,8 +12,9 @@ type Delta struct {
 	rule   *Rule
 	shares map[Group]*Share
 	free   []*Share // emptied, for new groups
-	size   int
-	arena  []byte // keys and copies of entries
+	size   int      // see Size
+	memory int      // see Memory
+	arena  []byte   // keys and copies of entries
 	cursor cursor
 	group  []byte
 	form   []byte
@@ -69,6 +70,10 @@ func (d *Delta) Share(g Group) *Share { return d.shares[g] }
 // cancel out count until Reset.
 func (d *Delta) Size() int { return d.size }
 
+// Memory returns about how many bytes d takes in memory. As Size, it counts entries that
+// cancel out until d is merged into another.
+func (d *Delta) Memory() int { return d.memory }
+
 // Only returns a Delta with the shares of the groups for which keep is true. Both share them, so
 // neither may be changed afterwards.
 func (d *Delta) Only(keep func(Group) bool) *Delta {
@@ -76,16 +81,19 @@ func (d *Delta) Only(keep func(Group) bool) *Delta {
 	for g, s := range d.shares {
 		if keep(g) {
 			only.shares[g] = s
-			only.size += d.rule.sizeOf(g, s)
+			only.count(g, s, 1)
 		}
 	}
 	return only
 }
 
-// Merge adds o, which must be of the same rule, to d.
+// Merge adds o, which must be of the same rule, to d. What cancels out in o is left out.
 func (d *Delta) Merge(o *Delta) {
 	d.rule.mustOwn(o)
 	for g, s := range o.shares {
+		if s.Zero() {
+			continue
+		}
 		into := d.shares[g]
 		if into == nil {
 			into = d.newShare(g)
@@ -95,10 +103,19 @@ func (d *Delta) Merge(o *Delta) {
 			from, to := &s.parts[i], &into.parts[i]
 			to.count += from.count
 			to.sum = to.sum.add(from.sum)
-			for _, e := range from.entries {
+			for _, e := range from.netEntries() {
 				d.addEntry(to, e.key, e.copied, e.n)
 			}
 		}
+	}
+}
+
+// Remove takes the share of a group out of d. The memory of its entries is freed when those
+// that were added at about the same time go too.
+func (d *Delta) Remove(g Group) {
+	if s := d.shares[g]; s != nil {
+		d.count(g, s, -1)
+		delete(d.shares, g)
 	}
 }
 
@@ -135,7 +152,7 @@ func (d *Delta) Reset() {
 		d.free = append(d.free, s)
 	}
 	clear(d.shares)
-	d.size = 0
+	d.size, d.memory = 0, 0
 	d.arena = d.arena[:0]
 }
 
@@ -176,27 +193,39 @@ func (d *Delta) newShare(g Group) *Share {
 		s = &Share{parts: make([]part, len(d.rule.fields))}
 	}
 	d.shares[g] = s
-	d.size += d.rule.sizeOf(g, s)
+	d.count(g, s, 1)
 	return s
 }
 
-// sizeOf is about how many bytes a share has when it is encoded.
-func (r *Rule) sizeOf(g Group, s *Share) int {
-	n := len(g) + 8
+// What stands in memory beside the bytes of groups, keys and copies: a Share with its place in
+// the map, a part and an entry.
+const (
+	shareMemory = 120
+	partMemory  = 88
+	entryMemory = 56
+)
+
+// count adds what a share takes to size and memory; sign -1 takes it away.
+func (d *Delta) count(g Group, s *Share, sign int) {
+	size, memory := len(g)+8, len(g)+shareMemory
 	for i := range s.parts {
-		n += 12
+		size += 12
+		memory += partMemory
 		for _, e := range s.parts[i].entries {
-			n += entrySize(e.key, e.copied)
+			n := len(e.key) + len(e.copied)
+			size += n + 4
+			memory += n + entryMemory
 		}
 	}
-	return n
+	d.size += sign * size
+	d.memory += sign * memory
 }
-
-func entrySize(key, copied []byte) int { return len(key) + len(copied) + 4 }
 
 // addEntry adds n members under a key to p. It keeps neither slice.
 func (d *Delta) addEntry(p *part, key, copied []byte, n int64) {
-	d.size += entrySize(key, copied)
+	added := len(key) + len(copied)
+	d.size += added + 4
+	d.memory += added + entryMemory
 	p.entries = append(p.entries, entry{d.keep(key), d.keep(copied), n})
 	p.loose = true
 }

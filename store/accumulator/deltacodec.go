@@ -80,11 +80,12 @@ func (r *Rule) DecodeDelta(data []byte) (*Delta, error) {
 			return nil, in.err
 		}
 		last = Group(g)
-		s := d.newShare(last)
-		s.members = in.varint("members")
+		s := &Share{members: in.varint("members"), parts: make([]part, len(r.fields))}
 		for j := range s.parts {
-			d.size += s.parts[j].decode(&in, &r.fields[j])
+			s.parts[j].decode(&in, &r.fields[j])
 		}
+		d.shares[last] = s
+		d.count(last, s, 1)
 		if in.err == nil && s.Zero() {
 			in.fail("group has no share")
 		}
@@ -92,25 +93,24 @@ func (r *Rule) DecodeDelta(data []byte) (*Delta, error) {
 	return d, in.end()
 }
 
-// decode reads the part of a field and returns about how many bytes its entries
-// have.
-func (p *part) decode(in *reader, f *field) (size int) {
+// decode reads the part of a field.
+func (p *part) decode(in *reader, f *field) {
 	switch f.Func {
 	case Count:
 		p.count = in.varint("count")
-		return 0
+		return
 	case Sum:
 		p.sum = in.decimal("sum")
-		return 0
+		return
 	case Avg:
 		p.count = in.varint("count")
 		p.sum = in.decimal("sum")
-		return 0
+		return
 	case Min, Max, Latest:
 	}
 	n := in.count("count of entries", 2)
 	if n == 0 {
-		return 0
+		return
 	}
 	p.entries = make([]entry, n)
 	for i := range p.entries {
@@ -122,13 +122,11 @@ func (p *part) decode(in *reader, f *field) (size int) {
 		}
 		switch {
 		case in.err != nil:
-			return size
+			return
 		case !f.checkRank(e.key):
 			in.fail("key of an entry")
 		case e.n == 0, i > 0 && bytes.Compare(e.key, p.entries[i-1].key) <= 0:
 			in.fail("entries are not in order")
 		}
-		size += entrySize(e.key, e.copied)
 	}
-	return size
 }

@@ -83,11 +83,11 @@ type Func string
 const (
 	// Count is how many members there are: an integer, 0 over nothing.
 	Count Func = "count"
-	// Sum is the exact sum of an expression, 0 over nothing. What is no number is
-	// left out.
+	// Sum is the exact sum of an expression, 0 over nothing. Values that are no numbers
+	// are left out.
 	Sum Func = "sum"
 	// Avg is the mean of an expression, rounded half to even to 17 digits, absent
-	// over nothing. What is no number is left out.
+	// over nothing. Values that are no numbers are left out.
 	Avg Func = "avg"
 	// Min is the least value of an expression in the order of ORDER BY, absent over
 	// nothing. Undefined, arrays and objects are left out.

@@ -46,11 +46,13 @@
 // looked once more. A backup counts only if its epoch is the mark's or if it is named. A create reads the epoch
 // before it looks at what is there and once more behind its manifest: it finds the same, and
 // no prune began since it looked; or its manifest is named, and all that it needs stays; or
-// it begins again. No clocks are compared.
+// it begins again. No clocks are compared. A prune that ends before it has named what came has
+// deleted nothing: until the next one, the mark says that it was choosing, and those of the
+// epoch before count too for whoever lists.
 //
 // While a prune deletes, no create begins. A prune that was killed must not stop them for ever.
 // So a prune changes the mark every few seconds, which shows that it is alive, and fails if
-// another has changed it. A create or prune that has seen no change for two minutes goes on in
+// another has changed it, also before the first deletion. A create or prune that has seen no change for two minutes goes on in
 // its place. A prune that stands still between such a sign and a request for longer than that
 // could still delete what was sent anew; a request itself ends after half a minute.
 package backup

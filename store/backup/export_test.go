@@ -12,7 +12,7 @@ func init() { segmentTarget = 4 << 10 }
 // others.
 func TakeForDeadAfter(t testing.TB, d time.Duration) {
 	t.Helper()
-	after, look, sign := deadAfter, lookInterval, signEvery
-	deadAfter, lookInterval, signEvery = d, d, 0
-	t.Cleanup(func() { deadAfter, lookInterval, signEvery = after, look, sign })
+	after, look := deadAfter, lookInterval
+	deadAfter, lookInterval = d, d
+	t.Cleanup(func() { deadAfter, lookInterval = after, look })
 }

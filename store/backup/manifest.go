@@ -240,12 +240,19 @@ type mark struct {
 	Kept   []string `json:"kept,omitempty"`
 	// Pruning is set while a prune deletes objects, to something else every few seconds.
 	Pruning string `json:"pruning,omitempty"`
+	// Choosing is set by a prune that has raised the epoch, and has not yet named what came
+	// meanwhile. It deletes nothing before that. One that has ended there leaves it set.
+	Choosing bool `json:"choosing,omitempty"`
 
 	revision snapshot.Revision // as it was read; what replaces it must be made of this one
 }
 
-// counts tells whether a backup is one.
+// counts tells whether a backup is one, and stays one whatever a prune does that is under way.
 func (m *mark) counts(b *Backup) bool { return b.Epoch == m.Epoch || slices.Contains(m.Kept, b.ID) }
+
+// lists tells whether a backup is one at this moment: those of the epoch before too, while a prune
+// has deleted nothing and may not have named one whose create was told that it counts.
+func (m *mark) lists(b *Backup) bool { return m.counts(b) || m.Choosing && b.Epoch+1 == m.Epoch }
 
 // writeMark replaces the mark that was read. The error is snapshot.ErrChanged if it is
 // another one now.
@@ -313,7 +320,7 @@ func List(ctx context.Context, s snapshot.Store) (all []*Backup, damage []error,
 	if unmarked != nil {
 		return all, append([]error{unmarked}, damage...), nil
 	}
-	return slices.DeleteFunc(all, func(b *Backup) bool { return !m.counts(b) }), damage, nil
+	return slices.DeleteFunc(all, func(b *Backup) bool { return !m.lists(b) }), damage, nil
 }
 
 // readAll returns what all manifests of a place say, the oldest first, those too that do not

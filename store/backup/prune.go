@@ -65,7 +65,7 @@ func Prune(ctx context.Context, place snapshot.Store, keep Keep, dry bool, progr
 	if err != nil {
 		return nil, err
 	}
-	counts := slices.DeleteFunc(slices.Clone(all), func(b *Backup) bool { return !m.counts(b) })
+	counts := slices.DeleteFunc(slices.Clone(all), func(b *Backup) bool { return !m.lists(b) })
 	stay, result := keep.choose(counts, time.Now()), &Pruned{Backups: []string{}, Kept: []string{}, Done: !dry}
 	for _, b := range counts {
 		if !slices.Contains(stay, b) {
@@ -83,7 +83,7 @@ func Prune(ctx context.Context, place snapshot.Store, keep Keep, dry bool, progr
 	for _, b := range stay {
 		result.Kept = append(result.Kept, b.ID)
 	}
-	unnamed, err := p.unnamedObjects(ctx, stay)
+	unnamed, err := p.unnamedObjects(ctx, stay, dry)
 	if err != nil {
 		return nil, err
 	}
@@ -113,6 +113,7 @@ type pruner struct {
 	place    snapshot.Store
 	mark     *mark
 	progress func(Progress)
+	signed   time.Time // when the mark was written last
 }
 
 // readManifests returns all manifests of the place, those too that do not count.
@@ -135,9 +136,12 @@ func (p *pruner) readManifests(ctx context.Context) ([]*Backup, error) {
 //	keeps it too
 //	                     writes its manifest      after it: it does not count,
 //	deletes                                       and the create looks and sees epoch 4
+//
+// One that ends in between has not named what was made before it raised the epoch and behind its first
+// list. The mark tells that it was choosing, so all of the epoch before count until the next prune chooses.
 func (p *pruner) beginDeleting(ctx context.Context, seen, stay []*Backup) ([]*Backup, error) {
 	m, was := p.mark, *p.mark
-	m.Epoch, m.Kept, m.Pruning = m.Epoch+1, nil, rand.Text()
+	m.Epoch, m.Kept, m.Pruning, m.Choosing = m.Epoch+1, nil, rand.Text(), true
 	for _, b := range stay {
 		m.Kept = append(m.Kept, b.ID)
 	}
@@ -153,6 +157,7 @@ func (p *pruner) beginDeleting(ctx context.Context, seen, stay []*Backup) ([]*Ba
 			m.Kept, stay = append(m.Kept, b.ID), append(stay, b)
 		}
 	}
+	m.Choosing = false
 	return stay, p.signMark(ctx)
 }
 
@@ -160,12 +165,24 @@ func (p *pruner) beginDeleting(ctx context.Context, seen, stay []*Backup) ([]*Ba
 // its place.
 func (p *pruner) signMark(ctx context.Context) error {
 	p.mark.Pruning = rand.Text()
-	return writeMark(ctx, p.place, p.mark)
+	if err := writeMark(ctx, p.place, p.mark); err != nil {
+		return err
+	}
+	p.signed = time.Now()
+	return nil
+}
+
+// showAlive signs the mark again if that was a while ago.
+func (p *pruner) showAlive(ctx context.Context) error {
+	if time.Since(p.signed) < signEvery {
+		return nil
+	}
+	return p.signMark(ctx)
 }
 
 // unnamedObjects returns the objects that no backup in stay names, manifests first: the objects of a
 // backup may go only when nobody finds its manifest any more.
-func (p *pruner) unnamedObjects(ctx context.Context, stay []*Backup) (unnamed []string, err error) {
+func (p *pruner) unnamedObjects(ctx context.Context, stay []*Backup, dry bool) (unnamed []string, err error) {
 	named := map[string]bool{}
 	for _, b := range stay {
 		named[backupsFolder+b.ID+".json"] = true
@@ -176,10 +193,14 @@ func (p *pruner) unnamedObjects(ctx context.Context, stay []*Backup) (unnamed []
 		}
 	}
 	for _, folder := range folders {
-		err := walk(ctx, p.place, folder, func(name string) {
+		err := walk(ctx, p.place, folder, func(name string) error {
 			if !named[name] {
 				unnamed = append(unnamed, name)
 			}
+			if dry {
+				return nil
+			}
+			return p.showAlive(ctx)
 		})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.place, err)
@@ -226,30 +247,33 @@ func sweep(ctx context.Context, place snapshot.Store) error {
 	return nil
 }
 
-// walk calls f with the name of each object below a folder.
-func walk(ctx context.Context, place snapshot.Store, folder string, f func(name string)) error {
+// walk calls f with the name of each object below a folder, until f returns an error.
+func walk(ctx context.Context, place snapshot.Store, folder string, f func(name string) error) error {
 	names, err := place.List(ctx, folder)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		if !strings.HasSuffix(name, "/") {
-			f(folder + name)
-		} else if err := walk(ctx, place, folder+name, f); err != nil {
+		if strings.HasSuffix(name, "/") {
+			err = walk(ctx, place, folder+name, f)
+		} else {
+			err = f(folder + name)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// removeObjects removes objects. It signs the mark before the first, however long ago that was done
+// last: to list a large place takes longer than a prune may show nothing, and a create that has taken
+// this one for dead since may need them.
 func (p *pruner) removeObjects(ctx context.Context, names []string) error {
-	signed := time.Now()
+	p.signed = time.Time{}
 	for i, name := range names {
-		if time.Since(signed) >= signEvery {
-			if err := p.signMark(ctx); err != nil {
-				return err
-			}
-			signed = time.Now()
+		if err := p.showAlive(ctx); err != nil {
+			return err
 		}
 		if err := p.place.Remove(ctx, name); err != nil {
 			return fmt.Errorf("remove %s from %s: %w", name, p.place, err)

@@ -233,6 +233,50 @@ func TestPrune_EndsAtAnyStep(t *testing.T) {
 	}
 }
 
+// TestPrune_EndsWhileItChooses: a backup that is made while a prune chooses, and is said to be one,
+// stays one wherever the prune ends, and for the next prune.
+func TestPrune_EndsWhileItChooses(t *testing.T) {
+	backup.TakeForDeadAfter(t, time.Millisecond)
+	s, next := based(t)
+	ended := false
+	for n := 1; !ended; n++ {
+		place := &comparing{Store: snapshot.Directory(t.TempDir())}
+		for range 2 {
+			next()
+			create(t, s, place)
+		}
+		made, step := "", 0
+		_, err := backup.Prune(t.Context(), &stepped{place, func(what, _ string) error {
+			if made == "" && what == "replace" { // the epoch is raised next
+				next()
+				made = create(t, s, place).ID
+			}
+			if made != "" {
+				step++
+			}
+			if step > n {
+				return errEnd
+			}
+			return nil
+		}}, backup.Keep{Last: 1}, false, nil)
+		if ended = err == nil; !ended && !errors.Is(err, errEnd) {
+			t.Fatal(err)
+		}
+		there := func(when string) {
+			t.Helper()
+			if r := whole(t, place); !strings.Contains(fmt.Sprint(r.Backups), made) {
+				t.Errorf("ended after %d steps, %s: there are %v, and %q was made", n, when, r.Backups, made)
+			}
+		}
+		there("at once")
+		next()
+		create(t, s, place)
+		there("after a create")
+		prune(t, place, backup.Keep{Last: 2}, false)
+		there("after a prune")
+	}
+}
+
 // TestPrune_BesideACreate prunes in a place that compares, before each step of a create that
 // goes on with what is there, and creates before each step of a prune at which the prune
 // finds out that it was taken for dead. What both say is there is whole.

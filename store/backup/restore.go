@@ -127,9 +127,11 @@ func (p *Plan) Restore(ctx context.Context, t *Target) (*Restored, error) {
 	}
 	if r.progress == nil {
 		r.progress = &store.Restoring{Backup: p.b.ID, At: p.text, Began: time.Now().UTC()}
-		if err := t.Catalog.PutRestoring(ctx, r.progress); err != nil {
-			return nil, err
-		}
+	}
+	// One that goes on writes it too: a run of the same restore that still lives learns by it that
+	// another has taken its place.
+	if err := t.Catalog.PutRestoring(ctx, r.progress); err != nil {
+		return nil, err
 	}
 	if err := r.restoreAll(ctx); err != nil {
 		return nil, fmt.Errorf("%w. The restore has not ended; the same command goes on", err)
@@ -326,6 +328,11 @@ func (r *restorer) restoreThrough(ctx context.Context, dir string, p *Partition,
 		return err
 	}
 	if err := r.replay(ctx, p, from, state); err != nil {
+		return err
+	}
+	// The replay may take minutes, in which another run may have made this log, and have ended: it
+	// is dropped only by the run that is the last to have begun.
+	if err := r.Catalog.PutRestoring(ctx, r.progress); err != nil {
 		return err
 	}
 	return r.writeLog(ctx, p, from, to, state, is, info)

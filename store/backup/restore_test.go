@@ -356,6 +356,68 @@ func TestRestore_AnEndAtAnyStepGoesOn(t *testing.T) {
 	}
 }
 
+// meanwhile does something before a read, once.
+type meanwhile struct {
+	snapshot.Store
+	do func()
+}
+
+func (m *meanwhile) Get(ctx context.Context, name string) ([]byte, error) {
+	if do := m.do; do != nil {
+		m.do = nil
+		do()
+	}
+	return m.Store.Get(ctx, name)
+}
+
+// TestRestore_ASecondRunDeletesNothingOfTheFirst: of two runs of the same command the one that began
+// first goes on to nothing, and the one that reads slowly changes nothing of a store that the other
+// has made and that is used.
+func TestRestore_ASecondRunDeletesNothingOfTheFirst(t *testing.T) {
+	t.Parallel()
+	from := storetest.Start(t)
+	c := from.Container(t, "things", store.ContainerSpec{PartitionKey: []string{"/k"}})
+	write(t, c, 0, 30, 1)
+	dir := snapshot.Directory(t.TempDir())
+	create(t, from, dir)
+	to := storetest.System(t)
+	begun, err := backup.Choose(t.Context(), &dying{Store: dir}, "", backup.Latest, nil)
+	must(t, err)
+	cut := target(t, to)
+	cut.Pipelines = func(context.Context, []backup.Record) error { return errCrash }
+	if _, err := begun.Restore(t.Context(), cut); !errors.Is(err, errCrash) {
+		t.Fatal(err)
+	}
+	// As after an end before the first log was whole.
+	begin, err := store.OpenCatalog(t.Context(), to.JS, store.CatalogConfig{Restoring: true})
+	must(t, err)
+	record, err := begin.Restoring(t.Context())
+	must(t, err)
+	record.Logs = nil
+	must(t, begin.PutRestoring(t.Context(), record))
+
+	place := &meanwhile{Store: dir}
+	slow, err := backup.Choose(t.Context(), place, "", backup.Latest, nil)
+	must(t, err)
+	var is *store.Container
+	place.do = func() {
+		restore(t, dir, to, backup.Latest)
+		to.Own(t, owner.Config{})
+		is = container(t, to, "things")
+		write(t, is, 30, 40, 1)
+	}
+	if _, err := slow.Restore(t.Context(), target(t, to)); err == nil || !strings.Contains(err.Error(), "another run of this restore") {
+		t.Errorf("a run whose place another has taken: %v", err)
+	}
+	if is == nil {
+		t.Fatal("the slow run has read nothing")
+	}
+	write(t, is, 40, 50, 1) // the owner's log is the one that it knows
+	if n := count(t, is); n != 50 {
+		t.Errorf("there are %d items, 50 were acknowledged", n)
+	}
+}
+
 // TestFormat_V1StaysReadable: a backup that an earlier release wrote is whole, and a store can
 // be made of it.
 func TestFormat_V1StaysReadable(t *testing.T) {

@@ -177,6 +177,9 @@ func (v *verifier) verifyPartition(ctx context.Context, backup string, p *Partit
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
+			if _, later := errors.AsType[*feed.VersionError](err); later { // that release can read it
+				return fmt.Errorf("%s of backup %s: %w", name, backup, err)
+			}
 			v.noteDamage(backup, name, err.Error(), s.Bytes)
 		}
 	}

@@ -163,6 +163,8 @@ func (b *Batch) commitLocked() error {
 
 // begin begins an op with a key of that kind.
 func (b *Batch) begin(kind byte) op {
+	// All keys have the prefix of the first op. A partition that is cleared meanwhile has
+	// another one, and commitLocked refuses what was made for the one before.
 	if len(b.ops) == 0 {
 		b.prefix = b.p.prefix.Load()
 	}
@@ -215,7 +217,11 @@ func (b *Batch) mark(o op, at int, del bool) {
 func (b *Batch) putExpiry(at int, after, before *Item) {
 	var old, stored, now int64
 	if before != nil {
-		// What is stored may come from a former default time to live.
+		// What is stored may come from a former default time to live, and the entry may stand
+		// at either place. The item was written at 0, the default was 100 s and is 60 s now:
+		//
+		//	stored 100, by today's default 60, the item is written again at 10
+		//	removed: the entries at 60 and at 100, whichever is there; written: the one at 70
 		old, stored = b.schema.Expires(before.Body, before.Modified), before.Expires
 	}
 	if after != nil {
@@ -251,6 +257,10 @@ func (b *Batch) putIndexes(at int, after, before *Item) {
 		if after != nil {
 			b.after.of(x, after.Body)
 		}
+		// An index of the elements of an array has several values for one item. Those that stay
+		// are not written again:
+		//
+		//	tags ["a", "b"] become ["b", "c"]: "a" is removed, "c" is written
 		if bytes.Equal(b.before.buf, b.after.buf) {
 			continue
 		}

@@ -20,8 +20,8 @@
 // was, unless the DB was closed in order: whoever applies the log then goes on
 // from State, and may meet keys that later commits left behind. So every write is
 // of absolute values, and applying a commit again is harmless. Found tells how far
-// the log had been applied. What no commit writes is to be done again with the
-// commit that asks for it: BuildIndex, DropIndex, RebuildExpiries.
+// the log had been applied. BuildIndex, DropIndex and RebuildExpiries write beside
+// the commits, so they must be called again with the commit that asks for them.
 //
 // # What it promises
 //
@@ -96,8 +96,8 @@
 // ends with a *NoRoomError: tables have no mapping that a full disk could cut, but the files of
 // everybody else have.
 //
-// What can be refused is refused before Badger is closed: tables with other keys than those of the
-// partition, a disk without room, levels that have no place. Closing may hang, where a flush or
+// A load is refused before Badger is closed: for tables with other keys than those of the
+// partition, a disk without room, or levels that have no place. Closing may hang, where a flush or
 // a merge does not end; then the DB is damaged, and can be renewed when it has ended.
 //
 // An interrupted load is harmless wherever it stops. Before the new manifest has its name the
@@ -114,8 +114,8 @@
 // changes: closing Badger writes what is in memory, nobody has a commit or a snapshot meanwhile,
 // and what is in the files when it is opened is what was there.
 //
-// Where there is no moment without commits and snapshots for some seconds, because one reads for
-// long, the load begins again through transactions.
+// If a long read leaves no moment without commits and snapshots for some seconds, the load
+// begins again through transactions.
 //
 // # Concurrency
 //

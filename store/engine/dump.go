@@ -35,7 +35,7 @@ func (s *Snapshot) State() (State, error) {
 // what Load makes a partition of, and what Digest is the hash of. The bytes are valid
 // until the scan goes on, which ends after its first error.
 //
-// What it shows is to be believed only if the DB is Sound afterwards.
+// Believe what it shows only if the DB is Sound afterwards.
 func (s *Snapshot) Dump() iter.Seq2[DumpEntry, error] {
 	return func(yield func(DumpEntry, error) bool) {
 		if s.err != nil {
@@ -110,13 +110,13 @@ type LoadOptions struct {
 	Progress func(waits bool) error
 }
 
-// Load makes the partition what Dump has shown of another one, or of itself at another
-// time: state is that of the dump. What the partition held is gone. Nobody may read or
-// write it meanwhile. Where tables cannot be handed over (see the package comment) the entries
+// Load replaces all that the partition holds by what Dump has shown of another partition, or
+// of this one at another time. state is that of the dump. Nobody may read or write the
+// partition meanwhile. Where tables cannot be handed over (see the package comment) the entries
 // are listed a second time.
 //
-// The state is written last. Whatever ends Load before, an error of entries, a crash or
-// Close, leaves the partition empty, and as if it had never been written. The error is
+// The state is written last. If Load ends before, by an error of entries, a crash or Close,
+// the partition is left empty, as if it had never been written. The error is
 // that of entries, or of a wait for other loads that ctx ended, or has the cause ErrCorrupt if
 // an entry is none of an engine with this LayoutVersion. It is a *NoRoomError if the disk lacks
 // room, unless there are so few entries that nobody asks; where Bytes tell so before the load, the

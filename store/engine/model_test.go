@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/raced"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -299,7 +300,7 @@ func (m *model) checkExpiries(t testing.TB, s *engine.Snapshot) {
 }
 
 func TestModel(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(raced.Rounds(1, 4)) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
 			m, p := newModel(t, seed), newPartition(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/dgraph-io/badger/v4/table"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/millrace/millrace/integration/raced"
 	"github.com/millrace/millrace/store/engine"
 )
 
@@ -151,9 +152,9 @@ func TestAMergeThatFailedOtherwiseIsNotCounted(t *testing.T) {
 func TestEveryMergeHandsOverWhatItPutTogether(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		merge int64 // how many merges at least
-		taken int   // names before each round
-	}{{"nothing in the way", 1000, 0}, {"names are taken", 200, 6}} {
+		merge int // how many merges at least
+		taken int // names before each round
+	}{{"nothing in the way", raced.Rounds(200, 1000), 0}, {"names are taken", raced.Rounds(40, 200), 6}} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			w := &tinyWorld{t: t, dir: t.TempDir(), r: rand.New(rand.NewPCG(uint64(c.taken), 17)), want: map[string]string{}}
@@ -161,7 +162,7 @@ func TestEveryMergeHandsOverWhatItPutTogether(t *testing.T) {
 			w.db, err = engine.OpenTiny(w.dir)
 			must(t, err)
 			defer func() { must(t, w.db.Close()) }()
-			for w.db.Done.Load() < c.merge {
+			for w.db.Done.Load() < int64(c.merge) {
 				w.write(400)
 				w.take(c.taken)
 				w.merge(c.taken > 0)

@@ -59,6 +59,7 @@ func (v *View) set(key, value []byte) (err error) {
 	v.key = key
 	v.Body, v.Position, v.Modified, v.Written, v.Expires = f.body, f.position, f.modified, f.written, f.expires
 	itemKey := key[prefixLen+1:]
+	// Items of one logical partition follow each other, so its key is decoded once.
 	if n := len(v.s.logical); n > 0 && len(itemKey) > n && bytes.Equal(itemKey[:n], v.s.logical) {
 		v.k, v.split = v.s.key, prefixLen+1+n
 		return nil
@@ -111,6 +112,7 @@ func (s *Snapshot) scan(prefix []byte, keep int, from []byte) (*iterator, []byte
 	it := s.p.d.iterate(s.txn, badger.IteratorOptions{Prefix: prefix})
 	start := prefix
 	if from != nil {
+		// No key lies between from and from with a 0 behind it.
 		after := make([]byte, 0, keep+len(from)+1)
 		after = append(append(append(after, prefix[:keep]...), from...), 0)
 		if bytes.Compare(after, start) > 0 {
@@ -201,6 +203,8 @@ func (s *Snapshot) RecordsFrom(kind byte, prefix, from []byte) iter.Seq2[Record,
 			return
 		}
 		head := append(appendPrefix(nil, s.prefix, kindRecord), kind)
+		// Clipped, so that what is appended to head here and below has memory of its own: the
+		// iterator keeps its prefix.
 		it, start := s.scan(append(slices.Clip(head), prefix...), 0, nil)
 		defer it.Close()
 		if bytes.Compare(from, prefix) > 0 {

@@ -167,6 +167,8 @@ func (s *Snapshot) span(prefix []byte, span Span, desc bool) iter.Seq2[*badger.I
 			}
 			return
 		}
+		// Backward, Seek finds the last key up to end, end itself among them, which the span
+		// does not hold.
 		it.Seek(end)
 		if it.Valid() && bytes.Equal(it.Item().Key(), end) {
 			it.Next()

@@ -168,8 +168,8 @@ func (p *Partition) setSynced(prefix uint32, state []byte, closing bool) error {
 
 // appliedByAnother says whether a release that writes no witness has applied commits here
 // since one that does: it has set what is synced, and has left the witness where it was.
-// What later releases keep beside the items, such as tombstones, it did not make, so the
-// state is not the one that the log says.
+// The earlier release did not make what later ones keep beside the items, such as tombstones,
+// so the state is not the one that the log says.
 //
 //	witness   synced
 //	none      40      an earlier release, before its first upgrade: as its log says

@@ -5,8 +5,8 @@
 // cannot read, so as long as the level is not raised, every process may be stopped and
 // the release before be started on the same data:
 //
-//	release of level 1  ──▶  release of level 2        ──▶  millrace upgrade --finish
-//	data at level 1          data at level 1, way back       data at level 2, no way back
+//	release of level 2  ──▶  release of level 3        ──▶  millrace upgrade --finish
+//	data at level 2          data at level 2, way back       data at level 3, no way back
 //
 // A new catalog has the newest level as a label of its bucket. One that was there is raised by Raise, once, when
 // every process knows the level; Behind names those that do not. A level is never lowered:
@@ -14,6 +14,7 @@
 //
 //	1  releases that keep every log whole
 //	2  logs are trimmed, and pipelines begin with a snapshot
+//	3  commits are compressed
 //
 // What is younger than a release and written at its level all the same is written so that
 // it can pass over it: members of records that it does not know, metadata of streams.
@@ -36,10 +37,13 @@ import (
 )
 
 // Newest is the level that this release can read.
-const Newest = 2
+const Newest = 3
 
 // Trims is the level from which on logs are trimmed.
 const Trims = 2
+
+// Compresses is the level from which on commits are compressed.
+const Compresses = 3
 
 // label is where the stream of the catalog's bucket tells the level of the data.
 const label = "millrace.level"
@@ -56,9 +60,9 @@ const (
 // that note how many replicas there are to be:
 //
 //	a store                          Raise
-//	reads the labels: level 1
-//	                                 writes level 2, and reads it back
-//	writes its own among those       the level is 1 again, and there may be trimmed logs
+//	reads the labels: level 2
+//	                                 writes level 3, and reads it back
+//	writes its own among those       the level is 2 again, and there may be compressed commits
 //
 // The key goes up and never down, and comes before the label. So the level is the higher of
 // the two; a label alone, which is what a new catalog has, is in all that was ever read.
@@ -83,9 +87,10 @@ func Read(ctx context.Context, js jetstream.JetStream) (int, error) {
 		return 0, fmt.Errorf("read the feature level: %w", err)
 	}
 	level, err := levelOf(cfg.Metadata)
-	if err != nil || level >= Newest {
+	if err != nil {
 		return level, err
 	}
+	// Also where the label tells the newest level: a later release may have raised the key alone.
 	raised, _, err := readRaised(ctx, js)
 	return max(level, raised), err
 }
@@ -153,18 +158,27 @@ func Behind(ctx context.Context, js jetstream.JetStream, bucket string) ([]lease
 // raiseTries bounds how often Raise writes the level.
 const raiseTries = 5
 
-// Raise sets the level of the data to Newest, if it is lower. The caller has asked Behind.
+// Raise sets the level of the data to Newest, if it is lower. The caller has asked Behind. It may
+// be called again.
 func Raise(ctx context.Context, js jetstream.JetStream) error {
-	if level, err := Read(ctx, js); err != nil || level >= Newest {
+	level, err := Read(ctx, js)
+	if err != nil {
 		return err
 	}
-	if err := raiseKey(ctx, js); err != nil {
-		return fmt.Errorf("raise the feature level: %w", err)
+	if level < Newest {
+		if err := raiseKey(ctx, js); err != nil {
+			return fmt.Errorf("raise the feature level: %w", err)
+		}
 	}
-	// The label is for who looks at the streams alone; whoever takes it away harms nothing.
+	// A release of level 2 does not read the key where the label tells its own level, so
+	// the label follows here also where an earlier attempt, or a store that noted its replicas,
+	// has left it behind.
 	cfg, err := catalogConfig(ctx, js)
 	if err != nil {
 		return fmt.Errorf("raise the feature level: %w", err)
+	}
+	if level, err := levelOf(cfg.Metadata); err != nil || level >= Newest {
+		return err
 	}
 	cfg.Metadata = maps.Clone(cfg.Metadata)
 	if cfg.Metadata == nil {

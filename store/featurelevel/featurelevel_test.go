@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -78,12 +79,53 @@ func TestLevel_RaisedOnce(t *testing.T) {
 	}
 }
 
+// TestLevel_TheLabelMayBeBehindTheKey has a later release that raised the level, whose label was
+// lost: it is refused where the label tells this release's own level. A label that is behind the
+// level of this release is mended by raising it once more.
+func TestLevel_TheLabelMayBeBehindTheKey(t *testing.T) {
+	t.Parallel()
+	js := newJetStream(t)
+	cfg := store.CatalogBucketConfig(1)
+	labelled := func(level int) {
+		cfg.Metadata = map[string]string{"millrace.level": strconv.Itoa(level)}
+		if _, err := js.CreateOrUpdateKeyValue(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	labelled(featurelevel.Newest)
+	kv, err := js.KeyValue(t.Context(), store.CatalogBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := kv.PutString(t.Context(), "level", strconv.Itoa(featurelevel.Newest+1)); err != nil {
+		t.Fatal(err)
+	}
+	_, err = featurelevel.Read(t.Context(), js)
+	if _, later := errors.AsType[*featurelevel.LaterError](err); !later {
+		t.Errorf("the key is of a later release: %v", err)
+	}
+	labelled(featurelevel.Newest - 1)
+	if _, err := kv.PutString(t.Context(), "level", strconv.Itoa(featurelevel.Newest)); err != nil {
+		t.Fatal(err)
+	}
+	if err := featurelevel.Raise(t.Context(), js); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_"+store.CatalogBucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := stream.CachedInfo().Config.Metadata["millrace.level"]; got != strconv.Itoa(featurelevel.Newest) {
+		t.Errorf("raised once more, the label is %q", got)
+	}
+}
+
 // Data of a later release is refused by name, and so is what is no level.
 func TestLevel_OfALaterRelease(t *testing.T) {
 	t.Parallel()
 	js := newJetStream(t)
 	kv := store.CatalogBucketConfig(1)
-	for text, later := range map[string]bool{"3": true, "x": false, "0": false} {
+	for text, later := range map[string]bool{"4": true, "x": false, "0": false} {
 		kv.Metadata = map[string]string{"millrace.level": text}
 		if _, err := js.CreateOrUpdateKeyValue(t.Context(), kv); err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -162,6 +163,44 @@ func TestBulk_EachForItself(t *testing.T) {
 		t.Errorf("%d of 3 operations are not in range 0: %s", gone, got.body)
 	}
 	bulk(`[{"operationType":"Read","partitionKey":"[\"a\"]","id":"1"}]`, rangeHeader, "7").is(410, "1002")
+}
+
+// The answers of a request are bounded together: a hundred reads of one large item are a few
+// kilobytes.
+func TestBulk_AnswersAreBounded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{RequestTimeout: time.Minute})
+	w.container("things", byPK)
+	w.ask("POST", docs, `{"id":"big","pk":"a","n":0,"text":"`+strings.Repeat("x", 1900<<10)+`"}`, keyHeader, `["a"]`).is(201)
+	bulk := func(operation string, times int) (statuses map[string]int, answered, bytes int) {
+		t.Helper()
+		got := w.ask("POST", docs, "["+strings.Repeat(operation+",", times-1)+operation+"]", isBatch, "true", atomic, "false", goesOn, "true")
+		var all []struct {
+			StatusCode, SubStatusCode int
+			ResourceBody              map[string]any
+		}
+		got.into(&all)
+		statuses = map[string]int{}
+		for _, o := range all {
+			statuses[fmt.Sprint(o.StatusCode, " ", o.SubStatusCode)]++
+			if o.ResourceBody != nil {
+				answered++
+			}
+		}
+		return statuses, answered, len(got.body)
+	}
+	statuses, answered, bytes := bulk(`{"operationType":"Read","partitionKey":"[\"a\"]","id":"big"}`, 100)
+	if statuses["200 0"] != 2 || statuses["413 3402"] != 98 || answered != 2 || bytes > 8<<20 {
+		t.Errorf("reads: %v, %d with an item, %d bytes", statuses, answered, bytes)
+	}
+	// What was written was written, with its item or without.
+	statuses, answered, bytes = bulk(`{"operationType":"Patch","partitionKey":"[\"a\"]","id":"big","resourceBody":[{"op":"incr","path":"/n","value":1}]}`, 4)
+	if statuses["200 0"] != 4 || answered != 2 || bytes > 8<<20 {
+		t.Errorf("patches: %v, %d with an item, %d bytes", statuses, answered, bytes)
+	}
+	if n := w.ask("GET", docs+"/big", "", keyHeader, `["a"]`).is(200).object()["n"]; fmt.Sprint(n) != "4" {
+		t.Errorf("after four patches n is %v", n)
+	}
 }
 
 // Lists of more elements than are allowed are counted and not decoded: three bytes can stand for an

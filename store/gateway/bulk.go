@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -12,6 +13,18 @@ import (
 
 // bulkParallel bounds the logical partitions of one request whose operations run at once.
 const bulkParallel = 32
+
+// bulkAnswerMax bounds the bodies in the answer of one request, in bytes: a hundred reads are a
+// few kilobytes, and each may be answered with an item of two megabytes. Operations that run at
+// once may be in memory beyond it.
+const bulkAnswerMax = 4 << 20
+
+// bulkRun is one request of operations that succeed or fail alone.
+type bulkRun struct {
+	s     *Server
+	x     *exchange
+	bytes atomic.Int64 // of the bodies that are answered
+}
 
 // bulkTask is the operations of one logical partition, with their indexes in the request.
 type bulkTask struct {
@@ -45,10 +58,11 @@ func (s *Server) bulk(x *exchange, c *collection, asked []batchOperation, header
 		}
 		t.indexes, t.writes = append(t.indexes, i), append(t.writes, w)
 	}
+	run := &bulkRun{s: s, x: x}
 	if isTrue(x.header(headerBatchContinue)) {
-		s.runTasks(x, order, answers)
+		run.tasks(order, answers)
 	} else {
-		s.runUntilFailure(x, order, answers)
+		run.untilFailure(order, answers)
 	}
 	status := http.StatusOK
 	for i := range answers {
@@ -88,9 +102,9 @@ func (c *collection) bulkOperation(asked *batchOperation, key feed.PartitionKey,
 	return w, nil
 }
 
-// runTasks runs all operations, also when others fail. Each goroutine writes to the answers of
+// tasks runs all operations, also when others fail. Each goroutine writes to the answers of
 // its own operations alone.
-func (s *Server) runTasks(x *exchange, tasks []*bulkTask, answers []operationAnswer) {
+func (r *bulkRun) tasks(tasks []*bulkTask, answers []operationAnswer) {
 	slots := make(chan struct{}, bulkParallel)
 	var wg sync.WaitGroup
 	for _, t := range tasks {
@@ -98,16 +112,16 @@ func (s *Server) runTasks(x *exchange, tasks []*bulkTask, answers []operationAns
 		wg.Go(func() {
 			defer func() { <-slots }()
 			for n, w := range t.writes {
-				answers[t.indexes[n]] = s.runOne(x, w)
+				answers[t.indexes[n]] = r.one(w)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// runUntilFailure runs operations one by one in the order of the request. Those behind one that
+// untilFailure runs operations one by one in the order of the request. Those behind one that
 // fails are not carried out.
-func (s *Server) runUntilFailure(x *exchange, tasks []*bulkTask, answers []operationAnswer) {
+func (r *bulkRun) untilFailure(tasks []*bulkTask, answers []operationAnswer) {
 	writes := make([]*itemWrite, len(answers))
 	for _, t := range tasks {
 		for n, at := range t.indexes {
@@ -120,17 +134,33 @@ func (s *Server) runUntilFailure(x *exchange, tasks []*bulkTask, answers []opera
 		case failed:
 			answers[i] = operationAnswer{status: http.StatusFailedDependency}
 		case w != nil:
-			answers[i] = s.runOne(x, w)
+			answers[i] = r.one(w)
 		}
 		failed = failed || answers[i].status >= http.StatusBadRequest
 	}
 }
 
-// runOne carries out one operation of a bulk request.
-func (s *Server) runOne(x *exchange, w *itemWrite) operationAnswer {
-	result, err := s.commit(x, w.c, &store.Transact{Key: w.key, Ops: []store.Operation{w.op}})
+// one carries out one operation. What finds no room in the answer is not read; what was written is
+// answered without its item.
+func (r *bulkRun) one(w *itemWrite) operationAnswer {
+	reads := w.op.Kind == store.OpRead
+	if reads && r.bytes.Load() >= bulkAnswerMax {
+		return failedOperation(errAnswerTooLarge)
+	}
+	result, err := r.s.commit(r.x, w.c, &store.Transact{Key: w.key, Ops: []store.Operation{w.op}})
 	if err != nil {
 		return failedOperation(translate(w.explain(err)))
 	}
-	return w.answer(&result.Results[0], x.minimal())
+	a := w.answer(&result.Results[0], r.x.minimal())
+	switch size := int64(len(a.body)); {
+	case size == 0, r.bytes.Add(size) <= bulkAnswerMax:
+		return a
+	case reads:
+		return failedOperation(errAnswerTooLarge)
+	default:
+		a.body = nil
+		return a
+	}
 }
+
+var errAnswerTooLarge = refuseAs(http.StatusRequestEntityTooLarge, subAnswerTooLarge, "the items that the request is answered with would have more than %d MiB; read this one by itself, or ask for fewer at once", bulkAnswerMax>>20)

@@ -119,6 +119,9 @@ type Config struct {
 	// Now is the clock of certificates. Default time.Now.
 	Now func() time.Time `yaml:"-"`
 
+	// Drain bounds the finishing of requests that are under way when Run ends. Default 5s.
+	Drain time.Duration `yaml:"-"`
+
 	// Log opens the logs that change feeds read.
 	Log feed.LogConfig `yaml:"-"`
 
@@ -138,7 +141,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.HeaderTimeout, c.BodyTimeout = cmp.Or(c.HeaderTimeout, 5*time.Second), cmp.Or(c.BodyTimeout, 30*time.Second)
 	c.RequestTimeout, c.AnswerTimeout = cmp.Or(c.RequestTimeout, 10*time.Second), cmp.Or(c.AnswerTimeout, time.Minute)
 	c.CertificateLife = cmp.Or(c.CertificateLife, certificate.LifeDefault)
-	c.IdleTimeout = cmp.Or(c.IdleTimeout, 2*time.Minute)
+	c.IdleTimeout, c.Drain = cmp.Or(c.IdleTimeout, 2*time.Minute), cmp.Or(c.Drain, drainDefault)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}

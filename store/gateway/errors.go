@@ -18,6 +18,7 @@ const (
 	subKeyMismatch      = 1001 // 400: the key of the header and that of the item differ
 	subOwnerNotFound    = 1003 // 404: the container or database is missing
 	subRangeGone        = 1002 // 410: the range is gone
+	subAnswerTooLarge   = 3402 // 413: the answers of a bulk request are too large
 	subConditionFailed  = 1110 // 412: a patch's condition is false
 	subRequestRateLarge = 3200 // 429
 )

@@ -105,6 +105,9 @@ func (x *exchange) readBody(limit int64) error {
 			return tooLarge
 		case errors.Is(err, io.EOF):
 			x.body, x.whole = body, true
+			// The server reads on, to learn whether the client has gone, and would take the end of
+			// BodyTimeout for that. From here on RequestTimeout counts.
+			_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{}) // tests have no connection
 			return nil
 		case err != nil:
 			return refuse(http.StatusRequestTimeout, "the body did not come whole and in time: %v", err)
@@ -214,8 +217,8 @@ func (x *exchange) answer(status int, charge float64, body []byte) {
 	}
 }
 
-// write sends the body of an answer. What came with the request is not kept until its client has
-// taken that: clients that do not would take all the room of bodies.
+// write sends the body of an answer. It frees the room of the request's body first: clients that
+// do not read their answers would otherwise hold all the room of bodies.
 func (x *exchange) write(body []byte) {
 	x.releaseBody()
 	for len(body) > 0 {

@@ -5,9 +5,6 @@ import "time"
 // RepeatKey makes every write one that was asked for before, if there was one.
 func (s *Server) RepeatKey(key string) { s.newKey = func() string { return key } }
 
-// DrainWithin bounds how long l finishes requests at its end, in place of five seconds.
-func DrainWithin(l *Listener, d time.Duration) { l.drainMax = d }
-
 // StallAfter sets after how long of nothing taken an answer may be cut off, in place of five seconds.
 func StallAfter(l *Listener, d time.Duration) {
 	s := l.server.slots

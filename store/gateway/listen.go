@@ -35,14 +35,13 @@ type Listener struct {
 	http        *http.Server
 	bound       *connections.Bound
 	certificate *certificate.Certificate // nil: plain HTTP
-	drainMax    time.Duration
 }
 
 // Listen opens the configured address. With TLS the certificate is the configured one, or one
 // that is made and kept in Config.Dir. The error is an *AddressError if the server cannot
 // listen there. The caller closes the Listener.
 func (s *Server) Listen(ctx context.Context) (*Listener, error) {
-	l := &Listener{server: s, drainMax: drainTimeout}
+	l := &Listener{server: s}
 	var secure *tls.Config
 	if s.cfg.TLS != Off {
 		var err error
@@ -109,15 +108,15 @@ func (l *Listener) Authority() string {
 	return l.certificate.Authority()
 }
 
-// drainTimeout bounds the finishing of requests that are under way at the end.
-const drainTimeout = 5 * time.Second
+// drainDefault is the default of Config.Drain.
+const drainDefault = 5 * time.Second
 
 // drainInterval is how often idle connections are closed during a drain: Shutdown would wait for
 // a connection that has sent nothing yet.
 const drainInterval = 50 * time.Millisecond
 
-// Run serves until ctx ends, and then finishes the requests that are under way, for at most five
-// seconds. It returns earlier only with an error of the network.
+// Run serves until ctx ends, and then finishes the requests that are under way, for at most
+// Config.Drain. It returns earlier only with an error of the network.
 func (l *Listener) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -142,7 +141,7 @@ func (l *Listener) Run(ctx context.Context) error {
 
 // drain finishes the requests that are under way.
 func (l *Listener) drain(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, l.drainMax)
+	ctx, cancel := context.WithTimeout(ctx, l.server.cfg.Drain)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- l.http.Shutdown(ctx) }()

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/store/gateway"
 )
 
@@ -272,7 +273,7 @@ func TestListen_EndsBesideSilentConnections(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, gateway.Config{})
 	for _, tls := range []string{"on", gateway.Off} {
-		l, stop := listen(t, w, gateway.Config{TLS: tls, Dir: t.TempDir()})
+		l, stop := listen(t, w, gateway.Config{TLS: tls, Dir: t.TempDir(), Drain: 2 * time.Minute})
 		conn, err := net.Dial("tcp", l.Address())
 		if err != nil {
 			t.Fatal(err)
@@ -280,13 +281,58 @@ func TestListen_EndsBesideSilentConnections(t *testing.T) {
 		if err := get(t, w, trusting(t, l.Authority()), l.URL()); err != nil {
 			t.Fatal(err)
 		}
-		gateway.DrainWithin(l, 2*time.Minute)
 		began := time.Now()
 		stop()
 		if took := time.Since(began); took > time.Minute { // it would be two
 			t.Errorf("TLS %s: to stop took %s", tls, took)
 		}
 		_ = conn.Close()
+	}
+}
+
+// A request that its client does not end holds up the end of a server for as long as is configured.
+func TestListen_EndsBesideARequestThatIsHeld(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	l, stop := listen(t, w, gateway.Config{TLS: gateway.Off, Drain: 100 * time.Millisecond, BodyTimeout: 2 * time.Minute})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, l.URL()+docs, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sign(t, r, w.key)
+	c := dialRaw(t, l)
+	c.send(head(r, 100) + "{")
+	poll.Until(t, func() error { return poll.Unless(gateway.Bodies(l) > 0, "the body is not being read yet") })
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > time.Minute { // it would be two
+		t.Errorf("to stop took %s", took)
+	}
+}
+
+// The time that a body has to come says nothing of the request behind it.
+func TestListen_ARequestLastsLongerThanItsBody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, gateway.Config{})
+	w.container("things", byPK)
+	w.stopOwners()
+	l, _ := listen(t, w, gateway.Config{TLS: gateway.Off, BodyTimeout: 300 * time.Millisecond, RequestTimeout: 2 * time.Second})
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, l.URL()+docs, strings.NewReader(`{"id":"1","pk":"a"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set(keyHeader, `["a"]`)
+	sign(t, r, w.key)
+	began := time.Now()
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	// It waits for an owner, nearly to the end of its own time.
+	if took := time.Since(began); resp.StatusCode != http.StatusServiceUnavailable || took < time.Second {
+		t.Errorf("%d after %s, want 503 after more than a second", resp.StatusCode, took)
 	}
 }
 

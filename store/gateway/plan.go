@@ -95,8 +95,9 @@ func (c *collection) wholeScope(sc *scope) {
 }
 
 // independentRanges reports whether the rows of a query are the rows of its ranges, one range
-// after the other, so that each range may answer alone.
+// after the other, so that each range may answer alone. One that reads no items has one row, not
+// one of each range.
 func independentRanges(q *query.Query) bool {
 	offset, limit := q.Window()
-	return q.Kind() == query.Stream && offset == 0 && limit == 1<<63-1
+	return q.ReadsItems() && q.Kind() == query.Stream && offset == 0 && limit == 1<<63-1
 }

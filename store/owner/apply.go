@@ -308,7 +308,9 @@ func (a *applier) forgetIdempotencyKeys(b *engine.Batch, now int64) error {
 		if len(r.Key) < 8 || binary.BigEndian.Uint64(r.Key) >= limit {
 			return nil
 		}
-		if err := errors.Join(b.DeleteRecord(recordIdemTime, r.Key), b.DeleteRecord(recordIdempotency, r.Key[8:])); err != nil {
+		// The entry by time goes last: a crash may leave a part of the batch, and whoever applies
+		// the commit again finds the rest by it.
+		if err := errors.Join(b.DeleteRecord(recordIdempotency, r.Key[8:]), b.DeleteRecord(recordIdemTime, r.Key)); err != nil {
 			return err
 		}
 		count++

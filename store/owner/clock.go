@@ -36,7 +36,7 @@ func (p *Partition) noteClock(asked time.Time, shape *feed.Shape) {
 //	own clocks   source at +8 s: deleted 12:00:08    target at -8 s: written 11:59:53, a second later
 //	the server's source: deleted 12:00:00            target: written 12:00:01
 //
-// Where the two differ by no more than the error of the server's reading, nothing proves that they
+// If the two differ by no more than the error of the server's reading, nothing proves that they
 // differ, and this machine's clock counts. So all owners on one machine have the same time to the
 // millisecond, however slow the server's answers are:
 //

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/featurelevel"
 )
 
 // committer appends decided commits to the log, one at a time, applies them to
@@ -84,7 +86,7 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 	}
 	commit := d.commit(c.p.feed.ID(), &applied{sum: c.applier.last.sum, schema: c.applier.schema}, c.p.lease.Epoch(), c.p.owner)
 	start := time.Now()
-	c.buf = feed.AppendCommit(c.buf[:0], commit)
+	c.buf = c.p.cfg.appendEncoded(c.buf[:0], commit)
 	// Before the append: a follower of the log may see the commit before the answer to the
 	// append is here, and a read that it makes then has to wait for it (awaitAppends).
 	c.p.inFlight.Store(uint64(d.lsn))
@@ -102,6 +104,7 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 	}
 	// Shown before it is answered: whoever has the answer must read what was written.
 	c.publish()
+	c.p.compression.note(c.buf)
 	record(ctx, commit, len(c.buf), len(d.replies), start, appended)
 	for _, r := range d.replies {
 		r.call.answer(r.resp)
@@ -110,6 +113,40 @@ func (c *committer) commit(ctx context.Context, d *draft) error {
 		return fmt.Errorf("partition %s: %w", c.p.id, errGoesOn)
 	}
 	return nil
+}
+
+// compressBytesMin is the default of Config.CompressBytesMin.
+const compressBytesMin = 2 << 10
+
+// appendEncoded appends the encoding of c in the form that the configuration and the data's
+// feature level ask for. A level that is not known yet asks for the one that all read.
+func (cfg *Config) appendEncoded(dst []byte, c *feed.Commit) []byte {
+	if cfg.CompressBytesMin < 0 || cfg.level.Level() < featurelevel.Compresses {
+		return feed.AppendCommit(dst, c)
+	}
+	return feed.AppendCompressed(dst, c, cfg.CompressBytesMin)
+}
+
+// compression tells by how much the commits of a log that this process has written or replayed were
+// compressed. Safe for concurrent use.
+type compression struct{ plain, stored atomic.Uint64 }
+
+// note counts an encoded commit.
+func (c *compression) note(encoded []byte) {
+	if h, err := feed.DecodeHeader(encoded); err == nil {
+		c.plain.Add(uint64(h.Bytes))
+		c.stored.Add(uint64(len(encoded)))
+	}
+}
+
+// plainBytes returns what so many bytes of the log are when they are read, as far as is known. Reading
+// costs time by these, and items are counted so too; 50 orders in one commit take a quarter of them.
+func (c *compression) plainBytes(stored uint64) uint64 {
+	plain, of := c.plain.Load(), c.stored.Load()
+	if of == 0 {
+		return stored
+	}
+	return uint64(float64(stored) * max(1, float64(plain)/float64(of)))
 }
 
 var errLeaseLost = errors.New("the lease is not trusted any more")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
+	"github.com/millrace/millrace/store/featurelevel"
 	"github.com/millrace/millrace/store/query"
 	"github.com/millrace/millrace/store/snapshot"
 )
@@ -85,6 +86,11 @@ type Config struct {
 	// on: each time costs a commit. At rest 64 KiB are enough. Default 4 MiB.
 	TrimBytes int64 `yaml:"trimBytes"`
 
+	// CompressBytesMin is how many bytes the transactions of a commit must have to be compressed in
+	// the log, which is done where the data's feature level allows it and an eighth is saved.
+	// Default 2 KiB; negative compresses none.
+	CompressBytesMin int `yaml:"compressBytesMin"`
+
 	// DiskReserve is the free space, in bytes, below which writes are refused with
 	// 507, on the disk of the data directory and on that of the embedded server's
 	// logs. The engine may need 152 MiB at once with its defaults, and on a disk that is
@@ -127,6 +133,9 @@ type Config struct {
 	// Logger gets what an operator should know. Default slog.Default.
 	Logger *slog.Logger `yaml:"-"`
 
+	// level is that of the data. Server.Run follows it.
+	level *featurelevel.Known
+
 	// caches is what RuleCacheBytes allows, shared by the partitions of a server.
 	caches *cacheBudget
 
@@ -142,8 +151,11 @@ type Config struct {
 	loadReserve func() int64
 }
 
-// QueriesBytesDefault is the default of Config.QueriesBytesMax, in bytes.
-const QueriesBytesDefault = 256 << 20
+// QueriesBytesDefault is the default of Config.QueriesBytesMax, QueriesBytesMin the least, in bytes.
+const (
+	QueriesBytesDefault = 256 << 20
+	QueriesBytesMin     = 1 << 20
+)
 
 // idempotencyWindow is for how long the log remembers an idempotency key. It is
 // no setting, because state is a function of the log alone.
@@ -190,6 +202,8 @@ func (c Config) withDefaults() (Config, error) {
 		c.Scrub.Interval = time.Minute
 	}
 	c.Snapshots.setDefaults()
+	def(&c.CompressBytesMin, compressBytesMin)
+	c.level = new(featurelevel.Known)
 	if c.TrimBytes == 0 {
 		c.TrimBytes = trimBytesMin
 	}
@@ -224,7 +238,7 @@ func (c *Config) check() error {
 	if c.QueueMax < 1 || c.CommitItemsMax < store.BatchOpsMax || c.PageShare < 1 {
 		errs = append(errs, fmt.Errorf("store.queueMax and store.pageShare must be at least 1, store.commitItemsMax at least %d", store.BatchOpsMax))
 	}
-	if c.QueriesBytesMax < 1<<20 {
+	if c.QueriesBytesMax < QueriesBytesMin {
 		errs = append(errs, fmt.Errorf("store.queriesBytesMax is %d bytes; at least 1MiB is expected", c.QueriesBytesMax))
 	}
 	if c.QueriesMax < 1 || c.QueryPageTime < 0 || c.QueryTime < c.QueryPageTime {

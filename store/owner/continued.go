@@ -163,7 +163,7 @@ type Standbys interface {
 	Yield(ctx context.Context, p feed.Partition) (back func(), err error)
 }
 
-// noRight is what somebody has to a partition who only follows its log.
+// noRight is the right to a partition of a process that only follows its log: none.
 type noRight struct{}
 
 func (noRight) Trust() context.Context { return context.Background() }
@@ -326,10 +326,7 @@ func (p *Partition) beginsNowhere(ctx context.Context, shape *feed.Shape) (why s
 	if c, err := p.continued(ctx, shape); c != nil || err != nil {
 		return "", err
 	}
-	for _, from := range append([]snapshot.Store{p.cfg.snapshots}, p.cfg.others...) {
-		if from == nil {
-			continue
-		}
+	for _, from := range p.cfg.snapshotStores() {
 		all, _, err := snapshot.Newest(ctx, from, p.id)
 		if err != nil {
 			return "", fmt.Errorf("partition %s: snapshots: %w", p.id, err)

@@ -30,6 +30,7 @@ type DamagedError struct {
 	heals  func(context.Context) bool // whether it has, beside what the log shows; nil: that is all
 	need   feed.LSN                   // where the log must end at least to be whole
 	read   feed.Stretch               // cannot be read though the stream lists it; zero if there is none
+	blind  bool                       // how far the log reached is not known
 }
 
 func (e *DamagedError) Error() string {
@@ -60,6 +61,7 @@ func (p *Partition) damaged(shape *feed.Shape, format string, args ...any) *Dama
 // again after the server's next start.
 func (p *Partition) lacksStream() *DamagedError {
 	e := p.damaged(nil, "its stream is gone")
+	e.blind = true
 	e.Heal = "See first what the NATS server's log says: a server that cannot read a stream's files starts without it, and has it again when it can. " + e.Heal
 	return e
 }
@@ -68,8 +70,12 @@ func (p *Partition) lacksStream() *DamagedError {
 // snapshot of what is gone.
 func (p *Partition) lacksSnapshot(shape *feed.Shape) *DamagedError {
 	where := "no snapshots are kept (store.snapshots.store is off)"
-	if p.cfg.snapshots != nil {
-		where = "there is no usable snapshot in " + p.cfg.snapshots.String()
+	var looked []string
+	for _, from := range p.cfg.snapshotStores() {
+		looked = append(looked, from.String())
+	}
+	if len(looked) > 0 {
+		where = "there is no usable snapshot in " + strings.Join(looked, " or in ")
 	}
 	e := &DamagedError{
 		Partition: p.id, Unreadable: true,
@@ -78,12 +84,11 @@ func (p *Partition) lacksSnapshot(shape *feed.Shape) *DamagedError {
 			"to where this one looks for them; it goes on as soon as one is there",
 	}
 	e.heals = func(ctx context.Context) bool {
-		if p.cfg.snapshots == nil {
-			return false
-		}
-		all, _, err := snapshot.Newest(ctx, p.cfg.snapshots, p.id)
-		return err == nil && slices.ContainsFunc(all, func(m *snapshot.Manifest) bool {
-			return m.Log == shape.Log && m.LSN+1 >= shape.Begin() && snapshot.Verify(ctx, p.cfg.snapshots, m, ctx.Err) == nil
+		return slices.ContainsFunc(p.cfg.snapshotStores(), func(from snapshot.Store) bool {
+			all, _, err := snapshot.Newest(ctx, from, p.id)
+			return err == nil && slices.ContainsFunc(all, func(m *snapshot.Manifest) bool {
+				return m.Log == shape.Log && m.LSN+1 >= shape.Begin() && snapshot.Verify(ctx, from, m, ctx.Err) == nil
+			})
 		})
 	}
 	return e
@@ -211,6 +216,11 @@ func (p *Partition) openReadOnly(damage *DamagedError) (readable bool, err error
 			damage.unreadable()
 		}
 	}
+	// Without a log to compare with, only the leases tell whether another owner has come and gone
+	// since, whose commits the engine lacks: each has an epoch.
+	if damage.blind && !p.cfg.Alone && p.state.Load() == nil && p.lease.Epoch() > state.Epoch+1 {
+		damage.unreadable()
+	}
 	damage.need = max(damage.need, state.Applied, p.engine.Found().Applied)
 	if damage.Unreadable || state.Applied == 0 {
 		if !damage.Unreadable {
@@ -228,6 +238,7 @@ func (p *Partition) openReadOnly(damage *DamagedError) (readable bool, err error
 		p.state.Store(&applied{lsn: state.Applied, sum: state.Sum, time: state.Time, schema: schema})
 		p.inFlight.Store(uint64(state.Applied))
 	}
+	p.readOnly.Store(true)
 	p.trouble.Store(&store.Error{Status: store.StatusUnavailable, Message: damage.Error()})
 	return true, nil
 }
@@ -305,9 +316,10 @@ func (p *Partition) damageIn(known feed.LSN, shape *feed.Shape, err error) *Dama
 	return nil
 }
 
-// takeWrites ends what refuseWrites began: the log has been restored.
+// takeWrites ends what refuseWrites began: the log has been restored. A partition that was opened for
+// reads alone has not taken its log over, and is opened anew; see awaitHealed.
 func (p *Partition) takeWrites(harm *DamagedError) {
-	if !p.harm.CompareAndSwap(harm, nil) {
+	if p.readOnly.Load() || !p.harm.CompareAndSwap(harm, nil) {
 		return
 	}
 	if why := p.trouble.Load(); why != nil && why.Message == harm.Error() {

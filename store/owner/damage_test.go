@@ -32,7 +32,8 @@ func newHarmed(t *testing.T) *harmed {
 	t.Helper()
 	// The log is looked at all the time: what is harmed is soon seen.
 	c := &cluster{t: t, cfg: owner.Config{CheckInterval: 50 * time.Millisecond, Scrub: owner.ScrubConfig{Interval: 100 * time.Millisecond, SharePercent: 100}}}
-	h := &harmed{cluster: c, dir: t.TempDir(), engine: filepath.Join(t.TempDir(), "engine"), items: 20}
+	c.cfg.CompressBytesMin = -1 // or all that is written fits into one file
+	h := &harmed{cluster: c, dir: t.TempDir(), engine: filepath.Join(t.TempDir(), "engine"), items: 6}
 	h.start()
 	if _, err := h.catalog.Create(t.Context(), "default", "things", store.ContainerSpec{PartitionKey: []string{"/a"}}); err != nil {
 		t.Fatal(err)
@@ -167,6 +168,9 @@ func TestI3_APartitionThatLacksItsPastAnswersNothingElse(t *testing.T) {
 			said := ""
 			for i := range h.items {
 				_, err := ct.Read(t.Context(), k, fmt.Sprint(i))
+				for errors.Is(err, store.ErrUnknown) { // a busy machine: nothing was answered in time
+					_, err = ct.Read(t.Context(), k, fmt.Sprint(i))
+				}
 				if !errors.Is(err, store.ErrUnavailable) || !strings.Contains(err.Error(), "LSN ") {
 					t.Fatalf("item %d of a partition that lacks its past was answered %v", i, err)
 				}

@@ -118,7 +118,7 @@ func (t *txn) operateAll(r *store.Transact) *store.TransactResult {
 // failAll gives operation i its status and all others 424.
 func failAll(result *store.TransactResult, i int, refusal *store.Error) {
 	result.Failed = true
-	result.LSN = 0
+	result.LSN = 0 // nothing of it will be in the log
 	for j := range result.Results {
 		result.Results[j] = store.OpResult{Status: store.StatusFailedDependency}
 	}
@@ -145,6 +145,9 @@ func (t *txn) operate(op *store.Operation, key feed.PartitionKey, res *store.OpR
 	if err != nil {
 		return store.Refuse(store.StatusInternal, "read item %s: %v", id, err)
 	}
+	// An item whose time has passed is gone, though no sweep has removed it yet. A write removes
+	// it first, so that readers of the log see it end before another begins. A read leaves it,
+	// since a read must not need a commit.
 	if current != nil && expired(current, t.now) {
 		if op.Kind != store.OpRead {
 			t.remove(itemKey, current, feed.OpExpire)
@@ -157,7 +160,12 @@ func (t *txn) operate(op *store.Operation, key feed.PartitionKey, res *store.OpR
 	return t.write(op, key, id, itemKey, current, res)
 }
 
-// precondition checks existence and ETag.
+// precondition checks existence and ETag:
+//
+//	            the item is there           it is not
+//	create      409, 412 if none may be     goes on
+//	upsert      goes on, or 412 by its etag goes on, or 412 if an etag is asked for
+//	all others  goes on, or 412 by its etag 404
 func precondition(op *store.Operation, id string, current *engine.Item) *store.Error {
 	switch {
 	case op.Kind == store.OpCreate && current != nil && op.IfNoneMatch != (store.ETag{}):

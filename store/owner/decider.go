@@ -248,6 +248,9 @@ func (d *decider) view() *view {
 // decide decides one request. Its answer leaves with the draft, for it may rest
 // on decisions that are not durable yet.
 func (d *decider) decide(c *call) {
+	if !c.take() {
+		return
+	}
 	d.occupy(c.about)
 	defer d.unoccupy()
 	span := d.p.heat.Begin(heat.Write, !single(c.req))

@@ -66,7 +66,7 @@
 //	the lease is lost                   is lost        none         the same
 //	another has appended: it is fenced  seems valid    none         the same
 //
-// What makes the first certain: the lease is looked at when the request is here. Another process
+// The first is certain, because the lease is looked at when the request is here. Another process
 // takes the lease after that, subscribes after that, and does not get what was delivered before. The
 // fourth has found that its lease was worth nothing, so nothing follows from it, and it says so before it
 // refuses anybody for that reason. A write without a key is not answered at all then, so that
@@ -110,16 +110,16 @@
 //     for one.
 //   - A snapshot at the trim point, whose own commit is gone, is held against the checksum
 //     that the first kept commit names of its predecessor.
-//   - The answer who reads, by which the trim point is raised, may be a moment old. Nothing
-//     behind the log's end as of the question goes, so whoever begins at an end that he looks
-//     up since keeps what is behind it. Before each purge, with the trim point in the log,
+//   - The list of readers by which the trim point is raised may be a moment old. Nothing
+//     goes that was appended after readers were asked for, so one that looks up the log's end
+//     later, and begins there, misses nothing. Before each purge, with the trim point in the log,
 //     readers are asked for anew, and nothing goes that one of them needs: so whoever is
 //     registered by then keeps the log from where he begins, also at its beginning, where he
 //     was set back to, or at an end that he looked up long ago.
 //
-// Who looks at the log before that question and is registered after it reads the trim point
-// behind his record, and begins anew where it has passed him (package registry). Either the
-// question sees his record, or he sees the trim point:
+// A reader that looks at the log before that question and is registered after it reads the
+// trim point after its record was written, and begins anew if the trim point has passed it
+// (package registry). Either the question sees the record, or the reader sees the trim point:
 //
 //	looks: the log begins at 1   trim point 9   asked: nobody reads   registered: from 1   sees 9
 //

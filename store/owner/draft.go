@@ -2,6 +2,7 @@ package owner
 
 import (
 	"crypto/rand"
+	"sync/atomic"
 
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/store"
@@ -15,6 +16,29 @@ type call struct {
 	conditions map[string]condition // of patches, by their texts
 	done       chan *store.Response // holds one; the answer is given once
 	changes    int                  // that it makes; the decider sets it, before the answer
+	state      atomic.Int32         // one of the following
+}
+
+// What becomes of a call in the queue, once.
+const (
+	callWaits     = iota
+	callTaken     // by the decider, which answers it
+	callWithdrawn // by its caller: nothing of it happens
+)
+
+// take tells whether the decider is to decide the call. Once taken it may be taken again.
+func (c *call) take() bool {
+	return c.state.CompareAndSwap(callWaits, callTaken) || c.state.Load() == callTaken
+}
+
+// withdraw takes the call back, if the decider has not taken it. What it asks for is let go at
+// once: the queue, which is bounded by a number, may hold thousands whose callers have gone.
+func (c *call) withdraw() bool {
+	if !c.state.CompareAndSwap(callWaits, callWithdrawn) {
+		return false
+	}
+	c.req, c.conditions = nil, nil
+	return true
 }
 
 func newCall(r *store.Request, h *handler) *call {
@@ -50,7 +74,14 @@ func (d *draft) empty() bool { return len(d.txns) == 0 && len(d.replies) == 0 }
 
 // transactionOverhead is what a transaction costs in a commit beside its
 // changes, trace context and producer included.
-const transactionOverhead = 512
+const transactionOverhead = 512 + traceParentMax + traceStateMax
+
+// What of a trace context a commit takes. The W3C's recommendation has a traceparent of 55 bytes, and asks
+// to pass on 512 of a tracestate; a client may send 64 KiB of it.
+const (
+	traceParentMax = 64
+	traceStateMax  = 512
+)
 
 // commitOverhead is what a commit costs beside its transactions.
 const commitOverhead = 4096
@@ -65,8 +96,10 @@ func (d *draft) add(t *txn, r *store.Request) {
 	tx := feed.Transaction{
 		IdempotencyKey: t.idemKey, Effect: t.effect, Page: t.page, Control: t.control, Folds: t.foldRecords(), Changes: t.changes,
 	}
-	if r != nil {
-		tx.TraceParent, tx.TraceState = r.TraceParent, r.TraceState
+	if r != nil && len(r.TraceParent) <= traceParentMax {
+		if tx.TraceParent = r.TraceParent; len(r.TraceState) <= traceStateMax {
+			tx.TraceState = r.TraceState
+		}
 	}
 	d.txns = append(d.txns, tx)
 	d.changes += len(t.changes)

@@ -88,6 +88,34 @@ func TestDrain_AWriteIsAnsweredWhileAppendsAreAtHand(t *testing.T) {
 	}
 }
 
+// A write whose time is over before anybody has begun to decide it does not happen later, and the queue
+// does not hold what it asked for.
+func TestI1_AWriteThatWasNotBegunInTimeDoesNotHappen(t *testing.T) {
+	w := newWorld(t, byA)
+	n := w.start(t.TempDir())
+	k := pk(t, "x")
+	hangs, release := make(chan struct{}), make(chan struct{})
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		n.onDecider(context.Background(), func(*decider) { close(hangs); <-release })
+	}()
+	<-hangs
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	op := create(`{"id":"1","a":"x"}`)
+	resp := n.Handle(ctx, &store.Request{Partition: n.id, Transact: &store.Transact{Key: k, Ops: []store.Operation{op}}})
+	if resp.Err == nil || resp.Err.Status != store.StatusUnavailable || !strings.Contains(resp.Err.Message, "nothing was changed") {
+		t.Errorf("it is answered with %+v", resp.Err)
+	}
+	close(release)
+	<-ended
+	n.mustOne(k, create(`{"id":"2","a":"x"}`)) // behind it in the queue
+	if got := n.read(k, "1"); got != "" {
+		t.Errorf("it has happened: %s", got)
+	}
+}
+
 // TestDrain_AWriteIsAnsweredThoughTheDeciderHangs stops an owner whose decider hangs, as it
 // does in a read of a disk that does not answer: what waits for it is told at once that
 // nothing happened, and so is what comes. Without that both wait as long as the disk.

@@ -46,7 +46,7 @@ func newInstruments(m meter.Meter) *instruments {
 		commitDuration:  m.Durations("millrace.commit.duration", "From the first byte encoded to the answer: append, sync and apply of one commit."),
 		appendDuration:  m.Durations("millrace.commit.append.duration", "Append of one commit to the log, with its sync."),
 		commitRequests:  m.Histogram("millrace.commit.requests", "{request}", "Requests answered by one commit."),
-		commitBytes:     m.Histogram("millrace.commit.size", "By", "Encoded size of one commit."),
+		commitBytes:     m.Histogram("millrace.commit.size", "By", "Size of one commit as the log stores it, compressed if it is."),
 		changes:         m.Counter("millrace.changes", "{change}", "Changes committed, by cause: client or pipeline."),
 		fenced:          m.Counter("millrace.fenced", "{write}", "Writes refused because their writer had lost its lease: appends of an owner, and pipelines' writes of an older epoch."),
 		held:            m.Counter("millrace.decider.held", "{event}", "How often one thing held all writes of a partition for more than a second; the log says what."),

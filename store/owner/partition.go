@@ -101,19 +101,21 @@ type Partition struct {
 	parts      atomic.Uint64 // odd while a commit is applied in parts, see wholeSnapshot
 
 	// Stored by the server's loops, which look at disks, logs and clocks, and by open.
-	trouble   atomic.Pointer[store.Error]  // why writes are refused
-	closedFor atomic.Pointer[store.Error]  // why everything is
-	harm      atomic.Pointer[DamagedError] // of the log, found while it is served
-	scrubbed  atomic.Pointer[store.ScrubState]
-	copied    atomic.Pointer[store.SnapshotState] // the newest snapshot; nil until that is known
-	doubted   atomic.Int64                        // when to read the newest snapshot, which may be damaged, in Unix nanoseconds; 0 is not
-	unusable  sync.Map                            // ids of snapshots that were found damaged, or of another history; no log is trimmed by them
-	readWhole sync.Map                            // ids of snapshots that this process has read whole
-	logBytes  atomic.Uint64                       // size of the stream, when it was asked last
-	shape     atomic.Pointer[feed.Shape]          // of the stream, likewise
-	trim      atomic.Pointer[store.TrimState]     // nil until the log was looked at
-	clock     atomic.Pointer[reading]
-	early     *store.Error // of checkClock, which one goroutine calls at a time
+	trouble     atomic.Pointer[store.Error]  // why writes are refused
+	closedFor   atomic.Pointer[store.Error]  // why everything is
+	harm        atomic.Pointer[DamagedError] // of the log, found while it is served
+	readOnly    atomic.Bool                  // opened for reads alone, see openReadOnly
+	scrubbed    atomic.Pointer[store.ScrubState]
+	copied      atomic.Pointer[store.SnapshotState] // the newest snapshot; nil until that is known
+	doubted     atomic.Int64                        // when to read the newest snapshot, which may be damaged, in Unix nanoseconds; 0 is not
+	unusable    sync.Map                            // ids of snapshots that were found damaged, or of another history; no log is trimmed by them
+	readWhole   sync.Map                            // ids of snapshots that this process has read whole
+	logBytes    atomic.Uint64                       // size of the stream, when it was asked last
+	compression compression
+	shape       atomic.Pointer[feed.Shape]      // of the stream, likewise
+	trim        atomic.Pointer[store.TrimState] // nil until the log was looked at
+	clock       atomic.Pointer[reading]
+	early       *store.Error // of checkClock, which one goroutine calls at a time
 	// engineScrubbed is of the process's engine. Set before the partition is served.
 	engineScrubbed *atomic.Pointer[store.ScrubState]
 
@@ -320,6 +322,9 @@ func (p *Partition) viaDecider(ctx context.Context, r *store.Request, h *handler
 		}
 		return resp
 	case <-ctx.Done():
+		if c.withdraw() {
+			return &store.Response{Err: errWithdrawn}
+		}
 		return &store.Response{Err: errOutcome}
 	}
 }
@@ -344,6 +349,12 @@ func describeCommit(span trace.Span, c *call, resp *store.Response) {
 }
 
 var errOutcome = &store.Error{Status: store.StatusUnknown, Message: "the outcome was not learned in time; the write may happen"}
+
+// errWithdrawn is the answer to a request that nobody had begun to decide when its time was over.
+var errWithdrawn = &store.Error{
+	Status: store.StatusUnavailable, RetryAfter: 250 * time.Millisecond,
+	Message: "the partition did not come to the request in time; nothing was changed",
+}
 
 func (p *Partition) enqueue(c *call, queue chan *call) *store.Error {
 	// Under the lock, which refuseRest takes for writing: what is queued before it is found

@@ -175,6 +175,7 @@ func (p *page) run() *store.Error {
 	// the source took over.
 	for {
 		full, refusal := p.sweep()
+		// Handed over, not copied: the next sweep must not write into these bytes.
 		if p.cursor != nil {
 			p.progress.Cursor, p.cursor = p.cursor, nil
 		}
@@ -194,6 +195,15 @@ func (p *page) run() *store.Error {
 // scope ends, or the scan has come round. Items that the engine's snapshot does
 // not show yet are merged in from the overlay.
 func (p *page) sweep() (full bool, refusal *store.Error) {
+	// Both are in the order of item keys, and so is the cursor:
+	//
+	//	the scan shows    a     c  d
+	//	the overlay has      b  c        b is new, c was changed
+	//	visited           a  b  c  d     c as the overlay has it
+	//
+	// Were the overlay looked at behind the scan, a page that ends at c would put the cursor
+	// behind b, and this fan-out would never visit b.
+	//
 	// The overlay is not filtered by index or value: what it has is decided by the copy's
 	// match, as everything is. An item that an index shows and that was moved away since is
 	// found in the overlay too, and left alone there.
@@ -288,6 +298,9 @@ func (p *page) consider(itemKey []byte, item *engine.Item) *store.Error {
 	}
 	changed, refusal := p.copy.apply(p.t, itemKey, item)
 	if refusal != nil {
+		// An item that cannot take its copy must not keep the others from theirs: it is told
+		// of, and the worker makes a dead letter of it. A read that fails says nothing about
+		// the item, so the whole page is tried again.
 		if refusal.Status == store.StatusInternal {
 			return refusal
 		}

@@ -226,7 +226,7 @@ func (s *Server) servePin(ctx context.Context, p *Partition, wants []*pinWant) {
 	trimmed := shape.Trimmed > 0 // what lies up to there may go at any moment
 	// The cheapest first: who reads a small log needs no snapshot at all.
 	wants = slices.DeleteFunc(wants, func(w *pinWant) bool {
-		reads := !trimmed && w.request.LogMax > 0 && shape.Bytes <= w.request.LogMax
+		reads := !trimmed && w.request.LogMax > 0 && p.compression.plainBytes(shape.Bytes) <= w.request.LogMax
 		if reads {
 			p.pins.answer(w, &store.Response{Pin: &store.PinResult{State: store.PinLog, LogBytes: shape.Bytes}})
 		}
@@ -240,7 +240,7 @@ func (s *Server) servePin(ctx context.Context, p *Partition, wants []*pinWant) {
 		switch {
 		case err != nil:
 			p.pins.answer(w, p.pinFailed(err))
-		case !trimmed && w.request.LogMax > 0 && shape.Bytes/2 <= m.Bytes:
+		case !trimmed && w.request.LogMax > 0 && p.compression.plainBytes(shape.Bytes)/2 <= m.Bytes:
 			p.pins.answer(w, &store.Response{Pin: &store.PinResult{State: store.PinLog, LogBytes: shape.Bytes, HeldBytes: m.Bytes}})
 		default:
 			pin, err := snapshot.PinSnapshot(ctx, s.cfg.snapshots, m, w.request.Holder, items, time.Now().Add(store.PinAsked))
@@ -267,7 +267,7 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 	if err != nil {
 		return nil, 0, err
 	}
-	if len(all) > 0 && all[0].Log == shape.Log && s.cfg.Snapshots.young(all[0], p.state.Load().lsn, shape) {
+	if len(all) > 0 && all[0].Log == shape.Log && s.cfg.Snapshots.young(all[0], p.state.Load().lsn, shape, &p.compression) {
 		// Each part is compared with its checksum. One that is damaged is no use to anybody.
 		items, err := snapshot.OpenItems(s.cfg.snapshots, all[0]).Count(ctx, func(int) {})
 		if _, damaged := errors.AsType[*snapshot.DamagedError](err); !damaged {
@@ -287,9 +287,9 @@ func (s *Server) pinnable(ctx context.Context, p *Partition, shape *feed.Shape) 
 }
 
 // young tells whether little was written since a snapshot.
-func (c *SnapshotConfig) young(m *snapshot.Manifest, at feed.LSN, log *feed.Shape) bool {
+func (c *SnapshotConfig) young(m *snapshot.Manifest, at feed.LSN, log *feed.Shape, packed *compression) bool {
 	return m.LSN == at ||
-		grownSince(m.LSN, m.LogBytes, at, log.First, log.Bytes) <= min(max(restBytesMin, m.Bytes/youngShare), uint64(c.LogBytes))
+		packed.plainBytes(grownSince(m.LSN, m.LogBytes, at, log.First, log.Bytes)) <= min(max(restBytesMin, m.Bytes/youngShare), uint64(c.LogBytes))
 }
 
 var pinnedHandler = handler{

@@ -415,3 +415,41 @@ func TestQueriesShareTheMemoryThatTheyMayHold(t *testing.T) {
 		t.Errorf("%d bytes are taken when all have ended", taken)
 	}
 }
+
+// Whoever merges the rows of partitions counts those that it holds, though each partition sends few.
+func TestQueriesCountTheRowsThatAreMerged(t *testing.T) {
+	t.Parallel()
+	s := newShelf(t, shelfSpec(4), 0)
+	const rows = 12
+	for i := range rows {
+		s.put(t, fmt.Appendf(nil, `{"id":"%d","shop":"shop %d","name":"n%d","text":%q}`, i, i, i, strings.Repeat("x", 300_000)))
+	}
+	for bytes, want := range map[int64]store.Status{1 << 20: store.StatusBadRequest, 16 << 20: store.StatusOK} {
+		room := query.NewRoom(bytes)
+		c, err := store.NewClient(s.conn(), s.catalog, store.ClientConfig{Timeout: time.Minute, Queries: room}).Open(s.ct.Info())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, found := store.StatusOK, 0
+		for after := ""; ; {
+			page, err := c.Query(t.Context(), store.QueryRequest{Text: `SELECT * FROM c ORDER BY c.name`, Continuation: after})
+			if refusal, ok := errors.AsType[*store.Error](err); ok && strings.Contains(refusal.Message, "store.queriesBytesMax") {
+				got = refusal.Status
+				break
+			}
+			if err != nil {
+				t.Fatalf("%d bytes for all: %v", bytes, err)
+			}
+			found += len(page.Rows) // a slow machine has several pages
+			if after = page.Continuation; after == "" {
+				break
+			}
+		}
+		if got == store.StatusOK && found != rows {
+			t.Errorf("%d bytes for all: %d rows, want %d", bytes, found, rows)
+		}
+		if got != want || room.Taken() != 0 {
+			t.Errorf("%d bytes for all: %d, and %d bytes are taken then; want %d", bytes, got, room.Taken(), want)
+		}
+	}
+}

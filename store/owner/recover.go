@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/millrace/millrace/feed"
@@ -89,7 +90,9 @@ func (p *Partition) showApplied(a *applier) {
 // belongs to another log, or to another history of this one, is rebuilt.
 func (p *Partition) attach(ctx context.Context, want feed.LogID) (*applier, error) {
 	if p.feed.ID() != want {
-		return nil, p.damaged(nil, "its stream is log %s, the catalog names log %s: the stream was made anew", p.feed.ID(), want)
+		damage := p.damaged(nil, "its stream is log %s, the catalog names log %s: the stream was made anew", p.feed.ID(), want)
+		damage.blind = true
+		return nil, damage
 	}
 	state, err := p.engine.State()
 	if err != nil {
@@ -233,6 +236,11 @@ func (p *Partition) diverges(ctx context.Context, shape *feed.Shape, states ...e
 		if errors.Is(err, feed.ErrNotFound) || feed.Damaged(err) {
 			damage := p.damaged(shape, "LSN %d cannot be read from its log: %v", at, err)
 			damage.read = feed.Stretch{From: at, To: at}
+			// What another owner has appended since is not in the engine, and cannot be brought
+			// into it: nothing proves that the engine is of this history.
+			if !slices.ContainsFunc(states, func(s engine.State) bool { return s.Applied >= shape.Last }) {
+				damage.unreadable()
+			}
 			return "", damage
 		}
 		if err != nil {
@@ -284,6 +292,7 @@ func (p *Partition) replay(ctx context.Context, a *applier) error {
 		if err := a.apply(c); err != nil {
 			return fmt.Errorf("partition %s: apply commit %s: %w", p.id, c.LSN, err)
 		}
+		p.compression.note(tail.Data())
 		p.lease.Progress()
 		if time.Since(told) > replayReport {
 			told = time.Now()

@@ -84,6 +84,13 @@ func (s *Server) renewLoop(ctx context.Context) {
 func (s *Server) renew(ctx context.Context, h *home) {
 	wrong := h.db.Sound()
 	s.cfg.Logger.Error("the engine is damaged; its partitions answer 503 until it is made anew from their logs", slog.Any("error", wrong))
+	// Four steps, in this order:
+	//
+	//	full        nobody enters this home any more, so the users can only become fewer
+	//	closedFor   requests are told what is wrong; without it those that come while the
+	//	            terms end would be told that the partition is handed over
+	//	cancel      the terms end
+	//	Wait        they have ended: Renew closes the engine, and nobody may be reading it
 	s.mu.Lock()
 	h.full = true
 	s.mu.Unlock()
@@ -137,6 +144,10 @@ func (p *Partition) rebuilding(wrong error) *store.Error {
 // guardAnswer replaces an answer that may rest on damaged blocks. It keeps the answer to a
 // write that happened, which was decided before the damage was found.
 func (p *Partition) guardAnswer(r *store.Request, resp *store.Response, wrong error) *store.Response {
+	// A write that is answered was in the log before, and the log is not damaged. An outcome
+	// that is unknown must stay so: the answer of rebuilding says that nothing has happened, and
+	// the client would write again. That another process owns the partition is true whatever
+	// the blocks hold.
 	switch {
 	case resp == nil:
 	case !r.Reads() && resp.Err == nil && (resp.Transact == nil || !resp.Transact.Failed):

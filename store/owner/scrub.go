@@ -18,7 +18,8 @@ type ScrubConfig struct {
 	// changed on disk: it is the share of one processor. Default 2, at most 100.
 	SharePercent int `yaml:"sharePercent"`
 
-	// Interval is the least time between the beginnings of two passes. Default 1m.
+	// Interval is the least time between the beginnings of two passes. A pass leaves out what
+	// one before found whole and nobody has written to since, for 30 times as long. Default 1m.
 	Interval time.Duration `yaml:"interval"`
 }
 
@@ -30,13 +31,29 @@ const (
 	// scrubProbesMax bounds the commits behind a place that cannot be read at which
 	// the scrub tries to go on.
 	scrubProbesMax = 10_000
+	// scrubUnchanged is for how many intervals what was whole and has not changed is left
+	// alone. Read in every pass, a small store at rest did little else.
+	scrubUnchanged = 30
 )
+
+// wholeAt is up to where a pass found something whole, and when it did.
+type wholeAt struct {
+	applied uint64
+	ended   time.Time
+}
+
+// rests reports whether a pass may leave out what is as it was.
+func (w wholeAt) rests(applied uint64, interval time.Duration) bool {
+	return w.applied == applied && time.Since(w.ended) < scrubUnchanged*interval
+}
 
 // scrubLoop reads the logs of all open partitions and the engine again and again.
 func (s *Server) scrubLoop(ctx context.Context) {
 	pacer := pace.New(float64(s.cfg.Scrub.SharePercent)/100, func() {})
 	next := time.NewTimer(0)
 	defer next.Stop()
+	var engineWhole wholeAt
+	whole := map[*Partition]wholeAt{}
 	for {
 		all := false
 		select {
@@ -48,41 +65,53 @@ func (s *Server) scrubLoop(ctx context.Context) {
 		case <-s.opened: // what was opened is read at once
 		}
 		pacer.Resume()
-		if all {
-			s.scrubEngine(ctx, pacer)
-		}
-		for _, p := range s.partitions() {
-			if p.closedFor.Load() == nil && (all || p.scrubbed.Load() == nil) {
-				s.scrubLog(ctx, p, pacer)
+		if applied := s.Applied(); all && !engineWhole.rests(applied, s.cfg.Scrub.Interval) {
+			engineWhole = wholeAt{}
+			if s.scrubEngine(ctx, pacer) {
+				engineWhole = wholeAt{applied, time.Now()}
 			}
 		}
+		seen := map[*Partition]wholeAt{}
+		for _, p := range s.partitions() {
+			applied := uint64(p.state.Load().lsn)
+			if seen[p] = whole[p]; p.closedFor.Load() != nil || p.scrubbed.Load() != nil && (!all || whole[p].rests(applied, s.cfg.Scrub.Interval)) {
+				continue
+			}
+			seen[p] = wholeAt{}
+			if s.scrubLog(ctx, p, pacer) {
+				seen[p] = wholeAt{applied, time.Now()}
+			}
+		}
+		whole = seen
 	}
 }
 
-// scrubEngine reads all blocks of the engine. It is renewed if one is damaged.
-func (s *Server) scrubEngine(ctx context.Context, pacer *pace.Pacer) {
+// scrubEngine reads all blocks of the engine, and reports whether it is whole. It is renewed
+// if one is damaged.
+func (s *Server) scrubEngine(ctx context.Context, pacer *pace.Pacer) (whole bool) {
 	began := time.Now()
 	blocks, err := s.Engine().Scrub(func() error { return pacer.Pace(ctx) })
 	state := &store.ScrubState{Ended: time.Now().UTC(), Took: time.Since(began), Blocks: blocks}
 	switch {
 	case ctx.Err() != nil, errors.Is(err, engine.ErrClosed):
-		return
+		return false
 	case err != nil:
 		state.Finding = err.Error()
 	}
 	s.engineScrubbed.Store(state)
+	return err == nil
 }
 
 // scrubLog reads the log of a partition up to what was applied when it began, and
-// refuses writes if it is not whole.
-func (s *Server) scrubLog(ctx context.Context, p *Partition, pacer *pace.Pacer) {
+// refuses writes if it is not whole, which it reports.
+func (s *Server) scrubLog(ctx context.Context, p *Partition, pacer *pace.Pacer) (whole bool) {
 	known := *p.state.Load()
 	began := time.Now()
 	var damage *DamagedError
 	var bad feed.Shape
 	shape, err := p.feed.Shape(ctx)
 	if err != nil {
-		return
+		return false
 	}
 	next := shape.Begin()
 	state := &store.ScrubState{Commits: uint64(known.lsn+1) - uint64(min(next, known.lsn+1))}
@@ -96,7 +125,7 @@ func (s *Server) scrubLog(ctx context.Context, p *Partition, pacer *pace.Pacer) 
 			continue
 		}
 		if !feed.Damaged(err) {
-			return // it could not be read to the end, which tells nothing
+			return false // it could not be read to the end, which tells nothing
 		}
 		from := reached + 1
 		to, ok := p.unreadable(ctx, from, known.lsn, pacer)
@@ -112,7 +141,7 @@ func (s *Server) scrubLog(ctx context.Context, p *Partition, pacer *pace.Pacer) 
 		}
 	}
 	if p.isClosed() || ctx.Err() != nil {
-		return
+		return false
 	}
 	if damage != nil {
 		bad.Last = known.lsn
@@ -129,6 +158,7 @@ func (s *Server) scrubLog(ctx context.Context, p *Partition, pacer *pace.Pacer) 
 	}
 	state.Ended, state.Took = time.Now().UTC(), time.Since(began)
 	p.scrubbed.Store(state)
+	return damage == nil
 }
 
 // readLog reads and verifies commits from an LSN up to a known one, and returns the

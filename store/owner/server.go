@@ -97,6 +97,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stop()
 	var wg sync.WaitGroup
 	wg.Go(func() { s.watchCatalog(work) })
+	wg.Go(func() { s.cfg.level.Follow(work, s.js, s.cfg.Logger) })
 	wg.Go(func() { s.syncLoop(work) })
 	wg.Go(func() { s.diskLoop(work) })
 	wg.Go(func() { s.checkLoop(work) })
@@ -194,6 +195,8 @@ func (s *Server) adoptContainers(infos []store.ContainerInfo) {
 
 // setWish replaces the wish that waits. It never blocks: Server.mu is held.
 func (o *serving) setWish(info store.ContainerInfo) {
+	// There is room: wants holds one, the lock lets only one send at a time, and whoever
+	// receives in between only makes more room.
 	select {
 	case <-o.wants:
 	default:
@@ -259,6 +262,8 @@ func (s *Server) serve(ctx context.Context, engine *engine.DB, id feed.Partition
 	}
 	// Or each failure of its life would lengthen the pause after the next one.
 	held.Works()
+	// Before subscribe, as register sets what requests read. At the end it goes the other way
+	// round: the subscription ends first, and what p was asked for is counted last.
 	o := s.register(p)
 	defer s.countHeat(context.WithoutCancel(ctx), p)
 	defer s.unregister(p)

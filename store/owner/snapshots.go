@@ -144,6 +144,14 @@ func (c *Config) openSnapshots(js jetstream.JetStream) (snapshot.Store, error) {
 	return nil, nil
 }
 
+// snapshotStores are the stores in which snapshots of a partition may be, the configured one first.
+func (c *Config) snapshotStores() []snapshot.Store {
+	if c.snapshots == nil {
+		return c.others
+	}
+	return append([]snapshot.Store{c.snapshots}, c.others...)
+}
+
 // otherSnapshots are where the ones may be that were taken under another configuration: of
 // a log that was trimmed by them they are the only beginning until there are newer ones.
 func (c *Config) otherSnapshots(js jetstream.JetStream) (others []snapshot.Store) {
@@ -168,7 +176,9 @@ func (c *Config) otherSnapshots(js jetstream.JetStream) (others []snapshot.Store
 //	                                               5 MiB: not yet
 //	held 1 GiB                                    64 MiB: not yet
 //	                                             512 MiB: now
-func (c *SnapshotConfig) due(last *store.SnapshotState, at, first feed.LSN, logBytes uint64, rested time.Duration) bool {
+//
+// What it holds is not compressed, so what it grew by is counted by what it is when it is replayed.
+func (c *SnapshotConfig) due(last *store.SnapshotState, at, first feed.LSN, logBytes uint64, packed *compression, rested time.Duration) bool {
 	grown, held := logBytes, uint64(0)
 	if last != nil {
 		if last.LSN >= at {
@@ -176,6 +186,7 @@ func (c *SnapshotConfig) due(last *store.SnapshotState, at, first feed.LSN, logB
 		}
 		held, grown = last.Bytes, grownSince(last.LSN, last.LogBytes, at, first, logBytes)
 	}
+	grown = packed.plainBytes(grown)
 	return grown >= max(uint64(c.LogBytes), held/2) || rested >= c.Rest && grown > max(held, restBytesMin)
 }
 
@@ -269,7 +280,7 @@ func (s *Server) snapshotDue(ctx context.Context, p *Partition, w lastWrite) boo
 	if shape := p.shape.Load(); shape != nil {
 		first = shape.First
 	}
-	return s.cfg.Snapshots.due(last, w.lsn, first, p.logBytes.Load(), time.Since(w.at)) && s.roomForSnapshot(int64(last.Stored)) == nil
+	return s.cfg.Snapshots.due(last, w.lsn, first, p.logBytes.Load(), &p.compression, time.Since(w.at)) && s.roomForSnapshot(int64(last.Stored)) == nil
 }
 
 // roomForSnapshot refuses to write what would bring the disk near the reserve, below which
@@ -298,8 +309,8 @@ func snapshotState(m *snapshot.Manifest) *store.SnapshotState {
 	}
 }
 
-// takeSnapshot copies one partition. What fails is tried again when the log has grown as
-// much again: a store that is away must not be asked every second.
+// takeSnapshot copies one partition. One that fails is tried again when the log has grown
+// as much again: a store that is away must not be asked every second.
 func (s *Server) takeSnapshot(ctx context.Context, p *Partition, pacer *pace.Pacer) (*snapshot.Manifest, error) {
 	h := s.enter()
 	if h == nil {
@@ -366,11 +377,10 @@ func (s *Server) writeSnapshot(ctx context.Context, p *Partition, turn func() er
 
 // dropSnapshots removes the snapshots of a partition whose container was deleted.
 func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) {
-	if s.cfg.snapshots == nil {
-		return
-	}
-	if err := snapshot.Remove(ctx, s.cfg.snapshots, id); err != nil {
-		s.cfg.Logger.Error("drop the snapshots of a container that was deleted", "partition", id.String(), "error", err)
+	for _, from := range s.cfg.snapshotStores() {
+		if err := snapshot.Remove(ctx, from, id); err != nil {
+			s.cfg.Logger.Error("drop the snapshots of a container that was deleted", "partition", id.String(), "store", from.String(), "error", err)
+		}
 	}
 }
 
@@ -379,10 +389,7 @@ func (s *Server) dropSnapshots(ctx context.Context, id feed.Partition) {
 // state is zero if there is none: then the log is replayed from its beginning, if that is
 // there.
 func (p *Partition) loadSnapshot(ctx context.Context, shape *feed.Shape) (engine.State, error) {
-	for _, from := range append([]snapshot.Store{p.cfg.snapshots}, p.cfg.others...) {
-		if from == nil {
-			continue
-		}
+	for _, from := range p.cfg.snapshotStores() {
 		if state, err := p.loadSnapshotFrom(ctx, from, shape); err != nil || state.Applied > 0 || shape.Begin() == 1 {
 			return state, err
 		}

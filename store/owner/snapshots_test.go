@@ -51,8 +51,25 @@ func TestSnapshotConfig_Due(t *testing.T) {
 		if x.then > 0 {
 			last = &store.SnapshotState{LSN: 5, Bytes: x.held, LogBytes: x.then}
 		}
-		if got := c.due(last, x.at, x.first, x.now, x.rested); got != x.want {
+		if got := c.due(last, x.at, x.first, x.now, &compression{}, x.rested); got != x.want {
 			t.Errorf("%s: due %t, want %t", x.name, got, x.want)
+		}
+	}
+}
+
+// TestSnapshotConfig_CountsACompressedLogAsItIsReplayed: a snapshot is due when as much is to be
+// replayed as without compression.
+func TestSnapshotConfig_CountsACompressedLogAsItIsReplayed(t *testing.T) {
+	var c SnapshotConfig
+	c.setDefaults()
+	const mib = 1 << 20
+	var packed compression
+	packed.plain.Store(160 * mib)
+	packed.stored.Store(10 * mib)
+	last := &store.SnapshotState{LSN: 5, Bytes: 1000 * mib, LogBytes: 100 * mib}
+	for grown, want := range map[uint64]bool{31 * mib: false, 32 * mib: true} {
+		if got := c.due(last, 9, 1, 100*mib+grown, &packed, 0); got != want {
+			t.Errorf("grown by %d MiB of 16 times as much: due %t, want %t", grown/mib, got, want)
 		}
 	}
 }
@@ -76,7 +93,7 @@ func TestSnapshotConfig_YoungAfterATrim(t *testing.T) {
 		{"little was written, nothing went", 501, 1, 101 * mib, true},
 		{"all that it had has gone", 600, 501, 20 * mib, false},
 	} {
-		if got := c.young(m, x.at, &feed.Shape{First: x.first, Last: x.at, Bytes: x.now}); got != x.want {
+		if got := c.young(m, x.at, &feed.Shape{First: x.first, Last: x.at, Bytes: x.now}, &compression{}); got != x.want {
 			t.Errorf("%s: young %t, want %t", x.name, got, x.want)
 		}
 	}
@@ -365,6 +382,10 @@ func TestI2_SnapshotsOfAnotherKindOfStoreAreFound(t *testing.T) {
 	empty := snapshot.Directory(t.TempDir())
 	if _, err := begin(empty); err == nil || !strings.Contains(err.Error(), "no usable snapshot") {
 		t.Fatalf("the log was not trimmed: %v", err)
+	}
+	other := snapshot.Directory(t.TempDir())
+	if _, err := begin(empty, other); err == nil || !strings.Contains(err.Error(), empty.String()+" or in "+other.String()) {
+		t.Fatalf("two stores were looked in: %v", err)
 	}
 	n, err = begin(empty, stream)
 	if err != nil {

@@ -127,14 +127,21 @@ func (a *applier) forgetStones(b *engine.Batch, now int64) error {
 
 // forgetStone drops one, unless the item has gone again since.
 func (a *applier) forgetStone(b *engine.Batch, snap *engine.Snapshot, k *stones, time int64, itemKey []byte) error {
-	if err := b.DeleteRecord(recordTombTime, k.timeKey(time, itemKey)); err != nil {
-		return err
-	}
+	// The creation of an item takes its tombstone back, and leaves the entry by time:
+	//
+	//	gone at 5, created, gone at 9   entries 5 and 9, one tombstone, of 9
+	//	5 is too old                    its entry goes; the tombstone stays until 9 is too old
 	s, err := stoneOf(snap, k, itemKey)
-	if err != nil || s == nil || s.Time != time {
+	if err != nil {
 		return err
 	}
-	return b.DeleteRecord(recordTombstone, k.key(itemKey))
+	if s != nil && s.Time == time {
+		if err := b.DeleteRecord(recordTombstone, k.key(itemKey)); err != nil {
+			return err
+		}
+	}
+	// Last, since by it the rest is found after a crash that left a part of the batch.
+	return b.DeleteRecord(recordTombTime, k.timeKey(time, itemKey))
 }
 
 func stoneOf(snap *engine.Snapshot, k *stones, itemKey []byte) (*tombstone.Stone, error) {

@@ -46,7 +46,6 @@ type trimmer struct {
 	s     *Server
 	pacer *pace.Pacer
 	logs  map[*Partition]*trimming
-	level int // of the data, when it was asked last
 	// What a trim must free at least, under writes and at rest, and what one purge takes.
 	bytesMin, restBytesMin, stepBytes uint64
 	// Below which a log that denies purges goes on in a new stream whole.
@@ -142,11 +141,6 @@ func (t *trimmer) trimLog(ctx context.Context, l *trimming, now time.Time) (err 
 		return nil
 	}
 	l.state.First = shape.First
-	if l.spec.Kept() != store.RetentionForever && t.level < featurelevel.Trims {
-		if t.level, err = featurelevel.Read(ctx, t.s.js); err != nil {
-			return err
-		}
-	}
 	if why := t.barred(l, shape); why != "" {
 		l.retryAt = now.Add(holdsInterval)
 		l.noteHeld(why)
@@ -260,7 +254,9 @@ func (t *trimmer) barred(l *trimming, shape *feed.Shape) string {
 	switch cfg := &t.s.cfg; {
 	case l.spec.Kept() == store.RetentionForever:
 		return "changeFeed.retention is forever"
-	case t.level < featurelevel.Trims:
+	case cfg.level.Level() == 0:
+		return "the feature level of the data is not known yet"
+	case cfg.level.Level() < featurelevel.Trims:
 		return "the release before can still be gone back to, and does not know trimmed logs; millrace upgrade --finish ends that"
 	case cfg.snapshots == nil:
 		return "no snapshots are taken (store.snapshots.store is off)"

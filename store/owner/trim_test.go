@@ -28,12 +28,13 @@ type trims struct {
 
 func (n *node) trims(spec store.ChangeFeedSpec) *trims {
 	n.cfg.Alone = true
+	n.cfg.level.Set(featurelevel.Trims)
 	info := n.w.info
 	info.Spec.ChangeFeed = spec
 	t := newTrimmer(&Server{
 		cfg: n.cfg, containers: map[feed.ResourceID]store.ContainerInfo{info.ID: info}, open: map[feed.Partition]*serving{n.id: {p: n.Partition}},
 	})
-	t.bytesMin, t.restBytesMin, t.wholeBytes, t.level, t.closeWithin = 0, 0, 0, featurelevel.Trims, time.Hour
+	t.bytesMin, t.restBytesMin, t.wholeBytes, t.closeWithin = 0, 0, 0, time.Hour
 	return &trims{n, t}
 }
 

@@ -181,7 +181,7 @@ func (t *trimmer) usableSnapshots(ctx context.Context, l *trimming) ([]*snapshot
 }
 
 // wholeSnapshot returns the LSN of the newest snapshot that is whole: this process has taken it,
-// loaded it, or reads it now. What goes from the log is in it alone. An owner that opens with an
+// loaded it, or reads it now. It alone holds what goes from the log. An owner that opens with an
 // engine of its own has read no snapshot, and what another one has found is not known here.
 func (t *trimmer) wholeSnapshot(ctx context.Context, l *trimming) (feed.LSN, string, error) {
 	usable, why, err := t.usableSnapshots(ctx, l)

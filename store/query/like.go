@@ -143,7 +143,7 @@ func newSet(runes []rune) (p piece, n int) {
 			break
 		}
 	}
-	if end < 2 {
+	if end < 2 { // [] names no character
 		return piece{r: '['}, 1
 	}
 	inside := runes[1:end]

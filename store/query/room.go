@@ -30,6 +30,14 @@ type Room struct {
 // NewRoom returns a room of that many bytes.
 func NewRoom(bytes int64) *Room { return &Room{most: bytes} }
 
+// Size returns how many bytes all queries may hold together; 0 of a nil room, which has no bound.
+func (r *Room) Size() int64 {
+	if r == nil {
+		return 0
+	}
+	return r.most
+}
+
 // Taken returns how many bytes queries hold now.
 func (r *Room) Taken() int64 { return r.taken.Load() }
 
@@ -56,6 +64,15 @@ func (s *Share) Free() {
 		s.room.taken.Add(-s.has)
 		s.has = 0
 	}
+}
+
+// Hold makes the share hold that many bytes at least, for rows that are held beside what Merge
+// counts. The error is ErrNoRoom or ErrTooLarge.
+func (s *Share) Hold(bytes int) error {
+	if s.hold(bytes) {
+		return nil
+	}
+	return s.err
 }
 
 // hold makes the share hold that many bytes at least. It returns false if it cannot: err says why.

@@ -120,7 +120,12 @@ const (
 )
 
 // appendNumberKey appends sign, exponent and digits, two of them in a byte; for
-// negative numbers, the complement of exponent and digits.
+// negative numbers, the complement of exponent and digits:
+//
+//	-12.5   01  7D  F2 CC FF
+//	 0      02
+//	12      03  82  0D 00
+//	12.5    03  82  0D 33 00     0.125 times 10^2: exponent 128+2, pairs 12+1 and 50+1
 func appendNumberKey(dst, raw []byte) []byte {
 	d := decimal.Parse(raw)
 	switch d.Sign() {
@@ -206,6 +211,7 @@ func readNumberKey(b []byte) (raw, rest []byte, ok bool) {
 		}
 		digits = append(digits, '0'+(c-1)/10, '0'+(c-1)%10)
 	}
+	// The last byte may stand for one digit, which was written as ten times it.
 	digits = bytes.TrimRight(digits, "0")
 	if !ok || len(digits) == 0 || digits[0] == '0' {
 		return nil, nil, false
@@ -313,6 +319,8 @@ const identityMax = 64
 // its beginning and its digest. The beginning keeps rows roughly in order, and the digest
 // keeps keys, which are in continuations, short.
 func appendIdentity(dst, key []byte) []byte {
+	// The two forms cannot meet: of two keys of one query neither is the beginning of the other,
+	// so a key of just identityMax bytes is not how a longer one begins.
 	if len(key) <= identityMax {
 		return appendEscaped(dst, key)
 	}

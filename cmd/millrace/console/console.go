@@ -39,7 +39,7 @@ type Config struct {
 	KeyRole func(key string) Role
 	// Loopback says that the listener is on the loopback, and refuses other hosts' names.
 	Loopback bool
-	// Logger is told of who signs in, and of what is changed. Default slog.Default.
+	// Logger gets a line for each sign-in and each change. Default slog.Default.
 	Logger *slog.Logger
 }
 
@@ -52,6 +52,7 @@ type Console struct {
 	sampler  *sampler
 	letters  *letterBoard
 	work     *works
+	queries  chan struct{} // one for each query that is answered
 	failures failures
 	pages    map[string]*template.Template
 	handler  http.Handler
@@ -65,6 +66,7 @@ func New(cfg *Config) *Console {
 		c.log = slog.Default()
 	}
 	c.letters, c.work = &letterBoard{turn: make(chan struct{}, 1)}, newWorks(c.log)
+	c.queries = make(chan struct{}, queriesMax)
 	c.pages = parsePages()
 	c.handler = c.routes()
 	return c

@@ -266,6 +266,32 @@ func TestViewersAreBounded(t *testing.T) {
 	}
 }
 
+// Answers of queries are held while they are taken: one more than are allowed is refused, and let in
+// when one has gone.
+func TestQueriesAreBounded(t *testing.T) { synctest.Test(t, queriesAreBounded) }
+
+func queriesAreBounded(t *testing.T) {
+	t.Helper()
+	c := &Console{queries: make(chan struct{}, queriesMax)}
+	for range queriesMax {
+		if err := c.awaitQueries(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone, stop := context.WithCancel(t.Context())
+	stop()
+	if err := c.awaitQueries(gone); !errors.Is(err, context.Canceled) {
+		t.Errorf("one whose client has gone: %v", err)
+	}
+	if refused, ok := errors.AsType[*refusal](c.awaitQueries(t.Context())); !ok || refused.status != http.StatusTooManyRequests {
+		t.Errorf("one more than are allowed: %v", refused)
+	}
+	<-c.queries
+	if err := c.awaitQueries(t.Context()); err != nil {
+		t.Errorf("when one has gone: %v", err)
+	}
+}
+
 func TestWorks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
@@ -421,6 +447,15 @@ func TestWhatIsLargeIsCut(t *testing.T) {
 		if got := harmless(cell); got != want {
 			t.Errorf("%q is %q in a file, want %q", cell, got, want)
 		}
+	}
+}
+
+func TestAFileHasNoFormulas(t *testing.T) {
+	p := queryPage{Rows: [][]byte{[]byte(`{"=1+1":"=2+2","a":"b"}`)}}
+	p.table(cellMax)
+	answer := httptest.NewRecorder()
+	if err := p.writeCSV(answer); err != nil || answer.Body.String() != "'=1+1,a\n'=2+2,b\n" {
+		t.Errorf("%v, %s", err, answer.Body)
 	}
 }
 

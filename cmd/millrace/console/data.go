@@ -292,7 +292,7 @@ func textKey(q url.Values) (key feed.PartitionKey, ok bool) {
 	return key, err == nil
 }
 
-// writeItem creates, replaces or deletes an item. What is replaced or deleted is the version that
+// writeItem creates, replaces or deletes an item. It replaces or deletes only the version that
 // was shown: if somebody has written it since, nothing is changed.
 func (c *Console) writeItem(x *exchange) error {
 	if !writable(x.r.PathValue("database")) {

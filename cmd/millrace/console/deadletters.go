@@ -93,8 +93,8 @@ func (b *letterBoard) read(ctx context.Context, c *Console) ([]letterList, error
 	return lists, nil
 }
 
-// listLetters lists the dead letters of one pipeline. What cannot be read is said in its place, so
-// that one partition which does not answer hides no other pipeline.
+// listLetters lists the dead letters of one pipeline. An error stands in the place of the list,
+// so a partition that does not answer hides no other pipeline.
 func listLetters(ctx context.Context, desk *deadletters.Desk, rec *registry.Record) letterList {
 	list := letterList{Database: rec.Database, Name: rec.Name}
 	page, err := desk.Page(ctx, rec, "", lettersShown)

@@ -38,9 +38,9 @@
 // only how the console looks.
 //
 // Requests that change something are POST, are refused if another site's page sent them
-// (http.CrossOriginProtection), and need the right to write. What cannot be undone has a second step:
-// the first form is answered with the question whether somebody is sure, and what the second one
-// does is what was shown there (confirmation). On a loopback listener the Host must
+// (http.CrossOriginProtection), and need the right to write. An act that cannot be undone has a second step:
+// the answer to the first form asks whether the user is sure, and the second form does exactly
+// what was shown there (confirmation). On a loopback listener the Host must
 // be that of the loopback, so that a foreign name that resolves to 127.0.0.1 opens nothing.
 // A page loads nothing from elsewhere and runs no script of its own text (Content-Security-Policy
 // default-src 'self').

@@ -74,7 +74,7 @@ func (c *Console) graph(x *exchange) error {
 type link struct{ from, via, to *mapBox }
 
 // draw lays the map out: columns of containers, and between them columns of the pipelines that
-// read them. What a container is made of stands left of it, as far as there is no circle.
+// read them. The sources of a container stand left of it, unless there is a circle.
 func draw(records []registry.Record, statusOf func(id string) *status.Pipeline) *mapPage {
 	page := &mapPage{}
 	places := map[string]*mapBox{}

@@ -2,12 +2,14 @@ package console
 
 import (
 	"bytes"
+	"context"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/millrace/millrace/cmd/millrace/internal/inspect"
 	"github.com/millrace/millrace/pipelines/format"
@@ -20,6 +22,10 @@ const (
 	rowsSaved = 10_000
 	// answerBytesMax bounds the rows of an answer, whatever their number: they are in memory.
 	answerBytesMax = 16 << 20
+	// queriesMax bounds the answers that are in memory at once, and queryWait how long a query waits
+	// for its turn. Who takes an answer slowly holds it for two minutes at most.
+	queriesMax = 8
+	queryWait  = 5 * time.Second
 	// cellMax bounds what a cell of a page shows, in bytes.
 	cellMax = 2_000
 )
@@ -60,6 +66,10 @@ func (c *Console) query(x *exchange) error {
 	if form == "json" || form == "csv" {
 		most = rowsSaved
 	}
+	if err := c.awaitQueries(x.r.Context()); err != nil {
+		return err
+	}
+	defer func() { <-c.queries }()
 	if err := c.answer(x, &page, most, explain); err != nil {
 		if form != "" {
 			return err
@@ -81,6 +91,20 @@ func (c *Console) query(x *exchange) error {
 	}
 	page.table(cellMax)
 	return c.show(x, "query", "Query", page, nil)
+}
+
+// awaitQueries waits for one of the turns to answer a query.
+func (c *Console) awaitQueries(ctx context.Context) error {
+	timer := time.NewTimer(queryWait)
+	defer timer.Stop()
+	select {
+	case c.queries <- struct{}{}:
+		return nil
+	case <-timer.C:
+		return &refusal{http.StatusTooManyRequests, fmt.Sprintf("The console answers %d queries already. Try again in a moment.", queriesMax)}
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // answer runs the query of a page, until there are as many rows as are shown at most.
@@ -221,9 +245,14 @@ func (p *queryPage) writeCSV(w http.ResponseWriter) error {
 			cells[i] = harmless(cells[i])
 		}
 	}
+	// The names of properties are the application's users' too.
+	heading := make([]string, len(p.Columns))
+	for i, name := range p.Columns {
+		heading[i] = harmless(name)
+	}
 	var out bytes.Buffer
 	file := csv.NewWriter(&out)
-	if err := file.Write(p.Columns); err != nil {
+	if err := file.Write(heading); err != nil {
 		return err
 	}
 	if err := file.WriteAll(p.Cells); err != nil {

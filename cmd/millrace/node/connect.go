@@ -44,7 +44,7 @@ func Connect(ctx context.Context, cfg *configs.Config, login *Login, name string
 				log.Warn("the NATS server cannot be reached; trying again", "error", err)
 			}
 		}),
-		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to NATS again", "server", nc.ConnectedUrlRedacted()) }),
+		nats.ReconnectHandler(func(nc *nats.Conn) { log.Info("connected to NATS again", "server", Redacted(nc.ConnectedUrl())) }),
 		nats.ErrorHandler(func(_ *nats.Conn, sub *nats.Subscription, err error) {
 			attrs := []any{"error", err}
 			if sub != nil {
@@ -68,10 +68,10 @@ func Connect(ctx context.Context, cfg *configs.Config, login *Login, name string
 	}
 	nc, err := nats.Connect(cfg.Server, append(options, more...)...)
 	if err != nil {
-		return nil, login.refused(cfg.Server, fmt.Errorf("connect to NATS at %s: %w", Redacted(cfg.Server), err))
+		return nil, login.refused(cfg.Server, fmt.Errorf("connect to NATS at %s: %w", Redacted(cfg.Server), withoutSecrets(err)))
 	}
 	if n := nc.MaxPayload(); n < MaxPayloadMin {
-		server := nc.ConnectedUrlRedacted()
+		server := Redacted(nc.ConnectedUrl())
 		nc.Close()
 		return nil, &PayloadError{server, n}
 	}

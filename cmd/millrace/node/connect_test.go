@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/millrace/millrace/cmd/millrace/internal/await"
 	"github.com/millrace/millrace/cmd/millrace/node"
 	"github.com/millrace/millrace/configs"
 	"github.com/millrace/millrace/feed/natsd"
@@ -114,4 +115,38 @@ func TestConnect_ASilentServerIsLeft(t *testing.T) {
 	t.Cleanup(nc.Close)
 	hole.swallow()
 	poll.Until(t, func() error { return nc.FlushTimeout(5 * time.Second) }) // answered on another connection
+}
+
+// TestConnect_ASilentServerIsWaitedFor has a server greet and say nothing else: a machine may be that busy.
+func TestConnect_ASilentServerIsWaitedFor(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			_, _ = conn.Write([]byte(`INFO {"server_id":"x","version":"2.12.0","proto":1,"headers":true,"max_payload":8388608}` + "\r\n"))
+		}
+	}()
+	cfg := &configs.Config{
+		Server:  "nats://" + listener.Addr().String(),
+		Connect: configs.Connect{User: "u", Password: "p", SilenceMax: 300 * time.Millisecond},
+	}
+	login, err := node.FindLogin(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, err := node.Connect(t.Context(), cfg, &login, "test", slog.New(slog.DiscardHandler))
+	if err == nil {
+		nc.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "nothing came") || !await.Passes(err) {
+		t.Errorf("%v; want an error that passes", err)
+	}
 }

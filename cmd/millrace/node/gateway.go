@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"time"
 
 	"github.com/millrace/millrace/store/gateway"
 )
@@ -18,6 +19,9 @@ func (n *Node) openGateway(ctx context.Context) error {
 		return nil
 	}
 	cfg.Logger = n.log
+	// It ends before its share of the stop is over: a client that holds a request must not make the
+	// stop an unclean one.
+	cfg.Drain = time.Duration(shareWork * 0.8 * float64(n.cfg.DrainTimeout))
 	cfg.Users, cfg.Queries = n.users, n.queries
 	keys, err := n.openKeys()
 	if err != nil {

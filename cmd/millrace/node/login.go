@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -152,14 +151,39 @@ func (l *Login) refused(server string, err error) error {
 	return err
 }
 
-// Redacted leaves out the passwords of a list of URLs.
+// Redacted leaves out the passwords and tokens of a list of URLs, in all forms in which the NATS
+// client takes them.
 func Redacted(servers string) string {
 	var all []string
 	for server := range strings.SplitSeq(servers, ",") {
-		if u, err := url.Parse(strings.TrimSpace(server)); err == nil {
-			server = u.Redacted()
-		}
-		all = append(all, server)
+		all = append(all, redacted(strings.TrimSpace(server)))
 	}
-	return cmp.Or(strings.Join(all, ","), servers)
+	return strings.Join(all, ",")
+}
+
+func redacted(server string) string {
+	if !strings.Contains(server, "@") {
+		return server
+	}
+	text := server
+	if !strings.Contains(text, "://") {
+		text = "nats://" + text // as the client takes it
+	}
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.User == nil:
+		return "xxxxx" + server[strings.LastIndex(server, "@"):]
+	case strings.Contains(u.User.String(), ":"):
+		return u.Redacted()
+	}
+	u.User = url.User("xxxxx") // a user alone is a token
+	return u.String()
+}
+
+// withoutSecrets takes what is secret out of an error that names a URL.
+func withoutSecrets(err error) error {
+	if bad, ok := errors.AsType[*url.Error](err); ok {
+		bad.URL = Redacted(bad.URL)
+	}
+	return err
 }

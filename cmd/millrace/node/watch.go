@@ -23,6 +23,9 @@ import (
 const (
 	// watchInterval is the time between two looks at how the node does.
 	watchInterval = 2 * time.Second
+	// pipelinesInterval is the time between two looks at pipelines that were well, on a node that
+	// has committed nothing since. To look at them is to ask for the end of each log.
+	pipelinesInterval = 10 * time.Second
 	// judgeInterval is the time between two judgements of what is known: no more than
 	// this comes to the times below until a node is unready.
 	judgeInterval = 250 * time.Millisecond
@@ -62,6 +65,7 @@ type watch struct {
 	closed  bool
 	stuck   map[string]bool         // pipelines that were told to be
 	unowned map[feed.Partition]bool // without an owner at the last look; nil before the first
+	well    wellPipelines
 	// When the embedded server was opened anew for streams that it could not read, and how
 	// long it is not again.
 	reopened    time.Time
@@ -278,8 +282,9 @@ func (w *watch) checkWork(ctx context.Context, check func(error)) {
 		return
 	}
 	world := registry.World{Containers: containers}
+	rests := w.pipelinesRest()
 	var unlisted error
-	if w.monitor != nil { // right behind the containers, so that a pipeline's are among them
+	if w.monitor != nil && !rests { // right behind the containers, so that a pipeline's are among them
 		world.Pipelines, unlisted = w.n.registry.List(ctx)
 	}
 	held, unread := leases.List(ctx, w.n.js, w.n.cfg.Leases.Bucket)
@@ -287,12 +292,28 @@ func (w *watch) checkWork(ctx context.Context, check func(error)) {
 		check(w.checkPartitions(ctx, containers, held, unread))
 	}
 	switch {
-	case w.monitor == nil:
+	case w.monitor == nil, rests:
 	case unlisted != nil:
 		check(fmt.Errorf("read the pipelines' progress: %w", unlisted))
 	default:
-		check(w.checkPipelines(ctx, &world, held, unread))
+		err := w.checkPipelines(ctx, &world, held, unread)
+		check(err)
+		if w.well = (wellPipelines{}); err == nil && w.n.owners != nil {
+			w.well = wellPipelines{time.Now(), w.n.owners.Applied()}
+		}
 	}
+}
+
+// wellPipelines is when the pipelines were seen to be well, and what the node had committed.
+type wellPipelines struct {
+	at      time.Time
+	applied uint64
+}
+
+// pipelinesRest reports whether the pipelines need no look: they were well, and there is nothing new
+// for them here. A node without a store does not know whether there is.
+func (w *watch) pipelinesRest() bool {
+	return time.Since(w.well.at) < pipelinesInterval && w.n.owners.Applied() == w.well.applied
 }
 
 // checkPartitions looks at the partitions that this node owns; unread is the error of leases.List.

@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 const (
@@ -25,7 +27,17 @@ const (
 )
 
 // errSilent is the cause of the end of a connection whose other side said nothing.
-var errSilent = errors.New("nothing came from the NATS server, though it was asked; the connection is given up")
+var errSilent error = silentError{}
+
+// silentError is what the NATS client calls a stale connection. Whoever waits for a server takes it
+// for that: it passes.
+type silentError struct{}
+
+func (silentError) Error() string {
+	return "nothing came from the NATS server, though it was asked; the connection is given up"
+}
+
+func (silentError) Is(target error) bool { return target == nats.ErrStaleConnection }
 
 // dialer dials connections that notice when the other side has gone without a
 // word: a server that was cut off, or whose process was stopped. It is there for

@@ -32,14 +32,15 @@ func Start(t testing.TB) *Server {
 // StartOn starts a server on a directory.
 func StartOn(t testing.TB, dir string) *Server {
 	t.Helper()
-	server, err := natsd.Open(t.Context(), natsd.Config{Dir: dir, DontListen: true, SyncInterval: time.Minute, Log: slog.New(slog.DiscardHandler)})
+	server, err := natsd.Open(t.Context(), natsd.Config{Dir: dir, DontListen: true, SyncInterval: time.Hour, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(server.Close)
 	s := &Server{Server: server}
 	s.NC = s.Connect(t)
-	if s.JS, err = jetstream.New(s.NC); err != nil {
+	// On a machine that is slow and busy an answer may take longer than the usual five seconds.
+	if s.JS, err = jetstream.New(s.NC, jetstream.WithDefaultTimeout(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return s

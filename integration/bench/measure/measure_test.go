@@ -3,6 +3,7 @@
 package measure_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -138,5 +139,48 @@ func TestMemoryOfThisProcess(t *testing.T) {
 	}
 	if m.RSS <= 0 || m.Anonymous <= 0 || m.Anonymous > m.RSS {
 		t.Errorf("%+v", m)
+	}
+}
+
+func TestPeakOfThisProcess(t *testing.T) {
+	m, err := measure.MemoryOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if peak, err := measure.PeakOf(os.Getpid()); err != nil || peak < m.Anonymous {
+		t.Errorf("at most %.1f MiB: %v; %.1f are anonymous", peak, err, m.Anonymous)
+	}
+}
+
+func TestDiskCountsBlocksOnce(t *testing.T) {
+	dir := t.TempDir()
+	const size = 1 << 20
+	path := filepath.Join(dir, "full")
+	if err := os.WriteFile(path, make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before, err := measure.DiskOf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(path, filepath.Join(dir, "again")); err != nil {
+		t.Fatal(err)
+	}
+	holes, err := os.Create(filepath.Join(dir, "holes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(holes.Truncate(100*size), holes.Close()); err != nil {
+		t.Fatal(err)
+	}
+	after, err := measure.DiskOf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if after < size || after > before+size/2 {
+		t.Errorf("%d bytes, and %d with another name and a file of holes", before, after)
+	}
+	if _, err := measure.DiskOf(filepath.Join(dir, "none")); err == nil {
+		t.Error("a directory that is not there has a size")
 	}
 }

@@ -28,19 +28,31 @@ type Memory struct {
 
 // MemoryOf reads the memory of a process.
 func MemoryOf(pid int) (Memory, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	kib, err := memoryFile(pid, "smaps_rollup")
+	m := Memory{RSS: kib["Rss:"] / 1024, Anonymous: kib["Anonymous:"] / 1024}
+	m.Mapped = m.RSS - m.Anonymous
+	return m, err
+}
+
+// PeakOf returns the most that has ever been resident of a process, mapped files included, in MiB.
+func PeakOf(pid int) (float64, error) {
+	kib, err := memoryFile(pid, "status")
+	return kib["VmHWM:"] / 1024, err
+}
+
+// memoryFile reads the sizes, in KiB, that a file of the kernel tells of a process.
+func memoryFile(pid int, name string) (kib map[string]float64, err error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
 	if err != nil {
-		return Memory{}, fmt.Errorf("read the memory of process %d: %w", pid, err)
+		return nil, fmt.Errorf("read the memory of process %d: %w", pid, err)
 	}
-	kib := map[string]float64{}
+	kib = map[string]float64{}
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		if fields := strings.Fields(lines.Text()); len(fields) == 3 && fields[2] == "kB" {
 			kib[fields[0]], _ = strconv.ParseFloat(fields[1], 64)
 		}
 	}
-	m := Memory{RSS: kib["Rss:"] / 1024, Anonymous: kib["Anonymous:"] / 1024}
-	m.Mapped = m.RSS - m.Anonymous
-	return m, nil
+	return kib, nil
 }
 
 // tick is the unit of the kernel's processor times.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/millrace/millrace/feed"
+	"github.com/millrace/millrace/integration/raced"
 	"github.com/millrace/millrace/processors/project"
 	"github.com/millrace/millrace/processors/project/parquetsink"
 	"github.com/millrace/millrace/processors/project/sinktest"
@@ -347,7 +348,8 @@ func TestCrash_AtEveryStep(t *testing.T) {
 	must(t, l.live())
 	must(t, l.sink.Close())
 	steps := count.steps()
-	first, stride := 1+rand.IntN(12), 12
+	stride := raced.Rounds(97, 12)
+	first := 1 + rand.IntN(stride)
 	if *everyStep {
 		first, stride = 1, 1
 	}

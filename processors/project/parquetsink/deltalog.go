@@ -352,8 +352,8 @@ func (d *deltaLog) derive(ctx context.Context, m *manifest, t *deltaTable, look 
 }
 
 // add makes the commit after the one at d.version, unless there is one: by another process, or by
-// us, who did not hear the answer. Who has not looked reads the end of the log
-// meanwhile. If it is not what it was, an operator has removed the log beside this process:
+// us, who did not hear the answer. Unless the caller has looked, add reads the end of the log
+// meanwhile. If that is not what it was, an operator has removed the log beside this process:
 //
 //	we know up to 7     somebody removes the log        8 is made, and 7 is not there: 8 goes again
 //	we know up to 7     … and it is made again up to 7  8 is made, and is wrong: the next commit puts it right

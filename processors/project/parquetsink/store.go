@@ -64,7 +64,7 @@ type tidier interface {
 }
 
 // unreachable marks an error of a store so that it is tried again without end: no
-// row is at fault. What came of an ended context stays what it is.
+// row is at fault. An error of a context that has ended is not marked.
 func unreachable(what string, err error) error {
 	switch {
 	case err == nil:

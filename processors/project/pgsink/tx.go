@@ -20,31 +20,39 @@ type result struct {
 	affected int64
 }
 
-// callError tells which of several calls failed.
-type callError struct {
-	index int
-	err   error
-}
-
-func (e *callError) Error() string { return e.err.Error() }
-func (e *callError) Unwrap() error { return e.err }
+// togetherBytesMax is how many bytes of parameters are sent before the results are read: the
+// driver holds them until then. Most batches have a hundredth.
+const togetherBytesMax = 4 << 20
 
 // runCalls sends calls together and returns their results, whose values are binary. The
 // error is that of the first that failed; those behind it were not run.
 func runCalls(ctx context.Context, k *conn, a *arguments, calls ...call) ([]result, error) {
-	if len(calls) == 0 {
-		return nil, nil
+	results := make([]result, 0, len(calls))
+	for len(results) < len(calls) {
+		some, err := runSome(ctx, k, a, calls[len(results):])
+		if err != nil {
+			return nil, err
+		}
+		results = append(results, some...)
 	}
+	return results, nil
+}
+
+// runSome sends the first of the calls, at least one, and returns their results.
+func runSome(ctx context.Context, k *conn, a *arguments, calls []call) ([]result, error) {
 	p := k.StartPipeline(ctx)
 	binary := []int16{1}
-	for i := range calls {
+	n, bytes := 0, 0
+	for n < len(calls) && bytes < togetherBytesMax {
 		a.reset()
-		if calls[i].args != nil {
-			calls[i].args(a)
+		if calls[n].args != nil {
+			calls[n].args(a)
 		}
-		p.SendQueryParams(calls[i].sql, a.values(), a.oids, binary, binary)
+		p.SendQueryParams(calls[n].sql, a.values(), a.oids, binary, binary)
+		bytes += len(a.buf)
+		n++
 	}
-	results, err := readResults(p, len(calls))
+	results, err := readResults(p, n)
 	if closeErr := p.Close(); err == nil && closeErr != nil {
 		err = closeErr
 	}
@@ -60,15 +68,15 @@ func readResults(p *pgconn.Pipeline, n int) ([]result, error) {
 	for i := range results {
 		got, err := p.GetResults()
 		if err != nil {
-			return nil, &callError{i, err}
+			return nil, err
 		}
 		reader, ok := got.(*pgconn.ResultReader)
 		if !ok {
-			return nil, &callError{i, fmt.Errorf("the driver answered with %T", got)}
+			return nil, fmt.Errorf("the driver answered with %T", got)
 		}
 		r := reader.Read()
 		if r.Err != nil {
-			return nil, &callError{i, r.Err}
+			return nil, r.Err
 		}
 		results[i] = result{r.Rows, r.CommandTag.RowsAffected()}
 	}

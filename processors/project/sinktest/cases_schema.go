@@ -66,6 +66,19 @@ func columnsAdded(b *bench) {
 	b.check()
 }
 
+// generationSkipped opens a generation of which the one before never wrote. It fences the one
+// that did.
+func generationSkipped(b *bench) {
+	a := source(b, "c1", "a")
+	old := b.start(0, 7)
+	old.write(10, put(order(a, "a", "Ann", 1)))
+	old.flush()
+	b.schema = Schema(3)
+	b.start(0, 1)
+	old.wantFenced("the generation two before writes", drop(order(a, "a", "", 0)))
+	b.check()
+}
+
 // columnsBackfilled adds columns within a generation: it goes on from its position, and
 // another producer fills them in the rows that are there, beside it.
 func columnsBackfilled(b *bench) {

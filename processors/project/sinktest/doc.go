@@ -16,8 +16,8 @@
 // successors, and whatever order that leads to, the sink must hold the newest
 // state of every row, and exactly one row of each key that several items want.
 //
-// Memory is a sink in memory that passes. It is the reference for the others, and
-// what tests of the processor write to, who can make it fail.
+// Memory is a sink in memory that passes. It is the reference for the others.
+// Tests of the processor write to it too, and can make it fail.
 //
 // This package is no API for other programs.
 package sinktest

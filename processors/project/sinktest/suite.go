@@ -55,6 +55,7 @@ func Run(t *testing.T, storage func(t testing.TB) Open, o Options) {
 		{"all types and extremes come back", allTypes},
 		{"keys of every type are told apart", keyTypes},
 		{"columns and tables are added in place", columnsAdded},
+		{"a generation that never wrote is skipped", generationSkipped},
 		{"columns added within a generation are backfilled beside it", columnsBackfilled},
 		{"a shadow generation takes its place by Swap", shadowSwapped},
 		{"I6: a batch that is cut off is written again with other ends", cutOff},

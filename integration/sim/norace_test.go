@@ -1,6 +1,0 @@
-//go:build !race
-
-package sim
-
-// raced says that the race detector does not run.
-const raced = false
