@@ -323,6 +323,18 @@ func (r *Run) Pause() bool {
 	return r.paused
 }
 
+// PauseAt is Pause at an item that was not given to Item, since it has no rows. Of body what ORDER
+// BY reads counts.
+func (r *Run) PauseAt(body, rank []byte) bool {
+	if !r.stream || r.err != nil || len(r.plan.text.from) == 0 {
+		return false
+	}
+	body = body[scan.Space(body, 0):]
+	r.frame.beginItem(body)
+	r.body, r.rank, r.number = body, rank, 0
+	return r.Pause()
+}
+
 // lastKeyOfItem returns the key of the last row that the item at hand could have.
 func (r *Run) lastKeyOfItem() []byte {
 	var key []byte

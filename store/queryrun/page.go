@@ -291,11 +291,27 @@ func (e *execution) fillPage(ctx context.Context, at *start) (part query.Part, e
 		if e.r.Last && e.streams() && e.on.Len() >= e.r.RowsMax {
 			break
 		}
-		if given && e.late && e.on.Pause() {
+		if e.late && e.pause(c, given) {
 			return e.on.Part(), nil // while the item is valid
 		}
 	}
 	return e.on.Part(), nil
+}
+
+// withoutValue stands for an item that has none of the values of ORDER BY.
+var withoutValue = []byte("{}")
+
+// pause ends the page at the item at hand, if it can end there. Also at one that has no rows: in
+// millions of items of which a scan skips most, the next to be given may be far.
+func (e *execution) pause(c candidate, given bool) bool {
+	switch {
+	case given:
+		return e.on.Pause()
+	case c.skip: // it is not where its value stands, but among the items without one
+		return e.on.PauseAt(withoutValue, c.rank)
+	default:
+		return e.on.PauseAt(c.view.Body, c.rank)
+	}
 }
 
 // streams tells whether rows are kept as they come.
@@ -351,8 +367,7 @@ func givenUp(ctx context.Context) error {
 	return store.Refuse(store.StatusUnavailable, "the query was given up: %v", context.Cause(ctx))
 }
 
-// giveItem gives an item to the run, unless it cannot give rows. One at which the page is
-// to end is given anyway, so that the run knows the place.
+// giveItem gives an item to the run, unless it cannot give rows.
 func (e *execution) giveItem(c candidate) (given bool, err error) {
 	if c.body != nil {
 		return true, e.on.Item(c.body, nil)
