@@ -2,6 +2,7 @@ package owner
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -18,8 +19,9 @@ const conditionTime = 100 * time.Millisecond
 
 // condition is the condition of a patch, or why it is none.
 type condition struct {
-	expr *query.Expr
-	err  error
+	expr   *query.Expr
+	system bool // it reads properties that no item holds; see store.AppendSystem
+	err    error
 }
 
 // readConditions reads the conditions of a request, by their texts; nil if there are
@@ -37,10 +39,27 @@ func readConditions(r *store.Request) map[string]condition {
 		if all == nil {
 			all = map[string]condition{}
 		}
-		e, err := readCondition(text)
-		all[text] = condition{e, err}
+		all[text] = compileCondition(text)
 	}
 	return all
+}
+
+func compileCondition(text string) condition {
+	e, err := readCondition(text)
+	if err != nil {
+		return condition{err: err}
+	}
+	c := condition{expr: e}
+	for _, path := range e.Paths() {
+		switch {
+		case len(path) == 0:
+		case path[0] == "_rid" || path[0] == "_self":
+			return condition{err: fmt.Errorf("it reads %s, which is not known here; ask for the item by its id", path[0])}
+		default:
+			c.system = c.system || store.IsSystemProperty(path[0])
+		}
+	}
+	return c
 }
 
 // readCondition reads a predicate, or "from ALIAS where PREDICATE" as the SDKs send it.
@@ -65,8 +84,11 @@ func (t *txn) checkCondition(op *store.Operation, current *engine.Item) *store.E
 	if c.err != nil {
 		return store.Refuse(store.StatusBadRequest, "condition: %v", c.err)
 	}
-	began := time.Now()
-	holds, err := c.expr.Holds(current.Body, began.Add(conditionTime-t.conditionTook))
+	began, body := time.Now(), current.Body
+	if c.system {
+		body = store.AppendSystem(nil, body, "", "", store.ETag(current.Position), current.Modified)
+	}
+	holds, err := c.expr.Holds(body, began.Add(conditionTime-t.conditionTook))
 	t.conditionTook += time.Since(began)
 	switch {
 	case errors.Is(err, query.ErrTooMuch):
