@@ -13,6 +13,7 @@ import (
 	"github.com/millrace/millrace/feed"
 	"github.com/millrace/millrace/integration/poll"
 	"github.com/millrace/millrace/leases"
+	"github.com/millrace/millrace/pipelines/compile"
 	"github.com/millrace/millrace/pipelines/registry"
 	"github.com/millrace/millrace/pipelines/spec"
 	"github.com/millrace/millrace/pipelines/verify"
@@ -360,5 +361,31 @@ func TestRewindRefuses(t *testing.T) {
 	}
 	if _, err = s.registry.Rewind(t.Context(), "default", "order-rows", place, ""); err == nil || !strings.Contains(err.Error(), "its rows are being built anew") {
 		t.Errorf("a shadow was rewound among rows that are not there: %v", err)
+	}
+}
+
+// TestI7_ARewindLeavesOutNothingThatWasNotFolded: a pipeline that no worker has begun is set back to a place behind
+// what is there. All of it is folded all the same.
+func TestI7_ARewindLeavesOutNothingThatWasNotFolded(t *testing.T) {
+	t.Parallel()
+	n := newIdleNode(t)
+	n.apply(t, decode(t, shopContainers))
+	n.customers(t, 3, 2)
+	n.apply(t, totals(t, countAndSum, "eventual"))
+	place, err := registry.ParseRewindTo(time.Now().UTC().Format(time.RFC3339Nano), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rec, err := n.registry.Rewind(t.Context(), "default", "customer-totals", place, ""); err != nil || rec.Rewinds != 1 {
+		t.Fatalf("%+v, %v", rec, err)
+	}
+	n.put(t, "customer", order(1, 2))
+	n.work(t, n.client, compile.SinkLimits{})
+	n.idle(t)
+	for c, want := range []string{"30", "60", "30"} {
+		n.field(t, fmt.Sprint("c", c), "spent", want)
+	}
+	if r, _ := n.verify(t, verify.Config{}); r.Verdict != verify.VerdictEqual {
+		t.Error(text(r))
 	}
 }

@@ -193,11 +193,19 @@ func (r *Registry) rewound(ctx context.Context, rec *Record, b *Bound, to Rewind
 	// The others get a new one, whose writes set values again.
 	if rec.Spec.Kind() == spec.AggregateKind {
 		next.Rewinds++
-		next.From = rec.behindItems(next.From)
+		// Never ahead of what a partition has folded: one that has not begun, or is behind, would
+		// leave out what lies between for good.
+		next.From = rec.behindItems(rec.Unfinished(processors.RoleSource, b.Source, next.From, to, at))
 		return next, nil
 	}
 	next.succeed(rec, &ApplyOptions{FromNow: to.Kind != rewindBeginning})
-	if to.Kind != rewindBeginning && !rec.BackfillDone(b, at) { // the beginning brings all that was there
+	switch project := rec.Spec.Project; {
+	case to.Kind == rewindBeginning: // it brings all that was there
+	case project != nil && project.Sink.Container != nil:
+		// A container forgets the rows of a generation that wait for their keys when the next
+		// one begins, and the items that make them may not have changed since that place.
+		next.Backfills = rec.Backfills + 1
+	case !rec.BackfillDone(b, at):
 		next.Backfills, next.BackfillScope = rec.Backfills, rec.BackfillScope
 	}
 	next.Generation++

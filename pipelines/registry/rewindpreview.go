@@ -88,6 +88,8 @@ func (r *Record) rewindMeans(to RewindTo, next *Record) string {
 	}
 	means := fmt.Sprintf("it goes on as generation %d, and ", next.Generation)
 	switch kind := r.Spec.Kind(); {
+	case to.Kind != rewindBeginning && next.Backfills > r.Backfills:
+		return means + "sets the rows of all items again, among those that are there: a container forgets the rows that wait for a key"
 	case to.Kind == RewindNow:
 		return means + "leaves out what it has not done yet"
 	case kind == spec.CascadeKind:
